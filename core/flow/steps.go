@@ -1,0 +1,102 @@
+package flow
+
+// Hop is a place on a request's way that reports events.
+type Hop string
+
+// The hops, in the order in which a request first meets them.
+const (
+	Client  Hop = "client"
+	Envoy   Hop = "envoy"
+	EPP     Hop = "epp"
+	Sidecar Hop = "sidecar"
+	Server  Hop = "server"
+)
+
+// Step is something that happens at a hop. Steps of the held-open request come
+// from document 000.
+type Step string
+
+// Steps of the client.
+const (
+	RequestSent        Step = "request_sent"         // the request's last header left
+	FirstTokenReceived Step = "first_token_received" // first body bytes of a 2xx
+	LastTokenReceived  Step = "last_token_received"  // the response is whole
+	ClientLeft         Step = "client_left"          // the client gave up on purpose
+	Finished           Step = "finished"             // the request's one outcome
+)
+
+// Steps of the EPP.
+const (
+	RequestReceived     Step = "request_received"      // the request's last byte is here
+	EndpointPicked      Step = "endpoint_picked"       // the picker has decided
+	Part1Sent           Step = "part1_sent"            // request_payload sent on; the upstream request stays open
+	RequestPassed       Step = "request_passed"        // plain: the whole request sent on
+	ResponseHeadersSeen Step = "response_headers_seen" // the model server's status is here
+	FirstTokenSeen      Step = "first_token_seen"      // first non-empty body chunk after a 2xx
+	MetadataGenerated   Step = "metadata_generated"    // the EPP made up part 2's content
+	Part2Sent           Step = "part2_sent"            // metadata, closing boundary and end of stream sent
+	ResponseEndSeen     Step = "response_end_seen"     // the response's last byte is here
+	Answered            Step = "answered"              // the EPP answered instead of the model server
+	StreamFailed        Step = "stream_failed"         // the stream ended with an error
+)
+
+// Steps of the model server. A plain request has RequestReceived instead of
+// Part1Received and no Part2Received.
+const (
+	Part1Received   Step = "part1_received"
+	PrefillStarted  Step = "prefill_started"
+	PrefillFinished Step = "prefill_finished"
+	FirstTokenSent  Step = "first_token_sent"
+	Part2Received   Step = "part2_received"
+	DecodeStarted   Step = "decode_started"
+	LastTokenSent   Step = "last_token_sent"
+	Violation       Step = "violation" // the held-open request was not what docs/flow.md says
+	Rejected        Step = "rejected"  // answered with an error before any token
+	Aborted         Step = "aborted"   // the peer left, or a fault; slot and blocks are free
+)
+
+// Steps of Envoy, read from its access log.
+const (
+	Logged Step = "logged" // one line per downstream request, after its end
+)
+
+// Outcome is how a request ended, seen from the client. The list is closed and
+// every request ends in exactly one of them.
+type Outcome string
+
+// The outcomes.
+const (
+	Completed   Outcome = "completed"    // 2xx, whole, and where held: the metadata came back as made
+	Refused     Outcome = "refused"      // 4xx other than 429: the request was at fault
+	Overloaded  Outcome = "overloaded"   // 429
+	Unavailable Outcome = "unavailable"  // 502 or 503
+	TimedOut    Outcome = "timed_out"    // 504, or the client's own time limit
+	ServerError Outcome = "server_error" // any other 5xx, or an error told inside a 2xx
+	Broken      Outcome = "broken"       // the connection broke or the response was cut short
+	Violated    Outcome = "violated"     // the held-open contract was broken: see details
+	Left        Outcome = "left"         // the client went away on purpose
+)
+
+// Outcomes lists every outcome, in the order in which summaries print them.
+func Outcomes() []Outcome {
+	return []Outcome{Completed, Refused, Overloaded, Unavailable, TimedOut, ServerError, Broken, Violated, Left}
+}
+
+// OutcomeOfStatus is the outcome of a whole HTTP response with this status.
+func OutcomeOfStatus(status int) Outcome {
+	switch {
+	case status >= 200 && status < 300:
+		return Completed
+	case status == 429:
+		return Overloaded
+	case status == 502 || status == 503:
+		return Unavailable
+	case status == 504:
+		return TimedOut
+	case status >= 400 && status < 500:
+		return Refused
+	case status >= 500:
+		return ServerError
+	}
+	return Broken // 1xx and 3xx never end a request here
+}
