@@ -1,0 +1,100 @@
+// Package held is the wire form of the held-open request of document 000: one
+// multipart/form-data body whose two parts travel at different times.
+//
+// The EPP sends part 1, request_payload, which is the client's JSON byte for
+// byte, and ends it with the next delimiter line, because without that line no
+// reader can know that the part is whole. Then the upstream request stays open
+// while the model server prefills. When the first token has come back the EPP
+// sends part 2, metadata, with the closing boundary, and ends the request.
+//
+//	--B␍␊
+//	Content-Disposition: form-data; name="request_payload"␍␊
+//	Content-Type: application/json␍␊
+//	␍␊
+//	{"model":…}␍␊
+//	--B␍␊                                     ← Part1 ends here; the request is held
+//	Content-Disposition: form-data; name="metadata"␍␊
+//	Content-Type: text/plain; charset=utf-8␍␊
+//	␍␊
+//	k3x…␍␊
+//	--B--␍␊                                   ← Part2 ends here, and so does the request
+//
+// Writer side: NewBoundary, ContentType, Part1, Part2. Reader side: Reader,
+// which takes the body in any pieces and tells when each part is whole.
+// docs/flow.md is the same text for people who write their own.
+package held
+
+import (
+	"bytes"
+	"fmt"
+	"mime"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Names of the two parts, and of the field in which the model server echoes
+// the metadata: a top-level field of the last SSE chunk before [DONE], or of
+// the JSON body of a response that is not streamed.
+const (
+	PayloadPart  = "request_payload"
+	MetadataPart = "metadata"
+	EchoField    = "metadata"
+)
+
+const (
+	payloadHeader  = "Content-Disposition: form-data; name=\"" + PayloadPart + "\"\r\nContent-Type: application/json\r\n\r\n"
+	metadataHeader = "Content-Disposition: form-data; name=\"" + MetadataPart + "\"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n"
+)
+
+const boundaryPrefix = "windtunnel-"
+
+// NewBoundary draws a boundary that does not occur anywhere in the payload.
+func NewBoundary(d *machine.Draw, payload []byte) string {
+	for {
+		b := boundaryPrefix + d.Letters(24)
+		if !bytes.Contains(payload, []byte(b)) {
+			return b
+		}
+	}
+}
+
+// ContentType is the header value that announces a held body.
+func ContentType(boundary string) string {
+	return "multipart/form-data; boundary=" + boundary
+}
+
+// Boundary reads the boundary from a content-type header. held is false when
+// the value is not multipart/form-data at all: the request is a plain one.
+func Boundary(contentType string) (boundary string, isHeld bool, err error) {
+	if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(contentType)), "multipart/form-data") {
+		return "", false, nil
+	}
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return "", true, fmt.Errorf("content-type %q: %w; expected multipart/form-data; boundary=…", contentType, err)
+	}
+	b := params["boundary"]
+	if b == "" || len(b) > 70 { // RFC 2046: 1 to 70 characters
+		return "", true, fmt.Errorf("content-type %q: boundary has %d characters, expected 1 to 70", contentType, len(b))
+	}
+	return b, true, nil
+}
+
+// Part1 is the first piece of the body: the payload, up to and including the
+// delimiter line that ends it.
+func Part1(boundary string, payload []byte) []byte {
+	out := make([]byte, 0, len(payload)+2*len(boundary)+len(payloadHeader)+16)
+	out = append(out, "--"...)
+	out = append(out, boundary...)
+	out = append(out, "\r\n"+payloadHeader...)
+	out = append(out, payload...)
+	out = append(out, "\r\n--"...)
+	out = append(out, boundary...)
+	return append(out, "\r\n"...)
+}
+
+// Part2 is the rest of the body: the metadata and the closing boundary.
+func Part2(boundary, metadata string) []byte {
+	return []byte(metadataHeader + metadata + "\r\n--" + boundary + "--\r\n")
+}

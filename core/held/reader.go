@@ -1,0 +1,210 @@
+package held
+
+import (
+	"bytes"
+	"fmt"
+	"mime"
+	"net/textproto"
+	"strings"
+)
+
+// Limits on what a Reader keeps.
+const (
+	// MaxHeaderBytes bounds one part's headers.
+	MaxHeaderBytes = 4 << 10
+	// MaxMetadataBytes bounds part 2's content.
+	MaxMetadataBytes = 64 << 10
+)
+
+// ViolationError says how a held body broke the contract of docs/flow.md.
+type ViolationError struct{ Reason string }
+
+func (e *ViolationError) Error() string { return "held request: " + e.Reason }
+
+func violation(format string, args ...any) *ViolationError {
+	return &ViolationError{fmt.Sprintf(format, args...)}
+}
+
+// Reader takes a held body in pieces of any size and tells what is whole. It
+// is strict: the two parts in order, each once, nothing after the closing
+// boundary. Every error is a *ViolationError and is final.
+type Reader struct {
+	delimiter  []byte // CRLF "--" boundary
+	maxPayload int
+	state      readerState
+	buf        []byte // bytes of the current element, not yet consumed
+	scanned    int    // how far buf was searched for the delimiter
+	payload    []byte
+	metadata   string
+	err        error
+}
+
+type readerState uint8
+
+const (
+	atStart readerState = iota
+	inPayloadHeader
+	inPayload
+	inMetadataHeader
+	inMetadata
+	atEnd
+)
+
+// NewReader reads a body with this boundary whose payload has at most
+// maxPayload bytes.
+func NewReader(boundary string, maxPayload int) *Reader {
+	// The opening delimiter has no CRLF before it; starting the buffer with
+	// one lets all delimiters be found in the same way.
+	return &Reader{delimiter: []byte("\r\n--" + boundary), maxPayload: maxPayload, buf: []byte("\r\n")}
+}
+
+// Write takes the next bytes of the body.
+func (r *Reader) Write(p []byte) (int, error) {
+	if r.err != nil {
+		return 0, r.err
+	}
+	r.buf = append(r.buf, p...)
+	for r.err == nil && r.step() {
+	}
+	if r.err != nil {
+		return 0, r.err
+	}
+	return len(p), nil
+}
+
+// Close tells the reader that the body has ended. It is an error unless the
+// closing boundary has been seen.
+func (r *Reader) Close() error {
+	if r.err == nil && r.state != atEnd {
+		missing := "the request ended before part 1 was whole"
+		if r.PayloadDone() {
+			missing = "the request ended before part 2 was whole"
+		}
+		r.err = violation("%s", missing)
+	}
+	return r.err
+}
+
+// PayloadDone is true once part 1 is whole.
+func (r *Reader) PayloadDone() bool { return r.state > inPayload }
+
+// Payload is part 1's content; valid once PayloadDone.
+func (r *Reader) Payload() []byte { return r.payload }
+
+// Part2Begun is true once any byte after part 1's delimiter line has come. A
+// server that sees this before it has sent its first token was not waited for.
+func (r *Reader) Part2Begun() bool {
+	return r.state > inMetadataHeader || r.state == inMetadataHeader && len(r.buf) > 0
+}
+
+// Done is true once the closing boundary has been seen.
+func (r *Reader) Done() bool { return r.state == atEnd }
+
+// Metadata is part 2's content; valid once Done.
+func (r *Reader) Metadata() string { return r.metadata }
+
+// step consumes one element from buf and is false when more bytes are needed.
+func (r *Reader) step() bool {
+	switch r.state {
+	case atStart:
+		if len(r.buf) < len(r.delimiter)+2 {
+			return r.fail(!bytes.HasPrefix(r.delimiter, r.buf[:min(len(r.buf), len(r.delimiter))]),
+				"the body does not begin with the boundary named in content-type")
+		}
+		if !bytes.HasPrefix(r.buf, r.delimiter) {
+			return r.fail(true, "the body does not begin with the boundary named in content-type")
+		}
+		return r.afterDelimiter(len(r.delimiter), inPayloadHeader)
+	case inPayloadHeader:
+		return r.header(PayloadPart, inPayload)
+	case inPayload:
+		content, rest, ok := r.content(r.maxPayload, "part 1")
+		if !ok {
+			return false
+		}
+		if rest+2 > len(r.buf) {
+			return false
+		}
+		r.payload = bytes.Clone(content)
+		return r.afterDelimiter(rest, inMetadataHeader)
+	case inMetadataHeader:
+		return r.header(MetadataPart, inMetadata)
+	case inMetadata:
+		content, rest, ok := r.content(MaxMetadataBytes, "part 2")
+		if !ok || rest+4 > len(r.buf) {
+			return false
+		}
+		if string(r.buf[rest:rest+4]) != "--\r\n" {
+			return r.fail(true, "part 2 is not followed by the closing boundary")
+		}
+		r.metadata = string(content)
+		r.advance(rest+4, atEnd)
+		return true
+	default:
+		return r.fail(len(r.buf) > 0, "there are bytes after the closing boundary")
+	}
+}
+
+func (r *Reader) fail(wrong bool, reason string) bool {
+	if wrong {
+		r.err = violation("%s", reason)
+	}
+	return false
+}
+
+func (r *Reader) advance(n int, next readerState) {
+	r.buf = r.buf[n:]
+	if len(r.buf) == 0 {
+		r.buf = nil
+	}
+	r.scanned, r.state = 0, next
+}
+
+// afterDelimiter expects CRLF behind a delimiter that ends at n.
+func (r *Reader) afterDelimiter(n int, next readerState) bool {
+	if string(r.buf[n:n+2]) != "\r\n" {
+		return r.fail(true, "a delimiter line has something behind the boundary")
+	}
+	r.advance(n+2, next)
+	return true
+}
+
+// header expects one part's headers, which must name it.
+func (r *Reader) header(name string, next readerState) bool {
+	end := bytes.Index(r.buf, []byte("\r\n\r\n"))
+	if end < 0 || end > MaxHeaderBytes {
+		return r.fail(end > MaxHeaderBytes || len(r.buf) > MaxHeaderBytes,
+			fmt.Sprintf("the headers of part %q are longer than %d bytes", name, MaxHeaderBytes))
+	}
+	for line := range strings.SplitSeq(string(r.buf[:end]), "\r\n") {
+		key, value, _ := strings.Cut(line, ":")
+		if textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(key)) != "Content-Disposition" {
+			continue
+		}
+		_, params, err := mime.ParseMediaType(value)
+		if err == nil && params["name"] == name {
+			r.advance(end+4, next)
+			// An empty content is followed by the delimiter at once; its CRLF
+			// is then the one that ended the headers' blank line.
+			return true
+		}
+	}
+	return r.fail(true, fmt.Sprintf("expected a part named %q", name))
+}
+
+// content finds the delimiter that ends a part; rest is the index behind it.
+func (r *Reader) content(limit int, what string) (content []byte, rest int, ok bool) {
+	i := bytes.Index(r.buf[r.scanned:], r.delimiter)
+	if i < 0 {
+		r.scanned = max(0, len(r.buf)-len(r.delimiter)+1)
+		r.fail(len(r.buf) > limit+len(r.delimiter), fmt.Sprintf("%s has more than %d bytes", what, limit))
+		return nil, 0, false
+	}
+	i += r.scanned
+	r.scanned = i
+	if i > limit {
+		r.fail(true, fmt.Sprintf("%s has more than %d bytes", what, limit))
+		return nil, 0, false
+	}
+	return r.buf[:i], i + len(r.delimiter), true
+}
