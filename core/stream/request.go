@@ -1,0 +1,156 @@
+package stream
+
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Headers is told when the request's headers are here; end means that there
+// is no body. A second header message is ignored, as by the real EPP.
+func (s *Stream) Headers(now machine.Time, modes Modes, head []Header, end bool) []Effect {
+	s.begin(now)
+	if s.state != awaitHeaders {
+		return s.out
+	}
+	s.request, s.head, s.modes = find(head, "x-request-id"), head, modes
+	s.state = awaitBody
+	switch {
+	case end:
+		s.endsWith = endedByHeaders
+		s.requestWhole()
+	case modes.Request == Buffered:
+		s.emit(Effect{Kind: ContinueHeaders})
+	case modes.Request == Streamed || modes.Request == NoBody:
+		// The headers cannot wait for a body that only comes once they are
+		// answered, or never: the decision is made without it.
+		s.requestWhole()
+	}
+	return s.out
+}
+
+// Body is told for every piece of the request's body. The bytes are copied.
+func (s *Stream) Body(now machine.Time, chunk []byte, end bool) []Effect {
+	s.begin(now)
+	if s.modes.Request == Streamed && s.state != over && s.state != awaitHeaders {
+		s.emit(Effect{Kind: SendRequestBody, Body: chunk, End: end})
+		return s.out
+	}
+	if s.state != awaitBody {
+		return s.out
+	}
+	if s.cfg.MaxBodyBytes > 0 && len(s.body)+len(chunk) > s.cfg.MaxBodyBytes {
+		s.answer(413, fmt.Sprintf("the request body has more than %d bytes; send a shorter prompt or raise the limit", s.cfg.MaxBodyBytes))
+		return s.out
+	}
+	s.body = append(s.body, chunk...)
+	if end {
+		s.requestWhole()
+	}
+	return s.out
+}
+
+// Trailers is told when the request ends with trailers instead of a last body
+// message.
+func (s *Stream) Trailers(now machine.Time) []Effect {
+	s.begin(now)
+	switch s.state {
+	case awaitBody:
+		s.endsWith = endWithTrailers
+		s.requestWhole()
+	case awaitResponse, inResponse:
+		s.emit(Effect{Kind: PassRequestTrailers})
+	}
+	return s.out
+}
+
+func (s *Stream) requestWhole() {
+	if s.recording() {
+		s.record(s.now, flow.RequestReceived, flow.D("bytes", len(s.body)),
+			flow.D("method", find(s.head, ":method")), flow.D("path", find(s.head, ":path")))
+	}
+	s.state = awaitDecision
+	if s.cfg.Deadline > 0 {
+		s.deadline = s.now.Add(s.cfg.Deadline)
+	}
+	s.emit(Effect{Kind: Decide, Head: s.head, Body: s.body})
+}
+
+// Decided is told the picker's decision.
+func (s *Stream) Decided(now machine.Time, d Decision) []Effect {
+	s.begin(now)
+	if s.state != awaitDecision {
+		return s.out
+	}
+	s.deadline = machine.Never
+	s.decided = d
+	if d.Answer != nil {
+		s.answerWith(s.now, *d.Answer, d.Reason)
+		return s.out
+	}
+	if s.recording() {
+		s.record(s.now, flow.EndpointPicked, d.Details...)
+	}
+	if d.Replace {
+		s.body = d.Body
+	}
+	s.state = awaitResponse
+	if s.cfg.Hold && !d.Plain && s.canHold() {
+		s.hold()
+	} else {
+		s.passRequest()
+	}
+	s.body = nil
+	return s.out
+}
+
+// canHold tells whether this request may be held. A body mode other than full
+// duplex cannot: Envoy would wait for the whole body before it sends any.
+func (s *Stream) canHold() bool {
+	return s.endsWith != endedByHeaders && len(s.body) > 0 && HoldPath(find(s.head, ":path")) &&
+		s.modes.Request == FullDuplex && s.modes.Response == FullDuplex
+}
+
+func (s *Stream) hold() {
+	d := s.cfg.draw("boundary", s.request)
+	boundary := held.NewBoundary(&d, s.body)
+	set := append(s.decided.Set[:len(s.decided.Set):len(s.decided.Set)], Header{"content-type", held.ContentType(boundary)})
+	// The real EPP announces the new length; a held body has none yet.
+	set = without(set, "content-length")
+	s.emit(Effect{Kind: SendRequestHeaders, Set: set, Remove: append(s.decided.Remove[:len(s.decided.Remove):len(s.decided.Remove)], "content-length"),
+		Metadata: s.decided.Metadata})
+	s.sendPart1(boundary)
+}
+
+func without(head []Header, name string) []Header {
+	for i, h := range head {
+		if h.Name == name {
+			out := append([]Header(nil), head[:i]...)
+			return append(out, without(head[i+1:], name)...)
+		}
+	}
+	return head
+}
+
+func (s *Stream) passRequest() {
+	if s.recording() {
+		s.record(s.now, flow.RequestPassed, flow.D("bytes", len(s.body)))
+	}
+	e := Effect{Kind: SendRequestHeaders, Set: s.decided.Set, Remove: s.decided.Remove, Metadata: s.decided.Metadata}
+	switch {
+	case s.endsWith == endedByHeaders, s.modes.Request == Streamed, s.modes.Request == NoBody:
+		s.emit(e)
+	case s.modes.Request == Buffered:
+		// Headers still wait in Envoy; the one body answer changes both.
+		e.Kind, e.Body, e.End, e.Replace = SendRequestBody, s.body, true, s.decided.Replace
+		s.emit(e)
+	default:
+		s.emit(e)
+		s.sendBody(SendRequestBody, s.body, s.endsWith == endWithBody)
+	}
+	if s.endsWith == endWithTrailers {
+		s.emit(Effect{Kind: PassRequestTrailers})
+	}
+}

@@ -1,0 +1,99 @@
+package stream
+
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// ResponseHeaders is told when response headers are here: the model server's,
+// or Envoy's own 503 or 504, which look the same. They may come before the
+// request's end (a server that refuses early, a local reply).
+func (s *Stream) ResponseHeaders(now machine.Time, head []Header, end bool) []Effect {
+	s.begin(now)
+	if s.state == over || s.state == inResponse {
+		return s.out
+	}
+	s.state = inResponse
+	s.status = statusOf(head)
+	if s.recording() {
+		s.record(s.now, flow.ResponseHeadersSeen, flow.D("status", s.status))
+	}
+	if s.holding && !s.success() {
+		// No first token will come; the response itself tells the client why.
+		s.holding, s.deadline = false, machine.Never
+	}
+	switch {
+	case s.holding && end:
+		s.answer(502, fmt.Sprintf("the model server answered %d without a token", s.status))
+	case s.holding:
+		// The headers wait for the first token.
+	default:
+		s.passResponseHeaders()
+		if end || s.modes.Response == NoBody {
+			s.responseEnded()
+		}
+	}
+	return s.out
+}
+
+func (s *Stream) success() bool { return s.status >= 200 && s.status < 300 }
+
+func (s *Stream) passResponseHeaders() {
+	s.emit(Effect{Kind: SendResponseHeaders, Set: s.decided.ResponseSet})
+}
+
+// ResponseBody is told for every piece of the response.
+func (s *Stream) ResponseBody(now machine.Time, chunk []byte, end bool) []Effect {
+	s.begin(now)
+	if s.state != inResponse {
+		return s.out
+	}
+	if s.holding && len(chunk) == 0 {
+		// An empty chunk is no token. One that ends nothing is dropped: the
+		// headers before it still wait.
+		if end {
+			s.answer(502, fmt.Sprintf("the model server answered %d and ended before its first token", s.status))
+		}
+		return s.out
+	}
+	if len(chunk) > 0 && !s.respBodySeen {
+		s.respBodySeen = true
+		if s.success() && s.recording() {
+			s.record(s.now, flow.FirstTokenSeen, flow.D("bytes", len(chunk)))
+		}
+		if s.holding {
+			s.sendPart2()
+			s.passResponseHeaders()
+		}
+	}
+	s.respBytes += int64(len(chunk))
+	s.emit(Effect{Kind: SendResponseBody, Body: chunk, End: end})
+	if end {
+		s.responseEnded()
+	}
+	return s.out
+}
+
+// ResponseTrailers is told when the response ends with trailers.
+func (s *Stream) ResponseTrailers(now machine.Time) []Effect {
+	s.begin(now)
+	if s.state != inResponse {
+		return s.out
+	}
+	if s.holding {
+		s.answer(502, fmt.Sprintf("the model server answered %d and ended before its first token", s.status))
+		return s.out
+	}
+	s.emit(Effect{Kind: PassResponseTrailers})
+	s.responseEnded()
+	return s.out
+}
+
+func (s *Stream) responseEnded() {
+	if s.recording() {
+		s.record(s.now, flow.ResponseEndSeen, flow.D("bytes", s.respBytes), flow.D("status", s.status))
+	}
+	s.end(PassedThrough)
+}

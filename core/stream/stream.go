@@ -1,0 +1,216 @@
+// Package stream is the EPP's side of one request: the machine between the
+// messages that Envoy's ext_proc filter sends and the ones it is sent back.
+//
+// It knows nothing of protobuf or gRPC. It is told what came (request headers,
+// body, trailers, the picker's decision, response headers, body, trailers, the
+// peer leaving, the time) and says what should go out, as Effects in order.
+// For every order of messages it ends in exactly one of three ways: passed
+// through, answered by the EPP itself, or failed; nothing follows the end.
+//
+// A held request (document 000) goes out as part 1 with the upstream request
+// left open. Part 2 and the end of the request follow once, and only after the
+// first non-empty chunk of a 2xx response: anything else, Envoy's own 503
+// included, is no first token and is passed through as the failure it is. The
+// response headers of a held request wait for that chunk, so that a model
+// server that says 200 and then nothing becomes a 502 and not an empty 200.
+//
+// Deadlines are Next and Advance: how long the picker may take, and how long a
+// request may be held.
+package stream
+
+import (
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// MaxChunkBytes is the most that one body message carries, as in the real EPP.
+const MaxChunkBytes = 62_000
+
+// Stream is one request at the EPP. The zero value is not usable; see New.
+type Stream struct {
+	cfg   Config
+	state state
+	now   machine.Time
+
+	request  string // x-request-id, for the record
+	modes    Modes
+	head     []Header
+	body     []byte
+	decided  Decision
+	holding  bool // part 1 is out, part 2 is not
+	boundary string
+	endsWith ending // how the request is to end
+
+	deadline machine.Time // machine.Never when none runs
+
+	status       int
+	respBytes    int64
+	result       Result
+	out          []Effect
+	respBodySeen bool
+}
+
+type state uint8
+
+const (
+	awaitHeaders  state = iota
+	awaitBody           // request headers are here, its end is not
+	awaitDecision       // the picker has been asked
+	awaitResponse       // the request is on its way, whole or held
+	inResponse          // response headers are here
+	over                // one of the three ends
+)
+
+// ending is the form of the end of the request.
+type ending uint8
+
+const (
+	endWithBody     ending = iota // end_of_stream on the last body message
+	endWithTrailers               // the client sent trailers: they end it
+	endedByHeaders                // no body at all
+)
+
+// New begins a stream when Envoy opens it.
+func New(cfg Config) *Stream {
+	return &Stream{cfg: cfg, deadline: machine.Never}
+}
+
+// Next is when the stream wants to be advanced: the running deadline.
+func (s *Stream) Next() (machine.Time, bool) {
+	return s.deadline, s.deadline != machine.Never
+}
+
+// Advance plays the deadline if it has passed by now.
+func (s *Stream) Advance(now machine.Time) []Effect {
+	s.begin(now)
+	if s.state == over || s.deadline == machine.Never || s.deadline > s.now {
+		return s.out
+	}
+	due := s.deadline
+	s.deadline = machine.Never
+	switch {
+	case s.state == awaitDecision:
+		s.answerAt(due, 504, "the endpoint picker did not decide within "+s.cfg.Deadline.Duration().String())
+	case s.holding:
+		s.answerAt(due, 504, "no first token within the hold limit of "+s.cfg.HoldLimit.Duration().String())
+	}
+	return s.out
+}
+
+// Result tells how the stream ended, or Running.
+func (s *Stream) Result() Result { return s.result }
+
+// Holding is true while part 1 is out and part 2 is not.
+func (s *Stream) Holding() bool { return s.holding }
+
+// RequestID is the request's x-request-id, empty before the headers.
+func (s *Stream) RequestID() string { return s.request }
+
+func (s *Stream) begin(now machine.Time) {
+	s.now = max(s.now, now)
+	s.out = s.out[:0]
+}
+
+func (s *Stream) emit(e Effect) { s.out = append(s.out, e) }
+
+func (s *Stream) record(at machine.Time, step flow.Step, details ...flow.Detail) {
+	s.cfg.Recorder.Record(flow.Event{Time: at, Request: s.request, Attempt: 1, Hop: flow.EPP, Step: step,
+		Endpoint: s.decided.Endpoint, Details: details})
+}
+
+func (s *Stream) recording() bool { return s.cfg.Recorder != nil }
+
+// answer ends the stream with a response of the EPP's own.
+func (s *Stream) answer(status int, message string) { s.answerAt(s.now, status, message) }
+
+func (s *Stream) answerAt(at machine.Time, status int, message string) {
+	s.answerWith(at, s.cfg.Errors.Answer(status, message), message)
+}
+
+func (s *Stream) answerWith(at machine.Time, a Answer, reason string) {
+	if s.recording() {
+		s.record(at, flow.Answered, flow.D("status", a.Status), flow.D("reason", reason))
+	}
+	s.emit(Effect{Kind: SendAnswer, Answer: a})
+	s.end(Answered)
+}
+
+func (s *Stream) fail(reason string) {
+	if s.recording() {
+		s.record(s.now, flow.StreamFailed, flow.D("reason", reason))
+	}
+	s.emit(Effect{Kind: Fail, Reason: reason})
+	s.end(Failed)
+}
+
+func (s *Stream) end(r Result) {
+	s.state, s.result, s.holding, s.deadline = over, r, false, machine.Never
+	s.body, s.head = nil, nil
+}
+
+// PeerGone is told when Envoy's stream ends: cleanly (reason empty) or not.
+// Envoy closes the stream of a finished request, and of one whose client left.
+func (s *Stream) PeerGone(now machine.Time, reason string) []Effect {
+	s.begin(now)
+	if s.state == over {
+		return s.out
+	}
+	if reason == "" {
+		reason = "Envoy ended the stream: the client left, or Envoy answered by itself"
+	}
+	s.fail(reason)
+	return s.out
+}
+
+// sendBody emits bytes in chunks that Envoy takes, the last one carrying end.
+func (s *Stream) sendBody(kind Kind, body []byte, end bool) {
+	for len(body) > MaxChunkBytes {
+		s.emit(Effect{Kind: kind, Body: body[:MaxChunkBytes]})
+		body = body[MaxChunkBytes:]
+	}
+	if len(body) > 0 || end {
+		s.emit(Effect{Kind: kind, Body: body, End: end})
+	}
+}
+
+func (s *Stream) sendPart1(boundary string) {
+	s.boundary = boundary
+	part1 := held.Part1(s.boundary, s.body)
+	if s.recording() {
+		s.record(s.now, flow.Part1Sent, flow.D("bytes", len(part1)), flow.D("payload_bytes", len(s.body)), flow.D("boundary", s.boundary))
+	}
+	s.sendBody(SendRequestBody, part1, false)
+	s.holding = true
+	if s.cfg.HoldLimit > 0 {
+		s.deadline = s.now.Add(s.cfg.HoldLimit)
+	}
+}
+
+func (s *Stream) sendPart2() {
+	d := s.cfg.draw("metadata", s.request)
+	metadata := d.Letters(max(1, s.cfg.MetadataBytes))
+	part2 := held.Part2(s.boundary, metadata)
+	if s.recording() {
+		s.record(s.now, flow.MetadataGenerated, flow.D("metadata", metadata))
+		s.record(s.now, flow.Part2Sent, flow.D("bytes", len(part2)))
+	}
+	s.holding, s.deadline = false, machine.Never
+	s.sendBody(SendRequestBody, part2, s.endsWith == endWithBody)
+	if s.endsWith == endWithTrailers {
+		s.emit(Effect{Kind: PassRequestTrailers})
+	}
+	if s.cfg.OnMetadata != nil {
+		s.cfg.OnMetadata(s.request, metadata)
+	}
+}
+
+func statusOf(head []Header) int {
+	n, err := strconv.Atoi(find(head, ":status"))
+	if err != nil {
+		return 0
+	}
+	return n
+}

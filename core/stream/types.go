@@ -1,0 +1,165 @@
+package stream
+
+import (
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Header is one header; names are lower case and include pseudo-headers, as
+// Envoy sends them.
+type Header struct{ Name, Value string }
+
+// find is the last value under a name, or "".
+func find(head []Header, name string) string {
+	for i := len(head) - 1; i >= 0; i-- {
+		if head[i].Name == name {
+			return head[i].Value
+		}
+	}
+	return ""
+}
+
+// BodyMode is how Envoy sends one direction's body (ext_proc BodySendMode).
+type BodyMode uint8
+
+// The body modes. FullDuplex is the ecosystem's norm and the only one in which
+// a request can be held.
+const (
+	FullDuplex BodyMode = iota
+	Streamed
+	Buffered
+	NoBody
+)
+
+func (m BodyMode) String() string {
+	return [...]string{"FULL_DUPLEX_STREAMED", "STREAMED", "BUFFERED", "NONE"}[m]
+}
+
+// Modes are what Envoy announces in its first message. The zero value is what
+// the real EPP expects.
+type Modes struct{ Request, Response BodyMode }
+
+// Config is what the streams of one pool share.
+type Config struct {
+	// Hold asks for the held-open flow of document 000 wherever a request can
+	// be held: it has a body, its path takes one (HoldPath), and both body
+	// modes are FullDuplex.
+	Hold bool
+	// MaxBodyBytes bounds a request's body; a larger one is answered with 413
+	// in the middle of its upload. 0 means no bound.
+	MaxBodyBytes int
+	// Deadline bounds the time from the whole request to the decision, and
+	// HoldLimit the time from part 1 to the first token. 0 means no bound.
+	Deadline, HoldLimit machine.Time
+	// MetadataBytes is the length of the random metadata.
+	MetadataBytes int
+	// Seed keys boundaries and metadata, together with the request id.
+	Seed uint64
+	// Errors is the form of the EPP's own answers.
+	Errors ErrorStyle
+	// Recorder takes the hop's flow events; nil records nothing.
+	Recorder flow.Recorder
+	// OnMetadata is told what was made up for a request; may be nil.
+	OnMetadata func(request, metadata string)
+}
+
+func (c *Config) draw(purpose, request string) machine.Draw {
+	return machine.DrawFor(c.Seed, "epp", purpose, request)
+}
+
+// HoldPath tells whether requests to a path are held: the ones that generate
+// tokens. Embeddings and everything unknown are always plain.
+func HoldPath(path string) bool {
+	path, _, _ = strings.Cut(path, "?")
+	path = strings.TrimSuffix(path, "/")
+	return strings.HasSuffix(path, "/chat/completions") || strings.HasSuffix(path, "/completions")
+}
+
+// Decision is the picker's answer for one request.
+type Decision struct {
+	// Answer, when not nil, ends the request at once; Reason is for the record.
+	Answer *Answer
+	Reason string
+	// Endpoint is what the request is sent to, as ip:port; a list is the
+	// fallback order.
+	Endpoint string
+	// Set and Remove change the request's headers. content-length and, for a
+	// held request, content-type are the stream's own business.
+	Set    []Header
+	Remove []string
+	// Body replaces the request's body when Replace is true.
+	Body    []byte
+	Replace bool
+	// Plain keeps a request from being held although its pool holds.
+	Plain bool
+	// ResponseSet are headers to put on the response.
+	ResponseSet []Header
+	// Metadata is handed through to the driver untouched: the dynamic metadata
+	// that goes with the header answer.
+	Metadata any
+	// Details are for the record of the choice.
+	Details []flow.Detail
+}
+
+// Result is how a stream ended.
+type Result uint8
+
+// The results.
+const (
+	Running Result = iota
+	PassedThrough
+	Answered
+	Failed
+)
+
+func (r Result) String() string {
+	return [...]string{"running", "passed through", "answered", "failed"}[r]
+}
+
+// Kind is what an effect asks for.
+type Kind uint8
+
+// The kinds of effects.
+const (
+	// Decide asks the picker; the driver answers with Decided. Head and Body
+	// are the request.
+	Decide Kind = iota
+	// ContinueHeaders lets the request headers wait for the body's answer
+	// (BUFFERED mode).
+	ContinueHeaders
+	// SendRequestHeaders answers the request headers with Set and Remove.
+	SendRequestHeaders
+	// SendRequestBody sends bytes on as the request's body, End ends it. In
+	// BUFFERED mode it carries Set and Remove as well and replaces the body
+	// only when Replace is true.
+	SendRequestBody
+	// PassRequestTrailers answers the request's trailers.
+	PassRequestTrailers
+	// SendResponseHeaders answers the response headers with Set and Remove.
+	SendResponseHeaders
+	// SendResponseBody passes response bytes on.
+	SendResponseBody
+	// PassResponseTrailers answers the response's trailers.
+	PassResponseTrailers
+	// SendAnswer is an immediate response; it is the last effect.
+	SendAnswer
+	// Fail ends the stream with an error; it is the last effect.
+	Fail
+)
+
+// Effect is one thing that should go out. Body is only valid until the next
+// call of the stream.
+type Effect struct {
+	Kind     Kind
+	Head     []Header // Decide
+	Set      []Header
+	Remove   []string
+	Body     []byte
+	End      bool
+	Replace  bool
+	Answer   Answer
+	Reason   string
+	Metadata any
+}
