@@ -1,0 +1,120 @@
+package scenario
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// check tells what is wrong with a scenario whose fields are each right. It
+// also fills in what depends on other fields.
+func (s *Scenario) check() Problems {
+	var out Problems
+	add := func(path, found, expected string) { out = append(out, s.problem(path, found, expected)) }
+
+	if s.APIVersion != Version {
+		add("apiVersion", found(s.APIVersion), Version)
+	}
+	if s.Kind != Kind {
+		add("kind", found(s.Kind), Kind)
+	}
+	if len(s.Pools) == 0 {
+		add("pools", "there are none", "at least one pool")
+	}
+	if len(s.Pools) > 1 {
+		add("pools", fmt.Sprintf("there are %d", len(s.Pools)), "one: requests are not routed among several pools yet")
+	}
+	names := map[string]int{}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		path := fmt.Sprintf("pools[%d]", i)
+		if p.Name == "" {
+			add(path+".name", "missing", "a name for the pool")
+		} else if first, twice := names[p.Name]; twice {
+			add(path+".name", fmt.Sprintf("%q is also the name of pools[%d]", p.Name, first), "a name of its own")
+		}
+		names[p.Name] = i
+		out = append(out, s.checkPool(p, path)...)
+	}
+	w := &s.Workload
+	if s.where["workload.timeout"] == (position{}) {
+		for i := range s.Pools { // as for the hold limit in checkPool
+			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].ModelServer.Prefill.Quantile(1)))
+		}
+	}
+	if given := countTrue(w.Prompt.Text != "", !w.Prompt.Bytes.IsZero(), w.Prompt.Characters.Quantile(1) > 0); given > 1 {
+		add("workload.prompt", "several of text, bytes and characters are given", "one of them")
+	} else if given == 0 {
+		w.Prompt.Characters = mustCount("100")
+	}
+	if w.Rate > 0 && s.where["workload.concurrency"] == (position{}) {
+		w.Concurrency = 1_000_000 // open loop: nothing but the rate limits it
+	}
+	return out
+}
+
+func (s *Scenario) checkPool(p *Pool, path string) Problems {
+	var out Problems
+	add := func(field, found, expected string) { out = append(out, s.problem(path+"."+field, found, expected)) }
+
+	if p.Replicas > 0 && len(p.Endpoints) > 0 && s.where[path+".replicas"] != (position{}) {
+		add("replicas", "given beside endpoints", "replicas (simulated model servers) or endpoints (someone else's), not both")
+	}
+	if p.Replicas == 0 && len(p.Endpoints) == 0 {
+		p.Replicas = 1
+	}
+	for i, e := range p.Endpoints {
+		if err := CheckEndpoint(e); err != nil {
+			add(fmt.Sprintf("endpoints[%d]", i), err.Error(), "HOST:PORT such as 127.0.0.1:8000")
+		}
+	}
+	if p.Flow == Held {
+		if p.Sidecar != NoSidecar {
+			add("sidecar", fmt.Sprintf("%q with flow held", p.Sidecar),
+				"sidecar: none, or flow: plain (a sidecar reads the whole request before it sends it on, so that both would wait for ever)")
+		}
+		if p.EPP.BodyMode != FullDuplexStreamed {
+			add("epp.bodyMode", fmt.Sprintf("%q with flow held", p.EPP.BodyMode),
+				"FULL_DUPLEX_STREAMED (no other mode lets the picker send part 2 later), or flow: plain")
+		}
+	}
+	longest := time.Duration(p.ModelServer.Prefill.Quantile(1))
+	if written := s.where[path+".epp.holdLimit"] != (position{}); !written && p.EPP.HoldLimit < 2*longest {
+		p.EPP.HoldLimit = 2 * longest // a limit nobody asked for must not cut a prefill somebody did
+	}
+	return out
+}
+
+// CheckEndpoint tells what is wrong with a HOST:PORT.
+func CheckEndpoint(endpoint string) error {
+	host, port, err := net.SplitHostPort(endpoint)
+	if err != nil {
+		return fmt.Errorf("%q is not HOST:PORT", endpoint)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("%q: port %q is not between 1 and 65535", endpoint, port)
+	}
+	if host == "" || len(host) > 253 || strings.ContainsAny(host, " \t\r\n/@") {
+		return fmt.Errorf("%q: %q is not a host name or address", endpoint, host)
+	}
+	return nil
+}
+
+func found(text string) string {
+	if text == "" {
+		return "missing"
+	}
+	return fmt.Sprintf("found %q", text)
+}
+
+func countTrue(list ...bool) int {
+	n := 0
+	for _, b := range list {
+		if b {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,92 @@
+package scenario
+
+// Flow is how a request reaches its model server.
+type Flow string
+
+// The flows.
+const (
+	Held  Flow = "held"
+	Plain Flow = "plain"
+)
+
+func (Flow) values() []string { return []string{"held", "plain"} }
+
+// HTTPVersion is a protocol on the wire.
+type HTTPVersion string
+
+// The protocols.
+const (
+	HTTP1 HTTPVersion = "http1"
+	HTTP2 HTTPVersion = "http2"
+)
+
+func (HTTPVersion) values() []string { return []string{"http1", "http2"} }
+
+// FailureMode is InferencePool's answer to an endpoint picker that is down.
+type FailureMode string
+
+// The failure modes.
+const (
+	FailClose FailureMode = "FailClose"
+	FailOpen  FailureMode = "FailOpen"
+)
+
+func (FailureMode) values() []string { return []string{"FailClose", "FailOpen"} }
+
+// Batching is how requests share a model server.
+type Batching string
+
+// The kinds of batching.
+const (
+	Independent Batching = "independent"
+	Continuous  Batching = "continuous"
+	Static      Batching = "static"
+	NoBatching  Batching = "none"
+)
+
+func (Batching) values() []string { return []string{"independent", "continuous", "static", "none"} }
+
+// ErrorStyle is what the EPP's own error answers look like.
+type ErrorStyle string
+
+// The error styles.
+const (
+	OpenAIErrors ErrorStyle = "openai"
+	EPPErrors    ErrorStyle = "epp"
+)
+
+func (ErrorStyle) values() []string { return []string{"openai", "epp"} }
+
+// BodyMode is an Envoy ext_proc body mode.
+type BodyMode string
+
+// The body modes.
+const (
+	FullDuplexStreamed BodyMode = "FULL_DUPLEX_STREAMED"
+	Buffered           BodyMode = "BUFFERED"
+)
+
+func (BodyMode) values() []string { return []string{"FULL_DUPLEX_STREAMED", "BUFFERED"} }
+
+// Sidecar is the proxy beside each model server.
+type Sidecar string
+
+// The sidecars.
+const (
+	NoSidecar      Sidecar = "none"
+	RoutingSidecar Sidecar = "routing"
+)
+
+func (Sidecar) values() []string { return []string{"none", "routing"} }
+
+// Alphabet is what random prompts are made of.
+type Alphabet string
+
+// The alphabets.
+const (
+	ASCII        Alphabet = "ascii"
+	Unicode      Alphabet = "unicode"
+	BoundaryLike Alphabet = "boundary-like"
+)
+
+func (Alphabet) values() []string { return []string{"ascii", "unicode", "boundary-like"} }

@@ -1,0 +1,87 @@
+package scenario
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/latency"
+)
+
+// Overrides are what a command line says instead of the scenario. Zero values
+// leave the scenario as it is.
+type Overrides struct {
+	Seed        *uint64
+	Requests    int
+	Concurrency int
+	Rate        float64
+	Prefill     string   // as ModelServer.Prefill; for every pool
+	Replicas    int      // for every pool of simulated model servers
+	Endpoints   []string // instead of the first pool's model servers
+}
+
+// Override changes the scenario. A mistake is told by the flag's name.
+func (s *Scenario) Override(o Overrides) error {
+	var out Problems
+	bad := func(flag, found, expected string) {
+		out = append(out, Problem{Path: "--" + flag, Found: found, Expected: expected})
+	}
+	if o.Seed != nil {
+		s.Seed = *o.Seed
+	}
+	if o.Requests != 0 {
+		if s.Workload.Requests = o.Requests; o.Requests < 1 || o.Requests > 100_000_000 {
+			bad("requests", fmt.Sprintf("found %d", o.Requests), "a whole number, from 1 to 100000000")
+		}
+	}
+	if o.Concurrency != 0 {
+		if s.Workload.Concurrency = o.Concurrency; o.Concurrency < 1 || o.Concurrency > 1_000_000 {
+			bad("concurrency", fmt.Sprintf("found %d", o.Concurrency), "a whole number, from 1 to 1000000")
+		}
+	}
+	if o.Rate != 0 {
+		if s.Workload.Rate = o.Rate; !(o.Rate > 0 && o.Rate <= 10_000_000) {
+			bad("rate", fmt.Sprintf("found %v", o.Rate), "requests per second, above 0 and at most 10000000")
+		}
+		if o.Concurrency == 0 {
+			s.Workload.Concurrency = 1_000_000
+		}
+	}
+	if o.Replicas != 0 && (o.Replicas < 1 || o.Replicas > 4096) {
+		bad("replicas", fmt.Sprintf("found %d", o.Replicas), "a whole number, from 1 to 4096")
+	}
+	for _, e := range o.Endpoints {
+		if err := CheckEndpoint(e); err != nil {
+			bad("endpoint", err.Error(), "HOST:PORT such as 127.0.0.1:8000")
+		}
+	}
+	var prefill latency.Dist
+	if o.Prefill != "" {
+		var err error
+		if prefill, err = latency.ParseDist(o.Prefill); err != nil {
+			bad("prefill", err.Error(), "")
+		} else if prefill.Quantile(0) < 1 {
+			bad("prefill", fmt.Sprintf("%q can be zero", o.Prefill), "a duration or distribution above zero, such as 100ms..30s")
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		if o.Prefill != "" {
+			p.ModelServer.Prefill = prefill
+			// A prefill asked for on the command line is not cut by a limit
+			// that was written for another one.
+			longest := time.Duration(prefill.Quantile(1))
+			p.EPP.HoldLimit = max(p.EPP.HoldLimit, 2*longest)
+			s.Workload.Timeout = max(s.Workload.Timeout, 2*longest)
+		}
+		if o.Replicas != 0 && len(p.Endpoints) == 0 {
+			p.Replicas = o.Replicas
+		}
+	}
+	if len(o.Endpoints) > 0 {
+		s.Pools[0].Endpoints, s.Pools[0].Replicas = o.Endpoints, 0
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+// Package scenario is what a user writes: one YAML file that says which pools
+// of model servers there are, how the endpoint picker treats them, and which
+// requests are sent. `windtunnel run` plays it in wall time and `windtunnel
+// sim` in virtual time; both read nothing else.
+//
+// Reading is strict. An unknown field, a wrong type, a unit that is missing or
+// a value out of range is told with file, line, column, the field's path, what
+// was found and what was expected, and all of a file's mistakes are told at
+// once. What Load returns has every default filled in and every rule checked,
+// so that nobody behind it has to ask again.
+//
+// The JSON Schema that editors use comes from the same types (Schema).
+package scenario
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Version and Kind head every scenario file.
+const (
+	Version = "windtunnel/v1alpha1"
+	Kind    = "Scenario"
+)
+
+// MaxFileBytes is the largest scenario file, and the largest file that one
+// refers to.
+const MaxFileBytes = 1 << 20
+
+// Scenario is a whole scenario file.
+type Scenario struct {
+	// Always windtunnel/v1alpha1.
+	APIVersion string `yaml:"apiVersion"`
+	// Always Scenario.
+	Kind string `yaml:"kind"`
+	// What the scenario is called in headings and reports.
+	Name string `yaml:"name"`
+	// All that is random comes from this number: the same seed gives the same run.
+	Seed uint64 `yaml:"seed"`
+	// The pools of model servers, each with its own endpoint picker.
+	Pools []Pool `yaml:"pools" min:"1" max:"64"`
+	// The requests that the simulated client sends.
+	Workload Workload `yaml:"workload"`
+
+	// File is where the scenario came from, for messages.
+	File string `yaml:"-"`
+	// where tells problems found later (overrides, drivers) the line of a field.
+	where map[string]position
+}
+
+func (s *Scenario) defaults() { s.Seed = 1 }
+
+//go:embed embedded.yaml
+var embedded []byte
+
+// EmbeddedFile is the name under which the built-in scenario appears in
+// messages.
+const EmbeddedFile = "embedded.yaml"
+
+// EmbeddedText is the built-in scenario as a file to start one's own from.
+func EmbeddedText() []byte { return append([]byte(nil), embedded...) }
+
+// Embedded is the built-in scenario: document 000's held-open request, with a
+// prefill short enough for a first look. `windtunnel run` plays it when it is
+// given no file.
+func Embedded() *Scenario {
+	s, err := Parse(EmbeddedFile, embedded)
+	if err != nil {
+		panic(err) // the tests read it
+	}
+	return s
+}
+
+// Load reads a scenario file. Mistakes in it come back as Problems.
+func Load(path string) (*Scenario, error) {
+	data, err := readLimited(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a scenario from memory; file is its name in messages, and files
+// that it refers to are looked for beside it.
+func Parse(file string, data []byte) (*Scenario, error) {
+	s := &Scenario{File: file}
+	d := newDecoder(file)
+	d.document(data, s)
+	s.where = d.where
+	if len(d.problems) == 0 {
+		d.problems = append(d.problems, s.check()...)
+	}
+	if len(d.problems) == 0 {
+		d.problems = append(d.problems, s.readFiles(filepath.Dir(file))...)
+	}
+	if err := d.problems.sorted(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Pool is the pool with this name, or nil.
+func (s *Scenario) Pool(name string) *Pool {
+	for i := range s.Pools {
+		if s.Pools[i].Name == name {
+			return &s.Pools[i]
+		}
+	}
+	return nil
+}
+
+// readFiles reads what the scenario refers to.
+func (s *Scenario) readFiles(dir string) Problems {
+	var out Problems
+	for i := range s.Pools {
+		c := &s.Pools[i].EPP.Config
+		if c.File == "" || c.Text != nil {
+			continue
+		}
+		path := c.File
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		data, err := readLimited(path)
+		if err != nil {
+			out = append(out, s.problem(fmt.Sprintf("pools[%d].epp.config", i), fmt.Sprintf("%q: %v", c.File, err),
+				"the path of an EndpointPickerConfig file, from the scenario's own directory"))
+			continue
+		}
+		c.File, c.Line, c.Text = path, 1, data
+	}
+	return out
+}
+
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > MaxFileBytes {
+		return nil, fmt.Errorf("%s: larger than %d bytes, the most that a scenario's file may have", path, MaxFileBytes)
+	}
+	return data, nil
+}

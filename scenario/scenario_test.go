@@ -1,0 +1,206 @@
+package scenario
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/google/go-cmp/cmp"
+
+)
+
+var update = flag.Bool("update", false, "rewrite docs/scenario.schema.json")
+
+// The scripts in testdata read a scenario and show what came of it: the
+// problems, or the fields that the script asks for.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			text := d.Input
+			if !d.HasArg("whole") && d.Cmd == "check" {
+				text = "apiVersion: windtunnel/v1alpha1\nkind: Scenario\n" + text
+			}
+			s, err := Parse("my.yaml", []byte(strings.ReplaceAll(text, "⇥", "\t")))
+			if err != nil {
+				return err.Error() + "\n"
+			}
+			switch d.Cmd {
+			case "check":
+				return "fine\n"
+			case "show":
+				return show(s)
+			}
+			return "unknown command " + d.Cmd
+		})
+	})
+}
+
+func show(s *Scenario) string {
+	var b strings.Builder
+	var walk func(v reflect.Value, path string)
+	walk = func(v reflect.Value, path string) {
+		switch {
+		case isSection(v.Type()):
+			for _, f := range fieldsOf(v.Type()) {
+				walk(v.Field(f.index), strings.TrimPrefix(path+"."+f.name, "."))
+			}
+		case v.Kind() == reflect.Slice && isSection(v.Type().Elem()):
+			for i := range v.Len() {
+				walk(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
+			}
+		case !v.IsZero():
+			fmt.Fprintf(&b, "%s: %v\n", path, v.Interface())
+		}
+	}
+	walk(reflect.ValueOf(s).Elem(), "")
+	return b.String()
+}
+
+func TestEmbedded(t *testing.T) {
+	s := Embedded()
+	p := s.Pools[0]
+	if p.Flow != Held || p.ModelServer.Prefill.Quantile(1) > 3e9 {
+		t.Fatalf("the embedded scenario is not the short held-open request: %+v", p)
+	}
+}
+
+// Every example in the repository is a scenario that is read without a word.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../examples/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no examples found", err)
+	}
+	for _, file := range files {
+		if _, err := Load(file); err != nil {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestOverride(t *testing.T) {
+	s := Embedded()
+	seed := uint64(9)
+	if err := s.Override(Overrides{Seed: &seed, Requests: 5, Concurrency: 2, Prefill: "2m", Endpoints: []string{"127.0.0.1:8000"}}); err != nil {
+		t.Fatal(err)
+	}
+	p := s.Pools[0]
+	if s.Seed != 9 || s.Workload.Requests != 5 || s.Workload.Concurrency != 2 || p.Replicas != 0 || len(p.Endpoints) != 1 {
+		t.Fatalf("%+v", s)
+	}
+	if p.EPP.HoldLimit.Minutes() < 4 {
+		t.Fatalf("a hold limit of %v cuts the prefill that was asked for", p.EPP.HoldLimit)
+	}
+	err := Embedded().Override(Overrides{Requests: -1, Concurrency: 1 << 30, Rate: -2, Prefill: "30", Endpoints: []string{"nowhere"}})
+	var problems Problems
+	if !errors.As(err, &problems) || len(problems) != 5 {
+		t.Fatalf("got %v", err)
+	}
+	for i, flag := range []string{"--requests", "--concurrency", "--rate", "--endpoint", "--prefill"} {
+		if problems[i].Path != flag {
+			t.Errorf("problem %d is about %s, expected %s", i, problems[i].Path, flag)
+		}
+	}
+}
+
+func TestPickerConfig(t *testing.T) {
+	dir := t.TempDir()
+	head := "apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n- name: a\n  epp:\n    config: "
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("picker.yaml", "kind: EndpointPickerConfig\n")
+	s, err := Load(write("byfile.yaml", head+"picker.yaml\n"))
+	if err != nil || string(s.Pools[0].EPP.Config.Text) != "kind: EndpointPickerConfig\n" {
+		t.Fatalf("%v %+v", err, s)
+	}
+	s, err = Load(write("inline.yaml", head+"{kind: EndpointPickerConfig}\n"))
+	if err != nil || !strings.Contains(string(s.Pools[0].EPP.Config.Text), "EndpointPickerConfig") {
+		t.Fatalf("%v", err)
+	}
+	if _, err = Load(write("missing.yaml", head+"nothere.yaml\n")); err == nil || !strings.Contains(err.Error(), "missing.yaml:6:13: pools[0].epp.config") {
+		t.Fatalf("%v", err)
+	}
+	if _, err = Load(write("big.yaml", strings.Repeat("# long\n", MaxFileBytes/7+1))); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Fatalf("%v", err)
+	}
+}
+
+// The checked-in schema is what the types say; -update writes it.
+func TestSchemaIsCheckedIn(t *testing.T) {
+	const file = "../docs/scenario.schema.json"
+	if *update {
+		if err := os.WriteFile(file, Schema(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(have), string(Schema())); d != "" {
+		t.Fatalf("run go test ./scenario -update (-checked in, +of the types):\n%s", d)
+	}
+}
+
+// Every field of every section has words for editors.
+func TestEveryFieldIsDescribed(t *testing.T) {
+	comments := fieldComments()
+	var walk func(reflect.Type)
+	walk = func(st reflect.Type) {
+		if st.Kind() == reflect.Slice {
+			st = st.Elem()
+		}
+		if !isSection(st) {
+			return
+		}
+		for _, f := range fieldsOf(st) {
+			if comments[st.Name()+"."+st.Field(f.index).Name] == "" {
+				t.Errorf("%s.%s has no comment", st.Name(), f.name)
+			}
+			walk(st.Field(f.index).Type)
+		}
+	}
+	walk(reflect.TypeFor[Scenario]())
+}
+
+func TestBytesRoundTrip(t *testing.T) {
+	for _, text := range []string{"0", "1", "1000", "1KiB", "4MiB", "3GiB", "1..4MiB"} {
+		r, err := ParseByteRange(text)
+		if err != nil || r.String() != text {
+			t.Errorf("%s: got %v, %v", text, r, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "4 apples", "NaN", "1e400", "0.5", "2..1", "1..", "99999TiB"} {
+		if r, err := ParseByteRange(text); err == nil {
+			t.Errorf("%q was read as %v", text, r)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(embedded)
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("pools: &a\n- name: *a\n  epp: {config: &b {x: *b}}"))
+	f.Add([]byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: 1, modelServer: {prefill: {mean: 1ms}}}]}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse("fuzz.yaml", data)
+		if (s == nil) == (err == nil) {
+			t.Fatal("neither a scenario nor an error")
+		}
+		var problems Problems
+		if err != nil && !errors.As(err, &problems) {
+			t.Fatalf("not Problems: %v", err)
+		}
+	})
+}
+

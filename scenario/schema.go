@@ -1,0 +1,170 @@
+package scenario
+
+import (
+	"embed"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/invopop/jsonschema"
+
+	"github.com/windtunnel/windtunnel/core/latency"
+)
+
+// The types' own source: the comment on a field is its description in an
+// editor, so that it is written once.
+//
+//go:embed scenario.go pool.go workload.go
+var source embed.FS
+
+// Schema is the JSON Schema of a scenario file, for editors and other tools.
+func Schema() []byte {
+	comments := fieldComments()
+	r := jsonschema.Reflector{
+		FieldNameTag:               "yaml",
+		RequiredFromJSONSchemaTags: true,
+		ExpandedStruct:             true,
+		Anonymous:                  true,
+		LookupComment:              func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] },
+		Mapper:                     leafSchema,
+	}
+	s := r.Reflect(&Scenario{})
+	s.Title = "windtunnel scenario"
+	s.Required = []string{"apiVersion", "kind", "pools"}
+	if p, ok := s.Properties.Get("apiVersion"); ok {
+		p.Const = Version
+	}
+	if p, ok := s.Properties.Get("kind"); ok {
+		p.Const = Kind
+	}
+	finish(s, reflect.TypeFor[Scenario]())
+	for _, t := range []reflect.Type{reflect.TypeFor[Pool](), reflect.TypeFor[ModelServer](), reflect.TypeFor[EPP](), reflect.TypeFor[Workload](), reflect.TypeFor[Prompt]()} {
+		if def, ok := s.Definitions[t.Name()]; ok {
+			finish(def, t)
+		}
+	}
+	s.Definitions["Pool"].Required = []string{"name"}
+	out, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		panic(err) // a value of plain types
+	}
+	return append(out, '\n')
+}
+
+// leafSchema is the schema of the types that are written as text.
+func leafSchema(t reflect.Type) *jsonschema.Schema {
+	if e, ok := reflect.New(t).Interface().(enum); ok {
+		s := &jsonschema.Schema{Type: "string"}
+		for _, v := range e.values() {
+			s.Enum = append(s.Enum, v)
+		}
+		return s
+	}
+	textOrNumber := func() *jsonschema.Schema {
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
+	}
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
+	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange]():
+		return textOrNumber()
+	case reflect.TypeFor[latency.Dist]():
+		s := textOrNumber()
+		s.AnyOf = append(s.AnyOf, &jsonschema.Schema{Type: "object"})
+		return s
+	case reflect.TypeFor[PickerConfig]():
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "object"}}}
+	}
+	return nil
+}
+
+// finish adds to a section's schema what its tags and defaults say.
+func finish(s *jsonschema.Schema, t reflect.Type) {
+	sample := reflect.New(t)
+	setDefaults(sample.Elem())
+	for _, f := range fieldsOf(t) {
+		p, ok := s.Properties.Get(f.name)
+		if !ok {
+			continue
+		}
+		sf, v := t.Field(f.index), sample.Elem().Field(f.index)
+		switch v.Kind() {
+		case reflect.Int, reflect.Float64:
+			p.Minimum, p.Maximum = json.Number(sf.Tag.Get("min")), json.Number(sf.Tag.Get("max"))
+		case reflect.Slice:
+			p.MaxItems = count(sf.Tag.Get("max"))
+			p.MinItems = count(sf.Tag.Get("min"))
+		case reflect.Int64, reflect.Struct:
+			if p.Description != "" && !isSection(sf.Type) && sf.Type != reflect.TypeFor[PickerConfig]() {
+				p.Description += " Takes " + expected(sf.Type, sf.Tag) + "."
+			}
+		}
+		if !v.IsZero() && !isSection(sf.Type) && v.Kind() != reflect.Slice {
+			p.Default = defaultValue(v)
+		}
+	}
+}
+
+func defaultValue(v reflect.Value) any {
+	switch x := v.Interface().(type) {
+	case interface{ String() string }:
+		return x.String()
+	case enum:
+		return v.String()
+	}
+	return v.Interface()
+}
+
+func count(text string) *uint64 {
+	if text == "" {
+		return nil
+	}
+	n := uint64(numberLimit(text))
+	return &n
+}
+
+// fieldComments are the doc comments of the sections and their fields.
+func fieldComments() map[string]string {
+	out := map[string]string{}
+	files, err := source.ReadDir(".")
+	if err != nil {
+		panic(err) // embedded
+	}
+	for _, file := range files {
+		text, err := source.ReadFile(file.Name())
+		if err != nil {
+			panic(err)
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file.Name(), text, parser.ParseComments)
+		if err != nil {
+			panic(err)
+		}
+		for _, decl := range parsed.Decls {
+			general, ok := decl.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range general.Specs {
+				named, ok := spec.(*ast.TypeSpec)
+				if !ok {
+					continue
+				}
+				out[named.Name.Name+"."] = oneLine(general.Doc.Text())
+				if s, ok := named.Type.(*ast.StructType); ok {
+					for _, f := range s.Fields.List {
+						for _, name := range f.Names {
+							out[named.Name.Name+"."+name.Name] = oneLine(f.Doc.Text())
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

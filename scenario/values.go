@@ -1,0 +1,103 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/latency"
+)
+
+// Bytes is a count of bytes, written plainly or with KiB, MiB, GiB, kB, MB, GB.
+type Bytes int64
+
+// ByteRange is a count of bytes between two ends, both included: 1KiB or
+// 1B..4MiB. The zero value means that none was given.
+type ByteRange struct{ Low, High Bytes }
+
+// IsZero reports whether no range was given.
+func (r ByteRange) IsZero() bool { return r == ByteRange{} }
+
+const (
+	bytesHelp     = "a size such as 512, 64KiB or 4MiB"
+	byteRangeHelp = "a size such as 512 or 4MiB, or a range such as 1..4MiB"
+	durationHelp  = "a duration such as 500ms, 30s or 2m"
+	countHelp     = "a number such as 128, a range such as 16..512, or a distribution such as lognormal(200, 150, max=4096)"
+	spanHelp      = "a duration such as 50ms, a range such as 100ms..30s, 50ms±10%, or a distribution such as lognormal(50ms, 20ms)"
+)
+
+// The longer suffixes come first, since B ends all of them.
+var byteUnits = []struct {
+	suffix string
+	size   float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30},
+	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}, {"", 1},
+}
+
+// ParseBytes reads a count of bytes.
+func ParseBytes(text string) (Bytes, error) {
+	text = strings.TrimSpace(text)
+	for _, unit := range byteUnits {
+		number, ok := strings.CutSuffix(text, unit.suffix)
+		if !ok {
+			continue
+		}
+		f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(f >= 0) || f*unit.size > 1<<50 || math.Trunc(f*unit.size) != f*unit.size {
+			break
+		}
+		return Bytes(f * unit.size), nil
+	}
+	return 0, fmt.Errorf("%q is not %s", text, bytesHelp)
+}
+
+// String writes the size so that ParseBytes reads it back.
+func (b Bytes) String() string {
+	for _, unit := range []struct {
+		suffix string
+		size   Bytes
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if b >= unit.size && b%unit.size == 0 {
+			return fmt.Sprintf("%d%s", b/unit.size, unit.suffix)
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+// ParseByteRange reads one size, or two with .. between.
+func ParseByteRange(text string) (ByteRange, error) {
+	low, high, ranged := strings.Cut(text, "..")
+	if !ranged {
+		high = low
+	}
+	var r ByteRange
+	var err error
+	if r.Low, err = ParseBytes(low); err != nil {
+		return ByteRange{}, fmt.Errorf("%q is not %s", text, byteRangeHelp)
+	}
+	if r.High, err = ParseBytes(high); err != nil {
+		return ByteRange{}, fmt.Errorf("%q is not %s", text, byteRangeHelp)
+	}
+	if r.Low > r.High {
+		return ByteRange{}, fmt.Errorf("%q has its low end above its high end", text)
+	}
+	return r, nil
+}
+
+// String writes the range so that ParseByteRange reads it back.
+func (r ByteRange) String() string {
+	if r.Low == r.High {
+		return r.Low.String()
+	}
+	return r.Low.String() + ".." + r.High.String()
+}
+
+func mustCount(text string) latency.Dist {
+	d, err := latency.ParseCount(text)
+	if err != nil {
+		panic(err) // only ever called with constants
+	}
+	return d
+}

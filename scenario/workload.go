@@ -1,0 +1,52 @@
+package scenario
+
+import (
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/latency"
+)
+
+// Workload is what the simulated client sends.
+type Workload struct {
+	// How many requests to send.
+	Requests int `yaml:"requests" min:"1" max:"100000000"`
+	// How many requests to have in flight at once (closed loop). With a rate, the most that may be.
+	Concurrency int `yaml:"concurrency" min:"1" max:"1000000"`
+	// Requests per second that arrive whether or not earlier ones have ended (open loop). Left out: the next request is sent when one ends.
+	Rate float64 `yaml:"rate" min:"0" max:"10000000"`
+	// Whether answers are asked for as server-sent events ("stream": true).
+	Stream bool `yaml:"stream"`
+	// Whether request bodies are sent without content-length, as they are written.
+	ChunkedUpload bool `yaml:"chunkedUpload"`
+	// The protocol between client and Envoy.
+	HTTP HTTPVersion `yaml:"http"`
+	// What the prompts are made of.
+	Prompt Prompt `yaml:"prompt"`
+	// The most tokens that a request asks for (max_tokens). 0 leaves it to the model server.
+	MaxTokens int `yaml:"maxTokens" min:"0" max:"1000000"`
+	// How long the client waits for a whole answer.
+	Timeout time.Duration `yaml:"timeout" min:"1ms" max:"24h"`
+}
+
+func (w *Workload) defaults() {
+	w.Requests = 1
+	w.Concurrency = 1
+	w.Stream = true
+	w.HTTP = HTTP1
+	w.Timeout = 2 * time.Minute
+}
+
+// Prompt is what prompts are made of. At most one of text, bytes and
+// characters is given.
+type Prompt struct {
+	// The same words in every request.
+	Text string `yaml:"text"`
+	// The length of a random prompt in bytes of UTF-8, for instance 1KiB or 1..4MiB.
+	Bytes ByteRange `yaml:"bytes" min:"1" max:"64MiB"`
+	// The length of a random prompt in characters.
+	Characters latency.Dist `yaml:"characters" unit:"count" min:"1" max:"67108864"`
+	// Which characters a random prompt has: ascii, unicode (any code point), or boundary-like (text that resembles a multipart delimiter).
+	Alphabet Alphabet `yaml:"alphabet"`
+}
+
+func (p *Prompt) defaults() { p.Alphabet = ASCII }
