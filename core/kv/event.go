@@ -1,0 +1,113 @@
+package kv
+
+// Kind says what an Event reports.
+type Kind uint8
+
+// The kinds of events. vLLM's name comes first, document 003's second.
+const (
+	Stored    Kind = iota + 1 // BlockStored, BLOCK_CREATED
+	Removed                   // BlockRemoved, BLOCK_EVICTED
+	Cleared                   // AllBlocksCleared; the document has none
+	Updated                   // BLOCK_UPDATED: metadata of a held block changed
+	Heartbeat                 // HEARTBEAT: the pod lives; windtunnel's own, as the document names only last_heartbeat
+)
+
+var kindNames = [...]string{"", "BlockStored", "BlockRemoved", "AllBlocksCleared", "BlockUpdated", "Heartbeat"}
+
+var documentNames = [...]string{"", "BLOCK_CREATED", "BLOCK_EVICTED", "ALL_BLOCKS_CLEARED", "BLOCK_UPDATED", "HEARTBEAT"}
+
+// String is vLLM's name of the kind.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// Document is document 003's name of the kind, as it stands in event_type and
+// in the metric kv_cache_manager_events_received_total.
+func (k Kind) Document() string {
+	if int(k) < len(documentNames) {
+		return documentNames[k]
+	}
+	return "UNKNOWN"
+}
+
+// NoGroup is the Group of an event that names none.
+const NoGroup = -1
+
+// The media that a block can live on. Names are compared without case; any
+// other name is a tier of its own.
+const (
+	MediumGPU = "gpu" // also what a missing medium means
+	MediumCPU = "cpu"
+)
+
+// Event is one thing that happened to a model server's KV cache. Fields that
+// its kind does not use are zero.
+type Event struct {
+	Kind Kind
+
+	// Stored and Removed.
+	Hashes []EngineHash // one per engine block
+	Medium string       // lower case; MediumGPU unless the event said otherwise
+	Group  int          // KV cache group, NoGroup if none was named
+
+	// Stored.
+	Parent        EngineHash // of the first block; 0 means the prompt begins here
+	Tokens        []uint32   // of all blocks together
+	BlockTokens   int        // the engine's block size, as declared
+	LoRAID        int64      // informative; LoRAName decides
+	LoRAName      string     // replaces the model in the key when not empty
+	ExtraKeys     [][]string // per engine block: cache salt, image hashes
+	SpecKind      string     // full_attention, sliding_window, mamba …; "" is full attention
+	SlidingWindow int        // tokens, for SpecKind sliding_window
+
+	// Document 003's JSON only.
+	Pod        string  // pod_id; "" means: whoever the topic names
+	Name       string  // block_hash as it was written
+	Model      string  // "" means: whatever the topic names
+	ByName     bool    // no tokens: the block is known by its hash alone
+	At         float64 // Unix time in seconds, 0 if not given
+	LayerID    int     // layers of one block are one block
+	BlockBytes int64   // cache_size_bytes
+	Capacity   int     // Heartbeat: the pod's num_gpu_blocks, 0 if not given
+}
+
+// FullAttention says whether holding the event's blocks lets a prompt skip
+// their computation. Blocks of sliding-window and state-space groups do not:
+// the recorded endpoint picker gives no score for them alone.
+func (e *Event) FullAttention() bool {
+	return e.SpecKind == "" || e.SpecKind == "full_attention" || e.SpecKind == "mla_attention"
+}
+
+// Batch is one message of a publisher.
+type Batch struct {
+	At               float64 // Unix time in seconds; vLLM's ts
+	Events           []Event
+	DataParallelRank int // -1 if none; the index ignores it, as the real one does
+}
+
+// Limits bound what a decoder takes from outside. The zero value means the
+// defaults.
+type Limits struct {
+	PayloadBytes int // of one message; default 64 MiB
+	Events       int // per message; default 65,536
+	Blocks       int // hashes per event; default 262,144
+	Tokens       int // per event; default 16,777,216
+	TextBytes    int // of one name, medium or salt; default 4,096
+}
+
+func (l Limits) orDefaults() Limits {
+	set := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&l.PayloadBytes, 64<<20)
+	set(&l.Events, 65536)
+	set(&l.Blocks, 262144)
+	set(&l.Tokens, 16<<20)
+	set(&l.TextBytes, 4096)
+	return l
+}
