@@ -52,6 +52,15 @@ func (q *Queue[T]) Next() (Time, bool) {
 	return q.items[0].at, true
 }
 
+// Peek is the earliest item, to read or change in place without moving it. It
+// is nil on an empty queue.
+func (q *Queue[T]) Peek() *T {
+	if len(q.items) == 0 {
+		return nil
+	}
+	return &q.items[0].value
+}
+
 // Pop removes and returns the earliest item. It panics on an empty queue: ask
 // Next or Len first.
 func (q *Queue[T]) Pop() (Time, T) {

@@ -1,0 +1,204 @@
+package engine
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// timeline is BatchingIndependent: each request has its own next moment, and
+// nothing that one does matters to another. Events of requests that are gone
+// stay queued until their time and are then passed over.
+type timeline struct {
+	queue machine.Queue[tick]
+}
+
+type tick struct {
+	at         machine.Time
+	slot       int32
+	generation uint32
+}
+
+func (t *timeline) next(reqs []request) (machine.Time, bool) {
+	for {
+		at, ok := t.queue.Next()
+		if !ok {
+			return machine.Never, false
+		}
+		k := *t.queue.Peek()
+		if r := &reqs[k.slot]; r.generation == k.generation && r.due == at {
+			return at, true
+		}
+		t.queue.Pop()
+	}
+}
+
+func (t *timeline) push(reqs []request, s int32, at machine.Time) {
+	reqs[s].due = at
+	t.queue.Push(at, machine.ClassStepEnd, tick{at, s, reqs[s].generation})
+}
+
+func (e *Engine) submitTimeline(s int32, m *Submit, fx *Effects) {
+	r := &e.reqs[s]
+	prefill := m.PrefillTime
+	if prefill == 0 {
+		d := machine.NewDraw(e.cfg.Seed, "engine prefill", "time", uint64(r.id)^e.cfg.Index<<48)
+		prefill = d.Between(e.cfg.Prefill.Low, e.cfg.Prefill.High)
+	}
+	r.tokenTime = m.TokenTime
+	if r.tokenTime == 0 {
+		d := machine.NewDraw(e.cfg.Seed, "engine token", "time", uint64(r.id)^e.cfg.Index<<48)
+		r.tokenTime = d.Between(e.cfg.TokenTime.Low, e.cfg.TokenTime.High)
+	}
+	if r.remote.Tokens > 0 {
+		r.phase = phasePulling
+		e.stats.Waiting++
+		e.stats.Pulling++
+		r.prefillTime = prefill
+		e.askKV(s, min(r.remote.Tokens, int(r.prompt)), fx)
+		return
+	}
+	e.startTimeline(s, prefill, 0, fx)
+}
+
+func (e *Engine) startTimeline(s int32, prefill machine.Time, cached int32, fx *Effects) {
+	r := &e.reqs[s]
+	r.phase = phasePrefill
+	e.stats.Running++
+	fx.add(e.now, PrefillStarted, r.id).Count = cached
+	e.timeline.push(e.reqs, s, e.now.Add(prefill))
+}
+
+// playTimeline plays the earliest event of the timeline.
+func (e *Engine) playTimeline(fx *Effects) {
+	at, k := e.timeline.queue.Pop()
+	s := k.slot
+	r := &e.reqs[s]
+	e.now = max(e.now, at)
+	if r.phase == phasePrefill {
+		r.first, r.made = true, 1
+		e.stats.PromptTokens += uint64(r.prompt)
+		e.stats.GenerationTokens++
+		fx.add(at, FirstToken, r.id)
+		switch {
+		case r.made == r.total:
+			e.finishTimeline(at, s, fx)
+		case r.hold:
+			r.phase = phasePaused
+			e.stats.Paused++
+			fx.add(at, Paused, r.id)
+		default:
+			e.decodeTimeline(s, at)
+		}
+		return
+	}
+	e.catchUp(s, at, fx)
+	if r.made == r.total {
+		e.finishTimeline(at, s, fx)
+		return
+	}
+	e.timeline.push(e.reqs, s, e.dueTimeline(r))
+}
+
+func (e *Engine) decodeTimeline(s int32, at machine.Time) {
+	r := &e.reqs[s]
+	r.phase = phaseDecode
+	r.start, r.base = at, r.made
+	e.timeline.push(e.reqs, s, e.dueTimeline(r))
+}
+
+// dueTimeline is when a decoding request next has something to say: its next
+// token, or its last.
+func (e *Engine) dueTimeline(r *request) machine.Time {
+	n := r.total - r.base
+	if r.every {
+		n = r.made + 1 - r.base
+	}
+	return r.start.Add(machine.Time(n) * r.tokenTime)
+}
+
+// catchUp counts the tokens that a decoding request made up to at.
+func (e *Engine) catchUp(s int32, at machine.Time, fx *Effects) {
+	r := &e.reqs[s]
+	made := r.total
+	if r.tokenTime > 0 {
+		made = min(made, r.base+int32((at-r.start)/r.tokenTime))
+	}
+	n := made - r.made
+	if n <= 0 {
+		return
+	}
+	if r.every {
+		f := fx.add(at, Tokens, r.id)
+		f.First, f.Count = r.made, n
+		f.Schedule = Schedule{Start: r.start + machine.Time(r.made-r.base)*r.tokenTime, Base: ToFixed(r.tokenTime)}
+	}
+	r.made = made
+	e.stats.GenerationTokens += uint64(n)
+}
+
+func (e *Engine) finishTimeline(at machine.Time, s int32, fx *Effects) {
+	why := ReasonLength
+	if e.reqs[s].stop {
+		why = ReasonStop
+	}
+	e.stats.Running--
+	e.finish(at, s, why, fx)
+}
+
+func (e *Engine) resumeTimeline(s int32) {
+	r := &e.reqs[s]
+	r.hold = false
+	if r.phase == phasePaused {
+		e.stats.Paused--
+		e.decodeTimeline(s, e.now)
+	}
+}
+
+// leaveTimeline takes a request out of whatever it was doing.
+func (e *Engine) leaveTimeline(s int32, fx *Effects) {
+	r := &e.reqs[s]
+	switch r.phase {
+	case phasePulling:
+		e.stats.Waiting--
+		e.stats.Pulling--
+		e.releaseRemote(r, fx)
+		return
+	case phasePaused:
+		e.stats.Paused--
+	case phaseDecode:
+		e.catchUp(s, e.now, fx)
+	}
+	e.stats.Running--
+}
+
+func (e *Engine) abortTimeline(s int32, fx *Effects) {
+	e.leaveTimeline(s, fx)
+	r := &e.reqs[s]
+	e.stats.Aborted++
+	fx.add(e.now, Aborted, r.id).Count = r.made
+	e.forget(s)
+	e.drained(e.now, fx)
+}
+
+// arrivedTimeline goes straight to the first token: the prompt's KV is here.
+func (e *Engine) arrivedTimeline(s int32, fx *Effects) {
+	r := &e.reqs[s]
+	if r.phase != phasePulling {
+		return
+	}
+	tokens := min(int32(r.remote.Tokens), r.prompt)
+	e.leaveTimeline(s, fx)
+	r.remote = RemoteKV{}
+	e.startTimeline(s, r.tokenTime, tokens, fx)
+}
+
+func (e *Engine) failedTimeline(s int32, fx *Effects) {
+	r := &e.reqs[s]
+	if r.phase != phasePulling {
+		return
+	}
+	e.leaveTimeline(s, fx)
+	r.remote = RemoteKV{}
+	if e.cfg.KVLoadFailure == KVLoadRecompute {
+		e.startTimeline(s, r.prefillTime, 0, fx)
+		return
+	}
+	e.finish(e.now, s, ReasonKVFailed, fx)
+}
