@@ -1,0 +1,210 @@
+package epp
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// processor is the gRPC service.
+type processor struct {
+	extprocv3.UnimplementedExternalProcessorServer
+	s *Server
+}
+
+// Process serves one ext_proc stream, which is one request. It never returns
+// nil on an unfinished one: Envoy would take that for consent, and the client
+// would hang or the pod would get an empty body.
+func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
+	p.s.active.Add(1)
+	defer p.s.active.Add(-1)
+	p.s.m.inflight.Inc()
+	defer p.s.m.inflight.Dec()
+	ctx, cancel := context.WithCancel(wire.Context())
+	defer cancel()
+	c := &conversation{s: p.s, wire: wire, machine: stream.New(p.s.o.Stream), cancel: cancel}
+	return c.run(ctx)
+}
+
+// conversation is one stream's goroutine, timer and machine.
+type conversation struct {
+	s    *Server
+	wire extprocv3.ExternalProcessor_ProcessServer
+
+	mu       sync.Mutex // guards all below, and Send
+	machine  *stream.Stream
+	exchange Exchange
+	ended    bool
+	modes    stream.Modes
+	timer    *time.Timer
+	wakeAt   machine.Time
+	sendErr  error
+	cancel   context.CancelFunc
+
+	request  Request
+	decide   bool
+	whole    time.Time // when the request's last byte came
+	answered bool      // the first message is out
+	respHead []stream.Header
+}
+
+func (c *conversation) run(ctx context.Context) error {
+	defer c.finish()
+	for {
+		in, err := c.wire.Recv()
+		if err != nil {
+			return c.gone(err)
+		}
+		c.mu.Lock()
+		c.play(c.input(in))
+		for c.decide {
+			c.decide = false
+			c.ask(ctx)
+		}
+		done, err := c.result()
+		c.mu.Unlock()
+		if done {
+			return err
+		}
+	}
+}
+
+// ask lets the director decide, without the lock: a deadline may pass
+// meanwhile, and then the decision comes too late and is ignored.
+func (c *conversation) ask(ctx context.Context) {
+	r := c.request
+	c.mu.Unlock()
+	decision, exchange := c.decideSafely(ctx, &r)
+	c.mu.Lock()
+	if c.machine.Result() != stream.Running {
+		if exchange != nil {
+			exchange.End(c.machine.Result())
+		}
+		return
+	}
+	c.exchange = exchange
+	c.play(c.machine.Decided(c.s.o.Now(), decision))
+}
+
+// decideSafely turns a panic of a plug-in into an error of its own request.
+func (c *conversation) decideSafely(ctx context.Context, r *Request) (d stream.Decision, x Exchange) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.s.o.Log.Error("epp: the picker panicked", "request", r.ID, "panic", v, "stack", string(debug.Stack()))
+			a := c.s.o.Stream.Errors.Answer(500, fmt.Sprintf("the endpoint picker failed: %v", v))
+			d, x = stream.Decision{Answer: &a, Reason: fmt.Sprintf("panic: %v", v)}, nil
+		}
+	}()
+	return c.s.o.Director.Decide(ctx, r)
+}
+
+// play sends effects and keeps the machine's deadline. The lock is held.
+func (c *conversation) play(effects []stream.Effect) {
+	for i := range effects {
+		e := &effects[i]
+		if e.Kind == stream.Decide {
+			c.request.Head, c.request.Body, c.request.ID = e.Head, e.Body, c.machine.RequestID()
+			c.decide, c.whole = true, time.Now()
+			continue
+		}
+		c.send(e)
+	}
+	at, running := c.machine.Next()
+	switch {
+	case !running:
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		c.wakeAt = 0
+	case c.timer == nil:
+		c.wakeAt = at
+		c.timer = time.AfterFunc((at - c.s.o.Now()).Duration(), c.deadline)
+	case at != c.wakeAt:
+		c.wakeAt = at
+		c.timer.Reset((at - c.s.o.Now()).Duration())
+	}
+	if c.machine.Result() != stream.Running {
+		c.end()
+	}
+}
+
+func (c *conversation) deadline() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.play(c.machine.Advance(max(c.s.o.Now(), c.wakeAt)))
+	if c.machine.Result() != stream.Running {
+		c.cancel() // a director that still thinks may stop
+	}
+}
+
+func (c *conversation) send(e *stream.Effect) {
+	if e.Kind == stream.Fail || c.sendErr != nil {
+		return
+	}
+	if !c.answered {
+		c.answered = true
+		c.s.m.processing.Observe(time.Since(c.whole).Seconds())
+	}
+	c.sendErr = c.wire.Send(c.output(e))
+}
+
+// result tells whether the stream is over, and with which gRPC status.
+func (c *conversation) result() (bool, error) {
+	if c.sendErr != nil {
+		c.play(c.machine.PeerGone(c.s.o.Now(), "the stream to Envoy broke: "+c.sendErr.Error()))
+		return true, c.sendErr
+	}
+	switch c.machine.Result() {
+	case stream.Running:
+		return false, nil
+	case stream.Failed:
+		return true, status.Error(codes.Aborted, "the request did not finish")
+	}
+	return true, nil
+}
+
+// gone ends a stream on which nothing more can be read.
+func (c *conversation) gone(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.machine.Result() == stream.PassedThrough || c.machine.Result() == stream.Answered {
+		return nil
+	}
+	reason := ""
+	if s, ok := status.FromError(err); ok && s.Code() != codes.OK && s.Code() != codes.Canceled {
+		reason = "the stream to Envoy broke: " + s.Message()
+	}
+	c.play(c.machine.PeerGone(c.s.o.Now(), reason))
+	return status.Error(codes.Canceled, "the request was given up")
+}
+
+func (c *conversation) end() {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	if c.exchange != nil {
+		c.exchange.End(c.machine.Result())
+	}
+}
+
+func (c *conversation) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.ended = true
+}

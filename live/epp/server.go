@@ -1,0 +1,263 @@
+// Package epp is the endpoint picker on the wire: the ext_proc server that
+// Envoy asks about every request, with its health and metrics.
+//
+// It decides nothing. Each ext_proc stream is one core/stream machine; this
+// package translates Envoy's protobuf messages into the machine's inputs and
+// its effects back, keeps its deadlines, and asks a Director where a request
+// should go. One goroutine reads a stream; a deadline fires on a timer; a lock
+// per stream keeps the two apart.
+package epp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// Request is what a Director is asked about.
+type Request struct {
+	ID   string
+	Head []stream.Header
+	Body []byte
+	// Metadata is the filter metadata of the last message that carried any, as
+	// Envoy sent it; the subset hint of the endpoint picker protocol is there.
+	Metadata Metadata
+}
+
+// Director decides where requests go. Its methods are called concurrently.
+type Director interface {
+	// Decide may wait (flow control, tokenisation); ctx ends when the client
+	// leaves or the stream's deadline has passed. The returned Exchange follows
+	// the rest of the request and may be nil.
+	Decide(ctx context.Context, r *Request) (stream.Decision, Exchange)
+}
+
+// Exchange follows one decided request until its end. Its methods are called
+// one at a time, in order.
+type Exchange interface {
+	// ResponseHeaders sees the response's headers and says which to set.
+	ResponseHeaders(head []stream.Header) (set []stream.Header)
+	// ResponseBody sees a piece of the response and returns what is sent on in
+	// its place, and dynamic metadata to go with it (usually nil).
+	ResponseBody(chunk []byte, end bool) ([]byte, any)
+	// End is told exactly once how the stream ended.
+	End(result stream.Result)
+}
+
+// DirectorFunc makes a Director of a function without Exchange.
+type DirectorFunc func(ctx context.Context, r *Request) stream.Decision
+
+// Decide calls f.
+func (f DirectorFunc) Decide(ctx context.Context, r *Request) (stream.Decision, Exchange) {
+	return f(ctx, r), nil
+}
+
+// Options of a server.
+type Options struct {
+	// Addresses to listen on; empty ones are not opened. The ecosystem's ports
+	// are 9002 (ext_proc and gRPC health), 9003 (gRPC health) and 9090
+	// (metrics over HTTP).
+	Address, HealthAddress, MetricsAddress string
+	// TLS, when not nil, is used on Address.
+	TLS credentials.TransportCredentials
+	// Stream is what the streams share.
+	Stream stream.Config
+	// Director decides; it is required.
+	Director Director
+	// Now is the run's clock.
+	Now func() machine.Time
+	// Registry takes the server's metrics; nil makes one.
+	Registry *prometheus.Registry
+	// Log hears of failures; nil is silent.
+	Log *slog.Logger
+}
+
+// Server is a running EPP.
+type Server struct {
+	o        Options
+	grpc     *grpc.Server
+	health   *health.Server
+	healthAt *grpc.Server
+	metrics  *http.Server
+	addr     map[string]net.Addr
+	active   atomic.Int64
+	m        *metrics
+	wg       sync.WaitGroup
+	errs     chan error
+}
+
+// ServiceName is the gRPC service whose health Envoy asks for.
+const ServiceName = "envoy.service.ext_proc.v3.ExternalProcessor"
+
+var healthNames = []string{"", ServiceName, "readiness"}
+
+// Start opens the listeners and serves until Stop.
+func Start(o Options) (*Server, error) {
+	if o.Director == nil || o.Now == nil {
+		return nil, errors.New("epp: Director and Now are required")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	s := &Server{o: o, health: health.NewServer(), addr: map[string]net.Addr{}, m: newMetrics(o.Registry), errs: make(chan error, 3)}
+	var opened []net.Listener
+	open := func(what, address string) (net.Listener, error) {
+		if address == "" {
+			return nil, nil
+		}
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			for _, l := range opened {
+				l.Close()
+			}
+			return nil, fmt.Errorf("epp: cannot listen on %s for %s: %w", address, what, err)
+		}
+		opened = append(opened, l)
+		s.addr[what] = l.Addr()
+		return l, nil
+	}
+	extProc, err := open("ext_proc", o.Address)
+	if err != nil {
+		return nil, err
+	}
+	healthL, err := open("health", o.HealthAddress)
+	if err != nil {
+		return nil, err
+	}
+	metricsL, err := open("metrics", o.MetricsAddress)
+	if err != nil {
+		return nil, err
+	}
+
+	options := []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(1 << 20),
+		grpc.MaxRecvMsgSize(64 << 20),
+		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(16 << 20),
+		grpc.WriteBufferSize(64 << 10), grpc.ReadBufferSize(64 << 10),
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.Creds(o.TLS))
+	}
+	s.grpc = grpc.NewServer(options...)
+	extprocv3.RegisterExternalProcessorServer(s.grpc, &processor{s: s})
+	healthv1.RegisterHealthServer(s.grpc, s.health)
+	s.SetReady(true)
+	s.health.SetServingStatus("liveness", healthv1.HealthCheckResponse_SERVING)
+	if extProc != nil {
+		s.serve(func() error { return s.grpc.Serve(extProc) })
+	}
+	if healthL != nil {
+		s.healthAt = grpc.NewServer()
+		healthv1.RegisterHealthServer(s.healthAt, s.health)
+		s.serve(func() error { return s.healthAt.Serve(healthL) })
+	}
+	if metricsL != nil {
+		mux := http.NewServeMux()
+		mux.Handle("/metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+		s.metrics = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		s.serve(func() error { return s.metrics.Serve(metricsL) })
+	}
+	return s, nil
+}
+
+func (s *Server) serve(f func() error) {
+	s.wg.Go(func() {
+		if err := f(); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, io.EOF) {
+			s.o.Log.Error("epp: a listener failed", "error", err)
+			s.errs <- err
+		}
+	})
+}
+
+// Addr is where the ext_proc service listens.
+func (s *Server) Addr() string { return s.addressOf("ext_proc") }
+
+// HealthAddr is where the separate gRPC health service listens, or "".
+func (s *Server) HealthAddr() string { return s.addressOf("health") }
+
+// MetricsAddr is where /metrics is served, or "".
+func (s *Server) MetricsAddr() string { return s.addressOf("metrics") }
+
+func (s *Server) addressOf(what string) string {
+	if a := s.addr[what]; a != nil {
+		return a.String()
+	}
+	return ""
+}
+
+// Active is the number of ext_proc streams that have not ended.
+func (s *Server) Active() int { return int(s.active.Load()) }
+
+// SetReady changes what the health services say; Envoy's health check and
+// Kubernetes' readiness probe both read it.
+func (s *Server) SetReady(ready bool) {
+	status := healthv1.HealthCheckResponse_NOT_SERVING
+	if ready {
+		status = healthv1.HealthCheckResponse_SERVING
+	}
+	for _, name := range healthNames {
+		s.health.SetServingStatus(name, status)
+	}
+}
+
+// Stop takes the server out of service without losing a request: it reports
+// not ready, lets the streams finish until ctx ends, and then closes what is
+// left.
+func (s *Server) Stop(ctx context.Context) error {
+	s.SetReady(false)
+	done := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(done)
+	}()
+	var left int
+	select {
+	case <-done:
+	case <-ctx.Done():
+		left = s.Active()
+		s.grpc.Stop()
+		<-done
+	}
+	s.close()
+	if left > 0 {
+		return fmt.Errorf("epp: %d requests were still held when the time to stop was over", left)
+	}
+	return nil
+}
+
+// Kill ends everything at once, as a crash would.
+func (s *Server) Kill() {
+	s.grpc.Stop()
+	s.close()
+}
+
+func (s *Server) close() {
+	if s.healthAt != nil {
+		s.healthAt.Stop()
+	}
+	if s.metrics != nil {
+		s.metrics.Close()
+	}
+	s.wg.Wait()
+}

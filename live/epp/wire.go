@@ -1,0 +1,162 @@
+package epp
+
+import (
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// Metadata is Envoy's filter metadata by namespace; nil where it sent none.
+type Metadata map[string]*structpb.Struct
+
+// input plays one message of Envoy into the machine.
+func (c *conversation) input(in *extprocv3.ProcessingRequest) []stream.Effect {
+	now := c.s.o.Now()
+	if in.ProtocolConfig != nil {
+		c.modes = stream.Modes{Request: modeOf(in.ProtocolConfig.RequestBodyMode), Response: modeOf(in.ProtocolConfig.ResponseBodyMode)}
+	}
+	switch m := in.Request.(type) {
+	case *extprocv3.ProcessingRequest_RequestHeaders:
+		c.subset(in)
+		return c.machine.Headers(now, c.modes, headersOf(m.RequestHeaders.GetHeaders()), m.RequestHeaders.EndOfStream)
+	case *extprocv3.ProcessingRequest_RequestBody:
+		c.subset(in)
+		return c.machine.Body(now, m.RequestBody.Body, m.RequestBody.EndOfStream)
+	case *extprocv3.ProcessingRequest_RequestTrailers:
+		return c.machine.Trailers(now)
+	case *extprocv3.ProcessingRequest_ResponseHeaders:
+		c.respHead = headersOf(m.ResponseHeaders.GetHeaders())
+		return c.machine.ResponseHeaders(now, c.respHead, m.ResponseHeaders.EndOfStream)
+	case *extprocv3.ProcessingRequest_ResponseBody:
+		return c.machine.ResponseBody(now, m.ResponseBody.Body, m.ResponseBody.EndOfStream)
+	case *extprocv3.ProcessingRequest_ResponseTrailers:
+		return c.machine.ResponseTrailers(now)
+	}
+	return nil
+}
+
+// subset keeps the metadata of the last request message that had any: the
+// real EPP reads the subset hint from there.
+func (c *conversation) subset(in *extprocv3.ProcessingRequest) {
+	if in.MetadataContext != nil {
+		c.request.Metadata = in.MetadataContext.FilterMetadata
+	}
+}
+
+func modeOf(m filterv3.ProcessingMode_BodySendMode) stream.BodyMode {
+	switch m {
+	case filterv3.ProcessingMode_NONE:
+		return stream.NoBody
+	case filterv3.ProcessingMode_STREAMED:
+		return stream.Streamed
+	case filterv3.ProcessingMode_BUFFERED, filterv3.ProcessingMode_BUFFERED_PARTIAL:
+		return stream.Buffered
+	}
+	return stream.FullDuplex
+}
+
+func headersOf(m *corev3.HeaderMap) []stream.Header {
+	head := make([]stream.Header, 0, len(m.GetHeaders()))
+	for _, h := range m.GetHeaders() {
+		v := h.Value
+		if len(h.RawValue) > 0 {
+			v = string(h.RawValue)
+		}
+		head = append(head, stream.Header{Name: strings.ToLower(h.Key), Value: v})
+	}
+	return head
+}
+
+// output is an effect as a message to Envoy.
+func (c *conversation) output(e *stream.Effect) *extprocv3.ProcessingResponse {
+	out := &extprocv3.ProcessingResponse{}
+	switch e.Kind {
+	case stream.ContinueHeaders:
+		out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}
+	case stream.SendRequestHeaders:
+		out.DynamicMetadata = metadataOf(e.Metadata)
+		out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
+			Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove)}}}
+	case stream.SendRequestBody:
+		out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{Response: c.requestBody(e, out)}}
+	case stream.PassRequestTrailers:
+		out.Response = &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}
+	case stream.SendResponseHeaders:
+		set := e.Set
+		if c.exchange != nil {
+			set = append(set[:len(set):len(set)], c.exchange.ResponseHeaders(c.respHead)...)
+		}
+		out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
+			Response: &extprocv3.CommonResponse{HeaderMutation: mutation(set, e.Remove)}}}
+	case stream.SendResponseBody:
+		out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: c.responseBody(e, out)}}
+	case stream.PassResponseTrailers:
+		out.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}
+	case stream.SendAnswer:
+		out.Response = &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
+			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil), Body: e.Answer.Body}}
+	}
+	return out
+}
+
+func (c *conversation) requestBody(e *stream.Effect, out *extprocv3.ProcessingResponse) *extprocv3.CommonResponse {
+	switch c.modes.Request {
+	case stream.Buffered:
+		out.DynamicMetadata = metadataOf(e.Metadata)
+		r := &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove)}
+		if e.Replace {
+			r.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: e.Body}}
+		}
+		return r
+	case stream.Streamed:
+		return &extprocv3.CommonResponse{}
+	}
+	return &extprocv3.CommonResponse{BodyMutation: streamed(e.Body, e.End)}
+}
+
+func (c *conversation) responseBody(e *stream.Effect, out *extprocv3.ProcessingResponse) *extprocv3.CommonResponse {
+	body := e.Body
+	if c.exchange != nil {
+		var meta any
+		body, meta = c.exchange.ResponseBody(e.Body, e.End)
+		out.DynamicMetadata = metadataOf(meta)
+	}
+	switch c.modes.Response {
+	case stream.Buffered, stream.Streamed:
+		r := &extprocv3.CommonResponse{}
+		if c.exchange != nil && string(body) != string(e.Body) {
+			r.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}}
+		}
+		return r
+	}
+	return &extprocv3.CommonResponse{BodyMutation: streamed(body, e.End)}
+}
+
+func streamed(body []byte, end bool) *extprocv3.BodyMutation {
+	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{
+		StreamedResponse: &extprocv3.StreamedBodyResponse{Body: body, EndOfStream: end}}}
+}
+
+func mutation(set []stream.Header, remove []string) *extprocv3.HeaderMutation {
+	if len(set) == 0 && len(remove) == 0 {
+		return nil
+	}
+	m := &extprocv3.HeaderMutation{RemoveHeaders: remove, SetHeaders: make([]*corev3.HeaderValueOption, 0, len(set))}
+	for _, h := range set {
+		m.SetHeaders = append(m.SetHeaders, &corev3.HeaderValueOption{
+			Header:       &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)},
+			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
+	}
+	return m
+}
+
+func metadataOf(v any) *structpb.Struct {
+	s, _ := v.(*structpb.Struct)
+	return s
+}
