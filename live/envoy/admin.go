@@ -1,0 +1,186 @@
+package envoy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxAdminBytes bounds one page; a config dump of many pods is a few megabytes.
+const maxAdminBytes = 64 << 20
+
+// admin is a client of Envoy's admin interface.
+type admin struct {
+	base string
+	http *http.Client
+}
+
+func newAdmin(addr string) *admin {
+	return &admin{
+		base: "http://" + addr,
+		http: &http.Client{
+			Timeout: 10 * time.Second,
+			// Its own transport: no proxy from the environment, and idle
+			// connections that end with the process.
+			Transport: &http.Transport{MaxIdleConns: 2, IdleConnTimeout: 30 * time.Second},
+		},
+	}
+}
+
+func (a *admin) close() { a.http.CloseIdleConnections() }
+
+func (a *admin) do(ctx context.Context, method, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, a.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := a.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("Envoy's admin interface: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminBytes))
+	if err != nil {
+		return nil, fmt.Errorf("Envoy's admin interface: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("Envoy's admin interface: %s %s: %s", method, path, resp.Status)
+	}
+	return body, nil
+}
+
+func (a *admin) ready(ctx context.Context) bool {
+	body, err := a.do(ctx, http.MethodGet, "/ready")
+	return err == nil && strings.Contains(string(body), "LIVE")
+}
+
+// listener is the address that a listener is really bound to.
+func (a *admin) listener(ctx context.Context, name string) (string, error) {
+	body, err := a.do(ctx, http.MethodGet, "/listeners?format=json")
+	if err != nil {
+		return "", err
+	}
+	var page struct {
+		Statuses []struct {
+			Name  string `json:"name"`
+			Local struct {
+				Socket struct {
+					Address string `json:"address"`
+					Port    int    `json:"port_value"`
+				} `json:"socket_address"`
+			} `json:"local_address"`
+		} `json:"listener_statuses"`
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		return "", fmt.Errorf("Envoy's /listeners: %w", err)
+	}
+	for _, s := range page.Statuses {
+		if s.Name == name && s.Local.Socket.Port != 0 {
+			return net.JoinHostPort(s.Local.Socket.Address, strconv.Itoa(s.Local.Socket.Port)), nil
+		}
+	}
+	return "", fmt.Errorf("Envoy's /listeners: no listener named %s yet", name)
+}
+
+// Stats are counters and gauges by name, as of one moment.
+type Stats map[string]uint64
+
+// Stats reads the counters and gauges whose names begin with prefix; an empty
+// prefix reads all of them. Histograms are left out.
+func (p *Process) Stats(ctx context.Context, prefix string) (Stats, error) {
+	query := url.Values{"format": {"json"}, "histogram_buckets": {"disjoint"}}
+	if prefix != "" {
+		query.Set("filter", "^"+regexp.QuoteMeta(prefix))
+	}
+	body, err := p.admin.do(ctx, http.MethodGet, "/stats?"+query.Encode())
+	if err != nil {
+		return nil, err
+	}
+	var page struct {
+		Stats []struct {
+			Name  string          `json:"name"`
+			Value json.RawMessage `json:"value"`
+		} `json:"stats"`
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		return nil, fmt.Errorf("Envoy's /stats: %w", err)
+	}
+	stats := Stats{}
+	for _, s := range page.Stats {
+		// A text value has quotes and does not parse; a histogram has no name.
+		if n, err := strconv.ParseUint(string(s.Value), 10, 64); err == nil && s.Name != "" {
+			stats[s.Name] = n
+		}
+	}
+	return stats, nil
+}
+
+// Active is what Envoy is busy with right now. All of it is zero once every
+// request has ended, whatever went wrong on the way.
+type Active struct {
+	// Requests are those that clients have open.
+	Requests uint64
+	// Upstream are attempts in flight to model servers, over all pools, and
+	// Pending those waiting for a connection.
+	Upstream, Pending uint64
+	// Streams are ext_proc streams open to pickers.
+	Streams uint64
+}
+
+// Active reads the gauges of activity.
+func (p *Process) Active(ctx context.Context) (Active, error) {
+	stats, err := p.Stats(ctx, "")
+	if err != nil {
+		return Active{}, err
+	}
+	a := Active{Requests: stats["http."+listenerName+".downstream_rq_active"]}
+	for _, pool := range p.Config.Pools {
+		servers, picker := "cluster."+PoolCluster(pool.Name), "cluster."+PickerCluster(pool.Name)
+		a.Upstream += stats[servers+".upstream_rq_active"]
+		a.Pending += stats[servers+".upstream_rq_pending_active"]
+		a.Streams += stats[picker+".upstream_rq_active"] + stats[picker+".upstream_rq_pending_active"]
+	}
+	if p.Config.BodyRouter != nil {
+		a.Streams += stats["cluster."+bodyRouterName+".upstream_rq_active"]
+	}
+	return a, nil
+}
+
+// Idle says whether nothing is in flight.
+func (a Active) Idle() bool { return a == Active{} }
+
+// ConfigDump is Envoy's own account of its configuration, as JSON.
+func (p *Process) ConfigDump(ctx context.Context) ([]byte, error) {
+	return p.admin.do(ctx, http.MethodGet, "/config_dump?include_eds")
+}
+
+// Drain closes the listeners to new connections and lets requests in flight
+// end. It returns when none is left or ctx ends.
+func (p *Process) Drain(ctx context.Context) error {
+	if _, err := p.admin.do(ctx, http.MethodPost, "/drain_listeners"); err != nil {
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		a, err := p.Active(ctx)
+		if err == nil && a.Idle() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d requests still in flight at the gateway: %w", a.Requests, ctx.Err())
+		case <-p.ended:
+			return nil
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package envoy
+
+import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// The names of the two ext_proc filters in the chain.
+const (
+	bodyRouterFilter = "envoy.filters.http.ext_proc.body_router"
+	pickerFilter     = "envoy.filters.http.ext_proc"
+)
+
+// externalProcessor is the filter that shows messages to an ext_proc server.
+func externalProcessor(cluster string, p Processor, mode FailureMode) *extprocv3.ExternalProcessor {
+	return &extprocv3.ExternalProcessor{
+		GrpcService:      grpcService(cluster),
+		FailureModeAllow: mode == FailOpen,
+		ProcessingMode:   p.Mode.processing(),
+		MessageTimeout:   duration(p.MessageTimeout),
+		// Without it a client cannot tell a missing picker from a bug: 500.
+		StatusOnError:   &typev3.HttpStatus{Code: typev3.StatusCode_ServiceUnavailable},
+		MetadataOptions: pickerMetadata(),
+	}
+}
+
+// pickerOverride makes a route ask its own pool's picker.
+func pickerOverride(p Pool) *extprocv3.ExtProcPerRoute {
+	return &extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Overrides{
+		Overrides: &extprocv3.ExtProcOverrides{
+			ProcessingMode:   p.Picker.Mode.processing(),
+			GrpcService:      grpcService(PickerCluster(p.Name)),
+			FailureModeAllow: wrapperspb.Bool(p.FailureMode == FailOpen),
+		},
+	}}
+}
+
+func grpcService(cluster string) *corev3.GrpcService {
+	return &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster},
+	}}
+}
+
+func (m Mode) processing() *extprocv3.ProcessingMode {
+	if m == Buffered {
+		return &extprocv3.ProcessingMode{
+			RequestHeaderMode:   extprocv3.ProcessingMode_SEND,
+			ResponseHeaderMode:  extprocv3.ProcessingMode_SEND,
+			RequestBodyMode:     extprocv3.ProcessingMode_BUFFERED,
+			ResponseBodyMode:    extprocv3.ProcessingMode_NONE,
+			RequestTrailerMode:  extprocv3.ProcessingMode_SKIP,
+			ResponseTrailerMode: extprocv3.ProcessingMode_SKIP,
+		}
+	}
+	return &extprocv3.ProcessingMode{
+		RequestHeaderMode:  extprocv3.ProcessingMode_SEND,
+		ResponseHeaderMode: extprocv3.ProcessingMode_SEND,
+		RequestBodyMode:    extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED,
+		ResponseBodyMode:   extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED,
+		// Full duplex is refused without trailers.
+		RequestTrailerMode:  extprocv3.ProcessingMode_SEND,
+		ResponseTrailerMode: extprocv3.ProcessingMode_SEND,
+	}
+}
+
+// pickerMetadata is what the protocol exchanges beside headers: the subset of
+// endpoints to choose from goes out, the choice comes in, and the endpoint
+// that really served goes out again with the response.
+func pickerMetadata() *extprocv3.MetadataOptions {
+	return &extprocv3.MetadataOptions{
+		ForwardingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{lbNamespace, subsetNamespace}},
+		ReceivingNamespaces:  &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{lbNamespace}},
+	}
+}

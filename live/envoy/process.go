@@ -1,0 +1,296 @@
+package envoy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// startTimeout is for a busy machine; an idle one needs a fifth of a second.
+	startTimeout = 30 * time.Second
+	// stopTimeout is how long Envoy may take to obey SIGTERM.
+	stopTimeout = 5 * time.Second
+	// flushInterval is how soon an access log line reaches its file.
+	flushInterval = 50 * time.Millisecond
+)
+
+// The files of one run, in the directory given to Start.
+const (
+	ConfigFile    = "envoy.yaml"
+	LogFile       = "envoy.log"
+	AccessLogFile = "access.log"
+	adminFile     = "admin-address.txt"
+)
+
+// Process is a running Envoy.
+type Process struct {
+	// Binary and Config are what it was started from; Config has its defaults.
+	Binary Binary
+	Config Config
+	// Dir holds the run's configuration and logs.
+	Dir string
+	// Addr is where clients connect, ip:port; AdminAddr is Envoy's own.
+	Addr      string
+	AdminAddr string
+	// Startup is the time from exec to ready.
+	Startup time.Duration
+
+	admin *admin
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process is gone
+	err   error         // how it ended; read after ended
+}
+
+// Start runs Envoy on c in dir and returns when it is ready to serve. ctx
+// bounds the starting only; the process lives until Stop. dir is made if need
+// be; one directory serves one run. The access log goes there unless c says
+// where. The errors are of kind BadConfig, PortTaken or StartFailed, and name
+// the log.
+func Start(ctx context.Context, bin Binary, c Config, dir string) (*Process, error) {
+	c = c.WithDefaults()
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fail(StartFailed, err, "run directory: %v", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fail(StartFailed, err, "run directory: %v", err)
+	}
+	if c.AccessLog == "" {
+		c.AccessLog = filepath.Join(dir, AccessLogFile)
+	}
+	text, err := c.YAML()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o644); err != nil {
+		return nil, fail(StartFailed, err, "run directory: %v", err)
+	}
+	for _, a := range []string{c.Listen, c.Admin} {
+		if err := checkFree(a); err != nil {
+			return nil, err
+		}
+	}
+	// A file left by an earlier run would be taken for this one's.
+	if err := os.Remove(filepath.Join(dir, adminFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fail(StartFailed, err, "run directory: %v", err)
+	}
+
+	p := &Process{Binary: bin, Config: c, Dir: dir, ended: make(chan struct{})}
+	began := time.Now()
+	if err := p.launch(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := p.awaitReady(ctx); err != nil {
+		p.kill()
+		return nil, err
+	}
+	p.Startup = time.Since(began)
+	return p, nil
+}
+
+// args are Envoy's flags for this run.
+func (p *Process) args() []string {
+	args := []string{
+		"--config-path", filepath.Join(p.Dir, ConfigFile),
+		"--admin-address-path", filepath.Join(p.Dir, adminFile),
+		// Hot restart needs shared memory under an id; parallel runs collide
+		// on it and leave it behind.
+		"--disable-hot-restart",
+		"--log-level", "info",
+		"--file-flush-interval-msec", strconv.FormatInt(flushInterval.Milliseconds(), 10),
+	}
+	if p.Config.Workers > 0 {
+		args = append(args, "--concurrency", strconv.Itoa(p.Config.Workers))
+	}
+	return args
+}
+
+// launch starts the program and a goroutine that waits for its end.
+func (p *Process) launch() error {
+	log, err := os.Create(p.LogPath())
+	if err != nil {
+		return fail(StartFailed, err, "run directory: %v", err)
+	}
+	raiseDescriptorLimit()
+	p.cmd = exec.Command(p.Binary.Path, p.args()...)
+	p.cmd.Dir = p.Dir
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	tie(p.cmd)
+
+	started := make(chan error, 1)
+	go func() {
+		// The kernel ties the child's life to the thread that forked it, not
+		// to the process: that thread must last as long as the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+		}
+		log.Close()
+		close(p.ended)
+	}()
+	if err := <-started; err != nil {
+		return fail(StartFailed, err, "Envoy cannot be started: %v", err)
+	}
+	return nil
+}
+
+// awaitReady polls until the admin page says LIVE and the listener is known.
+func (p *Process) awaitReady(ctx context.Context) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if p.readyNow(ctx) {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return p.explainEnd()
+		case <-ctx.Done():
+			return &Error{Kind: StartFailed, Err: ctx.Err(), Log: p.LogPath(),
+				Message: fmt.Sprintf("Envoy did not become ready: %v", ctx.Err())}
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *Process) readyNow(ctx context.Context) bool {
+	if p.admin == nil {
+		at, err := os.ReadFile(filepath.Join(p.Dir, adminFile))
+		if err != nil || !bytes.Contains(at, []byte(":")) {
+			return false
+		}
+		p.AdminAddr = strings.TrimSpace(string(at))
+		p.admin = newAdmin(p.AdminAddr)
+	}
+	if !p.admin.ready(ctx) {
+		return false
+	}
+	addr, err := p.admin.listener(ctx, listenerName)
+	p.Addr = addr
+	return err == nil
+}
+
+// explainEnd reads the log of an Envoy that ended while it was starting.
+func (p *Process) explainEnd() error {
+	tail := logTail(p.LogPath())
+	e := &Error{Kind: StartFailed, Err: p.err, Log: p.LogPath()}
+	for _, line := range tail {
+		switch {
+		case strings.Contains(line, "cannot bind"), strings.Contains(line, "Address already in use"):
+			e.Kind = PortTaken
+			e.Message = fmt.Sprintf("Envoy cannot listen: an address of %s and %s is in use: %s",
+				p.Config.Listen, p.Config.Admin, clip(message(line), 300))
+			return e
+		case strings.Contains(line, "error initializing config"), strings.Contains(line, "[critical]"):
+			e.Kind = BadConfig
+			e.Message = "Envoy refused its configuration " + filepath.Join(p.Dir, ConfigFile) + ": " + clip(message(line), 500)
+			return e
+		}
+	}
+	e.Message = fmt.Sprintf("Envoy ended while starting (%v)", p.err)
+	if len(tail) > 0 {
+		e.Message += ": " + clip(message(tail[len(tail)-1]), 300)
+	}
+	return e
+}
+
+// message is a log line without its time, thread and place.
+func message(line string) string {
+	if i := strings.LastIndex(line, "] "); i >= 0 && strings.HasPrefix(line, "[") {
+		return line[i+2:]
+	}
+	return line
+}
+
+// logTail is the last lines of a log.
+func logTail(path string) []string {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > 16<<10 {
+		_, _ = f.Seek(-16<<10, io.SeekEnd)
+	}
+	text, _ := io.ReadAll(io.LimitReader(f, 16<<10))
+	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(s string) bool { return s == "" })
+}
+
+// checkFree says at once, and clearly, that a fixed port is taken. Envoy
+// itself would share it with another Envoy.
+func checkFree(addr string) error {
+	if _, port, err := net.SplitHostPort(addr); err != nil || port == "0" {
+		return nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fail(PortTaken, err, "cannot listen on %s: %v; choose another port, or 0 for any free one", addr, errors.Unwrap(err))
+	}
+	return l.Close()
+}
+
+// LogPath is Envoy's own log of this run.
+func (p *Process) LogPath() string { return filepath.Join(p.Dir, LogFile) }
+
+// PID is the process id, for people and for measurements.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when Envoy has ended, for whatever reason.
+func (p *Process) Done() <-chan struct{} { return p.ended }
+
+// Wait blocks until Envoy has ended and says how: nil after an orderly end.
+func (p *Process) Wait() error {
+	<-p.ended
+	if p.err != nil {
+		return &Error{Kind: StartFailed, Err: p.err, Log: p.LogPath(), Message: fmt.Sprintf("Envoy ended: %v", p.err)}
+	}
+	return nil
+}
+
+// Stop ends Envoy: politely, and after five seconds (or when ctx ends) by
+// force. It returns when the process is gone; a second Stop does nothing.
+func (p *Process) Stop(ctx context.Context) error {
+	defer p.admin.close()
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	terminate(p.cmd)
+	bound := time.NewTimer(stopTimeout)
+	defer bound.Stop()
+	select {
+	case <-p.ended:
+		return nil
+	case <-bound.C:
+	case <-ctx.Done():
+	}
+	p.kill()
+	return nil
+}
+
+// kill ends the whole group by force and waits until it is gone.
+func (p *Process) kill() {
+	killGroup(p.cmd)
+	<-p.ended
+	if p.admin != nil {
+		p.admin.close()
+	}
+}

@@ -1,0 +1,37 @@
+//go:build unix
+
+package envoy
+
+import (
+	"os/exec"
+	"sync"
+	"syscall"
+)
+
+// terminate asks the child's group to end, killGroup ends it. The group also
+// holds what a wrapper script may have started.
+func terminate(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+
+// raiseDescriptorLimit lifts the soft limit on open files to the hard one.
+// The Go runtime does so for itself but hands the old limit to children,
+// unless the program has set one: a held HTTP/1.1 request takes two
+// descriptors in Envoy.
+var raiseDescriptorLimit = sync.OnceFunc(func() {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return
+	}
+	limit.Cur = limit.Max
+	_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+})
+
+// DescriptorLimit is how many files one process may have open, once raised as
+// far as it goes.
+func DescriptorLimit() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return uint64(limit.Max)
+}

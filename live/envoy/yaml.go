@@ -1,0 +1,69 @@
+package envoy
+
+import (
+	"bytes"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// notes are comments in the text that a user reads with `windtunnel config`.
+// Each is put above the first field of that name.
+var notes = map[string]string{
+	"early_header_mutation_extensions": "Clients do not choose the destination; the picker does.",
+	"failure_mode_allow":               "FailOpen: serve without the picker once its health check has failed.",
+	"healthy_panic_threshold":          "Never send to what is known to be down.",
+	"idle_timeout":                     "The backstop of a hold: above the picker's own deadline.",
+	"message_timeout":                  "Envoy's default is 200ms; it does not apply to full-duplex bodies.",
+	"no_traffic_interval":              "Envoy's default is once a minute.",
+	"preserve_external_request_id":     "One x-request-id follows a request through every record.",
+	"processing_mode":                  "Full duplex: the request body stays open while the picker waits for the first token.",
+	"stream_idle_timeout":              "Nothing moves during a prefill; the default of 5m would cut long ones.",
+	"thresholds":                       "Held requests pile up; the default of 1024 answers 503 beyond.",
+	"status_on_error":                  "The picker failed: 503, not the default 500.",
+	"timeout":                          "Answers may take any time.",
+}
+
+// YAML is the text of the bootstrap file: what `windtunnel config` prints and
+// what Start gives to Envoy. The same Config always gives the same text.
+func (c Config) YAML() ([]byte, error) {
+	b, err := c.Bootstrap()
+	if err != nil {
+		return nil, err
+	}
+	return toYAML(b)
+}
+
+// toYAML writes a message with its fields in the order of their numbers,
+// which in Envoy's types puts names first.
+func toYAML(m proto.Message) ([]byte, error) {
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		return nil, fail(BadConfig, err, "the configuration cannot be written: %v", err)
+	}
+	var doc yaml.Node // JSON is YAML in another style
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, fail(BadConfig, err, "the configuration cannot be written: %v", err)
+	}
+	restyle(&doc, map[string]bool{})
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return nil, fail(BadConfig, err, "the configuration cannot be written: %v", err)
+	}
+	return out.Bytes(), enc.Close()
+}
+
+// restyle turns the flow style of JSON into block style and adds the notes.
+func restyle(n *yaml.Node, said map[string]bool) {
+	n.Style = 0
+	for i, child := range n.Content {
+		restyle(child, said)
+		if n.Kind == yaml.MappingNode && i%2 == 0 && notes[child.Value] != "" && !said[child.Value] {
+			said[child.Value] = true
+			child.HeadComment = notes[child.Value]
+		}
+	}
+}
