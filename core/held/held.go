@@ -98,3 +98,7 @@ func Part1(boundary string, payload []byte) []byte {
 func Part2(boundary, metadata string) []byte {
 	return []byte(metadataHeader + metadata + "\r\n--" + boundary + "--\r\n")
 }
+
+// ViolationType is the error type with which a model server tells that a held
+// request broke the contract.
+const ViolationType = "HeldRequestViolation"

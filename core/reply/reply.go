@@ -1,0 +1,157 @@
+// Package reply reads a model server's response as a client does: how many
+// tokens came, whether it is whole, which metadata it echoes (document 000),
+// and whether it tells of an error inside a 2xx.
+package reply
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/held"
+)
+
+// MaxBytes bounds what is kept of a response that is not streamed, and of one
+// event of one that is.
+const MaxBytes = 64 << 20
+
+// Reader takes a response body in pieces of any size.
+type Reader struct {
+	sse  bool
+	buf  []byte
+	size int64
+
+	tokens   int
+	done     bool // [DONE] was seen, or the JSON object is whole
+	metadata string
+	echoed   bool
+	err      *Error
+	bad      string
+}
+
+// Error is an error told inside a response.
+type Error struct {
+	Message string `json:"message"`
+	Type    string `json:"type"`
+}
+
+// NewReader reads a response of this content type.
+func NewReader(contentType string) *Reader {
+	return &Reader{sse: bytes.HasPrefix([]byte(contentType), []byte("text/event-stream"))}
+}
+
+// Write takes the next bytes.
+func (r *Reader) Write(p []byte) (int, error) {
+	r.size += int64(len(p))
+	if len(r.buf)+len(p) > MaxBytes {
+		r.bad, r.buf = "the response is larger than a client keeps", nil
+		return len(p), nil
+	}
+	r.buf = append(r.buf, p...)
+	if r.sse {
+		r.events()
+	}
+	return len(p), nil
+}
+
+func (r *Reader) events() {
+	for {
+		i := bytes.IndexByte(r.buf, '\n')
+		if i < 0 {
+			return
+		}
+		line := bytes.TrimSuffix(r.buf[:i], []byte("\r"))
+		r.buf = r.buf[i+1:]
+		data, ok := bytes.CutPrefix(line, []byte("data:"))
+		if !ok {
+			continue
+		}
+		data = bytes.TrimPrefix(data, []byte(" "))
+		if string(data) == "[DONE]" {
+			r.done = true
+			continue
+		}
+		r.object(data)
+	}
+}
+
+// object reads one chunk, or the whole of a response that is not streamed.
+func (r *Reader) object(data []byte) {
+	var o struct {
+		Choices []struct {
+			Delta, Message struct{ Content *string }
+			Text           *string
+		}
+		Usage *struct {
+			CompletionTokens *int `json:"completion_tokens"`
+		}
+		Metadata json.RawMessage
+		Error    *Error
+	}
+	if err := json.Unmarshal(data, &o); err != nil {
+		r.bad = "the response is not JSON: " + err.Error()
+		return
+	}
+	for _, c := range o.Choices {
+		if r.sse && (c.Delta.Content != nil && *c.Delta.Content != "" || c.Text != nil && *c.Text != "") {
+			r.tokens++
+		}
+	}
+	if o.Usage != nil && o.Usage.CompletionTokens != nil {
+		r.tokens = max(r.tokens, *o.Usage.CompletionTokens)
+	}
+	if o.Error != nil {
+		r.err = o.Error
+	}
+	var s string
+	if json.Unmarshal(o.Metadata, &s) == nil && len(o.Metadata) > 0 && string(o.Metadata) != "null" {
+		r.metadata, r.echoed = s, true
+	}
+}
+
+// Close is told that the body ended without an error of the connection.
+func (r *Reader) Close() {
+	if !r.sse && len(r.buf) > 0 {
+		r.object(r.buf)
+		r.done = r.bad == ""
+	}
+}
+
+// Tokens is how many tokens have come: for a stream its content chunks, or
+// what usage says if that is more.
+func (r *Reader) Tokens() int { return r.tokens }
+
+// Bytes is the size of the body so far.
+func (r *Reader) Bytes() int64 { return r.size }
+
+// Metadata is what the response echoes, and whether it echoes any.
+func (r *Reader) Metadata() (string, bool) { return r.metadata, r.echoed }
+
+// Outcome tells how a request ended whose response had this status and whose
+// body was read to its end. want is the metadata that the EPP made for a held
+// request; known is false where that cannot be told (a plain request, someone
+// else's EPP). reason is empty for a completed request.
+func (r *Reader) Outcome(status int, want string, known bool) (outcome flow.Outcome, reason string) {
+	outcome = flow.OutcomeOfStatus(status)
+	switch {
+	case r.err != nil && r.err.Type == held.ViolationType:
+		return flow.Violated, r.err.Message
+	case outcome != flow.Completed && r.err != nil:
+		return outcome, r.err.Message
+	case outcome != flow.Completed:
+		return outcome, string(r.buf[:min(len(r.buf), 200)])
+	case r.err != nil:
+		return flow.ServerError, r.err.Message
+	case !r.done && r.size == 0:
+		return flow.Broken, "the response is empty"
+	case !r.done && r.bad != "":
+		return flow.Broken, r.bad
+	case !r.done:
+		return flow.Broken, "the response was cut short"
+	case known && !r.echoed:
+		return flow.Violated, "the response does not echo the metadata"
+	case known && r.metadata != want:
+		return flow.Violated, "the response echoes " + r.metadata + " and not the metadata " + want
+	}
+	return flow.Completed, ""
+}

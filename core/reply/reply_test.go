@@ -1,0 +1,58 @@
+package reply
+
+import (
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+func TestOutcomes(t *testing.T) {
+	const sse, js = "text/event-stream; charset=utf-8", "application/json"
+	tok := "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"
+	for name, c := range map[string]struct {
+		contentType, body string
+		status            int
+		known             bool
+		want              flow.Outcome
+		tokens            int
+	}{
+		"stream":                {sse, tok + tok + "data: [DONE]\n\n", 200, false, flow.Completed, 2},
+		"held stream":           {sse, tok + "data: {\"choices\":[],\"metadata\":\"m\"}\r\n\r\ndata: [DONE]\r\n\r\n", 200, true, flow.Completed, 1},
+		"no echo":               {sse, tok + "data: [DONE]\n\n", 200, true, flow.Violated, 1},
+		"other echo":            {sse, "data: {\"metadata\":\"x\"}\n\ndata: [DONE]\n\n", 200, true, flow.Violated, 0},
+		"cut stream":            {sse, tok, 200, false, flow.Broken, 1},
+		"error in stream":       {sse, tok + "data: {\"error\":{\"message\":\"oops\",\"type\":\"x\"}}\n\n", 200, false, flow.ServerError, 1},
+		"violation":             {sse, tok + "data: {\"error\":{\"message\":\"v\",\"type\":\"HeldRequestViolation\"}}\n\ndata: [DONE]\n\n", 200, true, flow.Violated, 1},
+		"violation as 400":      {js, `{"error":{"message":"v","type":"HeldRequestViolation"}}`, 400, true, flow.Violated, 0},
+		"json":                  {js, `{"choices":[{"message":{"content":"hi"}}],"usage":{"completion_tokens":7},"metadata":"m"}`, 200, true, flow.Completed, 7},
+		"cut json":              {js, `{"choices":[{"mess`, 200, false, flow.Broken, 0},
+		"empty 200":             {js, ``, 200, false, flow.Broken, 0},
+		"404":                   {js, `{"error":{"message":"no","type":"NotFoundError"}}`, 404, true, flow.Refused, 0},
+		"503 in plain text":     {"text/plain", `no healthy upstream`, 503, true, flow.Unavailable, 0},
+		"client's own metadata": {js, `{"choices":[],"metadata":{"a":1}}`, 200, false, flow.Completed, 0},
+	} {
+		for _, step := range []int{1, 3, 1 << 20} {
+			r := NewReader(c.contentType)
+			for rest := c.body; rest != ""; {
+				n := min(step, len(rest))
+				_, _ = r.Write([]byte(rest[:n]))
+				rest = rest[n:]
+			}
+			r.Close()
+			got, reason := r.Outcome(c.status, "m", c.known)
+			if got != c.want || r.Tokens() != c.tokens || (reason == "") != (got == flow.Completed) {
+				t.Errorf("%s, %d at a time: got %s (%q), %d tokens; want %s, %d", name, step, got, reason, r.Tokens(), c.want, c.tokens)
+			}
+		}
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	f.Add("text/event-stream", []byte("data: {\"choices\":[{\"text\":\"x\"}]}\n\n"))
+	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
+		r := NewReader(contentType)
+		_, _ = r.Write(body)
+		r.Close()
+		r.Outcome(200, "m", true)
+	})
+}

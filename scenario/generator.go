@@ -1,0 +1,29 @@
+package scenario
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/workload"
+)
+
+// Generator is the workload as the core makes it: the same requests for a live
+// and a virtual run.
+func (s *Scenario) Generator() *workload.Config {
+	w := &s.Workload
+	c := &workload.Config{Seed: s.Seed, Model: s.Pools[0].Model, Stream: w.Stream, MaxTokens: w.MaxTokens,
+		Text: w.Prompt.Text, Rate: w.Rate}
+	switch w.Prompt.Alphabet {
+	case Unicode:
+		c.Alphabet = workload.Unicode
+	case BoundaryLike:
+		c.Alphabet = workload.BoundaryLike
+	}
+	switch {
+	case !w.Prompt.Bytes.IsZero():
+		low, high := machine.Time(w.Prompt.Bytes.Low), machine.Time(w.Prompt.Bytes.High)
+		c.Length = func(d *machine.Draw) int { return int(d.Between(low, high)) }
+	case w.Prompt.Characters.Mean() > 0:
+		c.Characters = true
+		c.Length = func(d *machine.Draw) int { return int(w.Prompt.Characters.Sample(d)) }
+	}
+	return c
+}
