@@ -1,0 +1,154 @@
+package flowcontrol
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// How long an idle flow, and a band without flows that nobody declared, are
+// kept. They only cost memory, so they are swept when a request arrives and
+// not by a timer.
+const (
+	flowIdleTime = 300 * machine.Second
+	bandIdleTime = 600 * machine.Second
+	maxIdleFlows = 65536 // beyond it all idle ones go at once
+)
+
+// band is a priority band at run time.
+type band struct {
+	Band
+	declared        bool // in the configuration, or 0, or an objective's: never swept
+	requests, bytes int64
+	flows           map[string]*flow
+	fair            fairness
+	idleSince       machine.Time
+}
+
+// flow is what waits under one priority and fairness id.
+type flow struct {
+	band      *band
+	id        string
+	items     heap[queued]
+	bytes     int64
+	idleSince machine.Time
+	program   *program // of program-aware-fairness
+
+	inStrict int // heap slot
+}
+
+func (f *flow) head() *item { return f.items.head().item }
+
+// fits says whether a request of so many bytes may still wait in the band.
+func (b *band) fits(bytes int64) bool {
+	return b.requests+1 <= b.MaxRequests && b.bytes+bytes <= b.MaxBytes
+}
+
+// add puts a request into its flow.
+func (b *band) add(it *item) {
+	f := it.flow
+	f.items.push(queued{it})
+	f.bytes += it.bytes
+	b.requests++
+	b.bytes += it.bytes
+	if f.items.len() == 1 {
+		b.fair.join(f)
+	} else if f.head() == it {
+		b.fair.headChanged(f)
+	}
+}
+
+// take removes a waiting request from its flow.
+func (b *band) take(it *item, now machine.Time) {
+	f := it.flow
+	wasHead := f.head() == it
+	f.items.remove(queued{it})
+	f.bytes -= it.bytes
+	b.requests--
+	b.bytes -= it.bytes
+	switch {
+	case f.items.len() == 0:
+		b.fair.leave(f)
+		f.idleSince, b.idleSince = now, now
+	case wasHead:
+		b.fair.headChanged(f)
+	}
+}
+
+// bandFor is the band of a priority, made from the template if need be.
+func (c *Controller) bandFor(priority int) *band {
+	if b := c.byPriority[priority]; b != nil {
+		return b
+	}
+	return c.addBand(c.cfg.template(priority), false)
+}
+
+func (c *Controller) addBand(config Band, declared bool) *band {
+	b := &band{Band: config, declared: declared, flows: map[string]*flow{}, idleSince: c.now}
+	b.fair = c.newFairness(config.Fairness)
+	c.byPriority[config.Priority] = b
+	i, _ := slices.BinarySearchFunc(c.bands, b, func(x, y *band) int { return cmp.Compare(y.Priority, x.Priority) })
+	c.bands = slices.Insert(c.bands, i, b)
+	return b
+}
+
+// flowFor is the flow of a band and fairness id.
+func (c *Controller) flowFor(b *band, id string) *flow {
+	f := b.flows[id]
+	if f == nil {
+		f = &flow{band: b, id: id}
+		b.flows[id] = f
+		c.flowCount++
+		b.fair.admit(f)
+	}
+	return f
+}
+
+// setObjectives tells the machine the priorities of the pool's objectives:
+// they have bands from the beginning, which the ceilings count.
+func (c *Controller) setObjectives(priorities []int) {
+	keep := map[int]bool{0: true}
+	for _, b := range c.cfg.Bands {
+		keep[b.Priority] = true
+	}
+	for _, p := range priorities {
+		keep[p] = true
+		c.bandFor(p)
+	}
+	for _, b := range c.bands {
+		if b.declared && !keep[b.Priority] {
+			b.idleSince = c.now
+		}
+		b.declared = keep[b.Priority]
+	}
+}
+
+// sweep forgets flows and bands that have been idle for long.
+func (c *Controller) sweep() {
+	crowded := c.flowCount-c.queued > maxIdleFlows // at most one flow for each that waits is busy
+	if c.now < c.nextSweep && !crowded {
+		return
+	}
+	c.nextSweep = c.now.Add(flowIdleTime)
+	kept := c.bands[:0]
+	for _, b := range c.bands {
+		for id, f := range b.flows {
+			if f.items.len() == 0 && (crowded || c.now-f.idleSince >= flowIdleTime) {
+				delete(b.flows, id)
+				c.flowCount--
+				b.fair.forget(f)
+			}
+		}
+		if !b.declared && len(b.flows) == 0 && c.now-b.idleSince >= bandIdleTime {
+			delete(c.byPriority, b.Priority)
+			continue
+		}
+		kept = append(kept, b)
+	}
+	clear(c.bands[len(kept):])
+	c.bands = kept
+	for _, p := range c.programs {
+		p.sweep(c.now)
+	}
+}

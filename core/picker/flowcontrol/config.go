@@ -1,0 +1,192 @@
+package flowcontrol
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Defaults of the real picker.
+const (
+	DefaultBandMaxBytes    int64        = 1_000_000_000
+	DefaultBandMaxRequests int64        = 5000
+	DefaultRequestTTL      machine.Time = 60 * machine.Second
+)
+
+// Config is the flowControl section of EndpointPickerConfig with its plug-in
+// references resolved. Start from DefaultConfig and overwrite what the file
+// says; NewController fills what is still zero and validates.
+type Config struct {
+	// MaxBytes and MaxRequests limit everything that waits, over all bands.
+	// 0 is no limit.
+	MaxBytes, MaxRequests int64
+
+	// RequestTTL is how long a request may wait (defaultRequestTTL). 0 is for
+	// ever.
+	RequestTTL machine.Time
+
+	// Bands are the declared priority bands, in any order.
+	Bands []Band
+
+	// DefaultBand is the template for priorities that are not declared;
+	// DefaultNegativeBand, if given, for those below zero. Their Priority is
+	// not read.
+	DefaultBand         Band
+	DefaultNegativeBand *Band
+
+	// UsageLimit gives each band its ceiling, Detector the pool's saturation.
+	UsageLimit UsageLimit
+	Detector   Detector
+
+	// Eviction enables in-flight eviction of requests with a priority below
+	// zero (enableEviction).
+	Eviction Eviction
+
+	// DispatchInterval is the pace at which waiting requests leave, one each.
+	// 0 is the real picker's millisecond.
+	DispatchInterval machine.Time
+}
+
+// Band configures one priority band. Zero limits mean the defaults, not
+// "nothing may wait": the real picker reads "0" so too.
+type Band struct {
+	Priority              int
+	MaxBytes, MaxRequests int64
+	Fairness              Fairness
+	Ordering              Ordering
+}
+
+// Eviction configures in-flight eviction.
+type Eviction struct {
+	Enabled bool
+
+	// Grace is how long after an evicted request's stream has ended the next
+	// eviction may be decided, because until then the detector may not see
+	// the freed room. 0 derives it from the detector as the real picker does:
+	// 10 ms for concurrency-detector, else RefreshInterval +
+	// StalenessThreshold + 250 ms.
+	Grace machine.Time
+
+	// RefreshInterval and StalenessThreshold are the picker's flags
+	// --refresh-metrics-interval (0 is 50 ms) and
+	// --metrics-staleness-threshold (0 is 2 s).
+	RefreshInterval, StalenessThreshold machine.Time
+}
+
+// DefaultConfig is an empty flowControl section.
+func DefaultConfig() Config {
+	return Config{
+		RequestTTL:       DefaultRequestTTL,
+		UsageLimit:       UsageLimit{Kind: StaticUsageLimit, Threshold: 1},
+		Detector:         Detector{Kind: UtilizationDetectorType, Utilization: DefaultUtilization(), Concurrency: DefaultConcurrency()},
+		DispatchInterval: machine.Millisecond,
+	}
+}
+
+// withDefaults fills what is zero.
+func (c Config) withDefaults() Config {
+	if c.UsageLimit.Kind == "" {
+		c.UsageLimit = UsageLimit{Kind: StaticUsageLimit, Threshold: 1}
+	}
+	if c.Detector.Kind == "" {
+		c.Detector.Kind = UtilizationDetectorType
+	}
+	c.Detector = c.Detector.withDefaults()
+	if c.DispatchInterval == 0 {
+		c.DispatchInterval = machine.Millisecond
+	}
+	if c.Eviction.RefreshInterval == 0 {
+		c.Eviction.RefreshInterval = 50 * machine.Millisecond
+	}
+	if c.Eviction.StalenessThreshold == 0 {
+		c.Eviction.StalenessThreshold = 2 * machine.Second
+	}
+	if c.Eviction.Grace == 0 {
+		c.Eviction.Grace = c.Eviction.RefreshInterval + c.Eviction.StalenessThreshold + 250*machine.Millisecond
+		if c.Detector.Kind == ConcurrencyDetectorType {
+			c.Eviction.Grace = 10 * machine.Millisecond
+		}
+	}
+	c.DefaultBand = c.DefaultBand.withDefaults()
+	if c.DefaultNegativeBand != nil {
+		negative := c.DefaultNegativeBand.withDefaults()
+		c.DefaultNegativeBand = &negative
+	}
+	bands := make([]Band, len(c.Bands))
+	for i, b := range c.Bands {
+		bands[i] = b.withDefaults()
+	}
+	c.Bands = bands
+	return c
+}
+
+func (b Band) withDefaults() Band {
+	if b.MaxBytes == 0 {
+		b.MaxBytes = DefaultBandMaxBytes
+	}
+	if b.MaxRequests == 0 {
+		b.MaxRequests = DefaultBandMaxRequests
+	}
+	b.Fairness = b.Fairness.withDefaults()
+	if b.Ordering == "" {
+		b.Ordering = FCFS
+	}
+	return b
+}
+
+// Validate says everything that is wrong with the configuration, in the real
+// picker's words where it has some.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(c.MaxBytes >= 0, "maxBytes must be non-negative, got %d", c.MaxBytes)
+	check(c.MaxRequests >= 0, "maxRequests must be non-negative, got %d", c.MaxRequests)
+	check(c.RequestTTL >= 0, "defaultRequestTTL must be non-negative, got %v", c.RequestTTL)
+	check(c.DispatchInterval > 0, "the dispatch interval must be positive, got %v", c.DispatchInterval)
+	check(c.Eviction.Grace >= 0, "the eviction grace must be non-negative, got %v", c.Eviction.Grace)
+	seen := map[int]bool{}
+	for _, b := range c.Bands {
+		check(!seen[b.Priority], "duplicate priority level %d", b.Priority)
+		seen[b.Priority] = true
+		errs = append(errs, b.validate(fmt.Sprintf("priority band %d", b.Priority)))
+	}
+	errs = append(errs, c.DefaultBand.validate("defaultPriorityBand"))
+	if c.DefaultNegativeBand != nil {
+		errs = append(errs, c.DefaultNegativeBand.validate("defaultNegativePriorityBand"))
+	}
+	errs = append(errs, c.UsageLimit.Validate(), c.Detector.Validate())
+	return errors.Join(errs...)
+}
+
+func (b Band) validate(where string) error {
+	var errs []error
+	if b.MaxBytes < 0 {
+		errs = append(errs, fmt.Errorf("%s MaxBytes must be non-negative, got %d", where, b.MaxBytes))
+	}
+	if b.MaxRequests < 0 {
+		errs = append(errs, fmt.Errorf("%s MaxRequests must be non-negative, got %d", where, b.MaxRequests))
+	}
+	if err := b.Ordering.validate(); err != nil {
+		errs = append(errs, fmt.Errorf("%s: %w", where, err))
+	}
+	if err := b.Fairness.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("%s: %w", where, err))
+	}
+	return errors.Join(errs...)
+}
+
+// template is the band that a priority without a declaration gets.
+func (c Config) template(priority int) Band {
+	b := c.DefaultBand
+	if priority < 0 && c.DefaultNegativeBand != nil {
+		b = *c.DefaultNegativeBand
+	}
+	b.Priority = priority
+	return b
+}

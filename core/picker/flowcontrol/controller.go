@@ -1,0 +1,239 @@
+package flowcontrol
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// Controller is the flow control machine of one picker. It is not safe for
+// concurrent use.
+type Controller struct {
+	cfg        Config
+	now        machine.Time
+	cycles     int64   // dispatch cycles of the fixed pace that lie behind now
+	bands      []*band // highest priority first
+	byPriority map[int]*band
+	items      map[RequestID]*item // waiting and running
+	free       []*item
+	deadlines  heap[expiring]
+	programs   map[string]*programs
+	pool       pool
+	ceilings   ceilings
+	reclaim    reclaimer
+	effects    []Effect
+	played     []Effect // the buffer that Advance hands out from
+
+	queued, queuedBytes int64
+	flowCount           int64
+	arrivals            uint64
+	dispatches          uint64
+	nextSweep           machine.Time
+	stopped             bool
+	emit                func(Effect) // appends to effects; made once
+}
+
+// NewController makes the machine, with a pool without endpoints.
+func NewController(config Config) (*Controller, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config = config.withDefaults()
+	c := &Controller{
+		cfg:        config,
+		byPriority: map[int]*band{},
+		items:      map[RequestID]*item{},
+		programs:   map[string]*programs{},
+		pool:       pool{detector: config.Detector, dirty: true},
+		ceilings:   ceilings{UsageLimit: config.UsageLimit},
+		reclaim:    reclaimer{Eviction: config.Eviction, issued: map[int]int64{}},
+		nextSweep:  flowIdleTime,
+	}
+	c.emit = func(e Effect) { c.effects = append(c.effects, e) }
+	for _, b := range config.Bands {
+		c.addBand(b, true)
+	}
+	if c.byPriority[0] == nil {
+		c.addBand(config.template(0), true)
+	}
+	return c, nil
+}
+
+// Input takes a message. Time that has passed is played first; a message that
+// comes late takes effect at the machine's own time.
+func (c *Controller) Input(now machine.Time, msg Message) {
+	c.play(now)
+	switch m := msg.(type) {
+	case Arrive:
+		c.arrive(m)
+	case Gone:
+		c.gone(m.ID)
+	case Placed:
+		if it := c.items[m.ID]; it != nil && it.dispatched > 0 && !it.placed {
+			it.placed = true
+			c.pool.reserve(-1, -it.tokens)
+		}
+	case Done:
+		c.done(m.ID, m.PromptTokens, m.CompletionTokens)
+	case Pool:
+		c.pool.set(m.Loads)
+	case LoadChanged:
+		c.pool.change(m.Endpoint, m.Load)
+	case Objectives:
+		c.setObjectives(m.Priorities)
+	case Shutdown:
+		c.shutdown()
+	}
+}
+
+// Next is when the machine wants to be woken: at once when effects wait to be
+// fetched, else when a request expires or one can leave.
+func (c *Controller) Next() (machine.Time, bool) {
+	if len(c.effects) > 0 {
+		return c.now, true
+	}
+	at := c.wake()
+	return at, at != machine.Never
+}
+
+// Advance plays everything due up to now and hands out what happened. The sink
+// may call Input, not Advance.
+func (c *Controller) Advance(now machine.Time, sink func(Effect)) {
+	c.play(now)
+	// What the sink's Input adds is for the next call.
+	c.effects, c.played = c.played[:0], c.effects
+	for _, e := range c.played {
+		sink(e)
+	}
+	c.played = c.played[:0]
+}
+
+// play moves the machine to now, step by step.
+func (c *Controller) play(now machine.Time) {
+	if now <= c.now {
+		now = c.now
+	}
+	for at := c.wake(); at <= now && at != machine.Never; at = c.wake() {
+		c.pass(at - 1)
+		c.now = max(c.now, at)
+		c.expire()
+		if c.cycleTime(1) == c.now {
+			c.cycles++
+			c.cycle()
+		}
+	}
+	c.pass(now)
+	c.now = now
+}
+
+// wake is when something happens by itself.
+func (c *Controller) wake() machine.Time {
+	if c.queued == 0 {
+		return machine.Never
+	}
+	at := c.usefulCycle()
+	if c.deadlines.len() > 0 {
+		at = min(at, c.deadlines.head().deadline)
+	}
+	// An endpoint whose metrics grow stale changes the saturation.
+	return max(c.now, min(at, c.pool.until(c.now)))
+}
+
+// cycleTime is when the n-th cycle from now is due.
+func (c *Controller) cycleTime(n int64) machine.Time {
+	step := int64(c.cfg.DispatchInterval)
+	if c.cycles+n > int64(machine.Never)/step {
+		return machine.Never
+	}
+	return machine.Time((c.cycles + n) * step)
+}
+
+// cycleFrom is the first cycle at or after t that is still to come.
+func (c *Controller) cycleFrom(t machine.Time) machine.Time {
+	step := c.cfg.DispatchInterval
+	if t > machine.Never-step {
+		return machine.Never
+	}
+	return max(c.cycleTime(1), (t+step-1)/step*step)
+}
+
+// pass counts the cycles up to t, in all of which nothing could happen.
+func (c *Controller) pass(t machine.Time) {
+	n := int64(t)/int64(c.cfg.DispatchInterval) - c.cycles
+	if n <= 0 {
+		return
+	}
+	c.cycles += n
+	saturation := 0.0
+	if c.cfg.UsageLimit.Kind == SoftReflectiveCeiling && len(c.bands) > 1 {
+		saturation = c.pool.saturation(c.now)
+		for i := range c.bands {
+			if c.gateOf(i, saturation).period > 0 {
+				c.ceilings.skip(i, n)
+			}
+		}
+	}
+	for _, b := range c.bands {
+		if b.requests == 0 {
+			b.fair.idle(t, int(n))
+		}
+	}
+}
+
+func (c *Controller) gateOf(i int, saturation float64) gate {
+	n := len(c.bands)
+	return c.ceilings.at(i, n, c.bands[i].Priority, c.bands[0].Priority, c.bands[n-1].Priority, saturation)
+}
+
+// usefulCycle is the time of the first cycle to come in which a request can
+// leave or be evicted, if nothing changes until then.
+func (c *Controller) usefulCycle() machine.Time {
+	saturation := c.pool.saturation(c.now)
+	wait, gated := int64(1), false
+	for i, b := range c.bands {
+		g := c.gateOf(i, saturation)
+		if saturation >= g.ceiling {
+			if d, _ := c.demand(i, saturation); d != nil {
+				return c.cycleFrom(max(c.cycleTime(wait), c.reclaim.opens()))
+			}
+			return machine.Never
+		}
+		if g.period > 1 {
+			opens := c.ceilings.until(i, g.period)
+			if gated && opens != wait {
+				return machine.Never // two gates that are never open together
+			}
+			wait, gated = opens, true
+		}
+		if b.requests > 0 {
+			return c.cycleTime(wait)
+		}
+	}
+	return machine.Never
+}
+
+// cycle is one dispatch cycle: at most one request leaves.
+func (c *Controller) cycle() {
+	saturation := c.pool.saturation(c.now)
+	// Every gated band's rhythm goes on, also below the band that stops us.
+	shut := -1
+	for i := range c.bands {
+		g := c.gateOf(i, saturation)
+		open := saturation < g.ceiling
+		if g.period > 0 {
+			open = c.ceilings.until(i, g.period) == 1
+			c.ceilings.skip(i, 1)
+		}
+		if !open && shut < 0 {
+			shut = i
+		}
+	}
+	for i, b := range c.bands {
+		if i == shut {
+			c.revoke(i, saturation)
+			return
+		}
+		if b.requests == 0 {
+			b.fair.idle(c.now, 1)
+			continue
+		}
+		c.dispatch(b, b.fair.pick(c.now).head())
+		return
+	}
+}

@@ -1,0 +1,141 @@
+package flowcontrol
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// The fairness policies, by their plug-in types.
+const (
+	GlobalStrict = "global-strict-fairness-policy" // no fairness: the request that the ordering puts first over all flows
+	RoundRobin   = "round-robin-fairness-policy"   // one request of each flow in the order of their ids
+	ProgramAware = "program-aware-fairness"        // the flow that has been served least (see Program)
+)
+
+// Fairness chooses and configures the fairness policy of a band. Bands that
+// name the same plug-in instance share the service that program-aware-fairness
+// remembers.
+type Fairness struct {
+	Kind     string // "" is GlobalStrict
+	Instance string // the plug-in's name; "" is Kind
+	Program  Program
+}
+
+func (f Fairness) withDefaults() Fairness {
+	if f.Kind == "" {
+		f.Kind = GlobalStrict
+	}
+	if f.Instance == "" {
+		f.Instance = f.Kind
+	}
+	if f.Kind == ProgramAware && f.Program == (Program{}) {
+		f.Program = DefaultProgram()
+	}
+	return f
+}
+
+// Validate says what is wrong with the policy's name and parameters.
+func (f Fairness) Validate() error {
+	switch f.Kind {
+	case "", GlobalStrict, RoundRobin:
+		return nil
+	case ProgramAware:
+		return f.withDefaults().Program.Validate()
+	}
+	return fmt.Errorf("unknown fairness policy %q: use %s, %s or %s", f.Kind, GlobalStrict, RoundRobin, ProgramAware)
+}
+
+// fairness chooses among the flows of one band in which something waits.
+type fairness interface {
+	admit(*flow)                  // a new flow exists
+	join(*flow)                   // something waits in it now
+	leave(*flow)                  // nothing any more
+	headChanged(*flow)            // another request is its first
+	pick(now machine.Time) *flow  // whose first request leaves next
+	picked(*item, machine.Time)   // it did
+	idle(now machine.Time, n int) // n dispatch cycles found the band empty
+	forget(*flow)                 // the flow is gone
+}
+
+func (c *Controller) newFairness(f Fairness) fairness {
+	switch f.Kind {
+	case RoundRobin:
+		return &roundRobin{}
+	case ProgramAware:
+		p := c.programs[f.Instance]
+		if p == nil {
+			p = newPrograms(f.Program)
+			c.programs[f.Instance] = p
+		}
+		return &programAware{programs: p}
+	}
+	return &strict{}
+}
+
+// strict keeps the flows in a heap by their first requests.
+type strict struct{ flows heap[byHead] }
+
+type byHead struct{ *flow }
+
+func (f byHead) before(o byHead) bool { return f.head().before(o.head()) }
+func (f byHead) slot() *int           { return &f.inStrict }
+
+func (s *strict) admit(*flow)                {}
+func (s *strict) join(f *flow)               { s.flows.push(byHead{f}) }
+func (s *strict) leave(f *flow)              { s.flows.remove(byHead{f}) }
+func (s *strict) headChanged(f *flow)        { s.flows.fix(byHead{f}) }
+func (s *strict) pick(machine.Time) *flow    { return s.flows.head().flow }
+func (s *strict) picked(*item, machine.Time) {}
+func (s *strict) idle(machine.Time, int)     {}
+func (s *strict) forget(*flow)               {}
+
+// waiting is the flows of a band in which something waits, ordered by id.
+type waiting struct{ flows []*flow }
+
+func (w *waiting) find(id string) (int, bool) {
+	return slices.BinarySearchFunc(w.flows, id, func(f *flow, id string) int { return strings.Compare(f.id, id) })
+}
+
+func (w *waiting) join(f *flow) {
+	i, _ := w.find(f.id)
+	w.flows = slices.Insert(w.flows, i, f)
+}
+
+func (w *waiting) leave(f *flow) {
+	if i, ok := w.find(f.id); ok {
+		w.flows = slices.Delete(w.flows, i, i+1)
+	}
+}
+
+func (w *waiting) headChanged(*flow) {}
+
+// roundRobin remembers whom it served last and goes on from there. It starts
+// anew once a dispatch cycle has found the band empty, or the last flow has
+// been forgotten.
+type roundRobin struct {
+	waiting
+	last *flow
+}
+
+func (r *roundRobin) pick(machine.Time) *flow {
+	if r.last == nil {
+		return r.flows[0]
+	}
+	i, found := r.find(r.last.id)
+	if found {
+		i++
+	}
+	return r.flows[i%len(r.flows)]
+}
+
+func (r *roundRobin) admit(*flow)                     {}
+func (r *roundRobin) picked(it *item, _ machine.Time) { r.last = it.flow }
+func (r *roundRobin) idle(machine.Time, int)          { r.last = nil }
+func (r *roundRobin) forget(f *flow) {
+	if r.last == f {
+		r.last = nil
+	}
+}

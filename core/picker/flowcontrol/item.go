@@ -1,0 +1,96 @@
+package flowcontrol
+
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// RequestID names one request towards the machine. The driver chooses it and
+// must not use it twice while a request has it: not the x-request-id header,
+// which clients repeat.
+type RequestID uint64
+
+// Ordering is the policy that orders the requests inside one flow, by its
+// plug-in type.
+type Ordering string
+
+// The ordering policies. Equal ranks leave in order of arrival.
+const (
+	FCFS        Ordering = "fcfs-ordering-policy"         // arrival
+	EDF         Ordering = "edf-ordering-policy"          // the time at which the TTL ends; without TTL last
+	SLODeadline Ordering = "slo-deadline-ordering-policy" // arrival + the TTFT objective; without one last
+)
+
+func (o Ordering) validate() error {
+	if o != FCFS && o != EDF && o != SLODeadline {
+		return fmt.Errorf("unknown ordering policy %q: use %s, %s or %s", string(o), FCFS, EDF, SLODeadline)
+	}
+	return nil
+}
+
+// item is one request, waiting or running.
+type item struct {
+	id         RequestID
+	seq        uint64 // order of arrival
+	flow       *flow
+	bytes      int64
+	tokens     int64
+	arrived    machine.Time
+	deadline   machine.Time // end of the TTL
+	rank       machine.Time // by the band's ordering policy
+	dispatched uint64       // order of dispatch; 0 while it waits
+	placed     bool         // its load is in the endpoints' figures
+	issuedAt   machine.Time // when it was evicted
+	credit     float64      // what its eviction is expected to free; > 0 once evicted
+
+	inQueue, inDeadlines, inVictims int // heap slots
+}
+
+func (o Ordering) rank(it *item, ttft machine.Time) machine.Time {
+	switch {
+	case o == EDF:
+		return it.deadline
+	case o == SLODeadline && ttft > 0:
+		return it.arrived.Add(ttft)
+	case o == SLODeadline:
+		return machine.Never
+	}
+	return 0
+}
+
+// before compares two waiting requests of one band, also across flows.
+func (it *item) before(other *item) bool {
+	if it.rank != other.rank {
+		return it.rank < other.rank
+	}
+	return it.seq < other.seq
+}
+
+// An item lies in up to three heaps; each view below is one of them.
+type (
+	queued   struct{ *item } // in its flow, by the ordering policy
+	expiring struct{ *item } // in the machine, by the end of its TTL
+	victim   struct{ *item } // in the machine, in the order of eviction
+)
+
+func (q queued) before(o queued) bool { return q.item.before(o.item) }
+func (q queued) slot() *int           { return &q.inQueue }
+
+func (e expiring) before(o expiring) bool {
+	if e.deadline != o.deadline {
+		return e.deadline < o.deadline
+	}
+	return e.seq < o.seq
+}
+func (e expiring) slot() *int { return &e.inDeadlines }
+
+// before is the priority-then-time-eviction-order-policy: the lowest priority
+// first, inside it the newest.
+func (v victim) before(o victim) bool {
+	if p, q := v.flow.band.Priority, o.flow.band.Priority; p != q {
+		return p < q
+	}
+	return v.dispatched > o.dispatched
+}
+func (v victim) slot() *int { return &v.inVictims }

@@ -1,0 +1,144 @@
+package flowcontrol
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// arrive lets a request wait, or refuses it, and runs a dispatch cycle.
+func (c *Controller) arrive(m Arrive) {
+	if _, twice := c.items[m.ID]; twice {
+		return // the driver's mistake; the first one keeps its outcome
+	}
+	if m.Bytes < 0 {
+		m.Bytes = 0
+	}
+	c.sweep()
+	decided := Effect{At: c.now, Kind: Decided, ID: m.ID, Priority: m.Priority, FairnessID: m.FairnessID, Bytes: m.Bytes, PoolEmpty: c.pool.empty()}
+	if c.stopped {
+		decided.Outcome = RejectedOther
+		c.emit(decided)
+		return
+	}
+	b := c.bandFor(m.Priority)
+	if !b.fits(m.Bytes) || !c.fits(m.Bytes) {
+		decided.Outcome = RejectedCapacity
+		if decided.PoolEmpty {
+			decided.Outcome = RejectedNoEndpoints
+		}
+		c.emit(decided)
+		return
+	}
+	c.arrivals++
+	it := c.newItem()
+	ttl := m.TTL
+	if ttl <= 0 {
+		ttl = c.cfg.RequestTTL
+	}
+	deadline := machine.Never
+	if ttl > 0 {
+		deadline = c.now.Add(ttl)
+	}
+	*it = item{id: m.ID, seq: c.arrivals, bytes: m.Bytes, tokens: m.Tokens, arrived: c.now, deadline: deadline}
+	it.flow = c.flowFor(b, m.FairnessID)
+	it.rank = b.Ordering.rank(it, m.TTFT)
+	c.items[m.ID] = it
+	c.queued++
+	c.queuedBytes += it.bytes
+	b.add(it)
+	c.cycle()
+	if it.dispatched == 0 && it.deadline != machine.Never {
+		c.deadlines.push(expiring{it})
+	}
+}
+
+// fits says whether the limits over all bands leave room.
+func (c *Controller) fits(bytes int64) bool {
+	return (c.cfg.MaxRequests == 0 || c.queued+1 <= c.cfg.MaxRequests) &&
+		(c.cfg.MaxBytes == 0 || c.queuedBytes+bytes <= c.cfg.MaxBytes)
+}
+
+func (c *Controller) newItem() *item {
+	if n := len(c.free); n > 0 {
+		it := c.free[n-1]
+		c.free = c.free[:n-1]
+		return it
+	}
+	return new(item)
+}
+
+// leave takes a waiting request out and says how that ended.
+func (c *Controller) leave(it *item, outcome Outcome) {
+	b := it.flow.band
+	b.take(it, c.now)
+	c.deadlines.remove(expiring{it})
+	c.queued--
+	c.queuedBytes -= it.bytes
+	c.emit(Effect{
+		At: c.now, Kind: Decided, ID: it.id, Outcome: outcome, PoolEmpty: c.pool.empty(),
+		Priority: b.Priority, FairnessID: it.flow.id, Bytes: it.bytes, Wait: c.now - it.arrived,
+	})
+	if outcome != Dispatched {
+		delete(c.items, it.id)
+		c.free = append(c.free, it)
+	}
+}
+
+func (c *Controller) dispatch(b *band, it *item) {
+	c.leave(it, Dispatched)
+	c.dispatches++
+	it.dispatched = c.dispatches
+	c.pool.reserve(1, it.tokens)
+	c.reclaim.running++
+	if b.Priority < 0 && c.reclaim.Enabled {
+		c.reclaim.victims.push(victim{it})
+	}
+	b.fair.picked(it, c.now)
+}
+
+// expire ends every request whose TTL is over.
+func (c *Controller) expire() {
+	for c.deadlines.len() > 0 && c.deadlines.head().deadline <= c.now {
+		c.leave(c.deadlines.head().item, EvictedTTL)
+	}
+}
+
+func (c *Controller) gone(id RequestID) {
+	it := c.items[id]
+	if it == nil {
+		return
+	}
+	if it.dispatched == 0 {
+		c.leave(it, EvictedContextCancelled)
+		return
+	}
+	c.done(id, 0, 0)
+}
+
+// done ends a running request.
+func (c *Controller) done(id RequestID, promptTokens, completionTokens int64) {
+	it := c.items[id]
+	if it == nil || it.dispatched == 0 {
+		return
+	}
+	delete(c.items, id)
+	if !it.placed {
+		c.pool.reserve(-1, -it.tokens)
+	}
+	c.reclaim.running--
+	c.reclaim.victims.remove(victim{it})
+	if it.credit > 0 {
+		c.reclaim.ended(it, c.now, c.emit)
+	}
+	if p := it.flow.program; p != nil {
+		c.programs[it.flow.band.Fairness.Instance].done(p, promptTokens, completionTokens, c.now)
+	}
+	c.free = append(c.free, it)
+}
+
+// shutdown refuses everything that waits, in order of arrival.
+func (c *Controller) shutdown() {
+	c.stopped = true
+	for _, b := range c.bands {
+		for b.requests > 0 {
+			c.leave(b.fair.pick(c.now).head(), EvictedOther)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package flowcontrol
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// Message is what the driver tells the machine.
+type Message interface{ message() }
+
+// Arrive is a request that asks to go on: after its objective and fairness id
+// are known and its body has been parsed, before candidates are looked for.
+// Requests without a body are not announced; the real picker lets them pass.
+type Arrive struct {
+	ID         RequestID
+	Priority   int
+	FairnessID string
+	Bytes      int64        // of its body as it came
+	Tokens     int64        // of its prompt, for a detector that counts tokens
+	TTL        machine.Time // 0 is the configuration's
+	TTFT       machine.Time // objective for the first token; 0 is none
+}
+
+// Gone is a request whose client has left. If it waits, that is how it ends;
+// if it runs, it is Done without tokens.
+type Gone struct{ ID RequestID }
+
+// Placed says that a dispatched request has been scheduled and that the
+// endpoints' loads contain it from now on. Until then the machine counts it
+// itself. A driver that never counts in-flight loads need not send it.
+type Placed struct{ ID RequestID }
+
+// Done says that a dispatched request is over, however it ended, also when it
+// could not be scheduled. It must follow every dispatch exactly once (or
+// Gone); with the endpoint's load already lower if that counts in-flight
+// requests.
+type Done struct {
+	ID                             RequestID
+	PromptTokens, CompletionTokens int64
+}
+
+// Pool is all endpoints and their loads, in a fixed order. The slice is
+// copied.
+type Pool struct{ Loads []Load }
+
+// LoadChanged is a new load of one endpoint, by its place in the last Pool.
+type LoadChanged struct {
+	Endpoint int
+	Load     Load
+}
+
+// Objectives are the priorities of the pool's objectives. They have bands
+// even before their first request, which counts for the ceilings of others.
+type Objectives struct{ Priorities []int }
+
+// Shutdown ends the machine: what waits and what still arrives is refused.
+type Shutdown struct{}
+
+func (Arrive) message()      {}
+func (Gone) message()        {}
+func (Placed) message()      {}
+func (Done) message()        {}
+func (Pool) message()        {}
+func (LoadChanged) message() {}
+func (Objectives) message()  {}
+func (Shutdown) message()    {}
+
+// EffectKind says what happened.
+type EffectKind uint8
+
+// The kinds of effects.
+const (
+	Decided             EffectKind = iota // a request's time in flow control is over: go on, or answer Refusal
+	Evict                                 // end this running request with Evicted()
+	RevocationConfirmed                   // an evicted request is over; for metrics
+	RevocationTimedOut                    // it should be over by now; for metrics
+)
+
+// Effect is what happened, at the time that it was due.
+type Effect struct {
+	At         machine.Time
+	Kind       EffectKind
+	ID         RequestID
+	Outcome    Outcome // of Decided
+	PoolEmpty  bool    // of Decided: the pool had no endpoints
+	Priority   int
+	FairnessID string
+	Bytes      int64        // of Decided: the body's
+	Wait       machine.Time // of Decided: how long it waited; of a revocation: how long its end took
+
+	// ForPriority is, for Evict, the priority that takes the room.
+	ForPriority int
+}
+
+// Refusal is the answer that a Decided effect asks for; its second value is
+// false when the request goes on.
+func (e Effect) Refusal() (Refusal, bool) {
+	if e.Kind == Evict {
+		return Evicted(), true
+	}
+	if e.Kind != Decided || e.Outcome == Dispatched {
+		return Refusal{}, false
+	}
+	return e.Outcome.Refusal(e.PoolEmpty), true
+}

@@ -1,0 +1,230 @@
+package flowcontrol
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Program has the parameters of program-aware-fairness: least attained
+// service first. A program is all requests of one fairness id; its service is
+// prompt tokens + 2 x completion tokens of what it has had answered.
+type Program struct {
+	Strategy      string // only "las"
+	WeightService float64
+	WeightWait    float64 // for how long its first request has waited
+
+	// DecayFactor is applied to a program's service in every dispatch cycle
+	// in which it neither waits nor runs; with HalfLifeSeconds above 0 its
+	// service halves in that time instead.
+	DecayFactor     float64
+	HalfLifeSeconds float64
+
+	// A program without work for EvictionTTL is forgotten.
+	EvictionTTL, EvictionSweep machine.Time
+}
+
+// DefaultProgram has the real plug-in's default parameters.
+func DefaultProgram() Program {
+	return Program{
+		Strategy: "las", WeightService: 0.8, WeightWait: 0.2, DecayFactor: 0.99997,
+		EvictionTTL: 3600 * machine.Second, EvictionSweep: 300 * machine.Second,
+	}
+}
+
+// Validate says which parameters are out of range.
+func (p Program) Validate() error {
+	var errs []error
+	if p.Strategy != "las" {
+		errs = append(errs, fmt.Errorf("unknown strategy %q, must be \"las\"", p.Strategy))
+	}
+	if !(p.WeightService >= 0) || !(p.WeightWait >= 0) {
+		errs = append(errs, fmt.Errorf("lasWeightService and lasWeightHeadWait must be non-negative, got %g and %g", p.WeightService, p.WeightWait))
+	}
+	if !(p.DecayFactor > 0 && p.DecayFactor <= 1) {
+		errs = append(errs, fmt.Errorf("lasDecayFactor must be in (0, 1], got %g", p.DecayFactor))
+	}
+	if !(p.HalfLifeSeconds >= 0) {
+		errs = append(errs, fmt.Errorf("lasHalfLifeSeconds must be non-negative, got %g", p.HalfLifeSeconds))
+	}
+	if p.EvictionTTL <= 0 || p.EvictionSweep <= 0 {
+		errs = append(errs, fmt.Errorf("evictionTtlSeconds and evictionSweepSeconds must be positive, got %g and %g", p.EvictionTTL.Seconds(), p.EvictionSweep.Seconds()))
+	}
+	return errors.Join(errs...)
+}
+
+// programs is what one plug-in instance remembers of its programs.
+type programs struct {
+	Program
+	byID map[string]*program
+}
+
+type program struct {
+	id         string
+	service    float64
+	decayedAt  machine.Time
+	running    int
+	waiting    int
+	dispatched int64
+	waitSumMs  float64
+	lastDone   machine.Time
+}
+
+func newPrograms(config Program) *programs {
+	return &programs{Program: config, byID: map[string]*program{}}
+}
+
+func (p *programs) get(id string, now machine.Time) *program {
+	q := p.byID[id]
+	if q == nil {
+		q = &program{id: id, decayedAt: now, lastDone: now}
+		p.byID[id] = q
+	}
+	return q
+}
+
+// rest decays a program's service for a time in which it had no work.
+func (p *programs) rest(q *program, now machine.Time, cycles int) {
+	if p.HalfLifeSeconds > 0 {
+		if elapsed := (now - q.decayedAt).Seconds(); elapsed > 0 {
+			q.service *= math.Pow(0.5, elapsed/p.HalfLifeSeconds)
+		}
+		q.decayedAt = now
+		return
+	}
+	q.service *= math.Pow(p.DecayFactor, float64(cycles))
+}
+
+func (p *programs) done(q *program, promptTokens, completionTokens int64, now machine.Time) {
+	q.running--
+	q.service += float64(promptTokens + 2*completionTokens)
+	q.decayedAt, q.lastDone = now, now
+}
+
+func (p *programs) sweep(now machine.Time) {
+	for id, q := range p.byID {
+		if q.running == 0 && q.waiting == 0 && now-q.lastDone >= p.EvictionTTL {
+			delete(p.byID, id)
+		}
+	}
+}
+
+// ProgramStats are the figures of one program.
+type ProgramStats struct {
+	ID              string
+	AttainedService float64 // tokens, completion tokens twice
+	AverageWaitMs   float64
+	InFlight        int
+}
+
+// stats lists the programs by id and Jain's fairness index over their average
+// waits: 1 when all wait equally long.
+func (p *programs) stats() (list []ProgramStats, index float64) {
+	for id, q := range p.byID {
+		s := ProgramStats{ID: id, AttainedService: q.service, InFlight: q.running}
+		if q.dispatched > 0 {
+			s.AverageWaitMs = q.waitSumMs / float64(q.dispatched)
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b ProgramStats) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	sum, squares := 0.0, 0.0
+	for _, s := range list {
+		sum += s.AverageWaitMs
+		squares += float64(s.AverageWaitMs * s.AverageWaitMs)
+	}
+	if len(list) < 2 || squares == 0 {
+		return list, 1
+	}
+	return list, sum * sum / (float64(len(list)) * squares)
+}
+
+// programAware is program-aware-fairness in one band.
+type programAware struct {
+	waiting
+	*programs
+	resting []*flow // flows of the band in which nothing waits
+}
+
+func (p *programAware) admit(f *flow) {
+	f.program = p.get(f.id, f.idleSince)
+	p.resting = append(p.resting, f)
+}
+
+func (p *programAware) join(f *flow) {
+	f.program = p.get(f.id, f.head().arrived) // it may have been forgotten
+	f.program.waiting++
+	p.waiting.join(f)
+	if i := slices.Index(p.resting, f); i >= 0 {
+		p.resting = slices.Delete(p.resting, i, i+1)
+	}
+}
+
+func (p *programAware) leave(f *flow) {
+	f.program.waiting--
+	p.waiting.leave(f)
+	p.resting = append(p.resting, f)
+}
+
+func (p *programAware) forget(f *flow) {
+	if i := slices.Index(p.resting, f); i >= 0 {
+		p.resting = slices.Delete(p.resting, i, i+1)
+	}
+}
+
+func (p *programAware) idle(now machine.Time, cycles int) {
+	for _, f := range p.resting {
+		if f.program.running == 0 {
+			p.rest(f.program, now, cycles)
+		}
+	}
+}
+
+// pick scores the flows: little service is good, a long wait is good, each
+// spread over [0, 1] between the flows that wait. Equal scores go by id, where
+// the real plug-in's choice is arbitrary.
+func (p *programAware) pick(now machine.Time) *flow {
+	p.idle(now, 1)
+	low, high := math.Inf(1), math.Inf(-1)
+	short, long := math.Inf(1), math.Inf(-1)
+	for _, f := range p.flows {
+		low, high = min(low, f.program.service), max(high, f.program.service)
+		w := waitMs(f, now)
+		short, long = min(short, w), max(long, w)
+	}
+	var best *flow
+	bestScore := math.Inf(-1)
+	for _, f := range p.flows {
+		score := float64(p.WeightService*(1-spread(f.program.service, low, high))) + float64(p.WeightWait*spread(waitMs(f, now), short, long))
+		if score > bestScore {
+			best, bestScore = f, score
+		}
+	}
+	return best
+}
+
+func waitMs(f *flow, now machine.Time) float64 {
+	return float64((now - f.head().arrived) / machine.Millisecond)
+}
+
+func spread(v, low, high float64) float64 {
+	if high <= low {
+		return 0
+	}
+	return (v - low) / (high - low)
+}
+
+func (p *programAware) picked(it *item, now machine.Time) {
+	q := it.flow.program
+	q.running++
+	q.dispatched++
+	q.waitSumMs += float64((now - it.arrived) / machine.Millisecond)
+}

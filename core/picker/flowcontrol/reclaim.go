@@ -1,0 +1,146 @@
+package flowcontrol
+
+import (
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// In-flight eviction takes running requests of a priority below zero back
+// (sheddable-eviction-filter) when a higher band is blocked with something
+// waiting. What to free is the saturation above the band's ceiling; what one
+// request frees is estimated as its share of the saturation. A next decision
+// waits until every evicted stream has ended and the detector had time to see
+// it, so that one shortage is not answered twice.
+const (
+	maxRevocations      = 2                   // in one decision
+	confirmationTimeout = 10 * machine.Second // then a stream that does not end counts as ended
+)
+
+// reclaimer is the state of in-flight eviction.
+type reclaimer struct {
+	Eviction
+	victims     heap[victim]
+	running     int            // everything dispatched and not done
+	outstanding []*item        // evicted, stream not ended
+	cooling     []coolingDebit // ended, not yet seen by the detector
+	target      float64        // the last decision's shortage
+
+	issued              map[int]int64 // by the priority of who waited
+	confirmed, timedOut int64
+}
+
+type coolingDebit struct {
+	credit  float64
+	expires machine.Time
+}
+
+// pending is what is evicted and not yet expected to show.
+func (r *reclaimer) pending() float64 {
+	sum := 0.0
+	for _, it := range r.outstanding {
+		sum += it.credit
+	}
+	for _, d := range r.cooling {
+		sum += d.credit
+	}
+	return sum
+}
+
+// settle retires what has timed out or cooled.
+func (r *reclaimer) settle(now machine.Time, sink func(Effect)) {
+	open := r.outstanding[:0]
+	for _, it := range r.outstanding {
+		if now-it.issuedAt < confirmationTimeout {
+			open = append(open, it)
+			continue
+		}
+		r.timedOut++
+		r.cooling = append(r.cooling, coolingDebit{it.credit, now.Add(r.Grace)})
+		sink(Effect{At: now, Kind: RevocationTimedOut, ID: it.id, Wait: now - it.issuedAt})
+	}
+	clear(r.outstanding[len(open):])
+	r.outstanding = open
+	warm := r.cooling[:0]
+	for _, d := range r.cooling {
+		if now < d.expires {
+			warm = append(warm, d)
+		}
+	}
+	r.cooling = warm
+}
+
+// opens is when the next decision may be taken, or when its waiting must be
+// looked at again.
+func (r *reclaimer) opens() machine.Time {
+	at := machine.Time(math.MinInt64)
+	for _, it := range r.outstanding {
+		at = max(at, it.issuedAt.Add(confirmationTimeout))
+	}
+	for _, d := range r.cooling {
+		at = max(at, d.expires)
+	}
+	return at
+}
+
+// ended confirms that an evicted request's stream is over.
+func (r *reclaimer) ended(it *item, now machine.Time, sink func(Effect)) {
+	for i, o := range r.outstanding {
+		if o == it {
+			r.outstanding = append(r.outstanding[:i], r.outstanding[i+1:]...)
+			r.confirmed++
+			r.cooling = append(r.cooling, coolingDebit{it.credit, now.Add(r.Grace)})
+			sink(Effect{At: now, Kind: RevocationConfirmed, ID: it.id, Wait: now - it.issuedAt})
+			return
+		}
+	}
+}
+
+// demand is the first blocked band, from rank first on, that may take from the
+// running: something waits in it, its ceiling can be reached at all, and the
+// next victim's priority is lower than its own.
+func (c *Controller) demand(first int, saturation float64) (*band, float64) {
+	r := &c.reclaim
+	if !r.Enabled || r.victims.len() == 0 || !(saturation > 0) || math.IsInf(saturation, 0) {
+		return nil, 0
+	}
+	lowest := r.victims.head().flow.band.Priority
+	for i := first; i < len(c.bands); i++ {
+		b := c.bands[i]
+		if b.Priority <= lowest {
+			break
+		}
+		if g := c.gateOf(i, saturation); g.period == 0 && g.ceiling > 0 && saturation >= g.ceiling && b.requests > 0 {
+			return b, g.ceiling
+		}
+	}
+	return nil, 0
+}
+
+// revoke takes one decision for a blocked band, if the gate is open.
+func (c *Controller) revoke(first int, saturation float64) {
+	r := &c.reclaim
+	b, ceiling := c.demand(first, saturation)
+	if b == nil {
+		return
+	}
+	r.settle(c.now, c.emit)
+	if len(r.outstanding) > 0 || len(r.cooling) > 0 {
+		return
+	}
+	credit := saturation / float64(r.running)
+	r.target = saturation - ceiling
+	// Exactly at the ceiling the shortage is zero, yet the band is blocked.
+	n := int(min(max(1, math.Ceil(r.target/credit)), maxRevocations))
+	for range n {
+		if r.victims.len() == 0 || r.victims.head().flow.band.Priority >= b.Priority {
+			break
+		}
+		it := r.victims.head().item
+		r.victims.remove(victim{it})
+		it.credit, it.issuedAt = credit, c.now
+		r.outstanding = append(r.outstanding, it)
+		r.issued[b.Priority]++
+		c.emit(Effect{At: c.now, Kind: Evict, ID: it.id, Priority: it.flow.band.Priority, FairnessID: it.flow.id, ForPriority: b.Priority})
+	}
+}

@@ -1,0 +1,231 @@
+package flowcontrol
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// The saturation detectors, by their plug-in types.
+const (
+	UtilizationDetectorType = "utilization-detector"
+	ConcurrencyDetectorType = "concurrency-detector"
+)
+
+// Load is what a detector looks at on one endpoint.
+type Load struct {
+	// Waiting and KVUsage come from the endpoint's metrics page: queued
+	// requests, and used KV cache from 0 to 1.
+	Waiting int
+	KVUsage float64
+
+	// Scraped says whether there ever was such a page; UpdatedAt when the
+	// last good one was read.
+	Scraped   bool
+	UpdatedAt machine.Time
+
+	// Requests and Tokens are the picker's own count of what it has placed on
+	// the endpoint and not yet seen finish.
+	Requests, Tokens int64
+}
+
+// Detector is a chosen saturation detector with its parameters.
+type Detector struct {
+	Kind        string // UtilizationDetectorType or ConcurrencyDetectorType
+	Utilization Utilization
+	Concurrency Concurrency
+}
+
+func (d Detector) withDefaults() Detector {
+	if d.Utilization == (Utilization{}) {
+		d.Utilization = DefaultUtilization()
+	}
+	if d.Concurrency == (Concurrency{}) {
+		d.Concurrency = DefaultConcurrency()
+	}
+	return d
+}
+
+// Validate says what is wrong with the chosen detector's parameters.
+func (d Detector) Validate() error {
+	switch d.Kind {
+	case UtilizationDetectorType:
+		return d.Utilization.Validate()
+	case ConcurrencyDetectorType:
+		return d.Concurrency.Validate()
+	}
+	return fmt.Errorf("unknown saturation detector %q: use %s or %s", d.Kind, UtilizationDetectorType, ConcurrencyDetectorType)
+}
+
+// Saturation is the saturation of the given endpoints; 1 or more is full.
+func (d Detector) Saturation(loads []Load, now machine.Time) float64 {
+	if d.Kind == ConcurrencyDetectorType {
+		return d.Concurrency.Saturation(loads)
+	}
+	return d.Utilization.Saturation(loads, now)
+}
+
+// Utilization is the utilization-detector: an endpoint is as full as the
+// fuller of its queue and its KV cache, the pool is the mean.
+type Utilization struct {
+	QueueDepthThreshold       int
+	KVCacheUtilThreshold      float64
+	MetricsStalenessThreshold machine.Time
+	Headroom                  float64 // only widens Keep, never Saturation
+}
+
+// DefaultUtilization has the real plug-in's default parameters.
+func DefaultUtilization() Utilization {
+	return Utilization{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8, MetricsStalenessThreshold: 200 * machine.Millisecond}
+}
+
+// Validate reports parameters out of range, in the real plug-in's words.
+func (u Utilization) Validate() error {
+	var errs []error
+	if u.QueueDepthThreshold <= 0 {
+		errs = append(errs, fmt.Errorf("queueDepthThreshold must be strictly positive, got %d", u.QueueDepthThreshold))
+	}
+	if !(u.KVCacheUtilThreshold > 0 && u.KVCacheUtilThreshold <= 1) {
+		errs = append(errs, fmt.Errorf("kvCacheUtilThreshold must be in (0.0, 1.0], got %f", u.KVCacheUtilThreshold))
+	}
+	if u.MetricsStalenessThreshold <= 0 {
+		errs = append(errs, fmt.Errorf("metricsStalenessThreshold must be strictly positive, got %v", u.MetricsStalenessThreshold.Duration()))
+	}
+	if !(u.Headroom >= 0) {
+		errs = append(errs, fmt.Errorf("headroom must be a non-negative value, got %f", u.Headroom))
+	}
+	return prefixed("invalid utilization detector configuration", errs)
+}
+
+// Stale says whether an endpoint's metrics are missing or too old to use.
+func (u Utilization) Stale(l Load, now machine.Time) bool {
+	return !l.Scraped || now-l.UpdatedAt > u.MetricsStalenessThreshold || math.IsNaN(l.KVUsage)
+}
+
+// Score is how full one endpoint is: 1 at either threshold, and 1 when its
+// metrics are stale.
+func (u Utilization) Score(l Load, now machine.Time) float64 {
+	if u.Stale(l, now) {
+		return 1
+	}
+	return max(float64(l.Waiting)/float64(u.QueueDepthThreshold), l.KVUsage/u.KVCacheUtilThreshold)
+}
+
+// Saturation is the mean score; a pool without endpoints is full.
+func (u Utilization) Saturation(loads []Load, now machine.Time) float64 {
+	if len(loads) == 0 {
+		return 1
+	}
+	total := 0.0
+	for i := range loads {
+		total += u.Score(loads[i], now)
+	}
+	return total / float64(len(loads))
+}
+
+// StaleEndpoints counts the endpoints that Score takes for full unseen.
+func (u Utilization) StaleEndpoints(loads []Load, now machine.Time) int {
+	n := 0
+	for i := range loads {
+		if u.Stale(loads[i], now) {
+			n++
+		}
+	}
+	return n
+}
+
+// Keep is the detector as a filter: below both thresholds, widened by the
+// headroom. A filter that keeps nobody keeps everybody; that is the caller's.
+func (u Utilization) Keep(l Load, now machine.Time) bool {
+	return !u.Stale(l, now) &&
+		float64(l.Waiting) < float64(u.QueueDepthThreshold)*(1+u.Headroom) &&
+		l.KVUsage < u.KVCacheUtilThreshold*(1+u.Headroom)
+}
+
+// The concurrency-detector's modes.
+const (
+	ModeRequests = "requests"
+	ModeTokens   = "tokens"
+	ModeHybrid   = "hybrid" // whichever of the two is fuller
+)
+
+// Concurrency is the concurrency-detector: what the picker has in flight
+// against what the pool may hold.
+type Concurrency struct {
+	Mode                string // ModeRequests, ModeTokens or ModeHybrid
+	MaxConcurrency      int64  // requests per endpoint
+	MaxTokenConcurrency int64  // tokens per endpoint
+	Headroom            float64
+}
+
+// DefaultConcurrency has the real plug-in's default parameters.
+func DefaultConcurrency() Concurrency {
+	return Concurrency{Mode: ModeRequests, MaxConcurrency: 100, MaxTokenConcurrency: 1_000_000}
+}
+
+// Validate reports parameters out of range, in the real plug-in's words.
+func (c Concurrency) Validate() error {
+	var errs []error
+	if c.MaxConcurrency <= 0 {
+		errs = append(errs, fmt.Errorf("maxConcurrency must be strictly positive, got %d", c.MaxConcurrency))
+	}
+	if !(c.Headroom >= 0) {
+		errs = append(errs, fmt.Errorf("headroom must be a non-negative value, got %f", c.Headroom))
+	}
+	if c.MaxTokenConcurrency <= 0 {
+		errs = append(errs, fmt.Errorf("maxTokenConcurrency must be strictly positive, got %d", c.MaxTokenConcurrency))
+	}
+	if c.Mode != ModeRequests && c.Mode != ModeTokens && c.Mode != ModeHybrid {
+		errs = append(errs, fmt.Errorf("unsupported concurrencyMode: %q", c.Mode))
+	}
+	return prefixed("invalid concurrency detector configuration", errs)
+}
+
+// Saturation is what is in flight over what may be; a pool without endpoints
+// is full.
+func (c Concurrency) Saturation(loads []Load) float64 {
+	var requests, tokens int64
+	for i := range loads {
+		requests += loads[i].Requests
+		tokens += loads[i].Tokens
+	}
+	return c.of(requests, tokens, len(loads))
+}
+
+func (c Concurrency) of(requests, tokens int64, endpoints int) float64 {
+	if endpoints == 0 {
+		return 1
+	}
+	byRequests := float64(requests) / float64(int64(endpoints)*c.MaxConcurrency)
+	byTokens := float64(tokens) / float64(int64(endpoints)*c.MaxTokenConcurrency)
+	switch c.Mode {
+	case ModeTokens:
+		return byTokens
+	case ModeHybrid:
+		return max(byRequests, byTokens)
+	}
+	return byRequests
+}
+
+// Keep is the detector as a filter. Unlike the utilization-detector, a filter
+// that keeps nobody leaves nobody.
+func (c Concurrency) Keep(l Load) bool {
+	requests := l.Requests < int64(float64(c.MaxConcurrency)*(1+c.Headroom))
+	tokens := l.Tokens < int64(float64(c.MaxTokenConcurrency)*(1+c.Headroom))
+	switch c.Mode {
+	case ModeTokens:
+		return tokens
+	case ModeHybrid:
+		return requests && tokens
+	}
+	return requests
+}
+
+func prefixed(prefix string, errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", prefix, errors.Join(errs...))
+}

@@ -1,0 +1,99 @@
+package flowcontrol
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Snapshot is the state that gauges and debug pages show. The names in
+// comments are the metrics' (prefix llm_d_epp_).
+type Snapshot struct {
+	Saturation     float64 // flow_control_pool_saturation
+	StaleEndpoints int     // flow_control_stale_endpoints; 0 for the concurrency-detector
+	Queued         int64
+	QueuedBytes    int64
+	Running        int
+	Bands          []BandSnapshot // highest priority first
+
+	ReclaimTarget   float64       // flow_control_reclaim_target
+	PendingReclaim  float64       // flow_control_pending_reclaim
+	RevocationsFor  map[int]int64 // flow_control_revocations_issued_total by priority
+	Revoked         int64         // flow_control_revocations_total{outcome="confirmed"}
+	RevokedTimedOut int64         // the same, timed out
+
+	Programs      []ProgramStats // of the program-aware-fairness instances, by name and id
+	FairnessIndex float64        // program_aware_jains_fairness_index of the last of them; 1 without any
+}
+
+// BandSnapshot is one priority band.
+type BandSnapshot struct {
+	Priority        int
+	Ceiling         float64
+	Requests, Bytes int64
+	MaxRequests     int64
+	MaxBytes        int64
+	Flows           []FlowSnapshot // by fairness id, idle ones too
+}
+
+// FlowSnapshot is flow_control_queue_size and flow_control_queue_bytes of one
+// flow.
+type FlowSnapshot struct {
+	FairnessID      string
+	Requests, Bytes int64
+}
+
+// Waiting is the number of requests that wait, and their bytes.
+func (c *Controller) Waiting() (requests, bytes int64) { return c.queued, c.queuedBytes }
+
+// Saturation is the pool's saturation as the machine sees it at its own time.
+func (c *Controller) Saturation() float64 { return c.pool.saturation(c.now) }
+
+// Snapshot shows the machine at a time not before its own, without changing
+// it.
+func (c *Controller) Snapshot(now machine.Time) Snapshot {
+	now = max(now, c.now)
+	r := &c.reclaim
+	s := Snapshot{
+		Saturation: c.pool.saturation(now), Queued: c.queued, QueuedBytes: c.queuedBytes, Running: r.running,
+		ReclaimTarget: r.target, Revoked: r.confirmed, RevokedTimedOut: r.timedOut,
+		RevocationsFor: map[int]int64{}, FairnessIndex: 1,
+	}
+	if c.cfg.Detector.Kind == UtilizationDetectorType {
+		s.StaleEndpoints = c.cfg.Detector.Utilization.StaleEndpoints(c.pool.loads, now)
+	}
+	for p, n := range r.issued {
+		s.RevocationsFor[p] = n
+	}
+	for _, it := range r.outstanding {
+		s.PendingReclaim += it.credit
+	}
+	for _, d := range r.cooling {
+		if now < d.expires {
+			s.PendingReclaim += d.credit
+		}
+	}
+	for i, b := range c.bands {
+		bs := BandSnapshot{
+			Priority: b.Priority, Ceiling: c.gateOf(i, s.Saturation).ceiling,
+			Requests: b.requests, Bytes: b.bytes, MaxRequests: b.MaxRequests, MaxBytes: b.MaxBytes,
+		}
+		for _, f := range b.flows {
+			bs.Flows = append(bs.Flows, FlowSnapshot{f.id, int64(f.items.len()), f.bytes})
+		}
+		slices.SortFunc(bs.Flows, func(x, y FlowSnapshot) int { return cmp.Compare(x.FairnessID, y.FairnessID) })
+		s.Bands = append(s.Bands, bs)
+	}
+	names := make([]string, 0, len(c.programs))
+	for name := range c.programs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		list, index := c.programs[name].stats()
+		s.Programs = append(s.Programs, list...)
+		s.FairnessIndex = index
+	}
+	return s
+}
