@@ -1,0 +1,224 @@
+// Package client is the simulated client: it sends a workload's requests
+// through the gateway and tells how each of them ended.
+//
+// Every request has exactly one outcome, recorded as the last event of its hop.
+// The client knows what the EPP made up for a held request only where both run
+// in one process (Options.Metadata); then it compares the echo.
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/workload"
+)
+
+// Options of a run.
+type Options struct {
+	// Target is the gateway, as host:port.
+	Target string
+	// HTTP2 speaks HTTP/2 without TLS; else HTTP/1.1.
+	HTTP2 bool
+	// Chunked sends bodies without a content-length.
+	Chunked bool
+	// Timeout bounds one whole request. 0 means no bound.
+	Timeout time.Duration
+	// Requests is how many to send, Concurrency how many at once at the most.
+	Requests, Concurrency int
+	Workload              *workload.Config
+	Recorder              flow.Recorder
+	Now                   func() machine.Time
+	// Metadata tells what the EPP made up for a request, and whether that is
+	// known. May be nil.
+	Metadata func(request string) (string, bool)
+	// Connections is how many connections HTTP/2 spreads over; 0 means 1.
+	Connections int
+}
+
+// Run sends the workload and returns when every request has ended, or, when
+// ctx ends, as soon as the ones in flight have been given up.
+func Run(ctx context.Context, o Options) error {
+	if o.Requests < 1 || o.Concurrency < 1 {
+		return errors.New("client: requests and concurrency must be at least 1")
+	}
+	var clients []*http.Client
+	for range max(1, o.Connections) {
+		t := transport(o)
+		defer t.CloseIdleConnections()
+		clients = append(clients, &http.Client{Transport: t})
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	slots := make(chan int)
+	go func() {
+		defer close(slots)
+		start := o.Now()
+		due := machine.Time(0)
+		for ctx.Err() == nil {
+			i := int(next.Add(1)) - 1
+			if i >= o.Requests {
+				return
+			}
+			if o.Workload.Rate > 0 {
+				due += o.Workload.Gap(i)
+				if !sleep(ctx, (start + due - o.Now()).Duration()) {
+					return
+				}
+			}
+			select {
+			case slots <- i:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	for range min(o.Concurrency, o.Requests) {
+		wg.Go(func() {
+			for i := range slots {
+				one(ctx, clients[i%len(clients)], &o, i)
+			}
+		})
+	}
+	wg.Wait()
+	return ctx.Err()
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func transport(o Options) *http.Transport {
+	t := &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		MaxIdleConns:        0,
+		MaxIdleConnsPerHost: o.Concurrency,
+		DisableCompression:  true,
+		Protocols:           new(http.Protocols),
+	}
+	if o.HTTP2 {
+		t.Protocols.SetUnencryptedHTTP2(true)
+	} else {
+		t.Protocols.SetHTTP1(true)
+	}
+	return t
+}
+
+// one sends one request and records its steps and its one outcome.
+func one(ctx context.Context, client *http.Client, o *Options, index int) {
+	r := o.Workload.Request(index)
+	record := func(step flow.Step, details ...flow.Detail) {
+		if o.Recorder != nil {
+			o.Recorder.Record(flow.Event{Time: o.Now(), Request: r.ID, Hop: flow.Client, Step: step, Details: details})
+		}
+	}
+	reqCtx := ctx
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		reqCtx, cancel = context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+	}
+	req := newRequest(reqCtx, o, r)
+	record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)), flow.D("body", preview(r.Body)))
+	outcome, details := exchange(client, req, o, r.ID, record)
+	if ctx.Err() != nil && outcome == flow.Broken {
+		record(flow.ClientLeft)
+		outcome = flow.Left
+	}
+	record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(outcome))}, details...)...)
+}
+
+func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Request {
+	var body io.Reader = bytes.NewReader(r.Body)
+	if o.Chunked {
+		body = io.MultiReader(body) // hides the length
+	}
+	req := (&http.Request{Method: http.MethodPost, URL: &url.URL{Scheme: "http", Host: o.Target, Path: r.Path}, Host: o.Target,
+		Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {r.ID}}, Body: io.NopCloser(body)}).WithContext(ctx)
+	req.ContentLength = int64(len(r.Body))
+	if o.Chunked {
+		req.ContentLength = -1
+	}
+	return req
+}
+
+func preview(body []byte) string {
+	if len(body) <= 120 {
+		return string(body)
+	}
+	return string(bytes.ToValidUTF8(body[:117], nil)) + "…"
+}
+
+// exchange sends a request and reads the response to its end.
+func exchange(client *http.Client, req *http.Request, o *Options, id string, record func(flow.Step, ...flow.Detail)) (flow.Outcome, []flow.Detail) {
+	resp, err := client.Do(req)
+	if err != nil {
+		return transportError(err)
+	}
+	defer resp.Body.Close()
+	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
+	reader := reply.NewReader(resp.Header.Get("Content-Type"))
+	buf := make([]byte, 16<<10)
+	first := true
+	for {
+		n, err := resp.Body.Read(buf)
+		if n > 0 {
+			if first && ok {
+				first = false
+				record(flow.FirstTokenReceived, flow.D("status", resp.StatusCode), flow.D("bytes", n))
+			}
+			_, _ = reader.Write(buf[:n]) // never fails
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			outcome, details := transportError(err)
+			return outcome, append(details, flow.D("status", resp.StatusCode), flow.D("tokens", reader.Tokens()))
+		}
+	}
+	reader.Close()
+	want, known := "", false
+	if o.Metadata != nil {
+		want, known = o.Metadata(id)
+	}
+	outcome, reason := reader.Outcome(resp.StatusCode, want, known)
+	details := []flow.Detail{flow.D("status", resp.StatusCode), flow.D("tokens", reader.Tokens()), flow.D("bytes", reader.Bytes())}
+	if outcome == flow.Completed {
+		if got, echoed := reader.Metadata(); echoed {
+			details = append(details, flow.D("metadata", got))
+		}
+		record(flow.LastTokenReceived, details...)
+	}
+	if reason != "" {
+		details = append(details, flow.D("reason", reason))
+	}
+	return outcome, details
+}
+
+func transportError(err error) (flow.Outcome, []flow.Detail) {
+	details := []flow.Detail{flow.D("reason", err.Error())}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return flow.TimedOut, details
+	}
+	return flow.Broken, details
+}
