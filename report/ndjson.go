@@ -1,0 +1,182 @@
+package report
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// MaxLineBytes is the longest line of a recording. Details are clipped by
+// those who write them, long before this.
+const MaxLineBytes = 1 << 20
+
+// Writer writes a recording: one event per line as JSON, and last a line
+// {"summary": …}. It is not safe for concurrent use.
+type Writer struct {
+	out    *bufio.Writer
+	closes []io.Closer
+	err    error
+}
+
+// NewWriter writes to w; Close does not close w.
+func NewWriter(w io.Writer) *Writer { return &Writer{out: bufio.NewWriterSize(w, 64<<10)} }
+
+// Create writes to a new file, compressed when its name ends in .gz.
+func Create(path string) (*Writer, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasSuffix(path, ".gz") {
+		w := NewWriter(f)
+		w.closes = []io.Closer{f}
+		return w, nil
+	}
+	z := gzip.NewWriter(f)
+	w := NewWriter(z)
+	w.closes = []io.Closer{z, f}
+	return w, nil
+}
+
+// Record writes one event. After a failure it writes nothing more; Close tells
+// the failure.
+func (w *Writer) Record(e flow.Event) { w.line(e) }
+
+// Summary writes the last line.
+func (w *Writer) Summary(s Summary) {
+	w.line(map[string]Summary{"summary": s})
+}
+
+func (w *Writer) line(v any) {
+	if w.err != nil {
+		return
+	}
+	data, err := json.Marshal(v)
+	if err == nil {
+		_, err = w.out.Write(append(data, '\n'))
+	}
+	w.err = err
+}
+
+// Flush hands what is buffered to the file or pipe behind.
+func (w *Writer) Flush() error {
+	if w.err == nil {
+		w.err = w.out.Flush()
+	}
+	return w.err
+}
+
+// Close flushes, closes what Create opened and tells the first failure.
+func (w *Writer) Close() error {
+	err := w.Flush()
+	for _, c := range w.closes {
+		err = errors.Join(err, c.Close())
+	}
+	w.closes = nil
+	return err
+}
+
+// LineError is a line of a recording that cannot be read.
+type LineError struct {
+	File string
+	Line int
+	Err  error
+}
+
+func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err) }
+func (e *LineError) Unwrap() error { return e.Err }
+
+// ReadFile reads a recording, compressed or not, and hands out its events in
+// their order. The summary is nil where the recording ends without one: the
+// run that wrote it was killed. Mistakes come as *LineError.
+func ReadFile(path string, each func(flow.Event) error) (*Summary, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(path, f, each)
+}
+
+// Read is ReadFile from any reader; file is its name in messages.
+func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, error) {
+	buffered := bufio.NewReader(r)
+	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, &LineError{file, 1, fmt.Errorf("not a gzip file: %w", err)}
+		}
+		defer z.Close()
+		buffered = bufio.NewReader(z)
+	}
+	lines := bufio.NewScanner(buffered)
+	lines.Buffer(make([]byte, 0, 64<<10), MaxLineBytes)
+	var summary *Summary
+	n := 0
+	for lines.Scan() {
+		n++
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		if summary != nil {
+			return nil, &LineError{file, n, errors.New("something after the summary; expected the end of the recording")}
+		}
+		e, s, err := readLine(line)
+		if err != nil && !lines.Scan() && errors.Is(lines.Err(), io.ErrUnexpectedEOF) {
+			err = errors.New("the compressed recording is cut short")
+		}
+		if err != nil {
+			return nil, &LineError{file, n, err}
+		}
+		if s != nil {
+			summary = s
+		} else if err := each(e); err != nil {
+			return nil, err
+		}
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, &LineError{file, n + 1, fmt.Errorf("the line is longer than %d bytes; expected one event", MaxLineBytes)}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, &LineError{file, n + 1, errors.New("the compressed recording is cut short")}
+	case err != nil:
+		return nil, &LineError{file, n + 1, err}
+	case n == 0:
+		return nil, &LineError{file, 1, errors.New("the recording is empty; expected one event per line, as windtunnel run --record writes them")}
+	}
+	return summary, nil
+}
+
+// readLine tells an event from the summary by the field that only it has.
+func readLine(line []byte) (flow.Event, *Summary, error) {
+	var probe struct {
+		Summary *Summary         `json:"summary"`
+		Time    *json.RawMessage `json:"time"`
+	}
+	if line[0] != '{' {
+		return flow.Event{}, nil, fmt.Errorf("found %s; expected an event, a JSON object", clip(string(line)))
+	}
+	if err := json.Unmarshal(line, &probe); err != nil {
+		return flow.Event{}, nil, fmt.Errorf("not an event: %w", err)
+	}
+	if probe.Summary != nil {
+		return flow.Event{}, probe.Summary, nil
+	}
+	if probe.Time == nil {
+		return flow.Event{}, nil, errors.New(`neither an event (it has no "time") nor a summary`)
+	}
+	var e flow.Event
+	if err := json.Unmarshal(line, &e); err != nil {
+		return flow.Event{}, nil, err
+	}
+	return e, nil, nil
+}

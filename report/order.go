@@ -1,0 +1,109 @@
+package report
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// maxPending is how many events may wait for a slow reader (a pipe, a disk)
+// before those who report them wait too.
+const maxPending = 1 << 18
+
+// Ordered is the live end of the stream: goroutines of every hop report to it,
+// and one goroutine hands their events on in the order of their times. Events
+// wait a moment for earlier ones that are still on their way.
+//
+// Record is safe for concurrent use and returns at once unless the reader
+// behind has fallen far back.
+type Ordered struct {
+	to    flow.Recorder
+	clock func() machine.Time
+	mu    sync.Mutex
+	room  sync.Cond
+	wait  []flow.Event
+	stop  chan struct{}
+	done  chan struct{}
+	after func() // called after each batch
+}
+
+// NewOrdered hands events on to a reader that need not be safe for concurrent
+// use. clock is the run's. Close it to see the last events.
+func NewOrdered(to flow.Recorder, clock func() machine.Time) *Ordered {
+	return newOrdered(to, clock, func() {})
+}
+
+func newOrdered(to flow.Recorder, clock func() machine.Time, after func()) *Ordered {
+	o := &Ordered{to: to, clock: clock, stop: make(chan struct{}), done: make(chan struct{}), after: after}
+	o.room.L = &o.mu
+	go o.loop()
+	return o
+}
+
+// Record takes an event.
+func (o *Ordered) Record(e flow.Event) {
+	o.mu.Lock()
+	for len(o.wait) >= maxPending {
+		o.room.Wait()
+	}
+	o.wait = append(o.wait, e)
+	o.mu.Unlock()
+}
+
+// Close hands on what is left. Nothing may be recorded after it.
+func (o *Ordered) Close() {
+	close(o.stop)
+	<-o.done
+}
+
+func (o *Ordered) loop() {
+	defer close(o.done)
+	tick := time.NewTicker(orderWindow / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			o.pass(o.clock() - machine.FromDuration(orderWindow))
+		case <-o.stop:
+			o.pass(machine.Never)
+			return
+		}
+	}
+}
+
+// pass hands on every event up to a time.
+func (o *Ordered) pass(until machine.Time) {
+	o.mu.Lock()
+	if len(o.wait) == 0 {
+		o.mu.Unlock()
+		return
+	}
+	slices.SortStableFunc(o.wait, func(a, b flow.Event) int {
+		switch {
+		case a.Time < b.Time:
+			return -1
+		case a.Time > b.Time:
+			return 1
+		}
+		return 0
+	})
+	n, _ := slices.BinarySearchFunc(o.wait, until, func(e flow.Event, t machine.Time) int {
+		if e.Time <= t {
+			return -1
+		}
+		return 1
+	})
+	due := slices.Clone(o.wait[:n])
+	o.wait = slices.Delete(o.wait, 0, n)
+	o.room.Broadcast()
+	o.mu.Unlock()
+	for _, e := range due {
+		o.to.Record(e)
+	}
+	if n > 0 {
+		o.after()
+	}
+}

@@ -1,0 +1,247 @@
+package report
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The scripts in testdata/scripts show a recording and what is printed of it.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var out bytes.Buffer
+			o := Options{Out: &out, Scenario: "test", Seed: 7, Color: d.HasArg("color")}
+			switch d.Cmd {
+			case "show":
+				var file, detail string
+				d.ScanArgs(t, "file", &file)
+				if d.MaybeScanArgs(t, "detail", &detail) {
+					o.Detail = Detail(detail)
+				}
+				events, err := readAll(filepath.Join("testdata", file))
+				if err != nil {
+					return err.Error()
+				}
+				if d.HasArg("json") {
+					o.JSON = true
+				}
+				feed(t, o, events)
+			case "many":
+				var n int
+				d.ScanArgs(t, "n", &n)
+				o.Requests = n
+				feed(t, o, many(n))
+			case "read":
+				_, err := Read("rec.ndjson", strings.NewReader(d.Input), func(flow.Event) error { return nil })
+				if err != nil {
+					return err.Error() + "\n"
+				}
+				return "fine\n"
+			}
+			text := strings.ReplaceAll(out.String(), "\x1b", "ESC")
+			return strings.ReplaceAll(text, "\n\n", "\n~\n") // an empty line would end the script's block
+		})
+	})
+}
+
+func feed(t *testing.T, o Options, events []flow.Event) Summary {
+	t.Helper()
+	s, err := Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		s.Record(e)
+	}
+	sum, err := s.End(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+func readAll(path string) (events []flow.Event, err error) {
+	_, err = ReadFile(path, func(e flow.Event) error { events = append(events, e); return nil })
+	return events, err
+}
+
+// many are requests that overlap: all are sent within a second and take one to
+// two seconds.
+func many(n int) []flow.Event {
+	var out []flow.Event
+	for i := range n {
+		out = append(out, flow.Event{Time: machine.Time(i) * machine.Second / machine.Time(n), Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.RequestSent})
+	}
+	for i := range n {
+		at := machine.Second + machine.Time(i)*2*machine.Second/machine.Time(n)
+		out = append(out, flow.Event{Time: at, Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.LastTokenReceived},
+			flow.Event{Time: at, Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", flow.Completed)}})
+	}
+	return out
+}
+
+// What is recorded is read back as it was, plain and compressed, and the
+// summary of a replay is that of the run.
+func TestRecordAndReplay(t *testing.T) {
+	events, err := readAll("testdata/three.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"rec.ndjson", "rec.ndjson.gz"} {
+		path := filepath.Join(t.TempDir(), name)
+		ran := feed(t, Options{Out: &bytes.Buffer{}, File: path, Scenario: "s", Seed: 3}, events)
+		var back []flow.Event
+		told, err := ReadFile(path, func(e flow.Event) error { back = append(back, e); return nil })
+		if err != nil || told == nil {
+			t.Fatal(told, err)
+		}
+		if d := cmp.Diff(events, back); d != "" {
+			t.Fatal(d)
+		}
+		if d := cmp.Diff(ran, *told); d != "" {
+			t.Fatal(d)
+		}
+		replayed := feed(t, Options{Out: &bytes.Buffer{}, Scenario: "s", Seed: 3}, back)
+		if d := cmp.Diff(ran, replayed); d != "" {
+			t.Fatal(d)
+		}
+	}
+}
+
+func TestCutShort(t *testing.T) {
+	var whole bytes.Buffer
+	z := gzip.NewWriter(&whole)
+	events, err := os.ReadFile("testdata/one.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := z.Write(events); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	none := func(flow.Event) error { return nil }
+	if _, err := Read("rec.gz", bytes.NewReader(whole.Bytes()[:whole.Len()/2]), none); err == nil || !strings.Contains(err.Error(), "cut short") {
+		t.Fatalf("got %v", err)
+	}
+	long := `{"time":1,"request":"` + strings.Repeat("x", MaxLineBytes) + `"}`
+	var at *LineError
+	if _, err := Read("long", strings.NewReader("\n"+long), none); !errors.As(err, &at) || at.Line != 2 {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// Events that goroutines report out of order come out in order.
+func TestOrdered(t *testing.T) {
+	var got []machine.Time
+	start := time.Now()
+	clock := func() machine.Time { return machine.FromDuration(time.Since(start)) }
+	o := NewOrdered(flow.Func(func(e flow.Event) { got = append(got, e.Time) }), clock)
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for j := range 100 {
+				o.Record(flow.Event{Time: machine.Time(100*8 - (j*8 + i))})
+			}
+		})
+	}
+	group.Wait()
+	o.Close()
+	if len(got) != 800 {
+		t.Fatalf("%d events came through", len(got))
+	}
+	for i := 1; i < len(got); i++ {
+		if got[i] < got[i-1] && got[i-1]-got[i] > machine.Time(800) {
+			t.Fatalf("event %d at %v after %v", i, got[i], got[i-1])
+		}
+	}
+}
+
+// A full disk or a closed pipe is told once, at the end, and stops nothing.
+func TestWriteFails(t *testing.T) {
+	for _, json := range []bool{false, true} {
+		s, err := Start(Options{Out: broken{}, JSON: json})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range many(2000) {
+			s.Record(e)
+		}
+		sum, err := s.End(true)
+		if !errors.Is(err, errBroken) || sum.Requests != 2000 {
+			t.Fatalf("%v %+v", err, sum)
+		}
+	}
+	if _, err := Start(Options{File: filepath.Join(t.TempDir(), "no", "such")}); err == nil || !strings.Contains(err.Error(), "--record") {
+		t.Fatalf("%v", err)
+	}
+}
+
+var errBroken = errors.New("broken pipe")
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errBroken }
+
+// The tally forgets requests that have ended.
+func TestTallyForgets(t *testing.T) {
+	tally := NewTally()
+	for i := range 50_000 {
+		id := fmt.Sprint(i)
+		tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.RequestSent})
+		tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", "completed")}})
+		tally.Record(flow.Event{Request: "foreign" + id, Hop: flow.EPP, Step: flow.ResponseEndSeen})
+	}
+	if len(tally.open) > 2*lateRequests {
+		t.Fatalf("%d of 100000 ended requests are remembered", len(tally.open))
+	}
+	if s := tally.Summary(); s.Requests != 50_000 || s.Failed() != 0 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	for _, name := range []string{"one.ndjson", "three.ndjson"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte(`{"summary":{"requests":1}}`))
+	f.Add([]byte{0x1f, 0x8b, 8, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, detail := range []Detail{Steps, Lines, Progress} {
+			s, err := Start(Options{Out: &bytes.Buffer{}, Detail: detail})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = Read("fuzz", bytes.NewReader(data), func(e flow.Event) error { s.Record(e); return nil })
+			var at *LineError
+			if err != nil && !errors.As(err, &at) {
+				t.Fatalf("an error without a line: %v", err)
+			}
+			if _, err := s.End(false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Options say where the events of a run go.
+type Options struct {
+	// Out gets the view and the summary, or with JSON the events as lines.
+	Out   io.Writer
+	JSON  bool
+	Color bool
+	// Detail of the view; empty chooses by Requests.
+	Detail Detail
+	// Requests is how many there will be, 0 where nobody knows.
+	Requests int
+	// File is where a recording is written, "" for none.
+	File string
+	// Scenario and Seed are told in the summary.
+	Scenario string
+	Seed     uint64
+	// Clock is the run's, for live runs, whose events come from many
+	// goroutines: they are put in order first. Without it events are taken as
+	// they come, from one goroutine.
+	Clock func() machine.Time
+}
+
+// Session is the readers of one run put together: tally, view, recording. It
+// is the flow.Recorder to give to the run.
+type Session struct {
+	options Options
+	tally   *Tally
+	view    *View
+	lines   *Writer // JSON on Out
+	file    *Writer
+	ordered *Ordered
+}
+
+// Start opens the recording and begins to listen.
+func Start(o Options) (*Session, error) {
+	s := &Session{options: o, tally: NewTally()}
+	if o.File != "" {
+		var err error
+		if s.file, err = Create(o.File); err != nil {
+			return nil, fmt.Errorf("--record: %w", err)
+		}
+	}
+	if o.JSON {
+		s.lines = NewWriter(o.Out)
+	} else {
+		if o.Detail == "" {
+			o.Detail = DetailFor(o.Requests)
+		}
+		s.view = NewView(o.Out, s.tally, o.Detail, o.Requests, o.Color)
+	}
+	if o.Clock != nil {
+		s.ordered = newOrdered(flow.Func(s.take), o.Clock, s.flush)
+	}
+	return s, nil
+}
+
+// Record takes one event of the run.
+func (s *Session) Record(e flow.Event) {
+	if s.ordered != nil {
+		s.ordered.Record(e)
+		return
+	}
+	s.take(e)
+}
+
+func (s *Session) take(e flow.Event) {
+	s.tally.Record(e)
+	if s.view != nil {
+		s.view.Record(e)
+	}
+	if s.lines != nil {
+		s.lines.Record(e)
+	}
+	if s.file != nil {
+		s.file.Record(e)
+	}
+}
+
+// flush lets somebody who reads our lines from a pipe see them as they happen.
+// A failure is kept by the writer and told by End.
+func (s *Session) flush() {
+	if s.lines != nil {
+		_ = s.lines.Flush()
+	}
+}
+
+// End prints the summary, closes the recording and returns the summary. No
+// event may be recorded after it. An interrupted run is told as such.
+func (s *Session) End(interrupted bool) (Summary, error) {
+	if s.ordered != nil {
+		s.ordered.Close()
+	}
+	sum := s.tally.Summary()
+	sum.Scenario, sum.Seed, sum.Interrupted = s.options.Scenario, s.options.Seed, interrupted
+	var errs []error
+	if s.view != nil {
+		if err := s.view.Err(); err != nil {
+			errs = append(errs, err)
+		} else {
+			errs = append(errs, sum.Write(s.options.Out, s.options.Color))
+		}
+	}
+	if s.lines != nil {
+		s.lines.Summary(sum)
+		errs = append(errs, s.lines.Close())
+	}
+	if s.file != nil {
+		s.file.Summary(sum)
+		if err := s.file.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("--record: %w", err))
+		}
+	}
+	return sum, errors.Join(errs...)
+}

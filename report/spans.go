@@ -1,0 +1,55 @@
+package report
+
+import (
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// Span is a named stretch of a request's life, from one step to another.
+type Span struct {
+	Name string
+	// What is what the span tells, in words.
+	What string
+	// From and To are the steps that begin and end it. The first of the From
+	// steps that happens begins it.
+	From []flow.At
+	To   flow.At
+	// Completed says that only requests that completed count: an error's last
+	// byte is no answer.
+	Completed bool
+}
+
+// Spans are the spans that summaries measure, in the order in which they are
+// printed.
+func Spans() []Span {
+	const completed = true
+	at := func(h flow.Hop, s flow.Step) flow.At { return flow.At{Hop: h, Step: s} }
+	received := []flow.At{at(flow.Server, flow.Part1Received), at(flow.Server, flow.RequestReceived)}
+	return []Span{
+		{"total", "request sent to last token, at the client", []flow.At{at(flow.Client, flow.RequestSent)}, at(flow.Client, flow.LastTokenReceived), completed},
+		{"ttft", "request sent to first token, at the client", []flow.At{at(flow.Client, flow.RequestSent)}, at(flow.Client, flow.FirstTokenReceived), completed},
+		{"pick", "request whole at the EPP to endpoint picked", []flow.At{at(flow.EPP, flow.RequestReceived)}, at(flow.EPP, flow.EndpointPicked), false},
+		{"hold", "part 1 sent to part 2 sent, at the EPP", []flow.At{at(flow.EPP, flow.Part1Sent)}, at(flow.EPP, flow.Part2Sent), false},
+		{"inject", "first token seen to part 2 sent, at the EPP", []flow.At{at(flow.EPP, flow.FirstTokenSeen)}, at(flow.EPP, flow.Part2Sent), false},
+		{"queue", "request received to prefill started, at the model server", received, at(flow.Server, flow.PrefillStarted), false},
+		{"prefill", "prefill started to finished", []flow.At{at(flow.Server, flow.PrefillStarted)}, at(flow.Server, flow.PrefillFinished), false},
+		{"decode", "decode started to last token sent, at the model server", []flow.At{at(flow.Server, flow.DecodeStarted)}, at(flow.Server, flow.LastTokenSent), false},
+	}
+}
+
+// spanIndex finds the spans that a step begins and ends.
+type spanIndex struct {
+	spans  []Span
+	begins map[flow.At][]int
+	ends   map[flow.At][]int
+}
+
+func newSpanIndex() spanIndex {
+	x := spanIndex{Spans(), map[flow.At][]int{}, map[flow.At][]int{}}
+	for i, s := range x.spans {
+		for _, from := range s.From {
+			x.begins[from] = append(x.begins[from], i)
+		}
+		x.ends[s.To] = append(x.ends[s.To], i)
+	}
+	return x
+}

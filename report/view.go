@@ -1,0 +1,256 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Detail says how much of each request a View shows.
+type Detail string
+
+// The levels of detail.
+const (
+	Steps    Detail = "steps"    // every step of every request
+	Lines    Detail = "requests" // one line per request, when it ends
+	Progress Detail = "progress" // counts, now and then
+)
+
+// DetailFor is the most detail that stays readable for so many requests.
+func DetailFor(requests int) Detail {
+	switch {
+	case requests <= 10:
+		return Steps
+	case requests <= 200:
+		return Lines
+	}
+	return Progress
+}
+
+// View shows events on a terminal as they happen. It is not safe for
+// concurrent use.
+type View struct {
+	out      io.Writer
+	paint    paint
+	detail   Detail
+	requests int // how many there will be; 0 where nobody knows
+	tally    *Tally
+	seen     map[string]*viewed
+	count    int
+	shown    int // Progress: the share of the requests at the last line, in tenths
+	err      error
+}
+
+// maxSeen is how many requests a view tells apart at once.
+const maxSeen = 100_000
+
+type viewed struct {
+	n     int
+	label string
+	sent  machine.Time
+	hops  map[flow.Hop]string // the endpoint last shown at each hop
+}
+
+// NewView shows what the tally counts, in the wanted detail.
+func NewView(out io.Writer, tally *Tally, detail Detail, requests int, color bool) *View {
+	return &View{out: out, paint: paint{color}, detail: detail, requests: requests, tally: tally, seen: map[string]*viewed{}}
+}
+
+// Record shows one event. The tally must have it already.
+func (v *View) Record(e flow.Event) {
+	if v.err != nil {
+		return
+	}
+	switch v.detail {
+	case Steps:
+		v.step(e)
+	case Lines:
+		v.request(e)
+	case Progress:
+		v.progress(e)
+	}
+}
+
+// Err is the first failure to write, after which nothing more was written.
+func (v *View) Err() error { return v.err }
+
+func (v *View) print(format string, args ...any) {
+	if _, err := fmt.Fprintf(v.out, format, args...); err != nil {
+		v.err = err
+	}
+}
+
+func (v *View) look(e flow.Event) *viewed {
+	r := v.seen[e.Request]
+	if r == nil {
+		if len(v.seen) >= maxSeen { // somebody keeps us up for days
+			clear(v.seen)
+		}
+		v.count++
+		r = &viewed{n: v.count, label: "#" + strconv.Itoa(v.count), sent: e.Time, hops: map[flow.Hop]string{}}
+		v.seen[e.Request] = r
+	}
+	if e.Hop == flow.Client && e.Step == flow.RequestSent {
+		r.sent = e.Time
+	}
+	return r
+}
+
+// step prints one line: request, time since it was sent, hop, step, details.
+func (v *View) step(e flow.Event) {
+	known := v.seen[e.Request] != nil
+	r := v.look(e)
+	var words []string
+	if !known && e.Request != "" {
+		words = append(words, "id="+clip(e.Request))
+	}
+	if e.Attempt > 1 {
+		words = append(words, "attempt="+strconv.Itoa(e.Attempt))
+	}
+	if e.Endpoint != "" && r.hops[e.Hop] != e.Endpoint {
+		words = append(words, v.paint.bold("→ "+e.Endpoint))
+		r.hops[e.Hop] = e.Endpoint
+	}
+	for _, d := range e.Details {
+		if text := value(d); text != "" && d.Value != e.Endpoint {
+			words = append(words, v.paint.dim(d.Key+"=")+text)
+		}
+	}
+	step := fmt.Sprintf("%-21s", e.Step)
+	if bad(e) {
+		step = v.paint.red(step)
+	}
+	line := fmt.Sprintf("%s %s  %s  %s  %s",
+		v.paint.request(r.n, fmt.Sprintf("%-4s", r.label)), fmt.Sprintf("%+10.4fs", (e.Time-r.sent).Seconds()),
+		v.paint.hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), step, strings.Join(words, "  "))
+	v.print("%s\n", strings.TrimRight(line, " "))
+	if e.Hop == flow.Client && e.Step == flow.Finished && v.idle() {
+		v.print("\n")
+	}
+}
+
+// idle reports whether no request is in flight, so that an empty line does not
+// cut somebody's steps apart.
+func (v *View) idle() bool {
+	sent, finished := v.tally.Counts()
+	return sent == finished
+}
+
+// request prints one line when a request ends.
+func (v *View) request(e flow.Event) {
+	if e.Hop != flow.Client { // other hops' last events may come after the end
+		return
+	}
+	r := v.look(e)
+	if e.Step != flow.Finished {
+		return
+	}
+	delete(v.seen, e.Request)
+	spans, server := v.tally.request(e.Request)
+	var words []string
+	for _, name := range []string{"ttft", "hold", "prefill", "total"} {
+		text := "-"
+		if d, ok := spans[name]; ok {
+			text = span(d.Seconds())
+		}
+		words = append(words, fmt.Sprintf("%s %-8s", v.paint.dim(name), text))
+	}
+	if server != "" {
+		words = append(words, "→ "+server)
+	}
+	outcome := fmt.Sprintf("%-12s", outcomeOf(e))
+	if bad(e) {
+		outcome = v.paint.red(outcome)
+		words = append(words, "id="+clip(e.Request))
+		if reason, ok := e.Details.Get("reason").(string); ok {
+			words = append(words, clip(reason))
+		}
+	}
+	v.print("%s  %s  %s\n", v.paint.request(r.n, fmt.Sprintf("%-5s", r.label)), outcome, strings.TrimRight(strings.Join(words, "  "), " "))
+}
+
+// progress prints counts whenever another tenth of the requests has been sent
+// or has ended.
+func (v *View) progress(e flow.Event) {
+	if e.Hop != flow.Client || (e.Step != flow.RequestSent && e.Step != flow.Finished) {
+		return
+	}
+	sent, finished := v.tally.Counts()
+	all := v.requests
+	if all == 0 {
+		all = 10_000 // a line per thousand
+	}
+	if now := (sent + finished) * 10 / all; now != v.shown {
+		v.shown = now
+		v.print("%9.1fs  sent %s  in flight %s  ended %s\n", e.Time.Seconds(), thousands(sent), thousands(sent-finished), thousands(finished))
+	}
+}
+
+// bad reports whether an event tells of something gone wrong.
+func bad(e flow.Event) bool {
+	switch e.Step {
+	case flow.StreamFailed, flow.Violation, flow.Rejected, flow.Aborted, flow.ClientLeft, flow.Answered:
+		return true
+	case flow.Finished:
+		return outcomeOf(e) != flow.Completed
+	}
+	return false
+}
+
+// value prints a detail's value for people: clipped, quoted where it has
+// spaces, lists with commas.
+func value(d flow.Detail) string {
+	switch x := d.Value.(type) {
+	case nil:
+		return ""
+	case string:
+		return clip(x)
+	case float64:
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	case []string:
+		return clip(strings.Join(x, ","))
+	case []any:
+		parts := make([]string, len(x))
+		for i, y := range x {
+			parts[i] = fmt.Sprint(y)
+		}
+		return clip(strings.Join(parts, ","))
+	case map[string]any:
+		return clip(pairs(x))
+	case map[string]string:
+		return clip(pairs(x))
+	}
+	return clip(fmt.Sprint(d.Value))
+}
+
+func pairs[V any](m map[string]V) string {
+	parts := make([]string, 0, len(m))
+	for k, v := range m {
+		parts = append(parts, fmt.Sprintf("%s:%v", k, v))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
+
+// clip makes text fit on a line: no control characters (a recording may come
+// from anywhere), and not longer than a person reads.
+func clip(text string) string {
+	const most = 64
+	cut := utf8.RuneCountInString(text) > most
+	if cut {
+		text = string([]rune(text)[:most-1])
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return r == ' ' || r == '"' || !strconv.IsPrint(r) }) || text == "" {
+		text = strconv.Quote(text)
+	}
+	if cut {
+		text += "…"
+	}
+	return text
+}
