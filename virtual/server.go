@@ -1,0 +1,91 @@
+package virtual
+
+import (
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// server is one model server: its engine and the requests in it.
+type server struct {
+	w        *world
+	name     string
+	endpoint string
+	engine   *engine.Engine
+	fx       engine.Effects
+	draining bool // effects are being played; new ones join the list
+	requests map[engine.RequestID]*request
+	wakeAt   machine.Time
+}
+
+func statusText(status int) string { return strconv.Itoa(status) }
+
+// submit gives a request to the engine.
+func (s *server) submit(r *request) {
+	s.w.nextID++
+	r.id = s.w.nextID
+	s.requests[r.id] = r
+	tokens := s.w.draws.Tokens(r.ID, r.asked)
+	reason := &engine.Submit{ID: r.id, PromptTokens: max(1, (len(r.Body)+3)/4), MaxTokens: tokens,
+		HoldAfterFirst: r.session.Held(),
+		PrefillTime:    s.w.draws.PrefillTime(r.ID), TokenTime: s.w.draws.InterTokenTime(r.ID)}
+	s.input(reason)
+}
+
+// input hands the engine a message and plays what comes of it.
+func (s *server) input(m engine.Message) {
+	s.engine.Input(s.w.now, m, &s.fx)
+	s.drain()
+}
+
+func (s *server) wake(at machine.Time) {
+	if at != s.wakeAt {
+		return // an earlier or later wake-up took its place
+	}
+	s.wakeAt = 0
+	s.engine.Advance(at, &s.fx)
+	s.drain()
+}
+
+// drain plays effects in order. What they cause in the same engine joins the
+// list, so the loop and not the stack grows.
+func (s *server) drain() {
+	if s.draining {
+		return
+	}
+	s.draining = true
+	for i := 0; i < len(s.fx.List); i++ {
+		s.effect(s.fx.List[i])
+	}
+	s.fx.Reset()
+	s.draining = false
+	if at, ok := s.engine.Next(); ok && (s.wakeAt == 0 || at < s.wakeAt) {
+		s.wakeAt = at
+		s.w.queue.Push(at, machine.ClassStepEnd, event{kind: wakeServer, server: s})
+	}
+}
+
+func (s *server) effect(e engine.Effect) {
+	r := s.requests[e.Request]
+	if r == nil {
+		return
+	}
+	switch e.Kind {
+	case engine.PrefillStarted:
+		r.session.PrefillStarted(e.At, flow.D("cached_tokens", int(e.Count)))
+	case engine.FirstToken:
+		r.tokens = 1
+		r.do(r.session.FirstToken(e.At, r.firstToken()))
+	case engine.Finished:
+		delete(s.requests, e.Request)
+		r.tokens = int(e.Count)
+		r.do(r.session.Generated(e.At, r.tokens, e.Reason.String()))
+	case engine.Rejected:
+		delete(s.requests, e.Request)
+		r.do(r.session.Rejected(e.At, 400, e.Code.String()))
+	case engine.Aborted:
+		delete(s.requests, e.Request)
+	}
+}
