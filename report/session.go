@@ -64,6 +64,12 @@ func Start(o Options) (*Session, error) {
 	return s, nil
 }
 
+// Named says which scenario and seed the summary tells, where they are known
+// only later.
+func (s *Session) Named(scenario string, seed uint64) {
+	s.options.Scenario, s.options.Seed = scenario, seed
+}
+
 // Record takes one event of the run.
 func (s *Session) Record(e flow.Event) {
 	if s.ordered != nil {

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
+)
+
+// cli is every command. A new one is a field here and a file with its struct,
+// which has kong's tags, a Run method that takes *outside, and a Help method
+// with an example. An environment variable that stands in for a flag is named
+// in the flag's fromenv tag.
+type cli struct {
+	Replay   replayCmd   `cmd:"" group:"play" help:"Show a recording again."`
+	Scenario scenarioCmd `cmd:"" group:"look" help:"Check, show and describe scenario files."`
+	Version  versionCmd  `cmd:"" group:"look" help:"Print the version."`
+}
+
+const description = `A wind tunnel for the llm-d request flow: real Envoy, endpoint picker and sidecar, simulated model servers.
+
+Every command has examples: windtunnel COMMAND --help.`
+
+var groups = []kong.Group{
+	{Key: "play", Title: "Play a scenario"},
+	{Key: "look", Title: "Look"},
+	{Key: "parts", Title: "One part alone"},
+}
+
+// execute parses the arguments and runs the command that they name.
+func execute(args []string, o *outside) (err error) {
+	defer func() { // kong exits in the middle of parsing after --help
+		switch r := recover().(type) {
+		case nil:
+		case exited:
+			if r != 0 {
+				err = exit.With(exit.Code(r), alreadyTold{errors.New("exit")})
+			}
+		default:
+			panic(r)
+		}
+	}()
+	parser, err := newParser(&cli{}, o)
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	ctx, err := parser.Parse(args)
+	if err != nil {
+		return usageError(err)
+	}
+	return ctx.Run(o)
+}
+
+type exited int
+
+func newParser(commands *cli, o *outside) (*kong.Kong, error) {
+	return kong.New(commands,
+		kong.Name("windtunnel"), kong.Description(description),
+		kong.Writers(o.Stdout, o.Stderr),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups(groups),
+		kong.Resolvers(fromEnv(o)),
+		kong.Bind(o),
+	)
+}
+
+// fromEnv fills flags from the environment that o has, by their fromenv tag.
+func fromEnv(o *outside) kong.Resolver {
+	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		if name := flag.Tag.Get("fromenv"); name != "" {
+			if v, ok := o.Env(name); ok && v != "" {
+				return v, nil
+			}
+		}
+		return nil, nil
+	})
+}
+
+// usageError says which help to read for a wrong command line.
+func usageError(err error) error {
+	command := "windtunnel"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil {
+		if selected := parse.Context.Selected(); selected != nil {
+			command = "windtunnel " + selected.Path()
+		}
+	}
+	command = strings.TrimPrefix(command, "windtunnel windtunnel ")
+	return exit.Hint(exit.Usage, err, fmt.Sprintf("Try: %s --help", command))
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// loadFlags say what is played: a scenario, and what to change in it. run and
+// sim have the same.
+type loadFlags struct {
+	File        string  `arg:"" optional:"" name:"scenario.yaml" help:"The scenario to play. Left out: the embedded one (windtunnel scenario show prints it)."`
+	Requests    int     `short:"n" placeholder:"N" help:"Send this many requests instead of the scenario's."`
+	Concurrency int     `short:"c" placeholder:"C" help:"Have this many requests in flight at once."`
+	Rate        float64 `placeholder:"R" help:"Send R requests a second, whether or not earlier ones have ended."`
+	Prefill     string  `placeholder:"100ms..30s" help:"How long prefill takes: a duration, a range, or a distribution such as lognormal(200ms, 100ms)."`
+	Replicas    int     `placeholder:"N" help:"Simulate this many model servers per pool."`
+	Seed        *uint64 `placeholder:"S" help:"Where all randomness comes from: the same seed gives the same run."`
+}
+
+// scenario reads the file, or takes the embedded one, and applies the flags.
+// more are changes that the command itself has flags for.
+func (f *loadFlags) scenario(more ...func(*scenario.Overrides)) (*scenario.Scenario, error) {
+	s := scenario.Embedded()
+	if f.File != "" {
+		var err error
+		if s, err = loadScenario(f.File); err != nil {
+			return nil, err
+		}
+	}
+	o := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate, Prefill: f.Prefill, Replicas: f.Replicas}
+	for _, change := range more {
+		change(&o)
+	}
+	if err := s.Override(o); err != nil {
+		return nil, exit.With(exit.Usage, err)
+	}
+	return s, nil
+}
+
+// loadScenario is scenario.Load with exit codes and hints.
+func loadScenario(path string) (*scenario.Scenario, error) {
+	s, err := scenario.Load(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, exit.Hint(exit.Input, err, "windtunnel scenario show > my.yaml writes one to start from")
+	case err != nil:
+		return nil, exit.With(exit.Input, err)
+	}
+	return s, nil
+}

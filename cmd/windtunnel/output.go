@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// outputFlags say how a run is shown and recorded.
+type outputFlags struct {
+	Output string `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary (docs/flow.md)."`
+	View   string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	Record string `placeholder:"FILE" help:"Also write every event to FILE, compressed if it ends in .gz; windtunnel replay shows it again."`
+}
+
+// options are the report's options for a run of s. clock is the run's for a
+// live run and nil in virtual time, where events come in order.
+func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
+	r := report.Options{
+		Out: o.Stdout, JSON: f.Output == "json", Color: o.color(), File: f.Record, Clock: clock,
+		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests,
+	}
+	if f.View != "auto" {
+		r.Detail = report.Detail(f.View)
+	}
+	return r
+}
+
+// verdict is the exit code of a run that came to its end.
+func verdict(s report.Summary) error {
+	switch {
+	case s.Interrupted:
+		return exit.With(exit.Interrupted, alreadyTold{fmt.Errorf("interrupted")})
+	case s.Failed() > 0:
+		return exit.With(exit.Failed, fmt.Errorf("%d of %d requests did not complete", s.Failed(), s.Requests))
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+type replayCmd struct {
+	File   string  `arg:"" name:"recording" help:"A recording, or - for standard input."`
+	Output string  `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary."`
+	View   string  `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	Speed  float64 `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
+}
+
+func (c *replayCmd) Help() string {
+	return `Examples:
+  windtunnel run --record yesterday.ndjson.gz
+  windtunnel replay yesterday.ndjson.gz
+  windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
+  windtunnel replay yesterday.ndjson.gz --view requests      # one line per request
+  windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'`
+}
+
+func (c *replayCmd) Run(o *outside) error {
+	if c.Speed < 0 {
+		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0 or more", c.Speed))
+	}
+	options := report.Options{Out: o.Stdout, JSON: c.Output == "json", Color: o.color(), Detail: report.Detail(c.View)}
+	if c.View == "auto" {
+		if err := c.count(&options); err != nil {
+			return err
+		}
+	}
+	session, err := report.Start(options)
+	if err != nil {
+		return err
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	pace := pacer{ctx: ctx, speed: c.Speed, start: time.Now()}
+	told, err := c.read(o, func(e flow.Event) error {
+		if err := pace.wait(e.Time); err != nil {
+			return err
+		}
+		session.Record(e)
+		return nil
+	})
+	interrupted := errors.Is(err, context.Canceled)
+	if told != nil {
+		session.Named(told.Scenario, told.Seed)
+		interrupted = interrupted || told.Interrupted
+	}
+	// What could be read is shown even where the rest could not.
+	if _, endErr := session.End(interrupted || err != nil); endErr != nil && err == nil {
+		err = endErr
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return exit.With(exit.Interrupted, alreadyTold{err})
+	case err == nil && told == nil:
+		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.File)
+	}
+	return inputError(err)
+}
+
+// count reads the recording once to choose how much of each request to show.
+func (c *replayCmd) count(options *report.Options) error {
+	if c.File == "-" {
+		options.Detail = report.Steps
+		return nil
+	}
+	_, err := report.ReadFile(c.File, func(e flow.Event) error {
+		if e.Hop == flow.Client && e.Step == flow.RequestSent {
+			options.Requests++
+		}
+		return nil
+	})
+	options.Detail = report.DetailFor(options.Requests)
+	var line *report.LineError
+	if errors.As(err, &line) {
+		return nil // told after what comes before it has been shown
+	}
+	return inputError(err)
+}
+
+func (c *replayCmd) read(o *outside, each func(flow.Event) error) (*report.Summary, error) {
+	if c.File == "-" {
+		return report.Read("standard input", o.Stdin, each)
+	}
+	return report.ReadFile(c.File, each)
+}
+
+// inputError gives errors of reading a user's file their exit code.
+func inputError(err error) error {
+	var line *report.LineError
+	var path *fs.PathError
+	if errors.As(err, &line) || errors.As(err, &path) {
+		return exit.With(exit.Input, err)
+	}
+	return err
+}
+
+// pacer lets recorded time pass at a multiple of wall time.
+type pacer struct {
+	ctx   context.Context
+	speed float64
+	start time.Time
+}
+
+func (p *pacer) wait(t machine.Time) error {
+	if p.speed == 0 {
+		return p.ctx.Err()
+	}
+	due := time.Duration(float64(t) / p.speed)
+	timer := time.NewTimer(due - time.Since(p.start))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-p.ctx.Done():
+		return p.ctx.Err()
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+type scenarioCmd struct {
+	Check  scenarioCheckCmd  `cmd:"" help:"Say what is wrong with scenario files."`
+	Schema scenarioSchemaCmd `cmd:"" help:"Print the JSON Schema that editors use."`
+	Show   scenarioShowCmd   `cmd:"" help:"Print the embedded scenario, to start your own from."`
+}
+
+type scenarioCheckCmd struct {
+	Files []string `arg:"" name:"scenario.yaml" help:"The scenarios to check."`
+}
+
+func (c *scenarioCheckCmd) Help() string {
+	return `Every mistake is told at once, as file:line:column: field: what was found; what was expected.
+
+Examples:
+  windtunnel scenario check mine.yaml
+  windtunnel scenario check examples/*.yaml`
+}
+
+func (c *scenarioCheckCmd) Run(o *outside) error {
+	var failed error
+	for _, file := range c.Files {
+		s, err := loadScenario(file)
+		if err != nil {
+			tell(o, err)
+			failed = errors.Join(failed, err)
+			continue
+		}
+		fmt.Fprintf(o.Stdout, "%s: fine (%s; %s)\n", file, count(len(s.Pools), "pool"), count(s.Workload.Requests, "request"))
+	}
+	if failed != nil {
+		return exit.With(exit.Input, alreadyTold{failed})
+	}
+	return nil
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+type scenarioSchemaCmd struct{}
+
+func (c *scenarioSchemaCmd) Help() string {
+	return `Put the schema beside your scenarios and name it in their first line; editors with a YAML language server then complete and check as you type.
+
+Examples:
+  windtunnel scenario schema > scenario.schema.json
+  # yaml-language-server: $schema=./scenario.schema.json`
+}
+
+func (c *scenarioSchemaCmd) Run(o *outside) error {
+	_, err := o.Stdout.Write(scenario.Schema())
+	return err
+}
+
+type scenarioShowCmd struct{}
+
+func (c *scenarioShowCmd) Help() string {
+	return `Examples:
+  windtunnel scenario show > mine.yaml
+  windtunnel run mine.yaml`
+}
+
+func (c *scenarioShowCmd) Run(o *outside) error {
+	_, err := o.Stdout.Write(scenario.EmbeddedText())
+	return err
+}

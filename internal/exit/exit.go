@@ -1,0 +1,100 @@
+// Package exit is the closed list of windtunnel's exit codes, and how an error
+// says which of them it means.
+//
+// A part that knows why it failed wraps its error once with a code and, where
+// there is something to do about it, a hint; only main turns them into a
+// number and words.
+package exit
+
+import "errors"
+
+// Code is a process's exit code.
+type Code int
+
+// The exit codes. docs/cli.md lists them for users; a test keeps it equal.
+const (
+	// OK: everything that was asked for happened.
+	OK Code = 0
+	// Failed: the run came to its end, and some request did not complete.
+	Failed Code = 1
+	// Usage: the command line was wrong.
+	Usage Code = 2
+	// Input: a scenario, recording or other file that was given is wrong.
+	Input Code = 3
+	// Environment: this machine lacks something (Envoy, a free port,
+	// descriptors); nothing was started.
+	Environment Code = 4
+	// Broken: something that was started failed on the way.
+	Broken Code = 5
+	// Interrupted: Ctrl-C or a signal came first; what was measured is printed.
+	Interrupted Code = 130
+)
+
+// Described is a code with words for users.
+type Described struct {
+	Code  Code
+	Name  string
+	Means string
+}
+
+// Codes lists every code.
+func Codes() []Described {
+	return []Described{
+		{OK, "ok", "everything that was asked for happened"},
+		{Failed, "failed", "the run came to its end, and some request did not complete"},
+		{Usage, "usage", "the command line was wrong"},
+		{Input, "input", "a scenario, recording or other file that was given is wrong"},
+		{Environment, "environment", "this machine lacks something (Envoy, a free port, descriptors); nothing was started"},
+		{Broken, "broken", "something that was started failed on the way"},
+		{Interrupted, "interrupted", "Ctrl-C or a signal came first; what was measured is printed"},
+	}
+}
+
+type coded struct {
+	error
+	code Code
+	hint string
+}
+
+func (c *coded) Unwrap() error { return c.error }
+
+// With gives an error its exit code; nil stays nil.
+func With(code Code, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &coded{error: err, code: code}
+}
+
+// Hint is With and something to do about it, one sentence.
+func Hint(code Code, err error, hint string) error {
+	if err == nil {
+		return nil
+	}
+	return &coded{error: err, code: code, hint: hint}
+}
+
+// Of is the exit code of an error: the outermost that was given, Broken where
+// none was, OK for nil.
+func Of(err error) Code {
+	if err == nil {
+		return OK
+	}
+	var c *coded
+	if errors.As(err, &c) {
+		return c.code
+	}
+	return Broken
+}
+
+// HintOf is the outermost hint, or "".
+func HintOf(err error) string {
+	var c *coded
+	for errors.As(err, &c) {
+		if c.hint != "" {
+			return c.hint
+		}
+		err = c.error
+	}
+	return ""
+}
