@@ -22,7 +22,7 @@ type replayCmd struct {
 
 func (c *replayCmd) Help() string {
 	return `Examples:
-  windtunnel run --record yesterday.ndjson.gz
+  windtunnel sim --record yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
   windtunnel replay yesterday.ndjson.gz --view requests      # one line per request

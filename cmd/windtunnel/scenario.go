@@ -70,7 +70,7 @@ type scenarioShowCmd struct{}
 func (c *scenarioShowCmd) Help() string {
 	return `Examples:
   windtunnel scenario show > mine.yaml
-  windtunnel run mine.yaml`
+  windtunnel sim mine.yaml`
 }
 
 func (c *scenarioShowCmd) Run(o *outside) error {

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/virtual"
+)
+
+type simCmd struct {
+	loadFlags
+	outputFlags
+}
+
+func (c *simCmd) Help() string {
+	return `The same parts decide as in windtunnel run, but time is only counted and nothing is sent: minutes pass in milliseconds. The record has the same steps.
+
+Examples:
+  windtunnel sim                                      # the embedded scenario
+  windtunnel sim examples/held.yaml                   # 100 ms to 30 s of prefill each
+  windtunnel sim -n 100000 -c 500 --replicas 50 --prefill 'lognormal(200ms, 100ms)'
+  windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone`
+}
+
+func (c *simCmd) Run(o *outside) error {
+	s, err := c.scenario()
+	if err != nil {
+		return err
+	}
+	session, err := report.Start(c.options(o, s, nil))
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	err = virtual.Run(s, session, func(int) bool { return ctx.Err() == nil })
+	summary, endErr := session.End(ctx.Err() != nil)
+	switch {
+	case err != nil:
+		return exit.With(exit.Input, err)
+	case endErr != nil:
+		return endErr
+	}
+	return verdict(summary)
+}
