@@ -30,7 +30,7 @@ type Roofline struct {
 // does not overlap).
 const (
 	layerNanoseconds        = 4_000
-	layerPrefillNanoseconds = 25_000
+	layerPrefillNanoseconds = 20_000
 	stepNanoseconds         = 150_000
 	sampleNanoseconds       = 6_000 // per sampled sequence
 )
@@ -67,15 +67,11 @@ func (r *Roofline) StepTime(s *engine.Step) engine.Fixed {
 		return r.decode(int64(s.DecodeSeqs)) + r.contextToken*engine.Fixed(s.DecodeContext)
 	}
 	ns := r.batch(s.PrefillTokens+int64(s.DecodeSeqs), int64(s.DecodeSeqs+s.PrefillFinished))
-	ns += int64(r.h.Model.Layers) * layerPrefillNanoseconds / prefillShare(s.PrefillTokens)
+	ns += int64(r.h.Model.Layers) * layerPrefillNanoseconds
 	attention := mulDiv(s.PrefillPairs, mulDiv(r.pairFLOP, 1e12, r.flopRate), 1000)
 	ns += max(attention, mulDiv(s.PrefillContext*r.kvBytes, 1e9, r.byteRate))
 	return engine.Fixed(ns)<<engine.FixedShift + r.contextToken*engine.Fixed(s.DecodeContext)
 }
-
-// prefillShare fades the launch costs out as kernels get long enough to hide
-// them.
-func prefillShare(tokens int64) int64 { return 1 + tokens/256 }
 
 // DecodeLine implements engine.StepTimer: a straight line in the context.
 func (r *Roofline) DecodeLine(batch int, context int64) (engine.Line, bool) {
