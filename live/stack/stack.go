@@ -1,0 +1,333 @@
+// Package stack starts the rooms of a live run in order (model servers, the
+// endpoint picker, Envoy), sends the workload through them, and stops them in
+// reverse. It is the only package in live that knows the others.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/client"
+	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// The ports that a stack which is kept up uses, and a run's own stack does
+// not: the ecosystem's for the EPP, the llm-d chart's for the gateway.
+const (
+	KeptGateway = "127.0.0.1:8081"
+	KeptExtProc = "127.0.0.1:9002"
+	KeptMetrics = "127.0.0.1:9090"
+	KeptHealth  = "127.0.0.1:9003"
+)
+
+const anyPort = "127.0.0.1:0"
+
+// Options of a stack.
+type Options struct {
+	Scenario *scenario.Scenario
+	// Origin is when the run began; events are timed from it. Zero is now.
+	Origin time.Time
+	// Recorder takes every hop's events; nil records nothing.
+	Recorder flow.Recorder
+	// Keep uses the well-known ports.
+	Keep bool
+	// EPP is somebody else's endpoint picker, as host:port; empty starts ours.
+	EPP string
+	// EnvoyPath names the Envoy to use; empty looks for one.
+	EnvoyPath string
+	// Dir is where the run's files go; empty makes a temporary directory, which
+	// is removed when the stack stops without trouble.
+	Dir string
+	// Envoy changes the gateway's configuration before it starts; may be nil.
+	Envoy func(*envoy.Config)
+	// Director replaces the picker; may be nil.
+	Director epp.Director
+	// Faults spoil requests at the model servers; may be nil.
+	Faults func(server *modelserver.ServerOptions)
+	// Log hears what a person who debugs wants to know; nil is silent.
+	Log *slog.Logger
+}
+
+// Stack is a running client-facing gateway with all that is behind it.
+type Stack struct {
+	o        Options
+	pool     *scenario.Pool
+	origin   time.Time
+	ownDir   bool
+	made     sync.Map // request id → metadata that the EPP made up
+	tailDone chan struct{}
+	tailStop context.CancelFunc
+
+	// Dir holds the run's configuration and logs.
+	Dir string
+	// Startup is how long it took until all was ready.
+	Startup time.Duration
+	Binary  envoy.Binary
+	Gateway *envoy.Process
+	// Picker is our own EPP, nil where somebody else's is used.
+	Picker *epp.Server
+	// Fleet is the simulated model servers, nil where somebody else's are used.
+	Fleet *modelserver.Fleet
+	// Endpoints are the model servers' addresses, Names what they are called.
+	Endpoints, Names []string
+}
+
+// Start brings the whole stack up. On an error nothing is left running, and
+// the error says where the logs are.
+func Start(ctx context.Context, o Options) (s *Stack, err error) {
+	if len(o.Scenario.Pools) != 1 {
+		return nil, fmt.Errorf("stack: expected one pool, the scenario has %d", len(o.Scenario.Pools))
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Origin.IsZero() {
+		o.Origin = time.Now()
+	}
+	s = &Stack{o: o, pool: &o.Scenario.Pools[0], origin: o.Origin, Dir: o.Dir}
+	began := time.Now()
+	defer func() {
+		if err != nil {
+			_ = s.stop(context.Background()) // the first error is the one to tell
+		}
+	}()
+	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log}); err != nil {
+		return nil, err
+	}
+	if err = enoughDescriptors(&o.Scenario.Workload); err != nil {
+		return nil, err
+	}
+	if s.Dir == "" {
+		if s.Dir, err = os.MkdirTemp("", "windtunnel-"); err != nil {
+			return nil, err
+		}
+		s.ownDir = true
+	}
+	for _, step := range []func(context.Context) error{s.startServers, s.startPicker, s.startGateway} {
+		if err = step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.Startup = time.Since(began)
+	return s, nil
+}
+
+// enoughDescriptors refuses, before anything starts, a load that would run out
+// of file descriptors: over HTTP/1.1 a request takes one at the client and one
+// at its model server, both in this process, and two in Envoy.
+func enoughDescriptors(w *scenario.Workload) error {
+	requests := min(w.Concurrency, w.Requests)
+	need, limit := uint64(2*requests+256), envoy.DescriptorLimit()
+	if limit == 0 || need <= limit {
+		return nil
+	}
+	return &envoy.Error{Kind: envoy.TooFewDescriptors, Message: fmt.Sprintf(
+		"%d requests at once need about %d file descriptors per process and the limit is %d; raise it (ulimit -n), or lower --concurrency",
+		requests, need, limit)}
+}
+
+// Now is the run's clock.
+func (s *Stack) Now() machine.Time { return machine.FromDuration(time.Since(s.origin)) }
+
+func (s *Stack) startServers(ctx context.Context) error {
+	if len(s.pool.Endpoints) > 0 {
+		var err error
+		s.Endpoints, err = resolve(ctx, s.pool.Endpoints)
+		s.Names = s.pool.Endpoints
+		return err
+	}
+	m := &s.pool.ModelServer
+	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
+	for i := range s.pool.Replicas {
+		config, err := s.o.Scenario.Engine(s.pool, i)
+		if err != nil {
+			return err
+		}
+		so := modelserver.ServerOptions{Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
+			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
+			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
+		if s.o.Faults != nil {
+			s.o.Faults(&so)
+		}
+		options.Servers = append(options.Servers, so)
+	}
+	fleet, err := modelserver.New(options)
+	if err != nil {
+		return err
+	}
+	if err := fleet.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	s.Fleet = fleet
+	s.Endpoints = fleet.Addresses()
+	for _, server := range fleet.Servers() {
+		s.Names = append(s.Names, server.Name())
+	}
+	return nil
+}
+
+// resolve turns names into the literal addresses that ORIGINAL_DST and the
+// endpoint picker protocol need.
+func resolve(ctx context.Context, endpoints []string) ([]string, error) {
+	var out []string
+	for _, e := range endpoints {
+		host, port, err := net.SplitHostPort(e)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %q: %w; expected HOST:PORT", e, err)
+		}
+		addrs, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %q: %w", e, err)
+		}
+		out = append(out, net.JoinHostPort(addrs[0], port))
+	}
+	return out, nil
+}
+
+func (s *Stack) startPicker(context.Context) error {
+	if s.o.EPP != "" {
+		return s.writeEndpoints()
+	}
+	o := epp.Options{Address: anyPort, HealthAddress: anyPort, MetricsAddress: anyPort, Stream: s.o.Scenario.Stream(s.pool), Now: s.Now, Log: s.o.Log}
+	if s.o.Keep {
+		o.Address, o.HealthAddress, o.MetricsAddress = KeptExtProc, KeptHealth, KeptMetrics
+	}
+	o.Stream.Recorder = s.o.Recorder
+	o.Stream.OnMetadata = func(request, metadata string) { s.made.Store(request, metadata) }
+	if o.Director = s.o.Director; o.Director == nil {
+		o.Director = s.director(o.Stream.Errors)
+	}
+	var err error
+	s.Picker, err = epp.Start(o)
+	if err != nil && strings.Contains(err.Error(), "address already in use") {
+		return &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or run without --keep", Err: err}
+	}
+	return err
+}
+
+// writeEndpoints writes the file that the real EPP's file-discovery reads.
+func (s *Stack) writeEndpoints() error {
+	type endpoint struct {
+		Name    string            `json:"name"`
+		Address string            `json:"address"`
+		Port    string            `json:"port"`
+		Labels  map[string]string `json:"labels,omitempty"`
+	}
+	var file struct {
+		Endpoints []endpoint `json:"endpoints"`
+	}
+	for i, e := range s.Endpoints {
+		host, port, err := net.SplitHostPort(e)
+		if err != nil {
+			return err
+		}
+		file.Endpoints = append(file.Endpoints, endpoint{Name: strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), Address: host, Port: port})
+	}
+	text, err := yaml.Marshal(file)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(s.EndpointsFile(), text, 0o644)
+}
+
+// EndpointsFile is what somebody else's EPP can read the endpoints from.
+func (s *Stack) EndpointsFile() string { return filepath.Join(s.Dir, "endpoints.yaml") }
+
+// GatewayConfig is the gateway's configuration for a scenario, with the EPP
+// and the model servers at these addresses.
+func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string, keep bool) envoy.Config {
+	p := &sc.Pools[0]
+	pool := envoy.Pool{Name: p.Name, Picker: envoy.Processor{Addresses: []string{eppAddress}}, FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: endpoints}
+	if p.Upstream == scenario.HTTP2 {
+		pool.Protocol = envoy.HTTP2
+	}
+	if p.EPP.BodyMode == scenario.Buffered {
+		pool.Picker.Mode = envoy.Buffered
+	}
+	if p.FailureMode == scenario.FailOpen {
+		pool.HealthPath = "/health"
+	}
+	c := envoy.Config{Listen: anyPort, Pools: []envoy.Pool{pool}, Limits: envoy.Limits{BodyBytes: int(p.EPP.MaxBodyBytes), Hold: p.EPP.HoldLimit}}
+	if keep {
+		c.Listen = KeptGateway
+	}
+	return c
+}
+
+func (s *Stack) startGateway(ctx context.Context) error {
+	address := s.o.EPP
+	if s.Picker != nil {
+		address = s.Picker.Addr()
+	}
+	c := GatewayConfig(s.o.Scenario, address, s.Endpoints, s.o.Keep)
+	if s.o.Envoy != nil {
+		s.o.Envoy(&c)
+	}
+	p, err := envoy.Start(ctx, s.Binary, c, filepath.Join(s.Dir, "envoy"))
+	if err != nil {
+		return err
+	}
+	s.Gateway = p
+	return s.followAccessLog()
+}
+
+// Load sends the scenario's workload and returns when every request has ended.
+func (s *Stack) Load(ctx context.Context) error {
+	w := &s.o.Scenario.Workload
+	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP == scenario.HTTP2, Chunked: w.ChunkedUpload, Timeout: w.Timeout,
+		Requests: w.Requests, Concurrency: w.Concurrency, Workload: s.o.Scenario.Generator(), Recorder: s.o.Recorder, Now: s.Now,
+		Connections: 1 + w.Concurrency/80}
+	if s.Picker != nil {
+		o.Metadata = s.metadata
+	}
+	return client.Run(ctx, o)
+}
+
+// metadata is what our EPP made up for a request; it is asked for once.
+func (s *Stack) metadata(request string) (string, bool) {
+	v, ok := s.made.LoadAndDelete(request)
+	if !ok {
+		return "", false
+	}
+	return v.(string), true
+}
+
+// Stop takes everything down in reverse. Requests in flight may finish until
+// ctx ends.
+func (s *Stack) Stop(ctx context.Context) error {
+	err := s.stop(ctx)
+	if err == nil && s.ownDir {
+		return os.RemoveAll(s.Dir)
+	}
+	return err
+}
+
+func (s *Stack) stop(ctx context.Context) error {
+	var errs []error
+	if s.Gateway != nil {
+		errs = append(errs, s.Gateway.Stop(ctx))
+		s.endAccessLog()
+	}
+	if s.Picker != nil {
+		errs = append(errs, s.Picker.Stop(ctx))
+	}
+	if s.Fleet != nil {
+		s.Fleet.Stop(ctx)
+	}
+	return errors.Join(errs...)
+}
