@@ -1,0 +1,102 @@
+package openai
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Error is an answer that refuses or ends a request, in the form that OpenAI's
+// clients turn into exceptions.
+type Error struct {
+	Status  int    // HTTP status; also the code on the wire
+	Message string // what was wrong, what was expected, what to do
+	Type    string // vLLM's name for the kind, for example BadRequestError
+	Param   string // the request's field at fault; empty where there is none
+}
+
+func (e *Error) Error() string { return strconv.Itoa(e.Status) + " " + e.Type + ": " + e.Message }
+
+// TypeOf is the error type that vLLM gives for an HTTP status.
+func TypeOf(status int) string {
+	switch status {
+	case 400:
+		return "BadRequestError"
+	case 401:
+		return "AuthenticationError"
+	case 403:
+		return "PermissionDeniedError"
+	case 404:
+		return "NotFoundError"
+	case 405:
+		return "Method Not Allowed"
+	case 413:
+		return "Request Entity Too Large"
+	case 422:
+		return "UnprocessableEntityError"
+	case 429:
+		return "RateLimitError"
+	case 501:
+		return "NotImplementedError"
+	case 503:
+		return "ServiceUnavailableError"
+	}
+	if status >= 500 {
+		return "InternalServerError"
+	}
+	return "APIConnectionError"
+}
+
+// Errorf builds an error of the type that belongs to the status.
+func Errorf(status int, param, format string, args ...any) *Error {
+	return &Error{Status: status, Type: TypeOf(status), Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// UnknownModel is the answer to a model name that is neither served nor a
+// loaded adapter.
+func UnknownModel(name string) *Error {
+	return Errorf(404, "model", "The model `%s` does not exist.", name)
+}
+
+// TooLong is the answer to a prompt that leaves no room for one token.
+func TooLong(maxModelLen, promptTokens int) *Error {
+	return Errorf(400, "input_tokens", "This model's maximum context length is %d tokens. However, your request has %d input tokens. "+
+		"Please reduce the length of the input messages.", maxModelLen, promptTokens)
+}
+
+// OutputTooLong is the answer to a max_tokens that does not fit behind the
+// prompt.
+func OutputTooLong(maxModelLen, maxTokens, promptTokens int) *Error {
+	return Errorf(400, "max_tokens", "'max_tokens' or 'max_completion_tokens' is too large: %d. This model's maximum context length is %d tokens "+
+		"and your request has %d input tokens (%d > %d - %d).", maxTokens, maxModelLen, promptTokens, maxTokens, maxModelLen, promptTokens)
+}
+
+// AppendError appends the error's JSON body.
+func AppendError(b []byte, e *Error) []byte {
+	b = append(b, `{"error":`...)
+	b = appendErrorInfo(b, e)
+	return append(b, '}')
+}
+
+// AppendStreamError appends the SSE event that tells an error inside a stream
+// whose status has already left.
+func AppendStreamError(b []byte, e *Error) []byte {
+	b = append(b, "data: "...)
+	b = AppendError(b, e)
+	return append(b, "\n\n"...)
+}
+
+func appendErrorInfo(b []byte, e *Error) []byte {
+	b = append(b, `{"message":`...)
+	b = AppendString(b, e.Message)
+	b = append(b, `,"type":`...)
+	b = AppendString(b, e.Type)
+	b = append(b, `,"param":`...)
+	if e.Param == "" {
+		b = append(b, "null"...)
+	} else {
+		b = AppendString(b, e.Param)
+	}
+	b = append(b, `,"code":`...)
+	b = strconv.AppendInt(b, int64(e.Status), 10)
+	return append(b, '}')
+}

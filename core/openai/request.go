@@ -1,0 +1,301 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Sampling are the fields that chat and completion requests share: OpenAI's
+// and vLLM's own.
+type Sampling struct {
+	Model            string             `json:"model"`
+	Stream           bool               `json:"stream"`
+	StreamOptions    *StreamRequest     `json:"stream_options"`
+	MaxTokens        *int               `json:"max_tokens"`
+	N                *int               `json:"n"`
+	Stop             Strings            `json:"stop"`
+	StopTokenIDs     []uint32           `json:"stop_token_ids"`
+	IncludeStop      bool               `json:"include_stop_str_in_output"`
+	IgnoreEOS        bool               `json:"ignore_eos"`
+	MinTokens        int                `json:"min_tokens"`
+	Seed             *int64             `json:"seed"`
+	Temperature      *float64           `json:"temperature"`
+	TopP             *float64           `json:"top_p"`
+	TopK             *int               `json:"top_k"`
+	MinP             *float64           `json:"min_p"`
+	PresencePenalty  *float64           `json:"presence_penalty"`
+	FrequencyPenalty *float64           `json:"frequency_penalty"`
+	LogitBias        map[string]float64 `json:"logit_bias"`
+	Priority         int64              `json:"priority"`
+	RequestID        string             `json:"request_id"`
+	SessionID        string             `json:"session_id"`
+	CacheSalt        string             `json:"cache_salt"`
+	ReturnTokenIDs   bool               `json:"return_token_ids"`
+	// TruncatePrompt keeps only the last so many tokens of the prompt; -1
+	// means as many as fit.
+	TruncatePrompt   *int            `json:"truncate_prompt_tokens"`
+	ResponseFormat   json.RawMessage `json:"response_format"`
+	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
+	ECTransferParams json.RawMessage `json:"ec_transfer_params"`
+	// CacheHitThreshold ends the request at once with the finish reason
+	// cache_threshold where the cache holds less of the prompt (0…1).
+	CacheHitThreshold *float64 `json:"cache_hit_threshold"`
+	// KVHandle names blocks that another server holds, in the form of
+	// document 002.
+	KVHandle string `json:"kv_handle"`
+}
+
+// StreamRequest are a request's stream_options.
+type StreamRequest struct {
+	IncludeUsage    bool `json:"include_usage"`
+	ContinuousUsage bool `json:"continuous_usage_stats"`
+}
+
+// Usage says whether a stream ends with a usage chunk, and whether every chunk
+// carries the usage so far.
+func (s *Sampling) Usage() (include, continuous bool) {
+	if s.StreamOptions == nil {
+		return false, false
+	}
+	return s.StreamOptions.IncludeUsage, s.StreamOptions.IncludeUsage && s.StreamOptions.ContinuousUsage
+}
+
+// Choices is how many answers are asked for.
+func (s *Sampling) Choices() int {
+	if s.N == nil {
+		return 1
+	}
+	return *s.N
+}
+
+// MaxChoices limits n, as vLLM does, so that one request cannot ask for
+// unbounded work.
+const MaxChoices = 16384
+
+func (s *Sampling) check() *Error {
+	if s.N != nil && (*s.N < 1 || *s.N > MaxChoices) {
+		return Errorf(400, "n", "n must be between 1 and %d, got %d.", MaxChoices, *s.N)
+	}
+	if s.MaxTokens != nil && *s.MaxTokens < 0 {
+		return Errorf(400, "max_tokens", "max_tokens must be at least 1, got %d.", *s.MaxTokens)
+	}
+	if s.MinTokens < 0 {
+		return Errorf(400, "min_tokens", "min_tokens must be greater than or equal to 0, got %d.", s.MinTokens)
+	}
+	if s.MaxTokens != nil && s.MinTokens > *s.MaxTokens {
+		return Errorf(400, "min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", *s.MaxTokens, s.MinTokens)
+	}
+	if s.Temperature != nil && *s.Temperature < 0 {
+		return Errorf(400, "temperature", "temperature must be non-negative, got %v.", *s.Temperature)
+	}
+	if s.TopP != nil && (*s.TopP <= 0 || *s.TopP > 1) {
+		return Errorf(400, "top_p", "top_p must be in (0, 1], got %v.", *s.TopP)
+	}
+	if s.TopK != nil && *s.TopK < -1 {
+		return Errorf(400, "top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.TopK)
+	}
+	for name, p := range map[string]*float64{"presence_penalty": s.PresencePenalty, "frequency_penalty": s.FrequencyPenalty} {
+		if p != nil && (*p < -2 || *p > 2) {
+			return Errorf(400, name, "%s must be in [-2, 2], got %v.", name, *p)
+		}
+	}
+	if s.MinP != nil && (*s.MinP < 0 || *s.MinP > 1) {
+		return Errorf(400, "min_p", "min_p must be in [0, 1], got %v.", *s.MinP)
+	}
+	if s.StreamOptions != nil && !s.Stream {
+		return Errorf(400, "stream_options", "Stream options can only be defined when `stream=True`.")
+	}
+	for _, stop := range s.Stop {
+		if stop == "" {
+			return Errorf(400, "stop", "stop cannot contain an empty string.")
+		}
+	}
+	if len(s.KVTransferParams) > 0 && !isObjectOrNull(s.KVTransferParams) {
+		return Errorf(400, "kv_transfer_params", "kv_transfer_params: expected an object, got %s.", kindOf(s.KVTransferParams))
+	}
+	return nil
+}
+
+// Chat is a request to /v1/chat/completions.
+type Chat struct {
+	Sampling
+	Messages            []Message  `json:"messages"`
+	MaxCompletionTokens *int       `json:"max_completion_tokens"`
+	Logprobs            bool       `json:"logprobs"`
+	TopLogprobs         int        `json:"top_logprobs"`
+	Tools               []Tool     `json:"tools"`
+	ToolChoice          ToolChoice `json:"tool_choice"`
+	ParallelToolCalls   *bool      `json:"parallel_tool_calls"`
+	ReasoningEffort     string     `json:"reasoning_effort"`
+	Echo                bool       `json:"echo"`
+	AddGenerationPrompt *bool      `json:"add_generation_prompt"`
+	// NewMessages and ContinueFrom come with KVHandle (document 002): what the
+	// handle does not hold yet, and the text to go on from.
+	NewMessages  []Message `json:"new_messages"`
+	ContinueFrom string    `json:"continue_from"`
+}
+
+// Limit is how many tokens may be generated; false where the request does not
+// say.
+func (c *Chat) Limit() (int, bool) {
+	switch {
+	case c.MaxCompletionTokens != nil:
+		return *c.MaxCompletionTokens, true
+	case c.MaxTokens != nil:
+		return *c.MaxTokens, true
+	}
+	return 0, false
+}
+
+// ParseChat reads a request to /v1/chat/completions.
+func ParseChat(body []byte) (*Chat, *Error) {
+	c := new(Chat)
+	if err := decode(body, c); err != nil {
+		return nil, err
+	}
+	if c.KVHandle != "" && len(c.Messages) == 0 {
+		c.Messages = c.NewMessages
+		if len(c.Messages) == 0 && c.ContinueFrom != "" {
+			c.Messages = []Message{{Role: "assistant", Content: Content{Text: c.ContinueFrom}}}
+		}
+	}
+	if c.Messages == nil {
+		return nil, Errorf(400, "messages", "messages: field required, expected a list of messages.")
+	}
+	if len(c.Messages) == 0 {
+		return nil, Errorf(400, "messages", "messages: expected at least one message, got an empty list.")
+	}
+	for i := range c.Messages {
+		if c.Messages[i].Role == "" {
+			return nil, Errorf(400, fmt.Sprintf("messages[%d].role", i), "messages[%d].role: field required, expected system, user, assistant, tool or developer.", i)
+		}
+	}
+	if n, ok := c.Limit(); ok && n < 1 {
+		return nil, Errorf(400, "max_tokens", "max_tokens must be at least 1, got %d.", n)
+	}
+	if c.TopLogprobs != 0 && !c.Logprobs {
+		return nil, Errorf(400, "top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.")
+	}
+	if c.TopLogprobs < -1 || c.TopLogprobs > 20 {
+		return nil, Errorf(400, "top_logprobs", "top_logprobs: expected 0 to 20, got %d.", c.TopLogprobs)
+	}
+	if e := c.checkTools(); e != nil {
+		return nil, e
+	}
+	return c, c.check()
+}
+
+// Completion is a request to /v1/completions.
+type Completion struct {
+	Sampling
+	Prompt   Prompt `json:"prompt"`
+	Echo     bool   `json:"echo"`
+	Logprobs *int   `json:"logprobs"`
+	Suffix   string `json:"suffix"`
+}
+
+// DefaultCompletionTokens is OpenAI's default max_tokens for completions.
+const DefaultCompletionTokens = 16
+
+// MaxPrompts limits how many prompts one completion request brings.
+const MaxPrompts = 4096
+
+// ParseCompletion reads a request to /v1/completions.
+func ParseCompletion(body []byte) (*Completion, *Error) {
+	c := new(Completion)
+	if err := decode(body, c); err != nil {
+		return nil, err
+	}
+	if c.Prompt.Len() == 0 {
+		return nil, Errorf(400, "prompt", "Either prompt or prompt_embeds must be provided and non-empty.")
+	}
+	if c.Prompt.Len() > MaxPrompts {
+		return nil, Errorf(400, "prompt", "prompt: expected at most %d prompts, got %d.", MaxPrompts, c.Prompt.Len())
+	}
+	if c.MaxTokens == nil {
+		n := DefaultCompletionTokens
+		c.MaxTokens = &n
+	}
+	if *c.MaxTokens == 0 && !c.Echo {
+		return nil, Errorf(400, "max_tokens", "max_tokens must be at least 1, got 0.")
+	}
+	if c.Suffix != "" {
+		return nil, Errorf(400, "suffix", "suffix is not currently supported")
+	}
+	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > 20) {
+		return nil, Errorf(400, "logprobs", "logprobs: expected 0 to 20, got %d.", *c.Logprobs)
+	}
+	return c, c.check()
+}
+
+// decode reads one JSON object and names what is wrong with it.
+func decode(body []byte, into any) *Error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return Errorf(400, "", "The request body is empty, expected a JSON object.")
+	}
+	err := json.Unmarshal(body, into)
+	if err == nil {
+		return nil
+	}
+	var typed *json.UnmarshalTypeError
+	if errors.As(err, &typed) {
+		if typed.Field == "" {
+			return Errorf(400, "", "The request body is a JSON %s, expected an object.", typed.Value)
+		}
+		return Errorf(400, typed.Field, "%s: expected %s, got %s.", typed.Field, expected(typed.Type.Kind().String()), typed.Value)
+	}
+	var ours *Error
+	if errors.As(err, &ours) {
+		return ours
+	}
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return Errorf(400, "", "The request body is not valid JSON: %v at byte %d.", syntax, syntax.Offset)
+	}
+	return Errorf(400, "", "The request body could not be read: %v.", err)
+}
+
+func expected(kind string) string {
+	switch kind {
+	case "int", "int64", "uint32", "uint64":
+		return "an integer"
+	case "float64":
+		return "a number"
+	case "bool":
+		return "true or false"
+	case "string":
+		return "a string"
+	case "slice":
+		return "a list"
+	case "map", "struct", "ptr":
+		return "an object"
+	}
+	return "another type"
+}
+
+func isObjectOrNull(raw []byte) bool {
+	raw = bytes.TrimSpace(raw)
+	return len(raw) > 0 && (raw[0] == '{' || string(raw) == "null")
+}
+
+func kindOf(raw []byte) string {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return "nothing"
+	}
+	switch raw[0] {
+	case '"':
+		return "a string"
+	case '[':
+		return "a list"
+	case '{':
+		return "an object"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}

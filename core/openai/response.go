@@ -1,0 +1,127 @@
+package openai
+
+import "strconv"
+
+// Head is what begins a whole response.
+type Head struct {
+	ID      string
+	Model   string
+	Created int64 // Unix seconds
+	Chat    bool
+}
+
+// AppendHead appends a whole response up to and with the opening of its first
+// choice's text. What follows is the text, by AppendText, and AppendChoiceEnd.
+// A held-open request's first token leaves behind this head while the rest is
+// still to come.
+func AppendHead(b []byte, h Head) []byte {
+	b = append(b, `{"id":`...)
+	b = AppendString(b, h.ID)
+	if h.Chat {
+		b = append(b, `,"object":"chat.completion","created":`...)
+	} else {
+		b = append(b, `,"object":"text_completion","created":`...)
+	}
+	b = strconv.AppendInt(b, h.Created, 10)
+	b = append(b, `,"model":`...)
+	b = AppendString(b, h.Model)
+	return append(b, `,"choices":[`...)
+}
+
+// AppendChoiceStart opens a choice up to the inside of its text.
+func AppendChoiceStart(b []byte, index int, chat bool) []byte {
+	if index > 0 {
+		b = append(b, ',')
+	}
+	b = append(b, `{"index":`...)
+	b = strconv.AppendInt(b, int64(index), 10)
+	if chat {
+		return append(b, `,"message":{"role":"assistant","content":"`...)
+	}
+	return append(b, `,"text":"`...)
+}
+
+// AppendText appends text inside a choice.
+func AppendText(b []byte, text string) []byte { return appendEscaped(b, text) }
+
+// Choice is what a whole response says of a choice beside its text.
+type Choice struct {
+	Reason    FinishReason
+	Stop      string
+	StopID    int
+	Reasoning string
+	ToolCalls []byte   // encoded array; nil for none
+	Logprobs  []byte   // encoded object; nil for null
+	Tokens    []uint32 // told when not nil
+	Prompt    []uint32 // completions only, told when not nil
+}
+
+// AppendChoiceEnd closes the choice's text and the choice.
+func AppendChoiceEnd(b []byte, c *Choice, chat bool) []byte {
+	b = append(b, '"')
+	if chat {
+		b = append(b, `,"refusal":null,"annotations":null,"audio":null,"function_call":null`...)
+		if c.ToolCalls != nil {
+			b = append(b, `,"tool_calls":`...)
+			b = append(b, c.ToolCalls...)
+		}
+		b = append(b, `,"reasoning":`...)
+		if c.Reasoning == "" {
+			b = append(b, "null"...)
+		} else {
+			b = AppendString(b, c.Reasoning)
+		}
+		b = append(b, '}')
+	}
+	b = append(b, `,"logprobs":`...)
+	if c.Logprobs == nil {
+		b = append(b, "null"...)
+	} else {
+		b = append(b, c.Logprobs...)
+	}
+	b = append(b, `,"finish_reason":"`...)
+	b = append(b, c.Reason...)
+	b = append(b, `","stop_reason":`...)
+	b = appendStopReason(b, c.Stop, c.StopID)
+	b = append(b, `,"token_ids":`...)
+	b = appendTokensOrNull(b, c.Tokens)
+	if !chat {
+		b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
+		b = appendTokensOrNull(b, c.Prompt)
+	}
+	return append(b, '}')
+}
+
+// Tail is what ends a whole response.
+type Tail struct {
+	Usage            Usage
+	Prompt           []uint32 // chat only, told when not nil
+	KVTransferParams []byte   // encoded object; nil for null
+	// Extra is appended to the response's top level: `,"name":value`.
+	Extra []byte
+}
+
+// AppendTail closes the choices and the response.
+func AppendTail(b []byte, t *Tail, chat bool) []byte {
+	b = append(b, `],"service_tier":null,"system_fingerprint":null,"usage":`...)
+	b = AppendUsage(b, t.Usage, true)
+	if chat {
+		b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
+		b = appendTokensOrNull(b, t.Prompt)
+	}
+	b = append(b, `,"kv_transfer_params":`...)
+	if t.KVTransferParams == nil {
+		b = append(b, "null"...)
+	} else {
+		b = append(b, t.KVTransferParams...)
+	}
+	b = append(b, t.Extra...)
+	return append(b, '}')
+}
+
+func appendTokensOrNull(b []byte, tokens []uint32) []byte {
+	if tokens == nil {
+		return append(b, "null"...)
+	}
+	return appendTokens(b, tokens)
+}

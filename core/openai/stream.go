@@ -1,0 +1,218 @@
+package openai
+
+import "strconv"
+
+// Stream encodes the SSE chunks of one streamed response, of
+// /v1/chat/completions or /v1/completions. Everything that all its chunks
+// share is encoded once by NewStream. It is not safe for concurrent use.
+type Stream struct {
+	head       []byte // data: {"id":… up to and with "choices":[
+	chat       bool
+	tokenIDs   bool // return_token_ids
+	continuous bool // stream_options.continuous_usage_stats
+	usage      Usage
+}
+
+// StreamOptions says what the chunks of a stream carry.
+type StreamOptions struct {
+	ID      string
+	Model   string
+	Created int64 // Unix seconds
+	Chat    bool
+	// ContinuousUsage puts the usage so far into every chunk.
+	ContinuousUsage bool
+	// ReturnTokenIDs puts token ids into every chunk.
+	ReturnTokenIDs bool
+	// Usage is what is known when the stream begins: the prompt.
+	Usage Usage
+}
+
+// NewStream begins a stream.
+func NewStream(o StreamOptions) *Stream {
+	b := make([]byte, 0, 160+len(o.ID)+len(o.Model))
+	b = append(b, `data: {"id":`...)
+	b = AppendString(b, o.ID)
+	if o.Chat {
+		b = append(b, `,"object":"chat.completion.chunk","created":`...)
+	} else {
+		b = append(b, `,"object":"text_completion","created":`...)
+	}
+	b = strconv.AppendInt(b, o.Created, 10)
+	b = append(b, `,"model":`...)
+	b = AppendString(b, o.Model)
+	b = append(b, `,"choices":[`...)
+	return &Stream{head: b, chat: o.Chat, tokenIDs: o.ReturnTokenIDs, continuous: o.ContinuousUsage, usage: o.Usage}
+}
+
+// Delta is what one chunk adds to one choice.
+type Delta struct {
+	Index int
+	Text  string
+	// Reason ends the choice; empty while it goes on.
+	Reason FinishReason
+	// Stop is the stop string that ended the choice, StopID the stop token.
+	Stop   string
+	StopID int
+	// Tokens are the chunk's token ids, told when the stream returns them.
+	Tokens []uint32
+	// Prompt is the prompt's token ids, told by a completion's first chunk
+	// when the stream returns them.
+	Prompt []uint32
+	// Completion counts the choice's tokens so far, for continuous usage.
+	Completion int
+	// Logprobs is the encoded logprobs object; nil is null.
+	Logprobs []byte
+	// ToolCalls is the encoded tool_calls array of a chat delta; with it Text
+	// is left out.
+	ToolCalls []byte
+	// Reasoning marks Text as reasoning and not content.
+	Reasoning bool
+	// Extra is appended to the chunk's top level: `,"name":value`.
+	Extra []byte
+}
+
+// AppendRole appends a chat choice's first chunk, which names the role and has
+// empty content. promptTokens is told when the stream returns token ids.
+func (s *Stream) AppendRole(b []byte, index int, promptTokens []uint32) []byte {
+	b = append(b, s.head...)
+	b = append(b, `{"index":`...)
+	b = strconv.AppendInt(b, int64(index), 10)
+	b = append(b, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]`...)
+	if s.continuous {
+		b = append(b, `,"usage":`...)
+		b = AppendUsage(b, Usage{PromptTokens: s.usage.PromptTokens}, false)
+	}
+	b = append(b, `,"prompt_token_ids":`...)
+	if s.tokenIDs {
+		b = appendTokens(b, promptTokens)
+	} else {
+		b = append(b, "null"...)
+	}
+	return append(b, "}\n\n"...)
+}
+
+// AppendDelta appends one chunk. The common case, a token's text and nothing
+// else, costs three copies and one escape.
+func (s *Stream) AppendDelta(b []byte, d *Delta) []byte {
+	b = append(b, s.head...)
+	b = append(b, `{"index":`...)
+	b = strconv.AppendInt(b, int64(d.Index), 10)
+	if s.chat {
+		switch {
+		case d.ToolCalls != nil:
+			b = append(b, `,"delta":{"tool_calls":`...)
+			b = append(b, d.ToolCalls...)
+		case d.Reasoning:
+			b = append(b, `,"delta":{"reasoning":`...)
+			b = AppendString(b, d.Text)
+		default:
+			b = append(b, `,"delta":{"content":`...)
+			b = AppendString(b, d.Text)
+		}
+		b = append(b, `},"logprobs":`...)
+	} else {
+		b = append(b, `,"text":`...)
+		b = AppendString(b, d.Text)
+		b = append(b, `,"logprobs":`...)
+	}
+	if d.Logprobs == nil {
+		b = append(b, "null"...)
+	} else {
+		b = append(b, d.Logprobs...)
+	}
+	if d.Reason == "" {
+		b = append(b, `,"finish_reason":null`...)
+		if !s.chat {
+			b = append(b, `,"stop_reason":null`...)
+		}
+	} else {
+		b = append(b, `,"finish_reason":"`...)
+		b = append(b, d.Reason...)
+		b = append(b, `","stop_reason":`...)
+		b = appendStopReason(b, d.Stop, d.StopID)
+	}
+	if !s.chat {
+		b = append(b, `,"prompt_token_ids":`...)
+		if d.Prompt == nil {
+			b = append(b, "null"...)
+		} else {
+			b = appendTokens(b, d.Prompt)
+		}
+	}
+	b = append(b, `,"token_ids":`...)
+	if s.tokenIDs {
+		b = appendTokens(b, d.Tokens)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = append(b, "}]"...)
+	if s.continuous {
+		b = append(b, `,"usage":`...)
+		b = AppendUsage(b, Usage{PromptTokens: s.usage.PromptTokens, CompletionTokens: d.Completion}, false)
+	}
+	b = append(b, d.Extra...)
+	return append(b, "}\n\n"...)
+}
+
+// AppendUsageChunk appends the chunk without choices that
+// stream_options.include_usage asks for. extra is appended to its top level.
+func (s *Stream) AppendUsageChunk(b []byte, u Usage, extra []byte) []byte {
+	b = append(b, s.head...)
+	b = append(b, `],"usage":`...)
+	b = AppendUsage(b, u, false)
+	b = append(b, extra...)
+	return append(b, "}\n\n"...)
+}
+
+// Done is the event that ends every stream.
+const Done = "data: [DONE]\n\n"
+
+// AppendUsage appends a usage object. Whole responses say null where they have
+// no details; chunks leave the field out.
+func AppendUsage(b []byte, u Usage, whole bool) []byte {
+	b = append(b, `{"prompt_tokens":`...)
+	b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
+	b = append(b, `,"total_tokens":`...)
+	b = strconv.AppendInt(b, int64(u.PromptTokens+u.CompletionTokens), 10)
+	b = append(b, `,"completion_tokens":`...)
+	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
+	switch {
+	case u.Details:
+		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
+		b = strconv.AppendInt(b, int64(u.CachedTokens), 10)
+		b = append(b, '}')
+	case whole:
+		b = append(b, `,"prompt_tokens_details":null`...)
+	}
+	return append(b, '}')
+}
+
+func appendStopReason(b []byte, stop string, id int) []byte {
+	switch {
+	case stop != "":
+		return AppendString(b, stop)
+	case id != 0:
+		return strconv.AppendInt(b, int64(id), 10)
+	}
+	return append(b, "null"...)
+}
+
+func appendTokens(b []byte, tokens []uint32) []byte {
+	b = append(b, '[')
+	for i, t := range tokens {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(t), 10)
+	}
+	return append(b, ']')
+}
+
+// AppendExtraChunk appends a last chunk that has no choices and no usage, only
+// more top-level fields, for what is known when everything has been said.
+func (s *Stream) AppendExtraChunk(b, extra []byte) []byte {
+	b = append(b, s.head...)
+	b = append(b, ']')
+	b = append(b, extra...)
+	return append(b, "}\n\n"...)
+}

@@ -1,0 +1,286 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+)
+
+// Strings is a string, a list of strings or null.
+type Strings []string
+
+// UnmarshalJSON reads either form.
+func (s *Strings) UnmarshalJSON(raw []byte) error {
+	raw = bytes.TrimSpace(raw)
+	switch {
+	case len(raw) > 0 && raw[0] == '"':
+		var one string
+		if err := json.Unmarshal(raw, &one); err != nil {
+			return err
+		}
+		*s = Strings{one}
+	case len(raw) > 0 && raw[0] == '[':
+		var many []string
+		if err := json.Unmarshal(raw, &many); err != nil {
+			return Errorf(400, "stop", "stop: expected a string or a list of strings, got a list of something else.")
+		}
+		*s = many
+	case string(raw) == "null":
+		*s = nil
+	default:
+		return Errorf(400, "stop", "stop: expected a string or a list of strings, got %s.", kindOf(raw))
+	}
+	return nil
+}
+
+// Prompt is what /v1/completions goes on from: texts or lists of token ids,
+// one or several.
+type Prompt struct {
+	Texts  []string
+	Tokens [][]uint32
+}
+
+// Len is the number of prompts.
+func (p *Prompt) Len() int { return len(p.Texts) + len(p.Tokens) }
+
+// UnmarshalJSON reads a string, a list of strings, a list of token ids or a
+// list of lists of token ids.
+func (p *Prompt) UnmarshalJSON(raw []byte) error {
+	raw = bytes.TrimSpace(raw)
+	bad := Errorf(400, "prompt", "prompt: expected a string, a list of strings, a list of token ids or a list of lists of token ids, got %s.", kindOf(raw))
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	if raw[0] == '"' {
+		var one string
+		if err := json.Unmarshal(raw, &one); err != nil {
+			return err
+		}
+		p.Texts = []string{one}
+		return nil
+	}
+	if raw[0] != '[' {
+		return bad
+	}
+	var items []json.RawMessage
+	if err := json.Unmarshal(raw, &items); err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	switch bytes.TrimSpace(items[0])[0] {
+	case '"':
+		if json.Unmarshal(raw, &p.Texts) != nil {
+			return bad
+		}
+	case '[':
+		if json.Unmarshal(raw, &p.Tokens) != nil {
+			return bad
+		}
+		for _, t := range p.Tokens {
+			if len(t) == 0 {
+				return Errorf(400, "prompt", "prompt: expected at least one token id in every list.")
+			}
+		}
+	default:
+		var one []uint32
+		if json.Unmarshal(raw, &one) != nil {
+			return bad
+		}
+		p.Tokens = [][]uint32{one}
+	}
+	return nil
+}
+
+// Message is one turn of a conversation.
+type Message struct {
+	Role       string     `json:"role"`
+	Content    Content    `json:"content"`
+	Name       string     `json:"name"`
+	ToolCalls  []ToolCall `json:"tool_calls"`
+	ToolCallID string     `json:"tool_call_id"`
+}
+
+// Content is a message's content: text, or parts of several kinds.
+type Content struct {
+	// Text is the text of a string content, or of all text parts joined by
+	// line breaks, as vLLM joins them for templates that take strings.
+	Text string
+	// Media are the parts that are not text: images, audio, video.
+	Media []Part
+}
+
+// Part is one part of a content that is not text.
+type Part struct {
+	Type string
+	// URL is where the part is, or its data as a data: URL.
+	URL string
+}
+
+// MaxParts limits the parts of one message.
+const MaxParts = 4096
+
+// UnmarshalJSON reads a string, a list of parts or null.
+func (c *Content) UnmarshalJSON(raw []byte) error {
+	raw = bytes.TrimSpace(raw)
+	switch {
+	case len(raw) == 0 || string(raw) == "null":
+		return nil
+	case raw[0] == '"':
+		return json.Unmarshal(raw, &c.Text)
+	case raw[0] != '[':
+		return Errorf(400, "messages", "messages.content: expected a string or a list of parts, got %s.", kindOf(raw))
+	}
+	var parts []struct {
+		Type     string          `json:"type"`
+		Text     *string         `json:"text"`
+		Refusal  *string         `json:"refusal"`
+		ImageURL json.RawMessage `json:"image_url"`
+		VideoURL json.RawMessage `json:"video_url"`
+		AudioURL json.RawMessage `json:"audio_url"`
+		Audio    struct {
+			Data string `json:"data"`
+		} `json:"input_audio"`
+	}
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return Errorf(400, "messages", "messages.content: expected parts, each an object with a type: %v.", err)
+	}
+	if len(parts) > MaxParts {
+		return Errorf(400, "messages", "messages.content: expected at most %d parts, got %d.", MaxParts, len(parts))
+	}
+	first := true
+	for i, p := range parts {
+		switch p.Type {
+		case "text", "input_text", "output_text", "refusal":
+			text := p.Text
+			if p.Type == "refusal" {
+				text = p.Refusal
+			}
+			if text == nil {
+				return Errorf(400, "messages", "messages.content[%d].text: field required.", i)
+			}
+			if !first {
+				c.Text += "\n"
+			}
+			c.Text, first = c.Text+*text, false
+		case "image_url", "input_image":
+			c.Media = append(c.Media, Part{p.Type, urlOf(p.ImageURL)})
+		case "video_url":
+			c.Media = append(c.Media, Part{p.Type, urlOf(p.VideoURL)})
+		case "audio_url":
+			c.Media = append(c.Media, Part{p.Type, urlOf(p.AudioURL)})
+		case "input_audio":
+			c.Media = append(c.Media, Part{p.Type, p.Audio.Data})
+		default:
+			return Errorf(400, "messages", "messages.content[%d].type: unknown part type %q, expected text, image_url, video_url, audio_url or input_audio.", i, p.Type)
+		}
+	}
+	return nil
+}
+
+// urlOf reads "url" or {"url": "…"}.
+func urlOf(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	var o struct {
+		URL string `json:"url"`
+	}
+	_ = json.Unmarshal(raw, &o) // an unreadable URL is an empty one: the part counts, its content does not
+	return o.URL
+}
+
+// ToolChoice is how freely a chat may call tools.
+type ToolChoice struct {
+	// Mode is none, auto, required or function; empty where not said.
+	Mode string
+	// Name is the one function to call, when Mode is function.
+	Name string
+}
+
+// UnmarshalJSON reads a word or {"type":"function","function":{"name":…}}.
+func (t *ToolChoice) UnmarshalJSON(raw []byte) error {
+	raw = bytes.TrimSpace(raw)
+	if string(raw) == "null" {
+		return nil
+	}
+	if raw[0] == '"' {
+		if err := json.Unmarshal(raw, &t.Mode); err != nil {
+			return err
+		}
+		switch t.Mode {
+		case "none", "auto", "required":
+			return nil
+		}
+		return Errorf(400, "tool_choice", "tool_choice: expected none, auto, required or a named function, got %q.", t.Mode)
+	}
+	var named struct {
+		Type     string `json:"type"`
+		Name     string `json:"name"`
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	}
+	if err := json.Unmarshal(raw, &named); err != nil {
+		return Errorf(400, "tool_choice", "tool_choice: expected none, auto, required or a named function, got %s.", kindOf(raw))
+	}
+	t.Mode, t.Name = "function", named.Function.Name
+	if t.Name == "" {
+		t.Name = named.Name
+	}
+	if t.Name == "" {
+		return Errorf(400, "tool_choice", "tool_choice.function.name: field required.")
+	}
+	return nil
+}
+
+// Tool is a function that a chat may call.
+type Tool struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Parameters  json.RawMessage `json:"parameters"`
+	} `json:"function"`
+}
+
+// ToolCall is a call that the model made.
+type ToolCall struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// MaxTools limits the tools of one request.
+const MaxTools = 1024
+
+func (c *Chat) checkTools() *Error {
+	if len(c.Tools) > MaxTools {
+		return Errorf(400, "tools", "tools: expected at most %d, got %d.", MaxTools, len(c.Tools))
+	}
+	known := c.ToolChoice.Mode != "function"
+	for i, t := range c.Tools {
+		if t.Function.Name == "" {
+			return Errorf(400, "tools", "tools[%d].function.name: field required.", i)
+		}
+		known = known || t.Function.Name == c.ToolChoice.Name
+	}
+	switch c.ToolChoice.Mode {
+	case "required", "function":
+		if len(c.Tools) == 0 {
+			return Errorf(400, "tool_choice", "When using `tool_choice`, `tools` must be set.")
+		}
+	}
+	if !known {
+		return Errorf(400, "tool_choice", "The tool specified in `tool_choice` does not match any of the specified `tools`: %q.", c.ToolChoice.Name)
+	}
+	return nil
+}
+
+// Finite says whether a JSON number can stand on the wire.
+func Finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

@@ -1,0 +1,156 @@
+package modelserver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+const jsonType = "application/json"
+
+// readWhole reads a plain request's body. Its error is what to answer; a nil
+// answer with ok false means that the peer left while sending.
+func readWhole(r *http.Request, into []byte, limit int64) (body []byte, answer *openai.Error, ok bool) {
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit), false
+	}
+	if n := int(r.ContentLength); n > cap(into) {
+		into = make([]byte, 0, n+1)
+	}
+	b := into[:0]
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if int64(len(b)) > limit {
+			return nil, tooLarge(limit), false
+		}
+		if err == io.EOF {
+			return b, nil, true
+		}
+		if err != nil {
+			return nil, nil, false
+		}
+	}
+}
+
+func tooLarge(limit int64) *openai.Error {
+	return openai.Errorf(http.StatusRequestEntityTooLarge, "", "The request body is longer than %d bytes.", limit)
+}
+
+// readPart1 reads a held-open request's body until part 1 is whole. The body
+// stays open behind it.
+func readPart1(r *http.Request, reader *held.Reader) (violation string, err error) {
+	var buf [4 << 10]byte
+	for !reader.PayloadDone() {
+		n, err := r.Body.Read(buf[:])
+		if n > 0 {
+			if _, werr := reader.Write(buf[:n]); werr != nil {
+				return werr.Error(), nil
+			}
+		}
+		if err == io.EOF {
+			if cerr := reader.Close(); cerr != nil {
+				return cerr.Error(), nil
+			}
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// bodyWatch is the goroutine on the open body of a held request. While the
+// request is held nobody else would see that the peer has left, because
+// net/http looks at the connection only once the body is whole.
+type bodyWatch struct {
+	w    http.ResponseWriter
+	done chan struct{}
+}
+
+func watchBody(w http.ResponseWriter, r *http.Request, reader *held.Reader, b *box) *bodyWatch {
+	watch := &bodyWatch{w: w, done: make(chan struct{})}
+	go func() {
+		defer close(watch.done)
+		watch.read(r.Body, reader, b)
+	}()
+	return watch
+}
+
+func (w *bodyWatch) read(body io.Reader, reader *held.Reader, b *box) {
+	var buf [512]byte
+	begun := false
+	tell := func() {
+		if !begun && reader.Part2Begun() {
+			begun = true
+			b.put(func(s *boxState) { s.part2Begun = true })
+		}
+	}
+	tell()
+	for {
+		n, err := body.Read(buf[:])
+		if n > 0 {
+			if _, werr := reader.Write(buf[:n]); werr != nil {
+				b.put(func(s *boxState) { s.violation = reasonOf(werr) })
+				return
+			}
+			tell()
+		}
+		switch {
+		case err == io.EOF:
+			if cerr := reader.Close(); cerr != nil {
+				b.put(func(s *boxState) { s.violation = reasonOf(cerr) })
+				return
+			}
+			b.put(func(s *boxState) { s.part2, s.metadata = true, reader.Metadata() })
+			return
+		case err != nil:
+			b.put(func(s *boxState) { s.gone = fmt.Sprintf("the connection broke while the request was open: %v", err) })
+			return
+		}
+	}
+}
+
+// finish ends the watch, whatever the body's state.
+func (w *bodyWatch) finish() {
+	select {
+	case <-w.done: // the body was whole
+	default:
+		stopReading(w.w)
+		<-w.done
+	}
+}
+
+// stopReading makes reads of the request's body fail, now and later. The
+// connection cannot be used again: what was left of the body is unread.
+// net/http notices that by itself.
+func stopReading(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+}
+
+func reasonOf(err error) string {
+	var v *held.ViolationError
+	if errors.As(err, &v) {
+		return v.Reason
+	}
+	return err.Error()
+}
+
+// writeWhole answers with one whole body.
+func writeWhole(w http.ResponseWriter, status int, contentType string, body []byte) {
+	h := w.Header()
+	h["Content-Type"] = []string{contentType}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
+}

@@ -1,0 +1,112 @@
+package modelserver
+
+import (
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// content is what one completion says. Tokens are a function of the run's
+// seed, the request's id and the token's number, so nothing of a long output
+// is kept, and the same run says the same things.
+type content struct {
+	voc      *vocabulary
+	draw     machine.Draw
+	echo     []piece // echo mode and datasets: what to say, in order
+	stopAt   int     // tokens after which a stop ends the output; 0: none
+	stop     string  // the stop string met there
+	stopID   int
+	keepStop bool
+	cut      int // bytes of the last token that stand before the stop string
+}
+
+// piece is one token of a given text.
+type piece struct {
+	id   uint32
+	text string
+}
+
+// piece is token number i.
+func (c *content) piece(i int) piece {
+	if len(c.echo) > 0 {
+		return c.echo[i%len(c.echo)]
+	}
+	d := c.draw
+	return c.voc.pick(d, i)
+}
+
+// text is the text of token number i as the client sees it.
+func (c *content) text(i int) string {
+	p := c.piece(i)
+	if c.stopAt > 0 && i == c.stopAt-1 {
+		if c.stop != "" && !c.keepStop {
+			return p.text[:min(c.cut, len(p.text))]
+		}
+	}
+	return p.text
+}
+
+func (c *content) fill(t *token) {
+	p := c.piece(t.index)
+	t.id, t.text = p.id, c.text(t.index)
+	if t.done == openai.FinishStop {
+		t.stop, t.stopID = c.stop, c.stopID
+	}
+}
+
+// stopReason is the finish reason of an output that ended by itself.
+func (c *content) stopReason() openai.FinishReason { return openai.FinishStop }
+
+// findStop sets stopAt at the first stop string within limit tokens. The part
+// of the output before the string stays as it is told: a stop string that
+// begins in an earlier token leaves that token's beginning visible, as a
+// streaming server cannot take it back.
+func (c *content) findStop(stops []string, minTokens, limit int) {
+	if len(stops) == 0 {
+		return
+	}
+	longest := 0
+	for _, s := range stops {
+		longest = max(longest, len(s))
+	}
+	tail := ""
+	for i := range limit {
+		p := c.piece(i)
+		window := tail + p.text
+		if i+1 >= minTokens {
+			for _, s := range stops {
+				if at := strings.Index(window, s); at >= 0 && at+len(s) > len(tail) {
+					c.stopAt, c.stop = i+1, s
+					c.cut = max(0, at-len(tail))
+					return
+				}
+			}
+		}
+		tail = window[max(0, len(window)-longest+1):]
+	}
+}
+
+// vocabulary is the words that random content is made of.
+type vocabulary struct{ words []string }
+
+func newVocabulary() *vocabulary {
+	var v vocabulary
+	for w := range strings.FieldsSeq(`the wind rises over a long quiet field and one small wing turns slowly into
+		the flow while light falls on wood metal glass water stone sand smoke rain sound shape lift drag speed scale model test
+		measure number figure result trace line curve point edge force weight balance pressure level stream tunnel fan blade
+		motor engine signal cable sensor gauge table chart paper record note answer question reason method theory practice`) {
+		v.words = append(v.words, " "+w)
+	}
+	return &v
+}
+
+func (v *vocabulary) pick(d machine.Draw, i int) piece {
+	k := machine.NewDraw(d.Uint64(), "content", "token", uint64(i))
+	n := k.Intn(len(v.words))
+	w := v.words[n]
+	if i == 0 {
+		w = w[1:]
+	}
+	return piece{uint32(n + 1), w}
+}

@@ -1,0 +1,38 @@
+package modelserver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseFault(t *testing.T) {
+	five, zero := 5, 0
+	for in, want := range map[string]Fault{
+		"":                       {},
+		"refuse":                 {Refuse: true},
+		"status=503;delay=200ms": {Status: 503, Delay: 200 * time.Millisecond},
+		"stall":                  {StallAfter: &zero},
+		"stall=5; lose-kv":       {StallAfter: &five, LoseKV: true},
+		"reset-after=5":          {ResetAfter: &five},
+	} {
+		got, err := ParseFault(in)
+		if err != nil {
+			t.Errorf("%q: %v", in, err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%q: %s", in, d)
+		}
+	}
+	for _, in := range []string{"boom", "status=abc", "status=99", "stall=-1", "delay=1", "reset-after", ";"} {
+		if _, err := ParseFault(in); err == nil {
+			t.Errorf("%q passed", in)
+		}
+	}
+}
+
+func FuzzParseFault(f *testing.F) {
+	f.Add("status=503;stall=1")
+	f.Fuzz(func(t *testing.T, s string) { _, _ = ParseFault(s) })
+}

@@ -1,0 +1,82 @@
+package modelserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Fleet is a number of model servers in one process.
+type Fleet struct {
+	servers []*Server
+	log     *slog.Logger
+}
+
+// New checks the options and builds the servers. Nothing listens yet.
+func New(o Options) (*Fleet, error) {
+	if o.Origin.IsZero() {
+		o.Origin = time.Now()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	f := &Fleet{log: o.Logger}
+	clock := func() machine.Time { return machine.FromDuration(time.Since(o.Origin)) }
+	var errs []error
+	for i, so := range o.Servers {
+		s, err := newServer(&o, so, i, clock)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("server %d (%s): %w", i, so.Name, err))
+			continue
+		}
+		f.servers = append(f.servers, s)
+	}
+	return f, errors.Join(errs...)
+}
+
+// Start listens on every address and serves until Stop, or until ctx ends. On
+// error nothing is left listening.
+func (f *Fleet) Start(ctx context.Context) error {
+	for _, s := range f.servers {
+		if err := s.listen(ctx); err != nil {
+			for _, l := range f.servers {
+				if l.listener != nil {
+					_ = l.listener.Close() // the first error is the one to tell
+				}
+			}
+			return fmt.Errorf("model server %s: %w", s.name, err)
+		}
+	}
+	for _, s := range f.servers {
+		s.serve()
+	}
+	return nil
+}
+
+// Servers are the servers in the order of Options.
+func (f *Fleet) Servers() []*Server { return f.servers }
+
+// Addresses are where the servers listen, once started.
+func (f *Fleet) Addresses() []string {
+	var out []string
+	for _, s := range f.servers {
+		out = append(out, s.Address())
+	}
+	return out
+}
+
+// Stop takes no new connections, lets requests in flight finish until ctx
+// ends, and then cuts what is left. Afterwards no goroutine of the fleet runs.
+func (f *Fleet) Stop(ctx context.Context) {
+	done := make(chan struct{})
+	for _, s := range f.servers {
+		go func() { s.stop(ctx); done <- struct{}{} }()
+	}
+	for range f.servers {
+		<-done
+	}
+}

@@ -1,0 +1,384 @@
+package modelserver
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/serving"
+)
+
+// generation is one request on its way through the server: the goroutine that
+// net/http made for it, asleep on the box, carrying out what the session says.
+type generation struct {
+	s       *Server
+	w       http.ResponseWriter
+	r       *http.Request
+	ctx     context.Context
+	flush   func()
+	session *serving.Session
+	fault   Fault
+	req     *request
+	box     *box
+	seqs    []*seq
+	texts   []*content
+	now     []choiceState // the box's choices as last seen
+	sent    []int         // tokens of each choice that the encoder has had
+	closed  []bool        // the encoder has had the choice's end
+	usage   openai.Usage
+	buf     []byte
+
+	began     bool // status and first token have left
+	started   bool
+	part2Done bool
+	stalled   bool
+	whole     bool       // the request's body was read to its end
+	body      *bodyWatch // of a held-open request; nil otherwise
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+
+const keptBuffer = 64 << 10 // larger buffers are not kept
+
+// generate submits the request and stays with it to its end.
+func (g *generation) generate() {
+	pooled := buffers.Get().(*[]byte)
+	g.buf = (*pooled)[:0]
+	defer func() {
+		if cap(g.buf) <= keptBuffer {
+			*pooled = g.buf[:0]
+			buffers.Put(pooled)
+		}
+	}()
+	g.submit()
+	for {
+		select {
+		case <-g.box.ready:
+		case <-g.ctx.Done():
+			g.box.put(func(b *boxState) { b.gone = "the client left" })
+			<-g.box.ready
+		}
+		state := g.box.look(g.now)
+		if g.step(&state) {
+			return
+		}
+	}
+}
+
+func (g *generation) submit() {
+	n := g.req.choices()
+	g.now, g.sent, g.closed = make([]choiceState, n), make([]int, n), make([]bool, n)
+	g.texts = make([]*content, n)
+	watched := g.s.recorder != nil
+	for i := range n {
+		p := &g.req.prompts[i/g.req.n]
+		g.texts[i] = g.s.content(g.req, i)
+		q := &seq{box: g.box, choice: i, everyToken: g.req.stream, first: g.req.stream || g.session.Held() || watched,
+			start:  watched || g.fault.DieInPrefill,
+			submit: g.s.submitFor(g.req, p, i, g.texts[i])}
+		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora}
+		q.submit.HoldAfterFirst = g.session.Held()
+		if q.everyToken {
+			q.submit.Interest = engine.EveryToken
+		}
+		g.seqs = append(g.seqs, q)
+		if i%g.req.n == 0 {
+			g.usage.PromptTokens += len(p.tokens)
+		}
+	}
+	for _, q := range g.seqs {
+		g.s.loop.submit(q)
+	}
+}
+
+// step carries out what the box's state asks for and is true at the end.
+func (g *generation) step(b *boxState) bool {
+	now := g.s.clock()
+	switch {
+	case b.gone != "":
+		return g.do(g.session.PeerGone(now, b.gone))
+	case b.violation != "":
+		return g.do(g.session.Violation(now, b.violation))
+	case b.rejected:
+		return g.reject(now, b.code)
+	}
+	if b.started && !g.started {
+		g.started = true
+		g.usage.CachedTokens = b.cached
+		g.session.PrefillStarted(b.startedAt, flow.D("cached_tokens", b.cached))
+		if g.fault.DieInPrefill {
+			g.do(g.session.PeerGone(now, "fault: died in prefill"))
+			cut(g.w, false)
+		}
+	}
+	if b.part2Begun && !g.began && g.do(g.session.Part2Begun(now)) {
+		return true
+	}
+	if g.stall() {
+		return false
+	}
+	if !g.began && g.now[0].tokens > 0 && (b.firstAt > 0) {
+		if g.do(g.session.FirstToken(now, g.texts[0].text(0))) {
+			return true
+		}
+		if g.fault.EndBeforePart2 && g.session.Held() {
+			g.do(g.session.PeerGone(now, "fault: ended before part 2"))
+			g.end(nil)
+			return true
+		}
+	}
+	if b.part2 && !g.part2Done {
+		g.part2Done, g.whole = true, true
+		if g.do(g.session.Part2(now, b.metadata)) {
+			return true
+		}
+	}
+	return g.progress(now, b)
+}
+
+// progress sends what is new and ends the request when all choices have ended.
+func (g *generation) progress(now machine.Time, b *boxState) bool {
+	if g.req.stream && g.began && g.appendNew() && !g.send() {
+		return g.do(g.session.PeerGone(now, "the client left"))
+	}
+	total, reason := 0, engine.ReasonNone
+	for i := range g.now {
+		c := &g.now[i]
+		if !c.finished {
+			return false
+		}
+		total += c.tokens
+		switch c.reason {
+		case engine.ReasonCrash, engine.ReasonKVFailed, engine.ReasonSleep:
+			reason = c.reason
+		}
+		if c.aborted {
+			reason = engine.ReasonCrash
+		}
+	}
+	if reason != engine.ReasonNone {
+		status, text := failureOf(reason)
+		return g.do(g.session.Failed(now, status, text))
+	}
+	g.usage.CompletionTokens = total
+	e := g.session.Generated(now, total, string(g.finish(0)))
+	if e.Do == serving.Nothing {
+		return false // held: part 2 is still to come
+	}
+	if b.kv != nil {
+		g.keep(b.kv)
+	}
+	return g.do(e)
+}
+
+// do carries out one effect of the session and is true when the request is
+// over.
+func (g *generation) do(e serving.Effect) bool {
+	if e.AbortEngine {
+		for _, q := range g.seqs {
+			g.s.loop.abort(q)
+		}
+	}
+	switch e.Do {
+	case serving.Nothing, serving.Submit:
+		return false
+	case serving.SendFirst:
+		g.begin()
+		return false
+	case serving.Resume:
+		for _, q := range g.seqs {
+			g.s.loop.resume(q)
+		}
+		return false
+	case serving.SendEnd:
+		g.end(g.echo(e.Echo))
+	case serving.Refuse:
+		g.refuse(told(e))
+	case serving.SendError:
+		g.buf = g.req.enc.fail(g.buf, told(e))
+		g.send()
+	}
+	return true
+}
+
+// told is what the client is told of an effect that ends its request early.
+// The session's only 400 is a violation of the held-open request's contract.
+func told(e serving.Effect) *openai.Error {
+	err := openai.Errorf(e.Status, "", "%s", e.Reason)
+	if e.Status == http.StatusBadRequest {
+		err.Type = held.ViolationType
+	}
+	return err
+}
+
+func (g *generation) reject(now machine.Time, code engine.Code) bool {
+	e := rejection(code, g.req)
+	effect := g.session.Rejected(now, e.Status, e.Message)
+	if effect.Do == serving.Nothing {
+		return false
+	}
+	// Some completions of the request may have been taken.
+	for _, q := range g.seqs {
+		g.s.loop.abort(q)
+	}
+	g.refuse(e)
+	return true
+}
+
+// begin sends the status and, where the client is to see it now, the first
+// token.
+func (g *generation) begin() {
+	g.began = true
+	if !g.req.stream && !g.session.Held() {
+		return
+	}
+	h := g.w.Header()
+	h["Content-Type"] = []string{g.req.enc.contentType()}
+	g.w.WriteHeader(http.StatusOK)
+	g.buf = g.req.enc.begin(g.buf, g.usage)
+	if !g.req.stream {
+		g.appendTokens(0, 1)
+	} else {
+		g.appendNew()
+	}
+	g.send()
+}
+
+// end sends the rest of the response.
+func (g *generation) end(extra []byte) {
+	whole := !g.req.stream && !g.session.Held()
+	if whole {
+		g.buf = g.req.enc.begin(g.buf, g.usage)
+	}
+	for i := range g.now {
+		g.appendChoice(i, g.now[i].tokens, true)
+	}
+	g.buf = g.req.enc.end(g.buf, g.usage, g.kvAnswer(), extra)
+	if whole {
+		writeWhole(g.w, http.StatusOK, g.req.enc.contentType(), g.buf)
+		return
+	}
+	g.send()
+}
+
+// appendNew encodes what the stream has not had yet and is false when there is
+// nothing.
+func (g *generation) appendNew() bool {
+	before := len(g.buf)
+	for i := range g.now {
+		c := &g.now[i]
+		// A finish that will be told as an error ends no choice.
+		ends := c.finished && !c.aborted && (c.reason == engine.ReasonStop || c.reason == engine.ReasonLength)
+		if c.tokens > g.sent[i] || ends && !g.closed[i] {
+			g.appendChoice(i, c.tokens, ends)
+		}
+	}
+	return len(g.buf) > before
+}
+
+func (g *generation) appendChoice(i, tokens int, ends bool) {
+	if g.closed[i] {
+		return
+	}
+	switch {
+	case ends && tokens > g.sent[i]:
+		g.appendTokens(i, tokens-1)
+		g.appendToken(i, tokens-1, g.finish(i))
+		g.closed[i] = true
+	case ends:
+		g.buf = g.req.enc.token(g.buf, &token{choice: i, none: true, index: tokens, done: g.finish(i)})
+		g.closed[i] = true
+	default:
+		g.appendTokens(i, tokens)
+	}
+}
+
+func (g *generation) appendTokens(i, upTo int) {
+	for g.sent[i] < upTo {
+		g.appendToken(i, g.sent[i], "")
+	}
+}
+
+func (g *generation) appendToken(i, index int, done openai.FinishReason) {
+	t := token{choice: i, index: index, done: done}
+	g.texts[i].fill(&t)
+	g.buf = g.req.enc.token(g.buf, &t)
+	g.sent[i] = index + 1
+}
+
+func (g *generation) finish(i int) openai.FinishReason {
+	if g.now[i].finished && g.now[i].reason == engine.ReasonStop {
+		return g.texts[i].stopReason()
+	}
+	return openai.FinishLength
+}
+
+// send writes and flushes the buffer; false means that the client is gone.
+func (g *generation) send() bool {
+	_, err := g.w.Write(g.buf)
+	g.buf = g.buf[:0]
+	if err != nil {
+		return false
+	}
+	g.flush()
+	if g.fault.ResetAfter != nil && g.sent[0] >= *g.fault.ResetAfter {
+		g.do(g.session.PeerGone(g.s.clock(), "fault: reset"))
+		cut(g.w, true)
+	}
+	return true
+}
+
+// stall is true once a fault has the server say nothing more.
+func (g *generation) stall() bool {
+	if g.fault.StallAfter == nil {
+		return false
+	}
+	return len(g.sent) > 0 && g.sent[0] >= *g.fault.StallAfter
+}
+
+func (g *generation) refuse(e *openai.Error) {
+	if !g.whole {
+		closeAfter(g.w, g.r)
+	}
+	g.buf = openai.AppendError(g.buf[:0], e)
+	writeWhole(g.w, e.Status, jsonType, g.buf)
+}
+
+// rejection is the answer to a request that the engine does not take.
+func rejection(code engine.Code, r *request) *openai.Error {
+	switch code {
+	case engine.CodeUnknownAdapter:
+		return openai.UnknownModel(r.model)
+	case engine.CodeAsleep:
+		return openai.Errorf(503, "", "The engine is asleep. Wake it with POST /wake_up.")
+	case engine.CodeDraining:
+		return openai.Errorf(503, "", "The server is shutting down and takes no new requests.")
+	case engine.CodeDead:
+		return openai.Errorf(503, "", "The engine is dead: it crashed or lost a rank.")
+	case engine.CodeFull:
+		return openai.Errorf(429, "", "Too many requests are waiting.")
+	case engine.CodeTooLong:
+		return openai.Errorf(400, "input_tokens", "The prompt is longer than the model's context.")
+	}
+	return openai.Errorf(400, "", "The engine does not take a request of these lengths.")
+}
+
+// failureOf is what a client is told when the engine ends its request early.
+func failureOf(r engine.Reason) (int, string) {
+	switch r {
+	case engine.ReasonKVFailed:
+		return http.StatusInternalServerError, "The KV cache of the prompt could not be fetched from the prefill server."
+	case engine.ReasonSleep:
+		return http.StatusServiceUnavailable, "The engine was put to sleep."
+	}
+	return http.StatusInternalServerError, "The engine died."
+}
+
+// createdNow is a response's creation time, in Unix seconds.
+func createdNow() int64 { return time.Now().Unix() }

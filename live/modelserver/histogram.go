@@ -1,0 +1,167 @@
+package modelserver
+
+import (
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// histogram counts values by upper bounds, as Prometheus does, and keeps what
+// it needs to be copied as a value: bounds are shared, counts are not.
+type histogram struct {
+	bounds []float64
+	counts []uint64 // per bound, not cumulative; the last is above all bounds
+	sum    float64
+	n      uint64
+}
+
+func newHistogram(bounds []float64) histogram {
+	return histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+}
+
+func (h *histogram) observe(v float64) { h.observeN(v, 1) }
+
+func (h *histogram) observeN(v float64, n uint64) {
+	v = max(v, 0)
+	i, _ := slices.BinarySearch(h.bounds, v)
+	h.counts[i] += n
+	h.sum += v * float64(n)
+	h.n += n
+}
+
+func (h *histogram) clone() histogram {
+	c := *h
+	c.counts = slices.Clone(h.counts)
+	return c
+}
+
+// quantile estimates a quantile by linear interpolation inside its bucket.
+func (h *histogram) quantile(q float64) float64 {
+	if h.n == 0 {
+		return 0
+	}
+	want := q * float64(h.n)
+	below, lower := 0.0, 0.0
+	for i, c := range h.counts {
+		if i == len(h.bounds) {
+			return lower
+		}
+		if float64(c) > 0 && below+float64(c) >= want {
+			return lower + (h.bounds[i]-lower)*(want-below)/float64(c)
+		}
+		below, lower = below+float64(c), h.bounds[i]
+	}
+	return lower
+}
+
+// The bounds of vLLM's histograms (vllm/v1/metrics/loggers.py), in seconds and
+// tokens.
+var (
+	ttftBounds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	itlBounds  = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	e2eBounds  = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	stepBounds = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
+	nBounds    = []float64{1, 2, 5, 10, 20}
+	xferBounds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
+	byteBounds = []float64{2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20, 512 << 20, 2 << 30}
+)
+
+// tokenBounds are 1, 2, 5, 10, … up to the model's length.
+func tokenBounds(maxModelLen int) []float64 {
+	var b []float64
+	for unit := 1; ; unit *= 10 {
+		for _, m := range []int{1, 2, 5} {
+			if m*unit > maxModelLen {
+				return b
+			}
+			b = append(b, float64(m*unit))
+		}
+	}
+}
+
+func (s *stats) init(maxModelLen int) {
+	tokens := tokenBounds(maxModelLen)
+	for h, bounds := range s.histograms(tokens) {
+		*h = newHistogram(bounds)
+	}
+}
+
+func (s *stats) histograms(tokens []float64) map[*histogram][]float64 {
+	return map[*histogram][]float64{
+		&s.ttft: ttftBounds, &s.itl: itlBounds, &s.tpot: itlBounds,
+		&s.e2e: e2eBounds, &s.queue: e2eBounds, &s.inference: e2eBounds, &s.prefill: e2eBounds, &s.decode: e2eBounds,
+		&s.promptTokens: tokens, &s.generationTokens: tokens, &s.maxGeneration: tokens, &s.paramMaxTokens: tokens, &s.kvComputed: tokens,
+		&s.paramN: nBounds, &s.iterationTokens: stepBounds, &s.transferSeconds: xferBounds, &s.transferBytes: byteBounds,
+	}
+}
+
+// snapshot is a copy that the loop no longer changes.
+func (s *stats) snapshot() *stats {
+	c := *s
+	for h := range c.histograms(nil) {
+		*h = h.clone()
+	}
+	return &c
+}
+
+// rates keeps what happened in each of the last seconds, for document 003's
+// metrics that are rates or recent quantiles.
+type rates struct {
+	seconds [rateWindow]rateSecond
+}
+
+const rateWindow = 16 // seconds kept; rates are over the last rateSpan whole ones
+const rateSpan = 10
+
+type rateSecond struct {
+	second               int64
+	generated, prefilled uint64
+	busy                 machine.Time
+	slowest              float64
+}
+
+func (r *rates) at(now machine.Time) *rateSecond {
+	sec := int64(now / machine.Second)
+	s := &r.seconds[sec%rateWindow]
+	if s.second != sec {
+		*s = rateSecond{second: sec}
+	}
+	return s
+}
+
+func (r *rates) add(at machine.Time, generated, prefilled uint64) {
+	s := r.at(at)
+	s.generated += generated
+	s.prefilled += prefilled
+}
+
+func (r *rates) finished(at machine.Time, latency float64, _ int) {
+	s := r.at(at)
+	s.slowest = max(s.slowest, latency)
+}
+
+// busy adds the span in which the engine had something to compute.
+func (r *rates) busySpan(from, to machine.Time) {
+	for from < to {
+		next := min(to, (from/machine.Second+1)*machine.Second)
+		r.at(from).busy += next - from
+		from = next
+	}
+}
+
+// recent sums the last whole seconds before now; span is how many seconds that
+// is, at least one.
+func (r *rates) recent(now machine.Time) (sum rateSecond, span float64) {
+	last := int64(now / machine.Second)
+	first := max(0, last-rateSpan)
+	for i := range r.seconds {
+		s := &r.seconds[i]
+		if s.second >= first && s.second < last {
+			sum.generated += s.generated
+			sum.prefilled += s.prefilled
+			sum.busy += s.busy
+			sum.slowest = max(sum.slowest, s.slowest)
+		}
+	}
+	return sum, float64(max(1, last-first))
+}

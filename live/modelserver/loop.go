@@ -1,0 +1,289 @@
+package modelserver
+
+import (
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// loop drives one engine in wall time: one goroutine that waits for a message
+// or for the engine's next moment. The engine's own timeline is absolute, so a
+// loop that wakes late loses nothing: it plays what was due and the effects
+// carry the times at which they were due.
+type loop struct {
+	clock func() machine.Time
+	eng   *engine.Engine
+	stats stats
+	seqs  map[engine.RequestID]*seq
+	fx    engine.Effects
+	// onKV takes what the engine says of KV blocks: events and transfers.
+	onKV func(*engine.Effects, *engine.Effect, *seq)
+	// onControl takes answers to Control messages.
+	onControl func(*engine.Effect)
+	touched   []*box
+
+	mu    sync.Mutex
+	inbox []note
+	spare []note
+	wake  chan struct{}
+	quit  chan struct{}
+	done  chan struct{}
+}
+
+// seq is one completion in the engine: the unit that the engine schedules.
+type seq struct {
+	submit engine.Submit
+	box    *box
+	choice int
+	// everyToken is true when the request's goroutine wants to be woken by
+	// every token, first when it wants to be by the first.
+	everyToken, first, start bool
+	params                   seqParams
+
+	arrived, scheduled, firstAt, lastAt machine.Time
+	tokens                              int
+	cached                              int
+	live                                bool // the engine has it
+}
+
+// seqParams are what the metrics tell of a request beside its times.
+type seqParams struct {
+	n         int
+	maxTokens int
+	adapter   string
+	tokens    func(first, count int) []uint32 // ids of the sequence's tokens, for KV events
+}
+
+// note is one message to the loop.
+type note struct {
+	at     machine.Time
+	submit *seq
+	msg    engine.Message
+	do     func(now machine.Time)
+}
+
+func newLoop(eng *engine.Engine, maxModelLen int, clock func() machine.Time) *loop {
+	l := &loop{eng: eng, clock: clock, seqs: map[engine.RequestID]*seq{},
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	l.stats.init(maxModelLen)
+	return l
+}
+
+func (l *loop) post(n note) {
+	n.at = l.clock()
+	l.mu.Lock()
+	l.inbox = append(l.inbox, n)
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// submit gives a completion to the engine.
+func (l *loop) submit(s *seq) { l.post(note{submit: s}) }
+
+// send gives the engine a message.
+func (l *loop) send(m engine.Message) { l.post(note{msg: m}) }
+
+// ask runs f in the loop and waits for it. It is false when the loop has
+// ended, or ends first.
+func (l *loop) ask(f func(now machine.Time)) bool {
+	ran := make(chan struct{})
+	l.post(note{do: func(now machine.Time) { f(now); close(ran) }})
+	select {
+	case <-ran:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+func (l *loop) stop() {
+	close(l.quit)
+	<-l.done
+}
+
+func (l *loop) run() {
+	defer close(l.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now := l.clock()
+		l.takeNotes(now)
+		wait := time.Hour
+		if at, ok := l.eng.Next(); ok {
+			if at <= now {
+				l.eng.Advance(now, &l.fx)
+				l.deliver()
+				continue
+			}
+			wait = min(wait, (at - now).Duration())
+		}
+		timer.Reset(wait)
+		select {
+		case <-l.wake:
+		case <-timer.C:
+		case <-l.quit:
+			return
+		}
+	}
+}
+
+func (l *loop) takeNotes(now machine.Time) {
+	l.mu.Lock()
+	notes := l.inbox
+	l.inbox = l.spare[:0]
+	l.mu.Unlock()
+	for i := range notes {
+		n := &notes[i]
+		switch {
+		case n.submit != nil:
+			l.begin(n.submit, n.at, now)
+		case n.do != nil:
+			n.do(now)
+		default:
+			l.eng.Input(now, n.msg, &l.fx)
+		}
+		*n = note{}
+	}
+	l.spare = notes
+	if len(notes) > 0 {
+		l.deliver()
+	}
+}
+
+func (l *loop) begin(s *seq, at, now machine.Time) {
+	// Ids are made from request ids; two requests that are called the same and
+	// are in flight at once must still differ.
+	for l.seqs[s.submit.ID] != nil {
+		s.submit.ID++
+	}
+	l.seqs[s.submit.ID] = s
+	s.arrived, s.live = at, true
+	l.eng.Input(now, &s.submit, &l.fx)
+}
+
+// abort ends a completion, if the engine still has it.
+func (l *loop) abort(s *seq) {
+	l.post(note{do: func(now machine.Time) {
+		if s.live {
+			l.eng.Input(now, engine.Abort{ID: s.submit.ID}, &l.fx)
+		}
+	}})
+}
+
+// resume lets a held completion go on.
+func (l *loop) resume(s *seq) {
+	l.post(note{do: func(now machine.Time) {
+		if s.live {
+			l.eng.Input(now, engine.Resume{ID: s.submit.ID}, &l.fx)
+		}
+	}})
+}
+
+// deliver hands the collected effects to the requests that they concern and
+// wakes each of them once.
+func (l *loop) deliver() {
+	if len(l.fx.List) == 0 {
+		return
+	}
+	l.stats.version++
+	for i := range l.fx.List {
+		f := &l.fx.List[i]
+		s := l.seqs[f.Request]
+		switch f.Kind {
+		case engine.Tokens:
+			if s != nil {
+				l.tokens(s, f)
+			}
+		case engine.ControlDone, engine.ControlRefused:
+			if l.onControl != nil {
+				l.onControl(f)
+			}
+		case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
+			if l.onKV != nil {
+				l.onKV(&l.fx, f, s)
+			}
+		case engine.Stepped:
+			l.stats.stepped(f)
+		default:
+			if s != nil {
+				l.milestone(s, f)
+			}
+		}
+	}
+	l.fx.Reset()
+	for i, b := range l.touched {
+		b.wake()
+		l.touched[i] = nil
+	}
+	l.touched = l.touched[:0]
+}
+
+func (l *loop) tokens(s *seq, f *engine.Effect) {
+	n := int(f.Count)
+	l.stats.tokens(s, f)
+	s.tokens, s.lastAt = s.tokens+n, f.At
+	b := s.box
+	b.mu.Lock()
+	b.choices[s.choice].tokens = s.tokens
+	b.mu.Unlock()
+	l.touch(s, s.everyToken)
+}
+
+func (l *loop) milestone(s *seq, f *engine.Effect) {
+	b := s.box
+	c := &b.choices[s.choice]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch f.Kind {
+	case engine.Rejected:
+		b.rejected, b.code = true, f.Code
+		l.end(s)
+	case engine.PrefillStarted:
+		if s.scheduled == 0 {
+			s.scheduled, s.cached = f.At, int(f.Count)
+			l.stats.prefillStarted(s, f)
+		}
+		if !b.started {
+			b.started, b.startedAt, b.cached = true, f.At, int(f.Count)
+		}
+		l.touch(s, s.start)
+	case engine.FirstToken:
+		s.tokens, s.firstAt, s.lastAt = 1, f.At, f.At
+		c.tokens = 1
+		if b.firstAt == 0 {
+			b.firstAt = f.At
+		}
+		l.stats.firstToken(s, f)
+		l.touch(s, s.first)
+	case engine.Preempted:
+		l.stats.preemptions++
+	case engine.Finished:
+		l.stats.finished(s, f)
+		s.tokens = int(f.Count)
+		c.tokens, c.finished, c.reason = int(f.Count), true, f.Reason
+		l.end(s)
+	case engine.Aborted:
+		l.stats.aborted(s, f)
+		c.finished, c.aborted = true, true
+		l.end(s)
+	}
+}
+
+func (l *loop) end(s *seq) {
+	s.live = false
+	delete(l.seqs, s.submit.ID)
+	l.touched = append(l.touched, s.box)
+}
+
+// touch has the request woken at the end of the delivery, if it wants to be.
+// A box may be listed twice: waking it again costs less than looking for it.
+func (l *loop) touch(s *seq, wants bool) {
+	if wants {
+		l.touched = append(l.touched, s.box)
+	}
+}

@@ -1,0 +1,67 @@
+package modelserver
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency"
+)
+
+// Options says what a Fleet hosts.
+type Options struct {
+	Servers []ServerOptions
+	// Seed is the run's seed; it keys tokens, lengths and times.
+	Seed uint64
+	// Origin is when the run began: flow events count from it. Zero is the
+	// moment of New.
+	Origin time.Time
+	// Recorder takes the flow events of the hop "server"; nil records nothing.
+	Recorder flow.Recorder
+	// Logger is told of starts, stops and what went wrong; nil is silent.
+	Logger *slog.Logger
+}
+
+// ServerOptions describe one model server.
+type ServerOptions struct {
+	// Name is how the server is called in logs.
+	Name string
+	// Listen is where it listens, host:port; port 0 takes a free one. Empty is
+	// 127.0.0.1:0.
+	Listen string
+	// Models are the names it serves; the first is the one it answers with.
+	// Empty is the one name "windtunnel".
+	Models []string
+	// Engine configures the engine. Seed and Index are filled in by the Fleet.
+	Engine engine.Config
+	// Prefill and TokenTime draw a request's own times where the engine's
+	// batching is independent. Nil: the engine draws from its configuration.
+	Prefill, TokenTime *latency.Dist
+	// OutputTokens draws how many tokens the model says before it stops by
+	// itself. Nil: it says as much as it is asked for, and DefaultOutput where
+	// the request does not say.
+	OutputTokens *latency.Dist
+	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.
+	MaxBodyBytes int64
+	// Faults may spoil requests; nil spoils none. The request's FaultHeader is
+	// heard as well, unless IgnoreFaultHeader.
+	Faults            func(*http.Request) Fault
+	IgnoreFaultHeader bool
+	// RequestIDHeaders answers X-Request-Id (vLLM: --enable-request-id-headers).
+	RequestIDHeaders bool
+	// PromptTokensDetails tells cached tokens in usage (vLLM:
+	// --enable-prompt-tokens-details).
+	PromptTokensDetails bool
+}
+
+const (
+	// DefaultOutput is how many tokens the model says where neither the request
+	// nor the server's OutputTokens tell.
+	DefaultOutput = 64
+	// DefaultMaxBody bounds a request's body, in bytes.
+	DefaultMaxBody = 64 << 20
+	// DefaultModel is the model served where none is named.
+	DefaultModel = "windtunnel"
+)

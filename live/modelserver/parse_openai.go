@@ -1,0 +1,142 @@
+package modelserver
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// prepareChat reads /v1/chat/completions.
+func prepareChat(s *Server, r *http.Request, body []byte) (*request, *openai.Error) {
+	c, bad := openai.ParseChat(body)
+	if bad != nil {
+		return nil, bad
+	}
+	key := requestIDOf(r, &c.Sampling)
+	req := &request{key: key, id: "chatcmpl-" + key, n: c.Choices(), stream: c.Stream}
+	text := chatText(c)
+	req.prompts = []prompt{{text: text, tokens: s.tokenize(text)}}
+	if n := len(c.Messages); n > 0 {
+		req.echoText = c.Messages[n-1].Content.Text
+	}
+	limit, limited := c.Limit()
+	if bad := s.fill(req, &c.Sampling, limit, limited); bad != nil {
+		return nil, bad
+	}
+	s.encode(req, &c.Sampling, true)
+	return req, nil
+}
+
+// prepareCompletion reads /v1/completions.
+func prepareCompletion(s *Server, r *http.Request, body []byte) (*request, *openai.Error) {
+	c, bad := openai.ParseCompletion(body)
+	if bad != nil {
+		return nil, bad
+	}
+	key := requestIDOf(r, &c.Sampling)
+	req := &request{key: key, id: "cmpl-" + key, n: c.Choices(), stream: c.Stream}
+	for _, t := range c.Prompt.Texts {
+		req.prompts = append(req.prompts, prompt{text: t, tokens: s.tokenize(t)})
+	}
+	for _, ids := range c.Prompt.Tokens {
+		req.prompts = append(req.prompts, prompt{tokens: ids})
+	}
+	if len(c.Prompt.Texts) > 0 {
+		req.echoText = c.Prompt.Texts[0]
+	}
+	if bad := s.fill(req, &c.Sampling, *c.MaxTokens, true); bad != nil {
+		return nil, bad
+	}
+	s.encode(req, &c.Sampling, false)
+	return req, nil
+}
+
+// fill checks what all OpenAI requests share and fills it in.
+func (s *Server) fill(req *request, p *openai.Sampling, limit int, limited bool) *openai.Error {
+	if bad := s.model(req, p.Model); bad != nil {
+		return bad
+	}
+	for i := range req.prompts {
+		n := len(req.prompts[i].tokens)
+		if p.TruncatePrompt != nil && *p.TruncatePrompt > 0 && n > *p.TruncatePrompt {
+			req.prompts[i].tokens = req.prompts[i].tokens[n-*p.TruncatePrompt:]
+			n = *p.TruncatePrompt
+		}
+		if n >= s.cfg.MaxModelLen {
+			return openai.TooLong(s.cfg.MaxModelLen, n)
+		}
+		if limited && n+limit > s.cfg.MaxModelLen {
+			return openai.OutputTooLong(s.cfg.MaxModelLen, limit, n)
+		}
+	}
+	if limited {
+		req.maxTokens = limit
+	}
+	req.minTokens, req.ignoreEOS = p.MinTokens, p.IgnoreEOS
+	req.stops, req.stopIDs, req.keepStop = p.Stop, p.StopTokenIDs, p.IncludeStop
+	req.priority, req.salt = p.Priority, p.CacheSalt
+	if p.Seed != nil {
+		req.seed = uint64(*p.Seed)
+	}
+	if req.choices() > openai.MaxChoices {
+		return openai.Errorf(400, "n", "n times the number of prompts must be at most %d, got %d.", openai.MaxChoices, req.choices())
+	}
+	return nil
+}
+
+// model checks the model's name.
+func (s *Server) model(req *request, name string) *openai.Error {
+	if name == "" {
+		req.model = s.opts.Models[0]
+		return nil
+	}
+	for _, m := range s.opts.Models {
+		if m == name {
+			req.model = m
+			return nil
+		}
+	}
+	return openai.UnknownModel(name)
+}
+
+func (s *Server) encode(req *request, p *openai.Sampling, chat bool) {
+	created := createdNow()
+	var ids [][]uint32
+	if p.ReturnTokenIDs {
+		for i := range req.prompts {
+			ids = append(ids, req.prompts[i].tokens)
+		}
+	}
+	if !req.stream {
+		req.enc = &openaiWhole{head: openai.Head{ID: req.id, Model: req.model, Created: created, Chat: chat},
+			prompts: ids, n: req.n, tokens: p.ReturnTokenIDs}
+		return
+	}
+	include, continuous := p.Usage()
+	req.enc = &openaiStream{o: openai.StreamOptions{ID: req.id, Model: req.model, Created: created, Chat: chat,
+		ContinuousUsage: continuous, ReturnTokenIDs: p.ReturnTokenIDs},
+		prompts: ids, n: req.n, choices: req.choices(), includeUsage: include}
+}
+
+// requestIDOf is the id that the client gave, in the header or in the body.
+func requestIDOf(r *http.Request, p *openai.Sampling) string {
+	if p.RequestID != "" {
+		return p.RequestID
+	}
+	return r.Header.Get("X-Request-Id")
+}
+
+// chatText is the prompt that a chat becomes: each message behind its role.
+func chatText(c *openai.Chat) string {
+	var b strings.Builder
+	for _, m := range c.Messages {
+		b.WriteString("<|")
+		b.WriteString(m.Role)
+		b.WriteString("|>\n")
+		b.WriteString(m.Content.Text)
+		b.WriteString("\n")
+	}
+	b.WriteString("<|assistant|>\n")
+	return b.String()
+}

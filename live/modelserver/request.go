@@ -1,0 +1,90 @@
+package modelserver
+
+import (
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// request is what any of the APIs asks of the engine, in one form.
+type request struct {
+	key     string // the request's own id, which keys everything random about it
+	id      string // the response's id
+	model   string // the name to answer with
+	adapter engine.AdapterID
+	lora    string // the adapter's name, empty for the base model
+	prompts []prompt
+	n       int // completions per prompt
+	stream  bool
+
+	maxTokens int // 0: as far as the context allows
+	minTokens int
+	ignoreEOS bool
+	stops     []string
+	stopIDs   []uint32
+	keepStop  bool // the stop string stays in the output
+	priority  int64
+	seed      uint64
+	echoText  string // what echo mode says back
+	salt      string // of the prefix cache
+
+	kv  kvParams
+	enc encoder
+}
+
+// prompt is one text to go on from.
+type prompt struct {
+	tokens []uint32
+	text   string
+}
+
+// choices is how many completions the request makes in all.
+func (r *request) choices() int { return len(r.prompts) * r.n }
+
+// encoder writes one API's response. Everything is appended to a buffer; the
+// caller writes and flushes it. Choices are numbered over prompts and n.
+type encoder interface {
+	// contentType is the response's content type.
+	contentType() string
+	// begin is what comes before the first token.
+	begin(b []byte, u openai.Usage) []byte
+	// token is the next token of a choice; done is set with its last one.
+	token(b []byte, t *token) []byte
+	// end is what comes after the last token; extra are more top-level fields,
+	// encoded as `,"name":value`, and kv the encoded kv_transfer_params.
+	end(b []byte, u openai.Usage, kv, extra []byte) []byte
+	// fail tells an error inside a response that has begun, and ends it.
+	fail(b []byte, e *openai.Error) []byte
+}
+
+// token is one generated token, or the news that a choice has ended.
+type token struct {
+	choice int
+	index  int  // in its choice, from 0
+	none   bool // no token, only the end
+	id     uint32
+	text   string
+	done   openai.FinishReason // empty while the choice goes on
+	stop   string              // the stop string met, if one was
+	stopID int
+}
+
+// kvParams are the parts of kv_transfer_params and of document 002's fields
+// that act here.
+type kvParams struct {
+	raw          []byte // as it came, for what is passed through
+	remoteDecode bool   // keep the blocks for another server
+	remote       *remoteKV
+	handle       string // document 002: kv_handle
+	metadata     bool   // document 002: answer with kv_metadata
+	session      string
+}
+
+// remoteKV names blocks that another server holds.
+type remoteKV struct {
+	engineID string
+	host     string
+	port     int
+	request  string
+	handle   uint64
+	tokens   int
+}

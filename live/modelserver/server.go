@@ -1,0 +1,129 @@
+package modelserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/serving"
+)
+
+// Server is one simulated model server.
+type Server struct {
+	name     string
+	opts     ServerOptions
+	seed     uint64
+	index    int
+	cfg      engine.Config // with defaults
+	clock    func() machine.Time
+	recorder flow.Recorder
+	log      *slog.Logger
+	loop     *loop
+	voc      *vocabulary
+	draws    serving.Draws
+	http     *http.Server
+	listener net.Listener
+	endpoint string
+	served   chan struct{}
+	inFlight gauge
+	started  time.Time
+}
+
+func newServer(o *Options, so ServerOptions, index int, clock func() machine.Time) (*Server, error) {
+	if so.Listen == "" {
+		so.Listen = "127.0.0.1:0"
+	}
+	if len(so.Models) == 0 {
+		so.Models = []string{DefaultModel}
+	}
+	if so.MaxBodyBytes == 0 {
+		so.MaxBodyBytes = DefaultMaxBody
+	}
+	so.Engine.Seed, so.Engine.Index = o.Seed, uint64(index)
+	eng, err := engine.New(so.Engine)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
+		recorder: o.Recorder, log: o.Logger, voc: newVocabulary(), endpoint: so.Listen}
+	s.draws.Seed = o.Seed
+	for to, from := range map[*latency.Dist]*latency.Dist{&s.draws.Prefill: so.Prefill, &s.draws.TokenTime: so.TokenTime, &s.draws.OutputTokens: so.OutputTokens} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	s.loop = newLoop(eng, s.cfg.MaxModelLen, clock)
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		Protocols:         &protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},
+		ReadHeaderTimeout: time.Minute,
+		IdleTimeout:       10 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// Name is the server's name in logs.
+func (s *Server) Name() string { return s.name }
+
+// Address is where the server listens, host:port. Before Start it is what was
+// asked for.
+func (s *Server) Address() string { return s.endpoint }
+
+// URL is the base of the server's API.
+func (s *Server) URL() string { return "http://" + s.endpoint }
+
+func (s *Server) listen(ctx context.Context) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.opts.Listen)
+	if err != nil {
+		return err
+	}
+	s.listener, s.endpoint = l, l.Addr().String()
+	return nil
+}
+
+func (s *Server) serve() {
+	s.served = make(chan struct{})
+	go s.loop.run()
+	go func() {
+		defer close(s.served)
+		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("model server ended", "server", s.name, "address", s.endpoint, "error", err)
+		}
+	}()
+	s.log.Debug("model server listens", "server", s.name, "address", s.endpoint, "models", s.opts.Models)
+}
+
+func (s *Server) stop(ctx context.Context) {
+	if s.served == nil {
+		return
+	}
+	s.loop.send(engine.Control{Op: engine.OpDrain})
+	if s.http.Shutdown(ctx) != nil {
+		_ = s.http.Close() // the time is up: what is left is cut
+	}
+	<-s.served
+	s.inFlight.wait()
+	s.loop.stop()
+}
+
+// InFlight is how many requests the server is serving, in whatever phase.
+func (s *Server) InFlight() int { return s.inFlight.value() }
+
+// EngineStats reads the engine's counters. After Stop they are zero.
+func (s *Server) EngineStats() engine.Stats {
+	var st engine.Stats
+	s.loop.ask(func(machine.Time) { st = s.loop.eng.Stats() })
+	return st
+}

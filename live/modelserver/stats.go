@@ -1,0 +1,119 @@
+package modelserver
+
+import (
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// stats are one server's counts and histograms. Only the loop writes them, in
+// the order in which things happened, so none is ever lost or negative; a
+// scrape is a copy taken in the loop.
+type stats struct {
+	version uint64 // changes with every change
+
+	preemptions    uint64
+	success        [finishReasons]uint64
+	cachedTokens   uint64
+	queriedTokens  uint64
+	externalTokens uint64 // prompt tokens fetched from other engines
+	lastFinish     machine.Time
+
+	ttft, itl, tpot                      histogram
+	e2e, queue, inference, prefill       histogram
+	decode                               histogram
+	promptTokens, generationTokens       histogram
+	maxGeneration, paramMaxTokens        histogram
+	paramN, iterationTokens, kvComputed  histogram
+	transferSeconds, transferBytes       histogram
+	failedTransfers, expiredHandles      uint64
+	rates                                rates
+	kvStored, kvRemoved, kvClearedEvents uint64
+}
+
+// The values of the label finished_reason.
+const (
+	finishedStop = iota
+	finishedLength
+	finishedAbort
+	finishedError
+	finishedRepetition
+	finishReasons
+)
+
+var finishedNames = [finishReasons]string{"stop", "length", "abort", "error", "repetition"}
+
+func (s *stats) prefillStarted(q *seq, f *engine.Effect) {
+	s.queriedTokens += uint64(q.submit.PromptTokens)
+	s.cachedTokens += uint64(f.Count)
+}
+
+func (s *stats) firstToken(q *seq, f *engine.Effect) {
+	s.ttft.observe((f.At - q.arrived).Seconds()) // from arrival: waiting counts
+	s.rates.add(f.At, uint64(1), uint64(q.submit.PromptTokens-q.cached))
+}
+
+func (s *stats) tokens(q *seq, f *engine.Effect) {
+	last := q.lastAt
+	for k := 1; k <= int(f.Count); k++ {
+		at := f.Schedule.End(k)
+		s.itl.observe((at - last).Seconds())
+		last = at
+	}
+	s.rates.add(f.At, uint64(f.Count), 0)
+}
+
+func (s *stats) stepped(f *engine.Effect) {
+	s.iterationTokens.observe(float64(f.Batch) + float64(f.First))
+	for range f.Count - 1 {
+		s.iterationTokens.observe(float64(f.Batch))
+	}
+}
+
+func (s *stats) finished(q *seq, f *engine.Effect) {
+	reason := finishedError
+	switch f.Reason {
+	case engine.ReasonStop:
+		reason = finishedStop
+	case engine.ReasonLength:
+		reason = finishedLength
+	}
+	if !q.everyToken && f.Count > 1 && q.firstAt > 0 {
+		// Only the ends of this request's decoding were asked for.
+		mean := (f.At - q.firstAt).Seconds() / float64(f.Count-1)
+		s.itl.observeN(mean, uint64(f.Count-1))
+		s.rates.add(f.At, uint64(f.Count-1), 0)
+	}
+	s.ended(q, f, reason)
+}
+
+func (s *stats) aborted(q *seq, f *engine.Effect) { s.ended(q, f, finishedAbort) }
+
+func (s *stats) ended(q *seq, f *engine.Effect, reason int) {
+	s.success[reason]++
+	s.lastFinish = f.At
+	s.e2e.observe((f.At - q.arrived).Seconds())
+	s.rates.finished(f.At, (f.At - q.arrived).Seconds(), reason)
+	s.promptTokens.observe(float64(q.submit.PromptTokens))
+	s.generationTokens.observe(float64(f.Count))
+	s.maxGeneration.observe(float64(f.Count))
+	s.paramN.observe(float64(q.params.n))
+	if q.params.maxTokens > 0 {
+		s.paramMaxTokens.observe(float64(q.params.maxTokens))
+	}
+	if q.scheduled == 0 {
+		s.queue.observe((f.At - q.arrived).Seconds())
+		return
+	}
+	s.queue.observe((q.scheduled - q.arrived).Seconds())
+	s.inference.observe((f.At - q.scheduled).Seconds())
+	if q.firstAt == 0 {
+		s.prefill.observe((f.At - q.scheduled).Seconds())
+		return
+	}
+	s.kvComputed.observe(float64(q.submit.PromptTokens - q.cached))
+	s.prefill.observe((q.firstAt - q.scheduled).Seconds())
+	s.decode.observe((f.At - q.firstAt).Seconds())
+	if f.Count > 1 {
+		s.tpot.observe((f.At - q.firstAt).Seconds() / float64(f.Count-1))
+	}
+}

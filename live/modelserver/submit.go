@@ -1,0 +1,99 @@
+package modelserver
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// content is what choice number i of a request will say.
+func (s *Server) content(r *request, i int) *content {
+	c := &content{voc: s.voc, draw: machine.DrawFor(s.seed^r.seed, "server", "text", keyOf(r.key, i)), keepStop: r.keepStop}
+	limit := r.maxTokens
+	if limit == 0 {
+		limit = s.cfg.MaxModelLen - len(r.prompts[i/r.n].tokens)
+	}
+	if !r.ignoreEOS {
+		s.stopByItself(c, r, i)
+	}
+	c.findStop(r.stops, r.minTokens, limit)
+	return c
+}
+
+// stopByItself sets where the model would end its output.
+func (s *Server) stopByItself(c *content, r *request, i int) {
+	switch {
+	case s.opts.OutputTokens != nil:
+		c.stopAt = s.draws.Tokens(keyOf(r.key, i), 0)
+	case r.maxTokens == 0:
+		c.stopAt = DefaultOutput
+	}
+	if c.stopAt > 0 {
+		c.stopAt = max(c.stopAt, r.minTokens)
+	}
+	if r.maxTokens > 0 && c.stopAt >= r.maxTokens {
+		c.stopAt = 0 // the limit is reached first
+	}
+}
+
+// keyOf keys the draws of one choice of a request: the first is keyed by the
+// request's id alone.
+func keyOf(request string, choice int) string {
+	if choice == 0 {
+		return request
+	}
+	return request + "/" + strconv.Itoa(choice)
+}
+
+func (s *Server) submitFor(r *request, p *prompt, i int, c *content) engine.Submit {
+	m := engine.Submit{
+		ID:           requestKey(r.key, i),
+		PromptTokens: len(p.tokens),
+		MaxTokens:    r.maxTokens,
+		StopAfter:    c.stopAt,
+		MinTokens:    r.minTokens,
+		Priority:     int32(max(min(r.priority, 1<<31-1), -1<<31)),
+		Adapter:      r.adapter,
+		HoldKV:       r.kv.remoteDecode,
+	}
+	if s.cfg.Batching == engine.BatchingIndependent {
+		if s.opts.Prefill != nil {
+			m.PrefillTime = s.draws.PrefillTime(r.key)
+		}
+		if s.opts.TokenTime != nil {
+			m.TokenTime = s.draws.InterTokenTime(r.key)
+		}
+	}
+	if !s.cfg.DisablePrefixCaching && s.cfg.Batching != engine.BatchingIndependent {
+		m.Hashes = engine.BlockHashes(nil, saltOf(r), p.tokens, s.cfg.BlockSize)
+	}
+	return m
+}
+
+// saltOf keeps prefixes apart that must not be shared: between adapters, and
+// between tenants with a cache_salt.
+func saltOf(r *request) uint64 {
+	if r.salt == "" && r.adapter == 0 {
+		return 0
+	}
+	d := machine.DrawFor(uint64(r.adapter), "server", "salt", r.salt)
+	return d.Uint64()
+}
+
+// requestKey is the engine's name for a completion. It is made of the
+// request's id and nothing else, so that the same requests draw the same
+// values whatever order they come in.
+func requestKey(id string, choice int) engine.RequestID {
+	d := machine.DrawFor(uint64(choice), "server", "request", id)
+	return engine.RequestID(d.Uint64())
+}
+
+// newID is a fresh request id for a client that brought none.
+func (s *Server) newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
