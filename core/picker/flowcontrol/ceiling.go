@@ -13,88 +13,110 @@ const (
 	SoftReflectiveCeiling = "soft-reflective-ceiling-policy"
 )
 
+// UsageLimit chooses and configures how high the saturation may be for each
+// band to leave: its ceiling.
+type UsageLimit struct {
+	Kind      string
+	Threshold float64  // the one ceiling of static-usage-limit-policy
+	Holdback  Holdback // of priority-holdback-policy
+}
+
 // The domains of priority-holdback-policy.
 const (
 	DomainRank  = "rank"  // equal steps from band to band
 	DomainValue = "value" // in proportion to the priorities' values
 )
 
-// UsageLimit chooses and configures how high the saturation may be for each
-// band to leave: its ceiling.
-type UsageLimit struct {
-	Kind string
+// Holdback has the parameters of priority-holdback-policy: the lowest band
+// gets MinCeiling, the highest, or the only one, MaxCeiling.
+type Holdback struct {
+	Shape      string   // "" or "linear"
+	Domain     string   // "" is DomainRank
+	MinCeiling *float64 // must be given
+	MaxCeiling *float64 // nil is 1
+}
 
-	// Threshold is the one ceiling of static-usage-limit-policy.
-	Threshold float64
-
-	// Domain, MinCeiling and MaxCeiling are priority-holdback-policy's: the
-	// lowest band gets the first, the highest the second. A single band gets
-	// MaxCeiling.
-	Domain                 string
-	MinCeiling, MaxCeiling float64
+func (u UsageLimit) withDefaults() UsageLimit {
+	if u.Kind == "" {
+		u = UsageLimit{Kind: StaticUsageLimit, Threshold: 1}
+	}
+	if u.Holdback.Shape == "" {
+		u.Holdback.Shape = "linear"
+	}
+	if u.Holdback.Domain == "" {
+		u.Holdback.Domain = DomainRank
+	}
+	if u.Holdback.MaxCeiling == nil {
+		one := 1.0
+		u.Holdback.MaxCeiling = &one
+	}
+	return u
 }
 
 // Validate reports parameters out of range, in the real plug-ins' words.
 func (u UsageLimit) Validate() error {
+	u = u.withDefaults()
 	switch u.Kind {
 	case StaticUsageLimit:
 		if math.IsNaN(u.Threshold) {
-			return errors.New("threshold must be a number")
+			return errors.New("invalid static usage limit policy configuration: threshold must be a number")
 		}
 		return nil
 	case SoftReflectiveCeiling:
 		return nil
 	case PriorityHoldback:
-	default:
-		return fmt.Errorf("unknown usage limit policy %q: use %s, %s or %s", u.Kind, StaticUsageLimit, PriorityHoldback, SoftReflectiveCeiling)
+		return u.Holdback.validate()
 	}
+	return fmt.Errorf("unknown usage limit policy %q: use %s, %s or %s", u.Kind, StaticUsageLimit, PriorityHoldback, SoftReflectiveCeiling)
+}
+
+func (h Holdback) validate() error {
+	const prefix = "invalid priority holdback policy configuration"
+	if h.MinCeiling == nil {
+		return prefixed(prefix, []error{errors.New("minCeiling is required")})
+	}
+	low, high := *h.MinCeiling, *h.MaxCeiling
 	var errs []error
-	if u.Domain != DomainRank && u.Domain != DomainValue {
-		errs = append(errs, fmt.Errorf("unsupported domain %q, must be one of: %q, %q", u.Domain, DomainRank, DomainValue))
+	if h.Shape != "linear" {
+		errs = append(errs, fmt.Errorf("unsupported shape %q, must be %q", h.Shape, "linear"))
 	}
-	if !(u.MinCeiling >= 0 && u.MinCeiling < 1) {
-		errs = append(errs, fmt.Errorf("minCeiling must be in [0.0, 1.0), got %f", u.MinCeiling))
+	if h.Domain != DomainRank && h.Domain != DomainValue {
+		errs = append(errs, fmt.Errorf("unsupported domain %q, must be one of: %q, %q", h.Domain, DomainRank, DomainValue))
 	}
-	if !(u.MaxCeiling > 0 && u.MaxCeiling <= 1) {
-		errs = append(errs, fmt.Errorf("maxCeiling must be in (0.0, 1.0], got %f", u.MaxCeiling))
+	if !(low >= 0 && low < 1) {
+		errs = append(errs, fmt.Errorf("minCeiling must be in [0.0, 1.0), got %f", low))
 	}
-	if u.MinCeiling >= u.MaxCeiling {
-		errs = append(errs, fmt.Errorf("minCeiling (%f) must be strictly less than maxCeiling (%f)", u.MinCeiling, u.MaxCeiling))
+	if !(high > 0 && high <= 1) {
+		errs = append(errs, fmt.Errorf("maxCeiling must be in (0.0, 1.0], got %f", high))
 	}
-	return prefixed("invalid priority holdback policy configuration", errs)
+	if low >= high {
+		errs = append(errs, fmt.Errorf("minCeiling (%f) must be strictly less than maxCeiling (%f)", low, high))
+	}
+	return prefixed(prefix, errs)
 }
 
-// ceilings computes the bands' ceilings, highest priority first, and keeps the
-// soft policy's place in its rhythm.
-//
-// A gated band of soft-reflective-ceiling-policy is open in one dispatch cycle
-// of every period and shut in the others. The cycles in which nothing can
-// happen are not played, only counted (skip), so the rhythm goes on.
-type ceilings struct {
-	UsageLimit
-	counts []int64 // per rank: cycles in which the band was gated
-}
-
-// gate is what a band's ceiling means at one saturation.
+// gate is what a band's ceiling means at one saturation. A gated band is open
+// in one dispatch cycle of a period and shut in the others, and all gated
+// bands in the same one.
 type gate struct {
 	ceiling float64
-	period  int64 // > 0: gated, open in one cycle of period
+	gated   bool
 }
 
-// at is the gate of the band of rank i out of n, whose priorities run from
-// high to low, before the rhythm is looked at.
-func (c *ceilings) at(i, n, priority, high, low int, saturation float64) gate {
-	switch c.Kind {
+// gate of the band of rank i out of n, whose priorities run from high to low.
+func (u UsageLimit) gate(i, n, priority, high, low int, saturation float64) gate {
+	switch u.Kind {
 	case PriorityHoldback:
-		spread := c.MaxCeiling - c.MinCeiling
+		lowest, highest := *u.Holdback.MinCeiling, *u.Holdback.MaxCeiling
+		spread := highest - lowest
 		switch {
-		case n == 1 || high == low:
-			return gate{ceiling: c.MaxCeiling}
-		case c.Domain == DomainValue:
-			position := float64(float64(priority)-float64(low)) / float64(float64(high)-float64(low))
-			return gate{ceiling: c.MinCeiling + float64(position*spread)}
+		case n == 1:
+			return gate{ceiling: highest}
+		case u.Holdback.Domain == DomainValue:
+			position := (float64(priority) - float64(low)) / (float64(high) - float64(low))
+			return gate{ceiling: lowest + float64(position*spread)}
 		}
-		return gate{ceiling: c.MaxCeiling - float64(float64(i)*spread)/float64(n-1)}
+		return gate{ceiling: highest - float64(float64(i)*spread)/float64(n-1)}
 	case SoftReflectiveCeiling:
 		switch {
 		case i == 0 || saturation < 1-float64(float64(i)*saturation)/float64(n-1):
@@ -102,27 +124,21 @@ func (c *ceilings) at(i, n, priority, high, low int, saturation float64) gate {
 		case saturation >= 1:
 			return gate{ceiling: 0}
 		}
-		// The small term keeps the period finite close to full saturation.
-		period := int64(max(1, math.Round(saturation/(1-saturation+1e-9))))
-		return gate{ceiling: 1, period: period}
+		return gate{ceiling: 1, gated: true}
 	}
-	return gate{ceiling: c.Threshold}
+	return gate{ceiling: u.Threshold}
 }
 
-// skip counts n cycles for the gated band of rank i.
-func (c *ceilings) skip(i int, n int64) {
-	for len(c.counts) <= i {
-		c.counts = append(c.counts, 0)
-	}
-	c.counts[i] += n
+// rhythm is the place of soft-reflective-ceiling-policy in its period. Cycles
+// in which nothing can happen are counted without being played.
+type rhythm struct{ cycles int64 }
+
+// period of the gated bands at a saturation below 1.
+func period(saturation float64) int64 {
+	// The small term keeps it finite next to full saturation.
+	return int64(max(1, math.Round(saturation/(1-saturation+1e-9))))
 }
 
-// until is how many cycles from now the gated band of rank i is open next; 1
-// is the next cycle.
-func (c *ceilings) until(i int, period int64) int64 {
-	count := int64(0)
-	if i < len(c.counts) {
-		count = c.counts[i]
-	}
-	return period - count%period
-}
+// until is how many cycles from now the gated bands are open next; 1 is the
+// very next.
+func (r rhythm) until(period int64) int64 { return period - r.cycles%period }

@@ -86,9 +86,7 @@ func DefaultConfig() Config {
 
 // withDefaults fills what is zero.
 func (c Config) withDefaults() Config {
-	if c.UsageLimit.Kind == "" {
-		c.UsageLimit = UsageLimit{Kind: StaticUsageLimit, Threshold: 1}
-	}
+	c.UsageLimit = c.UsageLimit.withDefaults()
 	if c.Detector.Kind == "" {
 		c.Detector.Kind = UtilizationDetectorType
 	}

@@ -15,7 +15,7 @@ type Controller struct {
 	deadlines  heap[expiring]
 	programs   map[string]*programs
 	pool       pool
-	ceilings   ceilings
+	rhythm     rhythm
 	reclaim    reclaimer
 	effects    []Effect
 	played     []Effect // the buffer that Advance hands out from
@@ -41,7 +41,6 @@ func NewController(config Config) (*Controller, error) {
 		items:      map[RequestID]*item{},
 		programs:   map[string]*programs{},
 		pool:       pool{detector: config.Detector, dirty: true},
-		ceilings:   ceilings{UsageLimit: config.UsageLimit},
 		reclaim:    reclaimer{Eviction: config.Eviction, issued: map[int]int64{}},
 		nextSweep:  flowIdleTime,
 	}
@@ -160,14 +159,8 @@ func (c *Controller) pass(t machine.Time) {
 		return
 	}
 	c.cycles += n
-	saturation := 0.0
-	if c.cfg.UsageLimit.Kind == SoftReflectiveCeiling && len(c.bands) > 1 {
-		saturation = c.pool.saturation(c.now)
-		for i := range c.bands {
-			if c.gateOf(i, saturation).period > 0 {
-				c.ceilings.skip(i, n)
-			}
-		}
+	if c.cfg.UsageLimit.Kind == SoftReflectiveCeiling && c.anyGated(c.pool.saturation(c.now)) {
+		c.rhythm.cycles += n
 	}
 	for _, b := range c.bands {
 		if b.requests == 0 {
@@ -178,28 +171,30 @@ func (c *Controller) pass(t machine.Time) {
 
 func (c *Controller) gateOf(i int, saturation float64) gate {
 	n := len(c.bands)
-	return c.ceilings.at(i, n, c.bands[i].Priority, c.bands[0].Priority, c.bands[n-1].Priority, saturation)
+	return c.cfg.UsageLimit.gate(i, n, c.bands[i].Priority, c.bands[0].Priority, c.bands[n-1].Priority, saturation)
+}
+
+// anyGated says whether the soft policy's rhythm goes on; the lowest band is
+// gated first.
+func (c *Controller) anyGated(saturation float64) bool {
+	return c.gateOf(len(c.bands)-1, saturation).gated
 }
 
 // usefulCycle is the time of the first cycle to come in which a request can
 // leave or be evicted, if nothing changes until then.
 func (c *Controller) usefulCycle() machine.Time {
 	saturation := c.pool.saturation(c.now)
-	wait, gated := int64(1), false
+	wait := int64(1)
 	for i, b := range c.bands {
 		g := c.gateOf(i, saturation)
 		if saturation >= g.ceiling {
 			if d, _ := c.demand(i, saturation); d != nil {
-				return c.cycleFrom(max(c.cycleTime(wait), c.reclaim.opens()))
+				return c.cycleFrom(c.reclaim.opens())
 			}
 			return machine.Never
 		}
-		if g.period > 1 {
-			opens := c.ceilings.until(i, g.period)
-			if gated && opens != wait {
-				return machine.Never // two gates that are never open together
-			}
-			wait, gated = opens, true
+		if g.gated {
+			wait = c.rhythm.until(period(saturation))
 		}
 		if b.requests > 0 {
 			return c.cycleTime(wait)
@@ -211,29 +206,21 @@ func (c *Controller) usefulCycle() machine.Time {
 // cycle is one dispatch cycle: at most one request leaves.
 func (c *Controller) cycle() {
 	saturation := c.pool.saturation(c.now)
-	// Every gated band's rhythm goes on, also below the band that stops us.
-	shut := -1
-	for i := range c.bands {
-		g := c.gateOf(i, saturation)
-		open := saturation < g.ceiling
-		if g.period > 0 {
-			open = c.ceilings.until(i, g.period) == 1
-			c.ceilings.skip(i, 1)
-		}
-		if !open && shut < 0 {
-			shut = i
-		}
+	open := true // for gated bands, in this cycle
+	if c.anyGated(saturation) {
+		open = c.rhythm.until(period(saturation)) == 1
+		c.rhythm.cycles++
 	}
 	for i, b := range c.bands {
-		if i == shut {
+		g := c.gateOf(i, saturation)
+		if saturation >= g.ceiling || (g.gated && !open) {
 			c.revoke(i, saturation)
 			return
 		}
-		if b.requests == 0 {
-			b.fair.idle(c.now, 1)
-			continue
+		if b.requests > 0 {
+			c.dispatch(b, b.fair.pick(c.now).head())
+			return
 		}
-		c.dispatch(b, b.fair.pick(c.now).head())
-		return
+		b.fair.idle(c.now, 1)
 	}
 }

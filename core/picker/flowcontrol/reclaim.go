@@ -35,18 +35,6 @@ type coolingDebit struct {
 	expires machine.Time
 }
 
-// pending is what is evicted and not yet expected to show.
-func (r *reclaimer) pending() float64 {
-	sum := 0.0
-	for _, it := range r.outstanding {
-		sum += it.credit
-	}
-	for _, d := range r.cooling {
-		sum += d.credit
-	}
-	return sum
-}
-
 // settle retires what has timed out or cooled.
 func (r *reclaimer) settle(now machine.Time, sink func(Effect)) {
 	open := r.outstanding[:0]
@@ -110,7 +98,7 @@ func (c *Controller) demand(first int, saturation float64) (*band, float64) {
 		if b.Priority <= lowest {
 			break
 		}
-		if g := c.gateOf(i, saturation); g.period == 0 && g.ceiling > 0 && saturation >= g.ceiling && b.requests > 0 {
+		if g := c.gateOf(i, saturation); !g.gated && g.ceiling > 0 && saturation >= g.ceiling && b.requests > 0 {
 			return b, g.ceiling
 		}
 	}

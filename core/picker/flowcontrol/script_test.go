@@ -169,12 +169,13 @@ func (s *script) config(d *datadriven.TestData) string {
 			c.Detector.Concurrency.Mode = ModeTokens
 			c.Detector.Concurrency.MaxTokenConcurrency = int64(number(s.t, v))
 		case "ceilings":
-			c.UsageLimit = UsageLimit{Kind: v, Threshold: 1, Domain: DomainRank, MaxCeiling: 1}
+			c.UsageLimit = UsageLimit{Kind: v, Threshold: 1}
 			if len(a.Vals) > 1 {
-				c.UsageLimit.MinCeiling, _ = strconv.ParseFloat(a.Vals[1], 64)
+				low, _ := strconv.ParseFloat(a.Vals[1], 64)
+				c.UsageLimit.Holdback.MinCeiling = &low
 			}
 			if len(a.Vals) > 2 {
-				c.UsageLimit.Domain = a.Vals[2]
+				c.UsageLimit.Holdback.Domain = a.Vals[2]
 			}
 		case "threshold":
 			c.UsageLimit.Threshold, _ = strconv.ParseFloat(v, 64)
