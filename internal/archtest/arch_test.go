@@ -1,0 +1,210 @@
+package archtest
+
+import (
+	"go/ast"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// Every import inside the repository goes down the floors.
+func TestLayers(t *testing.T) {
+	for _, f := range goFiles(t) {
+		layer := layerOf(f.dir)
+		if layer == nil {
+			t.Errorf("%s: %s belongs to no floor of the house; give it one in rules.go", f.path, f.dir)
+			continue
+		}
+		for _, path := range f.imports() {
+			to, inside := strings.CutPrefix(path, Module)
+			if !inside || to == f.dir || mayImport(layer, f.dir, to) {
+				continue
+			}
+			key := f.dir + " " + to
+			if ImportExceptions[key] != "" || (f.test && TestImportExceptions[key] != "") {
+				continue
+			}
+			t.Errorf("%s: %s imports %s, and may not: %s", f.path, f.dir, to, layer.Reason)
+		}
+	}
+}
+
+func layerOf(dir string) *Layer {
+	for i := range Layers {
+		if below(dir, Layers[i].Dir) {
+			return &Layers[i]
+		}
+	}
+	return nil
+}
+
+func mayImport(l *Layer, from, to string) bool {
+	if below(to, l.Dir) {
+		// A package's own parts below it are never siblings.
+		return l.Siblings || below(to, from) || below(from, to)
+	}
+	return slices.ContainsFunc(l.May, func(dir string) bool { return below(to, dir) })
+}
+
+// Exceptions that nobody needs any more are taken out.
+func TestExceptionsAreNeeded(t *testing.T) {
+	used := map[string]bool{}
+	for _, f := range goFiles(t) {
+		for _, path := range f.imports() {
+			used[f.dir+" "+strings.TrimPrefix(path, Module)] = true
+		}
+	}
+	for _, list := range []map[string]string{ImportExceptions, TestImportExceptions, CorePackageExceptions} {
+		for key, reason := range list {
+			if !used[key] {
+				t.Errorf("the exception %q (%s) is not needed", key, reason)
+			}
+		}
+	}
+}
+
+// The core is pure: no clock, socket, file, goroutine, global random source.
+func TestCoreIsPure(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if f.test || !below(f.dir, "core") {
+			continue
+		}
+		for _, path := range f.imports() {
+			if reason := coreMayNot(path); reason != "" && CorePackageExceptions[f.dir+" "+path] == "" {
+				t.Errorf("%s: core imports %s, and may not: %s", f.path, path, reason)
+			}
+		}
+		f.calls(func(at, pkg, name string) {
+			if pkg == "time" && slices.Contains(CoreClock, name) {
+				t.Errorf("%s: time.%s in the core; time is always passed in", at, name)
+			}
+		})
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: a goroutine in the core; drivers have goroutines, machines have Next", f.at(n))
+			case *ast.SelectStmt, *ast.ChanType, *ast.SendStmt:
+				t.Errorf("%s: a channel in the core; messages come in by Input and effects go out as values", f.at(n))
+			}
+			return true
+		})
+	}
+}
+
+func coreMayNot(path string) string {
+	if strings.HasPrefix(path, Module) {
+		return "" // the layers' affair
+	}
+	if strings.Contains(strings.SplitN(path, "/", 2)[0], ".") {
+		for module := range CoreModules {
+			if below(path, module) {
+				return ""
+			}
+		}
+		return "it is none of the small pure libraries that rules.go lists"
+	}
+	if CoreAllowed[path] != "" {
+		return ""
+	}
+	for forbidden, reason := range CoreForbidden {
+		if below(path, forbidden) {
+			return reason
+		}
+	}
+	return ""
+}
+
+// Only the command ends the process and writes to standard output; nothing
+// needs a C compiler.
+func TestOutsideIsInTheCommand(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if slices.Contains(f.imports(), "C") {
+			t.Errorf("%s: needs a C compiler; windtunnel builds without cgo", f.path)
+		}
+		if f.test || below(f.dir, "cmd") || below(f.dir, "bench") {
+			continue
+		}
+		f.calls(func(at, pkg, name string) {
+			if reason := OnlyInCommand[pkg+"."+name]; reason != "" {
+				t.Errorf("%s: %s.%s outside cmd: %s", at, pkg, name, reason)
+			}
+		})
+	}
+}
+
+// Every package tells its story once.
+func TestEveryPackageHasOneDoc(t *testing.T) {
+	docs, packages := map[string][]string{}, map[string]bool{}
+	for _, f := range goFiles(t) {
+		if f.test {
+			continue
+		}
+		packages[f.dir] = true
+		if f.ast.Doc == nil {
+			continue
+		}
+		docs[f.dir] = append(docs[f.dir], f.path)
+		want := "Package " + f.ast.Name.Name + " "
+		if f.ast.Name.Name == "main" {
+			want = "Command "
+		}
+		if !strings.HasPrefix(f.ast.Doc.Text(), want) {
+			t.Errorf("%s: the package comment begins %.30q, expected %q", f.path, f.ast.Doc.Text(), want)
+		}
+	}
+	for dir := range packages {
+		if n := len(docs[dir]); n != 1 {
+			t.Errorf("%s has %d package comments, expected one: %v", dir, n, docs[dir])
+		}
+	}
+}
+
+// Words that mean unfinished or private stand nowhere.
+func TestForbiddenWords(t *testing.T) {
+	patterns := map[string]*regexp.Regexp{}
+	for word := range ForbiddenWords {
+		pattern := regexp.QuoteMeta(word)
+		if regexp.MustCompile(`^\w+$`).MatchString(word) {
+			pattern = `\b` + pattern + `\b`
+		}
+		patterns[word] = regexp.MustCompile(pattern)
+	}
+	err := walk(func(path string) error {
+		info, err := os.Stat(filepath.Join(root, path))
+		if err != nil || info.Size() > 8<<20 {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			return err
+		}
+		if !utf8.Valid(data) { // a picture, a compressed recording
+			return nil
+		}
+		for word, pattern := range patterns {
+			if at := pattern.FindIndex(data); at != nil && !wordMeant(path, word) {
+				line := 1 + strings.Count(string(data[:at[0]]), "\n")
+				t.Errorf("%s:%d: %q: %s", path, line, word, ForbiddenWords[word])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wordMeant(path, word string) bool {
+	for key := range WordExceptions {
+		file, w, _ := strings.Cut(key, " ")
+		prefix, many := strings.CutSuffix(file, "*")
+		if w == word && (file == path || (many && strings.HasPrefix(path, prefix))) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+// Package archtest keeps the house's rules: who may import whom, what the core
+// may not touch, what a package and a file must and must not have. Each rule
+// carries its reason, which the failing test prints, and each exception carries
+// its own.
+//
+// The rules are data in this file; the tests beside it read the repository's
+// source and hold it against them.
+package archtest
+
+// Module is the path that all imports inside the repository begin with.
+const Module = "github.com/windtunnel/windtunnel/"
+
+// Layer is a part of the tree and what of the repository it may import.
+type Layer struct {
+	// Dir is the part: a directory and everything below it.
+	Dir string
+	// May lists the directories that it may import from, itself left out.
+	May []string
+	// Siblings says whether packages inside Dir may import each other.
+	Siblings bool
+	Reason   string
+}
+
+// Layers are the floors of the house, most particular first. A package belongs
+// to the first layer that holds it.
+var Layers = []Layer{
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/exit"}, false,
+		"the command is the top floor: it puts the parts together, and nobody imports it"},
+	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit"}, false,
+		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
+	{"live", []string{"core", "scenario", "report", "internal/exit"}, false,
+		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
+	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
+		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
+	{"web", []string{"core", "scenario", "report", "internal/exit"}, true,
+		"the page reads the stream of events; it must show a recording as well as a run"},
+	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit"}, true,
+		"benchmarks measure the parts from outside, as the command does"},
+	{"report", []string{"core", "internal/exit"}, true, "a report reads events, whoever made them"},
+	{"scenario", []string{"core", "internal/exit"}, true, "both drivers read scenarios, so a scenario knows neither"},
+	{"core", nil, true, "the core decides and depends on nothing above it"},
+	{"internal", nil, false, "leaves that anybody may use"},
+}
+
+// ImportExceptions allow one import by one package, with a reason. The key is
+// "importer imported", as directories.
+var ImportExceptions = map[string]string{}
+
+// TestImportExceptions are those for test files only.
+var TestImportExceptions = map[string]string{}
+
+// CoreForbidden are standard packages that the core may not import, with
+// everything below them.
+var CoreForbidden = map[string]string{
+	"context":     "cancelling is the driver's affair; a machine is told with a message",
+	"crypto/rand": "random values are keyed (core/machine.Draw), or a run cannot be repeated",
+	"io/ioutil":   "files belong to the drivers",
+	"log":         "what happened is a flow event or an effect; logs belong to the drivers",
+	"math/rand":   "random values are keyed (core/machine.Draw), or one more draw moves all others",
+	"net":         "sockets belong to live/",
+	"os":          "files, environment and processes belong to the drivers",
+	"runtime":     "what a machine does must not depend on the process around it",
+	"sync":        "a machine is owned by one goroutine; its driver brings the lock",
+	"syscall":     "the core runs on no system",
+	"unsafe":      "decisions must not depend on how memory lies",
+}
+
+// CoreAllowed are packages below forbidden ones that are pure.
+var CoreAllowed = map[string]string{
+	"net/textproto": "reads header lines from memory",
+	"net/url":       "reads and writes text",
+	"net/netip":     "addresses as values",
+}
+
+// CorePackageExceptions allow one package of the core one import. The key is
+// "package import".
+var CorePackageExceptions = map[string]string{
+	"core/latency sync":          "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/kv sync/atomic":        "the concurrent index for live managers is a type of its own beside the plain one",
+	"core/picker/scrape unsafe":  "names in a metrics page are looked up without copying them; the view does not outlive the page",
+	"core/picker/plugins unsafe": "token ids are hashed where they lie on little-endian machines, and copied on others",
+}
+
+// CoreClock are the functions of package time that read or wait for a clock.
+// Durations and their text are fine.
+var CoreClock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
+
+// CoreModules are the modules from outside that the core may import, by prefix.
+var CoreModules = map[string]string{
+	"go.yaml.in/yaml/v3":                            "reads configuration from memory, with line numbers",
+	"github.com/cespare/xxhash/v2":                  "the block hash of the ecosystem",
+	"github.com/fxamacker/cbor/v2":                  "canonical CBOR under vLLM's block hashes",
+	"github.com/hashicorp/golang-lru":               "the LRU of the ecosystem's indexer; its simplelru has no lock and no clock",
+	"github.com/vmihailenco/msgpack":                "the encoding of vLLM's KV events",
+	"google.golang.org/protobuf/encoding/protowire": "reads and writes protobuf's bare wire format in memory",
+	"sigs.k8s.io/yaml":                              "Kubernetes manifests as JSON",
+}
+
+// OnlyInCommand are functions that end the process or write to its standard
+// output; only cmd may call them. Keys are "package.Function".
+var OnlyInCommand = map[string]string{
+	"os.Exit":     "only main ends the process, with a documented code",
+	"log.Fatal":   "only main ends the process, with a documented code",
+	"log.Fatalf":  "only main ends the process, with a documented code",
+	"fmt.Print":   "standard output belongs to the command; others are given a writer",
+	"fmt.Printf":  "standard output belongs to the command; others are given a writer",
+	"fmt.Println": "standard output belongs to the command; others are given a writer",
+}
+
+// ForbiddenWords may stand in no file of the repository. They are written here
+// in two halves, so that this file may keep its own rule.
+var ForbiddenWords = map[string]string{
+	"TO" + "DO":            "do it, or open an issue",
+	"FIX" + "ME":           "do it, or open an issue",
+	"XX" + "X":             "do it, or open an issue",
+	"HA" + "CK":            "say what it does and why it must",
+	"/work" + "/":          "a path of somebody's machine",
+	"/ro" + "ot/":          "a path of somebody's machine",
+	"DO NOT " + "SUBMIT":   "it was",
+	"not " + "implemented": "do it, or leave it out until it is",
+}
+
+// WordExceptions are files in which a forbidden word is meant. The key is
+// "file word", with * at the end of the file for everything below.
+var WordExceptions = map[string]string{}
+
+// Skipped are directories that are no part of the source.
+var Skipped = []string{".git", ".cache", "bin", "node_modules"}
