@@ -12,7 +12,6 @@ import (
 var accessLogFormat = map[string]string{
 	"start":            "%START_TIME(%s.%9f)%",
 	"request_id":       "%REQ(X-REQUEST-ID)%",
-	"stream_id":        "%STREAM_ID%",
 	"method":           "%REQ(:METHOD)%",
 	"path":             "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
 	"protocol":         "%PROTOCOL%",

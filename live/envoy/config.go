@@ -44,8 +44,9 @@ type Pool struct {
 	// these only; OriginalDst does not read them.
 	Endpoints []string
 	// EndpointsFile, with OverrideHost, is where Envoy reads the endpoints
-	// from and watches for changes; see WriteEndpoints. Default: the endpoints
-	// are fixed in the text.
+	// from (an absolute path ending in .yaml) and watches for changes; Start
+	// writes Endpoints there, and WriteEndpoints changes them. Default: the
+	// endpoints are fixed in the text.
 	EndpointsFile string
 	// HealthPath, with OverrideHost, is a path of the model servers that Envoy
 	// itself checks, so that a plain request (FailOpen) goes to a ready one.
@@ -176,6 +177,8 @@ type Limits struct {
 	Hold time.Duration
 }
 
-// holdMargin is how much later than the picker's own deadline Envoy gives up
-// on a request where nothing moves.
-const holdMargin = 30 * time.Second
+// idleTimeout is when Envoy gives up on a request where nothing moves: later
+// than the picker's own deadline, which gives the better answer.
+func (l Limits) idleTimeout() time.Duration {
+	return l.Hold + min(max(l.Hold/10, 2*time.Second), 30*time.Second)
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -123,6 +124,9 @@ func (p Pool) validate(at string) error {
 	}
 	if p.Routing == OverrideHost && len(p.Endpoints) == 0 && p.EndpointsFile == "" {
 		return fail(BadConfig, nil, "%s.endpoints: there are none, and routing %s chooses among them", at, OverrideHost)
+	}
+	if f := p.EndpointsFile; f != "" && (!filepath.IsAbs(f) || filepath.Ext(f) != ".yaml") {
+		return fail(BadConfig, nil, "%s.endpointsFile: %q is not an absolute path ending in .yaml", at, f)
 	}
 	for j, e := range p.Endpoints {
 		if a, err := netip.ParseAddrPort(e); err != nil || a.Port() == 0 {

@@ -75,7 +75,7 @@ func (c Config) connectionManager() (*hcmv3.HttpConnectionManager, error) {
 		RouteSpecifier:       &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes},
 		HttpFilters:          filters,
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(c.Limits.InFlight)},
-		StreamIdleTimeout:    duration(c.Limits.Hold + holdMargin),
+		StreamIdleTimeout:    duration(c.Limits.idleTimeout()),
 		AccessLog:            logs,
 		UseRemoteAddress:     wrapperspb.Bool(true),
 		NormalizePath:        wrapperspb.Bool(true),

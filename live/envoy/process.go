@@ -77,6 +77,13 @@ func Start(ctx context.Context, bin Binary, c Config, dir string) (*Process, err
 	if err := os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o644); err != nil {
 		return nil, fail(StartFailed, err, "run directory: %v", err)
 	}
+	for _, pool := range c.Pools {
+		if pool.EndpointsFile != "" {
+			if err := WriteEndpoints(pool.EndpointsFile, pool.Name, pool.Endpoints); err != nil {
+				return nil, fail(StartFailed, err, "%v", err)
+			}
+		}
+	}
 	for _, a := range []string{c.Listen, c.Admin} {
 		if err := checkFree(a); err != nil {
 			return nil, err

@@ -35,7 +35,7 @@ func (c Config) route(i int, r Route) (*routev3.Route, error) {
 		// The default of 15 s would cut every long answer. It begins only when
 		// the request has ended, so it never bounds a hold anyway.
 		Timeout:     duration(0),
-		IdleTimeout: duration(c.Limits.Hold + holdMargin),
+		IdleTimeout: duration(c.Limits.idleTimeout()),
 	}
 	route.Action = &routev3.Route_Route{Route: action}
 	if pool.Retry != nil {

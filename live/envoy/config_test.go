@@ -1,0 +1,173 @@
+package envoy
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write testdata/*.yaml anew")
+
+// The text of the default configuration is what users read; a change to it
+// is a change to be looked at.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	all := everything()
+	for name, c := range map[string]Config{"default": onePool(), "everything": all} {
+		t.Run(name, func(t *testing.T) {
+			got, err := c.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join("testdata", name+".yaml")
+			if *update {
+				if err := os.WriteFile(path, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(want), string(got)); d != "" {
+				t.Errorf("run with -update if this is meant (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// everything sets every field that changes the text.
+func everything() Config {
+	return Config{
+		Listen: "0.0.0.0:8080", Admin: "127.0.0.1:19000",
+		AccessLog:  "/dev/null",
+		BodyRouter: &Processor{Addresses: []string{"127.0.0.1:9004"}},
+		Limits:     Limits{InFlight: 5000, BodyBytes: 8 << 20, Hold: 30 * time.Second},
+		Pools: []Pool{
+			{
+				Name: "base", FailureMode: FailOpen, Protocol: HTTP2, HealthPath: "/health",
+				Endpoints: []string{"127.0.0.1:8001", "[::1]:8002"},
+				Picker:    Processor{Addresses: []string{"localhost:9002", "127.0.0.1:9012"}, HealthInterval: time.Second},
+				Retry:     &Retry{Attempts: 2, On: []string{"connect-failure"}},
+			},
+			{
+				Name:   "lora",
+				Picker: Processor{Addresses: []string{"127.0.0.1:9022"}, Mode: Buffered, MessageTimeout: 100 * time.Millisecond, TLS: &TLS{}},
+			},
+		},
+		Routes: []Route{
+			{Path: "/healthz", Status: 200, Body: "ok"},
+			{Prefix: "/v1/", Headers: map[string]string{"x-gateway-model-name": "lora"}, Pool: "lora"},
+			{Pool: "base"},
+			{Status: 404},
+		},
+	}
+}
+
+// Envoy itself accepts the text of every combination of options.
+func TestEnvoyAccepts(t *testing.T) {
+	t.Parallel()
+	bin := envoyForTest(t)
+	dir := t.TempDir()
+	endpoints := filepath.Join(dir, "endpoints.yaml")
+	if err := WriteEndpoints(endpoints, "default", nil); err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]Config{"everything": everything()}
+	for _, mode := range []FailureMode{FailClose, FailOpen} {
+		for _, routing := range []Routing{OriginalDst, OverrideHost} {
+			for _, protocol := range []Protocol{HTTP1, HTTP2} {
+				for _, body := range []Mode{FullDuplex, Buffered} {
+					for extra := range 5 {
+						if mode == FailOpen && routing == OriginalDst {
+							continue // refused by Validate
+						}
+						c := onePool()
+						p := &c.Pools[0]
+						p.FailureMode, p.Routing, p.Protocol, p.Picker.Mode = mode, routing, protocol, body
+						p.Endpoints = []string{"127.0.0.1:8001"}
+						switch extra {
+						case 1:
+							p.Retry = &Retry{}
+						case 2:
+							p.Picker.TLS = &TLS{ServerName: "picker"}
+						case 3:
+							p.EndpointsFile = endpoints
+						case 4:
+							p.HealthPath = "/health"
+							c.AccessLog = filepath.Join(dir, "access.log")
+						}
+						texts[fmt.Sprint(mode, routing, protocol, body, extra)] = c
+					}
+				}
+			}
+		}
+	}
+	for name, c := range texts {
+		text, err := c.YAML()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		file := filepath.Join(dir, "envoy.yaml")
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(bin.Path, "--mode", "validate", "--log-level", "warning", "-c", file).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		if strings.Contains(strings.ToLower(string(out)), "deprecated") {
+			t.Errorf("%s uses something deprecated:\n%s", name, out)
+		}
+	}
+	t.Log(len(texts), "combinations")
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for want, spoil := range map[string]func(*Config){
+		"pools: there are none":             func(c *Config) { c.Pools = nil },
+		`listen: "8080" is not ip:port`:     func(c *Config) { c.Listen = "8080" },
+		`admin: "x:y" is not ip:port`:       func(c *Config) { c.Admin = "x:y" },
+		`pools[0].name: "A b" is not`:       func(c *Config) { c.Pools[0].Name = "A b" },
+		`pools[1].name: "default" is there`: func(c *Config) { c.Pools = append(c.Pools, c.Pools[0]) },
+		`pools[0].failureMode: "open"`:      func(c *Config) { c.Pools[0].FailureMode = "open" },
+		`pools[0].routing: "x"`:             func(c *Config) { c.Pools[0].Routing = "x" },
+		`pools[0].protocol: "h3"`:           func(c *Config) { c.Pools[0].Protocol = "h3" },
+		"FailOpen with routing original-dst": func(c *Config) {
+			c.Pools[0].FailureMode, c.Pools[0].Routing = FailOpen, OriginalDst
+		},
+		"pools[0].endpoints: there are none":      func(c *Config) { c.Pools[0].Routing = OverrideHost },
+		`pools[0].endpoints[0]: "pod:80" is not`:  func(c *Config) { c.Pools[0].Endpoints = []string{"pod:80"} },
+		`pools[0].endpointsFile: "e.json" is not`: func(c *Config) { c.Pools[0].EndpointsFile = "e.json" },
+		`pools[0].healthPath: "h"`:                func(c *Config) { c.Pools[0].HealthPath = "h" },
+		"pools[0].retry: 1000 attempts":           func(c *Config) { c.Pools[0].Retry = &Retry{Attempts: 1000} },
+		"pools[0].picker.addresses: there":        func(c *Config) { c.Pools[0].Picker.Addresses = nil },
+		`pools[0].picker.addresses[0]: "nine"`:    func(c *Config) { c.Pools[0].Picker.Addresses = []string{"nine"} },
+		`pools[0].picker.mode: "none"`:            func(c *Config) { c.Pools[0].Picker.Mode = "none" },
+		"bodyRouter.addresses: there are":         func(c *Config) { c.BodyRouter = &Processor{} },
+		`routes[0].pool: there is no pool`:        func(c *Config) { c.Routes = []Route{{Pool: "x"}} },
+		`routes[0]: both path and prefix`:         func(c *Config) { c.Routes = []Route{{Path: "/a", Prefix: "/b"}} },
+		`routes[0]: path "a" does not begin`:      func(c *Config) { c.Routes = []Route{{Path: "a", Pool: "default"}} },
+		`routes[0].status: 99`:                    func(c *Config) { c.Routes = []Route{{Status: 99}} },
+		"limits.inFlight: -1":                     func(c *Config) { c.Limits.InFlight = -1 },
+		"limits.bodyBytes: -1":                    func(c *Config) { c.Limits.BodyBytes = -1 },
+		"limits.hold: -1s":                        func(c *Config) { c.Limits.Hold = -time.Second },
+	} {
+		c := onePool()
+		spoil(&c)
+		_, err := c.YAML()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error = %v, want one with %q", err, want)
+			continue
+		}
+		wantKind(t, err, BadConfig)
+	}
+}
