@@ -15,6 +15,7 @@ import (
 // with an example. An environment variable that stands in for a flag is named
 // in the flag's fromenv tag.
 type cli struct {
+	Run      runCmd      `cmd:"" group:"play" help:"Play a scenario for real: Envoy, endpoint picker and simulated model servers."`
 	Sim      simCmd      `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
 	Replay   replayCmd   `cmd:"" group:"play" help:"Show a recording again."`
 	Scenario scenarioCmd `cmd:"" group:"look" help:"Check, show and describe scenario files."`
