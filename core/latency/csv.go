@@ -43,14 +43,15 @@ func ParseCSV(file, text string) ([]Measured, error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		line, _ := r.FieldPos(0)
 		if err != nil {
+			line := 0
 			var parse *csv.ParseError
 			if errors.As(err, &parse) {
-				line = parse.Line
+				line, err = parse.Line, parse.Err
 			}
 			return nil, fmt.Errorf("%s:%d: %v; expected the fields %s", file, line, err, strings.Join(csvHeader, ","))
 		}
+		line, _ := r.FieldPos(0)
 		if first {
 			if got := strings.Join(record, ","); got != strings.Join(csvHeader, ",") {
 				return nil, fmt.Errorf("%s:%d: the header is %q; expected %q", file, line, got, strings.Join(csvHeader, ","))
