@@ -119,9 +119,25 @@ func (s *Stream) hold() {
 	set := append(s.decided.Set[:len(s.decided.Set):len(s.decided.Set)], Header{"content-type", held.ContentType(boundary)})
 	// The real EPP announces the new length; a held body has none yet.
 	set = without(set, "content-length")
-	s.emit(Effect{Kind: SendRequestHeaders, Set: set, Remove: append(s.decided.Remove[:len(s.decided.Remove):len(s.decided.Remove)], "content-length"),
-		Metadata: s.decided.Metadata})
-	s.sendPart1(boundary)
+	remove := append(s.decided.Remove[:len(s.decided.Remove):len(s.decided.Remove)], "content-length")
+	s.emit(Effect{Kind: SendRequestHeaders, Set: set, Remove: remove, Metadata: s.decided.Metadata})
+	s.sendPart1(boundary, changes(set, remove))
+}
+
+// changes tells a person which headers the EPP changed.
+func changes(set []Header, remove []string) []flow.Detail {
+	var out []flow.Detail
+	if len(set) > 0 {
+		names := make([]string, len(set))
+		for i, h := range set {
+			names[i] = h.Name
+		}
+		out = append(out, flow.D("headers_set", names))
+	}
+	if len(remove) > 0 {
+		out = append(out, flow.D("headers_removed", remove))
+	}
+	return out
 }
 
 func without(head []Header, name string) []Header {
@@ -136,7 +152,7 @@ func without(head []Header, name string) []Header {
 
 func (s *Stream) passRequest() {
 	if s.recording() {
-		s.record(s.now, flow.RequestPassed, flow.D("bytes", len(s.body)))
+		s.record(s.now, flow.RequestPassed, append([]flow.Detail{flow.D("bytes", len(s.body))}, changes(s.decided.Set, s.decided.Remove)...)...)
 	}
 	e := Effect{Kind: SendRequestHeaders, Set: s.decided.Set, Remove: s.decided.Remove, Metadata: s.decided.Metadata}
 	switch {

@@ -176,11 +176,12 @@ func (s *Stream) sendBody(kind Kind, body []byte, end bool) {
 	}
 }
 
-func (s *Stream) sendPart1(boundary string) {
+func (s *Stream) sendPart1(boundary string, headerChanges []flow.Detail) {
 	s.boundary = boundary
 	part1 := held.Part1(s.boundary, s.body)
 	if s.recording() {
-		s.record(s.now, flow.Part1Sent, flow.D("bytes", len(part1)), flow.D("payload_bytes", len(s.body)), flow.D("boundary", s.boundary))
+		s.record(s.now, flow.Part1Sent, append([]flow.Detail{flow.D("bytes", len(part1)), flow.D("payload_bytes", len(s.body)),
+			flow.D("boundary", s.boundary)}, headerChanges...)...)
 	}
 	s.sendBody(SendRequestBody, part1, false)
 	s.holding = true

@@ -70,6 +70,7 @@ type Stack struct {
 	origin   time.Time
 	ownDir   bool
 	made     sync.Map // request id → metadata that the EPP made up
+	prober   *epp.Prober
 	tailDone chan struct{}
 	tailStop context.CancelFunc
 
@@ -210,7 +211,8 @@ func (s *Stack) startPicker(context.Context) error {
 	o.Stream.Recorder = s.o.Recorder
 	o.Stream.OnMetadata = func(request, metadata string) { s.made.Store(request, metadata) }
 	if o.Director = s.o.Director; o.Director == nil {
-		o.Director = s.director(o.Stream.Errors)
+		d := newDirector(o.Stream.Errors, s.Endpoints, s.Names)
+		o.Director, s.prober = d, d.prober
 	}
 	var err error
 	s.Picker, err = epp.Start(o)
@@ -325,6 +327,9 @@ func (s *Stack) stop(ctx context.Context) error {
 	}
 	if s.Picker != nil {
 		errs = append(errs, s.Picker.Stop(ctx))
+	}
+	if s.prober != nil {
+		s.prober.Stop()
 	}
 	if s.Fleet != nil {
 		s.Fleet.Stop(ctx)
