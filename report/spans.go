@@ -29,7 +29,6 @@ func Spans() []Span {
 		{"ttft", "request sent to first token, at the client", []flow.At{at(flow.Client, flow.RequestSent)}, at(flow.Client, flow.FirstTokenReceived), completed},
 		{"pick", "request whole at the EPP to endpoint picked", []flow.At{at(flow.EPP, flow.RequestReceived)}, at(flow.EPP, flow.EndpointPicked), false},
 		{"hold", "part 1 sent to part 2 sent, at the EPP", []flow.At{at(flow.EPP, flow.Part1Sent)}, at(flow.EPP, flow.Part2Sent), false},
-		{"inject", "first token seen to part 2 sent, at the EPP", []flow.At{at(flow.EPP, flow.FirstTokenSeen)}, at(flow.EPP, flow.Part2Sent), false},
 		{"queue", "request received to prefill started, at the model server", received, at(flow.Server, flow.PrefillStarted), false},
 		{"prefill", "prefill started to finished", []flow.At{at(flow.Server, flow.PrefillStarted)}, at(flow.Server, flow.PrefillFinished), false},
 		{"decode", "decode started to last token sent, at the model server", []flow.At{at(flow.Server, flow.DecodeStarted)}, at(flow.Server, flow.LastTokenSent), false},

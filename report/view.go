@@ -246,8 +246,11 @@ func clip(text string) string {
 	if cut {
 		text = string([]rune(text)[:most-1])
 	}
-	if strings.ContainsFunc(text, func(r rune) bool { return r == ' ' || r == '"' || !strconv.IsPrint(r) }) || text == "" {
+	switch {
+	case strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }), text == "":
 		text = strconv.Quote(text)
+	case strings.Contains(text, " ") && text[0] != '{': // JSON shows its own ends
+		text = `"` + text + `"`
 	}
 	if cut {
 		text += "…"

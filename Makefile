@@ -1,0 +1,85 @@
+# Everything a person or a machine does with this repository. `make` lists it.
+
+GO    ?= go
+BIN   := bin/windtunnel
+# Tools are pinned here and run with `go run`, so that they are no dependencies
+# of windtunnel itself and nothing has to be installed.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+# windtunnel is built without cgo: one static binary that runs anywhere. Only
+# the race detector needs a C compiler, and is used where there is one.
+export CGO_ENABLED ?= 0
+HAVE_CC := $(shell command -v $${CC:-cc} 2>/dev/null)
+ifeq ($(CI)$(RACE),true)
+RACE := $(if $(HAVE_CC),1,)
+endif
+ifneq ($(filter-out 0,$(RACE)),)
+test: export CGO_ENABLED = 1
+RACEFLAG := -race
+endif
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List what there is to make
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## Build bin/windtunnel
+	@$(GO) build -trimpath -o $(BIN) ./cmd/windtunnel
+
+.PHONY: run
+run: build ## Build, get Envoy, play the embedded scenario (ARGS='--keep' adds flags)
+	@$(BIN) run $(ARGS)
+
+.PHONY: test
+test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=./core/... for a part)
+	$(GO) test $(RACEFLAG) -timeout 20m $(or $(PKG),./...)
+
+.PHONY: bench
+bench: ## Measure baselines and windtunnel in one run (PKG=./core/engine for one part)
+	$(GO) test -run '^$$' -bench . -benchmem $(or $(PKG),./bench/...)
+
+.PHONY: check
+check: check-format check-vet check-tidy check-static check-vuln ## Check format, vet, go.mod, static analysis, known vulnerabilities
+
+.PHONY: check-format
+check-format:
+	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); if [ -n "$$out" ]; then echo "not formatted; run make format:"; echo "$$out"; exit 1; fi
+	@echo "ok    gofmt"
+
+.PHONY: check-vet
+check-vet:
+	@$(GO) vet ./...
+	@echo "ok    go vet"
+
+.PHONY: check-tidy
+check-tidy:
+	@$(GO) mod tidy -diff || { echo "go.mod is not tidy; run go mod tidy"; exit 1; }
+	@$(GO) mod verify >/dev/null
+	@echo "ok    go mod tidy, go mod verify"
+
+.PHONY: check-static
+check-static:
+	@$(GO) run $(STATICCHECK) ./...
+	@echo "ok    staticcheck"
+
+# The list of known vulnerabilities is on the network; a machine that cannot
+# reach it says so and goes on.
+.PHONY: check-vuln
+check-vuln:
+	@./scripts/vuln "$(GO)" "$(GOVULNCHECK)"
+
+.PHONY: format
+format: ## Format the source
+	@gofmt -w $$(git ls-files '*.go')
+
+.PHONY: golden
+golden: ## Rewrite what tests compare with: docs, scripts' expected output (look at the diff before you commit it)
+	$(GO) test ./scenario ./report -rewrite
+	$(GO) test ./scenario ./cmd/windtunnel -update
+
+.PHONY: clean
+clean: ## Remove what was built
+	@rm -rf bin
