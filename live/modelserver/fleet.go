@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -12,8 +13,9 @@ import (
 
 // Fleet is a number of model servers in one process.
 type Fleet struct {
-	servers []*Server
-	log     *slog.Logger
+	servers  []*Server
+	log      *slog.Logger
+	stopOnce sync.Once
 }
 
 // New checks the options and builds the servers. Nothing listens yet.
@@ -72,6 +74,10 @@ func (f *Fleet) Addresses() []string {
 // Stop takes no new connections, lets requests in flight finish until ctx
 // ends, and then cuts what is left. Afterwards no goroutine of the fleet runs.
 func (f *Fleet) Stop(ctx context.Context) {
+	f.stopOnce.Do(func() { f.stop(ctx) })
+}
+
+func (f *Fleet) stop(ctx context.Context) {
 	done := make(chan struct{})
 	for _, s := range f.servers {
 		go func() { s.stop(ctx); done <- struct{}{} }()
