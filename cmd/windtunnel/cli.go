@@ -19,6 +19,8 @@ type cli struct {
 	Sim      simCmd      `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
 	Replay   replayCmd   `cmd:"" group:"play" help:"Show a recording again."`
 	Scenario scenarioCmd `cmd:"" group:"look" help:"Check, show and describe scenario files."`
+	Config   configCmd   `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
+	Doctor   doctorCmd   `cmd:"" group:"look" help:"Say which Envoy a run would use, and what this machine lacks."`
 	Version  versionCmd  `cmd:"" group:"look" help:"Print the version."`
 }
 

@@ -33,7 +33,7 @@ func TestInspect(t *testing.T) {
 		source  Source
 	}{
 		{"all well", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Ports: []Port{free}}, true, false, FromFlag},
-		{"port taken", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Ports: []Port{free, taken}}, false, false, FromFlag},
+		{"port taken", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Ports: []Port{free, taken}}, true, false, FromFlag},
 		{"too many held", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Held: 1 << 40, Ports: []Port{free}}, false, false, FromFlag},
 		{"too old", InspectOptions{Find: FindOptions{Path: old, Getenv: env("PATH", tools)}, Ports: []Port{free}}, false, false, ""},
 		{"nothing, but uv", InspectOptions{Find: FindOptions{Getenv: env("PATH", tools, "WINDTUNNEL_CACHE", t.TempDir())}, Ports: []Port{free}}, true, true, ""},
@@ -41,6 +41,11 @@ func TestInspect(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := Inspect(t.Context(), tc.o)
+			for _, p := range f.Ports {
+				if (p.Err != nil) != (p.Addr == taken.Addr) {
+					t.Errorf("port %s: %v", p.Addr, p.Err)
+				}
+			}
 			if f.OK() != tc.ok || f.WouldInstall != tc.install || f.Envoy.Source != tc.source {
 				t.Errorf("OK %v, would install %v, source %q; want %v, %v, %q\n%+v",
 					f.OK(), f.WouldInstall, f.Envoy.Source, tc.ok, tc.install, tc.source, f)
