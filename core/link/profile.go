@@ -1,0 +1,151 @@
+package link
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Profile is what a connector does with a transfer. The figures stand for a
+// cache of 640 MiB (2,048 tokens of a 70B model in 16 bits) over a 100 Gb/s
+// NIC with document 003's ranges: NIXL v2 50–100 ms, NIXL v1 150–200 ms,
+// LMCache 100–150 ms. A script test holds them there.
+type Profile struct {
+	Name string
+	// Handshake passes before bytes move: side channel, metadata, registration.
+	Handshake machine.Time
+	// RDMAPermille is the part of the line rate that one transfer reaches where
+	// all its wires have RDMA. Without RDMA, or with NoRDMA, the transfer is
+	// Streams TCP streams of at most StreamBytesPerSecond each.
+	RDMAPermille         int64
+	NoRDMA               bool
+	Streams              int64
+	StreamBytesPerSecond int64
+	// Blocking senders serve one transfer at a time and compute nothing
+	// meanwhile.
+	Blocking bool
+	// PipelinePermille is the part that must have arrived before decoding may
+	// begin; 0 is all of it.
+	PipelinePermille int64
+	// CompressBits is the width to which 16-bit elements are squeezed, 0 for
+	// none.
+	CompressBits int64
+	// ViaStore sends through the external cache: there and back.
+	ViaStore bool
+}
+
+// tcpPermille is the part of the line rate that any number of TCP streams
+// reaches together: headers, acknowledgements and copies take the rest.
+const tcpPermille = 850
+
+// The connectors of document 003. One TCP stream moves about 4 GB/s between
+// hosts of today (iperf3, jumbo frames, one core copying).
+var (
+	// NIXLv2 is asynchronous, on RDMA where the wires have it. In today's vLLM
+	// decoding waits for the whole cache; Pipelined lets it begin early.
+	NIXLv2 = Profile{Name: "nixlv2", Handshake: 3 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
+	// NIXLv1 is synchronous over one TCP stream.
+	NIXLv1 = Profile{Name: "nixl", Handshake: 5 * machine.Millisecond, NoRDMA: true, Streams: 1, StreamBytesPerSecond: 4e9, Blocking: true}
+	// TCP is a plain copy over one stream.
+	TCP = Profile{Name: "tcp", Handshake: machine.Millisecond, NoRDMA: true, Streams: 1, StreamBytesPerSecond: 4e9}
+	// LMCache stores compressed blocks in Redis and reads them back, a round
+	// trip for each leg.
+	LMCache = Profile{Name: "lmcache", Handshake: 2 * machine.Millisecond, NoRDMA: true, Streams: 2, StreamBytesPerSecond: 3e9, CompressBits: 8, ViaStore: true}
+)
+
+// ProfileNamed reads the sidecar's --connector values and tcp.
+func ProfileNamed(name string) (Profile, error) {
+	for _, p := range []Profile{NIXLv2, NIXLv1, TCP, LMCache} {
+		if p.Name == strings.ToLower(name) {
+			return p, nil
+		}
+	}
+	return Profile{}, fmt.Errorf("connector %q is unknown; expected nixlv2, nixl, lmcache or tcp", name)
+}
+
+// Compressed is the profile with 16-bit caches sent as INT8: half the bytes.
+func (p Profile) Compressed() Profile {
+	p.CompressBits = 8
+	return p
+}
+
+// Pipelined is the profile with decoding allowed once a tenth of the cache,
+// the first layers, has arrived.
+func (p Profile) Pipelined() Profile {
+	p.PipelinePermille = 100
+	return p
+}
+
+// WithoutRDMA is the profile on TCP only.
+func (p Profile) WithoutRDMA() Profile {
+	p.NoRDMA = true
+	return p
+}
+
+// UCXHasRDMA reads the environment variable UCX_TLS: whether the transports
+// that it allows include RDMA. Unset or all allows everything; document 003's
+// "cuda_ipc,cuda_copy,tcp" does not. A leading ^ excludes instead.
+func UCXHasRDMA(tls string) bool {
+	tls = strings.TrimSpace(strings.ToLower(tls))
+	if tls == "" {
+		return true
+	}
+	list, exclude := strings.CutPrefix(tls, "^")
+	for _, transport := range strings.Split(list, ",") {
+		switch transport = strings.TrimSpace(transport); {
+		case transport == "all" || transport == "ib" || transport == "rdma" || transport == "gga",
+			strings.HasPrefix(transport, "rc"), strings.HasPrefix(transport, "dc"), strings.HasPrefix(transport, "ud"):
+			return !exclude
+		}
+	}
+	return exclude
+}
+
+// Bytes is what goes over the wire for a cache of so many bytes of 16-bit
+// elements.
+func (p Profile) Bytes(cache int64) int64 {
+	if p.CompressBits > 0 && p.CompressBits < 16 {
+		return (cache*p.CompressBits + 15) / 16
+	}
+	return cache
+}
+
+// Transfer makes the Start message for a cache of 16-bit elements that goes
+// from one node to another. Its Serial is the sender for blocking connectors.
+func (p Profile) Transfer(t *Topology, id ID, from, to int, cacheBytes int64) (Start, error) {
+	s := Start{ID: id, Bytes: p.Bytes(cacheBytes)}
+	if p.Blocking {
+		s.Serial = uint64(from) + 1
+	}
+	if p.PipelinePermille > 0 {
+		s.UsableBytes = max(1, s.Bytes*p.PipelinePermille/1000)
+	}
+	var routes []Route
+	var err error
+	add := func(r Route, problem error) {
+		if err == nil {
+			err = problem
+		}
+		routes = append(routes, r)
+	}
+	if p.ViaStore {
+		add(t.ToStore(from))
+		add(t.FromStore(to))
+	} else {
+		add(t.Between(from, to))
+	}
+	if err != nil {
+		return Start{}, fmt.Errorf("connector %s: %w", p.Name, err)
+	}
+	for _, r := range routes {
+		leg := Leg{Path: r.Path, Delay: p.Handshake + r.Latency}
+		if r.RDMA && !p.NoRDMA {
+			leg.BytesPerSecond = r.BytesPerSecond / 1000 * p.RDMAPermille
+		} else {
+			leg.BytesPerSecond = min(p.Streams*p.StreamBytesPerSecond, r.BytesPerSecond/1000*tcpPermille)
+		}
+		s.Legs = append(s.Legs, leg)
+	}
+	return s, nil
+}

@@ -1,0 +1,128 @@
+package link
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// testdata/script plays transfers over small clusters. Commands: topology,
+// start, cancel, change, run (play until nothing is pending), ucx.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
+		var topology *Topology
+		var n *Network
+		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
+			var fx Effects
+			var now machine.Time
+			var out strings.Builder
+			fail := func(err error) string { return "error: " + err.Error() + "\n" }
+			number := func(key string) int {
+				value := 0
+				if td.HasArg(key) {
+					td.ScanArgs(t, key, &value)
+				}
+				return value
+			}
+			if td.HasArg("at") {
+				var text string
+				td.ScanArgs(t, "at", &text)
+				d, err := time.ParseDuration(text)
+				if err != nil {
+					return fail(err)
+				}
+				now = machine.FromDuration(d)
+			}
+			switch td.Cmd {
+			case "topology":
+				c := TopologyConfig{Nodes: number("nodes"), NodesPerRack: number("perrack")}
+				for key, to := range map[string]*Wire{"nic": &c.NIC, "uplink": &c.Uplink, "inside": &c.Inside, "store": &c.Store} {
+					if td.HasArg(key) {
+						var name string
+						td.ScanArgs(t, key, &name)
+						var err error
+						if *to, err = WireNamed(name); err != nil {
+							return fail(err)
+						}
+					}
+				}
+				var err error
+				if topology, err = NewTopology(c); err != nil {
+					return fail(err)
+				}
+				n, err = New(topology.Links())
+				if err != nil {
+					return fail(err)
+				}
+				return fmt.Sprintf("%d links\n", len(topology.Links()))
+			case "start":
+				var connector string
+				td.ScanArgs(t, "connector", &connector)
+				p, err := ProfileNamed(connector)
+				if err != nil {
+					return fail(err)
+				}
+				if td.HasArg("int8") {
+					p = p.Compressed()
+				}
+				if td.HasArg("pipelined") {
+					p = p.Pipelined()
+				}
+				if td.HasArg("ucx") {
+					var tls []string
+					for _, a := range td.CmdArgs {
+						if a.Key == "ucx" {
+							tls = a.Vals
+						}
+					}
+					if !UCXHasRDMA(strings.Join(tls, ",")) {
+						p = p.WithoutRDMA()
+					}
+				}
+				s, err := p.Transfer(topology, ID(number("id")), number("from"), number("to"), int64(number("mib"))<<20)
+				if err != nil {
+					return fail(err)
+				}
+				n.Input(now, s, &fx)
+			case "cancel":
+				n.Input(now, Cancel{ID(number("id"))}, &fx)
+			case "change":
+				n.Input(now, Change{LinkID(number("link")), int64(number("mbps")) * 1e6}, &fx)
+			case "advance":
+				n.Advance(now, &fx)
+			case "load":
+				transfers, permille := n.Load(LinkID(number("link")))
+				return fmt.Sprintf("%s: %d transfers, %d ‰\n", n.Link(LinkID(number("link"))).Name, transfers, permille)
+			case "run":
+				for at, ok := n.Next(); ok; at, ok = n.Next() {
+					n.Advance(at, &fx)
+				}
+				fmt.Fprintf(&out, "%d in flight\n", n.InFlight())
+			case "ucx":
+				for _, line := range strings.Split(td.Input, "\n") {
+					fmt.Fprintf(&out, "%s: rdma %v\n", line, UCXHasRDMA(line))
+				}
+			}
+			list := ""
+			for _, e := range fx.List {
+				list += fmt.Sprintf("%10s  %d %s", e.At.Duration().Round(10*time.Microsecond), e.ID, e.Kind)
+				if e.Leg > 0 {
+					list += " leg " + strconv.Itoa(e.Leg)
+				}
+				if e.Kind == Usable || e.Kind == Cancelled {
+					list += fmt.Sprintf(" with %d MiB", e.Moved>>20)
+				}
+				if e.Reason != "" {
+					list += ": " + e.Reason
+				}
+				list += "\n"
+			}
+			return list + out.String()
+		})
+	})
+}
