@@ -1,0 +1,174 @@
+package picker
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Cycle is one Pick under way: what plug-ins see.
+type Cycle struct {
+	Now      machine.Time
+	Request  *Request
+	View     *View
+	Decision *Decision
+	// Candidates are the endpoints after subset and screeners; profiles begin
+	// with these. Do not change them.
+	Candidates []int32
+
+	p       *Picker
+	answers []Answer
+	running Plugin // for naming the one that panics
+	peer    int32  // the primary pick while a second profile runs, -1 for none
+	seed    uint64
+}
+
+// State is the endpoint with an index, with its figures.
+func (c *Cycle) State(i int32) *State { return &c.View.States[i] }
+
+// Answer is what came back for a plug-in's Need, nil when nothing did.
+func (c *Cycle) Answer(p Plugin, key string) *Answer {
+	for i := range c.answers {
+		if c.answers[i].Plugin == p.Name() && c.answers[i].Key == key {
+			return &c.answers[i]
+		}
+	}
+	return nil
+}
+
+// Draw is a source of random values for this request and purpose. The same
+// seed, request and purpose give the same values, whatever else is drawn.
+func (c *Cycle) Draw(purpose string) machine.Draw {
+	return machine.DrawFor(c.seed, "picker", purpose, c.Request.ID)
+}
+
+// Peer is the endpoint that an earlier profile of this request chose (the
+// decode endpoint while prefill is being chosen), or -1.
+func (c *Cycle) Peer() int32 { return c.peer }
+
+// SetPeer publishes an endpoint to the profiles that run after it.
+func (c *Cycle) SetPeer(i int32) { c.peer = i }
+
+// HasProfile says whether a profile is configured.
+func (c *Cycle) HasProfile(name string) bool { return c.p.profile(name) != nil }
+
+// Profiles are the configured profile names, in order.
+func (c *Cycle) Profiles() []string { return c.p.profileNames }
+
+// SetPrimary names the run whose endpoints are the destination.
+func (c *Cycle) SetPrimary(name string) {
+	for i := range c.Decision.Profiles {
+		if c.Decision.Profiles[i].Name == name {
+			c.Decision.Primary = i
+		}
+	}
+}
+
+// Run runs one profile: filters in their order, then scorers, then its picker.
+// The result's Ok is false when no endpoint was left. It is nil when there is
+// no such profile. The pointer is good until the next Run.
+func (c *Cycle) Run(name string) *ProfileResult {
+	pr := c.p.profile(name)
+	if pr == nil {
+		return nil
+	}
+	d := c.Decision
+	r := d.run(name)
+	r.Left = append(r.Left, c.Candidates...)
+	for _, f := range pr.filters {
+		c.running = f
+		if d.Detail {
+			d.scratch = append(d.scratch[:0], r.Left...)
+		}
+		r.Left = f.Filter(c, r.Left)
+		if d.Detail && len(r.Left) < len(d.scratch) {
+			r.Removed = appendRemoval(r.Removed, f, d.scratch, r.Left)
+		}
+		if len(r.Left) == 0 {
+			return r
+		}
+	}
+	if len(r.Left) == 0 {
+		return r
+	}
+	n := len(r.Left)
+	r.Scorers = pr.scorers
+	r.rawBuf = grow(r.rawBuf, n*len(pr.scorers))
+	r.Totals = grow(r.Totals, n)
+	clear(r.Totals)
+	for i := range pr.scorers {
+		s := &pr.scorers[i]
+		c.running = s.Scorer
+		raw := r.rawBuf[i*n : (i+1)*n : (i+1)*n]
+		clear(raw)
+		s.Scorer.Score(c, r.Left, raw)
+		w := s.Weight
+		for j, v := range raw {
+			if !(v >= 0) { // also not a number
+				v, raw[j] = 0, 0
+			} else if v > 1 {
+				v, raw[j] = 1, 1
+			}
+			r.Totals[j] += float64(v * w) // no fused multiply-add: the same digits everywhere
+		}
+		r.Raw = append(r.Raw, raw)
+	}
+	c.running = pr.picker
+	r.Picked = pr.picker.PickEndpoints(c, r.Left, r.Totals, r.Picked)
+	if force := c.p.opt.Force; force != nil {
+		if forced := force(c, name, r.Left); len(forced) > 0 {
+			r.Picked = append(r.Picked[:0], forced...)
+			d.Forced = true
+		}
+	}
+	if d.Detail {
+		r.Tied = appendTied(r.Tied, r.Left, r.Totals)
+	}
+	return r
+}
+
+func grow(s []float64, n int) []float64 {
+	if cap(s) < n {
+		return make([]float64, n, n+n/4)
+	}
+	return s[:n]
+}
+
+// appendRemoval records the difference between before and after, both in the
+// same order, and reuses an old record's memory.
+func appendRemoval(list []Removal, by Plugin, before, after []int32) []Removal {
+	if n := len(list); n < cap(list) {
+		list = list[:n+1]
+	} else {
+		list = append(list, Removal{})
+	}
+	r := &list[len(list)-1]
+	r.By, r.Removed = by, r.Removed[:0]
+	j := 0
+	for _, i := range before {
+		if j < len(after) && after[j] == i {
+			j++
+			continue
+		}
+		r.Removed = append(r.Removed, i)
+	}
+	return list
+}
+
+func appendTied(tied, left []int32, totals []float64) []int32 {
+	best, n := totals[0], 0
+	for _, v := range totals {
+		if v > best {
+			best, n = v, 1
+		} else if v == best {
+			n++
+		}
+	}
+	if n < 2 {
+		return tied
+	}
+	for i, v := range totals {
+		if v == best {
+			tied = append(tied, left[i])
+		}
+	}
+	return tied
+}

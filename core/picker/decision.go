@@ -1,0 +1,207 @@
+package picker
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Decision is the outcome of one Pick, and the handle for everything that
+// follows: Commit, Response, Release. It can be reused for another request
+// once it was released (Picker.Pick resets it); its buffers then stay.
+type Decision struct {
+	Request *Request
+	View    *View
+	At      machine.Time
+
+	// Err is why there is no endpoint; everything below may then be incomplete.
+	Err *Error
+
+	// Candidates are the endpoints after subset and screeners.
+	Candidates []int32
+	// Profiles are the profile runs in their order.
+	Profiles []ProfileResult
+	// Primary is the index of the run whose endpoints are the destination.
+	Primary int
+	// Targets are the destination endpoints, best first.
+	Targets []Target
+	// HideScores is set when the destination was rewritten, so that the
+	// scores would name other addresses.
+	HideScores bool
+	// Set and Drop are headers that plug-ins add to the request or take from it.
+	Set  Headers
+	Drop []string
+	// Screened lists what each screener removed (with Detail).
+	Screened []Removal
+	// Disagg is the kind of disaggregation that a profile handler chose
+	// ("decode-only", "prefill-decode", ...), "" without such a handler, and
+	// DisaggBy the handler.
+	Disagg   string
+	DisaggBy Plugin
+	// Detail says that the record is complete: removals and ties too.
+	Detail bool
+	// Forced says that a test chose the endpoints.
+	Forced bool
+	// Saturation of the candidates, when admission asked for it; else -1.
+	Saturation float64
+
+	cycle     Cycle
+	data      []any
+	fresh     []bool
+	committed bool
+	released  bool
+	scratch   []int32
+}
+
+// Target is one destination endpoint.
+type Target struct {
+	Endpoint *Endpoint
+	// HostPort is where the request goes; it differs from the endpoint's own
+	// when a data-parallel handler rewrites the port.
+	HostPort string
+	Score    float64
+}
+
+// Removal is what one filter took out.
+type Removal struct {
+	By      Plugin
+	Removed []int32
+}
+
+// ProfileResult is one run of one profile.
+type ProfileResult struct {
+	Name string
+	// Removed lists what each filter took out, in order (with Detail).
+	Removed []Removal
+	// Left are the endpoints after all filters. Raw and Totals run beside it.
+	Left []int32
+	// Scorers are the profile's scorers; Raw[i] their clamped scores, one
+	// slice of len(Left) each; Totals the weighted sums.
+	Scorers []WeightedScorer
+	Raw     [][]float64
+	Totals  []float64
+	// Tied are the endpoints that shared the best total, when more than one
+	// did (with Detail). Which of them won was drawn.
+	Tied []int32
+	// Picked are the chosen endpoints, best first. Empty is a failed run.
+	Picked []int32
+
+	rawBuf []float64
+}
+
+// WeightedScorer is a scorer's place in a profile.
+type WeightedScorer struct {
+	Scorer Scorer
+	Weight float64
+}
+
+// Ok says whether the run found an endpoint.
+func (r *ProfileResult) Ok() bool { return r != nil && len(r.Picked) > 0 }
+
+// Profile is the run of the named profile, nil when it did not run.
+func (d *Decision) Profile(name string) *ProfileResult {
+	for i := range d.Profiles {
+		if d.Profiles[i].Name == name {
+			return &d.Profiles[i]
+		}
+	}
+	return nil
+}
+
+// PrimaryProfile is the run whose endpoints are the destination, nil when
+// there is none.
+func (d *Decision) PrimaryProfile() *ProfileResult {
+	if d.Primary < 0 || d.Primary >= len(d.Profiles) {
+		return nil
+	}
+	return &d.Profiles[d.Primary]
+}
+
+// Destination is the destination header's value: "ip:port", several separated
+// by commas.
+func (d *Decision) Destination() string {
+	switch len(d.Targets) {
+	case 0:
+		return ""
+	case 1:
+		return d.Targets[0].HostPort
+	}
+	n := 0
+	for i := range d.Targets {
+		n += len(d.Targets[i].HostPort) + 1
+	}
+	b := make([]byte, 0, n)
+	for i := range d.Targets {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, d.Targets[i].HostPort...)
+	}
+	return string(b)
+}
+
+// SetHeader adds a header to the request.
+func (d *Decision) SetHeader(name, value string) {
+	d.Set = append(d.Set, Header{name, value})
+}
+
+// DropHeader takes a header that the client sent from the request.
+func (d *Decision) DropHeader(name string) { d.Drop = append(d.Drop, name) }
+
+// reset readies a decision for another request and keeps its buffers.
+func (d *Decision) reset(plugins int) {
+	d.Err, d.Request, d.View = nil, nil, nil
+	d.Candidates = d.Candidates[:0]
+	d.Profiles = d.Profiles[:0]
+	d.Targets = d.Targets[:0]
+	d.Set, d.Drop = d.Set[:0], d.Drop[:0]
+	d.Screened = d.Screened[:0]
+	d.Primary, d.HideScores, d.Forced = -1, false, false
+	d.Disagg, d.DisaggBy = "", nil
+	d.Saturation = -1
+	d.committed, d.released = false, false
+	if len(d.data) < plugins {
+		d.data = append(d.data, make([]any, plugins-len(d.data))...)
+		d.fresh = append(d.fresh, make([]bool, plugins-len(d.fresh))...)
+	}
+	clear(d.fresh)
+}
+
+// run makes room for one more profile run, reusing an old one's buffers.
+func (d *Decision) run(name string) *ProfileResult {
+	if n := len(d.Profiles); n < cap(d.Profiles) {
+		d.Profiles = d.Profiles[:n+1]
+	} else {
+		d.Profiles = append(d.Profiles, ProfileResult{})
+	}
+	r := &d.Profiles[len(d.Profiles)-1]
+	r.Name = name
+	r.Removed, r.Left, r.Raw = r.Removed[:0], r.Left[:0], r.Raw[:0]
+	r.Totals, r.Tied, r.Picked = r.Totals[:0], r.Tied[:0], r.Picked[:0]
+	r.Scorers = nil
+	return r
+}
+
+// Data is what a plug-in keeps for one decision, from Produce to Release. It
+// is made at the first call; fresh tells the first call for this decision, at
+// which the plug-in must reset what an earlier request left in it.
+func Data[T any](d *Decision, p Plugin) (data *T, fresh bool) {
+	i := p.base().index
+	if t, ok := d.data[i].(*T); ok {
+		fresh = !d.fresh[i]
+		d.fresh[i] = true
+		return t, fresh
+	}
+	t := new(T)
+	d.data[i] = t
+	d.fresh[i] = true
+	return t, true
+}
+
+// Peek is what a plug-in kept for this decision, nil when it kept nothing.
+func Peek[T any](d *Decision, p Plugin) *T {
+	i := p.base().index
+	if i < 0 || i >= len(d.data) || !d.fresh[i] {
+		return nil
+	}
+	t, _ := d.data[i].(*T)
+	return t
+}

@@ -1,0 +1,109 @@
+package picker
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Endpoint is one model server's address as the picker knows it: in a cluster
+// one (pod, port) pair of the InferencePool, else one line of the endpoints
+// file. It is immutable; a change of address or labels is a new Endpoint under
+// the same name.
+type Endpoint struct {
+	Namespace string
+	Name      string
+	Address   string // IP literal
+	Port      string
+	Labels    map[string]string
+
+	hostPort string
+	id       string
+	slot     int32
+}
+
+// NewEndpoint completes an endpoint with its derived names.
+func NewEndpoint(namespace, name, address, port string, labels map[string]string) *Endpoint {
+	return &Endpoint{Namespace: namespace, Name: name, Address: address, Port: port, Labels: labels,
+		hostPort: joinHostPort(address, port), id: namespace + "/" + name, slot: -1}
+}
+
+// ID is "namespace/name": the key of everything that is remembered about an
+// endpoint.
+func (e *Endpoint) ID() string { return e.id }
+
+// HostPort is "address:port", what the destination header carries.
+func (e *Endpoint) HostPort() string { return e.hostPort }
+
+// Slot is a small number that stays with the endpoint's name while the Pool
+// remembers it. Plug-ins keep their state in slices indexed by slot.
+func (e *Endpoint) Slot() int { return int(e.slot) }
+
+func joinHostPort(address, port string) string {
+	for i := 0; i < len(address); i++ {
+		if address[i] == ':' {
+			return "[" + address + "]:" + port
+		}
+	}
+	return address + ":" + port
+}
+
+// LoRA is what a model server says about its adapters (vllm:lora_requests_info).
+type LoRA struct {
+	Max     int // adapters that fit at once; 0 when unknown
+	Running []string
+	Waiting []string
+}
+
+// Metrics is the newest figure of each signal that a scrape has brought. The
+// zero value is an endpoint that was never scraped: it looks idle.
+type Metrics struct {
+	Waiting        int64   // requests in the engine's queue
+	Running        int64   // requests in the engine's batch
+	KVUsage        float64 // share of KV-cache blocks in use, 0..1
+	CacheBlockSize int32   // tokens in one KV block; 0 when unknown
+	CacheBlocks    int32   // KV blocks on the accelerator; 0 when unknown
+	LoRA           *LoRA   // nil when the server says nothing
+	Custom         map[string]float64
+}
+
+// State is an endpoint with its figures and their age.
+type State struct {
+	*Endpoint
+	Metrics
+	// UpdatedAt is when Metrics last came in; Scraped is false before the first.
+	UpdatedAt machine.Time
+	Scraped   bool
+	// Serving carries what document 002's plug-ins read: ready, sessions, qps.
+	Serving *Serving
+}
+
+// Serving is the endpoint state of document 002, chapter 10.
+type Serving struct {
+	Ready    bool
+	Sessions []string // session ids (or prefixes) that live on the endpoint
+	QPS      float64  // requests per second now
+	MaxQPS   float64  // requests per second at most
+}
+
+// Age is how old the figures are. Figures that never came are infinitely old.
+func (s *State) Age(now machine.Time) machine.Time {
+	if !s.Scraped {
+		return machine.Never
+	}
+	return now - s.UpdatedAt
+}
+
+// View is the pool at one moment. Plug-ins address endpoints by their index
+// in States. A View is never changed once it has been handed out.
+type View struct {
+	States []State
+}
+
+// Find is the index of the endpoint with the given "namespace/name", or -1.
+func (v *View) Find(id string) int {
+	for i := range v.States {
+		if v.States[i].id == id {
+			return i
+		}
+	}
+	return -1
+}

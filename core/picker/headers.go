@@ -1,0 +1,114 @@
+package picker
+
+import (
+	"strconv"
+	"strings"
+)
+
+// consumed are request headers that are not handed on: they were for the
+// picker, or are about a body that may have changed.
+var consumed = map[string]bool{
+	HeadersObjective[0]: true, HeadersObjective[1]: true,
+	HeadersFairness[0]: true, HeadersFairness[1]: true,
+	HeadersModelRewrite[0]: true, HeadersModelRewrite[1]: true,
+	HeadersTTFT[0]: true, HeadersTTFT[1]: true,
+	HeadersTPOT[0]: true, HeadersTPOT[1]: true,
+	HeaderDestination: true, "content-length": true,
+}
+
+// NormalizeHeaders lower-cases names and keeps the last of several values.
+// Order of first appearance stays.
+func NormalizeHeaders(in []Header) Headers {
+	out := make(Headers, 0, len(in))
+next:
+	for _, h := range in {
+		h.Name = strings.ToLower(h.Name)
+		for i := range out {
+			if out[i].Name == h.Name {
+				out[i].Value = h.Value
+				continue next
+			}
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+// RequestHeaders is the header mutation of a scheduled request: destination,
+// Content-Length, what plug-ins added, and the client's own headers again.
+// remove lists headers that the client sent and that must not reach the
+// model server: control headers, and disaggregation headers that this
+// decision does not set, since a client could otherwise choose its own
+// prefiller. A request without a body gets its destination only.
+func (d *Decision) RequestHeaders(bodyBytes int) (set []Header, remove []string) {
+	set = append(set, Header{HeaderDestination, d.Destination()})
+	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
+		return set, nil
+	}
+	set = append(set, Header{"Content-Length", strconv.Itoa(bodyBytes)})
+	set = append(set, d.Set...)
+next:
+	for _, h := range d.Request.Headers {
+		if consumed[h.Name] {
+			if h.Name != "content-length" && h.Name != HeaderDestination {
+				remove = append(remove, h.Name)
+			}
+			continue
+		}
+		for _, s := range d.Set {
+			if s.Name == h.Name {
+				continue next
+			}
+		}
+		for _, x := range d.Drop {
+			if x == h.Name {
+				remove = append(remove, h.Name)
+				continue next
+			}
+		}
+		set = append(set, h)
+	}
+	if _, ok := d.Request.Headers.Get(HeaderRequestID); !ok {
+		set = append(set, Header{HeaderRequestID, d.Request.ID})
+	}
+	return set, remove
+}
+
+// Scores are the destination profile's totals by "ip:port", as they go into
+// the dynamic metadata; nil when there are none to show.
+func (d *Decision) Scores() map[string]float64 {
+	r := d.PrimaryProfile()
+	if d.HideScores || r == nil {
+		return nil
+	}
+	m := make(map[string]float64, len(r.Left))
+	for j, i := range r.Left {
+		m[d.View.States[i].HostPort()] = r.Totals[j]
+	}
+	return m
+}
+
+// RequestID makes an x-request-id in the form of a UUID (version 4) for a
+// request that came without one.
+func (p *Picker) RequestID(n uint64) string {
+	d := drawID(p.opt.Seed, n)
+	a, b := d.Uint64(), d.Uint64()
+	a = a&^0xf000 | 0x4000
+	b = b&^(3<<62) | 2<<62
+	const hex = "0123456789abcdef"
+	var out [36]byte
+	j := 0
+	for i := range 16 {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			out[j] = '-'
+			j++
+		}
+		x := byte(a >> (56 - 8*i))
+		if i >= 8 {
+			x = byte(b >> (56 - 8*(i-8)))
+		}
+		out[j], out[j+1] = hex[x>>4], hex[x&15]
+		j += 2
+	}
+	return string(out[:])
+}

@@ -1,0 +1,43 @@
+package picker
+
+// Header and metadata names of the endpoint picker protocol (Gateway API
+// Inference Extension proposal 004, version 1.0.0) and of llm-d-router v0.10.
+const (
+	HeaderDestination  = "x-gateway-destination-endpoint"
+	KeyScores          = "x-gateway-destination-endpoint-scores"
+	KeyServed          = "x-gateway-destination-endpoint-served"
+	KeySubset          = "x-gateway-destination-endpoint-subset"
+	NamespaceLB        = "envoy.lb"
+	NamespaceSubset    = "envoy.lb.subset_hint"
+	HeaderDropReason   = "x-llm-d-request-dropped-reason"
+	HeaderRequestID    = "x-request-id"
+	HeaderPrefiller    = "x-prefiller-host-port"
+	HeaderEncoders     = "x-encoder-hosts-ports"
+	HeaderDataParallel = "x-data-parallel-host-port"
+	HeaderKVSource     = "x-kv-cache-source-host-port"
+	HeaderSessionToken = "x-session-token"
+	HeaderSessionID    = "x-session-id"
+	HeaderProfile      = "epp-profile"
+	HeaderPrefer       = "prefer"
+	HeaderWentResponse = "x-went-into-resp-headers"
+)
+
+// Headers that the EPP consumes, today's name first. The older name is read
+// when the newer one is absent or empty.
+var (
+	HeadersObjective    = [2]string{"x-llm-d-inference-objective", "x-gateway-inference-objective"}
+	HeadersFairness     = [2]string{"x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"}
+	HeadersModelRewrite = [2]string{"x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"}
+	HeadersTTFT         = [2]string{"x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"}
+	HeadersTPOT         = [2]string{"x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"}
+)
+
+// DefaultFairnessID is the flow of a request that names none.
+const DefaultFairnessID = "default-flow"
+
+// Label of the role of a model server in disaggregated serving, and of its
+// engine.
+const (
+	LabelRole   = "llm-d.ai/role"
+	LabelEngine = "llm-d.ai/engine-type"
+)

@@ -1,0 +1,254 @@
+package parse
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// OpenAI reads the OpenAI APIs: chat completions, completions, embeddings,
+// responses, conversations and images.
+type OpenAI struct{}
+
+var openAIPaths = []string{"chat/completions", "completions", "embeddings", "responses", "conversations",
+	"chat/completions/render", "completions/render", "images/generations"}
+
+// Type is the parser's name in the configuration.
+func (OpenAI) Type() string { return TypeOpenAI }
+
+// Claims says whether the path ends like one of the OpenAI APIs.
+func (OpenAI) Claims(path string) bool { return hasAnySuffix(path, openAIPaths) }
+
+func openAIKind(path string) Kind {
+	path = CleanPath(path)
+	switch {
+	case hasSuffix(path, "conversations"):
+		return Conversations
+	case hasSuffix(path, "responses"):
+		return Responses
+	case hasSuffix(path, "chat/completions"), hasSuffix(path, "chat/completions/render"):
+		return Chat
+	case hasSuffix(path, "embeddings"):
+		return Embeddings
+	case hasSuffix(path, "images/generations"):
+		return Images
+	}
+	return Completions // also a stream whose headers never came
+}
+
+// Parse reads a request body. The prompt is checked before the model.
+func (OpenAI) Parse(path string, raw []byte) (*Body, error) {
+	m, err := readObject(raw)
+	if err != nil {
+		return nil, fmt.Errorf("error unmarshaling request bodyMap: %w", err)
+	}
+	b := &Body{Kind: openAIKind(path), Parser: TypeOpenAI, Raw: raw, MaxOutputTokens: -1}
+	salt, err := m.optionalText("cache_salt")
+	if err != nil {
+		return nil, invalid(b.Kind)
+	}
+	b.CacheSalt = salt
+	switch b.Kind {
+	case Chat:
+		err = b.chat(m)
+		b.MaxOutputTokens = m.limit("max_completion_tokens", "max_tokens")
+	case Completions:
+		err = b.completions(m["prompt"])
+		b.MaxOutputTokens = m.limit("max_tokens")
+	case Embeddings:
+		err = b.embeddings(m["input"])
+	case Responses:
+		err = b.responses(m)
+		b.MaxOutputTokens = m.limit("max_output_tokens")
+	case Conversations:
+		err = b.conversations(m["items"])
+	case Images:
+		var s string
+		if s, err = m.optionalText("prompt"); s == "" {
+			err = errEmpty
+		}
+		b.Prompts = []Prompt{{Text: []byte(s)}}
+	}
+	if err != nil {
+		return nil, invalid(b.Kind)
+	}
+	b.Model, _ = m.text("model")
+	b.Stream = m.isTrue("stream")
+	return b, nil
+}
+
+var errEmpty = errors.New("empty")
+
+func invalid(k Kind) error {
+	switch k {
+	case Chat:
+		return errors.New("invalid chat completions request: must have valid messages field")
+	case Embeddings:
+		return errors.New("invalid embeddings request: must have input field")
+	case Responses:
+		return errors.New("invalid responses request: must have input field")
+	case Conversations:
+		return errors.New("invalid conversations request: must have items field")
+	case Images:
+		return errors.New("invalid images generations request: must have prompt field")
+	}
+	return errors.New("invalid completions request: must have prompt field")
+}
+
+type chatMessage struct {
+	Role      string          `json:"role"`
+	Content   json.RawMessage `json:"content"`
+	ToolCalls []any           `json:"tool_calls"`
+}
+
+type contentPart struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	ImageURL struct {
+		URL string `json:"url"`
+	} `json:"image_url"`
+	InputAudio struct {
+		Data   string `json:"data"`
+		Format string `json:"format"`
+	} `json:"input_audio"`
+	VideoURL struct {
+		URL string `json:"url"`
+	} `json:"video_url"`
+}
+
+func (b *Body) chat(m object) error {
+	var messages []chatMessage
+	if len(m["messages"]) == 0 {
+		return errEmpty
+	}
+	if err := json.Unmarshal(m["messages"], &messages); err != nil {
+		return err
+	}
+	if len(messages) == 0 {
+		return errEmpty
+	}
+	var tools []any
+	if v := m["tools"]; len(v) > 0 {
+		if err := json.Unmarshal(v, &tools); err != nil {
+			return err
+		}
+	}
+	out := make([]byte, 0, len(b.Raw))
+	if len(tools) > 0 {
+		out = append(out, canonical(m["tools"])...)
+	}
+	for i := range messages {
+		msg := &messages[i]
+		out = append(out, msg.Role...)
+		if isNull(msg.Content) {
+			continue
+		}
+		var s string
+		if json.Unmarshal(msg.Content, &s) == nil {
+			out = append(out, s...)
+			continue
+		}
+		var parts []contentPart
+		if err := json.Unmarshal(msg.Content, &parts); err != nil {
+			return err
+		}
+		for j := range parts {
+			p := &parts[j]
+			switch p.Type {
+			case "text":
+				out = append(out, p.Text...)
+			case "image_url":
+				out = appendAsset(out, p.ImageURL.URL, imageTokens)
+				b.Multimodal++
+			case "video_url":
+				out = appendAsset(out, p.VideoURL.URL, videoTokens)
+				b.Multimodal++
+			case "input_audio", "audio_url":
+				data := p.InputAudio.Data + p.InputAudio.Format
+				out = appendAsset(out, data, assetTokens(len(data)))
+				b.Multimodal++
+			}
+		}
+	}
+	b.Prompts = []Prompt{{Text: out}}
+	return nil
+}
+
+func (b *Body) completions(v json.RawMessage) error {
+	text, texts, ids, err := stringOrArray(v)
+	switch {
+	case err != nil:
+		return err
+	case len(ids) > 0:
+		b.Prompts = []Prompt{{Tokens: ids}}
+	case len(texts) > 0:
+		for _, s := range texts {
+			b.Prompts = append(b.Prompts, Prompt{Text: []byte(s)})
+		}
+	case text != "":
+		b.Prompts = []Prompt{{Text: []byte(text)}}
+	default:
+		return errEmpty
+	}
+	return nil
+}
+
+func (b *Body) embeddings(v json.RawMessage) error {
+	text, texts, ids, err := stringOrArray(v)
+	switch {
+	case err != nil:
+		return err
+	case len(ids) > 0:
+		b.Prompts = []Prompt{{Tokens: ids}}
+		return nil
+	case len(texts) == 0 && text == "":
+		return errEmpty
+	}
+	// A string and an array of one string are different prompts, as they are
+	// to the real EPP, which counts the structure around them too.
+	s, err := json.Marshal(struct {
+		Raw      string
+		Strings  []string
+		TokenIDs []uint32
+	}{text, texts, nil})
+	b.Prompts = []Prompt{{Text: s}}
+	return err
+}
+
+func (b *Body) responses(m object) error {
+	if isNull(m["input"]) {
+		return errEmpty
+	}
+	out := []byte{'['}
+	for _, key := range []string{"instructions", "tools", "input"} {
+		if isNull(m[key]) {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(append(append(out, '{', '"'), key...), '"', ':'), canonical(m[key])...), '}')
+	}
+	b.Prompts = []Prompt{{Text: append(out, ']')}}
+	return nil
+}
+
+func (b *Body) conversations(v json.RawMessage) error {
+	var items []struct {
+		Type    string `json:"type,omitempty"`
+		Role    string `json:"role,omitempty"`
+		Content any    `json:"content,omitempty"`
+	}
+	if len(v) == 0 {
+		return errEmpty
+	}
+	if err := json.Unmarshal(v, &items); err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		return errEmpty
+	}
+	s, err := json.Marshal(items)
+	b.Prompts = []Prompt{{Text: s}}
+	return err
+}

@@ -1,0 +1,69 @@
+package parse
+
+import (
+	"fmt"
+	"strings"
+)
+
+// CleanPath is a :path without query and without the slash at its end.
+func CleanPath(path string) string {
+	path, _, _ = strings.Cut(path, "?")
+	return path
+}
+
+// hasSuffix matches the end of a path, case-sensitively, whatever stands
+// before it: a gateway may mount the API anywhere.
+func hasSuffix(path, suffix string) bool {
+	return strings.HasSuffix(strings.TrimSuffix(path, "/"), suffix)
+}
+
+func hasAnySuffix(path string, suffixes []string) bool {
+	for _, s := range suffixes {
+		if hasSuffix(path, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// Choose is the first parser that claims a path. A stream whose headers never
+// came has an empty path and goes to the first parser. The error's text is
+// the real EPP's.
+func Choose(parsers []Parser, path string) (Parser, error) {
+	path = CleanPath(path)
+	if path == "" && len(parsers) > 0 {
+		return parsers[0], nil
+	}
+	for _, p := range parsers {
+		if p.Claims(path) {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("no parser registered matching path suffix for: %s", path)
+}
+
+// New returns the parser with the given type name, or nil.
+func New(name string) Parser {
+	switch name {
+	case TypeOpenAI:
+		return OpenAI{}
+	case TypeAnthropic:
+		return Anthropic{}
+	case TypeVLLMHTTP:
+		return VLLMHTTP{}
+	case TypeVLLMGRPC:
+		return VLLMGRPC{}
+	case TypePassthrough:
+		return Passthrough{}
+	}
+	return nil
+}
+
+// Type names of the parsers in the configuration.
+const (
+	TypeOpenAI      = "openai-parser"
+	TypeAnthropic   = "anthropic-parser"
+	TypeVLLMHTTP    = "vllmhttp-parser"
+	TypeVLLMGRPC    = "vllmgrpc-parser"
+	TypePassthrough = "passthrough-parser"
+)

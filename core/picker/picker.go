@@ -1,0 +1,402 @@
+package picker
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
+)
+
+// Options are what does not stand in the configuration file.
+type Options struct {
+	// Seed keys every random choice.
+	Seed uint64
+	// AllowExperimental admits plug-ins of Alpha stability.
+	AllowExperimental bool
+	// IgnoreSubset is --disable-endpoint-subset-filter.
+	IgnoreSubset bool
+	// Detail records removals and ties in every decision.
+	Detail bool
+	// Force is for tests: it may name the endpoints that a profile's picker is
+	// to choose (indexes of the View, among candidates). The header-only pick
+	// asks with an empty profile name.
+	Force func(c *Cycle, profile string, candidates []int32) []int32
+}
+
+// Scrape is one data source with the extractors that read it.
+type Scrape struct {
+	Source     MetricsSource
+	Extractors []MetricsExtractor
+}
+
+type profile struct {
+	name    string
+	filters []Filter
+	scorers []WeightedScorer
+	picker  EndpointPicker
+}
+
+// Picker decides. It belongs to one goroutine.
+type Picker struct {
+	opt  Options
+	cfg  *config.Config
+	pool *Pool
+	seq  uint64 // commits so far: two requests with one id do not share their draws
+
+	handler      ProfileHandler
+	profiles     []*profile
+	profileNames []string
+	parsers      []parse.Parser
+	detector     SaturationDetector
+	discovery    Discovery
+	scrapes      []Scrape
+	objects      Objects
+
+	plugins         []Plugin
+	headerProcs     []HeaderProcessor
+	screeners       []Screener
+	producers       []Producer
+	askers          []Asker
+	admitters       []Admitter
+	preRequests     []PreRequest
+	committers      []Committer
+	releasers       []Releaser
+	responseHeaders []ResponseHeader
+	responseBodies  []ResponseBody
+
+	// Warnings are what the configuration made worth saying at start-up.
+	Warnings []string
+}
+
+// wire sorts the plug-ins by what they implement.
+func (p *Picker) wire(plugins []Plugin) {
+	p.plugins = plugins
+	for _, pl := range plugins { // what came from outside is read before others build on it
+		if a, ok := pl.(Asker); ok {
+			if x, ok := a.(Producer); ok {
+				p.producers = append(p.producers, x)
+			}
+		}
+	}
+	for _, pl := range plugins {
+		if x, ok := pl.(HeaderProcessor); ok {
+			p.headerProcs = append(p.headerProcs, x)
+		}
+		if x, ok := pl.(Screener); ok {
+			p.screeners = append(p.screeners, x)
+		}
+		if x, ok := pl.(Producer); ok {
+			if _, asks := pl.(Asker); !asks {
+				p.producers = append(p.producers, x)
+			}
+		}
+		if x, ok := pl.(Asker); ok {
+			p.askers = append(p.askers, x)
+		}
+		if x, ok := pl.(Admitter); ok {
+			p.admitters = append(p.admitters, x)
+		}
+		if x, ok := pl.(PreRequest); ok {
+			p.preRequests = append(p.preRequests, x)
+		}
+		if x, ok := pl.(Committer); ok {
+			p.committers = append(p.committers, x)
+		}
+		if x, ok := pl.(Releaser); ok {
+			p.releasers = append(p.releasers, x)
+		}
+		if x, ok := pl.(ResponseHeader); ok {
+			p.responseHeaders = append(p.responseHeaders, x)
+		}
+		if x, ok := pl.(ResponseBody); ok {
+			p.responseBodies = append(p.responseBodies, x)
+		}
+		if x, ok := pl.(EndpointObserver); ok {
+			p.pool.OnGone(x.EndpointGone)
+		}
+	}
+}
+
+// Pool is the endpoints and their figures; the driver keeps it up to date.
+func (p *Picker) Pool() *Pool { return p.pool }
+
+// Config is the configuration that the picker was built from.
+func (p *Picker) Config() *config.Config { return p.cfg }
+
+// Plugins are all plug-ins, also those that nobody declared.
+func (p *Picker) Plugins() []Plugin { return p.plugins }
+
+// Plugin is a plug-in by name, nil when there is none.
+func (p *Picker) Plugin(name string) Plugin {
+	for _, pl := range p.plugins {
+		if pl.Name() == name {
+			return pl
+		}
+	}
+	return nil
+}
+
+// Handler is the profile handler.
+func (p *Picker) Handler() ProfileHandler { return p.handler }
+
+// Detector is the saturation detector.
+func (p *Picker) Detector() SaturationDetector { return p.detector }
+
+// EndpointDiscovery is the discovery plug-in, nil when there is none.
+func (p *Picker) EndpointDiscovery() Discovery { return p.discovery }
+
+// Scrapes are the data sources.
+func (p *Picker) Scrapes() []Scrape { return p.scrapes }
+
+// FlowControl says whether requests pass the flow-control queue before Pick.
+func (p *Picker) FlowControl() bool { return p.cfg.FlowControlOn }
+
+func (p *Picker) profile(name string) *profile {
+	for _, pr := range p.profiles {
+		if pr.name == name {
+			return pr
+		}
+	}
+	return nil
+}
+
+// Parse reads a request's body with the parser that its path asks for. The
+// error is the answer to the client.
+func (p *Picker) Parse(path string, body []byte) (*parse.Body, *Error) {
+	ps, err := parse.Choose(p.parsers, path)
+	if err != nil {
+		return nil, &Error{Code: BadRequest, Message: err.Error()}
+	}
+	if len(body) > parse.MaxBodyBytes {
+		return nil, &Error{Code: BadRequest, Message: fmt.Sprintf("request body of %d bytes is larger than %d", len(body), parse.MaxBodyBytes)}
+	}
+	b, err := ps.Parse(path, body)
+	if err != nil {
+		return nil, &Error{Code: BadRequest, Message: err.Error()}
+	}
+	return b, nil
+}
+
+// Prepare completes a request: target model, objective, fairness id, token
+// estimate. It returns what the plug-ins need from outside, or why the
+// request is refused.
+func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *Error) {
+	if err := p.resolveModel(r); err != nil {
+		return nil, err
+	}
+	r.Objective = p.objects.objective(r.Headers.first(HeadersObjective))
+	r.FairnessID = r.Headers.first(HeadersFairness)
+	r.TTFTMs = parseMs(r.Headers.first(HeadersTTFT))
+	r.TPOTMs = parseMs(r.Headers.first(HeadersTPOT))
+	if r.Body != nil && r.Tokens == 0 {
+		r.Tokens = r.Body.EstimatedTokens()
+	}
+	for _, h := range p.headerProcs {
+		h.RequestHeader(r)
+	}
+	if r.FairnessID == "" {
+		r.FairnessID = DefaultFairnessID
+	}
+	var needs []Need
+	for _, a := range p.askers {
+		needs = append(needs, a.Needs(now, r, p.pool.View())...)
+	}
+	return needs, nil
+}
+
+// Pick decides where a request goes. It changes nothing but d, which may be a
+// released decision to be reused or nil. view is usually Pool().View().
+func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) (out *Decision) {
+	if d == nil {
+		d = &Decision{}
+	}
+	d.reset(len(p.plugins))
+	d.Request, d.View, d.At, d.Detail = r, view, now, p.opt.Detail
+	d.cycle = Cycle{Now: now, Request: r, View: view, Decision: d, p: p, answers: answers, peer: -1, seed: p.opt.Seed ^ (p.seq+1)*0x9e3779b97f4a7c15}
+	c := &d.cycle
+	defer func() {
+		if v := recover(); v != nil {
+			name := "the picker"
+			if c.running != nil {
+				name = fmt.Sprintf("plugin %s (%s)", c.running.Name(), c.running.Type())
+			}
+			d.Err = &Error{Code: Internal, Message: fmt.Sprintf("%s panicked: %v", name, v)}
+			d.Targets = d.Targets[:0]
+			out = d
+		}
+	}()
+	d.Err = p.decide(c)
+	if d.Err != nil {
+		d.Targets = d.Targets[:0]
+	}
+	return d
+}
+
+func (p *Picker) decide(c *Cycle) *Error {
+	d, r, v := c.Decision, c.Request, c.View
+	if r.Body == nil && r.PromptBlocks == nil {
+		return p.anyEndpoint(c)
+	}
+	for i := range v.States {
+		if !r.HasSubset || p.opt.IgnoreSubset || r.matchesSubset(v.States[i].Endpoint) {
+			d.Candidates = append(d.Candidates, int32(i))
+		}
+	}
+	if r.Objective.Priority < 0 && !p.cfg.FlowControlOn {
+		c.running = p.detector
+		d.Saturation = p.detector.Saturation(c.Now, v, d.Candidates)
+		if d.Saturation >= 1 {
+			return &Error{Code: ResourceExhausted, Message: "system saturated, sheddable request dropped"}
+		}
+	}
+	if len(d.Candidates) == 0 {
+		return &Error{Code: ServiceUnavailable, Message: "failed to find endpoint candidates for serving the request"}
+	}
+	for _, s := range p.screeners {
+		c.running = s
+		if d.Detail {
+			d.scratch = append(d.scratch[:0], d.Candidates...)
+		}
+		d.Candidates = s.Screen(c, d.Candidates)
+		if d.Detail && len(d.Candidates) < len(d.scratch) {
+			d.Screened = appendRemoval(d.Screened, s, d.scratch, d.Candidates)
+		}
+		if len(d.Candidates) == 0 {
+			return &Error{Code: ServiceUnavailable, Message: "screeners eliminated all endpoint candidates"}
+		}
+	}
+	c.Candidates = d.Candidates
+	for _, pr := range p.producers {
+		c.running = pr
+		pr.Produce(c)
+	}
+	for _, a := range p.admitters {
+		c.running = a
+		if err := a.Admit(c); err != nil {
+			return &Error{Code: Internal, Message: "request cannot be admitted: " + err.Error()}
+		}
+	}
+	c.running = p.handler
+	if err := p.handler.Schedule(c); err != nil {
+		if e := (*Error)(nil); errors.As(err, &e) {
+			return e
+		}
+		return &Error{Code: ResourceExhausted, Message: "failed to find target endpoint: " + err.Error()}
+	}
+	res := d.PrimaryProfile()
+	if !res.Ok() {
+		return &Error{Code: Internal, Message: "results must be greater than zero"}
+	}
+	if len(d.Targets) == 0 {
+		for _, i := range res.Picked {
+			d.Targets = append(d.Targets, Target{v.States[i].Endpoint, v.States[i].HostPort(), res.total(i)})
+		}
+	}
+	if r.PreferIfAvailable() && !p.hasCached(c, res.Picked[0]) {
+		return &Error{Code: PreconditionFailed, Message: "no decode worker has the requested KV cache"}
+	}
+	for _, h := range p.preRequests {
+		c.running = h
+		h.PreRequest(c)
+	}
+	return nil
+}
+
+func (r *ProfileResult) total(endpoint int32) float64 {
+	for j, i := range r.Left {
+		if i == endpoint {
+			return r.Totals[j]
+		}
+	}
+	return 0
+}
+
+// CacheAware is a producer that knows which share of a prompt an endpoint
+// holds; conditional decode asks it.
+type CacheAware interface {
+	// MatchedBlocks is how many of the prompt's blocks the endpoint holds.
+	MatchedBlocks(c *Cycle, endpoint int32) int
+}
+
+func (p *Picker) hasCached(c *Cycle, i int32) bool {
+	for _, pr := range p.producers {
+		if ca, ok := pr.(CacheAware); ok && ca.MatchedBlocks(c, i) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// anyEndpoint serves a request without a body: one endpoint at random, no
+// profile, no subset.
+func (p *Picker) anyEndpoint(c *Cycle) *Error {
+	d, v := c.Decision, c.View
+	if len(v.States) == 0 {
+		return &Error{Code: Internal, Message: "no pods available in datastore"}
+	}
+	for i := range v.States {
+		d.Candidates = append(d.Candidates, int32(i))
+	}
+	draw := c.Draw("header-only")
+	pick := int32(draw.Intn(len(v.States)))
+	if p.opt.Force != nil {
+		if f := p.opt.Force(c, "", d.Candidates); len(f) > 0 {
+			pick, d.Forced = f[0], true
+		}
+	}
+	d.HideScores = true
+	d.Targets = append(d.Targets, Target{v.States[pick].Endpoint, v.States[pick].HostPort(), 0})
+	return nil
+}
+
+// Commit makes a decision take effect. A decision with an error changes
+// nothing and need not be committed.
+func (p *Picker) Commit(now machine.Time, d *Decision) {
+	if d.committed || d.Err != nil {
+		return
+	}
+	d.committed = true
+	p.seq++
+	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
+		return
+	}
+	for _, c := range p.committers {
+		c.Commit(now, d)
+	}
+}
+
+// Release ends what Commit began. Only the first call counts; an uncommitted
+// decision has nothing to release.
+func (p *Picker) Release(now machine.Time, d *Decision) {
+	if d == nil || !d.committed || d.released {
+		return
+	}
+	d.released = true
+	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
+		return
+	}
+	for _, r := range p.releasers {
+		r.Release(now, d)
+	}
+}
+
+// Objects are the Kubernetes objects (or files in their shape) that change
+// decisions at run time.
+type Objects struct {
+	// Objectives are the priorities of the pool's InferenceObjectives by name.
+	Objectives map[string]int
+	// Rewrites are the pool's InferenceModelRewrites, oldest first.
+	Rewrites []Rewrite
+}
+
+// SetObjects replaces the objects.
+func (p *Picker) SetObjects(o Objects) { p.objects = o }
+
+// Objects are the objects in force.
+func (p *Picker) Objects() Objects { return p.objects }
+
+func (o *Objects) objective(name string) Objective {
+	return Objective{Name: name, Priority: o.Objectives[name]}
+}

@@ -1,0 +1,219 @@
+package picker
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
+)
+
+// Plugin is what every plug-in has: a type, under which the Registry makes it,
+// and a name, under which the configuration refers to it. Embed Base.
+//
+// A plug-in implements as many of the kinds below as it likes; the picker
+// finds out which and wires it accordingly, as llm-d-router does. All calls
+// come from one goroutine. Calls made during Pick must not change the
+// plug-in's state: a preview is a Pick that is never committed.
+type Plugin interface {
+	Type() string
+	Name() string
+	base() *Base
+}
+
+// Base carries a plug-in's identity. Embed it by value and make it with
+// NewBase.
+type Base struct {
+	typ, name string
+	index     int
+}
+
+// NewBase names a plug-in instance.
+func NewBase(typ, name string) Base { return Base{typ: typ, name: name, index: -1} }
+
+// Type is the name under which the Registry made the plug-in.
+func (b *Base) Type() string { return b.typ }
+
+// Name is the instance's name in the configuration.
+func (b *Base) Name() string { return b.name }
+
+func (b *Base) base() *Base { return b }
+
+// Filter takes endpoints out of a profile's candidates. Kind "filter" of
+// document 003.
+type Filter interface {
+	Plugin
+	// Filter returns the candidates that stay, in their order. It may compact
+	// the slice that it was given.
+	Filter(c *Cycle, candidates []int32) []int32
+}
+
+// Scorer prefers some endpoints to others. Kind "score" of document 003.
+type Scorer interface {
+	Plugin
+	// Score writes a score in [0, 1] for each candidate: scores[i] is that of
+	// candidates[i] and is zero beforehand. What lies outside is clamped.
+	Score(c *Cycle, candidates []int32, scores []float64)
+}
+
+// EndpointPicker chooses among scored candidates. It appends what it chose,
+// best first, to picked. Random choices draw from Cycle.Draw, so that a seed
+// repeats them.
+type EndpointPicker interface {
+	Plugin
+	PickEndpoints(c *Cycle, candidates []int32, totals []float64, picked []int32) []int32
+}
+
+// ProfileHandler says which profiles a request runs through and which result
+// is the destination: Cycle.Run runs one, Cycle.SetPrimary names the
+// destination's. An error is answered with 429 "failed to find target
+// endpoint: ...".
+type ProfileHandler interface {
+	Plugin
+	Schedule(c *Cycle) error
+}
+
+// ProfileChecker is a ProfileHandler that cannot work with every set of
+// profiles. It is asked when the picker is built.
+type ProfileChecker interface {
+	CheckProfiles(names []string) error
+}
+
+// HeaderProcessor changes a request by its headers before anything else is
+// decided (extension point RequestHeader).
+type HeaderProcessor interface {
+	Plugin
+	RequestHeader(r *Request)
+}
+
+// Screener takes endpoints out before producers run and for all profiles.
+// A request that no endpoint is left for is answered with 503.
+type Screener interface {
+	Plugin
+	Screen(c *Cycle, candidates []int32) []int32
+}
+
+// Producer works out per-request data that other plug-ins read: prefix
+// matches, token counts, predictions. It keeps them with Data.
+type Producer interface {
+	Plugin
+	Produce(c *Cycle)
+}
+
+// Asker is a plug-in that needs something from outside before Pick: a
+// tokeniser, a remote scorer. What comes back is in Cycle.Answer.
+type Asker interface {
+	Plugin
+	Needs(now machine.Time, r *Request, v *View) []Need
+}
+
+// Admitter may refuse a request after data was produced. The error's text
+// follows "request cannot be admitted: " in a 500.
+type Admitter interface {
+	Plugin
+	Admit(c *Cycle) error
+}
+
+// PreRequest looks at the finished decision and may add headers to it
+// (Decision.SetHeader). It is part of Pick and must not change state.
+type PreRequest interface {
+	Plugin
+	PreRequest(c *Cycle)
+}
+
+// Committer changes its state when a decision takes effect.
+type Committer interface {
+	Plugin
+	Commit(now machine.Time, d *Decision)
+}
+
+// Releaser undoes what Commit holds, exactly once per committed decision,
+// whatever way the request ended.
+type Releaser interface {
+	Plugin
+	Release(now machine.Time, d *Decision)
+}
+
+// ResponseHeader sees the response's headers and may add to them
+// (Response.SetHeader).
+type ResponseHeader interface {
+	Plugin
+	ResponseHeader(now machine.Time, r *Response)
+}
+
+// ResponseBody sees each chunk of the response; Response.First and
+// Response.End tell the first and the last. At the end it may add dynamic
+// metadata (Response.SetMetadata).
+type ResponseBody interface {
+	Plugin
+	ResponseBody(now machine.Time, r *Response)
+}
+
+// EndpointObserver keeps state by Endpoint.Slot and wants to know when an
+// endpoint leaves. With forget the slot will be another endpoint's.
+type EndpointObserver interface {
+	Plugin
+	EndpointGone(slot int, forget bool)
+}
+
+// SaturationDetector says how full a set of endpoints is: 1 and above means
+// that nothing more should be sent. Indexes are those of the View.
+type SaturationDetector interface {
+	Plugin
+	Saturation(now machine.Time, v *View, candidates []int32) float64
+}
+
+// RequestParser is a parse.Parser as a plug-in.
+type RequestParser interface {
+	Plugin
+	Parser() parse.Parser
+}
+
+// MetricsExtractor reads one scraped page into an endpoint's figures. engine
+// is the endpoint's label llm-d.ai/engine-type. An error leaves the figures as
+// they were; it is counted and logged, and names the plug-in.
+type MetricsExtractor interface {
+	Plugin
+	Extract(page []byte, engine string, into *Metrics) error
+}
+
+// MetricsSource says where and how often figures are fetched; the driver
+// fetches. Kind "scrape" of document 003.
+type MetricsSource interface {
+	Plugin
+	Scrape() ScrapeSpec
+}
+
+// ScrapeSpec is what the driver needs to know to fetch a page.
+type ScrapeSpec struct {
+	Scheme   string       // http or https
+	Path     string       // /metrics
+	Port     string       // "" is the endpoint's own
+	Interval machine.Time // 0 is the driver's default
+	Timeout  machine.Time // 0 is the driver's default
+	TTL      machine.Time // figures older than this are forgotten; 0 is never
+	// InsecureSkipVerify accepts any certificate.
+	InsecureSkipVerify bool
+}
+
+// Discovery says where the endpoints come from; the driver reads and watches.
+type Discovery interface {
+	Plugin
+	// EndpointsFile is the path of the endpoints file and whether it is watched.
+	EndpointsFile() (path string, watch bool)
+}
+
+// Need is one question to the outside.
+type Need struct {
+	Plugin  string // name of the plug-in that asks
+	Key     string // the plug-in's own name for the question
+	Method  string
+	URL     string
+	Body    []byte
+	Timeout machine.Time
+}
+
+// Answer is what came back: a value, or why there is none (also a timeout).
+type Answer struct {
+	Plugin string
+	Key    string
+	Value  []byte
+	Err    error
+}

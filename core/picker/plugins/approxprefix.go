@@ -1,0 +1,291 @@
+package plugins
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+const (
+	typeApproxPrefix = "approx-prefix-cache-producer"
+	// minBlockTokens is the smallest block of the approximate index: smaller
+	// settings are raised to it (llm-d-router issue 1158).
+	minBlockTokens     = 64
+	defaultLRUCapacity = 31250 // blocks per endpoint
+	estimatedBytes     = 4     // bytes of text that count as a token
+	prefillProfile     = "prefill"
+)
+
+// prefixSource is a producer of prefix matches, approximate or precise.
+type prefixSource interface {
+	picker.Plugin
+	match(c *picker.Cycle) *prefixMatch
+}
+
+// prefixMatch is how much of a request's prompts each endpoint holds.
+type prefixMatch struct {
+	matched     []int32 // blocks, by slot
+	total       int     // blocks of all prompts, a last partial one included
+	blockTokens int
+	hashes      [][]uint64 // per prompt
+	buf         []uint64
+	done        bool
+}
+
+// of is the matched blocks of an endpoint.
+func (m *prefixMatch) of(s *picker.State) int32 {
+	if slot := s.Slot(); slot < len(m.matched) {
+		return m.matched[slot]
+	}
+	return 0
+}
+
+// ratio is the share of the prompt that an endpoint holds.
+func (m *prefixMatch) ratio(s *picker.State) float64 {
+	if m.total == 0 {
+		return 0
+	}
+	return float64(m.of(s)) / float64(m.total)
+}
+
+// approxPrefix is approx-prefix-cache-producer: it remembers where prompts
+// were sent and takes what was sent for what is cached.
+type approxPrefix struct {
+	named
+	AutoTune   bool `json:"autoTune"`
+	BlockSize  int  `json:"blockSize"` // deprecated
+	BlockToken int  `json:"blockSizeTokens"`
+	MaxBlocks  int  `json:"maxPrefixBlocksToMatch"`
+	MaxTokens  int  `json:"maxPrefixTokensToMatch"`
+	Capacity   int  `json:"lruCapacityPerServer"`
+
+	index *prefixIndex
+}
+
+func newApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	a := &approxPrefix{named: base(typeApproxPrefix, name), AutoTune: true, BlockToken: 16, MaxBlocks: 2048,
+		MaxTokens: 131072, Capacity: defaultLRUCapacity, index: newPrefixIndex()}
+	if err := p.Decode(a); err != nil {
+		return nil, err
+	}
+	if a.BlockSize > 0 {
+		b.Warn("plugin %s: blockSize is deprecated, use blockSizeTokens", name)
+		if a.BlockToken == 16 {
+			a.BlockToken = a.BlockSize
+		}
+	}
+	if a.MaxTokens < 0 || a.MaxBlocks < 0 {
+		return nil, p.Errorf("maxPrefixTokensToMatch and maxPrefixBlocksToMatch must not be negative")
+	}
+	if !a.AutoTune && a.BlockToken <= 0 {
+		return nil, p.Errorf("blockSizeTokens must be > 0 when autoTune is disabled (current value: %d)", a.BlockToken)
+	}
+	if a.BlockToken > 0 && a.BlockToken < minBlockTokens {
+		b.Warn("plugin %s: blockSizeTokens %d is below %d and is raised to it", name, a.BlockToken, minBlockTokens)
+	}
+	return a, nil
+}
+
+// blockTokens is the block's length for this request.
+func (a *approxPrefix) blockTokens(c *picker.Cycle) int {
+	size := a.BlockToken
+	if a.AutoTune && len(c.Candidates) > 0 {
+		if n := c.State(c.Candidates[0]).CacheBlockSize; n > 0 {
+			size = int(n)
+		}
+	}
+	return max(size, minBlockTokens)
+}
+
+func (a *approxPrefix) maxBlocks(blockTokens int) int {
+	if a.MaxTokens > 0 {
+		return a.MaxTokens / blockTokens
+	}
+	if a.MaxBlocks > 0 {
+		return a.MaxBlocks
+	}
+	return math.MaxInt
+}
+
+// Produce works out the matches of all endpoints.
+func (a *approxPrefix) Produce(c *picker.Cycle) { a.match(c) }
+
+func (a *approxPrefix) match(c *picker.Cycle) *prefixMatch {
+	m, fresh := picker.Data[prefixMatch](c.Decision, a)
+	if !fresh && m.done {
+		return m
+	}
+	m.done = true
+	m.blockTokens = a.blockTokens(c)
+	a.hash(c.Request, m, a.maxBlocks(m.blockTokens))
+	slots := len(a.index.lrus)
+	if cap(m.matched) < slots {
+		m.matched = make([]int32, slots, slots+slots/4)
+	}
+	m.matched = m.matched[:slots]
+	clear(m.matched)
+	m.total = 0
+	for _, hs := range m.hashes {
+		m.total += len(hs)
+		a.index.match(hs, m.matched)
+	}
+	return m
+}
+
+// hash chains the blocks of every prompt: each block's hash covers all before
+// it, the target model and the cache salt.
+func (a *approxPrefix) hash(r *picker.Request, m *prefixMatch, limit int) {
+	m.hashes, m.buf = m.hashes[:0], m.buf[:0]
+	var salt string
+	if r.Body != nil {
+		salt = r.Body.CacheSalt
+	}
+	seed := xxhash.Sum64String(r.TargetModel)
+	if salt != "" {
+		seed = mixHash(seed, xxhash.Sum64String(salt))
+	}
+	add := func(n int, block func(i int) uint64) {
+		n = min(n, limit)
+		start := len(m.buf)
+		h := seed
+		for i := range n {
+			h = mixHash(h, block(i))
+			m.buf = append(m.buf, h)
+		}
+		m.hashes = append(m.hashes, m.buf[start:len(m.buf):len(m.buf)])
+	}
+	if r.PromptBlocks != nil {
+		per := max(1, m.blockTokens/max(1, r.PromptBlockTokens))
+		add((len(r.PromptBlocks)+per-1)/per, func(i int) uint64 {
+			h := uint64(0)
+			for _, b := range r.PromptBlocks[i*per : min((i+1)*per, len(r.PromptBlocks))] {
+				h = mixHash(h, b)
+			}
+			return h
+		})
+		return
+	}
+	bytes := m.blockTokens * estimatedBytes
+	blocks := func(text []byte) {
+		add((len(text)+bytes-1)/bytes, func(i int) uint64 { return xxhash.Sum64(text[i*bytes : min((i+1)*bytes, len(text))]) })
+	}
+	if r.PromptTokens != nil {
+		for _, ids := range r.PromptTokens {
+			blocks(tokenBytes(ids))
+		}
+		return
+	}
+	for i := range r.Body.Prompts {
+		p := &r.Body.Prompts[i]
+		if p.Tokens != nil {
+			blocks(tokenBytes(p.Tokens))
+		} else {
+			blocks(p.Text)
+		}
+	}
+}
+
+// tokenBytes are token ids as little-endian bytes.
+func tokenBytes(ids []uint32) []byte {
+	if len(ids) == 0 {
+		return nil
+	}
+	if little {
+		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 4*len(ids))
+	}
+	b := make([]byte, 0, 4*len(ids))
+	for _, id := range ids {
+		b = binary.LittleEndian.AppendUint32(b, id)
+	}
+	return b
+}
+
+var little = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// mixHash chains two hashes (the finaliser of splitmix64 over their mixture).
+func mixHash(a, b uint64) uint64 {
+	z := a*0x9e3779b97f4a7c15 ^ b
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb
+	return z ^ (z >> 31)
+}
+
+// MatchedBlocks serves conditional decode.
+func (a *approxPrefix) MatchedBlocks(c *picker.Cycle, i int32) int {
+	return int(a.match(c).of(c.State(i)))
+}
+
+// Commit takes the prompt for cached on the destination, and on the prefill
+// endpoint if there is one.
+func (a *approxPrefix) Commit(_ machine.Time, d *picker.Decision) {
+	m := picker.Peek[prefixMatch](d, a)
+	if m == nil {
+		return
+	}
+	record := func(i int32) {
+		s := &d.View.States[i]
+		capacity := a.Capacity
+		if capacity <= 0 {
+			capacity = defaultLRUCapacity
+		}
+		if a.AutoTune && s.CacheBlocks > 0 {
+			capacity = int(s.CacheBlocks)
+		}
+		for _, hs := range m.hashes {
+			a.index.add(hs, s.Slot(), capacity)
+		}
+	}
+	if p := d.PrimaryProfile(); p.Ok() {
+		record(p.Picked[0])
+	}
+	if p := d.Profile(prefillProfile); p.Ok() && p != d.PrimaryProfile() {
+		record(p.Picked[0])
+	}
+}
+
+// EndpointGone keeps the history of an endpoint that may come back.
+func (a *approxPrefix) EndpointGone(slot int, forget bool) {
+	if forget {
+		a.index.forget(slot)
+	}
+}
+
+// Blocks is how many blocks a slot's history holds, for the debug page.
+func (a *approxPrefix) Blocks(slot int) int { return a.index.held(slot) }
+
+// IndexSize is how many (endpoint, block) pairs are remembered.
+func (a *approxPrefix) IndexSize() int { return a.index.total }
+
+// MatchOf is what the prompt matched on an endpoint, for metrics: blocks,
+// blocks in all, and tokens per block.
+func (a *approxPrefix) MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int) {
+	m := picker.Peek[prefixMatch](d, a)
+	if m == nil {
+		return 0, 0, 0
+	}
+	return int(m.of(s)), m.total, m.blockTokens
+}
+
+// findPrefix links a plug-in to its prefix producer once all are declared.
+func findPrefix(b *picker.Builder, producer, consumer string, to *prefixSource) {
+	if producer == "" {
+		producer = typeApproxPrefix
+	}
+	b.Late(func() error {
+		p, err := b.Ensure(producer, typeApproxPrefix, "PrefixCacheMatchInfoDataKey", consumer)
+		if err != nil {
+			return err
+		}
+		s, ok := p.(prefixSource)
+		if !ok {
+			return picker.TypeError(p, "producer of prefix matches (wanted by "+consumer+")")
+		}
+		*to = s
+		return nil
+	})
+}

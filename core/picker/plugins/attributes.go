@@ -1,0 +1,204 @@
+package plugins
+
+import (
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// utilizationFilter keeps endpoints for which all conditions hold.
+type utilizationFilter struct {
+	named
+	Conditions []struct {
+		Metric   string   `json:"metric"`
+		MaxValue *float64 `json:"maxValue"`
+	} `json:"conditions"`
+	Fallback bool   `json:"fallbackOnEmpty"`
+	Inflight string `json:"inFlightLoadProducerName"`
+
+	load *inflight
+}
+
+func newUtilizationFilter(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	f := &utilizationFilter{named: base("utilization-filter", name)}
+	if err := p.Decode(f); err != nil {
+		return nil, err
+	}
+	if len(f.Conditions) == 0 {
+		return nil, p.Errorf("utilization filter requires at least one condition")
+	}
+	for _, c := range f.Conditions {
+		switch c.Metric {
+		case "active-requests":
+			findInflight(b, f.Inflight, name, &f.load)
+		case "running-requests", "waiting-queue", "kv-cache-utilization":
+		default:
+			return nil, p.Errorf("utilization filter condition metric must be one of \"active-requests\", \"running-requests\", \"waiting-queue\", \"kv-cache-utilization\", got %q", c.Metric)
+		}
+		if c.MaxValue == nil {
+			return nil, p.Errorf("utilization filter condition %s requires maxValue", c.Metric)
+		}
+	}
+	return f, nil
+}
+
+// Filter keeps endpoints below all limits.
+func (f *utilizationFilter) Filter(c *picker.Cycle, in []int32) []int32 {
+	ok := func(i int32) bool {
+		s := c.State(i)
+		for _, cond := range f.Conditions {
+			v := s.KVUsage
+			switch cond.Metric {
+			case "active-requests":
+				v = float64(f.load.requestsAt(s.Slot()))
+			case "running-requests":
+				v = float64(s.Running)
+			case "waiting-queue":
+				v = float64(s.Waiting)
+			}
+			if v > *cond.MaxValue {
+				return false
+			}
+		}
+		return true
+	}
+	return keepOr(in, ok, f.Fallback)
+}
+
+// keepOr is keep, but returns all when none is left and fallback is set.
+func keepOr(in []int32, ok func(i int32) bool, fallback bool) []int32 {
+	if fallback {
+		any := false
+		for _, i := range in {
+			if any = ok(i); any {
+				break
+			}
+		}
+		if !any {
+			return in
+		}
+	}
+	return keep(in, ok)
+}
+
+// attributeFilter compares one custom metric with a threshold.
+type attributeFilter struct {
+	named
+	Attribute string  `json:"attribute"`
+	Producer  *string `json:"producer"`
+	OnMissing string  `json:"onMissing"`
+	Fallback  bool    `json:"fallbackOnEmpty"`
+	Algorithm struct {
+		Type      string `json:"type"`
+		Threshold *struct {
+			Operator string  `json:"operator"`
+			Value    float64 `json:"value"`
+		} `json:"threshold"`
+	} `json:"algorithm"`
+}
+
+func newAttributeFilter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	f := &attributeFilter{named: base("endpoint-attribute-filter", name), OnMissing: "Pass"}
+	if err := p.Decode(f); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.Attribute == "":
+		return nil, p.Errorf("endpoint attribute filter requires a non-empty attribute")
+	case f.OnMissing != "Pass" && f.OnMissing != "Fail":
+		return nil, p.Errorf("onMissing must be \"Pass\" or \"Fail\", got %q", f.OnMissing)
+	case f.Algorithm.Type != "threshold" || f.Algorithm.Threshold == nil:
+		return nil, p.Errorf("algorithm.type must be \"threshold\" with algorithm.threshold, got %q", f.Algorithm.Type)
+	}
+	if _, ok := compare[f.Algorithm.Threshold.Operator]; !ok {
+		return nil, p.Errorf("threshold.operator must be LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual, Equal or NotEqual, got %q", f.Algorithm.Threshold.Operator)
+	}
+	return f, nil
+}
+
+var compare = map[string]func(a, b float64) bool{
+	"LessThan":           func(a, b float64) bool { return a < b },
+	"LessThanOrEqual":    func(a, b float64) bool { return a <= b },
+	"GreaterThan":        func(a, b float64) bool { return a > b },
+	"GreaterThanOrEqual": func(a, b float64) bool { return a >= b },
+	"Equal":              func(a, b float64) bool { return a == b },
+	"NotEqual":           func(a, b float64) bool { return a != b },
+}
+
+// Filter keeps endpoints whose attribute passes.
+func (f *attributeFilter) Filter(c *picker.Cycle, in []int32) []int32 {
+	op := compare[f.Algorithm.Threshold.Operator]
+	return keepOr(in, func(i int32) bool {
+		v, ok := c.State(i).Custom[f.Attribute]
+		if !ok {
+			return f.OnMissing == "Pass"
+		}
+		return op(v, f.Algorithm.Threshold.Value)
+	}, f.Fallback)
+}
+
+// attributeScorer scores one custom metric linearly.
+type attributeScorer struct {
+	named
+	Key       string  `json:"attributeKey"`
+	Producer  *string `json:"producer"`
+	Algorithm struct {
+		Type          string `json:"type"`
+		Normalization struct {
+			Fixed *struct {
+				Min float64 `json:"min"`
+				Max float64 `json:"max"`
+			} `json:"fixedRange"`
+			Adaptive *struct{} `json:"adaptiveRange"`
+		} `json:"normalization"`
+	} `json:"algorithm"`
+}
+
+func newAttributeScorer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &attributeScorer{named: base("endpoint-attribute-scorer", name)}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	n := &s.Algorithm.Normalization
+	switch {
+	case s.Key == "":
+		return nil, p.Errorf("endpoint attribute scorer requires a non-empty attributeKey")
+	case s.Algorithm.Type != "linear_lower_is_better" && s.Algorithm.Type != "linear_higher_is_better":
+		return nil, p.Errorf("algorithm.type must be \"linear_lower_is_better\" or \"linear_higher_is_better\", got %q", s.Algorithm.Type)
+	case n.Fixed != nil && n.Adaptive != nil:
+		return nil, p.Errorf("at most one of fixedRange and adaptiveRange may be set")
+	case n.Fixed != nil && n.Fixed.Min >= n.Fixed.Max:
+		return nil, p.Errorf("normalization.fixedRange requires min < max, got min %v, max %v", n.Fixed.Min, n.Fixed.Max)
+	}
+	return s, nil
+}
+
+// Score is linear in the attribute; endpoints without it score 0.
+func (s *attributeScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
+	low, high, any := 0.0, 0.0, false
+	for _, i := range in {
+		v, ok := c.State(i).Custom[s.Key]
+		if !ok {
+			continue
+		}
+		if !any {
+			low, high, any = v, v, true
+		}
+		low, high = min(low, v), max(high, v)
+	}
+	if f := s.Algorithm.Normalization.Fixed; f != nil {
+		low, high = f.Min, f.Max
+	}
+	for j, i := range in {
+		v, ok := c.State(i).Custom[s.Key]
+		switch {
+		case !ok:
+		case low == high:
+			scores[j] = 1
+		default:
+			n := max(0, min(1, (v-low)/(high-low)))
+			if s.Algorithm.Type == "linear_lower_is_better" {
+				n = 1 - n
+			}
+			scores[j] = n
+		}
+	}
+}

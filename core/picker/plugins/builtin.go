@@ -1,0 +1,117 @@
+// Package plugins holds the endpoint picker's built-in plug-ins: every type of
+// llm-d-router v0.10 that stands in its Beta set, those that documents 002 and
+// 003 name though deprecated or older, and some of the Alpha set. One file per
+// plug-in or family; formulas and defaults stand beside the types.
+//
+// Builtin returns them as an ordinary map. To add your own:
+//
+//	reg := plugins.Builtin()
+//	reg["gpu-memory-scorer"] = picker.Registration{New: newGPUMemory}
+//	p, err := picker.New(cfg, reg, picker.Options{})
+package plugins
+
+import (
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
+)
+
+// Builtin is a fresh registry with all built-in types.
+func Builtin() picker.Registry {
+	beta := func(f picker.Factory) picker.Registration { return picker.Registration{New: f} }
+	alpha := func(f picker.Factory) picker.Registration {
+		return picker.Registration{New: f, Stability: picker.Alpha}
+	}
+	old := func(f picker.Factory) picker.Registration {
+		return picker.Registration{New: f, Stability: picker.Deprecated}
+	}
+	idle := func(f picker.Factory) picker.Registration { return picker.Registration{New: f, NoRole: true} }
+	return picker.Registry{
+		// filters
+		"label-selector-filter":        beta(newLabelSelector),
+		"by-label":                     old(newByLabel),
+		"by-label-selector":            old(newLabelSelector),
+		"decode-filter":                beta(newRoleFilter("decode", "prefill-decode", "encode-prefill-decode", "both", "")),
+		"prefill-filter":               beta(newRoleFilter("prefill", "encode-prefill", "prefill-decode", "encode-prefill-decode", "both")),
+		"encode-filter":                beta(newRoleFilter("encode", "encode-prefill", "encode-prefill-decode")),
+		"prefix-cache-affinity-filter": beta(newPrefixAffinity),
+		"slo-headroom-tier-filter":     beta(newHeadroomTier),
+		"session-affinity-filter":      alpha(newSessionFilter),
+		"endpoint-attribute-filter":    alpha(newAttributeFilter),
+		"utilization-filter":           alpha(newUtilizationFilter),
+		"header-based-testing-filter":  beta(newHeaderTesting),
+		// scorers
+		"queue-scorer":                 beta(newQueue),
+		"running-requests-size-scorer": beta(newRunning),
+		"kv-cache-utilization-scorer":  beta(newKVUsage),
+		"active-request-scorer":        beta(newActive),
+		"load-aware-scorer":            beta(newLoadAware),
+		"lora-affinity-scorer":         beta(newLoRA),
+		"token-load-scorer":            beta(newTokenLoad),
+		"prefix-cache-scorer":          beta(newPrefixScorer),
+		"no-hit-lru-scorer":            beta(newNoHitLRU),
+		"context-length-aware":         beta(newContextLength),
+		"session-affinity-scorer":      alpha(newSessionScorer),
+		"header-label-affinity-scorer": alpha(newHeaderLabel),
+		"endpoint-attribute-scorer":    alpha(newAttributeScorer),
+		"latency-scorer":               beta(newLatencyScorer),
+		// pickers
+		"max-score-picker":       beta(newMaxScore),
+		"random-picker":          beta(newRandom),
+		"weighted-random-picker": beta(newWeightedRandom),
+		// profile handlers and deciders
+		"single-profile-handler":           beta(newSingle),
+		"disagg-profile-handler":           beta(newDisagg),
+		"data-parallel-profile-handler":    beta(newDataParallel),
+		"header-profile-handler":           alpha(newHeaderProfile),
+		"pd-profile-handler":               old(newPD),
+		"disagg-headers-handler":           old(newDisaggHeaders),
+		"prefill-header-handler":           old(newDisaggHeaders),
+		"prefix-based-pd-decider":          beta(newPrefixDecider),
+		"always-disagg-pd-decider":         beta(newAlwaysPD),
+		"always-disagg-multimodal-decider": beta(newAlwaysMM),
+		// producers
+		"token-producer":               beta(newTokenProducer),
+		"tokenizer":                    old(newTokenProducer),
+		"approx-prefix-cache-producer": beta(newApproxPrefix),
+		"inflight-load-producer":       beta(newInflight),
+		"predicted-latency-producer":   beta(newPredicted),
+		"session-id-producer":          beta(newSessionID),
+		// admission
+		"latency-slo-admitter":       beta(newLatencySLO),
+		"probabilistic-admitter":     beta(newProbabilistic),
+		"request-attribute-reporter": beta(newReporter),
+		// flow control
+		"utilization-detector":                     beta(newUtilizationDetector),
+		"concurrency-detector":                     beta(newConcurrencyDetector),
+		"global-strict-fairness-policy":            idle(newPolicy),
+		"round-robin-fairness-policy":              idle(newPolicy),
+		"program-aware-fairness":                   idle(newPolicy),
+		"fcfs-ordering-policy":                     idle(newPolicy),
+		"edf-ordering-policy":                      idle(newPolicy),
+		"slo-deadline-ordering-policy":             idle(newPolicy),
+		"static-usage-limit-policy":                idle(newPolicy),
+		"priority-holdback-policy":                 {New: newPolicy, Stability: picker.Alpha, NoRole: true},
+		"soft-reflective-ceiling-policy":           {New: newPolicy, Stability: picker.Alpha, NoRole: true},
+		"sheddable-eviction-filter":                {New: newPolicy, Stability: picker.Alpha, NoRole: true},
+		"priority-then-time-eviction-order-policy": {New: newPolicy, Stability: picker.Alpha, NoRole: true},
+		// data layer
+		"metrics-data-source":          beta(newMetricsSource),
+		"core-metrics-extractor":       beta(newExtractor),
+		"file-discovery":               idle(newFileDiscovery),
+		"endpoint-notification-source": idle(newIdle),
+		"k8s-notification-source":      idle(newIdle),
+		"models-data-source":           idle(newIdle),
+		"models-data-extractor":        idle(newIdle),
+		// parsers
+		parse.TypeOpenAI:      beta(newParser(parse.OpenAI{})),
+		parse.TypeAnthropic:   beta(newParser(parse.Anthropic{})),
+		parse.TypeVLLMHTTP:    beta(newParser(parse.VLLMHTTP{})),
+		parse.TypeVLLMGRPC:    beta(newParser(parse.VLLMGRPC{})),
+		parse.TypePassthrough: beta(newParser(parse.Passthrough{})),
+	}
+}
+
+// named is embedded by every plug-in here.
+type named = picker.Base
+
+func base(typ, name string) named { return picker.NewBase(typ, name) }

@@ -1,0 +1,151 @@
+package plugins
+
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/scrape"
+)
+
+// idlePlugin is a type that is accepted and does nothing here.
+type idlePlugin struct{ named }
+
+func newIdle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &idlePlugin{base("idle", name)}, nil
+}
+
+// metricsSource is metrics-data-source: where the model servers' pages are.
+type metricsSource struct {
+	named
+	Scheme   string          `json:"scheme"`
+	Path     string          `json:"path"`
+	Insecure *bool           `json:"insecureSkipVerify"`
+	CA       string          `json:"caCertPath"`
+	Cert     string          `json:"clientCertPath"`
+	Key      string          `json:"clientKeyPath"`
+	Interval config.Duration `json:"interval"`
+}
+
+func newMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &metricsSource{named: base("metrics-data-source", name), Scheme: "http", Path: "/metrics"}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	if s.Scheme != "http" && s.Scheme != "https" {
+		return nil, p.Errorf("scheme must be http or https, got %q", s.Scheme)
+	}
+	if s.Interval < 0 {
+		return nil, p.Errorf("interval must not be negative")
+	}
+	return s, nil
+}
+
+// Scrape says how to fetch.
+func (s *metricsSource) Scrape() picker.ScrapeSpec {
+	return picker.ScrapeSpec{Scheme: s.Scheme, Path: s.Path, Interval: s.Interval.Time(), InsecureSkipVerify: s.Insecure == nil || *s.Insecure}
+}
+
+// extractor is core-metrics-extractor: which series mean what, per engine.
+type extractor struct {
+	named
+	LabelKey string         `json:"engineLabelKey"`
+	Default  string         `json:"defaultEngine"`
+	Configs  []engineConfig `json:"engineConfigs"`
+
+	engines map[string]*scrape.Mapping
+}
+
+type engineConfig struct {
+	Name    string `json:"name"`
+	Queued  string `json:"queuedRequestsSpec"`
+	Running string `json:"runningRequestsSpec"`
+	KV      string `json:"kvUsageSpec"`
+	LoRA    string `json:"loraSpec"`
+	Cache   string `json:"cacheInfoSpec"`
+	Custom  []struct {
+		Key  string `json:"attributeKey"`
+		Spec string `json:"metricSpec"`
+	} `json:"customMetrics"`
+}
+
+func newExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	x := &extractor{named: base("core-metrics-extractor", name), Default: "vllm", engines: scrape.Engines()}
+	if err := p.Decode(x); err != nil {
+		return nil, err
+	}
+	for i := range x.Configs {
+		e := &x.Configs[i]
+		if e.Name == "" {
+			return nil, p.Errorf("engineConfigs[%d] is missing a name", i)
+		}
+		m, err := e.mapping()
+		if err != nil {
+			return nil, p.Errorf("engineConfigs[%d]: %v", i, err)
+		}
+		x.engines[e.Name] = m
+	}
+	if x.engines[x.Default] == nil {
+		return nil, p.Errorf("defaultEngine %q is not one of the engines", x.Default)
+	}
+	return x, nil
+}
+
+func (e *engineConfig) mapping() (*scrape.Mapping, error) {
+	m := &scrape.Mapping{BlockSizeLabel: "block_size", BlocksLabel: "num_gpu_blocks"}
+	for _, s := range []struct {
+		text string
+		to   *scrape.Spec
+	}{{e.Queued, &m.Queued}, {e.Running, &m.Running}, {e.KV, &m.KVUsage}, {e.LoRA, &m.LoRA}, {e.Cache, &m.CacheInfo}} {
+		var err error
+		if *s.to, err = scrape.ParseSpec(s.text); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range e.Custom {
+		spec, err := scrape.ParseSpec(c.Spec)
+		if err != nil || c.Key == "" || c.Spec == "" {
+			return nil, fmt.Errorf("customMetrics need attributeKey and metricSpec (%q, %q): %v", c.Key, c.Spec, err)
+		}
+		m.Custom = append(m.Custom, scrape.Custom{Key: c.Key, Spec: spec})
+	}
+	return m, nil
+}
+
+// EngineLabel is the label that names an endpoint's engine.
+func (x *extractor) EngineLabel() string { return either(x.LabelKey, picker.LabelEngine) }
+
+// Extract reads a page as the engine's; an unknown engine is the default one.
+func (x *extractor) Extract(page []byte, engine string, into *picker.Metrics) error {
+	m := x.engines[engine]
+	if m == nil {
+		m = x.engines[x.Default]
+	}
+	p, err := scrape.Parse(page, m.Wants)
+	if err != nil {
+		return err
+	}
+	m.Apply(p, into)
+	return nil
+}
+
+// fileDiscovery is file-discovery: endpoints from a file.
+type fileDiscovery struct {
+	named
+	Path  string `json:"path"`
+	Watch bool   `json:"watchFile"`
+}
+
+func newFileDiscovery(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	d := &fileDiscovery{named: base("file-discovery", name)}
+	if err := p.Decode(d); err != nil {
+		return nil, err
+	}
+	if d.Path == "" {
+		return nil, p.Errorf("path must be specified: the file that lists the endpoints")
+	}
+	return d, nil
+}
+
+// EndpointsFile is the file.
+func (d *fileDiscovery) EndpointsFile() (string, bool) { return d.Path, d.Watch }

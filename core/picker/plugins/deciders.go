@@ -1,0 +1,64 @@
+package plugins
+
+import (
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// prefixDecider is prefix-based-pd-decider: prefill on its own endpoint when
+// at least nonCachedTokens of the prompt are not cached on the decode
+// endpoint. nonCachedTokens 0 means never.
+type prefixDecider struct {
+	named
+	NonCached    int `json:"nonCachedTokens"`
+	PromptTokens int `json:"promptTokens"`
+
+	source prefixSource
+}
+
+func newPrefixDecider(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	d := &prefixDecider{named: base("prefix-based-pd-decider", name)}
+	if err := p.Decode(d); err != nil {
+		return nil, err
+	}
+	if d.NonCached < 0 {
+		return nil, p.Errorf("nonCachedTokens parameter of prefix disaggregation decider cannot be negative")
+	}
+	if d.PromptTokens < 0 {
+		return nil, p.Errorf("promptTokens parameter of prefix disaggregation decider cannot be negative")
+	}
+	findPrefix(b, "", name, &d.source)
+	return d, nil
+}
+
+// Disaggregate compares what is not cached with the threshold.
+func (d *prefixDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
+	n := c.Request.Tokens
+	if d.NonCached == 0 || decode < 0 || n < d.NonCached || d.PromptTokens > 0 && n < d.PromptTokens {
+		return false
+	}
+	m := d.source.match(c)
+	return n-int(m.of(c.State(decode)))*m.blockTokens >= d.NonCached
+}
+
+// alwaysPD is always-disagg-pd-decider.
+type alwaysPD struct{ named }
+
+func newAlwaysPD(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &alwaysPD{base("always-disagg-pd-decider", name)}, nil
+}
+
+// Disaggregate always does.
+func (d *alwaysPD) Disaggregate(*picker.Cycle, int32) bool { return true }
+
+// alwaysMM is always-disagg-multimodal-decider: requests with images, audio
+// or video.
+type alwaysMM struct{ named }
+
+func newAlwaysMM(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &alwaysMM{base("always-disagg-multimodal-decider", name)}, nil
+}
+
+// Disaggregate looks for parts that need encoding.
+func (d *alwaysMM) Disaggregate(c *picker.Cycle, _ int32) bool {
+	return c.Request.Body != nil && c.Request.Body.Multimodal > 0
+}

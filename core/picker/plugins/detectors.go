@@ -1,0 +1,83 @@
+package plugins
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+)
+
+// utilizationDetector is utilization-detector, as detector and as filter. The
+// filter returns all when none is left.
+type utilizationDetector struct {
+	named
+	flowcontrol.Utilization
+}
+
+func newUtilizationDetector(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	def := flowcontrol.DefaultUtilization()
+	ps := struct {
+		Queue    int             `json:"queueDepthThreshold"`
+		KV       float64         `json:"kvCacheUtilThreshold"`
+		Stale    config.Duration `json:"metricsStalenessThreshold"`
+		Headroom float64         `json:"headroom"`
+	}{def.QueueDepthThreshold, def.KVCacheUtilThreshold, config.Duration(def.MetricsStalenessThreshold), def.Headroom}
+	if err := p.Decode(&ps); err != nil {
+		return nil, err
+	}
+	u := &utilizationDetector{base(flowcontrol.UtilizationDetectorType, name), flowcontrol.Utilization{
+		QueueDepthThreshold: ps.Queue, KVCacheUtilThreshold: ps.KV, MetricsStalenessThreshold: ps.Stale.Time(), Headroom: ps.Headroom}}
+	if err := u.Validate(); err != nil {
+		return nil, p.Errorf("%v", err)
+	}
+	return u, nil
+}
+
+// Saturation is the candidates' mean score.
+func (u *utilizationDetector) Saturation(now machine.Time, v *picker.View, in []int32) float64 {
+	return u.Utilization.Saturation(loads(now, v, in, nil), now)
+}
+
+// Filter keeps endpoints below the thresholds.
+func (u *utilizationDetector) Filter(c *picker.Cycle, in []int32) []int32 {
+	return keepOr(in, func(i int32) bool { return u.Keep(load(c.State(i), nil), c.Now) }, true)
+}
+
+// concurrencyDetector is concurrency-detector, as detector and as filter.
+type concurrencyDetector struct {
+	named
+	flowcontrol.Concurrency
+	load *inflight
+}
+
+func newConcurrencyDetector(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	def := flowcontrol.DefaultConcurrency()
+	ps := struct {
+		Mode      string  `json:"concurrencyMode"`
+		Requests  float64 `json:"maxConcurrency"`
+		Tokens    float64 `json:"maxTokenConcurrency"`
+		Headroom  float64 `json:"headroom"`
+		Producer  string  `json:"inFlightLoadProducerName"`
+		Producer2 string  `json:"inflightLoadProducerName"`
+	}{Mode: def.Mode, Requests: float64(def.MaxConcurrency), Tokens: float64(def.MaxTokenConcurrency)}
+	if err := p.Decode(&ps); err != nil {
+		return nil, err
+	}
+	d := &concurrencyDetector{named: base(flowcontrol.ConcurrencyDetectorType, name), Concurrency: flowcontrol.Concurrency{
+		Mode: ps.Mode, MaxConcurrency: int64(ps.Requests), MaxTokenConcurrency: int64(ps.Tokens), Headroom: ps.Headroom}}
+	if err := d.Validate(); err != nil {
+		return nil, p.Errorf("%v", err)
+	}
+	findInflight(b, either(ps.Producer, ps.Producer2), name, &d.load)
+	return d, nil
+}
+
+// Saturation is what is in flight over what may be.
+func (d *concurrencyDetector) Saturation(now machine.Time, v *picker.View, in []int32) float64 {
+	return d.Concurrency.Saturation(loads(now, v, in, d.load))
+}
+
+// Filter keeps endpoints with room.
+func (d *concurrencyDetector) Filter(c *picker.Cycle, in []int32) []int32 {
+	return keep(in, func(i int32) bool { return d.Keep(load(c.State(i), d.load)) })
+}

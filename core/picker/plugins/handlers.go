@@ -1,0 +1,118 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// single is single-profile-handler: the one profile there is.
+type single struct{ named }
+
+func newSingle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &single{base("single-profile-handler", name)}, nil
+}
+
+// CheckProfiles refuses more than one profile.
+func (h *single) CheckProfiles(names []string) error {
+	if len(names) > 1 {
+		return fmt.Errorf("SingleProfileHandler cannot support multiple scheduling profiles, got %v", names)
+	}
+	return nil
+}
+
+// Schedule runs the profile.
+func (h *single) Schedule(c *picker.Cycle) error {
+	name := c.Profiles()[0]
+	if !c.Run(name).Ok() {
+		return fmt.Errorf("failed to run scheduler profile '%s'", name)
+	}
+	c.SetPrimary(name)
+	return nil
+}
+
+// dataParallel is data-parallel-profile-handler: the request goes to the
+// primary port of the chosen endpoint's address, and a header names the rank
+// that was chosen. Deprecated upstream.
+type dataParallel struct {
+	named
+	PrimaryPort int `json:"primaryPort"`
+}
+
+func newDataParallel(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	h := &dataParallel{base("data-parallel-profile-handler", name), 8000}
+	if err := p.Decode(h); err != nil {
+		return nil, err
+	}
+	if h.PrimaryPort < 0 || h.PrimaryPort > 65535 {
+		return nil, p.Errorf("invalid primaryPort: must be between 1 and 65535, got %d", h.PrimaryPort)
+	}
+	b.Warn("plugin %s: data-parallel-profile-handler is deprecated", name)
+	return h, nil
+}
+
+// Schedule runs the profile and redirects to the primary port.
+func (h *dataParallel) Schedule(c *picker.Cycle) error {
+	names := c.Profiles()
+	if len(names) != 1 {
+		return errors.New("data parallel profile handler is intended to be used with a single profile, failed to process multiple profiles")
+	}
+	if !c.Run(names[0]).Ok() {
+		return fmt.Errorf("failed to run scheduler profile '%s'", names[0])
+	}
+	c.SetPrimary(names[0])
+	redirect(c, h.PrimaryPort)
+	return nil
+}
+
+// redirect sends the request to another port of the chosen endpoints and says
+// in a header which was meant.
+func redirect(c *picker.Cycle, port int) {
+	d := c.Decision
+	for n, i := range d.PrimaryProfile().Picked {
+		s := c.State(i)
+		if n == 0 {
+			d.SetHeader(picker.HeaderDataParallel, s.HostPort())
+		}
+		moved := picker.NewEndpoint(s.Namespace, s.Name, s.Address, strconv.Itoa(port), s.Labels)
+		d.Targets = append(d.Targets, picker.Target{Endpoint: s.Endpoint, HostPort: moved.HostPort()})
+	}
+	d.HideScores = true
+}
+
+// headerProfile is header-profile-handler: the profile that a request header
+// names.
+type headerProfile struct {
+	named
+	HeaderName     string `json:"headerName"`
+	DefaultProfile string `json:"defaultProfile"`
+}
+
+func newHeaderProfile(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	h := &headerProfile{base("header-profile-handler", name), "EPP-Profile", "decode"}
+	if err := p.Decode(h); err != nil {
+		return nil, err
+	}
+	h.HeaderName = strings.ToLower(h.HeaderName)
+	return h, nil
+}
+
+// Schedule runs the named profile.
+func (h *headerProfile) Schedule(c *picker.Cycle) error {
+	name, _ := c.Request.Headers.Get(h.HeaderName)
+	if name == "" {
+		name = h.DefaultProfile
+	}
+	r := c.Run(name)
+	if r == nil {
+		return fmt.Errorf("failed to run any scheduler profile for request %s", c.Request.ID)
+	}
+	if !r.Ok() {
+		return fmt.Errorf("failed to run scheduler profile '%s'", name)
+	}
+	c.SetPrimary(name)
+	return nil
+}

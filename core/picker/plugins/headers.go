@@ -1,0 +1,63 @@
+package plugins
+
+import (
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// headerTesting keeps the endpoints that the header
+// test-epp-endpoint-selection names ("ip" or "ip:port", separated by commas):
+// the conformance tests of the Gateway API Inference Extension. Without the
+// header it keeps none.
+type headerTesting struct{ named }
+
+func newHeaderTesting(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &headerTesting{base("header-based-testing-filter", name)}, nil
+}
+
+// Filter keeps the named endpoints.
+func (f *headerTesting) Filter(c *picker.Cycle, in []int32) []int32 {
+	v, _ := c.Request.Headers.Get("test-epp-endpoint-selection")
+	return keep(in, func(i int32) bool {
+		for part := range strings.SplitSeq(v, ",") {
+			part = strings.TrimSpace(part)
+			if s := c.State(i); part != "" && (part == s.Address || part == s.HostPort()) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// headerLabel prefers endpoints whose label equals a request header.
+type headerLabel struct {
+	named
+	HeaderName string `json:"headerName"`
+	LabelKey   string `json:"labelKey"`
+}
+
+func newHeaderLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &headerLabel{named: base("header-label-affinity-scorer", name)}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	if s.HeaderName == "" || s.LabelKey == "" {
+		return nil, p.Errorf("headerName and labelKey must be specified")
+	}
+	s.HeaderName = strings.ToLower(s.HeaderName)
+	return s, nil
+}
+
+// Score is 1 where label and header agree.
+func (s *headerLabel) Score(c *picker.Cycle, in []int32, scores []float64) {
+	v, ok := c.Request.Headers.Get(s.HeaderName)
+	if !ok || v == "" {
+		return
+	}
+	for j, i := range in {
+		if c.State(i).Labels[s.LabelKey] == v {
+			scores[j] = 1
+		}
+	}
+}

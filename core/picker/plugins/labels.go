@@ -1,0 +1,155 @@
+package plugins
+
+import (
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// requirement is one line of a Kubernetes label selector.
+type requirement struct {
+	Key      string   `json:"key"`
+	Operator string   `json:"operator"`
+	Values   []string `json:"values"`
+}
+
+func (r *requirement) matches(labels map[string]string) bool {
+	v, ok := labels[r.Key]
+	switch r.Operator {
+	case "In":
+		return ok && slices.Contains(r.Values, v)
+	case "NotIn":
+		return !ok || !slices.Contains(r.Values, v)
+	case "Exists":
+		return ok
+	}
+	return !ok // DoesNotExist
+}
+
+// labelSelector keeps endpoints whose labels a Kubernetes selector matches; an
+// empty selector matches all. Types label-selector-filter and, deprecated,
+// by-label-selector.
+type labelSelector struct {
+	named
+	Labels      map[string]string `json:"matchLabels"`
+	Expressions []requirement     `json:"matchExpressions"`
+}
+
+func newLabelSelector(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	f := &labelSelector{named: base("label-selector-filter", name)}
+	if err := p.Decode(f); err != nil {
+		return nil, err
+	}
+	for _, e := range f.Expressions {
+		switch e.Operator {
+		case "In", "NotIn":
+			if len(e.Values) == 0 {
+				return nil, p.Errorf("values must be specified when operator is %s (key %q)", e.Operator, e.Key)
+			}
+		case "Exists", "DoesNotExist":
+			if len(e.Values) > 0 {
+				return nil, p.Errorf("values may not be specified when operator is %s (key %q)", e.Operator, e.Key)
+			}
+		default:
+			return nil, p.Errorf("%q is not a valid label selector operator; expected In, NotIn, Exists or DoesNotExist", e.Operator)
+		}
+	}
+	return f, nil
+}
+
+// Filter keeps matching endpoints.
+func (f *labelSelector) Filter(c *picker.Cycle, in []int32) []int32 {
+	return keep(in, func(i int32) bool {
+		labels := c.State(i).Labels
+		for k, v := range f.Labels {
+			if got, ok := labels[k]; !ok || got != v {
+				return false
+			}
+		}
+		for j := range f.Expressions {
+			if !f.Expressions[j].matches(labels) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// keep compacts the candidates for which ok holds.
+func keep(in []int32, ok func(i int32) bool) []int32 {
+	out := in[:0]
+	for _, i := range in {
+		if ok(i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// byLabel keeps endpoints whose label has one of some values. Deprecated.
+type byLabel struct {
+	named
+	Label         string   `json:"label"`
+	ValidValues   []string `json:"validValues"`
+	AllowsNoLabel bool     `json:"allowsNoLabel"`
+}
+
+func newByLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	f := &byLabel{named: base("by-label", name)}
+	if err := p.Decode(f); err != nil {
+		return nil, err
+	}
+	if f.Label == "" {
+		return nil, p.Errorf("'label' must be specified")
+	}
+	if len(f.ValidValues) == 0 && !f.AllowsNoLabel {
+		return nil, p.Errorf("either 'validValues' must be non-empty or 'allowsNoLabel' must be true")
+	}
+	return f, nil
+}
+
+// Filter keeps endpoints with a valid value, or without the label if allowed.
+func (f *byLabel) Filter(c *picker.Cycle, in []int32) []int32 {
+	return keep(in, func(i int32) bool {
+		v, ok := c.State(i).Labels[f.Label]
+		if !ok {
+			return f.AllowsNoLabel
+		}
+		return slices.Contains(f.ValidValues, v)
+	})
+}
+
+// roleFilter keeps endpoints by their label llm-d.ai/role: decode-filter,
+// prefill-filter, encode-filter.
+type roleFilter struct {
+	named
+	roles     []string
+	unlabeled bool
+}
+
+// newRoleFilter makes a factory; the role "" admits endpoints without label.
+func newRoleFilter(roles ...string) picker.Factory {
+	f := roleFilter{}
+	for _, r := range roles {
+		if r == "" {
+			f.unlabeled = true
+		} else {
+			f.roles = append(f.roles, r)
+		}
+	}
+	typ := roles[0] + "-filter"
+	return func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+		return &roleFilter{base(typ, name), f.roles, f.unlabeled}, nil
+	}
+}
+
+// Filter keeps endpoints that have the role.
+func (f *roleFilter) Filter(c *picker.Cycle, in []int32) []int32 {
+	return keep(in, func(i int32) bool {
+		v, ok := c.State(i).Labels[picker.LabelRole]
+		if !ok {
+			return f.unlabeled
+		}
+		return slices.Contains(f.roles, v)
+	})
+}

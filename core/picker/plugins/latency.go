@@ -1,0 +1,206 @@
+package plugins
+
+import (
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// Weights of latency-scorer's result are whole hundredths.
+const (
+	latencyFloor = 1
+	latencyCeil  = 100
+)
+
+// latencyScorer is latency-scorer. With predictions it scores headroom under
+// the objectives; without, a composite of free KV cache, queue and prefix.
+type latencyScorer struct {
+	named
+	TTFTWeight      float64 `json:"ttftWeight"`
+	TPOTWeight      float64 `json:"tpotWeight"`
+	Strategy        string  `json:"headroomSelectionStrategy"`
+	KVWeight        float64 `json:"compositeKVWeight"`
+	QueueWeight     float64 `json:"compositeQueueWeight"`
+	PrefixWeight    float64 `json:"compositePrefixWeight"`
+	Prefix          string  `json:"prefixMatchInfoProducerName"`
+	LatencyProducer string  `json:"latencyPredictionInfoProducerName"`
+
+	source  prefixSource
+	latency *predicted
+}
+
+func newLatencyScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &latencyScorer{named: base("latency-scorer", name), TTFTWeight: .8, TPOTWeight: .2, Strategy: "least",
+		KVWeight: 1, QueueWeight: 1, PrefixWeight: 1}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	if s.Strategy != "least" && s.Strategy != "most" {
+		return nil, p.Errorf("headroomSelectionStrategy must be \"least\" or \"most\", got %q", s.Strategy)
+	}
+	if s.TTFTWeight < 0 || s.TPOTWeight < 0 {
+		return nil, p.Errorf("ttftWeight and tpotWeight must be >= 0")
+	}
+	findPrefix(b, s.Prefix, name, &s.source)
+	findPredicted(b, s.LatencyProducer, name, &s.latency)
+	return s, nil
+}
+
+// Score prefers endpoints that meet the objectives.
+func (s *latencyScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
+	var have, negative bool
+	allNegative := true
+	for _, i := range in {
+		if p := s.latency.of(c, i); p != nil {
+			have = true
+			if p.negative() {
+				negative = true
+				continue
+			}
+		}
+		allNegative = false
+	}
+	switch {
+	case !have:
+		s.composite(c, in, scores)
+	case !negative || !allNegative:
+		s.bucket(c, in, scores, false, func(p *prediction) bool { return p == nil || !p.negative() })
+	default:
+		for _, in1 := range []func(p *prediction) bool{
+			func(p *prediction) bool { return p.Dispatched == 0 },
+			func(p *prediction) bool { return p.TTFTHeadroom >= 0 },
+			func(p *prediction) bool { return p.TPOTHeadroom >= 0 },
+			func(p *prediction) bool { return true },
+		} {
+			if s.bucket(c, in, scores, true, in1) {
+				return
+			}
+		}
+	}
+}
+
+// bucket scores the endpoints that belong to it and says whether any does.
+func (s *latencyScorer) bucket(c *picker.Cycle, in []int32, scores []float64, least bool, belongs func(*prediction) bool) bool {
+	const eps = 1e-9
+	var zero prediction
+	at := func(i int32) (*prediction, bool) {
+		p := s.latency.of(c, i)
+		if !belongs(p) {
+			return nil, false
+		}
+		if p == nil {
+			p = &zero
+		}
+		return p, true
+	}
+	minT, maxT, minP, maxP := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
+	any := false
+	for _, i := range in {
+		if p, ok := at(i); ok {
+			any = true
+			t, o := math.Abs(p.TTFTHeadroom), math.Abs(p.TPOTHeadroom)
+			minT, maxT, minP, maxP = math.Min(minT, t), math.Max(maxT, t), math.Min(minP, o), math.Max(maxP, o)
+		}
+	}
+	if !any {
+		return false
+	}
+	a, b := 1.0, 0.0
+	if sum := s.TTFTWeight + s.TPOTWeight; sum > 0 {
+		a, b = s.TTFTWeight/sum, s.TPOTWeight/sum
+	}
+	spanT, spanP := maxT-minT, maxP-minP
+	if spanT <= eps && spanP > eps {
+		a, b = 0, 1
+	} else if spanP <= eps && spanT > eps {
+		a, b = 1, 0
+	}
+	for j, i := range in {
+		p, ok := at(i)
+		if !ok {
+			continue
+		}
+		nT, nP := .5, .5
+		if spanT > eps {
+			nT = (math.Abs(p.TTFTHeadroom) - minT) / spanT
+		}
+		if spanP > eps {
+			nP = (math.Abs(p.TPOTHeadroom) - minP) / spanP
+		}
+		combined := float64(a*nT) + float64(b*nP)
+		if least || s.Strategy == "least" {
+			combined = 1 - combined
+		}
+		scores[j] = float64(int(combined*(latencyCeil-latencyFloor))+latencyFloor+1) / latencyCeil
+	}
+	return true
+}
+
+func (s *latencyScorer) composite(c *picker.Cycle, in []int32, scores []float64) {
+	wk, wq, wp := s.KVWeight, s.QueueWeight, s.PrefixWeight
+	sum := wk + wq + wp
+	if sum <= 0 {
+		wk, wq, wp, sum = 1, 0, 0, 1
+	}
+	m := s.source.match(c)
+	var most int64
+	for _, i := range in {
+		most = max(most, c.State(i).Waiting)
+	}
+	for j, i := range in {
+		st := c.State(i)
+		free := 1.0
+		if most > 0 {
+			free = float64(most-st.Waiting) / float64(most)
+		}
+		v := float64(wk/sum*(1-st.KVUsage)) + float64(wq/sum*free) + float64(wp/sum*m.ratio(st))
+		scores[j] = math.Round(latencyFloor+float64((latencyCeil-latencyFloor)*v)) / latencyCeil
+	}
+}
+
+// headroomTier is slo-headroom-tier-filter: endpoints that meet the objectives
+// if any does, with a small chance to explore the others.
+type headroomTier struct {
+	named
+	Epsilon  float64 `json:"epsilonExploreNeg"`
+	Producer string  `json:"latencyPredictionInfoProducerName"`
+
+	latency *predicted
+}
+
+func newHeadroomTier(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	f := &headroomTier{named: base("slo-headroom-tier-filter", name), Epsilon: .01}
+	if err := p.Decode(f); err != nil {
+		return nil, err
+	}
+	if !(f.Epsilon >= 0 && f.Epsilon <= 1) {
+		return nil, p.Errorf("epsilonExploreNeg must be in [0, 1], got %v", f.Epsilon)
+	}
+	findPredicted(b, f.Producer, name, &f.latency)
+	return f, nil
+}
+
+// Filter keeps one tier.
+func (f *headroomTier) Filter(c *picker.Cycle, in []int32) []int32 {
+	if len(in) <= 1 {
+		return in
+	}
+	positive, predictions := 0, 0
+	for _, i := range in {
+		if p := f.latency.of(c, i); p != nil {
+			predictions++
+			if !p.negative() {
+				positive++
+			}
+		}
+	}
+	if predictions == 0 || positive == 0 || positive == len(in) {
+		return in
+	}
+	d := c.Draw("headroom-tier")
+	explore := d.Float64() < f.Epsilon
+	return keep(in, func(i int32) bool {
+		p := f.latency.of(c, i)
+		return (p != nil && !p.negative()) != explore
+	})
+}

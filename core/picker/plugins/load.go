@@ -1,0 +1,147 @@
+package plugins
+
+import (
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// queue is queue-scorer: (max-q)/(max-min) over the candidates' waiting
+// requests; all equal is 1.
+type queue struct{ named }
+
+func newQueue(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &queue{base("queue-scorer", name)}, nil
+}
+
+// Score prefers short queues.
+func (s *queue) Score(c *picker.Cycle, in []int32, scores []float64) {
+	states := c.View.States
+	low, high := states[in[0]].Waiting, states[in[0]].Waiting
+	for _, i := range in {
+		v := states[i].Waiting
+		low, high = min(low, v), max(high, v)
+	}
+	if low == high {
+		ones(scores)
+		return
+	}
+	span := float64(high - low)
+	for j, i := range in {
+		scores[j] = float64(high-states[i].Waiting) / span
+	}
+}
+
+func ones(scores []float64) {
+	for j := range scores {
+		scores[j] = 1
+	}
+}
+
+// running is running-requests-size-scorer: like queue-scorer, on the requests
+// in the engine's batch.
+type running struct{ named }
+
+func newRunning(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &running{base("running-requests-size-scorer", name)}, nil
+}
+
+// Score prefers small batches.
+func (s *running) Score(c *picker.Cycle, in []int32, scores []float64) {
+	states := c.View.States
+	low, high := states[in[0]].Running, states[in[0]].Running
+	for _, i := range in {
+		v := states[i].Running
+		low, high = min(low, v), max(high, v)
+	}
+	if low == high {
+		ones(scores)
+		return
+	}
+	span := float64(high - low)
+	for j, i := range in {
+		scores[j] = float64(high-states[i].Running) / span
+	}
+}
+
+// kvUsage is kv-cache-utilization-scorer: 1 - usage.
+type kvUsage struct{ named }
+
+func newKVUsage(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &kvUsage{base("kv-cache-utilization-scorer", name)}, nil
+}
+
+// Score prefers free KV cache.
+func (s *kvUsage) Score(c *picker.Cycle, in []int32, scores []float64) {
+	for j, i := range in {
+		scores[j] = 1 - c.View.States[i].KVUsage
+	}
+}
+
+// loadAware is load-aware-scorer: 0.5 with nothing waiting, falling to 0 at
+// the threshold.
+type loadAware struct {
+	named
+	Threshold int `json:"threshold"`
+}
+
+func newLoadAware(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &loadAware{base("load-aware-scorer", name), 128}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	if s.Threshold <= 0 {
+		s.Threshold = 128
+	}
+	return s, nil
+}
+
+// Score prefers short queues on an absolute scale.
+func (s *loadAware) Score(c *picker.Cycle, in []int32, scores []float64) {
+	t := float64(s.Threshold)
+	for j, i := range in {
+		w := float64(c.View.States[i].Waiting)
+		switch {
+		case w == 0:
+			scores[j] = .5
+		case w >= t:
+			scores[j] = 0
+		default:
+			scores[j] = .5 * (1 - w/t)
+		}
+	}
+}
+
+// lora is lora-affinity-scorer: an endpoint that runs the request's adapter 1,
+// one with room for another .8, one where it waits .6, else 0.
+type lora struct{ named }
+
+func newLoRA(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &lora{base("lora-affinity-scorer", name)}, nil
+}
+
+// Score prefers endpoints that have the adapter.
+func (s *lora) Score(c *picker.Cycle, in []int32, scores []float64) {
+	model := c.Request.TargetModel
+	for j, i := range in {
+		l := c.View.States[i].LoRA
+		if l == nil {
+			continue
+		}
+		switch {
+		case contains(l.Running, model):
+			scores[j] = 1
+		case len(l.Running)+len(l.Waiting) < l.Max:
+			scores[j] = .8
+		case contains(l.Waiting, model):
+			scores[j] = .6
+		}
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,144 @@
+package plugins
+
+import (
+	"math"
+	"sort"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// count is the pickers' one parameter: how many endpoints to choose, the
+// further ones being fallbacks. Below one it is one.
+type count struct {
+	Max int `json:"maxNumOfEndpoints"`
+}
+
+func (n *count) read(p picker.Params) error {
+	n.Max = 1
+	if err := p.Decode(n); err != nil {
+		return err
+	}
+	n.Max = max(n.Max, 1)
+	return nil
+}
+
+// maxScore is max-score-picker: the best total; ties are drawn.
+type maxScore struct {
+	named
+	count
+}
+
+func newMaxScore(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &maxScore{named: base("max-score-picker", name)}
+	return s, s.read(p)
+}
+
+// PickEndpoints takes the best.
+func (s *maxScore) PickEndpoints(c *picker.Cycle, in []int32, totals []float64, picked []int32) []int32 {
+	if s.Max == 1 {
+		best, n := totals[0], 0
+		for _, v := range totals {
+			if v > best {
+				best, n = v, 1
+			} else if v == best {
+				n++
+			}
+		}
+		k := 0
+		if n > 1 {
+			d := c.Draw("tie")
+			k = d.Intn(n)
+		}
+		for j, v := range totals {
+			if v == best {
+				if k == 0 {
+					return append(picked, in[j])
+				}
+				k--
+			}
+		}
+	}
+	d := c.Draw("tie")
+	order := shuffled(&d, len(in))
+	sort.SliceStable(order, func(a, b int) bool { return totals[order[a]] > totals[order[b]] })
+	for _, j := range order[:min(s.Max, len(order))] {
+		picked = append(picked, in[j])
+	}
+	return picked
+}
+
+func shuffled(d *machine.Draw, n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	for i := n - 1; i > 0; i-- {
+		j := d.Intn(i + 1)
+		order[i], order[j] = order[j], order[i]
+	}
+	return order
+}
+
+// random is random-picker: any candidate, whatever the scores.
+type random struct {
+	named
+	count
+}
+
+func newRandom(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &random{named: base("random-picker", name)}
+	return s, s.read(p)
+}
+
+// PickEndpoints takes any.
+func (s *random) PickEndpoints(c *picker.Cycle, in []int32, _ []float64, picked []int32) []int32 {
+	d := c.Draw("random")
+	if s.Max == 1 {
+		return append(picked, in[d.Intn(len(in))])
+	}
+	for _, j := range shuffled(&d, len(in))[:min(s.Max, len(in))] {
+		picked = append(picked, in[j])
+	}
+	return picked
+}
+
+// weightedRandom is weighted-random-picker: chances in proportion to totals
+// (A-Res: the largest u^(1/w) win). When no total is positive all are equal.
+type weightedRandom struct {
+	named
+	count
+}
+
+func newWeightedRandom(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &weightedRandom{named: base("weighted-random-picker", name)}
+	return s, s.read(p)
+}
+
+// PickEndpoints draws by weight.
+func (s *weightedRandom) PickEndpoints(c *picker.Cycle, in []int32, totals []float64, picked []int32) []int32 {
+	positive := false
+	for _, v := range totals {
+		positive = positive || v > 0
+	}
+	d := c.Draw("weighted")
+	keys := make([]float64, len(in))
+	order := make([]int, len(in))
+	for j := range in {
+		order[j] = j
+		u := d.Float64()
+		switch {
+		case !positive:
+			keys[j] = u
+		case totals[j] > 0:
+			keys[j] = math.Pow(u, 1/totals[j])
+		default:
+			keys[j] = u - 2 // after all that have a weight
+		}
+	}
+	sort.SliceStable(order, func(a, b int) bool { return keys[order[a]] > keys[order[b]] })
+	for _, j := range order[:min(s.Max, len(order))] {
+		picked = append(picked, in[j])
+	}
+	return picked
+}

@@ -1,0 +1,112 @@
+package plugins
+
+import (
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// prefixAffinity is prefix-cache-affinity-filter: endpoints that hold at least
+// affinityThreshold of the prompt, unless the best of them would answer more
+// than maxTTFTPenaltyMs later than the best of the others.
+type prefixAffinity struct {
+	named
+	Threshold   float64 `json:"affinityThreshold"`
+	Exploration float64 `json:"explorationProbability"`
+	PenaltyMs   float64 `json:"maxTTFTPenaltyMs"`
+	// PenaltyTokens is the newer form of the penalty, in tokens in flight.
+	PenaltyTokens int64   `json:"maxTokensInFlightPenalty"`
+	TTFTSource    string  `json:"ttftSource"`
+	Throughput    float64 `json:"peakPrefillThroughput"` // tokens per second
+	Prefix        string  `json:"prefixMatchInfoProducerName"`
+	Latency       string  `json:"latencyPredictionInfoProducerName"`
+	Inflight      string  `json:"inFlightLoadProducerName"`
+
+	source  prefixSource
+	load    *inflight
+	latency *predicted
+}
+
+func newPrefixAffinity(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	f := &prefixAffinity{named: base("prefix-cache-affinity-filter", name), Threshold: .8, PenaltyMs: 18000,
+		TTFTSource: "prefillThroughput", Throughput: 15928}
+	if err := p.Decode(f); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.Threshold > 1:
+		return nil, p.Errorf("affinityThreshold must be <= 1.0, got %f", f.Threshold)
+	case f.Exploration < 0 || f.Exploration > 1:
+		return nil, p.Errorf("explorationProbability must be in [0, 1], got %f", f.Exploration)
+	case f.PenaltyMs < 0 || f.PenaltyTokens < 0:
+		return nil, p.Errorf("maxTTFTPenaltyMs must be >= 0, got %f", f.PenaltyMs)
+	case f.Throughput < 0:
+		return nil, p.Errorf("peakPrefillThroughput must be >= 0, got %f", f.Throughput)
+	case f.TTFTSource != "prefillThroughput" && f.TTFTSource != "latencyPredictor":
+		return nil, p.Errorf("ttftSource must be \"latencyPredictor\" or \"prefillThroughput\", got %q", f.TTFTSource)
+	case f.TTFTSource == "prefillThroughput" && f.PenaltyMs > 0 && f.Throughput == 0:
+		return nil, p.Errorf("peakPrefillThroughput must be > 0 when ttftSource is prefillThroughput")
+	}
+	findPrefix(b, f.Prefix, name, &f.source)
+	if f.PenaltyMs > 0 && f.TTFTSource == "latencyPredictor" {
+		findPredicted(b, f.Latency, name, &f.latency)
+	} else if f.PenaltyMs > 0 || f.PenaltyTokens > 0 {
+		findInflight(b, f.Inflight, name, &f.load)
+	}
+	return f, nil
+}
+
+// Filter keeps the endpoints that hold the prompt, if that is worth it.
+func (f *prefixAffinity) Filter(c *picker.Cycle, in []int32) []int32 {
+	if len(in) <= 1 || f.Threshold <= 0 {
+		return in
+	}
+	if f.Exploration > 0 {
+		if d := c.Draw("affinity-exploration"); d.Float64() < f.Exploration {
+			return in
+		}
+	}
+	m := f.source.match(c)
+	sticky := 0
+	bestSticky, bestOther := math.Inf(1), math.Inf(1)
+	for _, i := range in {
+		s := c.State(i)
+		if m.ratio(s) >= f.Threshold {
+			sticky++
+			bestSticky = math.Min(bestSticky, f.cost(c, i))
+		} else {
+			bestOther = math.Min(bestOther, f.cost(c, i))
+		}
+	}
+	if sticky == 0 {
+		return in
+	}
+	if limit := f.limit(); limit > 0 && sticky < len(in) && bestSticky-bestOther > limit {
+		return in
+	}
+	return keep(in, func(i int32) bool { return m.ratio(c.State(i)) >= f.Threshold })
+}
+
+func (f *prefixAffinity) limit() float64 {
+	if f.PenaltyMs > 0 {
+		return f.PenaltyMs
+	}
+	return float64(f.PenaltyTokens)
+}
+
+// cost is an endpoint's expected time to first token in milliseconds, or its
+// tokens in flight when the penalty is in tokens.
+func (f *prefixAffinity) cost(c *picker.Cycle, i int32) float64 {
+	switch {
+	case f.latency != nil:
+		if p := f.latency.of(c, i); p != nil {
+			return p.TTFTMs
+		}
+		return math.MaxFloat64
+	case f.load == nil:
+		return 0
+	case f.PenaltyMs > 0:
+		return float64(f.load.tokensAt(c.State(i).Slot())) / f.Throughput * 1000
+	}
+	return float64(f.load.tokensAt(c.State(i).Slot()))
+}

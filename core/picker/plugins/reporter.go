@@ -1,0 +1,103 @@
+package plugins
+
+import (
+	"cel.dev/cel-go/cel"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// reporter is request-attribute-reporter: a value computed from the token
+// usage by a CEL expression, as dynamic metadata of the last response message.
+type reporter struct {
+	named
+	Attributes []struct {
+		Key struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"key"`
+		Expression string `json:"expression"`
+		Condition  string `json:"condition"`
+	} `json:"attributes"`
+
+	value, condition cel.Program
+}
+
+func newReporter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	r := &reporter{named: base("request-attribute-reporter", name)}
+	if err := p.Decode(r); err != nil {
+		return nil, err
+	}
+	if len(r.Attributes) != 1 {
+		return nil, p.Errorf("attributes must contain exactly one entry")
+	}
+	a := &r.Attributes[0]
+	switch {
+	case a.Key.Name == "":
+		return nil, p.Errorf("attributes[0].key.name cannot be empty")
+	case a.Expression == "":
+		return nil, p.Errorf("attributes[0].expression cannot be empty")
+	case a.Key.Namespace == "":
+		a.Key.Namespace = picker.NamespaceLB
+	}
+	env, err := cel.NewEnv(cel.Variable("usage", cel.MapType(cel.StringType, cel.DynType)))
+	if err != nil {
+		return nil, err
+	}
+	compile := func(text string) (cel.Program, error) {
+		ast, issues := env.Compile(text)
+		if issues != nil && issues.Err() != nil {
+			return nil, p.Errorf("failed to compile %q: %v", text, issues.Err())
+		}
+		return env.Program(ast, cel.CostLimit(100_000))
+	}
+	if r.value, err = compile(a.Expression); err != nil {
+		return nil, err
+	}
+	if a.Condition != "" {
+		if r.condition, err = compile(a.Condition); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// ResponseBody reports at the end of a response that told its usage.
+func (r *reporter) ResponseBody(_ machine.Time, resp *picker.Response) {
+	if !resp.End || !resp.HasUsage {
+		return
+	}
+	u := resp.Usage
+	usage := map[string]any{
+		"prompt_tokens": float64(u.PromptTokens), "completion_tokens": float64(u.CompletionTokens), "total_tokens": float64(u.TotalTokens),
+		"prompt_tokens_details": map[string]any{"cached_tokens": float64(u.CachedTokens)},
+	}
+	vars := map[string]any{"usage": usage}
+	if r.condition != nil {
+		v, _, err := r.condition.Eval(vars)
+		if err != nil || v.Value() != true {
+			return
+		}
+	}
+	v, _, err := r.value.Eval(vars)
+	if err != nil {
+		return
+	}
+	var n int64
+	switch x := v.Value().(type) {
+	case float64:
+		if !(x > -1e15 && x < 1e15) {
+			return
+		}
+		n = int64(x)
+	case int64:
+		n = x
+	case uint64:
+		n = int64(x)
+	}
+	if n == 0 || n == -1 {
+		return
+	}
+	k := r.Attributes[0].Key
+	resp.SetMetadata(k.Namespace, k.Name, float64(n))
+}

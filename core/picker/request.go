@@ -1,0 +1,128 @@
+package picker
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker/parse"
+)
+
+// Header is one header of a request or response. Names are lower case.
+type Header struct{ Name, Value string }
+
+// Headers is a list of headers in the order in which they came. Of several
+// with one name, the last counts.
+type Headers []Header
+
+// Get is the last value of a header, and whether there is one.
+func (h Headers) Get(name string) (string, bool) {
+	for i := len(h) - 1; i >= 0; i-- {
+		if h[i].Name == name {
+			return h[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// first is the newer header's value if it is not empty, else the older one's.
+func (h Headers) first(names [2]string) string {
+	if v, _ := h.Get(names[0]); v != "" {
+		return v
+	}
+	v, _ := h.Get(names[1])
+	return v
+}
+
+// Objective is what an InferenceObjective gives a request: its priority.
+type Objective struct {
+	Name     string
+	Priority int
+}
+
+// Request is one inference request on its way through the picker. The driver
+// fills ID, Headers, Body and Subset; Prepare fills the rest.
+type Request struct {
+	ID      string
+	Headers Headers
+	// Body is the parsed body; nil for a request that has none, which is never
+	// scheduled but sent to any endpoint.
+	Body *parse.Body
+	// Subset lists "ip:port" hints of the data plane (metadata
+	// envoy.lb.subset_hint); only the address part is matched. HasSubset tells
+	// an empty list from none.
+	Subset    []string
+	HasSubset bool
+	// SizeBytes is the length of the body as it came.
+	SizeBytes int
+
+	// PromptBlocks may stand for the prompt's text: the identities of its
+	// consecutive blocks of PromptBlockTokens tokens each. Simulated requests
+	// carry these instead of text; a last partial block is one more identity.
+	PromptBlocks      []uint64
+	PromptBlockTokens int
+
+	Model       string // as the client named it
+	TargetModel string // after rewriting
+	Rewrite     string // name of the InferenceModelRewrite that chose TargetModel
+	Objective   Objective
+	FairnessID  string
+	// TTFTMs and TPOTMs are the service level objectives in milliseconds; 0 is none.
+	TTFTMs, TPOTMs float64
+
+	// Tokens is the prompt's length, real when a tokeniser answered, else
+	// estimated at four bytes a token. Prepare sets the estimate.
+	Tokens int
+	// PromptTokens are the prompt's token ids, one slice per prompt, when a
+	// tokeniser answered or the client sent ids.
+	PromptTokens [][]uint32
+}
+
+// Path is the :path header.
+func (r *Request) Path() string {
+	p, _ := r.Headers.Get(":path")
+	return p
+}
+
+// HasSLO says whether the client stated any service level objective.
+func (r *Request) HasSLO() bool { return r.TTFTMs > 0 || r.TPOTMs > 0 }
+
+func parseMs(s string) float64 {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(v > 0) || v > 1e12 {
+		return 0
+	}
+	return v
+}
+
+// matchesSubset says whether an endpoint is in the subset hint.
+func (r *Request) matchesSubset(e *Endpoint) bool {
+	for _, s := range r.Subset {
+		ip := s
+		if i := strings.LastIndexByte(s, ':'); i >= 0 && strings.IndexByte(s, ':') == i {
+			ip = s[:i]
+		} else if strings.HasPrefix(s, "[") {
+			if j := strings.IndexByte(s, ']'); j > 0 {
+				ip = s[1:j]
+			}
+		}
+		if ip == e.Address {
+			return true
+		}
+	}
+	return false
+}
+
+// PreferIfAvailable says whether the client asks for a conditional decode:
+// "Prefer: if-available", also inside a list.
+func (r *Request) PreferIfAvailable() bool {
+	v, ok := r.Headers.Get(HeaderPrefer)
+	if !ok {
+		return false
+	}
+	for part := range strings.SplitSeq(v, ",") {
+		if strings.EqualFold(strings.TrimSpace(part), "if-available") {
+			return true
+		}
+	}
+	return false
+}

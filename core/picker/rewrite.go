@@ -1,0 +1,113 @@
+package picker
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
+)
+
+// Rewrite is one InferenceModelRewrite.
+type Rewrite struct {
+	Name  string
+	Rules []RewriteRule
+}
+
+// RewriteRule sends requests for some models to other models. Without Models
+// it is generic and matches every request.
+type RewriteRule struct {
+	Models  []string
+	Targets []RewriteTarget
+}
+
+// RewriteTarget is one model with its share of the requests. Weight is nil
+// when none was given.
+type RewriteTarget struct {
+	Model  string
+	Weight *int32
+}
+
+// rule finds the rule for a model: an exact one beats a generic one, also
+// across objects; then the older object, then the earlier rule.
+func (o *Objects) rule(model string) (*RewriteRule, string) {
+	var generic *RewriteRule
+	var genericName string
+	for i := range o.Rewrites {
+		rw := &o.Rewrites[i]
+		for j := range rw.Rules {
+			r := &rw.Rules[j]
+			for _, m := range r.Models {
+				if m == model {
+					return r, rw.Name
+				}
+			}
+			if len(r.Models) == 0 && generic == nil {
+				generic, genericName = r, rw.Name
+			}
+		}
+	}
+	return generic, genericName
+}
+
+// target draws one of a rule's models. Among targets with weights those
+// without get nothing; without any weight all are equal.
+func (r *RewriteRule) target(d machine.Draw) string {
+	var sum int64
+	for _, t := range r.Targets {
+		if t.Weight != nil && *t.Weight > 0 {
+			sum += int64(*t.Weight)
+		}
+	}
+	if len(r.Targets) == 0 {
+		return ""
+	}
+	if sum == 0 {
+		return r.Targets[d.Intn(len(r.Targets))].Model
+	}
+	n := int64(d.Uint64() % uint64(sum))
+	for _, t := range r.Targets {
+		if t.Weight == nil || *t.Weight <= 0 {
+			continue
+		}
+		if n -= int64(*t.Weight); n < 0 {
+			return t.Model
+		}
+	}
+	return r.Targets[len(r.Targets)-1].Model
+}
+
+// resolveModel finds the model that is really asked for: an object's rule on
+// the body's model beats the rewrite header.
+func (p *Picker) resolveModel(r *Request) *Error {
+	if r.Body == nil || !r.Body.JSON() {
+		if r.Body != nil {
+			r.Model, r.TargetModel = r.Body.Model, r.Body.Model
+		} else if r.TargetModel == "" {
+			r.TargetModel = r.Model
+		}
+		return nil
+	}
+	r.Model = r.Body.Model
+	r.TargetModel = r.Headers.first(HeadersModelRewrite)
+	if r.TargetModel == "" {
+		r.TargetModel = r.Model
+	}
+	if rule, name := p.objects.rule(r.Model); rule != nil {
+		r.TargetModel = rule.target(machine.DrawFor(p.opt.Seed^(p.seq+1)*0x9e3779b97f4a7c15, "picker", "rewrite", r.ID))
+		r.Rewrite = name
+	}
+	if r.TargetModel == "" {
+		return &Error{Code: BadRequest, Message: "model not found in request body"}
+	}
+	return nil
+}
+
+// ForwardBody is the body that goes to the endpoint: the client's own bytes,
+// or those with the target model in place of the client's.
+func (r *Request) ForwardBody() ([]byte, error) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	if !r.Body.JSON() || r.TargetModel == r.Body.Model {
+		return r.Body.Raw, nil
+	}
+	return parse.RewriteModel(r.Body.Raw, r.TargetModel)
+}

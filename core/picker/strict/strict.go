@@ -1,0 +1,296 @@
+// Package strict decodes YAML into Go structs and refuses what it does not
+// know, naming line and field. encoding/json's and yaml's own decoders either
+// lose the line or accept what nobody meant.
+package strict
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"sort"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits on documents that come from outside.
+const (
+	MaxBytes = 4 << 20
+	maxDepth = 64
+	maxNodes = 1 << 20
+)
+
+// Error is a fault in a document: where, what, and what was expected.
+type Error struct {
+	Line  int    // from 1; 0 when unknown
+	Field string // "plugins[2].parameters.threshold"
+	Msg   string
+}
+
+// Error is "line 3: field: message".
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "line %d: ", e.Line)
+	}
+	if e.Field != "" {
+		b.WriteString(e.Field + ": ")
+	}
+	b.WriteString(e.Msg)
+	return b.String()
+}
+
+// At makes an Error at a node.
+func At(n *yaml.Node, field, format string, args ...any) error {
+	line := 0
+	if n != nil {
+		line = n.Line
+	}
+	return &Error{line, field, fmt.Sprintf(format, args...)}
+}
+
+// Scalar is implemented by types that read themselves from a YAML scalar
+// (quantities, durations).
+type Scalar interface{ FromScalar(text string) error }
+
+// Parse reads one YAML document and returns its root node, nil when it is
+// empty. Anchors are refused where they would grow without bound.
+func Parse(data []byte) (*yaml.Node, error) {
+	if len(data) > MaxBytes {
+		return nil, &Error{Msg: fmt.Sprintf("%d bytes are more than the %d allowed", len(data), MaxBytes)}
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil
+	}
+	left := maxNodes
+	if err := measure(doc.Content[0], 0, &left); err != nil {
+		return nil, err
+	}
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return nil, nil
+	}
+	return root, nil
+}
+
+func measure(n *yaml.Node, depth int, left *int) error {
+	if *left--; *left < 0 {
+		return At(n, "", "the document grows beyond %d values", maxNodes)
+	}
+	if depth > maxDepth {
+		return At(n, "", "nested deeper than %d levels", maxDepth)
+	}
+	if n.Kind == yaml.AliasNode {
+		return measure(n.Alias, depth+1, left)
+	}
+	for _, c := range n.Content {
+		if err := measure(c, depth+1, left); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Decode reads a node into the struct, slice, map or scalar that into points
+// to. Fields are named by their json tag; names that are not there are errors.
+func Decode(n *yaml.Node, field string, into any) error {
+	if n == nil {
+		return nil
+	}
+	return value(n, field, reflect.ValueOf(into).Elem())
+}
+
+var nodeType = reflect.TypeFor[*yaml.Node]()
+
+func value(n *yaml.Node, field string, v reflect.Value) error {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if v.Type() == nodeType {
+		v.Set(reflect.ValueOf(n))
+		return nil
+	}
+	null := n.Kind == yaml.ScalarNode && n.Tag == "!!null"
+	if null {
+		return nil // as absent
+	}
+	if s, ok := v.Addr().Interface().(Scalar); ok {
+		if n.Kind != yaml.ScalarNode {
+			return At(n, field, "expected a single value, got %s", kind(n))
+		}
+		if err := s.FromScalar(n.Value); err != nil {
+			return At(n, field, "%v", err)
+		}
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		p := reflect.New(v.Type().Elem())
+		if err := value(n, field, p.Elem()); err != nil {
+			return err
+		}
+		v.Set(p)
+		return nil
+	case reflect.Struct:
+		return structValue(n, field, v)
+	case reflect.Slice:
+		if n.Kind != yaml.SequenceNode {
+			return At(n, field, "expected a list, got %s", kind(n))
+		}
+		out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+		for i, c := range n.Content {
+			if err := value(c, fmt.Sprintf("%s[%d]", field, i), out.Index(i)); err != nil {
+				return err
+			}
+		}
+		v.Set(out)
+		return nil
+	case reflect.Map:
+		return mapValue(n, field, v)
+	case reflect.Interface:
+		var x any
+		if err := n.Decode(&x); err != nil {
+			return At(n, field, "%v", err)
+		}
+		if x != nil {
+			v.Set(reflect.ValueOf(x))
+		}
+		return nil
+	}
+	return scalar(n, field, v)
+}
+
+func structValue(n *yaml.Node, field string, v reflect.Value) error {
+	if n.Kind != yaml.MappingNode {
+		return At(n, field, "expected a mapping, got %s", kind(n))
+	}
+	known := map[string]int{}
+	for i := range v.NumField() {
+		if name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
+			known[name] = i
+		}
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, c := n.Content[i], n.Content[i+1]
+		if seen[k.Value] {
+			return At(k, join(field, k.Value), "key %q is set twice", k.Value)
+		}
+		seen[k.Value] = true
+		j, ok := known[k.Value]
+		if !ok {
+			names := make([]string, 0, len(known))
+			for name := range known {
+				names = append(names, name)
+			}
+			sort.Strings(names)
+			return At(k, join(field, k.Value), "unknown field %q; expected one of: %s", k.Value, strings.Join(names, ", "))
+		}
+		if err := value(c, join(field, k.Value), v.Field(j)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mapValue(n *yaml.Node, field string, v reflect.Value) error {
+	if n.Kind != yaml.MappingNode {
+		return At(n, field, "expected a mapping, got %s", kind(n))
+	}
+	out := reflect.MakeMap(v.Type())
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, c := n.Content[i], n.Content[i+1]
+		e := reflect.New(v.Type().Elem()).Elem()
+		if err := value(c, join(field, k.Value), e); err != nil {
+			return err
+		}
+		out.SetMapIndex(reflect.ValueOf(k.Value).Convert(v.Type().Key()), e)
+	}
+	v.Set(out)
+	return nil
+}
+
+func scalar(n *yaml.Node, field string, v reflect.Value) error {
+	wrong := func() error {
+		return At(n, field, "cannot read %s %q as %s", kind(n), n.Value, typeName(v))
+	}
+	if n.Kind != yaml.ScalarNode {
+		return At(n, field, "expected %s, got %s", typeName(v), kind(n))
+	}
+	number := n.Tag == "!!int" || n.Tag == "!!float"
+	switch v.Kind() {
+	case reflect.String:
+		if n.Tag != "!!str" {
+			return wrong()
+		}
+		v.SetString(n.Value)
+	case reflect.Bool:
+		b, err := strconv.ParseBool(n.Value)
+		if n.Tag != "!!bool" || err != nil {
+			return wrong()
+		}
+		v.SetBool(b)
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		var f float64
+		if !number || n.Decode(&f) != nil || f != math.Trunc(f) || math.Abs(f) > 1<<62 || v.OverflowInt(int64(f)) {
+			return wrong()
+		}
+		i := int64(f)
+		if p, err := strconv.ParseInt(n.Value, 0, 64); err == nil {
+			i = p
+		}
+		v.SetInt(i)
+	case reflect.Float64:
+		var f float64
+		if !number || n.Decode(&f) != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+			return wrong()
+		}
+		v.SetFloat(f)
+	default:
+		return At(n, field, "a value of type %s cannot be configured", v.Type())
+	}
+	return nil
+}
+
+func join(field, name string) string {
+	if field == "" {
+		return name
+	}
+	return field + "." + name
+}
+
+func kind(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!str":
+		return "string"
+	case "!!int", "!!float":
+		return "number"
+	case "!!bool":
+		return "boolean"
+	}
+	return "value"
+}
+
+func typeName(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
+}
