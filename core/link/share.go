@@ -56,8 +56,9 @@ func (n *Network) collect() {
 // fill gives every collected transfer its new rate.
 func (n *Network) fill() {
 	links := n.someLinks
+	least := n.leastLimit()
 	for open := len(n.someFlows); open > 0; {
-		tight, share := LinkID(-1), int64(math.MaxInt64)
+		tight := (*wire)(nil)
 		k := 0
 		for _, l := range links {
 			w := &n.links[l]
@@ -66,15 +67,27 @@ func (n *Network) fill() {
 			}
 			links[k] = l
 			k++
-			if s := w.left / int64(w.open); s < share {
-				tight, share = l, s
+			// left/open of two links compared without dividing: capacities are
+			// below 2^41 and transfers below 2^16.
+			if tight == nil || w.left*int64(tight.open) < tight.left*int64(w.open) {
+				tight = w
 			}
 		}
 		links = links[:k]
-		if n.fillCapped(share, &open) {
+		share := tight.left / int64(tight.open)
+		if least <= share {
+			// Those whose own cap is below the tightest share take that; the links
+			// then have more for the rest.
+			for _, id := range n.capped {
+				if f := &n.flows[id]; !f.assigned && f.limit <= share {
+					n.assign(f, f.limit)
+					open--
+				}
+			}
+			least = n.leastLimit()
 			continue
 		}
-		for _, id := range n.links[tight].flows {
+		for _, id := range tight.flows {
 			if f := &n.flows[id]; !f.assigned {
 				n.assign(f, share)
 				open--
@@ -83,25 +96,19 @@ func (n *Network) fill() {
 	}
 }
 
-// fillCapped assigns those whose own cap is below the tightest share; links
-// then have more for the rest.
-func (n *Network) fillCapped(share int64, open *int) bool {
-	any, k := false, 0
+// leastLimit drops assigned transfers from the capped and finds the lowest cap
+// of the rest.
+func (n *Network) leastLimit() int64 {
+	least, k := int64(math.MaxInt64), 0
 	for _, id := range n.capped {
-		f := &n.flows[id]
-		switch {
-		case f.assigned:
-		case f.limit <= share:
-			n.assign(f, f.limit)
-			*open--
-			any = true
-		default:
+		if f := &n.flows[id]; !f.assigned {
 			n.capped[k] = id
 			k++
+			least = min(least, f.limit)
 		}
 	}
 	n.capped = n.capped[:k]
-	return any
+	return least
 }
 
 func (n *Network) assign(f *flow, rate int64) {
