@@ -78,12 +78,14 @@ func (d *decoder) syntax(err error) {
 	d.problems = append(d.problems, p)
 }
 
-func (d *decoder) add(n *yaml.Node, path, found, expected string) *Problem {
-	if len(d.problems) >= maxProblems {
-		return &Problem{}
+func (d *decoder) add(n *yaml.Node, path, found, expected string) {
+	d.hint(n, path, found, expected, "")
+}
+
+func (d *decoder) hint(n *yaml.Node, path, found, expected, hint string) {
+	if len(d.problems) < maxProblems {
+		d.problems = append(d.problems, Problem{File: d.file, Line: n.Line, Column: n.Column, Path: path, Found: found, Expected: expected, Hint: hint})
 	}
-	d.problems = append(d.problems, Problem{File: d.file, Line: n.Line, Column: n.Column, Path: path, Found: found, Expected: expected})
-	return &d.problems[len(d.problems)-1]
 }
 
 // defaulter is a section that has default values of its own.
@@ -171,12 +173,13 @@ func (d *decoder) unknown(key *yaml.Node, path string, fields []field) {
 	for i, f := range fields {
 		known[i] = f.name
 	}
-	p := d.add(key, path, "unknown field", "one of "+names(fields))
+	hint := ""
 	if guess := nearest(key.Value, known); guess != "" {
-		p.Hint = fmt.Sprintf("did you mean %q?", guess)
+		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else if at := homes(key.Value); len(at) > 0 {
-		p.Hint = fmt.Sprintf("%q belongs in %s", key.Value, strings.Join(at, " or "))
+		hint = fmt.Sprintf("%q belongs in %s", key.Value, strings.Join(at, " or "))
 	}
+	d.hint(key, path, "unknown field", "one of "+names(fields), hint)
 }
 
 func (d *decoder) list(n *yaml.Node, path string, v reflect.Value, tag reflect.StructTag) {

@@ -31,8 +31,7 @@ func (d *decoder) leaf(n *yaml.Node, path string, v reflect.Value, tag reflect.S
 		return
 	}
 	if hint, ok := setLeaf(v, n, tag); !ok {
-		p := d.add(n, path, "found "+describe(n), expected(v.Type(), tag))
-		p.Hint = hint
+		d.hint(n, path, "found "+describe(n), expected(v.Type(), tag), hint)
 	}
 }
 

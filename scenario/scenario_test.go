@@ -12,7 +12,6 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
-
 )
 
 var update = flag.Bool("update", false, "rewrite docs/scenario.schema.json")
@@ -203,4 +202,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
