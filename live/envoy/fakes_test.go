@@ -19,6 +19,7 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
@@ -29,6 +30,7 @@ import (
 type fakePicker struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	addr   string
+	creds  credentials.TransportCredentials // nil: plain text
 	server *grpc.Server
 	// destination is put into the header for each request.
 	destination func() string
@@ -39,6 +41,8 @@ type fakePicker struct {
 	buffered bool
 	// maxBody answers 413 as soon as a body is longer; 0 is no limit.
 	maxBody int
+	// hook replaces all of the behaviour below.
+	hook    func(extprocv3.ExternalProcessor_ProcessServer) error
 	streams atomic.Int64 // open now
 	seen    atomic.Int64 // ever opened
 
@@ -53,7 +57,11 @@ func (f *fakePicker) start(t *testing.T) *fakePicker {
 		t.Fatal(err)
 	}
 	f.addr = l.Addr().String()
-	f.server = grpc.NewServer()
+	var options []grpc.ServerOption
+	if f.creds != nil {
+		options = append(options, grpc.Creds(f.creds))
+	}
+	f.server = grpc.NewServer(options...)
 	extprocv3.RegisterExternalProcessorServer(f.server, f)
 	h := health.NewServer()
 	h.SetServingStatus("envoy.service.ext_proc.v3.ExternalProcessor", healthv1.HealthCheckResponse_SERVING)
@@ -76,6 +84,9 @@ func (f *fakePicker) Process(s extprocv3.ExternalProcessor_ProcessServer) error 
 	f.seen.Add(1)
 	f.streams.Add(1)
 	defer f.streams.Add(-1)
+	if f.hook != nil {
+		return f.hook(s)
+	}
 	var body bytes.Buffer
 	ok, tailSent := false, false
 	for {
