@@ -159,11 +159,20 @@ func (c Config) breakers() *clusterv3.CircuitBreakers {
 	}}}
 }
 
+// streamsPerConnection is how many requests share an HTTP/2 connection, on
+// every side. More of them asks for trouble (measured): until a new connection
+// to a server has said how many it allows, Envoy counts on its own setting, and
+// with the default of 1,024 a burst met Go's limit of 250 and the rest were
+// refused (503); and a client's connection with 10,000 held requests on it was
+// closed as a flood when all of them were answered at once. Every peer must be
+// expected to allow 100 (RFC 9113, 6.5.2), and gateways usually do.
+const streamsPerConnection = 100
+
 func httpOptions(p Protocol) (map[string]*anypb.Any, error) {
 	explicit := &httpv3.HttpProtocolOptions_ExplicitHttpConfig{}
 	if p == HTTP2 {
 		explicit.ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
-			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}
+			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(streamsPerConnection)}}
 	} else {
 		explicit.ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
 			HttpProtocolOptions: &corev3.Http1ProtocolOptions{}}

@@ -74,7 +74,7 @@ func (c Config) connectionManager() (*hcmv3.HttpConnectionManager, error) {
 		StatPrefix:           listenerName,
 		RouteSpecifier:       &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes},
 		HttpFilters:          filters,
-		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(c.Limits.InFlight)},
+		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(streamsPerConnection)},
 		StreamIdleTimeout:    duration(c.Limits.idleTimeout()),
 		AccessLog:            logs,
 		UseRemoteAddress:     wrapperspb.Bool(true),
