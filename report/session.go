@@ -28,6 +28,9 @@ type Options struct {
 	// goroutines: they are put in order first. Without it events are taken as
 	// they come, from one goroutine.
 	Clock func() machine.Time
+	// Judge holds the scenario's expectations against the summary of a run
+	// that was not interrupted; nil where nothing is expected.
+	Judge func(Summary) []Expectation
 }
 
 // Session is the readers of one run put together: tally, view, recording. It
@@ -64,10 +67,10 @@ func Start(o Options) (*Session, error) {
 	return s, nil
 }
 
-// Named says which scenario and seed the summary tells, where they are known
-// only later.
-func (s *Session) Named(scenario string, seed uint64) {
-	s.options.Scenario, s.options.Seed = scenario, seed
+// Retell takes from a recording's summary what its events do not tell.
+func (s *Session) Retell(told Summary) {
+	s.options.Scenario, s.options.Seed = told.Scenario, told.Seed
+	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
 }
 
 // Record takes one event of the run.
@@ -108,6 +111,9 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 	}
 	sum := s.tally.Summary()
 	sum.Scenario, sum.Seed, sum.Interrupted = s.options.Scenario, s.options.Seed, interrupted
+	if s.options.Judge != nil && !interrupted {
+		sum.Expectations = s.options.Judge(sum)
+	}
 	var errs []error
 	if s.view != nil {
 		if err := s.view.Err(); err != nil {

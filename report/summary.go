@@ -25,6 +25,16 @@ type Summary struct {
 	// Endpoints counts how often each was picked.
 	Endpoints map[string]int `json:"endpoints,omitempty"`
 	Spans     []SpanSummary  `json:"spans,omitempty"`
+	// Expectations are the scenario's, if it has any, each with what was found.
+	Expectations []Expectation `json:"expectations,omitempty"`
+}
+
+// Expectation is something that the run had to come to, and whether it did.
+type Expectation struct {
+	What     string `json:"what"`
+	Expected string `json:"expected"`
+	Found    string `json:"found"`
+	OK       bool   `json:"ok"`
 }
 
 // SpanSummary is the distribution of one span, in seconds. Percentiles are
@@ -44,6 +54,17 @@ func (s Summary) Failed() int {
 	return s.Requests - s.Outcomes[flow.Completed]
 }
 
+// Missed counts the expectations that were not met.
+func (s Summary) Missed() int {
+	n := 0
+	for _, e := range s.Expectations {
+		if !e.OK {
+			n++
+		}
+	}
+	return n
+}
+
 // Span is the span of this name, and whether it was measured.
 func (s Summary) Span(name string) (SpanSummary, bool) {
 	for _, sp := range s.Spans {
@@ -52,6 +73,19 @@ func (s Summary) Span(name string) (SpanSummary, bool) {
 		}
 	}
 	return SpanSummary{}, false
+}
+
+// Quantile is p50, p90, p99 or max of the span, in seconds.
+func (s SpanSummary) Quantile(name string) float64 {
+	switch name {
+	case "p50":
+		return s.P50
+	case "p90":
+		return s.P90
+	case "p99":
+		return s.P99
+	}
+	return s.Max
 }
 
 // Write prints the summary for people.
@@ -90,6 +124,17 @@ func (s Summary) Write(w io.Writer, color bool) error {
 		for _, sp := range s.Spans {
 			fmt.Fprintf(&b, "  %-9s%7s %9s %9s %9s %9s\n", sp.Name, thousands(sp.Count), span(sp.P50), span(sp.P90), span(sp.P99), span(sp.Max))
 		}
+	}
+	for i, e := range s.Expectations {
+		label := ""
+		if i == 0 {
+			label = "expected"
+		}
+		found := "ok      found " + e.Found
+		if !e.OK {
+			found = p.red("MISSED  found " + e.Found)
+		}
+		fmt.Fprintf(&b, "%s  %-14s %-18s %s\n", p.bold(fmt.Sprintf("%-9s", label)), e.What, e.Expected, found)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

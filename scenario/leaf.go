@@ -69,6 +69,10 @@ func setLeaf(v reflect.Value, n *yaml.Node, tag reflect.StructTag) (hint string,
 		parsed, err := ParseByteRange(n.Value)
 		*to = parsed
 		return "", err == nil && within(float64(parsed.Low), tag, byteLimit) && within(float64(parsed.High), tag, byteLimit)
+	case *Amount:
+		parsed, err := ParseAmount(n.Value)
+		*to = parsed
+		return "", err == nil
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -159,6 +163,8 @@ func expected(t reflect.Type, tag reflect.StructTag) string {
 		return bytesHelp + limits
 	case reflect.TypeFor[ByteRange]():
 		return byteRangeHelp + limits
+	case reflect.TypeFor[Amount]():
+		return amountHelp
 	case reflect.TypeFor[latency.Dist]():
 		if tag.Get("unit") == "count" {
 			return countHelp + limits

@@ -44,6 +44,8 @@ type Scenario struct {
 	Pools []Pool `yaml:"pools" min:"1" max:"64"`
 	// The requests that the simulated client sends.
 	Workload Workload `yaml:"workload"`
+	// What the run must come to; a run that misses one of these fails.
+	Expectations Expectations `yaml:"expectations"`
 
 	// File is where the scenario came from, for messages.
 	File string `yaml:"-"`

@@ -18,7 +18,7 @@ import (
 // The types' own source: the comment on a field is its description in an
 // editor, so that it is written once.
 //
-//go:embed scenario.go pool.go workload.go
+//go:embed scenario.go pool.go workload.go expect.go
 var source embed.FS
 
 // Schema is the JSON Schema of a scenario file, for editors and other tools.
@@ -42,7 +42,7 @@ func Schema() []byte {
 		p.Const = Kind
 	}
 	finish(s, reflect.TypeFor[Scenario]())
-	for _, t := range []reflect.Type{reflect.TypeFor[Pool](), reflect.TypeFor[ModelServer](), reflect.TypeFor[EPP](), reflect.TypeFor[Workload](), reflect.TypeFor[Prompt]()} {
+	for _, t := range sections(reflect.TypeFor[Scenario]()) {
 		if def, ok := s.Definitions[t.Name()]; ok {
 			finish(def, t)
 		}
@@ -53,6 +53,21 @@ func Schema() []byte {
 		panic(err) // a value of plain types
 	}
 	return append(out, '\n')
+}
+
+// sections are the types of all mappings below one.
+func sections(t reflect.Type) []reflect.Type {
+	var out []reflect.Type
+	for _, f := range fieldsOf(t) {
+		ft := t.Field(f.index).Type
+		if ft.Kind() == reflect.Slice {
+			ft = ft.Elem()
+		}
+		if isSection(ft) {
+			out = append(append(out, ft), sections(ft)...)
+		}
+	}
+	return out
 }
 
 // leafSchema is the schema of the types that are written as text.
@@ -70,7 +85,7 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
-	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange]():
+	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange](), reflect.TypeFor[Amount]():
 		return textOrNumber()
 	case reflect.TypeFor[latency.Dist]():
 		s := textOrNumber()

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -22,6 +24,7 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 	r := report.Options{
 		Out: o.Stdout, JSON: f.Output == "json", Color: o.color(), File: f.Record, Clock: clock,
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests,
+		Judge: func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}
 	if f.View != "auto" {
 		r.Detail = report.Detail(f.View)
@@ -29,11 +32,29 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 	return r
 }
 
-// verdict is the exit code of a run that came to its end.
+// judge holds a scenario's expectations against a summary.
+func judge(e *scenario.Expectations, sum report.Summary) []report.Expectation {
+	var out []report.Expectation
+	for _, x := range e.Check(scenario.Measured{Requests: sum.Requests, Outcomes: sum.Outcomes,
+		Span: func(span, quantile string) (time.Duration, bool) {
+			s, ok := sum.Span(span)
+			return time.Duration(math.Round(s.Quantile(quantile) * 1e9)), ok
+		}}) {
+		out = append(out, report.Expectation(x))
+	}
+	return out
+}
+
+// verdict is the exit code of a run that came to its end. A scenario's
+// expectations say what is wanted; without any, every request must complete.
 func verdict(s report.Summary) error {
 	switch {
 	case s.Interrupted:
 		return exit.With(exit.Interrupted, alreadyTold{fmt.Errorf("interrupted")})
+	case s.Missed() > 0:
+		return exit.With(exit.Failed, fmt.Errorf("%d of %d expectations were missed", s.Missed(), len(s.Expectations)))
+	case len(s.Expectations) > 0:
+		return nil
 	case s.Failed() > 0:
 		return exit.With(exit.Failed, fmt.Errorf("%d of %d requests did not complete", s.Failed(), s.Requests))
 	}

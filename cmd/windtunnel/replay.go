@@ -55,7 +55,7 @@ func (c *replayCmd) Run(o *outside) error {
 	})
 	interrupted := errors.Is(err, context.Canceled)
 	if told != nil {
-		session.Named(told.Scenario, told.Seed)
+		session.Retell(*told)
 		interrupted = interrupted || told.Interrupted
 	}
 	// What could be read is shown even where the rest could not.

@@ -1,0 +1,206 @@
+package scenario
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// Expectations are what a run must come to. A run that misses one fails, with
+// its own exit code, so that a pipeline can tell.
+type Expectations struct {
+	// How many requests may end in each outcome, as counts or shares of all requests. Outcomes that are not named here may be any.
+	Outcomes OutcomeExpectations `yaml:"outcomes"`
+	// The most that spans of a request's life may take.
+	Spans SpanExpectations `yaml:"spans"`
+}
+
+// OutcomeExpectations are amounts of requests by outcome.
+type OutcomeExpectations struct {
+	// Requests answered wholly, and where held with the metadata that was made for them.
+	Completed Amount `yaml:"completed"`
+	// Requests refused with a 4xx other than 429.
+	Refused Amount `yaml:"refused"`
+	// Requests refused with a 429.
+	Overloaded Amount `yaml:"overloaded"`
+	// Requests answered with a 502 or 503.
+	Unavailable Amount `yaml:"unavailable"`
+	// Requests answered with a 504, or given up at the client's time limit.
+	TimedOut Amount `yaml:"timed_out"`
+	// Requests answered with another 5xx, or with an error inside a 2xx.
+	ServerError Amount `yaml:"server_error"`
+	// Requests whose connection broke or whose answer was cut short.
+	Broken Amount `yaml:"broken"`
+	// Requests for which the held-open contract was broken.
+	Violated Amount `yaml:"violated"`
+	// Requests that the client left on purpose.
+	Left Amount `yaml:"left"`
+}
+
+// SpanExpectations are limits by span.
+type SpanExpectations struct {
+	// Request sent to last token, at the client.
+	Total Quantiles `yaml:"total"`
+	// Request sent to first token, at the client.
+	TTFT Quantiles `yaml:"ttft"`
+	// Request whole at the EPP to endpoint picked.
+	Pick Quantiles `yaml:"pick"`
+	// Part 1 sent to part 2 sent, at the EPP.
+	Hold Quantiles `yaml:"hold"`
+	// Request received to prefill started, at the model server.
+	Queue Quantiles `yaml:"queue"`
+	// Prefill started to finished.
+	Prefill Quantiles `yaml:"prefill"`
+	// Decode started to last token sent, at the model server.
+	Decode Quantiles `yaml:"decode"`
+}
+
+// Quantiles are limits of a span's distribution; zero is no limit.
+type Quantiles struct {
+	// The most that half of the requests may take.
+	P50 time.Duration `yaml:"p50" min:"1ns" max:"24h"`
+	// The most that nine in ten may take.
+	P90 time.Duration `yaml:"p90" min:"1ns" max:"24h"`
+	// The most that 99 in 100 may take.
+	P99 time.Duration `yaml:"p99" min:"1ns" max:"24h"`
+	// The most that any may take.
+	Max time.Duration `yaml:"max" min:"1ns" max:"24h"`
+}
+
+// Amount is a count of requests or a share of all of them, or a range of
+// either: 3, 0..2, 100%, 95%..100%. The zero value expects nothing.
+type Amount struct {
+	Given     bool
+	Share     bool
+	Low, High float64 // requests, or percent
+}
+
+const amountHelp = "a count such as 3 or 0..2, or a share such as 100% or 95%..100%"
+
+// ParseAmount reads an amount.
+func ParseAmount(text string) (Amount, error) {
+	a := Amount{Given: true, Share: strings.HasSuffix(text, "%")}
+	low, high, ranged := strings.Cut(text, "..")
+	if !ranged {
+		high = low
+	}
+	var err error
+	if a.Low, err = a.parse(low); err == nil {
+		a.High, err = a.parse(high)
+	}
+	if err != nil || a.Low > a.High {
+		return Amount{}, fmt.Errorf("%q is not %s", text, amountHelp)
+	}
+	return a, nil
+}
+
+func (a Amount) parse(text string) (float64, error) {
+	if a.Share {
+		number, ok := strings.CutSuffix(text, "%")
+		f, err := strconv.ParseFloat(number, 64)
+		if !ok || err != nil || !(f >= 0 && f <= 100) {
+			return 0, fmt.Errorf("%q is not a percentage", text)
+		}
+		return f, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	return float64(n), err
+}
+
+// String writes the amount so that ParseAmount reads it back.
+func (a Amount) String() string {
+	unit := ""
+	if a.Share {
+		unit = "%"
+	}
+	f := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) + unit }
+	if a.Low == a.High {
+		return f(a.Low)
+	}
+	return f(a.Low) + ".." + f(a.High)
+}
+
+// holds reports whether n of all requests are this amount, and n in its terms.
+func (a Amount) holds(n, all int) (found string, ok bool) {
+	v := float64(n)
+	if !a.Share {
+		return strconv.Itoa(n), v >= a.Low && v <= a.High
+	}
+	if all == 0 {
+		return "no requests", false
+	}
+	v = 100 * v / float64(all)
+	return strconv.FormatFloat(v, 'f', -1, 32) + "%", v >= a.Low && v <= a.High
+}
+
+// Measured is what expectations are held against.
+type Measured struct {
+	Requests int
+	Outcomes map[flow.Outcome]int
+	// Span gives a quantile ("p50" … "max") of a span, if it was measured.
+	Span func(span, quantile string) (time.Duration, bool)
+}
+
+// Expectation is one expectation and whether it was met.
+type Expectation struct {
+	What, Expected, Found string
+	OK                    bool
+}
+
+// Check holds the expectations against what was measured, in the order of the
+// fields. It is empty where nothing was expected.
+func (e *Expectations) Check(m Measured) []Expectation {
+	var out []Expectation
+	for _, o := range e.Outcomes.list() {
+		if o.amount.Given {
+			found, ok := o.amount.holds(m.Outcomes[o.outcome], m.Requests)
+			out = append(out, Expectation{string(o.outcome), o.amount.String(), found, ok})
+		}
+	}
+	for _, s := range e.Spans.list() {
+		for _, q := range s.limits.list() {
+			if q.limit == 0 {
+				continue
+			}
+			x := Expectation{What: s.span + " " + q.quantile, Expected: "at most " + q.limit.String(), Found: "never measured"}
+			if d, ok := m.Span(s.span, q.quantile); ok {
+				x.Found, x.OK = d.String(), d <= q.limit
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+type outcomeAmount struct {
+	outcome flow.Outcome
+	amount  Amount
+}
+
+func (o *OutcomeExpectations) list() []outcomeAmount {
+	return []outcomeAmount{{flow.Completed, o.Completed}, {flow.Refused, o.Refused}, {flow.Overloaded, o.Overloaded},
+		{flow.Unavailable, o.Unavailable}, {flow.TimedOut, o.TimedOut}, {flow.ServerError, o.ServerError},
+		{flow.Broken, o.Broken}, {flow.Violated, o.Violated}, {flow.Left, o.Left}}
+}
+
+type spanLimits struct {
+	span   string
+	limits Quantiles
+}
+
+func (s *SpanExpectations) list() []spanLimits {
+	return []spanLimits{{"total", s.Total}, {"ttft", s.TTFT}, {"pick", s.Pick}, {"hold", s.Hold}, {"queue", s.Queue},
+		{"prefill", s.Prefill}, {"decode", s.Decode}}
+}
+
+type quantileLimit struct {
+	quantile string
+	limit    time.Duration
+}
+
+func (q Quantiles) list() []quantileLimit {
+	return []quantileLimit{{"p50", q.P50}, {"p90", q.P90}, {"p99", q.P99}, {"max", q.Max}}
+}

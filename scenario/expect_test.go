@@ -1,0 +1,59 @@
+package scenario
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+func TestExpectations(t *testing.T) {
+	s, err := Parse("x.yaml", []byte(`{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a}], expectations: {
+		outcomes: {completed: 95%..100%, refused: 0, unavailable: 1..2, left: 100%},
+		spans: {ttft: {p50: 1s, p99: 2s}, hold: {max: 1m}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := s.Expectations.Check(Measured{Requests: 40, Outcomes: map[flow.Outcome]int{flow.Completed: 37, flow.Unavailable: 2, flow.Broken: 1},
+		Span: func(span, quantile string) (time.Duration, bool) { return 1500 * time.Millisecond, span == "ttft" }})
+	want := []Expectation{
+		{"completed", "95%..100%", "92.5%", false},
+		{"refused", "0", "0", true},
+		{"unavailable", "1..2", "2", true},
+		{"left", "100%", "0%", false},
+		{"ttft p50", "at most 1s", "1.5s", false},
+		{"ttft p99", "at most 2s", "1.5s", true},
+		{"hold max", "at most 1m0s", "never measured", false},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatal(d)
+	}
+	if got := Embedded().Expectations.Check(Measured{}); got != nil {
+		t.Fatalf("the embedded scenario expects %v", got)
+	}
+}
+
+// Every outcome can be expected, under its own name, and every field is held
+// against something.
+func TestEveryOutcomeCanBeExpected(t *testing.T) {
+	var names []flow.Outcome
+	for _, f := range fieldsOf(reflect.TypeFor[OutcomeExpectations]()) {
+		names = append(names, flow.Outcome(f.name))
+	}
+	if d := cmp.Diff(flow.Outcomes(), names); d != "" {
+		t.Error(d)
+	}
+	for i, o := range (&OutcomeExpectations{}).list() {
+		if o.outcome != names[i] {
+			t.Errorf("field %s is held against %s", names[i], o.outcome)
+		}
+	}
+	for i, f := range fieldsOf(reflect.TypeFor[SpanExpectations]()) {
+		if got := (&SpanExpectations{}).list()[i].span; got != f.name {
+			t.Errorf("field %s is held against %s", f.name, got)
+		}
+	}
+}
