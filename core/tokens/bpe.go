@@ -1,0 +1,206 @@
+package tokens
+
+import (
+	"container/heap"
+)
+
+// BPE is a byte-level byte pair encoding: text is cut into pieces, and within
+// a piece the pair of neighbours that was merged first in training is merged
+// first, until none is left (Sennrich et al., 2016).
+type BPE struct {
+	bytes      [256]uint32 // the token of each single byte
+	merges     map[pair]merge
+	vocabulary map[string]uint32
+	text       map[uint32]string // bytes of each token, added ones included
+	whole      bool              // a piece that is a token is not split (ignore_merges)
+	splitters  []splitter
+	prefix     bool // a space is put before text that has none
+	normalize  []func(string) string
+	added      []added // longest first
+	firsts     [256]bool
+	special    map[uint32]bool
+	begin, end []uint32 // what EncodeWhole puts around a text
+}
+
+type pair struct{ a, b uint32 }
+
+type merge struct {
+	rank int32
+	to   uint32
+}
+
+type added struct {
+	text string
+	id   uint32
+	left bool // takes the white space on its left along
+	tail bool // and on its right
+	word bool // only between non-letters
+}
+
+// VocabularySize is the number of different tokens.
+func (t *BPE) VocabularySize() int { return len(t.text) }
+
+// IsSpecial tells whether an id is a control token, which detokenizing with
+// skip_special_tokens leaves out.
+func (t *BPE) IsSpecial(id uint32) bool { return t.special[id] }
+
+// ID is the id of a token by its text, for special tokens above all.
+func (t *BPE) ID(text string) (uint32, bool) {
+	for _, a := range t.added {
+		if a.text == text {
+			return a.id, true
+		}
+	}
+	id, ok := t.vocabulary[text]
+	return id, ok
+}
+
+// Decode implements Tokenizer.
+func (t *BPE) Decode(dst []byte, id uint32) []byte { return append(dst, t.text[id]...) }
+
+// EncodeWhole is Encode with the tokens that the tokenizer's post-processor
+// puts around a text (Llama 3: <|begin_of_text|>).
+func (t *BPE) EncodeWhole(dst []uint32, text string) []uint32 {
+	dst = t.Encode(append(dst, t.begin...), text)
+	return append(dst, t.end...)
+}
+
+// Encode implements Tokenizer. Added tokens are found in the text.
+func (t *BPE) Encode(dst []uint32, text string) []uint32 {
+	from := 0
+	for at := 0; at < len(text); {
+		a, start, end := t.addedAt(text, from, at)
+		if a == nil {
+			at++
+			continue
+		}
+		dst = t.encodeText(dst, text[from:start])
+		dst = append(dst, a.id)
+		from, at = end, end
+	}
+	return t.encodeText(dst, text[from:])
+}
+
+func (t *BPE) encodeText(dst []uint32, text string) []uint32 {
+	if text == "" {
+		return dst
+	}
+	for _, n := range t.normalize {
+		text = n(text)
+	}
+	if t.prefix && text[0] != ' ' {
+		text = " " + text
+	}
+	return t.encodePieces(dst, text, t.splitters)
+}
+
+func (t *BPE) encodePieces(dst []uint32, text string, splitters []splitter) []uint32 {
+	if len(splitters) == 0 {
+		return t.encodePiece(dst, text)
+	}
+	for len(text) > 0 {
+		n := splitters[0](text)
+		dst = t.encodePieces(dst, text[:n], splitters[1:])
+		text = text[n:]
+	}
+	return dst
+}
+
+// shortPiece is the length up to which scanning for the best pair is cheaper
+// than a heap.
+const shortPiece = 48
+
+func (t *BPE) encodePiece(dst []uint32, piece string) []uint32 {
+	if t.whole {
+		if id, ok := t.vocabulary[piece]; ok {
+			return append(dst, id)
+		}
+	}
+	from := len(dst)
+	for i := range len(piece) {
+		dst = append(dst, t.bytes[piece[i]])
+	}
+	if len(piece) > shortPiece {
+		return append(dst[:from], t.mergeLong(dst[from:])...)
+	}
+	part := dst[from:]
+	for len(part) > 1 {
+		best, at := merge{rank: -1}, 0
+		for i := range len(part) - 1 {
+			if m, ok := t.merges[pair{part[i], part[i+1]}]; ok && (best.rank < 0 || m.rank < best.rank) {
+				best, at = m, i
+			}
+		}
+		if best.rank < 0 {
+			break
+		}
+		part[at] = best.to
+		part = append(part[:at+1], part[at+2:]...)
+	}
+	return dst[:from+len(part)]
+}
+
+// mergeLong does the same for long pieces in n log n: without it a megabyte of
+// one letter would take for ever.
+func (t *BPE) mergeLong(ids []uint32) []uint32 {
+	prev, next := make([]int32, len(ids)), make([]int32, len(ids))
+	for i := range ids {
+		prev[i], next[i] = int32(i-1), int32(i+1)
+	}
+	next[len(ids)-1] = -1
+	gone := make([]bool, len(ids))
+	var q candidates
+	consider := func(i int32) {
+		if i < 0 || next[i] < 0 {
+			return
+		}
+		if m, ok := t.merges[pair{ids[i], ids[next[i]]}]; ok {
+			heap.Push(&q, candidate{m, i, ids[i], ids[next[i]]})
+		}
+	}
+	for i := range ids {
+		consider(int32(i))
+	}
+	for len(q) > 0 {
+		c := heap.Pop(&q).(candidate)
+		if gone[c.at] || next[c.at] < 0 || ids[c.at] != c.a || ids[next[c.at]] != c.b {
+			continue // one of the two has merged otherwise meanwhile
+		}
+		right := next[c.at]
+		ids[c.at], gone[right] = c.to, true
+		if next[c.at] = next[right]; next[c.at] >= 0 {
+			prev[next[c.at]] = c.at
+		}
+		consider(prev[c.at])
+		consider(c.at)
+	}
+	out := ids[:0]
+	for i := range ids {
+		if !gone[i] {
+			out = append(out, ids[i])
+		}
+	}
+	return out
+}
+
+type candidate struct {
+	merge
+	at   int32
+	a, b uint32
+}
+
+// candidates is a heap by rank, then from left to right.
+type candidates []candidate
+
+func (q candidates) Len() int { return len(q) }
+func (q candidates) Less(i, j int) bool {
+	return q[i].rank < q[j].rank || q[i].rank == q[j].rank && q[i].at < q[j].at
+}
+func (q candidates) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *candidates) Push(x any)   { *q = append(*q, x.(candidate)) }
+func (q *candidates) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
+	return x
+}

@@ -1,0 +1,73 @@
+package tokens
+
+import "strings"
+
+// Message is one turn of a conversation, its content already flattened to
+// text.
+type Message struct{ Role, Content string }
+
+// Template writes a conversation as one prompt. It stands in for the Jinja
+// template of a model's tokenizer_config.json: the same frame around each
+// turn, without the model's own additions (dates, tool instructions).
+type Template struct {
+	Name   string
+	Begin  string // before everything
+	Before string // before a role
+	After  string // between role and content
+	End    string // after a content
+	Trim   bool   // white space around contents is dropped
+	// AnswerRole is the role that the generation prompt opens.
+	AnswerRole string
+}
+
+// The frames in use today.
+var (
+	// ChatML is the frame of Qwen and many others, and the default.
+	ChatML = Template{Name: "chatml", Before: "<|im_start|>", After: "\n", End: "<|im_end|>\n", AnswerRole: "assistant"}
+	// Llama3 is the frame of Llama 3 and later.
+	Llama3 = Template{Name: "llama3", Begin: "<|begin_of_text|>", Before: "<|start_header_id|>", After: "<|end_header_id|>\n\n", End: "<|eot_id|>", Trim: true, AnswerRole: "assistant"}
+	// Harmony is the frame of gpt-oss.
+	Harmony = Template{Name: "harmony", Before: "<|start|>", After: "<|message|>", End: "<|end|>", AnswerRole: "assistant"}
+)
+
+// TemplateFor chooses a frame by a model's name.
+func TemplateFor(model string) Template {
+	model = strings.ToLower(model)
+	switch {
+	case strings.Contains(model, "llama-3") || strings.Contains(model, "llama3") || strings.Contains(model, "llama-4"):
+		return Llama3
+	case strings.Contains(model, "gpt-oss"):
+		return Harmony
+	}
+	return ChatML
+}
+
+// Render is the conversation as a prompt. Tools, if any, are the JSON of the
+// tool definitions and become a system turn of their own. With answer, the
+// prompt ends where the model's answer begins.
+func (t Template) Render(messages []Message, tools string, answer bool) string {
+	var b strings.Builder
+	b.WriteString(t.Begin)
+	turn := func(role, content string) {
+		if t.Trim {
+			content = strings.TrimSpace(content)
+		}
+		for _, part := range [...]string{t.Before, role, t.After, content, t.End} {
+			b.WriteString(part)
+		}
+	}
+	if tools != "" {
+		turn("system", tools)
+	}
+	for _, m := range messages {
+		turn(m.Role, m.Content)
+	}
+	if answer {
+		b.WriteString(t.Before)
+		b.WriteString(t.AnswerRole)
+		if t.Name != Harmony.Name { // gpt-oss opens a channel itself
+			b.WriteString(t.After)
+		}
+	}
+	return b.String()
+}
