@@ -1,0 +1,143 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/token"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// docs/dependencies.md has one line for each module that the source imports,
+// and none for others.
+func TestDependenciesAreDocumented(t *testing.T) {
+	var required []string
+	for _, m := range regexp.MustCompile(`(?m)^\s*(?:require )?([\w.-]+\.[\w./-]+) v`).FindAllStringSubmatch(read(t, "go.mod"), -1) {
+		required = append(required, m[1])
+	}
+	used := map[string]string{}
+	for _, f := range goFiles(t) {
+		for _, path := range f.imports() {
+			if strings.HasPrefix(path, Module) || !strings.Contains(strings.SplitN(path, "/", 2)[0], ".") {
+				continue
+			}
+			if module := moduleOf(path, required); module != "" {
+				used[module] = f.path
+			}
+		}
+	}
+	documented := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(read(t, "docs/dependencies.md"), -1) {
+		documented[m[1]] = true
+	}
+	for module, where := range used {
+		if !documented[module] {
+			t.Errorf("%s is imported (%s) and has no line in docs/dependencies.md; say what it is for", module, where)
+		}
+	}
+	for module := range documented {
+		if used[module] == "" {
+			t.Errorf("docs/dependencies.md has a line for %s, which nothing imports", module)
+		}
+	}
+}
+
+// moduleOf is the longest required module that holds a package.
+func moduleOf(path string, required []string) string {
+	best := ""
+	for _, m := range required {
+		if below(path, m) && len(m) > len(best) {
+			best = m
+		}
+	}
+	return best
+}
+
+// docs/flow.md names every hop, step and outcome of core/flow, and no other
+// step.
+func TestFlowIsDocumented(t *testing.T) {
+	text := read(t, "docs/flow.md")
+	known := map[string]bool{}
+	for _, f := range goFiles(t) {
+		if f.dir != "core/flow" || f.test {
+			continue
+		}
+		for name, value := range stringConstants(f.ast) {
+			known[value] = true
+			if !strings.Contains(text, "`"+value+"`") {
+				t.Errorf("docs/flow.md does not mention `%s` (flow.%s)", value, name)
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `?(client|envoy|epp|sidecar|server)`? \\| `([a-z0-9_]+)` \\|").FindAllStringSubmatch(text, -1) {
+		if !known[m[2]] {
+			t.Errorf("docs/flow.md has a step `%s` at %s that core/flow does not know", m[2], m[1])
+		}
+	}
+}
+
+// Every key of an event's details is explained in docs/flow.md.
+func TestDetailsAreDocumented(t *testing.T) {
+	text := read(t, "docs/flow.md")
+	where := map[string]string{}
+	for _, f := range goFiles(t) {
+		if f.test || f.dir == "core/flow" {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) != 2 {
+				return true
+			}
+			if fun, ok := call.Fun.(*ast.SelectorExpr); !ok || fun.Sel.Name != "D" {
+				return true
+			}
+			if key, ok := call.Args[0].(*ast.BasicLit); ok && key.Kind == token.STRING {
+				if s, err := strconv.Unquote(key.Value); err == nil {
+					where[s] = f.at(call)
+				}
+			}
+			return true
+		})
+	}
+	if len(where) == 0 {
+		t.Fatal("found no details; the test looks for flow.D(\"key\", …)")
+	}
+	keys := make([]string, 0, len(where))
+	for key := range where {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		if !strings.Contains(text, "`"+key+"`") {
+			t.Errorf("docs/flow.md does not explain the detail `%s` (%s)", key, where[key])
+		}
+	}
+}
+
+// stringConstants are a file's constants of a text type.
+func stringConstants(f *ast.File) map[string]string {
+	out := map[string]string{}
+	for _, decl := range f.Decls {
+		general, ok := decl.(*ast.GenDecl)
+		if !ok || general.Tok != token.CONST {
+			continue
+		}
+		for _, spec := range general.Specs {
+			v, ok := spec.(*ast.ValueSpec)
+			if !ok {
+				continue
+			}
+			for i, value := range v.Values {
+				if lit, ok := value.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+					if s, err := strconv.Unquote(lit.Value); err == nil {
+						out[v.Names[i].Name] = s
+					}
+				}
+			}
+		}
+	}
+	return out
+}
