@@ -34,31 +34,40 @@ next:
 	return out
 }
 
+// injectable are headers that steer the sidecar. Only a decision may set them:
+// what a client sends under these names is taken out, since it could otherwise
+// choose its own prefiller.
+var injectable = map[string]bool{HeaderPrefiller: true, HeaderEncoders: true, HeaderDataParallel: true, HeaderKVSource: true}
+
 // RequestHeaders is the header mutation of a scheduled request: destination,
 // Content-Length, what plug-ins added, and the client's own headers again.
 // remove lists headers that the client sent and that must not reach the
-// model server: control headers, and disaggregation headers that this
-// decision does not set, since a client could otherwise choose its own
-// prefiller. A request without a body gets its destination only.
+// model server. A request without a body gets its destination only.
 func (d *Decision) RequestHeaders(bodyBytes int) (set []Header, remove []string) {
 	set = append(set, Header{HeaderDestination, d.Destination()})
 	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
-		return set, nil
+		for _, h := range d.Request.Headers {
+			if injectable[h.Name] {
+				remove = append(remove, h.Name)
+			}
+		}
+		return d.withRequestID(set), remove
 	}
 	set = append(set, Header{"Content-Length", strconv.Itoa(bodyBytes)})
 	set = append(set, d.Set...)
 next:
 	for _, h := range d.Request.Headers {
 		if consumed[h.Name] {
-			if h.Name != "content-length" && h.Name != HeaderDestination {
-				remove = append(remove, h.Name)
-			}
 			continue
 		}
 		for _, s := range d.Set {
 			if s.Name == h.Name {
 				continue next
 			}
+		}
+		if injectable[h.Name] {
+			remove = append(remove, h.Name)
+			continue
 		}
 		for _, x := range d.Drop {
 			if x == h.Name {
@@ -68,10 +77,15 @@ next:
 		}
 		set = append(set, h)
 	}
+	return d.withRequestID(set), remove
+}
+
+// withRequestID adds the id that the picker made for a request without one.
+func (d *Decision) withRequestID(set []Header) []Header {
 	if _, ok := d.Request.Headers.Get(HeaderRequestID); !ok {
 		set = append(set, Header{HeaderRequestID, d.Request.ID})
 	}
-	return set, remove
+	return set
 }
 
 // Scores are the destination profile's totals by "ip:port", as they go into
@@ -103,10 +117,11 @@ func (p *Picker) RequestID(n uint64) string {
 			out[j] = '-'
 			j++
 		}
-		x := byte(a >> (56 - 8*i))
+		word := a
 		if i >= 8 {
-			x = byte(b >> (56 - 8*(i-8)))
+			word = b
 		}
+		x := byte(word >> (56 - 8*(i%8)))
 		out[j], out[j+1] = hex[x>>4], hex[x&15]
 		j += 2
 	}

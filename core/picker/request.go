@@ -126,3 +126,22 @@ func (r *Request) PreferIfAvailable() bool {
 	}
 	return false
 }
+
+// NewRequest begins a request from its headers, as they came, and its body.
+// withBody is false when the stream ended with the headers. number makes the
+// id of a request that came without one.
+func (p *Picker) NewRequest(headers []Header, body []byte, withBody bool, number uint64) (*Request, *Error) {
+	r := &Request{Headers: NormalizeHeaders(headers), SizeBytes: len(body)}
+	if r.ID, _ = r.Headers.Get(HeaderRequestID); r.ID == "" {
+		r.ID = p.RequestID(number)
+	}
+	if !withBody {
+		return r, nil
+	}
+	b, err := p.Parse(r.Path(), body)
+	if err != nil {
+		return r, err
+	}
+	r.Body = b
+	return r, nil
+}

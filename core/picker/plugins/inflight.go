@@ -123,17 +123,22 @@ func (f *inflight) cost(d *picker.Decision, m *prefixMatch, s *picker.State) int
 		indexed := int64(m.total) * size
 		tokens = max(0, indexed-int64(m.of(s))*size) + max(0, input-indexed)
 	}
-	if f.AddOutput {
-		out := int64(math.Round(float64(input) * f.OutputRatio))
-		if b := d.Request.Body; b != nil && b.MaxOutputTokens >= 0 {
-			out = min(out, b.MaxOutputTokens)
-		}
-		if f.MaxOutput != nil {
-			out = min(out, *f.MaxOutput)
-		}
-		tokens += out
+	return tokens + f.output(d.Request)
+}
+
+// output estimates the tokens of the answer, 0 when they do not count.
+func (f *inflight) output(r *picker.Request) int64 {
+	if !f.AddOutput {
+		return 0
 	}
-	return tokens
+	out := int64(math.Round(float64(r.Tokens) * f.OutputRatio))
+	if r.Body != nil && r.Body.MaxOutputTokens >= 0 {
+		out = min(out, r.Body.MaxOutputTokens)
+	}
+	if f.MaxOutput != nil {
+		out = min(out, *f.MaxOutput)
+	}
+	return out
 }
 
 // Produce makes sure that the prefix match exists when Commit charges by it.
@@ -297,19 +302,10 @@ func newTokenLoad(b *picker.Builder, name string, p picker.Params) (picker.Plugi
 // Score prefers endpoints with few tokens in flight.
 func (s *tokenLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
 	t := float64(s.Threshold)
-	var m *prefixMatch
-	if s.load.source != nil {
-		m = s.load.source.match(c)
-	}
+	own := int64(c.Request.Tokens) // also what is cached: the real one counts before it knows
+	own += s.load.output(c.Request)
 	for j, i := range in {
-		st := &c.View.States[i]
-		n := float64(s.load.tokensAt(st.Slot()) + s.own(c, m, st))
+		n := float64(s.load.tokensAt(c.View.States[i].Slot()) + own)
 		scores[j] = 1 - math.Min(1, n/t)
 	}
-}
-
-// own is what the request itself counts: its whole prompt, even when part of
-// it is cached.
-func (s *tokenLoad) own(c *picker.Cycle, _ *prefixMatch, _ *picker.State) int64 {
-	return int64(c.Request.Tokens)
 }

@@ -6,11 +6,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-// Weights of latency-scorer's result are whole hundredths.
-const (
-	latencyFloor = 1
-	latencyCeil  = 100
-)
+// latencySteps: the results of latency-scorer are whole hundredths.
+const latencySteps = 100
 
 // latencyScorer is latency-scorer. With predictions it scores headroom under
 // the objectives; without, a composite of free KV cache, queue and prefix.
@@ -131,7 +128,7 @@ func (s *latencyScorer) bucket(c *picker.Cycle, in []int32, scores []float64, le
 		if least || s.Strategy == "least" {
 			combined = 1 - combined
 		}
-		scores[j] = float64(int(combined*(latencyCeil-latencyFloor))+latencyFloor+1) / latencyCeil
+		scores[j] = float64(int(combined*latencySteps)+1) / latencySteps
 	}
 	return true
 }
@@ -154,7 +151,7 @@ func (s *latencyScorer) composite(c *picker.Cycle, in []int32, scores []float64)
 			free = float64(most-st.Waiting) / float64(most)
 		}
 		v := float64(wk/sum*(1-st.KVUsage)) + float64(wq/sum*free) + float64(wp/sum*m.ratio(st))
-		scores[j] = math.Round(latencyFloor+float64((latencyCeil-latencyFloor)*v)) / latencyCeil
+		scores[j] = math.Round(latencySteps*v) / latencySteps
 	}
 }
 

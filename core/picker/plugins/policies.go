@@ -1,16 +1,192 @@
 package plugins
 
 import (
+	"fmt"
+
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
-// policy is a flow-control policy: its parameters, which FlowControl reads
-// when the queue is configured.
+// policy is a flow-control policy: fairness, ordering, usage limit or
+// eviction. It decides nothing here; FlowControl hands its parameters to the
+// flow-control machine.
 type policy struct {
 	named
-	params picker.Params
+	program  flowcontrol.Program
+	limit    flowcontrol.UsageLimit
+	fairness bool
+	ordering bool
+	usage    bool
 }
 
-func newPolicy(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	return &policy{base("policy", name), p}, nil
+// newPolicy reads the parameters of a policy type; types without parameters
+// ignore them, as the real EPP does.
+func newPolicy(typ string) picker.Factory {
+	return func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+		pol := &policy{named: base(typ, name)}
+		switch typ {
+		case flowcontrol.GlobalStrict, flowcontrol.RoundRobin:
+			pol.fairness = true
+		case string(flowcontrol.FCFS), string(flowcontrol.EDF), string(flowcontrol.SLODeadline):
+			pol.ordering = true
+		case flowcontrol.ProgramAware:
+			pol.fairness = true
+			return pol, pol.readProgram(p)
+		case flowcontrol.StaticUsageLimit:
+			pol.usage = true
+			ps := struct {
+				Threshold float64 `json:"threshold"`
+			}{1}
+			if err := p.Decode(&ps); err != nil {
+				return nil, err
+			}
+			pol.limit = flowcontrol.UsageLimit{Kind: typ, Threshold: ps.Threshold}
+		case flowcontrol.SoftReflectiveCeiling:
+			pol.usage = true
+			pol.limit = flowcontrol.UsageLimit{Kind: typ}
+		case flowcontrol.PriorityHoldback:
+			pol.usage = true
+			var ps struct {
+				Shape  string   `json:"shape"`
+				Domain string   `json:"domain"`
+				Min    *float64 `json:"minCeiling"`
+				Max    *float64 `json:"maxCeiling"`
+			}
+			if err := p.Decode(&ps); err != nil {
+				return nil, err
+			}
+			pol.limit = flowcontrol.UsageLimit{Kind: typ, Holdback: flowcontrol.Holdback{Shape: ps.Shape, Domain: ps.Domain, MinCeiling: ps.Min, MaxCeiling: ps.Max}}
+		}
+		if pol.usage {
+			if err := pol.limit.Validate(); err != nil {
+				return nil, p.Errorf("%v", err)
+			}
+		}
+		return pol, nil
+	}
+}
+
+func (pol *policy) readProgram(p picker.Params) error {
+	def := flowcontrol.DefaultProgram()
+	ps := struct {
+		Strategy string  `json:"strategy"`
+		Service  float64 `json:"lasWeightService"`
+		HeadWait float64 `json:"lasWeightHeadWait"`
+		Decay    float64 `json:"lasDecayFactor"`
+		HalfLife float64 `json:"lasHalfLifeSeconds"`
+		TTL      float64 `json:"evictionTtlSeconds"`
+		Sweep    float64 `json:"evictionSweepSeconds"`
+	}{def.Strategy, def.WeightService, def.WeightWait, def.DecayFactor, def.HalfLifeSeconds, def.EvictionTTL.Seconds(), def.EvictionSweep.Seconds()}
+	if err := p.Decode(&ps); err != nil {
+		return err
+	}
+	pol.program = flowcontrol.Program{Strategy: ps.Strategy, WeightService: ps.Service, WeightWait: ps.HeadWait,
+		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: seconds(ps.TTL), EvictionSweep: seconds(ps.Sweep)}
+	if err := pol.program.Validate(); err != nil {
+		return p.Errorf("%v", err)
+	}
+	return nil
+}
+
+// FlowControl is the configuration of the flow-control machine for a picker,
+// with its policies and its detector resolved. Errors name what is missing.
+func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
+	out := flowcontrol.DefaultConfig()
+	switch d := p.Detector().(type) {
+	case *utilizationDetector:
+		out.Detector = flowcontrol.Detector{Kind: flowcontrol.UtilizationDetectorType, Utilization: d.Utilization}
+	case *concurrencyDetector:
+		out.Detector = flowcontrol.Detector{Kind: flowcontrol.ConcurrencyDetectorType, Concurrency: d.Concurrency}
+	default:
+		return out, fmt.Errorf("flowControl.saturationDetector: type %s cannot pace the queue; use %s or %s",
+			d.Type(), flowcontrol.UtilizationDetectorType, flowcontrol.ConcurrencyDetectorType)
+	}
+	fc := p.Config().FlowControl
+	if fc == nil {
+		return out, nil
+	}
+	out.MaxBytes, out.MaxRequests = quantity(fc.MaxBytes), quantity(fc.MaxRequests)
+	if fc.DefaultRequestTTL != nil {
+		out.RequestTTL = fc.DefaultRequestTTL.Time()
+	}
+	out.Eviction.Enabled = fc.EnableEviction
+	r := resolver{p}
+	var err error
+	for i := range fc.PriorityBands {
+		b, err := r.band(&fc.PriorityBands[i])
+		if err != nil {
+			return out, fmt.Errorf("flowControl.priorityBands[%d]: %w", i, err)
+		}
+		out.Bands = append(out.Bands, b)
+	}
+	if fc.DefaultPriorityBand != nil {
+		if out.DefaultBand, err = r.band(fc.DefaultPriorityBand); err != nil {
+			return out, fmt.Errorf("flowControl.defaultPriorityBand: %w", err)
+		}
+	}
+	if fc.DefaultNegativePriorityBand != nil {
+		b, err := r.band(fc.DefaultNegativePriorityBand)
+		if err != nil {
+			return out, fmt.Errorf("flowControl.defaultNegativePriorityBand: %w", err)
+		}
+		out.DefaultNegativeBand = &b
+	}
+	if ref := fc.UsageLimitPolicyPluginRef; ref != "" {
+		pol, err := r.policy(ref, func(p *policy) bool { return p.usage }, "usage limit policy")
+		if err != nil {
+			return out, fmt.Errorf("flowControl.usageLimitPolicyPluginRef: %w", err)
+		}
+		out.UsageLimit = pol.limit
+	}
+	return out, out.Validate()
+}
+
+type resolver struct{ p *picker.Picker }
+
+// policy finds a declared policy. The default policies need no declaration.
+func (r resolver) policy(ref string, is func(*policy) bool, kind string) (*policy, error) {
+	pl := r.p.Plugin(ref)
+	if pl == nil {
+		switch ref {
+		case flowcontrol.GlobalStrict:
+			return &policy{named: base(ref, ref), fairness: true}, nil
+		case string(flowcontrol.FCFS):
+			return &policy{named: base(ref, ref), ordering: true}, nil
+		case flowcontrol.StaticUsageLimit:
+			return &policy{named: base(ref, ref), usage: true, limit: flowcontrol.DefaultConfig().UsageLimit}, nil
+		}
+		return nil, fmt.Errorf("plugin %q not found; declare it under plugins", ref)
+	}
+	pol, ok := pl.(*policy)
+	if !ok || !is(pol) {
+		return nil, picker.TypeError(pl, kind)
+	}
+	return pol, nil
+}
+
+func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {
+	out := flowcontrol.Band{Priority: b.Priority, MaxBytes: quantity(b.MaxBytes), MaxRequests: quantity(b.MaxRequests)}
+	if b.FairnessPolicyRef != "" {
+		pol, err := r.policy(b.FairnessPolicyRef, func(p *policy) bool { return p.fairness }, "fairness policy")
+		if err != nil {
+			return out, err
+		}
+		out.Fairness = flowcontrol.Fairness{Kind: pol.Type(), Instance: pol.Name(), Program: pol.program}
+	}
+	if b.OrderingPolicyRef != "" {
+		pol, err := r.policy(b.OrderingPolicyRef, func(p *policy) bool { return p.ordering }, "ordering policy")
+		if err != nil {
+			return out, err
+		}
+		out.Ordering = flowcontrol.Ordering(pol.Type())
+	}
+	return out, nil
+}
+
+func quantity(q *config.Quantity) int64 {
+	if q == nil {
+		return 0
+	}
+	return int64(*q)
 }

@@ -30,6 +30,7 @@ type blockLRU struct {
 	free  uint32
 	len   int
 	cap   int
+	spill []uint64 // blocks that their own prompt pushed out, oldest first
 }
 
 type lruNode struct {
@@ -73,10 +74,14 @@ func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {
 }
 
 // add makes the blocks the slot's most recent ones. The capacity is that of
-// the first call for a slot.
+// the first call for a slot. What a prompt longer than the capacity pushes out
+// of its own beginning still counts as held, as in the real index, but only
+// for as long as the slot's spill has room.
 func (x *prefixIndex) add(hashes []uint64, slot, capacity int) {
 	l := x.lru(slot, max(capacity, 1))
+	touched := 0
 	for _, h := range hashes {
+		touched++
 		e := x.blocks[h]
 		if e == nil {
 			if e = x.spare; e != nil {
@@ -87,17 +92,56 @@ func (x *prefixIndex) add(hashes []uint64, slot, capacity int) {
 			x.blocks[h] = e
 		}
 		i, ok := e.find(uint32(slot))
-		if ok {
+		if ok && e.list[i].node != spilled {
 			l.touch(e.list[i].node)
 			continue
 		}
 		node := l.push(h)
-		e.list = append(e.list, holder{})
-		copy(e.list[i+1:], e.list[i:])
-		e.list[i] = holder{uint32(slot), node}
-		x.total++
+		if ok {
+			e.list[i].node = node
+		} else {
+			e.list = append(e.list, holder{})
+			copy(e.list[i+1:], e.list[i:])
+			e.list[i] = holder{uint32(slot), node}
+			x.total++
+		}
 		if l.len > l.cap {
-			x.drop(l.pop(), slot)
+			own := touched >= l.len // all that is left came with this prompt
+			if old := l.pop(); own {
+				x.spill(l, old, slot)
+			} else {
+				x.drop(old, slot)
+			}
+		}
+	}
+}
+
+// spilled marks a holder whose block is in no LRU any more.
+const spilled = 0
+
+func (x *prefixIndex) spill(l *blockLRU, hash uint64, slot int) {
+	e := x.blocks[hash]
+	if e == nil {
+		return
+	}
+	i, ok := e.find(uint32(slot))
+	if !ok {
+		return
+	}
+	e.list[i].node = spilled
+	l.spill = append(l.spill, hash)
+	if len(l.spill) > 4*l.cap {
+		x.unspill(l, slot)
+	}
+}
+
+// unspill forgets the oldest spilled block, unless it came back into the LRU.
+func (x *prefixIndex) unspill(l *blockLRU, slot int) {
+	oldest := l.spill[0]
+	l.spill = l.spill[1:]
+	if e := x.blocks[oldest]; e != nil {
+		if i, ok := e.find(uint32(slot)); ok && e.list[i].node == spilled {
+			x.drop(oldest, slot)
 		}
 	}
 }
@@ -124,6 +168,9 @@ func (x *prefixIndex) forget(slot int) {
 	}
 	for l := x.lrus[slot]; l.len > 0; {
 		x.drop(l.pop(), slot)
+	}
+	for l := x.lrus[slot]; len(l.spill) > 0; {
+		x.unspill(l, slot)
 	}
 	x.lrus[slot] = nil
 }

@@ -1,0 +1,40 @@
+package parity
+
+import (
+	"regexp"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// deviation is one line on which windtunnel deliberately differs.
+type deviation struct {
+	topic, line, unit, field *regexp.Regexp
+	why                      string
+}
+
+func dev(topic, line, unit, field, why string) deviation {
+	c := func(s string) *regexp.Regexp { return regexp.MustCompile("^(?:" + s + ")$") }
+	return deviation{c(topic), c(line), c(unit), c(field), why}
+}
+
+// deviations is the whole list; docs/parity.md says more about each.
+var deviations = []deviation{
+	dev("config-acceptance", "v1-api-version", "accept", "accepted", "llm-d.ai/v1 is newer than the recorded version and is read"),
+	dev("metrics-edge", "edge-(kv-cache-utilization|queue|load-aware|running-requests-size)-scorer", "odd", "scores", "a sample that is not a number is not a figure: the last one stays"),
+	dev("metrics-formats", "vllm-raw", "typed-inf", "scores", "a queue of infinite length is not a figure: the last one stays"),
+}
+
+// injected are headers by which a client could choose its own prefiller,
+// encoder, rank or KV source. The real one hands them on; windtunnel removes
+// them unless the decision sets them.
+var injected = []string{picker.HeaderPrefiller, picker.HeaderEncoders, picker.HeaderDataParallel, picker.HeaderKVSource}
+
+// Deviation is why a difference is deliberate, "" when it is a fault.
+func Deviation(topic, line string, f Fault) string {
+	for _, d := range deviations {
+		if d.topic.MatchString(topic) && d.line.MatchString(line) && d.unit.MatchString(f.Unit) && d.field.MatchString(f.Field) {
+			return d.why
+		}
+	}
+	return ""
+}

@@ -1,0 +1,67 @@
+package parity
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/picker/discovery"
+)
+
+// Every recorded line is played; what differs must be a known deviation.
+func TestRecordings(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.jsonl.gz")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no recordings", err)
+	}
+	lines := 0
+	for _, f := range files {
+		topic := strings.TrimSuffix(filepath.Base(f), ".jsonl.gz")
+		t.Run(topic, func(t *testing.T) {
+			list, err := Load(os.DirFS("."), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += len(list)
+			for i := range list {
+				l := &list[i]
+				var faults []Fault
+				switch {
+				case l.Accepted != nil:
+					faults = acceptance(l)
+				case l.Steps == nil:
+					continue
+				default:
+					faults = Play(l)
+				}
+				for _, f := range faults {
+					if why := Deviation(topic, l.ID, f); why == "" {
+						t.Errorf("%s %s | %s | recorded %.300s | got %.600s", l.ID, f.Unit, f.Field, f.Recorded, f.Got)
+					}
+				}
+			}
+		})
+	}
+	t.Logf("%d lines", lines)
+}
+
+func acceptance(l *Line) []Fault {
+	_, _, err := Build(l, nil)
+	if err == nil && strings.Contains(l.Config, "NO_SUCH_FILE") {
+		err = os.ErrNotExist
+	}
+	if err == nil && l.EndpointsFile != nil {
+		_, err = discovery.Read([]byte(*l.EndpointsFile), "")
+	} else if err == nil {
+		_, err = discovery.Read([]byte(endpointsYAML(l.Endpoints)), "")
+	}
+	if got := err == nil; got != *l.Accepted {
+		f := Fault{Unit: "accept", Field: "accepted", Recorded: "refused", Got: "accepted"}
+		if !got {
+			f.Recorded, f.Got = "accepted", err.Error()
+		}
+		return []Fault{f}
+	}
+	return nil
+}

@@ -1,0 +1,683 @@
+package parity
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/discovery"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+)
+
+// tolerance of scores.
+const tolerance = 1e-6
+
+// player plays one line against a picker, in virtual time.
+type player struct {
+	line    *Line
+	p       *picker.Picker
+	fc      *flowcontrol.Controller
+	now     machine.Time
+	pages   map[string]string // worker -> page
+	failing map[string]bool
+	open    map[string]*exchange
+	ids     []string // of open exchanges with flow control, by number
+	byID    map[flowcontrol.RequestID]*exchange
+	order   []string // of first answers
+	number  uint64
+	random  bool
+	noHit   bool
+	weight  float64 // of no-hit-lru-scorer
+	force   *exchange
+	faults  []Fault
+}
+
+// Fault is one difference.
+type Fault struct{ Unit, Field, Recorded, Got string }
+
+// exchange is one request under way.
+type exchange struct {
+	id       string
+	step     *Step
+	recorded Observed
+	fcID     flowcontrol.RequestID
+	arrived  machine.Time
+	answered machine.Time
+	req      *picker.Request
+	d        *picker.Decision
+	resp     *picker.Response
+	refusal  *flowcontrol.Refusal
+	err      *picker.Error
+	done     bool // has an answer
+	closed   bool
+}
+
+// Build makes the picker of a recorded configuration.
+func Build(l *Line, force func(c *picker.Cycle, profile string, candidates []int32) []int32) (*picker.Picker, *flowcontrol.Controller, error) {
+	cfg, err := config.Read([]byte(l.Config))
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{
+		AllowExperimental: slices.Contains(l.Flags, "--allow-experimental-plugins"), Detail: true, Force: force})
+	if err != nil {
+		return nil, nil, err
+	}
+	if cfg.DiscoveryRef() == "" {
+		return nil, nil, fmt.Errorf("no endpoint discovery is configured")
+	}
+	fcfg, err := plugins.FlowControl(p)
+	if err != nil || !p.FlowControl() {
+		if p.FlowControl() || cfg.FlowControl == nil {
+			return p, nil, err
+		}
+		return p, nil, nil
+	}
+	c, err := flowcontrol.NewController(fcfg)
+	return p, c, err
+}
+
+// Play plays a line and returns its differences.
+func Play(l *Line) []Fault {
+	pl := &player{line: l, pages: map[string]string{}, failing: map[string]bool{}, open: map[string]*exchange{}, byID: map[flowcontrol.RequestID]*exchange{}}
+	pl.random = strings.Contains(l.Config, "random-picker")
+	if i := strings.Index(l.Config, "pluginRef: no-hit-lru-scorer"); i >= 0 {
+		pl.noHit, pl.weight = true, 1
+		if _, err := fmt.Sscanf(l.Config[i:], "pluginRef: no-hit-lru-scorer, weight: %f", &pl.weight); err != nil {
+			pl.weight = 1
+		}
+	}
+	p, fc, err := Build(l, pl.choose)
+	if l.StartErrors != nil || l.ExitCode != nil && l.Accepted == nil {
+		if err == nil {
+			pl.fault("start", "accepted", "refused", "accepted")
+		}
+		return pl.faults
+	}
+	if err != nil {
+		pl.fault("start", "error", "", err.Error())
+		return pl.faults
+	}
+	pl.p, pl.fc = p, fc
+	pl.endpoints(l.Endpoints)
+	for _, e := range l.Endpoints {
+		m := Metrics{Waiting: 0.0, Running: 0.0, KV: 0.0}
+		if im, ok := l.InitialMetrics[e.Name]; ok {
+			m = im
+		}
+		if !e.NotListening {
+			pl.pages[e.Name] = m.Page()
+		}
+	}
+	pl.advance(machine.Second)
+	for i := range l.Steps {
+		pl.step(i)
+	}
+	return pl.faults
+}
+
+func (pl *player) fault(unit, field, recorded, got string) {
+	pl.faults = append(pl.faults, Fault{unit, field, recorded, got})
+}
+
+func (pl *player) endpoints(list []Endpoint) {
+	var out []*picker.Endpoint
+	for _, e := range list {
+		ns := e.Namespace
+		if ns == "" {
+			ns = discovery.DefaultNamespace
+		}
+		out = append(out, picker.NewEndpoint(ns, e.Name, e.Address, fmt.Sprint(e.Port), e.Labels))
+	}
+	pl.p.Pool().Set(out)
+}
+
+// scrape reads every page that answers, as the real one does every 50 ms.
+func (pl *player) scrape() {
+	pool := pl.p.Pool()
+	v := pool.View()
+	var indexes []int
+	for i := range v.States {
+		name := v.States[i].Name
+		if _, listening := pl.pages[name]; listening && !pl.failing[name] {
+			indexes = append(indexes, i)
+		}
+	}
+	ex := pl.p.Scrapes()[0].Extractors
+	for _, i := range indexes {
+		s := v.States[i]
+		m := s.Metrics
+		if ex[0].Extract([]byte(pl.pages[s.Name]), s.Labels[picker.LabelEngine], &m) == nil {
+			pool.Update(pl.now, []int{i}, func(_ int, s *picker.State) { s.Metrics = m })
+		}
+	}
+	pl.loads()
+}
+
+func (pl *player) loads() {
+	if pl.fc != nil {
+		pl.fc.Input(pl.now, flowcontrol.Pool{Loads: plugins.Loads(pl.p, pl.p.Pool().View())})
+		pl.flow()
+	}
+}
+
+// advance lets time pass, with a scrape every 50 ms.
+func (pl *player) advance(by machine.Time) {
+	until := pl.now + by
+	for pl.now < until {
+		pl.now = min(until, pl.now+50*machine.Millisecond)
+		pl.flow()
+		pl.scrape()
+	}
+}
+
+// flow plays what flow control has to say.
+func (pl *player) flow() {
+	if pl.fc == nil {
+		return
+	}
+	for {
+		at, ok := pl.fc.Next()
+		if !ok || at > pl.now {
+			break
+		}
+		var got []flowcontrol.Effect
+		pl.fc.Advance(pl.now, func(e flowcontrol.Effect) { got = append(got, e) })
+		if len(got) == 0 {
+			break
+		}
+		for _, e := range got {
+			x := pl.byID[e.ID]
+			if x == nil || e.Kind != flowcontrol.Decided {
+				continue
+			}
+			if r, refused := e.Refusal(); refused {
+				x.refusal = &r
+				pl.answer(x, e.At)
+				continue
+			}
+			pl.decide(x)
+			pl.answer(x, e.At)
+			pl.fc.Input(pl.now, flowcontrol.Placed{ID: x.fcID})
+			if x.err != nil {
+				pl.fc.Input(pl.now, flowcontrol.Done{ID: x.fcID})
+			}
+			pl.loads2()
+		}
+	}
+}
+
+func (pl *player) loads2() {
+	pl.fc.Input(pl.now, flowcontrol.Pool{Loads: plugins.Loads(pl.p, pl.p.Pool().View())})
+}
+
+func (pl *player) answer(x *exchange, at machine.Time) {
+	x.done, x.answered = true, at
+	pl.order = append(pl.order, x.id)
+	if x.refusal != nil || x.d != nil || x.err != nil {
+		pl.compare(x)
+	}
+}
+
+func (pl *player) decide(x *exchange) {
+	pl.force = x
+	x.d = pl.p.Pick(pl.now, x.req, pl.p.Pool().View(), nil, nil)
+	pl.force = nil
+	x.err = x.d.Err
+	if x.err == nil {
+		pl.p.Commit(pl.now, x.d)
+	}
+}
+
+func (pl *player) step(i int) {
+	s := &pl.line.Steps[i]
+	switch {
+	case s.Request != nil:
+		pl.request(s)
+	case s.Finish != "":
+		play := Reply{Usage: s.Usage, Headers: s.ResponseHeaders, Chunks: s.ResponseChunks}
+		_ = json.Unmarshal(s.Response, &play.Kind)
+		pl.finish(s.Finish, play, s.ResponseSeen)
+		pl.advance(100 * machine.Millisecond)
+	case s.Metrics != nil || s.MetricsRaw != nil:
+		for name, m := range s.Metrics {
+			pl.pages[name] = m.Page()
+		}
+		for name, text := range s.MetricsRaw {
+			pl.pages[name] = text
+		}
+		pl.advance(300 * machine.Millisecond)
+	case s.ScrapeFail != nil || s.ScrapeOK != nil:
+		for _, name := range s.ScrapeFail {
+			pl.failing[name] = true
+		}
+		for _, name := range s.ScrapeOK {
+			delete(pl.failing, name)
+		}
+		pl.advance(500 * machine.Millisecond)
+	case s.SleepS > 0:
+		pl.advance(machine.Time(s.SleepS * float64(machine.Second)))
+	case s.HeadersSent != "":
+		if x := pl.open[s.HeadersSent]; x != nil {
+			ct := s.ContentType
+			if ct == "" {
+				ct = "text/event-stream"
+			}
+			x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: ct}})
+		}
+		pl.advance(150 * machine.Millisecond)
+	case s.ChunkSent != "" || s.EOSSent != "":
+		id, chunk := s.ChunkSent, s.Chunk
+		if id == "" {
+			id, chunk = s.EOSSent, "data: [DONE]\n\n"
+		}
+		if x := pl.open[id]; x != nil {
+			if x.resp == nil {
+				x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/json"}})
+			}
+			end := s.EOS || s.EOSSent != ""
+			x.resp.Body(pl.now, []byte(chunk), end)
+			if end {
+				pl.release(x)
+			}
+		}
+		pl.advance(150 * machine.Millisecond)
+	case s.EndpointsNow != nil:
+		pl.endpoints(s.EndpointsNow)
+		for _, e := range s.EndpointsNow {
+			if _, ok := pl.pages[e.Name]; !ok {
+				m := Metrics{Waiting: 0.0, Running: 0.0, KV: 0.0}
+				pl.pages[e.Name] = m.Page()
+			}
+		}
+		pl.loads()
+		pl.advance(800 * machine.Millisecond)
+	case s.EndpointsRaw != nil:
+		if list, err := discovery.Read([]byte(*s.EndpointsRaw), ""); err == nil {
+			pl.p.Pool().Set(list)
+			pl.loads()
+		}
+		pl.advance(700 * machine.Millisecond)
+	case s.Cancels != "":
+		if x := pl.open[s.Cancels]; x != nil {
+			pl.release(x)
+		}
+		pl.advance(200 * machine.Millisecond)
+	case s.Distribution != nil:
+		pl.distribution(s)
+	default:
+		pl.flowStep(s)
+	}
+}
+
+func (pl *player) flowStep(s *Step) {
+	switch {
+	case s.BlockedThen != nil:
+		pl.advance(100 * machine.Millisecond)
+		var got []string
+		for id, x := range pl.open {
+			if !x.done {
+				got = append(got, id)
+			}
+		}
+		sort.Strings(got)
+		want := slices.Clone(s.BlockedThen)
+		sort.Strings(want)
+		if !slices.Equal(got, want) {
+			pl.fault("blocked", "ids", fmt.Sprint(want), fmt.Sprint(got))
+		}
+	case s.Answered != nil || s.DispatchedThen != nil:
+		pl.advance(200 * machine.Millisecond)
+		want := s.Answered
+		if want == nil {
+			want = s.DispatchedThen
+		}
+		if !slices.Equal(pl.order, want) && !pl.overshoot(want) {
+			pl.fault("answered", "order", fmt.Sprint(want), fmt.Sprint(pl.order))
+		}
+	case s.Order != nil:
+		got := pl.drain()
+		if !sameOrder(s.Order, got) {
+			pl.fault("dispatch_order", "order", string(join(s.Order)), fmt.Sprint(got))
+		}
+	case s.Seconds != nil:
+		for id, want := range s.Seconds {
+			x := pl.open[id]
+			for n := 0; x != nil && !x.done && n < 300; n++ {
+				pl.advance(50 * machine.Millisecond)
+			}
+			if x == nil || !x.done || math.Abs((x.answered-x.arrived).Seconds()-want) > .1 {
+				pl.fault(id, "seconds", fmt.Sprint(want), fmt.Sprint(x))
+			}
+		}
+	}
+}
+
+// overshoot says whether what was answered differs by one dispatch only: the
+// real concurrency detector may let one more pass.
+func (pl *player) overshoot(want []string) bool {
+	extra := 0
+	for _, id := range want {
+		if !slices.Contains(pl.order, id) {
+			extra++
+		}
+	}
+	return extra <= 1 && len(pl.order) <= len(want)
+}
+
+// drain finishes dispatched requests one by one and notes who comes next.
+func (pl *player) drain() []string {
+	var order []string
+	done := map[string]bool{}
+	for range 2 * len(pl.line.Steps) {
+		var id string
+		for n := 0; n < 40 && id == ""; n++ {
+			for _, o := range pl.order {
+				if x := pl.open[o]; x != nil && !done[o] && x.done {
+					id = o
+					break
+				}
+			}
+			if id == "" {
+				pl.advance(50 * machine.Millisecond)
+			}
+		}
+		if id == "" {
+			break
+		}
+		done[id] = true
+		x := pl.open[id]
+		if x.refusal == nil && x.err == nil {
+			order = append(order, id)
+		}
+		pl.finish(id, pl.playOf(x.step), nil)
+		pl.advance(5 * machine.Millisecond)
+	}
+	return order
+}
+
+// sameOrder compares with the recorded order, in which ["together", a, b]
+// marks requests that came out within one window.
+func sameOrder(want []json.RawMessage, got []string) bool {
+	pos := map[string][2]int{}
+	n := 0
+	for _, w := range want {
+		var ids []string
+		if json.Unmarshal(w, &ids) == nil {
+			ids = ids[1:]
+		} else {
+			var one string
+			_ = json.Unmarshal(w, &one)
+			ids = []string{one}
+		}
+		for _, id := range ids {
+			pos[id] = [2]int{n, n + len(ids) - 1}
+		}
+		n += len(ids)
+	}
+	if n != len(got) {
+		return false
+	}
+	for i, id := range got {
+		if r, ok := pos[id]; !ok || i < r[0] || i > r[1] {
+			return false
+		}
+	}
+	return true
+}
+
+func join(list []json.RawMessage) []byte {
+	b, _ := json.Marshal(list)
+	return b
+}
+
+func (pl *player) playOf(s *Step) Reply {
+	play := Reply{Kind: "json", Usage: []int{3, 4}}
+	if len(s.Response) > 0 {
+		_ = json.Unmarshal(s.Response, &play)
+	}
+	return play
+}
+
+func (pl *player) request(s *Step) {
+	rq := s.Request
+	x := &exchange{id: rq.ID, step: s, arrived: pl.now}
+	_ = json.Unmarshal(s.Observed, &x.recorded)
+	pl.open[rq.ID] = x
+	headers := []picker.Header{{Name: ":method", Value: rq.Method}, {Name: ":path", Value: rq.Path}}
+	for _, k := range sortedKeys(rq.Headers) {
+		headers = append(headers, picker.Header{Name: k, Value: rq.Headers[k]})
+	}
+	var body []byte
+	if rq.Body != nil {
+		body = []byte(*rq.Body)
+	}
+	pl.number++
+	x.req, x.err = pl.p.NewRequest(headers, body, rq.Body != nil, pl.number)
+	if rq.Body != nil && rq.MetadataOn != "headers" {
+		if list, ok := rq.Metadata[picker.NamespaceSubset][picker.KeySubset].([]any); ok {
+			x.req.HasSubset = true
+			for _, v := range list {
+				if t, ok := v.(string); ok {
+					x.req.Subset = append(x.req.Subset, t)
+				}
+			}
+		}
+	}
+	pl.now += 2 * machine.Millisecond
+	pl.scrape()
+	x.arrived = pl.now
+	if x.err == nil {
+		_, x.err = pl.p.Prepare(pl.now, x.req)
+	}
+	switch {
+	case x.err != nil:
+		pl.answer(x, pl.now)
+	case pl.fc != nil && x.req.Body != nil:
+		pl.number++
+		x.fcID = flowcontrol.RequestID(pl.number)
+		pl.byID[x.fcID] = x
+		pl.fc.Input(pl.now, flowcontrol.Arrive{ID: x.fcID, Priority: x.req.Objective.Priority, FairnessID: x.req.FairnessID,
+			Bytes: int64(x.req.SizeBytes), Tokens: int64(x.req.Tokens), TTFT: machine.Time(x.req.TTFTMs * 1e6)})
+		pl.advance(2 * machine.Millisecond)
+	default:
+		pl.decide(x)
+		pl.answer(x, pl.now)
+	}
+	if s.Blocked != nil {
+		var wait *float64
+		_ = json.Unmarshal(s.Blocked, &wait)
+		d := .15
+		if wait != nil && *wait > 0 {
+			d = *wait
+		}
+		pl.advance(machine.Time(d * float64(machine.Second)))
+		if x.done == (wait != nil) {
+			pl.fault(x.id, "blocked", fmt.Sprint(wait != nil), fmt.Sprint(!x.done))
+		}
+	} else if pl.fc != nil {
+		pl.advance(15 * machine.Millisecond)
+	}
+	if !s.Hold {
+		if !x.done {
+			for n := 0; n < 2000 && !x.done; n++ {
+				pl.advance(10 * machine.Millisecond)
+			}
+		}
+		pl.finish(rq.ID, pl.playOf(s), s.ResponseSeen)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+func (pl *player) release(x *exchange) {
+	if x.closed {
+		return
+	}
+	x.closed = true
+	if x.d != nil {
+		pl.p.Release(pl.now, x.d)
+	}
+	if pl.fc != nil && x.fcID != 0 {
+		pl.loads2()
+		if x.done {
+			done := flowcontrol.Done{ID: x.fcID}
+			if x.resp != nil {
+				done.PromptTokens, done.CompletionTokens = int64(x.resp.Usage.PromptTokens), int64(x.resp.Usage.CompletionTokens)
+			}
+			pl.fc.Input(pl.now, done)
+		} else {
+			pl.fc.Input(pl.now, flowcontrol.Gone{ID: x.fcID})
+		}
+		pl.flow()
+	}
+}
+
+// finish plays a response and compares what the picker made of it.
+func (pl *player) finish(id string, play Reply, want []Message) {
+	x := pl.open[id]
+	if x == nil {
+		return
+	}
+	delete(pl.open, id)
+	defer pl.release(x)
+	if play.Kind == "abort" || play.Kind == "close" || x.d == nil || x.err != nil {
+		return
+	}
+	headers, chunks := play.Headers, play.Chunks
+	if headers == nil {
+		headers = map[string]string{":status": "200", "content-type": "application/json"}
+		usage := fmt.Sprintf(`{"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}`, play.Usage[0], play.Usage[1], play.Usage[0]+play.Usage[1])
+		chunks = []string{`{"id": "c", "object": "chat.completion", "model": "m1", "choices": [], "usage": ` + usage + `}`}
+		if play.Kind == "sse" {
+			headers["content-type"] = "text/event-stream"
+			chunks = []string{"data: {\"id\":\"c\",\"model\":\"m1\"}\n\n", "data: {\"id\":\"c\",\"usage\": " + usage + "}\n\n", "data: [DONE]\n\n", ""}
+		}
+	}
+	var in picker.Headers
+	for _, k := range sortedKeys(headers) {
+		in = append(in, picker.Header{Name: k, Value: headers[k]})
+	}
+	var got []Message
+	if x.resp == nil {
+		var set []picker.Header
+		x.resp, set = pl.p.ResponseHeaders(pl.now, x.d, in)
+		got = append(got, Message{Type: "response_headers", SetHeaders: pairs(set)})
+	}
+	for i, c := range chunks {
+		end := i == len(chunks)-1
+		out := x.resp.Body(pl.now, []byte(c), end)
+		if out == nil && !end {
+			continue
+		}
+		text := string(out)
+		m := Message{Type: "response_body", Size: len(out), EOS: end, Body: &text}
+		if end && x.resp.Metadata() != nil {
+			m.Metadata = map[string]any{}
+			for ns, kv := range x.resp.Metadata() {
+				inner := map[string]any{}
+				for k, v := range kv {
+					inner[k] = v
+				}
+				m.Metadata[ns] = inner
+			}
+		}
+		got = append(got, m)
+	}
+	if want != nil {
+		pl.response(x, want, got)
+	}
+}
+
+func pairs(set []picker.Header) [][2]string {
+	out := make([][2]string, 0, len(set))
+	for _, h := range set {
+		out = append(out, [2]string{h.Name, h.Value})
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i][0] < out[j][0] })
+	return out
+}
+
+// coalesce joins body messages: how a body is cut into them has no meaning.
+func coalesce(list []Message) []Message {
+	var out []Message
+	for _, m := range list {
+		if n := len(out); n > 0 && m.Type == "response_body" && out[n-1].Type == m.Type && !out[n-1].EOS {
+			last := &out[n-1]
+			if last.Body != nil && m.Body != nil {
+				text := *last.Body + *m.Body
+				last.Body = &text
+			} else {
+				last.Body = nil
+			}
+			last.Size, last.EOS, last.Metadata = last.Size+m.Size, m.EOS, m.Metadata
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func (pl *player) response(x *exchange, want, got []Message) {
+	want, got = coalesce(want), coalesce(got)
+	if len(want) != len(got) {
+		pl.fault(x.id, "response messages", fmt.Sprint(len(want)), fmt.Sprint(len(got)))
+		return
+	}
+	for i := range want {
+		w, g := want[i], got[i]
+		if w.Type != g.Type || w.EOS != g.EOS || w.Size != g.Size {
+			pl.fault(x.id, "response message", fmt.Sprintf("%s %v %d", w.Type, w.EOS, w.Size), fmt.Sprintf("%s %v %d", g.Type, g.EOS, g.Size))
+		}
+		if d := cmp.Diff(w.SetHeaders, g.SetHeaders); w.Type == "response_headers" && d != "" {
+			pl.fault(x.id, "response set_headers", "", d)
+		}
+		if w.Body != nil && g.Body != nil && *w.Body != *g.Body {
+			pl.fault(x.id, "response body", *w.Body, *g.Body)
+		}
+		if d := cmp.Diff(w.Metadata, g.Metadata); d != "" {
+			pl.fault(x.id, "response metadata", "", d)
+		}
+	}
+}
+
+func (pl *player) distribution(s *Step) {
+	count := map[string]int{}
+	for i := range s.Requests {
+		pl.number++
+		r, err := pl.p.NewRequest([]picker.Header{{Name: ":path", Value: "/v1/chat/completions"}, {Name: "x-request-id", Value: fmt.Sprintf("d%d", i)}}, s.Template, true, pl.number)
+		if err == nil {
+			_, err = pl.p.Prepare(pl.now, r)
+		}
+		if err != nil {
+			pl.fault("distribution", "error", "", err.Error())
+			return
+		}
+		d := pl.p.Pick(pl.now, r, pl.p.Pool().View(), nil, nil)
+		pl.p.Commit(pl.now, d)
+		pl.p.Release(pl.now, d)
+		count[d.Destination()]++
+	}
+	for a, want := range s.Distribution {
+		share := float64(want+count[a]) / float64(2*s.Requests)
+		if math.Abs(float64(want-count[a])) > 4.5*math.Sqrt(2*float64(s.Requests)*share*(1-share))+2 {
+			pl.fault("distribution", a, fmt.Sprint(want), fmt.Sprint(count[a]))
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package parity
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// Line is one recorded run of the real picker.
+type Line struct {
+	ID, Topic, Config, Note string
+	Flags                   []string
+	Endpoints               []Endpoint
+	Steps                   []Step
+	InitialMetrics          map[string]Metrics `json:"initial_metrics"`
+	StartErrors             []json.RawMessage  `json:"start_errors"`
+	ExitCode                *int               `json:"exit_code"`
+	Accepted                *bool
+	EndpointsFile           *string `json:"endpoints_file"`
+}
+
+// Endpoint is one fake model server.
+type Endpoint struct {
+	Name, Namespace, Address string
+	Port                     any
+	Labels                   map[string]string
+	NotListening             bool `json:"not_listening"`
+}
+
+// Metrics are the families that a fake model server's page has.
+type Metrics struct {
+	Waiting, Running, KV any
+	LoRA                 *struct {
+		Max              any
+		Running, Waiting []string
+		TS               any
+	}
+	Cache []int
+}
+
+// Step is one thing that happened during the run.
+type Step struct {
+	Metrics      map[string]Metrics
+	MetricsRaw   map[string]string `json:"metrics_raw"`
+	ScrapeFail   []string          `json:"scrape_fail"`
+	ScrapeOK     []string          `json:"scrape_ok"`
+	Request      *Request
+	Hold         bool
+	Observed     json.RawMessage
+	Response     json.RawMessage
+	ResponseSeen []Message       `json:"response_observed"`
+	Blocked      json.RawMessage `json:"blocked_after_s"`
+
+	Finish          string
+	Usage           []int
+	ResponseHeaders map[string]string `json:"response_headers"`
+	ResponseChunks  []string          `json:"response_chunks"`
+
+	HeadersSent    string `json:"response_headers_sent"`
+	ContentType    string `json:"content_type"`
+	ChunkSent      string `json:"response_chunk_sent"`
+	Chunk          string
+	EOS            bool
+	EOSSent        string             `json:"response_eos_sent"`
+	SleepS         float64            `json:"sleep_s"`
+	Cancels        string             `json:"client_cancels"`
+	EndpointsNow   []Endpoint         `json:"endpoints_file_now"`
+	EndpointsRaw   *string            `json:"endpoints_file_raw"`
+	BlockedThen    []string           `json:"blocked_before_release"`
+	Order          []json.RawMessage  `json:"dispatch_order"`
+	DispatchedThen []string           `json:"dispatched_before_release"`
+	Answered       []string           `json:"answered_so_far"`
+	Seconds        map[string]float64 `json:"seconds_until_answer"`
+	Distribution   map[string]int
+	Requests       int
+	Template       json.RawMessage `json:"request_template"`
+	Conversation   string
+	EPPMetrics     json.RawMessage `json:"epp_metrics"`
+}
+
+// Request is one request as it was sent.
+type Request struct {
+	ID, Method, Path string
+	Headers          map[string]string
+	Body             *string
+	Chunks           []int                     `json:"body_chunks"`
+	Metadata         map[string]map[string]any `json:"metadata_context"`
+	MetadataOn       string                    `json:"metadata_on_messages"`
+}
+
+// Message is one answer of the picker.
+type Message struct {
+	Type            string
+	SetHeaders      [][2]string    `json:"set_headers"`
+	RemoveHeaders   []string       `json:"remove_headers"`
+	ClearRouteCache bool           `json:"clear_route_cache"`
+	Metadata        map[string]any `json:"dynamic_metadata"`
+	Status          int
+	Body            *string
+	Size            int
+	EOS             bool
+}
+
+// Reply is a model server's response.
+type Reply struct {
+	Kind    string
+	Usage   []int
+	Headers map[string]string
+	Chunks  []string
+}
+
+// Observed is the request's side of what the picker answered.
+type Observed struct {
+	Messages []Message
+	Ended    string
+}
+
+// Load reads all recordings of a topic.
+func Load(fsys fs.FS, file string) ([]Line, error) {
+	f, err := fsys.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	var out []Line
+	sc := bufio.NewScanner(z)
+	sc.Buffer(nil, 64<<20)
+	for sc.Scan() {
+		var l Line
+		if err := json.Unmarshal(sc.Bytes(), &l); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		out = append(out, l)
+	}
+	return out, sc.Err()
+}
+
+// Page is the text of a fake model server's metrics page.
+func (m *Metrics) Page() string {
+	var b strings.Builder
+	gauge := func(name, labels string, v any) {
+		fmt.Fprintf(&b, "# TYPE %s gauge\n%s{%s} %s\n", name, name, labels, number(v))
+	}
+	if m.Waiting != nil {
+		gauge("vllm:num_requests_waiting", `model_name="m1"`, m.Waiting)
+	}
+	if m.Running != nil {
+		gauge("vllm:num_requests_running", `model_name="m1"`, m.Running)
+	}
+	if m.KV != nil {
+		gauge("vllm:kv_cache_usage_perc", `model_name="m1"`, m.KV)
+	}
+	if l := m.LoRA; l != nil {
+		ts := l.TS
+		if ts == nil {
+			ts = 1.7e9
+		}
+		gauge("vllm:lora_requests_info", fmt.Sprintf("max_lora=%q,running_lora_adapters=%q,waiting_lora_adapters=%q",
+			number(l.Max), strings.Join(l.Running, ","), strings.Join(l.Waiting, ",")), ts)
+	}
+	if len(m.Cache) == 2 {
+		gauge("vllm:cache_config_info", fmt.Sprintf(`block_size="%d",num_gpu_blocks="%d"`, m.Cache[0], m.Cache[1]), 1.0)
+	}
+	return b.String()
+}
+
+func number(v any) string {
+	if f, ok := v.(float64); ok {
+		return strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	return fmt.Sprint(v)
+}
