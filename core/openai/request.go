@@ -74,7 +74,8 @@ func (s *Sampling) Choices() int {
 // unbounded work.
 const MaxChoices = 16384
 
-func (s *Sampling) check() *Error {
+// Check refuses values that vLLM refuses.
+func (s *Sampling) Check() *Error {
 	if s.N != nil && (*s.N < 1 || *s.N > MaxChoices) {
 		return Errorf(400, "n", "n must be between 1 and %d, got %d.", MaxChoices, *s.N)
 	}
@@ -152,7 +153,7 @@ func (c *Chat) Limit() (int, bool) {
 // ParseChat reads a request to /v1/chat/completions.
 func ParseChat(body []byte) (*Chat, *Error) {
 	c := new(Chat)
-	if err := decode(body, c); err != nil {
+	if err := Decode(body, c); err != nil {
 		return nil, err
 	}
 	if c.KVHandle != "" && len(c.Messages) == 0 {
@@ -184,7 +185,7 @@ func ParseChat(body []byte) (*Chat, *Error) {
 	if e := c.checkTools(); e != nil {
 		return nil, e
 	}
-	return c, c.check()
+	return c, c.Check()
 }
 
 // Completion is a request to /v1/completions.
@@ -205,7 +206,7 @@ const MaxPrompts = 4096
 // ParseCompletion reads a request to /v1/completions.
 func ParseCompletion(body []byte) (*Completion, *Error) {
 	c := new(Completion)
-	if err := decode(body, c); err != nil {
+	if err := Decode(body, c); err != nil {
 		return nil, err
 	}
 	if c.Prompt.Len() == 0 {
@@ -227,11 +228,11 @@ func ParseCompletion(body []byte) (*Completion, *Error) {
 	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > 20) {
 		return nil, Errorf(400, "logprobs", "logprobs: expected 0 to 20, got %d.", *c.Logprobs)
 	}
-	return c, c.check()
+	return c, c.Check()
 }
 
-// decode reads one JSON object and names what is wrong with it.
-func decode(body []byte, into any) *Error {
+// Decode reads one JSON object and names what is wrong with it.
+func Decode(body []byte, into any) *Error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return Errorf(400, "", "The request body is empty, expected a JSON object.")
 	}

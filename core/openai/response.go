@@ -123,5 +123,5 @@ func appendTokensOrNull(b []byte, tokens []uint32) []byte {
 	if tokens == nil {
 		return append(b, "null"...)
 	}
-	return appendTokens(b, tokens)
+	return AppendTokens(b, tokens)
 }

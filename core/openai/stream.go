@@ -84,7 +84,7 @@ func (s *Stream) AppendRole(b []byte, index int, promptTokens []uint32) []byte {
 	}
 	b = append(b, `,"prompt_token_ids":`...)
 	if s.tokenIDs {
-		b = appendTokens(b, promptTokens)
+		b = AppendTokens(b, promptTokens)
 	} else {
 		b = append(b, "null"...)
 	}
@@ -136,12 +136,12 @@ func (s *Stream) AppendDelta(b []byte, d *Delta) []byte {
 		if d.Prompt == nil {
 			b = append(b, "null"...)
 		} else {
-			b = appendTokens(b, d.Prompt)
+			b = AppendTokens(b, d.Prompt)
 		}
 	}
 	b = append(b, `,"token_ids":`...)
 	if s.tokenIDs {
-		b = appendTokens(b, d.Tokens)
+		b = AppendTokens(b, d.Tokens)
 	} else {
 		b = append(b, "null"...)
 	}
@@ -197,7 +197,8 @@ func appendStopReason(b []byte, stop string, id int) []byte {
 	return append(b, "null"...)
 }
 
-func appendTokens(b []byte, tokens []uint32) []byte {
+// AppendTokens appends a list of token ids.
+func AppendTokens(b []byte, tokens []uint32) []byte {
 	b = append(b, '[')
 	for i, t := range tokens {
 		if i > 0 {

@@ -18,7 +18,8 @@ type content struct {
 	stop     string  // the stop string met there
 	stopID   int
 	keepStop bool
-	cut      int // bytes of the last token that stand before the stop string
+	tool     *toolCall // what it calls instead of saying something
+	cut      int       // bytes of the last token that stand before the stop string
 }
 
 // piece is one token of a given text.
@@ -29,6 +30,9 @@ type piece struct {
 
 // piece is token number i.
 func (c *content) piece(i int) piece {
+	if c.tool != nil {
+		return c.tool.pieces[min(i, len(c.tool.pieces)-1)]
+	}
 	if len(c.echo) > 0 {
 		return c.echo[i%len(c.echo)]
 	}
@@ -49,14 +53,19 @@ func (c *content) text(i int) string {
 
 func (c *content) fill(t *token) {
 	p := c.piece(t.index)
-	t.id, t.text = p.id, c.text(t.index)
+	t.of, t.id, t.text = c, p.id, c.text(t.index)
 	if t.done == openai.FinishStop {
 		t.stop, t.stopID = c.stop, c.stopID
 	}
 }
 
 // stopReason is the finish reason of an output that ended by itself.
-func (c *content) stopReason() openai.FinishReason { return openai.FinishStop }
+func (c *content) stopReason() openai.FinishReason {
+	if c.tool != nil && !c.tool.named {
+		return openai.FinishToolCalls
+	}
+	return openai.FinishStop
+}
 
 // findStop sets stopAt at the first stop string within limit tokens. The part
 // of the output before the string stays as it is told: a stop string that
@@ -86,6 +95,15 @@ func (c *content) findStop(stops []string, minTokens, limit int) {
 		tail = window[max(0, len(window)-longest+1):]
 	}
 }
+
+// Content is what a server says.
+type Content string
+
+// The contents.
+const (
+	ContentRandom Content = "random" // words drawn by the request's id
+	ContentEcho   Content = "echo"   // the prompt, or the last message of a chat, again
+)
 
 // vocabulary is the words that random content is made of.
 type vocabulary struct{ words []string }

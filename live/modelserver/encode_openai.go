@@ -1,6 +1,8 @@
 package modelserver
 
 import (
+	"strconv"
+
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -14,8 +16,9 @@ type openaiStream struct {
 	n            int
 	choices      int
 	includeUsage bool
-	last         []byte // the last chunk's text is kept back only for its extra fields
+	logprobs     *logprobs
 	delta        openai.Delta
+	scratch      []byte
 }
 
 func (e *openaiStream) contentType() string { return eventStream }
@@ -53,7 +56,41 @@ func (e *openaiStream) token(b []byte, t *token) []byte {
 			d.Prompt = e.prompt(t.choice)
 		}
 	}
+	e.scratch = e.scratch[:0]
+	switch {
+	case t.none:
+	case t.of.tool != nil && e.o.Chat:
+		e.scratch = appendToolDelta(e.scratch, t)
+		d.ToolCalls = e.scratch
+	case e.logprobs != nil && e.o.Chat:
+		e.scratch = append(e.scratch, `{"content":[`...)
+		e.scratch = e.logprobs.appendChat(e.scratch, t.of, t)
+		e.scratch = append(e.scratch, "]}"...)
+		d.Logprobs = e.scratch
+	case e.logprobs != nil:
+		var lists completionLogprobs
+		lists.add(e.logprobs, t.of, t)
+		e.scratch = lists.append(e.scratch)
+		d.Logprobs = e.scratch
+	}
 	return e.s.AppendDelta(b, d)
+}
+
+// appendToolDelta appends a tool_calls array with one token of the arguments;
+// the first names the call.
+func appendToolDelta(b []byte, t *token) []byte {
+	call := t.of.tool
+	if t.index == 0 {
+		b = append(b, `[{"id":`...)
+		b = openai.AppendString(b, call.id)
+		b = append(b, `,"type":"function","index":0,"function":{"name":`...)
+		b = openai.AppendString(b, call.name)
+		b = append(b, `,"arguments":`...)
+	} else {
+		b = append(b, `[{"index":0,"function":{"arguments":`...)
+	}
+	b = openai.AppendString(b, t.text)
+	return append(b, "}}]"...)
 }
 
 func (e *openaiStream) end(b []byte, u openai.Usage, kv, extra []byte) []byte {
@@ -81,13 +118,18 @@ func kvField(kv []byte) []byte {
 
 // openaiWhole encodes responses that are not streamed.
 type openaiWhole struct {
-	head    openai.Head
-	prompts [][]uint32
-	n       int
-	tokens  bool // return token ids
-	ids     []uint32
-	open    int // choices opened so far
-	inText  bool
+	head     openai.Head
+	prompts  [][]uint32
+	n        int
+	tokens   bool // return token ids
+	logprobs *logprobs
+	ids      []uint32
+	open     int // choices opened so far
+	inText   bool
+	tool     *toolCall
+	args     []byte // the arguments of the open choice's tool call
+	chatLogs []byte
+	lists    completionLogprobs
 }
 
 func (e *openaiWhole) contentType() string { return jsonType }
@@ -100,15 +142,34 @@ func (e *openaiWhole) token(b []byte, t *token) []byte {
 		e.open, e.inText = t.choice+1, true
 	}
 	if !t.none {
-		b = openai.AppendText(b, t.text)
+		if t.of.tool != nil {
+			e.tool = t.of.tool
+			e.args = append(e.args, t.text...)
+		} else {
+			b = openai.AppendText(b, t.text)
+		}
 		if e.tokens {
 			e.ids = append(e.ids, t.id)
+		}
+		if e.logprobs != nil {
+			e.addLogprobs(t)
 		}
 	}
 	if t.done != "" {
 		b = e.closeChoice(b, &openai.Choice{Reason: t.done, Stop: t.stop, StopID: t.stopID})
 	}
 	return b
+}
+
+func (e *openaiWhole) addLogprobs(t *token) {
+	if !e.head.Chat {
+		e.lists.add(e.logprobs, t.of, t)
+		return
+	}
+	if len(e.chatLogs) > 0 {
+		e.chatLogs = append(e.chatLogs, ',')
+	}
+	e.chatLogs = e.logprobs.appendChat(e.chatLogs, t.of, t)
 }
 
 func (e *openaiWhole) closeChoice(b []byte, c *openai.Choice) []byte {
@@ -118,10 +179,28 @@ func (e *openaiWhole) closeChoice(b []byte, c *openai.Choice) []byte {
 			c.Prompt = e.prompts[(e.open-1)/e.n]
 		}
 	}
-	e.inText = false
+	switch {
+	case e.logprobs != nil && e.head.Chat:
+		c.Logprobs = append(append([]byte(`{"content":[`), e.chatLogs...), "]}"...)
+	case e.logprobs != nil:
+		c.Logprobs = e.lists.append(nil)
+	}
+	if e.tool != nil {
+		c.ToolCalls = appendToolCalls(nil, e.tool, string(e.args))
+	}
 	b = openai.AppendChoiceEnd(b, c, e.head.Chat)
-	e.ids = e.ids[:0]
+	e.inText, e.tool, e.args, e.ids, e.chatLogs, e.lists = false, nil, nil, e.ids[:0], nil, completionLogprobs{}
 	return b
+}
+
+func appendToolCalls(b []byte, call *toolCall, arguments string) []byte {
+	b = append(b, `[{"id":`...)
+	b = openai.AppendString(b, call.id)
+	b = append(b, `,"type":"function","function":{"name":`...)
+	b = openai.AppendString(b, call.name)
+	b = append(b, `,"arguments":`...)
+	b = openai.AppendString(b, arguments)
+	return append(b, "}}]"...)
 }
 
 func (e *openaiWhole) end(b []byte, u openai.Usage, kv, extra []byte) []byte {
@@ -141,4 +220,12 @@ func (e *openaiWhole) fail(b []byte, err *openai.Error) []byte {
 	extra := openai.AppendError(nil, err)
 	extra[0] = ',' // {"error":…} becomes ,"error":…
 	return e.end(b, openai.Usage{}, nil, extra[:len(extra)-1])
+}
+
+// field appends `,"name":` for a number.
+func field(b []byte, name string, v int) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, '"', ':')
+	return strconv.AppendInt(b, int64(v), 10)
 }

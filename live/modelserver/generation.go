@@ -24,6 +24,7 @@ type generation struct {
 	flush   func()
 	session *serving.Session
 	fault   Fault
+	failed  appendError
 	req     *request
 	box     *box
 	seqs    []*seq
@@ -92,9 +93,7 @@ func (g *generation) submit() {
 			g.usage.PromptTokens += len(p.tokens)
 		}
 	}
-	for _, q := range g.seqs {
-		g.s.loop.submit(q)
-	}
+	g.s.loop.submit(g.seqs)
 }
 
 // step carries out what the box's state asks for and is true at the end.
@@ -267,16 +266,23 @@ func (g *generation) end(extra []byte) {
 	g.send()
 }
 
-// appendNew encodes what the stream has not had yet and is false when there is
-// nothing.
+// appendNew encodes what the stream has not had yet, one token of each choice
+// in turn, and is false when there is nothing.
 func (g *generation) appendNew() bool {
 	before := len(g.buf)
-	for i := range g.now {
-		c := &g.now[i]
-		// A finish that will be told as an error ends no choice.
-		ends := c.finished && !c.aborted && (c.reason == engine.ReasonStop || c.reason == engine.ReasonLength)
-		if c.tokens > g.sent[i] || ends && !g.closed[i] {
-			g.appendChoice(i, c.tokens, ends)
+	for more := true; more; {
+		more = false
+		for i := range g.now {
+			c := &g.now[i]
+			// A finish that will be told as an error ends no choice.
+			ends := c.finished && !c.aborted && (c.reason == engine.ReasonStop || c.reason == engine.ReasonLength)
+			switch {
+			case c.tokens > g.sent[i]+1:
+				g.appendTokens(i, g.sent[i]+1)
+				more = true
+			case c.tokens > g.sent[i] || ends && !g.closed[i]:
+				g.appendChoice(i, c.tokens, ends)
+			}
 		}
 	}
 	return len(g.buf) > before
@@ -346,7 +352,7 @@ func (g *generation) refuse(e *openai.Error) {
 	if !g.whole {
 		closeAfter(g.w, g.r)
 	}
-	g.buf = openai.AppendError(g.buf[:0], e)
+	g.buf = g.failed(g.buf[:0], e)
 	writeWhole(g.w, e.Status, jsonType, g.buf)
 }
 

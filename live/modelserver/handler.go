@@ -15,8 +15,16 @@ import (
 // prepare turns a body into what the engine is asked for.
 type prepare func(s *Server, r *http.Request, body []byte) (*request, *openai.Error)
 
-// generation serves a POST that asks the engine for tokens.
+// appendError writes an API's error body.
+type appendError func(b []byte, e *openai.Error) []byte
+
+// generation serves a POST that asks the engine for tokens and answers errors
+// as OpenAI does.
 func (s *Server) generation(parse prepare) http.HandlerFunc {
+	return s.generationAs(parse, openai.AppendError)
+}
+
+func (s *Server) generationAs(parse prepare, failed appendError) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 {
 			// First of all: without it not even a 400 would leave while the
@@ -25,11 +33,11 @@ func (s *Server) generation(parse prepare) http.HandlerFunc {
 		}
 		s.inFlight.add(1)
 		defer s.inFlight.add(-1)
-		s.serveGeneration(w, r, parse)
+		s.serveGeneration(w, r, parse, failed)
 	}
 }
 
-func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, parse prepare) {
+func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, parse prepare, failed appendError) {
 	requestID := r.Header.Get("X-Request-Id")
 	if requestID == "" {
 		requestID = s.newID()
@@ -49,7 +57,7 @@ func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, parse p
 	}
 	boundary, isHeld, err := held.Boundary(r.Header.Get("Content-Type"))
 	attempt, _ := strconv.Atoi(r.Header.Get("X-Envoy-Attempt-Count")) // absent: 0, not known
-	g := &generation{s: s, w: w, r: r, ctx: r.Context(), fault: fault,
+	g := &generation{s: s, w: w, r: r, ctx: r.Context(), fault: fault, failed: failed,
 		session: serving.New(serving.Options{Request: requestID, Attempt: max(attempt, 1), Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})}
 	g.flush = w.(http.Flusher).Flush
 	if err != nil {

@@ -19,10 +19,9 @@ type loop struct {
 	seqs  map[engine.RequestID]*seq
 	fx    engine.Effects
 	// onKV takes what the engine says of KV blocks: events and transfers.
-	onKV func(*engine.Effects, *engine.Effect, *seq)
-	// onControl takes answers to Control messages.
-	onControl func(*engine.Effect)
-	touched   []*box
+	onKV    func(*engine.Effects, *engine.Effect, *seq)
+	waiting []controlWait // who waits for the answer to a Control
+	touched []*box
 
 	mu    sync.Mutex
 	inbox []note
@@ -76,14 +75,26 @@ func (l *loop) post(n note) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, n)
 	l.mu.Unlock()
+	l.rouse()
+}
+
+func (l *loop) rouse() {
 	select {
 	case l.wake <- struct{}{}:
-	default:
+	default: // it will look anyway
 	}
 }
 
-// submit gives a completion to the engine.
-func (l *loop) submit(s *seq) { l.post(note{submit: s}) }
+// submit gives a request's completions to the engine, all at one moment.
+func (l *loop) submit(seqs []*seq) {
+	at := l.clock()
+	l.mu.Lock()
+	for _, s := range seqs {
+		l.inbox = append(l.inbox, note{at: at, submit: s})
+	}
+	l.mu.Unlock()
+	l.rouse()
+}
 
 // send gives the engine a message.
 func (l *loop) send(m engine.Message) { l.post(note{msg: m}) }
@@ -200,9 +211,7 @@ func (l *loop) deliver() {
 				l.tokens(s, f)
 			}
 		case engine.ControlDone, engine.ControlRefused:
-			if l.onControl != nil {
-				l.onControl(f)
-			}
+			l.answered(f)
 		case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
 			if l.onKV != nil {
 				l.onKV(&l.fx, f, s)

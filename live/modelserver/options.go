@@ -43,6 +43,14 @@ type ServerOptions struct {
 	// itself. Nil: it says as much as it is asked for, and DefaultOutput where
 	// the request does not say.
 	OutputTokens *latency.Dist
+	// Adapters are the LoRA adapters known from the start.
+	Adapters []Adapter
+	// Version is what /version says; empty is DefaultVersion.
+	Version string
+	// Tokenizer turns text into tokens and back; nil is the built-in one.
+	Tokenizer Tokenizer
+	// Content is what the server says: ContentRandom or ContentEcho.
+	Content Content
 	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.
 	MaxBodyBytes int64
 	// Faults may spoil requests; nil spoils none. The request's FaultHeader is
@@ -62,6 +70,8 @@ const (
 	DefaultOutput = 64
 	// DefaultMaxBody bounds a request's body, in bytes.
 	DefaultMaxBody = 64 << 20
+	// DefaultVersion is the vLLM release whose shapes are spoken.
+	DefaultVersion = "0.11.2"
 	// DefaultModel is the model served where none is named.
 	DefaultModel = "windtunnel"
 )

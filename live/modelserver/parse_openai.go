@@ -15,7 +15,7 @@ func prepareChat(s *Server, r *http.Request, body []byte) (*request, *openai.Err
 	}
 	key := requestIDOf(r, &c.Sampling)
 	req := &request{key: key, id: "chatcmpl-" + key, n: c.Choices(), stream: c.Stream}
-	text := chatText(c)
+	text := chatText(c.Messages)
 	req.prompts = []prompt{{text: text, tokens: s.tokenize(text)}}
 	if n := len(c.Messages); n > 0 {
 		req.echoText = c.Messages[n-1].Content.Text
@@ -24,7 +24,12 @@ func prepareChat(s *Server, r *http.Request, body []byte) (*request, *openai.Err
 	if bad := s.fill(req, &c.Sampling, limit, limited); bad != nil {
 		return nil, bad
 	}
-	s.encode(req, &c.Sampling, true)
+	req.tools, req.toolChoice = c.Tools, c.ToolChoice
+	lp := (*logprobs)(nil)
+	if c.Logprobs {
+		lp = &logprobs{top: max(c.TopLogprobs, 0)}
+	}
+	s.encode(req, &c.Sampling, true, lp)
 	return req, nil
 }
 
@@ -48,7 +53,11 @@ func prepareCompletion(s *Server, r *http.Request, body []byte) (*request, *open
 	if bad := s.fill(req, &c.Sampling, *c.MaxTokens, true); bad != nil {
 		return nil, bad
 	}
-	s.encode(req, &c.Sampling, false)
+	lp := (*logprobs)(nil)
+	if c.Logprobs != nil {
+		lp = &logprobs{top: *c.Logprobs}
+	}
+	s.encode(req, &c.Sampling, false, lp)
 	return req, nil
 }
 
@@ -97,10 +106,14 @@ func (s *Server) model(req *request, name string) *openai.Error {
 			return nil
 		}
 	}
+	if a, ok := s.adapters.find(name); ok {
+		req.model, req.lora, req.adapter = a.Name, a.Name, a.id
+		return nil
+	}
 	return openai.UnknownModel(name)
 }
 
-func (s *Server) encode(req *request, p *openai.Sampling, chat bool) {
+func (s *Server) encode(req *request, p *openai.Sampling, chat bool, lp *logprobs) {
 	created := createdNow()
 	var ids [][]uint32
 	if p.ReturnTokenIDs {
@@ -110,13 +123,13 @@ func (s *Server) encode(req *request, p *openai.Sampling, chat bool) {
 	}
 	if !req.stream {
 		req.enc = &openaiWhole{head: openai.Head{ID: req.id, Model: req.model, Created: created, Chat: chat},
-			prompts: ids, n: req.n, tokens: p.ReturnTokenIDs}
+			prompts: ids, n: req.n, tokens: p.ReturnTokenIDs, logprobs: lp}
 		return
 	}
 	include, continuous := p.Usage()
 	req.enc = &openaiStream{o: openai.StreamOptions{ID: req.id, Model: req.model, Created: created, Chat: chat,
 		ContinuousUsage: continuous, ReturnTokenIDs: p.ReturnTokenIDs},
-		prompts: ids, n: req.n, choices: req.choices(), includeUsage: include}
+		prompts: ids, n: req.n, choices: req.choices(), includeUsage: include, logprobs: lp}
 }
 
 // requestIDOf is the id that the client gave, in the header or in the body.
@@ -128,9 +141,9 @@ func requestIDOf(r *http.Request, p *openai.Sampling) string {
 }
 
 // chatText is the prompt that a chat becomes: each message behind its role.
-func chatText(c *openai.Chat) string {
+func chatText(messages []openai.Message) string {
 	var b strings.Builder
-	for _, m := range c.Messages {
+	for _, m := range messages {
 		b.WriteString("<|")
 		b.WriteString(m.Role)
 		b.WriteString("|>\n")

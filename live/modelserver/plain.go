@@ -23,8 +23,32 @@ func (s *Server) models(w http.ResponseWriter, r *http.Request) {
 		}
 		b = s.appendModel(b, m, s.opts.Models[0], "")
 	}
+	for _, a := range s.adapters.list() {
+		base := a.Base
+		if base == "" {
+			base = s.opts.Models[0]
+		}
+		b = append(b, ',')
+		b = s.appendModel(b, a.Name, a.Path, base)
+	}
 	b = append(b, "]}"...)
 	writeWhole(w, http.StatusOK, jsonType, b)
+}
+
+// version answers /version.
+func (s *Server) version(w http.ResponseWriter, r *http.Request) {
+	b := openai.AppendString([]byte(`{"version":`), s.opts.Version)
+	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+}
+
+// ping answers /ping, SageMaker's health check.
+func (s *Server) ping(w http.ResponseWriter, r *http.Request) { empty(w) }
+
+// load answers /load: the requests that the server has (vLLM:
+// --enable-server-load-tracking).
+func (s *Server) load(w http.ResponseWriter, r *http.Request) {
+	b := strconv.AppendInt([]byte(`{"server_load":`), int64(s.inFlight.value()), 10)
+	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
 }
 
 func (s *Server) appendModel(b []byte, id, root, parent string) []byte {
@@ -48,21 +72,6 @@ func (s *Server) appendModel(b []byte, id, root, parent string) []byte {
 func appendEcho(b []byte, metadata string) []byte {
 	b = append(b, `,"`+held.EchoField+`":`...)
 	return openai.AppendString(b, metadata)
-}
-
-// tokenize counts tokens as four bytes each until a tokenizer says better.
-func (s *Server) tokenize(text string) []uint32 {
-	ids := make([]uint32, 0, len(text)/4+1)
-	for len(text) > 0 {
-		n := min(4, len(text))
-		var id uint32
-		for i := range n {
-			id = id<<8 | uint32(text[i])
-		}
-		ids = append(ids, id)
-		text = text[n:]
-	}
-	return ids
 }
 
 func (g *generation) kvAnswer() []byte { return nil }

@@ -27,6 +27,9 @@ type request struct {
 	echoText  string // what echo mode says back
 	salt      string // of the prefix cache
 
+	tools      []openai.Tool
+	toolChoice openai.ToolChoice
+
 	kv  kvParams
 	enc encoder
 }
@@ -63,6 +66,7 @@ type token struct {
 	none   bool // no token, only the end
 	id     uint32
 	text   string
+	of     *content
 	done   openai.FinishReason // empty while the choice goes on
 	stop   string              // the stop string met, if one was
 	stopID int

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -17,23 +18,28 @@ import (
 
 // Server is one simulated model server.
 type Server struct {
-	name     string
-	opts     ServerOptions
-	seed     uint64
-	index    int
-	cfg      engine.Config // with defaults
-	clock    func() machine.Time
-	recorder flow.Recorder
-	log      *slog.Logger
-	loop     *loop
-	voc      *vocabulary
-	draws    serving.Draws
-	http     *http.Server
-	listener net.Listener
-	endpoint string
-	served   chan struct{}
-	inFlight gauge
-	started  time.Time
+	name      string
+	opts      ServerOptions
+	seed      uint64
+	index     int
+	cfg       engine.Config // with defaults
+	clock     func() machine.Time
+	recorder  flow.Recorder
+	log       *slog.Logger
+	loop      *loop
+	voc       *vocabulary
+	draws     serving.Draws
+	http      *http.Server
+	listener  net.Listener
+	endpoint  string
+	served    chan struct{}
+	inFlight  gauge
+	started   time.Time
+	adapters  adapters
+	store     *store
+	tokenizer Tokenizer
+
+	sleepLevel atomic.Int32 // 0 is awake
 }
 
 func newServer(o *Options, so ServerOptions, index int, clock func() machine.Time) (*Server, error) {
@@ -46,13 +52,25 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	if so.MaxBodyBytes == 0 {
 		so.MaxBodyBytes = DefaultMaxBody
 	}
+	if so.Version == "" {
+		so.Version = DefaultVersion
+	}
+	if so.Tokenizer == nil {
+		so.Tokenizer = packed{}
+	}
 	so.Engine.Seed, so.Engine.Index = o.Seed, uint64(index)
+	var known adapters
+	for _, a := range so.Adapters {
+		so.Engine.Adapters = append(so.Engine.Adapters, known.add(a))
+	}
 	eng, err := engine.New(so.Engine)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
-		recorder: o.Recorder, log: o.Logger, voc: newVocabulary(), endpoint: so.Listen}
+		recorder: o.Recorder, log: o.Logger, voc: newVocabulary(), endpoint: so.Listen, tokenizer: so.Tokenizer}
+	s.adapters.known, s.adapters.next = known.known, known.next
+	s.store = newStore()
 	s.draws.Seed = o.Seed
 	for to, from := range map[*latency.Dist]*latency.Dist{&s.draws.Prefill: so.Prefill, &s.draws.TokenTime: so.TokenTime, &s.draws.OutputTokens: so.OutputTokens} {
 		if from != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/reply"
 )
 
@@ -542,3 +544,7 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal("started on a taken port")
 	}
 }
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func (s *Server) fakeUsage() openai.Usage { return openai.Usage{PromptTokens: 3, CompletionTokens: 3} }

@@ -16,6 +16,13 @@ func (s *Server) content(r *request, i int) *content {
 	if limit == 0 {
 		limit = s.cfg.MaxModelLen - len(r.prompts[i/r.n].tokens)
 	}
+	if c.tool = s.callOf(r, i); c.tool != nil {
+		c.stopAt = len(c.tool.pieces)
+		return c
+	}
+	if s.opts.Content == ContentEcho {
+		c.echo = s.piecesOf(r.echoText)
+	}
 	if !r.ignoreEOS {
 		s.stopByItself(c, r, i)
 	}
@@ -26,6 +33,8 @@ func (s *Server) content(r *request, i int) *content {
 // stopByItself sets where the model would end its output.
 func (s *Server) stopByItself(c *content, r *request, i int) {
 	switch {
+	case len(c.echo) > 0:
+		c.stopAt = len(c.echo)
 	case s.opts.OutputTokens != nil:
 		c.stopAt = s.draws.Tokens(keyOf(r.key, i), 0)
 	case r.maxTokens == 0:
@@ -37,6 +46,15 @@ func (s *Server) stopByItself(c *content, r *request, i int) {
 	if r.maxTokens > 0 && c.stopAt >= r.maxTokens {
 		c.stopAt = 0 // the limit is reached first
 	}
+}
+
+// piecesOf is a text as tokens.
+func (s *Server) piecesOf(text string) []piece {
+	var out []piece
+	for _, id := range s.tokenize(text) {
+		out = append(out, piece{id, string(s.tokenizer.Decode(nil, id))})
+	}
+	return out
 }
 
 // keyOf keys the draws of one choice of a request: the first is keyed by the

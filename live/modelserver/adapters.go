@@ -1,0 +1,157 @@
+package modelserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// Adapter is a LoRA adapter that a server knows from its start (vLLM:
+// --lora-modules).
+type Adapter struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+	Base string `json:"base_model_name"`
+}
+
+// adapters are the LoRA adapters known by name. The engine knows them by
+// number.
+type adapters struct {
+	mu    sync.RWMutex
+	known []knownAdapter
+	next  engine.AdapterID
+}
+
+type knownAdapter struct {
+	Adapter
+	id engine.AdapterID
+}
+
+func (a *adapters) find(name string) (knownAdapter, bool) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, k := range a.known {
+		if k.Name == name {
+			return k, true
+		}
+	}
+	return knownAdapter{}, false
+}
+
+func (a *adapters) name(id engine.AdapterID) string {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, k := range a.known {
+		if k.id == id {
+			return k.Name
+		}
+	}
+	return ""
+}
+
+func (a *adapters) list() []knownAdapter {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return slices.Clone(a.known)
+}
+
+func (a *adapters) add(x Adapter) engine.AdapterID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.next++
+	a.known = append(a.known, knownAdapter{x, a.next})
+	return a.next
+}
+
+func (a *adapters) remove(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known = slices.DeleteFunc(a.known, func(k knownAdapter) bool { return k.Name == name })
+}
+
+// MaxAdapters limits the adapters that one server knows.
+const MaxAdapters = 10_000
+
+type adapterRequest struct {
+	Name    string `json:"lora_name"`
+	Path    string `json:"lora_path"`
+	Base    string `json:"base_model_name"`
+	Inplace bool   `json:"load_inplace"`
+}
+
+// loadAdapter answers POST /v1/load_lora_adapter.
+func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
+	var q adapterRequest
+	if !s.readJSON(w, r, &q) {
+		return
+	}
+	if q.Name == "" || q.Path == "" {
+		answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput", Message: "Both 'lora_name' and 'lora_path' must be provided."})
+		return
+	}
+	known, loaded := s.adapters.find(q.Name)
+	switch {
+	case loaded && !q.Inplace, slices.Contains(s.opts.Models, q.Name):
+		answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
+			Message: fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", q.Name)})
+		return
+	case len(s.adapters.list()) >= MaxAdapters:
+		answer(w, openai.Errorf(400, "lora_name", "The server already knows %d adapters; unload one first.", MaxAdapters))
+		return
+	}
+	if !loaded {
+		known.id = s.adapters.add(Adapter{q.Name, q.Path, q.Base})
+	}
+	if !s.control(engine.Control{Op: engine.OpLoadAdapter, Adapter: known.id}) {
+		s.adapters.remove(q.Name)
+		answer(w, openai.Errorf(500, "", "The engine did not load the adapter '%s'.", q.Name))
+		return
+	}
+	writeWhole(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' added successfully.", q.Name))
+}
+
+// unloadAdapter answers POST /v1/unload_lora_adapter.
+func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) {
+	var q adapterRequest
+	if !s.readJSON(w, r, &q) {
+		return
+	}
+	if q.Name == "" {
+		answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput", Message: "'lora_name' needs to be provided to unload a LoRA adapter."})
+		return
+	}
+	known, loaded := s.adapters.find(q.Name)
+	if !loaded {
+		answer(w, openai.Errorf(404, "", "The lora adapter '%s' cannot be found.", q.Name))
+		return
+	}
+	s.adapters.remove(q.Name)
+	s.control(engine.Control{Op: engine.OpUnloadAdapter, Adapter: known.id})
+	writeWhole(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' removed successfully.", q.Name))
+}
+
+// maxControlBody bounds the body of a request that is not for tokens.
+const maxControlBody = 1 << 20
+
+// readJSON reads a small JSON body; false means that it has answered.
+func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
+	body, bad, ok := readWhole(r, nil, min(maxControlBody, s.opts.MaxBodyBytes))
+	if bad != nil {
+		closeAfter(w, r)
+		answer(w, bad)
+		return false
+	}
+	if !ok {
+		return false
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
+		return false
+	}
+	return true
+}

@@ -1,0 +1,229 @@
+package modelserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// conversation is a list of items that responses go on from and add to.
+type conversation struct {
+	id      string
+	created int64
+
+	mu       sync.Mutex
+	metadata json.RawMessage
+	items    []item
+	next     int
+}
+
+func (s *Server) conversation(id string) *conversation {
+	v, _ := s.store.get(id)
+	c, _ := v.(*conversation)
+	return c
+}
+
+func (c *conversation) list() []item {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.items)
+}
+
+// add appends items, gives each an id, and drops the oldest beyond the limit.
+func (c *conversation) add(items []item) []item {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range items {
+		if items[i].ID == "" {
+			c.next++
+			items[i].ID = fmt.Sprintf("item_%s_%d", c.id[len("conv_"):], c.next)
+		}
+	}
+	c.items = append(c.items, items...)
+	if extra := len(c.items) - maxItems; extra > 0 {
+		c.items = slices.Delete(c.items, 0, extra)
+	}
+	return items
+}
+
+func (c *conversation) append(b []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b = append(b, `{"id":`...)
+	b = openai.AppendString(b, c.id)
+	b = append(b, `,"object":"conversation","created_at":`...)
+	b = strconv.AppendInt(b, c.created, 10)
+	b = append(b, `,"metadata":`...)
+	b = append(b, c.metadata...)
+	return append(b, '}')
+}
+
+// appendItem appends an item as it came, with its id.
+func appendItem(b []byte, it *item) []byte {
+	fields := map[string]json.RawMessage{}
+	if len(it.raw) > 0 {
+		_ = json.Unmarshal(it.raw, &fields) // it was an object when it came
+	} else {
+		fields["content"] = openai.AppendString(nil, it.Content.Text)
+		fields["role"] = openai.AppendString(nil, it.Role)
+	}
+	fields["id"] = openai.AppendString(nil, it.ID)
+	fields["type"] = openai.AppendString(nil, it.Type)
+	if raw, err := json.Marshal(fields); err == nil {
+		b = append(b, raw...)
+	}
+	return b
+}
+
+func appendItems(b []byte, items []item, more bool) []byte {
+	b = append(b, `{"object":"list","data":[`...)
+	for i := range items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendItem(b, &items[i])
+	}
+	b = append(b, ']')
+	for i, name := range []string{"first_id", "last_id"} {
+		b = append(b, `,"`+name+`":`...)
+		if len(items) == 0 {
+			b = append(b, "null"...)
+			continue
+		}
+		b = openai.AppendString(b, items[i*(len(items)-1)].ID)
+	}
+	b = append(b, `,"has_more":`...)
+	return append(strconv.AppendBool(b, more), '}')
+}
+
+type conversationRequest struct {
+	Metadata json.RawMessage `json:"metadata"`
+	Items    json.RawMessage `json:"items"`
+}
+
+func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Request) ([]item, bool) {
+	body, ok := s.readBody(w, r)
+	if !ok {
+		return nil, false
+	}
+	if len(body) > 0 {
+		if bad := openai.Decode(body, q); bad != nil {
+			answer(w, bad)
+			return nil, false
+		}
+	}
+	if len(q.Metadata) == 0 || string(q.Metadata) == "null" {
+		q.Metadata = json.RawMessage("{}")
+	}
+	if len(q.Items) == 0 || string(q.Items) == "null" || string(q.Items) == "[]" {
+		return nil, true
+	}
+	items, bad := parseItems(q.Items)
+	if bad != nil {
+		answer(w, bad)
+		return nil, false
+	}
+	return items, true
+}
+
+// createConversation answers POST /v1/conversations.
+func (s *Server) createConversation(w http.ResponseWriter, r *http.Request) {
+	var q conversationRequest
+	items, ok := q.read(s, w, r)
+	if !ok {
+		return
+	}
+	c := &conversation{id: "conv_" + s.newID(), created: createdNow(), metadata: q.Metadata}
+	c.add(items)
+	s.store.put(c.id, c, len(q.Items)+len(q.Metadata)+256)
+	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+}
+
+// withConversation finds the conversation named in the path.
+func (s *Server) withConversation(serve func(w http.ResponseWriter, r *http.Request, c *conversation)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := s.conversation(r.PathValue("id"))
+		if c == nil {
+			answer(w, openai.Errorf(404, "conversation_id", "Conversation with id '%s' not found.", r.PathValue("id")))
+			return
+		}
+		serve(w, r, c)
+	}
+}
+
+// conversationRoutes are the routes below /v1/conversations.
+func (s *Server) conversationRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("POST /v1/conversations", s.createConversation)
+	mux.HandleFunc("GET /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
+		writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+	}))
+	mux.HandleFunc("POST /v1/conversations/{id}", s.withConversation(s.updateConversation))
+	mux.HandleFunc("DELETE /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
+		s.store.delete(c.id)
+		writeWhole(w, http.StatusOK, jsonType, fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, c.id))
+	}))
+	mux.HandleFunc("GET /v1/conversations/{id}/items", s.withConversation(listItems))
+	mux.HandleFunc("POST /v1/conversations/{id}/items", s.withConversation(s.addItems))
+	mux.HandleFunc("GET /v1/conversations/{id}/items/{item}", s.withConversation(getItem))
+	mux.HandleFunc("DELETE /v1/conversations/{id}/items/{item}", s.withConversation(deleteItem))
+}
+
+func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c *conversation) {
+	var q conversationRequest
+	if _, ok := q.read(s, w, r); !ok {
+		return
+	}
+	c.mu.Lock()
+	c.metadata = q.Metadata
+	c.mu.Unlock()
+	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+}
+
+func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c *conversation) {
+	var q conversationRequest
+	items, ok := q.read(s, w, r)
+	if !ok {
+		return
+	}
+	writeWhole(w, http.StatusOK, jsonType, appendItems(nil, c.add(items), false))
+}
+
+func listItems(w http.ResponseWriter, r *http.Request, c *conversation) {
+	items := c.list()
+	if r.URL.Query().Get("order") != "asc" {
+		slices.Reverse(items) // the API's default is the newest first
+	}
+	if after := r.URL.Query().Get("after"); after != "" {
+		if i := slices.IndexFunc(items, func(it item) bool { return it.ID == after }); i >= 0 {
+			items = items[i+1:]
+		}
+	}
+	limit := 20
+	if n, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && n >= 1 && n <= 100 {
+		limit = n
+	}
+	more := len(items) > limit
+	writeWhole(w, http.StatusOK, jsonType, appendItems(nil, items[:min(limit, len(items))], more))
+}
+
+func getItem(w http.ResponseWriter, r *http.Request, c *conversation) {
+	for _, it := range c.list() {
+		if it.ID == r.PathValue("item") {
+			writeWhole(w, http.StatusOK, jsonType, appendItem(nil, &it))
+			return
+		}
+	}
+	answer(w, openai.Errorf(404, "item_id", "Item with id '%s' not found.", r.PathValue("item")))
+}
+
+func deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {
+	c.mu.Lock()
+	c.items = slices.DeleteFunc(c.items, func(it item) bool { return it.ID == r.PathValue("item") })
+	c.mu.Unlock()
+	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+}

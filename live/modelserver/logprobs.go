@@ -1,0 +1,118 @@
+package modelserver
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// logprobs makes up the log probabilities of an output's tokens: that of the
+// token said, and of others that might have been said, less likely each.
+type logprobs struct {
+	top     int   // alternatives per token
+	offsets []int // completions: where each choice's next token begins in its text
+}
+
+type likely struct {
+	text    string
+	logprob float64
+}
+
+// of is the likelihoods at one token, the token itself first.
+func (l *logprobs) of(c *content, t *token) []likely {
+	seed := c.draw
+	d := machine.NewDraw(seed.Uint64(), "content", "logprob", uint64(t.index))
+	p := 0.3 + 0.69*d.Float64()
+	out := []likely{{t.text, round(math.Log(p))}}
+	rest := 1 - p
+	for range l.top - 1 {
+		p = rest * (0.4 + 0.4*d.Float64())
+		rest -= p
+		out = append(out, likely{c.voc.words[d.Intn(len(c.voc.words))], round(math.Log(p))})
+	}
+	return out
+}
+
+func round(v float64) float64 { return math.Round(v*1e6) / 1e6 }
+
+// appendChat appends one element of a chat's logprobs.content.
+func (l *logprobs) appendChat(b []byte, c *content, t *token) []byte {
+	all := l.of(c, t)
+	b = appendLikely(b, all[0])
+	b = append(b, `,"top_logprobs":[`...)
+	for i, x := range all {
+		if i >= l.top {
+			break
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendLikely(b, x)
+		b = append(b, '}')
+	}
+	return append(b, "]}"...)
+}
+
+func appendLikely(b []byte, x likely) []byte {
+	b = append(b, `{"token":`...)
+	b = openai.AppendString(b, x.text)
+	b = append(b, `,"logprob":`...)
+	b = strconv.AppendFloat(b, x.logprob, 'g', -1, 64)
+	b = append(b, `,"bytes":[`...)
+	for i := range len(x.text) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(x.text[i]), 10)
+	}
+	return append(b, ']')
+}
+
+// completionLogprobs collects the four parallel lists of a completion.
+type completionLogprobs struct{ offsets, logprobs, tokens, tops []byte }
+
+func (o *completionLogprobs) add(l *logprobs, c *content, t *token) {
+	all := l.of(c, t)
+	comma := func(b []byte) []byte {
+		if len(b) > 0 {
+			return append(b, ',')
+		}
+		return b
+	}
+	for len(l.offsets) <= t.choice {
+		l.offsets = append(l.offsets, 0)
+	}
+	o.offsets = strconv.AppendInt(comma(o.offsets), int64(l.offsets[t.choice]), 10)
+	o.logprobs = strconv.AppendFloat(comma(o.logprobs), all[0].logprob, 'g', -1, 64)
+	o.tokens = openai.AppendString(comma(o.tokens), t.text)
+	o.tops = append(comma(o.tops), '{')
+	seen := map[string]bool{}
+	for i, x := range all {
+		if seen[x.text] || i > 0 && i >= l.top {
+			continue
+		}
+		if len(seen) > 0 {
+			o.tops = append(o.tops, ',')
+		}
+		seen[x.text] = true
+		o.tops = openai.AppendString(o.tops, x.text)
+		o.tops = append(o.tops, ':')
+		o.tops = strconv.AppendFloat(o.tops, x.logprob, 'g', -1, 64)
+	}
+	o.tops = append(o.tops, '}')
+	l.offsets[t.choice] += len(t.text)
+}
+
+func (o *completionLogprobs) append(b []byte) []byte {
+	b = append(b, `{"text_offset":[`...)
+	b = append(b, o.offsets...)
+	b = append(b, `],"token_logprobs":[`...)
+	b = append(b, o.logprobs...)
+	b = append(b, `],"tokens":[`...)
+	b = append(b, o.tokens...)
+	b = append(b, `],"top_logprobs":[`...)
+	b = append(b, o.tops...)
+	return append(b, "]}"...)
+}

@@ -1,0 +1,163 @@
+package modelserver
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// toolCall is a call that the model makes instead of saying something.
+type toolCall struct {
+	id, name string
+	pieces   []piece // the arguments' JSON, token by token
+	named    bool    // tool_choice named it: the finish reason stays stop
+}
+
+// callOf decides whether a choice of a chat calls a tool, and writes the call.
+// With tool_choice auto every second request does, drawn by its id.
+func (s *Server) callOf(r *request, i int) *toolCall {
+	if len(r.tools) == 0 {
+		return nil
+	}
+	d := machine.DrawFor(s.seed^r.seed, "server", "tool", keyOf(r.key, i))
+	var tool *openai.Tool
+	switch r.toolChoice.Mode {
+	case "none":
+		return nil
+	case "function":
+		n := slices.IndexFunc(r.tools, func(t openai.Tool) bool { return t.Function.Name == r.toolChoice.Name })
+		if n < 0 {
+			return nil
+		}
+		tool = &r.tools[n]
+	case "required":
+		tool = &r.tools[d.Intn(len(r.tools))]
+	default:
+		if d.Intn(2) == 0 {
+			return nil
+		}
+		tool = &r.tools[d.Intn(len(r.tools))]
+	}
+	g := schemaWriter{draw: d, voc: s.voc}
+	var schema any
+	_ = json.Unmarshal(tool.Function.Parameters, &schema) // no schema, no arguments
+	g.object(schema, 0)
+	call := &toolCall{id: "chatcmpl-tool-" + d.Letters(32), name: tool.Function.Name, named: r.toolChoice.Mode == "function"}
+	for text := string(g.b); text != ""; {
+		n := min(4, len(text))
+		call.pieces = append(call.pieces, piece{uint32(len(call.pieces) + 1), text[:n]})
+		text = text[n:]
+	}
+	return call
+}
+
+// schemaWriter makes up a value that fits a JSON schema.
+type schemaWriter struct {
+	b    []byte
+	draw machine.Draw
+	voc  *vocabulary
+}
+
+const maxSchemaDepth = 16
+
+func (g *schemaWriter) object(schema any, depth int) {
+	g.b = append(g.b, '{')
+	m, _ := schema.(map[string]any)
+	props, _ := m["properties"].(map[string]any)
+	required := map[string]bool{}
+	if list, ok := m["required"].([]any); ok {
+		for _, x := range list {
+			if name, ok := x.(string); ok {
+				required[name] = true
+			}
+		}
+	}
+	names := make([]string, 0, len(props))
+	for name := range props {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	first := true
+	for _, name := range names {
+		if !required[name] && g.draw.Intn(2) == 0 {
+			continue
+		}
+		if !first {
+			g.b = append(g.b, ", "...)
+		}
+		first = false
+		g.b = openai.AppendString(g.b, name)
+		g.b = append(g.b, ": "...)
+		g.value(props[name], depth+1)
+	}
+	g.b = append(g.b, '}')
+}
+
+func (g *schemaWriter) value(schema any, depth int) {
+	m, _ := schema.(map[string]any)
+	if list, ok := m["enum"].([]any); ok && len(list) > 0 {
+		if raw, err := json.Marshal(list[g.draw.Intn(len(list))]); err == nil {
+			g.b = append(g.b, raw...)
+			return
+		}
+	}
+	if c, ok := m["const"]; ok {
+		if raw, err := json.Marshal(c); err == nil {
+			g.b = append(g.b, raw...)
+			return
+		}
+	}
+	for _, key := range []string{"anyOf", "oneOf", "allOf"} {
+		if list, ok := m[key].([]any); ok && len(list) > 0 && depth < maxSchemaDepth {
+			g.value(list[0], depth+1)
+			return
+		}
+	}
+	kind, _ := m["type"].(string)
+	if list, ok := m["type"].([]any); ok && len(list) > 0 {
+		kind, _ = list[0].(string)
+	}
+	low, high := bound(m, "minimum", 0), bound(m, "maximum", 100)
+	switch kind {
+	case "integer":
+		g.b = strconv.AppendInt(g.b, int64(low)+int64(g.draw.Intn(int(max(0, high-low))+1)), 10)
+	case "number":
+		g.b = strconv.AppendFloat(g.b, low+float64(g.draw.Intn(1000))/1000*max(0, high-low), 'f', 3, 64)
+	case "boolean":
+		g.b = strconv.AppendBool(g.b, g.draw.Intn(2) == 0)
+	case "null":
+		g.b = append(g.b, "null"...)
+	case "array":
+		g.b = append(g.b, '[')
+		n := max(int(bound(m, "minItems", 1)), 1)
+		for i := range min(n, 32) {
+			if i > 0 {
+				g.b = append(g.b, ", "...)
+			}
+			if depth < maxSchemaDepth {
+				g.value(m["items"], depth+1)
+			} else {
+				g.b = append(g.b, "null"...)
+			}
+		}
+		g.b = append(g.b, ']')
+	case "object":
+		if depth < maxSchemaDepth {
+			g.object(schema, depth)
+		} else {
+			g.b = append(g.b, "{}"...)
+		}
+	default:
+		g.b = openai.AppendString(g.b, g.voc.words[g.draw.Intn(len(g.voc.words))][1:])
+	}
+}
+
+func bound(m map[string]any, key string, otherwise float64) float64 {
+	if v, ok := m[key].(float64); ok && v > -1e9 && v < 1e9 {
+		return v
+	}
+	return otherwise
+}
