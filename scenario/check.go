@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -50,9 +51,15 @@ func (s *Scenario) check() Problems {
 		w.Prompt.Characters = mustCount("100")
 	}
 	if w.Rate > 0 && s.where["workload.concurrency"] == (position{}) {
-		w.Concurrency = 1_000_000 // open loop: nothing but the rate limits it
+		w.Concurrency = w.openLoop()
 	}
 	return out
+}
+
+// openLoop is a limit on requests in flight that never binds: none lives longer
+// than the timeout.
+func (w *Workload) openLoop() int {
+	return int(min(float64(w.Requests), math.Ceil(w.Rate*w.Timeout.Seconds())+1, 1_000_000))
 }
 
 func (s *Scenario) checkPool(p *Pool, path string) Problems {

@@ -42,9 +42,6 @@ func (s *Scenario) Override(o Overrides) error {
 		if s.Workload.Rate = o.Rate; !(o.Rate > 0 && o.Rate <= 10_000_000) {
 			bad("rate", fmt.Sprintf("found %v", o.Rate), "requests per second, above 0 and at most 10000000")
 		}
-		if o.Concurrency == 0 {
-			s.Workload.Concurrency = 1_000_000
-		}
 	}
 	if o.Replicas != 0 && (o.Replicas < 1 || o.Replicas > 4096) {
 		bad("replicas", fmt.Sprintf("found %d", o.Replicas), "a whole number, from 1 to 4096")
@@ -79,6 +76,9 @@ func (s *Scenario) Override(o Overrides) error {
 		if o.Replicas != 0 && len(p.Endpoints) == 0 {
 			p.Replicas = o.Replicas
 		}
+	}
+	if w := &s.Workload; w.Rate > 0 && o.Concurrency == 0 && s.where["workload.concurrency"] == (position{}) {
+		w.Concurrency = w.openLoop()
 	}
 	if len(o.Endpoints) > 0 {
 		s.Pools[0].Endpoints, s.Pools[0].Replicas = o.Endpoints, 0

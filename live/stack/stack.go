@@ -102,9 +102,10 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	}
 	s = &Stack{o: o, pool: &o.Scenario.Pools[0], origin: o.Origin, Dir: o.Dir}
 	began := time.Now()
+	started := s // a step that returns an error has set s to nil by then
 	defer func() {
 		if err != nil {
-			_ = s.stop(context.Background()) // the first error is the one to tell
+			_ = started.stop(context.Background()) // the first error is the one to tell
 		}
 	}()
 	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log}); err != nil {
