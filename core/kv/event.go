@@ -41,6 +41,7 @@ const NoGroup = -1
 const (
 	MediumGPU = "gpu" // also what a missing medium means
 	MediumCPU = "cpu"
+	AnyMedium = "*" // of a JSON BLOCK_EVICTED that names none: the block is gone from everywhere
 )
 
 // Event is one thing that happened to a model server's KV cache. Fields that

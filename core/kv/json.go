@@ -155,8 +155,11 @@ func (j *jsonEvent) event(lim Limits) (Event, error) {
 		}
 		e.At = float64(at.UnixMilli()) / 1000
 	}
-	if j.Medium != nil {
+	switch {
+	case j.Medium != nil:
 		e.Medium = canonicalMedium(*j.Medium)
+	case e.Kind == Removed:
+		e.Medium = AnyMedium
 	}
 	if e.Kind == Cleared || e.Kind == Heartbeat {
 		return e, nil
@@ -203,8 +206,7 @@ func appendJSONEvents(out []jsonEvent, e *Event, at float64, pod string) []jsonE
 	if e.Kind == Cleared || e.Kind == Heartbeat {
 		return append(out, j)
 	}
-	if e.Medium != "" && e.Medium != MediumGPU {
-		m := e.Medium
+	if m := e.Medium; m != AnyMedium && (m != MediumGPU || e.Kind == Removed) {
 		j.Medium = &m
 	}
 	parent := e.Parent

@@ -1,0 +1,418 @@
+package kv
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// store takes a Stored or Updated event.
+func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
+	if !e.FullAttention() {
+		ix.stats.OtherAttention++
+		return
+	}
+	place := ix.placeOf(e.Medium, e.Group)
+	if place < 0 {
+		ix.stats.TooManyMedia++
+		return
+	}
+	bit := uint16(1) << place
+	if e.ByName {
+		ix.storeNamed(now, p, bit, e)
+		return
+	}
+	if e.LoRAName != "" {
+		model = e.LoRAName
+	}
+	var parent Key
+	if e.Parent == 0 {
+		parent = ix.cfg.Hasher.Root(model)
+	} else {
+		k, ok := ix.keyOf(e.Parent)
+		if !ok {
+			ix.stats.UnknownParent++
+			return
+		}
+		parent = k
+	}
+	ix.keys = ix.cfg.Hasher.AppendKeys(ix.keys[:0], parent, e.Tokens, ix.extraPerKey(e))
+	if len(ix.keys) == 0 {
+		ix.stats.TooShort++
+		return
+	}
+	if len(ix.keys) == len(e.Hashes) {
+		for i, h := range e.Hashes {
+			if i%warmRun == 0 {
+				ix.warmStore(e.Hashes[i:], ix.keys[i:])
+			}
+			ix.storeBlock(now, p, bit, h, ix.keys[i:i+1], e)
+		}
+		return
+	}
+	size := ix.cfg.Hasher.Tokens()
+	for i, h := range e.Hashes {
+		from, to := span(i, len(e.Hashes), len(e.Tokens))
+		if to <= from {
+			continue
+		}
+		first, last := from/size, min((to-1)/size, len(ix.keys)-1)
+		if first <= last {
+			ix.storeBlock(now, p, bit, h, ix.keys[first:last+1], e)
+		}
+	}
+}
+
+// warmRun is how many blocks ahead memory is fetched.
+const warmRun = 32
+
+func (ix *Index) warmStore(hashes []EngineHash, keys []Key) {
+	var sum uint64
+	for i := range min(warmRun, len(hashes)) {
+		sum += ix.aliases.warm(nameOf(uint64(hashes[i]))) + ix.blocks.table.warm(nameOf(uint64(keys[i])))
+	}
+	ix.warmed = sum
+}
+
+// warmRemove goes step by step from the hashes to the records and their
+// neighbours by age, since each step's places are known only after the last.
+func (ix *Index) warmRemove(hashes []EngineHash) {
+	var sum uint64
+	var ids [warmRun]uint64
+	hashes = hashes[:min(warmRun, len(hashes))]
+	for _, h := range hashes {
+		sum += ix.aliases.warm(nameOf(uint64(h)))
+	}
+	for i, h := range hashes {
+		ids[i] = ix.aliases.get(nameOf(uint64(h)))
+		sum += ix.blocks.table.warm(ids[i])
+	}
+	for i := range hashes {
+		w := ix.blocks.table.get(nameOf(ids[i]))
+		if ids[i] = 0; w != 0 && w&wordInList == 0 {
+			ids[i] = uint64(wordRecord(w))
+			sum += uint64(ix.recs.at(uint32(ids[i])).older)
+		}
+	}
+	for _, id := range ids[:len(hashes)] {
+		if id == 0 {
+			continue
+		}
+		rec := ix.recs.at(uint32(id))
+		for _, other := range [...]uint32{rec.older, rec.newer, rec.podPrev, rec.podNext} {
+			if other != 0 {
+				sum += uint64(ix.recs.at(other).pod)
+			}
+		}
+	}
+	ix.warmed = sum
+}
+
+// extraPerKey moves the extra keys of engine blocks to the blocks of the
+// index: where sizes differ, to the first one that they touch.
+func (ix *Index) extraPerKey(e *Event) [][]string {
+	size := ix.cfg.Hasher.Tokens()
+	if e.ExtraKeys == nil || len(e.Hashes)*size == len(e.Tokens) || len(e.Hashes) == 0 {
+		return e.ExtraKeys
+	}
+	ix.extra = append(ix.extra[:0], make([][]string, len(e.Tokens)/size)...)
+	for i, extra := range e.ExtraKeys {
+		from, _ := span(i, len(e.Hashes), len(e.Tokens))
+		if at := from / size; extra != nil && at < len(ix.extra) {
+			ix.extra[at] = append(ix.extra[at], extra...)
+		}
+	}
+	return ix.extra
+}
+
+// keyOf is the key of an engine's block.
+func (ix *Index) keyOf(h EngineHash) (Key, bool) {
+	k := ix.aliases.get(nameOf(uint64(h)))
+	return Key(k), k != 0
+}
+
+// storeBlock notes that a pod holds one engine block, which stands for keys.
+func (ix *Index) storeBlock(now machine.Time, p *pod, bit uint16, h EngineHash, keys []Key, e *Event) {
+	last := keys[len(keys)-1]
+	alias := ix.aliases.slot(nameOf(uint64(h)))
+	before := 0
+	if was := alias.word; was != nameOf(uint64(last)) {
+		if was != 0 {
+			ix.stats.Renamed++
+			delete(ix.wide, h)
+		}
+		ix.aliases.set(alias, nameOf(uint64(last)))
+	} else {
+		before = ix.count(p, bit, h, last)
+	}
+	if len(keys) > 1 {
+		ix.wide[h] = append([]Key(nil), keys...)
+	}
+	var first bool
+	for _, k := range keys {
+		first = ix.hold(now, p, bit, k, h)
+	}
+	switch {
+	case before > 0 && e.Name != "": // document 003's events are not counted
+	case before > 0 || !first:
+		if p.odd == nil {
+			p.odd = map[oddHolding]int{}
+		}
+		p.odd[oddHolding{h, bit}] = before + 1
+	}
+	if e.Kind == Updated { // a change of medium is a move
+		for _, k := range keys {
+			ix.letGo(p, ^bit, k)
+		}
+	}
+	ix.bound()
+}
+
+// count is how often a pod stored an engine block on a place without removing
+// it. Key is the block's last.
+func (ix *Index) count(p *pod, bit uint16, h EngineHash, key Key) int {
+	if n, ok := p.odd[oddHolding{h, bit}]; ok {
+		return n
+	}
+	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
+	if !ok || ix.blocks.placesOf(slot, p.number)&bit == 0 {
+		return 0
+	}
+	if _, rec := ix.pair(slot, p.number); rec.engine == h {
+		return 1
+	}
+	return 0
+}
+
+// pair is the record of a block and a pod that holds it.
+func (ix *Index) pair(slot tableRef, number uint16) (uint32, *record) {
+	id := ix.blocks.head(slot)
+	for rec := ix.recs.at(id); ; rec = ix.recs.at(id) {
+		if rec.pod == number {
+			return id, rec
+		}
+		id = rec.sibling
+	}
+}
+
+// hold makes a pod a holder of one key. It says whether the place is new and
+// the record carries this engine hash, so that the record alone counts it.
+func (ix *Index) hold(now machine.Time, p *pod, bit uint16, key Key, h EngineHash) bool {
+	slot := ix.blocks.table.slot(nameOf(uint64(key)))
+	if places := ix.blocks.placesOf(slot, p.number); places != 0 {
+		id, rec := ix.pair(slot, p.number)
+		rec.stored = now
+		ix.recs.young(id, rec, now, false)
+		if places&bit != 0 {
+			return false
+		}
+		rec.places |= bit
+		ix.blocks.put(slot, p.number, rec.places, ix.blocks.head(slot))
+		if rec.engine == 0 { // until now only expected
+			rec.engine = h
+		}
+		return rec.engine == h
+	}
+	id, rec := ix.recs.add()
+	rec.key, rec.engine, rec.stored, rec.pod, rec.places = key, h, now, p.number, bit
+	rec.sibling = ix.blocks.head(slot)
+	rec.podNext = p.first
+	if p.first != 0 {
+		ix.recs.at(p.first).podPrev = id
+	}
+	p.first = id
+	p.blocks++
+	p.highWater = max(p.highWater, p.blocks)
+	ix.recs.young(id, rec, now, true)
+	ix.blocks.put(slot, p.number, bit, id)
+	return true
+}
+
+// storeNamed takes an event of document 003 without tokens.
+func (ix *Index) storeNamed(now machine.Time, p *pod, bit uint16, e *Event) {
+	for _, h := range e.Hashes {
+		keys := ix.keysOf(h)
+		for _, k := range keys {
+			ix.hold(now, p, bit, k, h)
+			if e.Kind == Updated {
+				ix.letGo(p, ^bit, k)
+			}
+			if e.Name != "" && len(keys) == 1 && EngineHash(k).Name() != e.Name {
+				ix.names[k] = e.Name
+			}
+		}
+	}
+	ix.bound()
+}
+
+// keysOf are the keys that an engine's hash stands for; a hash that came
+// without tokens is its own key.
+func (ix *Index) keysOf(h EngineHash) []Key {
+	if keys, ok := ix.wide[h]; ok {
+		return keys
+	}
+	k, ok := ix.keyOf(h)
+	if !ok {
+		k = Key(nameOf(uint64(h)))
+	}
+	ix.keys = append(ix.keys[:0], k)
+	return ix.keys
+}
+
+func (ix *Index) remove(now machine.Time, p *pod, e *Event) {
+	bit := ^uint16(0)
+	if !e.ByName || e.Medium != AnyMedium {
+		place := ix.placeOf(e.Medium, e.Group)
+		if place < 0 {
+			ix.stats.TooManyMedia++
+			return
+		}
+		bit = 1 << place
+	}
+	var gone uint32
+	for i, h := range e.Hashes {
+		if i%warmRun == 0 {
+			ix.warmRemove(e.Hashes[i:])
+		}
+		keys := ix.keysOf(h)
+		last := keys[len(keys)-1]
+		odd := oddHolding{h, bit}
+		_, counted := p.odd[odd]
+		if !e.ByName {
+			n := ix.count(p, bit, h, last)
+			if n == 0 {
+				ix.stats.UnknownRemoved++
+				continue
+			}
+			if n > 1 {
+				p.odd[odd] = n - 1
+				continue
+			}
+		}
+		delete(p.odd, odd)
+		for _, k := range keys {
+			if ix.letGo(p, bit, k) {
+				gone++
+			}
+		}
+		if counted {
+			ix.retireUnused(h, last)
+		}
+	}
+	if gone > 0 {
+		p.evicted += uint64(gone)
+		p.rate.add(now, gone)
+	}
+}
+
+// letGo takes a pod's block away from the given places. It says whether the
+// pod holds it nowhere now.
+func (ix *Index) letGo(p *pod, bits uint16, key Key) bool {
+	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
+	if !ok {
+		return false
+	}
+	places := ix.blocks.placesOf(slot, p.number)
+	if places&bits == 0 {
+		return false
+	}
+	id, rec := ix.pair(slot, p.number)
+	if left := rec.places &^ bits; left != 0 {
+		rec.places = left
+		ix.blocks.put(slot, p.number, left, ix.blocks.head(slot))
+		return false
+	}
+	ix.dropRecord(id, rec)
+	return true
+}
+
+// dropRecord ends one pair of block and pod.
+func (ix *Index) dropRecord(id uint32, rec *record) {
+	p := ix.byNumber[rec.pod]
+	slot, _ := ix.blocks.table.find(nameOf(uint64(rec.key)))
+	head := ix.blocks.head(slot)
+	if head == id {
+		head = rec.sibling
+	} else {
+		before := ix.recs.at(head)
+		for before.sibling != id {
+			before = ix.recs.at(before.sibling)
+		}
+		before.sibling = rec.sibling
+	}
+	ix.blocks.put(slot, rec.pod, 0, head)
+	if rec.podPrev != 0 {
+		ix.recs.at(rec.podPrev).podNext = rec.podNext
+	} else {
+		p.first = rec.podNext
+	}
+	if rec.podNext != 0 {
+		ix.recs.at(rec.podNext).podPrev = rec.podPrev
+	}
+	p.blocks--
+	ix.recs.unage(rec)
+	key, engine, places := rec.key, rec.engine, rec.places
+	ix.recs.drop(id)
+	if slot.word == 0 {
+		delete(ix.names, key)
+	}
+	for bits := places; bits != 0 && len(p.odd) > 0; bits &= bits - 1 {
+		delete(p.odd, oddHolding{engine, bits & -bits})
+	}
+	ix.retireUnused(engine, key)
+}
+
+// retireUnused retires an engine hash whose last key is no longer held under
+// that name.
+func (ix *Index) retireUnused(h EngineHash, key Key) {
+	if k, ok := ix.keyOf(h); !ok || uint64(k) != nameOf(uint64(key)) {
+		return
+	}
+	if slot, ok := ix.blocks.table.find(nameOf(uint64(key))); ok && slot.word != 0 && ix.named(slot, h) {
+		return
+	}
+	ix.retire(h)
+}
+
+// named says whether any pod holds the block under this engine hash.
+func (ix *Index) named(slot tableRef, h EngineHash) bool {
+	for id := ix.blocks.head(slot); id != 0; id = ix.recs.at(id).sibling {
+		rec := ix.recs.at(id)
+		if rec.engine == h {
+			return true
+		}
+		for hold := range ix.byNumber[rec.pod].odd {
+			if hold.hash == h {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// retire puts an engine hash that no block has any more at the end of those
+// that are remembered, and forgets the one that waited longest, unless it is
+// in use again.
+func (ix *Index) retire(h EngineHash) {
+	if len(ix.orphans) < ix.cfg.Orphans {
+		ix.orphans = append(ix.orphans, h)
+		return
+	}
+	old := ix.orphans[ix.orphan]
+	ix.orphans[ix.orphan] = h
+	ix.orphan = (ix.orphan + 1) % len(ix.orphans)
+	alias, ok := ix.aliases.find(nameOf(uint64(old)))
+	if !ok || alias.word == 0 {
+		return
+	}
+	if slot, ok := ix.blocks.table.find(alias.word); ok && slot.word != 0 && ix.named(slot, old) {
+		return
+	}
+	ix.aliases.set(alias, 0)
+	delete(ix.wide, old)
+}
+
+// bound keeps the number of different blocks within MaxBlocks.
+func (ix *Index) bound() {
+	for ix.cfg.MaxBlocks > 0 && ix.blocks.table.live > ix.cfg.MaxBlocks {
+		id := ix.recs.oldest
+		ix.dropRecord(id, ix.recs.at(id))
+		ix.stats.Displaced++
+	}
+}

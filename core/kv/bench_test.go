@@ -1,0 +1,225 @@
+package kv
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// benchTraffic makes pods that hold prompts of blocksPer blocks, each prompt
+// with its own tokens; shares says how many pods hold each one.
+func benchEvent(prompt, blocksPer int) *Event {
+	e := &Event{Kind: Stored, Medium: MediumGPU, Group: NoGroup, BlockTokens: 16}
+	for b := range blocksPer {
+		e.Hashes = append(e.Hashes, EngineHash(machine.Time(prompt)<<20|machine.Time(b)|1<<60))
+		for i := range 16 {
+			e.Tokens = append(e.Tokens, uint32(prompt*7919+b*131+i))
+		}
+	}
+	return e
+}
+
+// BenchmarkIndexStored is one block stored, keys computed, in an index that
+// grows to a million blocks.
+func BenchmarkIndexStored(b *testing.B) {
+	const per = 64
+	events := make([]*Event, 1<<20/per)
+	for i := range events {
+		events[i] = benchEvent(i, per)
+	}
+	pods := benchPods(64)
+	b.ReportAllocs()
+	b.ResetTimer()
+	began := cpuTime()
+	ix := NewIndex(Config{})
+	for i := 0; i < b.N; i += per {
+		n := i / per
+		if n%len(events) == 0 {
+			ix = NewIndex(Config{})
+		}
+		ix.Input(machine.Time(i), pods[n%len(pods)], events[n%len(events)])
+	}
+	perSecond(b, "events/cpu-s", began)
+}
+
+// BenchmarkIndexChurn is steady state: at a million blocks on 64 pods, one
+// block removed and another stored, counted as two events; decoding and
+// hashing are part of it.
+func BenchmarkIndexChurn(b *testing.B) {
+	const per, prompts = 64, 1 << 20 / 64
+	pods := benchPods(64)
+	ix := NewIndex(Config{})
+	wire := make([][]byte, 0, prompts)
+	for i := range prompts {
+		e := benchEvent(i, per)
+		ix.Input(0, pods[i%len(pods)], e)
+		gone := Event{Kind: Removed, Hashes: e.Hashes, Medium: MediumGPU, Group: NoGroup}
+		wire = append(wire, AppendBatch(nil, Batch{Events: []Event{gone, *e}}, ArrayForm))
+	}
+	var d Decoder
+	b.ReportAllocs()
+	b.ResetTimer()
+	began := cpuTime()
+	for i := 0; i < b.N; i += 2 * per {
+		n := i / (2 * per) % prompts
+		batch, err := d.Decode(wire[n])
+		if err != nil {
+			b.Fatal(err)
+		}
+		for j := range batch.Events {
+			ix.Input(machine.Time(i), pods[n%len(pods)], &batch.Events[j])
+		}
+	}
+	perSecond(b, "events/cpu-s", began)
+}
+
+// BenchmarkIndexLookup is one block looked up in an index of a million, in an
+// order that the caches do not know.
+func BenchmarkIndexLookup(b *testing.B) {
+	ix, keys := benchFilled(1 << 20)
+	v := ix.View()
+	b.ReportAllocs()
+	b.ResetTimer()
+	began := cpuTime()
+	found := 0
+	for i := range b.N {
+		found += v.Pods(keys[(i*7919)%len(keys)])
+	}
+	if found != b.N {
+		b.Fatalf("found %d of %d", found, b.N)
+	}
+	perSecond(b, "lookups/cpu-s", began)
+}
+
+// BenchmarkScore100x100 scores a prompt of 100 blocks that 100 pods hold.
+func BenchmarkScore100x100(b *testing.B) {
+	ix := NewIndex(Config{})
+	e := benchEvent(1, 100)
+	for _, p := range benchPods(100) {
+		ix.Input(0, p, e)
+	}
+	keys := Hasher{}.PromptKeys("m", "", e.Tokens)
+	s := ix.View().Scorer()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		if got := s.Score(keys); len(got) != 100 || got[99].Blocks != 100 {
+			b.Fatal("wrong score")
+		}
+	}
+}
+
+// BenchmarkScoreDuringBurst is the same while another goroutine applies
+// events without a pause; the slowest look-ups are reported beside the mean.
+func BenchmarkScoreDuringBurst(b *testing.B) {
+	ix := NewIndex(Config{})
+	e := benchEvent(1, 100)
+	for _, p := range benchPods(100) {
+		ix.Input(0, p, e)
+	}
+	keys := Hasher{}.PromptKeys("m", "", e.Tokens)
+	var stop atomic.Bool
+	var events atomic.Int64
+	var done sync.WaitGroup
+	done.Add(1)
+	go func() {
+		defer done.Done()
+		other := benchPods(3)[2]
+		for i := 2; !stop.Load(); i++ {
+			burst := benchEvent(i, 256)
+			ix.Input(0, other, burst)
+			ix.Input(0, other, &Event{Kind: Removed, Hashes: burst.Hashes, Medium: MediumGPU, Group: NoGroup})
+			events.Add(512)
+		}
+	}()
+	s := ix.View().Scorer()
+	var slowest time.Duration
+	began := time.Now()
+	b.ResetTimer()
+	for range b.N {
+		at := time.Now()
+		s.Score(keys)
+		slowest = max(slowest, time.Since(at))
+	}
+	b.StopTimer()
+	stop.Store(true)
+	done.Wait()
+	b.ReportMetric(float64(slowest.Microseconds()), "slowest-µs")
+	b.ReportMetric(float64(events.Load())/time.Since(began).Seconds(), "events/s")
+}
+
+// BenchmarkIndexMemory is the bytes per (block, pod) at ten million of them.
+// It takes over a gigabyte, so it runs only when asked for.
+func BenchmarkIndexMemory(b *testing.B) {
+	if os.Getenv("WINDTUNNEL_BENCH_LARGE") == "" {
+		b.Skip("set WINDTUNNEL_BENCH_LARGE=1: it takes 1.5 GB")
+	}
+	const pairs, per = 10_000_000, 100
+	for range b.N {
+		before := heap()
+		ix := NewIndex(Config{})
+		pods := benchPods(100)
+		var spent time.Duration
+		for i := range pairs / per {
+			e := benchEvent(i, per)
+			at := cpuTime()
+			ix.Input(machine.Time(i), pods[i%len(pods)], e)
+			spent += cpuTime() - at
+		}
+		if got := ix.State(); got.Pairs != pairs {
+			b.Fatalf("%d pairs", got.Pairs)
+		}
+		b.ReportMetric(float64(heap()-before)/(1<<20), "MiB")
+		b.ReportMetric(pairs/spent.Seconds(), "events/cpu-s")
+		var keys []Key
+		for i := 0; i < pairs/per; i += 50 {
+			keys = append(keys, Hasher{}.PromptKeys("m", "", benchEvent(i, per).Tokens)...)
+		}
+		v, n := ix.View(), 0
+		at := cpuTime()
+		for i := range 2_000_000 {
+			n += v.Pods(keys[(i*7919)%len(keys)])
+		}
+		b.ReportMetric(float64(n)/(cpuTime()-at).Seconds(), "lookups/cpu-s")
+		runtime.KeepAlive(ix)
+	}
+}
+
+func benchFilled(blocks int) (*Index, []Key) {
+	const per = 64
+	ix := NewIndex(Config{})
+	pods := benchPods(64)
+	var keys []Key
+	for i := range blocks / per {
+		e := benchEvent(i, per)
+		ix.Input(0, pods[i%len(pods)], e)
+		keys = Hasher{}.AppendKeys(keys, Hasher{}.Root("m"), e.Tokens, nil)
+	}
+	return ix, keys
+}
+
+func benchPods(n int) []Topic {
+	pods := make([]Topic, n)
+	for i := range pods {
+		pods[i] = Topic{fmt.Sprintf("10.0.%d.%d:8000", i/256, i%256), "m"}
+	}
+	return pods
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// perSecond reports how many there are per second of processor time.
+func perSecond(b *testing.B, unit string, since time.Duration) {
+	b.ReportMetric(float64(b.N)/(cpuTime()-since).Seconds(), unit)
+}

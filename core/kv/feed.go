@@ -1,0 +1,320 @@
+package kv
+
+import (
+	"bytes"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Gaps says what a Feed does about missing sequence numbers.
+type Gaps uint8
+
+// The ways to treat a gap.
+const (
+	// GapsDrop forgets the publisher's blocks when a message stays away: a
+	// lost removal would make the index promise what is not there.
+	GapsDrop Gaps = iota
+	// GapsReplay asks the publisher for what is missing, and forgets its
+	// blocks only if that fails.
+	GapsReplay
+	// GapsIgnore takes every message as it comes. llm-d-router does so when
+	// no replaySocketPort is configured.
+	GapsIgnore
+)
+
+// FeedConfig shapes a Feed. The zero value is usable.
+type FeedConfig struct {
+	Gaps Gaps
+	// Wait is how long a missing message may come late before the gap counts
+	// (GapsDrop); 0 means 100 ms.
+	Wait machine.Time
+	// ReplayTimeout ends a replay that does not end itself; 0 means 5 s.
+	ReplayTimeout machine.Time
+	// HoldMessages and HoldBytes bound what waits behind a gap; 0 means 4,096
+	// messages and 64 MiB. Beyond them the gap counts at once.
+	HoldMessages int
+	HoldBytes    int
+}
+
+// Feed puts one publisher's messages into order: a machine. Messages go in by
+// sequence number; what comes out is each message once and in order, and word
+// of what was lost.
+//
+//   - A message again, within the last 64, is a duplicate if its bytes are
+//     the same, and nothing.
+//   - A number that goes back otherwise means that the publisher began anew:
+//     Lost, then everything from the beginning (a replay where there is one).
+//   - Numbers that are skipped are a gap: later messages wait until the
+//     missing ones come, by themselves or by replay. When they do not, Lost,
+//     then those that waited.
+//   - The first message may have any number: the publisher is older than the
+//     subscriber. With GapsReplay what it still has is asked for first.
+type Feed struct {
+	cfg FeedConfig
+	now machine.Time
+
+	started   bool   // next means something
+	next      uint64 // the number to be delivered next
+	live      uint64 // highest number that came by itself
+	anyLive   bool
+	replaying bool
+	asked     bool // the first replay was asked for
+	deadline  machine.Time
+
+	held      map[uint64][]byte
+	heldBytes int
+	recent    [64]uint64 // checksums of delivered messages
+	out       []FeedEffect
+}
+
+// FeedEffectKind says what a FeedEffect is.
+type FeedEffectKind uint8
+
+// What a Feed tells its driver.
+const (
+	Deliver   FeedEffectKind = iota + 1 // Payload is next in order
+	AskReplay                           // send Seq to the publisher's replay socket
+	Lost                                // what the publisher holds is not known any more
+)
+
+// FeedEffect is what should happen next.
+type FeedEffect struct {
+	At      machine.Time
+	Kind    FeedEffectKind
+	Seq     uint64
+	Payload []byte
+	Reason  string // of Lost
+}
+
+// NewFeed makes the feed of one publisher.
+func NewFeed(cfg FeedConfig) *Feed {
+	set := func(v *machine.Time, d machine.Time) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&cfg.Wait, 100*machine.Millisecond)
+	set(&cfg.ReplayTimeout, 5*machine.Second)
+	if cfg.HoldMessages <= 0 {
+		cfg.HoldMessages = 4096
+	}
+	if cfg.HoldBytes <= 0 {
+		cfg.HoldBytes = 64 << 20
+	}
+	return &Feed{cfg: cfg, deadline: machine.Never}
+}
+
+// Input takes a message of the live stream. The payload belongs to the feed
+// from now on.
+func (f *Feed) Input(now machine.Time, seq uint64, payload []byte) {
+	f.advanceTo(now)
+	if f.cfg.Gaps == GapsIgnore {
+		f.emit(FeedEffect{Kind: Deliver, Seq: seq, Payload: payload})
+		return
+	}
+	if f.started && seq < f.next && f.same(seq, payload) {
+		return
+	}
+	if waiting, ok := f.held[seq]; ok && bytes.Equal(waiting, payload) {
+		return
+	}
+	if f.anyLive && seq <= f.live && (!f.started || seq < f.next) {
+		f.lose("the publisher's sequence went back: it began anew")
+		f.started, f.asked, f.replaying, f.anyLive = false, false, false, false
+		f.deadline = machine.Never
+		f.forgetHeld()
+	}
+	f.live = max(f.live, seq)
+	if !f.anyLive {
+		f.anyLive, f.live = true, seq
+	}
+	if !f.started && f.cfg.Gaps == GapsReplay && !f.replaying && (!f.asked || seq > 0) {
+		f.ask(0)
+	}
+	if f.started && seq < f.next {
+		return // a replay was faster
+	}
+	if !f.started && !f.replaying {
+		f.started, f.next = true, seq
+	}
+	if f.started && seq == f.next {
+		f.deliver(seq, payload)
+		f.drain()
+		return
+	}
+	f.hold(seq, payload)
+	switch {
+	case len(f.held) > f.cfg.HoldMessages || f.heldBytes > f.cfg.HoldBytes:
+		f.giveUp("too many messages wait behind a gap in the sequence")
+	case f.replaying:
+	case f.cfg.Gaps == GapsReplay:
+		f.ask(f.next)
+	case f.deadline == machine.Never:
+		f.deadline = f.now.Add(f.cfg.Wait)
+	}
+}
+
+// Connected notes that the stream was opened, for the first time or again:
+// with GapsReplay what was published meanwhile is asked for.
+func (f *Feed) Connected(now machine.Time) {
+	f.advanceTo(now)
+	if f.cfg.Gaps == GapsReplay && !f.replaying {
+		from := uint64(0)
+		if f.started {
+			from = f.next
+		}
+		f.ask(from)
+	}
+}
+
+// Replayed takes a message of a replay.
+func (f *Feed) Replayed(now machine.Time, seq uint64, payload []byte) {
+	f.advanceTo(now)
+	if !f.replaying || f.started && seq < f.next {
+		return
+	}
+	if f.started && seq > f.next {
+		f.lose("the publisher no longer has the messages that are missing")
+	}
+	if !f.started || seq > f.next {
+		f.started, f.next = true, seq
+	}
+	f.deliver(seq, payload)
+	f.drain()
+}
+
+// ReplayEnded notes that a replay is over: its end came, or it failed.
+func (f *Feed) ReplayEnded(now machine.Time) {
+	f.advanceTo(now)
+	if f.replaying {
+		f.endReplay("a replay did not bring the messages that are missing")
+	}
+}
+
+func (f *Feed) endReplay(reason string) {
+	f.replaying = false
+	f.deadline = machine.Never
+	if len(f.held) > 0 {
+		f.giveUp(reason)
+	}
+}
+
+// Next is when the feed wants to be woken, if at all.
+func (f *Feed) Next() (machine.Time, bool) {
+	if len(f.out) > 0 {
+		return f.now, true
+	}
+	return f.deadline, f.deadline != machine.Never
+}
+
+// Advance does what is due and hands out the effects since the last call.
+func (f *Feed) Advance(now machine.Time, sink func(FeedEffect)) {
+	f.advanceTo(now)
+	for _, e := range f.out {
+		sink(e)
+	}
+	clear(f.out)
+	f.out = f.out[:0]
+}
+
+func (f *Feed) advanceTo(now machine.Time) {
+	for f.deadline <= now {
+		f.now = max(f.now, f.deadline)
+		if !f.replaying {
+			f.giveUp("messages are missing in the sequence")
+			continue
+		}
+		if f.endReplay("a replay did not end in time"); f.replaying {
+			f.deadline = now.Add(f.cfg.ReplayTimeout) // the next replay is yet to be sent
+		}
+	}
+	f.now = max(f.now, now)
+}
+
+func (f *Feed) emit(e FeedEffect) {
+	e.At = f.now
+	f.out = append(f.out, e)
+}
+
+func (f *Feed) ask(from uint64) {
+	f.asked, f.replaying = true, true
+	f.deadline = f.now.Add(f.cfg.ReplayTimeout)
+	f.emit(FeedEffect{Kind: AskReplay, Seq: from})
+}
+
+func (f *Feed) lose(reason string) { f.emit(FeedEffect{Kind: Lost, Reason: reason}) }
+
+func (f *Feed) deliver(seq uint64, payload []byte) {
+	f.recent[seq%uint64(len(f.recent))] = checksum(seq, payload)
+	f.next = seq + 1
+	f.emit(FeedEffect{Kind: Deliver, Seq: seq, Payload: payload})
+}
+
+// same says whether a message was delivered not long ago, byte for byte.
+func (f *Feed) same(seq uint64, payload []byte) bool {
+	return f.next-seq <= uint64(len(f.recent)) && f.recent[seq%uint64(len(f.recent))] == checksum(seq, payload)
+}
+
+func checksum(seq uint64, payload []byte) uint64 { return xxhash.Sum64(payload) ^ seq }
+
+func (f *Feed) hold(seq uint64, payload []byte) {
+	if f.held == nil {
+		f.held = map[uint64][]byte{}
+	}
+	f.heldBytes += len(payload) - len(f.held[seq])
+	f.held[seq] = payload
+}
+
+// drain delivers what waited and is next now.
+func (f *Feed) drain() {
+	for len(f.held) > 0 {
+		payload, ok := f.held[f.next]
+		if !ok {
+			return
+		}
+		f.unhold(f.next)
+		f.deliver(f.next, payload)
+	}
+	if !f.replaying {
+		f.deadline = machine.Never
+	}
+}
+
+func (f *Feed) unhold(seq uint64) {
+	f.heldBytes -= len(f.held[seq])
+	delete(f.held, seq)
+}
+
+func (f *Feed) forgetHeld() {
+	clear(f.held)
+	f.heldBytes = 0
+}
+
+// giveUp goes on behind a gap. It is no loss where nothing was known yet.
+func (f *Feed) giveUp(reason string) {
+	lowest := ^uint64(0)
+	for seq := range f.held {
+		if f.started && seq < f.next {
+			f.unhold(seq) // a replay was faster
+			continue
+		}
+		lowest = min(lowest, seq)
+	}
+	f.deadline = machine.Never
+	if len(f.held) == 0 {
+		return
+	}
+	if f.started && lowest != f.next {
+		f.lose(reason)
+	}
+	f.started, f.next = true, lowest
+	f.drain()
+	if len(f.held) > 0 && !f.replaying { // another gap behind it
+		if f.cfg.Gaps == GapsReplay {
+			f.ask(f.next)
+		} else {
+			f.deadline = f.now.Add(f.cfg.Wait)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package kv
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"pgregory.net/rapid"
+)
+
+// The scripts under testdata/feed: messages as they come, one per line, and
+// what the feed then says.
+func TestFeedScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/feed", func(t *testing.T, path string) {
+		var f *Feed
+		now := machine.Time(0)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var out strings.Builder
+			if d.Cmd == "new" {
+				var gaps string
+				d.ScanArgs(t, "gaps", &gaps)
+				now = 0
+				f = NewFeed(FeedConfig{Gaps: map[string]Gaps{"drop": GapsDrop, "replay": GapsReplay, "ignore": GapsIgnore}[gaps],
+					HoldMessages: intArg(t, d, "hold", 0)})
+				return ""
+			}
+			for line := range strings.Lines(d.Input) {
+				var seq uint64
+				var text string
+				w := strings.Fields(line)
+				if len(w) > 1 {
+					fmt.Sscan(w[1], &seq)
+				}
+				if len(w) > 2 {
+					text = w[2]
+				}
+				switch w[0] {
+				case "connected":
+					f.Connected(now)
+				case "message":
+					f.Input(now, seq, []byte(text))
+				case "replayed":
+					f.Replayed(now, seq, []byte(text))
+				case "replay-end":
+					f.ReplayEnded(now)
+				case "wait-ms":
+					now += machine.Time(seq) * machine.Millisecond
+				default:
+					t.Fatalf("unknown line %q", line)
+				}
+				f.Advance(now, func(e FeedEffect) {
+					switch e.Kind {
+					case Deliver:
+						fmt.Fprintf(&out, "deliver %d %s\n", e.Seq, e.Payload)
+					case AskReplay:
+						fmt.Fprintf(&out, "ask for a replay from %d\n", e.Seq)
+					case Lost:
+						fmt.Fprintf(&out, "lost: %s\n", e.Reason)
+					}
+				})
+			}
+			if at, ok := f.Next(); ok {
+				fmt.Fprintf(&out, "next at %v\n", at)
+			}
+			return out.String()
+		})
+	})
+}
+
+// A publisher's messages are lost, doubled and delayed on their way. What
+// comes out is in order and never twice; with a replay that still has all,
+// nothing is lost; without, every hole is preceded by word of the loss.
+func TestFeedOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		gaps := rapid.SampledFrom([]Gaps{GapsDrop, GapsReplay}).Draw(t, "gaps")
+		f := NewFeed(FeedConfig{Gaps: gaps, HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
+		whole := gaps == GapsReplay && f.cfg.HoldMessages > 3
+		published := uint64(0)
+		payload := func(seq uint64) []byte { return fmt.Appendf(nil, "message %d", seq) }
+		var got []uint64
+		losses := 0
+		lost := true // the first message may have any number
+		now := machine.Time(0)
+		var drain func()
+		drain = func() {
+			var ask []uint64
+			f.Advance(now, func(e FeedEffect) {
+				switch e.Kind {
+				case Deliver:
+					if n := len(got); n > 0 && e.Seq <= got[n-1] && !lost {
+						t.Fatalf("%d after %d", e.Seq, got[n-1])
+					}
+					if n := len(got); n > 0 && e.Seq != got[n-1]+1 && !lost {
+						t.Fatalf("a hole from %d to %d without a word", got[n-1], e.Seq)
+					}
+					if string(e.Payload) != string(payload(e.Seq)) {
+						t.Fatalf("%d delivered as %q", e.Seq, e.Payload)
+					}
+					got = append(got, e.Seq)
+					lost = false
+				case Lost:
+					lost = true
+					losses++
+				case AskReplay:
+					ask = append(ask, e.Seq)
+				}
+			})
+			for _, from := range ask {
+				for ; from < published; from++ {
+					f.Replayed(now, from, payload(from))
+				}
+				f.ReplayEnded(now)
+				drain()
+			}
+		}
+		var late []uint64
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			now += machine.Time(rapid.IntRange(0, 60).Draw(t, "ms")) * machine.Millisecond
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0: // lost on its way
+				published++
+			case 1: // overtaken by the next ones
+				late = append(late, published)
+				published++
+			case 2:
+				for _, seq := range late {
+					// What comes after its hole was given up looks like a
+					// publisher that began anew; without loss none may.
+					if !whole || !f.started || seq >= f.next {
+						f.Input(now, seq, payload(seq))
+					}
+				}
+				late = nil
+			case 3:
+				f.Connected(now)
+			default:
+				f.Input(now, published, payload(published))
+				if rapid.Bool().Draw(t, "twice") {
+					published++
+					drain()
+					f.Input(now, published-1, payload(published-1))
+				} else {
+					published++
+				}
+			}
+			drain()
+		}
+		f.Connected(now)
+		drain()
+		now += 10 * machine.Second
+		drain()
+		if whole && (uint64(len(got)) != published || losses > 0) {
+			t.Fatalf("%d of %d messages, %d losses", len(got), published, losses)
+		}
+		if _, ok := f.Next(); ok {
+			t.Fatal("the feed still waits for something")
+		}
+	})
+}

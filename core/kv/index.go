@@ -1,0 +1,280 @@
+package kv
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Config shapes an Index. The zero value is usable.
+type Config struct {
+	Hasher Hasher
+
+	// TTL drops what nobody stored, updated or asked for in this long; 0
+	// keeps for ever (document 003: INDEX_TTL, 3600 s).
+	TTL machine.Time
+	// MaxBlocks bounds the different blocks; the pair of block and pod that
+	// was quiet longest goes first. 0 is no bound (INDEX_MAX_BLOCKS, 10000).
+	MaxBlocks int
+	// CleanupInterval is how often the TTL is looked at; 0 means one minute
+	// (INDEX_CLEANUP_INTERVAL).
+	CleanupInterval machine.Time
+	// StaleAfter is how long a pod may be silent before it counts as
+	// unhealthy; 0 means never. Its blocks stay: an idle engine that sends no
+	// heartbeats still holds them.
+	StaleAfter machine.Time
+	// ForgetAfter drops a pod that was silent this long with all its blocks;
+	// 0 means never.
+	ForgetAfter machine.Time
+
+	// Weights are what a block on a medium is worth to the score. Missing
+	// media are worth 1. Nil means {"cpu": 0.8}, as in llm-d-router.
+	Weights map[string]float64
+
+	MaxPods int   // default and limit 32,767
+	Orphans int   // engine hashes remembered after their blocks are gone; default 65,536
+	Bytes   int64 // per block, for pods whose events do not say
+}
+
+// Index is which pod holds which block: a machine that is given events and
+// the time. One goroutine at a time may call its methods; View gives any
+// number of other goroutines look-ups that take no lock and so never wait for
+// a burst of events.
+//
+// What happens in the cases that the wire allows:
+//
+//   - A parent that is not known, from any pod: the event is dropped and
+//     counted (UnknownParent); it would give wrong keys. Parents are looked up
+//     over all pods, and engine hashes are remembered for a while after their
+//     blocks are gone, because AllBlocksCleared comes before the next child.
+//   - A block stored twice by one pod under one engine hash must be removed
+//     twice. Under two engine hashes, the first removal takes it away.
+//   - A removal takes away only what was stored on the same medium and in the
+//     same group; anything else is counted (UnknownRemoved) and nothing.
+//   - An engine block larger than Hasher.BlockTokens stands for several keys,
+//     which come and go together; several smaller ones share a key, and the
+//     first removed takes it away. Tokens that fill no whole block of the
+//     index leave nothing.
+//   - An engine hash that comes again with other tokens or another parent
+//     names the new block from then on (counted as Renamed: most likely the
+//     publisher sent an impossible parent). The old block ages out.
+//   - Groups that are not full attention give no score and are not kept.
+//   - Events of document 003 without tokens are known by name: their hash is
+//     their key, a repeated BLOCK_CREATED or one for another layer only
+//     refreshes, and BLOCK_UPDATED of an unknown block creates it.
+//   - A pod is there from its first message on, at any time. Time that goes
+//     backwards is taken as the latest time seen.
+type Index struct {
+	cfg     Config
+	blocks  blockSet
+	aliases table                // engine hash → key of its last block
+	wide    map[EngineHash][]Key // engine hashes that stand for several keys
+	names   map[Key]string       // what document 003 called a block, where Key.Name does not say
+	recs    records
+	orphans []EngineHash // ring
+	orphan  int
+
+	pods     map[string]*pod
+	byNumber []*pod
+	rested   []uint16 // numbers of pods that are gone, longest first
+	places   []place
+	readers  readers
+
+	now     machine.Time
+	cleanup machine.Time
+	quiet   machine.Time // no pod turns stale or forgotten before this
+	spec    speculation
+	effects []Effect
+	stats   Stats
+
+	keys   []Key // scratch
+	extra  [][]string
+	warmed uint64
+}
+
+// place is one (medium, group) where blocks can be.
+type place struct {
+	medium string
+	group  int
+}
+
+// speculativeGroup sets speculative blocks apart from all that engines report.
+const speculativeGroup = -2
+
+// readers is what look-ups need besides the blocks.
+type readers struct {
+	pods    atomic.Pointer[[]string] // by number; "" is nobody
+	weights atomic.Pointer[[maxPlaces]float64]
+}
+
+// NewIndex makes an empty index.
+func NewIndex(cfg Config) *Index {
+	if cfg.CleanupInterval <= 0 {
+		cfg.CleanupInterval = 60 * machine.Second
+	}
+	if cfg.MaxPods <= 0 || cfg.MaxPods > maxPods {
+		cfg.MaxPods = maxPods
+	}
+	if cfg.Orphans <= 0 {
+		cfg.Orphans = 65536
+	}
+	if cfg.Weights == nil {
+		cfg.Weights = map[string]float64{MediumCPU: 0.8}
+	}
+	ix := &Index{cfg: cfg, wide: map[EngineHash][]Key{}, names: map[Key]string{}, pods: map[string]*pod{},
+		cleanup: cfg.CleanupInterval, quiet: machine.Never}
+	ix.readers.pods.Store(&[]string{})
+	ix.readers.weights.Store(new([maxPlaces]float64))
+	ix.placeOf(MediumGPU, NoGroup)
+	return ix
+}
+
+// Input takes one event. From is the publisher, as its topic says; the event's
+// own pod and model, where it has them, go first.
+func (ix *Index) Input(now machine.Time, from Topic, e *Event) {
+	now = ix.advanceTo(now)
+	if e.Pod != "" {
+		from.Pod = e.Pod
+	}
+	if e.Model != "" {
+		from.Model = e.Model
+	}
+	if int(e.Kind) < len(ix.stats.Events) {
+		ix.stats.Events[e.Kind]++
+	}
+	p := ix.heard(now, from.Pod)
+	if p == nil {
+		ix.stats.TooManyPods++
+		return
+	}
+	if e.BlockBytes > 0 {
+		p.bytes = e.BlockBytes
+	}
+	switch e.Kind {
+	case Stored, Updated:
+		ix.store(now, p, from.Model, e)
+	case Removed:
+		ix.remove(now, p, e)
+	case Cleared:
+		ix.clear(p)
+	case Heartbeat:
+		if e.Capacity > 0 {
+			p.capacity = e.Capacity
+		}
+	}
+}
+
+// Hear notes a sign of life without an event, such as an empty batch.
+func (ix *Index) Hear(now machine.Time, podName string) { ix.heard(ix.advanceTo(now), podName) }
+
+// heard is the pod of a name, made if it is new; nil if there are too many.
+func (ix *Index) heard(now machine.Time, name string) *pod {
+	p := ix.pods[name]
+	if p == nil {
+		if p = ix.addPod(name); p == nil {
+			return nil
+		}
+	}
+	p.heard = now
+	if p.stale {
+		p.stale = false
+		ix.effects = append(ix.effects, Effect{At: now, Kind: PodHealthy, Pod: name})
+	}
+	ix.quiet = min(ix.quiet, ix.silentAt(p))
+	return p
+}
+
+func (ix *Index) addPod(name string) *pod {
+	if len(ix.pods) >= ix.cfg.MaxPods {
+		return nil
+	}
+	var n int
+	// A number rests before it is given out again, so that a look-up that
+	// began before the old pod went does not take the new one for it.
+	if len(ix.rested) > 64 || len(ix.byNumber) >= maxPods {
+		n = int(ix.rested[0])
+		ix.rested = ix.rested[1:]
+	} else {
+		n = len(ix.byNumber)
+		ix.byNumber = append(ix.byNumber, nil)
+	}
+	p := &pod{name: name, number: uint16(n), bytes: ix.cfg.Bytes}
+	ix.pods[name], ix.byNumber[n] = p, p
+	ix.publishPods()
+	return p
+}
+
+func (ix *Index) publishPods() {
+	names := make([]string, len(ix.byNumber))
+	for i, p := range ix.byNumber {
+		if p != nil {
+			names[i] = p.name
+		}
+	}
+	ix.readers.pods.Store(&names)
+}
+
+// DropBlocks forgets what a pod holds but not the pod: its events were lost
+// and cannot be had again. It returns the number of blocks.
+func (ix *Index) DropBlocks(now machine.Time, podName string) int {
+	ix.advanceTo(now)
+	p := ix.pods[podName]
+	if p == nil {
+		return 0
+	}
+	n := p.blocks
+	ix.clear(p)
+	return n
+}
+
+// DropPod forgets a pod that is gone, with all its blocks.
+func (ix *Index) DropPod(now machine.Time, podName string) {
+	ix.advanceTo(now)
+	if p := ix.pods[podName]; p != nil {
+		ix.dropPod(p)
+	}
+}
+
+func (ix *Index) dropPod(p *pod) {
+	ix.clear(p)
+	delete(ix.pods, p.name)
+	ix.byNumber[p.number] = nil
+	ix.rested = append(ix.rested, p.number)
+	ix.publishPods()
+}
+
+func (ix *Index) clear(p *pod) {
+	for p.first != 0 {
+		ix.dropRecord(p.first, ix.recs.at(p.first))
+	}
+	odd := p.odd
+	p.odd = nil
+	for _, h := range slices.Sorted(hashesOf(odd)) {
+		if k, ok := ix.keyOf(h); ok {
+			ix.retireUnused(h, k)
+		}
+	}
+}
+
+// placeOf is the number of a (medium, group); -1 if there are too many.
+func (ix *Index) placeOf(medium string, group int) int {
+	for i := range ix.places {
+		if ix.places[i].group == group && ix.places[i].medium == medium {
+			return i
+		}
+	}
+	if len(ix.places) == maxPlaces {
+		return -1
+	}
+	ix.places = append(ix.places, place{medium, group})
+	var w [maxPlaces]float64
+	for i, pl := range ix.places {
+		w[i] = 1
+		if v, ok := ix.cfg.Weights[pl.medium]; ok {
+			w[i] = v
+		}
+	}
+	ix.readers.weights.Store(&w)
+	return len(ix.places) - 1
+}

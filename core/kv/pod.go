@@ -1,0 +1,77 @@
+package kv
+
+import (
+	"iter"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// pod is what the writer knows of one publisher.
+type pod struct {
+	name   string
+	number uint16
+
+	first  uint32 // of its records
+	blocks int
+
+	heard     machine.Time // last message of any kind
+	stale     bool         // and said so
+	capacity  int          // blocks, as its heartbeats say; 0 unknown
+	highWater int          // most blocks it ever held
+	bytes     int64        // per block
+	evicted   uint64
+	rate      rateWindow
+
+	asked, found uint64 // blocks of the requests sent to it
+
+	// odd counts the holdings that records cannot: an engine hash stored more
+	// than once, or a second hash for one block. Nearly always empty.
+	odd map[oddHolding]int
+}
+
+type oddHolding struct {
+	hash  EngineHash
+	place uint16 // as a bit
+}
+
+func hashesOf(odd map[oddHolding]int) iter.Seq[EngineHash] {
+	return func(yield func(EngineHash) bool) {
+		for o := range odd {
+			if !yield(o.hash) {
+				return
+			}
+		}
+	}
+}
+
+// rateWindow counts events of the last rateSeconds seconds, one bin each.
+type rateWindow struct {
+	bins [rateSeconds]uint32
+	last int64 // the second of the newest bin
+}
+
+const rateSeconds = 60
+
+func (w *rateWindow) turn(now machine.Time) {
+	s := int64(now / machine.Second)
+	for steps := 0; w.last < s && steps < rateSeconds; steps++ {
+		w.last++
+		w.bins[w.last%rateSeconds] = 0
+	}
+	w.last = max(w.last, s)
+}
+
+func (w *rateWindow) add(now machine.Time, n uint32) {
+	w.turn(now)
+	w.bins[w.last%rateSeconds] += n
+}
+
+// perSecond is the mean over the window, or over the run while it is younger.
+func (w *rateWindow) perSecond(now machine.Time) float64 {
+	w.turn(now)
+	var sum uint64
+	for _, n := range w.bins {
+		sum += uint64(n)
+	}
+	return float64(sum) / max(1, min(rateSeconds, now.Seconds()))
+}
