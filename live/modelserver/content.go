@@ -3,7 +3,6 @@ package modelserver
 import (
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -12,7 +11,7 @@ import (
 // is kept, and the same run says the same things.
 type content struct {
 	voc      *vocabulary
-	draw     machine.Draw
+	base     uint64  // what its random words are drawn from
 	echo     []piece // echo mode and datasets: what to say, in order
 	stopAt   int     // tokens after which a stop ends the output; 0: none
 	stop     string  // the stop string met there
@@ -36,8 +35,7 @@ func (c *content) piece(i int) piece {
 	if len(c.echo) > 0 {
 		return c.echo[i%len(c.echo)]
 	}
-	d := c.draw
-	return c.voc.pick(d, i)
+	return c.voc.pick(c.base, i)
 }
 
 // text is the text of token number i as the client sees it.
@@ -104,27 +102,3 @@ const (
 	ContentRandom Content = "random" // words drawn by the request's id
 	ContentEcho   Content = "echo"   // the prompt, or the last message of a chat, again
 )
-
-// vocabulary is the words that random content is made of.
-type vocabulary struct{ words []string }
-
-func newVocabulary() *vocabulary {
-	var v vocabulary
-	for w := range strings.FieldsSeq(`the wind rises over a long quiet field and one small wing turns slowly into
-		the flow while light falls on wood metal glass water stone sand smoke rain sound shape lift drag speed scale model test
-		measure number figure result trace line curve point edge force weight balance pressure level stream tunnel fan blade
-		motor engine signal cable sensor gauge table chart paper record note answer question reason method theory practice`) {
-		v.words = append(v.words, " "+w)
-	}
-	return &v
-}
-
-func (v *vocabulary) pick(d machine.Draw, i int) piece {
-	k := machine.NewDraw(d.Uint64(), "content", "token", uint64(i))
-	n := k.Intn(len(v.words))
-	w := v.words[n]
-	if i == 0 {
-		w = w[1:]
-	}
-	return piece{uint32(n + 1), w}
-}

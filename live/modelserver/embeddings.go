@@ -38,7 +38,7 @@ func prepareEmbeddings(s *Server, r *http.Request, body []byte) (*request, *open
 		return nil, bad
 	}
 	if q.Messages != nil && q.Input.Len() == 0 {
-		q.Input.Texts = []string{chatText(q.Messages)}
+		q.Input.Texts = []string{s.chatText(q.Messages, nil)}
 	}
 	switch {
 	case q.Input.Len() == 0:

@@ -22,8 +22,7 @@ type likely struct {
 
 // of is the likelihoods at one token, the token itself first.
 func (l *logprobs) of(c *content, t *token) []likely {
-	seed := c.draw
-	d := machine.NewDraw(seed.Uint64(), "content", "logprob", uint64(t.index))
+	d := machine.NewDraw(c.base, "content", "logprob", uint64(t.index))
 	p := 0.3 + 0.69*d.Float64()
 	out := []likely{{t.text, round(math.Log(p))}}
 	rest := 1 - p

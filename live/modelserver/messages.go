@@ -109,7 +109,7 @@ func prepareMessages(s *Server, r *http.Request, body []byte) (*request, *openai
 		return nil, bad
 	}
 	key := requestIDOf(r, &p)
-	text := chatText(q.chat())
+	text := s.chatText(q.chat(), nil)
 	req := &request{key: key, id: "msg_" + key, n: 1, stream: q.Stream, prompts: []prompt{{text: text, tokens: s.tokenize(text)}},
 		echoText: string(q.Messages[len(q.Messages)-1].Content)}
 	if bad := s.fill(req, &p, *q.MaxTokens, true); bad != nil {
@@ -142,7 +142,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 		writeWhole(w, bad.Status, jsonType, appendMessagesError(nil, bad))
 		return
 	}
-	b := strconv.AppendInt([]byte(`{"input_tokens":`), int64(len(s.tokenize(chatText(q.chat())))), 10)
+	b := strconv.AppendInt([]byte(`{"input_tokens":`), int64(len(s.tokenize(s.chatText(q.chat(), nil)))), 10)
 	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
 }
 

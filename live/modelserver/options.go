@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // Options says what a Fleet hosts.
@@ -47,8 +48,8 @@ type ServerOptions struct {
 	Adapters []Adapter
 	// Version is what /version says; empty is DefaultVersion.
 	Version string
-	// Tokenizer turns text into tokens and back; nil is the built-in one.
-	Tokenizer Tokenizer
+	// Tokenizer turns text into tokens and back; nil is tokens.Packed.
+	Tokenizer tokens.Tokenizer
 	// Content is what the server says: ContentRandom or ContentEcho.
 	Content Content
 	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.

@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/windtunnel/windtunnel/core/openai"
 )
@@ -15,7 +14,7 @@ func prepareChat(s *Server, r *http.Request, body []byte) (*request, *openai.Err
 	}
 	key := requestIDOf(r, &c.Sampling)
 	req := &request{key: key, id: "chatcmpl-" + key, n: c.Choices(), stream: c.Stream}
-	text := chatText(c.Messages)
+	text := s.chatText(c.Messages, c.Tools)
 	req.prompts = []prompt{{text: text, tokens: s.tokenize(text)}}
 	if n := len(c.Messages); n > 0 {
 		req.echoText = c.Messages[n-1].Content.Text
@@ -138,18 +137,4 @@ func requestIDOf(r *http.Request, p *openai.Sampling) string {
 		return p.RequestID
 	}
 	return r.Header.Get("X-Request-Id")
-}
-
-// chatText is the prompt that a chat becomes: each message behind its role.
-func chatText(messages []openai.Message) string {
-	var b strings.Builder
-	for _, m := range messages {
-		b.WriteString("<|")
-		b.WriteString(m.Role)
-		b.WriteString("|>\n")
-		b.WriteString(m.Content.Text)
-		b.WriteString("\n")
-	}
-	b.WriteString("<|assistant|>\n")
-	return b.String()
 }

@@ -58,7 +58,7 @@ func prepareResponses(s *Server, r *http.Request, body []byte) (*request, *opena
 	for _, it := range items {
 		messages = append(messages, it.message())
 	}
-	text := chatText(messages)
+	text := s.chatText(messages, nil)
 	req := &request{key: key, id: enc.id, n: 1, stream: q.Stream, prompts: []prompt{{text: text, tokens: s.tokenize(text)}}}
 	req.echoText = messages[len(messages)-1].Content.Text
 	limit, limited := 0, q.MaxTokens != nil

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // Server is one simulated model server.
@@ -37,7 +38,8 @@ type Server struct {
 	started   time.Time
 	adapters  adapters
 	store     *store
-	tokenizer Tokenizer
+	tokenizer tokens.Tokenizer
+	template  tokens.Template
 
 	sleepLevel atomic.Int32 // 0 is awake
 }
@@ -56,7 +58,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		so.Version = DefaultVersion
 	}
 	if so.Tokenizer == nil {
-		so.Tokenizer = packed{}
+		so.Tokenizer = tokens.Packed{}
 	}
 	so.Engine.Seed, so.Engine.Index = o.Seed, uint64(index)
 	var known adapters
@@ -68,7 +70,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		return nil, err
 	}
 	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
-		recorder: o.Recorder, log: o.Logger, voc: newVocabulary(), endpoint: so.Listen, tokenizer: so.Tokenizer}
+		recorder: o.Recorder, log: o.Logger, voc: newVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store = newStore()
 	s.draws.Seed = o.Seed

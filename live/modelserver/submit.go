@@ -11,7 +11,8 @@ import (
 
 // content is what choice number i of a request will say.
 func (s *Server) content(r *request, i int) *content {
-	c := &content{voc: s.voc, draw: machine.DrawFor(s.seed^r.seed, "server", "text", keyOf(r.key, i)), keepStop: r.keepStop}
+	d := machine.DrawFor(s.seed^r.seed, "server", "text", keyOf(r.key, i))
+	c := &content{voc: s.voc, base: d.Uint64(), keepStop: r.keepStop}
 	limit := r.maxTokens
 	if limit == 0 {
 		limit = s.cfg.MaxModelLen - len(r.prompts[i/r.n].tokens)
@@ -46,15 +47,6 @@ func (s *Server) stopByItself(c *content, r *request, i int) {
 	if r.maxTokens > 0 && c.stopAt >= r.maxTokens {
 		c.stopAt = 0 // the limit is reached first
 	}
-}
-
-// piecesOf is a text as tokens.
-func (s *Server) piecesOf(text string) []piece {
-	var out []piece
-	for _, id := range s.tokenize(text) {
-		out = append(out, piece{id, string(s.tokenizer.Decode(nil, id))})
-	}
-	return out
 }
 
 // keyOf keys the draws of one choice of a request: the first is keyed by the

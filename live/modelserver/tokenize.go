@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // tokenizeText answers POST /tokenize: the tokens of a prompt or of a chat.
@@ -34,7 +35,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 	case q.Prompt != nil:
 		text = *q.Prompt
 	case q.Messages != nil:
-		text = chatText(q.Messages)
+		text = s.chatText(q.Messages, nil)
 	default:
 		answer(w, openai.Errorf(400, "prompt", "prompt: field required, or messages."))
 		return
@@ -73,7 +74,7 @@ func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
 		answer(w, openai.Errorf(400, "tokens", "tokens: expected a list of token ids."))
 		return
 	}
-	b := openai.AppendString([]byte(`{"prompt":`), s.detokenize(q.Tokens))
+	b := openai.AppendString([]byte(`{"prompt":`), tokens.Decode(s.tokenizer, q.Tokens))
 	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
 }
 
