@@ -40,7 +40,7 @@ func NewController(config Config) (*Controller, error) {
 		byPriority: map[int]*band{},
 		items:      map[RequestID]*item{},
 		programs:   map[string]*programs{},
-		pool:       pool{detector: config.Detector, dirty: true},
+		pool:       pool{detector: config.Detector, changed: true},
 		reclaim:    reclaimer{Eviction: config.Eviction, issued: map[int]int64{}},
 		nextSweep:  flowIdleTime,
 	}
@@ -71,9 +71,9 @@ func (c *Controller) Input(now machine.Time, msg Message) {
 	case Done:
 		c.done(m.ID, m.PromptTokens, m.CompletionTokens)
 	case Pool:
-		c.pool.set(m.Loads)
+		c.pool.set(m.Loads, c.now)
 	case LoadChanged:
-		c.pool.change(m.Endpoint, m.Load)
+		c.pool.change(m.Endpoint, m.Load, c.now)
 	case Objectives:
 		c.setObjectives(m.Priorities)
 	case Shutdown:
@@ -158,14 +158,28 @@ func (c *Controller) pass(t machine.Time) {
 	if n <= 0 {
 		return
 	}
-	c.cycles += n
-	if c.cfg.UsageLimit.Kind == SoftReflectiveCeiling && c.anyGated(c.pool.saturation(c.now)) {
-		c.rhythm.cycles += n
+	if c.cfg.UsageLimit.Kind == SoftReflectiveCeiling {
+		c.countGated(t)
 	}
+	c.cycles += n
 	for _, b := range c.bands {
 		if b.requests == 0 {
-			b.fair.idle(t, int(n))
+			b.fair.idle(c.cycleTime(0), n)
 		}
+	}
+}
+
+// countGated keeps the soft policy's rhythm over the cycles up to t, piece by
+// piece as metrics grow stale.
+func (c *Controller) countGated(t machine.Time) {
+	counted := c.cycles
+	for from := c.now; from <= t; {
+		end := min(t, c.pool.until(from)-1)
+		last := int64(end) / int64(c.cfg.DispatchInterval)
+		if c.anyGated(c.pool.saturation(from)) {
+			c.rhythm.cycles += max(0, last-counted)
+		}
+		counted, from = max(counted, last), end+1
 	}
 }
 

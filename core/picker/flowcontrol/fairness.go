@@ -50,14 +50,14 @@ func (f Fairness) Validate() error {
 
 // fairness chooses among the flows of one band in which something waits.
 type fairness interface {
-	admit(*flow)                  // a new flow exists
-	join(*flow)                   // something waits in it now
-	leave(*flow)                  // nothing any more
-	headChanged(*flow)            // another request is its first
-	pick(now machine.Time) *flow  // whose first request leaves next
-	picked(*item, machine.Time)   // it did
-	idle(now machine.Time, n int) // n dispatch cycles found the band empty
-	forget(*flow)                 // the flow is gone
+	admit(*flow)                    // a new flow exists
+	join(*flow)                     // something waits in it now
+	leave(*flow)                    // nothing any more
+	headChanged(*flow)              // another request is its first
+	pick(now machine.Time) *flow    // whose first request leaves next
+	picked(*item, machine.Time)     // it did
+	idle(now machine.Time, n int64) // n dispatch cycles found the band empty, the last at now
+	forget(*flow)                   // the flow is gone
 }
 
 func (c *Controller) newFairness(f Fairness) fairness {
@@ -89,7 +89,7 @@ func (s *strict) leave(f *flow)              { s.flows.remove(byHead{f}) }
 func (s *strict) headChanged(f *flow)        { s.flows.fix(byHead{f}) }
 func (s *strict) pick(machine.Time) *flow    { return s.flows.head().flow }
 func (s *strict) picked(*item, machine.Time) {}
-func (s *strict) idle(machine.Time, int)     {}
+func (s *strict) idle(machine.Time, int64)   {}
 func (s *strict) forget(*flow)               {}
 
 // waiting is the flows of a band in which something waits, ordered by id.
@@ -113,7 +113,7 @@ func (w *waiting) leave(f *flow) {
 func (w *waiting) headChanged(*flow) {}
 
 // roundRobin remembers whom it served last and goes on from there. It starts
-// anew once a dispatch cycle has found the band empty, or the last flow has
+// anew once a dispatch cycle has found the band empty, the last at now, or the last flow has
 // been forgotten.
 type roundRobin struct {
 	waiting
@@ -133,7 +133,7 @@ func (r *roundRobin) pick(machine.Time) *flow {
 
 func (r *roundRobin) admit(*flow)                     {}
 func (r *roundRobin) picked(it *item, _ machine.Time) { r.last = it.flow }
-func (r *roundRobin) idle(machine.Time, int)          { r.last = nil }
+func (r *roundRobin) idle(machine.Time, int64)        { r.last = nil }
 func (r *roundRobin) forget(f *flow) {
 	if r.last == f {
 		r.last = nil

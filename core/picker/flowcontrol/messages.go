@@ -68,7 +68,7 @@ type EffectKind uint8
 // The kinds of effects.
 const (
 	Decided             EffectKind = iota // a request's time in flow control is over: go on, or answer Refusal
-	Evict                                 // end this running request with Evicted()
+	Evict                                 // end this running request with Evicted(); it may cross with its Done
 	RevocationConfirmed                   // an evicted request is over; for metrics
 	RevocationTimedOut                    // it should be over by now; for metrics
 )

@@ -3,6 +3,7 @@ package flowcontrol
 import "github.com/windtunnel/windtunnel/core/machine"
 
 // pool is the endpoints' loads with the saturation that follows from them.
+// Figures that only the other detector needs are kept too; they are cheap.
 type pool struct {
 	detector Detector
 	loads    []Load
@@ -12,36 +13,61 @@ type pool struct {
 	requests, tokens                 int64
 	reservedRequests, reservedTokens int64
 
-	// The utilization-detector's last answer, good from then until.
-	dirty           bool
-	value           float64
-	from, untilTime machine.Time
+	// For the utilization-detector: each endpoint's score, and when its
+	// metrics grow stale (Never: they are). The mean is summed anew in the
+	// endpoints' order when a score has changed, so that it is the same number
+	// however it came about.
+	scores  []float64
+	staleAt []machine.Time
+	changed bool
+	mean    float64
+
+	// next is when the first endpoint grows stale, or earlier while loose.
+	next  machine.Time
+	loose bool
 }
 
 func (p *pool) empty() bool { return len(p.loads) == 0 }
 
-func (p *pool) set(loads []Load) {
+func (p *pool) set(loads []Load, now machine.Time) {
 	p.loads = append(p.loads[:0], loads...)
+	p.scores = append(p.scores[:0], make([]float64, len(loads))...)
+	p.staleAt = append(p.staleAt[:0], make([]machine.Time, len(loads))...)
 	p.requests, p.tokens = 0, 0
-	for _, l := range p.loads {
+	for i, l := range p.loads {
 		p.requests += l.Requests
 		p.tokens += l.Tokens
+		p.score(i, now)
 	}
-	p.dirty = true
+	p.changed, p.next, p.loose = true, 0, true
 }
 
 // change replaces one load; an endpoint that does not exist is ignored.
-func (p *pool) change(i int, l Load) {
+func (p *pool) change(i int, l Load, now machine.Time) {
 	if i < 0 || i >= len(p.loads) {
 		return
 	}
-	old := &p.loads[i]
+	old := p.loads[i]
+	p.loads[i] = l
 	p.requests += l.Requests - old.Requests
 	p.tokens += l.Tokens - old.Tokens
-	if l.Waiting != old.Waiting || l.KVUsage != old.KVUsage || l.UpdatedAt != old.UpdatedAt || l.Scraped != old.Scraped {
-		p.dirty = true
+	if l.Waiting == old.Waiting && l.KVUsage == old.KVUsage && l.UpdatedAt == old.UpdatedAt && l.Scraped == old.Scraped {
+		return
 	}
-	*old = l
+	score, stale := p.scores[i], p.staleAt[i]
+	p.score(i, now)
+	p.changed = p.changed || p.scores[i] != score
+	p.loose = p.loose || stale == p.next
+	p.next = min(p.next, p.staleAt[i])
+}
+
+// score computes what is kept of endpoint i.
+func (p *pool) score(i int, now machine.Time) {
+	u := p.detector.Utilization
+	p.scores[i], p.staleAt[i] = u.Score(p.loads[i], now), machine.Never
+	if !u.Stale(p.loads[i], now) {
+		p.staleAt[i] = p.loads[i].UpdatedAt.Add(u.MetricsStalenessThreshold).Add(1)
+	}
 }
 
 func (p *pool) reserve(requests, tokens int64) {
@@ -49,27 +75,54 @@ func (p *pool) reserve(requests, tokens int64) {
 	p.reservedTokens += tokens
 }
 
+// saturation at a time that does not go back.
 func (p *pool) saturation(now machine.Time) float64 {
 	if p.detector.Kind == ConcurrencyDetectorType {
 		return p.detector.Concurrency.of(p.requests+p.reservedRequests, p.tokens+p.reservedTokens, len(p.loads))
 	}
-	if p.dirty || now < p.from || now >= p.untilTime {
-		u := p.detector.Utilization
-		p.value, p.from, p.untilTime, p.dirty = u.Saturation(p.loads, now), now, machine.Never, false
-		for _, l := range p.loads {
-			if !u.Stale(l, now) {
-				p.untilTime = min(p.untilTime, l.UpdatedAt.Add(u.MetricsStalenessThreshold).Add(1))
-			}
+	if now >= p.next {
+		p.settle(now)
+	}
+	if p.changed {
+		total := 0.0
+		for _, s := range p.scores {
+			total += s
+		}
+		p.mean, p.changed = total/float64(len(p.scores)), false
+		if len(p.scores) == 0 {
+			p.mean = 1
 		}
 	}
-	return p.value
+	return p.mean
 }
 
-// until is when the saturation changes without a message.
+// settle notices what has grown stale and when the next will.
+func (p *pool) settle(now machine.Time) {
+	p.next, p.loose = machine.Never, false
+	for i, at := range p.staleAt {
+		if at <= now {
+			p.scores[i], p.staleAt[i], p.changed = 1, machine.Never, true
+			continue
+		}
+		p.next = min(p.next, at)
+	}
+}
+
+// until is when the saturation next changes without a message.
 func (p *pool) until(now machine.Time) machine.Time {
 	if p.detector.Kind == ConcurrencyDetectorType {
 		return machine.Never
 	}
-	p.saturation(now)
-	return p.untilTime
+	if p.loose || now >= p.next {
+		p.settle(now)
+	}
+	return p.next
+}
+
+// at is the saturation at a later time, without moving there.
+func (p *pool) at(now machine.Time) float64 {
+	if p.detector.Kind == ConcurrencyDetectorType {
+		return p.saturation(now)
+	}
+	return p.detector.Utilization.Saturation(p.loads, now)
 }

@@ -64,8 +64,10 @@ type programs struct {
 
 type program struct {
 	id         string
-	service    float64
-	decayedAt  machine.Time
+	service    float64      // as of the last work
+	workedAt   machine.Time // when that was
+	restCycles int64        // dispatch cycles without work since
+	restUntil  machine.Time // the last of them
 	running    int
 	waiting    int
 	dispatched int64
@@ -80,28 +82,35 @@ func newPrograms(config Program) *programs {
 func (p *programs) get(id string, now machine.Time) *program {
 	q := p.byID[id]
 	if q == nil {
-		q = &program{id: id, decayedAt: now, lastDone: now}
+		q = &program{id: id, workedAt: now, lastDone: now}
 		p.byID[id] = q
 	}
 	return q
 }
 
-// rest decays a program's service for a time in which it had no work.
-func (p *programs) rest(q *program, now machine.Time, cycles int) {
-	if p.HalfLifeSeconds > 0 {
-		if elapsed := (now - q.decayedAt).Seconds(); elapsed > 0 {
-			q.service *= math.Pow(0.5, elapsed/p.HalfLifeSeconds)
-		}
-		q.decayedAt = now
-		return
+// decayed is a program's service after its rest. It is computed from the whole
+// rest at once, so that it does not depend on how often anybody looked.
+func (p *programs) decayed(q *program) float64 {
+	switch {
+	case q.restCycles == 0 || q.service == 0:
+		return q.service
+	case p.HalfLifeSeconds > 0:
+		return q.service * math.Pow(0.5, (q.restUntil-q.workedAt).Seconds()/p.HalfLifeSeconds)
 	}
-	q.service *= math.Pow(p.DecayFactor, float64(cycles))
+	return q.service * math.Pow(p.DecayFactor, float64(q.restCycles))
+}
+
+// work ends a program's rest.
+func (p *programs) work(q *program, now machine.Time) {
+	q.service = p.decayed(q)
+	q.workedAt, q.restCycles = now, 0
 }
 
 func (p *programs) done(q *program, promptTokens, completionTokens int64, now machine.Time) {
+	p.work(q, now)
 	q.running--
 	q.service += float64(promptTokens + 2*completionTokens)
-	q.decayedAt, q.lastDone = now, now
+	q.lastDone = now
 }
 
 func (p *programs) sweep(now machine.Time) {
@@ -124,7 +133,7 @@ type ProgramStats struct {
 // waits: 1 when all wait equally long.
 func (p *programs) stats() (list []ProgramStats, index float64) {
 	for id, q := range p.byID {
-		s := ProgramStats{ID: id, AttainedService: q.service, InFlight: q.running}
+		s := ProgramStats{ID: id, AttainedService: p.decayed(q), InFlight: q.running}
 		if q.dispatched > 0 {
 			s.AverageWaitMs = q.waitSumMs / float64(q.dispatched)
 		}
@@ -162,6 +171,7 @@ func (p *programAware) admit(f *flow) {
 func (p *programAware) join(f *flow) {
 	f.program = p.get(f.id, f.head().arrived) // it may have been forgotten
 	f.program.waiting++
+	p.work(f.program, f.head().arrived)
 	p.waiting.join(f)
 	if i := slices.Index(p.resting, f); i >= 0 {
 		p.resting = slices.Delete(p.resting, i, i+1)
@@ -180,10 +190,11 @@ func (p *programAware) forget(f *flow) {
 	}
 }
 
-func (p *programAware) idle(now machine.Time, cycles int) {
+func (p *programAware) idle(now machine.Time, cycles int64) {
 	for _, f := range p.resting {
-		if f.program.running == 0 {
-			p.rest(f.program, now, cycles)
+		if q := f.program; q.running == 0 && q.waiting == 0 {
+			q.restCycles += cycles
+			q.restUntil = now
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (c *Controller) Snapshot(now machine.Time) Snapshot {
 	now = max(now, c.now)
 	r := &c.reclaim
 	s := Snapshot{
-		Saturation: c.pool.saturation(now), Queued: c.queued, QueuedBytes: c.queuedBytes, Running: r.running,
+		Saturation: c.pool.at(now), Queued: c.queued, QueuedBytes: c.queuedBytes, Running: r.running,
 		ReclaimTarget: r.target, Revoked: r.confirmed, RevokedTimedOut: r.timedOut,
 		RevocationsFor: map[int]int64{}, FairnessIndex: 1,
 	}
