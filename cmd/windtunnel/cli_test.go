@@ -30,6 +30,12 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("ROOT", root+"/../..")
+			// Envoy is looked for, and kept, where the user's own is.
+			for _, name := range []string{"HOME", "XDG_CACHE_HOME", "ENVOY_PATH"} {
+				if v, ok := os.LookupEnv(name); ok {
+					e.Setenv(name, v)
+				}
+			}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
