@@ -39,7 +39,7 @@ var accessLogFormat = map[string]string{
 
 // accessLogs writes one JSON line per finished request.
 func (c Config) accessLogs() ([]*accesslogv3.AccessLog, error) {
-	if c.AccessLog == "" {
+	if c.AccessLog == "" || c.AccessLog == NoAccessLog {
 		return nil, nil
 	}
 	fields := map[string]*structpb.Value{}

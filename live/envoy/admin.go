@@ -177,7 +177,7 @@ func (p *Process) Drain(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d requests still in flight at the gateway: %w", a.Requests, ctx.Err())
+			return fmt.Errorf("requests still in flight at the gateway: %d: %w", a.Requests, ctx.Err())
 		case <-p.ended:
 			return nil
 		case <-tick.C:

@@ -22,12 +22,16 @@ type Config struct {
 	BodyRouter *Processor
 	Limits     Limits
 	// AccessLog is the file that gets one JSON line per finished request, for
-	// AccessLogTail. Start puts it in the run's directory; default none.
+	// AccessLogTail. Default: access.log in the run's directory, and none in a
+	// text that is only printed. NoAccessLog switches it off.
 	AccessLog string
 	// Workers is the number of Envoy's worker threads (a flag, not part of the
 	// text). Default: as many as the machine has processors.
 	Workers int
 }
+
+// NoAccessLog as Config.AccessLog saves Envoy the work of logging.
+const NoAccessLog = "none"
 
 // Pool is an InferencePool as the gateway sees it.
 type Pool struct {
