@@ -87,6 +87,7 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 				"FULL_DUPLEX_STREAMED (no other mode lets the picker send part 2 later), or flow: plain")
 		}
 	}
+	out = append(out, s.checkHardware(p, path+".modelServer")...)
 	longest := time.Duration(p.ModelServer.Prefill.Quantile(1))
 	if written := s.where[path+".epp.holdLimit"] != (position{}); !written && p.EPP.HoldLimit < 2*longest {
 		p.EPP.HoldLimit = 2 * longest // a limit nobody asked for must not cut a prefill somebody did

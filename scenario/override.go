@@ -56,6 +56,8 @@ func (s *Scenario) Override(o Overrides) error {
 		var err error
 		if prefill, err = latency.ParseDist(o.Prefill); err != nil {
 			bad("prefill", err.Error(), "")
+		} else if s.batches() && !prefill.IsConstant() {
+			bad("prefill", fmt.Sprintf("%q, but the scenario's model servers batch, so that requests share steps", o.Prefill), "one duration, such as 200ms")
 		} else if prefill.Quantile(0) < 1 {
 			bad("prefill", fmt.Sprintf("%q can be zero", o.Prefill), "a duration or distribution above zero, such as 100ms..30s")
 		}
@@ -67,6 +69,7 @@ func (s *Scenario) Override(o Overrides) error {
 		p := &s.Pools[i]
 		if o.Prefill != "" {
 			p.ModelServer.Prefill = prefill
+			p.ModelServer.constant = p.ModelServer.Batching != Independent
 			// A prefill asked for on the command line is not cut by a limit
 			// that was written for another one.
 			longest := time.Duration(prefill.Quantile(1))
@@ -84,4 +87,14 @@ func (s *Scenario) Override(o Overrides) error {
 		s.Pools[0].Endpoints, s.Pools[0].Replicas = o.Endpoints, 0
 	}
 	return nil
+}
+
+// batches reports whether requests share steps in some pool.
+func (s *Scenario) batches() bool {
+	for i := range s.Pools {
+		if s.Pools[i].ModelServer.Batching != Independent {
+			return true
+		}
+	}
+	return false
 }

@@ -30,6 +30,8 @@ type Pool struct {
 	EPP EPP `yaml:"epp"`
 	// The proxy beside each model server: none, or the routing sidecar for prefill/decode disaggregation.
 	Sidecar Sidecar `yaml:"sidecar"`
+
+	timer *latency.Timer // one for all replicas, made when it is first asked for
 }
 
 func (p *Pool) defaults() {
@@ -45,7 +47,7 @@ func (p *Pool) defaults() {
 type ModelServer struct {
 	// How requests share the server: independent (each alone, document 000), continuous (a batch that changes each step, as vLLM), static (batches start and end together), none (one request at a time).
 	Batching Batching `yaml:"batching"`
-	// How long prefill takes, for instance 100ms..30s or 50ms±10%.
+	// How long prefill takes, for instance 100ms..30s or 50ms±10%. A server that batches takes one duration, or none: the accelerator then tells.
 	Prefill latency.Dist `yaml:"prefill" min:"1ns"`
 	// The time from one output token to the next.
 	InterTokenLatency latency.Dist `yaml:"interTokenLatency"`
@@ -62,12 +64,14 @@ type ModelServer struct {
 	BlockSize int `yaml:"blockSize" min:"1" max:"4096"`
 	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override).
 	NumGPUBlocks int `yaml:"numGPUBlocks" min:"1" max:"16777216"`
-	// The model whose step times are simulated; it need not be the name that requests ask for.
+	// The model whose step times are simulated by a server that batches; left out, the pool's.
 	Model string `yaml:"model"`
-	// The accelerator whose step times are simulated, for instance h100_sxm.
+	// The accelerator whose step times are simulated by a server that batches, H100 if left out.
 	Accelerator string `yaml:"accelerator"`
 	// Over how many accelerators each layer is split (vLLM's --tensor-parallel-size).
 	TensorParallelSize int `yaml:"tensorParallelSize" min:"1" max:"64"`
+
+	constant bool // a batching server whose times are prefill and interTokenLatency
 }
 
 func (m *ModelServer) defaults() {

@@ -202,3 +202,29 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A server that batches gets its step times from the accelerator, or from
+// constants; one timer serves all replicas.
+func TestStepTimes(t *testing.T) {
+	for _, c := range []struct{ server, source string }{
+		{"{batching: continuous}", "H100"},
+		{"{batching: continuous, accelerator: A100-80GB, tensorParallelSize: 2}", "TP 2"},
+		{"{batching: none, prefill: 1s, interTokenLatency: 10ms}", "constant"},
+	} {
+		s, err := Parse("x.yaml", []byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a, replicas: 2, modelServer: "+c.server+"}]}"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		p := &s.Pools[0]
+		for i := range 2 {
+			config, err := s.Engine(p, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if config.Timer != p.timer || !strings.Contains(strings.ToLower(p.timer.Source()), strings.ToLower(c.source)) {
+				t.Errorf("%s: the timer is %s", c.server, p.timer.Source())
+			}
+		}
+	}
+}
