@@ -81,6 +81,35 @@ func TestEncodingsOfTokenizers(t *testing.T) {
 	}
 }
 
+// testdata/pieces.json was recorded from the same library's Split: where each
+// expression cuts, which token ids alone do not always show.
+func TestPiecesOfTokenizers(t *testing.T) {
+	var cases []struct {
+		Name, Pattern string
+		Pieces        [][]string
+	}
+	if err := json.Unmarshal(readFile(t, "testdata/pieces.json"), &cases); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		split, ok := splitters[c.Pattern]
+		if !ok || len(c.Pieces) < 150 {
+			t.Fatalf("%s: known %v, %d texts", c.Name, ok, len(c.Pieces))
+		}
+		for _, want := range c.Pieces {
+			text := strings.Join(want, "")
+			var got []string
+			for rest := text; rest != ""; {
+				n := split(rest)
+				got, rest = append(got, rest[:n]), rest[n:]
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: %q: %s", c.Name, text, diff)
+			}
+		}
+	}
+}
+
 func pieces(t Tokenizer, ids []uint32) []string {
 	var out []string
 	for _, id := range ids {
