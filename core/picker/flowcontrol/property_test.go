@@ -80,7 +80,8 @@ func drawStory(t *rapid.T) story {
 			m = Pool{loads}
 		case 10:
 			l := load.Draw(t, "load")
-			l.UpdatedAt, l.Requests = at, int64(rapid.IntRange(0, 2).Draw(t, "running"))
+			l.UpdatedAt = at - machine.Time(rapid.IntRange(0, 250).Draw(t, "age"))*machine.Millisecond
+			l.Requests = int64(rapid.IntRange(0, 2).Draw(t, "running"))
 			m = LoadChanged{rapid.IntRange(-1, 3).Draw(t, "endpoint"), l}
 		case 11:
 			m = Objectives{rapid.SliceOfN(priority, 0, 3).Draw(t, "objectives")}

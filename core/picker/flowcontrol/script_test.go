@@ -17,6 +17,7 @@ import (
 //
 //	config          detector=…, ceilings=…, ttl=…, eviction, …; then one band per line
 //	pool            one endpoint per line: waiting kv [age], or "n N" for N idle ones
+//	load            one endpoint of the last pool: its place, waiting, kv, age
 //	arrive          one request per line: name [priority=…] [flow=…] [bytes=…] [ttl=…] [ttft=…]
 //	done, gone, placed  names
 //	advance         a duration: plays so much time, waking only when the machine wants to
@@ -57,6 +58,9 @@ func (s *script) run(d *datadriven.TestData) string {
 	case "pool":
 		s.last = s.loads(d.Input)
 		s.c.Input(s.now, Pool{s.last})
+	case "load":
+		l := s.loads(d.CmdArgs[1].Key + " " + d.CmdArgs[2].Key + " " + d.CmdArgs[3].Key)[0]
+		s.c.Input(s.now, LoadChanged{number(s.t, d.CmdArgs[0].Key), l})
 	case "arrive":
 		for _, line := range lines(d.Input) {
 			s.c.Input(s.now, s.arrive(line))
