@@ -45,9 +45,10 @@ func (p *Picker) Pick(head []stream.Header, body []byte) stream.Decision {
 		if err != nil {
 			return p.refuse(400, err.Error())
 		}
-		if read.JSON() && read.Model != "" {
-			details = append(details, flow.D("model", read.Model))
+		if read.JSON() && read.Model == "" {
+			return p.refuse(400, "model not found in request body")
 		}
+		details = append(details, flow.D("model", read.Model))
 	} else if !strings.HasPrefix(path, "/v1/") && path != "/health" && path != "/metrics" {
 		return p.refuse(404, "there is nothing at "+strconv.Quote(parse.CleanPath(path))+"; try POST /v1/chat/completions")
 	}

@@ -11,7 +11,8 @@ import (
 
 // Prober asks model servers for /health and remembers which are ready, so that
 // the picker leaves out the ones that are not. A server is ready from the
-// beginning until a probe says otherwise.
+// beginning; it is unready after three failures in a row, as for a readiness
+// probe of Kubernetes, and ready again after one success.
 type Prober struct {
 	endpoints []string
 	ready     []atomic.Bool
@@ -21,12 +22,17 @@ type Prober struct {
 	wg        sync.WaitGroup
 }
 
+const (
+	failureThreshold = 3
+	probeTimeout     = 5 * time.Second
+)
+
 // StartProber probes the endpoints every interval until Stop. changed is
 // called after any of them changed; it may be nil.
 func StartProber(endpoints []string, interval time.Duration, changed func()) *Prober {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Prober{endpoints: endpoints, ready: make([]atomic.Bool, len(endpoints)), changed: changed, stop: cancel,
-		client: &http.Client{Timeout: max(interval, time.Second), Transport: &http.Transport{MaxIdleConnsPerHost: 1}}}
+		client: &http.Client{Timeout: probeTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 1}}}
 	for i := range endpoints {
 		p.ready[i].Store(true)
 		p.wg.Go(func() { p.watch(ctx, i, interval) })
@@ -37,13 +43,17 @@ func StartProber(endpoints []string, interval time.Duration, changed func()) *Pr
 func (p *Prober) watch(ctx context.Context, i int, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	failures := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if now := p.probe(ctx, p.endpoints[i]); ctx.Err() == nil && p.ready[i].Swap(now) != now && p.changed != nil {
+		if failures++; p.probe(ctx, p.endpoints[i]) {
+			failures = 0
+		}
+		if now := failures < failureThreshold; ctx.Err() == nil && p.ready[i].Swap(now) != now && p.changed != nil {
 			p.changed()
 		}
 	}

@@ -1,0 +1,150 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
+)
+
+// load plays the scenario's own workload and returns its record.
+func (r *rig) load() []flow.Event {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	if err := r.Load(ctx); err != nil {
+		r.t.Fatal(err)
+	}
+	r.idle()
+	r.until("Envoy has logged every request", func() bool {
+		return r.rec.count(flow.Envoy, flow.Logged) == r.rec.count(flow.Client, flow.RequestSent)
+	})
+	return r.rec.all()
+}
+
+func wantCompleted(t *testing.T, events []flow.Event, n int) {
+	t.Helper()
+	done := 0
+	for _, e := range events {
+		if e.Step != flow.Finished {
+			continue
+		}
+		if e.Details.Get("outcome") == string(flow.Completed) {
+			done++
+		} else {
+			t.Errorf("%s: %v", e.Request, e.Details)
+		}
+	}
+	if done != n {
+		t.Fatalf("%d of %d requests completed", done, n)
+	}
+}
+
+// Document 000 through a real Envoy, in every combination of protocols and
+// payloads; and the same scenario in virtual time tells the same story.
+func TestHeldFlow(t *testing.T) {
+	t.Parallel()
+	for _, downstream := range []scenario.HTTPVersion{scenario.HTTP1, scenario.HTTP2} {
+		for _, upstream := range []scenario.HTTPVersion{scenario.HTTP1, scenario.HTTP2} {
+			t.Run(fmt.Sprintf("%s-%s", downstream, upstream), func(t *testing.T) {
+				t.Parallel()
+				for i, payload := range []string{"ascii 1B", "unicode 5000B", "boundary-like 20000B", "ascii 4MiB", "unicode 1MiB"} {
+					var alphabet, size string
+					if _, err := fmt.Sscan(payload, &alphabet, &size); err != nil {
+						t.Fatal(err)
+					}
+					s := quick(func(s *scenario.Scenario) {
+						s.Pools[0].Upstream = upstream
+						s.Pools[0].EPP.MaxBodyBytes = 16 << 20
+						s.Pools[0].ModelServer.MaxModelLen = 8 << 20
+						w := &s.Workload
+						w.HTTP, w.Requests, w.Concurrency = downstream, 3, 3
+						w.Stream, w.ChunkedUpload = i%2 == 0, i%2 == 1
+						w.Prompt = scenario.Prompt{Alphabet: scenario.Alphabet(alphabet), Bytes: byteRange(t, size)}
+					})
+					r := start(t, s, nil)
+					events := r.load()
+					wantCompleted(t, events, 3)
+					if err := flow.CheckEdges(events, flow.HeldEdges()); err != nil {
+						t.Fatalf("%s: %v", payload, err)
+					}
+					var played []flow.Event
+					if err := virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+						t.Fatal(err)
+					}
+					if err := flow.Same(events, played, flow.Envoy); err != nil {
+						t.Fatalf("%s: live and virtual differ: %v", payload, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func byteRange(t *testing.T, size string) scenario.ByteRange {
+	r, err := scenario.ParseByteRange(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The same for requests that are sent on whole.
+func TestPlainFlow(t *testing.T) {
+	t.Parallel()
+	s := quick(func(s *scenario.Scenario) {
+		s.Pools[0].Flow = scenario.Plain
+		s.Workload.Requests, s.Workload.Concurrency = 20, 5
+	})
+	r := start(t, s, nil)
+	events := r.load()
+	wantCompleted(t, events, 20)
+	if err := flow.CheckEdges(events, flow.PlainEdges()); err != nil {
+		t.Fatal(err)
+	}
+	var played []flow.Event
+	if err := virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := flow.Same(events, played, flow.Envoy); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// 2,000 requests held at one time on one Envoy do not disturb each other.
+func TestManyHeld(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	s := quick(func(s *scenario.Scenario) {
+		s.Workload.Requests, s.Workload.Concurrency = n, n
+		s.Pools[0].ModelServer.Prefill = latency.Fixed(6 * machine.Second)
+	})
+	r := start(t, s, nil)
+	most := 0
+	stop, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				most = max(most, r.Picker.Active())
+				<-time.After(time.Millisecond)
+			}
+		}
+	}()
+	events := r.load()
+	close(stop)
+	<-watched
+	wantCompleted(t, events, n)
+	if most != n {
+		t.Fatalf("at most %d were held at once", most)
+	}
+}

@@ -1,0 +1,216 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			println("goroutines outlive the stacks:", err.Error())
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// patience bounds every wait; no test waits for a time to pass.
+const patience = 20 * time.Second
+
+const chat = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+
+// recording keeps every event.
+type recording struct {
+	mu     sync.Mutex
+	events []flow.Event
+}
+
+func (r *recording) Record(e flow.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+func (r *recording) all() []flow.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
+}
+
+// count is how often a step was recorded.
+func (r *recording) count(hop flow.Hop, step flow.Step) int {
+	n := 0
+	for _, e := range r.all() {
+		if e.Hop == hop && e.Step == step {
+			n++
+		}
+	}
+	return n
+}
+
+// rig is a stack under test.
+type rig struct {
+	*Stack
+	t   *testing.T
+	rec *recording
+}
+
+// quick is a scenario whose prefill takes a millisecond.
+func quick(change func(*scenario.Scenario)) *scenario.Scenario {
+	text := `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: default
+    model: m
+    flow: held
+    replicas: 2
+    modelServer: {batching: independent, prefill: 1ms, interTokenLatency: 1ms, outputTokens: 4}
+`
+	s, err := scenario.Parse("test.yaml", []byte(text))
+	if err != nil {
+		panic(err)
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func start(t *testing.T, s *scenario.Scenario, change func(*Options)) *rig {
+	t.Helper()
+	r := &rig{t: t, rec: &recording{}}
+	o := Options{Scenario: s, Recorder: r.rec, Dir: t.TempDir()}
+	if change != nil {
+		change(&o)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	st, err := Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Stack = st
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := st.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			for _, e := range r.rec.all() {
+				t.Logf("%v %s %s %s %v", e.Time, e.Request, e.Hop, e.Step, e.Details)
+			}
+		}
+	})
+	return r
+}
+
+// reply is what a client got.
+type answer struct {
+	status int
+	head   http.Header
+	body   string
+	err    error // of sending, or of reading the body
+}
+
+func (r *rig) request(ctx context.Context, method, path, body string, head ...string) *http.Request {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+r.Gateway.Addr+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("content-type", "application/json")
+	}
+	for i := 0; i+1 < len(head); i += 2 {
+		req.Header.Set(head[i], head[i+1])
+	}
+	return req
+}
+
+func do(req *http.Request) answer {
+	t := &http.Transport{DisableKeepAlives: true}
+	resp, err := t.RoundTrip(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer resp.Body.Close()
+	var b bytes.Buffer
+	_, err = io.Copy(&b, resp.Body)
+	return answer{resp.StatusCode, resp.Header, b.String(), err}
+}
+
+// post sends a body and waits for the whole answer. Headers come in pairs.
+func (r *rig) post(path, body string, head ...string) answer {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return do(r.request(ctx, http.MethodPost, path, body, head...))
+}
+
+// fault asks the model server to spoil a request.
+func (r *rig) fault(kind string) answer {
+	r.t.Helper()
+	return r.post("/v1/chat/completions", chat, modelserver.FaultHeader, kind)
+}
+
+// until waits for a condition.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("still not: %s", what)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// idle waits until nobody has a request any more: gauges are zero at Envoy,
+// the EPP and every model server.
+func (r *rig) idle() {
+	r.t.Helper()
+	r.until("nothing in flight anywhere", func() bool {
+		active, err := r.Gateway.Active(context.Background())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if !active.Idle() || r.Picker != nil && r.Picker.Active() > 0 {
+			return false
+		}
+		for _, s := range r.Fleet.Servers() {
+			if s.InFlight() > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// healthy is what must hold after every fault: nothing is left in flight, and
+// the next request succeeds.
+func (r *rig) healthy() {
+	r.t.Helper()
+	r.idle()
+	a := r.post("/v1/chat/completions", chat)
+	if a.err != nil || a.status != 200 || !strings.Contains(a.body, "[DONE]") {
+		r.t.Fatalf("the next request: %d %v %q", a.status, a.err, a.body)
+	}
+	r.idle()
+}
