@@ -108,9 +108,12 @@ func (s *Scenario) checkHardware(p *Pool, path string) Problems {
 	}
 	m.constant = written("prefill") || written("interTokenLatency")
 	if m.constant {
-		for field, d := range map[string]latency.Dist{"prefill": m.Prefill, "interTokenLatency": m.InterTokenLatency} {
-			if !d.IsConstant() {
-				out = append(out, s.problem(path+"."+field, fmt.Sprintf("%s with batching %s, where requests share steps", d, m.Batching),
+		for _, f := range []struct {
+			name string
+			dist latency.Dist
+		}{{"prefill", m.Prefill}, {"interTokenLatency", m.InterTokenLatency}} {
+			if !f.dist.IsConstant() {
+				out = append(out, s.problem(path+"."+f.name, fmt.Sprintf("%s with batching %s, where requests share steps", f.dist, m.Batching),
 					"one duration, such as 200ms, or neither of prefill and interTokenLatency: the accelerator then tells the times"))
 			}
 		}

@@ -39,7 +39,7 @@ type Scenario struct {
 	// What the scenario is called in headings and reports.
 	Name string `yaml:"name"`
 	// All that is random comes from this number: the same seed gives the same run.
-	Seed uint64 `yaml:"seed"`
+	Seed uint64 `yaml:"seed" min:"0"`
 	// The pools of model servers, each with its own endpoint picker.
 	Pools []Pool `yaml:"pools" min:"1" max:"64"`
 	// The requests that the simulated client sends.

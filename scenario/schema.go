@@ -108,7 +108,7 @@ func finish(s *jsonschema.Schema, t reflect.Type) {
 		}
 		sf, v := t.Field(f.index), sample.Elem().Field(f.index)
 		switch v.Kind() {
-		case reflect.Int, reflect.Float64:
+		case reflect.Int, reflect.Uint64, reflect.Float64:
 			p.Minimum, p.Maximum = json.Number(sf.Tag.Get("min")), json.Number(sf.Tag.Get("max"))
 		case reflect.Slice:
 			p.MaxItems = count(sf.Tag.Get("max"))

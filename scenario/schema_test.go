@@ -1,0 +1,74 @@
+package scenario
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"sigs.k8s.io/yaml"
+)
+
+// What windtunnel reads, an editor that follows the schema accepts too; what
+// the schema can see to be wrong, it refuses.
+func TestSchemaAgreesWithParse(t *testing.T) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("scenario.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("scenario.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	validate := func(text []byte) error {
+		converted, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var v any
+		if err := json.Unmarshal(converted, &v); err != nil {
+			t.Fatal(err)
+		}
+		return schema.Validate(v)
+	}
+	files, err := filepath.Glob("../examples/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string][]byte{EmbeddedFile: embedded}
+	for _, file := range files {
+		if texts[file], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, text := range texts {
+		if err := validate(text); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	for _, change := range [][2]string{
+		{"flow: held", "flow: hold"}, {"replicas: 3", "replicas: 0"}, {"replicas: 3", "replicas: three"}, {"stream: true", "stream: maybe"},
+		{"concurrency: 1", "concurency: 1"}, {"kind: Scenario", "kind: Pod"}, {"- name: default", "- {}"}, {"seed: 1", "seed: -1"},
+	} {
+		text := []byte(strings.Replace(string(embedded), change[0], change[1], 1))
+		if change[1] == "- {}" {
+			text = []byte("apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools: [{}]\n")
+		}
+		if bytes.Equal(text, embedded) {
+			t.Fatalf("the embedded scenario has no %q", change[0])
+		}
+		if validate(text) == nil {
+			t.Errorf("the schema accepts %q", change[1])
+		}
+		if _, err := Parse("x.yaml", text); err == nil {
+			t.Errorf("the reader accepts %q", change[1])
+		}
+	}
+}
