@@ -188,6 +188,27 @@ func TestJitter(t *testing.T) {
 	}
 }
 
+func TestCoefficients(t *testing.T) {
+	p, err := Coefficients{Step: "6.1ms", PrefillToken: "20.5us", DecodeSequence: "9.25us", ContextToken: "44ps"}.PerToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.StepTime(&engine.Step{PrefillTokens: 1000, DecodeSeqs: 2, DecodeContext: 1_000_000}).Time(); got < 26_662_400 || got > 26_662_600 {
+		t.Errorf("got %d ns, expected about 6.1 ms + 20.5 ms + 18.5 µs + 44 µs", got)
+	}
+	if got, _ := ParseFixed("0.044ns"); got != p.ContextToken || got != 2884 {
+		t.Errorf("0.044ns is %d, 44ps is %d; expected 2884 × 2^-16 ns", got, p.ContextToken)
+	}
+	for _, text := range []string{"x", "-1ms", "2h", "5", "-1ps", "NaNps"} {
+		if _, err := ParseFixed(text); err == nil {
+			t.Errorf("%q was read", text)
+		}
+	}
+	if _, err := (Coefficients{Step: "1ms", ContextToken: "fast"}).PerToken(); err == nil || !strings.Contains(err.Error(), "contextToken") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // The parts of a step add up to it, in order and without gaps.
 func TestBreakdown(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
