@@ -214,17 +214,17 @@ func value(d flow.Detail) string {
 	case float64:
 		return strconv.FormatFloat(x, 'f', -1, 64)
 	case []string:
-		return clip(strings.Join(x, ","))
+		return clipTo(4*wide, strings.Join(x, ","))
 	case []any:
 		parts := make([]string, len(x))
 		for i, y := range x {
 			parts[i] = fmt.Sprint(y)
 		}
-		return clip(strings.Join(parts, ","))
+		return clipTo(4*wide, strings.Join(parts, ","))
 	case map[string]any:
-		return clip(pairs(x))
+		return clipTo(4*wide, pairs(x))
 	case map[string]string:
-		return clip(pairs(x))
+		return clipTo(4*wide, pairs(x))
 	}
 	return clip(fmt.Sprint(d.Value))
 }
@@ -240,8 +240,12 @@ func pairs[V any](m map[string]V) string {
 
 // clip makes text fit on a line: no control characters (a recording may come
 // from anywhere), and not longer than a person reads.
-func clip(text string) string {
-	const most = 64
+func clip(text string) string { return clipTo(wide, text) }
+
+// wide is as much of one value as a person reads; a list may have more.
+const wide = 64
+
+func clipTo(most int, text string) string {
 	cut := utf8.RuneCountInString(text) > most
 	if cut {
 		text = string([]rune(text)[:most-1])
