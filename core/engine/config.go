@@ -139,6 +139,10 @@ type Config struct {
 	// run in one step (1); further requests wait.
 	Adapters []AdapterID
 	MaxLoRAs int
+	// MaxCPULoRAs is how many adapters stay in host memory (MaxLoRAs); a step
+	// that needs another one takes LoRALoadTime longer (0).
+	MaxCPULoRAs  int
+	LoRALoadTime machine.Time
 
 	// MaxInFlight bounds requests in the engine; more are rejected with
 	// CodeFull. 1,048,576 by default.
@@ -162,6 +166,10 @@ func (c *Config) setDefaults() {
 	def(&c.BlockSize, 16)
 	def(&c.NumGPUBlocks, 8192)
 	def(&c.MaxLoRAs, 1)
+	def(&c.MaxCPULoRAs, c.MaxLoRAs)
+	if c.DisableChunkedPrefill {
+		c.LongPrefillTokenThreshold = 0
+	}
 	def(&c.MaxInFlight, 1<<20)
 	if c.MaxModelLen == 0 {
 		c.MaxModelLen = 8192
@@ -208,6 +216,8 @@ func (c *Config) validate() error {
 	between("MaxNumPartialPrefills", c.MaxNumPartialPrefills, 0, 1<<20)
 	between("MaxLongPartialPrefills", c.MaxLongPartialPrefills, 0, 1<<20)
 	between("MaxLoRAs", c.MaxLoRAs, 1, 1<<16)
+	between("MaxCPULoRAs", c.MaxCPULoRAs, c.MaxLoRAs, 1<<16)
+	check(c.LoRALoadTime >= 0 && c.LoRALoadTime <= 3600*machine.Second, "LoRALoadTime is %v; it must be between 0 and an hour", c.LoRALoadTime)
 	between("MaxInFlight", c.MaxInFlight, 1, 1<<30)
 	check(c.KVBytesPerToken > 0 && c.KVBytesPerToken <= 1<<32, "KVBytesPerToken is %d; it must be between 1 and 2^32", c.KVBytesPerToken)
 	check(c.KVHoldTimeout > 0, "KVHoldTimeout is %v; it must be above 0", c.KVHoldTimeout)

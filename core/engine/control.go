@@ -13,20 +13,20 @@ func (e *Engine) control(m Control, fx *Effects) {
 			kind = ControlRefused
 			break
 		}
-		e.adapters[m.Adapter] = true
+		e.loras.known[m.Adapter] = true
 	case OpUnloadAdapter:
-		if !e.adapters[m.Adapter] {
+		if !e.loras.known[m.Adapter] {
 			kind = ControlRefused
 			break
 		}
-		delete(e.adapters, m.Adapter)
+		delete(e.loras.known, m.Adapter)
 	case OpSleep:
 		if e.life == dead {
 			kind = ControlRefused
 			break
 		}
-		e.endAll(ReasonSleep, fx)
 		e.life = asleep
+		e.endAll(ReasonSleep, fx)
 	case OpWake:
 		if e.life != asleep {
 			kind = ControlRefused
@@ -34,9 +34,11 @@ func (e *Engine) control(m Control, fx *Effects) {
 		}
 		e.life = awake
 	case OpResetPrefixCache:
-		if len(e.ids) > 0 || len(e.held) > 0 {
+		if e.KVBlocksUsed() > 0 {
 			kind = ControlRefused
+			break
 		}
+		e.clearCache(fx)
 	case OpDrain:
 		if e.life != awake {
 			kind = ControlRefused
@@ -46,11 +48,11 @@ func (e *Engine) control(m Control, fx *Effects) {
 		e.drained(e.now, fx)
 		return
 	case OpCrash, OpFailRank:
-		e.endAll(ReasonCrash, fx)
 		e.life = dead
-	case OpRestart:
 		e.endAll(ReasonCrash, fx)
+	case OpRestart:
 		e.life = awake
+		e.endAll(ReasonCrash, fx)
 		e.resetAdapters()
 	default:
 		kind = ControlRefused
@@ -59,9 +61,12 @@ func (e *Engine) control(m Control, fx *Effects) {
 	f.Op, f.First = m.Op, int32(m.Adapter)
 }
 
-// endAll ends everything in flight at once, in order of arrival, and gives up
-// all handles.
+// endAll ends everything in flight at once, in order of arrival, and forgets
+// all KV.
 func (e *Engine) endAll(why Reason, fx *Effects) {
+	if e.run.active {
+		e.reportSteps(fx)
+	}
 	order := make([]int32, 0, len(e.ids))
 	for s := range e.reqs {
 		if e.reqs[s].phase != phaseFree {
@@ -70,10 +75,33 @@ func (e *Engine) endAll(why Reason, fx *Effects) {
 	}
 	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(e.reqs[a].arrival, e.reqs[b].arrival) })
 	for _, s := range order {
-		e.end(s, why, fx)
+		r := &e.reqs[s]
+		switch {
+		case e.independent():
+			e.leaveTimeline(s, fx)
+		case r.phase == phaseDecode:
+			e.leave(s)
+		}
+		if r.remote.Tokens > 0 && why != ReasonCrash {
+			e.releaseRemote(e.now, r, fx)
+		}
+		e.finish(e.now, s, why, fx)
 	}
-	for e.expired < len(e.expiries) {
+	for ; e.expired < len(e.expiries); e.expired++ {
 		e.release(e.now, e.expiries[e.expired].handle, why, fx)
-		e.expired++
+	}
+	e.empty()
+	e.clearCache(fx)
+}
+
+// clearCache forgets all cached blocks; none is in use.
+func (e *Engine) clearCache(fx *Effects) {
+	if e.pool == nil {
+		return
+	}
+	e.pool.clear()
+	if e.pool.log != nil {
+		e.pool.log.flush(e.now, fx)
+		fx.add(e.now, AllBlocksCleared, 0)
 	}
 }

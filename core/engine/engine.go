@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"fmt"
-
-	"github.com/windtunnel/windtunnel/core/machine"
-)
+import "github.com/windtunnel/windtunnel/core/machine"
 
 // life is whether the engine takes requests.
 type life uint8
@@ -15,6 +11,10 @@ const (
 	asleep
 	dead
 )
+
+// latest is as far as an engine's time goes, 146 years; beyond, sums of times
+// could overflow.
+const latest machine.Time = 1 << 62
 
 // Engine is one model server's engine. It is not safe for concurrent use; its
 // driver serialises.
@@ -35,9 +35,35 @@ type Engine struct {
 	expiries []expiry
 	expired  int // expiries before this one are gone
 
-	adapters map[AdapterID]bool
+	loras loras
+
+	// Batches. Between runs the engine stands at boundary; pending says that
+	// there it has something to compose as soon as time moves on.
+	pool     *pool
+	queue    waiting
+	batch    batch
+	run      run
+	pending  bool
+	blocked  bool // the first in the queue waits for blocks
+	boundary machine.Time
+	frac     Fixed // what the steps so far left over of a nanosecond
+	places   int   // MaxNumSeqs, or 1
+	padding  int   // finished requests of a static batch
+	loading  Fixed // time that the step being composed spends on adapters
+
+	fills    []int32 // requests that compute their prompt in this step
+	starved  []int32 // decoding requests that get no token in this step
+	order    []int32 // scratch
+	aborting []ticket
+	resuming []ticket
 
 	timeline timeline // BatchingIndependent
+}
+
+// ticket is a note about a request that may be gone when the note is read.
+type ticket struct {
+	slot       int32
+	generation uint32
 }
 
 // New builds an engine, idle at time 0. The error lists every field that is
@@ -47,20 +73,35 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Batching != BatchingIndependent {
-		return nil, fmt.Errorf("engine: %v batching is not available in this version: use independent", cfg.Batching)
+	e := &Engine{cfg: cfg, places: cfg.MaxNumSeqs}
+	if cfg.Batching == BatchingNone {
+		e.places = 1
 	}
-	e := &Engine{cfg: cfg, ids: map[RequestID]int32{}, held: map[uint64]handle{}}
+	if !e.independent() {
+		e.pool = newPool(&cfg)
+	}
+	e.empty()
 	e.resetAdapters()
 	return e, nil
 }
 
-func (e *Engine) resetAdapters() {
-	e.adapters = make(map[AdapterID]bool, len(e.cfg.Adapters))
-	for _, a := range e.cfg.Adapters {
-		e.adapters[a] = true
+// empty makes the engine one without requests and without KV.
+func (e *Engine) empty() {
+	e.reqs, e.unused = e.reqs[:0], e.unused[:0]
+	e.ids, e.held = map[RequestID]int32{}, map[uint64]handle{}
+	e.expiries, e.expired = e.expiries[:0], 0
+	e.queue, e.run, e.timeline = waiting{}, run{}, timeline{}
+	e.batch = batch{first: none, last: none, bucket: make([]int32, e.cfg.BlockSize)}
+	e.pending, e.blocked, e.padding, e.frac = false, false, 0, 0
+	e.aborting, e.resuming = e.aborting[:0], e.resuming[:0]
+	e.stats.Paused, e.stats.Pulling = 0, 0
+	clear(e.loras.running)
+	if e.pool != nil {
+		e.pool.clear()
 	}
 }
+
+func (e *Engine) independent() bool { return e.cfg.Batching == BatchingIndependent }
 
 // Config is the configuration with its defaults filled in.
 func (e *Engine) Config() Config { return e.cfg }
@@ -71,61 +112,99 @@ func (e *Engine) Now() machine.Time { return e.now }
 // InFlight is the number of requests in the engine.
 func (e *Engine) InFlight() int { return len(e.ids) }
 
+// Next is when the engine has something to say or to decide, if ever.
+func (e *Engine) Next() (machine.Time, bool) {
+	at := e.nextExpiry()
+	switch {
+	case e.independent():
+		at = min(at, e.timeline.next(e.reqs))
+	case e.run.active:
+		end := e.run.end
+		if len(e.batch.watched) > 0 {
+			end = e.run.schedule.End(e.run.done + 1)
+		}
+		at = min(at, end)
+	case e.pending:
+		at = min(at, e.boundary+1)
+	}
+	return at, at != machine.Never
+}
+
+// Advance plays everything due up to now.
+func (e *Engine) Advance(now machine.Time, fx *Effects) {
+	now = min(max(now, e.now), latest)
+	for e.playNext(now, fx) {
+	}
+	e.now = now
+}
+
+// playNext plays the next thing that is due by now, if there is one. At equal
+// times the end of a step comes before the end of a handle.
+func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
+	expiry := e.nextExpiry()
+	limit := min(now, expiry)
+	switch {
+	case e.independent():
+		if e.timeline.next(e.reqs) <= limit {
+			e.playTimeline(fx)
+			return true
+		}
+	case e.run.active:
+		if e.run.end <= limit {
+			e.finishRun(fx)
+			return true
+		}
+		if len(e.batch.watched) > 0 {
+			e.catchUp(limit)
+			e.report(fx)
+		}
+	case e.pending && e.boundary < limit:
+		e.compose(fx)
+		return true
+	}
+	if expiry > now {
+		return false
+	}
+	e.now = expiry
+	e.catchUp(expiry)
+	e.cut(fx)
+	e.release(expiry, e.expiries[e.expired].handle, ReasonTimeout, fx)
+	return true
+}
+
 // Input plays everything due before now and then takes a message.
 func (e *Engine) Input(now machine.Time, m Message, fx *Effects) {
-	now = max(now, e.now)
 	e.Advance(now, fx)
+	e.catchUp(e.now)
+	e.cut(fx)
 	switch m := m.(type) {
 	case *Submit:
 		e.submit(m, fx)
 	case Abort:
 		if s, ok := e.ids[m.ID]; ok {
-			e.abortTimeline(s, fx)
+			e.abort(s, fx)
 		}
 	case Resume:
 		if s, ok := e.ids[m.ID]; ok {
-			e.resumeTimeline(s)
+			e.resume(s)
 		}
 	case Control:
 		e.control(m, fx)
 	case KVArrived:
-		if s, ok := e.ids[m.ID]; ok {
+		if s, ok := e.ids[m.ID]; ok && e.independent() {
 			e.arrivedTimeline(s, fx)
+		} else if ok {
+			e.arrived(s, fx)
 		}
 	case KVFailed:
-		if s, ok := e.ids[m.ID]; ok {
+		if s, ok := e.ids[m.ID]; ok && e.independent() {
 			e.failedTimeline(s, fx)
+		} else if ok {
+			e.failed(s, fx)
 		}
 	case KVReleased:
 		e.release(e.now, m.Handle, ReasonStop, fx)
 	}
-}
-
-// Next is when the engine has something to say or to decide, if ever.
-func (e *Engine) Next() (machine.Time, bool) {
-	at, ok := e.timeline.next(e.reqs)
-	if x, held := e.nextExpiry(); held && x < at {
-		at, ok = x, true
-	}
-	return at, ok
-}
-
-// Advance plays everything due up to now.
-func (e *Engine) Advance(now machine.Time, fx *Effects) {
-	for {
-		at, ok := e.timeline.next(e.reqs)
-		x, held := e.nextExpiry()
-		switch {
-		case ok && at <= now && at <= x:
-			e.playTimeline(fx)
-			continue
-		case held && x <= now:
-			e.release(x, e.expiries[e.expired].handle, ReasonTimeout, fx)
-			continue
-		}
-		break
-	}
-	e.now = max(now, e.now)
 }
 
 func (e *Engine) submit(m *Submit, fx *Effects) {
@@ -135,29 +214,63 @@ func (e *Engine) submit(m *Submit, fx *Effects) {
 		f.Code, f.Count = code, int32(min(m.PromptTokens, maxTokens))
 		return
 	}
-	s := e.slot(m.ID)
-	r := &e.reqs[s]
-	r.prompt = int32(m.PromptTokens)
-	r.total, r.stop = e.cfg.outputTokens(m)
-	r.every = m.Interest == EveryToken
-	r.hold, r.holdKV, r.remote = m.HoldAfterFirst, m.HoldKV, m.Remote
+	s := e.slot(m)
 	e.stats.Accepted++
 	fx.add(e.now, Accepted, m.ID)
-	e.submitTimeline(s, m, fx)
+	if e.independent() {
+		e.submitTimeline(s, m, fx)
+		return
+	}
+	e.wait(s)
+	// A run that the newcomer could not join anyway need not be cut.
+	full := e.batch.size >= e.places || e.cfg.Batching == BatchingStatic
+	behind := e.blocked && e.queue.at(e.queue.len()-1) == s
+	if !e.run.active || !full && !behind {
+		e.disturb()
+	}
 }
 
-// end ends a request at once, whatever it was doing.
-func (e *Engine) end(s int32, why Reason, fx *Effects) {
-	e.leaveTimeline(s, fx)
-	e.finish(e.now, s, why, fx)
+func (e *Engine) abort(s int32, fx *Effects) {
+	r := &e.reqs[s]
+	switch {
+	case e.independent():
+		e.abortTimeline(s, fx)
+	case !e.run.active:
+		e.abandon(e.now, s, fx)
+		e.freed()
+	case !r.abort:
+		r.abort = true
+		e.aborting = append(e.aborting, ticket{s, r.generation})
+		e.disturb()
+	}
 }
 
-// finish ends a request that made all its tokens.
+func (e *Engine) resume(s int32) {
+	r := &e.reqs[s]
+	r.hold = false
+	switch {
+	case e.independent():
+		e.resumeTimeline(s)
+	case r.phase == phaseParked:
+		e.stats.Paused--
+		e.wait(s)
+		e.disturb()
+	case r.phase != phasePaused:
+	case e.run.active:
+		e.resuming = append(e.resuming, ticket{s, r.generation})
+		e.disturb()
+	default:
+		e.stats.Paused--
+		e.startDecode(s)
+		e.disturb()
+	}
+}
+
+// finish ends a request for a reason of the engine's own.
 func (e *Engine) finish(at machine.Time, s int32, why Reason, fx *Effects) {
 	r := &e.reqs[s]
 	if r.holdKV && (why == ReasonStop || why == ReasonLength) {
-		tokens := r.prompt + r.made - 1
-		e.holdKV(at, r, (tokens+int32(e.cfg.BlockSize)-1)/int32(e.cfg.BlockSize), fx)
+		e.holdKV(at, r, fx)
 	}
 	e.stats.Finished++
 	f := fx.add(at, Finished, r.id)

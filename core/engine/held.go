@@ -5,8 +5,9 @@ import "github.com/windtunnel/windtunnel/core/machine"
 // A held handle is the KV of a finished prefill that another engine may fetch.
 // It is released by KVReleased or by its deadline.
 type handle struct {
+	holding
 	request RequestID
-	blocks  int32
+	count   int32 // blocks, also where none are accounted for
 	until   machine.Time
 }
 
@@ -17,26 +18,32 @@ type expiry struct {
 	handle uint64
 }
 
-func (e *Engine) holdKV(at machine.Time, r *request, blocks int32, fx *Effects) {
+func (e *Engine) holdKV(at machine.Time, r *request, fx *Effects) {
+	size := int32(e.cfg.BlockSize)
+	blocks := (r.prompt + r.made - 1 + size - 1) / size
 	h := uint64(r.id)
 	until := at.Add(e.cfg.KVHoldTimeout)
-	e.held[h] = handle{r.id, blocks, until}
+	e.held[h] = handle{r.holding, r.id, blocks, until}
+	if e.expired > 256 && e.expired > len(e.expiries)/2 {
+		e.expiries = e.expiries[:copy(e.expiries, e.expiries[e.expired:])]
+		e.expired = 0
+	}
 	e.expiries = append(e.expiries, expiry{until, h})
 	f := fx.add(at, KVHeld, r.id)
 	f.Handle, f.Count, f.Until = h, blocks, until
 }
 
-// nextExpiry is the earliest deadline of a handle that is still held.
-func (e *Engine) nextExpiry() (machine.Time, bool) {
+// nextExpiry is the earliest deadline of a handle that is still held, or Never.
+func (e *Engine) nextExpiry() machine.Time {
 	for e.expired < len(e.expiries) {
 		x := e.expiries[e.expired]
 		if h, ok := e.held[x.handle]; ok && h.until == x.at {
-			return x.at, true
+			return x.at
 		}
 		e.expired++
 	}
 	e.expiries, e.expired = e.expiries[:0], 0
-	return machine.Never, false
+	return machine.Never
 }
 
 func (e *Engine) release(at machine.Time, h uint64, why Reason, fx *Effects) {
@@ -46,20 +53,9 @@ func (e *Engine) release(at machine.Time, h uint64, why Reason, fx *Effects) {
 	}
 	delete(e.held, h)
 	f := fx.add(at, KVFreed, held.request)
-	f.Handle, f.Count, f.Reason = h, held.blocks, why
-}
-
-// askKV asks the driver to fetch tokens of a request's prompt.
-func (e *Engine) askKV(s int32, tokens int, fx *Effects) {
-	r := &e.reqs[s]
-	f := fx.add(e.now, KVPull, r.id)
-	f.Handle, f.From, f.Count = r.remote.Handle, r.remote.From, int32(tokens)
-	f.Bytes = int64(tokens) * e.cfg.KVBytesPerToken
-}
-
-// releaseRemote tells the other engine, through the driver, that its KV is no
-// longer needed.
-func (e *Engine) releaseRemote(r *request, fx *Effects) {
-	f := fx.add(e.now, KVRelease, r.id)
-	f.Handle, f.From = r.remote.Handle, r.remote.From
+	f.Handle, f.Count, f.Reason = h, held.count, why
+	if e.pool != nil {
+		e.pool.drop(&held.holding)
+		e.freed()
+	}
 }

@@ -11,32 +11,49 @@ const (
 	phasePulling              // blocks reserved, KV on its way from another engine
 	phasePrefill              // running, prompt not yet computed
 	phaseDecode               // running, one token per step
-	phasePaused               // running slot kept, waiting for Resume
+	phasePaused               // place in the batch kept, waiting for Resume
+	phaseParked               // preempted while paused
 )
 
 // request is what the engine knows of one request in flight. Requests live in
 // slots that are used again; a slot number is the engine's own name for it.
 type request struct {
-	id     RequestID
-	phase  phase
-	every  bool // Interest EveryToken
-	hold   bool // pause after the first token, unless resumed before
-	holdKV bool
-	stop   bool // ends with ReasonStop rather than ReasonLength
-	abort  bool // told to end at the end of the running step
-	first  bool // its first token exists
+	id      RequestID
+	arrival uint64 // counts submissions; order of service within a priority
+	holding        // its KV blocks
+	remote  RemoteKV
 
-	generation uint32 // tells a stale event of the slot's former owner
+	phase   phase
+	every   bool // Interest EveryToken
+	hold    bool // pause after the first token, unless resumed before
+	holdKV  bool
+	stop    bool // ends with ReasonStop rather than ReasonLength
+	abort   bool // told to end at the end of the running step
+	first   bool // its first token exists
+	again   bool // was preempted
+	ready   bool // waits with blocks and r.computed tokens in them
+	took    bool // got something in the step being composed by walk
+	starved bool // decodes, but not in this step
+
+	generation uint32 // tells a note about the slot's former owner
+	priority   int32  // 0 unless PolicyPriority
+	adapter    AdapterID
 
 	prompt int32 // tokens
 	total  int32 // output tokens it will make
-	made   int32 // output tokens made
+	made   int32 // output tokens made; while it decodes in a batch, see madeOffset
+	seen   int32 // output tokens reported, if every
 
-	remote RemoteKV
+	// In a batch.
+	computed   int32 // tokens whose KV is there; while it decodes, see kvOffset
+	take       int32 // tokens that this step, or the transfer, adds
+	prev, next int32 // the batch's list
+	watch      int32 // place in batch.watched
+	admission  uint64
+	kvOffset   int64 // computed = kvOffset + batch.clock
+	madeOffset int64 // made = batch.clock - madeOffset
 
-	arrival uint64 // counts submissions; order of service within a priority
-
-	// BatchingIndependent
+	// BatchingIndependent.
 	start       machine.Time // when decoding began or went on
 	base        int32        // tokens made at start
 	tokenTime   machine.Time
@@ -44,8 +61,8 @@ type request struct {
 	due         machine.Time // its event in the timeline
 }
 
-// slot takes an unused slot for id.
-func (e *Engine) slot(id RequestID) int32 {
+// slot takes an unused slot for a submission.
+func (e *Engine) slot(m *Submit) int32 {
 	var s int32
 	if n := len(e.unused); n > 0 {
 		s, e.unused = e.unused[n-1], e.unused[:n-1]
@@ -53,10 +70,22 @@ func (e *Engine) slot(id RequestID) int32 {
 		s = int32(len(e.reqs))
 		e.reqs = append(e.reqs, request{})
 	}
-	generation := e.reqs[s].generation + 1
 	e.arrivals++
-	e.reqs[s] = request{id: id, generation: generation, arrival: e.arrivals}
-	e.ids[id] = s
+	e.ids[m.ID] = s
+	r := &e.reqs[s]
+	*r = request{id: m.ID, generation: uint32(e.arrivals), arrival: e.arrivals}
+	r.prompt = int32(m.PromptTokens)
+	r.total, r.stop = e.cfg.outputTokens(m)
+	r.every = m.Interest == EveryToken
+	r.hold, r.holdKV, r.remote = m.HoldAfterFirst, m.HoldKV, m.Remote
+	r.adapter = m.Adapter
+	if e.cfg.Policy == PolicyPriority {
+		r.priority = m.Priority
+	}
+	r.chain = chain{hashes: m.Hashes, key: mix(mix(e.cfg.Index+1) + e.arrivals*golden)}
+	if r.adapter != 0 {
+		r.salt = mix(uint64(r.adapter) * golden)
+	}
 	return s
 }
 
@@ -64,7 +93,7 @@ func (e *Engine) slot(id RequestID) int32 {
 func (e *Engine) forget(s int32) {
 	r := &e.reqs[s]
 	delete(e.ids, r.id)
-	*r = request{generation: r.generation}
+	*r = request{}
 	e.unused = append(e.unused, s)
 }
 
@@ -109,7 +138,7 @@ func (e *Engine) check(s *Submit) Code {
 	if _, taken := e.held[uint64(s.ID)]; taken {
 		return CodeBadRequest
 	}
-	if s.Adapter != 0 && !e.adapters[s.Adapter] {
+	if s.Adapter != 0 && !e.loras.known[s.Adapter] {
 		return CodeUnknownAdapter
 	}
 	return CodeNone

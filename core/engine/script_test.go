@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// The scripts in testdata tell stories of one engine. A command is played at
+// The scripts in testdata/scripts tell stories of one engine. A command is played at
 // at=TIME (without it: at once), and its output is every effect since the last
 // command.
 //
@@ -21,9 +22,9 @@ import (
 //	arrived ID / failed ID / released HANDLE
 //	control OP [adapter=N]
 //	run [until=TIME]             let time pass, by default until nothing is pending
-//	stats
+//	stats [name]...              counters
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var s script
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			return s.play(t, d)
@@ -89,7 +90,13 @@ func (s *script) play(t *testing.T, d *datadriven.TestData) string {
 			s.e.Advance(until, &s.fx)
 		}
 	case "stats":
-		return strings.ReplaceAll(fmt.Sprintf("%+v\n", s.e.Stats()), " ", "\n")
+		var b strings.Builder
+		v := reflect.ValueOf(s.e.Stats())
+		for _, a := range d.CmdArgs {
+			fmt.Fprintf(&b, "%s=%v\n", a.Key, v.FieldByName(a.Key))
+		}
+		fmt.Fprintf(&b, "blocks used=%d\n", s.e.KVBlocksUsed())
+		return b.String()
 	default:
 		d.Fatalf(t, "unknown command %q", d.Cmd)
 	}
@@ -122,10 +129,31 @@ func scriptConfig(t *testing.T, d *datadriven.TestData) Config {
 		}
 		c.KVLoadFailure = p
 	}
+	// A step takes step= and per-token= for each prompt token in it.
+	timer := bentTimer{base: ToFixed(10 * machine.Millisecond), knot: NoKnot}
+	if v, ok := arg(d, "step"); ok {
+		timer.base = ToFixed(span(t, d, v))
+	}
+	if v, ok := arg(d, "per-token"); ok {
+		timer.perPrefill = ToFixed(span(t, d, v))
+	}
+	c.Timer = timer
+	if v, ok := arg(d, "policy"); ok {
+		p, err := ParsePolicy(v)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		c.Policy = p
+	}
+	c.KVEvents, c.ReportSteps = d.HasArg("kv-events"), d.HasArg("report-steps")
+	c.DisableChunkedPrefill, c.DisablePrefixCaching = d.HasArg("no-chunked-prefill"), d.HasArg("no-prefix-caching")
+	for i := range integer(t, d, "adapters") {
+		c.Adapters = append(c.Adapters, AdapterID(i+1))
+	}
 	for _, f := range []struct {
 		name string
 		v    *machine.Time
-	}{{"prefill", &c.Prefill.Low}, {"token", &c.TokenTime.Low}, {"hold-timeout", &c.KVHoldTimeout}} {
+	}{{"prefill", &c.Prefill.Low}, {"token", &c.TokenTime.Low}, {"hold-timeout", &c.KVHoldTimeout}, {"lora-load", &c.LoRALoadTime}} {
 		if v, ok := arg(d, f.name); ok {
 			*f.v = span(t, d, v)
 		}

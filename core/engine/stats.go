@@ -11,14 +11,38 @@ type Stats struct {
 	Paused  int
 	Pulling int
 
-	Accepted uint64
-	Rejected uint64
-	Finished uint64
-	Aborted  uint64
+	Accepted    uint64
+	Rejected    uint64
+	Finished    uint64
+	Aborted     uint64
+	Preemptions uint64
+	Steps       uint64
 
-	PromptTokens     uint64 // computed or found, of prompts that were completed
-	GenerationTokens uint64
+	PromptTokens       uint64 // of prompts that were completed
+	GenerationTokens   uint64
+	PrefixCacheQueries uint64 // prompt tokens looked up
+	PrefixCacheHits    uint64 // of these, found
 }
 
-// Stats reads the counters.
-func (e *Engine) Stats() Stats { return e.stats }
+// Stats reads the counters and gauges at the engine's time.
+func (e *Engine) Stats() Stats {
+	e.catchUp(e.now)
+	s := e.stats
+	s.Running = e.batch.size
+	if e.independent() {
+		s.Running = len(e.ids) - s.Pulling
+	}
+	s.Waiting = len(e.ids) - s.Running
+	return s
+}
+
+// KVBlocksUsed is how many blocks of the KV cache are in use: by requests, or
+// held for other engines. What is merely cached does not count, as in vLLM's
+// kv_cache_usage_perc.
+func (e *Engine) KVBlocksUsed() int {
+	if e.pool == nil {
+		return 0
+	}
+	e.catchUp(e.now)
+	return e.pool.used()
+}

@@ -6,24 +6,19 @@ import "github.com/windtunnel/windtunnel/core/machine"
 // nothing that one does matters to another. Events of requests that are gone
 // stay queued until their time and are then passed over.
 type timeline struct {
-	queue machine.Queue[tick]
+	queue machine.Queue[ticket]
 }
 
-type tick struct {
-	at         machine.Time
-	slot       int32
-	generation uint32
-}
-
-func (t *timeline) next(reqs []request) (machine.Time, bool) {
+// next is when something happens to somebody, or Never.
+func (t *timeline) next(reqs []request) machine.Time {
 	for {
 		at, ok := t.queue.Next()
 		if !ok {
-			return machine.Never, false
+			return machine.Never
 		}
 		k := *t.queue.Peek()
 		if r := &reqs[k.slot]; r.generation == k.generation && r.due == at {
-			return at, true
+			return at
 		}
 		t.queue.Pop()
 	}
@@ -31,7 +26,7 @@ func (t *timeline) next(reqs []request) (machine.Time, bool) {
 
 func (t *timeline) push(reqs []request, s int32, at machine.Time) {
 	reqs[s].due = at
-	t.queue.Push(at, machine.ClassStepEnd, tick{at, s, reqs[s].generation})
+	t.queue.Push(at, machine.ClassStepEnd, ticket{s, reqs[s].generation})
 }
 
 func (e *Engine) submitTimeline(s int32, m *Submit, fx *Effects) {
@@ -48,10 +43,9 @@ func (e *Engine) submitTimeline(s int32, m *Submit, fx *Effects) {
 	}
 	if r.remote.Tokens > 0 {
 		r.phase = phasePulling
-		e.stats.Waiting++
 		e.stats.Pulling++
 		r.prefillTime = prefill
-		e.askKV(s, min(r.remote.Tokens, int(r.prompt)), fx)
+		e.askKV(e.now, r, int32(min(r.remote.Tokens, int(r.prompt))), fx)
 		return
 	}
 	e.startTimeline(s, prefill, 0, fx)
@@ -60,7 +54,6 @@ func (e *Engine) submitTimeline(s int32, m *Submit, fx *Effects) {
 func (e *Engine) startTimeline(s int32, prefill machine.Time, cached int32, fx *Effects) {
 	r := &e.reqs[s]
 	r.phase = phasePrefill
-	e.stats.Running++
 	fx.add(e.now, PrefillStarted, r.id).Count = cached
 	e.timeline.push(e.reqs, s, e.now.Add(prefill))
 }
@@ -88,7 +81,7 @@ func (e *Engine) playTimeline(fx *Effects) {
 		}
 		return
 	}
-	e.catchUp(s, at, fx)
+	e.countTimeline(s, at, fx)
 	if r.made == r.total {
 		e.finishTimeline(at, s, fx)
 		return
@@ -113,8 +106,8 @@ func (e *Engine) dueTimeline(r *request) machine.Time {
 	return r.start.Add(machine.Time(n) * r.tokenTime)
 }
 
-// catchUp counts the tokens that a decoding request made up to at.
-func (e *Engine) catchUp(s int32, at machine.Time, fx *Effects) {
+// countTimeline counts the tokens that a decoding request made up to at.
+func (e *Engine) countTimeline(s int32, at machine.Time, fx *Effects) {
 	r := &e.reqs[s]
 	made := r.total
 	if r.tokenTime > 0 {
@@ -138,7 +131,6 @@ func (e *Engine) finishTimeline(at machine.Time, s int32, fx *Effects) {
 	if e.reqs[s].stop {
 		why = ReasonStop
 	}
-	e.stats.Running--
 	e.finish(at, s, why, fx)
 }
 
@@ -156,16 +148,14 @@ func (e *Engine) leaveTimeline(s int32, fx *Effects) {
 	r := &e.reqs[s]
 	switch r.phase {
 	case phasePulling:
-		e.stats.Waiting--
 		e.stats.Pulling--
-		e.releaseRemote(r, fx)
+		e.releaseRemote(e.now, r, fx)
 		return
 	case phasePaused:
 		e.stats.Paused--
 	case phaseDecode:
-		e.catchUp(s, e.now, fx)
+		e.countTimeline(s, e.now, fx)
 	}
-	e.stats.Running--
 }
 
 func (e *Engine) abortTimeline(s int32, fx *Effects) {
@@ -185,7 +175,6 @@ func (e *Engine) arrivedTimeline(s int32, fx *Effects) {
 	}
 	tokens := min(int32(r.remote.Tokens), r.prompt)
 	e.leaveTimeline(s, fx)
-	r.remote = RemoteKV{}
 	e.startTimeline(s, r.tokenTime, tokens, fx)
 }
 
@@ -195,7 +184,6 @@ func (e *Engine) failedTimeline(s int32, fx *Effects) {
 		return
 	}
 	e.leaveTimeline(s, fx)
-	r.remote = RemoteKV{}
 	if e.cfg.KVLoadFailure == KVLoadRecompute {
 		e.startTimeline(s, r.prefillTime, 0, fx)
 		return

@@ -1,0 +1,125 @@
+package engine
+
+// admit gives waiting requests a place in the batch, in order, as long as there
+// is room, budget and blocks. The first that finds no blocks stops the queue,
+// so that nobody overtakes it, except those whose blocks are reserved already;
+// one that only waits for an adapter slot, or whose prompt is one long one too
+// many, is passed over.
+func (e *Engine) admit(budget int, fx *Effects) {
+	partial, long := 0, 0
+	for _, s := range e.fills {
+		e.countPartial(&e.reqs[s], &partial, &long)
+	}
+	for i := 0; i < e.queue.len() && budget > 0 && e.batch.size < e.places; {
+		s := e.queue.at(i)
+		r := &e.reqs[s]
+		if !e.adapterFits(r) || e.blocked && !r.ready {
+			i++
+			continue
+		}
+		found, computed := hit{blocks: r.blocks}, r.computed
+		if !r.ready {
+			found = e.find(r)
+			computed = found.blocks * e.pool.blockSize
+			if r.remote.Tokens > 0 {
+				pulled, enough := e.pull(s, found, fx)
+				if !enough {
+					e.blocked = true
+					i++
+					continue
+				}
+				if pulled {
+					continue
+				}
+			}
+		}
+		whole := r.prompt + r.made - computed
+		tokens := whole
+		if t := int32(e.cfg.LongPrefillTokenThreshold); t > 0 {
+			tokens = min(tokens, t)
+		}
+		if e.cfg.DisableChunkedPrefill && int(tokens) > budget {
+			return
+		}
+		tokens = min(tokens, int32(budget))
+		if tokens < whole {
+			if n := e.cfg.MaxNumPartialPrefills; n > 0 && partial >= n {
+				return
+			}
+			if n := e.cfg.MaxLongPartialPrefills; n > 0 && e.isLong(r) && long >= n {
+				i++
+				continue
+			}
+		}
+		if int(max(0, e.pool.blocksFor(computed+tokens)-found.blocks)+found.idle) > e.pool.free {
+			e.blocked = true
+			i++
+			continue
+		}
+		e.unwait(s)
+		if !r.ready {
+			e.pool.share(&r.holding, found)
+			e.countHit(r, computed)
+		}
+		r.computed = computed
+		e.enter(s)
+		r.phase = phasePrefill
+		e.batch.filling = append(e.batch.filling, s)
+		budget -= e.fill(s, tokens)
+		e.commitFill(s)
+		e.countPartial(r, &partial, &long)
+		r.ready = false
+		fx.add(e.boundary, PrefillStarted, r.id).Count = computed
+	}
+}
+
+// reclaim takes the blocks from a waiting request that has some, the last one,
+// because otherwise nobody could go on. It will compute its prompt here. vLLM
+// would wait for ever.
+func (e *Engine) reclaim(fx *Effects) bool {
+	for i := e.queue.len() - 1; i >= 0; i-- {
+		r := &e.reqs[e.queue.at(i)]
+		if !r.ready {
+			continue
+		}
+		r.ready, r.again, r.computed = false, true, 0
+		e.pool.drop(&r.holding)
+		e.stats.Preemptions++
+		fx.add(e.boundary, Preempted, r.id).Count = r.prompt
+		return true
+	}
+	return false
+}
+
+// find looks a request's content up in the prefix cache. The last token is
+// always computed, because somebody has to say what comes after it.
+func (e *Engine) find(r *request) hit {
+	if len(r.hashes) == 0 && !r.again {
+		return hit{}
+	}
+	return e.pool.lookup(&r.chain, (r.prompt+r.made-1)/e.pool.blockSize)
+}
+
+func (e *Engine) countHit(r *request, computed int32) {
+	if !r.again && e.pool.caching {
+		e.stats.PrefixCacheQueries += uint64(r.prompt)
+		e.stats.PrefixCacheHits += uint64(computed)
+	}
+}
+
+// isLong is whether a prompt counts as long for MaxLongPartialPrefills.
+func (e *Engine) isLong(r *request) bool {
+	t := int32(e.cfg.LongPrefillTokenThreshold)
+	return t > 0 && r.prompt+r.made > t
+}
+
+// countPartial counts a request whose prompt will still be incomplete after the
+// step being composed.
+func (e *Engine) countPartial(r *request, partial, long *int) {
+	if r.computed+r.take < r.prompt+r.made {
+		*partial++
+		if e.isLong(r) {
+			*long++
+		}
+	}
+}

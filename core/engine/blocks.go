@@ -1,0 +1,171 @@
+package engine
+
+// pool is the KV cache. Blocks are counted and not numbered: what can be told
+// apart is only content, and content lives in nodes, each a run of consecutive
+// blocks of one chain. Nodes form a tree (prefix.go), and a node that nobody
+// refers to stands in the free queue. A request thus costs a few nodes, however
+// many blocks it fills.
+//
+// The free queue is in order of last use, as in vLLM. A request gives back its
+// blocks last block first, so a node is evicted from its end, and a node's
+// children are always evicted before it.
+type pool struct {
+	blockSize int32
+	total     int
+	free      int // blocks in the free queue
+	caching   bool
+
+	nodes  []node // nodes[0] stands for none, and for the root of the tree
+	unused []int32
+	head   int32 // of the free queue: evicted next
+	tail   int32
+	index  map[uint64]int32 // first block of a node, under its parent
+
+	log *kvLog // nil: nobody wants events
+}
+
+// node is a run of blocks. Without a chain (anonymous) it is free blocks whose
+// content nobody can ask for.
+type node struct {
+	chain
+	anonymous bool
+	start     int32 // number of the first block within the chain
+	count     int32
+	refs      int32 // holdings whose chain includes it
+	parent    int32
+	children  int32
+	prev      int32 // free queue
+	next      int32
+}
+
+func newPool(c *Config) *pool {
+	p := &pool{blockSize: int32(c.BlockSize), total: c.NumGPUBlocks, caching: !c.DisablePrefixCaching}
+	if c.KVEvents && p.caching {
+		p.log = &kvLog{}
+	}
+	p.clear()
+	return p
+}
+
+// clear makes all blocks free and forgets their content.
+func (p *pool) clear() {
+	clear(p.nodes)
+	p.nodes, p.unused = append(p.nodes[:0], node{}), p.unused[:0]
+	p.head, p.tail, p.free = 0, 0, 0
+	p.index = make(map[uint64]int32)
+	p.giveAnonymous(int32(p.total))
+}
+
+func (p *pool) used() int { return p.total - p.free }
+
+// blocksFor is how many blocks hold that many tokens.
+func (p *pool) blocksFor(tokens int32) int32 { return (tokens + p.blockSize - 1) / p.blockSize }
+
+func (p *pool) newNode() int32 {
+	if n := len(p.unused); n > 0 {
+		i := p.unused[n-1]
+		p.unused = p.unused[:n-1]
+		return i
+	}
+	p.nodes = append(p.nodes, node{})
+	return int32(len(p.nodes) - 1)
+}
+
+func (p *pool) dropNode(i int32) {
+	p.nodes[i] = node{}
+	p.unused = append(p.unused, i)
+}
+
+// take removes n blocks from the free queue for new content, evicting what they
+// held. The caller has checked that there are enough.
+func (p *pool) take(n int) {
+	p.free -= n
+	for n > 0 {
+		i := p.head
+		x := &p.nodes[i]
+		k := min(n, int(x.count))
+		n -= k
+		x.count -= int32(k)
+		if !x.anonymous && p.log != nil {
+			p.log.removed(&x.chain, x.start+x.count, int32(k))
+		}
+		if x.count > 0 {
+			continue
+		}
+		p.unlink(i)
+		if !x.anonymous {
+			p.unindex(i)
+		}
+		p.dropNode(i)
+	}
+}
+
+// giveAnonymous appends blocks without content to the free queue.
+func (p *pool) giveAnonymous(n int32) {
+	if n == 0 {
+		return
+	}
+	p.free += int(n)
+	if t := &p.nodes[p.tail]; p.tail != 0 && t.anonymous {
+		t.count += n
+		return
+	}
+	i := p.newNode()
+	x := &p.nodes[i]
+	x.anonymous, x.count = true, n
+	p.link(i)
+}
+
+// give appends a node that nobody refers to any more to the free queue.
+func (p *pool) give(i int32) {
+	p.free += int(p.nodes[i].count)
+	p.link(i)
+}
+
+func (p *pool) link(i int32) {
+	x := &p.nodes[i]
+	x.prev, x.next = p.tail, 0
+	if p.tail != 0 {
+		p.nodes[p.tail].next = i
+	} else {
+		p.head = i
+	}
+	p.tail = i
+}
+
+func (p *pool) unlink(i int32) {
+	x := &p.nodes[i]
+	if x.prev != 0 {
+		p.nodes[x.prev].next = x.next
+	} else {
+		p.head = x.next
+	}
+	if x.next != 0 {
+		p.nodes[x.next].prev = x.prev
+	} else {
+		p.tail = x.prev
+	}
+	x.prev, x.next = 0, 0
+}
+
+// grow adds n new blocks to a holding. The caller has checked that there are
+// enough.
+func (p *pool) grow(h *holding, n int32) {
+	p.take(int(n))
+	h.blocks += n
+}
+
+// drop gives back all blocks of a holding, last block first.
+func (p *pool) drop(h *holding) {
+	p.giveAnonymous(h.blocks - h.indexed)
+	for i := h.leaf; i != 0; {
+		x := &p.nodes[i]
+		parent := x.parent
+		x.refs--
+		if x.refs == 0 {
+			p.give(i)
+		}
+		i = parent
+	}
+	h.leaf, h.indexed, h.announced, h.blocks = 0, 0, 0, 0
+}

@@ -1,0 +1,43 @@
+package engine
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// kvLog gathers what happened to cached blocks during a step. vLLM publishes
+// it when the step ends, and so does flush.
+type kvLog struct {
+	list   []Effect
+	hashes []uint64
+}
+
+func (l *kvLog) stored(c *chain, first, n int32, owner RequestID) {
+	f := Effect{Kind: BlockStored, Request: owner, First: first, Count: n, hashFirst: int32(len(l.hashes))}
+	if first > 0 {
+		f.Parent = c.at(first - 1)
+	}
+	for p := first; p < first+n; p++ {
+		l.hashes = append(l.hashes, c.at(p))
+	}
+	l.list = append(l.list, f)
+}
+
+// removed names the blocks in the order of their eviction, last first.
+func (l *kvLog) removed(c *chain, first, n int32) {
+	l.list = append(l.list, Effect{Kind: BlockRemoved, Count: n, hashFirst: int32(len(l.hashes))})
+	for p := first + n - 1; p >= first; p-- {
+		l.hashes = append(l.hashes, c.at(p))
+	}
+}
+
+func (l *kvLog) flush(at machine.Time, fx *Effects) {
+	if l == nil || len(l.list) == 0 {
+		return
+	}
+	shift := int32(len(fx.hashes))
+	fx.hashes = append(fx.hashes, l.hashes...)
+	for _, f := range l.list {
+		f.At = at
+		f.hashFirst += shift
+		fx.List = append(fx.List, f)
+	}
+	l.list, l.hashes = l.list[:0], l.hashes[:0]
+}

@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"sort"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// run is what the accelerator is busy with: one step, or many that differ only
+// in how much context they read, whose ends then form an arithmetic series. As
+// long as nobody looks, many steps are one event. A message cuts the run at the
+// end of the step that is under way; what follows is decided there, exactly as
+// if every step had been taken by itself.
+type run struct {
+	active   bool
+	schedule Schedule
+	steps    int // length
+	done     int // steps that ended and were counted
+	begun    int // steps that began: their blocks are taken
+	reported int // of these, reported to EveryToken requests
+	end      machine.Time
+	decoding int // requests that take a token in each step
+	prefill  int // prompt tokens
+}
+
+// begin starts a run from what compose has decided.
+func (e *Engine) begin(decoding int, preempted bool) {
+	b := &e.batch
+	st := Step{Index: e.stats.Steps, DecodeSeqs: decoding + e.padding}
+	st.DecodeContext = b.kv + int64(decoding)
+	for _, s := range e.starved {
+		st.DecodeContext -= e.reqs[s].kvOffset + b.clock
+	}
+	for _, s := range e.fills {
+		r := &e.reqs[s]
+		n, c := int64(r.take), int64(r.computed)
+		st.PrefillSeqs++
+		st.PrefillTokens += n
+		st.PrefillContext += c
+		st.PrefillPairs += n*c + n*(n+1)/2
+		if r.computed+r.take == r.prompt+r.made {
+			st.PrefillFinished++
+		}
+	}
+	x := run{active: true, steps: 1, begun: 1, decoding: decoding, prefill: int(st.PrefillTokens)}
+	x.schedule = Schedule{Start: e.boundary, Frac: e.frac}
+	line, closed := Line{}, false
+	if !e.cfg.SingleSteps && !preempted && len(e.fills) == 0 && len(e.starved) == 0 {
+		line, closed = e.cfg.Timer.DecodeLine(st.DecodeSeqs, st.DecodeContext)
+	}
+	if closed {
+		x.schedule.Base = bounded(line.Base)
+		x.schedule.Grow = max(line.Slope, 0) * Fixed(decoding)
+		x.steps = e.length(&x, line.Until-st.DecodeContext)
+	} else {
+		x.schedule.Base = bounded(e.cfg.Timer.StepTime(&st) + e.loading)
+	}
+	x.end = x.schedule.End(x.steps)
+	e.run = x
+}
+
+const (
+	shortest = Fixed(1) << FixedShift                      // a step: 1 ns
+	longest  = Fixed(24*3600*machine.Second) << FixedShift // a step: a day
+	sumLimit = Fixed(1) << 61                              // a run
+)
+
+func bounded(f Fixed) Fixed { return min(max(f, shortest), longest) }
+
+// length is how many steps the run may have: until somebody makes the last
+// token, blocks run out, the line bends (knot: context from here), or a cached
+// block is to be reported.
+func (e *Engine) length(x *run, knot int64) int {
+	n := min(e.nextFinish().at-e.batch.clock, maxTokens)
+	if knot < n*int64(x.decoding) {
+		n = min(n, (knot+int64(x.decoding)-1)/int64(x.decoding))
+	}
+	n = e.affordable(n, e.pool.free+e.needAt(0))
+	if log := e.pool.log; log != nil {
+		if len(log.list) > 0 {
+			n = 1
+		}
+		for i := range min(n, int64(e.cfg.BlockSize)) {
+			if e.needAt(i) > 0 || e.needAt(i+1) > 0 {
+				n = i + 1
+				break
+			}
+		}
+	}
+	n = max(n, 1)
+	for n > 1 && float64(n)*(float64(x.schedule.Base)+float64(x.schedule.Grow)*float64(n)) > float64(sumLimit) {
+		n /= 2
+	}
+	return int(n)
+}
+
+// ended is how many steps of the run end by now.
+func (x *run) ended(now machine.Time) int {
+	if x.end <= now {
+		return x.steps
+	}
+	left := x.steps - 1 - x.done
+	return x.done + sort.Search(left, func(i int) bool { return x.schedule.End(x.done+i+1) > now })
+}
+
+// catchUp counts the steps that ended by now, except the last of the run, and
+// begins the one that is under way.
+func (e *Engine) catchUp(now machine.Time) {
+	x := &e.run
+	if !x.active || x.steps == 1 {
+		return
+	}
+	if n := min(x.ended(now), x.steps-1) - x.done; n > 0 {
+		e.play(n)
+	}
+	if x.begun == x.done && x.schedule.End(x.done) < now {
+		e.pool.take(e.needAt(0))
+		x.begun++
+	}
+}
+
+// cut ends the run if it is just between two steps: a message that comes at
+// that very moment takes part in the next step.
+func (e *Engine) cut(fx *Effects) {
+	if x := &e.run; x.active && x.begun == x.done {
+		x.steps, x.end = x.done, x.schedule.End(x.done)
+		e.finishRun(fx)
+	}
+}
+
+// play counts n more steps of the run.
+func (e *Engine) play(n int) {
+	x := &e.run
+	if first := x.begun - x.done; first < n {
+		if blocks := e.need(int64(n)) - e.need(int64(first)); blocks > 0 {
+			e.pool.take(blocks)
+		}
+		x.begun = x.done + n
+	}
+	e.batch.clock += int64(n)
+	e.batch.kv += int64(n) * int64(e.batch.decoding)
+	e.stats.Steps += uint64(n)
+	e.stats.GenerationTokens += uint64(n) * uint64(x.decoding)
+	x.done += n
+}
+
+// report hands out the tokens of the steps counted since the last time, to
+// those who want every one.
+func (e *Engine) report(fx *Effects) {
+	x := &e.run
+	if x.reported == x.done {
+		return
+	}
+	part := x.schedule.from(x.reported)
+	at := x.schedule.End(x.done)
+	x.reported = x.done
+	for _, s := range e.batch.watched {
+		r := &e.reqs[s]
+		made := int32(e.batch.clock - r.madeOffset)
+		if n := made - r.seen; n > 0 {
+			f := fx.add(at, Tokens, r.id)
+			f.First, f.Count, f.Schedule = r.seen, n, part
+			r.seen = made
+		}
+	}
+}
+
+// reportSteps hands out the steps of the run that were counted.
+func (e *Engine) reportSteps(fx *Effects) {
+	if x := &e.run; e.cfg.ReportSteps && x.done > 0 {
+		f := fx.add(x.schedule.End(x.done), Stepped, 0)
+		f.Count, f.First, f.Batch, f.Schedule = int32(x.done), int32(x.prefill), int32(x.decoding), x.schedule
+	}
+}
+
+// disturb makes the engine decide anew at the next boundary between steps: the
+// end of the one under way or, if there is none, now.
+func (e *Engine) disturb() {
+	x := &e.run
+	switch {
+	case x.active:
+		if x.steps > x.done+1 {
+			x.steps = x.done + 1
+			x.end = x.schedule.End(x.steps)
+		}
+	case !e.pending:
+		e.pending, e.boundary, e.frac = true, e.now, 0
+	}
+}
+
+// from is the schedule without its first k steps.
+func (s *Schedule) from(k int) Schedule {
+	sum := s.Frac + s.sum(k)
+	whole := sum.Time()
+	return Schedule{
+		Start: s.Start + whole,
+		Frac:  sum - ToFixed(whole),
+		Base:  s.Base + s.Grow*Fixed(k),
+		Grow:  s.Grow,
+	}
+}

@@ -1,0 +1,171 @@
+package engine
+
+// The prefix tree: which content is in the cache. A node's parent holds the
+// blocks before it, so what a walk from the root finds is always a contiguous
+// prefix. A full block whose content is there already is not kept twice: its
+// holder shares the one that is there.
+
+// hit is what a lookup found: the last node it reached, of which the first part
+// blocks match (all of them unless the walk ended inside), the number of blocks
+// found, and how many of these are now in the free queue.
+type hit struct {
+	leaf   int32
+	part   int32
+	blocks int32
+	idle   int32
+}
+
+func (p *pool) childKey(parent int32, hash uint64) uint64 {
+	return mix(hash + uint64(parent)*0xd6e8feb86659fd93)
+}
+
+// child is the node that continues parent with the given block, or 0.
+func (p *pool) child(parent int32, c *chain, pos int32) int32 {
+	h := c.at(pos)
+	i := p.index[p.childKey(parent, h)]
+	if i == 0 {
+		return 0
+	}
+	if x := &p.nodes[i]; x.parent != parent || x.start != pos || x.chain.at(pos) != h {
+		return 0
+	}
+	return i
+}
+
+// lookup finds the longest cached prefix of at most limit blocks.
+func (p *pool) lookup(c *chain, limit int32) (found hit) {
+	if !p.caching {
+		return found
+	}
+	for found.blocks < limit {
+		i := p.child(found.leaf, c, found.blocks)
+		if i == 0 {
+			return found
+		}
+		x := &p.nodes[i]
+		n := 1 + x.chain.same(c, found.blocks+1, min(limit, found.blocks+x.count))
+		found.leaf, found.part = i, n
+		found.blocks += n
+		if x.refs == 0 {
+			found.idle += n
+		}
+		if n < x.count {
+			return found
+		}
+	}
+	return found
+}
+
+// share makes a holding that has no blocks refer to what a lookup found.
+func (p *pool) share(h *holding, found hit) {
+	if found.blocks == 0 {
+		return
+	}
+	leaf := found.leaf
+	if found.part < p.nodes[leaf].count {
+		leaf = p.split(leaf, found.part)
+	}
+	for i := leaf; i != 0; i = p.nodes[i].parent {
+		p.refer(i)
+	}
+	h.leaf, h.indexed, h.announced, h.blocks = leaf, found.blocks, found.blocks, found.blocks
+}
+
+func (p *pool) refer(i int32) {
+	x := &p.nodes[i]
+	if x.refs == 0 {
+		p.unlink(i)
+		p.free -= int(x.count)
+	}
+	x.refs++
+}
+
+// split cuts a node after its first n blocks and returns the new node that
+// holds these. The old one keeps the rest, its place in the free queue, and
+// everything that refers to it.
+func (p *pool) split(i, n int32) int32 {
+	j := p.newNode()
+	x, y := &p.nodes[i], &p.nodes[j]
+	*y = node{chain: x.chain, start: x.start, count: n, refs: x.refs, parent: x.parent, children: 1}
+	p.index[p.childKey(x.parent, x.chain.at(x.start))] = j
+	x.start += n
+	x.count -= n
+	x.parent = j
+	p.index[p.childKey(j, x.chain.at(x.start))] = i
+	if x.refs == 0 {
+		// Both parts are free. The new one has no place in the queue yet; it goes
+		// right behind the part that depends on it.
+		y.prev, y.next = i, x.next
+		if x.next != 0 {
+			p.nodes[x.next].prev = j
+		} else {
+			p.tail = j
+		}
+		x.next = j
+	}
+	return j
+}
+
+// commit enters the blocks of a holding up to number full, which now are full,
+// into the tree, where others can find them.
+func (p *pool) commit(h *holding, full int32, owner RequestID) {
+	if !p.caching || full <= h.indexed {
+		return
+	}
+	for h.indexed < full {
+		pos := h.indexed
+		if i := p.child(h.leaf, &h.chain, pos); i != 0 {
+			x := &p.nodes[i]
+			n := 1 + x.chain.same(&h.chain, pos+1, min(full, pos+x.count))
+			if n < x.count {
+				i = p.split(i, n)
+			}
+			p.refer(i)
+			p.giveAnonymous(n)
+			h.leaf, h.indexed = i, pos+n
+			h.announced = max(h.announced, h.indexed)
+			continue
+		}
+		if !p.extend(h, full) {
+			return
+		}
+		p.announce(h, full, owner)
+	}
+}
+
+// extend puts the blocks from h.indexed up to full into the tree, in the
+// holding's own last node or a new one. It fails, and they stay anonymous, if
+// the place in the index is taken, which takes a collision of 64-bit hashes.
+func (p *pool) extend(h *holding, full int32) bool {
+	n := full - h.indexed
+	if x := &p.nodes[h.leaf]; h.leaf != 0 && x.key == h.key && x.refs == 1 && x.children == 0 {
+		x.count += n
+		h.indexed = full
+		return true
+	}
+	k := p.childKey(h.leaf, h.chain.at(h.indexed))
+	if _, taken := p.index[k]; taken {
+		return false
+	}
+	i := p.newNode()
+	p.nodes[i] = node{chain: h.chain, start: h.indexed, count: n, refs: 1, parent: h.leaf}
+	p.index[k] = i
+	p.nodes[h.leaf].children++
+	h.leaf, h.indexed = i, full
+	return true
+}
+
+// announce reports the blocks of a holding up to full as stored, once.
+func (p *pool) announce(h *holding, full int32, owner RequestID) {
+	if p.log != nil && full > h.announced {
+		p.log.stored(&h.chain, h.announced, full-h.announced, owner)
+	}
+	h.announced = max(h.announced, full)
+}
+
+// unindex takes an evicted node out of the tree.
+func (p *pool) unindex(i int32) {
+	x := &p.nodes[i]
+	delete(p.index, p.childKey(x.parent, x.chain.at(x.start)))
+	p.nodes[x.parent].children--
+}

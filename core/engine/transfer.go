@@ -1,0 +1,95 @@
+package engine
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// Fetching KV from another engine: blocks are reserved first, then the driver
+// is asked to move the bytes, and only what arrived is used. Meanwhile the
+// request has no place in the batch.
+
+// pull starts the transfer of a request whose turn has come. pulled is false if
+// everything that the other engine has is here already; enough is false if
+// there are no blocks to receive it.
+func (e *Engine) pull(s int32, found hit, fx *Effects) (pulled, enough bool) {
+	r := &e.reqs[s]
+	here := found.blocks * e.pool.blockSize
+	there := min(int32(min(r.remote.Tokens, maxTokens)), r.prompt)
+	if there <= here {
+		e.releaseRemote(e.boundary, r, fx)
+		return false, true
+	}
+	more := e.pool.blocksFor(there) - found.blocks
+	if int(more+found.idle) > e.pool.free {
+		return false, false
+	}
+	e.unwait(s)
+	e.pool.share(&r.holding, found)
+	e.countHit(r, here)
+	e.pool.grow(&r.holding, more)
+	r.computed, r.take = here, there-here
+	r.phase = phasePulling
+	e.stats.Pulling++
+	e.askKV(e.boundary, r, r.take, fx)
+	return true, true
+}
+
+// askKV asks the driver to fetch tokens of a request's prompt.
+func (e *Engine) askKV(at machine.Time, r *request, tokens int32, fx *Effects) {
+	f := fx.add(at, KVPull, r.id)
+	f.Handle, f.From, f.Count = r.remote.Handle, r.remote.From, tokens
+	f.Bytes = int64(tokens) * e.cfg.KVBytesPerToken
+}
+
+// releaseRemote tells the other engine, through the driver, that its KV is no
+// longer needed.
+func (e *Engine) releaseRemote(at machine.Time, r *request, fx *Effects) {
+	f := fx.add(at, KVRelease, r.id)
+	f.Handle, f.From = r.remote.Handle, r.remote.From
+	r.remote = RemoteKV{}
+}
+
+// arrived puts a request whose KV is here back in its place in the queue.
+func (e *Engine) arrived(s int32, fx *Effects) {
+	r := &e.reqs[s]
+	if r.phase != phasePulling {
+		return
+	}
+	e.releaseRemote(e.now, r, fx)
+	r.computed += r.take
+	r.take = 0
+	e.pool.commit(&r.holding, r.computed/e.pool.blockSize, r.id)
+	r.computed = min(r.computed, r.prompt-1)
+	e.requeue(s)
+}
+
+// failed does what the configuration says about KV that will not come.
+func (e *Engine) failed(s int32, fx *Effects) {
+	r := &e.reqs[s]
+	if r.phase != phasePulling {
+		return
+	}
+	e.releaseRemote(e.now, r, fx)
+	r.take = 0
+	if e.cfg.KVLoadFailure == KVLoadRecompute {
+		e.requeue(s)
+		return
+	}
+	e.stats.Pulling--
+	e.pool.drop(&r.holding)
+	e.finish(e.now, s, ReasonKVFailed, fx)
+	e.freed()
+}
+
+func (e *Engine) requeue(s int32) {
+	e.stats.Pulling--
+	e.reqs[s].ready = true
+	e.wait(s)
+	e.disturb()
+}
+
+// freed notes that blocks came free outside a step, which matters only to those
+// who wait.
+func (e *Engine) freed() {
+	if e.queue.len() > 0 {
+		e.disturb()
+	}
+}
