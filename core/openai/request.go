@@ -45,6 +45,8 @@ type Sampling struct {
 	// KVHandle names blocks that another server holds, in the form of
 	// document 002.
 	KVHandle string `json:"kv_handle"`
+	// KVMetadata asks for a handle in that form.
+	KVMetadata bool `json:"return_kv_metadata"`
 }
 
 // StreamRequest are a request's stream_options.

@@ -54,6 +54,7 @@ type Choice struct {
 	Logprobs  []byte   // encoded object; nil for null
 	Tokens    []uint32 // told when not nil
 	Prompt    []uint32 // completions only, told when not nil
+	Extra     []byte   // appended to the choice: `,"name":value`
 }
 
 // AppendChoiceEnd closes the choice's text and the choice.
@@ -89,6 +90,7 @@ func AppendChoiceEnd(b []byte, c *Choice, chat bool) []byte {
 		b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
 		b = appendTokensOrNull(b, c.Prompt)
 	}
+	b = append(b, c.Extra...)
 	return append(b, '}')
 }
 

@@ -67,8 +67,9 @@ type Delta struct {
 	ToolCalls []byte
 	// Reasoning marks Text as reasoning and not content.
 	Reasoning bool
-	// Extra is appended to the chunk's top level: `,"name":value`.
-	Extra []byte
+	// ChoiceExtra is appended to the choice, Extra to the chunk's top level:
+	// `,"name":value`.
+	ChoiceExtra, Extra []byte
 }
 
 // AppendRole appends a chat choice's first chunk, which names the role and has
@@ -145,6 +146,7 @@ func (s *Stream) AppendDelta(b []byte, d *Delta) []byte {
 	} else {
 		b = append(b, "null"...)
 	}
+	b = append(b, d.ChoiceExtra...)
 	b = append(b, "}]"...)
 	if s.continuous {
 		b = append(b, `,"usage":`...)

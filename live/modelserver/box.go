@@ -35,7 +35,7 @@ type boxState struct {
 	violation  string // how the body broke the contract
 	gone       string // why the peer is gone, if it is
 
-	kv *kvHeld // blocks kept for another engine
+	kv *hold // blocks kept for another server
 }
 
 // choiceState is one completion's progress.
@@ -44,12 +44,6 @@ type choiceState struct {
 	finished bool
 	aborted  bool
 	reason   engine.Reason
-}
-
-type kvHeld struct {
-	handle uint64
-	blocks int
-	until  machine.Time
 }
 
 func newBox(choices int) *box {

@@ -56,6 +56,7 @@ func (e *openaiStream) token(b []byte, t *token) []byte {
 			d.Prompt = e.prompt(t.choice)
 		}
 	}
+	d.ChoiceExtra = choiceExtra(t)
 	e.scratch = e.scratch[:0]
 	switch {
 	case t.none:
@@ -156,9 +157,17 @@ func (e *openaiWhole) token(b []byte, t *token) []byte {
 		}
 	}
 	if t.done != "" {
-		b = e.closeChoice(b, &openai.Choice{Reason: t.done, Stop: t.stop, StopID: t.stopID})
+		b = e.closeChoice(b, &openai.Choice{Reason: t.done, Stop: t.stop, StopID: t.stopID, Extra: choiceExtra(t)})
 	}
 	return b
+}
+
+// choiceExtra is what document 002 adds to a choice.
+func choiceExtra(t *token) []byte {
+	if t.kv == nil {
+		return nil
+	}
+	return append([]byte(`,"kv_metadata":`), t.kv...)
 }
 
 func (e *openaiWhole) addLogprobs(t *token) {

@@ -35,7 +35,15 @@ func New(o Options) (*Fleet, error) {
 			errs = append(errs, fmt.Errorf("server %d (%s): %w", i, so.Name, err))
 			continue
 		}
+		s.fleet = f
 		f.servers = append(f.servers, s)
+	}
+	n, err := newNetwork(o.Transfer, len(f.servers), clock)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, s := range f.servers {
+		s.network = n
 	}
 	return f, errors.Join(errs...)
 }
@@ -46,9 +54,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 	for _, s := range f.servers {
 		if err := s.listen(ctx); err != nil {
 			for _, l := range f.servers {
-				if l.listener != nil {
-					_ = l.listener.Close() // the first error is the one to tell
-				}
+				l.abandon()
 			}
 			return fmt.Errorf("model server %s: %w", s.name, err)
 		}

@@ -35,7 +35,8 @@ type generation struct {
 	usage   openai.Usage
 	buf     []byte
 
-	began     bool // status and first token have left
+	kept      *hold // blocks kept for the decode server
+	began     bool  // status and first token have left
 	started   bool
 	part2Done bool
 	stalled   bool
@@ -81,9 +82,12 @@ func (g *generation) submit() {
 		p := &g.req.prompts[i/g.req.n]
 		g.texts[i] = g.s.content(g.req, i)
 		q := &seq{box: g.box, choice: i, everyToken: g.req.stream, first: g.req.stream || g.session.Held() || watched,
-			start:  watched || g.fault.DieInPrefill,
+			start:  watched || g.fault.DieInPrefill || g.req.kv.threshold > 0,
 			submit: g.s.submitFor(g.req, p, i, g.texts[i])}
-		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora}
+		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora, remote: g.req.kv.remote, loseKV: g.fault.LoseKV}
+		if g.s.publisher != nil {
+			q.params.tokens = tokensOf(p, g.texts[i])
+		}
 		q.submit.HoldAfterFirst = g.session.Held()
 		if q.everyToken {
 			q.submit.Interest = engine.EveryToken
@@ -99,6 +103,9 @@ func (g *generation) submit() {
 // step carries out what the box's state asks for and is true at the end.
 func (g *generation) step(b *boxState) bool {
 	now := g.s.clock()
+	if b.kv != nil {
+		g.kept = b.kv
+	}
 	switch {
 	case b.gone != "":
 		return g.do(g.session.PeerGone(now, b.gone))
@@ -111,6 +118,9 @@ func (g *generation) step(b *boxState) bool {
 		g.started = true
 		g.usage.CachedTokens = b.cached
 		g.session.PrefillStarted(b.startedAt, flow.D("cached_tokens", b.cached))
+		if g.belowThreshold(b) {
+			return true
+		}
 		if g.fault.DieInPrefill {
 			g.do(g.session.PeerGone(now, "fault: died in prefill"))
 			cut(g.w, false)
@@ -169,9 +179,6 @@ func (g *generation) progress(now machine.Time, b *boxState) bool {
 	e := g.session.Generated(now, total, string(g.finish(0)))
 	if e.Do == serving.Nothing {
 		return false // held: part 2 is still to come
-	}
-	if b.kv != nil {
-		g.keep(b.kv)
 	}
 	return g.do(e)
 }
@@ -313,6 +320,9 @@ func (g *generation) appendTokens(i, upTo int) {
 
 func (g *generation) appendToken(i, index int, done openai.FinishReason) {
 	t := token{choice: i, index: index, done: done}
+	if done != "" && i == 0 {
+		t.kv = g.kvMetadata()
+	}
 	g.texts[i].fill(&t)
 	g.buf = g.req.enc.token(g.buf, &t)
 	g.sent[i] = index + 1

@@ -18,6 +18,8 @@ type loop struct {
 	stats stats
 	seqs  map[engine.RequestID]*seq
 	fx    engine.Effects
+	// taken says whether an id is in use by blocks held for another server.
+	taken func(engine.RequestID) bool
 	// onKV takes what the engine says of KV blocks: events and transfers.
 	onKV    func(*engine.Effects, *engine.Effect, *seq)
 	waiting []controlWait // who waits for the answer to a Control
@@ -53,6 +55,8 @@ type seqParams struct {
 	maxTokens int
 	adapter   string
 	tokens    func(first, count int) []uint32 // ids of the sequence's tokens, for KV events
+	remote    *remoteKV                       // whose blocks to fetch
+	loseKV    bool                            // a fault: the transfer fails
 }
 
 // note is one message to the loop.
@@ -169,9 +173,10 @@ func (l *loop) takeNotes(now machine.Time) {
 func (l *loop) begin(s *seq, at, now machine.Time) {
 	// Ids are made from request ids; two requests that are called the same and
 	// are in flight at once must still differ.
-	for l.seqs[s.submit.ID] != nil {
+	for l.seqs[s.submit.ID] != nil || l.taken(s.submit.ID) {
 		s.submit.ID++
 	}
+	s.submit.Remote.Handle = uint64(s.submit.ID)
 	l.seqs[s.submit.ID] = s
 	s.arrived, s.live = at, true
 	l.eng.Input(now, &s.submit, &l.fx)
@@ -213,9 +218,7 @@ func (l *loop) deliver() {
 		case engine.ControlDone, engine.ControlRefused:
 			l.answered(f)
 		case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
-			if l.onKV != nil {
-				l.onKV(&l.fx, f, s)
-			}
+			l.onKV(&l.fx, f, s)
 		case engine.Stepped:
 			l.stats.stepped(f)
 		default:

@@ -21,6 +21,8 @@ type Options struct {
 	Origin time.Time
 	// Recorder takes the flow events of the hop "server"; nil records nothing.
 	Recorder flow.Recorder
+	// Transfer says how KV caches travel between the servers.
+	Transfer TransferOptions
 	// Logger is told of starts, stops and what went wrong; nil is silent.
 	Logger *slog.Logger
 }
@@ -52,6 +54,15 @@ type ServerOptions struct {
 	Tokenizer tokens.Tokenizer
 	// Content is what the server says: ContentRandom or ContentEcho.
 	Content Content
+	// SideChannel is where other servers ask for KV caches, host:port (vLLM:
+	// VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT). Empty opens one on any port when
+	// the first prefill for another server comes.
+	SideChannel string
+	// TensorParallel is told as tp_size beside KV blocks. Zero is 1.
+	TensorParallel int
+	// KVEvents makes the publisher of this server's KV events, once it is known
+	// where it listens; nil publishes none.
+	KVEvents func(model, endpoint string) (KVPublisher, error)
 	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.
 	MaxBodyBytes int64
 	// Faults may spoil requests; nil spoils none. The request's FaultHeader is

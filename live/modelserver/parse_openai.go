@@ -84,6 +84,23 @@ func (s *Server) fill(req *request, p *openai.Sampling, limit int, limited bool)
 	req.minTokens, req.ignoreEOS = p.MinTokens, p.IgnoreEOS
 	req.stops, req.stopIDs, req.keepStop = p.Stop, p.StopTokenIDs, p.IncludeStop
 	req.priority, req.salt = p.Priority, p.CacheSalt
+	kv, bad := parseKV(p.KVTransferParams)
+	if bad != nil {
+		return bad
+	}
+	kv.session = p.SessionID
+	req.kv = kv
+	if p.CacheHitThreshold != nil {
+		req.kv.threshold = *p.CacheHitThreshold
+	}
+	if p.KVMetadata {
+		req.kv.document, req.kv.remoteDecode = true, true
+	}
+	if p.KVHandle != "" {
+		if bad := s.useHandle(req, p.KVHandle); bad != nil {
+			return bad
+		}
+	}
 	if p.Seed != nil {
 		req.seed = uint64(*p.Seed)
 	}

@@ -73,6 +73,3 @@ func appendEcho(b []byte, metadata string) []byte {
 	b = append(b, `,"`+held.EchoField+`":`...)
 	return openai.AppendString(b, metadata)
 }
-
-func (g *generation) kvAnswer() []byte { return nil }
-func (g *generation) keep(*kvHeld)     {}

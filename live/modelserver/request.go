@@ -68,27 +68,7 @@ type token struct {
 	text   string
 	of     *content
 	done   openai.FinishReason // empty while the choice goes on
+	kv     []byte              // document 002's kv_metadata, on a choice's last token
 	stop   string              // the stop string met, if one was
 	stopID int
-}
-
-// kvParams are the parts of kv_transfer_params and of document 002's fields
-// that act here.
-type kvParams struct {
-	raw          []byte // as it came, for what is passed through
-	remoteDecode bool   // keep the blocks for another server
-	remote       *remoteKV
-	handle       string // document 002: kv_handle
-	metadata     bool   // document 002: answer with kv_metadata
-	session      string
-}
-
-// remoteKV names blocks that another server holds.
-type remoteKV struct {
-	engineID string
-	host     string
-	port     int
-	request  string
-	handle   uint64
-	tokens   int
 }

@@ -3,6 +3,7 @@ package modelserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -41,6 +42,16 @@ type Server struct {
 	tokenizer tokens.Tokenizer
 	template  tokens.Template
 
+	fleet     *Fleet
+	engineID  string // for KV transfers
+	network   *network
+	holds     holds
+	pulls     pulls
+	side      sideChannel
+	publisher KVPublisher
+	ctx       context.Context // ends with the server
+	cancel    context.CancelFunc
+
 	sleepLevel atomic.Int32 // 0 is awake
 }
 
@@ -60,6 +71,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	if so.Tokenizer == nil {
 		so.Tokenizer = tokens.Packed{}
 	}
+	so.Engine.KVEvents = so.Engine.KVEvents || so.KVEvents != nil
 	so.Engine.Seed, so.Engine.Index = o.Seed, uint64(index)
 	var known adapters
 	for _, a := range so.Adapters {
@@ -80,6 +92,12 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		}
 	}
 	s.loop = newLoop(eng, s.cfg.MaxModelLen, clock)
+	s.loop.onKV = s.onKV
+	s.loop.taken = func(id engine.RequestID) bool { return s.holds.holding(uint64(id)) }
+	s.side.s = s
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	d := machine.NewDraw(o.Seed, "server", "engine id", uint64(index))
+	s.engineID = fmt.Sprintf("%016x-%016x", d.Uint64(), d.Uint64())
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
@@ -110,7 +128,31 @@ func (s *Server) listen(ctx context.Context) error {
 		return err
 	}
 	s.listener, s.endpoint = l, l.Addr().String()
+	if s.opts.SideChannel != "" {
+		s.side.mu.Lock()
+		defer s.side.mu.Unlock()
+		if err := s.side.listen(s.opts.SideChannel); err != nil {
+			return err
+		}
+	}
+	if s.opts.KVEvents != nil {
+		if s.publisher, err = s.opts.KVEvents(s.opts.Models[0], s.endpoint); err != nil {
+			return fmt.Errorf("KV events: %w", err)
+		}
+	}
 	return nil
+}
+
+// abandon undoes listen.
+func (s *Server) abandon() {
+	if s.listener != nil {
+		_ = s.listener.Close() // the error that led here is the one to tell
+	}
+	s.cancel()
+	s.side.close()
+	if s.publisher != nil {
+		s.publisher.Close()
+	}
 }
 
 func (s *Server) serve() {
@@ -135,7 +177,13 @@ func (s *Server) stop(ctx context.Context) {
 	}
 	<-s.served
 	s.inFlight.wait()
+	s.cancel()
+	s.pulls.done.Wait()
+	s.side.close()
 	s.loop.stop()
+	if s.publisher != nil {
+		s.publisher.Close()
+	}
 }
 
 // InFlight is how many requests the server is serving, in whatever phase.

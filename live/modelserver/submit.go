@@ -69,6 +69,12 @@ func (s *Server) submitFor(r *request, p *prompt, i int, c *content) engine.Subm
 		Adapter:      r.adapter,
 		HoldKV:       r.kv.remoteDecode,
 	}
+	if kv := r.kv.remote; kv != nil {
+		m.Remote = engine.RemoteKV{From: remoteEngine, Tokens: len(p.tokens)}
+		if kv.tokens > 0 {
+			m.Remote.Tokens = min(kv.tokens, len(p.tokens))
+		}
+	}
 	if s.cfg.Batching == engine.BatchingIndependent {
 		if s.opts.Prefill != nil {
 			m.PrefillTime = s.draws.PrefillTime(r.key)
@@ -78,9 +84,50 @@ func (s *Server) submitFor(r *request, p *prompt, i int, c *content) engine.Subm
 		}
 	}
 	if !s.cfg.DisablePrefixCaching && s.cfg.Batching != engine.BatchingIndependent {
-		m.Hashes = engine.BlockHashes(nil, saltOf(r), p.tokens, s.cfg.BlockSize)
+		m.Hashes = s.hashes(r, p, c)
 	}
 	return m
+}
+
+// remoteEngine is the engine's name for every other server: which one it is
+// says the request's own remoteKV.
+const remoteEngine = 1
+
+// hashes names the blocks of a prompt and of what will be said behind it, so
+// that a later turn of the same conversation finds both in the cache.
+func (s *Server) hashes(r *request, p *prompt, c *content) []uint64 {
+	out := r.maxTokens
+	if c.stopAt > 0 && (out == 0 || c.stopAt < out) {
+		out = c.stopAt
+	}
+	n := len(p.tokens)
+	total := min(n+out, s.cfg.MaxModelLen)
+	list := engine.BlockHashes(make([]uint64, 0, total/s.cfg.BlockSize), saltOf(r), p.tokens, s.cfg.BlockSize)
+	if total/s.cfg.BlockSize == len(list) {
+		return list
+	}
+	whole := len(list) * s.cfg.BlockSize
+	parent := saltOf(r)
+	if len(list) > 0 {
+		parent = list[len(list)-1]
+	}
+	return engine.BlockHashes(list, parent, tokensOf(p, c)(whole, total-whole), s.cfg.BlockSize)
+}
+
+// tokensOf is a completion's token ids by number: the prompt's and then its
+// own.
+func tokensOf(p *prompt, c *content) func(first, count int) []uint32 {
+	return func(first, count int) []uint32 {
+		out := make([]uint32, 0, count)
+		for i := first; i < first+count; i++ {
+			if i < len(p.tokens) {
+				out = append(out, p.tokens[i])
+			} else {
+				out = append(out, c.piece(i-len(p.tokens)).id)
+			}
+		}
+		return out
+	}
 }
 
 // saltOf keeps prefixes apart that must not be shared: between adapters, and

@@ -1,0 +1,261 @@
+package modelserver
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+)
+
+// The side channel is where one server asks another for the KV cache of a
+// prompt, as NIXL's handshake does: one TCP connection per cache, one line of
+// JSON per message. The asker names the engine and the blocks; the holder
+// checks that it holds just these, and keeps them until the asker says
+// release, or its own time limit passes. The bytes do not travel here but over
+// the simulated network.
+
+const (
+	sideTimeout  = 10 * time.Second // for one message
+	maxSideLine  = 4 << 20
+	maxSideConns = 4096
+)
+
+type sideRequest struct {
+	Op       string `json:"op"` // get or release
+	EngineID string `json:"engine_id,omitempty"`
+	Blocks   []int  `json:"block_ids,omitempty"`
+	Request  string `json:"request_id,omitempty"`
+}
+
+type sideAnswer struct {
+	OK     bool   `json:"ok"`
+	Error  string `json:"error,omitempty"`
+	Tokens int    `json:"tokens,omitempty"`
+}
+
+// held are the caches that this server keeps for others.
+type holds struct {
+	mu    sync.Mutex
+	byID  map[int]*hold // by the first block
+	by    map[uint64]*hold
+	next  int
+	limit int
+}
+
+type hold struct {
+	handle uint64
+	blocks []int
+	tokens int
+}
+
+func (h *holds) add(handle uint64, count, tokens int) *hold {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byID == nil {
+		h.byID, h.by = map[int]*hold{}, map[uint64]*hold{}
+	}
+	x := &hold{handle: handle, tokens: tokens, blocks: make([]int, max(count, 1))}
+	for i := range x.blocks {
+		h.next = (h.next + 1) % (1 << 30) // a cache has far fewer, so none comes again while it is held
+		x.blocks[i] = h.next
+	}
+	h.byID[x.blocks[0]], h.by[handle] = x, x
+	return x
+}
+
+func (h *holds) remove(handle uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if x := h.by[handle]; x != nil {
+		delete(h.by, handle)
+		delete(h.byID, x.blocks[0])
+	}
+}
+
+func (h *holds) holding(handle uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.by[handle] != nil
+}
+
+func (h *holds) find(blocks []int) *hold {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(blocks) == 0 {
+		return nil
+	}
+	x := h.byID[blocks[0]]
+	if x == nil || !slices.Equal(x.blocks, blocks) {
+		return nil
+	}
+	return x
+}
+
+// sideChannel is a server's end of it.
+type sideChannel struct {
+	s        *Server
+	mu       sync.Mutex
+	listener net.Listener
+	conns    map[net.Conn]bool
+	done     sync.WaitGroup
+}
+
+// address is where the side channel listens; the first call opens it where the
+// options did not say, on the server's own address and any port.
+func (c *sideChannel) address() (host string, port int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listener == nil {
+		own, _, _ := net.SplitHostPort(c.s.endpoint)
+		if err := c.listen(net.JoinHostPort(own, "0")); err != nil {
+			return "", 0, err
+		}
+	}
+	a, ok := c.listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return "", 0, fmt.Errorf("side channel: not a TCP address: %v", c.listener.Addr())
+	}
+	return a.IP.String(), a.Port, nil
+}
+
+// listen opens the channel; c.mu is held.
+func (c *sideChannel) listen(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("KV side channel: %w", err)
+	}
+	c.listener, c.conns = l, map[net.Conn]bool{}
+	c.done.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.mu.Lock()
+			if len(c.conns) >= maxSideConns || c.conns == nil {
+				c.mu.Unlock()
+				_ = conn.Close() // the asker sees a failed transfer
+				continue
+			}
+			c.conns[conn] = true
+			c.mu.Unlock()
+			c.done.Go(func() { c.serve(conn) })
+		}
+	})
+	return nil
+}
+
+func (c *sideChannel) close() {
+	c.mu.Lock()
+	if c.listener != nil {
+		_ = c.listener.Close()
+	}
+	for conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.mu.Unlock()
+	c.done.Wait()
+}
+
+func (c *sideChannel) serve(conn net.Conn) {
+	defer func() {
+		_ = conn.Close()
+		c.mu.Lock()
+		delete(c.conns, conn)
+		c.mu.Unlock()
+	}()
+	r := bufio.NewReader(io.LimitReader(conn, 2*maxSideLine))
+	var asked *hold
+	for {
+		var q sideRequest
+		// Between get and release lies the transfer, so the asker has as long as
+		// the holder keeps the blocks.
+		limit := sideTimeout
+		if asked != nil {
+			limit = c.s.cfg.KVHoldTimeout.Duration()
+		}
+		_ = conn.SetDeadline(time.Now().Add(limit))
+		if err := readLine(r, &q); err != nil {
+			return
+		}
+		a := sideAnswer{OK: true}
+		switch {
+		case q.Op == "get" && q.EngineID != c.s.engineID:
+			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.engineID, q.EngineID)}
+		case q.Op == "get":
+			if asked = c.s.holds.find(q.Blocks); asked == nil {
+				a = sideAnswer{Error: "these blocks are not held here: they were released, have expired, or never were"}
+			} else {
+				a.Tokens = asked.tokens
+			}
+		case q.Op == "release" && asked != nil:
+			c.s.loop.send(engine.KVReleased{Handle: asked.handle})
+		default:
+			a = sideAnswer{Error: fmt.Sprintf("unexpected %q; expected get, then release", q.Op)}
+		}
+		if writeLine(conn, a) != nil || !a.OK || q.Op == "release" {
+			return
+		}
+	}
+}
+
+func readLine(r *bufio.Reader, into any) error {
+	line, err := r.ReadSlice('\n')
+	var long []byte
+	for errors.Is(err, bufio.ErrBufferFull) && len(long) < maxSideLine {
+		long = append(long, line...)
+		line, err = r.ReadSlice('\n')
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(append(long, line...), into)
+}
+
+func writeLine(w io.Writer, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(raw, '\n'))
+	return err
+}
+
+// get asks another server for a cache. The connection stays open for the
+// release.
+func askKV(ctx context.Context, kv *remoteKV) (net.Conn, sideAnswer, error) {
+	var d net.Dialer
+	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
+	defer cancel()
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(kv.host, fmt.Sprint(kv.port)))
+	if err != nil {
+		return nil, sideAnswer{}, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(sideTimeout))
+	a, err := exchange(conn, sideRequest{Op: "get", EngineID: kv.engineID, Blocks: kv.blocks, Request: kv.request})
+	if err == nil && !a.OK {
+		err = errors.New(a.Error)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, a, err
+	}
+	return conn, a, nil
+}
+
+func exchange(conn net.Conn, q sideRequest) (sideAnswer, error) {
+	var a sideAnswer
+	if err := writeLine(conn, q); err != nil {
+		return a, err
+	}
+	err := readLine(bufio.NewReader(conn), &a)
+	return a, err
+}

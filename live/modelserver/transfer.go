@@ -1,0 +1,141 @@
+package modelserver
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// pulls are the caches that this server is fetching from others, by the
+// engine's handle.
+type pulls struct {
+	mu   sync.Mutex
+	by   map[uint64]*pull
+	done sync.WaitGroup
+}
+
+// pull is one cache on its way. Its goroutine asks, waits for the transfer,
+// tells the engine, and releases the holder's blocks when the engine says so.
+type pull struct {
+	cancel  context.CancelFunc
+	release chan struct{} // closed when the engine no longer needs the cache
+	once    sync.Once
+}
+
+// startPull answers the engine's KVPull; it runs in the loop.
+func (s *Server) startPull(f *engine.Effect, q *seq) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	p := &pull{cancel: cancel, release: make(chan struct{})}
+	s.pulls.mu.Lock()
+	if s.pulls.by == nil {
+		s.pulls.by = map[uint64]*pull{}
+	}
+	s.pulls.by[f.Handle] = p
+	s.pulls.mu.Unlock()
+	id, bytes, remote, lost := f.Request, f.Bytes, q.params.remote, q.params.loseKV
+	handle := f.Handle
+	s.pulls.done.Go(func() {
+		defer cancel()
+		defer s.forgetPull(handle)
+		s.pull(ctx, p, id, bytes, remote, lost)
+	})
+}
+
+func (s *Server) forgetPull(handle uint64) {
+	s.pulls.mu.Lock()
+	delete(s.pulls.by, handle)
+	s.pulls.mu.Unlock()
+}
+
+func (s *Server) pull(ctx context.Context, p *pull, id engine.RequestID, bytes int64, remote *remoteKV, lost bool) {
+	began := time.Now()
+	conn, _, err := askKV(ctx, remote)
+	var moved int64
+	if err == nil {
+		defer conn.Close()
+		moved, err = s.network.move(ctx, s.nodeOf(remote), s.index, bytes)
+	}
+	if err == nil && lost {
+		err = errLost
+	}
+	if err != nil {
+		s.log.Warn("KV transfer failed", "server", s.name, "from", net.JoinHostPort(remote.host, portText(remote.port)), "error", err)
+		gone := ctx.Err() != nil // nobody waits for it any more
+		s.loop.post(note{do: func(now machine.Time) {
+			if !gone {
+				s.loop.stats.failedTransfers++
+			}
+			s.loop.eng.Input(now, engine.KVFailed{ID: id}, &s.loop.fx)
+		}})
+	} else {
+		took := time.Since(began).Seconds()
+		s.loop.post(note{do: func(now machine.Time) {
+			s.loop.stats.transferSeconds.observe(took)
+			s.loop.stats.transferBytes.observe(float64(moved))
+			s.loop.eng.Input(now, engine.KVArrived{ID: id}, &s.loop.fx)
+		}})
+	}
+	if conn == nil {
+		return
+	}
+	select {
+	case <-p.release:
+		_ = conn.SetDeadline(time.Now().Add(sideTimeout))
+		if _, err := exchange(conn, sideRequest{Op: "release"}); err != nil {
+			s.log.Warn("KV not released: the holder keeps it until its time is up", "server", s.name, "error", err)
+		}
+	case <-s.ctx.Done():
+	}
+}
+
+// endPull answers the engine's KVRelease.
+func (s *Server) endPull(handle uint64) {
+	s.pulls.mu.Lock()
+	p := s.pulls.by[handle]
+	s.pulls.mu.Unlock()
+	if p != nil {
+		p.once.Do(func() { close(p.release) })
+		p.cancel() // ends a transfer that is still running
+	}
+}
+
+// nodeOf is the network node of the server that holds a cache.
+func (s *Server) nodeOf(kv *remoteKV) int {
+	for _, o := range s.fleet.servers {
+		if o.engineID == kv.engineID {
+			return o.index
+		}
+	}
+	return len(s.fleet.servers) // somewhere outside
+}
+
+// onKV takes what the engine says of KV blocks; it runs in the loop.
+func (s *Server) onKV(fx *engine.Effects, f *engine.Effect, q *seq) {
+	switch f.Kind {
+	case engine.KVHeld:
+		if q == nil {
+			return
+		}
+		h := s.holds.add(f.Handle, int(f.Count), q.submit.PromptTokens)
+		q.box.mu.Lock()
+		q.box.kv = h
+		q.box.mu.Unlock()
+	case engine.KVFreed:
+		s.holds.remove(f.Handle)
+		if f.Reason == engine.ReasonTimeout {
+			s.loop.stats.expiredHandles++
+		}
+	case engine.KVPull:
+		if q != nil && q.params.remote != nil {
+			s.startPull(f, q)
+		}
+	case engine.KVRelease:
+		s.endPull(f.Handle)
+	default:
+		s.publish(fx, f, q)
+	}
+}
