@@ -2,9 +2,10 @@ package tokens
 
 import (
 	"container/heap"
+	"strings"
 )
 
-// BPE is a byte-level byte pair encoding: text is cut into pieces, and within
+// BPE is a byte pair encoding: text is cut into pieces, and within
 // a piece the pair of neighbours that was merged first in training is merged
 // first, until none is left (Sennrich et al., 2016).
 type BPE struct {
@@ -15,11 +16,15 @@ type BPE struct {
 	whole      bool              // a piece that is a token is not split (ignore_merges)
 	splitters  []splitter
 	prefix     bool // a space is put before text that has none
-	normalize  []func(string) string
-	added      []added // longest first
-	firsts     [256]bool
-	special    map[uint32]bool
-	begin, end []uint32 // what EncodeWhole puts around a text
+	// byCharacter, metaspace and strip are for SentencePiece: see there.
+	byCharacter bool
+	metaspace   metaspace
+	strip       bool // decoding drops the space that encoding put in front
+	normalize   []func(string) string
+	added       []added // longest first
+	firsts      [256]bool
+	special     map[uint32]bool
+	begin, end  []uint32 // what EncodeWhole puts around a text
 }
 
 type pair struct{ a, b uint32 }
@@ -74,14 +79,14 @@ func (t *BPE) Encode(dst []uint32, text string) []uint32 {
 			at++
 			continue
 		}
-		dst = t.encodeText(dst, text[from:start])
+		dst = t.encodeText(dst, text[from:start], from == 0)
 		dst = append(dst, a.id)
 		from, at = end, end
 	}
-	return t.encodeText(dst, text[from:])
+	return t.encodeText(dst, text[from:], from == 0)
 }
 
-func (t *BPE) encodeText(dst []uint32, text string) []uint32 {
+func (t *BPE) encodeText(dst []uint32, text string, first bool) []uint32 {
 	if text == "" {
 		return dst
 	}
@@ -90,6 +95,9 @@ func (t *BPE) encodeText(dst []uint32, text string) []uint32 {
 	}
 	if t.prefix && text[0] != ' ' {
 		text = " " + text
+	}
+	if (t.metaspace == metaspaceAlways || t.metaspace == metaspaceFirst && first) && !strings.HasPrefix(text, lowerBlock) {
+		text = lowerBlock + text
 	}
 	return t.encodePieces(dst, text, t.splitters)
 }
@@ -117,8 +125,12 @@ func (t *BPE) encodePiece(dst []uint32, piece string) []uint32 {
 		}
 	}
 	from := len(dst)
-	for i := range len(piece) {
-		dst = append(dst, t.bytes[piece[i]])
+	if t.byCharacter {
+		dst = t.characters(dst, piece)
+	} else {
+		for i := range len(piece) {
+			dst = append(dst, t.bytes[piece[i]])
+		}
 	}
 	if len(piece) > shortPiece {
 		return append(dst[:from], t.mergeLong(dst[from:])...)

@@ -63,6 +63,11 @@ type component struct {
 	SpecialTokens map[string]struct {
 		IDs []uint32 `json:"ids"`
 	} `json:"special_tokens"`
+	Content       string `json:"content"`
+	Prepend       string `json:"prepend"`
+	Replacement   string `json:"replacement"`
+	PrependScheme string `json:"prepend_scheme"`
+	Split         *bool  `json:"split"`
 }
 
 type pattern struct {
@@ -92,10 +97,11 @@ func (m *mergeText) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParseTokenizerJSON reads a Hugging Face tokenizer.json. Supported is
+// ParseTokenizerJSON reads a Hugging Face tokenizer.json. Supported are
 // byte-level BPE with the pre-tokenizers of GPT-2, Llama 3, Qwen and gpt-oss,
-// or any regular expression without look-ahead; errors name the field that is
-// something else.
+// or any regular expression without look-ahead, and SentencePiece BPE with
+// byte fallback (Llama 2, Mistral); errors name the field that is something
+// else.
 func ParseTokenizerJSON(data []byte) (*BPE, error) {
 	t, err := parseTokenizer(data)
 	if err != nil {
@@ -115,25 +121,24 @@ func parseTokenizer(data []byte) (*BPE, error) {
 	switch m := &f.Model; {
 	case m.Type != "BPE" && (m.Type != "" || len(m.Merges) == 0):
 		return nil, fmt.Errorf("model.type is %q; expected BPE", m.Type)
-	case m.ByteFallback:
-		return nil, errors.New("model.byte_fallback is true (a SentencePiece tokenizer); expected byte-level BPE")
 	case len(m.Vocab) > maxVocabulary || len(m.Merges) > maxMerges || len(f.Added) > maxAdded:
 		return nil, fmt.Errorf("%d tokens, %d merges, %d added tokens; at most %d, %d and %d are read", len(m.Vocab), len(m.Merges), len(f.Added), maxVocabulary, maxMerges, maxAdded)
 	}
 	t := &BPE{merges: make(map[pair]merge, len(f.Model.Merges)), vocabulary: make(map[string]uint32, len(f.Model.Vocab)), text: make(map[uint32]string, len(f.Model.Vocab)),
 		special: map[uint32]bool{}, whole: f.Model.IgnoreMerges}
+	t.byCharacter = f.Model.ByteFallback
 	if err := t.readVocabulary(&f); err != nil {
+		return nil, err
+	}
+	if err := t.readNormalizer(f.Normalizer, 0); err != nil {
 		return nil, err
 	}
 	byteLevel, err := t.readPreTokenizer(f.PreTokenizer, 0)
 	if err != nil {
 		return nil, err
 	}
-	if !byteLevel {
-		return nil, errors.New("pre_tokenizer has no ByteLevel; expected byte-level BPE")
-	}
-	if err := t.readNormalizer(f.Normalizer, 0); err != nil {
-		return nil, err
+	if byteLevel == t.byCharacter {
+		return nil, fmt.Errorf("pre_tokenizer has ByteLevel: %v, model.byte_fallback: %v; expected one of the two (byte-level or SentencePiece BPE)", byteLevel, t.byCharacter)
 	}
 	if err := t.readAdded(&f); err != nil {
 		return nil, err
@@ -148,14 +153,41 @@ func (t *BPE) readVocabulary(f *tokenizerFile) error {
 		letters = append(letters, spelled)
 	}
 	sort.Strings(letters) // so that of two errors always the same is told
+	taken := make(map[uint32]string, len(letters))
 	for _, spelled := range letters {
 		id := f.Model.Vocab[spelled]
 		if id > maxTokenID {
 			return fmt.Errorf("model.vocab: %q has id %d; at most %d are read", spelled, id, maxTokenID)
 		}
-		if other, twice := t.text[id]; twice {
+		if other, twice := taken[id]; twice {
 			return fmt.Errorf("model.vocab: %q has the id %d of %q", spelled, id, other)
 		}
+		taken[id] = spelled
+	}
+	read := t.readBytes
+	if t.byCharacter {
+		read = t.readCharacters
+	}
+	if err := read(f); err != nil {
+		return err
+	}
+	for rank, m := range f.Model.Merges {
+		a, okA := f.Model.Vocab[m[0]]
+		b, okB := f.Model.Vocab[m[1]]
+		to, okTo := f.Model.Vocab[m[0]+m[1]]
+		if !okA || !okB || !okTo {
+			return fmt.Errorf("model.merges[%d]: %q and %q or what they make is not in model.vocab", rank, m[0], m[1])
+		}
+		if _, twice := t.merges[pair{a, b}]; !twice {
+			t.merges[pair{a, b}] = merge{int32(rank), to}
+		}
+	}
+	return nil
+}
+
+// readBytes reads the vocabulary of a byte-level tokenizer.
+func (t *BPE) readBytes(f *tokenizerFile) error {
+	for spelled, id := range f.Model.Vocab {
 		text, ok := unspell(spelled)
 		if !ok {
 			text = spelled // an added token that is also listed here
@@ -171,17 +203,6 @@ func (t *BPE) readVocabulary(f *tokenizerFile) error {
 			return fmt.Errorf("model.vocab: no token for the byte 0x%02x; byte-level BPE has one for each", b)
 		}
 		t.bytes[b] = id
-	}
-	for rank, m := range f.Model.Merges {
-		a, okA := f.Model.Vocab[m[0]]
-		b, okB := f.Model.Vocab[m[1]]
-		to, okTo := f.Model.Vocab[m[0]+m[1]]
-		if !okA || !okB || !okTo {
-			return fmt.Errorf("model.merges[%d]: %q and %q or what they make is not in model.vocab", rank, m[0], m[1])
-		}
-		if _, twice := t.merges[pair{a, b}]; !twice {
-			t.merges[pair{a, b}] = merge{int32(rank), to}
-		}
 	}
 	return nil
 }
@@ -214,12 +235,14 @@ func (t *BPE) readPreTokenizer(c *component, depth int) (bool, error) {
 			t.splitters = append(t.splitters, splitGPT2)
 		}
 		return true, nil
+	case "Metaspace":
+		return false, t.readMetaspace(c)
 	case "Split":
 		s, err := newSplitter(c)
 		t.splitters = append(t.splitters, s)
 		return false, err
 	}
-	return false, fmt.Errorf("pre_tokenizer: type %q is not supported; expected ByteLevel, Split or Sequence", c.Type)
+	return false, fmt.Errorf("pre_tokenizer: type %q is not supported; expected ByteLevel, Split, Metaspace or Sequence", c.Type)
 }
 
 func newSplitter(c *component) (splitter, error) {
@@ -264,6 +287,8 @@ func (t *BPE) readNormalizer(c *component, depth int) error {
 	case c.Type == "Lowercase":
 		t.normalize = append(t.normalize, strings.ToLower)
 		return nil
+	case c.Type == "Prepend" || c.Type == "Replace":
+		return t.readReplace(c)
 	case c.Type == "Sequence" && depth < maxDepth:
 		for i := range c.Normalizers {
 			if err := t.readNormalizer(&c.Normalizers[i], depth+1); err != nil {
@@ -272,7 +297,7 @@ func (t *BPE) readNormalizer(c *component, depth int) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("normalizer: type %q is not supported; expected NFC, NFD, NFKC, NFKD, Lowercase, Sequence or null", c.Type)
+	return fmt.Errorf("normalizer: type %q is not supported; expected NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Sequence or null", c.Type)
 }
 
 func (t *BPE) readAdded(f *tokenizerFile) error {

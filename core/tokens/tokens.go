@@ -5,8 +5,8 @@
 // token. It is deterministic, reversible, and the same that the endpoint
 // picker's token-producer estimates with, so both see the same prefixes.
 // ParseTokenizerJSON reads a Hugging Face tokenizer.json (byte-level BPE, as
-// GPT-2, Llama 3, Qwen and gpt-oss have it) from bytes that the caller has
-// read.
+// GPT-2, Llama 3, Qwen and gpt-oss have it, or SentencePiece's, as Llama 2 and
+// Mistral) from bytes that the caller has read.
 //
 // Detokenizer streams: it holds an unfinished character back until the token
 // that completes it. Words and Text make random text of a given number of
@@ -41,7 +41,11 @@ func Decode(t Tokenizer, ids []uint32) string {
 	for _, id := range ids {
 		out = append(out, d.Next(t, id)...)
 	}
-	return string(append(out, d.Rest()...))
+	out = append(out, d.Rest()...)
+	if b, ok := t.(*BPE); ok && b.strip && len(out) > 0 && out[0] == ' ' {
+		out = out[1:] // the one that Encode put in front
+	}
+	return string(out)
 }
 
 // Packed is the tokenizer without a vocabulary: four bytes of text are one

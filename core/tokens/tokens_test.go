@@ -213,9 +213,9 @@ func TestTokenizerErrors(t *testing.T) {
 	good := string(readFile(t, "testdata/tokenizer.json"))
 	for _, c := range []struct{ from, to, want string }{
 		{`"type":"BPE"`, `"type":"Unigram"`, `model.type is "Unigram"; expected BPE`},
-		{`"byte_fallback":false`, `"byte_fallback":true`, "model.byte_fallback is true"},
-		{`"normalizer":null`, `"normalizer":{"type":"Replace"}`, `normalizer: type "Replace" is not supported`},
-		{`"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false`, `"type":"Metaspace"`, `pre_tokenizer: type "Metaspace" is not supported`},
+		{`"byte_fallback":false`, `"byte_fallback":true`, "no token <0x00>, though model.byte_fallback is true"},
+		{`"normalizer":null`, `"normalizer":{"type":"Replace"}`, `normalizer: Replace with pattern`},
+		{`"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false`, `"type":"Whitespace"`, `pre_tokenizer: type "Whitespace" is not supported`},
 		{`"behavior":"Isolated"`, `"behavior":"Removed"`, `Split with behavior "Removed"`},
 		{`\\p{N}{1,3}|`, `(?=x)|`, "none of those that are known"},
 		{`"!":0`, `"!!!":0`, "no token for the byte 0x21"},
@@ -238,6 +238,7 @@ func TestTokenizerErrors(t *testing.T) {
 func FuzzTokenizerJSON(f *testing.F) {
 	good := string(readFile(f, "testdata/tokenizer.json"))
 	f.Add(good, "Hello, 123 world's\n\n  x")
+	f.Add(string(readFile(f, "testdata/sentencepiece.json")), "x▁ y東")
 	f.Add(strings.Replace(good, `\\p{N}{1,3}|`, `x*|`, 1), "xxyy")
 	f.Fuzz(func(t *testing.T, file, text string) {
 		b, err := ParseTokenizerJSON([]byte(file))
