@@ -27,7 +27,7 @@ help: ## List what there is to make
 
 .PHONY: build
 build: ## Build bin/windtunnel
-	@$(GO) build -trimpath -o $(BIN) ./cmd/windtunnel
+	@$(GO) build -o $(BIN) ./cmd/windtunnel
 
 .PHONY: run
 run: build ## Build, get Envoy, play the embedded scenario (ARGS='--keep' adds flags)
