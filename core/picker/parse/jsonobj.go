@@ -1,9 +1,13 @@
 package parse
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 )
 
 // object is the top level of a JSON body with its values unread. Of duplicate
@@ -13,7 +17,10 @@ type object map[string]json.RawMessage
 // readObject reads a JSON object. The errors are encoding/json's, with the
 // type that the real EPP decodes into, since clients see the text.
 func readObject(body []byte) (object, error) {
-	var m object
+	if json.Valid(body) && body[firstByte(body)] == '{' {
+		return shallow(body), nil
+	}
+	var m object // of any other body encoding/json says what is wrong
 	err := json.Unmarshal(body, &m)
 	if t := (*json.UnmarshalTypeError)(nil); errors.As(err, &t) && t.Field == "" {
 		return nil, errors.New("json: cannot unmarshal " + t.Value + " into Go value of type map[string]interface {}")
@@ -21,11 +28,30 @@ func readObject(body []byte) (object, error) {
 	return m, err
 }
 
+// shallow reads the top level of a valid JSON object without looking into its
+// values: the hot path of every request.
+func shallow(body []byte) object {
+	m := object{}
+	gjson.ParseBytes(body).ForEach(func(key, value gjson.Result) bool {
+		m[key.String()] = body[value.Index : value.Index+len(value.Raw)]
+		return true
+	})
+	return m
+}
+
+// firstByte is the index of the first byte that is no white space.
+func firstByte(body []byte) int {
+	return len(body) - len(bytes.TrimLeft(body, " \t\r\n"))
+}
+
 // text is a key's value if it is a string.
 func (m object) text(key string) (string, bool) {
 	v := m[key]
 	if len(v) == 0 || v[0] != '"' {
 		return "", false
+	}
+	if bytes.IndexByte(v, '\\') < 0 && utf8.Valid(v) {
+		return string(v[1 : len(v)-1]), true
 	}
 	var s string
 	if json.Unmarshal(v, &s) != nil {

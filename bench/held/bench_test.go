@@ -1,0 +1,239 @@
+// Package held measures the held-open flow of document 000 through a real
+// Envoy: windtunnel's EPP and model server against a minimal pair that only
+// holds and injects, both in one run, and what thousands of held requests cost.
+//
+//	go test -run '^$' -bench . ./bench/held
+package held
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/windtunnel/windtunnel/live/envoy"
+)
+
+const body = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Why is the sky blue?"}]}`
+
+func startEnvoy(b *testing.B, picker string, protocol envoy.Protocol) *envoy.Process {
+	b.Helper()
+	bin, err := envoy.Find(context.Background(), envoy.FindOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := envoy.Start(context.Background(), bin, envoy.Config{Pools: []envoy.Pool{{Name: "default",
+		Picker: envoy.Processor{Addresses: []string{picker}}, Protocol: protocol}}}, b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = p.Stop(context.Background()) })
+	return p
+}
+
+// load sends n requests, at most c at once, and returns how long it took.
+func load(b *testing.B, client *http.Client, target string, n, c int) time.Duration {
+	b.Helper()
+	var next atomic.Int64
+	var failed atomic.Int64
+	var wg sync.WaitGroup
+	began := time.Now()
+	for range c {
+		wg.Go(func() {
+			for next.Add(1) <= int64(n) {
+				if err := post(client, target); err != nil {
+					if failed.Add(1) == 1 {
+						b.Log(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if f := failed.Load(); f > 0 {
+		b.Fatalf("%d of %d requests failed", f, n)
+	}
+	return time.Since(began)
+}
+
+func post(client *http.Client, target string) error {
+	resp, err := client.Post("http://"+target+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != 200 || !bytes.Contains(text, []byte(`"metadata":`)) || !bytes.HasSuffix(text, []byte("[DONE]\n\n")) {
+		return fmt.Errorf("%d %q", resp.StatusCode, text)
+	}
+	return nil
+}
+
+func client(c int, http2 bool) *http.Client {
+	t := &http.Transport{MaxIdleConnsPerHost: c, Protocols: new(http.Protocols)}
+	t.Protocols.SetHTTP1(!http2)
+	t.Protocols.SetUnencryptedHTTP2(http2)
+	return &http.Client{Transport: t}
+}
+
+// BenchmarkAgainstReference: 64 requests at once, no prefill time. Rounds of
+// the two take turns; the figures are medians over rounds.
+//
+// Gates: cpu-ratio at most 1.5 (aim 1.15), throughput-ratio at least 0.8 (aim
+// 0.95), and 99 % of the EPP's own times within 1 ms (epp-within-1ms-%).
+func BenchmarkAgainstReference(b *testing.B) {
+	const at, n, rounds = 64, 4000, 7
+	type side struct {
+		*child
+		gateway    *envoy.Process
+		cpu, speed []float64
+	}
+	sides := map[string]*side{}
+	for _, role := range []string{"ours", "reference"} {
+		c := startChild(b, role, "1ns")
+		sides[role] = &side{child: c, gateway: startEnvoy(b, c.addresses[0], envoy.HTTP1)}
+	}
+	cl := client(at, false)
+	for _, s := range sides {
+		load(b, cl, s.gateway.Addr, 500, at)
+	}
+	for b.Loop() {
+		for range rounds {
+			for _, role := range []string{"ours", "reference"} {
+				s := sides[role]
+				was := s.child.cpu(b)
+				took := load(b, cl, s.gateway.Addr, n, at)
+				s.cpu = append(s.cpu, float64((s.child.cpu(b)-was).Microseconds())/n)
+				s.speed = append(s.speed, n/took.Seconds())
+			}
+		}
+	}
+	ours, ref := sides["ours"], sides["reference"]
+	b.ReportMetric(median(ours.cpu), "cpu-µs/req")
+	b.ReportMetric(median(ref.cpu), "reference-cpu-µs/req")
+	b.ReportMetric(median(ratios(ours.cpu, ref.cpu)), "cpu-ratio")
+	b.ReportMetric(median(ours.speed), "req/s")
+	b.ReportMetric(median(ratios(ours.speed, ref.speed)), "throughput-ratio")
+	b.ReportMetric(100*within(b, ours.addresses[1], 0.001), "epp-within-1ms-%")
+	b.ReportMetric(0, "ns/op")
+}
+
+func ratios(a, c []float64) []float64 {
+	out := make([]float64, len(a))
+	for i := range a {
+		out[i] = a[i] / c[i]
+	}
+	return out
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[len(s)/2]
+}
+
+// within is the share of the EPP's processing times, from the request's last
+// byte to the first message out, that are at most this many seconds.
+func within(b *testing.B, metrics string, seconds float64) float64 {
+	b.Helper()
+	resp, err := http.Get("http://" + metrics + "/metrics")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var h *dto.Histogram
+	if f := families["llm_d_epp_request_processing_duration_seconds"]; f != nil {
+		h = f.Metric[0].Histogram
+	}
+	for _, bucket := range h.GetBucket() {
+		if bucket.GetUpperBound() == seconds {
+			return float64(bucket.GetCumulativeCount()) / float64(h.GetSampleCount())
+		}
+	}
+	b.Fatal("no such bucket")
+	return 0
+}
+
+// BenchmarkHeldAtOnce holds thousands of requests at one time on one Envoy and
+// says what each of them costs in memory at every hop.
+func BenchmarkHeldAtOnce(b *testing.B) {
+	for _, c := range []struct {
+		n     int
+		http2 bool
+	}{{5000, false}, {10000, true}} {
+		protocol, name := envoy.HTTP1, "http1"
+		if c.http2 {
+			protocol, name = envoy.HTTP2, "http2"
+		}
+		b.Run(fmt.Sprintf("%d-%s", c.n, name), func(b *testing.B) {
+			servers := startChild(b, "servers", "30s")
+			picker := startChild(b, "picker", strings.Join(servers.addresses, " "))
+			gateway := startEnvoy(b, picker.addresses[0], protocol)
+			cl := client(c.n, c.http2)
+			if c.http2 {
+				cl = nil // one connection carries too few streams; see clients
+			}
+			pids := map[string]int{"envoy": gateway.PID(), "epp": picker.cmd.Process.Pid, "server": servers.cmd.Process.Pid}
+			before := map[string]int64{}
+			for name, pid := range pids {
+				before[name] = residentBytes(pid)
+			}
+			for b.Loop() {
+				done := make(chan time.Duration, 1)
+				go func() { done <- hold(b, cl, gateway.Addr, c.n) }()
+				for deadline := time.Now().Add(25 * time.Second); ; {
+					active, err := gateway.Active(context.Background())
+					if err != nil {
+						b.Fatal(err)
+					}
+					if active.Upstream == uint64(c.n) {
+						break
+					}
+					if time.Now().After(deadline) {
+						b.Fatalf("only %d requests were held at once", active.Upstream)
+					}
+				}
+				for name, pid := range pids {
+					b.ReportMetric(float64(residentBytes(pid)-before[name])/float64(c.n), name+"-B/held")
+				}
+				b.ReportMetric((<-done).Seconds(), "s/all")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// hold sends n requests at once over one client, or over one connection for
+// every 80 of them.
+func hold(b *testing.B, cl *http.Client, target string, n int) time.Duration {
+	began := time.Now()
+	if cl != nil {
+		load(b, cl, target, n, n)
+		return time.Since(began)
+	}
+	const perConnection = 80
+	var wg sync.WaitGroup
+	for range n / perConnection {
+		wg.Go(func() { load(b, client(1, true), target, perConnection, perConnection) })
+	}
+	wg.Wait()
+	return time.Since(began)
+}
