@@ -18,6 +18,9 @@ import (
 func TestDistScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/dist", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
+			if td.Cmd == "draws" {
+				return firstDraws(strings.Split(td.Input, "\n"))
+			}
 			unit := map[string]Unit{"duration": Nanoseconds, "count": Count, "factor": Millionths, "json": Nanoseconds}[td.Cmd]
 			var out strings.Builder
 			for _, line := range strings.Split(td.Input, "\n") {
@@ -36,6 +39,32 @@ func TestDistScripts(t *testing.T) {
 			return out.String()
 		})
 	})
+}
+
+// firstDraws lists draws to the nanosecond, and the sum of ten thousand: the
+// same on every processor, whether it fuses multiplications and additions or
+// not (try GOAMD64=v3).
+func firstDraws(texts []string) string {
+	var out strings.Builder
+	for _, text := range texts {
+		d, err := ParseDist(text)
+		if err != nil {
+			fmt.Fprintf(&out, "error: %v\n", err)
+			continue
+		}
+		var sum int64
+		fmt.Fprintf(&out, "%s:", d)
+		for i := range uint64(10_000) {
+			draw := machine.NewDraw(1, "golden", "draw", i)
+			v := d.Sample(&draw)
+			sum += v
+			if i < 4 {
+				fmt.Fprintf(&out, " %d", v)
+			}
+		}
+		fmt.Fprintf(&out, " ... sum %d\n", sum)
+	}
+	return out.String()
 }
 
 var someDists = []string{"50ms", "100ms..30s", "50ms±10%", "normal(50ms, 5ms)", "normal(50ms, 50ms, min=1ms, max=60ms)",

@@ -47,32 +47,47 @@ type Bound struct {
 	Why         string
 }
 
+// demand is what a step must compute and read at the very least, and the
+// nanoseconds that each takes at the peak.
+type demand struct {
+	tokens, attention, flop int64
+	weights, cache          int64 // bytes
+	compute, memory         int64 // ns
+}
+
+func (h *Hardware) demand(s *engine.Step) demand {
+	sampled := int64(s.PrefillFinished + s.DecodeSeqs)
+	tp := int64(h.Group.TP)
+	d := demand{tokens: s.PrefillTokens + int64(s.DecodeSeqs), attention: h.Model.pairFLOP() * (s.PrefillPairs + s.DecodeContext)}
+	d.flop = 2*h.Model.tokenParams()*d.tokens + 2*h.Model.headParams()*sampled + d.attention
+	d.weights = h.Weights.bytes(h.Model.denseParams() + h.touchedLeast(d.tokens))
+	if sampled > 0 {
+		d.weights += 2 * h.Model.headParams()
+	}
+	d.cache = h.Model.KVBytesPerTokenRank(h.KV, h.Group.TP) * tp * s.DecodeContext
+	d.compute = mulDiv(d.flop, 1e9, h.Accelerator.flops(h.Weights.Compute)*tp)
+	d.memory = mulDiv(d.weights+d.cache, 1e9, h.Accelerator.BandwidthBytes*tp)
+	return d
+}
+
 // Floor is the time of a step with every multiplier busy and every byte read
 // at full bandwidth, no overhead and no communication. Nothing real is faster.
 func (h *Hardware) Floor(s *engine.Step) Bound {
-	tokens := s.PrefillTokens + int64(s.DecodeSeqs)
-	sampled := int64(s.PrefillFinished + s.DecodeSeqs)
-	tp := int64(h.Group.TP)
-
-	matrix := 2 * h.Model.tokenParams() * tokens
-	head := 2 * h.Model.headParams() * sampled
-	attention := h.Model.pairFLOP() * (s.PrefillPairs + s.DecodeContext)
-	rate := h.Accelerator.flops(h.Weights.Compute)
-	compute := mulDiv(matrix+head+attention, 1e9, rate*tp)
-
-	weights := h.Weights.bytes(h.Model.denseParams() + h.touchedLeast(tokens))
-	if sampled > 0 {
-		weights += 2 * h.Model.headParams()
+	d := h.demand(s)
+	if d.compute >= d.memory {
+		return Bound{d.compute, fmt.Sprintf("2 × %.4g parameters × %d tokens + attention %.3g = %.4g FLOP, at the peak of %d × %d TFLOP/s (%s, %s) at least %s",
+			float64(h.Model.tokenParams()), d.tokens, float64(d.attention), float64(d.flop), h.Group.TP, h.Accelerator.flops(h.Weights.Compute)/1e12, h.Accelerator.Name, h.Weights.Compute, ms(d.compute))}
 	}
-	cache := h.Model.KVBytesPerTokenRank(h.KV, h.Group.TP) * tp * s.DecodeContext
-	memory := mulDiv(weights+cache, 1e9, h.Accelerator.BandwidthBytes*tp)
+	return Bound{d.memory, fmt.Sprintf("%.4g bytes of weights + %.3g bytes of KV cache to read, at the peak of %d × %.4g TB/s (%s) at least %s",
+		float64(d.weights), float64(d.cache), h.Group.TP, float64(h.Accelerator.BandwidthBytes)/1e12, h.Accelerator.Name, ms(d.memory))}
+}
 
-	if compute >= memory {
-		return Bound{compute, fmt.Sprintf("2 × %.4g parameters × %d tokens + attention %.3g = %.4g FLOP, at the peak of %d × %d TFLOP/s (%s, %s) at least %s",
-			float64(h.Model.tokenParams()), tokens, float64(attention), float64(matrix+head+attention), tp, rate/1e12, h.Accelerator.Name, h.Weights.Compute, ms(compute))}
-	}
-	return Bound{memory, fmt.Sprintf("%.4g bytes of weights + %.3g bytes of KV cache to read, at the peak of %d × %.4g TB/s (%s) at least %s",
-		float64(weights), float64(cache), tp, float64(h.Accelerator.BandwidthBytes)/1e12, h.Accelerator.Name, ms(memory))}
+// Usage is how busy a step of that many nanoseconds keeps the accelerators, in
+// thousandths of their peak arithmetic and of their memory bandwidth (model
+// FLOP and bandwidth utilization, MFU and MBU).
+func (h *Hardware) Usage(s *engine.Step, nanoseconds int64) (compute, bandwidth int) {
+	d := h.demand(s)
+	return int(mulDiv(d.compute, 1000, max(nanoseconds, 1))), int(mulDiv(d.memory, 1000, max(nanoseconds, 1)))
 }
 
 // touchedLeast is the least expert parameters that a batch can read: all
@@ -99,8 +114,8 @@ func (e *TooFastError) Error() string {
 
 // refuseFaster compares a claimed step time with the floor.
 func (h *Hardware) refuseFaster(what string, s *engine.Step, claimed int64) error {
-	if bound := h.Floor(s); claimed < bound.Nanoseconds {
-		return &TooFastError{what, claimed, bound}
+	if d := h.demand(s); claimed < max(d.compute, d.memory) {
+		return &TooFastError{what, claimed, h.Floor(s)}
 	}
 	return nil
 }

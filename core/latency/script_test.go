@@ -78,7 +78,9 @@ func runScript(td *datadriven.TestData, hardware **Hardware) (string, error) {
 				return out, err
 			}
 			if td.Cmd == "step" {
-				out += fmt.Sprintf("%s: %s\n", line, ms(int64(timer.StepTime(s).Time())))
+				ns := int64(timer.StepTime(s).Time())
+				compute, bandwidth := h.Usage(s, ns)
+				out += fmt.Sprintf("%s: %s (MFU %d %%, MBU %d %%)\n", line, ms(ns), compute/10, bandwidth/10)
 				continue
 			}
 			b := timer.Breakdown(s)
