@@ -51,6 +51,7 @@ type Engine struct {
 	padding  int   // finished requests of a static batch
 	loading  Fixed // time that the step being composed spends on adapters
 
+	step     Step    // the one being composed
 	fills    []int32 // requests that compute their prompt in this step
 	starved  []int32 // decoding requests that get no token in this step
 	order    []int32 // scratch

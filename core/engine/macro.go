@@ -23,10 +23,11 @@ type run struct {
 	prefill  int // prompt tokens
 }
 
-// begin starts a run from what compose has decided.
-func (e *Engine) begin(decoding int, preempted bool) {
-	b := &e.batch
-	st := Step{Index: e.stats.Steps, DecodeSeqs: decoding + e.padding}
+// begin starts a run from what was decided. begun says that the blocks for its
+// first step are taken already.
+func (e *Engine) begin(decoding int, preempted bool, begun int) {
+	b, st := &e.batch, &e.step
+	*st = Step{Index: e.stats.Steps, DecodeSeqs: decoding + e.padding}
 	st.DecodeContext = b.kv + int64(decoding)
 	for _, s := range e.starved {
 		st.DecodeContext -= e.reqs[s].kvOffset + b.clock
@@ -42,7 +43,7 @@ func (e *Engine) begin(decoding int, preempted bool) {
 			st.PrefillFinished++
 		}
 	}
-	x := run{active: true, steps: 1, begun: 1, decoding: decoding, prefill: int(st.PrefillTokens)}
+	x := run{active: true, steps: 1, begun: begun, decoding: decoding, prefill: int(st.PrefillTokens)}
 	x.schedule = Schedule{Start: e.boundary, Frac: e.frac}
 	line, closed := Line{}, false
 	if !e.cfg.SingleSteps && !preempted && len(e.fills) == 0 && len(e.starved) == 0 {
@@ -53,7 +54,7 @@ func (e *Engine) begin(decoding int, preempted bool) {
 		x.schedule.Grow = max(line.Slope, 0) * Fixed(decoding)
 		x.steps = e.length(&x, line.Until-st.DecodeContext)
 	} else {
-		x.schedule.Base = bounded(e.cfg.Timer.StepTime(&st) + e.loading)
+		x.schedule.Base = bounded(e.cfg.Timer.StepTime(st) + e.loading)
 	}
 	x.end = x.schedule.End(x.steps)
 	e.run = x
@@ -75,7 +76,7 @@ func (e *Engine) length(x *run, knot int64) int {
 	if knot < n*int64(x.decoding) {
 		n = min(n, (knot+int64(x.decoding)-1)/int64(x.decoding))
 	}
-	n = e.affordable(n, e.pool.free+e.needAt(0))
+	n = e.affordable(n, e.pool.free+e.needAt(0)*x.begun)
 	if log := e.pool.log; log != nil {
 		if len(log.list) > 0 {
 			n = 1
@@ -107,7 +108,7 @@ func (x *run) ended(now machine.Time) int {
 // begins the one that is under way.
 func (e *Engine) catchUp(now machine.Time) {
 	x := &e.run
-	if !x.active || x.steps == 1 {
+	if !x.active || x.begun == x.steps {
 		return
 	}
 	if n := min(x.ended(now), x.steps-1) - x.done; n > 0 {
@@ -122,10 +123,31 @@ func (e *Engine) catchUp(now machine.Time) {
 // cut ends the run if it is just between two steps: a message that comes at
 // that very moment takes part in the next step.
 func (e *Engine) cut(fx *Effects) {
-	if x := &e.run; x.active && x.begun == x.done {
+	x := &e.run
+	if !x.active || x.begun > x.done {
+		return
+	}
+	if x.done > 0 {
 		x.steps, x.end = x.done, x.schedule.End(x.done)
 		e.finishRun(fx)
 	}
+	if x.active { // carried on, or not begun in the first place
+		x.active, e.pending = false, true
+	}
+}
+
+// carryOn starts the next run right when one ends, if there is nothing to decide:
+// everybody who is here decodes. It takes no blocks yet, so that a message at
+// this very moment can still undo it (cut); it saves a wake-up.
+func (e *Engine) carryOn() {
+	b := &e.batch
+	if e.cfg.SingleSteps || b.decoding == 0 || len(b.filling) > 0 || e.queue.len() > 0 ||
+		b.decoding > e.cfg.MaxNumBatchedTokens || e.needAt(0) > e.pool.free {
+		return
+	}
+	e.fills, e.starved = e.fills[:0], e.starved[:0]
+	e.pending, e.blocked, e.loading = false, false, 0
+	e.begin(b.decoding, false, 0)
 }
 
 // play counts n more steps of the run.

@@ -36,6 +36,7 @@ func (e *Engine) finishRun(fx *Effects) {
 	e.pool.log.flush(at, fx)
 	e.reportSteps(fx)
 	e.pending = e.batch.decoding > 0 || len(e.batch.filling) > 0 || e.queue.len() > 0
+	e.carryOn()
 }
 
 // settleStarved puts back the clocks of those who had no token in this step.

@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// An 8B model on one large accelerator, roughly: 7 ms per step, 40 ns per token
+// of context, 35 us per prompt token.
+var benchTimer = bentTimer{
+	base: FixedNanos(7e6), perPrefill: FixedNanos(35e3), perDecode: FixedNanos(2e3), slope: FixedNanos(40.3), knot: NoKnot,
+}
+
+// BenchmarkEngine is the engine alone under the load that the issue names: 64
+// engines, Poisson arrivals of 5 requests per second at each, 512 prompt tokens,
+// prefix caching and block accounting on. One operation is one request. Prompts
+// share a 128-token beginning with one sixteenth of the others.
+//
+//	go test -run - -bench Engine -benchtime 1000000x ./core/engine
+func BenchmarkEngine(b *testing.B) {
+	for _, c := range []struct {
+		out      int
+		explicit bool
+		single   bool
+		caching  bool
+	}{
+		{128, false, false, true},
+		{1024, false, false, true},
+		{128, true, false, true},
+		{128, false, false, false},
+		{128, false, true, true},
+	} {
+		name := fmt.Sprintf("out=%d", c.out)
+		if c.explicit {
+			name += "/explicit-hashes"
+		}
+		if c.single {
+			name += "/single-steps"
+		}
+		if !c.caching {
+			name += "/no-prefix-caching"
+		}
+		b.Run(name, func(b *testing.B) { benchmark(b, c.out, c.explicit, c.single, c.caching) })
+	}
+}
+
+func benchmark(b *testing.B, out int, explicit, single, caching bool) {
+	const pods, rate = 64, 5.0
+	var families [16][]uint64
+	for f := range families {
+		for i := range 8 {
+			families[f] = append(families[f], mix(uint64(f*100+i)))
+		}
+	}
+	engines := make([]*Engine, pods)
+	arrivals := make([]machine.Time, pods)
+	draw := machine.NewDraw(1, "bench", "arrivals", 0)
+	gap := func() machine.Time {
+		return machine.Time(-math.Log(1-draw.Float64()) / rate * float64(machine.Second))
+	}
+	var tree tournament
+	tree.init(pods)
+	for i := range engines {
+		e, err := New(Config{Timer: benchTimer, Index: uint64(i), SingleSteps: single, DisablePrefixCaching: !caching})
+		if err != nil {
+			b.Fatal(err)
+		}
+		engines[i] = e
+		arrivals[i] = gap()
+		tree.set(i, arrivals[i])
+	}
+	var fx Effects
+	finished, sent, effects, wakes := 0, 0, 0, 0
+	var m Submit
+	b.ReportAllocs()
+	b.ResetTimer()
+	started := cpuTime()
+	for {
+		i, at := tree.first()
+		if at == machine.Never {
+			break
+		}
+		e := engines[i]
+		if at == arrivals[i] {
+			sent++
+			m = Submit{ID: RequestID(sent), PromptTokens: 512, MaxTokens: out, Hashes: families[draw.Intn(16)]}
+			if explicit {
+				h := make([]uint64, 32)
+				for j := copy(h, m.Hashes); j < 32; j++ {
+					h[j] = draw.Uint64()
+				}
+				m.Hashes = h
+			}
+			e.Input(at, &m, &fx)
+			arrivals[i] += gap()
+			if sent+pods > b.N { // one more for each of the others at most
+				arrivals[i] = machine.Never
+			}
+		} else {
+			e.Advance(at, &fx)
+		}
+		wakes++
+		effects += len(fx.List)
+		for j := range fx.List {
+			if fx.List[j].Kind == Finished {
+				finished++
+			}
+		}
+		fx.Reset()
+		next, _ := e.Next()
+		tree.set(i, min(next, arrivals[i]))
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(cpuTime()-started)/float64(sent), "cpu-ns/req")
+	if finished != sent {
+		b.Fatalf("%d of %d requests finished", finished, sent)
+	}
+	var hits, steps uint64
+	for _, e := range engines {
+		hits += e.Stats().PrefixCacheHits
+		steps += e.Stats().Steps
+	}
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	b.ReportMetric(float64(wakes)/float64(sent), "calls/req")
+	b.ReportMetric(float64(effects)/float64(sent), "effects/req")
+	b.ReportMetric(float64(steps)/float64(sent), "steps/req")
+	b.ReportMetric(float64(hits)/float64(sent), "hit-tokens/req")
+	b.ReportMetric(float64(mem.HeapInuse)/pods/1024, "KiB/engine")
+}
+
+// tournament is a tree of who is next: one slot per engine.
+type tournament struct {
+	at   []machine.Time
+	win  []int32
+	size int
+}
+
+func (t *tournament) init(n int) {
+	t.size = 1
+	for t.size < n {
+		t.size *= 2
+	}
+	t.at = make([]machine.Time, t.size)
+	t.win = make([]int32, 2*t.size)
+	for i := range t.at {
+		t.at[i] = machine.Never
+		t.win[t.size+i] = int32(i)
+	}
+	for i := t.size - 1; i > 0; i-- {
+		t.win[i] = t.win[2*i]
+	}
+}
+
+func (t *tournament) first() (int, machine.Time) { return int(t.win[1]), t.at[t.win[1]] }
+
+func (t *tournament) set(i int, at machine.Time) {
+	t.at[i] = at
+	for k := (t.size + i) / 2; k > 0; k /= 2 {
+		l, r := t.win[2*k], t.win[2*k+1]
+		if t.at[r] < t.at[l] {
+			l = r
+		}
+		t.win[k] = l
+	}
+}
+
+// cpuTime is the process's, in ns: wall-clock time says little on a machine that
+// others use too.
+func cpuTime() int64 {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		return 0
+	}
+	return r.Utime.Nano() + r.Stime.Nano()
+}
