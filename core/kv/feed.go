@@ -31,6 +31,11 @@ type FeedConfig struct {
 	Wait machine.Time
 	// ReplayTimeout ends a replay that does not end itself; 0 means 5 s.
 	ReplayTimeout machine.Time
+	// Probe is how long the stream may be silent, from its opening on, before
+	// a replay is asked for all the same (GapsReplay): when the last messages
+	// are lost, none comes after them to show it. It doubles with every probe
+	// of one silence, up to a minute. 0 means 1 s, below 0 never.
+	Probe machine.Time
 	// HoldMessages and HoldBytes bound what waits behind a gap; 0 means 4,096
 	// messages and 64 MiB. Beyond them the gap counts at once.
 	HoldMessages int
@@ -41,7 +46,7 @@ type FeedConfig struct {
 // sequence number; what comes out is each message once and in order, and word
 // of what was lost.
 //
-//   - A message again, within the last 64, is a duplicate if its bytes are
+//   - A message again, within the last 1,024, is a duplicate if its bytes are
 //     the same, and nothing.
 //   - A number that goes back otherwise means that the publisher began anew:
 //     Lost, then everything from the beginning (a replay where there is one).
@@ -61,10 +66,12 @@ type Feed struct {
 	replaying bool
 	asked     bool // the first replay was asked for
 	deadline  machine.Time
+	probe     machine.Time // when to ask in spite of no gap
+	silence   machine.Time // how long the next silence may be
 
 	held      map[uint64][]byte
 	heldBytes int
-	recent    [64]uint64 // checksums of delivered messages
+	recent    [1024]uint64 // checksums of delivered messages
 	out       []FeedEffect
 }
 
@@ -96,13 +103,19 @@ func NewFeed(cfg FeedConfig) *Feed {
 	}
 	set(&cfg.Wait, 100*machine.Millisecond)
 	set(&cfg.ReplayTimeout, 5*machine.Second)
+	if cfg.Probe == 0 {
+		cfg.Probe = machine.Second
+	}
+	if cfg.Gaps != GapsReplay {
+		cfg.Probe = -1
+	}
 	if cfg.HoldMessages <= 0 {
 		cfg.HoldMessages = 4096
 	}
 	if cfg.HoldBytes <= 0 {
 		cfg.HoldBytes = 64 << 20
 	}
-	return &Feed{cfg: cfg, deadline: machine.Never}
+	return &Feed{cfg: cfg, deadline: machine.Never, probe: machine.Never}
 }
 
 // Input takes a message of the live stream. The payload belongs to the feed
@@ -113,13 +126,15 @@ func (f *Feed) Input(now machine.Time, seq uint64, payload []byte) {
 		f.emit(FeedEffect{Kind: Deliver, Seq: seq, Payload: payload})
 		return
 	}
+	f.heard()
 	if f.started && seq < f.next && f.same(seq, payload) {
 		return
 	}
 	if waiting, ok := f.held[seq]; ok && bytes.Equal(waiting, payload) {
 		return
 	}
-	if f.anyLive && seq <= f.live && (!f.started || seq < f.next) {
+	back := f.anyLive && seq <= f.live && (!f.started || seq < f.next)
+	if back || f.started && seq < f.next && f.next-seq <= uint64(len(f.recent)) {
 		f.lose("the publisher's sequence went back: it began anew")
 		f.started, f.asked, f.replaying, f.anyLive = false, false, false, false
 		f.deadline = machine.Never
@@ -160,12 +175,16 @@ func (f *Feed) Input(now machine.Time, seq uint64, payload []byte) {
 func (f *Feed) Connected(now machine.Time) {
 	f.advanceTo(now)
 	if f.cfg.Gaps == GapsReplay && !f.replaying {
-		from := uint64(0)
-		if f.started {
-			from = f.next
-		}
-		f.ask(from)
+		f.silence = f.cfg.Probe
+		f.ask(f.firstMissing())
 	}
+}
+
+func (f *Feed) firstMissing() uint64 {
+	if f.started {
+		return f.next
+	}
+	return 0
 }
 
 // Replayed takes a message of a replay.
@@ -195,6 +214,9 @@ func (f *Feed) ReplayEnded(now machine.Time) {
 func (f *Feed) endReplay(reason string) {
 	f.replaying = false
 	f.deadline = machine.Never
+	if f.cfg.Probe > 0 {
+		f.probe = f.now.Add(max(f.silence, f.cfg.Probe))
+	}
 	if len(f.held) > 0 {
 		f.giveUp(reason)
 	}
@@ -205,7 +227,23 @@ func (f *Feed) Next() (machine.Time, bool) {
 	if len(f.out) > 0 {
 		return f.now, true
 	}
-	return f.deadline, f.deadline != machine.Never
+	at := f.due()
+	return at, at != machine.Never
+}
+
+func (f *Feed) due() machine.Time {
+	if f.replaying {
+		return f.deadline
+	}
+	return min(f.deadline, f.probe)
+}
+
+// heard ends a silence of the live stream.
+func (f *Feed) heard() {
+	if f.cfg.Probe > 0 {
+		f.silence = f.cfg.Probe
+		f.probe = f.now.Add(f.silence)
+	}
 }
 
 // Advance does what is due and hands out the effects since the last call.
@@ -219,14 +257,19 @@ func (f *Feed) Advance(now machine.Time, sink func(FeedEffect)) {
 }
 
 func (f *Feed) advanceTo(now machine.Time) {
-	for f.deadline <= now {
-		f.now = max(f.now, f.deadline)
-		if !f.replaying {
+	for f.due() <= now {
+		f.now = max(f.now, f.due())
+		switch {
+		case f.replaying:
+			f.endReplay("a replay did not end in time")
+		case f.deadline <= f.now:
 			f.giveUp("messages are missing in the sequence")
-			continue
+		default:
+			f.silence = min(2*f.silence, 60*machine.Second)
+			f.ask(f.firstMissing())
 		}
-		if f.endReplay("a replay did not end in time"); f.replaying {
-			f.deadline = now.Add(f.cfg.ReplayTimeout) // the next replay is yet to be sent
+		if f.replaying {
+			f.deadline = now.Add(f.cfg.ReplayTimeout) // the replay is yet to be sent
 		}
 	}
 	f.now = max(f.now, now)

@@ -23,7 +23,8 @@ func TestFeedScripts(t *testing.T) {
 				d.ScanArgs(t, "gaps", &gaps)
 				now = 0
 				f = NewFeed(FeedConfig{Gaps: map[string]Gaps{"drop": GapsDrop, "replay": GapsReplay, "ignore": GapsIgnore}[gaps],
-					HoldMessages: intArg(t, d, "hold", 0)})
+					HoldMessages: intArg(t, d, "hold", 0),
+					Probe:        machine.Time(intArg(t, d, "probe-ms", -1)) * machine.Millisecond})
 				return ""
 			}
 			for line := range strings.Lines(d.Input) {
@@ -75,7 +76,7 @@ func TestFeedScripts(t *testing.T) {
 func TestFeedOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		gaps := rapid.SampledFrom([]Gaps{GapsDrop, GapsReplay}).Draw(t, "gaps")
-		f := NewFeed(FeedConfig{Gaps: gaps, HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
+		f := NewFeed(FeedConfig{Gaps: gaps, Probe: rapid.SampledFrom([]machine.Time{-1, 300 * machine.Millisecond}).Draw(t, "probe"), HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
 		whole := gaps == GapsReplay && f.cfg.HoldMessages > 3
 		published := uint64(0)
 		payload := func(seq uint64) []byte { return fmt.Appendf(nil, "message %d", seq) }
@@ -116,6 +117,8 @@ func TestFeedOrder(t *testing.T) {
 			}
 		}
 		var late []uint64
+		f.Connected(now)
+		drain()
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			now += machine.Time(rapid.IntRange(0, 60).Draw(t, "ms")) * machine.Millisecond
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
@@ -147,14 +150,16 @@ func TestFeedOrder(t *testing.T) {
 			}
 			drain()
 		}
-		f.Connected(now)
-		drain()
+		if f.cfg.Probe < 0 {
+			f.Connected(now)
+			drain()
+		}
 		now += 10 * machine.Second
 		drain()
 		if whole && (uint64(len(got)) != published || losses > 0) {
 			t.Fatalf("%d of %d messages, %d losses", len(got), published, losses)
 		}
-		if _, ok := f.Next(); ok {
+		if _, ok := f.Next(); ok && f.cfg.Probe < 0 {
 			t.Fatal("the feed still waits for something")
 		}
 	})

@@ -108,7 +108,7 @@ func newRecordedPicker(t *testing.T, run recordedRun) *recordedPicker {
 	}
 	p.ix = NewIndex(Config{Hasher: p.hasher})
 	for _, e := range run.Endpoints {
-		f := NewFeed(FeedConfig{Gaps: gaps})
+		f := NewFeed(FeedConfig{Gaps: gaps, Probe: -1}) // the recorded picker does not probe
 		p.feeds[e.Name] = f
 		if gaps == GapsReplay {
 			f.Connected(p.now)

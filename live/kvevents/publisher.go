@@ -1,0 +1,390 @@
+package kvevents
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+	"github.com/windtunnel/windtunnel/core/kv"
+)
+
+// Format is how a Publisher writes its payloads.
+type Format uint8
+
+// The formats that are in use.
+const (
+	Msgpack    Format = iota // vLLM: an event is an array
+	MsgpackMap               // newer vLLM: an event is a map with "type"
+	JSON                     // document 003
+)
+
+// PublisherOptions shape a Publisher. Bind or Connect must be given.
+type PublisherOptions struct {
+	Topic kv.Topic
+	// Bind is where subscribers come to, like tcp://127.0.0.1:5557.
+	Bind string
+	// Connect are subscribers to go to (VLLM_KV_EVENT_ZMQ_ENDPOINT).
+	Connect []string
+	// Replay is where missed messages can be asked for; "" for nowhere.
+	Replay string
+
+	Format Format
+	// Interval is how long events wait for others to travel with; 0 means
+	// 100 ms (VLLM_KV_EVENT_INTERVAL_MS), below 0 means not at all.
+	Interval time.Duration
+	// Heartbeat sends an empty batch after this much silence; 0 never.
+	Heartbeat time.Duration
+	// BatchEvents sends a batch at once when it has this many events; 0 means
+	// 1,024.
+	BatchEvents int
+	// ReplayMessages and ReplayBytes bound what can be replayed; 0 means
+	// 10,000 (vLLM's buffer_steps) and 64 MiB.
+	ReplayMessages int
+	ReplayBytes    int
+	// QueueMessages bounds what waits for one slow subscriber; beyond it that
+	// subscriber misses messages, as ZMQ's high-water mark has it. 0 means
+	// 4,096.
+	QueueMessages int
+	// DataParallelRank is the third element of a batch; -1 writes nil.
+	DataParallelRank int
+
+	Log *slog.Logger
+}
+
+// Publisher sends KV events. Its methods may be called from any goroutine.
+type Publisher struct {
+	opts         PublisherOptions
+	topic        []byte
+	cancel       context.CancelFunc
+	pub          peers
+	replays      peers
+	addr, replay net.Addr
+	wake         chan struct{}
+	done         chan struct{}
+	serving      sync.WaitGroup // connected subscribers
+
+	mu       sync.Mutex
+	closed   bool
+	pending  []kv.Event
+	seq      uint64
+	last     time.Time
+	buffer   []published // oldest first
+	bytes    int
+	subs     map[*outbox]struct{}
+	dropped  uint64
+	wentDown sync.Once
+}
+
+type published struct {
+	seq     uint64
+	payload []byte
+}
+
+// outbox is what waits for one subscriber.
+type outbox struct {
+	messages chan published
+
+	mu     sync.Mutex
+	topics map[string]int
+}
+
+// NewPublisher starts a publisher; Close ends it.
+func NewPublisher(opts PublisherOptions) (*Publisher, error) {
+	if opts.Bind == "" && len(opts.Connect) == 0 {
+		return nil, errors.New("a KV event publisher needs an endpoint to bind or to connect to")
+	}
+	orInt := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	orInt(&opts.BatchEvents, 1024)
+	orInt(&opts.ReplayMessages, 10000)
+	orInt(&opts.ReplayBytes, 64<<20)
+	orInt(&opts.QueueMessages, 4096)
+	if opts.Interval == 0 {
+		opts.Interval = 100 * time.Millisecond
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Publisher{opts: opts, topic: []byte(opts.Topic.String()), cancel: cancel, wake: make(chan struct{}, 1),
+		done: make(chan struct{}), subs: map[*outbox]struct{}{}, last: time.Now()}
+	p.pub = peers{kind: zmq4.Pub, maxMessage: 1 << 16, log: opts.Log, serve: p.serve}
+	p.replays = peers{kind: zmq4.Router, maxMessage: 1 << 16, log: opts.Log, serve: p.serveReplay}
+	go p.run(ctx)
+	err := p.open(ctx)
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Publisher) open(ctx context.Context) (err error) {
+	if p.opts.Bind != "" {
+		if p.addr, err = p.pub.listen(ctx, p.opts.Bind); err != nil {
+			return err
+		}
+	}
+	if p.opts.Replay != "" {
+		if p.replay, err = p.replays.listen(ctx, p.opts.Replay); err != nil {
+			return err
+		}
+	}
+	for _, endpoint := range p.opts.Connect {
+		if err := p.pub.dial(ctx, endpoint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Endpoint is where the publisher is bound, with the port that it got; "" if
+// it only connects.
+func (p *Publisher) Endpoint() string { return endpointOf(p.addr) }
+
+// ReplayEndpoint is where it replays; "" if it does not.
+func (p *Publisher) ReplayEndpoint() string { return endpointOf(p.replay) }
+
+func endpointOf(a net.Addr) string {
+	if a == nil {
+		return ""
+	}
+	return "tcp://" + a.String()
+}
+
+// Publish hands over events, which belong to the publisher from now on. It
+// does not wait for anybody. After Close it does nothing.
+func (p *Publisher) Publish(events ...kv.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || len(events) == 0 {
+		return
+	}
+	p.pending = append(p.pending, events...)
+	if len(p.pending) >= p.opts.BatchEvents || p.opts.Interval < 0 {
+		p.flush()
+		return
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Flush sends what waits, without waiting for the interval.
+func (p *Publisher) Flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pending) > 0 {
+		p.flush()
+	}
+}
+
+// flush sends one batch of what is pending, even if that is nothing. The lock
+// is held.
+func (p *Publisher) flush() {
+	now := time.Now()
+	batch := kv.Batch{At: float64(now.UnixMicro()) / 1e6, Events: p.pending, DataParallelRank: p.opts.DataParallelRank}
+	var payload []byte
+	switch p.opts.Format {
+	case JSON:
+		if len(batch.Events) == 0 {
+			batch.Events = []kv.Event{{Kind: kv.Heartbeat}}
+		}
+		var err error
+		if payload, err = kv.AppendJSON(nil, batch, p.opts.Topic.Pod); err != nil {
+			p.opts.Log.Error("KV events cannot be written", "error", err)
+			p.pending = p.pending[:0]
+			return
+		}
+	case MsgpackMap:
+		payload = kv.AppendBatch(nil, batch, kv.MapForm)
+	default:
+		payload = kv.AppendBatch(nil, batch, kv.ArrayForm)
+	}
+	clear(p.pending)
+	p.pending = p.pending[:0]
+	p.last = now
+	m := published{p.seq, payload}
+	p.seq++
+	p.buffer = append(p.buffer, m)
+	p.bytes += len(payload)
+	for len(p.buffer) > p.opts.ReplayMessages || p.bytes > p.opts.ReplayBytes && len(p.buffer) > 1 {
+		p.bytes -= len(p.buffer[0].payload)
+		p.buffer[0] = published{}
+		p.buffer = p.buffer[1:]
+	}
+	for o := range p.subs {
+		if !o.wants(p.topic) {
+			continue
+		}
+		select {
+		case o.messages <- m:
+		default:
+			p.dropped++
+		}
+	}
+}
+
+// run sends batches when their interval is over.
+func (p *Publisher) run(ctx context.Context) {
+	defer close(p.done)
+	var beat <-chan time.Time
+	if p.opts.Heartbeat > 0 {
+		t := time.NewTicker(p.opts.Heartbeat)
+		defer t.Stop()
+		beat = t.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+			pause(ctx, p.opts.Interval)
+			p.Flush()
+		case <-beat:
+			p.mu.Lock()
+			if !p.closed && time.Since(p.last) >= p.opts.Heartbeat {
+				p.flush()
+			}
+			p.mu.Unlock()
+		}
+	}
+}
+
+// PublisherStats are a publisher's counts.
+type PublisherStats struct {
+	Messages    uint64 // sent so far; the next one's sequence number
+	Dropped     uint64 // missed by slow subscribers
+	Subscribers int    // connected and subscribed to the topic
+}
+
+// Stats are the publisher's counts now.
+func (p *Publisher) Stats() PublisherStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := PublisherStats{Messages: p.seq, Dropped: p.dropped}
+	for o := range p.subs {
+		if o.wants(p.topic) {
+			s.Subscribers++
+		}
+	}
+	return s
+}
+
+// serve talks to one subscriber: its subscriptions come in, messages go out.
+func (p *Publisher) serve(ctx context.Context, c *conn) {
+	o := &outbox{messages: make(chan published, p.opts.QueueMessages), topics: map[string]int{}}
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.subs[o] = struct{}{}
+		p.serving.Add(1) // under the lock: Close waits only after it
+	}
+	p.mu.Unlock()
+	if closed {
+		return
+	}
+	defer p.serving.Done()
+	writer := make(chan struct{})
+	go func() {
+		defer close(writer)
+		p.write(c, o)
+		c.Close()
+	}()
+	for {
+		frames, err := c.Recv()
+		if err != nil {
+			if ctx.Err() == nil && !ended(err) {
+				p.opts.Log.Debug("KV event subscriber left", "error", err)
+			}
+			break
+		}
+		if err := o.subscription(frames); err != nil {
+			p.opts.Log.Warn("KV event subscriber refused", "error", err)
+			break
+		}
+	}
+	c.Close()
+	p.mu.Lock()
+	if _, there := p.subs[o]; there {
+		delete(p.subs, o)
+		close(o.messages)
+	}
+	p.mu.Unlock()
+	<-writer
+}
+
+func (p *Publisher) write(c link, o *outbox) {
+	var failed bool
+	for m := range o.messages {
+		if !failed && c.Send(p.topic, kv.EncodeSequence(m.seq), m.payload) != nil {
+			failed = true // drain what is left: nobody reads it
+		}
+	}
+}
+
+// maxTopics bounds what one subscriber can subscribe to.
+const maxTopics = 1024
+
+// subscription takes a subscription (first byte 1) or its end (0).
+func (o *outbox) subscription(frames [][]byte) error {
+	if len(frames) != 1 || len(frames[0]) == 0 || frames[0][0] > 1 {
+		return errors.New("a subscriber may send subscriptions only")
+	}
+	topic := string(frames[0][1:])
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if frames[0][0] == 1 {
+		if len(o.topics) >= maxTopics {
+			return errors.New("too many subscriptions")
+		}
+		o.topics[topic]++
+	} else if o.topics[topic]--; o.topics[topic] <= 0 {
+		delete(o.topics, topic)
+	}
+	return nil
+}
+
+func (o *outbox) wants(topic []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for t := range o.topics {
+		if strings.HasPrefix(string(topic), t) {
+			return true
+		}
+	}
+	return false
+}
+
+// Close sends what waits, gives subscribers a second to take it, and ends.
+func (p *Publisher) Close() error {
+	p.wentDown.Do(func() {
+		p.mu.Lock()
+		p.closed = true
+		if len(p.pending) > 0 {
+			p.flush()
+		}
+		for o := range p.subs {
+			delete(p.subs, o)
+			close(o.messages) // its writer sends what is in it, then hangs up
+		}
+		p.mu.Unlock()
+		linger := time.AfterFunc(time.Second, p.cancel)
+		p.serving.Wait()
+		linger.Stop()
+		p.cancel()
+		<-p.done
+		p.pub.wait.Wait()
+		p.replays.wait.Wait()
+	})
+	return nil
+}

@@ -1,0 +1,137 @@
+package kvevents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+)
+
+// peers opens connections for one socket and keeps track of them: it listens
+// or dials, again and again, and closes all at the end.
+type peers struct {
+	kind       zmq4.SocketType
+	maxMessage int
+	log        *slog.Logger
+	// serve owns one open connection until it returns.
+	serve func(ctx context.Context, c *conn)
+
+	wait sync.WaitGroup
+}
+
+const (
+	maxPeers     = 4096 // accepted connections per socket
+	firstBackoff = 20 * time.Millisecond
+	lastBackoff  = 2 * time.Second
+)
+
+// listen accepts peers until the context ends.
+func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
+	address, err := endpointAddress(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen at %s for KV events: %w; is another server there? choose another port", endpoint, err)
+	}
+	places := make(chan struct{}, maxPeers)
+	p.wait.Add(2)
+	go func() {
+		defer p.wait.Done()
+		<-ctx.Done()
+		l.Close()
+	}()
+	go func() {
+		defer p.wait.Done()
+		for {
+			nc, err := l.Accept()
+			if ctx.Err() != nil {
+				if err == nil {
+					nc.Close()
+				}
+				return
+			}
+			if err != nil { // out of descriptors, most likely
+				p.log.Warn("cannot accept a ZMQ peer", "endpoint", endpoint, "error", err)
+				pause(ctx, lastBackoff/4)
+				continue
+			}
+			select {
+			case places <- struct{}{}:
+			default:
+				p.log.Warn("too many ZMQ peers", "endpoint", endpoint, "limit", maxPeers)
+				nc.Close()
+				continue
+			}
+			p.wait.Add(1)
+			go func() {
+				defer p.wait.Done()
+				defer func() { <-places }()
+				p.open(ctx, nc, true)
+			}()
+		}
+	}()
+	return l.Addr(), nil
+}
+
+// dial keeps one connection to an endpoint until the context ends.
+func (p *peers) dial(ctx context.Context, endpoint string) error {
+	address, err := endpointAddress(endpoint)
+	if err != nil {
+		return err
+	}
+	p.wait.Add(1)
+	go func() {
+		defer p.wait.Done()
+		backoff := firstBackoff
+		for ctx.Err() == nil {
+			d := net.Dialer{Timeout: handshakeTimeout}
+			nc, err := d.DialContext(ctx, "tcp", address)
+			if err == nil && p.open(ctx, nc, false) {
+				backoff = firstBackoff
+			}
+			pause(ctx, backoff)
+			backoff = min(2*backoff, lastBackoff)
+		}
+	}()
+	return nil
+}
+
+// open shakes hands and serves; it says whether the handshake worked.
+func (p *peers) open(ctx context.Context, nc net.Conn, server bool) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	defer stop()
+	c, err := handshake(nc, p.kind, server, p.maxMessage)
+	if err != nil {
+		if ctx.Err() == nil {
+			p.log.Debug("ZMQ peer refused", "error", err)
+		}
+		return false
+	}
+	defer c.Close()
+	p.serve(ctx, c)
+	return true
+}
+
+// ended says whether an error is only the end of a connection.
+func ended(err error) bool {
+	return errors.Is(err, net.ErrClosed) || errors.Is(err, zmq4.ErrClosedConn)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
