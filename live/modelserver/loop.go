@@ -24,6 +24,7 @@ type loop struct {
 	onKV    func(*engine.Effects, *engine.Effect, *seq)
 	waiting []controlWait // who waits for the answer to a Control
 	touched []*box
+	over    []engine.RequestID // completions that ended in this delivery
 
 	mu    sync.Mutex
 	inbox []note
@@ -125,8 +126,13 @@ func (l *loop) run() {
 	defer close(l.done)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	last := l.clock()
 	for {
 		now := l.clock()
+		if l.eng.InFlight() > 0 {
+			l.stats.rates.busySpan(last, now)
+		}
+		last = now
 		l.takeNotes(now)
 		wait := time.Hour
 		if at, ok := l.eng.Next(); ok {
@@ -207,6 +213,7 @@ func (l *loop) deliver() {
 		return
 	}
 	l.stats.version++
+	l.stats.active = l.fx.List[len(l.fx.List)-1].At
 	for i := range l.fx.List {
 		f := &l.fx.List[i]
 		s := l.seqs[f.Request]
@@ -228,6 +235,10 @@ func (l *loop) deliver() {
 		}
 	}
 	l.fx.Reset()
+	for _, id := range l.over {
+		delete(l.seqs, id)
+	}
+	l.over = l.over[:0]
 	for i, b := range l.touched {
 		b.wake()
 		l.touched[i] = nil
@@ -288,7 +299,7 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 
 func (l *loop) end(s *seq) {
 	s.live = false
-	delete(l.seqs, s.submit.ID)
+	l.over = append(l.over, s.submit.ID) // blocks that it filled are still to be told of
 	l.touched = append(l.touched, s.box)
 }
 

@@ -3,6 +3,7 @@ package modelserver
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -12,29 +13,83 @@ import (
 // scrape is one consistent look at a server: everything in it was read in the
 // loop at one moment.
 type scrape struct {
-	now    machine.Time
-	engine engine.Stats
+	now      machine.Time
+	engine   engine.Stats
+	kvBlocks int
+	adapters *adapterUse // nil where the server has none
 	*stats
+}
+
+// kvUsage is the used fraction of the KV cache.
+func (x *scrape) kvUsage(s *Server) float64 {
+	if s.cfg.Batching == engine.BatchingIndependent || s.cfg.NumGPUBlocks == 0 {
+		return 0
+	}
+	return float64(x.kvBlocks) / float64(s.cfg.NumGPUBlocks)
 }
 
 func (s *Server) scrape() (scrape, bool) {
 	var x scrape
 	ok := s.loop.ask(func(now machine.Time) {
-		x = scrape{now: now, engine: s.loop.eng.Stats(), stats: s.loop.stats.snapshot()}
+		l := s.loop
+		x = scrape{now: now, engine: l.eng.Stats(), kvBlocks: l.eng.KVBlocksUsed(), stats: l.stats.snapshot()}
+		if len(s.adapters.list()) > 0 {
+			x.adapters = l.adaptersInUse()
+		}
 	})
 	return x, ok
 }
 
 // metrics answers GET and HEAD /metrics in Prometheus' text format.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	x, ok := s.scrape()
+	page, ok := s.page()
 	if !ok {
 		http.Error(w, "the server is stopping", http.StatusServiceUnavailable)
 		return
 	}
-	t := promText{labels: `model_name="` + promEscape(s.opts.Models[0]) + `",engine="0"`}
+	writeWhole(w, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", page)
+}
+
+// pageKey is all that a metrics page depends on. An endpoint picker asks
+// twenty times a second, of servers that mostly have done nothing since.
+type pageKey struct {
+	version  uint64
+	second   int64 // while something happened lately: rates change with time alone
+	adapters int
+	sleep    int32
+}
+
+type pageCache struct {
+	mu   sync.Mutex
+	key  pageKey
+	body []byte
+}
+
+func (s *Server) page() ([]byte, bool) {
+	var key pageKey
+	if !s.loop.ask(func(now machine.Time) {
+		l := s.loop
+		key = pageKey{version: l.stats.version, second: -1, adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
+		if l.eng.InFlight() > 0 || now < l.stats.active+2*rateSpan*machine.Second {
+			key.second = int64(now / machine.Second)
+		}
+	}) {
+		return nil, false
+	}
+	s.pages.mu.Lock()
+	defer s.pages.mu.Unlock()
+	if s.pages.body != nil && s.pages.key == key {
+		return s.pages.body, true
+	}
+	x, ok := s.scrape()
+	if !ok {
+		return nil, false
+	}
+	t := promText{b: make([]byte, 0, len(s.pages.body)+1024), labels: `model_name="` + promEscape(s.opts.Models[0]) + `",engine="0"`}
 	s.writeVLLM(&t, &x)
-	writeWhole(w, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", t.b)
+	s.writeDocument(&t, &x)
+	s.pages.key, s.pages.body = key, t.b
+	return t.b, true
 }
 
 // promText builds Prometheus' text format.

@@ -60,6 +60,9 @@ type ServerOptions struct {
 	SideChannel string
 	// TensorParallel is told as tp_size beside KV blocks. Zero is 1.
 	TensorParallel int
+	// MemoryBytes is what weights and activations take of the accelerator's
+	// memory, for the metrics.
+	MemoryBytes int64
 	// KVEvents makes the publisher of this server's KV events, once it is known
 	// where it listens; nil publishes none.
 	KVEvents func(model, endpoint string) (KVPublisher, error)

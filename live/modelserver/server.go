@@ -49,6 +49,7 @@ type Server struct {
 	pulls     pulls
 	side      sideChannel
 	publisher KVPublisher
+	pages     pageCache
 	ctx       context.Context // ends with the server
 	cancel    context.CancelFunc
 

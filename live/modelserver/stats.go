@@ -9,14 +9,15 @@ import (
 // the order in which things happened, so none is ever lost or negative; a
 // scrape is a copy taken in the loop.
 type stats struct {
-	version uint64 // changes with every change
+	version uint64       // changes with every change
+	active  machine.Time // when it last did
 
 	preemptions    uint64
 	success        [finishReasons]uint64
 	cachedTokens   uint64
 	queriedTokens  uint64
-	externalTokens uint64 // prompt tokens fetched from other engines
-	lastFinish     machine.Time
+	externalTokens uint64 // prompt tokens asked of other servers
+	externalHits   uint64 // of these, fetched
 
 	ttft, itl, tpot                      histogram
 	e2e, queue, inference, prefill       histogram
@@ -90,7 +91,6 @@ func (s *stats) aborted(q *seq, f *engine.Effect) { s.ended(q, f, finishedAbort)
 
 func (s *stats) ended(q *seq, f *engine.Effect, reason int) {
 	s.success[reason]++
-	s.lastFinish = f.At
 	s.e2e.observe((f.At - q.arrived).Seconds())
 	s.rates.finished(f.At, (f.At - q.arrived).Seconds(), reason)
 	s.promptTokens.observe(float64(q.submit.PromptTokens))

@@ -36,12 +36,12 @@ func (s *Server) startPull(f *engine.Effect, q *seq) {
 	}
 	s.pulls.by[f.Handle] = p
 	s.pulls.mu.Unlock()
-	id, bytes, remote, lost := f.Request, f.Bytes, q.params.remote, q.params.loseKV
-	handle := f.Handle
+	s.loop.stats.externalTokens += uint64(f.Count)
+	effect, remote, lost := *f, q.params.remote, q.params.loseKV
 	s.pulls.done.Go(func() {
 		defer cancel()
-		defer s.forgetPull(handle)
-		s.pull(ctx, p, id, bytes, remote, lost)
+		defer s.forgetPull(effect.Handle)
+		s.pull(ctx, p, &effect, remote, lost)
 	})
 }
 
@@ -51,13 +51,14 @@ func (s *Server) forgetPull(handle uint64) {
 	s.pulls.mu.Unlock()
 }
 
-func (s *Server) pull(ctx context.Context, p *pull, id engine.RequestID, bytes int64, remote *remoteKV, lost bool) {
+func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *remoteKV, lost bool) {
+	id, tokens := f.Request, f.Count
 	began := time.Now()
 	conn, _, err := askKV(ctx, remote)
 	var moved int64
 	if err == nil {
 		defer conn.Close()
-		moved, err = s.network.move(ctx, s.nodeOf(remote), s.index, bytes)
+		moved, err = s.network.move(ctx, s.nodeOf(remote), s.index, f.Bytes)
 	}
 	if err == nil && lost {
 		err = errLost
@@ -74,6 +75,7 @@ func (s *Server) pull(ctx context.Context, p *pull, id engine.RequestID, bytes i
 	} else {
 		took := time.Since(began).Seconds()
 		s.loop.post(note{do: func(now machine.Time) {
+			s.loop.stats.externalHits += uint64(tokens)
 			s.loop.stats.transferSeconds.observe(took)
 			s.loop.stats.transferBytes.observe(float64(moved))
 			s.loop.eng.Input(now, engine.KVArrived{ID: id}, &s.loop.fx)

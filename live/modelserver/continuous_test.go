@@ -1,0 +1,231 @@
+package modelserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// batched is a server as vLLM is: continuous batching, little memory.
+func batched() ServerOptions {
+	return ServerOptions{Models: []string{"m"}, PromptTokensDetails: true, Engine: engine.Config{
+		Timer:     latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: 200 * machine.Microsecond},
+		BlockSize: 4, NumGPUBlocks: 64, MaxModelLen: 200, MaxNumSeqs: 8, MaxNumBatchedTokens: 64, ReportSteps: true}}
+}
+
+// value reads one sample of a metrics page.
+func value(t *testing.T, page, name string) float64 {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `(?:\{[^}]*\})? (\S+)$`).FindStringSubmatch(page)
+	if m == nil {
+		t.Fatalf("no %s in the metrics", name)
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (b *bench) page() string {
+	resp, err := b.Get(b.URL() + "/metrics")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	all, _ := io.ReadAll(resp.Body)
+	return string(all)
+}
+
+// Many clients, too little memory, some of them leaving: nothing fails for
+// want of memory, no gauge is ever wrong, and at the end everything is free
+// and every request is counted once.
+func TestConservation(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	const clients = 60
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			x, ok := b.scrape()
+			if !ok {
+				return
+			}
+			if x.engine.Running < 0 || x.engine.Waiting < 0 || x.engine.Running > 8 || x.kvBlocks > 64 {
+				t.Errorf("running %d, waiting %d, %d blocks", x.engine.Running, x.engine.Waiting, x.kvBlocks)
+			}
+		}
+	}()
+	for i := range clients {
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			body := fmt.Sprintf(`{"prompt":"%s %d","max_tokens":60,"stream":%v}`, strings.Repeat("word", 8), i%7, i%2 == 0)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/completions", strings.NewReader(body))
+			resp, err := b.Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if i%4 == 0 {
+				_, _ = resp.Body.Read(make([]byte, 1)) // and leaves
+				return
+			}
+			if all, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || !strings.Contains(string(all), `"finish_reason":"length"`) {
+				t.Errorf("%d %v %s", resp.StatusCode, err, all)
+			}
+		})
+	}
+	wg.Wait()
+	b.until("idle", b.idle)
+	close(stop)
+	<-watched
+	page := b.page()
+	for _, zero := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} {
+		if v := value(t, page, zero); v != 0 {
+			t.Errorf("%s is %v", zero, v)
+		}
+	}
+	if n := value(t, page, "vllm:e2e_request_latency_seconds_count"); n != clients {
+		t.Errorf("%v requests ended, want %d", n, clients)
+	}
+	if value(t, page, "vllm:num_preemptions_total") == 0 {
+		t.Error("memory was not short: nothing was preempted")
+	}
+	if value(t, page, "vllm:prefix_cache_hits_total") == 0 {
+		t.Error("nothing was found in the prefix cache")
+	}
+}
+
+// A prompt that the cache holds whole is found up to its last token.
+func TestCachedTokens(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	body := `{"prompt":"` + strings.Repeat("word", 12) + `","max_tokens":1}`
+	b.post("/v1/completions", body)
+	if _, second := b.post("/v1/completions", body); !strings.Contains(second, `"cached_tokens":8`) {
+		t.Fatalf("12 tokens in blocks of 4 should be found up to 8, the last token being computed: %s", second)
+	}
+	if resp, _ := b.post("/reset_prefix_cache", ""); resp.StatusCode != 200 {
+		t.Fatal(resp.StatusCode)
+	}
+	if _, third := b.post("/v1/completions", body); !strings.Contains(third, `"cached_tokens":0`) {
+		t.Fatalf("after a reset: %s", third)
+	}
+}
+
+// collector keeps the KV events of a server.
+type collector struct {
+	mu     sync.Mutex
+	events []kv.Event
+	closed bool
+}
+
+func (c *collector) Publish(e kv.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, e)
+}
+
+func (c *collector) Close() { c.closed = true }
+
+// KV events tell of blocks with the tokens that are in them, prompt and
+// output, and with true parents.
+func TestKVEvents(t *testing.T) {
+	t.Parallel()
+	var c collector
+	o := batched()
+	o.KVEvents = func(model, endpoint string) (KVPublisher, error) {
+		if model != "m" || !strings.Contains(endpoint, ":") {
+			t.Errorf("publisher for %q at %q", model, endpoint)
+		}
+		return &c, nil
+	}
+	b := start(t, o)
+	b.post("/v1/completions", `{"prompt":[1,2,3,4,5,6,7,8,9],"max_tokens":8}`)
+	b.until("idle", b.idle)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var tokens []uint32
+	parent := kv.EngineHash(0)
+	for _, e := range c.events {
+		if e.Kind != kv.Stored {
+			continue
+		}
+		if e.Parent != parent || e.BlockTokens != 4 || len(e.Tokens) != 4*len(e.Hashes) {
+			t.Fatalf("%+v behind %v", e, parent)
+		}
+		parent = e.Hashes[len(e.Hashes)-1]
+		tokens = append(tokens, e.Tokens...)
+	}
+	if len(tokens) != 16 {
+		t.Fatalf("9 prompt and 7 computed output tokens are 4 blocks, got %v", tokens)
+	}
+	for i, id := range tokens[:9] {
+		if id != uint32(i+1) {
+			t.Fatalf("got %v", tokens)
+		}
+	}
+}
+
+// The page of an idle server is the same page; that of one that did something
+// is not. Every family is there under both spellings.
+func TestMetricsPage(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	b.post("/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"/a"}`)
+	before := b.page()
+	b.post("/v1/completions", `{"prompt":"x","max_tokens":3,"model":"a"}`)
+	after := b.page()
+	for name, want := range map[string]float64{
+		"vllm:generation_tokens_total": 3, "vllm:prompt_tokens_total": 1, "vllm_tokens_generated_total": 3, "vllm_decode_tokens_total": 2,
+		"vllm:time_to_first_token_seconds_count": 1, "vllm:inter_token_latency_seconds_count": 2, "vllm:iteration_tokens_total_sum": 3,
+		"vllm:request_params_max_tokens_sum": 3, "vllm:cache_config_info": 1,
+	} {
+		if got := value(t, after, name); got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	for _, name := range []string{"vllm:lora_requests_info", "vllm_gpu_utilization", "vllm_request_latency_p99", "vllm:engine_sleep_state"} {
+		value(t, after, name)
+	}
+	if before == after {
+		t.Error("the page did not change")
+	}
+	if _, err := parser.TextToMetricFamilies(strings.NewReader(after)); err != nil {
+		t.Error(err)
+	}
+	resp, err := http.DefaultClient.Head(b.URL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if resp.StatusCode != 200 || resp.ContentLength == 0 {
+		t.Errorf("HEAD: %d, %d bytes", resp.StatusCode, resp.ContentLength)
+	}
+}
