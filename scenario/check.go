@@ -77,6 +77,10 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 			add(fmt.Sprintf("endpoints[%d]", i), err.Error(), "HOST:PORT such as 127.0.0.1:8000")
 		}
 	}
+	if p.Sidecar != NoSidecar && len(p.Endpoints) == 0 {
+		add("sidecar", fmt.Sprintf("%q beside simulated model servers", p.Sidecar),
+			"sidecar: none (simulated model servers are reached directly; only endpoints that run elsewhere can have one)")
+	}
 	if p.Flow == Held {
 		if p.Sidecar != NoSidecar {
 			add("sidecar", fmt.Sprintf("%q with flow held", p.Sidecar),

@@ -28,7 +28,7 @@ type Pool struct {
 	ModelServer ModelServer `yaml:"modelServer"`
 	// How the endpoint picker behaves.
 	EPP EPP `yaml:"epp"`
-	// The proxy beside each model server: none, or the routing sidecar for prefill/decode disaggregation.
+	// What stands before each of the endpoints: none, or the routing sidecar for prefill/decode disaggregation, behind which no request can be held.
 	Sidecar Sidecar `yaml:"sidecar"`
 
 	timer *latency.Timer // one for all replicas, made when it is first asked for

@@ -92,6 +92,7 @@ var CoreClock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc",
 var CoreModules = map[string]string{
 	"cel.dev/cel-go":                                "expressions in an EndpointPickerConfig, compiled and evaluated in memory",
 	"golang.org/x/text/unicode/norm":                "Unicode normal forms, which tokenizers begin with",
+	"github.com/tidwall/gjson":                      "fields of a request body in memory",
 	"go.yaml.in/yaml/v3":                            "reads configuration from memory, with line numbers",
 	"github.com/cespare/xxhash/v2":                  "the block hash of the ecosystem",
 	"github.com/fxamacker/cbor/v2":                  "canonical CBOR under vLLM's block hashes",
