@@ -49,7 +49,7 @@ func ParseCSV(file, text string) ([]Measured, error) {
 			if errors.As(err, &parse) {
 				line, err = parse.Line, parse.Err
 			}
-			return nil, fmt.Errorf("%s:%d: %v; expected the fields %s", file, line, err, strings.Join(csvHeader, ","))
+			return nil, fmt.Errorf("%s:%d: %w; expected the fields %s", file, line, err, strings.Join(csvHeader, ","))
 		}
 		line, _ := r.FieldPos(0)
 		if first {

@@ -53,7 +53,8 @@ func NewTable(points []Point, h *Hardware) (*Table, error) {
 		if p.Batch < 1 || p.Batch > 1<<16 || p.Context < 1 || p.Context > 1<<24 || p.Nanoseconds < 1 || p.Nanoseconds > 3600e9 {
 			return nil, fmt.Errorf("table: %s takes %s: batch must be 1 to 65536, context 1 to 16777216 tokens, time above 0 and at most 1h", what, ms(p.Nanoseconds))
 		}
-		step, twice := decodeStep(p.Batch, p.Context), false
+		step := decodeStep(p.Batch, p.Context)
+		var twice bool
 		if p.Decode {
 			_, twice = decode[cell{p.Batch, p.Context}]
 			decode[cell{p.Batch, p.Context}] = p.Nanoseconds

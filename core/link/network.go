@@ -124,12 +124,11 @@ type Network struct {
 	heap   []int32            // flows with a due event, by (due, seq)
 	seq    uint64
 
-	epoch      uint32 // marks of the current re-rating
-	dirty      []LinkID
-	someLinks  []LinkID
-	someFlows  []int32
-	capped     []int32
-	endedFlows []int32
+	epoch     uint32 // marks of the current re-rating
+	dirty     []LinkID
+	someLinks []LinkID
+	someFlows []int32
+	capped    []int32
 }
 
 type wire struct {

@@ -88,7 +88,7 @@ func splitO200k(s string) int {
 	}
 	for _, mustEndLow := range []bool{true, false} {
 		for _, at := range starts {
-			n := 0
+			var n int
 			if mustEndLow {
 				n = upperThenLower(s[at:])
 			} else if n = run(s[at:], upper); n > 0 {
