@@ -46,7 +46,7 @@ func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, parse p
 	if s.opts.RequestIDHeaders {
 		w.Header().Set("X-Request-Id", requestID)
 	}
-	fault, err := s.faultOf(r)
+	fault, err := s.faultOf(r, requestID)
 	if err != nil {
 		closeAfter(w, r)
 		answer(w, openai.Errorf(400, FaultHeader, "%v", err))
@@ -186,16 +186,22 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (s *Server) faultOf(r *http.Request) (Fault, error) {
+// returnErrorHeader is llm-d-inference-sim's way to ask for an error.
+const returnErrorHeader = "X-Return-Error"
+
+func (s *Server) faultOf(r *http.Request, id string) (Fault, error) {
 	if !s.opts.IgnoreFaultHeader {
 		if v := r.Header.Get(FaultHeader); v != "" {
 			return ParseFault(v)
+		}
+		if v := r.Header.Get(returnErrorHeader); v != "" {
+			return ParseFault("status=" + v)
 		}
 	}
 	if s.opts.Faults != nil {
 		return s.opts.Faults(r), nil
 	}
-	return Fault{}, nil
+	return s.injected(id), nil
 }
 
 // closeAfter tells an HTTP/1.1 client that the connection ends with this

@@ -8,10 +8,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
-// health answers /health: 200 with an empty body, as vLLM does.
+// health answers /health as vLLM does: 200 with an empty body, or 503 when the
+// engine is dead.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
-	w.Header()["Content-Length"] = []string{"0"}
-	w.WriteHeader(http.StatusOK)
+	if s.dead.Load() {
+		w.Header()["Content-Length"] = []string{"0"}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	empty(w)
 }
 
 // models answers /v1/models.

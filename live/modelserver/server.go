@@ -50,6 +50,8 @@ type Server struct {
 	side      sideChannel
 	publisher KVPublisher
 	pages     pageCache
+	injector  injector
+	dead      atomic.Bool     // the engine crashed or lost a rank
 	ctx       context.Context // ends with the server
 	cancel    context.CancelFunc
 

@@ -35,7 +35,11 @@ func TestWire(t *testing.T) {
 		n := 0
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			n++
-			req, err := http.NewRequestWithContext(t.Context(), strings.ToUpper(d.Cmd), b.URL()+d.CmdArgs[0].Key, strings.NewReader(d.Input))
+			path := d.CmdArgs[0].Key
+			if len(d.CmdArgs[0].Vals) > 0 {
+				path += "=" + d.CmdArgs[0].Vals[0] // the query
+			}
+			req, err := http.NewRequestWithContext(t.Context(), strings.ToUpper(d.Cmd), b.URL()+path, strings.NewReader(d.Input))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,165 @@
+package modelserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// FailureTypes are the failures that llm-d-inference-sim injects, by its names.
+var FailureTypes = map[string]int{
+	"rate_limit": 429, "invalid_api_key": 401, "context_length": 400, "server_error": 503, "invalid_request": 400, "model_not_found": 404,
+}
+
+// Injection spoils a part of all requests, for as long as it is set. Which
+// ones is drawn by the request's id.
+type Injection struct {
+	// Percent of the requests, 0 to 100.
+	Percent float64
+	// Types are names of FailureTypes, each as likely as the others; none is
+	// all of them, unless Fault says something.
+	Types []string
+	// Fault is what goes wrong besides, as in FaultHeader.
+	Fault string
+}
+
+// Check says what is wrong with an injection.
+func (i *Injection) Check() error {
+	if !(i.Percent >= 0 && i.Percent <= 100) {
+		return fmt.Errorf("failure-injection-rate: expected 0 to 100, got %v", i.Percent)
+	}
+	for _, t := range i.Types {
+		if FailureTypes[t] == 0 {
+			return fmt.Errorf("failure-types: unknown type %q, expected rate_limit, invalid_api_key, context_length, server_error, invalid_request or model_not_found", t)
+		}
+	}
+	_, err := ParseFault(i.Fault)
+	return err
+}
+
+type injector struct {
+	mu sync.RWMutex
+	Injection
+	fault Fault
+}
+
+// Inject has the server spoil requests from now on.
+func (s *Server) Inject(i Injection) error {
+	if err := i.Check(); err != nil {
+		return err
+	}
+	fault, err := ParseFault(i.Fault)
+	if err != nil {
+		return err
+	}
+	s.injector.mu.Lock()
+	defer s.injector.mu.Unlock()
+	s.injector.Injection, s.injector.fault = i, fault
+	return nil
+}
+
+// injected is the fault drawn for a request.
+func (s *Server) injected(id string) Fault {
+	s.injector.mu.RLock()
+	defer s.injector.mu.RUnlock()
+	if s.injector.Percent == 0 {
+		return Fault{}
+	}
+	d := machine.DrawFor(s.seed, "server", "injection", id)
+	if d.Float64()*100 >= s.injector.Percent {
+		return Fault{}
+	}
+	f := s.injector.fault
+	types := s.injector.Types
+	if len(types) == 0 && s.injector.Injection.Fault == "" {
+		for t := range FailureTypes {
+			types = append(types, t)
+		}
+		slices.Sort(types)
+	}
+	if len(types) > 0 && f.Status == 0 {
+		f.Status = FailureTypes[types[d.Intn(len(types))]]
+	}
+	return f
+}
+
+// adminConfig answers GET and POST /admin/config with llm-d-inference-sim's
+// keys. A key that is not given stays as it is.
+func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
+	s.injector.mu.RLock()
+	now := s.injector.Injection
+	s.injector.mu.RUnlock()
+	if r.Method == http.MethodPost {
+		var q struct {
+			Percent *float64  `json:"failure-injection-rate"`
+			Types   *[]string `json:"failure-types"`
+			Fault   *string   `json:"fault"`
+		}
+		if !s.readJSON(w, r, &q) {
+			return
+		}
+		if q.Percent != nil {
+			now.Percent = *q.Percent
+		}
+		if q.Types != nil {
+			now.Types = *q.Types
+		}
+		if q.Fault != nil {
+			now.Fault = *q.Fault
+		}
+		if err := s.Inject(now); err != nil {
+			answer(w, openai.Errorf(400, "", "%v.", err))
+			return
+		}
+	}
+	types, _ := json.Marshal(append([]string{}, now.Types...)) // strings always marshal
+	b := strconv.AppendFloat([]byte(`{"failure-injection-rate":`), now.Percent, 'g', -1, 64)
+	b = append(append(b, `,"failure-types":`...), types...)
+	b = openai.AppendString(append(b, `,"fault":`...), now.Fault)
+	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+}
+
+// adminEngine answers POST /admin/crash, /admin/restart, /admin/drain and
+// /admin/fail_rank?rank=N: what happens to a whole engine.
+func (s *Server) adminEngine(w http.ResponseWriter, r *http.Request) {
+	op := strings.TrimPrefix(r.URL.Path, "/admin/")
+	c := engine.Control{}
+	switch op {
+	case "crash":
+		c.Op = engine.OpCrash
+	case "restart":
+		c.Op = engine.OpRestart
+	case "drain":
+		// Its answer comes when the last request has ended; nobody waits here.
+		s.loop.send(engine.Control{Op: engine.OpDrain})
+		empty(w)
+		return
+	case "fail_rank":
+		rank, err := strconv.Atoi(r.URL.Query().Get("rank"))
+		if err != nil || rank < 0 {
+			answer(w, openai.Errorf(400, "rank", "rank: expected a number from 0, got %q.", r.URL.Query().Get("rank")))
+			return
+		}
+		c.Op, c.Rank = engine.OpFailRank, rank
+	default:
+		answer(w, openai.Errorf(404, "", "Not Found"))
+		return
+	}
+	if !s.control(c) {
+		answer(w, openai.Errorf(409, "", "The engine refused to %s: it is not in a state to.", op))
+		return
+	}
+	s.dead.Store(c.Op != engine.OpRestart)
+	if c.Op == engine.OpRestart {
+		s.sleepLevel.Store(0)
+	}
+	empty(w)
+}
