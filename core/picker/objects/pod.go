@@ -1,0 +1,76 @@
+package objects
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Pod is a model server's pod.
+type Pod struct {
+	Meta
+	IP string
+
+	// Ready is the Ready condition; a pod that is being deleted is not. The
+	// phase is not looked at.
+	Ready bool
+}
+
+// The annotations that limit which of the pool's target ports a pod serves.
+// The first, if there, hides the second.
+const (
+	AnnotationActivePorts    = "llm-d.ai/active-ports"
+	AnnotationActivePortsOld = "inference.networking.k8s.io/active-ports"
+)
+
+func readPod(v value, meta Meta) Pod {
+	p := Pod{Meta: meta}
+	status := v.get("status")
+	p.IP = status.get("podIP").text()
+	if p.IP != "" && !isAddress(p.IP) {
+		status.get("podIP").fail("expected an IP address, got %q", p.IP)
+	}
+	for _, c := range status.get("conditions").list() {
+		if c.get("type").text() == "Ready" {
+			p.Ready = c.get("status").text() == "True"
+		}
+	}
+	if v.get("metadata").get("deletionTimestamp").given() {
+		p.Ready = false
+	}
+	return p
+}
+
+// isAddress says whether a text has the shape of an IP address.
+func isAddress(s string) bool {
+	if strings.Contains(s, ":") {
+		return strings.Trim(s, "0123456789abcdefABCDEF:.") == "" && strings.Count(s, ":") >= 2
+	}
+	parts := strings.Split(s, ".")
+	for _, part := range parts {
+		if n, err := strconv.ParseUint(part, 10, 8); err != nil || strconv.FormatUint(n, 10) != part {
+			return false
+		}
+	}
+	return len(parts) == 4
+}
+
+// ports are the target ports, by their index, that a pod serves.
+func (p *Pod) ports(targets []int) (indexes []int) {
+	text, limited := p.Annotations[AnnotationActivePorts]
+	if !limited {
+		text, limited = p.Annotations[AnnotationActivePortsOld]
+	}
+	var active []int
+	for _, item := range strings.Split(text, ",") {
+		if n, err := strconv.Atoi(strings.TrimSpace(item)); err == nil {
+			active = append(active, n)
+		}
+	}
+	for i, port := range targets {
+		if !limited || slices.Contains(active, port) {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
+}
