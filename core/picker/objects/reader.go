@@ -14,8 +14,8 @@ const (
 	MaxFileBytes = 4 << 20
 	MaxObjects   = 20000
 	maxDepth     = 64
-	maxField     = 120 // characters of a field's path in an error
-	maxFaults    = 100 // errors of one file, and warnings
+	maxField     = 120     // characters of a field's path in an error
+	maxFaults    = 100     // errors of one file, and warnings
 	maxValues    = 1 << 20 // visited YAML values of one file, aliases included
 )
 
