@@ -17,6 +17,7 @@ import (
 type cli struct {
 	Run      runCmd      `cmd:"" group:"play" help:"Play a scenario for real: Envoy, endpoint picker and simulated model servers."`
 	Sim      simCmd      `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
+	EPP      eppCmd      `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
 	Replay   replayCmd   `cmd:"" group:"play" help:"Show a recording again."`
 	Scenario scenarioCmd `cmd:"" group:"look" help:"Check, show and describe scenario files."`
 	Config   configCmd   `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`

@@ -43,12 +43,23 @@ type Decision struct {
 	// Saturation of the candidates, when admission asked for it; else -1.
 	Saturation float64
 
+	// Spans are how long each plug-in took (with Options.Stopwatch).
+	Spans []Span
+
 	cycle     Cycle
 	data      []any
 	fresh     []bool
 	committed bool
 	released  bool
 	scratch   []int32
+}
+
+// Span is one plug-in's turn. Point is the extension point as it stands in the
+// label extension_point of llm_d_epp_plugin_duration_seconds.
+type Span struct {
+	Point  string
+	Plugin Plugin
+	Took   machine.Time
 }
 
 // Target is one destination endpoint.
@@ -153,7 +164,7 @@ func (d *Decision) reset(plugins int) {
 	d.Profiles = d.Profiles[:0]
 	d.Targets = d.Targets[:0]
 	d.Set, d.Drop = d.Set[:0], d.Drop[:0]
-	d.Screened = d.Screened[:0]
+	d.Screened, d.Spans = d.Screened[:0], d.Spans[:0]
 	d.Primary, d.HideScores, d.Forced = -1, false, false
 	d.Disagg, d.DisaggBy = "", nil
 	d.Saturation = -1

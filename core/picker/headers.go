@@ -40,7 +40,7 @@ next:
 var injectable = map[string]bool{HeaderPrefiller: true, HeaderEncoders: true, HeaderDataParallel: true, HeaderKVSource: true}
 
 // RequestHeaders is the header mutation of a scheduled request: destination,
-// Content-Length, what plug-ins added, and the client's own headers again.
+// content-length, what plug-ins added, and the client's own headers again.
 // remove lists headers that the client sent and that must not reach the
 // model server. A request without a body gets its destination only.
 func (d *Decision) RequestHeaders(bodyBytes int) (set []Header, remove []string) {
@@ -53,7 +53,7 @@ func (d *Decision) RequestHeaders(bodyBytes int) (set []Header, remove []string)
 		}
 		return d.withRequestID(set), remove
 	}
-	set = append(set, Header{"Content-Length", strconv.Itoa(bodyBytes)})
+	set = append(set, Header{"content-length", strconv.Itoa(bodyBytes)})
 	set = append(set, d.Set...)
 next:
 	for _, h := range d.Request.Headers {

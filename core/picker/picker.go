@@ -19,6 +19,10 @@ type Options struct {
 	IgnoreSubset bool
 	// Detail records removals and ties in every decision.
 	Detail bool
+	// Stopwatch, when given, is read before and after each plug-in's turn, and
+	// the spans go into Decision.Spans. It is the driver's clock; nil costs
+	// nothing, and decisions never depend on it.
+	Stopwatch func() machine.Time
 	// Force is for tests: it may name the endpoints that a profile's picker is
 	// to choose (indexes of the View, among candidates). The header-only pick
 	// asks with an empty profile name.
@@ -259,7 +263,9 @@ func (p *Picker) decide(c *Cycle) *Error {
 		if d.Detail {
 			d.scratch = append(d.scratch[:0], d.Candidates...)
 		}
+		t := c.begin()
 		d.Candidates = s.Screen(c, d.Candidates)
+		c.end("Screener", s, t)
 		if d.Detail && len(d.Candidates) < len(d.scratch) {
 			d.Screened = appendRemoval(d.Screened, s, d.scratch, d.Candidates)
 		}
@@ -270,11 +276,16 @@ func (p *Picker) decide(c *Cycle) *Error {
 	c.Candidates = d.Candidates
 	for _, pr := range p.producers {
 		c.running = pr
+		t := c.begin()
 		pr.Produce(c)
+		c.end("DataProducer", pr, t)
 	}
 	for _, a := range p.admitters {
 		c.running = a
-		if err := a.Admit(c); err != nil {
+		t := c.begin()
+		err := a.Admit(c)
+		c.end("Admission", a, t)
+		if err != nil {
 			return &Error{Code: Internal, Message: "request cannot be admitted: " + err.Error()}
 		}
 	}
@@ -299,7 +310,9 @@ func (p *Picker) decide(c *Cycle) *Error {
 	}
 	for _, h := range p.preRequests {
 		c.running = h
+		t := c.begin()
 		h.PreRequest(c)
+		c.end("PreRequest", h, t)
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ type Response struct {
 	buffer   []byte
 	tail     []byte // an SSE line that is not complete yet
 	ended    bool
+	overflow bool // too long to be kept
 	p        *Picker
 }
 
@@ -106,8 +107,9 @@ func (r *Response) rewritesBack() bool {
 	return d != nil && d.Request.Body != nil && d.Request.TargetModel != d.Request.Model
 }
 
-// Body takes one chunk and returns what goes to the client instead. A response
-// that does not stream is held back until its end; nothing is returned before.
+// Body takes one chunk and returns what goes to the client instead, nil when
+// nothing does yet: a whole (not streamed) response whose model name is
+// rewritten is held back until its end, since the name may be cut in two.
 func (r *Response) Body(now machine.Time, chunk []byte, end bool) []byte {
 	if r.ended {
 		return nil
@@ -122,25 +124,14 @@ func (r *Response) Body(now machine.Time, chunk []byte, end bool) []byte {
 		}
 		r.LastAt = now
 	}
+	out := chunk
+	back := r.rewritesBack()
 	if r.Streaming {
 		r.readStream(chunk, end)
-	} else if r.buffer != nil || len(chunk) > 0 {
-		r.buffer = append(r.buffer, chunk...)
+	} else {
+		out = r.whole(chunk, end, back)
 	}
-	out := chunk
-	if !r.Streaming {
-		if !end && len(r.buffer) < maxBuffered {
-			r.hooks(now)
-			return nil
-		}
-		if end {
-			if u, ok := r.parser.Usage(r.buffer, false); ok {
-				r.Usage, r.HasUsage = u, true
-			}
-		}
-		out, r.buffer = r.buffer, nil
-	}
-	if r.rewritesBack() {
+	if back && out != nil {
 		out = parse.RestoreModel(out, r.Decision.Request.TargetModel, r.Decision.Request.Model)
 	}
 	r.hooks(now)
@@ -148,24 +139,65 @@ func (r *Response) Body(now machine.Time, chunk []byte, end bool) []byte {
 	return out
 }
 
-// Flush ends a response that ended without a last chunk (trailers): what was
-// held back is returned.
+// whole gathers a response that does not stream, for its usage at the end.
+func (r *Response) whole(chunk []byte, end, back bool) []byte {
+	if r.overflow {
+		return chunk
+	}
+	if len(r.buffer) == 0 && end { // the usual case: all in one piece, not copied
+		r.Usage, r.HasUsage = r.parser.Usage(chunk, false)
+		return chunk
+	}
+	r.buffer = append(r.buffer, chunk...)
+	switch {
+	case end:
+		r.Usage, r.HasUsage = r.parser.Usage(r.buffer, false)
+	case len(r.buffer) > maxBuffered:
+		r.overflow = true
+	case back:
+		return nil
+	default:
+		return chunk
+	}
+	all := r.buffer
+	r.buffer = nil
+	if back {
+		return all
+	}
+	return chunk
+}
+
+// Flush ends a response that ended without a last chunk (trailers, or the
+// stream broke): what was held back is returned.
 func (r *Response) Flush(now machine.Time) []byte {
 	if r.ended {
 		return nil
 	}
-	out := r.buffer
+	all := r.buffer
 	r.buffer = nil
-	if u, ok := r.parser.Usage(out, false); ok && !r.Streaming {
+	if u, ok := r.parser.Usage(all, false); ok && !r.Streaming {
 		r.Usage, r.HasUsage = u, true
 	}
-	if r.rewritesBack() {
-		out = parse.RestoreModel(out, r.Decision.Request.TargetModel, r.Decision.Request.Model)
+	var out []byte
+	if r.rewritesBack() && !r.overflow {
+		out = parse.RestoreModel(all, r.Decision.Request.TargetModel, r.Decision.Request.Model)
 	}
 	r.First, r.Chunk, r.End = r.Chunks == 0, nil, true
 	r.hooks(now)
 	r.ended = true
 	return out
+}
+
+// Complete says whether the response came to its end.
+func (r *Response) Complete() bool { return r.ended }
+
+// Failed says whether the model server reported a failure: by its status, or
+// by a header named "status", which is all that the real EPP looks at.
+func (r *Response) Failed() bool {
+	if s, ok := r.Headers.Get("status"); ok && s != "200" {
+		return true
+	}
+	return len(r.Status) == 3 && r.Status[0] >= '4'
 }
 
 // Metadata is the dynamic metadata for the last body message, nil for none.

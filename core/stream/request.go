@@ -38,6 +38,9 @@ func (s *Stream) Body(now machine.Time, chunk []byte, end bool) []Effect {
 		s.emit(Effect{Kind: SendRequestBody, Body: chunk, End: end})
 		return s.out
 	}
+	if s.state == awaitHeaders { // a body whose headers never came: the picker will say what it lacks
+		s.state = awaitBody
+	}
 	if s.state != awaitBody {
 		return s.out
 	}
@@ -75,7 +78,8 @@ func (s *Stream) requestWhole() {
 	if s.cfg.Deadline > 0 {
 		s.deadline = s.now.Add(s.cfg.Deadline)
 	}
-	s.emit(Effect{Kind: Decide, Head: s.head, Body: s.body})
+	bodyless := s.endsWith == endedByHeaders || s.modes.Request == Streamed || s.modes.Request == NoBody
+	s.emit(Effect{Kind: Decide, Head: s.head, Body: s.body, End: bodyless})
 }
 
 // Decided is told the picker's decision.

@@ -124,7 +124,8 @@ type Kind uint8
 // The kinds of effects.
 const (
 	// Decide asks the picker; the driver answers with Decided. Head and Body
-	// are the request.
+	// are the request; End says that there is no body to read, because none
+	// came or because the body mode keeps it from the picker.
 	Decide Kind = iota
 	// ContinueHeaders lets the request headers wait for the body's answer
 	// (BUFFERED mode).

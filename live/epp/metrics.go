@@ -1,14 +1,21 @@
 package epp
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/status"
+)
 
 // metrics are the server's own figures, under the real EPP's names.
 type metrics struct {
 	inflight   prometheus.Gauge
 	processing prometheus.Histogram
+	streamTime prometheus.Histogram   // nil unless asked for
+	streams    *prometheus.CounterVec // nil unless asked for
 }
 
-func newMetrics(r *prometheus.Registry) *metrics {
+func newMetrics(r *prometheus.Registry, aboutStreams bool) *metrics {
 	m := &metrics{
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "llm_d_epp_extproc_streams_inflight",
 			Help: "ext_proc streams that have not ended."}),
@@ -17,5 +24,20 @@ func newMetrics(r *prometheus.Registry) *metrics {
 			Buckets: []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}}),
 	}
 	r.MustRegister(m.inflight, m.processing)
+	if aboutStreams {
+		m.streamTime = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "llm_d_epp_extproc_stream_duration_seconds",
+			Help: "How long an ext_proc stream was open.", Buckets: []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600}})
+		m.streams = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llm_d_epp_extproc_streams_total",
+			Help: "ext_proc streams by the gRPC code that ended them."}, []string{"code"})
+		r.MustRegister(m.streamTime, m.streams)
+	}
 	return m
+}
+
+// ended is told when a stream is over.
+func (m *metrics) ended(took time.Duration, err error) {
+	if m.streams != nil {
+		m.streamTime.Observe(took.Seconds())
+		m.streams.WithLabelValues(status.Code(err).String()).Inc()
+	}
 }

@@ -24,7 +24,9 @@ type processor struct {
 // Process serves one ext_proc stream, which is one request. It never returns
 // nil on an unfinished one: Envoy would take that for consent, and the client
 // would hang or the pod would get an empty body.
-func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
+func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) (err error) {
+	began := time.Now()
+	defer func() { p.s.m.ended(time.Since(began), err) }()
 	p.s.active.Add(1)
 	defer p.s.active.Add(-1)
 	p.s.m.inflight.Inc()
@@ -92,7 +94,23 @@ func (c *conversation) ask(ctx context.Context) {
 		return
 	}
 	c.exchange = exchange
+	if x, ok := exchange.(evictable); ok {
+		go c.watchEviction(ctx, x)
+	}
 	c.play(c.machine.Decided(c.s.o.Now(), decision))
+}
+
+// watchEviction ends the request early when its exchange says so.
+func (c *conversation) watchEviction(ctx context.Context, x evictable) {
+	select {
+	case <-ctx.Done():
+	case <-x.Evicted():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.ended {
+			c.play(c.machine.Evict(c.s.o.Now(), x.EvictedAnswer()))
+		}
+	}
 }
 
 // decideSafely turns a panic of a plug-in into an error of its own request.
@@ -112,7 +130,7 @@ func (c *conversation) play(effects []stream.Effect) {
 	for i := range effects {
 		e := &effects[i]
 		if e.Kind == stream.Decide {
-			c.request.Head, c.request.Body, c.request.ID = e.Head, e.Body, c.machine.RequestID()
+			c.request.Head, c.request.Body, c.request.ID, c.request.HeadersOnly = e.Head, e.Body, c.machine.RequestID(), e.End
 			c.decide, c.whole = true, time.Now()
 			continue
 		}
@@ -157,7 +175,19 @@ func (c *conversation) send(e *stream.Effect) {
 		c.answered = true
 		c.s.m.processing.Observe(time.Since(c.whole).Seconds())
 	}
-	c.sendErr = c.wire.Send(c.output(e))
+	if e.Kind == stream.PassResponseTrailers {
+		if f, ok := c.exchange.(flusher); ok {
+			if body := f.Flush(); len(body) > 0 {
+				c.sendErr = c.wire.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{
+					ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: streamed(body, false)}}}})
+			}
+		}
+	}
+	for _, out := range c.output(e) {
+		if c.sendErr == nil {
+			c.sendErr = c.wire.Send(out)
+		}
+	}
 }
 
 // result tells whether the stream is over, and with which gRPC status.

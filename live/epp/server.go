@@ -37,6 +37,9 @@ type Request struct {
 	ID   string
 	Head []stream.Header
 	Body []byte
+	// HeadersOnly says that there is no body to read: none came, or the body
+	// mode keeps it from the picker.
+	HeadersOnly bool
 	// Metadata is the filter metadata of the last message that carried any, as
 	// Envoy sent it; the subset hint of the endpoint picker protocol is there.
 	Metadata Metadata
@@ -56,11 +59,29 @@ type Exchange interface {
 	// ResponseHeaders sees the response's headers and says which to set.
 	ResponseHeaders(head []stream.Header) (set []stream.Header)
 	// ResponseBody sees a piece of the response and returns what is sent on in
-	// its place, and dynamic metadata to go with it (usually nil).
+	// its place, and dynamic metadata to go with it (usually nil). A nil slice
+	// in place of a piece that is not the last holds it back.
 	ResponseBody(chunk []byte, end bool) ([]byte, any)
 	// End is told exactly once how the stream ended.
 	End(result stream.Result)
 }
+
+// Further things that an Exchange or a Director may have.
+type (
+	// remover is an Exchange that takes response headers away.
+	remover interface{ ResponseRemove() []string }
+	// flusher is an Exchange that held pieces back; it is asked for them when a
+	// response ends without a last piece.
+	flusher interface{ Flush() []byte }
+	// evictable is an Exchange whose request may have to end early.
+	evictable interface {
+		Evicted() <-chan struct{}
+		EvictedAnswer() stream.Answer
+	}
+	// undecider is a Director with an Exchange for responses to requests that
+	// were never decided: Envoy's own, for the most part.
+	undecider interface{ Undecided() Exchange }
+)
 
 // DirectorFunc makes a Director of a function without Exchange.
 type DirectorFunc func(ctx context.Context, r *Request) stream.Decision
@@ -86,6 +107,11 @@ type Options struct {
 	Now func() machine.Time
 	// Registry takes the server's metrics; nil makes one.
 	Registry *prometheus.Registry
+	// StreamMetrics adds figures about ext_proc streams
+	// (--enable-grpc-stream-metrics).
+	StreamMetrics bool
+	// Pages are further handlers of the metrics listener, by pattern.
+	Pages map[string]http.Handler
 	// Log hears of failures; nil is silent.
 	Log *slog.Logger
 }
@@ -120,7 +146,7 @@ func Start(o Options) (*Server, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	s := &Server{o: o, health: health.NewServer(), addr: map[string]net.Addr{}, m: newMetrics(o.Registry), errs: make(chan error, 3)}
+	s := &Server{o: o, health: health.NewServer(), addr: map[string]net.Addr{}, m: newMetrics(o.Registry, o.StreamMetrics), errs: make(chan error, 3)}
 	var opened []net.Listener
 	open := func(what, address string) (net.Listener, error) {
 		if address == "" {
@@ -175,6 +201,9 @@ func Start(o Options) (*Server, error) {
 	if metricsL != nil {
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+		for pattern, h := range o.Pages {
+			mux.Handle(pattern, h)
+		}
 		s.metrics = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 		s.serve(func() error { return s.metrics.Serve(metricsL) })
 	}

@@ -73,8 +73,12 @@ func headersOf(m *corev3.HeaderMap) []stream.Header {
 	return head
 }
 
-// output is an effect as a message to Envoy.
-func (c *conversation) output(e *stream.Effect) *extprocv3.ProcessingResponse {
+// output is an effect as messages to Envoy: one, unless a piece of a response
+// is held back or too long for one.
+func (c *conversation) output(e *stream.Effect) []*extprocv3.ProcessingResponse {
+	if e.Kind == stream.SendResponseBody {
+		return c.responseBody(e)
+	}
 	out := &extprocv3.ProcessingResponse{}
 	switch e.Kind {
 	case stream.ContinueHeaders:
@@ -88,21 +92,25 @@ func (c *conversation) output(e *stream.Effect) *extprocv3.ProcessingResponse {
 	case stream.PassRequestTrailers:
 		out.Response = &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}
 	case stream.SendResponseHeaders:
-		set := e.Set
+		set, remove := e.Set, e.Remove
+		if u, ok := c.s.o.Director.(undecider); ok && c.exchange == nil {
+			c.exchange = u.Undecided()
+		}
 		if c.exchange != nil {
 			set = append(set[:len(set):len(set)], c.exchange.ResponseHeaders(c.respHead)...)
 		}
+		if r, ok := c.exchange.(remover); ok {
+			remove = append(remove[:len(remove):len(remove)], r.ResponseRemove()...)
+		}
 		out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
-			Response: &extprocv3.CommonResponse{HeaderMutation: mutation(set, e.Remove)}}}
-	case stream.SendResponseBody:
-		out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: c.responseBody(e, out)}}
+			Response: &extprocv3.CommonResponse{HeaderMutation: mutation(set, remove)}}}
 	case stream.PassResponseTrailers:
 		out.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}
 	case stream.SendAnswer:
 		out.Response = &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
 			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil), Body: e.Answer.Body}}
 	}
-	return out
+	return []*extprocv3.ProcessingResponse{out}
 }
 
 func (c *conversation) requestBody(e *stream.Effect, out *extprocv3.ProcessingResponse) *extprocv3.CommonResponse {
@@ -120,22 +128,36 @@ func (c *conversation) requestBody(e *stream.Effect, out *extprocv3.ProcessingRe
 	return &extprocv3.CommonResponse{BodyMutation: streamed(e.Body, e.End)}
 }
 
-func (c *conversation) responseBody(e *stream.Effect, out *extprocv3.ProcessingResponse) *extprocv3.CommonResponse {
-	body := e.Body
+func (c *conversation) responseBody(e *stream.Effect) []*extprocv3.ProcessingResponse {
+	body, meta := e.Body, any(nil)
+	held := false
 	if c.exchange != nil {
-		var meta any
 		body, meta = c.exchange.ResponseBody(e.Body, e.End)
-		out.DynamicMetadata = metadataOf(meta)
+		held = body == nil && !e.End && len(e.Body) > 0
 	}
+	message := func(r *extprocv3.CommonResponse) *extprocv3.ProcessingResponse {
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: r}}}
+	}
+	var out []*extprocv3.ProcessingResponse
 	switch c.modes.Response {
-	case stream.Buffered, stream.Streamed:
+	case stream.Buffered, stream.Streamed: // one answer for each message
 		r := &extprocv3.CommonResponse{}
 		if c.exchange != nil && string(body) != string(e.Body) {
 			r.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}}
 		}
-		return r
+		out = append(out, message(r))
+	default:
+		if held {
+			return nil
+		}
+		for len(body) > stream.MaxChunkBytes {
+			out = append(out, message(&extprocv3.CommonResponse{BodyMutation: streamed(body[:stream.MaxChunkBytes], false)}))
+			body = body[stream.MaxChunkBytes:]
+		}
+		out = append(out, message(&extprocv3.CommonResponse{BodyMutation: streamed(body, e.End)}))
 	}
-	return &extprocv3.CommonResponse{BodyMutation: streamed(body, e.End)}
+	out[len(out)-1].DynamicMetadata = metadataOf(meta)
+	return out
 }
 
 func streamed(body []byte, end bool) *extprocv3.BodyMutation {

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/epp"
+)
+
+// eppCmd runs the endpoint picker alone, behind anyone's Envoy, with the real
+// EPP's own flags.
+type eppCmd struct {
+	ConfigFile string `name:"config-file" placeholder:"FILE" help:"EndpointPickerConfig."`
+	ConfigText string `name:"config-text" placeholder:"YAML" help:"The configuration as text, in place of a file."`
+
+	PoolName      string `name:"pool-name" help:"Name of the InferencePool; it names the pool in metrics."`
+	PoolNamespace string `name:"pool-namespace" default:"default" help:"Namespace of the pool, and of endpoints that name none."`
+	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"API group of the pool; read from nothing here."`
+
+	Listen         string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
+	GRPCPort       int    `name:"grpc-port" default:"9002" help:"Port of ext_proc and gRPC health."`
+	GRPCHealthPort int    `name:"grpc-health-port" default:"9003" help:"Port of gRPC health alone."`
+	MetricsPort    int    `name:"metrics-port" default:"9090" help:"Port of /metrics."`
+
+	SecureServing bool   `name:"secure-serving" default:"true" help:"Serve ext_proc over TLS."`
+	CertPath      string `name:"cert-path" placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is made."`
+	HealthCheck   bool   `name:"health-checking" help:"Accepted; health is always served."`
+
+	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
+	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
+	AllowExperimental         bool          `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
+	RefreshMetricsInterval    time.Duration `name:"refresh-metrics-interval" default:"50ms" help:"How often model servers are scraped."`
+	RefreshPrometheusInterval time.Duration `name:"refresh-prometheus-metrics-interval" default:"5s" help:"Accepted; the pool's figures are always those of the moment."`
+	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; the detectors have their own threshold."`
+	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
+
+	Tracing       bool          `name:"tracing" default:"true" help:"Accepted; traces are written by windtunnel run."`
+	MetricsAuth   bool          `name:"metrics-endpoint-auth" default:"true" help:"Accepted; there is no Kubernetes to ask."`
+	EnablePprof   bool          `name:"enable-pprof" default:"true" help:"Accepted."`
+	LeaderElect   bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
+	DrainTimeout  time.Duration `name:"drain-timeout" default:"30s" help:"How long streams may finish after the signal to stop."`
+	Verbosity     int           `name:"v" short:"v" default:"2" help:"Log verbosity as the real EPP counts it: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
+	Zap           string        `name:"zap-encoder" default:"json" enum:"json,console" help:"Form of log lines."`
+	Errors        string        `name:"errors" default:"epp" enum:"epp,openai" help:"Form of error bodies: the real EPP's text, or OpenAI's JSON."`
+	Seed          uint64        `name:"seed" help:"Key of all random choices."`
+	DecisionsKept int           `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
+}
+
+func (eppCmd) Help() string {
+	return `The endpoint picker of llm-d by itself: the launch lines of the real one work
+unchanged, and every flag that has no meaning here is accepted.
+
+  windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false
+
+Endpoints come from the file that the configuration's file-discovery plug-in
+names; with watchFile it is followed.`
+}
+
+// Run serves until it is told to stop.
+func (c *eppCmd) Run(o *outside) error {
+	log := c.logger(o.Stderr)
+	if c.PoolName == "" {
+		return exit.With(exit.Usage, errors.New("--pool-name is required"))
+	}
+	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing, CertPath: c.CertPath,
+		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
+		RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
+		BuildInfo: versionText(), Hold: stream.Config{MaxBodyBytes: 64 << 20}}
+	if c.Errors == "epp" {
+		opts.Errors = stream.EPPErrors
+	}
+	at := func(port int) string { return net.JoinHostPort(c.Listen, strconv.Itoa(port)) }
+	opts.Address, opts.HealthAddress, opts.MetricsAddress = at(c.GRPCPort), at(c.GRPCHealthPort), at(c.MetricsPort)
+	switch {
+	case c.ConfigText != "":
+		opts.Config, opts.ConfigName = []byte(c.ConfigText), "--config-text"
+	case c.ConfigFile != "":
+		text, err := os.ReadFile(c.ConfigFile)
+		if err != nil {
+			return exit.With(exit.Usage, err)
+		}
+		opts.Config, opts.ConfigName = text, c.ConfigFile
+	default:
+		return exit.With(exit.Usage, errors.New("--config-file is required: without Kubernetes the endpoints come from the file that it names"))
+	}
+	s, err := epp.StartStandalone(opts)
+	if err != nil {
+		log.Error("epp: not started", "error", err.Error())
+		return exit.With(exit.Input, err)
+	}
+	fmt.Fprintf(o.Stderr, "windtunnel epp: ext_proc on %s, health on %s, metrics on %s\n", s.Addr(), s.HealthAddr(), s.MetricsAddr())
+	ctx, stop := o.Context()
+	defer stop()
+	select {
+	case <-ctx.Done():
+	case err := <-s.Failed():
+		log.Error("epp: a listener failed", "error", err)
+	}
+	drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
+	defer cancel()
+	return s.Stop(drain)
+}
+
+func (c *eppCmd) logger(w io.Writer) *slog.Logger {
+	level := slog.LevelInfo
+	switch {
+	case c.Verbosity < 2:
+		level = slog.LevelWarn
+	case c.Verbosity >= 4:
+		level = slog.LevelDebug
+	}
+	h := &slog.HandlerOptions{Level: level}
+	if strings.EqualFold(c.Zap, "console") {
+		return slog.New(slog.NewTextHandler(w, h))
+	}
+	return slog.New(slog.NewJSONHandler(w, h))
+}

@@ -1,0 +1,148 @@
+package epp
+
+import (
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// exchange follows one picked request: the plug-ins' response hooks, token
+// usage, and giving back what the decision held.
+type exchange struct {
+	k    *Picking
+	w    *waiter // nil for a response that nobody picked for
+	resp *picker.Response
+	once sync.Once
+
+	began  machine.Time  // when the request was whole
+	lastAt machine.Time  // when the last piece came
+	spent  time.Duration // on the response
+}
+
+func (x *exchange) decision() *picker.Decision {
+	if x.w == nil {
+		return nil
+	}
+	return x.w.d
+}
+
+// ResponseHeaders runs the hooks and echoes the headers, as the real EPP does.
+func (x *exchange) ResponseHeaders(head []stream.Header) []stream.Header {
+	in := make([]picker.Header, len(head))
+	for i, h := range head {
+		in[i] = picker.Header(h)
+	}
+	x.k.mu.Lock()
+	defer x.k.mu.Unlock()
+	r, set := x.k.p.ResponseHeaders(x.k.o.Now(), x.decision(), picker.NormalizeHeaders(in))
+	x.resp = r
+	out := make([]stream.Header, len(set))
+	for i, h := range set {
+		out[i] = stream.Header(h)
+	}
+	return out
+}
+
+// ResponseRemove lists response headers that are no longer true.
+func (x *exchange) ResponseRemove() []string {
+	if x.resp != nil && x.resp.DropContentLength() {
+		return []string{"content-length"}
+	}
+	return nil
+}
+
+// ResponseBody runs the hooks on one piece. It returns nil when nothing is to
+// be sent yet.
+func (x *exchange) ResponseBody(chunk []byte, end bool) ([]byte, any) {
+	if x.resp == nil {
+		return chunk, nil
+	}
+	started := time.Now()
+	now := x.k.o.Now()
+	x.k.mu.Lock()
+	defer x.k.mu.Unlock()
+	out := x.resp.Body(now, chunk, end)
+	if x.w != nil && len(chunk) > 0 {
+		if x.lastAt > 0 {
+			x.k.o.Metrics.chunk(x.resp, (now - x.lastAt).Duration())
+		}
+		x.lastAt = now
+	}
+	x.spent += time.Since(started)
+	return out, metadataStruct(x.resp.Metadata(), end)
+}
+
+// Flush is what was held back of a response that ended without a last piece.
+func (x *exchange) Flush() []byte {
+	if x.resp == nil {
+		return nil
+	}
+	x.k.mu.Lock()
+	defer x.k.mu.Unlock()
+	return x.resp.Flush(x.k.o.Now())
+}
+
+func metadataStruct(m map[string]map[string]any, end bool) any {
+	if !end || len(m) == 0 {
+		return nil
+	}
+	out := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	for ns, kv := range m {
+		inner := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		for k, v := range kv {
+			if val, err := structpb.NewValue(v); err == nil {
+				inner.Fields[k] = val
+			}
+		}
+		out.Fields[ns] = structpb.NewStructValue(inner)
+	}
+	return out
+}
+
+// Evicted is closed when flow control wants the request ended.
+func (x *exchange) Evicted() <-chan struct{} {
+	if x.w == nil {
+		return nil
+	}
+	return x.w.evicted
+}
+
+// EvictedAnswer is what an evicted request is answered with.
+func (x *exchange) EvictedAnswer() stream.Answer {
+	r := flowcontrol.Evicted()
+	return stream.Answer{Status: r.Status, Body: []byte(r.Body()), Set: []stream.Header{{Name: picker.HeaderDropReason, Value: r.Reason}}}
+}
+
+// End gives back what the decision held.
+func (x *exchange) End(stream.Result) {
+	if x.w == nil {
+		return
+	}
+	x.once.Do(func() {
+		k := x.k
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		now := k.o.Now()
+		k.o.Metrics.ended(x.w.d, x.resp, x.began, now, x.spent)
+		if x.resp != nil {
+			x.resp.Flush(now)
+		}
+		k.p.Release(now, x.w.d)
+		if k.fc != nil && x.w.id != 0 {
+			delete(k.waiting, x.w.id)
+			k.loads(now)
+			done := flowcontrol.Done{ID: x.w.id}
+			if x.resp != nil {
+				done.PromptTokens, done.CompletionTokens = int64(x.resp.Usage.PromptTokens), int64(x.resp.Usage.CompletionTokens)
+			}
+			k.fc.Input(now, done)
+			k.pump(now)
+		}
+	})
+}

@@ -1,0 +1,419 @@
+package epp
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// maxAnswerBytes bounds what a tokeniser or a remote scorer may answer.
+const maxAnswerBytes = 32 << 20
+
+// PickingOptions are what a Picking needs besides its picker.
+type PickingOptions struct {
+	Picker *picker.Picker
+	// Now is the run's clock.
+	Now func() machine.Time
+	// Errors is the form of refusals.
+	Errors stream.ErrorStyle
+	// EmitScores puts the scores into the dynamic metadata (--emit-endpoint-scores).
+	EmitScores bool
+	// PoolName names the pool in metrics.
+	PoolName string
+	// Explain adds the choice's reasons to the record of the request.
+	Explain bool
+	// Metrics takes the real EPP's figures; nil keeps none.
+	Metrics *PickMetrics
+	// History is how many decisions /debug/decisions remembers; 0 is none.
+	History int
+	Log     *slog.Logger
+}
+
+// Picking is the Director of a pool with an EndpointPickerConfig: core/picker
+// and its flow control behind one lock. The lock is held for a decision
+// (microseconds), never while something outside is awaited.
+type Picking struct {
+	o      PickingOptions
+	client *http.Client
+	number atomic.Uint64
+
+	mu      sync.Mutex
+	p       *picker.Picker
+	fc      *flowcontrol.Controller
+	waiting map[flowcontrol.RequestID]*waiter
+	timer   *time.Timer
+	wakeAt  machine.Time
+	history []*picker.Decision
+	next    int // where in history the next decision goes
+	closed  bool
+	pumping bool
+}
+
+// waiter is a request in flow control: queued, then on its way.
+type waiter struct {
+	id      flowcontrol.RequestID
+	req     *picker.Request
+	answers []picker.Answer
+	done    chan struct{}
+	d       *picker.Decision
+	refusal *flowcontrol.Refusal
+	evicted chan struct{}
+}
+
+// NewPicking makes the director. It is wrong to use the picker elsewhere
+// afterwards, except through With.
+func NewPicking(o PickingOptions) (*Picking, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	k := &Picking{o: o, p: o.Picker, waiting: map[flowcontrol.RequestID]*waiter{},
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}}
+	if o.History > 0 {
+		k.history = make([]*picker.Decision, o.History)
+	}
+	if o.Picker.FlowControl() {
+		cfg, err := plugins.FlowControl(o.Picker)
+		if err != nil {
+			return nil, err
+		}
+		if k.fc, err = flowcontrol.NewController(cfg); err != nil {
+			return nil, fmt.Errorf("flowControl: %w", err)
+		}
+	}
+	return k, nil
+}
+
+// With runs f with the picker, alone. Use it to change endpoints, figures or
+// objects; flow control sees the change before With returns.
+func (k *Picking) With(f func(p *picker.Picker, now machine.Time)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.o.Now()
+	f(k.p, now)
+	k.loads(now)
+	k.pump(now)
+}
+
+// Close refuses what waits and stops the timer.
+func (k *Picking) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	if k.fc != nil {
+		k.fc.Input(k.o.Now(), flowcontrol.Shutdown{})
+		k.pump(k.o.Now())
+	}
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	k.client.CloseIdleConnections()
+}
+
+func (k *Picking) loads(now machine.Time) {
+	if k.fc != nil {
+		k.fc.Input(now, flowcontrol.Pool{Loads: plugins.Loads(k.p, k.p.Pool().View())})
+	}
+}
+
+// pump plays what flow control wants done by now and sets its alarm. The lock
+// is held.
+func (k *Picking) pump(now machine.Time) {
+	if k.fc == nil || k.pumping {
+		return
+	}
+	k.pumping = true
+	for {
+		at, ok := k.fc.Next()
+		if !ok || at > now {
+			break
+		}
+		var effects []flowcontrol.Effect
+		k.fc.Advance(now, func(e flowcontrol.Effect) { effects = append(effects, e) })
+		if len(effects) == 0 {
+			break
+		}
+		for i := range effects {
+			k.effect(now, &effects[i])
+		}
+	}
+	k.pumping = false
+	at, ok := k.fc.Next()
+	switch {
+	case !ok || k.closed:
+		if k.timer != nil {
+			k.timer.Stop()
+		}
+	case k.timer == nil:
+		k.wakeAt = at
+		k.timer = time.AfterFunc((at - now).Duration(), k.alarm)
+	default:
+		k.wakeAt = at
+		k.timer.Reset(max(0, (at - now).Duration()))
+	}
+}
+
+func (k *Picking) alarm() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.closed {
+		k.pump(max(k.o.Now(), k.wakeAt))
+	}
+}
+
+func (k *Picking) effect(now machine.Time, e *flowcontrol.Effect) {
+	w := k.waiting[e.ID]
+	k.o.Metrics.flowControl(e, w)
+	if w == nil {
+		return
+	}
+	switch e.Kind {
+	case flowcontrol.Decided:
+		if r, refused := e.Refusal(); refused {
+			w.refusal = &r
+			delete(k.waiting, e.ID)
+		} else {
+			k.place(now, w)
+			k.fc.Input(now, flowcontrol.Placed{ID: w.id})
+			if w.d.Err != nil {
+				k.fc.Input(now, flowcontrol.Done{ID: w.id})
+				delete(k.waiting, e.ID)
+			}
+			k.loads(now)
+		}
+		close(w.done)
+	case flowcontrol.Evict:
+		select {
+		case <-w.evicted:
+		default:
+			close(w.evicted)
+		}
+	}
+}
+
+// place picks and commits. The lock is held.
+func (k *Picking) place(now machine.Time, w *waiter) {
+	started := time.Now()
+	w.d = k.p.Pick(now, w.req, k.p.Pool().View(), w.answers, nil)
+	if w.d.Err == nil {
+		k.p.Commit(now, w.d)
+	}
+	k.o.Metrics.decided(k.p, w.d, time.Since(started))
+	if len(k.history) > 0 {
+		k.history[k.next%len(k.history)] = w.d
+		k.next++
+	}
+}
+
+// Decide parses the request, waits for its turn and picks.
+func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exchange) {
+	head := make([]picker.Header, len(r.Head))
+	for i, h := range r.Head {
+		head[i] = picker.Header(h)
+	}
+	w := &waiter{done: make(chan struct{}), evicted: make(chan struct{})}
+	began := k.o.Now()
+	withBody := !r.HeadersOnly
+	req, perr := k.p.NewRequest(head, r.Body, withBody, k.number.Add(1))
+	w.req = req
+	if perr != nil {
+		k.o.Metrics.refused(req, perr)
+		return k.refuse(perr), nil
+	}
+	if withBody {
+		req.Subset, req.HasSubset = subsetOf(r.Metadata)
+	}
+	k.mu.Lock()
+	needs, perr := k.p.Prepare(k.o.Now(), req)
+	k.mu.Unlock()
+	if perr != nil {
+		k.o.Metrics.refused(req, perr)
+		return k.refuse(perr), nil
+	}
+	if len(needs) > 0 {
+		w.answers = k.ask(ctx, needs)
+	}
+	k.mu.Lock()
+	now := k.o.Now()
+	if k.fc != nil && withBody {
+		w.id = flowcontrol.RequestID(k.number.Add(1))
+		k.waiting[w.id] = w
+		k.o.Metrics.queued(w)
+		k.fc.Input(now, flowcontrol.Arrive{ID: w.id, Priority: req.Objective.Priority, FairnessID: req.FairnessID,
+			Bytes: int64(req.SizeBytes), Tokens: int64(req.Tokens), TTFT: machine.Time(req.TTFTMs * float64(machine.Millisecond))})
+		k.pump(now)
+		k.mu.Unlock()
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			k.mu.Lock()
+			k.fc.Input(k.o.Now(), flowcontrol.Gone{ID: w.id})
+			k.pump(k.o.Now())
+			k.mu.Unlock()
+			<-w.done // flow control decides every arrival exactly once
+		}
+	} else {
+		k.place(now, w)
+		k.mu.Unlock()
+	}
+	if w.refusal != nil {
+		perr := &picker.Error{Code: picker.Code(w.refusal.Code), Message: w.refusal.Message, Reason: w.refusal.Reason, Bare: w.refusal.Code == ""}
+		k.o.Metrics.refused(req, perr)
+		return k.refuse(perr), nil
+	}
+	if w.d.Err != nil {
+		k.o.Metrics.refused(req, w.d.Err)
+		return k.refuse(w.d.Err), nil
+	}
+	x := &exchange{k: k, w: w, began: began}
+	d, bytes, err := k.decision(w, r.Body)
+	k.o.Metrics.dispatched(w.d, bytes)
+	if err != nil {
+		x.End(stream.Failed)
+		return k.refuse(&picker.Error{Code: picker.Internal, Message: err.Error()}), nil
+	}
+	return d, x
+}
+
+// decision turns a pick into the header mutation and metadata of the stream.
+func (k *Picking) decision(w *waiter, raw []byte) (stream.Decision, int, error) {
+	var out stream.Decision
+	body, err := w.req.ForwardBody()
+	if err != nil {
+		return out, 0, fmt.Errorf("the model could not be rewritten: %w", err)
+	}
+	set, remove := w.d.RequestHeaders(len(body))
+	out.Endpoint = w.d.Destination()
+	out.Remove = remove
+	out.Set = make([]stream.Header, len(set))
+	for i, h := range set {
+		out.Set[i] = stream.Header(h)
+	}
+	if w.req.Body != nil && !bytes.Equal(body, raw) {
+		out.Body, out.Replace = body, true
+	}
+	lb := map[string]*structpb.Value{picker.HeaderDestination: structpb.NewStringValue(out.Endpoint)}
+	if scores := w.d.Scores(); k.o.EmitScores && scores != nil {
+		fields := make(map[string]*structpb.Value, len(scores))
+		for a, v := range scores {
+			fields[a] = structpb.NewNumberValue(v)
+		}
+		lb[picker.KeyScores] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
+	}
+	out.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{
+		picker.NamespaceLB: structpb.NewStructValue(&structpb.Struct{Fields: lb})}}
+	if k.o.Explain {
+		out.Details = details(w.d)
+	}
+	return out, len(body), nil
+}
+
+// details say in the request's record why it went there.
+func details(d *picker.Decision) []flow.Detail {
+	out := []flow.Detail{flow.D("candidates", len(d.Candidates))}
+	if r := d.PrimaryProfile(); r != nil {
+		out = append(out, flow.D("profile", r.Name))
+		scores := make([]string, 0, len(r.Left))
+		for j, i := range r.Left {
+			scores = append(scores, fmt.Sprintf("%s=%.4g", d.View.States[i].Name, r.Totals[j]))
+		}
+		out = append(out, flow.D("scores", scores))
+		if len(r.Tied) > 1 {
+			out = append(out, flow.D("tied", len(r.Tied)))
+		}
+	}
+	if d.Disagg != "" {
+		out = append(out, flow.D("disaggregation", d.Disagg))
+	}
+	return out
+}
+
+func (k *Picking) refuse(e *picker.Error) stream.Decision {
+	a := k.o.Errors.Answer(e.Code.Status(), e.Message)
+	if k.o.Errors == stream.EPPErrors || e.Bare {
+		a = stream.Answer{Status: e.Code.Status(), Body: []byte(e.Error())}
+		if e.Bare {
+			a.Status = 429
+		}
+	}
+	if e.Reason != "" {
+		a.Set = append(a.Set, stream.Header{Name: picker.HeaderDropReason, Value: e.Reason})
+	}
+	return stream.Decision{Answer: &a, Reason: string(e.Code) + ": " + e.Message}
+}
+
+// subsetOf reads the subset hint: a list of "ip:port". A string in its place
+// is no hint; what is no string in the list matches nothing.
+func subsetOf(m Metadata) ([]string, bool) {
+	v := m[picker.NamespaceSubset].GetFields()[picker.KeySubset]
+	list, ok := v.GetKind().(*structpb.Value_ListValue)
+	if !ok {
+		return nil, false
+	}
+	var out []string
+	for _, e := range list.ListValue.GetValues() {
+		if s, ok := e.GetKind().(*structpb.Value_StringValue); ok {
+			out = append(out, s.StringValue)
+		}
+	}
+	return out, true
+}
+
+// ask puts the plug-ins' questions to the outside, all at once.
+func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer {
+	answers := make([]picker.Answer, len(needs))
+	var wg sync.WaitGroup
+	for i := range needs {
+		wg.Go(func() {
+			n := &needs[i]
+			answers[i] = picker.Answer{Plugin: n.Plugin, Key: n.Key}
+			answers[i].Value, answers[i].Err = k.call(ctx, n)
+			if err := answers[i].Err; err != nil {
+				k.o.Log.Warn("epp: a plug-in's question was not answered", "plugin", n.Plugin, "url", n.URL, "error", err)
+			}
+		})
+	}
+	wg.Wait()
+	return answers
+}
+
+func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
+	if n.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, n.Timeout.Duration())
+		defer cancel()
+	}
+	req, err := http.NewRequestWithContext(ctx, n.Method, n.URL, bytes.NewReader(n.Body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("content-type", "application/json")
+	resp, err := k.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return body, err
+}
+
+// Undecided is the exchange of a response to a request that was not decided:
+// Envoy's own answer, or a model server that no one chose.
+func (k *Picking) Undecided() Exchange { return &exchange{k: k} }

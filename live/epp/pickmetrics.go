@@ -1,0 +1,290 @@
+package epp
+
+import (
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+)
+
+// PickMetrics are the figures of a picker, under the real EPP's names
+// (llm_d_epp_*) and under the older ones that it still serves beside them
+// (inference_objective_*, inference_pool_*, inference_extension_*). A nil
+// *PickMetrics keeps none.
+type PickMetrics struct {
+	pool string
+
+	total, errors, attempts, flowTotal, disagg, pd, rewrites twinCounter
+	running, queueSize, queueBytes                           twinGauge
+	duration, size, respSize, input, output, cached, ntpot   twinHistogram
+	tpot, itl, ttft                                          twinHistogram
+	respProcessing, e2e, plugin                              twinHistogram
+	hitBytes, hitRatio, queueTime, enqueueTime               twinHistogram
+	pollErrors                                               twinCounter
+
+	mu     sync.Mutex
+	series map[string]bool // label combinations, bounded
+}
+
+// maxSeries bounds the label combinations that clients can make.
+const maxSeries = 1000
+
+var (
+	lifeLabels = []string{"model_name", "target_model_name", "fairness_id", "priority"}
+	flowLabels = []string{"fairness_id", "priority", "inference_pool", "model_name", "target_model_name"}
+
+	secondsToHour  = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+	ttftBuckets    = secondsToHour[:24]
+	tpotBuckets    = []float64{0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 2}
+	itlBuckets     = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2}
+	ntpotBuckets   = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10}
+	inputBuckets   = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536, 131072, 262144, 524288, 1048576}
+	outputBuckets  = inputBuckets[:12]
+	respBuckets    = inputBuckets[:15]
+	microBuckets   = []float64{0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1}
+	answerBuckets  = []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5}
+	queueBuckets   = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
+	ratioBuckets   = []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}
+	hitByteBuckets = append([]float64{0}, prometheus.ExponentialBuckets(16, 2, 13)...)
+)
+
+const epps = "llm_d_epp_"
+
+// NewPickMetrics registers the figures; the pool's own are read from k when
+// they are asked for (Observe).
+func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
+	f := factory{reg}
+	ext, obj := "inference_extension_", "inference_objective_"
+	m := &PickMetrics{pool: pool, series: map[string]bool{}}
+	old := []string{"model_name", "target_model_name"}
+	m.total = f.counter("request_total", "Requests sent on.", obj+"request_total", lifeLabels, []string{"model_name", "target_model_name", "priority"})
+	m.errors = f.counter("request_error_total", "Requests that failed.", obj+"request_error_total", append([]string{"error_code"}, lifeLabels...), append([]string{"error_code"}, old...))
+	m.running = f.gauge("request_running", "Requests that are under way.", obj+"running_requests", lifeLabels, []string{"model_name"})
+	m.duration = f.histogram("request_duration_seconds", "From the request to the end of its response.", obj+"request_duration_seconds", secondsToHour, lifeLabels, old)
+	m.size = f.histogram("request_size_bytes", "Length of request bodies.", obj+"request_sizes", prometheus.ExponentialBuckets(64, 2, 25), lifeLabels, old)
+	m.respSize = f.histogram("response_size_bytes", "Length of response bodies.", obj+"response_sizes", respBuckets, lifeLabels, old)
+	m.input = f.histogram("request_input_tokens", "Prompt tokens, as the model server counted them.", obj+"input_tokens", inputBuckets, lifeLabels, old)
+	m.output = f.histogram("request_output_tokens", "Generated tokens, as the model server counted them.", obj+"output_tokens", outputBuckets, lifeLabels, old)
+	m.cached = f.histogram("request_cached_tokens", "Prompt tokens that the model server had cached.", obj+"prompt_cached_tokens", inputBuckets, lifeLabels, old)
+	m.ntpot = f.histogram("request_ntpot_seconds", "Duration of a request over its generated tokens.", obj+"normalized_time_per_output_token_seconds", ntpotBuckets, lifeLabels, old)
+	m.tpot = f.histogram("request_streaming_tpot_seconds", "Time per output token after the first, of streams.", "", tpotBuckets, lifeLabels, nil)
+	m.itl = f.histogram("request_streaming_itl_seconds", "Time between two pieces of a stream.", "", itlBuckets, lifeLabels, nil)
+	m.ttft = f.histogram("request_ttft_seconds", "From the request to the first piece of its response.", "", ttftBuckets, append([]string{"streaming"}, lifeLabels...), nil)
+	m.respProcessing = f.histogram("response_processing_duration_seconds", "Time that the picker spent on a response.", "", answerBuckets, nil, nil)
+	m.e2e = f.histogram("scheduler_e2e_duration_seconds", "Time of a decision.", ext+"scheduler_e2e_duration_seconds", microBuckets, nil, []string{})
+	m.plugin = f.histogram("plugin_duration_seconds", "Time of one plug-in in one decision.", ext+"plugin_duration_seconds", microBuckets,
+		[]string{"extension_point", "plugin_type", "plugin_name"}, []string{"extension_point", "plugin_type", "plugin_name"})
+	m.attempts = f.counterRenamed("scheduler_attempts_total", "Decisions by outcome and endpoint.", ext+"scheduler_attempts_total",
+		[]string{"status", "target_model_name", "endpoint_name", "namespace", "port"}, []string{"status", "target_model_name", "pod_name", "namespace", "port"})
+	m.disagg = f.counter("disagg_decision_total", "Decisions by kind of disaggregation.", "llm_d_inference_scheduler_disagg_decision_total",
+		[]string{"plugin_name", "plugin_type", "model_name", "decision_type"}, []string{"model_name", "decision_type"})
+	m.pd = f.counter("pd_decision_total", "Decisions of pd-profile-handler. Deprecated.", "llm_d_inference_scheduler_pd_decision_total",
+		[]string{"plugin_name", "plugin_type", "model_name", "decision_type"}, []string{"model_name", "decision_type"})
+	m.rewrites = f.counter("model_rewrite_decisions_total", "Requests whose model an InferenceModelRewrite chose.", "", []string{"model_rewrite_name", "model_name", "target_model"}, nil)
+	m.hitBytes = f.histogram("prefix_indexer_hit_bytes", "How much of a prompt its endpoint was known to hold.", ext+"prefix_indexer_hit_bytes", hitByteBuckets, []string{"plugin_name", "plugin_type"}, []string{})
+	m.hitRatio = f.histogram("prefix_indexer_hit_ratio", "Which share of a prompt its endpoint was known to hold.", ext+"prefix_indexer_hit_ratio", ratioBuckets, []string{"plugin_name", "plugin_type"}, []string{})
+	m.queueTime = f.histogram("flow_control_request_queue_duration_seconds", "Time in the flow-control queue.", ext+"flow_control_request_queue_duration_seconds", queueBuckets,
+		append([]string{"outcome"}, flowLabels...), append([]string{"outcome"}, flowLabels...))
+	m.enqueueTime = f.histogram("flow_control_request_enqueue_duration_seconds", "Time that entering the queue took.", ext+"flow_control_request_enqueue_duration_seconds", microBuckets,
+		[]string{"fairness_id", "priority", "outcome"}, []string{"fairness_id", "priority", "outcome"})
+	m.queueSize = f.gauge("flow_control_queue_size", "Requests that wait.", ext+"flow_control_queue_size", flowLabels, flowLabels)
+	m.queueBytes = f.gauge("flow_control_queue_bytes", "Bytes that wait.", ext+"flow_control_queue_bytes", flowLabels, flowLabels)
+	m.flowTotal = f.counter("flow_control_requests_total", "Requests that left flow control, by outcome.", "", []string{"outcome", "priority", "inference_pool"}, nil)
+	m.pollErrors = f.counter("datalayer_poll_errors_total", "Scrapes that failed.", "llm_d_inference_scheduler_datalayer_poll_errors_total", []string{"source_type"}, []string{"source_type"})
+	return m
+}
+
+// labels are a request's, kept below maxSeries combinations.
+func (m *PickMetrics) labels(r *picker.Request) []string {
+	fairness := r.FairnessID
+	if fairness == "" {
+		fairness = picker.DefaultFairnessID
+	}
+	l := []string{r.Model, r.TargetModel, fairness, strconv.Itoa(r.Objective.Priority)}
+	key := l[0] + "\x00" + l[1] + "\x00" + l[2] + "\x00" + l[3]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.series[key] {
+		if len(m.series) >= maxSeries {
+			return []string{"other", "other", "other", l[3]}
+		}
+		m.series[key] = true
+	}
+	return l
+}
+
+func (m *PickMetrics) refused(r *picker.Request, e *picker.Error) {
+	if m == nil {
+		return
+	}
+	code := string(e.Code)
+	if code == "" {
+		code = "ResourceExhausted"
+	}
+	m.errors.inc(append([]string{code}, m.labels(r)...)...)
+}
+
+func (m *PickMetrics) flowValues(r *picker.Request) []string {
+	l := m.labels(r)
+	return []string{l[2], l[3], m.pool, l[0], l[1]}
+}
+
+func (m *PickMetrics) queued(w *waiter) {
+	if m == nil {
+		return
+	}
+	l := m.flowValues(w.req)
+	m.queueSize.add(1, l...)
+	m.queueBytes.add(float64(w.req.SizeBytes), l...)
+	m.enqueueTime.observe(0, l[0], l[1], "NotYetFinalized")
+}
+
+func (m *PickMetrics) flowControl(e *flowcontrol.Effect, w *waiter) {
+	if m == nil || e.Kind != flowcontrol.Decided || w == nil {
+		return
+	}
+	l := m.flowValues(w.req)
+	m.queueSize.add(-1, l...)
+	m.queueBytes.add(-float64(w.req.SizeBytes), l...)
+	m.queueTime.observe(e.Wait.Seconds(), append([]string{e.Outcome.String()}, l...)...)
+	m.flowTotal.inc(e.Outcome.String(), l[1], m.pool)
+}
+
+// prefixFigures is a prefix producer that tells what matched.
+type prefixFigures interface {
+	picker.Plugin
+	MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int)
+	IndexSize() int
+}
+
+// decided is told of every pick.
+func (m *PickMetrics) decided(p *picker.Picker, d *picker.Decision, took time.Duration) {
+	if m == nil || d.Request.Body == nil {
+		return
+	}
+	for _, s := range d.Spans {
+		m.plugin.observe(s.Took.Seconds(), s.Point, s.Plugin.Type(), s.Plugin.Name())
+	}
+	if d.Err != nil {
+		if d.Err.Code == picker.ResourceExhausted {
+			m.attempts.inc("failure", d.Request.TargetModel, "", "", "")
+		}
+		return
+	}
+	m.e2e.observe(took.Seconds())
+	e := d.Targets[0].Endpoint
+	m.attempts.inc("success", d.Request.TargetModel, e.Name, e.Namespace, e.Port)
+	if by := d.DisaggBy; by != nil {
+		c := &m.disagg
+		if by.Type() == "pd-profile-handler" {
+			c = &m.pd
+		}
+		c.inc(by.Name(), by.Type(), d.Request.TargetModel, d.Disagg)
+	}
+	if d.Request.Rewrite != "" {
+		m.rewrites.inc(d.Request.Rewrite, d.Request.Model, d.Request.TargetModel)
+	}
+	if r := d.PrimaryProfile(); r.Ok() {
+		for _, pl := range p.Plugins() {
+			if x, ok := pl.(prefixFigures); ok {
+				matched, total, block := x.MatchOf(d, &d.View.States[r.Picked[0]])
+				m.hitBytes.observe(float64(matched*block*4), pl.Name(), pl.Type())
+				if total > 0 {
+					m.hitRatio.observe(float64(matched)/float64(total), pl.Name(), pl.Type())
+				}
+			}
+		}
+	}
+}
+
+func (m *PickMetrics) dispatched(d *picker.Decision, bytes int) {
+	if m == nil || d.Request.Body == nil {
+		return
+	}
+	l := m.labels(d.Request)
+	m.total.inc(l...)
+	m.size.observe(float64(bytes), l...)
+	m.running.add(1, l...)
+}
+
+// chunk is told of every piece of a response; gap is the time since the last.
+func (m *PickMetrics) chunk(r *picker.Response, gap time.Duration) {
+	if m == nil || !r.Streaming || len(r.Chunk) == 0 || gap <= 0 {
+		return
+	}
+	m.itl.observe(gap.Seconds(), m.labels(r.Decision.Request)...)
+}
+
+// ended is told once per dispatched request.
+func (m *PickMetrics) ended(d *picker.Decision, r *picker.Response, began, now machine.Time, spent time.Duration) {
+	if m == nil {
+		return
+	}
+	l := m.labels(d.Request)
+	if d.Request.Body != nil {
+		m.running.add(-1, l...)
+	}
+	if r == nil || r.Chunks == 0 || !r.Complete() {
+		return
+	}
+	seconds := (now - began).Seconds()
+	m.duration.observe(seconds, l...)
+	m.respSize.observe(float64(r.Bytes), l...)
+	m.respProcessing.observe(spent.Seconds())
+	if r.FirstAt > 0 {
+		m.ttft.observe((r.FirstAt - began).Seconds(), append([]string{strconv.FormatBool(r.Streaming)}, l...)...)
+	}
+	if r.Failed() {
+		m.errors.inc(append([]string{"ModelServerError"}, l...)...)
+	}
+	if !r.HasUsage {
+		return
+	}
+	u := r.Usage
+	if u.PromptTokens > 0 {
+		m.input.observe(float64(u.PromptTokens), l...)
+	}
+	if u.CachedTokens > 0 {
+		m.cached.observe(float64(u.CachedTokens), l...)
+	}
+	if u.CompletionTokens > 0 {
+		m.output.observe(float64(u.CompletionTokens), l...)
+		m.ntpot.observe(seconds/float64(u.CompletionTokens), l...)
+		if r.Streaming && u.CompletionTokens > 1 {
+			m.tpot.observe((r.LastAt-r.FirstAt).Seconds()/float64(u.CompletionTokens-1), l...)
+		}
+	}
+}
+
+// Failed counts a scrape that brought nothing.
+func (m *PickMetrics) Failed(source string) {
+	if m != nil {
+		m.pollErrors.inc(source)
+	}
+}
+
+// mean and deviation of a figure over endpoints, to two digits as the real
+// one tells them.
+func spread(v []float64) (mean, deviation float64) {
+	if len(v) == 0 {
+		return 0, 0
+	}
+	for _, x := range v {
+		mean += x
+	}
+	mean /= float64(len(v))
+	if len(v) > 1 {
+		for _, x := range v {
+			deviation += (x - mean) * (x - mean)
+		}
+		deviation = math.Sqrt(deviation / float64(len(v)-1))
+	}
+	round := func(x float64) float64 { return math.Round(x*100) / 100 }
+	return round(mean), round(deviation)
+}

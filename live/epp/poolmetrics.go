@@ -1,0 +1,97 @@
+package epp
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+)
+
+// poolCollector tells the pool's own figures at the moment of a scrape.
+type poolCollector struct {
+	k    *Picking
+	pool string
+	desc map[string]*prometheus.Desc
+}
+
+// ObservePool registers the figures of k's pool.
+func ObservePool(reg prometheus.Registerer, k *Picking, pool string) error {
+	return reg.Register(&poolCollector{k: k, pool: pool, desc: map[string]*prometheus.Desc{}})
+}
+
+// Describe sends nothing: which series exist depends on the configuration.
+func (c *poolCollector) Describe(chan<- *prometheus.Desc) {}
+
+func (c *poolCollector) gauge(out chan<- prometheus.Metric, name, help string, v float64, labels []string, values ...string) {
+	d := c.desc[name]
+	if d == nil {
+		d = prometheus.NewDesc(name, "[ALPHA] "+help, labels, nil)
+		c.desc[name] = d
+	}
+	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, values...)
+}
+
+// Collect reads the pool under its lock.
+func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
+	c.k.With(func(p *picker.Picker, now machine.Time) { c.collect(out, p, now) })
+}
+
+func (c *poolCollector) collect(out chan<- prometheus.Metric, p *picker.Picker, now machine.Time) {
+	v := p.Pool().View()
+	var kv, queue, running []float64
+	all := make([]int32, len(v.States))
+	for i := range v.States {
+		s := &v.States[i]
+		all[i] = int32(i)
+		kv, queue, running = append(kv, s.KVUsage), append(queue, float64(s.Waiting)), append(running, float64(s.Running))
+		c.gauge(out, epps+"per_endpoint_queue_size", "Waiting requests by endpoint.", float64(s.Waiting), []string{"name", "model_server_endpoint"}, c.pool, s.Name)
+		c.gauge(out, "inference_pool_per_pod_queue_size", "Waiting requests by endpoint.", float64(s.Waiting), []string{"name", "model_server_pod"}, c.pool, s.Name)
+	}
+	name := []string{"name"}
+	for _, f := range []struct {
+		what string
+		v    []float64
+	}{{"kv_cache_utilization", kv}, {"queue_size", queue}, {"running_requests", running}} {
+		mean, deviation := spread(f.v)
+		c.gauge(out, epps+"average_"+f.what, "Mean over the pool.", mean, name, c.pool)
+		c.gauge(out, "inference_pool_average_"+f.what, "Mean over the pool.", mean, name, c.pool)
+		c.gauge(out, epps+"std_dev_"+f.what, "Standard deviation over the pool.", deviation, name, c.pool)
+	}
+	c.gauge(out, epps+"ready_endpoints", "Endpoints of the pool.", float64(len(v.States)), name, c.pool)
+	c.gauge(out, "inference_pool_ready_pods", "Endpoints of the pool.", float64(len(v.States)), name, c.pool)
+	for _, pl := range p.Plugins() {
+		if x, ok := pl.(prefixFigures); ok {
+			n := float64(x.IndexSize())
+			c.gauge(out, epps+"prefix_indexer_size", "Blocks that the prefix index remembers.", n, []string{"plugin_name", "plugin_type"}, pl.Name(), pl.Type())
+			c.gauge(out, "inference_extension_prefix_indexer_size", "Blocks that the prefix index remembers.", n, nil)
+		}
+		if x, ok := pl.(interface {
+			Load(slot int) (requests, tokens int64)
+		}); ok {
+			for i := range v.States {
+				s := &v.States[i]
+				r, t := x.Load(s.Slot())
+				labels := []string{"endpoint_name", "namespace", "producer_name"}
+				c.gauge(out, epps+"inflight_requests", "Requests in flight by endpoint.", float64(r), labels, s.Name, s.Namespace, pl.Name())
+				c.gauge(out, epps+"inflight_tokens", "Tokens in flight by endpoint.", float64(t), labels, s.Name, s.Namespace, pl.Name())
+			}
+		}
+	}
+	if !p.FlowControl() {
+		return
+	}
+	saturation := p.Detector().Saturation(now, v, all)
+	c.gauge(out, epps+"flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
+	c.gauge(out, "inference_extension_flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
+	if u, ok := p.Detector().(interface {
+		StaleEndpoints(loads []flowcontrol.Load, now machine.Time) int
+	}); ok {
+		loads := make([]flowcontrol.Load, 0, len(v.States))
+		for i := range v.States {
+			s := &v.States[i]
+			loads = append(loads, flowcontrol.Load{Scraped: s.Scraped, UpdatedAt: s.UpdatedAt, KVUsage: s.KVUsage})
+		}
+		c.gauge(out, epps+"flow_control_stale_endpoints", "Endpoints whose figures are too old.", float64(u.StaleEndpoints(loads, now)), []string{"detector"}, p.Detector().Name())
+	}
+}

@@ -1,0 +1,210 @@
+package epp
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/scrape"
+)
+
+// Scraper fetches the metrics pages of a Picking's endpoints, each endpoint by
+// a goroutine of its own, and hands the figures in together, so that a pool of
+// a thousand costs one new view per round and not a thousand.
+type Scraper struct {
+	k        *Picking
+	interval time.Duration
+	spec     picker.Scrape
+	client   *http.Client
+	log      *slog.Logger
+	onError  func(what string)
+
+	mu      sync.Mutex
+	fresh   map[string]picker.Metrics // by endpoint ID, not handed in yet
+	last    map[string]picker.Metrics
+	running map[string]*scrapeTarget
+	stop    context.CancelFunc
+	ctx     context.Context
+	wg      sync.WaitGroup
+}
+
+type scrapeTarget struct {
+	hostPort string
+	engine   string
+	cancel   context.CancelFunc
+}
+
+// StartScraper begins to scrape with the picker's first data source.
+func StartScraper(k *Picking, interval time.Duration, log *slog.Logger, onError func(what string)) *Scraper {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Scraper{k: k, interval: interval, log: log, onError: onError, ctx: ctx, stop: cancel,
+		fresh: map[string]picker.Metrics{}, last: map[string]picker.Metrics{}, running: map[string]*scrapeTarget{}}
+	k.With(func(p *picker.Picker, _ machine.Time) {
+		if list := p.Scrapes(); len(list) > 0 {
+			s.spec = list[0]
+		}
+	})
+	timeout := time.Second
+	if s.spec.Source != nil {
+		sp := s.spec.Source.Scrape()
+		if sp.Interval > 0 {
+			s.interval = sp.Interval.Duration()
+		}
+		if sp.Timeout > 0 {
+			timeout = sp.Timeout.Duration()
+		}
+		s.client = &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: sp.InsecureSkipVerify}}}
+	}
+	s.wg.Go(s.hand)
+	s.Follow()
+	return s
+}
+
+// Follow starts and stops goroutines so that they match the pool's endpoints.
+// Call it after the endpoints changed.
+func (s *Scraper) Follow() {
+	if s.spec.Source == nil {
+		return
+	}
+	var view *picker.View
+	s.k.With(func(p *picker.Picker, _ machine.Time) { view = p.Pool().View() })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[string]bool{}
+	for i := range view.States {
+		e := view.States[i].Endpoint
+		seen[e.ID()] = true
+		engine := e.Labels[picker.LabelEngine]
+		if t := s.running[e.ID()]; t != nil {
+			if t.hostPort == e.HostPort() && t.engine == engine {
+				continue
+			}
+			t.cancel()
+			delete(s.last, e.ID())
+		}
+		ctx, cancel := context.WithCancel(s.ctx)
+		t := &scrapeTarget{e.HostPort(), engine, cancel}
+		s.running[e.ID()] = t
+		id := e.ID()
+		s.wg.Go(func() { s.watch(ctx, id, t) })
+	}
+	for id, t := range s.running {
+		if !seen[id] {
+			t.cancel()
+			delete(s.running, id)
+			delete(s.last, id)
+			delete(s.fresh, id)
+		}
+	}
+}
+
+func (s *Scraper) watch(ctx context.Context, id string, t *scrapeTarget) {
+	tick := time.NewTicker(s.interval)
+	defer tick.Stop()
+	spec := s.spec.Source.Scrape()
+	url := spec.Scheme + "://" + t.hostPort + spec.Path
+	failing := false
+	for {
+		page, err := s.fetch(ctx, url)
+		if err == nil {
+			err = s.take(ctx, id, t, page)
+		}
+		if err != nil && ctx.Err() == nil {
+			if s.onError != nil {
+				s.onError("fetch")
+			}
+			if !failing {
+				s.log.Warn("epp: scrape failed; the endpoint keeps its last figures", "endpoint", id, "url", url, "error", err)
+			}
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Scraper) fetch(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(io.LimitReader(resp.Body, scrape.MaxPageBytes+1))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return page, err
+}
+
+func (s *Scraper) take(ctx context.Context, id string, t *scrapeTarget, page []byte) error {
+	s.mu.Lock()
+	m := s.last[id]
+	s.mu.Unlock()
+	for _, x := range s.spec.Extractors {
+		if err := x.Extract(page, t.engine, &m); err != nil {
+			return fmt.Errorf("%s: %w", x.Name(), err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() == nil && s.running[id] == t {
+		s.last[id], s.fresh[id] = m, m
+	}
+	return nil
+}
+
+// hand gives the figures that came in to the picker, a few times per interval.
+func (s *Scraper) hand() {
+	tick := time.NewTicker(max(s.interval/5, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		fresh := s.fresh
+		if len(fresh) > 0 {
+			s.fresh = make(map[string]picker.Metrics, len(fresh))
+		}
+		s.mu.Unlock()
+		if len(fresh) == 0 {
+			continue
+		}
+		s.k.With(func(p *picker.Picker, now machine.Time) {
+			v := p.Pool().View()
+			indexes := make([]int, 0, len(fresh))
+			for i := range v.States {
+				if _, ok := fresh[v.States[i].ID()]; ok {
+					indexes = append(indexes, i)
+				}
+			}
+			p.Pool().Update(now, indexes, func(i int, st *picker.State) { st.Metrics = fresh[st.ID()] })
+		})
+	}
+}
+
+// Stop ends all scraping.
+func (s *Scraper) Stop() {
+	s.stop()
+	s.wg.Wait()
+	if s.client != nil {
+		s.client.CloseIdleConnections()
+	}
+}

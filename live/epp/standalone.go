@@ -1,0 +1,208 @@
+package epp
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// StandaloneOptions are those of an endpoint picker that runs by itself behind
+// somebody's Envoy: the real EPP's flags.
+type StandaloneOptions struct {
+	// Config is the EndpointPickerConfig's text; ConfigName names it in errors.
+	Config     []byte
+	ConfigName string
+	PoolName   string
+	Namespace  string
+	// Address, HealthAddress and MetricsAddress are listened on.
+	Address, HealthAddress, MetricsAddress string
+	// Secure serves TLS: with tls.crt and tls.key in CertPath, else with a
+	// certificate made for the occasion.
+	Secure   bool
+	CertPath string
+
+	AllowExperimental, IgnoreSubset, EmitScores bool
+	RefreshMetrics                              time.Duration
+	// StreamMetrics adds figures about ext_proc streams.
+	StreamMetrics bool
+	Errors        stream.ErrorStyle
+	// Hold asks for the held-open flow of document 000.
+	Hold      stream.Config
+	Registry  picker.Registry // nil is the built-in one
+	Seed      uint64
+	History   int
+	Log       *slog.Logger
+	BuildInfo string
+}
+
+// Standalone is a running endpoint picker with everything around it.
+type Standalone struct {
+	*Server
+	Picking *Picking
+	scraper *Scraper
+	file    *EndpointsFile
+}
+
+// BuildPicker reads a configuration and builds its picker. Errors name the
+// configuration.
+func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
+	cfg, err := config.Read(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: failed to parse config: %w", o.ConfigName, err)
+	}
+	reg := o.Registry
+	if reg == nil {
+		reg = plugins.Builtin()
+	}
+	began := time.Now()
+	p, err := picker.New(cfg, reg, picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset,
+		Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
+	if err != nil {
+		return nil, fmt.Errorf("%s: failed to load the configuration: %w", o.ConfigName, err)
+	}
+	for _, w := range p.Warnings {
+		o.Log.Warn("epp: configuration", "warning", w)
+	}
+	return p, nil
+}
+
+// StartStandalone reads the configuration and the endpoints and serves.
+func StartStandalone(o StandaloneOptions) (*Standalone, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.RefreshMetrics <= 0 {
+		o.RefreshMetrics = 50 * time.Millisecond
+	}
+	p, err := BuildPicker(&o)
+	if err != nil {
+		return nil, err
+	}
+	if p.EndpointDiscovery() == nil {
+		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery", o.ConfigName)
+	}
+	began := time.Now()
+	now := func() machine.Time { return machine.Time(time.Since(began)) }
+	reg := prometheus.NewRegistry()
+	m := NewPickMetrics(reg, o.PoolName)
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: epps + "info", Help: "[ALPHA] What runs."}, []string{"commit", "build_ref"})
+	oldInfo := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "inference_extension_info", Help: "[ALPHA] What runs." + older}, []string{"commit", "build_ref"})
+	reg.MustRegister(info, oldInfo)
+	info.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
+	oldInfo.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
+
+	s := &Standalone{}
+	s.Picking, err = NewPicking(PickingOptions{Picker: p, Now: now, Errors: o.Errors, EmitScores: o.EmitScores, PoolName: o.PoolName,
+		Metrics: m, History: o.History, Log: o.Log})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
+	}
+	if err := ObservePool(reg, s.Picking, o.PoolName); err != nil {
+		return nil, err
+	}
+	path, watch := p.EndpointDiscovery().EndpointsFile()
+	s.file, err = OpenEndpointsFile(s.Picking, path, o.Namespace, watch, o.Log, func() {
+		if s.scraper != nil {
+			s.scraper.Follow()
+		}
+	})
+	if err != nil {
+		s.Picking.Close()
+		return nil, err
+	}
+	s.scraper = StartScraper(s.Picking, o.RefreshMetrics, o.Log, m.Failed)
+	s.scraper.Follow()
+	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: s.Picking,
+		Now: now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.Picking.Pages()}
+	server.Stream.Errors = o.Errors
+	if o.Secure {
+		if server.TLS, err = serverTLS(o.CertPath); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	if s.Server, err = Start(server); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Standalone) close() {
+	if s.scraper != nil {
+		s.scraper.Stop()
+	}
+	if s.file != nil {
+		s.file.Close()
+	}
+	s.Picking.Close()
+}
+
+// Stop takes the picker out of service: not ready, streams finish until ctx
+// ends, then everything closes.
+func (s *Standalone) Stop(ctx context.Context) error {
+	err := s.Server.Stop(ctx)
+	s.close()
+	return err
+}
+
+// Failed tells of a listener that stopped serving by itself.
+func (s *Standalone) Failed() <-chan error { return s.errs }
+
+func serverTLS(dir string) (credentials.TransportCredentials, error) {
+	var cert tls.Certificate
+	var err error
+	if dir != "" {
+		if cert, err = tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")); err != nil {
+			return nil, fmt.Errorf("the certificate in %s cannot be used: %w", dir, err)
+		}
+	} else if cert, err = selfSigned(); err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}), nil
+}
+
+// selfSigned makes a certificate that is good for a year; Envoy's filter does
+// not verify it, as with the real EPP.
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "windtunnel-epp"}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, errors.Join(errors.New("cannot make a certificate"), err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// Pages are the picker's own pages on the metrics listener.
+func (k *Picking) Pages() map[string]http.Handler {
+	return map[string]http.Handler{}
+}
