@@ -23,6 +23,7 @@ const MaxLineBytes = 1 << 20
 type Writer struct {
 	out    *bufio.Writer
 	closes []io.Closer
+	buf    []byte // one line, used again
 	err    error
 }
 
@@ -48,20 +49,29 @@ func Create(path string) (*Writer, error) {
 
 // Record writes one event. After a failure it writes nothing more; Close tells
 // the failure.
-func (w *Writer) Record(e flow.Event) { w.line(e) }
-
-// Summary writes the last line.
-func (w *Writer) Summary(s Summary) {
-	w.line(map[string]Summary{"summary": s})
-}
-
-func (w *Writer) line(v any) {
+func (w *Writer) Record(e flow.Event) {
 	if w.err != nil {
 		return
 	}
-	data, err := json.Marshal(v)
+	line, err := appendEvent(w.buf[:0], e)
+	w.write(line, err)
+	w.buf = line[:0]
+}
+
+// Summary writes the last line.
+func (w *Writer) Summary(s Summary) {
+	if w.err != nil {
+		return
+	}
+	line, err := json.Marshal(map[string]Summary{"summary": s})
+	w.write(line, err)
+}
+
+func (w *Writer) write(line []byte, err error) {
 	if err == nil {
-		_, err = w.out.Write(append(data, '\n'))
+		if _, err = w.out.Write(line); err == nil {
+			err = w.out.WriteByte('\n')
+		}
 	}
 	w.err = err
 }
