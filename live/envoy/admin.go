@@ -165,19 +165,24 @@ func (p *Process) ConfigDump(ctx context.Context) ([]byte, error) {
 // Drain closes the listeners to new connections and lets requests in flight
 // end. It returns when none is left or ctx ends.
 func (p *Process) Drain(ctx context.Context) error {
+	left, err := p.Active(ctx)
+	if err != nil {
+		return err
+	}
 	if _, err := p.admin.do(ctx, http.MethodPost, "/drain_listeners"); err != nil {
 		return err
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		a, err := p.Active(ctx)
-		if err == nil && a.Idle() {
-			return nil
+		if a, err := p.Active(ctx); err == nil {
+			if left = a; left.Idle() {
+				return nil
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("requests still in flight at the gateway: %d: %w", a.Requests, ctx.Err())
+			return fmt.Errorf("requests still in flight at the gateway: %d: %w", left.Requests, ctx.Err())
 		case <-p.ended:
 			return nil
 		case <-tick.C:
