@@ -128,8 +128,9 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, leaf := range parser.Model.Leaves(true) {
-		if leaf.Name != "version" && !strings.Contains(leaf.Detail, "Example") {
-			t.Errorf("windtunnel %s: its help has no example", strings.Join(names(leaf), " "))
+		command := "windtunnel " + strings.Join(names(leaf), " ")
+		if leaf.Name != "version" && !strings.Contains(leaf.Detail, "  "+command) {
+			t.Errorf("%s: its help has no example, a line that begins with the command", command)
 		}
 	}
 }
