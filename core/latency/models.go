@@ -90,7 +90,7 @@ func ModelShape(name string) (Shape, error) {
 			}
 		}
 	}
-	return Shape{}, fmt.Errorf("model %q is not in the catalogue; name one of it (nearest: %s), or give its shape (layers, hidden, heads, kvHeads, headDim, ffn, vocab)", name, strings.Join(nearest(key), ", "))
+	return Shape{}, fmt.Errorf("model %q is not in the catalogue; name one that is (nearest: %s), or give its shape (layers, hidden, heads, kvHeads, headDim, ffn, vocab)", name, strings.Join(nearest(key), ", "))
 }
 
 // nearest are the three models whose names share most letters with a key, from
