@@ -27,11 +27,9 @@ func (s *server) submit(r *request) {
 	s.w.nextID++
 	r.id = s.w.nextID
 	s.requests[r.id] = r
-	tokens := s.w.draws.Tokens(r.ID, r.asked)
-	reason := &engine.Submit{ID: r.id, PromptTokens: max(1, (len(r.Body)+3)/4), MaxTokens: tokens,
-		HoldAfterFirst: r.session.Held(),
-		PrefillTime:    s.w.draws.PrefillTime(r.ID), TokenTime: s.w.draws.InterTokenTime(r.ID)}
-	s.input(reason)
+	s.input(&engine.Submit{ID: r.id, PromptTokens: max(1, (len(r.Body)+3)/4), MaxTokens: r.asked,
+		StopAfter: s.w.draws.Tokens(r.ID, 0), HoldAfterFirst: r.session.Held(),
+		PrefillTime: s.w.draws.PrefillTime(r.ID), TokenTime: s.w.draws.InterTokenTime(r.ID)})
 }
 
 // input hands the engine a message and plays what comes of it.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -54,6 +55,7 @@ type fakeEPP struct {
 	body   func(s extprocv3.ExternalProcessor_ProcessServer, body []byte) error
 	// response is what it does when response headers come; nil passes all.
 	response func() error
+	mute     bool // says nothing at all
 }
 
 func (f *fakeEPP) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
@@ -66,10 +68,12 @@ func (f *fakeEPP) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
 		switch m := in.Request.(type) {
 		case *extprocv3.ProcessingRequest_RequestBody:
 			if body = append(body, m.RequestBody.Body...); m.RequestBody.EndOfStream {
-				if err := s.Send(f.headers()); err != nil {
-					return err
+				if !f.mute {
+					err = s.Send(f.headers())
 				}
-				err = f.body(s, body)
+				if err == nil {
+					err = f.body(s, body)
+				}
 			}
 		case *extprocv3.ProcessingRequest_ResponseHeaders:
 			if f.response != nil {
@@ -200,4 +204,20 @@ func TestForeignEPPHandlerEnds(t *testing.T) {
 	if r.rec.count(flow.Server, flow.Aborted)+r.rec.count(flow.Server, flow.Violation) != 1 {
 		t.Fatal("the model server did not give up")
 	}
+}
+
+// A picker that never says a word has no deadline of its own: Envoy's ends the
+// request.
+func TestForeignEPPSilent(t *testing.T) {
+	t.Parallel()
+	f := &fakeEPP{body: func(s extprocv3.ExternalProcessor_ProcessServer, _ []byte) error {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}}
+	r := startFake(t, f, func(s *scenario.Scenario) { s.Pools[0].EPP.HoldLimit = 50 * time.Millisecond })
+	f.mute = true
+	if a := r.post("/v1/chat/completions", chat); a.status != 504 {
+		t.Fatalf("got %d %v %q", a.status, a.err, a.body)
+	}
+	r.idle()
 }
