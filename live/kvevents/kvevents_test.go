@@ -121,16 +121,18 @@ func TestBothWaysAndAllFormats(t *testing.T) {
 				var p *Publisher
 				if central {
 					s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Handle: c.take})
-					p = publisher(t, PublisherOptions{Connect: []string{s.Endpoint()}, Format: format, Interval: time.Millisecond})
+					p = publisher(t, PublisherOptions{Connect: []string{s.Endpoint()}, Format: format, Interval: time.Hour})
 				} else {
-					p = publisher(t, PublisherOptions{Format: format, Interval: time.Millisecond})
+					p = publisher(t, PublisherOptions{Format: format, Interval: time.Hour})
 					s := subscriber(t, SubscriberOptions{Handle: c.take})
 					if err := s.Dial(topic, p.Endpoint(), ""); err != nil {
 						t.Fatal(err)
 					}
 				}
 				eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
-				p.Publish(stored(1), kv.Event{Kind: kv.Cleared})
+				p.Publish(stored(1))
+				p.Publish(kv.Event{Kind: kv.Cleared})
+				p.Flush()
 				got := c.wait(t, "a message", func(d []Delivery) bool { return len(d) == 1 })[0]
 				if got.From != topic || got.Seq != 0 {
 					t.Fatalf("got %+v", got)

@@ -160,15 +160,15 @@ func endpointOf(a net.Addr) string {
 	return "tcp://" + a.String()
 }
 
-// Publish hands over events, which belong to the publisher from now on. It
-// does not wait for anybody. After Close it does nothing.
-func (p *Publisher) Publish(events ...kv.Event) {
+// Publish hands over an event, whose slices belong to the publisher from now
+// on. It does not wait for anybody. After Close it does nothing.
+func (p *Publisher) Publish(e kv.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(events) == 0 {
+	if p.closed {
 		return
 	}
-	p.pending = append(p.pending, events...)
+	p.pending = append(p.pending, e)
 	if len(p.pending) >= p.opts.BatchEvents || p.opts.Interval < 0 {
 		p.flush()
 		return
@@ -366,7 +366,7 @@ func (o *outbox) wants(topic []byte) bool {
 }
 
 // Close sends what waits, gives subscribers a second to take it, and ends.
-func (p *Publisher) Close() error {
+func (p *Publisher) Close() {
 	p.wentDown.Do(func() {
 		p.mu.Lock()
 		p.closed = true
@@ -386,5 +386,4 @@ func (p *Publisher) Close() error {
 		p.pub.wait.Wait()
 		p.replays.wait.Wait()
 	})
-	return nil
 }
