@@ -54,14 +54,33 @@ var (
 	LMCache = Profile{Name: "lmcache", Handshake: 2 * machine.Millisecond, NoRDMA: true, Streams: 2, StreamBytesPerSecond: 3e9, CompressBits: 8, ViaStore: true}
 )
 
-// ProfileNamed reads the sidecar's --connector values and tcp.
+// The connectors that today's sidecar knows besides. Their figures are
+// assumptions of the same kind: what the wires allow, and a handshake.
+var (
+	// Mooncake and SGLang (which uses Mooncake's transfer engine) exchange
+	// addresses over a bootstrap port, then write by RDMA.
+	Mooncake = Profile{Name: "mooncake", Handshake: 2 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
+	SGLang   = Profile{Name: "sglang", Handshake: 2 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
+	// SharedStorage writes files that the other side reads.
+	SharedStorage = Profile{Name: "shared-storage", Handshake: 5 * machine.Millisecond, NoRDMA: true, Streams: 4, StreamBytesPerSecond: 2e9, ViaStore: true}
+	// Offloading pulls from the memory of the other host, where blocks were put
+	// before.
+	Offloading = Profile{Name: "offloading", Handshake: 2 * machine.Millisecond, RDMAPermille: 900, Streams: 4, StreamBytesPerSecond: 4e9}
+)
+
+var profiles = []Profile{NIXLv2, NIXLv1, LMCache, Mooncake, SGLang, SharedStorage, Offloading, TCP}
+
+// ProfileNamed reads the values of the sidecar's --kv-connector (and of
+// document 003's -connector), and tcp.
 func ProfileNamed(name string) (Profile, error) {
-	for _, p := range []Profile{NIXLv2, NIXLv1, TCP, LMCache} {
+	names := make([]string, len(profiles))
+	for i, p := range profiles {
 		if p.Name == strings.ToLower(name) {
 			return p, nil
 		}
+		names[i] = p.Name
 	}
-	return Profile{}, fmt.Errorf("connector %q is unknown; expected nixlv2, nixl, lmcache or tcp", name)
+	return Profile{}, fmt.Errorf("connector %q is unknown; expected one of %s", name, strings.Join(names, ", "))
 }
 
 // Compressed is the profile with 16-bit caches sent as INT8: half the bytes.
