@@ -11,11 +11,11 @@ import (
 // leave the scenario as it is.
 type Overrides struct {
 	Seed        *uint64
-	Requests    int
-	Concurrency int
-	Rate        float64
+	Requests    *int
+	Concurrency *int
+	Rate        *float64
 	Prefill     string   // as ModelServer.Prefill; for every pool
-	Replicas    int      // for every pool of simulated model servers
+	Replicas    *int     // for every pool of simulated model servers
 	Endpoints   []string // instead of the first pool's model servers
 }
 
@@ -28,23 +28,23 @@ func (s *Scenario) Override(o Overrides) error {
 	if o.Seed != nil {
 		s.Seed = *o.Seed
 	}
-	if o.Requests != 0 {
-		if s.Workload.Requests = o.Requests; o.Requests < 1 || o.Requests > 100_000_000 {
-			bad("requests", fmt.Sprintf("found %d", o.Requests), "a whole number, from 1 to 100000000")
+	if o.Requests != nil {
+		if s.Workload.Requests = *o.Requests; *o.Requests < 1 || *o.Requests > 100_000_000 {
+			bad("requests", fmt.Sprintf("found %d", *o.Requests), "a whole number, from 1 to 100000000")
 		}
 	}
-	if o.Concurrency != 0 {
-		if s.Workload.Concurrency = o.Concurrency; o.Concurrency < 1 || o.Concurrency > 1_000_000 {
-			bad("concurrency", fmt.Sprintf("found %d", o.Concurrency), "a whole number, from 1 to 1000000")
+	if o.Concurrency != nil {
+		if s.Workload.Concurrency = *o.Concurrency; *o.Concurrency < 1 || *o.Concurrency > 1_000_000 {
+			bad("concurrency", fmt.Sprintf("found %d", *o.Concurrency), "a whole number, from 1 to 1000000")
 		}
 	}
-	if o.Rate != 0 {
-		if s.Workload.Rate = o.Rate; !(o.Rate > 0 && o.Rate <= 10_000_000) {
-			bad("rate", fmt.Sprintf("found %v", o.Rate), "requests per second, above 0 and at most 10000000")
+	if o.Rate != nil {
+		if s.Workload.Rate = *o.Rate; !(*o.Rate > 0 && *o.Rate <= 10_000_000) {
+			bad("rate", fmt.Sprintf("found %v", *o.Rate), "requests per second, above 0 and at most 10000000")
 		}
 	}
-	if o.Replicas != 0 && (o.Replicas < 1 || o.Replicas > 4096) {
-		bad("replicas", fmt.Sprintf("found %d", o.Replicas), "a whole number, from 1 to 4096")
+	if o.Replicas != nil && (*o.Replicas < 1 || *o.Replicas > 4096) {
+		bad("replicas", fmt.Sprintf("found %d", *o.Replicas), "a whole number, from 1 to 4096")
 	}
 	for _, e := range o.Endpoints {
 		if err := CheckEndpoint(e); err != nil {
@@ -76,11 +76,11 @@ func (s *Scenario) Override(o Overrides) error {
 			p.EPP.HoldLimit = max(p.EPP.HoldLimit, 2*longest)
 			s.Workload.Timeout = max(s.Workload.Timeout, 2*longest)
 		}
-		if o.Replicas != 0 && len(p.Endpoints) == 0 {
-			p.Replicas = o.Replicas
+		if o.Replicas != nil && len(p.Endpoints) == 0 {
+			p.Replicas = *o.Replicas
 		}
 	}
-	if w := &s.Workload; w.Rate > 0 && o.Concurrency == 0 && s.where["workload.concurrency"] == (position{}) {
+	if w := &s.Workload; w.Rate > 0 && o.Concurrency == nil && s.where["workload.concurrency"] == (position{}) {
 		w.Concurrency = w.openLoop()
 	}
 	if len(o.Endpoints) > 0 {

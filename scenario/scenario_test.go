@@ -85,7 +85,7 @@ func TestExamples(t *testing.T) {
 func TestOverride(t *testing.T) {
 	s := Embedded()
 	seed := uint64(9)
-	if err := s.Override(Overrides{Seed: &seed, Requests: 5, Concurrency: 2, Prefill: "2m", Endpoints: []string{"127.0.0.1:8000"}}); err != nil {
+	if err := s.Override(Overrides{Seed: &seed, Requests: new(5), Concurrency: new(2), Prefill: "2m", Endpoints: []string{"127.0.0.1:8000"}}); err != nil {
 		t.Fatal(err)
 	}
 	p := s.Pools[0]
@@ -95,7 +95,7 @@ func TestOverride(t *testing.T) {
 	if p.EPP.HoldLimit.Minutes() < 4 {
 		t.Fatalf("a hold limit of %v cuts the prefill that was asked for", p.EPP.HoldLimit)
 	}
-	err := Embedded().Override(Overrides{Requests: -1, Concurrency: 1 << 30, Rate: -2, Prefill: "30", Endpoints: []string{"nowhere"}})
+	err := Embedded().Override(Overrides{Requests: new(-1), Concurrency: new(1 << 30), Rate: new(-2.0), Prefill: "30", Endpoints: []string{"nowhere"}})
 	var problems Problems
 	if !errors.As(err, &problems) || len(problems) != 5 {
 		t.Fatalf("got %v", err)

@@ -11,13 +11,13 @@ import (
 // loadFlags say what is played: a scenario, and what to change in it. run and
 // sim have the same.
 type loadFlags struct {
-	File        string  `arg:"" optional:"" name:"scenario.yaml" help:"The scenario to play. Left out: the embedded one (windtunnel scenario show prints it)."`
-	Requests    int     `short:"n" placeholder:"N" help:"Send this many requests instead of the scenario's."`
-	Concurrency int     `short:"c" placeholder:"C" help:"Have this many requests in flight at once."`
-	Rate        float64 `placeholder:"R" help:"Send R requests a second, whether or not earlier ones have ended."`
-	Prefill     string  `placeholder:"100ms..30s" help:"How long prefill takes: a duration, a range, or a distribution such as lognormal(200ms, 100ms)."`
-	Replicas    int     `placeholder:"N" help:"Simulate this many model servers per pool."`
-	Seed        *uint64 `placeholder:"S" help:"Where all randomness comes from: the same seed gives the same run."`
+	File        string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario to play. Left out: the embedded one (windtunnel scenario show prints it)."`
+	Requests    *int     `short:"n" placeholder:"N" help:"Send this many requests instead of the scenario's."`
+	Concurrency *int     `short:"c" placeholder:"C" help:"Have this many requests in flight at once."`
+	Rate        *float64 `placeholder:"R" help:"Send R requests a second, whether or not earlier ones have ended."`
+	Prefill     string   `placeholder:"100ms..30s" help:"How long prefill takes: a duration, a range, or a distribution such as lognormal(200ms, 100ms)."`
+	Replicas    *int     `placeholder:"N" help:"Simulate this many model servers per pool."`
+	Seed        *uint64  `placeholder:"S" help:"Where all randomness comes from: the same seed gives the same run."`
 }
 
 // scenario reads the file, or takes the embedded one, and applies the flags.
