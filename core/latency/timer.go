@@ -51,7 +51,7 @@ func (j *Jitter) off() bool {
 }
 
 // Timer is a checked engine.StepTimer that can also say where its figures come
-// from and what a step consists of.
+// from and what a step consists of. It is safe for concurrent use.
 type Timer struct {
 	inner    engine.StepTimer
 	hardware *Hardware

@@ -140,7 +140,7 @@ func (t *Topology) FromStore(to int) (Route, error) { return t.viaStore(to, 1) }
 func (t *Topology) viaStore(node, direction int) (Route, error) {
 	switch {
 	case t.store < 0:
-		return Route{}, fmt.Errorf("topology: there is no store; LMCache needs one")
+		return Route{}, fmt.Errorf("topology: there is no store; lmcache and shared-storage need one")
 	case node < 0 || node >= t.config.Nodes:
 		return Route{}, fmt.Errorf("topology: no node %d; there are %d", node, t.config.Nodes)
 	case direction == 0:
