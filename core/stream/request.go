@@ -64,6 +64,9 @@ func (s *Stream) Trailers(now machine.Time) []Effect {
 		s.endsWith = endWithTrailers
 		s.requestWhole()
 	case awaitResponse, inResponse:
+		if s.modes.Request == FullDuplex && s.endsWith == endWithBody {
+			break // the body's end was here already: nothing waits for an answer
+		}
 		s.emit(Effect{Kind: PassRequestTrailers})
 	}
 	return s.out

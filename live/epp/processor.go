@@ -67,6 +67,11 @@ func (c *conversation) run(ctx context.Context) error {
 			return c.gone(err)
 		}
 		c.mu.Lock()
+		if c.machine.Result() == stream.PassedThrough {
+			c.afterEnd(in)
+			c.mu.Unlock()
+			continue
+		}
 		c.play(c.input(in))
 		for c.decide {
 			c.decide = false
@@ -197,12 +202,21 @@ func (c *conversation) result() (bool, error) {
 		return true, c.sendErr
 	}
 	switch c.machine.Result() {
-	case stream.Running:
+	case stream.Running, stream.PassedThrough: // Envoy closes a stream that is over
 		return false, nil
 	case stream.Failed:
 		return true, status.Error(codes.Aborted, "the request did not finish")
 	}
 	return true, nil
+}
+
+// afterEnd answers what may still come on a stream whose response is over:
+// trailers after the last piece of the body.
+func (c *conversation) afterEnd(in *extprocv3.ProcessingRequest) {
+	if in.GetResponseTrailers() != nil && c.sendErr == nil {
+		c.sendErr = c.wire.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{
+			ResponseTrailers: &extprocv3.TrailersResponse{}}})
+	}
 }
 
 // gone ends a stream on which nothing more can be read.

@@ -40,8 +40,8 @@ type Request struct {
 	// HeadersOnly says that there is no body to read: none came, or the body
 	// mode keeps it from the picker.
 	HeadersOnly bool
-	// Metadata is the filter metadata of the last message that carried any, as
-	// Envoy sent it; the subset hint of the endpoint picker protocol is there.
+	// Metadata is the filter metadata of the last body message that carried any,
+	// as Envoy sent it; the subset hint of the endpoint picker protocol is there.
 	Metadata Metadata
 }
 

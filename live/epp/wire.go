@@ -23,7 +23,6 @@ func (c *conversation) input(in *extprocv3.ProcessingRequest) []stream.Effect {
 	}
 	switch m := in.Request.(type) {
 	case *extprocv3.ProcessingRequest_RequestHeaders:
-		c.subset(in)
 		return c.machine.Headers(now, c.modes, headersOf(m.RequestHeaders.GetHeaders()), m.RequestHeaders.EndOfStream)
 	case *extprocv3.ProcessingRequest_RequestBody:
 		c.subset(in)
@@ -41,8 +40,8 @@ func (c *conversation) input(in *extprocv3.ProcessingRequest) []stream.Effect {
 	return nil
 }
 
-// subset keeps the metadata of the last request message that had any: the
-// real EPP reads the subset hint from there.
+// subset keeps the metadata of the last body message that had any: the real
+// EPP reads the subset hint from there, and only there.
 func (c *conversation) subset(in *extprocv3.ProcessingRequest) {
 	if in.MetadataContext != nil {
 		c.request.Metadata = in.MetadataContext.FilterMetadata

@@ -1,0 +1,111 @@
+package epp
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+const crowded = `
+featureGates: [flowControl]
+plugins:
+- {type: concurrency-detector, parameters: {maxConcurrency: 2}}
+- {type: active-request-scorer}
+schedulingProfiles:
+- {name: default, plugins: [{pluginRef: active-request-scorer}]}
+flowControl: {saturationDetector: {pluginRef: concurrency-detector}, defaultRequestTTL: 60s}
+`
+
+func picking(t *testing.T, text string, endpoints int) *Picking {
+	t.Helper()
+	cfg, err := config.Read([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	k, err := NewPicking(PickingOptions{Picker: p, Now: func() machine.Time { return machine.Time(time.Since(began)) }, Errors: stream.EPPErrors})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	var list []*picker.Endpoint
+	for i := range endpoints {
+		list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%d", i), fmt.Sprintf("127.0.0.%d", i+1), "8000", nil))
+	}
+	k.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(list) })
+	return k
+}
+
+func chat(id int) *Request {
+	return &Request{ID: fmt.Sprint(id), Body: []byte(`{"model":"m","messages":[{"role":"user","content":"hello"}]}`),
+		Head: []stream.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/v1/chat/completions"}, {Name: "x-request-id", Value: fmt.Sprint(id)}}}
+}
+
+// However many clients press in at once, leave, and come back: everyone is
+// served or gone, and nothing stays charged.
+func TestCrowdLeavesNothingBehind(t *testing.T) {
+	k := picking(t, crowded, 3)
+	var wg sync.WaitGroup
+	for i := range 300 {
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			if i%7 == 0 {
+				time.AfterFunc(time.Duration(i)*time.Microsecond, cancel)
+			}
+			d, x := k.Decide(ctx, chat(i%50))
+			if x == nil {
+				if ctx.Err() == nil {
+					t.Errorf("request %d: %s", i, d.Answer.Body)
+				}
+				return
+			}
+			x.ResponseHeaders([]stream.Header{{Name: ":status", Value: "200"}})
+			x.ResponseBody([]byte(`{}`), true)
+			x.End(stream.PassedThrough)
+			x.End(stream.Failed) // the second time means nothing
+		})
+	}
+	wg.Wait()
+	k.With(func(p *picker.Picker, _ machine.Time) {
+		f := p.Plugin("inflight-load-producer").(interface {
+			Load(slot int) (int64, int64)
+		})
+		for i, s := range p.Pool().View().States {
+			if r, n := f.Load(s.Slot()); r != 0 || n != 0 {
+				t.Errorf("endpoint %d is still charged %d requests, %d tokens", i, r, n)
+			}
+		}
+	})
+	if n := len(k.waiting); n != 0 {
+		t.Errorf("%d requests are still waiting", n)
+	}
+}
+
+// A picker that lost its state (a restart, another replica) is slower, never
+// wrong: the request is served, only without its cached prefix.
+func TestLostStateIsOnlySlower(t *testing.T) {
+	text := "plugins: [{type: prefix-cache-scorer}]"
+	for range 2 { // two replicas, each with its own approximate state
+		k := picking(t, text, 2)
+		for i := range 3 {
+			d, x := k.Decide(context.Background(), chat(i))
+			if x == nil || d.Endpoint == "" {
+				t.Fatalf("not served: %+v", d)
+			}
+			x.End(stream.PassedThrough)
+		}
+	}
+}
