@@ -43,6 +43,7 @@ type script struct {
 	names map[RequestID]string
 	out   strings.Builder
 	wakes int
+	count RequestID
 	last  []Load
 }
 
@@ -241,7 +242,8 @@ func (s *script) loads(input string) (loads []Load) {
 
 func (s *script) arrive(line string) Arrive {
 	f := strings.Fields(line)
-	id := RequestID(len(s.ids) + 1)
+	s.count++
+	id := s.count
 	s.ids[f[0]], s.names[id] = id, f[0]
 	a := Arrive{ID: id, FairnessID: "default-flow", Bytes: 60}
 	for _, kv := range f[1:] {
