@@ -97,9 +97,6 @@ func (e *Engine) length(x *run, knot int64) int {
 
 // ended is how many steps of the run end by now.
 func (x *run) ended(now machine.Time) int {
-	if x.end <= now {
-		return x.steps
-	}
 	left := x.steps - 1 - x.done
 	return x.done + sort.Search(left, func(i int) bool { return x.schedule.End(x.done+i+1) > now })
 }
@@ -111,7 +108,7 @@ func (e *Engine) catchUp(now machine.Time) {
 	if !x.active || x.begun == x.steps {
 		return
 	}
-	if n := min(x.ended(now), x.steps-1) - x.done; n > 0 {
+	if n := x.ended(now) - x.done; n > 0 {
 		e.play(n)
 	}
 	if x.begun == x.done && x.schedule.End(x.done) < now {

@@ -107,7 +107,8 @@ func (p *pool) split(i, n int32) int32 {
 }
 
 // commit enters the blocks of a holding up to number full, which now are full,
-// into the tree, where others can find them.
+// into the tree, where others can find them. What is there already is shared,
+// and the holding's own copy is given back.
 func (p *pool) commit(h *holding, full int32, owner RequestID) {
 	if !p.caching || full <= h.indexed {
 		return
@@ -120,8 +121,12 @@ func (p *pool) commit(h *holding, full int32, owner RequestID) {
 			if n < x.count {
 				i = p.split(i, n)
 			}
-			p.refer(i)
-			p.giveAnonymous(n)
+			if p.nodes[i].refs == 0 {
+				p.swap(i)
+			} else {
+				p.giveAnonymous(n)
+				p.nodes[i].refs++
+			}
 			h.leaf, h.indexed = i, pos+n
 			h.announced = max(h.announced, h.indexed)
 			continue
@@ -131,6 +136,26 @@ func (p *pool) commit(h *holding, full int32, owner RequestID) {
 		}
 		p.announce(h, full, owner)
 	}
+}
+
+// swap takes a free node into use and puts as many blocks without content in its
+// place in the free queue. (vLLM would leave the old blocks there and use new
+// ones with the same content; to everybody else that looks the same.)
+func (p *pool) swap(i int32) {
+	j := p.newNode()
+	x, y := &p.nodes[i], &p.nodes[j]
+	*y = node{anonymous: true, count: x.count, prev: x.prev, next: x.next}
+	if x.prev != 0 {
+		p.nodes[x.prev].next = j
+	} else {
+		p.head = j
+	}
+	if x.next != 0 {
+		p.nodes[x.next].prev = j
+	} else {
+		p.tail = j
+	}
+	x.prev, x.next, x.refs = 0, 0, 1
 }
 
 // extend puts the blocks from h.indexed up to full into the tree, in the
