@@ -26,6 +26,7 @@ type decoder struct {
 	file     string
 	problems Problems
 	where    map[string]position
+	lines    []string
 	nodes    int
 	aliases  map[*yaml.Node]bool // those being read, to see a loop
 }
@@ -35,6 +36,7 @@ func newDecoder(file string) *decoder {
 }
 
 func (d *decoder) document(data []byte, into *Scenario) {
+	d.lines = strings.Split(string(data), "\n")
 	reader := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	err := reader.Decode(&doc)
@@ -199,46 +201,4 @@ func (d *decoder) list(n *yaml.Node, path string, v reflect.Value, tag reflect.S
 		d.value(item, fmt.Sprintf("%s[%d]", path, i), out.Index(i), "")
 	}
 	v.Set(out)
-}
-
-// pickerConfig takes a mapping as the configuration itself and text as the
-// path of its file.
-func (d *decoder) pickerConfig(n *yaml.Node, path string, c *PickerConfig) {
-	switch {
-	case n.Kind == yaml.MappingNode:
-		if grown := written(n, map[*yaml.Node]bool{}, maxNodes); grown > maxNodes {
-			d.add(n, path, "an alias that contains itself, or too many of them", "an EndpointPickerConfig")
-			return
-		}
-		text, err := yaml.Marshal(n)
-		if err != nil || len(text) > MaxFileBytes {
-			d.add(n, path, "found a mapping that cannot be written out", "an EndpointPickerConfig")
-			return
-		}
-		c.File, c.Line, c.Text = d.file, n.Line, text
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && n.Value != "":
-		c.File = n.Value
-	default:
-		d.add(n, path, "found "+describe(n), "an EndpointPickerConfig, or the path of its file")
-	}
-}
-
-// written counts the values below n with aliases written out, up to a limit;
-// one that contains itself counts as over it.
-func written(n *yaml.Node, open map[*yaml.Node]bool, limit int) int {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	if open[n] {
-		return limit + 1
-	}
-	open[n] = true
-	defer delete(open, n)
-	count := 1
-	for _, c := range n.Content {
-		if count += written(c, open, limit-count); count > limit {
-			return limit + 1
-		}
-	}
-	return count
 }

@@ -107,13 +107,3 @@ func (e *EPP) defaults() {
 	e.Errors = OpenAIErrors
 	e.BodyMode = FullDuplexStreamed
 }
-
-// PickerConfig is an EndpointPickerConfig as text; the picker itself reads it,
-// in any of the forms that it knows. A zero PickerConfig is the picker's
-// default.
-type PickerConfig struct {
-	// File and Line are where the text stands, for messages.
-	File string
-	Line int
-	Text []byte
-}

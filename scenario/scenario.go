@@ -114,27 +114,33 @@ func (s *Scenario) Pool(name string) *Pool {
 	return nil
 }
 
-// readFiles reads what the scenario refers to.
+// readFiles reads what the scenario refers to, and checks it.
 func (s *Scenario) readFiles(dir string) Problems {
 	var out Problems
 	for i := range s.Pools {
 		c := &s.Pools[i].EPP.Config
-		if c.File == "" || c.Text != nil {
-			continue
+		if c.Given() && c.Text == nil {
+			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)
 		}
-		path := c.File
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
+		if c.Text != nil {
+			out = append(out, s.checkPicker(c, fmt.Sprintf("pools[%d].epp.config", i))...)
 		}
-		data, err := readLimited(path)
-		if err != nil {
-			out = append(out, s.problem(fmt.Sprintf("pools[%d].epp.config", i), fmt.Sprintf("%q: %v", c.File, err),
-				"the path of an EndpointPickerConfig file, from the scenario's own directory"))
-			continue
-		}
-		c.File, c.Line, c.Text = path, 1, data
 	}
 	return out
+}
+
+func (s *Scenario) readPicker(c *PickerConfig, field, dir string) Problems {
+	path := c.File
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	data, err := readLimited(path)
+	if err != nil {
+		return Problems{s.problem(field, fmt.Sprintf("%q: %v", c.File, err),
+			"the path of an EndpointPickerConfig file, from the scenario's own directory")}
+	}
+	c.File, c.Text = path, data
+	return nil
 }
 
 func readLimited(path string) ([]byte, error) {

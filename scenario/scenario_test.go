@@ -117,13 +117,26 @@ func TestPickerConfig(t *testing.T) {
 		}
 		return path
 	}
-	write("picker.yaml", "kind: EndpointPickerConfig\n")
+	good := "plugins:\n- type: queue-scorer\nschedulingProfiles:\n- name: default\n  plugins:\n  - pluginRef: queue-scorer\n"
+	write("picker.yaml", good)
 	s, err := Load(write("byfile.yaml", head+"picker.yaml\n"))
-	if err != nil || string(s.Pools[0].EPP.Config.Text) != "kind: EndpointPickerConfig\n" {
+	if err != nil || string(s.Pools[0].EPP.Config.Text) != good {
 		t.Fatalf("%v %+v", err, s)
 	}
-	s, err = Load(write("inline.yaml", head+"{kind: EndpointPickerConfig}\n"))
-	if err != nil || !strings.Contains(string(s.Pools[0].EPP.Config.Text), "EndpointPickerConfig") {
+	s, err = Load(write("inline.yaml", head+"{plugins: [{type: queue-scorer}], schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]}\n"))
+	if err != nil || !strings.Contains(string(s.Pools[0].EPP.Config.Text), "queue-scorer") {
+		t.Fatalf("%v", err)
+	}
+	for text, want := range map[string]string{
+		"{plugins: [{type: nothing-scorer}]}":             "x.yaml:6:1: pools[0].epp.config: plugin 'nothing-scorer'",
+		"\n      plugins:\n\n      - type: nothing-scorer\n": "x.yaml:9:1: pools[0].epp.config: plugin 'nothing-scorer'",
+	} {
+		if _, err := Parse("x.yaml", []byte(head+text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%.200v", err)
+		}
+	}
+	write("wrong.yaml", strings.Replace(good, "name:", "nmae:", 1))
+	if _, err = Load(write("bywrongfile.yaml", head+"wrong.yaml\n")); err == nil || !strings.Contains(err.Error(), "wrong.yaml:4:") {
 		t.Fatalf("%v", err)
 	}
 	if _, err = Load(write("missing.yaml", head+"nothere.yaml\n")); err == nil || !strings.Contains(err.Error(), "missing.yaml:6:13: pools[0].epp.config") {
