@@ -44,11 +44,11 @@ func layerOf(dir string) *Layer {
 }
 
 func mayImport(l *Layer, from, to string) bool {
-	if below(to, l.Dir) {
-		// A package's own parts below it are never siblings.
-		return l.Siblings || below(to, from) || below(from, to)
+	if slices.ContainsFunc(l.May, func(dir string) bool { return below(to, dir) }) {
+		return true
 	}
-	return slices.ContainsFunc(l.May, func(dir string) bool { return below(to, dir) })
+	// A package's own parts below it are never siblings.
+	return below(to, l.Dir) && (l.Siblings || below(to, from) || below(from, to))
 }
 
 // Exceptions that nobody needs any more are taken out.

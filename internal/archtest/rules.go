@@ -28,7 +28,8 @@ var Layers = []Layer{
 		"the command is the top floor: it puts the parts together, and nobody imports it"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
-	{"live", []string{"core", "scenario", "report", "internal/exit"}, false,
+	// live/kvevents is the wire of KV events itself (ZMQ frames), no part that could be swapped.
+	{"live", []string{"live/kvevents", "core", "scenario", "report", "internal/exit"}, false,
 		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
