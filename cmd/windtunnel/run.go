@@ -107,6 +107,10 @@ func startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return exit.With(exit.Interrupted, alreadyTold{err})
 	}
+	var config *stack.ConfigError
+	if errors.As(err, &config) {
+		return exit.With(exit.Input, err)
+	}
 	var e *envoy.Error
 	if errors.As(err, &e) {
 		switch e.Kind {

@@ -37,6 +37,10 @@ const (
 
 const anyPort = "127.0.0.1:0"
 
+// scrapeInterval is how often the picker reads model servers' metrics, the
+// real EPP's --refresh-metrics-interval.
+const scrapeInterval = 50 * time.Millisecond
+
 // Options of a stack.
 type Options struct {
 	Scenario *scenario.Scenario
@@ -71,6 +75,7 @@ type Stack struct {
 	ownDir   bool
 	made     sync.Map // request id → metadata that the EPP made up
 	prober   *epp.Prober
+	picking  *picking
 	tailDone chan struct{}
 	tailStop context.CancelFunc
 
@@ -111,7 +116,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log}); err != nil {
 		return nil, err
 	}
-	if err = enoughDescriptors(&o.Scenario.Workload); err != nil {
+	if err = envoy.CheckDescriptors(min(o.Scenario.Workload.Concurrency, o.Scenario.Workload.Requests)); err != nil {
 		return nil, err
 	}
 	if s.Dir == "" {
@@ -127,20 +132,6 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	}
 	s.Startup = time.Since(began)
 	return s, nil
-}
-
-// enoughDescriptors refuses, before anything starts, a load that would run out
-// of file descriptors: over HTTP/1.1 a request takes one at the client and one
-// at its model server, both in this process, and two in Envoy.
-func enoughDescriptors(w *scenario.Workload) error {
-	requests := min(w.Concurrency, w.Requests)
-	need, limit := uint64(2*requests+256), envoy.DescriptorLimit()
-	if limit == 0 || need <= limit {
-		return nil
-	}
-	return &envoy.Error{Kind: envoy.TooFewDescriptors, Message: fmt.Sprintf(
-		"%d requests at once need about %d file descriptors per process and the limit is %d; raise it (ulimit -n), or lower --concurrency",
-		requests, need, limit)}
 }
 
 // Now is the run's clock.
@@ -211,11 +202,18 @@ func (s *Stack) startPicker(context.Context) error {
 	}
 	o.Stream.Recorder = s.o.Recorder
 	o.Stream.OnMetadata = func(request, metadata string) { s.made.Store(request, metadata) }
-	if o.Director = s.o.Director; o.Director == nil {
+	var err error
+	switch {
+	case s.o.Director != nil:
+		o.Director = s.o.Director
+	case s.pool.EPP.Config.Text != nil:
+		if s.picking, err = s.newPicking(&o); err != nil {
+			return err
+		}
+	default:
 		d := newDirector(o.Stream.Errors, s.Endpoints, s.Names)
 		o.Director, s.prober = d, d.prober
 	}
-	var err error
 	s.Picker, err = epp.Start(o)
 	if err != nil && strings.Contains(err.Error(), "address already in use") {
 		return &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or run without --keep", Err: err}
@@ -331,6 +329,9 @@ func (s *Stack) stop(ctx context.Context) error {
 	}
 	if s.prober != nil {
 		s.prober.Stop()
+	}
+	if s.picking != nil {
+		s.picking.stop()
 	}
 	if s.Fleet != nil {
 		s.Fleet.Stop(ctx)
