@@ -26,6 +26,12 @@ type Config struct {
 	// ever.
 	RequestTTL machine.Time
 
+	// NoEndpointTTL is, if given, how long a request may wait while the pool
+	// has no endpoints, in place of the other (noEndpointRequestTTL of
+	// llm-d.ai/v1). Each change between the two starts its time anew. 0 is for
+	// ever.
+	NoEndpointTTL *machine.Time
+
 	// Bands are the declared priority bands, in any order.
 	Bands []Band
 
@@ -55,6 +61,10 @@ type Band struct {
 	MaxBytes, MaxRequests int64
 	Fairness              Fairness
 	Ordering              Ordering
+
+	// RequestTTL, if given, is the configuration's for this band
+	// (defaultRequestTTL of llm-d.ai/v1's bands).
+	RequestTTL *machine.Time
 }
 
 // Eviction configures in-flight eviction.
@@ -146,6 +156,9 @@ func (c Config) Validate() error {
 	check(c.MaxBytes >= 0, "maxBytes must be non-negative, got %d", c.MaxBytes)
 	check(c.MaxRequests >= 0, "maxRequests must be non-negative, got %d", c.MaxRequests)
 	check(c.RequestTTL >= 0, "defaultRequestTTL must be non-negative, got %v", c.RequestTTL)
+	if ttl := c.NoEndpointTTL; ttl != nil {
+		check(*ttl >= 0, "noEndpointRequestTTL must be non-negative, got %v", *ttl)
+	}
 	check(c.DispatchInterval > 0, "the dispatch interval must be positive, got %v", c.DispatchInterval)
 	check(c.Eviction.Grace >= 0, "the eviction grace must be non-negative, got %v", c.Eviction.Grace)
 	seen := map[int]bool{}
@@ -169,6 +182,9 @@ func (b Band) validate(where string) error {
 	}
 	if b.MaxRequests < 0 {
 		errs = append(errs, fmt.Errorf("%s MaxRequests must be non-negative, got %d", where, b.MaxRequests))
+	}
+	if ttl := b.RequestTTL; ttl != nil && *ttl < 0 {
+		errs = append(errs, fmt.Errorf("%s defaultRequestTTL must be non-negative, got %v", where, *ttl))
 	}
 	if err := b.Ordering.validate(); err != nil {
 		errs = append(errs, fmt.Errorf("%s: %w", where, err))

@@ -71,7 +71,7 @@ func (c *Controller) Input(now machine.Time, msg Message) {
 	case Done:
 		c.done(m.ID, m.PromptTokens, m.CompletionTokens)
 	case Pool:
-		c.pool.set(m.Loads, c.now)
+		c.setPool(m.Loads)
 	case LoadChanged:
 		c.pool.change(m.Endpoint, m.Load, c.now)
 	case Objectives:

@@ -18,7 +18,7 @@ type Ordering string
 // The ordering policies. Equal ranks leave in order of arrival.
 const (
 	FCFS        Ordering = "fcfs-ordering-policy"         // arrival
-	EDF         Ordering = "edf-ordering-policy"          // the time at which the TTL ends; without TTL last
+	EDF         Ordering = "edf-ordering-policy"          // the end of the TTL, as it was at arrival; without TTL last
 	SLODeadline Ordering = "slo-deadline-ordering-policy" // arrival + the TTFT objective; without one last
 )
 
@@ -37,6 +37,7 @@ type item struct {
 	bytes      int64
 	tokens     int64
 	arrived    machine.Time
+	ttl        machine.Time // while there are endpoints; 0 is for ever
 	deadline   machine.Time // end of the TTL
 	rank       machine.Time // by the band's ordering policy
 	dispatched uint64       // order of dispatch; 0 while it waits

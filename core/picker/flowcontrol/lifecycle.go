@@ -31,12 +31,12 @@ func (c *Controller) arrive(m Arrive) {
 	ttl := m.TTL
 	if ttl <= 0 {
 		ttl = c.cfg.RequestTTL
+		if b.RequestTTL != nil {
+			ttl = *b.RequestTTL
+		}
 	}
-	deadline := machine.Never
-	if ttl > 0 {
-		deadline = c.now.Add(ttl)
-	}
-	*it = item{id: m.ID, seq: c.arrivals, bytes: m.Bytes, tokens: m.Tokens, arrived: c.now, deadline: deadline}
+	*it = item{id: m.ID, seq: c.arrivals, bytes: m.Bytes, tokens: m.Tokens, arrived: c.now, ttl: ttl}
+	it.deadline = c.deadline(it)
 	it.flow = c.flowFor(b, m.FairnessID)
 	it.rank = b.Ordering.rank(it, m.TTFT)
 	c.items[m.ID] = it
@@ -46,6 +46,37 @@ func (c *Controller) arrive(m Arrive) {
 	c.cycle()
 	if it.dispatched == 0 && it.deadline != machine.Never {
 		c.deadlines.push(expiring{it})
+	}
+}
+
+// deadline is the end of a time that begins now.
+func (c *Controller) deadline(it *item) machine.Time {
+	ttl := it.ttl
+	if c.cfg.NoEndpointTTL != nil && c.pool.empty() {
+		ttl = *c.cfg.NoEndpointTTL
+	}
+	if ttl <= 0 {
+		return machine.Never
+	}
+	return c.now.Add(ttl)
+}
+
+// setPool replaces the pool. When its first endpoint appears or its last one
+// goes, another time begins to run, if there is one.
+func (c *Controller) setPool(loads []Load) {
+	was := c.pool.empty()
+	c.pool.set(loads, c.now)
+	if c.cfg.NoEndpointTTL == nil || was == c.pool.empty() || c.queued == 0 {
+		return
+	}
+	for _, it := range c.items { // the heap's order does not depend on theirs
+		if it.dispatched > 0 {
+			continue
+		}
+		c.deadlines.remove(expiring{it})
+		if it.deadline = c.deadline(it); it.deadline != machine.Never {
+			c.deadlines.push(expiring{it})
+		}
 	}
 }
 

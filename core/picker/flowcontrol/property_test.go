@@ -40,6 +40,10 @@ func drawStory(t *rapid.T) story {
 	c.DefaultBand = band.Draw(t, "default band")
 	c.MaxRequests, c.MaxBytes = 2*limit.Draw(t, "all requests"), 200*limit.Draw(t, "all bytes")
 	c.RequestTTL = rapid.SampledFrom([]machine.Time{0, 7 * machine.Millisecond, 500 * machine.Millisecond}).Draw(t, "ttl")
+	if rapid.Bool().Draw(t, "split ttl") {
+		ttl := rapid.SampledFrom([]machine.Time{0, 3 * machine.Millisecond}).Draw(t, "no endpoint ttl")
+		c.NoEndpointTTL = &ttl
+	}
 	c.Detector.Kind = rapid.SampledFrom([]string{UtilizationDetectorType, ConcurrencyDetectorType}).Draw(t, "detector")
 	c.Detector.Concurrency.MaxConcurrency = 2
 	c.Detector.Concurrency.MaxTokenConcurrency = 50

@@ -153,6 +153,9 @@ func (s *script) config(d *datadriven.TestData) string {
 				b.MaxBytes, _ = ParseQuantity(v)
 			case "maxRequests":
 				b.MaxRequests, _ = ParseQuantity(v)
+			case "ttl":
+				ttl := span(s.t, v)
+				b.RequestTTL = &ttl
 			case "fairness":
 				b.Fairness.Kind = v
 			case "ordering":
@@ -186,6 +189,9 @@ func (s *script) config(d *datadriven.TestData) string {
 			c.UsageLimit.Threshold, _ = strconv.ParseFloat(v, 64)
 		case "ttl":
 			c.RequestTTL = span(s.t, v)
+		case "emptyTTL":
+			ttl := span(s.t, v)
+			c.NoEndpointTTL = &ttl
 		case "maxRequests":
 			c.MaxRequests, _ = ParseQuantity(v)
 		case "maxBytes":

@@ -110,6 +110,10 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 	if fc.DefaultRequestTTL != nil {
 		out.RequestTTL = fc.DefaultRequestTTL.Time()
 	}
+	if fc.NoEndpointRequestTTL != nil {
+		ttl := fc.NoEndpointRequestTTL.Time()
+		out.NoEndpointTTL = &ttl
+	}
 	out.Eviction.Enabled = fc.EnableEviction
 	r := resolver{p}
 	var err error
@@ -167,6 +171,10 @@ func (r resolver) policy(ref string, is func(*policy) bool, kind string) (*polic
 
 func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {
 	out := flowcontrol.Band{Priority: b.Priority, MaxBytes: quantity(b.MaxBytes), MaxRequests: quantity(b.MaxRequests)}
+	if b.DefaultRequestTTL != nil {
+		ttl := b.DefaultRequestTTL.Time()
+		out.RequestTTL = &ttl
+	}
 	if b.FairnessPolicyRef != "" {
 		pol, err := r.policy(b.FairnessPolicyRef, func(p *policy) bool { return p.fairness }, "fairness policy")
 		if err != nil {
