@@ -1,0 +1,274 @@
+package kvmanager
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+func (m *Manager) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /api/v1/score", m.score)
+	mux.HandleFunc("GET /api/v1/cache/state", m.state)
+	mux.HandleFunc("GET /api/v1/cache/pod/{id...}", m.pod)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", m.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.metrics.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	return mux
+}
+
+// ready answers 200 while the index can be asked.
+func (m *Manager) ready(w http.ResponseWriter, _ *http.Request) {
+	if !m.do(func(machine.Time) {}) {
+		http.Error(w, "stopping", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// decimal is a number that keeps its point in JSON, as the document writes it:
+// 100.0 and not 100.
+type decimal float64
+
+// MarshalJSON implements json.Marshaler.
+func (d decimal) MarshalJSON() ([]byte, error) {
+	s := strconv.FormatFloat(float64(d), 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return []byte(s), nil
+}
+
+// cut leaves n digits after the point, without rounding up: 2 of 3 is 0.66.
+func cut(v float64, n int) decimal {
+	p := math.Pow10(n)
+	return decimal(math.Floor(v*p+1e-9) / p)
+}
+
+// The bodies of document 003, field by field. Model and cache_salt are not in
+// it: a prompt's keys depend on them.
+type (
+	scoreRequest struct {
+		Prompt        prompt   `json:"prompt"`
+		PromptBlocks  []string `json:"prompt_blocks"`
+		CandidatePods []string `json:"candidate_pods"`
+		Model         string   `json:"model"`
+		CacheSalt     string   `json:"cache_salt"`
+	}
+	scoreResponse struct {
+		Scores         map[string]podScore `json:"scores"`
+		Recommendation string              `json:"recommendation"`
+	}
+	podScore struct {
+		CacheHitRate  decimal `json:"cache_hit_rate"`
+		BlocksPresent int     `json:"blocks_present"`
+		BlocksTotal   int     `json:"blocks_total"`
+		Score         decimal `json:"score"`
+		CacheSizeMB   decimal `json:"cache_size_mb"`
+	}
+	stateResponse struct {
+		TotalBlocks             int       `json:"total_blocks"`
+		UniqueBlocks            int       `json:"unique_blocks"`
+		TotalPods               int       `json:"total_pods"`
+		AverageCacheUtilization decimal   `json:"average_cache_utilization"`
+		GlobalHitRate           decimal   `json:"global_hit_rate"`
+		CacheSizeTotalGB        decimal   `json:"cache_size_total_gb"`
+		LastUpdated             time.Time `json:"last_updated"`
+	}
+	podResponse struct {
+		PodID              string     `json:"pod_id"`
+		BlocksCached       int        `json:"blocks_cached"`
+		CacheUtilization   decimal    `json:"cache_utilization"`
+		CacheSizeGB        decimal    `json:"cache_size_gb"`
+		HitRate            decimal    `json:"hit_rate"`
+		EvictionRatePerSec decimal    `json:"eviction_rate_per_sec"`
+		TopBlocks          []topBlock `json:"top_blocks"`
+		Status             string     `json:"status"`
+	}
+	topBlock struct {
+		BlockHash   string    `json:"block_hash"`
+		AccessCount int       `json:"access_count"`
+		LastAccess  time.Time `json:"last_access"`
+	}
+)
+
+// prompt is text, or token ids as engines and the picker's renderer have them.
+type prompt struct {
+	text string
+	ids  []uint32
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *prompt) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, &p.text) == nil {
+		return nil
+	}
+	if json.Unmarshal(b, &p.ids) == nil {
+		return nil
+	}
+	return errors.New("prompt: expected a string or an array of token ids from 0 to 4294967295")
+}
+
+const (
+	maxCandidates = 32767
+	topBlocks     = 10
+)
+
+func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	var req scoreRequest
+	body := http.MaxBytesReader(w, r.Body, m.opts.MaxBodyBytes)
+	if err := json.NewDecoder(body).Decode(&req); err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", large.Limit))
+			return
+		}
+		fail(w, http.StatusBadRequest, fmt.Errorf("the body is not a score request: %w", err))
+		return
+	}
+	if len(req.CandidatePods) > maxCandidates {
+		fail(w, http.StatusBadRequest, fmt.Errorf("candidate_pods has %d elements, the limit is %d", len(req.CandidatePods), maxCandidates))
+		return
+	}
+	known := m.latest.Load()
+	keys, err := m.keys(&req, known)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	if req.CandidatePods == nil {
+		req.CandidatePods = known.names
+	}
+	resp := m.scores(keys, req.CandidatePods, known)
+	m.metrics.requests.Inc()
+	m.metrics.scoreTime.Observe(time.Since(began).Seconds())
+	answer(w, resp)
+	a := askedFor{resp.Recommendation, keys, resp.Scores[resp.Recommendation].BlocksPresent}
+	select {
+	case m.asked <- a:
+	default: // only statistics; the answer matters more
+	}
+}
+
+// keys are the blocks that a request asks for: by name, or by its prompt.
+func (m *Manager) keys(req *scoreRequest, known *snapshot) ([]kv.Key, error) {
+	if len(req.PromptBlocks) > 0 {
+		keys := make([]kv.Key, len(req.PromptBlocks))
+		for i, name := range req.PromptBlocks {
+			keys[i] = m.view.Resolve(kv.Named(name))
+		}
+		return keys, nil
+	}
+	if req.Prompt.text == "" && len(req.Prompt.ids) == 0 {
+		return nil, errors.New("neither prompt_blocks nor prompt is there: expected one of them")
+	}
+	model := req.Model
+	if model == "" {
+		model = m.opts.Model
+	}
+	if model == "" {
+		model = known.model
+	}
+	if model == "" && known.models > 1 {
+		return nil, fmt.Errorf("the index knows %d models and the request names none: say which with \"model\"", known.models)
+	}
+	ids := req.Prompt.ids
+	if ids == nil {
+		ids = m.opts.Tokenizer.Encode(nil, req.Prompt.text)
+	}
+	return m.opts.Index.Hasher.PromptKeys(model, req.CacheSalt, ids), nil
+}
+
+func (m *Manager) scores(keys []kv.Key, candidates []string, known *snapshot) scoreResponse {
+	scorer := m.scorers.Get().(*kv.Scorer)
+	found := make(map[string]int, len(candidates))
+	for _, s := range scorer.Score(keys) {
+		found[s.Pod] = s.Blocks
+	}
+	m.scorers.Put(scorer)
+	resp := scoreResponse{Scores: make(map[string]podScore, len(candidates))}
+	best, bestHealthy := 0, false
+	for _, pod := range candidates {
+		n := found[pod]
+		s := podScore{BlocksPresent: n, BlocksTotal: len(keys)}
+		if len(keys) > 0 {
+			s.CacheHitRate = cut(float64(n)/float64(len(keys)), 2)
+			s.Score = cut(float64(s.CacheHitRate)*100, 1)
+		}
+		info, there := known.pods[pod]
+		s.CacheSizeMB = cut(float64(info.Bytes)/(1<<20), 1)
+		resp.Scores[pod] = s
+		healthy := info.Healthy || !there
+		if n > 0 && (healthy && !bestHealthy || healthy == bestHealthy && n > best) {
+			best, bestHealthy, resp.Recommendation = n, healthy, pod
+		}
+	}
+	return resp
+}
+
+func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {
+	var s kv.State
+	updated := machine.Time(0)
+	if !m.do(func(now machine.Time) {
+		s = m.ix.State()
+		for _, name := range m.ix.PodNames() {
+			p, _ := m.ix.Pod(now, name)
+			updated = max(updated, p.Heard)
+		}
+	}) {
+		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))
+		return
+	}
+	answer(w, stateResponse{TotalBlocks: s.Pairs, UniqueBlocks: s.Blocks, TotalPods: s.Pods, AverageCacheUtilization: cut(s.Utilization, 2),
+		GlobalHitRate: cut(s.HitRate, 2), CacheSizeTotalGB: cut(float64(s.Bytes)/(1<<30), 1), LastUpdated: m.wall(updated).Truncate(time.Second)})
+}
+
+func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	var p kv.PodInfo
+	var top []kv.Holding
+	known := false
+	if !m.do(func(now machine.Time) {
+		p, known = m.ix.Pod(now, id)
+		top = m.ix.Top(id, topBlocks)
+	}) {
+		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))
+		return
+	}
+	if !known {
+		fail(w, http.StatusNotFound, fmt.Errorf("no events came from a pod %.200q", id))
+		return
+	}
+	resp := podResponse{PodID: id, BlocksCached: p.Blocks, CacheUtilization: cut(p.Utilization, 2), CacheSizeGB: cut(float64(p.Bytes)/(1<<30), 1),
+		HitRate: cut(p.HitRate, 2), EvictionRatePerSec: cut(p.EvictionRate, 2), TopBlocks: []topBlock{}, Status: "healthy"}
+	if !p.Healthy {
+		resp.Status = "unhealthy"
+	}
+	for _, h := range top {
+		resp.TopBlocks = append(resp.TopBlocks, topBlock{h.Name, h.Hits, m.wall(h.Touched).Truncate(time.Second)})
+	}
+	answer(w, resp)
+}
+
+func answer(w http.ResponseWriter, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	// What cannot be written any more is the client's absence.
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// fail answers with an error in JSON: {"error": "…"}.
+func fail(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()})
+}

@@ -1,0 +1,433 @@
+package kvmanager
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/google/go-cmp/cmp"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/live/kvevents"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func start(t *testing.T, change func(*Options)) *Manager {
+	t.Helper()
+	o := DefaultOptions()
+	o.ZMQBind, o.HTTPAddress = "tcp://127.0.0.1:0", "127.0.0.1:0"
+	if change != nil {
+		change(&o)
+	}
+	m, err := Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func publish(t *testing.T, m *Manager, from kv.Topic, format kvevents.Format) *kvevents.Publisher {
+	t.Helper()
+	p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Topic: from, Connect: []string{m.ZMQEndpoint()}, Format: format, Interval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+	return p
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !cond(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func call(t *testing.T, m *Manager, method, path, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, "http://"+m.HTTPAddress()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// seen waits until the API knows of as many pairs of block and pod, and has
+// told the scorers of the pods.
+func seen(t *testing.T, m *Manager, pairs int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d pairs", pairs), func() bool {
+		sum := 0
+		for _, p := range m.latest.Load().pods {
+			sum += p.Blocks
+		}
+		return sum == pairs
+	})
+}
+
+// The scripts under testdata are conversations as document 003 shows them:
+// what engines publish, what is asked over HTTP and the answer. Figures
+// that depend on the time are cut out.
+func TestDocument(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var m *Manager
+		pubs := map[string]*kvevents.Publisher{}
+		raw := map[string]bool{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "start":
+				m = start(t, func(o *Options) {
+					o.Index.Hasher.BlockTokens = 4
+					if d.HasArg("capacity-mb-per-block") {
+						o.Index.Bytes = 1 << 20
+					}
+				})
+			case "json": // one KVEvent per line
+				for line := range strings.Lines(d.Input) {
+					b, err := kv.DecodeJSON([]byte(line), kv.Limits{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					pod := b.Events[0].Pod
+					if !raw[pod] {
+						pubs[pod], raw[pod] = publish(t, m, kv.Topic{Pod: pod}, kvevents.JSON), true
+					}
+					pubs[pod].Publish(b.Events[0])
+				}
+			case "msgpack": // "pod stores|removes first..last of a prompt's words"
+				for line := range strings.Lines(d.Input) {
+					var pod, what string
+					var from, to int
+					fmt.Sscanf(strings.TrimSpace(line), "%s %s %d..%d", &pod, &what, &from, &to)
+					if pubs[pod] == nil {
+						pubs[pod] = publish(t, m, kv.Topic{Pod: pod, Model: "llama"}, kvevents.Msgpack)
+					}
+					text := strings.Repeat("Tell me about machine learning. ", 8)
+					ids := tokens.Packed{}.Encode(nil, text)
+					e := kv.Event{Kind: kv.Stored, Medium: kv.MediumGPU, Group: kv.NoGroup, BlockTokens: 4}
+					if what == "removes" {
+						e.Kind = kv.Removed
+					} else {
+						e.Tokens = ids[4*from : 4*(to+1)]
+						if from > 0 {
+							e.Parent = kv.EngineHash(from)
+						}
+					}
+					for i := from; i <= to; i++ {
+						e.Hashes = append(e.Hashes, kv.EngineHash(i+1))
+					}
+					pubs[pod].Publish(e)
+				}
+			case "settled":
+				var pairs int
+				d.ScanArgs(t, "pairs", &pairs)
+				seen(t, m, pairs)
+			case "POST", "GET":
+				var path string
+				d.ScanArgs(t, "path", &path)
+				if d.HasArg("after-scores") {
+					var n float64
+					d.ScanArgs(t, "after-scores", &n)
+					eventually(t, "the statistics", func() bool {
+						done := false
+						m.do(func(machine.Time) { done = m.ix.Stats().Asked >= uint64(n) })
+						return done
+					})
+				}
+				status, body := call(t, m, d.Cmd, path, d.Input)
+				if path == "/metrics" {
+					var lines []string
+					for line := range strings.Lines(body) {
+						if !strings.HasPrefix(line, "#") && !strings.Contains(line, "duration") && !strings.Contains(line, "eviction_rate") {
+							lines = append(lines, line)
+						}
+					}
+					return strings.Join(lines, "")
+				}
+				var v any
+				if json.Unmarshal([]byte(body), &v) != nil {
+					return fmt.Sprintf("%d %s", status, body)
+				}
+				hideTimes(v)
+				if d.HasArg("raw") {
+					return fmt.Sprintf("%d %s", status, body)
+				}
+				text, _ := json.MarshalIndent(v, "", "  ")
+				return fmt.Sprintf("%d\n%s\n", status, text)
+			default:
+				t.Fatalf("unknown command %s", d.Cmd)
+			}
+			return ""
+		})
+	})
+}
+
+func hideTimes(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range slices.Collect(maps.Keys(v)) {
+			if s, ok := v[key].(string); ok && (key == "last_access" || key == "last_updated") {
+				if _, err := time.Parse(time.RFC3339, s); err == nil && strings.HasSuffix(s, "Z") {
+					v[key] = "a time"
+				}
+			}
+			hideTimes(v[key])
+		}
+	case []any:
+		for _, e := range v {
+			hideTimes(e)
+		}
+	}
+}
+
+// All of document 003's variables act.
+func TestFromEnv(t *testing.T) {
+	env := func(pairs ...string) func(string) (string, bool) {
+		return func(name string) (string, bool) {
+			for i := 0; i < len(pairs); i += 2 {
+				if pairs[i] == name {
+					return pairs[i+1], true
+				}
+			}
+			return "", false
+		}
+	}
+	o := DefaultOptions()
+	if err := o.FromEnv(env("ZMQ_BIND_ADDRESS", "tcp://0.0.0.0:5555", "HTTP_PORT", "8181", "INDEX_TTL", "1800", "INDEX_MAX_BLOCKS", "5000",
+		"INDEX_CLEANUP_INTERVAL", "5m", "VLLM_KV_BLOCK_SIZE", "64", "VLLM_KV_EVENT_ENABLED", "true",
+		"VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://kv-cache-manager.llm-d-system.svc.cluster.local:6000", "VLLM_KV_EVENT_INTERVAL_MS", "250")); err != nil {
+		t.Fatal(err)
+	}
+	want := DefaultOptions()
+	want.ZMQBind, want.HTTPAddress = "tcp://0.0.0.0:5555", "127.0.0.1:8181"
+	want.Index.TTL, want.Index.ForgetAfter, want.Index.MaxBlocks, want.Index.CleanupInterval = 1800*machine.Second, 1800*machine.Second, 5000, 300*machine.Second
+	want.Index.Hasher.BlockTokens, want.Feed.Wait = 64, 250*machine.Millisecond
+	if diff := cmp.Diff(want, o); diff != "" {
+		t.Fatal(diff)
+	}
+	o = DefaultOptions()
+	if err := o.FromEnv(env("VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://x:6000")); err != nil || o.ZMQBind != "tcp://127.0.0.1:6000" {
+		t.Fatalf("%v %q", err, o.ZMQBind)
+	}
+	if err := o.FromEnv(env("VLLM_KV_EVENT_ENABLED", "false")); err != nil || o.ZMQBind != "" {
+		t.Fatalf("%v %q", err, o.ZMQBind)
+	}
+	for name, value := range map[string]string{"HTTP_PORT": "http", "INDEX_TTL": "-1", "INDEX_MAX_BLOCKS": "many", "VLLM_KV_BLOCK_SIZE": "0",
+		"VLLM_KV_EVENT_ENABLED": "perhaps", "VLLM_KV_EVENT_ZMQ_ENDPOINT": "nowhere", "VLLM_KV_EVENT_INTERVAL_MS": "0"} {
+		if err := o.FromEnv(env(name, value)); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s=%s: %v", name, value, err)
+		}
+	}
+	if l, err := LogLevel("WARNING"); l != slog.LevelWarn || err != nil {
+		t.Errorf("WARNING: %v %v", l, err)
+	}
+	if _, err := LogLevel("loud"); err == nil {
+		t.Error("loud was taken")
+	}
+	for text, want := range map[string]Pod{
+		"10.0.0.1:8000@llama=tcp://10.0.0.1:5557,tcp://10.0.0.1:5558": {kv.Topic{Pod: "10.0.0.1:8000", Model: "llama"}, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558"},
+		"p=tcp://h:1": {kv.Topic{Pod: "p"}, "tcp://h:1", ""},
+	} {
+		if got, err := ParsePod(text); err != nil || got != want {
+			t.Errorf("%s: %+v %v", text, got, err)
+		}
+	}
+	if _, err := ParsePod("p"); err == nil {
+		t.Error("a pod without an endpoint was taken")
+	}
+}
+
+// Log lines have document 003's keys.
+func TestLogKeys(t *testing.T) {
+	var out lockedBuffer
+	m := start(t, func(o *Options) { o.Log = NewLogger(&out, slog.LevelInfo) })
+	publish(t, m, kv.Topic{Pod: "vllm-decode-pod-1"}, kvevents.JSON).Publish(kv.Event{Kind: kv.Stored, Name: "sha256:abc123...", ByName: true,
+		Hashes: []kv.EngineHash{1}, BlockTokens: 64, Medium: kv.MediumGPU, Group: kv.NoGroup})
+	seen(t, m, 1)
+	m.Close()
+	for line := range strings.Lines(out.String()) {
+		var got map[string]any
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got["message"] != "KVEvent received" {
+			continue
+		}
+		if _, err := time.Parse(time.RFC3339, fmt.Sprint(got["timestamp"])); err != nil {
+			t.Error(err)
+		}
+		if ms, ok := got["processing_time_ms"].(float64); !ok || ms < 0 {
+			t.Errorf("processing_time_ms is %v", got["processing_time_ms"])
+		}
+		delete(got, "timestamp")
+		delete(got, "processing_time_ms")
+		want := map[string]any{"level": "info", "component": "event_subscriber", "message": "KVEvent received", "event_type": "BLOCK_CREATED",
+			"pod_id": "vllm-decode-pod-1", "block_hash": "sha256:abc123...", "block_size": 64.0, "events": 1.0}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		return
+	}
+	t.Fatalf("no line about the event in\n%s", out.String())
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Bodies that are wrong or too large are refused with a sentence.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	m := start(t, func(o *Options) { o.MaxBodyBytes = 1000 })
+	for body, want := range map[string]string{
+		`{`:                              "400 the body is not a score request",
+		`{"prompt": 5}`:                  "400 the body is not a score request: prompt: expected a string or an array of token ids",
+		`{}`:                             "400 neither prompt_blocks nor prompt is there",
+		strings.Repeat(" ", 2000) + `{}`: "413 the body is larger than 1000 bytes",
+	} {
+		status, got := call(t, m, "POST", "/api/v1/score", body)
+		if got = fmt.Sprintf("%d %s", status, got); !strings.Contains(strings.Replace(got, `{"error":"`, "", 1), want) {
+			t.Errorf("%.40s: got %s, want %s", body, got, want)
+		}
+	}
+	if status, body := call(t, m, "GET", "/api/v1/cache/pod/nobody", ""); status != 404 || !strings.Contains(body, "nobody") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _ := call(t, m, "GET", "/api/v1/score", ""); status != 405 {
+		t.Errorf("GET score: %d", status)
+	}
+	for _, o := range []Options{{ZMQBind: "ipc:///tmp/x", HTTPAddress: "127.0.0.1:0"}, {HTTPAddress: "nowhere:port"},
+		{HTTPAddress: "127.0.0.1:0", Pods: []Pod{{Endpoint: "x"}}}, {HTTPAddress: m.HTTPAddress()}} {
+		if _, err := Start(o); err == nil {
+			t.Errorf("%+v was taken", o)
+		}
+	}
+}
+
+// Two models: a prompt must say which; a prompt of token ids works as well.
+func TestModels(t *testing.T) {
+	t.Parallel()
+	m := start(t, nil)
+	ids := make([]uint32, 32)
+	for i, model := range []string{"one", "two"} {
+		publish(t, m, kv.Topic{Pod: "p" + model, Model: model}, kvevents.MsgpackMap).Publish(kv.Event{Kind: kv.Stored,
+			Hashes: []kv.EngineHash{kv.EngineHash(1<<40 + i)}, Tokens: ids[:16*(i+1)], BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
+	}
+	seen(t, m, 3)
+	body, _ := json.Marshal(map[string]any{"prompt": ids})
+	if status, text := call(t, m, "POST", "/api/v1/score", string(body)); status != 400 || !strings.Contains(text, "2 models") {
+		t.Fatalf("%d %s", status, text)
+	}
+	body, _ = json.Marshal(map[string]any{"prompt": ids, "model": "two"})
+	if status, text := call(t, m, "POST", "/api/v1/score", string(body)); status != 200 || !strings.Contains(text, `"recommendation":"ptwo"`) {
+		t.Fatalf("%d %s", status, text)
+	}
+}
+
+// The manager goes away and comes back empty: publishers find it again by
+// themselves, and what the replay holds is there again.
+func TestManagerRestarts(t *testing.T) {
+	t.Parallel()
+	p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Topic: kv.Topic{Pod: "p", Model: "m"}, Bind: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0", Interval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ids := make([]uint32, 160)
+	var parent kv.EngineHash
+	for i := range 10 {
+		h := kv.EngineHash(1<<40 + i)
+		p.Publish(kv.Event{Kind: kv.Stored, Parent: parent, Hashes: []kv.EngineHash{h}, Tokens: ids[16*i : 16*i+16], BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
+		parent = h
+	}
+	for range 2 {
+		m := start(t, func(o *Options) {
+			o.ZMQBind = ""
+			o.Pods = []Pod{{kv.Topic{Pod: "p", Model: "m"}, p.Endpoint(), p.ReplayEndpoint()}}
+		})
+		seen(t, m, 10)
+		if got := len(m.Keys("p")); got != 10 {
+			t.Fatalf("%d keys", got)
+		}
+		m.Hangup("p")
+		seen(t, m, 0)
+		m.Close()
+	}
+}
+
+// Messages without sense are dropped and counted; those of others count.
+func TestBadMessages(t *testing.T) {
+	t.Parallel()
+	m := start(t, nil)
+	in := &ingest{m: m, models: map[string]bool{}}
+	from := kv.Topic{Pod: "p", Model: "m"}
+	in.handle(kvevents.Delivery{From: from, Payload: []byte{0x93, 1}})
+	in.handle(kvevents.Delivery{Payload: kv.AppendBatch(nil, kv.Batch{Events: []kv.Event{{Kind: kv.Cleared}}}, kv.ArrayForm)})
+	in.handle(kvevents.Delivery{From: from, Payload: kv.AppendBatch(nil, kv.Batch{}, kv.ArrayForm)})
+	in.handle(kvevents.Delivery{From: from, Lost: "all"})
+	_, metrics := call(t, m, "GET", "/metrics", "")
+	for _, want := range []string{`messages_dropped_total{reason="malformed"} 1`, `messages_dropped_total{reason="nameless"} 1`,
+		`messages_dropped_total{reason="lost"} 1`, "kv_cache_manager_pods_tracked 1"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("%s is not in\n%s", want, metrics)
+		}
+	}
+}
+
+// Run serves until its context ends.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- Run(ctx, Options{HTTPAddress: "127.0.0.1:0", ZMQBind: "tcp://127.0.0.1:0"}) }()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), Options{HTTPAddress: "x"}); err == nil {
+		t.Fatal("a wrong address was taken")
+	}
+}

@@ -1,0 +1,107 @@
+package kvmanager
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// metrics are document 003's, under its names, and a few more for what it
+// leaves unsaid (drops).
+type metrics struct {
+	registry  *prometheus.Registry
+	received  *prometheus.CounterVec
+	duration  prometheus.Gauge
+	requests  prometheus.Counter
+	scoreTime prometheus.Summary
+	dropped   *prometheus.CounterVec
+}
+
+func newMetrics(m *Manager) *metrics {
+	name := func(s string) string { return "kv_cache_manager_" + s }
+	x := &metrics{
+		registry: prometheus.NewRegistry(),
+		received: prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("events_received_total"), Help: "KV events received, by type."}, []string{"type"}),
+		duration: prometheus.NewGauge(prometheus.GaugeOpts{Name: name("event_processing_duration_seconds"), Help: "Time that the latest message of events took."}),
+		requests: prometheus.NewCounter(prometheus.CounterOpts{Name: name("score_requests_total"), Help: "Score requests answered."}),
+		scoreTime: prometheus.NewSummary(prometheus.SummaryOpts{Name: name("score_request_duration_seconds"), Help: "Time that score requests took.",
+			Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("messages_dropped_total"), Help: "Messages that were not taken, and losses, by reason."}, []string{"reason"}),
+	}
+	for _, kind := range []kv.Kind{kv.Stored, kv.Removed, kv.Updated} { // there from the start
+		x.received.WithLabelValues(kind.Document())
+	}
+	x.registry.MustRegister(x.received, x.duration, x.requests, x.scoreTime, x.dropped, &indexCollector{m})
+	return x
+}
+
+func (x *metrics) processed(events []kv.Event, took time.Duration) {
+	var n [kv.Heartbeat + 1]int
+	for i := range events {
+		n[events[i].Kind]++
+	}
+	for kind, count := range n {
+		if count > 0 {
+			x.received.WithLabelValues(kv.Kind(kind).Document()).Add(float64(count))
+		}
+	}
+	x.duration.Set(took.Seconds())
+}
+
+// indexCollector asks the index for its figures when somebody scrapes.
+type indexCollector struct{ m *Manager }
+
+var (
+	totalBlocks   = prometheus.NewDesc("kv_cache_manager_total_blocks", "Pairs of block and pod in the index.", nil, nil)
+	uniqueBlocks  = prometheus.NewDesc("kv_cache_manager_unique_blocks", "Different blocks in the index.", nil, nil)
+	podsTracked   = prometheus.NewDesc("kv_cache_manager_pods_tracked", "Pods in the index.", nil, nil)
+	globalHitRate = prometheus.NewDesc("kv_cache_manager_global_hit_rate", "Blocks found over blocks asked for, of all score requests.", nil, nil)
+	podHitRate    = prometheus.NewDesc("kv_cache_manager_hit_rate", "Blocks found over blocks asked for, of the requests for which the pod was recommended.", []string{"pod"}, nil)
+	utilization   = prometheus.NewDesc("kv_cache_manager_cache_utilization", "Blocks over the pod's capacity, or over the most it ever held.", []string{"pod"}, nil)
+	evictionRate  = prometheus.NewDesc("kv_cache_manager_eviction_rate", "Blocks per second that the pod removed, over the last minute.", []string{"pod"}, nil)
+	eventsIgnored = prometheus.NewDesc("kv_cache_manager_events_ignored_total", "Events, or hashes in them, without effect on the index, by reason.", []string{"reason"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *indexCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{totalBlocks, uniqueBlocks, podsTracked, globalHitRate, podHitRate, utilization, evictionRate, eventsIgnored} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *indexCollector) Collect(ch chan<- prometheus.Metric) {
+	var state kv.State
+	var stats kv.Stats
+	var pods []kv.PodInfo
+	if !c.m.do(func(now machine.Time) {
+		state, stats = c.m.ix.State(), c.m.ix.Stats()
+		for _, name := range c.m.ix.PodNames() {
+			p, _ := c.m.ix.Pod(now, name)
+			pods = append(pods, p)
+		}
+	}) {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(totalBlocks, float64(state.Pairs))
+	gauge(uniqueBlocks, float64(state.Blocks))
+	gauge(podsTracked, float64(state.Pods))
+	gauge(globalHitRate, state.HitRate)
+	for _, p := range pods {
+		gauge(podHitRate, p.HitRate, p.Pod)
+		gauge(utilization, p.Utilization, p.Pod)
+		gauge(evictionRate, p.EvictionRate, p.Pod)
+	}
+	for _, r := range []struct {
+		reason string
+		n      uint64
+	}{{"unknown_parent", stats.UnknownParent}, {"unknown_removed", stats.UnknownRemoved}, {"too_short", stats.TooShort},
+		{"other_attention", stats.OtherAttention}, {"too_many_media", stats.TooManyMedia}, {"too_many_pods", stats.TooManyPods}} {
+		ch <- prometheus.MustNewConstMetric(eventsIgnored, prometheus.CounterValue, float64(r.n), r.reason)
+	}
+}

@@ -1,0 +1,176 @@
+package kvmanager
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tokens"
+)
+
+// Options shape a Manager. DefaultOptions gives the usual ones.
+type Options struct {
+	// ZMQBind is where model servers send their events to; "" takes none.
+	ZMQBind string
+	// HTTPAddress is the API's host:port.
+	HTTPAddress string
+	// Pods are publishers to dial, beside those that come by themselves.
+	Pods []Pod
+	// ReplayPort is where publishers that come by themselves replay what they
+	// sent, on the address in their topic; 0 if they do not.
+	ReplayPort int
+
+	Index kv.Config
+	Feed  kv.FeedConfig
+	// Lenient takes msgpack that llm-d-router would refuse (kv.Decoder).
+	Lenient bool
+	// Model is meant by requests that name none; "" means the one that events
+	// came for, if there is only one.
+	Model string
+	// Tokenizer turns prompts into the tokens that the engines see; nil means
+	// tokens.Packed.
+	Tokenizer tokens.Tokenizer
+
+	MaxBodyBytes int64 // of a request; 0 means 8 MiB
+	Log          *slog.Logger
+}
+
+// Pod is a publisher to dial.
+type Pod struct {
+	Name     kv.Topic
+	Endpoint string // tcp://host:port of its PUB socket
+	Replay   string // of its ROUTER socket; "" if it has none
+}
+
+// ParsePod reads "pod@model=tcp://host:5557" with an optional
+// ",tcp://host:5558" for replays. The model may be left out.
+func ParsePod(s string) (Pod, error) {
+	name, endpoints, ok := strings.Cut(s, "=")
+	if !ok || name == "" || endpoints == "" {
+		return Pod{}, fmt.Errorf("pod %q: expected POD[@MODEL]=tcp://HOST:PORT[,tcp://HOST:REPLAYPORT]", s)
+	}
+	var p Pod
+	p.Name.Pod, p.Name.Model, _ = strings.Cut(name, "@")
+	p.Endpoint, p.Replay, _ = strings.Cut(endpoints, ",")
+	return p, nil
+}
+
+// DefaultOptions are document 003's deployment, on the loopback.
+func DefaultOptions() Options {
+	return Options{
+		ZMQBind:     "tcp://127.0.0.1:5555",
+		HTTPAddress: "127.0.0.1:8080",
+		Index: kv.Config{
+			// 16 tokens also fits engines with blocks of 64; the other way
+			// round nothing would ever match.
+			Hasher: kv.Hasher{BlockTokens: 16},
+			TTL:    3600 * machine.Second, MaxBlocks: 10000, CleanupInterval: 300 * machine.Second,
+			StaleAfter: 300 * machine.Second, ForgetAfter: 3600 * machine.Second,
+		},
+	}
+}
+
+// FromEnv changes the options by document 003's environment variables:
+// ZMQ_BIND_ADDRESS, HTTP_PORT, INDEX_TTL, INDEX_MAX_BLOCKS,
+// INDEX_CLEANUP_INTERVAL, VLLM_KV_BLOCK_SIZE, VLLM_KV_EVENT_ENABLED,
+// VLLM_KV_EVENT_ZMQ_ENDPOINT and VLLM_KV_EVENT_INTERVAL_MS. An error names the
+// variable. LOG_LEVEL is LogLevel's.
+func (o *Options) FromEnv(lookup func(string) (string, bool)) error {
+	bound := false
+	for _, v := range []struct {
+		name string
+		set  func(string) error
+	}{
+		{"ZMQ_BIND_ADDRESS", func(s string) error { o.ZMQBind, bound = s, true; return nil }},
+		{"VLLM_KV_EVENT_ZMQ_ENDPOINT", func(s string) error {
+			// What engines connect to: its port is ours, unless we are told.
+			_, port, err := net.SplitHostPort(strings.TrimPrefix(s, "tcp://"))
+			if err == nil && !bound {
+				o.ZMQBind = "tcp://127.0.0.1:" + port
+			}
+			return err
+		}},
+		{"VLLM_KV_EVENT_ENABLED", func(s string) error {
+			on, err := strconv.ParseBool(s)
+			if err == nil && !on {
+				o.ZMQBind = ""
+			}
+			return err
+		}},
+		{"VLLM_KV_EVENT_INTERVAL_MS", func(s string) error {
+			ms, err := number(s, 1, 60_000)
+			// A message that overtakes another may be one interval late.
+			o.Feed.Wait = max(100, machine.Time(ms)) * machine.Millisecond
+			return err
+		}},
+		{"HTTP_PORT", func(s string) error {
+			port, err := number(s, 0, 65535)
+			host, _, _ := net.SplitHostPort(o.HTTPAddress)
+			o.HTTPAddress = net.JoinHostPort(host, strconv.Itoa(port))
+			return err
+		}},
+		{"INDEX_TTL", func(s string) error {
+			err := seconds(&o.Index.TTL)(s)
+			o.Index.ForgetAfter = o.Index.TTL
+			return err
+		}},
+		{"INDEX_CLEANUP_INTERVAL", seconds(&o.Index.CleanupInterval)},
+		{"INDEX_MAX_BLOCKS", integer(&o.Index.MaxBlocks, 0, 1<<31)},
+		{"VLLM_KV_BLOCK_SIZE", integer(&o.Index.Hasher.BlockTokens, 1, 1<<16)},
+	} {
+		if s, ok := lookup(v.name); ok && s != "" {
+			if err := v.set(s); err != nil {
+				return fmt.Errorf("%s=%q: %w", v.name, s, err)
+			}
+		}
+	}
+	return nil
+}
+
+// LogLevel reads LOG_LEVEL: debug, info, warn or error, in any case.
+func LogLevel(s string) (slog.Level, error) {
+	var l slog.Level
+	if strings.EqualFold(s, "warning") {
+		s = "warn"
+	}
+	if err := l.UnmarshalText([]byte(s)); err != nil {
+		return l, fmt.Errorf("LOG_LEVEL=%q: expected debug, info, warn or error", s)
+	}
+	return l, nil
+}
+
+// seconds reads whole seconds, as the document has them, or "90s", "1h".
+func seconds(to *machine.Time) func(string) error {
+	return func(s string) error {
+		if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+			*to = machine.Time(n) * machine.Second
+			return nil
+		}
+		d, err := time.ParseDuration(s)
+		if err != nil || d < 0 {
+			return fmt.Errorf("expected seconds, like 3600, or a duration, like 1h")
+		}
+		*to = machine.FromDuration(d)
+		return nil
+	}
+}
+
+func integer(to *int, low, high int) func(string) error {
+	return func(s string) (err error) {
+		*to, err = number(s, low, high)
+		return err
+	}
+}
+
+func number(s string, low, high int) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < low || n > high {
+		return 0, fmt.Errorf("expected a whole number from %d to %d", low, high)
+	}
+	return n, nil
+}
