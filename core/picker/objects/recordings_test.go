@@ -31,7 +31,10 @@ type recording struct {
 
 func readRecordings(t *testing.T, name string) (lines []recording) {
 	t.Helper()
-	f, err := os.Open("testdata/recordings/" + name + ".jsonl.gz")
+	if !strings.Contains(name, "/") {
+		name = "testdata/recordings/" + name
+	}
+	f, err := os.Open(name + ".jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,6 +333,42 @@ func checkBurst(t *testing.T, p *picker.Picker, step map[string]json.RawMessage)
 		}
 	}
 	return burst.N
+}
+
+// TestRecordedObjectives changes objectives as recorded while the pool is full:
+// whoever asks with one below zero is shed, and only they.
+func TestRecordedObjectives(t *testing.T) {
+	asks := map[string]string{
+		"start": "neg1", "raised-to-3": "neg1", "lowered-to-neg9": "neg1", "priority-removed": "neg1",
+		"neg5-deleted": "neg5", "late-created": "late", "late-moved-to-other-pool": "late", "late-back": "late",
+		"poolref-old-group": "group-x", "min-int": "small",
+	}
+	probes := 0
+	for _, r := range readRecordings(t, "../flowcontrol/testdata/recordings/kubernetes-priority") {
+		if r.ID != "objective-changes" {
+			continue
+		}
+		c := newCluster(t, r)
+		for _, step := range r.Steps {
+			c.change(step)
+			var name string
+			var runs []struct{ Answer string }
+			if json.Unmarshal(step["probes"], &name) != nil || json.Unmarshal(step["runs"], &runs) != nil {
+				continue
+			}
+			probes++
+			priority := c.set().Select("default", "sim-pool").Objects.Objectives[asks[name]]
+			if shed := strings.HasPrefix(runs[len(runs)-1].Answer, "429"); asks[name] == "" || shed != (priority < 0) {
+				t.Errorf("%s: priority %d, recorded %s", name, priority, runs[len(runs)-1].Answer)
+			}
+		}
+		if got := c.set().Select("default", "sim-pool").Objects.Objectives["big"]; got != math.MaxInt32 {
+			t.Errorf("big has priority %d", got)
+		}
+	}
+	if probes != len(asks) {
+		t.Errorf("%d probes were compared, not %d", probes, len(asks))
+	}
 }
 
 func FuzzAdd(f *testing.F) {
