@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"time"
@@ -72,6 +73,17 @@ type ServerOptions struct {
 	// heard as well, unless IgnoreFaultHeader.
 	Faults            func(*http.Request) Fault
 	IgnoreFaultHeader bool
+	// Inject spoils a part of the requests from the start.
+	Inject Injection
+	// APIKeys are accepted as bearer tokens below /v1; none lets everybody in.
+	APIKeys []string
+	// TLS serves HTTPS; nil serves HTTP.
+	TLS *tls.Config
+	// StartupDelay is how long /health answers 503 after the start.
+	StartupDelay time.Duration
+	// PodName and PodNamespace are told in X-Inference-Pod and
+	// X-Inference-Namespace; an empty PodName tells neither.
+	PodName, PodNamespace string
 	// RequestIDHeaders answers X-Request-Id (vLLM: --enable-request-id-headers).
 	RequestIDHeaders bool
 	// PromptTokensDetails tells cached tokens in usage (vLLM:

@@ -36,6 +36,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("/ping", s.ping)
 	mux.HandleFunc("GET /load", s.load)
 	mux.HandleFunc("GET /health", s.health)
+	mux.HandleFunc("GET /health/ready", s.health)
 	mux.HandleFunc("GET /v1/models", s.models)
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -103,16 +103,18 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	s.engineID = fmt.Sprintf("%016x-%016x", d.Uint64(), d.Uint64())
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetUnencryptedHTTP2(so.TLS == nil)
+	protocols.SetHTTP2(so.TLS != nil)
 	s.http = &http.Server{
-		Handler:           s.routes(),
+		Handler:           s.guard(s.routes()),
 		Protocols:         &protocols,
+		TLSConfig:         so.TLS,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},
 		ReadHeaderTimeout: time.Minute,
 		IdleTimeout:       10 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
-	return s, nil
+	return s, s.Inject(so.Inject)
 }
 
 // Name is the server's name in logs.
@@ -123,7 +125,12 @@ func (s *Server) Name() string { return s.name }
 func (s *Server) Address() string { return s.endpoint }
 
 // URL is the base of the server's API.
-func (s *Server) URL() string { return "http://" + s.endpoint }
+func (s *Server) URL() string {
+	if s.opts.TLS != nil {
+		return "https://" + s.endpoint
+	}
+	return "http://" + s.endpoint
+}
 
 func (s *Server) listen(ctx context.Context) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.opts.Listen)
@@ -163,7 +170,11 @@ func (s *Server) serve() {
 	go s.loop.run()
 	go func() {
 		defer close(s.served)
-		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		serve := func() error { return s.http.Serve(s.listener) }
+		if s.opts.TLS != nil {
+			serve = func() error { return s.http.ServeTLS(s.listener, "", "") }
+		}
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("model server ended", "server", s.name, "address", s.endpoint, "error", err)
 		}
 	}()

@@ -1,0 +1,117 @@
+package dropin
+
+import (
+	"github.com/windtunnel/windtunnel/live/modelserver"
+)
+
+// Profile is whose defaults count where the command line does not say.
+type Profile string
+
+// The profiles.
+const (
+	ProfileDocument Profile = "document" // document 003: 256 sequences, 8,192 tokens
+	ProfileVLLM     Profile = "vllm"     // vLLM on a large GPU: 1,024 sequences, 8,192 tokens
+	ProfileSim      Profile = "sim"      // llm-d-inference-sim: 5 sequences, 1,024 tokens of context, no latency
+)
+
+// Config is what a command line asks for. Zero values are the profile's
+// defaults.
+type Config struct {
+	Profile Profile
+
+	Model  string   // --model, or vllm serve's first argument
+	Served []string // --served-model-name
+	Host   string
+	Port   int
+
+	MaxModelLen               int
+	MaxNumSeqs                int
+	MaxNumBatchedTokens       int
+	BlockSize                 int
+	NumGPUBlocks              int
+	LongPrefillTokenThreshold int
+	MaxNumPartialPrefills     int
+	MaxLongPartialPrefills    int
+	GPUMemoryUtilization      float64
+	SwapSpaceGiB              float64
+	NoPrefixCaching           bool
+	NoChunkedPrefill          bool
+	EnforceEager              bool
+	Policy                    string // fcfs or priority
+	Batching                  string // continuous, static, none or independent
+	Seed                      *uint64
+
+	TensorParallel, PipelineParallel, DataParallel, DataParallelRank, Nodes int
+
+	Accelerator, Quantization, KVCacheDType string
+	// TimeToFirstToken and InterTokenLatency are distributions. With them given
+	// the times do not come from an accelerator.
+	TimeToFirstToken, InterTokenLatency  Timing
+	PrefillOverhead, PrefillTimePerToken Timing
+	OutputTokens                         string
+
+	MaxLoRAs, MaxCPULoRAs int
+	Adapters              []modelserver.Adapter
+
+	Tokenizer           string // a tokenizer.json, or the directory it is in
+	Mode                string // random or echo
+	APIKeys             []string
+	RequestIDHeaders    bool
+	PromptTokensDetails bool
+	MaxBodyMiB          int
+	StartupDelay        Timing
+	MaxWaiting          int
+	Inject              modelserver.Injection
+
+	CertFile, KeyFile string
+	SelfSigned        bool
+
+	KVTransfer *KVTransfer
+	KVEvents   *KVEvents
+
+	// Environment.
+	SideChannelHost       string
+	SideChannelPort       int
+	UCXTLS                string
+	NCCLIBDisable         bool
+	PodName, PodNamespace string
+}
+
+// Timing is a mean with a spread, in the form of latency.ParseDist, or as
+// llm-d-inference-sim writes it: milliseconds or a duration, and a standard
+// deviation.
+type Timing struct {
+	Mean, StdDev string
+}
+
+// Set says whether the timing was given.
+func (t Timing) Set() bool { return t.Mean != "" }
+
+// KVTransfer is vLLM's --kv-transfer-config.
+type KVTransfer struct {
+	Connector   string `json:"kv_connector"`
+	Role        string `json:"kv_role"`
+	LoadFailure string `json:"kv_load_failure_policy"`
+	BufferSize  any    `json:"kv_buffer_size"`
+}
+
+// KVEvents is vLLM's --kv-events-config, or what document 003 and
+// llm-d-inference-sim say in its place.
+type KVEvents struct {
+	Enabled   bool   `json:"enable_kv_cache_events"`
+	Publisher string `json:"publisher"`
+	Endpoint  string `json:"endpoint"`
+	Replay    string `json:"replay_endpoint"`
+	Buffer    int    `json:"buffer_steps"`
+	Queue     int    `json:"max_queue_size"`
+	Topic     string `json:"topic"`
+
+	// Document asks for document 003's JSON, Map for vLLM's newer msgpack.
+	Document, Map bool
+	// IntervalMillis is how long events wait for others; 0 is 100.
+	IntervalMillis int
+	// Connect goes to a subscriber instead of waiting for one.
+	Connect bool
+	// BatchEvents sends a batch at this many events; 0 is the default.
+	BatchEvents int
+}

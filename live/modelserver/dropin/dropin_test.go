@@ -1,0 +1,131 @@
+package dropin
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/windtunnel/windtunnel/core/latency"
+)
+
+// The scripts read like a shell: variables, a command line, and what was
+// understood.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if filepath.Ext(path) != ".txt" {
+			return
+		}
+		env := map[string]string{}
+		dir := t.TempDir()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "env":
+				clear(env)
+				for line := range strings.SplitSeq(d.Input, "\n") {
+					if k, v, ok := strings.Cut(line, "="); ok {
+						env[k] = v
+					}
+				}
+				return ""
+			case "file":
+				if err := os.WriteFile(filepath.Join(dir, d.CmdArgs[0].Key), []byte(d.Input), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return ""
+			case "run":
+				r, err := Parse(words(strings.ReplaceAll(d.Input, "DIR", dir)), func(k string) (string, bool) { v, ok := env[k]; return v, ok })
+				if err != nil {
+					return "error: " + strings.ReplaceAll(err.Error(), dir, "DIR") + "\n"
+				}
+				return describe(t, r)
+			}
+			return "unknown command"
+		})
+	})
+}
+
+// words splits a line as a shell does, with single quotes.
+func words(line string) []string {
+	var out []string
+	quoted, begun := false, false
+	var w strings.Builder
+	for _, c := range line + " " {
+		switch {
+		case c == '\'':
+			quoted, begun = !quoted, true
+		case (c == ' ' || c == '\n') && !quoted:
+			if begun {
+				out = append(out, w.String())
+			}
+			w.Reset()
+			begun = false
+		default:
+			w.WriteRune(c)
+			begun = true
+		}
+	}
+	return out
+}
+
+// describe prints what is not zero.
+func describe(t *testing.T, r *Result) string {
+	var lines []string
+	v := reflect.ValueOf(r.Config)
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if f.Kind() == reflect.Pointer && !f.IsNil() {
+			f = f.Elem()
+		}
+		if !f.IsZero() {
+			lines = append(lines, fmt.Sprintf("%s: %+v", v.Type().Field(i).Name, f.Interface()))
+		}
+	}
+	sort.Strings(lines)
+	if len(r.Ignored) > 0 {
+		lines = append(lines, "ignored: "+strings.Join(r.Ignored, " "))
+	}
+	o, err := r.Fleet()
+	if err != nil {
+		return strings.Join(lines, "\n") + "\nfleet error: " + err.Error() + "\n"
+	}
+	for _, s := range o.Servers {
+		e := s.Engine
+		lines = append(lines, fmt.Sprintf("server %s models=%v blocks=%d×%d seqs=%d tokens=%d side=%q connector=%s", s.Listen, s.Models,
+			e.NumGPUBlocks, e.BlockSize, e.MaxNumSeqs, e.MaxNumBatchedTokens, s.SideChannel, o.Transfer.Profile.Name))
+		if timer, ok := e.Timer.(*latency.Timer); ok {
+			lines = append(lines, "times from "+timer.Source())
+		}
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("vllm serve m --port 8000 -tp 2 --kv-events-config.endpoint tcp://*:5557 --no-enable-prefix-caching")
+	f.Add("--model m --lora-modules '{\"name\":\"a\"}' b=c --max-num-seqs 1k")
+	f.Fuzz(func(t *testing.T, line string) {
+		if strings.Contains(line, "config") && !strings.Contains(line, "-config") {
+			return // would read files
+		}
+		r, err := Parse(words(line), func(string) (string, bool) { return "", false })
+		if err != nil {
+			return
+		}
+		r.Tokenizer, r.CertFile = "", "" // files again
+		o, err := r.Fleet()
+		if err != nil {
+			return
+		}
+		for _, s := range o.Servers {
+			if _, _, err := net.SplitHostPort(s.Listen); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

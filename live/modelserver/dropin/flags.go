@@ -1,0 +1,277 @@
+package dropin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/live/modelserver"
+)
+
+// flag is one that acts.
+type flag struct {
+	boolean bool
+	many    bool // takes every value up to the next flag
+	sim     bool // only llm-d-inference-sim has it
+	set     func(c *Config, v string) error
+}
+
+func text(to func(*Config) *string) flag {
+	return flag{set: func(c *Config, v string) error { *to(c) = v; return nil }}
+}
+
+func number(to func(*Config) *int, low, high int) flag {
+	return flag{set: func(c *Config, v string) error {
+		n, err := parseNumber(v)
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("expected a whole number from %d to %d, got %q", low, high, v)
+		}
+		*to(c) = n
+		return nil
+	}}
+}
+
+// parseNumber reads a count as vLLM does: 8192, 8k (thousand) or 8K (1,024).
+func parseNumber(v string) (int, error) {
+	unit := 1
+	for suffix, u := range map[string]int{"k": 1000, "K": 1 << 10, "m": 1e6, "M": 1 << 20} {
+		if rest, ok := strings.CutSuffix(v, suffix); ok {
+			v, unit = rest, u
+			break
+		}
+	}
+	if unit > 1 {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || f < 0 || f > 1e9 {
+			return 0, fmt.Errorf("not a number")
+		}
+		return int(f * float64(unit)), nil
+	}
+	return strconv.Atoi(v)
+}
+
+func fraction(to func(*Config) *float64, high float64) flag {
+	return flag{set: func(c *Config, v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(f >= 0 && f <= high) {
+			return fmt.Errorf("expected a number from 0 to %v, got %q", high, v)
+		}
+		*to(c) = f
+		return nil
+	}}
+}
+
+func on(to func(*Config) *bool) flag { return flip(to, false) }
+
+// flip sets a field to the opposite of the flag.
+func flip(to func(*Config) *bool, invert bool) flag {
+	return flag{boolean: true, set: func(c *Config, v string) error {
+		b, err := strconv.ParseBool(v)
+		if err != nil {
+			return fmt.Errorf("expected true or false, got %q", v)
+		}
+		*to(c) = b != invert
+		return nil
+	}}
+}
+
+func sim(f flag) flag {
+	f.sim = true
+	return f
+}
+
+const most = 1 << 30
+
+// flags are those that act, by their names without dashes.
+var flags = map[string]flag{
+	// vLLM.
+	"model":                        text(func(c *Config) *string { return &c.Model }),
+	"served-model-name":            {many: true, set: func(c *Config, v string) error { c.Served = append(c.Served, v); return nil }},
+	"host":                         text(func(c *Config) *string { return &c.Host }),
+	"port":                         number(func(c *Config) *int { return &c.Port }, 0, 65535),
+	"max-model-len":                number(func(c *Config) *int { return &c.MaxModelLen }, -1, 1<<24),
+	"max-num-seqs":                 number(func(c *Config) *int { return &c.MaxNumSeqs }, 1, 1<<20),
+	"max-num-batched-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
+	"max-num-prefill-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24), // document 003
+	"block-size":                   number(func(c *Config) *int { return &c.BlockSize }, 1, 4096),
+	"num-gpu-blocks-override":      number(func(c *Config) *int { return &c.NumGPUBlocks }, 1, 1<<28),
+	"long-prefill-token-threshold": number(func(c *Config) *int { return &c.LongPrefillTokenThreshold }, 0, 1<<24),
+	"max-num-partial-prefills":     number(func(c *Config) *int { return &c.MaxNumPartialPrefills }, 0, 1<<20),
+	"max-long-partial-prefills":    number(func(c *Config) *int { return &c.MaxLongPartialPrefills }, 0, 1<<20),
+	"gpu-memory-utilization":       fraction(func(c *Config) *float64 { return &c.GPUMemoryUtilization }, 1),
+	"swap-space":                   fraction(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 1e6),
+	"cpu-offload-gb":               fraction(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 1e6),
+	"enable-prefix-caching":        flip(func(c *Config) *bool { return &c.NoPrefixCaching }, true),
+	"enable-chunked-prefill":       flip(func(c *Config) *bool { return &c.NoChunkedPrefill }, true),
+	"enforce-eager":                on(func(c *Config) *bool { return &c.EnforceEager }),
+	"scheduling-policy":            text(func(c *Config) *string { return &c.Policy }),
+	"scheduler-policy":             text(func(c *Config) *string { return &c.Policy }), // document 003
+	"tensor-parallel-size":         number(func(c *Config) *int { return &c.TensorParallel }, 1, 4096),
+	"pipeline-parallel-size":       number(func(c *Config) *int { return &c.PipelineParallel }, 1, 4096),
+	"data-parallel-size":           number(func(c *Config) *int { return &c.DataParallel }, 1, 64),
+	"data-parallel-rank":           number(func(c *Config) *int { return &c.DataParallelRank }, 0, 63),
+	"nnodes":                       number(func(c *Config) *int { return &c.Nodes }, 1, 4096),
+	"quantization":                 text(func(c *Config) *string { return &c.Quantization }),
+	"kv-cache-dtype":               text(func(c *Config) *string { return &c.KVCacheDType }),
+	"seed":                         {set: setSeed},
+	"tokenizer":                    text(func(c *Config) *string { return &c.Tokenizer }),
+	"max-loras":                    number(func(c *Config) *int { return &c.MaxLoRAs }, 1, 1<<16),
+	"max-cpu-loras":                number(func(c *Config) *int { return &c.MaxCPULoRAs }, 1, 1<<16),
+	"lora-modules":                 {many: true, set: addAdapter},
+	"api-key":                      {many: true, set: func(c *Config, v string) error { c.APIKeys = append(c.APIKeys, v); return nil }},
+	"enable-request-id-headers":    on(func(c *Config) *bool { return &c.RequestIDHeaders }),
+	"enable-prompt-tokens-details": on(func(c *Config) *bool { return &c.PromptTokensDetails }),
+	"ssl-certfile":                 text(func(c *Config) *string { return &c.CertFile }),
+	"ssl-keyfile":                  text(func(c *Config) *string { return &c.KeyFile }),
+	"kv-transfer-config":           {set: setKVTransfer},
+	"kv-events-config":             {set: setKVEvents},
+	"enable-kv-events":             {boolean: true, set: enableKVEvents}, // document 003
+
+	// windtunnel.
+	"profile":       {set: setProfile},
+	"batching":      text(func(c *Config) *string { return &c.Batching }),
+	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
+	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
+
+	// llm-d-inference-sim.
+	"time-to-first-token":         text(func(c *Config) *string { return &c.TimeToFirstToken.Mean }),
+	"time-to-first-token-std-dev": sim(text(func(c *Config) *string { return &c.TimeToFirstToken.StdDev })),
+	"inter-token-latency":         text(func(c *Config) *string { return &c.InterTokenLatency.Mean }),
+	"inter-token-latency-std-dev": sim(text(func(c *Config) *string { return &c.InterTokenLatency.StdDev })),
+	"prefill-overhead":            sim(text(func(c *Config) *string { return &c.PrefillOverhead.Mean })),
+	"prefill-time-per-token":      sim(text(func(c *Config) *string { return &c.PrefillTimePerToken.Mean })),
+	"prefill-time-std-dev":        sim(text(func(c *Config) *string { return &c.PrefillOverhead.StdDev })),
+	"mode":                        sim(flag{set: setMode}),
+	"startup-duration":            sim(text(func(c *Config) *string { return &c.StartupDelay.Mean })),
+	"max-request-body-size-mb":    sim(number(func(c *Config) *int { return &c.MaxBodyMiB }, 1, 4096)),
+	"max-waiting-queue-length":    sim(number(func(c *Config) *int { return &c.MaxWaiting }, 1, most)),
+	"failure-injection-rate":      sim(fraction(func(c *Config) *float64 { return &c.Inject.Percent }, 100)),
+	"failure-types":               sim(flag{many: true, set: addFailureTypes}),
+	"enable-kvcache":              sim(flag{boolean: true, set: enableSimKVCache}),
+	"kv-cache-size":               sim(number(func(c *Config) *int { return &c.NumGPUBlocks }, 1, 1<<28)),
+	"zmq-endpoint":                sim(flag{set: func(c *Config, v string) error { c.events().Endpoint = v; return nil }}),
+	"kv-events-replay-endpoint":   sim(flag{set: func(c *Config, v string) error { c.events().Replay = v; return nil }}),
+	"kv-events-replay-queue-size": sim(number(func(c *Config) *int { return &c.events().Buffer }, 1, 1<<20)),
+	"event-batch-size":            sim(number(func(c *Config) *int { return &c.events().BatchEvents }, 1, 1<<20)),
+	"use-vllm-map-event-format":   sim(on(func(c *Config) *bool { return &c.events().Map })),
+	"self-signed-certs":           sim(on(func(c *Config) *bool { return &c.SelfSigned })),
+}
+
+// short are vLLM's one-dash flags.
+var short = map[string]string{"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size", "q": "quantization", "n": "nnodes", "r": "node-rank"}
+
+func setSeed(c *Config, v string) error {
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil {
+		return fmt.Errorf("expected a whole number, got %q", v)
+	}
+	seed := uint64(n)
+	c.Seed = &seed
+	return nil
+}
+
+func setProfile(c *Config, v string) error {
+	switch Profile(v) {
+	case ProfileDocument, ProfileVLLM, ProfileSim:
+		c.Profile = Profile(v)
+		return nil
+	}
+	return fmt.Errorf("expected document, vllm or sim, got %q", v)
+}
+
+func setMode(c *Config, v string) error {
+	if v != "random" && v != "echo" {
+		return fmt.Errorf("expected random or echo, got %q", v)
+	}
+	c.Mode = v
+	return nil
+}
+
+func addFailureTypes(c *Config, v string) error {
+	for t := range strings.SplitSeq(v, ",") {
+		if modelserver.FailureTypes[t] == 0 {
+			return fmt.Errorf("unknown failure type %q", t)
+		}
+		c.Inject.Types = append(c.Inject.Types, t)
+	}
+	return nil
+}
+
+// addAdapter reads name=path, or a JSON object with name, path and
+// base_model_name.
+func addAdapter(c *Config, v string) error {
+	var a modelserver.Adapter
+	if strings.HasPrefix(strings.TrimSpace(v), "{") {
+		if err := json.Unmarshal([]byte(v), &a); err != nil {
+			return fmt.Errorf("expected name=path or an object with name and path: %w", err)
+		}
+	} else {
+		var ok bool
+		if a.Name, a.Path, ok = strings.Cut(v, "="); !ok {
+			a.Name = ""
+		}
+	}
+	if a.Name == "" {
+		return fmt.Errorf("expected name=path or an object with name and path, got %q", v)
+	}
+	c.Adapters = append(c.Adapters, a)
+	return nil
+}
+
+func setKVTransfer(c *Config, v string) error {
+	c.KVTransfer = &KVTransfer{}
+	if err := json.Unmarshal([]byte(v), c.KVTransfer); err != nil {
+		return fmt.Errorf("expected a JSON object such as {\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_both\"}: %w", err)
+	}
+	return nil
+}
+
+func (c *Config) events() *KVEvents {
+	if c.KVEvents == nil {
+		c.KVEvents = &KVEvents{}
+	}
+	return c.KVEvents
+}
+
+func setKVEvents(c *Config, v string) error {
+	e := c.events()
+	if err := json.Unmarshal([]byte(v), e); err != nil {
+		return fmt.Errorf("expected a JSON object such as {\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\"}: %w", err)
+	}
+	if e.Publisher != "" && e.Publisher != "zmq" && e.Publisher != "null" {
+		return fmt.Errorf("publisher: expected zmq or null, got %q", e.Publisher)
+	}
+	// A publisher's own address has a wildcard; any other is somebody else's.
+	e.Connect = e.Endpoint != "" && !wildcard(e.Endpoint)
+	e.Enabled = e.Enabled && e.Publisher != "null"
+	return nil
+}
+
+func wildcard(endpoint string) bool {
+	host, _, err := net.SplitHostPort(strings.TrimPrefix(endpoint, "tcp://"))
+	return err == nil && (host == "*" || host == "" || host == "0.0.0.0" || host == "::")
+}
+
+func enableKVEvents(c *Config, v string) error {
+	b, err := strconv.ParseBool(v)
+	if err != nil {
+		return fmt.Errorf("expected true or false, got %q", v)
+	}
+	c.events().Enabled, c.events().Document = b, true
+	return nil
+}
+
+func enableSimKVCache(c *Config, v string) error {
+	b, err := strconv.ParseBool(v)
+	if err != nil {
+		return fmt.Errorf("expected true or false, got %q", v)
+	}
+	e := c.events()
+	e.Enabled, e.Connect = b, true
+	if e.Endpoint == "" {
+		e.Endpoint = "tcp://127.0.0.1:5557"
+	}
+	return nil
+}

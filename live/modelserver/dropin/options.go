@@ -1,0 +1,419 @@
+package dropin
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+)
+
+// fill puts the profile's defaults where nothing was said.
+func (r *Result) fill(simFlags bool) error {
+	if r.Profile == "" {
+		r.Profile = ProfileDocument
+		if simFlags {
+			r.Profile = ProfileSim
+		}
+	}
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	switch r.Profile {
+	case ProfileSim:
+		def(&r.MaxNumSeqs, 5)
+		def(&r.MaxModelLen, 1024)
+		def(&r.NumGPUBlocks, 1024)
+		def(&r.MaxBodyMiB, 4)
+		def(&r.MaxWaiting, 1000)
+		def(&r.MaxNumBatchedTokens, max(8192, r.MaxNumSeqs))
+		if !r.TimeToFirstToken.Set() {
+			r.TimeToFirstToken.Mean = "0"
+		}
+		if !r.InterTokenLatency.Set() {
+			r.InterTokenLatency.Mean = "0"
+		}
+	case ProfileVLLM:
+		def(&r.MaxNumSeqs, 1024)
+	}
+	def(&r.MaxNumSeqs, 256)
+	def(&r.MaxNumBatchedTokens, max(8192, r.MaxNumSeqs))
+	def(&r.BlockSize, 16)
+	def(&r.DataParallel, 1)
+	def(&r.TensorParallel, 1)
+	def(&r.Port, 8000)
+	if r.GPUMemoryUtilization == 0 {
+		r.GPUMemoryUtilization = 0.9
+	}
+	if r.Host == "" {
+		r.Host = "127.0.0.1"
+	}
+	if r.Model == "" {
+		r.Model = modelserver.DefaultModel
+	}
+	if r.MaxModelLen < 0 {
+		r.MaxModelLen = 0 // vLLM's -1: as much as fits
+	}
+	if r.KVEvents != nil && !r.KVEvents.Enabled {
+		r.KVEvents = nil
+	}
+	if r.KVEvents != nil && r.KVEvents.Endpoint == "" {
+		r.KVEvents.Endpoint = "tcp://*:5557"
+	}
+	if (r.CertFile == "") != (r.KeyFile == "") {
+		return errors.New("--ssl-certfile and --ssl-keyfile: expected both or neither")
+	}
+	return nil
+}
+
+// Fleet is what the command line asks for, as the model server takes it: one
+// server for each data-parallel rank, on ports that follow one another.
+func (r *Result) Fleet() (modelserver.Options, error) {
+	var o modelserver.Options
+	if r.Seed != nil {
+		o.Seed = *r.Seed
+	}
+	so, err := r.server()
+	if err != nil {
+		return o, err
+	}
+	if o.Transfer, err = r.transfer(); err != nil {
+		return o, err
+	}
+	for rank := range r.DataParallel {
+		x := so
+		port := r.Port
+		if port != 0 {
+			port += rank
+		}
+		x.Name = fmt.Sprintf("%s-%d", r.Model, r.DataParallelRank+rank)
+		x.Listen = net.JoinHostPort(r.Host, strconv.Itoa(port))
+		if r.SideChannelPort != 0 {
+			host := r.SideChannelHost
+			if host == "" {
+				host = r.Host
+			}
+			x.SideChannel = net.JoinHostPort(host, strconv.Itoa(r.SideChannelPort+rank))
+		}
+		o.Servers = append(o.Servers, x)
+	}
+	return o, nil
+}
+
+func (r *Result) server() (modelserver.ServerOptions, error) {
+	so := modelserver.ServerOptions{
+		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
+		RequestIDHeaders: r.RequestIDHeaders, PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
+		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys, Inject: r.Inject,
+		PodName: r.PodName, PodNamespace: r.PodNamespace,
+	}
+	if len(so.Models) == 0 {
+		so.Models = []string{r.Model}
+	}
+	if r.Mode == "echo" {
+		so.Content = modelserver.ContentEcho
+	}
+	var err error
+	if so.Tokenizer, err = readTokenizer(r.Tokenizer); err != nil {
+		return so, err
+	}
+	if r.OutputTokens != "" {
+		d, err := latency.ParseCount(r.OutputTokens)
+		if err != nil {
+			return so, fmt.Errorf("--output-tokens: %w", err)
+		}
+		so.OutputTokens = &d
+	}
+	if so.TLS, err = r.tls(); err != nil {
+		return so, err
+	}
+	if r.StartupDelay.Set() {
+		d, err := parseSpan(r.StartupDelay.Mean)
+		if err != nil {
+			return so, fmt.Errorf("--startup-duration: %w", err)
+		}
+		so.StartupDelay = d.Duration()
+	}
+	return so, r.engine(&so)
+}
+
+func (r *Result) engine(so *modelserver.ServerOptions) error {
+	c := &so.Engine
+	*c = engine.Config{
+		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen,
+		BlockSize: r.BlockSize, NumGPUBlocks: r.NumGPUBlocks, DisablePrefixCaching: r.NoPrefixCaching, DisableChunkedPrefill: r.NoChunkedPrefill,
+		LongPrefillTokenThreshold: r.LongPrefillTokenThreshold, MaxNumPartialPrefills: r.MaxNumPartialPrefills,
+		MaxLongPartialPrefills: r.MaxLongPartialPrefills, MaxLoRAs: max(r.MaxLoRAs, 1), ReportSteps: true,
+	}
+	if r.MaxWaiting > 0 {
+		c.MaxInFlight = r.MaxWaiting + r.MaxNumSeqs
+	}
+	var err error
+	if r.Policy != "" {
+		if c.Policy, err = engine.ParsePolicy(r.Policy); err != nil {
+			return fmt.Errorf("--scheduling-policy: %w", err)
+		}
+	}
+	if r.Batching != "" {
+		if c.Batching, err = engine.ParseBatching(r.Batching); err != nil {
+			return fmt.Errorf("--batching: %w", err)
+		}
+	}
+	if r.KVTransfer != nil && r.KVTransfer.LoadFailure != "" {
+		if c.KVLoadFailure, err = engine.ParseKVLoadFailure(r.KVTransfer.LoadFailure); err != nil {
+			return fmt.Errorf("--kv-transfer-config: %w", err)
+		}
+	}
+	if c.Batching == engine.BatchingIndependent {
+		return r.independent(so)
+	}
+	return r.steps(so)
+}
+
+// independent gives every request its own times.
+func (r *Result) independent(so *modelserver.ServerOptions) error {
+	for _, t := range []struct {
+		flag   string
+		timing Timing
+		to     **latency.Dist
+	}{{"time-to-first-token", r.TimeToFirstToken, &so.Prefill}, {"inter-token-latency", r.InterTokenLatency, &so.TokenTime}} {
+		if !t.timing.Set() {
+			continue
+		}
+		d, err := t.timing.dist()
+		if err != nil {
+			return fmt.Errorf("--%s: %w", t.flag, err)
+		}
+		*t.to = &d
+	}
+	return nil
+}
+
+// Defaults where neither times nor a model of the catalogue were given.
+const (
+	defaultTTFT = 100 * machine.Millisecond
+	defaultITL  = 20 * machine.Millisecond
+)
+
+// steps gives a batching engine its clock: the times that were given, else
+// those of the model on an accelerator, else constants.
+func (r *Result) steps(so *modelserver.ServerOptions) error {
+	config := latency.Config{Component: "step"}
+	if r.Seed != nil {
+		config.Seed = *r.Seed
+	}
+	hardware, err := r.hardware()
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.TimeToFirstToken.Set() || r.InterTokenLatency.Set() || r.PrefillTimePerToken.Set() || r.PrefillOverhead.Set():
+		if err := r.given(&config); err != nil {
+			return err
+		}
+	case hardware != nil:
+		config.Hardware = hardware
+	default:
+		config.Kind, config.Constant = latency.KindConstant, latency.Constant{TimeToFirstToken: defaultTTFT, InterTokenLatency: defaultITL}
+	}
+	timer, err := latency.New(config)
+	if err != nil {
+		return err
+	}
+	so.Engine.Timer = timer
+	if hardware == nil {
+		return nil
+	}
+	plan, err := latency.PlanMemory(latency.MemoryConfig{Hardware: hardware, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
+		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen, EnforceEager: r.EnforceEager,
+		SwapSpaceBytes: int64(r.SwapSpaceGiB * (1 << 30))})
+	if err != nil {
+		return err
+	}
+	if so.Engine.NumGPUBlocks == 0 {
+		so.Engine.NumGPUBlocks = plan.NumGPUBlocks
+	}
+	so.MemoryBytes = plan.Weights + plan.Activations + plan.Runtime
+	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hardware.Group.TP) / int64(max(r.BlockSize, 1))
+	return nil
+}
+
+// hardware is the model on its accelerator; nil where none was named and the
+// model is not in the catalogue.
+func (r *Result) hardware() (*latency.Hardware, error) {
+	n := latency.HardwareNames{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, Nodes: r.Nodes, Quantization: r.Quantization,
+		KVCacheDType: strings.TrimPrefix(r.KVCacheDType, "auto"), NCCLIBDisable: r.NCCLIBDisable}
+	if r.Accelerator == "" {
+		if _, err := latency.ModelShape(r.Model); err != nil || r.Profile == ProfileSim {
+			return nil, nil
+		}
+		n.Accelerator = "H100"
+	}
+	h, err := n.Resolve()
+	if err != nil {
+		return nil, fmt.Errorf("--accelerator: %w", err)
+	}
+	return h, nil
+}
+
+// given makes step times of llm-d-inference-sim's flags.
+func (r *Result) given(c *latency.Config) error {
+	span := func(name string, t Timing) (machine.Time, error) {
+		if !t.Set() {
+			return 0, nil
+		}
+		d, err := parseSpan(t.Mean)
+		if err != nil {
+			return 0, fmt.Errorf("--%s: %w", name, err)
+		}
+		return d, nil
+	}
+	ttft, err1 := span("time-to-first-token", r.TimeToFirstToken)
+	itl, err2 := span("inter-token-latency", r.InterTokenLatency)
+	overhead, err3 := span("prefill-overhead", r.PrefillOverhead)
+	perToken, err4 := span("prefill-time-per-token", r.PrefillTimePerToken)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	if ttft == 0 && (overhead > 0 || perToken > 0) {
+		c.Kind = latency.KindPerToken
+		c.PerToken = latency.PerToken{Step: engine.ToFixed(max(itl, 1)), PrefillOverhead: engine.ToFixed(overhead), PrefillToken: engine.ToFixed(perToken)}
+	} else {
+		c.Kind, c.Constant = latency.KindConstant, latency.Constant{TimeToFirstToken: ttft, InterTokenLatency: itl}
+	}
+	for _, t := range []struct {
+		timing Timing
+		mean   machine.Time
+	}{{r.InterTokenLatency, itl}, {r.TimeToFirstToken, ttft}, {r.PrefillOverhead, max(overhead, ttft)}} {
+		if t.timing.StdDev == "" || t.mean == 0 {
+			continue
+		}
+		dev, err := parseSpan(t.timing.StdDev)
+		if err != nil {
+			return fmt.Errorf("standard deviation: %w", err)
+		}
+		if dev > 0 {
+			c.Jitter.Factor, err = latency.ParseUnit(latency.Millionths, fmt.Sprintf("normal(1, %.6f, min=0.3, max=1.7)", dev.Seconds()/t.mean.Seconds()))
+			return err
+		}
+	}
+	return nil
+}
+
+// dist is a timing as a distribution.
+func (t Timing) dist() (latency.Dist, error) {
+	mean, err := parseSpan(t.Mean)
+	if err != nil {
+		return latency.ParseDist(t.Mean)
+	}
+	if t.StdDev == "" {
+		return latency.Fixed(mean), nil
+	}
+	dev, err := parseSpan(t.StdDev)
+	if err != nil {
+		return latency.Dist{}, err
+	}
+	return latency.ParseDist(fmt.Sprintf("normal(%s, %s)", mean.Duration(), dev.Duration()))
+}
+
+// parseSpan reads a duration, or a number of milliseconds.
+func parseSpan(v string) (machine.Time, error) {
+	if ms, err := strconv.ParseFloat(v, 64); err == nil {
+		if !(ms >= 0 && ms <= 3.6e6) {
+			return 0, fmt.Errorf("expected 0 to 3600000 milliseconds, got %q", v)
+		}
+		return machine.Time(math.Round(ms * 1e6)), nil
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d < 0 || d > time.Hour {
+		return 0, fmt.Errorf("expected milliseconds or a duration up to 1h such as 50ms, got %q", v)
+	}
+	return machine.FromDuration(d), nil
+}
+
+// transfer chooses the connector by vLLM's names, and by UCX_TLS whether it
+// has RDMA.
+func (r *Result) transfer() (modelserver.TransferOptions, error) {
+	var t modelserver.TransferOptions
+	if r.KVTransfer == nil {
+		return t, nil
+	}
+	switch c := strings.ToLower(r.KVTransfer.Connector); {
+	case strings.HasPrefix(c, "lmcache"):
+		t.Profile = link.LMCache
+	case strings.HasPrefix(c, "p2pnccl"), strings.HasPrefix(c, "pynccl"):
+		t.Profile = link.NIXLv1
+	default:
+		t.Profile = link.NIXLv2
+		if p, err := link.ProfileNamed(c); err == nil {
+			t.Profile = p
+		}
+	}
+	if !link.UCXHasRDMA(r.UCXTLS) || r.NCCLIBDisable {
+		t.Profile = t.Profile.WithoutRDMA()
+	}
+	return t, nil
+}
+
+const maxTokenizerFile = 256 << 20
+
+// readTokenizer reads a tokenizer.json; a model's name, which vLLM would fetch,
+// is not one.
+func readTokenizer(path string) (tokens.Tokenizer, error) {
+	if path == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		if !strings.HasSuffix(path, ".json") {
+			return nil, nil // a name in a registry; nothing is fetched
+		}
+		return nil, fmt.Errorf("--tokenizer: %w", err)
+	}
+	if info.IsDir() {
+		path = filepath.Join(path, "tokenizer.json")
+		if info, err = os.Stat(path); err != nil {
+			return nil, fmt.Errorf("--tokenizer: %w", err)
+		}
+	}
+	if info.Size() > maxTokenizerFile {
+		return nil, fmt.Errorf("--tokenizer %s: larger than %d bytes", path, maxTokenizerFile)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--tokenizer: %w", err)
+	}
+	t, err := tokens.ParseTokenizerJSON(raw)
+	if err != nil {
+		return nil, fmt.Errorf("--tokenizer %s: %w", path, err)
+	}
+	return t, nil
+}
+
+func (r *Result) tls() (*tls.Config, error) {
+	switch {
+	case r.CertFile != "":
+		c, err := modelserver.ReloadingTLS(r.CertFile, r.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--ssl-certfile and --ssl-keyfile: %w", err)
+		}
+		return c, nil
+	case r.SelfSigned:
+		return modelserver.SelfSignedTLS(r.Host)
+	}
+	return nil, nil
+}

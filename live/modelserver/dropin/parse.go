@@ -1,0 +1,299 @@
+package dropin
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// booleans are flags of vllm serve that take no value and do not act here.
+// Any other flag that is not known takes the next argument, unless that
+// begins with a dash.
+var booleans = strings.Fields(`trust-remote-code disable-log-requests disable-log-stats enable-log-requests enable-auto-tool-choice
+	enable-sleep-mode enable-lora enable-lora-bias fully-sharded-loras disable-custom-all-reduce enable-expert-parallel enable-eplb
+	enable-dbo async-scheduling disable-sliding-window skip-tokenizer-init enable-prompt-embeds disable-cascade-attn
+	disable-hybrid-kv-cache-manager enable-server-load-tracking enable-force-include-usage enable-tokenizer-info-endpoint
+	disable-fastapi-docs disable-uvicorn-access-log return-tokens-as-token-ids allow-credentials enable-ssl-refresh headless
+	multi-step-stream-outputs use-v2-block-manager ray-workers-use-nsight enable-mm-embeds enable-log-outputs disable-frontend-multiprocessing
+	log-http mm-encoder-only omni force-dummy-tokenizer skip-tool-validation dataset-in-memory calculate-kv-scales mm-processor-cache
+	data-parallel-hybrid-lb data-parallel-external-lb enable-return-routed-experts kv-sharing-fast-prefill show-hidden-metrics-for-version`)
+
+// maxArgs bounds a command line, and the size of each argument.
+const (
+	maxArgs     = 4096
+	maxArgBytes = 1 << 20
+)
+
+// Result is a command line as it was understood.
+type Result struct {
+	Config
+	// Ignored are the flags that were accepted and do nothing, each once.
+	Ignored []string
+}
+
+// Parse reads a command line: vllm serve's, llm-d-inference-sim's, or a mix.
+// The words "vllm", "serve" and "python -m vllm.entrypoints…" at its beginning
+// are skipped. env looks environment variables up.
+func Parse(args []string, env func(string) (string, bool)) (*Result, error) {
+	r := &Result{}
+	if len(args) > maxArgs {
+		return nil, fmt.Errorf("%d arguments are more than %d", len(args), maxArgs)
+	}
+	for _, a := range args {
+		if len(a) > maxArgBytes {
+			return nil, fmt.Errorf("an argument has more than %d bytes", maxArgBytes)
+		}
+	}
+	if err := r.environment(env); err != nil {
+		return nil, err
+	}
+	p := parser{args: skipCommand(args), r: r}
+	if err := p.run(); err != nil {
+		return nil, err
+	}
+	if r.Model == "" {
+		if m, ok := env("SIM_MODEL"); ok {
+			r.Model = m
+		}
+	}
+	slices.Sort(r.Ignored)
+	r.Ignored = slices.Compact(r.Ignored)
+	return r, r.fill(p.simFlags)
+}
+
+func skipCommand(args []string) []string {
+	if len(args) > 2 && strings.HasPrefix(args[0], "python") && args[1] == "-m" {
+		args = args[3:]
+	}
+	if len(args) > 0 && (args[0] == "vllm" || strings.HasSuffix(args[0], "/vllm")) {
+		args = args[1:]
+	}
+	if len(args) > 0 && args[0] == "serve" {
+		args = args[1:]
+	}
+	return args
+}
+
+type parser struct {
+	args     []string
+	r        *Result
+	depth    int
+	simFlags bool
+}
+
+func (p *parser) run() error {
+	var errs []error
+	for len(p.args) > 0 {
+		arg := p.args[0]
+		p.args = p.args[1:]
+		switch {
+		case arg == "--":
+		case strings.HasPrefix(arg, "--"):
+			errs = append(errs, p.long(arg[2:]))
+		case strings.HasPrefix(arg, "-") && len(arg) > 1:
+			errs = append(errs, p.one(arg[1:]))
+		case p.r.Model == "":
+			p.r.Model = arg
+		default:
+			errs = append(errs, fmt.Errorf("%q: expected a flag; the model is %q already", arg, p.r.Model))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *parser) one(name string) error {
+	name, value, has := strings.Cut(name, "=")
+	if full, ok := short[name]; ok {
+		if has {
+			full += "=" + value
+		}
+		return p.long(full)
+	}
+	p.r.Ignored = append(p.r.Ignored, "-"+name)
+	if !has {
+		p.value()
+	}
+	return nil
+}
+
+// long reads one flag with its value. vLLM takes dashes and underscores alike,
+// --no-x for --x=false, and --config.key for a key of a JSON flag.
+func (p *parser) long(arg string) error {
+	name, value, has := strings.Cut(arg, "=")
+	name = strings.ReplaceAll(name, "_", "-")
+	if name == "config" {
+		if !has {
+			value, has = p.value()
+		}
+		if !has {
+			return errors.New("--config: expected a file")
+		}
+		return p.file(value)
+	}
+	if object, key, dotted := strings.Cut(name, "."); dotted && (object == "kv-transfer-config" || object == "kv-events-config") {
+		if !has {
+			value, _ = p.value()
+		}
+		return p.set(object, flags[object], fmt.Sprintf("{%q:%s}", strings.ReplaceAll(key, "-", "_"), jsonValue(value)))
+	}
+	f, known := flags[name]
+	if !known {
+		if base, negated := strings.CutPrefix(name, "no-"); negated {
+			if f, ok := flags[base]; ok && f.boolean && !has {
+				return p.set(base, f, "false")
+			}
+			if slices.Contains(booleans, base) {
+				p.r.Ignored = append(p.r.Ignored, "--"+name)
+				return nil
+			}
+		}
+		p.r.Ignored = append(p.r.Ignored, "--"+name)
+		if !has && !slices.Contains(booleans, name) {
+			for _, more := p.value(); more; _, more = p.value() { // some take several
+			}
+		}
+		return nil
+	}
+	switch {
+	case has:
+		return p.set(name, f, value)
+	case f.boolean:
+		if next := p.peek(); next == "true" || next == "false" || next == "True" || next == "False" {
+			value, _ = p.value()
+			return p.set(name, f, strings.ToLower(value))
+		}
+		return p.set(name, f, "true")
+	}
+	value, has = p.value()
+	if !has {
+		return fmt.Errorf("--%s: expected a value", name)
+	}
+	errs := []error{p.set(name, f, value)}
+	for f.many {
+		if value, has = p.value(); !has {
+			break
+		}
+		errs = append(errs, p.set(name, f, value))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *parser) set(name string, f flag, value string) error {
+	p.simFlags = p.simFlags || f.sim
+	if err := f.set(&p.r.Config, value); err != nil {
+		return fmt.Errorf("--%s: %w", name, err)
+	}
+	return nil
+}
+
+func (p *parser) peek() string {
+	if len(p.args) == 0 {
+		return ""
+	}
+	return p.args[0]
+}
+
+// value takes the next argument, unless it is a flag. A number below zero is
+// none.
+func (p *parser) value() (string, bool) {
+	next := p.peek()
+	if len(p.args) == 0 {
+		return "", false
+	}
+	if strings.HasPrefix(next, "-") && len(next) > 1 {
+		if _, err := strconv.ParseFloat(next, 64); err != nil {
+			return "", false
+		}
+	}
+	p.args = p.args[1:]
+	return next, true
+}
+
+func jsonValue(v string) string {
+	switch v {
+	case "true", "false", "null":
+		return v
+	}
+	if _, err := strconv.ParseFloat(v, 64); err == nil {
+		return v
+	}
+	return strconv.Quote(v)
+}
+
+const maxConfigFile = 4 << 20
+
+// file reads a YAML file whose keys are flags, as both vLLM and
+// llm-d-inference-sim have it. The command line's own flags come after it.
+func (p *parser) file(path string) error {
+	if p.depth++; p.depth > 8 {
+		return fmt.Errorf("--config %s: files name one another", path)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	if info.Size() > maxConfigFile {
+		return fmt.Errorf("--config %s: larger than %d bytes", path, maxConfigFile)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(raw, &doc); err != nil {
+		return fmt.Errorf("--config %s: %w", path, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil
+	}
+	root := doc.Content[0]
+	if root.Kind != yaml.MappingNode {
+		return fmt.Errorf("--config %s: line %d: expected keys that are flags", path, root.Line)
+	}
+	var args []string
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, v := root.Content[i], root.Content[i+1]
+		values, err := yamlValues(v)
+		if err != nil {
+			return fmt.Errorf("--config %s: line %d: %s: %w", path, v.Line, key.Value, err)
+		}
+		for _, value := range values {
+			args = append(args, "--"+key.Value+"="+value)
+		}
+	}
+	inner := parser{args: args, r: p.r, depth: p.depth}
+	err = inner.run()
+	p.simFlags = p.simFlags || inner.simFlags
+	if err != nil {
+		return fmt.Errorf("--config %s: %w", path, err)
+	}
+	return nil
+}
+
+func yamlValues(n *yaml.Node) ([]string, error) {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return []string{n.Value}, nil
+	case yaml.SequenceNode:
+		var out []string
+		for _, c := range n.Content {
+			v, err := yamlValues(c)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v...)
+		}
+		return out, nil
+	}
+	var v any
+	if err := n.Decode(&v); err != nil {
+		return nil, err
+	}
+	raw, err := jsonOf(v)
+	return []string{raw}, err
+}
