@@ -137,6 +137,8 @@ func (k *Picking) pump(now machine.Time) {
 		return
 	}
 	k.pumping = true
+	began := time.Now()
+	defer func() { k.o.Metrics.round(time.Since(began)) }()
 	for {
 		at, ok := k.fc.Next()
 		if !ok || at > now {

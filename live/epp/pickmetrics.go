@@ -26,7 +26,8 @@ type PickMetrics struct {
 	tpot, itl, ttft                                          twinHistogram
 	respProcessing, e2e, plugin                              twinHistogram
 	hitBytes, hitRatio, queueTime, enqueueTime               twinHistogram
-	pollErrors                                               twinCounter
+	pollErrors, extractErrors                                twinCounter
+	cycle                                                    twinHistogram
 
 	mu     sync.Mutex
 	series map[string]bool // label combinations, bounded
@@ -97,6 +98,10 @@ func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	m.queueBytes = f.gauge("flow_control_queue_bytes", "Bytes that wait.", ext+"flow_control_queue_bytes", flowLabels, flowLabels)
 	m.flowTotal = f.counter("flow_control_requests_total", "Requests that left flow control, by outcome.", "", []string{"outcome", "priority", "inference_pool"}, nil)
 	m.pollErrors = f.counter("datalayer_poll_errors_total", "Scrapes that failed.", "llm_d_inference_scheduler_datalayer_poll_errors_total", []string{"source_type"}, []string{"source_type"})
+	m.extractErrors = f.counter("datalayer_extract_errors_total", "Scraped pages that could not be read.", "llm_d_inference_scheduler_datalayer_extract_errors_total",
+		[]string{"source_type", "extractor_type"}, []string{"source_type", "extractor_type"})
+	m.extractErrors.add(0, "metrics-data-source", "core-metrics-extractor")
+	m.cycle = f.histogram("flow_control_dispatch_cycle_duration_seconds", "Time of one round of flow control.", ext+"flow_control_dispatch_cycle_duration_seconds", microBuckets, nil, []string{})
 	return m
 }
 
@@ -262,10 +267,22 @@ func (m *PickMetrics) ended(d *picker.Decision, r *picker.Response, began, now m
 	}
 }
 
-// Failed counts a scrape that brought nothing.
-func (m *PickMetrics) Failed(source string) {
-	if m != nil {
+// ScrapeFailed counts a page that did not come, or that an extractor (its type)
+// could not read.
+func (m *PickMetrics) ScrapeFailed(source, extractor string) {
+	switch {
+	case m == nil:
+	case extractor != "":
+		m.extractErrors.inc(source, extractor)
+	default:
 		m.pollErrors.inc(source)
+	}
+}
+
+// round is told how long a round of flow control took.
+func (m *PickMetrics) round(took time.Duration) {
+	if m != nil {
+		m.cycle.observe(took.Seconds())
 	}
 }
 

@@ -178,7 +178,9 @@ func (c *conversation) send(e *stream.Effect) {
 	}
 	if !c.answered {
 		c.answered = true
-		c.s.m.processing.Observe(time.Since(c.whole).Seconds())
+		if !c.request.HeadersOnly && !c.whole.IsZero() {
+			c.s.m.processing.Observe(time.Since(c.whole).Seconds())
+		}
 	}
 	if e.Kind == stream.PassResponseTrailers {
 		if f, ok := c.exchange.(flusher); ok {

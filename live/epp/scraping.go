@@ -24,7 +24,7 @@ type Scraper struct {
 	spec     picker.Scrape
 	client   *http.Client
 	log      *slog.Logger
-	onError  func(what string)
+	onError  func(source, extractor string)
 
 	mu      sync.Mutex
 	fresh   map[string]picker.Metrics // by endpoint ID, not handed in yet
@@ -42,7 +42,7 @@ type scrapeTarget struct {
 }
 
 // StartScraper begins to scrape with the picker's first data source.
-func StartScraper(k *Picking, interval time.Duration, log *slog.Logger, onError func(what string)) *Scraper {
+func StartScraper(k *Picking, interval time.Duration, log *slog.Logger, onError func(source, extractor string)) *Scraper {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Scraper{k: k, interval: interval, log: log, onError: onError, ctx: ctx, stop: cancel,
 		fresh: map[string]picker.Metrics{}, last: map[string]picker.Metrics{}, running: map[string]*scrapeTarget{}}
@@ -114,12 +114,13 @@ func (s *Scraper) watch(ctx context.Context, id string, t *scrapeTarget) {
 	failing := false
 	for {
 		page, err := s.fetch(ctx, url)
+		extractor := ""
 		if err == nil {
-			err = s.take(ctx, id, t, page)
+			extractor, err = s.take(ctx, id, t, page)
 		}
 		if err != nil && ctx.Err() == nil {
 			if s.onError != nil {
-				s.onError("fetch")
+				s.onError(s.spec.Source.Type(), extractor)
 			}
 			if !failing {
 				s.log.Warn("epp: scrape failed; the endpoint keeps its last figures", "endpoint", id, "url", url, "error", err)
@@ -151,13 +152,14 @@ func (s *Scraper) fetch(ctx context.Context, url string) ([]byte, error) {
 	return page, err
 }
 
-func (s *Scraper) take(ctx context.Context, id string, t *scrapeTarget, page []byte) error {
+// take reads a page; on an error it names the extractor's type.
+func (s *Scraper) take(ctx context.Context, id string, t *scrapeTarget, page []byte) (string, error) {
 	s.mu.Lock()
 	m := s.last[id]
 	s.mu.Unlock()
 	for _, x := range s.spec.Extractors {
 		if err := x.Extract(page, t.engine, &m); err != nil {
-			return fmt.Errorf("%s: %w", x.Name(), err)
+			return x.Type(), fmt.Errorf("%s: %w", x.Name(), err)
 		}
 	}
 	s.mu.Lock()
@@ -165,7 +167,7 @@ func (s *Scraper) take(ctx context.Context, id string, t *scrapeTarget, page []b
 	if ctx.Err() == nil && s.running[id] == t {
 		s.last[id], s.fresh[id] = m, m
 	}
-	return nil
+	return "", nil
 }
 
 // hand gives the figures that came in to the picker, a few times per interval.

@@ -130,7 +130,7 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		s.Picking.Close()
 		return nil, err
 	}
-	s.scraper = StartScraper(s.Picking, o.RefreshMetrics, o.Log, m.Failed)
+	s.scraper = StartScraper(s.Picking, o.RefreshMetrics, o.Log, m.ScrapeFailed)
 	s.scraper.Follow()
 	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: s.Picking,
 		Now: now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.Picking.Pages()}

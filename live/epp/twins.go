@@ -56,10 +56,12 @@ func (f factory) counterRenamed(name, help, old string, labels, oldLabels []stri
 	return t
 }
 
-func (t *twinCounter) inc(values ...string) {
-	t.main.WithLabelValues(values...).Inc()
+func (t *twinCounter) inc(values ...string) { t.add(1, values...) }
+
+func (t *twinCounter) add(v float64, values ...string) {
+	t.main.WithLabelValues(values...).Add(v)
 	if t.old != nil {
-		t.old.WithLabelValues(take(values, t.idx)...).Inc()
+		t.old.WithLabelValues(take(values, t.idx)...).Add(v)
 	}
 }
 

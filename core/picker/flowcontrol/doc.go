@@ -16,6 +16,14 @@
 // every arrival, how that ended (Decided), and, when in-flight eviction is
 // enabled, which running requests should be ended early (Evict).
 //
+// A driver sends Pool when endpoints come and go, LoadChanged (or Pool again)
+// when their figures change, and Objectives when those change. It sends Arrive
+// for a request with a body, and on its Dispatched effect schedules it, counts
+// it in its endpoint's Load, and sends Placed; whatever becomes of it, in the
+// end comes one Done, or Gone. After every Input it fetches effects with
+// Advance and looks at Next. Flow control looks at the whole pool; a request's
+// subset of it matters only afterwards.
+//
 // The real picker dispatches at most one request whenever one arrives and
 // once every millisecond. The machine keeps that pace, since it shapes how a
 // queue drains, but it only wakes for the milliseconds in which something can

@@ -6,23 +6,27 @@ import (
 
 // prefixIndex remembers which blocks each endpoint has been sent: per endpoint
 // an LRU of block hashes, and per block the endpoints that hold it. Endpoints
-// are slots of the picker's Pool. One holder of a block costs about 40 bytes.
+// are slots of the picker's Pool. A block with one holder, the usual case,
+// costs about 50 bytes in all.
 type prefixIndex struct {
-	blocks map[uint64]*holders
+	blocks map[uint64]holders
 	lrus   []*blockLRU // by slot
-	spare  *holders    // an emptied entry to use again
-	total  int
+	total  int         // (slot, block) pairs
 }
 
-// holders are the slots that have a block, in order, with their LRU node.
+// holders are the slots that have a block, with their LRU nodes: one inline,
+// or several in order of slot.
 type holders struct {
-	list []holder
+	one  holder
+	many *[]holder // nil: there is only one
 }
 
 type holder struct {
 	slot uint32
-	node uint32
+	node uint32 // spilled: in no LRU any more
 }
+
+const spilled = 0
 
 // blockLRU is a doubly linked list in a slab; node 0 is its ring's anchor.
 type blockLRU struct {
@@ -38,25 +42,97 @@ type lruNode struct {
 	prev, next uint32
 }
 
-func newPrefixIndex() *prefixIndex { return &prefixIndex{blocks: map[uint64]*holders{}} }
+func newPrefixIndex() *prefixIndex { return &prefixIndex{blocks: map[uint64]holders{}} }
 
-func (h *holders) find(slot uint32) (int, bool) {
-	i := sort.Search(len(h.list), func(i int) bool { return h.list[i].slot >= slot })
-	return i, i < len(h.list) && h.list[i].slot == slot
+func search(list []holder, slot uint32) (int, bool) {
+	i := sort.Search(len(list), func(i int) bool { return list[i].slot >= slot })
+	return i, i < len(list) && list[i].slot == slot
+}
+
+// node is the slot's node for a block.
+func (x *prefixIndex) node(hash uint64, slot uint32) (node uint32, ok bool) {
+	e, ok := x.blocks[hash]
+	switch {
+	case !ok:
+		return 0, false
+	case e.many == nil:
+		return e.one.node, e.one.slot == slot
+	}
+	i, ok := search(*e.many, slot)
+	if !ok {
+		return 0, false
+	}
+	return (*e.many)[i].node, true
+}
+
+// set makes slot a holder of a block, or changes its node.
+func (x *prefixIndex) set(hash uint64, slot, node uint32) {
+	e, ok := x.blocks[hash]
+	h := holder{slot, node}
+	switch {
+	case !ok, e.many == nil && e.one.slot == slot:
+		if !ok {
+			x.total++
+		}
+		x.blocks[hash] = holders{one: h}
+	case e.many == nil:
+		list := []holder{e.one, h}
+		if h.slot < e.one.slot {
+			list[0], list[1] = h, e.one
+		}
+		x.blocks[hash] = holders{many: &list}
+		x.total++
+	default:
+		i, ok := search(*e.many, slot)
+		if ok {
+			(*e.many)[i].node = node
+			return
+		}
+		list := append(*e.many, holder{})
+		copy(list[i+1:], list[i:])
+		list[i] = h
+		*e.many = list
+		x.total++
+	}
+}
+
+// drop ends a slot's holding of a block.
+func (x *prefixIndex) drop(hash uint64, slot uint32) {
+	e, ok := x.blocks[hash]
+	switch {
+	case !ok:
+	case e.many == nil:
+		if e.one.slot == slot {
+			delete(x.blocks, hash)
+			x.total--
+		}
+	default:
+		if i, ok := search(*e.many, slot); ok {
+			list := append((*e.many)[:i], (*e.many)[i+1:]...)
+			x.total--
+			if len(list) == 1 {
+				x.blocks[hash] = holders{one: list[0]}
+				return
+			}
+			*e.many = list
+		}
+	}
 }
 
 // match counts, for each slot, how many of the blocks it holds. It stops at
 // the first block that nobody holds, as the real index does.
 func (x *prefixIndex) match(hashes []uint64, count []int32) {
 	for _, h := range hashes {
-		e := x.blocks[h]
-		if e == nil {
+		e, ok := x.blocks[h]
+		if !ok {
 			return
 		}
-		for _, holder := range e.list {
-			if int(holder.slot) < len(count) {
-				count[holder.slot]++
-			}
+		if e.many == nil {
+			count[e.one.slot]++
+			continue
+		}
+		for _, holder := range *e.many {
+			count[holder.slot]++
 		}
 	}
 }
@@ -79,85 +155,36 @@ func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {
 // for as long as the slot's spill has room.
 func (x *prefixIndex) add(hashes []uint64, slot, capacity int) {
 	l := x.lru(slot, max(capacity, 1))
-	touched := 0
-	for _, h := range hashes {
-		touched++
-		e := x.blocks[h]
-		if e == nil {
-			if e = x.spare; e != nil {
-				x.spare = nil
-			} else {
-				e = &holders{}
-			}
-			x.blocks[h] = e
-		}
-		i, ok := e.find(uint32(slot))
-		if ok && e.list[i].node != spilled {
-			l.touch(e.list[i].node)
+	s := uint32(slot)
+	for n, h := range hashes {
+		if node, ok := x.node(h, s); ok && node != spilled {
+			l.touch(node)
 			continue
 		}
-		node := l.push(h)
-		if ok {
-			e.list[i].node = node
-		} else {
-			e.list = append(e.list, holder{})
-			copy(e.list[i+1:], e.list[i:])
-			e.list[i] = holder{uint32(slot), node}
-			x.total++
+		x.set(h, s, l.push(h))
+		if l.len <= l.cap {
+			continue
 		}
-		if l.len > l.cap {
-			own := touched >= l.len // all that is left came with this prompt
-			if old := l.pop(); own {
-				x.spill(l, old, slot)
-			} else {
-				x.drop(old, slot)
-			}
+		own := n+1 >= l.len // all that is left came with this prompt
+		old := l.pop()
+		if !own {
+			x.drop(old, s)
+			continue
 		}
-	}
-}
-
-// spilled marks a holder whose block is in no LRU any more.
-const spilled = 0
-
-func (x *prefixIndex) spill(l *blockLRU, hash uint64, slot int) {
-	e := x.blocks[hash]
-	if e == nil {
-		return
-	}
-	i, ok := e.find(uint32(slot))
-	if !ok {
-		return
-	}
-	e.list[i].node = spilled
-	l.spill = append(l.spill, hash)
-	if len(l.spill) > 4*l.cap {
-		x.unspill(l, slot)
+		x.set(old, s, spilled)
+		l.spill = append(l.spill, old)
+		if len(l.spill) > 4*l.cap {
+			x.unspill(l, s)
+		}
 	}
 }
 
 // unspill forgets the oldest spilled block, unless it came back into the LRU.
-func (x *prefixIndex) unspill(l *blockLRU, slot int) {
+func (x *prefixIndex) unspill(l *blockLRU, slot uint32) {
 	oldest := l.spill[0]
 	l.spill = l.spill[1:]
-	if e := x.blocks[oldest]; e != nil {
-		if i, ok := e.find(uint32(slot)); ok && e.list[i].node == spilled {
-			x.drop(oldest, slot)
-		}
-	}
-}
-
-func (x *prefixIndex) drop(hash uint64, slot int) {
-	e := x.blocks[hash]
-	if e == nil {
-		return
-	}
-	if i, ok := e.find(uint32(slot)); ok {
-		e.list = append(e.list[:i], e.list[i+1:]...)
-		x.total--
-	}
-	if len(e.list) == 0 {
-		delete(x.blocks, hash)
-		x.spare = e
+	if node, ok := x.node(oldest, slot); ok && node == spilled {
+		x.drop(oldest, slot)
 	}
 }
 
@@ -166,16 +193,17 @@ func (x *prefixIndex) forget(slot int) {
 	if slot >= len(x.lrus) || x.lrus[slot] == nil {
 		return
 	}
-	for l := x.lrus[slot]; l.len > 0; {
-		x.drop(l.pop(), slot)
+	l := x.lrus[slot]
+	for l.len > 0 {
+		x.drop(l.pop(), uint32(slot))
 	}
-	for l := x.lrus[slot]; len(l.spill) > 0; {
-		x.unspill(l, slot)
+	for len(l.spill) > 0 {
+		x.unspill(l, uint32(slot))
 	}
 	x.lrus[slot] = nil
 }
 
-// held is how many blocks a slot holds.
+// held is how many blocks a slot's LRU holds.
 func (x *prefixIndex) held(slot int) int {
 	if slot >= len(x.lrus) || x.lrus[slot] == nil {
 		return 0
@@ -224,3 +252,12 @@ func (l *blockLRU) pop() uint64 {
 	l.len--
 	return l.nodes[n].hash
 }
+
+// PrefixHistory is the approximate index by itself, for measuring it.
+type PrefixHistory struct{ x *prefixIndex }
+
+// NewPrefixHistory is an empty index.
+func NewPrefixHistory() *PrefixHistory { return &PrefixHistory{newPrefixIndex()} }
+
+// Add makes blocks the most recent ones of a slot.
+func (h *PrefixHistory) Add(hashes []uint64, slot, capacity int) { h.x.add(hashes, slot, capacity) }

@@ -1,0 +1,92 @@
+package picker_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+)
+
+// pool builds the default picker over n endpoints with different figures.
+func pool(tb testing.TB, n int, opt picker.Options) *picker.Picker {
+	tb.Helper()
+	p, err := picker.New(config.Default(), plugins.Builtin(), opt)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var list []*picker.Endpoint
+	var all []int
+	for i := range n {
+		list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%04d", i), fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), "8000", nil))
+		all = append(all, i)
+	}
+	p.Pool().Set(list)
+	p.Pool().Update(0, all, func(i int, s *picker.State) {
+		s.Waiting, s.Running, s.KVUsage = int64(i%7), int64(i%13), float64(i%100)/100
+	})
+	return p
+}
+
+// prompt is a request of 32 prefix blocks.
+func prompt(id int) *picker.Request {
+	text := make([]byte, 32*64*4)
+	for i := range text {
+		text[i] = byte(i*7 + id%50)
+	}
+	return &picker.Request{ID: fmt.Sprint(id), TargetModel: "m", Tokens: 2048,
+		Body: &parse.Body{Kind: parse.Completions, Model: "m", MaxOutputTokens: -1, Prompts: []parse.Prompt{{Text: text}}}}
+}
+
+// One decision of the default profile (queue, KV cache, prefix) with a prefix
+// of 32 blocks, committed and released; record is the full record.
+func BenchmarkDecision(b *testing.B) {
+	for _, n := range []int{16, 64, 1024} {
+		for _, detail := range []bool{false, true} {
+			b.Run(fmt.Sprintf("endpoints=%d/record=%v", n, detail), func(b *testing.B) {
+				p := pool(b, n, picker.Options{Detail: detail})
+				requests := make([]*picker.Request, 50)
+				for i := range requests {
+					requests[i] = prompt(i)
+				}
+				d := &picker.Decision{}
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := range b.N {
+					d = p.Pick(machine.Time(i), requests[i%50], p.Pool().View(), nil, d)
+					p.Commit(machine.Time(i), d)
+					p.Release(machine.Time(i), d)
+				}
+			})
+		}
+	}
+}
+
+// Memory of a large pool with long prefix histories, per endpoint and block.
+func BenchmarkPrefixMemory(b *testing.B) {
+	const endpoints, sessions, blocks = 10_000, 1_000, 1
+	for range b.N {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		x := plugins.NewPrefixHistory()
+		hashes := make([]uint64, blocks)
+		for e := range endpoints {
+			for s := range sessions {
+				for k := range hashes {
+					hashes[k] = uint64(e)<<40 | uint64(s)<<8 | uint64(k) | 1<<63
+				}
+				x.Add(hashes, e, 31250)
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB")
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(endpoints*sessions*blocks), "B/block")
+		runtime.KeepAlive(x)
+	}
+}
