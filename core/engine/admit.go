@@ -51,15 +51,14 @@ func (e *Engine) admit(budget int, fx *Effects) {
 				continue
 			}
 		}
-		if int(max(0, e.pool.blocksFor(computed+tokens)-found.blocks)+found.idle) > e.pool.free {
+		if int(max(0, e.pool.blocksFor(computed+tokens)-found.blocks)+found.taken()) > e.pool.free {
 			e.blocked = true
 			i++
 			continue
 		}
 		e.unwait(s)
 		if !r.ready {
-			e.pool.share(&r.holding, found)
-			e.countHit(r, computed)
+			e.reuse(r, found)
 		}
 		r.computed = computed
 		e.enter(s)
@@ -100,10 +99,15 @@ func (e *Engine) find(r *request) hit {
 	return e.pool.lookup(&r.chain, (r.prompt+r.made-1)/e.pool.blockSize)
 }
 
-func (e *Engine) countHit(r *request, computed int32) {
+// reuse gives a request what was found, and counts it.
+func (e *Engine) reuse(r *request, found hit) {
+	e.pool.share(&r.holding, found, r.id)
+	e.loading += e.cpuBlock * Fixed(found.cold)
 	if !r.again && e.pool.caching {
+		size := uint64(e.pool.blockSize)
 		e.stats.PrefixCacheQueries += uint64(r.prompt)
-		e.stats.PrefixCacheHits += uint64(computed)
+		e.stats.PrefixCacheHits += uint64(found.blocks-found.cold) * size
+		e.stats.CPUCacheHits += uint64(found.cold) * size
 	}
 }
 

@@ -21,7 +21,8 @@ type pool struct {
 	tail   int32
 	index  map[uint64]int32 // first block of a node, under its parent
 
-	log *kvLog // nil: nobody wants events
+	offload offload
+	log     *kvLog // nil: nobody wants events
 }
 
 // node is a run of blocks. Without a chain (anonymous) it is free blocks whose
@@ -31,15 +32,24 @@ type node struct {
 	anonymous bool
 	start     int32 // number of the first block within the chain
 	count     int32
+	cold      int32 // further blocks of the chain, which are in host memory
 	refs      int32 // holdings whose chain includes it
 	parent    int32
 	children  int32
 	prev      int32 // free queue
 	next      int32
+	colder    int32 // queue of cold nodes
+	warmer    int32
 }
+
+// blocks is how many blocks of its chain the node has anywhere.
+func (x *node) blocks() int32 { return x.count + x.cold }
 
 func newPool(c *Config) *pool {
 	p := &pool{blockSize: int32(c.BlockSize), total: c.NumGPUBlocks, caching: !c.DisablePrefixCaching}
+	if p.caching {
+		p.offload.total = c.NumCPUBlocks
+	}
 	if c.KVEvents && p.caching {
 		p.log = &kvLog{}
 	}
@@ -52,6 +62,7 @@ func (p *pool) clear() {
 	clear(p.nodes)
 	p.nodes, p.unused = append(p.nodes[:0], node{}), p.unused[:0]
 	p.head, p.tail, p.free = 0, 0, 0
+	p.offload = offload{total: p.offload.total}
 	p.index = make(map[uint64]int32)
 	p.giveAnonymous(int32(p.total))
 }
@@ -86,17 +97,30 @@ func (p *pool) take(n int) {
 		k := min(n, int(x.count))
 		n -= k
 		x.count -= int32(k)
-		if !x.anonymous && p.log != nil {
-			p.log.removed(&x.chain, x.start+x.count, int32(k))
-		}
-		if x.count > 0 {
-			continue
-		}
-		p.unlink(i)
 		if !x.anonymous {
-			p.unindex(i)
+			p.evicted(i, int32(k))
 		}
-		p.dropNode(i)
+		if x.count == 0 {
+			p.unlink(i)
+			if x.cold == 0 {
+				if !x.anonymous {
+					p.unindex(i)
+				}
+				p.dropNode(i)
+			}
+		}
+	}
+	p.overflow()
+}
+
+// evicted says where the k blocks after the remaining ones of a node go.
+func (p *pool) evicted(i, k int32) {
+	x := &p.nodes[i]
+	if p.log != nil {
+		p.log.removed(&x.chain, x.start+x.count, k, TierGPU)
+	}
+	if p.offload.total > 0 {
+		p.chill(i, k)
 	}
 }
 
@@ -131,6 +155,18 @@ func (p *pool) link(i int32) {
 		p.head = i
 	}
 	p.tail = i
+}
+
+// linkBehind puts node j into the free queue right behind node i.
+func (p *pool) linkBehind(i, j int32) {
+	x, y := &p.nodes[i], &p.nodes[j]
+	y.prev, y.next = i, x.next
+	if x.next != 0 {
+		p.nodes[x.next].prev = j
+	} else {
+		p.tail = j
+	}
+	x.next = j
 }
 
 func (p *pool) unlink(i int32) {

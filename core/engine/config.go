@@ -128,7 +128,13 @@ type Config struct {
 	BlockSize            int // 16 tokens
 	NumGPUBlocks         int // 8192
 	DisablePrefixCaching bool
-	KVEvents             bool // report BlockStored, BlockRemoved, AllBlocksCleared
+	// NumCPUBlocks is how many evicted blocks host memory keeps (0: none), and
+	// CPUBandwidth how fast they come back, which lengthens the step that needs
+	// them (25 GB/s, one direction of PCIe 4.0 x16 in practice).
+	NumCPUBlocks int
+	CPUBandwidth int64 // bytes per second
+
+	KVEvents bool // report BlockStored, BlockRemoved, AllBlocksCleared
 
 	// KV transfers between engines.
 	KVBytesPerToken int64        // 131072, an 8B model in 16 bits with GQA
@@ -186,6 +192,9 @@ func (c *Config) setDefaults() {
 	if c.KVBytesPerToken == 0 {
 		c.KVBytesPerToken = 131072
 	}
+	if c.CPUBandwidth == 0 {
+		c.CPUBandwidth = 25e9
+	}
 	if c.KVHoldTimeout == 0 {
 		c.KVHoldTimeout = 480 * machine.Second
 	}
@@ -212,6 +221,8 @@ func (c *Config) validate() error {
 	between("MaxModelLen", c.MaxModelLen, 2, maxTokens)
 	between("BlockSize", c.BlockSize, 1, 4096)
 	between("NumGPUBlocks", c.NumGPUBlocks, 1, maxBlocks)
+	between("NumCPUBlocks", c.NumCPUBlocks, 0, maxBlocks)
+	check(c.CPUBandwidth >= 1e6, "CPUBandwidth is %d bytes per second; it must be at least 1000000", c.CPUBandwidth)
 	between("LongPrefillTokenThreshold", c.LongPrefillTokenThreshold, 0, maxTokens)
 	between("MaxNumPartialPrefills", c.MaxNumPartialPrefills, 0, 1<<20)
 	between("MaxLongPartialPrefills", c.MaxLongPartialPrefills, 0, 1<<20)

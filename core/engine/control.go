@@ -67,6 +67,9 @@ func (e *Engine) endAll(why Reason, fx *Effects) {
 	if e.run.active {
 		e.reportSteps(fx)
 	}
+	if e.pool != nil {
+		e.pool.log.flush(e.now, fx)
+	}
 	order := make([]int32, 0, len(e.ids))
 	for s := range e.reqs {
 		if e.reqs[s].phase != phaseFree {

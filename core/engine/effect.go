@@ -43,12 +43,13 @@ const (
 	// KVReleased.
 	KVRelease
 
-	// BlockStored: Count blocks became reusable; Effects.BlockHashes gives their
-	// hashes, Parent the hash before the first (0: none). First is the block's
-	// number within Request, so that its owner knows the tokens. Only with
-	// Config.KVEvents, like the next two.
+	// BlockStored: Count blocks became reusable in Tier; Effects.BlockHashes gives
+	// their hashes, Parent the hash before the first (0: none). First is the
+	// block's number within Request, so that its owner knows the tokens. A block
+	// that moved to TierCPU has no owner any more: Request is 0, and as in vLLM
+	// the event has no tokens. Only with Config.KVEvents, like the next two.
 	BlockStored
-	// BlockRemoved: Count blocks were evicted; Effects.BlockHashes names them.
+	// BlockRemoved: Count blocks left Tier; Effects.BlockHashes names them.
 	BlockRemoved
 	// AllBlocksCleared: the prefix cache is empty.
 	AllBlocksCleared
@@ -101,6 +102,16 @@ const (
 	CodeFull
 )
 
+// Tier is where cached blocks are.
+type Tier uint8
+
+const (
+	// TierGPU: the accelerator's memory. KV events call it "gpu".
+	TierGPU Tier = iota
+	// TierCPU: host memory (Config.NumCPUBlocks). KV events call it "cpu".
+	TierCPU
+)
+
 // Effect is something that happened, as plain data. Fields not named by its
 // Kind are zero.
 type Effect struct {
@@ -110,6 +121,7 @@ type Effect struct {
 	Reason  Reason
 	Code    Code
 	Op      Op
+	Tier    Tier
 	From    EngineID
 	First   int32
 	Count   int32

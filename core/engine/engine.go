@@ -49,7 +49,8 @@ type Engine struct {
 	frac     Fixed // what the steps so far left over of a nanosecond
 	places   int   // MaxNumSeqs, or 1
 	padding  int   // finished requests of a static batch
-	loading  Fixed // time that the step being composed spends on adapters
+	loading  Fixed // time that the step being composed spends on adapters and on KV from host memory
+	cpuBlock Fixed // time to bring one block back from there
 
 	step     Step    // the one being composed
 	fills    []int32 // requests that compute their prompt in this step
@@ -80,6 +81,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if !e.independent() {
 		e.pool = newPool(&cfg)
+		e.cpuBlock = FixedNanos(float64(cfg.BlockSize) * float64(cfg.KVBytesPerToken) * 1e9 / float64(cfg.CPUBandwidth))
 	}
 	e.empty()
 	e.resetAdapters()

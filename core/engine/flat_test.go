@@ -132,7 +132,7 @@ func TestPrefixTreeIsAFlatCache(t *testing.T) {
 				if !fits {
 					continue
 				}
-				p.share(&l.h, found)
+				p.share(&l.h, found, 1)
 				p.grow(&l.h, int32(more))
 				p.commit(&l.h, int32(n), 1)
 				f.commit(l.blocks, l.hashes, n)

@@ -90,10 +90,23 @@ func audit(t *rapid.T, e *Engine) {
 		t.Fatalf("%d requests in %d places", e.batch.size, e.places)
 	}
 
+	cold, coldAt := 0, map[int32]int{}
+	for i, prev := p.offload.head, int32(0); i != 0; prev, i = i, p.nodes[i].warmer {
+		x := &p.nodes[i]
+		if x.colder != prev || x.refs != 0 || x.cold < 1 {
+			t.Fatalf("queue of cold nodes is broken at node %d: %+v", i, *x)
+		}
+		coldAt[i] = len(coldAt)
+		cold += int(x.cold)
+	}
+	if cold != p.offload.used || cold > p.offload.total {
+		t.Fatalf("%d blocks are cold, counted %d of %d", cold, p.offload.used, p.offload.total)
+	}
+
 	nodes, children := 0, map[int32]int32{}
 	for i := range p.nodes {
 		x := &p.nodes[i]
-		if i == 0 || x.count == 0 || x.anonymous {
+		if i == 0 || x.blocks() == 0 || x.anonymous {
 			continue
 		}
 		nodes++
@@ -104,13 +117,21 @@ func audit(t *rapid.T, e *Engine) {
 		if p.child(x.parent, &x.chain, x.start) != int32(i) {
 			t.Fatalf("node %d is not in the index", i)
 		}
-		if x.parent != 0 && p.nodes[x.parent].start+p.nodes[x.parent].count != x.start {
+		if x.parent != 0 && p.nodes[x.parent].start+p.nodes[x.parent].blocks() != x.start {
 			t.Fatalf("node %d does not continue its parent", i)
 		}
 		// A parent is never evicted before its child.
 		if at, ok := inQueue[x.parent]; ok {
-			if mine, free := inQueue[int32(i)]; !free || mine > at {
+			if mine, free := inQueue[int32(i)]; free && mine > at || !free && x.count > 0 {
 				t.Fatalf("node %d would be evicted after its parent %d", i, x.parent)
+			}
+		}
+	}
+	for i := range p.nodes {
+		x := &p.nodes[i]
+		if at, ok := coldAt[x.parent]; ok && i > 0 && x.blocks() > 0 && x.parent != 0 {
+			if mine, ok := coldAt[int32(i)]; !ok || mine > at || x.count > 0 {
+				t.Fatalf("node %d would be dropped after its parent %d", i, x.parent)
 			}
 		}
 	}

@@ -9,8 +9,8 @@ type kvLog struct {
 	hashes []uint64
 }
 
-func (l *kvLog) stored(c *chain, first, n int32, owner RequestID) {
-	f := Effect{Kind: BlockStored, Request: owner, First: first, Count: n, hashFirst: int32(len(l.hashes))}
+func (l *kvLog) stored(c *chain, first, n int32, owner RequestID, tier Tier) {
+	f := Effect{Kind: BlockStored, Tier: tier, Request: owner, First: first, Count: n, hashFirst: int32(len(l.hashes))}
 	if first > 0 {
 		f.Parent = c.at(first - 1)
 	}
@@ -21,8 +21,8 @@ func (l *kvLog) stored(c *chain, first, n int32, owner RequestID) {
 }
 
 // removed names the blocks in the order of their eviction, last first.
-func (l *kvLog) removed(c *chain, first, n int32) {
-	l.list = append(l.list, Effect{Kind: BlockRemoved, Count: n, hashFirst: int32(len(l.hashes))})
+func (l *kvLog) removed(c *chain, first, n int32, tier Tier) {
+	l.list = append(l.list, Effect{Kind: BlockRemoved, Tier: tier, Count: n, hashFirst: int32(len(l.hashes))})
 	for p := first + n - 1; p >= first; p-- {
 		l.hashes = append(l.hashes, c.at(p))
 	}

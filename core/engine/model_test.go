@@ -83,6 +83,9 @@ func drawStory(t *rapid.T) story {
 	c.Policy = Policy(n("policy", 0, 1))
 	c.DisablePrefixCaching = flag("no prefix caching")
 	c.KVEvents = flag("kv events")
+	if flag("cpu tier") {
+		c.NumCPUBlocks, c.CPUBandwidth = n("cpu blocks", 1, 100), 1e12
+	}
 	c.ReportSteps = flag("report steps")
 	c.KVHoldTimeout = machine.Time(n("hold timeout", 1, 20000))
 	c.KVLoadFailure = KVLoadFailure(n("load failure", 0, 1))
@@ -230,7 +233,7 @@ func (x *expansion) add(fx *Effects, f *Effect) {
 		}
 	case BlockStored, BlockRemoved:
 		for _, h := range fx.BlockHashes(f) {
-			x.rows = append(x.rows, row{f.At, fmt.Sprintf("%v %x", f.Kind, h)})
+			x.rows = append(x.rows, row{f.At, fmt.Sprintf("%v %v %x", f.Kind, f.Tier, h)})
 		}
 	default:
 		x.rows = append(x.rows, row{f.At, f.String()})

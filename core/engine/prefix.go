@@ -7,13 +7,18 @@ package engine
 
 // hit is what a lookup found: the last node it reached, of which the first part
 // blocks match (all of them unless the walk ended inside), the number of blocks
-// found, and how many of these are now in the free queue.
+// found, how many of these are now in the free queue, and how many in host
+// memory.
 type hit struct {
 	leaf   int32
 	part   int32
 	blocks int32
 	idle   int32
+	cold   int32
 }
+
+// taken is how many free blocks it takes to use what was found.
+func (h *hit) taken() int32 { return h.idle + h.cold }
 
 func (p *pool) childKey(parent int32, hash uint64) uint64 {
 	return mix(hash + uint64(parent)*0xd6e8feb86659fd93)
@@ -43,37 +48,41 @@ func (p *pool) lookup(c *chain, limit int32) (found hit) {
 			return found
 		}
 		x := &p.nodes[i]
-		n := 1 + x.chain.same(c, found.blocks+1, min(limit, found.blocks+x.count))
+		n := 1 + x.chain.same(c, found.blocks+1, min(limit, found.blocks+x.blocks()))
 		found.leaf, found.part = i, n
 		found.blocks += n
+		found.cold += max(0, n-x.count)
 		if x.refs == 0 {
-			found.idle += n
+			found.idle += min(n, x.count)
 		}
-		if n < x.count {
+		if n < x.blocks() {
 			return found
 		}
 	}
 	return found
 }
 
-// share makes a holding that has no blocks refer to what a lookup found.
-func (p *pool) share(h *holding, found hit) {
+// share makes a holding that has no blocks refer to what a lookup found. The
+// caller has checked that there are blocks for what comes from host memory.
+func (p *pool) share(h *holding, found hit, owner RequestID) {
 	if found.blocks == 0 {
 		return
 	}
 	leaf := found.leaf
-	if found.part < p.nodes[leaf].count {
+	if found.part < p.nodes[leaf].blocks() {
 		leaf = p.split(leaf, found.part)
 	}
 	for i := leaf; i != 0; i = p.nodes[i].parent {
 		p.refer(i)
+		p.warm(i, owner)
 	}
+	p.take(int(found.cold))
 	h.leaf, h.indexed, h.announced, h.blocks = leaf, found.blocks, found.blocks, found.blocks
 }
 
 func (p *pool) refer(i int32) {
 	x := &p.nodes[i]
-	if x.refs == 0 {
+	if x.refs == 0 && x.count > 0 {
 		p.unlink(i)
 		p.free -= int(x.count)
 	}
@@ -81,27 +90,28 @@ func (p *pool) refer(i int32) {
 }
 
 // split cuts a node after its first n blocks and returns the new node that
-// holds these. The old one keeps the rest, its place in the free queue, and
-// everything that refers to it.
+// holds these. The old one keeps the rest, its places in the queues, and
+// everything that refers to it; the new one goes right behind it there, because
+// it must not be evicted first.
 func (p *pool) split(i, n int32) int32 {
 	j := p.newNode()
 	x, y := &p.nodes[i], &p.nodes[j]
-	*y = node{chain: x.chain, start: x.start, count: n, refs: x.refs, parent: x.parent, children: 1}
+	*y = node{chain: x.chain, start: x.start, count: min(n, x.count), refs: x.refs, parent: x.parent, children: 1}
+	y.cold = n - y.count
 	p.index[p.childKey(x.parent, x.chain.at(x.start))] = j
 	x.start += n
-	x.count -= n
+	x.count -= y.count
+	x.cold -= y.cold
 	x.parent = j
 	p.index[p.childKey(j, x.chain.at(x.start))] = i
-	if x.refs == 0 {
-		// Both parts are free. The new one has no place in the queue yet; it goes
-		// right behind the part that depends on it.
-		y.prev, y.next = i, x.next
-		if x.next != 0 {
-			p.nodes[x.next].prev = j
-		} else {
-			p.tail = j
+	if x.refs == 0 && y.count > 0 {
+		p.linkBehind(i, j)
+		if x.count == 0 {
+			p.unlink(i)
 		}
-		x.next = j
+	}
+	if y.cold > 0 {
+		p.coolBehind(i, j)
 	}
 	return j
 }
@@ -117,16 +127,11 @@ func (p *pool) commit(h *holding, full int32, owner RequestID) {
 		pos := h.indexed
 		if i := p.child(h.leaf, &h.chain, pos); i != 0 {
 			x := &p.nodes[i]
-			n := 1 + x.chain.same(&h.chain, pos+1, min(full, pos+x.count))
-			if n < x.count {
+			n := 1 + x.chain.same(&h.chain, pos+1, min(full, pos+x.blocks()))
+			if n < x.blocks() {
 				i = p.split(i, n)
 			}
-			if p.nodes[i].refs == 0 {
-				p.swap(i)
-			} else {
-				p.giveAnonymous(n)
-				p.nodes[i].refs++
-			}
+			p.adopt(i, owner)
 			h.leaf, h.indexed = i, pos+n
 			h.announced = max(h.announced, h.indexed)
 			continue
@@ -138,24 +143,23 @@ func (p *pool) commit(h *holding, full int32, owner RequestID) {
 	}
 }
 
-// swap takes a free node into use and puts as many blocks without content in its
-// place in the free queue. (vLLM would leave the old blocks there and use new
-// ones with the same content; to everybody else that looks the same.)
-func (p *pool) swap(i int32) {
-	j := p.newNode()
-	x, y := &p.nodes[i], &p.nodes[j]
-	*y = node{anonymous: true, count: x.count, prev: x.prev, next: x.next}
-	if x.prev != 0 {
-		p.nodes[x.prev].next = j
-	} else {
-		p.head = j
+// adopt makes a holding, which has computed the content of a node itself, share
+// the node. The holding's blocks become free: in the node's place in the free
+// queue if it was there. (vLLM would leave the old blocks there and use the new
+// ones; to everybody else that looks the same.) For what was in host memory the
+// holding's blocks are used.
+func (p *pool) adopt(i int32, owner RequestID) {
+	switch x := &p.nodes[i]; {
+	case x.refs > 0:
+		p.giveAnonymous(x.count)
+	case x.count > 0:
+		j := p.newNode()
+		p.nodes[j] = node{anonymous: true, count: p.nodes[i].count}
+		p.linkBehind(i, j)
+		p.unlink(i)
 	}
-	if x.next != 0 {
-		p.nodes[x.next].prev = j
-	} else {
-		p.tail = j
-	}
-	x.prev, x.next, x.refs = 0, 0, 1
+	p.warm(i, owner)
+	p.nodes[i].refs++
 }
 
 // extend puts the blocks from h.indexed up to full into the tree, in the
@@ -183,7 +187,7 @@ func (p *pool) extend(h *holding, full int32) bool {
 // announce reports the blocks of a holding up to full as stored, once.
 func (p *pool) announce(h *holding, full int32, owner RequestID) {
 	if p.log != nil && full > h.announced {
-		p.log.stored(&h.chain, h.announced, full-h.announced, owner)
+		p.log.stored(&h.chain, h.announced, full-h.announced, owner, TierGPU)
 	}
 	h.announced = max(h.announced, full)
 }

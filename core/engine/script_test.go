@@ -164,7 +164,7 @@ func scriptConfig(t *testing.T, d *datadriven.TestData) Config {
 	}{
 		{"max-num-seqs", &c.MaxNumSeqs}, {"max-num-batched-tokens", &c.MaxNumBatchedTokens}, {"max-model-len", &c.MaxModelLen},
 		{"block-size", &c.BlockSize}, {"blocks", &c.NumGPUBlocks}, {"long-prefill-token-threshold", &c.LongPrefillTokenThreshold},
-		{"max-loras", &c.MaxLoRAs}, {"max-num-partial-prefills", &c.MaxNumPartialPrefills},
+		{"max-loras", &c.MaxLoRAs}, {"cpu-blocks", &c.NumCPUBlocks}, {"max-num-partial-prefills", &c.MaxNumPartialPrefills},
 	} {
 		*f.v = integer(t, d, f.name)
 	}

@@ -15,6 +15,7 @@ func (e *Engine) finishRun(fx *Effects) {
 
 	e.settleStarved()
 	e.announceFilled()
+	e.pool.log.flush(at, fx) // while those whose blocks they are still exist
 	e.settleAborts(at, fx)
 	e.report(fx)
 	e.settlePrefills(at, fx)
@@ -150,6 +151,9 @@ func (e *Engine) complete(at machine.Time, s int32, fx *Effects) {
 // abandon ends a request that was told to, wherever it is.
 func (e *Engine) abandon(at machine.Time, s int32, fx *Effects) {
 	r := &e.reqs[s]
+	if !e.run.active {
+		e.pool.log.flush(at, fx)
+	}
 	switch r.phase {
 	case phaseWaiting:
 		e.unwait(s)

@@ -22,6 +22,7 @@ type Stats struct {
 	GenerationTokens   uint64
 	PrefixCacheQueries uint64 // prompt tokens looked up
 	PrefixCacheHits    uint64 // of these, found
+	CPUCacheHits       uint64 // of these, brought back from host memory; not among PrefixCacheHits
 }
 
 // Stats reads the counters and gauges at the engine's time.

@@ -23,6 +23,11 @@ var codeNames = []string{
 
 func (c Code) String() string { return name(codeNames, int(c)) }
 
+var tierNames = []string{"gpu", "cpu"}
+
+// String is the medium of vLLM's KV events.
+func (t Tier) String() string { return name(tierNames, int(t)) }
+
 var opNames = []string{
 	"none", "load adapter", "unload adapter", "sleep", "wake", "reset prefix cache", "drain", "crash", "fail rank", "restart",
 }
@@ -62,9 +67,9 @@ func (f Effect) String() string {
 	case KVRelease:
 		fmt.Fprintf(&b, " handle=%d from=%d", f.Handle, f.From)
 	case BlockStored:
-		fmt.Fprintf(&b, " first=%d count=%d parent=%x", f.First, f.Count, f.Parent)
+		fmt.Fprintf(&b, " %v first=%d count=%d parent=%x", f.Tier, f.First, f.Count, f.Parent)
 	case BlockRemoved:
-		fmt.Fprintf(&b, " count=%d", f.Count)
+		fmt.Fprintf(&b, " %v count=%d", f.Tier, f.Count)
 	case ControlDone, ControlRefused:
 		fmt.Fprintf(&b, " %v", f.Op)
 		if f.First != 0 {

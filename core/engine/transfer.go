@@ -18,12 +18,11 @@ func (e *Engine) pull(s int32, found hit, fx *Effects) (pulled, enough bool) {
 		return false, true
 	}
 	more := e.pool.blocksFor(there) - found.blocks
-	if int(more+found.idle) > e.pool.free {
+	if int(more+found.taken()) > e.pool.free {
 		return false, false
 	}
 	e.unwait(s)
-	e.pool.share(&r.holding, found)
-	e.countHit(r, here)
+	e.reuse(r, found)
 	e.pool.grow(&r.holding, more)
 	r.computed, r.take = here, there-here
 	r.phase = phasePulling

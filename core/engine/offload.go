@@ -1,0 +1,110 @@
+package engine
+
+// The CPU tier (document 003's swap space; in vLLM V1 the offloading connector).
+// A block that is evicted from the accelerator moves to host memory, as long as
+// that has room, and is brought back when a prompt asks for it. Within a node
+// the blocks on the accelerator come first and the cold ones follow, because
+// eviction goes from the end; a node with cold blocks is in no request's chain.
+//
+// Cold nodes stand in a queue of their own, in the order in which they were
+// last evicted, children before parents as in the free queue.
+type offload struct {
+	total int // blocks of host memory; 0: none
+	used  int
+	head  int32 // dropped next
+	tail  int32
+}
+
+// chill moves the last k blocks that a node has on the accelerator, which are
+// being evicted, to host memory.
+func (p *pool) chill(i, k int32) {
+	x := &p.nodes[i]
+	if x.cold > 0 {
+		p.uncool(i)
+	}
+	x.cold += k
+	p.cool(i)
+	p.offload.used += int(k)
+	if p.log != nil {
+		p.log.stored(&x.chain, x.start+x.count, k, 0, TierCPU)
+	}
+}
+
+// overflow drops what has no room in host memory.
+func (p *pool) overflow() {
+	o := &p.offload
+	for o.used > o.total {
+		i := o.head
+		x := &p.nodes[i]
+		k := min(int32(o.used-o.total), x.cold)
+		x.cold -= k
+		o.used -= int(k)
+		if p.log != nil {
+			p.log.removed(&x.chain, x.start+x.count+x.cold, k, TierCPU)
+		}
+		if x.cold > 0 {
+			continue
+		}
+		p.uncool(i)
+		if x.count == 0 {
+			p.unindex(i)
+			p.dropNode(i)
+		}
+	}
+}
+
+// warm brings all cold blocks of a node back, into blocks that the caller takes
+// from the free queue or has already.
+func (p *pool) warm(i int32, owner RequestID) {
+	x := &p.nodes[i]
+	if x.cold == 0 {
+		return
+	}
+	p.uncool(i)
+	p.offload.used -= int(x.cold)
+	if p.log != nil {
+		p.log.removed(&x.chain, x.start+x.count, x.cold, TierCPU)
+		p.log.stored(&x.chain, x.start+x.count, x.cold, owner, TierGPU)
+	}
+	x.count += x.cold
+	x.cold = 0
+}
+
+// cool and uncool put a node into the queue of cold ones and take it out.
+func (p *pool) cool(i int32) {
+	o, x := &p.offload, &p.nodes[i]
+	x.colder, x.warmer = o.tail, 0
+	if o.tail != 0 {
+		p.nodes[o.tail].warmer = i
+	} else {
+		o.head = i
+	}
+	o.tail = i
+}
+
+// coolBehind puts node j into the queue right behind node i.
+func (p *pool) coolBehind(i, j int32) {
+	o, x, y := &p.offload, &p.nodes[i], &p.nodes[j]
+	y.colder, y.warmer = i, x.warmer
+	if x.warmer != 0 {
+		p.nodes[x.warmer].colder = j
+	} else {
+		o.tail = j
+	}
+	x.warmer = j
+}
+
+func (p *pool) uncool(i int32) {
+	o, x := &p.offload, &p.nodes[i]
+	if x.colder != 0 {
+		p.nodes[x.colder].warmer = x.warmer
+	} else {
+		o.head = x.warmer
+	}
+	if x.warmer != 0 {
+		p.nodes[x.warmer].colder = x.colder
+	} else {
+		o.tail = x.colder
+	}
+	x.colder, x.warmer = 0, 0
+}
