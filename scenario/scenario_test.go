@@ -135,8 +135,8 @@ func TestPickerConfig(t *testing.T) {
 			t.Errorf("%.200v", err)
 		}
 	}
-	write("wrong.yaml", strings.Replace(good, "name:", "nmae:", 1))
-	if _, err = Load(write("bywrongfile.yaml", head+"wrong.yaml\n")); err == nil || !strings.Contains(err.Error(), "wrong.yaml:4:") {
+	write("wrong.yaml", strings.Replace(good, "pluginRef:", "plugin:", 1))
+	if _, err = Load(write("bywrongfile.yaml", head+"wrong.yaml\n")); err == nil || !strings.Contains(err.Error(), "wrong.yaml:6:") {
 		t.Fatalf("%v", err)
 	}
 	if _, err = Load(write("missing.yaml", head+"nothere.yaml\n")); err == nil || !strings.Contains(err.Error(), "missing.yaml:6:13: pools[0].epp.config") {
