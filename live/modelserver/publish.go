@@ -29,12 +29,16 @@ func (s *Server) publish(fx *engine.Effects, f *engine.Effect, q *seq) {
 	if s.publisher == nil {
 		return
 	}
-	e := kv.Event{Medium: kv.MediumGPU, Group: kv.NoGroup, At: unixSeconds(time.Now())}
+	e := kv.Event{Medium: f.Tier.String(), Group: kv.NoGroup, At: unixSeconds(time.Now())}
 	for _, h := range hashes {
 		e.Hashes = append(e.Hashes, kv.EngineHash(h))
 	}
 	switch f.Kind {
 	case engine.BlockStored:
+		if f.Tier == engine.TierCPU { // moved there long after its request; vLLM then sends no tokens
+			e.Kind, e.BlockTokens = kv.Stored, s.cfg.BlockSize
+			break
+		}
 		if q == nil || q.params.tokens == nil {
 			return
 		}

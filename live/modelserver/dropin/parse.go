@@ -67,6 +67,9 @@ func Parse(args []string, env func(string) (string, bool)) (*Result, error) {
 }
 
 func skipCommand(args []string) []string {
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
 	if len(args) > 2 && strings.HasPrefix(args[0], "python") && args[1] == "-m" {
 		args = args[3:]
 	}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/kvevents"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
+)
+
+// modelserverCmd runs simulated model servers alone, behind anyone's gateway.
+type modelserverCmd struct {
+	Servers int      `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
+	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
+	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the flags of vllm serve, or of llm-d-inference-sim."`
+}
+
+func (modelserverCmd) Help() string {
+	return `A vLLM to every client, down to the engine step, without a GPU. It takes the
+command line of the server that it stands in for: flags that it models act, all
+others are named once and ignored.
+
+Examples:
+  windtunnel modelserver                                                # 127.0.0.1:8000, model windtunnel
+  windtunnel modelserver -- vllm serve meta-llama/Llama-3.1-8B-Instruct --accelerator H100 --max-num-seqs 128
+  windtunnel modelserver --servers 8 -- --model m --time-to-first-token 200ms --inter-token-latency 20ms
+  windtunnel modelserver -- --config simulator.yaml                     # llm-d-inference-sim's
+  curl -sN localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \
+    -d '{"messages":[{"role":"user","content":"Hello"}],"stream":true}'
+
+Flags of its own, among the others: --accelerator NAME, --batching continuous|static|none|independent,
+--output-tokens DISTRIBUTION, --profile document|vllm|sim (whose defaults count).`
+}
+
+func (c *modelserverCmd) Run(o *outside) error {
+	ctx, stop := o.Context()
+	defer stop()
+	began := time.Now()
+	options, err := c.options(o)
+	if err != nil {
+		return err
+	}
+	fleet, err := modelserver.New(options)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if err := fleet.Start(ctx); err != nil {
+		return exit.Hint(exit.Environment, err, "choose another --host or --port")
+	}
+	for _, s := range fleet.Servers() {
+		fmt.Fprintf(o.Stdout, "ready: %s serves %s\n", s.URL(), strings.Join(options.Servers[0].Models, ", "))
+	}
+	fmt.Fprintf(o.Stdout, "in %d ms; step times from %s; Ctrl-C stops\n", time.Since(began).Milliseconds(), timesOf(&options.Servers[0]))
+	<-ctx.Done()
+	last, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fleet.Stop(last)
+	return nil
+}
+
+// options reads the flags behind -- and spreads the servers over addresses.
+func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
+	none := modelserver.Options{}
+	if c.Servers < 1 || c.Servers > 4096 {
+		return none, exit.With(exit.Usage, fmt.Errorf("--servers %d: expected 1 to 4096", c.Servers))
+	}
+	r, err := dropin.Parse(c.Args, o.Env)
+	if err != nil {
+		return none, exit.With(exit.Usage, err)
+	}
+	options, err := r.Fleet()
+	var memory *latency.OutOfMemoryError
+	switch {
+	case errors.As(err, &memory):
+		return none, exit.With(exit.Broken, fmt.Errorf("OOMKilled: %w", err))
+	case err != nil:
+		return none, exit.With(exit.Usage, err)
+	}
+	level := slog.LevelWarn
+	if c.Verbose {
+		level = slog.LevelDebug
+	}
+	options.Logger = slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))
+	if len(r.Ignored) > 0 {
+		options.Logger.Warn("flags that have no meaning for a simulated server are ignored", "flags", strings.Join(r.Ignored, " "))
+	}
+	if c.Servers > 1 {
+		if options.Servers, err = spread(options.Servers, c.Servers); err != nil {
+			return none, exit.With(exit.Usage, err)
+		}
+	}
+	for i := range options.Servers {
+		if r.KVEvents != nil {
+			options.Servers[i].KVEvents = publisher(r.KVEvents, i, options.Logger)
+		}
+	}
+	return options, nil
+}
+
+// spread makes n servers of the first: on loopback addresses that follow one
+// another, all with the same port, or else on ports that do.
+func spread(servers []modelserver.ServerOptions, n int) ([]modelserver.ServerOptions, error) {
+	if len(servers) > 1 {
+		return nil, errors.New("--servers and --data-parallel-size: expected one of them")
+	}
+	host, port, err := net.SplitHostPort(servers[0].Listen)
+	if err != nil {
+		return nil, err
+	}
+	ip, ipErr := netip.ParseAddr(host)
+	loopback := runtime.GOOS == "linux" && ipErr == nil && ip.Is4() && ip.IsLoopback()
+	number, err := strconv.Atoi(port)
+	if err != nil || !loopback && number+n-1 > 65535 {
+		return nil, fmt.Errorf("--port %s: there are not %d ports from it on", port, n)
+	}
+	var out []modelserver.ServerOptions
+	for i := range n {
+		s := servers[0]
+		s.Name = fmt.Sprintf("%s-%d", s.Models[0], i)
+		switch {
+		case loopback:
+			if i > 0 {
+				ip = ip.Next()
+			}
+			s.Listen = net.JoinHostPort(ip.String(), port)
+			if _, side, err := net.SplitHostPort(s.SideChannel); err == nil {
+				s.SideChannel = net.JoinHostPort(ip.String(), side)
+			}
+		case number != 0:
+			s.Listen = net.JoinHostPort(host, strconv.Itoa(number+i))
+			s.SideChannel = ""
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// publisher sends a server's KV events as its flags say.
+func publisher(e *dropin.KVEvents, rank int, log *slog.Logger) func(model, endpoint string) (modelserver.KVPublisher, error) {
+	return func(model, endpoint string) (modelserver.KVPublisher, error) {
+		o := kvevents.PublisherOptions{
+			Topic: kv.Topic{Pod: endpoint, Model: model}, Replay: own(e.Replay, endpoint), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
+			BatchEvents: e.BatchEvents, ReplayMessages: e.Buffer, QueueMessages: e.Queue, DataParallelRank: rank, Log: log,
+		}
+		switch {
+		case e.Document:
+			o.Format = kvevents.JSON
+		case e.Map:
+			o.Format = kvevents.MsgpackMap
+		}
+		if e.Connect {
+			o.Connect = []string{e.Endpoint}
+		} else {
+			o.Bind = own(e.Endpoint, endpoint)
+		}
+		p, err := kvevents.NewPublisher(o)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}
+}
+
+// own puts a server's own host in the place of a wildcard, so that servers on
+// addresses of their own do not meet on one port.
+func own(bind, endpoint string) string {
+	if bind == "" {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(bind, "tcp://"))
+	if err != nil || host != "*" && host != "" && host != "0.0.0.0" {
+		return bind
+	}
+	if host, _, err = net.SplitHostPort(endpoint); err != nil {
+		return bind
+	}
+	return "tcp://" + net.JoinHostPort(host, port)
+}
+
+// timesOf says where a server's step times come from.
+func timesOf(s *modelserver.ServerOptions) string {
+	if t, ok := s.Engine.Timer.(*latency.Timer); ok {
+		return t.Source()
+	}
+	return "each request's own draw"
+}
