@@ -96,11 +96,7 @@ var CoreModules = map[string]string{
 	"github.com/tidwall/gjson":                      "fields of a request body in memory",
 	"go.yaml.in/yaml/v3":                            "reads configuration from memory, with line numbers",
 	"github.com/cespare/xxhash/v2":                  "the block hash of the ecosystem",
-	"github.com/fxamacker/cbor/v2":                  "canonical CBOR under vLLM's block hashes",
-	"github.com/hashicorp/golang-lru":               "the LRU of the ecosystem's indexer; its simplelru has no lock and no clock",
-	"github.com/vmihailenco/msgpack":                "the encoding of vLLM's KV events",
 	"google.golang.org/protobuf/encoding/protowire": "reads and writes protobuf's bare wire format in memory",
-	"sigs.k8s.io/yaml":                              "Kubernetes manifests as JSON",
 }
 
 // OnlyInCommand are functions that end the process or write to its standard
