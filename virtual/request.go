@@ -1,6 +1,8 @@
 package virtual
 
 import (
+	"strings"
+
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
@@ -18,6 +20,7 @@ type request struct {
 	stream *stream.Stream
 	wakeAt machine.Time
 
+	pick    *pick // at a picker with a configuration
 	server  *server
 	session *serving.Session
 	reader  *held.Reader
@@ -62,7 +65,11 @@ func (r *request) play(effects []stream.Effect) {
 		}
 		switch e.Kind {
 		case stream.Decide:
-			r.play(r.stream.Decided(r.w.now, r.w.picker.Pick(e.Head, e.Body)))
+			if r.w.picking != nil {
+				r.w.picking.decide(r, e.Head, e.Body)
+			} else {
+				r.decided(r.w.picker.Pick(e.Head, e.Body))
+			}
 		case stream.SendRequestHeaders:
 			r.forward(e.Set)
 		case stream.SendRequestBody:
@@ -76,6 +83,11 @@ func (r *request) play(effects []stream.Effect) {
 	}
 	r.schedule()
 }
+
+func (r *request) decided(d stream.Decision) { r.play(r.stream.Decided(r.w.now, d)) }
+
+// evicted is flow control taking the request back while it runs.
+func (r *request) evicted(a stream.Answer) { r.play(r.stream.Evict(r.w.now, a)) }
 
 // schedule keeps the stream's deadline in the queue.
 func (r *request) schedule() {
@@ -107,7 +119,8 @@ func (r *request) forward(set []stream.Header) {
 	for _, h := range set {
 		switch h.Name {
 		case "x-gateway-destination-endpoint":
-			r.server = r.w.byAddr[h.Value]
+			first, _, _ := strings.Cut(h.Value, ",") // the rest are fallbacks
+			r.server = r.w.byAddr[first]
 		case "content-type":
 			contentType = h.Value
 		}
@@ -184,6 +197,9 @@ func (r *request) respond(status int, body []byte, end bool) {
 
 // received is a piece of the response at the client.
 func (r *request) received(body []byte, end bool) {
+	if r.pick != nil {
+		r.w.picking.response(r.pick, statusText(r.status), body, end)
+	}
 	ok := r.status >= 200 && r.status < 300
 	if ok && !r.first && len(body) > 0 {
 		r.first = true
@@ -217,6 +233,9 @@ func (r *request) finish(o flow.Outcome, details ...flow.Detail) {
 		return
 	}
 	r.over = true
+	if r.pick != nil {
+		r.w.picking.ended(r.pick)
+	}
 	r.record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(o))}, details...)...)
 	r.w.ended()
 }

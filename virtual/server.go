@@ -6,6 +6,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // server is one model server: its engine and the requests in it.
@@ -27,9 +29,28 @@ func (s *server) submit(r *request) {
 	s.w.nextID++
 	r.id = s.w.nextID
 	s.requests[r.id] = r
-	s.input(&engine.Submit{ID: r.id, PromptTokens: max(1, (len(r.Body)+3)/4), MaxTokens: r.asked,
-		StopAfter: s.w.draws.Tokens(r.ID, 0), HoldAfterFirst: r.session.Held(),
-		PrefillTime: s.w.draws.PrefillTime(r.ID), TokenTime: s.w.draws.InterTokenTime(r.ID)})
+	prompt := promptTokens(r.Body)
+	m := &engine.Submit{ID: r.id, PromptTokens: max(1, len(prompt)), MaxTokens: r.asked,
+		StopAfter: s.w.draws.Tokens(r.ID, 0), HoldAfterFirst: r.session.Held()}
+	if cfg := s.engine.Config(); cfg.Batching == engine.BatchingIndependent {
+		m.PrefillTime, m.TokenTime = s.w.draws.PrefillTime(r.ID), s.w.draws.InterTokenTime(r.ID)
+	} else if !cfg.DisablePrefixCaching {
+		m.Hashes = engine.BlockHashes(nil, 0, prompt, cfg.BlockSize)
+	}
+	s.input(m)
+}
+
+// promptTokens is what a model server makes of a chat request's body.
+func promptTokens(body []byte) []uint32 {
+	c, bad := openai.ParseChat(body)
+	if bad != nil {
+		return nil
+	}
+	turns := make([]tokens.Message, len(c.Messages))
+	for i, m := range c.Messages {
+		turns[i] = tokens.Message{Role: m.Role, Content: m.Content.Text}
+	}
+	return tokens.Packed{}.Encode(nil, tokens.TemplateFor(c.Model).Render(turns, "", true))
 }
 
 // input hands the engine a message and plays what comes of it.

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,5 +76,94 @@ func TestLimits(t *testing.T) {
 	s.Workload.Timeout = 1e6
 	if d := cmp.Diff(map[string]int{"timed_out": 3}, outcomes(record(t, s))); d != "" {
 		t.Fatal(d)
+	}
+}
+
+const scored = `
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: queue-scorer
+- type: prefix-cache-scorer
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: queue-scorer, weight: 2}
+  - {pluginRef: prefix-cache-scorer, weight: 3}
+`
+
+func batching(t *testing.T, text string) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Parse("test.yaml", []byte(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: default
+    replicas: 4
+    modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 5ms, outputTokens: 16}
+workload: {requests: 200, rate: 50, prompt: {characters: 4000}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Pools[0].EPP.Config.File, s.Pools[0].EPP.Config.Text = "picker.yaml", []byte(text)
+	return s
+}
+
+// The scenario's picker configuration acts in virtual time as it does live:
+// one prompt stays where its prefix is; prompts of their own spread.
+func TestPickerConfig(t *testing.T) {
+	picked := func(s *scenario.Scenario) map[string]int {
+		out := map[string]int{}
+		events := record(t, s)
+		if d := cmp.Diff(map[string]int{"completed": 200}, outcomes(events)); d != "" {
+			t.Fatal(d)
+		}
+		for _, e := range events {
+			if e.Step == flow.EndpointPicked {
+				out[e.Endpoint]++
+			}
+		}
+		return out
+	}
+	if got := picked(batching(t, scored)); len(got) != 4 {
+		t.Fatalf("prompts of their own went to %v", got)
+	}
+	same := batching(t, scored)
+	same.Workload.Prompt = scenario.Prompt{Text: strings.Repeat("the same words ", 200)}
+	same.Workload.Rate = 1
+	if got := picked(same); len(got) != 1 {
+		t.Fatalf("one prompt went to %v", got)
+	}
+}
+
+// Flow control holds requests back and lets them go, or refuses them.
+func TestFlowControl(t *testing.T) {
+	config := `
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins:
+- type: queue-scorer
+- type: concurrency-detector
+  parameters: {maxConcurrency: 1}
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: queue-scorer}]
+flowControl:
+  saturationDetector: {pluginRef: concurrency-detector}
+  defaultRequestTTL: 200ms
+`
+	s := batching(t, config)
+	got := outcomes(record(t, s))
+	if got["completed"] == 0 || got["overloaded"] == 0 || got["completed"]+got["overloaded"] != 200 {
+		t.Fatalf("got %v", got)
+	}
+}
+
+func TestBadPickerConfig(t *testing.T) {
+	s := batching(t, "plugins: [{type: nothing}]")
+	if err := Run(s, nil, nil); err == nil || !strings.Contains(err.Error(), "picker.yaml") {
+		t.Fatalf("got %v", err)
 	}
 }

@@ -35,6 +35,8 @@ type kind uint8
 const (
 	wakeServer kind = iota
 	wakeStream
+	wakePicker
+	scrape
 	arrive
 	giveUp
 )
@@ -46,7 +48,8 @@ type world struct {
 	rec      flow.Recorder
 	load     *workload.Config
 	stream   stream.Config
-	picker   *roundrobin.Picker
+	picker   *roundrobin.Picker // of a pool without an EndpointPickerConfig
+	picking  *picking           // of one with it
 	servers  []*server
 	byAddr   map[string]*server
 	draws    serving.Draws
@@ -119,8 +122,15 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		w.byAddr[sv.endpoint] = sv
 		addresses, names = append(addresses, sv.endpoint), append(names, sv.name)
 	}
-	w.picker = roundrobin.New(w.stream.Errors, addresses, names)
-	return w, nil
+	if p.EPP.Config.Text == nil {
+		w.picker = roundrobin.New(w.stream.Errors, addresses, names)
+		return w, nil
+	}
+	var err error
+	if w.picking, err = newPicking(w, s, p); err == nil {
+		w.queue.Push(scrapeInterval, machine.ClassTimer, event{kind: scrape})
+	}
+	return w, err
 }
 
 // address is a made-up one that looks like a pod's.
@@ -134,6 +144,13 @@ func (w *world) play(at machine.Time, e event) {
 		e.server.wake(at)
 	case wakeStream:
 		e.request.wake(at)
+	case wakePicker:
+		w.picking.pump()
+	case scrape:
+		w.picking.scrape()
+		if w.flying > 0 || w.sent < w.requests {
+			w.queue.Push(at+scrapeInterval, machine.ClassTimer, event{kind: scrape})
+		}
 	case giveUp:
 		e.request.giveUp()
 	}
