@@ -59,7 +59,7 @@ func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 	}
 	k.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(endpoints) })
 	o.Director, o.Pages = k, k.Pages()
-	x := &picking{Picking: k, scraper: epp.StartScraper(k, scrapeInterval, log, metrics.Failed)}
+	x := &picking{Picking: k, scraper: epp.StartScraper(k, scrapeInterval, log, metrics.ScrapeFailed)}
 	x.scraper.Follow()
 	return x, nil
 }
