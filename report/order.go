@@ -20,14 +20,15 @@ const maxPending = 1 << 18
 // Record is safe for concurrent use and returns at once unless the reader
 // behind has fallen far back.
 type Ordered struct {
-	to    flow.Recorder
-	clock func() machine.Time
-	mu    sync.Mutex
-	room  sync.Cond
-	wait  []flow.Event
-	stop  chan struct{}
-	done  chan struct{}
-	after func() // called after each batch
+	to     flow.Recorder
+	clock  func() machine.Time
+	mu     sync.Mutex
+	room   sync.Cond
+	wait   []flow.Event
+	closed bool
+	stop   chan struct{}
+	done   chan struct{}
+	after  func() // called after each batch
 }
 
 // NewOrdered hands events on to a reader that need not be safe for concurrent
@@ -46,14 +47,17 @@ func newOrdered(to flow.Recorder, clock func() machine.Time, after func()) *Orde
 // Record takes an event.
 func (o *Ordered) Record(e flow.Event) {
 	o.mu.Lock()
-	for len(o.wait) >= maxPending {
+	defer o.mu.Unlock()
+	for len(o.wait) >= maxPending && !o.closed {
 		o.room.Wait()
 	}
-	o.wait = append(o.wait, e)
-	o.mu.Unlock()
+	if !o.closed {
+		o.wait = append(o.wait, e)
+	}
 }
 
-// Close hands on what is left. Nothing may be recorded after it.
+// Close hands on what is left. What is recorded after it is lost: a goroutine
+// that ends late has nobody to tell.
 func (o *Ordered) Close() {
 	close(o.stop)
 	<-o.done
@@ -77,10 +81,6 @@ func (o *Ordered) loop() {
 // pass hands on every event up to a time.
 func (o *Ordered) pass(until machine.Time) {
 	o.mu.Lock()
-	if len(o.wait) == 0 {
-		o.mu.Unlock()
-		return
-	}
 	slices.SortStableFunc(o.wait, func(a, b flow.Event) int {
 		switch {
 		case a.Time < b.Time:
@@ -96,6 +96,7 @@ func (o *Ordered) pass(until machine.Time) {
 		}
 		return 1
 	})
+	o.closed = until == machine.Never
 	due := slices.Clone(o.wait[:n])
 	o.wait = slices.Delete(o.wait, 0, n)
 	o.room.Broadcast()
