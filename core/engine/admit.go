@@ -11,6 +11,9 @@ func (e *Engine) admit(budget int, fx *Effects) {
 		e.countPartial(&e.reqs[s], &partial, &long)
 	}
 	for i := 0; i < e.queue.len() && budget > 0 && e.batch.size < e.places; {
+		if e.blocked && e.ready == 0 {
+			return
+		}
 		s := e.queue.at(i)
 		r := &e.reqs[s]
 		if !e.adapterFits(r) || e.blocked && !r.ready {
@@ -67,7 +70,7 @@ func (e *Engine) admit(budget int, fx *Effects) {
 		budget -= e.fill(s, tokens)
 		e.commitFill(s)
 		e.countPartial(r, &partial, &long)
-		r.ready = false
+		e.unready(r)
 		fx.add(e.boundary, PrefillStarted, r.id).Count = computed
 	}
 }
@@ -76,18 +79,26 @@ func (e *Engine) admit(budget int, fx *Effects) {
 // because otherwise nobody could go on. It will compute its prompt here. vLLM
 // would wait for ever.
 func (e *Engine) reclaim(fx *Effects) bool {
-	for i := e.queue.len() - 1; i >= 0; i-- {
+	for i := e.queue.len() - 1; i >= 0 && e.ready > 0; i-- {
 		r := &e.reqs[e.queue.at(i)]
 		if !r.ready {
 			continue
 		}
-		r.ready, r.again, r.computed = false, true, 0
+		e.unready(r)
+		r.again, r.computed = true, 0
 		e.pool.drop(&r.holding)
 		e.stats.Preemptions++
 		fx.add(e.boundary, Preempted, r.id).Count = r.prompt
 		return true
 	}
 	return false
+}
+
+func (e *Engine) unready(r *request) {
+	if r.ready {
+		r.ready = false
+		e.ready--
+	}
 }
 
 // find looks a request's content up in the prefix cache. The last token is

@@ -45,12 +45,17 @@ func BenchmarkEngine(b *testing.B) {
 		if !c.caching {
 			name += "/no-prefix-caching"
 		}
-		b.Run(name, func(b *testing.B) { benchmark(b, c.out, c.explicit, c.single, c.caching) })
+		b.Run(name, func(b *testing.B) { benchmark(b, 64, 5, c.out, c.explicit, c.single, c.caching) })
 	}
 }
 
-func benchmark(b *testing.B, out int, explicit, single, caching bool) {
-	const pods, rate = 64, 5.0
+// BenchmarkOverload is four engines that get several times what they can do: the
+// queue grows to thousands, and the KV cache is always full.
+func BenchmarkOverload(b *testing.B) {
+	benchmark(b, 4, 200, 128, false, false, true)
+}
+
+func benchmark(b *testing.B, pods int, rate float64, out int, explicit, single, caching bool) {
 	var families [16][]uint64
 	for f := range families {
 		for i := range 8 {
@@ -127,11 +132,16 @@ func benchmark(b *testing.B, out int, explicit, single, caching bool) {
 	}
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
+	preemptions := uint64(0)
+	for _, e := range engines {
+		preemptions += e.Stats().Preemptions
+	}
+	b.ReportMetric(float64(preemptions)/float64(sent), "preemptions/req")
 	b.ReportMetric(float64(wakes)/float64(sent), "calls/req")
 	b.ReportMetric(float64(effects)/float64(sent), "effects/req")
 	b.ReportMetric(float64(steps)/float64(sent), "steps/req")
 	b.ReportMetric(float64(hits)/float64(sent), "hit-tokens/req")
-	b.ReportMetric(float64(mem.HeapInuse)/pods/1024, "KiB/engine")
+	b.ReportMetric(float64(mem.HeapInuse)/float64(pods)/1024, "KiB/engine")
 }
 
 // tournament is a tree of who is next: one slot per engine.

@@ -45,6 +45,7 @@ type Engine struct {
 	run      run
 	pending  bool
 	blocked  bool // the first in the queue waits for blocks
+	ready    int  // requests in the queue that have blocks reserved
 	boundary machine.Time
 	frac     Fixed // what the steps so far left over of a nanosecond
 	places   int   // MaxNumSeqs, or 1
@@ -95,7 +96,7 @@ func (e *Engine) empty() {
 	e.expiries, e.expired = e.expiries[:0], 0
 	e.queue, e.run, e.timeline = waiting{}, run{}, timeline{}
 	e.batch = batch{first: none, last: none, bucket: make([]int32, e.cfg.BlockSize)}
-	e.pending, e.blocked, e.padding, e.frac = false, false, 0, 0
+	e.pending, e.blocked, e.ready, e.padding, e.frac = false, false, 0, 0, 0
 	e.aborting, e.resuming = e.aborting[:0], e.resuming[:0]
 	e.stats.Paused, e.stats.Pulling = 0, 0
 	clear(e.loras.running)

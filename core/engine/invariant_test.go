@@ -49,7 +49,7 @@ func audit(t *rapid.T, e *Engine) {
 		x := e.held[h]
 		hold(&x.holding)
 	}
-	places := 0
+	places, ready := 0, 0
 	for s := range e.reqs {
 		r := &e.reqs[s]
 		h := r.holding
@@ -72,6 +72,9 @@ func audit(t *rapid.T, e *Engine) {
 			if i := e.place(r); e.queue.slots[i] != int32(s) {
 				t.Fatalf("request %d is not where it should be in the queue", r.id)
 			}
+			if r.ready {
+				ready++
+			}
 			if h.blocks > 0 && !r.ready {
 				t.Fatalf("request %d waits with %d blocks", r.id, h.blocks)
 			}
@@ -85,6 +88,9 @@ func audit(t *rapid.T, e *Engine) {
 	parked := len(e.ids) - places - e.queue.len() - st.Pulling
 	if places != e.batch.size || parked < 0 || parked > st.Paused || st.Running+st.Waiting != len(e.ids) {
 		t.Fatalf("%d requests: %d in the batch (%d), %d in the queue: %+v", len(e.ids), places, e.batch.size, e.queue.len(), st)
+	}
+	if ready != e.ready {
+		t.Fatalf("%d requests in the queue have blocks, counted %d", ready, e.ready)
 	}
 	if e.batch.size > e.places {
 		t.Fatalf("%d requests in %d places", e.batch.size, e.places)

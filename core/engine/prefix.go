@@ -133,6 +133,12 @@ func (p *pool) commit(h *holding, full int32, owner RequestID) {
 			}
 			p.adopt(i, owner)
 			h.leaf, h.indexed = i, pos+n
+			if own := min(h.announced, h.indexed) - pos; own > 0 && p.log != nil {
+				// Generated blocks are announced when they are filled, so the same
+				// content was announced twice and the copy that goes takes one back:
+				// consumers count (vLLM removes each copy by itself, too).
+				p.log.removed(&h.chain, pos, own, TierGPU)
+			}
 			h.announced = max(h.announced, h.indexed)
 			continue
 		}

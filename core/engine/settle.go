@@ -156,6 +156,7 @@ func (e *Engine) abandon(at machine.Time, s int32, fx *Effects) {
 	}
 	switch r.phase {
 	case phaseWaiting:
+		e.unready(r)
 		e.unwait(s)
 	case phasePulling:
 		e.stats.Pulling--

@@ -81,6 +81,7 @@ func (e *Engine) failed(s int32, fx *Effects) {
 func (e *Engine) requeue(s int32) {
 	e.stats.Pulling--
 	e.reqs[s].ready = true
+	e.ready++
 	e.wait(s)
 	e.disturb()
 }
