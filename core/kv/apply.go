@@ -1,6 +1,10 @@
 package kv
 
-import "github.com/windtunnel/windtunnel/core/machine"
+import (
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
 
 // store takes a Stored or Updated event.
 func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
@@ -138,14 +142,20 @@ func (ix *Index) storeBlock(now machine.Time, p *pod, bit uint16, h EngineHash, 
 			delete(ix.wide, h)
 		}
 		ix.aliases.set(alias, nameOf(uint64(last)))
+		if len(keys) > 1 {
+			ix.wide[h] = slices.Clone(keys)
+		}
 	} else {
 		before = ix.count(p, bit, h, last)
 	}
-	if len(keys) > 1 {
-		ix.wide[h] = append([]Key(nil), keys...)
-	}
 	var first bool
 	for _, k := range keys {
+		if len(keys) > 1 && before == 0 && ix.holds(p, bit, k) {
+			if p.shared == nil {
+				p.shared = map[sharedKey]int{}
+			}
+			p.shared[sharedKey{k, bit}]++
+		}
 		first = ix.hold(now, p, bit, k, h)
 	}
 	switch {
@@ -162,6 +172,12 @@ func (ix *Index) storeBlock(now machine.Time, p *pod, bit uint16, h EngineHash, 
 		}
 	}
 	ix.bound()
+}
+
+// holds says whether a pod holds a key on a place.
+func (ix *Index) holds(p *pod, bit uint16, key Key) bool {
+	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
+	return ok && ix.blocks.placesOf(slot, p.number)&bit != 0
 }
 
 // count is how often a pod stored an engine block on a place without removing
@@ -287,6 +303,9 @@ func (ix *Index) remove(now machine.Time, p *pod, e *Event) {
 		}
 		delete(p.odd, odd)
 		for _, k := range keys {
+			if len(keys) > 1 && p.stillShared(k, bit) {
+				continue
+			}
 			if ix.letGo(p, bit, k) {
 				gone++
 			}
@@ -352,8 +371,9 @@ func (ix *Index) dropRecord(id uint32, rec *record) {
 	if slot.word == 0 {
 		delete(ix.names, key)
 	}
-	for bits := places; bits != 0 && len(p.odd) > 0; bits &= bits - 1 {
+	for bits := places; bits != 0 && len(p.odd)+len(p.shared) > 0; bits &= bits - 1 {
 		delete(p.odd, oddHolding{engine, bits & -bits})
+		delete(p.shared, sharedKey{key, bits & -bits})
 	}
 	ix.retireUnused(engine, key)
 }

@@ -52,10 +52,11 @@ type Config struct {
 //     twice. Under two engine hashes, the first removal takes it away.
 //   - A removal takes away only what was stored on the same medium and in the
 //     same group; anything else is counted (UnknownRemoved) and nothing.
-//   - An engine block larger than Hasher.BlockTokens stands for several keys,
-//     which come and go together; several smaller ones share a key, and the
-//     first removed takes it away. Tokens that fill no whole block of the
-//     index leave nothing.
+//   - An engine block larger than Hasher.BlockTokens stands for several keys.
+//     Two of them that begin alike share their first keys, which go with the
+//     last of the two. Several smaller ones share a key, and the first removed
+//     takes it away. Tokens that fill no whole block of the index leave
+//     nothing.
 //   - An engine hash that comes again with other tokens or another parent
 //     names the new block from then on (counted as Renamed: most likely the
 //     publisher sent an impossible parent). The old block ages out.
@@ -249,7 +250,7 @@ func (ix *Index) clear(p *pod) {
 		ix.dropRecord(p.first, ix.recs.at(p.first))
 	}
 	odd := p.odd
-	p.odd = nil
+	p.odd, p.shared = nil, nil
 	for _, h := range slices.Sorted(hashesOf(odd)) {
 		if k, ok := ix.keyOf(h); ok {
 			ix.retireUnused(h, k)

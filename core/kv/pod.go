@@ -27,6 +27,27 @@ type pod struct {
 	// odd counts the holdings that records cannot: an engine hash stored more
 	// than once, or a second hash for one block. Nearly always empty.
 	odd map[oddHolding]int
+	// shared counts the further engine blocks, beyond one, that stand for a
+	// key among several keys: large blocks that differ only behind it.
+	shared map[sharedKey]int
+}
+
+type sharedKey struct {
+	key   Key
+	place uint16 // as a bit
+}
+
+// stillShared takes one engine block off a key and says whether another one
+// still stands for it.
+func (p *pod) stillShared(key Key, bit uint16) bool {
+	n := p.shared[sharedKey{key, bit}]
+	switch {
+	case n > 1:
+		p.shared[sharedKey{key, bit}] = n - 1
+	case n == 1:
+		delete(p.shared, sharedKey{key, bit})
+	}
+	return n > 0
 }
 
 type oddHolding struct {
