@@ -134,6 +134,11 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer m.Close()
+	return m.Wait(ctx)
+}
+
+// Wait waits until the context ends, which is no error, or something fails.
+func (m *Manager) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/kvmanager"
+)
+
+// kvManagerCmd runs the KV-cache manager alone. Document 003's environment
+// variables act as they do there; flags go first.
+type kvManagerCmd struct {
+	ZMQBind    string   `name:"zmq-bind" placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
+	HTTP       string   `name:"http" placeholder:"HOST:PORT" help:"Where the API is served (127.0.0.1 and HTTP_PORT, 8080)."`
+	Pod        []string `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 where it replays. May be repeated."`
+	ReplayPort int      `name:"replay-port" placeholder:"PORT" help:"Port on which model servers that come by themselves replay what was missed."`
+	BlockSize  int      `name:"block-size" placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
+	HashSeed   string   `name:"hash-seed" placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, when keys are compared."`
+	Model      string   `name:"model" placeholder:"NAME" help:"Model of requests and events that name none."`
+	Tokenizer  string   `name:"tokenizer" placeholder:"FILE" help:"A tokenizer.json for prompts given as text; without it four bytes are one token, as in windtunnel's model server."`
+	Lenient    bool     `name:"lenient" help:"Take events in forms that llm-d-router refuses."`
+	LogLevel   string   `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
+}
+
+func (kvManagerCmd) Help() string {
+	return `The KV-cache manager of document 003 by itself: it takes KV events over ZMQ
+(vLLM's msgpack or the document's JSON) and scores pods over HTTP.
+
+  windtunnel kv-manager
+  ZMQ_BIND_ADDRESS=tcp://0.0.0.0:5555 INDEX_TTL=1800 windtunnel kv-manager --http 0.0.0.0:8080
+  windtunnel kv-manager --pod 10.0.0.7:8000@llama=tcp://10.0.0.7:5557
+
+  curl -d '{"prompt":"Tell me about machine learning","candidate_pods":["10.0.0.7:8000"]}' localhost:8080/api/v1/score
+
+Environment: ZMQ_BIND_ADDRESS, HTTP_PORT, LOG_LEVEL, INDEX_TTL (seconds),
+INDEX_MAX_BLOCKS, INDEX_CLEANUP_INTERVAL, VLLM_KV_BLOCK_SIZE,
+VLLM_KV_EVENT_ENABLED, VLLM_KV_EVENT_ZMQ_ENDPOINT, VLLM_KV_EVENT_INTERVAL_MS.`
+}
+
+// Run serves until it is told to stop.
+func (c *kvManagerCmd) Run(o *outside) error {
+	opts, err := c.options(o)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if c.Tokenizer != "" {
+		text, err := os.ReadFile(c.Tokenizer)
+		if err != nil {
+			return exit.With(exit.Input, err)
+		}
+		if opts.Tokenizer, err = tokens.ParseTokenizerJSON(text); err != nil {
+			return exit.With(exit.Input, fmt.Errorf("%s: %w", c.Tokenizer, err))
+		}
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	m, err := kvmanager.Start(opts)
+	if err != nil {
+		return exit.With(exit.Environment, err)
+	}
+	defer m.Close()
+	fmt.Fprintf(o.Stderr, "windtunnel kv-manager: events on %s, API on http://%s\n", m.ZMQEndpoint(), m.HTTPAddress())
+	return exit.With(exit.Broken, m.Wait(ctx))
+}
+
+// options are the defaults, changed by the environment and then by flags.
+func (c *kvManagerCmd) options(o *outside) (kvmanager.Options, error) {
+	opts := kvmanager.DefaultOptions()
+	if err := opts.FromEnv(o.Env); err != nil {
+		return opts, err
+	}
+	level, err := kvmanager.LogLevel(c.LogLevel)
+	if err != nil {
+		return opts, err
+	}
+	opts.Log = kvmanager.NewLogger(o.Stderr, level)
+	switch {
+	case c.ZMQBind == "none":
+		opts.ZMQBind = ""
+	case c.ZMQBind != "":
+		opts.ZMQBind = c.ZMQBind
+	}
+	if c.HTTP != "" {
+		if _, _, err := net.SplitHostPort(c.HTTP); err != nil {
+			return opts, fmt.Errorf("--http %q: expected HOST:PORT: %w", c.HTTP, err)
+		}
+		opts.HTTPAddress = c.HTTP
+	}
+	if c.BlockSize < 0 || c.BlockSize > 1<<16 {
+		return opts, fmt.Errorf("--block-size %d: expected 1 to 65536 tokens", c.BlockSize)
+	}
+	if c.BlockSize > 0 {
+		opts.Index.Hasher.BlockTokens = c.BlockSize
+	}
+	opts.Index.Hasher.Seed, opts.Model, opts.Lenient = c.HashSeed, c.Model, c.Lenient
+	if c.ReplayPort < 0 || c.ReplayPort > 65535 {
+		return opts, fmt.Errorf("--replay-port %d: expected 1 to 65535", c.ReplayPort)
+	}
+	opts.ReplayPort = c.ReplayPort
+	for _, text := range c.Pod {
+		pod, err := kvmanager.ParsePod(strings.TrimSpace(text))
+		if err != nil {
+			return opts, fmt.Errorf("--pod: %w", err)
+		}
+		opts.Pods = append(opts.Pods, pod)
+	}
+	if opts.ZMQBind == "" && len(opts.Pods) == 0 {
+		opts.Log.Warn("no KV events will come: neither a bound socket nor a --pod", "component", "main")
+	}
+	return opts, nil
+}
+
