@@ -166,7 +166,12 @@ func (c *conversation) deadline() {
 	if c.ended {
 		return
 	}
-	c.play(c.machine.Advance(max(c.s.o.Now(), c.wakeAt)))
+	now := c.s.o.Now()
+	if now < c.wakeAt { // an older alarm, which rang while a decision moved the deadline
+		c.timer.Reset((c.wakeAt - now).Duration())
+		return
+	}
+	c.play(c.machine.Advance(now))
 	if c.machine.Result() != stream.Running {
 		c.cancel() // a director that still thinks may stop
 	}

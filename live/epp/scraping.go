@@ -182,11 +182,12 @@ func (s *Scraper) hand() {
 		}
 		s.mu.Lock()
 		fresh := s.fresh
-		if len(fresh) > 0 {
+		none := len(fresh) == 0 // asked under the lock: the map is then still shared
+		if !none {
 			s.fresh = make(map[string]picker.Metrics, len(fresh))
 		}
 		s.mu.Unlock()
-		if len(fresh) == 0 {
+		if none {
 			continue
 		}
 		s.k.With(func(p *picker.Picker, now machine.Time) {
