@@ -99,10 +99,11 @@ func (s *Sampling) Check() *Error {
 	if s.TopK != nil && *s.TopK < -1 {
 		return Errorf(400, "top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.TopK)
 	}
-	for name, p := range map[string]*float64{"presence_penalty": s.PresencePenalty, "frequency_penalty": s.FrequencyPenalty} {
-		if p != nil && (*p < -2 || *p > 2) {
-			return Errorf(400, name, "%s must be in [-2, 2], got %v.", name, *p)
-		}
+	if p := s.PresencePenalty; p != nil && (*p < -2 || *p > 2) {
+		return Errorf(400, "presence_penalty", "presence_penalty must be in [-2, 2], got %v.", *p)
+	}
+	if p := s.FrequencyPenalty; p != nil && (*p < -2 || *p > 2) {
+		return Errorf(400, "frequency_penalty", "frequency_penalty must be in [-2, 2], got %v.", *p)
 	}
 	if s.MinP != nil && (*s.MinP < 0 || *s.MinP > 1) {
 		return Errorf(400, "min_p", "min_p must be in [0, 1], got %v.", *s.MinP)
@@ -155,8 +156,11 @@ func (c *Chat) Limit() (int, bool) {
 // ParseChat reads a request to /v1/chat/completions.
 func ParseChat(body []byte) (*Chat, *Error) {
 	c := new(Chat)
-	if err := Decode(body, c); err != nil {
-		return nil, err
+	if !fastChat(body, c) {
+		*c = Chat{}
+		if err := Decode(body, c); err != nil {
+			return nil, err
+		}
 	}
 	if c.KVHandle != "" && len(c.Messages) == 0 {
 		c.Messages = c.NewMessages
