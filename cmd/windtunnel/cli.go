@@ -15,15 +15,16 @@ import (
 // with an example. An environment variable that stands in for a flag is named
 // in the flag's fromenv tag.
 type cli struct {
-	Run       runCmd       `cmd:"" group:"play" help:"Play a scenario for real: Envoy, endpoint picker and simulated model servers."`
-	Sim       simCmd       `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
-	EPP       eppCmd       `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
-	KVManager kvManagerCmd `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
-	Replay    replayCmd    `cmd:"" group:"play" help:"Show a recording again."`
-	Scenario  scenarioCmd  `cmd:"" group:"look" help:"Check, show and describe scenario files."`
-	Config    configCmd    `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
-	Doctor    doctorCmd    `cmd:"" group:"look" help:"Say which Envoy a run would use, and what this machine lacks."`
-	Version   versionCmd   `cmd:"" group:"look" help:"Print the version."`
+	Run         runCmd         `cmd:"" group:"play" help:"Play a scenario for real: Envoy, endpoint picker and simulated model servers."`
+	Sim         simCmd         `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
+	ModelServer modelserverCmd `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's own flags."`
+	EPP         eppCmd         `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
+	KVManager   kvManagerCmd   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
+	Replay      replayCmd      `cmd:"" group:"play" help:"Show a recording again."`
+	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`
+	Config      configCmd      `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
+	Doctor      doctorCmd      `cmd:"" group:"look" help:"Say which Envoy a run would use, and what this machine lacks."`
+	Version     versionCmd     `cmd:"" group:"look" help:"Print the version."`
 }
 
 const description = `A wind tunnel for the llm-d request flow: real Envoy, endpoint picker and sidecar, simulated model servers.
