@@ -136,3 +136,20 @@ func (p *Pool) Update(now machine.Time, indexes []int, change func(i int, s *Sta
 	}
 	p.view = &View{States: states}
 }
+
+// Forget resets figures that are older than ttl: document 003's scrapers let
+// them expire, and the endpoint then looks as if it had never been scraped.
+func (p *Pool) Forget(now, ttl machine.Time) {
+	var states []State
+	for i := range p.view.States {
+		if s := &p.view.States[i]; s.Scraped && now-s.UpdatedAt > ttl {
+			if states == nil {
+				states = append([]State(nil), p.view.States...)
+			}
+			states[i].Metrics, states[i].Scraped = Metrics{}, false
+		}
+	}
+	if states != nil {
+		p.view = &View{States: states}
+	}
+}

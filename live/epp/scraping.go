@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -20,9 +21,8 @@ import (
 // a thousand costs one new view per round and not a thousand.
 type Scraper struct {
 	k        *Picking
-	interval time.Duration
-	spec     picker.Scrape
-	client   *http.Client
+	interval time.Duration // of the configuration's flag
+	sources  []scrapeSource
 	log      *slog.Logger
 	onError  func(source, extractor string)
 
@@ -35,34 +35,38 @@ type Scraper struct {
 	wg      sync.WaitGroup
 }
 
+// scrapeSource is one data source of the configuration.
+type scrapeSource struct {
+	picker.Scrape
+	spec   picker.ScrapeSpec
+	client *http.Client
+}
+
 type scrapeTarget struct {
 	hostPort string
 	engine   string
 	cancel   context.CancelFunc
 }
 
-// StartScraper begins to scrape with the picker's first data source.
+// StartScraper begins to scrape with the picker's data sources.
 func StartScraper(k *Picking, interval time.Duration, log *slog.Logger, onError func(source, extractor string)) *Scraper {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Scraper{k: k, interval: interval, log: log, onError: onError, ctx: ctx, stop: cancel,
 		fresh: map[string]picker.Metrics{}, last: map[string]picker.Metrics{}, running: map[string]*scrapeTarget{}}
 	k.With(func(p *picker.Picker, _ machine.Time) {
-		if list := p.Scrapes(); len(list) > 0 {
-			s.spec = list[0]
+		for _, src := range p.Scrapes() {
+			sp := src.Source.Scrape()
+			if sp.Interval <= 0 {
+				sp.Interval = machine.Time(interval)
+			}
+			if sp.Timeout <= 0 {
+				sp.Timeout = machine.Second
+			}
+			s.sources = append(s.sources, scrapeSource{src, sp, &http.Client{Timeout: sp.Timeout.Duration(),
+				Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute,
+					TLSClientConfig: &tls.Config{InsecureSkipVerify: sp.InsecureSkipVerify}}}})
 		}
 	})
-	timeout := time.Second
-	if s.spec.Source != nil {
-		sp := s.spec.Source.Scrape()
-		if sp.Interval > 0 {
-			s.interval = sp.Interval.Duration()
-		}
-		if sp.Timeout > 0 {
-			timeout = sp.Timeout.Duration()
-		}
-		s.client = &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute,
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: sp.InsecureSkipVerify}}}
-	}
 	s.wg.Go(s.hand)
 	s.Follow()
 	return s
@@ -71,9 +75,6 @@ func StartScraper(k *Picking, interval time.Duration, log *slog.Logger, onError 
 // Follow starts and stops goroutines so that they match the pool's endpoints.
 // Call it after the endpoints changed.
 func (s *Scraper) Follow() {
-	if s.spec.Source == nil {
-		return
-	}
 	var view *picker.View
 	s.k.With(func(p *picker.Picker, _ machine.Time) { view = p.Pool().View() })
 	s.mu.Lock()
@@ -93,8 +94,9 @@ func (s *Scraper) Follow() {
 		ctx, cancel := context.WithCancel(s.ctx)
 		t := &scrapeTarget{e.HostPort(), engine, cancel}
 		s.running[e.ID()] = t
-		id := e.ID()
-		s.wg.Go(func() { s.watch(ctx, id, t) })
+		for i := range s.sources {
+			s.wg.Go(func() { s.watch(ctx, e, t, &s.sources[i]) })
+		}
 	}
 	for id, t := range s.running {
 		if !seen[id] {
@@ -106,21 +108,24 @@ func (s *Scraper) Follow() {
 	}
 }
 
-func (s *Scraper) watch(ctx context.Context, id string, t *scrapeTarget) {
-	tick := time.NewTicker(s.interval)
+func (s *Scraper) watch(ctx context.Context, e *picker.Endpoint, t *scrapeTarget, src *scrapeSource) {
+	tick := time.NewTicker(src.spec.Interval.Duration())
 	defer tick.Stop()
-	spec := s.spec.Source.Scrape()
-	url := spec.Scheme + "://" + t.hostPort + spec.Path
+	host, id := t.hostPort, e.ID()
+	if src.spec.Port != "" {
+		host = net.JoinHostPort(e.Address, src.spec.Port)
+	}
+	url := src.spec.Scheme + "://" + host + src.spec.Path
 	failing := false
 	for {
-		page, err := s.fetch(ctx, url)
+		page, err := src.fetch(ctx, url)
 		extractor := ""
 		if err == nil {
-			extractor, err = s.take(ctx, id, t, page)
+			extractor, err = s.take(ctx, id, t, src, page)
 		}
 		if err != nil && ctx.Err() == nil {
 			if s.onError != nil {
-				s.onError(s.spec.Source.Type(), extractor)
+				s.onError(src.Source.Type(), extractor)
 			}
 			if !failing {
 				s.log.Warn("epp: scrape failed; the endpoint keeps its last figures", "endpoint", id, "url", url, "error", err)
@@ -135,7 +140,7 @@ func (s *Scraper) watch(ctx context.Context, id string, t *scrapeTarget) {
 	}
 }
 
-func (s *Scraper) fetch(ctx context.Context, url string) ([]byte, error) {
+func (s *scrapeSource) fetch(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -153,17 +158,15 @@ func (s *Scraper) fetch(ctx context.Context, url string) ([]byte, error) {
 }
 
 // take reads a page; on an error it names the extractor's type.
-func (s *Scraper) take(ctx context.Context, id string, t *scrapeTarget, page []byte) (string, error) {
-	s.mu.Lock()
+func (s *Scraper) take(ctx context.Context, id string, t *scrapeTarget, src *scrapeSource, page []byte) (string, error) {
+	s.mu.Lock() // also while reading: two sources may write the same endpoint
+	defer s.mu.Unlock()
 	m := s.last[id]
-	s.mu.Unlock()
-	for _, x := range s.spec.Extractors {
+	for _, x := range src.Extractors {
 		if err := x.Extract(page, t.engine, &m); err != nil {
 			return x.Type(), fmt.Errorf("%s: %w", x.Name(), err)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if ctx.Err() == nil && s.running[id] == t {
 		s.last[id], s.fresh[id] = m, m
 	}
@@ -203,11 +206,21 @@ func (s *Scraper) hand() {
 	}
 }
 
+// ttl is how long figures count when no scrape renews them: the longest that a
+// source names, 0 for ever.
+func (s *Scraper) ttl() machine.Time {
+	var ttl machine.Time
+	for i := range s.sources {
+		ttl = max(ttl, s.sources[i].spec.TTL)
+	}
+	return ttl
+}
+
 // Stop ends all scraping.
 func (s *Scraper) Stop() {
 	s.stop()
 	s.wg.Wait()
-	if s.client != nil {
-		s.client.CloseIdleConnections()
+	for i := range s.sources {
+		s.sources[i].client.CloseIdleConnections()
 	}
 }

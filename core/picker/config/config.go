@@ -143,6 +143,15 @@ func Read(data []byte) (*Config, error) {
 	if root == nil {
 		return nil, &strict.Error{Msg: "the configuration is empty; expected an " + Kind + " (leave the file out for the default configuration)"}
 	}
+	if inner := unwrap(root); inner != nil {
+		if inner.Kind == yaml.ScalarNode {
+			return Read([]byte(inner.Value))
+		}
+		root = inner
+	}
+	if root.Kind == yaml.MappingNode && isDocument003(root) {
+		return readDocument003(root)
+	}
 	var c Config
 	if err := strict.Decode(root, "", &c); err != nil {
 		return nil, err

@@ -1,0 +1,359 @@
+package plugins
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/scrape"
+)
+
+// The plug-ins of document 003 that have no equal today, and the older forms
+// of those that have.
+
+func profileFailed(name string) error {
+	return fmt.Errorf("failed to run scheduler profile '%s'", name)
+}
+
+// weightedLoad is LoadAwareScorer with document 003's arguments:
+// queueLengthWeight*(1 - queue/maxQueueLength) + gpuUtilWeight*(1 - gpu), over
+// the sum of the weights. gpu is the custom metric gpu_utilization (0..1 or
+// percent), else the KV-cache usage.
+type weightedLoad struct {
+	named
+	QueueWeight float64 `json:"queueLengthWeight"`
+	GPUWeight   float64 `json:"gpuUtilWeight"`
+	MaxQueue    float64 `json:"maxQueueLength"`
+	Threshold   float64 `json:"threshold"` // another name of maxQueueLength
+}
+
+func newWeightedLoad(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &weightedLoad{named: base("weighted-load-scorer", name), QueueWeight: .6, GPUWeight: .4, MaxQueue: 10}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	if s.Threshold > 0 {
+		s.MaxQueue = s.Threshold
+	}
+	if s.QueueWeight < 0 || s.GPUWeight < 0 || s.QueueWeight+s.GPUWeight == 0 || s.MaxQueue <= 0 {
+		return nil, p.Errorf("queueLengthWeight and gpuUtilWeight must not be negative nor both zero, and maxQueueLength must be > 0")
+	}
+	return s, nil
+}
+
+// Score prefers short queues and idle accelerators.
+func (s *weightedLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
+	sum := s.QueueWeight + s.GPUWeight
+	for j, i := range in {
+		st := c.State(i)
+		q := 1 - math.Min(1, math.Max(0, float64(st.Waiting)/s.MaxQueue))
+		scores[j] = (float64(s.QueueWeight*q) + float64(s.GPUWeight*(1-gpu(st)))) / sum
+	}
+}
+
+func gpu(s *picker.State) float64 {
+	v, ok := s.Custom["gpu_utilization"]
+	if !ok {
+		v = s.KVUsage
+	} else if v > 1 {
+		v /= 100
+	}
+	return math.Max(0, math.Min(1, v))
+}
+
+// thresholdPrefix is PrecisePrefixCacheScorer with document 003's arguments:
+// the share of the prompt's first maxPrefixLength tokens that an endpoint
+// holds; below cacheHitThreshold it counts as nothing.
+type thresholdPrefix struct {
+	named
+	HitThreshold float64 `json:"cacheHitThreshold"`
+	MaxPrefix    int     `json:"maxPrefixLength"`
+
+	source prefixSource
+}
+
+func newThresholdPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &thresholdPrefix{named: base("threshold-prefix-scorer", name)}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	if !(s.HitThreshold >= 0 && s.HitThreshold <= 1) || s.MaxPrefix < 0 {
+		return nil, p.Errorf("cacheHitThreshold must be in [0, 1] and maxPrefixLength must not be negative")
+	}
+	findPrefix(b, "", name, &s.source)
+	return s, nil
+}
+
+// Score prefers endpoints that hold enough of the prompt.
+func (s *thresholdPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {
+	m := s.source.match(c)
+	total := m.total
+	if s.MaxPrefix > 0 && m.blockTokens > 0 {
+		total = min(total, max(1, s.MaxPrefix/m.blockTokens))
+	}
+	if total == 0 {
+		return
+	}
+	for j, i := range in {
+		share := math.Min(1, float64(m.of(c.State(i)))/float64(total))
+		if share >= s.HitThreshold {
+			scores[j] = share
+		}
+	}
+}
+
+// dynamicRouting is document 003's "dynamic routing": as a filter its three
+// gates (queue below maxQueueLength, more than minCacheHit of the prompt
+// cached, p99 below maxLatencyMs; all endpoints when none passes), as a scorer
+// 0.5 cache + 0.3 load + 0.2 latency.
+type dynamicRouting struct {
+	named
+	MaxQueue    int64   `json:"maxQueueLength"`
+	MinCacheHit float64 `json:"minCacheHit"`
+	MaxLatency  float64 `json:"maxLatencyMs"`
+
+	source prefixSource
+}
+
+func newDynamicRouting(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &dynamicRouting{named: base("dynamic-routing", name), MaxQueue: 10, MinCacheHit: .5, MaxLatency: 500}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	if s.MaxQueue <= 0 || s.MaxLatency <= 0 {
+		return nil, p.Errorf("maxQueueLength and maxLatencyMs must be > 0")
+	}
+	findPrefix(b, "", name, &s.source)
+	return s, nil
+}
+
+// p99 is the endpoint's slowest answer in milliseconds, 0 when unknown.
+func p99(s *picker.State) float64 { return math.Max(0, s.Custom["latency_p99_ms"]) }
+
+// Filter keeps endpoints that pass all gates.
+func (s *dynamicRouting) Filter(c *picker.Cycle, in []int32) []int32 {
+	m := s.source.match(c)
+	return keepOr(in, func(i int32) bool {
+		st := c.State(i)
+		return st.Waiting < s.MaxQueue && m.ratio(st) > s.MinCacheHit && p99(st) < s.MaxLatency
+	}, true)
+}
+
+// Score is the document's formula.
+func (s *dynamicRouting) Score(c *picker.Cycle, in []int32, scores []float64) {
+	m := s.source.match(c)
+	for j, i := range in {
+		st := c.State(i)
+		load := 1 - math.Min(1, math.Max(0, float64(st.Waiting)/float64(s.MaxQueue)))
+		latency := 1 - math.Min(1, p99(st)/s.MaxLatency)
+		scores[j] = float64(.5*m.ratio(st)) + float64(.3*load) + float64(.2*latency)
+	}
+}
+
+// kvManager is KVCacheManagerScorer: it asks the KV-cache manager (POST
+// /api/v1/score) which share of the prompt each endpoint holds. Without an
+// answer in time, or below cache_threshold, an endpoint scores 0.
+type kvManager struct {
+	named
+	Endpoint  string          `json:"endpoint"`
+	Timeout   config.Duration `json:"timeout"`
+	Threshold float64         `json:"cache_threshold"`
+}
+
+func newKVManager(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &kvManager{named: base("kv-cache-manager-scorer", name), Timeout: config.Duration(50 * machine.Millisecond), Threshold: .5}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	if s.Endpoint == "" {
+		return nil, p.Errorf("endpoint must be specified: the URL of the KV-cache manager")
+	}
+	return s, nil
+}
+
+// maxAsked is how much of a prompt the manager is sent, in bytes.
+const maxAsked = 1 << 20
+
+// Needs asks the manager.
+func (s *kvManager) Needs(_ machine.Time, r *picker.Request, v *picker.View) []picker.Need {
+	if r.Body == nil || len(r.Body.Prompts) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(v.States))
+	for i := range v.States {
+		names = append(names, v.States[i].Name)
+	}
+	text := r.Body.Prompts[0].Text
+	body, err := json.Marshal(map[string]any{"prompt": string(text[:min(len(text), maxAsked)]), "candidate_pods": names})
+	if err != nil {
+		return nil
+	}
+	return []picker.Need{{Plugin: s.Name(), Key: "score", Method: "POST", URL: s.Endpoint + "/api/v1/score", Body: body, Timeout: s.Timeout.Time()}}
+}
+
+type kvAnswer struct {
+	Scores map[string]struct {
+		HitRate float64 `json:"cache_hit_rate"`
+		Score   float64 `json:"score"`
+	} `json:"scores"`
+}
+
+// Score reads the answer.
+func (s *kvManager) Score(c *picker.Cycle, in []int32, scores []float64) {
+	a := c.Answer(s, "score")
+	var got kvAnswer
+	if a == nil || a.Err != nil || json.Unmarshal(a.Value, &got) != nil {
+		return
+	}
+	for j, i := range in {
+		if x, ok := got.Scores[c.State(i).Name]; ok && x.HitRate >= s.Threshold {
+			scores[j] = x.HitRate
+		}
+	}
+}
+
+// sessionSticky is SessionAffinity with document 003's arguments: the endpoint
+// of the session for ttl; stickiness high is 1, medium .6, low .3.
+type sessionSticky struct {
+	sessionScorer
+	stick float64
+}
+
+func newSessionSticky(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	ps := struct {
+		TTL        config.Duration `json:"ttl"`
+		Stickiness string          `json:"stickiness"`
+	}{config.Duration(300 * machine.Second), "high"}
+	if err := p.Decode(&ps); err != nil {
+		return nil, err
+	}
+	stick, ok := map[string]float64{"high": 1, "medium": .6, "low": .3}[ps.Stickiness]
+	if !ok || ps.TTL <= 0 {
+		return nil, p.Errorf("stickiness must be high, medium or low, and ttl must be > 0")
+	}
+	s := &sessionSticky{sessionScorer{named: base("session-sticky-scorer", name)}, stick}
+	s.Strategy, s.ttl, s.bindings = strategySessionID, ps.TTL.Time(), map[string]binding{}
+	s.SessionID.SweepSeconds = 10
+	return s, nil
+}
+
+// Score prefers the session's endpoint.
+func (s *sessionSticky) Score(c *picker.Cycle, in []int32, scores []float64) {
+	pinned := s.choose(c, s, in)
+	for j, i := range in {
+		if i == pinned {
+			scores[j] = s.stick
+		}
+	}
+}
+
+// Commit remembers the session.
+func (s *sessionSticky) Commit(now machine.Time, d *picker.Decision) { s.commit(now, d, s) }
+
+// scraper is one of document 003's scrapers: a source and its extractor in
+// one. VLLMMetricScraper reads vLLM's signals, KVCacheMetricScraper the cache's
+// alone, GenericPrometheusScraper the metrics that it is told.
+type scraper struct {
+	named
+	Endpoint string          `json:"endpoint"`
+	Port     int             `json:"port"`
+	Interval config.Duration `json:"interval"`
+	Timeout  config.Duration `json:"timeout"`
+	TTL      config.Duration `json:"ttl"`
+	Metrics  []string        `json:"metrics"`
+	Tracking bool            `json:"cachePrefixTracking"`
+
+	mapping *scrape.Mapping
+}
+
+func newScraper(kind string) picker.Factory {
+	return func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+		s := &scraper{named: base(kind, name), Endpoint: "/metrics", Interval: config.Duration(5 * machine.Second), TTL: config.Duration(30 * machine.Second)}
+		if err := p.Decode(s); err != nil {
+			return nil, err
+		}
+		if s.Interval <= 0 || s.TTL <= 0 || s.Timeout < 0 || s.Port < 0 || s.Port > 65535 {
+			return nil, p.Errorf("interval and ttl must be > 0, timeout not negative, port between 1 and 65535")
+		}
+		if s.Timeout == 0 {
+			s.Timeout = min(s.Interval, config.Duration(machine.Second))
+		}
+		vllm := scrape.Engines()["vllm"]
+		switch kind {
+		case "vllm-metric-scraper":
+			s.mapping = vllm
+		case "kv-cache-metric-scraper":
+			s.mapping = &scrape.Mapping{KVUsage: vllm.KVUsage, CacheInfo: vllm.CacheInfo, BlockSizeLabel: vllm.BlockSizeLabel, BlocksLabel: vllm.BlocksLabel}
+			if s.Tracking { // how often prefixes were found, beside how full the cache is
+				for _, m := range []string{"vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"} {
+					spec, err := scrape.ParseSpec(m)
+					if err != nil {
+						return nil, err
+					}
+					s.mapping.Custom = append(s.mapping.Custom, scrape.Custom{Key: m, Spec: spec})
+				}
+			}
+		default:
+			s.mapping = &scrape.Mapping{}
+		}
+		for i, m := range s.Metrics {
+			spec, err := scrape.ParseSpec(m)
+			if err != nil || m == "" {
+				return nil, p.Errorf("metrics[%d]: %q is not a metric", i, m)
+			}
+			s.mapping.Custom = append(s.mapping.Custom, scrape.Custom{Key: m, Spec: spec})
+		}
+		return s, nil
+	}
+}
+
+// Scrape says how to fetch.
+func (s *scraper) Scrape() picker.ScrapeSpec {
+	spec := picker.ScrapeSpec{Scheme: "http", Path: s.Endpoint, Interval: s.Interval.Time(), Timeout: s.Timeout.Time(), TTL: s.TTL.Time()}
+	if s.Port > 0 {
+		spec.Port = fmt.Sprint(s.Port)
+	}
+	return spec
+}
+
+// Extract reads a page.
+func (s *scraper) Extract(page []byte, _ string, into *picker.Metrics) error {
+	p, err := scrape.Parse(page, s.mapping.Wants)
+	if err == nil {
+		s.mapping.Apply(p, into)
+	}
+	return err
+}
+
+// newTokenDecider is the decider of document 003's pd-profile-handler: new
+// tokens beyond the cached ones, more than 10.
+type newTokenDecider struct {
+	named
+	Threshold int `json:"threshold"`
+
+	source prefixSource
+}
+
+func newNewTokenDecider(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	d := &newTokenDecider{named: base("new-token-pd-decider", name), Threshold: 10}
+	if err := p.Decode(d); err != nil {
+		return nil, err
+	}
+	if d.Threshold < 0 {
+		return nil, p.Errorf("threshold must not be negative")
+	}
+	findPrefix(b, "", name, &d.source)
+	return d, nil
+}
+
+// Disaggregate counts what is new.
+func (d *newTokenDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
+	if decode < 0 {
+		return true
+	}
+	m := d.source.match(c)
+	return c.Request.Tokens-int(m.of(c.State(decode)))*m.blockTokens > d.Threshold
+}

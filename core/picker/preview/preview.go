@@ -1,0 +1,178 @@
+// Package preview answers "where would this request go" for a saved state,
+// without sending anything and without changing anything: the endpoints with
+// their figures, a configuration, and a request in; the explained decision out.
+package preview
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/strict"
+)
+
+// State is a saved state of a pool.
+type State struct {
+	Endpoints  []Endpoint     `json:"endpoints"`
+	Objectives map[string]int `json:"objectives"`
+}
+
+// Endpoint is one endpoint with its figures and what it has seen.
+type Endpoint struct {
+	Name      string             `json:"name"`
+	Namespace string             `json:"namespace"`
+	Address   string             `json:"address"`
+	Port      string             `json:"port"`
+	Labels    map[string]string  `json:"labels"`
+	Waiting   int64              `json:"waiting"`
+	Running   int64              `json:"running"`
+	KV        float64            `json:"kv"`
+	Custom    map[string]float64 `json:"custom"`
+	LoRA      *struct {
+		Max     int      `json:"max"`
+		Running []string `json:"running"`
+		Waiting []string `json:"waiting"`
+	} `json:"lora"`
+	BlockSize int32 `json:"blockSize"`
+	Blocks    int32 `json:"blocks"`
+	// Document 002's endpoint state.
+	Ready    *bool    `json:"ready"`
+	Sessions []string `json:"sessions"`
+	QPS      float64  `json:"qps"`
+	MaxQPS   float64  `json:"maxQps"`
+	// Served are requests (bodies with their paths) that the endpoint has had
+	// before: they fill prefix histories and session bindings.
+	Served []Request `json:"served"`
+}
+
+// Request is one request of a state.
+type Request struct {
+	Path    string            `json:"path"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"`
+	// Held requests are still in flight.
+	Held bool `json:"held"`
+}
+
+// ReadState parses a state file.
+func ReadState(data []byte) (*State, error) {
+	root, err := strict.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	var s State
+	if err := strict.Decode(root, "", &s); err != nil {
+		return nil, err
+	}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if e.Name == "" {
+			return nil, &strict.Error{Field: fmt.Sprintf("endpoints[%d]", i), Msg: "has no name"}
+		}
+		if e.Address == "" {
+			e.Address = fmt.Sprintf("127.0.0.%d", i+1)
+		}
+		if e.Port == "" {
+			e.Port = "8000"
+		}
+		if e.Namespace == "" {
+			e.Namespace = "default"
+		}
+	}
+	return &s, nil
+}
+
+// Build makes a picker for a configuration and brings it into the state.
+func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State) (*picker.Picker, error) {
+	opt.Detail = true
+	forced := ""
+	opt.Force = func(c *picker.Cycle, _ string, candidates []int32) []int32 {
+		for _, i := range candidates {
+			if c.State(i).Name == forced {
+				return []int32{i}
+			}
+		}
+		return nil
+	}
+	p, err := picker.New(cfg, reg, opt)
+	if err != nil {
+		return nil, err
+	}
+	p.SetObjects(picker.Objects{Objectives: s.Objectives})
+	var list []*picker.Endpoint
+	byID := map[string]*Endpoint{}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		ep := picker.NewEndpoint(e.Namespace, e.Name, e.Address, e.Port, e.Labels)
+		byID[ep.ID()] = e
+		list = append(list, ep)
+	}
+	p.Pool().Set(list)
+	all := make([]int, len(p.Pool().View().States))
+	for i := range all {
+		all[i] = i
+	}
+	p.Pool().Update(0, all, func(_ int, st *picker.State) { fill(st, byID[st.ID()]) })
+	for i := range s.Endpoints {
+		for n := range s.Endpoints[i].Served {
+			forced = s.Endpoints[i].Name
+			d, err := Pick(p, 0, &s.Endpoints[i].Served[n], fmt.Sprintf("served-%d-%d", i, n))
+			if err != nil {
+				return nil, fmt.Errorf("endpoints[%d].served[%d]: %w", i, n, err)
+			}
+			if d.Err != nil {
+				return nil, fmt.Errorf("endpoints[%d].served[%d]: %w", i, n, d.Err)
+			}
+			p.Commit(0, d)
+			if !s.Endpoints[i].Served[n].Held {
+				p.Release(0, d)
+			}
+		}
+	}
+	forced = ""
+	return p, nil
+}
+
+func fill(st *picker.State, e *Endpoint) {
+	st.Waiting, st.Running, st.KVUsage = e.Waiting, e.Running, e.KV
+	st.Custom = e.Custom
+	st.CacheBlockSize, st.CacheBlocks = e.BlockSize, e.Blocks
+	if e.LoRA != nil {
+		st.LoRA = &picker.LoRA{Max: e.LoRA.Max, Running: e.LoRA.Running, Waiting: e.LoRA.Waiting}
+	}
+	if e.Ready != nil || e.Sessions != nil || e.MaxQPS != 0 {
+		st.Serving = &picker.Serving{Ready: e.Ready == nil || *e.Ready, Sessions: e.Sessions, QPS: e.QPS, MaxQPS: e.MaxQPS}
+	}
+}
+
+// Pick decides one request and changes nothing.
+func Pick(p *picker.Picker, now machine.Time, r *Request, id string) (*picker.Decision, error) {
+	return PickAnswered(p, now, r, id, nil)
+}
+
+// PickAnswered is Pick with what outside services answered.
+func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, answers []picker.Answer) (*picker.Decision, error) {
+	path := r.Path
+	if path == "" {
+		path = "/v1/chat/completions"
+	}
+	head := []picker.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: path}, {Name: "x-request-id", Value: id}}
+	names := make([]string, 0, len(r.Headers))
+	for k := range r.Headers {
+		names = append(names, k)
+	}
+	sort.Strings(names)
+	for _, k := range names {
+		head = append(head, picker.Header{Name: k, Value: r.Headers[k]})
+	}
+	req, perr := p.NewRequest(head, []byte(r.Body), true, 1)
+	if perr == nil {
+		_, perr = p.Prepare(now, req)
+	}
+	if perr != nil {
+		return nil, perr
+	}
+	return p.Pick(now, req, p.Pool().View(), answers, nil), nil
+}

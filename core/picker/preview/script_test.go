@@ -1,0 +1,86 @@
+package preview
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+)
+
+// The scripts under testdata are named after the document whose worked
+// examples they play: a configuration, a state of the pool, and requests.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var cfg string
+		var answers []picker.Answer
+		var state *State
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "config":
+				cfg = d.Input
+				c, err := config.Read([]byte(cfg))
+				if err != nil {
+					return "refused: " + err.Error()
+				}
+				p, err := picker.New(c, plugins.Builtin(), picker.Options{AllowExperimental: true})
+				if err != nil {
+					return "refused: " + err.Error()
+				}
+				return strings.Join(p.Warnings, "\n")
+			case "state":
+				s, err := ReadState([]byte(d.Input))
+				if err != nil {
+					return "refused: " + err.Error()
+				}
+				state = s
+				return ""
+			case "answer": // of an outside service, to every request that follows
+				var plugin, key string
+				d.ScanArgs(t, "plugin", &plugin)
+				d.ScanArgs(t, "key", &key)
+				answers = append(answers, picker.Answer{Plugin: plugin, Key: key, Value: []byte(d.Input)})
+				return ""
+			case "request":
+				return request(t, d, cfg, state, answers)
+			}
+			return fmt.Sprintf("unknown command %q", d.Cmd)
+		})
+	})
+}
+
+func request(t *testing.T, d *datadriven.TestData, text string, s *State, answers []picker.Answer) string {
+	c, err := config.Read([]byte(text))
+	if err != nil {
+		return err.Error()
+	}
+	p, err := Build(c, plugins.Builtin(), picker.Options{AllowExperimental: true}, s)
+	if err != nil {
+		return err.Error()
+	}
+	r := &Request{Body: d.Input, Headers: map[string]string{}}
+	for _, a := range d.CmdArgs {
+		if a.Key != "path" && len(a.Vals) == 1 {
+			r.Headers[a.Key] = a.Vals[0]
+		}
+	}
+	if d.HasArg("path") {
+		d.ScanArgs(t, "path", &r.Path)
+	}
+	if r.Body == "" {
+		r.Body = `{"model":"m","messages":[{"role":"user","content":"hello"}]}`
+	}
+	dec, err := PickAnswered(p, 0, r, "r", answers)
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	if err := dec.Explain().WriteTable(&b); err != nil {
+		return err.Error()
+	}
+	return b.String()
+}
