@@ -1,0 +1,23 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/windtunnel/windtunnel/live/modelserver"
+)
+
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	one := []modelserver.ServerOptions{{Listen: "10.0.0.1:65530", Models: []string{"m"}}}
+	if got, err := spread(one, 3); err != nil || got[2].Listen != "10.0.0.1:65532" {
+		t.Fatalf("%v %v", got, err)
+	}
+	if _, err := spread(one, 7); err == nil {
+		t.Fatal("ports beyond 65535")
+	}
+	for bind, want := range map[string]string{"tcp://*:5557": "tcp://127.0.0.2:5557", "tcp://0.0.0.0:1": "tcp://127.0.0.2:1", "tcp://10.1.1.1:5": "tcp://10.1.1.1:5", "": ""} {
+		if got := own(bind, "127.0.0.2:8000"); got != want {
+			t.Errorf("%q: got %q, want %q", bind, got, want)
+		}
+	}
+}
