@@ -28,7 +28,7 @@ func (m *Manager) handler() http.Handler {
 
 // ready answers 200 while the index can be asked.
 func (m *Manager) ready(w http.ResponseWriter, _ *http.Request) {
-	if !m.do(func(machine.Time) {}) {
+	if !m.index.Do(func(machine.Time, *kv.Index) {}) {
 		http.Error(w, "stopping", http.StatusServiceUnavailable)
 		return
 	}
@@ -141,7 +141,7 @@ func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	known := m.latest.Load()
-	keys, err := m.keys(&req, known)
+	keys, err := m.keys(&req)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
@@ -153,19 +153,17 @@ func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 	m.metrics.requests.Inc()
 	m.metrics.scoreTime.Observe(time.Since(began).Seconds())
 	answer(w, resp)
-	a := askedFor{resp.Recommendation, keys, resp.Scores[resp.Recommendation].BlocksPresent}
-	select {
-	case m.asked <- a:
-	default: // only statistics; the answer matters more
-	}
+	pod, found := resp.Recommendation, resp.Scores[resp.Recommendation].BlocksPresent
+	// Only statistics: the answer matters more, so they may be left out.
+	m.index.Post(func(now machine.Time, ix *kv.Index) { ix.Asked(now, pod, keys, found) })
 }
 
 // keys are the blocks that a request asks for: by name, or by its prompt.
-func (m *Manager) keys(req *scoreRequest, known *snapshot) ([]kv.Key, error) {
+func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 	if len(req.PromptBlocks) > 0 {
 		keys := make([]kv.Key, len(req.PromptBlocks))
 		for i, name := range req.PromptBlocks {
-			keys[i] = m.view.Resolve(kv.Named(name))
+			keys[i] = m.index.View().Resolve(kv.Named(name))
 		}
 		return keys, nil
 	}
@@ -176,11 +174,10 @@ func (m *Manager) keys(req *scoreRequest, known *snapshot) ([]kv.Key, error) {
 	if model == "" {
 		model = m.opts.Model
 	}
-	if model == "" {
-		model = known.model
-	}
-	if model == "" && known.models > 1 {
-		return nil, fmt.Errorf("the index knows %d models and the request names none: say which with \"model\"", known.models)
+	if models := *m.models.Load(); model == "" && len(models) == 1 {
+		model = models[0]
+	} else if model == "" && len(models) > 1 {
+		return nil, fmt.Errorf("the index knows %d models and the request names none: say which with \"model\"", len(models))
 	}
 	ids := req.Prompt.ids
 	if ids == nil {
@@ -219,10 +216,10 @@ func (m *Manager) scores(keys []kv.Key, candidates []string, known *snapshot) sc
 func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {
 	var s kv.State
 	updated := machine.Time(0)
-	if !m.do(func(now machine.Time) {
-		s = m.ix.State()
-		for _, name := range m.ix.PodNames() {
-			p, _ := m.ix.Pod(now, name)
+	if !m.index.Do(func(now machine.Time, ix *kv.Index) {
+		s = ix.State()
+		for _, name := range ix.PodNames() {
+			p, _ := ix.Pod(now, name)
 			updated = max(updated, p.Heard)
 		}
 	}) {
@@ -230,7 +227,7 @@ func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	answer(w, stateResponse{TotalBlocks: s.Pairs, UniqueBlocks: s.Blocks, TotalPods: s.Pods, AverageCacheUtilization: cut(s.Utilization, 2),
-		GlobalHitRate: cut(s.HitRate, 2), CacheSizeTotalGB: cut(float64(s.Bytes)/(1<<30), 1), LastUpdated: m.wall(updated).Truncate(time.Second)})
+		GlobalHitRate: cut(s.HitRate, 2), CacheSizeTotalGB: cut(float64(s.Bytes)/(1<<30), 1), LastUpdated: m.second(updated)})
 }
 
 func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
@@ -238,9 +235,9 @@ func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
 	var p kv.PodInfo
 	var top []kv.Holding
 	known := false
-	if !m.do(func(now machine.Time) {
-		p, known = m.ix.Pod(now, id)
-		top = m.ix.Top(id, topBlocks)
+	if !m.index.Do(func(now machine.Time, ix *kv.Index) {
+		p, known = ix.Pod(now, id)
+		top = ix.Top(id, topBlocks)
 	}) {
 		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))
 		return
@@ -255,9 +252,14 @@ func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
 		resp.Status = "unhealthy"
 	}
 	for _, h := range top {
-		resp.TopBlocks = append(resp.TopBlocks, topBlock{h.Name, h.Hits, m.wall(h.Touched).Truncate(time.Second)})
+		resp.TopBlocks = append(resp.TopBlocks, topBlock{h.Name, h.Hits, m.second(h.Touched)})
 	}
 	answer(w, resp)
+}
+
+// second is a time of the index as the document writes times.
+func (m *Manager) second(t machine.Time) time.Time {
+	return m.index.Wall(t).UTC().Truncate(time.Second)
 }
 
 func answer(w http.ResponseWriter, body any) {

@@ -160,7 +160,7 @@ func TestDocument(t *testing.T) {
 					d.ScanArgs(t, "after-scores", &n)
 					eventually(t, "the statistics", func() bool {
 						done := false
-						m.do(func(machine.Time) { done = m.ix.Stats().Asked >= uint64(n) })
+						m.index.Do(func(_ machine.Time, ix *kv.Index) { done = ix.Stats().Asked >= uint64(n) })
 						return done
 					})
 				}
@@ -168,7 +168,7 @@ func TestDocument(t *testing.T) {
 				if path == "/metrics" {
 					var lines []string
 					for line := range strings.Lines(body) {
-						if !strings.HasPrefix(line, "#") && !strings.Contains(line, "duration") && !strings.Contains(line, "eviction_rate") {
+						if !strings.HasPrefix(line, "#") && !strings.Contains(line, "duration") && !strings.Contains(line, "eviction_rate") && !strings.Contains(line, "lag") {
 							lines = append(lines, line)
 						}
 					}
@@ -402,12 +402,16 @@ func TestManagerRestarts(t *testing.T) {
 func TestBadMessages(t *testing.T) {
 	t.Parallel()
 	m := start(t, nil)
-	in := &ingest{m: m, models: map[string]bool{}}
-	from := kv.Topic{Pod: "p", Model: "m"}
-	in.handle(kvevents.Delivery{From: from, Payload: []byte{0x93, 1}})
-	in.handle(kvevents.Delivery{Payload: kv.AppendBatch(nil, kv.Batch{Events: []kv.Event{{Kind: kv.Cleared}}}, kv.ArrayForm)})
-	in.handle(kvevents.Delivery{From: from, Payload: kv.AppendBatch(nil, kv.Batch{}, kv.ArrayForm)})
-	in.handle(kvevents.Delivery{From: from, Lost: "all"})
+	bad := publish(t, m, kv.Topic{Pod: "p", Model: "m"}, kvevents.Msgpack)
+	bad.Publish(kv.Event{Kind: kv.Stored, Hashes: make([]kv.EngineHash, 1), Tokens: []uint32{1}, LoRAName: strings.Repeat("x", 5000)})
+	nameless := publish(t, m, kv.Topic{}, kvevents.Msgpack)
+	nameless.Publish(kv.Event{Kind: kv.Cleared})
+	m.received(kvevents.Report{Lost: "all"})
+	publish(t, m, kv.Topic{Pod: "q", Model: "m"}, kvevents.MsgpackMap).Publish(kv.Event{Kind: kv.Cleared})
+	eventually(t, "all three", func() bool {
+		_, text := call(t, m, "GET", "/metrics", "")
+		return strings.Contains(text, "pods_tracked 1") && strings.Count(text, "kv_cache_manager_messages_dropped_total{") == 3
+	})
 	_, metrics := call(t, m, "GET", "/metrics", "")
 	for _, want := range []string{`messages_dropped_total{reason="malformed"} 1`, `messages_dropped_total{reason="nameless"} 1`,
 		`messages_dropped_total{reason="lost"} 1`, "kv_cache_manager_pods_tracked 1"} {

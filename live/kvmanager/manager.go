@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,47 +25,25 @@ type Manager struct {
 	metrics *metrics
 	events  eventLog
 
-	ix    *kv.Index // run's alone, but for its View
-	view  kv.View
-	began time.Time
-
-	jobs    chan job      // for the goroutine that owns the index
-	asked   chan askedFor // the same, but dropped when it is busy
+	index   *kvevents.Indexer
 	scorers sync.Pool
 	latest  atomic.Pointer[snapshot]
+	models  atomic.Pointer[[]string] // that events came for; up to maxModels
 
-	sub    *kvevents.Subscriber
 	server *http.Server
 	http   net.Listener
-	cancel context.CancelFunc
-	ctx    context.Context
 	wait   sync.WaitGroup
 	failed chan error
 	closed sync.Once
 }
 
-// job is something to do with the index, at its turn.
-type job func(now machine.Time)
-
-// askedFor is a prompt that was scored.
-type askedFor struct {
-	pod   string
-	keys  []kv.Key
-	found int
-}
-
 // snapshot is what requests need of the pods, taken every now and then.
 type snapshot struct {
-	pods   map[string]kv.PodInfo
-	names  []string // sorted
-	model  string   // the only one that events came for; "" if several
-	models int
+	pods  map[string]kv.PodInfo
+	names []string // sorted
 }
 
-const (
-	snapshotEvery = 20 * time.Millisecond
-	maxModels     = 1024
-)
+const maxModels = 1024
 
 // Start starts a manager; Close ends it.
 func Start(opts Options) (*Manager, error) {
@@ -77,16 +56,14 @@ func Start(opts Options) (*Manager, error) {
 	if opts.Tokenizer == nil {
 		opts.Tokenizer = tokens.Packed{}
 	}
-	m := &Manager{opts: opts, log: opts.Log, ix: kv.NewIndex(opts.Index), began: time.Now(),
-		jobs: make(chan job), asked: make(chan askedFor, 64), failed: make(chan error, 1)}
+	if opts.Feed.Gaps == kv.GapsDrop { // the subscriber falls back to it where there is no replay
+		opts.Feed.Gaps = kv.GapsReplay
+	}
+	m := &Manager{opts: opts, log: opts.Log, failed: make(chan error, 1)}
 	m.events.log = opts.Log.With("component", "event_subscriber")
-	m.view = m.ix.View()
-	m.scorers.New = func() any { return m.view.Scorer() }
-	m.latest.Store(&snapshot{model: opts.Model})
+	m.latest.Store(&snapshot{})
+	m.models.Store(&[]string{})
 	m.metrics = newMetrics(m)
-	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.wait.Add(1)
-	go m.run()
 	if err := m.open(); err != nil {
 		m.Close()
 		return nil, err
@@ -96,19 +73,18 @@ func Start(opts Options) (*Manager, error) {
 }
 
 func (m *Manager) open() error {
-	in := &ingest{m: m, decoder: kv.Decoder{Lenient: m.opts.Lenient}, models: map[string]bool{}}
-	feed := m.opts.Feed
-	if feed.Gaps == kv.GapsDrop { // the subscriber falls back to it where there is no replay
-		feed.Gaps = kv.GapsReplay
-	}
 	var err error
-	m.sub, err = kvevents.NewSubscriber(kvevents.SubscriberOptions{Bind: m.opts.ZMQBind, Prefixes: []string{""}, Feed: feed,
-		ReplayPort: m.opts.ReplayPort, Handle: in.handle, Log: m.events.log})
+	m.index, err = kvevents.NewIndexer(kvevents.IndexerOptions{
+		Subscriber: kvevents.SubscriberOptions{Bind: m.opts.ZMQBind, Prefixes: []string{""}, Feed: m.opts.Feed, ReplayPort: m.opts.ReplayPort, Log: m.events.log},
+		Index:      m.opts.Index, Lenient: m.opts.Lenient, Model: m.opts.Model,
+		OnEvents: m.noteModels, OnMessage: m.received, OnEffect: m.say, OnChange: m.takeSnapshot,
+	})
 	if err != nil {
 		return err
 	}
+	m.scorers.New = func() any { return m.index.View().Scorer() }
 	for _, p := range m.opts.Pods {
-		if err := m.sub.Dial(p.Name, p.Endpoint, p.Replay); err != nil {
+		if err := m.Dial(p); err != nil {
 			return fmt.Errorf("pod %s: %w", p.Name.Pod, err)
 		}
 	}
@@ -148,23 +124,20 @@ func (m *Manager) Wait(ctx context.Context) error {
 }
 
 // ZMQEndpoint is where model servers connect to, with the port that it got.
-func (m *Manager) ZMQEndpoint() string { return m.sub.Endpoint() }
+func (m *Manager) ZMQEndpoint() string { return m.index.Endpoint() }
 
 // HTTPAddress is the API's host:port, with the port that it got.
 func (m *Manager) HTTPAddress() string { return m.http.Addr().String() }
 
 // Dial adds a publisher; Hangup takes it away with all that it holds.
-func (m *Manager) Dial(p Pod) error { return m.sub.Dial(p.Name, p.Endpoint, p.Replay) }
+func (m *Manager) Dial(p Pod) error { return m.index.Dial(p.Name, p.Endpoint, p.Replay) }
 
 // Hangup forgets a pod that is gone.
-func (m *Manager) Hangup(pod string) {
-	m.sub.Hangup(pod)
-	m.do(func(now machine.Time) { m.ix.DropPod(now, pod) })
-}
+func (m *Manager) Hangup(pod string) { m.index.Hangup(pod) }
 
 // Keys are the blocks that the index holds of a pod, sorted: for checks.
 func (m *Manager) Keys(pod string) (keys []kv.Key) {
-	m.do(func(machine.Time) { keys = m.ix.Keys(pod) })
+	m.index.Do(func(_ machine.Time, ix *kv.Index) { keys = ix.Keys(pod) })
 	return keys
 }
 
@@ -173,70 +146,54 @@ func (m *Manager) Close() {
 	m.closed.Do(func() {
 		if m.server != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			m.server.Shutdown(ctx)
+			// Whoever is not done by then is cut off.
+			_ = m.server.Shutdown(ctx)
 			cancel()
 			m.server.Close()
 		}
-		m.cancel()
-		if m.sub != nil {
-			m.sub.Close()
+		if m.index != nil {
+			m.index.Close()
 		}
 		m.wait.Wait()
 	})
 }
 
-// do has a job done by the owner of the index and waits for it. It says
-// whether it was done: not after Close.
-func (m *Manager) do(j job) bool {
-	done := make(chan struct{})
-	select {
-	case m.jobs <- func(now machine.Time) { j(now); close(done) }:
-		<-done
-		return true
-	case <-m.ctx.Done():
-		return false
+// received is told of every message.
+func (m *Manager) received(r kvevents.Report) {
+	switch {
+	case r.Lost != "":
+		m.metrics.dropped.WithLabelValues("lost").Inc()
+		return
+	case errors.Is(r.Err, kvevents.ErrNameless):
+		m.metrics.dropped.WithLabelValues("nameless").Inc()
+		return
+	case r.Err != nil:
+		m.metrics.dropped.WithLabelValues("malformed").Inc()
+		return
+	}
+	m.metrics.processed(&r)
+	if len(r.Events) > 0 {
+		m.events.received(time.Now(), r.From.Pod, r.Events, r.Took)
 	}
 }
 
-// run owns the index: it is the machine's one goroutine.
-func (m *Manager) run() {
-	defer m.wait.Done()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	var taken time.Time // of the latest snapshot
-	dirty := false
-	for {
-		wait := time.Hour
-		if at, ok := m.ix.Next(); ok {
-			wait = max(0, at.Duration()-time.Since(m.began))
+// noteModels remembers which models there are: requests need not name the only
+// one.
+func (m *Manager) noteModels(from kv.Topic, events []kv.Event) {
+	known := *m.models.Load()
+	for i := range events {
+		e := &events[i]
+		model := from.Model
+		if e.Model != "" {
+			model = e.Model
 		}
-		if dirty {
-			wait = min(wait, max(0, snapshotEvery-time.Since(taken)))
+		if e.Kind != kv.Stored || model == "" || len(known) >= maxModels || slices.Contains(known, model) {
+			continue
 		}
-		timer.Reset(wait)
-		select {
-		case <-m.ctx.Done():
-			return
-		case j := <-m.jobs:
-			j(m.now())
-			dirty = true
-		case a := <-m.asked:
-			m.ix.Asked(m.now(), a.pod, a.keys, a.found)
-			dirty = true
-		case <-timer.C:
-		}
-		m.ix.Advance(m.now(), m.say)
-		if dirty && time.Since(taken) >= snapshotEvery {
-			m.takeSnapshot()
-			dirty, taken = false, time.Now()
-		}
+		known = append(slices.Clone(known), model)
+		m.models.Store(&known)
 	}
 }
-
-func (m *Manager) now() machine.Time { return machine.FromDuration(time.Since(m.began)) }
-
-// wall is a time of the index as a time of day.
-func (m *Manager) wall(t machine.Time) time.Time { return m.began.Add(t.Duration()).UTC() }
 
 func (m *Manager) say(e kv.Effect) {
 	log := m.log.With("component", "index")
@@ -252,12 +209,11 @@ func (m *Manager) say(e kv.Effect) {
 	}
 }
 
-func (m *Manager) takeSnapshot() {
-	old := m.latest.Load()
-	s := &snapshot{names: m.ix.PodNames(), model: old.model, models: old.models}
+func (m *Manager) takeSnapshot(now machine.Time, ix *kv.Index) {
+	s := &snapshot{names: ix.PodNames()}
 	s.pods = make(map[string]kv.PodInfo, len(s.names))
 	for _, name := range s.names {
-		s.pods[name], _ = m.ix.Pod(m.now(), name)
+		s.pods[name], _ = ix.Pod(now, name)
 	}
 	m.latest.Store(s)
 }

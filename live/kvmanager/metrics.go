@@ -1,11 +1,10 @@
 package kvmanager
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
 // metrics are document 003's, under its names, and a few more for what it
@@ -17,6 +16,7 @@ type metrics struct {
 	requests  prometheus.Counter
 	scoreTime prometheus.Summary
 	dropped   *prometheus.CounterVec
+	lag       prometheus.Summary
 }
 
 func newMetrics(m *Manager) *metrics {
@@ -28,26 +28,31 @@ func newMetrics(m *Manager) *metrics {
 		requests: prometheus.NewCounter(prometheus.CounterOpts{Name: name("score_requests_total"), Help: "Score requests answered."}),
 		scoreTime: prometheus.NewSummary(prometheus.SummaryOpts{Name: name("score_request_duration_seconds"), Help: "Time that score requests took.",
 			Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}}),
+		lag: prometheus.NewSummary(prometheus.SummaryOpts{Name: name("event_lag_seconds"), Help: "Time from a message's timestamp to its effect on the index.",
+			Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("messages_dropped_total"), Help: "Messages that were not taken, and losses, by reason."}, []string{"reason"}),
 	}
 	for _, kind := range []kv.Kind{kv.Stored, kv.Removed, kv.Updated} { // there from the start
 		x.received.WithLabelValues(kind.Document())
 	}
-	x.registry.MustRegister(x.received, x.duration, x.requests, x.scoreTime, x.dropped, &indexCollector{m})
+	x.registry.MustRegister(x.received, x.duration, x.requests, x.scoreTime, x.dropped, x.lag, &indexCollector{m})
 	return x
 }
 
-func (x *metrics) processed(events []kv.Event, took time.Duration) {
+func (x *metrics) processed(r *kvevents.Report) {
 	var n [kv.Heartbeat + 1]int
-	for i := range events {
-		n[events[i].Kind]++
+	for i := range r.Events {
+		n[r.Events[i].Kind]++
 	}
 	for kind, count := range n {
 		if count > 0 {
 			x.received.WithLabelValues(kv.Kind(kind).Document()).Add(float64(count))
 		}
 	}
-	x.duration.Set(took.Seconds())
+	x.duration.Set(r.Took.Seconds())
+	if r.Lag > 0 {
+		x.lag.Observe(r.Lag.Seconds())
+	}
 }
 
 // indexCollector asks the index for its figures when somebody scrapes.
@@ -76,10 +81,10 @@ func (c *indexCollector) Collect(ch chan<- prometheus.Metric) {
 	var state kv.State
 	var stats kv.Stats
 	var pods []kv.PodInfo
-	if !c.m.do(func(now machine.Time) {
-		state, stats = c.m.ix.State(), c.m.ix.Stats()
-		for _, name := range c.m.ix.PodNames() {
-			p, _ := c.m.ix.Pod(now, name)
+	if !c.m.index.Do(func(now machine.Time, ix *kv.Index) {
+		state, stats = ix.State(), ix.Stats()
+		for _, name := range ix.PodNames() {
+			p, _ := ix.Pod(now, name)
 			pods = append(pods, p)
 		}
 	}) {
