@@ -125,7 +125,9 @@ var ForbiddenWords = map[string]string{
 
 // WordExceptions are files in which a forbidden word is meant. The key is
 // "file word", with * at the end of the file for everything below.
-var WordExceptions = map[string]string{}
+var WordExceptions = map[string]string{
+	"live/modelserver/vllmgrpc/vllm_engine_grpc.pb.go " + "not " + "implemented": "generated: what gRPC's own stubs answer",
+}
 
 // Skipped are directories that are no part of the source.
 var Skipped = []string{".git", ".cache", "bin", "node_modules"}

@@ -107,10 +107,10 @@ func (e *embeddings) end(b []byte, u openai.Usage, _, _ []byte) []byte {
 	return append(b, '}')
 }
 
-// vector is a unit vector that depends on the tokens alone: the sum of what
+// unit is a unit vector that depends on the tokens alone: the sum of what
 // each token and each pair of neighbours adds, so that texts with words in
 // common are near to one another.
-func (e *embeddings) vector(b []byte, tokens []uint32) []byte {
+func (e *embeddings) unit(tokens []uint32) []float32 {
 	v := make([]float32, e.dimensions)
 	add := func(key uint64) {
 		d := machine.NewDraw(0, "server", "embedding", key)
@@ -133,10 +133,18 @@ func (e *embeddings) vector(b []byte, tokens []uint32) []byte {
 		v[0], norm = 1, 1
 	}
 	scale := float32(1 / math.Sqrt(norm))
+	for i := range v {
+		v[i] *= scale
+	}
+	return v
+}
+
+func (e *embeddings) vector(b []byte, tokens []uint32) []byte {
+	v := e.unit(tokens)
 	if e.base64 {
 		raw := make([]byte, 0, 4*len(v))
 		for _, x := range v {
-			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x*scale))
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 		}
 		b = append(b, '"')
 		b = base64.StdEncoding.AppendEncode(b, raw)
@@ -147,7 +155,7 @@ func (e *embeddings) vector(b []byte, tokens []uint32) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = strconv.AppendFloat(b, float64(x*scale), 'g', -1, 32)
+		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
 	}
 	return append(b, ']')
 }

@@ -63,7 +63,11 @@ func (g *generation) generate() {
 		select {
 		case <-g.box.ready:
 		case <-g.ctx.Done():
-			g.box.put(func(b *boxState) { b.gone = "the client left" })
+			gone := "the client left"
+			if cause := context.Cause(g.ctx); cause == errAborted {
+				gone = cause.Error()
+			}
+			g.box.put(func(b *boxState) { b.gone = gone })
 			<-g.box.ready
 		}
 		state := g.box.look(g.now)

@@ -16,6 +16,7 @@ type logprobs struct {
 }
 
 type likely struct {
+	id      uint32
 	text    string
 	logprob float64
 }
@@ -24,12 +25,13 @@ type likely struct {
 func (l *logprobs) of(c *content, t *token) []likely {
 	d := machine.NewDraw(c.base, "content", "logprob", uint64(t.index))
 	p := 0.3 + 0.69*d.Float64()
-	out := []likely{{t.text, round(math.Log(p))}}
+	out := []likely{{t.id, t.text, round(math.Log(p))}}
 	rest := 1 - p
 	for range l.top - 1 {
 		p = rest * (0.4 + 0.4*d.Float64())
 		rest -= p
-		out = append(out, likely{c.voc.words[d.Intn(len(c.voc.words))], round(math.Log(p))})
+		w := d.Intn(len(c.voc.words))
+		out = append(out, likely{c.voc.ids[w], c.voc.words[w], round(math.Log(p))})
 	}
 	return out
 }

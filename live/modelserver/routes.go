@@ -29,6 +29,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /wake_up", s.wakeUp)
 	mux.HandleFunc("GET /is_sleeping", s.isSleeping)
 	mux.HandleFunc("POST /reset_prefix_cache", s.resetPrefixCache)
+	s.grpcRoutes(mux)
 	mux.HandleFunc("GET /admin/config", s.adminConfig)
 	mux.HandleFunc("POST /admin/config", s.adminConfig)
 	mux.HandleFunc("POST /admin/{op}", s.adminEngine)
