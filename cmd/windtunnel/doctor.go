@@ -96,5 +96,5 @@ func (c *doctorCmd) show(o *outside, f envoy.Facts) {
 		line("port", "free", fmt.Sprintf("%s (%s, with --keep)", p.Addr, p.Use))
 	}
 	line("platform", "", f.Platform)
-	w.Flush()
+	_ = w.Flush() // to standard output: there is nobody else to tell
 }

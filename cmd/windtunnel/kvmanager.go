@@ -113,4 +113,3 @@ func (c *kvManagerCmd) options(o *outside) (kvmanager.Options, error) {
 	}
 	return opts, nil
 }
-

@@ -249,7 +249,7 @@ func (r *mpReader) skip(depth int) error {
 		return fmt.Errorf("byte %d: values are nested deeper than %d", r.off, maxDepth)
 	}
 	c := r.b[r.off]
-	fixed := -1
+	var fixed int
 	switch {
 	case c < 0x80, c >= 0xe0, c >= 0xc0 && c <= 0xc3:
 		fixed = 1

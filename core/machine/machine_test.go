@@ -67,7 +67,7 @@ func TestTimeSaturates(t *testing.T) {
 	if got := (Never - 1).Add(Second); got != Never {
 		t.Fatalf("got %v", got)
 	}
-	if got := Time(1500 * Millisecond).String(); got != "1.5s" {
+	if got := (1500 * Millisecond).String(); got != "1.5s" {
 		t.Fatalf("got %q", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 func (d *Duration) FromScalar(text string) error {
 	v, err := time.ParseDuration(text)
 	if err != nil {
-		return fmt.Errorf("%s; expected a duration such as 500ms or 1m", err)
+		return fmt.Errorf("%w; expected a duration such as 500ms or 1m", err)
 	}
 	*d = Duration(v)
 	return nil

@@ -63,7 +63,7 @@ func (s *Set) Add(file string, data []byte) (err error) {
 	}
 	r := &reader{file: file, left: maxValues}
 	defer func() {
-		if p := recover(); p == errTooMuch {
+		if p := recover(); p == errTooMuch { //nolint:errorlint // what was thrown is the value itself
 			err = &Error{File: file, Line: 1, Msg: fmt.Sprintf("the file unfolds to more than %d values", maxValues)}
 		} else if p != nil {
 			panic(p)

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -104,8 +105,11 @@ func (e *engineConfig) mapping() (*scrape.Mapping, error) {
 	}
 	for _, c := range e.Custom {
 		spec, err := scrape.ParseSpec(c.Spec)
-		if err != nil || c.Key == "" || c.Spec == "" {
-			return nil, fmt.Errorf("customMetrics need attributeKey and metricSpec (%q, %q): %v", c.Key, c.Spec, err)
+		if err == nil && (c.Key == "" || c.Spec == "") {
+			err = errors.New("one of the two is empty")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("customMetrics need attributeKey and metricSpec (%q, %q): %w", c.Key, c.Spec, err)
 		}
 		m.Custom = append(m.Custom, scrape.Custom{Key: c.Key, Spec: spec})
 	}
