@@ -91,6 +91,7 @@ var CoreClock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc",
 
 // CoreModules are the modules from outside that the core may import, by prefix.
 var CoreModules = map[string]string{
+	"github.com/hashicorp/golang-lru/v2/simplelru": "an LRU without lock or clock, the one of the ecosystem's indexer",
 	"cel.dev/cel-go":                                "expressions in an EndpointPickerConfig, compiled and evaluated in memory",
 	"golang.org/x/text/unicode/norm":                "Unicode normal forms, which tokenizers begin with",
 	"github.com/tidwall/gjson":                      "fields of a request body in memory",
