@@ -40,6 +40,19 @@ const (
 	StreamFailed        Step = "stream_failed"         // the stream ended with an error
 )
 
+// Steps of the sidecar, beside RequestReceived, ResponseHeadersSeen (of the
+// decode leg), FirstTokenSeen, ResponseEndSeen, Answered and Aborted.
+const (
+	PrefillDecided   Step = "prefill_decided"    // where the prompt is computed
+	PrefillerBlocked Step = "prefiller_blocked"  // a prefiller outside the pool was named (SSRF protection)
+	PrefillLegSent   Step = "prefill_leg_sent"   // a prefill leg begins; once for every try
+	PrefillLegEnded  Step = "prefill_leg_ended"  // its answer is whole
+	PrefillLegFailed Step = "prefill_leg_failed" // it brought no answer
+	DecodeLegSent    Step = "decode_leg_sent"    // the request to the decode server begins
+	SessionKept      Step = "session_kept"       // a conversation's KV handle is remembered
+	SessionForgotten Step = "session_forgotten"  // and is no longer good
+)
+
 // Steps of the model server. A plain request has RequestReceived instead of
 // Part1Received and no Part2Received.
 const (

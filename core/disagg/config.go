@@ -1,0 +1,176 @@
+package disagg
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Connector is a way to bring a KV cache from a prefill to a decode server.
+type Connector string
+
+// The connectors: today's five (pd-sidecar --kv-connector), and the two that
+// document 003 calls deprecated.
+const (
+	NIXLv2        Connector = "nixlv2"
+	SharedStorage Connector = "shared-storage"
+	SGLang        Connector = "sglang"
+	Mooncake      Connector = "mooncake"
+	Offloading    Connector = "offloading"
+	NIXLv1        Connector = "nixl"
+	LMCache       Connector = "lmcache"
+)
+
+// Connectors lists every connector, the default first.
+func Connectors() []Connector {
+	return []Connector{NIXLv2, SharedStorage, SGLang, Mooncake, Offloading, NIXLv1, LMCache}
+}
+
+// ParseConnector reads a connector's name, in any case.
+func ParseConnector(name string) (Connector, error) {
+	var names []string
+	for _, c := range Connectors() {
+		if strings.EqualFold(name, string(c)) {
+			return c, nil
+		}
+		names = append(names, string(c))
+	}
+	return "", fmt.Errorf("connector %q is not known; expected one of %s", name, strings.Join(names, ", "))
+}
+
+// Defaults of today's sidecar.
+const (
+	DefaultBootstrapPort = 8998                      // SGLang's and Mooncake's bootstrap server
+	DefaultP2PPort       = 7777                      // the offloading connector's peer port
+	DefaultRetryBackoff  = 200 * machine.Millisecond // between tries of a prefill
+	DefaultSessions      = 1000                      // document 002's LRU
+)
+
+// Config is what the exchanges of one sidecar share.
+type Config struct {
+	// Connector is how KV caches travel; empty is NIXLv2.
+	Connector Connector
+	// SGLangPort and MooncakePort are the prefill servers' bootstrap ports, and
+	// P2PPort their peer port for offloading; 0 is the default.
+	SGLangPort, MooncakePort, P2PPort int
+	// P2PPull lets x-kv-cache-source-host-port name a server to pull cached
+	// blocks from. The offloading connector always does.
+	P2PPull bool
+	// Sample tries the named prefillers in random order instead of the given one.
+	Sample bool
+	// Retries is how often one prefiller is tried again after a 5xx or a broken
+	// connection, RetryBackoff apart.
+	Retries      int
+	RetryBackoff machine.Time
+	// FallBack lets the decode server prefill by itself when no prefiller
+	// could; without it the client gets the prefiller's error.
+	FallBack bool
+	// ChunkTokens, when above 0, asks the decode server for this many tokens at
+	// a time (pd-sidecar --decode-chunk-size). Chat completions only.
+	ChunkTokens int
+	// Allow is whom a request may name as prefiller; nil allows all.
+	Allow *Allowlist
+	// Sessions, when not nil, is document 002's session mode.
+	Sessions *Sessions
+	// Engines remembers mooncake's engine ids; nil asks each time.
+	Engines *Engines
+	// Lock runs a function while nobody else touches Allow, Sessions and
+	// Engines; nil calls it as it is.
+	Lock func(func())
+	// Seed keys the ids that are made up, together with Request.Number.
+	Seed uint64
+	// Recorder takes the hop's flow events; nil records nothing.
+	Recorder flow.Recorder
+	// Endpoint is the sidecar's own address, for events.
+	Endpoint string
+}
+
+func (c *Config) connector() Connector {
+	if c.Connector == "" {
+		return NIXLv2
+	}
+	return c.Connector
+}
+
+func (c *Config) locked(f func()) {
+	if c.Lock == nil {
+		f()
+		return
+	}
+	c.Lock(f)
+}
+
+func or(n, fallback int) int {
+	if n == 0 {
+		return fallback
+	}
+	return n
+}
+
+// Header is one header line; names are written as on the wire.
+type Header struct{ Name, Value string }
+
+// The headers that a sidecar acts on, in the canonical form of net/http.
+const (
+	PrefillerHeader = "X-Prefiller-Host-Port"
+	SourceHeader    = "X-Kv-Cache-Source-Host-Port"
+	SessionHeader   = "X-Session-Id"
+	RequestIDHeader = "X-Request-Id"
+	RankHeader      = "X-Data-Parallel-Rank"
+)
+
+// Request is a request at the sidecar.
+type Request struct {
+	// Number is different for every request of a sidecar; it keys made-up ids.
+	Number uint64
+	// ID is x-request-id, or empty.
+	ID string
+	// Attempt is Envoy's count of tries, 0 where unknown.
+	Attempt int
+	// Method and Path are the request line's; the query is left out.
+	Method, Path string
+	// Prefillers are the targets that PrefillerHeader names, in its order, with
+	// their addresses resolved. In session mode they may come from anywhere.
+	Prefillers []Target
+	// Source is the target that SourceHeader names; nil is none.
+	Source *Target
+	// Session is SessionHeader's value.
+	Session string
+	// Body is the whole body; nil where Config.Reads said that nobody needs it.
+	Body []byte
+	// Bytes is the body's length, for the record.
+	Bytes int
+}
+
+// Generates tells whether a path makes tokens, so that it may be prefilled
+// elsewhere. The match is exact, as the real sidecar's is: a trailing slash
+// makes it another path.
+func Generates(path string) bool {
+	switch path {
+	case chatPath, "/v1/completions", "/v1/messages", responsesPath, generatePath, "/generate":
+		return true
+	}
+	return false
+}
+
+const (
+	chatPath      = "/v1/chat/completions"
+	responsesPath = "/v1/responses"
+	generatePath  = "/inference/v1/generate"
+)
+
+// Reads tells whether an exchange needs the request's body. All others are
+// best passed on as they arrive.
+func (c *Config) Reads(method, path string, prefillers, source bool) bool {
+	if method != "POST" || !Generates(path) {
+		return false
+	}
+	if c.Sessions != nil {
+		return path == chatPath || path == "/v1/completions"
+	}
+	return prefillers || c.ChunkTokens > 0 && path == chatPath || source && c.pulls()
+}
+
+func (c *Config) pulls() bool { return c.P2PPull || c.connector() == Offloading }

@@ -1,0 +1,19 @@
+// Package disagg decides for the routing sidecar, the proxy in front of a
+// decode server: which servers a request is sent to, with which bodies, and
+// what their answers mean.
+//
+// An Exchange is one request there. It is told what arrives (a leg's status,
+// its body, its failure) and returns what is to be done: call a leg, collect
+// its answer, hand it to the client, or answer at once. Prefill elsewhere is
+// asked for by the header x-prefiller-host-port, which the endpoint picker
+// sets; how the KV cache travels is the connector's matter, and the legs'
+// bodies are those of today's pd-sidecar (v0.10.0) to the byte, except where
+// docs/parity-sidecar.md says otherwise. NIXL v1 and LMCache are as document
+// 003 describes them.
+//
+// With Sessions the sidecar works as document 002's: it keeps the KV handles of
+// conversations, prefills only new ones, and sends the decode server nothing
+// but what is new.
+//
+// Nothing here knows sockets. live/sidecar and virtual drive the same Exchange.
+package disagg

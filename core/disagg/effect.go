@@ -1,0 +1,128 @@
+package disagg
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// LegKind is what a leg is for.
+type LegKind uint8
+
+// The kinds of legs.
+const (
+	Prefill LegKind = iota
+	Decode
+	Bootstrap // mooncake: which engine is it?
+)
+
+func (k LegKind) String() string { return [...]string{"prefill", "decode", "bootstrap"}[k] }
+
+// Leg is one request that the sidecar sends.
+type Leg struct {
+	ID   int
+	Kind LegKind
+	// Target is the server; the zero Target is the sidecar's own decode server.
+	Target Target
+	// Method and Path, where not empty, replace those of the client's request.
+	Method, Path string
+	// Body is what to send; with Original it is the client's own, byte for byte.
+	Body     []byte
+	Original bool
+	// Set are headers to set, Remove those to leave out.
+	Set    []Header
+	Remove []string
+	// Detached legs are not waited for: their answer is read and dropped, and
+	// they go on after the client has its own. They end when the client leaves
+	// before.
+	Detached bool
+}
+
+// Effect is something that the driver is to do.
+type Effect interface{ effect() }
+
+type (
+	// Call sends a leg. Its status comes back as Head, its failure as Failed.
+	Call struct{ Leg Leg }
+	// Collect reads a leg's whole answer; it comes back as Whole.
+	Collect struct{ Leg int }
+	// Peek reads a leg's answer piece by piece; the pieces come back as Part.
+	Peek struct{ Leg int }
+	// Deliver hands a leg's answer to the client: its head, Before, and then
+	// what is still to be read of it. All of the body, Before included, goes
+	// through Change where that is not nil.
+	Deliver struct {
+		Leg    int
+		Before []byte
+		Change *Change
+	}
+	// Drop closes a leg's answer unread.
+	Drop struct{ Leg int }
+	// Answer ends the request with an answer of the sidecar's own, or with a
+	// leg's answer that is known whole. Verbatim answers carry that leg's head.
+	Answer struct {
+		Status   int
+		Head     []Header
+		Body     []byte
+		Verbatim int // the leg whose head goes with it; 0 is none
+	}
+)
+
+func (Call) effect()    {}
+func (Collect) effect() {}
+func (Peek) effect()    {}
+func (Deliver) effect() {}
+func (Drop) effect()    {}
+func (Answer) effect()  {}
+
+// Message is something that the driver tells.
+type Message interface{ message() }
+
+type (
+	// Head is a leg's status line and headers.
+	Head struct {
+		Leg         int
+		Status      int
+		ContentType string
+	}
+	// Whole is a leg's whole body.
+	Whole struct {
+		Leg  int
+		Body []byte
+	}
+	// Part is a piece of a leg's body; End says that it was the last.
+	Part struct {
+		Leg  int
+		Data []byte
+		End  bool
+	}
+	// Failed is a leg without an answer: not reached, broken, too long. Refused
+	// says that nobody listens there.
+	Failed struct {
+		Leg     int
+		Reason  string
+		Refused bool
+	}
+	// FirstByte says that the client's answer has begun to flow.
+	FirstByte struct{ Bytes int }
+	// Delivered says that the client has the whole answer.
+	Delivered struct{ Bytes int }
+	// Gone says that the client has left, or that its answer broke off.
+	Gone struct{ Reason string }
+)
+
+func (Head) message()      {}
+func (Whole) message()     {}
+func (Part) message()      {}
+func (Failed) message()    {}
+func (FirstByte) message() {}
+func (Delivered) message() {}
+func (Gone) message()      {}
+
+// Times is what a request took at the sidecar, for its response headers; a
+// zero span has not happened.
+type Times struct {
+	Prefill machine.Time // from the prefill leg's beginning to its whole answer
+	// Transfer is from the decode leg's beginning to the first byte of its
+	// answer, where a prefill leg went before: all that the sidecar can see of
+	// the KV transfer, with the first decode step in it.
+	Transfer machine.Time
+	Decode   machine.Time // from the decode leg's beginning to now, or its end
+	Total    machine.Time
+}

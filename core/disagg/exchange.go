@@ -1,0 +1,391 @@
+package disagg
+
+import (
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Exchange is one request at the sidecar. It is a machine: Start, then Input
+// for every message and Advance whenever Next says so.
+type Exchange struct {
+	c    *Config
+	r    Request
+	now  machine.Time
+	sink []Effect
+
+	body object
+	legs []leg // by id - 1
+
+	targets []Target // prefillers still to try, the present one first
+	tried   int      // times the present one was tried
+	retryAt machine.Time
+	lastBad *failure
+
+	remote bool // a prefill leg has succeeded
+	cached int  // its cached tokens
+	strict bool // the answer's cached tokens are set to that
+
+	session *talk
+	chunks  *chunked
+	peeked  []byte
+
+	began, prefillAt, prefillEnd, decodeAt, decodeHead, decodeEnd machine.Time
+	first, over                                                   bool
+	mark                                                          string // how the request was served, for counters
+}
+
+type leg struct {
+	Leg
+	status      int
+	contentType string
+	failed      bool
+	then        func(body []byte) // what its whole answer is for
+}
+
+// failure is the last prefiller's, for the client when none is left.
+type failure struct {
+	leg    int
+	status int
+	body   []byte
+	whole  bool // status and body are an answer of the prefiller's
+	reason string
+}
+
+// New makes an exchange; nothing happens before Start.
+func New(c *Config, r Request) *Exchange { return &Exchange{c: c, r: r} }
+
+// Start takes the request up. The returned effects are valid until the next
+// call; so are those of Input and Advance.
+func (x *Exchange) Start(now machine.Time) []Effect {
+	x.now, x.began = now, now
+	x.sink = x.sink[:0]
+	x.record(flow.RequestReceived, "", flow.D("method", x.r.Method), flow.D("path", x.r.Path), flow.D("bytes", x.r.Bytes))
+	x.start()
+	return x.sink
+}
+
+// Next is when a prefiller is to be tried again, if at all.
+func (x *Exchange) Next() (machine.Time, bool) { return x.retryAt, x.retryAt > 0 && !x.over }
+
+// Advance plays what is due.
+func (x *Exchange) Advance(now machine.Time) []Effect {
+	x.now = max(x.now, now)
+	x.sink = x.sink[:0]
+	if x.retryAt > 0 && x.now >= x.retryAt && !x.over {
+		x.retryAt = 0
+		x.callPrefill()
+	}
+	return x.sink
+}
+
+// Input takes a message. Messages about legs that nobody waits for any more
+// do nothing.
+func (x *Exchange) Input(now machine.Time, m Message) []Effect {
+	x.now = max(x.now, now)
+	x.sink = x.sink[:0]
+	switch m := m.(type) {
+	case Head:
+		if l := x.leg(m.Leg); l != nil {
+			l.status, l.contentType = m.Status, m.ContentType
+			x.head(l)
+		}
+	case Whole:
+		if l := x.leg(m.Leg); l != nil {
+			x.whole(l, m.Body)
+		}
+	case Part:
+		if l := x.leg(m.Leg); l != nil && !x.over {
+			x.peek(l, m.Data, m.End)
+		}
+	case Failed:
+		if l := x.leg(m.Leg); l != nil && !l.failed {
+			l.failed = true
+			x.failed(l, m)
+		}
+	case FirstByte:
+		if !x.first {
+			x.first = true
+			x.record(flow.FirstTokenSeen, "", flow.D("bytes", m.Bytes))
+		}
+	case Delivered:
+		x.delivered(m)
+	case Gone:
+		if !x.over {
+			x.over = true
+			x.record(flow.Aborted, "", flow.D("reason", m.Reason))
+		}
+	}
+	return x.sink
+}
+
+// Over reports whether the exchange has ended: everything is delivered,
+// answered or given up.
+func (x *Exchange) Over() bool { return x.over }
+
+// Times is what has passed so far.
+func (x *Exchange) Times(now machine.Time) Times {
+	t := Times{Total: now - x.began}
+	if x.prefillEnd > 0 {
+		t.Prefill = x.prefillEnd - x.prefillAt
+	}
+	if x.decodeAt > 0 {
+		end := now
+		if x.decodeEnd > 0 {
+			end = x.decodeEnd
+		}
+		t.Decode = end - x.decodeAt
+		if x.remote && x.decodeHead > 0 {
+			t.Transfer = x.decodeHead - x.decodeAt
+		}
+	}
+	return t
+}
+
+// Prefiller is the server that the prompt was prefilled on, or empty.
+func (x *Exchange) Prefiller() string {
+	if !x.remote || len(x.targets) == 0 {
+		return ""
+	}
+	return x.targets[0].String()
+}
+
+// start decides how the request is served.
+func (x *Exchange) start() {
+	c := x.c
+	if x.r.Method != "POST" || !Generates(x.r.Path) {
+		x.straight("no request that generates tokens")
+		return
+	}
+	x.targets = slices.Clone(x.r.Prefillers)
+	if len(x.targets) > 1 && c.Sample {
+		x.shuffle()
+	}
+	if !x.allowed() {
+		return
+	}
+	if !c.Reads(x.r.Method, x.r.Path, len(x.targets) > 0, x.r.Source != nil) {
+		x.straight("no prefiller is named")
+		return
+	}
+	body, err := parseObject(x.r.Body)
+	if err != nil {
+		x.refuse(400, "invalid JSON: "+err.Error())
+		return
+	}
+	x.body = body
+	if c.Sessions != nil {
+		x.startSession()
+		return
+	}
+	if c.ChunkTokens > 0 && x.r.Path == chatPath {
+		x.chunks = newChunked(body, c.ChunkTokens)
+	}
+	if len(x.targets) == 0 {
+		x.local()
+		return
+	}
+	x.disaggregate()
+}
+
+// allowed refuses a request that names a server outside the pool.
+func (x *Exchange) allowed() bool {
+	named := x.targets
+	if x.r.Source != nil && x.c.pulls() {
+		named = append(slices.Clip(named), *x.r.Source)
+	}
+	for i := range named {
+		if named[i].Bad != "" {
+			continue // it is not called anyway
+		}
+		ok := true
+		x.c.locked(func() { ok = x.c.Allow.Allows(&named[i]) })
+		if !ok {
+			x.mark = "blocked"
+			x.record(flow.PrefillerBlocked, named[i].String(), flow.D("address", named[i].Addr.String()))
+			x.answer(Answer{Status: 403, Body: []byte(Blocked), Head: []Header{{"Content-Type", "text/plain; charset=utf-8"}}}, Blocked)
+			return false
+		}
+	}
+	return true
+}
+
+func (x *Exchange) shuffle() {
+	d := x.draw("prefiller")
+	for i := len(x.targets) - 1; i > 0; i-- {
+		j := d.Intn(i + 1)
+		x.targets[i], x.targets[j] = x.targets[j], x.targets[i]
+	}
+}
+
+// straight passes the request to the decode server as it is.
+func (x *Exchange) straight(why string) {
+	x.mark = "local"
+	if Generates(x.r.Path) {
+		x.decided("local", "", why)
+	}
+	x.callDecode(Leg{Original: true})
+}
+
+// local lets the decode server do everything, with the body as it must be for
+// that.
+func (x *Exchange) local() {
+	x.mark = "local"
+	x.decided("local", "", "no prefiller is named")
+	switch {
+	case x.chunks != nil:
+		x.nextChunk()
+	case x.r.Source != nil && x.c.pulls():
+		kv := object{"remote_kv_source": sourceFields(x.r.Source, or(x.c.P2PPort, DefaultP2PPort), x.uuid("kv source"))}
+		x.callDecode(Leg{Body: x.body.with(object{"kv_transfer_params": kv}).write(), Remove: []string{SourceHeader}})
+	default:
+		x.callDecode(Leg{Original: true})
+	}
+}
+
+func (x *Exchange) decided(how, endpoint, why string) {
+	d := []flow.Detail{flow.D("decision", how), flow.D("connector", string(x.c.connector()))}
+	if why != "" {
+		d = append(d, flow.D("reason", why))
+	}
+	x.record(flow.PrefillDecided, endpoint, d...)
+}
+
+// call sends a leg and gives it its number.
+func (x *Exchange) call(l Leg) int {
+	l.ID = len(x.legs) + 1
+	x.legs = append(x.legs, leg{Leg: l})
+	x.sink = append(x.sink, Call{l})
+	return l.ID
+}
+
+func (x *Exchange) callDecode(l Leg) int {
+	l.Kind = Decode
+	x.decodeAt = x.now
+	x.record(flow.DecodeLegSent, "")
+	return x.call(l)
+}
+
+func (x *Exchange) leg(id int) *leg {
+	if id < 1 || id > len(x.legs) {
+		return nil
+	}
+	return &x.legs[id-1]
+}
+
+// deliver hands a leg's answer to the client.
+func (x *Exchange) deliver(l *leg, before []byte, change *Change) {
+	x.decodeEnd = 0
+	x.sink = append(x.sink, Deliver{Leg: l.ID, Before: before, Change: change})
+}
+
+func (x *Exchange) delivered(m Delivered) {
+	if x.over {
+		return
+	}
+	x.over = true
+	x.decodeEnd = x.now
+	status := 200
+	for i := range x.legs {
+		if x.legs[i].Kind == Decode && x.legs[i].status > 0 {
+			status = x.legs[i].status
+		}
+	}
+	x.record(flow.ResponseEndSeen, "", flow.D("bytes", m.Bytes), flow.D("status", status))
+	x.endSession()
+}
+
+// answer ends the request.
+func (x *Exchange) answer(a Answer, why string) {
+	x.over = true
+	x.record(flow.Answered, "", flow.D("status", a.Status), flow.D("reason", why))
+	x.sink = append(x.sink, a)
+}
+
+// refuse answers with an error of the sidecar's own.
+func (x *Exchange) refuse(status int, message string) {
+	x.answer(Answer{Status: status, Head: []Header{{"Content-Type", "application/json"}}, Body: errorBody(status, kindOf(status), message)}, message)
+}
+
+// finish answers with a body that the sidecar has put together from a leg's.
+func (x *Exchange) finish(l *leg, body []byte) {
+	x.over = true
+	x.decodeEnd = x.now
+	x.record(flow.ResponseEndSeen, "", flow.D("bytes", len(body)), flow.D("status", l.status))
+	x.sink = append(x.sink, Answer{Status: l.status, Body: body, Verbatim: l.ID})
+	x.endSession()
+}
+
+func (x *Exchange) draw(purpose string) machine.Draw {
+	return machine.NewDraw(x.c.Seed, "sidecar", purpose, x.r.Number)
+}
+
+func (x *Exchange) uuid(purpose string) string { return uuid(x.draw(purpose)) }
+
+func (x *Exchange) record(step flow.Step, endpoint string, details ...flow.Detail) {
+	if x.c.Recorder == nil {
+		return
+	}
+	if endpoint == "" {
+		endpoint = x.c.Endpoint
+	}
+	x.c.Recorder.Record(flow.Event{Time: x.now, Request: x.r.ID, Attempt: x.r.Attempt, Hop: flow.Sidecar, Step: step, Endpoint: endpoint, Details: details})
+}
+
+// head is a leg's status.
+func (x *Exchange) head(l *leg) {
+	if x.over {
+		x.sink = append(x.sink, Drop{l.ID})
+		return
+	}
+	if l.Kind != Decode || l.Detached {
+		x.sink = append(x.sink, Collect{l.ID})
+		return
+	}
+	x.decodeHead = x.now
+	ok := l.status >= 200 && l.status < 300
+	x.record(flow.ResponseHeadersSeen, "", flow.D("status", l.status))
+	switch {
+	case l.then != nil || !ok && x.session != nil:
+		x.sink = append(x.sink, Collect{l.ID})
+	case !ok:
+		x.deliver(l, nil, nil)
+	case x.tries() && !jsonType(l.contentType):
+		x.sink = append(x.sink, Peek{l.ID})
+	case x.tries():
+		x.sink = append(x.sink, Collect{l.ID})
+	case x.session != nil:
+		x.deliver(l, nil, x.session.change(jsonType(l.contentType)))
+	case x.strict:
+		x.deliver(l, nil, &Change{cached: x.cached, set: true, document: jsonType(l.contentType)})
+	default:
+		x.deliver(l, nil, nil)
+	}
+}
+
+// failed is a leg that brought nothing.
+func (x *Exchange) failed(l *leg, m Failed) {
+	if x.over {
+		return
+	}
+	switch l.Kind {
+	case Prefill:
+		x.record(flow.PrefillLegFailed, l.Target.String(), flow.D("reason", m.Reason))
+		if !l.Detached {
+			x.prefillFailed(failure{leg: l.ID, reason: m.Reason})
+		}
+	case Bootstrap:
+		x.bootstrapFailed("failed to query bootstrap endpoint: " + m.Reason)
+	case Decode:
+		if m.Refused {
+			x.refuse(503, "The decode node is not ready. Please check that the vLLM service is running and the port configuration is correct.")
+			return
+		}
+		x.refuse(502, m.Reason)
+	}
+}
+
+// Served is how the request was served, for counters: local, disaggregated,
+// session, fallback or blocked.
+func (x *Exchange) Served() string { return x.mark }

@@ -1,0 +1,120 @@
+package disagg
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+func FuzzTargets(f *testing.F) {
+	f.Add("http://a:1,https://[::1]:2, 10.0.0.1")
+	f.Fuzz(func(t *testing.T, list string) {
+		for _, x := range ParseTargets(list) {
+			if x.Bad == "" && (x.Host == "" || x.Port < 1 || x.Port > 65535) {
+				t.Fatalf("%q: %+v", list, x)
+			}
+			if again, err := ParseTarget(x.String()); x.Bad == "" && !strings.ContainsAny(x.Host, "%?#/") && (err != nil || again.Port != x.Port) {
+				t.Fatalf("%q: %v %+v", list, err, again)
+			}
+		}
+	})
+}
+
+// Whatever bodies come, an exchange asks for a leg or answers, and never panics.
+func FuzzBodies(f *testing.F) {
+	f.Add([]byte(`{"messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":3}`), []byte(`{"choices":[{"kv_metadata":{"kv_handle":"h"},"message":{"content":"a"}}],"kv_transfer_params":{},"usage":{}}`), []byte("data: {\"usage\":{}}\n\n"))
+	f.Add([]byte(`null`), []byte(`[]`), []byte(`data: `))
+	f.Fuzz(func(t *testing.T, request, reply, answer []byte) {
+		for _, connector := range Connectors() {
+			for _, sessions := range []bool{false, true} {
+				c := &Config{Connector: connector, ChunkTokens: len(request) % 2}
+				if sessions {
+					c.Sessions, _ = NewSessions(1, nil)
+				}
+				x := New(c, Request{Method: "POST", Path: chatPath, Body: request, Prefillers: ParseTargets("a:1")})
+				play(x, x.Start(1), reply, answer, 40)
+			}
+		}
+	})
+}
+
+func play(x *Exchange, effects []Effect, reply, answer []byte, left int) {
+	for _, e := range append([]Effect(nil), effects...) {
+		if left--; left < 0 {
+			return
+		}
+		switch e := e.(type) {
+		case Call:
+			kind := "text/event-stream"
+			if e.Leg.Kind != Decode || left%2 == 0 {
+				kind = "application/json"
+			}
+			play(x, x.Input(1, Head{Leg: e.Leg.ID, Status: 200, ContentType: kind}), reply, answer, left)
+		case Collect:
+			play(x, x.Input(1, Whole{e.Leg, reply}), reply, answer, left)
+		case Peek:
+			play(x, x.Input(1, Part{Leg: e.Leg, Data: answer, End: true}), reply, answer, left)
+		case Deliver:
+			if e.Change != nil && len(answer) > 0 {
+				e.Change.Write(answer)
+				e.Change.End()
+			}
+			play(x, x.Input(1, Delivered{}), reply, answer, left)
+		}
+	}
+}
+
+// However an answer is cut into pieces, the client gets the same bytes.
+func TestChangeDoesNotDependOnCuts(t *testing.T) {
+	text := strings.Join(okChunks, "")
+	for _, document := range []bool{false, true} {
+		if document {
+			text = okDecode
+		}
+		run := func(cuts []string) string {
+			c := &Change{cached: 9, set: true, document: document}
+			var out strings.Builder
+			for _, cut := range cuts {
+				if cut != "" {
+					out.Write(c.Write([]byte(cut)))
+				}
+			}
+			out.Write(c.End())
+			return out.String()
+		}
+		want := run([]string{text})
+		if !strings.Contains(want, `"cached_tokens":9`) {
+			t.Fatal(want)
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			var cuts []string
+			for rest := text; rest != ""; {
+				n := rapid.IntRange(1, len(rest)).Draw(t, "cut")
+				cuts, rest = append(cuts, rest[:n]), rest[n:]
+			}
+			if got := run(cuts); got != want {
+				t.Fatalf("got  %q\nwant %q", got, want)
+			}
+		})
+	}
+}
+
+// A retry is due even when the exchange is woken late, and only once.
+func TestRetryOnce(t *testing.T) {
+	x := New(&Config{Retries: 3}, Request{Method: "POST", Path: chatPath, Body: []byte(`{}`), Prefillers: ParseTargets("a:1")})
+	x.Start(0)
+	x.Input(0, Failed{Leg: 1})
+	at, ok := x.Next()
+	if !ok || at != DefaultRetryBackoff {
+		t.Fatal(at, ok)
+	}
+	if fx := x.Advance(at + machine.Second); len(fx) != 1 {
+		t.Fatal(fx)
+	}
+	if _, ok := x.Next(); ok || len(x.Advance(at+2*machine.Second)) != 0 {
+		t.Fatal("tried again without a reason")
+	}
+}

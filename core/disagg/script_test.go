@@ -1,0 +1,179 @@
+package disagg
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// script plays one sidecar from a file.
+type script struct {
+	c      *Config
+	x      *Exchange
+	now    machine.Time
+	number uint64
+	out    strings.Builder
+	change *Change
+}
+
+func (s *script) Record(e flow.Event) {
+	fmt.Fprintf(&s.out, "  · %s", e.Step)
+	for _, d := range e.Details {
+		if d.Key != "method" && d.Key != "path" && d.Key != "bytes" {
+			fmt.Fprintf(&s.out, " %s=%v", d.Key, d.Value)
+		}
+	}
+	s.out.WriteByte('\n')
+}
+
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
+		s := &script{c: &Config{Seed: 1}}
+		s.c.Recorder = s
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.out.Reset()
+			s.run(t, d)
+			if s.out.Len() == 0 {
+				return "ok"
+			}
+			return s.out.String()
+		})
+	})
+}
+
+func (s *script) run(t *testing.T, d *datadriven.TestData) {
+	arg := func(name string) string {
+		var v string
+		d.MaybeScanArgs(t, name, &v)
+		return v
+	}
+	leg, _ := strconv.Atoi(arg("leg"))
+	status, _ := strconv.Atoi(arg("status"))
+	switch d.Cmd {
+	case "sidecar":
+		s.c.Connector = Connector(arg("connector"))
+		s.c.FallBack = d.HasArg("fall-back")
+		s.c.Retries, _ = strconv.Atoi(arg("retries"))
+		if n := arg("sessions"); n != "" {
+			size, _ := strconv.Atoi(n)
+			var err error
+			s.c.Sessions, err = NewSessions(size, func(v Session) { fmt.Fprintf(&s.out, "  · evicted %s\n", v.ID) })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a := arg("allow"); a != "" {
+			var list []netip.AddrPort
+			for e := range strings.SplitSeq(a, "+") {
+				list = append(list, netip.MustParseAddrPort(e))
+			}
+			s.c.Allow = NewAllowlist(list)
+		}
+	case "request":
+		s.number++
+		path := arg("path")
+		if path == "" {
+			path = chatPath
+		}
+		r := Request{Number: s.number, ID: "r", Method: "POST", Path: path, Session: arg("session"), Body: []byte(d.Input), Prefillers: ParseTargets(arg("prefiller"))}
+		for i := range r.Prefillers {
+			if a := arg("resolves-to"); a != "" && !r.Prefillers[i].Addr.IsValid() {
+				r.Prefillers[i].Addr = netip.MustParseAddr(a)
+			}
+		}
+		s.x, s.change = New(s.c, r), nil
+		s.effects(s.x.Start(s.now))
+	case "answers": // a leg's whole answer, as the driver would hand it on
+		kind := "application/json"
+		if strings.HasPrefix(d.Input, "data:") {
+			kind = "text/event-stream"
+		}
+		if status == 0 {
+			status = 200
+		}
+		for _, e := range s.input(Head{Leg: leg, Status: status, ContentType: kind}) {
+			switch e := e.(type) {
+			case Collect:
+				s.input(Whole{leg, []byte(d.Input)})
+			case Deliver:
+				s.deliver(e, d.Input)
+			case Peek:
+				for part := range strings.SplitAfterSeq(d.Input+"\n", "\n\n") {
+					s.input(Part{Leg: leg, Data: []byte(part)})
+				}
+			}
+		}
+	case "fails":
+		s.input(Failed{Leg: leg, Reason: arg("reason"), Refused: d.HasArg("refused")})
+	case "wait":
+		at, ok := s.x.Next()
+		if !ok {
+			s.out.WriteString("nothing to wait for\n")
+			return
+		}
+		fmt.Fprintf(&s.out, "  after %v\n", (at - s.now).Duration())
+		s.now = at
+		s.effects(s.x.Advance(at))
+	case "client-leaves":
+		s.input(Gone{"the client left"})
+	default:
+		t.Fatalf("unknown command %s", d.Cmd)
+	}
+}
+
+func (s *script) input(m Message) []Effect {
+	s.now += machine.Millisecond
+	fx := append([]Effect(nil), s.x.Input(s.now, m)...)
+	s.effects(fx)
+	return fx
+}
+
+func (s *script) deliver(e Deliver, text string) {
+	s.now += machine.Millisecond
+	s.x.Input(s.now, FirstByte{1})
+	out := string(e.Before)
+	if e.Change == nil {
+		out += text
+	} else {
+		for line := range strings.SplitAfterSeq(text+"\n", "\n") {
+			if line != "" {
+				out += string(e.Change.Write([]byte(line)))
+			}
+		}
+		out += string(e.Change.End())
+	}
+	for line := range strings.SplitSeq(strings.TrimSpace(out), "\n") {
+		if line != "" {
+			fmt.Fprintf(&s.out, "client ← %s\n", line)
+		}
+	}
+	s.input(Delivered{len(out)})
+}
+
+func (s *script) effects(list []Effect) {
+	for _, e := range list {
+		switch e := e.(type) {
+		case Call:
+			to := "decode"
+			if e.Leg.Target.Host != "" {
+				to = e.Leg.Target.String()
+			}
+			body := string(e.Leg.Body)
+			if e.Leg.Original {
+				body = "the client's own body"
+			}
+			fmt.Fprintf(&s.out, "leg %d %s → %s %s\n", e.Leg.ID, e.Leg.Kind, to, body)
+		case Drop:
+			fmt.Fprintf(&s.out, "leg %d dropped\n", e.Leg)
+		case Answer:
+			fmt.Fprintf(&s.out, "client ← %d %s\n", e.Status, e.Body)
+		}
+	}
+}

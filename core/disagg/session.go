@@ -1,0 +1,328 @@
+package disagg
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// Session is what document 002's session manager keeps of a conversation.
+type Session struct {
+	ID     string
+	Handle string // kv_handle
+	Tokens int    // tokens_processed by the prefill
+	// Messages is how many messages the cache covers, the last answer included,
+	// and History their fingerprint.
+	Messages int
+	History  uint64
+}
+
+// Sessions is document 002's session cache: least recently used goes first.
+type Sessions struct {
+	by      *simplelru.LRU[string, Session]
+	history map[uint64]string // fingerprint → session id
+	evicted func(Session)
+}
+
+// NewSessions makes a cache of this many sessions; 0 is DefaultSessions.
+// Evicted is told of each one that had to go; it may be nil.
+func NewSessions(size int, evicted func(Session)) (*Sessions, error) {
+	s := &Sessions{history: map[uint64]string{}, evicted: evicted}
+	by, err := simplelru.NewLRU(or(size, DefaultSessions), func(_ string, v Session) {
+		if s.history[v.History] == v.ID {
+			delete(s.history, v.History)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("session cache: %d sessions; expected at least 1", size)
+	}
+	s.by = by
+	return s, nil
+}
+
+// Len is the number of sessions kept.
+func (s *Sessions) Len() int { return s.by.Len() }
+
+// Get finds a session and makes it the most recently used.
+func (s *Sessions) Get(id string) (Session, bool) { return s.by.Get(id) }
+
+// Forget drops a session.
+func (s *Sessions) Forget(id string) { s.by.Remove(id) }
+
+func (s *Sessions) put(v Session) {
+	if old, ok := s.by.Peek(v.ID); ok && s.history[old.History] == v.ID {
+		delete(s.history, old.History)
+	}
+	if _, known := s.by.Peek(v.ID); !known && s.evicted != nil && s.by.Len() > 0 {
+		_, oldest, _ := s.by.GetOldest()
+		if s.by.Add(v.ID, v) {
+			s.evicted(oldest)
+		}
+	} else {
+		s.by.Add(v.ID, v)
+	}
+	if v.Messages > 0 {
+		s.history[v.History] = v.ID
+	}
+}
+
+// find is the session whose messages these begin with, the longest first.
+func (s *Sessions) find(prints []uint64) (Session, bool) {
+	for n := len(prints) - 1; n > 0; n-- {
+		if id, ok := s.history[prints[n-1]]; ok {
+			if v, ok := s.by.Get(id); ok && v.Messages == n {
+				return v, true
+			}
+		}
+	}
+	return Session{}, false
+}
+
+// talk is a request in session mode.
+type talk struct {
+	id       string
+	model    string
+	messages []any
+	prints   []uint64 // of the first 1, 2, … messages
+	known    *Session // as it was found
+	handle   string
+	tokens   int
+	prompt   int // the prefill leg's prompt tokens
+
+	first   string // the prefill leg's token, to begin the answer with
+	pending bool   // it has not been sent yet
+	said    strings.Builder
+	retried bool
+}
+
+// maxRemembered bounds how much of an answer is kept to recognise it later.
+const maxRemembered = 1 << 20
+
+// startSession decides as document 002's tree does: a known session goes to the
+// local decode server, a new one to a prefill server first.
+func (x *Exchange) startSession() {
+	t := &talk{model: x.body.text("model")}
+	t.messages, _ = x.body["messages"].([]any)
+	h := fingerprint(0, t.model)
+	for _, m := range t.messages {
+		h = fingerprint(h, m)
+		t.prints = append(t.prints, h)
+	}
+	t.id = x.r.Session
+	if t.id == "" {
+		t.id = x.body.text("session_id")
+	}
+	x.session = t
+	var s Session
+	var ok bool
+	x.c.locked(func() {
+		if t.id != "" {
+			s, ok = x.c.Sessions.Get(t.id)
+			// Another conversation under the same name, or one whose past the
+			// client has changed, is a new one.
+			ok = ok && s.Messages > 0 && s.Messages < len(t.prints) && s.History == t.prints[s.Messages-1]
+			return
+		}
+		s, ok = x.c.Sessions.find(t.prints)
+	})
+	if ok {
+		t.id, t.known, t.handle, t.tokens = s.ID, &s, s.Handle, s.Tokens
+		x.mark = "session"
+		x.decided("session", "", "the session "+t.id+" has its KV cache here")
+		x.callDecode(Leg{Body: x.goOn(object{"new_messages": t.messages[s.Messages:]}), Remove: []string{PrefillerHeader}})
+		return
+	}
+	if t.id == "" {
+		d := x.draw("session")
+		t.id = "sess-" + d.Letters(12)
+	}
+	x.newSession("no session " + t.id)
+}
+
+func (x *Exchange) newSession(why string) {
+	if len(x.targets) == 0 {
+		x.session = nil
+		x.straight("no prefill server is known")
+		return
+	}
+	x.mark = "disaggregated"
+	x.decided("disaggregated", x.targets[0].String(), why)
+	x.tried = 0
+	x.callPrefill()
+}
+
+// goOn is the body of a decode leg: the client's parameters without its
+// prompt, the handle, and what is new.
+func (x *Exchange) goOn(fields object) []byte {
+	fields["kv_handle"] = x.session.handle
+	for _, key := range []string{"messages", "prompt", "session_id", "kv_transfer_params"} {
+		fields[key] = absent
+	}
+	return x.body.with(fields).write()
+}
+
+// prefill is the body of the prefill leg.
+func (t *talk) prefill(path string, body object) object {
+	f := single(path, body)
+	f["session_id"], f["return_kv_metadata"] = t.id, true
+	return body.with(f)
+}
+
+// sessionPrefilled keeps the handle and goes on at the local decode server.
+func (x *Exchange) sessionPrefilled(l *leg, reply object, body []byte) {
+	t := x.session
+	choice := reply.first("choices")
+	meta := choice.object("kv_metadata")
+	if meta == nil {
+		meta = reply.object("kv_metadata")
+	}
+	t.handle = meta.text("kv_handle")
+	t.tokens, _ = meta.integer("tokens_processed")
+	t.prompt, _ = reply.object("usage").integer("prompt_tokens")
+	if t.handle == "" {
+		x.session = nil
+		x.mark = "local"
+		x.decided("local", "", "the prefiller told no kv_handle")
+		x.callDecode(Leg{Original: true, Remove: []string{PrefillerHeader}})
+		return
+	}
+	for _, said := range []string{choice.object("delta").text("content"), choice.object("message").text("content"), choice.text("text")} {
+		if t.first == "" {
+			t.first = said
+		}
+	}
+	x.keep(0, 0)
+	fields := object{"continue_from": t.first}
+	for _, key := range []string{"max_tokens", "max_completion_tokens"} {
+		if n, ok := x.body.integer(key); ok && n > 1 {
+			fields[key] = n - 1
+		} else if ok && !x.body.flag("stream") {
+			x.finish(l, body) // one token was asked for, and here it is
+			return
+		}
+	}
+	t.pending = t.first != ""
+	x.callDecode(Leg{Body: x.goOn(fields), Remove: []string{PrefillerHeader}})
+}
+
+// keep remembers the session.
+func (x *Exchange) keep(messages int, history uint64) {
+	t := x.session
+	x.c.locked(func() {
+		x.c.Sessions.put(Session{ID: t.id, Handle: t.handle, Tokens: t.tokens, Messages: messages, History: history})
+	})
+	if messages == 0 {
+		x.record(flow.SessionKept, "", flow.D("session", t.id), flow.D("kv_handle", t.handle), flow.D("tokens", t.tokens))
+	}
+}
+
+// sessionRefused is an error of the decode server. A handle that it does not
+// know any more is made anew, once.
+func (x *Exchange) sessionRefused(l *leg, body []byte) {
+	t := x.session
+	unknown := l.status == 404 || l.status == 410 || l.status == 400 && strings.Contains(string(body), "kv_handle")
+	x.c.locked(func() { x.c.Sessions.Forget(t.id) })
+	if unknown && !t.retried {
+		t.retried = true
+		t.known = nil
+		x.record(flow.SessionForgotten, "", flow.D("session", t.id), flow.D("reason", "the decode server does not know its kv_handle"))
+		x.newSession("its kv_handle is unknown")
+		return
+	}
+	x.session = nil
+	x.finish(l, body)
+}
+
+// endSession remembers what was said, so that the next message is recognised.
+func (x *Exchange) endSession() {
+	t := x.session
+	if t == nil || len(t.prints) == 0 || t.handle == "" || t.said.Len() == 0 {
+		return
+	}
+	h := fingerprint(t.prints[len(t.prints)-1], map[string]any{"role": "assistant", "content": t.said.String()})
+	x.keep(len(t.prints)+1, h)
+}
+
+// change makes the answer whole: the prefill leg's token comes first.
+func (t *talk) change(document bool) *Change { return &Change{document: document, talk: t} }
+
+// event is an event of the answer; what it returns goes before it.
+func (t *talk) event(o object) []byte {
+	choice := o.first("choices")
+	var before []byte
+	if t.pending {
+		t.pending = false
+		first := choice.with(object{"finish_reason": nil})
+		if _, text := choice["text"]; text {
+			first["text"] = t.first
+		} else {
+			first["delta"] = object{"content": t.first}
+		}
+		if _, ok := first["index"]; !ok {
+			first["index"] = 0
+		}
+		before = appendEvent(nil, o.with(object{"choices": []any{first}, "usage": absent}).write())
+		t.say(t.first)
+	}
+	t.say(choice.object("delta").text("content"))
+	t.say(choice.text("text"))
+	return before
+}
+
+// document is the whole answer as one document.
+func (t *talk) document(o object) bool {
+	choice := o.first("choices")
+	if choice == nil {
+		return false
+	}
+	message := choice.object("message")
+	said := message.text("content") + choice.text("text")
+	t.say(t.first + said)
+	if !t.pending {
+		return false
+	}
+	t.pending = false
+	if message != nil {
+		message["content"] = t.first + said
+	} else {
+		choice["text"] = t.first + said
+	}
+	if usage := o.object("usage"); usage != nil {
+		number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
+		made, _ := usage.integer("completion_tokens")
+		if t.prompt > 0 {
+			usage["prompt_tokens"] = number(t.prompt)
+		}
+		prompt, _ := usage.integer("prompt_tokens")
+		usage["completion_tokens"], usage["total_tokens"] = number(made+1), number(prompt+made+1)
+	}
+	return true
+}
+
+func (t *talk) say(s string) {
+	if t.said.Len()+len(s) <= maxRemembered {
+		t.said.WriteString(s)
+	}
+}
+
+// fingerprint chains a message to those before it. Role and content count; ids
+// and the like, which clients do not send back, do not.
+func fingerprint(before uint64, message any) uint64 {
+	if m, ok := message.(map[string]any); ok {
+		message = []any{m["role"], m["content"], m["tool_calls"], m["tool_call_id"]}
+	}
+	b, err := json.Marshal(message)
+	if err != nil {
+		return before
+	}
+	var d xxhash.Digest
+	d.ResetWithSeed(before)
+	_, _ = d.Write(b) // it never fails
+	return d.Sum64()
+}

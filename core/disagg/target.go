@@ -1,0 +1,143 @@
+package disagg
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// MaxTargets is how many servers one header may name.
+const MaxTargets = 16
+
+// Target is a server that a header names.
+type Target struct {
+	// TLS is set by an https:// in front, Plain by http://; with neither the
+	// sidecar's own configuration tells.
+	TLS, Plain bool
+	// Host is a name or an address, Port what follows the colon or the scheme's.
+	Host string
+	Port int
+	// Addr is Host's address once it is resolved; the zero Addr is not known.
+	Addr netip.Addr
+	// Bad says why there is no address; nobody is called then.
+	Bad string
+}
+
+// String is host:port.
+func (t Target) String() string {
+	if strings.Contains(t.Host, ":") {
+		return "[" + t.Host + "]:" + strconv.Itoa(t.Port)
+	}
+	return t.Host + ":" + strconv.Itoa(t.Port)
+}
+
+// Literal fills in Addr where Host is an address, and reports whether it is.
+func (t *Target) Literal() bool {
+	a, err := netip.ParseAddr(t.Host)
+	if err != nil {
+		return false
+	}
+	t.Addr = a.Unmap()
+	return true
+}
+
+// ParseTargets reads a header's list: comma separated, each with or without
+// scheme, a name or an address. Spaces around and empty entries are left out,
+// and so is what goes beyond MaxTargets. An entry that names no server has Bad
+// set: it counts as a prefiller that cannot be reached.
+func ParseTargets(list string) []Target {
+	var out []Target
+	for entry := range strings.SplitSeq(list, ",") {
+		if entry = strings.TrimSpace(entry); entry == "" {
+			continue
+		}
+		t, err := ParseTarget(entry)
+		if err != nil {
+			t = Target{Host: "?", Bad: err.Error()}
+		}
+		if out = append(out, t); len(out) == MaxTargets {
+			break
+		}
+	}
+	return out
+}
+
+// ParseTarget reads HOST:PORT or http[s]://HOST[:PORT].
+func ParseTarget(text string) (Target, error) {
+	fail := func(why string) (Target, error) {
+		return Target{}, fmt.Errorf("%.100q: %s; expected HOST:PORT such as 10.0.0.5:8000", text, why)
+	}
+	var t Target
+	full := text
+	switch {
+	case strings.HasPrefix(text, "http://"):
+		t.Plain, t.Port = true, 80
+	case strings.HasPrefix(text, "https://"):
+		t.TLS, t.Port = true, 443
+	case strings.Contains(text, "://"):
+		return fail("the scheme is neither http nor https")
+	default:
+		full, t.Port = "http://"+text, 80
+	}
+	u, err := url.Parse(full)
+	if err != nil {
+		return fail("it is no server address")
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return fail("there is more than a server's address in it")
+	}
+	t.Host = u.Hostname()
+	if t.Host == "" || len(t.Host) > 253 {
+		return fail("there is no host in it")
+	}
+	if p := u.Port(); p != "" {
+		n, err := strconv.Atoi(p)
+		if err != nil || n < 1 || n > 65535 {
+			return fail("the port is not between 1 and 65535")
+		}
+		t.Port = n
+	}
+	t.Literal()
+	return t, nil
+}
+
+// Allowlist is whom a request may name as prefiller: the pool's addresses
+// (document 003, SSRF protection). A port counts only on a loopback address,
+// which many servers share.
+type Allowlist struct{ by map[netip.Addr]map[int]bool }
+
+// NewAllowlist makes one of a pool's endpoints.
+func NewAllowlist(endpoints []netip.AddrPort) *Allowlist {
+	a := &Allowlist{by: map[netip.Addr]map[int]bool{}}
+	for _, e := range endpoints {
+		addr := e.Addr().Unmap()
+		if a.by[addr] == nil {
+			a.by[addr] = map[int]bool{}
+		}
+		a.by[addr][int(e.Port())] = true
+	}
+	return a
+}
+
+// Size is the number of addresses.
+func (a *Allowlist) Size() int {
+	if a == nil {
+		return 0
+	}
+	return len(a.by)
+}
+
+// Allows tells whether a target may be called. Only its resolved address
+// counts, never its name.
+func (a *Allowlist) Allows(t *Target) bool {
+	if a == nil {
+		return true
+	}
+	ports, ok := a.by[t.Addr.Unmap()]
+	return ok && t.Addr.IsValid() && (!t.Addr.IsLoopback() || ports[t.Port])
+}
+
+// Blocked is the body of the 403 for a target that is not allowed.
+const Blocked = "Forbidden: prefill target not allowed by SSRF protection"
