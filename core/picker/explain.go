@@ -26,15 +26,30 @@ type Explanation struct {
 	Screened    []ExplainedRemoval `json:"screened,omitempty"`
 	Profiles    []ExplainedProfile `json:"profiles,omitempty"`
 	Disagg      string             `json:"disaggregation,omitempty"`
+	Prefill     string             `json:"prefill,omitempty"`   // the endpoint that prefills, when it is another one
+	Admission   string             `json:"admission,omitempty"` // how flow control let it in, or did not
 	Headers     map[string]string  `json:"headers_added,omitempty"`
 	Took        map[string]float64 `json:"plugin_seconds,omitempty"`
+	Points      map[string]float64 `json:"point_seconds,omitempty"` // by extension point
+	TookSeconds float64            `json:"decision_seconds,omitempty"`
 	Saturation  *float64           `json:"saturation,omitempty"`
 }
 
 // ExplainedRemoval is what one filter took out.
 type ExplainedRemoval struct {
 	By        string   `json:"by"`
+	Type      string   `json:"type"`
 	Endpoints []string `json:"endpoints"`
+	// Why runs beside Endpoints: what each lacked, "" where the filter does
+	// not say.
+	Why []string `json:"why,omitempty"`
+}
+
+// Reasoner is a Filter or Screener that can say why it took an endpoint out
+// (an index of the decision's View), in words that follow the endpoint's name:
+// "is not ready".
+type Reasoner interface {
+	Why(d *Decision, endpoint int32) string
 }
 
 // ExplainedProfile is one profile's run.
@@ -46,6 +61,8 @@ type ExplainedProfile struct {
 	Endpoints []ExplainedEndpoint `json:"endpoints"`
 	Tied      []string            `json:"tied,omitempty"`
 	Picked    []string            `json:"picked"`
+	// More counts endpoints that are left out of Endpoints.
+	More int `json:"more,omitempty"`
 }
 
 // ExplainedScorer is a column: a scorer and its weight.
@@ -78,7 +95,13 @@ func (d *Decision) Explain() *Explanation {
 	removals := func(list []Removal) []ExplainedRemoval {
 		var out []ExplainedRemoval
 		for _, x := range list {
-			out = append(out, ExplainedRemoval{x.By.Name(), names(x.Removed)})
+			e := ExplainedRemoval{By: x.By.Name(), Type: x.By.Type(), Endpoints: names(x.Removed)}
+			if r, ok := x.By.(Reasoner); ok {
+				for _, i := range x.Removed {
+					e.Why = append(e.Why, r.Why(d, i))
+				}
+			}
+			out = append(out, e)
 		}
 		return out
 	}
@@ -102,10 +125,17 @@ func (d *Decision) Explain() *Explanation {
 		if e.Took == nil {
 			e.Took = map[string]float64{}
 		}
+		if e.Points == nil {
+			e.Points = map[string]float64{}
+		}
 		e.Took[s.Plugin.Name()] += s.Took.Seconds()
+		e.Points[s.Point] += s.Took.Seconds()
 	}
 	for i := range d.Profiles {
 		p := &d.Profiles[i]
+		if p.Ok() && p.Name == "prefill" && i != d.Primary {
+			e.Prefill = name(p.Picked[0])
+		}
 		x := ExplainedProfile{Name: p.Name, Primary: i == d.Primary, Removed: removals(p.Removed), Tied: names(p.Tied), Picked: names(p.Picked)}
 		for _, s := range p.Scorers {
 			x.Scorers = append(x.Scorers, ExplainedScorer{s.Scorer.Name(), s.Weight})
@@ -146,21 +176,84 @@ func (e *Explanation) WriteTable(w io.Writer) error {
 	} else {
 		fmt.Fprintf(w, "went to %s%s\n", e.Destination, e.wentTo())
 	}
+	if e.Admission != "" {
+		fmt.Fprintf(w, "admission: %s\n", e.Admission)
+	}
 	if e.Disagg != "" {
-		fmt.Fprintf(w, "disaggregation: %s\n", e.Disagg)
+		fmt.Fprintf(w, "disaggregation: %s", e.Disagg)
+		if e.Prefill != "" {
+			fmt.Fprintf(w, ", prefill on %s", e.Prefill)
+		}
+		fmt.Fprintln(w)
 	}
 	for _, k := range sortedNames(e.Headers) {
 		fmt.Fprintf(w, "header %s: %s\n", k, e.Headers[k])
 	}
 	for _, r := range e.Screened {
-		fmt.Fprintf(w, "%s screened out %s\n", r.By, strings.Join(r.Endpoints, ", "))
+		fmt.Fprintf(w, "%s screened out %s\n", r.By, r.text())
 	}
 	for i := range e.Profiles {
 		if err := e.Profiles[i].write(w); err != nil {
 			return err
 		}
 	}
+	if e.TookSeconds > 0 {
+		fmt.Fprintf(w, "\ndecided in %s", micros(e.TookSeconds))
+		for _, point := range sortedNames(e.Points) {
+			fmt.Fprintf(w, ", %s %s", point, micros(e.Points[point]))
+		}
+		fmt.Fprintln(w)
+	}
 	return nil
+}
+
+func micros(seconds float64) string { return fmt.Sprintf("%.0f us", seconds*1e6) }
+
+// text lists what was removed, endpoints with one reason together.
+func (r *ExplainedRemoval) text() string {
+	var reasons []string
+	by := map[string][]string{}
+	for i, e := range r.Endpoints {
+		why := ""
+		if i < len(r.Why) {
+			why = r.Why[i]
+		}
+		if by[why] == nil {
+			reasons = append(reasons, why)
+		}
+		by[why] = append(by[why], e)
+	}
+	var out []string
+	for _, why := range reasons {
+		list := by[why]
+		text := strings.Join(list[:min(len(list), maxRows)], ", ")
+		if n := len(list) - maxRows; n > 0 {
+			text += fmt.Sprintf(" and %d more", n)
+		}
+		if why != "" {
+			text += " (" + why + ")"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// Trim leaves only the best n endpoints of each profile, and counts the rest,
+// so that a record of a decision over thousands stays short.
+func (e *Explanation) Trim(n int) {
+	for i := range e.Profiles {
+		p := &e.Profiles[i]
+		if len(p.Endpoints) > n {
+			p.More += len(p.Endpoints) - n
+			p.Endpoints = p.Endpoints[:n]
+		}
+		if len(p.Tied) > n {
+			p.Tied = p.Tied[:n]
+		}
+	}
+	if len(e.Candidates) > n {
+		e.Candidates = append(e.Candidates[:n:n], fmt.Sprintf("and %d more", len(e.Candidates)-n))
+	}
 }
 
 func (e *Explanation) wentTo() string {
@@ -172,7 +265,7 @@ func (e *Explanation) wentTo() string {
 	return ""
 }
 
-func sortedNames(m map[string]string) []string {
+func sortedNames[V any](m map[string]V) []string {
 	out := make([]string, 0, len(m))
 	for k := range m {
 		out = append(out, k)
@@ -184,7 +277,7 @@ func sortedNames(m map[string]string) []string {
 func (p *ExplainedProfile) write(w io.Writer) error {
 	fmt.Fprintf(w, "\nprofile %s\n", p.Name)
 	for _, r := range p.Removed {
-		fmt.Fprintf(w, "  %s removed %s\n", r.By, strings.Join(r.Endpoints, ", "))
+		fmt.Fprintf(w, "  %s removed %s\n", r.By, r.text())
 	}
 	if len(p.Endpoints) == 0 {
 		fmt.Fprintf(w, "  no endpoint was left\n")
@@ -198,7 +291,7 @@ func (p *ExplainedProfile) write(w io.Writer) error {
 	fmt.Fprint(t, "\ttotal\t\n")
 	for i, r := range p.Endpoints {
 		if i == maxRows {
-			fmt.Fprintf(t, "  and %d more\t\n", len(p.Endpoints)-maxRows)
+			fmt.Fprintf(t, "  and %d more\t\n", len(p.Endpoints)-maxRows+p.More)
 			break
 		}
 		fmt.Fprintf(t, "  %s", r.Name)
@@ -215,7 +308,7 @@ func (p *ExplainedProfile) write(w io.Writer) error {
 		return err
 	}
 	if len(p.Tied) > 1 {
-		fmt.Fprintf(w, "  %d endpoints tied for the best total; which of them won was drawn\n", len(p.Tied))
+		fmt.Fprintf(w, "  %d endpoints tied for the best total; the draw took %s\n", len(p.Tied), strings.Join(p.Picked, ", "))
 	}
 	return nil
 }

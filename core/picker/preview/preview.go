@@ -16,44 +16,47 @@ import (
 // State is a saved state of a pool.
 type State struct {
 	Endpoints  []Endpoint     `json:"endpoints"`
-	Objectives map[string]int `json:"objectives"`
+	Objectives map[string]int `json:"objectives,omitempty"`
 }
 
 // Endpoint is one endpoint with its figures and what it has seen.
 type Endpoint struct {
 	Name      string             `json:"name"`
-	Namespace string             `json:"namespace"`
-	Address   string             `json:"address"`
-	Port      string             `json:"port"`
-	Labels    map[string]string  `json:"labels"`
-	Waiting   int64              `json:"waiting"`
-	Running   int64              `json:"running"`
-	KV        float64            `json:"kv"`
-	Custom    map[string]float64 `json:"custom"`
-	LoRA      *struct {
-		Max     int      `json:"max"`
-		Running []string `json:"running"`
-		Waiting []string `json:"waiting"`
-	} `json:"lora"`
-	BlockSize int32 `json:"blockSize"`
-	Blocks    int32 `json:"blocks"`
+	Namespace string             `json:"namespace,omitempty"`
+	Address   string             `json:"address,omitempty"`
+	Port      string             `json:"port,omitempty"`
+	Labels    map[string]string  `json:"labels,omitempty"`
+	Waiting   int64              `json:"waiting,omitempty"`
+	Running   int64              `json:"running,omitempty"`
+	KV        float64            `json:"kv,omitempty"`
+	Custom    map[string]float64 `json:"custom,omitempty"`
+	LoRA      *LoRA              `json:"lora,omitempty"`
+	BlockSize int32              `json:"blockSize,omitempty"`
+	Blocks    int32              `json:"blocks,omitempty"`
 	// Document 002's endpoint state.
-	Ready    *bool    `json:"ready"`
-	Sessions []string `json:"sessions"`
-	QPS      float64  `json:"qps"`
-	MaxQPS   float64  `json:"maxQps"`
+	Ready    *bool    `json:"ready,omitempty"`
+	Sessions []string `json:"sessions,omitempty"`
+	QPS      float64  `json:"qps,omitempty"`
+	MaxQPS   float64  `json:"maxQps,omitempty"`
 	// Served are requests (bodies with their paths) that the endpoint has had
 	// before: they fill prefix histories and session bindings.
-	Served []Request `json:"served"`
+	Served []Request `json:"served,omitempty"`
+}
+
+// LoRA is what an endpoint says of its adapters.
+type LoRA struct {
+	Max     int      `json:"max,omitempty"`
+	Running []string `json:"running,omitempty"`
+	Waiting []string `json:"waiting,omitempty"`
 }
 
 // Request is one request of a state.
 type Request struct {
-	Path    string            `json:"path"`
-	Headers map[string]string `json:"headers"`
-	Body    string            `json:"body"`
+	Path    string            `json:"path,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Body    string            `json:"body,omitempty"`
 	// Held requests are still in flight.
-	Held bool `json:"held"`
+	Held bool `json:"held,omitempty"`
 }
 
 // ReadState parses a state file.
