@@ -20,6 +20,8 @@ type cli struct {
 	ModelServer modelserverCmd `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's own flags."`
 	EPP         eppCmd         `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
 	KVManager   kvManagerCmd   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
+	Explain     explainCmd     `cmd:"" group:"look" help:"Say why a request went where it went."`
+	Preview     previewCmd     `cmd:"" group:"look" help:"Say where a request would go, for a saved state of the pool."`
 	Replay      replayCmd      `cmd:"" group:"play" help:"Show a recording again."`
 	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`
 	Config      configCmd      `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`

@@ -58,8 +58,7 @@ type Picking struct {
 	waiting map[flowcontrol.RequestID]*waiter
 	timer   *time.Timer
 	wakeAt  machine.Time
-	history []*picker.Decision
-	next    int // where in history the next decision goes
+	history []*picker.Decision // the newest last
 	closed  bool
 	pumping bool
 }
@@ -83,9 +82,6 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 	}
 	k := &Picking{o: o, p: o.Picker, waiting: map[flowcontrol.RequestID]*waiter{},
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}}
-	if o.History > 0 {
-		k.history = make([]*picker.Decision, o.History)
-	}
 	if o.Picker.FlowControl() {
 		cfg, err := plugins.FlowControl(o.Picker)
 		if err != nil {
@@ -215,9 +211,22 @@ func (k *Picking) place(now machine.Time, w *waiter) {
 		k.p.Commit(now, w.d)
 	}
 	k.o.Metrics.decided(k.p, w.d, time.Since(started))
-	if len(k.history) > 0 {
-		k.history[k.next%len(k.history)] = w.d
-		k.next++
+	k.remember(w.d)
+}
+
+// maxRemembered bounds the history by rows (decisions times endpoints), since
+// each decision keeps the view that it was made for.
+const maxRemembered = 200_000
+
+func (k *Picking) remember(d *picker.Decision) {
+	if k.o.History <= 0 {
+		return
+	}
+	k.history = append(k.history, d)
+	keep := max(16, min(k.o.History, maxRemembered/(len(d.View.States)+1)))
+	if n := len(k.history) - keep; n > 0 {
+		clear(k.history[:n])
+		k.history = k.history[n:]
 	}
 }
 
@@ -283,6 +292,9 @@ func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exch
 	}
 	x := &exchange{k: k, w: w, began: began}
 	d, bytes, err := k.decision(w, r.Body)
+	if req.Body != nil { // the prompt has done its work; a held request should not hold it
+		req.Body.Raw, req.Body.Prompts = nil, nil
+	}
 	k.o.Metrics.dispatched(w.d, bytes)
 	if err != nil {
 		x.End(stream.Failed)

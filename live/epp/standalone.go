@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
-	"net/http"
 	"path/filepath"
 	"time"
 
@@ -75,7 +74,7 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 		reg = plugins.Builtin()
 	}
 	began := time.Now()
-	p, err := picker.New(cfg, reg, picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset,
+	p, err := picker.New(cfg, reg, picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
 		Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
 	if err != nil {
 		return nil, fmt.Errorf("%s: failed to load the configuration: %w", o.ConfigName, err)
@@ -200,9 +199,4 @@ func selfSigned() (tls.Certificate, error) {
 		return tls.Certificate{}, errors.Join(errors.New("cannot make a certificate"), err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
-}
-
-// Pages are the picker's own pages on the metrics listener.
-func (k *Picking) Pages() map[string]http.Handler {
-	return map[string]http.Handler{}
 }

@@ -11,8 +11,8 @@ func TestRead(t *testing.T) {
 		t.Fatalf("got %v %v", list, err)
 	}
 	for text, want := range map[string]string{
-		"endpoints: [a":                                      "did not find expected",
-		"- a":                                                "expected a mapping",
+		"endpoints: [a": "did not find expected",
+		"- a":           "expected a mapping",
 		"endpoints:\n- {address: host, port: \"1\"}":         "line 2: endpoints[0].address: \"host\" is not an IPv4 address",
 		"endpoints: [{address: '::1', port: \"1\"}]":         "not an IPv4 address",
 		"endpoints: [{address: 127.0.0.1, port: \"0\"}]":     "\"0\" is not a port",

@@ -3,7 +3,8 @@
 // 003 name though deprecated or older, and some of the Alpha set. One file per
 // plug-in or family; formulas and defaults stand beside the types.
 //
-// Builtin returns them as an ordinary map. To add your own:
+// Builtin returns them as an ordinary map. To add your own to the whole program,
+// Register it first (examples/custom-scorer); to one picker alone:
 //
 //	reg := plugins.Builtin()
 //	reg["gpu-memory-scorer"] = picker.Registration{New: newGPUMemory}
@@ -15,7 +16,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
-// Builtin is a fresh registry with all built-in types.
+// Builtin is a fresh registry with all built-in types, and those that the
+// program has registered.
 func Builtin() picker.Registry {
 	beta := func(f picker.Factory) picker.Registration { return picker.Registration{New: f} }
 	alpha := func(f picker.Factory) picker.Registration {
@@ -25,7 +27,7 @@ func Builtin() picker.Registry {
 		return picker.Registration{New: f, Stability: picker.Deprecated}
 	}
 	idle := func(f picker.Factory) picker.Registration { return picker.Registration{New: f, NoRole: true} }
-	return picker.Registry{
+	return withRegistered(picker.Registry{
 		// filters
 		"label-selector-filter":        beta(newLabelSelector),
 		"by-label":                     old(newByLabel),
@@ -123,7 +125,7 @@ func Builtin() picker.Registry {
 		parse.TypeVLLMHTTP:    beta(newParser(parse.VLLMHTTP{})),
 		parse.TypeVLLMGRPC:    beta(newParser(parse.VLLMGRPC{})),
 		parse.TypePassthrough: beta(newParser(parse.Passthrough{})),
-	}
+	})
 }
 
 // named is embedded by every plug-in here.

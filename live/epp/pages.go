@@ -1,0 +1,82 @@
+package epp
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// Pages are the picker's own pages on the metrics listener: /debug/decisions
+// (the newest first; ?request=ID for one, ?limit=N) and /debug/plugins/state.
+func (k *Picking) Pages() map[string]http.Handler {
+	return map[string]http.Handler{
+		"GET /debug/decisions":     http.HandlerFunc(k.decisionsPage),
+		"GET /debug/plugins/state": http.HandlerFunc(k.statePage),
+	}
+}
+
+// Decisions are the newest remembered decisions, explained; of one request
+// when id is not empty. limit bounds them.
+func (k *Picking) Decisions(id string, limit int) []*picker.Explanation {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := []*picker.Explanation{}
+	for n := len(k.history) - 1; n >= 0 && len(out) < limit; n-- {
+		d := k.history[n]
+		if id == "" || d.Request.ID == id {
+			out = append(out, d.Explain())
+		}
+	}
+	return out
+}
+
+func (k *Picking) decisionsPage(w http.ResponseWriter, r *http.Request) {
+	limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
+	if err != nil || limit < 1 || limit > 1000 {
+		limit = 50
+	}
+	writeJSON(w, k.Decisions(r.URL.Query().Get("request"), limit))
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("content-type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // the client left
+}
+
+// maxDumped is how many endpoints a plug-in's state names.
+const maxDumped = 100
+
+// pluginState is one plug-in on /debug/plugins/state.
+type pluginState struct {
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	State   any    `json:"state,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+func (k *Picking) statePage(w http.ResponseWriter, _ *http.Request) {
+	out := struct {
+		Timestamp time.Time              `json:"timestamp"`
+		Plugins   map[string]pluginState `json:"plugins"`
+	}{time.Now().UTC(), map[string]pluginState{}}
+	k.With(func(p *picker.Picker, _ machine.Time) {
+		for _, pl := range p.Plugins() {
+			s := pluginState{Name: pl.Name(), Type: pl.Type()}
+			if d, ok := pl.(interface {
+				DumpState(v *picker.View, limit int) any
+			}); ok {
+				s.State = d.DumpState(p.Pool().View(), maxDumped)
+			} else {
+				s.Message = "plugin does not support state collection"
+			}
+			out.Plugins[pl.Name()] = s
+		}
+	})
+	writeJSON(w, out)
+}
