@@ -39,6 +39,7 @@ var Layers = []Layer{
 		"benchmarks measure the parts from outside, as the command does"},
 	{"report", []string{"core", "internal/exit"}, true, "a report reads events, whoever made them"},
 	{"scenario", []string{"core", "internal/exit"}, true, "both drivers read scenarios, so a scenario knows neither"},
+	{"extend", []string{"core"}, false, "the documents' plug-in interfaces take a context, which the core does without"},
 	{"core", nil, true, "the core decides and depends on nothing above it"},
 	{"internal/parity", []string{"core"}, false, "plays the real picker's recorded decisions against the core's"},
 	{"internal", nil, false, "leaves that anybody may use"},
