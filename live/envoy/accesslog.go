@@ -26,6 +26,7 @@ var accessLogFormat = map[string]string{
 	"attempts":         "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
 	"bytes_in":         "%BYTES_RECEIVED%",
 	"bytes_out":        "%BYTES_SENT%",
+	"duration_ms":      "%DURATION%",
 	// Microseconds from the request's first byte to each point.
 	"request_read_us":       "%COMMON_DURATION(DS_RX_BEG:DS_RX_END:us)%",
 	"upstream_connected_us": "%COMMON_DURATION(DS_RX_BEG:US_CX_END:us)%",

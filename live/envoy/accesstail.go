@@ -42,6 +42,9 @@ type AccessRecord struct {
 	Attempts int
 	// BytesIn and BytesOut are the bodies' sizes on the client's side.
 	BytesIn, BytesOut int64
+	// Took is how long the request lasted, in whole milliseconds: where the
+	// client left, the only end that Envoy tells.
+	Took time.Duration
 	// Timeline holds spans since Start; one that was not reached is negative.
 	Timeline Timeline
 }
@@ -80,6 +83,7 @@ type accessLine struct {
 	Attempts        *int    `json:"attempts"`
 	BytesIn         int64   `json:"bytes_in"`
 	BytesOut        int64   `json:"bytes_out"`
+	DurationMS      int64   `json:"duration_ms"`
 	RequestRead     *int64  `json:"request_read_us"`
 	Connected       *int64  `json:"upstream_connected_us"`
 	Begun           *int64  `json:"upstream_begun_us"`
@@ -105,7 +109,7 @@ func ParseAccessLine(line []byte) (AccessRecord, error) {
 		Method: text(l.Method), Path: text(l.Path), Protocol: text(l.Protocol),
 		Status: l.Status, Details: text(l.Details), Termination: text(l.Termination),
 		Route: text(l.Route), Cluster: text(l.Cluster), Upstream: text(l.Upstream), UpstreamFailure: text(l.UpstreamFailure),
-		BytesIn: l.BytesIn, BytesOut: l.BytesOut,
+		BytesIn: l.BytesIn, BytesOut: l.BytesOut, Took: time.Duration(l.DurationMS) * time.Millisecond,
 		Timeline: Timeline{
 			RequestRead: span(l.RequestRead), UpstreamConnected: span(l.Connected),
 			UpstreamBegun: span(l.Begun), UpstreamSent: span(l.Sent),

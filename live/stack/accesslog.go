@@ -51,7 +51,11 @@ func (s *Stack) endAccessLog() {
 }
 
 func (s *Stack) logged(r envoy.AccessRecord) flow.Event {
-	end := r.Start.Sub(s.origin) + max(0, r.Timeline.ResponseLast)
+	took := r.Timeline.ResponseLast
+	if took == envoy.NotReached { // the client left before the end
+		took = r.Took
+	}
+	end := r.Start.Sub(s.origin) + took
 	details := []flow.Detail{flow.D("status", r.Status), flow.D("from", r.Details)}
 	if len(r.Flags) > 0 {
 		details = append(details, flow.D("flags", r.Flags))
