@@ -1,0 +1,154 @@
+package kv
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+func storedOn(medium string, h EngineHash, tokens ...uint32) *Event {
+	return &Event{Kind: Stored, Medium: medium, Group: NoGroup, Hashes: []EngineHash{h}, Tokens: tokens, BlockTokens: len(tokens)}
+}
+
+func removed(h EngineHash) *Event {
+	return &Event{Kind: Removed, Medium: MediumGPU, Group: NoGroup, Hashes: []EngineHash{h}}
+}
+
+// Blocks that come and go leave nothing behind: neither slots of tables nor
+// engine hashes, beyond the few that are remembered.
+func TestChurnIsBounded(t *testing.T) {
+	ix := NewIndex(Config{Hasher: Hasher{BlockTokens: 1}, Orphans: 10})
+	for i := range uint32(200_000) {
+		ix.Input(0, Topic{"p", "m"}, storedOn(MediumGPU, EngineHash(i+1), i))
+		if i >= 100 {
+			ix.Input(0, Topic{"p", "m"}, removed(EngineHash(i-99)))
+		}
+	}
+	if s := ix.State(); s.Blocks != 100 {
+		t.Fatalf("%+v", s)
+	}
+	if n := ix.aliases.live; n > 110 {
+		t.Fatalf("%d engine hashes are remembered for 100 blocks", n)
+	}
+	for name, table := range map[string]*table{"blocks": &ix.blocks.table, "aliases": &ix.aliases} {
+		slots := 0
+		for i := range table.shards {
+			if s := table.shards[i].slots.Load(); s != nil {
+				slots += len(*s)
+			}
+		}
+		if slots > 40*tableShards {
+			t.Errorf("%s has %d slots for 100 blocks", name, slots)
+		}
+	}
+	if n := int(ix.recs.made); n > 200 {
+		t.Errorf("%d records were made for 100 blocks", n)
+	}
+}
+
+// What a look-up holds in its hands does not change under it.
+func TestHoldersNeverChange(t *testing.T) {
+	ix := NewIndex(Config{Hasher: Hasher{BlockTokens: 1}})
+	pods := benchPods(6)
+	for _, p := range pods[:5] {
+		ix.Input(0, p, storedOn(MediumGPU, 1, 7))
+	}
+	key := Hasher{BlockTokens: 1}.PromptKeys("m", "", []uint32{7})[0]
+	var buf [1]holder
+	seen := ix.blocks.holders(key, &buf)
+	kept := slices.Clone(seen)
+	ix.Input(0, pods[2], storedOn(MediumCPU, 1, 7))
+	ix.Input(0, pods[5], storedOn(MediumGPU, 1, 7))
+	ix.Input(0, pods[0], removed(1))
+	ix.Input(0, pods[1], removed(1))
+	ix.Input(0, pods[1], storedOn(MediumGPU, 1, 7))
+	if !slices.Equal(seen, kept) || len(seen) != 5 {
+		t.Fatalf("%v became %v", kept, seen)
+	}
+}
+
+// A scorer begins each prompt anew.
+func TestScorerForgets(t *testing.T) {
+	ix := NewIndex(Config{Hasher: Hasher{BlockTokens: 1}})
+	ix.Input(0, Topic{"p", "m"}, storedOn(MediumCPU, 1, 7))
+	s := ix.View().Scorer()
+	keys := Hasher{BlockTokens: 1}.PromptKeys("m", "", []uint32{7})
+	for range 3 {
+		if got := s.Score(keys); len(got) != 1 || got[0] != (PodScore{"p", 1, 0.8}) {
+			t.Fatalf("got %+v", got)
+		}
+	}
+	if got := s.Score(nil); len(got) != 0 {
+		t.Fatalf("got %+v for no prompt", got)
+	}
+}
+
+// What is expected of a pod counts until its time is over, to the nanosecond;
+// asked for again it counts longer; and what came true stays.
+func TestSpeculation(t *testing.T) {
+	h := Hasher{BlockTokens: 1}
+	ix := NewIndex(Config{Hasher: h})
+	keys := h.PromptKeys("m", "", []uint32{7, 8})
+	count := func() int {
+		n := 0
+		for _, s := range ix.View().Scorer().Score(keys) {
+			n = s.Blocks
+		}
+		return n
+	}
+	ix.Speculate(0, "p", keys, 10)
+	ix.Speculate(5, "p", keys[:1], 10)
+	ix.Input(6, Topic{"p", "m"}, storedOn(MediumGPU, 1, 7))
+	for _, c := range []struct {
+		at   machine.Time
+		want int
+	}{{9, 2}, {10, 1}, {14, 1}, {15, 1}} {
+		ix.Advance(c.at, func(Effect) {})
+		if got := count(); got != c.want {
+			t.Fatalf("at %d: %d blocks, want %d", c.at, got, c.want)
+		}
+	}
+	if at, ok := ix.Next(); ok {
+		t.Fatalf("the index still waits for %v", at)
+	}
+	ix.Input(16, Topic{"p", "m"}, removed(1))
+	if count() != 0 || ix.Stats().UnknownRemoved != 0 {
+		t.Fatalf("%d blocks after the removal, %+v", count(), ix.Stats())
+	}
+}
+
+// The eviction rate is over the last minute.
+func TestEvictionRate(t *testing.T) {
+	ix := NewIndex(Config{Hasher: Hasher{BlockTokens: 1}})
+	at := func(s int) machine.Time { return machine.Time(s) * machine.Second }
+	for s := range 90 {
+		ix.Input(at(s), Topic{"p", "m"}, storedOn(MediumGPU, EngineHash(s+1), uint32(s)))
+		ix.Input(at(s), Topic{"p", "m"}, removed(EngineHash(s+1)))
+	}
+	for _, c := range []struct {
+		s    int
+		want float64
+	}{{89, 1}, {119, 0.5}, {148, 1.0 / 60}, {149, 0}, {100_000, 0}} {
+		if p, _ := ix.Pod(at(c.s), "p"); p.EvictionRate != c.want || p.Evicted != 90 {
+			t.Errorf("at %d s: rate %v of %d, want %v", c.s, p.EvictionRate, p.Evicted, c.want)
+		}
+	}
+}
+
+// An eviction that names no medium is one from everywhere.
+func TestEvictionFromEverywhere(t *testing.T) {
+	ix := NewIndex(Config{})
+	for _, text := range []string{`{"event_type":"BLOCK_CREATED","pod_id":"p","block_hash":"sha256:a"}`,
+		`{"event_type":"BLOCK_CREATED","pod_id":"p","block_hash":"sha256:a","medium":"CPU"}`,
+		`{"event_type":"BLOCK_EVICTED","pod_id":"p","block_hash":"sha256:a"}`} {
+		b, err := DecodeJSON([]byte(text), Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ix.Input(0, Topic{}, &b.Events[0])
+	}
+	if s := ix.State(); s.Pairs != 0 || s.Pods != 1 {
+		t.Fatalf("%+v", s)
+	}
+}
