@@ -1,0 +1,153 @@
+// Drives a model server with OpenAI's Node client: BASE_URL and MODEL from the
+// environment. Prints "ok NAME" or "FAIL NAME: why" for every check.
+const assert = require("node:assert/strict");
+const OpenAI = require("openai");
+
+const model = process.env.MODEL;
+const client = new OpenAI({ baseURL: process.env.BASE_URL, apiKey: "none", maxRetries: 0 });
+const hello = [{ role: "user", content: "Hello" }];
+const parameters = {
+  type: "object",
+  properties: { city: { type: "string" }, days: { type: "integer" } },
+  required: ["city", "days"],
+};
+const weather = { type: "function", function: { name: "get_weather", parameters } };
+const fault = (what) => ({ headers: { "X-Windtunnel-Fault": what } });
+
+const checks = {
+  async models() {
+    const ids = [];
+    for await (const m of client.models.list()) ids.push(m.id);
+    assert.ok(ids.includes(model));
+  },
+
+  async chat() {
+    const r = await client.chat.completions.create({ model, messages: hello, max_tokens: 5 });
+    assert.equal(r.choices[0].finish_reason, "length");
+    assert.ok(r.choices[0].message.content);
+    assert.equal(r.usage.completion_tokens, 5);
+  },
+
+  async chatStream() {
+    const same = { headers: { "X-Request-Id": "same" } };
+    const ask = { model, messages: hello, max_tokens: 8 };
+    const whole = (await client.chat.completions.create(ask, same)).choices[0].message.content;
+    let text = "";
+    let usage;
+    for await (const c of await client.chat.completions.create({ ...ask, stream: true, stream_options: { include_usage: true } }, same)) {
+      text += c.choices[0]?.delta.content ?? "";
+      usage = c.usage ?? usage;
+    }
+    assert.equal(text, whole);
+    assert.equal(usage.completion_tokens, 8);
+  },
+
+  async chatStreamHelper() {
+    let deltas = "";
+    const s = client.chat.completions.stream({ model, messages: hello, max_tokens: 4 }).on("content", (d) => (deltas += d));
+    assert.equal((await s.finalChatCompletion()).choices[0].message.content, deltas);
+  },
+
+  async chatTools() {
+    const ask = { model, messages: hello, tools: [weather], tool_choice: "required" };
+    const r = await client.chat.completions.create(ask);
+    const call = r.choices[0].message.tool_calls[0];
+    assert.equal(call.function.name, "get_weather");
+    assert.equal(typeof JSON.parse(call.function.arguments).days, "number");
+    const s = await client.chat.completions.stream(ask).finalChatCompletion();
+    assert.equal(typeof JSON.parse(s.choices[0].message.tool_calls[0].function.arguments).city, "string");
+    assert.equal(s.choices[0].finish_reason, "tool_calls");
+  },
+
+  async completions() {
+    const r = await client.completions.create({ model, prompt: ["a", "b"], max_tokens: 3 });
+    assert.deepEqual(r.choices.map((c) => c.index), [0, 1]);
+    let n = 0;
+    for await (const c of await client.completions.create({ model, prompt: [1, 2, 3], max_tokens: 3, stream: true })) n += c.choices.length;
+    assert.ok(n >= 3);
+  },
+
+  async responses() {
+    const r = await client.responses.create({ model, input: "Hello", max_output_tokens: 6 });
+    assert.ok(r.output_text);
+    assert.equal((await client.responses.retrieve(r.id)).id, r.id);
+    const more = await client.responses.create({ model, input: "And?", previous_response_id: r.id, max_output_tokens: 3 });
+    assert.equal(more.previous_response_id, r.id);
+    await client.responses.delete(r.id);
+    await assert.rejects(client.responses.retrieve(r.id), OpenAI.NotFoundError);
+  },
+
+  async responsesStream() {
+    let text = "";
+    let last;
+    for await (const e of await client.responses.create({ model, input: "Hello", stream: true })) {
+      if (e.type === "response.output_text.delta") text += e.delta;
+      last = e;
+    }
+    assert.equal(last.type, "response.completed");
+    assert.equal(last.response.output[0].content[0].text, text);
+    assert.equal((await client.responses.stream({ model, input: "Hello" }).finalResponse()).status, "completed");
+  },
+
+  async responsesTools() {
+    const tool = { type: "function", strict: false, ...weather.function };
+    const r = await client.responses.create({ model, input: "Weather?", tools: [tool], tool_choice: "required" });
+    assert.equal(r.output.find((o) => o.type === "function_call").name, "get_weather");
+  },
+
+  async conversations() {
+    const c = await client.conversations.create({ items: [{ type: "message", role: "user", content: "Hi" }] });
+    await client.responses.create({ model, conversation: c.id, input: "Hello", max_output_tokens: 3 });
+    let n = 0;
+    for await (const item of client.conversations.items.list(c.id)) n += item ? 1 : 0;
+    assert.equal(n, 3);
+    assert.ok((await client.conversations.delete(c.id)).deleted);
+  },
+
+  async embeddings() {
+    const r = await client.embeddings.create({ model, input: ["one", "two"], dimensions: 64 });
+    assert.deepEqual(r.data.map((d) => d.embedding.length), [64, 64]);
+    const plain = await client.embeddings.create({ model, input: "one", dimensions: 64, encoding_format: "float" });
+    plain.data[0].embedding.forEach((x, i) => assert.ok(Math.abs(x - r.data[0].embedding[i]) < 1e-6));
+  },
+
+  async errors() {
+    const create = (more, options) => client.chat.completions.create({ model, messages: hello, ...more }, options);
+    await assert.rejects(create({ model: "nobody" }), (e) => e instanceof OpenAI.NotFoundError && e.param === "model" && /nobody/.test(e.message));
+    await assert.rejects(create({ temperature: -1 }), (e) => e instanceof OpenAI.BadRequestError && e.param === "temperature");
+    const kinds = { 401: OpenAI.AuthenticationError, 403: OpenAI.PermissionDeniedError, 422: OpenAI.UnprocessableEntityError, 429: OpenAI.RateLimitError, 503: OpenAI.InternalServerError };
+    for (const [status, kind] of Object.entries(kinds)) {
+      await assert.rejects(create({}, fault(`status=${status}`)), (e) => e instanceof kind && e.status === Number(status));
+    }
+    await assert.rejects(create({}, fault("reset")), OpenAI.APIConnectionError);
+    await assert.rejects(create({}, { ...fault("stall"), timeout: 300 }), OpenAI.APIConnectionTimeoutError);
+  },
+
+  async cutStream() {
+    const stream = await client.chat.completions.create({ model, messages: hello, stream: true }, fault("reset-after=2"));
+    await assert.rejects(async () => {
+      for await (const c of stream) assert.ok(c.choices);
+    });
+  },
+
+  async leavingEarly() {
+    const stream = await client.chat.completions.create({ model, messages: hello, max_tokens: 2000, stream: true });
+    for await (const c of stream) {
+      assert.ok(c.choices);
+      break;
+    }
+    stream.controller.abort();
+  },
+};
+
+(async () => {
+  for (const [name, check] of Object.entries(checks)) {
+    try {
+      await check();
+      console.log("ok", name);
+    } catch (e) {
+      console.log(`FAIL ${name}: ${String(e.stack ?? e).replace(/\s+/g, " ").slice(0, 500)}`);
+    }
+  }
+  process.exit(0);
+})();
