@@ -13,7 +13,7 @@ import (
 // audit counts everything the slow way: every block is free, or used by
 // somebody who is known to use it; every request is in exactly one place.
 func audit(t *rapid.T, e *Engine) {
-	p := e.pool
+	p, st := e.pool, e.Stats() // which first counts the steps so far
 	inQueue := map[int32]int{}
 	free := 0
 	for i, prev := p.head, int32(0); i != 0; prev, i = i, p.nodes[i].next {
@@ -50,6 +50,7 @@ func audit(t *rapid.T, e *Engine) {
 		hold(&x.holding)
 	}
 	places, ready := 0, 0
+	decoding, kvTokens, bucket := 0, int64(0), make([]int32, len(e.batch.bucket))
 	for s := range e.reqs {
 		r := &e.reqs[s]
 		h := r.holding
@@ -59,6 +60,15 @@ func audit(t *rapid.T, e *Engine) {
 		case phaseDecode:
 			places++
 			kv := int32(r.kvOffset + e.batch.clock)
+			decoding++
+			kvTokens += int64(kv)
+			bucket[e.bucketOf(r)]++
+			if e.batch.clock-r.madeOffset-1 != int64(kv-r.prompt) {
+				t.Fatalf("request %d of %d prompt tokens has made %d and holds KV of %d", r.id, r.prompt, e.batch.clock-r.madeOffset, kv)
+			}
+			if r.every && e.batch.watched[r.watch] != int32(s) {
+				t.Fatalf("request %d is not watched", r.id)
+			}
 			h.blocks = p.blocksFor(kv)
 			if e.run.active && e.run.begun > e.run.done && !r.starved && e.crossing(r) {
 				h.blocks++
@@ -84,10 +94,12 @@ func audit(t *rapid.T, e *Engine) {
 	if used != p.used() {
 		t.Fatalf("%d blocks are used by somebody, but %d are not free\n%+v", used, p.used(), e.Stats())
 	}
-	st := e.Stats()
 	parked := len(e.ids) - places - e.queue.len() - st.Pulling
 	if places != e.batch.size || parked < 0 || parked > st.Paused || st.Running+st.Waiting != len(e.ids) {
 		t.Fatalf("%d requests: %d in the batch (%d), %d in the queue: %+v", len(e.ids), places, e.batch.size, e.queue.len(), st)
+	}
+	if decoding != e.batch.decoding || kvTokens != e.batch.kv || !slices.Equal(bucket, e.batch.bucket) {
+		t.Fatalf("%d decode with %d tokens, %v; counted %d, %d, %v", decoding, kvTokens, bucket, e.batch.decoding, e.batch.kv, e.batch.bucket)
 	}
 	if ready != e.ready {
 		t.Fatalf("%d requests in the queue have blocks, counted %d", ready, e.ready)

@@ -46,7 +46,7 @@ func (e *Engine) begin(decoding int, preempted bool, begun int) {
 	x := run{active: true, steps: 1, begun: begun, decoding: decoding, prefill: int(st.PrefillTokens)}
 	x.schedule = Schedule{Start: e.boundary, Frac: e.frac}
 	line, closed := Line{}, false
-	if !e.cfg.SingleSteps && !preempted && len(e.fills) == 0 && len(e.starved) == 0 {
+	if !e.cfg.SingleSteps && !preempted && len(e.fills) == 0 && len(e.starved) == 0 && e.loading == 0 {
 		line, closed = e.cfg.Timer.DecodeLine(st.DecodeSeqs, st.DecodeContext)
 	}
 	if closed {

@@ -96,6 +96,9 @@ func (s *script) play(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s=%v\n", a.Key, v.FieldByName(a.Key))
 		}
 		fmt.Fprintf(&b, "blocks used=%d\n", s.e.KVBlocksUsed())
+		if len(s.e.loras.known) > 0 {
+			fmt.Fprintf(&b, "adapters running=%v waiting=%v\n", s.e.RunningAdapters(nil), s.e.WaitingAdapters(nil))
+		}
 		return b.String()
 	default:
 		d.Fatalf(t, "unknown command %q", d.Cmd)
