@@ -24,8 +24,9 @@ type Layer struct {
 // Layers are the floors of the house, most particular first. A package belongs
 // to the first layer that holds it.
 var Layers = []Layer{
-	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/exit"}, false,
-		"the command is the top floor: it puts the parts together, and nobody imports it"},
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/exit"}, true,
+		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
+	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
 	// live/kvevents is the wire of KV events itself (ZMQ frames), no part that could be swapped.

@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 )
 
-// version is set when a release is built (-ldflags -X main.version=v1.2.3).
+// version is set when a release is built (-ldflags -X github.com/windtunnel/windtunnel/cmd/windtunnel/program.version=v1.2.3).
 var version string
 
 type versionCmd struct{}

@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "rewrite docs/cli.md and the scripts' expected output")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"windtunnel": main})
+	testscript.Main(m, map[string]func(){"windtunnel": func() { os.Exit(Main()) }})
 }
 
 // The scripts play the program as its users do.
@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			e.Setenv("ROOT", root+"/../..")
+			e.Setenv("ROOT", root+"/../../..")
 			// Envoy is looked for, and kept, where the user's own is.
 			for _, name := range []string{"HOME", "XDG_CACHE_HOME", "ENVOY_PATH"} {
 				if v, ok := os.LookupEnv(name); ok {
@@ -63,7 +63,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 // docs/cli.md is what --help says; -update writes it.
 func TestReferenceIsCheckedIn(t *testing.T) {
-	const file = "../../docs/cli.md"
+	const file = "../../../docs/cli.md"
 	want := reference(t)
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
