@@ -22,6 +22,10 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
 		ix.storeNamed(now, p, bit, e)
 		return
 	}
+	if len(e.Tokens) == 0 {
+		ix.storeAgain(now, p, bit, e)
+		return
+	}
 	if e.LoRAName != "" {
 		model = e.LoRAName
 	}
@@ -60,6 +64,18 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
 		if first <= last {
 			ix.storeBlock(now, p, bit, h, ix.keys[first:last+1], e)
 		}
+	}
+}
+
+// storeAgain takes an event without tokens: blocks that went to another
+// medium, whose engine hashes are known from before.
+func (ix *Index) storeAgain(now machine.Time, p *pod, bit uint16, e *Event) {
+	for _, h := range e.Hashes {
+		if _, ok := ix.keyOf(h); !ok {
+			ix.stats.Unresolved++
+			continue
+		}
+		ix.storeBlock(now, p, bit, h, ix.keysOf(h), e)
 	}
 }
 

@@ -42,7 +42,7 @@ func (f *fleet) take(i int, now machine.Time, fx *engine.Effects) {
 	b := kv.Batch{DataParallelRank: 0}
 	for k := range fx.List {
 		x := &fx.List[k]
-		e := kv.Event{Medium: kv.MediumGPU, Group: kv.NoGroup}
+		e := kv.Event{Medium: x.Tier.String(), Group: kv.NoGroup}
 		for _, h := range fx.BlockHashes(x) {
 			e.Hashes = append(e.Hashes, kv.EngineHash(h))
 		}
@@ -51,7 +51,11 @@ func (f *fleet) take(i int, now machine.Time, fx *engine.Effects) {
 			f.found[x.Request] = x.Count
 			continue
 		case engine.BlockStored:
-			e.Kind, e.Parent, e.BlockTokens = kv.Stored, kv.EngineHash(x.Parent), f.block
+			e.Kind, e.BlockTokens = kv.Stored, f.block
+			if x.Tier == engine.TierCPU { // as vLLM's offloading connector has it
+				break
+			}
+			e.Parent = kv.EngineHash(x.Parent)
 			tokens := f.prompts[i][x.Request]
 			e.Tokens = tokens[int(x.First)*f.block : int(x.First+x.Count)*f.block]
 		case engine.BlockRemoved:
@@ -103,7 +107,7 @@ func (f *fleet) idle(now machine.Time) machine.Time {
 
 // After any run the index is the union of what the engines hold: what an
 // engine then finds in its prefix cache for any prompt is what the index
-// foretold, token by token, under evictions, preemptions, aborts and resets.
+// foretold, token by token, under evictions, offloading, preemptions, aborts and resets.
 // The engines' hashes are their own; the index goes by the tokens.
 func TestIndexIsTheUnionOfTheEngines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -114,7 +118,8 @@ func TestIndexIsTheUnionOfTheEngines(t *testing.T) {
 		f.ix = kv.NewIndex(kv.Config{Hasher: f.hasher, Orphans: 1 << 20})
 		for i := range rapid.IntRange(1, 3).Draw(t, "engines") {
 			e, err := engine.New(engine.Config{Index: uint64(i), Timer: steady{}, BlockSize: block, NumGPUBlocks: rapid.IntRange(12, 40).Draw(t, "blocks"),
-				MaxNumSeqs: 8, MaxNumBatchedTokens: 64, MaxModelLen: 24, KVEvents: true})
+				NumCPUBlocks: rapid.SampledFrom([]int{0, 5, 30}).Draw(t, "cpu blocks"),
+				MaxNumSeqs:   8, MaxNumBatchedTokens: 64, MaxModelLen: 24, KVEvents: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +189,7 @@ func TestIndexIsTheUnionOfTheEngines(t *testing.T) {
 				t.Fatalf("engine %d is empty, the index still has %d of its blocks", i, len(left))
 			}
 		}
-		if s := f.ix.Stats(); s.UnknownParent+s.UnknownRemoved+s.Renamed > 0 {
+		if s := f.ix.Stats(); s.UnknownParent+s.UnknownRemoved+s.Renamed+s.Unresolved > 0 {
 			t.Fatalf("the engines' events do not fit: %+v", s)
 		}
 		if !slices.IsSorted(f.ix.PodNames()) {

@@ -60,6 +60,8 @@ type Config struct {
 //   - An engine hash that comes again with other tokens or another parent
 //     names the new block from then on (counted as Renamed: most likely the
 //     publisher sent an impossible parent). The old block ages out.
+//   - A Stored event without tokens is about blocks that are known from before,
+//     on another medium (offloading); unknown ones are counted (Unresolved).
 //   - Groups that are not full attention give no score and are not kept.
 //   - Events of document 003 without tokens are known by name: their hash is
 //     their key, a repeated BLOCK_CREATED or one for another layer only

@@ -346,7 +346,7 @@ func TestIndexScripts(t *testing.T) {
 				for _, c := range []struct {
 					n    uint64
 					what string
-				}{{c.UnknownParent, "unknown parent"}, {c.UnknownRemoved, "removed but unknown"}, {c.TooShort, "too short"},
+				}{{c.UnknownParent, "unknown parent"}, {c.UnknownRemoved, "removed but unknown"}, {c.TooShort, "too short"}, {c.Unresolved, "unresolved"},
 					{c.Renamed, "renamed"}, {c.Displaced, "displaced"}, {c.Expired, "expired"}, {c.OtherAttention, "other attention"}} {
 					if c.n > 0 {
 						fmt.Fprintf(&out, "%s: %d\n", c.what, c.n)

@@ -12,6 +12,7 @@ type Stats struct {
 	Events         [Heartbeat + 1]uint64 // by Kind
 	UnknownParent  uint64                // Stored events dropped: nobody had stored their parent
 	UnknownRemoved uint64                // hashes removed that the pod had not stored
+	Unresolved     uint64                // hashes stored without tokens that nobody had stored with them
 	TooShort       uint64                // Stored events without one whole block
 	OtherAttention uint64                // Stored events of sliding-window and state-space groups
 	Renamed        uint64                // engine hashes that came again with other content

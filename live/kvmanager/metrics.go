@@ -105,7 +105,7 @@ func (c *indexCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, r := range []struct {
 		reason string
 		n      uint64
-	}{{"unknown_parent", stats.UnknownParent}, {"unknown_removed", stats.UnknownRemoved}, {"too_short", stats.TooShort},
+	}{{"unknown_parent", stats.UnknownParent}, {"unknown_removed", stats.UnknownRemoved}, {"unresolved", stats.Unresolved}, {"too_short", stats.TooShort},
 		{"other_attention", stats.OtherAttention}, {"too_many_media", stats.TooManyMedia}, {"too_many_pods", stats.TooManyPods}} {
 		ch <- prometheus.MustNewConstMetric(eventsIgnored, prometheus.CounterValue, float64(r.n), r.reason)
 	}
