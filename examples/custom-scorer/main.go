@@ -1,0 +1,31 @@
+// Command custom-scorer is windtunnel with one more scorer: document 002's, which
+// prefers the endpoints whose GPU has the most free memory. Every command
+// knows it: run, sim, epp, preview.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/program"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/extend"
+)
+
+// gpuMemory scores the share of the GPU's memory that is free.
+type gpuMemory struct{}
+
+func (gpuMemory) Name() string { return "gpu-memory-scorer" }
+
+func (gpuMemory) Score(_ context.Context, _ *extend.Request, pod *extend.Pod) float64 {
+	total := pod.Metrics.GPUMemoryTotalBytes
+	if total == 0 {
+		return 0
+	}
+	return float64(total-pod.Metrics.GPUMemoryUsedBytes) / float64(total)
+}
+
+func main() {
+	extend.Scorer("gpu-memory-scorer", func(picker.Params) (extend.ScorerPlugin, error) { return gpuMemory{}, nil })
+	os.Exit(program.Main())
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"custom-scorer": main}) }
+
+// The program of this example is played as its users do.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata", RequireExplicitExec: true, Setup: func(e *testscript.Env) error {
+		here, err := os.Getwd()
+		e.Setenv("EXAMPLE", here)
+		return err
+	}})
+}
+
+// The example's promise is that it is short.
+func TestUnderFortyLines(t *testing.T) {
+	text, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n >= 40 {
+		t.Errorf("main.go has %d lines, fewer than 40 are promised", n)
+	}
+}
