@@ -28,12 +28,15 @@ func BenchmarkEngine(b *testing.B) {
 		explicit bool
 		single   bool
 		caching  bool
+		events   bool
 	}{
-		{128, false, false, true},
-		{1024, false, false, true},
-		{128, true, false, true},
-		{128, false, false, false},
-		{128, false, true, true},
+		{128, false, false, true, false},
+		{1024, false, false, true, false},
+		{128, true, false, true, false},
+		{128, false, false, false, false},
+		{128, false, false, true, true},
+		{1024, false, false, true, true},
+		{128, false, true, true, false},
 	} {
 		name := fmt.Sprintf("out=%d", c.out)
 		if c.explicit {
@@ -45,17 +48,20 @@ func BenchmarkEngine(b *testing.B) {
 		if !c.caching {
 			name += "/no-prefix-caching"
 		}
-		b.Run(name, func(b *testing.B) { benchmark(b, 64, 5, c.out, c.explicit, c.single, c.caching) })
+		if c.events {
+			name += "/kv-events"
+		}
+		b.Run(name, func(b *testing.B) { benchmark(b, 64, 5, c.out, c.explicit, c.single, c.caching, c.events) })
 	}
 }
 
 // BenchmarkOverload is four engines that get several times what they can do: the
 // queue grows to thousands, and the KV cache is always full.
 func BenchmarkOverload(b *testing.B) {
-	benchmark(b, 4, 200, 128, false, false, true)
+	benchmark(b, 4, 200, 128, false, false, true, false)
 }
 
-func benchmark(b *testing.B, pods int, rate float64, out int, explicit, single, caching bool) {
+func benchmark(b *testing.B, pods int, rate float64, out int, explicit, single, caching, events bool) {
 	var families [16][]uint64
 	for f := range families {
 		for i := range 8 {
@@ -71,7 +77,7 @@ func benchmark(b *testing.B, pods int, rate float64, out int, explicit, single, 
 	var tree tournament
 	tree.init(pods)
 	for i := range engines {
-		e, err := New(Config{Timer: benchTimer, Index: uint64(i), SingleSteps: single, DisablePrefixCaching: !caching})
+		e, err := New(Config{Timer: benchTimer, Index: uint64(i), SingleSteps: single, DisablePrefixCaching: !caching, KVEvents: events})
 		if err != nil {
 			b.Fatal(err)
 		}

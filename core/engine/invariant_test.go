@@ -320,6 +320,10 @@ func (e *Engine) isParked(id RequestID) bool {
 func TestLatenessChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
+		if rapid.IntRange(0, 4).Draw(t, "independent") == 0 {
+			s.cfg.Batching = BatchingIndependent
+			s.cfg.Prefill, s.cfg.TokenTime = Span{0, 3000}, Span{0, 50}
+		}
 		s.messages = slices.DeleteFunc(s.messages, func(m timed) bool {
 			sub, ok := m.m.(*Submit)
 			return ok && sub.Remote.Tokens > 0 // somebody has to answer these in time
