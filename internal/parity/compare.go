@@ -205,7 +205,7 @@ func (pl *player) compareHeaders(x *exchange, m *Message, set []picker.Header, r
 		for _, h := range list {
 			k := strings.ToLower(h[0])
 			v := h[1]
-			if k == "content-length" && h[0] == "Content-Length" {
+			if k == "content-length" {
 				v = "N"
 			}
 			if k == picker.HeaderRequestID && v == x.req.ID {
