@@ -85,7 +85,7 @@ func (e *Engine) reclaim(fx *Effects) bool {
 			continue
 		}
 		e.unready(r)
-		r.again, r.computed = true, 0
+		r.again, r.fetched, r.computed = true, false, 0
 		e.pool.drop(&r.holding)
 		e.stats.Preemptions++
 		fx.add(e.boundary, Preempted, r.id).Count = r.prompt

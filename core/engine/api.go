@@ -29,7 +29,9 @@ const (
 // KVFailed or KVReleased.
 type Message interface{ message() }
 
-// Submit asks for a completion. The engine copies what it needs, except Hashes.
+// Submit asks for one completion. Several of one prompt (n > 1) are several
+// Submits with the same Hashes, as vLLM's own front end makes them. The engine
+// copies what it needs, except Hashes.
 type Submit struct {
 	ID RequestID
 
@@ -79,9 +81,7 @@ type Submit struct {
 	TokenTime   machine.Time
 }
 
-// RemoteKV is KV computed by another engine. Submitting several completions of
-// one prompt (n > 1) is several Submits with the same Hashes, as in vLLM's own
-// front end.
+// RemoteKV is KV computed by another engine, under the handle of its KVHeld.
 type RemoteKV struct {
 	From   EngineID
 	Handle uint64

@@ -32,9 +32,16 @@ func (e *Engine) begin(decoding int, preempted bool, begun int) {
 	for _, s := range e.starved {
 		st.DecodeContext -= e.reqs[s].kvOffset + b.clock
 	}
+	prefill := 0
 	for _, s := range e.fills {
 		r := &e.reqs[s]
 		n, c := int64(r.take), int64(r.computed)
+		prefill += int(n)
+		if r.fetched && n == 1 {
+			st.DecodeSeqs++
+			st.DecodeContext += c + 1
+			continue
+		}
 		st.PrefillSeqs++
 		st.PrefillTokens += n
 		st.PrefillContext += c
@@ -43,7 +50,7 @@ func (e *Engine) begin(decoding int, preempted bool, begun int) {
 			st.PrefillFinished++
 		}
 	}
-	x := run{active: true, steps: 1, begun: begun, decoding: decoding, prefill: int(st.PrefillTokens)}
+	x := run{active: true, steps: 1, begun: begun, decoding: decoding, prefill: prefill}
 	x.schedule = Schedule{Start: e.boundary, Frac: e.frac}
 	line, closed := Line{}, false
 	if !e.cfg.SingleSteps && !preempted && len(e.fills) == 0 && len(e.starved) == 0 && e.loading == 0 {

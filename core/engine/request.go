@@ -32,6 +32,7 @@ type request struct {
 	first   bool // its first token exists
 	again   bool // was preempted
 	ready   bool // waits with blocks and r.computed tokens in them
+	fetched bool // its KV came from another engine
 	took    bool // got something in the step being composed by walk
 	starved bool // decodes, but not in this step
 

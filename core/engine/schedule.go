@@ -217,7 +217,7 @@ func (e *Engine) preempt(s int32, fx *Effects) {
 	e.leave(s)
 	e.pool.commit(&r.holding, r.computed/e.pool.blockSize, r.id)
 	e.pool.drop(&r.holding)
-	r.computed, r.take, r.again = 0, 0, true
+	r.computed, r.take, r.again, r.fetched = 0, 0, true, false
 	e.stats.Preemptions++
 	fx.add(e.boundary, Preempted, r.id).Count = r.prompt + r.made
 	if paused {

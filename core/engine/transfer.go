@@ -54,7 +54,7 @@ func (e *Engine) arrived(s int32, fx *Effects) {
 	}
 	e.releaseRemote(e.now, r, fx)
 	r.computed += r.take
-	r.take = 0
+	r.take, r.fetched = 0, true
 	e.pool.commit(&r.holding, r.computed/e.pool.blockSize, r.id)
 	r.computed = min(r.computed, r.prompt-1)
 	e.requeue(s)
