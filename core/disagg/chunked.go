@@ -68,6 +68,10 @@ func (x *Exchange) chunkDone(id int, body []byte) {
 		return
 	}
 	choice := reply.first("choices")
+	if choice.object("message") == nil {
+		x.finish(l, body) // no chat answer; what it says is for the client to see
+		return
+	}
 	said := choice.object("message").text("content")
 	usage := reply.object("usage")
 	made, _ := usage.integer("completion_tokens")

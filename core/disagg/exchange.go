@@ -25,6 +25,7 @@ type Exchange struct {
 
 	remote bool // a prefill leg has succeeded
 	cached int  // its cached tokens
+	blocks int  // the KV blocks that it named
 	strict bool // the answer's cached tokens are set to that
 
 	session *talk
@@ -142,6 +143,9 @@ func (x *Exchange) Times(now machine.Time) Times {
 	}
 	return t
 }
+
+// Blocks is how many KV blocks the prefill leg named.
+func (x *Exchange) Blocks() int { return x.blocks }
 
 // Prefiller is the server that the prompt was prefilled on, or empty.
 func (x *Exchange) Prefiller() string {
@@ -335,11 +339,11 @@ func (x *Exchange) record(step flow.Step, endpoint string, details ...flow.Detai
 
 // head is a leg's status.
 func (x *Exchange) head(l *leg) {
-	if x.over {
+	switch {
+	case x.over && !l.Detached:
 		x.sink = append(x.sink, Drop{l.ID})
 		return
-	}
-	if l.Kind != Decode || l.Detached {
+	case l.Kind != Decode:
 		x.sink = append(x.sink, Collect{l.ID})
 		return
 	}
@@ -366,7 +370,7 @@ func (x *Exchange) head(l *leg) {
 
 // failed is a leg that brought nothing.
 func (x *Exchange) failed(l *leg, m Failed) {
-	if x.over {
+	if x.over && !l.Detached {
 		return
 	}
 	switch l.Kind {

@@ -149,6 +149,7 @@ func (x *Exchange) prefilled(l *leg, body []byte) {
 		return
 	}
 	x.remote, x.cached = true, cached
+	x.blocks = count(reply.object("kv_transfer_params")["remote_block_ids"])
 	set, remove := x.requestID(), []string{PrefillerHeader, SourceHeader}
 	switch {
 	case x.session != nil:
@@ -263,4 +264,21 @@ func (x *Exchange) mooncake(e Engine) {
 	x.together(mooncakePrefill(x.r.Path, x.body, transfer).write(),
 		mooncakeDecode(x.body, x.targets[0], or(x.c.MooncakePort, DefaultBootstrapPort), e.ID, transfer).write(),
 		[]Header{{RankHeader, strconv.Itoa(e.Rank)}})
+}
+
+// count is the number of ids in a list, or lists, of block ids.
+func count(ids any) int {
+	list, ok := ids.([]any)
+	if !ok {
+		return 0
+	}
+	n := 0
+	for _, v := range list {
+		if _, nested := v.([]any); nested {
+			n += count(v)
+		} else {
+			n++
+		}
+	}
+	return n
 }

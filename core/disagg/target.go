@@ -110,7 +110,14 @@ type Allowlist struct{ by map[netip.Addr]map[int]bool }
 
 // NewAllowlist makes one of a pool's endpoints.
 func NewAllowlist(endpoints []netip.AddrPort) *Allowlist {
-	a := &Allowlist{by: map[netip.Addr]map[int]bool{}}
+	a := &Allowlist{}
+	a.Set(endpoints)
+	return a
+}
+
+// Set replaces the pool's endpoints.
+func (a *Allowlist) Set(endpoints []netip.AddrPort) {
+	a.by = map[netip.Addr]map[int]bool{}
 	for _, e := range endpoints {
 		addr := e.Addr().Unmap()
 		if a.by[addr] == nil {
@@ -118,7 +125,6 @@ func NewAllowlist(endpoints []netip.AddrPort) *Allowlist {
 		}
 		a.by[addr][int(e.Port())] = true
 	}
-	return a
 }
 
 // Size is the number of addresses.

@@ -1,0 +1,206 @@
+package sidecar
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
+// deliver hands a leg's answer to the client as it comes.
+func (e *exchange) deliver(d disagg.Deliver) {
+	resp := e.answers[d.Leg]
+	defer e.closeAnswer(d.Leg)
+	change := d.Change
+	if resp.Header.Get("Content-Encoding") != "" {
+		change = nil // what is packed cannot be changed
+	}
+	streams := resp.ContentLength < 0
+	e.head(resp.Header, streams)
+	if change != nil && !streams {
+		e.document(resp, d.Before, change)
+		return
+	}
+	e.w.WriteHeader(resp.StatusCode)
+	e.begun = true
+	flusher, _ := e.w.(http.Flusher)
+	if streams {
+		flusher.Flush() // the client may wait for the head alone
+	}
+	send := func(data []byte) bool {
+		if change != nil && len(data) > 0 {
+			data = change.Write(data)
+		}
+		return e.send(data, streams, flusher)
+	}
+	if !send(d.Before) {
+		return
+	}
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	for {
+		n, err := resp.Body.Read(*buf)
+		if n > 0 && !send((*buf)[:n]) {
+			return
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			if change != nil && !e.send(change.End(), streams, flusher) {
+				return
+			}
+			e.trailers(resp.Trailer, streams)
+			e.whole(resp.StatusCode)
+			return
+		case err != nil && e.r.Context().Err() != nil:
+			e.gone("the client left")
+			return
+		case err != nil:
+			e.k.s.metrics.connectionErrors.Inc()
+			e.gone("the decode server's answer broke off: " + err.Error())
+			return
+		}
+	}
+}
+
+// send writes to the client and tells whether it is still there.
+func (e *exchange) send(data []byte, flush bool, flusher http.Flusher) bool {
+	if len(data) == 0 {
+		return true
+	}
+	if _, err := e.w.Write(data); err != nil {
+		e.gone("the client left: " + err.Error())
+		return false
+	}
+	if flush {
+		flusher.Flush()
+	}
+	if e.wrote == 0 {
+		e.tell(disagg.FirstByte{Bytes: len(data)})
+	}
+	e.wrote += len(data)
+	return true
+}
+
+// document is an answer that is read whole, changed and sent with its length.
+func (e *exchange) document(resp *http.Response, before []byte, change *disagg.Change) {
+	body, err := readAll(resp.Body)
+	if err != nil {
+		if e.r.Context().Err() != nil {
+			e.gone("the client left")
+			return
+		}
+		e.k.s.metrics.connectionErrors.Inc()
+		clear(e.w.Header())
+		refused(e.w, err)
+		e.tell(disagg.Gone{Reason: "the decode server's answer broke off: " + err.Error()})
+		return
+	}
+	out := append([]byte(nil), change.Write(append(before, body...))...)
+	out = append(out, change.End()...)
+	e.w.Header().Set("Content-Length", strconv.Itoa(len(out)))
+	e.w.WriteHeader(resp.StatusCode)
+	e.begun = true
+	if e.send(out, false, nil) {
+		e.whole(resp.StatusCode)
+	}
+}
+
+func (e *exchange) whole(status int) {
+	e.tell(disagg.Delivered{Bytes: e.wrote})
+	e.mu.Lock()
+	e.ok = status < 500
+	e.mu.Unlock()
+}
+
+// answer ends the request with what is known whole.
+func (e *exchange) answer(a disagg.Answer) {
+	if resp := e.answers[a.Verbatim]; resp != nil {
+		e.head(resp.Header, false)
+		delete(e.w.Header(), "Content-Encoding")
+	} else {
+		e.times(false)
+	}
+	e.begun = true
+	write(e.w, a.Status, a.Head, a.Body)
+	e.wrote += len(a.Body)
+	e.mu.Lock()
+	e.ok = a.Status < 500
+	e.mu.Unlock()
+}
+
+// head copies a leg's headers, with document 003's timings.
+func (e *exchange) head(from http.Header, streams bool) {
+	removeHop(from)
+	maps.Copy(e.w.Header(), from)
+	e.times(streams)
+}
+
+// times are document 003's response headers. What is not known yet when the
+// head leaves goes into the trailers.
+func (e *exchange) times(streams bool) {
+	o := &e.k.s.o
+	if o.PlainHeaders {
+		return
+	}
+	e.mu.Lock()
+	t, prefiller := e.x.Times(e.k.s.now()), e.x.Prefiller()
+	e.mu.Unlock()
+	h := e.w.Header()
+	set := func(name string, v machine.Time) {
+		if v > 0 {
+			h[name] = []string{millis(v)}
+		}
+	}
+	set("X-Prefill-Time-Ms", t.Prefill)
+	set("X-Kv-Transfer-Time-Ms", t.Transfer)
+	if !streams {
+		set("X-Decode-Time-Ms", t.Decode)
+		set("X-Total-Time-Ms", t.Total)
+	}
+	if prefiller != "" {
+		h["X-Prefill-Pod"] = []string{prefiller}
+	}
+	if o.PodName != "" {
+		h["X-Decode-Pod"] = []string{o.PodName}
+	}
+}
+
+// trailers are what follows a streamed answer.
+func (e *exchange) trailers(from http.Header, streams bool) {
+	h := e.w.Header()
+	for name, values := range from {
+		h[http.TrailerPrefix+name] = values
+	}
+	if !streams || e.k.s.o.PlainHeaders || !wantsTrailers(e.r) {
+		return
+	}
+	e.mu.Lock()
+	t := e.x.Times(e.k.s.now())
+	e.mu.Unlock()
+	h[http.TrailerPrefix+"X-Decode-Time-Ms"] = []string{millis(t.Decode)}
+	h[http.TrailerPrefix+"X-Total-Time-Ms"] = []string{millis(t.Total)}
+}
+
+// wantsTrailers tells whether the client has said that it reads trailers, as
+// RFC 9110 wants it for fields that it can do without.
+func wantsTrailers(r *http.Request) bool {
+	for _, v := range r.Header["Te"] {
+		if strings.Contains(strings.ToLower(v), "trailers") {
+			return true
+		}
+	}
+	return false
+}
+
+// millis is a span in milliseconds, to the microsecond.
+func millis(t machine.Time) string {
+	return strconv.FormatFloat(float64(t/machine.Microsecond)/1e3, 'f', -1, 64)
+}

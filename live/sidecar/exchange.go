@@ -1,0 +1,276 @@
+package sidecar
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+)
+
+// exchange drives one disagg.Exchange. Legs run in the request's own
+// goroutine, one after the other; only detached ones have theirs.
+type exchange struct {
+	k      *rank
+	w      http.ResponseWriter
+	r      *http.Request
+	body   []byte
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // guards x
+	x       *disagg.Exchange
+	todo    []disagg.Effect
+	answers map[int]*http.Response
+
+	wrote int // bytes to the client
+	begun bool
+	ok    bool // the client has a whole answer that is no 5xx
+}
+
+func (e *exchange) run() {
+	s := e.k.s
+	defer e.end()
+	e.take(func() []disagg.Effect { return e.x.Start(s.now()) })
+	for {
+		for len(e.todo) > 0 {
+			next := e.todo[0]
+			e.todo = e.todo[1:]
+			e.play(next)
+		}
+		e.mu.Lock()
+		at, waits := e.x.Next()
+		e.mu.Unlock()
+		if !waits {
+			return
+		}
+		timer := time.NewTimer((at - s.now()).Duration())
+		select {
+		case <-timer.C:
+			e.take(func() []disagg.Effect { return e.x.Advance(max(at, s.now())) })
+		case <-e.ctx.Done():
+			timer.Stop()
+			e.gone("the client left")
+		}
+	}
+}
+
+// take hands the machine something and keeps what comes of it.
+func (e *exchange) take(f func() []disagg.Effect) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.todo = append(e.todo, f()...)
+}
+
+func (e *exchange) tell(m disagg.Message) {
+	e.take(func() []disagg.Effect { return e.x.Input(e.k.s.now(), m) })
+}
+
+// gone ends the request without an answer: nobody waits for it, or it broke
+// off in the middle.
+func (e *exchange) gone(reason string) {
+	e.tell(disagg.Gone{Reason: reason})
+	e.cancel()
+}
+
+// end closes what is open and counts.
+func (e *exchange) end() {
+	for _, a := range e.answers {
+		_ = a.Body.Close() // whoever wanted it has read it
+	}
+	e.mu.Lock()
+	times, x := e.x.Times(e.k.s.now()), e.x
+	e.k.s.metrics.ended(x, times, e.ok, e.k.s.o.BlockBytes)
+	e.mu.Unlock()
+	broke := e.ctx.Err() != nil && e.r.Context().Err() == nil
+	if !e.ok {
+		e.cancel() // detached legs are for nobody
+	}
+	if s := e.k.c.Sessions; s != nil {
+		e.k.s.locked(func() { e.k.s.metrics.sessions.Set(float64(s.Len())) })
+	}
+	if broke && e.begun {
+		panic(http.ErrAbortHandler) // the client sees that the answer is cut
+	}
+}
+
+func (e *exchange) play(fx disagg.Effect) {
+	switch fx := fx.(type) {
+	case disagg.Call:
+		if fx.Leg.Detached {
+			e.k.s.detached.Add(1)
+			e.k.s.inFlight.Add(1)
+			go e.detached(fx.Leg)
+			return
+		}
+		e.call(&fx.Leg)
+	case disagg.Collect:
+		body, err := readAll(e.answers[fx.Leg].Body)
+		e.closeAnswer(fx.Leg)
+		if err != nil {
+			e.failed(fx.Leg, err)
+			return
+		}
+		e.tell(disagg.Whole{Leg: fx.Leg, Body: body})
+	case disagg.Peek:
+		e.peek(fx.Leg)
+	case disagg.Deliver:
+		e.deliver(fx)
+	case disagg.Drop:
+		e.closeAnswer(fx.Leg)
+	case disagg.Answer:
+		e.answer(fx)
+	}
+}
+
+func (e *exchange) closeAnswer(leg int) {
+	if a := e.answers[leg]; a != nil {
+		_ = a.Body.Close()
+	}
+}
+
+// call sends a leg and tells its status.
+func (e *exchange) call(l *disagg.Leg) {
+	resp, err := e.k.send(e.ctx, e, l)
+	if err != nil {
+		e.failed(l.ID, err)
+		return
+	}
+	if e.answers == nil {
+		e.answers = map[int]*http.Response{}
+	}
+	e.answers[l.ID] = resp
+	e.tell(disagg.Head{Leg: l.ID, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type")})
+}
+
+// failed tells of a leg that brought nothing, unless that is because the client
+// has left.
+func (e *exchange) failed(leg int, err error) {
+	if e.r.Context().Err() != nil {
+		e.gone("the client left")
+		return
+	}
+	e.k.s.metrics.connectionErrors.Inc()
+	e.tell(disagg.Failed{Leg: leg, Reason: err.Error(), Refused: isRefused(err)})
+}
+
+// detached runs a leg that nobody waits for to its end. It outlives the
+// request when that had its answer, and ends with it otherwise.
+func (e *exchange) detached(l disagg.Leg) {
+	s := e.k.s
+	defer s.detached.Done()
+	defer s.inFlight.Add(-1)
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	stop := context.AfterFunc(e.ctx, func() {
+		e.mu.Lock()
+		whole := e.ok
+		e.mu.Unlock()
+		if !whole {
+			cancel()
+		}
+	})
+	defer stop()
+	tell := func(m disagg.Message) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.x.Input(s.now(), m) // its effects are only ever to read the answer
+	}
+	resp, err := e.k.send(ctx, e, &l)
+	if err == nil {
+		defer resp.Body.Close()
+		tell(disagg.Head{Leg: l.ID, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type")})
+		var body []byte
+		if body, err = readAll(resp.Body); err == nil {
+			tell(disagg.Whole{Leg: l.ID, Body: body})
+			return
+		}
+	}
+	if ctx.Err() == nil {
+		s.metrics.connectionErrors.Inc()
+	}
+	tell(disagg.Failed{Leg: l.ID, Reason: err.Error(), Refused: isRefused(err)})
+}
+
+var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxLegAnswer)
+
+func readAll(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, maxLegAnswer+1))
+	if err == nil && len(body) > maxLegAnswer {
+		err = errTooLong
+	}
+	return body, err
+}
+
+// send makes a leg's request and waits for its status.
+func (k *rank) send(ctx context.Context, e *exchange, l *disagg.Leg) (*http.Response, error) {
+	s, in := k.s, e.r
+	way := s.decodeWay
+	u := *in.URL
+	u.Scheme, u.Host = k.decoder.Scheme, k.decoder.Host
+	switch l.Kind {
+	case disagg.Decode:
+		s.metrics.decodes.Inc()
+	default:
+		if l.Kind == disagg.Prefill {
+			s.metrics.prefills.Inc()
+		}
+		way = s.proxies.to(&l.Target)
+		u.Scheme, u.Host = origin(s.proxies.secure(&l.Target), l.Target.Host, l.Target.Port)
+	}
+	out := &http.Request{Method: in.Method, URL: &u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: in.Header.Clone(), Host: in.Host}
+	switch {
+	case l.Kind == disagg.Bootstrap: // a question of the sidecar's own
+		out.Method, out.Header, out.Host = l.Method, http.Header{}, ""
+		u.Path, u.RawPath, u.RawQuery = l.Path, "", ""
+	case !l.Original:
+		e.setBody(out, l.Body)
+		delete(out.Header, "Accept-Encoding") // the answer must be readable
+	case e.body != nil:
+		e.setBody(out, e.body)
+	case in.ContentLength != 0:
+		out.Body, out.ContentLength = in.Body, in.ContentLength
+	}
+	removeHop(out.Header)
+	if l.Kind != disagg.Bootstrap {
+		forwarded(out.Header, in.RemoteAddr)
+		if _, ok := out.Header["User-Agent"]; !ok {
+			out.Header["User-Agent"] = []string{""} // none, rather than Go's
+		}
+	}
+	for _, name := range l.Remove {
+		delete(out.Header, name)
+	}
+	for _, h := range l.Set {
+		out.Header.Set(h.Name, h.Value)
+	}
+	return way.RoundTrip(out.WithContext(ctx))
+}
+
+func (e *exchange) setBody(out *http.Request, body []byte) {
+	out.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	out.ContentLength = int64(len(body))
+	out.Body = io.NopCloser(bytes.NewReader(body))
+	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+}
+
+// peek hands the machine an answer piece by piece until it knows what to do
+// with it.
+func (e *exchange) peek(leg int) {
+	buf := make([]byte, 32<<10)
+	for len(e.todo) == 0 {
+		n, err := e.answers[leg].Body.Read(buf)
+		if n > 0 || errors.Is(err, io.EOF) {
+			e.tell(disagg.Part{Leg: leg, Data: buf[:n], End: err != nil})
+		} else if err != nil {
+			e.failed(leg, err)
+			return
+		}
+	}
+}

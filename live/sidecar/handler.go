@@ -1,0 +1,186 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+)
+
+// ServeHTTP takes every request of a rank's port.
+func (k *rank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method == http.MethodPost && disagg.Generates(r.URL.Path):
+		k.s.inFlight.Add(1)
+		defer k.s.inFlight.Add(-1)
+		k.generate(w, r)
+	case r.Method == http.MethodGet && r.URL.Path == "/metrics":
+		k.page(w, r)
+	default:
+		k.straight.ServeHTTP(w, r)
+	}
+}
+
+// reverseProxy passes on what a prefill elsewhere cannot concern.
+func (k *rank) reverseProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(k.decoder)
+			p.Out.Host = p.In.Host
+			p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
+			p.SetXForwarded()
+		},
+		Transport: k.s.decodeWay, FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() != nil {
+				return // nobody is there any more
+			}
+			k.s.metrics.connectionErrors.Inc()
+			refused(w, err)
+		},
+	}
+}
+
+// refused answers for a decode server that cannot be reached.
+func refused(w http.ResponseWriter, err error) {
+	x := disagg.New(&disagg.Config{}, disagg.Request{})
+	x.Start(0)
+	for _, e := range x.Input(0, disagg.Failed{Leg: 1, Reason: err.Error(), Refused: isRefused(err)}) {
+		if a, ok := e.(disagg.Answer); ok {
+			write(w, a.Status, a.Head, a.Body)
+		}
+	}
+}
+
+func write(w http.ResponseWriter, status int, head []disagg.Header, body []byte) {
+	for _, h := range head {
+		w.Header()[h.Name] = []string{h.Value}
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that has left needs no answer
+}
+
+func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// generate serves a request that generates tokens.
+func (k *rank) generate(w http.ResponseWriter, r *http.Request) {
+	in, ok := k.request(w, r)
+	if !ok {
+		return
+	}
+	e := &exchange{k: k, w: w, r: r, x: disagg.New(&k.c, in), body: in.Body}
+	e.ctx, e.cancel = context.WithCancel(r.Context())
+	e.run()
+}
+
+// request reads what the decision needs to know.
+func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, bool) {
+	s := k.s
+	attempt, _ := strconv.Atoi(r.Header.Get("X-Envoy-Attempt-Count"))
+	in := disagg.Request{Number: s.numbers.Add(1), ID: r.Header.Get(disagg.RequestIDHeader), Attempt: attempt,
+		Method: r.Method, Path: r.URL.Path, Session: r.Header.Get(disagg.SessionHeader), Bytes: max(0, int(r.ContentLength))}
+	in.Prefillers = disagg.ParseTargets(r.Header.Get(disagg.PrefillerHeader))
+	if len(in.Prefillers) == 0 && s.o.SessionCache > 0 {
+		in.Prefillers = s.prefillers()
+	}
+	if source := disagg.ParseTargets(r.Header.Get(disagg.SourceHeader)); len(source) > 0 {
+		in.Source = &source[0]
+	}
+	if s.o.Protect {
+		for i := range in.Prefillers {
+			s.resolve(r.Context(), &in.Prefillers[i])
+		}
+		if in.Source != nil {
+			s.resolve(r.Context(), in.Source)
+		}
+	}
+	if !k.c.Reads(in.Method, in.Path, len(in.Prefillers) > 0, in.Source != nil) {
+		return in, true
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBodyBytes))
+	if err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			write(w, http.StatusRequestEntityTooLarge, []disagg.Header{{Name: "Content-Type", Value: "text/plain; charset=utf-8"}}, []byte("the request body is larger than "+strconv.FormatInt(large.Limit, 10)+" bytes"))
+		}
+		return in, false // the client has left
+	}
+	in.Body, in.Bytes = body, len(body)
+	return in, true
+}
+
+// prefillers are session mode's, beginning with another one each time.
+func (s *Sidecar) prefillers() []disagg.Target {
+	list := s.fixed
+	if len(list) == 0 {
+		list = s.pool.known()
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	n := int(s.turn.Add(1)-1) % len(list)
+	out := append(append([]disagg.Target(nil), list[n:]...), list[:n]...)
+	return out[:min(len(out), disagg.MaxTargets)]
+}
+
+// resolve finds a name's address, which is what the allowlist knows.
+func (s *Sidecar) resolve(ctx context.Context, t *disagg.Target) {
+	if t.Bad != "" || t.Addr.IsValid() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", t.Host)
+	if err != nil {
+		t.Bad = err.Error()
+		return
+	}
+	t.Addr = addrs[0].Unmap()
+	s.locked(func() { // a name may stand for several; one that is allowed will do
+		for _, a := range addrs {
+			c := *t
+			if c.Addr = a.Unmap(); s.pool.allow.Allows(&c) {
+				t.Addr = c.Addr
+				return
+			}
+		}
+	})
+}
+
+// hopHeaders concern one connection and go no further.
+var hopHeaders = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+func removeHop(h http.Header) {
+	for _, list := range h["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				h.Del(name)
+			}
+		}
+	}
+	for _, name := range hopHeaders {
+		delete(h, name)
+	}
+}
+
+// forwarded adds the client to x-forwarded-for.
+func forwarded(h http.Header, remote string) {
+	a, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return
+	}
+	client := a.Addr().Unmap().String()
+	if before := h["X-Forwarded-For"]; len(before) > 0 {
+		client = strings.Join(before, ", ") + ", " + client
+	}
+	h["X-Forwarded-For"] = []string{client}
+}

@@ -1,0 +1,128 @@
+package sidecar
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+)
+
+// metrics are document 003's of the sidecar.
+type metrics struct {
+	registry          *prometheus.Registry
+	success, failure  prometheus.Counter
+	duration          prometheus.Summary
+	prefills, decodes prometheus.Counter
+	transferBytes     prometheus.Counter
+	transferSeconds   prometheus.Summary
+	connections       prometheus.Gauge
+	connectionErrors  prometheus.Counter
+	blocked           prometheus.Counter
+	allowed           prometheus.Gauge
+	sessions          prometheus.Gauge
+}
+
+func newMetrics() *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "llmd_sidecar_" + name, Help: help})
+		m.registry.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "llmd_sidecar_" + name, Help: help})
+		m.registry.MustRegister(g)
+		return g
+	}
+	summary := func(name, help string) prometheus.Summary {
+		s := prometheus.NewSummary(prometheus.SummaryOpts{Name: "llmd_sidecar_" + name, Help: help,
+			Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}, MaxAge: 10 * time.Minute})
+		m.registry.MustRegister(s)
+		return s
+	}
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llmd_sidecar_requests_total",
+		Help: "Requests that generate tokens, by how they ended."}, []string{"status"})
+	m.registry.MustRegister(requests)
+	m.success, m.failure = requests.WithLabelValues("success"), requests.WithLabelValues("failure")
+	m.duration = summary("request_duration_seconds", "Time from a request's arrival to its answer's end.")
+	m.prefills = counter("prefill_requests_total", "Prefill legs sent, tries included.")
+	m.decodes = counter("decode_requests_total", "Requests sent to the decode server.")
+	m.transferBytes = counter("kv_cache_transfer_bytes", "KV cache named by prefill servers for the decode server to fetch, in bytes.")
+	m.transferSeconds = summary("kv_cache_transfer_duration_seconds", "Time from the decode leg's beginning to its first byte, after a prefill leg.")
+	m.connections = gauge("active_connections", "Open client connections.")
+	m.connectionErrors = counter("connection_errors_total", "Legs that could not be reached or broke off.")
+	m.blocked = counter("ssrf_blocked_requests_total", "Requests that named a prefiller outside the pool.")
+	m.allowed = gauge("allowlist_size", "Addresses that a request may name as prefiller.")
+	m.sessions = gauge("sessions", "Sessions whose KV handle is kept.")
+	return m
+}
+
+// ended counts a request that generates tokens.
+func (m *metrics) ended(x *disagg.Exchange, t disagg.Times, ok bool, blockBytes int64) {
+	if ok {
+		m.success.Inc()
+	} else {
+		m.failure.Inc()
+	}
+	m.duration.Observe(t.Total.Seconds())
+	if x.Served() == "blocked" {
+		m.blocked.Inc()
+	}
+	if t.Transfer > 0 {
+		m.transferSeconds.Observe(t.Transfer.Seconds())
+		m.transferBytes.Add(float64(int64(x.Blocks()) * blockBytes))
+	}
+}
+
+// page is the decode server's metrics and the sidecar's own in one.
+func (k *rank) page(w http.ResponseWriter, r *http.Request) {
+	var b bytes.Buffer
+	ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout)
+	defer cancel()
+	if err := k.workerMetrics(ctx, &b); err != nil {
+		b.Reset()
+		k.s.log.Debug("the decode server's metrics cannot be read", "error", err)
+	}
+	families, err := k.s.metrics.registry.Gather()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	format := expfmt.NewFormat(expfmt.TypeTextPlain)
+	enc := expfmt.NewEncoder(&b, format)
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", string(format))
+	_, _ = w.Write(b.Bytes()) // a client that has left needs no page
+}
+
+func (k *rank) workerMetrics(ctx context.Context, b *bytes.Buffer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.decoder.String()+"/metrics", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/plain;version=0.0.4")
+	resp, err := k.s.decodeWay.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxWorkerMetrics))
+		return err
+	}
+	if _, err = b.ReadFrom(io.LimitReader(resp.Body, maxWorkerMetrics)); err == nil && b.Len() > 0 && b.Bytes()[b.Len()-1] != '\n' {
+		b.WriteByte('\n')
+	}
+	return err
+}

@@ -1,0 +1,134 @@
+package sidecar
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/picker/discovery"
+)
+
+// roleLabel tells what a pod of a pool does.
+const roleLabel = "llm-d.ai/role"
+
+// pool is what the sidecar knows of its InferencePool: whom requests may name,
+// and who prefills.
+type pool struct {
+	mu         sync.Mutex // also what disagg.Config.Lock takes
+	allow      disagg.Allowlist
+	prefillers []disagg.Target
+
+	path, namespace string
+	log             *slog.Logger
+	changed         func(size int)
+	watcher         *fsnotify.Watcher
+	wg              sync.WaitGroup
+}
+
+// openPool reads the endpoints file, which must be right, and follows it.
+func openPool(path, namespace string, log *slog.Logger, changed func(size int)) (*pool, error) {
+	p := &pool{path: path, namespace: namespace, log: log, changed: changed}
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		p.watcher = w
+		err = w.Add(filepath.Dir(path))
+	}
+	if err == nil {
+		err = p.load()
+	}
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("endpoints file %s: %w", path, err)
+	}
+	p.wg.Go(p.follow)
+	return p, nil
+}
+
+func (p *pool) load() error {
+	info, err := os.Stat(p.path)
+	if err != nil {
+		return err
+	}
+	if info.Size() > discovery.MaxFileBytes {
+		return fmt.Errorf("it has %d bytes; at most %d are read", info.Size(), discovery.MaxFileBytes)
+	}
+	data, err := os.ReadFile(p.path)
+	if err != nil {
+		return err
+	}
+	list, err := discovery.Read(data, p.namespace)
+	if err != nil {
+		return err
+	}
+	var all []netip.AddrPort
+	var prefillers []disagg.Target
+	for _, e := range list {
+		a, err := netip.ParseAddr(e.Address)
+		if err != nil {
+			return fmt.Errorf("endpoint %s: %w", e.Name, err)
+		}
+		port, err := strconv.ParseUint(e.Port, 10, 16)
+		if err != nil {
+			return fmt.Errorf("endpoint %s: port %q: %w", e.Name, e.Port, err)
+		}
+		all = append(all, netip.AddrPortFrom(a, uint16(port)))
+		if e.Labels[roleLabel] == "prefill" {
+			prefillers = append(prefillers, disagg.Target{Host: e.Address, Port: int(port), Addr: a})
+		}
+	}
+	p.set(all, prefillers)
+	return nil
+}
+
+func (p *pool) set(all []netip.AddrPort, prefillers []disagg.Target) {
+	p.mu.Lock()
+	p.allow.Set(all)
+	p.prefillers = prefillers
+	size := p.allow.Size()
+	p.mu.Unlock()
+	p.log.Info("allowlist_updated", "addresses", size, "prefillers", len(prefillers), "file", p.path)
+	p.changed(size)
+}
+
+func (p *pool) follow() {
+	for {
+		select {
+		case e, ok := <-p.watcher.Events:
+			if !ok {
+				return
+			}
+			// A ConfigMap is swapped by renaming a directory beside the file.
+			if base := filepath.Base(e.Name); base != filepath.Base(p.path) && base != "..data" || e.Has(fsnotify.Chmod) || e.Has(fsnotify.Remove) {
+				continue
+			}
+			if err := p.load(); err != nil {
+				p.log.Error("the new endpoints are not used; the old ones stay", "file", p.path, "error", err)
+			}
+		case err, ok := <-p.watcher.Errors:
+			if !ok {
+				return
+			}
+			p.log.Error("following the endpoints file failed", "file", p.path, "error", err)
+		}
+	}
+}
+
+func (p *pool) known() []disagg.Target {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.prefillers
+}
+
+func (p *pool) close() {
+	if p.watcher != nil {
+		_ = p.watcher.Close() // it only stops to tell
+	}
+	p.wg.Wait()
+}

@@ -1,0 +1,76 @@
+package sidecar
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+)
+
+// proxies are the ways to prefill servers, the last sixteen of them, each with
+// its connections (document 003, Routing Sidecar Flow).
+type proxies struct {
+	by   *lru.Cache[proxyKey, *http.Transport]
+	tls  LegTLS
+	ca   *reloaded[*x509.CertPool]
+	idle int
+}
+
+// proxyKey is all that a way depends on. The address is the one that was
+// checked against the allowlist: a name that changes its meaning between check
+// and call leads nowhere else.
+type proxyKey struct {
+	secure bool
+	host   string
+	port   int
+	addr   netip.Addr
+}
+
+func newProxies(o LegTLS, ca *reloaded[*x509.CertPool], idle int) (*proxies, error) {
+	by, err := lru.NewWithEvict(proxyCache, func(_ proxyKey, t *http.Transport) { t.CloseIdleConnections() })
+	return &proxies{by: by, tls: o, ca: ca, idle: idle}, err
+}
+
+func (p *proxies) secure(t *disagg.Target) bool { return t.TLS || p.tls.On && !t.Plain }
+
+// to is the way to a target.
+func (p *proxies) to(t *disagg.Target) *http.Transport {
+	key := proxyKey{p.secure(t), t.Host, t.Port, t.Addr}
+	if way, ok := p.by.Get(key); ok {
+		return way
+	}
+	way := transport(p.idle)
+	if t.Addr.IsValid() {
+		dial := way.DialContext
+		address := netip.AddrPortFrom(t.Addr, uint16(t.Port)).String()
+		way.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, address) }
+	}
+	if key.secure {
+		way.TLSClientConfig = legTLS(p.tls, t.Host, p.ca)
+	}
+	p.by.Add(key, way)
+	return way
+}
+
+func (p *proxies) close() { p.by.Purge() }
+
+func transport(idle int) *http.Transport {
+	d := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: idle, IdleConnTimeout: 90 * time.Second,
+		TLSHandshakeTimeout: 10 * time.Second, DisableCompression: true, WriteBufferSize: 16 << 10, ReadBufferSize: 16 << 10}
+}
+
+// origin is scheme and authority of a target.
+func origin(secure bool, host string, port int) (scheme, authority string) {
+	if scheme = "http"; secure {
+		scheme = "https"
+	}
+	return scheme, net.JoinHostPort(host, strconv.Itoa(port))
+}

@@ -1,0 +1,291 @@
+package sidecar
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Sidecar is a running routing sidecar.
+type Sidecar struct {
+	o         Options
+	log       *slog.Logger
+	now       func() machine.Time
+	metrics   *metrics
+	pool      *pool
+	proxies   *proxies
+	decodeWay *http.Transport
+	fixed     []disagg.Target // prefillers of session mode
+	turn      atomic.Uint64
+
+	numbers  atomic.Uint64
+	inFlight atomic.Int64
+	ranks    []*rank
+	detached sync.WaitGroup
+	ctx      context.Context // ends with the sidecar
+	cancel   context.CancelFunc
+	stop     sync.Once
+}
+
+// rank is one data-parallel rank: a port in front of its decode server.
+type rank struct {
+	s        *Sidecar
+	c        disagg.Config
+	decoder  *url.URL
+	straight *httputil.ReverseProxy
+	listener net.Listener
+	server   *http.Server
+	served   chan struct{}
+}
+
+// Start listens and serves until Stop. On an error nothing is left running.
+func Start(o Options) (s *Sidecar, err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxIdlePerHost == 0 {
+		o.MaxIdlePerHost = defaultIdlePerHost
+	}
+	if o.MaxBodyBytes == 0 {
+		o.MaxBodyBytes = defaultMaxBody
+	}
+	if o.Ranks == 0 {
+		o.Ranks = 1
+	}
+	if o.Seed == 0 {
+		var b [8]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return nil, err
+		}
+		o.Seed = binary.LittleEndian.Uint64(b[:])
+	}
+	s = &Sidecar{o: o, log: o.Log, now: o.Now, metrics: newMetrics()}
+	if s.now == nil {
+		began := time.Now()
+		s.now = func() machine.Time { return machine.FromDuration(time.Since(began)) }
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	started := s
+	defer func() {
+		if err != nil {
+			_ = started.Stop(context.Background()) // the first error is the one to tell
+		}
+	}()
+	if err = s.openPool(); err != nil {
+		return nil, err
+	}
+	ca, err := caPool(o.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("CA file: %w", err)
+	}
+	if s.proxies, err = newProxies(o.Prefiller, ca, o.MaxIdlePerHost); err != nil {
+		return nil, err
+	}
+	s.decodeWay = transport(o.MaxIdlePerHost)
+	s.decodeWay.TLSClientConfig = legTLS(o.DecoderTLS, "localhost", ca)
+	for _, p := range o.Prefillers {
+		t, err := disagg.ParseTarget(p)
+		if err != nil {
+			return nil, fmt.Errorf("prefill URL: %w", err)
+		}
+		s.fixed = append(s.fixed, t)
+	}
+	tlsConfig, err := serverTLS(o.Serve)
+	if err != nil {
+		return nil, err
+	}
+	config := o.Disagg
+	config.Seed, config.Engines, config.Lock = o.Seed, disagg.NewEngines(), s.locked
+	if o.Protect {
+		config.Allow = &s.pool.allow
+	}
+	if o.SessionCache > 0 {
+		if config.Sessions, err = disagg.NewSessions(o.SessionCache, func(disagg.Session) {}); err != nil {
+			return nil, err
+		}
+	}
+	for i := range o.Ranks {
+		k := &rank{s: s, c: config}
+		if err = k.listen(i, tlsConfig); err != nil {
+			return nil, fmt.Errorf("sidecar: %w", err)
+		}
+		s.ranks = append(s.ranks, k)
+	}
+	for _, k := range s.ranks {
+		k.serve(tlsConfig != nil)
+	}
+	return s, nil
+}
+
+func (s *Sidecar) openPool() (err error) {
+	changed := func(size int) { s.metrics.allowed.Set(float64(size)) }
+	switch {
+	case s.o.EndpointsFile != "":
+		s.pool, err = openPool(s.o.EndpointsFile, s.o.Namespace, s.log, changed)
+		return err
+	case s.o.Protect && s.o.Allow == nil:
+		return errors.New("SSRF protection needs to know the pool: give the endpoints file; without Kubernetes there is nobody to ask")
+	}
+	s.pool = &pool{log: s.log, changed: changed}
+	if s.o.Protect {
+		s.pool.set(s.o.Allow, nil)
+	}
+	return nil
+}
+
+// locked runs a function while nobody else touches what requests share.
+func (s *Sidecar) locked(f func()) {
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	f()
+}
+
+// Addr is where the sidecar listens, host:port; of rank 0 where there are more.
+func (s *Sidecar) Addr() string { return s.ranks[0].listener.Addr().String() }
+
+// InFlight is how many requests the sidecar is serving, legs that nobody waits
+// for included.
+func (s *Sidecar) InFlight() int { return int(s.inFlight.Load()) }
+
+// Allow replaces the allowlist of a sidecar that was started with one.
+func (s *Sidecar) Allow(pool []netip.AddrPort) { s.pool.set(pool, nil) }
+
+// Stop takes no new requests, lets those in flight finish until ctx ends, and
+// cuts the rest.
+func (s *Sidecar) Stop(ctx context.Context) error {
+	var errs []error
+	s.stop.Do(func() {
+		done := make(chan error, len(s.ranks))
+		for _, k := range s.ranks {
+			go func() { done <- k.stop(ctx) }()
+		}
+		for range s.ranks {
+			errs = append(errs, <-done)
+		}
+		s.cancel()
+		s.detached.Wait()
+		if s.pool != nil {
+			s.pool.close()
+		}
+		if s.proxies != nil {
+			s.proxies.close()
+		}
+		if s.decodeWay != nil {
+			s.decodeWay.CloseIdleConnections()
+		}
+	})
+	return errors.Join(errs...)
+}
+
+func (k *rank) stop(ctx context.Context) error {
+	if k.served == nil {
+		return k.listener.Close()
+	}
+	if k.server.Shutdown(ctx) != nil {
+		_ = k.server.Close() // the time is up: what is left is cut
+	}
+	<-k.served
+	return nil
+}
+
+// listen opens a rank's port and prepares its way to the decode server.
+func (k *rank) listen(i int, secure *tls.Config) error {
+	o := &k.s.o
+	address, err := above(o.Listen, i)
+	if err != nil {
+		return err
+	}
+	decoder, err := above(o.Decoder, i)
+	if err != nil {
+		return err
+	}
+	k.decoder = &url.URL{Scheme: "http", Host: decoder}
+	if o.DecoderTLS.On {
+		k.decoder.Scheme = "https"
+	}
+	if k.listener, err = net.Listen("tcp", address); err != nil {
+		if strings.Contains(err.Error(), "address already in use") {
+			return fmt.Errorf("port %s is taken: %w; choose another with --port, or give the sidecar an address of its own", address, err)
+		}
+		return err
+	}
+	k.c.Endpoint = k.listener.Addr().String()
+	k.c.Recorder = flow.Tee(o.Recorder, k.logging())
+	k.straight = k.reverseProxy()
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(secure == nil)
+	protocols.SetHTTP2(secure != nil)
+	k.server = &http.Server{Handler: k, Protocols: &protocols, TLSConfig: secure, MaxHeaderBytes: maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1 << 20}, ReadHeaderTimeout: time.Minute, IdleTimeout: 10 * time.Minute,
+		ConnState: k.s.connState, ErrorLog: slog.NewLogLogger(k.s.log.Handler(), slog.LevelDebug)}
+	return nil
+}
+
+func (k *rank) serve(secure bool) {
+	k.served = make(chan struct{})
+	go func() {
+		defer close(k.served)
+		serve := func() error { return k.server.Serve(k.listener) }
+		if secure {
+			serve = func() error { return k.server.ServeTLS(k.listener, "", "") }
+		}
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+			k.s.log.Error("sidecar ended", "address", k.c.Endpoint, "error", err)
+		}
+	}()
+	k.s.log.Info("sidecar listens", "address", k.c.Endpoint, "decoder", k.decoder.String(), "connector", string(k.c.Connector))
+}
+
+func (s *Sidecar) connState(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.metrics.connections.Inc()
+	case http.StateClosed, http.StateHijacked:
+		s.metrics.connections.Dec()
+	}
+}
+
+// logging turns events into the log lines that document 003 greps for.
+func (k *rank) logging() flow.Recorder {
+	if !k.s.log.Enabled(context.Background(), slog.LevelInfo) {
+		return nil
+	}
+	return flow.Func(func(e flow.Event) {
+		level, key := slog.LevelInfo, ""
+		switch e.Step {
+		case flow.PrefillDecided:
+			key = "prefill_decision"
+		case flow.PrefillLegFailed:
+			level, key = slog.LevelWarn, "connector_error"
+		case flow.PrefillerBlocked:
+			level, key = slog.LevelWarn, "ssrf_blocked"
+		case flow.SessionForgotten:
+			key = "session_forgotten"
+		default:
+			return
+		}
+		args := []any{"request_id", e.Request, "endpoint", e.Endpoint}
+		for _, d := range e.Details {
+			args = append(args, d.Key, d.Value)
+		}
+		k.s.log.Log(context.Background(), level, key, args...)
+	})
+}
