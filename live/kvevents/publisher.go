@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,11 @@ type PublisherOptions struct {
 	// subscriber misses messages, as ZMQ's high-water mark has it. 0 means
 	// 4,096.
 	QueueMessages int
+	// BlockBytes and CapacityBlocks are the size of a block and of the cache;
+	// JSON events say them (cache_size_bytes, num_gpu_blocks), so that a
+	// KV-cache manager can tell sizes and utilization. 0 says nothing.
+	BlockBytes     int64
+	CapacityBlocks int
 	// DataParallelRank is the third element of a batch; -1 writes nil.
 	DataParallelRank int
 
@@ -187,8 +193,13 @@ func (p *Publisher) flush() {
 	var payload []byte
 	switch p.opts.Format {
 	case JSON:
-		if len(batch.Events) == 0 {
-			batch.Events = []kv.Event{{Kind: kv.Heartbeat}}
+		if len(batch.Events) == 0 || p.seq == 0 && p.opts.CapacityBlocks > 0 {
+			batch.Events = slices.Insert(batch.Events, 0, kv.Event{Kind: kv.Heartbeat, Capacity: p.opts.CapacityBlocks})
+		}
+		for i := range batch.Events {
+			if e := &batch.Events[i]; e.Kind == kv.Stored && e.BlockBytes == 0 {
+				e.BlockBytes = p.opts.BlockBytes
+			}
 		}
 		var err error
 		if payload, err = kv.AppendJSON(nil, batch, p.opts.Topic.Pod); err != nil {

@@ -421,6 +421,25 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
+// An engine that says how large its cache is lets sizes and utilization be
+// told.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	m := start(t, nil)
+	p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Topic: kv.Topic{Pod: "p", Model: "m"}, Connect: []string{m.ZMQEndpoint()},
+		Format: kvevents.JSON, Interval: -1, BlockBytes: 1 << 29, CapacityBlocks: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+	p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2, 3}, Tokens: make([]uint32, 48), BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
+	seen(t, m, 3)
+	if _, text := call(t, m, "GET", "/api/v1/cache/pod/p", ""); !strings.Contains(text, `"cache_utilization":0.75,"cache_size_gb":1.5`) {
+		t.Fatal(text)
+	}
+}
+
 // Run serves until its context ends.
 func TestRun(t *testing.T) {
 	t.Parallel()
