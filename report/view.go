@@ -118,6 +118,9 @@ func (v *View) step(e flow.Event) {
 		r.hops[e.Hop] = e.Endpoint
 	}
 	for _, d := range e.Details {
+		if d.Key == flow.Explanation {
+			continue
+		}
 		if text := value(d); text != "" && d.Value != e.Endpoint {
 			words = append(words, v.paint.dim(d.Key+"=")+text)
 		}

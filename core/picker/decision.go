@@ -45,6 +45,10 @@ type Decision struct {
 
 	// Spans are how long each plug-in took (with Options.Stopwatch).
 	Spans []Span
+	// Took is how long all of it took, and Admission how the request came to be
+	// decided; the driver says both, for Explain.
+	Took      machine.Time
+	Admission string
 
 	cycle     Cycle
 	data      []any
@@ -167,6 +171,7 @@ func (d *Decision) reset(plugins int) {
 	d.Screened, d.Spans = d.Screened[:0], d.Spans[:0]
 	d.Primary, d.HideScores, d.Forced = -1, false, false
 	d.Disagg, d.DisaggBy = "", nil
+	d.Took, d.Admission = 0, ""
 	d.Saturation = -1
 	d.committed, d.released = false, false
 	if len(d.data) < plugins {

@@ -107,7 +107,7 @@ func (d *Decision) Explain() *Explanation {
 	}
 	e := &Explanation{Request: r.ID, Path: r.Path(), Model: r.Model, TargetModel: r.TargetModel, Priority: r.Objective.Priority,
 		FairnessID: r.FairnessID, Tokens: r.Tokens, AtSeconds: d.At.Seconds(), Destination: d.Destination(), Candidates: names(d.Candidates),
-		Screened: removals(d.Screened), Disagg: d.Disagg}
+		Screened: removals(d.Screened), Disagg: d.Disagg, Admission: d.Admission, TookSeconds: d.Took.Seconds()}
 	if d.Err != nil {
 		e.Error, e.Status = d.Err.Error(), d.Err.Code.Status()
 	}

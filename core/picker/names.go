@@ -32,6 +32,24 @@ var (
 	HeadersTPOT         = [2]string{"x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"}
 )
 
+// Headers of documents 002 and 003, for people to read: routing goes by
+// HeaderDestination. All but the first are response headers.
+const (
+	HeaderTargetPod      = "x-target-pod"   // the destination's address
+	HeaderSelectedPod    = "x-selected-pod" // its name
+	HeaderDecodePod      = "x-decode-pod"
+	HeaderPrefillPod     = "x-prefill-pod"
+	HeaderCacheHit       = "x-cache-hit"           // whether the destination was known to hold part of the prompt
+	HeaderCachePrefix    = "x-cache-prefix-length" // how much, in tokens
+	HeaderSchedulingTime = "x-scheduling-time-ms"
+	HeaderFilterTime     = "x-filter-time-ms"
+	HeaderScorerTime     = "x-scorer-time-ms"
+	// HeaderExplain asks for all of these in the response, and for
+	// HeaderScores: every endpoint's total.
+	HeaderExplain = "x-windtunnel-explain"
+	HeaderScores  = "x-windtunnel-scores"
+)
+
 // DefaultFairnessID is the flow of a request that names none.
 const DefaultFairnessID = "default-flow"
 

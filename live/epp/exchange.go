@@ -42,6 +42,7 @@ func (x *exchange) ResponseHeaders(head []stream.Header) []stream.Header {
 	defer x.k.mu.Unlock()
 	r, set := x.k.p.ResponseHeaders(x.k.o.Now(), x.decision(), picker.NormalizeHeaders(in))
 	x.resp = r
+	set = append(set, x.k.told(x.decision())...)
 	out := make([]stream.Header, len(set))
 	for i, h := range set {
 		out[i] = stream.Header(h)

@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -37,6 +36,9 @@ type PickingOptions struct {
 	PoolName string
 	// Explain adds the choice's reasons to the record of the request.
 	Explain bool
+	// DocumentHeaders adds the destination headers of documents 002 and 003 to
+	// the request and the response.
+	DocumentHeaders bool
 	// Metrics takes the real EPP's figures; nil keeps none.
 	Metrics *PickMetrics
 	// History is how many decisions /debug/decisions remembers; 0 is none.
@@ -72,6 +74,13 @@ type waiter struct {
 	d       *picker.Decision
 	refusal *flowcontrol.Refusal
 	evicted chan struct{}
+	// admission says in words how flow control let it in.
+	admission string
+}
+
+// refused is flow control's refusal as the picker's error.
+func (w *waiter) refused() *picker.Error {
+	return &picker.Error{Code: picker.Code(w.refusal.Code), Message: w.refusal.Message, Reason: w.refusal.Reason, Bare: w.refusal.Code == ""}
 }
 
 // NewPicking makes the director. It is wrong to use the picker elsewhere
@@ -184,7 +193,10 @@ func (k *Picking) effect(now machine.Time, e *flowcontrol.Effect) {
 		if r, refused := e.Refusal(); refused {
 			w.refusal = &r
 			delete(k.waiting, e.ID)
+			k.remember(&picker.Decision{Request: w.req, View: k.p.Pool().View(), At: now, Primary: -1, Saturation: -1,
+				Err: w.refused(), Admission: admission(e)})
 		} else {
+			w.admission = admission(e)
 			k.place(now, w)
 			k.fc.Input(now, flowcontrol.Placed{ID: w.id})
 			if w.d.Err != nil {
@@ -210,7 +222,9 @@ func (k *Picking) place(now machine.Time, w *waiter) {
 	if w.d.Err == nil {
 		k.p.Commit(now, w.d)
 	}
-	k.o.Metrics.decided(k.p, w.d, time.Since(started))
+	took := time.Since(started)
+	w.d.Took, w.d.Admission = machine.Time(took), w.admission
+	k.o.Metrics.decided(k.p, w.d, took)
 	k.remember(w.d)
 }
 
@@ -282,10 +296,11 @@ func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exch
 		k.mu.Unlock()
 	}
 	if w.refusal != nil {
-		perr := &picker.Error{Code: picker.Code(w.refusal.Code), Message: w.refusal.Message, Reason: w.refusal.Reason, Bare: w.refusal.Code == ""}
+		perr := w.refused()
 		k.o.Metrics.refused(req, perr)
 		return k.refuse(perr), nil
 	}
+	k.log(w.d)
 	if w.d.Err != nil {
 		k.o.Metrics.refused(req, w.d.Err)
 		return k.refuse(w.d.Err), nil
@@ -313,6 +328,9 @@ func (k *Picking) decision(w *waiter, raw []byte) (stream.Decision, int, error) 
 	set, remove := w.d.RequestHeaders(len(body))
 	out.Endpoint = w.d.Destination()
 	out.Remove = remove
+	if k.o.DocumentHeaders {
+		set = append(set, documentHeaders(w.d)...)
+	}
 	out.Set = make([]stream.Header, len(set))
 	for i, h := range set {
 		out.Set[i] = stream.Header(h)
@@ -334,26 +352,6 @@ func (k *Picking) decision(w *waiter, raw []byte) (stream.Decision, int, error) 
 		out.Details = details(w.d)
 	}
 	return out, len(body), nil
-}
-
-// details say in the request's record why it went there.
-func details(d *picker.Decision) []flow.Detail {
-	out := []flow.Detail{flow.D("candidates", len(d.Candidates))}
-	if r := d.PrimaryProfile(); r != nil {
-		out = append(out, flow.D("profile", r.Name))
-		scores := make([]string, 0, len(r.Left))
-		for j, i := range r.Left {
-			scores = append(scores, fmt.Sprintf("%s=%.4g", d.View.States[i].Name, r.Totals[j]))
-		}
-		out = append(out, flow.D("scores", scores))
-		if len(r.Tied) > 1 {
-			out = append(out, flow.D("tied", len(r.Tied)))
-		}
-	}
-	if d.Disagg != "" {
-		out = append(out, flow.D("disaggregation", d.Disagg))
-	}
-	return out
 }
 
 func (k *Picking) refuse(e *picker.Error) stream.Decision {

@@ -30,7 +30,7 @@ func picking(t *testing.T, text string, endpoints int) *Picking {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{})
+	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{Detail: true})
 	if err != nil {
 		t.Fatal(err)
 	}

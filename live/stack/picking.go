@@ -37,14 +37,14 @@ func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 	}
 	config := &s.pool.EPP.Config
 	p, err := epp.BuildPicker(&epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
-		Seed: s.o.Scenario.Seed, AllowExperimental: true, Log: log})
+		Seed: s.o.Scenario.Seed, AllowExperimental: true, History: remembered, Log: log})
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
 	o.Registry = prometheus.NewRegistry()
 	metrics := epp.NewPickMetrics(o.Registry, s.pool.Name)
 	k, err := epp.NewPicking(epp.PickingOptions{Picker: p, Now: s.Now, Errors: o.Stream.Errors, EmitScores: true, PoolName: s.pool.Name,
-		Explain: s.o.Recorder != nil, Metrics: metrics, History: remembered, Log: log})
+		DocumentHeaders: true, Explain: s.o.Recorder != nil, Metrics: metrics, History: remembered, Log: log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}

@@ -1,0 +1,178 @@
+package epp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+)
+
+// Why a request went where it went is told in four places: the log, the
+// record of the request (flow events), response headers on request, and the
+// pages under /debug. All tell the same decision.
+
+// shownRows is how many endpoints of a profile a record or a header shows.
+const shownRows = 32
+
+// log writes the lines that document 003 tells people to look for. One line
+// has all its keys.
+func (k *Picking) log(d *picker.Decision) {
+	if !k.o.Log.Enabled(context.Background(), slog.LevelInfo) || d.Request.Body == nil {
+		return
+	}
+	attrs := []slog.Attr{slog.String("request_id", d.Request.ID), slog.String("model", d.Request.TargetModel)}
+	if d.Err != nil {
+		attrs = append(attrs, slog.String("error", d.Err.Error()))
+	} else {
+		attrs = append(attrs, slog.String("selected_pod", d.Targets[0].Endpoint.Name), slog.String("selected_address", d.Destination()))
+	}
+	if p := prefillOf(d); p != nil {
+		attrs = append(attrs, slog.String("prefill_pod", p.Name))
+	}
+	attrs = append(attrs, slog.String("filter_result", filterResult(d)), slog.String("scorer_result", scoreList(d.PrimaryProfile(), d.View)),
+		slog.Duration("scheduling_duration", d.Took.Duration()))
+	if d.Admission != "" {
+		attrs = append(attrs, slog.String("admission", d.Admission))
+	}
+	k.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "scheduling decision", attrs...)
+}
+
+// filterResult counts endpoints through the profiles: "decode 4->3".
+func filterResult(d *picker.Decision) string {
+	var b strings.Builder
+	for i := range d.Profiles {
+		p := &d.Profiles[i]
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s %d->%d", p.Name, len(d.Candidates), len(p.Left))
+		for _, r := range p.Removed {
+			fmt.Fprintf(&b, " (%s -%d)", r.By.Name(), len(r.Removed))
+		}
+	}
+	return b.String()
+}
+
+// scoreList is every endpoint's total: "pod-0=0.75,pod-1=2.4".
+func scoreList(r *picker.ProfileResult, v *picker.View) string {
+	if r == nil {
+		return ""
+	}
+	var b strings.Builder
+	for j, i := range r.Left {
+		if j >= len(r.Totals) {
+			break
+		}
+		if j == shownRows {
+			fmt.Fprintf(&b, ",and %d more", len(r.Left)-j)
+			break
+		}
+		if j > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(v.States[i].Name + "=" + strconv.FormatFloat(r.Totals[j], 'g', 6, 64))
+	}
+	return b.String()
+}
+
+// prefillOf is the endpoint that prefills for another one, nil when none does.
+func prefillOf(d *picker.Decision) *picker.Endpoint {
+	r := d.Profile("prefill")
+	if !r.Ok() || r == d.PrimaryProfile() {
+		return nil
+	}
+	return d.View.States[r.Picked[0]].Endpoint
+}
+
+// details say in the request's record why it went there.
+func details(d *picker.Decision) []flow.Detail {
+	out := []flow.Detail{flow.D("candidates", len(d.Candidates))}
+	if r := d.PrimaryProfile(); r != nil {
+		out = append(out, flow.D("profile", r.Name))
+		scores := make([]string, 0, len(r.Left))
+		for j, i := range r.Left {
+			scores = append(scores, fmt.Sprintf("%s=%.4g", d.View.States[i].Name, r.Totals[j]))
+		}
+		out = append(out, flow.D("scores", scores))
+		if len(r.Tied) > 1 {
+			out = append(out, flow.D("tied", len(r.Tied)))
+		}
+	}
+	if d.Disagg != "" {
+		out = append(out, flow.D("disaggregation", d.Disagg))
+	}
+	e := d.Explain()
+	e.Trim(shownRows)
+	if text, err := json.Marshal(e); err == nil {
+		out = append(out, flow.D(flow.Explanation, string(text)))
+	}
+	return out
+}
+
+// admission says in words what flow control did with a request.
+func admission(e *flowcontrol.Effect) string {
+	if e.Wait < machine.Millisecond {
+		return fmt.Sprintf("flow control: %s at once", e.Outcome)
+	}
+	return fmt.Sprintf("flow control: %s after %s", e.Outcome, e.Wait)
+}
+
+// documentHeaders are the two destination headers of documents 002 and 003.
+func documentHeaders(d *picker.Decision) []picker.Header {
+	return []picker.Header{{Name: picker.HeaderTargetPod, Value: d.Destination()}, {Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name}}
+}
+
+// told are the response headers that say why: the selected pod where the
+// documents' headers are on, and all when the request asked for them.
+func (k *Picking) told(d *picker.Decision) []picker.Header {
+	if d == nil || d.Err != nil || len(d.Targets) == 0 {
+		return nil
+	}
+	var out []picker.Header
+	add := func(name, value string) { out = append(out, picker.Header{Name: name, Value: value}) }
+	ask, _ := d.Request.Headers.Get(picker.HeaderExplain)
+	asked := ask != "" && ask != "false" && ask != "0"
+	if asked || k.o.DocumentHeaders {
+		add(picker.HeaderSelectedPod, d.Targets[0].Endpoint.Name)
+	}
+	if !asked {
+		return out
+	}
+	add(picker.HeaderDecodePod, d.Targets[0].Endpoint.Name)
+	if p := prefillOf(d); p != nil {
+		add(picker.HeaderPrefillPod, p.Name)
+	}
+	if r := d.PrimaryProfile(); r.Ok() {
+		for _, pl := range k.p.Plugins() {
+			if x, ok := pl.(prefixFigures); ok {
+				matched, _, block := x.MatchOf(d, &d.View.States[r.Picked[0]])
+				add(picker.HeaderCacheHit, strconv.FormatBool(matched > 0))
+				add(picker.HeaderCachePrefix, strconv.Itoa(matched*block))
+				break
+			}
+		}
+		add(picker.HeaderScores, scoreList(r, d.View))
+	}
+	var filters, scorers machine.Time
+	for _, s := range d.Spans {
+		switch s.Point {
+		case "Filter":
+			filters += s.Took
+		case "Scorer":
+			scorers += s.Took
+		}
+	}
+	add(picker.HeaderSchedulingTime, milliseconds(d.Took))
+	add(picker.HeaderFilterTime, milliseconds(filters))
+	add(picker.HeaderScorerTime, milliseconds(scorers))
+	return out
+}
+
+func milliseconds(t machine.Time) string { return strconv.FormatFloat(t.Seconds()*1e3, 'f', 3, 64) }
