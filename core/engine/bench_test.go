@@ -61,6 +61,30 @@ func BenchmarkOverload(b *testing.B) {
 	benchmark(b, 4, 200, 128, false, false, true, false)
 }
 
+// BenchmarkStreams is what a live server asks of its engine: 1,000 requests that
+// want every token, woken at every step. One operation is one token.
+func BenchmarkStreams(b *testing.B) {
+	const streams = 1000
+	e, err := New(Config{Timer: benchTimer, MaxNumSeqs: streams, NumGPUBlocks: 1 << 20, MaxModelLen: 1 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var fx Effects
+	for i := range streams {
+		e.Input(0, &Submit{ID: RequestID(i + 1), PromptTokens: 8, Interest: EveryToken}, &fx)
+	}
+	b.ReportAllocs()
+	tokens := 0
+	for tokens < b.N {
+		at, _ := e.Next()
+		e.Advance(at, &fx)
+		for i := range fx.List {
+			tokens += int(fx.List[i].Count)
+		}
+		fx.Reset()
+	}
+}
+
 func benchmark(b *testing.B, pods int, rate float64, out int, explicit, single, caching, events bool) {
 	var families [16][]uint64
 	for f := range families {

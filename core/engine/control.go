@@ -66,6 +66,7 @@ func (e *Engine) control(m Control, fx *Effects) {
 func (e *Engine) endAll(why Reason, fx *Effects) {
 	if e.run.active {
 		e.reportSteps(fx)
+		e.stats.Busy += e.now - e.run.schedule.Start
 	}
 	if e.pool != nil {
 		e.pool.log.flush(e.now, fx)

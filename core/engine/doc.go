@@ -39,6 +39,21 @@
 //
 // A step begins where the last one ended. Messages given at the very moment of
 // a step's end still take part in the next step: the engine composes it only
-// when time moves on, so Next is then one nanosecond after that moment.
+// when time moves on, so Next may be one nanosecond after that moment.
 // A message older than the engine's own time takes effect at the engine's time.
+// Step ends are exact sums in fixed point (StepTimer, Schedule).
+//
+// # Where what is decided
+//
+// schedule.go and admit.go compose a step, settle.go plays its end, batch.go
+// keeps who is in it. macro.go makes many steps one event. blocks.go and
+// prefix.go are the KV cache, offload.go its tier in host memory, transfer.go
+// and held.go its way from engine to engine. timeline.go is
+// BatchingIndependent, which needs none of that.
+//
+// The rules are those of vLLM's V1 scheduler and block pool. Known differences:
+// content that is computed twice is kept once; generated blocks can be found by
+// others once their request has left; a request whose KV was fetched may pass a
+// queue that waits for blocks, and loses them before everybody would stand
+// still.
 package engine

@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"sort"
-
-	"github.com/windtunnel/windtunnel/core/machine"
-)
+import "github.com/windtunnel/windtunnel/core/machine"
 
 // run is what the accelerator is busy with: one step, or many that differ only
 // in how much context they read, whose ends then form an arithmetic series. As
@@ -102,10 +98,17 @@ func (e *Engine) length(x *run, knot int64) int {
 	return int(n)
 }
 
-// ended is how many steps of the run end by now.
+// ended is how many steps of the run ended by now, the last not counted.
 func (x *run) ended(now machine.Time) int {
-	left := x.steps - 1 - x.done
-	return x.done + sort.Search(left, func(i int) bool { return x.schedule.End(x.done+i+1) > now })
+	low, high := x.done, x.steps-1
+	for low < high {
+		if m := (low + high + 1) / 2; x.schedule.End(m) <= now {
+			low = m
+		} else {
+			high = m - 1
+		}
+	}
+	return low
 }
 
 // catchUp counts the steps that ended by now, except the last of the run, and

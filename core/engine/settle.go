@@ -8,6 +8,7 @@ func (e *Engine) finishRun(fx *Effects) {
 	x := &e.run
 	e.play(x.steps - x.done)
 	at := x.end
+	e.stats.Busy += at - x.schedule.Start
 	last := x.schedule.from(x.steps)
 	e.boundary, e.frac = at, last.Frac
 	e.now = max(e.now, at)

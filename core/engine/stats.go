@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/windtunnel/windtunnel/core/machine"
+
 // Stats is an engine's counters and gauges, at the engine's own time. Counters
 // only grow.
 type Stats struct {
@@ -18,6 +20,10 @@ type Stats struct {
 	Preemptions uint64
 	Steps       uint64
 
+	// Busy is the time spent in steps: the accelerator's utilisation is its share
+	// of the time passed. Not counted under BatchingIndependent.
+	Busy machine.Time
+
 	PromptTokens       uint64 // of prompts that were completed
 	GenerationTokens   uint64
 	PrefixCacheQueries uint64 // prompt tokens looked up
@@ -32,6 +38,9 @@ func (e *Engine) Stats() Stats {
 	s.Running = e.batch.size
 	if e.independent() {
 		s.Running = len(e.ids) - s.Pulling
+	}
+	if e.run.active {
+		s.Busy += e.now - e.run.schedule.Start
 	}
 	s.Waiting = len(e.ids) - s.Running
 	return s
