@@ -137,6 +137,16 @@ func (p *Pool) Update(now machine.Time, indexes []int, change func(i int, s *Sta
 	p.view = &View{States: states}
 }
 
+// Announce replaces what document 002's control plane says of the endpoints,
+// by ID. It is no figure of a scrape.
+func (p *Pool) Announce(serving map[string]*Serving) {
+	states := append([]State(nil), p.view.States...)
+	for i := range states {
+		states[i].Serving = serving[states[i].id]
+	}
+	p.view = &View{States: states}
+}
+
 // Forget resets figures that are older than ttl: document 003's scrapers let
 // them expire, and the endpoint then looks as if it had never been scraped.
 func (p *Pool) Forget(now, ttl machine.Time) {

@@ -5,9 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -21,31 +18,30 @@ type EndpointsFile struct {
 	path      string
 	namespace string
 	changed   func()
-	log       *slog.Logger
-	watcher   *fsnotify.Watcher
-	wg        sync.WaitGroup
+	watcher   *dirWatch
 }
 
 // OpenEndpointsFile reads the file, which must be right, and watches it if
 // asked. changed is called after each change of the pool; it may be nil.
 func OpenEndpointsFile(k *Picking, path, namespace string, watch bool, log *slog.Logger, changed func()) (*EndpointsFile, error) {
-	f := &EndpointsFile{k: k, path: path, namespace: namespace, changed: changed, log: log}
+	f := &EndpointsFile{k: k, path: path, namespace: namespace, changed: changed}
 	if watch {
-		w, err := fsnotify.NewWatcher()
-		if err == nil {
-			err = w.Add(filepath.Dir(path))
-		}
+		// A ConfigMap is swapped by renaming a directory beside the file, so
+		// every change of the directory is a reason to look.
+		var err error
+		f.watcher, err = watchDir("endpoints file "+path, filepath.Dir(path), log, func(name string) bool {
+			return filepath.Base(name) == filepath.Base(path) || filepath.Base(name) == "..data"
+		}, f.load)
 		if err != nil {
-			return nil, fmt.Errorf("endpoints file %s: cannot watch it: %w", path, err)
+			return nil, err
 		}
-		f.watcher = w
 	}
 	if err := f.load(); err != nil {
 		f.Close()
 		return nil, err
 	}
 	if watch {
-		f.wg.Go(f.watch)
+		f.watcher.start()
 	}
 	return f, nil
 }
@@ -73,37 +69,5 @@ func (f *EndpointsFile) load() error {
 	return nil
 }
 
-func (f *EndpointsFile) watch() {
-	for {
-		select {
-		case e, ok := <-f.watcher.Events:
-			if !ok {
-				return
-			}
-			// A ConfigMap is swapped by renaming a directory beside the file,
-			// so every change of the directory is a reason to look.
-			if filepath.Base(e.Name) != filepath.Base(f.path) && filepath.Base(e.Name) != "..data" {
-				continue
-			}
-			if e.Has(fsnotify.Chmod) || e.Has(fsnotify.Remove) {
-				continue
-			}
-			if err := f.load(); err != nil {
-				f.log.Error("epp: the new endpoints are not used; the old ones stay", "error", err)
-			}
-		case err, ok := <-f.watcher.Errors:
-			if !ok {
-				return
-			}
-			f.log.Error("epp: watching the endpoints file failed", "path", f.path, "error", err)
-		}
-	}
-}
-
 // Close ends the watching.
-func (f *EndpointsFile) Close() {
-	if f.watcher != nil {
-		f.watcher.Close()
-	}
-	f.wg.Wait()
-}
+func (f *EndpointsFile) Close() { f.watcher.close() }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"math/big"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -28,11 +30,19 @@ import (
 // StandaloneOptions are those of an endpoint picker that runs by itself behind
 // somebody's Envoy: the real EPP's flags.
 type StandaloneOptions struct {
-	// Config is the EndpointPickerConfig's text; ConfigName names it in errors.
+	// Config is the EndpointPickerConfig's text, nil for the default one;
+	// ConfigName names it in errors.
 	Config     []byte
 	ConfigName string
 	PoolName   string
 	Namespace  string
+	// Objects is a directory of Kubernetes objects (InferencePool, Pod,
+	// InferenceObjective, InferenceModelRewrite); "" is none.
+	Objects string
+	// Selector and TargetPorts are the mode without a pool: endpoints are the
+	// pods that it selects.
+	Selector    *objects.Selector
+	TargetPorts []int
 	// Address, HealthAddress and MetricsAddress are listened on.
 	Address, HealthAddress, MetricsAddress string
 	// Secure serves TLS: with tls.crt and tls.key in CertPath, else with a
@@ -60,14 +70,25 @@ type Standalone struct {
 	Picking *Picking
 	scraper *Scraper
 	file    *EndpointsFile
+	objects *ObjectsDir
+
+	mu       sync.Mutex
+	healthy  *Server
+	found    bool // the pool exists
+	stopping bool
 }
 
 // BuildPicker reads a configuration and builds its picker. Errors name the
 // configuration.
 func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
-	cfg, err := config.Read(o.Config)
-	if err != nil {
-		return nil, fmt.Errorf("%s: failed to parse config: %w", o.ConfigName, err)
+	cfg := config.Default()
+	if o.Config != nil {
+		var err error
+		if cfg, err = config.Read(o.Config); err != nil {
+			return nil, fmt.Errorf("%s: failed to parse config: %w", o.ConfigName, err)
+		}
+	} else if o.ConfigName == "" {
+		o.ConfigName = "the default configuration"
 	}
 	reg := o.Registry
 	if reg == nil {
@@ -97,8 +118,9 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.EndpointDiscovery() == nil {
-		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery", o.ConfigName)
+	found := p.EndpointDiscovery()
+	if found == nil && o.Objects == "" {
+		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
 	}
 	began := time.Now()
 	now := func() machine.Time { return machine.Time(time.Since(began)) }
@@ -119,18 +141,26 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	if err := ObservePool(reg, s.Picking, o.PoolName); err != nil {
 		return nil, err
 	}
-	path, watch := p.EndpointDiscovery().EndpointsFile()
-	s.file, err = OpenEndpointsFile(s.Picking, path, o.Namespace, watch, o.Log, func() {
-		if s.scraper != nil {
-			s.scraper.Follow()
-		}
-	})
-	if err != nil {
-		s.Picking.Close()
-		return nil, err
-	}
 	s.scraper = StartScraper(s.Picking, o.RefreshMetrics, o.Log, m.ScrapeFailed)
-	s.scraper.Follow()
+	if found != nil {
+		path, watch := found.EndpointsFile()
+		if s.file, err = OpenEndpointsFile(s.Picking, path, o.Namespace, watch, o.Log, s.scraper.Follow); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	s.found = true
+	if o.Objects != "" {
+		s.objects, err = OpenObjectsDir(s.Picking, ObjectsOptions{Dir: o.Objects, Namespace: o.Namespace, Pool: o.PoolName,
+			Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: found != nil}, o.Log, func(exists bool) {
+			s.scraper.Follow()
+			s.serve(nil, exists)
+		})
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+	}
 	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: s.Picking,
 		Now: now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.Picking.Pages()}
 	server.Stream.Errors = o.Errors
@@ -144,7 +174,23 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		s.close()
 		return nil, err
 	}
+	s.serve(s.Server, false)
 	return s, nil
+}
+
+// serve tells the health services: without its pool a picker is not ready. A
+// server given takes over; otherwise found is news.
+func (s *Standalone) serve(server *Server, found bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if server != nil {
+		s.healthy = server
+	} else {
+		s.found = found
+	}
+	if s.healthy != nil && !s.stopping {
+		s.healthy.SetReady(s.found)
+	}
 }
 
 func (s *Standalone) close() {
@@ -154,12 +200,18 @@ func (s *Standalone) close() {
 	if s.file != nil {
 		s.file.Close()
 	}
+	if s.objects != nil {
+		s.objects.Close()
+	}
 	s.Picking.Close()
 }
 
 // Stop takes the picker out of service: not ready, streams finish until ctx
 // ends, then everything closes.
 func (s *Standalone) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
 	err := s.Server.Stop(ctx)
 	s.close()
 	return err

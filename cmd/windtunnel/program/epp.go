@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -25,7 +26,11 @@ type eppCmd struct {
 
 	PoolName      string `name:"pool-name" help:"Name of the InferencePool; it names the pool in metrics."`
 	PoolNamespace string `name:"pool-namespace" default:"default" help:"Namespace of the pool, and of endpoints that name none."`
-	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"API group of the pool; read from nothing here."`
+	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; a pool of any group is found by its name."`
+
+	Objects             string `name:"objects" placeholder:"DIR" help:"Directory of YAML files in place of a Kubernetes API server: the InferencePool, its Pods, InferenceObjectives and InferenceModelRewrites. Changes are followed."`
+	EndpointSelector    string `name:"endpoint-selector" placeholder:"SELECTOR" help:"Label selector of the pods, in place of a pool; needs --objects, and POD_NAME in the environment."`
+	EndpointTargetPorts []int  `name:"endpoint-target-ports" placeholder:"PORT" help:"Ports of the selected pods."`
 
 	Listen         string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
 	GRPCPort       int    `name:"grpc-port" default:"9002" help:"Port of ext_proc and gRPC health."`
@@ -63,19 +68,29 @@ unchanged, and every flag that has no meaning here is accepted.
   windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false
 
 Endpoints come from the file that the configuration's file-discovery plug-in
-names; with watchFile it is followed.`
+names (with watchFile it is followed), or from the pods among the objects of
+--objects, which is read as a Kubernetes API server would serve it:
+
+  windtunnel epp --pool-name my-pool --objects ./manifests --secure-serving=false`
 }
 
 // Run serves until it is told to stop.
 func (c *eppCmd) Run(o *outside) error {
 	log := c.logger(o.Stderr)
-	if c.PoolName == "" {
-		return exit.With(exit.Usage, errors.New("--pool-name is required"))
+	if err := c.pool(); err != nil {
+		return exit.With(exit.Usage, err)
 	}
 	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing, CertPath: c.CertPath,
 		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
-		RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
+		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
 		BuildInfo: versionText(), Hold: stream.Config{MaxBodyBytes: 64 << 20}}
+	if c.EndpointSelector != "" {
+		selector, err := objects.ParseSelector(c.EndpointSelector)
+		if err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--endpoint-selector: %w", err))
+		}
+		opts.Selector, opts.TargetPorts = &selector, c.EndpointTargetPorts
+	}
 	if c.Errors == "epp" {
 		opts.Errors = stream.EPPErrors
 	}
@@ -90,8 +105,8 @@ func (c *eppCmd) Run(o *outside) error {
 			return exit.With(exit.Usage, err)
 		}
 		opts.Config, opts.ConfigName = text, c.ConfigFile
-	default:
-		return exit.With(exit.Usage, errors.New("--config-file is required: without Kubernetes the endpoints come from the file that it names"))
+	case c.Objects == "":
+		return exit.With(exit.Usage, errors.New("--config-file or --objects is required: without Kubernetes the endpoints come from a file that the one names, or from the other"))
 	}
 	s, err := epp.StartStandalone(opts)
 	if err != nil {
@@ -109,6 +124,32 @@ func (c *eppCmd) Run(o *outside) error {
 	drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
 	defer cancel()
 	return s.Stop(drain)
+}
+
+// pool checks how the pool is named. Without one, the picker's own Deployment
+// names it, as its pod's name tells.
+func (c *eppCmd) pool() error {
+	switch {
+	case c.EndpointSelector == "" && c.PoolName == "":
+		return errors.New("--pool-name is required")
+	case c.EndpointSelector == "":
+		return nil
+	case c.Objects == "":
+		return errors.New("--endpoint-selector selects among the pods of --objects, which is not given")
+	case len(c.EndpointTargetPorts) == 0:
+		return errors.New("--endpoint-target-ports is required with --endpoint-selector")
+	}
+	if c.PoolName == "" {
+		parts := strings.Split(os.Getenv("POD_NAME"), "-")
+		if len(parts) < 3 {
+			return fmt.Errorf("--endpoint-selector without --pool-name needs the environment's POD_NAME, as <deployment>-<hash>-<id>; it is %q", os.Getenv("POD_NAME"))
+		}
+		c.PoolName = strings.Join(parts[:len(parts)-2], "-")
+	}
+	if ns := os.Getenv("NAMESPACE"); ns != "" && c.PoolNamespace == "default" {
+		c.PoolNamespace = ns
+	}
+	return nil
 }
 
 func (c *eppCmd) logger(w io.Writer) *slog.Logger {

@@ -1,0 +1,162 @@
+package epp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+)
+
+// Limits of a directory of objects; those of a file are core/picker/objects'.
+const (
+	maxObjectFiles = 10_000
+	maxObjectBytes = 256 << 20
+)
+
+// ObjectsOptions say where Kubernetes objects are and which of them count.
+type ObjectsOptions struct {
+	// Dir holds YAML and JSON files of any number of objects.
+	Dir string
+	// Namespace and Pool name the InferencePool.
+	Namespace, Pool string
+	// Selector and Ports, with a selector that is not nil, are the mode without
+	// a pool (--endpoint-selector): no objectives, no rewrites.
+	Selector *objects.Selector
+	Ports    []int
+	// KeepEndpoints leaves the endpoints alone: they come from elsewhere.
+	KeepEndpoints bool
+}
+
+// ObjectsDir keeps a Picking equal to a directory of Kubernetes objects. Files
+// that become unreadable or wrong change nothing.
+type ObjectsDir struct {
+	o       ObjectsOptions
+	k       *Picking
+	log     *slog.Logger
+	changed func(found bool)
+	ages    objects.Ages
+	found   atomic.Bool
+	watcher *dirWatch
+}
+
+// OpenObjectsDir reads the directory, which must be right, and follows it.
+// changed is called after each reading, with whether the pool exists.
+func OpenObjectsDir(k *Picking, o ObjectsOptions, log *slog.Logger, changed func(found bool)) (*ObjectsDir, error) {
+	d := &ObjectsDir{o: o, k: k, log: log, changed: changed}
+	var err error
+	d.watcher, err = watchDir("objects in "+o.Dir, o.Dir, log, func(name string) bool {
+		return isManifest(name) || filepath.Base(name) == "..data"
+	}, d.load)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.load(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	d.watcher.start()
+	return d, nil
+}
+
+// Found says whether the pool exists.
+func (d *ObjectsDir) Found() bool { return d.found.Load() }
+
+// Close ends the watching.
+func (d *ObjectsDir) Close() { d.watcher.close() }
+
+func isManifest(name string) bool {
+	name = filepath.Base(name)
+	ext := filepath.Ext(name)
+	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
+}
+
+// ReadObjects reads every YAML and JSON file of a directory, in the order of
+// their names.
+func ReadObjects(dir, namespace string) (*objects.Set, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("objects: %w", err)
+	}
+	set := &objects.Set{DefaultNamespace: namespace}
+	var errs []error
+	files, size := 0, int64(0)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if !isManifest(path) {
+			continue
+		}
+		info, err := os.Stat(path) // a ConfigMap's files are links
+		if errors.Is(err, os.ErrNotExist) {
+			continue // gone since the directory was read
+		}
+		if err != nil || !info.Mode().IsRegular() {
+			errs = append(errs, err)
+			continue
+		}
+		files, size = files+1, size+info.Size()
+		if files > maxObjectFiles || size > maxObjectBytes {
+			return nil, fmt.Errorf("objects: %s has more than %d files or %d bytes", dir, maxObjectFiles, maxObjectBytes)
+		}
+		if info.Size() > objects.MaxFileBytes {
+			errs = append(errs, fmt.Errorf("%s: %d bytes are more than the %d allowed", path, info.Size(), objects.MaxFileBytes))
+			continue
+		}
+		data, err := os.ReadFile(path)
+		if err == nil {
+			err = set.Add(path, data)
+		}
+		errs = append(errs, err)
+	}
+	return set, errors.Join(errs...)
+}
+
+func (d *ObjectsDir) load() error {
+	set, err := ReadObjects(d.o.Dir, d.o.Namespace)
+	if err != nil {
+		return err
+	}
+	for _, w := range set.Warnings {
+		d.log.Warn("epp: objects", "warning", w)
+	}
+	d.ages.Settle(set)
+	var s objects.Selection
+	if d.o.Selector != nil {
+		s.Found, s.Endpoints = true, set.Endpoints(d.o.Namespace, *d.o.Selector, d.o.Ports)
+	} else {
+		s = set.Select(d.o.Namespace, d.o.Pool)
+	}
+	d.k.Apply(s, d.o.KeepEndpoints)
+	if s.Found != d.found.Swap(s.Found) || !s.Found {
+		d.log.Info("epp: objects read", "pool", d.o.Pool, "found", s.Found, "endpoints", len(s.Endpoints))
+	}
+	if d.changed != nil {
+		d.changed(s.Found)
+	}
+	return nil
+}
+
+// Apply makes a pool's objects those in force.
+func (k *Picking) Apply(s objects.Selection, keepEndpoints bool) {
+	k.With(func(p *picker.Picker, now machine.Time) {
+		p.SetObjects(s.Objects)
+		if k.fc != nil {
+			k.fc.Input(now, flowcontrol.Objectives{Priorities: s.Priorities})
+		}
+		if keepEndpoints {
+			return
+		}
+		pool := p.Pool()
+		pool.Set(s.Endpoints)
+		if s.Serving != nil {
+			pool.Announce(s.Serving)
+		}
+	})
+}
