@@ -24,7 +24,7 @@ const (
 	sendTimeout      = 10 * time.Second
 	maxFrames        = 16
 	// DefaultMaxMessage bounds one message from outside, in bytes.
-	DefaultMaxMessage = 64 << 20
+	DefaultMaxMessage = 16 << 20
 )
 
 // conn is a link over TCP.

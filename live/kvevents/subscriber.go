@@ -108,7 +108,7 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, began: time.Now(), in: make(chan inbound, 64),
+	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, began: time.Now(), in: make(chan inbound, 8),
 		done: make(chan struct{}), dialed: map[string]context.CancelFunc{}, waiting: map[*feedState]struct{}{}}
 	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log, serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, kv.Topic{}, "") }}
 	if opts.Bind != "" {
