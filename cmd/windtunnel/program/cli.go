@@ -19,6 +19,7 @@ type cli struct {
 	Sim         simCmd         `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
 	ModelServer modelserverCmd `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's own flags."`
 	EPP         eppCmd         `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
+	Sidecar     sidecarCmd     `cmd:"" name:"sidecar" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags and those of documents 002 and 003."`
 	KVManager   kvManagerCmd   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
 	Explain     explainCmd     `cmd:"" group:"look" help:"Say why a request went where it went."`
 	Preview     previewCmd     `cmd:"" group:"look" help:"Say where a request would go, for a saved state of the pool."`
@@ -59,7 +60,7 @@ func execute(args []string, o *outside) (err error) {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	ctx, err := parser.Parse(args)
+	ctx, err := parser.Parse(sidecarArgs(args, o))
 	if err != nil {
 		return usageError(err)
 	}

@@ -1,0 +1,206 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/sidecar"
+)
+
+// sidecarCmd runs the routing sidecar alone, with the flags of today's
+// pd-sidecar and of documents 002 and 003.
+type sidecarCmd struct {
+	Listen          string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
+	Port            int    `name:"port" default:"8000" help:"Port to listen on."`
+	ModelServerPort int    `name:"model-server-port" default:"8200" help:"Port of the decode server. Documents: 8001, as --decoder-port (002) and --vllm-port (003)."`
+	DecoderHost     string `name:"decoder-host" default:"127.0.0.1" placeholder:"HOST" help:"Host of the decode server."`
+	Ranks           int    `name:"data-parallel-size" default:"1" help:"Ports from --port on, each before the decode server's port of the same rank."`
+
+	Connector     string `name:"kv-connector" default:"nixlv2" placeholder:"NAME" help:"How KV caches travel: nixlv2, shared-storage, sglang, mooncake, offloading, nixl, lmcache. Documents: --connector."`
+	BootstrapPort int    `name:"mooncake-bootstrap-port" default:"8998" help:"Port of mooncake's bootstrap server."`
+	SGLangPort    int    `name:"sglang-bootstrap-port" default:"8998" fromenv:"SGLANG_BOOTSTRAP_PORT" help:"Port of SGLang's bootstrap server (SGLANG_BOOTSTRAP_PORT)."`
+	P2PPort       int    `name:"p2p-connector-port" default:"7777" help:"Peer port of the offloading connector."`
+	P2PPull       bool   `name:"enable-p2p-pull" help:"Let x-kv-cache-source-host-port name a server to pull blocks from."`
+	Sampling      bool   `name:"enable-prefiller-sampling" help:"Try the named prefillers in random order."`
+
+	Retries  int           `name:"prefill-max-retries" help:"How often a prefiller is tried again after a 5xx or a broken connection."`
+	Backoff  time.Duration `name:"prefill-retry-backoff" default:"200ms" help:"Time between tries."`
+	FallBack bool          `name:"prefill-fallback-local" help:"Let the decode server prefill when no prefiller can, instead of answering with the prefiller's error."`
+	Chunk    int           `name:"decode-chunk-size" help:"Ask the decode server for this many tokens at a time; 0 for all."`
+
+	Protect       bool   `name:"enable-ssrf-protection" help:"Refuse prefillers outside the pool. Needs --endpoints-file."`
+	EndpointsFile string `name:"endpoints-file" placeholder:"FILE" help:"The pool, as the EPP's file-discovery reads it; followed as it changes."`
+	PoolNamespace string `name:"inference-pool-namespace" fromenv:"INFERENCE_POOL_NAMESPACE" default:"default" help:"Namespace of the pool (INFERENCE_POOL_NAMESPACE)."`
+	PoolName      string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool, for the log (INFERENCE_POOL_NAME)."`
+	Pool          string `name:"inference-pool" placeholder:"NAMESPACE/NAME" help:"Both in one."`
+	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"API group of the pool; read from nothing here."`
+
+	PrefillURL   []string `name:"prefill-url" placeholder:"URL" help:"Document 002's session mode: prefill new conversations there. May be repeated; without it the pool's endpoints with llm-d.ai/role: prefill."`
+	SessionCache int      `name:"session-cache-size" fromenv:"SESSION_CACHE_SIZE" placeholder:"SESSIONS" help:"Sessions that are remembered; turns session mode on (SESSION_CACHE_SIZE; 1000 with --prefill-url)."`
+
+	SecureProxy   bool     `name:"secure-proxy" default:"true" help:"Serve HTTPS."`
+	CertPath      string   `name:"cert-path" placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is made. Read again when it changes."`
+	CAFile        string   `name:"ca-file" placeholder:"FILE" help:"Certificates that sign prefillers and decode server, beside the system's; read again when it changes."`
+	EnableTLS     []string `name:"enable-tls" placeholder:"prefiller,decoder" help:"Whom to speak HTTPS with. Documents: --prefiller-use-tls, --decoder-use-tls."`
+	SkipVerify    []string `name:"tls-insecure-skip-verify" placeholder:"prefiller,decoder" help:"Whose certificates to take unseen."`
+	PrefillerTLS  bool     `name:"prefiller-use-tls" hidden:"" help:"--enable-tls prefiller."`
+	DecoderTLS    bool     `name:"decoder-use-tls" hidden:"" help:"--enable-tls decoder."`
+	PrefillerSkip bool     `name:"prefiller-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify prefiller."`
+	DecoderSkip   bool     `name:"decoder-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify decoder."`
+
+	MaxIdle       int    `name:"max-idle-conns-per-host" default:"1024" help:"Idle connections kept to one server."`
+	TimingHeaders bool   `name:"timing-headers" default:"true" help:"Tell x-prefill-time-ms and its like in answers (document 003)."`
+	BlockBytes    int64  `name:"kv-block-bytes" help:"Size of one KV block, for llmd_sidecar_kv_cache_transfer_bytes."`
+	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Told in x-decode-pod (POD_NAME)."`
+	Verbosity     int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
+
+	ECConnector   string `name:"ec-connector" help:"Accepted; there are no encoders here."`
+	Tracing       bool   `name:"tracing" help:"Accepted; traces are written by windtunnel run."`
+	MetricsPort   int    `name:"metrics-port" help:"Accepted; metrics are on the sidecar's own port."`
+	Zap           string `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
+	Configuration string `name:"configuration" hidden:"" help:"Refused: write flags."`
+	ConfigFile    string `name:"configuration-file" hidden:"" help:"Refused: write flags."`
+}
+
+func (sidecarCmd) Help() string {
+	return `The routing sidecar by itself, in front of a decode server: a request with
+x-prefiller-host-port is prefilled there first, all others go straight through.
+The launch lines of pd-sidecar and of documents 002 and 003 work unchanged.
+
+  windtunnel sidecar --secure-proxy=false --model-server-port 8001
+  windtunnel sidecar -port=8000 -vllm-port=8001 -connector=nixlv2 -secure-proxy=false
+  windtunnel sidecar --enable-ssrf-protection --endpoints-file endpoints.yaml
+  windtunnel sidecar --prefill-url http://127.0.0.2:8000        # document 002's sessions
+
+Environment: INFERENCE_POOL_NAMESPACE, INFERENCE_POOL_NAME, SESSION_CACHE_SIZE,
+SGLANG_BOOTSTRAP_PORT, POD_NAME; UCX_TLS is read by nobody.`
+}
+
+// Run serves until it is told to stop.
+func (c *sidecarCmd) Run(o *outside) error {
+	opts, err := c.options(o)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	s, err := sidecar.Start(opts)
+	if err != nil {
+		return exit.With(exit.Environment, err)
+	}
+	scheme := "http"
+	if c.SecureProxy {
+		scheme = "https"
+	}
+	fmt.Fprintf(o.Stderr, "windtunnel sidecar: %s://%s before %s, connector %s\n", scheme, s.Addr(), opts.Decoder, opts.Disagg.Connector)
+	<-ctx.Done()
+	drain, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return s.Stop(drain)
+}
+
+func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
+	var none sidecar.Options
+	if c.Configuration != "" || c.ConfigFile != "" {
+		return none, errors.New("--configuration and --configuration-file are not read here: write the flags that stand in it")
+	}
+	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort, "--mooncake-bootstrap-port": c.BootstrapPort, "--p2p-connector-port": c.P2PPort} {
+		if port < 0 || port > 65535 || port == 0 && flag != "--port" {
+			return none, fmt.Errorf("%s %d: expected 1 to 65535", flag, port)
+		}
+	}
+	if c.Ranks < 1 || c.Ranks > 256 {
+		return none, fmt.Errorf("--data-parallel-size %d: expected 1 to 256", c.Ranks)
+	}
+	if c.Retries < 0 || c.Retries > 100 || c.Backoff < 0 || c.Chunk < 0 || c.SessionCache < 0 {
+		return none, errors.New("--prefill-max-retries, --prefill-retry-backoff, --decode-chunk-size and --session-cache-size: expected no negative number, and at most 100 retries")
+	}
+	connector, err := disagg.ParseConnector(c.Connector)
+	if err != nil {
+		return none, fmt.Errorf("--kv-connector: %w", err)
+	}
+	if c.Protect && c.EndpointsFile == "" {
+		return none, errors.New("--enable-ssrf-protection needs --endpoints-file: there is no Kubernetes here to ask for the pods of the pool")
+	}
+	for flag, list := range map[string][]string{"--enable-tls": c.EnableTLS, "--tls-insecure-skip-verify": c.SkipVerify} {
+		for _, who := range list {
+			if !slices.Contains([]string{"prefiller", "decoder", "encoder"}, who) {
+				return none, fmt.Errorf("%s %q: expected prefiller, decoder or encoder", flag, who)
+			}
+		}
+	}
+	if namespace, _, ok := strings.Cut(c.Pool, "/"); ok {
+		c.PoolNamespace = namespace
+	}
+	opts := sidecar.Options{
+		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
+		Disagg: disagg.Config{Connector: connector, SGLangPort: c.SGLangPort, MooncakePort: c.BootstrapPort, P2PPort: c.P2PPort, P2PPull: c.P2PPull,
+			Sample: c.Sampling, Retries: c.Retries, RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk},
+		SessionCache: c.SessionCache, Prefillers: c.PrefillURL,
+		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Namespace: c.PoolNamespace,
+		Serve:      sidecar.ServeTLS{On: c.SecureProxy, CertPath: c.CertPath},
+		Prefiller:  sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"), Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
+		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"), Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
+		CAFile:     c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders, PodName: c.PodName,
+		Log: (&eppCmd{Verbosity: c.Verbosity, Zap: c.Zap}).logger(o.Stderr),
+	}
+	if opts.SessionCache == 0 && len(c.PrefillURL) > 0 {
+		opts.SessionCache = disagg.DefaultSessions
+	}
+	opts.Log = opts.Log.With(slog.String("component", "sidecar"))
+	return opts, nil
+}
+
+// renamed are the sidecar's flags that had other names, and how they are
+// called today.
+var renamed = map[string]string{
+	"vllm-port": "model-server-port", "decoder-port": "model-server-port", "connector": "kv-connector",
+	"prefiller-use-tls": "", "decoder-use-tls": "", "prefiller-tls-insecure-skip-verify": "", "decoder-tls-insecure-skip-verify": "",
+}
+
+// sidecarArgs lets the sidecar's flags be written as its documents do: with
+// one dash, and under their old names. MoRI-IO's, which concern a connector
+// that is not there, are left out.
+func sidecarArgs(args []string, o *outside) []string {
+	if len(args) == 0 || args[0] != "sidecar" {
+		return args
+	}
+	out := []string{"sidecar"}
+	for _, a := range args[1:] {
+		name, value, assigned := strings.Cut(a, "=")
+		bare := strings.TrimLeft(name, "-")
+		dashes := len(name) - len(bare)
+		if dashes == 0 || dashes > 2 || len(bare) < 2 {
+			out = append(out, a)
+			continue
+		}
+		if strings.HasPrefix(bare, "moriio-") {
+			fmt.Fprintf(o.Stderr, "notice: --%s is left out: there is no MoRI-IO connector here\n", bare)
+			continue
+		}
+		if today, old := renamed[bare]; old {
+			instead := "--" + today
+			if today == "" {
+				instead = "--enable-tls or --tls-insecure-skip-verify"
+				today = bare
+			}
+			fmt.Fprintf(o.Stderr, "notice: --%s is the old name; today's is %s\n", bare, instead)
+			bare = today
+		}
+		if a = "--" + bare; assigned {
+			a += "=" + value
+		}
+		out = append(out, a)
+	}
+	return out
+}
