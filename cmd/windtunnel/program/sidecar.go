@@ -180,7 +180,7 @@ func sidecarArgs(args []string, o *outside) []string {
 		name, value, assigned := strings.Cut(a, "=")
 		bare := strings.TrimLeft(name, "-")
 		dashes := len(name) - len(bare)
-		if dashes == 0 || dashes > 2 || len(bare) < 2 {
+		if dashes == 0 || dashes > 2 || bare == "" || len(bare) == 1 && !assigned {
 			out = append(out, a)
 			continue
 		}
