@@ -8,14 +8,17 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/preview"
 )
 
 // Pages are the picker's own pages on the metrics listener: /debug/decisions
-// (the newest first; ?request=ID for one, ?limit=N) and /debug/plugins/state.
+// (the newest first; ?request=ID for one, ?limit=N), /debug/plugins/state, and
+// /debug/state, the pool as windtunnel preview --state takes it.
 func (k *Picking) Pages() map[string]http.Handler {
 	return map[string]http.Handler{
 		"GET /debug/decisions":     http.HandlerFunc(k.decisionsPage),
 		"GET /debug/plugins/state": http.HandlerFunc(k.statePage),
+		"GET /debug/state":         http.HandlerFunc(k.poolPage),
 	}
 }
 
@@ -40,6 +43,13 @@ func (k *Picking) decisionsPage(w http.ResponseWriter, r *http.Request) {
 		limit = 50
 	}
 	writeJSON(w, k.Decisions(r.URL.Query().Get("request"), limit))
+}
+
+func (k *Picking) poolPage(w http.ResponseWriter, _ *http.Request) {
+	k.mu.Lock()
+	s := preview.Capture(k.p, k.history)
+	k.mu.Unlock()
+	writeJSON(w, s)
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

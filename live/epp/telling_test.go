@@ -12,6 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/picker/preview"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -125,5 +127,34 @@ func TestOneDecisionIsToldEverywhere(t *testing.T) {
 	if a.String() != b.String() || !strings.Contains(a.String(), "prefill on prefill-0") ||
 		!strings.Contains(a.String(), "decode-filter removed prefill-0 (its role is prefill)") {
 		t.Errorf("recorded:\n%s\npage:\n%s", &a, &b)
+	}
+}
+
+// The pool's page is a state that preview reads: figures, and what is in
+// flight.
+func TestLiveStateIsPreviewed(t *testing.T) {
+	k := picking(t, "plugins: [{type: active-request-scorer}, {type: queue-scorer}]", 2)
+	k.o.History = 10
+	k.With(func(p *picker.Picker, now machine.Time) {
+		p.Pool().Update(now, []int{0, 1}, func(_ int, s *picker.State) { s.Waiting = 3 })
+	})
+	d, x := k.Decide(context.Background(), chat(1))
+	defer x.End(stream.PassedThrough)
+	w := httptest.NewRecorder()
+	k.Pages()["GET /debug/state"].ServeHTTP(w, httptest.NewRequest("GET", "/debug/state", nil))
+	s, err := preview.ReadState(w.Body.Bytes())
+	if err != nil {
+		t.Fatal(err, w.Body)
+	}
+	p, err := preview.Build(k.p.Config(), plugins.Builtin(), picker.Options{}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := preview.Pick(p, 0, &preview.Request{Body: string(chat(2).Body)}, "next")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next.Destination() == d.Endpoint || next.View.States[0].Waiting != 3 {
+		t.Errorf("the request in flight on %s does not count: %s", d.Endpoint, next.Destination())
 	}
 }

@@ -5,9 +5,9 @@ import (
 )
 
 // Capture saves a live picker's state: endpoints with their figures, and the
-// objectives' priorities. served, oldest first, are decisions whose requests go
-// into the state with their bodies, so that prefix histories, sessions and
-// what is in flight can be built again; leave it empty to keep prompts out.
+// objectives' priorities. served are its newest decisions, oldest first; those
+// that are still in flight, and sessions, go into the state. Prompts do not:
+// the picker does not keep them, so prefix histories are not in a live state.
 func Capture(p *picker.Picker, served []*picker.Decision) *State {
 	s := &State{Objectives: p.Objects().Objectives}
 	v := p.Pool().View()
@@ -34,13 +34,15 @@ func Capture(p *picker.Picker, served []*picker.Decision) *State {
 		if !ok {
 			continue
 		}
-		r := Request{Path: d.Request.Path(), Body: string(d.Request.Body.Raw), Held: d.Held(), Headers: map[string]string{}}
+		r := Request{Tokens: max(1, d.Request.Tokens), Held: d.Held(), Headers: map[string]string{}}
 		for _, name := range remembered {
 			if v, ok := d.Request.Headers.Get(name); ok {
 				r.Headers[name] = v
 			}
 		}
-		s.Endpoints[i].Served = append(s.Endpoints[i].Served, r)
+		if r.Held || len(r.Headers) > 0 {
+			s.Endpoints[i].Served = append(s.Endpoints[i].Served, r)
+		}
 	}
 	return s
 }

@@ -6,6 +6,7 @@ package preview
 import (
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -55,6 +56,9 @@ type Request struct {
 	Path    string            `json:"path,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    string            `json:"body,omitempty"`
+	// Tokens stands for a body that is not kept: a prompt of so many tokens
+	// that nobody else has.
+	Tokens int `json:"tokens,omitempty"`
 	// Held requests are still in flight.
 	Held bool `json:"held,omitempty"`
 }
@@ -157,7 +161,10 @@ func Pick(p *picker.Picker, now machine.Time, r *Request, id string) (*picker.De
 
 // PickAnswered is Pick with what outside services answered.
 func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, answers []picker.Answer) (*picker.Decision, error) {
-	path := r.Path
+	path, body := r.Path, []byte(r.Body)
+	if r.Body == "" && r.Tokens > 0 {
+		path, body = "/v1/completions", unknownPrompt(r.Tokens, id)
+	}
 	if path == "" {
 		path = "/v1/chat/completions"
 	}
@@ -170,7 +177,7 @@ func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, ans
 	for _, k := range names {
 		head = append(head, picker.Header{Name: k, Value: r.Headers[k]})
 	}
-	req, perr := p.NewRequest(head, []byte(r.Body), true, 1)
+	req, perr := p.NewRequest(head, body, true, 1)
 	if perr == nil {
 		_, perr = p.Prepare(now, req)
 	}
@@ -179,3 +186,13 @@ func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, ans
 	}
 	return p.Pick(now, req, p.Pool().View(), answers, nil), nil
 }
+
+// unknownPrompt is a request of n tokens (four bytes each) that shares no
+// block with any other.
+func unknownPrompt(n int, id string) []byte {
+	text := strings.Repeat(fmt.Sprintf("%-4.64s", id), min(n, maxUnknown))
+	return fmt.Appendf(nil, `{"model":"unknown","prompt":%q}`, text[:min(4*n, len(text))])
+}
+
+// maxUnknown bounds the prompts that are made up, in tokens.
+const maxUnknown = 1 << 17
