@@ -174,6 +174,12 @@ type MetricsExtractor interface {
 	Extract(page []byte, engine string, into *Metrics) error
 }
 
+// MetricsForgetter is a MetricsExtractor that can take back what it wrote, when
+// that has become older than its source's TTL.
+type MetricsForgetter interface {
+	Forget(m *Metrics)
+}
+
 // MetricsSource says where and how often figures are fetched; the driver
 // fetches. Kind "scrape" of document 003.
 type MetricsSource interface {

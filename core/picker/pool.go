@@ -147,19 +147,18 @@ func (p *Pool) Announce(serving map[string]*Serving) {
 	p.view = &View{States: states}
 }
 
-// Forget resets figures that are older than ttl: document 003's scrapers let
-// them expire, and the endpoint then looks as if it had never been scraped.
-func (p *Pool) Forget(now, ttl machine.Time) {
-	var states []State
-	for i := range p.view.States {
-		if s := &p.view.States[i]; s.Scraped && now-s.UpdatedAt > ttl {
-			if states == nil {
-				states = append([]State(nil), p.view.States...)
+// Expire says that an endpoint's figures are too old to be believed (document
+// 003: 30 s): it then counts as never scraped. change, which may be nil, takes
+// the figures out.
+func (p *Pool) Expire(indexes []int, change func(i int, s *State)) {
+	states := append([]State(nil), p.view.States...)
+	for _, i := range indexes {
+		if i >= 0 && i < len(states) {
+			if change != nil {
+				change(i, &states[i])
 			}
-			states[i].Metrics, states[i].Scraped = Metrics{}, false
+			states[i].Scraped = false
 		}
 	}
-	if states != nil {
-		p.view = &View{States: states}
-	}
+	p.view = &View{States: states}
 }

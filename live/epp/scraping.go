@@ -46,6 +46,17 @@ type scrapeTarget struct {
 	hostPort string
 	engine   string
 	cancel   context.CancelFunc
+	current  map[*scrapeSource]bool // sources whose figures count
+}
+
+// known says whether any source's figures count.
+func (t *scrapeTarget) known() bool {
+	for _, ok := range t.current {
+		if ok {
+			return true
+		}
+	}
+	return false
 }
 
 // StartScraper begins to scrape with the picker's data sources.
@@ -92,7 +103,7 @@ func (s *Scraper) Follow() {
 			delete(s.last, e.ID())
 		}
 		ctx, cancel := context.WithCancel(s.ctx)
-		t := &scrapeTarget{e.HostPort(), engine, cancel}
+		t := &scrapeTarget{e.HostPort(), engine, cancel, map[*scrapeSource]bool{}}
 		s.running[e.ID()] = t
 		for i := range s.sources {
 			s.wg.Go(func() { s.watch(ctx, e, t, &s.sources[i]) })
@@ -116,7 +127,7 @@ func (s *Scraper) watch(ctx context.Context, e *picker.Endpoint, t *scrapeTarget
 		host = net.JoinHostPort(e.Address, src.spec.Port)
 	}
 	url := src.spec.Scheme + "://" + host + src.spec.Path
-	failing := false
+	failing, last := false, time.Now()
 	for {
 		page, err := src.fetch(ctx, url)
 		extractor := ""
@@ -132,6 +143,14 @@ func (s *Scraper) watch(ctx context.Context, e *picker.Endpoint, t *scrapeTarget
 			}
 		}
 		failing = err != nil
+		switch ttl := src.spec.TTL.Duration(); {
+		case !failing:
+			last = time.Now()
+		case ttl > 0 && !last.IsZero() && time.Since(last) > ttl && ctx.Err() == nil:
+			s.expire(id, t, src)
+			last = time.Time{} // until the next success
+			s.log.Warn("epp: figures are older than their ttl and are forgotten", "scraper", src.Source.Name(), "endpoint", id, "ttl", ttl)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -168,9 +187,27 @@ func (s *Scraper) take(ctx context.Context, id string, t *scrapeTarget, src *scr
 		}
 	}
 	if ctx.Err() == nil && s.running[id] == t {
+		t.current[src] = true
 		s.last[id], s.fresh[id] = m, m
 	}
 	return "", nil
+}
+
+// expire takes a source's figures back: they are older than its TTL.
+func (s *Scraper) expire(id string, t *scrapeTarget, src *scrapeSource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running[id] != t {
+		return
+	}
+	m := s.last[id]
+	for _, x := range src.Extractors {
+		if f, ok := x.(picker.MetricsForgetter); ok {
+			f.Forget(&m)
+		}
+	}
+	t.current[src] = false
+	s.last[id], s.fresh[id] = m, m
 }
 
 // hand gives the figures that came in to the picker, a few times per interval.
@@ -189,31 +226,34 @@ func (s *Scraper) hand() {
 		if !none {
 			s.fresh = make(map[string]picker.Metrics, len(fresh))
 		}
+		unknown := map[string]bool{} // nothing is believed of these any more
+		for id := range fresh {
+			if t := s.running[id]; t != nil && !t.known() {
+				unknown[id] = true
+			}
+		}
 		s.mu.Unlock()
 		if none {
 			continue
 		}
 		s.k.With(func(p *picker.Picker, now machine.Time) {
 			v := p.Pool().View()
-			indexes := make([]int, 0, len(fresh))
+			var indexes, expired []int
 			for i := range v.States {
-				if _, ok := fresh[v.States[i].ID()]; ok {
+				id := v.States[i].ID()
+				if _, ok := fresh[id]; ok && unknown[id] {
+					expired = append(expired, i)
+				} else if ok {
 					indexes = append(indexes, i)
 				}
 			}
-			p.Pool().Update(now, indexes, func(i int, st *picker.State) { st.Metrics = fresh[st.ID()] })
+			take := func(_ int, st *picker.State) { st.Metrics = fresh[st.ID()] }
+			p.Pool().Update(now, indexes, take)
+			if len(expired) > 0 {
+				p.Pool().Expire(expired, take)
+			}
 		})
 	}
-}
-
-// ttl is how long figures count when no scrape renews them: the longest that a
-// source names, 0 for ever.
-func (s *Scraper) ttl() machine.Time {
-	var ttl machine.Time
-	for i := range s.sources {
-		ttl = max(ttl, s.sources[i].spec.TTL)
-	}
-	return ttl
 }
 
 // Stop ends all scraping.

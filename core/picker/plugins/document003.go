@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/url"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/scrape"
 )
 
 // The plug-ins of document 003 that have no equal today, and the older forms
@@ -55,7 +56,7 @@ func (s *weightedLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
 }
 
 func gpu(s *picker.State) float64 {
-	v, ok := s.Custom["gpu_utilization"]
+	v, ok := s.Custom[FigureGPU]
 	if !ok {
 		v = s.KVUsage
 	} else if v > 1 {
@@ -67,6 +68,10 @@ func gpu(s *picker.State) float64 {
 // thresholdPrefix is PrecisePrefixCacheScorer with document 003's arguments:
 // the share of the prompt's first maxPrefixLength tokens that an endpoint
 // holds; below cacheHitThreshold it counts as nothing.
+//
+// Where a KVCacheMetricScraper with cachePrefixTracking tells how many blocks
+// an endpoint can find by hash, no more than these count, so that an engine
+// that restarted or reset its cache loses what the index still believes.
 type thresholdPrefix struct {
 	named
 	HitThreshold float64 `json:"cacheHitThreshold"`
@@ -98,11 +103,26 @@ func (s *thresholdPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {
 		return
 	}
 	for j, i := range in {
-		share := math.Min(1, float64(m.of(c.State(i)))/float64(total))
+		st := c.State(i)
+		share := math.Min(1, min(float64(m.of(st)), findable(st, m.blockTokens))/float64(total))
 		if share >= s.HitThreshold {
 			scores[j] = share
 		}
 	}
+}
+
+// findable is how many of the index's blocks an endpoint can hold at all, going
+// by what it says itself.
+func findable(s *picker.State, blockTokens int) float64 {
+	n, ok := s.Custom[FigureHashes]
+	if !ok {
+		return math.Inf(1)
+	}
+	size := float64(blockTokens)
+	if s.CacheBlockSize > 0 {
+		size = float64(s.CacheBlockSize)
+	}
+	return math.Max(0, math.Floor(n*size/float64(blockTokens)))
 }
 
 // dynamicRouting is document 003's "dynamic routing": as a filter its three
@@ -130,8 +150,25 @@ func newDynamicRouting(b *picker.Builder, name string, p picker.Params) (picker.
 	return s, nil
 }
 
-// p99 is the endpoint's slowest answer in milliseconds, 0 when unknown.
-func p99(s *picker.State) float64 { return math.Max(0, s.Custom["latency_p99_ms"]) }
+// p99 is the endpoint's 99th percentile of latency in milliseconds, 0 when
+// unknown.
+func p99(s *picker.State) float64 { return math.Max(0, 1000*s.Custom[FigureP99]) }
+
+// Why names the gates that the endpoint did not pass.
+func (s *dynamicRouting) Why(d *picker.Decision, i int32) string {
+	st := &d.View.States[i]
+	var why []string
+	if st.Waiting >= s.MaxQueue {
+		why = append(why, fmt.Sprintf("%d wait", st.Waiting))
+	}
+	if m := picker.Peek[prefixMatch](d, s.source); m != nil && m.ratio(st) <= s.MinCacheHit {
+		why = append(why, fmt.Sprintf("%.0f %% of the prompt is cached", 100*m.ratio(st)))
+	}
+	if p99(st) >= s.MaxLatency {
+		why = append(why, fmt.Sprintf("p99 is %.0f ms", p99(st)))
+	}
+	return strings.Join(why, ", ")
+}
 
 // Filter keeps endpoints that pass all gates.
 func (s *dynamicRouting) Filter(c *picker.Cycle, in []int32) []int32 {
@@ -168,8 +205,16 @@ func newKVManager(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
-	if s.Endpoint == "" {
-		return nil, p.Errorf("endpoint must be specified: the URL of the KV-cache manager")
+	u, err := url.Parse(s.Endpoint)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, p.Errorf("endpoint must be the KV-cache manager's URL, such as http://127.0.0.1:8080; found %q", s.Endpoint)
+	}
+	s.Endpoint = strings.TrimSuffix(s.Endpoint, "/")
+	if s.Timeout <= 0 {
+		return nil, p.Errorf("timeout must be > 0s")
+	}
+	if !(s.Threshold >= 0 && s.Threshold <= 1) {
+		return nil, p.Errorf("cache_threshold must be in [0, 1], found %v", s.Threshold)
 	}
 	return s, nil
 }
@@ -187,7 +232,14 @@ func (s *kvManager) Needs(_ machine.Time, r *picker.Request, v *picker.View) []p
 		names = append(names, v.States[i].Name)
 	}
 	text := r.Body.Prompts[0].Text
-	body, err := json.Marshal(map[string]any{"prompt": string(text[:min(len(text), maxAsked)]), "candidate_pods": names})
+	ask := map[string]any{"prompt": string(text[:min(len(text), maxAsked)]), "candidate_pods": names, "model": r.TargetModel}
+	if ids := r.Body.Prompts[0].Tokens; ids != nil {
+		ask["prompt"] = ids
+	}
+	if r.Body.CacheSalt != "" {
+		ask["cache_salt"] = r.Body.CacheSalt
+	}
+	body, err := json.Marshal(ask)
 	if err != nil {
 		return nil
 	}
@@ -219,7 +271,8 @@ func (s *kvManager) Score(c *picker.Cycle, in []int32, scores []float64) {
 // of the session for ttl; stickiness high is 1, medium .6, low .3.
 type sessionSticky struct {
 	sessionScorer
-	stick float64
+	stick        float64
+	hits, misses int64
 }
 
 func newSessionSticky(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -234,7 +287,7 @@ func newSessionSticky(_ *picker.Builder, name string, p picker.Params) (picker.P
 	if !ok || ps.TTL <= 0 {
 		return nil, p.Errorf("stickiness must be high, medium or low, and ttl must be > 0")
 	}
-	s := &sessionSticky{sessionScorer{named: base("session-sticky-scorer", name)}, stick}
+	s := &sessionSticky{sessionScorer: sessionScorer{named: base("session-sticky-scorer", name)}, stick: stick}
 	s.Strategy, s.ttl, s.bindings = strategySessionID, ps.TTL.Time(), map[string]binding{}
 	s.SessionID.SweepSeconds = 10
 	return s, nil
@@ -251,82 +304,21 @@ func (s *sessionSticky) Score(c *picker.Cycle, in []int32, scores []float64) {
 }
 
 // Commit remembers the session.
-func (s *sessionSticky) Commit(now machine.Time, d *picker.Decision) { s.commit(now, d, s) }
-
-// scraper is one of document 003's scrapers: a source and its extractor in
-// one. VLLMMetricScraper reads vLLM's signals, KVCacheMetricScraper the cache's
-// alone, GenericPrometheusScraper the metrics that it is told.
-type scraper struct {
-	named
-	Endpoint string          `json:"endpoint"`
-	Port     int             `json:"port"`
-	Interval config.Duration `json:"interval"`
-	Timeout  config.Duration `json:"timeout"`
-	TTL      config.Duration `json:"ttl"`
-	Metrics  []string        `json:"metrics"`
-	Tracking bool            `json:"cachePrefixTracking"`
-
-	mapping *scrape.Mapping
-}
-
-func newScraper(kind string) picker.Factory {
-	return func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-		s := &scraper{named: base(kind, name), Endpoint: "/metrics", Interval: config.Duration(5 * machine.Second), TTL: config.Duration(30 * machine.Second)}
-		if err := p.Decode(s); err != nil {
-			return nil, err
+func (s *sessionSticky) Commit(now machine.Time, d *picker.Decision) {
+	if seen := picker.Peek[seenBound](d, s); seen != nil && seen.id != "" {
+		r := d.PrimaryProfile()
+		if seen.present && r.Ok() && d.View.States[r.Picked[0]].ID() == s.bindings[seen.id].endpoint {
+			s.hits++
+		} else {
+			s.misses++
 		}
-		if s.Interval <= 0 || s.TTL <= 0 || s.Timeout < 0 || s.Port < 0 || s.Port > 65535 {
-			return nil, p.Errorf("interval and ttl must be > 0, timeout not negative, port between 1 and 65535")
-		}
-		if s.Timeout == 0 {
-			s.Timeout = min(s.Interval, config.Duration(machine.Second))
-		}
-		vllm := scrape.Engines()["vllm"]
-		switch kind {
-		case "vllm-metric-scraper":
-			s.mapping = vllm
-		case "kv-cache-metric-scraper":
-			s.mapping = &scrape.Mapping{KVUsage: vllm.KVUsage, CacheInfo: vllm.CacheInfo, BlockSizeLabel: vllm.BlockSizeLabel, BlocksLabel: vllm.BlocksLabel}
-			if s.Tracking { // how often prefixes were found, beside how full the cache is
-				for _, m := range []string{"vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"} {
-					spec, err := scrape.ParseSpec(m)
-					if err != nil {
-						return nil, err
-					}
-					s.mapping.Custom = append(s.mapping.Custom, scrape.Custom{Key: m, Spec: spec})
-				}
-			}
-		default:
-			s.mapping = &scrape.Mapping{}
-		}
-		for i, m := range s.Metrics {
-			spec, err := scrape.ParseSpec(m)
-			if err != nil || m == "" {
-				return nil, p.Errorf("metrics[%d]: %q is not a metric", i, m)
-			}
-			s.mapping.Custom = append(s.mapping.Custom, scrape.Custom{Key: m, Spec: spec})
-		}
-		return s, nil
 	}
+	s.commit(now, d, s)
 }
 
-// Scrape says how to fetch.
-func (s *scraper) Scrape() picker.ScrapeSpec {
-	spec := picker.ScrapeSpec{Scheme: "http", Path: s.Endpoint, Interval: s.Interval.Time(), Timeout: s.Timeout.Time(), TTL: s.TTL.Time()}
-	if s.Port > 0 {
-		spec.Port = fmt.Sprint(s.Port)
-	}
-	return spec
-}
-
-// Extract reads a page.
-func (s *scraper) Extract(page []byte, _ string, into *picker.Metrics) error {
-	p, err := scrape.Parse(page, s.mapping.Wants)
-	if err == nil {
-		s.mapping.Apply(p, into)
-	}
-	return err
-}
+// Affinity is how many requests with a session went where it had been before,
+// and how many did not.
+func (s *sessionSticky) Affinity() (hits, misses int64) { return s.hits, s.misses }
 
 // newTokenDecider is the decider of document 003's pd-profile-handler: new
 // tokens beyond the cached ones, more than 10.

@@ -95,7 +95,10 @@ func ReadState(data []byte) (*State, error) {
 func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State) (*picker.Picker, error) {
 	opt.Detail = true
 	forced := ""
-	opt.Force = func(c *picker.Cycle, _ string, candidates []int32) []int32 {
+	opt.Force = func(c *picker.Cycle, profile string, candidates []int32) []int32 {
+		if profile != "prefill" && profile != "encode" {
+			candidates = c.Candidates // what a filter would do today does not undo the past
+		}
 		for _, i := range candidates {
 			if c.State(i).Name == forced {
 				return []int32{i}

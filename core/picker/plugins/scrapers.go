@@ -1,0 +1,226 @@
+package plugins
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/scrape"
+)
+
+// scraper is a metric scraper of document 003: where the page is, how often it
+// is fetched, and which figures are taken from it. It is source and extractor
+// in one.
+//
+// A figure that a good page does not tell is unknown from then on, except for
+// the counts of requests, which keep their last value as with the real EPP. A
+// page that cannot be fetched or read changes nothing until ttl has passed;
+// then all of the scraper's figures are forgotten.
+type scraper struct {
+	named
+	args    scraperArgs
+	figures []figure
+}
+
+type scraperArgs struct {
+	Endpoint string          `json:"endpoint"`
+	Port     int             `json:"port"`
+	Interval config.Duration `json:"interval"`
+	Timeout  config.Duration `json:"timeout"`
+	TTL      config.Duration `json:"ttl"`
+	Metrics  []string        `json:"metrics"`
+	Track    bool            `json:"cachePrefixTracking"`
+}
+
+// figure is one thing that a page tells: the first of its series that is
+// there, times scale.
+type figure struct {
+	series []series
+	put    func(m *picker.Metrics, v float64)
+	key    string // of Metrics.Custom, in place of put
+}
+
+type series struct {
+	name  string
+	scale float64
+}
+
+func first(names ...string) []series {
+	var out []series
+	for _, n := range names {
+		s := series{n, 1}
+		if strings.HasSuffix(n, "_percent") {
+			s.scale = .01
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (s *scraper) read(b *picker.Builder, p picker.Params) error {
+	s.args = scraperArgs{Endpoint: "/metrics", Interval: config.Duration(5 * machine.Second),
+		Timeout: config.Duration(2 * machine.Second), TTL: config.Duration(30 * machine.Second)}
+	a := &s.args
+	if err := p.Decode(a); err != nil {
+		return err
+	}
+	switch {
+	case !strings.HasPrefix(a.Endpoint, "/"):
+		return p.Errorf("endpoint is the path of the metrics page and begins with /; found %q", a.Endpoint)
+	case a.Port < 0 || a.Port > 65535:
+		return p.Errorf("port must be between 1 and 65535, found %d", a.Port)
+	case a.Interval <= 0 || a.Timeout <= 0 || a.TTL <= 0:
+		return p.Errorf("interval, timeout and ttl must be above 0s")
+	}
+	if a.Timeout > a.Interval {
+		b.Warn("plugin %s: the timeout %s is longer than the interval %s", s.Name(), a.Timeout.Time(), a.Interval.Time())
+	}
+	for _, name := range a.Metrics {
+		if spec, err := scrape.ParseSpec(name); err != nil || spec.Name == "" || len(spec.Labels) > 0 {
+			return p.Errorf("metrics: %q is not the name of a metric", name)
+		}
+		s.figures = append(s.figures, figure{series: first(name)[:1], key: name})
+		s.figures[len(s.figures)-1].series[0].scale = 1 // under its own name it is what the page says
+	}
+	return nil
+}
+
+// newScraper makes a factory for one of the three kinds.
+func newScraper(kind string) picker.Factory {
+	return func(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+		s := &scraper{named: base(kind, name)}
+		if err := s.read(b, p); err != nil {
+			return nil, err
+		}
+		switch kind {
+		case "vllm-metric-scraper":
+			s.figures = append(s.figures, vllmFigures...)
+		case "kv-cache-metric-scraper":
+			s.figures = append(s.figures, cacheFigures...)
+			if s.args.Track {
+				s.figures = append(s.figures, figure{series: first("vllm_kv_cache_prefix_hashes"), key: FigureHashes})
+			}
+		default:
+			if len(s.figures) == 0 {
+				return nil, p.Errorf("metrics must list the metrics to read")
+			}
+		}
+		if s.args.Track && kind != "kv-cache-metric-scraper" {
+			return nil, p.Errorf("cachePrefixTracking belongs to KVCacheMetricScraper")
+		}
+		return s, nil
+	}
+}
+
+// The document's names come first, then those of vLLM itself.
+var (
+	vllmFigures = []figure{
+		{series: first("vllm_queue_length", "vllm:num_requests_waiting"), put: func(m *picker.Metrics, v float64) { m.Waiting = int64(v) }},
+		{series: first("vllm_active_requests", "vllm:num_requests_running"), put: func(m *picker.Metrics, v float64) { m.Running = int64(v) }},
+		{series: first("vllm_gpu_utilization", "vllm_gpu_utilization_percent"), key: FigureGPU},
+		{series: first("vllm_tokens_per_second"), key: FigureTokenRate},
+		{series: first("vllm_request_latency_p99"), key: FigureP99},
+	}
+	cacheFigures = []figure{
+		{series: first("vllm_kv_cache_usage_percent", "vllm:kv_cache_usage_perc"), put: func(m *picker.Metrics, v float64) { m.KVUsage = v }},
+		{series: first("vllm_kv_cache_hit_rate"), key: FigureHitRate},
+	}
+)
+
+// Scrape says how to fetch.
+func (s *scraper) Scrape() picker.ScrapeSpec {
+	spec := picker.ScrapeSpec{Scheme: "http", Path: s.args.Endpoint, Interval: s.args.Interval.Time(), Timeout: s.args.Timeout.Time(), TTL: s.args.TTL.Time()}
+	if s.args.Port != 0 {
+		spec.Port = strconv.Itoa(s.args.Port)
+	}
+	return spec
+}
+
+// Names under which the scrapers keep figures that are not fields of
+// picker.Metrics (Metrics.Custom).
+const (
+	FigureGPU       = "gpu_utilization"        // share of the time that the accelerator is busy, 0..1
+	FigureTokenRate = "tokens_per_second"      // output tokens per second
+	FigureP99       = "request_latency_p99"    // seconds
+	FigureHitRate   = "kv_cache_hit_rate"      // share of prompt tokens that were cached, 0..1
+	FigureHashes    = "kv_cache_prefix_hashes" // blocks that the engine can find by hash
+)
+
+// cacheConfig is where an engine tells its block size.
+const cacheConfig = "vllm:cache_config_info"
+
+func (s *scraper) wants(name string) bool {
+	if s.args.Track && name == cacheConfig {
+		return true
+	}
+	for i := range s.figures {
+		for _, n := range s.figures[i].series {
+			if n.name == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Extract takes the figures from a page.
+func (s *scraper) Extract(page []byte, _ string, into *picker.Metrics) error {
+	p, err := scrape.Parse(page, s.wants)
+	if err != nil {
+		return err
+	}
+	custom := make(map[string]float64, len(into.Custom)+len(s.figures))
+	for k, v := range into.Custom {
+		custom[k] = v
+	}
+	for i := range s.figures {
+		f := &s.figures[i]
+		v, ok := f.value(p)
+		switch {
+		case f.put == nil && ok:
+			custom[f.key] = v
+		case f.put == nil:
+			delete(custom, f.key)
+		case ok:
+			f.put(into, v)
+		}
+	}
+	into.Custom = custom
+	if s.args.Track {
+		if m, _, ok := (scrape.Spec{Name: cacheConfig}).Latest(p); ok {
+			if n, err := strconv.ParseInt(m.Get("block_size"), 10, 32); err == nil && n > 0 {
+				into.CacheBlockSize = int32(n)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *figure) value(p scrape.Page) (float64, bool) {
+	for _, n := range f.series {
+		m, _, ok := (scrape.Spec{Name: n.name}).Latest(p)
+		if ok && !math.IsNaN(m.Value) && math.Abs(m.Value) < 1<<53 {
+			return m.Value * n.scale, true
+		}
+	}
+	return 0, false
+}
+
+// Forget takes the scraper's figures back: they are older than their ttl.
+func (s *scraper) Forget(m *picker.Metrics) {
+	custom := make(map[string]float64, len(m.Custom))
+	for k, v := range m.Custom {
+		custom[k] = v
+	}
+	for i := range s.figures {
+		if f := &s.figures[i]; f.put != nil {
+			f.put(m, 0)
+		} else {
+			delete(custom, f.key)
+		}
+	}
+	m.Custom = custom
+}
