@@ -61,8 +61,23 @@ func NewBoundary(d *machine.Draw, payload []byte) string {
 
 // ContentType is the header value that announces a held body.
 func ContentType(boundary string) string {
-	return "multipart/form-data; boundary=" + boundary
+	return contentTypeBefore + boundary
 }
+
+const contentTypeBefore = "multipart/form-data; boundary="
+
+// plainBoundary says whether a boundary is one that needs no parsing: letters,
+// digits and hyphens, of a length that is allowed.
+func plainBoundary(b string) bool {
+	for i := range len(b) {
+		if c := b[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-') {
+			return false
+		}
+	}
+	return b != "" && len(b) <= maxBoundary
+}
+
+const maxBoundary = 70 // RFC 2046: 1 to 70 characters
 
 // Boundary reads the boundary from a content-type header. held is false when
 // the value is not multipart/form-data at all: the request is a plain one.
@@ -70,12 +85,15 @@ func Boundary(contentType string) (boundary string, isHeld bool, err error) {
 	if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(contentType)), "multipart/form-data") {
 		return "", false, nil
 	}
+	if b, ok := strings.CutPrefix(contentType, contentTypeBefore); ok && plainBoundary(b) {
+		return b, true, nil // as ContentType writes it
+	}
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return "", true, fmt.Errorf("content-type %q: %w; expected multipart/form-data; boundary=…", contentType, err)
 	}
 	b := params["boundary"]
-	if b == "" || len(b) > 70 { // RFC 2046: 1 to 70 characters
+	if b == "" || len(b) > maxBoundary {
 		return "", true, fmt.Errorf("content-type %q: boundary has %d characters, expected 1 to 70", contentType, len(b))
 	}
 	return b, true, nil

@@ -116,7 +116,7 @@ func (r *Reader) step() bool {
 		}
 		return r.afterDelimiter(len(r.delimiter), inPayloadHeader)
 	case inPayloadHeader:
-		return r.header(PayloadPart, inPayload)
+		return r.header(PayloadPart, payloadHeader, inPayload)
 	case inPayload:
 		content, rest, ok := r.content(r.maxPayload, "part 1")
 		if !ok {
@@ -125,10 +125,10 @@ func (r *Reader) step() bool {
 		if rest+2 > len(r.buf) {
 			return false
 		}
-		r.payload = bytes.Clone(content)
+		r.payload = content[:len(content):len(content)] // buf only grows behind it
 		return r.afterDelimiter(rest, inMetadataHeader)
 	case inMetadataHeader:
-		return r.header(MetadataPart, inMetadata)
+		return r.header(MetadataPart, metadataHeader, inMetadata)
 	case inMetadata:
 		content, rest, ok := r.content(MaxMetadataBytes, "part 2")
 		if !ok || rest+4 > len(r.buf) {
@@ -169,8 +169,13 @@ func (r *Reader) afterDelimiter(n int, next readerState) bool {
 	return true
 }
 
-// header expects one part's headers, which must name it.
-func (r *Reader) header(name string, next readerState) bool {
+// header expects one part's headers, which must name it; as Part1 and Part2
+// write them they need no parsing.
+func (r *Reader) header(name, written string, next readerState) bool {
+	if bytes.HasPrefix(r.buf, []byte(written)) {
+		r.advance(len(written), next)
+		return true
+	}
 	end := bytes.Index(r.buf, []byte("\r\n\r\n"))
 	if end < 0 || end > MaxHeaderBytes {
 		return r.fail(end > MaxHeaderBytes || len(r.buf) > MaxHeaderBytes,

@@ -92,6 +92,8 @@ func New(o Options) *Session {
 	return &Session{request: o.Request, attempt: o.Attempt, endpoint: o.Endpoint, held: o.Held, rec: o.Recorder}
 }
 
+// record reports a step. Callers that have details look for a recorder first,
+// so that a session without one builds none.
 func (s *Session) record(now machine.Time, step flow.Step, details ...flow.Detail) {
 	if s.rec != nil {
 		s.rec.Record(flow.Event{Time: now, Request: s.request, Attempt: s.attempt, Hop: flow.Server, Step: step,
@@ -115,7 +117,9 @@ func (s *Session) Received(now machine.Time, payloadBytes int, details ...flow.D
 	if s.held {
 		step = flow.Part1Received
 	}
-	s.record(now, step, append([]flow.Detail{flow.D("bytes", payloadBytes)}, details...)...)
+	if s.rec != nil {
+		s.record(now, step, append([]flow.Detail{flow.D("bytes", payloadBytes)}, details...)...)
+	}
 	s.state, s.inEngine = prefilling, true
 	return Effect{Do: Submit}
 }
@@ -133,8 +137,10 @@ func (s *Session) FirstToken(now machine.Time, token string) Effect {
 	if s.state != prefilling {
 		return Effect{}
 	}
-	s.record(now, flow.PrefillFinished)
-	s.record(now, flow.FirstTokenSent, flow.D("token", token))
+	if s.rec != nil {
+		s.record(now, flow.PrefillFinished)
+		s.record(now, flow.FirstTokenSent, flow.D("token", token))
+	}
 	if s.held {
 		s.state = holding
 	} else {
@@ -158,8 +164,10 @@ func (s *Session) Part2(now machine.Time, metadata string) Effect {
 	if s.state != holding {
 		return s.Part2Begun(now)
 	}
-	s.record(now, flow.Part2Received, flow.D("metadata", metadata), flow.D("bytes", len(metadata)))
-	s.record(now, flow.DecodeStarted)
+	if s.rec != nil {
+		s.record(now, flow.Part2Received, flow.D("metadata", metadata), flow.D("bytes", len(metadata)))
+		s.record(now, flow.DecodeStarted)
+	}
 	s.state, s.metadata = decoding, metadata
 	return Effect{Do: Resume}
 }
@@ -196,11 +204,13 @@ func (s *Session) Generated(now machine.Time, tokens int, finishReason string) E
 	if s.state != decoding {
 		return Effect{}
 	}
-	details := []flow.Detail{flow.D("tokens", tokens), flow.D("finish_reason", finishReason)}
-	if s.held {
-		details = append(details, flow.D("metadata", s.metadata))
+	if s.rec != nil {
+		details := []flow.Detail{flow.D("tokens", tokens), flow.D("finish_reason", finishReason)}
+		if s.held {
+			details = append(details, flow.D("metadata", s.metadata))
+		}
+		s.record(now, flow.LastTokenSent, details...)
 	}
-	s.record(now, flow.LastTokenSent, details...)
 	s.end()
 	return Effect{Do: SendEnd, Echo: s.metadata}
 }

@@ -114,7 +114,12 @@ func (s *Stream) begin(now machine.Time) {
 	s.out = s.out[:0]
 }
 
-func (s *Stream) emit(e Effect) { s.out = append(s.out, e) }
+func (s *Stream) emit(e Effect) {
+	if s.out == nil {
+		s.out = make([]Effect, 0, 3) // part 2, the response's headers and its first piece
+	}
+	s.out = append(s.out, e)
+}
 
 func (s *Stream) record(at machine.Time, step flow.Step, details ...flow.Detail) {
 	s.cfg.Recorder.Record(flow.Event{Time: at, Request: s.request, Attempt: 1, Hop: flow.EPP, Step: step,

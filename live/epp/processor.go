@@ -57,6 +57,9 @@ type conversation struct {
 	whole    time.Time // when the request's last byte came
 	answered bool      // the first message is out
 	respHead []stream.Header
+
+	list [1]*extprocv3.ProcessingResponse // see alone
+	lent *pieceMessage                    // see piece
 }
 
 func (c *conversation) run(ctx context.Context) error {
@@ -200,6 +203,7 @@ func (c *conversation) send(e *stream.Effect) {
 			c.sendErr = c.wire.Send(out)
 		}
 	}
+	c.sent()
 }
 
 // result tells whether the stream is over, and with which gRPC status.

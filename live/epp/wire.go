@@ -2,6 +2,7 @@ package epp
 
 import (
 	"strings"
+	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -78,6 +79,9 @@ func (c *conversation) output(e *stream.Effect) []*extprocv3.ProcessingResponse 
 	if e.Kind == stream.SendResponseBody {
 		return c.responseBody(e)
 	}
+	if e.Kind == stream.SendRequestBody && c.modes.Request == stream.FullDuplex {
+		return c.alone(c.piece(true, e.Body, e.End))
+	}
 	out := &extprocv3.ProcessingResponse{}
 	switch e.Kind {
 	case stream.ContinueHeaders:
@@ -109,8 +113,56 @@ func (c *conversation) output(e *stream.Effect) []*extprocv3.ProcessingResponse 
 		out.Response = &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
 			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil), Body: e.Answer.Body}}
 	}
-	return []*extprocv3.ProcessingResponse{out}
+	return c.alone(out)
 }
+
+// alone is the list of one message; the next call overwrites it.
+func (c *conversation) alone(out *extprocv3.ProcessingResponse) []*extprocv3.ProcessingResponse {
+	c.list[0] = out
+	return c.list[:]
+}
+
+// piece is a message with one piece of a body, in memory that is used again
+// once it is sent: there is one for every piece of every response.
+func (c *conversation) piece(request bool, body []byte, end bool) *extprocv3.ProcessingResponse {
+	m := pieces.Get().(*pieceMessage)
+	m.content.Body, m.content.EndOfStream = body, end
+	if m.message.Response = &m.response; request {
+		m.message.Response = &m.request
+	}
+	c.lent = m
+	return &m.message
+}
+
+// sent gives back what piece has lent.
+func (c *conversation) sent() {
+	c.list[0] = nil
+	if m := c.lent; m != nil {
+		c.lent = nil
+		m.content.Body, m.message.DynamicMetadata = nil, nil
+		pieces.Put(m)
+	}
+}
+
+// pieceMessage is all that a message with a piece of a body is made of.
+type pieceMessage struct {
+	message  extprocv3.ProcessingResponse
+	request  extprocv3.ProcessingResponse_RequestBody
+	response extprocv3.ProcessingResponse_ResponseBody
+	body     extprocv3.BodyResponse
+	common   extprocv3.CommonResponse
+	mutation extprocv3.BodyMutation
+	streamed extprocv3.BodyMutation_StreamedResponse
+	content  extprocv3.StreamedBodyResponse
+}
+
+var pieces = sync.Pool{New: func() any {
+	m := &pieceMessage{}
+	m.request.RequestBody, m.response.ResponseBody = &m.body, &m.body
+	m.body.Response, m.common.BodyMutation = &m.common, &m.mutation
+	m.mutation.Mutation, m.streamed.StreamedResponse = &m.streamed, &m.content
+	return m
+}}
 
 func (c *conversation) requestBody(e *stream.Effect, out *extprocv3.ProcessingResponse) *extprocv3.CommonResponse {
 	switch c.modes.Request {
@@ -121,10 +173,8 @@ func (c *conversation) requestBody(e *stream.Effect, out *extprocv3.ProcessingRe
 			r.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: e.Body}}
 		}
 		return r
-	case stream.Streamed:
-		return &extprocv3.CommonResponse{}
 	}
-	return &extprocv3.CommonResponse{BodyMutation: streamed(e.Body, e.End)}
+	return &extprocv3.CommonResponse{}
 }
 
 func (c *conversation) responseBody(e *stream.Effect) []*extprocv3.ProcessingResponse {
@@ -153,7 +203,11 @@ func (c *conversation) responseBody(e *stream.Effect) []*extprocv3.ProcessingRes
 			out = append(out, message(&extprocv3.CommonResponse{BodyMutation: streamed(body[:stream.MaxChunkBytes], false)}))
 			body = body[stream.MaxChunkBytes:]
 		}
-		out = append(out, message(&extprocv3.CommonResponse{BodyMutation: streamed(body, e.End)}))
+		if last := c.piece(false, body, e.End); len(out) == 0 {
+			out = c.alone(last)
+		} else {
+			out = append(out, last)
+		}
 	}
 	out[len(out)-1].DynamicMetadata = metadataOf(meta)
 	return out

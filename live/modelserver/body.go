@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/held"
@@ -46,10 +47,22 @@ func tooLarge(limit int64) *openai.Error {
 	return openai.Errorf(http.StatusRequestEntityTooLarge, "", "The request body is longer than %d bytes.", limit)
 }
 
+// Readers' buffers. While a request is held its watch keeps the small one.
+const (
+	part1Buffer = 4 << 10
+	part2Buffer = 512
+)
+
+var (
+	part1Buffers = sync.Pool{New: func() any { return new([part1Buffer]byte) }}
+	part2Buffers = sync.Pool{New: func() any { return new([part2Buffer]byte) }}
+)
+
 // readPart1 reads a held-open request's body until part 1 is whole. The body
 // stays open behind it.
 func readPart1(r *http.Request, reader *held.Reader) (violation string, err error) {
-	var buf [4 << 10]byte
+	buf := part1Buffers.Get().(*[part1Buffer]byte)
+	defer part1Buffers.Put(buf)
 	for !reader.PayloadDone() {
 		n, err := r.Body.Read(buf[:])
 		if n > 0 {
@@ -88,7 +101,8 @@ func watchBody(w http.ResponseWriter, r *http.Request, reader *held.Reader, b *b
 }
 
 func (w *bodyWatch) read(body io.Reader, reader *held.Reader, b *box) {
-	var buf [512]byte
+	buf := part2Buffers.Get().(*[part2Buffer]byte)
+	defer part2Buffers.Put(buf)
 	begun := false
 	tell := func() {
 		if !begun && reader.Part2Begun() {

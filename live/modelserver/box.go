@@ -18,6 +18,7 @@ type box struct {
 	boxState
 	// choices are the request's completions; one for nearly every request.
 	choices []choiceState
+	one     [1]choiceState // what choices stands on where it is one
 }
 
 type boxState struct {
@@ -47,7 +48,11 @@ type choiceState struct {
 }
 
 func newBox(choices int) *box {
-	return &box{ready: make(chan struct{}, 1), choices: make([]choiceState, choices)}
+	b := &box{ready: make(chan struct{}, 1)}
+	if b.choices = b.one[:]; choices != 1 {
+		b.choices = make([]choiceState, choices)
+	}
+	return b
 }
 
 // wake makes the request's goroutine look.

@@ -42,6 +42,16 @@ type generation struct {
 	stalled   bool
 	whole     bool       // the request's body was read to its end
 	body      *bodyWatch // of a held-open request; nil otherwise
+
+	// one is what the slices above stand on where there is one choice, as
+	// nearly always.
+	one struct {
+		now    [1]choiceState
+		sent   [1]int
+		closed [1]bool
+		texts  [1]*content
+		seqs   [1]*seq
+	}
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
@@ -79,8 +89,11 @@ func (g *generation) generate() {
 
 func (g *generation) submit() {
 	n := g.req.choices()
-	g.now, g.sent, g.closed = make([]choiceState, n), make([]int, n), make([]bool, n)
-	g.texts = make([]*content, n)
+	if n == 1 {
+		g.now, g.sent, g.closed, g.texts, g.seqs = g.one.now[:], g.one.sent[:], g.one.closed[:], g.one.texts[:], g.one.seqs[:0]
+	} else {
+		g.now, g.sent, g.closed, g.texts = make([]choiceState, n), make([]int, n), make([]bool, n), make([]*content, n)
+	}
 	watched := g.s.recorder != nil
 	for i := range n {
 		p := &g.req.prompts[i/g.req.n]
@@ -157,15 +170,10 @@ func (g *generation) step(b *boxState) bool {
 
 // progress sends what is new and ends the request when all choices have ended.
 func (g *generation) progress(now machine.Time, b *boxState) bool {
-	if g.req.stream && g.began && g.appendNew() && !g.send() {
-		return g.do(g.session.PeerGone(now, "the client left"))
-	}
-	total, reason := 0, engine.ReasonNone
+	total, reason, whole := 0, engine.ReasonNone, true
 	for i := range g.now {
 		c := &g.now[i]
-		if !c.finished {
-			return false
-		}
+		whole = whole && c.finished
 		total += c.tokens
 		switch c.reason {
 		case engine.ReasonCrash, engine.ReasonKVFailed, engine.ReasonSleep:
@@ -174,6 +182,14 @@ func (g *generation) progress(now machine.Time, b *boxState) bool {
 		if c.aborted {
 			reason = engine.ReasonCrash
 		}
+	}
+	// The last tokens leave together with what ends the response.
+	last := whole && reason == engine.ReasonNone && g.fault.ResetAfter == nil
+	if g.req.stream && g.began && !last && g.appendNew() && !g.send() {
+		return g.do(g.session.PeerGone(now, "the client left"))
+	}
+	if !whole {
+		return false
 	}
 	if reason != engine.ReasonNone {
 		status, text := failureOf(reason)
@@ -274,7 +290,13 @@ func (g *generation) end(extra []byte) {
 		writeWhole(g.w, http.StatusOK, g.req.enc.contentType(), g.buf)
 		return
 	}
-	g.send()
+	if g.fault.ResetAfter != nil {
+		g.send()
+		return
+	}
+	// Not flushed: net/http sends it with the end of the response, in one piece.
+	_, _ = g.w.Write(g.buf) // the client may be gone; there is nobody to tell
+	g.buf = g.buf[:0]
 }
 
 // appendNew encodes what the stream has not had yet, one token of each choice

@@ -18,6 +18,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -25,7 +27,9 @@ import (
 // Model servers that someone else runs, behind our gateway and EPP.
 func TestForeignEndpoints(t *testing.T) {
 	t.Parallel()
-	fleet, err := modelserver.New(modelserver.Options{Servers: []modelserver.ServerOptions{{Models: []string{"m"}, Engine: engine.Config{Batching: engine.BatchingIndependent}}}})
+	soon := latency.Fixed(machine.Millisecond) // left to itself a server prefills for up to 30 s
+	fleet, err := modelserver.New(modelserver.Options{Servers: []modelserver.ServerOptions{{Models: []string{"m"}, Prefill: &soon, TokenTime: &soon,
+		Engine: engine.Config{Batching: engine.BatchingIndependent}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 )
 
 // OpenAI reads the OpenAI APIs: chat completions, completions, embeddings,
@@ -117,10 +121,16 @@ type contentPart struct {
 }
 
 func (b *Body) chat(m object) error {
-	var messages []chatMessage
 	if len(m["messages"]) == 0 {
 		return errEmpty
 	}
+	if len(m["tools"]) == 0 {
+		if text, ok := plainMessages(m["messages"]); ok {
+			b.Prompts = []Prompt{{Text: text}}
+			return nil
+		}
+	}
+	var messages []chatMessage
 	if err := json.Unmarshal(m["messages"], &messages); err != nil {
 		return err
 	}
@@ -172,6 +182,40 @@ func (b *Body) chat(m object) error {
 	}
 	b.Prompts = []Prompt{{Text: out}}
 	return nil
+}
+
+// plainMessages reads a list of messages that have a role and a text and
+// nothing else, which is what nearly every request has. It is false where
+// there is anything that encoding/json should judge; v is valid JSON.
+func plainMessages(v json.RawMessage) ([]byte, bool) {
+	list := gjson.ParseBytes(v)
+	if !list.IsArray() {
+		return nil, false
+	}
+	out, any, plain := make([]byte, 0, len(v)), false, true
+	list.ForEach(func(_, message gjson.Result) bool {
+		var role, content string
+		if plain = message.IsObject(); !plain {
+			return false
+		}
+		message.ForEach(func(key, value gjson.Result) bool {
+			// No escapes: then the text is the raw one without its quotes.
+			plain = value.Type == gjson.String && strings.IndexByte(value.Raw, '\\') < 0 && utf8.ValidString(value.Raw)
+			switch key.Raw {
+			case `"role"`:
+				role = value.Str
+			case `"content"`:
+				content = value.Str
+			default: // other fields, and other spellings of these
+				plain = false
+			}
+			return plain
+		})
+		out = append(append(out, role...), content...)
+		any = true
+		return plain
+	})
+	return out, plain && any
 }
 
 func (b *Body) completions(v json.RawMessage) error {

@@ -1,6 +1,7 @@
 package parse
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -124,6 +125,42 @@ func FuzzParse(f *testing.F) {
 			if err := json.Unmarshal(out, &m); err != nil || string(m["model"]) != `"target"` {
 				t.Fatalf("%q became %q", body, out)
 			}
+		}
+	})
+}
+
+// The short way through plain messages and the long way are one.
+func FuzzPlainMessages(f *testing.F) {
+	for _, s := range []string{`[{"role":"user","content":"abc"}]`, `[{"content":"a","role":"b","content":"c"},{}]`, `[{"Role":"user"}]`,
+		`[{"role":"u","content":"\u00e9"}]`, `[{"role":null,"content":"x"}]`, `[]`, `[null]`, `[{"role":"user","content":"\ud800"}]`,
+		"[{\"role\":\"user\",\"content\":\"\xff\"}]", `{"a":{"role":"x"}}`, `[{"role":"x","name":"y"}]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, v []byte) {
+		if !json.Valid(v) {
+			return
+		}
+		v = bytes.TrimSpace(v)
+		short, ok := plainMessages(v)
+		if !ok {
+			return
+		}
+		var messages []chatMessage
+		if err := json.Unmarshal(v, &messages); err != nil || len(messages) == 0 {
+			t.Fatalf("%s: the short way takes what encoding/json does not: %v", v, err)
+		}
+		var long []byte
+		for _, m := range messages {
+			var s string
+			if !isNull(m.Content) {
+				if err := json.Unmarshal(m.Content, &s); err != nil {
+					t.Fatalf("%s: %v", v, err)
+				}
+			}
+			long = append(append(long, m.Role...), s...)
+		}
+		if !bytes.Equal(short, long) {
+			t.Fatalf("%s: %q, and the long way %q", v, short, long)
 		}
 	})
 }
