@@ -92,8 +92,11 @@ func (b *Builder) Plugin(name string) (Plugin, error) {
 	}
 	b.making = append(b.making, name)
 	defer func() { b.making = b.making[:len(b.making)-1] }()
-	i := slices.IndexFunc(b.cfg.Plugins, func(p config.Plugin) bool { return p.Name == name })
-	return b.make(spec.Type, name, NewParams(spec.Parameters, fmt.Sprintf("plugins[%d].parameters", i)), spec.Line)
+	field := spec.Field
+	if field == "" {
+		field = fmt.Sprintf("plugins[%d].parameters", slices.IndexFunc(b.cfg.Plugins, func(p config.Plugin) bool { return p.Name == name }))
+	}
+	return b.make(spec.Type, name, NewParams(spec.Parameters, field), spec.Line)
 }
 
 func (b *Builder) make(typ, name string, params Params, line int) (Plugin, error) {
@@ -123,6 +126,9 @@ func (b *Builder) make(typ, name string, params Params, line int) (Plugin, error
 // Late runs f when every declared plug-in exists: the place to look for
 // producers, which may have been declared further down.
 func (b *Builder) Late(f func() error) { b.late = append(b.late, f) }
+
+// Plugins are those that were made so far, in their order.
+func (b *Builder) Plugins() []Plugin { return b.order }
 
 // Find is an existing plug-in by name, nil when there is none.
 func (b *Builder) Find(name string) Plugin { return b.made[name] }

@@ -9,6 +9,7 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -32,6 +33,8 @@ type Plugin struct {
 	Type       string     `json:"type"`
 	Parameters *yaml.Node `json:"parameters"`
 	Line       int        `json:"-"`
+	// Field is where the parameters stand, for errors; "" is the usual place.
+	Field string `json:"-"`
 }
 
 // Ref points at a declared plug-in by name.
@@ -145,7 +148,7 @@ func Read(data []byte) (*Config, error) {
 	}
 	if inner := unwrap(root); inner != nil {
 		if inner.Kind == yaml.ScalarNode {
-			return Read([]byte(inner.Value))
+			return Read(inPlace(inner))
 		}
 		root = inner
 	}
@@ -182,6 +185,16 @@ func Read(data []byte) (*Config, error) {
 		return nil, err
 	}
 	return &c, c.check()
+}
+
+// inPlace is the text of a scalar at the line where it stands in its document,
+// so that mistakes in it are told with the document's lines.
+func inPlace(n *yaml.Node) []byte {
+	above := n.Line - 1
+	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		above++ // the text begins below the key
+	}
+	return append(bytes.Repeat([]byte{'\n'}, max(0, above)), n.Value...)
 }
 
 // onlyV1 refuses fields that came with llm-d.ai/v1 in older versions.

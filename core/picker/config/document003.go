@@ -17,9 +17,15 @@ type document003 struct {
 	Profiles []struct {
 		Name    string `json:"name"`
 		Plugins struct {
-			Filter extensionPoint `json:"filter"`
-			Score  extensionPoint `json:"score"`
-			Scrape extensionPoint `json:"scrape"`
+			Filter struct {
+				Enabled []enabledPlugin `json:"enabled"`
+			} `json:"filter"`
+			Score struct {
+				Enabled []enabledPlugin `json:"enabled"`
+			} `json:"score"`
+			Scrape struct {
+				Enabled []enabledScraper `json:"enabled"`
+			} `json:"scrape"`
 		} `json:"plugins"`
 	} `json:"profiles"`
 	PluginConfig []struct {
@@ -32,13 +38,19 @@ type document003 struct {
 	DataLayer *DataLayer `json:"dataLayer"`
 }
 
-type extensionPoint struct {
-	Enabled []struct {
-		Name     string     `json:"name"`
-		Weight   *float64   `json:"weight"`
-		Args     *yaml.Node `json:"args"`
-		Interval *yaml.Node `json:"interval"` // of scrapers, beside their args
-	} `json:"enabled"`
+// enabledPlugin is a filter or a scorer. A filter's weight has no effect; the
+// document writes 0.
+type enabledPlugin struct {
+	Name   string     `json:"name"`
+	Weight *float64   `json:"weight"`
+	Args   *yaml.Node `json:"args"`
+}
+
+// enabledScraper is a scraper; its interval may stand beside its args.
+type enabledScraper struct {
+	Name     string     `json:"name"`
+	Interval *yaml.Node `json:"interval"`
+	Args     *yaml.Node `json:"args"`
 }
 
 // document003Types maps the document's names to types.
@@ -79,15 +91,25 @@ func readDocument003(root *yaml.Node) (*Config, error) {
 	}
 	c := &Config{APIVersion: V1Alpha1, Kind: Kind, Plugins: d.Plugins, DataLayer: d.DataLayer,
 		Warnings: []string{"the configuration has the form of document 003; it is read as an EndpointPickerConfig"}}
-	args := map[string]*yaml.Node{}
+	args, from := map[string]*yaml.Node{}, map[string]string{}
 	for i, p := range d.PluginConfig {
+		field := fmt.Sprintf("pluginConfig[%d]", i)
+		at := find(root, "pluginConfig", i)
 		if p.Name == "" {
-			return nil, strict.At(root, fmt.Sprintf("pluginConfig[%d]", i), "is missing a name")
+			return nil, strict.At(at, field, "is missing a name")
 		}
-		args[p.Name] = p.Args
+		if from[p.Name] != "" {
+			return nil, strict.At(at, field, "%s is configured twice, here and in %s", p.Name, from[p.Name])
+		}
+		args[p.Name], from[p.Name] = p.Args, field
 	}
 	used := map[string]bool{}
-	declare := func(name string, own, interval *yaml.Node, field string) error {
+	declare := func(name string, own, interval *yaml.Node, i int, point string, j int) error {
+		at := find(root, "profiles", i, "plugins", point, "enabled", j)
+		field := fmt.Sprintf("profiles[%d].plugins.%s.enabled[%d]", i, point, j)
+		if name == "" {
+			return strict.At(at, field, "is missing a name")
+		}
 		typ := document003Types[name]
 		if typ == "" {
 			typ = kebab(name)
@@ -99,23 +121,30 @@ func readDocument003(root *yaml.Node) (*Config, error) {
 		used[name] = true
 		if p := c.Plugin(name); p != nil {
 			if own != nil {
-				return strict.At(own, field, "%s has its args in two places", name)
+				return strict.At(own, field, "%s is enabled before with other args; one plug-in has one set of args, put them under pluginConfig", name)
 			}
 			return nil
 		}
-		c.Plugins = append(c.Plugins, Plugin{Name: name, Type: typ, Parameters: parameters, Line: root.Line})
+		pl := Plugin{Name: name, Type: typ, Parameters: parameters, Line: at.Line, Field: field + ".args"}
+		if own == nil && from[name] != "" {
+			pl.Field = from[name] + ".args"
+		}
+		c.Plugins = append(c.Plugins, pl)
 		return nil
 	}
 	for i, p := range d.Profiles {
 		if p.Name == "" {
-			return nil, strict.At(root, fmt.Sprintf("profiles[%d]", i), "is missing a name")
+			return nil, strict.At(find(root, "profiles", i), fmt.Sprintf("profiles[%d]", i), "is missing a name")
 		}
 		decode := Profile{Name: p.Name}
 		var roles [2]bool // decode, prefill
 		var rest []ProfilePlugin
 		for j, f := range p.Plugins.Filter.Enabled {
-			if err := declare(f.Name, f.Args, nil, fmt.Sprintf("profiles[%d].plugins.filter.enabled[%d]", i, j)); err != nil {
+			if err := declare(f.Name, f.Args, nil, i, "filter", j); err != nil {
 				return nil, err
+			}
+			if f.Weight != nil && *f.Weight != 0 {
+				c.Warnings = append(c.Warnings, fmt.Sprintf("profiles[%d].plugins.filter.enabled[%d]: the weight of filter %s has no effect", i, j, f.Name))
 			}
 			switch f.Name {
 			case "DecodeFilter":
@@ -127,13 +156,13 @@ func readDocument003(root *yaml.Node) (*Config, error) {
 			}
 		}
 		for j, s := range p.Plugins.Score.Enabled {
-			if err := declare(s.Name, s.Args, nil, fmt.Sprintf("profiles[%d].plugins.score.enabled[%d]", i, j)); err != nil {
+			if err := declare(s.Name, s.Args, nil, i, "score", j); err != nil {
 				return nil, err
 			}
 			rest = append(rest, ProfilePlugin{PluginRef: s.Name, Weight: s.Weight})
 		}
 		for j, s := range p.Plugins.Scrape.Enabled {
-			if err := declare(s.Name, s.Args, s.Interval, fmt.Sprintf("profiles[%d].plugins.scrape.enabled[%d]", i, j)); err != nil {
+			if err := declare(s.Name, s.Args, s.Interval, i, "scrape", j); err != nil {
 				return nil, err
 			}
 			if c.DataLayer == nil {
@@ -144,6 +173,10 @@ func readDocument003(root *yaml.Node) (*Config, error) {
 		}
 		switch {
 		case roles[0] && roles[1]:
+			if len(d.Profiles) > 1 {
+				return nil, strict.At(find(root, "profiles", i), fmt.Sprintf("profiles[%d]", i),
+					"enables DecodeFilter and PrefillFilter, which makes a decode and a prefill profile of it; it must be the only one")
+			}
 			// Both filters in a row would leave only endpoints with both
 			// roles; what is meant is one profile for each, and the handler
 			// with the document's threshold of ten new tokens.
@@ -166,10 +199,34 @@ func readDocument003(root *yaml.Node) (*Config, error) {
 	}
 	for i, p := range d.PluginConfig {
 		if !used[p.Name] {
-			return nil, strict.At(p.Args, fmt.Sprintf("pluginConfig[%d]", i), "%s is configured but no profile enables it", p.Name)
+			return nil, strict.At(find(root, "pluginConfig", i), fmt.Sprintf("pluginConfig[%d]", i), "%s is configured but no profile enables it", p.Name)
 		}
 	}
 	return c, c.check()
+}
+
+// find is the node at a path of keys and indexes, or the last one on the way
+// that exists.
+func find(n *yaml.Node, path ...any) *yaml.Node {
+	for _, step := range path {
+		for n.Kind == yaml.AliasNode {
+			n = n.Alias
+		}
+		switch step := step.(type) {
+		case string:
+			v := lookup(n, step)
+			if v == nil {
+				return n
+			}
+			n = v
+		case int:
+			if n.Kind != yaml.SequenceNode || step >= len(n.Content) {
+				return n
+			}
+			n = n.Content[step]
+		}
+	}
+	return n
 }
 
 // kebab turns QueueScorer into queue-scorer, for types that the document does
