@@ -13,10 +13,12 @@ import (
 // that it was refused, or that the server is stopping.
 func (s *Server) control(c engine.Control) bool {
 	result := make(chan bool, 1)
-	s.loop.post(note{do: func(now machine.Time) {
+	if !s.loop.ask(func(now machine.Time) {
 		s.loop.waiting = append(s.loop.waiting, controlWait{c.Op, result})
 		s.loop.eng.Input(now, c, &s.loop.fx)
-	}})
+	}) {
+		return false
+	}
 	select {
 	case ok := <-result:
 		return ok

@@ -207,9 +207,7 @@ func (g *generation) progress(now machine.Time, b *boxState) bool {
 // over.
 func (g *generation) do(e serving.Effect) bool {
 	if e.AbortEngine {
-		for _, q := range g.seqs {
-			g.s.loop.abort(q)
-		}
+		g.s.loop.abort(g.seqs)
 	}
 	switch e.Do {
 	case serving.Nothing, serving.Submit:
@@ -218,9 +216,7 @@ func (g *generation) do(e serving.Effect) bool {
 		g.begin()
 		return false
 	case serving.Resume:
-		for _, q := range g.seqs {
-			g.s.loop.resume(q)
-		}
+		g.s.loop.resume(g.seqs)
 		return false
 	case serving.SendEnd:
 		g.end(g.echo(e.Echo))
@@ -250,9 +246,7 @@ func (g *generation) reject(now machine.Time, code engine.Code) bool {
 		return false
 	}
 	// Some completions of the request may have been taken.
-	for _, q := range g.seqs {
-		g.s.loop.abort(q)
-	}
+	g.s.loop.abort(g.seqs)
 	g.refuse(e)
 	return true
 }

@@ -8,16 +8,30 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// loop drives one engine in wall time: one goroutine that waits for a message
-// or for the engine's next moment. The engine's own timeline is absolute, so a
-// loop that wakes late loses nothing: it plays what was due and the effects
-// carry the times at which they were due.
+// loop drives one engine in wall time. The engine is behind a mutex: whoever
+// has a message for it gives it, plays what is due and hands out what happened,
+// and one goroutine sleeps until the engine's next moment. A request that is
+// due at once costs no switch to another goroutine.
+//
+// The engine's own timeline is absolute, so a loop that wakes late loses
+// nothing: it plays what was due and the effects carry the times at which they
+// were due.
 type loop struct {
 	clock func() machine.Time
-	eng   *engine.Engine
-	stats stats
-	seqs  map[engine.RequestID]*seq
-	fx    engine.Effects
+	wake  chan struct{} // the engine's next moment has come nearer
+	quit  chan struct{}
+	done  chan struct{}
+
+	// Everything below belongs to who holds mu. What it calls out to (onKV,
+	// taken) must not enter the loop again.
+	mu      sync.Mutex
+	stopped bool
+	eng     *engine.Engine
+	stats   stats
+	seqs    map[engine.RequestID]*seq
+	fx      engine.Effects
+	last    machine.Time // when the loop was last entered
+	armed   machine.Time // what the goroutine sleeps until
 	// taken says whether an id is in use by blocks held for another server.
 	taken func(engine.RequestID) bool
 	// onKV takes what the engine says of KV blocks: events and transfers.
@@ -25,13 +39,6 @@ type loop struct {
 	waiting []controlWait // who waits for the answer to a Control
 	touched []*box
 	over    []engine.RequestID // completions that ended in this delivery
-
-	mu    sync.Mutex
-	inbox []note
-	spare []note
-	wake  chan struct{}
-	quit  chan struct{}
-	done  chan struct{}
 }
 
 // seq is one completion in the engine: the unit that the engine schedules.
@@ -60,123 +67,115 @@ type seqParams struct {
 	loseKV    bool                            // a fault: the transfer fails
 }
 
-// note is one message to the loop.
-type note struct {
-	at     machine.Time
-	submit *seq
-	msg    engine.Message
-	do     func(now machine.Time)
-}
-
 func newLoop(eng *engine.Engine, maxModelLen int, clock func() machine.Time) *loop {
-	l := &loop{eng: eng, clock: clock, seqs: map[engine.RequestID]*seq{},
+	l := &loop{eng: eng, clock: clock, seqs: map[engine.RequestID]*seq{}, armed: machine.Never,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	l.stats.init(maxModelLen)
 	return l
 }
 
-func (l *loop) post(n note) {
-	n.at = l.clock()
+// ask runs f with the engine in hand, and then plays and delivers what is due.
+// It is false when the loop has ended.
+func (l *loop) ask(f func(now machine.Time)) bool {
 	l.mu.Lock()
-	l.inbox = append(l.inbox, n)
-	l.mu.Unlock()
-	l.rouse()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return false
+	}
+	now := l.enter()
+	f(now)
+	l.leave(now)
+	return true
 }
 
-func (l *loop) rouse() {
-	select {
-	case l.wake <- struct{}{}:
-	default: // it will look anyway
+func (l *loop) enter() machine.Time {
+	now := l.clock()
+	if l.eng.InFlight() > 0 {
+		l.stats.rates.busySpan(l.last, now)
+	}
+	l.last = now
+	return now
+}
+
+// leave plays what is due and sees to it that the goroutine wakes in time for
+// what is not.
+func (l *loop) leave(now machine.Time) {
+	for {
+		l.deliver()
+		at, ok := l.eng.Next()
+		if !ok {
+			return
+		}
+		if at > now {
+			if at < l.armed {
+				select {
+				case l.wake <- struct{}{}:
+				default: // it will look anyway
+				}
+			}
+			return
+		}
+		l.eng.Advance(now, &l.fx)
 	}
 }
 
 // submit gives a request's completions to the engine, all at one moment.
 func (l *loop) submit(seqs []*seq) {
-	at := l.clock()
-	l.mu.Lock()
-	for _, s := range seqs {
-		l.inbox = append(l.inbox, note{at: at, submit: s})
-	}
-	l.mu.Unlock()
-	l.rouse()
+	l.ask(func(now machine.Time) {
+		for _, s := range seqs {
+			l.begin(s, now)
+		}
+	})
 }
 
 // send gives the engine a message.
-func (l *loop) send(m engine.Message) { l.post(note{msg: m}) }
-
-// ask runs f in the loop and waits for it. It is false when the loop has
-// ended, or ends first.
-func (l *loop) ask(f func(now machine.Time)) bool {
-	ran := make(chan struct{})
-	l.post(note{do: func(now machine.Time) { f(now); close(ran) }})
-	select {
-	case <-ran:
-		return true
-	case <-l.done:
-		return false
-	}
-}
+func (l *loop) send(m engine.Message) { l.ask(func(now machine.Time) { l.eng.Input(now, m, &l.fx) }) }
 
 func (l *loop) stop() {
 	close(l.quit)
 	<-l.done
 }
 
+// wakeGap is the least time between two wake-ups of the goroutine. Where a
+// thousand requests each have their own rhythm something is due every few
+// microseconds; that costs as much as sending it. A token is late by less than
+// the gap, and the one after it is on time again.
+const wakeGap = 500 * machine.Microsecond
+
+// run sleeps until the engine's next moment, again and again.
 func (l *loop) run() {
 	defer close(l.done)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	last := l.clock()
+	before := -wakeGap // when it was last awake
 	for {
-		now := l.clock()
-		if l.eng.InFlight() > 0 {
-			l.stats.rates.busySpan(last, now)
-		}
-		last = now
-		l.takeNotes(now)
+		l.mu.Lock()
+		now := l.enter()
+		l.armed = 0 // this goroutine need not wake itself
+		l.eng.Advance(now, &l.fx)
+		l.leave(now)
+		l.armed = machine.Never
 		wait := time.Hour
 		if at, ok := l.eng.Next(); ok {
-			if at <= now {
-				l.eng.Advance(now, &l.fx)
-				l.deliver()
-				continue
-			}
-			wait = min(wait, (at - now).Duration())
+			l.armed = at
+			wait = min(wait, max(0, (max(at, before.Add(wakeGap))-now).Duration()))
 		}
+		before = now
+		l.mu.Unlock()
 		timer.Reset(wait)
 		select {
 		case <-l.wake:
 		case <-timer.C:
 		case <-l.quit:
+			l.mu.Lock()
+			l.stopped = true
+			l.mu.Unlock()
 			return
 		}
 	}
 }
 
-func (l *loop) takeNotes(now machine.Time) {
-	l.mu.Lock()
-	notes := l.inbox
-	l.inbox = l.spare[:0]
-	l.mu.Unlock()
-	for i := range notes {
-		n := &notes[i]
-		switch {
-		case n.submit != nil:
-			l.begin(n.submit, n.at, now)
-		case n.do != nil:
-			n.do(now)
-		default:
-			l.eng.Input(now, n.msg, &l.fx)
-		}
-		*n = note{}
-	}
-	l.spare = notes
-	if len(notes) > 0 {
-		l.deliver()
-	}
-}
-
-func (l *loop) begin(s *seq, at, now machine.Time) {
+func (l *loop) begin(s *seq, now machine.Time) {
 	// Ids are made from request ids; two requests that are called the same and
 	// are in flight at once must still differ.
 	for l.seqs[s.submit.ID] != nil || l.taken(s.submit.ID) {
@@ -184,26 +183,30 @@ func (l *loop) begin(s *seq, at, now machine.Time) {
 	}
 	s.submit.Remote.Handle = uint64(s.submit.ID)
 	l.seqs[s.submit.ID] = s
-	s.arrived, s.live = at, true
+	s.arrived, s.live = now, true
 	l.eng.Input(now, &s.submit, &l.fx)
 }
 
-// abort ends a completion, if the engine still has it.
-func (l *loop) abort(s *seq) {
-	l.post(note{do: func(now machine.Time) {
-		if s.live {
-			l.eng.Input(now, engine.Abort{ID: s.submit.ID}, &l.fx)
+// abort ends completions that the engine still has.
+func (l *loop) abort(seqs []*seq) {
+	l.ask(func(now machine.Time) {
+		for _, s := range seqs {
+			if s.live {
+				l.eng.Input(now, engine.Abort{ID: s.submit.ID}, &l.fx)
+			}
 		}
-	}})
+	})
 }
 
-// resume lets a held completion go on.
-func (l *loop) resume(s *seq) {
-	l.post(note{do: func(now machine.Time) {
-		if s.live {
-			l.eng.Input(now, engine.Resume{ID: s.submit.ID}, &l.fx)
+// resume lets held completions go on.
+func (l *loop) resume(seqs []*seq) {
+	l.ask(func(now machine.Time) {
+		for _, s := range seqs {
+			if s.live {
+				l.eng.Input(now, engine.Resume{ID: s.submit.ID}, &l.fx)
+			}
 		}
-	}})
+	})
 }
 
 // deliver hands the collected effects to the requests that they concern and

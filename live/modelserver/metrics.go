@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// scrape is one consistent look at a server: everything in it was read in the
-// loop at one moment.
+// scrape is one consistent look at a server: everything in it was read at one
+// moment.
 type scrape struct {
 	now      machine.Time
 	engine   engine.Stats

@@ -414,7 +414,7 @@ func TestViolations(t *testing.T) {
 			b.until("prefill", b.seen("r1", flow.PrefillStarted))
 			_, _ = call.pw.Write(held.Part2(call.boundary, "x"))
 		}, 400},
-		"both parts at once": {fast(), func(b *bench, call *heldCall) {
+		"both parts at once": {slow, func(b *bench, call *heldCall) {
 			_, _ = call.pw.Write(append(held.Part1(call.boundary, []byte(payload)), held.Part2(call.boundary, "x")...))
 		}, 400},
 		"wrong name": {fast(), func(b *bench, call *heldCall) {

@@ -26,7 +26,7 @@ type pull struct {
 	once    sync.Once
 }
 
-// startPull answers the engine's KVPull; it runs in the loop.
+// startPull answers the engine's KVPull; it runs inside the loop.
 func (s *Server) startPull(f *engine.Effect, q *seq) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	p := &pull{cancel: cancel, release: make(chan struct{})}
@@ -66,20 +66,20 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 	if err != nil {
 		s.log.Warn("KV transfer failed", "server", s.name, "from", net.JoinHostPort(remote.host, portText(remote.port)), "error", err)
 		gone := ctx.Err() != nil // nobody waits for it any more
-		s.loop.post(note{do: func(now machine.Time) {
+		s.loop.ask(func(now machine.Time) {
 			if !gone {
 				s.loop.stats.failedTransfers++
 			}
 			s.loop.eng.Input(now, engine.KVFailed{ID: id}, &s.loop.fx)
-		}})
+		})
 	} else {
 		took := time.Since(began).Seconds()
-		s.loop.post(note{do: func(now machine.Time) {
+		s.loop.ask(func(now machine.Time) {
 			s.loop.stats.externalHits += uint64(tokens)
 			s.loop.stats.transferSeconds.observe(took)
 			s.loop.stats.transferBytes.observe(float64(moved))
 			s.loop.eng.Input(now, engine.KVArrived{ID: id}, &s.loop.fx)
-		}})
+		})
 	}
 	if conn == nil {
 		return
@@ -115,7 +115,7 @@ func (s *Server) nodeOf(kv *remoteKV) int {
 	return len(s.fleet.servers) // somewhere outside
 }
 
-// onKV takes what the engine says of KV blocks; it runs in the loop.
+// onKV takes what the engine says of KV blocks; it runs inside the loop.
 func (s *Server) onKV(fx *engine.Effects, f *engine.Effect, q *seq) {
 	switch f.Kind {
 	case engine.KVHeld:
