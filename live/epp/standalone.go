@@ -69,6 +69,7 @@ type Standalone struct {
 	*Server
 	Picking *Picking
 	scraper *Scraper
+	kv      *KVIndexes
 	file    *EndpointsFile
 	objects *ObjectsDir
 
@@ -142,9 +143,17 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		return nil, err
 	}
 	s.scraper = StartScraper(s.Picking, o.RefreshMetrics, o.Log, m.ScrapeFailed)
+	if s.kv, err = StartKVIndexes(s.Picking, KVOptions{Registry: reg, Log: o.Log}); err != nil {
+		s.close()
+		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
+	}
+	follow := func() {
+		s.scraper.Follow()
+		s.kv.Follow()
+	}
 	if found != nil {
 		path, watch := found.EndpointsFile()
-		if s.file, err = OpenEndpointsFile(s.Picking, path, o.Namespace, watch, o.Log, s.scraper.Follow); err != nil {
+		if s.file, err = OpenEndpointsFile(s.Picking, path, o.Namespace, watch, o.Log, follow); err != nil {
 			s.close()
 			return nil, err
 		}
@@ -153,7 +162,7 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	if o.Objects != "" {
 		s.objects, err = OpenObjectsDir(s.Picking, ObjectsOptions{Dir: o.Objects, Namespace: o.Namespace, Pool: o.PoolName,
 			Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: found != nil}, o.Log, func(exists bool) {
-			s.scraper.Follow()
+			follow()
 			s.serve(nil, exists)
 		})
 		if err != nil {
@@ -197,6 +206,7 @@ func (s *Standalone) close() {
 	if s.scraper != nil {
 		s.scraper.Stop()
 	}
+	s.kv.Close()
 	if s.file != nil {
 		s.file.Close()
 	}

@@ -75,6 +75,8 @@ func Builtin() picker.Registry {
 		"token-producer":               beta(newTokenProducer),
 		"tokenizer":                    old(newTokenProducer),
 		"approx-prefix-cache-producer": beta(newApproxPrefix),
+		typePrecisePrefix:              beta(newPrecisePrefix(typePrecisePrefix)),
+		"precise-prefix-cache-scorer":  old(newPrecisePrefix("precise-prefix-cache-scorer")),
 		"inflight-load-producer":       beta(newInflight),
 		"predicted-latency-producer":   beta(newPredicted),
 		"session-id-producer":          beta(newSessionID),

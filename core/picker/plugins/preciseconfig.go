@@ -1,0 +1,157 @@
+package plugins
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+)
+
+// preciseConfig are the parameters of precise-prefix-cache-producer. What is
+// accepted and has no meaning here (pools of workers, tokenizers, other
+// backends than memory) is named where it is given.
+type preciseConfig struct {
+	TokenProcessor struct {
+		BlockTokens int    `json:"blockSizeTokens"`
+		BlockSize   int    `json:"blockSize"` // deprecated
+		HashSeed    string `json:"hashSeed"`
+	} `json:"tokenProcessorConfig"`
+	IndexerConfig struct {
+		BlockIndex struct {
+			InMemory *struct {
+				Size         int `json:"size"` // blocks
+				PodCacheSize int `json:"podCacheSize"`
+			} `json:"inMemoryConfig"`
+			CostAware       any             `json:"costAwareMemoryConfig"`
+			Redis           any             `json:"redisConfig"`
+			Valkey          any             `json:"valkeyConfig"`
+			EnableMetrics   bool            `json:"enableMetrics"`
+			LoggingInterval config.Duration `json:"metricsLoggingInterval"`
+			EnableTracing   bool            `json:"enableTracing"`
+		} `json:"kvBlockIndexConfig"`
+		Backends []struct {
+			Name   string  `json:"name"`
+			Weight float64 `json:"weight"`
+		} `json:"kvCacheBackendConfigs"`
+		TokenProcessor any `json:"tokenProcessorConfig"`
+		PrefixStore    any `json:"prefixStoreConfig"`
+		Tokenizers     any `json:"tokenizersPoolConfig"`
+	} `json:"indexerConfig"`
+	Events struct {
+		Endpoint    string `json:"zmqEndpoint"`
+		TopicFilter string `json:"topicFilter"`
+		Concurrency int    `json:"concurrency"`
+		EngineType  string `json:"engineType"`
+		Discover    *bool  `json:"discoverPods"`
+		Pods        struct {
+			Selector   string `json:"podLabelSelector"`
+			Namespace  string `json:"podNamespace"`
+			SocketPort int    `json:"socketPort"`
+			ReplayPort int    `json:"replaySocketPort"`
+		} `json:"podDiscoveryConfig"`
+	} `json:"kvEventsConfig"`
+	Speculative    bool            `json:"speculativeIndexing"`
+	SpeculativeTTL config.Duration `json:"speculativeTTL"`
+}
+
+// maxBlockTokens bounds a block; vLLM's largest are in the hundreds.
+const maxBlockTokens = 1 << 16
+
+func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) error {
+	c.TokenProcessor.BlockTokens = kv.DefaultBlockTokens
+	c.Events.TopicFilter, c.Events.EngineType = kv.TopicPrefix, "vllm"
+	c.Events.Pods.SocketPort = defaultEventsPort
+	c.SpeculativeTTL = config.Duration(2 * machine.Second)
+	if err := p.Decode(c); err != nil {
+		return err
+	}
+	if n := c.TokenProcessor.BlockSize; n > 0 {
+		b.Warn("plugin %s: tokenProcessorConfig.blockSize is deprecated, use blockSizeTokens", name)
+		c.TokenProcessor.BlockTokens = n
+	}
+	e := &c.Events
+	port := func(n int) bool { return n >= 0 && n <= 65535 }
+	switch {
+	case c.TokenProcessor.BlockTokens <= 0 || c.TokenProcessor.BlockTokens > maxBlockTokens:
+		return p.Errorf("tokenProcessorConfig.blockSizeTokens must be between 1 and %d, got %d", maxBlockTokens, c.TokenProcessor.BlockTokens)
+	case e.EngineType != "vllm":
+		return p.Errorf("kvEventsConfig.engineType %q: only vllm's events can be read", e.EngineType)
+	case !port(e.Pods.SocketPort) || e.Pods.SocketPort == 0 || !port(e.Pods.ReplayPort):
+		return p.Errorf("kvEventsConfig.podDiscoveryConfig: ports must be between 1 and 65535")
+	case e.Endpoint != "" && !bindable(e.Endpoint):
+		return p.Errorf("kvEventsConfig.zmqEndpoint %q: expected tcp://<address or *>:<port>", e.Endpoint)
+	case c.Speculative && c.SpeculativeTTL <= 0:
+		return p.Errorf("speculativeTTL must be > 0")
+	case e.Endpoint == "" && !c.discover():
+		b.Warn("plugin %s: kvEventsConfig has neither zmqEndpoint nor discoverPods, so no events will ever come and all scores stay 0", name)
+	}
+	for i, backend := range c.IndexerConfig.Backends {
+		if backend.Name == "" || !(backend.Weight >= 0) {
+			return p.Errorf("indexerConfig.kvCacheBackendConfigs[%d]: expected a name and a weight that is not negative", i)
+		}
+	}
+	if x := &c.IndexerConfig.BlockIndex; x.CostAware != nil || x.Redis != nil || x.Valkey != nil {
+		b.Warn("plugin %s: the index is kept in memory, whatever backend indexerConfig names", name)
+	}
+	return nil
+}
+
+// defaultEventsPort is where vLLM publishes its KV events.
+const defaultEventsPort = 5557
+
+func bindable(endpoint string) bool {
+	rest, tcp := strings.CutPrefix(endpoint, "tcp://")
+	colon := strings.LastIndexByte(rest, ':')
+	if !tcp || colon < 0 {
+		return false
+	}
+	port, err := strconv.Atoi(rest[colon+1:])
+	return err == nil && port >= 0 && port <= 65535
+}
+
+func (c *preciseConfig) discover() bool { return c.Events.Discover == nil || *c.Events.Discover }
+
+func (c *preciseConfig) hasher() kv.Hasher {
+	return kv.Hasher{BlockTokens: c.TokenProcessor.BlockTokens, Seed: c.TokenProcessor.HashSeed}
+}
+
+func (c *preciseConfig) index() kv.Config {
+	x := kv.Config{Hasher: c.hasher()}
+	if m := c.IndexerConfig.BlockIndex.InMemory; m != nil && m.Size > 0 {
+		x.MaxBlocks = m.Size
+	}
+	if len(c.IndexerConfig.Backends) > 0 {
+		x.Weights = map[string]float64{}
+		for _, b := range c.IndexerConfig.Backends {
+			x.Weights[strings.ToLower(b.Name)] = b.Weight
+		}
+	}
+	return x
+}
+
+// KVSources are where KV events come from.
+type KVSources struct {
+	// Bind is where model servers connect to, like tcp://*:5557; "" is nowhere.
+	Bind string
+	// Discover dials every endpoint at its address and SocketPort. ReplayPort,
+	// where it is not 0, is where lost events can be asked for.
+	Discover               bool
+	SocketPort, ReplayPort int
+	TopicFilter            string
+	// Workers is concurrency, for the figure of that name; one goroutine does
+	// the work here.
+	Workers int
+}
+
+func (c *preciseConfig) sources() KVSources {
+	e := &c.Events
+	s := KVSources{Bind: e.Endpoint, Discover: c.discover(), SocketPort: e.Pods.SocketPort, ReplayPort: e.Pods.ReplayPort,
+		TopicFilter: e.TopicFilter, Workers: e.Concurrency}
+	if s.Workers <= 0 {
+		s.Workers = 4
+	}
+	return s
+}

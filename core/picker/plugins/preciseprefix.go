@@ -1,0 +1,253 @@
+package plugins
+
+import (
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/tokens"
+)
+
+const typePrecisePrefix = "precise-prefix-cache-producer"
+
+// PrecisePrefix is precise-prefix-cache-producer: it knows which blocks of
+// which prompt each endpoint holds from what the model servers announce, and
+// not from where prompts were sent. As precise-prefix-cache-scorer (deprecated)
+// it scores, too.
+//
+// The index is its driver's: Connect gives it one to look blocks up in. Without
+// one, as in a preview, nobody holds anything.
+type PrecisePrefix struct {
+	named
+	cfg preciseConfig
+
+	rendered bool // a token-producer asks a renderer; else tokens are estimated
+
+	index  KVIndex
+	scorer *kv.Scorer
+	lookup LookupStats
+	clock  func() machine.Time
+	view   *picker.View     // for which slots was made
+	slots  map[string]int32 // by "address:port"
+}
+
+// KVIndex is what a PrecisePrefix needs of an index of KV blocks, whose pods
+// are named "address:port".
+type KVIndex struct {
+	View kv.View
+	// Speculate counts keys as held by a pod for ttl. It is called when a
+	// decision takes effect, and has taken effect itself when it returns.
+	Speculate func(pod string, keys []kv.Key, ttl machine.Time)
+	// Took, where there is a stopwatch, is told how long a look-up took.
+	Took func(machine.Time)
+}
+
+// LookupStats are counts of look-ups since the start.
+type LookupStats struct {
+	Requests uint64 // prompts looked up
+	Hits     uint64 // of their blocks, held by some endpoint
+	MaxHits  uint64 // longest prefixes found, in blocks, summed up
+}
+
+func newPrecisePrefix(typ string) picker.Factory {
+	return func(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+		s := &PrecisePrefix{named: base(typ, name), clock: b.Options().Stopwatch}
+		if err := s.cfg.read(b, name, p); err != nil {
+			return nil, err
+		}
+		b.Late(func() error {
+			producers := false
+			for _, pl := range b.Plugins() {
+				if t, ok := pl.(*tokenProducer); ok {
+					producers = true
+					s.rendered = s.rendered || t.VLLM != nil
+				}
+			}
+			if !s.rendered {
+				why := "no token-producer is declared"
+				if producers {
+					why = "the token-producer has no vllm"
+				}
+				b.Warn("plugin %s: %s, so tokens are estimated at four bytes each and match only engines that tokenise like that", name, why)
+			}
+			return nil
+		})
+		if typ == typePrecisePrefix {
+			return s, nil
+		}
+		return &preciseScorer{s}, nil
+	}
+}
+
+// Connect gives the producer its index.
+func (s *PrecisePrefix) Connect(x KVIndex) {
+	s.index, s.scorer = x, x.View.Scorer()
+}
+
+// Index is how the producer's index must be made.
+func (s *PrecisePrefix) Index() kv.Config { return s.cfg.index() }
+
+// Sources are where the producer's events come from.
+func (s *PrecisePrefix) Sources() KVSources { return s.cfg.sources() }
+
+// EnableMetrics says whether the configuration asks for the index's figures.
+func (s *PrecisePrefix) EnableMetrics() bool { return s.cfg.IndexerConfig.BlockIndex.EnableMetrics }
+
+// Lookups are the counts of look-ups.
+func (s *PrecisePrefix) Lookups() LookupStats { return s.lookup }
+
+// preciseMatch is a prefixMatch with the keys that it was made of.
+type preciseMatch struct {
+	prefixMatch
+	keys []kv.Key
+}
+
+// Produce works out the matches of all endpoints.
+func (s *PrecisePrefix) Produce(c *picker.Cycle) { s.match(c) }
+
+func (s *PrecisePrefix) match(c *picker.Cycle) *prefixMatch {
+	m, fresh := picker.Data[preciseMatch](c.Decision, s)
+	if !fresh && m.done {
+		return &m.prefixMatch
+	}
+	h := s.cfg.hasher()
+	m.done, m.blockTokens = true, h.Tokens()
+	m.keys = s.keys(c.Request, h, m.keys[:0])
+	m.total = len(m.keys)
+	s.find(c, m)
+	return &m.prefixMatch
+}
+
+// keys are those of all prompts, one prompt after the other.
+func (s *PrecisePrefix) keys(r *picker.Request, h kv.Hasher, keys []kv.Key) []kv.Key {
+	if r.Body == nil {
+		return keys
+	}
+	root := h.Root(r.TargetModel)
+	var extra [][]string
+	if r.Body.CacheSalt != "" {
+		extra = [][]string{{r.Body.CacheSalt}}
+	}
+	if r.PromptTokens != nil {
+		for _, ids := range r.PromptTokens {
+			keys = h.AppendKeys(keys, root, ids, extra)
+		}
+		return keys
+	}
+	for i := range r.Body.Prompts {
+		p := &r.Body.Prompts[i]
+		switch {
+		case p.Tokens != nil:
+			keys = h.AppendKeys(keys, root, p.Tokens, extra)
+		case !s.rendered:
+			keys = h.AppendKeys(keys, root, tokens.Packed{}.Encode(nil, string(p.Text)), extra)
+		}
+	}
+	return keys
+}
+
+// find looks the keys up. As recorded from llm-d-router, the whole part of the
+// blocks' weights counts.
+func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
+	if s.view != c.View {
+		s.know(c.View)
+	}
+	if cap(m.matched) < len(c.View.States) {
+		m.matched = make([]int32, 0, len(c.View.States))
+	}
+	clear(m.matched)
+	if s.scorer == nil || len(m.keys) == 0 {
+		return
+	}
+	if s.clock != nil && s.index.Took != nil {
+		began := s.clock()
+		defer func() { s.index.Took(s.clock() - began) }()
+	}
+	longest := 0
+	for _, held := range s.scorer.Score(m.keys) {
+		longest = max(longest, held.Blocks)
+		slot, ok := s.slots[held.Pod]
+		if !ok {
+			continue
+		}
+		for len(m.matched) <= int(slot) {
+			m.matched = append(m.matched, 0)
+		}
+		m.matched[slot] = int32(math.Floor(held.Weight))
+	}
+	s.lookup.Requests++
+	s.lookup.Hits += uint64(longest)
+	s.lookup.MaxHits += uint64(longest)
+}
+
+// know notes the slots of a view's endpoints.
+func (s *PrecisePrefix) know(v *picker.View) {
+	if s.view != nil && len(s.view.States) == len(v.States) {
+		same := true
+		for i := range v.States {
+			same = same && s.view.States[i].Endpoint == v.States[i].Endpoint
+		}
+		if same { // a scrape brings new figures, most often not new endpoints
+			s.view = v
+			return
+		}
+	}
+	s.view, s.slots = v, make(map[string]int32, len(v.States))
+	for i := range v.States {
+		s.slots[v.States[i].HostPort()] = int32(v.States[i].Slot())
+	}
+}
+
+// MatchedBlocks serves conditional decode.
+func (s *PrecisePrefix) MatchedBlocks(c *picker.Cycle, i int32) int {
+	return int(s.match(c).of(c.State(i)))
+}
+
+// Commit counts the prompt's blocks as stored where it was sent, until the
+// engine says so itself (speculativeIndexing).
+func (s *PrecisePrefix) Commit(_ machine.Time, d *picker.Decision) {
+	m := picker.Peek[preciseMatch](d, s)
+	if m == nil || len(m.keys) == 0 || !s.cfg.Speculative || s.index.Speculate == nil {
+		return
+	}
+	if p := d.PrimaryProfile(); p.Ok() {
+		s.index.Speculate(d.View.States[p.Picked[0]].HostPort(), m.keys, s.cfg.SpeculativeTTL.Time())
+	}
+	if p := d.Profile(prefillProfile); p.Ok() && p != d.PrimaryProfile() {
+		s.index.Speculate(d.View.States[p.Picked[0]].HostPort(), m.keys, s.cfg.SpeculativeTTL.Time())
+	}
+}
+
+// MatchOf is what the prompt matched on an endpoint, for metrics: blocks,
+// blocks in all, and tokens per block.
+func (s *PrecisePrefix) MatchOf(d *picker.Decision, st *picker.State) (matched, total, blockTokens int) {
+	m := picker.Peek[preciseMatch](d, s)
+	if m == nil {
+		return 0, 0, 0
+	}
+	return int(m.of(st)), m.total, m.blockTokens
+}
+
+// Precise is the producer within a plug-in, nil if there is none.
+func Precise(p picker.Plugin) *PrecisePrefix {
+	switch x := p.(type) {
+	case *PrecisePrefix:
+		return x
+	case *preciseScorer:
+		return x.PrecisePrefix
+	}
+	return nil
+}
+
+// preciseScorer is precise-prefix-cache-scorer, the older form that produces
+// and scores in one.
+type preciseScorer struct{ *PrecisePrefix }
+
+// Score is the share of the prompt's blocks that an endpoint holds.
+func (s *preciseScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
+	m := s.match(c)
+	for j, i := range in {
+		scores[j] = m.ratio(c.State(i))
+	}
+}

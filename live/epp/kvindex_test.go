@@ -1,0 +1,326 @@
+package epp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/live/kvevents"
+)
+
+// preciseRun is one line of what the endpoint picker of llm-d-router v0.10.0
+// did with KV events and requests.
+type preciseRun struct {
+	ID, Config, Mode string
+	Endpoints        []struct{ Name, Address, Port string }
+	Steps            []struct {
+		KVEvent *struct {
+			From, Topic string
+			Seq         uint64
+			Payload     string   `json:"payload_hex"`
+			Frames      []string `json:"frames_hex"`
+		} `json:"kv_event"`
+		Request *struct {
+			ID, Path, Body string
+			Headers        map[string]string
+		}
+		TokenIDs  [][]uint32 `json:"token_ids"`
+		Calls     []struct{ Path string }
+		Scores    map[string]float64
+		Picked    string
+		Immediate []struct {
+			Status int
+			Body   string
+		} `json:"immediate_response"`
+		SleepS  float64 `json:"sleep_s"`
+		Metrics *struct {
+			Values map[string]float64
+		} `json:"epp_metrics"`
+	}
+}
+
+// preciseRig is a picker with its index, fed over ZMQ, and a renderer.
+type preciseRig struct {
+	t      *testing.T
+	run    *preciseRun
+	k      *Picking
+	kv     *KVIndexes
+	reg    *prometheus.Registry
+	pubs   map[string]zmq4.Socket
+	marks  int
+	mu     sync.Mutex
+	heard  map[string]bool // models of markers
+	tokens [][]uint32      // the renderer's next answer; nil is an error
+	picked string
+}
+
+// Scores, refusals and figures are those that were recorded, with events over
+// real ZMQ sockets and tokens from a renderer over HTTP.
+func TestRecordedPreciseScores(t *testing.T) {
+	file, err := os.ReadFile("../../core/kv/testdata/precise-prefix.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(file))
+	lines.Buffer(nil, 8<<20)
+	for lines.Scan() {
+		run := &preciseRun{}
+		if err := json.Unmarshal(lines.Bytes(), run); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(run.ID, "replay-") {
+			continue // their replies are core/kv's test and live/kvevents'
+		}
+		t.Run(run.ID, func(t *testing.T) {
+			t.Parallel()
+			rig := newPreciseRig(t, run)
+			for i := range run.Steps {
+				rig.step(i)
+			}
+		})
+	}
+}
+
+func newPreciseRig(t *testing.T, run *preciseRun) *preciseRig {
+	r := &preciseRig{t: t, run: run, reg: prometheus.NewRegistry(), pubs: map[string]zmq4.Socket{}, heard: map[string]bool{}}
+	render := httptest.NewServer(http.HandlerFunc(r.render))
+	t.Cleanup(render.Close)
+	text := strings.NewReplacer("http://127.0.0.1:41555", render.URL, "tcp://127.0.0.1:41558", "tcp://127.0.0.1:0").Replace(run.Config)
+	cfg, err := config.Read([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{Force: r.choose, Stopwatch: func() machine.Time { return machine.Time(time.Now().UnixNano()) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if r.k, err = NewPicking(PickingOptions{Picker: p, Now: func() machine.Time { return machine.Time(time.Since(began)) }, Errors: stream.EPPErrors, EmitScores: true}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.k.Close)
+	var list []*picker.Endpoint
+	where := map[string]string{}
+	for _, e := range run.Endpoints {
+		list = append(list, picker.NewEndpoint("default", e.Name, e.Address, e.Port, nil))
+		where[e.Address] = "tcp://" + freeOn(t, e.Address)
+	}
+	r.k.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(list) })
+	o := KVOptions{Registry: r.reg, OnMessage: r.message, Publisher: func(e *picker.Endpoint) (string, string) { return where[e.Address], "" }}
+	if r.kv, err = StartKVIndexes(r.k, o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kv.Close)
+	for _, e := range run.Endpoints {
+		ctx, cancel := context.WithCancel(context.Background())
+		pub := zmq4.NewPub(ctx)
+		t.Cleanup(func() {
+			_ = pub.Close()
+			cancel()
+		})
+		if run.Mode == "discoverPods" {
+			err = pub.Listen(where[e.Address])
+		} else {
+			err = pub.Dial(r.kv.list[0].Endpoint())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.pubs[e.Name] = pub
+		r.flush(e.Name, true)
+	}
+	return r
+}
+
+func freeOn(t *testing.T, ip string) string {
+	l, err := net.Listen("tcp", ip+":0")
+	if err != nil {
+		t.Skipf("there is no loopback address %s here: %v", ip, err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (r *preciseRig) choose(c *picker.Cycle, _ string, candidates []int32) []int32 {
+	for _, i := range candidates {
+		if c.State(i).HostPort() == r.picked {
+			return []int32{i}
+		}
+	}
+	return nil
+}
+
+func (r *preciseRig) message(_ string, m kvevents.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard[m.From.Model] = true
+}
+
+func (r *preciseRig) render(w http.ResponseWriter, q *http.Request) {
+	_, _ = io.Copy(io.Discard, q.Body)
+	if r.tokens == nil {
+		http.Error(w, "no", http.StatusInternalServerError)
+		return
+	}
+	type ids struct {
+		TokenIDs []uint32 `json:"token_ids"`
+	}
+	var many []ids
+	for _, t := range r.tokens {
+		many = append(many, ids{t})
+	}
+	var answer any = many
+	if strings.Contains(q.URL.Path, "chat") {
+		answer = many[0]
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// flush returns when all that a publisher has sent so far took effect.
+func (r *preciseRig) flush(from string, first bool) {
+	r.marks++
+	mark := fmt.Sprintf("mark-%d", r.marks)
+	payload := kv.AppendBatch(nil, kv.Batch{}, kv.ArrayForm)
+	send := func() {
+		if err := r.pubs[from].Send(zmq4.NewMsgFrom([]byte("kv@marker@"+mark), kv.EncodeSequence(0), payload)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	send()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r.mu.Lock()
+		there := r.heard[mark]
+		r.mu.Unlock()
+		if there {
+			return
+		}
+		select {
+		case <-deadline:
+			r.t.Fatalf("events of %s were not heard", from)
+		case <-tick.C:
+			if first { // the subscription may be on its way
+				send()
+			}
+		}
+	}
+}
+
+func (r *preciseRig) step(i int) {
+	s := &r.run.Steps[i]
+	switch {
+	case s.KVEvent != nil:
+		e := s.KVEvent
+		frames := [][]byte{[]byte(e.Topic), kv.EncodeSequence(e.Seq), fromHex(r.t, e.Payload)}
+		if e.Frames != nil {
+			frames = nil
+			for _, f := range e.Frames {
+				frames = append(frames, fromHex(r.t, f))
+			}
+		}
+		if err := r.pubs[e.From].SendMulti(zmq4.NewMsgFrom(frames...)); err != nil {
+			r.t.Fatal(err)
+		}
+		r.flush(e.From, false)
+	case s.SleepS > 0 && r.run.ID == "speculative": // an entry lives for its ttl; elsewhere flush knows better
+		pause := time.NewTimer(time.Duration(s.SleepS * float64(time.Second)))
+		<-pause.C
+	case s.Request != nil:
+		r.request(i)
+	case s.Metrics != nil:
+		r.figures(i)
+	}
+}
+
+func (r *preciseRig) request(i int) {
+	s := &r.run.Steps[i]
+	r.tokens, r.picked = s.TokenIDs, s.Picked
+	q := &Request{ID: s.Request.ID, Body: []byte(s.Request.Body), Head: []stream.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: s.Request.Path}}}
+	for name, value := range s.Request.Headers {
+		q.Head = append(q.Head, stream.Header{Name: name, Value: value})
+	}
+	d, x := r.k.Decide(context.Background(), q)
+	if x != nil {
+		defer x.End(stream.Failed)
+	}
+	if len(s.Immediate) > 0 {
+		want := &s.Immediate[0]
+		if d.Answer == nil || d.Answer.Status != want.Status || string(d.Answer.Body) != want.Body {
+			r.t.Errorf("step %d, request %s: answered %+v, recorded %+v", i, s.Request.ID, d.Answer, want)
+		}
+		return
+	}
+	if d.Answer != nil {
+		r.t.Errorf("step %d, request %s: refused: %s", i, s.Request.ID, d.Answer.Body)
+		return
+	}
+	m := d.Metadata.(*structpb.Struct).GetFields()[picker.NamespaceLB].GetStructValue().GetFields()[picker.KeyScores].GetStructValue().GetFields()
+	for pod, want := range s.Scores {
+		if got := m[pod].GetNumberValue(); math.Abs(got-want) > 1e-9 {
+			r.t.Errorf("step %d, request %s: %s scores %v, recorded %v", i, s.Request.ID, pod, got, want)
+		}
+	}
+}
+
+// figures compares those whose meaning is the same here.
+func (r *preciseRig) figures(i int) {
+	got := map[string]float64{}
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += fmt.Sprintf("{%s=%q}", l.GetName(), l.GetValue())
+			}
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	for name, want := range r.run.Steps[i].Metrics.Values {
+		if strings.Contains(name, "messages_received") {
+			want += float64(r.marks) // with the markers
+			if got[name] < want {
+				r.t.Errorf("step %d: %s is %v, recorded %v", i, name, got[name], want)
+			}
+			continue
+		}
+		if have, ok := got[name]; !ok || have != want {
+			r.t.Errorf("step %d: %s is %v (there: %v), recorded %v", i, name, have, ok, want)
+		}
+	}
+}
+
+func fromHex(t *testing.T, s string) []byte {
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
