@@ -24,9 +24,10 @@ func (h Headers) Get(name string) (string, bool) {
 	return "", false
 }
 
-// first is the newer header's value if it is not empty, else the older one's.
+// first is the newer header's value if it is there, even if empty, else the
+// older one's.
 func (h Headers) first(names [2]string) string {
-	if v, _ := h.Get(names[0]); v != "" {
+	if v, ok := h.Get(names[0]); ok {
 		return v
 	}
 	v, _ := h.Get(names[1])

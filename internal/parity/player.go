@@ -39,6 +39,12 @@ type player struct {
 	weight  float64 // of no-hit-lru-scorer
 	force   *exchange
 	faults  []Fault
+
+	cluster *cluster
+	worker  map[string]string // of a cluster: page by "ip:port"
+	evicted map[string]bool   // recorded as evicted so far
+	told    map[string]bool   // recorded as answered so far
+	changed machine.Time      // when an object changed last
 }
 
 // Fault is one difference.
@@ -56,6 +62,7 @@ type exchange struct {
 	d        *picker.Decision
 	resp     *picker.Response
 	refusal  *flowcontrol.Refusal
+	evicted  *flowcontrol.Refusal
 	err      *picker.Error
 	done     bool // has an answer
 	closed   bool
@@ -63,16 +70,19 @@ type exchange struct {
 
 // Build makes the picker of a recorded configuration.
 func Build(l *Line, force func(c *picker.Cycle, profile string, candidates []int32) []int32) (*picker.Picker, *flowcontrol.Controller, error) {
-	cfg, err := config.Read([]byte(l.Config))
-	if err != nil {
-		return nil, nil, err
+	cfg := config.Default()
+	if l.Config != "" || l.Objects == nil {
+		var err error
+		if cfg, err = config.Read([]byte(l.Config)); err != nil {
+			return nil, nil, err
+		}
 	}
 	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{
 		AllowExperimental: slices.Contains(l.Flags, "--allow-experimental-plugins"), Detail: true, Force: force})
 	if err != nil {
 		return nil, nil, err
 	}
-	if cfg.DiscoveryRef() == "" {
+	if cfg.DiscoveryRef() == "" && l.Objects == nil {
 		return nil, nil, fmt.Errorf("no endpoint discovery is configured")
 	}
 	fcfg, err := plugins.FlowControl(p)
@@ -108,7 +118,14 @@ func Play(l *Line) []Fault {
 		return pl.faults
 	}
 	pl.p, pl.fc = p, fc
-	pl.endpoints(l.Endpoints)
+	if l.Objects != nil {
+		if err := pl.startCluster(); err != nil {
+			pl.fault("start", "objects", "", err.Error())
+			return pl.faults
+		}
+	} else {
+		pl.endpoints(l.Endpoints)
+	}
 	for _, e := range l.Endpoints {
 		m := Metrics{Waiting: 0.0, Running: 0.0, KV: 0.0}
 		if im, ok := l.InitialMetrics[e.Name]; ok {
@@ -141,13 +158,21 @@ func (pl *player) endpoints(list []Endpoint) {
 	pl.p.Pool().Set(out)
 }
 
+// pageOf names the page of an endpoint.
+func (pl *player) pageOf(s *picker.State) string {
+	if pl.worker != nil {
+		return pl.worker[s.HostPort()]
+	}
+	return s.Name
+}
+
 // scrape reads every page that answers, as the real one does every 50 ms.
 func (pl *player) scrape() {
 	pool := pl.p.Pool()
 	v := pool.View()
 	var indexes []int
 	for i := range v.States {
-		name := v.States[i].Name
+		name := pl.pageOf(&v.States[i])
 		if _, listening := pl.pages[name]; listening && !pl.failing[name] {
 			indexes = append(indexes, i)
 		}
@@ -156,7 +181,7 @@ func (pl *player) scrape() {
 	for _, i := range indexes {
 		s := v.States[i]
 		m := s.Metrics
-		if ex[0].Extract([]byte(pl.pages[s.Name]), s.Labels[picker.LabelEngine], &m) == nil {
+		if ex[0].Extract([]byte(pl.pages[pl.pageOf(&s)]), s.Labels[picker.LabelEngine], &m) == nil {
 			pool.Update(pl.now, []int{i}, func(_ int, s *picker.State) { s.Metrics = m })
 		}
 	}
@@ -197,6 +222,11 @@ func (pl *player) flow() {
 		}
 		for _, e := range got {
 			x := pl.byID[e.ID]
+			if x != nil && e.Kind == flowcontrol.Evict {
+				r, _ := e.Refusal()
+				x.evicted = &r
+				pl.release(x)
+			}
 			if x == nil || e.Kind != flowcontrol.Decided {
 				continue
 			}
@@ -240,6 +270,9 @@ func (pl *player) decide(x *exchange) {
 
 func (pl *player) step(i int) {
 	s := &pl.line.Steps[i]
+	if pl.cluster != nil && pl.clusterStep(s) {
+		return
+	}
 	switch {
 	case s.Request != nil:
 		pl.request(s)
@@ -345,8 +378,10 @@ func (pl *player) flowStep(s *Step) {
 			pl.fault("answered", "order", fmt.Sprint(want), fmt.Sprint(pl.order))
 		}
 	case s.Order != nil:
-		got := pl.drain()
-		if !sameOrder(s.Order, got) {
+		// Runs in a cluster have refused requests in the order, too, some even
+		// those that were refused before.
+		got, fresh, all := pl.drain()
+		if !sameOrder(s.Order, got) && (pl.cluster == nil || !sameOrder(s.Order, fresh) && !sameOrder(s.Order, all)) {
 			pl.fault("dispatch_order", "order", string(join(s.Order)), fmt.Sprint(got))
 		}
 	case s.Seconds != nil:
@@ -355,8 +390,12 @@ func (pl *player) flowStep(s *Step) {
 			for n := 0; x != nil && !x.done && n < 300; n++ {
 				pl.advance(50 * machine.Millisecond)
 			}
-			if x == nil || !x.done || math.Abs((x.answered-x.arrived).Seconds()-want) > .1 {
-				pl.fault(id, "seconds", fmt.Sprint(want), fmt.Sprint(x))
+			if x == nil || !x.done {
+				pl.fault(id, "seconds", fmt.Sprint(want), "no answer")
+				continue
+			}
+			if got := (x.answered - max(x.arrived, pl.changed)).Seconds(); math.Abs(got-want) > .1 {
+				pl.fault(id, "seconds", fmt.Sprint(want), fmt.Sprint(got))
 			}
 		}
 	}
@@ -375,14 +414,14 @@ func (pl *player) overshoot(want []string) bool {
 }
 
 // drain finishes dispatched requests one by one and notes who comes next.
-func (pl *player) drain() []string {
-	var order []string
+func (pl *player) drain() (order, fresh, all []string) {
 	done := map[string]bool{}
 	for range 2 * len(pl.line.Steps) {
+		pl.expire()
 		var id string
 		for n := 0; n < 40 && id == ""; n++ {
 			for _, o := range pl.order {
-				if x := pl.open[o]; x != nil && !done[o] && x.done {
+				if x := pl.open[o]; x != nil && !done[o] && x.done && !(pl.cluster != nil && x.closed) {
 					id = o
 					break
 				}
@@ -396,13 +435,18 @@ func (pl *player) drain() []string {
 		}
 		done[id] = true
 		x := pl.open[id]
-		if x.refusal == nil && x.err == nil {
+		all = append(all, id)
+		passed := x.refusal == nil && x.err == nil
+		if passed {
 			order = append(order, id)
+		}
+		if passed || !pl.told[id] {
+			fresh = append(fresh, id)
 		}
 		pl.finish(id, pl.playOf(x.step), nil)
 		pl.advance(5 * machine.Millisecond)
 	}
-	return order
+	return order, fresh, all
 }
 
 // sameOrder compares with the recorded order, in which ["together", a, b]
@@ -452,6 +496,33 @@ func (pl *player) request(s *Step) {
 	rq := s.Request
 	x := &exchange{id: rq.ID, step: s, arrived: pl.now}
 	_ = json.Unmarshal(s.Observed, &x.recorded)
+	pl.send(x, rq)
+	if s.Blocked != nil {
+		var wait *float64
+		_ = json.Unmarshal(s.Blocked, &wait)
+		d := .15
+		if wait != nil && *wait > 0 {
+			d = *wait
+		}
+		pl.advance(machine.Time(d * float64(machine.Second)))
+		if x.done == (wait != nil) {
+			pl.fault(x.id, "blocked", fmt.Sprint(wait != nil), fmt.Sprint(!x.done))
+		}
+	} else if pl.fc != nil {
+		pl.advance(11 * machine.Millisecond) // 15 in all between two requests
+	}
+	if !s.Hold {
+		if !x.done {
+			for n := 0; n < 2000 && !x.done; n++ {
+				pl.advance(10 * machine.Millisecond)
+			}
+		}
+		pl.finish(rq.ID, pl.playOf(s), s.ResponseSeen)
+	}
+}
+
+// send brings a request to its decision, or into flow control.
+func (pl *player) send(x *exchange, rq *Request) {
 	pl.open[rq.ID] = x
 	headers := []picker.Header{{Name: ":method", Value: rq.Method}, {Name: ":path", Value: rq.Path}}
 	for _, k := range sortedKeys(rq.Headers) {
@@ -492,28 +563,6 @@ func (pl *player) request(s *Step) {
 	default:
 		pl.decide(x)
 		pl.answer(x, pl.now)
-	}
-	if s.Blocked != nil {
-		var wait *float64
-		_ = json.Unmarshal(s.Blocked, &wait)
-		d := .15
-		if wait != nil && *wait > 0 {
-			d = *wait
-		}
-		pl.advance(machine.Time(d * float64(machine.Second)))
-		if x.done == (wait != nil) {
-			pl.fault(x.id, "blocked", fmt.Sprint(wait != nil), fmt.Sprint(!x.done))
-		}
-	} else if pl.fc != nil {
-		pl.advance(15 * machine.Millisecond)
-	}
-	if !s.Hold {
-		if !x.done {
-			for n := 0; n < 2000 && !x.done; n++ {
-				pl.advance(10 * machine.Millisecond)
-			}
-		}
-		pl.finish(rq.ID, pl.playOf(s), s.ResponseSeen)
 	}
 }
 

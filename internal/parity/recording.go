@@ -21,6 +21,10 @@ type Line struct {
 	ExitCode                *int               `json:"exit_code"`
 	Accepted                *bool
 	EndpointsFile           *string `json:"endpoints_file"`
+
+	// Of runs against a Kubernetes API server.
+	Objects  json.RawMessage // "Kind/name": YAML, in the order of creation
+	PoolName string          `json:"pool_name"`
 }
 
 // Endpoint is one fake model server.
@@ -80,6 +84,37 @@ type Step struct {
 	Template       json.RawMessage `json:"request_template"`
 	Conversation   string
 	EPPMetrics     json.RawMessage `json:"epp_metrics"`
+
+	KubeCreate string     `json:"kube_create"`
+	KubePatch  *KubePatch `json:"kube_patch"`
+	KubeDelete *KubePatch `json:"kube_delete"`
+	Probes     string
+	Runs       []struct{ Answer string }
+	Burst      *Burst
+	Counts     map[string]int
+	Rejections map[string]struct{ Body string }
+	BodyModels map[string]int `json:"body_models"`
+	OnHeld     string         `json:"received_on_held"`
+	Saturation *float64
+	AfterOne   string `json:"after_arrival"`
+	Evicted    []struct{ ID string }
+	AfterBand  *int   `json:"after_priority"`
+	Partial    string `json:"partial_response_sent"`
+	HTTPGet    string `json:"http_get"`
+	Body       json.RawMessage
+}
+
+// KubePatch is a change of one object.
+type KubePatch struct {
+	Kind, Name string
+	Patch      map[string]any `json:"merge_patch"`
+}
+
+// Burst is many equal requests.
+type Burst struct {
+	N       int
+	Headers map[string]string
+	Body    string
 }
 
 // Request is one request as it was sent.

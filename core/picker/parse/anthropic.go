@@ -102,8 +102,7 @@ func (b *Body) anthropicContent(out []byte, c *anthropicContent) []byte {
 			out = append(out, p.Thinking...)
 		case "image":
 			if p.Source != nil {
-				out = appendAsset(out, p.Source.URL+p.Source.Data, imageTokens)
-				b.Multimodal++
+				out = b.asset(out, p.Source.URL+p.Source.Data, imageTokens)
 			}
 		case "tool_use":
 			out = append(append(append(out, p.ID...), p.Name...), p.Input...)
@@ -125,8 +124,7 @@ func (b *Body) toolResult(out []byte, c *anthropicContent) []byte {
 		case p.Type == "text":
 			out = append(out, p.Text...)
 		case p.Type == "image" && p.Source != nil:
-			out = appendAsset(out, p.Source.URL+p.Source.Data, imageTokens)
-			b.Multimodal++
+			out = b.asset(out, p.Source.URL+p.Source.Data, imageTokens)
 		}
 	}
 	return out

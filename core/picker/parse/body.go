@@ -52,6 +52,12 @@ func (p *Prompt) EstimatedTokens() int {
 
 const bytesPerToken = 4
 
+// Asset is an image, sound or film of a prompt.
+type Asset struct {
+	Hash   uint64 // of its content or address
+	Tokens int    // estimated
+}
+
 // Body is what the picker knows of a request's body.
 type Body struct {
 	Kind   Kind
@@ -64,8 +70,10 @@ type Body struct {
 	// CacheSalt keeps the prefix caches of different clients apart.
 	CacheSalt string
 	Prompts   []Prompt
-	// Multimodal counts images, audio and video parts.
+	// Multimodal counts images, audio and video parts; Assets are those whose
+	// content is known.
 	Multimodal int
+	Assets     []Asset
 	// SkipResponse says that the response is passed on without a look.
 	SkipResponse bool
 }

@@ -168,15 +168,12 @@ func (b *Body) chat(m object) error {
 			case "text":
 				out = append(out, p.Text...)
 			case "image_url":
-				out = appendAsset(out, p.ImageURL.URL, imageTokens)
-				b.Multimodal++
+				out = b.asset(out, p.ImageURL.URL, imageTokens)
 			case "video_url":
-				out = appendAsset(out, p.VideoURL.URL, videoTokens)
-				b.Multimodal++
+				out = b.asset(out, p.VideoURL.URL, videoTokens)
 			case "input_audio", "audio_url":
 				data := p.InputAudio.Data + p.InputAudio.Format
-				out = appendAsset(out, data, assetTokens(len(data)))
-				b.Multimodal++
+				out = b.asset(out, data, assetTokens(len(data)))
 			}
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // stringOrArray reads what a completions prompt or an embeddings input may be:
@@ -64,6 +66,14 @@ func pad(b []byte) []byte {
 		b = append(b, 0)
 	}
 	return b
+}
+
+// asset counts an image, sound or film, and lets it stand in the estimated
+// prompt.
+func (b *Body) asset(out []byte, content string, tokens int) []byte {
+	b.Multimodal++
+	b.Assets = append(b.Assets, Asset{xxhash.Sum64String(content), tokens})
+	return appendAsset(out, content, tokens)
 }
 
 // appendAsset stands for an image, sound or film in the estimated prompt:

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // VLLMHTTP reads vLLM's own /inference/v1/generate, whose prompt is token ids.
@@ -52,6 +54,9 @@ func (VLLMHTTP) Parse(path string, raw []byte) (*Body, error) {
 		}
 		for _, h := range features.Hashes {
 			b.Multimodal += len(h)
+			for _, one := range h {
+				b.Assets = append(b.Assets, Asset{Hash: xxhash.Sum64String(one), Tokens: imageTokens})
+			}
 		}
 	}
 	var sampling object

@@ -49,6 +49,7 @@ func Builtin() picker.Registry {
 		"load-aware-scorer":            beta(newLoadAware),
 		"lora-affinity-scorer":         beta(newLoRA),
 		"token-load-scorer":            beta(newTokenLoad),
+		"mm-embeddings-cache-scorer":   beta(newEmbeddingsScorer),
 		"prefix-cache-scorer":          beta(newPrefixScorer),
 		"no-hit-lru-scorer":            beta(newNoHitLRU),
 		"context-length-aware":         beta(newContextLength),
@@ -80,6 +81,7 @@ func Builtin() picker.Registry {
 		"inflight-load-producer":       beta(newInflight),
 		"predicted-latency-producer":   beta(newPredicted),
 		"session-id-producer":          beta(newSessionID),
+		"mm-embeddings-cache-producer": beta(newEmbeddings),
 		// admission
 		"latency-slo-admitter":       beta(newLatencySLO),
 		"probabilistic-admitter":     beta(newProbabilistic),

@@ -302,10 +302,13 @@ func newTokenLoad(b *picker.Builder, name string, p picker.Params) (picker.Plugi
 // Score prefers endpoints with few tokens in flight.
 func (s *tokenLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
 	t := float64(s.Threshold)
-	own := int64(c.Request.Tokens) // also what is cached: the real one counts before it knows
-	own += s.load.output(c.Request)
+	var m *prefixMatch
+	if s.load.source != nil {
+		m = s.load.source.match(c)
+	}
 	for j, i := range in {
-		n := float64(s.load.tokensAt(c.View.States[i].Slot()) + own)
+		st := &c.View.States[i]
+		n := float64(s.load.tokensAt(st.Slot()) + s.load.cost(c.Decision, m, st))
 		scores[j] = 1 - math.Min(1, n/t)
 	}
 }

@@ -1,0 +1,364 @@
+package parity
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+)
+
+// cluster is the objects of a run, as the API server held them.
+type cluster struct {
+	names []string
+	text  map[string]map[string]any
+	ages  objects.Ages
+}
+
+func (c *cluster) create(text string) error {
+	var o map[string]any
+	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+		return err
+	}
+	meta, _ := o["metadata"].(map[string]any)
+	key := fmt.Sprint(o["kind"], "/", meta["name"])
+	if c.text[key] == nil {
+		c.names = append(c.names, key)
+	}
+	c.text[key] = o
+	return nil
+}
+
+// merge applies a JSON merge patch.
+func merge(into, patch map[string]any) {
+	for k, v := range patch {
+		sub, isMap := v.(map[string]any)
+		old, wasMap := into[k].(map[string]any)
+		switch {
+		case v == nil:
+			delete(into, k)
+		case isMap && wasMap:
+			merge(old, sub)
+		case isMap:
+			into[k] = map[string]any{}
+			merge(into[k].(map[string]any), sub)
+		default:
+			into[k] = v
+		}
+	}
+}
+
+func (c *cluster) read() (*objects.Set, error) {
+	s := &objects.Set{}
+	for _, name := range c.names {
+		text, err := yaml.Marshal(c.text[name])
+		if err == nil {
+			err = s.Add(name, text)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	c.ages.Settle(s)
+	return s, nil
+}
+
+// elsewhere is why a run is not played here, "" when it is.
+func (l *Line) elsewhere() string {
+	if l.ID == "endpoint-selector-no-pod-name" {
+		return "a missing environment variable is the command's to find"
+	}
+	if strings.HasPrefix(l.ID, "precedence-same-second") {
+		return "which of two objects of one second wins is arbitrary"
+	}
+	for i := range l.Steps {
+		if s := &l.Steps[i]; s.Saturation != nil || s.AfterBand != nil {
+			return "ceilings are played in core/picker/flowcontrol: the requests were not recorded"
+		}
+	}
+	return ""
+}
+
+// startCluster creates the run's objects.
+func (pl *player) startCluster() error {
+	pl.cluster = &cluster{text: map[string]map[string]any{}}
+	pl.worker, pl.evicted, pl.told = map[string]string{}, map[string]bool{}, map[string]bool{}
+	for _, e := range pl.line.Endpoints {
+		pl.worker[e.Address+":"+fmt.Sprint(e.Port)] = e.Name
+	}
+	d := json.NewDecoder(bytes.NewReader(pl.line.Objects))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() { // an object whose order counts
+		if _, err := d.Token(); err != nil {
+			return err
+		}
+		var text string
+		if err := d.Decode(&text); err != nil {
+			return err
+		}
+		if err := pl.cluster.create(text); err != nil {
+			return err
+		}
+	}
+	return pl.applyCluster()
+}
+
+func (pl *player) applyCluster() error {
+	set, err := pl.cluster.read()
+	if err != nil {
+		return err
+	}
+	var s objects.Selection
+	if i := slices.Index(pl.line.Flags, "--endpoint-selector"); i >= 0 {
+		selector, err := objects.ParseSelector(pl.line.Flags[i+1])
+		if err != nil {
+			return err
+		}
+		port, err := strconv.Atoi(pl.line.Flags[slices.Index(pl.line.Flags, "--endpoint-target-ports")+1])
+		if err != nil {
+			return err
+		}
+		s.Endpoints = set.Endpoints("default", selector, []int{port})
+	} else {
+		name := pl.line.PoolName
+		if name == "" {
+			name = "sim-pool"
+		}
+		s = set.Select("default", name)
+	}
+	pl.p.SetObjects(s.Objects)
+	if pl.fc != nil {
+		pl.fc.Input(pl.now, flowcontrol.Objectives{Priorities: s.Priorities})
+	}
+	pl.p.Pool().Set(s.Endpoints)
+	pl.loads()
+	return nil
+}
+
+// clusterStep plays the steps that only such runs have, or have in another
+// form. It says whether it did.
+func (pl *player) clusterStep(s *Step) bool {
+	switch {
+	case s.KubeCreate != "" || s.KubePatch != nil || s.KubeDelete != nil:
+		var err error
+		switch {
+		case s.KubeCreate != "":
+			err = pl.cluster.create(s.KubeCreate)
+		case s.KubePatch != nil:
+			merge(pl.cluster.text[s.KubePatch.Kind+"/"+s.KubePatch.Name], s.KubePatch.Patch)
+		default:
+			key := s.KubeDelete.Kind + "/" + s.KubeDelete.Name
+			pl.cluster.names = slices.DeleteFunc(pl.cluster.names, func(n string) bool { return n == key })
+			delete(pl.cluster.text, key)
+		}
+		if err == nil {
+			err = pl.applyCluster()
+		}
+		if err != nil {
+			pl.fault("objects", "error", "", err.Error())
+		}
+		pl.changed = pl.now
+		pl.advance(10 * machine.Millisecond)
+	case s.Probes != "":
+		pl.probe(s)
+	case s.Burst != nil:
+		pl.burst(s)
+	case s.Partial != "":
+		if x := pl.open[s.Partial]; x != nil && x.d != nil {
+			x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "text/event-stream"}})
+			x.resp.Body(pl.now, []byte("data: {}\n\n"), false)
+		}
+		pl.advance(150 * machine.Millisecond)
+	case s.OnHeld != "":
+		pl.onHeld(s)
+	case s.AfterOne != "":
+		pl.advance(600 * machine.Millisecond)
+		for _, e := range s.Evicted {
+			pl.evicted[e.ID] = true
+		}
+		for id, x := range pl.open {
+			if (x.evicted != nil) != pl.evicted[id] {
+				pl.fault(s.AfterOne, "evicted "+id, fmt.Sprint(pl.evicted[id]), fmt.Sprint(x.evicted))
+			}
+		}
+	case s.Cancels == "all held":
+		for _, id := range sortedKeys(pl.open) {
+			if heldFirst.MatchString(id) {
+				pl.release(pl.open[id])
+			}
+		}
+		pl.advance(200 * machine.Millisecond)
+	case s.SleepS > 0 && s.Answered != nil:
+		pl.advance(machine.Time(s.SleepS * float64(machine.Second)))
+		for _, id := range s.Answered {
+			if !slices.Contains(pl.order, id) {
+				pl.fault(id, "answered", "true", "false")
+			}
+		}
+	case s.Answered != nil && s.BlockedThen == nil:
+		pl.advance(100 * machine.Millisecond)
+		for _, id := range s.Answered {
+			for n := 0; n < 40 && s.Seconds != nil && !slices.Contains(pl.order, id); n++ {
+				pl.advance(50 * machine.Millisecond)
+			}
+		}
+		got := slices.DeleteFunc(slices.Clone(pl.order), func(id string) bool { return id == "r0" })
+		for _, id := range s.Answered {
+			pl.told[id] = true
+		}
+		if !slices.Equal(s.Answered, got) && !sameWhenTimedOut(s, got) {
+			pl.fault("answered", "order", fmt.Sprint(s.Answered), fmt.Sprint(got))
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// expire gives requests that ran into their TTL the time to: the recorder was
+// slower than the player.
+func (pl *player) expire() {
+	for _, id := range sortedKeys(pl.open) {
+		x := pl.open[id]
+		if rec := x.recorded.Messages; pl.cluster == nil || x.done || len(rec) == 0 || rec[0].Body == nil || !strings.Contains(*rec[0].Body, "TTL expired") {
+			continue
+		}
+		for n := 0; n < 1000 && !x.done; n++ {
+			pl.advance(5 * machine.Millisecond)
+		}
+	}
+}
+
+// heldFirst are the requests that fill the pool in eviction runs.
+var heldFirst = regexp.MustCompile(`^[A-F]h\d`)
+
+// sameWhenTimedOut compares answers that came together, so that their order
+// means nothing.
+func sameWhenTimedOut(s *Step, got []string) bool {
+	want, got := slices.Clone(s.Answered), slices.Clone(got)
+	sort.Strings(want)
+	sort.Strings(got)
+	return s.Seconds != nil && slices.Equal(want, got)
+}
+
+// probeObjectives are the objectives with which the recorder probed.
+var probeObjectives = map[string]string{
+	"start": "neg1", "raised-to-3": "neg1", "lowered-to-neg9": "neg1", "priority-removed": "neg1",
+	"neg5-deleted": "neg5", "late-created": "late", "late-moved-to-other-pool": "late", "late-back": "late",
+	"poolref-old-group": "group-x", "min-int": "small",
+	"fail1": "neg1", "fail2": "neg1", "fail3": "neg1", "ok": "neg1",
+}
+
+// probe asks and compares with the last run of equal answers.
+func (pl *player) probe(s *Step) {
+	pl.advance(300 * machine.Millisecond)
+	headers := map[string]string{"content-type": "application/json"}
+	if pl.line.Topic == "priority" {
+		headers[picker.HeadersObjective[0]] = probeObjectives[s.Probes]
+	}
+	body := `{"model": "m1", "messages": [{"role": "user", "content": "x"}]}`
+	x := &exchange{id: "probe"}
+	pl.send(x, &Request{ID: "probe", Method: "POST", Path: "/v1/chat/completions", Headers: headers, Body: &body})
+	got := ""
+	switch {
+	case x.err != nil:
+		got = fmt.Sprintf("%d %s", x.err.Code.Status(), x.err.Error())
+	case x.d != nil:
+		var all []string
+		for a := range x.d.Scores() {
+			all = append(all, a)
+		}
+		sort.Strings(all)
+		got = "candidates " + strings.Join(all, " ")
+	}
+	pl.finish("probe", Reply{Kind: "json", Usage: []int{3, 4}}, nil)
+	if want := s.Runs[len(s.Runs)-1].Answer; got != want {
+		pl.fault(s.Probes, "probe", want, got)
+	}
+}
+
+// burst sends many equal requests, one after the other, and compares how
+// often each answer and each model came.
+func (pl *player) burst(s *Step) {
+	counts, models := map[string]int{}, map[string]int{}
+	for i := range s.Burst.N {
+		id := fmt.Sprintf("burst-%d-%d", pl.number, i)
+		headers := map[string]string{"content-type": "application/json", "x-request-id": id}
+		for k, v := range s.Burst.Headers {
+			headers[k] = v
+		}
+		x := &exchange{id: id}
+		pl.send(x, &Request{ID: id, Method: "POST", Path: "/v1/chat/completions", Headers: headers, Body: &s.Burst.Body})
+		switch {
+		case x.err != nil:
+			status := fmt.Sprint(x.err.Code.Status())
+			counts[status]++
+			if want := s.Rejections[status].Body; want != x.err.Error() && counts[status] == 1 {
+				pl.fault("burst", "rejection "+status, want, x.err.Error())
+			}
+		case x.d != nil:
+			counts[x.d.Destination()]++
+			var forwarded struct{ Model string }
+			body, err := x.req.ForwardBody()
+			if err == nil && json.Unmarshal(body, &forwarded) == nil {
+				models[forwarded.Model]++
+			}
+		}
+		pl.finish(id, Reply{Kind: "json", Usage: []int{3, 4}}, nil)
+	}
+	pl.share("counts", s.Burst.N, s.Counts, counts)
+	if s.BodyModels != nil {
+		pl.share("models", s.Burst.N, s.BodyModels, models)
+	}
+}
+
+// share compares two counts of n draws.
+func (pl *player) share(what string, n int, want, got map[string]int) {
+	for key := range got {
+		if want[key] == 0 && got[key] > 4 {
+			pl.fault("burst", what+" "+key, "0", fmt.Sprint(got[key]))
+		}
+	}
+	for key, w := range want {
+		p := float64(w+got[key]) / float64(2*n)
+		if d := math.Abs(float64(w - got[key])); d > 4.5*math.Sqrt(2*float64(n)*p*(1-p))+2 {
+			pl.fault("burst", what+" "+key, fmt.Sprint(w), fmt.Sprint(got[key]))
+		}
+	}
+}
+
+// onHeld compares what a dispatched stream heard afterwards.
+func (pl *player) onHeld(s *Step) {
+	var heard []Message
+	_ = json.Unmarshal(s.Observed, &heard)
+	heard = slices.DeleteFunc(heard, func(m Message) bool { return m.Type != "immediate_response" })
+	x := pl.open[s.OnHeld]
+	if x == nil {
+		pl.fault(s.OnHeld, "held", "open", "closed")
+		return
+	}
+	if len(heard) == 0 {
+		if x.evicted != nil && !pl.evicted[s.OnHeld] {
+			pl.fault(s.OnHeld, "evicted", "false", "true")
+		}
+		return
+	}
+	pl.evicted[s.OnHeld] = true
+	m := heard[0]
+	if x.evicted == nil || x.evicted.Status != m.Status || x.evicted.Body() != *m.Body || x.evicted.Reason != m.header(picker.HeaderDropReason) {
+		pl.fault(s.OnHeld, "evicted", fmt.Sprint(m.Status, " ", *m.Body), fmt.Sprint(x.evicted))
+	}
+}
