@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/held"
@@ -87,8 +88,9 @@ func readPart1(r *http.Request, reader *held.Reader) (violation string, err erro
 // request is held nobody else would see that the peer has left, because
 // net/http looks at the connection only once the body is whole.
 type bodyWatch struct {
-	w    http.ResponseWriter
-	done chan struct{}
+	w     http.ResponseWriter
+	whole atomic.Bool // the body's end was read; known before anybody is told
+	done  chan struct{}
 }
 
 func watchBody(w http.ResponseWriter, r *http.Request, reader *held.Reader, b *box) *bodyWatch {
@@ -122,6 +124,7 @@ func (w *bodyWatch) read(body io.Reader, reader *held.Reader, b *box) {
 		}
 		switch {
 		case err == io.EOF:
+			w.whole.Store(true)
 			if cerr := reader.Close(); cerr != nil {
 				b.put(func(s *boxState) { s.violation = reasonOf(cerr) })
 				return
@@ -137,12 +140,13 @@ func (w *bodyWatch) read(body io.Reader, reader *held.Reader, b *box) {
 
 // finish ends the watch, whatever the body's state.
 func (w *bodyWatch) finish() {
-	select {
-	case <-w.done: // the body was whole
-	default:
+	// Once the body is whole net/http itself reads the connection, to see the
+	// client leave. That read must not fail: it would end the context of this
+	// connection's later requests as well.
+	if !w.whole.Load() {
 		stopReading(w.w)
-		<-w.done
 	}
+	<-w.done
 }
 
 // stopReading makes reads of the request's body fail, now and later. The

@@ -125,7 +125,13 @@ func (g *generation) step(b *boxState) bool {
 	}
 	switch {
 	case b.gone != "":
-		return g.do(g.session.PeerGone(now, b.gone))
+		g.do(g.session.PeerGone(now, b.gone))
+		if cause := context.Cause(g.ctx); cause == nil || cause == context.Canceled {
+			// Returning would make an empty 200 of it, if somebody is there
+			// after all.
+			panic(http.ErrAbortHandler)
+		}
+		return true // a call that was aborted or ran out of time is told so
 	case b.violation != "":
 		return g.do(g.session.Violation(now, b.violation))
 	case b.rejected:

@@ -97,7 +97,7 @@ func (g *generation) servePlain(parse prepare) {
 
 func (g *generation) serveHeld(boundary string, parse prepare) {
 	defer func() {
-		if !g.whole {
+		if !g.whole && (g.body == nil || !g.body.whole.Load()) {
 			// net/http would wait for the rest of a body that nobody sends.
 			stopReading(g.w)
 		}
