@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -29,7 +30,14 @@ type Injection struct {
 	Types []string
 	// Fault is what goes wrong besides, as in FaultHeader.
 	Fault string
+	// MetricsDelay is how long /metrics takes; MetricsFrozen has it say for ever
+	// what it said last.
+	MetricsDelay  time.Duration
+	MetricsFrozen bool
 }
+
+// maxMetricsDelay bounds MetricsDelay.
+const maxMetricsDelay = time.Hour
 
 // Check says what is wrong with an injection.
 func (i *Injection) Check() error {
@@ -41,8 +49,18 @@ func (i *Injection) Check() error {
 			return fmt.Errorf("failure-types: unknown type %q, expected rate_limit, invalid_api_key, context_length, server_error, invalid_request or model_not_found", t)
 		}
 	}
+	if i.MetricsDelay < 0 || i.MetricsDelay > maxMetricsDelay {
+		return fmt.Errorf("metrics-delay: expected 0 to %v, got %v", maxMetricsDelay, i.MetricsDelay)
+	}
 	_, err := ParseFault(i.Fault)
 	return err
+}
+
+// metricsFault is how the metrics are spoilt.
+func (s *Server) metricsFault() (delay time.Duration, frozen bool) {
+	s.injector.mu.RLock()
+	defer s.injector.mu.RUnlock()
+	return s.injector.MetricsDelay, s.injector.MetricsFrozen
 }
 
 type injector struct {
@@ -102,6 +120,8 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 			Percent *float64  `json:"failure-injection-rate"`
 			Types   *[]string `json:"failure-types"`
 			Fault   *string   `json:"fault"`
+			Delay   *string   `json:"metrics-delay"`
+			Frozen  *bool     `json:"metrics-frozen"`
 		}
 		if !s.readJSON(w, r, &q) {
 			return
@@ -115,6 +135,17 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		if q.Fault != nil {
 			now.Fault = *q.Fault
 		}
+		if q.Delay != nil {
+			d, err := time.ParseDuration(*q.Delay)
+			if err != nil {
+				answer(w, openai.Errorf(400, "metrics-delay", "metrics-delay: expected a duration such as 2s, got %q.", *q.Delay))
+				return
+			}
+			now.MetricsDelay = d
+		}
+		if q.Frozen != nil {
+			now.MetricsFrozen = *q.Frozen
+		}
 		if err := s.Inject(now); err != nil {
 			answer(w, openai.Errorf(400, "", "%v.", err))
 			return
@@ -124,6 +155,8 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 	b := strconv.AppendFloat([]byte(`{"failure-injection-rate":`), now.Percent, 'g', -1, 64)
 	b = append(append(b, `,"failure-types":`...), types...)
 	b = openai.AppendString(append(b, `,"fault":`...), now.Fault)
+	b = openai.AppendString(append(b, `,"metrics-delay":`...), now.MetricsDelay.String())
+	b = strconv.AppendBool(append(b, `,"metrics-frozen":`...), now.MetricsFrozen)
 	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
 }
 

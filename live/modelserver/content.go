@@ -17,6 +17,8 @@ type content struct {
 	stop     string  // the stop string met there
 	stopID   int
 	keepStop bool
+	before   string    // the prompt, where it is echoed
+	silent   bool      // nothing but the prompt is told
 	tool     *toolCall // what it calls instead of saying something
 	cut      int       // bytes of the last token that stand before the stop string
 }
@@ -40,6 +42,17 @@ func (c *content) piece(i int) piece {
 
 // text is the text of token number i as the client sees it.
 func (c *content) text(i int) string {
+	if i == 0 && c.before != "" {
+		if c.silent {
+			return c.before
+		}
+		return c.before + c.own(0)
+	}
+	return c.own(i)
+}
+
+// own is the token's own text.
+func (c *content) own(i int) string {
 	p := c.piece(i)
 	if c.stopAt > 0 && i == c.stopAt-1 {
 		if c.stop != "" && !c.keepStop {

@@ -99,7 +99,7 @@ func (g *generation) submit() {
 		p := &g.req.prompts[i/g.req.n]
 		g.texts[i] = g.s.content(g.req, i)
 		q := &seq{box: g.box, choice: i, everyToken: g.req.stream, first: g.req.stream || g.session.Held() || watched,
-			start:  watched || g.fault.DieInPrefill || g.req.kv.threshold > 0,
+			start:  watched || g.fault.DieInPrefill || g.req.kv.threshold > 0 || g.r.Header.Get(cacheThresholdHeader) == "true",
 			submit: g.s.submitFor(g.req, p, i, g.texts[i])}
 		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora, remote: g.req.kv.remote, loseKV: g.fault.LoseKV}
 		if g.s.publisher != nil {

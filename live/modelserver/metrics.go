@@ -42,13 +42,28 @@ func (s *Server) scrape() (scrape, bool) {
 
 // metrics answers GET and HEAD /metrics in Prometheus' text format.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
+	delay, frozen := s.metricsFault()
+	if delay > 0 && !pause(r.Context(), delay) {
+		return
+	}
+	if frozen {
+		s.pages.mu.Lock()
+		page := s.pages.body
+		s.pages.mu.Unlock()
+		if page != nil {
+			writeWhole(w, http.StatusOK, promType, page)
+			return
+		}
+	}
 	page, ok := s.page()
 	if !ok {
 		http.Error(w, "the server is stopping", http.StatusServiceUnavailable)
 		return
 	}
-	writeWhole(w, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", page)
+	writeWhole(w, http.StatusOK, promType, page)
 }
+
+const promType = "text/plain; version=0.0.4; charset=utf-8"
 
 // pageKey is all that a metrics page depends on. An endpoint picker asks
 // twenty times a second, of servers that mostly have done nothing since.

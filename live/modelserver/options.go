@@ -55,6 +55,8 @@ type ServerOptions struct {
 	Tokenizer tokens.Tokenizer
 	// Content is what the server says: ContentRandom or ContentEcho.
 	Content Content
+	// Dataset are answers to draw from, in the place of random words.
+	Dataset []string
 	// SideChannel is where other servers ask for KV caches, host:port (vLLM:
 	// VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT). Empty opens one on any port when
 	// the first prefill for another server comes.

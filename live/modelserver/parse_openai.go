@@ -49,7 +49,10 @@ func prepareCompletion(s *Server, r *http.Request, body []byte) (*request, *open
 	if len(c.Prompt.Texts) > 0 {
 		req.echoText = c.Prompt.Texts[0]
 	}
-	if bad := s.fill(req, &c.Sampling, *c.MaxTokens, true); bad != nil {
+	// With echo and no tokens the prompt is all that is said; the engine still
+	// computes it, and one token that nobody sees.
+	req.echo, req.silent = c.Echo, *c.MaxTokens == 0
+	if bad := s.fill(req, &c.Sampling, max(1, *c.MaxTokens), true); bad != nil {
 		return nil, bad
 	}
 	lp := (*logprobs)(nil)

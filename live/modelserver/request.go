@@ -22,6 +22,8 @@ type request struct {
 	stops     []string
 	stopIDs   []uint32
 	keepStop  bool // the stop string stays in the output
+	echo      bool // the prompt stands before the output
+	silent    bool // the output itself is not told
 	priority  int64
 	seed      uint64
 	echoText  string // what echo mode says back

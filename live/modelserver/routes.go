@@ -41,9 +41,32 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/models", s.models)
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		closeAfter(w, r)
+		if allowed := methodsOf(mux, r); allowed != "" {
+			w.Header().Set("Allow", allowed)
+			answer(w, openai.Errorf(http.StatusMethodNotAllowed, "", "Method Not Allowed"))
+			return
+		}
 		answer(w, openai.Errorf(404, "", "Not Found"))
 	})
 	return mux
+}
+
+// methodsOf are the methods that a path has; empty for a path that is not
+// served.
+func methodsOf(mux *http.ServeMux, r *http.Request) string {
+	allowed := ""
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		other := *r
+		other.Method = method
+		if _, pattern := mux.Handler(&other); pattern != "/" {
+			if allowed != "" {
+				allowed += ", "
+			}
+			allowed += method
+		}
+	}
+	return allowed
 }
 
 // echo is the field in which a held request's metadata goes back.

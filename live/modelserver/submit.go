@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // content is what choice number i of a request will say.
@@ -21,8 +22,18 @@ func (s *Server) content(r *request, i int) *content {
 		c.stopAt = len(c.tool.pieces)
 		return c
 	}
-	if s.opts.Content == ContentEcho {
+	switch {
+	case s.opts.Content == ContentEcho:
 		c.echo = s.piecesOf(r.echoText)
+	case len(s.opts.Dataset) > 0:
+		d := machine.DrawFor(s.seed^r.seed, "server", "dataset", keyOf(r.key, i))
+		c.echo = s.piecesOf(s.opts.Dataset[d.Intn(len(s.opts.Dataset))])
+	}
+	if r.echo {
+		p := &r.prompts[i/r.n]
+		if c.before, c.silent = p.text, r.silent; c.before == "" {
+			c.before = tokens.Decode(s.tokenizer, p.tokens)
+		}
 	}
 	if !r.ignoreEOS {
 		s.stopByItself(c, r, i)

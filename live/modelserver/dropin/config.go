@@ -55,6 +55,7 @@ type Config struct {
 
 	Tokenizer           string // a tokenizer.json, or the directory it is in
 	Mode                string // random or echo
+	Dataset             string // a file of answers
 	APIKeys             []string
 	RequestIDHeaders    bool
 	PromptTokensDetails bool

@@ -129,3 +129,26 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestDataset(t *testing.T) {
+	for raw, want := range map[string]string{
+		"one\n\ntwo\n": "one|two",
+		`{"response":"a"}` + "\n" + `"b"` + "\n" + `{"text":"c"}`:                                                                         "a|b|c",
+		`[{"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]},{"messages":[{"role":"assistant","content":"b"}]}]`: "a|b",
+	} {
+		got, err := parseDataset([]byte(raw))
+		if err != nil || strings.Join(got, "|") != want {
+			t.Errorf("%q: got %q, %v", raw, got, err)
+		}
+	}
+	for _, raw := range []string{"", "[1", `{"x":1}`} {
+		if got, err := parseDataset([]byte(raw)); err == nil {
+			t.Errorf("%q: got %q", raw, got)
+		}
+	}
+}
+
+func FuzzDataset(f *testing.F) {
+	f.Add([]byte(`[{"conversations":[{"from":"gpt","value":"a"}]}]`))
+	f.Fuzz(func(t *testing.T, raw []byte) { _, _ = parseDataset(raw) })
+}

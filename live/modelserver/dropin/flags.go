@@ -143,6 +143,7 @@ var flags = map[string]flag{
 	"prefill-overhead":            sim(text(func(c *Config) *string { return &c.PrefillOverhead.Mean })),
 	"prefill-time-per-token":      sim(text(func(c *Config) *string { return &c.PrefillTimePerToken.Mean })),
 	"prefill-time-std-dev":        sim(text(func(c *Config) *string { return &c.PrefillOverhead.StdDev })),
+	"dataset-path":                sim(text(func(c *Config) *string { return &c.Dataset })),
 	"mode":                        sim(flag{set: setMode}),
 	"startup-duration":            sim(text(func(c *Config) *string { return &c.StartupDelay.Mean })),
 	"max-request-body-size-mb":    sim(number(func(c *Config) *int { return &c.MaxBodyMiB }, 1, 4096)),

@@ -128,6 +128,11 @@ func (r *Result) server() (modelserver.ServerOptions, error) {
 		so.Content = modelserver.ContentEcho
 	}
 	var err error
+	if r.Dataset != "" {
+		if so.Dataset, err = ReadDataset(r.Dataset); err != nil {
+			return so, fmt.Errorf("--dataset-path: %w", err)
+		}
+	}
 	if so.Tokenizer, err = readTokenizer(r.Tokenizer); err != nil {
 		return so, err
 	}
