@@ -29,6 +29,9 @@ type PickMetrics struct {
 	pollErrors, extractErrors                                twinCounter
 	cycle                                                    twinHistogram
 
+	document  *documentMetrics
+	objective *objectiveMetrics
+
 	mu     sync.Mutex
 	series map[string]bool // label combinations, bounded
 }
@@ -62,7 +65,7 @@ const epps = "llm_d_epp_"
 func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	f := factory{reg}
 	ext, obj := "inference_extension_", "inference_objective_"
-	m := &PickMetrics{pool: pool, series: map[string]bool{}}
+	m := &PickMetrics{pool: pool, series: map[string]bool{}, document: newDocumentMetrics(reg), objective: newObjectiveMetrics(reg)}
 	old := []string{"model_name", "target_model_name"}
 	m.total = f.counter("request_total", "Requests sent on.", obj+"request_total", lifeLabels, []string{"model_name", "target_model_name", "priority"})
 	m.errors = f.counter("request_error_total", "Requests that failed.", obj+"request_error_total", append([]string{"error_code"}, lifeLabels...), append([]string{"error_code"}, old...))
@@ -173,6 +176,7 @@ func (m *PickMetrics) decided(p *picker.Picker, d *picker.Decision, took time.Du
 	if m == nil || d.Request.Body == nil {
 		return
 	}
+	m.document.decided(p, d, took)
 	for _, s := range d.Spans {
 		m.plugin.observe(s.Took.Seconds(), s.Point, s.Plugin.Type(), s.Plugin.Name())
 	}
@@ -182,6 +186,7 @@ func (m *PickMetrics) decided(p *picker.Picker, d *picker.Decision, took time.Du
 		}
 		return
 	}
+	m.objective.decided(p, d, m.labels(d.Request)[:2])
 	m.e2e.observe(took.Seconds())
 	e := d.Targets[0].Endpoint
 	m.attempts.inc("success", d.Request.TargetModel, e.Name, e.Namespace, e.Port)
@@ -242,6 +247,14 @@ func (m *PickMetrics) ended(d *picker.Decision, r *picker.Response, began, now m
 	m.duration.observe(seconds, l...)
 	m.respSize.observe(float64(r.Bytes), l...)
 	m.respProcessing.observe(spent.Seconds())
+	var ttft, tpot time.Duration
+	if r.FirstAt > 0 {
+		ttft = (r.FirstAt - began).Duration()
+		if n := r.Usage.CompletionTokens; r.Streaming && n > 1 {
+			tpot = (r.LastAt - r.FirstAt).Duration() / time.Duration(n-1)
+		}
+	}
+	m.objective.measured(d.Request, ttft, tpot, l[:2])
 	if r.FirstAt > 0 {
 		m.ttft.observe((r.FirstAt - began).Seconds(), append([]string{strconv.FormatBool(r.Streaming)}, l...)...)
 	}

@@ -141,3 +141,14 @@ func (s *predicted) EndpointGone(slot int, _ bool) {
 		s.dispatched[slot] = 0
 	}
 }
+
+// PredictionOf is what was foretold of an endpoint, for metrics: time to first
+// token and per output token, in milliseconds.
+func (s *predicted) PredictionOf(d *picker.Decision, endpoint int32) (ttftMs, tpotMs float64, ok bool) {
+	p := picker.Peek[predictions](d, s)
+	if p == nil || int(endpoint) >= len(p.list) || !p.ok[endpoint] {
+		return 0, 0, false
+	}
+	q := &p.list[endpoint]
+	return q.TTFTMs, q.TPOTMs, true
+}

@@ -1,0 +1,100 @@
+package epp
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// objectiveMetrics are the figures of document 004 that the real EPP of today
+// no longer has under these names; the others are twins in pickmetrics.go.
+// Predictions are there when something predicts. inference_request_metric
+// gathers the last request's figures in one gauge, by type.
+type objectiveMetrics struct {
+	ttft, predictedTTFT, predictingTTFT *prometheus.HistogramVec
+	predictedTPOT, predictingTPOT       *prometheus.HistogramVec
+	violations                          *prometheus.CounterVec
+	last                                *prometheus.GaugeVec
+}
+
+func newObjectiveMetrics(reg prometheus.Registerer) *objectiveMetrics {
+	const prefix = "inference_objective_"
+	labels := []string{"model_name", "target_model_name"}
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels)
+		reg.MustRegister(h)
+		return h
+	}
+	m := &objectiveMetrics{
+		ttft:           histogram("request_ttft_seconds", "From the request to the first piece of its response.", ttftBuckets),
+		predictedTTFT:  histogram("request_predicted_ttft_seconds", "Predicted time to first token at the chosen endpoint.", ttftBuckets),
+		predictingTTFT: histogram("request_ttft_prediction_duration_seconds", "Time that predicting took.", microBuckets),
+		predictedTPOT:  histogram("request_predicted_tpot_seconds", "Predicted time per output token at the chosen endpoint.", tpotBuckets),
+		predictingTPOT: histogram("request_tpot_prediction_duration_seconds", "Time that predicting took.", microBuckets),
+		violations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "request_slo_violation_total",
+			Help: "Requests that missed the objective that they stated, by type: ttft or tpot."}, append([]string{"type"}, labels...)),
+		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "inference_request_metric",
+			Help: "The last request's figures in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot."}, append([]string{"type"}, labels...)),
+	}
+	reg.MustRegister(m.violations, m.last)
+	return m
+}
+
+// predictor is a plug-in that foretells latencies.
+type predictor interface {
+	PredictionOf(d *picker.Decision, endpoint int32) (ttftMs, tpotMs float64, ok bool)
+}
+
+// decided notes what was foretold of the chosen endpoint.
+func (m *objectiveMetrics) decided(p *picker.Picker, d *picker.Decision, labels []string) {
+	r := d.PrimaryProfile()
+	if !r.Ok() {
+		return
+	}
+	for _, pl := range p.Plugins() {
+		x, ok := pl.(predictor)
+		if !ok {
+			continue
+		}
+		ttft, tpot, ok := x.PredictionOf(d, r.Picked[0])
+		if !ok {
+			continue
+		}
+		m.predictedTTFT.WithLabelValues(labels...).Observe(ttft / 1e3)
+		m.predictedTPOT.WithLabelValues(labels...).Observe(tpot / 1e3)
+		m.set("predicted_ttft", ttft/1e3, labels)
+		m.set("predicted_tpot", tpot/1e3, labels)
+		for _, s := range d.Spans {
+			if s.Plugin == pl && s.Point == "DataProducer" {
+				m.predictingTTFT.WithLabelValues(labels...).Observe(s.Took.Seconds())
+				m.predictingTPOT.WithLabelValues(labels...).Observe(s.Took.Seconds())
+			}
+		}
+	}
+}
+
+// measured is told what came of it; 0 is unknown.
+func (m *objectiveMetrics) measured(r *picker.Request, ttft, tpot time.Duration, labels []string) {
+	for _, x := range []struct {
+		what        string
+		took        time.Duration
+		objectiveMs float64
+	}{{"ttft", ttft, r.TTFTMs}, {"tpot", tpot, r.TPOTMs}} {
+		if x.took <= 0 {
+			continue
+		}
+		if x.what == "ttft" {
+			m.ttft.WithLabelValues(labels...).Observe(x.took.Seconds())
+		}
+		m.set(x.what, x.took.Seconds(), labels)
+		if x.objectiveMs > 0 && x.took.Seconds()*1e3 > x.objectiveMs {
+			m.violations.WithLabelValues(append([]string{x.what}, labels...)...).Inc()
+		}
+	}
+}
+
+func (m *objectiveMetrics) set(what string, v float64, labels []string) {
+	m.last.WithLabelValues(append([]string{what}, labels...)...).Set(v)
+}
