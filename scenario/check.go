@@ -50,6 +50,7 @@ func (s *Scenario) check() Problems {
 	} else if given == 0 {
 		w.Prompt.Characters = mustCount("100")
 	}
+	out = append(out, s.checkShared()...)
 	if w.Rate > 0 && s.where["workload.concurrency"] == (position{}) {
 		w.Concurrency = w.openLoop()
 	}
@@ -77,10 +78,6 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 			add(fmt.Sprintf("endpoints[%d]", i), err.Error(), "HOST:PORT such as 127.0.0.1:8000")
 		}
 	}
-	if p.Sidecar != NoSidecar && len(p.Endpoints) == 0 {
-		add("sidecar", fmt.Sprintf("%q beside simulated model servers", p.Sidecar),
-			"sidecar: none (simulated model servers are reached directly; only endpoints that run elsewhere can have one)")
-	}
 	if p.Flow == Held {
 		if p.Sidecar != NoSidecar {
 			add("sidecar", fmt.Sprintf("%q with flow held", p.Sidecar),
@@ -91,6 +88,8 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 				"FULL_DUPLEX_STREAMED (no other mode lets the picker send part 2 later), or flow: plain")
 		}
 	}
+	out = append(out, s.checkDisaggregation(p, path)...)
+	out = append(out, s.checkKVCache(p, path)...)
 	out = append(out, s.checkHardware(p, path+".modelServer")...)
 	longest := time.Duration(p.ModelServer.Prefill.Quantile(1))
 	if written := s.where[path+".epp.holdLimit"] != (position{}); !written && p.EPP.HoldLimit < 2*longest {

@@ -23,6 +23,10 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 		Seed: s.Seed, Index: uint64(index), Batching: batching,
 		MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen,
 		BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks,
+		KVHoldTimeout: p.Disaggregation.holdBlocks(),
+	}
+	if p.Disaggregation.OnTransferFailure == Recompute {
+		c.KVLoadFailure = engine.KVLoadRecompute
 	}
 	if m.Batching == Independent {
 		if c.MaxModelLen == 0 {
@@ -30,6 +34,7 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 		}
 		return c, nil
 	}
+	c.KVEvents = m.KVEvents.Published()
 	return c, p.stepTimes(&c)
 }
 
@@ -150,4 +155,12 @@ func (s *Scenario) Stream(p *Pool) stream.Config {
 }
 
 // ServerName is what people call the pool's model server with this index.
-func (p *Pool) ServerName(index int) string { return fmt.Sprintf("%s-%d", p.Name, index) }
+func (p *Pool) ServerName(index int) string {
+	switch {
+	case p.Disaggregation.PrefillReplicas == 0:
+		return fmt.Sprintf("%s-%d", p.Name, index)
+	case p.Prefills(index):
+		return fmt.Sprintf("%s-prefill-%d", p.Name, index-p.Replicas)
+	}
+	return fmt.Sprintf("%s-decode-%d", p.Name, index)
+}

@@ -28,8 +28,13 @@ type Pool struct {
 	ModelServer ModelServer `yaml:"modelServer"`
 	// How the endpoint picker behaves.
 	EPP EPP `yaml:"epp"`
-	// What stands before each of the endpoints: none, or the routing sidecar for prefill/decode disaggregation, behind which no request can be held.
+	// What stands before each model server: none, or the routing sidecar for prefill/decode disaggregation, behind which no request can be held.
 	Sidecar Sidecar `yaml:"sidecar"`
+	// Prefill on other servers than decode, by way of the sidecars.
+	Disaggregation Disaggregation `yaml:"disaggregation"`
+
+	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080. It takes the model servers' KV events.
+	KVManager bool `yaml:"kvManager"`
 
 	timer *latency.Timer // one for all replicas, made when it is first asked for
 }
@@ -70,6 +75,9 @@ type ModelServer struct {
 	Accelerator string `yaml:"accelerator"`
 	// Over how many accelerators each layer is split (vLLM's --tensor-parallel-size).
 	TensorParallelSize int `yaml:"tensorParallelSize" min:"1" max:"64"`
+
+	// What the servers tell about their KV caches, for pickers that route by it.
+	KVEvents KVEvents `yaml:"kvEvents"`
 
 	constant bool // a batching server whose times are prefill and interTokenLatency
 }

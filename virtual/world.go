@@ -103,6 +103,9 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if len(p.Endpoints) > 0 {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
+	if p.Disaggregation.PrefillReplicas > 0 {
+		return nil, fmt.Errorf("virtual: pool %s has prefill servers; prefill elsewhere is played in wall time only (windtunnel run)", p.Name)
+	}
 	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{},
 		timeout: machine.FromDuration(s.Workload.Timeout), requests: s.Workload.Requests, limit: s.Workload.Concurrency}
 	w.stream = s.Stream(p)

@@ -36,6 +36,19 @@ func PlainEdges() []Edge {
 	).with(Edge{At{Server, FirstTokenSent}, At{Client, FirstTokenReceived}})
 }
 
+// DisaggregatedEdges are the happens-before edges of a request whose prompt is
+// prefilled on another server than it is decoded on, with connectors that do
+// one after the other. The server's steps are the prefill server's.
+func DisaggregatedEdges() []Edge {
+	return chain(
+		At{Client, RequestSent}, At{EPP, RequestReceived}, At{EPP, EndpointPicked}, At{EPP, RequestPassed},
+		At{Sidecar, RequestReceived}, At{Sidecar, PrefillDecided}, At{Sidecar, PrefillLegSent},
+		At{Server, RequestReceived}, At{Server, PrefillStarted}, At{Server, PrefillFinished}, At{Server, LastTokenSent},
+		At{Sidecar, PrefillLegEnded}, At{Sidecar, DecodeLegSent}, At{Sidecar, ResponseHeadersSeen}, At{Sidecar, FirstTokenSeen},
+		At{Sidecar, ResponseEndSeen},
+	).with(Edge{At{Sidecar, ResponseHeadersSeen}, At{Client, FirstTokenReceived}}, Edge{At{Client, FirstTokenReceived}, At{Client, LastTokenReceived}})
+}
+
 type edges []Edge
 
 func chain(steps ...At) edges {

@@ -71,7 +71,7 @@ func (s *Stack) pickerEndpoints() ([]*picker.Endpoint, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, picker.NewEndpoint("default", s.Names[i], host, port, nil))
+		out = append(out, picker.NewEndpoint("default", s.Names[i], host, port, s.pool.Labels(i)))
 	}
 	return out, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -76,6 +77,7 @@ type Stack struct {
 	made     sync.Map // request id → metadata that the EPP made up
 	prober   *epp.Prober
 	picking  *picking
+	places   *places
 	tailDone chan struct{}
 	tailStop context.CancelFunc
 
@@ -89,7 +91,11 @@ type Stack struct {
 	Picker *epp.Server
 	// Fleet is the simulated model servers, nil where somebody else's are used.
 	Fleet *modelserver.Fleet
-	// Endpoints are the model servers' addresses, Names what they are called.
+	// Sidecars are those before the decode servers of a disaggregated pool.
+	Sidecars       []*sidecar.Sidecar
+	sidecarOptions []sidecar.Options
+	// Endpoints are the model servers' addresses, or their sidecars', and Names
+	// what they are called. Servers that only prefill come last.
 	Endpoints, Names []string
 }
 
@@ -125,7 +131,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		}
 		s.ownDir = true
 	}
-	for _, step := range []func(context.Context) error{s.startServers, s.startPicker, s.startGateway} {
+	for _, step := range []func(context.Context) error{s.startServers, s.startSidecars, s.startPicker, s.startGateway} {
 		if err = step(ctx); err != nil {
 			return nil, err
 		}
@@ -146,7 +152,14 @@ func (s *Stack) startServers(ctx context.Context) error {
 	}
 	m := &s.pool.ModelServer
 	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
-	for i := range s.pool.Replicas {
+	if s.pool.Sidecar == scenario.RoutingSidecar {
+		s.places = findPlaces(s.pool)
+		options.Transfer.Profile = s.pool.Link()
+		if s.places.notice != "" {
+			s.o.Log.Warn(s.places.notice)
+		}
+	}
+	for i := range s.pool.Servers() {
 		config, err := s.o.Scenario.Engine(s.pool, i)
 		if err != nil {
 			return err
@@ -154,6 +167,10 @@ func (s *Stack) startServers(ctx context.Context) error {
 		so := modelserver.ServerOptions{Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
+		if s.places != nil {
+			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
+			so.PromptTokensDetails = true
+		}
 		if s.o.Faults != nil {
 			s.o.Faults(&so)
 		}
@@ -211,7 +228,8 @@ func (s *Stack) startPicker(context.Context) error {
 			return err
 		}
 	default:
-		d := newDirector(o.Stream.Errors, s.Endpoints, s.Names)
+		n := len(s.Endpoints) - s.pool.Disaggregation.PrefillReplicas
+		d := newDirector(o.Stream.Errors, s.Endpoints[:n], s.Names[:n])
 		o.Director, s.prober = d, d.prober
 	}
 	s.Picker, err = epp.Start(o)
@@ -237,7 +255,8 @@ func (s *Stack) writeEndpoints() error {
 		if err != nil {
 			return err
 		}
-		file.Endpoints = append(file.Endpoints, endpoint{Name: strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), Address: host, Port: port})
+		file.Endpoints = append(file.Endpoints, endpoint{Name: strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), Address: host, Port: port,
+			Labels: s.pool.Labels(i)})
 	}
 	text, err := yaml.Marshal(file)
 	if err != nil {
@@ -333,8 +352,12 @@ func (s *Stack) stop(ctx context.Context) error {
 	if s.picking != nil {
 		s.picking.stop()
 	}
+	errs = append(errs, s.stopSidecars(ctx))
 	if s.Fleet != nil {
 		s.Fleet.Stop(ctx)
+	}
+	if s.places != nil {
+		s.places.free()
 	}
 	return errors.Join(errs...)
 }

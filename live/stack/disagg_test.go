@@ -1,0 +1,374 @@
+package stack
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// apart is a scenario with one prefill and one decode server behind its
+// sidecar, as document 003's Flow 1.
+func apart(change func(*scenario.Scenario)) *scenario.Scenario {
+	text := `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    model: m
+    replicas: 1
+    sidecar: routing
+    disaggregation: {prefillReplicas: 1}
+    modelServer: {batching: continuous, prefill: 2ms, interTokenLatency: 1ms, outputTokens: 8, numGPUBlocks: 4096, maxModelLen: 16384}
+`
+	s, err := scenario.Parse("test.yaml", []byte(text))
+	if err != nil {
+		panic(err)
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+// long is a prompt far above the threshold of ten new tokens.
+func long(word string) string {
+	return `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat(word+" ", 400) + `"}]}`
+}
+
+const chatPath = "/v1/chat/completions"
+
+// settled is what must hold after everything: no request, block, slot or leg
+// is left anywhere.
+func (r *rig) settled() {
+	r.t.Helper()
+	r.idle()
+	r.until("no sidecar has anything in flight", func() bool {
+		for _, s := range r.Sidecars {
+			if s.InFlight() > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	r.until("no engine has a request, or a block for anybody", func() bool {
+		for _, s := range r.Fleet.Servers() {
+			if st := s.EngineStats(); st.Running+st.Waiting > 0 || r.usage(s.URL()) != "0" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+var usageLine = regexp.MustCompile(`(?m)^vllm:kv_cache_usage_perc\{[^}]*\} (\S+)$`)
+
+// usage is the part of a server's KV blocks that is in use.
+func (r *rig) usage(url string) string {
+	r.t.Helper()
+	way := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: way}).Get(url + "/metrics")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m := usageLine.FindSubmatch(page)
+	if m == nil {
+		r.t.Fatalf("no vllm:kv_cache_usage_perc at %s", url)
+	}
+	return strings.TrimSuffix(string(m[1]), ".0")
+}
+
+func (r *rig) okay(a answer) {
+	r.t.Helper()
+	if a.err != nil || a.status != 200 || !strings.Contains(a.body, "[DONE]") {
+		r.t.Fatalf("%d %v %q", a.status, a.err, a.body)
+	}
+}
+
+// decisions are what the sidecars decided, in order.
+func (r *rig) decisions() string {
+	var out []string
+	for _, e := range r.rec.all() {
+		if e.Hop == flow.Sidecar && e.Step == flow.PrefillDecided {
+			out = append(out, e.Details.Get("decision").(string))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// Cold: prefill on one pod, KV transfer, decode on another. Warm and short
+// prompts stay on the decode pod.
+func TestDisaggregatedFlow(t *testing.T) {
+	t.Parallel()
+	r := start(t, apart(nil), nil)
+	r.okay(r.post(chatPath, long("cold")))
+	r.settled()
+	if got := r.decisions(); got != "disaggregated" {
+		t.Fatalf("cold: %s", got)
+	}
+	var edges []flow.Edge
+	for _, e := range flow.DisaggregatedEdges() { // the client here is none of ours
+		if e.Before.Hop != flow.Client && e.After.Hop != flow.Client {
+			edges = append(edges, e)
+		}
+	}
+	if err := flow.CheckEdges(r.rec.all(), edges); err != nil {
+		t.Fatal(err)
+	}
+	r.okay(r.post(chatPath, long("cold")))
+	if got := r.decisions(); got != "disaggregated local" {
+		t.Fatalf("warm: %s", got)
+	}
+	r.okay(r.post(chatPath, chat))
+	if got := r.decisions(); got != "disaggregated local local" {
+		t.Fatalf("short: %s", got)
+	}
+	r.settled()
+	// Ports mean what they mean in a cluster, where there are addresses enough.
+	if r.places.lock != nil {
+		for i, want := range []string{"8000", "8000"} {
+			if _, port, _ := net.SplitHostPort(r.Endpoints[i]); port != want {
+				t.Errorf("%s listens on %s", r.Names[i], r.Endpoints[i])
+			}
+		}
+		if _, port, _ := net.SplitHostPort(r.Fleet.Servers()[0].Address()); port != "8001" {
+			t.Errorf("the decode server listens on %s", port)
+		}
+	}
+}
+
+// apartFault spoils requests at the servers of one role.
+func apartFault(role string, f modelserver.Fault, times *atomic.Int32) func(*Options) {
+	return func(o *Options) {
+		o.Faults = func(so *modelserver.ServerOptions) {
+			if !strings.Contains(so.Name, role) {
+				return
+			}
+			so.Faults = func(q *http.Request) modelserver.Fault {
+				if q.Method == http.MethodPost && times.Add(-1) >= 0 {
+					return f
+				}
+				return modelserver.Fault{}
+			}
+		}
+	}
+}
+
+func once() *atomic.Int32 {
+	n := &atomic.Int32{}
+	n.Store(1)
+	return n
+}
+
+// Each fault ends the request in one way, leaves nothing behind, and the next
+// request is served.
+func TestDisaggregatedFaults(t *testing.T) {
+	t.Parallel()
+	zero := 0
+	local := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnPrefillFailure = scenario.DecodeAlone }
+	recompute := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnTransferFailure = scenario.Recompute }
+	for _, c := range []struct {
+		name   string
+		change func(*scenario.Scenario)
+		role   string
+		fault  modelserver.Fault
+		status int
+		cut    bool
+		body   string
+	}{
+		{"the prefill pod dies in its prefill", nil, "prefill", modelserver.Fault{DieInPrefill: true}, 502, false, "prefill failed"},
+		{"the prefill pod dies, the decode pod does it all", local, "prefill", modelserver.Fault{DieInPrefill: true}, 200, false, "[DONE]"},
+		{"the prefill pod refuses", nil, "prefill", modelserver.Fault{Status: 503}, 503, false, ""},
+		{"the decode pod dies after the prefill", nil, "decode", modelserver.Fault{Reset: true}, 502, false, "BadGateway"},
+		{"the decode pod dies after its first token", nil, "decode", modelserver.Fault{ResetAfter: &zero}, 0, true, ""},
+		{"the blocks are gone before they are fetched", nil, "decode", modelserver.Fault{Delay: 500 * time.Millisecond}, 500, false, ""},
+		{"the transfer fails", nil, "decode", modelserver.Fault{LoseKV: true}, 500, false, ""},
+		{"the transfer fails, the prompt is computed again", recompute, "decode", modelserver.Fault{LoseKV: true}, 200, false, "[DONE]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, apart(func(s *scenario.Scenario) {
+				s.Pools[0].Disaggregation.HoldBlocks = 100 * time.Millisecond // what nobody fetches is freed
+				if c.change != nil {
+					c.change(s)
+				}
+			}), apartFault(c.role, c.fault, once()))
+			a := r.post(chatPath, long("x"))
+			switch {
+			case c.cut:
+				if a.err == nil && strings.Contains(a.body, "[DONE]") {
+					t.Fatalf("whole: %d %q", a.status, a.body)
+				}
+			case a.err != nil || a.status != c.status || !strings.Contains(a.body, c.body):
+				t.Fatalf("%d %v %q", a.status, a.err, a.body)
+			}
+			r.settled()
+			r.okay(r.post(chatPath, long("y")))
+			r.settled()
+		})
+	}
+}
+
+// The client leaves in either leg: both servers give up, nothing is held.
+func TestClientLeavesDisaggregated(t *testing.T) {
+	t.Parallel()
+	for _, leg := range []flow.Step{flow.PrefillLegSent, flow.DecodeLegSent} {
+		t.Run(string(leg), func(t *testing.T) {
+			t.Parallel()
+			r := start(t, apart(func(s *scenario.Scenario) {
+				s.Pools[0].Disaggregation.HoldBlocks = 100 * time.Millisecond
+			}), func(o *Options) {
+				o.Faults = func(so *modelserver.ServerOptions) {
+					// Slow enough to leave in: each step of the engine.
+					timer, err := latency.New(latency.Config{Kind: latency.KindConstant,
+						Constant: latency.Constant{TimeToFirstToken: 500 * machine.Millisecond, InterTokenLatency: 500 * machine.Millisecond}})
+					if err != nil {
+						panic(err)
+					}
+					so.Engine.Timer = timer
+				}
+			})
+			ctx, leave := context.WithCancel(context.Background())
+			done := make(chan answer)
+			go func() { done <- do(r.request(ctx, http.MethodPost, chatPath, long("x"))) }()
+			r.until(string(leg), func() bool { return r.rec.count(flow.Sidecar, leg) > 0 })
+			r.until("a server works", func() bool {
+				for _, s := range r.Fleet.Servers() {
+					if s.InFlight() > 0 {
+						return true
+					}
+				}
+				return false
+			})
+			leave()
+			<-done
+			r.settled()
+			if r.rec.count(flow.Sidecar, flow.Aborted) != 1 {
+				t.Error("the sidecar did not report it")
+			}
+			if leg == flow.PrefillLegSent && r.rec.count(flow.Sidecar, flow.DecodeLegSent) != 0 {
+				t.Error("decoded for nobody")
+			}
+		})
+	}
+}
+
+// A sidecar that is started anew cuts what it served, and serves what comes.
+func TestSidecarRestarts(t *testing.T) {
+	t.Parallel()
+	r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].ModelServer.OutputTokens = mustCount("4000") }), nil)
+	done := make(chan answer)
+	go func() { done <- r.post(chatPath, long("x")) }()
+	r.until("the decode leg answers", func() bool { return r.rec.count(flow.Sidecar, flow.FirstTokenSeen) == 1 })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // no time to finish
+	if err := r.restartSidecar(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-done; a.err == nil && strings.Contains(a.body, "[DONE]") {
+		t.Fatalf("whole: %d", a.status)
+	}
+	r.settled()
+	r.okay(r.post(chatPath, `{"model":"m","stream":true,"max_tokens":3,"messages":[{"role":"user","content":"again"}]}`))
+	r.settled()
+}
+
+// A server outside the pool that a client names as prefiller is never
+// contacted: our picker takes the header away, and the sidecar refuses it when
+// a picker does not.
+func TestFakePrefiller(t *testing.T) {
+	t.Parallel()
+	var contacts atomic.Int32
+	fake := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { contacts.Add(1) }))
+	defer fake.Close()
+	host := strings.TrimPrefix(fake.URL, "http://")
+	r := start(t, apart(nil), nil)
+	r.okay(r.post(chatPath, chat, disagg.PrefillerHeader, host))
+	r.settled()
+	plain := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].EPP.Config = scenario.PickerConfig{} }), nil)
+	a := plain.post(chatPath, long("x"), disagg.PrefillerHeader, host)
+	if a.status != 403 || !strings.Contains(a.body, disagg.Blocked) {
+		t.Fatalf("%d %q", a.status, a.body)
+	}
+	plain.settled()
+	if contacts.Load() != 0 || plain.rec.count(flow.Sidecar, flow.PrefillerBlocked) != 1 {
+		t.Fatalf("contacted %d times", contacts.Load())
+	}
+	// A member of the pool may be named.
+	plain.okay(plain.post(chatPath, long("y"), disagg.PrefillerHeader, plain.Endpoints[1]))
+	if got := plain.decisions(); got != "disaggregated" {
+		t.Fatal(got)
+	}
+	plain.settled()
+}
+
+// Document 002's sessions through the real Envoy: the second message finds its
+// KV cache, and a sidecar that has forgotten prefills again.
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	r := start(t, apart(func(s *scenario.Scenario) {
+		s.Pools[0].EPP.Config = scenario.PickerConfig{}
+		s.Pools[0].Disaggregation.SessionCache = 10
+	}), nil)
+	first := `{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"Hello! ` + strings.Repeat("Good day. ", 50) + `"}`
+	a := r.post(chatPath, first+`]}`)
+	if a.status != 200 {
+		t.Fatalf("%d %v %s", a.status, a.err, a.body)
+	}
+	said := between(a.body, `"content":"`, `"`)
+	r.settled()
+	again := first + `,{"role":"assistant","content":"` + said + `"},{"role":"user","content":"What's 2+2?"}]}`
+	if a = r.post(chatPath, again); a.status != 200 {
+		t.Fatalf("%d %v %s", a.status, a.err, a.body)
+	}
+	if err := r.restartSidecar(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if a = r.post(chatPath, again); a.status != 200 {
+		t.Fatalf("%d %v %s", a.status, a.err, a.body)
+	}
+	if got := r.decisions(); got != "disaggregated session disaggregated" {
+		t.Fatal(got)
+	}
+	r.settled()
+}
+
+func between(s, before, after string) string {
+	_, s, _ = strings.Cut(s, before)
+	s, _, _ = strings.Cut(s, after)
+	return s
+}
+
+// The connectors find the same pods, whatever they send.
+func TestConnectors(t *testing.T) {
+	t.Parallel()
+	for _, connector := range []disagg.Connector{disagg.NIXLv1, disagg.LMCache, disagg.SharedStorage, disagg.Offloading, disagg.SGLang} {
+		t.Run(string(connector), func(t *testing.T) {
+			t.Parallel()
+			r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].Disaggregation.Connector = scenario.Connector(connector) }), nil)
+			r.okay(r.post(chatPath, long("x")))
+			r.settled()
+			if got := r.decisions(); got != "disaggregated" {
+				t.Fatal(got)
+			}
+		})
+	}
+}

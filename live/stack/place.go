@@ -1,0 +1,86 @@
+package stack
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// The ports of a pod, as in a cluster: what clients reach, what stands behind a
+// sidecar (document 003), and where KV caches are asked for (vLLM's
+// VLLM_NIXL_SIDE_CHANNEL_PORT).
+const (
+	podPort         = 8000
+	behindPort      = 8001
+	sideChannelPort = 5600
+)
+
+// place is where a pod's parts listen.
+type place struct {
+	// Front is what the picker, Envoy and prefill legs reach: the sidecar, or
+	// the model server where there is none.
+	front string
+	// Server is the model server itself, Side its KV side channel.
+	server, side string
+}
+
+// places gives every pod of a disaggregated pool a loopback address of its own,
+// so that ports mean what they mean in a cluster. Where the machine has one
+// loopback address only, or somebody else has taken the ports on all of them,
+// pods share 127.0.0.1 on ports of their own, and Notice says so.
+type places struct {
+	pods   []place
+	lock   net.Listener
+	notice string
+}
+
+// blocks of loopback addresses: 127.A.0.0/16. A run holds port 8000 of
+// 127.A.0.1 for as long as it uses the block, so that two runs at once do not
+// meet.
+const (
+	firstBlock = 16
+	lastBlock  = 250
+)
+
+func findPlaces(p *scenario.Pool) *places {
+	n := p.Servers()
+	var taken error
+	for i := range lastBlock - firstBlock {
+		block := firstBlock + (os.Getpid()*7+i)%(lastBlock-firstBlock)
+		at := func(k int) netip.Addr {
+			return netip.AddrFrom4([4]byte{127, byte(block), byte(k / 250), byte(k%250 + 1)})
+		}
+		lock, err := net.Listen("tcp", netip.AddrPortFrom(at(0), podPort).String())
+		if err != nil {
+			if taken = err; strings.Contains(err.Error(), "assign requested address") {
+				break // there is one loopback address only
+			}
+			continue
+		}
+		x := &places{lock: lock}
+		for k := range n {
+			on := func(port int) string { return netip.AddrPortFrom(at(k+1), uint16(port)).String() }
+			pod := place{front: on(podPort), server: on(podPort), side: on(sideChannelPort)}
+			if p.Sidecar == scenario.RoutingSidecar && !p.Prefills(k) {
+				pod.server = on(behindPort)
+			}
+			x.pods = append(x.pods, pod)
+		}
+		return x
+	}
+	x := &places{notice: fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v", podPort, behindPort, sideChannelPort, taken)}
+	for range n {
+		x.pods = append(x.pods, place{front: anyPort, server: anyPort, side: anyPort})
+	}
+	return x
+}
+
+func (x *places) free() {
+	if x.lock != nil {
+		_ = x.lock.Close() // nobody ever connects to it
+	}
+}

@@ -1,0 +1,65 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/live/sidecar"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// startSidecars puts a routing sidecar before each decode server. It is the
+// sidecar that the picker and Envoy then know as the endpoint.
+func (s *Stack) startSidecars(context.Context) error {
+	if s.pool.Sidecar != scenario.RoutingSidecar || s.Fleet == nil {
+		return nil
+	}
+	// The file is written twice: what the sidecars' own ports are is known only
+	// when they listen.
+	if err := s.writeEndpoints(); err != nil {
+		return err
+	}
+	for i := range s.pool.Replicas {
+		o := sidecar.Options{Listen: s.places.pods[i].front, Decoder: s.Endpoints[i], Disagg: s.pool.SidecarConfig(),
+			SessionCache: s.pool.Disaggregation.SessionCache, Protect: true, EndpointsFile: s.EndpointsFile(),
+			Seed: s.o.Scenario.Seed + uint64(i) + 1, PodName: s.Names[i], Now: s.Now, Recorder: s.o.Recorder, Log: s.o.Log}
+		x, err := sidecar.Start(o)
+		if err != nil {
+			return fmt.Errorf("sidecar of %s: %w", s.Names[i], err)
+		}
+		s.Sidecars = append(s.Sidecars, x)
+		o.Listen = x.Addr()
+		s.sidecarOptions = append(s.sidecarOptions, o)
+	}
+	for i, x := range s.Sidecars {
+		s.Endpoints[i] = x.Addr()
+	}
+	return s.writeEndpoints()
+}
+
+// restartSidecar stops the sidecar with this index, cutting what it serves, and
+// starts it anew on the same port.
+func (s *Stack) restartSidecar(ctx context.Context, i int) error {
+	err := s.Sidecars[i].Stop(ctx)
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	x, err := sidecar.Start(s.sidecarOptions[i])
+	if err == nil {
+		s.Sidecars[i] = x
+	}
+	return err
+}
+
+func (s *Stack) stopSidecars(ctx context.Context) error {
+	errs := make([]error, len(s.Sidecars))
+	var wg sync.WaitGroup
+	for i, x := range s.Sidecars {
+		wg.Go(func() { errs[i] = x.Stop(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

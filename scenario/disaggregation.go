@@ -1,0 +1,164 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Disaggregation is prefill on other servers than decode. It needs sidecar:
+// routing.
+type Disaggregation struct {
+	// How many servers only prefill (llm-d.ai/role: prefill). The pool's replicas are then its decode servers, each behind a sidecar.
+	PrefillReplicas int `yaml:"prefillReplicas" min:"0" max:"4096"`
+	// How KV caches travel from prefill to decode servers, as the sidecar's --kv-connector.
+	Connector Connector `yaml:"connector"`
+	// What happens when no prefill server could prefill: the client gets the error, or the decode server does it all (local).
+	OnPrefillFailure PrefillFailure `yaml:"onPrefillFailure"`
+	// How often one prefill server is tried again after a 5xx or a broken connection.
+	PrefillRetries int `yaml:"prefillRetries" min:"0" max:"100"`
+	// What a decode server does when KV blocks could not be fetched: fail the request, or recompute the prompt (vLLM's kv_load_failure_policy).
+	OnTransferFailure TransferFailure `yaml:"onTransferFailure"`
+	// How long a prefill server holds KV blocks that nobody fetches (vLLM's VLLM_NIXL_ABORT_REQUEST_TIMEOUT).
+	HoldBlocks time.Duration `yaml:"holdBlocks" min:"1ms" max:"24h"`
+	// Sessions that each sidecar remembers; above 0 is document 002's session mode, in which the sidecar itself chooses the prefill server.
+	SessionCache int `yaml:"sessionCache" min:"0" max:"1000000"`
+}
+
+func (d *Disaggregation) defaults() {
+	d.Connector = Connector(disagg.NIXLv2)
+	d.OnPrefillFailure = ErrorToClient
+	d.OnTransferFailure = FailRequest
+	d.HoldBlocks = 480 * time.Second
+}
+
+// Connector is a way to bring KV caches from prefill to decode servers.
+type Connector string
+
+func (Connector) values() []string {
+	var out []string
+	for _, c := range disagg.Connectors() {
+		out = append(out, string(c))
+	}
+	return out
+}
+
+// PrefillFailure is what becomes of a request that nobody could prefill.
+type PrefillFailure string
+
+// The answers to a failed prefill.
+const (
+	ErrorToClient PrefillFailure = "error"
+	DecodeAlone   PrefillFailure = "local"
+)
+
+func (PrefillFailure) values() []string { return []string{string(ErrorToClient), string(DecodeAlone)} }
+
+// TransferFailure is what becomes of a request whose KV blocks were lost.
+type TransferFailure string
+
+// The answers to a failed transfer.
+const (
+	FailRequest TransferFailure = "fail"
+	Recompute   TransferFailure = "recompute"
+)
+
+func (TransferFailure) values() []string { return []string{string(FailRequest), string(Recompute)} }
+
+// SidecarConfig is how the pool's sidecars serve, as the core takes it.
+func (p *Pool) SidecarConfig() disagg.Config {
+	d := &p.Disaggregation
+	return disagg.Config{Connector: disagg.Connector(d.Connector), Retries: d.PrefillRetries, FallBack: d.OnPrefillFailure == DecodeAlone}
+}
+
+// Link is how KV caches travel.
+func (p *Pool) Link() link.Profile {
+	profile, err := link.ProfileNamed(string(p.Disaggregation.Connector))
+	if err != nil {
+		return link.NIXLv2 // a test holds the two lists together
+	}
+	return profile
+}
+
+// holdBlocks is HoldBlocks on the engine's clock.
+func (d *Disaggregation) holdBlocks() machine.Time { return machine.FromDuration(d.HoldBlocks) }
+
+// Servers is how many model servers are simulated: the pool's replicas, and
+// then those that only prefill.
+func (p *Pool) Servers() int { return p.Replicas + p.Disaggregation.PrefillReplicas }
+
+// Prefills tells whether the server with this index only prefills.
+func (p *Pool) Prefills(index int) bool { return index >= p.Replicas }
+
+// RoleLabel tells what a server of a disaggregated pool does.
+const RoleLabel = "llm-d.ai/role"
+
+// Labels are those of the server with this index.
+func (p *Pool) Labels(index int) map[string]string {
+	switch {
+	case p.Disaggregation.PrefillReplicas == 0:
+		return nil
+	case p.Prefills(index):
+		return map[string]string{RoleLabel: "prefill"}
+	}
+	return map[string]string{RoleLabel: "decode"}
+}
+
+// pickerOfPrefill is the EndpointPickerConfig of a disaggregated pool that has
+// none: the deciders and filters of llm-d, with document 003's threshold of 10
+// new tokens.
+const pickerOfPrefill = `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: approx-prefix-cache-producer, parameters: {autoTune: false, blockSizeTokens: 16, lruCapacityPerServer: 31250}}
+- {type: prefix-cache-scorer}
+- {type: queue-scorer}
+- {type: prefill-filter}
+- {type: decode-filter}
+- {type: max-score-picker}
+- {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 10}}
+- {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}}
+schedulingProfiles:
+- name: prefill
+  plugins:
+  - {pluginRef: prefill-filter}
+  - {pluginRef: prefix-cache-scorer, weight: 2}
+  - {pluginRef: queue-scorer, weight: 1}
+  - {pluginRef: max-score-picker}
+- name: decode
+  plugins:
+  - {pluginRef: decode-filter}
+  - {pluginRef: prefix-cache-scorer, weight: 2}
+  - {pluginRef: queue-scorer, weight: 1}
+  - {pluginRef: max-score-picker}
+`
+
+// builtInPicker is that configuration's name in messages.
+const builtInPicker = "the built-in picker configuration for prefill and decode"
+
+// checkDisaggregation tells what does not go together.
+func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
+	var out Problems
+	d := &p.Disaggregation
+	field := path + ".disaggregation"
+	switch given := s.where[field] != (position{}); {
+	case given && p.Sidecar != RoutingSidecar:
+		out = append(out, s.problem(field, "given with sidecar none", "sidecar: routing beside it: a prefill elsewhere is the sidecar's work"))
+	case given && len(p.Endpoints) > 0:
+		out = append(out, s.problem(field, "given beside endpoints", "nothing: what stands before someone else's model servers is configured there"))
+	case d.SessionCache > 0 && d.PrefillReplicas == 0:
+		out = append(out, s.problem(field+".sessionCache", fmt.Sprintf("%d without prefill servers", d.SessionCache), "prefillReplicas of at least 1 beside it"))
+	}
+	if d.PrefillReplicas > 0 && !p.EPP.Config.Given() {
+		text := pickerOfPrefill
+		if n := p.ModelServer.BlockSize; n > 0 {
+			text = strings.Replace(text, "blockSizeTokens: 16", fmt.Sprintf("blockSizeTokens: %d", n), 1)
+		}
+		p.EPP.Config = PickerConfig{File: builtInPicker, Text: []byte(text)}
+	}
+	return out
+}
