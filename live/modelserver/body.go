@@ -164,11 +164,22 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
+// ownLength is the longest body whose length net/http tells by itself.
+const ownLength = 2000
+
+var jsonHeader = []string{jsonType} // shared by all answers: nobody changes it
+
 // writeWhole answers with one whole body.
 func writeWhole(w http.ResponseWriter, status int, contentType string, body []byte) {
 	h := w.Header()
-	h["Content-Type"] = []string{contentType}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	if contentType == jsonType {
+		h["Content-Type"] = jsonHeader
+	} else {
+		h["Content-Type"] = []string{contentType}
+	}
+	if len(body) > ownLength || len(body) == 0 {
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
 }

@@ -35,6 +35,7 @@ type generation struct {
 	usage   openai.Usage
 	buf     []byte
 
+	token     token // the one being encoded
 	kept      *hold // blocks kept for the decode server
 	began     bool  // status and first token have left
 	started   bool
@@ -345,12 +346,13 @@ func (g *generation) appendTokens(i, upTo int) {
 }
 
 func (g *generation) appendToken(i, index int, done openai.FinishReason) {
-	t := token{choice: i, index: index, done: done}
+	t := &g.token // in place: an encoder may keep what it is given no longer than its call
+	*t = token{choice: i, index: index, done: done}
 	if done != "" && i == 0 {
 		t.kv = g.kvMetadata()
 	}
-	g.texts[i].fill(&t)
-	g.buf = g.req.enc.token(g.buf, &t)
+	g.texts[i].fill(t)
+	g.buf = g.req.enc.token(g.buf, t)
 	g.sent[i] = index + 1
 }
 

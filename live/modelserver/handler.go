@@ -29,7 +29,9 @@ func (s *Server) generationAs(parse prepare, failed appendError) http.HandlerFun
 		if r.ProtoMajor == 1 {
 			// First of all: without it not even a 400 would leave while the
 			// request is held open.
-			_ = http.NewResponseController(w).EnableFullDuplex()
+			if full, ok := w.(interface{ EnableFullDuplex() error }); ok {
+				_ = full.EnableFullDuplex() // a server of HTTP/1.1 always can
+			}
 		}
 		s.inFlight.add(1)
 		defer s.inFlight.add(-1)
@@ -41,7 +43,7 @@ func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, parse p
 	requestID := r.Header.Get("X-Request-Id")
 	if requestID == "" {
 		requestID = s.newID()
-		r.Header.Set("X-Request-Id", requestID)
+		r.Header["X-Request-Id"] = []string{requestID}
 	}
 	if s.opts.RequestIDHeaders {
 		w.Header().Set("X-Request-Id", requestID)
@@ -56,9 +58,14 @@ func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, parse p
 		cut(w, fault.Reset)
 	}
 	boundary, isHeld, err := held.Boundary(r.Header.Get("Content-Type"))
-	attempt, _ := strconv.Atoi(r.Header.Get("X-Envoy-Attempt-Count")) // absent: 0, not known
+	attempt := 1
+	if v := r.Header.Get("X-Envoy-Attempt-Count"); v != "" {
+		if n, err := strconv.Atoi(v); err == nil {
+			attempt = max(n, 1)
+		}
+	}
 	g := &generation{s: s, w: w, r: r, ctx: r.Context(), fault: fault, failed: failed,
-		session: serving.New(serving.Options{Request: requestID, Attempt: max(attempt, 1), Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})}
+		session: serving.New(serving.Options{Request: requestID, Attempt: attempt, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})}
 	g.flush = w.(http.Flusher).Flush
 	if err != nil {
 		g.do(g.session.Violation(s.clock(), err.Error()))

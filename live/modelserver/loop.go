@@ -106,7 +106,7 @@ func (l *loop) leave(now machine.Time) {
 		if !ok {
 			return
 		}
-		if at > now {
+		if at > now+soon {
 			if at < l.armed {
 				select {
 				case l.wake <- struct{}{}:
@@ -115,9 +115,13 @@ func (l *loop) leave(now machine.Time) {
 			}
 			return
 		}
+		now = max(now, at)
 		l.eng.Advance(now, &l.fx)
 	}
 }
+
+// soon is so near that sleeping for it takes longer.
+const soon = 2 * machine.Microsecond
 
 // submit gives a request's completions to the engine, all at one moment.
 func (l *loop) submit(seqs []*seq) {

@@ -1,8 +1,7 @@
 package modelserver
 
 import (
-	"crypto/rand"
-	"encoding/hex"
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -161,7 +160,13 @@ func requestKey(id string, choice int) engine.RequestID {
 
 // newID is a fresh request id for a client that brought none.
 func (s *Server) newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	const digits = "0123456789abcdef"
+	var b [32]byte
+	for i := 0; i < len(b); i += 16 {
+		v := rand.Uint64() // an id need not be secret
+		for k := range 16 {
+			b[i+k] = digits[v>>(4*k)&15]
+		}
+	}
+	return string(b[:])
 }
