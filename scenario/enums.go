@@ -46,6 +46,39 @@ const (
 
 func (Batching) values() []string { return []string{"independent", "continuous", "static", "none"} }
 
+// Profile is whose defaults a model server has.
+type Profile string
+
+// The profiles.
+const (
+	DocumentProfile Profile = "document"
+	VLLMProfile     Profile = "vllm"
+)
+
+func (Profile) values() []string { return []string{"document", "vllm"} }
+
+// Policy is the order in which a model server takes waiting requests up.
+type Policy string
+
+// The policies.
+const (
+	FCFS     Policy = "fcfs"
+	Priority Policy = "priority"
+)
+
+func (Policy) values() []string { return []string{"fcfs", "priority"} }
+
+// OOM is what becomes of a model server that does not fit into its memory.
+type OOM string
+
+// What may become of it.
+const (
+	OOMRefuse  OOM = "refuse"
+	OOMRestart OOM = "restart"
+)
+
+func (OOM) values() []string { return []string{"refuse", "restart"} }
+
 // ErrorStyle is what the EPP's own error answers look like.
 type ErrorStyle string
 

@@ -109,8 +109,11 @@ func (d *decoder) dist(n *yaml.Node, path string, to *latency.Dist, tag reflect.
 		return
 	}
 	unit, limit := latency.Nanoseconds, durationLimit
-	if tag.Get("unit") == "count" {
+	switch tag.Get("unit") {
+	case "count":
 		unit, limit = latency.Count, numberLimit
+	case "factor":
+		unit, limit = latency.Millionths, numberLimit
 	}
 	parsed, err := latency.DistFrom(unit, raw)
 	if err != nil {
@@ -166,8 +169,11 @@ func expected(t reflect.Type, tag reflect.StructTag) string {
 	case reflect.TypeFor[Amount]():
 		return amountHelp
 	case reflect.TypeFor[latency.Dist]():
-		if tag.Get("unit") == "count" {
+		switch tag.Get("unit") {
+		case "count":
 			return countHelp + limits
+		case "factor":
+			return factorHelp
 		}
 		return spanHelp + limits
 	}

@@ -67,6 +67,7 @@ func (s *Scenario) Override(o Overrides) error {
 	}
 	for i := range s.Pools {
 		p := &s.Pools[i]
+		p.hardware.ready = false // the seed may be another
 		if o.Prefill != "" {
 			p.ModelServer.Prefill = prefill
 			p.ModelServer.constant = p.ModelServer.Batching != Independent

@@ -36,7 +36,7 @@ type Pool struct {
 	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080. It takes the model servers' KV events.
 	KVManager bool `yaml:"kvManager"`
 
-	timer *latency.Timer // one for all replicas, made when it is first asked for
+	hardware pooledHardware // what the model servers are made of, for all replicas
 }
 
 func (p *Pool) defaults() {
@@ -48,7 +48,7 @@ func (p *Pool) defaults() {
 }
 
 // ModelServer is how a simulated model server behaves. What is left out takes
-// the engine's own default.
+// the default of the profile.
 type ModelServer struct {
 	// How requests share the server: independent (each alone, document 000), continuous (a batch that changes each step, as vLLM), static (batches start and end together), none (one request at a time).
 	Batching Batching `yaml:"batching"`
@@ -59,22 +59,74 @@ type ModelServer struct {
 	// How many tokens an answer has, unless the request says less.
 	OutputTokens latency.Dist `yaml:"outputTokens" unit:"count" min:"1" max:"1000000"`
 
+	// Whose defaults count for a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (1024 and 8192 on an accelerator of 70 GiB or more other than A100, else 256 and 2048; and the model's longest context).
+	Profile Profile `yaml:"profile"`
 	// The most sequences in one step (vLLM's --max-num-seqs).
 	MaxNumSeqs int `yaml:"maxNumSeqs" min:"1" max:"65536"`
 	// The most tokens in one step (vLLM's --max-num-batched-tokens).
 	MaxNumBatchedTokens int `yaml:"maxNumBatchedTokens" min:"1" max:"4194304"`
 	// The longest sequence in tokens (vLLM's --max-model-len).
 	MaxModelLen int `yaml:"maxModelLen" min:"1" max:"16777216"`
+	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it a step takes a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
+	ChunkedPrefill bool `yaml:"chunkedPrefill"`
+	// The most tokens per step of a prompt that is longer than this; 0 is no limit (vLLM's --long-prefill-token-threshold).
+	LongPrefillTokenThreshold int `yaml:"longPrefillTokenThreshold" min:"0" max:"4194304"`
+	// How many requests may have a half-computed prompt at one time; 0 is no limit (vLLM's --max-num-partial-prefills).
+	MaxNumPartialPrefills int `yaml:"maxNumPartialPrefills" min:"0" max:"65536"`
+	// How many of these may be longer than longPrefillTokenThreshold; 0 is no limit (vLLM's --max-long-partial-prefills).
+	MaxLongPartialPrefills int `yaml:"maxLongPartialPrefills" min:"0" max:"65536"`
+	// Who is served first: fcfs (first come) or priority (the request's own, lower first; vLLM's --scheduling-policy).
+	SchedulingPolicy Policy `yaml:"schedulingPolicy"`
+	// Whether prompts that begin alike share KV blocks (vLLM's --enable-prefix-caching).
+	PrefixCaching bool `yaml:"prefixCaching"`
+
 	// Tokens in one KV-cache block (vLLM's --block-size).
 	BlockSize int `yaml:"blockSize" min:"1" max:"4096"`
-	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override).
+	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override). Left out, what the accelerator's memory holds beside weights and activations; given, the memory is not checked.
 	NumGPUBlocks int `yaml:"numGPUBlocks" min:"1" max:"16777216"`
+	// Evicted blocks that host memory keeps.
+	NumCPUBlocks int `yaml:"numCPUBlocks" min:"0" max:"16777216"`
+	// The same as numCPUBlocks in bytes per accelerator (document 003's --swap-space).
+	SwapSpace Bytes `yaml:"swapSpace" min:"1" max:"1024GiB"`
+	// The part of the accelerator's memory that the server may use (vLLM's --gpu-memory-utilization).
+	GPUMemoryUtilization float64 `yaml:"gpuMemoryUtilization" min:"0.01" max:"1"`
+	// Whether the server does without CUDA graphs, which take memory of their own (vLLM's --enforce-eager).
+	EnforceEager bool `yaml:"enforceEager"`
+	// The memory limit of the server's container (document 003's resources.limits.memory), for what it keeps in host memory.
+	MemoryLimit Bytes `yaml:"memoryLimit" min:"1" max:"16384GiB"`
+	// What happens to a server that does not fit into its memory: refuse says so when the scenario is read, restart lets it be killed and restarted again and again, as Kubernetes does (OOMKilled, CrashLoopBackOff).
+	OOM OOM `yaml:"oom"`
+
 	// The model whose step times are simulated by a server that batches; left out, the pool's.
 	Model string `yaml:"model"`
 	// The accelerator whose step times are simulated by a server that batches, H100 if left out.
 	Accelerator string `yaml:"accelerator"`
 	// Over how many accelerators each layer is split (vLLM's --tensor-parallel-size).
 	TensorParallelSize int `yaml:"tensorParallelSize" min:"1" max:"64"`
+	// Over how many nodes these accelerators are spread evenly (document 003's LocalModel).
+	Nodes int `yaml:"nodes" min:"1" max:"64"`
+	// The wires between the accelerators of one server.
+	Interconnect Interconnect `yaml:"interconnect"`
+	// How weights are stored: none, fp8, int8, awq, gptq or mxfp4 (vLLM's --quantization). Left out, as the model is published.
+	Quantization string `yaml:"quantization"`
+	// The number type of the KV cache: auto, bfloat16, fp8 or int8 (vLLM's --kv-cache-dtype).
+	KVCacheDType string `yaml:"kvCacheDType"`
+
+	// Step times as coefficients, instead of the accelerator's.
+	Coefficients Coefficients `yaml:"coefficients"`
+	// Step times as a CSV file with the header model,system,backend,tp,phase,batch,context_tokens,ms, instead of the accelerator's. Its path counts from the scenario's own directory.
+	StepTimes string `yaml:"stepTimes"`
+	// What makes a step longer or shorter than that.
+	Jitter Jitter `yaml:"jitter"`
+
+	// The LoRA adapters that are known from the start.
+	LoRAAdapters []string `yaml:"loraAdapters" max:"1024"`
+	// How many different adapters one step may use (vLLM's --max-loras).
+	MaxLoRAs int `yaml:"maxLoras" min:"1" max:"1024"`
+	// How many adapters stay in host memory (vLLM's --max-cpu-loras).
+	MaxCPULoRAs int `yaml:"maxCPULoras" min:"1" max:"65536"`
+	// How much longer a step takes that needs an adapter which is not there.
+	LoRALoadTime time.Duration `yaml:"loraLoadTime" min:"0s" max:"1h"`
 
 	// What the servers tell about their KV caches, for pickers that route by it.
 	KVEvents KVEvents `yaml:"kvEvents"`
@@ -87,6 +139,12 @@ func (m *ModelServer) defaults() {
 	m.Prefill = latency.Between(100*machine.Millisecond, 30*machine.Second)
 	m.InterTokenLatency = latency.Fixed(20 * machine.Millisecond)
 	m.OutputTokens = mustCount("16")
+	m.Profile = DocumentProfile
+	m.ChunkedPrefill = true
+	m.PrefixCaching = true
+	m.SchedulingPolicy = FCFS
+	m.GPUMemoryUtilization = 0.9
+	m.OOM = OOMRefuse
 }
 
 // EPP is how the pool's endpoint picker behaves.

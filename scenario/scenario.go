@@ -98,6 +98,9 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	if len(d.problems) == 0 {
 		d.problems = append(d.problems, s.readFiles(filepath.Dir(file))...)
 	}
+	if len(d.problems) == 0 {
+		d.problems = append(d.problems, s.checkEngines()...)
+	}
 	if err := d.problems.sorted(); err != nil {
 		return nil, err
 	}
@@ -118,6 +121,7 @@ func (s *Scenario) Pool(name string) *Pool {
 func (s *Scenario) readFiles(dir string) Problems {
 	var out Problems
 	for i := range s.Pools {
+		out = append(out, s.readStepTimes(&s.Pools[i], fmt.Sprintf("pools[%d].modelServer", i), dir)...)
 		c := &s.Pools[i].EPP.Config
 		if c.Given() && c.Text == nil {
 			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/engine"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/scenario.schema.json")
@@ -20,9 +22,12 @@ var update = flag.Bool("update", false, "rewrite docs/scenario.schema.json")
 // problems, or the fields that the script asks for.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.Contains(path, "files") {
+			return // what the scripts refer to
+		}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			text := d.Input
-			if !d.HasArg("whole") && d.Cmd == "check" {
+			if !d.HasArg("whole") && d.Cmd != "show" {
 				text = "apiVersion: windtunnel/v1alpha1\nkind: Scenario\n" + text
 			}
 			s, err := Parse("my.yaml", []byte(strings.ReplaceAll(text, "⇥", "\t")))
@@ -34,6 +39,8 @@ func TestScripts(t *testing.T) {
 				return "fine\n"
 			case "show":
 				return show(s)
+			case "engine":
+				return showEngine(t, s)
 			}
 			return "unknown command " + d.Cmd
 		})
@@ -59,6 +66,29 @@ func show(s *Scenario) string {
 	}
 	walk(reflect.ValueOf(s).Elem(), "")
 	return b.String()
+}
+
+// showEngine tells what a model server of the first pool is made of.
+func showEngine(t *testing.T, s *Scenario) string {
+	p := &s.Pools[0]
+	c, err := s.Engine(p, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = e.Config()
+	out := fmt.Sprintf("%s\nseqs %d tokens %d length %d, %d KV blocks of %d (%d bytes per token), %d in host memory\n", p.hardware.timer.Source(),
+		c.MaxNumSeqs, c.MaxNumBatchedTokens, c.MaxModelLen, c.NumGPUBlocks, c.BlockSize, c.KVBytesPerToken, c.NumCPUBlocks)
+	out += fmt.Sprintf("prefill of 1000 tokens %v, decode of 8 sequences of 1000 tokens %v\n",
+		c.Timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: 1000, PrefillPairs: 500500}).Time(),
+		c.Timer.StepTime(&engine.Step{DecodeSeqs: 8, DecodeContext: 8000}).Time())
+	if err := p.OutOfMemory(); err != nil {
+		out += "OOMKilled: " + err.Error() + "\n"
+	}
+	return out
 }
 
 func TestEmbedded(t *testing.T) {
@@ -235,8 +265,8 @@ func TestStepTimes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if config.Timer != p.timer || !strings.Contains(strings.ToLower(p.timer.Source()), strings.ToLower(c.source)) {
-				t.Errorf("%s: the timer is %s", c.server, p.timer.Source())
+			if timer := p.hardware.timer; config.Timer != timer || !strings.Contains(strings.ToLower(timer.Source()), strings.ToLower(c.source)) {
+				t.Errorf("%s: the timer is %s", c.server, timer.Source())
 			}
 		}
 	}

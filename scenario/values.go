@@ -24,6 +24,7 @@ const (
 	byteRangeHelp = "a size such as 512 or 4MiB, or a range such as 1..4MiB"
 	durationHelp  = "a duration such as 500ms, 30s or 2m"
 	countHelp     = "a number such as 128, a range such as 16..512, or a distribution such as lognormal(200, 150, max=4096)"
+	factorHelp    = "a factor such as 1.2, 0.9..1.1, 1±10%, or a distribution such as lognormal(1, 0.05)"
 	spanHelp      = "a duration such as 50ms, a range such as 100ms..30s, 50ms±10%, or a distribution such as lognormal(50ms, 20ms)"
 )
 

@@ -200,6 +200,12 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// Check says what is wrong with a configuration without making an engine of it.
+func (c Config) Check() error {
+	c.setDefaults()
+	return c.validate()
+}
+
 func def(v *int, d int) {
 	if *v == 0 {
 		*v = d

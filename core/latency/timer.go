@@ -137,6 +137,21 @@ func (t *Timer) roofline() error {
 	return err
 }
 
+// For is the timer of one engine among several: the same figures, with jitter
+// drawn on its own.
+func (t *Timer) For(component string) *Timer {
+	if t.jitter == nil {
+		return t
+	}
+	own := *t
+	own.name += " " + component
+	return &own
+}
+
+// Hardware is the model and accelerator that the timer computes from or was
+// checked against; nil where none was named.
+func (t *Timer) Hardware() *Hardware { return t.hardware }
+
 // Source says where the figures come from, for reports.
 func (t *Timer) Source() string { return t.source }
 

@@ -1,0 +1,255 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// pooledHardware is what the model servers of a pool are made of. It is worked
+// out once for all replicas, since a large pool has thousands.
+type pooledHardware struct {
+	measured []latency.Measured // what stepTimes holds
+	ready    bool
+	timer    *latency.Timer
+	model    *latency.Hardware // nil where step times were given without an accelerator
+	plan     latency.MemoryPlan
+	oom      *latency.OutOfMemoryError // only with oom: restart
+}
+
+// defaultAccelerator is what a batching model server runs on when the scenario
+// does not say.
+const defaultAccelerator = "H100"
+
+// documentModelLen is the longest sequence where nobody says; the document
+// profile does not take a model's own, which would ask for a KV cache that
+// holds 131,072 tokens at once.
+const documentModelLen = 8192
+
+// steps gives an engine that batches its clock, its KV blocks and the
+// profile's defaults.
+func (s *Scenario) steps(p *Pool, index int, c *engine.Config) error {
+	h := &p.hardware
+	if !h.ready {
+		if err := s.prepare(p); err != nil {
+			return err
+		}
+		h.ready = true
+	}
+	p.schedulerDefaults(c)
+	c.Timer = h.timer.For(p.ServerName(index))
+	if h.plan.BlockBytes > 0 {
+		block := max(c.BlockSize, 16)
+		if c.BlockSize > 0 {
+			block = c.BlockSize
+		}
+		c.KVBytesPerToken = max(1, h.plan.BlockBytes*int64(h.model.Group.TP)/int64(block))
+		if c.NumCPUBlocks == 0 {
+			c.NumCPUBlocks = h.plan.NumCPUBlocks
+		}
+		if c.NumGPUBlocks == 0 {
+			c.NumGPUBlocks = h.plan.NumGPUBlocks
+		}
+	}
+	if h.oom != nil { // it never serves; its engine only has to exist
+		c.NumGPUBlocks = max(c.NumGPUBlocks, c.MaxModelLen)
+	}
+	return nil
+}
+
+// schedulerDefaults fills in what the profile says.
+func (p *Pool) schedulerDefaults(c *engine.Config) {
+	m, h := &p.ModelServer, p.hardware.model
+	if m.Profile == VLLMProfile {
+		a, err := latency.AcceleratorNamed(m.acceleratorName())
+		if err == nil {
+			seqs, tokens := a.VLLMDefaults()
+			c.MaxNumBatchedTokens = or(c.MaxNumBatchedTokens, max(tokens, c.MaxNumSeqs))
+			c.MaxNumSeqs = or(c.MaxNumSeqs, min(seqs, c.MaxNumBatchedTokens))
+		}
+	}
+	if h != nil && c.MaxModelLen == 0 {
+		c.MaxModelLen = h.Model.MaxModelLen
+		if m.Profile == DocumentProfile {
+			c.MaxModelLen = min(c.MaxModelLen, documentModelLen)
+		}
+		if c.NumGPUBlocks > 0 { // asked for: the sequences then fit in there
+			c.MaxModelLen = min(c.MaxModelLen, c.NumGPUBlocks*or(c.BlockSize, 16))
+		}
+	}
+	if m.MaxNumBatchedTokens == 0 && !m.ChunkedPrefill {
+		c.MaxNumBatchedTokens = max(or(c.MaxNumBatchedTokens, 8192), or(c.MaxModelLen, documentModelLen)) // as vLLM
+	}
+	if m.MaxNumBatchedTokens == 0 && c.MaxNumSeqs > 8192 {
+		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, c.MaxNumSeqs)
+	}
+}
+
+func or(v, otherwise int) int {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+// prepare makes the timer and shares the accelerator's memory out.
+func (s *Scenario) prepare(p *Pool) error {
+	m, h := &p.ModelServer, &p.hardware
+	config := latency.Config{Seed: s.Seed, Component: "step", Jitter: latency.Jitter{Factor: m.Jitter.Factor, Extra: m.Jitter.Extra}}
+	var err error
+	h.model, h.plan, h.oom = nil, latency.MemoryPlan{}, nil
+	switch {
+	case m.constant:
+		config.Kind, config.Constant = latency.KindConstant, latency.Constant{
+			TimeToFirstToken: machine.Time(m.Prefill.Quantile(0.5)), InterTokenLatency: machine.Time(m.InterTokenLatency.Quantile(0.5))}
+	case m.Coefficients != (Coefficients{}):
+		config.Kind = latency.KindPerToken
+		if config.PerToken, err = latency.Coefficients(m.Coefficients).PerToken(); err == nil && m.Accelerator != "" {
+			h.model, err = p.names().Resolve()
+		}
+	case m.StepTimes != "":
+		config.Kind = latency.KindTable
+		config.Points, h.model, err = p.measured()
+	default:
+		h.model, err = p.names().Resolve()
+	}
+	if err != nil {
+		return err
+	}
+	config.Hardware = h.model
+	if h.timer, err = latency.New(config); err != nil {
+		return err
+	}
+	if h.model == nil {
+		return nil
+	}
+	return p.planMemory()
+}
+
+// planMemory says how many KV blocks there are. Blocks that the scenario gives
+// are taken as they are.
+func (p *Pool) planMemory() error {
+	m, h := &p.ModelServer, &p.hardware
+	c := engine.Config{MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen, BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks}
+	p.schedulerDefaults(&c)
+	var err error
+	h.plan, err = latency.PlanMemory(latency.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize, GPUMemoryUtilization: m.GPUMemoryUtilization,
+		MaxNumSeqs: c.MaxNumSeqs, MaxNumBatchedTokens: c.MaxNumBatchedTokens, MaxModelLen: c.MaxModelLen, EnforceEager: m.EnforceEager,
+		SwapSpaceBytes: int64(m.SwapSpace), HostLimitBytes: int64(m.MemoryLimit)})
+	var oom *latency.OutOfMemoryError
+	switch {
+	case errors.As(err, &oom) && m.NumGPUBlocks > 0 && oom.Where == "accelerator":
+		return nil
+	case errors.As(err, &oom) && m.OOM == OOMRestart:
+		h.oom = oom
+		return nil
+	}
+	return err
+}
+
+// OutOfMemory is why the pool's model servers are killed again and again; nil
+// where they fit.
+func (p *Pool) OutOfMemory() error {
+	if p.hardware.oom == nil {
+		return nil
+	}
+	return p.hardware.oom
+}
+
+// MemoryPlan is where an accelerator's memory goes; false where none is
+// simulated. Engine has worked it out.
+func (p *Pool) MemoryPlan() (latency.MemoryPlan, bool) {
+	return p.hardware.plan, p.hardware.plan.Total > 0
+}
+
+func (m *ModelServer) acceleratorName() string {
+	if m.Accelerator == "" {
+		return defaultAccelerator
+	}
+	return m.Accelerator
+}
+
+func (p *Pool) modelName() string {
+	if p.ModelServer.Model == "" {
+		return p.Model
+	}
+	return p.ModelServer.Model
+}
+
+// names is the hardware in the words of the scenario.
+func (p *Pool) names() latency.HardwareNames {
+	m := &p.ModelServer
+	return latency.HardwareNames{Model: p.modelName(), Accelerator: m.acceleratorName(), TP: m.TensorParallelSize, Nodes: m.Nodes,
+		Within: m.Interconnect.Within, Between: m.Interconnect.Between, Quantization: m.Quantization, KVCacheDType: m.KVCacheDType}
+}
+
+// measured finds the pool's points in the file of stepTimes: those of its
+// model, accelerator and tensor parallel size, or the only ones that there are.
+// What the catalogues know of these names says how fast the points may be.
+func (p *Pool) measured() ([]latency.Point, *latency.Hardware, error) {
+	m, all := &p.ModelServer, p.hardware.measured
+	names := p.names()
+	chosen := -1
+	var have []string
+	for i := range all {
+		have = append(have, fmt.Sprintf("%s on %s with TP %d", all[i].Model, all[i].System, all[i].TP))
+		if sameModel(all[i].Model, names.Model) && sameAccelerator(all[i].System, names.Accelerator) && all[i].TP == max(names.TP, 1) {
+			if chosen >= 0 {
+				return nil, nil, fmt.Errorf("%s has %s twice, of two backends; keep one of them", m.StepTimes, have[i])
+			}
+			chosen = i
+		}
+	}
+	if chosen < 0 && len(all) == 1 && m.Accelerator == "" && m.Model == "" && m.TensorParallelSize == 0 {
+		chosen = 0
+		names.Model, names.Accelerator, names.TP = all[0].Model, all[0].System, all[0].TP
+	}
+	if chosen < 0 {
+		return nil, nil, fmt.Errorf("%s has no points of %s on %s with TP %d; it has %s", m.StepTimes, names.Model, names.Accelerator, max(names.TP, 1), strings.Join(have, ", "))
+	}
+	h, err := names.Resolve()
+	if err != nil && m.Accelerator == "" && m.Model == "" {
+		return all[chosen].Points, nil, nil // somebody's own part: there is no peak to hold the points against
+	}
+	return all[chosen].Points, h, err
+}
+
+func sameModel(a, b string) bool {
+	x, err1 := latency.ModelShape(a)
+	y, err2 := latency.ModelShape(b)
+	return strings.EqualFold(a, b) || err1 == nil && err2 == nil && x.Name == y.Name
+}
+
+func sameAccelerator(a, b string) bool {
+	x, err1 := latency.AcceleratorNamed(a)
+	y, err2 := latency.AcceleratorNamed(b)
+	return strings.EqualFold(a, b) || err1 == nil && err2 == nil && x.Name == y.Name
+}
+
+// readStepTimes reads the file of stepTimes.
+func (s *Scenario) readStepTimes(p *Pool, path, dir string) Problems {
+	m := &p.ModelServer
+	if m.StepTimes == "" {
+		return nil
+	}
+	file := m.StepTimes
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(dir, file)
+	}
+	text, err := readLimited(file)
+	if err == nil {
+		p.hardware.measured, err = latency.ParseCSV(file, string(text))
+	}
+	if err == nil && len(p.hardware.measured) == 0 {
+		err = fmt.Errorf("%s: there are no points in it", file)
+	}
+	if err != nil {
+		return Problems{s.problem(path+".stepTimes", err.Error(), "")}
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package scenario
+
+import "github.com/windtunnel/windtunnel/core/latency"
+
+// Interconnect is the wires between the accelerators of one model server, by
+// name: nvlink, nvlink4, nvlink5, pcie4, pcie5, infinity-fabric, infiniband,
+// infiniband-400, roce-100, ethernet, ethernet-10 or ethernet-25.
+type Interconnect struct {
+	// Between the accelerators of one node; left out, the accelerator's own.
+	Within string `yaml:"within"`
+	// Between nodes; left out, InfiniBand at 200 Gb/s.
+	Between string `yaml:"between"`
+}
+
+// Coefficients are the parts of a step's time, each a span such as 6.1ms, 20us
+// or 44ps. What is left out is nothing.
+type Coefficients struct {
+	// Every step.
+	Step string `yaml:"step"`
+	// A step that computes a part of a prompt.
+	PrefillOverhead string `yaml:"prefillOverhead"`
+	// For each prompt token.
+	PrefillToken string `yaml:"prefillToken"`
+	// For each sequence that decodes.
+	DecodeSequence string `yaml:"decodeSequence"`
+	// For each token that a decoding sequence attends to.
+	ContextToken string `yaml:"contextToken"`
+}
+
+// Jitter makes a step longer or shorter than its timer says.
+type Jitter struct {
+	// What a step's time is multiplied with, for instance 1±10% or lognormal(1, 0.05).
+	Factor latency.Dist `yaml:"factor" unit:"factor"`
+	// What is added to a step, for instance empirical(0s*99, 5ms).
+	Extra latency.Dist `yaml:"extra"`
+}
