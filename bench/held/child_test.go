@@ -54,7 +54,7 @@ func play(role, arg string) error {
 		if err != nil {
 			return err
 		}
-		servers, err := startServers(prefill)
+		servers, err := startServers(prefill, 4)
 		if err != nil {
 			return err
 		}
@@ -64,13 +64,24 @@ func play(role, arg string) error {
 		}
 		addresses = append(picker, servers...)
 	case "servers":
-		prefill, err := latency.ParseDist(arg)
+		text, count, _ := strings.Cut(arg, " ")
+		servers, err := strconv.Atoi(count)
 		if err != nil {
 			return err
 		}
-		if addresses, err = startServers(prefill); err != nil {
+		prefill, err := latency.ParseDist(text)
+		if err != nil {
 			return err
 		}
+		if addresses, err = startServers(prefill, servers); err != nil {
+			return err
+		}
+	case "standalone":
+		s, err := startStandalone(strings.Fields(arg))
+		if err != nil {
+			return err
+		}
+		addresses = []string{s.Addr(), s.MetricsAddr()}
 	case "picker":
 		var err error
 		if addresses, err = startPicker(strings.Fields(arg)); err != nil {
@@ -89,7 +100,7 @@ func play(role, arg string) error {
 	return in.Err()
 }
 
-func startServers(prefill latency.Dist) ([]string, error) {
+func startServers(prefill latency.Dist, n int) ([]string, error) {
 	itl, err := latency.ParseDist("1ns")
 	if err != nil {
 		return nil, err
@@ -99,7 +110,7 @@ func startServers(prefill latency.Dist) ([]string, error) {
 		return nil, err
 	}
 	o := modelserver.Options{Seed: 1}
-	for range 4 {
+	for range n {
 		o.Servers = append(o.Servers, modelserver.ServerOptions{Models: []string{"m"}, Engine: engine.Config{Batching: engine.BatchingIndependent},
 			Prefill: &prefill, TokenTime: &itl, OutputTokens: &tokens})
 	}
@@ -129,6 +140,48 @@ func startPicker(servers []string) ([]string, error) {
 		return nil, err
 	}
 	return []string{s.Addr(), s.MetricsAddr()}, nil
+}
+
+// standaloneConfig is the real EPP's default: three scorers.
+const standaloneConfig = `
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: queue-scorer}
+- {type: kv-cache-utilization-scorer}
+- {type: prefix-cache-scorer}
+- {name: disc, type: file-discovery, parameters: {path: %q}}
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: queue-scorer, weight: 2}
+  - {pluginRef: kv-cache-utilization-scorer, weight: 2}
+  - {pluginRef: prefix-cache-scorer, weight: 3}
+dataLayer: {discovery: {pluginRef: disc}}
+`
+
+// startStandalone is windtunnel epp over these model servers, each of which it
+// scrapes every 50 ms.
+func startStandalone(servers []string) (*epp.Standalone, error) {
+	var file strings.Builder
+	file.WriteString("endpoints:\n")
+	for i, s := range servers {
+		host, port, _ := strings.Cut(s, ":")
+		fmt.Fprintf(&file, "- {name: s%d, address: %s, port: %q}\n", i, host, port)
+	}
+	f, err := os.CreateTemp("", "endpoints-*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	if _, err := f.WriteString(file.String()); err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	return epp.StartStandalone(epp.StandaloneOptions{Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench", PoolName: "bench",
+		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"})
 }
 
 // child is a process with a role.
