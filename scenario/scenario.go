@@ -128,6 +128,7 @@ func (s *Scenario) readFiles(dir string) Problems {
 		}
 		if c.Text != nil {
 			out = append(out, s.checkPicker(c, fmt.Sprintf("pools[%d].epp.config", i))...)
+			out = append(out, s.checkPrecise(&s.Pools[i], fmt.Sprintf("pools[%d]", i))...)
 		}
 	}
 	return out

@@ -47,6 +47,16 @@ type Prompt struct {
 	Characters latency.Dist `yaml:"characters" unit:"count" min:"1" max:"67108864"`
 	// Which characters a random prompt has: ascii, unicode (any code point), or boundary-like (text that resembles a multipart delimiter).
 	Alphabet Alphabet `yaml:"alphabet"`
+	// What prompts have in common at their beginnings, such as system prompts; the rest of a prompt follows it.
+	Shared SharedPrompt `yaml:"shared"`
+}
+
+// SharedPrompt is what prompts have in common at their beginnings.
+type SharedPrompt struct {
+	// How many different beginnings there are; each request draws one of them. 0: prompts have nothing in common.
+	Groups int `yaml:"groups" min:"0" max:"100000"`
+	// How long a beginning is, in characters.
+	Characters latency.Dist `yaml:"characters" unit:"count" min:"1" max:"16777216"`
 }
 
 func (p *Prompt) defaults() { p.Alphabet = ASCII }

@@ -35,6 +35,9 @@ type Config struct {
 	Length     func(d *machine.Draw) int
 	Characters bool
 	Alphabet   Alphabet
+	// Prefixes are beginnings that prompts share: each prompt begins with one
+	// of them, drawn evenly. None is none.
+	Prefixes []string
 	// Rate is arrivals per second (Poisson); 0 means that a request is sent
 	// when an earlier one ends.
 	Rate float64
@@ -62,6 +65,10 @@ func (c *Config) Request(index int) Request {
 			n = c.Length(&d)
 		}
 		prompt = text(&d, c.Alphabet, n, c.Characters)
+	}
+	if n := len(c.Prefixes); n > 0 {
+		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))
+		prompt = c.Prefixes[d.Intn(n)] + prompt
 	}
 	body := struct {
 		Model    string    `json:"model"`
