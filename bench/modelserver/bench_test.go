@@ -10,6 +10,7 @@ package modelserver
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +44,8 @@ func TestMain(m *testing.M) {
 		serveBare()
 	case "ours":
 		serveOurs()
+	case "fleet":
+		serveFleet()
 	default:
 		os.Exit(m.Run())
 	}
@@ -99,9 +103,29 @@ func serveOurs() {
 	select {}
 }
 
+// serveFleet is 64 servers that batch as vLLM does, 50 ms per step.
+func serveFleet() {
+	var o modelserver.Options
+	step := machine.FromDuration(perToken)
+	for range 64 {
+		o.Servers = append(o.Servers, modelserver.ServerOptions{Engine: engine.Config{
+			Timer: latency.Constant{TimeToFirstToken: step, InterTokenLatency: step}}})
+	}
+	f, err := modelserver.New(o)
+	if err != nil {
+		panic(err)
+	}
+	if err := f.Start(context.Background()); err != nil {
+		panic(err)
+	}
+	fmt.Println(strings.Join(f.Addresses(), " "))
+	select {}
+}
+
 // process is a server in a process of its own.
 type process struct {
 	streaming, whole string
+	addresses        []string
 	pid              int
 }
 
@@ -127,7 +151,7 @@ func run(b *testing.B, kind string) *process {
 		b.Fatal(err)
 	}
 	fields := strings.Fields(line)
-	return &process{streaming: fields[0], whole: fields[len(fields)-1], pid: cmd.Process.Pid}
+	return &process{addresses: fields, streaming: fields[0], whole: fields[len(fields)-1], pid: cmd.Process.Pid}
 }
 
 // cpu is the process's user and system time so far.
@@ -206,6 +230,80 @@ func BenchmarkStream(b *testing.B) {
 				b.ReportMetric(perStream, "KiB/stream")
 			})
 		}
+	}
+}
+
+var mark = []byte(`"content":" `)
+
+// gaps runs n streams over all servers and returns the times from each token
+// to the next, as the client sees them.
+func gaps(b *testing.B, addresses []string, n int) []time.Duration {
+	raw := request(true, tokens)
+	var mu sync.Mutex
+	var all []time.Duration
+	var done sync.WaitGroup
+	for i := range n {
+		done.Go(func() {
+			conn, err := net.Dial("tcp", addresses[i%len(addresses)])
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, raw)
+			// As cheap a client as can be: it shares the processors with the server.
+			own := make([]time.Duration, 0, tokens)
+			last, seen := time.Time{}, 0
+			buf := make([]byte, 4<<10)
+			kept := 0 // the end of what was read, shorter than what is looked for
+			for {
+				k, err := conn.Read(buf[kept:])
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				k += kept
+				now := time.Now()
+				for range bytes.Count(buf[:k], mark) {
+					if seen++; seen > 1 {
+						own = append(own, now.Sub(last))
+					}
+					last = now
+				}
+				if bytes.Contains(buf[:k], []byte("[DONE]")) {
+					break
+				}
+				kept = copy(buf, buf[max(0, k-len(mark)+1):k])
+			}
+			if len(own) != tokens-1 {
+				b.Errorf("a stream of %d tokens", len(own)+1)
+			}
+			mu.Lock()
+			all = append(all, own...)
+			mu.Unlock()
+		})
+	}
+	done.Wait()
+	slices.Sort(all)
+	return all
+}
+
+// BenchmarkFleet is many streams over 64 servers in one process.
+func BenchmarkFleet(b *testing.B) {
+	for _, n := range []int{2000, 5000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			p := run(b, "fleet")
+			for b.Loop() {
+				all := gaps(b, p.addresses, n)
+				if len(all) == 0 {
+					b.Fatal("no tokens")
+				}
+				p50, p99 := all[len(all)/2], all[len(all)*99/100]
+				b.ReportMetric(float64(p50.Microseconds())/1000, "ms-p50")
+				b.ReportMetric(float64(p99.Microseconds())/1000, "ms-p99")
+				b.ReportMetric(float64(p99)/float64(max(p50, time.Millisecond)), "p99/p50")
+			}
+		})
 	}
 }
 
