@@ -42,7 +42,7 @@ var Layers = []Layer{
 	{"scenario", []string{"core", "internal/exit"}, true, "both drivers read scenarios, so a scenario knows neither"},
 	{"extend", []string{"core"}, false, "the documents' plug-in interfaces take a context, which the core does without"},
 	{"core", nil, true, "the core decides and depends on nothing above it"},
-	{"internal/parity", []string{"core"}, false, "plays the real picker's recorded decisions against the core's"},
+	{"internal/parity", []string{"core", "live/epp"}, false, "plays the real picker's recorded decisions against the core's, also through its gRPC port"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 

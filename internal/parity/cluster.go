@@ -139,11 +139,13 @@ func (pl *player) applyCluster() error {
 		}
 		s = set.Select("default", name)
 	}
-	pl.p.SetObjects(s.Objects)
 	if pl.fc != nil {
 		pl.fc.Input(pl.now, flowcontrol.Objectives{Priorities: s.Priorities})
 	}
-	pl.p.Pool().Set(s.Endpoints)
+	pl.alone(func() {
+		pl.p.SetObjects(s.Objects)
+		pl.p.Pool().Set(s.Endpoints)
+	})
 	pl.loads()
 	return nil
 }
@@ -175,7 +177,9 @@ func (pl *player) clusterStep(s *Step) bool {
 	case s.Probes != "":
 		pl.probe(s)
 	case s.Burst != nil:
-		pl.burst(s)
+		if pl.door == nil { // thousands of requests: once is enough
+			pl.burst(s)
+		}
 	case s.Partial != "":
 		if x := pl.open[s.Partial]; x != nil && x.d != nil {
 			x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "text/event-stream"}})
@@ -272,17 +276,11 @@ func (pl *player) probe(s *Step) {
 	body := `{"model": "m1", "messages": [{"role": "user", "content": "x"}]}`
 	x := &exchange{id: "probe"}
 	pl.send(x, &Request{ID: "probe", Method: "POST", Path: "/v1/chat/completions", Headers: headers, Body: &body})
-	got := ""
-	switch {
-	case x.err != nil:
-		got = fmt.Sprintf("%d %s", x.err.Code.Status(), x.err.Error())
-	case x.d != nil:
-		var all []string
-		for a := range x.d.Scores() {
-			all = append(all, a)
-		}
-		sort.Strings(all)
-		got = "candidates " + strings.Join(all, " ")
+	got := "candidates "
+	if status, text, _ := pl.refusalOf(x); status > 0 {
+		got = fmt.Sprintf("%d %s", status, text)
+	} else {
+		got += strings.Join(sortedKeys(pl.scoresOf(x)), " ")
 	}
 	pl.finish("probe", Reply{Kind: "json", Usage: []int{3, 4}}, nil)
 	if want := s.Runs[len(s.Runs)-1].Answer; got != want {
@@ -302,18 +300,16 @@ func (pl *player) burst(s *Step) {
 		}
 		x := &exchange{id: id}
 		pl.send(x, &Request{ID: id, Method: "POST", Path: "/v1/chat/completions", Headers: headers, Body: &s.Burst.Body})
-		switch {
-		case x.err != nil:
-			status := fmt.Sprint(x.err.Code.Status())
+		if code, text, _ := pl.refusalOf(x); code > 0 {
+			status := fmt.Sprint(code)
 			counts[status]++
-			if want := s.Rejections[status].Body; want != x.err.Error() && counts[status] == 1 {
-				pl.fault("burst", "rejection "+status, want, x.err.Error())
+			if want := s.Rejections[status].Body; want != "" && want != text && counts[status] == 1 {
+				pl.fault("burst", "rejection "+status, want, text)
 			}
-		case x.d != nil:
-			counts[x.d.Destination()]++
+		} else {
+			counts[pl.destination(x)]++
 			var forwarded struct{ Model string }
-			body, err := x.req.ForwardBody()
-			if err == nil && json.Unmarshal(body, &forwarded) == nil {
+			if json.Unmarshal(pl.forwarded(x), &forwarded) == nil {
 				models[forwarded.Model]++
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -51,7 +52,7 @@ func (m *Message) header(name string) string {
 
 // choose is the picker's test hook: the endpoints that the real one chose.
 func (pl *player) choose(c *picker.Cycle, profile string, candidates []int32) []int32 {
-	x := pl.force
+	x := pl.force.Load()
 	if x == nil {
 		return nil
 	}
@@ -102,20 +103,68 @@ func (pl *player) compare(x *exchange) {
 		pl.fault(x.id, "answer", "dispatched", fmt.Sprint(x.err, x.refusal))
 		return
 	}
+	body := pl.forwarded(x)
+	set, remove := x.d.RequestHeaders(len(body))
+	pl.compareDispatch(x, pairs(set), remove)
+}
+
+// compareMessages is compare for what came through a door.
+func (pl *player) compareMessages(x *exchange, rq *Request) {
+	rec := x.recorded.Messages
+	if len(rec) == 0 {
+		return
+	}
+	if rec[0].Type == "immediate_response" {
+		pl.compareRefusal(x, &rec[0])
+		return
+	}
+	if refused(x.got) {
+		pl.fault(x.id, "answer", "dispatched", fmt.Sprint(pl.refusalOf(x)))
+		return
+	}
+	m := &x.got[0]
+	if m.Type != "request_headers" || !m.ClearRouteCache {
+		pl.fault(x.id, "first message", "request_headers", fmt.Sprint(m.Type, " ", m.ClearRouteCache))
+		return
+	}
+	pl.compareDispatch(x, m.SetHeaders, m.RemoveHeaders)
+	sent := len(pl.forwarded(x))
+	if n := m.header("content-length"); n != "" && n != fmt.Sprint(sent) {
+		pl.fault(x.id, "content-length", fmt.Sprint(sent), n)
+	}
+	if last := &x.got[len(x.got)-1]; rq.Body != nil && (last.Type != "request_body" || !last.EOS) {
+		pl.fault(x.id, "last message", "end of the body", last.Type)
+	}
+	if d := cmp.Diff(x.recordedHeaders().otherMetadata(), m.otherMetadata()); d != "" {
+		pl.fault(x.id, "metadata", "", d)
+	}
+}
+
+// otherMetadata is a message's without destination and scores.
+func (m *Message) otherMetadata() map[string]any {
+	out := map[string]any{}
+	for ns, v := range m.Metadata {
+		fields, _ := v.(map[string]any)
+		for k, v := range fields {
+			if k != picker.HeaderDestination && k != picker.KeyScores {
+				out[ns+" "+k] = v
+			}
+		}
+	}
+	return out
+}
+
+// compareDispatch checks a request that was sent to an endpoint.
+func (pl *player) compareDispatch(x *exchange, set [][2]string, remove []string) {
 	m := x.recordedHeaders()
 	dest, scores := m.lb()
-	got := x.d.Destination()
-	if got != dest {
+	if got := pl.destination(x); got != dest {
 		pl.fault(x.id, "destination", dest, got)
 	}
 	pl.compareScores(x, scores)
-	body, err := x.req.ForwardBody()
-	if err != nil {
-		pl.fault(x.id, "body", "", err.Error())
-	}
-	set, remove := x.d.RequestHeaders(len(body))
 	pl.compareHeaders(x, m, set, remove)
-	for _, b := range rec {
+	body := pl.forwarded(x)
+	for _, b := range x.recorded.Messages {
 		if b.Type == "request_body" && b.Body != nil {
 			if !sameJSON(*b.Body, string(body)) {
 				pl.fault(x.id, "body", *b.Body, string(body))
@@ -124,21 +173,69 @@ func (pl *player) compare(x *exchange) {
 	}
 }
 
-func (pl *player) compareRefusal(x *exchange, m *Message) {
-	status, body, reason := 0, "", ""
+// refusalOf is a refused request's answer; status 0 when it was not refused.
+func (pl *player) refusalOf(x *exchange) (status int, body, reason string) {
 	switch {
+	case pl.door != nil:
+		for i := range x.got {
+			if m := &x.got[i]; m.Type == "immediate_response" {
+				return m.Status, *m.Body, m.header(picker.HeaderDropReason)
+			}
+		}
 	case x.refusal != nil:
-		status, body, reason = x.refusal.Status, x.refusal.Body(), x.refusal.Reason
+		return x.refusal.Status, x.refusal.Body(), x.refusal.Reason
 	case x.err != nil:
-		status, body, reason = x.err.Code.Status(), x.err.Error(), x.err.Reason
-	default:
-		pl.fault(x.id, "answer", *m.Body, "dispatched to "+x.d.Destination())
+		return x.err.Code.Status(), x.err.Error(), x.err.Reason
+	}
+	return 0, "", ""
+}
+
+func refused(got []Message) bool {
+	return len(got) == 0 || slices.ContainsFunc(got, func(m Message) bool { return m.Type == "immediate_response" })
+}
+
+// scoresOf are the scores that came with a decision.
+func (pl *player) scoresOf(x *exchange) map[string]float64 {
+	if pl.door == nil {
+		return x.d.Scores()
+	}
+	for i := range x.got {
+		if m := &x.got[i]; m.Type == "request_headers" {
+			_, scores := m.lb()
+			return scores
+		}
+	}
+	return nil
+}
+
+// forwarded is the body that goes to the endpoint.
+func (pl *player) forwarded(x *exchange) []byte {
+	if pl.door == nil {
+		body, err := x.req.ForwardBody()
+		if err != nil {
+			pl.fault(x.id, "body", "", err.Error())
+		}
+		return body
+	}
+	var body []byte
+	for _, m := range x.got {
+		if m.Type == "request_body" {
+			body = append(body, *m.Body...)
+		}
+	}
+	return body
+}
+
+func (pl *player) compareRefusal(x *exchange, m *Message) {
+	status, body, reason := pl.refusalOf(x)
+	if status == 0 {
+		pl.fault(x.id, "answer", *m.Body, "dispatched to "+pl.destination(x))
 		return
 	}
 	if status != m.Status {
 		pl.fault(x.id, "status", fmt.Sprint(m.Status), fmt.Sprint(status))
 	}
-	if *m.Body != body && *m.Body != strings.ReplaceAll(body, x.req.ID, "<uuid>") {
+	if *m.Body != body && *m.Body != uuids.ReplaceAllString(body, "<uuid>") {
 		pl.fault(x.id, "immediate body", *m.Body, body)
 	}
 	if want := m.header(picker.HeaderDropReason); want != reason {
@@ -146,10 +243,12 @@ func (pl *player) compareRefusal(x *exchange, m *Message) {
 	}
 }
 
+var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
 // compareScores checks candidates and totals, and that the recorded choice was
 // one of our best.
 func (pl *player) compareScores(x *exchange, want map[string]float64) {
-	got := x.d.Scores()
+	got := pl.scoresOf(x)
 	if (want == nil) != (got == nil) {
 		pl.fault(x.id, "scores present", fmt.Sprint(want), fmt.Sprint(got))
 		return
@@ -192,14 +291,15 @@ func (pl *player) compareScores(x *exchange, want map[string]float64) {
 		all = append(all, v)
 	}
 	sort.Sort(sort.Reverse(sort.Float64Slice(all)))
-	for n, t := range x.d.Targets {
-		if math.Abs(got[t.HostPort]-all[n]) > tolerance {
-			pl.fault(x.id, "recorded choice is not among our best", t.HostPort, fmt.Sprint(got))
+	for n, to := range strings.Split(pl.destination(x), ",") {
+		if math.Abs(got[to]-all[n]) > tolerance {
+			pl.fault(x.id, "recorded choice is not among our best", to, fmt.Sprint(got))
 		}
 	}
 }
 
-func (pl *player) compareHeaders(x *exchange, m *Message, set []picker.Header, remove []string) {
+func (pl *player) compareHeaders(x *exchange, m *Message, set [][2]string, remove []string) {
+	id, own := x.step.Request.Headers[picker.HeaderRequestID]
 	norm := func(list [][2]string) [][2]string {
 		var out [][2]string
 		for _, h := range list {
@@ -208,10 +308,7 @@ func (pl *player) compareHeaders(x *exchange, m *Message, set []picker.Header, r
 			if k == "content-length" {
 				v = "N"
 			}
-			if k == picker.HeaderRequestID && v == x.req.ID {
-				v = "<id>"
-			}
-			if k == picker.HeaderRequestID && v == "<uuid>" {
+			if k == picker.HeaderRequestID && (!own || id == "" || v == id) {
 				v = "<id>"
 			}
 			out = append(out, [2]string{k, v})
@@ -221,14 +318,14 @@ func (pl *player) compareHeaders(x *exchange, m *Message, set []picker.Header, r
 	}
 	recorded, wantRemoved := m.SetHeaders, slices.Clone(m.RemoveHeaders)
 	for _, name := range injected {
-		sent, ok := x.req.Headers.Get(name)
-		if _, set := x.d.Set.Get(name); !ok || set {
+		sent, ok := x.step.Request.Headers[name]
+		if !ok || slices.ContainsFunc(set, func(h [2]string) bool { return strings.EqualFold(h[0], name) }) {
 			continue
 		}
 		recorded = slices.DeleteFunc(slices.Clone(recorded), func(h [2]string) bool { return strings.EqualFold(h[0], name) && h[1] == sent })
 		wantRemoved = append(wantRemoved, name)
 	}
-	want, got := norm(recorded), norm(pairs(set))
+	want, got := norm(recorded), norm(set)
 	if d := cmp.Diff(want, got); d != "" {
 		pl.fault(x.id, "set_headers", "", d)
 	}

@@ -21,6 +21,7 @@ func dev(topic, line, unit, field, why string) deviation {
 var deviations = []deviation{
 	dev("config-acceptance", "v1-api-version", "accept", "accepted", "llm-d.ai/v1 is newer than the recorded version and is read"),
 	dev("metrics-edge", "edge-(kv-cache-utilization|queue|load-aware|running-requests-size)-scorer", "odd", "scores", "a sample that is not a number is not a figure: the last one stays"),
+	dev("ext-proc-edge", "trailers-and-order", "request-trailers-instead-of-eos", "response messages", "trailers end a request as a last body message does"),
 	dev("metrics-formats", "vllm-raw", "typed-inf", "scores", "a queue of infinite length is not a figure: the last one stays"),
 }
 

@@ -11,16 +11,8 @@ import (
 
 // Every recorded line is played; what differs must be a known deviation.
 func TestRecordings(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.jsonl.gz")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no recordings", err)
-	}
-	files = append(files, // which others play on their level, too
-		"../../core/picker/flowcontrol/testdata/recordings/kubernetes-priority.jsonl.gz",
-		"../../core/picker/objects/testdata/recordings/kubernetes-pool.jsonl.gz",
-		"../../core/picker/objects/testdata/recordings/kubernetes-rewrite.jsonl.gz")
 	lines := 0
-	for _, f := range files {
+	for _, f := range recordings(t) {
 		topic := strings.TrimSuffix(filepath.Base(f), ".jsonl.gz")
 		t.Run(topic, func(t *testing.T) {
 			list, err := Load(os.DirFS(filepath.Dir(f)), filepath.Base(f))
@@ -48,6 +40,19 @@ func TestRecordings(t *testing.T) {
 		})
 	}
 	t.Logf("%d lines", lines)
+}
+
+// recordings are the files; some are where others play them on their level, too.
+func recordings(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.jsonl.gz")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no recordings", err)
+	}
+	return append(files,
+		"../../core/picker/flowcontrol/testdata/recordings/kubernetes-priority.jsonl.gz",
+		"../../core/picker/objects/testdata/recordings/kubernetes-pool.jsonl.gz",
+		"../../core/picker/objects/testdata/recordings/kubernetes-rewrite.jsonl.gz")
 }
 
 func acceptance(l *Line) []Fault {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync/atomic"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -37,7 +38,7 @@ type player struct {
 	random  bool
 	noHit   bool
 	weight  float64 // of no-hit-lru-scorer
-	force   *exchange
+	force   atomic.Pointer[exchange]
 	faults  []Fault
 
 	cluster *cluster
@@ -45,6 +46,29 @@ type player struct {
 	evicted map[string]bool   // recorded as evicted so far
 	told    map[string]bool   // recorded as answered so far
 	changed machine.Time      // when an object changed last
+
+	door door // nil: the picker is called directly
+}
+
+// door is another way to the same picker: its gRPC port.
+type door interface {
+	// alone runs f while nothing else uses the picker.
+	alone(now machine.Time, f func())
+	request(now machine.Time, rq *Request) (opened any, got []Message)
+	// respond sends what is not nil or empty of a response; end is whether the
+	// last piece is the response's last. It returns what came back, if wanted.
+	respond(now machine.Time, opened any, headers map[string]string, chunks []string, end, wanted bool) []Message
+	leave(now machine.Time, opened any)
+	conversation(now machine.Time, sent [][2]json.RawMessage) []Message
+}
+
+// alone runs f while nothing else uses the picker.
+func (pl *player) alone(f func()) {
+	if pl.door == nil {
+		f()
+		return
+	}
+	pl.door.alone(pl.now, f)
 }
 
 // Fault is one difference.
@@ -66,6 +90,10 @@ type exchange struct {
 	err      *picker.Error
 	done     bool // has an answer
 	closed   bool
+
+	opened  any       // of a door
+	got     []Message // through a door
+	started bool      // the response's headers went through a door
 }
 
 // Build makes the picker of a recorded configuration.
@@ -97,7 +125,10 @@ func Build(l *Line, force func(c *picker.Cycle, profile string, candidates []int
 }
 
 // Play plays a line and returns its differences.
-func Play(l *Line) []Fault {
+func Play(l *Line) []Fault { return play(l, nil) }
+
+// play plays through a door that open makes, if it is not nil.
+func play(l *Line, open func(p *picker.Picker) (door, error)) []Fault {
 	pl := &player{line: l, pages: map[string]string{}, failing: map[string]bool{}, open: map[string]*exchange{}, byID: map[flowcontrol.RequestID]*exchange{}}
 	pl.random = strings.Contains(l.Config, "random-picker")
 	if i := strings.Index(l.Config, "pluginRef: no-hit-lru-scorer"); i >= 0 {
@@ -118,6 +149,12 @@ func Play(l *Line) []Fault {
 		return pl.faults
 	}
 	pl.p, pl.fc = p, fc
+	if open != nil {
+		if pl.door, err = open(p); err != nil {
+			pl.fault("start", "server", "", err.Error())
+			return pl.faults
+		}
+	}
 	if l.Objects != nil {
 		if err := pl.startCluster(); err != nil {
 			pl.fault("start", "objects", "", err.Error())
@@ -155,7 +192,7 @@ func (pl *player) endpoints(list []Endpoint) {
 		}
 		out = append(out, picker.NewEndpoint(ns, e.Name, e.Address, fmt.Sprint(e.Port), e.Labels))
 	}
-	pl.p.Pool().Set(out)
+	pl.alone(func() { pl.p.Pool().Set(out) })
 }
 
 // pageOf names the page of an endpoint.
@@ -167,7 +204,9 @@ func (pl *player) pageOf(s *picker.State) string {
 }
 
 // scrape reads every page that answers, as the real one does every 50 ms.
-func (pl *player) scrape() {
+func (pl *player) scrape() { pl.alone(pl.scrapeAll) }
+
+func (pl *player) scrapeAll() {
 	pool := pl.p.Pool()
 	v := pool.View()
 	var indexes []int
@@ -259,9 +298,9 @@ func (pl *player) answer(x *exchange, at machine.Time) {
 }
 
 func (pl *player) decide(x *exchange) {
-	pl.force = x
+	pl.force.Store(x)
 	x.d = pl.p.Pick(pl.now, x.req, pl.p.Pool().View(), nil, nil)
-	pl.force = nil
+	pl.force.Store(nil)
 	x.err = x.d.Err
 	if x.err == nil {
 		pl.p.Commit(pl.now, x.d)
@@ -305,7 +344,7 @@ func (pl *player) step(i int) {
 			if ct == "" {
 				ct = "text/event-stream"
 			}
-			x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: ct}})
+			pl.respondHead(x, ct)
 		}
 		pl.advance(150 * machine.Millisecond)
 	case s.ChunkSent != "" || s.EOSSent != "":
@@ -314,11 +353,15 @@ func (pl *player) step(i int) {
 			id, chunk = s.EOSSent, "data: [DONE]\n\n"
 		}
 		if x := pl.open[id]; x != nil {
-			if x.resp == nil {
-				x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/json"}})
+			if x.resp == nil && !x.started {
+				pl.respondHead(x, "application/json")
 			}
 			end := s.EOS || s.EOSSent != ""
-			x.resp.Body(pl.now, []byte(chunk), end)
+			if pl.door != nil {
+				pl.door.respond(pl.now, x.opened, nil, []string{chunk}, end, false)
+			} else {
+				x.resp.Body(pl.now, []byte(chunk), end)
+			}
 			if end {
 				pl.release(x)
 			}
@@ -336,7 +379,7 @@ func (pl *player) step(i int) {
 		pl.advance(800 * machine.Millisecond)
 	case s.EndpointsRaw != nil:
 		if list, err := discovery.Read([]byte(*s.EndpointsRaw), ""); err == nil {
-			pl.p.Pool().Set(list)
+			pl.alone(func() { pl.p.Pool().Set(list) })
 			pl.loads()
 		}
 		pl.advance(700 * machine.Millisecond)
@@ -346,10 +389,30 @@ func (pl *player) step(i int) {
 		}
 		pl.advance(200 * machine.Millisecond)
 	case s.Distribution != nil:
-		pl.distribution(s)
+		if pl.door == nil { // thousands of requests: once is enough
+			pl.distribution(s)
+		}
+	case s.Conversation != "":
+		if pl.door != nil {
+			pl.response(&exchange{id: s.Conversation}, pl.observed(s), pl.door.conversation(pl.now, s.Sent))
+		}
 	default:
 		pl.flowStep(s)
 	}
+}
+
+func (pl *player) observed(s *Step) (list []Message) {
+	_ = json.Unmarshal(s.Observed, &list)
+	return list
+}
+
+func (pl *player) respondHead(x *exchange, contentType string) {
+	if pl.door != nil {
+		x.started = true
+		pl.door.respond(pl.now, x.opened, map[string]string{":status": "200", "content-type": contentType}, nil, false, false)
+		return
+	}
+	x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: contentType}})
 }
 
 func (pl *player) flowStep(s *Step) {
@@ -524,6 +587,18 @@ func (pl *player) request(s *Step) {
 // send brings a request to its decision, or into flow control.
 func (pl *player) send(x *exchange, rq *Request) {
 	pl.open[rq.ID] = x
+	if pl.door != nil {
+		pl.now += 2 * machine.Millisecond
+		pl.scrape()
+		x.arrived = pl.now
+		pl.force.Store(x)
+		x.opened, x.got = pl.door.request(pl.now, rq)
+		pl.force.Store(nil)
+		x.done, x.answered = true, pl.now
+		pl.order = append(pl.order, x.id)
+		pl.compareMessages(x, rq)
+		return
+	}
 	headers := []picker.Header{{Name: ":method", Value: rq.Method}, {Name: ":path", Value: rq.Path}}
 	for _, k := range sortedKeys(rq.Headers) {
 		headers = append(headers, picker.Header{Name: k, Value: rq.Headers[k]})
@@ -580,6 +655,10 @@ func (pl *player) release(x *exchange) {
 		return
 	}
 	x.closed = true
+	if pl.door != nil {
+		pl.door.leave(pl.now, x.opened)
+		return
+	}
 	if x.d != nil {
 		pl.p.Release(pl.now, x.d)
 	}
@@ -606,7 +685,7 @@ func (pl *player) finish(id string, play Reply, want []Message) {
 	}
 	delete(pl.open, id)
 	defer pl.release(x)
-	if play.Kind == "abort" || play.Kind == "close" || x.d == nil || x.err != nil {
+	if play.Kind == "abort" || play.Kind == "close" || pl.door == nil && (x.d == nil || x.err != nil) || pl.door != nil && refused(x.got) {
 		return
 	}
 	headers, chunks := play.Headers, play.Chunks
@@ -618,6 +697,15 @@ func (pl *player) finish(id string, play Reply, want []Message) {
 			headers["content-type"] = "text/event-stream"
 			chunks = []string{"data: {\"id\":\"c\",\"model\":\"m1\"}\n\n", "data: {\"id\":\"c\",\"usage\": " + usage + "}\n\n", "data: [DONE]\n\n", ""}
 		}
+	}
+	if pl.door != nil {
+		if x.started {
+			headers = nil
+		}
+		if got := pl.door.respond(pl.now, x.opened, headers, chunks, true, true); want != nil {
+			pl.response(x, want, got)
+		}
+		return
 	}
 	var in picker.Headers
 	for _, k := range sortedKeys(headers) {
@@ -691,6 +779,12 @@ func (pl *player) response(x *exchange, want, got []Message) {
 	}
 	for i := range want {
 		w, g := want[i], got[i]
+		if w.Type == "request_body" { // the client's bytes, not marshalled anew
+			w.Size, g.Size = 0, 0
+			if w.Body != nil && g.Body != nil && sameJSON(*w.Body, *g.Body) {
+				w.Body = nil
+			}
+		}
 		if w.Type != g.Type || w.EOS != g.EOS || w.Size != g.Size {
 			pl.fault(x.id, "response message", fmt.Sprintf("%s %v %d", w.Type, w.EOS, w.Size), fmt.Sprintf("%s %v %d", g.Type, g.EOS, g.Size))
 		}
@@ -708,20 +802,14 @@ func (pl *player) response(x *exchange, want, got []Message) {
 
 func (pl *player) distribution(s *Step) {
 	count := map[string]int{}
+	body := string(s.Template)
 	for i := range s.Requests {
-		pl.number++
-		r, err := pl.p.NewRequest([]picker.Header{{Name: ":path", Value: "/v1/chat/completions"}, {Name: "x-request-id", Value: fmt.Sprintf("d%d", i)}}, s.Template, true, pl.number)
-		if err == nil {
-			_, err = pl.p.Prepare(pl.now, r)
-		}
-		if err != nil {
-			pl.fault("distribution", "error", "", err.Error())
-			return
-		}
-		d := pl.p.Pick(pl.now, r, pl.p.Pool().View(), nil, nil)
-		pl.p.Commit(pl.now, d)
-		pl.p.Release(pl.now, d)
-		count[d.Destination()]++
+		id := fmt.Sprintf("d%d", i)
+		x := &exchange{id: id}
+		pl.send(x, &Request{ID: id, Method: "POST", Path: "/v1/chat/completions", Headers: map[string]string{"x-request-id": id}, Body: &body})
+		count[pl.destination(x)]++
+		delete(pl.open, id)
+		pl.release(x)
 	}
 	for a, want := range s.Distribution {
 		share := float64(want+count[a]) / float64(2*s.Requests)
@@ -729,4 +817,21 @@ func (pl *player) distribution(s *Step) {
 			pl.fault("distribution", a, fmt.Sprint(want), fmt.Sprint(count[a]))
 		}
 	}
+}
+
+// destination is where a request went, "" when it was refused.
+func (pl *player) destination(x *exchange) string {
+	if pl.door == nil {
+		if x.d == nil || x.err != nil {
+			return ""
+		}
+		return x.d.Destination()
+	}
+	for i := range x.got {
+		if x.got[i].Type == "request_headers" {
+			dest, _ := x.got[i].lb()
+			return dest
+		}
+	}
+	return ""
 }

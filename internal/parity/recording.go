@@ -83,6 +83,7 @@ type Step struct {
 	Requests       int
 	Template       json.RawMessage `json:"request_template"`
 	Conversation   string
+	Sent           [][2]json.RawMessage
 	EPPMetrics     json.RawMessage `json:"epp_metrics"`
 
 	KubeCreate string     `json:"kube_create"`
