@@ -19,6 +19,8 @@ type exchange struct {
 	w    *waiter // nil for a response that nobody picked for
 	resp *picker.Response
 	once sync.Once
+	// settled, when given, is told of the end.
+	settled func()
 
 	began  machine.Time  // when the request was whole
 	lastAt machine.Time  // when the last piece came
@@ -126,6 +128,9 @@ func (x *exchange) End(stream.Result) {
 		return
 	}
 	x.once.Do(func() {
+		if x.settled != nil {
+			defer x.settled()
+		}
 		k := x.k
 		k.mu.Lock()
 		defer k.mu.Unlock()

@@ -65,7 +65,7 @@ func TestObjectsAreFollowed(t *testing.T) {
 	ask := func(objective string) (string, string) {
 		r := chat(1)
 		r.Head = append(r.Head, stream.Header{Name: "x-llm-d-inference-objective", Value: objective})
-		d, x := s.Picking.Decide(context.Background(), r)
+		d, x := s.Picking().Decide(context.Background(), r)
 		if x == nil {
 			return string(d.Answer.Body), ""
 		}

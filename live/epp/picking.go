@@ -50,6 +50,7 @@ type PickingOptions struct {
 // and its flow control behind one lock. The lock is held for a decision
 // (microseconds), never while something outside is awaited.
 type Picking struct {
+	openRequests
 	o      PickingOptions
 	client *http.Client
 	number atomic.Uint64
@@ -89,7 +90,7 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Picking{o: o, p: o.Picker, waiting: map[flowcontrol.RequestID]*waiter{},
+	k := &Picking{openRequests: openRequests{idle: make(chan struct{})}, o: o, p: o.Picker, waiting: map[flowcontrol.RequestID]*waiter{},
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}}
 	if o.Picker.FlowControl() {
 		cfg, err := plugins.FlowControl(o.Picker)

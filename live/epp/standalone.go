@@ -34,6 +34,9 @@ type StandaloneOptions struct {
 	// ConfigName names it in errors.
 	Config     []byte
 	ConfigName string
+	// ConfigPath, when given, is the configuration's file: it is watched, and a
+	// change of it is taken over without losing a request.
+	ConfigPath string
 	PoolName   string
 	Namespace  string
 	// Objects is a directory of Kubernetes objects (InferencePool, Pod,
@@ -67,11 +70,13 @@ type StandaloneOptions struct {
 // Standalone is a running endpoint picker with everything around it.
 type Standalone struct {
 	*Server
-	Picking *Picking
-	scraper *Scraper
-	kv      *KVIndexes
-	file    *EndpointsFile
-	objects *ObjectsDir
+	now         func() machine.Time
+	metrics     *PickMetrics
+	generations generations
+	config      *dirWatch // of the configuration's file, nil when it is not watched
+
+	reloading sync.Mutex // guards o.Config
+	o         StandaloneOptions
 
 	mu       sync.Mutex
 	healthy  *Server
@@ -115,63 +120,23 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	if o.RefreshMetrics <= 0 {
 		o.RefreshMetrics = 50 * time.Millisecond
 	}
-	p, err := BuildPicker(&o)
-	if err != nil {
-		return nil, err
-	}
-	found := p.EndpointDiscovery()
-	if found == nil && o.Objects == "" {
-		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
-	}
 	began := time.Now()
-	now := func() machine.Time { return machine.Time(time.Since(began)) }
+	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) }, generations: generations{stop: make(chan struct{})}}
 	reg := prometheus.NewRegistry()
-	m := NewPickMetrics(reg, o.PoolName)
+	s.metrics = NewPickMetrics(reg, o.PoolName)
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: epps + "info", Help: "[ALPHA] What runs."}, []string{"commit", "build_ref"})
 	oldInfo := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "inference_extension_info", Help: "[ALPHA] What runs." + older}, []string{"commit", "build_ref"})
-	reg.MustRegister(info, oldInfo)
+	reg.MustRegister(info, oldInfo, &s.generations)
 	info.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
 	oldInfo.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
 
-	s := &Standalone{}
-	s.Picking, err = NewPicking(PickingOptions{Picker: p, Now: now, Errors: o.Errors, EmitScores: o.EmitScores, PoolName: o.PoolName,
-		Metrics: m, History: o.History, Log: o.Log})
+	g, err := s.build(o, func(exists bool) { s.serve(nil, exists) })
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
-	}
-	if err := ObservePool(reg, s.Picking, o.PoolName); err != nil {
 		return nil, err
 	}
-	s.scraper = StartScraper(s.Picking, o.RefreshMetrics, o.Log, m.ScrapeFailed)
-	if s.kv, err = StartKVIndexes(s.Picking, KVOptions{Registry: reg, Log: o.Log}); err != nil {
-		s.close()
-		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
-	}
-	follow := func() {
-		s.scraper.Follow()
-		s.kv.Follow()
-	}
-	if found != nil {
-		path, watch := found.EndpointsFile()
-		if s.file, err = OpenEndpointsFile(s.Picking, path, o.Namespace, watch, o.Log, follow); err != nil {
-			s.close()
-			return nil, err
-		}
-	}
-	s.found = true
-	if o.Objects != "" {
-		s.objects, err = OpenObjectsDir(s.Picking, ObjectsOptions{Dir: o.Objects, Namespace: o.Namespace, Pool: o.PoolName,
-			Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: found != nil}, o.Log, func(exists bool) {
-			follow()
-			s.serve(nil, exists)
-		})
-		if err != nil {
-			s.close()
-			return nil, err
-		}
-	}
-	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: s.Picking,
-		Now: now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.Picking.Pages()}
+	s.generations.replace(g)
+	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: &s.generations,
+		Now: s.now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.generations.pages()}
 	server.Stream.Errors = o.Errors
 	if o.Secure {
 		if server.TLS, err = serverTLS(o.CertPath); err != nil {
@@ -184,6 +149,13 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		return nil, err
 	}
 	s.serve(s.Server, false)
+	if o.ConfigPath != "" {
+		if err := s.watchConfig(); err != nil {
+			s.Kill()
+			s.close()
+			return nil, err
+		}
+	}
 	return s, nil
 }
 
@@ -203,17 +175,8 @@ func (s *Standalone) serve(server *Server, found bool) {
 }
 
 func (s *Standalone) close() {
-	if s.scraper != nil {
-		s.scraper.Stop()
-	}
-	s.kv.Close()
-	if s.file != nil {
-		s.file.Close()
-	}
-	if s.objects != nil {
-		s.objects.Close()
-	}
-	s.Picking.Close()
+	s.config.close()
+	s.generations.close()
 }
 
 // Stop takes the picker out of service: not ready, streams finish until ctx

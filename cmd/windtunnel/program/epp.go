@@ -68,7 +68,8 @@ unchanged, and every flag that has no meaning here is accepted.
   windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false
 
 Endpoints come from the file that the configuration's file-discovery plug-in
-names (with watchFile it is followed), or from the pods among the objects of
+names (with watchFile it is followed; so is the configuration itself: a new one
+is taken over without losing a request, a bad one is refused and logged), or from the pods among the objects of
 --objects, which is read as a Kubernetes API server would serve it:
 
   windtunnel epp --pool-name my-pool --objects ./manifests --secure-serving=false`
@@ -104,7 +105,7 @@ func (c *eppCmd) Run(o *outside) error {
 		if err != nil {
 			return exit.With(exit.Usage, err)
 		}
-		opts.Config, opts.ConfigName = text, c.ConfigFile
+		opts.Config, opts.ConfigName, opts.ConfigPath = text, c.ConfigFile, c.ConfigFile
 	case c.Objects == "":
 		return exit.With(exit.Usage, errors.New("--config-file or --objects is required: without Kubernetes the endpoints come from a file that the one names, or from the other"))
 	}

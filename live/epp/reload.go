@@ -1,0 +1,263 @@
+package epp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// A generation is one configuration's picker with all that is around it:
+// endpoints, scraper, KV indexes, objects. A new configuration makes a whole
+// new generation; if that fails nothing has changed. The old one answers for
+// the requests that it has decided or holds in its queue, until the last of
+// them has ended.
+//
+// The new generation begins without the old one's approximate state (prefix
+// history, sessions, requests in flight), as a restarted picker does: requests
+// are slower for a while, never wrong.
+type generation struct {
+	*Picking
+	scraper *Scraper
+	kv      *KVIndexes
+	file    *EndpointsFile
+	objects *ObjectsDir
+	// registry has the figures that belong to this generation alone.
+	registry *prometheus.Registry
+	closing  sync.Once
+}
+
+// build makes a generation; found is told whether the objects have the pool.
+func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *generation, err error) {
+	p, err := BuildPicker(&o)
+	if err != nil {
+		return nil, err
+	}
+	discovery := p.EndpointDiscovery()
+	if discovery == nil && o.Objects == "" {
+		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
+	}
+	g = &generation{registry: prometheus.NewRegistry()}
+	g.Picking, err = NewPicking(PickingOptions{Picker: p, Now: s.now, Errors: o.Errors, EmitScores: o.EmitScores, PoolName: o.PoolName,
+		Metrics: s.metrics, History: o.History, Log: o.Log})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
+	}
+	defer func() {
+		if err != nil {
+			g.close()
+		}
+	}()
+	if err := ObservePool(g.registry, g.Picking, o.PoolName); err != nil {
+		return nil, err
+	}
+	g.scraper = StartScraper(g.Picking, o.RefreshMetrics, o.Log, s.metrics.ScrapeFailed)
+	if g.kv, err = StartKVIndexes(g.Picking, KVOptions{Registry: g.registry, Log: o.Log}); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
+	}
+	follow := func() {
+		g.scraper.Follow()
+		g.kv.Follow()
+	}
+	if discovery != nil {
+		path, watch := discovery.EndpointsFile()
+		if g.file, err = OpenEndpointsFile(g.Picking, path, o.Namespace, watch, o.Log, follow); err != nil {
+			return nil, err
+		}
+	}
+	if o.Objects == "" {
+		found(true)
+	}
+	if o.Objects != "" {
+		g.objects, err = OpenObjectsDir(g.Picking, ObjectsOptions{Dir: o.Objects, Namespace: o.Namespace, Pool: o.PoolName,
+			Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: discovery != nil}, o.Log, func(exists bool) {
+			follow()
+			found(exists)
+		})
+	}
+	return g, err
+}
+
+func (g *generation) close() {
+	g.closing.Do(func() {
+		if g.scraper != nil {
+			g.scraper.Stop()
+		}
+		g.kv.Close()
+		if g.file != nil {
+			g.file.Close()
+		}
+		if g.objects != nil {
+			g.objects.Close()
+		}
+		g.Close()
+	})
+}
+
+// generations is the Director of a picker whose configuration may change: every
+// request belongs to the generation that was current when it came.
+type generations struct {
+	mu      sync.RWMutex
+	current *generation
+	retired sync.WaitGroup
+	stop    chan struct{}
+}
+
+func (r *generations) get() *generation {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.current
+}
+
+// Decide lets the current generation decide.
+func (r *generations) Decide(ctx context.Context, req *Request) (stream.Decision, Exchange) {
+	r.mu.RLock()
+	g := r.current
+	g.open.Add(1) // before the lock is gone: a generation that is replaced now waits for this request
+	r.mu.RUnlock()
+	d, x := g.Picking.Decide(ctx, req)
+	if e, ok := x.(*exchange); ok {
+		e.settled = g.settled
+	} else {
+		g.settled()
+	}
+	return d, x
+}
+
+// Undecided is the current generation's.
+func (r *generations) Undecided() Exchange { return r.get().Undecided() }
+
+// replace makes g the current generation. The old one ends when its last
+// request has.
+func (r *generations) replace(g *generation) {
+	r.mu.Lock()
+	old := r.current
+	r.current = g
+	if old != nil {
+		g.inherit(old.Picking)
+	}
+	r.mu.Unlock()
+	if old == nil {
+		return
+	}
+	r.retired.Go(func() {
+		select {
+		case <-old.retire():
+		case <-r.stop:
+		}
+		old.close()
+	})
+}
+
+// close ends all generations.
+func (r *generations) close() {
+	close(r.stop)
+	r.retired.Wait()
+	if g := r.get(); g != nil {
+		g.close()
+	}
+}
+
+// Describe sends nothing: which series there are depends on the generation.
+func (r *generations) Describe(chan<- *prometheus.Desc) {}
+
+// Collect tells the current generation's figures.
+func (r *generations) Collect(out chan<- prometheus.Metric) { r.get().registry.Collect(out) }
+
+// pages are the current generation's, whichever that is when they are asked
+// for.
+func (r *generations) pages() map[string]http.Handler {
+	out := map[string]http.Handler{}
+	for pattern := range r.get().Pages() {
+		out[pattern] = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.get().Pages()[pattern].ServeHTTP(w, req) })
+	}
+	return out
+}
+
+// openRequests counts what a Picking still answers for, so that it can be
+// replaced while it works.
+type openRequests struct {
+	open    atomic.Int64
+	leaving atomic.Bool
+	idle    chan struct{}
+	once    sync.Once
+}
+
+// settled is told of the end of each request that open counted.
+func (c *openRequests) settled() {
+	if c.open.Add(-1) == 0 && c.leaving.Load() {
+		c.once.Do(func() { close(c.idle) })
+	}
+}
+
+// retire returns what is closed when the last request has ended. Nothing new
+// may be counted any more.
+func (c *openRequests) retire() <-chan struct{} {
+	c.leaving.Store(true)
+	if c.open.Load() == 0 {
+		c.once.Do(func() { close(c.idle) })
+	}
+	return c.idle
+}
+
+// inherit takes over what outlives a configuration: the numbers of requests,
+// so that no id is made twice, and the remembered decisions.
+func (k *Picking) inherit(old *Picking) {
+	k.number.Store(old.number.Load() + 1<<20)
+	old.mu.Lock()
+	history := append(k.history[:0:0], old.history...)
+	old.mu.Unlock()
+	k.mu.Lock()
+	k.history = append(history, k.history...)
+	k.mu.Unlock()
+}
+
+// watchConfig reads the configuration again whenever its file changes. A bad
+// one is refused and told; the old one stays.
+func (s *Standalone) watchConfig() error {
+	path := s.o.ConfigPath
+	var err error
+	s.config, err = watchDir("configuration "+path, filepath.Dir(path), s.o.Log, func(name string) bool {
+		return filepath.Base(name) == filepath.Base(path) || filepath.Base(name) == "..data"
+	}, func() error {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return s.Reload(text)
+	})
+	if err == nil {
+		s.config.start()
+	}
+	return err
+}
+
+// Reload makes another configuration the current one, without losing a
+// request. On an error nothing has changed.
+func (s *Standalone) Reload(config []byte) error {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	if string(config) == string(s.o.Config) {
+		return nil
+	}
+	o := s.o
+	o.Config = config
+	g, err := s.build(o, func(exists bool) { s.serve(nil, exists) })
+	if err != nil {
+		return err
+	}
+	s.o = o
+	s.generations.replace(g)
+	s.o.Log.Info("epp: the new configuration is in force", "from", o.ConfigName)
+	return nil
+}
+
+// Picking is the current configuration's director.
+func (s *Standalone) Picking() *Picking { return s.generations.get().Picking }
