@@ -55,6 +55,7 @@ type kvIndex struct {
 	// mu is held for moments only, since events wait for it.
 	mu     sync.Mutex
 	known  map[string]string // endpoint ID → address and port
+	names  map[string]string // what document 003 calls a pod → address and port
 	warned map[string]int    // pod → block size that was warned about
 	lag    lagRecord
 }
@@ -89,7 +90,7 @@ func StartKVIndexes(k *Picking, o KVOptions) (*KVIndexes, error) {
 func (x *KVIndexes) start(s *plugins.PrecisePrefix) (*kvIndex, error) {
 	cfg := s.Index()
 	ix := &kvIndex{name: s.Name(), sources: s.Sources(), block: cfg.Hasher.Tokens(), log: x.o.Log, told: x.o.OnMessage,
-		known: map[string]string{}, warned: map[string]int{}}
+		known: map[string]string{}, names: map[string]string{}, warned: map[string]int{}}
 	if s.EnableMetrics() && x.o.Registry != nil {
 		ix.metrics = newKVMetrics(func() (l plugins.LookupStats) {
 			x.k.With(func(*picker.Picker, machine.Time) { l = s.Lookups() })
@@ -156,6 +157,10 @@ func (ix *kvIndex) follow(view *picker.View, publisher func(*picker.Endpoint) (s
 			came = append(came, e)
 		}
 	}
+	clear(ix.names)
+	for i := range view.States {
+		ix.names[view.States[i].Name] = view.States[i].HostPort()
+	}
 	ix.mu.Unlock()
 	for _, pod := range left {
 		ix.Hangup(pod)
@@ -184,10 +189,18 @@ func (ix *kvIndex) dial(e *picker.Endpoint, publisher func(*picker.Endpoint) (st
 	}
 }
 
-// events looks at what a pod announces, before it takes effect.
+// events looks at what a pod announces, before it takes effect. Document 003's
+// JSON names pods by name; the index has them by address and port.
 func (ix *kvIndex) events(from kv.Topic, events []kv.Event) {
 	for i := range events {
 		e := &events[i]
+		if e.Pod != "" {
+			ix.mu.Lock()
+			if hostPort := ix.names[e.Pod]; hostPort != "" {
+				e.Pod = hostPort
+			}
+			ix.mu.Unlock()
+		}
 		if e.Kind == kv.Stored && e.BlockTokens > 0 && e.BlockTokens != ix.block {
 			ix.mismatch(from.Pod, e.BlockTokens)
 		}
@@ -239,9 +252,21 @@ func (ix *kvIndex) message(r kvevents.Report) {
 	}
 }
 
+// Dialling is how many indexes dial each endpoint's publisher.
+func (x *KVIndexes) Dialling() int {
+	n := 0
+	for _, ix := range x.list {
+		if ix.sources.Discover {
+			n++
+		}
+	}
+	return n
+}
+
 // KVState is what one index knows.
 type KVState struct {
-	Plugin string
+	Plugin      string
+	BlockTokens int
 	// Blocks are the keys of the blocks that each pod ("address:port") holds,
 	// sorted.
 	Blocks map[string][]kv.Key
@@ -255,7 +280,7 @@ type KVState struct {
 func (x *KVIndexes) State() []KVState {
 	var out []KVState
 	for _, ix := range x.list {
-		s := KVState{Plugin: ix.name, Blocks: map[string][]kv.Key{}}
+		s := KVState{Plugin: ix.name, BlockTokens: ix.block, Blocks: map[string][]kv.Key{}}
 		ix.Do(func(_ machine.Time, index *kv.Index) {
 			for _, pod := range index.PodNames() {
 				s.Blocks[pod] = index.Keys(pod)

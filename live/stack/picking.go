@@ -28,6 +28,7 @@ const remembered = 1000
 type picking struct {
 	*epp.Picking
 	scraper *epp.Scraper
+	kv      *epp.KVIndexes
 }
 
 func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
@@ -44,7 +45,7 @@ func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 	o.Registry = prometheus.NewRegistry()
 	metrics := epp.NewPickMetrics(o.Registry, s.pool.Name)
 	k, err := epp.NewPicking(epp.PickingOptions{Picker: p, Now: s.Now, Errors: o.Stream.Errors, EmitScores: true, PoolName: s.pool.Name,
-		DocumentHeaders: true, Explain: s.o.Recorder != nil, Metrics: metrics, History: remembered, Log: log})
+		DocumentHeaders: true, Explain: s.o.Recorder != nil, Metrics: metrics, History: remembered, Hosts: s.hosts(), Log: log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}
@@ -61,6 +62,10 @@ func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 	o.Director, o.Pages = k, k.Pages()
 	x := &picking{Picking: k, scraper: epp.StartScraper(k, scrapeInterval, log, metrics.ScrapeFailed)}
 	x.scraper.Follow()
+	if x.kv, err = epp.StartKVIndexes(k, epp.KVOptions{Registry: o.Registry, Publisher: s.eventsOf, Log: log}); err != nil {
+		x.stop()
+		return nil, err
+	}
 	return x, nil
 }
 
@@ -78,5 +83,6 @@ func (s *Stack) pickerEndpoints() ([]*picker.Endpoint, error) {
 
 func (p *picking) stop() {
 	p.scraper.Stop()
+	p.kv.Close()
 	p.Close()
 }

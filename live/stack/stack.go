@@ -77,6 +77,7 @@ type Stack struct {
 	made     sync.Map // request id → metadata that the EPP made up
 	prober   *epp.Prober
 	picking  *picking
+	kv       *announcers
 	places   *places
 	tailDone chan struct{}
 	tailStop context.CancelFunc
@@ -131,7 +132,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		}
 		s.ownDir = true
 	}
-	for _, step := range []func(context.Context) error{s.startServers, s.startSidecars, s.startPicker, s.startGateway} {
+	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPicker, s.awaitSubscribers, s.startGateway} {
 		if err = step(ctx); err != nil {
 			return nil, err
 		}
@@ -152,7 +153,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 	}
 	m := &s.pool.ModelServer
 	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
-	if s.pool.Sidecar == scenario.RoutingSidecar {
+	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() {
 		s.places = findPlaces(s.pool)
 		options.Transfer.Profile = s.pool.Link()
 		if s.places.notice != "" {
@@ -171,6 +172,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
 			so.PromptTokensDetails = true
 		}
+		s.publish(&so, i)
 		if s.o.Faults != nil {
 			s.o.Faults(&so)
 		}
@@ -356,6 +358,7 @@ func (s *Stack) stop(ctx context.Context) error {
 	if s.Fleet != nil {
 		s.Fleet.Stop(ctx)
 	}
+	s.stopKVManager()
 	if s.places != nil {
 		s.places.free()
 	}
