@@ -43,7 +43,10 @@ type PickingOptions struct {
 	Metrics *PickMetrics
 	// History is how many decisions /debug/decisions remembers; 0 is none.
 	History int
-	Log     *slog.Logger
+	// Hosts are addresses for host:port of the URLs that plug-ins ask; others
+	// are looked up as usual.
+	Hosts map[string]string
+	Log   *slog.Logger
 }
 
 // Picking is the Director of a pool with an EndpointPickerConfig: core/picker
@@ -91,7 +94,7 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	k := &Picking{openRequests: openRequests{idle: make(chan struct{})}, o: o, p: o.Picker, waiting: map[flowcontrol.RequestID]*waiter{},
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}}
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer(o.Hosts)}}}
 	if o.Picker.FlowControl() {
 		cfg, err := plugins.FlowControl(o.Picker)
 		if err != nil {
