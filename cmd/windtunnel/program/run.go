@@ -83,8 +83,12 @@ func (c *runCmd) Run(o *outside) error {
 		}
 	}
 	interrupted := ctx.Err() != nil && !c.Keep
+	checks := st.CheckKV(ctx)
 	stopErr := stopStack(st)
 	summary, endErr := session.End(interrupted)
+	for _, check := range checks {
+		fmt.Fprintln(c.notes(o), check)
+	}
 	for _, err := range []error{stopErr, endErr} {
 		if err != nil {
 			return err
