@@ -229,3 +229,30 @@ func TestMetricsPage(t *testing.T) {
 		t.Errorf("HEAD: %d, %d bytes", resp.StatusCode, resp.ContentLength)
 	}
 }
+
+// A held-open request keeps its slot and its blocks while it is held, and the
+// others go on beside it.
+func TestHeldAmongOthers(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	call := b.held("r1", `{"messages":[{"role":"user","content":"Hello there"}],"max_tokens":20,"stream":true}`)
+	resp := call.response(t)
+	if _, err := resp.Body.Read(make([]byte, 16)); err != nil {
+		t.Fatal(err)
+	}
+	if st := b.EngineStats(); st.Running != 1 || st.Paused != 1 {
+		t.Fatalf("%+v", st)
+	}
+	if _, body := b.post("/v1/completions", `{"prompt":"beside it","max_tokens":20}`); !strings.Contains(body, `"completion_tokens":20`) {
+		t.Fatal(body)
+	}
+	call.part2("secret")
+	rest, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(rest), `"metadata":"secret"`) {
+		t.Fatalf("%v %s", err, rest)
+	}
+	b.until("idle", b.idle)
+	if v := value(t, b.page(), "vllm:kv_cache_usage_perc"); v != 0 {
+		t.Fatalf("blocks are left: %v", v)
+	}
+}

@@ -13,11 +13,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
-// DefaultDimensions is the length of an embedding where the request does not
-// say.
+// Lengths of embeddings: DefaultDimensions where the request does not say, and
+// limits.
 const (
 	DefaultDimensions = 384
 	maxDimensions     = 65_536
+	maxNumbers        = 4 << 20 // in one answer
 )
 
 // prepareEmbeddings reads /v1/embeddings. Each input is one request to the
@@ -54,6 +55,9 @@ func prepareEmbeddings(s *Server, r *http.Request, body []byte) (*request, *open
 	}
 	if dimensions < 1 || dimensions > maxDimensions {
 		return nil, openai.Errorf(400, "dimensions", "dimensions: expected 1 to %d, got %d.", maxDimensions, dimensions)
+	}
+	if dimensions*q.Input.Len() > maxNumbers {
+		return nil, openai.Errorf(400, "dimensions", "dimensions times inputs: expected at most %d, got %d.", maxNumbers, dimensions*q.Input.Len())
 	}
 	p := openai.Sampling{Model: q.Model, TruncatePrompt: q.Truncate, Priority: q.Priority, RequestID: q.RequestID}
 	key := requestIDOf(r, &p)

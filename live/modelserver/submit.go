@@ -37,6 +37,9 @@ func (s *Server) content(r *request, i int) *content {
 	if !r.ignoreEOS {
 		s.stopByItself(c, r, i)
 	}
+	if c.stopAt > 0 {
+		limit = min(limit, c.stopAt)
+	}
 	c.findStop(r.stops, r.minTokens, limit)
 	return c
 }

@@ -98,7 +98,18 @@ const remoteDecode = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_p
 
 func TestPrefillAndDecode(t *testing.T) {
 	t.Parallel()
-	p := startPair(t, nil)
+	for name, change := range map[string]func(*ServerOptions){"independent": nil, "continuous": func(o *ServerOptions) {
+		*o = batched()
+		o.Engine.BlockSize = 16
+	}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			prefillAndDecode(t, startPair(t, change))
+		})
+	}
+}
+
+func prefillAndDecode(t *testing.T, p *pair) {
 	pre := p.ask(p.prefill, `{"prompt":"Some long prompt that is prefilled elsewhere","max_tokens":1,`+remoteDecode+`}`, "X-Request-Id", "r")
 	var kv struct {
 		DoRemotePrefill bool   `json:"do_remote_prefill"`
