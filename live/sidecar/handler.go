@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -25,6 +26,13 @@ func (k *rank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && r.URL.Path == "/metrics":
 		k.page(w, r)
 	default:
+		var in disagg.Request
+		if !k.take(r, &in) {
+			return // the client has left
+		}
+		if in.Body != nil {
+			r.Body = io.NopCloser(bytes.NewReader(in.Body))
+		}
 		k.straight.ServeHTTP(w, r)
 	}
 }
@@ -104,7 +112,7 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 		}
 	}
 	if !k.c.Reads(in.Method, in.Path, len(in.Prefillers) > 0, in.Source != nil) {
-		return in, true
+		return in, k.take(r, &in)
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBodyBytes))
 	if err != nil {
@@ -116,6 +124,23 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 	}
 	in.Body, in.Bytes = body, len(body)
 	return in, true
+}
+
+// smallBody is how much of a body that goes straight through is read before it
+// is sent on. Go's server closes a request's body when the answer begins, and
+// Go's client, which may still be looking for the body's end then, breaks the
+// connection to the decode server for that: a body in memory has no such race,
+// and can be sent again on another connection.
+const smallBody = 1 << 20
+
+// take reads a small body into memory; a large one is sent on as it comes.
+func (k *rank) take(r *http.Request, in *disagg.Request) bool {
+	if r.ContentLength <= 0 || r.ContentLength > smallBody {
+		return true
+	}
+	in.Body = make([]byte, r.ContentLength)
+	_, err := io.ReadFull(r.Body, in.Body)
+	return err == nil // or the client has left
 }
 
 // prefillers are session mode's, beginning with another one each time.
