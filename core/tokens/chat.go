@@ -47,6 +47,11 @@ func TemplateFor(model string) Template {
 // prompt ends where the model's answer begins.
 func (t Template) Render(messages []Message, tools string, answer bool) string {
 	var b strings.Builder
+	size := len(t.Begin) + len(tools)
+	for _, m := range messages {
+		size += len(m.Role) + len(m.Content)
+	}
+	b.Grow(size + (len(messages)+2)*(len(t.Before)+len(t.After)+len(t.End)+len("assistant")))
 	b.WriteString(t.Begin)
 	turn := func(role, content string) {
 		if t.Trim {

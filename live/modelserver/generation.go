@@ -40,7 +40,6 @@ type generation struct {
 	began     bool  // status and first token have left
 	started   bool
 	part2Done bool
-	stalled   bool
 	whole     bool       // the request's body was read to its end
 	body      *bodyWatch // of a held-open request; nil otherwise
 
