@@ -108,6 +108,7 @@ type generations struct {
 	current *generation
 	retired sync.WaitGroup
 	stop    chan struct{}
+	closing sync.Once
 }
 
 func (r *generations) get() *generation {
@@ -158,7 +159,7 @@ func (r *generations) replace(g *generation) {
 
 // close ends all generations.
 func (r *generations) close() {
-	close(r.stop)
+	r.closing.Do(func() { close(r.stop) })
 	r.retired.Wait()
 	if g := r.get(); g != nil {
 		g.close()

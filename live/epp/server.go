@@ -128,6 +128,7 @@ type Server struct {
 	m        *metrics
 	wg       sync.WaitGroup
 	errs     chan error
+	checks   healthChecks
 }
 
 // ServiceName is the gRPC service whose health Envoy asks for.
@@ -146,7 +147,8 @@ func Start(o Options) (*Server, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	s := &Server{o: o, health: health.NewServer(), addr: map[string]net.Addr{}, m: newMetrics(o.Registry, o.StreamMetrics), errs: make(chan error, 3)}
+	s := &Server{o: o, health: health.NewServer(), addr: map[string]net.Addr{}, m: newMetrics(o.Registry, o.StreamMetrics), errs: make(chan error, 3),
+		checks: healthChecks{peers: map[string]*checker{}}}
 	var opened []net.Listener
 	open := func(what, address string) (net.Listener, error) {
 		if address == "" {
@@ -181,6 +183,7 @@ func Start(o Options) (*Server, error) {
 		grpc.MaxRecvMsgSize(64 << 20),
 		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(16 << 20),
 		grpc.WriteBufferSize(64 << 10), grpc.ReadBufferSize(64 << 10),
+		grpc.UnaryInterceptor(s.checks.intercept),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(o.TLS))
@@ -191,12 +194,12 @@ func Start(o Options) (*Server, error) {
 	s.SetReady(true)
 	s.health.SetServingStatus("liveness", healthv1.HealthCheckResponse_SERVING)
 	if extProc != nil {
-		s.serve(func() error { return s.grpc.Serve(extProc) })
+		s.serve(func() error { return s.grpc.Serve(s.checks.watch(extProc)) })
 	}
 	if healthL != nil {
-		s.healthAt = grpc.NewServer()
+		s.healthAt = grpc.NewServer(grpc.UnaryInterceptor(s.checks.intercept))
 		healthv1.RegisterHealthServer(s.healthAt, s.health)
-		s.serve(func() error { return s.healthAt.Serve(healthL) })
+		s.serve(func() error { return s.healthAt.Serve(s.checks.watch(healthL)) })
 	}
 	if metricsL != nil {
 		mux := http.NewServeMux()
@@ -251,10 +254,11 @@ func (s *Server) SetReady(ready bool) {
 }
 
 // Stop takes the server out of service without losing a request: it reports
-// not ready, lets the streams finish until ctx ends, and then closes what is
-// left.
+// not ready, serves on until everybody who asks for its health has heard that,
+// lets the streams finish until ctx ends, and then closes what is left.
 func (s *Server) Stop(ctx context.Context) error {
 	s.SetReady(false)
+	s.checks.told(ctx, time.Now())
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()
