@@ -130,13 +130,14 @@ func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, erro
 	lines := bufio.NewScanner(buffered)
 	lines.Buffer(make([]byte, 0, 64<<10), MaxLineBytes)
 	var summary *Summary
-	n := 0
+	n, blank := 0, true
 	for lines.Scan() {
 		n++
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
 			continue
 		}
+		blank = false
 		if summary != nil {
 			return nil, &LineError{file, n, errors.New("something after the summary; expected the end of the recording")}
 		}
@@ -160,7 +161,7 @@ func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, erro
 		return nil, &LineError{file, n + 1, errors.New("the compressed recording is cut short")}
 	case err != nil:
 		return nil, &LineError{file, n + 1, err}
-	case n == 0:
+	case blank:
 		return nil, &LineError{file, 1, errors.New("the recording is empty; expected one event per line, as windtunnel run --record writes them")}
 	}
 	return summary, nil

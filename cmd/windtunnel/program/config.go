@@ -2,6 +2,7 @@ package program
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/stack"
@@ -29,6 +30,16 @@ func (c *configCmd) Run(o *outside) error {
 		var err error
 		if s, err = loadScenario(c.File); err != nil {
 			return err
+		}
+	}
+	if c.EPP != "" {
+		if err := scenario.CheckEndpoint(c.EPP); err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
+		}
+	}
+	for _, e := range c.Endpoints {
+		if _, err := netip.ParseAddrPort(e); err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--endpoint: %q is not IP:PORT; expected a literal address such as 10.0.0.8:8000", e))
 		}
 	}
 	epp, endpoints := c.EPP, c.Endpoints

@@ -2,12 +2,15 @@ package program
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"golang.org/x/term"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
 // outside is everything that a command may touch and that a test may want to
@@ -19,21 +22,47 @@ type outside struct {
 	Env func(name string) (string, bool)
 	// Terminal reports whether Stdout is one.
 	Terminal bool
-	// Context ends when the user interrupts; a second interrupt kills.
+	// Context ends when the user interrupts, closes the terminal, or no longer
+	// reads Stdout; a second interrupt kills.
 	Context func() (context.Context, context.CancelFunc)
 }
 
 func theOutside() *outside {
+	stdout := &pipe{Writer: os.Stdout, left: func() {}}
 	return &outside{
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Stdin: os.Stdin, Stdout: stdout, Stderr: os.Stderr,
 		Env:      os.LookupEnv,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())),
 		Context: func() (context.Context, context.CancelFunc) {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+			if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup
+				signals = append(signals, syscall.SIGHUP)
+			}
+			ctx, stop := signal.NotifyContext(context.Background(), signals...)
 			context.AfterFunc(ctx, stop)
-			return ctx, stop
+			ctx, stdout.left = context.WithCancel(ctx)
+			// The default is to die at once, with Envoy's files left behind and
+			// the recording's end unwritten.
+			signal.Ignore(syscall.SIGPIPE)
+			return ctx, func() { stdout.left(); stop() }
 		},
 	}
+}
+
+// pipe is standard output. When its reader has left, as head does, that is an
+// interruption and not a failure: the command winds up and says nothing.
+type pipe struct {
+	io.Writer
+	left context.CancelFunc
+}
+
+func (p *pipe) Write(b []byte) (int, error) {
+	n, err := p.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		p.left()
+		err = exit.With(exit.Interrupted, alreadyTold{err})
+	}
+	return n, err
 }
 
 // color reports whether to colour Stdout: on a terminal that can, unless

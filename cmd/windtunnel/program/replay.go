@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -29,9 +30,12 @@ func (c *replayCmd) Help() string {
   windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'`
 }
 
+// How slowly and how fast a recording can be played.
+const slowest, fastest = 1e-3, 1e6
+
 func (c *replayCmd) Run(o *outside) error {
-	if c.Speed < 0 {
-		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0 or more", c.Speed))
+	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
+		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
 	}
 	options := report.Options{Out: o.Stdout, JSON: c.Output == "json", Color: o.color(), Detail: report.Detail(c.View)}
 	if c.View == "auto" {
@@ -46,7 +50,9 @@ func (c *replayCmd) Run(o *outside) error {
 	ctx, stop := o.Context()
 	defer stop()
 	pace := pacer{ctx: ctx, speed: c.Speed, start: time.Now()}
+	events := 0
 	told, err := c.read(o, func(e flow.Event) error {
+		events++
 		if err := pace.wait(e.Time); err != nil {
 			return err
 		}
@@ -57,6 +63,9 @@ func (c *replayCmd) Run(o *outside) error {
 	if told != nil {
 		session.Retell(*told)
 		interrupted = interrupted || told.Interrupted
+	}
+	if err != nil && !interrupted && events == 0 {
+		return inputError(err) // no summary of nothing
 	}
 	// What could be read is shown even where the rest could not.
 	if _, endErr := session.End(interrupted || err != nil); endErr != nil && err == nil {
@@ -119,8 +128,8 @@ func (p *pacer) wait(t machine.Time) error {
 	if p.speed == 0 {
 		return p.ctx.Err()
 	}
-	due := time.Duration(float64(t) / p.speed)
-	timer := time.NewTimer(due - time.Since(p.start))
+	due := min(float64(t)/p.speed, math.MaxInt64/2) // a recording may say anything
+	timer := time.NewTimer(time.Duration(due) - time.Since(p.start))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

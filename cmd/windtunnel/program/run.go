@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -60,18 +63,25 @@ func (c *runCmd) Run(o *outside) error {
 	ctx, stop := o.Context()
 	defer stop()
 	origin := time.Now()
-	// Nothing is recorded before the stack is up, so the readers open late and
-	// a failed start leaves no summary of nothing.
-	var session *report.Session
+	// We send nothing before the stack is up, so the readers open late and a
+	// failed start leaves no summary of nothing.
+	var readers atomic.Pointer[report.Session]
 	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, EPP: c.EPP, EnvoyPath: c.EnvoyPath, Log: c.log(o),
-		Recorder: flow.Func(func(e flow.Event) { session.Record(e) })})
+		Recorder: flow.Func(func(e flow.Event) {
+			// With --keep somebody may send requests to the well-known port
+			// while the stack still starts.
+			if session := readers.Load(); session != nil {
+				session.Record(e)
+			}
+		})})
 	if err != nil {
 		return startError(ctx, err)
 	}
-	session, err = report.Start(c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) }))
+	session, err := report.Start(c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) }))
 	if err != nil {
 		return errors.Join(exit.With(exit.Input, err), stopStack(st))
 	}
+	readers.Store(session)
 	c.ready(o, st, s)
 	loadErr := st.Load(ctx)
 	if c.Keep && ctx.Err() == nil {
@@ -122,6 +132,11 @@ func startError(ctx context.Context, err error) error {
 			return exit.With(exit.Broken, err)
 		}
 		return exit.Hint(exit.Environment, err, "windtunnel doctor shows what this machine has")
+	}
+	var name *net.DNSError
+	var file *fs.PathError
+	if errors.As(err, &name) || errors.As(err, &file) {
+		return exit.With(exit.Environment, err)
 	}
 	return exit.With(exit.Broken, err)
 }
