@@ -76,6 +76,7 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, nil))
 	}
 	k.p.Pool().Set(endpoints)
+	w.kv.connect(k.p)
 	k.scrape()
 	return k, nil
 }
@@ -114,6 +115,11 @@ func (k *picking) decide(r *request, head []stream.Header, body []byte) {
 		var needs []picker.Need
 		needs, bad = k.p.Prepare(k.w.now, req)
 		for i := range needs {
+			if needs[i].Key == plugins.KeyRender { // a renderer answers as the model server tokenises
+				ids := r.promptTokens()
+				req.PromptTokens, req.Tokens = [][]uint32{ids}, len(ids)
+				continue
+			}
 			x.answers = append(x.answers, picker.Answer{Plugin: needs[i].Plugin, Key: needs[i].Key, Err: errNobody})
 		}
 	}
@@ -136,6 +142,7 @@ func (k *picking) decide(r *request, head []stream.Header, body []byte) {
 
 // place picks, commits and tells the stream.
 func (k *picking) place(x *pick) {
+	k.w.kv.advance()
 	x.d = k.p.Pick(k.w.now, x.req, k.p.Pool().View(), x.answers, nil)
 	if x.d.Err != nil {
 		bad := x.d.Err

@@ -27,6 +27,8 @@ type request struct {
 	id      engine.RequestID
 	asked   int
 
+	prompt []uint32 // as the model server tokenises it, once somebody asked
+
 	made   string // the metadata that the EPP made up
 	status int
 	first  bool // the client has seen the first token
@@ -82,6 +84,14 @@ func (r *request) play(effects []stream.Effect) {
 		}
 	}
 	r.schedule()
+}
+
+// promptTokens are the prompt's tokens, worked out once.
+func (r *request) promptTokens() []uint32 {
+	if r.prompt == nil {
+		r.prompt = promptTokens(r.Body)
+	}
+	return r.prompt
 }
 
 func (r *request) decided(d stream.Decision) { r.play(r.stream.Decided(r.w.now, d)) }

@@ -20,6 +20,7 @@ type server struct {
 	draining bool // effects are being played; new ones join the list
 	requests map[engine.RequestID]*request
 	wakeAt   machine.Time
+	kv       kvOutbox
 }
 
 func statusText(status int) string { return strconv.Itoa(status) }
@@ -29,7 +30,8 @@ func (s *server) submit(r *request) {
 	s.w.nextID++
 	r.id = s.w.nextID
 	s.requests[r.id] = r
-	prompt := promptTokens(r.Body)
+	prompt := r.promptTokens()
+	s.submitted(r.id, prompt)
 	m := &engine.Submit{ID: r.id, PromptTokens: max(1, len(prompt)), MaxTokens: r.asked,
 		StopAfter: s.w.draws.Tokens(r.ID, 0), HoldAfterFirst: r.session.Held()}
 	if cfg := s.engine.Config(); cfg.Batching == engine.BatchingIndependent {
@@ -79,6 +81,7 @@ func (s *server) drain() {
 		s.effect(s.fx.List[i])
 	}
 	s.fx.Reset()
+	s.told()
 	s.draining = false
 	if at, ok := s.engine.Next(); ok && (s.wakeAt == 0 || at < s.wakeAt) {
 		s.wakeAt = at
@@ -87,6 +90,13 @@ func (s *server) drain() {
 }
 
 func (s *server) effect(e engine.Effect) {
+	switch e.Kind {
+	case engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
+		s.announce(&e)
+		return
+	case engine.Finished, engine.Rejected, engine.Aborted:
+		s.kv.over = append(s.kv.over, e.Request)
+	}
 	r := s.requests[e.Request]
 	if r == nil {
 		return

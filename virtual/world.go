@@ -39,6 +39,8 @@ const (
 	scrape
 	arrive
 	giveUp
+	sendKV
+	deliverKV
 )
 
 // world is everything in one virtual run.
@@ -50,6 +52,7 @@ type world struct {
 	stream   stream.Config
 	picker   *roundrobin.Picker // of a pool without an EndpointPickerConfig
 	picking  *picking           // of one with it
+	kv       *kvWire            // of model servers that publish KV events
 	servers  []*server
 	byAddr   map[string]*server
 	draws    serving.Draws
@@ -110,6 +113,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		timeout: machine.FromDuration(s.Workload.Timeout), requests: s.Workload.Requests, limit: s.Workload.Concurrency}
 	w.stream = s.Stream(p)
 	w.stream.Recorder = rec
+	w.kv = newKVWire(w, p)
 	var addresses, names []string
 	for i := range p.Replicas {
 		config, err := s.Engine(p, i)
@@ -156,6 +160,10 @@ func (w *world) play(at machine.Time, e event) {
 		}
 	case giveUp:
 		e.request.giveUp()
+	case sendKV:
+		e.server.sendKV()
+	case deliverKV:
+		e.server.deliverKV()
 	}
 }
 

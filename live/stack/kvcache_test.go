@@ -89,7 +89,7 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 					finished++
 				}
 				for _, d := range e.Details {
-					if d.Key == "cached_tokens" && d.Value != "0" {
+					if d.Key == "cached_tokens" && fmt.Sprint(d.Value) != "0" {
 						found++
 					}
 				}

@@ -44,6 +44,10 @@ func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.P
 	return t, nil
 }
 
+// KeyRender is the key of a token-producer's question. Its answer is a
+// renderer's.
+const KeyRender = "render"
+
 // Needs asks for the prompt's tokens.
 func (t *tokenProducer) Needs(_ machine.Time, r *picker.Request, _ *picker.View) []picker.Need {
 	if t.VLLM == nil || r.Body == nil {
@@ -69,12 +73,12 @@ func (t *tokenProducer) Needs(_ machine.Time, r *picker.Request, _ *picker.View)
 	if r.Body.Multimodal > 0 {
 		timeout = t.VLLM.MMTimeout
 	}
-	return []picker.Need{{Plugin: t.Name(), Key: "render", Method: "POST", URL: t.VLLM.URL + path, Body: body, Timeout: timeout.Time()}}
+	return []picker.Need{{Plugin: t.Name(), Key: KeyRender, Method: "POST", URL: t.VLLM.URL + path, Body: body, Timeout: timeout.Time()}}
 }
 
 // Produce takes the answer. Without one the estimate stands.
 func (t *tokenProducer) Produce(c *picker.Cycle) {
-	a := c.Answer(t, "render")
+	a := c.Answer(t, KeyRender)
 	if a == nil || a.Err != nil {
 		return
 	}

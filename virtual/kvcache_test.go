@@ -1,0 +1,143 @@
+package virtual
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+const cacheAware = `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: default
+    model: llama-3.1-8b
+    replicas: 4
+    modelServer:
+      batching: continuous
+      prefill: 5ms
+      interTokenLatency: 1ms
+      outputTokens: 20
+      numGPUBlocks: %d
+      kvEvents: {format: msgpack, interval: %s, delay: %s}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins:
+        - {type: token-producer, parameters: {vllm: {url: "http://model-server:8000"}}}
+        - {type: precise-prefix-cache-producer, parameters: {speculativeIndexing: %v}}
+        - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
+        - {type: queue-scorer}
+        schedulingProfiles:
+        - name: default
+          plugins:
+          - {pluginRef: prefix-cache-scorer, weight: 2}
+          - {pluginRef: queue-scorer, weight: 1}
+workload:
+  requests: 400
+  concurrency: 8
+  maxTokens: 20
+  prompt:
+    characters: 64
+    shared: {groups: 12, characters: 1200}
+`
+
+func cacheWorld(t *testing.T, blocks int, interval, delay string, speculative bool) (*world, func() []flow.Event) {
+	t.Helper()
+	s, err := scenario.Parse("kv.yaml", []byte(fmt.Sprintf(cacheAware, blocks, interval, delay, speculative)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []flow.Event
+	w, err := build(s, flow.Func(func(e flow.Event) { events = append(events, e) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, func() []flow.Event {
+		for range min(w.limit, w.requests) {
+			w.arrived()
+		}
+		for w.queue.Len() > 0 {
+			at, e := w.queue.Pop()
+			w.now = max(w.now, at)
+			w.play(at, e)
+		}
+		if w.flying > 0 {
+			t.Fatalf("%d requests never ended", w.flying)
+		}
+		return events
+	}
+}
+
+// found is how many requests found blocks, and how many ended.
+func found(events []flow.Event) (hits, ended int) {
+	for _, e := range events {
+		if e.Hop == flow.Client && e.Step == flow.Finished {
+			ended++
+		}
+		if e.Step == flow.PrefillStarted && !slices.ContainsFunc(e.Details, func(d flow.Detail) bool { return d.Key == "cached_tokens" && fmt.Sprint(d.Value) == "0" }) {
+			hits++
+		}
+	}
+	return hits, ended
+}
+
+// In virtual time, too, the index is in the end the union of what the engines
+// hold, under evictions and whatever the lag; nothing stays behind.
+func TestIndexIsTheUnionAfterARun(t *testing.T) {
+	for _, c := range []struct {
+		blocks          int
+		interval, delay string
+		speculative     bool
+	}{{4000, "100us", "0s", false}, {300, "1ms", "0s", false}, {250, "100ms", "50ms", false}, {250, "100ms", "50ms", true}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			w, run := cacheWorld(t, c.blocks, c.interval, c.delay, c.speculative)
+			truth := kv.NewIndex(kv.Config{Orphans: 1 << 20})
+			w.kv.heard = func(from kv.Topic, e *kv.Event) { truth.Input(0, from, e) }
+			events := run()
+			hits, ended := found(events)
+			if ended != w.requests || hits < ended/3 {
+				t.Errorf("%d requests ended, %d found blocks", ended, hits)
+			}
+			w.now = w.now.Add(1 << 40) // what was speculation is over
+			w.kv.advance()
+			total := 0
+			for _, sv := range w.servers {
+				want, got := truth.Keys(sv.endpoint), w.kv.indexes[0].Keys(sv.endpoint)
+				total += len(want)
+				if !slices.Equal(want, got) {
+					t.Errorf("%s: the index has %d blocks, the engine %d, and they are not the same", sv.name, len(got), len(want))
+				}
+				if len(sv.kv.prompts)+len(sv.kv.over)+len(sv.kv.sent)+len(sv.kv.pending)+len(sv.requests) > 0 {
+					t.Errorf("%s: left behind: %+v", sv.name, sv.kv)
+				}
+			}
+			if total == 0 {
+				t.Error("no blocks at all")
+			}
+		})
+	}
+}
+
+// The same scenario gives the same run, and older news worse decisions.
+func TestLagCostsHits(t *testing.T) {
+	_, run := cacheWorld(t, 4000, "100us", "0s", false)
+	_, again := cacheWorld(t, 4000, "100us", "0s", false)
+	fresh := run()
+	if diff := cmp.Diff(fresh, again()); diff != "" {
+		t.Fatalf("two runs of one scenario differ:\n%.2000s", diff)
+	}
+	_, late := cacheWorld(t, 4000, "1s", "20s", false)
+	a, _ := found(fresh)
+	b, _ := found(late())
+	if a <= b {
+		t.Errorf("%d requests found blocks when events came at once, %d when they came after 20 s", a, b)
+	}
+}
