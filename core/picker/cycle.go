@@ -145,6 +145,25 @@ func (c *Cycle) end(point string, p Plugin, began machine.Time) {
 	}
 }
 
+// handled tells the handler's turns as the real one counts them: one for each
+// profile that it chose, one in which it chose none, and one for the results.
+// Their time is what the profiles' plug-ins did not use.
+func (c *Cycle) handled(h Plugin, began machine.Time, first int) {
+	if c.p.opt.Stopwatch == nil {
+		return
+	}
+	d := c.Decision
+	own := c.p.opt.Stopwatch() - began
+	for _, s := range d.Spans[first:] {
+		own -= s.Took
+	}
+	turns := len(d.Profiles) + 1
+	for range turns {
+		d.Spans = append(d.Spans, Span{"ProfilePicker", h, max(0, own) / machine.Time(turns)})
+	}
+	d.Spans = append(d.Spans, Span{"ProcessProfilesResults", h, 0})
+}
+
 func grow(s []float64, n int) []float64 {
 	if cap(s) < n {
 		return make([]float64, n, n+n/4)

@@ -290,7 +290,10 @@ func (p *Picker) decide(c *Cycle) *Error {
 		}
 	}
 	c.running = p.handler
-	if err := p.handler.Schedule(c); err != nil {
+	t, inner := c.begin(), len(d.Spans)
+	err := p.handler.Schedule(c)
+	c.handled(p.handler, t, inner)
+	if err != nil {
 		if e := (*Error)(nil); errors.As(err, &e) {
 			return e
 		}
@@ -375,8 +378,11 @@ func (p *Picker) Commit(now machine.Time, d *Decision) {
 	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
 		return
 	}
-	for _, c := range p.committers {
-		c.Commit(now, d)
+	c := &d.cycle
+	for _, h := range p.committers {
+		t := c.begin()
+		h.Commit(now, d)
+		c.end("PreRequest", h, t)
 	}
 }
 

@@ -180,6 +180,8 @@ func (pl *player) clusterStep(s *Step) bool {
 		if pl.door == nil { // thousands of requests: once is enough
 			pl.burst(s)
 		}
+	case s.EPPMetrics != nil && pl.door != nil && !pl.line.bursts():
+		pl.figures(s)
 	case s.Partial != "":
 		if x := pl.open[s.Partial]; x != nil && x.d != nil {
 			x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "text/event-stream"}})
@@ -318,6 +320,37 @@ func (pl *player) burst(s *Step) {
 	pl.share("counts", s.Burst.N, s.Counts, counts)
 	if s.BodyModels != nil {
 		pl.share("models", s.Burst.N, s.BodyModels, models)
+	}
+}
+
+// bursts says whether the run has requests that are not played one by one, so
+// that counters differ.
+func (l *Line) bursts() bool {
+	return slices.ContainsFunc(l.Steps, func(s Step) bool { return s.Burst != nil || s.Probes != "" })
+}
+
+// figures compares the picker's own metrics. Timings and sizes of bodies, which
+// are sent as they came, are not compared.
+func (pl *player) figures(s *Step) {
+	var want struct {
+		Pattern string
+		Values  map[string]float64
+	}
+	if err := json.Unmarshal(s.EPPMetrics, &want); err != nil || want.Pattern == "" {
+		return
+	}
+	got := pl.door.figures(pl.now, want.Pattern)
+	for _, list := range []map[string]float64{want.Values, got} {
+		for _, series := range sortedKeys(list) {
+			w, recorded := want.Values[series]
+			g, ok := got[series]
+			if strings.Contains(series, "duration_seconds_sum") || strings.Contains(series, "size_bytes_sum") {
+				continue
+			}
+			if recorded != ok || math.Abs(w-g) > tolerance {
+				pl.fault("metrics", series, fmt.Sprint(w, " ", recorded), fmt.Sprint(g, " ", ok))
+			}
+		}
 	}
 }
 

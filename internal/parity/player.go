@@ -60,6 +60,7 @@ type door interface {
 	respond(now machine.Time, opened any, headers map[string]string, chunks []string, end, wanted bool) []Message
 	leave(now machine.Time, opened any)
 	conversation(now machine.Time, sent [][2]json.RawMessage) []Message
+	figures(now machine.Time, pattern string) map[string]float64
 }
 
 // alone runs f while nothing else uses the picker.
@@ -106,7 +107,8 @@ func Build(l *Line, force func(c *picker.Cycle, profile string, candidates []int
 		}
 	}
 	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{
-		AllowExperimental: slices.Contains(l.Flags, "--allow-experimental-plugins"), Detail: true, Force: force})
+		AllowExperimental: slices.Contains(l.Flags, "--allow-experimental-plugins"), Detail: true, Force: force,
+		Stopwatch: func() machine.Time { return 0 }})
 	if err != nil {
 		return nil, nil, err
 	}

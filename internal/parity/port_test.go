@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -28,19 +30,25 @@ import (
 
 // port is a picker behind its gRPC port. Its clock is the player's.
 type port struct {
-	t       *testing.T
-	picking *epp.Picking
-	client  extprocv3.ExternalProcessorClient
-	clock   atomic.Int64
-	server  *epp.Server
-	opened  int // streams that were not left
+	t        *testing.T
+	picking  *epp.Picking
+	client   extprocv3.ExternalProcessorClient
+	clock    atomic.Int64
+	server   *epp.Server
+	registry *prometheus.Registry
+	opened   int // streams that were not left
 }
 
-func openPort(t *testing.T, p *picker.Picker) (*port, error) {
+func openPort(t *testing.T, p *picker.Picker, pool string) (*port, error) {
 	o := &port{t: t}
 	now := func() machine.Time { return machine.Time(o.clock.Load()) }
 	var err error
-	o.picking, err = epp.NewPicking(epp.PickingOptions{Picker: p, Now: now, Errors: stream.EPPErrors, EmitScores: true})
+	o.registry = prometheus.NewRegistry()
+	o.picking, err = epp.NewPicking(epp.PickingOptions{Picker: p, Now: now, Errors: stream.EPPErrors, EmitScores: true, PoolName: pool,
+		Metrics: epp.NewPickMetrics(o.registry, pool)})
+	if err == nil {
+		err = epp.ObservePool(o.registry, o.picking, pool)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -269,6 +277,50 @@ func (o *port) conversation(now machine.Time, sent [][2]json.RawMessage) []Messa
 	}
 }
 
+// figures are the canonical metrics whose series match, by series.
+func (o *port) figures(now machine.Time, pattern string) map[string]float64 {
+	o.clock.Store(int64(now))
+	wanted := regexp.MustCompile(pattern)
+	out := map[string]float64{}
+	families, err := o.registry.Gather()
+	if err != nil {
+		o.t.Error(err)
+	}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "llm_d_epp_") {
+			continue
+		}
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			sort.Strings(labels)
+			add := func(suffix string, v float64) {
+				series := f.GetName() + suffix + "{" + strings.Join(labels, ",") + "}"
+				if len(labels) == 0 {
+					series = f.GetName() + suffix
+				}
+				if wanted.MatchString(series) {
+					out[series] = v
+				}
+			}
+			switch {
+			case m.Counter != nil:
+				add("", m.Counter.GetValue())
+			case m.Gauge != nil:
+				add("", m.Gauge.GetValue())
+			case m.Histogram != nil:
+				add("_count", float64(m.Histogram.GetSampleCount()))
+				if !strings.Contains(f.GetName(), "duration") {
+					add("_sum", m.Histogram.GetSampleSum())
+				}
+			}
+		}
+	}
+	return out
+}
+
 // message is what arrived, in the recordings' form.
 func message(in *extprocv3.ProcessingResponse) (m Message) {
 	mutate := func(h *extprocv3.HeaderMutation) {
@@ -333,7 +385,14 @@ func TestRecordingsThroughThePort(t *testing.T) {
 				if l.Accepted != nil || l.Steps == nil || l.elsewhere() != "" || strings.Contains(l.Config, "flowControl]") {
 					continue
 				}
-				for _, f := range play(l, func(p *picker.Picker) (door, error) { return openPort(t, p) }) {
+				pool := l.PoolName
+				if pool == "" {
+					pool = "sim-pool"
+				}
+				if strings.Contains(fmt.Sprint(l.Flags), "--endpoint-selector") {
+					pool = "epp" // the Deployment's name
+				}
+				for _, f := range play(l, func(p *picker.Picker) (door, error) { return openPort(t, p, pool) }) {
 					if Deviation(topic, l.ID, f) == "" {
 						t.Errorf("%s %s | %s | recorded %.300s | got %.600s", l.ID, f.Unit, f.Field, f.Recorded, f.Got)
 					}

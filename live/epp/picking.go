@@ -257,7 +257,9 @@ func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exch
 	w := &waiter{done: make(chan struct{}), evicted: make(chan struct{})}
 	began := k.o.Now()
 	withBody := !r.HeadersOnly
+	started := time.Now()
 	req, perr := k.p.NewRequest(head, r.Body, withBody, k.number.Add(1))
+	k.o.Metrics.parsed(req, "RequestParsing", time.Since(started), 1)
 	w.req = req
 	if perr != nil {
 		k.o.Metrics.refused(req, perr)

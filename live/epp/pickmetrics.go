@@ -171,6 +171,16 @@ type prefixFigures interface {
 	IndexSize() int
 }
 
+// parsed is told what a request's parser did.
+func (m *PickMetrics) parsed(r *picker.Request, point string, took time.Duration, times int) {
+	if m == nil || r.Body == nil {
+		return
+	}
+	for range times {
+		m.plugin.observe(took.Seconds()/float64(times), point, r.Body.Parser, r.Body.Parser)
+	}
+}
+
 // decided is told of every pick.
 func (m *PickMetrics) decided(p *picker.Picker, d *picker.Decision, took time.Duration) {
 	if m == nil || d.Request.Body == nil {
@@ -247,6 +257,11 @@ func (m *PickMetrics) ended(d *picker.Decision, r *picker.Response, began, now m
 	m.duration.observe(seconds, l...)
 	m.respSize.observe(float64(r.Bytes), l...)
 	m.respProcessing.observe(spent.Seconds())
+	pieces := 1
+	if r.Streaming {
+		pieces = r.Chunks
+	}
+	m.parsed(d.Request, "ResponseParsing", spent, pieces)
 	var ttft, tpot time.Duration
 	if r.FirstAt > 0 {
 		ttft = (r.FirstAt - began).Duration()

@@ -88,6 +88,7 @@ func newApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	if a.BlockToken > 0 && a.BlockToken < minBlockTokens {
 		b.Warn("plugin %s: blockSizeTokens %d is below %d and is raised to it", name, a.BlockToken, minBlockTokens)
 	}
+	ensureTokens(b, name)
 	return a, nil
 }
 

@@ -52,6 +52,7 @@ func newInflight(b *picker.Builder, name string, p picker.Params) (picker.Plugin
 	if f.MaxOutput != nil && *f.MaxOutput < 0 {
 		return nil, p.Errorf("maxEstimatedOutputTokens must be non-negative, got %v", *f.MaxOutput)
 	}
+	ensureTokens(b, name)
 	producer := f.Prefix
 	if producer == "" {
 		producer = typeApproxPrefix

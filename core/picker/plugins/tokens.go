@@ -24,8 +24,10 @@ type tokenProducer struct {
 	Estimate any `json:"estimate"`
 }
 
+const typeTokens = "token-producer"
+
 func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	t := &tokenProducer{named: base("token-producer", name)}
+	t := &tokenProducer{named: base(typeTokens, name)}
 	if err := p.Decode(t); err != nil {
 		return nil, err
 	}
@@ -44,9 +46,25 @@ func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.P
 	return t, nil
 }
 
+<<<<<<< Updated upstream
 // KeyRender is the key of a token-producer's question. Its answer is a
 // renderer's.
 const KeyRender = "render"
+=======
+// ensureTokens makes a token producer for a plug-in that counts tokens, unless
+// one is declared.
+func ensureTokens(b *picker.Builder, consumer string) {
+	b.Late(func() error {
+		for _, p := range b.Plugins() {
+			if _, ok := p.(*tokenProducer); ok {
+				return nil
+			}
+		}
+		_, err := b.Ensure(typeTokens, typeTokens, "TokenizedPromptDataKey", consumer)
+		return err
+	})
+}
+>>>>>>> Stashed changes
 
 // Needs asks for the prompt's tokens.
 func (t *tokenProducer) Needs(_ machine.Time, r *picker.Request, _ *picker.View) []picker.Need {
