@@ -135,6 +135,11 @@ const (
 	// Buffered sends the whole request body at once and no response body, as
 	// document 003 configures it. A request cannot be held.
 	Buffered Mode = "buffered"
+	// Streamed sends bodies piece by piece but waits for an answer to the
+	// headers first, so the picker decides without having seen the body.
+	Streamed Mode = "streamed"
+	// HeadersOnly sends no bodies (NONE).
+	HeadersOnly Mode = "headers-only"
 )
 
 // Route leads requests to a pool. Every condition that is set must hold.

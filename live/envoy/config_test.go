@@ -90,7 +90,7 @@ func TestEnvoyAccepts(t *testing.T) {
 	for _, mode := range []FailureMode{FailClose, FailOpen} {
 		for _, routing := range []Routing{OriginalDst, OverrideHost} {
 			for _, protocol := range []Protocol{HTTP1, HTTP2} {
-				for _, body := range []Mode{FullDuplex, Buffered} {
+				for _, body := range []Mode{FullDuplex, Buffered, Streamed, HeadersOnly} {
 					for extra := range 5 {
 						if mode == FailOpen && routing == OriginalDst {
 							continue // refused by Validate

@@ -154,8 +154,8 @@ func (p Processor) validate(at string) error {
 			return fail(BadConfig, err, "%s.addresses[%d]: %v", at, i, err)
 		}
 	}
-	if !slices.Contains([]Mode{FullDuplex, Buffered}, p.Mode) {
-		return fail(BadConfig, nil, "%s.mode: %q is neither %s nor %s", at, p.Mode, FullDuplex, Buffered)
+	if modes := []Mode{FullDuplex, Buffered, Streamed, HeadersOnly}; !slices.Contains(modes, p.Mode) {
+		return fail(BadConfig, nil, "%s.mode: %q is none of %v", at, p.Mode, modes)
 	}
 	if p.MessageTimeout < 0 || p.HealthInterval < 10*time.Millisecond {
 		return fail(BadConfig, nil, "%s: messageTimeout %v, healthInterval %v; expected not negative, and at least 10ms", at, p.MessageTimeout, p.HealthInterval)

@@ -44,25 +44,24 @@ func grpcService(cluster string) *corev3.GrpcService {
 }
 
 func (m Mode) processing() *extprocv3.ProcessingMode {
-	if m == Buffered {
-		return &extprocv3.ProcessingMode{
-			RequestHeaderMode:   extprocv3.ProcessingMode_SEND,
-			ResponseHeaderMode:  extprocv3.ProcessingMode_SEND,
-			RequestBodyMode:     extprocv3.ProcessingMode_BUFFERED,
-			ResponseBodyMode:    extprocv3.ProcessingMode_NONE,
-			RequestTrailerMode:  extprocv3.ProcessingMode_SKIP,
-			ResponseTrailerMode: extprocv3.ProcessingMode_SKIP,
-		}
+	mode := &extprocv3.ProcessingMode{
+		RequestHeaderMode:   extprocv3.ProcessingMode_SEND,
+		ResponseHeaderMode:  extprocv3.ProcessingMode_SEND,
+		RequestTrailerMode:  extprocv3.ProcessingMode_SKIP,
+		ResponseTrailerMode: extprocv3.ProcessingMode_SKIP,
 	}
-	return &extprocv3.ProcessingMode{
-		RequestHeaderMode:  extprocv3.ProcessingMode_SEND,
-		ResponseHeaderMode: extprocv3.ProcessingMode_SEND,
-		RequestBodyMode:    extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED,
-		ResponseBodyMode:   extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED,
+	switch m {
+	case Buffered:
+		mode.RequestBodyMode = extprocv3.ProcessingMode_BUFFERED
+	case Streamed:
+		mode.RequestBodyMode, mode.ResponseBodyMode = extprocv3.ProcessingMode_STREAMED, extprocv3.ProcessingMode_STREAMED
+	case HeadersOnly: // NONE both ways
+	default:
+		mode.RequestBodyMode, mode.ResponseBodyMode = extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED, extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED
 		// Full duplex is refused without trailers.
-		RequestTrailerMode:  extprocv3.ProcessingMode_SEND,
-		ResponseTrailerMode: extprocv3.ProcessingMode_SEND,
+		mode.RequestTrailerMode, mode.ResponseTrailerMode = extprocv3.ProcessingMode_SEND, extprocv3.ProcessingMode_SEND
 	}
+	return mode
 }
 
 // pickerMetadata is what the protocol exchanges beside headers: the subset of
