@@ -46,11 +46,10 @@ func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.P
 	return t, nil
 }
 
-<<<<<<< Updated upstream
 // KeyRender is the key of a token-producer's question. Its answer is a
 // renderer's.
 const KeyRender = "render"
-=======
+
 // ensureTokens makes a token producer for a plug-in that counts tokens, unless
 // one is declared.
 func ensureTokens(b *picker.Builder, consumer string) {
@@ -64,7 +63,6 @@ func ensureTokens(b *picker.Builder, consumer string) {
 		return err
 	})
 }
->>>>>>> Stashed changes
 
 // Needs asks for the prompt's tokens.
 func (t *tokenProducer) Needs(_ machine.Time, r *picker.Request, _ *picker.View) []picker.Need {
