@@ -25,6 +25,9 @@ type Summary struct {
 	// Endpoints counts how often each was picked.
 	Endpoints map[string]int `json:"endpoints,omitempty"`
 	Spans     []SpanSummary  `json:"spans,omitempty"`
+	// PrefixCache is how much of all prompts the model servers had cached; nil
+	// where that was nothing.
+	PrefixCache *CacheSummary `json:"prefixCache,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
 	Expectations []Expectation `json:"expectations,omitempty"`
 }
@@ -124,6 +127,9 @@ func (s Summary) Write(w io.Writer, color bool) error {
 		for _, sp := range s.Spans {
 			fmt.Fprintf(&b, "  %-9s%7s %9s %9s %9s %9s\n", sp.Name, thousands(sp.Count), span(sp.P50), span(sp.P90), span(sp.P99), span(sp.Max))
 		}
+	}
+	if c := s.PrefixCache; c != nil {
+		fmt.Fprintf(&b, "%s  %.1f%% of %s prompt tokens were cached where they went\n", p.bold("kv cache "), 100*c.HitRate, thousands(c.PromptTokens))
 	}
 	for i, e := range s.Expectations {
 		label := ""

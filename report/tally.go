@@ -27,6 +27,7 @@ type Tally struct {
 	closed   []string // finished ones whose late events may still come, oldest first
 	finished int
 	last     machine.Time
+	cache    cacheTally
 }
 
 type openRequest struct {
@@ -36,6 +37,7 @@ type openRequest struct {
 	first  machine.Time
 	spans  map[string]machine.Time // what was measured, for the compact view
 	server string
+	prompt int // tokens at a model server, until its cache was asked
 }
 
 type spanKey struct{ attempt, span int }
@@ -75,6 +77,7 @@ func (t *Tally) Record(e flow.Event) {
 		r = &openRequest{begun: map[spanKey]machine.Time{}, spans: map[string]machine.Time{}, first: e.Time}
 		t.open[e.Request] = r
 	}
+	t.cache.record(r, &e)
 	at := flow.At{Hop: e.Hop, Step: e.Step}
 	for _, i := range t.index.begins[at] {
 		key := spanKey{e.Attempt, i}
@@ -204,6 +207,7 @@ func (t *Tally) Summary() Summary {
 			s.Endpoints[pod] = n
 		}
 	}
+	s.PrefixCache = t.cache.summary()
 	for i, h := range t.hist {
 		if h == nil {
 			continue

@@ -27,6 +27,10 @@ type request struct {
 	id      engine.RequestID
 	asked   int
 
+	passage *passage   // at the sidecar before a decode server
+	subs    []*request // its legs
+	leg     *leg       // of a leg itself: where its answer goes
+
 	prompt []uint32 // as the model server tokenises it, once somebody asked
 
 	made   string // the metadata that the EPP made up
@@ -94,6 +98,9 @@ func (r *request) promptTokens() []uint32 {
 	return r.prompt
 }
 
+// promptDetail is what a model server says of a request that it reads.
+func (r *request) promptDetail() flow.Detail { return flow.D("prompt_tokens", len(r.promptTokens())) }
+
 func (r *request) decided(d stream.Decision) { r.play(r.stream.Decided(r.w.now, d)) }
 
 // evicted is flow control taking the request back while it runs.
@@ -125,7 +132,7 @@ func (r *request) giveUp() {
 
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set []stream.Header) {
-	contentType := "application/json"
+	contentType, prefillers := "application/json", ""
 	for _, h := range set {
 		switch h.Name {
 		case "x-gateway-destination-endpoint":
@@ -133,7 +140,13 @@ func (r *request) forward(set []stream.Header) {
 			r.server = r.w.byAddr[first]
 		case "content-type":
 			contentType = h.Value
+		case "x-prefiller-host-port":
+			prefillers = h.Value
 		}
+	}
+	if r.w.sidecar != nil {
+		r.enter(r.server, prefillers)
+		return
 	}
 	boundary, isHeld, _ := held.Boundary(contentType)
 	if isHeld {
@@ -144,10 +157,16 @@ func (r *request) forward(set []stream.Header) {
 
 // serverBody is the request's body as the model server reads it.
 func (r *request) serverBody(body []byte, end bool) {
+	if r.passage != nil {
+		if end {
+			r.passage.play(r.passage.x.Start(r.w.now))
+		}
+		return
+	}
 	if r.reader == nil {
 		r.bytes += len(body)
 		if end {
-			r.do(r.session.Received(r.w.now, r.bytes))
+			r.do(r.session.Received(r.w.now, r.bytes, r.promptDetail()))
 		}
 		return
 	}
@@ -160,7 +179,7 @@ func (r *request) serverBody(body []byte, end bool) {
 	case err != nil:
 		r.do(r.session.Violation(r.w.now, err.Error()))
 	case !was && r.reader.PayloadDone():
-		r.do(r.session.Received(r.w.now, len(r.reader.Payload())))
+		r.do(r.session.Received(r.w.now, len(r.reader.Payload()), r.promptDetail()))
 	case r.reader.Done():
 		r.do(r.session.Part2(r.w.now, r.reader.Metadata()))
 	}
@@ -196,6 +215,13 @@ func (r *request) firstToken() string {
 
 // respond is a piece of the response on its way to the EPP.
 func (r *request) respond(status int, body []byte, end bool) {
+	if r.leg != nil {
+		r.leg.respond(status, body, end)
+		return
+	}
+	if r.over {
+		return
+	}
 	if r.status == 0 {
 		r.status = status
 		r.play(r.stream.ResponseHeaders(r.w.now, []stream.Header{{Name: ":status", Value: statusText(status)}}, false))
@@ -233,6 +259,9 @@ func (r *request) received(body []byte, end bool) {
 }
 
 func (r *request) dropServer(reason string) {
+	if r.passage != nil {
+		r.passage.leave(reason)
+	}
 	if r.session != nil && !r.session.Ended() {
 		r.do(r.session.PeerGone(r.w.now, reason))
 	}

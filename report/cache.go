@@ -1,0 +1,43 @@
+package report
+
+import "github.com/windtunnel/windtunnel/core/flow"
+
+// CacheSummary is how much of all prompts the model servers had cached.
+type CacheSummary struct {
+	PromptTokens int `json:"promptTokens"`
+	CachedTokens int `json:"cachedTokens"`
+	// HitRate is the second over the first.
+	HitRate float64 `json:"hitRate"`
+}
+
+// cacheTally adds up what model servers say of prompts.
+type cacheTally struct{ prompt, cached int }
+
+// record takes a server's event into account: the prompt's length when it
+// comes, and once for each time it comes what was cached when it was scheduled
+// first. A preempted request finds its own blocks again, which is no hit.
+func (c *cacheTally) record(r *openRequest, e *flow.Event) {
+	if e.Hop != flow.Server {
+		return
+	}
+	switch e.Step {
+	case flow.RequestReceived, flow.Part1Received:
+		if n, ok := e.Details.Get("prompt_tokens").(int); ok {
+			r.prompt = n
+		}
+	case flow.PrefillStarted:
+		if n, ok := e.Details.Get("cached_tokens").(int); ok && r.prompt > 0 {
+			c.prompt += r.prompt
+			c.cached += min(n, r.prompt)
+			r.prompt = 0
+		}
+	}
+}
+
+// summary is nil where nothing was cached: there is nothing to tell.
+func (c *cacheTally) summary() *CacheSummary {
+	if c.cached == 0 {
+		return nil
+	}
+	return &CacheSummary{PromptTokens: c.prompt, CachedTokens: c.cached, HitRate: float64(c.cached) / float64(c.prompt)}
+}
