@@ -72,6 +72,9 @@ func (t *Tally) Record(e flow.Event) {
 		t.steps[e.Hop] = map[flow.Step]int{}
 	}
 	t.steps[e.Hop][e.Step]++
+	if e.Request == "" {
+		return // an event of a server's own
+	}
 	r := t.open[e.Request]
 	if r == nil {
 		r = &openRequest{begun: map[spanKey]machine.Time{}, spans: map[string]machine.Time{}, first: e.Time}

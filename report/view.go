@@ -64,8 +64,8 @@ func NewView(out io.Writer, tally *Tally, detail Detail, requests int, color boo
 
 // Record shows one event. The tally must have it already.
 func (v *View) Record(e flow.Event) {
-	if v.err != nil {
-		return
+	if v.err != nil || e.Request == "" {
+		return // what is no request's is in recordings only
 	}
 	switch v.detail {
 	case Steps:

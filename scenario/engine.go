@@ -23,7 +23,7 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 		BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks, NumCPUBlocks: m.NumCPUBlocks,
 		DisableChunkedPrefill: !m.ChunkedPrefill, DisablePrefixCaching: !m.PrefixCaching, LongPrefillTokenThreshold: m.LongPrefillTokenThreshold,
 		MaxNumPartialPrefills: m.MaxNumPartialPrefills, MaxLongPartialPrefills: m.MaxLongPartialPrefills,
-		MaxLoRAs: m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs, LoRALoadTime: machine.FromDuration(m.LoRALoadTime),
+		ReportSteps: m.EngineSteps != NoSteps, MaxLoRAs: m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs, LoRALoadTime: machine.FromDuration(m.LoRALoadTime),
 		KVHoldTimeout: p.Disaggregation.holdBlocks(),
 	}
 	if p.Disaggregation.OnTransferFailure == Recompute {
@@ -47,6 +47,17 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 
 // longestPrompt is the most tokens that an engine takes at all.
 const longestPrompt = 1 << 24
+
+// StepDetail is what of the engines' steps is recorded.
+func (m *ModelServer) StepDetail() serving.StepDetail {
+	switch m.EngineSteps {
+	case WholeSteps:
+		return serving.WholeSteps
+	case StepPhases:
+		return serving.StepPhases
+	}
+	return serving.NoSteps
+}
 
 // Draws are the random properties of requests at the pool's servers.
 func (s *Scenario) Draws(p *Pool) serving.Draws {

@@ -68,6 +68,18 @@ const (
 
 func (Policy) values() []string { return []string{"fcfs", "priority"} }
 
+// StepDetail is how much of the engines' steps is recorded.
+type StepDetail string
+
+// The details.
+const (
+	NoSteps    StepDetail = "none"
+	WholeSteps StepDetail = "steps"
+	StepPhases StepDetail = "phases"
+)
+
+func (StepDetail) values() []string { return []string{"none", "steps", "phases"} }
+
 // OOM is what becomes of a model server that does not fit into its memory.
 type OOM string
 

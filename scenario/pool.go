@@ -119,6 +119,9 @@ type ModelServer struct {
 	// What makes a step longer or shorter than that.
 	Jitter Jitter `yaml:"jitter"`
 
+	// What of the engines' steps goes into a recording: none, steps (what each computed, and the time on the wires of a tensor-parallel group), phases (each broadcast, all-reduce and gather of them with its time).
+	EngineSteps StepDetail `yaml:"engineSteps"`
+
 	// The LoRA adapters that are known from the start.
 	LoRAAdapters []string `yaml:"loraAdapters" max:"1024"`
 	// How many different adapters one step may use (vLLM's --max-loras).
@@ -145,6 +148,7 @@ func (m *ModelServer) defaults() {
 	m.SchedulingPolicy = FCFS
 	m.GPUMemoryUtilization = 0.9
 	m.OOM = OOMRefuse
+	m.EngineSteps = NoSteps
 }
 
 // EPP is how the pool's endpoint picker behaves.

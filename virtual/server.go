@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
@@ -21,12 +22,31 @@ type server struct {
 	requests map[engine.RequestID]*request
 	wakeAt   machine.Time
 	kv       kvOutbox
+	steps    serving.EngineSteps
+	killed   error // why it does not fit into its memory, if so
 }
 
 func statusText(status int) string { return strconv.Itoa(status) }
 
+// statusOf is the HTTP status of an engine's refusal, as a live server answers.
+func statusOf(code engine.Code) int {
+	switch code {
+	case engine.CodeUnknownAdapter:
+		return 404
+	case engine.CodeAsleep, engine.CodeDraining, engine.CodeDead:
+		return 503
+	case engine.CodeFull:
+		return 429
+	}
+	return 400
+}
+
 // submit gives a request to the engine.
 func (s *server) submit(r *request) {
+	if s.killed != nil {
+		r.do(r.session.Rejected(s.w.now, 503, "OOMKilled: "+s.killed.Error()))
+		return
+	}
 	s.w.nextID++
 	r.id = s.w.nextID
 	s.requests[r.id] = r
@@ -91,6 +111,9 @@ func (s *server) drain() {
 
 func (s *server) effect(e engine.Effect) {
 	switch e.Kind {
+	case engine.Stepped:
+		s.steps.Record(&s.fx, &e)
+		return
 	case engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
 		s.announce(&e)
 		return
@@ -113,7 +136,7 @@ func (s *server) effect(e engine.Effect) {
 		r.do(r.session.Generated(e.At, r.tokens, e.Reason.String()))
 	case engine.Rejected:
 		delete(s.requests, e.Request)
-		r.do(r.session.Rejected(e.At, 400, e.Code.String()))
+		r.do(r.session.Rejected(e.At, statusOf(e.Code), e.Code.String()))
 	case engine.Aborted:
 		delete(s.requests, e.Request)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/roundrobin"
 	"github.com/windtunnel/windtunnel/core/serving"
@@ -125,6 +126,9 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 			return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 		}
 		sv := &server{w: w, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{}}
+		sv.killed = p.OutOfMemory()
+		sv.steps = serving.EngineSteps{Recorder: rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
+		sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 		w.servers = append(w.servers, sv)
 		w.byAddr[sv.endpoint] = sv
 		addresses, names = append(addresses, sv.endpoint), append(names, sv.name)

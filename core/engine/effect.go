@@ -60,7 +60,8 @@ const (
 
 	// Stepped: a run of Count steps of the whole engine ended, step k at
 	// Schedule.End(k+1), each with Batch requests decoding and, if Count is 1,
-	// First prompt tokens. Only with Config.ReportSteps.
+	// First prompt tokens; Effects.Step tells what it computed. Only with
+	// Config.ReportSteps.
 	Stepped
 )
 
@@ -127,7 +128,7 @@ type Effect struct {
 	Count   int32
 	Batch   int32
 
-	hashFirst int32 // into Effects.hashes, for BlockStored and BlockRemoved
+	hashFirst int32 // into Effects.hashes, for BlockStored and BlockRemoved; into Effects.steps for Stepped
 
 	Handle   uint64
 	Bytes    int64
@@ -141,10 +142,23 @@ type Effect struct {
 type Effects struct {
 	List   []Effect
 	hashes []uint64
+	steps  []Step
 }
 
 // Reset empties the collection and keeps its memory.
-func (x *Effects) Reset() { x.List, x.hashes = x.List[:0], x.hashes[:0] }
+func (x *Effects) Reset() { x.List, x.hashes, x.steps = x.List[:0], x.hashes[:0], x.steps[:0] }
+
+// Step is what step number k of a Stepped in this collection computed, counted
+// from 0.
+func (x *Effects) Step(f *Effect, k int) Step {
+	if f.Kind != Stepped {
+		return Step{}
+	}
+	s := x.steps[f.hashFirst]
+	s.Index += uint64(k)
+	s.DecodeContext += int64(k) * int64(f.Batch)
+	return s
+}
 
 // BlockHashes is the hashes of a BlockStored or BlockRemoved in this
 // collection, valid until Reset.

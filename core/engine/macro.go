@@ -199,6 +199,8 @@ func (e *Engine) reportSteps(fx *Effects) {
 	if x := &e.run; e.cfg.ReportSteps && x.done > 0 {
 		f := fx.add(x.schedule.End(x.done), Stepped, 0)
 		f.Count, f.First, f.Batch, f.Schedule = int32(x.done), int32(x.prefill), int32(x.decoding), x.schedule
+		f.hashFirst = int32(len(fx.steps))
+		fx.steps = append(fx.steps, e.step)
 	}
 }
 

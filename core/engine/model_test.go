@@ -230,7 +230,7 @@ func (x *expansion) add(fx *Effects, f *Effect) {
 		}
 	case Stepped:
 		for k := range int(f.Count) {
-			x.rows = append(x.rows, row{f.Schedule.End(k + 1), fmt.Sprintf("step %d %d", f.First, f.Batch)})
+			x.rows = append(x.rows, row{f.Schedule.End(k + 1), fmt.Sprintf("step %d %d %+v", f.First, f.Batch, fx.Step(f, k))})
 		}
 	case BlockStored, BlockRemoved:
 		for _, h := range fx.BlockHashes(f) {

@@ -46,6 +46,15 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
+// Computing says whether a step is under way; under BatchingIndependent,
+// whether anything is in flight.
+func (e *Engine) Computing() bool {
+	if e.independent() {
+		return len(e.ids) > 0
+	}
+	return e.run.active
+}
+
 // KVBlocksUsed is how many blocks of the KV cache are in use: by requests, or
 // held for other engines. What is merely cached does not count, as in vLLM's
 // kv_cache_usage_perc.

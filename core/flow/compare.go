@@ -117,7 +117,7 @@ func requests(events []Event) []string {
 	var ids []string
 	seen := map[string]bool{}
 	for _, e := range events {
-		if !seen[e.Request] {
+		if !seen[e.Request] && e.Request != "" {
 			seen[e.Request] = true
 			ids = append(ids, e.Request)
 		}

@@ -24,7 +24,8 @@ import (
 type Event struct {
 	// Time since the run began. On the wire it is a number of seconds.
 	Time machine.Time
-	// Request is the request id that every hop sees in x-request-id.
+	// Request is the request id that every hop sees in x-request-id. It is empty
+	// in an event of a server's own (EngineStep).
 	Request string
 	// Attempt counts the tries of one request from 1; 0 where a hop cannot
 	// know it (the client sees one request, whatever Envoy retries).

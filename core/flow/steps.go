@@ -66,6 +66,10 @@ const (
 	Violation       Step = "violation" // the held-open request was not what docs/flow.md says
 	Rejected        Step = "rejected"  // answered with an error before any token
 	Aborted         Step = "aborted"   // the peer left, or a fault; slot and blocks are free
+
+	// EngineStep is no request's: the engine ended a step that all its requests
+	// share. Only where a scenario asks for it.
+	EngineStep Step = "engine_step"
 )
 
 // Steps of Envoy, read from its access log.

@@ -177,8 +177,8 @@ func (s *Server) adminEngine(w http.ResponseWriter, r *http.Request) {
 		return
 	case "fail_rank":
 		rank, err := strconv.Atoi(r.URL.Query().Get("rank"))
-		if err != nil || rank < 0 {
-			answer(w, openai.Errorf(400, "rank", "rank: expected a number from 0, got %q.", r.URL.Query().Get("rank")))
+		if last := max(1, s.opts.TensorParallel) - 1; err != nil || rank < 0 || rank > last {
+			answer(w, openai.Errorf(400, "rank", "rank: expected 0 to %d, got %q.", last, r.URL.Query().Get("rank")))
 			return
 		}
 		c.Op, c.Rank = engine.OpFailRank, rank

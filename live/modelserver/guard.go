@@ -15,6 +15,9 @@ import (
 // guard stands before every route: keys where the server has some, the
 // headers of llm-d-inference-sim's pods, and health while it starts.
 func (s *Server) guard(next http.Handler) http.Handler {
+	if s.opts.OutOfMemory != nil {
+		return http.HandlerFunc(s.killed)
+	}
 	if len(s.opts.APIKeys) == 0 && s.opts.PodName == "" && s.opts.StartupDelay == 0 {
 		return next
 	}

@@ -117,6 +117,7 @@ type rateSecond struct {
 	second               int64
 	generated, prefilled uint64
 	busy                 machine.Time
+	computed, moved      machine.Time // what the steps would have taken at peak arithmetic, at full memory bandwidth
 	slowest              float64
 }
 
@@ -160,6 +161,8 @@ func (r *rates) recent(now machine.Time) (sum rateSecond, span float64) {
 			sum.generated += s.generated
 			sum.prefilled += s.prefilled
 			sum.busy += s.busy
+			sum.computed += s.computed
+			sum.moved += s.moved
 			sum.slowest = max(sum.slowest, s.slowest)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/serving"
 )
 
 // loop drives one engine in wall time. The engine is behind a mutex: whoever
@@ -36,6 +37,7 @@ type loop struct {
 	taken func(engine.RequestID) bool
 	// onKV takes what the engine says of KV blocks: events and transfers.
 	onKV    func(*engine.Effects, *engine.Effect, *seq)
+	steps   serving.EngineSteps
 	waiting []controlWait // who waits for the answer to a Control
 	touched []*box
 	over    []engine.RequestID // completions that ended in this delivery
@@ -90,7 +92,7 @@ func (l *loop) ask(f func(now machine.Time)) bool {
 
 func (l *loop) enter() machine.Time {
 	now := l.clock()
-	if l.eng.InFlight() > 0 {
+	if l.eng.Computing() { // since last: somebody enters at every step's end
 		l.stats.rates.busySpan(l.last, now)
 	}
 	l.last = now
@@ -234,7 +236,8 @@ func (l *loop) deliver() {
 		case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
 			l.onKV(&l.fx, f, s)
 		case engine.Stepped:
-			l.stats.stepped(f)
+			l.stats.stepped(&l.fx, f)
+			l.steps.Record(&l.fx, f)
 		default:
 			if s != nil {
 				l.milestone(s, f)

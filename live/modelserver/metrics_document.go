@@ -34,10 +34,15 @@ func (s *Server) writeDocument(t *promText, x *scrape) {
 	t.gauge("vllm_kv_cache_hit_rate", "Part of the prompt tokens that the prefix cache held.", hits)
 	t.gauge("vllm_kv_cache_size_bytes", "Bytes of KV in use.", kvBytes)
 	t.gauge("vllm_kv_cache_prefix_hashes", "Blocks that the prefix cache can find by hash.", float64(x.kvStored-min(x.kvStored, x.kvRemoved)))
-	t.gauge("vllm_gpu_memory_used_bytes", "Memory of the accelerator in use: weights, activations and the KV cache as reserved.", float64(s.opts.MemoryBytes)+
-		float64(s.cfg.NumGPUBlocks)*float64(s.cfg.BlockSize)*float64(s.cfg.KVBytesPerToken))
+	t.gauge("vllm_gpu_memory_used_bytes", "Memory of one accelerator in use: weights, activations and the KV cache as reserved.", float64(s.opts.MemoryBytes)+
+		float64(s.cfg.NumGPUBlocks)*float64(s.cfg.BlockSize)*float64(s.cfg.KVBytesPerToken)/float64(max(1, s.opts.TensorParallel)))
 	t.gauge("vllm_gpu_utilization_percent", "Part of the last ten seconds in which the engine computed, in percent.", 100*busy)
 	t.gauge("vllm_gpu_utilization", "Part of the last ten seconds in which the engine computed.", busy)
+	if x.hardware != nil {
+		t.gauge("vllm_gpu_compute_utilization_percent", "Part of the accelerator's peak arithmetic that the last ten seconds used (MFU), in percent.", 100*min(1, recent.computed.Seconds()/span))
+		t.gauge("vllm_gpu_memory_bandwidth_utilization_percent", "Part of its memory bandwidth that they used (MBU), in percent.", 100*min(1, recent.moved.Seconds()/span))
+		t.gauge("vllm_gpu_memory_total_bytes", "Memory of one accelerator.", float64(x.hardware.Accelerator.MemoryBytes))
+	}
 	t.gauge("vllm_gpu_cache_usage_percent", "As vllm_kv_cache_usage_percent.", 100*x.kvUsage(s))
 	t.gauge("vllm_request_latency_p99", "99th percentile of the time from arrival to end, in seconds.", x.e2e.quantile(0.99))
 }

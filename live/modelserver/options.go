@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
@@ -66,6 +67,11 @@ type ServerOptions struct {
 	// MemoryBytes is what weights and activations take of the accelerator's
 	// memory, for the metrics.
 	MemoryBytes int64
+	// Steps is how much of the engine's steps the recorder is told.
+	Steps serving.StepDetail
+	// OutOfMemory is why the server does not fit into its memory; it is then
+	// killed and restarted again and again. Nil: it fits.
+	OutOfMemory error
 	// KVEvents makes the publisher of this server's KV events, once it is known
 	// where it listens; nil publishes none.
 	KVEvents func(model, endpoint string) (KVPublisher, error)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +52,9 @@ type Server struct {
 	publisher KVPublisher
 	pages     pageCache
 	injector  injector
-	dead      atomic.Bool     // the engine crashed or lost a rank
+	dead      atomic.Bool  // the engine crashed or lost a rank
+	kills     atomic.Int64 // by which the server was ended for want of memory
+	crashes   sync.WaitGroup
 	ctx       context.Context // ends with the server
 	cancel    context.CancelFunc
 
@@ -96,6 +99,10 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	s.loop = newLoop(eng, s.cfg.MaxModelLen, clock)
 	s.loop.onKV = s.onKV
+	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {
+		s.loop.stats.hardware, s.loop.steps.Timer = timer.Hardware(), timer
+	}
+	s.loop.steps.Recorder, s.loop.steps.Detail = o.Recorder, so.Steps
 	s.loop.taken = func(id engine.RequestID) bool { return s.holds.holding(uint64(id)) }
 	s.side.s = s
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -138,6 +145,7 @@ func (s *Server) listen(ctx context.Context) error {
 		return err
 	}
 	s.listener, s.endpoint = l, l.Addr().String()
+	s.loop.steps.Endpoint = s.endpoint
 	if s.opts.SideChannel != "" {
 		s.side.mu.Lock()
 		defer s.side.mu.Unlock()
@@ -168,6 +176,9 @@ func (s *Server) abandon() {
 func (s *Server) serve() {
 	s.served = make(chan struct{})
 	go s.loop.run()
+	if s.opts.OutOfMemory != nil {
+		s.crashes.Go(s.crashLoop)
+	}
 	go func() {
 		defer close(s.served)
 		serve := func() error { return s.http.Serve(s.listener) }
@@ -193,6 +204,7 @@ func (s *Server) stop(ctx context.Context) {
 	s.inFlight.wait()
 	s.cancel()
 	s.pulls.done.Wait()
+	s.crashes.Wait()
 	s.side.close()
 	s.loop.stop()
 	if s.publisher != nil {

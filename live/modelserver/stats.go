@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -28,6 +29,7 @@ type stats struct {
 	transferSeconds, transferBytes       histogram
 	failedTransfers, expiredHandles      uint64
 	rates                                rates
+	hardware                             *latency.Hardware // nil where none is simulated
 	kvStored, kvRemoved, kvClearedEvents uint64
 }
 
@@ -63,10 +65,21 @@ func (s *stats) tokens(q *seq, f *engine.Effect) {
 	s.rates.add(f.At, uint64(f.Count), 0)
 }
 
-func (s *stats) stepped(f *engine.Effect) {
+func (s *stats) stepped(fx *engine.Effects, f *engine.Effect) {
 	s.iterationTokens.observe(float64(f.Batch) + float64(f.First))
 	for range f.Count - 1 {
 		s.iterationTokens.observe(float64(f.Batch))
+	}
+	if s.hardware == nil {
+		return
+	}
+	for k := range int(f.Count) {
+		step := fx.Step(f, k)
+		took := int64(f.Schedule.End(k+1) - f.Schedule.End(k))
+		compute, bandwidth := s.hardware.Usage(&step, took)
+		r := s.rates.at(f.Schedule.End(k + 1))
+		r.computed += machine.Time(int64(compute) * took / 1000)
+		r.moved += machine.Time(int64(bandwidth) * took / 1000)
 	}
 }
 

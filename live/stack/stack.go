@@ -168,6 +168,8 @@ func (s *Stack) startServers(ctx context.Context) error {
 		so := modelserver.ServerOptions{Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
+		furnish(s.pool, &so)
+		furnish(s.pool, &so)
 		if s.places != nil {
 			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
 			so.PromptTokensDetails = true

@@ -23,6 +23,7 @@ import (
 // modelserverCmd runs simulated model servers alone, behind anyone's gateway.
 type modelserverCmd struct {
 	Servers int      `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
+	OOM     string   `name:"oom" enum:"exit,restart" default:"exit" help:"What a server does that does not fit into its accelerator's memory: exit as OOMKilled, so that whoever runs it restarts it, or stay and be killed and restarted again and again, answering 503 (restart)."`
 	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
 	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the flags of vllm serve, or of llm-d-inference-sim."`
 }
@@ -80,6 +81,7 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 	if err != nil {
 		return none, exit.With(exit.Usage, err)
 	}
+	r.RestartOOM = c.OOM == "restart"
 	options, err := r.Fleet()
 	var memory *latency.OutOfMemoryError
 	switch {

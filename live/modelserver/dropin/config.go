@@ -10,7 +10,7 @@ type Profile string
 // The profiles.
 const (
 	ProfileDocument Profile = "document" // document 003: 256 sequences, 8,192 tokens
-	ProfileVLLM     Profile = "vllm"     // vLLM on a large GPU: 1,024 sequences, 8,192 tokens
+	ProfileVLLM     Profile = "vllm"     // vLLM: 1,024 sequences and 8,192 tokens on a large GPU, else 256 and 2,048
 	ProfileSim      Profile = "sim"      // llm-d-inference-sim: 5 sequences, 1,024 tokens of context, no latency
 )
 

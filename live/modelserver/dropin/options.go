@@ -20,6 +20,10 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
+// defaultAccelerator is what a model of the catalogue runs on where none is
+// named.
+const defaultAccelerator = "H100"
+
 // fill puts the profile's defaults where nothing was said.
 func (r *Result) fill(simFlags bool) error {
 	if r.Profile == "" {
@@ -48,7 +52,13 @@ func (r *Result) fill(simFlags bool) error {
 			r.InterTokenLatency.Mean = "0"
 		}
 	case ProfileVLLM:
-		def(&r.MaxNumSeqs, 1024)
+		a, err := latency.AcceleratorNamed(r.Accelerator)
+		if err != nil { // none named, or none that is known: that is told later
+			a, _ = latency.AcceleratorNamed(defaultAccelerator)
+		}
+		seqs, batched := a.VLLMDefaults()
+		def(&r.MaxNumBatchedTokens, max(batched, r.MaxNumSeqs))
+		def(&r.MaxNumSeqs, min(seqs, r.MaxNumBatchedTokens))
 	}
 	def(&r.MaxNumSeqs, 256)
 	def(&r.MaxNumBatchedTokens, max(8192, r.MaxNumSeqs))
@@ -246,12 +256,17 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	plan, err := latency.PlanMemory(latency.MemoryConfig{Hardware: hardware, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
 		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen, EnforceEager: r.EnforceEager,
 		SwapSpaceBytes: int64(r.SwapSpaceGiB * (1 << 30))})
-	if err != nil {
+	var oom *latency.OutOfMemoryError
+	if errors.As(err, &oom) && r.RestartOOM {
+		so.OutOfMemory = err
+		so.Engine.NumGPUBlocks = max(so.Engine.NumGPUBlocks, so.Engine.MaxModelLen, 8192) // it never serves
+	} else if err != nil {
 		return err
 	}
 	if so.Engine.NumGPUBlocks == 0 {
 		so.Engine.NumGPUBlocks = plan.NumGPUBlocks
 	}
+	so.Engine.NumCPUBlocks = max(so.Engine.NumCPUBlocks, plan.NumCPUBlocks)
 	so.MemoryBytes = plan.Weights + plan.Activations + plan.Runtime
 	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hardware.Group.TP) / int64(max(r.BlockSize, 1))
 	return nil
@@ -266,7 +281,7 @@ func (r *Result) hardware() (*latency.Hardware, error) {
 		if _, err := latency.ModelShape(r.Model); err != nil || r.Profile == ProfileSim {
 			return nil, nil
 		}
-		n.Accelerator = "H100"
+		n.Accelerator = defaultAccelerator
 	}
 	h, err := n.Resolve()
 	if err != nil {

@@ -34,6 +34,9 @@ type Result struct {
 	Config
 	// Ignored are the flags that were accepted and do nothing, each once.
 	Ignored []string
+	// RestartOOM keeps a server that does not fit into its memory: it is killed
+	// and restarted again and again. Otherwise Fleet returns the error.
+	RestartOOM bool
 }
 
 // Parse reads a command line: vllm serve's, llm-d-inference-sim's, or a mix.

@@ -1,0 +1,22 @@
+package stack
+
+import (
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// furnish tells a model server what its hardware is, for its metrics, and what
+// becomes of it where that is too small.
+func furnish(p *scenario.Pool, so *modelserver.ServerOptions) {
+	m := &p.ModelServer
+	for _, name := range m.LoRAAdapters {
+		so.Adapters = append(so.Adapters, modelserver.Adapter{Name: name})
+	}
+	so.TensorParallel = max(1, m.TensorParallelSize)
+	if plan, ok := p.MemoryPlan(); ok {
+		so.MemoryBytes = plan.Weights + plan.Activations + plan.Runtime
+	}
+	so.OutOfMemory = p.OutOfMemory()
+	so.Steps = m.StepDetail()
+	so.Engine.ReportSteps = true // the metrics count them
+}
