@@ -122,6 +122,8 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 			Fault   *string   `json:"fault"`
 			Delay   *string   `json:"metrics-delay"`
 			Frozen  *bool     `json:"metrics-frozen"`
+			TTFT    any       `json:"time-to-first-token"`
+			ITL     any       `json:"inter-token-latency"`
 		}
 		if !s.readJSON(w, r, &q) {
 			return
@@ -146,6 +148,14 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		if q.Frozen != nil {
 			now.MetricsFrozen = *q.Frozen
 		}
+		if err := now.Check(); err != nil {
+			answer(w, openai.Errorf(400, "", "%v.", err))
+			return
+		}
+		if bad := s.setTimes(q.TTFT, q.ITL); bad != nil {
+			answer(w, bad)
+			return
+		}
 		if err := s.Inject(now); err != nil {
 			answer(w, openai.Errorf(400, "", "%v.", err))
 			return
@@ -157,7 +167,45 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 	b = openai.AppendString(append(b, `,"fault":`...), now.Fault)
 	b = openai.AppendString(append(b, `,"metrics-delay":`...), now.MetricsDelay.String())
 	b = strconv.AppendBool(append(b, `,"metrics-frozen":`...), now.MetricsFrozen)
+	if t, ok := s.Times(); ok {
+		b = openai.AppendString(append(b, `,"time-to-first-token":`...), t.TimeToFirstToken.String())
+		b = openai.AppendString(append(b, `,"inter-token-latency":`...), t.InterTokenLatency.String())
+	}
 	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+}
+
+// setTimes changes the server's times: durations, or numbers of milliseconds.
+func (s *Server) setTimes(ttft, itl any) *openai.Error {
+	if ttft == nil && itl == nil {
+		return nil
+	}
+	times, _ := s.Times()
+	for _, x := range []struct {
+		name  string
+		value any
+		to    *time.Duration
+	}{{"time-to-first-token", ttft, &times.TimeToFirstToken}, {"inter-token-latency", itl, &times.InterTokenLatency}} {
+		switch v := x.value.(type) {
+		case nil:
+		case float64:
+			if !(v >= 0 && v <= float64(maxTime.Milliseconds())) {
+				return openai.Errorf(400, x.name, "%s: expected 0 to %d milliseconds, got %v.", x.name, maxTime.Milliseconds(), v)
+			}
+			*x.to = time.Duration(v * float64(time.Millisecond))
+		case string:
+			d, err := time.ParseDuration(v)
+			if err != nil {
+				return openai.Errorf(400, x.name, "%s: expected a duration such as 200ms or milliseconds, got %q.", x.name, v)
+			}
+			*x.to = d
+		default:
+			return openai.Errorf(400, x.name, "%s: expected a duration such as 200ms or milliseconds.", x.name)
+		}
+	}
+	if err := s.SetTimes(times); err != nil {
+		return openai.Errorf(400, "", "%v.", err)
+	}
+	return nil
 }
 
 // adminEngine answers POST /admin/crash, /admin/restart, /admin/drain and

@@ -256,3 +256,34 @@ func TestHeldAmongOthers(t *testing.T) {
 		t.Fatalf("blocks are left: %v", v)
 	}
 }
+
+// Times that are changed count from the next step on, also for what is being
+// decoded.
+func TestSetTimes(t *testing.T) {
+	t.Parallel()
+	o := batched()
+	o.Engine.Timer = NewAdjustable(latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: 3600 * machine.Second})
+	b := start(t, o)
+	done := make(chan string, 1)
+	go func() {
+		_, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":5}`)
+		done <- body
+	}()
+	b.until("the first token", func() bool { return b.EngineStats().GenerationTokens == 1 })
+	if err := b.SetTimes(Times{InterTokenLatency: -1}); err == nil {
+		t.Fatal("a time below zero")
+	}
+	if err := b.SetTimes(Times{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := b.Times(); !ok || got != (Times{}) {
+		t.Fatalf("%v %v", got, ok)
+	}
+	// The step that runs still takes its hour; whoever comes later does not.
+	b.control(engine.Control{Op: engine.OpSleep})
+	b.control(engine.Control{Op: engine.OpWake})
+	<-done
+	if _, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":5}`); !strings.Contains(body, `"completion_tokens":5`) {
+		t.Fatal(body)
+	}
+}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -31,7 +30,8 @@ type Server struct {
 	log       *slog.Logger
 	loop      *loop
 	voc       *vocabulary
-	draws     serving.Draws
+	draws     atomic.Pointer[serving.Draws]
+	ownTimes  atomic.Bool // SetTimes has set the draws' times
 	http      *http.Server
 	listener  net.Listener
 	endpoint  string
@@ -91,12 +91,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		recorder: o.Recorder, log: o.Logger, voc: newVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store = newStore()
-	s.draws.Seed = o.Seed
-	for to, from := range map[*latency.Dist]*latency.Dist{&s.draws.Prefill: so.Prefill, &s.draws.TokenTime: so.TokenTime, &s.draws.OutputTokens: so.OutputTokens} {
-		if from != nil {
-			*to = *from
-		}
-	}
+	s.draws.Store(drawsOf(o.Seed, &so))
 	s.loop = newLoop(eng, s.cfg.MaxModelLen, clock)
 	s.loop.onKV = s.onKV
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {

@@ -50,7 +50,7 @@ func (s *Server) stopByItself(c *content, r *request, i int) {
 	case len(c.echo) > 0:
 		c.stopAt = len(c.echo)
 	case s.opts.OutputTokens != nil:
-		c.stopAt = s.draws.Tokens(keyOf(r.key, i), 0)
+		c.stopAt = s.draws.Load().Tokens(keyOf(r.key, i), 0)
 	case r.maxTokens == 0:
 		c.stopAt = DefaultOutput
 	}
@@ -89,11 +89,11 @@ func (s *Server) submitFor(r *request, p *prompt, i int, c *content) engine.Subm
 		}
 	}
 	if s.cfg.Batching == engine.BatchingIndependent {
-		if s.opts.Prefill != nil {
-			m.PrefillTime = s.draws.PrefillTime(r.key)
+		if s.opts.Prefill != nil || s.ownTimes.Load() {
+			m.PrefillTime = s.draws.Load().PrefillTime(r.key)
 		}
-		if s.opts.TokenTime != nil {
-			m.TokenTime = s.draws.InterTokenTime(r.key)
+		if s.opts.TokenTime != nil || s.ownTimes.Load() {
+			m.TokenTime = s.draws.Load().InterTokenTime(r.key)
 		}
 	}
 	if !s.cfg.DisablePrefixCaching && s.cfg.Batching != engine.BatchingIndependent {

@@ -193,7 +193,7 @@ func own(bind, endpoint string) string {
 
 // timesOf says where a server's step times come from.
 func timesOf(s *modelserver.ServerOptions) string {
-	if t, ok := s.Engine.Timer.(*latency.Timer); ok {
+	if t, ok := s.Engine.Timer.(interface{ Source() string }); ok {
 		return t.Source()
 	}
 	return "each request's own draw"

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
-
-	"github.com/windtunnel/windtunnel/core/latency"
 )
 
 // The scripts read like a shell: variables, a command line, and what was
@@ -99,7 +97,7 @@ func describe(t *testing.T, r *Result) string {
 		e := s.Engine
 		lines = append(lines, fmt.Sprintf("server %s models=%v blocks=%d×%d seqs=%d tokens=%d side=%q connector=%s", s.Listen, s.Models,
 			e.NumGPUBlocks, e.BlockSize, e.MaxNumSeqs, e.MaxNumBatchedTokens, s.SideChannel, o.Transfer.Profile.Name))
-		if timer, ok := e.Timer.(*latency.Timer); ok {
+		if timer, ok := e.Timer.(interface{ Source() string }); ok {
 			lines = append(lines, "times from "+timer.Source())
 		}
 	}

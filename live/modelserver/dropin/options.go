@@ -250,6 +250,9 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 		return err
 	}
 	so.Engine.Timer = timer
+	if config.Kind == latency.KindConstant && config.Jitter.Factor.IsConstant() {
+		so.Engine.Timer = modelserver.NewAdjustable(config.Constant) // the admin API can change it
+	}
 	if hardware == nil {
 		return nil
 	}

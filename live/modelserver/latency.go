@@ -1,0 +1,93 @@
+package modelserver
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/serving"
+)
+
+// Adjustable is a constant step timer whose times may be changed while a
+// server runs. A change counts from the engine's next step on.
+type Adjustable struct {
+	now atomic.Pointer[latency.Constant]
+}
+
+// NewAdjustable is a timer with these times.
+func NewAdjustable(c latency.Constant) *Adjustable {
+	a := new(Adjustable)
+	a.now.Store(&c)
+	return a
+}
+
+// StepTime implements engine.StepTimer.
+func (a *Adjustable) StepTime(s *engine.Step) engine.Fixed { return a.now.Load().StepTime(s) }
+
+// DecodeLine implements engine.StepTimer.
+func (a *Adjustable) DecodeLine(batch int, context int64) (engine.Line, bool) {
+	return a.now.Load().DecodeLine(batch, context)
+}
+
+// Source says where the times come from, for people.
+func (a *Adjustable) Source() string { return "constant" }
+
+// Times are what a server's clock can be set to: how long a prompt takes, and
+// each further token.
+type Times struct{ TimeToFirstToken, InterTokenLatency time.Duration }
+
+// Times is what the server's clock is set to; false where its times come from
+// an accelerator or a distribution.
+func (s *Server) Times() (Times, bool) {
+	if a, ok := s.cfg.Timer.(*Adjustable); ok {
+		c := a.now.Load()
+		return Times{c.TimeToFirstToken.Duration(), c.InterTokenLatency.Duration()}, true
+	}
+	d := s.draws.Load()
+	if s.cfg.Batching == engine.BatchingIndependent && d.Prefill.IsConstant() && d.TokenTime.IsConstant() {
+		return Times{time.Duration(d.Prefill.Mean()), time.Duration(d.TokenTime.Mean())}, true
+	}
+	return Times{}, false
+}
+
+const maxTime = time.Hour
+
+// SetTimes changes them from now on. It is an error where they come from an
+// accelerator.
+func (s *Server) SetTimes(t Times) error {
+	for _, d := range []time.Duration{t.TimeToFirstToken, t.InterTokenLatency} {
+		if d < 0 || d > maxTime {
+			return fmt.Errorf("times: expected 0 to %v, got %v", maxTime, d)
+		}
+	}
+	ttft, itl := machine.FromDuration(t.TimeToFirstToken), machine.FromDuration(t.InterTokenLatency)
+	if a, ok := s.cfg.Timer.(*Adjustable); ok {
+		a.now.Store(&latency.Constant{TimeToFirstToken: ttft, InterTokenLatency: itl})
+		// A message, even about nothing, ends the run of steps that was laid out
+		// with the old times.
+		s.loop.send(engine.KVReleased{})
+		return nil
+	}
+	if s.cfg.Batching != engine.BatchingIndependent {
+		return fmt.Errorf("the server's step times come from an accelerator or from coefficients, and cannot be set")
+	}
+	d := *s.draws.Load()
+	d.Prefill, d.TokenTime = latency.Fixed(ttft), latency.Fixed(itl)
+	s.ownTimes.Store(true)
+	s.draws.Store(&d)
+	return nil
+}
+
+// drawsOf are the draws that the options ask for.
+func drawsOf(seed uint64, so *ServerOptions) *serving.Draws {
+	d := &serving.Draws{Seed: seed}
+	for to, from := range map[*latency.Dist]*latency.Dist{&d.Prefill: so.Prefill, &d.TokenTime: so.TokenTime, &d.OutputTokens: so.OutputTokens} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	return d
+}
