@@ -60,16 +60,8 @@ const keptBuffer = 64 << 10 // larger buffers are not kept
 
 // generate submits the request and stays with it to its end.
 func (g *generation) generate() {
-	pooled := buffers.Get().(*[]byte)
-	g.buf = (*pooled)[:0]
-	defer func() {
-		if cap(g.buf) <= keptBuffer {
-			*pooled = g.buf[:0]
-			buffers.Put(pooled)
-		}
-	}()
 	g.submit()
-	for {
+	for over := false; !over; {
 		select {
 		case <-g.box.ready:
 		case <-g.ctx.Done():
@@ -81,8 +73,14 @@ func (g *generation) generate() {
 			<-g.box.ready
 		}
 		state := g.box.look(g.now)
-		if g.step(&state) {
-			return
+		// The buffer is borrowed while there is something to write: a request
+		// that waits has none, and those that write share what is warm.
+		pooled := buffers.Get().(*[]byte)
+		g.buf = (*pooled)[:0]
+		over = g.step(&state)
+		if cap(g.buf) <= keptBuffer {
+			*pooled = g.buf[:0]
+			buffers.Put(pooled)
 		}
 	}
 }
