@@ -117,13 +117,14 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 	s.injector.mu.RUnlock()
 	if r.Method == http.MethodPost {
 		var q struct {
-			Percent *float64  `json:"failure-injection-rate"`
-			Types   *[]string `json:"failure-types"`
-			Fault   *string   `json:"fault"`
-			Delay   *string   `json:"metrics-delay"`
-			Frozen  *bool     `json:"metrics-frozen"`
-			TTFT    any       `json:"time-to-first-token"`
-			ITL     any       `json:"inter-token-latency"`
+			Percent *float64        `json:"failure-injection-rate"`
+			Types   *[]string       `json:"failure-types"`
+			Fault   *string         `json:"fault"`
+			Delay   *string         `json:"metrics-delay"`
+			Frozen  *bool           `json:"metrics-frozen"`
+			Fake    json.RawMessage `json:"fake-metrics"`
+			TTFT    any             `json:"time-to-first-token"`
+			ITL     any             `json:"inter-token-latency"`
 		}
 		if !s.readJSON(w, r, &q) {
 			return
@@ -151,6 +152,14 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		if err := now.Check(); err != nil {
 			answer(w, openai.Errorf(400, "", "%v.", err))
 			return
+		}
+		if q.Fake != nil {
+			fake, err := ParseFakeMetrics(q.Fake)
+			if err != nil {
+				answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
+				return
+			}
+			s.SetFakeMetrics(fake)
 		}
 		if bad := s.setTimes(q.TTFT, q.ITL); bad != nil {
 			answer(w, bad)

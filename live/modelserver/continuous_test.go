@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -286,4 +287,58 @@ func TestSetTimes(t *testing.T) {
 	if _, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":5}`); !strings.Contains(body, `"completion_tokens":5`) {
 		t.Fatal(body)
 	}
+}
+
+func TestFakeMetrics(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	post := func(f string) {
+		if resp, body := b.post("/admin/config", `{"fake-metrics":`+f+`}`); resp.StatusCode != 200 {
+			t.Fatal(body)
+		}
+	}
+	post(`{"running-requests":16,"waiting-requests":"ramp:3:3:1s","kv-cache-usage":0.25,"loras":[{"running":"a,b","waiting":"c"}]}`)
+	page := b.page()
+	for name, want := range map[string]float64{"vllm:num_requests_running": 16, "vllm:num_requests_waiting": 3, "vllm:kv_cache_usage_perc": 0.25} {
+		if got := value(t, page, name); got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+	if !strings.Contains(page, `running_lora_adapters="a,b"`) {
+		t.Error("no adapters")
+	}
+	post(`null`)
+	if got := value(t, b.page(), "vllm:num_requests_running"); got != 0 {
+		t.Errorf("got %v, want the truth", got)
+	}
+	for text, want := range map[string][3]float64{
+		`"ramp:0:8:8s"`: {0, 4, 8}, `"rampreset:0:8:8s"`: {0, 4, 4}, `"squarewave:1:2:8s"`: {1, 2, 2}, `"oscillate:0:2:8s"`: {0, 2, 2}, `7`: {7, 7, 7},
+	} {
+		var w Wave
+		if err := w.UnmarshalJSON([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		for i, at := range []time.Duration{0, 4 * time.Second, 12 * time.Second} {
+			if got := w.at(at); got < want[i]-1e-9 || got > want[i]+1e-9 {
+				t.Errorf("%s at %v: got %v, want %v", text, at, got, want[i])
+			}
+		}
+	}
+}
+
+func FuzzFakeMetrics(f *testing.F) {
+	f.Add([]byte(`{"running-requests":"oscillate:1:2:3s","kv-cache-usage":0.5}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m, err := ParseFakeMetrics(raw)
+		if err != nil || m == nil {
+			return
+		}
+		for _, w := range []*Wave{m.Running, m.Waiting, m.KVUsage} {
+			if w != nil {
+				if v := w.at(1234567890); !(v >= 0 && v <= 1e9) {
+					t.Fatalf("%s gives %v", raw, v)
+				}
+			}
+		}
+	})
 }

@@ -17,11 +17,15 @@ type scrape struct {
 	engine   engine.Stats
 	kvBlocks int
 	adapters *adapterUse // nil where the server has none
+	usage    *float64    // of the KV cache, where it is made up
 	*stats
 }
 
 // kvUsage is the used fraction of the KV cache.
 func (x *scrape) kvUsage(s *Server) float64 {
+	if x.usage != nil {
+		return *x.usage
+	}
 	if s.cfg.Batching == engine.BatchingIndependent || s.cfg.NumGPUBlocks == 0 {
 		return 0
 	}
@@ -35,6 +39,9 @@ func (s *Server) scrape() (scrape, bool) {
 		x = scrape{now: now, engine: l.eng.Stats(), kvBlocks: l.eng.KVBlocksUsed(), stats: l.stats.snapshot()}
 		if len(s.adapters.list()) > 0 {
 			x.adapters = l.adaptersInUse()
+		}
+		if f := s.fake.Load(); f != nil {
+			f.pretend(&x, time.Since(s.started))
 		}
 	})
 	return x, ok
@@ -72,6 +79,7 @@ type pageKey struct {
 	second   int64 // while something happened lately: rates change with time alone
 	adapters int
 	sleep    int32
+	fake     *FakeMetrics
 }
 
 type pageCache struct {
@@ -87,6 +95,9 @@ func (s *Server) page() ([]byte, bool) {
 		key = pageKey{version: l.stats.version, second: -1, adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
 		if l.eng.InFlight() > 0 || now < l.stats.active+2*rateSpan*machine.Second {
 			key.second = int64(now / machine.Second)
+		}
+		if key.fake = s.fake.Load(); key.fake != nil {
+			key.second = int64(now / fakeRefresh)
 		}
 	}) {
 		return nil, false

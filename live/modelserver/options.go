@@ -83,6 +83,8 @@ type ServerOptions struct {
 	IgnoreFaultHeader bool
 	// Inject spoils a part of the requests from the start.
 	Inject Injection
+	// FakeMetrics replace figures in /metrics; nil tells the truth.
+	FakeMetrics *FakeMetrics
 	// APIKeys are accepted as bearer tokens below /v1; none lets everybody in.
 	APIKeys []string
 	// TLS serves HTTPS; nil serves HTTP.

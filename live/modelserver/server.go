@@ -53,6 +53,7 @@ type Server struct {
 	publisher KVPublisher
 	pages     pageCache
 	injector  injector
+	fake      atomic.Pointer[FakeMetrics]
 	dead      atomic.Bool  // the engine crashed or lost a rank
 	kills     atomic.Int64 // by which the server was ended for want of memory
 	crashes   sync.WaitGroup
@@ -117,6 +118,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		IdleTimeout:       10 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
+	s.SetFakeMetrics(so.FakeMetrics)
 	return s, s.Inject(so.Inject)
 }
 

@@ -63,6 +63,7 @@ type Config struct {
 	StartupDelay        Timing
 	MaxWaiting          int
 	Inject              modelserver.Injection
+	FakeMetrics         *modelserver.FakeMetrics
 
 	CertFile, KeyFile string
 	SelfSigned        bool

@@ -150,6 +150,10 @@ var flags = map[string]flag{
 	"max-waiting-queue-length":    sim(number(func(c *Config) *int { return &c.MaxWaiting }, 1, most)),
 	"failure-injection-rate":      sim(fraction(func(c *Config) *float64 { return &c.Inject.Percent }, 100)),
 	"failure-types":               sim(flag{many: true, set: addFailureTypes}),
+	"fake-metrics": sim(flag{set: func(c *Config, v string) (err error) {
+		c.FakeMetrics, err = modelserver.ParseFakeMetrics([]byte(v))
+		return err
+	}}),
 	"enable-kvcache":              sim(flag{boolean: true, set: enableSimKVCache}),
 	"kv-cache-size":               sim(number(func(c *Config) *int { return &c.NumGPUBlocks }, 1, 1<<28)),
 	"zmq-endpoint":                sim(flag{set: func(c *Config, v string) error { c.events().Endpoint = v; return nil }}),

@@ -128,7 +128,7 @@ func (r *Result) server() (modelserver.ServerOptions, error) {
 	so := modelserver.ServerOptions{
 		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
 		RequestIDHeaders: r.RequestIDHeaders, PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
-		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys, Inject: r.Inject,
+		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys, Inject: r.Inject, FakeMetrics: r.FakeMetrics,
 		PodName: r.PodName, PodNamespace: r.PodNamespace,
 	}
 	if len(so.Models) == 0 {
