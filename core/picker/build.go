@@ -54,6 +54,13 @@ func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
 	if err := b.dataLayer(p); err != nil {
 		return nil, err
 	}
+	for _, typ := range []string{"fcfs-ordering-policy", "global-strict-fairness-policy", "static-usage-limit-policy"} {
+		if _, known := reg[typ]; known { // flow control's defaults, whether it is on or not
+			if _, err := b.standard(typ); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for len(b.late) > 0 { // late links may make producers, which have links of their own
 		late := b.late
 		b.late = nil

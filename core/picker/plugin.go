@@ -23,13 +23,24 @@ type Plugin interface {
 type Base struct {
 	typ, name string
 	index     int
+	called    string
 }
 
 // NewBase names a plug-in instance.
 func NewBase(typ, name string) Base { return Base{typ: typ, name: name, index: -1} }
 
-// Type is the name under which the Registry made the plug-in.
-func (b *Base) Type() string { return b.typ }
+// Type is the name under which the Registry made the plug-in, or that which
+// CallType gave.
+func (b *Base) Type() string {
+	if b.called != "" {
+		return b.called
+	}
+	return b.typ
+}
+
+// CallType shows another type in metrics and on pages: decode-filter, for
+// example, is a by-label.
+func (b *Base) CallType(typ string) { b.called = typ }
 
 // Name is the instance's name in the configuration.
 func (b *Base) Name() string { return b.name }

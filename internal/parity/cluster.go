@@ -3,6 +3,7 @@ package parity
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -180,6 +183,8 @@ func (pl *player) clusterStep(s *Step) bool {
 		if pl.door == nil { // thousands of requests: once is enough
 			pl.burst(s)
 		}
+	case s.HTTPGet != "" && pl.door != nil:
+		pl.page(s)
 	case s.EPPMetrics != nil && pl.door != nil && !pl.line.bursts():
 		pl.figures(s)
 	case s.Partial != "":
@@ -349,6 +354,37 @@ func (pl *player) figures(s *Step) {
 			}
 			if recorded != ok || math.Abs(w-g) > tolerance {
 				pl.fault("metrics", series, fmt.Sprint(w, " ", recorded), fmt.Sprint(g, " ", ok))
+			}
+		}
+	}
+}
+
+// page compares a debug page; the order of lists means nothing.
+func (pl *player) page(s *Step) {
+	if strings.HasPrefix(s.HTTPGet, "/debug/pprof") {
+		return // the process's, not the picker's
+	}
+	status, body := pl.door.page(pl.now, s.HTTPGet)
+	if want := string(s.Status); want != fmt.Sprint(status) {
+		pl.fault(s.HTTPGet, "status", want, fmt.Sprint(status))
+	}
+	if status != 200 {
+		return
+	}
+	var text string
+	if json.Unmarshal(s.Body, &text) == nil {
+		return // only its beginning was recorded
+	}
+	var want, got struct{ Plugins map[string]any }
+	if err := errors.Join(json.Unmarshal(s.Body, &want), json.Unmarshal(body, &got)); err != nil {
+		pl.fault(s.HTTPGet, "body", "", err.Error())
+		return
+	}
+	sorted := cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
+	for _, list := range []map[string]any{want.Plugins, got.Plugins} {
+		for _, name := range sortedKeys(list) {
+			if d := cmp.Diff(want.Plugins[name], got.Plugins[name], sorted); d != "" {
+				pl.fault(s.HTTPGet, name, fmt.Sprint(want.Plugins[name]), fmt.Sprint(got.Plugins[name]))
 			}
 		}
 	}

@@ -61,6 +61,7 @@ type door interface {
 	leave(now machine.Time, opened any)
 	conversation(now machine.Time, sent [][2]json.RawMessage) []Message
 	figures(now machine.Time, pattern string) map[string]float64
+	page(now machine.Time, path string) (status int, body []byte)
 }
 
 // alone runs f while nothing else uses the picker.

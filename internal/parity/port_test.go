@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -319,6 +321,17 @@ func (o *port) figures(now machine.Time, pattern string) map[string]float64 {
 		}
 	}
 	return out
+}
+
+func (o *port) page(now machine.Time, path string) (int, []byte) {
+	o.clock.Store(int64(now))
+	mux := http.NewServeMux()
+	for pattern, h := range o.picking.Pages() {
+		mux.Handle(pattern, h)
+	}
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, w.Body.Bytes()
 }
 
 // message is what arrived, in the recordings' form.

@@ -103,6 +103,7 @@ type Step struct {
 	Partial    string `json:"partial_response_sent"`
 	HTTPGet    string `json:"http_get"`
 	Body       json.RawMessage
+	Status     json.RawMessage
 }
 
 // KubePatch is a change of one object.

@@ -272,6 +272,19 @@ func (a *approxPrefix) MatchOf(d *picker.Decision, s *picker.State) (matched, to
 	return int(m.of(s)), m.total, m.blockTokens
 }
 
+// ensurePrefix makes a prefix producer, unless one is declared.
+func ensurePrefix(b *picker.Builder, consumer string) {
+	b.Late(func() error {
+		for _, p := range b.Plugins() {
+			if _, ok := p.(prefixSource); ok {
+				return nil
+			}
+		}
+		_, err := b.Ensure(typeApproxPrefix, typeApproxPrefix, "PrefixCacheMatchInfoDataKey", consumer)
+		return err
+	})
+}
+
 // findPrefix links a plug-in to its prefix producer once all are declared.
 func findPrefix(b *picker.Builder, producer, consumer string, to *prefixSource) {
 	if producer == "" {

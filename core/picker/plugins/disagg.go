@@ -83,6 +83,7 @@ func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 		return nil, err
 	}
 	h.encodeDecider, err = decider(b, either(ps.Deciders.Encode, ps.EncodeDecider), "encode")
+	ensurePrefix(b, name)
 	return h, err
 }
 

@@ -137,9 +137,10 @@ func newRoleFilter(roles ...string) picker.Factory {
 			f.roles = append(f.roles, r)
 		}
 	}
-	typ := roles[0] + "-filter"
 	return func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &roleFilter{base(typ, name), f.roles, f.unlabeled}, nil
+		made := &roleFilter{base("by-label", name), f.roles, f.unlabeled}
+		made.CallType("by-label")
+		return made, nil
 	}
 }
 

@@ -34,6 +34,7 @@ func newPolicy(typ string) picker.Factory {
 			pol.fairness = true
 			return pol, pol.readProgram(p)
 		case flowcontrol.StaticUsageLimit:
+			pol.CallType(typ + "-type") // as the real one has it
 			pol.usage = true
 			ps := struct {
 				Threshold float64 `json:"threshold"`
