@@ -81,12 +81,12 @@ func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, parse p
 func (g *generation) servePlain(parse prepare) {
 	pooled := buffers.Get().(*[]byte)
 	body, bad, ok := readWhole(g.r, *pooled, g.s.opts.MaxBodyBytes)
-	defer func() {
+	giveBack := func() {
 		if cap(body) <= keptBuffer && body != nil {
 			*pooled = body[:0]
 		}
 		buffers.Put(pooled)
-	}()
+	}
 	switch {
 	case bad != nil:
 		g.session.Rejected(g.s.clock(), bad.Status, bad.Message)
@@ -97,7 +97,9 @@ func (g *generation) servePlain(parse prepare) {
 		panic(http.ErrAbortHandler)
 	}
 	g.whole = true
-	if g.prepare(parse, body) {
+	submit := g.prepare(parse, body)
+	giveBack() // what was read of it are copies
+	if submit {
 		g.generate()
 	}
 }
