@@ -103,6 +103,20 @@ func (s *Session) flush() {
 	}
 }
 
+// Began reports whether there was any event.
+func (s *Session) Began() bool {
+	sent, _ := s.tally.Counts()
+	return sent > 0
+}
+
+// Abandon closes the recording of a run that never began, without a summary.
+func (s *Session) Abandon() error {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Close()
+}
+
 // End prints the summary, closes the recording and returns the summary. No
 // event may be recorded after it. An interrupted run is told as such.
 func (s *Session) End(interrupted bool) (Summary, error) {

@@ -332,13 +332,26 @@ func (s *Stack) metadata(request string) (string, bool) {
 }
 
 // Stop takes everything down in reverse. Requests in flight may finish until
-// ctx ends.
+// ctx ends. That Envoy had ended before is an error, and its log is kept.
 func (s *Stack) Stop(ctx context.Context) error {
-	err := s.stop(ctx)
+	err := errors.Join(s.gatewayEnded(), s.stop(ctx))
 	if err == nil && s.ownDir {
 		return os.RemoveAll(s.Dir)
 	}
 	return err
+}
+
+// gatewayEnded says how Envoy ended; nil while it runs.
+func (s *Stack) gatewayEnded() error {
+	select {
+	case <-s.Gateway.Done():
+	default:
+		return nil
+	}
+	if err := s.Gateway.Wait(); err != nil {
+		return err
+	}
+	return &envoy.Error{Kind: envoy.StartFailed, Message: "Envoy was stopped by somebody else", Log: s.Gateway.LogPath()}
 }
 
 func (s *Stack) stop(ctx context.Context) error {

@@ -83,16 +83,15 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	readers.Store(session)
 	c.ready(o, st, s)
-	loadErr := st.Load(ctx)
+	loadErr := c.load(ctx, st)
 	if c.Keep && ctx.Err() == nil {
 		fmt.Fprint(c.notes(o), c.kept(st, s))
 		select {
 		case <-ctx.Done():
-		case <-st.Gateway.Done():
-			loadErr = fmt.Errorf("Envoy has ended; its log is %s", st.Gateway.LogPath())
+		case <-st.Gateway.Done(): // told by Stop
 		}
 	}
-	interrupted := ctx.Err() != nil && !c.Keep
+	interrupted := ctx.Err() != nil && !c.Keep || errors.Is(loadErr, context.Canceled)
 	checks := st.CheckKV(ctx)
 	stopErr := stopStack(st)
 	summary, endErr := session.End(interrupted)
@@ -108,6 +107,20 @@ func (c *runCmd) Run(o *outside) error {
 		return loadErr
 	}
 	return verdict(summary)
+}
+
+// load sends the requests, and no more of them once Envoy has ended.
+func (c *runCmd) load(ctx context.Context, st *stack.Stack) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-st.Gateway.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return st.Load(ctx)
 }
 
 func stopStack(st *stack.Stack) error {

@@ -1,6 +1,8 @@
 package program
 
 import (
+	"errors"
+
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -33,6 +35,9 @@ func (c *simCmd) Run(o *outside) error {
 	ctx, stop := o.Context()
 	defer stop()
 	err = virtual.Run(s, session, func(int) bool { return ctx.Err() == nil })
+	if err != nil && !session.Began() {
+		return errors.Join(exit.With(exit.Input, err), session.Abandon())
+	}
 	summary, endErr := session.End(ctx.Err() != nil)
 	switch {
 	case err != nil:
