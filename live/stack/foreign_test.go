@@ -150,7 +150,12 @@ func TestForeignEPPViolates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startFake(t, &fakeEPP{body: body}, nil)
+			// Long enough for part 2 to come too early on a busy machine, too.
+			r := startFake(t, &fakeEPP{body: body}, func(s *scenario.Scenario) {
+				if err := s.Override(scenario.Overrides{Prefill: "2s"}); err != nil {
+					t.Error(err)
+				}
+			})
 			if a := r.post("/v1/chat/completions", chat); a.status != 400 || !strings.Contains(a.body, held.ViolationType) {
 				t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 			}
