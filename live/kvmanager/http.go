@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 func (m *Manager) handler() http.Handler {
@@ -54,8 +56,8 @@ func cut(v float64, n int) decimal {
 	return decimal(math.Floor(v*p+1e-9) / p)
 }
 
-// The bodies of document 003, field by field. Model and cache_salt are not in
-// it: a prompt's keys depend on them.
+// The bodies of document 003, field by field. Model, cache_salt and messages
+// are not in it: a prompt's keys depend on them.
 type (
 	scoreRequest struct {
 		Prompt        prompt   `json:"prompt"`
@@ -63,6 +65,9 @@ type (
 		CandidatePods []string `json:"candidate_pods"`
 		Model         string   `json:"model"`
 		CacheSalt     string   `json:"cache_salt"`
+		// Messages are the chat that the prompt is the text of. The engine's
+		// tokens are those of the chat as the model's template writes it.
+		Messages json.RawMessage `json:"messages"`
 	}
 	scoreResponse struct {
 		Scores         map[string]podScore `json:"scores"`
@@ -158,6 +163,19 @@ func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 	m.index.Post(func(now machine.Time, ix *kv.Index) { ix.Asked(now, pod, keys, found) })
 }
 
+// text is the prompt as the engine tokenises it.
+func (req *scoreRequest) text(model string) string {
+	var chat []openai.Message
+	if len(req.Messages) == 0 || json.Unmarshal(req.Messages, &chat) != nil || len(chat) == 0 {
+		return req.Prompt.text
+	}
+	turns := make([]tokens.Message, len(chat))
+	for i, msg := range chat {
+		turns[i] = tokens.Message{Role: msg.Role, Content: msg.Content.Text}
+	}
+	return tokens.TemplateFor(model).Render(turns, "", true)
+}
+
 // keys are the blocks that a request asks for: by name, or by its prompt.
 func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 	if len(req.PromptBlocks) > 0 {
@@ -181,7 +199,7 @@ func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 	}
 	ids := req.Prompt.ids
 	if ids == nil {
-		ids = m.opts.Tokenizer.Encode(nil, req.Prompt.text)
+		ids = m.opts.Tokenizer.Encode(nil, req.text(model))
 	}
 	return m.opts.Index.Hasher.PromptKeys(model, req.CacheSalt, ids), nil
 }

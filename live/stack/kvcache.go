@@ -210,7 +210,7 @@ type KVCheck struct {
 	Pods, Blocks int
 	// Missing is what the engines hold and the index lacks, Extra the reverse.
 	Missing, Extra int
-	// Messages came in; Lag is from an engine's clock to the index.
+	// Messages came in; Lag is from the sending of a message to its effect.
 	Messages       int
 	LagP50, LagP99 time.Duration
 }
@@ -223,7 +223,7 @@ func (c KVCheck) String() string {
 	}
 	line := fmt.Sprintf("KV index of %s: %d blocks on %d pods, %s", c.Index, c.Blocks, c.Pods, what)
 	if c.Messages > 0 {
-		line += fmt.Sprintf("; events were %s behind (p50), %s (p99)", c.LagP50.Round(100*time.Microsecond), c.LagP99.Round(100*time.Microsecond))
+		line += fmt.Sprintf("; messages were under way for %s (p50), %s (p99)", c.LagP50.Round(100*time.Microsecond), c.LagP99.Round(100*time.Microsecond))
 	}
 	return line
 }

@@ -83,18 +83,7 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 				}
 			}
 			// 60 prompts of 6 beginnings: most find theirs.
-			found, finished := 0, 0
-			for _, e := range r.rec.all() {
-				if e.Step == flow.Finished && e.Hop == flow.Client {
-					finished++
-				}
-				for _, d := range e.Details {
-					if d.Key == "cached_tokens" && fmt.Sprint(d.Value) != "0" {
-						found++
-					}
-				}
-			}
-			if finished != 60 || found < 30 {
+			if found, finished := r.found(); finished != 60 || found < 40 {
 				t.Errorf("%d requests finished, %d found blocks", finished, found)
 			}
 			page := get(t, "http://"+r.Picker.MetricsAddr()+"/metrics")
@@ -106,6 +95,19 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 			r.idle()
 		})
 	}
+}
+
+// found is how many requests found blocks, and how many finished.
+func (r *rig) found() (found, finished int) {
+	for _, e := range r.rec.all() {
+		if e.Step == flow.Finished && e.Hop == flow.Client {
+			finished++
+		}
+		if n, _ := e.Details.Get("cached_tokens").(int); n > 0 {
+			found++
+		}
+	}
+	return found, finished
 }
 
 func get(t *testing.T, url string) string {
@@ -144,6 +146,9 @@ schedulingProfiles:
 		if c.Index != "kv-cache-manager" || c.Missing+c.Extra > 0 {
 			t.Errorf("%s", c)
 		}
+	}
+	if found, finished := r.found(); finished != 60 || found < 40 {
+		t.Errorf("%d requests finished, %d found blocks", finished, found)
 	}
 	if page := get(t, "http://"+r.kv.manager.HTTPAddress()+"/metrics"); !strings.Contains(page, "kv_cache_manager_") {
 		t.Errorf("the manager's metrics: %s", page)

@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 // The plug-ins of document 003 that have no equal today, and the older forms
@@ -235,6 +236,14 @@ func (s *kvManager) Needs(_ machine.Time, r *picker.Request, v *picker.View) []p
 	ask := map[string]any{"prompt": string(text[:min(len(text), maxAsked)]), "candidate_pods": names, "model": r.TargetModel}
 	if ids := r.Body.Prompts[0].Tokens; ids != nil {
 		ask["prompt"] = ids
+	}
+	if r.Body.Kind == parse.Chat { // the text alone is not what the engine tokenises
+		var chat struct {
+			Messages json.RawMessage `json:"messages"`
+		}
+		if json.Unmarshal(r.Body.Raw, &chat) == nil && len(chat.Messages) <= maxAsked {
+			ask["messages"] = chat.Messages
+		}
 	}
 	if r.Body.CacheSalt != "" {
 		ask["cache_salt"] = r.Body.CacheSalt
