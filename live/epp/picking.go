@@ -63,7 +63,6 @@ type Picking struct {
 	fc      *flowcontrol.Controller
 	waiting map[flowcontrol.RequestID]*waiter
 	timer   *time.Timer
-	wakeAt  machine.Time
 	history []*picker.Decision // the newest last
 	closed  bool
 	pumping bool
@@ -170,19 +169,19 @@ func (k *Picking) pump(now machine.Time) {
 			k.timer.Stop()
 		}
 	case k.timer == nil:
-		k.wakeAt = at
 		k.timer = time.AfterFunc((at - now).Duration(), k.alarm)
 	default:
-		k.wakeAt = at
 		k.timer.Reset(max(0, (at - now).Duration()))
 	}
 }
 
+// alarm plays what is due. It may have rung for a moment that is past, while
+// the alarm was being set anew: then nothing is, and pump sets it again.
 func (k *Picking) alarm() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.closed {
-		k.pump(max(k.o.Now(), k.wakeAt))
+		k.pump(k.o.Now())
 	}
 }
 

@@ -109,3 +109,38 @@ func TestLostStateIsOnlySlower(t *testing.T) {
 		}
 	}
 }
+
+// An alarm may ring while it is being set to a later time. It must not take
+// that time for now: everybody in the queue would be too late.
+func TestAnAlarmThatRangTooEarly(t *testing.T) {
+	k := picking(t, crowded, 1)
+	var held []Exchange
+	for i := range 2 {
+		_, x := k.Decide(context.Background(), chat(i))
+		held = append(held, x)
+	}
+	answered := make(chan string, 1)
+	go func() {
+		d, x := k.Decide(context.Background(), chat(2))
+		if x == nil {
+			answered <- string(d.Answer.Body)
+			return
+		}
+		x.End(stream.PassedThrough)
+		answered <- d.Endpoint
+	}()
+	for queued := false; !queued; time.Sleep(time.Millisecond) {
+		k.mu.Lock()
+		queued = len(k.waiting) == 3
+		k.mu.Unlock()
+	}
+	for range 1000 {
+		k.alarm()
+	}
+	for _, x := range held {
+		x.End(stream.PassedThrough)
+	}
+	if got := <-answered; got != "127.0.0.1:8000" {
+		t.Errorf("the one that waited got %q", got)
+	}
+}
