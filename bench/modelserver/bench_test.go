@@ -283,11 +283,12 @@ func middle(v []float64) float64 {
 //
 // Gate: cpu-ratio at most 1.3.
 func BenchmarkWhole(b *testing.B) {
-	const workers, each = 1000, 4
+	const workers, each = 1000, 6
 	raw := request(false, wholeTokens)
 	cpu := map[string][]float64{}
 	for b.Loop() {
-		for _, kind := range []string{"bare", "ours", "bare", "ours", "bare", "ours"} {
+		for i := range 10 {
+			kind := []string{"bare", "ours"}[i%2]
 			p := run(b, kind)
 			ask := func(n, each int) {
 				var wg sync.WaitGroup
