@@ -26,7 +26,7 @@ const (
 )
 
 // Message is what Input takes: *Submit, Abort, Resume, Control, KVArrived,
-// KVFailed or KVReleased.
+// KVFailed, KVReleased or KVSending.
 type Message interface{ message() }
 
 // Submit asks for one completion. Several of one prompt (n > 1) are several
@@ -145,6 +145,16 @@ type KVFailed struct{ ID RequestID }
 // unknown or expired handle is nothing.
 type KVReleased struct{ Handle uint64 }
 
+// KVSending tells the holder that a connector which blocks it (document 003's
+// NIXL v1) began to send its KV (By is 1) or ended (By is -1). While any such
+// transfer is under way no step begins; one that is under way ends. Engines of
+// BatchingIndependent take no notice.
+type KVSending struct{ By int }
+
+// Look asks that the steps of a long run be reported (Stepped) by the end of
+// the one under way. It changes nothing else.
+type Look struct{}
+
 func (*Submit) message()    {}
 func (Abort) message()      {}
 func (Resume) message()     {}
@@ -152,3 +162,5 @@ func (Control) message()    {}
 func (KVArrived) message()  {}
 func (KVFailed) message()   {}
 func (KVReleased) message() {}
+func (KVSending) message()  {}
+func (Look) message()       {}

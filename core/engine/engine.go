@@ -44,6 +44,7 @@ type Engine struct {
 	batch    batch
 	run      run
 	pending  bool
+	sending  int  // transfers that keep the engine from its next step
 	blocked  bool // the first in the queue waits for blocks
 	ready    int  // requests in the queue that have blocks reserved
 	boundary machine.Time
@@ -128,7 +129,7 @@ func (e *Engine) Next() (machine.Time, bool) {
 			end = e.run.schedule.End(e.run.done + 1)
 		}
 		at = min(at, end)
-	case e.pending:
+	case e.pending && e.sending == 0:
 		at = min(at, e.boundary+1)
 	}
 	return at, at != machine.Never
@@ -162,7 +163,7 @@ func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 			e.catchUp(limit)
 			e.report(fx)
 		}
-	case e.pending && e.boundary < limit:
+	case e.pending && e.sending == 0 && e.boundary < limit:
 		e.compose(fx)
 		return true
 	}
@@ -206,6 +207,12 @@ func (e *Engine) Input(now machine.Time, m Message, fx *Effects) {
 		} else if ok {
 			e.failed(s, fx)
 		}
+	case Look:
+		if e.run.active {
+			e.disturb()
+		}
+	case KVSending:
+		e.send(m.By)
 	case KVReleased:
 		e.release(e.now, m.Handle, ReasonStop, fx)
 	}

@@ -93,3 +93,19 @@ func (e *Engine) freed() {
 		e.disturb()
 	}
 }
+
+// send counts the transfers that block the engine. What waited for the last of
+// them begins at its end.
+func (e *Engine) send(by int) {
+	if e.independent() {
+		return
+	}
+	before := e.sending
+	e.sending = max(0, e.sending+by)
+	switch {
+	case before == 0 && e.sending > 0 && e.run.active:
+		e.disturb()
+	case before > 0 && e.sending == 0 && e.pending && e.boundary < e.now:
+		e.boundary, e.frac = e.now, 0
+	}
+}

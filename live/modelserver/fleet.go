@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -41,6 +42,9 @@ func New(o Options) (*Fleet, error) {
 	n, err := newNetwork(o.Transfer, len(f.servers), clock)
 	if err != nil {
 		errs = append(errs, err)
+	}
+	if n != nil {
+		n.sending = f.sending
 	}
 	for _, s := range f.servers {
 		s.network = n
@@ -90,5 +94,15 @@ func (f *Fleet) stop(ctx context.Context) {
 	}
 	for range f.servers {
 		<-done
+	}
+}
+
+// sending passes on that a connector blocks a server, or no longer does. A node
+// that is no server of the fleet stands for servers elsewhere.
+func (f *Fleet) sending(node, by int) {
+	for _, s := range f.servers {
+		if s.index == node {
+			s.loop.send(engine.KVSending{By: by})
+		}
 	}
 }

@@ -36,6 +36,10 @@ func (s *Server) scrape() (scrape, bool) {
 	var x scrape
 	ok := s.loop.ask(func(now machine.Time) {
 		l := s.loop
+		l.eng.Advance(now, &l.fx) // a long run is counted up to now
+		if l.stats.hardware != nil && l.eng.Computing() {
+			l.eng.Input(now, engine.Look{}, &l.fx)
+		}
 		x = scrape{now: now, engine: l.eng.Stats(), kvBlocks: l.eng.KVBlocksUsed(), stats: l.stats.snapshot()}
 		if len(s.adapters.list()) > 0 {
 			x.adapters = l.adaptersInUse()

@@ -74,6 +74,9 @@ func (s *stats) stepped(fx *engine.Effects, f *engine.Effect) {
 		return
 	}
 	for k := range int(f.Count) {
+		if f.At-f.Schedule.End(k+1) > rateSpan*machine.Second {
+			continue // too long ago for what is kept
+		}
 		step := fx.Step(f, k)
 		took := int64(f.Schedule.End(k+1) - f.Schedule.End(k))
 		compute, bandwidth := s.hardware.Usage(&step, took)

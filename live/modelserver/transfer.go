@@ -55,7 +55,7 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 	id, tokens := f.Request, f.Count
 	began := time.Now()
 	conn, _, err := askKV(ctx, remote)
-	var moved int64
+	var moved *transfer
 	if err == nil {
 		defer conn.Close()
 		moved, err = s.network.move(ctx, s.nodeOf(remote), s.index, f.Bytes)
@@ -77,12 +77,18 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 		s.loop.ask(func(now machine.Time) {
 			s.loop.stats.externalHits += uint64(tokens)
 			s.loop.stats.transferSeconds.observe(took)
-			s.loop.stats.transferBytes.observe(float64(moved))
+			s.loop.stats.transferBytes.observe(float64(moved.bytes))
 			s.loop.eng.Input(now, engine.KVArrived{ID: id}, &s.loop.fx)
 		})
 	}
 	if conn == nil {
 		return
+	}
+	if moved != nil { // pipelined: the rest is still being read from the holder's blocks
+		select {
+		case <-moved.whole:
+		case <-s.ctx.Done():
+		}
 	}
 	select {
 	case <-p.release:

@@ -32,7 +32,10 @@ type network struct {
 	mu      sync.Mutex
 	net     *link.Network
 	fx      link.Effects
-	waiting map[link.ID]chan bool
+	waiting map[link.ID]*transfer
+	// sending tells a server that a connector which blocks it began (1) or
+	// ended (-1) to send its KV.
+	sending func(node, by int)
 	next    link.ID
 	running bool
 	wake    chan struct{}
@@ -61,38 +64,50 @@ func newNetwork(o TransferOptions, servers int, clock func() machine.Time) (*net
 	if err != nil {
 		return nil, err
 	}
-	return &network{profile: o.Profile, topology: t, clock: clock, net: n, waiting: map[link.ID]chan bool{}, wake: make(chan struct{}, 1)}, nil
+	return &network{profile: o.Profile, topology: t, clock: clock, net: n, waiting: map[link.ID]*transfer{}, wake: make(chan struct{}, 1)}, nil
 }
 
-// move carries a cache from one node to another and returns when it is there,
-// and how many bytes went over the wire.
-func (n *network) move(ctx context.Context, from, to int, cacheBytes int64) (int64, error) {
-	done := make(chan bool, 1)
+// transfer is a cache on its way.
+type transfer struct {
+	from    int
+	blocks  bool      // the sender is blocked
+	bytes   int64     // over the wire
+	usable  chan bool // whether decoding may begin: all of it is there, or of a pipelined connector enough
+	whole   chan struct{}
+	blocked bool // now
+	told    bool // usable was
+}
+
+// move carries a cache from one node to another and returns when decoding may
+// begin. What is then still to come goes on without the context; whole of the
+// transfer is closed when it is there.
+func (n *network) move(ctx context.Context, from, to int, cacheBytes int64) (*transfer, error) {
 	n.mu.Lock()
 	n.next++
 	id := n.next
 	start, err := n.profile.Transfer(n.topology, id, from, to, cacheBytes)
 	if err != nil {
 		n.mu.Unlock()
-		return 0, err
+		return nil, err
 	}
-	n.waiting[id] = done
+	x := &transfer{from: from, blocks: n.profile.Blocking, bytes: start.Bytes, usable: make(chan bool, 1), whole: make(chan struct{})}
+	n.waiting[id] = x
 	n.net.Input(n.clock(), start, &n.fx)
 	n.deliver()
 	n.drive()
 	n.mu.Unlock()
 	select {
-	case ok := <-done:
+	case ok := <-x.usable:
 		if !ok {
-			return 0, fmt.Errorf("a transfer of %d bytes was not taken by the network", cacheBytes)
+			return nil, fmt.Errorf("a transfer of %d bytes was not taken by the network", cacheBytes)
 		}
-		return start.Bytes, nil
+		return x, nil
 	case <-ctx.Done():
 		n.mu.Lock()
 		n.net.Input(n.clock(), link.Cancel{ID: id}, &n.fx)
 		n.deliver()
 		n.mu.Unlock()
-		return 0, ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
@@ -137,13 +152,41 @@ func (n *network) run() {
 // deliver tells those who wait; n.mu is held.
 func (n *network) deliver() {
 	for _, f := range n.fx.List {
+		x := n.waiting[f.ID]
+		if x == nil {
+			continue
+		}
 		switch f.Kind {
+		case link.Began:
+			n.block(x, x.blocks)
+		case link.Usable:
+			x.tell(true)
 		case link.Arrived, link.Cancelled, link.Rejected:
-			if done, ok := n.waiting[f.ID]; ok {
-				done <- f.Kind == link.Arrived
-				delete(n.waiting, f.ID)
-			}
+			n.block(x, false)
+			x.tell(f.Kind == link.Arrived)
+			close(x.whole)
+			delete(n.waiting, f.ID)
 		}
 	}
 	n.fx.Reset()
+}
+
+func (x *transfer) tell(ok bool) {
+	if !x.told {
+		x.told = true
+		x.usable <- ok
+	}
+}
+
+// block keeps the sender's engine from its next step, or lets it go on.
+func (n *network) block(x *transfer, on bool) {
+	if x.blocked == on {
+		return
+	}
+	x.blocked = on
+	by := -1
+	if on {
+		by = 1
+	}
+	n.sending(x.from, by)
 }

@@ -1,0 +1,173 @@
+package modelserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/serving"
+)
+
+// connected is a pair of batching servers that a connector joins over 10 Gb/s,
+// on which a cache of 512 tokens of 128 KiB takes 50 ms and more.
+func connected(t *testing.T, profile link.Profile) (*pair, func() []flow.Event) {
+	t.Helper()
+	timer, err := latency.New(latency.Config{Kind: latency.KindConstant, Constant: latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: machine.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nic, err := link.WireNamed("ethernet-10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := ServerOptions{Models: []string{"m"}, Steps: serving.WholeSteps, Engine: engine.Config{Timer: timer, ReportSteps: true}}
+	var mu sync.Mutex
+	var events []flow.Event
+	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1, Transfer: TransferOptions{Profile: profile, NIC: nic},
+		Recorder: flow.Func(func(e flow.Event) { mu.Lock(); events = append(events, e); mu.Unlock() })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		f.Stop(ctx)
+	})
+	return &pair{t, f, f.Servers()[0], f.Servers()[1]}, func() []flow.Event { mu.Lock(); defer mu.Unlock(); return append([]flow.Event(nil), events...) }
+}
+
+// prompt is 512 tokens or a little more that no other prompt begins with.
+func longPrompt(n int) string { return fmt.Sprintf("%d ", n) + strings.Repeat("wind ", 520) }
+
+// longestPause is between a step's end and the next one's beginning, at one
+// server.
+func longestPause(events []flow.Event, endpoint string) machine.Time {
+	var last, longest machine.Time
+	for _, e := range events {
+		if e.Step != flow.EngineStep || e.Endpoint != endpoint {
+			continue
+		}
+		began := e.Time - machine.Time(e.Details.Get("took_us").(float64)*1e3)
+		if last > 0 {
+			longest = max(longest, began-last)
+		}
+		last = e.Time
+	}
+	return longest
+}
+
+// Each connector of document 003 takes the time that core/link gives it, and
+// only NIXL v1 keeps the prefill server's engine from its next step.
+func TestConnectors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		profile link.Profile
+		blocks  bool
+	}{{link.NIXLv2, false}, {link.NIXLv2.Compressed(), false}, {link.NIXLv2.Pipelined(), false}, {link.NIXLv1, true}, {link.TCP, false}, {link.LMCache, false}} {
+		name := fmt.Sprintf("%s-%d-bits-%d-permille", c.profile.Name, c.profile.CompressBits, c.profile.PipelinePermille)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, events := connected(t, c.profile)
+			// Somebody decodes on the prefill server all the while.
+			busy, stop := context.WithCancel(t.Context())
+			defer stop()
+			go func() {
+				req, _ := http.NewRequestWithContext(busy, http.MethodPost, p.prefill.URL()+"/v1/completions", strings.NewReader(`{"prompt":"x","max_tokens":8000,"ignore_eos":true}`))
+				if resp, err := http.DefaultClient.Do(req); err == nil {
+					resp.Body.Close()
+				}
+			}()
+			pre := p.ask(p.prefill, `{"prompt":`+strconvQuote(longPrompt(1))+`,"max_tokens":1,`+remoteDecode+`}`)
+			if pre.status != 200 {
+				t.Fatal(pre.body)
+			}
+			if dec := p.ask(p.decode, `{"prompt":`+strconvQuote(longPrompt(1))+`,"max_tokens":3,"kv_transfer_params":`+string(pre.KV)+`}`); dec.status != 200 {
+				t.Fatal(dec.body)
+			}
+			p.waitFor("the prefill server's blocks are free", func() bool { return p.held() == 0 })
+			p.ask(p.prefill, `{"prompt":"another","max_tokens":1}`) // ends the run of steps, so that it is recorded
+			x, _ := p.decode.scrape()
+			least := alone(t, c.profile, int64(x.transferBytes.sum))
+			if x.transferSeconds.sum < least.Seconds() {
+				t.Errorf("the transfer took %v s; alone on the wire it takes %v", x.transferSeconds.sum, least)
+			}
+			if pause := longestPause(events(), p.prefill.Address()); c.blocks != (pause > least/2) {
+				t.Errorf("the prefill server's engine paused for %v; a transfer takes %v", pause, least)
+			}
+		})
+	}
+}
+
+// alone is how long so many bytes on the wire take until decoding may begin.
+func alone(t *testing.T, profile link.Profile, bytes int64) machine.Time {
+	t.Helper()
+	nic, _ := link.WireNamed("ethernet-10")
+	topology, err := link.NewTopology(link.TopologyConfig{Nodes: 2, NIC: nic, Store: nic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := link.New(topology.Links())
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile.CompressBits = 0 // these are bytes on the wire
+	start, err := profile.Transfer(topology, 1, 0, 1, bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fx link.Effects
+	n.Input(0, start, &fx)
+	n.Advance(machine.Never-1, &fx)
+	for _, f := range fx.List {
+		if f.Kind == link.Usable || f.Kind == link.Arrived {
+			return f.At
+		}
+	}
+	t.Fatal("nothing arrived")
+	return 0
+}
+
+// Transfers that cross one wire share it: four caches at once are there when
+// all their bytes fit through it, and not before.
+func TestContention(t *testing.T) {
+	t.Parallel()
+	p, _ := connected(t, link.NIXLv2)
+	var handed []json.RawMessage
+	for i := range 4 {
+		pre := p.ask(p.prefill, `{"prompt":`+strconvQuote(longPrompt(i))+`,"max_tokens":1,`+remoteDecode+`}`)
+		if pre.status != 200 {
+			t.Fatal(pre.body)
+		}
+		handed = append(handed, pre.KV)
+	}
+	began := time.Now()
+	var all sync.WaitGroup
+	for i, kv := range handed {
+		all.Go(func() {
+			if dec := p.ask(p.decode, `{"prompt":`+strconvQuote(longPrompt(i))+`,"max_tokens":1,"kv_transfer_params":`+string(kv)+`}`); dec.status != 200 {
+				t.Error(dec.body)
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(began)
+	x, _ := p.decode.scrape()
+	nic, _ := link.WireNamed("ethernet-10")
+	if least := x.transferBytes.sum / float64(nic.BytesPerSecond); took.Seconds() < least {
+		t.Fatalf("%.0f bytes in %v; the wire alone takes %v s", x.transferBytes.sum, took, least)
+	}
+}
