@@ -9,18 +9,25 @@ import (
 	"time"
 )
 
+// checkKind tells whether a file says that it is a scenario, of this version.
+func (s *Scenario) checkKind() Problems {
+	var out Problems
+	if s.APIVersion != Version {
+		out = append(out, s.problem("apiVersion", found(s.APIVersion), Version))
+	}
+	if s.Kind != Kind {
+		out = append(out, s.problem("kind", found(s.Kind), Kind))
+	}
+	return out
+}
+
 // check tells what is wrong with a scenario whose fields are each right. It
 // also fills in what depends on other fields.
 func (s *Scenario) check() Problems {
 	var out Problems
 	add := func(path, found, expected string) { out = append(out, s.problem(path, found, expected)) }
 
-	if s.APIVersion != Version {
-		add("apiVersion", found(s.APIVersion), Version)
-	}
-	if s.Kind != Kind {
-		add("kind", found(s.Kind), Kind)
-	}
+	out = append(out, s.checkKind()...)
 	if len(s.Pools) == 0 {
 		add("pools", "there are none", "at least one pool")
 	}

@@ -94,6 +94,9 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	s.where = d.where
 	if len(d.problems) == 0 {
 		d.problems = append(d.problems, s.check()...)
+	} else if s.APIVersion != "" && s.Kind != "" {
+		// A file of another kind or version is why its fields are unknown.
+		d.problems = append(d.problems, s.checkKind()...)
 	}
 	if len(d.problems) == 0 {
 		d.problems = append(d.problems, s.readFiles(filepath.Dir(file))...)

@@ -271,3 +271,12 @@ func TestStepTimes(t *testing.T) {
 		}
 	}
 }
+
+// A file of another version is told as such, beside the fields that are
+// unknown because of it.
+func TestOtherVersionIsSaid(t *testing.T) {
+	_, err := Parse("my.yaml", []byte("apiVersion: windtunnel/v2\nkind: Scenario\nroutes: []\n"))
+	if err == nil || !strings.Contains(err.Error(), `my.yaml:1:13: apiVersion: found "windtunnel/v2"`) || !strings.Contains(err.Error(), "routes: unknown field") {
+		t.Fatal(err)
+	}
+}

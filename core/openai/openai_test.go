@@ -122,3 +122,15 @@ func BenchmarkDelta(b *testing.B) {
 		buf = s.AppendDelta(buf[:0], &d)
 	}
 }
+
+// A wrong type is told with the name that the client wrote.
+func TestDecodeNamesFields(t *testing.T) {
+	err := Decode([]byte(`{"model":"m","stream":"yes"}`), &Chat{})
+	if err == nil || err.Param != "stream" || !strings.HasPrefix(err.Message, "stream: expected true or false") {
+		t.Fatalf("%+v", err)
+	}
+	err = Decode([]byte(`{"stream_options":{"include_usage":1}}`), &Chat{})
+	if err == nil || err.Param != "stream_options.include_usage" {
+		t.Fatalf("%+v", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Sampling are the fields that chat and completion requests share: OpenAI's
@@ -251,7 +252,8 @@ func Decode(body []byte, into any) *Error {
 		if typed.Field == "" {
 			return Errorf(400, "", "The request body is a JSON %s, expected an object.", typed.Value)
 		}
-		return Errorf(400, typed.Field, "%s: expected %s, got %s.", typed.Field, expected(typed.Type.Kind().String()), typed.Value)
+		field := wireName(typed.Field)
+		return Errorf(400, field, "%s: expected %s, got %s.", field, expected(typed.Type.Kind().String()), typed.Value)
 	}
 	var ours *Error
 	if errors.As(err, &ours) {
@@ -262,6 +264,18 @@ func Decode(body []byte, into any) *Error {
 		return Errorf(400, "", "The request body is not valid JSON: %v at byte %d.", syntax, syntax.Offset)
 	}
 	return Errorf(400, "", "The request body could not be read: %v.", err)
+}
+
+// wireName is a field's name as the client knows it: encoding/json puts the
+// names of embedded structs before it, which begin with a capital.
+func wireName(field string) string {
+	for {
+		head, rest, more := strings.Cut(field, ".")
+		if !more || head == "" || head[0] < 'A' || head[0] > 'Z' {
+			return field
+		}
+		field = rest
+	}
 }
 
 func expected(kind string) string {

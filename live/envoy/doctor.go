@@ -79,7 +79,7 @@ func Inspect(ctx context.Context, o InspectOptions) Facts {
 			{Addr: "127.0.0.1:9090", Use: "EPP, metrics"},
 		}
 	}
-	f := Facts{Platform: thisPlatform(), Held: o.Held, Descriptors: DescriptorLimit(), Needed: DescriptorsFor(o.Held)}
+	f := Facts{Platform: thisPlatform(), Held: o.Held, Descriptors: DescriptorLimit(), Needed: DescriptorsFor(o.Held, 2)}
 	if w, err := wheelFor(f.Platform); err == nil {
 		f.Packaged, f.Needs = true, w.needs
 	}
@@ -129,15 +129,22 @@ func inspectTool(ctx context.Context, name, path string) Tool {
 	return t
 }
 
-// DescriptorsFor is how many files a process has open that holds n requests
-// over HTTP/1.1: one connection to each side, and some of its own. HTTP/2
-// shares connections and needs far fewer.
-func DescriptorsFor(n int) uint64 { return 2*uint64(max(n, 0)) + 256 }
+// heldPerConnection is how many held requests share an HTTP/2 connection
+// at the least.
+const heldPerConnection = streamsPerConnection / 2
+
+// DescriptorsFor is how many files a process has open that holds n requests:
+// some of its own, and at each of its two sides a connection per request over
+// HTTP/1.1, which so many of the sides speak, or a shared one over HTTP/2.
+func DescriptorsFor(n, http1Sides int) uint64 {
+	held := uint64(max(n, 0))
+	return uint64(http1Sides)*held + uint64(2-http1Sides)*(held/heldPerConnection) + 256
+}
 
 // CheckDescriptors is an error of kind TooFewDescriptors when this machine
-// does not let a process hold n requests.
-func CheckDescriptors(n int) error {
-	have, need := DescriptorLimit(), DescriptorsFor(n)
+// does not let a process hold n requests with HTTP/1.1 at so many sides.
+func CheckDescriptors(n, http1Sides int) error {
+	have, need := DescriptorLimit(), DescriptorsFor(n, http1Sides)
 	if have >= need {
 		return nil
 	}

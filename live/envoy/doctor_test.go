@@ -52,8 +52,14 @@ func TestInspect(t *testing.T) {
 			}
 		})
 	}
-	wantKind(t, CheckDescriptors(1<<40), TooFewDescriptors)
-	if err := CheckDescriptors(0); err != nil {
+	wantKind(t, CheckDescriptors(1<<40, 0), TooFewDescriptors)
+	// What HTTP/1.1 cannot hold, HTTP/2 can: the message says so.
+	most := int(min(DescriptorLimit(), 1<<40))
+	wantKind(t, CheckDescriptors(most, 1), TooFewDescriptors)
+	if err := CheckDescriptors(most, 0); most > 512 && err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckDescriptors(0, 2); err != nil {
 		t.Error(err)
 	}
 }

@@ -123,7 +123,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log}); err != nil {
 		return nil, err
 	}
-	if err = envoy.CheckDescriptors(min(o.Scenario.Workload.Concurrency, o.Scenario.Workload.Requests)); err != nil {
+	if err = checkDescriptors(o.Scenario); err != nil {
 		return nil, err
 	}
 	if s.Dir == "" {
@@ -139,6 +139,19 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	}
 	s.Startup = time.Since(began)
 	return s, nil
+}
+
+// checkDescriptors says whether this machine can hold as many requests as are
+// in flight at once.
+func checkDescriptors(s *scenario.Scenario) error {
+	http1 := 0
+	if s.Workload.HTTP != scenario.HTTP2 {
+		http1++
+	}
+	if s.Pools[0].Upstream != scenario.HTTP2 {
+		http1++
+	}
+	return envoy.CheckDescriptors(min(s.Workload.Concurrency, s.Workload.Requests), http1)
 }
 
 // Now is the run's clock.
