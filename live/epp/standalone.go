@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
+	"net/http"
+	"net/http/pprof"
 	"path/filepath"
 	"sync"
 	"time"
@@ -55,6 +57,8 @@ type StandaloneOptions struct {
 
 	AllowExperimental, IgnoreSubset, EmitScores bool
 	RefreshMetrics                              time.Duration
+	// Profiling serves Go's profiles under /debug/pprof/ beside the metrics.
+	Profiling bool
 	// StreamMetrics adds figures about ext_proc streams.
 	StreamMetrics bool
 	Errors        stream.ErrorStyle
@@ -136,7 +140,7 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	}
 	s.generations.replace(g)
 	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: &s.generations,
-		Now: s.now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.generations.pages()}
+		Now: s.now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.pages()}
 	server.Stream.Errors = o.Errors
 	if o.Secure {
 		if server.TLS, err = serverTLS(o.CertPath); err != nil {
@@ -188,6 +192,18 @@ func (s *Standalone) Stop(ctx context.Context) error {
 	err := s.Server.Stop(ctx)
 	s.close()
 	return err
+}
+
+func (s *Standalone) pages() map[string]http.Handler {
+	out := s.generations.pages()
+	if s.o.Profiling {
+		out["/debug/pprof/"] = http.HandlerFunc(pprof.Index)
+		out["/debug/pprof/cmdline"] = http.HandlerFunc(pprof.Cmdline)
+		out["/debug/pprof/profile"] = http.HandlerFunc(pprof.Profile)
+		out["/debug/pprof/symbol"] = http.HandlerFunc(pprof.Symbol)
+		out["/debug/pprof/trace"] = http.HandlerFunc(pprof.Trace)
+	}
+	return out
 }
 
 // Failed tells of a listener that stopped serving by itself.

@@ -51,7 +51,7 @@ type eppCmd struct {
 
 	Tracing       bool          `name:"tracing" default:"true" help:"Accepted; traces are written by windtunnel run."`
 	MetricsAuth   bool          `name:"metrics-endpoint-auth" default:"true" help:"Accepted; there is no Kubernetes to ask."`
-	EnablePprof   bool          `name:"enable-pprof" default:"true" help:"Accepted."`
+	EnablePprof   bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
 	LeaderElect   bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
 	DrainTimeout  time.Duration `name:"drain-timeout" default:"30s" help:"How long streams may finish after the signal to stop."`
 	Verbosity     int           `name:"v" short:"v" default:"2" help:"Log verbosity as the real EPP counts it: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
@@ -84,7 +84,7 @@ func (c *eppCmd) Run(o *outside) error {
 	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing, CertPath: c.CertPath,
 		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
 		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
-		BuildInfo: versionText(), Hold: stream.Config{MaxBodyBytes: 64 << 20}}
+		BuildInfo: versionText(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
 	if c.EndpointSelector != "" {
 		selector, err := objects.ParseSelector(c.EndpointSelector)
 		if err != nil {
