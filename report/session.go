@@ -15,6 +15,8 @@ type Options struct {
 	Out   io.Writer
 	JSON  bool
 	Color bool
+	// Columns of the terminal that Out is, 0 for none: steps are wrapped there.
+	Columns int
 	// Detail of the view; empty chooses by Requests.
 	Detail Detail
 	// Requests is how many there will be, 0 where nobody knows.
@@ -60,6 +62,7 @@ func Start(o Options) (*Session, error) {
 			o.Detail = DetailFor(o.Requests)
 		}
 		s.view = NewView(o.Out, s.tally, o.Detail, o.Requests, o.Color)
+		s.view.width = o.Columns
 	}
 	if o.Clock != nil {
 		s.ordered = newOrdered(flow.Func(s.take), o.Clock, s.flush)

@@ -40,6 +40,7 @@ type View struct {
 	paint    paint
 	detail   Detail
 	requests int // how many there will be; 0 where nobody knows
+	width    int // columns of the terminal; 0 where out is none
 	tally    *Tally
 	seen     map[string]*viewed
 	count    int
@@ -129,10 +130,10 @@ func (v *View) step(e flow.Event) {
 	if bad(e) {
 		step = v.paint.red(step)
 	}
-	line := fmt.Sprintf("%s %s  %s  %s  %s",
+	head := fmt.Sprintf("%s %s  %s  %s",
 		v.paint.request(r.n, fmt.Sprintf("%-4s", r.label)), fmt.Sprintf("%+10.4fs", (e.Time-r.sent).Seconds()),
-		v.paint.hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), step, strings.Join(words, "  "))
-	v.print("%s\n", strings.TrimRight(line, " "))
+		v.paint.hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), step)
+	v.print("%s\n", wrap(head, words, v.width))
 	if e.Hop == flow.Client && e.Step == flow.Finished && v.idle() {
 		v.print("\n")
 	}

@@ -20,19 +20,21 @@ type outside struct {
 	Stdout, Stderr io.Writer
 	// Env looks up an environment variable.
 	Env func(name string) (string, bool)
-	// Terminal reports whether Stdout is one.
+	// Terminal reports whether Stdout is one, and Columns how wide it is.
 	Terminal bool
+	Columns  int
 	// Context ends when the user interrupts, closes the terminal, or no longer
 	// reads Stdout; a second interrupt kills.
 	Context func() (context.Context, context.CancelFunc)
 }
 
 func theOutside() *outside {
+	columns, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0 when it is none
 	stdout := &pipe{Writer: os.Stdout, left: func() {}}
 	return &outside{
 		Stdin: os.Stdin, Stdout: stdout, Stderr: os.Stderr,
 		Env:      os.LookupEnv,
-		Terminal: term.IsTerminal(int(os.Stdout.Fd())),
+		Terminal: term.IsTerminal(int(os.Stdout.Fd())), Columns: columns,
 		Context: func() (context.Context, context.CancelFunc) {
 			signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 			if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup

@@ -37,7 +37,7 @@ func (c *replayCmd) Run(o *outside) error {
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
 	}
-	options := report.Options{Out: o.Stdout, JSON: c.Output == "json", Color: o.color(), Detail: report.Detail(c.View)}
+	options := report.Options{Out: o.Stdout, JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	if c.View == "auto" {
 		if err := c.count(&options); err != nil {
 			return err
