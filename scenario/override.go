@@ -15,6 +15,7 @@ type Overrides struct {
 	Concurrency *int
 	Rate        *float64
 	Prefill     string   // as ModelServer.Prefill; for every pool
+	Batching    string   // of every pool whose model servers batch: continuous, static or none
 	Replicas    *int     // for every pool of simulated model servers
 	Endpoints   []string // instead of the first pool's model servers
 }
@@ -46,6 +47,13 @@ func (s *Scenario) Override(o Overrides) error {
 	if o.Replicas != nil && (*o.Replicas < 1 || *o.Replicas > 4096) {
 		bad("replicas", fmt.Sprintf("found %d", *o.Replicas), "a whole number, from 1 to 4096")
 	}
+	switch b := Batching(o.Batching); {
+	case b == "":
+	case b != Continuous && b != Static && b != NoBatching:
+		bad("batching", fmt.Sprintf("found %q", o.Batching), "continuous, static or none")
+	case !s.batches():
+		bad("batching", fmt.Sprintf("found %q, but no pool of the scenario batches", o.Batching), "a scenario with modelServer.batching: continuous")
+	}
 	for _, e := range o.Endpoints {
 		if err := CheckEndpoint(e); err != nil {
 			bad("endpoint", err.Error(), "HOST:PORT such as 127.0.0.1:8000")
@@ -76,6 +84,9 @@ func (s *Scenario) Override(o Overrides) error {
 			longest := time.Duration(prefill.Quantile(1))
 			p.EPP.HoldLimit = max(p.EPP.HoldLimit, 2*longest)
 			s.Workload.Timeout = max(s.Workload.Timeout, 2*longest)
+		}
+		if m := &p.ModelServer; o.Batching != "" && m.Batching != Independent {
+			m.Batching = Batching(o.Batching)
 		}
 		if o.Replicas != nil && len(p.Endpoints) == 0 {
 			p.Replicas = *o.Replicas

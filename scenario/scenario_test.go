@@ -280,3 +280,19 @@ func TestOtherVersionIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestOverrideBatching(t *testing.T) {
+	if err := Embedded().Override(Overrides{Batching: "static"}); err == nil || !strings.Contains(err.Error(), "no pool of the scenario batches") {
+		t.Error(err)
+	}
+	s, err := Load("../examples/batching.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Override(Overrides{Batching: "independent"}); err == nil {
+		t.Error("independent was taken")
+	}
+	if err := s.Override(Overrides{Batching: "none"}); err != nil || s.Pools[0].ModelServer.Batching != NoBatching {
+		t.Error(err)
+	}
+}

@@ -16,6 +16,7 @@ type loadFlags struct {
 	Concurrency *int     `short:"c" placeholder:"C" help:"Have this many requests in flight at once."`
 	Rate        *float64 `placeholder:"R" help:"Send R requests a second, whether or not earlier ones have ended."`
 	Prefill     string   `placeholder:"100ms..30s" help:"How long prefill takes: a duration, a range, or a distribution such as lognormal(200ms, 100ms)."`
+	Batching    string   `placeholder:"KIND" help:"How requests share a model server that batches: continuous, static or none."`
 	Replicas    *int     `placeholder:"N" help:"Simulate this many model servers per pool."`
 	Seed        *uint64  `placeholder:"S" help:"Where all randomness comes from: the same seed gives the same run."`
 }
@@ -30,7 +31,7 @@ func (f *loadFlags) scenario(more ...func(*scenario.Overrides)) (*scenario.Scena
 			return nil, err
 		}
 	}
-	o := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate, Prefill: f.Prefill, Replicas: f.Replicas}
+	o := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate, Prefill: f.Prefill, Batching: f.Batching, Replicas: f.Replicas}
 	for _, change := range more {
 		change(&o)
 	}
