@@ -17,6 +17,7 @@ type kvWire struct {
 	model           string
 	interval, delay machine.Time
 	indexes         []*kvIndex
+	manager         *kvManager // document 003's, where the scenario has it
 	// heard, if not nil, is told of every event at once, without the wire.
 	heard func(from kv.Topic, e *kv.Event)
 }
@@ -40,7 +41,11 @@ func newKVWire(w *world, p *scenario.Pool) *kvWire {
 	if !e.Published() {
 		return nil
 	}
-	return &kvWire{w: w, model: p.Model, interval: machine.FromDuration(e.Interval), delay: machine.FromDuration(e.Delay)}
+	x := &kvWire{w: w, model: p.Model, interval: machine.FromDuration(e.Interval), delay: machine.FromDuration(e.Delay)}
+	if p.KVManager {
+		x.manager = newKVManager(p)
+	}
+	return x
 }
 
 // connect gives every precise-prefix producer an index.
@@ -155,6 +160,9 @@ func (s *server) deliverKV() {
 	for i := range events {
 		for _, ix := range s.w.kv.indexes {
 			ix.Input(s.w.now, from, &events[i])
+		}
+		if m := s.w.kv.manager; m != nil {
+			m.Input(s.w.now, kv.Topic{Pod: s.name, Model: from.Model}, &events[i])
 		}
 	}
 }

@@ -141,3 +141,28 @@ func TestLagCostsHits(t *testing.T) {
 		t.Errorf("%d requests found blocks when events came at once, %d when they came after 20 s", a, b)
 	}
 }
+
+// The KV-Cache Manager answers in virtual time, too: prompts find their blocks
+// by its scores, and without it only by chance.
+func TestManagerAnswers(t *testing.T) {
+	hits := func(manager bool) int {
+		s, err := scenario.Load("../examples/kv-manager.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Pools[0].KVManager = manager
+		var events []flow.Event
+		if err := Run(s, flow.Func(func(e flow.Event) { events = append(events, e) }), nil); err != nil {
+			t.Fatal(err)
+		}
+		n, ended := found(events)
+		if ended != s.Workload.Requests {
+			t.Fatalf("%d requests ended", ended)
+		}
+		return n
+	}
+	with, without := hits(true), hits(false)
+	if with < 40 || with <= without {
+		t.Errorf("%d requests found blocks with the manager, %d without", with, without)
+	}
+}

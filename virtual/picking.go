@@ -115,6 +115,10 @@ func (k *picking) decide(r *request, head []stream.Header, body []byte) {
 		var needs []picker.Need
 		needs, bad = k.p.Prepare(k.w.now, req)
 		for i := range needs {
+			if a, ok := k.w.kv.answer(r, &needs[i]); ok {
+				x.answers = append(x.answers, a)
+				continue
+			}
 			if needs[i].Key == plugins.KeyRender { // a renderer answers as the model server tokenises
 				ids := r.promptTokens()
 				req.PromptTokens, req.Tokens = [][]uint32{ids}, len(ids)

@@ -223,6 +223,10 @@ func newKVManager(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 // maxAsked is how much of a prompt the manager is sent, in bytes.
 const maxAsked = 1 << 20
 
+// KeyKVScore is the key of a KVCacheManagerScorer's question. Its answer is the
+// manager's to POST /api/v1/score.
+const KeyKVScore = "score"
+
 // Needs asks the manager.
 func (s *kvManager) Needs(_ machine.Time, r *picker.Request, v *picker.View) []picker.Need {
 	if r.Body == nil || len(r.Body.Prompts) == 0 {
@@ -252,7 +256,7 @@ func (s *kvManager) Needs(_ machine.Time, r *picker.Request, v *picker.View) []p
 	if err != nil {
 		return nil
 	}
-	return []picker.Need{{Plugin: s.Name(), Key: "score", Method: "POST", URL: s.Endpoint + "/api/v1/score", Body: body, Timeout: s.Timeout.Time()}}
+	return []picker.Need{{Plugin: s.Name(), Key: KeyKVScore, Method: "POST", URL: s.Endpoint + "/api/v1/score", Body: body, Timeout: s.Timeout.Time()}}
 }
 
 type kvAnswer struct {
@@ -264,7 +268,7 @@ type kvAnswer struct {
 
 // Score reads the answer.
 func (s *kvManager) Score(c *picker.Cycle, in []int32, scores []float64) {
-	a := c.Answer(s, "score")
+	a := c.Answer(s, KeyKVScore)
 	var got kvAnswer
 	if a == nil || a.Err != nil || json.Unmarshal(a.Value, &got) != nil {
 		return

@@ -1,0 +1,44 @@
+package virtual
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// kvManager is document 003's KV-Cache Manager: an index that knows pods by
+// name, and what it answers to a picker's KVCacheManagerScorer.
+type kvManager struct {
+	*kv.Index
+	hasher kv.Hasher
+	scorer *kv.Scorer
+}
+
+func newKVManager(p *scenario.Pool) *kvManager {
+	m := &kvManager{hasher: kv.Hasher{BlockTokens: p.BlockTokens()}}
+	m.Index = kv.NewIndex(kv.Config{Hasher: m.hasher})
+	m.scorer = m.View().Scorer()
+	return m
+}
+
+// answer is the manager's to a plug-in's question, and whether it is one for
+// it. Rates have two digits, as on the wire.
+func (x *kvWire) answer(r *request, n *picker.Need) (picker.Answer, bool) {
+	if x == nil || x.manager == nil || n.Key != plugins.KeyKVScore {
+		return picker.Answer{}, false
+	}
+	type score struct {
+		HitRate float64 `json:"cache_hit_rate"`
+	}
+	scores := map[string]score{}
+	keys := x.manager.hasher.PromptKeys(x.model, "", r.promptTokens())
+	for _, pod := range x.manager.scorer.Score(keys) {
+		scores[pod.Pod] = score{math.Floor(100*float64(pod.Blocks)/float64(len(keys))+1e-9) / 100}
+	}
+	value, err := json.Marshal(map[string]any{"scores": scores})
+	return picker.Answer{Plugin: n.Plugin, Key: n.Key, Value: value, Err: err}, true
+}
