@@ -1,0 +1,77 @@
+package plugins_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+)
+
+func buildPrecise(parameters string) (*picker.Picker, error) {
+	cfg, err := config.Read([]byte("plugins:\n- type: precise-prefix-cache-producer\n  parameters: " + parameters + "\n- type: prefix-cache-scorer\n  parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}\n"))
+	if err != nil {
+		return nil, err
+	}
+	return picker.New(cfg, plugins.Builtin(), picker.Options{})
+}
+
+// What is configured is what the index and its sources get; what cannot work
+// is refused by name.
+func TestPreciseParameters(t *testing.T) {
+	p, err := buildPrecise(`{tokenProcessorConfig: {blockSizeTokens: 64, hashSeed: "7"}, kvEventsConfig: {zmqEndpoint: "tcp://*:5557", discoverPods: false, concurrency: 8},
+    indexerConfig: {kvBlockIndexConfig: {inMemoryConfig: {size: 1000}, enableMetrics: true}, kvCacheBackendConfigs: [{name: CPU, weight: 0.5}]}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := plugins.Precise(p.Plugin("precise-prefix-cache-producer"))
+	x, from := s.Index(), s.Sources()
+	if x.Hasher.BlockTokens != 64 || x.Hasher.Seed != "7" || x.MaxBlocks != 1000 || x.Weights["cpu"] != .5 || !s.EnableMetrics() {
+		t.Errorf("the index is %+v", x)
+	}
+	if from.Bind != "tcp://*:5557" || from.Discover || from.TopicFilter != "kv@" || from.SocketPort != 5557 || from.Workers != 8 {
+		t.Errorf("the sources are %+v", from)
+	}
+	for parameters, want := range map[string]string{
+		`{tokenProcessorConfig: {blockSizeTokens: 0}}`:                      "blockSizeTokens must be between 1 and",
+		`{kvEventsConfig: {zmqEndpoint: "udp://x"}}`:                        "expected tcp://",
+		`{kvEventsConfig: {engineType: sglang}}`:                            "only vllm's events",
+		`{kvEventsConfig: {podDiscoveryConfig: {socketPort: 70000}}}`:       "ports must be between",
+		`{speculativeIndexing: true, speculativeTTL: 0s}`:                   "speculativeTTL",
+		`{kvEventConfig: {}}`:                                               `unknown field "kvEventConfig"`,
+		`{indexerConfig: {kvCacheBackendConfigs: [{name: x, weight: -1}]}}`: "not negative",
+	} {
+		if _, err := buildPrecise(parameters); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, expected %q", parameters, err, want)
+		}
+	}
+	p, err = buildPrecise(`{kvEventsConfig: {discoverPods: false}, tokenProcessorConfig: {blockSize: 32}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := strings.Join(p.Warnings, "\n"); !strings.Contains(all, "no events will ever come") || !strings.Contains(all, "blockSize is deprecated") || !strings.Contains(all, "tokens are estimated") {
+		t.Errorf("the warnings are %q", p.Warnings)
+	}
+}
+
+// Any parameters give a picker or an error.
+func FuzzPreciseParameters(f *testing.F) {
+	f.Add(`{tokenProcessorConfig: {blockSizeTokens: 16}, kvEventsConfig: {zmqEndpoint: "tcp://127.0.0.1:5557"}}`)
+	f.Add(`{indexerConfig: {kvCacheBackendConfigs: [{name: gpu, weight: 1}]}, speculativeTTL: 1h}`)
+	f.Add(`{kvEventsConfig: {podDiscoveryConfig: {socketPort: -1}}}`)
+	f.Fuzz(func(t *testing.T, parameters string) {
+		if len(parameters) > 1<<12 {
+			return
+		}
+		p, err := buildPrecise(parameters)
+		if err != nil {
+			return
+		}
+		if s := plugins.Precise(p.Plugin("precise-prefix-cache-producer")); s != nil {
+			if x := s.Index(); x.Hasher.Tokens() < 1 || x.MaxBlocks < 0 {
+				t.Errorf("the index is %+v", x)
+			}
+		}
+	})
+}
