@@ -108,12 +108,18 @@ func metadataStruct(m map[string]map[string]any, end bool) any {
 	return out
 }
 
-// Evicted is closed when flow control wants the request ended.
+// Evicted is closed when flow control wants the request ended; nil when it
+// never will: it ends those with a priority below 0, if at all.
 func (x *exchange) Evicted() <-chan struct{} {
-	if x.w == nil {
+	if x.w == nil || x.w.id == 0 || x.w.req.Objective.Priority >= 0 || !x.k.evicts() {
 		return nil
 	}
 	return x.w.evicted
+}
+
+func (k *Picking) evicts() bool {
+	fc := k.p.Config().FlowControl
+	return fc != nil && fc.EnableEviction
 }
 
 // EvictedAnswer is what an evicted request is answered with.

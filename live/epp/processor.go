@@ -2,6 +2,7 @@ package epp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -58,6 +59,10 @@ type conversation struct {
 	answered bool      // the first message is out
 	respHead []stream.Header
 
+	evictable evictable
+	evicted   <-chan struct{} // nil when the request cannot be evicted
+	arrivals  chan arrival    // nil until receive needs it
+
 	list [1]*extprocv3.ProcessingResponse // see alone
 	lent *pieceMessage                    // see piece
 }
@@ -65,7 +70,13 @@ type conversation struct {
 func (c *conversation) run(ctx context.Context) error {
 	defer c.finish()
 	for {
-		in, err := c.wire.Recv()
+		in, err := c.receive(ctx)
+		if errors.Is(err, errEvicted) {
+			if done, err := c.evict(); done {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return c.gone(err)
 		}
@@ -103,22 +114,59 @@ func (c *conversation) ask(ctx context.Context) {
 	}
 	c.exchange = exchange
 	if x, ok := exchange.(evictable); ok {
-		go c.watchEviction(ctx, x)
+		c.evictable, c.evicted = x, x.Evicted()
 	}
 	c.play(c.machine.Decided(c.s.o.Now(), decision))
 }
 
-// watchEviction ends the request early when its exchange says so.
-func (c *conversation) watchEviction(ctx context.Context, x evictable) {
-	select {
-	case <-ctx.Done():
-	case <-x.Evicted():
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !c.ended {
-			c.play(c.machine.Evict(c.s.o.Now(), x.EvictedAnswer()))
-		}
+// errEvicted is what receive says when the request must end early.
+var errEvicted = errors.New("evicted")
+
+type arrival struct {
+	in  *extprocv3.ProcessingRequest
+	err error
+}
+
+// receive is the next message. Of a request that can be evicted a goroutine of
+// its own waits for messages, since Recv cannot be left otherwise.
+func (c *conversation) receive(ctx context.Context) (*extprocv3.ProcessingRequest, error) {
+	if c.arrivals == nil && c.evicted == nil {
+		return c.wire.Recv()
 	}
+	if c.arrivals == nil {
+		c.arrivals = make(chan arrival)
+		go func() {
+			for {
+				in, err := c.wire.Recv()
+				select {
+				case c.arrivals <- arrival{in, err}:
+				case <-ctx.Done():
+					return
+				}
+				if err != nil {
+					return
+				}
+			}
+		}()
+	}
+	select {
+	case a := <-c.arrivals:
+		return a.in, a.err
+	case <-c.evicted:
+		return nil, errEvicted
+	}
+}
+
+// evict ends the request and the stream. It says whether the stream is over:
+// not when the response was whole already.
+func (c *conversation) evict() (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.evicted = nil
+	if !c.ended {
+		c.play(c.machine.Evict(c.s.o.Now(), c.evictable.EvictedAnswer()))
+	}
+	return c.result()
 }
 
 // decideSafely turns a panic of a plug-in into an error of its own request.
