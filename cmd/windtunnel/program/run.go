@@ -92,7 +92,7 @@ func (c *runCmd) Run(o *outside) error {
 		}
 	}
 	interrupted := ctx.Err() != nil && !c.Keep || errors.Is(loadErr, context.Canceled)
-	checks := st.CheckKV(ctx)
+	checks := st.CheckKV(context.WithoutCancel(ctx)) // also after Ctrl-C
 	stopErr := stopStack(st)
 	summary, endErr := session.End(interrupted)
 	for _, check := range checks {
