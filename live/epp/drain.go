@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,11 +15,19 @@ import (
 // A picker that stops must go on until those who send to it have noticed:
 // Envoy asks for its health every so often, and sends to it until it has been
 // told NOT_SERVING once. So the server remembers who asks and how often, and
-// waits for each of them to have asked again. Who has hung up, or has not asked
-// for three of its intervals, is gone.
+// waits for each of them to have asked again, and then for new requests to stop
+// coming. Who has hung up, or has not asked for three of its intervals, is gone.
 
-// settleAfterCheck is what a health checker gets to act on what it was told.
-const settleAfterCheck = 50 * time.Millisecond
+const (
+	// quiet is how long no request may have come for it to be believed that
+	// none will.
+	quiet = 500 * time.Millisecond
+	// quietLimit bounds the wait for that: somebody may send without asking.
+	quietLimit = 3 * time.Second
+)
+
+// guessedInterval is that of a checker that has asked once: our Envoy's.
+const guessedInterval = 500 * time.Millisecond
 
 // maxCheckers bounds the connections that are remembered.
 const maxCheckers = 256
@@ -26,6 +35,8 @@ const maxCheckers = 256
 type healthChecks struct {
 	mu    sync.Mutex
 	peers map[string]*checker
+	// lastRequest is when the newest ext_proc stream began, in Unix nanoseconds.
+	lastRequest atomic.Int64
 }
 
 // checker is one connection that asks for health.
@@ -36,13 +47,10 @@ type checker struct {
 
 // intercept notes each question.
 func (h *healthChecks) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	resp, err := handler(ctx, req)
-	if strings.HasPrefix(info.FullMethod, "/grpc.health.v1.Health/") {
-		if p, ok := peer.FromContext(ctx); ok {
-			h.asked(p.Addr.String(), time.Now())
-		}
+	if p, ok := peer.FromContext(ctx); ok && strings.HasPrefix(info.FullMethod, "/grpc.health.v1.Health/") {
+		h.asked(p.Addr.String(), time.Now()) // before it is answered: what came earlier heard the old state
 	}
-	return resp, err
+	return handler(ctx, req)
 }
 
 func (h *healthChecks) asked(who string, now time.Time) {
@@ -68,31 +76,49 @@ func (h *healthChecks) asked(who string, now time.Time) {
 	c.last = now
 }
 
-// gone says that a checker will not ask again: it asked only once, or has been
-// silent for three of its intervals.
+// gone says that a checker will not ask again: it has been silent for three of
+// its intervals. One that asked only once has a guess for an interval.
 func (c *checker) gone(now time.Time) bool {
-	return c.interval == 0 || now.Sub(c.last) > 3*c.interval+settleAfterCheck
+	interval := c.interval
+	if interval == 0 {
+		interval = guessedInterval
+	}
+	return now.Sub(c.last) > 3*interval
 }
 
-// waiting says whether somebody who is still there has not asked since.
-func (h *healthChecks) waiting(since time.Time) bool {
+// waiting says how many are still there, and whether one of them has not asked
+// since.
+func (h *healthChecks) waiting(since time.Time) (checkers int, waiting bool) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.peers {
-		if c.last.Before(since) && !c.gone(now) || c.last.After(since) && c.interval > 0 && now.Sub(c.last) < settleAfterCheck {
-			return true
+		if !c.gone(now) {
+			checkers++
+			waiting = waiting || c.last.Before(since)
 		}
 	}
-	return false
+	return checkers, waiting
 }
 
-// told returns when everybody who asks for health has asked since, or when ctx
-// ends.
+// told returns when everybody who asks for health has asked since and has
+// stopped sending, or when ctx ends.
 func (h *healthChecks) told(ctx context.Context, since time.Time) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for h.waiting(since) {
+	limit := time.Time{}
+	for {
+		n, waiting := h.waiting(since)
+		now := time.Now()
+		switch {
+		case n == 0:
+			return
+		case waiting:
+		case limit.IsZero():
+			limit = now.Add(quietLimit)
+		case now.Sub(time.Unix(0, h.lastRequest.Load())) > quiet || now.After(limit):
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return

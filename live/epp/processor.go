@@ -29,6 +29,7 @@ func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) (err
 	began := time.Now()
 	defer func() { p.s.m.ended(time.Since(began), err) }()
 	p.s.active.Add(1)
+	p.s.checks.lastRequest.Store(began.UnixNano())
 	defer p.s.active.Add(-1)
 	p.s.m.inflight.Inc()
 	defer p.s.m.inflight.Dec()

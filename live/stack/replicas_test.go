@@ -52,7 +52,7 @@ func startReplicated(t *testing.T, n int, hold stream.Config, s *scenario.Scenar
 				p := r.startPicker(t, "127.0.0.1:0", hold)
 				c.Pools[0].Picker.Addresses = append(c.Pools[0].Picker.Addresses, p.Addr())
 			}
-			c.Pools[0].Picker.HealthInterval = 20 * time.Millisecond
+			c.Pools[0].Picker.HealthInterval = 250 * time.Millisecond
 		}
 	})
 	return r
