@@ -93,7 +93,8 @@ func (s *Stack) publish(so *modelserver.ServerOptions, index int) {
 		if s.pool.KVManager || cfg.Format == scenario.JSONKV {
 			pod = so.Name // document 003 knows pods by name
 		}
-		o := kvevents.PublisherOptions{Topic: kv.Topic{Pod: pod, Model: model}, Interval: cfg.Interval, Connect: slices.Clone(cfg.Connect), Log: s.o.Log}
+		o := kvevents.PublisherOptions{Topic: kv.Topic{Pod: pod, Model: model}, Interval: cfg.Interval, Connect: slices.Clone(cfg.Connect),
+			BlockBytes: so.Engine.KVBytesPerToken * int64(s.pool.BlockTokens()), CapacityBlocks: so.Engine.NumGPUBlocks, Log: s.o.Log}
 		if s.kv.manager != nil {
 			o.Connect = append(o.Connect, s.kv.manager.ZMQEndpoint())
 		}
