@@ -31,7 +31,6 @@ type player struct {
 	pages   map[string]string // worker -> page
 	failing map[string]bool
 	open    map[string]*exchange
-	ids     []string // of open exchanges with flow control, by number
 	byID    map[flowcontrol.RequestID]*exchange
 	order   []string // of first answers
 	number  uint64

@@ -38,7 +38,6 @@ type predicted struct {
 	Prefix           string  `json:"prefixMatchInfoProducerName"`
 
 	source     prefixSource
-	load       *inflight
 	predictor  Predictor
 	dispatched []int64 // by slot
 }
