@@ -9,9 +9,9 @@
 //	Next() (Time, bool)   when it wants to be woken, if at all
 //	Advance(now, sink)    play everything due up to now, handing out effects
 //
-// It is a shape and not a Go interface: hot paths use concrete types. Time
-// never goes backwards; a message that arrives late takes effect at the later
-// of its time and the machine's own. An effect carries the time at which it
+// It is a shape and not a Go interface: hot paths use concrete types. A machine
+// that has already seen a later moment than a message's does not go back for
+// it: the message counts from then on. An effect carries the time at which it
 // was due, never the time at which somebody got around to asking.
 //
 // live/ wraps a machine in one goroutine that waits for a message or for Next.

@@ -4,8 +4,9 @@
 // It knows nothing of protobuf or gRPC. It is told what came (request headers,
 // body, trailers, the picker's decision, response headers, body, trailers, the
 // peer leaving, the time) and says what should go out, as Effects in order.
-// For every order of messages it ends in exactly one of three ways: passed
-// through, answered by the EPP itself, or failed; nothing follows the end.
+// There are three ends, and whatever comes in whatever order leads to one of
+// them, once: the request was passed through, the EPP answered it, or the
+// stream failed.
 //
 // A held request (document 000) goes out as part 1 with the upstream request
 // left open. Part 2 and the end of the request follow once, and only after the

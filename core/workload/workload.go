@@ -53,7 +53,10 @@ type Request struct {
 }
 
 // ID is the id of the request with this number (from 0).
-func (c *Config) ID(index int) string { return fmt.Sprintf("req-%d-%06d", c.Seed, index+1) }
+func (c *Config) ID(index int) string { return fmt.Sprintf("%s%06d", c.Prefix(), index+1) }
+
+// Prefix is what the ids of the workload's requests begin with.
+func (c *Config) Prefix() string { return fmt.Sprintf("req-%d-", c.Seed) }
 
 // Request makes the request with this number (from 0).
 func (c *Config) Request(index int) Request {

@@ -40,7 +40,7 @@ type Options struct {
 	Recorder              flow.Recorder
 	Now                   func() machine.Time
 	// Metadata tells what the EPP made up for a request, and whether that is
-	// known. May be nil.
+	// known, and forgets it. May be nil.
 	Metadata func(request string) (string, bool)
 	// Connections is how many connections HTTP/2 spreads over; 0 means 1.
 	Connections int
@@ -140,6 +140,9 @@ func one(ctx context.Context, client *http.Client, o *Options, index int) {
 	req := newRequest(reqCtx, o, r)
 	record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)), flow.D("body", preview(r.Body)))
 	outcome, details := exchange(client, req, o, r.ID, record)
+	if o.Metadata != nil {
+		o.Metadata(r.ID) // whatever became of the request, nobody asks again
+	}
 	if ctx.Err() != nil && outcome == flow.Broken {
 		record(flow.ClientLeft)
 		outcome = flow.Left

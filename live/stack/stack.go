@@ -235,7 +235,13 @@ func (s *Stack) startPicker(context.Context) error {
 		o.Address, o.HealthAddress, o.MetricsAddress = KeptExtProc, KeptHealth, KeptMetrics
 	}
 	o.Stream.Recorder = s.o.Recorder
-	o.Stream.OnMetadata = func(request, metadata string) { s.made.Store(request, metadata) }
+	// Only our own client compares; requests by hand (--keep) leave nothing.
+	ours := s.o.Scenario.Generator().Prefix()
+	o.Stream.OnMetadata = func(request, metadata string) {
+		if strings.HasPrefix(request, ours) {
+			s.made.Store(request, metadata)
+		}
+	}
 	var err error
 	switch {
 	case s.o.Director != nil:
