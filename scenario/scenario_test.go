@@ -296,3 +296,16 @@ func TestOverrideBatching(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// INT8 halves what travels.
+func TestCompressINT8(t *testing.T) {
+	p := Pool{}
+	p.Disaggregation.defaults()
+	if whole := p.Link().Bytes(1 << 20); whole != 1<<20 {
+		t.Fatal(whole)
+	}
+	p.Disaggregation.CompressINT8 = true
+	if half := p.Link().Bytes(1 << 20); half != 1<<19 {
+		t.Fatal(half)
+	}
+}
