@@ -73,7 +73,7 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		if err != nil {
 			return nil, err
 		}
-		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, nil))
+		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, p.Labels(sv.index)))
 	}
 	k.p.Pool().Set(endpoints)
 	w.kv.connect(k.p)

@@ -27,6 +27,10 @@ type request struct {
 	id      engine.RequestID
 	asked   int
 
+	passage *passage   // at the sidecar before a decode server
+	subs    []*request // its legs
+	leg     *leg       // of a leg itself: where its answer goes
+
 	prompt []uint32 // as the model server tokenises it, once somebody asked
 
 	made   string // the metadata that the EPP made up
@@ -128,7 +132,7 @@ func (r *request) giveUp() {
 
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set []stream.Header) {
-	contentType := "application/json"
+	contentType, prefillers := "application/json", ""
 	for _, h := range set {
 		switch h.Name {
 		case "x-gateway-destination-endpoint":
@@ -136,7 +140,13 @@ func (r *request) forward(set []stream.Header) {
 			r.server = r.w.byAddr[first]
 		case "content-type":
 			contentType = h.Value
+		case "x-prefiller-host-port":
+			prefillers = h.Value
 		}
+	}
+	if r.w.sidecar != nil {
+		r.enter(r.server, prefillers)
+		return
 	}
 	boundary, isHeld, _ := held.Boundary(contentType)
 	if isHeld {
@@ -147,6 +157,12 @@ func (r *request) forward(set []stream.Header) {
 
 // serverBody is the request's body as the model server reads it.
 func (r *request) serverBody(body []byte, end bool) {
+	if r.passage != nil {
+		if end {
+			r.passage.play(r.passage.x.Start(r.w.now))
+		}
+		return
+	}
 	if r.reader == nil {
 		r.bytes += len(body)
 		if end {
@@ -199,6 +215,13 @@ func (r *request) firstToken() string {
 
 // respond is a piece of the response on its way to the EPP.
 func (r *request) respond(status int, body []byte, end bool) {
+	if r.leg != nil {
+		r.leg.respond(status, body, end)
+		return
+	}
+	if r.over {
+		return
+	}
 	if r.status == 0 {
 		r.status = status
 		r.play(r.stream.ResponseHeaders(r.w.now, []stream.Header{{Name: ":status", Value: statusText(status)}}, false))
@@ -236,6 +259,9 @@ func (r *request) received(body []byte, end bool) {
 }
 
 func (r *request) dropServer(reason string) {
+	if r.passage != nil {
+		r.passage.leave(reason)
+	}
 	if r.session != nil && !r.session.Ended() {
 		r.do(r.session.PeerGone(r.w.now, reason))
 	}

@@ -14,6 +14,7 @@ import (
 // server is one model server: its engine and the requests in it.
 type server struct {
 	w        *world
+	index    int
 	name     string
 	endpoint string
 	engine   *engine.Engine
@@ -58,6 +59,11 @@ func (s *server) submit(r *request) {
 		m.PrefillTime, m.TokenTime = s.w.draws.PrefillTime(r.ID), s.w.draws.InterTokenTime(r.ID)
 	} else if !cfg.DisablePrefixCaching {
 		m.Hashes = engine.BlockHashes(nil, 0, prompt, cfg.BlockSize)
+	}
+	if r.leg != nil {
+		if m.HoldKV = r.leg.hold; r.leg.remote != nil {
+			m.Remote = *r.leg.remote
+		}
 	}
 	s.input(m)
 }
@@ -117,6 +123,9 @@ func (s *server) effect(e engine.Effect) {
 	case engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
 		s.announce(&e)
 		return
+	case engine.KVHeld, engine.KVPull, engine.KVRelease:
+		s.transfer(&e)
+		return
 	case engine.Finished, engine.Rejected, engine.Aborted:
 		s.kv.over = append(s.kv.over, e.Request)
 	}
@@ -126,6 +135,9 @@ func (s *server) effect(e engine.Effect) {
 	}
 	switch e.Kind {
 	case engine.PrefillStarted:
+		if r.leg != nil {
+			r.leg.cached = int(e.Count)
+		}
 		r.session.PrefillStarted(e.At, flow.D("cached_tokens", int(e.Count)))
 	case engine.FirstToken:
 		r.tokens = 1

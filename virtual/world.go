@@ -12,6 +12,7 @@ package virtual
 import (
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -42,6 +43,8 @@ const (
 	giveUp
 	sendKV
 	deliverKV
+	retryPrefill
+	wakeNetwork
 )
 
 // world is everything in one virtual run.
@@ -54,7 +57,11 @@ type world struct {
 	picker   *roundrobin.Picker // of a pool without an EndpointPickerConfig
 	picking  *picking           // of one with it
 	kv       *kvWire            // of model servers that publish KV events
+	sidecar  *disagg.Config     // of the sidecars before decode servers
+	wires    *wires             // between servers that prefill and servers that decode
+	numbered int                // requests at sidecars
 	servers  []*server
+	byName   map[string]*server
 	byAddr   map[string]*server
 	draws    serving.Draws
 	timeout  machine.Time
@@ -107,16 +114,13 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if len(p.Endpoints) > 0 {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	if p.Disaggregation.PrefillReplicas > 0 {
-		return nil, fmt.Errorf("virtual: pool %s has prefill servers; prefill elsewhere is played in wall time only (windtunnel run)", p.Name)
-	}
-	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{},
+	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byName: map[string]*server{},
 		timeout: machine.FromDuration(s.Workload.Timeout), requests: s.Workload.Requests, limit: s.Workload.Concurrency}
 	w.stream = s.Stream(p)
 	w.stream.Recorder = rec
 	w.kv = newKVWire(w, p)
 	var addresses, names []string
-	for i := range p.Replicas {
+	for i := range p.Servers() {
 		config, err := s.Engine(p, i)
 		if err != nil {
 			return nil, err
@@ -125,13 +129,18 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		if err != nil {
 			return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 		}
-		sv := &server{w: w, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{}}
+		sv := &server{w: w, index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{}}
 		sv.killed = p.OutOfMemory()
 		sv.steps = serving.EngineSteps{Recorder: rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 		sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 		w.servers = append(w.servers, sv)
-		w.byAddr[sv.endpoint] = sv
-		addresses, names = append(addresses, sv.endpoint), append(names, sv.name)
+		w.byAddr[sv.endpoint], w.byName[sv.name] = sv, sv
+		if !p.Prefills(i) {
+			addresses, names = append(addresses, sv.endpoint), append(names, sv.name)
+		}
+	}
+	if err := w.sidecars(s, p); err != nil {
+		return nil, err
 	}
 	if p.EPP.Config.Text == nil {
 		w.picker = roundrobin.New(w.stream.Errors, addresses, names)
@@ -168,6 +177,10 @@ func (w *world) play(at machine.Time, e event) {
 		e.server.sendKV()
 	case deliverKV:
 		e.server.deliverKV()
+	case retryPrefill:
+		e.request.passage.play(e.request.passage.x.Advance(w.now))
+	case wakeNetwork:
+		w.wakeWires(at)
 	}
 }
 
