@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,7 +79,17 @@ func play(role, arg string) error {
 		if addresses, err = startServers(prefill, servers); err != nil {
 			return err
 		}
+	case "canned":
+		wait, err := time.ParseDuration(arg)
+		if err != nil {
+			return err
+		}
+		if addresses, err = startCanned(64, wait); err != nil {
+			return err
+		}
 	case "standalone":
+		// As windtunnel epp does.
+		debug.SetGCPercent(epp.GCPercent)
 		s, err := startStandalone(strings.Fields(arg))
 		if err != nil {
 			return err
@@ -140,6 +153,58 @@ func startPicker(servers []string) ([]string, error) {
 		return nil, err
 	}
 	return []string{s.Addr(), s.MetricsAddr()}, nil
+}
+
+// startCanned serves what a simulated model server answers, its whole metrics
+// page included, from memory: beside a picker that is measured, model servers
+// should cost as little as on machines of their own. wait is how long an
+// answer takes.
+func startCanned(n int, wait time.Duration) ([]string, error) {
+	prefill, err := latency.ParseDist("1ns")
+	if err != nil {
+		return nil, err
+	}
+	real, err := startServers(prefill, 1)
+	if err != nil {
+		return nil, err
+	}
+	page, err := fetch(http.Get("http://" + real[0] + "/metrics"))
+	if err != nil {
+		return nil, err
+	}
+	answer, err := fetch(http.Post("http://"+real[0]+"/v1/chat/completions", "application/json", strings.NewReader(body)))
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("content-type", "text/plain; version=0.0.4")
+		_, _ = w.Write(page)
+	})
+	mux.HandleFunc("POST /", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-time.After(wait)
+		w.Header().Set("content-type", "text/event-stream")
+		_, _ = w.Write(answer)
+	})
+	var addresses []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		go func() { _ = http.Serve(l, mux) }()
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}
+
+func fetch(resp *http.Response, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
 }
 
 // standaloneConfig is the real EPP's default: three scorers.

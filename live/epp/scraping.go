@@ -91,8 +91,8 @@ func (s *Scraper) Follow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen := map[string]bool{}
-	for i := range view.States {
-		e := view.States[i].Endpoint
+	for place := range view.States {
+		e := view.States[place].Endpoint
 		seen[e.ID()] = true
 		engine := e.Labels[picker.LabelEngine]
 		if t := s.running[e.ID()]; t != nil {
@@ -106,7 +106,8 @@ func (s *Scraper) Follow() {
 		t := &scrapeTarget{e.HostPort(), engine, cancel, map[*scrapeSource]bool{}}
 		s.running[e.ID()] = t
 		for i := range s.sources {
-			s.wg.Go(func() { s.watch(ctx, e, t, &s.sources[i]) })
+			phase := s.sources[i].spec.Interval.Duration() * time.Duration(place) / time.Duration(len(view.States))
+			s.wg.Go(func() { s.watch(ctx, e, t, &s.sources[i], phase) })
 		}
 	}
 	for id, t := range s.running {
@@ -119,9 +120,13 @@ func (s *Scraper) Follow() {
 	}
 }
 
-func (s *Scraper) watch(ctx context.Context, e *picker.Endpoint, t *scrapeTarget, src *scrapeSource) {
-	tick := time.NewTicker(src.spec.Interval.Duration())
+// watch scrapes one endpoint: at once, and then every interval. phase shifts
+// its turns against the others', so that a large pool's pages do not all come
+// in one burst that requests would have to wait behind.
+func (s *Scraper) watch(ctx context.Context, e *picker.Endpoint, t *scrapeTarget, src *scrapeSource, phase time.Duration) {
+	tick := time.NewTicker(src.spec.Interval.Duration() + phase)
 	defer tick.Stop()
+	shifted := phase > 0
 	host, id := t.hostPort, e.ID()
 	if src.spec.Port != "" {
 		host = net.JoinHostPort(e.Address, src.spec.Port)
@@ -155,6 +160,10 @@ func (s *Scraper) watch(ctx context.Context, e *picker.Endpoint, t *scrapeTarget
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			if shifted {
+				shifted = false
+				tick.Reset(src.spec.Interval.Duration())
+			}
 		}
 	}
 }

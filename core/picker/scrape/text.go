@@ -84,7 +84,24 @@ func name(s []byte) (n int) {
 	return n
 }
 
-func blank(s []byte) []byte { return bytes.TrimLeft(s, " \t") }
+// blank leaves out leading blanks. It runs a few times per line of every page,
+// and a loop is several times as fast as a trim with a set.
+func blank(s []byte) []byte {
+	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	return s
+}
+
+// word cuts the first run of what is no blank from s.
+func word(s []byte) (first, rest []byte) {
+	s = blank(s)
+	n := 0
+	for n < len(s) && s[n] != ' ' && s[n] != '\t' {
+		n++
+	}
+	return s[:n], blank(s[n:])
+}
 
 func (p Page) line(s []byte, want func(string) bool) error {
 	if len(s) == 0 {
@@ -107,18 +124,19 @@ func (p Page) line(s []byte, want func(string) bool) error {
 			return err
 		}
 	}
-	fields := bytes.Fields(s)
-	if len(fields) == 0 || len(fields) > 2 {
+	number, rest := word(s)
+	stamp, rest := word(rest)
+	if len(number) == 0 || len(rest) > 0 {
 		return fmt.Errorf("expected a value and at most a timestamp after %s, got %.40q", metric, s)
 	}
-	v, err := value(fields[0])
+	v, err := value(number)
 	if err != nil {
 		return err
 	}
 	sample.Value = v
-	if len(fields) == 2 {
-		if sample.Timestamp, err = strconv.ParseInt(view(fields[1]), 10, 64); err != nil {
-			return fmt.Errorf("expected a timestamp in milliseconds, got %.40q", fields[1])
+	if len(stamp) > 0 {
+		if sample.Timestamp, err = strconv.ParseInt(view(stamp), 10, 64); err != nil {
+			return fmt.Errorf("expected a timestamp in milliseconds, got %.40q", stamp)
 		}
 	}
 	if wanted {
@@ -128,7 +146,29 @@ func (p Page) line(s []byte, want func(string) bool) error {
 	return nil
 }
 
+// digits reads what most values of a page are: a short whole number, perhaps
+// with ".0" behind it.
+func digits(s []byte) (float64, bool) {
+	if n := len(s); n > 2 && s[n-2] == '.' && s[n-1] == '0' {
+		s = s[:n-2]
+	}
+	if len(s) == 0 || len(s) > 15 {
+		return 0, false
+	}
+	v := int64(0)
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		v = v*10 + int64(c-'0')
+	}
+	return float64(v), true
+}
+
 func value(s []byte) (float64, error) {
+	if small, ok := digits(s); ok {
+		return small, nil
+	}
 	v, err := strconv.ParseFloat(view(s), 64)
 	if err != nil && !math.IsInf(v, 0) || bytes.IndexByte(s, '_') >= 0 || bytes.ContainsAny(s, "xXpP") {
 		return 0, fmt.Errorf("expected a number, got %.40q", s)
@@ -195,7 +235,7 @@ func labels(s []byte, keep bool, sample *Sample) ([]byte, error) {
 		if len(s) == 0 || s[0] != '"' {
 			return nil, fmt.Errorf("expected '\"' after label %s", key)
 		}
-		val, rest, err := quoted(s[1:])
+		val, rest, err := quoted(s[1:], keep)
 		if err != nil {
 			return nil, err
 		}
@@ -213,10 +253,14 @@ func labels(s []byte, keep bool, sample *Sample) ([]byte, error) {
 	}
 }
 
-func quoted(s []byte) (string, []byte, error) {
+// quoted reads up to the closing quote; the text is only made if it is kept.
+func quoted(s []byte, keep bool) (string, []byte, error) {
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
 		case '"':
+			if !keep {
+				return "", s[i+1:], nil
+			}
 			return string(s[:i]), s[i+1:], nil
 		case '\\':
 			return escaped(s)
