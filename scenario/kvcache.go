@@ -121,7 +121,7 @@ func (s *Scenario) checkShared() Problems {
 	case p.Groups == 0 && p.Characters.Mean() > 0:
 		return Problems{s.problem(field, "characters without groups", "groups: how many shared beginnings there are")}
 	case float64(p.Groups)*float64(longest) > maxShared:
-		return Problems{s.problem(field, fmt.Sprintf("%d groups of up to %d characters", p.Groups, int64(longest)), fmt.Sprintf("at most %d characters in all", maxShared))}
+		return Problems{s.problem(field, fmt.Sprintf("%d groups of up to %d characters", p.Groups, longest), fmt.Sprintf("at most %d characters in all", maxShared))}
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +20,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/roundrobin"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 // play serves a role, prints its addresses on one line, and then answers every
 // line on standard input with the CPU time used so far, in nanoseconds.
 func play(role, arg string) error {
+	gc.Serve() // every role alike
 	var addresses []string
 	switch role {
 	case "reference":
@@ -88,8 +89,6 @@ func play(role, arg string) error {
 			return err
 		}
 	case "standalone":
-		// As windtunnel epp does.
-		debug.SetGCPercent(epp.GCPercent)
 		s, err := startStandalone(strings.Fields(arg))
 		if err != nil {
 			return err

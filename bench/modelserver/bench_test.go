@@ -31,6 +31,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -45,6 +46,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	gc.Serve() // as windtunnel modelserver does, and the bare loop alike
 	switch os.Getenv(envServer) {
 	case "bare":
 		serveBare()

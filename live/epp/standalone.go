@@ -71,12 +71,6 @@ type StandaloneOptions struct {
 	BuildInfo string
 }
 
-// GCPercent is the garbage collector's target for a process that is an
-// endpoint picker and little else. Its heap is small and it reads a page of
-// metrics from every model server many times a second; at Go's default of 100
-// a quarter of its CPU goes into collecting them.
-const GCPercent = 400
-
 // Standalone is a running endpoint picker with everything around it.
 type Standalone struct {
 	*Server

@@ -43,17 +43,6 @@ func (a *adapters) find(name string) (knownAdapter, bool) {
 	return knownAdapter{}, false
 }
 
-func (a *adapters) name(id engine.AdapterID) string {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	for _, k := range a.known {
-		if k.id == id {
-			return k.Name
-		}
-	}
-	return ""
-}
-
 func (a *adapters) list() []knownAdapter {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

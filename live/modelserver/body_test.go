@@ -32,7 +32,7 @@ func TestWholeBodyLeavesTheConnectionAlone(t *testing.T) {
 	w := &deadlines{ResponseWriter: httptest.NewRecorder()}
 	watch := &bodyWatch{w: w}
 	box := newBox(1)
-	watch.read(bytes.NewReader([]byte(held.Part2(boundary, "metadata"))), reader, box)
+	watch.read(bytes.NewReader(held.Part2(boundary, "metadata")), reader, box)
 	if s := box.look(nil); !s.part2 || s.metadata != "metadata" {
 		t.Fatalf("%+v", s)
 	}

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -66,7 +67,7 @@ func (g *generation) generate() {
 		case <-g.box.ready:
 		case <-g.ctx.Done():
 			gone := "the client left"
-			if cause := context.Cause(g.ctx); cause == errAborted {
+			if cause := context.Cause(g.ctx); errors.Is(cause, errAborted) {
 				gone = cause.Error()
 			}
 			g.box.put(func(b *boxState) { b.gone = gone })
@@ -124,7 +125,7 @@ func (g *generation) step(b *boxState) bool {
 	switch {
 	case b.gone != "":
 		g.do(g.session.PeerGone(now, b.gone))
-		if cause := context.Cause(g.ctx); cause == nil || cause == context.Canceled {
+		if cause := context.Cause(g.ctx); cause == nil || errors.Is(cause, context.Canceled) {
 			// Returning would make an empty 200 of it, if somebody is there
 			// after all.
 			panic(http.ErrAbortHandler)

@@ -273,7 +273,7 @@ func (c *grpcCall) generate(parse prepare) {
 		}
 	}()
 	c.s.serveGeneration(c, c.r, parse, c.failError)
-	if context.Cause(c.r.Context()) == errAborted && c.reply != nil && !c.failed {
+	if errors.Is(context.Cause(c.r.Context()), errAborted) && c.reply != nil && !c.failed {
 		_, _ = c.Write(c.reply.aborted(nil)) // as above
 	}
 }

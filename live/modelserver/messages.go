@@ -174,7 +174,6 @@ type messagesEncoder struct {
 	prompt  int
 	opened  bool
 	tool    *toolCall
-	args    []byte
 	reason  openai.FinishReason
 	stopped string
 }

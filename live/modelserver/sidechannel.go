@@ -23,7 +23,6 @@ import (
 // the simulated network.
 
 const (
-	sideTimeout  = 10 * time.Second // for one message
 	maxSideLine  = 4 << 20
 	maxSideConns = 4096
 )
@@ -43,11 +42,10 @@ type sideAnswer struct {
 
 // held are the caches that this server keeps for others.
 type holds struct {
-	mu    sync.Mutex
-	byID  map[int]*hold // by the first block
-	by    map[uint64]*hold
-	next  int
-	limit int
+	mu   sync.Mutex
+	byID map[int]*hold // by the first block
+	by   map[uint64]*hold
+	next int
 }
 
 type hold struct {
@@ -178,7 +176,7 @@ func (c *sideChannel) serve(conn net.Conn) {
 		var q sideRequest
 		// Between get and release lies the transfer, so the asker has as long as
 		// the holder keeps the blocks.
-		limit := sideTimeout
+		limit := c.s.sideTimeout()
 		if asked != nil {
 			limit = c.s.cfg.KVHoldTimeout.Duration()
 		}
@@ -229,17 +227,25 @@ func writeLine(w io.Writer, v any) error {
 	return err
 }
 
-// get asks another server for a cache. The connection stays open for the
-// release.
-func askKV(ctx context.Context, kv *remoteKV) (net.Conn, sideAnswer, error) {
+// sideTimeout is how long one message of the side channel may take.
+func (s *Server) sideTimeout() time.Duration {
+	if s.opts.SideTimeout > 0 {
+		return s.opts.SideTimeout
+	}
+	return DefaultSideTimeout
+}
+
+// askKV asks another server for a cache, for as long as limit. The connection
+// stays open for the release.
+func askKV(ctx context.Context, kv *remoteKV, limit time.Duration) (net.Conn, sideAnswer, error) {
 	var d net.Dialer
-	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(kv.host, fmt.Sprint(kv.port)))
 	if err != nil {
 		return nil, sideAnswer{}, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(sideTimeout))
+	_ = conn.SetDeadline(time.Now().Add(limit))
 	a, err := exchange(conn, sideRequest{Op: "get", EngineID: kv.engineID, Blocks: kv.blocks, Request: kv.request})
 	if err == nil && !a.OK {
 		err = errors.New(a.Error)

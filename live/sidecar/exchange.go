@@ -137,7 +137,7 @@ func (e *exchange) closeAnswer(leg int) {
 
 // call sends a leg and tells its status.
 func (e *exchange) call(l *disagg.Leg) {
-	resp, err := e.k.send(e.ctx, e, l)
+	resp, err := e.k.send(e.ctx, e, l) //nolint:bodyclose // closed by closeAnswer, or when the answer is delivered
 	if err != nil {
 		e.failed(l.ID, err)
 		return

@@ -458,7 +458,7 @@ func TestProxyCache(t *testing.T) {
 	r := start(t, nil)
 	for i := range proxyCache + 4 {
 		target := disagg.Target{Host: "10.0.0." + fmt.Sprint(i), Port: 1, Addr: netip.MustParseAddr("127.0.0.1")}
-		if r.proxies.to(&target) != r.proxies.to(&target) {
+		if first := r.proxies.to(&target); first != r.proxies.to(&target) {
 			t.Fatal("a way is not kept")
 		}
 	}

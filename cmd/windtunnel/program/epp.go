@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -82,7 +81,6 @@ func (c *eppCmd) Run(o *outside) error {
 	if err := c.pool(); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	debug.SetGCPercent(epp.GCPercent)
 	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing, CertPath: c.CertPath,
 		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
 		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,

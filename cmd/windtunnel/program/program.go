@@ -14,11 +14,15 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // Main is the program: it reads the command line and returns the exit code.
-func Main() int { return run(os.Args[1:], theOutside()) }
+func Main() int {
+	gc.Serve()
+	return run(os.Args[1:], theOutside())
+}
 
 // run is the program: arguments and the outside in, exit code out.
 func run(args []string, o *outside) int {

@@ -1,0 +1,24 @@
+// Package gc sets the garbage collector for windtunnel's serving processes.
+//
+// Their heaps are small and their garbage is much: bodies, protobuf messages,
+// a page of metrics from every model server many times a second. At Go's
+// default target of 100 % a quarter of the CPU of such a process goes into
+// collecting, in cycles that come often enough to be seen in the 99th
+// percentile between two tokens.
+package gc
+
+import (
+	"os"
+	"runtime/debug"
+)
+
+// percent trades memory, a few times a small live heap, for CPU and evenness.
+const percent = 400
+
+// Serve sets the target for a process that serves, unless the user has set one
+// with GOGC.
+func Serve() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
+}
