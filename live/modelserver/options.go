@@ -62,6 +62,10 @@ type ServerOptions struct {
 	// VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT). Empty opens one on any port when
 	// the first prefill for another server comes.
 	SideChannel string
+	// SideTimeout is how long one message of the side channel may take; a holder
+	// that does not answer by then is a failed transfer. Zero is
+	// DefaultSideTimeout.
+	SideTimeout time.Duration
 	// TensorParallel is told as tp_size beside KV blocks. Zero is 1.
 	TensorParallel int
 	// MemoryBytes is what weights and activations take of the accelerator's
@@ -107,6 +111,8 @@ const (
 	DefaultOutput = 64
 	// DefaultMaxBody bounds a request's body, in bytes.
 	DefaultMaxBody = 64 << 20
+	// DefaultSideTimeout bounds one message of the KV side channel.
+	DefaultSideTimeout = 10 * time.Second
 	// DefaultVersion is the vLLM release whose shapes are spoken.
 	DefaultVersion = "0.11.2"
 	// DefaultModel is the model served where none is named.

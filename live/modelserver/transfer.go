@@ -54,7 +54,7 @@ func (s *Server) forgetPull(handle uint64) {
 func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *remoteKV, lost bool) {
 	id, tokens := f.Request, f.Count
 	began := time.Now()
-	conn, _, err := askKV(ctx, remote)
+	conn, _, err := askKV(ctx, remote, s.sideTimeout())
 	var moved *transfer
 	if err == nil {
 		defer conn.Close()
@@ -92,7 +92,7 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 	}
 	select {
 	case <-p.release:
-		_ = conn.SetDeadline(time.Now().Add(sideTimeout))
+		_ = conn.SetDeadline(time.Now().Add(s.sideTimeout()))
 		if _, err := exchange(conn, sideRequest{Op: "release"}); err != nil {
 			s.log.Warn("KV not released: the holder keeps it until its time is up", "server", s.name, "error", err)
 		}
