@@ -246,9 +246,13 @@ func askKV(ctx context.Context, kv *remoteKV, limit time.Duration) (net.Conn, si
 		return nil, sideAnswer{}, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(limit))
+	left := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // nobody waits for it any more
 	a, err := exchange(conn, sideRequest{Op: "get", EngineID: kv.engineID, Blocks: kv.blocks, Request: kv.request})
 	if err == nil && !a.OK {
 		err = errors.New(a.Error)
+	}
+	if !left() && err == nil {
+		err = ctx.Err()
 	}
 	if err != nil {
 		_ = conn.Close()
