@@ -98,6 +98,7 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	out = append(out, s.checkDisaggregation(p, path)...)
 	out = append(out, s.checkKVCache(p, path)...)
 	out = append(out, s.checkHardware(p, path+".modelServer")...)
+	out = append(out, s.checkFaults(p, path+".modelServer.faults")...)
 	longest := time.Duration(p.ModelServer.Prefill.Quantile(1))
 	if written := s.where[path+".epp.holdLimit"] != (position{}); !written && p.EPP.HoldLimit < 2*longest {
 		p.EPP.HoldLimit = 2 * longest // a limit nobody asked for must not cut a prefill somebody did

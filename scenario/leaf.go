@@ -73,6 +73,10 @@ func setLeaf(v reflect.Value, n *yaml.Node, tag reflect.StructTag) (hint string,
 		parsed, err := ParseAmount(n.Value)
 		*to = parsed
 		return "", err == nil
+	case *Share:
+		parsed, err := ParseShare(n.Value)
+		*to = parsed
+		return "", err == nil
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -168,6 +172,8 @@ func expected(t reflect.Type, tag reflect.StructTag) string {
 		return byteRangeHelp + limits
 	case reflect.TypeFor[Amount]():
 		return amountHelp
+	case reflect.TypeFor[Share]():
+		return shareHelp
 	case reflect.TypeFor[latency.Dist]():
 		switch tag.Get("unit") {
 		case "count":

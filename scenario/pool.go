@@ -134,6 +134,9 @@ type ModelServer struct {
 	// What the servers tell about their KV caches, for pickers that route by it.
 	KVEvents KVEvents `yaml:"kvEvents"`
 
+	// What goes wrong with some of the requests.
+	Faults []ServerFault `yaml:"faults" max:"64"`
+
 	constant bool // a batching server whose times are prefill and interTokenLatency
 }
 

@@ -18,7 +18,7 @@ import (
 // The types' own source: the comment on a field is its description in an
 // editor, so that it is written once.
 //
-//go:embed modelserver.go scenario.go pool.go kvcache.go disaggregation.go workload.go expect.go
+//go:embed modelserver.go scenario.go pool.go faults.go kvcache.go disaggregation.go workload.go expect.go
 var source embed.FS
 
 // Schema is the JSON Schema of a scenario file, for editors and other tools.
@@ -87,6 +87,8 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
 	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange](), reflect.TypeFor[Amount]():
 		return textOrNumber()
+	case reflect.TypeFor[Share]():
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
 	case reflect.TypeFor[latency.Dist]():
 		s := textOrNumber()
 		s.AnyOf = append(s.AnyOf, &jsonschema.Schema{Type: "object"})

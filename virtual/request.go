@@ -33,6 +33,9 @@ type request struct {
 
 	prompt []uint32 // as the model server tokenises it, once somebody asked
 
+	payload int           // bytes that the model server has read
+	fault   serving.Fault // what goes wrong there
+
 	made   string // the metadata that the EPP made up
 	status int
 	first  bool // the client has seen the first token
@@ -166,7 +169,7 @@ func (r *request) serverBody(body []byte, end bool) {
 	if r.reader == nil {
 		r.bytes += len(body)
 		if end {
-			r.do(r.session.Received(r.w.now, r.bytes, r.promptDetail()))
+			r.reached(r.bytes)
 		}
 		return
 	}
@@ -179,7 +182,7 @@ func (r *request) serverBody(body []byte, end bool) {
 	case err != nil:
 		r.do(r.session.Violation(r.w.now, err.Error()))
 	case !was && r.reader.PayloadDone():
-		r.do(r.session.Received(r.w.now, len(r.reader.Payload()), r.promptDetail()))
+		r.reached(len(r.reader.Payload()))
 	case r.reader.Done():
 		r.do(r.session.Part2(r.w.now, r.reader.Metadata()))
 	}

@@ -45,6 +45,7 @@ const (
 	deliverKV
 	retryPrefill
 	wakeNetwork
+	afterFault
 )
 
 // world is everything in one virtual run.
@@ -64,6 +65,7 @@ type world struct {
 	byName   map[string]*server
 	byAddr   map[string]*server
 	draws    serving.Draws
+	faults   serving.Faults
 	timeout  machine.Time
 	requests int
 	limit    int // requests in flight at the most
@@ -119,6 +121,10 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	w.stream = s.Stream(p)
 	w.stream.Recorder = rec
 	w.kv = newKVWire(w, p)
+	var err error
+	if w.faults, err = faultsOf(s, p); err != nil {
+		return nil, err
+	}
 	var addresses, names []string
 	for i := range p.Servers() {
 		config, err := s.Engine(p, i)
@@ -146,7 +152,6 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		w.picker = roundrobin.New(w.stream.Errors, addresses, names)
 		return w, nil
 	}
-	var err error
 	if w.picking, err = newPicking(w, s, p); err == nil {
 		w.queue.Push(scrapeInterval, machine.ClassTimer, event{kind: scrape})
 	}
@@ -181,6 +186,8 @@ func (w *world) play(at machine.Time, e event) {
 		e.request.passage.play(e.request.passage.x.Advance(w.now))
 	case wakeNetwork:
 		w.wakeWires(at)
+	case afterFault:
+		e.request.taken()
 	}
 }
 

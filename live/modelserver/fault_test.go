@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -35,4 +36,31 @@ func TestParseFault(t *testing.T) {
 func FuzzParseFault(f *testing.F) {
 	f.Add("status=503;stall=1")
 	f.Fuzz(func(t *testing.T, s string) { _, _ = ParseFault(s) })
+}
+
+// A server whose options spoil some requests still hears the admin API about
+// the others.
+func TestFaultsBesideInjection(t *testing.T) {
+	t.Parallel()
+	o := fast()
+	o.Faults = func(r *http.Request) Fault {
+		if r.Header.Get("X-Request-Id") == "chosen" {
+			return Fault{Status: 429}
+		}
+		return Fault{}
+	}
+	b := start(t, o)
+	for _, injected := range []bool{false, true} {
+		want := http.StatusOK
+		if injected {
+			b.post("/admin/config", `{"failure-injection-rate": 100, "fault": "status=500"}`)
+			want = http.StatusInternalServerError
+		}
+		if resp, body := b.post("/v1/chat/completions", chatBody+"}", "X-Request-Id", "chosen"); resp.StatusCode != 429 {
+			t.Errorf("the chosen one: %d %s", resp.StatusCode, body)
+		}
+		if resp, body := b.post("/v1/chat/completions", chatBody+"}", "X-Request-Id", "other"); resp.StatusCode != want {
+			t.Errorf("another: got %d %s, want %d", resp.StatusCode, body, want)
+		}
+	}
 }

@@ -208,7 +208,9 @@ func (s *Server) faultOf(r *http.Request, id string) (Fault, error) {
 		}
 	}
 	if s.opts.Faults != nil {
-		return s.opts.Faults(r), nil
+		if f := s.opts.Faults(r); f != (Fault{}) {
+			return f, nil
+		}
 	}
 	return s.injected(id), nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -165,6 +166,10 @@ func (s *Stack) startServers(ctx context.Context) error {
 		return err
 	}
 	m := &s.pool.ModelServer
+	faults, err := s.o.Scenario.Faults(s.pool)
+	if err != nil {
+		return err
+	}
 	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
 	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() {
 		s.places = findPlaces(s.pool)
@@ -188,6 +193,9 @@ func (s *Stack) startServers(ctx context.Context) error {
 			so.PromptTokensDetails = true
 		}
 		s.publish(&so, i)
+		if len(faults.Rules) > 0 {
+			so.Faults = func(r *http.Request) modelserver.Fault { return faults.Of(r.Header.Get("X-Request-Id"), i) }
+		}
 		if s.o.Faults != nil {
 			s.o.Faults(&so)
 		}

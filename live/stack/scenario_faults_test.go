@@ -1,0 +1,91 @@
+package stack
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
+)
+
+// The faults that a scenario asks for meet the requests that it names and those
+// that are drawn, and no others; virtual time plays the same.
+func TestScenarioFaults(t *testing.T) {
+	t.Parallel()
+	const n = 60
+	s := quick(func(s *scenario.Scenario) {
+		s.Workload.Requests, s.Workload.Concurrency = n, 6
+		s.Pools[0].ModelServer.Faults = []scenario.ServerFault{
+			{Fault: "status=503", Requests: []int{1, 7}},
+			{Fault: "status=429", Rate: 0.1},
+			{Fault: "delay=5ms;status=500", Requests: []int{9}},
+			{Fault: "delay=5ms", Servers: []int{1}},
+		}
+	})
+	faults, err := s.Faults(&s.Pools[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]flow.Outcome{}
+	for i := range n {
+		id := s.Generator().ID(i)
+		want[id] = flow.Completed
+		if f := faults.Of(id, 0); f.Status != 0 {
+			want[id] = flow.OutcomeOfStatus(f.Status)
+		}
+	}
+	id := func(number int) string { return s.Generator().ID(number - 1) }
+	if want[id(1)] != flow.Unavailable || want[id(7)] != flow.Unavailable || want[id(9)] != flow.ServerError {
+		t.Fatalf("selected: %v", want)
+	}
+	if drawn := count(want, flow.Overloaded); drawn < 1 || drawn > 15 {
+		t.Fatalf("%d of %d drawn at a rate of 10%%", drawn, n)
+	}
+
+	r := start(t, s, nil)
+	began := time.Now()
+	events := r.load()
+	t.Logf("%d requests in %v", n, time.Since(began))
+	compare(t, "live", events, want)
+	r.idle()
+	var played []flow.Event
+	if err := virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "virtual", played, want)
+}
+
+func count(outcomes map[string]flow.Outcome, o flow.Outcome) int {
+	n := 0
+	for _, have := range outcomes {
+		if have == o {
+			n++
+		}
+	}
+	return n
+}
+
+// compare holds that every request has one outcome, the one that is wanted.
+func compare(t *testing.T, where string, events []flow.Event, want map[string]flow.Outcome) {
+	t.Helper()
+	ended := map[string]int{}
+	for _, e := range events {
+		if e.Hop != flow.Client || e.Step != flow.Finished {
+			continue
+		}
+		ended[e.Request]++
+		if got := fmt.Sprint(e.Details.Get("outcome")); got != string(want[e.Request]) {
+			t.Errorf("%s: %s ended as %s, want %s: %v", where, e.Request, got, want[e.Request], e.Details)
+		}
+	}
+	for id := range want {
+		if ended[id] != 1 {
+			t.Errorf("%s: %s has %d outcomes", where, id, ended[id])
+		}
+	}
+	if len(ended) != len(want) {
+		t.Errorf("%s: %d requests ended, want %d", where, len(ended), len(want))
+	}
+}

@@ -1,0 +1,90 @@
+package scenario
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/serving"
+)
+
+// ServerFault is what goes wrong at the model servers with some of the
+// requests. The first of the list that selects a request counts.
+type ServerFault struct {
+	// What goes wrong, several separated by semicolons: refuse, reset, reset-after=N, status=CODE, delay=DURATION, die-in-prefill, end-before-part2, no-body, lose-kv, stall or stall=N. Virtual time plays status from 400 and delay.
+	Fault string `yaml:"fault"`
+	// The part of all requests that it happens to, drawn by the request's id and so the same in every run. Without rate and requests it happens to all. Takes a percentage such as 5%, or a number such as 0.05.
+	Rate Share `yaml:"rate"`
+	// The numbers of the requests that it happens to, besides those drawn: 1 is the first that the workload sends.
+	Requests []int `yaml:"requests" max:"10000"`
+	// The numbers of the only servers where it happens, the first being 0; all if left out.
+	Servers []int `yaml:"servers" max:"4096"`
+}
+
+// Share is a part of a whole, above 0 and up to 1.
+type Share float64
+
+const shareHelp = "a share above 0 such as 5% or 0.05, at most 100%"
+
+// ParseShare reads a percentage, or a number up to 1.
+func ParseShare(text string) (Share, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	f, err := strconv.ParseFloat(number, 64)
+	if percent {
+		f /= 100
+	}
+	if err != nil || !(f > 0 && f <= 1) {
+		return 0, fmt.Errorf("%q is not %s", text, shareHelp)
+	}
+	return Share(f), nil
+}
+
+func (s *Scenario) checkFaults(p *Pool, path string) Problems {
+	var out Problems
+	if len(p.ModelServer.Faults) > 0 && len(p.Endpoints) > 0 {
+		out = append(out, s.problem(path, "given beside endpoints", "simulated model servers (replicas): nothing goes wrong on purpose at someone else's"))
+	}
+	numbers := func(at string, list []int, low, high int, what string) {
+		for i, n := range list {
+			if n < low || n > high {
+				out = append(out, s.problem(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("found %d", n), fmt.Sprintf("%d to %d, %s", low, high, what)))
+			}
+		}
+	}
+	for i := range p.ModelServer.Faults {
+		f, at := &p.ModelServer.Faults[i], fmt.Sprintf("%s[%d]", path, i)
+		if strings.TrimSpace(f.Fault) == "" {
+			out = append(out, s.problem(at+".fault", "missing", "what goes wrong, such as status=503 or reset"))
+		} else if _, err := serving.ParseFault(f.Fault); err != nil {
+			out = append(out, s.problem(at+".fault", err.Error(), ""))
+		}
+		numbers(at+".requests", f.Requests, 1, s.Workload.Requests, "a request of the workload")
+		if len(p.Endpoints) == 0 {
+			numbers(at+".servers", f.Servers, 0, p.Servers()-1, "a server of the pool")
+		}
+	}
+	return out
+}
+
+// Faults are the faults of a pool's model servers, ready to be asked. It fails
+// only where a fault was changed after the scenario was read.
+func (s *Scenario) Faults(p *Pool) (serving.Faults, error) {
+	out := serving.Faults{Seed: s.Seed}
+	ids := s.Generator()
+	for i := range p.ModelServer.Faults {
+		f := &p.ModelServer.Faults[i]
+		fault, err := serving.ParseFault(f.Fault)
+		if err != nil {
+			return out, fmt.Errorf("pool %s: modelServer.faults[%d].fault: %w", p.Name, i, err)
+		}
+		r := serving.FaultRule{Fault: fault, Share: float64(f.Rate), Requests: map[string]bool{}, Servers: map[int]bool{}}
+		for _, n := range f.Requests {
+			r.Requests[ids.ID(n-1)] = true
+		}
+		for _, n := range f.Servers {
+			r.Servers[n] = true
+		}
+		out.Rules = append(out.Rules, r)
+	}
+	return out, nil
+}
