@@ -24,7 +24,7 @@ type Layer struct {
 // Layers are the floors of the house, most particular first. A package belongs
 // to the first layer that holds it.
 var Layers = []Layer{
-	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/exit"}, true,
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/exit", "internal/gc"}, true,
 		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit"}, false,
@@ -36,7 +36,7 @@ var Layers = []Layer{
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
 	{"web", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"the page reads the stream of events; it must show a recording as well as a run"},
-	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit"}, true,
+	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gc"}, true,
 		"benchmarks measure the parts from outside, as the command does"},
 	{"report", []string{"core", "internal/exit"}, true, "a report reads events, whoever made them"},
 	{"scenario", []string{"core", "internal/exit"}, true, "both drivers read scenarios, so a scenario knows neither"},
