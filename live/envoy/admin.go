@@ -169,7 +169,13 @@ func (p *Process) Drain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	stillBusy := func() error {
+		return fmt.Errorf("requests still in flight at the gateway: %d: %w", left.Requests, ctx.Err())
+	}
 	if _, err := p.admin.do(ctx, http.MethodPost, "/drain_listeners"); err != nil {
+		if ctx.Err() != nil { // the time was over before Envoy had answered
+			return stillBusy()
+		}
 		return err
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -182,7 +188,7 @@ func (p *Process) Drain(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("requests still in flight at the gateway: %d: %w", left.Requests, ctx.Err())
+			return stillBusy()
 		case <-p.ended:
 			return nil
 		case <-tick.C:
