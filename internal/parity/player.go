@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -229,13 +227,6 @@ func (pl *player) scrapeAll() {
 	pl.loads()
 }
 
-func (pl *player) loads() {
-	if pl.fc != nil {
-		pl.fc.Input(pl.now, flowcontrol.Pool{Loads: plugins.Loads(pl.p, pl.p.Pool().View())})
-		pl.flow()
-	}
-}
-
 // advance lets time pass, with a scrape every 50 ms.
 func (pl *player) advance(by machine.Time) {
 	until := pl.now + by
@@ -244,51 +235,6 @@ func (pl *player) advance(by machine.Time) {
 		pl.flow()
 		pl.scrape()
 	}
-}
-
-// flow plays what flow control has to say.
-func (pl *player) flow() {
-	if pl.fc == nil {
-		return
-	}
-	for {
-		at, ok := pl.fc.Next()
-		if !ok || at > pl.now {
-			break
-		}
-		var got []flowcontrol.Effect
-		pl.fc.Advance(pl.now, func(e flowcontrol.Effect) { got = append(got, e) })
-		if len(got) == 0 {
-			break
-		}
-		for _, e := range got {
-			x := pl.byID[e.ID]
-			if x != nil && e.Kind == flowcontrol.Evict {
-				r, _ := e.Refusal()
-				x.evicted = &r
-				pl.release(x)
-			}
-			if x == nil || e.Kind != flowcontrol.Decided {
-				continue
-			}
-			if r, refused := e.Refusal(); refused {
-				x.refusal = &r
-				pl.answer(x, e.At)
-				continue
-			}
-			pl.decide(x)
-			pl.answer(x, e.At)
-			pl.fc.Input(pl.now, flowcontrol.Placed{ID: x.fcID})
-			if x.err != nil {
-				pl.fc.Input(pl.now, flowcontrol.Done{ID: x.fcID})
-			}
-			pl.loads2()
-		}
-	}
-}
-
-func (pl *player) loads2() {
-	pl.fc.Input(pl.now, flowcontrol.Pool{Loads: plugins.Loads(pl.p, pl.p.Pool().View())})
 }
 
 func (pl *player) answer(x *exchange, at machine.Time) {
@@ -408,155 +354,6 @@ func (pl *player) observed(s *Step) (list []Message) {
 	return list
 }
 
-func (pl *player) respondHead(x *exchange, contentType string) {
-	if pl.door != nil {
-		x.started = true
-		pl.door.respond(pl.now, x.opened, map[string]string{":status": "200", "content-type": contentType}, nil, false, false)
-		return
-	}
-	x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: contentType}})
-}
-
-func (pl *player) flowStep(s *Step) {
-	switch {
-	case s.BlockedThen != nil:
-		pl.advance(100 * machine.Millisecond)
-		var got []string
-		for id, x := range pl.open {
-			if !x.done {
-				got = append(got, id)
-			}
-		}
-		sort.Strings(got)
-		want := slices.Clone(s.BlockedThen)
-		sort.Strings(want)
-		if !slices.Equal(got, want) {
-			pl.fault("blocked", "ids", fmt.Sprint(want), fmt.Sprint(got))
-		}
-	case s.Answered != nil || s.DispatchedThen != nil:
-		pl.advance(200 * machine.Millisecond)
-		want := s.Answered
-		if want == nil {
-			want = s.DispatchedThen
-		}
-		if !slices.Equal(pl.order, want) && !pl.overshoot(want) {
-			pl.fault("answered", "order", fmt.Sprint(want), fmt.Sprint(pl.order))
-		}
-	case s.Order != nil:
-		// Runs in a cluster have refused requests in the order, too, some even
-		// those that were refused before.
-		got, fresh, all := pl.drain()
-		if !sameOrder(s.Order, got) && (pl.cluster == nil || !sameOrder(s.Order, fresh) && !sameOrder(s.Order, all)) {
-			pl.fault("dispatch_order", "order", string(join(s.Order)), fmt.Sprint(got))
-		}
-	case s.Seconds != nil:
-		for id, want := range s.Seconds {
-			x := pl.open[id]
-			for n := 0; x != nil && !x.done && n < 300; n++ {
-				pl.advance(50 * machine.Millisecond)
-			}
-			if x == nil || !x.done {
-				pl.fault(id, "seconds", fmt.Sprint(want), "no answer")
-				continue
-			}
-			if got := (x.answered - max(x.arrived, pl.changed)).Seconds(); math.Abs(got-want) > .1 {
-				pl.fault(id, "seconds", fmt.Sprint(want), fmt.Sprint(got))
-			}
-		}
-	}
-}
-
-// overshoot says whether what was answered differs by one dispatch only: the
-// real concurrency detector may let one more pass.
-func (pl *player) overshoot(want []string) bool {
-	extra := 0
-	for _, id := range want {
-		if !slices.Contains(pl.order, id) {
-			extra++
-		}
-	}
-	return extra <= 1 && len(pl.order) <= len(want)
-}
-
-// drain finishes dispatched requests one by one and notes who comes next.
-func (pl *player) drain() (order, fresh, all []string) {
-	done := map[string]bool{}
-	for range 2 * len(pl.line.Steps) {
-		pl.expire()
-		var id string
-		for n := 0; n < 40 && id == ""; n++ {
-			for _, o := range pl.order {
-				if x := pl.open[o]; x != nil && !done[o] && x.done && !(pl.cluster != nil && x.closed) {
-					id = o
-					break
-				}
-			}
-			if id == "" {
-				pl.advance(50 * machine.Millisecond)
-			}
-		}
-		if id == "" {
-			break
-		}
-		done[id] = true
-		x := pl.open[id]
-		all = append(all, id)
-		passed := x.refusal == nil && x.err == nil
-		if passed {
-			order = append(order, id)
-		}
-		if passed || !pl.told[id] {
-			fresh = append(fresh, id)
-		}
-		pl.finish(id, pl.playOf(x.step), nil)
-		pl.advance(5 * machine.Millisecond)
-	}
-	return order, fresh, all
-}
-
-// sameOrder compares with the recorded order, in which ["together", a, b]
-// marks requests that came out within one window.
-func sameOrder(want []json.RawMessage, got []string) bool {
-	pos := map[string][2]int{}
-	n := 0
-	for _, w := range want {
-		var ids []string
-		if json.Unmarshal(w, &ids) == nil {
-			ids = ids[1:]
-		} else {
-			var one string
-			_ = json.Unmarshal(w, &one)
-			ids = []string{one}
-		}
-		for _, id := range ids {
-			pos[id] = [2]int{n, n + len(ids) - 1}
-		}
-		n += len(ids)
-	}
-	if n != len(got) {
-		return false
-	}
-	for i, id := range got {
-		if r, ok := pos[id]; !ok || i < r[0] || i > r[1] {
-			return false
-		}
-	}
-	return true
-}
-
-func join(list []json.RawMessage) []byte {
-	b, _ := json.Marshal(list)
-	return b
-}
-
-func (pl *player) playOf(s *Step) Reply {
-	play := Reply{Kind: "json", Usage: []int{3, 4}}
-	if len(s.Response) > 0 {
-		_ = json.Unmarshal(s.Response, &play)
-	}
-	return play
-}
-
 func (pl *player) request(s *Step) {
 	rq := s.Request
 	x := &exchange{id: rq.ID, step: s, arrived: pl.now}
@@ -652,98 +449,6 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-func (pl *player) release(x *exchange) {
-	if x.closed {
-		return
-	}
-	x.closed = true
-	if pl.door != nil {
-		pl.door.leave(pl.now, x.opened)
-		return
-	}
-	if x.d != nil {
-		pl.p.Release(pl.now, x.d)
-	}
-	if pl.fc != nil && x.fcID != 0 {
-		pl.loads2()
-		if x.done {
-			done := flowcontrol.Done{ID: x.fcID}
-			if x.resp != nil {
-				done.PromptTokens, done.CompletionTokens = int64(x.resp.Usage.PromptTokens), int64(x.resp.Usage.CompletionTokens)
-			}
-			pl.fc.Input(pl.now, done)
-		} else {
-			pl.fc.Input(pl.now, flowcontrol.Gone{ID: x.fcID})
-		}
-		pl.flow()
-	}
-}
-
-// finish plays a response and compares what the picker made of it.
-func (pl *player) finish(id string, play Reply, want []Message) {
-	x := pl.open[id]
-	if x == nil {
-		return
-	}
-	delete(pl.open, id)
-	defer pl.release(x)
-	if play.Kind == "abort" || play.Kind == "close" || pl.door == nil && (x.d == nil || x.err != nil) || pl.door != nil && refused(x.got) {
-		return
-	}
-	headers, chunks := play.Headers, play.Chunks
-	if headers == nil {
-		headers = map[string]string{":status": "200", "content-type": "application/json"}
-		usage := fmt.Sprintf(`{"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}`, play.Usage[0], play.Usage[1], play.Usage[0]+play.Usage[1])
-		chunks = []string{`{"id": "c", "object": "chat.completion", "model": "m1", "choices": [], "usage": ` + usage + `}`}
-		if play.Kind == "sse" {
-			headers["content-type"] = "text/event-stream"
-			chunks = []string{"data: {\"id\":\"c\",\"model\":\"m1\"}\n\n", "data: {\"id\":\"c\",\"usage\": " + usage + "}\n\n", "data: [DONE]\n\n", ""}
-		}
-	}
-	if pl.door != nil {
-		if x.started {
-			headers = nil
-		}
-		if got := pl.door.respond(pl.now, x.opened, headers, chunks, true, true); want != nil {
-			pl.response(x, want, got)
-		}
-		return
-	}
-	var in picker.Headers
-	for _, k := range sortedKeys(headers) {
-		in = append(in, picker.Header{Name: k, Value: headers[k]})
-	}
-	var got []Message
-	if x.resp == nil {
-		var set []picker.Header
-		x.resp, set = pl.p.ResponseHeaders(pl.now, x.d, in)
-		got = append(got, Message{Type: "response_headers", SetHeaders: pairs(set)})
-	}
-	for i, c := range chunks {
-		end := i == len(chunks)-1
-		out := x.resp.Body(pl.now, []byte(c), end)
-		if out == nil && !end {
-			continue
-		}
-		text := string(out)
-		m := Message{Type: "response_body", Size: len(out), EOS: end, Body: &text}
-		if end && x.resp.Metadata() != nil {
-			m.Metadata = map[string]any{}
-			for ns, kv := range x.resp.Metadata() {
-				inner := map[string]any{}
-				for k, v := range kv {
-					inner[k] = v
-				}
-				m.Metadata[ns] = inner
-			}
-		}
-		got = append(got, m)
-	}
-	if want != nil {
-		pl.response(x, want, got)
-	}
-}
-
 func pairs(set []picker.Header) [][2]string {
 	out := make([][2]string, 0, len(set))
 	for _, h := range set {
@@ -751,55 +456,6 @@ func pairs(set []picker.Header) [][2]string {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i][0] < out[j][0] })
 	return out
-}
-
-// coalesce joins body messages: how a body is cut into them has no meaning.
-func coalesce(list []Message) []Message {
-	var out []Message
-	for _, m := range list {
-		if n := len(out); n > 0 && m.Type == "response_body" && out[n-1].Type == m.Type && !out[n-1].EOS {
-			last := &out[n-1]
-			if last.Body != nil && m.Body != nil {
-				text := *last.Body + *m.Body
-				last.Body = &text
-			} else {
-				last.Body = nil
-			}
-			last.Size, last.EOS, last.Metadata = last.Size+m.Size, m.EOS, m.Metadata
-			continue
-		}
-		out = append(out, m)
-	}
-	return out
-}
-
-func (pl *player) response(x *exchange, want, got []Message) {
-	want, got = coalesce(want), coalesce(got)
-	if len(want) != len(got) {
-		pl.fault(x.id, "response messages", fmt.Sprint(len(want)), fmt.Sprint(len(got)))
-		return
-	}
-	for i := range want {
-		w, g := want[i], got[i]
-		if w.Type == "request_body" { // the client's bytes, not marshalled anew
-			w.Size, g.Size = 0, 0
-			if w.Body != nil && g.Body != nil && sameJSON(*w.Body, *g.Body) {
-				w.Body = nil
-			}
-		}
-		if w.Type != g.Type || w.EOS != g.EOS || w.Size != g.Size {
-			pl.fault(x.id, "response message", fmt.Sprintf("%s %v %d", w.Type, w.EOS, w.Size), fmt.Sprintf("%s %v %d", g.Type, g.EOS, g.Size))
-		}
-		if d := cmp.Diff(w.SetHeaders, g.SetHeaders); w.Type == "response_headers" && d != "" {
-			pl.fault(x.id, "response set_headers", "", d)
-		}
-		if w.Body != nil && g.Body != nil && *w.Body != *g.Body {
-			pl.fault(x.id, "response body", *w.Body, *g.Body)
-		}
-		if d := cmp.Diff(w.Metadata, g.Metadata); d != "" {
-			pl.fault(x.id, "response metadata", "", d)
-		}
-	}
 }
 
 func (pl *player) distribution(s *Step) {

@@ -187,7 +187,6 @@ func (s *Stack) startServers(ctx context.Context) error {
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
 		furnish(s.pool, &so)
-		furnish(s.pool, &so)
 		if s.places != nil {
 			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
 			so.PromptTokensDetails = true
