@@ -20,6 +20,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if servers := os.Getenv(pickerVar); servers != "" {
+		servePicker(strings.Fields(servers))
+	}
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
