@@ -33,6 +33,8 @@ type Options struct {
 	// Judge holds the scenario's expectations against the summary of a run
 	// that was not interrupted; nil where nothing is expected.
 	Judge func(Summary) []Expectation
+
+	indexes []IndexSummary
 }
 
 // Session is the readers of one run put together: tally, view, recording. It
@@ -72,7 +74,7 @@ func Start(o Options) (*Session, error) {
 
 // Retell takes from a recording's summary what its events do not tell.
 func (s *Session) Retell(told Summary) {
-	s.options.Scenario, s.options.Seed = told.Scenario, told.Seed
+	s.options.Scenario, s.options.Seed, s.options.indexes = told.Scenario, told.Seed, told.IndexLag
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
 }
 
@@ -84,6 +86,10 @@ func (s *Session) Record(e flow.Event) {
 	}
 	s.take(e)
 }
+
+// KeepsExplanations tells whether anybody reads the reasons of decisions: a
+// recording and the JSON lines do, a terminal does not show them.
+func (s *Session) KeepsExplanations() bool { return s.lines != nil || s.file != nil }
 
 func (s *Session) take(e flow.Event) {
 	s.tally.Record(e)
@@ -127,7 +133,7 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		s.ordered.Close()
 	}
 	sum := s.tally.Summary()
-	sum.Scenario, sum.Seed, sum.Interrupted = s.options.Scenario, s.options.Seed, interrupted
+	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)
 	}

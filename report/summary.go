@@ -28,6 +28,9 @@ type Summary struct {
 	// PrefixCache is how much of all prompts the model servers had cached; nil
 	// where that was nothing.
 	PrefixCache *CacheSummary `json:"prefixCache,omitempty"`
+	// IndexLag is each index of KV blocks, compared with the engines, and how
+	// far it was behind them.
+	IndexLag []IndexSummary `json:"indexLag,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
 	Expectations []Expectation `json:"expectations,omitempty"`
 }
@@ -130,6 +133,9 @@ func (s Summary) Write(w io.Writer, color bool) error {
 	}
 	if c := s.PrefixCache; c != nil {
 		fmt.Fprintf(&b, "%s  %.1f%% of %s prompt tokens were cached where they went\n", p.bold("kv cache "), 100*c.HitRate, thousands(c.PromptTokens))
+	}
+	for _, x := range s.IndexLag {
+		x.write(&b, p)
 	}
 	for i, e := range s.Expectations {
 		label := ""

@@ -51,6 +51,8 @@ func verdict(s report.Summary) error {
 	switch {
 	case s.Interrupted:
 		return exit.With(exit.Interrupted, alreadyTold{fmt.Errorf("interrupted")})
+	case s.Wrong() > 0:
+		return exit.With(exit.Failed, fmt.Errorf("%d of %d KV indexes are not the union of the engines' blocks", s.Wrong(), len(s.IndexLag)))
 	case s.Missed() > 0:
 		return exit.With(exit.Failed, fmt.Errorf("%d of %d expectations were missed", s.Missed(), len(s.Expectations)))
 	case len(s.Expectations) > 0:

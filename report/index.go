@@ -1,0 +1,71 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// IndexSummary is one index of KV blocks after a run: held against the blocks
+// that the engines truly have, and how long their events took to reach it.
+type IndexSummary struct {
+	// Index is the plug-in whose index it is, or kv-cache-manager.
+	Index string `json:"index"`
+	// Pods and Blocks (pairs of block and pod) are what the engines have.
+	Pods   int `json:"pods"`
+	Blocks int `json:"blocks"`
+	// Missing pairs are the engines' and not the index's, Extra ones the
+	// reverse. Both are 0 where the index is the union of the engines' blocks.
+	Missing int `json:"missing"`
+	Extra   int `json:"extra"`
+	// Excuse, where there are any, says why they are no error: what was
+	// configured cannot hold more.
+	Excuse string `json:"excuse,omitempty"`
+	// Events were measured, from the moment at which the engine made them to
+	// the one at which look-ups see them; the times are seconds.
+	Events int     `json:"events"`
+	P50    float64 `json:"p50"`
+	P90    float64 `json:"p90"`
+	P99    float64 `json:"p99"`
+	Max    float64 `json:"max"`
+}
+
+// OK is false where the index is not what it should be.
+func (x IndexSummary) OK() bool { return x.Missing+x.Extra == 0 || x.Excuse != "" }
+
+// Verdict says what the comparison came to.
+func (x IndexSummary) Verdict() string {
+	if x.Missing+x.Extra == 0 {
+		return "the union of the engines' blocks"
+	}
+	s := fmt.Sprintf("NOT the union of the engines' blocks: %s missing, %s too many", thousands(x.Missing), thousands(x.Extra))
+	if x.Excuse != "" {
+		s += " (" + x.Excuse + ")"
+	}
+	return s
+}
+
+func (x IndexSummary) write(b *strings.Builder, p paint) {
+	verdict := x.Verdict()
+	if !x.OK() {
+		verdict = p.red(verdict)
+	}
+	fmt.Fprintf(b, "%s  %s: %s blocks on %d %s, %s\n", p.bold("kv index "), x.Index, thousands(x.Blocks), x.Pods, plural(x.Pods, "pod", "pods"), verdict)
+	if x.Events > 0 {
+		fmt.Fprintf(b, "  %-9s%7s events from made to indexed: p50 %s, p90 %s, p99 %s, max %s\n", "lag", thousands(x.Events), span(x.P50), span(x.P90), span(x.P99), span(x.Max))
+	}
+}
+
+// Indexed notes the indexes of the run; the summary tells them. Call it before
+// End.
+func (s *Session) Indexed(list []IndexSummary) { s.options.indexes = list }
+
+// Wrong counts the indexes that are not what they should be.
+func (s Summary) Wrong() int {
+	n := 0
+	for _, x := range s.IndexLag {
+		if !x.OK() {
+			n++
+		}
+	}
+	return n
+}
