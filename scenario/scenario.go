@@ -85,6 +85,16 @@ func Load(path string) (*Scenario, error) {
 	return Parse(path, data)
 }
 
+// Read reads a scenario from a stream; file is its name in messages, and files
+// that it refers to are looked for in the working directory.
+func Read(file string, from io.Reader) (*Scenario, error) {
+	data, err := limited(file, from)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(file, data)
+}
+
 // Parse reads a scenario from memory; file is its name in messages, and files
 // that it refers to are looked for beside it.
 func Parse(file string, data []byte) (*Scenario, error) {
@@ -157,7 +167,11 @@ func readLimited(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	return limited(path, f)
+}
+
+func limited(path string, from io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(from, MaxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}

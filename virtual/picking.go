@@ -31,6 +31,7 @@ type picking struct {
 	number  uint64
 	wakeAt  machine.Time
 	pumping bool
+	explain bool // somebody keeps the reasons of each decision
 }
 
 // pick is one request at the picker.
@@ -42,6 +43,8 @@ type pick struct {
 	resp *picker.Response
 	// answers to what the plug-ins ask the outside.
 	answers []picker.Answer
+	// admission says in words how flow control let it in.
+	admission string
 }
 
 // errNobody is the answer to a plug-in's question in virtual time, where no
@@ -54,7 +57,7 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
-	k := &picking{w: w, waiting: map[flowcontrol.RequestID]*pick{}}
+	k := &picking{w: w, waiting: map[flowcontrol.RequestID]*pick{}, explain: flow.KeepsExplanations(w.rec)}
 	if k.p, err = picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true}); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -148,6 +151,7 @@ func (k *picking) decide(r *request, head []stream.Header, body []byte) {
 func (k *picking) place(x *pick) {
 	k.w.kv.advance()
 	x.d = k.p.Pick(k.w.now, x.req, k.p.Pool().View(), x.answers, nil)
+	x.d.Admission = x.admission
 	if x.d.Err != nil {
 		bad := x.d.Err
 		x.d = nil
@@ -156,19 +160,14 @@ func (k *picking) place(x *pick) {
 	}
 	k.p.Commit(k.w.now, x.d)
 	set, remove := x.d.RequestHeaders(len(x.r.Body))
-	out := stream.Decision{Endpoint: x.d.Destination(), Remove: remove, Details: pickDetails(x.d)}
+	out := stream.Decision{Endpoint: x.d.Destination(), Remove: remove}
 	for _, h := range set {
 		out.Set = append(out.Set, stream.Header(h))
 	}
-	x.r.decided(out)
-}
-
-func pickDetails(d *picker.Decision) []flow.Detail {
-	out := []flow.Detail{flow.D("candidates", len(d.Candidates))}
-	if p := d.PrimaryProfile(); p != nil {
-		out = append(out, flow.D("profile", p.Name))
+	if k.w.rec != nil {
+		out.Details = x.d.Recorded(k.explain)
 	}
-	return out
+	x.r.decided(out)
 }
 
 func (k *picking) refuse(e *picker.Error) stream.Decision {
@@ -255,6 +254,7 @@ func (k *picking) effect(e *flowcontrol.Effect) {
 			return
 		}
 		k.fc.Input(k.w.now, flowcontrol.Placed{ID: x.id})
+		x.admission = e.Admission()
 		k.place(x)
 		if x.d == nil {
 			k.fc.Input(k.w.now, flowcontrol.Done{ID: x.id})

@@ -22,10 +22,12 @@ func DistFrom(unit Unit, v any) (Dist, error) {
 		}
 		return d, nil
 	case nil, []any, bool:
-		return Dist{}, fmt.Errorf("distribution: %v is not one; expected %s", v, DistHelp)
+		return Dist{}, fmt.Errorf("distribution: %v is not one; expected %s", v, unit.help())
 	}
 	return ParseUnit(unit, fmt.Sprint(v))
 }
+
+var listExample = [...]string{Nanoseconds: "[10ms, 80ms]", Count: "[16, 512]", Millionths: "[1, 1.2]"}
 
 var distKeys = []string{"kind", "mean", "stddev", "min", "max", "shape", "values"}
 
@@ -44,7 +46,7 @@ func fromMap(unit Unit, m map[string]any) (Dist, error) {
 		case key == "values":
 			list, ok := m[key].([]any)
 			if !ok {
-				return Dist{}, fmt.Errorf("values: expected a list such as [10ms, 80ms]")
+				return Dist{}, fmt.Errorf("values: expected a list such as %s", listExample[unit])
 			}
 			for _, item := range list {
 				values = append(values, fmt.Sprint(item))

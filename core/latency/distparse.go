@@ -14,6 +14,17 @@ import (
 // texts.
 const DistHelp = `"50ms", "100ms..30s" (uniform), "50ms±10%" or "50ms±5ms" (uniform), "normal(50ms, 5ms)", "lognormal(50ms, 20ms)", "exponential(50ms)", "pareto(10ms, 2.5)", "empirical(10ms*3, 80ms)", each with min= and max= if wanted, or {kind, mean, stddev, min, max, shape, values}`
 
+// help is DistHelp with examples of this unit.
+func (u Unit) help() string {
+	switch u {
+	case Count:
+		return `"128", "16..512" (uniform), "128±10%" or "128±8" (uniform), "normal(200, 20)", "lognormal(200, 150)", "exponential(100)", "pareto(16, 2.5)", "empirical(16*3, 512)", each with min= and max= if wanted, or {kind, mean, stddev, min, max, shape, values}`
+	case Millionths:
+		return `"1.2", "0.9..1.1" (uniform), "1±10%" (uniform), "normal(1, 0.1)", "lognormal(1, 0.05)", "exponential(1)", "pareto(0.9, 2.5)", "empirical(1*9, 3)", each with min= and max= if wanted, or {kind, mean, stddev, min, max, shape, values}`
+	}
+	return DistHelp
+}
+
 // ParseDist reads a distribution of spans, such as "100ms..30s" or
 // "normal(50ms, 5ms, max=80ms)". DistHelp lists the forms. Means and standard
 // deviations of the lognormal are those of the value itself, not of its
@@ -43,7 +54,7 @@ func clip(text string) string {
 func parseText(unit Unit, text string) (Dist, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
-		return Dist{}, fmt.Errorf("it is empty; expected one of %s", DistHelp)
+		return Dist{}, fmt.Errorf("it is empty; expected one of %s", unit.help())
 	}
 	if name, rest, ok := strings.Cut(text, "("); ok {
 		arguments, closed := strings.CutSuffix(rest, ")")
@@ -62,7 +73,7 @@ func parseText(unit Unit, text string) (Dist, error) {
 	}
 	v, err := unit.parse(text)
 	if err != nil {
-		return Dist{}, fmt.Errorf("%w, or one of %s", err, DistHelp)
+		return Dist{}, fmt.Errorf("%w, or one of %s", err, unit.help())
 	}
 	return constant(unit, v), nil
 }

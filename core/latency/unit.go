@@ -52,6 +52,9 @@ func (u Unit) parse(text string) (float64, error) {
 			if _, plain := strconv.ParseFloat(text, 64); plain == nil && text != "0" {
 				return 0, fmt.Errorf("%q has no unit; expected %s", text, u.expected())
 			}
+			if tooLong(text) {
+				return 0, fmt.Errorf("%q is above the limit of %s", text, u.format(float64(u.limit())))
+			}
 			return 0, fmt.Errorf("%q is not %s", text, u.expected())
 		}
 		v = float64(d)
@@ -76,6 +79,15 @@ func (u Unit) parse(text string) (float64, error) {
 		return 0, fmt.Errorf("%q is above the limit of %s", text, u.format(float64(u.limit())))
 	}
 	return v, nil
+}
+
+// tooLong tells whether a text is a duration that only its size keeps from
+// being one: 9999999h is 1,141 years, more than a time.Duration holds.
+func tooLong(text string) bool {
+	number := strings.TrimRight(text, "nuµmsh")
+	f, err := strconv.ParseFloat(number, 64)
+	_, unit := time.ParseDuration("1" + text[len(number):])
+	return err == nil && unit == nil && f > 0 && !math.IsInf(f, 0)
 }
 
 func (u Unit) format(v float64) string {

@@ -197,9 +197,9 @@ func (k *Picking) effect(now machine.Time, e *flowcontrol.Effect) {
 			w.refusal = &r
 			delete(k.waiting, e.ID)
 			k.remember(&picker.Decision{Request: w.req, View: k.p.Pool().View(), At: now, Primary: -1, Saturation: -1,
-				Err: w.refused(), Admission: admission(e)})
+				Err: w.refused(), Admission: e.Admission()})
 		} else {
-			w.admission = admission(e)
+			w.admission = e.Admission()
 			k.place(now, w)
 			k.fc.Input(now, flowcontrol.Placed{ID: w.id})
 			if w.d.Err != nil {
@@ -354,7 +354,7 @@ func (k *Picking) decision(w *waiter, raw []byte) (stream.Decision, int, error) 
 	out.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{
 		picker.NamespaceLB: structpb.NewStructValue(&structpb.Struct{Fields: lb})}}
 	if k.o.Explain {
-		out.Details = details(w.d)
+		out.Details = w.d.Recorded(true)
 	}
 	return out, len(body), nil
 }

@@ -2,16 +2,13 @@ package epp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
 // Why a request went where it went is told in four places: the log, the
@@ -19,7 +16,7 @@ import (
 // pages under /debug. All tell the same decision.
 
 // shownRows is how many endpoints of a profile a record or a header shows.
-const shownRows = 32
+const shownRows = picker.RecordedEndpoints
 
 // log writes the lines that document 003 tells people to look for. One line
 // has all its keys.
@@ -89,39 +86,6 @@ func prefillOf(d *picker.Decision) *picker.Endpoint {
 		return nil
 	}
 	return d.View.States[r.Picked[0]].Endpoint
-}
-
-// details say in the request's record why it went there.
-func details(d *picker.Decision) []flow.Detail {
-	out := []flow.Detail{flow.D("candidates", len(d.Candidates))}
-	if r := d.PrimaryProfile(); r != nil {
-		out = append(out, flow.D("profile", r.Name))
-		scores := make([]string, 0, len(r.Left))
-		for j, i := range r.Left {
-			scores = append(scores, fmt.Sprintf("%s=%.4g", d.View.States[i].Name, r.Totals[j]))
-		}
-		out = append(out, flow.D("scores", scores))
-		if len(r.Tied) > 1 {
-			out = append(out, flow.D("tied", len(r.Tied)))
-		}
-	}
-	if d.Disagg != "" {
-		out = append(out, flow.D("disaggregation", d.Disagg))
-	}
-	e := d.Explain()
-	e.Trim(shownRows)
-	if text, err := json.Marshal(e); err == nil {
-		out = append(out, flow.D(flow.Explanation, string(text)))
-	}
-	return out
-}
-
-// admission says in words what flow control did with a request.
-func admission(e *flowcontrol.Effect) string {
-	if e.Wait < machine.Millisecond {
-		return fmt.Sprintf("flow control: %s at once", e.Outcome)
-	}
-	return fmt.Sprintf("flow control: %s after %s", e.Outcome, e.Wait)
 }
 
 // documentHeaders are the two destination headers of documents 002 and 003.

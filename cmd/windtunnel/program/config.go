@@ -28,7 +28,7 @@ func (c *configCmd) Run(o *outside) error {
 	s := scenario.Embedded()
 	if c.File != "" {
 		var err error
-		if s, err = loadScenario(c.File); err != nil {
+		if s, err = loadScenario(o, c.File); err != nil {
 			return err
 		}
 	}

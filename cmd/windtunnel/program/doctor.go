@@ -41,7 +41,9 @@ func (c *doctorCmd) Run(o *outside) error {
 			{Addr: stack.KeptMetrics, Use: "EPP, metrics"},
 		},
 	})
-	c.show(o, facts)
+	if err := c.show(o, facts); err != nil {
+		return err
+	}
 	if !facts.OK() {
 		return exit.With(exit.Environment, alreadyTold{errors.New("this machine lacks something")})
 	}
@@ -50,7 +52,7 @@ func (c *doctorCmd) Run(o *outside) error {
 
 // show prints one line per matter: what it is, whether it is well, and what
 // was found.
-func (c *doctorCmd) show(o *outside, f envoy.Facts) {
+func (c *doctorCmd) show(o *outside, f envoy.Facts) error {
 	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', 0)
 	line := func(what, verdict, found string) {
 		for i, l := range strings.Split(strings.TrimSpace(found), "\n") {
@@ -96,5 +98,5 @@ func (c *doctorCmd) show(o *outside, f envoy.Facts) {
 		line("port", "free", fmt.Sprintf("%s (%s, with --keep)", p.Addr, p.Use))
 	}
 	line("platform", "", f.Platform)
-	_ = w.Flush() // to standard output: there is nobody else to tell
+	return w.Flush()
 }

@@ -22,7 +22,7 @@ import (
 // where it went.
 type explainCmd struct {
 	Request string `arg:"" help:"The request's x-request-id."`
-	From    string `name:"from" default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for one on standard input, or where an endpoint picker serves its metrics."`
+	From    string `name:"from" aliases:"recording" default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for one on standard input, or where an endpoint picker serves its metrics."`
 	JSON    bool   `name:"json" help:"Print the whole record as JSON."`
 }
 
@@ -34,7 +34,9 @@ Examples:
   windtunnel explain 5f1c2c1e-0e5c-4b0e-8a3f-1f0a7f3f1c11
   windtunnel explain req-7 --from 127.0.0.1:9090
   windtunnel run my.yaml --record run.ndjson.gz
-  windtunnel explain req-7 --from run.ndjson.gz`
+  windtunnel explain req-1-000007 --from run.ndjson.gz
+  windtunnel sim my.yaml --record sim.ndjson.gz             # virtual time says it, too
+  windtunnel explain req-1-000007 --recording sim.ndjson.gz`
 }
 
 // Run prints the newest decision for the request.
@@ -95,7 +97,7 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 			return nil, exit.With(exit.Input, fmt.Errorf("%s has no request %s", c.From, c.Request))
 		}
 		return nil, exit.Hint(exit.Input, fmt.Errorf("%s does not say why request %s went where it went", c.From, c.Request),
-			"only live runs whose pool has an EndpointPickerConfig record it; round robin has no reasons")
+			"runs whose pool has an EndpointPickerConfig record it; round robin has no reasons")
 	}
 	var e picker.Explanation
 	if err := json.Unmarshal([]byte(text), &e); err != nil {

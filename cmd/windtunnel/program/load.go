@@ -11,7 +11,7 @@ import (
 // loadFlags say what is played: a scenario, and what to change in it. run and
 // sim have the same.
 type loadFlags struct {
-	File        string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario to play. Left out: the embedded one (windtunnel scenario show prints it)."`
+	File        string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario to play, - for one on standard input. Left out: the embedded one (windtunnel scenario show prints it)."`
 	Requests    *int     `short:"n" placeholder:"N" help:"Send this many requests instead of the scenario's."`
 	Concurrency *int     `short:"c" placeholder:"C" help:"Have this many requests in flight at once."`
 	Rate        *float64 `placeholder:"R" help:"Send R requests a second, whether or not earlier ones have ended."`
@@ -23,27 +23,31 @@ type loadFlags struct {
 
 // scenario reads the file, or takes the embedded one, and applies the flags.
 // more are changes that the command itself has flags for.
-func (f *loadFlags) scenario(more ...func(*scenario.Overrides)) (*scenario.Scenario, error) {
+func (f *loadFlags) scenario(o *outside, more ...func(*scenario.Overrides)) (*scenario.Scenario, error) {
 	s := scenario.Embedded()
 	if f.File != "" {
 		var err error
-		if s, err = loadScenario(f.File); err != nil {
+		if s, err = loadScenario(o, f.File); err != nil {
 			return nil, err
 		}
 	}
-	o := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate, Prefill: f.Prefill, Batching: f.Batching, Replicas: f.Replicas}
+	x := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate, Prefill: f.Prefill, Batching: f.Batching, Replicas: f.Replicas}
 	for _, change := range more {
-		change(&o)
+		change(&x)
 	}
-	if err := s.Override(o); err != nil {
+	if err := s.Override(x); err != nil {
 		return nil, exit.With(exit.Usage, err)
 	}
 	return s, nil
 }
 
-// loadScenario is scenario.Load with exit codes and hints.
-func loadScenario(path string) (*scenario.Scenario, error) {
-	s, err := scenario.Load(path)
+// loadScenario is scenario.Load with exit codes and hints; - is standard input.
+func loadScenario(o *outside, path string) (*scenario.Scenario, error) {
+	load := func() (*scenario.Scenario, error) { return scenario.Load(path) }
+	if path == "-" {
+		load = func() (*scenario.Scenario, error) { return scenario.Read("standard input", o.Stdin) }
+	}
+	s, err := load()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, exit.Hint(exit.Input, err, "windtunnel scenario show > my.yaml writes one to start from")

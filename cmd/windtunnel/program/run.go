@@ -46,7 +46,7 @@ Examples:
 }
 
 func (c *runCmd) Run(o *outside) error {
-	s, err := c.scenario(func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
+	s, err := c.scenario(o, func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ Examples:
 func (c *scenarioCheckCmd) Run(o *outside) error {
 	var failed error
 	for _, file := range c.Files {
-		s, err := loadScenario(file)
+		s, err := loadScenario(o, file)
 		if err != nil {
 			tell(o, err)
 			failed = errors.Join(failed, err)

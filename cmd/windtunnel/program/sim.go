@@ -24,7 +24,7 @@ Examples:
 }
 
 func (c *simCmd) Run(o *outside) error {
-	s, err := c.scenario()
+	s, err := c.scenario(o)
 	if err != nil {
 		return err
 	}

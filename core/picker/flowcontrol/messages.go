@@ -1,6 +1,10 @@
 package flowcontrol
 
-import "github.com/windtunnel/windtunnel/core/machine"
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
 
 // Message is what the driver tells the machine.
 type Message interface{ message() }
@@ -87,6 +91,14 @@ type Effect struct {
 
 	// ForPriority is, for Evict, the priority that takes the room.
 	ForPriority int
+}
+
+// Admission says in words what flow control did with a request.
+func (e *Effect) Admission() string {
+	if e.Wait < machine.Millisecond {
+		return fmt.Sprintf("flow control: %s at once", e.Outcome)
+	}
+	return fmt.Sprintf("flow control: %s after %s", e.Outcome, e.Wait)
 }
 
 // Refusal is the answer that a Decided effect asks for; its second value is
