@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/windtunnel/windtunnel/bench/internal/child"
 	"github.com/windtunnel/windtunnel/live/envoy"
 )
 
@@ -109,14 +110,14 @@ func client(c int, http2 bool) *http.Client {
 func BenchmarkAgainstReference(b *testing.B) {
 	const at, n, rounds = 64, 4000, 7
 	type side struct {
-		*child
+		*child.Process
 		gateway    *envoy.Process
 		cpu, speed []float64
 	}
 	sides := map[string]*side{}
 	for _, role := range []string{"ours", "reference"} {
-		c := startChild(b, role, "1ns")
-		sides[role] = &side{child: c, gateway: startEnvoy(b, c.addresses[0], envoy.HTTP1)}
+		c := child.Start(b, role, "1ns")
+		sides[role] = &side{Process: c, gateway: startEnvoy(b, c.Addresses[0], envoy.HTTP1)}
 	}
 	cl := client(at, false)
 	for _, s := range sides {
@@ -126,9 +127,9 @@ func BenchmarkAgainstReference(b *testing.B) {
 		for range rounds {
 			for _, role := range []string{"ours", "reference"} {
 				s := sides[role]
-				was := s.child.cpu(b)
+				was := s.CPU(b)
 				took := load(b, cl, s.gateway.Addr, n, at)
-				s.cpu = append(s.cpu, float64((s.child.cpu(b)-was).Microseconds())/n)
+				s.cpu = append(s.cpu, float64((s.CPU(b)-was).Microseconds())/n)
 				s.speed = append(s.speed, n/took.Seconds())
 			}
 		}
@@ -139,7 +140,7 @@ func BenchmarkAgainstReference(b *testing.B) {
 	b.ReportMetric(median(ratios(ours.cpu, ref.cpu)), "cpu-ratio")
 	b.ReportMetric(median(ours.speed), "req/s")
 	b.ReportMetric(median(ratios(ours.speed, ref.speed)), "throughput-ratio")
-	b.ReportMetric(100*within(b, ours.addresses[1], 0.001), "epp-within-1ms-%")
+	b.ReportMetric(100*within(b, ours.Addresses[1], 0.001), "epp-within-1ms-%")
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -194,21 +195,21 @@ func BenchmarkPickerThroughEnvoy(b *testing.B) {
 	for _, wait := range []string{"20ms", "0s"} {
 		b.Run(wait, func(b *testing.B) {
 			const at, n = 64, 4000
-			servers := startChild(b, "canned", wait)
-			picker := startChild(b, "standalone", strings.Join(servers.addresses, " "))
-			gateway := startEnvoy(b, picker.addresses[0], envoy.HTTP1)
+			servers := child.Start(b, "canned", wait)
+			picker := child.Start(b, "standalone", strings.Join(servers.Addresses, " "))
+			gateway := startEnvoy(b, picker.Addresses[0], envoy.HTTP1)
 			cl := client(at, false)
 			loadPlain(b, cl, gateway.Addr, 500, at)
-			was := picker.cpu(b)
+			was := picker.CPU(b)
 			var took time.Duration
 			rounds := 0
 			for b.Loop() {
 				took += loadPlain(b, cl, gateway.Addr, n, at)
 				rounds++
 			}
-			b.ReportMetric(float64((picker.cpu(b)-was).Microseconds())/float64(n*rounds), "epp-cpu-µs/req")
+			b.ReportMetric(float64((picker.CPU(b)-was).Microseconds())/float64(n*rounds), "epp-cpu-µs/req")
 			b.ReportMetric(float64(n*rounds)/took.Seconds(), "req/s")
-			b.ReportMetric(100*within(b, picker.addresses[1], 0.001), "epp-within-1ms-%")
+			b.ReportMetric(100*within(b, picker.Addresses[1], 0.001), "epp-within-1ms-%")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
@@ -226,17 +227,17 @@ func BenchmarkHeldAtOnce(b *testing.B) {
 			protocol, name = envoy.HTTP2, "http2"
 		}
 		b.Run(fmt.Sprintf("%d-%s", c.n, name), func(b *testing.B) {
-			servers := startChild(b, "servers", "30s 4")
-			picker := startChild(b, "picker", strings.Join(servers.addresses, " "))
-			gateway := startEnvoy(b, picker.addresses[0], protocol)
+			servers := child.Start(b, "servers", "30s 4")
+			picker := child.Start(b, "picker", strings.Join(servers.Addresses, " "))
+			gateway := startEnvoy(b, picker.Addresses[0], protocol)
 			cl := client(c.n, c.http2)
 			if c.http2 {
 				cl = nil // one connection carries too few streams; see clients
 			}
-			pids := map[string]int{"envoy": gateway.PID(), "epp": picker.cmd.Process.Pid, "server": servers.cmd.Process.Pid}
+			pids := map[string]int{"envoy": gateway.PID(), "epp": picker.PID(), "server": servers.PID()}
 			before := map[string]int64{}
 			for name, pid := range pids {
-				before[name] = residentBytes(pid)
+				before[name] = child.ResidentBytes(pid)
 			}
 			for b.Loop() {
 				done := make(chan time.Duration, 1)
@@ -254,7 +255,7 @@ func BenchmarkHeldAtOnce(b *testing.B) {
 					}
 				}
 				for name, pid := range pids {
-					b.ReportMetric(float64(residentBytes(pid)-before[name])/float64(c.n), name+"-B/held")
+					b.ReportMetric(float64(child.ResidentBytes(pid)-before[name])/float64(c.n), name+"-B/held")
 				}
 				b.ReportMetric((<-done).Seconds(), "s/all")
 			}

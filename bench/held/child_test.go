@@ -1,20 +1,18 @@
 package held
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/bench/internal/child"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -25,91 +23,52 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
-// What is measured runs in processes of its own, so that its CPU time and
-// memory are not the load generator's: this test binary, started again with a
-// role.
-const roleVar = "WINDTUNNEL_BENCH_ROLE"
+func TestMain(m *testing.M) { child.Main(m, play) }
 
-func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVar); role != "" {
-		if err := play(role, os.Getenv("WINDTUNNEL_BENCH_ARG")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// play serves a role, prints its addresses on one line, and then answers every
-// line on standard input with the CPU time used so far, in nanoseconds.
-func play(role, arg string) error {
+// play serves a role.
+func play(role, arg string) ([]string, error) {
 	gc.Serve() // every role alike
-	var addresses []string
 	switch role {
 	case "reference":
-		p, u, err := startReference()
-		if err != nil {
-			return err
-		}
-		addresses = []string{p, u}
+		return startReference()
 	case "ours":
 		prefill, err := latency.ParseDist(arg)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		servers, err := startServers(prefill, 4)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		picker, err := startPicker(servers)
-		if err != nil {
-			return err
-		}
-		addresses = append(picker, servers...)
+		return append(picker, servers...), err
 	case "servers":
 		text, count, _ := strings.Cut(arg, " ")
 		servers, err := strconv.Atoi(count)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		prefill, err := latency.ParseDist(text)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if addresses, err = startServers(prefill, servers); err != nil {
-			return err
-		}
+		return startServers(prefill, servers)
 	case "canned":
 		wait, err := time.ParseDuration(arg)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if addresses, err = startCanned(64, wait); err != nil {
-			return err
-		}
+		return startCanned(64, wait)
 	case "standalone":
 		s, err := startStandalone(strings.Fields(arg))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		addresses = []string{s.Addr(), s.MetricsAddr()}
+		return []string{s.Addr(), s.MetricsAddr()}, nil
 	case "picker":
-		var err error
-		if addresses, err = startPicker(strings.Fields(arg)); err != nil {
-			return err
-		}
+		return startPicker(strings.Fields(arg))
 	}
-	fmt.Println(strings.Join(addresses, " "))
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			return err
-		}
-		fmt.Println(time.Duration(u.Utime.Nano() + u.Stime.Nano()).Nanoseconds())
-	}
-	return in.Err()
+	return nil, fmt.Errorf("no such role: %s", role)
 }
 
 func startServers(prefill latency.Dist, n int) ([]string, error) {
@@ -246,75 +205,4 @@ func startStandalone(servers []string) (*epp.Standalone, error) {
 	}
 	return epp.StartStandalone(epp.StandaloneOptions{Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench", PoolName: "bench",
 		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"})
-}
-
-// child is a process with a role.
-type child struct {
-	cmd       *exec.Cmd
-	in        io.WriteCloser
-	out       *bufio.Scanner
-	addresses []string
-}
-
-func startChild(b *testing.B, role, arg string) *child {
-	b.Helper()
-	c := &child{cmd: exec.Command(os.Args[0])}
-	c.cmd.Env = append(os.Environ(), roleVar+"="+role, "WINDTUNNEL_BENCH_ARG="+arg)
-	c.cmd.Stderr = os.Stderr
-	var err error
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		b.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	c.out = bufio.NewScanner(out)
-	if err := c.cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		c.in.Close()
-		_ = c.cmd.Wait() // it ends with its input
-	})
-	c.addresses = strings.Fields(c.line(b))
-	return c
-}
-
-func (c *child) line(b *testing.B) string {
-	b.Helper()
-	if !c.out.Scan() {
-		b.Fatalf("the process ended: %v", c.out.Err())
-	}
-	return c.out.Text()
-}
-
-// cpu is the CPU time that the process has used.
-func (c *child) cpu(b *testing.B) time.Duration {
-	b.Helper()
-	if _, err := io.WriteString(c.in, "\n"); err != nil {
-		b.Fatal(err)
-	}
-	n, err := strconv.ParseInt(c.line(b), 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(n)
-}
-
-// residentBytes is a process's memory, from /proc; 0 where there is none.
-func residentBytes(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.SplitSeq(string(text), "\n") {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			if err == nil {
-				return kb << 10
-			}
-		}
-	}
-	return 0
 }

@@ -113,14 +113,14 @@ func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // startReference serves both and returns their addresses.
-func startReference() (picker, upstream string, err error) {
+func startReference() ([]string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	e, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	r := &reference{upstream: l.Addr().String()}
 	server := &http.Server{Handler: r}
@@ -128,5 +128,5 @@ func startReference() (picker, upstream string, err error) {
 	g := grpc.NewServer(grpc.MaxConcurrentStreams(1 << 20))
 	extprocv3.RegisterExternalProcessorServer(g, r)
 	go func() { _ = g.Serve(e) }()
-	return e.Addr().String(), r.upstream, nil
+	return []string{e.Addr().String(), r.upstream}, nil
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/bench/internal/child"
 )
 
 const body = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Why is the sky blue?"}]}`
@@ -82,24 +84,24 @@ func stream(client *http.Client, target string, head []string) (time.Duration, e
 // httputil.ReverseProxy, at most 1.3.
 func BenchmarkStreaming(b *testing.B) {
 	const at, rounds = 64, 7
-	upstream := startChild(b, "upstream", "")
-	sides := map[string]*child{"sidecar": startChild(b, "sidecar", upstream.address), "plain": startChild(b, "plain", upstream.address)}
+	upstream := child.Start(b, "upstream", "")
+	sides := map[string]*child.Process{"sidecar": child.Start(b, "sidecar", upstream.Addresses[0]), "plain": child.Start(b, "plain", upstream.Addresses[0])}
 	cpu := map[string][]float64{}
 	firsts := map[string][]time.Duration{}
 	for _, s := range sides {
-		load(b, s.address, 1, at)
+		load(b, s.Addresses[0], 1, at)
 	}
 	for b.Loop() {
 		for range rounds {
 			for _, name := range []string{"sidecar", "plain"} {
 				s := sides[name]
-				was := s.cpu(b)
-				firsts[name] = append(firsts[name], load(b, s.address, 1, at)...)
-				cpu[name] = append(cpu[name], float64((s.cpu(b)-was).Nanoseconds())/(at*chunks))
+				was := s.CPU(b)
+				firsts[name] = append(firsts[name], load(b, s.Addresses[0], 1, at)...)
+				cpu[name] = append(cpu[name], float64((s.CPU(b)-was).Nanoseconds())/(at*chunks))
 			}
-			firsts["direct"] = append(firsts["direct"], load(b, upstream.address, 1, at)...)
+			firsts["direct"] = append(firsts["direct"], load(b, upstream.Addresses[0], 1, at)...)
 			// A prefill leg goes before: the same server answers it.
-			firsts["prefill"] = append(firsts["prefill"], load(b, sides["sidecar"].address, 1, at, "x-prefiller-host-port", upstream.address)...)
+			firsts["prefill"] = append(firsts["prefill"], load(b, sides["sidecar"].Addresses[0], 1, at, "x-prefiller-host-port", upstream.Addresses[0])...)
 		}
 	}
 	ratio := make([]float64, len(cpu["plain"]))
