@@ -4,13 +4,14 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // content is what one completion says. Tokens are a function of the run's
 // seed, the request's id and the token's number, so nothing of a long output
 // is kept, and the same run says the same things.
 type content struct {
-	voc      *vocabulary
+	voc      *tokens.Vocabulary
 	base     uint64  // what its random words are drawn from
 	echo     []piece // echo mode and datasets: what to say, in order
 	stopAt   int     // tokens after which a stop ends the output; 0: none
@@ -37,7 +38,8 @@ func (c *content) piece(i int) piece {
 	if len(c.echo) > 0 {
 		return c.echo[i%len(c.echo)]
 	}
-	return c.voc.pick(c.base, i)
+	id, word := c.voc.Pick(c.base, i)
+	return piece{id, word}
 }
 
 // text is the text of token number i as the client sees it.

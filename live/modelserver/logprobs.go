@@ -30,8 +30,9 @@ func (l *logprobs) of(c *content, t *token) []likely {
 	for range l.top - 1 {
 		p = rest * (0.4 + 0.4*d.Float64())
 		rest -= p
-		w := d.Intn(len(c.voc.words))
-		out = append(out, likely{c.voc.ids[w], c.voc.words[w], round(math.Log(p))})
+		w := d.Intn(c.voc.Len())
+		id, word := c.voc.Word(w)
+		out = append(out, likely{id, word, round(math.Log(p))})
 	}
 	return out
 }

@@ -30,7 +30,7 @@ type Server struct {
 	recorder  flow.Recorder
 	log       *slog.Logger
 	loop      *loop
-	voc       *vocabulary
+	voc       *tokens.Vocabulary
 	draws     atomic.Pointer[serving.Draws]
 	ownTimes  atomic.Bool // SetTimes has set the draws' times
 	http      *http.Server
@@ -90,7 +90,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		return nil, err
 	}
 	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
-		recorder: o.Recorder, log: o.Logger, voc: newVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
+		recorder: o.Recorder, log: o.Logger, voc: tokens.NewVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store = newStore()
 	s.draws.Store(drawsOf(o.Seed, &so))

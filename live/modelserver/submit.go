@@ -11,8 +11,7 @@ import (
 
 // content is what choice number i of a request will say.
 func (s *Server) content(r *request, i int) *content {
-	d := machine.DrawFor(s.seed^r.seed, "server", "text", keyOf(r.key, i))
-	c := &content{voc: s.voc, base: d.Uint64(), keepStop: r.keepStop}
+	c := &content{voc: s.voc, base: tokens.Answer(s.seed^r.seed, keyOf(r.key, i)), keepStop: r.keepStop}
 	limit := r.maxTokens
 	if limit == 0 {
 		limit = s.cfg.MaxModelLen - len(r.prompts[i/r.n].tokens)

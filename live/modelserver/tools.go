@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // toolCall is a call that the model makes instead of saying something.
@@ -58,7 +59,7 @@ func (s *Server) callOf(r *request, i int) *toolCall {
 type schemaWriter struct {
 	b    []byte
 	draw machine.Draw
-	voc  *vocabulary
+	voc  *tokens.Vocabulary
 }
 
 const maxSchemaDepth = 16
@@ -151,7 +152,8 @@ func (g *schemaWriter) value(schema any, depth int) {
 			g.b = append(g.b, "{}"...)
 		}
 	default:
-		g.b = openai.AppendString(g.b, g.voc.words[g.draw.Intn(len(g.voc.words))][1:])
+		_, word := g.voc.Word(g.draw.Intn(g.voc.Len()))
+		g.b = openai.AppendString(g.b, word[1:])
 	}
 }
 
