@@ -18,10 +18,6 @@ import (
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/windtunnel/windtunnel/bench/internal/child"
 	"github.com/windtunnel/windtunnel/live/envoy"
 )
@@ -140,7 +136,7 @@ func BenchmarkAgainstReference(b *testing.B) {
 	b.ReportMetric(median(ratios(ours.cpu, ref.cpu)), "cpu-ratio")
 	b.ReportMetric(median(ours.speed), "req/s")
 	b.ReportMetric(median(ratios(ours.speed, ref.speed)), "throughput-ratio")
-	b.ReportMetric(100*within(b, ours.Addresses[1], 0.001), "epp-within-1ms-%")
+	b.ReportMetric(processing(b, ours.Addresses[1]).within(0.001), "epp-within-1ms-%")
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -155,64 +151,6 @@ func ratios(a, c []float64) []float64 {
 func median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	return s[len(s)/2]
-}
-
-// within is the share of the EPP's processing times, from the request's last
-// byte to the first message out, that are at most this many seconds.
-func within(b *testing.B, metrics string, seconds float64) float64 {
-	b.Helper()
-	resp, err := http.Get("http://" + metrics + "/metrics")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer resp.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		b.Fatal(err)
-	}
-	var h *dto.Histogram
-	if f := families["llm_d_epp_request_processing_duration_seconds"]; f != nil {
-		h = f.Metric[0].Histogram
-	}
-	for _, bucket := range h.GetBucket() {
-		if bucket.GetUpperBound() == seconds {
-			return float64(bucket.GetCumulativeCount()) / float64(h.GetSampleCount())
-		}
-	}
-	b.Fatal("no such bucket")
-	return 0
-}
-
-// BenchmarkPickerThroughEnvoy: the real EPP's default scorers over 64 model
-// servers scraped every 50 ms, 64 requests at once, sent on whole; with model
-// servers that take 20 ms, and with ones that answer at once, so that the
-// machine itself is the limit.
-//
-// Gate: 99 % of the EPP's own times, from the last body byte to the first
-// message out, within 1 ms (epp-within-1ms-%).
-func BenchmarkPickerThroughEnvoy(b *testing.B) {
-	for _, wait := range []string{"20ms", "0s"} {
-		b.Run(wait, func(b *testing.B) {
-			const at, n = 64, 4000
-			servers := child.Start(b, "canned", wait)
-			picker := child.Start(b, "standalone", strings.Join(servers.Addresses, " "))
-			gateway := startEnvoy(b, picker.Addresses[0], envoy.HTTP1)
-			cl := client(at, false)
-			loadPlain(b, cl, gateway.Addr, 500, at)
-			was := picker.CPU(b)
-			var took time.Duration
-			rounds := 0
-			for b.Loop() {
-				took += loadPlain(b, cl, gateway.Addr, n, at)
-				rounds++
-			}
-			b.ReportMetric(float64((picker.CPU(b)-was).Microseconds())/float64(n*rounds), "epp-cpu-µs/req")
-			b.ReportMetric(float64(n*rounds)/took.Seconds(), "req/s")
-			b.ReportMetric(100*within(b, picker.Addresses[1], 0.001), "epp-within-1ms-%")
-			b.ReportMetric(0, "ns/op")
-		})
-	}
 }
 
 // BenchmarkHeldAtOnce holds thousands of requests at one time on one Envoy and

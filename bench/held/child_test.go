@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,12 +61,10 @@ func play(role, arg string) ([]string, error) {
 			return nil, err
 		}
 		return startCanned(64, wait)
-	case "standalone":
-		s, err := startStandalone(strings.Fields(arg))
-		if err != nil {
-			return nil, err
-		}
-		return []string{s.Addr(), s.MetricsAddr()}, nil
+	case "at-once":
+		return startAtOnce(strings.Fields(arg))
+	case "epp", "epp-recording", "epp-logging", "epp-unscraped":
+		return startStandalone(strings.Fields(arg), role)
 	case "picker":
 		return startPicker(strings.Fields(arg))
 	}
@@ -116,7 +116,8 @@ func startPicker(servers []string) ([]string, error) {
 // startCanned serves what a simulated model server answers, its whole metrics
 // page included, from memory: beside a picker that is measured, model servers
 // should cost as little as on machines of their own. wait is how long an
-// answer takes.
+// answer takes. Its page's figures are others each time, as those of a server
+// that works are.
 func startCanned(n int, wait time.Duration) ([]string, error) {
 	prefill, err := latency.ParseDist("1ns")
 	if err != nil {
@@ -126,18 +127,21 @@ func startCanned(n int, wait time.Duration) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := fetch(http.Get("http://" + real[0] + "/metrics"))
-	if err != nil {
-		return nil, err
+	var answer []byte
+	pages := make([][]byte, 8)
+	for i := range pages {
+		if answer, err = fetch(http.Post("http://"+real[0]+"/v1/chat/completions", "application/json", strings.NewReader(body))); err != nil {
+			return nil, err
+		}
+		if pages[i], err = fetch(http.Get("http://" + real[0] + "/metrics")); err != nil {
+			return nil, err
+		}
 	}
-	answer, err := fetch(http.Post("http://"+real[0]+"/v1/chat/completions", "application/json", strings.NewReader(body)))
-	if err != nil {
-		return nil, err
-	}
+	var turn atomic.Uint64
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("content-type", "text/plain; version=0.0.4")
-		_, _ = w.Write(page)
+		_, _ = w.Write(pages[turn.Add(1)%uint64(len(pages))])
 	})
 	mux.HandleFunc("POST /", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -185,7 +189,7 @@ dataLayer: {discovery: {pluginRef: disc}}
 
 // startStandalone is windtunnel epp over these model servers, each of which it
 // scrapes every 50 ms.
-func startStandalone(servers []string) (*epp.Standalone, error) {
+func startStandalone(servers []string, role string) ([]string, error) {
 	var file strings.Builder
 	file.WriteString("endpoints:\n")
 	for i, s := range servers {
@@ -203,6 +207,20 @@ func startStandalone(servers []string) (*epp.Standalone, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	return epp.StartStandalone(epp.StandaloneOptions{Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench", PoolName: "bench",
-		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"})
+	o := epp.StandaloneOptions{Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench", PoolName: "bench",
+		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"}
+	switch role {
+	case "epp-unscraped":
+		o.RefreshMetrics = time.Hour
+	case "epp-recording":
+		o.History = 1000
+	case "epp-logging":
+		o.History = 1000
+		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	p, err := epp.StartStandalone(o)
+	if err != nil {
+		return nil, err
+	}
+	return []string{p.Addr(), p.MetricsAddr()}, nil
 }

@@ -39,11 +39,8 @@ func (r *reference) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
 				continue
 			}
 			err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
-				Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: &extprocv3.HeaderMutation{
-					RemoveHeaders: []string{"content-length"},
-					SetHeaders: []*corev3.HeaderValueOption{
-						header("x-gateway-destination-endpoint", r.upstream),
-						header("content-type", "multipart/form-data; boundary="+refBoundary)}}}}}})
+				Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: setHeaders(
+					header("x-gateway-destination-endpoint", r.upstream), header("content-type", "multipart/form-data; boundary="+refBoundary))}}}})
 			if err == nil {
 				part1 := "--" + refBoundary + "\r\nContent-Disposition: form-data; name=\"request_payload\"\r\n\r\n" + string(body) + "\r\n--" + refBoundary + "\r\n"
 				err, held = s.Send(requestBody(part1, false)), true
@@ -68,6 +65,11 @@ func (r *reference) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
 
 func header(key, value string) *corev3.HeaderValueOption {
 	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: key, RawValue: []byte(value)}, AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD}
+}
+
+// setHeaders sets headers of a request whose length changes.
+func setHeaders(set ...*corev3.HeaderValueOption) *extprocv3.HeaderMutation {
+	return &extprocv3.HeaderMutation{RemoveHeaders: []string{"content-length"}, SetHeaders: set}
 }
 
 func requestBody(b string, end bool) *extprocv3.ProcessingResponse {

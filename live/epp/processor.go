@@ -233,12 +233,6 @@ func (c *conversation) send(e *stream.Effect) {
 	if e.Kind == stream.Fail || c.sendErr != nil {
 		return
 	}
-	if !c.answered {
-		c.answered = true
-		if !c.request.HeadersOnly && !c.whole.IsZero() {
-			c.s.m.processing.Observe(time.Since(c.whole).Seconds())
-		}
-	}
 	if e.Kind == stream.PassResponseTrailers {
 		if f, ok := c.exchange.(flusher); ok {
 			if body := f.Flush(); len(body) > 0 {
@@ -253,6 +247,12 @@ func (c *conversation) send(e *stream.Effect) {
 		}
 	}
 	c.sent()
+	if !c.answered {
+		c.answered = true
+		if !c.request.HeadersOnly && !c.whole.IsZero() {
+			c.s.m.processing.Observe(time.Since(c.whole).Seconds())
+		}
+	}
 }
 
 // result tells whether the stream is over, and with which gRPC status.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -50,4 +51,25 @@ func ResidentBytes(pid int) int64 {
 		}
 	}
 	return 0
+}
+
+// Preemptions is how often the threads of a process had to leave a processor
+// that they still wanted, from /proc; 0 where there is none.
+func Preemptions(pid int) int {
+	paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid)) // the pattern is well formed
+	sum := 0
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread ended
+		}
+		for line := range strings.SplitSeq(string(text), "\n") {
+			if rest, ok := strings.CutPrefix(line, "nonvoluntary_ctxt_switches:"); ok {
+				if n, err := strconv.Atoi(strings.TrimSpace(rest)); err == nil {
+					sum += n
+				}
+			}
+		}
+	}
+	return sum
 }

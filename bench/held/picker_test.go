@@ -1,0 +1,117 @@
+package held
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/bench/internal/child"
+	"github.com/windtunnel/windtunnel/live/envoy"
+)
+
+// compared is one endpoint picker of several that are measured in turns behind
+// an Envoy each, over the same model servers. Those whose turn it is not are
+// paused.
+type compared struct {
+	*child.Process
+	role                 string
+	gateway              *envoy.Process
+	took                 times
+	epp, proxy, upstream time.Duration // CPU
+	loaded               time.Duration
+	waits, requests      int
+}
+
+// takeTurns sends rounds of n requests, 64 at once, through every picker in
+// turn, and prints what came of it.
+func takeTurns(b *testing.B, wait string, n int, roles ...string) map[string]*compared {
+	b.Helper()
+	const at = 64
+	servers := child.Start(b, "canned", wait)
+	var sides []*compared
+	for _, role := range roles {
+		p := child.Start(b, role, strings.Join(servers.Addresses, " "))
+		s := &compared{Process: p, role: role, gateway: startEnvoy(b, p.Addresses[0], envoy.HTTP1), took: times{}}
+		sides = append(sides, s)
+		loadPlain(b, client(at, false), s.gateway.Addr, 500, at)
+		p.Pause(b)
+	}
+	for b.Loop() {
+		for _, s := range sides {
+			s.Resume(b)
+			s.round(b, servers, n, at)
+			s.Pause(b)
+		}
+	}
+	out := map[string]*compared{}
+	var table strings.Builder
+	fmt.Fprintf(&table, "model servers that take %s; the EPP's own time, and CPU per request\n%-14s %8s %8s %8s %8s %8s %8s %10s %8s %8s %8s %8s\n", wait,
+		"", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "≤0.5ms %", "≤1ms %", "preempted", "EPP µs", "Envoy µs", "servers", "req/s")
+	for _, s := range sides {
+		out[s.role] = s
+		us := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(s.requests) }
+		q := func(v float64) float64 { return 1e6 * s.took.quantile(v) }
+		fmt.Fprintf(&table, "%-14s %8.0f %8.0f %8.0f %8.0f %8.2f %8.2f %10.3f %8.0f %8.0f %8.0f %8.0f\n", s.role, q(.5), q(.9), q(.99), q(.999), s.took.within(.0005), s.took.within(.001),
+			float64(s.waits)/float64(s.requests), us(s.epp), us(s.proxy), us(s.upstream), float64(s.requests)/s.loaded.Seconds())
+	}
+	b.Log(table.String())
+	return out
+}
+
+// round is one picker's turn. What comes in the first moments after a pause is
+// not counted.
+func (s *compared) round(b *testing.B, servers *child.Process, n, at int) {
+	b.Helper()
+	cl := client(at, false)
+	defer cl.Transport.(*http.Transport).CloseIdleConnections()
+	loadPlain(b, cl, s.gateway.Addr, 200, at)
+	was, epp, proxy, upstream, waits := processing(b, s.Addresses[1]), s.CPU(b), child.CPUOf(s.gateway.PID()), servers.CPU(b), child.Preemptions(s.PID())
+	s.loaded += loadPlain(b, cl, s.gateway.Addr, n, at)
+	s.waits += child.Preemptions(s.PID()) - waits
+	s.epp += s.CPU(b) - epp
+	s.proxy += child.CPUOf(s.gateway.PID()) - proxy
+	s.upstream += servers.CPU(b) - upstream
+	s.took.add(processing(b, s.Addresses[1]).less(was))
+	s.requests += n
+}
+
+// BenchmarkPickerThroughEnvoy: the real EPP's default scorers over 64 model
+// servers scraped every 50 ms, 64 requests at once, sent on whole; with model
+// servers that take 20 ms, and with ones that answer at once, so that the
+// machine itself is the limit. Beside it the same EPP that does not scrape, and
+// one that answers at once: what those have of late answers is the machine's.
+//
+// Gate: the 99th percentile of the EPP's own times, from the last body byte to
+// the first message out, at most 1 ms (p99-µs).
+func BenchmarkPickerThroughEnvoy(b *testing.B) {
+	for _, wait := range []string{"20ms", "0s"} {
+		b.Run(wait, func(b *testing.B) {
+			sides := takeTurns(b, wait, 4000, "at-once", "epp-unscraped", "epp")
+			epp, none := sides["epp"], sides["at-once"]
+			b.ReportMetric(1e6*epp.took.quantile(.5), "p50-µs")
+			b.ReportMetric(1e6*epp.took.quantile(.99), "p99-µs")
+			b.ReportMetric(1e6*none.took.quantile(.99), "at-once-p99-µs")
+			b.ReportMetric(epp.took.within(.001), "epp-within-1ms-%")
+			b.ReportMetric(float64(epp.epp.Microseconds())/float64(epp.requests), "epp-cpu-µs/req")
+			b.ReportMetric(float64(epp.requests)/epp.loaded.Seconds(), "req/s")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkRecordingThroughEnvoy: what it costs to keep every decision with all
+// that explains it (/debug/decisions, windtunnel explain), and the log lines of
+// document 003 besides.
+//
+// Gate: recording in full adds at most 25 % (recording-ratio, of CPU).
+func BenchmarkRecordingThroughEnvoy(b *testing.B) {
+	sides := takeTurns(b, "20ms", 4000, "epp", "epp-recording", "epp-logging")
+	ratio := func(role string) float64 {
+		return float64(sides[role].epp) / float64(sides[role].requests) / (float64(sides["epp"].epp) / float64(sides["epp"].requests))
+	}
+	b.ReportMetric(ratio("epp-recording"), "recording-ratio")
+	b.ReportMetric(ratio("epp-logging"), "logging-ratio")
+	b.ReportMetric(0, "ns/op")
+}
