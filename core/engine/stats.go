@@ -65,3 +65,26 @@ func (e *Engine) KVBlocksUsed() int {
 	e.catchUp(e.now)
 	return e.pool.used()
 }
+
+// Cached calls each with the hash of every full block whose content the cache
+// has, and where it is: what an index of KV events is held against. A block
+// that is announced and still belongs to one request alone is not among them.
+func (e *Engine) Cached(each func(hash uint64, tier Tier)) {
+	if e.pool == nil {
+		return
+	}
+	e.catchUp(e.now)
+	for i := range e.pool.nodes {
+		x := &e.pool.nodes[i]
+		if x.anonymous {
+			continue
+		}
+		for p := range x.blocks() {
+			tier := TierGPU
+			if p >= x.count {
+				tier = TierCPU
+			}
+			each(x.chain.at(x.start+p), tier)
+		}
+	}
+}

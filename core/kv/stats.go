@@ -178,19 +178,36 @@ func (ix *Index) Top(podName string, n int) []Holding {
 	return out
 }
 
-// Keys are all blocks that a pod holds, sorted. It is for checks, such as that
-// the index is the union of what the engines hold.
+// Keys are all blocks that a pod holds, sorted, without those that are only
+// expected (Speculate). It is for checks, such as that the index is the union
+// of what the engines hold.
 func (ix *Index) Keys(podName string) []Key {
 	p := ix.pods[podName]
 	if p == nil {
 		return nil
 	}
+	expected := uint16(0)
+	for i, pl := range ix.places {
+		if pl.group == speculativeGroup {
+			expected = 1 << i
+		}
+	}
 	keys := make([]Key, 0, p.blocks)
 	for id := p.first; id != 0; id = ix.recs.at(id).podNext {
-		keys = append(keys, ix.recs.at(id).key)
+		if rec := ix.recs.at(id); rec.places != expected {
+			keys = append(keys, rec.key)
+		}
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// Names are the keys that an engine's block stands for, none if no event told.
+func (ix *Index) Names(h EngineHash) []Key {
+	if _, ok := ix.keyOf(h); !ok {
+		return nil
+	}
+	return slices.Clone(ix.keysOf(h))
 }
 
 func (ix *Index) holding(rec *record) Holding {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"sort"
 	"strconv"
 	"sync"
 	"time"
@@ -27,6 +26,9 @@ type KVOptions struct {
 	// events; "" leaves it to the configuration: the endpoint's address with
 	// socketPort and replaySocketPort.
 	Publisher func(e *picker.Endpoint) (events, replay string)
+	// OnIndex, if not nil, is told of each index by which rule it makes keys,
+	// before it listens.
+	OnIndex func(kv.Hasher)
 	// OnMessage, if not nil, is told of every message that a producer's index
 	// took, after it took effect. It must not wait for the picker.
 	OnMessage func(plugin string, r kvevents.Report)
@@ -46,6 +48,7 @@ type kvIndex struct {
 	*kvevents.Indexer
 	name    string
 	sources plugins.KVSources
+	cfg     kv.Config
 	block   int // tokens
 	log     *slog.Logger
 	metrics *kvMetrics
@@ -57,7 +60,6 @@ type kvIndex struct {
 	known  map[string]string // endpoint ID → address and port
 	names  map[string]string // what document 003 calls a pod → address and port
 	warned map[string]int    // pod → block size that was warned about
-	lag    lagRecord
 }
 
 // StartKVIndexes connects every precise-prefix producer of the picker to an
@@ -89,7 +91,10 @@ func StartKVIndexes(k *Picking, o KVOptions) (*KVIndexes, error) {
 
 func (x *KVIndexes) start(s *plugins.PrecisePrefix) (*kvIndex, error) {
 	cfg := s.Index()
-	ix := &kvIndex{name: s.Name(), sources: s.Sources(), block: cfg.Hasher.Tokens(), log: x.o.Log, told: x.o.OnMessage,
+	if x.o.OnIndex != nil {
+		x.o.OnIndex(cfg.Hasher)
+	}
+	ix := &kvIndex{name: s.Name(), sources: s.Sources(), cfg: cfg, block: cfg.Hasher.Tokens(), log: x.o.Log, told: x.o.OnMessage,
 		known: map[string]string{}, names: map[string]string{}, warned: map[string]int{}}
 	if s.EnableMetrics() && x.o.Registry != nil {
 		ix.metrics = newKVMetrics(func() (l plugins.LookupStats) {
@@ -239,11 +244,6 @@ func BlockSizeMismatch(picker, engine int) string {
 }
 
 func (ix *kvIndex) message(r kvevents.Report) {
-	if r.Err == nil && r.Lost == "" && len(r.Events) > 0 {
-		ix.mu.Lock()
-		ix.lag.add(r.Lag, len(r.Events))
-		ix.mu.Unlock()
-	}
 	if ix.metrics != nil {
 		ix.metrics.message(ix.sources, r)
 	}
@@ -265,31 +265,29 @@ func (x *KVIndexes) Dialling() int {
 
 // KVState is what one index knows.
 type KVState struct {
-	Plugin      string
-	BlockTokens int
+	Plugin string
+	// Hasher makes its keys. It keeps at most MaxBlocks of them; 0 is no bound.
+	Hasher    kv.Hasher
+	MaxBlocks int
+	// Began is when it began to listen. Replays says that it asks for what was
+	// published before.
+	Began   time.Time
+	Replays bool
 	// Blocks are the keys of the blocks that each pod ("address:port") holds,
 	// sorted.
 	Blocks map[string][]kv.Key
-	// Messages and Events came in; Lag is from their publishers' clocks to
-	// their effect: the median, the 99th percentile and the worst.
-	Messages, Events       int
-	LagP50, LagP99, LagMax time.Duration
 }
 
 // State reads all indexes.
 func (x *KVIndexes) State() []KVState {
 	var out []KVState
 	for _, ix := range x.list {
-		s := KVState{Plugin: ix.name, BlockTokens: ix.block, Blocks: map[string][]kv.Key{}}
+		s := KVState{Plugin: ix.name, Hasher: ix.cfg.Hasher, MaxBlocks: ix.cfg.MaxBlocks, Began: ix.Wall(0), Replays: ix.sources.ReplayPort > 0, Blocks: map[string][]kv.Key{}}
 		ix.Do(func(_ machine.Time, index *kv.Index) {
 			for _, pod := range index.PodNames() {
 				s.Blocks[pod] = index.Keys(pod)
 			}
 		})
-		ix.mu.Lock()
-		s.Messages, s.Events = ix.lag.messages, ix.lag.events
-		s.LagP50, s.LagP99, s.LagMax = ix.lag.quantile(.5), ix.lag.quantile(.99), ix.lag.max
-		ix.mu.Unlock()
 		out = append(out, s)
 	}
 	return out
@@ -306,33 +304,4 @@ func (x *KVIndexes) Close() {
 			x.o.Registry.Unregister(ix.metrics)
 		}
 	}
-}
-
-// lagRecord keeps the newest lags.
-type lagRecord struct {
-	recent           []time.Duration // a ring
-	messages, events int
-	max              time.Duration
-}
-
-const recentLags = 4096
-
-func (l *lagRecord) add(lag time.Duration, events int) {
-	if len(l.recent) < recentLags {
-		l.recent = append(l.recent, lag)
-	} else {
-		l.recent[l.messages%recentLags] = lag
-	}
-	l.messages++
-	l.events += events
-	l.max = max(l.max, lag)
-}
-
-func (l *lagRecord) quantile(q float64) time.Duration {
-	if len(l.recent) == 0 {
-		return 0
-	}
-	sorted := append([]time.Duration(nil), l.recent...)
-	sort.Slice(sorted, func(i, j int) bool { return sorted[i] < sorted[j] })
-	return sorted[int(q*float64(len(sorted)-1)+.5)]
 }

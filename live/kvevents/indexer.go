@@ -35,6 +35,7 @@ type IndexerOptions struct {
 // Report is what became of one message.
 type Report struct {
 	From   kv.Topic
+	Seq    uint64        // the message's number, where it has one
 	Events []kv.Event    // valid during the call
 	Took   time.Duration // decoding and applying it
 	Lag    time.Duration // from its publisher's clock to its effect; 0 if it does not say
@@ -193,7 +194,7 @@ func (x *Indexer) run() {
 
 // handle takes what the subscriber delivers.
 func (x *Indexer) handle(d Delivery) {
-	r := Report{From: d.From, Lost: d.Lost}
+	r := Report{From: d.From, Seq: d.Seq, Lost: d.Lost}
 	if d.Lost != "" {
 		x.Do(func(now machine.Time, ix *kv.Index) { ix.DropBlocks(now, d.From.Pod) })
 	} else {

@@ -57,6 +57,9 @@ type PublisherOptions struct {
 	CapacityBlocks int
 	// DataParallelRank is the third element of a batch; -1 writes nil.
 	DataParallelRank int
+	// OnSend, if not nil, sees each message's events before it leaves, in
+	// order. It must not call the publisher nor keep the events.
+	OnSend func(seq uint64, events []kv.Event)
 
 	Log *slog.Logger
 }
@@ -211,6 +214,9 @@ func (p *Publisher) flush() {
 		payload = kv.AppendBatch(nil, batch, kv.MapForm)
 	default:
 		payload = kv.AppendBatch(nil, batch, kv.ArrayForm)
+	}
+	if p.opts.OnSend != nil {
+		p.opts.OnSend(p.seq, batch.Events)
 	}
 	clear(p.pending)
 	p.pending = p.pending[:0]

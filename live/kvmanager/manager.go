@@ -160,6 +160,9 @@ func (m *Manager) Close() {
 
 // received is told of every message.
 func (m *Manager) received(r kvevents.Report) {
+	if m.opts.OnMessage != nil {
+		m.opts.OnMessage(r)
+	}
 	switch {
 	case r.Lost != "":
 		m.metrics.dropped.WithLabelValues("lost").Inc()

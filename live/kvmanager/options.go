@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
 // Options shape a Manager. DefaultOptions gives the usual ones.
@@ -37,7 +38,9 @@ type Options struct {
 	Tokenizer tokens.Tokenizer
 
 	MaxBodyBytes int64 // of a request; 0 means 8 MiB
-	Log          *slog.Logger
+	// OnMessage, if not nil, is told of every message, after it took effect.
+	OnMessage func(kvevents.Report)
+	Log       *slog.Logger
 }
 
 // Pod is a publisher to dial.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -51,7 +52,7 @@ pools:
 func (r *rig) loseIndex() {
 	r.t.Helper()
 	r.picking.kv.Close()
-	kv, err := epp.StartKVIndexes(r.picking.Picking, epp.KVOptions{Publisher: r.eventsOf})
+	kv, err := epp.StartKVIndexes(r.picking.Picking, r.kvOptions(nil))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func (r *rig) loseIndex() {
 }
 
 // indexIs waits until the picker's index says this of itself.
-func (r *rig) indexIs(what string, ok func(KVCheck) bool) {
+func (r *rig) indexIs(what string, ok func(report.IndexSummary) bool) {
 	r.t.Helper()
 	r.until(what, func() bool {
 		checks := r.checkKV()
@@ -72,7 +73,7 @@ func (r *rig) indexIs(what string, ok func(KVCheck) bool) {
 	})
 }
 
-func whole(c KVCheck) bool { return c.Blocks > 0 && c.Missing+c.Extra == 0 }
+func whole(c report.IndexSummary) bool { return c.Blocks > 0 && c.Missing+c.Extra == 0 }
 
 // The index is lost while engines still hold the blocks: requests go on and end
 // whole, nothing is kept for them, and what is stored from then on is in the
@@ -98,11 +99,11 @@ func TestIndexLost(t *testing.T) {
 	say("old", "local")
 
 	r.loseIndex()
-	r.indexIs("empty", func(c KVCheck) bool { return c.Missing == c.Blocks && c.Blocks > 0 })
+	r.indexIs("empty", func(c report.IndexSummary) bool { return c.Missing == c.Blocks && c.Blocks > 0 })
 	say("old", "local") // by the picker's own memory of what it sent where
 
 	say("new", "disaggregated")
-	r.indexIs("filling", func(c KVCheck) bool { return c.Missing < c.Blocks && c.Extra == 0 })
+	r.indexIs("filling", func(c report.IndexSummary) bool { return c.Missing < c.Blocks && c.Extra == 0 })
 	say("new", "local")
 	r.settled()
 }

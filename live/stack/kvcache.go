@@ -11,7 +11,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -21,6 +20,7 @@ import (
 // The ports of KV events and of document 003's KV-Cache Manager.
 const (
 	eventsPort = 5557
+	replayPort = 5558 // as in vLLM's own examples
 	// KeptKVEvents and KeptKVManager are where a manager that is kept up listens.
 	KeptKVEvents  = "tcp://127.0.0.1:5555"
 	KeptKVManager = "127.0.0.1:8080"
@@ -34,29 +34,47 @@ const (
 	renderName = "model-server:8000"
 )
 
-// announcers are the model servers' publishers of KV events, with what they
-// published: the truth that indexes are held against after a run.
+// announcers are the model servers' publishers of KV events.
 type announcers struct {
 	manager *kvmanager.Manager
 
 	mu    sync.Mutex
-	truth *kv.Index
-	list  map[int]*announcer // by server
+	names map[kv.Hasher]*kv.Index // what engines' names of blocks mean, by the index's rule
+	list  map[int]*announcer      // by server
+	pods  map[string]*announcer   // by every name that a pod goes by
+	lag   map[string]*lagMeter    // by index
+	first time.Time               // of the first event; zero before it
 }
 
 // announcer is one server's publisher. It notes each event before it travels.
 type announcer struct {
 	*kvevents.Publisher
-	all *announcers
-	as  kv.Topic
+	all  *announcers
+	as   kv.Topic
+	made madeLog
 }
 
 // Publish implements modelserver.KVPublisher.
 func (a *announcer) Publish(e kv.Event) {
 	a.all.mu.Lock()
-	a.all.truth.Input(0, a.as, &e)
+	for _, names := range a.all.names {
+		names.Input(0, a.as, &e)
+	}
+	if a.all.first.IsZero() {
+		a.all.first = time.Now()
+	}
 	a.all.mu.Unlock()
 	a.Publisher.Publish(e)
+}
+
+// understand lets the names of engines' blocks be translated by one more rule.
+func (x *announcers) understand(h kv.Hasher) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	h.BlockTokens = h.Tokens()
+	if x.names[h] == nil {
+		x.names[h] = kv.NewIndex(kv.Config{Hasher: h, Orphans: 1 << 20})
+	}
 }
 
 // startKVManager starts document 003's KV-Cache Manager where the scenario
@@ -66,7 +84,7 @@ func (s *Stack) startKVManager(context.Context) error {
 		return nil
 	}
 	hasher := kv.Hasher{BlockTokens: s.pool.BlockTokens()}
-	s.kv = &announcers{truth: kv.NewIndex(kv.Config{Hasher: hasher, Orphans: 1 << 20}), list: map[int]*announcer{}}
+	s.kv = &announcers{names: map[kv.Hasher]*kv.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{}, lag: map[string]*lagMeter{}}
 	if !s.pool.KVManager {
 		return nil
 	}
@@ -76,10 +94,16 @@ func (s *Stack) startKVManager(context.Context) error {
 		o.ZMQBind, o.HTTPAddress = KeptKVEvents, KeptKVManager
 	}
 	o.Index.MaxBlocks = 0 // as many as the servers hold
+	s.kv.understand(hasher)
+	told := s.kv.indexed()
+	o.OnMessage = func(r kvevents.Report) { told(managerIndex, r) }
 	var err error
 	s.kv.manager, err = kvmanager.Start(o)
 	return err
 }
+
+// managerIndex is what the KV-Cache Manager's index is called in a report.
+const managerIndex = "kv-cache-manager"
 
 // publish makes a server publish its KV events: at its own address, on vLLM's
 // port where that is free, and to the manager.
@@ -104,32 +128,35 @@ func (s *Stack) publish(so *modelserver.ServerOptions, index int) {
 		case scenario.JSONKV:
 			o.Format = kvevents.JSON
 		}
-		p, err := bindAt(o, endpoint, s.places != nil && s.places.lock != nil)
-		if err != nil {
+		a := &announcer{all: s.kv, as: kv.Topic{Pod: so.Name, Model: model}}
+		o.OnSend = a.made.note
+		var err error
+		if a.Publisher, err = bindAt(o, endpoint, s.places != nil && s.places.lock != nil); err != nil {
 			return nil, err
 		}
-		a := &announcer{Publisher: p, all: s.kv, as: kv.Topic{Pod: so.Name, Model: model}}
 		s.kv.mu.Lock()
-		s.kv.list[index] = a
+		s.kv.list[index], s.kv.pods[so.Name], s.kv.pods[endpoint] = a, a, a
 		s.kv.mu.Unlock()
 		return a, nil
 	}
 }
 
-// bindAt binds on a server's address: on vLLM's port where the server has the
-// address to itself and nobody else took the port, else on any.
+// bindAt binds on a server's address, for events and for replays: on vLLM's
+// ports where the server has the address to itself and nobody else took them,
+// else on any.
 func bindAt(o kvevents.PublisherOptions, endpoint string, own bool) (*kvevents.Publisher, error) {
 	host, _, err := net.SplitHostPort(endpoint)
 	if err != nil {
 		return nil, err
 	}
 	if own {
-		o.Bind = "tcp://" + net.JoinHostPort(host, strconv.Itoa(eventsPort))
+		o.Bind, o.Replay = "tcp://"+net.JoinHostPort(host, strconv.Itoa(eventsPort)), "tcp://"+net.JoinHostPort(host, strconv.Itoa(replayPort))
 		if p, err := kvevents.NewPublisher(o); err == nil {
 			return p, nil
 		}
 	}
 	o.Bind = "tcp://" + net.JoinHostPort(host, "0")
+	o.Replay = o.Bind
 	return kvevents.NewPublisher(o)
 }
 
@@ -201,109 +228,6 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-t.C:
 	}
-}
-
-// KVCheck is one index held against what the engines announced.
-type KVCheck struct {
-	// Index is the plug-in whose index it is, or kv-cache-manager.
-	Index string
-	// Pods and Blocks (pairs of block and pod) are what the engines hold.
-	Pods, Blocks int
-	// Missing is what the engines hold and the index lacks, Extra the reverse.
-	Missing, Extra int
-	// Messages came in; Lag is from the sending of a message to its effect.
-	Messages       int
-	LagP50, LagP99 time.Duration
-}
-
-// String is the line that a run prints.
-func (c KVCheck) String() string {
-	what := "the union of the engines' blocks"
-	if c.Missing+c.Extra > 0 {
-		what = fmt.Sprintf("NOT the union of the engines' blocks (%d missing, %d too many)", c.Missing, c.Extra)
-	}
-	line := fmt.Sprintf("KV index of %s: %d blocks on %d pods, %s", c.Index, c.Blocks, c.Pods, what)
-	if c.Messages > 0 {
-		line += fmt.Sprintf("; messages were under way for %s (p50), %s (p99)", c.LagP50.Round(100*time.Microsecond), c.LagP99.Round(100*time.Microsecond))
-	}
-	return line
-}
-
-// settle is how long events may be under way after the last request.
-const settle = 3 * time.Second
-
-// CheckKV holds every index of the run against what the engines announced,
-// once all events had time to arrive.
-func (s *Stack) CheckKV(ctx context.Context) []KVCheck {
-	if s.kv == nil {
-		return nil
-	}
-	deadline := time.Now().Add(settle + s.pool.ModelServer.KVEvents.Interval)
-	for {
-		checks := s.checkKV()
-		equal := !slices.ContainsFunc(checks, func(c KVCheck) bool { return c.Missing+c.Extra > 0 })
-		if equal || ctx.Err() != nil || time.Now().After(deadline) {
-			return checks
-		}
-		pause(ctx, 10*time.Millisecond)
-	}
-}
-
-func (s *Stack) checkKV() []KVCheck {
-	truth := map[string][]kv.Key{} // by server name
-	s.kv.mu.Lock()
-	for i := range s.pool.Servers() {
-		if a := s.kv.list[i]; a != nil {
-			truth[a.as.Pod] = s.kv.truth.Keys(a.as.Pod)
-		}
-	}
-	s.kv.mu.Unlock()
-	var out []KVCheck
-	add := func(name string, held func(i int, server string) []kv.Key, state *epp.KVState) {
-		c := KVCheck{Index: name}
-		for i, server := range s.Names {
-			keys := truth[server]
-			c.Blocks += len(keys)
-			if len(keys) > 0 {
-				c.Pods++
-			}
-			missing, extra := difference(keys, held(i, server))
-			c.Missing += missing
-			c.Extra += extra
-		}
-		if state != nil {
-			c.Messages, c.LagP50, c.LagP99 = state.Messages, state.LagP50, state.LagP99
-		}
-		out = append(out, c)
-	}
-	if s.picking != nil {
-		for _, state := range s.picking.kv.State() {
-			if state.BlockTokens == s.pool.BlockTokens() { // others have other keys
-				add(state.Plugin, func(i int, _ string) []kv.Key { return state.Blocks[s.Endpoints[i]] }, &state)
-			}
-		}
-	}
-	if s.kv.manager != nil {
-		add("kv-cache-manager", func(_ int, server string) []kv.Key { return s.kv.manager.Keys(server) }, nil)
-	}
-	return out
-}
-
-// difference counts what only one of two sorted lists has.
-func difference(a, b []kv.Key) (onlyA, onlyB int) {
-	for len(a) > 0 && len(b) > 0 {
-		switch {
-		case a[0] == b[0]:
-			a, b = a[1:], b[1:]
-		case a[0] < b[0]:
-			onlyA++
-			a = a[1:]
-		default:
-			onlyB++
-			b = b[1:]
-		}
-	}
-	return onlyA + len(a), onlyB + len(b)
 }
 
 func (s *Stack) stopKVManager() {

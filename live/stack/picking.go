@@ -62,11 +62,27 @@ func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 	o.Director, o.Pages = k, k.Pages()
 	x := &picking{Picking: k, scraper: epp.StartScraper(k, scrapeInterval, log, metrics.ScrapeFailed)}
 	x.scraper.Follow()
-	if x.kv, err = epp.StartKVIndexes(k, epp.KVOptions{Registry: o.Registry, Publisher: s.eventsOf, Log: log}); err != nil {
+	if x.kv, err = epp.StartKVIndexes(k, s.kvOptions(o.Registry)); err != nil {
 		x.stop()
 		return nil, err
 	}
 	return x, nil
+}
+
+// kvOptions are those of the picker's KV indexes, which begin to listen now.
+func (s *Stack) kvOptions(registry prometheus.Registerer) epp.KVOptions {
+	o := epp.KVOptions{Registry: registry, Publisher: s.eventsOf, Log: s.o.Log}
+	if s.kv != nil {
+		s.kv.mu.Lock()
+		for i, e := range s.Endpoints {
+			if a := s.kv.list[i]; a != nil {
+				s.kv.pods[e] = a
+			}
+		}
+		s.kv.mu.Unlock()
+		o.OnIndex, o.OnMessage = s.kv.understand, s.kv.indexed()
+	}
+	return o
 }
 
 func (s *Stack) pickerEndpoints() ([]*picker.Endpoint, error) {

@@ -94,10 +94,8 @@ func (c *runCmd) Run(o *outside) error {
 	interrupted := ctx.Err() != nil && !c.Keep || errors.Is(loadErr, context.Canceled)
 	checks := st.CheckKV(context.WithoutCancel(ctx)) // also after Ctrl-C
 	stopErr := stopStack(st)
+	session.Indexed(checks)
 	summary, endErr := session.End(interrupted)
-	for _, check := range checks {
-		fmt.Fprintln(c.notes(o), check)
-	}
 	for _, err := range []error{stopErr, endErr} {
 		if err != nil {
 			return err

@@ -1,0 +1,142 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// settle is how long events may be under way after the last request.
+const settle = 3 * time.Second
+
+// CheckKV holds every index of the run against the blocks that the engines
+// have, once all events had time to arrive.
+func (s *Stack) CheckKV(ctx context.Context) []report.IndexSummary {
+	if s.kv == nil {
+		return nil
+	}
+	deadline := time.Now().Add(settle + s.pool.ModelServer.KVEvents.Interval)
+	for {
+		checks := s.checkKV()
+		equal := !slices.ContainsFunc(checks, func(c report.IndexSummary) bool { return c.Missing+c.Extra > 0 })
+		if equal || ctx.Err() != nil || time.Now().After(deadline) {
+			return s.askManager(ctx, checks)
+		}
+		pause(ctx, 10*time.Millisecond)
+	}
+}
+
+// engineBlocks are the blocks that each server's engine has now, by the
+// engines' own names for them.
+func (s *Stack) engineBlocks() [][]kv.EngineHash {
+	out := make([][]kv.EngineHash, len(s.Names))
+	for i, server := range s.Fleet.Servers() {
+		out[i] = server.Cached()
+	}
+	return out
+}
+
+func (s *Stack) checkKV() []report.IndexSummary {
+	engines := s.engineBlocks()
+	var states []epp.KVState
+	if s.picking != nil {
+		states = s.picking.kv.State()
+	}
+	var managed [][]kv.Key
+	if s.kv.manager != nil {
+		for _, server := range s.Names {
+			managed = append(managed, s.kv.manager.Keys(server))
+		}
+	}
+	s.kv.mu.Lock()
+	defer s.kv.mu.Unlock()
+	var out []report.IndexSummary
+	for i := range states {
+		state := &states[i]
+		c := s.kv.compare(state.Plugin, state.Hasher, engines, func(i int) []kv.Key { return state.Blocks[s.Endpoints[i]] })
+		c.Excuse = s.excuse(&c, state)
+		out = append(out, c)
+	}
+	if s.kv.manager != nil {
+		out = append(out, s.kv.compare(managerIndex, kv.Hasher{BlockTokens: s.pool.BlockTokens()}, engines, func(i int) []kv.Key { return managed[i] }))
+	}
+	return out
+}
+
+// compare holds what an index has of each server against what the server's
+// engine has. A block that the engine never announced under its name is
+// missing. The lock is held.
+func (x *announcers) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
+	c := report.IndexSummary{Index: index}
+	h.BlockTokens = h.Tokens()
+	names := x.names[h]
+	for i, hashes := range engines {
+		var keys []kv.Key
+		for _, hash := range hashes {
+			known := names.Names(hash)
+			if len(known) == 0 {
+				c.Missing++
+				c.Blocks++
+			}
+			keys = append(keys, known...)
+		}
+		slices.Sort(keys)
+		keys = slices.Compact(keys) // two of the engine's blocks may have one content
+		c.Blocks += len(keys)
+		if len(hashes) > 0 {
+			c.Pods++
+		}
+		missing, extra := difference(keys, held(i))
+		c.Missing += missing
+		c.Extra += extra
+	}
+	x.measured(&c)
+	return c
+}
+
+// excuse is why an index cannot be the union of the engines' blocks. The lock
+// is held.
+func (s *Stack) excuse(c *report.IndexSummary, state *epp.KVState) string {
+	total := map[kv.Key]struct{}{}
+	for _, keys := range state.Blocks {
+		for _, k := range keys {
+			total[k] = struct{}{}
+		}
+	}
+	engine, index := s.pool.BlockTokens(), state.Hasher.Tokens()
+	switch {
+	case c.Missing+c.Extra == 0:
+		return ""
+	case engine%index != 0:
+		return fmt.Sprintf("the engines' blocks have %d tokens, the index's %d: %s", engine, index, epp.BlockSizeMismatch(index, engine))
+	case c.Extra > 0:
+		return ""
+	case state.MaxBlocks > 0 && len(total) >= state.MaxBlocks:
+		return fmt.Sprintf("it keeps at most %d blocks", state.MaxBlocks)
+	case !state.Replays && !s.kv.first.IsZero() && state.Began.After(s.kv.first):
+		return "it began in the middle of the run, and without replaySocketPort it is not told what was stored before"
+	}
+	return ""
+}
+
+// difference counts what only one of two sorted lists has.
+func difference(a, b []kv.Key) (onlyA, onlyB int) {
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0] == b[0]:
+			a, b = a[1:], b[1:]
+		case a[0] < b[0]:
+			onlyA++
+			a = a[1:]
+		default:
+			onlyB++
+			b = b[1:]
+		}
+	}
+	return onlyA + len(a), onlyB + len(b)
+}

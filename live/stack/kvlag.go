@@ -1,0 +1,121 @@
+package stack
+
+import (
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/live/kvevents"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// The lag of an index is the time from the moment at which an engine makes an
+// event to the one at which look-ups see it. The wire tells when a message was
+// sent, not how long its events waited for it, so publishers remember that.
+
+// madeLog is when the events of a publisher's latest messages were made.
+type madeLog struct {
+	mu       sync.Mutex
+	messages [madeMessages]madeMessage
+}
+
+// madeMessages is how many messages of a publisher are remembered.
+const madeMessages = 4096
+
+type madeMessage struct {
+	seq    uint64
+	events []madeEvents
+}
+
+// madeEvents are events that were made at about one time, in Unix seconds.
+type madeEvents struct {
+	at float64
+	n  int
+}
+
+// together is how far apart events may be made and count as made at once.
+const together = 50e-6 // seconds
+
+func (m *madeLog) note(seq uint64, events []kv.Event) {
+	var runs []madeEvents
+	for i := range events {
+		at := events[i].At
+		switch n := len(runs); {
+		case at == 0: // a heartbeat
+		case n > 0 && at-runs[n-1].at < together:
+			runs[n-1].n++
+		default:
+			runs = append(runs, madeEvents{at, 1})
+		}
+	}
+	m.mu.Lock()
+	m.messages[seq%madeMessages] = madeMessage{seq, runs}
+	m.mu.Unlock()
+}
+
+// of is when a message's events were made; nil for one that is too old.
+func (m *madeLog) of(seq uint64) []madeEvents {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x := &m.messages[seq%madeMessages]; x.seq == seq {
+		return x.events
+	}
+	return nil
+}
+
+// lagMeter measures one index's lag, in microseconds.
+type lagMeter struct {
+	hist *hdrhistogram.Histogram
+	max  time.Duration
+}
+
+// longestLag bounds what is measured; longer ones count as this long.
+const longestLag = time.Hour
+
+// indexed returns what is to be told of every message that an index took which
+// begins to listen now. What was made before that is history, no lag.
+func (x *announcers) indexed() func(index string, r kvevents.Report) {
+	began := unixSeconds(time.Now())
+	return func(index string, r kvevents.Report) {
+		if r.Err != nil || r.Lost != "" || len(r.Events) == 0 {
+			return
+		}
+		now := unixSeconds(time.Now())
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		a := x.pods[r.From.Pod]
+		if a == nil {
+			return
+		}
+		m := x.lag[index]
+		if m == nil {
+			m = &lagMeter{hist: hdrhistogram.New(1, longestLag.Microseconds(), 3)}
+			x.lag[index] = m
+		}
+		for _, e := range a.made.of(r.Seq) {
+			if e.at < began {
+				continue
+			}
+			lag := max(0, time.Duration((now-e.at)*1e9))
+			m.max = max(m.max, lag)
+			// The value is inside the histogram's bounds, the only error there is.
+			_ = m.hist.RecordValues(min(lag, longestLag).Microseconds(), int64(e.n))
+		}
+	}
+}
+
+func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
+
+// measured writes an index's lag into its summary. The lock is held.
+func (x *announcers) measured(s *report.IndexSummary) {
+	m := x.lag[s.Index]
+	if m == nil {
+		return
+	}
+	at := func(q float64) float64 {
+		return min(float64(m.hist.ValueAtQuantile(q))/1e6, m.max.Seconds())
+	}
+	s.Events, s.P50, s.P90, s.P99, s.Max = int(m.hist.TotalCount()), at(50), at(90), at(99), m.max.Seconds()
+}

@@ -1,0 +1,121 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// askManager compares once more what the KV-Cache Manager has, as it tells
+// itself over HTTP.
+func (s *Stack) askManager(ctx context.Context, checks []report.IndexSummary) []report.IndexSummary {
+	at := slices.IndexFunc(checks, func(c report.IndexSummary) bool { return c.Index == managerIndex })
+	if at < 0 || ctx.Err() != nil {
+		return checks
+	}
+	c := &checks[at]
+	engines := s.engineBlocks()
+	missing, extra := 0, 0
+	for i, server := range s.Names {
+		m, x, err := s.askAbout(ctx, server, s.blockNames(engines[i]))
+		if err != nil {
+			s.o.Log.Error("the KV-Cache Manager cannot be asked", "pod", server, "error", err)
+			c.Missing = max(1, c.Blocks)
+			return checks
+		}
+		missing += m
+		extra += x
+	}
+	c.Missing, c.Extra = missing, extra
+	return checks
+}
+
+// blockNames are document 003's names of an engine's blocks, one for each
+// content.
+func (s *Stack) blockNames(hashes []kv.EngineHash) []string {
+	s.kv.mu.Lock()
+	defer s.kv.mu.Unlock()
+	names := s.kv.names[kv.Hasher{BlockTokens: s.pool.BlockTokens()}]
+	seen := map[kv.Key]bool{}
+	out := make([]string, 0, len(hashes))
+	for _, h := range hashes {
+		if keys := names.Names(h); len(keys) > 0 {
+			if seen[keys[0]] {
+				continue
+			}
+			seen[keys[0]] = true
+		}
+		out = append(out, h.Name())
+	}
+	return out
+}
+
+// askedAtOnce is how many blocks one question names.
+const askedAtOnce = 4096
+
+// askAbout counts what a pod's engine has and the manager lacks, and the
+// reverse. A score counts blocks up to the first that is missing, so the
+// question goes on behind each of these.
+func (s *Stack) askAbout(ctx context.Context, pod string, blocks []string) (missing, extra int, err error) {
+	base := "http://" + s.kv.manager.HTTPAddress() + "/api/v1/"
+	present := 0
+	for ask := blocks; len(ask) > 0; {
+		body, err := json.Marshal(map[string]any{"prompt_blocks": ask[:min(askedAtOnce, len(ask))], "candidate_pods": []string{pod}})
+		if err != nil {
+			return 0, 0, err
+		}
+		var answer struct {
+			Scores map[string]struct {
+				Present int `json:"blocks_present"`
+				Total   int `json:"blocks_total"`
+			}
+		}
+		if err := fetch(ctx, http.MethodPost, base+"score", body, &answer); err != nil {
+			return 0, 0, err
+		}
+		score := answer.Scores[pod]
+		present += score.Present
+		ask = ask[score.Present:]
+		if score.Present < score.Total || score.Total == 0 {
+			missing++
+			ask = ask[1:]
+		}
+	}
+	var info struct {
+		Blocks int `json:"blocks_cached"`
+	}
+	if err := fetch(ctx, http.MethodGet, base+"cache/pod/"+url.PathEscape(pod), nil, &info); err != nil && len(blocks) > 0 {
+		return 0, 0, err
+	}
+	return missing, max(0, info.Blocks-present), nil
+}
+
+func fetch(ctx context.Context, method, url string, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s: %.200s", url, resp.Status, text)
+	}
+	return json.Unmarshal(text, into)
+}
