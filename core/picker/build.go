@@ -19,6 +19,9 @@ const (
 	typeExtractor      = "core-metrics-extractor"
 )
 
+// defaultPolicies are flow control's.
+var defaultPolicies = []string{"fcfs-ordering-policy", "global-strict-fairness-policy", "static-usage-limit-policy"}
+
 // Builder makes the plug-ins of one configuration. Factories use it to find
 // the plug-ins that they depend on.
 type Builder struct {
@@ -54,7 +57,7 @@ func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
 	if err := b.dataLayer(p); err != nil {
 		return nil, err
 	}
-	for _, typ := range []string{"fcfs-ordering-policy", "global-strict-fairness-policy", "static-usage-limit-policy"} {
+	for _, typ := range defaultPolicies {
 		if _, known := reg[typ]; known { // flow control's defaults, whether it is on or not
 			if _, err := b.standard(typ); err != nil {
 				return nil, err
@@ -191,11 +194,11 @@ func (b *Builder) profiles(p *Picker) error {
 		if len(specs) > 1 {
 			return errors.New("no profile handler is declared; several scheduling profiles need one, such as disagg-profile-handler")
 		}
-		h, err := b.standard(typeSingleHandler)
+		h, err := instead[ProfileHandler](b, typeSingleHandler)
 		if err != nil {
 			return err
 		}
-		p.handler = h.(ProfileHandler)
+		p.handler = h
 	}
 	var fallback EndpointPicker
 	for _, pl := range b.order {
@@ -203,10 +206,17 @@ func (b *Builder) profiles(p *Picker) error {
 			fallback = ep
 		}
 	}
+	if fallback == nil {
+		ep, err := instead[EndpointPicker](b, typeMaxScorePicker)
+		if err != nil {
+			return err
+		}
+		fallback = ep
+	}
 	for _, spec := range specs {
 		pr := &profile{name: spec.Name}
-		for _, ref := range spec.Plugins {
-			pl, err := b.Plugin(ref.PluginRef)
+		for j, ref := range spec.Plugins {
+			pl, err := b.inProfile(spec.Name, j, ref.PluginRef)
 			if err != nil {
 				return err
 			}
@@ -228,13 +238,6 @@ func (b *Builder) profiles(p *Picker) error {
 			}
 		}
 		if pr.picker == nil {
-			if fallback == nil {
-				ep, err := b.standard(typeMaxScorePicker)
-				if err != nil {
-					return err
-				}
-				fallback = ep.(EndpointPicker)
-			}
 			pr.picker = fallback
 		}
 		p.profiles = append(p.profiles, pr)
@@ -246,12 +249,76 @@ func (b *Builder) profiles(p *Picker) error {
 	return nil
 }
 
-func (b *Builder) parsers(p *Picker) error {
-	refs := b.cfg.ParserRefs()
-	if len(refs) == 0 {
-		refs = []string{parse.TypeOpenAI, parse.TypeAnthropic, parse.TypeVLLMHTTP}
+// instead is a plug-in of a kind that must be there, under its type's name. A
+// declared one of another kind that has this name gives way to it.
+func instead[K Plugin](b *Builder, typ string) (K, error) {
+	if k, ok := b.made[typ].(K); ok {
+		return k, nil
 	}
-	for _, ref := range refs {
+	delete(b.made, typ)
+	var none K
+	pl, err := b.standard(typ)
+	if err != nil {
+		return none, err
+	}
+	k, ok := pl.(K)
+	if !ok {
+		return none, fmt.Errorf("plugin type '%s' is registered with a factory that makes something else", typ)
+	}
+	return k, nil
+}
+
+// inProfile is the plug-in that a profile lists: a declared one, or one of
+// those that are there without declaration.
+func (b *Builder) inProfile(profile string, place int, ref string) (Plugin, error) {
+	if pl := b.made[ref]; pl != nil {
+		return pl, nil
+	}
+	if slices.Contains(b.undeclared(), ref) {
+		return b.standard(ref)
+	}
+	return nil, &strict.Error{Field: fmt.Sprintf("schedulingProfiles[%s].plugins[%d]", profile, place), Msg: fmt.Sprintf("references undefined plugin '%s'", ref)}
+}
+
+// undeclared are the plug-ins, besides handler and picker, that a
+// configuration has without declaring them.
+func (b *Builder) undeclared() []string {
+	out := append([]string{typeDetector}, b.parserRefs()...)
+	out = append(out, defaultPolicies...)
+	if b.injects() {
+		out = append(out, typeMetricsSource, typeExtractor)
+	}
+	if ref := b.cfg.DetectorRef(); ref != "" && ref != typeDetector {
+		out = out[1:]
+	}
+	return out
+}
+
+// injects says whether the default source of metrics is added to those of the
+// configuration.
+func (b *Builder) injects() bool {
+	dl := b.cfg.DataLayer
+	if dl == nil {
+		return true
+	}
+	if dl.InjectDefaults != nil && !*dl.InjectDefaults {
+		return false
+	}
+	return !slices.ContainsFunc(dl.Sources, func(s config.Source) bool {
+		pl := b.made[s.PluginRef]
+		return pl != nil && pl.Type() == typeMetricsSource
+	})
+}
+
+func (b *Builder) parserRefs() []string {
+	if refs := b.cfg.ParserRefs(); len(refs) > 0 {
+		return refs
+	}
+	return []string{parse.TypeOpenAI, parse.TypeAnthropic, parse.TypeVLLMHTTP}
+}
+
+func (b *Builder) parsers(p *Picker) error {
+	for _, ref := range b.parserRefs() {
 		pl := b.made[ref]
 		if pl == nil {
 			var err error
@@ -300,10 +367,8 @@ func (b *Builder) dataLayer(p *Picker) error {
 		}
 		p.discovery = d
 	}
-	inject := true
 	var sources []config.Source
 	if dl := b.cfg.DataLayer; dl != nil {
-		inject = dl.InjectDefaults == nil || *dl.InjectDefaults
 		sources = dl.Sources
 	}
 	for i, s := range sources {
@@ -327,11 +392,10 @@ func (b *Builder) dataLayer(p *Picker) error {
 			}
 		}
 		if isSource {
-			inject = inject && pl.Type() != typeMetricsSource
 			p.scrapes = append(p.scrapes, sc)
 		}
 	}
-	if !inject {
+	if !b.injects() {
 		if len(p.scrapes) == 0 && len(sources) == 0 {
 			return errors.New("dataLayer: injectDefaults is false and there are no sources, so nothing would ever be scraped; add a source or leave injectDefaults out")
 		}
@@ -345,6 +409,14 @@ func (b *Builder) dataLayer(p *Picker) error {
 	if err != nil {
 		return err
 	}
-	p.scrapes = append(p.scrapes, Scrape{src.(MetricsSource), []MetricsExtractor{ext.(MetricsExtractor)}})
+	source, isSource := src.(MetricsSource)
+	if !isSource {
+		return TypeError(src, "data source")
+	}
+	sc := Scrape{Source: source}
+	if x, ok := ext.(MetricsExtractor); ok {
+		sc.Extractors = append(sc.Extractors, x)
+	}
+	p.scrapes = append(p.scrapes, sc)
 	return nil
 }

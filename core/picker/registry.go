@@ -56,12 +56,13 @@ type Params struct {
 func NewParams(node *yaml.Node, field string) Params { return Params{node, field} }
 
 // Decode reads the parameters into a struct whose fields carry json tags and
-// hold the defaults. Unknown fields and wrong types are errors with their line.
+// hold the defaults. Unknown fields and wrong types are errors with their line;
+// names count in any case, as the real EPP reads them.
 func (p Params) Decode(into any) error {
 	if p.node == nil {
 		return nil
 	}
-	return strict.Decode(p.node, p.field, into)
+	return strict.DecodeFold(p.node, p.field, into)
 }
 
 // Given says whether there are any parameters.

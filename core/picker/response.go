@@ -60,6 +60,17 @@ func (r *Response) SetMetadata(namespace, key string, value any) {
 	r.metadata[namespace][key] = value
 }
 
+// Hooks are what plug-ins want to be told of a request's further way. Without
+// the first two a Response belongs to its request alone, and without the third
+// so does the end of a Decision: a driver with many requests at once need then
+// take no turns for them.
+type Hooks struct{ ResponseHeader, ResponseBody, Release bool }
+
+// Hooks says which plug-ins there are.
+func (p *Picker) Hooks() Hooks {
+	return Hooks{len(p.responseHeaders) > 0, len(p.responseBodies) > 0, len(p.releasers) > 0}
+}
+
 // ResponseHeaders begins a response: it returns the headers to set. d is nil
 // when Envoy answered by itself before the request was decided.
 func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers Headers) (*Response, []Header) {

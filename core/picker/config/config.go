@@ -11,12 +11,19 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/strict"
+)
+
+// Feature gates that v0.10 knows.
+const (
+	gateFlowControl = "flowControl"
+	gateNonLeader   = "haPopulateNonLeaderDatastore"
 )
 
 // API versions of EndpointPickerConfig.
@@ -202,6 +209,9 @@ func (c *Config) onlyV1(root *yaml.Node) error {
 	refuse := func(field string) error {
 		return strict.At(root, field, "unknown field in %s; it exists from %s on", c.APIVersion, V1)
 	}
+	if c.RequestHandler != nil && c.RequestHandler.PropagatePriority {
+		return refuse("requestHandler.propagatePriority")
+	}
 	if f := c.FlowControl; f != nil {
 		if f.NoEndpointRequestTTL != nil {
 			return refuse("flowControl.noEndpointRequestTTL")
@@ -226,26 +236,23 @@ func (c *Config) onlyV1(root *yaml.Node) error {
 // gates reads "name", "name=true" and "name=false"; of several the last counts.
 func (c *Config) gates(root *yaml.Node) error {
 	for i, g := range c.FeatureGates {
-		name, text, given := strings.Cut(g, "=")
-		on := true
-		if given {
-			switch text {
-			case "1", "t", "T", "true", "TRUE", "True":
-			case "0", "f", "F", "false", "FALSE", "False":
-				on = false
-			default:
+		parts := strings.Split(g, "=") // of "name=true=x" the real one reads two parts
+		name, on := parts[0], true
+		if name != gateFlowControl && name != gateNonLeader {
+			return strict.At(lookup(root, "featureGates"), fmt.Sprintf("featureGates[%d]", i),
+				"feature gate '%s' is unknown or unregistered; expected %s or %s", name, gateFlowControl, gateNonLeader)
+		}
+		if len(parts) > 1 {
+			var err error
+			if on, err = strconv.ParseBool(strings.ToLower(strings.TrimSpace(parts[1]))); err != nil {
 				return strict.At(lookup(root, "featureGates"), fmt.Sprintf("featureGates[%d]", i),
-					"%s is not a valid value for the feature gate %s; expected true or false", text, name)
+					"%s is not a valid value for the feature gate %s; expected true or false", parts[1], name)
 			}
 		}
-		switch name {
-		case "flowControl":
+		if name == gateFlowControl {
 			c.FlowControlOn = on
-		case "dataLayer", "prepareDataPlugins", "experimentalDatalayer", "populateNonLeaderDatastore":
+		} else {
 			c.Warnings = append(c.Warnings, "feature gate "+name+" has no effect here")
-		default:
-			return strict.At(lookup(root, "featureGates"), fmt.Sprintf("featureGates[%d]", i),
-				"feature gate %q is unknown; expected flowControl", name)
 		}
 	}
 	return nil
@@ -279,12 +286,8 @@ func (c *Config) check() error {
 		}
 		profiles[pr.Name] = true
 		for j, p := range pr.Plugins {
-			field := fmt.Sprintf("schedulingProfiles[%s].plugins[%d]", pr.Name, j)
 			if p.PluginRef == "" {
-				return &strict.Error{Field: field, Msg: "is missing a 'pluginRef'"}
-			}
-			if !names[p.PluginRef] {
-				return &strict.Error{Field: field, Msg: fmt.Sprintf("references undefined plugin '%s'", p.PluginRef)}
+				return &strict.Error{Field: fmt.Sprintf("schedulingProfiles[%s].plugins[%d]", pr.Name, j), Msg: "is missing a 'pluginRef'"}
 			}
 		}
 	}

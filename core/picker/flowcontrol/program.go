@@ -23,7 +23,7 @@ type Program struct {
 	DecayFactor     float64
 	HalfLifeSeconds float64
 
-	// A program without work for EvictionTTL is forgotten.
+	// A program without work for EvictionTTL is forgotten; 0 is never.
 	EvictionTTL, EvictionSweep machine.Time
 }
 
@@ -38,7 +38,7 @@ func DefaultProgram() Program {
 // Validate says which parameters are out of range.
 func (p Program) Validate() error {
 	var errs []error
-	if p.Strategy != "las" {
+	if p.Strategy != "" && p.Strategy != "las" {
 		errs = append(errs, fmt.Errorf("unknown strategy %q, must be \"las\"", p.Strategy))
 	}
 	if !(p.WeightService >= 0) || !(p.WeightWait >= 0) {
@@ -50,8 +50,11 @@ func (p Program) Validate() error {
 	if !(p.HalfLifeSeconds >= 0) {
 		errs = append(errs, fmt.Errorf("lasHalfLifeSeconds must be non-negative, got %g", p.HalfLifeSeconds))
 	}
-	if p.EvictionTTL <= 0 || p.EvictionSweep <= 0 {
-		errs = append(errs, fmt.Errorf("evictionTtlSeconds and evictionSweepSeconds must be positive, got %g and %g", p.EvictionTTL.Seconds(), p.EvictionSweep.Seconds()))
+	if p.EvictionTTL < 0 {
+		errs = append(errs, fmt.Errorf("evictionTtlSeconds must be >= 0, got %g", p.EvictionTTL.Seconds()))
+	}
+	if p.EvictionSweep <= 0 {
+		errs = append(errs, fmt.Errorf("evictionSweepSeconds must be > 0, got %g", p.EvictionSweep.Seconds()))
 	}
 	return errors.Join(errs...)
 }
@@ -115,7 +118,7 @@ func (p *programs) done(q *program, promptTokens, completionTokens int64, now ma
 
 func (p *programs) sweep(now machine.Time) {
 	for id, q := range p.byID {
-		if q.running == 0 && q.waiting == 0 && now-q.lastDone >= p.EvictionTTL {
+		if p.EvictionTTL > 0 && q.running == 0 && q.waiting == 0 && now-q.lastDone >= p.EvictionTTL {
 			delete(p.byID, id)
 		}
 	}

@@ -13,9 +13,15 @@ type latencySLO struct {
 	latency *predicted
 }
 
-func newLatencySLO(b *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+func newLatencySLO(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	a := &latencySLO{named: base("latency-slo-admitter", name)}
-	findPredicted(b, "", name, &a.latency)
+	var ps struct {
+		Producer string `json:"latencyPredictionInfoProducerName"`
+	}
+	if err := p.Decode(&ps); err != nil {
+		return nil, err
+	}
+	findPredicted(b, ps.Producer, name, &a.latency)
 	return a, nil
 }
 

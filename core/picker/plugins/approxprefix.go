@@ -79,8 +79,8 @@ func newApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Pl
 			a.BlockToken = a.BlockSize
 		}
 	}
-	if a.MaxTokens < 0 || a.MaxBlocks < 0 {
-		return nil, p.Errorf("maxPrefixTokensToMatch and maxPrefixBlocksToMatch must not be negative")
+	if a.MaxTokens < 0 {
+		return nil, p.Errorf("maxPrefixTokensToMatch must be >= 0 (current value: %d)", a.MaxTokens)
 	}
 	if !a.AutoTune && a.BlockToken <= 0 {
 		return nil, p.Errorf("blockSizeTokens must be > 0 when autoTune is disabled (current value: %d)", a.BlockToken)

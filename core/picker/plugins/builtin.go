@@ -105,8 +105,8 @@ func Builtin() picker.Registry {
 		"core-metrics-extractor":       beta(newExtractor),
 		"file-discovery":               idle(newFileDiscovery),
 		"endpoint-notification-source": idle(newIdle),
-		"k8s-notification-source":      idle(newIdle),
-		"models-data-source":           idle(newIdle),
+		"k8s-notification-source":      idle(newNotificationSource),
+		"models-data-source":           idle(newModelsSource),
 		"models-data-extractor":        idle(newIdle),
 		// documents 002 and 003
 		"ready-filter":                 beta(newReady),

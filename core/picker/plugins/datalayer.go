@@ -16,35 +16,79 @@ func newIdle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, er
 	return &idlePlugin{base("idle", name)}, nil
 }
 
+// newModelsSource is models-data-source: nothing here reads its figures, but
+// its parameters are checked like those of a source that is asked.
+func newModelsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	t := target{Scheme: "http", Path: "/v1/models"}
+	if err := t.read(p, &t); err != nil {
+		return nil, err
+	}
+	return &idlePlugin{base("idle", name)}, nil
+}
+
+// newNotificationSource is k8s-notification-source: it watches one kind of
+// Kubernetes object, for which there is no API server here.
+func newNotificationSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	var ps struct {
+		Group   string `json:"group"`
+		Version string `json:"version"`
+		Kind    string `json:"kind"`
+	}
+	if err := p.Decode(&ps); err != nil {
+		return nil, err
+	}
+	if ps.Version == "" || ps.Kind == "" {
+		return nil, p.Errorf("version and kind are required for k8s-notification-source")
+	}
+	return &idlePlugin{base("idle", name)}, nil
+}
+
+// target is where a source of figures asks each endpoint.
+type target struct {
+	Scheme   string `json:"scheme"`
+	Path     string `json:"path"`
+	Insecure *bool  `json:"insecureSkipVerify"`
+	CA       string `json:"caCertPath"`
+	Cert     string `json:"clientCertPath"`
+	Key      string `json:"clientKeyPath"`
+	Interval string `json:"interval"` // "" is every tick
+
+	every config.Duration
+}
+
+// read fills a struct that t is part of.
+func (t *target) read(p picker.Params, into any) error {
+	if err := p.Decode(into); err != nil {
+		return err
+	}
+	if t.Scheme != "http" && t.Scheme != "https" {
+		return p.Errorf("unsupported scheme: %s; expected http or https", t.Scheme)
+	}
+	if t.Interval != "" {
+		if err := t.every.FromScalar(t.Interval); err != nil {
+			return p.Errorf("invalid interval %q: %v", t.Interval, err)
+		}
+	}
+	if t.every < 0 {
+		return p.Errorf("interval must be non-negative, got %s", t.Interval)
+	}
+	return nil
+}
+
 // metricsSource is metrics-data-source: where the model servers' pages are.
 type metricsSource struct {
 	named
-	Scheme   string          `json:"scheme"`
-	Path     string          `json:"path"`
-	Insecure *bool           `json:"insecureSkipVerify"`
-	CA       string          `json:"caCertPath"`
-	Cert     string          `json:"clientCertPath"`
-	Key      string          `json:"clientKeyPath"`
-	Interval config.Duration `json:"interval"`
+	target
 }
 
 func newMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &metricsSource{named: base("metrics-data-source", name), Scheme: "http", Path: "/metrics"}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
-	if s.Scheme != "http" && s.Scheme != "https" {
-		return nil, p.Errorf("scheme must be http or https, got %q", s.Scheme)
-	}
-	if s.Interval < 0 {
-		return nil, p.Errorf("interval must not be negative")
-	}
-	return s, nil
+	s := &metricsSource{named: base("metrics-data-source", name), target: target{Scheme: "http", Path: "/metrics"}}
+	return s, s.read(p, &s.target)
 }
 
 // Scrape says how to fetch.
 func (s *metricsSource) Scrape() picker.ScrapeSpec {
-	return picker.ScrapeSpec{Scheme: s.Scheme, Path: s.Path, Interval: s.Interval.Time(), InsecureSkipVerify: s.Insecure == nil || *s.Insecure}
+	return picker.ScrapeSpec{Scheme: s.Scheme, Path: s.Path, Interval: s.every.Time(), InsecureSkipVerify: s.Insecure == nil || *s.Insecure}
 }
 
 // extractor is core-metrics-extractor: which series mean what, per engine.
@@ -75,11 +119,19 @@ func newExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	if err := p.Decode(x); err != nil {
 		return nil, err
 	}
+	x.Default = either(x.Default, "vllm")
+	seen := map[string]bool{}
 	for i := range x.Configs {
 		e := &x.Configs[i]
-		if e.Name == "" {
+		switch {
+		case e.Name == "":
 			return nil, p.Errorf("engineConfigs[%d] is missing a name", i)
+		case e.Name == "default":
+			return nil, p.Errorf("engineConfigs[%d]: engine config name cannot be \"default\" (reserved)", i)
+		case seen[e.Name]:
+			return nil, p.Errorf("engineConfigs[%d]: engine %q is configured twice", i, e.Name)
 		}
+		seen[e.Name] = true
 		m, err := e.mapping()
 		if err != nil {
 			return nil, p.Errorf("engineConfigs[%d]: %v", i, err)

@@ -53,22 +53,21 @@ type concurrencyDetector struct {
 func newConcurrencyDetector(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	def := flowcontrol.DefaultConcurrency()
 	ps := struct {
-		Mode      string  `json:"concurrencyMode"`
-		Requests  float64 `json:"maxConcurrency"`
-		Tokens    float64 `json:"maxTokenConcurrency"`
-		Headroom  float64 `json:"headroom"`
-		Producer  string  `json:"inFlightLoadProducerName"`
-		Producer2 string  `json:"inflightLoadProducerName"`
-	}{Mode: def.Mode, Requests: float64(def.MaxConcurrency), Tokens: float64(def.MaxTokenConcurrency)}
+		Mode     string  `json:"concurrencyMode"`
+		Requests int64   `json:"maxConcurrency"`
+		Tokens   int64   `json:"maxTokenConcurrency"`
+		Headroom float64 `json:"headroom"`
+		Producer string  `json:"inFlightLoadProducerName"`
+	}{Mode: def.Mode, Requests: def.MaxConcurrency, Tokens: def.MaxTokenConcurrency}
 	if err := p.Decode(&ps); err != nil {
 		return nil, err
 	}
 	d := &concurrencyDetector{named: base(flowcontrol.ConcurrencyDetectorType, name), Concurrency: flowcontrol.Concurrency{
-		Mode: ps.Mode, MaxConcurrency: int64(ps.Requests), MaxTokenConcurrency: int64(ps.Tokens), Headroom: ps.Headroom}}
+		Mode: ps.Mode, MaxConcurrency: ps.Requests, MaxTokenConcurrency: ps.Tokens, Headroom: ps.Headroom}}
 	if err := d.Validate(); err != nil {
 		return nil, p.Errorf("%v", err)
 	}
-	findInflight(b, either(ps.Producer, ps.Producer2), name, &d.load)
+	findInflight(b, ps.Producer, name, &d.load)
 	return d, nil
 }
 

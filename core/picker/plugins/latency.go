@@ -32,12 +32,6 @@ func newLatencyScorer(b *picker.Builder, name string, p picker.Params) (picker.P
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
-	if s.Strategy != "least" && s.Strategy != "most" {
-		return nil, p.Errorf("headroomSelectionStrategy must be \"least\" or \"most\", got %q", s.Strategy)
-	}
-	if s.TTFTWeight < 0 || s.TPOTWeight < 0 {
-		return nil, p.Errorf("ttftWeight and tpotWeight must be >= 0")
-	}
 	findPrefix(b, s.Prefix, name, &s.source)
 	findPredicted(b, s.LatencyProducer, name, &s.latency)
 	return s, nil

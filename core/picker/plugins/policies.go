@@ -46,6 +46,9 @@ func newPolicy(typ string) picker.Factory {
 		case flowcontrol.SoftReflectiveCeiling:
 			pol.usage = true
 			pol.limit = flowcontrol.UsageLimit{Kind: typ}
+			if err := p.Decode(&struct{}{}); err != nil {
+				return nil, err
+			}
 		case flowcontrol.PriorityHoldback:
 			pol.usage = true
 			var ps struct {
@@ -82,8 +85,14 @@ func (pol *policy) readProgram(p picker.Params) error {
 	if err := p.Decode(&ps); err != nil {
 		return err
 	}
+	if ps.TTL < 0 {
+		return p.Errorf("evictionTtlSeconds must be >= 0, got %v", ps.TTL)
+	}
+	if ps.Sweep <= 0 {
+		return p.Errorf("evictionSweepSeconds must be > 0, got %v", ps.Sweep)
+	}
 	pol.program = flowcontrol.Program{Strategy: ps.Strategy, WeightService: ps.Service, WeightWait: ps.HeadWait,
-		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: seconds(ps.TTL), EvictionSweep: seconds(ps.Sweep)}
+		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: seconds(ps.TTL), EvictionSweep: seconds(min(ps.Sweep, 1e8))}
 	if err := pol.program.Validate(); err != nil {
 		return p.Errorf("%v", err)
 	}
@@ -103,7 +112,27 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 		return out, fmt.Errorf("flowControl.saturationDetector: type %s cannot pace the queue; use %s or %s",
 			d.Type(), flowcontrol.UtilizationDetectorType, flowcontrol.ConcurrencyDetectorType)
 	}
+	// The defaults are plug-ins, too, and a declared one of that name counts.
+	r := resolver{p}
+	var err error
+	if out.DefaultBand, err = r.band(&config.Band{FairnessPolicyRef: flowcontrol.GlobalStrict, OrderingPolicyRef: string(flowcontrol.FCFS)}); err != nil {
+		return out, err
+	}
+	limit := func(ref string) error {
+		pol, err := r.policy(ref, func(p *policy) bool { return p.usage }, "usage limit policy")
+		if err == nil {
+			out.UsageLimit = pol.limit
+		}
+		return err
+	}
 	fc := p.Config().FlowControl
+	if fc == nil || fc.UsageLimitPolicyPluginRef == "" {
+		if err := limit(flowcontrol.StaticUsageLimit); err != nil {
+			return out, err
+		}
+	} else if err := limit(fc.UsageLimitPolicyPluginRef); err != nil {
+		return out, fmt.Errorf("flowControl.usageLimitPolicyPluginRef: %w", err)
+	}
 	if fc == nil {
 		return out, nil
 	}
@@ -116,8 +145,6 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 		out.NoEndpointTTL = &ttl
 	}
 	out.Eviction.Enabled = fc.EnableEviction
-	r := resolver{p}
-	var err error
 	for i := range fc.PriorityBands {
 		b, err := r.band(&fc.PriorityBands[i])
 		if err != nil {
@@ -136,13 +163,6 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 			return out, fmt.Errorf("flowControl.defaultNegativePriorityBand: %w", err)
 		}
 		out.DefaultNegativeBand = &b
-	}
-	if ref := fc.UsageLimitPolicyPluginRef; ref != "" {
-		pol, err := r.policy(ref, func(p *policy) bool { return p.usage }, "usage limit policy")
-		if err != nil {
-			return out, fmt.Errorf("flowControl.usageLimitPolicyPluginRef: %w", err)
-		}
-		out.UsageLimit = pol.limit
 	}
 	return out, out.Validate()
 }
@@ -176,20 +196,16 @@ func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {
 		ttl := b.DefaultRequestTTL.Time()
 		out.RequestTTL = &ttl
 	}
-	if b.FairnessPolicyRef != "" {
-		pol, err := r.policy(b.FairnessPolicyRef, func(p *policy) bool { return p.fairness }, "fairness policy")
-		if err != nil {
-			return out, err
-		}
-		out.Fairness = flowcontrol.Fairness{Kind: pol.Type(), Instance: pol.Name(), Program: pol.program}
+	fair, err := r.policy(either(b.FairnessPolicyRef, flowcontrol.GlobalStrict), func(p *policy) bool { return p.fairness }, "fairness policy")
+	if err != nil {
+		return out, err
 	}
-	if b.OrderingPolicyRef != "" {
-		pol, err := r.policy(b.OrderingPolicyRef, func(p *policy) bool { return p.ordering }, "ordering policy")
-		if err != nil {
-			return out, err
-		}
-		out.Ordering = flowcontrol.Ordering(pol.Type())
+	out.Fairness = flowcontrol.Fairness{Kind: fair.Type(), Instance: fair.Name(), Program: fair.program}
+	order, err := r.policy(either(b.OrderingPolicyRef, string(flowcontrol.FCFS)), func(p *policy) bool { return p.ordering }, "ordering policy")
+	if err != nil {
+		return out, err
 	}
+	out.Ordering = flowcontrol.Ordering(order.Type())
 	return out, nil
 }
 

@@ -31,7 +31,7 @@ type predicted struct {
 	SamplingMean     float64 `json:"samplingMean"`
 	MaxDecodeSamples int     `json:"maxDecodeTokenSamplesForPrediction"`
 	BufferFactor     float64 `json:"sloBufferFactor"`
-	ContextTTL       string  `json:"contextTTL"`
+	ContextTTL       int     `json:"contextTTL"` // nanoseconds
 	Streaming        bool    `json:"streamingMode"`
 	RoleLabel        string  `json:"endpointRoleLabel"`
 	InProduce        bool    `json:"predictInProduce"`
@@ -51,6 +51,9 @@ func newPredicted(b *picker.Builder, name string, p picker.Params) (picker.Plugi
 	s := &predicted{named: base(typePredicted, name), SamplingMean: 1000, BufferFactor: 1, InProduce: true}
 	if err := p.Decode(s); err != nil {
 		return nil, err
+	}
+	if s.BufferFactor <= 0 {
+		return nil, p.Errorf("sloBufferFactor must be > 0, got %v", s.BufferFactor)
 	}
 	findPrefix(b, s.Prefix, name, &s.source)
 	return s, nil

@@ -12,7 +12,7 @@ import (
 type prefixScorer struct {
 	named
 	Weight   float64 `json:"matchLengthWeight"`
-	Scale    float64 `json:"matchLengthScaleTokens"`
+	Scale    int     `json:"matchLengthScaleTokens"`
 	Producer string  `json:"prefixMatchInfoProducerName"`
 
 	source prefixSource
@@ -26,8 +26,8 @@ func newPrefixScorer(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	if !(s.Weight >= 0 && s.Weight <= 1) {
 		return nil, p.Errorf("matchLengthWeight must be between 0.0 and 1.0, got %f", s.Weight)
 	}
-	if !(s.Scale > 0) {
-		return nil, p.Errorf("matchLengthScaleTokens must be > 0, got %v", s.Scale)
+	if s.Weight > 0 && s.Scale <= 0 {
+		return nil, p.Errorf("matchLengthScaleTokens must be greater than 0 when matchLengthWeight is greater than 0, got %d", s.Scale)
 	}
 	findPrefix(b, s.Producer, name, &s.source)
 	return s, nil
@@ -48,7 +48,7 @@ func (s *prefixScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 		}
 		ratio := float64(n) / total
 		if s.Weight > 0 {
-			length := math.Min(1, float64(int(n)*m.blockTokens)/s.Scale)
+			length := math.Min(1, float64(int(n)*m.blockTokens)/float64(s.Scale))
 			ratio = float64(s.Weight*length*length) + float64((1-s.Weight)*ratio)
 		}
 		scores[j] = ratio

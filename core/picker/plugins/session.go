@@ -257,8 +257,9 @@ func newSessionID(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
-	if s.HeaderName != "" && s.CookieName != "" {
-		return nil, p.Errorf("only one of headerName and cookieName may be set")
+	s.HeaderName, s.CookieName = strings.ToLower(strings.TrimSpace(s.HeaderName)), strings.TrimSpace(s.CookieName)
+	if (s.HeaderName != "") == (s.CookieName != "") {
+		return nil, p.Errorf("exactly one of headerName or cookieName must be set")
 	}
 	return s, nil
 }

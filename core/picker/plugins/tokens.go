@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -15,13 +17,94 @@ import (
 // a token.
 type tokenProducer struct {
 	named
-	ModelName string `json:"modelName"`
-	VLLM      *struct {
-		URL       string          `json:"url"`
-		Timeout   config.Duration `json:"timeout"`
-		MMTimeout config.Duration `json:"mmTimeout"`
-	} `json:"vllm"`
-	Estimate any `json:"estimate"`
+	ModelName string          `json:"modelName"`
+	VLLM      *vllmParams     `json:"vllm"`
+	Estimate  *estimateParams `json:"estimate"`
+	UDS       *struct {
+		Socket     string            `json:"socketFile"`
+		UseTCP     bool              `json:"useTCP"`
+		Tokenizers map[string]string `json:"modelTokenizerMap"`
+	} `json:"udsTokenizerConfig"`
+}
+
+// vllmParams say where the renderer is.
+type vllmParams struct {
+	URL       string          `json:"url"`
+	Timeout   config.Duration `json:"timeout"`
+	MMTimeout config.Duration `json:"mmTimeout"`
+}
+
+// estimateParams tune what pictures and videos count for. They are read and
+// checked; pictures count as text here.
+type estimateParams struct {
+	Image *struct {
+		Mode       string          `json:"mode"`
+		Resolution *resolution     `json:"defaultResolution"`
+		Static     *staticParams   `json:"static"`
+		Dynamic    *dynamicFactors `json:"dynamic"`
+	} `json:"image"`
+	Video *struct {
+		Resolution     *resolution `json:"defaultResolution"`
+		Duration       float64     `json:"defaultDuration"`
+		TokensPerFrame *struct {
+			Mode   string `json:"mode"`
+			Static *struct {
+				Tokens int `json:"numTokensPerFrame"`
+			} `json:"static"`
+			Dynamic *dynamicFactors `json:"dynamic"`
+		} `json:"tokensPerFrame"`
+		Frames *struct {
+			Mode    string `json:"mode"`
+			Min     int    `json:"minFrames"`
+			Max     int    `json:"maxFrames"`
+			Sampled *struct {
+				FPS      float64 `json:"sampleFPS"`
+				Temporal int     `json:"temporalPatchSize"`
+			} `json:"sampled"`
+			Strided *struct {
+				Stride    int     `json:"frameStride"`
+				SourceFPS float64 `json:"defaultSourceFPS"`
+			} `json:"strided"`
+		} `json:"frames"`
+		MaxTokens int `json:"maxVideoTokens"`
+	} `json:"video"`
+}
+
+type resolution struct {
+	Width  int `json:"width"`
+	Height int `json:"height"`
+}
+
+type staticParams struct {
+	Token int `json:"staticToken"`
+}
+
+type dynamicFactors struct {
+	Factor int `json:"factor"`
+}
+
+// check refuses modes that do not exist.
+func (e *estimateParams) check() error {
+	if e == nil {
+		return nil
+	}
+	one := func(field, mode, a, b string) error {
+		if mode != "" && mode != a && mode != b {
+			return fmt.Errorf("estimate.%s.mode must be %q or %q", field, a, b)
+		}
+		return nil
+	}
+	var errs []error
+	if e.Image != nil {
+		errs = append(errs, one("image", e.Image.Mode, "dynamic", "static"))
+	}
+	if v := e.Video; v != nil && v.TokensPerFrame != nil {
+		errs = append(errs, one("video.tokensPerFrame", v.TokensPerFrame.Mode, "dynamic", "static"))
+	}
+	if v := e.Video; v != nil && v.Frames != nil {
+		errs = append(errs, one("video.frames", v.Frames.Mode, "sampled", "strided"))
+	}
+	return errors.Join(errs...)
 }
 
 const typeTokens = "token-producer"
@@ -30,6 +113,20 @@ func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.P
 	t := &tokenProducer{named: base(typeTokens, name)}
 	if err := p.Decode(t); err != nil {
 		return nil, err
+	}
+	if err := t.Estimate.check(); err != nil {
+		return nil, p.Errorf("%v", err)
+	}
+	renders, uds := t.VLLM != nil || t.ModelName != "", t.UDS != nil && t.UDS.Socket != ""
+	switch {
+	case t.Estimate != nil && (renders || uds), renders && uds:
+		return nil, p.Errorf("only one of 'estimate', 'vllm', or 'udsTokenizerConfig' may be set")
+	case renders && t.ModelName == "":
+		return nil, p.Errorf("'modelName' must be specified")
+	case uds:
+		return nil, p.Errorf("udsTokenizerConfig is not served here; use vllm, which asks a renderer over HTTP")
+	case renders && t.VLLM == nil:
+		t.VLLM = &vllmParams{}
 	}
 	if v := t.VLLM; v != nil {
 		if v.URL == "" {

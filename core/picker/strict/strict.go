@@ -4,6 +4,8 @@
 package strict
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -76,7 +78,84 @@ func Parse(data []byte) (*yaml.Node, error) {
 	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
 		return nil, nil
 	}
-	return root, nil
+	if text := bytes.TrimLeft(data, " \t\r\n"); text[0] == '{' && !json.Valid(text) {
+		return nil, At(root, "", "a document that begins with { must be JSON as a whole")
+	}
+	return root, older(root)
+}
+
+// older reads what YAML 1.1 has and 1.2 has not, since Kubernetes' tools still
+// read it: merge keys, and yes, no, on and off as booleans.
+func older(n *yaml.Node) error {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		if n.Style == 0 && n.Tag == "!!str" {
+			switch strings.ToLower(n.Value) {
+			case "y", "yes", "on":
+				n.Tag, n.Value = "!!bool", "true"
+			case "n", "no", "off":
+				n.Tag, n.Value = "!!bool", "false"
+			}
+		}
+	case yaml.SequenceNode:
+		for _, c := range n.Content {
+			if err := older(c); err != nil {
+				return err
+			}
+		}
+	case yaml.MappingNode:
+		for i := 1; i < len(n.Content); i += 2 {
+			if err := older(n.Content[i]); err != nil {
+				return err
+			}
+		}
+		return merge(n)
+	}
+	return nil
+}
+
+// merge takes over what << points at, unless the mapping has it itself.
+func merge(n *yaml.Node) error {
+	var own, from []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Tag != "!!merge" {
+			own = append(own, n.Content[i], n.Content[i+1])
+			continue
+		}
+		if c := resolved(n.Content[i+1]); c.Kind == yaml.SequenceNode {
+			from = append(from, c.Content...)
+		} else {
+			from = append(from, c)
+		}
+	}
+	if from == nil {
+		return nil
+	}
+	has := map[string]bool{}
+	for i := 0; i < len(own); i += 2 {
+		has[own[i].Value] = true
+	}
+	for _, f := range from {
+		f = resolved(f)
+		if f.Kind != yaml.MappingNode {
+			return At(f, "<<", "expected a mapping to merge, got %s", kind(f))
+		}
+		for i := 0; i+1 < len(f.Content); i += 2 {
+			if k := f.Content[i]; !has[k.Value] {
+				has[k.Value] = true
+				own = append(own, k, f.Content[i+1])
+			}
+		}
+	}
+	n.Content = own
+	return nil
+}
+
+func resolved(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
 }
 
 func measure(n *yaml.Node, depth int, left *int) error {
@@ -103,15 +182,27 @@ func Decode(n *yaml.Node, field string, into any) error {
 	if n == nil {
 		return nil
 	}
-	return value(n, field, reflect.ValueOf(into).Elem())
+	return decoder{}.value(n, field, reflect.ValueOf(into).Elem())
+}
+
+// DecodeFold is Decode for names in any case, as encoding/json has it. A name
+// written exactly counts before one that is not.
+func DecodeFold(n *yaml.Node, field string, into any) error {
+	if n == nil {
+		return nil
+	}
+	return decoder{fold: true}.value(n, field, reflect.ValueOf(into).Elem())
+}
+
+// decoder fills Go values from nodes.
+type decoder struct {
+	fold bool // names match in any case
 }
 
 var nodeType = reflect.TypeFor[*yaml.Node]()
 
-func value(n *yaml.Node, field string, v reflect.Value) error {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
+func (d decoder) value(n *yaml.Node, field string, v reflect.Value) error {
+	n = resolved(n)
 	if v.Type() == nodeType {
 		v.Set(reflect.ValueOf(n))
 		return nil
@@ -132,27 +223,27 @@ func value(n *yaml.Node, field string, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:
 		p := reflect.New(v.Type().Elem())
-		if err := value(n, field, p.Elem()); err != nil {
+		if err := d.value(n, field, p.Elem()); err != nil {
 			return err
 		}
 		v.Set(p)
 		return nil
 	case reflect.Struct:
-		return structValue(n, field, v)
+		return d.structValue(n, field, v)
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
 			return At(n, field, "expected a list, got %s", kind(n))
 		}
 		out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 		for i, c := range n.Content {
-			if err := value(c, fmt.Sprintf("%s[%d]", field, i), out.Index(i)); err != nil {
+			if err := d.value(c, fmt.Sprintf("%s[%d]", field, i), out.Index(i)); err != nil {
 				return err
 			}
 		}
 		v.Set(out)
 		return nil
 	case reflect.Map:
-		return mapValue(n, field, v)
+		return d.mapValue(n, field, v)
 	case reflect.Interface:
 		var x any
 		if err := n.Decode(&x); err != nil {
@@ -166,7 +257,7 @@ func value(n *yaml.Node, field string, v reflect.Value) error {
 	return scalar(n, field, v)
 }
 
-func structValue(n *yaml.Node, field string, v reflect.Value) error {
+func (d decoder) structValue(n *yaml.Node, field string, v reflect.Value) error {
 	if n.Kind != yaml.MappingNode {
 		return At(n, field, "expected a mapping, got %s", kind(n))
 	}
@@ -184,6 +275,19 @@ func structValue(n *yaml.Node, field string, v reflect.Value) error {
 		}
 		seen[k.Value] = true
 		j, ok := known[k.Value]
+		if !ok && d.fold {
+			for name, f := range known {
+				if ok = strings.EqualFold(name, k.Value); ok {
+					if j = f; exact(n, name) {
+						j = -1
+					}
+					break
+				}
+			}
+			if j < 0 {
+				continue
+			}
+		}
 		if !ok {
 			names := make([]string, 0, len(known))
 			for name := range known {
@@ -192,14 +296,24 @@ func structValue(n *yaml.Node, field string, v reflect.Value) error {
 			sort.Strings(names)
 			return At(k, join(field, k.Value), "unknown field %q; expected one of: %s", k.Value, strings.Join(names, ", "))
 		}
-		if err := value(c, join(field, k.Value), v.Field(j)); err != nil {
+		if err := d.value(c, join(field, k.Value), v.Field(j)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func mapValue(n *yaml.Node, field string, v reflect.Value) error {
+// exact says whether a mapping has a key by this very name.
+func exact(n *yaml.Node, name string) bool {
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (d decoder) mapValue(n *yaml.Node, field string, v reflect.Value) error {
 	if n.Kind != yaml.MappingNode {
 		return At(n, field, "expected a mapping, got %s", kind(n))
 	}
@@ -207,7 +321,7 @@ func mapValue(n *yaml.Node, field string, v reflect.Value) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, c := n.Content[i], n.Content[i+1]
 		e := reflect.New(v.Type().Elem()).Elem()
-		if err := value(c, join(field, k.Value), e); err != nil {
+		if err := d.value(c, join(field, k.Value), e); err != nil {
 			return err
 		}
 		out.SetMapIndex(reflect.ValueOf(k.Value).Convert(v.Type().Key()), e)
@@ -226,7 +340,7 @@ func scalar(n *yaml.Node, field string, v reflect.Value) error {
 	number := n.Tag == "!!int" || n.Tag == "!!float"
 	switch v.Kind() {
 	case reflect.String:
-		if n.Tag != "!!str" {
+		if n.Tag != "!!str" && n.Tag != "!!timestamp" { // a date is text to JSON
 			return wrong()
 		}
 		v.SetString(n.Value)
