@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
-// object is a JSON object. Numbers are kept as they were written, so that an
-// integer above 2^53 stays what it is.
+// object is a JSON object. An integer above 2^53 stays what it is.
 type object map[string]any
 
 var errNoObject = errors.New("expected a JSON object")
@@ -35,7 +35,56 @@ func parseObject(data []byte) (object, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is more behind the JSON object")
 	}
+	for k, v := range o {
+		o[k] = canonical(v)
+	}
 	return o, nil
+}
+
+// explain is what Go's encoding/json says of a text that is no object, in the
+// words in which the real sidecar passes it on.
+func explain(data []byte, err error) string {
+	var o map[string]any
+	if e := json.Unmarshal(data, &o); e != nil {
+		return e.Error()
+	}
+	return err.Error()
+}
+
+// canonical writes numbers as the real sidecar does, which reads them as
+// float64: 1e3 becomes 1000 and 0.10 becomes 0.1. Only an integer that a
+// float64 cannot hold keeps the digits that it came with.
+func canonical(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		return number(v)
+	case map[string]any:
+		for k, e := range v {
+			v[k] = canonical(e)
+		}
+	case []any:
+		for i, e := range v {
+			v[i] = canonical(e)
+		}
+	}
+	return v
+}
+
+func number(n json.Number) json.Number {
+	s := string(n)
+	whole := !strings.ContainsAny(s, ".eE")
+	if whole && len(s) < 16 {
+		return n
+	}
+	f, err := n.Float64()
+	if err != nil {
+		return n // out of range: the server that reads it may say so
+	}
+	b, err := json.Marshal(f)
+	if err != nil || whole && string(b) != s {
+		return n
+	}
+	return json.Number(b)
 }
 
 // write is the object with its keys sorted, as the real sidecar writes it.
@@ -88,15 +137,24 @@ func (o object) flag(key string) bool {
 	return b
 }
 
-// integer is a whole number, and whether there is one.
+// integer is a number without its fraction, and whether there is one.
 func (o object) integer(key string) (int, bool) {
 	n, ok := o[key].(json.Number)
 	if !ok {
 		return 0, false
 	}
-	i, err := n.Int64()
-	return int(i), err == nil
+	if i, err := n.Int64(); err == nil {
+		return int(i), true
+	}
+	f, err := n.Float64()
+	if err != nil || f < -maxWhole || f > maxWhole {
+		return 0, false
+	}
+	return int(f), true
 }
+
+// maxWhole bounds the numbers with a fraction that are read as whole ones.
+const maxWhole = 1 << 53
 
 // first is the first object of a list.
 func (o object) first(key string) object {

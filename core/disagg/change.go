@@ -108,7 +108,7 @@ func (c *Change) line(line []byte) []byte {
 }
 
 // setCached writes the cached tokens into a usage, wherever this API has it,
-// and tells whether there is one.
+// and tells whether that changes anything.
 func setCached(o object, cached int) bool {
 	usage := o.object("usage")
 	for _, in := range []string{"response", "message"} {
@@ -122,9 +122,9 @@ func setCached(o object, cached int) bool {
 	n := json.Number(strconv.Itoa(cached))
 	details := "prompt_tokens_details"
 	if _, has := usage["prompt_tokens"]; !has {
-		if _, has := usage["cache_read_input_tokens"]; has { // Anthropic's
+		if was, has := usage["cache_read_input_tokens"]; has { // Anthropic's
 			usage["cache_read_input_tokens"] = n
-			return true
+			return was != n
 		}
 		if _, has := usage["input_tokens"]; has { // the Responses API's
 			details = "input_tokens_details"
@@ -133,6 +133,9 @@ func setCached(o object, cached int) bool {
 	d := usage.object(details)
 	if d == nil {
 		d = object{}
+	}
+	if was, ok := d.integer("cached_tokens"); ok && was == cached {
+		return false
 	}
 	d["cached_tokens"] = n
 	usage[details] = map[string]any(d)

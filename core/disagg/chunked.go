@@ -1,27 +1,25 @@
 package disagg
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // chunked asks the decode server for a chat answer a few tokens at a time, each
 // time with what it has said so far as the last message (pd-sidecar
 // --decode-chunk-size). The client gets one answer of all chunks; one that
-// streams gets each chunk as an event.
+// streams gets each chunk as an event as soon as it is there, and at the end
+// the sums.
 type chunked struct {
 	body   object
 	size   int
-	left   int  // tokens that may still be made
-	bound  bool // the client has set a limit
+	budget int // tokens that the client wants at most; 0: it does not say
 	stream bool
-	set    []Header
-	remove []string
 
 	messages []any
-	text     string
+	text     strings.Builder
 	reply    object
 	tokens   int
 	prompt   int // the first chunk's prompt tokens
@@ -31,115 +29,152 @@ type chunked struct {
 // maxTurns bounds the chunks of an answer without a limit of its own.
 const maxTurns = 4096
 
-func newChunked(body object, size int) *chunked {
-	k := &chunked{body: body, size: size, stream: body.flag("stream")}
-	for _, key := range []string{"max_tokens", "max_completion_tokens"} {
-		if n, ok := body.integer(key); ok && (!k.bound || n < k.left) {
-			k.left, k.bound = n, true
+// inChunks serves the decode side in chunks, or is false where the body asks
+// for so little that one request does.
+func (x *Exchange) inChunks(body object) bool {
+	if x.c.ChunkTokens <= 0 || x.r.Path != chatPath || x.session != nil {
+		return false
+	}
+	k := &chunked{body: body, size: x.c.ChunkTokens, stream: body.flag("stream")}
+	for _, key := range []string{"max_tokens", "max_completion_tokens"} { // the second wins
+		if n, ok := body.integer(key); ok && n > 0 {
+			k.budget = n
 		}
 	}
+	if k.budget > 0 && k.budget <= k.size {
+		return false
+	}
 	k.messages, _ = body["messages"].([]any)
-	return k
+	x.chunks = k
+	x.nextChunk()
+	return true
 }
 
 // nextChunk sends the next decode leg.
 func (x *Exchange) nextChunk() {
 	k := x.chunks
 	n := k.size
-	if k.bound {
-		n = min(n, max(1, k.left))
+	if k.budget > 0 {
+		n = min(n, k.budget-k.tokens)
 	}
 	fields := object{"max_tokens": n, "max_completion_tokens": n, "stream": false, "stream_options": absent}
 	if k.turns > 0 {
-		fields["messages"] = k.messages
+		if len(k.messages) > 0 {
+			fields["messages"] = k.messages
+		}
 		fields["kv_transfer_params"] = absent // it is there by now
 		fields["continue_final_message"], fields["add_generation_prompt"] = true, false
 	}
-	id := x.callDecode(Leg{Body: k.body.with(fields).write(), Set: k.set, Remove: append(slices.Clone(k.remove), PrefillerHeader)})
+	id := x.callDecode(Leg{Body: k.body.with(fields).write(), Add: x.add})
 	x.legs[id-1].then = func(body []byte) { x.chunkDone(id, body) }
 }
 
 // chunkDone is one chunk's answer.
 func (x *Exchange) chunkDone(id int, body []byte) {
 	k, l := x.chunks, x.leg(id)
+	if l.status < 200 || l.status >= 300 {
+		x.chunkFailed(l, body)
+		return
+	}
 	reply, err := parseObject(body)
-	if l.status < 200 || l.status >= 300 || err != nil {
-		x.finish(l, body)
+	if err != nil {
+		x.chunkFailed(nil, errorBody(500, "InternalServerError", explain(body, err)))
 		return
 	}
 	choice := reply.first("choices")
-	if choice.object("message") == nil {
-		x.finish(l, body) // no chat answer; what it says is for the client to see
-		return
-	}
-	said := choice.object("message").text("content")
-	usage := reply.object("usage")
-	made, _ := usage.integer("completion_tokens")
+	said, reason := choice.object("message").text("content"), choice.text("finish_reason")
+	made, _ := reply.object("usage").integer("completion_tokens")
+	made = max(0, made)
 	if k.turns == 0 {
-		k.prompt, _ = usage.integer("prompt_tokens")
+		k.prompt, _ = reply.object("usage").integer("prompt_tokens")
 	}
 	k.turns++
-	k.text += said
 	k.tokens += made
-	if k.bound {
-		k.left -= max(made, 1)
-	}
 	k.reply = reply
-	k.messages = append(slices.Clip(k.messages), map[string]any{"role": "assistant", "content": said})
-	reason := choice.text("finish_reason")
-	if reason == "length" && (!k.bound || k.left > 0) && k.turns < maxTurns {
-		if k.stream {
-			k.events(false, x)
-		}
+	if k.stream {
+		x.say(k.event(), false)
+	} else {
+		k.text.WriteString(said)
+	}
+	if said != "" {
+		k.messages = append(slices.Clip(k.messages), map[string]any{"role": "assistant", "content": said})
+	}
+	switch {
+	case reason != "" && reason != "length", made == 0 && said == "", k.budget > 0 && k.tokens >= k.budget, k.turns >= maxTurns:
+		x.chunksDone(l)
+	default:
 		x.nextChunk()
-		return
+	}
+}
+
+// chunkFailed ends the answer with an error: the decode server's own, which leg
+// l brought, or the sidecar's. A client that streams has had its status.
+func (x *Exchange) chunkFailed(l *leg, body []byte) {
+	switch k := x.chunks; {
+	case k.stream && k.turns > 0:
+		if o, err := parseObject(body); err == nil {
+			body = o.write() // on one line
+		} else {
+			body = errorBody(502, kindOf(502), "the decode server failed after "+strconv.Itoa(k.turns)+" chunks")
+		}
+		x.say(appendEvent(appendEvent(nil, body), []byte("[DONE]")), true)
+	case l != nil:
+		x.finish(l, body)
+	default:
+		x.answer(Answer{Status: 500, Head: []Header{{"Content-Type", "application/json"}}, Body: body}, "the decode server's answer is not understood")
+	}
+}
+
+// chunksDone hands out the sums.
+func (x *Exchange) chunksDone(l *leg) {
+	k := x.chunks
+	number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
+	sums := object{"usage": map[string]any{"prompt_tokens": number(k.prompt), "completion_tokens": number(k.tokens), "total_tokens": number(k.prompt + k.tokens)}}
+	if x.strict {
+		setCached(sums, x.cached)
 	}
 	if k.stream {
-		k.events(true, x)
+		sums["choices"] = []any{}
+		x.say(appendEvent(appendEvent(nil, sums.write()), []byte("[DONE]")), true)
 		return
 	}
-	choice.object("message")["content"] = k.text
-	k.total(reply, x)
-	x.finish(l, reply.write())
+	k.reply["usage"] = sums["usage"]
+	if choice := k.reply.first("choices"); choice != nil {
+		if message := choice.object("message"); message != nil {
+			message["content"] = k.text.String()
+		}
+		k.reply["choices"] = []any{map[string]any(choice)}
+	}
+	x.finish(l, k.reply.write())
 }
 
-// total puts the sums into an answer's usage.
-func (k *chunked) total(reply object, x *Exchange) {
-	if reply.object("usage") == nil {
-		return
+// event is a chunk as an event of a stream.
+func (k *chunked) event() []byte {
+	out := k.reply.with(object{"usage": absent})
+	if choices, _ := k.reply["choices"].([]any); len(choices) > 0 {
+		list := make([]any, 0, len(choices))
+		for _, c := range choices {
+			m, ok := c.(map[string]any)
+			if !ok {
+				continue
+			}
+			choice := object(m)
+			list = append(list, object{"index": choice["index"], "finish_reason": choice["finish_reason"],
+				"delta": object{"content": choice.object("message").text("content"), "role": "assistant"}})
+		}
+		out["choices"] = list
 	}
-	number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
-	reply["usage"] = map[string]any{"prompt_tokens": number(k.prompt), "completion_tokens": number(k.tokens), "total_tokens": number(k.prompt + k.tokens)}
-	if x.strict {
-		setCached(reply, x.cached)
-	}
+	return appendEvent(nil, out.write())
 }
 
-// events keeps a chunk for the client that streams. The sidecar hands them out
-// together with the last one: an answer that may still fail has no status yet.
-func (k *chunked) events(last bool, x *Exchange) {
-	choice := k.reply.first("choices")
-	delta := choice.object("message")
-	delete(choice, "message")
-	choice["delta"] = map[string]any(delta)
-	if !last {
-		choice["finish_reason"] = nil
+// say sends a piece of an answer that the sidecar makes.
+func (x *Exchange) say(data []byte, end bool) {
+	s := Say{Data: data, End: end}
+	if !x.saying {
+		x.saying = true
+		s.Head = []Header{{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-cache"}}
 	}
-	event := k.reply.with(object{"object": "chat.completion.chunk", "usage": absent})
-	x.peeked = appendEvent(x.peeked, event.write())
-	if !last {
-		return
-	}
-	if options := k.body.object("stream_options"); options.flag("include_usage") {
-		k.reply["choices"] = []any{}
-		k.reply["object"] = "chat.completion.chunk"
-		k.total(k.reply, x)
-		x.peeked = appendEvent(x.peeked, k.reply.write())
-	}
-	x.peeked = appendEvent(x.peeked, []byte("[DONE]"))
-	x.over = true
-	x.decodeEnd = x.now
-	x.sink = append(x.sink, Answer{Status: 200, Head: []Header{{"Content-Type", "text/event-stream; charset=utf-8"}}, Body: bytes.Clone(x.peeked)})
+	x.sink = append(x.sink, s)
 }
 
 func appendEvent(b, data []byte) []byte {

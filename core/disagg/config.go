@@ -68,8 +68,21 @@ type Config struct {
 	// could; without it the client gets the prefiller's error.
 	FallBack bool
 	// ChunkTokens, when above 0, asks the decode server for this many tokens at
-	// a time (pd-sidecar --decode-chunk-size). Chat completions only.
+	// a time (pd-sidecar --decode-chunk-size). Chat completions only, and only
+	// where the decode leg is not sent beside the prefill leg.
 	ChunkTokens int
+	// Encoder is how embeddings travel from encode servers; empty leaves those
+	// that a request names alone.
+	Encoder ECConnector
+	// MoRIIO is nixlv2 over MoRI-IO; the zero value is off.
+	MoRIIO MoRIIO
+	// Ranks is the number of data-parallel ranks, BasePort the port of the
+	// sidecar's first one, Port that of this one, and PodIP the host that others
+	// call it by. ForwardRanks obeys x-data-parallel-host-port, as the first rank
+	// does.
+	Ranks, BasePort, Port int
+	PodIP                 string
+	ForwardRanks          bool
 	// Allow is whom a request may name as prefiller; nil allows all.
 	Allow *Allowlist
 	// Sessions, when not nil, is document 002's session mode.
@@ -115,11 +128,21 @@ type Header struct{ Name, Value string }
 // The headers that a sidecar acts on, in the canonical form of net/http.
 const (
 	PrefillerHeader = "X-Prefiller-Host-Port"
+	EncoderHeader   = "X-Encoder-Hosts-Ports"
 	SourceHeader    = "X-Kv-Cache-Source-Host-Port"
+	RankHostHeader  = "X-Data-Parallel-Host-Port"
 	SessionHeader   = "X-Session-Id"
 	RequestIDHeader = "X-Request-Id"
 	RankHeader      = "X-Data-Parallel-Rank"
 )
+
+// routing are the headers that end at the sidecar, of requests that generate
+// tokens.
+var routing = []string{PrefillerHeader, SourceHeader, EncoderHeader}
+
+// ErrorHeader says why a prefill leg brought no answer. The body of such an
+// answer is empty, as the real sidecar's is.
+const ErrorHeader = "X-Prefill-Error"
 
 // Request is a request at the sidecar.
 type Request struct {
@@ -134,8 +157,14 @@ type Request struct {
 	// Prefillers are the targets that PrefillerHeader names, in its order, with
 	// their addresses resolved. In session mode they may come from anywhere.
 	Prefillers []Target
+	// Encoders are the targets that EncoderHeader names.
+	Encoders []Target
 	// Source is the target that SourceHeader names; nil is none.
 	Source *Target
+	// RankHost is RankHostHeader's value.
+	RankHost string
+	// Peers are what the legs of MoRI-IO name.
+	Peers MoRIIOPeers
 	// Session is SessionHeader's value.
 	Session string
 	// Body is the whole body; nil where Config.Reads said that nobody needs it.
@@ -144,15 +173,18 @@ type Request struct {
 	Bytes int
 }
 
-// Generates tells whether a path makes tokens, so that it may be prefilled
+// Generates tells whether a request makes tokens, so that it may be prefilled
 // elsewhere. The match is exact, as the real sidecar's is: a trailing slash
-// makes it another path.
-func Generates(path string) bool {
+// makes it another path. /generate is SGLang's own.
+func (c *Config) Generates(method, path string) bool {
+	if method != "POST" {
+		return false
+	}
 	switch path {
-	case chatPath, "/v1/completions", "/v1/messages", responsesPath, generatePath, "/generate":
+	case chatPath, "/v1/completions", "/v1/messages", responsesPath, generatePath:
 		return true
 	}
-	return false
+	return path == "/generate" && c.connector() == SGLang
 }
 
 const (
@@ -163,14 +195,18 @@ const (
 
 // Reads tells whether an exchange needs the request's body. All others are
 // best passed on as they arrive.
-func (c *Config) Reads(method, path string, prefillers, source bool) bool {
-	if method != "POST" || !Generates(path) {
+func (c *Config) Reads(r *Request) bool {
+	if !c.Generates(r.Method, r.Path) {
 		return false
 	}
 	if c.Sessions != nil {
-		return path == chatPath || path == "/v1/completions"
+		return r.Path == chatPath || r.Path == "/v1/completions"
 	}
-	return prefillers || c.ChunkTokens > 0 && path == chatPath || source && c.pulls()
+	return len(r.Prefillers) > 0 || c.Encoder != "" && len(r.Encoders) > 0 || c.ChunkTokens > 0 && r.Path == chatPath || r.Source != nil && c.pulls()
 }
 
-func (c *Config) pulls() bool { return c.P2PPull || c.connector() == Offloading }
+// pulls tells whether servers can pull cached blocks from one another: the
+// offloading connector can, and NIXL can be joined with it.
+func (c *Config) pulls() bool {
+	return c.connector() == Offloading || c.P2PPull && c.connector() == NIXLv2
+}

@@ -10,24 +10,32 @@ const (
 	Prefill LegKind = iota
 	Decode
 	Bootstrap // mooncake: which engine is it?
+	Encode    // one image, sound or film at an encode server
 )
 
-func (k LegKind) String() string { return [...]string{"prefill", "decode", "bootstrap"}[k] }
+func (k LegKind) String() string { return [...]string{"prefill", "decode", "bootstrap", "encode"}[k] }
 
 // Leg is one request that the sidecar sends.
 type Leg struct {
 	ID   int
 	Kind LegKind
-	// Target is the server; the zero Target is the sidecar's own decode server.
+	// Target is the server; the zero Target is the sidecar's own decode server,
+	// or where Rank is above 0 that of this data-parallel rank.
 	Target Target
+	Rank   int
 	// Method and Path, where not empty, replace those of the client's request.
 	Method, Path string
 	// Body is what to send; with Original it is the client's own, byte for byte.
 	Body     []byte
 	Original bool
-	// Set are headers to set, Remove those to leave out.
-	Set    []Header
-	Remove []string
+	// Set are headers to set, Add those to put beside what is there, Remove
+	// those to leave out. Bootstrap and Encode legs are the sidecar's own: they
+	// have none of the client's headers.
+	Set, Add []Header
+	Remove   []string
+	// Concurrent legs run beside the others. Their status comes back when it is
+	// there; the body of one that is no decode leg is collected unasked.
+	Concurrent bool
 	// Detached legs are not waited for: their answer is read and dropped, and
 	// they go on after the client has its own. They end when the client leaves
 	// before.
@@ -52,8 +60,16 @@ type (
 		Before []byte
 		Change *Change
 	}
-	// Drop closes a leg's answer unread.
+	// Drop closes a leg's answer unread, or gives up a leg whose answer is not
+	// there yet.
 	Drop struct{ Leg int }
+	// Say sends a piece of an answer of the sidecar's own that streams. The
+	// first one begins it with status 200 and Head; End is the last.
+	Say struct {
+		Head []Header
+		Data []byte
+		End  bool
+	}
 	// Answer ends the request with an answer of the sidecar's own, or with a
 	// leg's answer that is known whole. Verbatim answers carry that leg's head.
 	Answer struct {
@@ -69,6 +85,7 @@ func (Collect) effect() {}
 func (Peek) effect()    {}
 func (Deliver) effect() {}
 func (Drop) effect()    {}
+func (Say) effect()     {}
 func (Answer) effect()  {}
 
 // Message is something that the driver tells.

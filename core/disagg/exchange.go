@@ -1,7 +1,10 @@
 package disagg
 
 import (
+	"bytes"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -28,12 +31,19 @@ type Exchange struct {
 	blocks int  // the KV blocks that it named
 	strict bool // the answer's cached tokens are set to that
 
-	session *talk
-	chunks  *chunked
-	peeked  []byte
+	add        []Header // put beside the client's own headers on both legs
+	source     object   // where the prefill server pulls cached blocks from
+	encoding   *encoding
+	wasEncoded bool
+	both       *both
+	session    *talk
+	chunks     *chunked
+	saying     bool // an answer of the sidecar's own has begun to stream
+	peeked     []byte
 
 	began, prefillAt, prefillEnd, decodeAt, decodeHead, decodeEnd machine.Time
 	first, over                                                   bool
+	blocked                                                       int
 	mark                                                          string // how the request was served, for counters
 }
 
@@ -51,7 +61,10 @@ type failure struct {
 	status int
 	body   []byte
 	whole  bool // status and body are an answer of the prefiller's
+	bad    bool // the header names no server
 	reason string
+	// useless is an answer that says nothing of the KV cache.
+	useless bool
 }
 
 // New makes an exchange; nothing happens before Start.
@@ -67,13 +80,21 @@ func (x *Exchange) Start(now machine.Time) []Effect {
 	return x.sink
 }
 
-// Next is when a prefiller is to be tried again, if at all.
-func (x *Exchange) Next() (machine.Time, bool) { return x.retryAt, x.retryAt > 0 && !x.over }
+// Next is when a prefiller is to be tried again, or given up, if at all.
+func (x *Exchange) Next() (machine.Time, bool) {
+	if x.both != nil && !x.both.prefilled && !x.over {
+		return x.both.until, true
+	}
+	return x.retryAt, x.retryAt > 0 && !x.over
+}
 
 // Advance plays what is due.
 func (x *Exchange) Advance(now machine.Time) []Effect {
 	x.now = max(x.now, now)
 	x.sink = x.sink[:0]
+	if x.both != nil && !x.both.prefilled && !x.over && x.now >= x.both.until {
+		x.bothTimedOut()
+	}
 	if x.retryAt > 0 && x.now >= x.retryAt && !x.over {
 		x.retryAt = 0
 		x.callPrefill()
@@ -158,7 +179,7 @@ func (x *Exchange) Prefiller() string {
 // start decides how the request is served.
 func (x *Exchange) start() {
 	c := x.c
-	if x.r.Method != "POST" || !Generates(x.r.Path) {
+	if !c.Generates(x.r.Method, x.r.Path) {
 		x.straight("no request that generates tokens")
 		return
 	}
@@ -169,13 +190,28 @@ func (x *Exchange) start() {
 	if !x.allowed() {
 		return
 	}
-	if !c.Reads(x.r.Method, x.r.Path, len(x.targets) > 0, x.r.Source != nil) {
+	if len(x.targets) == 0 && len(x.r.Encoders) == 0 && x.ranked() {
+		if rank, ok := x.rank(); ok {
+			x.mark = "local"
+			x.decided("local", "", RankHostHeader+" names its rank")
+			x.callDecode(Leg{Original: true, Rank: rank})
+		}
+		return
+	}
+	if !c.Reads(&x.r) {
 		x.straight("no prefiller is named")
 		return
 	}
 	body, err := parseObject(x.r.Body)
-	if err != nil {
-		x.refuse(400, "invalid JSON: "+err.Error())
+	if err != nil && !x.nullBody() {
+		message := explain(x.r.Body, err)
+		switch {
+		case c.connector() == SGLang && len(x.r.Encoders) == 0:
+			message = "failed to parse request body: " + message
+		case c.connector() != Mooncake && c.connector() != Offloading || len(x.r.Encoders) > 0:
+			message = "invalid JSON: " + message
+		}
+		x.refuse(400, message)
 		return
 	}
 	x.body = body
@@ -183,9 +219,21 @@ func (x *Exchange) start() {
 		x.startSession()
 		return
 	}
-	if c.ChunkTokens > 0 && x.r.Path == chatPath {
-		x.chunks = newChunked(body, c.ChunkTokens)
+	if len(x.r.Encoders) > 0 && x.encode() {
+		return
 	}
+	x.serve()
+}
+
+// nullBody is a body of null where the real sidecar goes on with one that has
+// no fields; elsewhere it breaks down over it.
+func (x *Exchange) nullBody() bool {
+	c := x.c.connector()
+	return string(bytes.TrimSpace(x.r.Body)) == "null" && (c == SGLang || c == Mooncake || c == Offloading) && len(x.targets) > 0 && len(x.r.Encoders) == 0
+}
+
+// serve prefills elsewhere if that is asked for.
+func (x *Exchange) serve() {
 	if len(x.targets) == 0 {
 		x.local()
 		return
@@ -193,27 +241,52 @@ func (x *Exchange) start() {
 	x.disaggregate()
 }
 
-// allowed refuses a request that names a server outside the pool.
+// allowed refuses a request whose prefiller is outside the pool. Further
+// prefillers that are, and encode servers and sources of cached blocks, are
+// left out: nobody calls them.
 func (x *Exchange) allowed() bool {
-	named := x.targets
-	if x.r.Source != nil && x.c.pulls() {
-		named = append(slices.Clip(named), *x.r.Source)
+	if x.c.Encoder == "" || x.c.Sessions != nil {
+		x.r.Encoders = nil
 	}
-	for i := range named {
-		if named[i].Bad != "" {
-			continue // it is not called anyway
+	if !x.c.pulls() {
+		x.r.Source = nil
+	}
+	if x.c.Allow == nil {
+		return true
+	}
+	if len(x.targets) > 0 && !x.inPool(&x.targets[0]) {
+		x.mark = "blocked"
+		x.answer(Answer{Status: 403, Body: []byte(Blocked), Head: []Header{{"Content-Type", "text/plain; charset=utf-8"}}}, Blocked)
+		return false
+	}
+	kept := x.targets[:min(1, len(x.targets))]
+	for i := 1; i < len(x.targets); i++ {
+		if x.inPool(&x.targets[i]) {
+			kept = append(kept, x.targets[i])
 		}
-		ok := true
-		x.c.locked(func() { ok = x.c.Allow.Allows(&named[i]) })
-		if !ok {
-			x.mark = "blocked"
-			x.record(flow.PrefillerBlocked, named[i].String(), flow.D("address", named[i].Addr.String()))
-			x.answer(Answer{Status: 403, Body: []byte(Blocked), Head: []Header{{"Content-Type", "text/plain; charset=utf-8"}}}, Blocked)
-			return false
-		}
+	}
+	x.targets = kept
+	x.r.Encoders = slices.DeleteFunc(slices.Clone(x.r.Encoders), func(t Target) bool { return !x.inPool(&t) })
+	if x.r.Source != nil && !x.inPool(x.r.Source) {
+		x.r.Source = nil
 	}
 	return true
 }
+
+// inPool tells whether a server may be called, and records it when not. One
+// whose address is not known may not.
+func (x *Exchange) inPool(t *Target) bool {
+	ok := false
+	x.c.locked(func() { ok = t.Bad == "" && x.c.Allow.Allows(t) })
+	if !ok {
+		x.blocked++
+		x.record(flow.PrefillerBlocked, t.String(), flow.D("address", t.Addr.String()))
+	}
+	return ok
+}
+
+// Blocked is how many servers outside the pool the request has named.
+func (x *Exchange) Blocked() int { return x.blocked }
 
 func (x *Exchange) shuffle() {
 	d := x.draw("prefiller")
@@ -226,7 +299,7 @@ func (x *Exchange) shuffle() {
 // straight passes the request to the decode server as it is.
 func (x *Exchange) straight(why string) {
 	x.mark = "local"
-	if Generates(x.r.Path) {
+	if x.c.Generates(x.r.Method, x.r.Path) {
 		x.decided("local", "", why)
 	}
 	x.callDecode(Leg{Original: true})
@@ -237,14 +310,19 @@ func (x *Exchange) straight(why string) {
 func (x *Exchange) local() {
 	x.mark = "local"
 	x.decided("local", "", "no prefiller is named")
-	switch {
-	case x.chunks != nil:
-		x.nextChunk()
-	case x.r.Source != nil && x.c.pulls():
-		kv := object{"remote_kv_source": sourceFields(x.r.Source, or(x.c.P2PPort, DefaultP2PPort), x.uuid("kv source"))}
-		x.callDecode(Leg{Body: x.body.with(object{"kv_transfer_params": kv}).write(), Remove: []string{SourceHeader}})
-	default:
-		x.callDecode(Leg{Original: true})
+	if x.wasEncoded {
+		if rank, ok := x.rank(); ok {
+			x.callDecode(Leg{Body: x.body.write(), Add: x.add, Rank: rank})
+		}
+		return
+	}
+	l := Leg{Original: true}
+	if s := x.sourceOf(&Target{Host: x.c.PodIP, Port: x.c.Port}); s != nil {
+		x.body = x.body.with(object{"kv_transfer_params": object{"remote_kv_source": s}})
+		l = Leg{Body: x.body.write()}
+	}
+	if !x.inChunks(x.body) {
+		x.callDecode(l)
 	}
 }
 
@@ -259,6 +337,9 @@ func (x *Exchange) decided(how, endpoint, why string) {
 // call sends a leg and gives it its number.
 func (x *Exchange) call(l Leg) int {
 	l.ID = len(x.legs) + 1
+	if l.Kind != Bootstrap && l.Kind != Encode && x.c.Generates(x.r.Method, x.r.Path) {
+		l.Remove = routing
+	}
 	x.legs = append(x.legs, leg{Leg: l})
 	x.sink = append(x.sink, Call{l})
 	return l.ID
@@ -344,13 +425,18 @@ func (x *Exchange) head(l *leg) {
 		x.sink = append(x.sink, Drop{l.ID})
 		return
 	case l.Kind != Decode:
-		x.sink = append(x.sink, Collect{l.ID})
+		if !l.Concurrent {
+			x.sink = append(x.sink, Collect{l.ID})
+		}
 		return
 	}
 	x.decodeHead = x.now
 	ok := l.status >= 200 && l.status < 300
 	x.record(flow.ResponseHeadersSeen, "", flow.D("status", l.status))
 	switch {
+	case x.both != nil:
+		x.both.head = true
+		x.bothGoOn()
 	case l.then != nil || !ok && x.session != nil:
 		x.sink = append(x.sink, Collect{l.ID})
 	case !ok:
@@ -376,18 +462,46 @@ func (x *Exchange) failed(l *leg, m Failed) {
 	switch l.Kind {
 	case Prefill:
 		x.record(flow.PrefillLegFailed, l.Target.String(), flow.D("reason", m.Reason))
-		if !l.Detached {
+		switch {
+		case l.Detached:
+		case x.both != nil:
+			x.bothPrefilled(false, Answer{Status: 502, Head: []Header{{ErrorHeader, plainText(m.Reason)}}}, m.Reason)
+		default:
 			x.prefillFailed(failure{leg: l.ID, reason: m.Reason})
 		}
 	case Bootstrap:
 		x.bootstrapFailed("failed to query bootstrap endpoint: " + m.Reason)
+	case Encode:
+		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: %s", l.ID-x.encoding.first, m.Reason))
 	case Decode:
-		if m.Refused {
-			x.refuse(503, "The decode node is not ready. Please check that the vLLM service is running and the port configuration is correct.")
+		if x.both != nil && !x.both.prefilled {
+			x.both.failed = &m
 			return
 		}
+		x.decodeFailed(m)
+	}
+}
+
+// decodeFailed answers for a decode server that brought nothing.
+func (x *Exchange) decodeFailed(m Failed) {
+	switch {
+	case x.chunks != nil && x.saying:
+		x.chunkFailed(nil, errorBody(502, kindOf(502), m.Reason))
+	case m.Refused:
+		x.refuse(503, "The decode node is not ready. Please check that the vLLM service is running and the port configuration is correct.")
+	default:
 		x.refuse(502, m.Reason)
 	}
+}
+
+// plainText is a reason as a header's value.
+func plainText(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return ' '
+		}
+		return r
+	}, s[:min(len(s), 300)])
 }
 
 // Served is how the request was served, for counters: local, disaggregated,

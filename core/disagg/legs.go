@@ -24,7 +24,7 @@ func single(path string, body object) object {
 	return object{"max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 1, "stream": false, "stream_options": absent}
 }
 
-// singleLoose is what mooncake and offloading send instead:
+// singleLoose is what mooncake, offloading and encode servers get instead:
 // max_completion_tokens only where the client has it.
 func singleLoose(path string, body object) object {
 	if path == responsesPath || path == generatePath {
@@ -46,10 +46,13 @@ func lowerMinimum(f, body object) object {
 	return f
 }
 
-// nixlPrefill asks the prefill server to keep its blocks for another.
-func nixlPrefill(path string, body, source object) object {
-	kv := object{"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil,
-		"remote_block_ids": nil, "remote_host": nil, "remote_port": nil}
+// nixlPrefill asks the prefill server to keep its blocks for another; kv may
+// be MoRI-IO's.
+func nixlPrefill(path string, body, kv, source object) object {
+	if kv == nil {
+		kv = object{"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil,
+			"remote_block_ids": nil, "remote_host": nil, "remote_port": nil}
+	}
 	if source != nil {
 		kv["remote_kv_source"] = source
 	}
@@ -107,15 +110,6 @@ func offloadingPrefill(path string, body object, id string, source object) objec
 func offloadingDecode(body object, t Target, port int, id string) object {
 	return body.with(object{"kv_transfer_params": object{"remote_prefiller": object{
 		"kv_request_id": id, "remote_host": t.Host, "remote_port": port}}})
-}
-
-// source is the server that has cached blocks, for the prefill or, without
-// one, the decode server to pull from.
-func sourceFields(t *Target, port int, id string) object {
-	if t == nil {
-		return nil
-	}
-	return object{"kv_request_id": id, "remote_host": t.Host, "remote_port": port}
 }
 
 // uuid is a random (version 4) UUID.

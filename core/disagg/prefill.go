@@ -3,7 +3,8 @@ package disagg
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
+	"slices"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 )
@@ -13,6 +14,24 @@ func (x *Exchange) disaggregate() {
 	x.mark = "disaggregated"
 	t := x.targets[0]
 	x.decided("disaggregated", t.String(), "")
+	switch x.c.connector() {
+	case SGLang, Mooncake, Offloading:
+		if t.Bad != "" {
+			x.noServer(t.Bad)
+			return
+		}
+	case NIXLv2, NIXLv1:
+		x.add = append(x.add, x.requestID()...)
+		x.source = x.sourceOf(&t)
+		if x.c.MoRIIO.Write && x.c.MoRIIO.Parallel {
+			if t.Bad != "" {
+				x.noServer(t.Bad)
+				return
+			}
+			x.moriioParallel()
+			return
+		}
+	}
 	switch c := x.c; c.connector() {
 	case SGLang:
 		room := int64(x.number("bootstrap room") >> 1)
@@ -22,11 +41,10 @@ func (x *Exchange) disaggregate() {
 		x.askEngine()
 	case Offloading:
 		id := x.uuid("transfer")
-		x.together(offloadingPrefill(x.r.Path, x.body, id, x.source()).write(),
-			offloadingDecode(x.body, t, or(c.P2PPort, DefaultP2PPort), id).write(), nil)
+		x.together(offloadingPrefill(x.r.Path, x.body, id, x.sourceOf(&t)).write(), offloadingDecode(x.body, t, x.peerPort(&t), id).write(), nil)
 	case SharedStorage:
-		if _, ok := x.body["cache_hit_threshold"]; ok {
-			x.callDecode(Leg{Original: true, Remove: []string{PrefillerHeader}})
+		if _, ok := x.body["cache_hit_threshold"]; ok && !x.wasEncoded {
+			x.callDecode(Leg{Original: true})
 			return // prefill only if the decode server's cache has too little
 		}
 		x.callPrefill()
@@ -40,30 +58,45 @@ func (x *Exchange) number(purpose string) uint64 {
 	return d.Uint64()
 }
 
-func (x *Exchange) source() object {
-	if x.r.Source == nil || !x.c.pulls() {
-		return nil
+// noServer is the end of a request whose header names no server, where that is
+// known before anybody is called.
+func (x *Exchange) noServer(why string) {
+	x.record(flow.PrefillLegFailed, x.targets[0].String(), flow.D("reason", why))
+	if x.c.FallBack {
+		x.fallBack(why)
+		return
 	}
-	return sourceFields(x.r.Source, or(x.c.P2PPort, DefaultP2PPort), x.uuid("kv source"))
+	x.refuse(502, why)
+}
+
+// fallBack lets the decode server prefill.
+func (x *Exchange) fallBack(why string) {
+	x.targets, x.mark = nil, "fallback"
+	x.decided("local", "", why)
+	x.session = nil
+	if x.inChunks(x.body) {
+		return
+	}
+	if x.wasEncoded {
+		x.callDecode(Leg{Body: x.body.write(), Add: x.add})
+		return
+	}
+	x.callDecode(Leg{Original: true})
 }
 
 // tries tells whether the decode leg is only asked whether its cache suffices.
 func (x *Exchange) tries() bool {
-	return x.c.Sessions == nil && x.c.connector() == SharedStorage && len(x.targets) > 0 && !x.remote && x.body["cache_hit_threshold"] != nil
+	_, asked := x.body["cache_hit_threshold"]
+	return asked && x.c.Sessions == nil && x.c.connector() == SharedStorage && len(x.targets) > 0 && !x.remote && !x.wasEncoded
 }
 
 // together calls both servers at once: they find each other by themselves. The
 // prefill server's answer is not waited for.
 func (x *Exchange) together(prefill, decode []byte, set []Header) {
-	remove := []string{PrefillerHeader, SourceHeader}
 	x.prefillAt = x.now
 	x.record(flow.PrefillLegSent, x.targets[0].String(), flow.D("try", 1))
-	if t := x.targets[0]; t.Bad != "" {
-		x.record(flow.PrefillLegFailed, t.String(), flow.D("reason", t.Bad))
-	} else {
-		x.call(Leg{Kind: Prefill, Target: t, Body: prefill, Set: set, Remove: remove, Detached: true})
-	}
-	x.callDecode(Leg{Body: decode, Remove: remove})
+	x.call(Leg{Kind: Prefill, Target: x.targets[0], Body: prefill, Set: set, Add: x.add, Detached: true})
+	x.callDecode(Leg{Body: decode, Add: x.add})
 }
 
 // callPrefill sends the prefill leg, and waits for its answer.
@@ -77,28 +110,34 @@ func (x *Exchange) callPrefill() {
 	if t.Bad != "" {
 		x.record(flow.PrefillLegFailed, t.String(), flow.D("reason", t.Bad))
 		x.tried = x.c.Retries + 1
-		x.prefillFailed(failure{reason: t.Bad})
+		x.prefillFailed(failure{reason: t.Bad, bad: true})
 		return
 	}
 	var body object
+	set := x.rankHeader(x.rankOfRequest())
 	switch x.c.connector() {
 	case SharedStorage:
 		body = sharedStoragePrefill(x.r.Path, x.body)
 	case LMCache:
 		body = lmcachePrefill(x.r.Path, x.body)
 	default:
-		body = nixlPrefill(x.r.Path, x.body, x.source())
+		var kv object
+		if x.c.MoRIIO.Write {
+			kv = x.moriioPrefill()
+		}
+		body = nixlPrefill(x.r.Path, x.body, kv, x.source)
 	}
 	if x.session != nil {
 		body = x.session.prefill(x.r.Path, x.body)
 	}
-	x.call(Leg{Kind: Prefill, Target: t, Body: body.write(), Set: x.requestID(), Remove: []string{PrefillerHeader, SourceHeader}})
+	x.call(Leg{Kind: Prefill, Target: t, Body: body.write(), Set: set, Add: x.add})
 }
 
-// requestID gives both legs one id where the client sent none: NIXL's two
-// sides must agree on it.
+// requestID is the id that NIXL's two sides agree on. As with the real sidecar
+// it is put beside the client's own; in session mode, which is document 002's,
+// only where there is none.
 func (x *Exchange) requestID() []Header {
-	if x.r.ID != "" || x.c.connector() != NIXLv2 && x.c.connector() != NIXLv1 {
+	if x.r.ID != "" && x.c.Sessions != nil {
 		return nil
 	}
 	return []Header{{RequestIDHeader, x.uuid("request")}}
@@ -110,6 +149,8 @@ func (x *Exchange) whole(l *leg, body []byte) {
 	case l.Kind == Prefill:
 		x.prefilled(l, body)
 	case x.over:
+	case l.Kind == Encode:
+		x.encodedOne(l, body)
 	case l.Kind == Bootstrap:
 		x.bootstrapped(l, body)
 	case l.then != nil:
@@ -138,6 +179,10 @@ func (x *Exchange) prefilled(l *leg, body []byte) {
 	if x.over {
 		return
 	}
+	if x.both != nil {
+		x.bothPrefilled(good, Answer{Status: l.status, Body: body, Verbatim: l.ID}, fmt.Sprintf("the prefiller answered %d", l.status))
+		return
+	}
 	if !good {
 		x.prefillFailed(failure{leg: l.ID, status: l.status, body: body, whole: true, reason: fmt.Sprintf("the prefiller answered %d", l.status)})
 		return
@@ -145,12 +190,11 @@ func (x *Exchange) prefilled(l *leg, body []byte) {
 	connector := x.c.connector()
 	byContent := x.session == nil && (connector == SharedStorage || connector == LMCache)
 	if err != nil && !byContent {
-		x.prefillFailed(failure{leg: l.ID, reason: fmt.Sprintf("the prefiller's answer (%d) is not understood: %v", l.status, err)})
+		x.prefillFailed(failure{leg: l.ID, useless: true, reason: fmt.Sprintf("the prefiller's answer (%d) is not understood: %v", l.status, err)})
 		return
 	}
 	x.remote, x.cached = true, cached
 	x.blocks = count(reply.object("kv_transfer_params")["remote_block_ids"])
-	set, remove := x.requestID(), []string{PrefillerHeader, SourceHeader}
 	switch {
 	case x.session != nil:
 		x.sessionPrefilled(l, reply, body)
@@ -160,14 +204,33 @@ func (x *Exchange) prefilled(l *leg, body []byte) {
 	case connector == LMCache:
 	default:
 		x.strict = true
+	}
+	x.decodeAfter(reply)
+}
+
+// decodeAfter sends the decode leg of a prompt that is prefilled.
+func (x *Exchange) decodeAfter(reply object) {
+	var set []Header
+	if x.strict {
+		if x.c.MoRIIO.Write {
+			set = x.rankHeader(x.moriioDecode(reply.object("kv_transfer_params")))
+		}
 		x.body = x.body.with(object{"kv_transfer_params": reply["kv_transfer_params"]})
+		if _, given := x.body["sampling_params"]; given && x.r.Path == generatePath && x.body.object("sampling_params") == nil {
+			x.body = x.body.with(object{"sampling_params": absent})
+		}
 	}
-	if x.chunks != nil {
-		x.chunks.body, x.chunks.set, x.chunks.remove = x.body, set, remove
-		x.nextChunk()
-		return
+	rank, ok := 0, true
+	if x.strict {
+		if rank, ok = x.rank(); !ok {
+			return
+		}
 	}
-	x.callDecode(Leg{Body: x.body.write(), Set: set, Remove: remove})
+	switch {
+	case (x.strict || x.c.connector() == LMCache) && !(x.strict && x.ranked()) && x.inChunks(x.body):
+	default:
+		x.callDecode(Leg{Body: x.body.write(), Set: set, Add: x.add, Rank: rank})
+	}
 }
 
 // prefillFailed tries again, or the next prefiller, or gives up.
@@ -185,85 +248,78 @@ func (x *Exchange) prefillFailed(f failure) {
 		x.targets, x.tried = x.targets[1:], 0
 		x.callPrefill()
 	case again && x.c.FallBack:
-		x.targets, x.mark = nil, "fallback"
-		x.decided("local", "", f.reason)
-		x.session = nil
-		if x.chunks != nil {
-			x.nextChunk()
-			return
-		}
-		x.callDecode(Leg{Original: true, Remove: []string{PrefillerHeader, SourceHeader}})
+		x.fallBack(f.reason)
 	case f.whole:
 		x.answer(Answer{Status: f.status, Body: f.body, Verbatim: f.leg}, f.reason)
-	default:
+	case f.bad:
+		x.refuse(502, f.reason)
+	case f.useless:
 		x.refuse(502, "prefill failed: "+f.reason)
+	default:
+		x.answer(Answer{Status: 502, Head: []Header{{ErrorHeader, plainText(f.reason)}}}, "prefill failed: "+f.reason)
 	}
 }
 
-// askEngine finds out mooncake's engine id before either leg.
+// askEngine finds out mooncake's engines before either leg.
 func (x *Exchange) askEngine() {
 	t := x.targets[0]
 	t.Port = or(x.c.MooncakePort, DefaultBootstrapPort)
-	t.TLS = false
-	var known Engine
+	t.TLS, t.Plain = false, true
+	var known []Engine
 	var ok bool
 	if x.c.Engines != nil {
 		x.c.locked(func() { known, ok = x.c.Engines.get(t.String()) })
 	}
-	switch {
-	case ok:
+	if ok {
 		x.mooncake(known)
-	case t.Bad != "":
-		x.bootstrapFailed("failed to query bootstrap endpoint: " + t.Bad)
-	default:
-		x.call(Leg{Kind: Bootstrap, Target: t, Method: "GET", Path: "/query"})
+		return
 	}
+	x.call(Leg{Kind: Bootstrap, Target: t, Method: "GET", Path: "/query"})
 }
 
 func (x *Exchange) bootstrapFailed(reason string) {
 	if x.c.FallBack {
-		x.mark = "fallback"
-		x.decided("local", "", reason)
-		x.callDecode(Leg{Original: true, Remove: []string{PrefillerHeader, SourceHeader}})
+		x.fallBack(reason)
 		return
 	}
 	x.refuse(502, reason)
 }
 
-// bootstrapped reads {"0":{"engine_id":…}}: the lowest rank is taken.
+// bootstrapped reads {"0":{"engine_id":…}}, one for each data-parallel rank.
 func (x *Exchange) bootstrapped(l *leg, body []byte) {
 	if l.status < 200 || l.status >= 300 {
-		x.bootstrapFailed(fmt.Sprintf("bootstrap endpoint answered %d", l.status))
+		x.bootstrapFailed(fmt.Sprintf("bootstrap endpoint returned status %d", l.status))
 		return
 	}
-	var ranks map[string]struct {
-		ID string `json:"engine_id"`
-	}
+	var ranks map[string]map[string]any
 	if err := json.Unmarshal(body, &ranks); err != nil {
 		x.bootstrapFailed("failed to parse bootstrap response: " + err.Error())
 		return
 	}
-	e := Engine{Rank: -1}
-	for key, v := range ranks {
-		if n, err := strconv.Atoi(key); err == nil && n >= 0 && v.ID != "" && (e.Rank < 0 || n < e.Rank) {
-			e = Engine{v.ID, n}
+	var engines []Engine
+	for rank, v := range ranks {
+		if id, ok := v["engine_id"].(string); ok {
+			engines = append(engines, Engine{rank, id})
 		}
 	}
-	if e.Rank < 0 {
+	slices.SortFunc(engines, func(a, b Engine) int { return strings.Compare(a.Rank, b.Rank) })
+	if len(engines) == 0 {
 		x.bootstrapFailed("engine_id not found in bootstrap response")
 		return
 	}
 	if x.c.Engines != nil {
-		x.c.locked(func() { x.c.Engines.put(l.Target.String(), e) })
+		x.c.locked(func() { x.c.Engines.put(l.Target.String(), engines...) })
 	}
-	x.mooncake(e)
+	x.mooncake(engines)
 }
 
-func (x *Exchange) mooncake(e Engine) {
+// mooncake sends both legs to one of the ranks, another one each time.
+func (x *Exchange) mooncake(engines []Engine) {
+	e := engines[x.number("rank")%uint64(len(engines))]
 	transfer := "xfer-" + x.uuid("transfer")
 	x.together(mooncakePrefill(x.r.Path, x.body, transfer).write(),
 		mooncakeDecode(x.body, x.targets[0], or(x.c.MooncakePort, DefaultBootstrapPort), e.ID, transfer).write(),
-		[]Header{{RankHeader, strconv.Itoa(e.Rank)}})
+		[]Header{{RankHeader, plainText(e.Rank)}})
 }
 
 // count is the number of ids in a list, or lists, of block ids.

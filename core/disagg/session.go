@@ -135,7 +135,7 @@ func (x *Exchange) startSession() {
 		t.id, t.known, t.handle, t.tokens = s.ID, &s, s.Handle, s.Tokens
 		x.mark = "session"
 		x.decided("session", "", "the session "+t.id+" has its KV cache here")
-		x.callDecode(Leg{Body: x.goOn(object{"new_messages": t.messages[s.Messages:]}), Remove: []string{PrefillerHeader}})
+		x.callDecode(Leg{Body: x.goOn(object{"new_messages": t.messages[s.Messages:]})})
 		return
 	}
 	if t.id == "" {
@@ -189,7 +189,7 @@ func (x *Exchange) sessionPrefilled(l *leg, reply object, body []byte) {
 		x.session = nil
 		x.mark = "local"
 		x.decided("local", "", "the prefiller told no kv_handle")
-		x.callDecode(Leg{Original: true, Remove: []string{PrefillerHeader}})
+		x.callDecode(Leg{Original: true})
 		return
 	}
 	for _, said := range []string{choice.object("delta").text("content"), choice.object("message").text("content"), choice.text("text")} {
@@ -208,7 +208,7 @@ func (x *Exchange) sessionPrefilled(l *leg, reply object, body []byte) {
 		}
 	}
 	t.pending = t.first != ""
-	x.callDecode(Leg{Body: x.goOn(fields), Remove: []string{PrefillerHeader}})
+	x.callDecode(Leg{Body: x.goOn(fields)})
 }
 
 // keep remembers the session.

@@ -2,6 +2,7 @@ package disagg
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -83,7 +84,7 @@ func ParseTarget(text string) (Target, error) {
 	}
 	u, err := url.Parse(full)
 	if err != nil {
-		return fail("it is no server address")
+		return Target{}, err // it says what is wrong, in the real sidecar's words
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return fail("there is more than a server's address in it")
@@ -101,6 +102,21 @@ func ParseTarget(text string) (Target, error) {
 	}
 	t.Literal()
 	return t, nil
+}
+
+// ParseSource reads x-kv-cache-source-host-port, which must be HOST:PORT.
+// Anything else is nil: the header is advice, and ignored when it makes no
+// sense.
+func ParseSource(text string) *Target {
+	text = strings.TrimSpace(text)
+	if host, _, err := net.SplitHostPort(text); err != nil || host == "" {
+		return nil
+	}
+	t, err := ParseTarget(text)
+	if err != nil {
+		return nil
+	}
+	return &t
 }
 
 // Allowlist is whom a request may name as prefiller: the pool's addresses

@@ -113,6 +113,23 @@ func (e *exchange) document(resp *http.Response, before []byte, change *disagg.C
 	}
 }
 
+// say sends a piece of an answer that the sidecar makes itself, at once.
+func (e *exchange) say(s disagg.Say) {
+	flusher, _ := e.w.(http.Flusher)
+	if !e.begun {
+		e.begun = true
+		for _, h := range s.Head {
+			e.w.Header()[h.Name] = []string{h.Value}
+		}
+		e.times(true)
+		e.w.WriteHeader(http.StatusOK)
+	}
+	if e.send(s.Data, true, flusher) && s.End {
+		e.trailers(nil, true)
+		e.whole(http.StatusOK)
+	}
+}
+
 func (e *exchange) whole(status int) {
 	e.tell(disagg.Delivered{Bytes: e.wrote})
 	e.mu.Lock()

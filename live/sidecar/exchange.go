@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -15,7 +16,8 @@ import (
 )
 
 // exchange drives one disagg.Exchange. Legs run in the request's own
-// goroutine, one after the other; only detached ones have theirs.
+// goroutine, one after the other; only concurrent and detached ones have
+// theirs. What concurrent ones bring comes through the inbox.
 type exchange struct {
 	k      *rank
 	w      http.ResponseWriter
@@ -28,6 +30,10 @@ type exchange struct {
 	x       *disagg.Exchange
 	todo    []disagg.Effect
 	answers map[int]*http.Response
+
+	flying map[int]context.CancelFunc // concurrent legs without an answer
+	open   []context.CancelFunc       // those with one, which is still read
+	inbox  chan arrival
 
 	wrote int // bytes to the client
 	begun bool
@@ -46,17 +52,27 @@ func (e *exchange) run() {
 		}
 		e.mu.Lock()
 		at, waits := e.x.Next()
+		over := e.x.Over()
 		e.mu.Unlock()
-		if !waits {
+		if over || !waits && len(e.flying) == 0 {
 			return
 		}
-		timer := time.NewTimer((at - s.now()).Duration())
+		var due <-chan time.Time
+		var timer *time.Timer
+		if waits {
+			timer = time.NewTimer((at - s.now()).Duration())
+			due = timer.C
+		}
 		select {
-		case <-timer.C:
+		case <-due:
 			e.take(func() []disagg.Effect { return e.x.Advance(max(at, s.now())) })
+		case a := <-e.inbox:
+			e.arrived(a)
 		case <-e.ctx.Done():
-			timer.Stop()
 			e.gone("the client left")
+		}
+		if timer != nil {
+			timer.Stop()
 		}
 	}
 }
@@ -81,6 +97,7 @@ func (e *exchange) gone(reason string) {
 
 // end closes what is open and counts.
 func (e *exchange) end() {
+	e.recall()
 	for _, a := range e.answers {
 		_ = a.Body.Close() // whoever wanted it has read it
 	}
@@ -109,6 +126,10 @@ func (e *exchange) play(fx disagg.Effect) {
 			go e.detached(fx.Leg)
 			return
 		}
+		if fx.Leg.Concurrent {
+			e.launch(fx.Leg)
+			return
+		}
 		e.call(&fx.Leg)
 	case disagg.Collect:
 		body, err := readAll(e.answers[fx.Leg].Body)
@@ -123,7 +144,12 @@ func (e *exchange) play(fx disagg.Effect) {
 	case disagg.Deliver:
 		e.deliver(fx)
 	case disagg.Drop:
+		if stop := e.flying[fx.Leg]; stop != nil {
+			stop()
+		}
 		e.closeAnswer(fx.Leg)
+	case disagg.Say:
+		e.say(fx)
 	case disagg.Answer:
 		e.answer(fx)
 	}
@@ -142,11 +168,15 @@ func (e *exchange) call(l *disagg.Leg) {
 		e.failed(l.ID, err)
 		return
 	}
+	e.keep(l.ID, resp)
+	e.tell(disagg.Head{Leg: l.ID, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type")})
+}
+
+func (e *exchange) keep(leg int, resp *http.Response) {
 	if e.answers == nil {
 		e.answers = map[int]*http.Response{}
 	}
-	e.answers[l.ID] = resp
-	e.tell(disagg.Head{Leg: l.ID, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type")})
+	e.answers[leg] = resp
 }
 
 // failed tells of a leg that brought nothing, unless that is because the client
@@ -217,6 +247,15 @@ func (k *rank) send(ctx context.Context, e *exchange, l *disagg.Leg) (*http.Resp
 	switch l.Kind {
 	case disagg.Decode:
 		s.metrics.decodes.Inc()
+		if l.Rank > 0 && l.Rank < len(s.ranks) {
+			u.Host = s.ranks[l.Rank].decoder.Host
+		}
+	case disagg.Encode:
+		if l.Target.Bad != "" {
+			return nil, errors.New(l.Target.Bad)
+		}
+		way = s.encoders.to(&l.Target)
+		u.Scheme, u.Host = origin(s.encoders.secure(&l.Target), l.Target.Host, l.Target.Port)
 	default:
 		if l.Kind == disagg.Prefill {
 			s.metrics.prefills.Inc()
@@ -225,10 +264,13 @@ func (k *rank) send(ctx context.Context, e *exchange, l *disagg.Leg) (*http.Resp
 		u.Scheme, u.Host = origin(s.proxies.secure(&l.Target), l.Target.Host, l.Target.Port)
 	}
 	out := &http.Request{Method: in.Method, URL: &u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: in.Header.Clone(), Host: in.Host}
-	switch {
-	case l.Kind == disagg.Bootstrap: // a question of the sidecar's own
+	own := l.Kind == disagg.Bootstrap || l.Kind == disagg.Encode
+	if own { // a question of the sidecar's own
 		out.Method, out.Header, out.Host = l.Method, http.Header{}, ""
 		u.Path, u.RawPath, u.RawQuery = l.Path, "", ""
+	}
+	switch {
+	case l.Kind == disagg.Bootstrap:
 	case !l.Original:
 		e.setBody(out, l.Body)
 		delete(out.Header, "Accept-Encoding") // the answer must be readable
@@ -238,11 +280,11 @@ func (k *rank) send(ctx context.Context, e *exchange, l *disagg.Leg) (*http.Resp
 		out.Body, out.ContentLength = in.Body, in.ContentLength
 	}
 	removeHop(out.Header)
-	if l.Kind != disagg.Bootstrap {
+	if !own {
 		forwarded(out.Header, in.RemoteAddr)
-		if _, ok := out.Header["User-Agent"]; !ok {
-			out.Header["User-Agent"] = []string{""} // none, rather than Go's
-		}
+	}
+	if _, ok := out.Header["User-Agent"]; !ok && l.Kind != disagg.Bootstrap {
+		out.Header["User-Agent"] = []string{""} // none, rather than Go's
 	}
 	for _, name := range l.Remove {
 		delete(out.Header, name)
@@ -250,7 +292,31 @@ func (k *rank) send(ctx context.Context, e *exchange, l *disagg.Leg) (*http.Resp
 	for _, h := range l.Set {
 		out.Header.Set(h.Name, h.Value)
 	}
+	for _, h := range l.Add {
+		out.Header.Add(h.Name, h.Value)
+	}
+	if l.Kind == disagg.Bootstrap {
+		limited, cancel := context.WithTimeout(ctx, bootstrapTimeout)
+		resp, err := way.RoundTrip(out.WithContext(limited))
+		if err != nil {
+			cancel()
+			return nil, &url.Error{Op: "Get", URL: u.String(), Err: err}
+		}
+		resp.Body = &bounded{resp.Body, cancel}
+		return resp, nil
+	}
 	return way.RoundTrip(out.WithContext(ctx))
+}
+
+// bounded is a body whose time limit ends with it.
+type bounded struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b *bounded) Close() error {
+	b.cancel()
+	return b.ReadCloser.Close()
 }
 
 func (e *exchange) setBody(out *http.Request, body []byte) {

@@ -19,7 +19,7 @@ import (
 // ServeHTTP takes every request of a rank's port.
 func (k *rank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case r.Method == http.MethodPost && disagg.Generates(r.URL.Path):
+	case k.c.Generates(r.Method, r.URL.Path):
 		k.s.inFlight.Add(1)
 		defer k.s.inFlight.Add(-1)
 		k.generate(w, r)
@@ -100,19 +100,29 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 	if len(in.Prefillers) == 0 && s.o.SessionCache > 0 {
 		in.Prefillers = s.prefillers()
 	}
-	if source := disagg.ParseTargets(r.Header.Get(disagg.SourceHeader)); len(source) > 0 {
-		in.Source = &source[0]
+	if k.c.Encoder != "" {
+		for _, list := range r.Header.Values(disagg.EncoderHeader) {
+			in.Encoders = append(in.Encoders, disagg.ParseTargets(list)...)
+		}
+		in.Encoders = in.Encoders[:min(len(in.Encoders), disagg.MaxTargets)]
 	}
+	in.Source = disagg.ParseSource(r.Header.Get(disagg.SourceHeader))
+	in.RankHost = r.Header.Get(disagg.RankHostHeader)
 	if s.o.Protect {
-		for i := range in.Prefillers {
-			s.resolve(r.Context(), &in.Prefillers[i])
+		for _, list := range [][]disagg.Target{in.Prefillers, in.Encoders} {
+			for i := range list {
+				s.resolve(r.Context(), &list[i])
+			}
 		}
 		if in.Source != nil {
 			s.resolve(r.Context(), in.Source)
 		}
 	}
-	if !k.c.Reads(in.Method, in.Path, len(in.Prefillers) > 0, in.Source != nil) {
+	if !k.c.Reads(&in) {
 		return in, k.take(r, &in)
+	}
+	if s.peers != nil && len(in.Prefillers) > 0 {
+		in.Peers = s.peers.now()
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBodyBytes))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
@@ -26,6 +27,8 @@ type metrics struct {
 	blocked           prometheus.Counter
 	allowed           prometheus.Gauge
 	sessions          prometheus.Gauge
+
+	reresolved, ipChanged, lookupFailures prometheus.Counter // MoRI-IO's peers
 }
 
 func newMetrics() *metrics {
@@ -57,9 +60,20 @@ func newMetrics() *metrics {
 	m.transferSeconds = summary("kv_cache_transfer_duration_seconds", "Time from the decode leg's beginning to its first byte, after a prefill leg.")
 	m.connections = gauge("active_connections", "Open client connections.")
 	m.connectionErrors = counter("connection_errors_total", "Legs that could not be reached or broke off.")
-	m.blocked = counter("ssrf_blocked_requests_total", "Requests that named a prefiller outside the pool.")
+	m.blocked = counter("ssrf_blocked_requests_total", "Requests that named a server outside the pool.")
 	m.allowed = gauge("allowlist_size", "Addresses that a request may name as prefiller.")
 	m.sessions = gauge("sessions", "Sessions whose KV handle is kept.")
+	for _, c := range []struct {
+		to         *prometheus.Counter
+		name, help string
+	}{
+		{&m.reresolved, "reresolve_total", "Names of MoRI-IO peers that were looked up again."},
+		{&m.ipChanged, "ip_changed_total", "Look-ups that found another address than before."},
+		{&m.lookupFailures, "lookup_failures_total", "Look-ups that failed; the last address stays."},
+	} {
+		*c.to = prometheus.NewCounter(prometheus.CounterOpts{Name: "moriio_dns_" + c.name, Help: c.help})
+		m.registry.MustRegister(*c.to)
+	}
 	return m
 }
 
@@ -71,13 +85,20 @@ func (m *metrics) ended(x *disagg.Exchange, t disagg.Times, ok bool, blockBytes 
 		m.failure.Inc()
 	}
 	m.duration.Observe(t.Total.Seconds())
-	if x.Served() == "blocked" {
+	if x.Blocked() > 0 {
 		m.blocked.Inc()
 	}
 	if t.Transfer > 0 {
 		m.transferSeconds.Observe(t.Transfer.Seconds())
 		m.transferBytes.Add(float64(int64(x.Blocks()) * blockBytes))
 	}
+}
+
+// own serves the sidecar's metrics by themselves.
+func (m *metrics) own() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	return mux
 }
 
 // page is the decode server's metrics and the sidecar's own in one.

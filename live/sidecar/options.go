@@ -24,6 +24,7 @@ const (
 	maxLegAnswer       = 64 << 20
 	proxyCache         = 16 // document 003: prefiller proxies kept
 	resolveTimeout     = 5 * time.Second
+	bootstrapTimeout   = 5 * time.Second // mooncake's /query
 	metricsTimeout     = 5 * time.Second
 	maxWorkerMetrics   = 16 << 20
 	maxHeaderBytes     = 1 << 20
@@ -38,8 +39,8 @@ type Options struct {
 	Decoder string
 	// Ranks is pd-sidecar's --data-parallel-size; 0 is 1.
 	Ranks int
-	// Disagg is how requests are served. Seed, Recorder, Endpoint, Lock, Allow
-	// and Engines are filled in here.
+	// Disagg is how requests are served. Seed, Recorder, Endpoint, Lock, Allow,
+	// Engines and the ports of the ranks are filled in here.
 	Disagg disagg.Config
 	// SessionCache, when above 0, turns on document 002's session mode with an
 	// LRU of this size.
@@ -59,9 +60,11 @@ type Options struct {
 	// Allow is the pool where there is no EndpointsFile.
 	Allow []netip.AddrPort
 
-	// Serve, Prefiller and DecoderTLS are the TLS settings of the three sides.
+	// Serve, Prefiller, DecoderTLS and Encoder are the TLS settings of the four
+	// sides.
 	Serve                 ServeTLS
 	Prefiller, DecoderTLS LegTLS
+	Encoder               LegTLS
 	// CAFile holds the certificates that sign the legs' servers, beside the
 	// system's; it is read again when it changes.
 	CAFile string
@@ -71,6 +74,15 @@ type Options struct {
 	// MaxBodyBytes bounds a request's body where the sidecar must read it; 0 is
 	// 64 MiB. A larger one is answered with 413.
 	MaxBodyBytes int64
+	// MetricsListen is where the sidecar's own metrics are served by themselves,
+	// host:port; empty serves them only beside the decode server's.
+	MetricsListen string
+	// Peers are what MoRI-IO's legs name: names or addresses. Names are resolved
+	// at the start and again when ResolveTTL has passed; a look-up may take
+	// ResolveTimeout. Zero is 30 s and 5 s.
+	Peers                      disagg.MoRIIOPeers
+	ResolveTTL, ResolveTimeout time.Duration
+
 	// BlockBytes is the size of one KV block, for the transfer's metric; 0 does
 	// not count bytes.
 	BlockBytes int64

@@ -64,7 +64,7 @@ func (p *proxies) close() { p.by.Purge() }
 func transport(idle int) *http.Transport {
 	d := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: idle, IdleConnTimeout: 90 * time.Second,
-		TLSHandshakeTimeout: 10 * time.Second, DisableCompression: true, WriteBufferSize: 16 << 10, ReadBufferSize: 16 << 10}
+		TLSHandshakeTimeout: 10 * time.Second, WriteBufferSize: 16 << 10, ReadBufferSize: 16 << 10}
 }
 
 // origin is scheme and authority of a target.

@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,15 +26,20 @@ import (
 
 // Sidecar is a running routing sidecar.
 type Sidecar struct {
-	o         Options
-	log       *slog.Logger
-	now       func() machine.Time
-	metrics   *metrics
-	pool      *pool
-	proxies   *proxies
-	decodeWay *http.Transport
-	fixed     []disagg.Target // prefillers of session mode
-	turn      atomic.Uint64
+	o        Options
+	log      *slog.Logger
+	now      func() machine.Time
+	metrics  *metrics
+	pool     *pool
+	proxies  *proxies
+	encoders *proxies
+	peers    *peers
+	own      *http.Server // metrics by themselves
+
+	metricsAddr string
+	decodeWay   *http.Transport
+	fixed       []disagg.Target // prefillers of session mode
+	turn        atomic.Uint64
 
 	numbers  atomic.Uint64
 	inFlight atomic.Int64
@@ -96,6 +102,17 @@ func Start(o Options) (s *Sidecar, err error) {
 		return nil, fmt.Errorf("CA file: %w", err)
 	}
 	if s.proxies, err = newProxies(o.Prefiller, ca, o.MaxIdlePerHost); err != nil {
+		return nil, err
+	}
+	if s.encoders, err = newProxies(o.Encoder, ca, o.MaxIdlePerHost); err != nil {
+		return nil, err
+	}
+	if o.Disagg.MoRIIO.Write {
+		if s.peers, err = newPeers(s.ctx, &s.o, s.metrics); err != nil {
+			return nil, err
+		}
+	}
+	if err = s.serveMetrics(); err != nil {
 		return nil, err
 	}
 	s.decodeWay = transport(o.MaxIdlePerHost)
@@ -180,12 +197,20 @@ func (s *Sidecar) Stop(ctx context.Context) error {
 			errs = append(errs, <-done)
 		}
 		s.cancel()
+		if s.own != nil {
+			_ = s.own.Close() // a page that is cut is asked for again
+		}
 		s.detached.Wait()
 		if s.pool != nil {
 			s.pool.close()
 		}
-		if s.proxies != nil {
-			s.proxies.close()
+		if s.peers != nil {
+			s.peers.close()
+		}
+		for _, p := range []*proxies{s.proxies, s.encoders} {
+			if p != nil {
+				p.close()
+			}
 		}
 		if s.decodeWay != nil {
 			s.decodeWay.CloseIdleConnections()
@@ -227,6 +252,12 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 		return err
 	}
 	k.c.Endpoint = k.listener.Addr().String()
+	k.c.ForwardRanks, k.c.Ranks = i == 0, o.Ranks
+	_, k.c.Port = split(k.c.Endpoint)
+	_, k.c.BasePort = split(k.c.Endpoint)
+	if _, first := split(o.Listen); first > 0 {
+		k.c.BasePort = first
+	}
 	k.c.Recorder = flow.Tee(o.Recorder, k.logging())
 	k.straight = k.reverseProxy()
 	var protocols http.Protocols
@@ -238,6 +269,37 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 		ConnState: k.s.connState, ErrorLog: slog.NewLogLogger(k.s.log.Handler(), slog.LevelDebug)}
 	return nil
 }
+
+// split is an address's host and port.
+func split(address string) (host string, port int) {
+	host, text, _ := net.SplitHostPort(address)
+	port, _ = strconv.Atoi(text)
+	return host, port
+}
+
+// serveMetrics serves the sidecar's metrics on a port of their own, if there is
+// to be one.
+func (s *Sidecar) serveMetrics() error {
+	if s.o.MetricsListen == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", s.o.MetricsListen)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	s.metricsAddr = l.Addr().String()
+	s.own = &http.Server{Handler: s.metrics.own(), ReadHeaderTimeout: 10 * time.Second}
+	s.detached.Go(func() {
+		if err := s.own.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("the metrics server ended", "error", err)
+		}
+	})
+	return nil
+}
+
+// MetricsAddr is where the sidecar's own metrics are served by themselves, or
+// empty.
+func (s *Sidecar) MetricsAddr() string { return s.metricsAddr }
 
 func (k *rank) serve(secure bool) {
 	k.served = make(chan struct{})

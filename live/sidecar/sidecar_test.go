@@ -346,11 +346,14 @@ func TestSSRFProtection(t *testing.T) {
 	if resp, _ := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr()); resp.StatusCode != 200 {
 		t.Fatal(resp.StatusCode)
 	}
-	for _, host := range []string{fake.addr(), "http://" + fake.addr(), strings.Replace(fake.addr(), "127.0.0.1", "localhost", 1), r.prefill.addr() + "," + fake.addr()} {
+	for _, host := range []string{fake.addr(), "http://" + fake.addr(), strings.Replace(fake.addr(), "127.0.0.1", "localhost", 1)} {
 		resp, body := r.ask(chatBody, "x-prefiller-host-port", host)
 		if resp.StatusCode != 403 || body != disagg.Blocked {
 			t.Errorf("%s: %d %s", host, resp.StatusCode, body)
 		}
+	}
+	if resp, _ := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr()+","+fake.addr()); resp.StatusCode != 200 {
+		t.Error(resp.StatusCode) // the second one is left out
 	}
 	if fake.calls() != 0 || r.count(flow.PrefillerBlocked) != 4 {
 		t.Fatalf("contacted %d times, %d events", fake.calls(), r.count(flow.PrefillerBlocked))

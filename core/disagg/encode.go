@@ -1,0 +1,138 @@
+package disagg
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// Encode servers (pd-sidecar --ec-connector, x-encoder-hosts-ports) turn images,
+// sounds and films into embeddings before the prompt is prefilled. Each item of
+// the messages is sent to one of them by itself, all at once; when all have
+// answered, the request goes on as it would have without them.
+
+// ECConnector is how the embeddings get from the encode to the prefill server.
+type ECConnector string
+
+// The connectors: with ECExample the servers share a storage, with ECNIXL the
+// encode server's answer says where the embeddings are.
+const (
+	ECExample ECConnector = "ec-example"
+	ECNIXL    ECConnector = "ec-nixl"
+)
+
+// ParseECConnector reads a connector's name; the empty one is no encoding.
+func ParseECConnector(name string) (ECConnector, error) {
+	switch c := ECConnector(name); c {
+	case "", ECExample, ECNIXL:
+		return c, nil
+	}
+	return "", fmt.Errorf("encoder cache connector %q is not known; expected %s or %s", name, ECExample, ECNIXL)
+}
+
+// encoding is the encode stage of a request.
+type encoding struct {
+	first, items, left int // the first leg's id, and how many answers are missing
+	params             []object
+}
+
+// maxItems bounds the items of one request.
+const maxItems = 1024
+
+// encode begins the stage. It is false when nothing is to be encoded.
+func (x *Exchange) encode() bool {
+	x.add = append(x.add, Header{RequestIDHeader, x.uuid("encoder request")})
+	items := mediaItems(x.body)
+	if len(items) == 0 {
+		x.encoded()
+		return false
+	}
+	if len(items) > maxItems {
+		x.refuse(400, fmt.Sprintf("the messages hold %d images, sounds and films; at most %d are encoded", len(items), maxItems))
+		return true
+	}
+	x.encoding = &encoding{first: len(x.legs) + 1, items: len(items), left: len(items), params: make([]object, len(items))}
+	for i, item := range items {
+		f := singleLoose(chatPath, x.body)
+		f["messages"] = []any{object{"role": "user", "content": []any{item}}}
+		t := x.r.Encoders[i%len(x.r.Encoders)]
+		x.call(Leg{Kind: Encode, Target: t, Method: "POST", Path: chatPath, Body: x.body.with(f).write(), Concurrent: true,
+			Set: []Header{{"Content-Type", "application/json"}, {RequestIDHeader, x.uuid("encoder request") + "-enc-" + strconv.Itoa(i)}}})
+	}
+	return true
+}
+
+// mediaItems are the parts of the messages that must be encoded; one that is
+// named by the same URL twice counts once.
+func mediaItems(body object) []any {
+	messages, _ := body["messages"].([]any)
+	var items []any
+	seen := map[string]bool{}
+	for _, m := range messages {
+		message, _ := m.(map[string]any)
+		parts, _ := message["content"].([]any)
+		for _, p := range parts {
+			part, _ := p.(map[string]any)
+			kind, _ := part["type"].(string)
+			if !slices.Contains([]string{"image_url", "audio_url", "video_url", "input_audio"}, kind) {
+				continue
+			}
+			if kind != "input_audio" {
+				if u := object(part).object(kind).text("url"); u != "" {
+					if seen[u] {
+						continue
+					}
+					seen[u] = true
+				}
+			}
+			items = append(items, part)
+		}
+	}
+	return items
+}
+
+// encodedOne is an encode server's answer.
+func (x *Exchange) encodedOne(l *leg, body []byte) {
+	e := x.encoding
+	i := l.ID - e.first
+	if l.status < 200 || l.status >= 300 {
+		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status %d: %s", i, l.status, body))
+		return
+	}
+	if x.c.Encoder == ECNIXL {
+		reply, err := parseObject(body)
+		if err != nil {
+			x.encodeFailed(fmt.Sprintf("failed to parse encoder response for item %d: %s", i, explain(body, err)))
+			return
+		}
+		e.params[i] = reply.object("ec_transfer_params")
+	}
+	if e.left--; e.left > 0 {
+		return
+	}
+	all := object{}
+	for _, p := range e.params {
+		all = all.with(p)
+	}
+	if len(all) > 0 {
+		x.body = x.body.with(object{"ec_transfer_params": map[string]any(all)})
+	}
+	x.encoded()
+	x.serve()
+}
+
+// encodeFailed gives the stage up: what the other servers still do is for
+// nobody.
+func (x *Exchange) encodeFailed(reason string) {
+	for i := range x.encoding.items {
+		x.sink = append(x.sink, Drop{x.encoding.first + i})
+	}
+	x.refuse(502, reason)
+}
+
+// encoded marks the body as one that has been through the stage: the prefill
+// must happen, whatever the decode server's cache holds.
+func (x *Exchange) encoded() {
+	x.wasEncoded = true
+	x.body = x.body.with(object{"cache_hit_threshold": 0})
+}
