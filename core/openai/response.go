@@ -48,7 +48,7 @@ func AppendText(b []byte, text string) []byte { return appendEscaped(b, text) }
 type Choice struct {
 	Reason    FinishReason
 	Stop      string
-	StopID    int
+	StopID    *uint32
 	Reasoning string
 	ToolCalls []byte   // encoded array; nil for none
 	Logprobs  []byte   // encoded object; nil for null

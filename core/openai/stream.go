@@ -52,7 +52,7 @@ type Delta struct {
 	Reason FinishReason
 	// Stop is the stop string that ended the choice, StopID the stop token.
 	Stop   string
-	StopID int
+	StopID *uint32
 	// Tokens are the chunk's token ids, told when the stream returns them.
 	Tokens []uint32
 	// Prompt is the prompt's token ids, told by a completion's first chunk
@@ -189,12 +189,12 @@ func AppendUsage(b []byte, u Usage, whole bool) []byte {
 	return append(b, '}')
 }
 
-func appendStopReason(b []byte, stop string, id int) []byte {
+func appendStopReason(b []byte, stop string, id *uint32) []byte {
 	switch {
 	case stop != "":
 		return AppendString(b, stop)
-	case id != 0:
-		return strconv.AppendInt(b, int64(id), 10)
+	case id != nil:
+		return strconv.AppendUint(b, uint64(*id), 10)
 	}
 	return append(b, "null"...)
 }

@@ -1,8 +1,6 @@
 package modelserver
 
 import (
-	"strings"
-
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
@@ -15,13 +13,11 @@ type content struct {
 	base     uint64  // what its random words are drawn from
 	echo     []piece // echo mode and datasets: what to say, in order
 	stopAt   int     // tokens after which a stop ends the output; 0: none
-	stop     string  // the stop string met there
-	stopID   int
-	keepStop bool
+	total    int     // tokens of the whole output, however it ends
+	stopping stopping
 	before   string    // the prompt, where it is echoed
 	silent   bool      // nothing but the prompt is told
 	tool     *toolCall // what it calls instead of saying something
-	cut      int       // bytes of the last token that stand before the stop string
 }
 
 // piece is one token of a given text.
@@ -39,6 +35,9 @@ func (c *content) piece(i int) piece {
 		return c.echo[i%len(c.echo)]
 	}
 	id, word := c.voc.Pick(c.base, i)
+	if i < c.stopping.masked {
+		id, word = c.allowed(i, id, word)
+	}
 	return piece{id, word}
 }
 
@@ -53,23 +52,10 @@ func (c *content) text(i int) string {
 	return c.own(i)
 }
 
-// own is the token's own text.
-func (c *content) own(i int) string {
-	p := c.piece(i)
-	if c.stopAt > 0 && i == c.stopAt-1 {
-		if c.stop != "" && !c.keepStop {
-			return p.text[:min(c.cut, len(p.text))]
-		}
-	}
-	return p.text
-}
-
 func (c *content) fill(t *token) {
 	p := c.piece(t.index)
 	t.of, t.id, t.text = c, p.id, c.text(t.index)
-	if t.done == openai.FinishStop {
-		t.stop, t.stopID = c.stop, c.stopID
-	}
+	c.tellStop(t)
 }
 
 // stopReason is the finish reason of an output that ended by itself.
@@ -78,35 +64,6 @@ func (c *content) stopReason() openai.FinishReason {
 		return openai.FinishToolCalls
 	}
 	return openai.FinishStop
-}
-
-// findStop sets stopAt at the first stop string within limit tokens. The part
-// of the output before the string stays as it is told: a stop string that
-// begins in an earlier token leaves that token's beginning visible, as a
-// streaming server cannot take it back.
-func (c *content) findStop(stops []string, minTokens, limit int) {
-	if len(stops) == 0 {
-		return
-	}
-	longest := 0
-	for _, s := range stops {
-		longest = max(longest, len(s))
-	}
-	tail := ""
-	for i := range limit {
-		p := c.piece(i)
-		window := tail + p.text
-		if i+1 >= minTokens {
-			for _, s := range stops {
-				if at := strings.Index(window, s); at >= 0 && at+len(s) > len(tail) {
-					c.stopAt, c.stop = i+1, s
-					c.cut = max(0, at-len(tail))
-					return
-				}
-			}
-		}
-		tail = window[max(0, len(window)-longest+1):]
-	}
 }
 
 // Content is what a server says.

@@ -330,7 +330,9 @@ func (g *generation) appendChoice(i, tokens int, ends bool) {
 		g.appendToken(i, tokens-1, g.finish(i))
 		g.closed[i] = true
 	case ends:
-		g.buf = g.req.enc.token(g.buf, &token{choice: i, none: true, index: tokens, done: g.finish(i)})
+		t := &token{choice: i, none: true, index: tokens, done: g.finish(i)}
+		g.texts[i].tellStop(t)
+		g.buf = g.req.enc.token(g.buf, t)
 		g.closed[i] = true
 	default:
 		g.appendTokens(i, tokens)

@@ -169,8 +169,8 @@ func (e *grpcGenerate) token(b []byte, t *token) []byte {
 	switch {
 	case t.stop != "" && utf8.ValidString(t.stop):
 		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedStopStr{MatchedStopStr: t.stop}
-	case t.stopID != 0:
-		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedTokenId{MatchedTokenId: uint32(t.stopID)}
+	case t.stopID != nil:
+		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedTokenId{MatchedTokenId: *t.stopID}
 	}
 	if e.req.kv.remoteDecode {
 		return b // it waits for the handoff

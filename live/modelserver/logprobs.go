@@ -25,7 +25,8 @@ type likely struct {
 func (l *logprobs) of(c *content, t *token) []likely {
 	d := machine.NewDraw(c.base, "content", "logprob", uint64(t.index))
 	p := 0.3 + 0.69*d.Float64()
-	out := []likely{{t.id, t.text, round(math.Log(p))}}
+	own := c.piece(t.index).text // what the client sees of it may be held back, or more
+	out := []likely{{t.id, own, round(math.Log(p))}}
 	rest := 1 - p
 	for range l.top - 1 {
 		p = rest * (0.4 + 0.4*d.Float64())
@@ -88,7 +89,7 @@ func (o *completionLogprobs) add(l *logprobs, c *content, t *token) {
 	}
 	o.offsets = strconv.AppendInt(comma(o.offsets), int64(l.offsets[t.choice]), 10)
 	o.logprobs = strconv.AppendFloat(comma(o.logprobs), all[0].logprob, 'g', -1, 64)
-	o.tokens = openai.AppendString(comma(o.tokens), t.text)
+	o.tokens = openai.AppendString(comma(o.tokens), all[0].text)
 	o.tops = append(comma(o.tops), '{')
 	seen := map[string]bool{}
 	for i, x := range all {
@@ -104,7 +105,7 @@ func (o *completionLogprobs) add(l *logprobs, c *content, t *token) {
 		o.tops = strconv.AppendFloat(o.tops, x.logprob, 'g', -1, 64)
 	}
 	o.tops = append(o.tops, '}')
-	l.offsets[t.choice] += len(t.text)
+	l.offsets[t.choice] += len(all[0].text)
 }
 
 func (o *completionLogprobs) append(b []byte) []byte {

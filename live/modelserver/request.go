@@ -72,5 +72,5 @@ type token struct {
 	done   openai.FinishReason // empty while the choice goes on
 	kv     []byte              // document 002's kv_metadata, on a choice's last token
 	stop   string              // the stop string met, if one was
-	stopID int
+	stopID *uint32             // the stop token met, if one was
 }

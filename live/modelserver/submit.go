@@ -11,13 +11,17 @@ import (
 
 // content is what choice number i of a request will say.
 func (s *Server) content(r *request, i int) *content {
-	c := &content{voc: s.voc, base: tokens.Answer(s.seed^r.seed, keyOf(r.key, i)), keepStop: r.keepStop}
+	c := &content{voc: s.voc, base: tokens.Answer(s.seed^r.seed, keyOf(r.key, i))}
 	limit := r.maxTokens
 	if limit == 0 {
 		limit = s.cfg.MaxModelLen - len(r.prompts[i/r.n].tokens)
 	}
+	if r.kv.remoteDecode && r.maxTokens == 0 {
+		limit = 1 // a prefill alone
+	}
 	if c.tool = s.callOf(r, i); c.tool != nil {
 		c.stopAt = len(c.tool.pieces)
+		c.total = min(limit, c.stopAt)
 		return c
 	}
 	switch {
@@ -39,7 +43,10 @@ func (s *Server) content(r *request, i int) *content {
 	if c.stopAt > 0 {
 		limit = min(limit, c.stopAt)
 	}
-	c.findStop(r.stops, r.minTokens, limit)
+	c.findStop(r, limit)
+	if c.total = limit; c.stopAt > 0 {
+		c.total = min(limit, c.stopAt)
+	}
 	return c
 }
 
@@ -76,7 +83,6 @@ func (s *Server) submitFor(r *request, p *prompt, i int, c *content) engine.Subm
 		PromptTokens: len(p.tokens),
 		MaxTokens:    r.maxTokens,
 		StopAfter:    c.stopAt,
-		MinTokens:    r.minTokens,
 		Priority:     int32(max(min(r.priority, 1<<31-1), -1<<31)),
 		Adapter:      r.adapter,
 		HoldKV:       r.kv.remoteDecode,

@@ -1,0 +1,251 @@
+package modelserver
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+)
+
+// plainStop is what vLLM does, token by token, said as plainly as possible:
+// the scheduler looks at the token, then the detokenizer at the text.
+func plainStop(c *content, r *request, limit int) (tokens int, text, reason string) {
+	longest := 0
+	for _, s := range r.stops {
+		longest = max(longest, utf8.RuneCountInString(s))
+	}
+	for i := range limit {
+		p := c.piece(i)
+		if i < r.minTokens {
+			text += p.text
+			continue
+		}
+		if slices.Contains(r.stopIDs, p.id) {
+			if r.keepStop {
+				text += p.text
+			}
+			return i + 1, text, fmt.Sprint(p.id)
+		}
+		before := len(text)
+		text += p.text
+		for _, s := range r.stops {
+			for at := 0; at+len(s) <= len(text); at++ {
+				if text[at:at+len(s)] != s || at+len(s) <= before {
+					continue
+				}
+				if r.keepStop {
+					at += len(s)
+				}
+				return i + 1, text[:at], s
+			}
+		}
+	}
+	return limit, text, ""
+}
+
+func TestStopsAreVLLMs(t *testing.T) {
+	s, err := newServer(&Options{Logger: discard(), Seed: 3}, fast(), 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		r := &request{key: rapid.StringMatching("[a-z]{1,4}").Draw(t, "id"), n: 1, prompts: []prompt{{tokens: []uint32{1}}}, ignoreEOS: true}
+		r.maxTokens = rapid.IntRange(1, 40).Draw(t, "max_tokens")
+		r.minTokens = rapid.IntRange(0, r.maxTokens).Draw(t, "min_tokens")
+		r.keepStop = rapid.Bool().Draw(t, "include_stop_str_in_output")
+		plain := s.content(r, 0) // what would be said without stops
+		said := ""
+		for i := range r.maxTokens {
+			said += plain.piece(i).text
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "stop strings") {
+			at := rapid.IntRange(0, len(said)-1).Draw(t, "at")
+			r.stops = append(r.stops, said[at:min(len(said), at+rapid.IntRange(1, 9).Draw(t, "length"))])
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "stop tokens") {
+			r.stopIDs = append(r.stopIDs, plain.piece(rapid.IntRange(0, r.maxTokens-1).Draw(t, "token")).id)
+		}
+		c := s.content(r, 0)
+		tokens, text, reason := plainStop(c, r, r.maxTokens)
+		last := token{index: c.total - 1, done: openai.FinishLength}
+		if c.stopAt > 0 {
+			last.done = openai.FinishStop
+		}
+		c.fill(&last)
+		got := last.stop
+		if last.stopID != nil {
+			got = fmt.Sprint(*last.stopID)
+		}
+		told, longest := "", 0
+		for _, x := range r.stops {
+			longest = max(longest, utf8.RuneCountInString(x))
+		}
+		for i := range c.total {
+			told += c.text(i)
+			if !strings.HasPrefix(text, told) {
+				t.Fatalf("token %d takes back: told %q of %q", i, told, text)
+			}
+		}
+		if c.total != tokens || told != text || got != reason {
+			t.Fatalf("%d tokens %q, stopped by %q; want %d tokens %q, stopped by %q", c.total, told, got, tokens, text, reason)
+		}
+		for i := range min(r.minTokens, c.total) {
+			if slices.Contains(r.stopIDs, c.piece(i).id) {
+				t.Fatalf("token %d of at least %d is a stop token", i, r.minTokens)
+			}
+		}
+	})
+}
+
+// The same stop ends the same request on every way to the server: whole,
+// streamed, as a completion or a chat, by HTTP and by gRPC.
+func TestStopsOnEveryWay(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	conn := dial(t, b)
+	plain := post(b, "stop", "/v1/completions", `{"prompt":[1,2,3],"max_tokens":30,"ignore_eos":true,"return_token_ids":true}`)
+	ids := numbers(plain, "token_ids")
+	if len(ids) != 30 {
+		t.Fatal(plain)
+	}
+	id := ids[7]
+	first := slices.Index(ids, id)
+	for _, x := range []struct {
+		more, reason, stop string
+		tokens             int
+	}{
+		{"", "length", "null", 30},
+		{fmt.Sprintf(`,"stop_token_ids":[4000000000,%d]`, id), "stop", fmt.Sprint(id), first + 1},
+		{fmt.Sprintf(`,"stop_token_ids":[%d],"min_tokens":20`, id), "", "", 0}, // masked at first; whatever comes, the ways agree
+		{`,"stop_token_ids":[4000000000]`, "length", "null", 30},
+		{`,"stop":" ` + secondWord(plain) + `"`, "stop", `" ` + secondWord(plain) + `"`, 0},
+	} {
+		whole := post(b, "stop", "/v1/completions", `{"prompt":[1,2,3],"max_tokens":30,"ignore_eos":true,"return_token_ids":true`+x.more+`}`)
+		streamed := joined(post(b, "stop", "/v1/completions", `{"prompt":[1,2,3],"max_tokens":30,"ignore_eos":true,"return_token_ids":true,"stream":true`+x.more+`}`))
+		var w struct {
+			Choices []struct {
+				Text   string          `json:"text"`
+				Reason string          `json:"finish_reason"`
+				Stop   json.RawMessage `json:"stop_reason"`
+				IDs    []uint32        `json:"token_ids"`
+			}
+			Usage struct {
+				Completion int `json:"completion_tokens"`
+			}
+		}
+		if err := json.Unmarshal([]byte(whole), &w); err != nil {
+			t.Fatal(err, whole)
+		}
+		c := w.Choices[0]
+		if x.reason != "" && (c.Reason != x.reason || string(c.Stop) != x.stop) || x.tokens > 0 && w.Usage.Completion != x.tokens || len(c.IDs) != w.Usage.Completion {
+			t.Errorf("%s: %s %s after %d tokens: %s", x.more, c.Reason, c.Stop, w.Usage.Completion, whole)
+		}
+		if streamed.text != c.Text || streamed.reason != c.Reason || streamed.stop != string(c.Stop) || !slices.Equal(streamed.ids, c.IDs) {
+			t.Errorf("%s: streamed %+v, whole %+v", x.more, streamed, c)
+		}
+		var q vllmgrpc.GenerateRequest
+		n := uint32(30)
+		q.RequestId, q.Input = "stop", &vllmgrpc.GenerateRequest_Tokenized{Tokenized: &vllmgrpc.TokenizedInput{InputIds: []uint32{1, 2, 3}}}
+		q.SamplingParams = &vllmgrpc.SamplingParams{MaxTokens: &n, IgnoreEos: true}
+		var more struct {
+			IDs  []uint32 `json:"stop_token_ids"`
+			Min  uint32   `json:"min_tokens"`
+			Stop string   `json:"stop"`
+		}
+		_ = json.Unmarshal([]byte(`{"x":0`+x.more+`}`), &more)
+		q.SamplingParams.StopTokenIds, q.SamplingParams.MinTokens = more.IDs, more.Min
+		if more.Stop != "" {
+			q.SamplingParams.Stop = []string{more.Stop}
+		}
+		for _, stream := range []bool{false, true} {
+			q.Stream = stream
+			chunks, ends, err := generateCall(t, t.Context(), conn, &q)
+			if err != nil || len(ends) != 1 {
+				t.Fatal(ends, err)
+			}
+			var told []uint32
+			for _, ch := range chunks {
+				told = append(told, ch.TokenIds...)
+			}
+			if !stream {
+				told = ends[0].OutputIds
+			}
+			stop := "null"
+			switch m := ends[0].MatchedStop.(type) {
+			case *vllmgrpc.GenerateComplete_MatchedTokenId:
+				stop = fmt.Sprint(m.MatchedTokenId)
+			case *vllmgrpc.GenerateComplete_MatchedStopStr:
+				stop = fmt.Sprintf("%q", m.MatchedStopStr)
+			}
+			if !slices.Equal(told, c.IDs) || ends[0].FinishReason != c.Reason || stop != string(c.Stop) {
+				t.Errorf("%s: gRPC (stream %v) %v %s %s; HTTP %+v", x.more, stream, told, ends[0].FinishReason, stop, c)
+			}
+		}
+	}
+}
+
+func post(b *bench, id, path, body string) string {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.URL()+path, strings.NewReader(body))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("X-Request-Id", id)
+	resp, err := b.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	checkJSON(b.t, resp, all)
+	return string(all)
+}
+
+func numbers(body, name string) (ids []uint32) {
+	_, rest, _ := strings.Cut(body, `"`+name+`":`)
+	_ = json.NewDecoder(strings.NewReader(rest)).Decode(&ids)
+	return ids
+}
+
+func secondWord(body string) string {
+	_, rest, _ := strings.Cut(body, `"text":"`)
+	return strings.Fields(strings.Trim(rest, ` "`))[1]
+}
+
+type joinedStream struct {
+	text, reason, stop string
+	ids                []uint32
+}
+
+func joined(sse string) (j joinedStream) {
+	for lines := bufio.NewScanner(strings.NewReader(sse)); lines.Scan(); {
+		var c struct {
+			Choices []struct {
+				Text   string
+				Reason string          `json:"finish_reason"`
+				Stop   json.RawMessage `json:"stop_reason"`
+				IDs    []uint32        `json:"token_ids"`
+			}
+		}
+		if json.Unmarshal([]byte(strings.TrimPrefix(lines.Text(), "data: ")), &c) != nil || len(c.Choices) == 0 {
+			continue
+		}
+		x := c.Choices[0]
+		j.text, j.ids, j.stop = j.text+x.Text, append(j.ids, x.IDs...), string(x.Stop)
+		j.reason = x.Reason
+	}
+	return j
+}
