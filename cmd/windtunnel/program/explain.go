@@ -23,7 +23,7 @@ import (
 type explainCmd struct {
 	Request string `arg:"" help:"The request's x-request-id."`
 	From    string `name:"from" aliases:"recording" default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for one on standard input, or where an endpoint picker serves its metrics."`
-	JSON    bool   `name:"json" help:"Print the whole record as JSON."`
+	shownAs
 }
 
 func (explainCmd) Help() string {
@@ -45,7 +45,7 @@ func (c *explainCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	return show(o, e, c.JSON)
+	return c.show(o, e)
 }
 
 func (c *explainCmd) find(o *outside) (*picker.Explanation, error) {
@@ -132,13 +132,4 @@ func getJSON(from, page string, into any) error {
 		return exit.With(exit.Environment, fmt.Errorf("%s%s is not what an endpoint picker answers: %w", from, page, err))
 	}
 	return nil
-}
-
-func show(o *outside, e *picker.Explanation, asJSON bool) error {
-	if asJSON {
-		enc := json.NewEncoder(o.Stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(e)
-	}
-	return e.WriteTable(o.Stdout)
 }

@@ -24,8 +24,8 @@ type previewCmd struct {
 	Path    string            `name:"path" default:"/v1/chat/completions" help:"The request's path."`
 	Header  map[string]string `name:"header" placeholder:"NAME=VALUE" help:"A header of the request; may be given several times."`
 	Alpha   bool              `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
-	JSON    bool              `name:"json" help:"Print the whole records as JSON, one per configuration."`
 	Seed    uint64            `name:"seed" help:"Key of all random choices."`
+	shownAs
 }
 
 func (previewCmd) Help() string {
@@ -68,16 +68,16 @@ func (c *previewCmd) Run(o *outside) error {
 		}
 		columns = append(columns, preview.Column{Name: filepath.Base(name), Explanation: e})
 	}
-	if len(columns) > 1 && !c.JSON {
+	if len(columns) > 1 && !c.json() {
 		if err := preview.WriteSideBySide(o.Stdout, columns); err != nil {
 			return err
 		}
 	}
 	for i := range columns {
-		if len(columns) > 1 && !c.JSON {
+		if len(columns) > 1 && !c.json() {
 			fmt.Fprintf(o.Stdout, "\n== %s\n", c.Config[i])
 		}
-		if err := show(o, columns[i].Explanation, c.JSON); err != nil {
+		if err := c.show(o, columns[i].Explanation); err != nil {
 			return err
 		}
 	}

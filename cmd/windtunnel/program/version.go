@@ -9,9 +9,16 @@ import (
 // version is set when a release is built (-ldflags -X github.com/windtunnel/windtunnel/cmd/windtunnel/program.version=v1.2.3).
 var version string
 
-type versionCmd struct{}
+type versionCmd struct {
+	shownAs
+}
 
 func (c *versionCmd) Run(o *outside) error {
+	if c.json() {
+		return writeJSON(o.Stdout, map[string]string{
+			"windtunnel": versionText(), "platform": runtime.GOOS + "/" + runtime.GOARCH, "go": runtime.Version(),
+		})
+	}
 	_, err := fmt.Fprintf(o.Stdout, "windtunnel %s %s/%s %s\n", versionText(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	return err
 }
