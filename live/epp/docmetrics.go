@@ -87,8 +87,10 @@ func newDocumentMetrics(reg prometheus.Registerer) *documentMetrics {
 // affine is a plug-in that keeps sessions where they are.
 type affine interface{ Affinity() (hits, misses int64) }
 
-// decided is told of every pick, by whoever holds the picker.
-func (m *documentMetrics) decided(p *picker.Picker, d *picker.Decision, took time.Duration) {
+// decided is told of every pick.
+func (m *documentMetrics) decided(p *picker.Picker, w *waiter) {
+	d := w.d
+	took := d.Took.Duration()
 	m.duration.Observe(took.Seconds())
 	for _, s := range d.Spans {
 		switch s.Point {
@@ -119,14 +121,8 @@ func (m *documentMetrics) decided(p *picker.Picker, d *picker.Decision, took tim
 		m.scored += float64(len(r.Left))
 		m.cached(p, d, r, f, i == d.Primary)
 	}
-	m.sessionHits, m.sessionMisses = 0, 0
-	for _, pl := range p.Plugins() {
-		if a, ok := pl.(affine); ok {
-			hits, misses := a.Affinity()
-			m.sessionHits += float64(hits)
-			m.sessionMisses += float64(misses)
-		}
-	}
+	m.sessionHits += float64(w.kept)
+	m.sessionMisses += float64(w.moved)
 }
 
 // cached counts what the first prefix index knew of the chosen pod.

@@ -19,6 +19,9 @@ type exchange struct {
 	w    *waiter // nil for a response that nobody picked for
 	resp *picker.Response
 	once sync.Once
+	// noted says that the decision's figures are taken; bytes is what was sent on.
+	noted bool
+	bytes int
 	// settled, when given, is told of the end.
 	settled func()
 
@@ -34,14 +37,33 @@ func (x *exchange) decision() *picker.Decision {
 	return x.w.d
 }
 
+// lock takes the picker's lock where a plug-in has a hook; without one a
+// response is nobody's but its own request's.
+func (x *exchange) lock(hooked bool) (unlock func()) {
+	if !hooked {
+		return func() {}
+	}
+	x.k.mu.Lock()
+	return x.k.mu.Unlock
+}
+
+// Sent takes the decision's figures, once it is on its way.
+func (x *exchange) Sent() {
+	if x.w == nil || x.noted {
+		return
+	}
+	x.noted = true
+	x.k.note(x.w)
+	x.k.o.Metrics.dispatched(x.w.d, x.bytes)
+}
+
 // ResponseHeaders runs the hooks and echoes the headers, as the real EPP does.
 func (x *exchange) ResponseHeaders(head []stream.Header) []stream.Header {
 	in := make([]picker.Header, len(head))
 	for i, h := range head {
 		in[i] = picker.Header(h)
 	}
-	x.k.mu.Lock()
-	defer x.k.mu.Unlock()
+	defer x.lock(x.k.hooks.ResponseHeader)()
 	r, set := x.k.p.ResponseHeaders(x.k.o.Now(), x.decision(), picker.NormalizeHeaders(in))
 	x.resp = r
 	set = append(set, x.k.told(x.decision())...)
@@ -68,9 +90,7 @@ func (x *exchange) ResponseBody(chunk []byte, end bool) ([]byte, any) {
 	}
 	started := time.Now()
 	now := x.k.o.Now()
-	x.k.mu.Lock()
-	defer x.k.mu.Unlock()
-	out := x.resp.Body(now, chunk, end)
+	out := x.body(now, chunk, end)
 	if x.w != nil && len(chunk) > 0 {
 		if x.lastAt > 0 {
 			x.k.o.Metrics.chunk(x.resp, (now - x.lastAt).Duration())
@@ -81,13 +101,17 @@ func (x *exchange) ResponseBody(chunk []byte, end bool) ([]byte, any) {
 	return out, metadataStruct(x.resp.Metadata(), end)
 }
 
+func (x *exchange) body(now machine.Time, chunk []byte, end bool) []byte {
+	defer x.lock(x.k.hooks.ResponseBody)()
+	return x.resp.Body(now, chunk, end)
+}
+
 // Flush is what was held back of a response that ended without a last piece.
 func (x *exchange) Flush() []byte {
 	if x.resp == nil {
 		return nil
 	}
-	x.k.mu.Lock()
-	defer x.k.mu.Unlock()
+	defer x.lock(x.k.hooks.ResponseBody)()
 	return x.resp.Flush(x.k.o.Now())
 }
 
@@ -137,24 +161,29 @@ func (x *exchange) End(stream.Result) {
 		if x.settled != nil {
 			defer x.settled()
 		}
-		k := x.k
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		now := k.o.Now()
-		k.o.Metrics.ended(x.w.d, x.resp, x.began, now, x.spent)
-		if x.resp != nil {
-			x.resp.Flush(now)
-		}
-		k.p.Release(now, x.w.d)
-		if k.fc != nil && x.w.id != 0 {
-			delete(k.waiting, x.w.id)
-			k.loads(now)
-			done := flowcontrol.Done{ID: x.w.id}
-			if x.resp != nil {
-				done.PromptTokens, done.CompletionTokens = int64(x.resp.Usage.PromptTokens), int64(x.resp.Usage.CompletionTokens)
-			}
-			k.fc.Input(now, done)
-			k.pump(now)
-		}
+		x.Sent() // the client may have left before
+		x.k.o.Metrics.ended(x.w.d, x.resp, x.began, x.k.o.Now(), x.spent)
+		x.release()
 	})
+}
+
+func (x *exchange) release() {
+	k := x.k
+	queued := k.fc != nil && x.w.id != 0
+	defer x.lock(k.hooks.Release || k.hooks.ResponseBody || queued)()
+	now := k.o.Now()
+	if x.resp != nil {
+		x.resp.Flush(now)
+	}
+	k.p.Release(now, x.w.d)
+	if queued {
+		delete(k.waiting, x.w.id)
+		k.loads(now)
+		done := flowcontrol.Done{ID: x.w.id}
+		if x.resp != nil {
+			done.PromptTokens, done.CompletionTokens = int64(x.resp.Usage.PromptTokens), int64(x.resp.Usage.CompletionTokens)
+		}
+		k.fc.Input(now, done)
+		k.pump(now)
+	}
 }

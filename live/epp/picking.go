@@ -60,6 +60,8 @@ type Picking struct {
 
 	mu      sync.Mutex
 	p       *picker.Picker
+	hooks   picker.Hooks
+	affine  []affine
 	fc      *flowcontrol.Controller
 	waiting map[flowcontrol.RequestID]*waiter
 	timer   *time.Timer
@@ -79,6 +81,8 @@ type waiter struct {
 	evicted chan struct{}
 	// admission says in words how flow control let it in.
 	admission string
+	// kept and moved are whether the decision kept a session where it was.
+	kept, moved int64
 }
 
 // refused is flow control's refusal as the picker's error.
@@ -92,8 +96,13 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Picking{openRequests: openRequests{idle: make(chan struct{})}, o: o, p: o.Picker, waiting: map[flowcontrol.RequestID]*waiter{},
+	k := &Picking{openRequests: openRequests{idle: make(chan struct{})}, o: o, p: o.Picker, hooks: o.Picker.Hooks(), waiting: map[flowcontrol.RequestID]*waiter{},
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer(o.Hosts)}}}
+	for _, pl := range o.Picker.Plugins() {
+		if a, ok := pl.(affine); ok {
+			k.affine = append(k.affine, a)
+		}
+	}
 	if o.Picker.FlowControl() {
 		cfg, err := plugins.FlowControl(o.Picker)
 		if err != nil {
@@ -221,14 +230,32 @@ func (k *Picking) effect(now machine.Time, e *flowcontrol.Effect) {
 // place picks and commits. The lock is held.
 func (k *Picking) place(now machine.Time, w *waiter) {
 	started := time.Now()
+	kept, moved := k.affinity()
 	w.d = k.p.Pick(now, w.req, k.p.Pool().View(), w.answers, nil)
 	if w.d.Err == nil {
 		k.p.Commit(now, w.d)
 	}
-	took := time.Since(started)
-	w.d.Took, w.d.Admission = machine.Time(took), w.admission
-	k.o.Metrics.decided(k.p, w.d, took)
+	w.d.Took, w.d.Admission = machine.Time(time.Since(started)), w.admission
+	w.kept, w.moved = k.affinity()
+	w.kept, w.moved = w.kept-kept, w.moved-moved
 	k.remember(w.d)
+}
+
+// affinity is how many requests were kept where their session was, and how many
+// were not. The lock is held.
+func (k *Picking) affinity() (kept, moved int64) {
+	for _, a := range k.affine {
+		hits, misses := a.Affinity()
+		kept, moved = kept+hits, moved+misses
+	}
+	return kept, moved
+}
+
+// note takes the figures of a decision and logs it. Others wait neither for
+// the lock nor for Envoy meanwhile.
+func (k *Picking) note(w *waiter) {
+	k.o.Metrics.decided(k.p, w)
+	k.log(w.d)
 }
 
 // maxRemembered bounds the history by rows (decisions times endpoints), since
@@ -267,60 +294,87 @@ func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exch
 	if withBody {
 		req.Subset, req.HasSubset = subsetOf(r.Metadata)
 	}
-	k.mu.Lock()
-	needs, perr := k.p.Prepare(k.o.Now(), req)
-	k.mu.Unlock()
+	needs, perr, again := k.enter(w, withBody)
+	if again {
+		w.answers = k.ask(ctx, needs)
+		k.proceed(w, withBody)
+	}
 	if perr != nil {
 		k.o.Metrics.refused(req, perr)
 		return k.refuse(perr), nil
 	}
-	if len(needs) > 0 {
-		w.answers = k.ask(ctx, needs)
-	}
-	k.mu.Lock()
-	now := k.o.Now()
-	if k.fc != nil && withBody {
-		w.id = flowcontrol.RequestID(k.number.Add(1))
-		k.waiting[w.id] = w
-		k.o.Metrics.queued(w)
-		k.fc.Input(now, flowcontrol.Arrive{ID: w.id, Priority: req.Objective.Priority, FairnessID: req.FairnessID,
-			Bytes: int64(req.SizeBytes), Tokens: int64(req.Tokens), TTFT: machine.Time(req.TTFTMs * float64(machine.Millisecond))})
-		k.pump(now)
-		k.mu.Unlock()
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-			k.mu.Lock()
-			k.fc.Input(k.o.Now(), flowcontrol.Gone{ID: w.id})
-			k.pump(k.o.Now())
-			k.mu.Unlock()
-			<-w.done // flow control decides every arrival exactly once
-		}
-	} else {
-		k.place(now, w)
-		k.mu.Unlock()
+	if w.id != 0 {
+		k.await(ctx, w)
 	}
 	if w.refusal != nil {
 		perr := w.refused()
 		k.o.Metrics.refused(req, perr)
 		return k.refuse(perr), nil
 	}
-	k.log(w.d)
 	if w.d.Err != nil {
+		k.note(w)
 		k.o.Metrics.refused(req, w.d.Err)
 		return k.refuse(w.d.Err), nil
 	}
 	x := &exchange{k: k, w: w, began: began}
 	d, bytes, err := k.decision(w, r.Body)
+	x.bytes = bytes
 	if req.Body != nil { // the prompt has done its work; a held request should not hold it
 		req.Body.Raw, req.Body.Prompts = nil, nil
 	}
-	k.o.Metrics.dispatched(w.d, bytes)
 	if err != nil {
 		x.End(stream.Failed)
 		return k.refuse(&picker.Error{Code: picker.Internal, Message: err.Error()}), nil
 	}
 	return d, x
+}
+
+// enter prepares a request and, unless plug-ins need answers first (again),
+// lets it proceed, all in one turn: the fewer turns a request takes, the fewer
+// others it waits behind.
+func (k *Picking) enter(w *waiter, withBody bool) (needs []picker.Need, perr *picker.Error, again bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock() // a plug-in may panic
+	now := k.o.Now()
+	needs, perr = k.p.Prepare(now, w.req)
+	if perr == nil && len(needs) == 0 {
+		k.admit(now, w, withBody)
+	}
+	return needs, perr, perr == nil && len(needs) > 0
+}
+
+// proceed goes on with a request whose plug-ins have their answers.
+func (k *Picking) proceed(w *waiter, withBody bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.admit(k.o.Now(), w, withBody)
+}
+
+// admit gives a request to flow control, or places it. The lock is held.
+func (k *Picking) admit(now machine.Time, w *waiter, withBody bool) {
+	if k.fc == nil || !withBody {
+		k.place(now, w)
+		return
+	}
+	w.id = flowcontrol.RequestID(k.number.Add(1))
+	k.waiting[w.id] = w
+	k.o.Metrics.queued(w)
+	k.fc.Input(now, flowcontrol.Arrive{ID: w.id, Priority: w.req.Objective.Priority, FairnessID: w.req.FairnessID,
+		Bytes: int64(w.req.SizeBytes), Tokens: int64(w.req.Tokens), TTFT: machine.Time(w.req.TTFTMs * float64(machine.Millisecond))})
+	k.pump(now)
+}
+
+// await waits for flow control's word.
+func (k *Picking) await(ctx context.Context, w *waiter) {
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		k.mu.Lock()
+		k.fc.Input(k.o.Now(), flowcontrol.Gone{ID: w.id})
+		k.pump(k.o.Now())
+		k.mu.Unlock()
+		<-w.done // flow control decides every arrival exactly once
+	}
 }
 
 // decision turns a pick into the header mutation and metadata of the stream.

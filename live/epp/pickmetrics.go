@@ -1,9 +1,12 @@
 package epp
 
 import (
+	"maps"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,8 +35,14 @@ type PickMetrics struct {
 	document  *documentMetrics
 	objective *objectiveMetrics
 
-	mu     sync.Mutex
-	series map[string]bool // label combinations, bounded
+	mu     sync.Mutex // guards the making of another series
+	series atomic.Pointer[map[series][]string]
+}
+
+// series is a combination of labels, which are the bounded list of them.
+type series struct {
+	model, target, fairness string
+	priority                int
 }
 
 // maxSeries bounds the label combinations that clients can make.
@@ -65,7 +74,8 @@ const epps = "llm_d_epp_"
 func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	f := factory{reg}
 	ext, obj := "inference_extension_", "inference_objective_"
-	m := &PickMetrics{pool: pool, series: map[string]bool{}, document: newDocumentMetrics(reg), objective: newObjectiveMetrics(reg)}
+	m := &PickMetrics{pool: pool, document: newDocumentMetrics(reg), objective: newObjectiveMetrics(reg)}
+	m.series.Store(&map[series][]string{})
 	old := []string{"model_name", "target_model_name"}
 	m.total = f.counter("request_total", "Requests sent on.", obj+"request_total", lifeLabels, []string{"model_name", "target_model_name", "priority"})
 	m.errors = f.counter("request_error_total", "Requests that failed.", obj+"request_error_total", append([]string{"error_code"}, lifeLabels...), append([]string{"error_code"}, old...))
@@ -108,23 +118,29 @@ func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	return m
 }
 
-// labels are a request's, kept below maxSeries combinations.
+// labels are a request's, about maxSeries combinations at most. They are shared:
+// append to a copy.
 func (m *PickMetrics) labels(r *picker.Request) []string {
 	fairness := r.FairnessID
 	if fairness == "" {
 		fairness = picker.DefaultFairnessID
 	}
-	l := []string{r.Model, r.TargetModel, fairness, strconv.Itoa(r.Objective.Priority)}
-	key := l[0] + "\x00" + l[1] + "\x00" + l[2] + "\x00" + l[3]
+	key := series{r.Model, r.TargetModel, fairness, r.Objective.Priority}
+	known := m.series.Load()
+	if l := (*known)[key]; l != nil {
+		return l
+	}
+	priority := strconv.Itoa(key.priority)
+	if len(*known) >= maxSeries {
+		return []string{"other", "other", "other", priority}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.series[key] {
-		if len(m.series) >= maxSeries {
-			return []string{"other", "other", "other", l[3]}
-		}
-		m.series[key] = true
-	}
-	return l
+	all := maps.Clone(*m.series.Load())
+	key.model, key.target, key.fairness = strings.Clone(key.model), strings.Clone(key.target), strings.Clone(key.fairness) // not the whole body with them
+	all[key] = []string{key.model, key.target, key.fairness, priority}
+	m.series.Store(&all)
+	return all[key]
 }
 
 func (m *PickMetrics) refused(r *picker.Request, e *picker.Error) {
@@ -182,11 +198,12 @@ func (m *PickMetrics) parsed(r *picker.Request, point string, took time.Duration
 }
 
 // decided is told of every pick.
-func (m *PickMetrics) decided(p *picker.Picker, d *picker.Decision, took time.Duration) {
+func (m *PickMetrics) decided(p *picker.Picker, w *waiter) {
+	d := w.d
 	if m == nil || d.Request.Body == nil {
 		return
 	}
-	m.document.decided(p, d, took)
+	m.document.decided(p, w)
 	for _, s := range d.Spans {
 		m.plugin.observe(s.Took.Seconds(), s.Point, s.Plugin.Type(), s.Plugin.Name())
 	}
@@ -197,7 +214,7 @@ func (m *PickMetrics) decided(p *picker.Picker, d *picker.Decision, took time.Du
 		return
 	}
 	m.objective.decided(p, d, m.labels(d.Request)[:2])
-	m.e2e.observe(took.Seconds())
+	m.e2e.observe(d.Took.Seconds())
 	e := d.Targets[0].Endpoint
 	m.attempts.inc("success", d.Request.TargetModel, e.Name, e.Namespace, e.Port)
 	if by := d.DisaggBy; by != nil {

@@ -118,6 +118,9 @@ func (c *conversation) ask(ctx context.Context) {
 		c.evictable, c.evicted = x, x.Evicted()
 	}
 	c.play(c.machine.Decided(c.s.o.Now(), decision))
+	if x, ok := exchange.(starter); ok {
+		x.Sent()
+	}
 }
 
 // errEvicted is what receive says when the request must end early.

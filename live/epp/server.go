@@ -9,7 +9,9 @@
 package epp
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -70,6 +72,8 @@ type Exchange interface {
 type (
 	// remover is an Exchange that takes response headers away.
 	remover interface{ ResponseRemove() []string }
+	// starter is an Exchange that has things to do once its decision is sent.
+	starter interface{ Sent() }
 	// flusher is an Exchange that held pieces back; it is asked for them when a
 	// response ends without a last piece.
 	flusher interface{ Flush() []byte }
@@ -97,8 +101,12 @@ type Options struct {
 	// are 9002 (ext_proc and gRPC health), 9003 (gRPC health) and 9090
 	// (metrics over HTTP).
 	Address, HealthAddress, MetricsAddress string
-	// TLS, when not nil, is used on Address.
-	TLS credentials.TransportCredentials
+	// TLS, when not nil, is used on Address; MetricsTLS on MetricsAddress.
+	TLS        credentials.TransportCredentials
+	MetricsTLS *tls.Config
+	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is 64 MiB for
+	// the first and no limit for the other.
+	MaxRecvBytes, MaxSendBytes int
 	// Stream is what the streams share.
 	Stream stream.Config
 	// Director decides; it is required.
@@ -180,10 +188,13 @@ func Start(o Options) (*Server, error) {
 
 	options := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(1 << 20),
-		grpc.MaxRecvMsgSize(64 << 20),
+		grpc.MaxRecvMsgSize(cmp.Or(o.MaxRecvBytes, 64<<20)),
 		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(16 << 20),
 		grpc.WriteBufferSize(64 << 10), grpc.ReadBufferSize(64 << 10),
 		grpc.UnaryInterceptor(s.checks.intercept),
+	}
+	if o.MaxSendBytes > 0 {
+		options = append(options, grpc.MaxSendMsgSize(o.MaxSendBytes))
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(o.TLS))
@@ -208,6 +219,9 @@ func Start(o Options) (*Server, error) {
 			mux.Handle(pattern, h)
 		}
 		s.metrics = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		if o.MetricsTLS != nil {
+			metricsL = tls.NewListener(metricsL, o.MetricsTLS)
+		}
 		s.serve(func() error { return s.metrics.Serve(metricsL) })
 	}
 	return s, nil

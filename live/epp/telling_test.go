@@ -49,6 +49,7 @@ func told(t *testing.T) (*Picking, *bytes.Buffer) {
 func TestLogHasTheDocumentsKeys(t *testing.T) {
 	k, log := told(t)
 	_, x := k.Decide(context.Background(), chat(1))
+	x.(starter).Sent()
 	defer x.End(stream.PassedThrough)
 	var line map[string]any
 	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
