@@ -145,10 +145,13 @@ type Config struct {
 	// run in one step (1); further requests wait.
 	Adapters []AdapterID
 	MaxLoRAs int
-	// MaxCPULoRAs is how many adapters stay in host memory (MaxLoRAs); a step
-	// that needs another one takes LoRALoadTime longer (0).
-	MaxCPULoRAs  int
-	LoRALoadTime machine.Time
+	// MaxCPULoRAs is how many adapters stay in host memory (MaxLoRAs), those in
+	// the accelerator among them. A step that needs one from disk takes
+	// LoRALoadTime longer, and one that is not in the accelerator
+	// LoRAActivateTime (both 0; see DefaultLoRALoadTime).
+	MaxCPULoRAs      int
+	LoRALoadTime     machine.Time
+	LoRAActivateTime machine.Time
 
 	// MaxInFlight bounds requests in the engine; more are rejected with
 	// CodeFull. 1,048,576 by default.
@@ -235,6 +238,7 @@ func (c *Config) validate() error {
 	between("MaxLoRAs", c.MaxLoRAs, 1, 1<<16)
 	between("MaxCPULoRAs", c.MaxCPULoRAs, c.MaxLoRAs, 1<<16)
 	check(c.LoRALoadTime >= 0 && c.LoRALoadTime <= 3600*machine.Second, "LoRALoadTime is %v; it must be between 0 and an hour", c.LoRALoadTime)
+	check(c.LoRAActivateTime >= 0 && c.LoRAActivateTime <= 3600*machine.Second, "LoRAActivateTime is %v; it must be between 0 and an hour", c.LoRAActivateTime)
 	between("MaxInFlight", c.MaxInFlight, 1, 1<<30)
 	check(c.KVBytesPerToken > 0 && c.KVBytesPerToken <= 1<<32, "KVBytesPerToken is %d; it must be between 1 and 2^32", c.KVBytesPerToken)
 	check(c.KVHoldTimeout > 0, "KVHoldTimeout is %v; it must be above 0", c.KVHoldTimeout)

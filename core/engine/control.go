@@ -13,7 +13,7 @@ func (e *Engine) control(m Control, fx *Effects) {
 			kind = ControlRefused
 			break
 		}
-		e.loras.known[m.Adapter] = true
+		e.loadAdapter(m.Adapter)
 	case OpUnloadAdapter:
 		if !e.loras.known[m.Adapter] {
 			kind = ControlRefused

@@ -161,8 +161,19 @@ func audit(t *rapid.T, e *Engine) {
 			t.Fatalf("node %d has %d children, counted %d", i, children[int32(i)], p.nodes[i].children)
 		}
 	}
-	if len(e.loras.running) > e.cfg.MaxLoRAs {
-		t.Fatalf("%d adapters run, at most %d may", len(e.loras.running), e.cfg.MaxLoRAs)
+	l := &e.loras
+	if len(l.running) > e.cfg.MaxLoRAs || len(l.gpu) > e.cfg.MaxLoRAs || len(l.cpu) > e.cfg.MaxCPULoRAs {
+		t.Fatalf("%d adapters run, %v in slots, %v in host memory; at most %d, %d and %d may", len(l.running), l.gpu, l.cpu, e.cfg.MaxLoRAs, e.cfg.MaxLoRAs, e.cfg.MaxCPULoRAs)
+	}
+	for a := range l.running {
+		if !slices.Contains(l.gpu, a) {
+			t.Fatalf("adapter %d runs and is in none of the slots: %v", a, l.gpu)
+		}
+	}
+	for i, a := range l.gpu {
+		if !slices.Contains(l.cpu, a) || slices.Contains(l.gpu[i+1:], a) {
+			t.Fatalf("slots %v, host memory %v", l.gpu, l.cpu)
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func (e *Engine) begin(decoding int, preempted bool, begun int) {
 		x.schedule.Base = bounded(e.cfg.Timer.StepTime(st) + e.loading)
 	}
 	x.end = x.schedule.End(x.steps)
-	e.run = x
+	e.run, e.loras.owed = x, 0
 }
 
 const (
@@ -148,7 +148,7 @@ func (e *Engine) cut(fx *Effects) {
 // this very moment can still undo it (cut); it saves a wake-up.
 func (e *Engine) carryOn() {
 	b := &e.batch
-	if e.cfg.SingleSteps || e.sending > 0 || b.decoding == 0 || len(b.filling) > 0 || e.queue.len() > 0 ||
+	if e.cfg.SingleSteps || e.sending > 0 || e.loras.owed > 0 || b.decoding == 0 || len(b.filling) > 0 || e.queue.len() > 0 ||
 		b.decoding > e.cfg.MaxNumBatchedTokens || e.needAt(0) > e.pool.free {
 		return
 	}

@@ -91,6 +91,7 @@ func drawStory(t *rapid.T) story {
 	c.KVHoldTimeout = machine.Time(n("hold timeout", 1, 4000))
 	c.KVLoadFailure = KVLoadFailure(n("load failure", 0, 1))
 	c.Adapters, c.MaxLoRAs, c.LoRALoadTime = []AdapterID{1, 2, 3}, n("loras", 1, 2), machine.Time(n("load time", 0, 500))
+	c.MaxCPULoRAs, c.LoRAActivateTime = c.MaxLoRAs+n("cpu loras", 0, 2), machine.Time(n("activate time", 0, 200))
 	transfers, pauses, controls := flag("transfers"), flag("pauses"), flag("controls")
 	at := machine.Time(0)
 	last := 0

@@ -15,7 +15,7 @@ func (e *Engine) compose(fx *Effects) {
 // nothing is left to compute: then the next try comes at once.
 func (e *Engine) try(fx *Effects) (again bool) {
 	e.fills, e.starved = e.fills[:0], e.starved[:0]
-	e.blocked, e.loading = false, 0
+	e.blocked, e.loading = false, e.loras.owed
 	forming := e.batch.size == 0
 	budget := e.cfg.MaxNumBatchedTokens
 	preempted := false

@@ -97,7 +97,8 @@ func (s *script) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		fmt.Fprintf(&b, "blocks used=%d\n", s.e.KVBlocksUsed())
 		if len(s.e.loras.known) > 0 {
-			fmt.Fprintf(&b, "adapters running=%v waiting=%v\n", s.e.RunningAdapters(nil), s.e.WaitingAdapters(nil))
+			fmt.Fprintf(&b, "adapters running=%v waiting=%v slots=%v host=%v\n", s.e.RunningAdapters(nil), s.e.WaitingAdapters(nil),
+				s.e.AdaptersInMemory(TierGPU, nil), s.e.AdaptersInMemory(TierCPU, nil))
 		}
 		return b.String()
 	default:
@@ -156,7 +157,7 @@ func scriptConfig(t *testing.T, d *datadriven.TestData) Config {
 	for _, f := range []struct {
 		name string
 		v    *machine.Time
-	}{{"prefill", &c.Prefill.Low}, {"token", &c.TokenTime.Low}, {"hold-timeout", &c.KVHoldTimeout}, {"lora-load", &c.LoRALoadTime}} {
+	}{{"prefill", &c.Prefill.Low}, {"token", &c.TokenTime.Low}, {"hold-timeout", &c.KVHoldTimeout}, {"lora-load", &c.LoRALoadTime}, {"lora-activate", &c.LoRAActivateTime}} {
 		if v, ok := arg(d, f.name); ok {
 			*f.v = span(t, d, v)
 		}
@@ -167,7 +168,7 @@ func scriptConfig(t *testing.T, d *datadriven.TestData) Config {
 	}{
 		{"max-num-seqs", &c.MaxNumSeqs}, {"max-num-batched-tokens", &c.MaxNumBatchedTokens}, {"max-model-len", &c.MaxModelLen},
 		{"block-size", &c.BlockSize}, {"blocks", &c.NumGPUBlocks}, {"long-prefill-token-threshold", &c.LongPrefillTokenThreshold},
-		{"max-loras", &c.MaxLoRAs}, {"cpu-blocks", &c.NumCPUBlocks}, {"max-num-partial-prefills", &c.MaxNumPartialPrefills},
+		{"max-loras", &c.MaxLoRAs}, {"max-cpu-loras", &c.MaxCPULoRAs}, {"cpu-blocks", &c.NumCPUBlocks}, {"max-num-partial-prefills", &c.MaxNumPartialPrefills},
 	} {
 		*f.v = integer(t, d, f.name)
 	}

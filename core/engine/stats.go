@@ -29,6 +29,9 @@ type Stats struct {
 	PrefixCacheQueries uint64 // prompt tokens looked up
 	PrefixCacheHits    uint64 // of these, found
 	CPUCacheHits       uint64 // of these, brought back from host memory; not among PrefixCacheHits
+
+	LoRALoads       uint64 // adapters brought from disk to host memory
+	LoRAActivations uint64 // adapters brought into a slot of the accelerator
 }
 
 // Stats reads the counters and gauges at the engine's time.
