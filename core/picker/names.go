@@ -54,8 +54,9 @@ const (
 const DefaultFairnessID = "default-flow"
 
 // Label of the role of a model server in disaggregated serving, and of its
-// engine.
+// engine (with the name that the Gateway API Inference Extension gave it).
 const (
-	LabelRole   = "llm-d.ai/role"
-	LabelEngine = "llm-d.ai/engine-type"
+	LabelRole      = "llm-d.ai/role"
+	LabelEngine    = "llm-d.ai/engine-type"
+	LabelEngineOld = "inference.networking.k8s.io/engine-type"
 )

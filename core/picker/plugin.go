@@ -177,12 +177,12 @@ type RequestParser interface {
 	Parser() parse.Parser
 }
 
-// MetricsExtractor reads one scraped page into an endpoint's figures. engine
-// is the endpoint's label llm-d.ai/engine-type. An error leaves the figures as
-// they were; it is counted and logged, and names the plug-in.
+// MetricsExtractor reads one scraped page into an endpoint's figures. labels
+// are the endpoint's: one of them may name its engine. An error leaves the
+// figures as they were; it is counted and logged, and names the plug-in.
 type MetricsExtractor interface {
 	Plugin
-	Extract(page []byte, engine string, into *Metrics) error
+	Extract(page []byte, labels map[string]string, into *Metrics) error
 }
 
 // MetricsForgetter is a MetricsExtractor that can take back what it wrote, when

@@ -220,7 +220,7 @@ func (pl *player) scrapeAll() {
 	for _, i := range indexes {
 		s := v.States[i]
 		m := s.Metrics
-		if ex[0].Extract([]byte(pl.pages[pl.pageOf(&s)]), s.Labels[picker.LabelEngine], &m) == nil {
+		if ex[0].Extract([]byte(pl.pages[pl.pageOf(&s)]), s.Labels, &m) == nil {
 			pool.Update(pl.now, []int{i}, func(_ int, s *picker.State) { s.Metrics = m })
 		}
 	}

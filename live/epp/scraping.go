@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -44,7 +45,7 @@ type scrapeSource struct {
 
 type scrapeTarget struct {
 	hostPort string
-	engine   string
+	labels   map[string]string
 	cancel   context.CancelFunc
 	current  map[*scrapeSource]bool // sources whose figures count
 }
@@ -94,16 +95,15 @@ func (s *Scraper) Follow() {
 	for place := range view.States {
 		e := view.States[place].Endpoint
 		seen[e.ID()] = true
-		engine := e.Labels[picker.LabelEngine]
 		if t := s.running[e.ID()]; t != nil {
-			if t.hostPort == e.HostPort() && t.engine == engine {
+			if t.hostPort == e.HostPort() && maps.Equal(t.labels, e.Labels) {
 				continue
 			}
 			t.cancel()
 			delete(s.last, e.ID())
 		}
 		ctx, cancel := context.WithCancel(s.ctx)
-		t := &scrapeTarget{e.HostPort(), engine, cancel, map[*scrapeSource]bool{}}
+		t := &scrapeTarget{e.HostPort(), e.Labels, cancel, map[*scrapeSource]bool{}}
 		s.running[e.ID()] = t
 		for i := range s.sources {
 			phase := s.sources[i].spec.Interval.Duration() * time.Duration(place) / time.Duration(len(view.States))
@@ -191,7 +191,7 @@ func (s *Scraper) take(ctx context.Context, id string, t *scrapeTarget, src *scr
 	defer s.mu.Unlock()
 	m := s.last[id]
 	for _, x := range src.Extractors {
-		if err := x.Extract(page, t.engine, &m); err != nil {
+		if err := x.Extract(page, t.labels, &m); err != nil {
 			return x.Type(), fmt.Errorf("%s: %w", x.Name(), err)
 		}
 	}

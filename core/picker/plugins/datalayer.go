@@ -3,6 +3,8 @@ package plugins
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -79,16 +81,27 @@ func (t *target) read(p picker.Params, into any) error {
 type metricsSource struct {
 	named
 	target
+	Port *int `json:"port"` // of every endpoint; nil is the endpoint's own
 }
 
 func newMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	s := &metricsSource{named: base("metrics-data-source", name), target: target{Scheme: "http", Path: "/metrics"}}
-	return s, s.read(p, &s.target)
+	if err := s.read(p, s); err != nil {
+		return nil, err
+	}
+	if s.Port != nil && (*s.Port < 1 || *s.Port > 65535) {
+		return nil, p.Errorf("invalid port %d: must be between 1 and 65535", *s.Port)
+	}
+	return s, nil
 }
 
 // Scrape says how to fetch.
 func (s *metricsSource) Scrape() picker.ScrapeSpec {
-	return picker.ScrapeSpec{Scheme: s.Scheme, Path: s.Path, Interval: s.every.Time(), InsecureSkipVerify: s.Insecure == nil || *s.Insecure}
+	spec := picker.ScrapeSpec{Scheme: s.Scheme, Path: s.Path, Interval: s.every.Time(), InsecureSkipVerify: s.Insecure == nil || *s.Insecure}
+	if s.Port != nil {
+		spec.Port = strconv.Itoa(*s.Port)
+	}
+	return spec
 }
 
 // extractor is core-metrics-extractor: which series mean what, per engine.
@@ -108,7 +121,12 @@ type engineConfig struct {
 	KV      string `json:"kvUsageSpec"`
 	LoRA    string `json:"loraSpec"`
 	Cache   string `json:"cacheInfoSpec"`
-	Custom  []struct {
+	// Labels of Cache, and series that say the same as values.
+	BlockSizeLabel string `json:"cacheBlockSizeLabelName"`
+	BlocksLabel    string `json:"cacheNumBlocksLabelName"`
+	BlockSize      string `json:"cacheBlockSizeSpec"`
+	Blocks         string `json:"cacheNumBlocksSpec"`
+	Custom         []struct {
 		Key  string `json:"attributeKey"`
 		Spec string `json:"metricSpec"`
 	} `json:"customMetrics"`
@@ -119,7 +137,7 @@ func newExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	if err := p.Decode(x); err != nil {
 		return nil, err
 	}
-	x.Default = either(x.Default, "vllm")
+	x.LabelKey, x.Default = either(x.LabelKey, picker.LabelEngine), either(x.Default, "vllm")
 	seen := map[string]bool{}
 	for i := range x.Configs {
 		e := &x.Configs[i]
@@ -145,11 +163,11 @@ func newExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 }
 
 func (e *engineConfig) mapping() (*scrape.Mapping, error) {
-	m := &scrape.Mapping{BlockSizeLabel: "block_size", BlocksLabel: "num_gpu_blocks"}
+	m := &scrape.Mapping{BlockSizeLabel: e.BlockSizeLabel, BlocksLabel: e.BlocksLabel}
 	for _, s := range []struct {
 		text string
 		to   *scrape.Spec
-	}{{e.Queued, &m.Queued}, {e.Running, &m.Running}, {e.KV, &m.KVUsage}, {e.LoRA, &m.LoRA}, {e.Cache, &m.CacheInfo}} {
+	}{{e.Queued, &m.Queued}, {e.Running, &m.Running}, {e.KV, &m.KVUsage}, {e.LoRA, &m.LoRA}, {e.Cache, &m.CacheInfo}, {e.BlockSize, &m.BlockSize}, {e.Blocks, &m.Blocks}} {
 		var err error
 		if *s.to, err = scrape.ParseSpec(s.text); err != nil {
 			return nil, err
@@ -160,6 +178,9 @@ func (e *engineConfig) mapping() (*scrape.Mapping, error) {
 		if err == nil && (c.Key == "" || c.Spec == "") {
 			err = errors.New("one of the two is empty")
 		}
+		if err == nil && slices.ContainsFunc(m.Custom, func(o scrape.Custom) bool { return o.Key == c.Key }) {
+			err = errors.New("the key stands twice")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("customMetrics need attributeKey and metricSpec (%q, %q): %w", c.Key, c.Spec, err)
 		}
@@ -168,12 +189,10 @@ func (e *engineConfig) mapping() (*scrape.Mapping, error) {
 	return m, nil
 }
 
-// EngineLabel is the label that names an endpoint's engine.
-func (x *extractor) EngineLabel() string { return either(x.LabelKey, picker.LabelEngine) }
-
-// Extract reads a page as the engine's; an unknown engine is the default one.
-func (x *extractor) Extract(page []byte, engine string, into *picker.Metrics) error {
-	m := x.engines[engine]
+// Extract reads a page as that of the endpoint's engine; an endpoint without
+// an engine's label, or with an unknown engine, is read as the default one.
+func (x *extractor) Extract(page []byte, labels map[string]string, into *picker.Metrics) error {
+	m := x.engines[either(labels[x.LabelKey], labels[picker.LabelEngineOld])]
 	if m == nil {
 		m = x.engines[x.Default]
 	}
@@ -181,7 +200,9 @@ func (x *extractor) Extract(page []byte, engine string, into *picker.Metrics) er
 	if err != nil {
 		return err
 	}
-	m.Apply(p, into)
+	if !m.Apply(p, into) {
+		return errors.New("the page has none of the engine's metrics")
+	}
 	return nil
 }
 

@@ -167,7 +167,7 @@ func (s *scraper) wants(name string) bool {
 }
 
 // Extract takes the figures from a page.
-func (s *scraper) Extract(page []byte, _ string, into *picker.Metrics) error {
+func (s *scraper) Extract(page []byte, _ map[string]string, into *picker.Metrics) error {
 	p, err := scrape.Parse(page, s.wants)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,9 +12,12 @@ import (
 // Mapping says which series of an engine carry which signal.
 type Mapping struct {
 	Queued, Running, KVUsage, LoRA, CacheInfo Spec
-	// BlockSizeLabel and BlocksLabel are the labels of CacheInfo.
+	// BlockSizeLabel and BlocksLabel are the labels of CacheInfo; "" is
+	// block_size and num_gpu_blocks.
 	BlockSizeLabel, BlocksLabel string
-	Custom                      []Custom
+	// BlockSize and Blocks say as values what CacheInfo says as labels.
+	BlockSize, Blocks Spec
+	Custom            []Custom
 }
 
 // Custom is a further signal under a name of the user's.
@@ -36,7 +40,7 @@ func Engines() map[string]*Mapping {
 		"vllm": {
 			Queued: must("vllm:num_requests_waiting"), Running: must("vllm:num_requests_running"),
 			KVUsage: must("vllm:kv_cache_usage_perc"), LoRA: must("vllm:lora_requests_info"),
-			CacheInfo: must("vllm:cache_config_info"), BlockSizeLabel: "block_size", BlocksLabel: "num_gpu_blocks",
+			CacheInfo: must("vllm:cache_config_info"),
 		},
 		"sglang": {
 			Queued: must("sglang:num_queue_reqs"), Running: must("sglang:num_running_reqs"),
@@ -45,19 +49,24 @@ func Engines() map[string]*Mapping {
 		},
 		"trtllm-serve": {
 			Queued: must("trtllm_num_requests_waiting"), Running: must("trtllm_num_requests_running"),
-			KVUsage: must("trtllm_kv_cache_utilization"),
+			KVUsage:   must("trtllm_kv_cache_utilization"),
+			BlockSize: must("trtllm_kv_cache_tokens_per_block"), Blocks: must("trtllm_kv_cache_max_blocks"),
 		},
 		"triton-tensorrt-llm": {
-			Queued:  must("nv_trt_llm_request_metrics{request_type=waiting}"),
-			Running: must("nv_trt_llm_request_metrics{request_type=scheduled}"),
-			KVUsage: must("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}"),
+			Queued:    must("nv_trt_llm_request_metrics{request_type=waiting}"),
+			Running:   must("nv_trt_llm_request_metrics{request_type=scheduled}"),
+			KVUsage:   must("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}"),
+			BlockSize: must("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}"),
+			Blocks:    must("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
 		},
+		"triton": {Queued: must("nv_inference_pending_request_count"), Running: must("nv_inference_exec_count")},
 	}
 }
 
 // Wants says whether a family matters to the mapping.
 func (m *Mapping) Wants(name string) bool {
-	if name == m.Queued.Name || name == m.Running.Name || name == m.KVUsage.Name || name == m.LoRA.Name || name == m.CacheInfo.Name {
+	if name == m.Queued.Name || name == m.Running.Name || name == m.KVUsage.Name || name == m.LoRA.Name ||
+		name == m.CacheInfo.Name || name == m.BlockSize.Name || name == m.Blocks.Name {
 		return name != ""
 	}
 	for i := range m.Custom {
@@ -69,28 +78,41 @@ func (m *Mapping) Wants(name string) bool {
 }
 
 // Apply reads the page's signals into an endpoint's figures. What the page
-// does not say stays as it was; so does a signal that is not a number.
-func (m *Mapping) Apply(p Page, into *picker.Metrics) {
-	whole := func(s Spec, to *int64) {
-		if _, v, ok := s.Latest(p); ok && !math.IsNaN(v) && math.Abs(v) < 1<<53 {
-			*to = int64(v)
-		}
+// does not say stays as it was; so does a signal that is not a number. It
+// returns whether the page said anything.
+func (m *Mapping) Apply(p Page, into *picker.Metrics) (any bool) {
+	whole := func(s Spec) (int64, bool) {
+		_, v, ok := s.Latest(p)
+		any = any || ok
+		return int64(v), ok && v >= math.MinInt64 && v < math.MaxInt64
 	}
-	whole(m.Queued, &into.Waiting)
-	whole(m.Running, &into.Running)
-	if _, v, ok := m.KVUsage.Latest(p); ok && !math.IsNaN(v) {
-		into.KVUsage = v
+	if n, ok := whole(m.Queued); ok {
+		into.Waiting = n
+	}
+	if n, ok := whole(m.Running); ok {
+		into.Running = n
+	}
+	if _, v, ok := m.KVUsage.Latest(p); ok {
+		any = true
+		if !math.IsNaN(v) {
+			into.KVUsage = v
+		}
 	}
 	if s, ok := m.LoRA.Largest(p); ok {
-		into.LoRA = adapters(s)
+		any = true
+		into.LoRA = adapters(s, into.LoRA)
 	}
 	if s, _, ok := m.CacheInfo.Latest(p); ok {
-		if n, err := strconv.ParseInt(s.Get(m.BlockSizeLabel), 10, 32); err == nil && n >= 0 {
-			into.CacheBlockSize = int32(n)
-		}
-		if n, err := strconv.ParseInt(s.Get(m.BlocksLabel), 10, 32); err == nil && n >= 0 {
-			into.CacheBlocks = int32(n)
-		}
+		any = true
+		into.CacheBlockSize = 0
+		label(s, m.BlockSizeLabel, "block_size", &into.CacheBlockSize)
+		label(s, m.BlocksLabel, "num_gpu_blocks", &into.CacheBlocks)
+	}
+	if n, ok := whole(m.BlockSize); ok {
+		into.CacheBlockSize = small(n)
+	}
+	if n, ok := whole(m.Blocks); ok {
+		into.CacheBlocks = small(n)
 	}
 	if len(m.Custom) > 0 {
 		custom := make(map[string]float64, len(m.Custom))
@@ -98,26 +120,48 @@ func (m *Mapping) Apply(p Page, into *picker.Metrics) {
 			custom[k] = v
 		}
 		for _, c := range m.Custom {
-			if _, v, ok := c.Spec.Latest(p); ok && !math.IsNaN(v) {
-				custom[c.Key] = v
+			if _, v, ok := c.Spec.Latest(p); ok {
+				any = true
+				if !math.IsNaN(v) {
+					custom[c.Key] = v
+				}
 			}
 		}
 		into.Custom = custom
 	}
+	return any
 }
 
-func adapters(s *Sample) *picker.LoRA {
+// label reads a whole number from a label; without one the last stays.
+func label(s *Sample, name, usual string, to *int32) {
+	if name == "" {
+		name = usual
+	}
+	if n, err := strconv.Atoi(s.Get(name)); err == nil {
+		*to = small(int64(n))
+	}
+}
+
+func small(n int64) int32 { return int32(max(math.MinInt32, min(math.MaxInt32, n))) }
+
+// adapters reads the labels of vllm:lora_requests_info. How many adapters fit
+// stays what it was if the series does not say.
+func adapters(s *Sample, was *picker.LoRA) *picker.LoRA {
 	l := &picker.LoRA{Running: list(s.Get("running_lora_adapters")), Waiting: list(s.Get("waiting_lora_adapters"))}
-	if n, err := strconv.Atoi(s.Get("max_lora")); err == nil && n > 0 {
+	if was != nil {
+		l.Max = was.Max
+	}
+	if n, err := strconv.Atoi(s.Get("max_lora")); err == nil {
 		l.Max = n
 	}
 	return l
 }
 
+// list splits a label's names; one that stands twice is one.
 func list(text string) []string {
 	var out []string
 	for part := range strings.SplitSeq(text, ",") {
-		if part = strings.TrimSpace(part); part != "" {
+		if part = strings.TrimSpace(part); part != "" && !slices.Contains(out, part) {
 			out = append(out, part)
 		}
 	}

@@ -33,6 +33,11 @@ func TestHabitsOfTheRealPicker(t *testing.T) {
 		{"fractions are cut", typed + " 2.7\n", picker.Metrics{Waiting: 2, Running: 7, KVUsage: .7}},
 		{"not a number is not a figure", typed + " NaN\n", was},
 		{"infinite is not a figure", typed + " +Inf\n", was},
+		{"out of range spoils the page", typed + " 1e400\n", was},
+		{"a blank behind a value spoils the page", typed + " 3 \n", was},
+		{"so does a carriage return", typed + " 3\r\n", was},
+		{"and a second TYPE line, even of another family", typed + " 3\n# TYPE x gauge\n# TYPE x gauge\n", was},
+		{"types in any case", "# TYPE vllm:num_requests_waiting GAUGE\nvllm:num_requests_waiting 3\n", picker.Metrics{Waiting: 3, Running: 7, KVUsage: .7}},
 		{"one broken line spoils the page", typed + " 3\nfoo{ 1\n", was},
 		{"a page that breaks off", typed + " 3", was},
 	} {
@@ -64,4 +69,20 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestWhatAPageLeavesOut(t *testing.T) {
+	first := apply(t, picker.Metrics{}, "# TYPE vllm:lora_requests_info gauge\n"+
+		`vllm:lora_requests_info{max_lora="4",running_lora_adapters="a1,a1",waiting_lora_adapters=""} 1`+"\n# TYPE vllm:cache_config_info gauge\n"+
+		`vllm:cache_config_info{block_size="32",num_gpu_blocks="100"} 1`+"\n")
+	next := apply(t, first, "# TYPE vllm:lora_requests_info gauge\n"+
+		`vllm:lora_requests_info{max_lora="x",waiting_lora_adapters="a2"} 1`+"\n# TYPE vllm:cache_config_info gauge\n"+
+		`vllm:cache_config_info{other="1"} 1`+"\n")
+	want := picker.Metrics{LoRA: &picker.LoRA{Max: 4, Waiting: []string{"a2"}}, CacheBlocks: 100}
+	if diff := cmp.Diff(want, next); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"a1"}, first.LoRA.Running); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -14,7 +14,7 @@ type Spec struct {
 }
 
 var specForm = regexp.MustCompile(`^\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{([^}]*)\})?\s*$`)
-var pairForm = regexp.MustCompile(`^\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"?([^",}]*?)"?\s*$`)
+var pairForm = regexp.MustCompile(`^\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*(?:"([^"]*)"|([^",}\s]+))\s*$`)
 
 // ParseSpec reads a Spec; "" is the empty Spec, which finds nothing.
 func ParseSpec(text string) (Spec, error) {
@@ -34,7 +34,7 @@ func ParseSpec(text string) (Spec, error) {
 		if lm == nil {
 			return Spec{}, fmt.Errorf("invalid label pair %q in specification %q", pair, text)
 		}
-		s.Labels = append(s.Labels, Label{lm[1], lm[2]})
+		s.Labels = append(s.Labels, Label{lm[1], lm[2] + lm[3]})
 	}
 	return s, nil
 }

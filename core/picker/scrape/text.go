@@ -2,16 +2,20 @@
 // format, and which series of which engine means what.
 //
 // It keeps the habits of the real EPP that decide where requests go: a page
-// with one broken line counts for nothing; a family that is absent leaves the
-// last figure; a sample without a TYPE line is 0; of several series the first
-// wins unless timestamps say otherwise.
+// with one broken line counts for nothing (and what is broken is what
+// Prometheus' own parser for Go calls so: a blank behind a value, a second TYPE
+// line, no newline at the end); a family that is absent leaves the last figure;
+// a sample without a TYPE line is 0; of several series the first wins unless
+// timestamps say otherwise.
 package scrape
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"math"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 	"unsafe"
 )
 
@@ -48,40 +52,460 @@ func (s *Sample) Get(name string) string {
 // Page holds the wanted families of a metrics page.
 type Page map[string]*Family
 
+// kind is what a TYPE line, or its absence before a sample, says of a family.
+type kind uint8
+
+const (
+	unsaid kind = iota
+	untyped
+	single // gauge or counter
+	summary
+	histogram
+)
+
+// seen is a family that the page has mentioned. Its name lies in the page.
+type seen struct {
+	name   string
+	kind   kind
+	help   bool
+	wanted *Family // nil: nobody asked
+}
+
+// manyFamilies is how many families are looked for one by one; pages with more
+// get an index.
+const manyFamilies = 96
+
+// maxLabels is the most labels that one sample may have.
+const maxLabels = 1024
+
+type reader struct {
+	page     []byte // what is left of it, from the line being read
+	want     func(name string) bool
+	out      Page
+	families []seen
+	index    map[string]int
+	last     int      // the family of the line before
+	lastName []byte   // and the name it had there
+	names    [][]byte // of the line's labels
+}
+
+var (
+	errEnds    = errors.New("the page ends in the middle of a line")
+	errName    = errors.New("expected a metric name")
+	errLabel   = errors.New("expected a label name")
+	errNewline = errors.New("a quoted text runs into the next line")
+)
+
 // Parse reads a page in the Prometheus text format and keeps the families for
 // which want is true. A malformed line anywhere is an error.
 func Parse(page []byte, want func(name string) bool) (Page, error) {
 	if len(page) > MaxPageBytes {
 		return nil, fmt.Errorf("metrics page of %d bytes is larger than %d", len(page), MaxPageBytes)
 	}
-	out := Page{}
-	for n := 1; len(page) > 0; n++ {
-		line := page
-		if i := bytes.IndexByte(page, '\n'); i >= 0 {
-			line, page = page[:i], page[i+1:]
-		} else {
-			// A page that breaks off in the middle of a line is not whole.
-			if rest := bytes.TrimSpace(line); len(rest) > 0 && rest[0] != '#' {
-				return nil, fmt.Errorf("metrics page line %d: the page ends without a newline", n)
-			}
-			page = nil
+	r := reader{page: page, want: want, out: Page{}, last: -1, families: make([]seen, 0, manyFamilies)}
+	for n := 1; ; n++ {
+		r.page = blank(r.page)
+		if len(r.page) == 0 {
+			return r.out, nil
 		}
-		if err := out.line(bytes.Trim(line, " \t\r"), want); err != nil {
+		i := bytes.IndexByte(r.page, '\n')
+		line := r.page
+		if i >= 0 {
+			line = line[:i]
+		}
+		if err := r.line(line, i >= 0); err != nil {
 			return nil, fmt.Errorf("metrics page line %d: %w", n, err)
 		}
+		r.page = r.page[i+1:]
 	}
-	return out, nil
 }
 
-func isName(c byte, first bool) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == ':' || !first && c >= '0' && c <= '9'
+// line reads one line; ended is whether a newline stood behind it.
+func (r *reader) line(s []byte, ended bool) error {
+	switch {
+	case !ended:
+		return errEnds
+	case len(s) == 0:
+		return nil
+	case s[0] == '#':
+		return r.comment(blank(s[1:]))
+	}
+	var smp Sample
+	f := -1
+	if s[0] == '{' { // the name stands in the braces
+		s = s[1:]
+	} else {
+		name, rest, err := token(s, true)
+		if err == nil && len(name) == 0 {
+			err = errName
+		}
+		if err != nil {
+			return fmt.Errorf("%w, got %.40q", err, s)
+		}
+		if f, err = r.family(name); err != nil {
+			return err
+		}
+		s = blank(rest)
+		if len(s) == 0 || s[0] != '{' {
+			return r.value(f, s, &smp, bucket{})
+		}
+		s = s[1:]
+	}
+	s, f, b, err := r.labels(s, f, &smp)
+	if err != nil {
+		return err
+	}
+	return r.value(f, s, &smp, b)
 }
 
-func name(s []byte) (n int) {
-	for n < len(s) && isName(s[n], n == 0) {
+// comment reads what follows a '#': a TYPE or HELP line, or anything else.
+func (r *reader) comment(s []byte) error {
+	keyword, rest := word(s)
+	isType := string(keyword) == "TYPE"
+	if !isType && string(keyword) != "HELP" || len(keyword) == len(s) {
+		return nil
+	}
+	name, rest, err := token(rest, true)
+	switch {
+	case err != nil:
+		return err
+	case len(rest) == 0:
+		return nil // a name and nothing about it
+	case rest[0] != ' ' && rest[0] != '\t':
+		return fmt.Errorf("%w after %s, got %.40q", errName, keyword, s)
+	}
+	f, err := r.lookup(name)
+	if err != nil {
+		return err
+	}
+	fam := &r.families[f]
+	if rest = blank(rest); len(rest) == 0 {
+		return nil
+	}
+	if !isType {
+		if fam.help {
+			return fmt.Errorf("second HELP line of %s", fam.name)
+		}
+		fam.help = true
+		return escapes(rest)
+	}
+	if fam.kind != unsaid {
+		return fmt.Errorf("second TYPE line of %s, or one after its samples", fam.name)
+	}
+	if bytes.IndexByte(rest, '\\') >= 0 {
+		rest = bytes.ReplaceAll(rest, []byte{'\\'}, nil)
+	}
+	switch typ := strings.ToLower(string(rest)); typ {
+	case "gauge", "counter":
+		fam.kind = single
+		if fam.wanted != nil {
+			fam.wanted.Typed = true
+		}
+	case "untyped":
+		fam.kind = untyped
+	case "summary":
+		fam.kind = summary
+	case "histogram", "gauge_histogram", "gaugehistogram":
+		fam.kind = histogram
+	default:
+		return fmt.Errorf("unknown metric type %.40q", typ)
+	}
+	return nil
+}
+
+// escapes checks a help text: only \\, \n and \" may be escaped in it.
+func escapes(s []byte) error {
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 {
+			return nil
+		}
+		if i+1 == len(s) || s[i+1] != '\\' && s[i+1] != 'n' && s[i+1] != '"' {
+			return fmt.Errorf("invalid escape in a help text: %.40q", s[i:])
+		}
+		s = s[i+2:]
+	}
+}
+
+// family is the family of a sample: from its first sample on it has a type.
+func (r *reader) family(name []byte) (int, error) {
+	f, err := r.lookup(name)
+	if err == nil && r.families[f].kind == unsaid {
+		r.families[f].kind = untyped
+	}
+	return f, err
+}
+
+// lookup finds the family that a name belongs to, or begins a new one. The
+// series of histograms and summaries have names of their own.
+func (r *reader) lookup(name []byte) (int, error) {
+	if r.last >= 0 && bytes.Equal(r.lastName, name) {
+		return r.last, nil
+	}
+	if !legal(name, true) {
+		return 0, fmt.Errorf("invalid metric name %.40q", name)
+	}
+	f := r.find(name)
+	if f < 0 {
+		if base := cutSuffix(name); base != nil {
+			if f = r.find(base); f >= 0 && r.families[f].kind != histogram &&
+				(r.families[f].kind != summary || bytes.HasSuffix(name, []byte("_bucket"))) {
+				f = -1
+			}
+		}
+	}
+	if f < 0 {
+		f = len(r.families)
+		n := seen{name: view(name)}
+		if r.want(n.name) {
+			n.wanted = &Family{}
+			r.out[string(name)] = n.wanted
+		}
+		r.families = append(r.families, n)
+		if r.index != nil {
+			r.index[n.name] = f
+		}
+	}
+	r.last, r.lastName = f, name
+	return f, nil
+}
+
+func (r *reader) find(name []byte) int {
+	if len(r.families) < manyFamilies {
+		for i := len(r.families) - 1; i >= 0; i-- {
+			if r.families[i].name == view(name) {
+				return i
+			}
+		}
+		return -1
+	}
+	if r.index == nil {
+		r.index = make(map[string]int, 4*manyFamilies)
+		for i := range r.families {
+			r.index[r.families[i].name] = i
+		}
+	}
+	if i, ok := r.index[view(name)]; ok {
+		return i
+	}
+	return -1
+}
+
+// cutSuffix is the name of the histogram or summary that a series may be of,
+// nil when it has no such name.
+func cutSuffix(name []byte) []byte {
+	for _, suffix := range [...]string{"_count", "_sum", "_bucket"} {
+		if n := len(name) - len(suffix); n > 0 && string(name[n:]) == suffix {
+			return name[:n]
+		}
+	}
+	return nil
+}
+
+// bucket is what the label le (or quantile) of a sample says.
+type bucket struct{ is bool }
+
+// labels reads what follows an opening brace up to the sample's value. f is -1
+// when the metric's name has yet to come.
+func (r *reader) labels(s []byte, f int, smp *Sample) ([]byte, int, bucket, error) {
+	var b bucket
+	r.names = r.names[:0]
+	for first := f < 0; ; first = false {
+		s = blank(s)
+		if len(s) > 0 && s[0] == '}' {
+			if f < 0 {
+				return nil, f, b, errName
+			}
+			return blank(s[1:]), f, b, nil
+		}
+		name, rest, err := token(s, false)
+		if err == nil && len(name) == 0 {
+			err = errLabel
+		}
+		if err != nil {
+			return nil, f, b, fmt.Errorf("%w, got %.40q", err, s)
+		}
+		rest = blank(rest)
+		switch {
+		case len(rest) == 0:
+			return nil, f, b, errLabel
+		case first && rest[0] != '=':
+			if f, err = r.family(name); err != nil {
+				return nil, f, b, err
+			}
+			if rest[0] != ',' && rest[0] != '}' {
+				return nil, f, b, fmt.Errorf("%w, got %.40q", errName, s)
+			}
+			s = rest
+			if rest[0] == ',' {
+				s = rest[1:]
+			}
+			continue
+		case rest[0] != '=':
+			return nil, f, b, fmt.Errorf("expected '=' after label %.40s", name)
+		case f < 0:
+			return nil, f, b, errName
+		case string(name) == "__name__" || !legal(name, false):
+			return nil, f, b, fmt.Errorf("invalid label name %.40q", name)
+		}
+		k := r.families[f].kind
+		special := k == summary && string(name) == "quantile" || k == histogram && string(name) == "le"
+		if !special {
+			if len(r.names) == maxLabels {
+				return nil, f, b, fmt.Errorf("a sample with more than %d labels", maxLabels)
+			}
+			for _, n := range r.names {
+				if bytes.Equal(n, name) {
+					return nil, f, b, fmt.Errorf("label %.40s stands twice", name)
+				}
+			}
+			r.names = append(r.names, name)
+		}
+		rest = blank(rest[1:])
+		if len(rest) == 0 || rest[0] != '"' {
+			return nil, f, b, fmt.Errorf("expected '\"' after label %.40s", name)
+		}
+		val, rest, err := quoted(rest[1:])
+		switch {
+		case err != nil:
+			return nil, f, b, err
+		case !special:
+			if r.families[f].wanted != nil {
+				smp.Labels = append(smp.Labels, Label{string(name), string(val)})
+			}
+		default:
+			at, err := number(val)
+			if err != nil {
+				return nil, f, b, err
+			}
+			b.is = at == at
+		}
+		switch s = blank(rest); {
+		case len(s) > 0 && s[0] == ',':
+			s = s[1:]
+		case len(s) > 0 && s[0] == '}':
+			return blank(s[1:]), f, b, nil
+		default:
+			return nil, f, b, fmt.Errorf("expected ',' or '}' after the value of label %.40s", name)
+		}
+	}
+}
+
+// value reads what follows a sample's name and labels.
+func (r *reader) value(f int, s []byte, smp *Sample, b bucket) error {
+	text := s[:untilBlank(s)]
+	v, err := number(text)
+	if err != nil {
+		return err
+	}
+	fam := &r.families[f]
+	if v < 0 && fam.kind == histogram && (b.is || len(r.lastName) > len(fam.name) && bytes.HasSuffix(r.lastName, []byte("_count"))) {
+		return fmt.Errorf("negative count in histogram %s", fam.name)
+	}
+	smp.Value = v
+	if s = s[len(text):]; len(s) > 0 {
+		if smp.Timestamp, err = strconv.ParseInt(view(blank(s)), 10, 64); err != nil {
+			return fmt.Errorf("expected an integer as timestamp, got %.40q", s)
+		}
+	}
+	if fam.wanted != nil {
+		fam.wanted.Samples = append(fam.wanted.Samples, *smp)
+	}
+	return nil
+}
+
+// number reads a value. Most on a page are short whole numbers, perhaps with
+// ".0" behind them.
+func number(s []byte) (float64, error) {
+	d := s
+	if n := len(d); n > 2 && d[n-2] == '.' && d[n-1] == '0' {
+		d = d[:n-2]
+	}
+	if len(d) > 0 && len(d) <= 15 {
+		v, i := int64(0), 0
+		for ; i < len(d) && d[i] >= '0' && d[i] <= '9'; i++ {
+			v = v*10 + int64(d[i]-'0')
+		}
+		if i == len(d) {
+			return float64(v), nil
+		}
+	}
+	v, err := strconv.ParseFloat(view(s), 64)
+	if err != nil || bytes.ContainsAny(s, "pP_") {
+		return 0, fmt.Errorf("expected a number, got %.40q", s)
+	}
+	return v, nil
+}
+
+func isName(c byte, first, colon bool) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || colon && c == ':' || !first && c >= '0' && c <= '9'
+}
+
+// legal is whether a name may be one; those that were not quoted always may.
+func legal(s []byte, metric bool) bool {
+	for i, c := range s {
+		if !isName(c, i == 0, metric) {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// token reads a metric's or label's name, which may be quoted.
+func token(s []byte, metric bool) (name, rest []byte, err error) {
+	n := 0
+	for n < len(s) && isName(s[n], n == 0, metric) {
 		n++
 	}
-	return n
+	if n == len(s) || s[n] != '"' {
+		return s[:n], s[n:], nil
+	}
+	val, rest, err := quoted(s[n+1:])
+	if err != nil || n == 0 {
+		return val, rest, err
+	}
+	return append(bytes.Clone(s[:n]), val...), rest, nil
+}
+
+// quoted reads up to the closing quote. What it returns lies in s if nothing
+// was escaped.
+func quoted(s []byte) (text, rest []byte, err error) {
+	i := 0
+	for i < len(s) && s[i] != '"' && s[i] != '\\' {
+		i++
+	}
+	if i < len(s) && s[i] == '"' {
+		return s[:i], s[i+1:], valid(s[:i])
+	}
+	b := bytes.Clone(s[:i])
+	for ; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			return b, s[i+1:], valid(b)
+		case c != '\\':
+			b = append(b, c)
+		case i+1 == len(s):
+			return nil, nil, errNewline
+		default:
+			i++
+			switch s[i] {
+			case 'n':
+				b = append(b, '\n')
+			case '"', '\\':
+				b = append(b, s[i])
+			default:
+				return nil, nil, fmt.Errorf("invalid escape \\%c in a label value", s[i])
+			}
+		}
+	}
+	return nil, nil, errNewline
+}
+
+func valid(s []byte) error {
+	if !utf8.Valid(s) {
+		return fmt.Errorf("label value %.40q is not UTF-8", s)
+	}
+	return nil
 }
 
 // blank leaves out leading blanks. It runs a few times per line of every page,
@@ -93,203 +517,18 @@ func blank(s []byte) []byte {
 	return s
 }
 
-// word cuts the first run of what is no blank from s.
-func word(s []byte) (first, rest []byte) {
-	s = blank(s)
+func untilBlank(s []byte) int {
 	n := 0
 	for n < len(s) && s[n] != ' ' && s[n] != '\t' {
 		n++
 	}
+	return n
+}
+
+// word cuts the first run of what is no blank from s.
+func word(s []byte) (first, rest []byte) {
+	n := untilBlank(s)
 	return s[:n], blank(s[n:])
-}
-
-func (p Page) line(s []byte, want func(string) bool) error {
-	if len(s) == 0 {
-		return nil
-	}
-	if s[0] == '#' {
-		return p.comment(s[1:], want)
-	}
-	n := name(s)
-	if n == 0 {
-		return fmt.Errorf("expected a metric name, got %.40q", s)
-	}
-	metric := s[:n]
-	wanted := want(view(metric))
-	s = blank(s[n:])
-	var sample Sample
-	if len(s) > 0 && s[0] == '{' {
-		var err error
-		if s, err = labels(s[1:], wanted, &sample); err != nil {
-			return err
-		}
-	}
-	number, rest := word(s)
-	stamp, rest := word(rest)
-	if len(number) == 0 || len(rest) > 0 {
-		return fmt.Errorf("expected a value and at most a timestamp after %s, got %.40q", metric, s)
-	}
-	v, err := value(number)
-	if err != nil {
-		return err
-	}
-	sample.Value = v
-	if len(stamp) > 0 {
-		if sample.Timestamp, err = strconv.ParseInt(view(stamp), 10, 64); err != nil {
-			return fmt.Errorf("expected a timestamp in milliseconds, got %.40q", stamp)
-		}
-	}
-	if wanted {
-		f := p.family(metric)
-		f.Samples = append(f.Samples, sample)
-	}
-	return nil
-}
-
-// digits reads what most values of a page are: a short whole number, perhaps
-// with ".0" behind it.
-func digits(s []byte) (float64, bool) {
-	if n := len(s); n > 2 && s[n-2] == '.' && s[n-1] == '0' {
-		s = s[:n-2]
-	}
-	if len(s) == 0 || len(s) > 15 {
-		return 0, false
-	}
-	v := int64(0)
-	for _, c := range s {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		v = v*10 + int64(c-'0')
-	}
-	return float64(v), true
-}
-
-func value(s []byte) (float64, error) {
-	if small, ok := digits(s); ok {
-		return small, nil
-	}
-	v, err := strconv.ParseFloat(view(s), 64)
-	if err != nil && !math.IsInf(v, 0) || bytes.IndexByte(s, '_') >= 0 || bytes.ContainsAny(s, "xXpP") {
-		return 0, fmt.Errorf("expected a number, got %.40q", s)
-	}
-	return v, nil
-}
-
-func (p Page) comment(s []byte, want func(string) bool) error {
-	kind, rest, ok := bytes.Cut(blank(s), []byte{' '})
-	if !ok || string(kind) != "TYPE" {
-		return nil
-	}
-	rest = blank(rest)
-	n := name(rest)
-	if n == 0 {
-		return fmt.Errorf("expected a metric name after TYPE, got %.40q", rest)
-	}
-	typ := string(bytes.TrimSpace(rest[n:]))
-	switch typ {
-	case "gauge", "counter", "histogram", "summary", "untyped":
-	default:
-		return fmt.Errorf("unknown metric type %.40q", typ)
-	}
-	if !want(view(rest[:n])) {
-		return nil
-	}
-	f := p.family(rest[:n])
-	if len(f.Samples) > 0 {
-		return fmt.Errorf("TYPE of %s comes after its samples", rest[:n])
-	}
-	f.Typed = typ == "gauge" || typ == "counter"
-	return nil
-}
-
-func (p Page) family(metric []byte) *Family {
-	f := p[view(metric)]
-	if f == nil {
-		f = &Family{}
-		p[string(metric)] = f
-	}
-	return f
-}
-
-// labels reads up to the closing brace and returns what follows it.
-func labels(s []byte, keep bool, sample *Sample) ([]byte, error) {
-	for {
-		s = blank(s)
-		if len(s) == 0 {
-			return nil, fmt.Errorf("labels without a closing brace")
-		}
-		if s[0] == '}' {
-			return s[1:], nil
-		}
-		n := name(s)
-		if n == 0 {
-			return nil, fmt.Errorf("expected a label name, got %.40q", s)
-		}
-		key := s[:n]
-		s = blank(s[n:])
-		if len(s) == 0 || s[0] != '=' {
-			return nil, fmt.Errorf("expected '=' after label %s", key)
-		}
-		s = blank(s[1:])
-		if len(s) == 0 || s[0] != '"' {
-			return nil, fmt.Errorf("expected '\"' after label %s", key)
-		}
-		val, rest, err := quoted(s[1:], keep)
-		if err != nil {
-			return nil, err
-		}
-		if keep {
-			sample.Labels = append(sample.Labels, Label{string(key), val})
-		}
-		s = blank(rest)
-		switch {
-		case len(s) > 0 && s[0] == ',':
-			s = s[1:]
-		case len(s) > 0 && s[0] == '}':
-		default:
-			return nil, fmt.Errorf("expected ',' or '}' after the value of label %s", key)
-		}
-	}
-}
-
-// quoted reads up to the closing quote; the text is only made if it is kept.
-func quoted(s []byte, keep bool) (string, []byte, error) {
-	for i := 0; i < len(s); i++ {
-		switch s[i] {
-		case '"':
-			if !keep {
-				return "", s[i+1:], nil
-			}
-			return string(s[:i]), s[i+1:], nil
-		case '\\':
-			return escaped(s)
-		}
-	}
-	return "", nil, fmt.Errorf("label value without a closing quote")
-}
-
-func escaped(s []byte) (string, []byte, error) {
-	var b []byte
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"':
-			return string(b), s[i+1:], nil
-		case c == '\\' && i+1 < len(s):
-			i++
-			switch s[i] {
-			case 'n':
-				b = append(b, '\n')
-			case '"', '\\':
-				b = append(b, s[i])
-			default:
-				return "", nil, fmt.Errorf("invalid escape \\%c in a label value", s[i])
-			}
-		default:
-			b = append(b, c)
-		}
-	}
-	return "", nil, fmt.Errorf("label value without a closing quote")
 }
 
 // view reads bytes as a string without copying; the result must not outlive them.
