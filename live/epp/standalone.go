@@ -2,24 +2,14 @@ package epp
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net/http"
 	"net/http/pprof"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -54,6 +44,18 @@ type StandaloneOptions struct {
 	// certificate made for the occasion.
 	Secure   bool
 	CertPath string
+	// CertReload takes over a certificate whose files change.
+	CertReload bool
+	// TLSMinVersion and TLSCipherSuites are crypto/tls'; 0 and nil are TLS 1.2
+	// and Go's choice.
+	TLSMinVersion   uint16
+	TLSCipherSuites []uint16
+	// MetricsCertPath serves /metrics over TLS with the certificate in that
+	// directory; MetricsClientCA is a file of the authorities whose
+	// certificates its readers must show.
+	MetricsCertPath, MetricsClientCA string
+	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is the default.
+	MaxRecvBytes, MaxSendBytes int
 
 	AllowExperimental, IgnoreSubset, EmitScores bool
 	RefreshMetrics                              time.Duration
@@ -141,9 +143,15 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	s.generations.replace(g)
 	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: &s.generations,
 		Now: s.now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.pages()}
-	server.Stream.Errors = o.Errors
+	server.Stream.Errors, server.MaxRecvBytes, server.MaxSendBytes = o.Errors, o.MaxRecvBytes, o.MaxSendBytes
 	if o.Secure {
-		if server.TLS, err = serverTLS(o.CertPath); err != nil {
+		if server.TLS, err = serverTLS(&o); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	if o.MetricsCertPath != "" {
+		if server.MetricsTLS, err = metricsTLS(&o); err != nil {
 			s.close()
 			return nil, err
 		}
@@ -208,36 +216,3 @@ func (s *Standalone) pages() map[string]http.Handler {
 
 // Failed tells of a listener that stopped serving by itself.
 func (s *Standalone) Failed() <-chan error { return s.errs }
-
-func serverTLS(dir string) (credentials.TransportCredentials, error) {
-	var cert tls.Certificate
-	var err error
-	if dir != "" {
-		if cert, err = tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")); err != nil {
-			return nil, fmt.Errorf("the certificate in %s cannot be used: %w", dir, err)
-		}
-	} else if cert, err = selfSigned(); err != nil {
-		return nil, err
-	}
-	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}), nil
-}
-
-// selfSigned makes a certificate that is good for a year; Envoy's filter does
-// not verify it, as with the real EPP.
-func selfSigned() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "windtunnel-epp"}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, errors.Join(errors.New("cannot make a certificate"), err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
-}

@@ -60,7 +60,7 @@ func execute(args []string, o *outside) (err error) {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	ctx, err := parser.Parse(sidecarArgs(args, o))
+	ctx, err := parser.Parse(sidecarArgs(eppArgs(args), o))
 	if err != nil {
 		return usageError(err)
 	}

@@ -1,13 +1,13 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +25,7 @@ type eppCmd struct {
 	ConfigText string `name:"config-text" placeholder:"YAML" help:"The configuration as text, in place of a file."`
 
 	PoolName      string `name:"pool-name" help:"Name of the InferencePool; it names the pool in metrics."`
-	PoolNamespace string `name:"pool-namespace" default:"default" help:"Namespace of the pool, and of endpoints that name none."`
+	PoolNamespace string `name:"pool-namespace" placeholder:"NAME" help:"Namespace of the pool, and of endpoints that name none: else the environment's NAMESPACE, else default."`
 	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; a pool of any group is found by its name."`
 
 	Objects             string `name:"objects" placeholder:"DIR" help:"Directory of YAML files in place of a Kubernetes API server: the InferencePool, its Pods, InferenceObjectives and InferenceModelRewrites. Changes are followed."`
@@ -37,9 +37,9 @@ type eppCmd struct {
 	GRPCHealthPort int    `name:"grpc-health-port" default:"9003" help:"Port of gRPC health alone."`
 	MetricsPort    int    `name:"metrics-port" default:"9090" help:"Port of /metrics."`
 
-	SecureServing bool   `name:"secure-serving" default:"true" help:"Serve ext_proc over TLS."`
-	CertPath      string `name:"cert-path" placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is made."`
-	HealthCheck   bool   `name:"health-checking" help:"Accepted; health is always served."`
+	SecureServing bool `name:"secure-serving" default:"true" help:"Serve ext_proc over TLS."`
+	HealthCheck   bool `name:"health-checking" help:"Accepted; health is always served."`
+	eppServing    `embed:""`
 
 	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
 	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
@@ -49,16 +49,19 @@ type eppCmd struct {
 	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; the detectors have their own threshold."`
 	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
 
-	Tracing       bool          `name:"tracing" default:"true" help:"Accepted; traces are written by windtunnel run."`
-	MetricsAuth   bool          `name:"metrics-endpoint-auth" default:"true" help:"Accepted; there is no Kubernetes to ask."`
-	EnablePprof   bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
-	LeaderElect   bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
-	DrainTimeout  time.Duration `name:"drain-timeout" default:"30s" help:"How long streams may finish after the signal to stop."`
-	Verbosity     int           `name:"v" short:"v" default:"2" help:"Log verbosity as the real EPP counts it: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
-	Zap           string        `name:"zap-encoder" default:"json" enum:"json,console" help:"Form of log lines."`
-	Errors        string        `name:"errors" default:"epp" enum:"epp,openai" help:"Form of error bodies: the real EPP's text, or OpenAI's JSON."`
-	Seed          uint64        `name:"seed" help:"Key of all random choices."`
-	DecisionsKept int           `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
+	Tracing      bool          `name:"tracing" default:"true" help:"Accepted; traces are written by windtunnel run."`
+	MetricsAuth  bool          `name:"metrics-endpoint-auth" default:"true" help:"Accepted; there is no Kubernetes to ask."`
+	EnablePprof  bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
+	LeaderElect  bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
+	DrainTimeout time.Duration `name:"drain-timeout" default:"30s" help:"How long streams may finish after the signal to stop."`
+	Verbosity    int           `name:"v" short:"v" default:"2" help:"Log verbosity as the real EPP counts it: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
+	Zap          string        `name:"zap-encoder" default:"json" enum:"json,console" help:"Form of log lines."`
+	eppLogging   `embed:""`
+	Errors       string   `name:"errors" default:"epp" enum:"epp,openai" help:"Form of error bodies: the real EPP's text, or OpenAI's JSON."`
+	Seed         uint64   `name:"seed" help:"Key of all random choices."`
+	Ignored      []string `arg:"" optional:"" hidden:"" help:"Accepted: the real EPP ignores what stands between flags."`
+
+	DecisionsKept int `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
 }
 
 func (eppCmd) Help() string {
@@ -77,14 +80,23 @@ is taken over without losing a request, a bad one is refused and logged), or fro
 
 // Run serves until it is told to stop.
 func (c *eppCmd) Run(o *outside) error {
-	log := c.logger(o.Stderr)
+	log, err := c.log(o.Stderr)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
 	if err := c.pool(); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing, CertPath: c.CertPath,
+	for _, flag := range c.withoutEffect() {
+		log.Info("epp: a flag that has no effect here", "flag", flag)
+	}
+	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
 		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
 		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
 		BuildInfo: versionText(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
+	if err := c.serving(&opts, c.MetricsAuth); err != nil {
+		return exit.With(exit.Usage, err)
+	}
 	if c.EndpointSelector != "" {
 		selector, err := objects.ParseSelector(c.EndpointSelector)
 		if err != nil {
@@ -98,6 +110,8 @@ func (c *eppCmd) Run(o *outside) error {
 	at := func(port int) string { return net.JoinHostPort(c.Listen, strconv.Itoa(port)) }
 	opts.Address, opts.HealthAddress, opts.MetricsAddress = at(c.GRPCPort), at(c.GRPCHealthPort), at(c.MetricsPort)
 	switch {
+	case c.ConfigText != "" && c.ConfigFile != "":
+		return exit.With(exit.Usage, errors.New("--config-file and --config-text cannot be given at the same time"))
 	case c.ConfigText != "":
 		opts.Config, opts.ConfigName = []byte(c.ConfigText), "--config-text"
 	case c.ConfigFile != "":
@@ -130,40 +144,29 @@ func (c *eppCmd) Run(o *outside) error {
 // pool checks how the pool is named. Without one, the picker's own Deployment
 // names it, as its pod's name tells.
 func (c *eppCmd) pool() error {
+	c.PoolNamespace = cmp.Or(c.PoolNamespace, os.Getenv("NAMESPACE"), "default")
 	switch {
-	case c.EndpointSelector == "" && c.PoolName == "":
-		return errors.New("--pool-name is required")
+	case (c.EndpointSelector == "") == (c.PoolName == ""):
+		return errors.New("--pool-name or --endpoint-selector is required, and not both")
 	case c.EndpointSelector == "":
 		return nil
 	case c.Objects == "":
 		return errors.New("--endpoint-selector selects among the pods of --objects, which is not given")
-	case len(c.EndpointTargetPorts) == 0:
-		return errors.New("--endpoint-target-ports is required with --endpoint-selector")
 	}
-	if c.PoolName == "" {
-		parts := strings.Split(os.Getenv("POD_NAME"), "-")
-		if len(parts) < 3 {
-			return fmt.Errorf("--endpoint-selector without --pool-name needs the environment's POD_NAME, as <deployment>-<hash>-<id>; it is %q", os.Getenv("POD_NAME"))
+	slices.Sort(c.EndpointTargetPorts)
+	c.EndpointTargetPorts = slices.Compact(c.EndpointTargetPorts)
+	if n := len(c.EndpointTargetPorts); n < 1 || n > 8 {
+		return fmt.Errorf("--endpoint-target-ports: from 1 to 8 ports are expected with --endpoint-selector, got %d", n)
+	}
+	for _, port := range c.EndpointTargetPorts {
+		if port < 0 || port > 65535 {
+			return fmt.Errorf("--endpoint-target-ports: %d is not a port", port)
 		}
-		c.PoolName = strings.Join(parts[:len(parts)-2], "-")
 	}
-	if ns := os.Getenv("NAMESPACE"); ns != "" && c.PoolNamespace == "default" {
-		c.PoolNamespace = ns
+	parts := strings.Split(os.Getenv("POD_NAME"), "-")
+	if len(parts) < 3 {
+		return fmt.Errorf("--endpoint-selector needs the environment's POD_NAME, as <deployment>-<hash>-<id>; it is %q", os.Getenv("POD_NAME"))
 	}
+	c.PoolName = strings.Join(parts[:len(parts)-2], "-")
 	return nil
-}
-
-func (c *eppCmd) logger(w io.Writer) *slog.Logger {
-	level := slog.LevelInfo
-	switch {
-	case c.Verbosity < 2:
-		level = slog.LevelWarn
-	case c.Verbosity >= 4:
-		level = slog.LevelDebug
-	}
-	h := &slog.HandlerOptions{Level: level}
-	if strings.EqualFold(c.Zap, "console") {
-		return slog.New(slog.NewTextHandler(w, h))
-	}
-	return slog.New(slog.NewJSONHandler(w, h))
 }

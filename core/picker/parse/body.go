@@ -74,6 +74,9 @@ type Body struct {
 	// content is known.
 	Multimodal int
 	Assets     []Asset
+	// Wrapped says that the JSON stands inside another message, so that its
+	// model cannot be replaced in place.
+	Wrapped bool
 	// SkipResponse says that the response is passed on without a look.
 	SkipResponse bool
 }
@@ -89,7 +92,7 @@ func (b *Body) EstimatedTokens() int {
 
 // JSON says whether the body is a JSON object that carries a model.
 func (b *Body) JSON() bool {
-	return b.Kind != Opaque && b.Kind != GRPCGenerate && b.Kind != GRPCEmbed
+	return !b.Wrapped && b.Kind != Opaque && b.Kind != GRPCGenerate && b.Kind != GRPCEmbed
 }
 
 // Usage is what a response says about tokens.

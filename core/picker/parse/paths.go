@@ -53,6 +53,8 @@ func New(name string) Parser {
 		return VLLMHTTP{}
 	case TypeVLLMGRPC:
 		return VLLMGRPC{}
+	case TypeVertexAI:
+		return VertexAI{}
 	case TypePassthrough:
 		return Passthrough{}
 	}
@@ -65,5 +67,6 @@ const (
 	TypeAnthropic   = "anthropic-parser"
 	TypeVLLMHTTP    = "vllmhttp-parser"
 	TypeVLLMGRPC    = "vllmgrpc-parser"
+	TypeVertexAI    = "vertexai-parser"
 	TypePassthrough = "passthrough-parser"
 )

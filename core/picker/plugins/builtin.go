@@ -128,6 +128,7 @@ func Builtin() picker.Registry {
 		parse.TypeAnthropic:   beta(newParser(parse.Anthropic{})),
 		parse.TypeVLLMHTTP:    beta(newParser(parse.VLLMHTTP{})),
 		parse.TypeVLLMGRPC:    beta(newParser(parse.VLLMGRPC{})),
+		parse.TypeVertexAI:    beta(newParser(parse.VertexAI{})),
 		parse.TypePassthrough: beta(newParser(parse.Passthrough{})),
 	})
 }
