@@ -62,8 +62,12 @@ func TestMain(m *testing.M) {
 // serveBare is the baseline: parse nothing, sleep until each absolute deadline,
 // write, flush.
 func serveBare() {
-	chunk := []byte(`data: {"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1700000000,"model":"windtunnel","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
-	whole := []byte(`{"id":"chatcmpl-0123456789abcdef","object":"chat.completion","created":1700000000,"model":"windtunnel","choices":[{"index":0,"message":{"role":"assistant","content":"` + strings.Repeat(" token", 16) + `"},"finish_reason":"length"}],"usage":{"prompt_tokens":10,"total_tokens":26,"completion_tokens":16}}`)
+	// As long as what the simulated server says.
+	const id = "chatcmpl-0123456789abcdef0123456789abcdef"
+	chunk := []byte(`data: {"id":"` + id + `","object":"chat.completion.chunk","created":1700000000,"model":"windtunnel","choices":[{"index":0,"delta":{"content":" abc"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
+	whole := []byte(`{"id":"` + id + `","object":"chat.completion","created":1700000000,"model":"windtunnel","choices":[{"index":0,"message":{"role":"assistant","content":"` + strings.Repeat(" abc", wholeTokens) +
+		`","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null}],"service_tier":null,"system_fingerprint":null,` +
+		`"usage":{"prompt_tokens":19,"total_tokens":35,"completion_tokens":16,"prompt_tokens_details":null},"prompt_logprobs":null,"prompt_token_ids":null,"kv_transfer_params":null}`)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)

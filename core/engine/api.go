@@ -23,6 +23,11 @@ const (
 	// EveryToken: a Tokens effect at the end of every step that made one. What
 	// a streaming server asks for.
 	EveryToken
+	// EndOnly: the same effects as Milestones, but Next does not name the moment
+	// of the first token under BatchingIndependent; FirstToken comes, with its
+	// own time, when the engine is next advanced. What a server asks for that
+	// answers in one piece: nobody is woken twice for one answer.
+	EndOnly
 )
 
 // Message is what Input takes: *Submit, Abort, Resume, Control, KVArrived,

@@ -150,8 +150,8 @@ func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 	limit := min(now, expiry)
 	switch {
 	case e.independent():
-		if e.timeline.next(e.reqs) <= limit {
-			e.playTimeline(fx)
+		if at, quiet := e.timeline.due(e.reqs); at <= limit {
+			e.playTimeline(quiet, fx)
 			return true
 		}
 	case e.run.active:

@@ -66,7 +66,7 @@ func FuzzMessages(f *testing.F) {
 			case 0, 1, 2, 3:
 				e.Input(now, &Submit{
 					ID: id, PromptTokens: wide % 80, MaxTokens: int(d[6] % 40), StopAfter: int(d[7]), MinTokens: int(d[6] & 3),
-					Interest: Interest(d[7] & 1), HoldAfterFirst: d[7]&6 == 6, HoldKV: d[7]&24 == 24,
+					Interest: Interest(d[7] & 3 % 3), HoldAfterFirst: d[7]&6 == 6, HoldKV: d[7]&24 == 24,
 					Adapter: AdapterID(d[6] >> 6), Hashes: []uint64{uint64(d[6] & 1), uint64(d[6] & 2), 7, 7},
 					Remote: RemoteKV{Tokens: max(0, int(d[7])-200), Handle: 1},
 				}, &fx)

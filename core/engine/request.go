@@ -25,6 +25,7 @@ type request struct {
 
 	phase   phase
 	every   bool // Interest EveryToken
+	quiet   bool // Interest EndOnly
 	hold    bool // pause after the first token, unless resumed before
 	holdKV  bool
 	stop    bool // ends with ReasonStop rather than ReasonLength
@@ -77,7 +78,7 @@ func (e *Engine) slot(m *Submit) int32 {
 	*r = request{id: m.ID, generation: uint32(e.arrivals), arrival: e.arrivals}
 	r.prompt = int32(m.PromptTokens)
 	r.total, r.stop = e.cfg.outputTokens(m)
-	r.every = m.Interest == EveryToken
+	r.every, r.quiet = m.Interest == EveryToken, m.Interest == EndOnly && !m.HoldAfterFirst
 	r.hold, r.holdKV, r.remote = m.HoldAfterFirst, m.HoldKV, m.Remote
 	r.adapter = m.Adapter
 	if e.cfg.Policy == PolicyPriority {

@@ -7,9 +7,29 @@ import "github.com/windtunnel/windtunnel/core/machine"
 // stay queued until their time and are then passed over.
 type timeline struct {
 	queue machine.Queue[ticket]
+	// quiet are first tokens for which nobody is to be woken. Their requests
+	// stand in queue as well, with their ends.
+	quiet machine.Queue[ticket]
 }
 
-// next is when something happens to somebody, or Never.
+// due is when something next happens to somebody, or Never; quiet says that it
+// is the first of the quiet ones.
+func (t *timeline) due(reqs []request) (at machine.Time, quiet bool) {
+	at = t.next(reqs)
+	for {
+		first, ok := t.quiet.Next()
+		if !ok || first > at {
+			return at, false
+		}
+		k := *t.quiet.Peek()
+		if r := &reqs[k.slot]; r.generation == k.generation && r.phase == phasePrefill && r.start == first {
+			return first, true
+		}
+		t.quiet.Pop()
+	}
+}
+
+// next is when something happens to somebody that is not quiet, or Never.
 func (t *timeline) next(reqs []request) machine.Time {
 	for {
 		at, ok := t.queue.Next()
@@ -55,12 +75,23 @@ func (e *Engine) startTimeline(s int32, prefill machine.Time, cached int32, fx *
 	r := &e.reqs[s]
 	r.phase = phasePrefill
 	fx.add(e.now, PrefillStarted, r.id).Count = cached
-	e.timeline.push(e.reqs, s, e.now.Add(prefill))
+	first := e.now.Add(prefill)
+	if r.quiet && r.total > 1 {
+		r.start, r.base = first, 1
+		e.timeline.quiet.Push(first, machine.ClassStepEnd, ticket{s, r.generation})
+		e.timeline.push(e.reqs, s, e.dueTimeline(r))
+		return
+	}
+	e.timeline.push(e.reqs, s, first)
 }
 
 // playTimeline plays the earliest event of the timeline.
-func (e *Engine) playTimeline(fx *Effects) {
-	at, k := e.timeline.queue.Pop()
+func (e *Engine) playTimeline(quiet bool, fx *Effects) {
+	from := &e.timeline.queue
+	if quiet {
+		from = &e.timeline.quiet
+	}
+	at, k := from.Pop()
 	s := k.slot
 	r := &e.reqs[s]
 	e.now = max(e.now, at)
@@ -72,6 +103,8 @@ func (e *Engine) playTimeline(fx *Effects) {
 		switch {
 		case r.made == r.total:
 			e.finishTimeline(at, s, fx)
+		case quiet:
+			r.phase = phaseDecode // its end is queued already
 		case r.hold:
 			r.phase = phasePaused
 			e.stats.Paused++

@@ -74,6 +74,30 @@ func (s *scanner) text(into *string) bool {
 	return json.Unmarshal(s.b[start:s.i], into) == nil
 }
 
+// role reads a text that is nearly always one of these.
+func (s *scanner) role(into *string) bool {
+	start := s.i
+	inside, escaped, ok := s.raw()
+	if ok && !escaped {
+		switch string(inside) {
+		case "user":
+			*into = "user"
+			return true
+		case "assistant":
+			*into = "assistant"
+			return true
+		case "system":
+			*into = "system"
+			return true
+		case "tool":
+			*into = "tool"
+			return true
+		}
+	}
+	s.i = start
+	return s.text(into)
+}
+
 // key is a field's name with its colon; it has no escapes.
 func (s *scanner) key() ([]byte, bool) {
 	inside, escaped, ok := s.raw()
@@ -171,8 +195,9 @@ func (s *scanner) object(field func(name []byte) (bit uint32, ok bool)) bool {
 	}
 }
 
-// fastChat reads a chat request, or is false where encoding/json must.
-func fastChat(body []byte, c *Chat) bool {
+// fastChat reads a chat request, or is false where encoding/json must. Messages
+// are put into spare as long as it has room.
+func fastChat(body []byte, c *Chat, spare []Message) bool {
 	s := &scanner{b: body}
 	number := func(to **int) bool {
 		n, ok := s.integer()
@@ -189,6 +214,7 @@ func fastChat(body []byte, c *Chat) bool {
 		case "model":
 			return 1, s.text(&c.Model)
 		case "messages":
+			c.Messages = spare
 			return 2, s.messages(&c.Messages)
 		case "stream":
 			return 4, s.truth(&c.Stream)
@@ -234,11 +260,12 @@ func (s *scanner) messages(into *[]Message) bool {
 		return false
 	}
 	for {
-		var m Message
+		*into = append(*into, Message{})
+		m := &(*into)[len(*into)-1]
 		if !s.object(func(name []byte) (uint32, bool) {
 			switch string(name) {
 			case "role":
-				return 1, s.text(&m.Role)
+				return 1, s.role(&m.Role)
 			case "content":
 				return 2, s.text(&m.Content.Text)
 			}
@@ -246,7 +273,6 @@ func (s *scanner) messages(into *[]Message) bool {
 		}) {
 			return false
 		}
-		*into = append(*into, m)
 		more, ok := s.after(']')
 		if !ok || !more {
 			return ok

@@ -13,7 +13,7 @@ import (
 // Whatever the fast reader reads, encoding/json reads the same.
 func checkFast(t interface{ Fatalf(string, ...any) }, body []byte) {
 	var fast Chat
-	if !fastChat(body, &fast) {
+	if !fastChat(body, &fast, nil) {
 		return
 	}
 	var slow Chat
@@ -27,7 +27,7 @@ func checkFast(t interface{ Fatalf(string, ...any) }, body []byte) {
 
 func TestFastChat(t *testing.T) {
 	common := `{"model":"m","messages":[{"role":"user","content":"Hé \"you\"\n"},{"role":"assistant","content":""}],"max_tokens":10,"stream":true,"stream_options":{"include_usage":true},"temperature":0.7}`
-	if !fastChat([]byte(common), &Chat{}) {
+	if !fastChat([]byte(common), &Chat{}, nil) {
 		t.Fatal("the common request is not read fast")
 	}
 	checkFast(t, []byte(common))

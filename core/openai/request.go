@@ -157,10 +157,22 @@ func (c *Chat) Limit() (int, bool) {
 // ParseChat reads a request to /v1/chat/completions.
 func ParseChat(body []byte) (*Chat, *Error) {
 	c := new(Chat)
-	if !fastChat(body, c) {
+	if err := c.Parse(body); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Parse makes c the request to /v1/chat/completions that body is, whatever it
+// was before. A server that reads many reuses one c: of the one before only the
+// list of messages is overwritten; nothing else that it led to is touched.
+func (c *Chat) Parse(body []byte) *Error {
+	spare := c.Messages[:0]
+	*c = Chat{}
+	if !fastChat(body, c, spare) {
 		*c = Chat{}
 		if err := Decode(body, c); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if c.KVHandle != "" && len(c.Messages) == 0 {
@@ -170,29 +182,29 @@ func ParseChat(body []byte) (*Chat, *Error) {
 		}
 	}
 	if c.Messages == nil {
-		return nil, Errorf(400, "messages", "messages: field required, expected a list of messages.")
+		return Errorf(400, "messages", "messages: field required, expected a list of messages.")
 	}
 	if len(c.Messages) == 0 {
-		return nil, Errorf(400, "messages", "messages: expected at least one message, got an empty list.")
+		return Errorf(400, "messages", "messages: expected at least one message, got an empty list.")
 	}
 	for i := range c.Messages {
 		if c.Messages[i].Role == "" {
-			return nil, Errorf(400, fmt.Sprintf("messages[%d].role", i), "messages[%d].role: field required, expected system, user, assistant, tool or developer.", i)
+			return Errorf(400, fmt.Sprintf("messages[%d].role", i), "messages[%d].role: field required, expected system, user, assistant, tool or developer.", i)
 		}
 	}
 	if n, ok := c.Limit(); ok && n < 1 {
-		return nil, Errorf(400, "max_tokens", "max_tokens must be at least 1, got %d.", n)
+		return Errorf(400, "max_tokens", "max_tokens must be at least 1, got %d.", n)
 	}
 	if c.TopLogprobs != 0 && !c.Logprobs {
-		return nil, Errorf(400, "top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.")
+		return Errorf(400, "top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.")
 	}
 	if c.TopLogprobs < -1 || c.TopLogprobs > 20 {
-		return nil, Errorf(400, "top_logprobs", "top_logprobs: expected 0 to 20, got %d.", c.TopLogprobs)
+		return Errorf(400, "top_logprobs", "top_logprobs: expected 0 to 20, got %d.", c.TopLogprobs)
 	}
 	if e := c.checkTools(); e != nil {
-		return nil, e
+		return e
 	}
-	return c, c.Check()
+	return c.Check()
 }
 
 // Completion is a request to /v1/completions.

@@ -48,11 +48,17 @@ type choiceState struct {
 }
 
 func newBox(choices int) *box {
-	b := &box{ready: make(chan struct{}, 1)}
+	b := new(box)
+	b.init(choices)
+	return b
+}
+
+// init makes a zero box ready.
+func (b *box) init(choices int) {
+	b.ready = make(chan struct{}, 1)
 	if b.choices = b.one[:]; choices != 1 {
 		b.choices = make([]choiceState, choices)
 	}
-	return b
 }
 
 // wake makes the request's goroutine look.

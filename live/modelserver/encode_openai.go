@@ -162,6 +162,24 @@ func (e *openaiWhole) token(b []byte, t *token) []byte {
 	return b
 }
 
+// plain is true where a choice consists of nothing but text.
+func (e *openaiWhole) plain(c *content) bool {
+	return !e.tokens && e.logprobs == nil && c.tool == nil
+}
+
+// texts appends tokens of a plain choice, none of them its last: what token
+// does, once for all of them.
+func (e *openaiWhole) texts(b []byte, c *content, choice, from, upTo int) []byte {
+	if from < upTo && !e.inText {
+		b = openai.AppendChoiceStart(b, choice, e.head.Chat)
+		e.open, e.inText = choice+1, true
+	}
+	for i := from; i < upTo; i++ {
+		b = openai.AppendText(b, c.text(i))
+	}
+	return b
+}
+
 // choiceExtra is what document 002 adds to a choice.
 func choiceExtra(t *token) []byte {
 	if t.kv == nil {

@@ -22,7 +22,6 @@ type generation struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	ctx     context.Context
-	flush   func()
 	session *serving.Session
 	fault   Fault
 	failed  appendError
@@ -44,9 +43,16 @@ type generation struct {
 	whole     bool       // the request's body was read to its end
 	body      *bodyWatch // of a held-open request; nil otherwise
 
-	// one is what the slices above stand on where there is one choice, as
-	// nearly always.
+	// needsThreshold: the client asks for cache_hit_threshold's finish reason.
+	needsThreshold bool
+
+	// one is what nearly every request needs, in the same piece of memory; the
+	// slices above stand on it where there is one choice.
 	one struct {
+		session serving.Session
+		box     box
+		seq     seq
+		content content
 		now    [1]choiceState
 		sent   [1]int
 		closed [1]bool
@@ -94,19 +100,29 @@ func (g *generation) submit() {
 		g.now, g.sent, g.closed, g.texts = make([]choiceState, n), make([]int, n), make([]bool, n), make([]*content, n)
 	}
 	watched := g.s.recorder != nil
+	g.needsThreshold = g.req.kv.threshold > 0 || headerOf(g.r, cacheThresholdHeader) == "true"
 	for i := range n {
 		p := &g.req.prompts[i/g.req.n]
-		g.texts[i] = g.s.content(g.req, i)
-		q := &seq{box: g.box, choice: i, everyToken: g.req.stream, first: g.req.stream || g.session.Held() || watched,
-			start:  watched || g.fault.DieInPrefill || g.req.kv.threshold > 0 || g.r.Header.Get(cacheThresholdHeader) == "true",
+		q := &g.one.seq
+		if n > 1 {
+			g.texts[i], q = g.s.content(g.req, i), new(seq)
+		} else {
+			g.texts[i] = &g.one.content
+			g.s.say(g.texts[i], g.req, i)
+		}
+		*q = seq{box: g.box, choice: i, everyToken: g.req.stream, first: g.req.stream || g.session.Held() || watched,
+			start:  watched || g.fault.DieInPrefill || g.needsThreshold,
 			submit: g.s.submitFor(g.req, p, i, g.texts[i])}
 		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora, remote: g.req.kv.remote, loseKV: g.fault.LoseKV}
 		if g.s.publisher != nil {
 			q.params.tokens = tokensOf(p, g.texts[i])
 		}
 		q.submit.HoldAfterFirst = g.session.Held()
-		if q.everyToken {
+		switch {
+		case q.everyToken:
 			q.submit.Interest = engine.EveryToken
+		case !q.first:
+			q.submit.Interest = engine.EndOnly
 		}
 		g.seqs = append(g.seqs, q)
 		if i%g.req.n == 0 {
@@ -139,8 +155,10 @@ func (g *generation) step(b *boxState) bool {
 	if b.started && !g.started {
 		g.started = true
 		g.usage.CachedTokens = b.cached
-		g.session.PrefillStarted(b.startedAt, flow.D("cached_tokens", b.cached))
-		if g.belowThreshold(b) {
+		if g.s.recorder != nil {
+			g.session.PrefillStarted(b.startedAt, flow.D("cached_tokens", b.cached))
+		}
+		if g.needsThreshold && g.belowThreshold(b) {
 			return true
 		}
 		if g.fault.DieInPrefill {
@@ -340,6 +358,11 @@ func (g *generation) appendChoice(i, tokens int, ends bool) {
 }
 
 func (g *generation) appendTokens(i, upTo int) {
+	if e, ok := g.req.enc.(*openaiWhole); ok && e.plain(g.texts[i]) {
+		g.buf = e.texts(g.buf, g.texts[i], i, g.sent[i], upTo)
+		g.sent[i] = max(g.sent[i], upTo)
+		return
+	}
 	for g.sent[i] < upTo {
 		g.appendToken(i, g.sent[i], "")
 	}
@@ -370,7 +393,7 @@ func (g *generation) send() bool {
 	if err != nil {
 		return false
 	}
-	g.flush()
+	g.w.(http.Flusher).Flush()
 	if g.fault.ResetAfter != nil && g.sent[0] >= *g.fault.ResetAfter {
 		g.do(g.session.PeerGone(g.s.clock(), "fault: reset"))
 		cut(g.w, true)

@@ -40,7 +40,7 @@ func (s *Server) generationAs(parse prepare, failed appendError) http.HandlerFun
 }
 
 func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, parse prepare, failed appendError) {
-	requestID := r.Header.Get("X-Request-Id")
+	requestID := headerOf(r, "X-Request-Id")
 	if requestID == "" {
 		requestID = s.newID()
 		r.Header["X-Request-Id"] = []string{requestID}
@@ -57,16 +57,16 @@ func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, parse p
 	if fault.Refuse || fault.Reset {
 		cut(w, fault.Reset)
 	}
-	boundary, isHeld, err := held.Boundary(r.Header.Get("Content-Type"))
+	boundary, isHeld, err := held.Boundary(headerOf(r, "Content-Type"))
 	attempt := 1
-	if v := r.Header.Get("X-Envoy-Attempt-Count"); v != "" {
+	if v := headerOf(r, "X-Envoy-Attempt-Count"); v != "" {
 		if n, err := strconv.Atoi(v); err == nil {
 			attempt = max(n, 1)
 		}
 	}
-	g := &generation{s: s, w: w, r: r, ctx: r.Context(), fault: fault, failed: failed,
-		session: serving.New(serving.Options{Request: requestID, Attempt: attempt, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})}
-	g.flush = w.(http.Flusher).Flush
+	g := &generation{s: s, w: w, r: r, ctx: r.Context(), fault: fault, failed: failed}
+	g.one.session = *serving.New(serving.Options{Request: requestID, Attempt: attempt, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})
+	g.session = &g.one.session
 	if err != nil {
 		g.do(g.session.Violation(s.clock(), err.Error()))
 		return
@@ -140,7 +140,8 @@ func (g *generation) prepare(parse prepare, body []byte) bool {
 		g.refuse(bad)
 		return false
 	}
-	g.req, g.box = req, newBox(req.choices())
+	g.req, g.box = req, &g.one.box
+	g.box.init(req.choices())
 	g.usage.Details = g.s.opts.PromptTokensDetails
 	var details []flow.Detail
 	if g.s.recorder != nil {
@@ -184,6 +185,15 @@ func (g *generation) early() bool {
 	return false
 }
 
+// headerOf is a header's first value. Its name is in the canonical form, which
+// http.Header.Get would check again for every request.
+func headerOf(r *http.Request, name string) string {
+	if v := r.Header[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -200,10 +210,10 @@ const returnErrorHeader = "X-Return-Error"
 
 func (s *Server) faultOf(r *http.Request, id string) (Fault, error) {
 	if !s.opts.IgnoreFaultHeader {
-		if v := r.Header.Get(FaultHeader); v != "" {
+		if v := headerOf(r, FaultHeader); v != "" {
 			return ParseFault(v)
 		}
-		if v := r.Header.Get(returnErrorHeader); v != "" {
+		if v := headerOf(r, returnErrorHeader); v != "" {
 			return ParseFault("status=" + v)
 		}
 	}

@@ -98,6 +98,7 @@ func (s *stats) histograms(tokens []float64) map[*histogram][]float64 {
 // snapshot is a copy that the loop no longer changes.
 func (s *stats) snapshot() *stats {
 	c := *s
+	c.steps = stepTimes{} // the loop's own
 	for h := range c.histograms(nil) {
 		*h = h.clone()
 	}

@@ -240,7 +240,7 @@ const cacheThresholdHeader = "X-Cache-Threshold-Finish-Reason"
 
 // belowThreshold ends such a request, and is true when it has.
 func (g *generation) belowThreshold(b *boxState) bool {
-	if g.r.Header.Get(cacheThresholdHeader) != "true" && (g.req.kv.threshold <= 0 || float64(b.cached) >= g.req.kv.threshold*float64(g.usage.PromptTokens)) {
+	if headerOf(g.r, cacheThresholdHeader) != "true" && (g.req.kv.threshold <= 0 || float64(b.cached) >= g.req.kv.threshold*float64(g.usage.PromptTokens)) {
 		return false
 	}
 	g.do(g.session.PeerGone(g.s.clock(), "the cache holds less of the prompt than cache_hit_threshold"))

@@ -56,6 +56,7 @@ type seq struct {
 	arrived, scheduled, firstAt, lastAt machine.Time
 	tokens                              int
 	cached                              int
+	before                              [itlBuckets]uint32 // steps that ended by its first token, by duration; where not every token is told
 	live                                bool // the engine has it
 }
 
@@ -88,6 +89,13 @@ func (l *loop) ask(f func(now machine.Time)) bool {
 	f(now)
 	l.leave(now)
 	return true
+}
+
+// catchUp plays and delivers what was due by now, of which some was worth no
+// wake-up.
+func (l *loop) catchUp(now machine.Time) {
+	l.eng.Advance(now, &l.fx)
+	l.deliver()
 }
 
 func (l *loop) enter() machine.Time {
@@ -237,6 +245,7 @@ func (l *loop) deliver() {
 			l.onKV(&l.fx, f, s)
 		case engine.Stepped:
 			l.stats.stepped(&l.fx, f)
+			l.stats.settle()
 			l.steps.Record(&l.fx, f)
 		default:
 			if s != nil {
@@ -244,6 +253,7 @@ func (l *loop) deliver() {
 			}
 		}
 	}
+	l.stats.settle()
 	l.fx.Reset()
 	for _, id := range l.over {
 		delete(l.seqs, id)

@@ -36,7 +36,7 @@ func (s *Server) scrape() (scrape, bool) {
 	var x scrape
 	ok := s.loop.ask(func(now machine.Time) {
 		l := s.loop
-		l.eng.Advance(now, &l.fx) // a long run is counted up to now
+		l.catchUp(now) // a long run is counted up to now
 		if l.stats.hardware != nil && l.eng.Computing() {
 			l.eng.Input(now, engine.Look{}, &l.fx)
 		}
@@ -96,6 +96,7 @@ func (s *Server) page() ([]byte, bool) {
 	var key pageKey
 	if !s.loop.ask(func(now machine.Time) {
 		l := s.loop
+		l.catchUp(now)
 		key = pageKey{version: l.stats.version, second: -1, adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
 		if l.eng.InFlight() > 0 || now < l.stats.active+2*rateSpan*machine.Second {
 			key.second = int64(now / machine.Second)

@@ -2,20 +2,31 @@ package modelserver
 
 import (
 	"net/http"
+	"sync"
 
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
+// chats are parsed requests to /v1/chat/completions; of what they say nothing
+// is kept but strings and lists of their own.
+var chats = sync.Pool{New: func() any { return new(openai.Chat) }}
+
 // prepareChat reads /v1/chat/completions.
 func prepareChat(s *Server, r *http.Request, body []byte) (*request, *openai.Error) {
-	c, bad := openai.ParseChat(body)
-	if bad != nil {
+	c := chats.Get().(*openai.Chat)
+	defer func() {
+		if len(body) <= keptBuffer {
+			chats.Put(c)
+		}
+	}()
+	if bad := c.Parse(body); bad != nil {
 		return nil, bad
 	}
 	key := requestIDOf(r, &c.Sampling)
-	req := &request{key: key, id: "chatcmpl-" + key, n: c.Choices(), stream: c.Stream}
+	req := newRequest(c.Stream)
+	req.key, req.id, req.n = key, "chatcmpl-"+key, c.Choices()
 	text := s.chatText(c.Messages, c.Tools)
-	req.prompts = []prompt{{text: text, tokens: s.tokenize(text)}}
+	req.prompts = append(req.prompts, prompt{text: text, tokens: s.tokenize(text)})
 	if n := len(c.Messages); n > 0 {
 		req.echoText = c.Messages[n-1].Content.Text
 	}
@@ -39,7 +50,8 @@ func prepareCompletion(s *Server, r *http.Request, body []byte) (*request, *open
 		return nil, bad
 	}
 	key := requestIDOf(r, &c.Sampling)
-	req := &request{key: key, id: "cmpl-" + key, n: c.Choices(), stream: c.Stream}
+	req := newRequest(c.Stream)
+	req.key, req.id, req.n = key, "cmpl-"+key, c.Choices()
 	for _, t := range c.Prompt.Texts {
 		req.prompts = append(req.prompts, prompt{text: t, tokens: s.tokenize(t)})
 	}
@@ -141,12 +153,12 @@ func (s *Server) encode(req *request, p *openai.Sampling, chat bool, lp *logprob
 		}
 	}
 	if !req.stream {
-		req.enc = &openaiWhole{head: openai.Head{ID: req.id, Model: req.model, Created: created, Chat: chat},
+		*req.enc.(*openaiWhole) = openaiWhole{head: openai.Head{ID: req.id, Model: req.model, Created: created, Chat: chat},
 			prompts: ids, n: req.n, tokens: p.ReturnTokenIDs, logprobs: lp}
 		return
 	}
 	include, continuous := p.Usage()
-	req.enc = &openaiStream{o: openai.StreamOptions{ID: req.id, Model: req.model, Created: created, Chat: chat,
+	*req.enc.(*openaiStream) = openaiStream{o: openai.StreamOptions{ID: req.id, Model: req.model, Created: created, Chat: chat,
 		ContinuousUsage: continuous, ReturnTokenIDs: p.ReturnTokenIDs},
 		prompts: ids, n: req.n, choices: req.choices(), includeUsage: include, logprobs: lp}
 }
@@ -156,5 +168,5 @@ func requestIDOf(r *http.Request, p *openai.Sampling) string {
 	if p.RequestID != "" {
 		return p.RequestID
 	}
-	return r.Header.Get("X-Request-Id")
+	return headerOf(r, "X-Request-Id")
 }

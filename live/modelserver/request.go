@@ -36,6 +36,27 @@ type request struct {
 	enc encoder
 }
 
+// newRequest is a request with OpenAI's encoder and room for its prompt, all in
+// one piece of memory.
+func newRequest(stream bool) *request {
+	if stream {
+		r := new(struct {
+			request
+			enc    openaiStream
+			prompt [1]prompt
+		})
+		r.stream, r.request.enc, r.prompts = true, &r.enc, r.prompt[:0]
+		return &r.request
+	}
+	r := new(struct {
+		request
+		enc    openaiWhole
+		prompt [1]prompt
+	})
+	r.request.enc, r.prompts = &r.enc, r.prompt[:0]
+	return &r.request
+}
+
 // prompt is one text to go on from.
 type prompt struct {
 	tokens []uint32

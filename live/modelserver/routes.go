@@ -52,6 +52,25 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
+// direct serves the two paths that nearly all requests are for; the mux would
+// come to the same, later.
+func (s *Server) direct(mux http.Handler) http.Handler {
+	chat, completion := s.generation(prepareChat), s.generation(prepareCompletion)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			switch r.URL.Path {
+			case "/v1/chat/completions":
+				chat(w, r)
+				return
+			case "/v1/completions":
+				completion(w, r)
+				return
+			}
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
 // methodsOf are the methods that a path has; empty for a path that is not
 // served.
 func methodsOf(mux *http.ServeMux, r *http.Request) string {

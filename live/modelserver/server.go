@@ -110,7 +110,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	protocols.SetUnencryptedHTTP2(so.TLS == nil)
 	protocols.SetHTTP2(so.TLS != nil)
 	s.http = &http.Server{
-		Handler:           s.guard(s.routes()),
+		Handler:           s.guard(s.direct(s.routes())),
 		Protocols:         &protocols,
 		TLSConfig:         so.TLS,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},

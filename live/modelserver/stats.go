@@ -29,6 +29,7 @@ type stats struct {
 	transferSeconds, transferBytes       histogram
 	failedTransfers, expiredHandles      uint64
 	rates                                rates
+	steps                                stepTimes
 	hardware                             *latency.Hardware // nil where none is simulated
 	kvStored, kvRemoved, kvClearedEvents uint64
 }
@@ -52,6 +53,9 @@ func (s *stats) prefillStarted(q *seq, f *engine.Effect) {
 
 func (s *stats) firstToken(q *seq, f *engine.Effect) {
 	s.ttft.observe((f.At - q.arrived).Seconds()) // from arrival: waiting counts
+	if !q.everyToken {
+		s.steps.begin(q)
+	}
 	s.rates.add(f.At, uint64(1), uint64(q.submit.PromptTokens-q.cached))
 }
 
@@ -66,6 +70,7 @@ func (s *stats) tokens(q *seq, f *engine.Effect) {
 }
 
 func (s *stats) stepped(fx *engine.Effects, f *engine.Effect) {
+	s.steps.add(f)
 	s.iterationTokens.observe(float64(f.Batch) + float64(f.First))
 	for range f.Count - 1 {
 		s.iterationTokens.observe(float64(f.Batch))
@@ -95,9 +100,6 @@ func (s *stats) finished(q *seq, f *engine.Effect) {
 		reason = finishedLength
 	}
 	if !q.everyToken && f.Count > 1 && q.firstAt > 0 {
-		// Only the ends of this request's decoding were asked for.
-		mean := (f.At - q.firstAt).Seconds() / float64(f.Count-1)
-		s.itl.observeN(mean, uint64(f.Count-1))
 		s.rates.add(f.At, uint64(f.Count-1), 0)
 	}
 	s.ended(q, f, reason)
@@ -125,6 +127,9 @@ func (s *stats) ended(q *seq, f *engine.Effect, reason int) {
 	if q.firstAt == 0 {
 		s.prefill.observe((f.At - q.scheduled).Seconds())
 		return
+	}
+	if !q.everyToken && f.Count > 1 {
+		s.steps.end(q, f.At, int(f.Count-1))
 	}
 	s.kvComputed.observe(float64(q.submit.PromptTokens - q.cached))
 	s.prefill.observe((q.firstAt - q.scheduled).Seconds())

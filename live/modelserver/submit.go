@@ -11,7 +11,14 @@ import (
 
 // content is what choice number i of a request will say.
 func (s *Server) content(r *request, i int) *content {
-	c := &content{voc: s.voc, base: tokens.Answer(s.seed^r.seed, keyOf(r.key, i))}
+	c := new(content)
+	s.say(c, r, i)
+	return c
+}
+
+// say sets what choice number i of a request will say.
+func (s *Server) say(c *content, r *request, i int) {
+	*c = content{voc: s.voc, base: tokens.Answer(s.seed^r.seed, keyOf(r.key, i))}
 	limit := r.maxTokens
 	if limit == 0 {
 		limit = s.cfg.MaxModelLen - len(r.prompts[i/r.n].tokens)
@@ -22,7 +29,7 @@ func (s *Server) content(r *request, i int) *content {
 	if c.tool = s.callOf(r, i); c.tool != nil {
 		c.stopAt = len(c.tool.pieces)
 		c.total = min(limit, c.stopAt)
-		return c
+		return
 	}
 	switch {
 	case s.opts.Content == ContentEcho:
@@ -47,7 +54,6 @@ func (s *Server) content(r *request, i int) *content {
 	if c.total = limit; c.stopAt > 0 {
 		c.total = min(limit, c.stopAt)
 	}
-	return c
 }
 
 // stopByItself sets where the model would end its output.
