@@ -140,8 +140,10 @@ func startCanned(n int, wait time.Duration) ([]string, error) {
 	var turn atomic.Uint64
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		page := pages[turn.Add(1)%uint64(len(pages))]
 		w.Header().Set("content-type", "text/plain; version=0.0.4")
-		_, _ = w.Write(pages[turn.Add(1)%uint64(len(pages))])
+		w.Header().Set("content-length", strconv.Itoa(len(page)))
+		_, _ = w.Write(page)
 	})
 	mux.HandleFunc("POST /", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

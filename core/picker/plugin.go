@@ -179,7 +179,8 @@ type RequestParser interface {
 
 // MetricsExtractor reads one scraped page into an endpoint's figures. labels
 // are the endpoint's: one of them may name its engine. An error leaves the
-// figures as they were; it is counted and logged, and names the plug-in.
+// figures as they were; it is counted and logged, and names the plug-in. The
+// page's memory is used again for the next one.
 type MetricsExtractor interface {
 	Plugin
 	Extract(page []byte, labels map[string]string, into *Metrics) error

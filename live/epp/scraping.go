@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/scrape"
 )
 
 // Scraper fetches the metrics pages of a Picking's endpoints, each endpoint by
@@ -132,13 +130,16 @@ func (s *Scraper) watch(ctx context.Context, e *picker.Endpoint, t *scrapeTarget
 		host = net.JoinHostPort(e.Address, src.spec.Port)
 	}
 	url := src.spec.Scheme + "://" + host + src.spec.Path
+	from := newPageFetch(src.client, src.spec.Timeout.Duration(), url)
+	defer from.close()
 	failing, last := false, time.Now()
 	for {
-		page, err := src.fetch(ctx, url)
+		page, err := from.page(ctx)
 		extractor := ""
 		if err == nil {
 			extractor, err = s.take(ctx, id, t, src, page)
 		}
+		from.done()
 		if err != nil && ctx.Err() == nil {
 			if s.onError != nil {
 				s.onError(src.Source.Type(), extractor)
@@ -166,23 +167,6 @@ func (s *Scraper) watch(ctx context.Context, e *picker.Endpoint, t *scrapeTarget
 			}
 		}
 	}
-}
-
-func (s *scrapeSource) fetch(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(io.LimitReader(resp.Body, scrape.MaxPageBytes+1))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %d", resp.StatusCode)
-	}
-	return page, err
 }
 
 // take reads a page; on an error it names the extractor's type.

@@ -196,7 +196,7 @@ func (x *extractor) Extract(page []byte, labels map[string]string, into *picker.
 	if m == nil {
 		m = x.engines[x.Default]
 	}
-	p, err := scrape.Parse(page, m.Wants)
+	p, err := m.Read(page)
 	if err != nil {
 		return err
 	}

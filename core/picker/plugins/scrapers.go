@@ -23,6 +23,7 @@ type scraper struct {
 	named
 	args    scraperArgs
 	figures []figure
+	pages   *scrape.Reader // nil until the first page
 }
 
 type scraperArgs struct {
@@ -168,7 +169,10 @@ func (s *scraper) wants(name string) bool {
 
 // Extract takes the figures from a page.
 func (s *scraper) Extract(page []byte, _ map[string]string, into *picker.Metrics) error {
-	p, err := scrape.Parse(page, s.wants)
+	if s.pages == nil {
+		s.pages = scrape.NewReader(s.wants)
+	}
+	p, err := s.pages.Read(page)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ type Mapping struct {
 	// BlockSize and Blocks say as values what CacheInfo says as labels.
 	BlockSize, Blocks Spec
 	Custom            []Custom
+
+	reader *Reader // nil until the first page
 }
 
 // Custom is a further signal under a name of the user's.
@@ -61,6 +63,14 @@ func Engines() map[string]*Mapping {
 		},
 		"triton": {Queued: must("nv_inference_pending_request_count"), Running: must("nv_inference_exec_count")},
 	}
+}
+
+// Read reads a page of the engine. The result is good until the next Read.
+func (m *Mapping) Read(page []byte) (Page, error) {
+	if m.reader == nil {
+		m.reader = NewReader(m.Wants)
+	}
+	return m.reader.Read(page)
 }
 
 // Wants says whether a family matters to the mapping.

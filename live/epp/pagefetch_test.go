@@ -1,0 +1,167 @@
+package epp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/picker/scrape"
+)
+
+func fetches(t *testing.T, url string, timeout time.Duration) func() string {
+	t.Helper()
+	f := newPageFetch(&http.Client{Timeout: timeout}, timeout, url)
+	t.Cleanup(f.close)
+	return func() string {
+		page, err := f.page(context.Background())
+		defer f.done()
+		switch {
+		case err != nil:
+			return "error: " + err.Error()
+		case len(page) > 100:
+			return fmt.Sprintf("%d bytes", len(page))
+		}
+		return string(page)
+	}
+}
+
+// Pages come in every way that a server may send them, over one connection as
+// long as it lasts.
+func TestPagesAreFetched(t *testing.T) {
+	t.Parallel()
+	var turn, connections atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("/whole", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "page ", turn.Add(1)) })
+	mux.HandleFunc("/pieces", func(w http.ResponseWriter, _ *http.Request) {
+		for i := range 3 {
+			fmt.Fprint(w, i, ";")
+			w.(http.Flusher).Flush()
+		}
+	})
+	mux.HandleFunc("/closes", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		fmt.Fprint(w, "bye")
+	})
+	mux.HandleFunc("/long", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", 200_000)) })
+	mux.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) {
+		for line := strings.Repeat("x", 1<<20); ; {
+			if _, err := io.WriteString(w, line); err != nil {
+				return
+			}
+		}
+	})
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/pieces?a=b", http.StatusFound) })
+	mux.HandleFunc("/gone", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) })
+	s := httptest.NewUnstartedServer(mux)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	for _, c := range []struct {
+		path, want  string
+		connections int64 // for three fetches
+	}{
+		{"/pieces", "0;1;2;", 1},
+		{"/closes", "bye", 3},
+		{"/long", "200000 bytes", 1},
+		{"/endless", fmt.Sprint(scrape.MaxPageBytes+1, " bytes"), 3},
+		{"/moved", "0;1;2;", 2},
+		{"/gone", "error: status 503", 1},
+		{"/none", "error: status 404", 1},
+	} {
+		before := connections.Load()
+		get := fetches(t, s.URL+c.path, 5*time.Second)
+		for range 3 {
+			if got := get(); got != c.want {
+				t.Errorf("%s: got %q, want %q", c.path, got, c.want)
+			}
+		}
+		if n := connections.Load() - before; n != c.connections {
+			t.Errorf("%s: %d connections, want %d", c.path, n, c.connections)
+		}
+	}
+	get := fetches(t, s.URL+"/whole", 5*time.Second)
+	for i := range 3 {
+		if i == 2 {
+			s.CloseClientConnections() // the next page comes over another connection
+		}
+		if got, want := get(), fmt.Sprint("page ", i+1); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// An answer that comes after its time is never taken for the next one's, and
+// what is no HTTP is an error.
+func TestLatePagesAreLost(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	var turn atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := turn.Add(1)
+		if n == 1 {
+			<-release
+		}
+		fmt.Fprint(w, "page ", n)
+	}))
+	t.Cleanup(s.Close)
+	get := fetches(t, s.URL, 50*time.Millisecond)
+	if got := get(); !strings.Contains(got, "timeout") {
+		t.Errorf("got %q", got)
+	}
+	close(release)
+	if got := get(); got != "page 2" && !strings.Contains(got, "timeout") {
+		t.Errorf("got %q", got)
+	}
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
+			c.Close()
+		}
+	}()
+	if got := fetches(t, "http://"+l.Addr().String(), 5*time.Second)(); !strings.HasPrefix(got, "error:") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A scrape that is called off ends at once.
+func TestFetchIsCalledOff(t *testing.T) {
+	t.Parallel()
+	asked, release := make(chan struct{}), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(asked)
+		<-release
+	}))
+	t.Cleanup(s.Close)
+	t.Cleanup(func() { close(release) })
+	ctx, cancel := context.WithCancel(context.Background())
+	f := newPageFetch(http.DefaultClient, time.Hour, s.URL)
+	defer f.close()
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if _, err := f.page(ctx); err == nil {
+		t.Error("no error")
+	}
+}
