@@ -1,0 +1,88 @@
+package modelserver
+
+import (
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// itlBuckets is how many buckets vLLM's histogram of inter-token latency has.
+const itlBuckets = 20
+
+// stepTimes counts the engine's steps by their duration. A request of which
+// only the ends are told gets a token at the end of each step between its first
+// and its last, so what it waited for each is the steps that ended in between:
+// the true intervals, at the cost of one count per step and not per token.
+type stepTimes struct {
+	counts [itlBuckets]uint32 // since the start; wraps around
+	begun  []*seq             // had their first token, in this delivery
+	ended  []endedSeq
+}
+
+type endedSeq struct {
+	q         *seq
+	at        machine.Time
+	intervals int
+}
+
+// add counts the steps of a run.
+func (t *stepTimes) add(f *engine.Effect) {
+	count := func(d machine.Time, n uint32) {
+		i, _ := slices.BinarySearch(itlBounds, d.Seconds())
+		t.counts[i] += n
+	}
+	if f.Schedule.Grow == 0 {
+		count((f.At-f.Schedule.Start)/machine.Time(f.Count), uint32(f.Count))
+		return
+	}
+	last := f.Schedule.Start
+	for k := 1; k <= int(f.Count); k++ {
+		at := f.Schedule.End(k)
+		count(at-last, 1)
+		last = at
+	}
+}
+
+// begin notes that a request's first token came with the step whose end is
+// about to be counted; end that its last did.
+func (t *stepTimes) begin(q *seq) { t.begun = append(t.begun, q) }
+
+func (t *stepTimes) end(q *seq, at machine.Time, intervals int) {
+	t.ended = append(t.ended, endedSeq{q, at, intervals})
+}
+
+// settle is called when steps were counted, and at the end of a delivery.
+func (s *stats) settle() {
+	t := &s.steps
+	for i, q := range t.begun {
+		q.before = t.counts
+		t.begun[i] = nil
+	}
+	t.begun = t.begun[:0]
+	for i, e := range t.ended {
+		s.intervals(e)
+		t.ended[i] = endedSeq{}
+	}
+	t.ended = t.ended[:0]
+}
+
+// intervals puts a request's inter-token times into the histogram. Where they
+// are not the engine's steps (it was preempted in between, its last token was
+// dropped, or there are no common steps), their mean counts.
+func (s *stats) intervals(e endedSeq) {
+	took := max(0, (e.at - e.q.firstAt).Seconds())
+	steps := 0
+	for i, n := range s.steps.counts {
+		steps += int(n - e.q.before[i])
+	}
+	if steps != e.intervals {
+		s.itl.observeN(took/float64(e.intervals), uint64(e.intervals))
+		return
+	}
+	for i, n := range s.steps.counts {
+		s.itl.counts[i] += uint64(n - e.q.before[i])
+	}
+	s.itl.n += uint64(steps)
+	s.itl.sum += took
+}
