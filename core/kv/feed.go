@@ -29,7 +29,8 @@ type FeedConfig struct {
 	// Wait is how long a missing message may come late before the gap counts
 	// (GapsDrop); 0 means 100 ms.
 	Wait machine.Time
-	// ReplayTimeout ends a replay that does not end itself; 0 means 5 s.
+	// ReplayTimeout ends a replay of which nothing came for so long; 0 means
+	// 5 s.
 	ReplayTimeout machine.Time
 	// Probe is how long the stream may be silent, from its opening on, before
 	// a replay is asked for all the same (GapsReplay): when the last messages
@@ -37,7 +38,8 @@ type FeedConfig struct {
 	// of one silence, up to a minute. 0 means 1 s, below 0 never.
 	Probe machine.Time
 	// HoldMessages and HoldBytes bound what waits behind a gap; 0 means 4,096
-	// messages and 64 MiB. Beyond them the gap counts at once.
+	// messages and 64 MiB. Beyond them the gap counts at once, but during a
+	// replay what waits is let go: the replay is asked for it.
 	HoldMessages int
 	HoldBytes    int
 }
@@ -54,18 +56,30 @@ type FeedConfig struct {
 //     missing ones come, by themselves or by replay. When they do not, Lost,
 //     then those that waited.
 //   - The first message may have any number: the publisher is older than the
-//     subscriber. With GapsReplay what it still has is asked for first.
+//     subscriber. With GapsReplay what it still has is asked for first, from 0
+//     on, and again and again while that fails. What the publisher no longer
+//     has is not known: its blocks count when they are stored again.
+//   - When the stream was broken, the replay begins at the last message that
+//     is known: if the publisher does not have it, or another one under its
+//     number, it began anew.
 type Feed struct {
 	cfg FeedConfig
 	now machine.Time
 
-	started   bool   // next means something
-	next      uint64 // the number to be delivered next
+	started   bool   // the next two mean something
+	first     uint64 // the number that was delivered first since the last loss
+	next      uint64 // the one to be delivered next
 	live      uint64 // highest number that came by itself
 	anyLive   bool
 	replaying bool
 	asked     bool // the first replay was asked for
+	came      bool // something of this replay did
 	deadline  machine.Time
+	suspect   uint64       // a message that the publisher must show again
+	suspected bool         // it has not done so since the stream was opened
+	behind    bool         // the publisher's history was asked for in vain
+	retry     machine.Time // when to ask for it again
+	patience  machine.Time // until the next retry after that
 	probe     machine.Time // when to ask in spite of no gap
 	silence   machine.Time // how long the next silence may be
 
@@ -115,7 +129,7 @@ func NewFeed(cfg FeedConfig) *Feed {
 	if cfg.HoldBytes <= 0 {
 		cfg.HoldBytes = 64 << 20
 	}
-	return &Feed{cfg: cfg, deadline: machine.Never, probe: machine.Never}
+	return &Feed{cfg: cfg, deadline: machine.Never, probe: machine.Never, retry: machine.Never}
 }
 
 // Input takes a message of the live stream. The payload belongs to the feed
@@ -135,10 +149,7 @@ func (f *Feed) Input(now machine.Time, seq uint64, payload []byte) {
 	}
 	back := f.anyLive && seq <= f.live && (!f.started || seq < f.next)
 	if back || f.started && seq < f.next && f.next-seq <= uint64(len(f.recent)) {
-		f.lose("the publisher's sequence went back: it began anew")
-		f.started, f.asked, f.replaying, f.anyLive = false, false, false, false
-		f.deadline = machine.Never
-		f.forgetHeld()
+		f.anew("the publisher's sequence went back: it began anew")
 	}
 	f.live = max(f.live, seq)
 	if !f.anyLive {
@@ -151,7 +162,7 @@ func (f *Feed) Input(now machine.Time, seq uint64, payload []byte) {
 		return // a replay was faster
 	}
 	if !f.started && !f.replaying {
-		f.started, f.next = true, seq
+		f.start(seq)
 	}
 	if f.started && seq == f.next {
 		f.deliver(seq, payload)
@@ -160,66 +171,138 @@ func (f *Feed) Input(now machine.Time, seq uint64, payload []byte) {
 	}
 	f.hold(seq, payload)
 	switch {
-	case len(f.held) > f.cfg.HoldMessages || f.heldBytes > f.cfg.HoldBytes:
+	case f.replaying && f.full():
+		f.forgetHeld()
+	case f.full():
 		f.giveUp("too many messages wait behind a gap in the sequence")
 	case f.replaying:
 	case f.cfg.Gaps == GapsReplay:
-		f.ask(f.next)
+		f.ask(f.firstMissing())
 	case f.deadline == machine.Never:
 		f.deadline = f.now.Add(f.cfg.Wait)
 	}
+}
+
+// anew forgets a publisher's sequence: it has begun another one.
+func (f *Feed) anew(reason string) {
+	f.lose(reason)
+	f.started, f.asked, f.replaying, f.anyLive, f.behind, f.suspected = false, false, false, false, false, false
+	f.deadline, f.retry = machine.Never, machine.Never
+	f.forgetHeld()
 }
 
 // Connected notes that the stream was opened, for the first time or again:
 // with GapsReplay what was published meanwhile is asked for.
 func (f *Feed) Connected(now machine.Time) {
 	f.advanceTo(now)
-	if f.cfg.Gaps == GapsReplay && !f.replaying {
+	if f.cfg.Gaps != GapsReplay {
+		return
+	}
+	if f.started && !f.suspected {
+		f.suspected, f.suspect = true, f.next-1
+	}
+	if !f.replaying {
 		f.silence = f.cfg.Probe
-		f.ask(f.firstMissing())
+		f.inquire()
 	}
 }
 
-func (f *Feed) firstMissing() uint64 {
-	if f.started {
-		return f.next
+// inquire asks for what may have been missed, and for the last message that is
+// known.
+func (f *Feed) inquire() {
+	if f.behind || !f.started {
+		f.ask(0)
+	} else {
+		f.ask(f.next - 1)
 	}
-	return 0
 }
 
 // Replayed takes a message of a replay.
 func (f *Feed) Replayed(now machine.Time, seq uint64, payload []byte) {
+	if f.replaying { // before the time is looked at: this came within it
+		f.deadline = max(f.now, now).Add(f.cfg.ReplayTimeout)
+	}
 	f.advanceTo(now)
-	if !f.replaying || f.started && seq < f.next {
+	if !f.replaying {
 		return
 	}
+	if f.started && seq < f.next {
+		switch {
+		case f.behind && seq < f.first: // the history at last: all over again, in its order
+			f.lose("the publisher's earlier messages are here now")
+			f.behind, f.started, f.suspected = false, false, false
+		case !f.same(seq, payload) && (f.next-seq <= uint64(len(f.recent)) || f.suspected && seq == f.suspect):
+			f.anew("the publisher has another message under the number of a former one: it began anew")
+			f.ask(0)
+			return
+		default:
+			f.suspected = f.suspected && seq != f.suspect
+			return
+		}
+	}
+	f.suspected = false // who comes after it, if it is not there any more, is not to be doubted
 	if f.started && seq > f.next {
 		f.lose("the publisher no longer has the messages that are missing")
 	}
-	if !f.started || seq > f.next {
-		f.started, f.next = true, seq
+	if !f.started {
+		f.behind = false // as far as there is a history, this is its beginning
 	}
+	if !f.started || seq > f.next {
+		f.start(seq)
+	}
+	f.came = true
 	f.deliver(seq, payload)
 	f.drain()
 }
 
-// ReplayEnded notes that a replay is over: its end came, or it failed.
-func (f *Feed) ReplayEnded(now machine.Time) {
+// ReplayEnded notes that a replay is over: whole, or broken off before its end.
+func (f *Feed) ReplayEnded(now machine.Time, whole bool) {
 	f.advanceTo(now)
-	if f.replaying {
-		f.endReplay("a replay did not bring the messages that are missing")
+	switch {
+	case !f.replaying:
+	case whole:
+		f.endReplay(true, "a replay did not bring the messages that are missing")
+	default:
+		f.endReplay(false, "a replay failed")
 	}
 }
 
-func (f *Feed) endReplay(reason string) {
+func (f *Feed) endReplay(whole bool, reason string) {
 	f.replaying = false
 	f.deadline = machine.Never
+	if whole && f.suspected {
+		f.anew("the publisher no longer has its last message: it began anew")
+		f.ask(0)
+		return
+	}
+	missing := f.started && f.anyLive && f.live >= f.next
+	if f.came && (!whole || missing) {
+		f.ask(f.firstMissing()) // it goes on
+		return
+	}
 	if f.cfg.Probe > 0 {
 		f.probe = f.now.Add(max(f.silence, f.cfg.Probe))
 	}
-	if len(f.held) > 0 {
-		f.giveUp(reason)
+	if whole {
+		f.behind, f.patience = false, 0
+	} else if f.behind || f.suspected || !f.started || missing || len(f.held) > 0 {
+		f.behind = f.behind || !f.started || missing || len(f.held) > 0
+		f.patience = min(max(2*f.patience, machine.Second), 30*machine.Second)
+		f.retry = f.now.Add(f.patience)
 	}
+	switch {
+	case len(f.held) > 0:
+		f.giveUp(reason)
+	case whole: // what is beyond it was the publisher's before it began anew
+		f.anyLive = f.anyLive && !missing
+	}
+}
+
+func (f *Feed) firstMissing() uint64 {
+	if f.started && !f.behind {
+		return f.next
+	}
+	return 0
 }
 
 // Next is when the feed wants to be woken, if at all.
@@ -235,7 +318,7 @@ func (f *Feed) due() machine.Time {
 	if f.replaying {
 		return f.deadline
 	}
-	return min(f.deadline, f.probe)
+	return min(f.deadline, f.probe, f.retry)
 }
 
 // heard ends a silence of the live stream.
@@ -261,12 +344,14 @@ func (f *Feed) advanceTo(now machine.Time) {
 		f.now = max(f.now, f.due())
 		switch {
 		case f.replaying:
-			f.endReplay("a replay did not end in time")
+			f.endReplay(false, "a replay did not end in time")
 		case f.deadline <= f.now:
 			f.giveUp("messages are missing in the sequence")
+		case f.retry <= f.now:
+			f.inquire()
 		default:
 			f.silence = min(2*f.silence, 60*machine.Second)
-			f.ask(f.firstMissing())
+			f.inquire()
 		}
 		if f.replaying {
 			f.deadline = now.Add(f.cfg.ReplayTimeout) // the replay is yet to be sent
@@ -281,10 +366,15 @@ func (f *Feed) emit(e FeedEffect) {
 }
 
 func (f *Feed) ask(from uint64) {
-	f.asked, f.replaying = true, true
-	f.deadline = f.now.Add(f.cfg.ReplayTimeout)
+	if f.suspected {
+		from = min(from, f.suspect)
+	}
+	f.asked, f.replaying, f.came = true, true, false
+	f.deadline, f.retry = f.now.Add(f.cfg.ReplayTimeout), machine.Never
 	f.emit(FeedEffect{Kind: AskReplay, Seq: from})
 }
+
+func (f *Feed) start(seq uint64) { f.started, f.first, f.next = true, seq, seq }
 
 func (f *Feed) lose(reason string) { f.emit(FeedEffect{Kind: Lost, Reason: reason}) }
 
@@ -324,6 +414,10 @@ func (f *Feed) drain() {
 	}
 }
 
+func (f *Feed) full() bool {
+	return len(f.held) > f.cfg.HoldMessages || f.heldBytes > f.cfg.HoldBytes
+}
+
 func (f *Feed) unhold(seq uint64) {
 	f.heldBytes -= len(f.held[seq])
 	delete(f.held, seq)
@@ -351,11 +445,13 @@ func (f *Feed) giveUp(reason string) {
 	if f.started && lowest != f.next {
 		f.lose(reason)
 	}
-	f.started, f.next = true, lowest
+	if !f.started || lowest != f.next {
+		f.start(lowest)
+	}
 	f.drain()
 	if len(f.held) > 0 && !f.replaying { // another gap behind it
 		if f.cfg.Gaps == GapsReplay {
-			f.ask(f.next)
+			f.ask(f.firstMissing())
 		} else {
 			f.deadline = f.now.Add(f.cfg.Wait)
 		}

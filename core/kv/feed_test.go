@@ -45,7 +45,9 @@ func TestFeedScripts(t *testing.T) {
 				case "replayed":
 					f.Replayed(now, seq, []byte(text))
 				case "replay-end":
-					f.ReplayEnded(now)
+					f.ReplayEnded(now, true)
+				case "replay-fail":
+					f.ReplayEnded(now, false)
 				case "wait-ms":
 					now += machine.Time(seq) * machine.Millisecond
 				default:
@@ -77,7 +79,7 @@ func TestFeedOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		gaps := rapid.SampledFrom([]Gaps{GapsDrop, GapsReplay}).Draw(t, "gaps")
 		f := NewFeed(FeedConfig{Gaps: gaps, Probe: rapid.SampledFrom([]machine.Time{-1, 300 * machine.Millisecond}).Draw(t, "probe"), HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
-		whole := gaps == GapsReplay && f.cfg.HoldMessages > 3
+		whole := gaps == GapsReplay
 		published := uint64(0)
 		payload := func(seq uint64) []byte { return fmt.Appendf(nil, "message %d", seq) }
 		var got []uint64
@@ -112,7 +114,7 @@ func TestFeedOrder(t *testing.T) {
 				for ; from < published; from++ {
 					f.Replayed(now, from, payload(from))
 				}
-				f.ReplayEnded(now)
+				f.ReplayEnded(now, true)
 				drain()
 			}
 		}
@@ -161,6 +163,85 @@ func TestFeedOrder(t *testing.T) {
 		}
 		if _, ok := f.Next(); ok && f.cfg.Probe < 0 {
 			t.Fatal("the feed still waits for something")
+		}
+	})
+}
+
+// Whatever is lost, however often replays fail and the publisher begins anew:
+// once they work again, what was delivered since the last loss is all that the
+// publisher has published, in order.
+func TestFeedRecovers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := NewFeed(FeedConfig{Gaps: GapsReplay, Probe: 300 * machine.Millisecond, HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
+		life, published := 0, uint64(0)
+		payload := func(seq uint64) []byte { return fmt.Appendf(nil, "life %d, message %d", life, seq) }
+		var got []string // since the last loss
+		broken := true   // replays may be
+		now := machine.Time(0)
+		take := func() (ask uint64, asked bool) {
+			f.Advance(now, func(e FeedEffect) {
+				switch e.Kind {
+				case Deliver:
+					got = append(got, string(e.Payload))
+				case Lost:
+					got = nil
+				case AskReplay:
+					ask, asked = e.Seq, true
+				}
+			})
+			return ask, asked
+		}
+		drain := func() {
+			ask, asked := take()
+			for asked {
+				end := published
+				if broken { // up to here it works
+					end = min(published, ask+uint64(rapid.IntRange(0, 4).Draw(t, "replayed")))
+				}
+				whole := !broken || end == published && rapid.Bool().Draw(t, "whole")
+				asked = false
+				for seq := ask; seq < end && !asked; seq++ {
+					f.Replayed(now, seq, payload(seq))
+					ask, asked = take() // another one takes this one's place
+				}
+				if !asked {
+					f.ReplayEnded(now, whole)
+					ask, asked = take()
+				}
+			}
+		}
+		f.Connected(now)
+		drain()
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			now += machine.Time(rapid.IntRange(0, 900).Draw(t, "ms")) * machine.Millisecond
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			case 0: // lost on its way
+				published++
+			case 1:
+				life, published = life+1, 0
+				f.Connected(now)
+			case 2:
+				f.Connected(now)
+			default:
+				f.Input(now, published, payload(published))
+				published++
+			}
+			drain()
+		}
+		broken = false
+		f.Connected(now)
+		drain()
+		for range 20 {
+			now += 30 * machine.Second
+			drain()
+		}
+		if uint64(len(got)) != published {
+			t.Fatalf("%d of %d messages are known: %q", len(got), published, got)
+		}
+		for i, text := range got {
+			if text != string(payload(uint64(i))) {
+				t.Fatalf("message %d of life %d is %q", i, life, text)
+			}
 		}
 	})
 }

@@ -219,7 +219,7 @@ func (p *recordedPicker) drain(name string, topic Topic) {
 						f.Replayed(p.now, seq, p.buffer[seq])
 					}
 				}
-				f.ReplayEnded(p.now)
+				f.ReplayEnded(p.now, true)
 			}
 		}
 	}

@@ -31,6 +31,7 @@ const (
 type conn struct {
 	guard *guard
 	zmtp  *zmq4.Conn
+	peer  net.Addr
 }
 
 // handshake opens a ZMTP connection on a fresh net.Conn. Server says whether
@@ -59,7 +60,7 @@ func handshake(nc net.Conn, kind zmq4.SocketType, server bool, maxMessage int) (
 	}
 	g.limit = uint64(maxMessage)
 	g.out = bufio.NewWriterSize(nc, 64<<10)
-	return &conn{g, z}, nil
+	return &conn{g, z, nc.RemoteAddr()}, nil
 }
 
 // Send sends one message of several frames.

@@ -460,8 +460,10 @@ type proxy struct {
 	conns []net.Conn
 }
 
-func newProxy(t *testing.T, to string) *proxy {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func newProxy(t *testing.T, to string) *proxy { return newProxyAt(t, "127.0.0.1:0", to) }
+
+func newProxyAt(t *testing.T, at, to string) *proxy {
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,8 +138,12 @@ func (p *Publisher) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	own := p.addr
+	if own == nil {
+		own = p.replay
+	}
 	for _, endpoint := range p.opts.Connect {
-		if err := p.pub.dial(ctx, endpoint); err != nil {
+		if err := p.pub.dial(ctx, endpoint, loopbackOf(own, endpoint)); err != nil {
 			return err
 		}
 	}

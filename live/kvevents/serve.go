@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,8 +82,9 @@ func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// dial keeps one connection to an endpoint until the context ends.
-func (p *peers) dial(ctx context.Context, endpoint string) error {
+// dial keeps one connection to an endpoint until the context ends. It comes
+// from the local address, where that is not nil.
+func (p *peers) dial(ctx context.Context, endpoint string, local net.Addr) error {
 	address, err := endpointAddress(endpoint)
 	if err != nil {
 		return err
@@ -92,7 +94,7 @@ func (p *peers) dial(ctx context.Context, endpoint string) error {
 		defer p.wait.Done()
 		backoff := firstBackoff
 		for ctx.Err() == nil {
-			d := net.Dialer{Timeout: handshakeTimeout}
+			d := net.Dialer{Timeout: handshakeTimeout, LocalAddr: local}
 			nc, err := d.DialContext(ctx, "tcp", address)
 			if err == nil && p.open(ctx, nc, false) {
 				backoff = firstBackoff
@@ -102,6 +104,21 @@ func (p *peers) dial(ctx context.Context, endpoint string) error {
 		}
 	}()
 	return nil
+}
+
+// loopbackOf is the address of one's own from which to dial an endpoint, so that
+// those on one host tell each other apart as pods do; nil where that is no
+// matter of loopback addresses.
+func loopbackOf(own net.Addr, endpoint string) net.Addr {
+	tcp, ok := own.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsLoopback() {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(strings.TrimPrefix(endpoint, "tcp://"))
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() || (ip.To4() == nil) != (tcp.IP.To4() == nil) {
+		return nil
+	}
+	return &net.TCPAddr{IP: tcp.IP}
 }
 
 // open shakes hands and serves; it says whether the handshake worked.

@@ -34,8 +34,9 @@ type SubscriberOptions struct {
 	// everything, also messages without a topic.
 	Prefixes []string
 	Feed     kv.FeedConfig
-	// ReplayPort is where publishers that come by themselves replay, on the
-	// address in their topic; 0 for nowhere. Dial has its own.
+	// ReplayPort is where publishers that come by themselves replay: on the
+	// address in their topic, or the one that they come from where their topic
+	// names none. 0 is nowhere. Dial has its own.
 	ReplayPort int
 	MaxMessage int // bytes; 0 means DefaultMaxMessage
 	MaxPods    int // publishers known at a time; 0 means 10,000
@@ -71,6 +72,7 @@ type inbound struct {
 	payload []byte
 	replay  string // endpoint
 	round   int    // which replay
+	whole   bool   // the replay came to its end
 }
 
 type inboundKind uint8
@@ -144,7 +146,7 @@ func (s *Subscriber) Dial(from kv.Topic, endpoint, replay string) error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	p := &peers{kind: zmq4.Sub, maxMessage: s.opts.MaxMessage, log: s.opts.Log,
 		serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, from, replay) }}
-	if err := p.dial(ctx, endpoint); err != nil {
+	if err := p.dial(ctx, endpoint, nil); err != nil {
 		cancel()
 		return err
 	}
@@ -207,7 +209,7 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 			}
 			return
 		}
-		m, ok := s.message(frames, pod, replay)
+		m, ok := s.message(frames, pod, replay, c.peer)
 		if !ok {
 			continue
 		}
@@ -221,7 +223,7 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 
 // message makes sense of frames: topic, sequence and payload; or, from
 // publishers of document 003's JSON, topic and payload or the payload alone.
-func (s *Subscriber) message(frames [][]byte, pod, replay string) (inbound, bool) {
+func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr) (inbound, bool) {
 	m := inbound{what: plainMessage, replay: replay}
 	if n := len(frames); n == 3 || n >= 1 && n <= 2 && kv.IsJSON(frames[n-1]) {
 		m.payload = frames[n-1]
@@ -247,7 +249,11 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string) (inbound, bool
 		}
 	}
 	if m.replay == "" && s.opts.ReplayPort > 0 && pod == "" {
-		if host, _, err := net.SplitHostPort(m.from.Pod); err == nil {
+		host, _, err := net.SplitHostPort(m.from.Pod)
+		if err != nil || net.ParseIP(host) == nil {
+			host, _, err = net.SplitHostPort(peer.String())
+		}
+		if err == nil {
 			m.replay = "tcp://" + net.JoinHostPort(host, strconv.Itoa(s.opts.ReplayPort))
 		}
 	}
@@ -334,7 +340,7 @@ func (s *Subscriber) take(feeds map[string]*feedState, m inbound) {
 		}
 	case replayEnded:
 		if m.round == f.round {
-			f.feed.ReplayEnded(now)
+			f.feed.ReplayEnded(now, m.whole)
 		}
 	}
 	s.drain(f)
@@ -360,26 +366,31 @@ func (s *Subscriber) drain(f *feedState) {
 }
 
 // startReplay asks for a replay beside the loop; the last one asked for counts.
+// It is given up when nothing came for a while.
 func (s *Subscriber) startReplay(f *feedState, from uint64) {
 	f.endReplay()
 	f.round++
 	timeout := f.replayTimeout(s.opts.Feed)
-	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	ctx, cancel := context.WithCancel(s.ctx)
 	f.stop = cancel
 	pod, round, endpoint := f.from.Pod, f.round, f.replay
 	s.extra.Add(1)
 	go func() {
 		defer s.extra.Done()
 		defer cancel()
+		idle := time.AfterFunc(timeout, cancel)
+		defer idle.Stop()
 		err := askReplay(ctx, endpoint, from, s.opts.MaxMessage, func(topic string, seq uint64, payload []byte) {
 			source, _ := kv.ParseTopic(topic)
 			source.Pod = pod
+			idle.Stop() // it is we who take long
 			s.send(ctx, inbound{what: replayedMessage, from: source, seq: seq, payload: payload, round: round})
+			idle.Reset(timeout)
 		})
 		if err != nil && s.ctx.Err() == nil {
 			s.opts.Log.Warn("replay of KV events failed", "pod", pod, "endpoint", endpoint, "from", from, "error", err)
 		}
-		s.send(s.ctx, inbound{what: replayEnded, from: kv.Topic{Pod: pod}, round: round})
+		s.send(s.ctx, inbound{what: replayEnded, from: kv.Topic{Pod: pod}, round: round, whole: err == nil})
 	}()
 }
 

@@ -34,7 +34,7 @@ pools:
         apiVersion: llm-d.ai/v1alpha1
         kind: EndpointPickerConfig
         plugins:
-        - {type: token-producer, parameters: {vllm: {url: "http://model-server:8000"}}}
+        - {type: token-producer, parameters: {modelName: m, vllm: {url: "http://model-server:8000"}}}
         - {type: precise-prefix-cache-producer, parameters: {tokenProcessorConfig: {blockSizeTokens: 16}, kvEventsConfig: {podDiscoveryConfig: {socketPort: 5557}}}}
         - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
         - {type: prefill-filter}
@@ -106,4 +106,26 @@ func TestIndexLost(t *testing.T) {
 	r.indexIs("filling", func(c report.IndexSummary) bool { return c.Missing < c.Blocks && c.Extra == 0 })
 	say("new", "local")
 	r.settled()
+}
+
+// With replaySocketPort the index is what it was: the engines' publishers still
+// have what they sent.
+func TestIndexLostAndReplayed(t *testing.T) {
+	t.Parallel()
+	s, err := scenario.Parse("replayed.yaml", []byte(strings.Replace(indexed, "socketPort: 5557", "socketPort: 5557, replaySocketPort: 5558", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, s, nil)
+	r.okay(r.post(chatPath, long("old")))
+	r.settled()
+	r.indexIs("the union", whole)
+	r.loseIndex()
+	r.indexIs("the union again", whole)
+	r.okay(r.post(chatPath, long("new")))
+	r.settled()
+	r.indexIs("the union still", whole)
+	if checks := r.CheckKV(t.Context()); len(checks) != 1 || !checks[0].OK() || checks[0].Excuse != "" {
+		t.Errorf("%+v", checks)
+	}
 }

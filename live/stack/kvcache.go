@@ -88,7 +88,11 @@ func (s *Stack) startKVManager(context.Context) error {
 	if !s.pool.KVManager {
 		return nil
 	}
+	s.findPlaces()
 	o := kvmanager.DefaultOptions()
+	if s.places.lock != nil {
+		o.ReplayPort = replayPort
+	}
 	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
 	if s.o.Keep {
 		o.ZMQBind, o.HTTPAddress = KeptKVEvents, KeptKVManager
@@ -101,6 +105,10 @@ func (s *Stack) startKVManager(context.Context) error {
 	s.kv.manager, err = kvmanager.Start(o)
 	return err
 }
+
+// heartbeat lets a manager that begins anew hear of servers that have nothing
+// to tell, and ask them.
+const heartbeat = time.Second
 
 // managerIndex is what the KV-Cache Manager's index is called in a report.
 const managerIndex = "kv-cache-manager"
@@ -121,6 +129,7 @@ func (s *Stack) publish(so *modelserver.ServerOptions, index int) {
 			BlockBytes: so.Engine.KVBytesPerToken * int64(s.pool.BlockTokens()), CapacityBlocks: so.Engine.NumGPUBlocks, Log: s.o.Log}
 		if s.kv.manager != nil {
 			o.Connect = append(o.Connect, s.kv.manager.ZMQEndpoint())
+			o.Heartbeat = heartbeat
 		}
 		switch cfg.Format {
 		case scenario.MapKV:

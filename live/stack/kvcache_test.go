@@ -33,7 +33,7 @@ pools:
         apiVersion: llm-d.ai/v1alpha1
         kind: EndpointPickerConfig
         plugins:
-        - {type: token-producer, parameters: {vllm: {url: "http://model-server:8000"}}}
+        - {type: token-producer, parameters: {modelName: llama-3.1-8b, vllm: {url: "http://model-server:8000"}}}
         - {type: precise-prefix-cache-producer, parameters: {indexerConfig: {kvBlockIndexConfig: {enableMetrics: true}}}}
         - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
         - {type: queue-scorer}

@@ -58,7 +58,7 @@ func TestSmallIndexIsExcused(t *testing.T) {
 			s.Workload.Requests = 6
 			s.Pools[0].EPP.Config.Text = fmt.Appendf(nil, `
 plugins:
-- {type: token-producer, parameters: {vllm: {url: "http://model-server:8000"}}}
+- {type: token-producer, parameters: {modelName: llama-3.1-8b, vllm: {url: "http://model-server:8000"}}}
 - {type: precise-prefix-cache-producer, parameters: {%s}}
 - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
 schedulingProfiles:

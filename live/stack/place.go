@@ -46,6 +46,13 @@ const (
 	lastBlock  = 250
 )
 
+// findPlaces finds the pool's places, once.
+func (s *Stack) findPlaces() {
+	if s.places == nil {
+		s.places = findPlaces(s.pool)
+	}
+}
+
 func findPlaces(p *scenario.Pool) *places {
 	n := p.Servers()
 	var taken error

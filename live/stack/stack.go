@@ -172,7 +172,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 	}
 	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
 	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() {
-		s.places = findPlaces(s.pool)
+		s.findPlaces()
 		options.Transfer.Profile = s.pool.Link()
 		if s.places.notice != "" {
 			s.o.Log.Warn(s.places.notice)
