@@ -336,9 +336,14 @@ type CacheAware interface {
 	MatchedBlocks(c *Cycle, endpoint int32) int
 }
 
+// conditionalProducer is the one producer that conditional decode asks, by its
+// name: with prefix data under any other name the answer is always 412, as the
+// real EPP's.
+const conditionalProducer = "approx-prefix-cache-producer"
+
 func (p *Picker) hasCached(c *Cycle, i int32) bool {
 	for _, pr := range p.producers {
-		if ca, ok := pr.(CacheAware); ok && ca.MatchedBlocks(c, i) > 0 {
+		if ca, ok := pr.(CacheAware); ok && pr.Name() == conditionalProducer && ca.MatchedBlocks(c, i) > 0 {
 			return true
 		}
 	}

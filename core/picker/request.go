@@ -73,6 +73,9 @@ type Request struct {
 	// Tokens is the prompt's length, real when a tokeniser answered, else
 	// estimated at four bytes a token. Prepare sets the estimate.
 	Tokens int
+	// Attributes are what producers found out about the request, by data key;
+	// nil when nobody published any.
+	Attributes map[string]string
 	// PromptTokens are the prompt's token ids, one slice per prompt, when a
 	// tokeniser answered or the client sent ids.
 	PromptTokens [][]uint32
@@ -82,6 +85,14 @@ type Request struct {
 func (r *Request) Path() string {
 	p, _ := r.Headers.Get(":path")
 	return p
+}
+
+// SetAttribute publishes what a producer found out about the request.
+func (r *Request) SetAttribute(key, value string) {
+	if r.Attributes == nil {
+		r.Attributes = map[string]string{}
+	}
+	r.Attributes[key] = value
 }
 
 // HasSLO says whether the client stated any service level objective.
@@ -139,7 +150,7 @@ func (p *Picker) NewRequest(headers []Header, body []byte, withBody bool, number
 	if !withBody {
 		return r, nil
 	}
-	b, err := p.Parse(r.Path(), body)
+	b, err := p.Parse(r.Headers.apiPath(), body)
 	if err != nil {
 		return r, err
 	}

@@ -107,8 +107,8 @@ func (a *approxPrefix) maxBlocks(blockTokens int) int {
 	if a.MaxTokens > 0 {
 		return a.MaxTokens / blockTokens
 	}
-	if a.MaxBlocks > 0 {
-		return a.MaxBlocks
+	if a.MaxBlocks != 0 {
+		return max(a.MaxBlocks, 0)
 	}
 	return math.MaxInt
 }

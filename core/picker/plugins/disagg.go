@@ -104,6 +104,9 @@ func decider(b *picker.Builder, name, stage string) (Decider, error) {
 
 // Schedule runs the stages.
 func (h *disagg) Schedule(c *picker.Cycle) error {
+	if !c.HasProfile(h.decode) && !(h.prefillFirst && (c.HasProfile(h.prefill) || c.HasProfile(h.encode))) {
+		return noProfile(c)
+	}
 	failed := errors.New("failed to find available decode workers")
 	encoded, prefilled := false, false
 	stage := func(name string, d Decider, decode int32) bool {

@@ -23,10 +23,11 @@ func (f *readyFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 	return keep(in, func(i int32) bool { s := c.State(i).Serving; return s == nil || s.Ready })
 }
 
-// conversation is the id of the conversation that a request belongs to.
+// conversation is the id of the conversation that a request belongs to: what
+// the client says, or what a session-id-producer found.
 func conversation(r *picker.Request) string {
 	v, _ := r.Headers.Get(picker.HeaderSessionID)
-	return strings.TrimSpace(v)
+	return either(strings.TrimSpace(v), r.Attributes[KeySessionID("session-id-producer")])
 }
 
 // sessionPrefix is session-prefix-scorer: 1 for an endpoint that has the

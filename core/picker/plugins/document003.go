@@ -302,7 +302,7 @@ func newSessionSticky(_ *picker.Builder, name string, p picker.Params) (picker.P
 	}
 	s := &sessionSticky{sessionScorer: sessionScorer{named: base("session-sticky-scorer", name)}, stick: stick}
 	s.Strategy, s.ttl, s.bindings = strategySessionID, ps.TTL.Time(), map[string]binding{}
-	s.SessionID.SweepSeconds = 10
+	s.sweep = machine.Second
 	return s, nil
 }
 
@@ -318,9 +318,9 @@ func (s *sessionSticky) Score(c *picker.Cycle, in []int32, scores []float64) {
 
 // Commit remembers the session.
 func (s *sessionSticky) Commit(now machine.Time, d *picker.Decision) {
-	if seen := picker.Peek[seenBound](d, s); seen != nil && seen.id != "" {
-		r := d.PrimaryProfile()
-		if seen.present && r.Ok() && d.View.States[r.Picked[0]].ID() == s.bindings[seen.id].endpoint {
+	if id := s.sessionID(d.Request); id != "" {
+		was, bound := s.bound(now, id)
+		if r := d.PrimaryProfile(); bound && r.Ok() && d.View.States[r.Picked[0]].ID() == was.endpoint {
 			s.hits++
 		} else {
 			s.misses++

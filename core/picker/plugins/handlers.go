@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,7 +57,7 @@ func newDataParallel(b *picker.Builder, name string, p picker.Params) (picker.Pl
 func (h *dataParallel) Schedule(c *picker.Cycle) error {
 	names := c.Profiles()
 	if len(names) != 1 {
-		return errors.New("data parallel profile handler is intended to be used with a single profile, failed to process multiple profiles")
+		return noProfile(c)
 	}
 	if !c.Run(names[0]).Ok() {
 		return fmt.Errorf("failed to run scheduler profile '%s'", names[0])
@@ -66,6 +65,11 @@ func (h *dataParallel) Schedule(c *picker.Cycle) error {
 	c.SetPrimary(names[0])
 	redirect(c, h.PrimaryPort)
 	return nil
+}
+
+// noProfile is the error of a handler that has no profile to run.
+func noProfile(c *picker.Cycle) error {
+	return fmt.Errorf("failed to run any scheduler profile for request %s", c.Request.ID)
 }
 
 // redirect sends the request to another port of the chosen endpoints and says
@@ -92,23 +96,25 @@ type headerProfile struct {
 }
 
 func newHeaderProfile(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &headerProfile{base("header-profile-handler", name), "EPP-Profile", "decode"}
+	h := &headerProfile{named: base("header-profile-handler", name)}
 	if err := p.Decode(h); err != nil {
 		return nil, err
 	}
-	h.HeaderName = strings.ToLower(h.HeaderName)
+	h.HeaderName = either(strings.ToLower(strings.TrimSpace(h.HeaderName)), picker.HeaderProfile)
+	h.DefaultProfile = either(strings.TrimSpace(h.DefaultProfile), "decode")
 	return h, nil
 }
 
-// Schedule runs the named profile.
+// Schedule runs the named profile; if there is but one, that one.
 func (h *headerProfile) Schedule(c *picker.Cycle) error {
-	name, _ := c.Request.Headers.Get(h.HeaderName)
-	if name == "" {
-		name = h.DefaultProfile
+	asked, _ := c.Request.Headers.Get(h.HeaderName)
+	name := either(strings.TrimSpace(asked), h.DefaultProfile)
+	if names := c.Profiles(); len(names) == 1 {
+		name = names[0]
 	}
 	r := c.Run(name)
 	if r == nil {
-		return fmt.Errorf("failed to run any scheduler profile for request %s", c.Request.ID)
+		return noProfile(c)
 	}
 	if !r.Ok() {
 		return fmt.Errorf("failed to run scheduler profile '%s'", name)

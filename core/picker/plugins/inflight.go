@@ -186,14 +186,17 @@ func (f *inflight) release(ch *charge, request bool) {
 }
 
 // ResponseBody frees the prompt's tokens at the first chunk, when prefill is
-// over, and the prefill endpoint altogether.
+// over, and the prefill endpoint altogether. With estimated output only the
+// latter: the output is yet to come.
 func (f *inflight) ResponseBody(_ machine.Time, r *picker.Response) {
-	if f.AddOutput || !r.First || !r.Streaming && !r.End {
+	if !r.First || !r.Streaming && !r.End {
 		return
 	}
 	if ch := picker.Peek[charges](r.Decision, f); ch != nil {
 		for i := range ch.list {
-			f.release(&ch.list[i], ch.list[i].prefill)
+			if c := &ch.list[i]; c.prefill || !f.AddOutput {
+				f.release(c, c.prefill)
+			}
 		}
 	}
 }

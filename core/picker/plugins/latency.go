@@ -119,7 +119,7 @@ func (s *latencyScorer) bucket(c *picker.Cycle, in []int32, scores []float64, le
 			nP = (math.Abs(p.TPOTHeadroom) - minP) / spanP
 		}
 		combined := float64(a*nT) + float64(b*nP)
-		if least || s.Strategy == "least" {
+		if least || s.Strategy != "most" {
 			combined = 1 - combined
 		}
 		scores[j] = float64(int(combined*latencySteps)+1) / latencySteps

@@ -28,6 +28,10 @@ type holder struct {
 
 const spilled = 0
 
+// minSpill is how many blocks a slot's spill holds at least: that of a slot of
+// the usual capacity.
+const minSpill = 4 * defaultLRUCapacity
+
 // blockLRU is a doubly linked list in a slab; node 0 is its ring's anchor.
 type blockLRU struct {
 	nodes []lruNode
@@ -173,7 +177,7 @@ func (x *prefixIndex) add(hashes []uint64, slot, capacity int) {
 		}
 		x.set(old, s, spilled)
 		l.spill = append(l.spill, old)
-		if len(l.spill) > 4*l.cap {
+		if len(l.spill) > max(4*l.cap, minSpill) {
 			x.unspill(l, s)
 		}
 	}

@@ -70,7 +70,7 @@ func TestPrefixIndexIsAnLRUPerSlot(t *testing.T) {
 // A prompt longer than the capacity keeps its beginning, within bounds.
 func TestSpillIsBounded(t *testing.T) {
 	x := newPrefixIndex()
-	for prompt := range 1000 {
+	for prompt := range 5000 {
 		var hashes []uint64
 		for i := range 40 {
 			hashes = append(hashes, uint64(prompt*1000+i))
@@ -82,7 +82,7 @@ func TestSpillIsBounded(t *testing.T) {
 			t.Fatal("the beginning of a long prompt was lost at once")
 		}
 	}
-	if x.total > 8+4*8 || len(x.blocks) > 8+4*8 {
+	if x.total > 8+minSpill || len(x.blocks) > 8+minSpill {
 		t.Fatalf("%d pairs are remembered with a capacity of 8", x.total)
 	}
 	x.forget(0)

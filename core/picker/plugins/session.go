@@ -34,13 +34,15 @@ const (
 
 // session pins the requests of one session to one endpoint. With the strategy
 // encoded_endpoint_header the client carries the endpoint's name as a token;
-// with session_id the picker remembers it for evictionTtlSeconds.
+// with session_id the picker remembers it. A memory is swept out when it is
+// evictionTtlSeconds old at a turn of the sweep, which runs every
+// evictionSweepSeconds from the start on; until then it holds.
 type session struct {
 	sessionParams
-	header   string
-	ttl      machine.Time
-	sweepAt  machine.Time
-	bindings map[string]binding
+	header     string
+	ttl, sweep machine.Time
+	swept      machine.Time // the last turn whose old memories are gone
+	bindings   map[string]binding
 }
 
 type binding struct {
@@ -48,11 +50,9 @@ type binding struct {
 	seen     machine.Time
 }
 
-// seenBound tells Commit whether the bound endpoint was a candidate.
-type seenBound struct {
-	id      string
-	present bool
-}
+// seenBound tells Commit whether the bound endpoint was a candidate of the
+// last profile that asked.
+type seenBound struct{ present bool }
 
 func (s *session) read(p picker.Params, role string) error {
 	s.Strategy = strategyHeader
@@ -83,7 +83,7 @@ func (s *session) read(p picker.Params, role string) error {
 	if s.header == "" {
 		s.header = picker.HeaderSessionToken
 	}
-	s.ttl = machine.Time(s.SessionID.TTLSeconds * float64(machine.Second))
+	s.ttl, s.sweep = seconds(s.SessionID.TTLSeconds), max(seconds(s.SessionID.SweepSeconds), 1)
 	s.bindings = map[string]binding{}
 	return nil
 }
@@ -95,85 +95,94 @@ func (s *session) sessionID(r *picker.Request) string {
 		return strings.TrimSpace(v)
 	}
 	for _, src := range s.SessionID.Sources {
-		name := strings.ToLower(src.Header)
-		if name == "" {
-			name = picker.HeaderSessionID // the attribute that session-id-producer publishes
+		v := r.Attributes[src.Attribute]
+		if src.Header != "" {
+			name := strings.ToLower(strings.TrimSpace(src.Header))
+			v, _ = r.Headers.Get(either(name, picker.HeaderSessionToken))
 		}
-		if v, _ := r.Headers.Get(name); strings.TrimSpace(v) != "" {
-			return strings.TrimSpace(v)
+		if v = strings.TrimSpace(v); v != "" {
+			return v
 		}
 	}
 	return ""
 }
 
+// turn is the sweep's last turn.
+func (s *session) turn(now machine.Time) machine.Time { return now / s.sweep * s.sweep }
+
+// bound is where a session was sent to, "" when nothing is known of it.
+func (s *session) bound(now machine.Time, id string) (binding, bool) {
+	b, ok := s.bindings[id]
+	return b, ok && s.turn(now)-b.seen <= s.ttl
+}
+
 // choose is the candidate that the session is pinned to, or -1.
 func (s *session) choose(c *picker.Cycle, p picker.Plugin, in []int32) int32 {
-	var want string
 	if s.Strategy == strategyHeader {
 		token, _ := c.Request.Headers.Get(s.header)
-		if b, err := base64.StdEncoding.DecodeString(token); err == nil {
-			want = string(b)
+		if b, err := base64.StdEncoding.DecodeString(token); err == nil && len(b) > 0 {
+			return find(c, in, string(b))
 		}
-	} else {
-		id := s.sessionID(c.Request)
-		b, ok := s.bindings[id]
-		if id == "" {
-			return -1
-		}
-		seen, fresh := picker.Data[seenBound](c.Decision, p)
-		if fresh {
-			*seen = seenBound{}
-		}
-		seen.id = id
-		if ok && c.Now-b.seen < s.ttl {
-			want = b.endpoint
-		}
-	}
-	if want == "" {
 		return -1
 	}
+	id := s.sessionID(c.Request)
+	if id == "" {
+		return -1
+	}
+	b, ok := s.bound(c.Now, id)
+	if !ok {
+		return -1
+	}
+	i := find(c, in, b.endpoint)
+	seen, _ := picker.Data[seenBound](c.Decision, p)
+	seen.present = i >= 0
+	return i
+}
+
+// find is the candidate with the given "namespace/name", or -1.
+func find(c *picker.Cycle, in []int32, id string) int32 {
 	for _, i := range in {
-		if c.State(i).ID() == want {
-			if s.Strategy == strategySessionID {
-				seen, _ := picker.Data[seenBound](c.Decision, p)
-				seen.present = true
-			}
+		if c.State(i).ID() == id {
 			return i
 		}
 	}
 	return -1
 }
 
-// commit binds a new session, or one whose endpoint is gone, to where it went.
+// commit binds a new session to where it went, and one whose endpoint was no
+// candidate any more. One that went elsewhere although its endpoint was there
+// stays bound, and does not get younger by it.
 func (s *session) commit(now machine.Time, d *picker.Decision, p picker.Plugin) {
-	seen := picker.Peek[seenBound](d, p)
-	if s.Strategy != strategySessionID || seen == nil || seen.id == "" {
+	if s.Strategy != strategySessionID {
 		return
 	}
+	id := s.sessionID(d.Request)
 	r := d.PrimaryProfile()
 	if s.Profile != "" {
 		r = d.Profile(s.Profile)
 	}
-	if !r.Ok() {
+	if id == "" || !r.Ok() {
 		return
 	}
-	if now >= s.sweepAt {
+	if t := s.turn(now); t > s.swept {
 		for id, b := range s.bindings {
-			if now-b.seen >= s.ttl {
+			if t-b.seen > s.ttl {
 				delete(s.bindings, id)
 			}
 		}
-		s.sweepAt = now + machine.Time(s.SessionID.SweepSeconds*float64(machine.Second))
+		s.swept = t
 	}
-	b, ok := s.bindings[seen.id]
+	was, ok := s.bound(now, id)
 	if !ok && len(s.bindings) >= maxSessions {
 		return
 	}
-	if !ok || !seen.present {
-		b.endpoint = d.View.States[r.Picked[0]].ID()
+	to := d.View.States[r.Picked[0]].ID()
+	if ok && was.endpoint != to {
+		if seen := picker.Peek[seenBound](d, p); seen == nil || seen.present {
+			return
+		}
 	}
-	b.seen = now
-	s.bindings[seen.id] = b
+	s.bindings[id] = binding{to, now}
 }
 
 // respond hands the client its token.
@@ -264,24 +273,25 @@ func newSessionID(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	return s, nil
 }
 
-// RequestHeader publishes the session's id as x-session-id, unless the client
-// sent one.
+// KeySessionID is the attribute that a session-id-producer of the given name
+// publishes.
+func KeySessionID(producer string) string { return "SessionIDDataKey/" + producer }
+
+// RequestHeader publishes the session's id as an attribute of the request.
 func (s *sessionIDProducer) RequestHeader(r *picker.Request) {
-	if _, ok := r.Headers.Get(picker.HeaderSessionID); ok {
-		return
-	}
 	var id string
 	if s.CookieName != "" {
 		cookies, _ := r.Headers.Get("cookie")
 		for part := range strings.SplitSeq(cookies, ";") {
 			if k, v, ok := strings.Cut(strings.TrimSpace(part), "="); ok && k == s.CookieName {
 				id = v
+				break
 			}
 		}
-	} else if s.HeaderName != "" {
-		id, _ = r.Headers.Get(strings.ToLower(s.HeaderName))
+	} else {
+		id, _ = r.Headers.Get(s.HeaderName)
 	}
-	if id != "" {
-		r.Headers = append(r.Headers, picker.Header{Name: picker.HeaderSessionID, Value: id})
+	if id = strings.TrimSpace(id); id != "" {
+		r.SetAttribute(KeySessionID(s.Name()), id)
 	}
 }
