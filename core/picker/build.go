@@ -413,10 +413,10 @@ func (b *Builder) dataLayer(p *Picker) error {
 	if !isSource {
 		return TypeError(src, "data source")
 	}
-	sc := Scrape{Source: source}
-	if x, ok := ext.(MetricsExtractor); ok {
-		sc.Extractors = append(sc.Extractors, x)
+	extractor, isExtractor := ext.(MetricsExtractor)
+	if !isExtractor {
+		return TypeError(ext, "metrics extractor")
 	}
-	p.scrapes = append(p.scrapes, sc)
+	p.scrapes = append(p.scrapes, Scrape{source, []MetricsExtractor{extractor}})
 	return nil
 }

@@ -3,6 +3,8 @@ package picker
 import (
 	"strconv"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 // consumed are request headers that are not handed on: they were for the
@@ -53,7 +55,9 @@ func (d *Decision) RequestHeaders(bodyBytes int) (set []Header, remove []string)
 		}
 		return d.withRequestID(set), remove
 	}
-	set = append(set, Header{"content-length", strconv.Itoa(bodyBytes)})
+	if bodyBytes > 0 {
+		set = append(set, Header{"content-length", strconv.Itoa(bodyBytes)})
+	}
 	set = append(set, d.Set...)
 next:
 	for _, h := range d.Request.Headers {
@@ -126,4 +130,15 @@ func (p *Picker) RequestID(n uint64) string {
 		j += 2
 	}
 	return string(out[:])
+}
+
+// apiPath is the path by which a body's parser is chosen: that of the request,
+// or of what a gateway says it was.
+func (h Headers) apiPath() string {
+	for _, name := range []string{":path", "x-original-path", "x-forwarded-path"} {
+		if v, _ := h.Get(name); v != "" {
+			return v
+		}
+	}
+	return parse.DefaultPath
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Anthropic reads the Messages API. Its token counting endpoint is passed on
@@ -13,24 +14,53 @@ type Anthropic struct{}
 // Type is the parser's name in the configuration.
 func (Anthropic) Type() string { return TypeAnthropic }
 
-// Claims says whether the path ends in v1/messages or v1/messages/count_tokens.
+// Claims says whether the path ends in messages or messages/count_tokens.
 func (Anthropic) Claims(path string) bool {
-	return hasSuffix(path, "v1/messages") || hasSuffix(path, "v1/messages/count_tokens")
+	return hasSuffix(path, "messages") || hasSuffix(path, "messages/count_tokens")
 }
 
 type anthropicBlock struct {
-	Type     string          `json:"type"`
-	Text     string          `json:"text"`
-	Thinking string          `json:"thinking"`
-	ID       string          `json:"id"`
-	Name     string          `json:"name"`
-	Input    json.RawMessage `json:"input"`
-	Content  json.RawMessage `json:"content"`
-	Source   *struct {
-		URL  string `json:"url"`
-		Data string `json:"data"`
+	Type      string           `json:"type"`
+	Text      string           `json:"text"`
+	Thinking  string           `json:"thinking"`
+	ID        string           `json:"id"`
+	Name      string           `json:"name"`
+	ToolUseID string           `json:"tool_use_id"`
+	Input     json.RawMessage  `json:"input"`
+	Content   anthropicContent `json:"content"`
+	Source    *struct {
+		Type      string `json:"type"`
+		MediaType string `json:"media_type"`
+		URL       string `json:"url"`
+		Data      string `json:"data"`
 	} `json:"source"`
 }
+
+type anthropicMessage struct {
+	Role    string           `json:"role"`
+	Content anthropicContent `json:"content"`
+}
+
+type anthropicTool struct {
+	Name         string          `json:"name"`
+	Description  string          `json:"description"`
+	InputSchema  json.RawMessage `json:"input_schema"`
+	Strict       *bool           `json:"strict"`
+	DeferLoading *bool           `json:"defer_loading"`
+}
+
+type messagesRequest struct {
+	Messages  []anthropicMessage `json:"messages"`
+	System    anthropicContent   `json:"system"`
+	Tools     []anthropicTool    `json:"tools"`
+	CacheSalt string             `json:"cache_salt"`
+}
+
+// goNames turns the names of these types into those of the real EPP: clients
+// see them in the text of errors.
+var goNames = strings.NewReplacer("messagesRequest.", "MessagesRequest.", "parse.wirePlaceholder", "requesthandling.wirePlaceholder",
+	"parse.anthropicMessage", "requesthandling.AnthropicMessage", "anthropicMessage.", "AnthropicMessage.",
+	"parse.anthropicTool", "requesthandling.AnthropicTool", "anthropicTool.", "AnthropicTool.")
 
 type anthropicContent struct {
 	text   string
@@ -52,24 +82,21 @@ func (c *anthropicContent) UnmarshalJSON(v []byte) error {
 // Parse reads a request body.
 func (Anthropic) Parse(path string, raw []byte) (*Body, error) {
 	b := &Body{Kind: Messages, Parser: TypeAnthropic, Raw: raw, MaxOutputTokens: -1}
-	if hasSuffix(CleanPath(path), "v1/messages/count_tokens") {
+	path = CleanPath(path)
+	if strings.HasSuffix(path, "/messages/count_tokens") {
 		b.Kind, b.SkipResponse = Opaque, true
 		return b, nil
+	}
+	if !strings.HasSuffix(path, "/messages") {
+		return nil, fmt.Errorf("unsupported API endpoint: %s", path)
 	}
 	m, err := readObject(raw)
 	if err != nil {
 		return nil, fmt.Errorf("error unmarshaling request body: %w", err)
 	}
-	var req struct {
-		Messages []struct {
-			Role    string           `json:"role"`
-			Content anthropicContent `json:"content"`
-		} `json:"messages"`
-		System    anthropicContent `json:"system"`
-		CacheSalt string           `json:"cache_salt"`
-	}
+	var req messagesRequest
 	if err := json.Unmarshal(raw, &req); err != nil {
-		return nil, fmt.Errorf("error parsing messages request: %w", err)
+		return nil, errors.New("error parsing messages request: " + goNames.Replace(err.Error()))
 	}
 	if len(req.Messages) == 0 {
 		return nil, errors.New("invalid messages request: must have at least one message")
@@ -107,10 +134,7 @@ func (b *Body) anthropicContent(out []byte, c *anthropicContent) []byte {
 		case "tool_use":
 			out = append(append(append(out, p.ID...), p.Name...), p.Input...)
 		case "tool_result":
-			var inner anthropicContent
-			if !isNull(p.Content) && inner.UnmarshalJSON(p.Content) == nil {
-				out = b.toolResult(out, &inner)
-			}
+			out = b.toolResult(out, &p.Content)
 		}
 	}
 	return out

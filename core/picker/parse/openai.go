@@ -54,7 +54,8 @@ func (OpenAI) Parse(path string, raw []byte) (*Body, error) {
 	b.CacheSalt = salt
 	switch b.Kind {
 	case Chat:
-		err = b.chat(m)
+		err = errors.Join(b.chat(m), fits[[]any](m, "documents"), fits[string](m, "chat_template"), fits[bool](m, "return_assistant_tokens_mask"),
+			fits[bool](m, "continue_final_message"), fits[bool](m, "add_generation_prompt"), fits[map[string]any](m, "chat_template_kwargs"))
 		b.MaxOutputTokens = m.limit("max_completion_tokens", "max_tokens")
 	case Completions:
 		err = b.completions(m["prompt"])
@@ -65,12 +66,13 @@ func (OpenAI) Parse(path string, raw []byte) (*Body, error) {
 		err = b.responses(m)
 		b.MaxOutputTokens = m.limit("max_output_tokens")
 	case Conversations:
-		err = b.conversations(m["items"])
+		err = errors.Join(b.conversations(m["items"]), fits[map[string]any](m, "metadata"))
 	case Images:
 		var s string
 		if s, err = m.optionalText("prompt"); s == "" {
 			err = errEmpty
 		}
+		err = errors.Join(err, fits[string](m, "size"), fits[int64](m, "n"), fits[int64](m, "num_inference_steps"))
 		b.Prompts = []Prompt{{Text: []byte(s)}}
 	}
 	if err != nil {
@@ -79,6 +81,16 @@ func (OpenAI) Parse(path string, raw []byte) (*Body, error) {
 	b.Model, _ = m.text("model")
 	b.Stream = m.isTrue("stream")
 	return b, nil
+}
+
+// fits says whether a field, if it is there, holds what the API has in it.
+func fits[T any](m object, key string) error {
+	v := m[key]
+	if len(v) == 0 {
+		return nil
+	}
+	var t T
+	return json.Unmarshal(v, &t)
 }
 
 var errEmpty = errors.New("empty")

@@ -14,7 +14,7 @@ func CleanPath(path string) string {
 // hasSuffix matches the end of a path, case-sensitively, whatever stands
 // before it: a gateway may mount the API anywhere.
 func hasSuffix(path, suffix string) bool {
-	return strings.HasSuffix(strings.TrimSuffix(path, "/"), suffix)
+	return strings.HasSuffix(strings.TrimSuffix(strings.TrimSpace(path), "/"), suffix)
 }
 
 func hasAnySuffix(path string, suffixes []string) bool {
@@ -26,14 +26,14 @@ func hasAnySuffix(path string, suffixes []string) bool {
 	return false
 }
 
-// Choose is the first parser that claims a path. A stream whose headers never
-// came has an empty path and goes to the first parser. The error's text is
-// the real EPP's.
+// DefaultPath is that of a request without one: a stream whose headers never
+// came, for example.
+const DefaultPath = "/v1/completions"
+
+// Choose is the first parser that claims a path. The error's text is the real
+// EPP's.
 func Choose(parsers []Parser, path string) (Parser, error) {
 	path = CleanPath(path)
-	if path == "" && len(parsers) > 0 {
-		return parsers[0], nil
-	}
 	for _, p := range parsers {
 		if p.Claims(path) {
 			return p, nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -15,27 +16,38 @@ type VLLMHTTP struct{}
 func (VLLMHTTP) Type() string { return TypeVLLMHTTP }
 
 // Claims says whether the path ends in /inference/v1/generate.
-func (VLLMHTTP) Claims(path string) bool { return hasSuffix(path, "/inference/v1/generate") }
+func (VLLMHTTP) Claims(path string) bool { return hasSuffix(path, "inference/v1/generate") }
+
+type wirePlaceholder struct {
+	Offset int `json:"offset"`
+	Length int `json:"length"`
+}
 
 // Parse reads a request body.
 func (VLLMHTTP) Parse(path string, raw []byte) (*Body, error) {
+	if path = CleanPath(path); !strings.HasSuffix(path, "/inference/v1/generate") {
+		return nil, fmt.Errorf("unsupported path: %s", path)
+	}
 	m, err := readObject(raw)
 	if err != nil {
 		return nil, err
 	}
 	b := &Body{Kind: Generate, Parser: TypeVLLMHTTP, Raw: raw, MaxOutputTokens: -1}
-	if b.CacheSalt, err = m.optionalText("cache_salt"); err != nil {
-		return nil, fmt.Errorf("invalid generate request: %w", err)
+	var req struct { // without a name, as in the real one's errors
+		TokenIDs  []float64 `json:"token_ids"`
+		CacheSalt string    `json:"cache_salt"`
+		Features  *struct {
+			MMHashes       map[string][]string          `json:"mm_hashes"`
+			MMPlaceholders map[string][]wirePlaceholder `json:"mm_placeholders"`
+		} `json:"features"`
 	}
-	var fs []float64
-	if v := m["token_ids"]; len(v) > 0 {
-		if err := json.Unmarshal(v, &fs); err != nil {
-			return nil, fmt.Errorf("invalid generate request: %w", err)
-		}
+	if err := json.Unmarshal(raw, &req); err != nil {
+		return nil, errors.New("invalid generate request: " + goNames.Replace(err.Error()))
 	}
-	ids, err := tokenIDs(fs, nil)
+	b.CacheSalt = req.CacheSalt
+	ids, err := tokenIDs(req.TokenIDs, nil)
 	if err != nil {
-		for i, f := range fs {
+		for i, f := range req.TokenIDs {
 			if _, bad := tokenIDs([]float64{f}, nil); bad != nil {
 				return nil, fmt.Errorf("invalid generate request: token_ids[%d]: invalid value %v", i, f)
 			}
@@ -45,14 +57,8 @@ func (VLLMHTTP) Parse(path string, raw []byte) (*Body, error) {
 		return nil, errors.New("invalid generate request: must have non-empty token_ids field")
 	}
 	b.Prompts = []Prompt{{Tokens: ids}}
-	var features struct {
-		Hashes map[string][]string `json:"mm_hashes"`
-	}
-	if v := m["features"]; !isNull(v) {
-		if err := json.Unmarshal(v, &features); err != nil {
-			return nil, fmt.Errorf("invalid generate request: %w", err)
-		}
-		for _, h := range features.Hashes {
+	if req.Features != nil {
+		for _, h := range req.Features.MMHashes {
 			b.Multimodal += len(h)
 			for _, one := range h {
 				b.Assets = append(b.Assets, Asset{Hash: xxhash.Sum64String(one), Tokens: imageTokens})
@@ -79,7 +85,7 @@ func (Passthrough) Claims(string) bool { return true }
 
 // Parse keeps the bytes.
 func (Passthrough) Parse(_ string, raw []byte) (*Body, error) {
-	return &Body{Kind: Opaque, Parser: TypePassthrough, Raw: raw, MaxOutputTokens: -1, SkipResponse: true}, nil
+	return &Body{Kind: Opaque, Parser: TypePassthrough, Raw: raw, MaxOutputTokens: -1}, nil
 }
 
 // Usage is never told.
