@@ -19,7 +19,8 @@ func parseObject(data []byte) (object, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var o object
-	if err := d.Decode(&o); err != nil {
+	err := d.Decode(&o)
+	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, errors.New("unexpected end of JSON input")
 		}
@@ -36,7 +37,9 @@ func parseObject(data []byte) (object, error) {
 		return nil, errors.New("there is more behind the JSON object")
 	}
 	for k, v := range o {
-		o[k] = canonical(v)
+		if o[k], err = canonical(v); err != nil {
+			return nil, err
+		}
 	}
 	return o, nil
 }
@@ -54,37 +57,41 @@ func explain(data []byte, err error) string {
 // canonical writes numbers as the real sidecar does, which reads them as
 // float64: 1e3 becomes 1000 and 0.10 becomes 0.1. Only an integer that a
 // float64 cannot hold keeps the digits that it came with.
-func canonical(v any) any {
+func canonical(v any) (_ any, err error) {
 	switch v := v.(type) {
 	case json.Number:
 		return number(v)
 	case map[string]any:
 		for k, e := range v {
-			v[k] = canonical(e)
+			if v[k], err = canonical(e); err != nil {
+				return nil, err
+			}
 		}
 	case []any:
 		for i, e := range v {
-			v[i] = canonical(e)
+			if v[i], err = canonical(e); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return v
+	return v, nil
 }
 
-func number(n json.Number) json.Number {
+func number(n json.Number) (json.Number, error) {
 	s := string(n)
 	whole := !strings.ContainsAny(s, ".eE")
 	if whole && len(s) < 16 {
-		return n
+		return n, nil
 	}
 	f, err := n.Float64()
 	if err != nil {
-		return n // out of range: the server that reads it may say so
+		return n, fmt.Errorf("the number %.40s is out of range", s)
 	}
 	b, err := json.Marshal(f)
 	if err != nil || whole && string(b) != s {
-		return n
+		return n, nil
 	}
-	return json.Number(b)
+	return json.Number(b), nil
 }
 
 // write is the object with its keys sorted, as the real sidecar writes it.

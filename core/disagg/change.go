@@ -13,7 +13,7 @@ import (
 type Change struct {
 	cached   int
 	set      bool
-	document bool // one JSON document, not a stream of events
+	document bool // one JSON document, if it looks like one, and not a stream of events
 	talk     *talk
 
 	held []byte
@@ -28,6 +28,15 @@ const maxDocument = 64 << 20
 func (c *Change) Write(data []byte) []byte {
 	if c.gone {
 		return data
+	}
+	if c.document && len(c.held) == 0 {
+		switch text := bytes.TrimLeft(data, " \t\r\n"); {
+		case bytes.HasPrefix(text, []byte("data:")):
+			c.document = false
+		case len(text) > 0 && text[0] != '{':
+			c.gone = true
+			return data
+		}
 	}
 	if c.document {
 		c.held = append(c.held, data...)

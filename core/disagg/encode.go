@@ -123,11 +123,11 @@ func (x *Exchange) encodedOne(l *leg, body []byte) {
 
 // encodeFailed gives the stage up: what the other servers still do is for
 // nobody.
-func (x *Exchange) encodeFailed(reason string) {
+func (x *Exchange) encodeFailed(reason string, head ...Header) {
 	for i := range x.encoding.items {
 		x.sink = append(x.sink, Drop{x.encoding.first + i})
 	}
-	x.refuse(502, reason)
+	x.refuse(502, reason, head...)
 }
 
 // encoded marks the body as one that has been through the stage: the prefill

@@ -206,10 +206,10 @@ func (x *Exchange) start() {
 	if err != nil && !x.nullBody() {
 		message := explain(x.r.Body, err)
 		switch {
-		case c.connector() == SGLang && len(x.r.Encoders) == 0:
-			message = "failed to parse request body: " + message
-		case c.connector() != Mooncake && c.connector() != Offloading || len(x.r.Encoders) > 0:
+		case len(x.targets) == 0 || len(x.r.Encoders) > 0 || c.connector() != SGLang && c.connector() != Mooncake && c.connector() != Offloading:
 			message = "invalid JSON: " + message
+		case c.connector() == SGLang:
+			message = "failed to parse request body: " + message
 		}
 		x.refuse(400, message)
 		return
@@ -389,8 +389,8 @@ func (x *Exchange) answer(a Answer, why string) {
 }
 
 // refuse answers with an error of the sidecar's own.
-func (x *Exchange) refuse(status int, message string) {
-	x.answer(Answer{Status: status, Head: []Header{{"Content-Type", "application/json"}}, Body: errorBody(status, kindOf(status), message)}, message)
+func (x *Exchange) refuse(status int, message string, head ...Header) {
+	x.answer(Answer{Status: status, Head: append(head, Header{"Content-Type", "application/json"}), Body: errorBody(status, kindOf(status), message)}, message)
 }
 
 // finish answers with a body that the sidecar has put together from a leg's.
@@ -448,7 +448,7 @@ func (x *Exchange) head(l *leg) {
 	case x.session != nil:
 		x.deliver(l, nil, x.session.change(jsonType(l.contentType)))
 	case x.strict:
-		x.deliver(l, nil, &Change{cached: x.cached, set: true, document: jsonType(l.contentType)})
+		x.deliver(l, nil, &Change{cached: x.cached, set: true, document: !strings.Contains(l.contentType, "text/event-stream")})
 	default:
 		x.deliver(l, nil, nil)
 	}
@@ -472,7 +472,7 @@ func (x *Exchange) failed(l *leg, m Failed) {
 	case Bootstrap:
 		x.bootstrapFailed("failed to query bootstrap endpoint: " + m.Reason)
 	case Encode:
-		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: %s", l.ID-x.encoding.first, m.Reason))
+		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: ", l.ID-x.encoding.first), Header{ErrorHeader, plainText(m.Reason)})
 	case Decode:
 		if x.both != nil && !x.both.prefilled {
 			x.both.failed = &m

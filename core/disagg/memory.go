@@ -6,11 +6,11 @@ import "github.com/hashicorp/golang-lru/v2/simplelru"
 // server tells of it.
 type Engine struct{ Rank, ID string }
 
-// maxEngines is how many bootstrap servers are remembered.
+// maxEngines is how many prefill servers are remembered.
 const maxEngines = 1024
 
-// Engines remembers the engines of bootstrap servers, so that each is asked
-// once.
+// Engines remembers the engines of prefill servers, so that the bootstrap server
+// of each is asked once.
 type Engines struct {
 	by *simplelru.LRU[string, []Engine]
 }

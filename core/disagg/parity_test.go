@@ -341,7 +341,7 @@ func TestRecordedSidecar(t *testing.T) {
 		}
 		p := &player{t: t, line: l, c: config(t, &l)}
 		if strings.HasPrefix(l.ID, "mooncake/") && !strings.Contains(l.ID, "bootstrap") && l.ID != "mooncake/chat" {
-			p.c.Engines.put("127.0.0.1:41298", Engine{"0", "eng-0"}) // one process: asked once
+			p.c.Engines.put("127.0.0.1:41204", Engine{"0", "eng-0"}) // one process: asked once
 		}
 		p.play()
 		for i := range p.seen {

@@ -16,7 +16,7 @@ func (x *Exchange) disaggregate() {
 	x.decided("disaggregated", t.String(), "")
 	switch x.c.connector() {
 	case SGLang, Mooncake, Offloading:
-		if t.Bad != "" {
+		if t.NoURL {
 			x.noServer(t.Bad)
 			return
 		}
@@ -24,7 +24,7 @@ func (x *Exchange) disaggregate() {
 		x.add = append(x.add, x.requestID()...)
 		x.source = x.sourceOf(&t)
 		if x.c.MoRIIO.Write && x.c.MoRIIO.Parallel {
-			if t.Bad != "" {
+			if t.NoURL {
 				x.noServer(t.Bad)
 				return
 			}
@@ -110,7 +110,7 @@ func (x *Exchange) callPrefill() {
 	if t.Bad != "" {
 		x.record(flow.PrefillLegFailed, t.String(), flow.D("reason", t.Bad))
 		x.tried = x.c.Retries + 1
-		x.prefillFailed(failure{reason: t.Bad, bad: true})
+		x.prefillFailed(failure{reason: t.Bad, bad: t.NoURL})
 		return
 	}
 	var body object
@@ -265,10 +265,13 @@ func (x *Exchange) askEngine() {
 	t := x.targets[0]
 	t.Port = or(x.c.MooncakePort, DefaultBootstrapPort)
 	t.TLS, t.Plain = false, true
+	if t.Host != "?" {
+		t.Bad = "" // it was the port
+	}
 	var known []Engine
 	var ok bool
 	if x.c.Engines != nil {
-		x.c.locked(func() { known, ok = x.c.Engines.get(t.String()) })
+		x.c.locked(func() { known, ok = x.c.Engines.get(x.targets[0].String()) })
 	}
 	if ok {
 		x.mooncake(known)
@@ -308,7 +311,7 @@ func (x *Exchange) bootstrapped(l *leg, body []byte) {
 		return
 	}
 	if x.c.Engines != nil {
-		x.c.locked(func() { x.c.Engines.put(l.Target.String(), engines...) })
+		x.c.locked(func() { x.c.Engines.put(x.targets[0].String(), engines...) })
 	}
 	x.mooncake(engines)
 }

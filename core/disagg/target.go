@@ -1,6 +1,7 @@
 package disagg
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,8 +23,10 @@ type Target struct {
 	Port int
 	// Addr is Host's address once it is resolved; the zero Addr is not known.
 	Addr netip.Addr
-	// Bad says why there is no address; nobody is called then.
-	Bad string
+	// Bad says why there is no address; nobody is called then. NoURL is set where
+	// the text is not even the host of a URL, which is known before any leg.
+	Bad   string
+	NoURL bool
 }
 
 // String is host:port.
@@ -56,7 +59,11 @@ func ParseTargets(list string) []Target {
 		}
 		t, err := ParseTarget(entry)
 		if err != nil {
-			t = Target{Host: "?", Bad: err.Error()}
+			var noURL *url.Error
+			t.Bad, t.NoURL = err.Error(), errors.As(err, &noURL)
+			if t.Host == "" {
+				t.Host = "?"
+			}
 		}
 		if out = append(out, t); len(out) == MaxTargets {
 			break
@@ -65,7 +72,8 @@ func ParseTargets(list string) []Target {
 	return out
 }
 
-// ParseTarget reads HOST:PORT or http[s]://HOST[:PORT].
+// ParseTarget reads HOST:PORT or http[s]://HOST[:PORT]. Beside an error the
+// target has its host where that much could be read.
 func ParseTarget(text string) (Target, error) {
 	fail := func(why string) (Target, error) {
 		return Target{}, fmt.Errorf("%.100q: %s; expected HOST:PORT such as 10.0.0.5:8000", text, why)
@@ -96,7 +104,8 @@ func ParseTarget(text string) (Target, error) {
 	if p := u.Port(); p != "" {
 		n, err := strconv.Atoi(p)
 		if err != nil || n < 1 || n > 65535 {
-			return fail("the port is not between 1 and 65535")
+			_, err := fail("the port is not between 1 and 65535")
+			return t, err
 		}
 		t.Port = n
 	}

@@ -244,6 +244,9 @@ func (k *rank) send(ctx context.Context, e *exchange, l *disagg.Leg) (*http.Resp
 	way := s.decodeWay
 	u := *in.URL
 	u.Scheme, u.Host = k.decoder.Scheme, k.decoder.Host
+	if l.Target.Bad != "" {
+		return nil, errors.New(l.Target.Bad)
+	}
 	switch l.Kind {
 	case disagg.Decode:
 		s.metrics.decodes.Inc()
@@ -251,9 +254,6 @@ func (k *rank) send(ctx context.Context, e *exchange, l *disagg.Leg) (*http.Resp
 			u.Host = s.ranks[l.Rank].decoder.Host
 		}
 	case disagg.Encode:
-		if l.Target.Bad != "" {
-			return nil, errors.New(l.Target.Bad)
-		}
 		way = s.encoders.to(&l.Target)
 		u.Scheme, u.Host = origin(s.encoders.secure(&l.Target), l.Target.Host, l.Target.Port)
 	default:
@@ -279,7 +279,11 @@ func (k *rank) send(ctx context.Context, e *exchange, l *disagg.Leg) (*http.Resp
 	case in.ContentLength != 0:
 		out.Body, out.ContentLength = in.Body, in.ContentLength
 	}
+	trailers := wantsTrailers(in)
 	removeHop(out.Header)
+	if trailers && !own {
+		out.Header["Te"] = []string{"trailers"}
+	}
 	if !own {
 		forwarded(out.Header, in.RemoteAddr)
 	}

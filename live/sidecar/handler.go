@@ -44,9 +44,14 @@ func (k *rank) reverseProxy() *httputil.ReverseProxy {
 			p.SetURL(k.decoder)
 			p.Out.Host = p.In.Host
 			p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
-			p.SetXForwarded()
+			forwarded(p.Out.Header, p.In.RemoteAddr)
+			for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if v := p.In.Header[name]; len(v) > 0 {
+					p.Out.Header[name] = v // Rewrite has left them out
+				}
+			}
 		},
-		Transport: k.s.decodeWay, FlushInterval: -1,
+		Transport: k.s.decodeWay,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				return // nobody is there any more
