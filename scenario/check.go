@@ -58,6 +58,7 @@ func (s *Scenario) check() Problems {
 		w.Prompt.Characters = mustCount("100")
 	}
 	out = append(out, s.checkShared()...)
+	out = append(out, s.checkTalk()...)
 	if w.Rate > 0 && s.where["workload.concurrency"] == (position{}) {
 		w.Concurrency = w.openLoop()
 	}
@@ -99,6 +100,7 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	out = append(out, s.checkKVCache(p, path)...)
 	out = append(out, s.checkHardware(p, path+".modelServer")...)
 	out = append(out, s.checkFaults(p, path+".modelServer.faults")...)
+	out = append(out, s.checkIncidents(p, path+".incidents")...)
 	longest := time.Duration(p.ModelServer.Prefill.Quantile(1))
 	if written := s.where[path+".epp.holdLimit"] != (position{}); !written && p.EPP.HoldLimit < 2*longest {
 		p.EPP.HoldLimit = 2 * longest // a limit nobody asked for must not cut a prefill somebody did

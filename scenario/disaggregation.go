@@ -19,6 +19,10 @@ type Disaggregation struct {
 	Connector Connector `yaml:"connector"`
 	// Whether 16-bit caches travel as INT8, at half the bytes (document 003's NIXL v2 compression).
 	CompressINT8 bool `yaml:"compressINT8"`
+	// Whether decoding begins once a tenth of the cache, the first layers, has arrived (document 003's NIXL v2 pipelining). Else all of it must have.
+	Pipelined bool `yaml:"pipelined"`
+	// What joins a server to the others: infiniband-200, infiniband-400, roce-100, roce-200, ethernet-10, ethernet-25, ethernet-100, nvlink or pcie-5. Without RDMA the connectors use TCP.
+	NIC string `yaml:"nic"`
 	// What happens when no prefill server could prefill: the client gets the error, or the decode server does it all (local).
 	OnPrefillFailure PrefillFailure `yaml:"onPrefillFailure"`
 	// How often one prefill server is tried again after a 5xx or a broken connection.
@@ -33,6 +37,7 @@ type Disaggregation struct {
 
 func (d *Disaggregation) defaults() {
 	d.Connector = Connector(disagg.NIXLv2)
+	d.NIC = defaultNIC
 	d.OnPrefillFailure = ErrorToClient
 	d.OnTransferFailure = FailRequest
 	d.HoldBlocks = 480 * time.Second
@@ -84,10 +89,19 @@ func (p *Pool) Link() link.Profile {
 		return link.NIXLv2 // a test holds the two lists together
 	}
 	if p.Disaggregation.CompressINT8 {
-		return profile.Compressed()
+		profile = profile.Compressed()
+	}
+	if p.Disaggregation.Pipelined {
+		profile = profile.Pipelined()
 	}
 	return profile
 }
+
+// defaultNIC is that of a cluster built for prefill and decode apart.
+const defaultNIC = "infiniband-200"
+
+// NIC is what joins a server to the network.
+func (p *Pool) NIC() (link.Wire, error) { return link.WireNamed(p.Disaggregation.NIC) }
 
 // holdBlocks is HoldBlocks on the engine's clock.
 func (d *Disaggregation) holdBlocks() machine.Time { return machine.FromDuration(d.HoldBlocks) }
@@ -157,6 +171,12 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 		out = append(out, s.problem(field, "given beside endpoints", "nothing: what stands before someone else's model servers is configured there"))
 	case d.SessionCache > 0 && d.PrefillReplicas == 0:
 		out = append(out, s.problem(field+".sessionCache", fmt.Sprintf("%d without prefill servers", d.SessionCache), "prefillReplicas of at least 1 beside it"))
+	}
+	if _, err := p.NIC(); err != nil {
+		out = append(out, s.problem(field+".nic", err.Error(), ""))
+	}
+	if d.Pipelined && p.Link().Blocking {
+		out = append(out, s.problem(field+".pipelined", fmt.Sprintf("true with connector %s, which is synchronous", d.Connector), "connector: nixlv2"))
 	}
 	if d.PrefillReplicas > 0 && !p.EPP.Config.Given() {
 		text := pickerOfPrefill

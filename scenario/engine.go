@@ -45,6 +45,18 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 	return c, nil
 }
 
+// Adapters are the LoRA adapters that the pool's servers know from the start,
+// by the numbers that engines know them by.
+func (p *Pool) Adapters() map[string]engine.AdapterID {
+	out := map[string]engine.AdapterID{}
+	for _, name := range p.ModelServer.LoRAAdapters {
+		if _, twice := out[name]; !twice {
+			out[name] = engine.AdapterID(len(out) + 1)
+		}
+	}
+	return out
+}
+
 // longestPrompt is the most tokens that an engine takes at all.
 const longestPrompt = 1 << 24
 

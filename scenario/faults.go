@@ -11,7 +11,7 @@ import (
 // ServerFault is what goes wrong at the model servers with some of the
 // requests. The first of the list that selects a request counts.
 type ServerFault struct {
-	// What goes wrong, several separated by semicolons: refuse, reset, reset-after=N, status=CODE, delay=DURATION, die-in-prefill, end-before-part2, no-body, lose-kv, stall or stall=N. Virtual time plays status from 400 and delay.
+	// What goes wrong, several separated by semicolons: refuse, reset, reset-after=N, status=CODE, delay=DURATION, die-in-prefill, end-before-part2, no-body, lose-kv, stall or stall=N.
 	Fault string `yaml:"fault"`
 	// The part of all requests that it happens to, drawn by the request's id and so the same in every run. Without rate and requests it happens to all. Takes a percentage such as 5%, or a number such as 0.05.
 	Rate Share `yaml:"rate"`

@@ -25,6 +25,7 @@ func (s *Scenario) Generator() *workload.Config {
 		c.Characters = true
 		c.Length = func(d *machine.Draw) int { return int(w.Prompt.Characters.Sample(d)) }
 	}
+	w.talk(c)
 	c.Prefixes = workload.Prefixes(s.Seed, w.Prompt.Shared.Groups, c.Alphabet, w.Prompt.Shared.Characters.Sample)
 	return c
 }

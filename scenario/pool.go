@@ -36,6 +36,9 @@ type Pool struct {
 	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080. It takes the model servers' KV events.
 	KVManager bool `yaml:"kvManager"`
 
+	// What happens to parts of the pool while requests are under way.
+	Incidents []Incident `yaml:"incidents" max:"1000"`
+
 	hardware pooledHardware // what the model servers are made of, for all replicas
 }
 

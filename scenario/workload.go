@@ -24,6 +24,12 @@ type Workload struct {
 	Prompt Prompt `yaml:"prompt"`
 	// The most tokens that a request asks for (max_tokens). 0 leaves it to the model server.
 	MaxTokens int `yaml:"maxTokens" min:"0" max:"1000000"`
+	// Requests that go on from earlier ones.
+	Conversations Conversations `yaml:"conversations"`
+	// LoRA adapters that conversations ask for in the place of the pool's model; the shares come to at most 100%.
+	LoRAAdapters []AdapterShare `yaml:"loraAdapters" max:"1024"`
+	// Clients that do not wait for the answer.
+	Leaving Leaving `yaml:"leaving"`
 	// How long the client waits for a whole answer.
 	Timeout time.Duration `yaml:"timeout" min:"1ms" max:"24h"`
 }

@@ -2,21 +2,27 @@ package virtual
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// passage is one request at the routing sidecar before a decode server: the
-// same core/disagg as live, with model servers at hand instead of sockets.
+// sidecar is the routing sidecar before a decode server.
+type sidecar struct {
+	config   disagg.Config
+	requests uint64
+	turn     int                 // of the prefill servers, in session mode
+	busy     map[*passage]uint64 // what it serves, by number
+}
+
+// passage is one request at a sidecar: the same core/disagg as live, with
+// model servers at hand instead of sockets.
 type passage struct {
 	r    *request
 	at   *server // the sidecar's own decode server
@@ -28,49 +34,61 @@ type passage struct {
 // leg is a request of the sidecar's own at a model server. It travels as a
 // request whose answer goes to the sidecar.
 type leg struct {
-	id      int
-	kind    disagg.LegKind
+	disagg.Leg
 	p       *passage
+	sub     *request
 	told    bool // the status has been
 	deliver bool // to the client, not to the machine
 	change  *disagg.Change
 	bytes   int
-
-	hold   bool             // keep the blocks for another engine
-	remote *engine.RemoteKV // fetch them from one
-	held   *engine.Effect   // what is kept
-	cached int              // prompt tokens that were
 }
 
-// sidecars turns the decode servers' sidecars on.
-func (w *world) sidecars(s *scenario.Scenario, p *scenario.Pool) error {
+// sidecars puts a sidecar before each decode server.
+func (w *world) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 	if p.Sidecar != scenario.RoutingSidecar {
 		return nil
 	}
-	c := p.SidecarConfig()
-	c.Seed, c.Recorder, c.Engines = s.Seed, w.rec, disagg.NewEngines()
-	if n := p.Disaggregation.SessionCache; n > 0 {
-		return fmt.Errorf("virtual: pool %s keeps sessions at its sidecars (sessionCache %d); they are played in wall time only (windtunnel run)", p.Name, n)
+	w.sessions = p.Disaggregation.SessionCache
+	for i := range p.Replicas {
+		c := p.SidecarConfig()
+		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, w.rec, w.servers[i].endpoint, disagg.NewEngines()
+		x := &sidecar{config: c, busy: map[*passage]uint64{}}
+		if err := x.forget(w.sessions); err != nil {
+			return err
+		}
+		w.servers[i].sidecar = x
 	}
-	w.sidecar = &c
+	for i := p.Replicas; i < p.Servers(); i++ {
+		w.prefillers = append(w.prefillers, w.servers[i].endpoint)
+	}
 	var err error
 	w.wires, err = newWires(p, len(w.servers))
 	return err
 }
 
-// enter hands a request to the sidecar.
-func (r *request) enter(at *server, prefillers string) {
-	r.passage = &passage{r: r, at: at, legs: map[int]*leg{}}
-	c := *r.w.sidecar
-	c.Endpoint = at.endpoint
-	r.passage.x = disagg.New(&c, disagg.Request{Number: uint64(r.number()), ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
-		Prefillers: disagg.ParseTargets(prefillers), Body: r.Body, Bytes: len(r.Body)})
+// forget begins with an empty session cache, as a sidecar that has started.
+func (x *sidecar) forget(sessions int) error {
+	if sessions == 0 {
+		return nil
+	}
+	var err error
+	x.config.Sessions, err = disagg.NewSessions(sessions, nil)
+	return err
 }
 
-// number is different for each request of a run.
-func (r *request) number() int {
-	r.w.numbered++
-	return r.w.numbered
+// enter hands a request to the sidecar.
+func (r *request) enter(at *server, prefillers string) {
+	x := at.sidecar
+	x.requests++
+	if prefillers == "" && x.config.Sessions != nil && len(r.w.prefillers) > 0 {
+		n := x.turn % len(r.w.prefillers)
+		x.turn++
+		prefillers = strings.Join(append(append([]string(nil), r.w.prefillers[n:]...), r.w.prefillers[:n]...), ",")
+	}
+	r.passage = &passage{r: r, at: at, legs: map[int]*leg{}}
+	x.busy[r.passage] = x.requests
+	r.passage.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
+		Prefillers: disagg.ParseTargets(prefillers), Session: r.header(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
 }
 
 func (p *passage) play(effects []disagg.Effect) {
@@ -84,7 +102,13 @@ func (p *passage) play(effects []disagg.Effect) {
 			if len(e.Before) > 0 {
 				l.pass(200, e.Before, false)
 			}
+		case disagg.Drop:
+			p.legs[e.Leg].sub.dropServer("the client left")
 		case disagg.Answer:
+			if e.Status >= 500 { // legs that nobody waits for are for nobody
+				p.drop("the client left")
+			}
+			p.r.whole = e.Status < 300
 			p.r.respond(e.Status, e.Body, true)
 		}
 	}
@@ -94,18 +118,24 @@ func (p *passage) play(effects []disagg.Effect) {
 	}
 }
 
-func (p *passage) tell(m disagg.Message) { p.play(p.x.Input(p.r.w.now, m)) }
+func (p *passage) tell(m disagg.Message) {
+	p.play(p.x.Input(p.r.w.now, m))
+	if p.x.Over() {
+		delete(p.at.sidecar.busy, p)
+	}
+}
 
 // call begins a leg at its model server.
 func (p *passage) call(d disagg.Leg) {
 	w := p.r.w
-	l := &leg{id: d.ID, kind: d.Kind, p: p}
+	l := &leg{Leg: d, p: p}
 	p.legs[d.ID] = l
 	to := p.at
 	if d.Target.Host != "" {
 		to = w.byAddr[d.Target.String()]
 	}
 	if to == nil || d.Kind == disagg.Bootstrap {
+		l.sub = &request{w: w}
 		p.tell(disagg.Failed{Leg: d.ID, Reason: "nobody listens on " + d.Target.String(), Refused: true})
 		return
 	}
@@ -113,76 +143,48 @@ func (p *passage) call(d disagg.Leg) {
 	if d.Original {
 		body = p.r.Body
 	}
-	sub := &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: body}, w: w, server: to, leg: l, prompt: p.r.promptTokens(), asked: p.r.asked}
-	l.read(sub, body)
+	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: body}, w: w, server: to, leg: l}
 	endpoint := to.endpoint
 	if to == p.at { // behind the sidecar
 		endpoint = strings.TrimSuffix(endpoint, ":8000") + ":8001"
 	}
-	sub.session = serving.New(serving.Options{Request: sub.ID, Attempt: 1, Endpoint: endpoint, Recorder: w.rec})
-	p.r.subs = append(p.r.subs, sub)
-	sub.bytes = len(body)
-	sub.do(sub.session.Received(w.now, len(body)))
-}
-
-// read finds what concerns the engine in a leg's body.
-func (l *leg) read(sub *request, body []byte) {
-	if c, bad := openai.ParseChat(body); bad == nil && c.MaxTokens != nil {
-		sub.asked = *c.MaxTokens
-	}
-	var q struct {
-		KV struct {
-			Decode  bool     `json:"do_remote_decode"`
-			Prefill bool     `json:"do_remote_prefill"`
-			Engine  string   `json:"remote_engine_id"`
-			Blocks  []uint64 `json:"remote_block_ids"`
-		} `json:"kv_transfer_params"`
-	}
-	if json.Unmarshal(body, &q) != nil {
-		return // another connector's
-	}
-	l.hold = q.KV.Decode
-	if from := sub.w.byName[q.KV.Engine]; q.KV.Prefill && from != nil && len(q.KV.Blocks) > 0 {
-		l.remote = &engine.RemoteKV{From: engine.EngineID(from.index), Handle: q.KV.Blocks[0], Tokens: len(sub.prompt)}
-	}
+	l.sub.session = serving.New(serving.Options{Request: p.r.ID, Attempt: 1, Endpoint: endpoint, Recorder: w.rec})
+	l.sub.reached(len(body))
 }
 
 // respond takes a piece of the leg's answer.
 func (l *leg) respond(status int, body []byte, end bool) {
 	if !l.told {
 		l.told = true
-		kind := "text/event-stream"
-		if l.kind == disagg.Prefill || status != 200 {
-			kind = "application/json"
+		kind := "application/json"
+		if status == 200 && l.sub.asks().stream {
+			kind = "text/event-stream"
 		}
-		l.p.tell(disagg.Head{Leg: l.id, Status: status, ContentType: kind})
+		l.p.tell(disagg.Head{Leg: l.ID, Status: status, ContentType: kind})
 	}
 	switch {
 	case l.deliver:
 		l.pass(status, body, end)
-	case end && l.kind == disagg.Prefill && status == 200:
-		l.p.tell(disagg.Whole{Leg: l.id, Body: l.reply()})
 	case end:
-		l.p.tell(disagg.Whole{Leg: l.id, Body: body})
+		l.p.tell(disagg.Whole{Leg: l.ID, Body: body})
 	}
 }
 
 // pass hands the leg's answer on to the client.
 func (l *leg) pass(status int, body []byte, end bool) {
 	if l.change != nil {
-		body = bytes.Clone(l.change.Write(body))
+		if len(body) > 0 {
+			body = bytes.Clone(l.change.Write(body))
+		}
 		if end {
 			body = append(body, l.change.End()...)
 		}
 	}
 	first := l.bytes == 0 && len(body) > 0
 	l.bytes += len(body)
+	r := l.p.r
 	if end {
-		for _, sub := range l.p.r.subs {
-			if sub.leg == l {
-				l.p.r.tokens = sub.tokens
-			}
-		}
+		r.tokens, r.whole = l.sub.tokens, l.sub.whole
 	}
 	if first {
 		l.p.tell(disagg.FirstByte{Bytes: len(body)})
@@ -190,26 +192,42 @@ func (l *leg) pass(status int, body []byte, end bool) {
 	if end {
 		l.p.tell(disagg.Delivered{Bytes: l.bytes})
 	}
-	l.p.r.respond(status, body, end)
+	if len(body) > 0 || end {
+		r.respond(status, body, end)
+	}
 }
 
-// reply is the prefill server's answer, as far as anybody reads it.
-func (l *leg) reply() []byte {
-	kv := "null"
-	if l.held != nil {
-		kv = fmt.Sprintf(`{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":[%d],"remote_engine_id":%q}`,
-			l.held.Handle, l.server().name)
+// broke is the connection to the leg's server breaking.
+func (l *leg) broke(reason string) {
+	p := l.p
+	if !l.deliver {
+		p.tell(disagg.Failed{Leg: l.ID, Reason: reason})
+		return
 	}
-	return fmt.Appendf(nil, `{"choices":[],"usage":{"prompt_tokens_details":{"cached_tokens":%d}},"kv_transfer_params":%s}`, l.cached, kv)
+	const text = "the decode server's answer broke off: "
+	p.tell(disagg.Gone{Reason: text + reason})
+	p.drop("the client left")
+	if l.bytes == 0 && l.change != nil && !l.sub.asks().stream {
+		// It was read whole to be changed, so that nothing has left yet.
+		p.r.respond(502, []byte(text+reason), true)
+		return
+	}
+	p.r.lost()
 }
 
-func (l *leg) server() *server {
-	for _, sub := range l.p.r.subs {
-		if sub.leg == l {
-			return sub.server
-		}
+// advance is the time for the next try.
+func (p *passage) advance() {
+	p.play(p.x.Advance(p.r.w.now))
+}
+
+// serves are the requests that a sidecar has, in the order in which they came.
+func (x *sidecar) serves() []*passage {
+	out := make([]*passage, 0, len(x.busy))
+	for p := range x.busy {
+		out = append(out, p)
 	}
-	return l.p.at
+	slices.SortFunc(out, func(a, b *passage) int { return cmp.Compare(x.busy[a], x.busy[b]) })
+	return out
 }
 
 // leave ends the legs of a request that nobody waits for any more.
@@ -217,7 +235,11 @@ func (p *passage) leave(reason string) {
 	if !p.x.Over() {
 		p.tell(disagg.Gone{Reason: reason})
 	}
-	for _, sub := range p.r.subs {
-		sub.dropServer(reason)
+	p.drop(reason)
+}
+
+func (p *passage) drop(reason string) {
+	for id := 1; p.legs[id] != nil; id++ {
+		p.legs[id].sub.dropServer(reason)
 	}
 }

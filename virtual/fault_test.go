@@ -2,24 +2,23 @@ package virtual
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-func playFaults(t *testing.T, fault, more string) (map[any]int, error) {
+func playFaults(t *testing.T, flows, fault, more string) (map[any]int, error) {
 	t.Helper()
 	s, err := scenario.Parse("x.yaml", fmt.Appendf(nil, `apiVersion: windtunnel/v1alpha1
 kind: Scenario
 pools:
 - name: a
-  flow: held
+  flow: %s
   %s
   modelServer: {prefill: 10ms, faults: [{fault: %s, requests: [2, 3]}]}
 workload: {requests: 5, timeout: 1s}
-`, more, fault))
+`, flows, more, fault))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +42,7 @@ func TestFaults(t *testing.T) {
 		{"delay=2s", flow.TimedOut}, // the client leaves during the delay
 		{"delay=500ms;status=429", flow.Overloaded},
 	} {
-		outcomes, err := playFaults(t, c.fault, "replicas: 2")
+		outcomes, err := playFaults(t, "held", c.fault, "replicas: 2")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,12 +56,42 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What needs a connection is not played quietly as nothing.
+// What happens to a connection, or in the middle of an answer.
 func TestFaultsOfConnections(t *testing.T) {
 	t.Parallel()
-	for _, fault := range []string{"refuse", "reset", "reset-after=2", "die-in-prefill", "end-before-part2", "no-body", "lose-kv", "stall", "status=204", "delay=1s;reset"} {
-		if _, err := playFaults(t, fault, "replicas: 2"); err == nil || !strings.Contains(err.Error(), "wall time only") || !strings.Contains(err.Error(), fault) {
-			t.Errorf("%s: %v", fault, err)
+	for _, flows := range []string{"held", "plain"} {
+		for _, c := range []struct {
+			fault       string
+			held, plain flow.Outcome
+		}{
+			{"refuse", flow.Unavailable, flow.Unavailable},
+			{"reset", flow.Unavailable, flow.Unavailable},
+			{"die-in-prefill", flow.Unavailable, flow.Unavailable},
+			{"reset-after=0", flow.Broken, flow.Broken},
+			{"reset-after=2", flow.Broken, flow.Broken},
+			{"end-before-part2", flow.Violated, flow.Completed},
+			{"no-body", flow.Unavailable, flow.Broken},
+			{"status=204", flow.Unavailable, flow.Broken},
+			{"stall", flow.TimedOut, flow.TimedOut},
+			{"stall=3", flow.TimedOut, flow.TimedOut},
+			{"lose-kv", flow.Completed, flow.Completed}, // nothing is fetched
+			{"delay=1s;reset", flow.Unavailable, flow.Unavailable},
+		} {
+			outcomes, err := playFaults(t, flows, c.fault, "replicas: 2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := c.held
+			if flows == "plain" {
+				want = c.plain
+			}
+			n := 2
+			if want == flow.Completed {
+				n = 5
+			}
+			if outcomes[string(want)] != n || outcomes[string(flow.Completed)] < 3 {
+				t.Errorf("%s %s: %v, expected %d %s", flows, c.fault, outcomes, n, want)
+			}
 		}
 	}
 }

@@ -18,22 +18,31 @@ type kvWire struct {
 	interval, delay machine.Time
 	indexes         []*kvIndex
 	manager         *kvManager // document 003's, where the scenario has it
-	// heard, if not nil, is told of every event at once, without the wire.
-	heard func(from kv.Topic, e *kv.Event)
+	// names are what engines' names of blocks mean, by each index's rule.
+	names map[kv.Hasher]*kv.Index
 }
 
 // kvIndex is the index of one precise-prefix producer.
 type kvIndex struct {
 	*kv.Index
 	plugin *plugins.PrecisePrefix
+	name   string
+	lag    *lag
+	lost   bool // in the middle of the run
 }
 
 // kvOutbox is what one server has to tell.
 type kvOutbox struct {
-	pending []kv.Event // since the last message was sent
-	sent    [][]kv.Event
-	prompts map[engine.RequestID][]uint32 // of requests in the engine
+	pending kvMessage // since the last message was sent
+	sent    []kvMessage
+	prompts map[engine.RequestID]*request // those in the engine
 	over    []engine.RequestID            // finished in the effects that are being played
+}
+
+// kvMessage is events that travel together, and when each was made.
+type kvMessage struct {
+	events []kv.Event
+	made   []machine.Time
 }
 
 func newKVWire(w *world, p *scenario.Pool) *kvWire {
@@ -41,9 +50,10 @@ func newKVWire(w *world, p *scenario.Pool) *kvWire {
 	if !e.Published() {
 		return nil
 	}
-	x := &kvWire{w: w, model: p.Model, interval: machine.FromDuration(e.Interval), delay: machine.FromDuration(e.Delay)}
+	x := &kvWire{w: w, model: p.Model, interval: machine.FromDuration(e.Interval), delay: machine.FromDuration(e.Delay), names: map[kv.Hasher]*kv.Index{}}
 	if p.KVManager {
 		x.manager = newKVManager(p)
+		x.understand(x.manager.hasher)
 	}
 	return x
 }
@@ -58,11 +68,30 @@ func (x *kvWire) connect(p *picker.Picker) {
 		if s == nil {
 			continue
 		}
-		ix := &kvIndex{kv.NewIndex(s.Index()), s}
-		s.Connect(plugins.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
-			ix.Speculate(x.w.now, pod, keys, ttl)
-		}})
+		ix := &kvIndex{plugin: s, name: pl.Name(), lag: newLag()}
+		ix.begin(x.w)
+		x.understand(s.Index().Hasher)
 		x.indexes = append(x.indexes, ix)
+	}
+}
+
+// begin gives the producer an empty index.
+func (ix *kvIndex) begin(w *world) {
+	ix.Index = kv.NewIndex(ix.plugin.Index())
+	ix.plugin.Connect(plugins.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
+		ix.Speculate(w.now, pod, keys, ttl)
+	}})
+}
+
+// lose empties the picker's indexes in the middle of the run, as if it had been
+// started anew.
+func (x *kvWire) lose(w *world) {
+	if x == nil {
+		return
+	}
+	for _, ix := range x.indexes {
+		ix.lost = true
+		ix.begin(w)
 	}
 }
 
@@ -77,14 +106,14 @@ func (x *kvWire) advance() {
 }
 
 // submitted notes whose blocks the engine will report.
-func (s *server) submitted(id engine.RequestID, prompt []uint32) {
+func (s *server) submitted(r *request) {
 	if s.w.kv == nil {
 		return
 	}
 	if s.kv.prompts == nil {
-		s.kv.prompts = map[engine.RequestID][]uint32{}
+		s.kv.prompts = map[engine.RequestID]*request{}
 	}
-	s.kv.prompts[id] = prompt
+	s.kv.prompts[r.id] = r
 }
 
 // announce takes what the engine says of its blocks.
@@ -110,28 +139,23 @@ func (s *server) announce(f *engine.Effect) {
 	case engine.AllBlocksCleared:
 		e.Kind = kv.Cleared
 	}
-	if x.heard != nil {
-		x.heard(s.topic(), &e)
+	for _, names := range x.names {
+		names.Input(0, s.topic(), &e)
 	}
-	if s.kv.pending == nil {
+	m := &s.kv.pending
+	if m.events == nil {
 		s.w.queue.Push(s.w.now.Add(x.interval), machine.ClassTimer, event{kind: sendKV, server: s})
 	}
-	s.kv.pending = append(s.kv.pending, e)
+	m.events, m.made = append(m.events, e), append(m.made, s.w.now)
 }
 
-// tokensOf are some of a request's tokens. Generated ones are made up: unlike
-// those of any other request, as a live server's random words are.
+// tokensOf are some of a request's tokens; nil where nobody knows them.
 func (s *server) tokensOf(id engine.RequestID, first, count int) []uint32 {
-	prompt := s.kv.prompts[id]
-	out := make([]uint32, 0, count)
-	if first < len(prompt) {
-		out = append(out, prompt[first:min(len(prompt), first+count)]...)
+	r := s.kv.prompts[id]
+	if r == nil {
+		return nil
 	}
-	for i := first + len(out); len(out) < count; i++ {
-		d := machine.NewDraw(uint64(id), s.name, "generated token", uint64(i))
-		out = append(out, uint32(d.Uint64()))
-	}
-	return out
+	return r.tokenIDs(first, count)
 }
 
 // told forgets requests that are over, once all that the engine says of their
@@ -148,21 +172,24 @@ func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.w.
 // sendKV ends an interval.
 func (s *server) sendKV() {
 	s.kv.sent = append(s.kv.sent, s.kv.pending)
-	s.kv.pending = nil
+	s.kv.pending = kvMessage{}
 	s.w.queue.Push(s.w.now.Add(s.w.kv.delay), machine.ClassTimer, event{kind: deliverKV, server: s})
 }
 
 // deliverKV brings the oldest message that is under way to the indexes.
 func (s *server) deliverKV() {
-	events := s.kv.sent[0]
+	sent := s.kv.sent[0]
 	s.kv.sent = s.kv.sent[1:]
 	from := s.topic()
-	for i := range events {
+	for i := range sent.events {
+		late := s.w.now - sent.made[i]
 		for _, ix := range s.w.kv.indexes {
-			ix.Input(s.w.now, from, &events[i])
+			ix.Input(s.w.now, from, &sent.events[i])
+			ix.lag.note(late)
 		}
 		if m := s.w.kv.manager; m != nil {
-			m.Input(s.w.now, kv.Topic{Pod: s.name, Model: from.Model}, &events[i])
+			m.Input(s.w.now, kv.Topic{Pod: s.name, Model: from.Model}, &sent.events[i])
+			m.lag.note(late)
 		}
 	}
 }

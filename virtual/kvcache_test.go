@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -31,7 +30,7 @@ pools:
         apiVersion: llm-d.ai/v1alpha1
         kind: EndpointPickerConfig
         plugins:
-        - {type: token-producer, parameters: {vllm: {url: "http://model-server:8000"}}}
+        - {type: token-producer, parameters: {modelName: llama-3.1-8b, vllm: {url: "http://model-server:8000"}}}
         - {type: precise-prefix-cache-producer, parameters: {speculativeIndexing: %v}}
         - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
         - {type: queue-scorer}
@@ -61,9 +60,7 @@ func cacheWorld(t *testing.T, blocks int, interval, delay string, speculative bo
 		t.Fatal(err)
 	}
 	return w, func() []flow.Event {
-		for range min(w.limit, w.requests) {
-			w.arrived()
-		}
+		w.start()
 		for w.queue.Len() > 0 {
 			at, e := w.queue.Pop()
 			w.now = max(w.now, at)
@@ -99,28 +96,25 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 	}{{4000, "100us", "0s", false}, {300, "1ms", "0s", false}, {250, "100ms", "50ms", false}, {250, "100ms", "50ms", true}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			w, run := cacheWorld(t, c.blocks, c.interval, c.delay, c.speculative)
-			truth := kv.NewIndex(kv.Config{Orphans: 1 << 20})
-			w.kv.heard = func(from kv.Topic, e *kv.Event) { truth.Input(0, from, e) }
 			events := run()
 			hits, ended := found(events)
-			if ended != w.requests || hits < ended/3 {
+			if ended != w.load.Requests || hits < ended/3 {
 				t.Errorf("%d requests ended, %d found blocks", ended, hits)
 			}
-			w.now = w.now.Add(1 << 40) // what was speculation is over
-			w.kv.advance()
-			total := 0
+			checks := w.kv.check(w)
+			if len(checks) != 1 || checks[0].Missing+checks[0].Extra > 0 || checks[0].Blocks == 0 || checks[0].Pods == 0 {
+				t.Errorf("the index is not the union of the engines' blocks: %+v", checks)
+			}
+			if most := (w.kv.interval + w.kv.delay).Seconds(); checks[0].Events == 0 || checks[0].Max > most {
+				t.Errorf("%d events took at most %v s, expected at most %v", checks[0].Events, checks[0].Max, most)
+			}
 			for _, sv := range w.servers {
-				want, got := truth.Keys(sv.endpoint), w.kv.indexes[0].Keys(sv.endpoint)
-				total += len(want)
-				if !slices.Equal(want, got) {
-					t.Errorf("%s: the index has %d blocks, the engine %d, and they are not the same", sv.name, len(got), len(want))
-				}
-				if len(sv.kv.prompts)+len(sv.kv.over)+len(sv.kv.sent)+len(sv.kv.pending)+len(sv.requests) > 0 {
+				if len(sv.kv.prompts)+len(sv.kv.over)+len(sv.kv.sent)+len(sv.kv.pending.events)+len(sv.requests) > 0 {
 					t.Errorf("%s: left behind: %+v", sv.name, sv.kv)
 				}
 			}
-			if total == 0 {
-				t.Error("no blocks at all")
+			if err := w.settled(); err != nil {
+				t.Error(err)
 			}
 		})
 	}

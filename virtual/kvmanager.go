@@ -16,10 +16,11 @@ type kvManager struct {
 	*kv.Index
 	hasher kv.Hasher
 	scorer *kv.Scorer
+	lag    *lag
 }
 
 func newKVManager(p *scenario.Pool) *kvManager {
-	m := &kvManager{hasher: kv.Hasher{BlockTokens: p.BlockTokens()}}
+	m := &kvManager{hasher: kv.Hasher{BlockTokens: p.BlockTokens()}, lag: newLag()}
 	m.Index = kv.NewIndex(kv.Config{Hasher: m.hasher})
 	m.scorer = m.View().Scorer()
 	return m

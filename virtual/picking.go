@@ -99,6 +99,9 @@ func (k *picking) scrape() {
 		if cfg.NumGPUBlocks > 0 {
 			st.KVUsage = float64(sv.engine.KVBlocksUsed()) / float64(cfg.NumGPUBlocks)
 		}
+		if len(k.w.adapters) > 0 {
+			st.LoRA = sv.loras()
+		}
 	})
 	k.loads()
 	k.pump()

@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/reply"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -17,30 +18,38 @@ import (
 type request struct {
 	workload.Request
 	w      *world
+	talk   *workload.Conversation
 	stream *stream.Stream
 	wakeAt machine.Time
+	pick   *pick // at a picker with a configuration
 
-	pick    *pick // at a picker with a configuration
-	server  *server
-	session *serving.Session
-	reader  *held.Reader
-	id      engine.RequestID
-	asked   int
+	passage *passage // at the sidecar before a decode server
+	leg     *leg     // of a leg itself: where its answer goes
 
-	passage *passage   // at the sidecar before a decode server
-	subs    []*request // its legs
-	leg     *leg       // of a leg itself: where its answer goes
+	// At the model server.
+	server    *server
+	session   *serving.Session
+	reader    *held.Reader
+	id        engine.RequestID
+	ask       *ask
+	payload   int            // bytes that the model server has read
+	fault     serving.Fault  // what goes wrong there
+	silent    bool           // a fault: it says nothing more
+	cached    int            // prompt tokens that it found
+	scheduled bool           // the engine has taken it up
+	held      *engine.Effect // blocks that it keeps for another
+	tokens    int
+	reason    string // why it said no more
+	whole     bool   // all of its answer has left
 
-	prompt []uint32 // as the model server tokenises it, once somebody asked
-
-	payload int           // bytes that the model server has read
-	fault   serving.Fault // what goes wrong there
-
+	// At the client.
 	made   string // the metadata that the EPP made up
+	echo   string // and what came back of it
 	status int
-	first  bool // the client has seen the first token
+	failed string // an error told inside the answer
+	first  bool   // the client has seen the first token
 	over   bool
-	tokens int
+	heard  *reply.Reader // the answer, where somebody goes on from it
 	bytes  int
 }
 
@@ -50,18 +59,33 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 	}
 }
 
+// header is the value of a header that the client sends.
+func (r *request) header(name string) string {
+	for _, h := range r.Header {
+		if strings.EqualFold(h.Name, name) {
+			return h.Value
+		}
+	}
+	return ""
+}
+
 // begin sends the request: headers and body reach the EPP at once.
 func (r *request) begin() {
 	cfg := r.w.stream
 	cfg.OnMetadata = func(_, metadata string) { r.made = metadata }
 	r.stream = stream.New(cfg)
-	r.asked = r.w.load.MaxTokens
 	r.record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)))
 	if r.w.timeout > 0 {
 		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassTimer, event{kind: giveUp, request: r})
 	}
+	if after, leaves := r.w.load.Leaves(r.Index); leaves {
+		r.w.queue.Push(r.w.now.Add(after), machine.ClassTimer, event{kind: leave, request: r})
+	}
 	head := []stream.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: r.Path},
 		{Name: "content-type", Value: "application/json"}, {Name: "x-request-id", Value: r.ID}}
+	for _, h := range r.Header {
+		head = append(head, stream.Header{Name: strings.ToLower(h.Name), Value: h.Value})
+	}
 	r.play(r.stream.Headers(r.w.now, stream.Modes{}, head, false))
 	r.play(r.stream.Body(r.w.now, r.Body, true))
 }
@@ -93,16 +117,16 @@ func (r *request) play(effects []stream.Effect) {
 	r.schedule()
 }
 
-// promptTokens are the prompt's tokens, worked out once.
-func (r *request) promptTokens() []uint32 {
-	if r.prompt == nil {
-		r.prompt = promptTokens(r.Body)
+// asks is what the request's body asks for, read once.
+func (r *request) asks() *ask {
+	if r.ask == nil {
+		r.ask = r.w.read(r.Body)
 	}
-	return r.prompt
+	return r.ask
 }
 
-// promptDetail is what a model server says of a request that it reads.
-func (r *request) promptDetail() flow.Detail { return flow.D("prompt_tokens", len(r.promptTokens())) }
+// promptTokens are the prompt's tokens as the model server counts them.
+func (r *request) promptTokens() []uint32 { return r.asks().prompt }
 
 func (r *request) decided(d stream.Decision) { r.play(r.stream.Decided(r.w.now, d)) }
 
@@ -125,10 +149,23 @@ func (r *request) wake(at machine.Time) {
 
 // giveUp is the client's own time limit.
 func (r *request) giveUp() {
-	if r.over {
-		return
+	if !r.over {
+		r.finish(flow.TimedOut, flow.D("reason", "the client's own time limit"))
+		r.gone()
 	}
-	r.finish(flow.TimedOut, flow.D("reason", "the client's own time limit"))
+}
+
+// leaves is the client going away on purpose.
+func (r *request) leaves() {
+	if !r.over {
+		r.record(flow.ClientLeft)
+		r.finish(flow.Left)
+		r.gone()
+	}
+}
+
+// gone tells everybody that nobody waits for the answer any more.
+func (r *request) gone() {
 	r.stream.PeerGone(r.w.now, "")
 	r.dropServer("the client left")
 }
@@ -147,7 +184,7 @@ func (r *request) forward(set []stream.Header) {
 			prefillers = h.Value
 		}
 	}
-	if r.w.sidecar != nil {
+	if r.server.sidecar != nil {
 		r.enter(r.server, prefillers)
 		return
 	}
@@ -160,13 +197,15 @@ func (r *request) forward(set []stream.Header) {
 
 // serverBody is the request's body as the model server reads it.
 func (r *request) serverBody(body []byte, end bool) {
-	if r.passage != nil {
+	switch {
+	case r.passage != nil:
 		if end {
 			r.passage.play(r.passage.x.Start(r.w.now))
 		}
 		return
-	}
-	if r.reader == nil {
+	case r.session == nil: // the connection is broken
+		return
+	case r.reader == nil:
 		r.bytes += len(body)
 		if end {
 			r.reached(r.bytes)
@@ -197,68 +236,28 @@ func (r *request) do(e serving.Effect) {
 	case serving.Submit:
 		r.server.submit(r)
 	case serving.SendFirst:
-		r.respond(200, []byte("data: "+r.firstToken()+"\n\n"), false)
+		if b := r.beginning(); b != nil {
+			r.respond(200, b, false)
+		}
 	case serving.Resume:
 		r.server.input(engine.Resume{ID: r.id})
 	case serving.SendEnd:
-		r.respond(200, []byte("data: "+e.Echo+"\n\ndata: [DONE]\n\n"), true)
+		r.whole, r.echo = true, e.Echo
+		r.respond(200, r.ending(e.Echo), true)
 	case serving.Refuse:
 		r.respond(e.Status, []byte(e.Reason), true)
 	case serving.SendError:
-		r.status = 500
+		r.fail(e.Reason)
 		r.respond(200, []byte(e.Reason), true)
 	}
 }
 
-// firstToken is random, as the live server's is.
-func (r *request) firstToken() string {
-	d := machine.DrawFor(r.w.draws.Seed, "server", "token", r.ID)
-	return d.Letters(5)
-}
-
-// respond is a piece of the response on its way to the EPP.
-func (r *request) respond(status int, body []byte, end bool) {
+// fail notes an error that is told inside a 2xx.
+func (r *request) fail(reason string) {
+	r.failed = reason
 	if r.leg != nil {
-		r.leg.respond(status, body, end)
-		return
+		r.leg.p.r.failed = reason
 	}
-	if r.over {
-		return
-	}
-	if r.status == 0 {
-		r.status = status
-		r.play(r.stream.ResponseHeaders(r.w.now, []stream.Header{{Name: ":status", Value: statusText(status)}}, false))
-	}
-	if !r.over {
-		r.play(r.stream.ResponseBody(r.w.now, body, end))
-	}
-}
-
-// received is a piece of the response at the client.
-func (r *request) received(body []byte, end bool) {
-	if r.pick != nil {
-		r.w.picking.response(r.pick, statusText(r.status), body, end)
-	}
-	ok := r.status >= 200 && r.status < 300
-	if ok && !r.first && len(body) > 0 {
-		r.first = true
-		r.record(flow.FirstTokenReceived, flow.D("status", r.status), flow.D("bytes", len(body)))
-	}
-	if !end {
-		return
-	}
-	outcome := flow.OutcomeOfStatus(r.status)
-	details := []flow.Detail{flow.D("status", r.status), flow.D("tokens", r.tokens)}
-	if r.made != "" {
-		details = append(details, flow.D("metadata", r.made))
-		if r.reader.Metadata() != r.made {
-			outcome = flow.Violated
-		}
-	}
-	if outcome == flow.Completed {
-		r.record(flow.LastTokenReceived, details...)
-	}
-	r.finish(outcome, details...)
 }
 
 func (r *request) dropServer(reason string) {
@@ -279,5 +278,5 @@ func (r *request) finish(o flow.Outcome, details ...flow.Detail) {
 		r.w.picking.ended(r.pick)
 	}
 	r.record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(o))}, details...)...)
-	r.w.ended()
+	r.w.ended(r, o)
 }

@@ -1,12 +1,13 @@
 package virtual
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
@@ -17,14 +18,19 @@ type server struct {
 	index    int
 	name     string
 	endpoint string
+	sidecar  *sidecar // before a decode server
 	engine   *engine.Engine
 	fx       engine.Effects
 	draining bool // effects are being played; new ones join the list
 	requests map[engine.RequestID]*request
+	holds    map[uint64]bool // handles of blocks that others may fetch
+	fetched  map[string]bool // document 002's handles that were
 	wakeAt   machine.Time
 	kv       kvOutbox
 	steps    serving.EngineSteps
 	killed   error // why it does not fit into its memory, if so
+	dead     bool  // it crashed, or lost a rank
+	unready  bool  // and the picker has noticed
 }
 
 func statusText(status int) string { return strconv.Itoa(status) }
@@ -51,34 +57,90 @@ func (s *server) submit(r *request) {
 	s.w.nextID++
 	r.id = s.w.nextID
 	s.requests[r.id] = r
-	prompt := r.promptTokens()
-	s.submitted(r.id, prompt)
-	m := &engine.Submit{ID: r.id, PromptTokens: max(1, len(prompt)), MaxTokens: r.asked,
-		StopAfter: s.w.draws.Tokens(r.ID, 0), HoldAfterFirst: r.session.Held()}
+	a := r.asks()
+	s.submitted(r)
+	m := &engine.Submit{ID: r.id, PromptTokens: max(1, len(a.prompt)), MaxTokens: a.max, StopAfter: s.w.draws.Tokens(r.ID, 0),
+		Adapter: a.adapter, HoldAfterFirst: r.session.Held(), HoldKV: a.hold, Remote: a.remote}
+	if m.MaxTokens > 0 && m.StopAfter >= m.MaxTokens {
+		m.StopAfter = 0 // the limit is reached first
+	}
+	if a.handle != "" { // the first use fetches it; later ones find it in the prefix cache
+		if s.fetched[a.handle] {
+			m.Remote = engine.RemoteKV{}
+		}
+		s.fetched[a.handle] = true
+	}
+	if r.watched() {
+		m.Interest = engine.EveryToken
+	}
 	if cfg := s.engine.Config(); cfg.Batching == engine.BatchingIndependent {
 		m.PrefillTime, m.TokenTime = s.w.draws.PrefillTime(r.ID), s.w.draws.InterTokenTime(r.ID)
 	} else if !cfg.DisablePrefixCaching {
-		m.Hashes = engine.BlockHashes(nil, 0, prompt, cfg.BlockSize)
-	}
-	if r.leg != nil {
-		if m.HoldKV = r.leg.hold; r.leg.remote != nil {
-			m.Remote = *r.leg.remote
-		}
+		m.Hashes = s.hashes(r, m)
 	}
 	s.input(m)
 }
 
-// promptTokens is what a model server makes of a chat request's body.
-func promptTokens(body []byte) []uint32 {
-	c, bad := openai.ParseChat(body)
-	if bad != nil {
-		return nil
+// hashes names the blocks of a prompt and, where somebody may go on from the
+// answer, of that too.
+func (s *server) hashes(r *request, m *engine.Submit) []uint64 {
+	a, block := r.asks(), s.engine.Config().BlockSize
+	salt := uint64(0)
+	if a.adapter != 0 { // adapters share no blocks
+		d := machine.DrawFor(uint64(a.adapter), "server", "salt", "")
+		salt = d.Uint64()
 	}
-	turns := make([]tokens.Message, len(c.Messages))
-	for i, m := range c.Messages {
-		turns[i] = tokens.Message{Role: m.Role, Content: m.Content.Text}
+	list := engine.BlockHashes(nil, salt, a.prompt, block)
+	if !s.w.verbose {
+		return list
 	}
-	return tokens.Packed{}.Encode(nil, tokens.TemplateFor(c.Model).Render(turns, "", true))
+	out := m.MaxTokens
+	if m.StopAfter > 0 {
+		out = m.StopAfter
+	}
+	total := min(len(a.prompt)+out, s.engine.Config().MaxModelLen)
+	if total/block == len(list) {
+		return list
+	}
+	if len(list) > 0 {
+		salt = list[len(list)-1]
+	}
+	whole := len(list) * block
+	return engine.BlockHashes(list, salt, r.tokenIDs(whole, total-whole), block)
+}
+
+// tokenIDs are tokens of the request's prompt and of its answer behind it.
+func (r *request) tokenIDs(first, count int) []uint32 {
+	prompt, base := r.asks().prompt, tokens.Answer(r.w.draws.Seed, r.ID)
+	out := make([]uint32, 0, count)
+	for i := first; i < first+count; i++ {
+		if i < len(prompt) {
+			out = append(out, prompt[i])
+			continue
+		}
+		id, _ := r.w.voc.Pick(base, i-len(prompt))
+		out = append(out, id)
+	}
+	return out
+}
+
+// loras is what the server's metrics say of its adapters.
+func (s *server) loras() *picker.LoRA {
+	l := &picker.LoRA{Max: s.engine.Config().MaxLoRAs}
+	for _, r := range s.requests {
+		switch name := r.asks().lora; {
+		case name == "":
+		case r.scheduled:
+			l.Running = append(l.Running, name)
+		default:
+			l.Waiting = append(l.Waiting, name)
+		}
+	}
+	for _, list := range []*[]string{&l.Running, &l.Waiting} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return l
 }
 
 // input hands the engine a message and plays what comes of it.
@@ -123,7 +185,7 @@ func (s *server) effect(e engine.Effect) {
 	case engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
 		s.announce(&e)
 		return
-	case engine.KVHeld, engine.KVPull, engine.KVRelease:
+	case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease:
 		s.transfer(&e)
 		return
 	case engine.Finished, engine.Rejected, engine.Aborted:
@@ -135,21 +197,42 @@ func (s *server) effect(e engine.Effect) {
 	}
 	switch e.Kind {
 	case engine.PrefillStarted:
-		if r.leg != nil {
-			r.leg.cached = int(e.Count)
+		if !r.scheduled { // it comes again after a preemption
+			r.scheduled, r.cached = true, int(e.Count)
+			r.session.PrefillStarted(e.At, flow.D("cached_tokens", r.cached))
+			r.prefilling()
 		}
-		r.session.PrefillStarted(e.At, flow.D("cached_tokens", int(e.Count)))
 	case engine.FirstToken:
-		r.tokens = 1
-		r.do(r.session.FirstToken(e.At, r.firstToken()))
+		r.firstTokenMade(e.At)
+	case engine.Tokens:
+		r.counted(int(e.First) + int(e.Count))
 	case engine.Finished:
 		delete(s.requests, e.Request)
-		r.tokens = int(e.Count)
-		r.do(r.session.Generated(e.At, r.tokens, e.Reason.String()))
+		r.finished(&e)
 	case engine.Rejected:
 		delete(s.requests, e.Request)
-		r.do(r.session.Rejected(e.At, statusOf(e.Code), e.Code.String()))
+		r.do(r.session.Rejected(s.w.now, statusOf(e.Code), e.Code.String()))
 	case engine.Aborted:
 		delete(s.requests, e.Request)
 	}
+}
+
+// finished is the engine's end of a request.
+func (r *request) finished(e *engine.Effect) {
+	if r.silent {
+		return
+	}
+	switch e.Reason {
+	case engine.ReasonStop, engine.ReasonLength:
+	default:
+		status, text := failure(e.Reason)
+		r.do(r.session.Failed(e.At, status, text))
+		return
+	}
+	r.tokens, r.reason = int(e.Count), e.Reason.String()
+	if f := r.fault.ResetAfter; f != nil && r.tokens >= *f && r.asks().stream {
+		r.counted(r.tokens)
+		return
+	}
+	r.do(r.session.Generated(e.At, r.tokens, r.reason))
 }

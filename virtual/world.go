@@ -3,16 +3,15 @@
 // by time, class and sequence.
 //
 // A request is a few calls here: the client's bytes go into the EPP's stream
-// machine, its effects go to the model server's session and engine, and theirs
-// back. What a network would carry is handed over at once, so a virtual run
-// shows the time that the parts themselves need. The record has the same steps
-// as a live one, except Envoy's own log.
+// machine, its effects go to the sidecar's exchange or the model server's
+// session and engine, and theirs back. What a network would carry is handed
+// over at once, so a virtual run shows the time that the parts themselves
+// need. The record has the same steps as a live one, except Envoy's own log.
 package virtual
 
 import (
 	"fmt"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -20,16 +19,19 @@ import (
 	"github.com/windtunnel/windtunnel/core/roundrobin"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // event is one slot of the queue: a machine's wake-up or the client's next
 // move. The target decides which.
 type event struct {
-	kind    kind
-	server  *server
-	request *request
+	kind     kind
+	server   *server
+	request  *request
+	incident *scenario.Incident
 }
 
 type kind uint8
@@ -41,71 +43,112 @@ const (
 	scrape
 	arrive
 	giveUp
+	leave
+	goOn
 	sendKV
 	deliverKV
 	retryPrefill
 	wakeNetwork
 	afterFault
+	happens
+	over
+	probe
 )
 
 // world is everything in one virtual run.
 type world struct {
-	queue    machine.Queue[event]
-	now      machine.Time
-	rec      flow.Recorder
-	load     *workload.Config
-	stream   stream.Config
-	picker   *roundrobin.Picker // of a pool without an EndpointPickerConfig
-	picking  *picking           // of one with it
-	kv       *kvWire            // of model servers that publish KV events
-	sidecar  *disagg.Config     // of the sidecars before decode servers
-	wires    *wires             // between servers that prefill and servers that decode
-	numbered int                // requests at sidecars
-	servers  []*server
-	byName   map[string]*server
-	byAddr   map[string]*server
-	draws    serving.Draws
-	faults   serving.Faults
-	timeout  machine.Time
-	requests int
-	limit    int // requests in flight at the most
-	sent     int
-	flying   int
-	overdue  int // arrivals that wait for the limit
-	nextID   engine.RequestID
+	queue      machine.Queue[event]
+	now        machine.Time
+	rec        flow.Recorder
+	load       *workload.Config
+	stream     stream.Config
+	model      string
+	adapters   map[string]engine.AdapterID
+	voc        *tokens.Vocabulary
+	verbose    bool               // somebody goes on from what answers say
+	picker     *roundrobin.Picker // of a pool without an EndpointPickerConfig
+	ready      []*server          // those that it picks from when all is well
+	picking    *picking           // of one with it
+	kv         *kvWire            // of model servers that publish KV events
+	sessions   int                // that each sidecar remembers
+	prefillers []string           // whom sidecars call in session mode
+	wires      *wires             // between servers that prefill and servers that decode
+	servers    []*server
+	byName     map[string]*server
+	byAddr     map[string]*server
+	draws      serving.Draws
+	faults     serving.Faults
+	timeout    machine.Time
+	limit      int                      // conversations in flight at the most
+	planned    int                      // requests of conversations that have arrived
+	talks      int                      // conversations that have arrived
+	flying     int                      // conversations in flight
+	overdue    []*workload.Conversation // those that wait for the limit
+	done       int                      // requests that have ended
+	nextID     engine.RequestID
 }
 
 // Run plays a scenario and reports every event to rec, in the order of time.
 // A progress function may be nil; it is told how many requests have ended, and
 // stops the run by returning false.
 func Run(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) error {
+	_, err := Play(s, rec, progress)
+	return err
+}
+
+// Play is Run, and tells what the picker's indexes of KV blocks came to.
+func Play(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) ([]report.IndexSummary, error) {
 	w, err := build(s, rec)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if w.load.Rate > 0 {
-		w.queue.Push(w.load.Gap(0), machine.ClassArrival, event{kind: arrive})
-	} else {
-		for range min(w.limit, w.requests) {
-			w.queue.Push(0, machine.ClassArrival, event{kind: arrive})
-		}
-	}
+	w.start()
 	reported := 0
 	for w.queue.Len() > 0 {
 		at, e := w.queue.Pop()
 		w.now = max(w.now, at)
 		w.play(at, e)
-		if done := w.sent - w.flying; progress != nil && done >= reported+1000 {
-			reported = done
-			if !progress(done) {
-				return nil
+		if progress != nil && w.done >= reported+1000 {
+			reported = w.done
+			if !progress(w.done) {
+				return nil, nil
 			}
 		}
 	}
-	if w.flying > 0 {
-		return fmt.Errorf("virtual: %d requests never ended; this is a fault of windtunnel", w.flying)
+	if err := w.settled(); err != nil {
+		return nil, err
+	}
+	return w.kv.check(w), nil
+}
+
+// settled is what must hold after every run: each request has ended, and no
+// engine has one or keeps blocks for anybody.
+func (w *world) settled() error {
+	if n := w.flying + len(w.overdue); n > 0 {
+		return fmt.Errorf("virtual: %d conversations never ended; this is a fault of windtunnel", n)
+	}
+	for _, sv := range w.servers {
+		st := sv.engine.Stats()
+		if n := len(sv.requests) + st.Running + st.Waiting; n > 0 || sv.engine.KVBlocksUsed() > 0 || len(sv.holds) > 0 {
+			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault of windtunnel",
+				sv.name, n, sv.engine.KVBlocksUsed(), len(sv.holds))
+		}
+		if sv.sidecar != nil && len(sv.sidecar.busy) > 0 {
+			return fmt.Errorf("virtual: the sidecar of %s still serves %d requests; this is a fault of windtunnel", sv.name, len(sv.sidecar.busy))
+		}
 	}
 	return nil
+}
+
+// start has the first conversations begin, and what happens by the clock.
+func (w *world) start() {
+	if w.load.Rate > 0 {
+		w.queue.Push(w.load.Gap(0), machine.ClassArrival, event{kind: arrive})
+		return
+	}
+	for range min(w.limit, w.load.Requests) {
+		w.queue.Push(0, machine.ClassArrival, event{kind: arrive})
+	}
 }
 
 func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
@@ -116,37 +159,32 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if len(p.Endpoints) > 0 {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byName: map[string]*server{},
-		timeout: machine.FromDuration(s.Workload.Timeout), requests: s.Workload.Requests, limit: s.Workload.Concurrency}
+	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byName: map[string]*server{}, model: p.Model,
+		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency}
+	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder = rec
 	w.kv = newKVWire(w, p)
+	w.adapters = p.Adapters()
 	var err error
-	if w.faults, err = faultsOf(s, p); err != nil {
+	if w.faults, err = s.Faults(p); err != nil {
 		return nil, err
 	}
 	var addresses, names []string
 	for i := range p.Servers() {
-		config, err := s.Engine(p, i)
+		sv, err := w.newServer(s, p, i)
 		if err != nil {
 			return nil, err
 		}
-		eng, err := engine.New(config)
-		if err != nil {
-			return nil, fmt.Errorf("pool %s: %w", p.Name, err)
-		}
-		sv := &server{w: w, index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{}}
-		sv.killed = p.OutOfMemory()
-		sv.steps = serving.EngineSteps{Recorder: rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
-		sv.steps.Timer, _ = config.Timer.(*latency.Timer)
-		w.servers = append(w.servers, sv)
-		w.byAddr[sv.endpoint], w.byName[sv.name] = sv, sv
 		if !p.Prefills(i) {
 			addresses, names = append(addresses, sv.endpoint), append(names, sv.name)
 		}
 	}
-	if err := w.sidecars(s, p); err != nil {
+	if err := w.startSidecars(s, p); err != nil {
 		return nil, err
+	}
+	for i := range p.Incidents {
+		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{kind: happens, incident: &p.Incidents[i]})
 	}
 	if p.EPP.Config.Text == nil {
 		w.picker = roundrobin.New(w.stream.Errors, addresses, names)
@@ -156,6 +194,30 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		w.queue.Push(scrapeInterval, machine.ClassTimer, event{kind: scrape})
 	}
 	return w, err
+}
+
+func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*server, error) {
+	config, err := s.Engine(p, i)
+	if err != nil {
+		return nil, err
+	}
+	for id := range len(w.adapters) {
+		config.Adapters = append(config.Adapters, engine.AdapterID(id+1))
+	}
+	eng, err := engine.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
+	}
+	sv := &server{w: w, index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{},
+		holds: map[uint64]bool{}, fetched: map[string]bool{}, killed: p.OutOfMemory()}
+	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
+	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
+	w.servers = append(w.servers, sv)
+	w.byAddr[sv.endpoint], w.byName[sv.name] = sv, sv
+	if !p.Prefills(i) {
+		w.ready = append(w.ready, sv)
+	}
+	return sv, nil
 }
 
 // address is a made-up one that looks like a pod's.
@@ -173,57 +235,33 @@ func (w *world) play(at machine.Time, e event) {
 		w.picking.pump()
 	case scrape:
 		w.picking.scrape()
-		if w.flying > 0 || w.sent < w.requests {
+		if w.busy() {
 			w.queue.Push(at+scrapeInterval, machine.ClassTimer, event{kind: scrape})
 		}
 	case giveUp:
 		e.request.giveUp()
+	case leave:
+		e.request.leaves()
+	case goOn:
+		w.send(e.request.talk)
 	case sendKV:
 		e.server.sendKV()
 	case deliverKV:
 		e.server.deliverKV()
 	case retryPrefill:
-		e.request.passage.play(e.request.passage.x.Advance(w.now))
+		e.request.passage.advance()
 	case wakeNetwork:
 		w.wakeWires(at)
 	case afterFault:
 		e.request.taken()
+	case happens:
+		w.happen(e.incident)
+	case over:
+		w.recover(e.incident)
+	case probe:
+		w.probed(e.server)
 	}
 }
 
-// arrived sends the next request, or lets it wait for the limit.
-func (w *world) arrived() {
-	if w.sent+w.overdue >= w.requests {
-		return
-	}
-	if w.load.Rate > 0 {
-		if next := w.sent + w.overdue + 1; next < w.requests {
-			w.queue.Push(w.now+w.load.Gap(next), machine.ClassArrival, event{kind: arrive})
-		}
-		if w.flying >= w.limit {
-			w.overdue++
-			return
-		}
-	}
-	w.send()
-}
-
-func (w *world) send() {
-	r := &request{w: w, Request: w.load.Request(w.sent)}
-	w.sent++
-	w.flying++
-	r.begin()
-}
-
-// ended is told when a request has its outcome; a closed loop then sends the
-// next one.
-func (w *world) ended() {
-	w.flying--
-	switch {
-	case w.overdue > 0:
-		w.overdue--
-		w.send()
-	case w.load.Rate == 0 && w.sent < w.requests:
-		w.queue.Push(w.now, machine.ClassArrival, event{kind: arrive})
-	}
-}
+// busy is true while there are requests, or more to come.
+func (w *world) busy() bool { return w.flying > 0 || w.planned < w.load.Requests }

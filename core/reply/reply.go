@@ -27,6 +27,9 @@ type Reader struct {
 	echoed   bool
 	err      *Error
 	bad      string
+
+	keep bool
+	text []byte
 }
 
 // Error is an error told inside a response.
@@ -39,6 +42,12 @@ type Error struct {
 func NewReader(contentType string) *Reader {
 	return &Reader{sse: bytes.HasPrefix([]byte(contentType), []byte("text/event-stream"))}
 }
+
+// Keep has the reader keep what the answer says, for Text.
+func (r *Reader) Keep() { r.keep = true }
+
+// Text is what the first choice says, up to now.
+func (r *Reader) Text() string { return string(r.text) }
 
 // Write takes the next bytes.
 func (r *Reader) Write(p []byte) (int, error) {
@@ -79,6 +88,7 @@ func (r *Reader) events() {
 func (r *Reader) object(data []byte) {
 	var o struct {
 		Choices []struct {
+			Index          int
 			Delta, Message struct{ Content *string }
 			Text           *string
 		}
@@ -92,7 +102,14 @@ func (r *Reader) object(data []byte) {
 		r.bad = "the response is not JSON: " + err.Error()
 		return
 	}
-	for _, c := range o.Choices {
+	for i, c := range o.Choices {
+		if r.keep && i == 0 && c.Index == 0 && len(r.text) < MaxBytes {
+			for _, said := range []*string{c.Delta.Content, c.Message.Content, c.Text} {
+				if said != nil {
+					r.text = append(r.text, *said...)
+				}
+			}
+		}
 		if r.sse && (c.Delta.Content != nil && *c.Delta.Content != "" || c.Text != nil && *c.Text != "") {
 			r.tokens++
 		}

@@ -4,8 +4,6 @@
 package workload
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -38,10 +36,42 @@ type Config struct {
 	// Prefixes are beginnings that prompts share: each prompt begins with one
 	// of them, drawn evenly. None is none.
 	Prefixes []string
-	// Rate is arrivals per second (Poisson); 0 means that a request is sent
-	// when an earlier one ends.
+	// Rate is arrivals of conversations per second (Poisson); 0 means that one
+	// begins when an earlier one ends.
 	Rate float64
+
+	// Requests is how many there are in all; 0 is no end.
+	Requests int
+	// Turns is how many requests a conversation has, and ThinkTime how long its
+	// user thinks between an answer and the next request, in nanoseconds. Nil is
+	// one, and none.
+	Turns, ThinkTime func(d *machine.Draw) int64
+	// SessionHeader carries the conversation's name; empty is none.
+	SessionHeader string
+	// Adapters are LoRA adapters that conversations ask for in the place of the
+	// model.
+	Adapters []Adapter
+	// Leaving is who does not wait for the answer.
+	Leaving Leaving
 }
+
+// Adapter is a LoRA adapter and the part of all conversations that ask for it.
+type Adapter struct {
+	Name  string
+	Share float64
+}
+
+// Leaving is clients that go away on purpose: those with Numbers (from 0) and
+// the part Share of all others, or every one where it has neither. After is
+// when, in nanoseconds after the request was sent; nil is never.
+type Leaving struct {
+	Share   float64
+	Numbers map[int]bool
+	After   func(d *machine.Draw) int64
+}
+
+// Header is one header line of a request.
+type Header struct{ Name, Value string }
 
 // Request is one request of a workload.
 type Request struct {
@@ -49,7 +79,9 @@ type Request struct {
 	ID    string
 	Index int
 	Path  string
-	Body  []byte
+	// Header is what is sent besides the content's type and the id.
+	Header []Header
+	Body   []byte
 }
 
 // ID is the id of the request with this number (from 0).
@@ -58,43 +90,28 @@ func (c *Config) ID(index int) string { return fmt.Sprintf("%s%06d", c.Prefix(),
 // Prefix is what the ids of the workload's requests begin with.
 func (c *Config) Prefix() string { return fmt.Sprintf("req-%d-", c.Seed) }
 
-// Request makes the request with this number (from 0).
+// Request makes the request with this number (from 0) as the first one of a
+// conversation.
 func (c *Config) Request(index int) Request {
-	prompt := c.Text
-	if prompt == "" {
-		d := machine.NewDraw(c.Seed, "client", "prompt", uint64(index))
-		n := 64
-		if c.Length != nil {
-			n = c.Length(&d)
-		}
-		prompt = text(&d, c.Alphabet, n, c.Characters)
-	}
-	if n := len(c.Prefixes); n > 0 {
-		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))
-		prompt = c.Prefixes[d.Intn(n)] + prompt
-	}
-	body := struct {
-		Model    string    `json:"model"`
-		Messages []message `json:"messages"`
-		Stream   bool      `json:"stream,omitempty"`
-		Max      int       `json:"max_tokens,omitempty"`
-	}{c.Model, []message{{"user", prompt}}, c.Stream, c.MaxTokens}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(body); err != nil {
-		panic(err) // strings, a bool and an int always encode
-	}
-	return Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions", Body: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}
+	v := &Conversation{Index: index, First: index, Turns: 1, c: c, model: c.adapter(index)}
+	return v.Request()
 }
 
-type message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+// prompt is what the user says in the request with this number.
+func (c *Config) prompt(index int) string {
+	if c.Text != "" {
+		return c.Text
+	}
+	d := machine.NewDraw(c.Seed, "client", "prompt", uint64(index))
+	n := 64
+	if c.Length != nil {
+		n = c.Length(&d)
+	}
+	return text(&d, c.Alphabet, n, c.Characters)
 }
 
-// Gap is the time from the arrival of the request before this one to its own,
-// for an open loop.
+// Gap is the time from the arrival of the conversation before this one to its
+// own, for an open loop.
 func (c *Config) Gap(index int) machine.Time {
 	if c.Rate <= 0 {
 		return 0

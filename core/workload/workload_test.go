@@ -2,6 +2,7 @@ package workload
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -47,5 +48,91 @@ func TestArrivals(t *testing.T) {
 	}
 	if mean := sum.Seconds() / 10_000; mean < 0.0095 || mean > 0.0105 {
 		t.Fatalf("mean gap %v s at 100 requests per second", mean)
+	}
+}
+
+// Conversations follow one another without a gap in the requests' numbers;
+// each turn carries all that was said before, and what failed is not spoken of.
+func TestConversations(t *testing.T) {
+	c := Config{Seed: 7, Model: "m", Requests: 100, SessionHeader: "x-session-id",
+		Turns:     func(d *machine.Draw) int64 { return int64(d.Intn(5)) + 1 },
+		ThinkTime: func(d *machine.Draw) int64 { return int64(d.Intn(1000)) }}
+	talked, next := 0, 0
+	for i := 0; ; i++ {
+		v := c.Conversation(i, next)
+		if v == nil {
+			break
+		}
+		var said []string
+		for turn := range v.Turns {
+			r := v.Request()
+			if r.Index != next+turn || r.ID != c.ID(next+turn) || r.Header[0] != (Header{"x-session-id", v.Session()}) {
+				t.Fatalf("conversation %d, turn %d: %+v", i, turn, r)
+			}
+			var body struct{ Messages []message }
+			if err := json.Unmarshal(r.Body, &body); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, m := range body.Messages[:len(body.Messages)-1] {
+				got = append(got, m.Role+" "+m.Content)
+			}
+			if !slices.Equal(got, said) {
+				t.Fatalf("turn %d begins with %q, expected %q", turn, got, said)
+			}
+			user := body.Messages[len(body.Messages)-1]
+			if more := turn+1 < v.Turns; v.More() != more {
+				t.Fatalf("turn %d of %d: more %v", turn, v.Turns, v.More())
+			}
+			ok := turn%3 != 1
+			if ok {
+				said = append(said, "user "+user.Content, "assistant answer "+r.ID)
+			}
+			v.Next("answer "+r.ID, ok)
+		}
+		next += v.Turns
+		talked++
+	}
+	if next != c.Requests || talked < 20 || talked > 60 {
+		t.Fatalf("%d requests in %d conversations", next, talked)
+	}
+}
+
+// Adapters are asked for as often as their shares say, by whole conversations.
+func TestAdapters(t *testing.T) {
+	c := Config{Seed: 3, Model: "base", Adapters: []Adapter{{"a", 0.2}, {"b", 0.5}}}
+	count := map[string]int{}
+	for i := range 4000 {
+		var body struct{ Model string }
+		if err := json.Unmarshal(c.Request(i).Body, &body); err != nil {
+			t.Fatal(err)
+		}
+		count[body.Model]++
+	}
+	for name, want := range map[string]int{"a": 800, "b": 2000, "base": 1200} {
+		if n := count[name]; n < want-150 || n > want+150 {
+			t.Errorf("%s was asked for %d times of 4000, expected about %d", name, n, want)
+		}
+	}
+}
+
+// Who leaves is drawn by the request's number, and by nothing else.
+func TestLeaving(t *testing.T) {
+	c := Config{Seed: 5, Leaving: Leaving{Share: 0.1, Numbers: map[int]bool{3: true}, After: func(*machine.Draw) int64 { return 42 }}}
+	left := 0
+	for i := range 2000 {
+		after, leaves := c.Leaves(i)
+		if leaves {
+			left++
+		}
+		if leaves && after != 42 || i == 3 && !leaves {
+			t.Fatalf("request %d: %v %v", i, after, leaves)
+		}
+	}
+	if left < 150 || left > 250 {
+		t.Errorf("%d of 2000 left at a rate of 10%%", left)
+	}
+	if _, leaves := (&Config{}).Leaves(1); leaves {
+		t.Error("somebody leaves whom nobody asked to")
 	}
 }

@@ -1,5 +1,5 @@
-// Package client is the simulated client: it sends a workload's requests
-// through the gateway and tells how each of them ended.
+// Package client is the simulated client: it sends a workload's conversations
+// through the gateway and tells how each of their requests ended.
 //
 // Every request has exactly one outcome, recorded as the last event of its hop.
 // The client knows what the EPP made up for a held request only where both run
@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -34,7 +33,8 @@ type Options struct {
 	Chunked bool
 	// Timeout bounds one whole request. 0 means no bound.
 	Timeout time.Duration
-	// Requests is how many to send, Concurrency how many at once at the most.
+	// Requests is how many to send, Concurrency how many conversations there are
+	// at once at the most.
 	Requests, Concurrency int
 	Workload              *workload.Config
 	Recorder              flow.Recorder
@@ -58,34 +58,37 @@ func Run(ctx context.Context, o Options) error {
 		defer t.CloseIdleConnections()
 		clients = append(clients, &http.Client{Transport: t})
 	}
-	var next atomic.Int64
+	load := *o.Workload
+	load.Requests = o.Requests
 	var wg sync.WaitGroup
-	slots := make(chan int)
+	slots := make(chan *workload.Conversation)
 	go func() {
 		defer close(slots)
 		start := o.Now()
 		due := machine.Time(0)
-		for ctx.Err() == nil {
-			i := int(next.Add(1)) - 1
-			if i >= o.Requests {
+		planned := 0
+		for index := 0; ctx.Err() == nil; index++ {
+			v := load.Conversation(index, planned)
+			if v == nil {
 				return
 			}
-			if o.Workload.Rate > 0 {
-				due += o.Workload.Gap(i)
+			planned += v.Turns
+			if load.Rate > 0 {
+				due += load.Gap(index)
 				if !sleep(ctx, (start + due - o.Now()).Duration()) {
 					return
 				}
 			}
 			select {
-			case slots <- i:
+			case slots <- v:
 			case <-ctx.Done():
 			}
 		}
 	}()
 	for range min(o.Concurrency, o.Requests) {
 		wg.Go(func() {
-			for i := range slots {
-				one(ctx, clients[i%len(clients)], &o, i)
+			for v := range slots {
+				talk(ctx, clients[v.Index%len(clients)], &o, v)
 			}
 		})
 	}
@@ -123,9 +126,22 @@ func transport(o Options) *http.Transport {
 	return t
 }
 
-// one sends one request and records its steps and its one outcome.
-func one(ctx context.Context, client *http.Client, o *Options, index int) {
-	r := o.Workload.Request(index)
+// talk has a conversation: each request goes on from the answers before it.
+func talk(ctx context.Context, client *http.Client, o *Options, v *workload.Conversation) {
+	for {
+		answer, outcome := one(ctx, client, o, v.Request(), v.More())
+		if !v.More() || ctx.Err() != nil || !sleep(ctx, v.Next(answer, outcome == flow.Completed).Duration()) {
+			return
+		}
+	}
+}
+
+// errLeft is why a request ends whose client goes away on purpose.
+var errLeft = errors.New("the client left")
+
+// one sends one request and records its steps and its one outcome. What the
+// answer says is kept where somebody goes on from it.
+func one(ctx context.Context, client *http.Client, o *Options, r workload.Request, keep bool) (answer string, outcome flow.Outcome) {
 	record := func(step flow.Step, details ...flow.Detail) {
 		if o.Recorder != nil {
 			o.Recorder.Record(flow.Event{Time: o.Now(), Request: r.ID, Hop: flow.Client, Step: step, Details: details})
@@ -137,17 +153,25 @@ func one(ctx context.Context, client *http.Client, o *Options, index int) {
 		reqCtx, cancel = context.WithTimeout(ctx, o.Timeout)
 		defer cancel()
 	}
+	if after, leaves := o.Workload.Leaves(r.Index); leaves {
+		var leave context.CancelCauseFunc
+		reqCtx, leave = context.WithCancelCause(reqCtx)
+		timer := time.AfterFunc(after.Duration(), func() { leave(errLeft) })
+		defer leave(nil)
+		defer timer.Stop()
+	}
 	req := newRequest(reqCtx, o, r)
 	record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)), flow.D("body", preview(r.Body)))
-	outcome, details := exchange(client, req, o, r.ID, record)
+	outcome, answer, details := exchange(client, req, o, r.ID, keep, record)
 	if o.Metadata != nil {
 		o.Metadata(r.ID) // whatever became of the request, nobody asks again
 	}
-	if ctx.Err() != nil && outcome == flow.Broken {
+	if outcome == flow.Broken && (ctx.Err() != nil || errors.Is(context.Cause(reqCtx), errLeft)) {
 		record(flow.ClientLeft)
 		outcome = flow.Left
 	}
 	record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(outcome))}, details...)...)
+	return answer, outcome
 }
 
 func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Request {
@@ -157,6 +181,9 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 	}
 	req := (&http.Request{Method: http.MethodPost, URL: &url.URL{Scheme: "http", Host: o.Target, Path: r.Path}, Host: o.Target,
 		Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {r.ID}}, Body: io.NopCloser(body)}).WithContext(ctx)
+	for _, h := range r.Header {
+		req.Header.Set(h.Name, h.Value)
+	}
 	req.ContentLength = int64(len(r.Body))
 	if o.Chunked {
 		req.ContentLength = -1
@@ -172,14 +199,18 @@ func preview(body []byte) string {
 }
 
 // exchange sends a request and reads the response to its end.
-func exchange(client *http.Client, req *http.Request, o *Options, id string, record func(flow.Step, ...flow.Detail)) (flow.Outcome, []flow.Detail) {
+func exchange(client *http.Client, req *http.Request, o *Options, id string, keep bool, record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
 	resp, err := client.Do(req)
 	if err != nil {
-		return transportError(err)
+		outcome, details := transportError(err)
+		return outcome, "", details
 	}
 	defer resp.Body.Close()
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	reader := reply.NewReader(resp.Header.Get("Content-Type"))
+	if keep {
+		reader.Keep()
+	}
 	buf := make([]byte, 16<<10)
 	first := true
 	for {
@@ -196,7 +227,7 @@ func exchange(client *http.Client, req *http.Request, o *Options, id string, rec
 		}
 		if err != nil {
 			outcome, details := transportError(err)
-			return outcome, append(details, flow.D("status", resp.StatusCode), flow.D("tokens", reader.Tokens()))
+			return outcome, "", append(details, flow.D("status", resp.StatusCode), flow.D("tokens", reader.Tokens()))
 		}
 	}
 	reader.Close()
@@ -215,7 +246,7 @@ func exchange(client *http.Client, req *http.Request, o *Options, id string, rec
 	if reason != "" {
 		details = append(details, flow.D("reason", reason))
 	}
-	return outcome, details
+	return outcome, reader.Text(), details
 }
 
 func transportError(err error) (flow.Outcome, []flow.Detail) {

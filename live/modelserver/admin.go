@@ -125,8 +125,13 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 			Fake    json.RawMessage `json:"fake-metrics"`
 			TTFT    any             `json:"time-to-first-token"`
 			ITL     any             `json:"inter-token-latency"`
+			Images  *int            `json:"image-emission-rate"`
 		}
-		if !s.readJSON(w, r, &q) {
+		if !s.readKnown(w, r, &q) {
+			return
+		}
+		if q.Images != nil && (*q.Images < 0 || *q.Images > 100) {
+			answer(w, openai.Errorf(400, "image-emission-rate", "image-emission-rate: expected 0 to 100, got %d.", *q.Images))
 			return
 		}
 		if q.Percent != nil {
@@ -154,7 +159,7 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if q.Fake != nil {
-			fake, err := ParseFakeMetrics(q.Fake)
+			fake, err := s.fake.Load().With(q.Fake)
 			if err != nil {
 				answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
 				return
@@ -169,6 +174,9 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 			answer(w, openai.Errorf(400, "", "%v.", err))
 			return
 		}
+		if q.Images != nil {
+			s.imagePercent.Store(int32(*q.Images))
+		}
 	}
 	types, _ := json.Marshal(append([]string{}, now.Types...)) // strings always marshal
 	b := strconv.AppendFloat([]byte(`{"failure-injection-rate":`), now.Percent, 'g', -1, 64)
@@ -180,7 +188,30 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		b = openai.AppendString(append(b, `,"time-to-first-token":`...), t.TimeToFirstToken.String())
 		b = openai.AppendString(append(b, `,"inter-token-latency":`...), t.InterTokenLatency.String())
 	}
-	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+	b = field(b, "image-emission-rate", int(s.imagePercent.Load()))
+	writeWhole(w, http.StatusOK, jsonType, append(s.appendFixed(b), '}'))
+}
+
+// appendFixed appends what cannot be changed while the server runs, under
+// llm-d-inference-sim's names.
+func (s *Server) appendFixed(b []byte) []byte {
+	names, _ := json.Marshal(s.opts.Models) // strings always marshal
+	b = openai.AppendString(append(b, `,"model":`...), s.opts.Models[0])
+	b = append(append(b, `,"served-model-name":`...), names...)
+	for _, x := range []struct {
+		name  string
+		value int
+	}{{"max-num-seqs", s.cfg.MaxNumSeqs}, {"max-num-batched-tokens", s.cfg.MaxNumBatchedTokens}, {"max-model-len", s.cfg.MaxModelLen},
+		{"block-size", s.cfg.BlockSize}, {"kv-cache-size", s.cfg.NumGPUBlocks}, {"max-loras", s.cfg.MaxLoRAs}, {"max-cpu-loras", s.cfg.MaxCPULoRAs},
+		{"tensor-parallel-size", max(1, s.opts.TensorParallel)}} {
+		b = field(b, x.name, x.value)
+	}
+	content := s.opts.Content
+	if content == "" {
+		content = ContentRandom
+	}
+	b = openai.AppendString(append(b, `,"mode":`...), string(content))
+	return strconv.AppendUint(append(b, `,"seed":`...), s.seed, 10)
 }
 
 // setTimes changes the server's times: durations, or numbers of milliseconds.
@@ -243,13 +274,9 @@ func (s *Server) adminEngine(w http.ResponseWriter, r *http.Request) {
 		answer(w, openai.Errorf(404, "", "Not Found"))
 		return
 	}
-	if !s.control(c) {
+	if s.live(c) != nil {
 		answer(w, openai.Errorf(409, "", "The engine refused to %s: it is not in a state to.", op))
 		return
-	}
-	s.dead.Store(c.Op != engine.OpRestart)
-	if c.Op == engine.OpRestart {
-		s.sleepLevel.Store(0)
 	}
 	empty(w)
 }

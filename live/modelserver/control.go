@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -25,6 +26,29 @@ func (s *Server) control(c engine.Control) bool {
 	case <-s.loop.done:
 		return false
 	}
+}
+
+// Fail has the engine die: engine.OpCrash, or engine.OpFailRank of one of its
+// ranks. What it has in flight fails, and it is not healthy any more.
+func (s *Server) Fail(c engine.Control) error {
+	if c.Op != engine.OpCrash && c.Op != engine.OpFailRank || c.Rank < 0 || c.Rank >= max(1, s.opts.TensorParallel) {
+		return fmt.Errorf("model server %s: operation %v on rank %d is no failure of an engine with %d ranks", s.name, c.Op, c.Rank, max(1, s.opts.TensorParallel))
+	}
+	return s.live(c)
+}
+
+// Restart brings an engine back that has died, with an empty cache.
+func (s *Server) Restart() error { return s.live(engine.Control{Op: engine.OpRestart}) }
+
+func (s *Server) live(c engine.Control) error {
+	if !s.control(c) {
+		return fmt.Errorf("model server %s: the engine refused operation %v: it is not in a state to", s.name, c.Op)
+	}
+	s.dead.Store(c.Op != engine.OpRestart)
+	if c.Op == engine.OpRestart {
+		s.sleepLevel.Store(0)
+	}
+	return nil
 }
 
 type controlWait struct {

@@ -101,14 +101,31 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 }
 
 // endPull answers the engine's KVRelease.
-func (s *Server) endPull(handle uint64) {
+func (s *Server) endPull(handle uint64, q *seq) {
 	s.pulls.mu.Lock()
 	p := s.pulls.by[handle]
 	s.pulls.mu.Unlock()
 	if p != nil {
 		p.once.Do(func() { close(p.release) })
 		p.cancel() // ends a transfer that is still running
+		return
 	}
+	// Nothing was fetched: all of it was here already, or nobody waits for it
+	// any more. The holder need not keep it until its time is up.
+	if q == nil || q.params.remote == nil || s.ctx.Err() != nil {
+		return
+	}
+	remote := q.params.remote
+	s.pulls.done.Go(func() {
+		conn, _, err := askKV(s.ctx, remote, s.sideTimeout())
+		if err != nil {
+			return // it has let go by itself
+		}
+		defer conn.Close()
+		if _, err := exchange(conn, sideRequest{Op: "release"}); err != nil {
+			s.log.Warn("KV not released: the holder keeps it until its time is up", "server", s.name, "error", err)
+		}
+	})
 }
 
 // nodeOf is the network node of the server that holds a cache.
@@ -142,7 +159,7 @@ func (s *Server) onKV(fx *engine.Effects, f *engine.Effect, q *seq) {
 			s.startPull(f, q)
 		}
 	case engine.KVRelease:
-		s.endPull(f.Handle)
+		s.endPull(f.Handle, q)
 	default:
 		s.publish(fx, f, q)
 	}

@@ -174,6 +174,11 @@ func (s *Stack) startServers(ctx context.Context) error {
 	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() {
 		s.findPlaces()
 		options.Transfer.Profile = s.pool.Link()
+		nic, err := s.pool.NIC()
+		if err != nil {
+			return err
+		}
+		options.Transfer.NIC = nic
 		if s.places.notice != "" {
 			s.o.Log.Warn(s.places.notice)
 		}
@@ -345,6 +350,7 @@ func (s *Stack) Load(ctx context.Context) error {
 	if s.Picker != nil {
 		o.Metadata = s.metadata
 	}
+	defer s.incidents(ctx)()
 	return client.Run(ctx, o)
 }
 

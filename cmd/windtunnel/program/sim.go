@@ -34,7 +34,8 @@ func (c *simCmd) Run(o *outside) error {
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	err = virtual.Run(s, session, func(int) bool { return ctx.Err() == nil })
+	indexes, err := virtual.Play(s, session, func(int) bool { return ctx.Err() == nil })
+	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())
 	}

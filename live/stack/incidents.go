@@ -1,0 +1,74 @@
+package stack
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// incidents has happen what the scenario wants to happen, counted from now, and
+// returns what ends it.
+func (s *Stack) incidents(ctx context.Context) (stop func()) {
+	type moment struct {
+		at   time.Duration
+		what func() error
+	}
+	var moments []moment
+	for i := range s.pool.Incidents {
+		x := &s.pool.Incidents[i]
+		moments = append(moments, moment{x.At, func() error { return s.happen(ctx, x) }})
+		if x.For > 0 {
+			moments = append(moments, moment{x.At + x.For, func() error { return s.Fleet.Servers()[x.Server].Restart() }})
+		}
+	}
+	if len(moments) == 0 {
+		return func() {}
+	}
+	slices.SortStableFunc(moments, func(a, b moment) int { return int(a.at - b.at) })
+	ctx, cancel := context.WithCancel(ctx)
+	began, done := time.Now(), make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, m := range moments {
+			pause(ctx, time.Until(began.Add(m.at)))
+			if ctx.Err() != nil {
+				return
+			}
+			if err := m.what(); err != nil {
+				s.o.Log.Error("an incident did not happen", "at", m.at, "error", err)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+func (s *Stack) happen(ctx context.Context, x *scenario.Incident) error {
+	if c, ok := x.Control(); ok {
+		return s.Fleet.Servers()[x.Server].Fail(c)
+	}
+	switch x.What {
+	case scenario.RestartSidecar:
+		now, cancel := context.WithCancel(ctx)
+		cancel() // what it serves breaks off
+		return s.restartSidecar(now, x.Server)
+	case scenario.LoseIndex:
+		return s.loseIndex()
+	}
+	return nil
+}
+
+// loseIndex ends the picker's indexes of KV blocks and begins empty ones.
+func (s *Stack) loseIndex() error {
+	if s.picking == nil {
+		return nil
+	}
+	s.picking.kv.Close()
+	kv, err := epp.StartKVIndexes(s.picking.Picking, s.kvOptions(nil))
+	if err == nil {
+		s.picking.kv = kv
+	}
+	return err
+}

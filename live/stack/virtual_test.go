@@ -1,0 +1,175 @@
+package stack
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
+)
+
+// liveAsVirtual plays a scenario both ways and holds the two records together:
+// the same steps of every request at every hop, and the same outcome.
+func liveAsVirtual(t *testing.T, text string) (live, played []flow.Event) {
+	t.Helper()
+	parse := func() *scenario.Scenario {
+		s, err := scenario.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	r := start(t, parse(), nil)
+	live = r.load()
+	r.settled()
+	if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := flow.Same(live, played, flow.Envoy); err != nil {
+		t.Fatalf("live and virtual differ: %v", err)
+	}
+	ended := map[string]string{}
+	for _, e := range live {
+		if e.Step == flow.Finished {
+			ended[e.Request] = fmt.Sprint(e.Details.Get("outcome"))
+		}
+	}
+	for _, e := range played {
+		if e.Step == flow.Finished && ended[e.Request] != fmt.Sprint(e.Details.Get("outcome")) {
+			t.Errorf("%s: live %s, virtual %v", e.Request, ended[e.Request], e.Details)
+		}
+	}
+	return live, played
+}
+
+// Faults of single requests: the same steps in wall and in virtual time. Where
+// a connection breaks in the middle of an answer, how much of it has passed
+// Envoy by then is a race in wall time; those are left to other tests.
+func TestFaultsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"held", "plain"} {
+		for _, fault := range []string{"refuse", "reset", "die-in-prefill", "status=503", "status=429", "status=204", "no-body", "stall", "stall=2", "delay=50ms", "end-before-part2"} {
+			t.Run(kind+" "+fault, func(t *testing.T) {
+				t.Parallel()
+				liveAsVirtual(t, fmt.Sprintf(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    flow: %s
+    modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 5, faults: [{fault: %s, requests: [2]}]}
+workload: {requests: 3, timeout: 500ms}
+`, kind, fault))
+			})
+		}
+	}
+}
+
+const apartText = `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    model: m
+    replicas: 1
+    sidecar: routing
+    disaggregation: {prefillReplicas: 1, holdBlocks: 100ms%s}
+    modelServer: {batching: continuous, prefill: %s, interTokenLatency: 2ms, outputTokens: 8, numGPUBlocks: 4096, maxModelLen: 16384%s}
+%s
+workload: {requests: 3, timeout: 2s, prompt: {characters: 2000}%s}
+`
+
+// Every way in which prefill and decode apart can go wrong, and right, in wall
+// and in virtual time: the same steps, one outcome each, nothing kept.
+func TestDisaggregatedLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	faulty := func(fault string, server int) string {
+		return fmt.Sprintf(", faults: [{fault: %s, requests: [2], servers: [%d]}]", fault, server)
+	}
+	const decode, prefill = 0, 1
+	for _, c := range []struct{ name, disagg, prefill, server, pool, load string }{
+		{name: "nothing goes wrong"},
+		{name: "not streamed", load: ", stream: false"},
+		{name: "the prefill pod dies in its prefill", server: faulty("die-in-prefill", prefill)},
+		{name: "it dies and decode does it all", disagg: ", onPrefillFailure: local", server: faulty("die-in-prefill", prefill)},
+		{name: "it dies and is tried again", disagg: ", prefillRetries: 1", server: faulty("die-in-prefill", prefill)},
+		{name: "the prefill pod refuses", server: faulty("status=503", prefill)},
+		{name: "the decode pod dies after the prefill", server: faulty("reset", decode)},
+		{name: "the decode pod refuses", server: faulty("status=500", decode)},
+		{name: "the blocks are gone", server: faulty("delay=300ms", decode)},
+		{name: "the transfer fails", server: faulty("lose-kv", decode)},
+		{name: "the transfer fails and the prompt is computed again", disagg: ", onTransferFailure: recompute", server: faulty("lose-kv", decode)},
+		{name: "the prefill pod stalls", server: faulty("stall", prefill)},
+		{name: "the client leaves the prefill leg", prefill: "400ms", load: ", leaving: {requests: [2], after: 200ms}"},
+		{name: "the client leaves the decode leg", server: faulty("stall=2", decode), load: ", leaving: {requests: [2], after: 600ms}"},
+		{name: "the sidecar restarts in the prefill leg", prefill: "600ms", load: ", conversations: {turns: 3, thinkTime: 500ms}", pool: "    incidents: [{at: 300ms, what: restart-sidecar, server: 0}]"},
+		{name: "the prefill engine crashes", prefill: "600ms", pool: "    incidents: [{at: 300ms, what: crash, server: 1, for: 100ms}]"},
+		{name: "nixl v1", disagg: ", connector: nixl"},
+		{name: "lmcache", disagg: ", connector: lmcache"},
+		{name: "pipelined over ethernet", disagg: ", pipelined: true, nic: ethernet-100, compressINT8: true"},
+		{name: "sessions", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3}"},
+		{name: "sessions by header", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3, sessionHeader: x-session-id}, stream: false"},
+		{name: "sessions and a restart", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3, thinkTime: 400ms}", pool: "    incidents: [{at: 200ms, what: restart-sidecar, server: 0}]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if c.prefill == "" {
+				c.prefill = "20ms"
+			}
+			liveAsVirtual(t, fmt.Sprintf(apartText, c.disagg, c.prefill, c.server, c.pool, c.load))
+		})
+	}
+}
+
+// Conversations of several turns with LoRA adapters on servers that batch: the
+// same requests, word for word, so that caches find the same.
+func TestConversationsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := liveAsVirtual(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    model: m
+    replicas: 1
+    modelServer: {batching: continuous, prefill: 10ms, interTokenLatency: 1ms, outputTokens: 40, numGPUBlocks: 4096, maxModelLen: 16384, loraAdapters: [sql, chat], maxLoras: 2}
+workload:
+  requests: 24
+  prompt: {characters: 600}
+  conversations: {turns: 2..5, thinkTime: 1ms..10ms}
+  loraAdapters: [{name: sql, share: 30%}, {name: chat, share: 30%}]
+`)
+	told := func(events []flow.Event) map[string]string {
+		out := map[string]string{}
+		for _, e := range events {
+			switch {
+			case e.Hop == flow.Server && e.Step == flow.RequestReceived:
+				out[e.Request] += fmt.Sprint(e.Details.Get("model"), " ", e.Details.Get("prompt_tokens"))
+			case e.Hop == flow.Server && e.Step == flow.PrefillStarted:
+				out[e.Request] += fmt.Sprint(" cached ", e.Details.Get("cached_tokens"))
+			case e.Hop == flow.Server && e.Step == flow.FirstTokenSent:
+				out[e.Request] += fmt.Sprint(" ", e.Details.Get("token"))
+			}
+		}
+		return out
+	}
+	a, b := told(live), told(played)
+	adapters, cached := 0, 0
+	for id := range a {
+		if a[id] != b[id] {
+			t.Errorf("%s: live %q, virtual %q", id, a[id], b[id])
+		}
+		if a[id][:1] != "m" {
+			adapters++
+		}
+	}
+	for _, e := range played {
+		if n, ok := e.Details.Get("cached_tokens").(int); ok && n > 100 {
+			cached++
+		}
+	}
+	if adapters == 0 || adapters == len(a) || cached < len(a)/4 {
+		t.Errorf("of %d requests %d asked for adapters, %d found what was said before", len(a), adapters, cached)
+	}
+}

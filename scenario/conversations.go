@@ -1,0 +1,133 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/workload"
+)
+
+// Conversations is requests that go on from what was said before: each carries
+// all of the conversation. The workload's requests are then those of all
+// conversations together, and concurrency and rate count conversations.
+type Conversations struct {
+	// How many requests a conversation has. Left out: one, with nothing before it.
+	Turns latency.Dist `yaml:"turns" unit:"count" min:"1" max:"10000"`
+	// How long the user thinks between an answer and the next request.
+	ThinkTime latency.Dist `yaml:"thinkTime"`
+	// The header that names the conversation, such as x-session-id, for pickers and sidecars that go by it. Left out: none.
+	SessionHeader string `yaml:"sessionHeader"`
+}
+
+// AdapterShare is a LoRA adapter that some of the conversations ask for.
+type AdapterShare struct {
+	// The adapter's name, one of modelServer.loraAdapters.
+	Name string `yaml:"name"`
+	// The part of all conversations that ask for it in the place of the model.
+	Share Share `yaml:"share"`
+}
+
+// Leaving is clients that go away on purpose.
+type Leaving struct {
+	// How long after a request was sent, unless it has ended.
+	After latency.Dist `yaml:"after"`
+	// The part of all requests whose client leaves, drawn by the request's number. Without rate and requests all do.
+	Rate Share `yaml:"rate"`
+	// The numbers of the requests whose client leaves, besides those drawn: 1 is the first that the workload sends.
+	Requests []int `yaml:"requests" max:"10000"`
+}
+
+// given tells whether anybody leaves.
+func (l *Leaving) given() bool {
+	return l.After.Quantile(1) > 0 || l.Rate > 0 || len(l.Requests) > 0
+}
+
+// headerName is what a header's name may consist of (RFC 9110's token).
+func headerName(name string) bool {
+	return name != "" && len(name) <= 256 && !slices.ContainsFunc([]byte(name), func(c byte) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
+	})
+}
+
+// reserved are headers that the client sends itself.
+var reserved = []string{"host", "content-type", "content-length", "transfer-encoding", "connection", "x-request-id"}
+
+// checkTalk tells what is wrong with conversations, adapters and leaving.
+func (s *Scenario) checkTalk() Problems {
+	var out Problems
+	add := func(path, found, expected string) { out = append(out, s.problem("workload."+path, found, expected)) }
+	w := &s.Workload
+	if c := &w.Conversations; c.SessionHeader != "" {
+		name := c.SessionHeader
+		if !headerName(name) || slices.Contains(reserved, strings.ToLower(name)) {
+			add("conversations.sessionHeader", fmt.Sprintf("found %q", name), "the name of a header of one's own, such as x-session-id")
+		}
+	}
+	if w.Conversations.ThinkTime.Quantile(1) > 0 && w.Conversations.Turns.Quantile(1) <= 1 {
+		add("conversations.thinkTime", "given, and conversations have one turn", "turns: 2 or more beside it")
+	}
+	sum := 0.0
+	for i := range w.LoRAAdapters {
+		a, at := &w.LoRAAdapters[i], fmt.Sprintf("loraAdapters[%d]", i)
+		sum += float64(a.Share)
+		switch known := s.adapters(); {
+		case a.Share == 0:
+			add(at+".share", "missing", shareHelp)
+		case known != nil && !slices.Contains(known, a.Name):
+			p := s.problem("workload."+at+".name", fmt.Sprintf("found %q", a.Name), "one of pools[0].modelServer.loraAdapters")
+			if guess := nearest(a.Name, known); guess != "" {
+				p.Hint = fmt.Sprintf("did you mean %q?", guess)
+			}
+			out = append(out, p)
+		case a.Name == "":
+			add(at+".name", "missing", "the adapter's name")
+		}
+	}
+	if sum > 1+1e-9 {
+		add("loraAdapters", fmt.Sprintf("the shares come to %.4g%%", 100*sum), "at most 100%; the rest asks for the model itself")
+	}
+	if l := &w.Leaving; l.given() {
+		if l.After.Quantile(0) < 1 {
+			add("leaving.after", "missing, or not above zero", spanHelp)
+		}
+		for i, n := range l.Requests {
+			if n < 1 || n > w.Requests {
+				add(fmt.Sprintf("leaving.requests[%d]", i), fmt.Sprintf("found %d", n), fmt.Sprintf("1 to %d, a request of the workload", w.Requests))
+			}
+		}
+	}
+	return out
+}
+
+// adapters are those that the simulated servers know; nil where the servers
+// are someone else's, or there is no pool.
+func (s *Scenario) adapters() []string {
+	if len(s.Pools) == 0 || len(s.Pools[0].Endpoints) > 0 {
+		return nil
+	}
+	return append([]string{}, s.Pools[0].ModelServer.LoRAAdapters...)
+}
+
+// talk gives the generator what the workload says of conversations.
+func (w *Workload) talk(c *workload.Config) {
+	c.Requests = w.Requests
+	c.SessionHeader = w.Conversations.SessionHeader
+	if w.Conversations.Turns.Quantile(1) > 1 {
+		c.Turns = w.Conversations.Turns.Sample
+		if w.Conversations.ThinkTime.Quantile(1) > 0 {
+			c.ThinkTime = w.Conversations.ThinkTime.Sample
+		}
+	}
+	for _, a := range w.LoRAAdapters {
+		c.Adapters = append(c.Adapters, workload.Adapter{Name: a.Name, Share: float64(a.Share)})
+	}
+	if l := &w.Leaving; l.given() {
+		c.Leaving = workload.Leaving{Share: float64(l.Rate), Numbers: map[int]bool{}, After: func(d *machine.Draw) int64 { return max(1, l.After.Sample(d)) }}
+		for _, n := range l.Requests {
+			c.Leaving.Numbers[n-1] = true
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package scenario
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+)
+
+// Incident is something that happens to a part of the pool at a time, whatever
+// requests are under way.
+type Incident struct {
+	// When it happens, from the first request on.
+	At time.Duration `yaml:"at" min:"0s" max:"240h"`
+	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty).
+	What IncidentKind `yaml:"what"`
+	// The number of the server or of its sidecar, the first being 0; servers that only prefill come last.
+	Server int `yaml:"server" min:"0" max:"4096"`
+	// Which rank is lost, the leader being 0.
+	Rank int `yaml:"rank" min:"0" max:"63"`
+	// How long until the engine is back, with an empty cache. Left out: it stays dead.
+	For time.Duration `yaml:"for" min:"0s" max:"240h"`
+}
+
+// IncidentKind is what happens.
+type IncidentKind string
+
+// What may happen.
+const (
+	LoseRank       IncidentKind = "lose-rank"
+	Crash          IncidentKind = "crash"
+	RestartSidecar IncidentKind = "restart-sidecar"
+	LoseIndex      IncidentKind = "lose-index"
+)
+
+func (IncidentKind) values() []string {
+	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex)}
+}
+
+// Control is what the engine is told; false where the incident is none of an
+// engine.
+func (i *Incident) Control() (engine.Control, bool) {
+	switch i.What {
+	case LoseRank:
+		return engine.Control{Op: engine.OpFailRank, Rank: i.Rank}, true
+	case Crash:
+		return engine.Control{Op: engine.OpCrash}, true
+	}
+	return engine.Control{}, false
+}
+
+// checkIncidents tells what cannot happen in this pool.
+func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
+	var out Problems
+	for i := range p.Incidents {
+		x, at := &p.Incidents[i], fmt.Sprintf("%s[%d]", path, i)
+		add := func(field, found, expected string) { out = append(out, s.problem(at+field, found, expected)) }
+		switch ranks := max(1, p.ModelServer.TensorParallelSize); {
+		case len(p.Endpoints) > 0:
+			add("", "given beside endpoints", "simulated model servers (replicas): nothing happens on purpose to someone else's")
+		case x.What == "":
+			add(".what", "missing", "one of lose-rank, crash, restart-sidecar, lose-index")
+		case x.What == LoseIndex && !p.ModelServer.KVEvents.Published():
+			add(".what", "lose-index where the model servers publish no KV events", "modelServer.kvEvents with a format beside it")
+		case x.What == RestartSidecar && p.Sidecar != RoutingSidecar:
+			add(".what", "restart-sidecar without sidecars", "sidecar: routing beside it")
+		case x.What == RestartSidecar && x.Server >= p.Replicas:
+			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a decode server of the pool", p.Replicas-1))
+		case x.What != LoseIndex && x.Server >= p.Servers():
+			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a server of the pool", p.Servers()-1))
+		case x.What == LoseRank && ranks == 1:
+			add(".what", "lose-rank where a server has one accelerator", "modelServer.tensorParallelSize of 2 or more beside it, or what: crash")
+		case x.What == LoseRank && x.Rank >= ranks:
+			add(".rank", fmt.Sprintf("found %d", x.Rank), fmt.Sprintf("0 to %d, a rank of the group", ranks-1))
+		}
+		for _, f := range []struct {
+			field string
+			wrong bool
+		}{{"rank", x.What != LoseRank}, {"for", x.What == RestartSidecar || x.What == LoseIndex}, {"server", x.What == LoseIndex}} {
+			if _, given := s.where[at+"."+f.field]; given && f.wrong && x.What != "" {
+				add("."+f.field, "given with what: "+string(x.What), "nothing: it means something with another what only")
+			}
+		}
+	}
+	return out
+}

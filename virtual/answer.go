@@ -1,0 +1,104 @@
+package virtual
+
+import (
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
+)
+
+// The answer of a model server: the words that a live one says to the same
+// request. All of them are written out only where somebody reads them again
+// (conversations and sessions); a million requests need no text.
+
+// words are a piece of the answer's text.
+func (r *request) words(from, to int) string {
+	if from > 0 && !r.w.verbose {
+		return ""
+	}
+	return r.w.voc.Text(tokens.Answer(r.w.draws.Seed, r.ID), from, to)
+}
+
+// firstToken is the answer's first word.
+func (r *request) firstToken() string { return r.words(0, 1) }
+
+// beginning is what leaves with the first token; nothing where the answer is
+// sent whole.
+func (r *request) beginning() []byte {
+	switch {
+	case r.asks().stream:
+		return chunk(nil, r.firstToken(), "", nil)
+	case r.session.Held():
+		return openai.AppendString([]byte(`{"choices":[{"index":0,"message":{"role":"assistant","content":`), r.firstToken())
+	}
+	return nil
+}
+
+// chunk is one server-sent event with some text of the answer.
+func chunk(b []byte, text, finish string, extra []byte) []byte {
+	b = append(b, `data: {"choices":[{"index":0,"delta":{"content":`...)
+	b = openai.AppendString(b, text)
+	b = append(b, '}')
+	if finish != "" {
+		b = append(append(append(b, `,"finish_reason":"`...), finish...), '"')
+	}
+	b = append(b, "}]"...)
+	return append(append(b, extra...), "}\n\n"...)
+}
+
+// ending is the rest of the answer, with the metadata of a held request.
+func (r *request) ending(echo string) []byte {
+	var extra []byte
+	if r.session.Held() {
+		extra = openai.AppendString([]byte(`,"`+held.EchoField+`":`), echo)
+	}
+	a := r.asks()
+	if a.stream {
+		return append(chunk(nil, r.words(1, r.tokens), r.reason, extra), "data: [DONE]\n\n"...)
+	}
+	var b []byte
+	if r.session.Held() { // the beginning is out, up to the first word
+		b = append(b, `}}]`...)
+	} else {
+		b = openai.AppendString([]byte(`{"choices":[{"index":0,"message":{"role":"assistant","content":`), r.words(0, r.tokens))
+		b = append(b, `},"finish_reason":"`+r.reason+`"`...)
+		if a.document && r.held != nil {
+			b = openai.AppendString(append(b, `,"kv_metadata":{"session_id":`...), a.session)
+			b = openai.AppendString(append(b, `,"kv_handle":`...), handleOf(r.server, r.held, len(a.prompt)))
+			b = strconv.AppendInt(append(b, `,"tokens_processed":`...), int64(len(a.prompt)), 10)
+			b = append(b, '}')
+		}
+		b = append(b, "}]"...)
+	}
+	b = r.usage(b)
+	if r.held != nil && a.hold && !a.document {
+		b = strconv.AppendUint(append(b, `,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":[`...), r.held.Handle, 10)
+		b = append(openai.AppendString(append(b, `],"remote_engine_id":`...), r.server.name), '}')
+	}
+	return append(append(b, extra...), '}')
+}
+
+func (r *request) usage(b []byte) []byte {
+	prompt := len(r.asks().prompt)
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{`,"usage":{"prompt_tokens":`, prompt}, {`,"completion_tokens":`, r.tokens}, {`,"total_tokens":`, prompt + r.tokens}, {`,"prompt_tokens_details":{"cached_tokens":`, r.cached}} {
+		b = strconv.AppendInt(append(b, f.name...), int64(f.n), 10)
+	}
+	return append(b, "}}"...)
+}
+
+// failure is what a client is told when an engine ends its request early; the
+// words are those of a live server.
+func failure(reason engine.Reason) (status int, text string) {
+	switch reason {
+	case engine.ReasonKVFailed:
+		return 500, "The KV cache of the prompt could not be fetched from the prefill server."
+	case engine.ReasonSleep:
+		return 503, "The engine was put to sleep."
+	}
+	return 500, "The engine died."
+}

@@ -1,0 +1,92 @@
+package virtual
+
+import (
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// What Envoy does by itself, as measured: without its model server it answers
+// 503 as long as no response headers have come, and breaks the answer off
+// afterwards.
+
+const lostBeforeHeaders = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+
+// lost is the connection to the endpoint breaking.
+func (r *request) lost() {
+	switch {
+	case r.over:
+	case r.status == 0:
+		r.respond(503, []byte(lostBeforeHeaders), true)
+	default:
+		r.broken("the answer was cut short")
+	}
+}
+
+// broken ends a request whose answer breaks off in the middle.
+func (r *request) broken(reason string) {
+	r.finish(flow.Broken, flow.D("reason", reason), flow.D("status", r.status), flow.D("tokens", r.tokens))
+	r.stream.PeerGone(r.w.now, "")
+}
+
+// respond is a piece of the response on its way to the EPP.
+func (r *request) respond(status int, body []byte, end bool) {
+	if r.leg != nil {
+		r.leg.respond(status, body, end)
+		return
+	}
+	if r.over {
+		return
+	}
+	if r.status == 0 {
+		r.status = status
+		headersOnly := end && len(body) == 0
+		r.play(r.stream.ResponseHeaders(r.w.now, []stream.Header{{Name: ":status", Value: statusText(status)}}, headersOnly))
+		if headersOnly {
+			if !r.over {
+				r.received(nil, true)
+			}
+			return
+		}
+	}
+	if !r.over {
+		r.play(r.stream.ResponseBody(r.w.now, body, end))
+	}
+}
+
+// received is a piece of the response at the client.
+func (r *request) received(body []byte, end bool) {
+	if r.pick != nil {
+		r.w.picking.response(r.pick, statusText(r.status), body, end)
+	}
+	ok := r.status >= 200 && r.status < 300
+	if ok && !r.first && len(body) > 0 {
+		r.first = true
+		r.record(flow.FirstTokenReceived, flow.D("status", r.status), flow.D("bytes", len(body)))
+	}
+	r.hear(body)
+	if !end {
+		return
+	}
+	outcome := flow.OutcomeOfStatus(r.status)
+	details := []flow.Detail{flow.D("status", r.status), flow.D("tokens", r.tokens)}
+	switch {
+	case r.failed != "":
+		outcome = flow.ServerError
+		details = append(details, flow.D("reason", r.failed))
+	case ok && !r.first:
+		outcome = flow.Broken
+		details = append(details, flow.D("reason", "the response is empty"))
+	case ok && !r.whole:
+		outcome = flow.Broken
+		details = append(details, flow.D("reason", "the response was cut short"))
+	case r.made != "":
+		details = append(details, flow.D("metadata", r.made))
+		if r.echo != r.made {
+			outcome = flow.Violated
+		}
+	}
+	if outcome == flow.Completed {
+		r.record(flow.LastTokenReceived, details...)
+	}
+	r.finish(outcome, details...)
+}

@@ -1,0 +1,148 @@
+package virtual
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// lag is the time from the moment at which an engine makes an event to the one
+// at which an index has it, in microseconds.
+type lag struct {
+	hist *hdrhistogram.Histogram
+	max  machine.Time
+}
+
+const longestLag = machine.Time(time.Hour)
+
+func newLag() *lag {
+	return &lag{hist: hdrhistogram.New(1, int64(longestLag/machine.Microsecond), 3)}
+}
+
+func (l *lag) note(t machine.Time) {
+	l.max = max(l.max, t)
+	// The value is inside the histogram's bounds, the only error there is.
+	_ = l.hist.RecordValue(int64(min(t, longestLag) / machine.Microsecond))
+}
+
+func (l *lag) tell(s *report.IndexSummary) {
+	at := func(q float64) float64 { return min(float64(l.hist.ValueAtQuantile(q))/1e6, l.max.Seconds()) }
+	s.Events, s.P50, s.P90, s.P99, s.Max = int(l.hist.TotalCount()), at(50), at(90), at(99), l.max.Seconds()
+}
+
+// understand lets the names of engines' blocks be translated by one more rule.
+func (x *kvWire) understand(h kv.Hasher) {
+	h.BlockTokens = h.Tokens()
+	if x.names[h] == nil {
+		x.names[h] = kv.NewIndex(kv.Config{Hasher: h, Orphans: 1 << 20})
+	}
+}
+
+// managerIndex is what the KV-Cache Manager's index is called in reports.
+const managerIndex = "kv-cache-manager"
+
+// check holds every index, after the last event has arrived, against the blocks
+// that the engines truly have.
+func (x *kvWire) check(w *world) []report.IndexSummary {
+	if x == nil {
+		return nil
+	}
+	w.now = w.now.Add(speculation) // what was only expected is over
+	x.advance()
+	engines := make([][]kv.EngineHash, len(w.servers))
+	for i, sv := range w.servers {
+		engines[i] = sv.cached()
+	}
+	var out []report.IndexSummary
+	for _, ix := range x.indexes {
+		c := x.compare(ix.name, ix.plugin.Index().Hasher, engines, func(i int) []kv.Key { return ix.Keys(w.servers[i].endpoint) })
+		ix.lag.tell(&c)
+		c.Excuse = x.excuse(ix, w, &c)
+		out = append(out, c)
+	}
+	if m := x.manager; m != nil {
+		c := x.compare(managerIndex, m.hasher, engines, func(i int) []kv.Key { return m.Keys(w.servers[i].name) })
+		m.lag.tell(&c)
+		out = append(out, c)
+	}
+	return out
+}
+
+// speculation is longer than any index waits for an event that it expects.
+const speculation = machine.Time(24 * time.Hour)
+
+// compare holds what an index has of each server against what its engine has.
+// A block that the engine never announced under its name is missing.
+func (x *kvWire) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
+	c := report.IndexSummary{Index: index}
+	h.BlockTokens = h.Tokens()
+	for i, hashes := range engines {
+		var keys []kv.Key
+		for _, hash := range hashes {
+			known := x.names[h].Names(hash)
+			if len(known) == 0 {
+				c.Missing++
+				c.Blocks++
+			}
+			keys = append(keys, known...)
+		}
+		slices.Sort(keys)
+		keys = slices.Compact(keys) // two of the engine's blocks may have one content
+		c.Blocks += len(keys)
+		if len(hashes) > 0 {
+			c.Pods++
+		}
+		missing, extra := difference(keys, held(i))
+		c.Missing += missing
+		c.Extra += extra
+	}
+	return c
+}
+
+// excuse is why an index cannot be the union of the engines' blocks.
+func (x *kvWire) excuse(ix *kvIndex, w *world, c *report.IndexSummary) string {
+	cfg := ix.plugin.Index()
+	own, index := w.servers[0].engine.Config().BlockSize, cfg.Hasher.Tokens()
+	switch {
+	case c.Missing+c.Extra == 0:
+	case own%index != 0:
+		return fmt.Sprintf("the engines' blocks have %d tokens, the index's %d", own, index)
+	case c.Extra > 0:
+	case ix.Stats().Displaced > 0:
+		return fmt.Sprintf("it keeps at most %d blocks", cfg.MaxBlocks)
+	case ix.lost:
+		return "it was lost in the middle of the run"
+	}
+	return ""
+}
+
+// difference counts what only one of two sorted lists has.
+func difference(a, b []kv.Key) (onlyA, onlyB int) {
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0] == b[0]:
+			a, b = a[1:], b[1:]
+		case a[0] < b[0]:
+			onlyA++
+			a = a[1:]
+		default:
+			onlyB++
+			b = b[1:]
+		}
+	}
+	return onlyA + len(a), onlyB + len(b)
+}
+
+// cached are the engine's own names for the blocks in its KV cache.
+func (s *server) cached() []kv.EngineHash {
+	var out []kv.EngineHash
+	s.engine.Cached(func(hash uint64, _ engine.Tier) { out = append(out, kv.EngineHash(hash)) })
+	return out
+}

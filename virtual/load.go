@@ -1,0 +1,75 @@
+package virtual
+
+import (
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/workload"
+)
+
+// arrived begins the next conversation, or lets it wait for the limit.
+func (w *world) arrived() {
+	v := w.load.Conversation(w.talks, w.planned)
+	if v == nil {
+		return
+	}
+	w.talks++
+	w.planned += v.Turns
+	if w.load.Rate > 0 {
+		if w.planned < w.load.Requests {
+			w.queue.Push(w.now+w.load.Gap(w.talks), machine.ClassArrival, event{kind: arrive})
+		}
+		if w.flying >= w.limit {
+			w.overdue = append(w.overdue, v)
+			return
+		}
+	}
+	w.flying++
+	w.send(v)
+}
+
+// send is a conversation's next request.
+func (w *world) send(v *workload.Conversation) {
+	r := &request{w: w, talk: v, Request: v.Request()}
+	if v.More() {
+		r.heard = reply.NewReader(r.contentType())
+		r.heard.Keep()
+	}
+	r.begin()
+}
+
+func (r *request) contentType() string {
+	if r.w.load.Stream {
+		return "text/event-stream"
+	}
+	return "application/json"
+}
+
+// hear keeps what the answer says, where the conversation goes on from it.
+func (r *request) hear(body []byte) {
+	if r.heard != nil {
+		_, _ = r.heard.Write(body) // it never fails
+	}
+}
+
+// ended is told when a request has its outcome. The conversation goes on, or
+// makes room for the next one.
+func (w *world) ended(r *request, o flow.Outcome) {
+	w.done++
+	if v := r.talk; v.More() {
+		r.heard.Close()
+		think := v.Next(r.heard.Text(), o == flow.Completed)
+		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{kind: goOn, request: r})
+		return
+	}
+	w.flying--
+	switch {
+	case len(w.overdue) > 0:
+		v := w.overdue[0]
+		w.overdue = w.overdue[1:]
+		w.flying++
+		w.send(v)
+	case w.load.Rate == 0 && w.planned < w.load.Requests:
+		w.queue.Push(w.now, machine.ClassArrival, event{kind: arrive})
+	}
+}
