@@ -36,6 +36,9 @@ type predicted struct {
 	RoleLabel        string  `json:"endpointRoleLabel"`
 	InProduce        bool    `json:"predictInProduce"`
 	Prefix           string  `json:"prefixMatchInfoProducerName"`
+	InFlight         string  `json:"inFlightLoadProducerName"`
+	UseEncoderCache  bool    `json:"useEncoderCacheFeatures"`
+	EncoderCache     string  `json:"encoderCacheMatchInfoProducerName"`
 
 	source     prefixSource
 	predictor  Predictor
@@ -56,6 +59,10 @@ func newPredicted(b *picker.Builder, name string, p picker.Params) (picker.Plugi
 		return nil, p.Errorf("sloBufferFactor must be > 0, got %v", s.BufferFactor)
 	}
 	findPrefix(b, s.Prefix, name, &s.source)
+	if s.InFlight != "" { // Predictors read the in-flight load from the state; the name must exist.
+		var load *inflight
+		findInflight(b, s.InFlight, name, &load)
+	}
 	return s, nil
 }
 

@@ -261,10 +261,10 @@ func (d decoder) structValue(n *yaml.Node, field string, v reflect.Value) error 
 	if n.Kind != yaml.MappingNode {
 		return At(n, field, "expected a mapping, got %s", kind(n))
 	}
-	known := map[string]int{}
-	for i := range v.NumField() {
-		if name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
-			known[name] = i
+	known := map[string][]int{}
+	for _, f := range reflect.VisibleFields(v.Type()) { // those of embedded structs, too
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			known[name] = f.Index
 		}
 	}
 	seen := map[string]bool{}
@@ -279,12 +279,12 @@ func (d decoder) structValue(n *yaml.Node, field string, v reflect.Value) error 
 			for name, f := range known {
 				if ok = strings.EqualFold(name, k.Value); ok {
 					if j = f; exact(n, name) {
-						j = -1
+						j = nil
 					}
 					break
 				}
 			}
-			if j < 0 {
+			if ok && j == nil {
 				continue
 			}
 		}
@@ -296,7 +296,7 @@ func (d decoder) structValue(n *yaml.Node, field string, v reflect.Value) error 
 			sort.Strings(names)
 			return At(k, join(field, k.Value), "unknown field %q; expected one of: %s", k.Value, strings.Join(names, ", "))
 		}
-		if err := d.value(c, join(field, k.Value), v.Field(j)); err != nil {
+		if err := d.value(c, join(field, k.Value), v.FieldByIndex(j)); err != nil {
 			return err
 		}
 	}
