@@ -43,7 +43,8 @@ type documentMetrics struct {
 type profileFigures struct {
 	selected, failed float64
 	hits, misses     float64
-	last             *picker.Decision
+	pods             []string // of the last run, and their totals
+	totals           []float64
 	took             time.Duration
 }
 
@@ -112,7 +113,13 @@ func (m *documentMetrics) decided(p *picker.Picker, w *waiter) {
 			m.profiles[r.Name] = f
 		}
 		m.filtered += float64(len(d.Candidates) - len(r.Left))
-		f.last, f.took = d, took
+		f.took = took
+		f.pods, f.totals = f.pods[:0], f.totals[:0]
+		if len(r.Totals) >= len(r.Left) {
+			for j, i := range r.Left {
+				f.pods, f.totals = append(f.pods, d.View.States[i].Name), append(f.totals, r.Totals[j])
+			}
+		}
 		if !r.Ok() {
 			f.failed++
 			continue
@@ -192,7 +199,7 @@ func (m *documentMetrics) Collect(out chan<- prometheus.Metric) {
 		counter(m.descHits, f.hits, name)
 		counter(m.descMisses, f.misses, name)
 		gauge(m.descSeconds, f.took.Seconds(), name)
-		scores(f.last, name, func(pod string, score float64) { gauge(m.descScore, score, pod, name) })
+		f.scores(func(pod string, score float64) { gauge(m.descScore, score, pod, name) })
 	}
 	for name, pod := range m.pods {
 		if pod.total > 0 {
@@ -202,20 +209,15 @@ func (m *documentMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// scores are the totals of a profile's run, each pod's once.
-func scores(d *picker.Decision, profile string, each func(pod string, score float64)) {
-	r := d.Profile(profile)
-	if r == nil || len(r.Totals) < len(r.Left) {
-		return
-	}
+// scores are the totals of the profile's last run, each pod's once.
+func (f *profileFigures) scores(each func(pod string, score float64)) {
 	at := map[string]float64{}
-	names := make([]string, 0, len(r.Left))
-	for j, i := range r.Left {
-		name := d.View.States[i].Name
+	names := make([]string, 0, len(f.pods))
+	for j, name := range f.pods {
 		if _, twice := at[name]; !twice { // two namespaces may have one name
 			names = append(names, name)
 		}
-		at[name] = r.Totals[j]
+		at[name] = f.totals[j]
 	}
 	sort.Strings(names)
 	for _, name := range names {

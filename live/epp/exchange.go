@@ -164,13 +164,17 @@ func (x *exchange) End(stream.Result) {
 		x.Sent() // the client may have left before
 		x.k.o.Metrics.ended(x.w.d, x.resp, x.began, x.k.o.Now(), x.spent)
 		x.release()
+		if x.k.o.History <= 0 { // else when it leaves the history
+			x.k.spare.Put(x.w.d)
+			x.w, x.resp = nil, nil
+		}
 	})
 }
 
 func (x *exchange) release() {
 	k := x.k
 	queued := k.fc != nil && x.w.id != 0
-	defer x.lock(k.hooks.Release || k.hooks.ResponseBody || queued)()
+	defer x.lock(k.hooks.Release || k.hooks.ResponseBody || queued || k.o.History > 0)()
 	now := k.o.Now()
 	if x.resp != nil {
 		x.resp.Flush(now)

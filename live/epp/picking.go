@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,6 +67,8 @@ type Picking struct {
 	waiting map[flowcontrol.RequestID]*waiter
 	timer   *time.Timer
 	history []*picker.Decision // the newest last
+	others  int                // of the oldest, also remembered elsewhere
+	spare   sync.Pool          // of decisions that nobody reads any more
 	closed  bool
 	pumping bool
 }
@@ -231,7 +234,10 @@ func (k *Picking) effect(now machine.Time, e *flowcontrol.Effect) {
 func (k *Picking) place(now machine.Time, w *waiter) {
 	started := time.Now()
 	kept, moved := k.affinity()
-	w.d = k.p.Pick(now, w.req, k.p.Pool().View(), w.answers, nil)
+	// With an old one's memory a decision makes no garbage, and so holds the
+	// lock for half the time.
+	old, _ := k.spare.Get().(*picker.Decision)
+	w.d = k.p.Pick(now, w.req, k.p.Pool().View(), w.answers, old)
 	if w.d.Err == nil {
 		k.p.Commit(now, w.d)
 	}
@@ -269,6 +275,12 @@ func (k *Picking) remember(d *picker.Decision) {
 	k.history = append(k.history, d)
 	keep := max(16, min(k.o.History, maxRemembered/(len(d.View.States)+1)))
 	if n := len(k.history) - keep; n > 0 {
+		for _, old := range k.history[min(n, k.others):n] {
+			if old.Err == nil && !old.Held() {
+				k.spare.Put(old)
+			}
+		}
+		k.others = max(0, k.others-n)
 		clear(k.history[:n])
 		k.history = k.history[n:]
 	}
@@ -386,7 +398,7 @@ func (k *Picking) decision(w *waiter, raw []byte) (stream.Decision, int, error) 
 	}
 	set, remove := w.d.RequestHeaders(len(body))
 	out.Endpoint = w.d.Destination()
-	out.Remove = remove
+	out.Remove = slices.Clone(remove)
 	if k.o.DocumentHeaders {
 		set = append(set, documentHeaders(w.d)...)
 	}
@@ -398,7 +410,11 @@ func (k *Picking) decision(w *waiter, raw []byte) (stream.Decision, int, error) 
 		out.Body, out.Replace = body, true
 	}
 	lb := map[string]*structpb.Value{picker.HeaderDestination: structpb.NewStringValue(out.Endpoint)}
-	if scores := w.d.Scores(); k.o.EmitScores && scores != nil {
+	var scores map[string]float64
+	if k.o.EmitScores {
+		scores = w.d.Scores()
+	}
+	if scores != nil {
 		fields := make(map[string]*structpb.Value, len(scores))
 		for a, v := range scores {
 			fields[a] = structpb.NewNumberValue(v)

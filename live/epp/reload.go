@@ -3,6 +3,7 @@ package epp
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -214,9 +215,10 @@ func (k *Picking) inherit(old *Picking) {
 	k.number.Store(old.number.Load() + 1<<20)
 	old.mu.Lock()
 	history := append(k.history[:0:0], old.history...)
+	old.others = math.MaxInt // both remember them, so neither may use them again
 	old.mu.Unlock()
 	k.mu.Lock()
-	k.history = append(history, k.history...)
+	k.history, k.others = append(history, k.history...), len(history)
 	k.mu.Unlock()
 }
 
