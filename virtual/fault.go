@@ -50,9 +50,17 @@ func (r *request) taken() {
 	}
 }
 
-// prefilling is told when the engine begins the prompt.
+// prefilling is told when the engine begins the prompt. What dies then does so
+// after the engine has told all that it began in that step.
 func (r *request) prefilling() {
 	if r.fault.DieInPrefill {
+		r.w.queue.Push(r.w.now, machine.ClassTimer, event{kind: die, request: r})
+	}
+}
+
+// dies is the server breaking off in the prefill.
+func (r *request) dies() {
+	if !r.session.Ended() {
 		r.do(r.session.PeerGone(r.w.now, "fault: died in prefill"))
 		r.cut("the connection was closed")
 	}

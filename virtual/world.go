@@ -50,6 +50,7 @@ const (
 	retryPrefill
 	wakeNetwork
 	afterFault
+	die
 	happens
 	over
 	probe
@@ -102,6 +103,14 @@ func Play(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool)
 	if err != nil {
 		return nil, err
 	}
+	if err := w.run(progress); err != nil || w.busy() {
+		return nil, err
+	}
+	return w.kv.check(w), nil
+}
+
+// run plays until nothing is left to happen, or progress stops it.
+func (w *world) run(progress func(done int) bool) error {
 	w.start()
 	reported := 0
 	for w.queue.Len() > 0 {
@@ -111,14 +120,11 @@ func Play(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool)
 		if progress != nil && w.done >= reported+1000 {
 			reported = w.done
 			if !progress(w.done) {
-				return nil, nil
+				return nil
 			}
 		}
 	}
-	if err := w.settled(); err != nil {
-		return nil, err
-	}
-	return w.kv.check(w), nil
+	return w.settled()
 }
 
 // settled is what must hold after every run: each request has ended, and no
@@ -254,6 +260,8 @@ func (w *world) play(at machine.Time, e event) {
 		w.wakeWires(at)
 	case afterFault:
 		e.request.taken()
+	case die:
+		e.request.dies()
 	case happens:
 		w.happen(e.incident)
 	case over:
