@@ -27,11 +27,12 @@ type sidecarCmd struct {
 	Ranks           int    `name:"data-parallel-size" default:"1" help:"Ports from --port on, each before the decode server's port of the same rank."`
 
 	Connector     string `name:"kv-connector" default:"nixlv2" placeholder:"NAME" help:"How KV caches travel: nixlv2, shared-storage, sglang, mooncake, offloading, nixl, lmcache. Documents: --connector."`
-	BootstrapPort int    `name:"mooncake-bootstrap-port" default:"8998" help:"Port of mooncake's bootstrap server."`
+	BootstrapPort int    `name:"mooncake-bootstrap-port" default:"8998" fromenv:"MOONCAKE_BOOTSTRAP_PORT" help:"Port of mooncake's bootstrap server (MOONCAKE_BOOTSTRAP_PORT)."`
 	SGLangPort    int    `name:"sglang-bootstrap-port" default:"8998" fromenv:"SGLANG_BOOTSTRAP_PORT" help:"Port of SGLang's bootstrap server (SGLANG_BOOTSTRAP_PORT)."`
-	P2PPort       int    `name:"p2p-connector-port" default:"7777" help:"Peer port of the offloading connector."`
-	P2PPull       bool   `name:"enable-p2p-pull" help:"Let x-kv-cache-source-host-port name a server to pull blocks from."`
-	Sampling      bool   `name:"enable-prefiller-sampling" help:"Try the named prefillers in random order."`
+	P2PPort       int    `name:"p2p-connector-port" default:"7777" fromenv:"P2P_CONNECTOR_PORT" help:"Peer port of the offloading connector, of the first data-parallel rank (P2P_CONNECTOR_PORT)."`
+	P2PPull       bool   `name:"enable-p2p-pull" help:"Let x-kv-cache-source-host-port name a server to pull blocks from, with nixlv2; offloading always does."`
+	Sampling      bool   `name:"enable-prefiller-sampling" fromenv:"ENABLE_PREFILLER_SAMPLING" help:"Try the named prefillers in random order (ENABLE_PREFILLER_SAMPLING)."`
+	ECConnector   string `name:"ec-connector" placeholder:"NAME" help:"Send images, sounds and films to the servers of x-encoder-hosts-ports first: ec-example (shared storage) or ec-nixl."`
 
 	Retries  int           `name:"prefill-max-retries" help:"How often a prefiller is tried again after a 5xx or a broken connection."`
 	Backoff  time.Duration `name:"prefill-retry-backoff" default:"200ms" help:"Time between tries."`
@@ -42,7 +43,7 @@ type sidecarCmd struct {
 	EndpointsFile string `name:"endpoints-file" placeholder:"FILE" help:"The pool, as the EPP's file-discovery reads it; followed as it changes."`
 	PoolNamespace string `name:"inference-pool-namespace" fromenv:"INFERENCE_POOL_NAMESPACE" default:"default" help:"Namespace of the pool (INFERENCE_POOL_NAMESPACE)."`
 	PoolName      string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool, for the log (INFERENCE_POOL_NAME)."`
-	Pool          string `name:"inference-pool" placeholder:"NAMESPACE/NAME" help:"Both in one."`
+	Pool          string `name:"inference-pool" placeholder:"NAMESPACE/NAME" fromenv:"INFERENCE_POOL" help:"Both in one (INFERENCE_POOL)."`
 	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"API group of the pool; read from nothing here."`
 
 	PrefillURL   []string `name:"prefill-url" placeholder:"URL" help:"Document 002's session mode: prefill new conversations there. May be repeated; without it the pool's endpoints with llm-d.ai/role: prefill."`
@@ -51,8 +52,8 @@ type sidecarCmd struct {
 	SecureProxy   bool     `name:"secure-proxy" default:"true" help:"Serve HTTPS."`
 	CertPath      string   `name:"cert-path" placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is made. Read again when it changes."`
 	CAFile        string   `name:"ca-file" placeholder:"FILE" help:"Certificates that sign prefillers and decode server, beside the system's; read again when it changes."`
-	EnableTLS     []string `name:"enable-tls" placeholder:"prefiller,decoder" help:"Whom to speak HTTPS with. Documents: --prefiller-use-tls, --decoder-use-tls."`
-	SkipVerify    []string `name:"tls-insecure-skip-verify" placeholder:"prefiller,decoder" help:"Whose certificates to take unseen."`
+	EnableTLS     []string `name:"enable-tls" placeholder:"prefiller,decoder,encoder" help:"Whom to speak HTTPS with. Documents: --prefiller-use-tls, --decoder-use-tls."`
+	SkipVerify    []string `name:"tls-insecure-skip-verify" placeholder:"prefiller,decoder,encoder" help:"Whose certificates to take unseen."`
 	PrefillerTLS  bool     `name:"prefiller-use-tls" hidden:"" help:"--enable-tls prefiller."`
 	DecoderTLS    bool     `name:"decoder-use-tls" hidden:"" help:"--enable-tls decoder."`
 	PrefillerSkip bool     `name:"prefiller-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify prefiller."`
@@ -64,12 +65,16 @@ type sidecarCmd struct {
 	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Told in x-decode-pod (POD_NAME)."`
 	Verbosity     int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
 
-	ECConnector   string `name:"ec-connector" help:"Accepted; there are no encoders here."`
-	Tracing       bool   `name:"tracing" help:"Accepted; traces are written by windtunnel run."`
-	MetricsPort   int    `name:"metrics-port" help:"Accepted; metrics are on the sidecar's own port."`
-	Zap           string `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
-	Configuration string `name:"configuration" hidden:"" help:"Refused: write flags."`
-	ConfigFile    string `name:"configuration-file" hidden:"" help:"Refused: write flags."`
+	Tracing       bool       `name:"tracing" help:"Accepted; traces are written by windtunnel run."`
+	MetricsPort   int        `name:"metrics-port" help:"Port of the sidecar's metrics by themselves; 0 has them only on its own port, beside the decode server's."`
+	MetricsAddr   string     `name:"metrics-addr" hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's way to say --metrics-port."`
+	Zap           string     `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
+	Configuration configText `name:"configuration" placeholder:"YAML" help:"Flags as YAML, such as {port: 8085, model-server-port: 8203}. The command line goes before them."`
+	ConfigFile    configPath `name:"configuration-file" placeholder:"FILE" help:"The same in a file."`
+
+	PodIP  string      `name:"pod-ip" hidden:"" fromenv:"POD_IP" help:"The address that others call this pod by."`
+	MoRIIO moriioFlags `embed:"" prefix:"moriio-"`
+	eppLogging
 }
 
 func (sidecarCmd) Help() string {
@@ -82,8 +87,11 @@ The launch lines of pd-sidecar and of documents 002 and 003 work unchanged.
   windtunnel sidecar --enable-ssrf-protection --endpoints-file endpoints.yaml
   windtunnel sidecar --prefill-url http://127.0.0.2:8000        # document 002's sessions
 
-Environment: INFERENCE_POOL_NAMESPACE, INFERENCE_POOL_NAME, SESSION_CACHE_SIZE,
-SGLANG_BOOTSTRAP_PORT, POD_NAME; UCX_TLS is read by nobody.`
+Environment: INFERENCE_POOL, INFERENCE_POOL_NAMESPACE, INFERENCE_POOL_NAME,
+SESSION_CACHE_SIZE, SGLANG_BOOTSTRAP_PORT, MOONCAKE_BOOTSTRAP_PORT,
+P2P_CONNECTOR_PORT, ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP,
+MORIIO_METRICS_ADDR, MORIIO_DNS_RESOLVE_TTL_SECONDS,
+MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS; UCX_TLS is read by nobody.`
 }
 
 // Run serves until it is told to stop.
@@ -103,6 +111,9 @@ func (c *sidecarCmd) Run(o *outside) error {
 		scheme = "https"
 	}
 	fmt.Fprintf(o.Stderr, "windtunnel sidecar: %s://%s before %s, connector %s\n", scheme, s.Addr(), opts.Decoder, opts.Disagg.Connector)
+	if at := s.MetricsAddr(); at != "" {
+		fmt.Fprintf(o.Stderr, "windtunnel sidecar: its own metrics on http://%s/metrics\n", at)
+	}
 	<-ctx.Done()
 	drain, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -111,8 +122,8 @@ func (c *sidecarCmd) Run(o *outside) error {
 
 func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 	var none sidecar.Options
-	if c.Configuration != "" || c.ConfigFile != "" {
-		return none, errors.New("--configuration and --configuration-file are not read here: write the flags that stand in it")
+	if c.Configuration != "" && c.ConfigFile != "" {
+		return none, errors.New("--configuration and --configuration-file exclude each other: give one of them")
 	}
 	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort, "--mooncake-bootstrap-port": c.BootstrapPort, "--p2p-connector-port": c.P2PPort} {
 		if port < 0 || port > 65535 || port == 0 && flag != "--port" {
@@ -125,9 +136,31 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 	if c.Retries < 0 || c.Retries > 100 || c.Backoff < 0 || c.Chunk < 0 || c.SessionCache < 0 {
 		return none, errors.New("--prefill-max-retries, --prefill-retry-backoff, --decode-chunk-size and --session-cache-size: expected no negative number, and at most 100 retries")
 	}
+	if c.Retries > 0 && c.Backoff == 0 {
+		return none, errors.New("--prefill-retry-backoff 0s: expected a time above 0 beside --prefill-max-retries")
+	}
+	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort, "--p2p-connector-port": c.P2PPort} {
+		if c.Ranks > 1 && port+c.Ranks-1 > 65535 {
+			return none, fmt.Errorf("%s %d: with --data-parallel-size %d the last rank's port would be above 65535", flag, port, c.Ranks)
+		}
+	}
 	connector, err := disagg.ParseConnector(c.Connector)
 	if err != nil {
 		return none, fmt.Errorf("--kv-connector: %w", err)
+	}
+	if c.P2PPull && connector != disagg.NIXLv2 {
+		return none, fmt.Errorf("--enable-p2p-pull joins the offloading connector to nixlv2; with --kv-connector %s it has no meaning", connector)
+	}
+	encoder, err := disagg.ParseECConnector(c.ECConnector)
+	if err != nil {
+		return none, fmt.Errorf("--ec-connector: %w", err)
+	}
+	moriio, err := c.MoRIIO.config()
+	if err != nil {
+		return none, err
+	}
+	if strings.Count(c.Pool, "/") > 1 || strings.HasPrefix(c.Pool, "/") || strings.HasSuffix(c.Pool, "/") {
+		return none, fmt.Errorf("--inference-pool %q: expected NAMESPACE/NAME or NAME", c.Pool)
 	}
 	if c.Protect && c.EndpointsFile == "" {
 		return none, errors.New("--enable-ssrf-protection needs --endpoints-file: there is no Kubernetes here to ask for the pods of the pool")
@@ -145,20 +178,51 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 	opts := sidecar.Options{
 		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
 		Disagg: disagg.Config{Connector: connector, SGLangPort: c.SGLangPort, MooncakePort: c.BootstrapPort, P2PPort: c.P2PPort, P2PPull: c.P2PPull,
-			Sample: c.Sampling, Retries: c.Retries, RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk},
+			Sample: c.Sampling, Retries: c.Retries, RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
+			Encoder: encoder, MoRIIO: moriio, PodIP: c.PodIP},
+		Peers:      disagg.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts, Prefill: c.MoRIIO.RemoteHosts},
+		ResolveTTL: time.Duration(c.MoRIIO.TTL) * time.Second, ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
 		SessionCache: c.SessionCache, Prefillers: c.PrefillURL,
 		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Namespace: c.PoolNamespace,
 		Serve:      sidecar.ServeTLS{On: c.SecureProxy, CertPath: c.CertPath},
 		Prefiller:  sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"), Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
 		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"), Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
+		Encoder:    sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"), Skip: slices.Contains(c.SkipVerify, "encoder")},
 		CAFile:     c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders, PodName: c.PodName,
-		Log: (&eppCmd{Verbosity: c.Verbosity, Zap: c.Zap}).logger(o.Stderr),
+	}
+	if opts.MetricsListen, err = c.metricsListen(); err != nil {
+		return none, err
 	}
 	if opts.SessionCache == 0 && len(c.PrefillURL) > 0 {
 		opts.SessionCache = disagg.DefaultSessions
 	}
+	if opts.Log, err = (&eppCmd{Verbosity: c.Verbosity, Zap: c.Zap, eppLogging: c.eppLogging}).log(o.Stderr); err != nil {
+		return none, err
+	}
 	opts.Log = opts.Log.With(slog.String("component", "sidecar"))
 	return opts, nil
+}
+
+// metricsListen is where the sidecar's own metrics are served by themselves.
+func (c *sidecarCmd) metricsListen() (string, error) {
+	if c.MetricsPort < 0 || c.MetricsPort > 65535 {
+		return "", fmt.Errorf("--metrics-port %d: expected 0 to 65535", c.MetricsPort)
+	}
+	if c.MetricsPort > 0 {
+		return net.JoinHostPort(c.Listen, strconv.Itoa(c.MetricsPort)), nil
+	}
+	address := strings.TrimSpace(c.MetricsAddr)
+	if address == "" {
+		return "", nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("MORIIO_METRICS_ADDR %q: %w; expected an address such as :9090", address, err)
+	}
+	if host == "" {
+		host = c.Listen // as the sidecar itself: the loopback unless told otherwise
+	}
+	return net.JoinHostPort(host, port), nil
 }
 
 // renamed are the sidecar's flags that had other names, and how they are
@@ -169,8 +233,7 @@ var renamed = map[string]string{
 }
 
 // sidecarArgs lets the sidecar's flags be written as its documents do: with
-// one dash, and under their old names. MoRI-IO's, which concern a connector
-// that is not there, are left out.
+// one dash, and under their old names.
 func sidecarArgs(args []string, o *outside) []string {
 	if len(args) == 0 || args[0] != "sidecar" {
 		return args
@@ -182,10 +245,6 @@ func sidecarArgs(args []string, o *outside) []string {
 		dashes := len(name) - len(bare)
 		if dashes == 0 || dashes > 2 || bare == "" || len(bare) == 1 && !assigned {
 			out = append(out, a)
-			continue
-		}
-		if strings.HasPrefix(bare, "moriio-") {
-			fmt.Fprintf(o.Stderr, "notice: --%s is left out: there is no MoRI-IO connector here\n", bare)
 			continue
 		}
 		if today, old := renamed[bare]; old {
