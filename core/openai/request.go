@@ -109,6 +109,9 @@ func (s *Sampling) Check() *Error {
 	if s.MinP != nil && (*s.MinP < 0 || *s.MinP > 1) {
 		return Errorf(400, "min_p", "min_p must be in [0, 1], got %v.", *s.MinP)
 	}
+	if h := s.CacheHitThreshold; h != nil && !(*h >= 0 && *h <= 1) {
+		return Errorf(400, "cache_hit_threshold", "cache_hit_threshold must be in [0, 1], got %v.", *h)
+	}
 	if s.StreamOptions != nil && !s.Stream {
 		return Errorf(400, "stream_options", "Stream options can only be defined when `stream=True`.")
 	}

@@ -41,6 +41,13 @@ func AppendChoiceStart(b []byte, index int, chat bool) []byte {
 	return append(b, `,"text":"`...)
 }
 
+// AppendChoiceStartParts opens a chat choice whose content is a list of parts,
+// up to the inside of its first, a text. Choice.Parts are the others.
+func AppendChoiceStartParts(b []byte, index int) []byte {
+	b = AppendChoiceStart(b, index, true)
+	return append(b[:len(b)-1], `[{"type":"text","text":"`...)
+}
+
 // AppendText appends text inside a choice.
 func AppendText(b []byte, text string) []byte { return appendEscaped(b, text) }
 
@@ -49,6 +56,7 @@ type Choice struct {
 	Reason    FinishReason
 	Stop      string
 	StopID    *uint32
+	Parts     []byte // encoded content parts behind the text, without brackets; nil for none
 	Reasoning string
 	ToolCalls []byte   // encoded array; nil for none
 	Logprobs  []byte   // encoded object; nil for null
@@ -60,6 +68,10 @@ type Choice struct {
 // AppendChoiceEnd closes the choice's text and the choice.
 func AppendChoiceEnd(b []byte, c *Choice, chat bool) []byte {
 	b = append(b, '"')
+	if c.Parts != nil {
+		b = append(b, "},"...)
+		b = append(append(b, c.Parts...), ']')
+	}
 	if chat {
 		b = append(b, `,"refusal":null,"annotations":null,"audio":null,"function_call":null`...)
 		if c.ToolCalls != nil {

@@ -65,6 +65,9 @@ type Delta struct {
 	// ToolCalls is the encoded tool_calls array of a chat delta; with it Text
 	// is left out.
 	ToolCalls []byte
+	// Parts is the encoded list of content parts of a chat delta, in the place of
+	// Text.
+	Parts []byte
 	// Reasoning marks Text as reasoning and not content.
 	Reasoning bool
 	// ChoiceExtra is appended to the choice, Extra to the chunk's top level:
@@ -103,6 +106,9 @@ func (s *Stream) AppendDelta(b []byte, d *Delta) []byte {
 		case d.ToolCalls != nil:
 			b = append(b, `,"delta":{"tool_calls":`...)
 			b = append(b, d.ToolCalls...)
+		case d.Parts != nil:
+			b = append(b, `,"delta":{"content":`...)
+			b = append(b, d.Parts...)
 		case d.Reasoning:
 			b = append(b, `,"delta":{"reasoning":`...)
 			b = AppendString(b, d.Text)

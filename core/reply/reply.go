@@ -84,12 +84,30 @@ func (r *Reader) events() {
 	}
 }
 
+// words are a message's content: a string, or a list of parts of which the texts
+// count.
+type words string
+
+func (w *words) UnmarshalJSON(raw []byte) error {
+	if len(raw) == 0 || raw[0] != '[' {
+		return json.Unmarshal(raw, (*string)(w))
+	}
+	var parts []struct{ Text string }
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		*w += words(p.Text)
+	}
+	return nil
+}
+
 // object reads one chunk, or the whole of a response that is not streamed.
 func (r *Reader) object(data []byte) {
 	var o struct {
 		Choices []struct {
 			Index          int
-			Delta, Message struct{ Content *string }
+			Delta, Message struct{ Content *words }
 			Text           *string
 		}
 		Usage *struct {
@@ -104,7 +122,7 @@ func (r *Reader) object(data []byte) {
 	}
 	for i, c := range o.Choices {
 		if r.keep && i == 0 && c.Index == 0 && len(r.text) < MaxBytes {
-			for _, said := range []*string{c.Delta.Content, c.Message.Content, c.Text} {
+			for _, said := range []*string{(*string)(c.Delta.Content), (*string)(c.Message.Content), c.Text} {
 				if said != nil {
 					r.text = append(r.text, *said...)
 				}

@@ -56,3 +56,14 @@ func FuzzReader(f *testing.F) {
 		r.Outcome(200, "m", true)
 	})
 }
+
+// A content of parts is read for its texts.
+func TestParts(t *testing.T) {
+	r := NewReader("application/json")
+	r.Keep()
+	_, _ = r.Write([]byte(`{"choices":[{"message":{"content":[{"type":"text","text":"a "},{"type":"image_url","image_url":{"url":"data:,x"}},{"type":"text","text":"b"}]}}],"usage":{"completion_tokens":2}}`))
+	r.Close()
+	if outcome, reason := r.Outcome(200, "", false); outcome != flow.Completed || r.Tokens() != 2 || r.Text() != "a b" {
+		t.Errorf("%s %s, %d tokens, %q", outcome, reason, r.Tokens(), r.Text())
+	}
+}

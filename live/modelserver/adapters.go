@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -101,6 +102,9 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 		answer(w, openai.Errorf(500, "", "The engine did not load the adapter '%s'.", q.Name))
 		return
 	}
+	if s.cfg.LoRALoadTime > 0 && !pause(r.Context(), (s.cfg.LoRALoadTime+s.cfg.LoRAActivateTime).Duration()) {
+		return
+	}
 	writeWhole(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' added successfully.", q.Name))
 }
 
@@ -129,6 +133,19 @@ const maxControlBody = 1 << 20
 
 // readJSON reads a small JSON body; false means that it has answered.
 func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
+	return s.readSmall(w, r, func(body []byte) error { return json.Unmarshal(body, into) })
+}
+
+// readKnown is readJSON for those that know all keys there are.
+func (s *Server) readKnown(w http.ResponseWriter, r *http.Request, into any) bool {
+	return s.readSmall(w, r, func(body []byte) error {
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.DisallowUnknownFields()
+		return d.Decode(into)
+	})
+}
+
+func (s *Server) readSmall(w http.ResponseWriter, r *http.Request, read func([]byte) error) bool {
 	body, bad, ok := readWhole(r, nil, min(maxControlBody, s.opts.MaxBodyBytes))
 	if bad != nil {
 		closeAfter(w, r)
@@ -138,7 +155,7 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, into any) bool
 	if !ok {
 		return false
 	}
-	if err := json.Unmarshal(body, into); err != nil {
+	if err := read(body); err != nil {
 		answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
 		return false
 	}

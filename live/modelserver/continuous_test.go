@@ -211,7 +211,7 @@ func TestMetricsPage(t *testing.T) {
 		}
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	for _, name := range []string{"vllm:lora_requests_info", "vllm_gpu_utilization", "vllm_request_latency_p99", "vllm:engine_sleep_state"} {
+	for _, name := range []string{"vllm:lora_requests_info", "windtunnel:lora_adapters", "vllm:admission_rejections_total", "vllm_gpu_utilization", "vllm_request_latency_p99", "vllm:engine_sleep_state"} {
 		value(t, after, name)
 	}
 	if before == after {
@@ -297,15 +297,25 @@ func TestFakeMetrics(t *testing.T) {
 			t.Fatal(body)
 		}
 	}
-	post(`{"running-requests":16,"waiting-requests":"ramp:3:3:1s","kv-cache-usage":0.25,"loras":[{"running":"a,b","waiting":"c"}]}`)
+	post(`{"running-requests":16,"waiting-requests":"ramp:3:3:1s","kv-cache-usage":0.25,"loras":[{"running":"a,b","waiting":"c"}],
+		"ttft-buckets-values":[0,3,1],"request-prompt-tokens":[10,20],"request-success-total":{"stop":7}}`)
+	// What is not said anew stays.
+	post(`{"tpot-buckets-values":[0,0,5],"prefix-cache-hits":40,"total-generation-tokens":99}`)
 	page := b.page()
-	for name, want := range map[string]float64{"vllm:num_requests_running": 16, "vllm:num_requests_waiting": 3, "vllm:kv_cache_usage_perc": 0.25} {
+	for name, want := range map[string]float64{"vllm:num_requests_running": 16, "vllm:num_requests_waiting": 3, "vllm:kv_cache_usage_perc": 0.25,
+		"vllm:time_to_first_token_seconds_count": 4, "vllm:inter_token_latency_seconds_count": 5, "vllm:request_prompt_tokens_sum": 30, "vllm:prompt_tokens_total": 30,
+		"vllm:generation_tokens_total": 99, "vllm:prefix_cache_hits_total": 40, `vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"}`: 7} {
 		if got := value(t, page, name); got != want {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}
 	if !strings.Contains(page, `running_lora_adapters="a,b"`) {
 		t.Error("no adapters")
+	}
+	for _, bad := range []string{`{"ttft-buckets-values":[-1]}`, `{"running":1}`, `{"kv-cache-usage":2}`, `{"tpot-buckets-values":[` + strings.Repeat("1,", 20) + `1]}`} {
+		if resp, body := b.post("/fake_metrics", bad); resp.StatusCode != 400 {
+			t.Errorf("%s: %d %s", bad, resp.StatusCode, body)
+		}
 	}
 	post(`null`)
 	if got := value(t, b.page(), "vllm:num_requests_running"); got != 0 {

@@ -5,8 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -50,6 +52,9 @@ func prepareEmbeddings(s *Server, r *http.Request, body []byte) (*request, *open
 		return nil, openai.Errorf(400, "encoding_format", "encoding_format: expected float or base64, got %q.", q.Format)
 	}
 	dimensions := DefaultDimensions
+	if s.opts.Dimensions > 0 {
+		dimensions = s.opts.Dimensions
+	}
 	if q.Dimensions != nil {
 		dimensions = *q.Dimensions
 	}
@@ -175,6 +180,10 @@ func prepareGenerate(s *Server, r *http.Request, body []byte) (*request, *openai
 		CacheSalt string          `json:"cache_salt"`
 		Priority  int64           `json:"priority"`
 		KV        json.RawMessage `json:"kv_transfer_params"`
+		EC        json.RawMessage `json:"ec_transfer_params"`
+		Features  struct {
+			Hashes map[string][]string `json:"mm_hashes"`
+		} `json:"features"`
 	}
 	if bad := openai.Decode(body, &q); bad != nil {
 		return nil, bad
@@ -201,16 +210,26 @@ func prepareGenerate(s *Server, r *http.Request, body []byte) (*request, *openai
 	if bad := s.fill(req, &p, limit, limited); bad != nil {
 		return nil, bad
 	}
-	req.enc = &generateEncoder{req: req}
+	for _, kind := range slices.Sorted(maps.Keys(q.Features.Hashes)) {
+		req.encodes = append(req.encodes, q.Features.Hashes[kind]...)
+	}
+	if len(req.encodes) > maxEncodes {
+		return nil, openai.Errorf(400, "features", "features.mm_hashes: expected at most %d, got %d.", maxEncodes, len(req.encodes))
+	}
+	req.enc = &generateEncoder{req: req, encoded: s.encoded(req)}
 	return req, nil
 }
 
 // generateEncoder encodes /inference/v1/generate.
 type generateEncoder struct {
-	req  *request
-	open bool
-	any  bool
+	req     *request
+	encoded []byte // ec_transfer_params; nil where there are none
+	open    bool
+	any     bool
 }
+
+// maxEncodes bounds the media of one request.
+const maxEncodes = 4096
 
 func (e *generateEncoder) contentType() string {
 	if e.req.stream {
@@ -281,6 +300,7 @@ func (e *generateEncoder) end(b []byte, u openai.Usage, kv, extra []byte) []byte
 		kv = []byte("null")
 	}
 	b = append(b, kv...)
+	b = append(b, e.encoded...)
 	b = append(b, extra...)
 	return append(b, '}')
 }

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -16,6 +17,7 @@ type openaiStream struct {
 	n            int
 	choices      int
 	includeUsage bool
+	image        bool // every choice ends with a picture
 	logprobs     *logprobs
 	delta        openai.Delta
 	scratch      []byte
@@ -74,7 +76,24 @@ func (e *openaiStream) token(b []byte, t *token) []byte {
 		e.scratch = lists.append(e.scratch)
 		d.Logprobs = e.scratch
 	}
+	if e.image && t.done != "" && d.ToolCalls == nil {
+		return e.appendImage(b, d, t)
+	}
 	return e.s.AppendDelta(b, d)
+}
+
+// imagePart is the picture as a part of a chat's content.
+const imagePart = `{"type":"image_url","image_url":{"url":"` + onePixel + `"}}`
+
+// appendImage ends a choice with its last text, the picture in a chunk of its
+// own, and the finish reason.
+func (e *openaiStream) appendImage(b []byte, d *openai.Delta, t *token) []byte {
+	end := openai.Delta{Index: d.Index, Reason: d.Reason, Stop: d.Stop, StopID: d.StopID, Completion: d.Completion, ChoiceExtra: d.ChoiceExtra}
+	if d.Reason, d.Stop, d.StopID, d.ChoiceExtra = "", "", nil, nil; !t.none {
+		b = e.s.AppendDelta(b, d)
+	}
+	b = e.s.AppendDelta(b, &openai.Delta{Index: end.Index, Parts: []byte("[" + imagePart + "]"), Completion: end.Completion, Extra: []byte(`,"modality":"image"`)})
+	return e.s.AppendDelta(b, &end)
 }
 
 // appendToolDelta appends a tool_calls array with one token of the arguments;
@@ -125,7 +144,9 @@ type openaiWhole struct {
 	tokens   bool // return token ids
 	logprobs *logprobs
 	ids      []uint32
-	open     int // choices opened so far
+	image    bool   // every choice ends with a picture
+	encoded  []byte // ec_transfer_params, as a field; nil where there are none
+	open     int    // choices opened so far
 	inText   bool
 	tool     *toolCall
 	args     []byte // the arguments of the open choice's tool call
@@ -139,7 +160,11 @@ func (e *openaiWhole) begin(b []byte, _ openai.Usage) []byte { return openai.App
 
 func (e *openaiWhole) token(b []byte, t *token) []byte {
 	if !e.inText {
-		b = openai.AppendChoiceStart(b, t.choice, e.head.Chat)
+		if e.image {
+			b = openai.AppendChoiceStartParts(b, t.choice)
+		} else {
+			b = openai.AppendChoiceStart(b, t.choice, e.head.Chat)
+		}
 		e.open, e.inText = t.choice+1, true
 	}
 	if !t.none {
@@ -164,7 +189,7 @@ func (e *openaiWhole) token(b []byte, t *token) []byte {
 
 // plain is true where a choice consists of nothing but text.
 func (e *openaiWhole) plain(c *content) bool {
-	return !e.tokens && e.logprobs == nil && c.tool == nil
+	return !e.tokens && !e.image && e.logprobs == nil && c.tool == nil
 }
 
 // texts appends tokens of a plain choice, none of them its last: what token
@@ -215,6 +240,9 @@ func (e *openaiWhole) closeChoice(b []byte, c *openai.Choice) []byte {
 	if e.tool != nil {
 		c.ToolCalls = appendToolCalls(nil, e.tool, string(e.args))
 	}
+	if e.image {
+		c.Parts = []byte(imagePart)
+	}
 	b = openai.AppendChoiceEnd(b, c, e.head.Chat)
 	e.inText, e.tool, e.args, e.ids, e.chatLogs, e.lists = false, nil, nil, e.ids[:0], nil, completionLogprobs{}
 	return b
@@ -231,6 +259,9 @@ func appendToolCalls(b []byte, call *toolCall, arguments string) []byte {
 }
 
 func (e *openaiWhole) end(b []byte, u openai.Usage, kv, extra []byte) []byte {
+	if e.encoded != nil {
+		extra = append(slices.Clip(e.encoded), extra...)
+	}
 	t := openai.Tail{Usage: u, KVTransferParams: kv, Extra: extra}
 	if e.tokens && e.head.Chat {
 		t.Prompt = e.prompts[0]

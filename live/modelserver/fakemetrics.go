@@ -1,44 +1,189 @@
 package modelserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
 )
 
 // FakeMetrics replace what the engine says in /metrics, in the form of
-// llm-d-inference-sim's fake-metrics: to see what an endpoint picker makes of
-// figures without making the load. Fields that are not given stay true.
+// llm-d-inference-sim's fake-metrics: to see what an endpoint picker or an
+// autoscaler makes of figures without making the load. Fields that are not
+// given stay true.
 type FakeMetrics struct {
-	Running  *Wave `json:"running-requests"`
-	Waiting  *Wave `json:"waiting-requests"`
-	KVUsage  *Wave `json:"kv-cache-usage"`
-	Adapters []struct {
-		Running   string  `json:"running"`
-		Waiting   string  `json:"waiting"`
-		Timestamp float64 `json:"timestamp"`
-	} `json:"loras"`
+	Running  *Wave     `json:"running-requests"`
+	Waiting  *Wave     `json:"waiting-requests"`
+	KVUsage  *Wave     `json:"kv-cache-usage"`
+	Adapters []FakeUse `json:"loras"`
+
+	// Counts per bucket of vLLM's histograms of times, the last of them above all
+	// bounds; trailing ones may be left out.
+	TTFT        []float64 `json:"ttft-buckets-values"`
+	TPOT        []float64 `json:"tpot-buckets-values"`
+	RequestTPOT []float64 `json:"request-tpot-buckets-values"`
+	E2E         []float64 `json:"e2erl-buckets-values"`
+	Queue       []float64 `json:"queue-time-buckets-values"`
+	Inference   []float64 `json:"inf-time-buckets-values"`
+	Prefill     []float64 `json:"prefill-time-buckets-values"`
+	Decode      []float64 `json:"decode-time-buckets-values"`
+
+	// Lengths in tokens that the histograms have seen, each once.
+	PromptTokens     []float64 `json:"request-prompt-tokens"`
+	GenerationTokens []float64 `json:"request-generation-tokens"`
+	MaxGeneration    []float64 `json:"request-max-generation-tokens"`
+	ParamMaxTokens   []float64 `json:"request-params-max-tokens"`
+
+	// Success counts requests by their finish reason.
+	Success map[string]float64 `json:"request-success-total"`
+	// TotalPrompt and TotalGeneration are the counters of tokens; where they are
+	// not given, the sums of PromptTokens and of GenerationTokens are.
+	TotalPrompt     *float64 `json:"total-prompt-tokens"`
+	TotalGeneration *float64 `json:"total-generation-tokens"`
+	PrefixHits      *float64 `json:"prefix-cache-hits"`
+	PrefixQueries   *float64 `json:"prefix-cache-queries"`
 }
 
+// FakeUse is one series of vllm:lora_requests_info: adapters' names with
+// commas, and since when, in Unix seconds (0: now).
+type FakeUse struct {
+	Running   string  `json:"running"`
+	Waiting   string  `json:"waiting"`
+	Timestamp float64 `json:"timestamp"`
+}
+
+const (
+	maxFakeValues = 65_536 // in one list
+	maxFakeCount  = 1e12
+)
+
 // ParseFakeMetrics reads them; null is none.
-func ParseFakeMetrics(raw []byte) (*FakeMetrics, error) {
+func ParseFakeMetrics(raw []byte) (*FakeMetrics, error) { return (*FakeMetrics)(nil).With(raw) }
+
+// With are the metrics with those of a JSON object in their place. Fields that
+// are not in it, or are null, stay; an empty list makes a field true again, and
+// null in the place of the object all of them.
+func (f *FakeMetrics) With(raw []byte) (*FakeMetrics, error) {
 	if strings.TrimSpace(string(raw)) == "null" {
 		return nil, nil
 	}
-	f := new(FakeMetrics)
-	if err := json.Unmarshal(raw, f); err != nil {
+	fresh := new(FakeMetrics)
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(fresh); err != nil {
 		return nil, fmt.Errorf("fake-metrics: %w", err)
 	}
-	if f.KVUsage != nil && max(f.KVUsage.from, f.KVUsage.to) > 1 {
-		return nil, errors.New("fake-metrics: kv-cache-usage: expected values from 0 to 1")
+	if f != nil {
+		fresh.inherit(f)
 	}
-	return f, nil
+	return fresh, fresh.check()
+}
+
+// inherit takes over what is not said anew.
+func (f *FakeMetrics) inherit(old *FakeMetrics) {
+	for to, from := range map[**Wave]*Wave{&f.Running: old.Running, &f.Waiting: old.Waiting, &f.KVUsage: old.KVUsage} {
+		if *to == nil {
+			*to = from
+		}
+	}
+	was := old.lists()
+	for i, l := range f.lists() {
+		if *l.values == nil {
+			*l.values = *was[i].values
+		}
+	}
+	for to, from := range map[**float64]*float64{&f.TotalPrompt: old.TotalPrompt, &f.TotalGeneration: old.TotalGeneration,
+		&f.PrefixHits: old.PrefixHits, &f.PrefixQueries: old.PrefixQueries} {
+		if *to == nil {
+			*to = from
+		}
+	}
+	if f.Adapters == nil {
+		f.Adapters = old.Adapters
+	}
+	if f.Success == nil {
+		f.Success = maps.Clone(old.Success)
+	}
+}
+
+// fakeList is one field that is a list, with the histogram that it replaces.
+type fakeList struct {
+	name   string
+	values *[]float64
+	counts bool // per bucket, and not values seen
+	most   int  // how many values there may be
+	of     func(*stats) *histogram
+}
+
+func (f *FakeMetrics) lists() []fakeList {
+	per := func(name string, v *[]float64, bounds []float64, of func(*stats) *histogram) fakeList {
+		return fakeList{name, v, true, len(bounds) + 1, of}
+	}
+	seen := func(name string, v *[]float64, of func(*stats) *histogram) fakeList {
+		return fakeList{name, v, false, maxFakeValues, of}
+	}
+	return []fakeList{
+		per("ttft-buckets-values", &f.TTFT, ttftBounds, func(s *stats) *histogram { return &s.ttft }),
+		per("tpot-buckets-values", &f.TPOT, itlBounds, func(s *stats) *histogram { return &s.itl }),
+		per("request-tpot-buckets-values", &f.RequestTPOT, itlBounds, func(s *stats) *histogram { return &s.tpot }),
+		per("e2erl-buckets-values", &f.E2E, e2eBounds, func(s *stats) *histogram { return &s.e2e }),
+		per("queue-time-buckets-values", &f.Queue, e2eBounds, func(s *stats) *histogram { return &s.queue }),
+		per("inf-time-buckets-values", &f.Inference, e2eBounds, func(s *stats) *histogram { return &s.inference }),
+		per("prefill-time-buckets-values", &f.Prefill, e2eBounds, func(s *stats) *histogram { return &s.prefill }),
+		per("decode-time-buckets-values", &f.Decode, e2eBounds, func(s *stats) *histogram { return &s.decode }),
+		seen("request-prompt-tokens", &f.PromptTokens, func(s *stats) *histogram { return &s.promptTokens }),
+		seen("request-generation-tokens", &f.GenerationTokens, func(s *stats) *histogram { return &s.generationTokens }),
+		seen("request-max-generation-tokens", &f.MaxGeneration, func(s *stats) *histogram { return &s.maxGeneration }),
+		seen("request-params-max-tokens", &f.ParamMaxTokens, func(s *stats) *histogram { return &s.paramMaxTokens }),
+	}
+}
+
+func (f *FakeMetrics) check() error {
+	if f.KVUsage != nil && max(f.KVUsage.from, f.KVUsage.to) > 1 {
+		return errors.New("fake-metrics: kv-cache-usage: expected values from 0 to 1")
+	}
+	number := func(name string, v float64) error {
+		if !(v >= 0 && v <= maxFakeCount) {
+			return fmt.Errorf("fake-metrics: %s: expected numbers from 0 to %g, got %v", name, float64(maxFakeCount), v)
+		}
+		return nil
+	}
+	for _, l := range f.lists() {
+		if len(*l.values) > l.most {
+			return fmt.Errorf("fake-metrics: %s: expected at most %d values, got %d", l.name, l.most, len(*l.values))
+		}
+		for _, v := range *l.values {
+			if err := number(l.name, v); err != nil {
+				return err
+			}
+		}
+	}
+	for name, v := range map[string]*float64{"total-prompt-tokens": f.TotalPrompt, "total-generation-tokens": f.TotalGeneration,
+		"prefix-cache-hits": f.PrefixHits, "prefix-cache-queries": f.PrefixQueries} {
+		if v != nil {
+			if err := number(name, *v); err != nil {
+				return err
+			}
+		}
+	}
+	for reason, v := range f.Success {
+		if err := number("request-success-total: "+reason, v); err != nil {
+			return err
+		}
+	}
+	if len(f.Adapters) > MaxAdapters {
+		return fmt.Errorf("fake-metrics: loras: expected at most %d, got %d", MaxAdapters, len(f.Adapters))
+	}
+	return nil
 }
 
 // Wave is a number that stays or changes with time: a plain number, or
@@ -119,6 +264,22 @@ const fakeRefresh = 100 * machine.Millisecond
 // SetFakeMetrics replaces figures in /metrics from now on; nil ends that.
 func (s *Server) SetFakeMetrics(f *FakeMetrics) { s.fake.Store(f) }
 
+// fakeMetrics answers POST /fake_metrics, an older way to say what
+// /admin/config says under fake-metrics.
+func (s *Server) fakeMetrics(w http.ResponseWriter, r *http.Request) {
+	body, ok := s.readBody(w, r)
+	if !ok {
+		return
+	}
+	f, err := s.fake.Load().With(body)
+	if err != nil {
+		answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
+		return
+	}
+	s.SetFakeMetrics(f)
+	empty(w)
+}
+
 // pretend puts the false figures into a scrape.
 func (f *FakeMetrics) pretend(x *scrape, since time.Duration) {
 	if f.Running != nil {
@@ -126,13 +287,58 @@ func (f *FakeMetrics) pretend(x *scrape, since time.Duration) {
 	}
 	if f.Waiting != nil {
 		x.engine.Waiting = int(math.Round(f.Waiting.at(since)))
+		x.engine.Pulling = 0
 	}
 	if f.KVUsage != nil {
 		usage := f.KVUsage.at(since)
 		x.usage = &usage
 	}
-	if len(f.Adapters) > 0 {
-		a := f.Adapters[0]
-		x.adapters = &adapterUse{running: a.Running, waiting: a.Waiting}
+	x.pretended = f.Adapters
+	for _, l := range f.lists() {
+		if len(*l.values) > 0 {
+			l.replace(l.of(x.stats))
+		}
+	}
+	sum := func(total *float64, values []float64, to *uint64) {
+		switch {
+		case total != nil:
+			*to = uint64(*total)
+		case len(values) > 0:
+			*to = 0
+			for _, v := range values {
+				*to += uint64(v)
+			}
+		}
+	}
+	sum(f.TotalPrompt, f.PromptTokens, &x.engine.PromptTokens)
+	sum(f.TotalGeneration, f.GenerationTokens, &x.engine.GenerationTokens)
+	sum(f.PrefixHits, nil, &x.cachedTokens)
+	sum(f.PrefixQueries, nil, &x.queriedTokens)
+	if f.Success != nil {
+		for i, name := range finishedNames {
+			x.success[i] = uint64(f.Success[name])
+		}
+	}
+}
+
+// replace fills a histogram with made-up figures. A count of a bucket stands
+// for values in its middle.
+func (l *fakeList) replace(h *histogram) {
+	*h = newHistogram(h.bounds)
+	for i, v := range *l.values {
+		if !l.counts {
+			h.observe(v)
+			continue
+		}
+		low, high := 0.0, 0.0
+		if i > 0 {
+			low = h.bounds[i-1]
+		}
+		if high = low; i < len(h.bounds) {
+			high = h.bounds[i]
+		}
+		h.counts[i] += uint64(v)
+		h.n += uint64(v)
+		h.sum += math.Floor(v) * (low + high) / 2
 	}
 }

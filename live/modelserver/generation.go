@@ -264,6 +264,9 @@ func told(e serving.Effect) *openai.Error {
 
 func (g *generation) reject(now machine.Time, code engine.Code) bool {
 	e := rejection(code, g.req)
+	if code == engine.CodeFull && g.s.opts.FullStatus != 0 {
+		e = openai.Errorf(g.s.opts.FullStatus, "", "%s", e.Message)
+	}
 	effect := g.session.Rejected(now, e.Status, e.Message)
 	if effect.Do == serving.Nothing {
 		return false
@@ -295,6 +298,10 @@ func (g *generation) begin() {
 
 // end sends the rest of the response.
 func (g *generation) end(extra []byte) {
+	if d := g.s.opts.ImageTime; g.req.image && d != nil {
+		draw := machine.DrawFor(g.s.seed, "server", "image time", g.req.key)
+		_ = pause(g.ctx, d.SampleTime(&draw).Duration()) // a client that left is noticed when the answer is written
+	}
 	whole := !g.req.stream && !g.session.Held()
 	if whole {
 		g.buf = g.req.enc.begin(g.buf, g.usage)
@@ -429,7 +436,7 @@ func rejection(code engine.Code, r *request) *openai.Error {
 	case engine.CodeDead:
 		return openai.Errorf(503, "", "The engine is dead: it crashed or lost a rank.")
 	case engine.CodeFull:
-		return openai.Errorf(429, "", "Too many requests are waiting.")
+		return openai.Errorf(429, "", "Too many requests are waiting.") // or FullStatus, see reject
 	case engine.CodeTooLong:
 		return openai.Errorf(400, "input_tokens", "The prompt is longer than the model's context.")
 	}

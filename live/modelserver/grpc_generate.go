@@ -279,6 +279,10 @@ func (e *grpcEmbed) begin(b []byte, _ openai.Usage) []byte   { return b }
 func (e *grpcEmbed) token(b []byte, _ *token) []byte         { return b }
 func (e *grpcEmbed) fail(b []byte, err *openai.Error) []byte { return e.call.failError(b, err) }
 func (e *grpcEmbed) end(b []byte, _ openai.Usage, _, _ []byte) []byte {
-	v := (&embeddings{dimensions: DefaultDimensions}).unit(e.tokens)
+	dimensions := e.call.s.opts.Dimensions
+	if dimensions == 0 {
+		dimensions = DefaultDimensions
+	}
+	v := (&embeddings{dimensions: dimensions}).unit(e.tokens)
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.EmbedResponse{Embedding: v, PromptTokens: uint32(len(e.tokens)), EmbeddingDim: uint32(len(v))})
 }

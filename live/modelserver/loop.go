@@ -57,7 +57,7 @@ type seq struct {
 	tokens                              int
 	cached                              int
 	before                              [itlBuckets]uint32 // steps that ended by its first token, by duration; where not every token is told
-	live                                bool // the engine has it
+	live                                bool               // the engine has it
 }
 
 // seqParams are what the metrics tell of a request beside its times.
@@ -285,6 +285,9 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 	switch f.Kind {
 	case engine.Rejected:
 		b.rejected, b.code = true, f.Code
+		if f.Code == engine.CodeFull {
+			l.stats.refused++
+		}
 		l.end(s)
 	case engine.PrefillStarted:
 		if s.scheduled == 0 {

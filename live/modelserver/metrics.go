@@ -18,6 +18,9 @@ type scrape struct {
 	kvBlocks int
 	adapters *adapterUse // nil where the server has none
 	usage    *float64    // of the KV cache, where it is made up
+
+	pretended []FakeUse // adapters that are made up
+	gpu, cpu  int       // adapters in the accelerator and in host memory
 	*stats
 }
 
@@ -43,6 +46,7 @@ func (s *Server) scrape() (scrape, bool) {
 		x = scrape{now: now, engine: l.eng.Stats(), kvBlocks: l.eng.KVBlocksUsed(), stats: l.stats.snapshot()}
 		if len(s.adapters.list()) > 0 {
 			x.adapters = l.adaptersInUse()
+			x.gpu, x.cpu = len(l.eng.AdaptersInMemory(engine.TierGPU, nil)), len(l.eng.AdaptersInMemory(engine.TierCPU, nil))
 		}
 		if f := s.fake.Load(); f != nil {
 			f.pretend(&x, time.Since(s.started))

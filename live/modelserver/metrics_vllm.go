@@ -57,7 +57,26 @@ func (s *Server) writeVLLM(t *promText, x *scrape) {
 	t.histogram("vllm:nixl_bytes_transferred", "Histogram of bytes transferred per NIXL KV Cache transfers.", &x.transferBytes)
 	t.counter("vllm:nixl_num_failed_transfers_total", "Number of failed NIXL KV Cache transfers.", float64(x.failedTransfers))
 	t.counter("vllm:nixl_num_kv_expired_reqs_total", "Number of requests that had their KV expire.", float64(x.expiredHandles))
+	t.counter("vllm:nixl_num_failed_notifications_total", "Number of failed NIXL KV Cache notifications.", 0)
+	t.family("vllm:admission_rejections_total", "counter", "Number of admission attempts rejected.")
+	t.sample("vllm:admission_rejections_total", `reason="max_num_queued_reqs"`, float64(x.refused))
+	s.writeSpeculation(t)
 	s.writeInfo(t, x)
+}
+
+// writeSpeculation writes the counters of speculative decoding where the server
+// is said to have it. It is not simulated, so nothing is ever drafted.
+func (s *Server) writeSpeculation(t *promText) {
+	if s.opts.SpeculativeTokens == 0 {
+		return
+	}
+	t.counter("vllm:spec_decode_num_drafts_total", "Number of spec decoding drafts.", 0)
+	t.counter("vllm:spec_decode_num_draft_tokens_total", "Number of draft tokens.", 0)
+	t.counter("vllm:spec_decode_num_accepted_tokens_total", "Number of accepted tokens.", 0)
+	t.family("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter", "Accepted tokens per draft position.")
+	for i := range s.opts.SpeculativeTokens {
+		t.sample("vllm:spec_decode_num_accepted_tokens_per_pos_total", `position="`+strconv.Itoa(i)+`"`, 0)
+	}
 }
 
 func (s *Server) writeSleep(t *promText) {
@@ -84,13 +103,36 @@ func (s *Server) writeInfo(t *promText, x *scrape) {
 		caching = "False"
 	}
 	t.sample("vllm:cache_config_info", `block_size="`+strconv.Itoa(s.cfg.BlockSize)+`",cache_dtype="auto",enable_prefix_caching="`+caching+
-		`",engine="0",num_gpu_blocks="`+strconv.Itoa(s.cfg.NumGPUBlocks)+`"`, 1)
-	if x.adapters != nil {
+		`",engine="0",num_cpu_blocks="`+strconv.Itoa(s.cfg.NumCPUBlocks)+`",num_gpu_blocks="`+strconv.Itoa(s.cfg.NumGPUBlocks)+`"`, 1)
+	uses := x.pretended
+	if len(uses) == 0 && x.adapters != nil {
+		uses = []FakeUse{{Running: x.adapters.running, Waiting: x.adapters.waiting}}
+	}
+	if len(uses) > 0 {
 		t.family("vllm:lora_requests_info", "gauge", "Running stats on lora requests.")
-		t.sample("vllm:lora_requests_info", `max_lora="`+strconv.Itoa(s.cfg.MaxLoRAs)+`",waiting_lora_adapters="`+promEscape(x.adapters.waiting)+
-			`",running_lora_adapters="`+promEscape(x.adapters.running)+`"`, unixSeconds(time.Now()))
+	}
+	for _, u := range uses {
+		if u.Timestamp == 0 {
+			u.Timestamp = unixSeconds(time.Now())
+		}
+		t.sample("vllm:lora_requests_info", `max_lora="`+strconv.Itoa(s.cfg.MaxLoRAs)+`",waiting_lora_adapters="`+promEscape(u.Waiting)+
+			`",running_lora_adapters="`+promEscape(u.Running)+`"`, u.Timestamp)
 	}
 	t.labels = own
+	if x.adapters != nil {
+		s.writeAdapters(t, x)
+	}
+}
+
+// writeAdapters writes what vLLM does not tell: where its adapters lie, and how
+// many were brought there.
+func (s *Server) writeAdapters(t *promText, x *scrape) {
+	t.family("windtunnel:lora_adapters", "gauge", "LoRA adapters in the accelerator's slots (gpu) and in host memory (cpu, those of the slots among them).")
+	t.sample("windtunnel:lora_adapters", `tier="gpu"`, float64(x.gpu))
+	t.sample("windtunnel:lora_adapters", `tier="cpu"`, float64(x.cpu))
+	t.family("windtunnel:lora_loads_total", "counter", "LoRA adapters brought from disk to host memory (cpu), and into a slot (gpu).")
+	t.sample("windtunnel:lora_loads_total", `tier="cpu"`, float64(x.engine.LoRALoads))
+	t.sample("windtunnel:lora_loads_total", `tier="gpu"`, float64(x.engine.LoRAActivations))
 }
 
 // adapterUse names the adapters of running and of waiting requests, each once,

@@ -79,6 +79,29 @@ type ServerOptions struct {
 	// KVEvents makes the publisher of this server's KV events, once it is known
 	// where it listens; nil publishes none.
 	KVEvents func(model, endpoint string) (KVPublisher, error)
+	// Dimensions is how long an embedding is where the request does not say.
+	// Zero is DefaultDimensions.
+	Dimensions int
+	// CacheHitThreshold is that of requests which do not bring their own
+	// cache_hit_threshold, 0 to 1.
+	CacheHitThreshold float64
+	// EncoderOnly tells for each image, sound and video of a chat where its
+	// encoding can be had (vLLM: --mm-encoder-only, ec_transfer_params).
+	EncoderOnly bool
+	// Omni lets chats be answered with a picture, where the header X-Send-Image
+	// asks for one and in ImagePercent of the others; ImageTime is how long
+	// painting takes.
+	Omni         bool
+	ImagePercent int
+	ImageTime    *latency.Dist
+	// Tools bounds the arguments that the model makes up for tool calls.
+	Tools ToolOptions
+	// FullStatus answers requests that find the queue full: 429, or vLLM's 503
+	// (--max-num-queued-reqs). Zero is 429.
+	FullStatus int
+	// SpeculativeTokens is how many tokens the model is said to draft in each
+	// step. Speculation is not simulated: the metrics are there and say 0.
+	SpeculativeTokens int
 	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.
 	MaxBodyBytes int64
 	// Faults may spoil requests; nil spoils none. The request's FaultHeader is

@@ -27,6 +27,18 @@ func prepareChat(s *Server, r *http.Request, body []byte) (*request, *openai.Err
 	req.key, req.id, req.n = key, "chatcmpl-"+key, c.Choices()
 	text := s.chatText(c.Messages, c.Tools)
 	req.prompts = append(req.prompts, prompt{text: text, tokens: s.tokenize(text)})
+	for i := range c.Messages {
+		if len(c.Messages[i].Content.Media) > 0 {
+			req.media = s.mediaOf(c.Messages, text)
+			break
+		}
+	}
+	if s.opts.EncoderOnly {
+		for _, m := range req.media {
+			req.encodes = append(req.encodes, m.hash)
+		}
+	}
+	req.image = s.paints(r, key)
 	if n := len(c.Messages); n > 0 {
 		req.echoText = c.Messages[n-1].Content.Text
 	}
@@ -105,6 +117,7 @@ func (s *Server) fill(req *request, p *openai.Sampling, limit int, limited bool)
 	}
 	kv.session = p.SessionID
 	req.kv = kv
+	req.kv.threshold = s.opts.CacheHitThreshold
 	if p.CacheHitThreshold != nil {
 		req.kv.threshold = *p.CacheHitThreshold
 	}
@@ -154,13 +167,13 @@ func (s *Server) encode(req *request, p *openai.Sampling, chat bool, lp *logprob
 	}
 	if !req.stream {
 		*req.enc.(*openaiWhole) = openaiWhole{head: openai.Head{ID: req.id, Model: req.model, Created: created, Chat: chat},
-			prompts: ids, n: req.n, tokens: p.ReturnTokenIDs, logprobs: lp}
+			prompts: ids, n: req.n, tokens: p.ReturnTokenIDs, logprobs: lp, image: req.image, encoded: s.encoded(req)}
 		return
 	}
 	include, continuous := p.Usage()
 	*req.enc.(*openaiStream) = openaiStream{o: openai.StreamOptions{ID: req.id, Model: req.model, Created: created, Chat: chat,
 		ContinuousUsage: continuous, ReturnTokenIDs: p.ReturnTokenIDs},
-		prompts: ids, n: req.n, choices: req.choices(), includeUsage: include, logprobs: lp}
+		prompts: ids, n: req.n, choices: req.choices(), includeUsage: include, logprobs: lp, image: req.image}
 }
 
 // requestIDOf is the id that the client gave, in the header or in the body.

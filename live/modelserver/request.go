@@ -29,6 +29,10 @@ type request struct {
 	echoText  string // what echo mode says back
 	salt      string // of the prefix cache
 
+	media   []media  // images, sounds and videos of the prompt
+	encodes []string // hashes of those that are encoded for other servers
+	image   bool     // the answer has a picture
+
 	tools      []openai.Tool
 	toolChoice openai.ToolChoice
 

@@ -36,6 +36,8 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /version", s.version)
 	mux.HandleFunc("/ping", s.ping)
 	mux.HandleFunc("GET /load", s.load)
+	mux.HandleFunc("GET /query", s.query)
+	mux.HandleFunc("POST /fake_metrics", s.fakeMetrics)
 	mux.HandleFunc("GET /health", s.health)
 	mux.HandleFunc("GET /health/ready", s.health)
 	mux.HandleFunc("GET /v1/models", s.models)

@@ -60,7 +60,8 @@ type Server struct {
 	ctx       context.Context // ends with the server
 	cancel    context.CancelFunc
 
-	sleepLevel atomic.Int32 // 0 is awake
+	sleepLevel   atomic.Int32 // 0 is awake
+	imagePercent atomic.Int32 // of the chats, see ServerOptions.ImagePercent
 }
 
 func newServer(o *Options, so ServerOptions, index int, clock func() machine.Time) (*Server, error) {
@@ -119,6 +120,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
 	s.SetFakeMetrics(so.FakeMetrics)
+	s.imagePercent.Store(int32(so.ImagePercent))
 	return s, s.Inject(so.Inject)
 }
 

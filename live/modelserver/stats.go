@@ -14,6 +14,7 @@ type stats struct {
 	active  machine.Time // when it last did
 
 	preemptions    uint64
+	refused        uint64 // because too many waited
 	success        [finishReasons]uint64
 	cachedTokens   uint64
 	queriedTokens  uint64

@@ -117,7 +117,9 @@ func appendRendered(b []byte, req *request, i int) []byte {
 	b = openai.AppendString(b, req.id)
 	b = append(b, `,"token_ids":`...)
 	b = openai.AppendTokens(b, req.prompts[i].tokens)
-	b = append(b, `,"features":null,"sampling_params":{"n":`...)
+	b = append(b, `,"features":`...)
+	b = appendFeatures(b, req.media)
+	b = append(b, `,"sampling_params":{"n":`...)
 	b = strconv.AppendInt(b, int64(req.n), 10)
 	if req.maxTokens > 0 {
 		b = field(b, "max_tokens", req.maxTokens)

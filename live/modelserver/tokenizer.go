@@ -35,7 +35,7 @@ func (s *Server) chatText(messages []openai.Message, tools []openai.Tool) string
 	for i, m := range messages {
 		turns[i] = tokens.Message{Role: m.Role, Content: m.Content.Text}
 		for _, p := range m.Content.Media {
-			turns[i].Content += "<|" + p.Type + "|>"
+			turns[i].Content += marker(&p)
 		}
 		for _, c := range m.ToolCalls {
 			turns[i].Content += c.Function.Name + "(" + c.Function.Arguments + ")"

@@ -42,7 +42,7 @@ func (s *Server) callOf(r *request, i int) *toolCall {
 		}
 		tool = &r.tools[d.Intn(len(r.tools))]
 	}
-	g := schemaWriter{draw: d, voc: s.voc}
+	g := schemaWriter{draw: d, voc: s.voc, o: s.opts.Tools.withDefaults()}
 	var schema any
 	_ = json.Unmarshal(tool.Function.Parameters, &schema) // no schema, no arguments
 	g.object(schema, 0)
@@ -60,6 +60,38 @@ type schemaWriter struct {
 	b    []byte
 	draw machine.Draw
 	voc  *tokens.Vocabulary
+	o    ToolOptions
+}
+
+// ToolOptions bound what the model makes up where a tool's schema does not, with
+// llm-d-inference-sim's meanings.
+type ToolOptions struct {
+	MinInteger, MaxInteger int     // 0 to 100 where both are 0
+	MinNumber, MaxNumber   float64 // 0 to 100 where both are 0
+	MinItems, MaxItems     int     // of an array, 1 where both are 0
+	// OmitOptional is in how many per cent of the calls a parameter that is not
+	// required is left out, OmitField the same for fields of objects within. Nil
+	// is 50.
+	OmitOptional, OmitField *int
+}
+
+func (o ToolOptions) withDefaults() ToolOptions {
+	if o.MinInteger == 0 && o.MaxInteger == 0 {
+		o.MaxInteger = 100
+	}
+	if o.MinNumber == 0 && o.MaxNumber == 0 {
+		o.MaxNumber = 100
+	}
+	o.MinItems = max(o.MinItems, 1)
+	o.MaxItems = max(o.MaxItems, o.MinItems)
+	half := 50
+	if o.OmitOptional == nil {
+		o.OmitOptional = &half
+	}
+	if o.OmitField == nil {
+		o.OmitField = &half
+	}
+	return o
 }
 
 const maxSchemaDepth = 16
@@ -83,7 +115,11 @@ func (g *schemaWriter) object(schema any, depth int) {
 	slices.Sort(names)
 	first := true
 	for _, name := range names {
-		if !required[name] && g.draw.Intn(2) == 0 {
+		omit := *g.o.OmitField
+		if depth == 0 {
+			omit = *g.o.OmitOptional
+		}
+		if !required[name] && g.draw.Intn(100) < omit {
 			continue
 		}
 		if !first {
@@ -121,7 +157,13 @@ func (g *schemaWriter) value(schema any, depth int) {
 	if list, ok := m["type"].([]any); ok && len(list) > 0 {
 		kind, _ = list[0].(string)
 	}
-	low, high := bound(m, "minimum", 0), bound(m, "maximum", 100)
+	least, most := float64(g.o.MinInteger), float64(g.o.MaxInteger)
+	if kind == "number" {
+		least, most = g.o.MinNumber, g.o.MaxNumber
+	}
+	low := bound(m, "minimum", least)
+	high := bound(m, "maximum", max(most, low))
+	low = min(low, bound(m, "minimum", min(least, high)))
 	switch kind {
 	case "integer":
 		g.b = strconv.AppendInt(g.b, int64(low)+int64(g.draw.Intn(int(max(0, high-low))+1)), 10)
@@ -133,7 +175,11 @@ func (g *schemaWriter) value(schema any, depth int) {
 		g.b = append(g.b, "null"...)
 	case "array":
 		g.b = append(g.b, '[')
-		n := max(int(bound(m, "minItems", 1)), 1)
+		n := g.o.MinItems
+		if more := g.o.MaxItems - g.o.MinItems; more > 0 {
+			n += g.draw.Intn(more + 1)
+		}
+		n = max(int(bound(m, "minItems", float64(n))), min(n, int(bound(m, "maxItems", float64(n)))))
 		for i := range min(n, 32) {
 			if i > 0 {
 				g.b = append(g.b, ", "...)

@@ -16,7 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 )
 
-var volatile = regexp.MustCompile(`"(created|created_at)":\d+`)
+var volatile = regexp.MustCompile(`"(created|created_at|peer_port)":\d+`)
 
 // The scripts in testdata/wire read like a session with curl: a method, a
 // path, a body, and what comes back, byte for byte but for times.
@@ -30,6 +30,9 @@ func TestWire(t *testing.T) {
 		o.PromptTokensDetails = strings.Contains(path, "details")
 		if strings.Contains(path, "echo") {
 			o.Content = ContentEcho
+		}
+		if strings.Contains(path, "omni") {
+			o.Omni, o.ImagePercent, o.EncoderOnly = true, 100, true
 		}
 		b := start(t, o)
 		n := 0
