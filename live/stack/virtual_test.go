@@ -106,6 +106,7 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "the sidecar restarts in the prefill leg", prefill: "600ms", load: ", conversations: {turns: 3, thinkTime: 500ms}", pool: "    incidents: [{at: 300ms, what: restart-sidecar, server: 0}]"},
 		{name: "the prefill engine crashes", prefill: "600ms", pool: "    incidents: [{at: 300ms, what: crash, server: 1, for: 100ms}]"},
 		{name: "nixl v1", disagg: ", connector: nixl"},
+		{name: "shared storage", disagg: ", connector: shared-storage"},
 		{name: "lmcache", disagg: ", connector: lmcache"},
 		{name: "pipelined over ethernet", disagg: ", pipelined: true, nic: ethernet-100, compressINT8: true"},
 		{name: "sessions", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3}"},
@@ -171,5 +172,56 @@ workload:
 	}
 	if adapters == 0 || adapters == len(a) || cached < len(a)/4 {
 		t.Errorf("of %d requests %d asked for adapters, %d found what was said before", len(a), adapters, cached)
+	}
+}
+
+// A rank of a tensor-parallel group is lost at a time: what the group has fails,
+// it answers 503 until it is back, and all of that is the same in both times.
+func TestLostRankLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, _ := liveAsVirtual(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    model: m
+    replicas: 1
+    modelServer: {batching: continuous, coefficients: {step: 1s}, outputTokens: 2, numGPUBlocks: 4096, maxModelLen: 16384, tensorParallelSize: 2}
+    incidents: [{at: 500ms, what: lose-rank, rank: 1, for: 900ms}]
+workload:
+  requests: 3
+  conversations: {turns: 3, thinkTime: 700ms}
+`)
+	var ended []any
+	for _, e := range live {
+		if e.Step == flow.Finished {
+			ended = append(ended, e.Details.Get("status"))
+		}
+	}
+	// In flight when the rank is lost; dead; back again.
+	if want := "[500 503 200]"; fmt.Sprint(ended) != want {
+		t.Errorf("the requests were answered %v, expected %s", ended, want)
+	}
+}
+
+// The picker's index is lost in the middle of a run: requests end whole in both
+// times, what is stored from then on is indexed again, and the report says why
+// the rest is not.
+func TestLostIndexLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	text := indexed + `    incidents: [{at: 300ms, what: lose-index}]
+workload: {requests: 6, prompt: {characters: 2000, shared: {groups: 2, characters: 1000}}, conversations: {turns: 6, thinkTime: 100ms}}
+`
+	_, played := liveAsVirtual(t, text)
+	if len(played) == 0 {
+		t.Fatal("nothing was played")
+	}
+	s, err := scenario.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, err := virtual.Play(s, nil, nil)
+	if err != nil || len(checks) != 1 || checks[0].Missing == 0 || checks[0].Extra > 0 || !checks[0].OK() {
+		t.Errorf("%v %+v", err, checks)
 	}
 }
