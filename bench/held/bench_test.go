@@ -42,16 +42,14 @@ func startEnvoy(b *testing.B, picker string, protocol envoy.Protocol) *envoy.Pro
 // load sends n requests, at most c at once, and returns how long it took.
 func load(b *testing.B, client *http.Client, target string, n, c int) time.Duration {
 	b.Helper()
-	return loadWith(b, client, target, n, c, `"metadata":`)
+	return rounds(b, n, c, func() func() error {
+		return func() error { return post(client, target) }
+	})
 }
 
-// loadPlain is load for requests that are not held.
-func loadPlain(b *testing.B, client *http.Client, target string, n, c int) time.Duration {
-	b.Helper()
-	return loadWith(b, client, target, n, c, `"content":`)
-}
-
-func loadWith(b *testing.B, client *http.Client, target string, n, c int, has string) time.Duration {
+// rounds calls what start returns n times, in c loops at once, each with its
+// own, and returns how long it took.
+func rounds(b *testing.B, n, c int, start func() func() error) time.Duration {
 	b.Helper()
 	var next atomic.Int64
 	var failed atomic.Int64
@@ -59,8 +57,9 @@ func loadWith(b *testing.B, client *http.Client, target string, n, c int, has st
 	began := time.Now()
 	for range c {
 		wg.Go(func() {
+			once := start()
 			for next.Add(1) <= int64(n) {
-				if err := post(client, target, has); err != nil {
+				if err := once(); err != nil {
 					if failed.Add(1) == 1 {
 						b.Log(err)
 					}
@@ -75,7 +74,7 @@ func loadWith(b *testing.B, client *http.Client, target string, n, c int, has st
 	return time.Since(began)
 }
 
-func post(client *http.Client, target, has string) error {
+func post(client *http.Client, target string) error {
 	resp, err := client.Post("http://"+target+"/v1/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {
 		return err
@@ -85,6 +84,11 @@ func post(client *http.Client, target, has string) error {
 	if err != nil {
 		return err
 	}
+	return whole(resp, text, `"metadata":`)
+}
+
+// whole checks an answer.
+func whole(resp *http.Response, text []byte, has string) error {
 	if resp.StatusCode != 200 || !bytes.Contains(text, []byte(has)) || !bytes.HasSuffix(text, []byte("[DONE]\n\n")) {
 		return fmt.Errorf("%d %q", resp.StatusCode, text)
 	}

@@ -1,6 +1,7 @@
 package held
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -138,26 +139,49 @@ func startCanned(n int, wait time.Duration) ([]string, error) {
 		}
 	}
 	var turn atomic.Uint64
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		page := pages[turn.Add(1)%uint64(len(pages))]
-		w.Header().Set("content-type", "text/plain; version=0.0.4")
-		w.Header().Set("content-length", strconv.Itoa(len(page)))
-		_, _ = w.Write(page)
-	})
-	mux.HandleFunc("POST /", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		<-time.After(wait)
-		w.Header().Set("content-type", "text/event-stream")
-		_, _ = w.Write(answer)
-	})
+	head := func(kind string, text []byte) []byte {
+		return append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n", kind, len(text)), text...)
+	}
+	answer = head("text/event-stream", answer)
+	for i, page := range pages {
+		pages[i] = head("text/plain; version=0.0.4", page)
+	}
+	// net/http's server costs several times as much as all that is done here.
+	serve := func(c net.Conn) {
+		defer c.Close()
+		in := bufio.NewReader(c)
+		for {
+			r, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			out := pages[turn.Add(1)%uint64(len(pages))]
+			if r.Method == http.MethodPost {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if out = answer; wait > 0 {
+					time.Sleep(wait)
+				}
+			}
+			if _, err := c.Write(out); err != nil {
+				return
+			}
+		}
+	}
 	var addresses []string
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		go func() { _ = http.Serve(l, mux) }()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go serve(c)
+			}
+		}()
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses, nil
