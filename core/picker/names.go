@@ -32,6 +32,14 @@ var (
 	HeadersTPOT         = [2]string{"x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"}
 )
 
+// Headers in which a client describes its film: frames per second, seconds,
+// and "WIDTHxHEIGHT".
+const (
+	HeaderVideoFPS        = "x-llm-d-video-fps"
+	HeaderVideoSeconds    = "x-llm-d-video-duration-seconds"
+	HeaderVideoResolution = "x-llm-d-video-resolution"
+)
+
 // Headers of documents 002 and 003, for people to read: routing goes by
 // HeaderDestination. All but the first are response headers.
 const (

@@ -28,12 +28,14 @@ type anthropicBlock struct {
 	ToolUseID string           `json:"tool_use_id"`
 	Input     json.RawMessage  `json:"input"`
 	Content   anthropicContent `json:"content"`
-	Source    *struct {
-		Type      string `json:"type"`
-		MediaType string `json:"media_type"`
-		URL       string `json:"url"`
-		Data      string `json:"data"`
-	} `json:"source"`
+	Source    *anthropicSource `json:"source"`
+}
+
+type anthropicSource struct {
+	Type      string `json:"type"`
+	MediaType string `json:"media_type"`
+	URL       string `json:"url"`
+	Data      string `json:"data"`
 }
 
 type anthropicMessage struct {
@@ -43,10 +45,10 @@ type anthropicMessage struct {
 
 type anthropicTool struct {
 	Name         string          `json:"name"`
-	Description  string          `json:"description"`
-	InputSchema  json.RawMessage `json:"input_schema"`
-	Strict       *bool           `json:"strict"`
-	DeferLoading *bool           `json:"defer_loading"`
+	Description  string          `json:"description,omitempty"`
+	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
+	Strict       *bool           `json:"strict,omitempty"`
+	DeferLoading *bool           `json:"defer_loading,omitempty"`
 }
 
 type messagesRequest struct {
@@ -102,10 +104,12 @@ func (Anthropic) Parse(path string, raw []byte) (*Body, error) {
 		return nil, errors.New("invalid messages request: must have at least one message")
 	}
 	out := make([]byte, 0, len(raw))
-	if v := m["tools"]; !isNull(v) && string(v) != "[]" {
-		out = append(out, canonical(v)...)
+	if len(req.Tools) > 0 {
+		if tools, err := json.Marshal(req.Tools); err == nil {
+			out = append(out, tools...)
+		}
 	}
-	out = b.anthropicContent(out, &req.System)
+	out = append(out, req.System.system()...)
 	for i := range req.Messages {
 		out = append(out, req.Messages[i].Role...)
 		out = b.anthropicContent(out, &req.Messages[i].Content)
@@ -118,8 +122,28 @@ func (Anthropic) Parse(path string, raw []byte) (*Body, error) {
 	return b, nil
 }
 
+// billing begins a text that a client's software puts into the system prompt
+// and that changes with every request; it does not count.
+const billing = "x-anthropic-billing-header"
+
+// system is the text of a system prompt.
+func (c *anthropicContent) system() string {
+	if c.text != "" {
+		return c.text
+	}
+	var out strings.Builder
+	for i := range c.blocks {
+		if p := &c.blocks[i]; p.Type == "text" && !strings.HasPrefix(p.Text, billing) {
+			out.WriteString(p.Text)
+		}
+	}
+	return out.String()
+}
+
 func (b *Body) anthropicContent(out []byte, c *anthropicContent) []byte {
-	out = append(out, c.text...)
+	if c.text != "" {
+		return append(out, c.text...)
+	}
 	for i := range c.blocks {
 		p := &c.blocks[i]
 		switch p.Type {
@@ -128,9 +152,7 @@ func (b *Body) anthropicContent(out []byte, c *anthropicContent) []byte {
 		case "thinking":
 			out = append(out, p.Thinking...)
 		case "image":
-			if p.Source != nil {
-				out = b.asset(out, p.Source.URL+p.Source.Data, imageTokens)
-			}
+			out = b.anthropicImage(out, p.Source)
 		case "tool_use":
 			out = append(append(append(out, p.ID...), p.Name...), p.Input...)
 		case "tool_result":
@@ -140,15 +162,36 @@ func (b *Body) anthropicContent(out []byte, c *anthropicContent) []byte {
 	return out
 }
 
-// toolResult counts the texts and images of a tool's answer, one level deep.
+func (b *Body) anthropicImage(out []byte, s *anthropicSource) []byte {
+	switch {
+	case s == nil:
+		return out
+	case s.URL != "":
+		return b.picture(out, s.URL, pictureURL(s.URL))
+	case s.Data != "":
+		return b.picture(out, s.Data, s.Data)
+	}
+	return out
+}
+
+// toolResult counts the texts of a tool's answer, one line each, and then its
+// images, one level deep.
 func (b *Body) toolResult(out []byte, c *anthropicContent) []byte {
-	out = append(out, c.text...)
+	if c.text != "" {
+		return append(out, c.text...)
+	}
+	first := true
 	for i := range c.blocks {
-		switch p := &c.blocks[i]; {
-		case p.Type == "text":
-			out = append(out, p.Text...)
-		case p.Type == "image" && p.Source != nil:
-			out = b.asset(out, p.Source.URL+p.Source.Data, imageTokens)
+		if p := &c.blocks[i]; p.Type == "text" {
+			if !first {
+				out = append(out, '\n')
+			}
+			out, first = append(out, p.Text...), false
+		}
+	}
+	for i := range c.blocks {
+		if p := &c.blocks[i]; p.Type == "image" {
+			out = b.anthropicImage(out, p.Source)
 		}
 	}
 	return out

@@ -52,12 +52,6 @@ func (p *Prompt) EstimatedTokens() int {
 
 const bytesPerToken = 4
 
-// Asset is an image, sound or film of a prompt.
-type Asset struct {
-	Hash   uint64 // of its content or address
-	Tokens int    // estimated
-}
-
 // Body is what the picker knows of a request's body.
 type Body struct {
 	Kind   Kind
@@ -74,6 +68,8 @@ type Body struct {
 	// content is known.
 	Multimodal int
 	Assets     []Asset
+
+	assetTokens int // of all assets
 	// Wrapped says that the JSON stands inside another message, so that its
 	// model cannot be replaced in place.
 	Wrapped bool

@@ -180,12 +180,11 @@ func (b *Body) chat(m object) error {
 			case "text":
 				out = append(out, p.Text...)
 			case "image_url":
-				out = b.asset(out, p.ImageURL.URL, imageTokens)
+				out = b.picture(out, p.ImageURL.URL, pictureURL(p.ImageURL.URL))
 			case "video_url":
-				out = b.asset(out, p.VideoURL.URL, videoTokens)
+				out = b.film(out, p.VideoURL.URL)
 			case "input_audio", "audio_url":
-				data := p.InputAudio.Data + p.InputAudio.Format
-				out = b.asset(out, data, assetTokens(len(data)))
+				out = b.sound(out, p.InputAudio.Data+p.InputAudio.Format)
 			}
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // stringOrArray reads what a completions prompt or an embeddings input may be:
@@ -66,41 +64,4 @@ func pad(b []byte) []byte {
 		b = append(b, 0)
 	}
 	return b
-}
-
-// asset counts an image, sound or film, and lets it stand in the estimated
-// prompt.
-func (b *Body) asset(out []byte, content string, tokens int) []byte {
-	b.Multimodal++
-	b.Assets = append(b.Assets, Asset{xxhash.Sum64String(content), tokens})
-	return appendAsset(out, content, tokens)
-}
-
-// appendAsset stands for an image, sound or film in the estimated prompt:
-// its content's hash, repeated once per token that it is worth.
-func appendAsset(b []byte, content string, tokens int) []byte {
-	b = pad(b)
-	h := fnv32(content)
-	for range tokens {
-		b = append(b, byte(h), byte(h>>8), byte(h>>16), byte(h>>24))
-	}
-	return b
-}
-
-// imageTokens is what an image of unknown size counts: 640 by 360 pixels at
-// one token per 1,024 pixels.
-const imageTokens = 640 * 360 / 1024
-
-// videoTokens is what a film of unknown size counts: ten seconds at two frames
-// a second, each like an image.
-const videoTokens = imageTokens * 10 * 2
-
-func assetTokens(bytes int) int { return max(1, (bytes+bytesPerToken-1)/bytesPerToken) }
-
-func fnv32(s string) uint32 {
-	h := uint32(2166136261)
-	for i := 0; i < len(s); i++ {
-		h = (h ^ uint32(s[i])) * 16777619
-	}
-	return h
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -58,10 +60,13 @@ func (VLLMHTTP) Parse(path string, raw []byte) (*Body, error) {
 	}
 	b.Prompts = []Prompt{{Tokens: ids}}
 	if req.Features != nil {
-		for _, h := range req.Features.MMHashes {
-			b.Multimodal += len(h)
-			for _, one := range h {
-				b.Assets = append(b.Assets, Asset{Hash: xxhash.Sum64String(one), Tokens: imageTokens})
+		for _, modality := range slices.Sorted(maps.Keys(req.Features.MMHashes)) {
+			at := req.Features.MMPlaceholders[modality]
+			for i, hash := range req.Features.MMHashes[modality] {
+				if i < len(at) { // what has no place in the prompt is not there
+					b.Multimodal++
+					b.Assets = append(b.Assets, Asset{Hash: xxhash.Sum64String(hash), Tokens: max(0, min(at[i].Length, maxAssetTokens))})
+				}
 			}
 		}
 	}

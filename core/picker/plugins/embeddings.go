@@ -1,20 +1,19 @@
 package plugins
 
 import (
+	"slices"
+
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 const typeEmbeddings = "mm-embeddings-cache-producer"
 
-// assetTokenBytes is what the embedding of one token of an image is taken to
-// occupy: 4,096 numbers of two bytes.
-const assetTokenBytes = 8192
-
-// maxAssets bounds the images remembered per endpoint, whatever their size.
-const maxAssets = 1 << 20
+// assetBytes is what the embedding of one image is taken to occupy.
+const assetBytes = 2 << 20
 
 // embeddings is mm-embeddings-cache-producer: which images, sounds and films
 // each endpoint has seen, as far as its cache may still hold them.
@@ -22,26 +21,23 @@ type embeddings struct {
 	named
 	CacheMB int64 `json:"cacheSizeInMBPerServer"`
 
-	caches []*assetCache // by slot, nil before the first
-}
-
-type assetCache struct {
-	lru   *simplelru.LRU[uint64, int64]
-	bytes int64
+	capacity int
+	caches   []*simplelru.LRU[uint64, struct{}] // by slot, nil before the first
 }
 
 func newEmbeddings(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	e := &embeddings{named: base(typeEmbeddings, name), CacheMB: 4096}
+	e := &embeddings{named: base(typeEmbeddings, name)}
 	if err := p.Decode(e); err != nil {
 		return nil, err
 	}
 	if e.CacheMB <= 0 {
 		e.CacheMB = 4096
 	}
+	e.capacity = int(max(1, min(e.CacheMB, 1<<30)<<20/assetBytes))
 	return e, nil
 }
 
-func (e *embeddings) at(slot int) *assetCache {
+func (e *embeddings) at(slot int) *simplelru.LRU[uint64, struct{}] {
 	if slot < len(e.caches) {
 		return e.caches[slot]
 	}
@@ -51,37 +47,29 @@ func (e *embeddings) at(slot int) *assetCache {
 // Produce has nothing to prepare: the scorer looks at the caches themselves.
 func (e *embeddings) Produce(*picker.Cycle) {}
 
-// Commit takes the request's assets for cached wherever it was sent.
+// Commit takes the request's assets for cached on its destinations.
 func (e *embeddings) Commit(_ machine.Time, d *picker.Decision) {
 	if d.Request.Body == nil || len(d.Request.Body.Assets) == 0 {
 		return
 	}
-	for i := range d.Profiles {
-		if r := &d.Profiles[i]; r.Ok() {
-			e.add(d.View.States[r.Picked[0]].Slot(), d.Request)
+	if r := d.PrimaryProfile(); r.Ok() {
+		for _, i := range r.Picked {
+			e.add(d.View.States[i].Slot(), d.Request.Body.Assets)
 		}
 	}
 }
 
-func (e *embeddings) add(slot int, r *picker.Request) {
+func (e *embeddings) add(slot int, assets []parse.Asset) {
 	for len(e.caches) <= slot {
 		e.caches = append(e.caches, nil)
 	}
 	c := e.caches[slot]
 	if c == nil {
-		c = &assetCache{}
-		c.lru, _ = simplelru.NewLRU(maxAssets, func(_ uint64, size int64) { c.bytes -= size })
+		c, _ = simplelru.NewLRU[uint64, struct{}](e.capacity, nil) // the capacity is positive
 		e.caches[slot] = c
 	}
-	for _, a := range r.Body.Assets {
-		if !c.lru.Contains(a.Hash) {
-			c.bytes += int64(a.Tokens) * assetTokenBytes
-			c.lru.Add(a.Hash, int64(a.Tokens)*assetTokenBytes)
-		}
-		c.lru.Get(a.Hash)
-	}
-	for c.bytes > e.CacheMB<<20 {
-		c.lru.RemoveOldest()
+	for _, a := range assets {
+		c.Add(a.Hash, struct{}{})
 	}
 }
 
@@ -101,8 +89,8 @@ type embeddingsState struct {
 }
 
 type podAssets struct {
-	Pod     string `json:"pod"`
-	Entries int    `json:"entries"`
+	Pod   string `json:"pod"`
+	Items int    `json:"items"`
 }
 
 // DumpState tells how many assets are remembered per endpoint.
@@ -112,7 +100,7 @@ func (e *embeddings) DumpState(v *picker.View, limit int) any {
 		st := &v.States[i]
 		s.PodList = append(s.PodList, st.ID())
 		if c := e.at(st.Slot()); c != nil && len(s.Pods) < limit {
-			s.Pods = append(s.Pods, podAssets{st.ID(), c.lru.Len()})
+			s.Pods = append(s.Pods, podAssets{st.ID(), c.Len()})
 		}
 	}
 	s.TotalKnownPods, s.TotalPods = len(s.PodList), len(s.Pods)
@@ -120,9 +108,11 @@ func (e *embeddings) DumpState(v *picker.View, limit int) any {
 }
 
 // embeddingsScorer is mm-embeddings-cache-scorer: the share of the request's
-// images, sounds and films that an endpoint has seen.
+// different images, sounds and films that an endpoint has seen.
 type embeddingsScorer struct {
 	named
+	Producer string `json:"producerName"`
+
 	cache *embeddings
 }
 
@@ -132,7 +122,7 @@ func newEmbeddingsScorer(b *picker.Builder, name string, p picker.Params) (picke
 		return nil, err
 	}
 	b.Late(func() error {
-		pl, err := b.Ensure(typeEmbeddings, typeEmbeddings, "EncoderCacheMatchInfoDataKey", name)
+		pl, err := b.Ensure(either(s.Producer, typeEmbeddings), typeEmbeddings, "EncoderCacheMatchInfoDataKey", name)
 		if err != nil {
 			return err
 		}
@@ -151,18 +141,23 @@ func (s *embeddingsScorer) Score(c *picker.Cycle, in []int32, scores []float64) 
 	if c.Request.Body == nil || len(c.Request.Body.Assets) == 0 {
 		return
 	}
-	all := c.Request.Body.Assets
+	different := make([]uint64, 0, len(c.Request.Body.Assets))
+	for _, a := range c.Request.Body.Assets {
+		different = append(different, a.Hash)
+	}
+	slices.Sort(different)
+	different = slices.Compact(different)
 	for j, i := range in {
 		cache := s.cache.at(c.State(i).Slot())
 		if cache == nil {
 			continue
 		}
 		n := 0
-		for _, a := range all {
-			if cache.lru.Contains(a.Hash) {
+		for _, hash := range different {
+			if cache.Contains(hash) {
 				n++
 			}
 		}
-		scores[j] = float64(n) / float64(len(all))
+		scores[j] = float64(n) / float64(len(different))
 	}
 }

@@ -46,7 +46,7 @@ func TestEmbeddingsCache(t *testing.T) {
 	if again, scores := ask("cat", "dog"); again != first || scores[first] != .5 {
 		t.Errorf("%s, then %s with %v", first, again, scores)
 	}
-	// An image is 225 tokens, 1.8 MB: of three only two fit.
+	// An image is taken for 2 MB: of three only two fit.
 	ask("cat", "bird")
 	ask("cat", "fish")
 	if _, scores := ask("dog"); scores["127.0.0.1:1"]+scores["127.0.0.2:1"] != 0 {

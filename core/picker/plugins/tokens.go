@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -25,6 +26,8 @@ type tokenProducer struct {
 		UseTCP     bool              `json:"useTCP"`
 		Tokenizers map[string]string `json:"modelTokenizerMap"`
 	} `json:"udsTokenizerConfig"`
+
+	estimate parse.Estimate
 }
 
 // vllmParams say where the renderer is.
@@ -34,8 +37,7 @@ type vllmParams struct {
 	MMTimeout config.Duration `json:"mmTimeout"`
 }
 
-// estimateParams tune what pictures and videos count for. They are read and
-// checked; pictures count as text here.
+// estimateParams tune what pictures and videos count for.
 type estimateParams struct {
 	Image *struct {
 		Mode       string          `json:"mode"`
@@ -83,6 +85,54 @@ type dynamicFactors struct {
 	Factor int `json:"factor"`
 }
 
+// table is the estimate that the parameters say.
+func (e *estimateParams) table() (t parse.Estimate) {
+	if e == nil {
+		return t
+	}
+	if i := e.Image; i != nil {
+		p := &t.Picture
+		p.Static = i.Mode == "static"
+		if i.Resolution != nil {
+			p.Width, p.Height = i.Resolution.Width, i.Resolution.Height
+		}
+		if i.Static != nil {
+			p.Tokens = i.Static.Token
+		}
+		if i.Dynamic != nil {
+			p.Factor = i.Dynamic.Factor
+		}
+	}
+	v := e.Video
+	if v == nil {
+		return t
+	}
+	f := &t.Film
+	f.Seconds, f.MaxTokens = v.Duration, v.MaxTokens
+	if v.Resolution != nil {
+		f.Width, f.Height = v.Resolution.Width, v.Resolution.Height
+	}
+	if per := v.TokensPerFrame; per != nil {
+		f.Static = per.Mode == "static"
+		if per.Static != nil {
+			f.Tokens = per.Static.Tokens
+		}
+		if per.Dynamic != nil {
+			f.Factor = per.Dynamic.Factor
+		}
+	}
+	if fr := v.Frames; fr != nil {
+		f.Strided, f.Min, f.Max = fr.Mode == "strided", fr.Min, fr.Max
+		if fr.Sampled != nil {
+			f.SampleFPS, f.Temporal = fr.Sampled.FPS, fr.Sampled.Temporal
+		}
+		if fr.Strided != nil {
+			f.Stride, f.FPS = fr.Strided.Stride, fr.Strided.SourceFPS
+		}
+	}
+	return t
+}
+
 // check refuses modes that do not exist.
 func (e *estimateParams) check() error {
 	if e == nil {
@@ -117,6 +167,7 @@ func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.P
 	if err := t.Estimate.check(); err != nil {
 		return nil, p.Errorf("%v", err)
 	}
+	t.estimate = t.Estimate.table()
 	renders, uds := t.VLLM != nil || t.ModelName != "", t.UDS != nil && t.UDS.Socket != ""
 	switch {
 	case t.Estimate != nil && (renders || uds), renders && uds:
@@ -159,6 +210,40 @@ func ensureTokens(b *picker.Builder, consumer string) {
 		_, err := b.Ensure(typeTokens, typeTokens, "TokenizedPromptDataKey", consumer)
 		return err
 	})
+}
+
+// RequestHeader counts pictures as the parameters say, and films also as the
+// request's headers do.
+func (t *tokenProducer) RequestHeader(r *picker.Request) {
+	if t.VLLM != nil || r.Body == nil || len(r.Body.Assets) == 0 {
+		return
+	}
+	film := filmOf(r.Headers)
+	if t.Estimate != nil || film != (parse.Film{}) {
+		r.Body.Reestimate(&t.estimate, film)
+		r.Tokens = r.Body.EstimatedTokens()
+	}
+}
+
+func filmOf(h picker.Headers) (f parse.Film) {
+	positive := func(name string) float64 {
+		text, _ := h.Get(name)
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(v > 0) {
+			return 0
+		}
+		return v
+	}
+	f.FPS, f.Seconds = positive(picker.HeaderVideoFPS), positive(picker.HeaderVideoSeconds)
+	size, _ := h.Get(picker.HeaderVideoResolution)
+	if wide, high, ok := strings.Cut(strings.ToLower(size), "x"); ok {
+		w, err1 := strconv.Atoi(strings.TrimSpace(wide))
+		hh, err2 := strconv.Atoi(strings.TrimSpace(high))
+		if err1 == nil && err2 == nil && w > 0 && hh > 0 {
+			f.Width, f.Height = w, hh
+		}
+	}
+	return f
 }
 
 // Needs asks for the prompt's tokens.
