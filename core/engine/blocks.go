@@ -115,12 +115,11 @@ func (p *pool) take(n int) {
 
 // evicted says where the k blocks after the remaining ones of a node go.
 func (p *pool) evicted(i, k int32) {
-	x := &p.nodes[i]
-	if p.log != nil {
-		p.log.removed(&x.chain, x.start+x.count, k, TierGPU)
-	}
 	if p.offload.total > 0 {
-		p.chill(i, k)
+		p.chill(i, k) // told first, so that the blocks are somewhere all the while
+	}
+	if x := &p.nodes[i]; p.log != nil {
+		p.log.removed(&x.chain, x.start+x.count, k, TierGPU)
 	}
 }
 

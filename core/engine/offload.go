@@ -63,8 +63,8 @@ func (p *pool) warm(i int32, owner RequestID) {
 	p.uncool(i)
 	p.offload.used -= int(x.cold)
 	if p.log != nil {
-		p.log.removed(&x.chain, x.start+x.count, x.cold, TierCPU)
 		p.log.stored(&x.chain, x.start+x.count, x.cold, owner, TierGPU)
+		p.log.removed(&x.chain, x.start+x.count, x.cold, TierCPU)
 	}
 	x.count += x.cold
 	x.cold = 0

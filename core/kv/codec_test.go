@@ -36,7 +36,8 @@ func genEvent(t *rapid.T) Event {
 		e.LoRAID = int64(rapid.Uint32().Draw(t, "lora id"))
 	}
 	if rapid.Bool().Draw(t, "salted") && n > 0 {
-		e.ExtraKeys = [][]string{{"salt", rapid.String().Draw(t, "extra")}}
+		e.ExtraKeys = make([][]string, n)
+		e.ExtraKeys[0] = []string{"salt", rapid.String().Draw(t, "extra")}
 	}
 	e.SpecKind = rapid.SampledFrom([]string{"", "full_attention", "mamba"}).Draw(t, "spec")
 	e.SlidingWindow = rapid.SampledFrom([]int{0, 32}).Draw(t, "window")

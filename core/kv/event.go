@@ -61,7 +61,7 @@ type Event struct {
 	LoRAID        int64      // informative; LoRAName decides
 	LoRAName      string     // replaces the model in the key when not empty
 	ExtraKeys     [][]string // per engine block: cache salt, image hashes
-	SpecKind      string     // full_attention, sliding_window, mamba …; "" is full attention
+	SpecKind      string     // full_attention, sliding_window, mamba …; "" is what the group was before
 	SlidingWindow int        // tokens, for SpecKind sliding_window
 
 	// Document 003's JSON only.
@@ -75,11 +75,11 @@ type Event struct {
 	Capacity   int     // Heartbeat: the pod's num_gpu_blocks, 0 if not given
 }
 
-// FullAttention says whether holding the event's blocks lets a prompt skip
-// their computation. Blocks of sliding-window and state-space groups do not:
-// the recorded endpoint picker gives no score for them alone.
-func (e *Event) FullAttention() bool {
-	return e.SpecKind == "" || e.SpecKind == "full_attention" || e.SpecKind == "mla_attention"
+// FullAttention says whether holding blocks of a KV cache group of this kind
+// lets a prompt skip their computation. Those of sliding-window and state-space
+// groups do not: llm-d-router gives no score for them alone.
+func FullAttention(specKind string) bool {
+	return specKind == "full_attention" || specKind == "mla_attention" || specKind == "sink_full_attention"
 }
 
 // Batch is one message of a publisher.

@@ -58,6 +58,13 @@ func (m *model) remove(pod string, e *Event) {
 		if len(m.held[pod][k]) == 0 {
 			delete(m.held[pod], k)
 		}
+		anywhere := false
+		for _, held := range m.held {
+			anywhere = anywhere || len(held[k]) > 0
+		}
+		if !anywhere {
+			delete(m.alias, h)
+		}
 	}
 }
 
@@ -425,9 +432,14 @@ func runEvents(t *testing.T, ix *Index, d *datadriven.TestData) {
 				}
 			case "on":
 				e.Medium = f[i+1]
+			case "group":
+				fmt.Sscan(f[i+1], &e.Group)
 			case "kind":
 				e.SpecKind = f[i+1]
 			}
+		}
+		if e.Group != NoGroup {
+			e.BlockTokens = ix.cfg.Hasher.Tokens()
 		}
 		ix.Input(ix.now, Topic{f[0], "m"}, &e)
 	}

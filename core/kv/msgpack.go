@@ -342,6 +342,9 @@ func (d *Decoder) extraKeys(r *mpReader, lim Limits) ([][]string, error) {
 			out = append(out, keys)
 		}
 	}
+	if out != nil { // how many blocks there are matters
+		out = append(out, make([][]string, n-len(out))...)
+	}
 	return out, nil
 }
 

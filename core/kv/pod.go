@@ -24,12 +24,35 @@ type pod struct {
 
 	asked, found uint64 // blocks of the requests sent to it
 
+	// groups are the kinds of its KV cache groups, as its events said last.
+	groups map[int]string
 	// odd counts the holdings that records cannot: an engine hash stored more
 	// than once, or a second hash for one block. Nearly always empty.
 	odd map[oddHolding]int
 	// shared counts the further engine blocks, beyond one, that stand for a
 	// key among several keys: large blocks that differ only behind it.
 	shared map[sharedKey]int
+}
+
+// maxGroups bounds the KV cache groups of one pod; models have a handful.
+const maxGroups = 256
+
+// grouped says whether a stored event's blocks are kept. One without a group
+// is; of a group, whole blocks are, if it is one of full attention.
+func (p *pod) grouped(e *Event) bool {
+	if e.Group == NoGroup {
+		return true
+	}
+	if e.SpecKind != "" && (len(p.groups) < maxGroups || p.groups[e.Group] != "") {
+		if p.groups == nil {
+			p.groups = map[int]string{}
+		}
+		p.groups[e.Group] = e.SpecKind
+	}
+	if !FullAttention(p.groups[e.Group]) {
+		return false
+	}
+	return len(e.Tokens) == 0 || e.BlockTokens > 0 && len(e.Tokens) == e.BlockTokens*len(e.Hashes)
 }
 
 type sharedKey struct {

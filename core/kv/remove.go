@@ -4,6 +4,10 @@ import "github.com/windtunnel/windtunnel/core/machine"
 
 // remove takes a Removed event.
 func (ix *Index) remove(now machine.Time, p *pod, e *Event) {
+	if e.Group != NoGroup && !FullAttention(p.groups[e.Group]) {
+		ix.stats.OtherAttention++
+		return
+	}
 	bit := ^uint16(0)
 	if !e.ByName || e.Medium != AnyMedium {
 		place := ix.placeOf(e.Medium, e.Group)
@@ -42,7 +46,10 @@ func (ix *Index) remove(now machine.Time, p *pod, e *Event) {
 				gone++
 			}
 		}
-		if counted {
+		switch {
+		case !e.ByName && ix.nowhere(keys):
+			ix.forget(h)
+		case counted:
 			ix.retireUnused(h, last)
 		}
 	}
@@ -50,6 +57,24 @@ func (ix *Index) remove(now machine.Time, p *pod, e *Event) {
 		p.evicted += uint64(gone)
 		p.rate.add(now, gone)
 	}
+}
+
+// nowhere says whether no pod holds any of the keys.
+func (ix *Index) nowhere(keys []Key) bool {
+	for _, k := range keys {
+		if slot, ok := ix.blocks.table.find(nameOf(uint64(k))); ok && slot.word != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// forget ends an engine hash: its next blocks are of unknown parents.
+func (ix *Index) forget(h EngineHash) {
+	if alias, ok := ix.aliases.find(nameOf(uint64(h))); ok {
+		ix.aliases.set(alias, 0)
+	}
+	delete(ix.wide, h)
 }
 
 // letGo takes a pod's block away from the given places. It says whether the

@@ -8,7 +8,7 @@ import (
 
 // store takes a Stored or Updated event.
 func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
-	if !e.FullAttention() {
+	if !p.grouped(e) {
 		ix.stats.OtherAttention++
 		return
 	}
@@ -54,16 +54,15 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
 		}
 		return
 	}
-	size := ix.cfg.Hasher.Tokens()
+	// Of more hashes than keys each has one key, of fewer each has several: by
+	// their numbers and not by their tokens, as llm-d-router has it.
+	n, m := len(ix.keys), len(e.Hashes)
 	for i, h := range e.Hashes {
-		from, to := span(i, len(e.Hashes), len(e.Tokens))
-		if to <= from {
-			continue
+		from, to := i*n/m, i*n/m+1
+		if n > m {
+			from, to = (i*n+m-1)/m, ((i+1)*n+m-1)/m
 		}
-		first, last := from/size, min((to-1)/size, len(ix.keys)-1)
-		if first <= last {
-			ix.storeBlock(now, p, bit, h, ix.keys[first:last+1], e)
-		}
+		ix.storeBlock(now, p, bit, h, ix.keys[from:to], e)
 	}
 }
 
@@ -79,21 +78,20 @@ func (ix *Index) storeAgain(now machine.Time, p *pod, bit uint16, e *Event) {
 	}
 }
 
-// extraPerKey moves the extra keys of engine blocks to the blocks of the
-// index: where sizes differ, to the first one that they touch.
+// extraPerKey gives the extra keys of engine blocks to the blocks of the index:
+// where these are smaller each has its engine block's, where they are larger
+// all that are in it.
 func (ix *Index) extraPerKey(e *Event) [][]string {
-	size := ix.cfg.Hasher.Tokens()
-	if e.ExtraKeys == nil || len(e.Hashes)*size == len(e.Tokens) || len(e.Hashes) == 0 {
-		return e.ExtraKeys
-	}
-	ix.extra = append(ix.extra[:0], make([][]string, len(e.Tokens)/size)...)
-	for i, extra := range e.ExtraKeys {
-		from, _ := span(i, len(e.Hashes), len(e.Tokens))
-		if at := from / size; extra != nil && at < len(ix.extra) {
-			ix.extra[at] = append(ix.extra[at], extra...)
+	n := len(e.Tokens) / ix.cfg.Hasher.Tokens()
+	if m := len(e.ExtraKeys); e.ExtraKeys != nil && n > 0 && m > 0 && m != n {
+		ix.extra = append(ix.extra[:0], make([][]string, n)...)
+		for i := range max(n, m) {
+			at := i * n / max(n, m)
+			ix.extra[at] = append(ix.extra[at], e.ExtraKeys[i*m/max(n, m)]...)
 		}
+		return ix.extra
 	}
-	return ix.extra
+	return e.ExtraKeys
 }
 
 // keyOf is the key of an engine's block.

@@ -30,6 +30,7 @@ type prefixSource interface {
 // prefixMatch is how much of a request's prompts each endpoint holds.
 type prefixMatch struct {
 	matched     []int32 // blocks, by slot
+	cached      []int32 // blocks wherever they lie, by slot; nil is matched
 	total       int     // blocks of all prompts, a last partial one included
 	blockTokens int
 	hashes      [][]uint64 // per prompt
@@ -41,6 +42,17 @@ type prefixMatch struct {
 func (m *prefixMatch) of(s *picker.State) int32 {
 	if slot := s.Slot(); slot < len(m.matched) {
 		return m.matched[slot]
+	}
+	return 0
+}
+
+// held is how many blocks an endpoint has, whatever they are worth.
+func (m *prefixMatch) held(s *picker.State) int32 {
+	if m.cached == nil {
+		return m.of(s)
+	}
+	if slot := s.Slot(); slot < len(m.cached) {
+		return m.cached[slot]
 	}
 	return 0
 }

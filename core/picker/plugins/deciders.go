@@ -7,6 +7,10 @@ import (
 // prefixDecider is prefix-based-pd-decider: prefill on its own endpoint when
 // at least nonCachedTokens of the prompt are not cached on the decode
 // endpoint. nonCachedTokens 0 means never.
+//
+// It has no parameter for the producer: it reads the matches of the one that is
+// called approx-prefix-cache-producer, and has one made where none is. A
+// precise-prefix-cache-producer of that name serves it.
 type prefixDecider struct {
 	named
 	NonCached    int `json:"nonCachedTokens"`
@@ -37,7 +41,7 @@ func (d *prefixDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
 		return false
 	}
 	m := d.source.match(c)
-	return n-int(m.of(c.State(decode)))*m.blockTokens >= d.NonCached
+	return n-int(m.held(c.State(decode)))*m.blockTokens >= d.NonCached
 }
 
 // alwaysPD is always-disagg-pd-decider.

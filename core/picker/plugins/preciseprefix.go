@@ -100,7 +100,9 @@ func (s *PrecisePrefix) Lookups() LookupStats { return s.lookup }
 // preciseMatch is a prefixMatch with the keys that it was made of.
 type preciseMatch struct {
 	prefixMatch
-	keys []kv.Key
+	keys    []kv.Key  // of all prompts
+	ends    []int     // of each prompt's keys
+	weights []float64 // of what was found, by slot
 }
 
 // Produce works out the matches of all endpoints.
@@ -113,50 +115,60 @@ func (s *PrecisePrefix) match(c *picker.Cycle) *prefixMatch {
 	}
 	h := s.cfg.hasher()
 	m.done, m.blockTokens = true, h.Tokens()
-	m.keys = s.keys(c.Request, h, m.keys[:0])
+	s.keys(c.Request, h, m)
 	m.total = len(m.keys)
 	s.find(c, m)
 	return &m.prefixMatch
 }
 
-// keys are those of all prompts, one prompt after the other.
-func (s *PrecisePrefix) keys(r *picker.Request, h kv.Hasher, keys []kv.Key) []kv.Key {
+// keys makes those of all prompts, one prompt after the other.
+func (s *PrecisePrefix) keys(r *picker.Request, h kv.Hasher, m *preciseMatch) {
+	m.keys, m.ends = m.keys[:0], m.ends[:0]
 	if r.Body == nil {
-		return keys
+		return
 	}
 	root := h.Root(r.TargetModel)
 	var extra [][]string
 	if r.Body.CacheSalt != "" {
 		extra = [][]string{{r.Body.CacheSalt}}
 	}
+	add := func(ids []uint32) {
+		n := len(m.keys)
+		if m.keys = h.AppendKeys(m.keys, root, ids, extra); len(m.keys) > n {
+			m.ends = append(m.ends, len(m.keys))
+		}
+	}
 	if r.PromptTokens != nil {
 		for _, ids := range r.PromptTokens {
-			keys = h.AppendKeys(keys, root, ids, extra)
+			add(ids)
 		}
-		return keys
+		return
 	}
 	for i := range r.Body.Prompts {
 		p := &r.Body.Prompts[i]
 		switch {
 		case p.Tokens != nil:
-			keys = h.AppendKeys(keys, root, p.Tokens, extra)
+			add(p.Tokens)
 		case !s.rendered:
-			keys = h.AppendKeys(keys, root, tokens.Packed{}.Encode(nil, string(p.Text)), extra)
+			add(tokens.Packed{}.Encode(nil, string(p.Text)))
 		}
 	}
-	return keys
 }
 
-// find looks the keys up. As recorded from llm-d-router, the whole part of the
-// blocks' weights counts.
+// find looks the keys up, each prompt's by themselves, and adds up what was
+// found. As recorded from llm-d-router, the whole part of the blocks' weights
+// counts.
 func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
 	if s.view != c.View {
 		s.know(c.View)
 	}
 	if cap(m.matched) < len(c.View.States) {
 		m.matched = make([]int32, 0, len(c.View.States))
+		m.cached, m.weights = m.cached[:0], m.weights[:0]
 	}
 	clear(m.matched)
+	clear(m.cached)
+	clear(m.weights)
 	if s.scorer == nil || len(m.keys) == 0 {
 		return
 	}
@@ -164,21 +176,38 @@ func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
 		began := s.clock()
 		defer func() { s.index.Took(s.clock() - began) }()
 	}
-	longest := 0
-	for _, held := range s.scorer.Score(m.keys) {
-		longest = max(longest, held.Blocks)
-		slot, ok := s.slots[held.Pod]
-		if !ok {
-			continue
+	from := 0
+	for _, end := range m.ends {
+		longest := 0
+		for _, held := range s.scorer.Score(m.keys[from:end]) {
+			longest = max(longest, held.Blocks)
+			if slot, ok := s.slots[held.Pod]; ok {
+				m.add(int(slot), held)
+			}
 		}
-		for len(m.matched) <= int(slot) {
-			m.matched = append(m.matched, 0)
-		}
-		m.matched[slot] = int32(math.Floor(held.Weight))
+		s.lookup.Requests++
+		s.lookup.Hits += uint64(longest)
+		s.lookup.MaxHits += uint64(longest)
+		from = end
 	}
-	s.lookup.Requests++
-	s.lookup.Hits += uint64(longest)
-	s.lookup.MaxHits += uint64(longest)
+	for slot, w := range m.weights {
+		m.matched[slot] = int32(math.Floor(w))
+	}
+}
+
+// add counts what an endpoint holds of one prompt.
+func (m *preciseMatch) add(slot int, held kv.PodScore) {
+	for len(m.weights) <= slot {
+		m.weights = append(m.weights, 0)
+	}
+	for len(m.matched) <= slot {
+		m.matched = append(m.matched, 0)
+	}
+	for len(m.cached) <= slot {
+		m.cached = append(m.cached, 0)
+	}
+	m.weights[slot] += held.Weight
+	m.cached[slot] += int32(held.Blocks)
 }
 
 // know notes the slots of a view's endpoints.
