@@ -139,6 +139,9 @@ type Server struct {
 	checks   healthChecks
 }
 
+// streamWorkers is how many streams are served without a new goroutine each.
+const streamWorkers = 64
+
 // ServiceName is the gRPC service whose health Envoy asks for.
 const ServiceName = "envoy.service.ext_proc.v3.ExternalProcessor"
 
@@ -192,6 +195,9 @@ func Start(o Options) (*Server, error) {
 		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(16 << 20),
 		grpc.WriteBufferSize(64 << 10), grpc.ReadBufferSize(64 << 10),
 		grpc.UnaryInterceptor(s.checks.intercept),
+		// Workers' stacks have grown already; streams beyond them, held ones
+		// above all, get goroutines of their own.
+		grpc.NumStreamWorkers(streamWorkers),
 	}
 	if o.MaxSendBytes > 0 {
 		options = append(options, grpc.MaxSendMsgSize(o.MaxSendBytes))
