@@ -183,6 +183,16 @@ func (p *Picker) Parse(path string, body []byte) (*parse.Body, *Error) {
 	return b, nil
 }
 
+// ParserName is the name of the parser that a request's path asks for, "" for
+// none.
+func (p *Picker) ParserName(r *Request) string {
+	ps, err := parse.Choose(p.parsers, r.Headers.apiPath())
+	if err != nil {
+		return ""
+	}
+	return ps.Type()
+}
+
 // Prepare completes a request: target model, objective, fairness id, token
 // estimate. It returns what the plug-ins need from outside, or why the
 // request is refused.

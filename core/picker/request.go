@@ -152,6 +152,7 @@ func (p *Picker) NewRequest(headers []Header, body []byte, withBody bool, number
 	}
 	b, err := p.Parse(r.Headers.apiPath(), body)
 	if err != nil {
+		r.TargetModel = r.Headers.first(HeadersModelRewrite) // for the figures
 		return r, err
 	}
 	r.Body = b

@@ -42,6 +42,7 @@ type Response struct {
 	buffer   []byte
 	tail     []byte // an SSE line that is not complete yet
 	ended    bool
+	events   bool // the model server sends SSE
 	overflow bool // too long to be kept
 	p        *Picker
 }
@@ -77,7 +78,8 @@ func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers Headers)
 	r := &Response{Decision: d, Headers: headers, p: p, StartedAt: now}
 	r.Status, _ = headers.Get(":status")
 	ct, _ := headers.Get("content-type")
-	r.Streaming = strings.Contains(strings.ToLower(ct), "text/event-stream")
+	r.events = strings.Contains(strings.ToLower(ct), "text/event-stream")
+	r.Streaming = r.events
 	r.parser = parse.OpenAI{}
 	scheduled := d != nil && d.Err == nil && d.Request.Body != nil
 	if scheduled {
@@ -226,6 +228,12 @@ func (r *Response) hooks(now machine.Time) {
 
 // readStream looks for usage in whole SSE lines, however they were cut.
 func (r *Response) readStream(chunk []byte, end bool) {
+	if !r.events { // the client asked for a stream, and the server answers in one piece
+		if u, ok := r.parser.Usage(chunk, false); ok {
+			r.Usage, r.HasUsage = u, true
+		}
+		return
+	}
 	text := chunk
 	if len(r.tail) > 0 {
 		text = append(r.tail, chunk...)

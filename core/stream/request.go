@@ -176,4 +176,7 @@ func (s *Stream) passRequest() {
 	if s.endsWith == endWithTrailers {
 		s.emit(Effect{Kind: PassRequestTrailers})
 	}
+	if s.decided.Leave {
+		s.end(Left)
+	}
 }

@@ -94,6 +94,9 @@ type Decision struct {
 	Replace bool
 	// Plain keeps a request from being held although its pool holds.
 	Plain bool
+	// Leave ends the stream once the request is sent on: nobody looks at the
+	// response.
+	Leave bool
 	// ResponseSet are headers to put on the response.
 	ResponseSet []Header
 	// Metadata is handed through to the driver untouched: the dynamic metadata
@@ -112,10 +115,11 @@ const (
 	PassedThrough
 	Answered
 	Failed
+	Left // after the request, as the decision said
 )
 
 func (r Result) String() string {
-	return [...]string{"running", "passed through", "answered", "failed"}[r]
+	return [...]string{"running", "passed through", "answered", "failed", "left"}[r]
 }
 
 // Kind is what an effect asks for.

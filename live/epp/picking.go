@@ -199,6 +199,7 @@ func (k *Picking) alarm() {
 
 func (k *Picking) effect(now machine.Time, e *flowcontrol.Effect) {
 	w := k.waiting[e.ID]
+	k.o.Metrics.revocation(e)
 	k.o.Metrics.flowControl(e, w)
 	if w == nil {
 		return
@@ -297,7 +298,9 @@ func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exch
 	withBody := !r.HeadersOnly
 	started := time.Now()
 	req, perr := k.p.NewRequest(head, r.Body, withBody, k.number.Add(1))
-	k.o.Metrics.parsed(req, "RequestParsing", time.Since(started), 1)
+	if withBody {
+		k.o.Metrics.parsed(k.p, req, "RequestParsing", time.Since(started), 1)
+	}
 	w.req = req
 	if perr != nil {
 		k.o.Metrics.refused(req, perr)
@@ -399,6 +402,7 @@ func (k *Picking) decision(w *waiter, raw []byte) (stream.Decision, int, error) 
 	set, remove := w.d.RequestHeaders(len(body))
 	out.Endpoint = w.d.Destination()
 	out.Remove = slices.Clone(remove)
+	out.Leave = w.req.Body != nil && w.req.Body.SkipResponse
 	if k.o.DocumentHeaders {
 		set = append(set, documentHeaders(w.d)...)
 	}

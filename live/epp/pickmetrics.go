@@ -30,7 +30,10 @@ type PickMetrics struct {
 	respProcessing, e2e, plugin                              twinHistogram
 	hitBytes, hitRatio, queueTime, enqueueTime               twinHistogram
 	pollErrors, extractErrors                                twinCounter
-	cycle                                                    twinHistogram
+	cycle, confirmation                                      twinHistogram
+	revocationsIssued, revocations                           twinCounter
+
+	revoked atomic.Bool // any request was evicted so far
 
 	document  *documentMetrics
 	objective *objectiveMetrics
@@ -110,6 +113,10 @@ func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	m.queueSize = f.gauge("flow_control_queue_size", "Requests that wait.", ext+"flow_control_queue_size", flowLabels, flowLabels)
 	m.queueBytes = f.gauge("flow_control_queue_bytes", "Bytes that wait.", ext+"flow_control_queue_bytes", flowLabels, flowLabels)
 	m.flowTotal = f.counter("flow_control_requests_total", "Requests that left flow control, by outcome.", "", []string{"outcome", "priority", "inference_pool"}, nil)
+	m.revocationsIssued = f.counter("flow_control_revocations_issued_total", "Requests in flight that were evicted, by the priority for which.", "", []string{"priority", "inference_pool"}, nil)
+	m.revocations = f.counter("flow_control_revocations_total", "Evicted requests by how they ended.", "", []string{"outcome", "inference_pool"}, nil)
+	m.confirmation = f.histogram("flow_control_revocation_confirmation_seconds", "From an eviction to the end of the request's stream.", "",
+		[]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}, []string{"inference_pool"}, nil)
 	m.pollErrors = f.counter("datalayer_poll_errors_total", "Scrapes that failed.", "llm_d_inference_scheduler_datalayer_poll_errors_total", []string{"source_type"}, []string{"source_type"})
 	m.extractErrors = f.counter("datalayer_extract_errors_total", "Scraped pages that could not be read.", "llm_d_inference_scheduler_datalayer_extract_errors_total",
 		[]string{"source_type", "extractor_type"}, []string{"source_type", "extractor_type"})
@@ -188,12 +195,35 @@ type prefixFigures interface {
 }
 
 // parsed is told what a request's parser did.
-func (m *PickMetrics) parsed(r *picker.Request, point string, took time.Duration, times int) {
-	if m == nil || r.Body == nil {
+func (m *PickMetrics) parsed(p *picker.Picker, r *picker.Request, point string, took time.Duration, times int) {
+	if m == nil {
+		return
+	}
+	var parser string
+	if r.Body != nil {
+		parser = r.Body.Parser
+	} else if parser = p.ParserName(r); parser == "" { // else it refused the body
 		return
 	}
 	for range times {
-		m.plugin.observe(took.Seconds()/float64(times), point, r.Body.Parser, r.Body.Parser)
+		m.plugin.observe(took.Seconds()/float64(times), point, parser, parser)
+	}
+}
+
+// revocation counts in-flight evictions: when they are decided, and how they end.
+func (m *PickMetrics) revocation(e *flowcontrol.Effect) {
+	if m == nil {
+		return
+	}
+	switch e.Kind {
+	case flowcontrol.Evict:
+		m.revoked.Store(true)
+		m.revocationsIssued.inc(strconv.Itoa(e.ForPriority), m.pool)
+	case flowcontrol.RevocationConfirmed:
+		m.revocations.inc("confirmed", m.pool)
+		m.confirmation.observe(e.Wait.Seconds(), m.pool)
+	case flowcontrol.RevocationTimedOut:
+		m.revocations.inc("timed_out", m.pool)
 	}
 }
 
@@ -278,7 +308,9 @@ func (m *PickMetrics) ended(d *picker.Decision, r *picker.Response, began, now m
 	if r.Streaming {
 		pieces = r.Chunks
 	}
-	m.parsed(d.Request, "ResponseParsing", spent, pieces)
+	if d.Request.Body != nil {
+		m.parsed(nil, d.Request, "ResponseParsing", spent, pieces)
+	}
 	var ttft, tpot time.Duration
 	if r.FirstAt > 0 {
 		ttft = (r.FirstAt - began).Duration()
@@ -300,7 +332,7 @@ func (m *PickMetrics) ended(d *picker.Decision, r *picker.Response, began, now m
 	if u.PromptTokens > 0 {
 		m.input.observe(float64(u.PromptTokens), l...)
 	}
-	if u.CachedTokens > 0 {
+	if u.HasCached || u.CachedTokens > 0 {
 		m.cached.observe(float64(u.CachedTokens), l...)
 	}
 	if u.CompletionTokens > 0 {

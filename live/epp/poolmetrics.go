@@ -84,6 +84,11 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, p *picker.Picker, 
 	saturation := p.Detector().Saturation(now, v, all)
 	c.gauge(out, epps+"flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
 	c.gauge(out, "inference_extension_flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
+	if m := c.k.o.Metrics; m != nil && m.revoked.Load() {
+		s := c.k.fc.Snapshot(now)
+		c.gauge(out, epps+"flow_control_reclaim_target", "By how much the pool was too full when requests were evicted last.", s.ReclaimTarget, []string{"inference_pool"}, c.pool)
+		c.gauge(out, epps+"flow_control_pending_reclaim", "What evictions are still expected to free.", s.PendingReclaim, []string{"inference_pool"}, c.pool)
+	}
 	if u, ok := p.Detector().(interface {
 		StaleEndpoints(loads []flowcontrol.Load, now machine.Time) int
 	}); ok {

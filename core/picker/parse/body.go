@@ -97,6 +97,7 @@ type Usage struct {
 	CompletionTokens int
 	TotalTokens      int
 	CachedTokens     int
+	HasCached        bool // it said how many were cached, if only none
 }
 
 // Parser reads the bodies of some APIs.

@@ -60,8 +60,8 @@ func modelSpan(raw []byte) (start, end, brace int, err error) {
 }
 
 // RestoreModel writes the client's model name back into a response chunk:
-// exactly the text "model":"target", or with one space after the colon, at any
-// depth, as the real EPP does. A name split over two chunks stays.
+// exactly the text "model":"target" or, where there is none, with one space
+// after the colon, at any depth, as the real EPP does. A name split over two chunks stays.
 func RestoreModel(chunk []byte, target, client string) []byte {
 	if target == client || target == "" {
 		return chunk
@@ -76,7 +76,7 @@ func RestoreModel(chunk []byte, target, client string) []byte {
 	}
 	for _, key := range []string{`"model":`, `"model": `} {
 		if old := append([]byte(key), t...); bytes.Contains(chunk, old) {
-			chunk = bytes.ReplaceAll(chunk, old, append([]byte(key), c...))
+			return bytes.ReplaceAll(chunk, old, append([]byte(key), c...))
 		}
 	}
 	return chunk

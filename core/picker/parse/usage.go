@@ -42,11 +42,30 @@ func openAIUsage(v json.RawMessage) (u Usage, ok bool) {
 		var d object
 		if json.Unmarshal(m[k], &d) == nil {
 			if n, ok := count(d["cached_tokens"]); ok {
-				u.CachedTokens = n
+				u.CachedTokens, u.HasCached = n, true
 			}
 		}
 	}
 	return u, true
+}
+
+// streamUsage is the usage object in an event of a stream. The real EPP is
+// stricter there than in a whole response: numbers only, under these names.
+type streamUsage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+	Details    *struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+func (s *streamUsage) usage() Usage {
+	u := Usage{PromptTokens: s.Prompt, CompletionTokens: s.Completion, TotalTokens: s.Total}
+	if s.Details != nil {
+		u.CachedTokens, u.HasCached = s.Details.Cached, true
+	}
+	return u
 }
 
 // Usage reads the usage object of a JSON response or of one chunk of SSE
@@ -67,8 +86,8 @@ func (OpenAI) Usage(body []byte, streaming bool) (u Usage, ok bool) {
 			continue
 		}
 		var e struct {
-			Type     string          `json:"type"`
-			Usage    json.RawMessage `json:"usage"`
+			Type     string       `json:"type"`
+			Usage    *streamUsage `json:"usage"`
 			Response struct {
 				Usage json.RawMessage `json:"usage"`
 			} `json:"response"`
@@ -76,8 +95,8 @@ func (OpenAI) Usage(body []byte, streaming bool) (u Usage, ok bool) {
 		if json.Unmarshal(data, &e) != nil {
 			continue
 		}
-		if got, is := openAIUsage(e.Usage); is {
-			u, ok = got, true
+		if e.Usage != nil {
+			u, ok = e.Usage.usage(), true
 		} else if e.Type == "response.completed" {
 			if got, is := openAIUsage(e.Response.Usage); is {
 				u, ok = got, true
