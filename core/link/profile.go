@@ -130,6 +130,16 @@ func (p Profile) Bytes(cache int64) int64 {
 	return cache
 }
 
+// FromStore makes the Start message for a cache that lies in the external cache
+// already.
+func (p Profile) FromStore(t *Topology, id ID, to int, cacheBytes int64) (Start, error) {
+	s, err := p.Transfer(t, id, to, to, cacheBytes)
+	if err == nil && p.ViaStore {
+		s.Legs = s.Legs[1:]
+	}
+	return s, err
+}
+
 // Transfer makes the Start message for a cache of 16-bit elements that goes
 // from one node to another. Its Serial is the sender for blocking connectors.
 func (p Profile) Transfer(t *Topology, id ID, from, to int, cacheBytes int64) (Start, error) {

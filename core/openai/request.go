@@ -40,6 +40,11 @@ type Sampling struct {
 	ResponseFormat   json.RawMessage `json:"response_format"`
 	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 	ECTransferParams json.RawMessage `json:"ec_transfer_params"`
+	// Bootstrap fields are SGLang's: where prefill and decode server of this
+	// request find each other. Other engines take no notice of them.
+	BootstrapHost json.RawMessage `json:"bootstrap_host"`
+	BootstrapPort json.RawMessage `json:"bootstrap_port"`
+	BootstrapRoom json.RawMessage `json:"bootstrap_room"`
 	// CacheHitThreshold ends the request at once with the finish reason
 	// cache_threshold where the cache holds less of the prompt (0…1).
 	CacheHitThreshold *float64 `json:"cache_hit_threshold"`

@@ -15,6 +15,7 @@ import (
 // Fleet is a number of model servers in one process.
 type Fleet struct {
 	servers  []*Server
+	external external // the cache beside them, of connectors that have one
 	log      *slog.Logger
 	stopOnce sync.Once
 }

@@ -53,11 +53,11 @@ type generation struct {
 		box     box
 		seq     seq
 		content content
-		now    [1]choiceState
-		sent   [1]int
-		closed [1]bool
-		texts  [1]*content
-		seqs   [1]*seq
+		now     [1]choiceState
+		sent    [1]int
+		closed  [1]bool
+		texts   [1]*content
+		seqs    [1]*seq
 	}
 }
 
@@ -113,7 +113,8 @@ func (g *generation) submit() {
 		*q = seq{box: g.box, choice: i, everyToken: g.req.stream, first: g.req.stream || g.session.Held() || watched,
 			start:  watched || g.fault.DieInPrefill || g.needsThreshold,
 			submit: g.s.submitFor(g.req, p, i, g.texts[i])}
-		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora, remote: g.req.kv.remote, loseKV: g.fault.LoseKV}
+		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora, remote: g.req.kv.remote, key: g.req.kv.key, loseKV: g.fault.LoseKV}
+		g.s.fromOthers(g, q, p)
 		if g.s.publisher != nil {
 			q.params.tokens = tokensOf(p, g.texts[i])
 		}

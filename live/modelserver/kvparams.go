@@ -24,8 +24,10 @@ func portText(port int) string { return strconv.Itoa(port) }
 type kvParams struct {
 	raw          []byte // as it came
 	remoteDecode bool   // keep the blocks for another server
+	key          string // under which that server asks for them, where it is told beforehand
 	remote       *remoteKV
-	document     bool // document 002: answer with kv_metadata
+	source       *remoteKV // another server's cache, to take a beginning of the prompt from
+	document     bool      // document 002: answer with kv_metadata
 	session      string
 	threshold    float64 // cache_hit_threshold; 0 is none
 }
@@ -38,6 +40,13 @@ type remoteKV struct {
 	blocks   []int
 	request  string
 	tokens   int
+	// key names a cache that the holder may not have yet; engineID and blocks are
+	// empty then.
+	key string
+	// writer is the node that has put the blocks into the external cache, or -1
+	// where they are known to be there; only with stored.
+	writer int
+	stored bool
 }
 
 // maxRemoteBlocks limits the block ids that a request may name.
@@ -59,6 +68,11 @@ func parseKV(raw json.RawMessage) (kvParams, *openai.Error) {
 		Host          string          `json:"remote_host"`
 		Port          json.RawMessage `json:"remote_port"`
 		Request       string          `json:"remote_request_id"`
+		Transfer      string          `json:"transfer_id"`
+		Bootstrap     string          `json:"remote_bootstrap_addr"`
+		Decoder       *peerKV         `json:"remote_decoder"`
+		Prefiller     *peerKV         `json:"remote_prefiller"`
+		Source        *peerKV         `json:"remote_kv_source"`
 	}
 	if bad := openai.Decode(raw, &q); bad != nil {
 		bad.Param = "kv_transfer_params"
@@ -66,7 +80,28 @@ func parseKV(raw json.RawMessage) (kvParams, *openai.Error) {
 		return k, bad
 	}
 	k.remoteDecode = q.RemoteDecode
-	if !q.RemotePrefill {
+	if q.Source != nil {
+		k.source = q.Source.remote()
+	}
+	switch {
+	case q.Decoder != nil: // offloading
+		k.remoteDecode, k.key = true, peerKey(q.Decoder.Request)
+		return k, nil
+	case q.Prefiller != nil:
+		k.remote = q.Prefiller.remote()
+		return k, nil
+	case q.Transfer != "" && q.RemoteDecode: // mooncake
+		k.key = transferKey(q.Transfer)
+		return k, nil
+	case q.Transfer != "" && q.RemotePrefill && q.Bootstrap != "":
+		remote, err := bootstrapOf(q.Bootstrap)
+		if err != nil {
+			return k, openai.Errorf(400, "kv_transfer_params", "kv_transfer_params.remote_bootstrap_addr: %v.", err)
+		}
+		remote.engineID, remote.key = q.EngineID, transferKey(q.Transfer)
+		k.remote = remote
+		return k, nil
+	case !q.RemotePrefill:
 		return k, nil
 	}
 	fail := func(field, want string) (kvParams, *openai.Error) {
@@ -136,7 +171,7 @@ func portOf(raw json.RawMessage) (int, error) {
 // decode leg needs to fetch the blocks, with everything else that was in the
 // request.
 func (g *generation) kvAnswer() []byte {
-	if g.kept == nil || !g.req.kv.remoteDecode || g.req.kv.document {
+	if g.kept == nil || !g.req.kv.remoteDecode || g.req.kv.document || g.req.kv.key != "" {
 		return nil
 	}
 	host, port, err := g.s.side.address()

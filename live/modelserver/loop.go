@@ -36,11 +36,13 @@ type loop struct {
 	// taken says whether an id is in use by blocks held for another server.
 	taken func(engine.RequestID) bool
 	// onKV takes what the engine says of KV blocks: events and transfers.
-	onKV    func(*engine.Effects, *engine.Effect, *seq)
-	steps   serving.EngineSteps
-	waiting []controlWait // who waits for the answer to a Control
-	touched []*box
-	over    []engine.RequestID // completions that ended in this delivery
+	onKV func(*engine.Effects, *engine.Effect, *seq)
+	// prefilled is told when a completion's prompt is computed.
+	prefilled func(*seq)
+	steps     serving.EngineSteps
+	waiting   []controlWait // who waits for the answer to a Control
+	touched   []*box
+	over      []engine.RequestID // completions that ended in this delivery
 }
 
 // seq is one completion in the engine: the unit that the engine schedules.
@@ -67,12 +69,15 @@ type seqParams struct {
 	adapter   string
 	tokens    func(first, count int) []uint32 // ids of the sequence's tokens, for KV events
 	remote    *remoteKV                       // whose blocks to fetch
+	key       string                          // under which another server asks for its blocks
+	stores    []uint64                        // blocks to put into the external cache once they are computed
 	loseKV    bool                            // a fault: the transfer fails
 }
 
 func newLoop(eng *engine.Engine, maxModelLen int, clock func() machine.Time) *loop {
 	l := &loop{eng: eng, clock: clock, seqs: map[engine.RequestID]*seq{}, armed: machine.Never,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	l.prefilled = func(*seq) {}
 	l.stats.init(maxModelLen)
 	return l
 }
@@ -305,11 +310,13 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 			b.firstAt = f.At
 		}
 		l.stats.firstToken(s, f)
+		l.prefilled(s)
 		l.touch(s, s.first)
 	case engine.Preempted:
 		l.stats.preemptions++
 	case engine.Finished:
 		l.stats.finished(s, f)
+		l.prefilled(s)
 		s.tokens = int(f.Count)
 		c.tokens, c.finished, c.reason = int(f.Count), true, f.Reason
 		l.end(s)

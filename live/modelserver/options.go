@@ -62,6 +62,17 @@ type ServerOptions struct {
 	// VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT). Empty opens one on any port when
 	// the first prefill for another server comes.
 	SideChannel string
+	// Meeting is where prefill and decode servers of one request find each other
+	// before either has a cache, host:port: the bootstrap port of Mooncake and
+	// SGLang, the peer port of the offloading connector. Empty is the connector's
+	// usual port on the server's own address; where that is taken there is none,
+	// and what would be fetched from this server is not. Other connectors need
+	// none.
+	Meeting string
+	// KVRole says what the server does of a request that both have: the values of
+	// vLLM's kv_role, kv_producer or kv_consumer. Empty tells by the address that
+	// the request names.
+	KVRole string
 	// SideTimeout is how long one message of the side channel may take; a holder
 	// that does not answer by then is a failed transfer. Zero is
 	// DefaultSideTimeout.

@@ -116,6 +116,9 @@ func (s *Server) fill(req *request, p *openai.Sampling, limit int, limited bool)
 		return bad
 	}
 	kv.session = p.SessionID
+	if bad := s.meetAt(req, &kv, p); bad != nil {
+		return bad
+	}
 	req.kv = kv
 	req.kv.threshold = s.opts.CacheHitThreshold
 	if p.CacheHitThreshold != nil {

@@ -50,6 +50,7 @@ type Server struct {
 	holds     holds
 	pulls     pulls
 	side      sideChannel
+	meeting   sideChannel
 	publisher KVPublisher
 	pages     pageCache
 	injector  injector
@@ -96,13 +97,13 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	s.store = newStore()
 	s.draws.Store(drawsOf(o.Seed, &so))
 	s.loop = newLoop(eng, s.cfg.MaxModelLen, clock)
-	s.loop.onKV = s.onKV
+	s.loop.onKV, s.loop.prefilled = s.onKV, s.onPrefilled
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {
 		s.loop.stats.hardware, s.loop.steps.Timer = timer.Hardware(), timer
 	}
 	s.loop.steps.Recorder, s.loop.steps.Detail = o.Recorder, so.Steps
 	s.loop.taken = func(id engine.RequestID) bool { return s.holds.holding(uint64(id)) }
-	s.side.s = s
+	s.side.s, s.meeting.s = s, s
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	d := machine.NewDraw(o.Seed, "server", "engine id", uint64(index))
 	s.engineID = fmt.Sprintf("%016x-%016x", d.Uint64(), d.Uint64())
@@ -153,6 +154,9 @@ func (s *Server) listen(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.openMeeting(); err != nil {
+		return err
+	}
 	if s.opts.KVEvents != nil {
 		if s.publisher, err = s.opts.KVEvents(s.opts.Models[0], s.endpoint); err != nil {
 			return fmt.Errorf("KV events: %w", err)
@@ -168,6 +172,7 @@ func (s *Server) abandon() {
 	}
 	s.cancel()
 	s.side.close()
+	s.meeting.close()
 	if s.publisher != nil {
 		s.publisher.Close()
 	}
@@ -206,6 +211,7 @@ func (s *Server) stop(ctx context.Context) {
 	s.pulls.done.Wait()
 	s.crashes.Wait()
 	s.side.close()
+	s.meeting.close()
 	s.loop.stop()
 	if s.publisher != nil {
 		s.publisher.Close()

@@ -28,16 +28,22 @@ const (
 )
 
 type sideRequest struct {
-	Op       string `json:"op"` // get or release
+	Op       string `json:"op"` // get, await, find or release
 	EngineID string `json:"engine_id,omitempty"`
 	Blocks   []int  `json:"block_ids,omitempty"`
 	Request  string `json:"request_id,omitempty"`
+	Key      string `json:"key,omitempty"` // of await: the cache that may still be computed
+	// Hashes of find are a prompt's blocks, of which the asker wants as many as
+	// are here.
+	Hashes []uint64 `json:"hashes,omitempty"`
 }
 
 type sideAnswer struct {
 	OK     bool   `json:"ok"`
 	Error  string `json:"error,omitempty"`
 	Tokens int    `json:"tokens,omitempty"`
+	// EngineID is the holder, which an asker with a key does not know.
+	EngineID string `json:"engine_id,omitempty"`
 }
 
 // held are the caches that this server keeps for others.
@@ -46,10 +52,14 @@ type holds struct {
 	byID map[int]*hold // by the first block
 	by   map[uint64]*hold
 	next int
+
+	named   map[string]*hold           // by the key under which they are asked for
+	waiting map[string][]chan struct{} // who asks for one that is not there yet
 }
 
 type hold struct {
 	handle uint64
+	key    string
 	blocks []int
 	tokens int
 }
@@ -75,6 +85,9 @@ func (h *holds) remove(handle uint64) {
 	if x := h.by[handle]; x != nil {
 		delete(h.by, handle)
 		delete(h.byID, x.blocks[0])
+		if h.named[x.key] == x {
+			delete(h.named, x.key)
+		}
 	}
 }
 
@@ -171,6 +184,10 @@ func (c *sideChannel) serve(conn net.Conn) {
 		c.mu.Unlock()
 	}()
 	r := bufio.NewReader(io.LimitReader(conn, 2*maxSideLine))
+	if c.isHTTP(conn, r) {
+		c.bootstrap(conn, r)
+		return
+	}
 	var asked *hold
 	for {
 		var q sideRequest
@@ -194,12 +211,22 @@ func (c *sideChannel) serve(conn net.Conn) {
 			} else {
 				a.Tokens = asked.tokens
 			}
+		case q.Op == "await" && q.EngineID != "" && q.EngineID != c.s.engineID:
+			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.engineID, q.EngineID)}
+		case q.Op == "await":
+			if asked = c.await(conn, r, q.Key); asked == nil {
+				a = sideAnswer{Error: "nobody has prefilled this request here in time"}
+			} else {
+				a.Tokens, a.EngineID = asked.tokens, c.s.engineID
+			}
+		case q.Op == "find":
+			a.Tokens, a.EngineID = c.s.cachedTokens(q.Hashes), c.s.engineID
 		case q.Op == "release" && asked != nil:
 			c.s.loop.send(engine.KVReleased{Handle: asked.handle})
 		default:
 			a = sideAnswer{Error: fmt.Sprintf("unexpected %q; expected get, then release", q.Op)}
 		}
-		if writeLine(conn, a) != nil || !a.OK || q.Op == "release" {
+		if writeLine(conn, a) != nil || !a.OK || q.Op == "release" || q.Op == "find" {
 			return
 		}
 	}
@@ -247,7 +274,11 @@ func askKV(ctx context.Context, kv *remoteKV, limit time.Duration) (net.Conn, si
 	}
 	_ = conn.SetDeadline(time.Now().Add(limit))
 	left := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // nobody waits for it any more
-	a, err := exchange(conn, sideRequest{Op: "get", EngineID: kv.engineID, Blocks: kv.blocks, Request: kv.request})
+	q := sideRequest{Op: "get", EngineID: kv.engineID, Blocks: kv.blocks, Request: kv.request}
+	if kv.key != "" {
+		q = sideRequest{Op: "await", EngineID: kv.engineID, Key: kv.key}
+	}
+	a, err := exchange(conn, q)
 	if err == nil && !a.OK {
 		err = errors.New(a.Error)
 	}

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"sync"
@@ -54,11 +55,19 @@ func (s *Server) forgetPull(handle uint64) {
 func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *remoteKV, lost bool) {
 	id, tokens := f.Request, f.Count
 	began := time.Now()
-	conn, _, err := askKV(ctx, remote, s.sideTimeout())
+	var conn net.Conn
 	var moved *transfer
+	var err error
+	from := remote.writer
+	if !remote.stored {
+		var a sideAnswer
+		if conn, a, err = askKV(ctx, remote, s.patience(remote)); err == nil {
+			defer conn.Close()
+			from = s.nodeOf(cmp.Or(remote.engineID, a.EngineID))
+		}
+	}
 	if err == nil {
-		defer conn.Close()
-		moved, err = s.network.move(ctx, s.nodeOf(remote), s.index, f.Bytes)
+		moved, err = s.network.move(ctx, from, s.index, f.Bytes)
 	}
 	if err == nil && lost {
 		err = errLost
@@ -129,9 +138,9 @@ func (s *Server) endPull(handle uint64, q *seq) {
 }
 
 // nodeOf is the network node of the server that holds a cache.
-func (s *Server) nodeOf(kv *remoteKV) int {
+func (s *Server) nodeOf(engineID string) int {
 	for _, o := range s.fleet.servers {
-		if o.engineID == kv.engineID {
+		if o.engineID == engineID {
 			return o.index
 		}
 	}
@@ -146,6 +155,7 @@ func (s *Server) onKV(fx *engine.Effects, f *engine.Effect, q *seq) {
 			return
 		}
 		h := s.holds.add(f.Handle, int(f.Count), q.submit.PromptTokens)
+		s.holds.name(h, q.params.key)
 		q.box.mu.Lock()
 		q.box.kv = h
 		q.box.mu.Unlock()

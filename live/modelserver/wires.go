@@ -78,14 +78,17 @@ type transfer struct {
 	told    bool // usable was
 }
 
-// move carries a cache from one node to another and returns when decoding may
-// begin. What is then still to come goes on without the context; whole of the
+// move carries a cache from one node to another, or with a from of -1 out of
+// the external cache, and returns when decoding may begin. What is then still to come goes on without the context; whole of the
 // transfer is closed when it is there.
 func (n *network) move(ctx context.Context, from, to int, cacheBytes int64) (*transfer, error) {
 	n.mu.Lock()
 	n.next++
 	id := n.next
 	start, err := n.profile.Transfer(n.topology, id, from, to, cacheBytes)
+	if from < 0 {
+		start, err = n.profile.FromStore(n.topology, id, to, cacheBytes)
+	}
 	if err != nil {
 		n.mu.Unlock()
 		return nil, err

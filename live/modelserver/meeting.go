@@ -1,0 +1,303 @@
+package modelserver
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// With SGLang, Mooncake and the offloading connector the sidecar sends prefill
+// and decode leg at once. The two servers know of each other by a key in both
+// legs: SGLang's bootstrap_room, Mooncake's transfer_id, the offloading
+// connector's kv_request_id. The decode server reserves its blocks and asks at
+// the prefill server's meeting port for the cache of that key; it gets an answer
+// when the prompt is computed, and then moves the bytes as it does for NIXL. A
+// prefill that never comes is given up after the time for which blocks are held.
+//
+// The meeting port speaks the side channel's language, and enough HTTP to tell
+// Mooncake's sidecar which engine is here (GET /query).
+
+// meetingPorts are the usual ones.
+var meetingPorts = map[string]int{
+	link.SGLang.Name: disagg.DefaultBootstrapPort, link.Mooncake.Name: disagg.DefaultBootstrapPort, link.Offloading.Name: disagg.DefaultP2PPort,
+}
+
+// openMeeting listens at the meeting port where the connector needs one.
+func (s *Server) openMeeting() error {
+	port := meetingPorts[s.connector().Name]
+	if port == 0 && s.opts.Meeting == "" {
+		return nil
+	}
+	s.meeting.mu.Lock()
+	defer s.meeting.mu.Unlock()
+	if s.opts.Meeting != "" {
+		return s.meeting.listen(s.opts.Meeting)
+	}
+	host, _, _ := net.SplitHostPort(s.endpoint)
+	address := net.JoinHostPort(host, strconv.Itoa(port))
+	if err := s.meeting.listen(address); err != nil {
+		s.log.Warn("no meeting port: decode servers will not find this one's caches; give it an address of its own", "server", s.name, "connector", s.connector().Name, "address", address, "error", err)
+	}
+	return nil
+}
+
+// connector is how this server's caches travel; a server outside a fleet has
+// none.
+func (s *Server) connector() *link.Profile {
+	if s.network == nil {
+		return &link.Profile{}
+	}
+	return &s.network.profile
+}
+
+// MeetingAddress is where the server's meeting port is, or empty.
+func (s *Server) MeetingAddress() string {
+	s.meeting.mu.Lock()
+	defer s.meeting.mu.Unlock()
+	if s.meeting.listener == nil {
+		return ""
+	}
+	return s.meeting.listener.Addr().String()
+}
+
+// peerKV is one end of the offloading connector's kv_transfer_params.
+type peerKV struct {
+	Request string `json:"kv_request_id"`
+	Host    string `json:"remote_host"`
+	Port    int    `json:"remote_port"`
+}
+
+func (p *peerKV) remote() *remoteKV {
+	return &remoteKV{host: p.Host, port: p.Port, key: peerKey(p.Request)}
+}
+
+func peerKey(id string) string     { return "peer " + id }
+func transferKey(id string) string { return "transfer " + id }
+func roomKey(room string) string   { return "room " + room }
+
+// bootstrapOf reads Mooncake's remote_bootstrap_addr.
+func bootstrapOf(address string) (*remoteKV, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil || u.Hostname() == "" {
+		return nil, fmt.Errorf("%.100q is no address such as http://10.0.0.5:8998", address)
+	}
+	return &remoteKV{host: u.Hostname(), port: port}, nil
+}
+
+// meetAt reads SGLang's fields, which both servers get. Where the named
+// bootstrap server is this one the request is to be prefilled here, and one
+// token is all that is made; elsewhere it is decoded here.
+func (s *Server) meetAt(req *request, kv *kvParams, p *openai.Sampling) *openai.Error {
+	if s.connector().Name != link.SGLang.Name || len(p.BootstrapRoom) == 0 || string(p.BootstrapRoom) == "null" {
+		return nil
+	}
+	var host string
+	port, err := portOf(p.BootstrapPort)
+	if err == nil && len(p.BootstrapHost) > 0 {
+		err = json.Unmarshal(p.BootstrapHost, &host)
+	}
+	room, bad := strconv.ParseUint(string(p.BootstrapRoom), 10, 63)
+	if err != nil || bad != nil || host == "" || port == 0 {
+		return openai.Errorf(400, "bootstrap_room", "bootstrap_host, bootstrap_port and bootstrap_room: expected a host, a port and a room's number, got %.80s, %.40s and %.40s.", p.BootstrapHost, p.BootstrapPort, p.BootstrapRoom)
+	}
+	key := roomKey(strconv.FormatUint(room, 10))
+	if s.opts.KVRole == RoleProducer || s.opts.KVRole != RoleConsumer && s.meetsAt(host, port) {
+		kv.remoteDecode, kv.key, req.maxTokens, req.minTokens = true, key, 1, min(req.minTokens, 1)
+		return nil
+	}
+	kv.remote = &remoteKV{host: host, port: port, key: key}
+	return nil
+}
+
+// Values of ServerOptions.KVRole.
+const (
+	RoleProducer = "kv_producer"
+	RoleConsumer = "kv_consumer"
+)
+
+// meetsAt tells whether an address is this server's own meeting port.
+func (s *Server) meetsAt(host string, port int) bool {
+	own, err := netip.ParseAddrPort(s.MeetingAddress())
+	if err != nil || int(own.Port()) != port {
+		return false
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap() == own.Addr().Unmap() || host == "localhost" && own.Addr().IsLoopback()
+}
+
+// patience is how long to wait for the holder's answer: where the prompt may
+// still have to be computed, as long as blocks are held.
+func (s *Server) patience(kv *remoteKV) time.Duration {
+	if kv.key != "" {
+		return s.cfg.KVHoldTimeout.Duration()
+	}
+	return s.sideTimeout()
+}
+
+// name makes a cache findable by its key.
+func (h *holds) name(x *hold, key string) {
+	if key == "" {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.named == nil {
+		h.named = map[string]*hold{}
+	}
+	if h.named[key] == nil { // of several completions the first
+		x.key, h.named[key] = key, x
+	}
+	for _, c := range h.waiting[key] {
+		close(c)
+	}
+	delete(h.waiting, key)
+}
+
+// byKey is the cache of a key, or a channel that is closed when it is there.
+func (h *holds) byKey(key string) (*hold, chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if x := h.named[key]; x != nil {
+		return x, nil
+	}
+	if h.waiting == nil {
+		h.waiting = map[string][]chan struct{}{}
+	}
+	c := make(chan struct{})
+	h.waiting[key] = append(h.waiting[key], c)
+	return nil, c
+}
+
+// forget ends a wait.
+func (h *holds) forget(key string, c chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	left := h.waiting[key][:0]
+	for _, o := range h.waiting[key] {
+		if o != c {
+			left = append(left, o)
+		}
+	}
+	if h.waiting[key] = left; len(left) == 0 {
+		delete(h.waiting, key)
+	}
+}
+
+// await waits for the cache of a key for as long as blocks are held, or until
+// the asker leaves: an asker that waits says nothing.
+func (c *sideChannel) await(conn net.Conn, r *bufio.Reader, key string) *hold {
+	x, there := c.s.holds.byKey(key)
+	if x != nil {
+		return x
+	}
+	_ = conn.SetDeadline(time.Time{})
+	left := make(chan struct{})
+	go func() {
+		_, _ = r.Peek(1) // the next thing that it says, or its end
+		close(left)
+	}()
+	limit := time.NewTimer(c.s.cfg.KVHoldTimeout.Duration())
+	defer limit.Stop()
+	select {
+	case <-there:
+		x, there = c.s.holds.byKey(key) // or it is gone again already
+	case <-left:
+	case <-limit.C:
+	}
+	if x == nil {
+		c.s.holds.forget(key, there)
+	}
+	_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends the Peek
+	<-left
+	return x
+}
+
+// isHTTP looks whether somebody speaks HTTP.
+func (c *sideChannel) isHTTP(conn net.Conn, r *bufio.Reader) bool {
+	if c != &c.s.meeting {
+		return false
+	}
+	_ = conn.SetDeadline(time.Now().Add(c.s.sideTimeout()))
+	b, err := r.Peek(4)
+	return err == nil && string(b) == "GET "
+}
+
+// bootstrap answers GET /query as Mooncake's bootstrap server does: the engine
+// of each data-parallel rank. One answer is all that it gives.
+func (c *sideChannel) bootstrap(conn net.Conn, r *bufio.Reader) {
+	line, err := r.ReadSlice('\n')
+	path := strings.Fields(string(line))
+	for err == nil && len(strings.TrimSpace(string(line))) > 0 {
+		line, err = r.ReadSlice('\n')
+	}
+	if err != nil {
+		return
+	}
+	status, body := "404 Not Found", "{}"
+	if len(path) > 1 && path[1] == "/query" {
+		status, body = "200 OK", fmt.Sprintf(`{"0":{"engine_id":%q}}`, c.s.engineID)
+	}
+	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body)
+}
+
+// cachedTokens is how much of a prompt's beginning this server has in its
+// prefix cache.
+func (s *Server) cachedTokens(hashes []uint64) int {
+	n := 0
+	s.loop.ask(func(machine.Time) { n = s.loop.eng.CachedPrefix(hashes) })
+	return n * s.cfg.BlockSize
+}
+
+// fromOthers lets a completion begin with blocks that the external cache or
+// another server's cache has.
+func (s *Server) fromOthers(g *generation, q *seq, p *prompt) {
+	store, source := s.connector().ViaStore, g.req.kv.source
+	if !store && source == nil || s.cfg.DisablePrefixCaching || q.params.remote != nil {
+		return
+	}
+	blocks := len(p.tokens) / s.cfg.BlockSize
+	hashes := q.submit.Hashes
+	if len(hashes) < blocks {
+		hashes = engine.BlockHashes(make([]uint64, 0, blocks), saltOf(g.req), p.tokens, s.cfg.BlockSize)
+	}
+	hashes = hashes[:blocks]
+	tokens := 0
+	var from *remoteKV
+	switch {
+	case store:
+		q.params.stores = hashes
+		n, writer := s.fleet.external.find(hashes, s.index)
+		tokens, from = n*s.cfg.BlockSize, &remoteKV{stored: true, writer: writer}
+	case source != nil:
+		a := s.ask(g.ctx, source, hashes)
+		tokens, from = a.Tokens, &remoteKV{stored: true, writer: s.nodeOf(a.EngineID)}
+	}
+	if tokens > 0 {
+		q.params.remote = from
+		q.submit.Remote = engine.RemoteKV{From: remoteEngine, Tokens: min(tokens, len(p.tokens))}
+	}
+}
+
+// onPrefilled puts a prompt's blocks into the external cache.
+func (s *Server) onPrefilled(q *seq) {
+	if q.params.stores != nil {
+		s.fleet.external.put(q.params.stores, s.index)
+		q.params.stores = nil
+	}
+}
