@@ -15,7 +15,8 @@ var consumed = map[string]bool{
 	HeadersModelRewrite[0]: true, HeadersModelRewrite[1]: true,
 	HeadersTTFT[0]: true, HeadersTTFT[1]: true,
 	HeadersTPOT[0]: true, HeadersTPOT[1]: true,
-	HeaderDestination: true, "content-length": true,
+	HeaderVideoFPS: true, HeaderVideoSeconds: true, HeaderVideoResolution: true,
+	KeySubset: true, HeaderDestination: true, KeyServed: true, HeaderDropReason: true, "content-length": true,
 }
 
 // NormalizeHeaders lower-cases names and keeps the last of several values.

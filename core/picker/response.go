@@ -95,8 +95,8 @@ func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers Headers)
 	set = append(set, r.set...)
 next:
 	for _, h := range headers {
-		if h.Name == "content-length" {
-			continue // it stands, unless DropContentLength says otherwise
+		if consumed[h.Name] {
+			continue // content-length stands, unless DropContentLength says otherwise
 		}
 		for _, s := range r.set {
 			if s.Name == h.Name {

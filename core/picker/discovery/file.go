@@ -77,7 +77,7 @@ func entry(n *yaml.Node, field, namespace string) (*picker.Endpoint, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, strict.At(n, field, "expected a mapping with name, address and port")
 	}
-	var name, address, port string
+	var name, own, address, port string
 	labels := map[string]string{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, v := n.Content[i].Value, n.Content[i+1]
@@ -86,7 +86,7 @@ func entry(n *yaml.Node, field, namespace string) (*picker.Endpoint, error) {
 		case "name":
 			err = strict.Decode(v, field+".name", &name)
 		case "namespace":
-			err = strict.Decode(v, field+".namespace", &namespace)
+			err = strict.Decode(v, field+".namespace", &own)
 		case "address":
 			err = strict.Decode(v, field+".address", &address)
 		case "port":
@@ -105,10 +105,13 @@ func entry(n *yaml.Node, field, namespace string) (*picker.Endpoint, error) {
 	if !ipv4(address) {
 		return nil, strict.At(n, field+".address", "%q is not an IPv4 address; host names and IPv6 are not accepted here", address)
 	}
-	if p, err := strconv.Atoi(port); err != nil || p < 1 || p > 65535 || strconv.Itoa(p) != port {
+	if p, err := strconv.Atoi(port); err != nil || p < 1 || p > 65535 || port[0] == '+' {
 		return nil, strict.At(n, field+".port", "%q is not a port; expected a string such as \"8000\"", port)
 	}
-	return picker.NewEndpoint(namespace, name, address, port, labels), nil
+	if own == "" {
+		own = namespace
+	}
+	return picker.NewEndpoint(own, name, address, port, labels), nil
 }
 
 func ipv4(s string) bool {
