@@ -277,7 +277,9 @@ func (m *PickMetrics) dispatched(d *picker.Decision, bytes int) {
 	l := m.labels(d.Request)
 	m.total.inc(l...)
 	m.size.observe(float64(bytes), l...)
-	m.running.add(1, l...)
+	if !d.Request.Body.SkipResponse {
+		m.running.add(1, l...)
+	}
 }
 
 // chunk is told of every piece of a response; gap is the time since the last.
@@ -294,7 +296,7 @@ func (m *PickMetrics) ended(d *picker.Decision, r *picker.Response, began, now m
 		return
 	}
 	l := m.labels(d.Request)
-	if d.Request.Body != nil {
+	if d.Request.Body != nil && !d.Request.Body.SkipResponse {
 		m.running.add(-1, l...)
 	}
 	if r == nil || r.Chunks == 0 || !r.Complete() {
@@ -338,8 +340,8 @@ func (m *PickMetrics) ended(d *picker.Decision, r *picker.Response, began, now m
 	if u.CompletionTokens > 0 {
 		m.output.observe(float64(u.CompletionTokens), l...)
 		m.ntpot.observe(seconds/float64(u.CompletionTokens), l...)
-		if r.Streaming && u.CompletionTokens > 1 {
-			m.tpot.observe((r.LastAt-r.FirstAt).Seconds()/float64(u.CompletionTokens-1), l...)
+		if r.Streaming && u.CompletionTokens > 1 && r.Chunks > 1 {
+			m.tpot.observe((now-r.FirstAt).Seconds()/float64(u.CompletionTokens-1), l...)
 		}
 	}
 }
