@@ -61,6 +61,17 @@ type FakeUse struct {
 	Timestamp float64 `json:"timestamp"`
 }
 
+// UnmarshalJSON reads an object, or a string that holds one, as lists of flags
+// have it.
+func (u *FakeUse) UnmarshalJSON(raw []byte) error {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		raw = []byte(text)
+	}
+	type plain FakeUse
+	return json.Unmarshal(raw, (*plain)(u))
+}
+
 const (
 	maxFakeValues = 65_536 // in one list
 	maxFakeCount  = 1e12

@@ -42,7 +42,8 @@ Examples:
     -d '{"messages":[{"role":"user","content":"Hello"}],"stream":true}'
 
 Flags of its own, among the others: --accelerator NAME, --batching continuous|static|none|independent,
---output-tokens DISTRIBUTION, --profile document|vllm|sim (whose defaults count).`
+--output-tokens DISTRIBUTION, --profile document|vllm|sim (whose defaults count),
+--lora-load-time and --lora-activate-time DURATION.`
 }
 
 func (c *modelserverCmd) Run(o *outside) error {
@@ -97,6 +98,9 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 	options.Logger = slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))
 	if len(r.Ignored) > 0 {
 		options.Logger.Warn("flags that have no meaning for a simulated server are ignored", "flags", strings.Join(r.Ignored, " "))
+	}
+	for _, note := range r.Notes {
+		options.Logger.Warn(note)
 	}
 	if c.Servers > 1 {
 		if options.Servers, err = spread(options.Servers, c.Servers); err != nil {

@@ -42,20 +42,39 @@ type Config struct {
 	Seed                      *uint64
 
 	TensorParallel, PipelineParallel, DataParallel, DataParallelRank, Nodes int
+	// DataParallelLocal is how many of the ranks are here; 0: all.
+	DataParallelLocal int
+	SpeculativeTokens int
 
 	Accelerator, Quantization, KVCacheDType string
 	// TimeToFirstToken and InterTokenLatency are distributions. With them given
 	// the times do not come from an accelerator.
 	TimeToFirstToken, InterTokenLatency  Timing
 	PrefillOverhead, PrefillTimePerToken Timing
-	OutputTokens                         string
+	LatencyCalculator                    string  // constant or per-token; empty: by what is given
+	TimeFactorUnderLoad                  float64 // of a full batch; 0 is 1
+	// KVTransferLatency and KVTransferTimePerToken are how long a fetched KV
+	// cache takes; where they are given no link is simulated.
+	KVTransferLatency, KVTransferTimePerToken Timing
+	OutputTokens                              string
 
 	MaxLoRAs, MaxCPULoRAs int
-	Adapters              []modelserver.Adapter
+	// LoRALoadTime and LoRAActivateTime are an adapter's ways from disk to host
+	// memory and on into the accelerator.
+	LoRALoadTime, LoRAActivateTime Timing
+	Adapters                       []modelserver.Adapter
 
 	Tokenizer           string // a tokenizer.json, or the directory it is in
 	Mode                string // random or echo
 	Dataset             string // a file of answers
+	DatasetTable        string // its table, where it is a database
+	Dimensions          int    // of embeddings
+	CacheHitThreshold   float64
+	EncoderOnly, Omni   bool
+	ImagePercent        int
+	ImageTime           Timing
+	Tools               modelserver.ToolOptions
+	FullStatus          int // of requests that find the queue full; 0 is 429
 	APIKeys             []string
 	RequestIDHeaders    bool
 	PromptTokensDetails bool

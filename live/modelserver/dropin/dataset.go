@@ -19,8 +19,9 @@ const (
 
 // ReadDataset reads answers from a file: ShareGPT's JSON (what the assistant
 // says in each conversation), JSON lines (a string, or an object with response,
-// completion, answer, output, text or content), or plain lines.
-func ReadDataset(path string) ([]string, error) {
+// completion, answer, output, text or content), plain lines, or the table of an
+// SQLite database as llm-d-inference-sim has them (llmd where none is named).
+func ReadDataset(path, table string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -32,14 +33,14 @@ func ReadDataset(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers, err := parseDataset(raw)
+	answers, err := parseDataset(raw, table)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return answers, nil
 }
 
-func parseDataset(raw []byte) ([]string, error) {
+func parseDataset(raw []byte, table string) ([]string, error) {
 	var out []string
 	add := func(text string) error {
 		switch {
@@ -53,7 +54,12 @@ func parseDataset(raw []byte) ([]string, error) {
 		out = append(out, text)
 		return nil
 	}
-	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
+	switch {
+	case bytes.HasPrefix(raw, []byte(sqliteMagic)):
+		if err := sqliteAnswers(raw, table, add); err != nil {
+			return nil, err
+		}
+	case bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")):
 		var list []json.RawMessage
 		if err := json.Unmarshal(raw, &list); err != nil {
 			return nil, err
@@ -65,7 +71,7 @@ func parseDataset(raw []byte) ([]string, error) {
 				}
 			}
 		}
-	} else {
+	default:
 		lines := bufio.NewScanner(bytes.NewReader(raw))
 		lines.Buffer(nil, 2*maxAnswerBytes)
 		for lines.Scan() {

@@ -1,6 +1,7 @@
 package dropin
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
 // The scripts read like a shell: variables, a command line, and what was
@@ -87,11 +90,19 @@ func describe(t *testing.T, r *Result) string {
 		if f.Kind() == reflect.Pointer && !f.IsNil() {
 			f = f.Elem()
 		}
+		if tools, ok := f.Interface().(modelserver.ToolOptions); ok && !f.IsZero() {
+			raw, _ := json.Marshal(tools) // pointers print as addresses otherwise
+			lines = append(lines, "Tools: "+string(raw))
+			continue
+		}
 		if !f.IsZero() {
 			lines = append(lines, fmt.Sprintf("%s: %+v", v.Type().Field(i).Name, f.Interface()))
 		}
 	}
 	sort.Strings(lines)
+	for _, note := range r.Notes {
+		lines = append(lines, "note: "+note)
+	}
 	if len(r.Ignored) > 0 {
 		lines = append(lines, "ignored: "+strings.Join(r.Ignored, " "))
 	}
@@ -101,8 +112,8 @@ func describe(t *testing.T, r *Result) string {
 	}
 	for _, s := range o.Servers {
 		e := s.Engine
-		lines = append(lines, fmt.Sprintf("server %s models=%v blocks=%d×%d seqs=%d tokens=%d side=%q connector=%s", s.Listen, s.Models,
-			e.NumGPUBlocks, e.BlockSize, e.MaxNumSeqs, e.MaxNumBatchedTokens, s.SideChannel, o.Transfer.Profile.Name))
+		lines = append(lines, fmt.Sprintf("server %s models=%v blocks=%d×%d context=%d seqs=%d tokens=%d side=%q connector=%s", s.Listen, s.Models,
+			e.NumGPUBlocks, e.BlockSize, e.MaxModelLen, e.MaxNumSeqs, e.MaxNumBatchedTokens, s.SideChannel, o.Transfer.Profile.Name))
 		if timer, ok := e.Timer.(interface{ Source() string }); ok {
 			lines = append(lines, "times from "+timer.Source())
 		}
@@ -140,13 +151,13 @@ func TestDataset(t *testing.T) {
 		`{"response":"a"}` + "\n" + `"b"` + "\n" + `{"text":"c"}`:                                                                         "a|b|c",
 		`[{"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]},{"messages":[{"role":"assistant","content":"b"}]}]`: "a|b",
 	} {
-		got, err := parseDataset([]byte(raw))
+		got, err := parseDataset([]byte(raw), "")
 		if err != nil || strings.Join(got, "|") != want {
 			t.Errorf("%q: got %q, %v", raw, got, err)
 		}
 	}
 	for _, raw := range []string{"", "[1", `{"x":1}`} {
-		if got, err := parseDataset([]byte(raw)); err == nil {
+		if got, err := parseDataset([]byte(raw), ""); err == nil {
 			t.Errorf("%q: got %q", raw, got)
 		}
 	}
@@ -154,5 +165,8 @@ func TestDataset(t *testing.T) {
 
 func FuzzDataset(f *testing.F) {
 	f.Add([]byte(`[{"conversations":[{"from":"gpt","value":"a"}]}]`))
-	f.Fuzz(func(t *testing.T, raw []byte) { _, _ = parseDataset(raw) })
+	if raw, err := os.ReadFile("testdata/answers.sqlite3"); err == nil {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) { _, _ = parseDataset(raw, "") })
 }

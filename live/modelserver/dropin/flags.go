@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -91,7 +92,7 @@ var flags = map[string]flag{
 	"served-model-name":            {many: true, set: func(c *Config, v string) error { c.Served = append(c.Served, v); return nil }},
 	"host":                         text(func(c *Config) *string { return &c.Host }),
 	"port":                         number(func(c *Config) *int { return &c.Port }, 0, 65535),
-	"max-model-len":                number(func(c *Config) *int { return &c.MaxModelLen }, -1, 1<<24),
+	"max-model-len":                {set: setMaxModelLen},
 	"max-num-seqs":                 number(func(c *Config) *int { return &c.MaxNumSeqs }, 1, 1<<20),
 	"max-num-batched-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
 	"max-num-prefill-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24), // document 003
@@ -110,8 +111,13 @@ var flags = map[string]flag{
 	"scheduler-policy":             text(func(c *Config) *string { return &c.Policy }), // document 003
 	"tensor-parallel-size":         number(func(c *Config) *int { return &c.TensorParallel }, 1, 4096),
 	"pipeline-parallel-size":       number(func(c *Config) *int { return &c.PipelineParallel }, 1, 4096),
-	"data-parallel-size":           number(func(c *Config) *int { return &c.DataParallel }, 1, 64),
-	"data-parallel-rank":           number(func(c *Config) *int { return &c.DataParallelRank }, 0, 63),
+	"data-parallel-size":           number(func(c *Config) *int { return &c.DataParallel }, 1, 4096),
+	"data-parallel-rank":           number(func(c *Config) *int { return &c.DataParallelRank }, -1, 4095),
+	"data-parallel-start-rank":     number(func(c *Config) *int { return &c.DataParallelRank }, 0, 4095),
+	"data-parallel-size-local":     number(func(c *Config) *int { return &c.DataParallelLocal }, 0, 64),
+	"max-num-queued-reqs":          {set: setMaxQueued},
+	"speculative-config":           {set: setSpeculation},
+	"mm-encoder-only":              on(func(c *Config) *bool { return &c.EncoderOnly }),
 	"nnodes":                       number(func(c *Config) *int { return &c.Nodes }, 1, 4096),
 	"quantization":                 text(func(c *Config) *string { return &c.Quantization }),
 	"kv-cache-dtype":               text(func(c *Config) *string { return &c.KVCacheDType }),
@@ -135,6 +141,9 @@ var flags = map[string]flag{
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
 
+	"lora-load-time":     text(func(c *Config) *string { return &c.LoRALoadTime.Mean }),
+	"lora-activate-time": text(func(c *Config) *string { return &c.LoRAActivateTime.Mean }),
+
 	// llm-d-inference-sim.
 	"time-to-first-token":         text(func(c *Config) *string { return &c.TimeToFirstToken.Mean }),
 	"time-to-first-token-std-dev": sim(text(func(c *Config) *string { return &c.TimeToFirstToken.StdDev })),
@@ -143,13 +152,36 @@ var flags = map[string]flag{
 	"prefill-overhead":            sim(text(func(c *Config) *string { return &c.PrefillOverhead.Mean })),
 	"prefill-time-per-token":      sim(text(func(c *Config) *string { return &c.PrefillTimePerToken.Mean })),
 	"prefill-time-std-dev":        sim(text(func(c *Config) *string { return &c.PrefillOverhead.StdDev })),
-	"dataset-path":                sim(text(func(c *Config) *string { return &c.Dataset })),
-	"mode":                        sim(flag{set: setMode}),
-	"startup-duration":            sim(text(func(c *Config) *string { return &c.StartupDelay.Mean })),
-	"max-request-body-size-mb":    sim(number(func(c *Config) *int { return &c.MaxBodyMiB }, 1, 4096)),
-	"max-waiting-queue-length":    sim(number(func(c *Config) *int { return &c.MaxWaiting }, 1, most)),
-	"failure-injection-rate":      sim(fraction(func(c *Config) *float64 { return &c.Inject.Percent }, 100)),
-	"failure-types":               sim(flag{many: true, set: addFailureTypes}),
+	"latency-calculator":          sim(flag{set: setCalculator}),
+	"time-factor-under-load":      sim(flag{set: setLoadFactor}),
+
+	"kv-cache-transfer-latency":        sim(text(func(c *Config) *string { return &c.KVTransferLatency.Mean })),
+	"kv-cache-transfer-time-per-token": sim(text(func(c *Config) *string { return &c.KVTransferTimePerToken.Mean })),
+
+	"default-embedding-dimensions":   sim(number(func(c *Config) *int { return &c.Dimensions }, 1, 65_536)),
+	"global-cache-hit-threshold":     sim(fraction(func(c *Config) *float64 { return &c.CacheHitThreshold }, 1)),
+	"omni":                           sim(on(func(c *Config) *bool { return &c.Omni })),
+	"image-emission-rate":            sim(number(func(c *Config) *int { return &c.ImagePercent }, 0, 100)),
+	"time-to-generate-image":         sim(text(func(c *Config) *string { return &c.ImageTime.Mean })),
+	"time-to-generate-image-std-dev": sim(text(func(c *Config) *string { return &c.ImageTime.StdDev })),
+
+	"min-tool-call-integer-param":                     sim(number(func(c *Config) *int { return &c.Tools.MinInteger }, -most, most)),
+	"max-tool-call-integer-param":                     sim(number(func(c *Config) *int { return &c.Tools.MaxInteger }, -most, most)),
+	"min-tool-call-number-param":                      sim(real(func(c *Config) *float64 { return &c.Tools.MinNumber })),
+	"max-tool-call-number-param":                      sim(real(func(c *Config) *float64 { return &c.Tools.MaxNumber })),
+	"min-tool-call-array-param-length":                sim(number(func(c *Config) *int { return &c.Tools.MinItems }, 0, 1000)),
+	"max-tool-call-array-param-length":                sim(number(func(c *Config) *int { return &c.Tools.MaxItems }, 0, 1000)),
+	"tool-call-not-required-param-probability":        sim(omission(func(c *Config) **int { return &c.Tools.OmitOptional })),
+	"object-tool-call-not-required-field-probability": sim(omission(func(c *Config) **int { return &c.Tools.OmitField })),
+
+	"dataset-path":             sim(text(func(c *Config) *string { return &c.Dataset })),
+	"dataset-table-name":       sim(text(func(c *Config) *string { return &c.DatasetTable })),
+	"mode":                     sim(flag{set: setMode}),
+	"startup-duration":         sim(text(func(c *Config) *string { return &c.StartupDelay.Mean })),
+	"max-request-body-size-mb": sim(number(func(c *Config) *int { return &c.MaxBodyMiB }, 1, 4096)),
+	"max-waiting-queue-length": sim(number(func(c *Config) *int { return &c.MaxWaiting }, 1, most)),
+	"failure-injection-rate":   sim(fraction(func(c *Config) *float64 { return &c.Inject.Percent }, 100)),
+	"failure-types":            sim(flag{many: true, set: addFailureTypes}),
 	"fake-metrics": sim(flag{set: func(c *Config, v string) (err error) {
 		c.FakeMetrics, err = modelserver.ParseFakeMetrics([]byte(v))
 		return err
@@ -166,6 +198,83 @@ var flags = map[string]flag{
 
 // short are vLLM's one-dash flags.
 var short = map[string]string{"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size", "q": "quantization", "n": "nnodes", "r": "node-rank"}
+
+func real(to func(*Config) *float64) flag {
+	return flag{set: func(c *Config, v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(f >= -most && f <= most) {
+			return fmt.Errorf("expected a number, got %q", v)
+		}
+		*to(c) = f
+		return nil
+	}}
+}
+
+// omission sets the part of the calls that leave something out from the part
+// that have it.
+func omission(to func(*Config) **int) flag {
+	return flag{set: func(c *Config, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 || n > 100 {
+			return fmt.Errorf("expected a whole number from 0 to 100, got %q", v)
+		}
+		n = 100 - n
+		*to(c) = &n
+		return nil
+	}}
+}
+
+// setMaxModelLen reads a length, or auto (-1): as much as the cache holds.
+func setMaxModelLen(c *Config, v string) error {
+	if v == "auto" {
+		v = "-1"
+	}
+	n, err := parseNumber(v)
+	if err != nil || n != -1 && (n < 1 || n > 1<<24) {
+		return fmt.Errorf("expected a number of tokens from 1 to %d, or auto, got %q", 1<<24, v)
+	}
+	c.MaxModelLen = n
+	return nil
+}
+
+// setMaxQueued bounds the queue as vLLM does, which answers 503 then.
+func setMaxQueued(c *Config, v string) error {
+	n, err := parseNumber(v)
+	if err != nil || n < 1 || n > most {
+		return fmt.Errorf("expected a whole number from 1 to %d, got %q", most, v)
+	}
+	c.MaxWaiting, c.FullStatus = n, http.StatusServiceUnavailable
+	return nil
+}
+
+// setSpeculation notes how much is drafted; it is not simulated.
+func setSpeculation(c *Config, v string) error {
+	var s struct {
+		Tokens int `json:"num_speculative_tokens"`
+	}
+	if err := json.Unmarshal([]byte(v), &s); err != nil || s.Tokens < 0 || s.Tokens > 64 {
+		return fmt.Errorf("expected a JSON object with num_speculative_tokens from 0 to 64, got %q", v)
+	}
+	c.SpeculativeTokens = s.Tokens
+	return nil
+}
+
+func setCalculator(c *Config, v string) error {
+	if v != "" && v != "constant" && v != "per-token" {
+		return fmt.Errorf("expected constant or per-token, got %q", v)
+	}
+	c.LatencyCalculator = v
+	return nil
+}
+
+func setLoadFactor(c *Config, v string) error {
+	f, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(f >= 1 && f <= 1000) {
+		return fmt.Errorf("expected a number from 1 to 1000, got %q", v)
+	}
+	c.TimeFactorUnderLoad = f
+	return nil
+}
 
 func setSeed(c *Config, v string) error {
 	n, err := strconv.ParseInt(v, 10, 64)

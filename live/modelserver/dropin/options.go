@@ -65,6 +65,13 @@ func (r *Result) fill(simFlags bool) error {
 	def(&r.BlockSize, 16)
 	def(&r.DataParallel, 1)
 	def(&r.TensorParallel, 1)
+	r.DataParallelRank = max(r.DataParallelRank, 0)
+	if n := r.DataParallelLocal; n > 0 {
+		r.DataParallel = min(r.DataParallel, n)
+	}
+	if r.DataParallel > maxRanks {
+		return fmt.Errorf("--data-parallel-size: expected at most %d ranks in one process, got %d; say how many are here with --data-parallel-size-local", maxRanks, r.DataParallel)
+	}
 	def(&r.Port, 8000)
 	if r.GPUMemoryUtilization == 0 {
 		r.GPUMemoryUtilization = 0.9
@@ -75,8 +82,23 @@ func (r *Result) fill(simFlags bool) error {
 	if r.Model == "" {
 		r.Model = modelserver.DefaultModel
 	}
-	if r.MaxModelLen < 0 {
-		r.MaxModelLen = 0 // vLLM's -1: as much as fits
+	if r.MaxCPULoRAs > 0 && r.MaxCPULoRAs < max(r.MaxLoRAs, 1) {
+		return fmt.Errorf("--max-cpu-loras: expected at least --max-loras, %d, got %d", max(r.MaxLoRAs, 1), r.MaxCPULoRAs)
+	}
+	for _, t := range []struct {
+		what     string
+		min, max float64
+	}{{"integer-param", float64(r.Tools.MinInteger), float64(r.Tools.MaxInteger)}, {"number-param", r.Tools.MinNumber, r.Tools.MaxNumber},
+		{"array-param-length", float64(r.Tools.MinItems), float64(r.Tools.MaxItems)}} {
+		if t.max != 0 && t.min > t.max {
+			return fmt.Errorf("--min-tool-call-%s: expected at most --max-tool-call-%s, %v, got %v", t.what, t.what, t.max, t.min)
+		}
+	}
+	if r.SpeculativeTokens > 0 {
+		r.Notes = append(r.Notes, "--speculative-config: speculation is not simulated; its metrics are there and say 0")
+	}
+	if r.DataParallel > 1 {
+		r.Notes = append(r.Notes, "--data-parallel-size: every rank is a server with a port of its own, from --port on")
 	}
 	if r.KVEvents != nil && !r.KVEvents.Enabled {
 		r.KVEvents = nil
@@ -89,6 +111,9 @@ func (r *Result) fill(simFlags bool) error {
 	}
 	return nil
 }
+
+// maxRanks bounds the servers of one command line.
+const maxRanks = 64
 
 // Fleet is what the command line asks for, as the model server takes it: one
 // server for each data-parallel rank, on ports that follow one another.
@@ -130,6 +155,15 @@ func (r *Result) server() (modelserver.ServerOptions, error) {
 		RequestIDHeaders: r.RequestIDHeaders, PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
 		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys, Inject: r.Inject, FakeMetrics: r.FakeMetrics,
 		PodName: r.PodName, PodNamespace: r.PodNamespace,
+		Dimensions: r.Dimensions, CacheHitThreshold: r.CacheHitThreshold, EncoderOnly: r.EncoderOnly, Omni: r.Omni, ImagePercent: r.ImagePercent,
+		Tools: r.Tools, FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
+	}
+	if r.ImageTime.Set() {
+		d, err := r.ImageTime.dist()
+		if err != nil {
+			return so, fmt.Errorf("--time-to-generate-image: %w", err)
+		}
+		so.ImageTime = &d
 	}
 	if len(so.Models) == 0 {
 		so.Models = []string{r.Model}
@@ -139,7 +173,7 @@ func (r *Result) server() (modelserver.ServerOptions, error) {
 	}
 	var err error
 	if r.Dataset != "" {
-		if so.Dataset, err = ReadDataset(r.Dataset); err != nil {
+		if so.Dataset, err = ReadDataset(r.Dataset, r.DatasetTable); err != nil {
 			return so, fmt.Errorf("--dataset-path: %w", err)
 		}
 	}
@@ -172,7 +206,23 @@ func (r *Result) engine(so *modelserver.ServerOptions) error {
 		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen,
 		BlockSize: r.BlockSize, NumGPUBlocks: r.NumGPUBlocks, DisablePrefixCaching: r.NoPrefixCaching, DisableChunkedPrefill: r.NoChunkedPrefill,
 		LongPrefillTokenThreshold: r.LongPrefillTokenThreshold, MaxNumPartialPrefills: r.MaxNumPartialPrefills,
-		MaxLongPartialPrefills: r.MaxLongPartialPrefills, MaxLoRAs: max(r.MaxLoRAs, 1), ReportSteps: true,
+		MaxLongPartialPrefills: r.MaxLongPartialPrefills, MaxLoRAs: max(r.MaxLoRAs, 1), MaxCPULoRAs: r.MaxCPULoRAs, ReportSteps: true,
+	}
+	if r.Profile != ProfileSim {
+		c.LoRALoadTime, c.LoRAActivateTime = engine.DefaultLoRALoadTime, engine.DefaultLoRAActivateTime
+	}
+	for _, t := range []struct {
+		flag   string
+		timing Timing
+		to     *machine.Time
+	}{{"lora-load-time", r.LoRALoadTime, &c.LoRALoadTime}, {"lora-activate-time", r.LoRAActivateTime, &c.LoRAActivateTime}} {
+		if t.timing.Set() {
+			d, err := parseSpan(t.timing.Mean)
+			if err != nil {
+				return fmt.Errorf("--%s: %w", t.flag, err)
+			}
+			*t.to = d
+		}
 	}
 	if r.MaxWaiting > 0 {
 		c.MaxInFlight = r.MaxWaiting + r.MaxNumSeqs
@@ -194,10 +244,22 @@ func (r *Result) engine(so *modelserver.ServerOptions) error {
 		}
 	}
 	if c.Batching == engine.BatchingIndependent {
+		c.MaxModelLen = max(c.MaxModelLen, 0)
 		return r.independent(so)
 	}
-	return r.steps(so)
+	if err := r.steps(so); err != nil {
+		return err
+	}
+	c.MaxModelLen = max(c.MaxModelLen, 0) // auto, of a model that is not known: the engine's default
+	if r.NoChunkedPrefill && !r.budgetGiven {
+		// As in vLLM: a prompt of any length must fit into one step.
+		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, c.MaxModelLen, engineModelLen)
+	}
+	return nil
 }
+
+// engineModelLen is the engine's own default of the context.
+const engineModelLen = 8192
 
 // independent gives every request its own times.
 func (r *Result) independent(so *modelserver.ServerOptions) error {
@@ -250,14 +312,16 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 		return err
 	}
 	so.Engine.Timer = timer
-	if config.Kind == latency.KindConstant && config.Jitter.Factor.IsConstant() {
+	if r.TimeFactorUnderLoad > 1 {
+		so.Engine.Timer = newUnderLoad(timer, r.TimeFactorUnderLoad, r.MaxNumSeqs)
+	} else if config.Kind == latency.KindConstant && config.Jitter.Factor.IsConstant() {
 		so.Engine.Timer = modelserver.NewAdjustable(config.Constant) // the admin API can change it
 	}
 	if hardware == nil {
 		return nil
 	}
 	plan, err := latency.PlanMemory(latency.MemoryConfig{Hardware: hardware, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
-		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen, EnforceEager: r.EnforceEager,
+		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: max(r.MaxModelLen, 1), EnforceEager: r.EnforceEager,
 		SwapSpaceBytes: int64(r.SwapSpaceGiB * (1 << 30))})
 	var oom *latency.OutOfMemoryError
 	if errors.As(err, &oom) && r.RestartOOM {
@@ -269,9 +333,37 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	if so.Engine.NumGPUBlocks == 0 {
 		so.Engine.NumGPUBlocks = plan.NumGPUBlocks
 	}
+	if so.OutOfMemory == nil {
+		if err := r.context(so, hardware, &plan); err != nil {
+			return err
+		}
+	}
 	so.Engine.NumCPUBlocks = max(so.Engine.NumCPUBlocks, plan.NumCPUBlocks)
 	so.MemoryBytes = plan.Weights + plan.Activations + plan.Runtime
 	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hardware.Group.TP) / int64(max(r.BlockSize, 1))
+	return nil
+}
+
+// context chooses the longest sequence where none was given: the model's own
+// context or, with --max-model-len auto and outside of vLLM's profile, as much
+// of it as the KV cache holds. vLLM itself refuses to start then; so does this
+// with its profile, in the same words.
+func (r *Result) context(so *modelserver.ServerOptions, h *latency.Hardware, plan *latency.MemoryPlan) error {
+	if r.MaxModelLen > 0 {
+		return nil
+	}
+	own, fits := h.Model.MaxModelLen, so.Engine.NumGPUBlocks*r.BlockSize
+	if own == 0 {
+		own = engineModelLen
+	}
+	if own > fits && r.MaxModelLen == 0 && r.Profile == ProfileVLLM {
+		const gib = 1 << 30
+		need := plan.BlockBytes * int64((own+r.BlockSize-1)/r.BlockSize)
+		return fmt.Errorf("--max-model-len: to serve at least one request with the model's max seq len (%d), %.2f GiB KV cache is needed, which is larger than the available KV cache memory (%.2f GiB); "+
+			"based on the available memory, the estimated maximum model length is %d; increase --gpu-memory-utilization, decrease --max-model-len, or set it to auto",
+			own, float64(need)/gib, float64(int64(so.Engine.NumGPUBlocks)*plan.BlockBytes)/gib, fits)
+	}
+	so.Engine.MaxModelLen = min(own, fits)
 	return nil
 }
 
@@ -312,7 +404,14 @@ func (r *Result) given(c *latency.Config) error {
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
-	if ttft == 0 && (overhead > 0 || perToken > 0) {
+	perTokens := ttft == 0 && (overhead > 0 || perToken > 0)
+	switch r.LatencyCalculator {
+	case "constant":
+		perTokens = false
+	case "per-token":
+		perTokens, ttft = true, 0
+	}
+	if perTokens {
 		c.Kind = latency.KindPerToken
 		c.PerToken = latency.PerToken{Step: engine.ToFixed(max(itl, 1)), PrefillOverhead: engine.ToFixed(overhead), PrefillToken: engine.ToFixed(perToken)}
 	} else {
@@ -372,6 +471,9 @@ func parseSpan(v string) (machine.Time, error) {
 // has RDMA.
 func (r *Result) transfer() (modelserver.TransferOptions, error) {
 	var t modelserver.TransferOptions
+	if r.KVTransferLatency.Set() || r.KVTransferTimePerToken.Set() {
+		return r.givenTransfer()
+	}
 	if r.KVTransfer == nil {
 		return t, nil
 	}
@@ -391,6 +493,39 @@ func (r *Result) transfer() (modelserver.TransferOptions, error) {
 	}
 	return t, nil
 }
+
+// givenTransfer makes a link of llm-d-inference-sim's flags: a time for the
+// whole cache, or one for each of its tokens.
+func (r *Result) givenTransfer() (modelserver.TransferOptions, error) {
+	var t modelserver.TransferOptions
+	whole, each := machine.Time(0), machine.Time(0)
+	for _, x := range []struct {
+		flag   string
+		timing Timing
+		to     *machine.Time
+	}{{"kv-cache-transfer-latency", r.KVTransferLatency, &whole}, {"kv-cache-transfer-time-per-token", r.KVTransferTimePerToken, &each}} {
+		if x.timing.Set() {
+			d, err := parseSpan(x.timing.Mean)
+			if err != nil {
+				return t, fmt.Errorf("--%s: %w", x.flag, err)
+			}
+			*x.to = d
+		}
+	}
+	if whole > 0 {
+		each = 0 // the whole counts
+	}
+	speed := int64(1e15)
+	if each > 0 {
+		speed = max(1, engineKVBytes*int64(machine.Second)/int64(each))
+	}
+	t.Profile = link.Profile{Name: "given", Handshake: whole, RDMAPermille: 1000, Streams: 1, StreamBytesPerSecond: speed}
+	t.NIC = link.Wire{BytesPerSecond: speed, RDMA: true}
+	return t, nil
+}
+
+// engineKVBytes is the engine's default of KV bytes per token.
+const engineKVBytes = 131072
 
 const maxTokenizerFile = 256 << 20
 

@@ -20,8 +20,13 @@ var booleans = strings.Fields(`trust-remote-code disable-log-requests disable-lo
 	disable-hybrid-kv-cache-manager enable-server-load-tracking enable-force-include-usage enable-tokenizer-info-endpoint
 	disable-fastapi-docs disable-uvicorn-access-log return-tokens-as-token-ids allow-credentials enable-ssl-refresh headless
 	multi-step-stream-outputs use-v2-block-manager ray-workers-use-nsight enable-mm-embeds enable-log-outputs disable-frontend-multiprocessing
-	log-http mm-encoder-only omni force-dummy-tokenizer skip-tool-validation dataset-in-memory calculate-kv-scales mm-processor-cache
-	data-parallel-hybrid-lb data-parallel-external-lb enable-return-routed-experts kv-sharing-fast-prefill show-hidden-metrics-for-version`)
+	log-http force-dummy-tokenizer skip-tool-validation dataset-in-memory calculate-kv-scales mm-processor-cache
+	data-parallel-hybrid-lb data-parallel-external-lb enable-return-routed-experts kv-sharing-fast-prefill show-hidden-metrics-for-version
+	disable-nccl-for-dp-synchronization enable-layerwise-nvtx-tracing disable-chunked-mm-input interleave-mm-strings skip-mm-profiling
+	language-model-only use-tqdm-on-load enable-log-deltas enable-mfu-metrics kv-cache-metrics cudagraph-metrics enable-mm-processor-stats
+	enable-logging-iteration-details enable-flashinfer-autotune enable-offline-docs fail-on-environ-validation grpc scheduler-reserve-full-isl
+	enable-elastic-ep enable-ep-weight-filter data-parallel-multi-port-external-lb disable-log-requests-on-startup enable-multimodal-encoder-data-parallel
+	alsologtostderr logtostderr tokens-only add-dir-header one-output skip-headers skip-log-headers legacy-stderr-threshold-behavior`)
 
 // maxArgs bounds a command line, and the size of each argument.
 const (
@@ -34,9 +39,13 @@ type Result struct {
 	Config
 	// Ignored are the flags that were accepted and do nothing, each once.
 	Ignored []string
+	// Notes say of flags that act how they do so otherwise than in vLLM.
+	Notes []string
 	// RestartOOM keeps a server that does not fit into its memory: it is killed
 	// and restarted again and again. Otherwise Fleet returns the error.
 	RestartOOM bool
+
+	budgetGiven bool // --max-num-batched-tokens
 }
 
 // Parse reads a command line: vllm serve's, llm-d-inference-sim's, or a mix.
@@ -71,6 +80,9 @@ func Parse(args []string, env func(string) (string, bool)) (*Result, error) {
 
 func skipCommand(args []string) []string {
 	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	if len(args) > 0 && args[0] == "exec" {
 		args = args[1:]
 	}
 	if len(args) > 2 && strings.HasPrefix(args[0], "python") && args[1] == "-m" {
@@ -121,8 +133,8 @@ func (p *parser) one(name string) error {
 		return p.long(full)
 	}
 	p.r.Ignored = append(p.r.Ignored, "-"+name)
-	if !has {
-		p.value()
+	if _, err := strconv.Atoi(strings.TrimLeft(name, "Ov")); !has && (err != nil || name == "") {
+		p.value() // -O3 and -v5 have theirs
 	}
 	return nil
 }
@@ -191,6 +203,9 @@ func (p *parser) long(arg string) error {
 
 func (p *parser) set(name string, f flag, value string) error {
 	p.simFlags = p.simFlags || f.sim
+	if name == "max-num-batched-tokens" || name == "max-num-prefill-tokens" {
+		p.r.budgetGiven = true
+	}
 	if err := f.set(&p.r.Config, value); err != nil {
 		return fmt.Errorf("--%s: %w", name, err)
 	}
