@@ -2,11 +2,13 @@ package stack
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -194,7 +196,7 @@ func TestDisaggregatedFaults(t *testing.T) {
 		cut    bool
 		body   string
 	}{
-		{"the prefill pod dies in its prefill", nil, "prefill", modelserver.Fault{DieInPrefill: true}, 502, false, "prefill failed"},
+		{"the prefill pod dies in its prefill", nil, "prefill", modelserver.Fault{DieInPrefill: true}, 502, false, ""},
 		{"the prefill pod dies, the decode pod does it all", local, "prefill", modelserver.Fault{DieInPrefill: true}, 200, false, "[DONE]"},
 		{"the prefill pod refuses", nil, "prefill", modelserver.Fault{Status: 503}, 503, false, ""},
 		{"the decode pod dies after the prefill", nil, "decode", modelserver.Fault{Reset: true}, 502, false, "BadGateway"},
@@ -357,10 +359,11 @@ func between(s, before, after string) string {
 	return s
 }
 
-// The connectors find the same pods, whatever they send.
+// The connectors find the same pods, whatever they send, and with each of them
+// the decode server gets the prompt's cache instead of computing it again.
 func TestConnectors(t *testing.T) {
 	t.Parallel()
-	for _, connector := range []disagg.Connector{disagg.NIXLv1, disagg.LMCache, disagg.SharedStorage, disagg.Offloading, disagg.SGLang} {
+	for _, connector := range disagg.Connectors() {
 		t.Run(string(connector), func(t *testing.T) {
 			t.Parallel()
 			r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].Disaggregation.Connector = scenario.Connector(connector) }), nil)
@@ -369,6 +372,28 @@ func TestConnectors(t *testing.T) {
 			if got := r.decisions(); got != "disaggregated" {
 				t.Fatal(got)
 			}
+			decode := r.Fleet.Servers()[0]
+			cached, prefills := 0.0, 0
+			for _, e := range r.rec.all() {
+				if e.Hop == flow.Server && e.Step == flow.PrefillStarted {
+					prefills++
+					if n := numberOf(e.Details.Get("cached_tokens")); e.Endpoint == decode.Address() {
+						cached += n
+					}
+				}
+			}
+			if cached < 200 || prefills != 2 {
+				t.Errorf("%v of the prompt's tokens came to the decode server; %d servers had the prompt", cached, prefills)
+			}
 		})
 	}
+}
+
+// numberOf is a detail's number, whichever kind of number it is.
+func numberOf(v any) float64 {
+	n, err := strconv.ParseFloat(fmt.Sprint(v), 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
