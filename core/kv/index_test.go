@@ -47,16 +47,18 @@ func (m *model) store(pod, name string, e *Event) {
 
 func (m *model) remove(pod string, e *Event) {
 	for _, h := range e.Hashes {
-		if m.counts[pod][h][e.Medium] == 0 {
-			continue
-		}
-		if m.counts[pod][h][e.Medium]--; m.counts[pod][h][e.Medium] > 0 {
-			continue
-		}
 		k := m.alias[h]
-		delete(m.held[pod][k], e.Medium)
-		if len(m.held[pod][k]) == 0 {
-			delete(m.held[pod], k)
+		switch m.counts[pod][h][e.Medium] {
+		case 0:
+		case 1:
+			m.counts[pod][h][e.Medium] = 0
+			delete(m.held[pod][k], e.Medium)
+			if len(m.held[pod][k]) == 0 {
+				delete(m.held[pod], k)
+			}
+		default:
+			m.counts[pod][h][e.Medium]--
+			continue
 		}
 		anywhere := false
 		for _, held := range m.held {

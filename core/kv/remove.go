@@ -30,6 +30,9 @@ func (ix *Index) remove(now machine.Time, p *pod, e *Event) {
 			n := ix.count(p, bit, h, last)
 			if n == 0 {
 				ix.stats.UnknownRemoved++
+				if ix.nowhere(keys) {
+					ix.forget(h)
+				}
 				continue
 			}
 			if n > 1 {

@@ -104,8 +104,11 @@ func (ix *Index) keyOf(h EngineHash) (Key, bool) {
 func (ix *Index) storeBlock(now machine.Time, p *pod, bit uint16, h EngineHash, keys []Key, e *Event) {
 	last := keys[len(keys)-1]
 	alias := ix.aliases.slot(nameOf(uint64(h)))
-	before := 0
-	if was := alias.word; was != nameOf(uint64(last)) {
+	before, was := 0, alias.word
+	if was != 0 { // copies are counted by their hash, whatever it named
+		before = ix.count(p, bit, h, Key(was))
+	}
+	if was != nameOf(uint64(last)) {
 		if was != 0 {
 			ix.stats.Renamed++
 			delete(ix.wide, h)
@@ -114,8 +117,6 @@ func (ix *Index) storeBlock(now machine.Time, p *pod, bit uint16, h EngineHash, 
 		if len(keys) > 1 {
 			ix.wide[h] = slices.Clone(keys)
 		}
-	} else {
-		before = ix.count(p, bit, h, last)
 	}
 	var first bool
 	for _, k := range keys {
