@@ -131,6 +131,7 @@ func (s *Server) page() ([]byte, bool) {
 type promText struct {
 	b      []byte
 	labels string // on every sample
+	bucket []byte // scratch
 }
 
 func (t *promText) family(name, kind, help string) {
@@ -181,14 +182,23 @@ func (t *promText) counter(name, help string, v float64) {
 
 func (t *promText) histogram(name, help string, h *histogram) {
 	t.family(name, "histogram", help)
+	// What all buckets begin with is put together once: there are some hundred
+	// on a page, and a pool's pages are asked for many times a second.
+	t.bucket = append(append(t.bucket[:0], name...), "_bucket{"...)
+	if t.labels != "" {
+		t.bucket = append(append(t.bucket, t.labels...), ',')
+	}
+	t.bucket = append(t.bucket, `le="`...)
 	var total uint64
 	for i, c := range h.counts {
 		total += c
-		le := `le="+Inf"`
+		t.b = append(t.b, t.bucket...)
 		if i < len(h.bounds) {
-			le = `le="` + string(appendFloat(nil, h.bounds[i])) + `"`
+			t.b = appendFloat(t.b, h.bounds[i])
+		} else {
+			t.b = append(t.b, "+Inf"...)
 		}
-		t.sample(name+"_bucket", le, float64(total))
+		t.b = append(appendFloat(append(t.b, `"} `...), float64(total)), '\n')
 	}
 	t.sample(name+"_count", "", float64(h.n))
 	t.sample(name+"_sum", "", h.sum)
