@@ -189,17 +189,18 @@ func (t *promText) histogram(name, help string, h *histogram) {
 		t.bucket = append(append(t.bucket, t.labels...), ',')
 	}
 	t.bucket = append(t.bucket, `le="`...)
-	var total uint64
+	b, prefix, total := t.b, t.bucket, uint64(0)
 	for i, c := range h.counts {
 		total += c
-		t.b = append(t.b, t.bucket...)
+		b = append(b, prefix...)
 		if i < len(h.bounds) {
-			t.b = appendFloat(t.b, h.bounds[i])
+			b = appendFloat(b, h.bounds[i])
 		} else {
-			t.b = append(t.b, "+Inf"...)
+			b = append(b, "+Inf"...)
 		}
-		t.b = append(appendFloat(append(t.b, `"} `...), float64(total)), '\n')
+		b = append(appendFloat(append(b, `"} `...), float64(total)), '\n')
 	}
+	t.b = b
 	t.sample(name+"_count", "", float64(h.n))
 	t.sample(name+"_sum", "", h.sum)
 }
