@@ -73,7 +73,7 @@ func (r *request) ending(echo string) []byte {
 		b = append(b, "}]"...)
 	}
 	b = r.usage(b)
-	if r.held != nil && a.hold && !a.document {
+	if r.held != nil && a.hold && !a.document && a.key == "" {
 		b = strconv.AppendUint(append(b, `,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":[`...), r.held.Handle, 10)
 		b = append(openai.AppendString(append(b, `],"remote_engine_id":`...), r.server.name), '}')
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -17,11 +18,15 @@ type ask struct {
 	max      int // tokens of answer; 0 leaves it to the server
 	prompt   []uint32
 	adapter  engine.AdapterID
-	lora     string          // the adapter's name
-	hold     bool            // keep the blocks for another server
-	document bool            // and name them by document 002's kv_metadata
-	session  string          // for kv_metadata
-	handle   string          // kv_handle, or empty
+	lora     string // the adapter's name
+	hold     bool   // keep the blocks for another server
+	document bool   // and name them by document 002's kv_metadata
+	session  string // for kv_metadata
+	handle   string // kv_handle, or empty
+	key      string // what another server asks for the blocks by, where it is told beforehand
+	fromKey  string // and what this one asks by
+	room     string // SGLang's, at the server meet
+	meet     string
 	remote   engine.RemoteKV // Tokens 0: nothing is to be fetched
 	bad      *openai.Error   // why there is no answer
 }
@@ -53,8 +58,32 @@ func (w *world) read(body []byte) *ask {
 		a.bad = a.goOn(w)
 	case len(c.KVTransferParams) > 0:
 		a.params(w, c.KVTransferParams)
+	case len(c.BootstrapRoom) > 0 && w.wires != nil && w.wires.profile.Name == link.SGLang.Name:
+		a.room = "room " + string(c.BootstrapRoom)
+		_ = json.Unmarshal(c.BootstrapHost, &a.meet) // the sidecar wrote it
 	}
 	return a
+}
+
+// at makes SGLang's request, which both servers get, that of one of them: where
+// the named server is this one it is prefilled, elsewhere it is decoded.
+func (a *ask) at(s *server) {
+	if a.room == "" {
+		return
+	}
+	if host, _, _ := strings.Cut(s.endpoint, ":"); host == a.meet {
+		a.hold, a.key, a.max = true, a.room, 1
+		return
+	}
+	a.remoteAt(s.w, a.meet, a.room)
+}
+
+// remoteAt fetches the prompt's cache from the server at a host, by a key.
+func (a *ask) remoteAt(w *world, host, key string) {
+	if from := w.byAddr[host+":8000"]; from != nil {
+		a.fromKey = key
+		a.remote = engine.RemoteKV{From: engine.EngineID(from.index), Tokens: len(a.prompt)}
+	}
 }
 
 // params reads what kv_transfer_params say to engines that are at hand.
@@ -64,14 +93,37 @@ func (a *ask) params(w *world, raw []byte) {
 		Prefill bool     `json:"do_remote_prefill"`
 		Engine  string   `json:"remote_engine_id"`
 		Blocks  []uint64 `json:"remote_block_ids"`
+
+		Transfer  string `json:"transfer_id"`
+		Bootstrap string `json:"remote_bootstrap_addr"`
+		Decoder   *peer  `json:"remote_decoder"`
+		Prefiller *peer  `json:"remote_prefiller"`
 	}
 	if json.Unmarshal(raw, &q) != nil {
 		return // another connector's
 	}
-	a.hold = a.hold || q.Decode
+	a.hold = a.hold || q.Decode || q.Decoder != nil
+	switch {
+	case q.Decoder != nil:
+		a.key = "peer " + q.Decoder.Request
+	case q.Prefiller != nil:
+		a.remoteAt(w, q.Prefiller.Host, "peer "+q.Prefiller.Request)
+	case q.Transfer != "" && q.Decode:
+		a.key = "transfer " + q.Transfer
+	case q.Transfer != "" && q.Prefill:
+		host, _, _ := strings.Cut(strings.TrimPrefix(q.Bootstrap, "http://"), ":")
+		a.remoteAt(w, host, "transfer "+q.Transfer)
+		return
+	}
 	if from := w.byName[q.Engine]; q.Prefill && from != nil && len(q.Blocks) > 0 {
 		a.remote = engine.RemoteKV{From: engine.EngineID(from.index), Handle: q.Blocks[0], Tokens: len(a.prompt)}
 	}
+}
+
+// peer is one end of the offloading connector's kv_transfer_params.
+type peer struct {
+	Request string `json:"kv_request_id"`
+	Host    string `json:"remote_host"`
 }
 
 // handleOf is document 002's name of blocks that a server holds.

@@ -3,6 +3,7 @@ package virtual
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -134,7 +135,16 @@ func (p *passage) call(d disagg.Leg) {
 	if d.Target.Host != "" {
 		to = w.byAddr[d.Target.String()]
 	}
-	if to == nil || d.Kind == disagg.Bootstrap {
+	if d.Kind == disagg.Bootstrap {
+		to = w.byAddr[d.Target.Host+":8000"]
+	}
+	if to != nil && d.Kind == disagg.Bootstrap { // Mooncake: which engine is it?
+		l.sub = &request{w: w}
+		p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
+		p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.name)})
+		return
+	}
+	if to == nil {
 		l.sub = &request{w: w}
 		p.tell(disagg.Failed{Leg: d.ID, Reason: "nobody listens on " + d.Target.String(), Refused: true})
 		return

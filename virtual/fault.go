@@ -42,6 +42,7 @@ func (r *request) taken() {
 		r.session.Rejected(now, 200, "A fault was asked for: no body.")
 		r.respond(200, nil, true)
 	default:
+		r.asks().at(r.server)
 		if bad := r.asks().fits(r.server.engine.Config().MaxModelLen); bad != nil {
 			r.do(r.session.Rejected(now, bad.Status, bad.Message))
 			return

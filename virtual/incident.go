@@ -20,7 +20,7 @@ func (w *world) happen(x *scenario.Incident) {
 	if c, ok := x.Control(); ok {
 		w.control(w.servers[x.Server], c)
 		if x.For > 0 {
-			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{kind: over, incident: x})
+			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{kind: ends, incident: x})
 		}
 		return
 	}

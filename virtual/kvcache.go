@@ -132,6 +132,9 @@ func (s *server) announce(f *engine.Effect) {
 		e.Kind, e.BlockTokens = kv.Stored, block
 		if f.Tier == engine.TierGPU {
 			e.Parent = kv.EngineHash(f.Parent)
+			if r := s.kv.prompts[f.Request]; r != nil {
+				e.LoRAID, e.LoRAName = int64(r.asks().adapter), r.asks().lora
+			}
 			e.Tokens = s.tokensOf(f.Request, int(f.First)*block, int(f.Count)*block)
 		}
 	case engine.BlockRemoved:

@@ -38,6 +38,9 @@ type request struct {
 	cached    int            // prompt tokens that it found
 	scheduled bool           // the engine has taken it up
 	held      *engine.Effect // blocks that it keeps for another
+	stores    []uint64       // blocks for the external cache
+	stored    bool           // some of the prompt comes from there,
+	writer    int            // written by this server, or -1
 	tokens    int
 	reason    string // why it said no more
 	whole     bool   // all of its answer has left

@@ -23,8 +23,11 @@ type server struct {
 	fx       engine.Effects
 	draining bool // effects are being played; new ones join the list
 	requests map[engine.RequestID]*request
-	holds    map[uint64]bool // handles of blocks that others may fetch
-	fetched  map[string]bool // document 002's handles that were
+	holds    map[uint64]bool    // handles of blocks that others may fetch
+	named    map[string]uint64  // handles by the key that others ask by
+	keys     map[uint64]string  // and those keys
+	waiting  map[string][]*pull // who asks for what is not computed yet
+	fetched  map[string]bool    // document 002's handles that were
 	wakeAt   machine.Time
 	kv       kvOutbox
 	steps    serving.EngineSteps
@@ -77,8 +80,32 @@ func (s *server) submit(r *request) {
 		m.PrefillTime, m.TokenTime = s.w.draws.PrefillTime(r.ID), s.w.draws.InterTokenTime(r.ID)
 	} else if !cfg.DisablePrefixCaching {
 		m.Hashes = s.hashes(r, m)
+		s.stockpiled(r, m)
 	}
 	s.input(m)
+}
+
+// stockpiled lets a request begin with blocks that the external cache has.
+func (s *server) stockpiled(r *request, m *engine.Submit) {
+	x := s.w.wires
+	if x == nil || !x.profile.ViaStore || m.Remote.Tokens > 0 {
+		return
+	}
+	block := s.engine.Config().BlockSize
+	r.stores = m.Hashes[:m.PromptTokens/block]
+	n, writer := x.store.Find(r.stores, s.index)
+	if n > 0 {
+		r.stored, r.writer = true, writer
+		m.Remote = engine.RemoteKV{From: engine.EngineID(s.index), Tokens: min(n*block, m.PromptTokens)}
+	}
+}
+
+// prefilled puts a prompt's blocks into the external cache.
+func (r *request) prefilled() {
+	if r.stores != nil {
+		r.w.wires.store.Put(r.stores, r.server.index)
+		r.stores = nil
+	}
 }
 
 // hashes names the blocks of a prompt and, where somebody may go on from the
@@ -203,11 +230,13 @@ func (s *server) effect(e engine.Effect) {
 			r.prefilling()
 		}
 	case engine.FirstToken:
+		r.prefilled()
 		r.firstTokenMade(e.At)
 	case engine.Tokens:
 		r.counted(int(e.First) + int(e.Count))
 	case engine.Finished:
 		delete(s.requests, e.Request)
+		r.prefilled()
 		r.finished(&e)
 	case engine.Rejected:
 		delete(s.requests, e.Request)

@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/link"
@@ -14,10 +15,11 @@ type wires struct {
 	profile  link.Profile
 	topology *link.Topology
 	net      *link.Network
+	store    link.Store // beside the servers, of connectors that have one
 	fx       link.Effects
 	next     link.ID
 	pulls    map[link.ID]*pull
-	by       map[puller]link.ID
+	by       map[puller]*pull
 	wakeAt   machine.Time
 }
 
@@ -29,8 +31,12 @@ type puller struct {
 // pull is a cache on its way to a server.
 type pull struct {
 	to       *server
-	from     *server
+	from     *server // nil: the external cache
 	id       engine.RequestID
+	key      string  // what it is asked for by, where it may still have to be computed
+	waits    bool    // for that
+	link     link.ID // of the transfer
+	bytes    int64
 	handle   uint64
 	told     bool // the engine knows how it went
 	released bool // and needs the holder's blocks no more
@@ -51,50 +57,137 @@ func newWires(p *scenario.Pool, servers int) (*wires, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	return &wires{profile: p.Link(), topology: t, net: n, pulls: map[link.ID]*pull{}, by: map[puller]link.ID{}}, nil
+	return &wires{profile: p.Link(), topology: t, net: n, pulls: map[link.ID]*pull{}, by: map[puller]*pull{}}, nil
 }
 
 // fetch begins what an engine asks for with KVPull. A holder that has freed the
-// blocks says so at once.
+// blocks says so at once; one that has still to compute them lets the asker
+// wait, for as long as blocks are held.
 func (w *world) fetch(to *server, e *engine.Effect) {
-	x := w.wires
-	from := w.servers[e.From]
-	if !from.holds[e.Handle] {
-		to.input(engine.KVFailed{ID: e.Request})
-		return
-	}
-	x.next++
-	start, err := x.profile.Transfer(x.topology, x.next, from.index, to.index, e.Bytes)
-	if err != nil {
-		to.input(engine.KVFailed{ID: e.Request})
-		return
-	}
-	p := &pull{to: to, from: from, id: e.Request, handle: e.Handle}
+	p := &pull{to: to, id: e.Request, bytes: e.Bytes, handle: e.Handle}
+	writer := -1
 	if r := to.requests[e.Request]; r != nil {
 		p.lost = r.fault.LoseKV
+		p.key = r.asks().fromKey
+		if writer = r.writer; !r.stored {
+			p.from = w.servers[e.From]
+		}
 	}
-	x.pulls[x.next], x.by[puller{to.index, p.id}] = p, x.next
+	w.wires.by[puller{to.index, p.id}] = p
+	switch {
+	case p.from == nil:
+		if writer >= 0 {
+			w.move(p, func(x *wires) (link.Start, error) {
+				return x.profile.Transfer(x.topology, p.link, writer, to.index, p.bytes)
+			})
+			return
+		}
+		w.move(p, func(x *wires) (link.Start, error) { return x.profile.FromStore(x.topology, p.link, to.index, p.bytes) })
+	case p.key == "":
+		w.take(p, p.from.holds[p.handle])
+	default:
+		handle, there := p.from.named[p.key]
+		if there {
+			p.handle = handle
+			w.take(p, true)
+			return
+		}
+		p.waits = true
+		p.from.waiting[p.key] = append(p.from.waiting[p.key], p)
+		w.queue.Push(w.now.Add(p.from.engine.Config().KVHoldTimeout), machine.ClassTimer, event{kind: tired, pull: p})
+	}
+}
+
+// take moves a cache that its holder has, or has not.
+func (w *world) take(p *pull, has bool) {
+	if !has {
+		w.over(p, false)
+		return
+	}
+	w.move(p, func(x *wires) (link.Start, error) {
+		return x.profile.Transfer(x.topology, p.link, p.from.index, p.to.index, p.bytes)
+	})
+}
+
+func (w *world) move(p *pull, way func(x *wires) (link.Start, error)) {
+	x := w.wires
+	x.next++
+	p.link = x.next
+	start, err := way(x)
+	if err != nil {
+		w.over(p, false)
+		return
+	}
+	x.pulls[p.link] = p
 	x.net.Input(w.now, start, &x.fx)
 	w.carried()
+}
+
+// over ends a pull.
+func (w *world) over(p *pull, ok bool) {
+	delete(w.wires.pulls, p.link)
+	delete(w.wires.by, puller{p.to.index, p.id})
+	p.block(false)
+	if p.released { // it was waited for, or nobody waits
+		p.free()
+	}
+	p.tell(ok)
+}
+
+// free gives the holder's blocks back.
+func (p *pull) free() {
+	if p.from != nil {
+		p.from.input(engine.KVReleased{Handle: p.handle})
+	}
+}
+
+// computed hands a cache to those who wait for it.
+func (s *server) computed(key string, handle uint64) {
+	if _, twice := s.named[key]; key == "" || twice {
+		return
+	}
+	s.named[key], s.keys[handle] = handle, key
+	for _, p := range s.waiting[key] {
+		p.waits, p.handle = false, handle
+		s.w.take(p, true)
+	}
+	delete(s.waiting, key)
+}
+
+// giveUp ends the wait for a cache.
+func (p *pull) giveUp() {
+	if p.waits {
+		p.waits = false
+		p.from.waiting[p.key] = slices.DeleteFunc(p.from.waiting[p.key], func(o *pull) bool { return o == p })
+		if len(p.from.waiting[p.key]) == 0 {
+			delete(p.from.waiting, p.key)
+		}
+		p.to.w.over(p, false)
+	}
 }
 
 // release gives a holder's blocks back. A transfer that nobody waits for any
 // more is broken off; of a pipelined one the rest still comes out of them.
 func (w *world) release(to *server, e *engine.Effect) {
-	x := w.wires
-	id, moving := x.by[puller{to.index, e.Request}]
-	if !moving {
-		if n := int(e.From); n >= 0 && n < len(w.servers) {
-			w.servers[n].input(engine.KVReleased{Handle: e.Handle})
+	p := w.wires.by[puller{to.index, e.Request}]
+	switch {
+	case p == nil: // nothing was fetched
+		p = &pull{from: w.servers[e.From], handle: e.Handle}
+		if r := to.requests[e.Request]; r != nil && r.stored {
+			return
+		} else if r != nil && r.asks().fromKey != "" {
+			p.handle = p.from.named[r.asks().fromKey]
 		}
-		return
-	}
-	p := x.pulls[id]
-	p.released = true
-	if !p.told {
+		p.free()
+	case p.waits:
 		p.told = true
-		x.net.Input(w.now, link.Cancel{ID: id}, &x.fx)
+		p.giveUp()
+	case !p.told:
+		p.told, p.released = true, true
+		w.wires.net.Input(w.now, link.Cancel{ID: p.link}, &w.wires.fx)
 		w.carried()
+	default:
+		p.released = true
 	}
 }
 
@@ -122,13 +215,7 @@ func (w *world) carried() {
 		case link.Usable:
 			p.tell(true)
 		case link.Arrived, link.Cancelled, link.Rejected:
-			delete(x.pulls, f.ID)
-			delete(x.by, puller{p.to.index, p.id})
-			p.block(false)
-			if p.released { // it was waited for, or nobody waits
-				p.from.input(engine.KVReleased{Handle: p.handle})
-			}
-			p.tell(f.Kind == link.Arrived)
+			w.over(p, f.Kind == link.Arrived)
 		}
 	}
 	if at, ok := x.net.Next(); ok && (x.wakeAt == 0 || at < x.wakeAt) {
@@ -151,7 +238,7 @@ func (p *pull) tell(ok bool) {
 
 // block keeps the holder's engine from its next step, or lets it go on.
 func (p *pull) block(on bool) {
-	if p.blocking == on {
+	if p.blocking == on || p.from == nil {
 		return
 	}
 	p.blocking = on
@@ -170,9 +257,12 @@ func (s *server) transfer(e *engine.Effect) {
 		if r := s.requests[e.Request]; r != nil {
 			kept := *e
 			r.held = &kept
+			s.computed(r.asks().key, e.Handle)
 		}
 	case engine.KVFreed:
 		delete(s.holds, e.Handle)
+		delete(s.named, s.keys[e.Handle])
+		delete(s.keys, e.Handle)
 	case engine.KVPull:
 		s.w.fetch(s, e)
 	case engine.KVRelease:

@@ -32,6 +32,7 @@ type event struct {
 	server   *server
 	request  *request
 	incident *scenario.Incident
+	pull     *pull
 }
 
 type kind uint8
@@ -52,8 +53,9 @@ const (
 	afterFault
 	die
 	happens
-	over
+	ends
 	probe
+	tired
 )
 
 // world is everything in one virtual run.
@@ -133,9 +135,12 @@ func (w *world) settled() error {
 	if n := w.flying + len(w.overdue); n > 0 {
 		return fmt.Errorf("virtual: %d conversations never ended; this is a fault of windtunnel", n)
 	}
+	if w.wires != nil && len(w.wires.by)+len(w.wires.pulls)+w.wires.net.InFlight() > 0 {
+		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", len(w.wires.by))
+	}
 	for _, sv := range w.servers {
 		st := sv.engine.Stats()
-		if n := len(sv.requests) + st.Running + st.Waiting; n > 0 || sv.engine.KVBlocksUsed() > 0 || len(sv.holds) > 0 {
+		if n := len(sv.requests) + st.Running + st.Waiting + len(sv.waiting); n > 0 || sv.engine.KVBlocksUsed() > 0 || len(sv.holds) > 0 {
 			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault of windtunnel",
 				sv.name, n, sv.engine.KVBlocksUsed(), len(sv.holds))
 		}
@@ -215,7 +220,7 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	sv := &server{w: w, index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{},
-		holds: map[uint64]bool{}, fetched: map[string]bool{}, killed: p.OutOfMemory()}
+		holds: map[uint64]bool{}, named: map[string]uint64{}, keys: map[uint64]string{}, waiting: map[string][]*pull{}, fetched: map[string]bool{}, killed: p.OutOfMemory()}
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	w.servers = append(w.servers, sv)
@@ -264,8 +269,10 @@ func (w *world) play(at machine.Time, e event) {
 		e.request.dies()
 	case happens:
 		w.happen(e.incident)
-	case over:
+	case ends:
 		w.recover(e.incident)
+	case tired:
+		e.pull.giveUp()
 	case probe:
 		w.probed(e.server)
 	}

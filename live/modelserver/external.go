@@ -1,72 +1,32 @@
 package modelserver
 
 import (
-	"container/list"
 	"context"
 	"net"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/windtunnel/windtunnel/core/link"
 )
 
 // external is the cache beside a fleet's servers, of the connectors that travel
-// by one (shared storage, LMCache): blocks by their content. A prompt's blocks
-// are in it when it is computed; the time that writing them takes is charged to
-// whoever reads them first.
+// by one.
 type external struct {
-	mu     sync.Mutex
-	blocks map[uint64]*list.Element
-	order  list.List // of *stockpiled, least recently used first
+	mu    sync.Mutex
+	store link.Store
 }
 
-type stockpiled struct {
-	hash   uint64
-	writer int // its node, -1 once somebody has read the block
-}
-
-// maxExternal bounds the blocks of the external cache.
-const maxExternal = 1 << 20
-
-// put stores a prompt's blocks.
 func (x *external) put(hashes []uint64, writer int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.blocks == nil {
-		x.blocks = map[uint64]*list.Element{}
-		x.order.Init()
-	}
-	for _, h := range hashes {
-		if e := x.blocks[h]; e != nil {
-			x.order.MoveToBack(e)
-			continue
-		}
-		x.blocks[h] = x.order.PushBack(&stockpiled{h, writer})
-		if len(x.blocks) > maxExternal {
-			oldest := x.order.Front()
-			delete(x.blocks, x.order.Remove(oldest).(*stockpiled).hash)
-		}
-	}
+	x.store.Put(hashes, writer)
 }
 
-// find is how many of a prompt's first blocks are there, and the node from
-// which they are still to be written, or -1.
 func (x *external) find(hashes []uint64, reader int) (n, writer int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	writer = -1
-	for _, h := range hashes {
-		e := x.blocks[h]
-		if e == nil {
-			break
-		}
-		n++
-		x.order.MoveToBack(e)
-		b := e.Value.(*stockpiled)
-		if b.writer >= 0 && b.writer != reader {
-			writer, b.writer = b.writer, -1
-		}
-	}
-	return n, writer
+	return x.store.Find(hashes, reader)
 }
 
 // ask asks another server how much of a prompt it has; one that does not answer

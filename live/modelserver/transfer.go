@@ -121,7 +121,7 @@ func (s *Server) endPull(handle uint64, q *seq) {
 	}
 	// Nothing was fetched: all of it was here already, or nobody waits for it
 	// any more. The holder need not keep it until its time is up.
-	if q == nil || q.params.remote == nil || s.ctx.Err() != nil {
+	if q == nil || q.params.remote == nil || q.params.remote.stored || s.ctx.Err() != nil {
 		return
 	}
 	remote := q.params.remote

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -107,6 +109,7 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "the prefill engine crashes", prefill: "600ms", pool: "    incidents: [{at: 300ms, what: crash, server: 1, for: 100ms}]"},
 		{name: "nixl v1", disagg: ", connector: nixl"},
 		{name: "shared storage", disagg: ", connector: shared-storage"},
+		{name: "an external cache and conversations", disagg: ", connector: lmcache", load: ", conversations: {turns: 3}"},
 		{name: "lmcache", disagg: ", connector: lmcache"},
 		{name: "pipelined over ethernet", disagg: ", pipelined: true, nic: ethernet-100, compressINT8: true"},
 		{name: "sessions", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3}"},
@@ -119,6 +122,51 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 				c.prefill = "20ms"
 			}
 			liveAsVirtual(t, fmt.Sprintf(apartText, c.disagg, c.prefill, c.server, c.pool, c.load))
+		})
+	}
+}
+
+// Connectors that send both legs at once: which server hears of it first is a
+// race in wall time, so that only what happened is compared, and not its order.
+func TestTogetherLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, connector := range []string{"offloading", "sglang", "mooncake"} {
+		t.Run(connector, func(t *testing.T) {
+			t.Parallel()
+			text := fmt.Sprintf(apartText, ", connector: "+connector, "20ms", "", "", "")
+			parse := func() *scenario.Scenario {
+				s, err := scenario.Parse("test.yaml", []byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			happened := func(events []flow.Event) map[string]int {
+				n := map[string]int{}
+				for _, e := range events {
+					if e.Hop == flow.Envoy {
+						continue
+					}
+					what := fmt.Sprint(e.Request, " ", e.Hop, " ", e.Step)
+					for _, key := range []string{"cached_tokens", "outcome", "prompt_tokens", "tokens"} {
+						if v := e.Details.Get(key); v != nil && e.Hop != flow.Sidecar {
+							what += fmt.Sprint(" ", key, " ", v)
+						}
+					}
+					n[what]++
+				}
+				return n
+			}
+			r := start(t, parse(), nil)
+			live := r.load()
+			r.settled()
+			var played []flow.Event
+			if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(happened(live), happened(played)); d != "" {
+				t.Errorf("live and virtual differ: %s", d)
+			}
 		})
 	}
 }
