@@ -12,7 +12,7 @@ var (
 	// needBatching means something only where requests share steps.
 	needBatching = []string{"model", "accelerator", "tensorParallelSize", "nodes", "interconnect", "quantization", "kvCacheDType", "coefficients", "stepTimes",
 		"jitter", "profile", "chunkedPrefill", "longPrefillTokenThreshold", "maxNumPartialPrefills", "maxLongPartialPrefills", "schedulingPolicy",
-		"numCPUBlocks", "swapSpace", "gpuMemoryUtilization", "enforceEager", "memoryLimit", "oom", "engineSteps", "maxLoras", "maxCPULoras", "loraLoadTime"}
+		"numCPUBlocks", "swapSpace", "gpuMemoryUtilization", "enforceEager", "memoryLimit", "oom", "engineSteps", "maxLoras", "maxCPULoras", "loraLoadTime", "loraActivateTime"}
 	// needHardware is computed from an accelerator.
 	needHardware = []string{"nodes", "interconnect", "quantization", "kvCacheDType", "swapSpace", "gpuMemoryUtilization", "enforceEager", "memoryLimit", "oom"}
 )

@@ -24,7 +24,8 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 		DisableChunkedPrefill: !m.ChunkedPrefill, DisablePrefixCaching: !m.PrefixCaching, LongPrefillTokenThreshold: m.LongPrefillTokenThreshold,
 		MaxNumPartialPrefills: m.MaxNumPartialPrefills, MaxLongPartialPrefills: m.MaxLongPartialPrefills,
 		ReportSteps: m.EngineSteps != NoSteps, MaxLoRAs: m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs, LoRALoadTime: machine.FromDuration(m.LoRALoadTime),
-		KVHoldTimeout: p.Disaggregation.holdBlocks(),
+		LoRAActivateTime: machine.FromDuration(m.LoRAActivateTime),
+		KVHoldTimeout:    p.Disaggregation.holdBlocks(),
 	}
 	if p.Disaggregation.OnTransferFailure == Recompute {
 		c.KVLoadFailure = engine.KVLoadRecompute
