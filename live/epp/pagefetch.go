@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -48,7 +49,7 @@ type pageHands struct {
 
 var pageHandsPool = sync.Pool{New: func() any {
 	h := &pageHands{}
-	h.in = bufio.NewReaderSize(&h.limit, 32<<10)
+	h.in = bufio.NewReaderSize(&h.limit, 64<<10)
 	return h
 }}
 
@@ -147,8 +148,8 @@ func (f *pageFetch) ask(ctx context.Context) (page []byte, again bool, err error
 }
 
 func timedOut(err error) bool {
-	e, ok := err.(net.Error)
-	return ok && e.Timeout()
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
 }
 
 // readPage reads a body to its end, or to where it is too long for a page.

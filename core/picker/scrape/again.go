@@ -121,7 +121,7 @@ func bare(s []byte) bool {
 	if i := bytes.IndexByte(s, '{'); i >= 0 {
 		return s[len(s)-1] == '}'
 	}
-	return bytes.IndexAny(s, " \t") < 0
+	return !bytes.ContainsAny(s, " \t")
 }
 
 // fits says that a page has the form, and then puts its numbers into it.
