@@ -28,6 +28,34 @@ const checks = {
     assert.equal(r.usage.completion_tokens, 5);
   },
 
+  async stops() {
+    const same = { headers: { "X-Request-Id": "stops" } };
+    const ask = { model, prompt: "Once upon", max_tokens: 12 };
+    const whole = (await client.completions.create({ ...ask, ignore_eos: true, return_token_ids: true }, same)).choices[0];
+    const word = " " + whole.text.trim().split(" ")[3];
+    for (const [more, reason] of [
+      [{ stop: [word] }, word],
+      [{ stop_token_ids: [whole.token_ids[5]] }, whole.token_ids[5]],
+    ]) {
+      const c = (await client.completions.create({ ...ask, ...more }, same)).choices[0];
+      assert.equal(c.finish_reason, "stop");
+      assert.equal(c.stop_reason, reason);
+      assert.ok(whole.text.startsWith(c.text) && c.text.length < whole.text.length);
+      let text = "";
+      for await (const chunk of await client.completions.create({ ...ask, ...more, stream: true }, same)) text += chunk.choices[0].text;
+      assert.equal(text, c.text);
+    }
+  },
+
+  async choicesAndLogprobs() {
+    const r = await client.chat.completions.create({ model, messages: hello, max_tokens: 3, n: 2, logprobs: true, top_logprobs: 2 });
+    assert.deepEqual(r.choices.map((c) => c.index), [0, 1]);
+    for (const c of r.choices) {
+      assert.equal(c.logprobs.content.map((t) => t.token).join(""), c.message.content);
+      assert.equal(c.logprobs.content[0].top_logprobs.length, 2);
+    }
+  },
+
   async chatStream() {
     const same = { headers: { "X-Request-Id": "same" } };
     const ask = { model, messages: hello, max_tokens: 8 };

@@ -129,6 +129,36 @@ def completions():
 
 
 @check
+def stops():
+    ask = dict(model=MODEL, prompt="Once upon", max_tokens=12, extra_headers={"X-Request-Id": "stops"})
+    whole = client.completions.create(**ask, extra_body={"ignore_eos": True, "return_token_ids": True}).choices[0]
+    word, token = " " + whole.text.split()[3], whole.token_ids[5]
+    for more, reason, text in (
+        ({"stop": word}, word, whole.text[: whole.text.index(word)]),
+        ({"stop": ["nothing", word], "extra_body": {"include_stop_str_in_output": True}}, word, whole.text[: whole.text.index(word) + len(word)]),
+        ({"extra_body": {"stop_token_ids": [token]}}, token, None),
+    ):
+        c = client.completions.create(**ask, **more).choices[0]
+        assert c.finish_reason == "stop" and c.stop_reason == reason, (more, c)
+        assert whole.text.startswith(c.text) and text in (None, c.text), (more, c.text, whole.text)
+        chunks = list(client.completions.create(**ask, **more, stream=True))
+        assert "".join(x.choices[0].text for x in chunks) == c.text and chunks[-1].choices[0].finish_reason == "stop", (more, chunks)
+    late = client.completions.create(**ask, extra_body={"stop_token_ids": [token], "min_tokens": 8}).choices[0]
+    assert len(late.text.split()) >= 8, late
+
+
+@check
+def streamed_choices_and_logprobs():
+    texts, logs, reasons = {0: "", 1: ""}, {0: "", 1: ""}, {}
+    for chunk in client.chat.completions.create(model=MODEL, messages=hello, max_tokens=4, n=2, logprobs=True, top_logprobs=2, stream=True):
+        for c in chunk.choices:
+            texts[c.index] += c.delta.content or ""
+            logs[c.index] += "".join(t.token for t in c.logprobs.content) if c.logprobs else ""
+            reasons[c.index] = c.finish_reason
+    assert texts == logs and all(texts.values()) and reasons == {0: "length", 1: "length"}, (texts, logs, reasons)
+
+
+@check
 def responses():
     r = client.responses.create(model=MODEL, input="Hello", instructions="Be brief.", max_output_tokens=6)
     assert r.object == "response" and r.output_text and r.usage.output_tokens == 6
@@ -162,6 +192,11 @@ def responses_tools():
     r = client.responses.create(model=MODEL, input="Weather?", tools=[tool], tool_choice="required")
     calls = [o for o in r.output if o.type == "function_call"]
     assert calls and calls[0].name == "get_weather" and calls[0].call_id
+    told, done = "", None
+    for e in client.responses.create(model=MODEL, input="Weather?", tools=[tool], tool_choice="required", stream=True):
+        told += e.delta if e.type == "response.function_call_arguments.delta" else ""
+        done = e if e.type == "response.function_call_arguments.done" else done
+    assert done is not None and done.arguments == told, (told, done)
     after = client.responses.create(
         model=MODEL,
         previous_response_id=r.id,
