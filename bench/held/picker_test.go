@@ -28,11 +28,11 @@ type compared struct {
 	waits, requests      int
 }
 
-// takeTurns sends rounds of n requests, 64 at once, through every picker in
-// turn, and prints what came of it.
-func takeTurns(b *testing.B, wait string, n int, roles ...string) map[string]*compared {
+// takeTurns sends requests, 64 at once, through every picker in turn, several
+// times, and prints what came of it.
+func takeTurns(b *testing.B, wait string, roles ...string) map[string]*compared {
 	b.Helper()
-	const at = 64
+	const at, n, turns = 64, 3000, 4
 	servers := child.Start(b, "canned", wait)
 	var sides []*compared
 	for _, role := range roles {
@@ -45,10 +45,12 @@ func takeTurns(b *testing.B, wait string, n int, roles ...string) map[string]*co
 		p.Pause(b)
 	}
 	for b.Loop() {
-		for _, s := range sides {
-			s.Resume(b)
-			s.round(b, servers, n, at)
-			s.Pause(b)
+		for range turns {
+			for _, s := range sides {
+				s.Resume(b)
+				s.round(b, servers, n, at)
+				s.Pause(b)
+			}
 		}
 	}
 	out := map[string]*compared{}
@@ -144,7 +146,7 @@ func (l lines) load(b *testing.B, n int) time.Duration {
 func BenchmarkPickerThroughEnvoy(b *testing.B) {
 	for _, wait := range []string{"20ms", "0s"} {
 		b.Run(wait, func(b *testing.B) {
-			sides := takeTurns(b, wait, 4000, "at-once", "epp-unscraped", "epp")
+			sides := takeTurns(b, wait, "at-once", "epp-unscraped", "epp")
 			epp, none := sides["epp"], sides["at-once"]
 			b.ReportMetric(1e6*epp.took.quantile(.5), "p50-µs")
 			b.ReportMetric(1e6*epp.took.quantile(.99), "p99-µs")
@@ -163,7 +165,7 @@ func BenchmarkPickerThroughEnvoy(b *testing.B) {
 //
 // Gate: recording in full adds at most 25 % (recording-ratio, of CPU).
 func BenchmarkRecordingThroughEnvoy(b *testing.B) {
-	sides := takeTurns(b, "20ms", 4000, "epp", "epp-recording", "epp-logging")
+	sides := takeTurns(b, "20ms", "epp", "epp-recording", "epp-logging")
 	ratio := func(role string) float64 {
 		return float64(sides[role].epp) / float64(sides[role].requests) / (float64(sides["epp"].epp) / float64(sides["epp"].requests))
 	}

@@ -99,6 +99,9 @@ func (r *Request) SetAttribute(key, value string) {
 func (r *Request) HasSLO() bool { return r.TTFTMs > 0 || r.TPOTMs > 0 }
 
 func parseMs(s string) float64 {
+	if s == "" { // as nearly always, and an error is garbage
+		return 0
+	}
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(v > 0) || v > 1e12 {
 		return 0
