@@ -3,7 +3,6 @@ package virtual
 import (
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -89,16 +88,4 @@ func (r *request) usage(b []byte) []byte {
 		b = strconv.AppendInt(append(b, f.name...), int64(f.n), 10)
 	}
 	return append(b, "}}"...)
-}
-
-// failure is what a client is told when an engine ends its request early; the
-// words are those of a live server.
-func failure(reason engine.Reason) (status int, text string) {
-	switch reason {
-	case engine.ReasonKVFailed:
-		return 500, "The KV cache of the prompt could not be fetched from the prefill server."
-	case engine.ReasonSleep:
-		return 503, "The engine was put to sleep."
-	}
-	return 500, "The engine died."
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -23,11 +25,11 @@ type server struct {
 	fx       engine.Effects
 	draining bool // effects are being played; new ones join the list
 	requests map[engine.RequestID]*request
-	holds    map[uint64]bool    // handles of blocks that others may fetch
-	named    map[string]uint64  // handles by the key that others ask by
-	keys     map[uint64]string  // and those keys
-	waiting  map[string][]*pull // who asks for what is not computed yet
-	fetched  map[string]bool    // document 002's handles that were
+	holds    map[uint64]bool                  // handles of blocks that others may fetch
+	named    map[string]uint64                // handles by the key that others ask by
+	keys     map[uint64]string                // and those keys
+	waiting  map[string][]*pull               // who asks for what is not computed yet
+	fetched  *simplelru.LRU[string, struct{}] // document 002's handles that were
 	wakeAt   machine.Time
 	kv       kvOutbox
 	steps    serving.EngineSteps
@@ -38,18 +40,8 @@ type server struct {
 
 func statusText(status int) string { return strconv.Itoa(status) }
 
-// statusOf is the HTTP status of an engine's refusal, as a live server answers.
-func statusOf(code engine.Code) int {
-	switch code {
-	case engine.CodeUnknownAdapter:
-		return 404
-	case engine.CodeAsleep, engine.CodeDraining, engine.CodeDead:
-		return 503
-	case engine.CodeFull:
-		return 429
-	}
-	return 400
-}
+// maxFetched is how many handles a server remembers, as a live one.
+const maxFetched = 10_000
 
 // submit gives a request to the engine.
 func (s *server) submit(r *request) {
@@ -68,10 +60,10 @@ func (s *server) submit(r *request) {
 		m.StopAfter = 0 // the limit is reached first
 	}
 	if a.handle != "" { // the first use fetches it; later ones find it in the prefix cache
-		if s.fetched[a.handle] {
+		if _, known := s.fetched.Get(a.handle); known {
 			m.Remote = engine.RemoteKV{}
 		}
-		s.fetched[a.handle] = true
+		s.fetched.Add(a.handle, struct{}{})
 	}
 	if r.watched() {
 		m.Interest = engine.EveryToken
@@ -240,7 +232,8 @@ func (s *server) effect(e engine.Effect) {
 		r.finished(&e)
 	case engine.Rejected:
 		delete(s.requests, e.Request)
-		r.do(r.session.Rejected(s.w.now, statusOf(e.Code), e.Code.String()))
+		told := serving.Rejection(e.Code, r.asks().lora)
+		r.do(r.session.Rejected(s.w.now, told.Status, told.Message))
 	case engine.Aborted:
 		delete(s.requests, e.Request)
 	}
@@ -254,7 +247,7 @@ func (r *request) finished(e *engine.Effect) {
 	switch e.Reason {
 	case engine.ReasonStop, engine.ReasonLength:
 	default:
-		status, text := failure(e.Reason)
+		status, text := serving.Failure(e.Reason)
 		r.do(r.session.Failed(e.At, status, text))
 		return
 	}

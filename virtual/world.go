@@ -12,6 +12,8 @@ package virtual
 import (
 	"fmt"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -220,7 +222,10 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	sv := &server{w: w, index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{},
-		holds: map[uint64]bool{}, named: map[string]uint64{}, keys: map[uint64]string{}, waiting: map[string][]*pull{}, fetched: map[string]bool{}, killed: p.OutOfMemory()}
+		holds: map[uint64]bool{}, named: map[string]uint64{}, keys: map[uint64]string{}, waiting: map[string][]*pull{}, killed: p.OutOfMemory()}
+	if sv.fetched, err = simplelru.NewLRU[string, struct{}](maxFetched, nil); err != nil {
+		return nil, err
+	}
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	w.servers = append(w.servers, sv)

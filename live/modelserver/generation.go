@@ -216,7 +216,7 @@ func (g *generation) progress(now machine.Time, b *boxState) bool {
 		return false
 	}
 	if reason != engine.ReasonNone {
-		status, text := failureOf(reason)
+		status, text := serving.Failure(reason)
 		return g.do(g.session.Failed(now, status, text))
 	}
 	g.usage.CompletionTokens = total
@@ -264,7 +264,7 @@ func told(e serving.Effect) *openai.Error {
 }
 
 func (g *generation) reject(now machine.Time, code engine.Code) bool {
-	e := rejection(code, g.req)
+	e := serving.Rejection(code, g.req.model) // a full engine's status: see reject
 	if code == engine.CodeFull && g.s.opts.FullStatus != 0 {
 		e = openai.Errorf(g.s.opts.FullStatus, "", "%s", e.Message)
 	}
@@ -423,36 +423,6 @@ func (g *generation) refuse(e *openai.Error) {
 	}
 	g.buf = g.failed(g.buf[:0], e)
 	writeWhole(g.w, e.Status, jsonType, g.buf)
-}
-
-// rejection is the answer to a request that the engine does not take.
-func rejection(code engine.Code, r *request) *openai.Error {
-	switch code {
-	case engine.CodeUnknownAdapter:
-		return openai.UnknownModel(r.model)
-	case engine.CodeAsleep:
-		return openai.Errorf(503, "", "The engine is asleep. Wake it with POST /wake_up.")
-	case engine.CodeDraining:
-		return openai.Errorf(503, "", "The server is shutting down and takes no new requests.")
-	case engine.CodeDead:
-		return openai.Errorf(503, "", "The engine is dead: it crashed or lost a rank.")
-	case engine.CodeFull:
-		return openai.Errorf(429, "", "Too many requests are waiting.") // or FullStatus, see reject
-	case engine.CodeTooLong:
-		return openai.Errorf(400, "input_tokens", "The prompt is longer than the model's context.")
-	}
-	return openai.Errorf(400, "", "The engine does not take a request of these lengths.")
-}
-
-// failureOf is what a client is told when the engine ends its request early.
-func failureOf(r engine.Reason) (int, string) {
-	switch r {
-	case engine.ReasonKVFailed:
-		return http.StatusInternalServerError, "The KV cache of the prompt could not be fetched from the prefill server."
-	case engine.ReasonSleep:
-		return http.StatusServiceUnavailable, "The engine was put to sleep."
-	}
-	return http.StatusInternalServerError, "The engine died."
 }
 
 // createdNow is a response's creation time, in Unix seconds.
