@@ -31,10 +31,14 @@ func FuzzBodies(f *testing.F) {
 		for _, connector := range Connectors() {
 			for _, sessions := range []bool{false, true} {
 				c := &Config{Connector: connector, ChunkTokens: len(request) % 2}
+				if len(reply)%2 == 1 {
+					c.Encoder = ECNIXL
+				}
+				c.MoRIIO = MoRIIO{Write: len(answer)%3 == 0, Parallel: len(answer)%2 == 0, DPSize: 3}
 				if sessions {
 					c.Sessions, _ = NewSessions(1, nil)
 				}
-				x := New(c, Request{Method: "POST", Path: chatPath, Body: request, Prefillers: ParseTargets("a:1")})
+				x := New(c, Request{Method: "POST", Path: chatPath, Body: request, Prefillers: ParseTargets("a:1"), Encoders: ParseTargets("b:1,c:2")})
 				play(x, x.Start(1), reply, answer, 40)
 			}
 		}
@@ -53,6 +57,9 @@ func play(x *Exchange, effects []Effect, reply, answer []byte, left int) {
 				kind = "application/json"
 			}
 			play(x, x.Input(1, Head{Leg: e.Leg.ID, Status: 200, ContentType: kind}), reply, answer, left)
+			if e.Leg.Concurrent && e.Leg.Kind != Decode {
+				play(x, x.Input(1, Whole{e.Leg.ID, reply}), reply, answer, left)
+			}
 		case Collect:
 			play(x, x.Input(1, Whole{e.Leg, reply}), reply, answer, left)
 		case Peek:

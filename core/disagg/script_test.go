@@ -21,6 +21,8 @@ type script struct {
 	number uint64
 	out    strings.Builder
 	change *Change
+
+	concurrent map[int]bool // legs whose body is collected unasked
 }
 
 func (s *script) Record(e flow.Event) {
@@ -61,6 +63,14 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		s.c.Connector = Connector(arg("connector"))
 		s.c.FallBack = d.HasArg("fall-back")
 		s.c.Retries, _ = strconv.Atoi(arg("retries"))
+		s.c.ChunkTokens, _ = strconv.Atoi(arg("chunk"))
+		s.c.Encoder = ECConnector(arg("encoder"))
+		s.c.P2PPull = d.HasArg("pull")
+		if s.c.Ranks, _ = strconv.Atoi(arg("ranks")); s.c.Ranks > 0 {
+			s.c.BasePort, s.c.Port, s.c.PodIP, s.c.ForwardRanks = 8000, 8000, "10.0.0.1", true
+		}
+		s.c.MoRIIO = MoRIIO{Write: d.HasArg("moriio"), Parallel: d.HasArg("parallel"), DecodeNotifyPort: DefaultMoRIIONotifyPort, DecodeHandshakePort: DefaultMoRIIOHandshakePort,
+			PrefillNotifyPort: DefaultMoRIIONotifyPort, PrefillHandshakePort: DefaultMoRIIOHandshakePort}
 		if n := arg("sessions"); n != "" {
 			size, _ := strconv.Atoi(n)
 			var err error
@@ -82,7 +92,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		if path == "" {
 			path = chatPath
 		}
-		r := Request{Number: s.number, ID: "r", Method: "POST", Path: path, Session: arg("session"), Body: []byte(d.Input), Prefillers: ParseTargets(arg("prefiller"))}
+		r := Request{Number: s.number, ID: "r", Method: "POST", Path: path, Session: arg("session"), Body: []byte(d.Input), Prefillers: ParseTargets(arg("prefiller")),
+			Encoders: ParseTargets(arg("encoders")), Source: ParseSource(arg("source")), RankHost: arg("rank"), Peers: MoRIIOPeers{Local: "10.0.0.9"}}
 		for i := range r.Prefillers {
 			if a := arg("resolves-to"); a != "" && !r.Prefillers[i].Addr.IsValid() {
 				r.Prefillers[i].Addr = netip.MustParseAddr(a)
@@ -98,7 +109,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		if status == 0 {
 			status = 200
 		}
+		concurrent := s.concurrent[leg]
 		for _, e := range s.input(Head{Leg: leg, Status: status, ContentType: kind}) {
+			concurrent = false
 			switch e := e.(type) {
 			case Collect:
 				s.input(Whole{leg, []byte(d.Input)})
@@ -109,6 +122,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 					s.input(Part{Leg: leg, Data: []byte(part)})
 				}
 			}
+		}
+		if concurrent {
+			s.input(Whole{leg, []byte(d.Input)})
 		}
 	case "fails":
 		s.input(Failed{Leg: leg, Reason: arg("reason"), Refused: d.HasArg("refused")})
@@ -169,7 +185,21 @@ func (s *script) effects(list []Effect) {
 			if e.Leg.Original {
 				body = "the client's own body"
 			}
+			if e.Leg.Concurrent && e.Leg.Kind != Decode {
+				if s.concurrent == nil {
+					s.concurrent = map[int]bool{}
+				}
+				s.concurrent[e.Leg.ID] = true
+			}
+			if e.Leg.Rank > 0 {
+				to += fmt.Sprintf(" of rank %d", e.Leg.Rank)
+			}
 			fmt.Fprintf(&s.out, "leg %d %s → %s %s\n", e.Leg.ID, e.Leg.Kind, to, body)
+		case Say:
+			fmt.Fprintf(&s.out, "client ← %s\n", strings.ReplaceAll(strings.TrimSpace(string(e.Data)), "\n\n", "\nclient ← "))
+			if e.End {
+				s.input(Delivered{len(e.Data)})
+			}
 		case Drop:
 			fmt.Fprintf(&s.out, "leg %d dropped\n", e.Leg)
 		case Answer:
