@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
-// A generation is one configuration's picker with all that is around it:
+// A Generation is one configuration's picker with all that is around it:
 // endpoints, scraper, KV indexes, objects. A new configuration makes a whole
 // new generation; if that fails nothing has changed. The old one answers for
 // the requests that it has decided or holds in its queue, until the last of
@@ -24,19 +23,19 @@ import (
 // The new generation begins without the old one's approximate state (prefix
 // history, sessions, requests in flight), as a restarted picker does: requests
 // are slower for a while, never wrong.
-type generation struct {
+type Generation struct {
 	*Picking
-	scraper *Scraper
-	kv      *KVIndexes
+	Scraper *Scraper
+	KV      *KVIndexes
 	file    *EndpointsFile
 	objects *ObjectsDir
-	// registry has the figures that belong to this generation alone.
-	registry *prometheus.Registry
+	// Registry has the figures that belong to this generation alone.
+	Registry *prometheus.Registry
 	closing  sync.Once
 }
 
 // build makes a generation; found is told whether the objects have the pool.
-func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *generation, err error) {
+func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Generation, err error) {
 	p, err := BuildPicker(&o)
 	if err != nil {
 		return nil, err
@@ -45,7 +44,7 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *gen
 	if discovery == nil && o.Objects == "" {
 		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
 	}
-	g = &generation{registry: prometheus.NewRegistry()}
+	g = &Generation{Registry: prometheus.NewRegistry()}
 	g.Picking, err = NewPicking(PickingOptions{Picker: p, Now: s.now, Errors: o.Errors, EmitScores: o.EmitScores, PoolName: o.PoolName,
 		Metrics: s.metrics, History: o.History, Log: o.Log})
 	if err != nil {
@@ -53,19 +52,19 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *gen
 	}
 	defer func() {
 		if err != nil {
-			g.close()
+			g.Close()
 		}
 	}()
-	if err := ObservePool(g.registry, g.Picking, o.PoolName); err != nil {
+	if err := ObservePool(g.Registry, g.Picking, o.PoolName); err != nil {
 		return nil, err
 	}
-	g.scraper = StartScraper(g.Picking, o.RefreshMetrics, o.Log, s.metrics.ScrapeFailed)
-	if g.kv, err = StartKVIndexes(g.Picking, KVOptions{Registry: g.registry, Log: o.Log}); err != nil {
+	g.Scraper = StartScraper(g.Picking, o.RefreshMetrics, o.Log, s.metrics.ScrapeFailed)
+	if g.KV, err = StartKVIndexes(g.Picking, KVOptions{Registry: g.Registry, Log: o.Log}); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
 	}
 	follow := func() {
-		g.scraper.Follow()
-		g.kv.Follow()
+		g.Scraper.Follow()
+		g.KV.Follow()
 	}
 	if discovery != nil {
 		path, watch := discovery.EndpointsFile()
@@ -86,40 +85,45 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *gen
 	return g, err
 }
 
-func (g *generation) close() {
+// Close ends all of it. Requests that it has decided must have ended.
+func (g *Generation) Close() {
 	g.closing.Do(func() {
-		if g.scraper != nil {
-			g.scraper.Stop()
+		if g.Scraper != nil {
+			g.Scraper.Stop()
 		}
-		g.kv.Close()
+		g.KV.Close()
 		if g.file != nil {
 			g.file.Close()
 		}
 		if g.objects != nil {
 			g.objects.Close()
 		}
-		g.Close()
+		g.Picking.Close()
 	})
 }
 
-// generations is the Director of a picker whose configuration may change: every
+// Generations is the Director of a picker whose configuration may change: every
 // request belongs to the generation that was current when it came.
-type generations struct {
+type Generations struct {
 	mu      sync.RWMutex
-	current *generation
+	current *Generation
 	retired sync.WaitGroup
 	stop    chan struct{}
 	closing sync.Once
 }
 
-func (r *generations) get() *generation {
+// NewGenerations has none yet: Replace gives it the first.
+func NewGenerations() *Generations { return &Generations{stop: make(chan struct{})} }
+
+// Current is the generation that decides about requests which come now.
+func (r *Generations) Current() *Generation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.current
 }
 
 // Decide lets the current generation decide.
-func (r *generations) Decide(ctx context.Context, req *Request) (stream.Decision, Exchange) {
+func (r *Generations) Decide(ctx context.Context, req *Request) (stream.Decision, Exchange) {
 	r.mu.RLock()
 	g := r.current
 	g.open.Add(1) // before the lock is gone: a generation that is replaced now waits for this request
@@ -134,11 +138,11 @@ func (r *generations) Decide(ctx context.Context, req *Request) (stream.Decision
 }
 
 // Undecided is the current generation's.
-func (r *generations) Undecided() Exchange { return r.get().Undecided() }
+func (r *Generations) Undecided() Exchange { return r.Current().Undecided() }
 
-// replace makes g the current generation. The old one ends when its last
+// Replace makes g the current generation. The old one ends when its last
 // request has.
-func (r *generations) replace(g *generation) {
+func (r *Generations) Replace(g *Generation) {
 	r.mu.Lock()
 	old := r.current
 	r.current = g
@@ -154,31 +158,31 @@ func (r *generations) replace(g *generation) {
 		case <-old.retire():
 		case <-r.stop:
 		}
-		old.close()
+		old.Close()
 	})
 }
 
-// close ends all generations.
-func (r *generations) close() {
+// Close ends all generations.
+func (r *Generations) Close() {
 	r.closing.Do(func() { close(r.stop) })
 	r.retired.Wait()
-	if g := r.get(); g != nil {
-		g.close()
+	if g := r.Current(); g != nil {
+		g.Close()
 	}
 }
 
 // Describe sends nothing: which series there are depends on the generation.
-func (r *generations) Describe(chan<- *prometheus.Desc) {}
+func (r *Generations) Describe(chan<- *prometheus.Desc) {}
 
 // Collect tells the current generation's figures.
-func (r *generations) Collect(out chan<- prometheus.Metric) { r.get().registry.Collect(out) }
+func (r *Generations) Collect(out chan<- prometheus.Metric) { r.Current().Registry.Collect(out) }
 
-// pages are the current generation's, whichever that is when they are asked
+// Pages are the current generation's, whichever that is when they are asked
 // for.
-func (r *generations) pages() map[string]http.Handler {
+func (r *Generations) Pages() map[string]http.Handler {
 	out := map[string]http.Handler{}
-	for pattern := range r.get().Pages() {
-		out[pattern] = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.get().Pages()[pattern].ServeHTTP(w, req) })
+	for pattern := range r.Current().Pages() {
+		out[pattern] = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.Current().Pages()[pattern].ServeHTTP(w, req) })
 	}
 	return out
 }
@@ -227,18 +231,13 @@ func (k *Picking) inherit(old *Picking) {
 func (s *Standalone) watchConfig() error {
 	path := s.o.ConfigPath
 	var err error
-	s.config, err = watchDir("configuration "+path, filepath.Dir(path), s.o.Log, func(name string) bool {
-		return filepath.Base(name) == filepath.Base(path) || filepath.Base(name) == "..data"
-	}, func() error {
+	s.config, err = WatchFile("configuration "+path, path, s.o.Log, func() error {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
 		return s.Reload(text)
 	})
-	if err == nil {
-		s.config.start()
-	}
 	return err
 }
 
@@ -257,10 +256,10 @@ func (s *Standalone) Reload(config []byte) error {
 		return err
 	}
 	s.o = o
-	s.generations.replace(g)
+	s.generations.Replace(g)
 	s.o.Log.Info("epp: the new configuration is in force", "from", o.ConfigName)
 	return nil
 }
 
 // Picking is the current configuration's director.
-func (s *Standalone) Picking() *Picking { return s.generations.get().Picking }
+func (s *Standalone) Picking() *Picking { return s.generations.Current().Picking }

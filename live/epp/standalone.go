@@ -78,8 +78,8 @@ type Standalone struct {
 	*Server
 	now         func() machine.Time
 	metrics     *PickMetrics
-	generations generations
-	config      *dirWatch // of the configuration's file, nil when it is not watched
+	generations *Generations
+	config      *FileWatch // of the configuration's file, nil when it is not watched
 
 	reloading sync.Mutex // guards o.Config
 	o         StandaloneOptions
@@ -127,12 +127,12 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		o.RefreshMetrics = 50 * time.Millisecond
 	}
 	began := time.Now()
-	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) }, generations: generations{stop: make(chan struct{})}}
+	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) }, generations: NewGenerations()}
 	reg := prometheus.NewRegistry()
 	s.metrics = NewPickMetrics(reg, o.PoolName)
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: epps + "info", Help: "[ALPHA] What runs."}, []string{"commit", "build_ref"})
 	oldInfo := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "inference_extension_info", Help: "[ALPHA] What runs." + older}, []string{"commit", "build_ref"})
-	reg.MustRegister(info, oldInfo, &s.generations)
+	reg.MustRegister(info, oldInfo, s.generations)
 	info.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
 	oldInfo.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
 
@@ -140,8 +140,8 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.generations.replace(g)
-	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: &s.generations,
+	s.generations.Replace(g)
+	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: s.generations,
 		Now: s.now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.pages()}
 	server.Stream.Errors, server.MaxRecvBytes, server.MaxSendBytes = o.Errors, o.MaxRecvBytes, o.MaxSendBytes
 	if o.Secure {
@@ -187,8 +187,8 @@ func (s *Standalone) serve(server *Server, found bool) {
 }
 
 func (s *Standalone) close() {
-	s.config.close()
-	s.generations.close()
+	s.config.Close()
+	s.generations.Close()
 }
 
 // Stop takes the picker out of service: not ready, streams finish until ctx
@@ -203,7 +203,7 @@ func (s *Standalone) Stop(ctx context.Context) error {
 }
 
 func (s *Standalone) pages() map[string]http.Handler {
-	out := s.generations.pages()
+	out := s.generations.Pages()
 	if s.o.Profiling {
 		out["/debug/pprof/"] = http.HandlerFunc(pprof.Index)
 		out["/debug/pprof/cmdline"] = http.HandlerFunc(pprof.Cmdline)

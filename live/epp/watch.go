@@ -3,6 +3,7 @@ package epp
 import (
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -69,5 +70,28 @@ func (d *dirWatch) close() {
 	if d != nil {
 		d.w.Close()
 		d.wg.Wait()
+	}
+}
+
+// FileWatch calls back after changes of a file.
+type FileWatch struct{ dir *dirWatch }
+
+// WatchFile calls load whenever a file was written, replaced or, as Kubernetes
+// does it, linked anew. What load refuses is told to the log.
+func WatchFile(what, path string, log *slog.Logger, load func() error) (*FileWatch, error) {
+	dir, err := watchDir(what, filepath.Dir(path), log, func(name string) bool {
+		return filepath.Base(name) == filepath.Base(path) || filepath.Base(name) == "..data"
+	}, load)
+	if err != nil {
+		return nil, err
+	}
+	dir.start()
+	return &FileWatch{dir}, nil
+}
+
+// Close ends the watch; nil is none.
+func (w *FileWatch) Close() {
+	if w != nil {
+		w.dir.close()
 	}
 }

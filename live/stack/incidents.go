@@ -65,10 +65,13 @@ func (s *Stack) loseIndex() error {
 	if s.picking == nil {
 		return nil
 	}
-	s.picking.kv.Close()
-	kv, err := epp.StartKVIndexes(s.picking.Picking, s.kvOptions(nil))
+	s.picking.mu.Lock()
+	defer s.picking.mu.Unlock()
+	g := s.picking.now()
+	g.KV.Close()
+	kv, err := epp.StartKVIndexes(g.Picking, s.kvOptions(g.Registry))
 	if err == nil {
-		s.picking.kv = kv
+		g.KV = kv
 	}
 	return err
 }

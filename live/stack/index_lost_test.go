@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -51,12 +50,9 @@ pools:
 // engines as a picker does that has just started.
 func (r *rig) loseIndex() {
 	r.t.Helper()
-	r.picking.kv.Close()
-	kv, err := epp.StartKVIndexes(r.picking.Picking, r.kvOptions(nil))
-	if err != nil {
+	if err := r.Stack.loseIndex(); err != nil {
 		r.t.Fatal(err)
 	}
-	r.picking.kv = kv
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := r.awaitSubscribers(ctx); err != nil {

@@ -202,7 +202,7 @@ func (s *Stack) awaitSubscribers(ctx context.Context) error {
 	}
 	want := 0
 	if s.picking != nil {
-		want = s.picking.kv.Dialling()
+		want = s.picking.now().KV.Dialling()
 	}
 	if s.kv.manager != nil {
 		want++

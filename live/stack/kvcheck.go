@@ -45,7 +45,9 @@ func (s *Stack) checkKV() []report.IndexSummary {
 	engines := s.engineBlocks()
 	var states []epp.KVState
 	if s.picking != nil {
-		states = s.picking.kv.State()
+		s.picking.mu.Lock()
+		states = s.picking.now().KV.State()
+		s.picking.mu.Unlock()
 	}
 	var managed [][]kv.Key
 	if s.kv.manager != nil {

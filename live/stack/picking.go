@@ -2,14 +2,16 @@ package stack
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // ConfigError is an EndpointPickerConfig that the picker does not take.
@@ -23,50 +25,70 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // remembered is how many decisions /debug/decisions tells.
 const remembered = 1000
 
-// picking is the picker of a pool with an EndpointPickerConfig, with what keeps
-// its view of the model servers fresh.
+// picking is the picker of a pool with an EndpointPickerConfig, which may change
+// while the run goes on.
 type picking struct {
-	*epp.Picking
-	scraper *epp.Scraper
-	kv      *epp.KVIndexes
+	generations *epp.Generations
+	metrics     *epp.PickMetrics
+	errors      stream.ErrorStyle
+	watch       *epp.FileWatch
+
+	mu   sync.Mutex // one change at a time
+	text []byte     // the configuration in force
 }
 
+// now is what decides about requests that come now.
+func (p *picking) now() *epp.Generation { return p.generations.Current() }
+
 func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
-	log := s.o.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+	o.Registry = prometheus.NewRegistry()
+	p := &picking{generations: epp.NewGenerations(), metrics: epp.NewPickMetrics(o.Registry, s.pool.Name), errors: o.Stream.Errors, text: s.pool.EPP.Config.Text}
+	g, err := s.generation(p, &s.pool.EPP.Config)
+	if err != nil {
+		return nil, err
 	}
-	config := &s.pool.EPP.Config
-	p, err := epp.BuildPicker(&epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
-		Seed: s.o.Scenario.Seed, AllowExperimental: true, History: remembered, Log: log})
+	p.generations.Replace(g)
+	o.Registry.MustRegister(p.generations)
+	o.Director, o.Pages = p.generations, p.generations.Pages()
+	if p.watch, err = s.watchConfig(p); err != nil {
+		p.generations.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// generation is the picker of one configuration with what keeps its view of the
+// model servers fresh.
+func (s *Stack) generation(p *picking, config *scenario.PickerConfig) (g *epp.Generation, err error) {
+	built, err := epp.BuildPicker(&epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
+		Seed: s.o.Scenario.Seed, AllowExperimental: true, History: remembered, Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
-	o.Registry = prometheus.NewRegistry()
-	metrics := epp.NewPickMetrics(o.Registry, s.pool.Name)
-	k, err := epp.NewPicking(epp.PickingOptions{Picker: p, Now: s.Now, Errors: o.Stream.Errors, EmitScores: true, PoolName: s.pool.Name,
-		DocumentHeaders: true, Explain: s.o.Recorder != nil, Metrics: metrics, History: remembered, Hosts: s.hosts(), Log: log})
+	g = &epp.Generation{Registry: prometheus.NewRegistry()}
+	g.Picking, err = epp.NewPicking(epp.PickingOptions{Picker: built, Now: s.Now, Errors: p.errors, EmitScores: true, PoolName: s.pool.Name,
+		DocumentHeaders: true, Explain: s.o.Recorder != nil, Metrics: p.metrics, History: remembered, Hosts: s.hosts(), Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}
-	if err := epp.ObservePool(o.Registry, k, s.pool.Name); err != nil {
-		k.Close()
+	made := g // a step that returns an error has set g to nil by then
+	defer func() {
+		if err != nil {
+			made.Close()
+		}
+	}()
+	if err := epp.ObservePool(g.Registry, g.Picking, s.pool.Name); err != nil {
 		return nil, err
 	}
 	endpoints, err := s.pickerEndpoints()
 	if err != nil {
-		k.Close()
 		return nil, err
 	}
-	k.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(endpoints) })
-	o.Director, o.Pages = k, k.Pages()
-	x := &picking{Picking: k, scraper: epp.StartScraper(k, scrapeInterval, log, metrics.ScrapeFailed)}
-	x.scraper.Follow()
-	if x.kv, err = epp.StartKVIndexes(k, s.kvOptions(o.Registry)); err != nil {
-		x.stop()
-		return nil, err
-	}
-	return x, nil
+	g.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(endpoints) })
+	g.Scraper = epp.StartScraper(g.Picking, scrapeInterval, s.o.Log, p.metrics.ScrapeFailed)
+	g.Scraper.Follow()
+	g.KV, err = epp.StartKVIndexes(g.Picking, s.kvOptions(g.Registry))
+	return g, err
 }
 
 // kvOptions are those of the picker's KV indexes, which begin to listen now.
@@ -98,7 +120,6 @@ func (s *Stack) pickerEndpoints() ([]*picker.Endpoint, error) {
 }
 
 func (p *picking) stop() {
-	p.scraper.Stop()
-	p.kv.Close()
-	p.Close()
+	p.watch.Close()
+	p.generations.Close()
 }

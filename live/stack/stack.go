@@ -65,6 +65,9 @@ type Options struct {
 	Director epp.Director
 	// Faults spoil requests at the model servers; may be nil.
 	Faults func(server *modelserver.ServerOptions)
+	// Reloaded is told of every change of the picker's configuration while the
+	// run goes on, and why it was refused, if it was. Nil is told nothing.
+	Reloaded func(file string, err error)
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
 }

@@ -1,0 +1,77 @@
+package stack
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// The picker's configuration may be edited while a run goes on, in the file that
+// the scenario names or in the scenario itself. A good one is taken over without
+// losing a request; a bad one is refused, and the old one stays.
+
+// watchConfig follows the configuration's file, if it is one.
+func (s *Stack) watchConfig(p *picking) (*epp.FileWatch, error) {
+	file := s.pool.EPP.Config.File
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil, nil // the embedded scenario, or one that came through a pipe
+		}
+		return nil, err
+	}
+	return epp.WatchFile("picker configuration "+file, file, s.o.Log, func() error {
+		changed, err := s.reload(p, file)
+		if s.o.Reloaded != nil && (changed || err != nil) {
+			s.o.Reloaded(file, err)
+		}
+		return err
+	})
+}
+
+// reload makes what the file says now the picker's configuration, if that is
+// another one.
+func (s *Stack) reload(p *picking, file string) (changed bool, err error) {
+	text, err := s.configIn(file)
+	if err != nil {
+		return false, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if bytes.Equal(text, p.text) {
+		return false, nil
+	}
+	g, err := s.generation(p, &scenario.PickerConfig{File: file, Text: text})
+	if err != nil {
+		return false, err
+	}
+	p.text = text
+	p.generations.Replace(g)
+	return true, nil
+}
+
+// configIn is the picker's configuration in a file: all of it, or of the
+// scenario the part that configures the picker.
+func (s *Stack) configIn(file string) ([]byte, error) {
+	if file != s.o.Scenario.File {
+		text, err := os.ReadFile(file)
+		if err == nil && len(text) > scenario.MaxFileBytes {
+			err = fmt.Errorf("%s has %d bytes, the limit is %d", file, len(text), scenario.MaxFileBytes)
+		}
+		return text, err
+	}
+	again, err := scenario.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	for i := range again.Pools {
+		if p := &again.Pools[i]; p.Name == s.pool.Name && p.EPP.Config.File == file {
+			return p.EPP.Config.Text, nil
+		}
+	}
+	return nil, fmt.Errorf("%s has no picker configuration of pool %s any more; expected pools[].epp.config", file, s.pool.Name)
+}
