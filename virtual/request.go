@@ -20,6 +20,7 @@ type request struct {
 	w      *world
 	talk   *workload.Conversation
 	stream *stream.Stream
+	alarm  *alarm
 	wakeAt machine.Time
 	pick   *pick // at a picker with a configuration
 
@@ -76,13 +77,13 @@ func (r *request) header(name string) string {
 func (r *request) begin() {
 	cfg := r.w.stream
 	cfg.OnMetadata = func(_, metadata string) { r.made = metadata }
-	r.stream = stream.New(cfg)
+	r.stream, r.alarm = stream.New(cfg), &alarm{r}
 	r.record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)))
 	if r.w.timeout > 0 {
-		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassTimer, event{kind: giveUp, request: r})
+		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassTimer, event{kind: giveUp, alarm: r.alarm})
 	}
 	if after, leaves := r.w.load.Leaves(r.Index); leaves {
-		r.w.queue.Push(r.w.now.Add(after), machine.ClassTimer, event{kind: leave, request: r})
+		r.w.queue.Push(r.w.now.Add(after), machine.ClassTimer, event{kind: leave, alarm: r.alarm})
 	}
 	head := []stream.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: r.Path},
 		{Name: "content-type", Value: "application/json"}, {Name: "x-request-id", Value: r.ID}}
@@ -140,7 +141,7 @@ func (r *request) evicted(a stream.Answer) { r.play(r.stream.Evict(r.w.now, a)) 
 func (r *request) schedule() {
 	if at, ok := r.stream.Next(); ok && at != r.wakeAt && !r.over {
 		r.wakeAt = at
-		r.w.queue.Push(at, machine.ClassTimer, event{kind: wakeStream, request: r})
+		r.w.queue.Push(at, machine.ClassTimer, event{kind: wakeStream, alarm: r.alarm})
 	}
 }
 
@@ -276,7 +277,7 @@ func (r *request) finish(o flow.Outcome, details ...flow.Detail) {
 	if r.over {
 		return
 	}
-	r.over = true
+	r.over, r.alarm.r = true, nil
 	if r.pick != nil {
 		r.w.picking.ended(r.pick)
 	}

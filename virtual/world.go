@@ -35,7 +35,13 @@ type event struct {
 	request  *request
 	incident *scenario.Incident
 	pull     *pull
+	alarm    *alarm
 }
+
+// alarm is a request that something waits for which hardly ever comes: its time
+// limits. It is empty once the request has ended, so that memory goes with the
+// requests in flight.
+type alarm struct{ r *request }
 
 type kind uint8
 
@@ -246,7 +252,9 @@ func (w *world) play(at machine.Time, e event) {
 	case wakeServer:
 		e.server.wake(at)
 	case wakeStream:
-		e.request.wake(at)
+		if r := e.alarm.r; r != nil {
+			r.wake(at)
+		}
 	case wakePicker:
 		w.picking.pump()
 	case scrape:
@@ -255,9 +263,13 @@ func (w *world) play(at machine.Time, e event) {
 			w.queue.Push(at+scrapeInterval, machine.ClassTimer, event{kind: scrape})
 		}
 	case giveUp:
-		e.request.giveUp()
+		if r := e.alarm.r; r != nil {
+			r.giveUp()
+		}
 	case leave:
-		e.request.leaves()
+		if r := e.alarm.r; r != nil {
+			r.leaves()
+		}
 	case goOn:
 		w.send(e.request.talk)
 	case sendKV:
