@@ -57,6 +57,8 @@ func (s *Server) grpcRoutes(mux *http.ServeMux) {
 	engineMethod("GetLoads", func(c *grpcCall) {
 		unary(c, func(*vllmgrpc.GetLoadsRequest) proto.Message { return s.loads() })
 	})
+	engineMethod("GetTokenizer", (*grpcCall).tokenizerFiles)
+	engineMethod("SubscribeKvEvents", (*grpcCall).subscribe)
 	health := func(c *grpcCall) {
 		unary(c, func(q *healthpb.HealthCheckRequest) proto.Message {
 			if q.Service != "" && q.Service != vllmgrpc.VllmEngine_ServiceDesc.ServiceName {
@@ -279,10 +281,14 @@ func (c *grpcCall) generate(parse prepare) {
 }
 
 func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
-	return &vllmgrpc.GetModelInfoResponse{
+	info := &vllmgrpc.GetModelInfoResponse{
 		ModelPath: s.opts.Models[0], ServedModelName: s.opts.Models[0], TokenizerPath: s.opts.Models[0],
-		IsGeneration: true, MaxContextLength: uint32(s.cfg.MaxModelLen), MaxReqInputLen: int32(s.cfg.MaxModelLen),
+		IsGeneration: true, MaxContextLength: uint32(s.cfg.MaxModelLen), MaxReqInputLen: int32(s.cfg.MaxModelLen), SupportsVision: true,
 	}
+	if t, ok := s.tokenizer.(interface{ VocabularySize() int }); ok {
+		info.VocabSize = uint32(t.VocabularySize())
+	}
+	return info
 }
 
 func (s *Server) serverInfo() *vllmgrpc.GetServerInfoResponse {

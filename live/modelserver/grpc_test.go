@@ -197,7 +197,7 @@ func TestGRPCErrors(t *testing.T) {
 	if _, _, err := generateCall(t, t.Context(), conn, ask("after", 4, false)); err != nil {
 		t.Error("the server no longer serves:", err)
 	}
-	err := conn.Invoke(t.Context(), "/vllm.grpc.engine.VllmEngine/GetTokenizer", &vllmgrpc.HealthCheckRequest{}, &vllmgrpc.HealthCheckResponse{})
+	err := conn.Invoke(t.Context(), "/vllm.grpc.engine.VllmEngine/Nonsense", &vllmgrpc.HealthCheckRequest{}, &vllmgrpc.HealthCheckResponse{})
 	if status.Code(err) != codes.Unimplemented {
 		t.Error(err)
 	}

@@ -54,6 +54,9 @@ type ServerOptions struct {
 	Version string
 	// Tokenizer turns text into tokens and back; nil is tokens.Packed.
 	Tokenizer tokens.Tokenizer
+	// TokenizerJSON is the file that Tokenizer was read from, for gRPC clients that
+	// ask for it; nil where there is none.
+	TokenizerJSON []byte
 	// Content is what the server says: ContentRandom or ContentEcho.
 	Content Content
 	// Dataset are answers to draw from, in the place of random words.

@@ -53,4 +53,5 @@ func (s *Server) publish(fx *engine.Effects, f *engine.Effect, q *seq) {
 		return
 	}
 	s.publisher.Publish(e)
+	s.feed.add(e)
 }

@@ -52,6 +52,8 @@ type Server struct {
 	side      sideChannel
 	meeting   sideChannel
 	publisher KVPublisher
+	feed      kvFeed
+	leaving   chan struct{} // closed when the server begins to stop
 	pages     pageCache
 	injector  injector
 	fake      atomic.Pointer[FakeMetrics]
@@ -94,7 +96,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
 		recorder: o.Recorder, log: o.Logger, voc: tokens.NewVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
 	s.adapters.known, s.adapters.next = known.known, known.next
-	s.store = newStore()
+	s.store, s.leaving = newStore(), make(chan struct{})
 	s.draws.Store(drawsOf(o.Seed, &so))
 	s.loop = newLoop(eng, s.cfg.MaxModelLen, clock)
 	s.loop.onKV, s.loop.prefilled = s.onKV, s.onPrefilled
@@ -201,6 +203,7 @@ func (s *Server) stop(ctx context.Context) {
 	if s.served == nil {
 		return
 	}
+	close(s.leaving)
 	s.loop.send(engine.Control{Op: engine.OpDrain})
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close() // the time is up: what is left is cut

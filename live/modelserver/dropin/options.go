@@ -177,7 +177,7 @@ func (r *Result) server() (modelserver.ServerOptions, error) {
 			return so, fmt.Errorf("--dataset-path: %w", err)
 		}
 	}
-	if so.Tokenizer, err = readTokenizer(r.Tokenizer); err != nil {
+	if so.Tokenizer, so.TokenizerJSON, err = readTokenizer(r.Tokenizer); err != nil {
 		return so, err
 	}
 	if r.OutputTokens != "" {
@@ -531,35 +531,33 @@ const maxTokenizerFile = 256 << 20
 
 // readTokenizer reads a tokenizer.json; a model's name, which vLLM would fetch,
 // is not one.
-func readTokenizer(path string) (tokens.Tokenizer, error) {
+func readTokenizer(path string) (t tokens.Tokenizer, raw []byte, err error) {
 	if path == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		if !strings.HasSuffix(path, ".json") {
-			return nil, nil // a name in a registry; nothing is fetched
+			return nil, nil, nil // a name in a registry; nothing is fetched
 		}
-		return nil, fmt.Errorf("--tokenizer: %w", err)
+		return nil, nil, fmt.Errorf("--tokenizer: %w", err)
 	}
 	if info.IsDir() {
 		path = filepath.Join(path, "tokenizer.json")
 		if info, err = os.Stat(path); err != nil {
-			return nil, fmt.Errorf("--tokenizer: %w", err)
+			return nil, nil, fmt.Errorf("--tokenizer: %w", err)
 		}
 	}
 	if info.Size() > maxTokenizerFile {
-		return nil, fmt.Errorf("--tokenizer %s: larger than %d bytes", path, maxTokenizerFile)
+		return nil, nil, fmt.Errorf("--tokenizer %s: larger than %d bytes", path, maxTokenizerFile)
 	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("--tokenizer: %w", err)
+	if raw, err = os.ReadFile(path); err != nil {
+		return nil, nil, fmt.Errorf("--tokenizer: %w", err)
 	}
-	t, err := tokens.ParseTokenizerJSON(raw)
-	if err != nil {
-		return nil, fmt.Errorf("--tokenizer %s: %w", path, err)
+	if t, err = tokens.ParseTokenizerJSON(raw); err != nil {
+		return nil, nil, fmt.Errorf("--tokenizer %s: %w", path, err)
 	}
-	return t, nil
+	return t, raw, nil
 }
 
 func (r *Result) tls() (*tls.Config, error) {

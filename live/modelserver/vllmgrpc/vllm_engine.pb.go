@@ -2025,6 +2025,529 @@ func (x *SchedulerLoad) GetMaxRunningRequests() int32 {
 	return 0
 }
 
+type GetTokenizerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTokenizerRequest) Reset() {
+	*x = GetTokenizerRequest{}
+	mi := &file_vllm_engine_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTokenizerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTokenizerRequest) ProtoMessage() {}
+
+func (x *GetTokenizerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_engine_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTokenizerRequest.ProtoReflect.Descriptor instead.
+func (*GetTokenizerRequest) Descriptor() ([]byte, []int) {
+	return file_vllm_engine_proto_rawDescGZIP(), []int{25}
+}
+
+// Pieces of a zip archive with the tokenizer's files.
+type GetTokenizerChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Sha256        string                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"` // of the whole archive; with the last piece alone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTokenizerChunk) Reset() {
+	*x = GetTokenizerChunk{}
+	mi := &file_vllm_engine_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTokenizerChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTokenizerChunk) ProtoMessage() {}
+
+func (x *GetTokenizerChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_engine_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTokenizerChunk.ProtoReflect.Descriptor instead.
+func (*GetTokenizerChunk) Descriptor() ([]byte, []int) {
+	return file_vllm_engine_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GetTokenizerChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *GetTokenizerChunk) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+type SubscribeKvEventsRequest struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	StartSequenceNumber uint64                 `protobuf:"varint,1,opt,name=start_sequence_number,json=startSequenceNumber,proto3" json:"start_sequence_number,omitempty"` // 0: what happens from now on
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *SubscribeKvEventsRequest) Reset() {
+	*x = SubscribeKvEventsRequest{}
+	mi := &file_vllm_engine_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscribeKvEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscribeKvEventsRequest) ProtoMessage() {}
+
+func (x *SubscribeKvEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_engine_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscribeKvEventsRequest.ProtoReflect.Descriptor instead.
+func (*SubscribeKvEventsRequest) Descriptor() ([]byte, []int) {
+	return file_vllm_engine_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SubscribeKvEventsRequest) GetStartSequenceNumber() uint64 {
+	if x != nil {
+		return x.StartSequenceNumber
+	}
+	return 0
+}
+
+type KvEventBatch struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	SequenceNumber uint64                 `protobuf:"varint,1,opt,name=sequence_number,json=sequenceNumber,proto3" json:"sequence_number,omitempty"`
+	Timestamp      float64                `protobuf:"fixed64,2,opt,name=timestamp,proto3" json:"timestamp,omitempty"` // seconds since 1970
+	Events         []*KvCacheEvent        `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
+	DpRank         *int32                 `protobuf:"varint,4,opt,name=dp_rank,json=dpRank,proto3,oneof" json:"dp_rank,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *KvEventBatch) Reset() {
+	*x = KvEventBatch{}
+	mi := &file_vllm_engine_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvEventBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvEventBatch) ProtoMessage() {}
+
+func (x *KvEventBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_engine_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvEventBatch.ProtoReflect.Descriptor instead.
+func (*KvEventBatch) Descriptor() ([]byte, []int) {
+	return file_vllm_engine_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *KvEventBatch) GetSequenceNumber() uint64 {
+	if x != nil {
+		return x.SequenceNumber
+	}
+	return 0
+}
+
+func (x *KvEventBatch) GetTimestamp() float64 {
+	if x != nil {
+		return x.Timestamp
+	}
+	return 0
+}
+
+func (x *KvEventBatch) GetEvents() []*KvCacheEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *KvEventBatch) GetDpRank() int32 {
+	if x != nil && x.DpRank != nil {
+		return *x.DpRank
+	}
+	return 0
+}
+
+type KvCacheEvent struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	EventId uint64                 `protobuf:"varint,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// Types that are valid to be assigned to Data:
+	//
+	//	*KvCacheEvent_Stored
+	//	*KvCacheEvent_Removed
+	//	*KvCacheEvent_Cleared
+	Data          isKvCacheEvent_Data `protobuf_oneof:"data"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvCacheEvent) Reset() {
+	*x = KvCacheEvent{}
+	mi := &file_vllm_engine_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvCacheEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvCacheEvent) ProtoMessage() {}
+
+func (x *KvCacheEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_engine_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvCacheEvent.ProtoReflect.Descriptor instead.
+func (*KvCacheEvent) Descriptor() ([]byte, []int) {
+	return file_vllm_engine_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *KvCacheEvent) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *KvCacheEvent) GetData() isKvCacheEvent_Data {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *KvCacheEvent) GetStored() *KvBlocksStored {
+	if x != nil {
+		if x, ok := x.Data.(*KvCacheEvent_Stored); ok {
+			return x.Stored
+		}
+	}
+	return nil
+}
+
+func (x *KvCacheEvent) GetRemoved() *KvBlocksRemoved {
+	if x != nil {
+		if x, ok := x.Data.(*KvCacheEvent_Removed); ok {
+			return x.Removed
+		}
+	}
+	return nil
+}
+
+func (x *KvCacheEvent) GetCleared() *KvCacheCleared {
+	if x != nil {
+		if x, ok := x.Data.(*KvCacheEvent_Cleared); ok {
+			return x.Cleared
+		}
+	}
+	return nil
+}
+
+type isKvCacheEvent_Data interface {
+	isKvCacheEvent_Data()
+}
+
+type KvCacheEvent_Stored struct {
+	Stored *KvBlocksStored `protobuf:"bytes,2,opt,name=stored,proto3,oneof"`
+}
+
+type KvCacheEvent_Removed struct {
+	Removed *KvBlocksRemoved `protobuf:"bytes,3,opt,name=removed,proto3,oneof"`
+}
+
+type KvCacheEvent_Cleared struct {
+	Cleared *KvCacheCleared `protobuf:"bytes,4,opt,name=cleared,proto3,oneof"`
+}
+
+func (*KvCacheEvent_Stored) isKvCacheEvent_Data() {}
+
+func (*KvCacheEvent_Removed) isKvCacheEvent_Data() {}
+
+func (*KvCacheEvent_Cleared) isKvCacheEvent_Data() {}
+
+type KvBlocksStored struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Blocks          []*KvBlock             `protobuf:"bytes,1,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	ParentBlockHash *int64                 `protobuf:"varint,2,opt,name=parent_block_hash,json=parentBlockHash,proto3,oneof" json:"parent_block_hash,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *KvBlocksStored) Reset() {
+	*x = KvBlocksStored{}
+	mi := &file_vllm_engine_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvBlocksStored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvBlocksStored) ProtoMessage() {}
+
+func (x *KvBlocksStored) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_engine_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvBlocksStored.ProtoReflect.Descriptor instead.
+func (*KvBlocksStored) Descriptor() ([]byte, []int) {
+	return file_vllm_engine_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *KvBlocksStored) GetBlocks() []*KvBlock {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
+func (x *KvBlocksStored) GetParentBlockHash() int64 {
+	if x != nil && x.ParentBlockHash != nil {
+		return *x.ParentBlockHash
+	}
+	return 0
+}
+
+type KvBlock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BlockHash     int64                  `protobuf:"varint,1,opt,name=block_hash,json=blockHash,proto3" json:"block_hash,omitempty"`
+	TokenIds      []uint32               `protobuf:"varint,2,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
+	BlockSize     int32                  `protobuf:"varint,3,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
+	LoraId        *int64                 `protobuf:"varint,4,opt,name=lora_id,json=loraId,proto3,oneof" json:"lora_id,omitempty"`
+	CacheLevel    *int32                 `protobuf:"varint,5,opt,name=cache_level,json=cacheLevel,proto3,oneof" json:"cache_level,omitempty"` // 0: the accelerator, 1: host memory
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvBlock) Reset() {
+	*x = KvBlock{}
+	mi := &file_vllm_engine_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvBlock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvBlock) ProtoMessage() {}
+
+func (x *KvBlock) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_engine_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvBlock.ProtoReflect.Descriptor instead.
+func (*KvBlock) Descriptor() ([]byte, []int) {
+	return file_vllm_engine_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *KvBlock) GetBlockHash() int64 {
+	if x != nil {
+		return x.BlockHash
+	}
+	return 0
+}
+
+func (x *KvBlock) GetTokenIds() []uint32 {
+	if x != nil {
+		return x.TokenIds
+	}
+	return nil
+}
+
+func (x *KvBlock) GetBlockSize() int32 {
+	if x != nil {
+		return x.BlockSize
+	}
+	return 0
+}
+
+func (x *KvBlock) GetLoraId() int64 {
+	if x != nil && x.LoraId != nil {
+		return *x.LoraId
+	}
+	return 0
+}
+
+func (x *KvBlock) GetCacheLevel() int32 {
+	if x != nil && x.CacheLevel != nil {
+		return *x.CacheLevel
+	}
+	return 0
+}
+
+type KvBlocksRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BlockHashes   []int64                `protobuf:"varint,1,rep,packed,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
+	CacheLevel    *int32                 `protobuf:"varint,2,opt,name=cache_level,json=cacheLevel,proto3,oneof" json:"cache_level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvBlocksRemoved) Reset() {
+	*x = KvBlocksRemoved{}
+	mi := &file_vllm_engine_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvBlocksRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvBlocksRemoved) ProtoMessage() {}
+
+func (x *KvBlocksRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_engine_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvBlocksRemoved.ProtoReflect.Descriptor instead.
+func (*KvBlocksRemoved) Descriptor() ([]byte, []int) {
+	return file_vllm_engine_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *KvBlocksRemoved) GetBlockHashes() []int64 {
+	if x != nil {
+		return x.BlockHashes
+	}
+	return nil
+}
+
+func (x *KvBlocksRemoved) GetCacheLevel() int32 {
+	if x != nil && x.CacheLevel != nil {
+		return *x.CacheLevel
+	}
+	return 0
+}
+
+type KvCacheCleared struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvCacheCleared) Reset() {
+	*x = KvCacheCleared{}
+	mi := &file_vllm_engine_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvCacheCleared) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvCacheCleared) ProtoMessage() {}
+
+func (x *KvCacheCleared) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_engine_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvCacheCleared.ProtoReflect.Descriptor instead.
+func (*KvCacheCleared) Descriptor() ([]byte, []int) {
+	return file_vllm_engine_proto_rawDescGZIP(), []int{33}
+}
+
 var File_vllm_engine_proto protoreflect.FileDescriptor
 
 const file_vllm_engine_proto_rawDesc = "" +
@@ -2215,7 +2738,48 @@ const file_vllm_engine_proto_rawDesc = "" +
 	"\x0ecache_hit_rate\x18\t \x01(\x01R\fcacheHitRate\x12 \n" +
 	"\vutilization\x18\n" +
 	" \x01(\x01R\vutilization\x120\n" +
-	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests2\xe5\x04\n" +
+	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests\"\x15\n" +
+	"\x13GetTokenizerRequest\"?\n" +
+	"\x11GetTokenizerChunk\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"N\n" +
+	"\x18SubscribeKvEventsRequest\x122\n" +
+	"\x15start_sequence_number\x18\x01 \x01(\x04R\x13startSequenceNumber\"\xb7\x01\n" +
+	"\fKvEventBatch\x12'\n" +
+	"\x0fsequence_number\x18\x01 \x01(\x04R\x0esequenceNumber\x12\x1c\n" +
+	"\ttimestamp\x18\x02 \x01(\x01R\ttimestamp\x126\n" +
+	"\x06events\x18\x03 \x03(\v2\x1e.vllm.grpc.engine.KvCacheEventR\x06events\x12\x1c\n" +
+	"\adp_rank\x18\x04 \x01(\x05H\x00R\x06dpRank\x88\x01\x01B\n" +
+	"\n" +
+	"\b_dp_rank\"\xea\x01\n" +
+	"\fKvCacheEvent\x12\x19\n" +
+	"\bevent_id\x18\x01 \x01(\x04R\aeventId\x12:\n" +
+	"\x06stored\x18\x02 \x01(\v2 .vllm.grpc.engine.KvBlocksStoredH\x00R\x06stored\x12=\n" +
+	"\aremoved\x18\x03 \x01(\v2!.vllm.grpc.engine.KvBlocksRemovedH\x00R\aremoved\x12<\n" +
+	"\acleared\x18\x04 \x01(\v2 .vllm.grpc.engine.KvCacheClearedH\x00R\aclearedB\x06\n" +
+	"\x04data\"\x8a\x01\n" +
+	"\x0eKvBlocksStored\x121\n" +
+	"\x06blocks\x18\x01 \x03(\v2\x19.vllm.grpc.engine.KvBlockR\x06blocks\x12/\n" +
+	"\x11parent_block_hash\x18\x02 \x01(\x03H\x00R\x0fparentBlockHash\x88\x01\x01B\x14\n" +
+	"\x12_parent_block_hash\"\xc4\x01\n" +
+	"\aKvBlock\x12\x1d\n" +
+	"\n" +
+	"block_hash\x18\x01 \x01(\x03R\tblockHash\x12\x1b\n" +
+	"\ttoken_ids\x18\x02 \x03(\rR\btokenIds\x12\x1d\n" +
+	"\n" +
+	"block_size\x18\x03 \x01(\x05R\tblockSize\x12\x1c\n" +
+	"\alora_id\x18\x04 \x01(\x03H\x00R\x06loraId\x88\x01\x01\x12$\n" +
+	"\vcache_level\x18\x05 \x01(\x05H\x01R\n" +
+	"cacheLevel\x88\x01\x01B\n" +
+	"\n" +
+	"\b_lora_idB\x0e\n" +
+	"\f_cache_level\"j\n" +
+	"\x0fKvBlocksRemoved\x12!\n" +
+	"\fblock_hashes\x18\x01 \x03(\x03R\vblockHashes\x12$\n" +
+	"\vcache_level\x18\x02 \x01(\x05H\x00R\n" +
+	"cacheLevel\x88\x01\x01B\x0e\n" +
+	"\f_cache_level\"\x10\n" +
+	"\x0eKvCacheCleared2\xa6\x06\n" +
 	"\n" +
 	"VllmEngine\x12S\n" +
 	"\bGenerate\x12!.vllm.grpc.engine.GenerateRequest\x1a\".vllm.grpc.engine.GenerateResponse0\x01\x12H\n" +
@@ -2224,7 +2788,9 @@ const file_vllm_engine_proto_rawDesc = "" +
 	"\x05Abort\x12\x1e.vllm.grpc.engine.AbortRequest\x1a\x1f.vllm.grpc.engine.AbortResponse\x12]\n" +
 	"\fGetModelInfo\x12%.vllm.grpc.engine.GetModelInfoRequest\x1a&.vllm.grpc.engine.GetModelInfoResponse\x12`\n" +
 	"\rGetServerInfo\x12&.vllm.grpc.engine.GetServerInfoRequest\x1a'.vllm.grpc.engine.GetServerInfoResponse\x12Q\n" +
-	"\bGetLoads\x12!.vllm.grpc.engine.GetLoadsRequest\x1a\".vllm.grpc.engine.GetLoadsResponseB<Z:github.com/windtunnel/windtunnel/live/modelserver/vllmgrpcb\x06proto3"
+	"\bGetLoads\x12!.vllm.grpc.engine.GetLoadsRequest\x1a\".vllm.grpc.engine.GetLoadsResponse\x12\\\n" +
+	"\fGetTokenizer\x12%.vllm.grpc.engine.GetTokenizerRequest\x1a#.vllm.grpc.engine.GetTokenizerChunk0\x01\x12a\n" +
+	"\x11SubscribeKvEvents\x12*.vllm.grpc.engine.SubscribeKvEventsRequest\x1a\x1e.vllm.grpc.engine.KvEventBatch0\x01B<Z:github.com/windtunnel/windtunnel/live/modelserver/vllmgrpcb\x06proto3"
 
 var (
 	file_vllm_engine_proto_rawDescOnce sync.Once
@@ -2238,38 +2804,47 @@ func file_vllm_engine_proto_rawDescGZIP() []byte {
 	return file_vllm_engine_proto_rawDescData
 }
 
-var file_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_vllm_engine_proto_goTypes = []any{
-	(*SamplingParams)(nil),        // 0: vllm.grpc.engine.SamplingParams
-	(*ChoiceConstraint)(nil),      // 1: vllm.grpc.engine.ChoiceConstraint
-	(*TokenizedInput)(nil),        // 2: vllm.grpc.engine.TokenizedInput
-	(*PlaceholderRange)(nil),      // 3: vllm.grpc.engine.PlaceholderRange
-	(*MultimodalInputs)(nil),      // 4: vllm.grpc.engine.MultimodalInputs
-	(*KvTransferParams)(nil),      // 5: vllm.grpc.engine.KvTransferParams
-	(*GenerateRequest)(nil),       // 6: vllm.grpc.engine.GenerateRequest
-	(*OutputLogProbs)(nil),        // 7: vllm.grpc.engine.OutputLogProbs
-	(*TopLogProbs)(nil),           // 8: vllm.grpc.engine.TopLogProbs
-	(*GenerateResponse)(nil),      // 9: vllm.grpc.engine.GenerateResponse
-	(*GenerateStreamChunk)(nil),   // 10: vllm.grpc.engine.GenerateStreamChunk
-	(*GenerateComplete)(nil),      // 11: vllm.grpc.engine.GenerateComplete
-	(*EmbedRequest)(nil),          // 12: vllm.grpc.engine.EmbedRequest
-	(*EmbedResponse)(nil),         // 13: vllm.grpc.engine.EmbedResponse
-	(*HealthCheckRequest)(nil),    // 14: vllm.grpc.engine.HealthCheckRequest
-	(*HealthCheckResponse)(nil),   // 15: vllm.grpc.engine.HealthCheckResponse
-	(*AbortRequest)(nil),          // 16: vllm.grpc.engine.AbortRequest
-	(*AbortResponse)(nil),         // 17: vllm.grpc.engine.AbortResponse
-	(*GetModelInfoRequest)(nil),   // 18: vllm.grpc.engine.GetModelInfoRequest
-	(*GetModelInfoResponse)(nil),  // 19: vllm.grpc.engine.GetModelInfoResponse
-	(*GetServerInfoRequest)(nil),  // 20: vllm.grpc.engine.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 21: vllm.grpc.engine.GetServerInfoResponse
-	(*GetLoadsRequest)(nil),       // 22: vllm.grpc.engine.GetLoadsRequest
-	(*GetLoadsResponse)(nil),      // 23: vllm.grpc.engine.GetLoadsResponse
-	(*SchedulerLoad)(nil),         // 24: vllm.grpc.engine.SchedulerLoad
-	nil,                           // 25: vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	(*SamplingParams)(nil),           // 0: vllm.grpc.engine.SamplingParams
+	(*ChoiceConstraint)(nil),         // 1: vllm.grpc.engine.ChoiceConstraint
+	(*TokenizedInput)(nil),           // 2: vllm.grpc.engine.TokenizedInput
+	(*PlaceholderRange)(nil),         // 3: vllm.grpc.engine.PlaceholderRange
+	(*MultimodalInputs)(nil),         // 4: vllm.grpc.engine.MultimodalInputs
+	(*KvTransferParams)(nil),         // 5: vllm.grpc.engine.KvTransferParams
+	(*GenerateRequest)(nil),          // 6: vllm.grpc.engine.GenerateRequest
+	(*OutputLogProbs)(nil),           // 7: vllm.grpc.engine.OutputLogProbs
+	(*TopLogProbs)(nil),              // 8: vllm.grpc.engine.TopLogProbs
+	(*GenerateResponse)(nil),         // 9: vllm.grpc.engine.GenerateResponse
+	(*GenerateStreamChunk)(nil),      // 10: vllm.grpc.engine.GenerateStreamChunk
+	(*GenerateComplete)(nil),         // 11: vllm.grpc.engine.GenerateComplete
+	(*EmbedRequest)(nil),             // 12: vllm.grpc.engine.EmbedRequest
+	(*EmbedResponse)(nil),            // 13: vllm.grpc.engine.EmbedResponse
+	(*HealthCheckRequest)(nil),       // 14: vllm.grpc.engine.HealthCheckRequest
+	(*HealthCheckResponse)(nil),      // 15: vllm.grpc.engine.HealthCheckResponse
+	(*AbortRequest)(nil),             // 16: vllm.grpc.engine.AbortRequest
+	(*AbortResponse)(nil),            // 17: vllm.grpc.engine.AbortResponse
+	(*GetModelInfoRequest)(nil),      // 18: vllm.grpc.engine.GetModelInfoRequest
+	(*GetModelInfoResponse)(nil),     // 19: vllm.grpc.engine.GetModelInfoResponse
+	(*GetServerInfoRequest)(nil),     // 20: vllm.grpc.engine.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),    // 21: vllm.grpc.engine.GetServerInfoResponse
+	(*GetLoadsRequest)(nil),          // 22: vllm.grpc.engine.GetLoadsRequest
+	(*GetLoadsResponse)(nil),         // 23: vllm.grpc.engine.GetLoadsResponse
+	(*SchedulerLoad)(nil),            // 24: vllm.grpc.engine.SchedulerLoad
+	(*GetTokenizerRequest)(nil),      // 25: vllm.grpc.engine.GetTokenizerRequest
+	(*GetTokenizerChunk)(nil),        // 26: vllm.grpc.engine.GetTokenizerChunk
+	(*SubscribeKvEventsRequest)(nil), // 27: vllm.grpc.engine.SubscribeKvEventsRequest
+	(*KvEventBatch)(nil),             // 28: vllm.grpc.engine.KvEventBatch
+	(*KvCacheEvent)(nil),             // 29: vllm.grpc.engine.KvCacheEvent
+	(*KvBlocksStored)(nil),           // 30: vllm.grpc.engine.KvBlocksStored
+	(*KvBlock)(nil),                  // 31: vllm.grpc.engine.KvBlock
+	(*KvBlocksRemoved)(nil),          // 32: vllm.grpc.engine.KvBlocksRemoved
+	(*KvCacheCleared)(nil),           // 33: vllm.grpc.engine.KvCacheCleared
+	nil,                              // 34: vllm.grpc.engine.SamplingParams.LogitBiasEntry
 }
 var file_vllm_engine_proto_depIdxs = []int32{
 	1,  // 0: vllm.grpc.engine.SamplingParams.choice:type_name -> vllm.grpc.engine.ChoiceConstraint
-	25, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	34, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
 	3,  // 2: vllm.grpc.engine.MultimodalInputs.mm_placeholders:type_name -> vllm.grpc.engine.PlaceholderRange
 	2,  // 3: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
 	0,  // 4: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
@@ -2283,25 +2858,34 @@ var file_vllm_engine_proto_depIdxs = []int32{
 	5,  // 12: vllm.grpc.engine.GenerateComplete.kv_transfer_params:type_name -> vllm.grpc.engine.KvTransferParams
 	2,  // 13: vllm.grpc.engine.EmbedRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
 	24, // 14: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
-	6,  // 15: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
-	12, // 16: vllm.grpc.engine.VllmEngine.Embed:input_type -> vllm.grpc.engine.EmbedRequest
-	14, // 17: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
-	16, // 18: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
-	18, // 19: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
-	20, // 20: vllm.grpc.engine.VllmEngine.GetServerInfo:input_type -> vllm.grpc.engine.GetServerInfoRequest
-	22, // 21: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
-	9,  // 22: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
-	13, // 23: vllm.grpc.engine.VllmEngine.Embed:output_type -> vllm.grpc.engine.EmbedResponse
-	15, // 24: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
-	17, // 25: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
-	19, // 26: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
-	21, // 27: vllm.grpc.engine.VllmEngine.GetServerInfo:output_type -> vllm.grpc.engine.GetServerInfoResponse
-	23, // 28: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
-	22, // [22:29] is the sub-list for method output_type
-	15, // [15:22] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	29, // 15: vllm.grpc.engine.KvEventBatch.events:type_name -> vllm.grpc.engine.KvCacheEvent
+	30, // 16: vllm.grpc.engine.KvCacheEvent.stored:type_name -> vllm.grpc.engine.KvBlocksStored
+	32, // 17: vllm.grpc.engine.KvCacheEvent.removed:type_name -> vllm.grpc.engine.KvBlocksRemoved
+	33, // 18: vllm.grpc.engine.KvCacheEvent.cleared:type_name -> vllm.grpc.engine.KvCacheCleared
+	31, // 19: vllm.grpc.engine.KvBlocksStored.blocks:type_name -> vllm.grpc.engine.KvBlock
+	6,  // 20: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
+	12, // 21: vllm.grpc.engine.VllmEngine.Embed:input_type -> vllm.grpc.engine.EmbedRequest
+	14, // 22: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
+	16, // 23: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
+	18, // 24: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
+	20, // 25: vllm.grpc.engine.VllmEngine.GetServerInfo:input_type -> vllm.grpc.engine.GetServerInfoRequest
+	22, // 26: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
+	25, // 27: vllm.grpc.engine.VllmEngine.GetTokenizer:input_type -> vllm.grpc.engine.GetTokenizerRequest
+	27, // 28: vllm.grpc.engine.VllmEngine.SubscribeKvEvents:input_type -> vllm.grpc.engine.SubscribeKvEventsRequest
+	9,  // 29: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
+	13, // 30: vllm.grpc.engine.VllmEngine.Embed:output_type -> vllm.grpc.engine.EmbedResponse
+	15, // 31: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
+	17, // 32: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
+	19, // 33: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
+	21, // 34: vllm.grpc.engine.VllmEngine.GetServerInfo:output_type -> vllm.grpc.engine.GetServerInfoResponse
+	23, // 35: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
+	26, // 36: vllm.grpc.engine.VllmEngine.GetTokenizer:output_type -> vllm.grpc.engine.GetTokenizerChunk
+	28, // 37: vllm.grpc.engine.VllmEngine.SubscribeKvEvents:output_type -> vllm.grpc.engine.KvEventBatch
+	29, // [29:38] is the sub-list for method output_type
+	20, // [20:29] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_vllm_engine_proto_init() }
@@ -2330,13 +2914,22 @@ func file_vllm_engine_proto_init() {
 		(*GenerateComplete_MatchedStopStr)(nil),
 	}
 	file_vllm_engine_proto_msgTypes[22].OneofWrappers = []any{}
+	file_vllm_engine_proto_msgTypes[28].OneofWrappers = []any{}
+	file_vllm_engine_proto_msgTypes[29].OneofWrappers = []any{
+		(*KvCacheEvent_Stored)(nil),
+		(*KvCacheEvent_Removed)(nil),
+		(*KvCacheEvent_Cleared)(nil),
+	}
+	file_vllm_engine_proto_msgTypes[30].OneofWrappers = []any{}
+	file_vllm_engine_proto_msgTypes[31].OneofWrappers = []any{}
+	file_vllm_engine_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vllm_engine_proto_rawDesc), len(file_vllm_engine_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,13 +22,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	VllmEngine_Generate_FullMethodName      = "/vllm.grpc.engine.VllmEngine/Generate"
-	VllmEngine_Embed_FullMethodName         = "/vllm.grpc.engine.VllmEngine/Embed"
-	VllmEngine_HealthCheck_FullMethodName   = "/vllm.grpc.engine.VllmEngine/HealthCheck"
-	VllmEngine_Abort_FullMethodName         = "/vllm.grpc.engine.VllmEngine/Abort"
-	VllmEngine_GetModelInfo_FullMethodName  = "/vllm.grpc.engine.VllmEngine/GetModelInfo"
-	VllmEngine_GetServerInfo_FullMethodName = "/vllm.grpc.engine.VllmEngine/GetServerInfo"
-	VllmEngine_GetLoads_FullMethodName      = "/vllm.grpc.engine.VllmEngine/GetLoads"
+	VllmEngine_Generate_FullMethodName          = "/vllm.grpc.engine.VllmEngine/Generate"
+	VllmEngine_Embed_FullMethodName             = "/vllm.grpc.engine.VllmEngine/Embed"
+	VllmEngine_HealthCheck_FullMethodName       = "/vllm.grpc.engine.VllmEngine/HealthCheck"
+	VllmEngine_Abort_FullMethodName             = "/vllm.grpc.engine.VllmEngine/Abort"
+	VllmEngine_GetModelInfo_FullMethodName      = "/vllm.grpc.engine.VllmEngine/GetModelInfo"
+	VllmEngine_GetServerInfo_FullMethodName     = "/vllm.grpc.engine.VllmEngine/GetServerInfo"
+	VllmEngine_GetLoads_FullMethodName          = "/vllm.grpc.engine.VllmEngine/GetLoads"
+	VllmEngine_GetTokenizer_FullMethodName      = "/vllm.grpc.engine.VllmEngine/GetTokenizer"
+	VllmEngine_SubscribeKvEvents_FullMethodName = "/vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
 )
 
 // VllmEngineClient is the client API for VllmEngine service.
@@ -44,6 +46,8 @@ type VllmEngineClient interface {
 	GetModelInfo(ctx context.Context, in *GetModelInfoRequest, opts ...grpc.CallOption) (*GetModelInfoResponse, error)
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
 	GetLoads(ctx context.Context, in *GetLoadsRequest, opts ...grpc.CallOption) (*GetLoadsResponse, error)
+	GetTokenizer(ctx context.Context, in *GetTokenizerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetTokenizerChunk], error)
+	SubscribeKvEvents(ctx context.Context, in *SubscribeKvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KvEventBatch], error)
 }
 
 type vllmEngineClient struct {
@@ -133,6 +137,44 @@ func (c *vllmEngineClient) GetLoads(ctx context.Context, in *GetLoadsRequest, op
 	return out, nil
 }
 
+func (c *vllmEngineClient) GetTokenizer(ctx context.Context, in *GetTokenizerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetTokenizerChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &VllmEngine_ServiceDesc.Streams[1], VllmEngine_GetTokenizer_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetTokenizerRequest, GetTokenizerChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type VllmEngine_GetTokenizerClient = grpc.ServerStreamingClient[GetTokenizerChunk]
+
+func (c *vllmEngineClient) SubscribeKvEvents(ctx context.Context, in *SubscribeKvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KvEventBatch], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &VllmEngine_ServiceDesc.Streams[2], VllmEngine_SubscribeKvEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SubscribeKvEventsRequest, KvEventBatch]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type VllmEngine_SubscribeKvEventsClient = grpc.ServerStreamingClient[KvEventBatch]
+
 // VllmEngineServer is the server API for VllmEngine service.
 // All implementations must embed UnimplementedVllmEngineServer
 // for forward compatibility.
@@ -146,6 +188,8 @@ type VllmEngineServer interface {
 	GetModelInfo(context.Context, *GetModelInfoRequest) (*GetModelInfoResponse, error)
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
 	GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error)
+	GetTokenizer(*GetTokenizerRequest, grpc.ServerStreamingServer[GetTokenizerChunk]) error
+	SubscribeKvEvents(*SubscribeKvEventsRequest, grpc.ServerStreamingServer[KvEventBatch]) error
 	mustEmbedUnimplementedVllmEngineServer()
 }
 
@@ -176,6 +220,12 @@ func (UnimplementedVllmEngineServer) GetServerInfo(context.Context, *GetServerIn
 }
 func (UnimplementedVllmEngineServer) GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetLoads not implemented")
+}
+func (UnimplementedVllmEngineServer) GetTokenizer(*GetTokenizerRequest, grpc.ServerStreamingServer[GetTokenizerChunk]) error {
+	return status.Error(codes.Unimplemented, "method GetTokenizer not implemented")
+}
+func (UnimplementedVllmEngineServer) SubscribeKvEvents(*SubscribeKvEventsRequest, grpc.ServerStreamingServer[KvEventBatch]) error {
+	return status.Error(codes.Unimplemented, "method SubscribeKvEvents not implemented")
 }
 func (UnimplementedVllmEngineServer) mustEmbedUnimplementedVllmEngineServer() {}
 func (UnimplementedVllmEngineServer) testEmbeddedByValue()                    {}
@@ -317,6 +367,28 @@ func _VllmEngine_GetLoads_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _VllmEngine_GetTokenizer_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetTokenizerRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(VllmEngineServer).GetTokenizer(m, &grpc.GenericServerStream[GetTokenizerRequest, GetTokenizerChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type VllmEngine_GetTokenizerServer = grpc.ServerStreamingServer[GetTokenizerChunk]
+
+func _VllmEngine_SubscribeKvEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SubscribeKvEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(VllmEngineServer).SubscribeKvEvents(m, &grpc.GenericServerStream[SubscribeKvEventsRequest, KvEventBatch]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type VllmEngine_SubscribeKvEventsServer = grpc.ServerStreamingServer[KvEventBatch]
+
 // VllmEngine_ServiceDesc is the grpc.ServiceDesc for VllmEngine service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -353,6 +425,16 @@ var VllmEngine_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Generate",
 			Handler:       _VllmEngine_Generate_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "GetTokenizer",
+			Handler:       _VllmEngine_GetTokenizer_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "SubscribeKvEvents",
+			Handler:       _VllmEngine_SubscribeKvEvents_Handler,
 			ServerStreams: true,
 		},
 	},
