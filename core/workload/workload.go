@@ -128,6 +128,13 @@ var boundaryPieces = []string{"\r\n--windtunnel-", "--", "\r\n", "\r\n--", "wind
 // exactly except where the alphabet's characters have several bytes: then the
 // rest is filled with 'x'.
 func text(d *machine.Draw, a Alphabet, n int, characters bool) string {
+	if a == ASCII { // nearly always, and long
+		b := make([]byte, max(0, n))
+		for i := range b {
+			b[i] = asciiLetters[d.Intn(len(asciiLetters))]
+		}
+		return string(b)
+	}
 	var b strings.Builder
 	count := 0
 	size := func() int {
@@ -143,8 +150,6 @@ func text(d *machine.Draw, a Alphabet, n int, characters bool) string {
 			piece = string(rune(unicodePoint(d)))
 		case BoundaryLike:
 			piece = boundaryPieces[d.Intn(len(boundaryPieces))]
-		default:
-			piece = asciiLetters[d.Intn(len(asciiLetters)):][:1]
 		}
 		if !characters && b.Len()+len(piece) > n || characters && a == BoundaryLike && count+len(piece) > n {
 			piece = "x"
