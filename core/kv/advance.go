@@ -102,13 +102,14 @@ func (ix *Index) expire(at machine.Time) {
 
 // silentAt is when a pod's silence has its next consequence.
 func (ix *Index) silentAt(p *pod) machine.Time {
-	switch {
-	case ix.cfg.StaleAfter > 0 && !p.stale:
-		return p.heard.Add(ix.cfg.StaleAfter)
-	case ix.cfg.ForgetAfter > 0:
-		return p.heard.Add(ix.cfg.ForgetAfter)
+	at := machine.Never
+	if ix.cfg.StaleAfter > 0 && !p.stale {
+		at = p.heard.Add(ix.cfg.StaleAfter)
 	}
-	return machine.Never
+	if ix.cfg.ForgetAfter > 0 {
+		at = min(at, p.heard.Add(ix.cfg.ForgetAfter))
+	}
+	return at
 }
 
 // silence does what silence brings at one instant and finds the next.
@@ -119,14 +120,13 @@ func (ix *Index) silence(at machine.Time) {
 			continue
 		}
 		if ix.silentAt(p) <= at {
-			if ix.cfg.StaleAfter > 0 && !p.stale {
-				p.stale = true
-				ix.effects = append(ix.effects, Effect{At: at, Kind: PodStale, Pod: p.name})
-			} else {
+			if ix.cfg.ForgetAfter > 0 && p.heard.Add(ix.cfg.ForgetAfter) <= at {
 				ix.effects = append(ix.effects, Effect{At: at, Kind: PodForgotten, Pod: p.name, Blocks: p.blocks})
 				ix.dropPod(p)
 				continue
 			}
+			p.stale = true
+			ix.effects = append(ix.effects, Effect{At: at, Kind: PodStale, Pod: p.name})
 		}
 		next = min(next, ix.silentAt(p))
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"strconv"
@@ -25,7 +26,26 @@ func (m *Manager) handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", m.ready)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.metrics.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.HandleFunc("/", elsewhere)
 	return mux
+}
+
+// elsewhere answers what no other handler takes.
+func elsewhere(w http.ResponseWriter, r *http.Request) {
+	const here = "POST /api/v1/score, GET /api/v1/cache/state, /api/v1/cache/pod/{id}, /healthz, /readyz and /metrics"
+	method := ""
+	switch path := r.URL.Path; {
+	case path == "/api/v1/score":
+		method = http.MethodPost
+	case path == "/api/v1/cache/state", path == "/healthz", path == "/readyz", path == "/metrics", strings.HasPrefix(path, "/api/v1/cache/pod/"):
+		method = http.MethodGet
+	}
+	if method == "" {
+		fail(w, http.StatusNotFound, fmt.Errorf("there is no %.200s; there are %s", r.URL.Path, here))
+		return
+	}
+	w.Header().Set("Allow", method)
+	fail(w, http.StatusMethodNotAllowed, fmt.Errorf("%.20s is not answered at %.200s: expected %s", r.Method, r.URL.Path, method))
 }
 
 // ready answers 200 while the index can be asked.
@@ -130,15 +150,9 @@ const (
 
 func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	var req scoreRequest
-	body := http.MaxBytesReader(w, r.Body, m.opts.MaxBodyBytes)
-	if err := json.NewDecoder(body).Decode(&req); err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", large.Limit))
-			return
-		}
-		fail(w, http.StatusBadRequest, fmt.Errorf("the body is not a score request: %w", err))
+	req, status, err := m.readScore(w, r)
+	if err != nil {
+		fail(w, status, err)
 		return
 	}
 	if len(req.CandidatePods) > maxCandidates {
@@ -146,7 +160,7 @@ func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	known := m.latest.Load()
-	keys, err := m.keys(&req)
+	keys, err := m.keys(req)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
@@ -162,6 +176,39 @@ func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 	// Only statistics: the answer matters more, so they may be left out.
 	m.index.Post(func(now machine.Time, ix *kv.Index) { ix.Asked(now, pod, keys, found) })
 }
+
+// readScore reads a request; on an error it gives the status to answer with.
+func (m *Manager) readScore(w http.ResponseWriter, r *http.Request) (*scoreRequest, int, error) {
+	req := &scoreRequest{}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, m.opts.MaxBodyBytes))
+	err := d.Decode(req)
+	if err == nil {
+		if _, end := d.Token(); end == nil || !errors.Is(end, io.EOF) {
+			err = errors.New("something follows its closing brace")
+			if errors.As(end, new(*http.MaxBytesError)) {
+				err = end
+			}
+		}
+	}
+	var large *http.MaxBytesError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return req, 0, nil
+	case errors.As(err, &large):
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", large.Limit)
+	case errors.Is(err, io.EOF):
+		err = errors.New(`it is empty; expected JSON such as {"prompt": "…", "candidate_pods": ["…"]}`)
+	case errors.As(err, &kind) && kind.Field == "":
+		err = fmt.Errorf("found a JSON %s, expected an object", kind.Value)
+	case errors.As(err, &kind):
+		err = fmt.Errorf("%s: found a JSON %s, expected %s", kind.Field, kind.Value, fieldKinds[kind.Field])
+	}
+	return nil, http.StatusBadRequest, fmt.Errorf("the body is not a score request: %w", err)
+}
+
+// fieldKinds is what the fields of a score request are.
+var fieldKinds = map[string]string{"prompt_blocks": "a list of block hashes", "candidate_pods": "a list of pods' names", "model": "a string", "cache_salt": "a string"}
 
 // text is the prompt as the engine tokenises it.
 func (req *scoreRequest) text(model string) string {

@@ -324,6 +324,11 @@ func TestRefusals(t *testing.T) {
 	m := start(t, func(o *Options) { o.MaxBodyBytes = 1000 })
 	for body, want := range map[string]string{
 		`{`:                              "400 the body is not a score request",
+		``:                               "400 the body is not a score request: it is empty; expected JSON such as",
+		`[]`:                             "400 the body is not a score request: found a JSON array, expected an object",
+		`{"candidate_pods":"a"}`:         "400 the body is not a score request: candidate_pods: found a JSON string, expected a list of pods' names",
+		`{"prompt_blocks":[1]}`:          "400 the body is not a score request: prompt_blocks: found a JSON number, expected a list of block hashes",
+		`{"prompt":"x"} {}`:              "400 the body is not a score request: something follows its closing brace",
 		`{"prompt": 5}`:                  "400 the body is not a score request: prompt: expected a string or an array of token ids",
 		`{}`:                             "400 neither prompt_blocks nor prompt is there",
 		strings.Repeat(" ", 2000) + `{}`: "413 the body is larger than 1000 bytes",
@@ -336,8 +341,17 @@ func TestRefusals(t *testing.T) {
 	if status, body := call(t, m, "GET", "/api/v1/cache/pod/nobody", ""); status != 404 || !strings.Contains(body, "nobody") {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, _ := call(t, m, "GET", "/api/v1/score", ""); status != 405 {
-		t.Errorf("GET score: %d", status)
+	for request, want := range map[string]string{
+		"GET /api/v1/score":         "405 GET is not answered at /api/v1/score: expected POST",
+		"POST /api/v1/cache/state":  "405 POST is not answered at /api/v1/cache/state: expected GET",
+		"DELETE /api/v1/cache/pod/": "405 DELETE is not answered at",
+		"GET /api/v2":               "404 there is no /api/v2; there are POST /api/v1/score,",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		status, got := call(t, m, method, path, "")
+		if got = fmt.Sprintf("%d %s", status, got); !strings.Contains(strings.Replace(got, `{"error":"`, "", 1), want) {
+			t.Errorf("%s: got %s, want %s", request, got, want)
+		}
 	}
 	for _, o := range []Options{{ZMQBind: "ipc:///tmp/x", HTTPAddress: "127.0.0.1:0"}, {HTTPAddress: "nowhere:port"},
 		{HTTPAddress: "127.0.0.1:0", Pods: []Pod{{Endpoint: "x"}}}, {HTTPAddress: m.HTTPAddress()}} {

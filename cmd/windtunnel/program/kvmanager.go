@@ -28,17 +28,36 @@ type kvManagerCmd struct {
 
 func (kvManagerCmd) Help() string {
 	return `The KV-cache manager of document 003 by itself: it takes KV events over ZMQ
-(vLLM's msgpack or the document's JSON) and scores pods over HTTP.
+(vLLM's msgpack or the document's JSON), keeps an index of which pod holds which
+block, and scores pods over HTTP.
 
   windtunnel kv-manager
   ZMQ_BIND_ADDRESS=tcp://0.0.0.0:5555 INDEX_TTL=1800 windtunnel kv-manager --http 0.0.0.0:8080
-  windtunnel kv-manager --pod 10.0.0.7:8000@llama=tcp://10.0.0.7:5557
+  windtunnel kv-manager --pod 10.0.0.7:8000@llama=tcp://10.0.0.7:5557,tcp://10.0.0.7:5558
 
-  curl -d '{"prompt":"Tell me about machine learning","candidate_pods":["10.0.0.7:8000"]}' localhost:8080/api/v1/score
+A model server beside it, and questions:
 
-Environment: ZMQ_BIND_ADDRESS, HTTP_PORT, LOG_LEVEL, INDEX_TTL (seconds),
-INDEX_MAX_BLOCKS, INDEX_CLEANUP_INTERVAL, VLLM_KV_BLOCK_SIZE,
-VLLM_KV_EVENT_ENABLED, VLLM_KV_EVENT_ZMQ_ENDPOINT, VLLM_KV_EVENT_INTERVAL_MS.`
+  VLLM_KV_EVENT_ENABLED=true VLLM_KV_EVENT_ZMQ_ENDPOINT=tcp://127.0.0.1:5555 windtunnel modelserver -- --enable-kv-events
+  curl -d '{"prompt":"Tell me about machine learning","candidate_pods":["127.0.0.1:8000"]}' localhost:8080/api/v1/score
+  curl localhost:8080/api/v1/cache/state
+  curl localhost:8080/api/v1/cache/pod/127.0.0.1:8000
+  curl localhost:8080/metrics                                           # /healthz and /readyz, too
+
+Environment, with what it is without:
+
+  ZMQ_BIND_ADDRESS            tcp://127.0.0.1:5555   where model servers send their events to
+  HTTP_PORT                   8080                   port of the API
+  LOG_LEVEL                   info                   debug, info, warn or error
+  INDEX_TTL                   3600                   seconds since a block was stored, updated or asked for, and since a pod was heard of
+  INDEX_MAX_BLOCKS            10000                  different blocks; the quietest goes first; 0 is no bound
+  INDEX_CLEANUP_INTERVAL      300                    seconds between looks at the age of blocks
+  VLLM_KV_BLOCK_SIZE          16                     tokens per block of the index; no larger than the engines'
+  VLLM_KV_EVENT_ENABLED       true                   false binds no socket for events
+  VLLM_KV_EVENT_ZMQ_ENDPOINT                         as model servers have it: its port is bound without ZMQ_BIND_ADDRESS
+  VLLM_KV_EVENT_INTERVAL_MS   100                    how late a message that was overtaken may be
+
+Missed messages are asked for at --replay-port, on the address that a pod comes from, or
+where --pod says. Where there is nobody to ask, all that a pod held is forgotten.`
 }
 
 // Run serves until it is told to stop.

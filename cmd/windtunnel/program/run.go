@@ -33,6 +33,7 @@ type runCmd struct {
 
 func (c *runCmd) Help() string {
 	return `Starts a real Envoy, the endpoint picker and simulated model servers, sends requests, and shows what happens to each of them, step by step.
+The picker's configuration, in its file or in the scenario, may be edited meanwhile: a good one is taken over without losing a request, a bad one is refused and told.
 
 Examples:
   windtunnel run                                        # the embedded scenario: document 000's held-open request
@@ -66,7 +67,7 @@ func (c *runCmd) Run(o *outside) error {
 	// We send nothing before the stack is up, so the readers open late and a
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, EPP: c.EPP, EnvoyPath: c.EnvoyPath, Log: c.log(o),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, EPP: c.EPP, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o),
 		Recorder: flow.Func(func(e flow.Event) {
 			// With --keep somebody may send requests to the well-known port
 			// while the stack still starts.
@@ -105,6 +106,17 @@ func (c *runCmd) Run(o *outside) error {
 		return loadErr
 	}
 	return verdict(summary)
+}
+
+// reloaded says what became of an edited picker configuration.
+func reloaded(o *outside) func(file string, err error) {
+	return func(file string, err error) {
+		if err != nil {
+			fmt.Fprintf(o.Stderr, "windtunnel: %s was changed and is not used; the old picker configuration stays: %v\n", file, err)
+			return
+		}
+		fmt.Fprintf(o.Stderr, "windtunnel: the picker configuration in %s was changed and is in force\n", file)
+	}
 }
 
 // load sends the requests, and no more of them once Envoy has ended.
