@@ -29,6 +29,9 @@ import (
 // The meeting port speaks the side channel's language, and enough HTTP to tell
 // Mooncake's sidecar which engine is here (GET /query).
 
+// DefaultPeerPort is the offloading connector's usual meeting port.
+const DefaultPeerPort = disagg.DefaultP2PPort
+
 // meetingPorts are the usual ones.
 var meetingPorts = map[string]int{
 	link.SGLang.Name: disagg.DefaultBootstrapPort, link.Mooncake.Name: disagg.DefaultBootstrapPort, link.Offloading.Name: disagg.DefaultP2PPort,

@@ -144,9 +144,12 @@ func spread(servers []modelserver.ServerOptions, n int) ([]modelserver.ServerOpt
 			if _, side, err := net.SplitHostPort(s.SideChannel); err == nil {
 				s.SideChannel = net.JoinHostPort(ip.String(), side)
 			}
+			if _, meeting, err := net.SplitHostPort(s.Meeting); err == nil {
+				s.Meeting = net.JoinHostPort(ip.String(), meeting)
+			}
 		case number != 0:
 			s.Listen = net.JoinHostPort(host, strconv.Itoa(number+i))
-			s.SideChannel = ""
+			s.SideChannel, s.Meeting = "", ""
 		}
 		out = append(out, s)
 	}

@@ -93,6 +93,7 @@ type Config struct {
 	// Environment.
 	SideChannelHost       string
 	SideChannelPort       int
+	BootstrapPort         int // Mooncake's
 	UCXTLS                string
 	NCCLIBDisable         bool
 	PodName, PodNamespace string
@@ -114,6 +115,7 @@ type KVTransfer struct {
 	Role        string `json:"kv_role"`
 	LoadFailure string `json:"kv_load_failure_policy"`
 	BufferSize  any    `json:"kv_buffer_size"`
+	Port        int    `json:"kv_port"`
 }
 
 // KVEvents is vLLM's --kv-events-config, or what document 003 and

@@ -144,6 +144,7 @@ func (r *Result) Fleet() (modelserver.Options, error) {
 			}
 			x.SideChannel = net.JoinHostPort(host, strconv.Itoa(r.SideChannelPort+rank))
 		}
+		r.meet(&x, rank)
 		o.Servers = append(o.Servers, x)
 	}
 	return o, nil
@@ -477,17 +478,7 @@ func (r *Result) transfer() (modelserver.TransferOptions, error) {
 	if r.KVTransfer == nil {
 		return t, nil
 	}
-	switch c := strings.ToLower(r.KVTransfer.Connector); {
-	case strings.HasPrefix(c, "lmcache"):
-		t.Profile = link.LMCache
-	case strings.HasPrefix(c, "p2pnccl"), strings.HasPrefix(c, "pynccl"):
-		t.Profile = link.NIXLv1
-	default:
-		t.Profile = link.NIXLv2
-		if p, err := link.ProfileNamed(c); err == nil {
-			t.Profile = p
-		}
-	}
+	t.Profile = connectorOf(r.KVTransfer.Connector)
 	if !link.UCXHasRDMA(r.UCXTLS) || r.NCCLIBDisable {
 		t.Profile = t.Profile.WithoutRDMA()
 	}
