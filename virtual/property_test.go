@@ -70,10 +70,14 @@ func anything(t *rapid.T) string {
 func TestConservation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := anything(t)
+		config := rapid.SampledFrom([]string{"", scored, controlled}).Draw(t, "picker")
 		play := func() (events []flow.Event, w *world) {
 			s, err := scenario.Parse("any.yaml", []byte(text))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
+			}
+			if p := &s.Pools[0]; config != "" && !p.EPP.Config.Given() {
+				p.EPP.Config = scenario.PickerConfig{File: "picker.yaml", Text: []byte(config)}
 			}
 			w, err = build(s, flow.Func(func(e flow.Event) { events = append(events, e) }))
 			if err != nil {

@@ -137,9 +137,7 @@ func TestPickerConfig(t *testing.T) {
 	}
 }
 
-// Flow control holds requests back and lets them go, or refuses them.
-func TestFlowControl(t *testing.T) {
-	config := `
+const controlled = `
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
 featureGates: [flowControl]
@@ -154,7 +152,10 @@ flowControl:
   saturationDetector: {pluginRef: concurrency-detector}
   defaultRequestTTL: 200ms
 `
-	s := batching(t, config)
+
+// Flow control holds requests back and lets them go, or refuses them.
+func TestFlowControl(t *testing.T) {
+	s := batching(t, controlled)
 	got := outcomes(record(t, s))
 	if got["completed"] == 0 || got["overloaded"] == 0 || got["completed"]+got["overloaded"] != 200 {
 		t.Fatalf("got %v", got)

@@ -146,6 +146,9 @@ func (w *world) settled() error {
 	if w.wires != nil && len(w.wires.by)+len(w.wires.pulls)+w.wires.net.InFlight() > 0 {
 		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", len(w.wires.by))
 	}
+	if k := w.picking; k != nil && len(k.waiting) > 0 {
+		return fmt.Errorf("virtual: flow control still has %d requests; this is a fault of windtunnel", len(k.waiting))
+	}
 	for _, sv := range w.servers {
 		st := sv.engine.Stats()
 		if n := len(sv.requests) + st.Running + st.Waiting + len(sv.waiting); n > 0 || sv.engine.KVBlocksUsed() > 0 || len(sv.holds) > 0 {
