@@ -1,10 +1,5 @@
 package disagg
 
-import (
-	"net"
-	"strconv"
-)
-
 // Data-parallel ranks: the server behind rank i listens on the port above the
 // first one's by i, and so does the sidecar before it.
 
@@ -17,7 +12,7 @@ func (x *Exchange) rank() (rank int, ok bool) {
 		return 0, true
 	}
 	for i := range max(1, x.c.Ranks) {
-		if name == net.JoinHostPort(x.c.PodIP, strconv.Itoa(x.c.BasePort+i)) {
+		if name == (Target{Host: x.c.PodIP, Port: x.c.BasePort + i}).String() {
 			return i, true
 		}
 	}

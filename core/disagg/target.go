@@ -3,7 +3,6 @@ package disagg
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -118,7 +117,11 @@ func ParseTarget(text string) (Target, error) {
 // sense.
 func ParseSource(text string) *Target {
 	text = strings.TrimSpace(text)
-	if host, _, err := net.SplitHostPort(text); err != nil || host == "" {
+	host, port, found := strings.Cut(text, ":")
+	if ip, rest, bracketed := strings.Cut(text, "]:"); bracketed && strings.HasPrefix(ip, "[") {
+		host, port = ip[1:], rest
+	}
+	if !found || host == "" || strings.Contains(port, ":") {
 		return nil
 	}
 	t, err := ParseTarget(text)
