@@ -145,7 +145,7 @@ func (b *blockSet) put(p tableRef, pod, places uint16, head uint32) {
 			b.table.set(p, oneHolder(newHolder(pod, places), head))
 		default:
 			list := append(make([]holder, 0, 4), only, newHolder(pod, places))
-			b.table.set(p, wordInList|uint64(b.lists.add(&holderList{p.name, list, head})))
+			b.table.set(p, wordInList|uint64(b.lists.add(&holderList{p.of, list, head})))
 		}
 		return
 	}
@@ -160,16 +160,16 @@ func (b *blockSet) put(p tableRef, pod, places uint16, head uint32) {
 	switch {
 	case at < 0:
 		// Older readers see the old length only, so the room behind it is ours.
-		b.lists.set(id, &holderList{p.name, append(old, newHolder(pod, places)), head})
+		b.lists.set(id, &holderList{p.of, append(old, newHolder(pod, places)), head})
 	case places != 0:
 		list := append(make([]holder, 0, cap(old)), old...)
 		list[at] = newHolder(pod, places)
-		b.lists.set(id, &holderList{p.name, list, head})
+		b.lists.set(id, &holderList{p.of, list, head})
 	case len(old) == 2:
 		b.table.set(p, oneHolder(old[1-at], head))
 		b.lists.drop(id)
 	default:
 		list := append(make([]holder, 0, len(old)), old[:at]...)
-		b.lists.set(id, &holderList{p.name, append(list, old[at+1:]...), head})
+		b.lists.set(id, &holderList{p.of, append(list, old[at+1:]...), head})
 	}
 }

@@ -87,13 +87,18 @@ func (t *table) warm(name uint64) uint64 {
 	if p == nil {
 		return 0
 	}
-	return (*p)[firstSlot(*p, spread)].name
+	s := *p
+	i := firstSlot(s, spread)
+	// Probing often ends in the next line.
+	return s[i].name + s[min(i+3, len(s)-1)].name
 }
 
 // tableRef is the writer's hold on one slot, good until the next slot call.
+// The slot may be an empty one that set fills.
 type tableRef struct {
 	shard *tableShard
 	*tableSlot
+	of uint64 // the name that the slot has, or will have
 }
 
 // find is the slot of a name that is there.
@@ -108,7 +113,7 @@ func (t *table) find(name uint64) (tableRef, bool) {
 	for i := firstSlot(s, spread); ; {
 		switch s[i].name {
 		case name:
-			return tableRef{sh, &s[i]}, true
+			return tableRef{sh, &s[i], name}, true
 		case 0:
 			return tableRef{}, false
 		}
@@ -118,7 +123,7 @@ func (t *table) find(name uint64) (tableRef, bool) {
 	}
 }
 
-// slot is the slot of a name, made if there is none.
+// slot is the slot of a name, or the empty one where it belongs.
 func (t *table) slot(name uint64) tableRef {
 	shard, spread := tablePlace(name)
 	sh := &t.shards[shard]
@@ -128,13 +133,8 @@ func (t *table) slot(name uint64) tableRef {
 	}
 	s := *p
 	for i := firstSlot(s, spread); ; {
-		switch s[i].name {
-		case name:
-			return tableRef{sh, &s[i]}
-		case 0:
-			atomic.StoreUint64(&s[i].name, name)
-			sh.used++
-			return tableRef{sh, &s[i]}
+		if n := s[i].name; n == name || n == 0 {
+			return tableRef{sh, &s[i], name}
 		}
 		if i++; i == len(s) {
 			i = 0
@@ -142,8 +142,20 @@ func (t *table) slot(name uint64) tableRef {
 	}
 }
 
-// set replaces a slot's word; 0 removes the name.
+// set replaces a slot's word; 0 removes the name. A new name is seen with its
+// word or not at all.
 func (t *table) set(r tableRef, word uint64) {
+	if r.name == 0 {
+		if word == 0 {
+			return
+		}
+		r.tableSlot.word = word // nobody reads it before the name
+		atomic.StoreUint64(&r.tableSlot.name, r.of)
+		r.shard.used++
+		r.shard.live++
+		t.live++
+		return
+	}
 	was := r.word
 	if was == 0 && word != 0 {
 		r.shard.live++
