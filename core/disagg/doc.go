@@ -11,6 +11,10 @@
 // docs/parity-sidecar.md says otherwise. NIXL v1 and LMCache are as document
 // 003 describes them.
 //
+// Before the prefill, images and sounds may go to encode servers (Config.Encoder,
+// x-encoder-hosts-ports). Legs that run at once, those and the two of parallel
+// MoRI-IO, are marked Concurrent.
+//
 // With Sessions the sidecar works as document 002's: it keeps the KV handles of
 // conversations, prefills only new ones, and sends the decode server nothing
 // but what is new.
