@@ -51,6 +51,15 @@ func Errorf(status int, param, format string, args ...any) *Error {
 	return &Error{Status: status, Type: TypeOf(status), Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
+// Invalidf builds the answer to a body that is no valid JSON, lacks a field or
+// has one of another type. vLLM checks these before all else, and calls them by
+// the status' own name.
+func Invalidf(param, format string, args ...any) *Error {
+	e := Errorf(400, param, format, args...)
+	e.Type = "Bad Request"
+	return e
+}
+
 // UnknownModel is the answer to a model name that is neither served nor a
 // loaded adapter.
 func UnknownModel(name string) *Error {

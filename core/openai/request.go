@@ -190,14 +190,14 @@ func (c *Chat) Parse(body []byte) *Error {
 		}
 	}
 	if c.Messages == nil {
-		return Errorf(400, "messages", "messages: field required, expected a list of messages.")
+		return Invalidf("messages", "messages: field required, expected a list of messages.")
 	}
 	if len(c.Messages) == 0 {
 		return Errorf(400, "messages", "messages: expected at least one message, got an empty list.")
 	}
 	for i := range c.Messages {
 		if c.Messages[i].Role == "" {
-			return Errorf(400, fmt.Sprintf("messages[%d].role", i), "messages[%d].role: field required, expected system, user, assistant, tool or developer.", i)
+			return Invalidf(fmt.Sprintf("messages[%d].role", i), "messages[%d].role: field required, expected system, user, assistant, tool or developer.", i)
 		}
 	}
 	if n, ok := c.Limit(); ok && n < 1 {
@@ -261,7 +261,7 @@ func ParseCompletion(body []byte) (*Completion, *Error) {
 // Decode reads one JSON object and names what is wrong with it.
 func Decode(body []byte, into any) *Error {
 	if len(bytes.TrimSpace(body)) == 0 {
-		return Errorf(400, "", "The request body is empty, expected a JSON object.")
+		return Invalidf("", "The request body is empty, expected a JSON object.")
 	}
 	err := json.Unmarshal(body, into)
 	if err == nil {
@@ -270,10 +270,10 @@ func Decode(body []byte, into any) *Error {
 	var typed *json.UnmarshalTypeError
 	if errors.As(err, &typed) {
 		if typed.Field == "" {
-			return Errorf(400, "", "The request body is a JSON %s, expected an object.", typed.Value)
+			return Invalidf("", "The request body is a JSON %s, expected an object.", typed.Value)
 		}
 		field := wireName(typed.Field)
-		return Errorf(400, field, "%s: expected %s, got %s.", field, expected(typed.Type.Kind().String()), typed.Value)
+		return Invalidf(field, "%s: expected %s, got %s.", field, expected(typed.Type.Kind().String()), typed.Value)
 	}
 	var ours *Error
 	if errors.As(err, &ours) {
@@ -281,9 +281,9 @@ func Decode(body []byte, into any) *Error {
 	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
-		return Errorf(400, "", "The request body is not valid JSON: %v at byte %d.", syntax, syntax.Offset)
+		return Invalidf("", "The request body is not valid JSON: %v at byte %d.", syntax, syntax.Offset)
 	}
-	return Errorf(400, "", "The request body could not be read: %v.", err)
+	return Invalidf("", "The request body could not be read: %v.", err)
 }
 
 // wireName is a field's name as the client knows it: encoding/json puts the

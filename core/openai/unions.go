@@ -22,13 +22,13 @@ func (s *Strings) UnmarshalJSON(raw []byte) error {
 	case len(raw) > 0 && raw[0] == '[':
 		var many []string
 		if err := json.Unmarshal(raw, &many); err != nil {
-			return Errorf(400, "stop", "stop: expected a string or a list of strings, got a list of something else.")
+			return Invalidf("stop", "stop: expected a string or a list of strings, got a list of something else.")
 		}
 		*s = many
 	case string(raw) == "null":
 		*s = nil
 	default:
-		return Errorf(400, "stop", "stop: expected a string or a list of strings, got %s.", kindOf(raw))
+		return Invalidf("stop", "stop: expected a string or a list of strings, got %s.", kindOf(raw))
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (p *Prompt) Len() int { return len(p.Texts) + len(p.Tokens) }
 // list of lists of token ids.
 func (p *Prompt) UnmarshalJSON(raw []byte) error {
 	raw = bytes.TrimSpace(raw)
-	bad := Errorf(400, "prompt", "prompt: expected a string, a list of strings, a list of token ids or a list of lists of token ids, got %s.", kindOf(raw))
+	bad := Invalidf("prompt", "prompt: expected a string, a list of strings, a list of token ids or a list of lists of token ids, got %s.", kindOf(raw))
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (p *Prompt) UnmarshalJSON(raw []byte) error {
 		}
 		for _, t := range p.Tokens {
 			if len(t) == 0 {
-				return Errorf(400, "prompt", "prompt: expected at least one token id in every list.")
+				return Invalidf("prompt", "prompt: expected at least one token id in every list.")
 			}
 		}
 	default:
@@ -130,7 +130,7 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 	case raw[0] == '"':
 		return json.Unmarshal(raw, &c.Text)
 	case raw[0] != '[':
-		return Errorf(400, "messages", "messages.content: expected a string or a list of parts, got %s.", kindOf(raw))
+		return Invalidf("messages", "messages.content: expected a string or a list of parts, got %s.", kindOf(raw))
 	}
 	var parts []struct {
 		Type     string          `json:"type"`
@@ -144,7 +144,7 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 		} `json:"input_audio"`
 	}
 	if err := json.Unmarshal(raw, &parts); err != nil {
-		return Errorf(400, "messages", "messages.content: expected parts, each an object with a type: %v.", err)
+		return Invalidf("messages", "messages.content: expected parts, each an object with a type: %v.", err)
 	}
 	if len(parts) > MaxParts {
 		return Errorf(400, "messages", "messages.content: expected at most %d parts, got %d.", MaxParts, len(parts))
@@ -158,7 +158,7 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 				text = p.Refusal
 			}
 			if text == nil {
-				return Errorf(400, "messages", "messages.content[%d].text: field required.", i)
+				return Invalidf("messages", "messages.content[%d].text: field required.", i)
 			}
 			if !first {
 				c.Text += "\n"
@@ -173,7 +173,7 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 		case "input_audio":
 			c.Media = append(c.Media, Part{p.Type, p.Audio.Data})
 		default:
-			return Errorf(400, "messages", "messages.content[%d].type: unknown part type %q, expected text, image_url, video_url, audio_url or input_audio.", i, p.Type)
+			return Invalidf("messages", "messages.content[%d].type: unknown part type %q, expected text, image_url, video_url, audio_url or input_audio.", i, p.Type)
 		}
 	}
 	return nil
@@ -214,7 +214,7 @@ func (t *ToolChoice) UnmarshalJSON(raw []byte) error {
 		case "none", "auto", "required":
 			return nil
 		}
-		return Errorf(400, "tool_choice", "tool_choice: expected none, auto, required or a named function, got %q.", t.Mode)
+		return Invalidf("tool_choice", "tool_choice: expected none, auto, required or a named function, got %q.", t.Mode)
 	}
 	var named struct {
 		Type     string `json:"type"`
@@ -224,14 +224,14 @@ func (t *ToolChoice) UnmarshalJSON(raw []byte) error {
 		} `json:"function"`
 	}
 	if err := json.Unmarshal(raw, &named); err != nil {
-		return Errorf(400, "tool_choice", "tool_choice: expected none, auto, required or a named function, got %s.", kindOf(raw))
+		return Invalidf("tool_choice", "tool_choice: expected none, auto, required or a named function, got %s.", kindOf(raw))
 	}
 	t.Mode, t.Name = "function", named.Function.Name
 	if t.Name == "" {
 		t.Name = named.Name
 	}
 	if t.Name == "" {
-		return Errorf(400, "tool_choice", "tool_choice.function.name: field required.")
+		return Invalidf("tool_choice", "tool_choice.function.name: field required.")
 	}
 	return nil
 }
@@ -266,7 +266,7 @@ func (c *Chat) checkTools() *Error {
 	known := c.ToolChoice.Mode != "function"
 	for i, t := range c.Tools {
 		if t.Function.Name == "" {
-			return Errorf(400, "tools", "tools[%d].function.name: field required.", i)
+			return Invalidf("tools", "tools[%d].function.name: field required.", i)
 		}
 		known = known || t.Function.Name == c.ToolChoice.Name
 	}

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
 
+	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/serving"
 )
 
@@ -22,6 +25,38 @@ func ParseFault(value string) (Fault, error) {
 		return Fault{}, fmt.Errorf("%s %q: %w", FaultHeader, value, err)
 	}
 	return f, nil
+}
+
+// killBy carries out the faults of a header that are the whole engine's: crash,
+// and fail-rank=N. The request that asks for one is the first to find the engine
+// dead. What is left of the header is the request's own.
+func (s *Server) killBy(value string) (rest string, err error) {
+	var own []string
+	for item := range strings.SplitSeq(value, ";") {
+		item = strings.TrimSpace(item)
+		rank, lost := strings.CutPrefix(item, "fail-rank=")
+		c := engine.Control{Op: engine.OpCrash}
+		switch {
+		case lost:
+			if c.Op, c.Rank, err = s.rankOf(rank); err != nil {
+				return "", fmt.Errorf("%s %q: %w", FaultHeader, value, err)
+			}
+		case item != "crash":
+			own = append(own, item)
+			continue
+		}
+		_ = s.live(c) // an engine that is dead already stays so
+	}
+	return strings.Join(own, ";"), nil
+}
+
+// rankOf reads the number of a rank of the server's tensor-parallel group.
+func (s *Server) rankOf(text string) (engine.Op, int, error) {
+	rank, err := strconv.Atoi(text)
+	if last := max(1, s.opts.TensorParallel) - 1; err != nil || rank < 0 || rank > last {
+		return 0, 0, fmt.Errorf("fail-rank: expected a rank from 0 to %d, got %q", last, text)
+	}
+	return engine.OpFailRank, rank, nil
 }
 
 // cut breaks the connection under a request: abruptly with a reset, or by

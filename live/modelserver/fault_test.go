@@ -64,3 +64,33 @@ func TestFaultsBesideInjection(t *testing.T) {
 		}
 	}
 }
+
+// A request may take the whole engine with it, or a rank of its group.
+func TestEngineFaults(t *testing.T) {
+	t.Parallel()
+	o := batched()
+	o.TensorParallel = 2
+	for _, fault := range []string{"crash", "fail-rank=1", "delay=1ms; fail-rank=0"} {
+		b := start(t, o)
+		for _, bad := range []string{"fail-rank=2", "fail-rank=x", "fail-rank"} {
+			if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, FaultHeader, bad); resp.StatusCode != 400 {
+				t.Errorf("%s: %d %s", bad, resp.StatusCode, body)
+			}
+		}
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, FaultHeader, fault); resp.StatusCode != 503 {
+			t.Errorf("%s: %d %s", fault, resp.StatusCode, body)
+		}
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`); resp.StatusCode != 503 {
+			t.Errorf("after %s: %d %s", fault, resp.StatusCode, body)
+		}
+		if status, _ := b.text("GET", "/health", ""); status != 503 {
+			t.Errorf("after %s: /health is %d", fault, status)
+		}
+		if resp, _ := b.post("/admin/restart", ""); resp.StatusCode != 200 {
+			t.Error(resp.StatusCode)
+		}
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`); resp.StatusCode != 200 {
+			t.Errorf("after %s and a restart: %d %s", fault, resp.StatusCode, body)
+		}
+	}
+}

@@ -211,6 +211,10 @@ const returnErrorHeader = "X-Return-Error"
 func (s *Server) faultOf(r *http.Request, id string) (Fault, error) {
 	if !s.opts.IgnoreFaultHeader {
 		if v := headerOf(r, FaultHeader); v != "" {
+			v, err := s.killBy(v)
+			if err != nil {
+				return Fault{}, err
+			}
 			return ParseFault(v)
 		}
 		if v := headerOf(r, returnErrorHeader); v != "" {

@@ -130,7 +130,7 @@ func responsesTools(raw []json.RawMessage) ([]openai.Tool, *openai.Error) {
 			continue // tools that the server would run itself are never called
 		}
 		if flat.Name == "" {
-			return nil, openai.Errorf(400, "tools", "tools[%d].name: field required.", i)
+			return nil, openai.Invalidf("tools", "tools[%d].name: field required.", i)
 		}
 		var tool openai.Tool
 		tool.Type, tool.Function.Name, tool.Function.Parameters = flat.Type, flat.Name, flat.Parameters
@@ -158,7 +158,7 @@ const maxItems = 4096
 func parseItems(raw json.RawMessage) ([]item, *openai.Error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
-		return nil, openai.Errorf(400, "input", "input: field required, expected a string or a list of items.")
+		return nil, openai.Invalidf("input", "input: field required, expected a string or a list of items.")
 	}
 	if raw[0] == '"' {
 		var text string
@@ -185,7 +185,7 @@ func parseItems(raw json.RawMessage) ([]item, *openai.Error) {
 			it.Type = "message"
 		}
 		if it.Type == "message" && it.Role == "" {
-			return nil, openai.Errorf(400, "input", "input[%d].role: field required.", i)
+			return nil, openai.Invalidf("input", "input[%d].role: field required.", i)
 		}
 	}
 	return out, nil

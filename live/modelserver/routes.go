@@ -49,7 +49,9 @@ func (s *Server) routes() http.Handler {
 			answer(w, openai.Errorf(http.StatusMethodNotAllowed, "", "Method Not Allowed"))
 			return
 		}
-		answer(w, openai.Errorf(404, "", "Not Found"))
+		notFound := openai.Errorf(http.StatusNotFound, "", "Not Found")
+		notFound.Type = "Not Found" // vLLM's name for a path; a model that is not found is a NotFoundError
+		answer(w, notFound)
 	})
 	return mux
 }

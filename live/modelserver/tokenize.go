@@ -37,7 +37,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 	case q.Messages != nil:
 		text = s.chatText(q.Messages, nil)
 	default:
-		answer(w, openai.Errorf(400, "prompt", "prompt: field required, or messages."))
+		answer(w, openai.Invalidf("prompt", "prompt: field required, or messages."))
 		return
 	}
 	ids := s.tokenize(text)
