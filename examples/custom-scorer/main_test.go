@@ -15,6 +15,11 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata", RequireExplicitExec: true, Setup: func(e *testscript.Env) error {
 		here, err := os.Getwd()
 		e.Setenv("EXAMPLE", here)
+		for _, name := range []string{"HOME", "XDG_CACHE_HOME", "ENVOY_PATH"} { // where Envoy is
+			if v, ok := os.LookupEnv(name); ok {
+				e.Setenv(name, v)
+			}
+		}
 		return err
 	}})
 }
