@@ -65,10 +65,12 @@ func (s *Scenario) check() Problems {
 	return out
 }
 
-// openLoop is a limit on requests in flight that never binds: none lives longer
-// than the timeout.
+// openLoop is a limit on conversations in flight that never binds: none lives
+// longer than its turns' timeouts and what their user thinks between them.
 func (w *Workload) openLoop() int {
-	return int(min(float64(w.Requests), math.Ceil(w.Rate*w.Timeout.Seconds())+1, 1_000_000))
+	turns := max(1, float64(w.Conversations.Turns.Quantile(1)))
+	think := time.Duration(w.Conversations.ThinkTime.Quantile(1)).Seconds()
+	return int(min(float64(w.Requests), math.Ceil(w.Rate*turns*(w.Timeout.Seconds()+think))+1, 1_000_000))
 }
 
 func (s *Scenario) checkPool(p *Pool, path string) Problems {

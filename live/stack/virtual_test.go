@@ -68,6 +68,37 @@ workload: {requests: 3, timeout: 500ms}
 	}
 }
 
+// The client leaves on purpose in the hold, or while tokens come: everybody
+// forgets the request, in both times by the same steps.
+func TestLeavingLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"held", "plain"} {
+		for _, after := range []string{"150ms", "500ms"} {
+			t.Run(kind+" "+after, func(t *testing.T) {
+				t.Parallel()
+				live, _ := liveAsVirtual(t, fmt.Sprintf(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    flow: %s
+    modelServer: {prefill: 300ms, interTokenLatency: 50ms, outputTokens: 20}
+workload: {requests: 4, concurrency: 4, leaving: {after: %s, requests: [2, 3]}}
+`, kind, after))
+				left := 0
+				for _, e := range live {
+					if e.Step == flow.ClientLeft {
+						left++
+					}
+				}
+				if left != 2 {
+					t.Errorf("%d clients left, expected 2", left)
+				}
+			})
+		}
+	}
+}
+
 const apartText = `
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
