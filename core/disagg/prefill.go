@@ -220,8 +220,9 @@ func (x *Exchange) decodeAfter(reply object) {
 			x.body = x.body.with(object{"sampling_params": absent})
 		}
 	}
-	rank, ok := 0, true
+	rank := 0
 	if x.strict {
+		var ok bool
 		if rank, ok = x.rank(); !ok {
 			return
 		}

@@ -213,12 +213,11 @@ func TestExternalCache(t *testing.T) {
 						o.PromptTokensDetails = true
 					}
 				})
-				first, second := legs(p, profile, longPrompt(1), "")
+				_, second := legs(p, profile, longPrompt(1), "")
 				if a := p.ask(p.decode, second); a.status != 200 || cached(t, a.body) != 0 {
 					t.Fatal(a.body)
 				}
-				_, other := legs(p, profile, longPrompt(2), "")
-				first, _ = legs(p, profile, longPrompt(2), "")
+				first, other := legs(p, profile, longPrompt(2), "")
 				if a := p.ask(p.prefill, first); a.status != 200 || cached(t, a.body) != 0 {
 					t.Fatal(a.body)
 				}

@@ -28,7 +28,7 @@ func (e *exchange) launch(l disagg.Leg) {
 	e.flying[l.ID] = stop
 	go func() {
 		a := arrival{leg: l.ID, kind: l.Kind, stop: stop}
-		a.resp, a.err = e.k.send(ctx, e, &l)
+		a.resp, a.err = e.k.send(ctx, e, &l) //nolint:bodyclose // closed below, or by closeAnswer and recall
 		if a.err == nil && l.Kind != disagg.Decode {
 			a.body, a.err = readAll(a.resp.Body)
 			_ = a.resp.Body.Close() // it is read, or broken

@@ -42,7 +42,9 @@ func TestNobodyOutsideThePoolIsContacted(t *testing.T) {
 	}{
 		{name: "alone", head: func(_, fake *worker) []string { return []string{"x-prefiller-host-port", fake.addr()} }, status: 403},
 		{name: "by name", head: func(_, fake *worker) []string { return []string{"x-prefiller-host-port", name(fake)} }, status: 403},
-		{name: "by URL", head: func(_, fake *worker) []string { return []string{"x-prefiller-host-port", "http://" + fake.addr() + "/"} }, status: 403},
+		{name: "by URL", head: func(_, fake *worker) []string {
+			return []string{"x-prefiller-host-port", "http://" + fake.addr() + "/"}
+		}, status: 403},
 		{name: "in IPv6", head: func(_, fake *worker) []string {
 			return []string{"x-prefiller-host-port", "[::ffff:127.0.0.1]:" + port(fake)}
 		}, status: 403},
