@@ -20,6 +20,11 @@ func (ix *Index) warmRemove(hashes []EngineHash) {
 	for _, h := range hashes {
 		sum += ix.aliases.warm(nameOf(uint64(h)))
 	}
+	if n := len(ix.orphans); n == ix.cfg.Orphans { // those that will be forgotten for these
+		for i := range hashes {
+			sum += ix.aliases.warm(nameOf(uint64(ix.orphans[(ix.orphan+i)%n])))
+		}
+	}
 	for i, h := range hashes {
 		ids[i] = ix.aliases.get(nameOf(uint64(h)))
 		sum += ix.blocks.table.warm(ids[i])
