@@ -1,0 +1,158 @@
+package disagg
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// start decides how the request is served.
+func (x *Exchange) start() {
+	c := x.c
+	if !c.Generates(x.r.Method, x.r.Path) {
+		x.straight("no request that generates tokens")
+		return
+	}
+	x.targets = slices.Clone(x.r.Prefillers)
+	if len(x.targets) > 1 && c.Sample {
+		x.shuffle()
+	}
+	if !x.allowed() {
+		return
+	}
+	if len(x.targets) == 0 && len(x.r.Encoders) == 0 && x.ranked() {
+		if rank, ok := x.rank(); ok {
+			x.mark = "local"
+			x.decided("local", "", RankHostHeader+" names its rank")
+			x.callDecode(Leg{Original: true, Rank: rank})
+		}
+		return
+	}
+	if !c.Reads(&x.r) {
+		x.straight("no prefiller is named")
+		return
+	}
+	body, err := parseObject(x.r.Body)
+	if err != nil && !x.nullBody() {
+		message := explain(x.r.Body, err)
+		switch {
+		case len(x.targets) == 0 || len(x.r.Encoders) > 0 || c.connector() != SGLang && c.connector() != Mooncake && c.connector() != Offloading:
+			message = "invalid JSON: " + message
+		case c.connector() == SGLang:
+			message = "failed to parse request body: " + message
+		}
+		x.refuse(400, message)
+		return
+	}
+	x.body = body
+	if c.Sessions != nil {
+		x.startSession()
+		return
+	}
+	if len(x.r.Encoders) > 0 && x.encode() {
+		return
+	}
+	x.serve()
+}
+
+// nullBody is a body of null where the real sidecar goes on with one that has
+// no fields; elsewhere it breaks down over it.
+func (x *Exchange) nullBody() bool {
+	c := x.c.connector()
+	return string(bytes.TrimSpace(x.r.Body)) == "null" && (c == SGLang || c == Mooncake || c == Offloading) && len(x.targets) > 0 && len(x.r.Encoders) == 0
+}
+
+// serve prefills elsewhere if that is asked for.
+func (x *Exchange) serve() {
+	if len(x.targets) == 0 {
+		x.local()
+		return
+	}
+	x.disaggregate()
+}
+
+// allowed refuses a request whose prefiller is outside the pool. Further
+// prefillers that are, and encode servers and sources of cached blocks, are
+// left out: nobody calls them.
+func (x *Exchange) allowed() bool {
+	if x.c.Encoder == "" || x.c.Sessions != nil {
+		x.r.Encoders = nil
+	}
+	if !x.c.pulls() {
+		x.r.Source = nil
+	}
+	if x.c.Allow == nil {
+		return true
+	}
+	if len(x.targets) > 0 && !x.inPool(&x.targets[0]) {
+		x.mark = "blocked"
+		x.answer(Answer{Status: 403, Body: []byte(Blocked), Head: []Header{{"Content-Type", "text/plain; charset=utf-8"}}}, Blocked)
+		return false
+	}
+	kept := x.targets[:min(1, len(x.targets))]
+	for i := 1; i < len(x.targets); i++ {
+		if x.inPool(&x.targets[i]) {
+			kept = append(kept, x.targets[i])
+		}
+	}
+	x.targets = kept
+	x.r.Encoders = slices.DeleteFunc(slices.Clone(x.r.Encoders), func(t Target) bool { return !x.inPool(&t) })
+	if x.r.Source != nil && !x.inPool(x.r.Source) {
+		x.r.Source = nil
+	}
+	return true
+}
+
+// inPool tells whether a server may be called, and records it when not. One
+// whose address is not known may not.
+func (x *Exchange) inPool(t *Target) bool {
+	ok := false
+	x.c.locked(func() { ok = t.Bad == "" && x.c.Allow.Allows(t) })
+	if !ok {
+		x.blocked++
+		x.record(flow.PrefillerBlocked, t.String(), flow.D("address", t.Addr.String()))
+	}
+	return ok
+}
+
+// Blocked is how many servers outside the pool the request has named.
+func (x *Exchange) Blocked() int { return x.blocked }
+
+func (x *Exchange) shuffle() {
+	d := x.draw("prefiller")
+	for i := len(x.targets) - 1; i > 0; i-- {
+		j := d.Intn(i + 1)
+		x.targets[i], x.targets[j] = x.targets[j], x.targets[i]
+	}
+}
+
+// straight passes the request to the decode server as it is.
+func (x *Exchange) straight(why string) {
+	x.mark = "local"
+	if x.c.Generates(x.r.Method, x.r.Path) {
+		x.decided("local", "", why)
+	}
+	x.callDecode(Leg{Original: true})
+}
+
+// local lets the decode server do everything, with the body as it must be for
+// that.
+func (x *Exchange) local() {
+	x.mark = "local"
+	x.decided("local", "", "no prefiller is named")
+	if x.wasEncoded {
+		if rank, ok := x.rank(); ok {
+			x.callDecode(Leg{Body: x.body.write(), Add: x.add, Rank: rank})
+		}
+		return
+	}
+	l := Leg{Original: true}
+	if s := x.sourceOf(&Target{Host: x.c.PodIP, Port: x.c.Port}); s != nil {
+		x.body = x.body.with(object{"kv_transfer_params": object{"remote_kv_source": s}})
+		l = Leg{Body: x.body.write()}
+	}
+	if !x.inChunks(x.body) {
+		x.callDecode(l)
+	}
+}
