@@ -40,6 +40,7 @@ func Builtin() picker.Registry {
 		"session-affinity-filter":      alpha(newSessionFilter),
 		"endpoint-attribute-filter":    alpha(newAttributeFilter),
 		"utilization-filter":           alpha(newUtilizationFilter),
+		"topology-affinity-filter":     alpha(newTopologyFilter),
 		"header-based-testing-filter":  beta(newHeaderTesting),
 		// scorers
 		"queue-scorer":                 beta(newQueue),
@@ -56,6 +57,7 @@ func Builtin() picker.Registry {
 		"session-affinity-scorer":      alpha(newSessionScorer),
 		"header-label-affinity-scorer": alpha(newHeaderLabel),
 		"endpoint-attribute-scorer":    alpha(newAttributeScorer),
+		"topology-affinity-scorer":     alpha(newTopologyScorer),
 		"latency-scorer":               beta(newLatencyScorer),
 		// pickers
 		"max-score-picker":       beta(newMaxScore),
@@ -82,6 +84,8 @@ func Builtin() picker.Registry {
 		"predicted-latency-producer":   beta(newPredicted),
 		"session-id-producer":          beta(newSessionID),
 		"mm-embeddings-cache-producer": beta(newEmbeddings),
+		"p2p-source-producer":          alpha(newP2PSource),
+		"agent-identity":               alpha(newAgentIdentity),
 		// admission
 		"latency-slo-admitter":       beta(newLatencySLO),
 		"probabilistic-admitter":     beta(newProbabilistic),
@@ -103,6 +107,7 @@ func Builtin() picker.Registry {
 		// data layer
 		"metrics-data-source":          beta(newMetricsSource),
 		"core-metrics-extractor":       beta(newExtractor),
+		typeTopology:                   {New: newTopology, Stability: picker.Alpha, NoRole: true},
 		"file-discovery":               idle(newFileDiscovery),
 		"endpoint-notification-source": idle(newIdle),
 		"k8s-notification-source":      idle(newNotificationSource),

@@ -113,13 +113,14 @@ func (h *disagg) Schedule(c *picker.Cycle) error {
 		return c.HasProfile(name) && d != nil && d.Disaggregate(c, decode) && c.Run(name).Ok()
 	}
 	if h.prefillFirst {
+		peer := int32(-1)
 		if c.HasProfile(h.prefill) {
 			if r := c.Run(h.prefill); r.Ok() {
-				prefilled = true
-				c.SetPeer(r.Picked[0])
+				prefilled, peer = true, r.Picked[0]
 			}
 		}
 		encoded = stage(h.encode, h.encodeDecider, -1)
+		c.SetPeer(peer)
 		if !c.Run(h.decode).Ok() {
 			return failed
 		}
@@ -238,7 +239,6 @@ func (h *pd) Schedule(c *picker.Cycle) error {
 	d.DisaggBy, d.Disagg = h, decodeOnly
 	if c.HasProfile(h.PrefillProfile) && h.decider.Disaggregate(c, decode) {
 		d.Disagg = prefillDecode
-		c.SetPeer(decode)
 		c.Run(h.PrefillProfile)
 	}
 	c.SetPrimary(h.DecodeProfile)

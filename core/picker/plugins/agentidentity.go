@@ -1,0 +1,41 @@
+package plugins
+
+import (
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// agentHeaders are where coding agents say which of their sessions asks.
+var agentHeaders = []string{"x-claude-code-session-id", "x-session-affinity", "session-id", "session_id"}
+
+// agentIdentity is agent-identity: the session of a coding agent is the flow
+// of its requests, unless the client names one.
+type agentIdentity struct {
+	named
+	Additional []string `json:"additionalSessionHeaders"`
+
+	headers []string
+}
+
+func newAgentIdentity(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	a := &agentIdentity{named: base("agent-identity", name)}
+	if err := p.Decode(a); err != nil {
+		return nil, err
+	}
+	for _, h := range a.Additional {
+		a.headers = append(a.headers, strings.ToLower(h))
+	}
+	a.headers = append(a.headers, agentHeaders...)
+	return a, nil
+}
+
+// RequestHeader names the flow.
+func (a *agentIdentity) RequestHeader(r *picker.Request) {
+	for _, h := range a.headers {
+		if id, _ := r.Headers.Get(h); id != "" {
+			r.FairnessID = either(r.FairnessID, id)
+			return
+		}
+	}
+}
