@@ -256,6 +256,12 @@ func sidecarArgs(args []string, o *outside) []string {
 			fmt.Fprintf(o.Stderr, "notice: --%s is the old name; today's is %s\n", bare, instead)
 			bare = today
 		}
+		switch value { // as the real one's flag library reads them
+		case "t", "T", "TRUE", "True":
+			value = "true"
+		case "f", "F", "FALSE", "False":
+			value = "false"
+		}
 		if a = "--" + bare; assigned {
 			a += "=" + value
 		}

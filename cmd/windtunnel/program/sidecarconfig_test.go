@@ -49,7 +49,7 @@ metrics-port: 9400
 		t.Fatal(err)
 	}
 	env := map[string]string{"MOONCAKE_BOOTSTRAP_PORT": "9100", "ENABLE_PREFILLER_SAMPLING": "true", "P2P_CONNECTOR_PORT": "7900", "POD_IP": "10.0.0.9"}
-	o, _, err := sidecarOptions(t, env, "--configuration-file", file, "--port=8086", "--enable-tls=decoder")
+	o, _, err := sidecarOptions(t, env, "--configuration-file", file, "--port=8086", "--enable-tls=decoder", "--tracing=T")
 	if err != nil {
 		t.Fatal(err)
 	}
