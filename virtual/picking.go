@@ -31,7 +31,8 @@ type picking struct {
 	number  uint64
 	wakeAt  machine.Time
 	pumping bool
-	explain bool // somebody keeps the reasons of each decision
+	spare   []*picker.Decision // of requests that have ended, to be used again
+	explain bool               // somebody keeps the reasons of each decision
 }
 
 // pick is one request at the picker.
@@ -41,6 +42,8 @@ type pick struct {
 	req  *picker.Request
 	d    *picker.Decision
 	resp *picker.Response
+	// placed is true from the decision on, also when that is forgotten.
+	placed bool
 	// answers to what the plug-ins ask the outside.
 	answers []picker.Answer
 	// admission says in words how flow control let it in.
@@ -153,7 +156,11 @@ func (k *picking) decide(r *request, head []stream.Header, body []byte) {
 // place picks, commits and tells the stream.
 func (k *picking) place(x *pick) {
 	k.w.kv.advance()
-	x.d = k.p.Pick(k.w.now, x.req, k.p.Pool().View(), x.answers, nil)
+	var spare *picker.Decision
+	if n := len(k.spare); n > 0 {
+		spare, k.spare = k.spare[n-1], k.spare[:n-1]
+	}
+	x.d = k.p.Pick(k.w.now, x.req, k.p.Pool().View(), x.answers, spare)
 	x.d.Admission = x.admission
 	if x.d.Err != nil {
 		bad := x.d.Err
@@ -161,6 +168,7 @@ func (k *picking) place(x *pick) {
 		x.r.decided(k.refuse(bad))
 		return
 	}
+	x.placed = true
 	k.p.Commit(k.w.now, x.d)
 	set, remove := x.d.RequestHeaders(len(x.r.Body))
 	out := stream.Decision{Endpoint: x.d.Destination(), Remove: remove}
@@ -196,13 +204,15 @@ func (k *picking) ended(x *pick) {
 			x.resp.Flush(k.w.now)
 		}
 		k.p.Release(k.w.now, x.d)
+		k.spare = append(k.spare, x.d)
+		x.d, x.resp = nil, nil
 	}
 	if k.fc == nil {
 		return
 	}
-	if _, waits := k.waiting[x.id]; waits && x.d == nil {
+	if _, waits := k.waiting[x.id]; waits && !x.placed {
 		k.fc.Input(k.w.now, flowcontrol.Gone{ID: x.id})
-	} else if x.d != nil {
+	} else if x.placed {
 		delete(k.waiting, x.id)
 		k.loads()
 		k.fc.Input(k.w.now, flowcontrol.Done{ID: x.id})
@@ -259,7 +269,7 @@ func (k *picking) effect(e *flowcontrol.Effect) {
 		k.fc.Input(k.w.now, flowcontrol.Placed{ID: x.id})
 		x.admission = e.Admission()
 		k.place(x)
-		if x.d == nil {
+		if !x.placed {
 			k.fc.Input(k.w.now, flowcontrol.Done{ID: x.id})
 			delete(k.waiting, e.ID)
 		}
