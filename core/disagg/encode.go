@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/flow"
 )
 
 // Encode servers (pd-sidecar --ec-connector, x-encoder-hosts-ports) turn images,
@@ -56,6 +58,7 @@ func (x *Exchange) encode() bool {
 		f := singleLoose(chatPath, x.body)
 		f["messages"] = []any{object{"role": "user", "content": []any{item}}}
 		t := x.r.Encoders[i%len(x.r.Encoders)]
+		x.record(flow.EncodeLegSent, t.String(), flow.D("item", i))
 		x.call(Leg{Kind: Encode, Target: t, Method: "POST", Path: chatPath, Body: x.body.with(f).write(), Concurrent: true,
 			Set: []Header{{"Content-Type", "application/json"}, {RequestIDHeader, x.uuid("encoder request") + "-enc-" + strconv.Itoa(i)}}})
 	}
@@ -95,6 +98,7 @@ func mediaItems(body object) []any {
 func (x *Exchange) encodedOne(l *leg, body []byte) {
 	e := x.encoding
 	i := l.ID - e.first
+	x.record(flow.EncodeLegEnded, l.Target.String(), flow.D("item", i), flow.D("status", l.status))
 	if l.status < 200 || l.status >= 300 {
 		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status %d: %s", i, l.status, body))
 		return

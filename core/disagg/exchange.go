@@ -320,6 +320,7 @@ func (x *Exchange) failed(l *leg, m Failed) {
 	case Bootstrap:
 		x.bootstrapFailed("failed to query bootstrap endpoint: " + m.Reason)
 	case Encode:
+		x.record(flow.EncodeLegFailed, l.Target.String(), flow.D("item", l.ID-x.encoding.first), flow.D("reason", m.Reason))
 		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: ", l.ID-x.encoding.first), Header{ErrorHeader, plainText(m.Reason)})
 	case Decode:
 		if x.both != nil && !x.both.prefilled {

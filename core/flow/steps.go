@@ -45,6 +45,9 @@ const (
 const (
 	PrefillDecided   Step = "prefill_decided"    // where the prompt is computed
 	PrefillerBlocked Step = "prefiller_blocked"  // a prefiller outside the pool was named (SSRF protection)
+	EncodeLegSent    Step = "encode_leg_sent"    // an image, a sound or a film goes to an encode server
+	EncodeLegEnded   Step = "encode_leg_ended"   // its answer is whole
+	EncodeLegFailed  Step = "encode_leg_failed"  // it brought no answer
 	PrefillLegSent   Step = "prefill_leg_sent"   // a prefill leg begins; once for every try
 	PrefillLegEnded  Step = "prefill_leg_ended"  // its answer is whole
 	PrefillLegFailed Step = "prefill_leg_failed" // it brought no answer

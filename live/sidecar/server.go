@@ -335,7 +335,7 @@ func (k *rank) logging() flow.Recorder {
 		switch e.Step {
 		case flow.PrefillDecided:
 			key = "prefill_decision"
-		case flow.PrefillLegFailed:
+		case flow.PrefillLegFailed, flow.EncodeLegFailed:
 			level, key = slog.LevelWarn, "connector_error"
 		case flow.PrefillerBlocked:
 			level, key = slog.LevelWarn, "ssrf_blocked"
