@@ -300,8 +300,10 @@ func wireName(field string) string {
 
 func expected(kind string) string {
 	switch kind {
-	case "int", "int64", "uint32", "uint64":
+	case "int", "int64":
 		return "an integer"
+	case "uint32", "uint64":
+		return "an integer from 0 on"
 	case "float64":
 		return "a number"
 	case "bool":

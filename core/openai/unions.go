@@ -86,7 +86,7 @@ func (p *Prompt) UnmarshalJSON(raw []byte) error {
 	default:
 		var one []uint32
 		if json.Unmarshal(raw, &one) != nil {
-			return bad
+			return Invalidf("prompt", "prompt: expected token ids, integers from 0 to 4294967295, in a list that begins with one.")
 		}
 		p.Tokens = [][]uint32{one}
 	}

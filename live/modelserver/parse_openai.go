@@ -109,6 +109,9 @@ func (s *Server) fill(req *request, p *openai.Sampling, limit int, limited bool)
 		req.maxTokens = limit
 	}
 	req.minTokens, req.ignoreEOS = p.MinTokens, p.IgnoreEOS
+	if bad := checkStops(p); bad != nil {
+		return bad
+	}
 	req.stops, req.stopIDs, req.keepStop = p.Stop, p.StopTokenIDs, p.IncludeStop
 	req.priority, req.salt = p.Priority, p.CacheSalt
 	kv, bad := parseKV(p.KVTransferParams)

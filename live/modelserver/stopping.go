@@ -34,6 +34,28 @@ type stopping struct {
 	met    bool     // a token, and not a string, was met
 }
 
+// Limits of what may stop an output: each of its tokens is looked at for all of
+// them.
+const (
+	maxStops     = 128
+	maxStopBytes = 8192 // all strings together
+	maxStopIDs   = 1024
+)
+
+func checkStops(p *openai.Sampling) *openai.Error {
+	bytes := 0
+	for _, s := range p.Stop {
+		bytes += len(s)
+	}
+	switch {
+	case len(p.Stop) > maxStops || bytes > maxStopBytes:
+		return openai.Errorf(400, "stop", "stop: expected at most %d strings of %d bytes together, got %d of %d.", maxStops, maxStopBytes, len(p.Stop), bytes)
+	case len(p.StopTokenIDs) > maxStopIDs:
+		return openai.Errorf(400, "stop_token_ids", "stop_token_ids: expected at most %d, got %d.", maxStopIDs, len(p.StopTokenIDs))
+	}
+	return nil
+}
+
 // allowed is a word that is no stop token, in the place of one that may be.
 func (c *content) allowed(i int, id uint32, word string) (uint32, string) {
 	const tries = 64 // more than that and the whole vocabulary is forbidden

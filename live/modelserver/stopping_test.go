@@ -194,6 +194,18 @@ func TestStopsOnEveryWay(t *testing.T) {
 	}
 }
 
+// Nobody makes the server look for a million strings at each token.
+func TestStopLimits(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	for _, more := range []string{`"stop":["` + strings.Repeat(`a","`, maxStops) + `a"]`, `"stop":"` + strings.Repeat("a", maxStopBytes+1) + `"`,
+		`"stop_token_ids":[` + strings.Repeat("1,", maxStopIDs) + `1]`} {
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1,`+more+`}`); resp.StatusCode != 400 || len(body) > 500 {
+			t.Errorf("%d %.200s", resp.StatusCode, body)
+		}
+	}
+}
+
 func post(b *bench, id, path, body string) string {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.URL()+path, strings.NewReader(body))

@@ -110,6 +110,9 @@ func describe(t *testing.T, r *Result) string {
 	if err != nil {
 		return strings.Join(lines, "\n") + "\nfleet error: " + err.Error() + "\n"
 	}
+	if _, err := modelserver.New(o); err != nil {
+		lines = append(lines, "cannot be: "+err.Error())
+	}
 	for _, s := range o.Servers {
 		e := s.Engine
 		lines = append(lines, fmt.Sprintf("server %s models=%v blocks=%d×%d context=%d seqs=%d tokens=%d side=%q connector=%s", s.Listen, s.Models,

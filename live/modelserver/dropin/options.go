@@ -506,14 +506,20 @@ func (r *Result) givenTransfer() (modelserver.TransferOptions, error) {
 	if whole > 0 {
 		each = 0 // the whole counts
 	}
-	speed := int64(1e15)
+	speed := int64(fastest)
 	if each > 0 {
-		speed = max(1, engineKVBytes*int64(machine.Second)/int64(each))
+		speed = min(fastest, engineKVBytes*int64(machine.Second)/int64(each))
+	}
+	if speed < slowest {
+		return t, fmt.Errorf("--kv-cache-transfer-time-per-token: expected at most 16ms, got %q", r.KVTransferTimePerToken.Mean)
 	}
 	t.Profile = link.Profile{Name: "given", Handshake: whole, RDMAPermille: 1000, Streams: 1, StreamBytesPerSecond: speed}
 	t.NIC = link.Wire{BytesPerSecond: speed, RDMA: true}
 	return t, nil
 }
+
+// fastest and slowest are core/link's limits of a wire, in bytes per second.
+const fastest, slowest = 1e14, 8e6
 
 // engineKVBytes is the engine's default of KV bytes per token.
 const engineKVBytes = 131072

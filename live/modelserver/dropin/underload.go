@@ -22,7 +22,7 @@ func newUnderLoad(inner interface {
 
 // stretch is exact to a millionth and the same wherever it is computed.
 func (u *underLoad) stretch(f engine.Fixed, running int) engine.Fixed {
-	per := u.extra * int64(min(int64(max(running-1, 0)), u.seats)) / u.seats
+	per := u.extra * min(int64(max(running-1, 0)), u.seats) / u.seats
 	return f + f/1e6*engine.Fixed(per) + f%1e6*engine.Fixed(per)/1e6
 }
 
