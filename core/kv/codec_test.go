@@ -3,6 +3,7 @@ package kv
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -303,6 +304,39 @@ func BenchmarkDecodeStored(b *testing.B) {
 	for i := 0; i < b.N; i += blocks {
 		if _, err := d.Decode(wire); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// SGLang's events are vLLM's arrays without groups; nil stands for nothing.
+func TestSGLang(t *testing.T) {
+	d := Decoder{SGLang: true}
+	str := func(s string) string { return string(rune(0xa0|len(s))) + s }
+	bytesOf := func(s string) []byte { // the runes are bytes
+		var b []byte
+		for _, r := range s {
+			b = append(b, byte(r))
+		}
+		return b
+	}
+	batch := func(event string) []byte { return bytesOf("\u0093\u00c0\u0091" + event + "\u00c0") }
+	hash := "\u0091\u00cf\u0000\u0000\u0000\u0000\u0000\u0000\u0000\u0007"
+	for name, c := range map[string]struct{ event, want string }{
+		"short":            {"\u0095" + str("BlockStored") + hash + "\u00c0\u0091\u0005\u0001", "{Kind:BlockStored Hashes:[7] Tokens:[5] Medium:gpu}"},
+		"nil tokens":       {"\u0097" + str("BlockStored") + hash + "\u00c0\u00c0\u00c0\u00c0" + str("CPU"), "{Kind:BlockStored Hashes:[7] Tokens:[] Medium:cpu}"},
+		"removed":          {"\u0093" + str("BlockRemoved") + hash + "\u00c0", "{Kind:BlockRemoved Hashes:[7] Tokens:[] Medium:gpu}"},
+		"removed of group": {"\u0094" + str("BlockRemoved") + hash + "\u00c0\u0001", "it has 3 fields, SGLang's has at most 2"},
+		"a map":            {"\u0081" + str("type") + str("AllBlocksCleared"), "an event"},
+		"too short":        {"\u0093" + str("BlockStored") + hash + "\u00c0", "it ends before token_ids"},
+	} {
+		b, err := d.Decode(batch(c.event))
+		got := fmt.Sprint(err)
+		if err == nil {
+			e := b.Events[0]
+			got = fmt.Sprintf("{Kind:%s Hashes:%v Tokens:%v Medium:%s}", e.Kind, e.Hashes, e.Tokens, e.Medium)
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
 }

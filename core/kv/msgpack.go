@@ -18,6 +18,9 @@ type Decoder struct {
 	// Lenient also takes batches without a rank and hashes in short integer
 	// forms, for publishers that the ecosystem's picker would not understand.
 	Lenient bool
+	// SGLang reads SGLang's form: vLLM's arrays, up to extra_keys and without
+	// groups, and no maps.
+	SGLang bool
 
 	events []Event
 	hashes []EngineHash
@@ -87,9 +90,13 @@ func (d *Decoder) batch(r *mpReader, lim Limits) (Batch, error) {
 // The fields of an event, in the order of vLLM's array form.
 var (
 	storedFields = []string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium",
-		"lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "sliding_window"}
+		"lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"}
 	removedFields = []string{"block_hashes", "medium", "group_idx"}
 )
+
+// groupFields is how many of a kind's fields, at the end, are about groups,
+// which SGLang does not have.
+var groupFields = map[Kind]int{Stored: 3, Removed: 1}
 
 // needed is how many of a kind's fields must be there.
 func needed(k Kind) int {
@@ -105,7 +112,7 @@ func needed(k Kind) int {
 func (d *Decoder) event(r *mpReader, lim Limits, e *Event) error {
 	e.Group = NoGroup
 	e.Medium = MediumGPU
-	if r.isMap() {
+	if r.isMap() && !d.SGLang {
 		return d.mapEvent(r, lim, e)
 	}
 	n, err := r.array("an event (array or map)", 1<<16)
@@ -121,6 +128,11 @@ func (d *Decoder) event(r *mpReader, lim Limits, e *Event) error {
 	}
 	if n-1 < needed(e.Kind) {
 		return fmt.Errorf("it ends before %s", fields[n-1])
+	}
+	if d.SGLang && e.Kind != Cleared {
+		if most := len(fields) - groupFields[e.Kind]; n-1 > most {
+			return fmt.Errorf("it has %d fields, SGLang's has at most %d", n-1, most)
+		}
 	}
 	for i := range n - 1 {
 		if i >= len(fields) { // a later vLLM says more
@@ -207,7 +219,7 @@ func (d *Decoder) mapEvent(r *mpReader, lim Limits, e *Event) error {
 		}
 	}
 	for i := range needed(e.Kind) {
-		if seen&(1<<i) == 0 {
+		if seen&(1<<i) == 0 && fields[i] != "parent_block_hash" {
 			return fmt.Errorf("%s is missing", fields[i])
 		}
 	}
@@ -215,6 +227,9 @@ func (d *Decoder) mapEvent(r *mpReader, lim Limits, e *Event) error {
 }
 
 func (d *Decoder) field(r *mpReader, lim Limits, e *Event, name string) (err error) {
+	if d.SGLang && r.takeNil() { // nil is nothing everywhere
+		return nil
+	}
 	switch name {
 	case "block_hashes":
 		e.Hashes, err = d.hashList(r, lim)
@@ -249,13 +264,15 @@ func (d *Decoder) field(r *mpReader, lim Limits, e *Event, name string) (err err
 		if !r.takeNil() {
 			var v uint64
 			v, err = r.number("an integer or nil")
-			e.Group = int(int32(v))
+			if e.Group = int(int32(v)); e.Group < 0 && err == nil {
+				err = fmt.Errorf("found %d, expected a number from 0", e.Group)
+			}
 		}
 	case "kv_cache_spec_kind":
 		if !r.takeNil() {
 			e.SpecKind, err = d.name(r, lim)
 		}
-	case "sliding_window":
+	case "kv_cache_spec_sliding_window":
 		if !r.takeNil() {
 			var v uint64
 			v, err = r.number("an integer or nil")

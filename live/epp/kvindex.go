@@ -108,7 +108,7 @@ func (x *KVIndexes) start(s *plugins.PrecisePrefix) (*kvIndex, error) {
 		sub.Feed.Gaps = kv.GapsReplay
 	}
 	var err error
-	ix.Indexer, err = kvevents.NewIndexer(kvevents.IndexerOptions{Subscriber: sub, Index: cfg, OnEvents: ix.events, OnMessage: ix.message})
+	ix.Indexer, err = kvevents.NewIndexer(kvevents.IndexerOptions{Subscriber: sub, Index: cfg, SGLang: ix.sources.SGLang, OnEvents: ix.events, OnMessage: ix.message})
 	if err != nil {
 		return nil, err
 	}

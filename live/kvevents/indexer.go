@@ -18,6 +18,8 @@ type IndexerOptions struct {
 	Index      kv.Config
 	// Lenient takes msgpack that llm-d-router would refuse (kv.Decoder).
 	Lenient bool
+	// SGLang takes SGLang's msgpack and not vLLM's.
+	SGLang bool
 	// Model is what events came for when neither they nor their topic say.
 	Model string
 
@@ -80,7 +82,7 @@ const (
 func NewIndexer(opts IndexerOptions) (*Indexer, error) {
 	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kv.NewIndex(opts.Index), began: time.Now(),
 		jobs: make(chan func(machine.Time, *kv.Index)), posted: make(chan func(machine.Time, *kv.Index), maxPosted),
-		decoder: kv.Decoder{Lenient: opts.Lenient}}
+		decoder: kv.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
 	if x.log == nil {
 		x.log = slog.New(slog.DiscardHandler)
 	}

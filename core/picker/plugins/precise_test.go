@@ -36,7 +36,7 @@ func TestPreciseParameters(t *testing.T) {
 	for parameters, want := range map[string]string{
 		`{tokenProcessorConfig: {blockSizeTokens: 0}}`:                      "blockSizeTokens must be between 1 and",
 		`{kvEventsConfig: {zmqEndpoint: "udp://x"}}`:                        "expected tcp://",
-		`{kvEventsConfig: {engineType: sglang}}`:                            "only vllm's events",
+		`{kvEventsConfig: {engineType: trtllm}}`:                            "unsupported engine type: \"trtllm\"",
 		`{kvEventsConfig: {podDiscoveryConfig: {socketPort: 70000}}}`:       "ports must be between",
 		`{speculativeIndexing: true, speculativeTTL: 0s}`:                   "speculativeTTL",
 		`{kvEventConfig: {}}`:                                               `unknown field "kvEventConfig"`,

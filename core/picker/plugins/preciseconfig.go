@@ -77,8 +77,8 @@ func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) er
 	switch {
 	case c.TokenProcessor.BlockTokens <= 0 || c.TokenProcessor.BlockTokens > maxBlockTokens:
 		return p.Errorf("tokenProcessorConfig.blockSizeTokens must be between 1 and %d, got %d", maxBlockTokens, c.TokenProcessor.BlockTokens)
-	case e.EngineType != "vllm":
-		return p.Errorf("kvEventsConfig.engineType %q: only vllm's events can be read", e.EngineType)
+	case e.EngineType != "" && e.EngineType != "vllm" && e.EngineType != engineSGLang:
+		return p.Errorf("kvEventsConfig.engineType: unsupported engine type: %q (supported: %q, %q)", e.EngineType, "vllm", engineSGLang)
 	case !port(e.Pods.SocketPort) || e.Pods.SocketPort == 0 || !port(e.Pods.ReplayPort):
 		return p.Errorf("kvEventsConfig.podDiscoveryConfig: ports must be between 1 and 65535")
 	case e.Endpoint != "" && !bindable(e.Endpoint):
@@ -98,6 +98,8 @@ func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) er
 	}
 	return nil
 }
+
+const engineSGLang = "sglang"
 
 // defaultEventsPort is where vLLM publishes its KV events.
 const defaultEventsPort = 5557
@@ -141,6 +143,8 @@ type KVSources struct {
 	Discover               bool
 	SocketPort, ReplayPort int
 	TopicFilter            string
+	// SGLang says that the engines' events are SGLang's, not vLLM's.
+	SGLang bool
 	// Workers is concurrency, for the figure of that name; one goroutine does
 	// the work here.
 	Workers int
@@ -149,7 +153,7 @@ type KVSources struct {
 func (c *preciseConfig) sources() KVSources {
 	e := &c.Events
 	s := KVSources{Bind: e.Endpoint, Discover: c.discover(), SocketPort: e.Pods.SocketPort, ReplayPort: e.Pods.ReplayPort,
-		TopicFilter: e.TopicFilter, Workers: e.Concurrency}
+		TopicFilter: e.TopicFilter, SGLang: e.EngineType == engineSGLang, Workers: e.Concurrency}
 	if s.Workers <= 0 {
 		s.Workers = 4
 	}
