@@ -389,6 +389,36 @@ func TestConnectors(t *testing.T) {
 	}
 }
 
+// Where both legs are sent at once a prefill that fails leaves the decode server
+// waiting for a cache that never comes. The request ends once, when the time
+// for which blocks are held is up, and nothing is kept for it.
+func TestLostRooms(t *testing.T) {
+	t.Parallel()
+	for _, connector := range []disagg.Connector{disagg.SGLang, disagg.Mooncake, disagg.Offloading} {
+		for name, fault := range map[string]modelserver.Fault{"the prefill pod dies": {DieInPrefill: true}, "it refuses": {Status: 503}} {
+			for _, failure := range []scenario.TransferFailure{scenario.FailRequest, scenario.Recompute} {
+				t.Run(string(connector)+" "+name+" "+string(failure), func(t *testing.T) {
+					t.Parallel()
+					r := start(t, apart(func(s *scenario.Scenario) {
+						d := &s.Pools[0].Disaggregation
+						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(connector), 150*time.Millisecond, failure
+					}), apartFault("prefill", fault, once()))
+					a := r.post(chatPath, long("x"))
+					switch {
+					case failure == scenario.Recompute:
+						r.okay(a)
+					case a.err != nil || a.status != 500:
+						t.Fatalf("%d %v %q", a.status, a.err, a.body)
+					}
+					r.settled()
+					r.okay(r.post(chatPath, long("y")))
+					r.settled()
+				})
+			}
+		}
+	}
+}
+
 // numberOf is a detail's number, whichever kind of number it is.
 func numberOf(v any) float64 {
 	n, err := strconv.ParseFloat(fmt.Sprint(v), 64)
