@@ -244,6 +244,7 @@ func (l *loop) deliver() {
 			if s != nil {
 				l.tokens(s, f)
 			}
+		case engine.Accepted: // nobody waits for it
 		case engine.ControlDone, engine.ControlRefused:
 			l.answered(f)
 		case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
