@@ -200,8 +200,12 @@ func TestMetricsPage(t *testing.T) {
 	b.post("/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"/a"}`)
 	before := b.page()
 	b.post("/v1/completions", `{"prompt":"x","max_tokens":3,"model":"a"}`)
+	for range 2 { // without tokens: rendering shows them as well
+		b.post("/v1/chat/completions/render", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,x"}}]}]}`)
+	}
 	after := b.page()
 	for name, want := range map[string]float64{
+		"vllm:mm_cache_queries_total": 2, "vllm:mm_cache_hits_total": 1,
 		"vllm:generation_tokens_total": 3, "vllm:prompt_tokens_total": 1, "vllm_tokens_generated_total": 3, "vllm_decode_tokens_total": 2,
 		"vllm:time_to_first_token_seconds_count": 1, "vllm:inter_token_latency_seconds_count": 2, "vllm:iteration_tokens_total_sum": 3,
 		"vllm:request_params_max_tokens_sum": 3, "vllm:cache_config_info": 1,

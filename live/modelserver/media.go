@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -22,6 +25,38 @@ type media struct {
 	modality       string // image, audio or video
 	hash           string // vLLM's mm_hash: of the URL or of the data
 	offset, length int    // its placeholder, in tokens of the prompt
+}
+
+// seenMedia are the last media that a server has been shown: vLLM's cache of
+// what its multi-modal processor made of them.
+type seenMedia struct {
+	mu            sync.Mutex
+	known         *simplelru.LRU[string, struct{}]
+	queries, hits uint64
+}
+
+// seenLength is how many are remembered: vLLM's 4 GiB hold some thousand images.
+const seenLength = 4096
+
+func (x *seenMedia) show(all []media) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.known == nil {
+		x.known, _ = simplelru.NewLRU[string, struct{}](seenLength, nil) // fails for lengths below 1 alone
+	}
+	for i := range all {
+		x.queries++
+		if _, ok := x.known.Get(all[i].hash); ok {
+			x.hits++
+		}
+		x.known.Add(all[i].hash, struct{}{})
+	}
+}
+
+func (x *seenMedia) counts() (queries, hits float64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return float64(x.queries), float64(x.hits)
 }
 
 // modalities are vLLM's names of the kinds of parts.

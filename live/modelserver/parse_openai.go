@@ -30,6 +30,7 @@ func prepareChat(s *Server, r *http.Request, body []byte) (*request, *openai.Err
 	for i := range c.Messages {
 		if len(c.Messages[i].Content.Media) > 0 {
 			req.media = s.mediaOf(c.Messages, text)
+			s.seen.show(req.media)
 			break
 		}
 	}

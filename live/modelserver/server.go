@@ -53,6 +53,7 @@ type Server struct {
 	meeting   sideChannel
 	publisher KVPublisher
 	feed      kvFeed
+	seen      seenMedia
 	leaving   chan struct{} // closed when the server begins to stop
 	pages     pageCache
 	injector  injector
