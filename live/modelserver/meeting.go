@@ -48,6 +48,9 @@ func (s *Server) openMeeting() error {
 	if s.opts.Meeting != "" {
 		return s.meeting.listen(s.opts.Meeting)
 	}
+	if s.opts.KVRole == RoleConsumer && port == disagg.DefaultBootstrapPort {
+		return nil // nobody asks here; the port is left to those who prefill
+	}
 	host, _, _ := net.SplitHostPort(s.endpoint)
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	if err := s.meeting.listen(address); err != nil {

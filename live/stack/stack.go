@@ -198,6 +198,9 @@ func (s *Stack) startServers(ctx context.Context) error {
 		if s.places != nil {
 			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
 			so.PromptTokensDetails = true
+			if so.KVRole = modelserver.RoleConsumer; s.pool.Prefills(i) {
+				so.KVRole = modelserver.RoleProducer
+			}
 		}
 		s.publish(&so, i)
 		if len(faults.Rules) > 0 {
