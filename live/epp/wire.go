@@ -222,11 +222,24 @@ func mutation(set []stream.Header, remove []string) *extprocv3.HeaderMutation {
 	if len(set) == 0 && len(remove) == 0 {
 		return nil
 	}
-	m := &extprocv3.HeaderMutation{RemoveHeaders: remove, SetHeaders: make([]*corev3.HeaderValueOption, 0, len(set))}
-	for _, h := range set {
-		m.SetHeaders = append(m.SetHeaders, &corev3.HeaderValueOption{
-			Header:       &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)},
-			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
+	// A request's headers are all sent again, so there are a dozen or two: their
+	// messages lie in one piece of memory, and their values in another.
+	type header struct {
+		option corev3.HeaderValueOption
+		value  corev3.HeaderValue
+	}
+	headers, bytes := make([]header, len(set)), 0
+	for i := range set {
+		bytes += len(set[i].Value)
+	}
+	values := make([]byte, 0, bytes)
+	m := &extprocv3.HeaderMutation{RemoveHeaders: remove, SetHeaders: make([]*corev3.HeaderValueOption, len(set))}
+	for i := range set {
+		h, from := &headers[i], len(values)
+		values = append(values, set[i].Value...)
+		h.value.Key, h.value.RawValue = set[i].Name, values[from:len(values):len(values)]
+		h.option.Header, h.option.AppendAction = &h.value, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+		m.SetHeaders[i] = &h.option
 	}
 	return m
 }
