@@ -14,6 +14,9 @@ type Endpoint struct {
 	Address   string // IP literal
 	Port      string
 	Labels    map[string]string
+	// Rank is which of the pool's target ports this is: with data parallelism
+	// the engine's rank, whose other ports are as much higher.
+	Rank int
 
 	hostPort string
 	id       string

@@ -184,10 +184,10 @@ func (ix *kvIndex) dial(e *picker.Endpoint, publisher func(*picker.Endpoint) (st
 		events, replay = publisher(e)
 	}
 	if events == "" {
-		events = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(ix.sources.SocketPort))
+		events = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(ix.sources.SocketPort+e.Rank))
 	}
 	if replay == "" && ix.sources.ReplayPort > 0 {
-		replay = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(ix.sources.ReplayPort))
+		replay = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(ix.sources.ReplayPort+e.Rank))
 	}
 	if err := ix.Dial(kv.Topic{Pod: e.HostPort()}, events, replay); err != nil {
 		ix.log.Error("epp: an endpoint's KV events cannot be had", "endpoint", e.Name, "publisher", events, "error", err)

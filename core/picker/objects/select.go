@@ -73,7 +73,9 @@ func (s *Set) Endpoints(namespace string, selector Selector, ports []int) (out [
 			continue
 		}
 		for _, i := range p.ports(ports) {
-			out = append(out, picker.NewEndpoint(p.Namespace, p.Name+"-rank-"+strconv.Itoa(i), p.IP, strconv.Itoa(ports[i]), p.Labels))
+			e := picker.NewEndpoint(p.Namespace, p.Name+"-rank-"+strconv.Itoa(i), p.IP, strconv.Itoa(ports[i]), p.Labels)
+			e.Rank = i
+			out = append(out, e)
 		}
 	}
 	return out
