@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"math"
+
 	"cel.dev/cel-go/cel"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -62,15 +64,18 @@ func newReporter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin
 	return r, nil
 }
 
-// ResponseBody reports at the end of a response that told its usage.
+// ResponseBody reports at the end of a response. One that told no usage used
+// nothing.
 func (r *reporter) ResponseBody(_ machine.Time, resp *picker.Response) {
-	if !resp.End || !resp.HasUsage {
+	if !resp.End {
 		return
 	}
 	u := resp.Usage
 	usage := map[string]any{
 		"prompt_tokens": float64(u.PromptTokens), "completion_tokens": float64(u.CompletionTokens), "total_tokens": float64(u.TotalTokens),
-		"prompt_tokens_details": map[string]any{"cached_tokens": float64(u.CachedTokens)},
+	}
+	if u.HasCached {
+		usage["prompt_tokens_details"] = map[string]any{"cached_tokens": float64(u.CachedTokens)}
 	}
 	vars := map[string]any{"usage": usage}
 	if r.condition != nil {
@@ -86,14 +91,12 @@ func (r *reporter) ResponseBody(_ machine.Time, resp *picker.Response) {
 	var n int64
 	switch x := v.Value().(type) {
 	case float64:
-		if !(x > -1e15 && x < 1e15) {
+		if !(x > math.MinInt64 && x < math.MaxInt64) {
 			return
 		}
 		n = int64(x)
 	case int64:
 		n = x
-	case uint64:
-		n = int64(x)
 	}
 	if n == 0 || n == -1 {
 		return
