@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -107,9 +109,12 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 			return none, exit.With(exit.Usage, err)
 		}
 	}
+	hosts := map[string]int{}
 	for i := range options.Servers {
 		if r.KVEvents != nil {
-			options.Servers[i].KVEvents = publisher(r.KVEvents, i, options.Logger)
+			host, _, _ := net.SplitHostPort(options.Servers[i].Listen)
+			options.Servers[i].KVEvents = publisher(r.KVEvents, &options.Servers[i].Engine, hosts[host], options.Logger)
+			hosts[host]++
 		}
 	}
 	return options, nil
@@ -156,23 +161,30 @@ func spread(servers []modelserver.ServerOptions, n int) ([]modelserver.ServerOpt
 	return out, nil
 }
 
-// publisher sends a server's KV events as its flags say.
-func publisher(e *dropin.KVEvents, rank int, log *slog.Logger) func(model, endpoint string) (modelserver.KVPublisher, error) {
+// documentHeartbeat keeps an idle server healthy in the eyes of document 003's
+// KV-Cache Manager, which doubts it after minutes of silence.
+const documentHeartbeat = 30 * time.Second
+
+// publisher sends a server's KV events as its flags say. Of several servers on
+// one address, such as the ranks of data parallelism, each has ports that are
+// its rank higher, as in vLLM.
+func publisher(e *dropin.KVEvents, eng *engine.Config, rank int, log *slog.Logger) func(model, endpoint string) (modelserver.KVPublisher, error) {
 	return func(model, endpoint string) (modelserver.KVPublisher, error) {
 		o := kvevents.PublisherOptions{
-			Topic: kv.Topic{Pod: endpoint, Model: model}, Replay: own(e.Replay, endpoint), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
+			Topic: kv.Topic{Pod: endpoint, Model: model}, Replay: higher(own(e.Replay, endpoint), rank), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
 			BatchEvents: e.BatchEvents, ReplayMessages: e.Buffer, QueueMessages: e.Queue, DataParallelRank: rank, Log: log,
 		}
 		switch {
 		case e.Document:
-			o.Format = kvevents.JSON
+			o.Format, o.Heartbeat = kvevents.JSON, documentHeartbeat
+			o.BlockBytes, o.CapacityBlocks = eng.KVBytesPerToken*int64(cmp.Or(eng.BlockSize, kv.DefaultBlockTokens)), eng.NumGPUBlocks
 		case e.Map:
 			o.Format = kvevents.MsgpackMap
 		}
 		if e.Connect {
 			o.Connect = []string{e.Endpoint}
 		} else {
-			o.Bind = own(e.Endpoint, endpoint)
+			o.Bind = higher(own(e.Endpoint, endpoint), rank)
 		}
 		p, err := kvevents.NewPublisher(o)
 		if err != nil {
@@ -180,6 +192,16 @@ func publisher(e *dropin.KVEvents, rank int, log *slog.Logger) func(model, endpo
 		}
 		return p, nil
 	}
+}
+
+// higher adds a rank to an endpoint's port.
+func higher(bind string, rank int) string {
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(bind, "tcp://"))
+	number, bad := strconv.Atoi(port)
+	if err != nil || bad != nil || number == 0 {
+		return bind // nothing, any port, or what the publisher will refuse
+	}
+	return "tcp://" + net.JoinHostPort(host, strconv.Itoa(number+rank))
 }
 
 // own puts a server's own host in the place of a wildcard, so that servers on

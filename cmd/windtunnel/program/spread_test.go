@@ -21,3 +21,12 @@ func TestSpread(t *testing.T) {
 		}
 	}
 }
+
+// The ranks of one server publish at ports of their own.
+func TestHigher(t *testing.T) {
+	for bind, want := range map[string]string{"tcp://127.0.0.1:5557": "tcp://127.0.0.1:5559", "tcp://127.0.0.1:0": "tcp://127.0.0.1:0", "": "", "ipc:///x": "ipc:///x"} {
+		if got := higher(bind, 2); got != want {
+			t.Errorf("%q: got %q, want %q", bind, got, want)
+		}
+	}
+}
