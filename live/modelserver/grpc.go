@@ -13,8 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 )
@@ -294,17 +292,24 @@ func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
 func (s *Server) serverInfo() *vllmgrpc.GetServerInfoResponse {
 	return &vllmgrpc.GetServerInfoResponse{
 		ActiveRequests: uint32(s.inFlight.value()), IsPaused: s.sleepLevel.Load() > 0, ServerType: "vllm-grpc",
-		UptimeSeconds: time.Since(s.started).Seconds(), KvEngineId: s.engineID, DataParallelSize: 1,
+		UptimeSeconds: time.Since(s.started).Seconds(), KvEngineId: s.engineID, KvRole: s.opts.KVRole, DataParallelSize: 1,
 	}
 }
 
 func (s *Server) loads() *vllmgrpc.GetLoadsResponse {
-	var st engine.Stats
-	used := 0
-	s.loop.ask(func(machine.Time) { st, used = s.loop.eng.Stats(), s.loop.eng.KVBlocksUsed() })
+	x, ok := s.scrape()
+	if !ok {
+		x.stats = &stats{} // the server is stopping
+	}
+	st, used := x.engine, x.kvBlocks
+	recent, span := x.rates.recent(x.now)
 	load := &vllmgrpc.SchedulerLoad{
 		NumRunningReqs: int32(st.Running), NumWaitingReqs: int32(st.Waiting), NumTotalReqs: int32(st.Running + st.Waiting),
 		MaxRunningRequests: int32(s.cfg.MaxNumSeqs), NumUsedTokens: int32(used * s.cfg.BlockSize), MaxTotalNumTokens: int32(s.cfg.NumGPUBlocks * s.cfg.BlockSize),
+	}
+	load.GenThroughput, load.Utilization = float64(recent.generated)/span, min(1, recent.busy.Seconds()/span)
+	if x.queriedTokens > 0 {
+		load.CacheHitRate = float64(x.cachedTokens) / float64(x.queriedTokens)
 	}
 	if s.cfg.NumGPUBlocks > 0 {
 		load.TokenUsage = float64(used) / float64(s.cfg.NumGPUBlocks)

@@ -131,3 +131,19 @@ func TestGRPCTokenizer(t *testing.T) {
 		t.Fatal(got, err)
 	}
 }
+
+// GetLoads says what /metrics says.
+func TestGRPCLoads(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	body := `{"prompt":[1,2,3,4,5,6,7,8,9],"max_tokens":2}`
+	b.post("/v1/completions", body)
+	b.post("/v1/completions", body)
+	r, err := vllmgrpc.NewVllmEngineClient(dial(t, b)).GetLoads(t.Context(), &vllmgrpc.GetLoadsRequest{})
+	if err != nil || len(r.Loads) != 1 {
+		t.Fatal(r, err)
+	}
+	if l := r.Loads[0]; l.CacheHitRate != 8.0/18 || l.NumTotalReqs != 0 || l.TokenUsage != 0 || l.MaxRunningRequests != 8 || l.MaxTotalNumTokens != 256 {
+		t.Error(l)
+	}
+}
