@@ -63,6 +63,7 @@ var (
 	stepBounds = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
 	nBounds    = []float64{1, 2, 5, 10, 20}
 	xferBounds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
+	descBounds = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
 	byteBounds = []float64{2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20, 512 << 20, 2 << 30}
 )
 
@@ -92,6 +93,7 @@ func (s *stats) histograms(tokens []float64) map[*histogram][]float64 {
 		&s.e2e: e2eBounds, &s.queue: e2eBounds, &s.inference: e2eBounds, &s.prefill: e2eBounds, &s.decode: e2eBounds,
 		&s.promptTokens: tokens, &s.generationTokens: tokens, &s.maxGeneration: tokens, &s.paramMaxTokens: tokens, &s.kvComputed: tokens,
 		&s.paramN: nBounds, &s.iterationTokens: stepBounds, &s.transferSeconds: xferBounds, &s.transferBytes: byteBounds,
+		&s.postSeconds: xferBounds, &s.descriptors: descBounds,
 	}
 }
 

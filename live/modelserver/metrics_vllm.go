@@ -55,6 +55,8 @@ func (s *Server) writeVLLM(t *promText, x *scrape) {
 	t.histogram("vllm:request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", &x.decode)
 	t.histogram("vllm:request_prefill_kv_computed_tokens", "Histogram of new KV tokens computed during prefill (excluding cached tokens).", &x.kvComputed)
 	t.histogram("vllm:nixl_xfer_time_seconds", "Histogram of transfer duration for NIXL KV Cache transfers.", &x.transferSeconds)
+	t.histogram("vllm:nixl_post_time_seconds", "Histogram of transfer post time for NIXL KV Cache transfers.", &x.postSeconds)
+	t.histogram("vllm:nixl_num_descriptors", "Histogram of number of descriptors per NIXL KV Cache transfers.", &x.descriptors)
 	t.histogram("vllm:nixl_bytes_transferred", "Histogram of bytes transferred per NIXL KV Cache transfers.", &x.transferBytes)
 	t.counter("vllm:nixl_num_failed_transfers_total", "Number of failed NIXL KV Cache transfers.", float64(x.failedTransfers))
 	t.counter("vllm:nixl_num_kv_expired_reqs_total", "Number of requests that had their KV expire.", float64(x.expiredHandles))

@@ -28,6 +28,7 @@ type stats struct {
 	maxGeneration, paramMaxTokens        histogram
 	paramN, iterationTokens, kvComputed  histogram
 	transferSeconds, transferBytes       histogram
+	postSeconds, descriptors             histogram // of transfers: until the holder has answered; blocks
 	failedTransfers, expiredHandles      uint64
 	rates                                rates
 	steps                                stepTimes

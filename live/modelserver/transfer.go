@@ -66,6 +66,7 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 			from = s.nodeOf(cmp.Or(remote.engineID, a.EngineID))
 		}
 	}
+	posted := time.Since(began).Seconds()
 	if err == nil {
 		moved, err = s.network.move(ctx, from, s.index, f.Bytes)
 	}
@@ -86,6 +87,8 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 		s.loop.ask(func(now machine.Time) {
 			s.loop.stats.externalHits += uint64(tokens)
 			s.loop.stats.transferSeconds.observe(took)
+			s.loop.stats.postSeconds.observe(posted)
+			s.loop.stats.descriptors.observe(float64((int(tokens) + s.cfg.BlockSize - 1) / s.cfg.BlockSize))
 			s.loop.stats.transferBytes.observe(float64(moved.bytes))
 			s.loop.eng.Input(now, engine.KVArrived{ID: id}, &s.loop.fx)
 		})

@@ -136,7 +136,7 @@ func prefillAndDecode(t *testing.T, p *pair) {
 	}
 	p.waitFor("the prefill server's blocks are free", func() bool { return p.held() == 0 })
 	x, _ := p.decode.scrape()
-	if x.transferSeconds.n != 1 || x.transferBytes.sum == 0 {
+	if x.transferSeconds.n != 1 || x.transferBytes.sum == 0 || x.postSeconds.n != 1 || x.descriptors.sum < 1 {
 		t.Fatalf("%d transfers of %v bytes", x.transferSeconds.n, x.transferBytes.sum)
 	}
 	// What was released cannot be fetched again.
