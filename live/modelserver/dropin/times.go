@@ -1,0 +1,221 @@
+package dropin
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+)
+
+// independent gives every request its own times.
+func (r *Result) independent(so *modelserver.ServerOptions) error {
+	for _, t := range []struct {
+		flag   string
+		timing Timing
+		to     **latency.Dist
+	}{{"time-to-first-token", r.TimeToFirstToken, &so.Prefill}, {"inter-token-latency", r.InterTokenLatency, &so.TokenTime}} {
+		if !t.timing.Set() {
+			continue
+		}
+		d, err := t.timing.dist()
+		if err != nil {
+			return fmt.Errorf("--%s: %w", t.flag, err)
+		}
+		*t.to = &d
+	}
+	return nil
+}
+
+// Defaults where neither times nor a model of the catalogue were given.
+const (
+	defaultTTFT = 100 * machine.Millisecond
+	defaultITL  = 20 * machine.Millisecond
+)
+
+// steps gives a batching engine its clock: the times that were given, else
+// those of the model on an accelerator, else constants.
+func (r *Result) steps(so *modelserver.ServerOptions) error {
+	config := latency.Config{Component: "step"}
+	if r.Seed != nil {
+		config.Seed = *r.Seed
+	}
+	hardware, err := r.hardware()
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.TimeToFirstToken.Set() || r.InterTokenLatency.Set() || r.PrefillTimePerToken.Set() || r.PrefillOverhead.Set():
+		if err := r.given(&config); err != nil {
+			return err
+		}
+	case hardware != nil:
+		config.Hardware = hardware
+	default:
+		config.Kind, config.Constant = latency.KindConstant, latency.Constant{TimeToFirstToken: defaultTTFT, InterTokenLatency: defaultITL}
+	}
+	timer, err := latency.New(config)
+	if err != nil {
+		return err
+	}
+	so.Engine.Timer = timer
+	if r.TimeFactorUnderLoad > 1 {
+		so.Engine.Timer = newUnderLoad(timer, r.TimeFactorUnderLoad, r.MaxNumSeqs)
+	} else if config.Kind == latency.KindConstant && config.Jitter.Factor.IsConstant() {
+		so.Engine.Timer = modelserver.NewAdjustable(config.Constant) // the admin API can change it
+	}
+	if hardware == nil {
+		return nil
+	}
+	plan, err := latency.PlanMemory(latency.MemoryConfig{Hardware: hardware, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
+		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: max(r.MaxModelLen, 1), EnforceEager: r.EnforceEager,
+		SwapSpaceBytes: int64(r.SwapSpaceGiB * (1 << 30))})
+	var oom *latency.OutOfMemoryError
+	if errors.As(err, &oom) && r.RestartOOM {
+		so.OutOfMemory = err
+		so.Engine.NumGPUBlocks = max(so.Engine.NumGPUBlocks, so.Engine.MaxModelLen, 8192) // it never serves
+	} else if err != nil {
+		return err
+	}
+	if so.Engine.NumGPUBlocks == 0 {
+		so.Engine.NumGPUBlocks = plan.NumGPUBlocks
+	}
+	if so.OutOfMemory == nil {
+		if err := r.context(so, hardware, &plan); err != nil {
+			return err
+		}
+	}
+	so.Engine.NumCPUBlocks = max(so.Engine.NumCPUBlocks, plan.NumCPUBlocks)
+	so.MemoryBytes = plan.Weights + plan.Activations + plan.Runtime
+	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hardware.Group.TP) / int64(max(r.BlockSize, 1))
+	return nil
+}
+
+// context chooses the longest sequence where none was given: the model's own
+// context or, with --max-model-len auto and outside of vLLM's profile, as much
+// of it as the KV cache holds. vLLM itself refuses to start then; so does this
+// with its profile, in the same words.
+func (r *Result) context(so *modelserver.ServerOptions, h *latency.Hardware, plan *latency.MemoryPlan) error {
+	if r.MaxModelLen > 0 {
+		return nil
+	}
+	own, fits := h.Model.MaxModelLen, so.Engine.NumGPUBlocks*r.BlockSize
+	if own == 0 {
+		own = engineModelLen
+	}
+	if own > fits && r.MaxModelLen == 0 && r.Profile == ProfileVLLM {
+		const gib = 1 << 30
+		need := plan.BlockBytes * int64((own+r.BlockSize-1)/r.BlockSize)
+		return fmt.Errorf("--max-model-len: to serve at least one request with the model's max seq len (%d), %.2f GiB KV cache is needed, which is larger than the available KV cache memory (%.2f GiB); "+
+			"based on the available memory, the estimated maximum model length is %d; increase --gpu-memory-utilization, decrease --max-model-len, or set it to auto",
+			own, float64(need)/gib, float64(int64(so.Engine.NumGPUBlocks)*plan.BlockBytes)/gib, fits)
+	}
+	so.Engine.MaxModelLen = min(own, fits)
+	return nil
+}
+
+// hardware is the model on its accelerator; nil where none was named and the
+// model is not in the catalogue.
+func (r *Result) hardware() (*latency.Hardware, error) {
+	n := latency.HardwareNames{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, Nodes: r.Nodes, Quantization: r.Quantization,
+		KVCacheDType: strings.TrimPrefix(r.KVCacheDType, "auto"), NCCLIBDisable: r.NCCLIBDisable}
+	if r.Accelerator == "" {
+		if _, err := latency.ModelShape(r.Model); err != nil || r.Profile == ProfileSim {
+			return nil, nil
+		}
+		n.Accelerator = defaultAccelerator
+	}
+	h, err := n.Resolve()
+	if err != nil {
+		return nil, fmt.Errorf("--accelerator: %w", err)
+	}
+	return h, nil
+}
+
+// given makes step times of llm-d-inference-sim's flags.
+func (r *Result) given(c *latency.Config) error {
+	span := func(name string, t Timing) (machine.Time, error) {
+		if !t.Set() {
+			return 0, nil
+		}
+		d, err := parseSpan(t.Mean)
+		if err != nil {
+			return 0, fmt.Errorf("--%s: %w", name, err)
+		}
+		return d, nil
+	}
+	ttft, err1 := span("time-to-first-token", r.TimeToFirstToken)
+	itl, err2 := span("inter-token-latency", r.InterTokenLatency)
+	overhead, err3 := span("prefill-overhead", r.PrefillOverhead)
+	perToken, err4 := span("prefill-time-per-token", r.PrefillTimePerToken)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	perTokens := ttft == 0 && (overhead > 0 || perToken > 0)
+	switch r.LatencyCalculator {
+	case "constant":
+		perTokens = false
+	case "per-token":
+		perTokens, ttft = true, 0
+	}
+	if perTokens {
+		c.Kind = latency.KindPerToken
+		c.PerToken = latency.PerToken{Step: engine.ToFixed(max(itl, 1)), PrefillOverhead: engine.ToFixed(overhead), PrefillToken: engine.ToFixed(perToken)}
+	} else {
+		c.Kind, c.Constant = latency.KindConstant, latency.Constant{TimeToFirstToken: ttft, InterTokenLatency: itl}
+	}
+	for _, t := range []struct {
+		timing Timing
+		mean   machine.Time
+	}{{r.InterTokenLatency, itl}, {r.TimeToFirstToken, ttft}, {r.PrefillOverhead, max(overhead, ttft)}} {
+		if t.timing.StdDev == "" || t.mean == 0 {
+			continue
+		}
+		dev, err := parseSpan(t.timing.StdDev)
+		if err != nil {
+			return fmt.Errorf("standard deviation: %w", err)
+		}
+		if dev > 0 {
+			c.Jitter.Factor, err = latency.ParseUnit(latency.Millionths, fmt.Sprintf("normal(1, %.6f, min=0.3, max=1.7)", dev.Seconds()/t.mean.Seconds()))
+			return err
+		}
+	}
+	return nil
+}
+
+// dist is a timing as a distribution.
+func (t Timing) dist() (latency.Dist, error) {
+	mean, err := parseSpan(t.Mean)
+	if err != nil {
+		return latency.ParseDist(t.Mean)
+	}
+	if t.StdDev == "" {
+		return latency.Fixed(mean), nil
+	}
+	dev, err := parseSpan(t.StdDev)
+	if err != nil {
+		return latency.Dist{}, err
+	}
+	return latency.ParseDist(fmt.Sprintf("normal(%s, %s)", mean.Duration(), dev.Duration()))
+}
+
+// parseSpan reads a duration, or a number of milliseconds.
+func parseSpan(v string) (machine.Time, error) {
+	if ms, err := strconv.ParseFloat(v, 64); err == nil {
+		if !(ms >= 0 && ms <= 3.6e6) {
+			return 0, fmt.Errorf("expected 0 to 3600000 milliseconds, got %q", v)
+		}
+		return machine.Time(math.Round(ms * 1e6)), nil
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d < 0 || d > time.Hour {
+		return 0, fmt.Errorf("expected milliseconds or a duration up to 1h such as 50ms, got %q", v)
+	}
+	return machine.FromDuration(d), nil
+}
