@@ -25,6 +25,7 @@ type kvParams struct {
 	raw          []byte // as it came
 	remoteDecode bool   // keep the blocks for another server
 	key          string // under which that server asks for them, where it is told beforehand
+	answers      bool   // and the answer names them all the same
 	remote       *remoteKV
 	source       *remoteKV // another server's cache, to take a beginning of the prompt from
 	document     bool      // document 002: answer with kv_metadata
@@ -70,6 +71,8 @@ func parseKV(raw json.RawMessage) (kvParams, *openai.Error) {
 		Request       string          `json:"remote_request_id"`
 		Transfer      string          `json:"transfer_id"`
 		Bootstrap     string          `json:"remote_bootstrap_addr"`
+		Notify        json.RawMessage `json:"remote_notify_port"`
+		Handshake     json.RawMessage `json:"remote_handshake_port"`
 		Decoder       *peerKV         `json:"remote_decoder"`
 		Prefiller     *peerKV         `json:"remote_prefiller"`
 		Source        *peerKV         `json:"remote_kv_source"`
@@ -90,8 +93,15 @@ func parseKV(raw json.RawMessage) (kvParams, *openai.Error) {
 	case q.Prefiller != nil:
 		k.remote = q.Prefiller.remote()
 		return k, nil
-	case q.Transfer != "" && q.RemoteDecode: // mooncake
-		k.key = transferKey(q.Transfer)
+	case q.Transfer != "" && q.RemoteDecode: // mooncake, and MoRI-IO, whose answer names the blocks as NIXL's does
+		k.key, k.answers = transferKey(q.Transfer), len(q.Notify) > 0
+		return k, nil
+	case q.Transfer != "" && q.RemotePrefill && len(q.Notify) > 0 && string(bytes.TrimSpace(q.Blocks)) == "[]": // MoRI-IO, both legs at once
+		port, err := portOf(q.Handshake)
+		if err != nil {
+			return k, openai.Errorf(400, "kv_transfer_params", "kv_transfer_params.remote_handshake_port: expected %v.", err)
+		}
+		k.remote = &remoteKV{host: q.Host, port: port, key: transferKey(q.Transfer)}
 		return k, nil
 	case q.Transfer != "" && q.RemotePrefill && q.Bootstrap != "":
 		remote, err := bootstrapOf(q.Bootstrap)
@@ -171,7 +181,7 @@ func portOf(raw json.RawMessage) (int, error) {
 // decode leg needs to fetch the blocks, with everything else that was in the
 // request.
 func (g *generation) kvAnswer() []byte {
-	if g.kept == nil || !g.req.kv.remoteDecode || g.req.kv.document || g.req.kv.key != "" {
+	if g.kept == nil || !g.req.kv.remoteDecode || g.req.kv.document || g.req.kv.key != "" && !g.req.kv.answers {
 		return nil
 	}
 	host, port, err := g.s.side.address()

@@ -257,6 +257,36 @@ func TestKVSource(t *testing.T) {
 	p.idle()
 }
 
+// MoRI-IO: one leg after the other the blocks are named as NIXL names them; at
+// once the servers meet by the transfer's id at the handshake port.
+func TestMoRIIO(t *testing.T) {
+	t.Parallel()
+	p := apart(t, link.NIXLv2, func(o *ServerOptions) { o.Meeting = "127.0.0.1:0" })
+	host, port, _ := net.SplitHostPort(p.prefill.MeetingAddress())
+	body := func(i, n int, kv string) string {
+		return fmt.Sprintf(`{"prompt":%s,"max_tokens":%d,"kv_transfer_params":%s}`, strconvQuote(longPrompt(i)), n, kv)
+	}
+	prefill := `{"do_remote_decode":true,"do_remote_prefill":false,"remote_host":"10.0.0.9","remote_notify_port":61005,"transfer_id":"tx1","remote_block_ids":null,"remote_port":null}`
+	pre := p.ask(p.prefill, body(1, 1, prefill))
+	if dec := p.ask(p.decode, body(1, 3, string(pre.KV))); pre.status != 200 || dec.status != 200 || cached(t, dec.body) < 512 {
+		t.Fatal(pre.body, dec.body)
+	}
+	p.idle()
+	var dec answered
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		dec = p.ask(p.decode, body(2, 3, fmt.Sprintf(`{"do_remote_decode":false,"do_remote_prefill":true,"remote_engine_id":"%s:%s","remote_block_ids":[],"remote_host":%q,"remote_notify_port":61005,"remote_handshake_port":%s,"transfer_id":"tx2"}`, host, port, host, port)))
+	})
+	if pre = p.ask(p.prefill, body(2, 1, strings.Replace(prefill, "tx1", "tx2", 1))); pre.status != 200 {
+		t.Error(pre.body)
+	}
+	wg.Wait()
+	if dec.status != 200 || cached(t, dec.body) < 512 {
+		t.Error(dec.body)
+	}
+	p.idle()
+}
+
 // The meeting port answers Mooncake's question over HTTP, and nothing else.
 func TestBootstrapQuery(t *testing.T) {
 	t.Parallel()

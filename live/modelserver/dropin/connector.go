@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -23,7 +24,7 @@ var connectors = []struct {
 	{"offloading", link.Offloading},
 	{"sharedstorage", link.SharedStorage}, {"exampleconnector", link.SharedStorage},
 	{"sglang", link.SGLang},
-	{"nixl", link.NIXLv2}, {"multi", link.NIXLv2},
+	{"nixl", link.NIXLv2}, {"multi", link.NIXLv2}, {"moriio", link.NIXLv2},
 }
 
 // connectorOf is the connector of a name; those that are not known are NIXL's.
@@ -60,6 +61,8 @@ func (r *Result) meet(so *modelserver.ServerOptions, rank int) {
 		port = cmp.Or(r.KVTransfer.Port, r.BootstrapPort)
 	case name == link.SGLang.Name, name == link.Offloading.Name:
 		port = r.KVTransfer.Port
+	case strings.HasPrefix(strings.ToLower(r.KVTransfer.Connector), "moriio"):
+		port = cmp.Or(r.KVTransfer.Port, disagg.DefaultMoRIIOHandshakePort)
 	case r.joined():
 		port = cmp.Or(r.KVTransfer.Port, modelserver.DefaultPeerPort)
 	}

@@ -11,6 +11,7 @@ func TestConnectors(t *testing.T) {
 		{config: `{"kv_connector":"MooncakeConnector","kv_role":"kv_producer"}`, env: "9100", profile: "mooncake", meeting: "127.0.0.1:9100", role: "kv_producer"},
 		{config: `{"kv_connector":"OffloadingConnector","kv_port":7801}`, profile: "offloading", meeting: "127.0.0.1:7801"},
 		{config: `{"kv_connector":"MultiConnector"}`, profile: "nixlv2", meeting: "127.0.0.1:7777"},
+		{config: `{"kv_connector":"MoRIIOConnector"}`, profile: "nixlv2", meeting: "127.0.0.1:6301"},
 		{config: `{"kv_connector":"LMCacheConnectorV1"}`, profile: "lmcache"},
 		{config: `{"kv_connector":"SharedStorageConnector"}`, profile: "shared-storage"},
 		{config: `{"kv_connector":"ExampleConnector"}`, profile: "shared-storage"},
