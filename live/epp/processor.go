@@ -158,6 +158,8 @@ func (c *conversation) receive(ctx context.Context) (*extprocv3.ProcessingReques
 		return a.in, a.err
 	case <-c.evicted:
 		return nil, errEvicted
+	case <-ctx.Done(): // the goroutine may have heard of it first and left
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 }
 
