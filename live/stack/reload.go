@@ -37,7 +37,7 @@ func (s *Stack) watchConfig(p *picking) (*epp.FileWatch, error) {
 // another one.
 func (s *Stack) reload(p *picking, file string) (changed bool, err error) {
 	text, err := s.configIn(file)
-	if err != nil {
+	if err != nil || len(text) == 0 {
 		return false, err
 	}
 	p.mu.Lock()
@@ -55,16 +55,21 @@ func (s *Stack) reload(p *picking, file string) (changed bool, err error) {
 }
 
 // configIn is the picker's configuration in a file: all of it, or of the
-// scenario the part that configures the picker.
+// scenario the part that configures the picker. An empty file is one that
+// somebody is about to write: it gives nothing.
 func (s *Stack) configIn(file string) ([]byte, error) {
-	if file != s.o.Scenario.File {
-		text, err := os.ReadFile(file)
-		if err == nil && len(text) > scenario.MaxFileBytes {
-			err = fmt.Errorf("%s has %d bytes, the limit is %d", file, len(text), scenario.MaxFileBytes)
-		}
-		return text, err
+	text, err := os.ReadFile(file)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > scenario.MaxFileBytes:
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", file, len(text), scenario.MaxFileBytes)
+	case len(bytes.TrimSpace(text)) == 0:
+		return nil, nil
+	case file != s.o.Scenario.File:
+		return text, nil
 	}
-	again, err := scenario.Load(file)
+	again, err := scenario.Parse(file, text)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,11 @@ func TestConfigurationIsEditedInARun(t *testing.T) {
 			text := fmt.Sprintf(reloaded, edited)
 			write := func(path, text string) {
 				t.Helper()
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				err := os.WriteFile(path+"~", []byte(text), 0o600)
+				if err == nil {
+					err = os.Rename(path+"~", path) // whole at once, as editors do it
+				}
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
