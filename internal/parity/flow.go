@@ -148,7 +148,8 @@ func (pl *player) drain() (order, fresh, all []string) {
 		done[id] = true
 		x := pl.open[id]
 		all = append(all, id)
-		passed := x.refusal == nil && x.err == nil
+		status, _, _ := pl.refusalOf(x)
+		passed := status == 0
 		if passed {
 			order = append(order, id)
 		}

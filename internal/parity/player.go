@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -14,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 )
 
@@ -45,6 +47,13 @@ type player struct {
 	changed machine.Time      // when an object changed last
 
 	door door // nil: the picker is called directly
+	// queues says that flow control is behind the door; asked are the requests
+	// that have no answer yet, known all of them by their request ids.
+	queues    bool
+	asked     []*exchange
+	known     sync.Map
+	evictions int  // heard of so far
+	stuck     bool // something that was due never happened
 }
 
 // door is another way to the same picker: its gRPC port.
@@ -59,6 +68,13 @@ type door interface {
 	conversation(now machine.Time, sent [][2]json.RawMessage) []Message
 	figures(now machine.Time, pattern string) map[string]float64
 	page(now machine.Time, path string) (status int, body []byte)
+	apply(now machine.Time, s objects.Selection)
+	// ask sends a request whose answer may take its time: heard is what came
+	// since. queued is how many flow control holds, evicted how many it ended,
+	// left whether it knows of all that left.
+	ask(now machine.Time, rq *Request) (opened any)
+	heard(opened any) (got []Message, over bool)
+	flow() (queued, evicted int, left bool)
 }
 
 // alone runs f while nothing else uses the picker.
@@ -92,6 +108,8 @@ type exchange struct {
 
 	opened  any       // of a door
 	got     []Message // through a door
+	asked   *Request  // of a door with flow control
+	later   []Message // what came there behind the answer
 	started bool      // the response's headers went through a door
 }
 
@@ -154,6 +172,7 @@ func play(l *Line, open func(p *picker.Picker) (door, error)) []Fault {
 			pl.fault("start", "server", "", err.Error())
 			return pl.faults
 		}
+		pl.queues, pl.fc = fc != nil, nil // it has one of its own
 	}
 	if l.Objects != nil {
 		if err := pl.startCluster(); err != nil {
@@ -231,6 +250,10 @@ func (pl *player) scrapeAll() {
 func (pl *player) advance(by machine.Time) {
 	until := pl.now + by
 	for pl.now < until {
+		if pl.queues {
+			pl.pass(until)
+			continue
+		}
 		pl.now = min(until, pl.now+50*machine.Millisecond)
 		pl.flow()
 		pl.scrape()
@@ -370,7 +393,7 @@ func (pl *player) request(s *Step) {
 		if x.done == (wait != nil) {
 			pl.fault(x.id, "blocked", fmt.Sprint(wait != nil), fmt.Sprint(!x.done))
 		}
-	} else if pl.fc != nil {
+	} else if pl.fc != nil || pl.queues {
 		pl.advance(11 * machine.Millisecond) // 15 in all between two requests
 	}
 	if !s.Hold {
@@ -390,6 +413,10 @@ func (pl *player) send(x *exchange, rq *Request) {
 		pl.now += 2 * machine.Millisecond
 		pl.scrape()
 		x.arrived = pl.now
+		if pl.queues {
+			pl.ask(x, rq)
+			return
+		}
 		pl.force.Store(x)
 		x.opened, x.got = pl.door.request(pl.now, rq)
 		pl.force.Store(nil)

@@ -3,6 +3,7 @@ package parity
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,7 +25,11 @@ func (pl *player) release(x *exchange) {
 	}
 	x.closed = true
 	if pl.door != nil {
+		pl.asked = slices.DeleteFunc(pl.asked, func(a *exchange) bool { return a == x })
 		pl.door.leave(pl.now, x.opened)
+		if pl.queues {
+			pl.settle()
+		}
 		return
 	}
 	if x.d != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/picker/preview"
 )
 
@@ -75,10 +76,12 @@ func (k *Picking) statePage(w http.ResponseWriter, _ *http.Request) {
 		Timestamp time.Time              `json:"timestamp"`
 		Plugins   map[string]pluginState `json:"plugins"`
 	}{time.Now().UTC(), map[string]pluginState{}}
-	k.With(func(p *picker.Picker, _ machine.Time) {
+	k.With(func(p *picker.Picker, now machine.Time) {
 		for _, pl := range p.Plugins() {
 			s := pluginState{Name: pl.Name(), Type: pl.Type()}
-			if d, ok := pl.(interface {
+			if pl.Type() == flowcontrol.ProgramAware {
+				s.State = k.programs(now)
+			} else if d, ok := pl.(interface {
 				DumpState(v *picker.View, limit int) any
 			}); ok {
 				s.State = d.DumpState(p.Pool().View(), maxDumped)
@@ -89,4 +92,21 @@ func (k *Picking) statePage(w http.ResponseWriter, _ *http.Request) {
 		}
 	})
 	writeJSON(w, out)
+}
+
+// programs is the state of program-aware-fairness, which flow control keeps.
+func (k *Picking) programs(now machine.Time) any {
+	state := struct {
+		Total    int     `json:"totalPrograms"`
+		InFlight int     `json:"totalInFlight"`
+		Index    float64 `json:"fairnessIndex"`
+	}{Index: 1}
+	if k.fc != nil {
+		s := k.fc.Snapshot(now)
+		state.Total, state.Index = len(s.Programs), s.FairnessIndex
+		for i := range s.Programs {
+			state.InFlight += s.Programs[i].InFlight
+		}
+	}
+	return state
 }

@@ -1,6 +1,8 @@
 package epp
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -67,14 +69,15 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, p *picker.Picker, 
 			c.gauge(out, "inference_extension_prefix_indexer_size", "Blocks that the prefix index remembers.", n, nil)
 		}
 		if x, ok := pl.(interface {
-			Load(slot int) (requests, tokens int64)
+			EachLoad(slot int, tell func(fairness string, priority int, requests, tokens int64))
 		}); ok {
 			for i := range v.States {
 				s := &v.States[i]
-				r, t := x.Load(s.Slot())
-				labels := []string{"endpoint_name", "namespace", "producer_name"}
-				c.gauge(out, epps+"inflight_requests", "Requests in flight by endpoint.", float64(r), labels, s.Name, s.Namespace, pl.Name())
-				c.gauge(out, epps+"inflight_tokens", "Tokens in flight by endpoint.", float64(t), labels, s.Name, s.Namespace, pl.Name())
+				x.EachLoad(s.Slot(), func(fairness string, priority int, requests, tokens int64) {
+					labels, values := []string{"endpoint_name", "namespace", "producer_name", "fairness_id", "priority"}, []string{s.Name, s.Namespace, pl.Name(), fairness, strconv.Itoa(priority)}
+					c.gauge(out, epps+"inflight_requests", "Requests in flight by endpoint and flow.", float64(requests), labels, values...)
+					c.gauge(out, epps+"inflight_tokens", "Tokens in flight by endpoint and flow.", float64(tokens), labels, values...)
+				})
 			}
 		}
 	}
@@ -84,8 +87,16 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, p *picker.Picker, 
 	saturation := p.Detector().Saturation(now, v, all)
 	c.gauge(out, epps+"flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
 	c.gauge(out, "inference_extension_flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
+	s := c.k.fc.Snapshot(now)
+	for i := range s.Programs {
+		q := &s.Programs[i]
+		c.gauge(out, epps+"program_aware_attained_service_tokens", "Service that a program has had lately.", q.AttainedService, []string{"program_id"}, q.ID)
+		c.gauge(out, epps+"program_aware_avg_wait_time_milliseconds", "How long a program's requests waited.", q.AverageWaitMs, []string{"program_id"}, q.ID)
+	}
+	if len(s.Programs) > 0 {
+		c.gauge(out, epps+"program_aware_jains_fairness_index", "Jain's index over the programs' waits; 1 is fair.", s.FairnessIndex, nil)
+	}
 	if m := c.k.o.Metrics; m != nil && m.revoked.Load() {
-		s := c.k.fc.Snapshot(now)
 		c.gauge(out, epps+"flow_control_reclaim_target", "By how much the pool was too full when requests were evicted last.", s.ReclaimTarget, []string{"inference_pool"}, c.pool)
 		c.gauge(out, epps+"flow_control_pending_reclaim", "What evictions are still expected to free.", s.PendingReclaim, []string{"inference_pool"}, c.pool)
 	}

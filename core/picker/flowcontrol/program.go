@@ -135,10 +135,12 @@ type ProgramStats struct {
 // stats lists the programs by id and Jain's fairness index over their average
 // waits: 1 when all wait equally long.
 func (p *programs) stats() (list []ProgramStats, index float64) {
+	n := 0 // those that waited
 	for id, q := range p.byID {
 		s := ProgramStats{ID: id, AttainedService: p.decayed(q), InFlight: q.running}
 		if q.dispatched > 0 {
 			s.AverageWaitMs = q.waitSumMs / float64(q.dispatched)
+			n++
 		}
 		list = append(list, s)
 	}
@@ -153,10 +155,10 @@ func (p *programs) stats() (list []ProgramStats, index float64) {
 		sum += s.AverageWaitMs
 		squares += float64(s.AverageWaitMs * s.AverageWaitMs)
 	}
-	if len(list) < 2 || squares == 0 {
+	if n < 2 || squares == 0 {
 		return list, 1
 	}
-	return list, sum * sum / (float64(len(list)) * squares)
+	return list, sum * sum / (float64(n) * squares)
 }
 
 // programAware is program-aware-fairness in one band.

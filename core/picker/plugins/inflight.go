@@ -28,6 +28,36 @@ type inflight struct {
 type slotLoad struct {
 	requests, tokens int64
 	epoch            uint32
+	flows            []flowLoad // for the figures
+}
+
+// flowLoad is a flow's share of what is in flight on one endpoint.
+type flowLoad struct {
+	fairness         string
+	priority         int
+	requests, tokens int64
+}
+
+// maxFlows bounds the flows that are told apart on one endpoint: clients name
+// them. What is beyond counts as the flow "other".
+const maxFlows = 64
+
+// flow is the place of a request's flow.
+func (l *slotLoad) flow(r *picker.Request) int32 {
+	fairness, priority := r.FairnessID, r.Objective.Priority
+	for range 2 {
+		for i := range l.flows {
+			if f := &l.flows[i]; f.priority == priority && f.fairness == fairness {
+				return int32(i)
+			}
+		}
+		if len(l.flows) < maxFlows {
+			break
+		}
+		fairness, priority = "other", 0
+	}
+	l.flows = append(l.flows, flowLoad{fairness: fairness, priority: priority})
+	return int32(len(l.flows) - 1)
 }
 
 // charges are what one request holds.
@@ -35,6 +65,7 @@ type charges struct{ list []charge }
 
 type charge struct {
 	slot    int32
+	flow    int32
 	epoch   uint32
 	tokens  int64
 	request bool
@@ -113,6 +144,16 @@ func (f *inflight) Load(slot int) (requests, tokens int64) {
 	return f.requestsAt(slot), f.tokensAt(slot)
 }
 
+// EachLoad tells an endpoint's requests and tokens in flight by flow.
+func (f *inflight) EachLoad(slot int, tell func(fairness string, priority int, requests, tokens int64)) {
+	if slot >= len(f.load) {
+		return
+	}
+	for _, l := range f.load[slot].flows {
+		tell(l.fairness, l.priority, l.requests, l.tokens)
+	}
+}
+
 // cost is what a request would add to an endpoint: the blocks of its prompt
 // that are not cached there, what lies beyond the index, and perhaps an
 // estimate of its output.
@@ -167,7 +208,10 @@ func (f *inflight) Commit(_ machine.Time, d *picker.Decision) {
 		cost := f.cost(d, m, s)
 		l.requests++
 		l.tokens += cost
-		ch.list = append(ch.list, charge{int32(s.Slot()), l.epoch, cost, true, r.Name == prefillProfile})
+		flow := l.flow(d.Request)
+		l.flows[flow].requests++
+		l.flows[flow].tokens += cost
+		ch.list = append(ch.list, charge{int32(s.Slot()), flow, l.epoch, cost, true, r.Name == prefillProfile})
 	}
 }
 
@@ -177,10 +221,13 @@ func (f *inflight) release(ch *charge, request bool) {
 		ch.tokens, ch.request = 0, false
 		return
 	}
+	flow := &l.flows[ch.flow]
 	l.tokens -= ch.tokens
+	flow.tokens -= ch.tokens
 	ch.tokens = 0
 	if request && ch.request {
 		l.requests--
+		flow.requests--
 		ch.request = false
 	}
 }
@@ -214,7 +261,7 @@ func (f *inflight) Release(_ machine.Time, d *picker.Decision) {
 // EndpointGone forgets what is in flight there.
 func (f *inflight) EndpointGone(slot int, _ bool) {
 	l := f.at(slot)
-	l.requests, l.tokens = 0, 0
+	l.requests, l.tokens, l.flows = 0, 0, nil
 	l.epoch++
 }
 
