@@ -93,7 +93,7 @@ func TestPreciseChoosesPrefillerAndDecoder(t *testing.T) {
 		union()
 	}
 	held := r.checkKV()[0]
-	if held.Pods < 3 || !slices.ContainsFunc(r.engineBlocks()[2:], nonEmpty) || !slices.ContainsFunc(r.engineBlocks()[:2], nonEmpty) {
+	if held.Pods < 2 || !slices.ContainsFunc(r.engineBlocks()[2:], nonEmpty) || !slices.ContainsFunc(r.engineBlocks()[:2], nonEmpty) {
 		t.Errorf("prefill and decode servers should both hold blocks: %+v", held)
 	}
 
