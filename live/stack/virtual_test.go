@@ -107,10 +107,10 @@ pools:
     model: m
     replicas: 1
     sidecar: routing
-    disaggregation: {prefillReplicas: 1, holdBlocks: 100ms%s}
+    disaggregation: {prefillReplicas: 1, holdBlocks: %s%s}
     modelServer: {batching: continuous, prefill: %s, interTokenLatency: 2ms, outputTokens: 8, numGPUBlocks: 4096, maxModelLen: 16384%s}
 %s
-workload: {requests: 3, timeout: 2s, prompt: {characters: 2000}%s}
+workload: {requests: 3, timeout: 4s, prompt: {characters: 2000}%s}
 `
 
 // Every way in which prefill and decode apart can go wrong, and right, in wall
@@ -121,7 +121,7 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		return fmt.Sprintf(", faults: [{fault: %s, requests: [2], servers: [%d]}]", fault, server)
 	}
 	const decode, prefill = 0, 1
-	for _, c := range []struct{ name, disagg, prefill, server, pool, load string }{
+	for _, c := range []struct{ name, disagg, prefill, server, pool, load, hold string }{
 		{name: "nothing goes wrong"},
 		{name: "not streamed", load: ", stream: false"},
 		{name: "the prefill pod dies in its prefill", server: faulty("die-in-prefill", prefill)},
@@ -130,14 +130,14 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "the prefill pod refuses", server: faulty("status=503", prefill)},
 		{name: "the decode pod dies after the prefill", server: faulty("reset", decode)},
 		{name: "the decode pod refuses", server: faulty("status=500", decode)},
-		{name: "the blocks are gone", server: faulty("delay=300ms", decode)},
+		{name: "the blocks are gone", hold: "500ms", server: faulty("delay=1200ms", decode)},
 		{name: "the transfer fails", server: faulty("lose-kv", decode)},
 		{name: "the transfer fails and the prompt is computed again", disagg: ", onTransferFailure: recompute", server: faulty("lose-kv", decode)},
 		{name: "the prefill pod stalls", server: faulty("stall", prefill)},
-		{name: "the client leaves the prefill leg", prefill: "400ms", load: ", leaving: {requests: [2], after: 200ms}"},
-		{name: "the client leaves the decode leg", server: faulty("stall=2", decode), load: ", leaving: {requests: [2], after: 600ms}"},
-		{name: "the sidecar restarts in the prefill leg", prefill: "600ms", load: ", conversations: {turns: 3, thinkTime: 500ms}", pool: "    incidents: [{at: 300ms, what: restart-sidecar, server: 0}]"},
-		{name: "the prefill engine crashes", prefill: "600ms", pool: "    incidents: [{at: 300ms, what: crash, server: 1, for: 100ms}]"},
+		{name: "the client leaves the prefill leg", prefill: "1s", load: ", leaving: {requests: [2], after: 500ms}"},
+		{name: "the client leaves the decode leg", server: faulty("stall=2", decode), load: ", leaving: {requests: [2], after: 1500ms}"},
+		{name: "the sidecar restarts in the prefill leg", prefill: "1s", load: ", conversations: {turns: 3, thinkTime: 500ms}", pool: "    incidents: [{at: 500ms, what: restart-sidecar, server: 0}]"},
+		{name: "the prefill engine crashes", prefill: "1s", pool: "    incidents: [{at: 500ms, what: crash, server: 1, for: 100ms}]"},
 		{name: "nixl v1", disagg: ", connector: nixl"},
 		{name: "shared storage", disagg: ", connector: shared-storage"},
 		{name: "an external cache and conversations", disagg: ", connector: lmcache", load: ", conversations: {turns: 3}"},
@@ -145,14 +145,17 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "pipelined over ethernet", disagg: ", pipelined: true, nic: ethernet-100, compressINT8: true"},
 		{name: "sessions", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3}"},
 		{name: "sessions by header", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3, sessionHeader: x-session-id}, stream: false"},
-		{name: "sessions and a restart", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3, thinkTime: 400ms}", pool: "    incidents: [{at: 200ms, what: restart-sidecar, server: 0}]"},
+		{name: "sessions and a restart", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3, thinkTime: 2s}", pool: "    incidents: [{at: 1s, what: restart-sidecar, server: 0}]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if c.prefill == "" {
 				c.prefill = "20ms"
 			}
-			liveAsVirtual(t, fmt.Sprintf(apartText, c.disagg, c.prefill, c.server, c.pool, c.load))
+			if c.hold == "" {
+				c.hold = "2s" // longer than a busy machine takes between the legs
+			}
+			liveAsVirtual(t, fmt.Sprintf(apartText, c.hold, c.disagg, c.prefill, c.server, c.pool, c.load))
 		})
 	}
 }
@@ -164,7 +167,7 @@ func TestTogetherLiveAsVirtual(t *testing.T) {
 	for _, connector := range []string{"offloading", "sglang", "mooncake"} {
 		t.Run(connector, func(t *testing.T) {
 			t.Parallel()
-			text := fmt.Sprintf(apartText, ", connector: "+connector, "20ms", "", "", "")
+			text := fmt.Sprintf(apartText, "2s", ", connector: "+connector, "20ms", "", "", "")
 			parse := func() *scenario.Scenario {
 				s, err := scenario.Parse("test.yaml", []byte(text))
 				if err != nil {
