@@ -40,6 +40,14 @@ type Objective struct {
 	Priority int
 }
 
+// Served is the data plane's word on who answered a request: metadata
+// x-gateway-destination-endpoint-served of envoy.lb.
+type Served struct {
+	Told     bool // there was metadata of envoy.lb
+	Known    bool // and it named an endpoint
+	Endpoint string
+}
+
 // Request is one inference request on its way through the picker. The driver
 // fills ID, Headers, Body and Subset; Prepare fills the rest.
 type Request struct {
@@ -53,6 +61,8 @@ type Request struct {
 	// an empty list from none.
 	Subset    []string
 	HasSubset bool
+	// Served is what the data plane said with the response's headers.
+	Served Served
 	// SizeBytes is the length of the body as it came.
 	SizeBytes int
 

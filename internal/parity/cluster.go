@@ -85,11 +85,6 @@ func (l *Line) elsewhere() string {
 	if strings.HasPrefix(l.ID, "precedence-same-second") {
 		return "which of two objects of one second wins is arbitrary"
 	}
-	for i := range l.Steps {
-		if s := &l.Steps[i]; s.Saturation != nil || s.AfterBand != nil {
-			return "ceilings are played in core/picker/flowcontrol: the requests were not recorded"
-		}
-	}
 	return ""
 }
 
@@ -161,6 +156,9 @@ func (pl *player) applyCluster() error {
 // clusterStep plays the steps that only such runs have, or have in another
 // form. It says whether it did.
 func (pl *player) clusterStep(s *Step) bool {
+	if pl.line.ceilings() && pl.ceilingStep(s) {
+		return true
+	}
 	switch {
 	case s.KubeCreate != "" || s.KubePatch != nil || s.KubeDelete != nil:
 		var err error
@@ -185,9 +183,7 @@ func (pl *player) clusterStep(s *Step) bool {
 	case s.Probes != "":
 		pl.probe(s)
 	case s.Burst != nil:
-		if pl.door == nil { // thousands of requests: once is enough
-			pl.burst(s)
-		}
+		pl.burst(s)
 	case s.HTTPGet != "" && pl.door != nil:
 		pl.page(s)
 	case s.EPPMetrics != nil && pl.door != nil && !pl.line.bursts():

@@ -93,7 +93,8 @@ func (pl *player) flowStep(s *Step) {
 		// Runs in a cluster have refused requests in the order, too, some even
 		// those that were refused before.
 		got, fresh, all := pl.drain()
-		if !sameOrder(s.Order, got) && (pl.cluster == nil || !sameOrder(s.Order, fresh) && !sameOrder(s.Order, all)) {
+		want := groups(s.Order)
+		if !sameOrder(want, got) && (pl.cluster == nil || !sameOrder(want, fresh) && !sameOrder(want, all)) {
 			pl.fault("dispatch_order", "order", string(join(s.Order)), fmt.Sprint(got))
 		}
 	case s.Seconds != nil:
@@ -128,7 +129,7 @@ func (pl *player) overshoot(want []string) bool {
 // drain finishes dispatched requests one by one and notes who comes next.
 func (pl *player) drain() (order, fresh, all []string) {
 	done := map[string]bool{}
-	for range 2 * len(pl.line.Steps) {
+	for range 2*len(pl.line.Steps) + len(pl.open) {
 		pl.expire()
 		var id string
 		for n := 0; n < 40 && id == ""; n++ {
@@ -164,18 +165,10 @@ func (pl *player) drain() (order, fresh, all []string) {
 
 // sameOrder compares with the recorded order, in which ["together", a, b]
 // marks requests that came out within one window.
-func sameOrder(want []json.RawMessage, got []string) bool {
+func sameOrder(want [][]string, got []string) bool {
 	pos := map[string][2]int{}
 	n := 0
-	for _, w := range want {
-		var ids []string
-		if json.Unmarshal(w, &ids) == nil {
-			ids = ids[1:]
-		} else {
-			var one string
-			_ = json.Unmarshal(w, &one)
-			ids = []string{one}
-		}
+	for _, ids := range want {
 		for _, id := range ids {
 			pos[id] = [2]int{n, n + len(ids) - 1}
 		}
@@ -190,6 +183,22 @@ func sameOrder(want []json.RawMessage, got []string) bool {
 		}
 	}
 	return true
+}
+
+// groups are who came out within one window each.
+func groups(order []json.RawMessage) (out [][]string) {
+	for _, w := range order {
+		var ids []string
+		if json.Unmarshal(w, &ids) == nil {
+			ids = ids[1:]
+		} else {
+			var one string
+			_ = json.Unmarshal(w, &one)
+			ids = []string{one}
+		}
+		out = append(out, ids)
+	}
+	return out
 }
 
 func join(list []json.RawMessage) []byte {

@@ -54,6 +54,10 @@ type player struct {
 	known     sync.Map
 	evictions int  // heard of so far
 	stuck     bool // something that was due never happened
+
+	crewed bool // see ceilings
+	from   int  // where in order the present state of a ceiling run begins
+	fine   bool // time goes by the dispatch interval even while nothing comes
 }
 
 // door is another way to the same picker: its gRPC port.
@@ -360,9 +364,7 @@ func (pl *player) step(i int) {
 		}
 		pl.advance(200 * machine.Millisecond)
 	case s.Distribution != nil:
-		if pl.door == nil { // thousands of requests: once is enough
-			pl.distribution(s)
-		}
+		pl.distribution(s)
 	case s.Conversation != "":
 		if pl.door != nil {
 			pl.response(&exchange{id: s.Conversation}, pl.observed(s), pl.door.conversation(pl.now, s.Sent))

@@ -34,7 +34,7 @@ func (pl *player) ask(x *exchange, rq *Request) {
 // by the dispatch interval, so that their order is seen.
 func (pl *player) pass(until machine.Time) {
 	scrape := min(until, pl.now+50*machine.Millisecond)
-	for quiet := 0; pl.now < scrape && quiet < 3; {
+	for quiet := 0; pl.now < scrape && (quiet < 3 || pl.fine); {
 		pl.now = min(scrape, pl.now+machine.Millisecond)
 		pl.alone(func() {})
 		if quiet++; pl.settle() > 0 {

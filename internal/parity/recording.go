@@ -97,6 +97,8 @@ type Step struct {
 	BodyModels map[string]int `json:"body_models"`
 	OnHeld     string         `json:"received_on_held"`
 	Saturation *float64
+	OrderMs    [][2]any `json:"order_ms"`
+	Dispatched map[string]int
 	AfterOne   string `json:"after_arrival"`
 	Evicted    []struct{ ID string }
 	AfterBand  *int   `json:"after_priority"`

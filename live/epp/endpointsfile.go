@@ -14,17 +14,16 @@ import (
 // EndpointsFile keeps a Picking's pool equal to a file (plug-in
 // file-discovery). A file that becomes unreadable or wrong changes nothing.
 type EndpointsFile struct {
-	k         *Picking
-	path      string
-	namespace string
-	changed   func()
-	watcher   *dirWatch
+	k       *Picking
+	path    string
+	changed func()
+	watcher *dirWatch
 }
 
 // OpenEndpointsFile reads the file, which must be right, and watches it if
 // asked. changed is called after each change of the pool; it may be nil.
-func OpenEndpointsFile(k *Picking, path, namespace string, watch bool, log *slog.Logger, changed func()) (*EndpointsFile, error) {
-	f := &EndpointsFile{k: k, path: path, namespace: namespace, changed: changed}
+func OpenEndpointsFile(k *Picking, path string, watch bool, log *slog.Logger, changed func()) (*EndpointsFile, error) {
+	f := &EndpointsFile{k: k, path: path, changed: changed}
 	if watch {
 		// A ConfigMap is swapped by renaming a directory beside the file, so
 		// every change of the directory is a reason to look.
@@ -58,7 +57,9 @@ func (f *EndpointsFile) load() error {
 	if err != nil {
 		return fmt.Errorf("endpoints file: %w", err)
 	}
-	list, err := discovery.Read(data, f.namespace)
+	// Not the pool's namespace: the real EPP takes its own default here, and
+	// session tokens have it in them.
+	list, err := discovery.Read(data, discovery.DefaultNamespace)
 	if err != nil {
 		return fmt.Errorf("endpoints file %s: %w", f.path, err)
 	}

@@ -57,6 +57,23 @@ func (x *exchange) Sent() {
 	x.k.o.Metrics.dispatched(x.w.d, x.bytes)
 }
 
+// ResponseMetadata takes which endpoint Envoy says has served the request.
+func (x *exchange) ResponseMetadata(m Metadata) {
+	if d := x.decision(); d != nil {
+		d.Request.Served = servedBy(m)
+	}
+}
+
+func servedBy(m Metadata) (s picker.Served) {
+	lb, told := m[picker.NamespaceLB]
+	endpoint, known := lb.GetFields()[picker.KeyServed].GetKind().(*structpb.Value_StringValue)
+	s.Told, s.Known = told, known
+	if known {
+		s.Endpoint = endpoint.StringValue
+	}
+	return s
+}
+
 // ResponseHeaders runs the hooks and echoes the headers, as the real EPP does.
 func (x *exchange) ResponseHeaders(head []stream.Header) []stream.Header {
 	in := make([]picker.Header, len(head))

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -142,5 +144,36 @@ func TestAnAlarmThatRangTooEarly(t *testing.T) {
 	}
 	if got := <-answered; got != "127.0.0.1:8000" {
 		t.Errorf("the one that waited got %q", got)
+	}
+}
+
+// destination-endpoint-served-verifier hands on what Envoy says of who served.
+func TestServedVerifierTellsWhatEnvoySaid(t *testing.T) {
+	k := picking(t, "plugins:\n- {type: destination-endpoint-served-verifier}\n- {type: queue-scorer}\nschedulingProfiles:\n- {name: default, plugins: [{pluginRef: queue-scorer}]}\n", 2)
+	lb := func(fields map[string]any) Metadata {
+		s, err := structpb.NewStruct(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Metadata{picker.NamespaceLB: s}
+	}
+	for want, m := range map[string]Metadata{
+		"10.0.0.9:8000":                                      lb(map[string]any{picker.KeyServed: "10.0.0.9:8000"}),
+		"fail: missing envoy lb metadata":                    nil,
+		"fail: missing destination endpoint served metadata": lb(map[string]any{picker.KeyServed: 5}),
+	} {
+		_, x := k.Decide(context.Background(), chat(1))
+		x.(servedReader).ResponseMetadata(m)
+		set := x.ResponseHeaders([]stream.Header{{Name: ":status", Value: "200"}, {Name: "x-conformance-test-served-endpoint", Value: "spoofed"}})
+		x.End(stream.PassedThrough)
+		var got []string
+		for _, h := range set {
+			if h.Name == "x-conformance-test-served-endpoint" {
+				got = append(got, h.Value)
+			}
+		}
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

@@ -59,6 +59,7 @@ type conversation struct {
 	whole    time.Time // when the request's last byte came
 	answered bool      // the first message is out
 	respHead []stream.Header
+	respMeta Metadata // what came with respHead
 
 	evictable evictable
 	evicted   <-chan struct{} // nil when the request cannot be evicted

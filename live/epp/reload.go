@@ -68,7 +68,7 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 	}
 	if discovery != nil {
 		path, watch := discovery.EndpointsFile()
-		if g.file, err = OpenEndpointsFile(g.Picking, path, o.Namespace, watch, o.Log, follow); err != nil {
+		if g.file, err = OpenEndpointsFile(g.Picking, path, watch, o.Log, follow); err != nil {
 			return nil, err
 		}
 	}

@@ -72,6 +72,9 @@ type Exchange interface {
 type (
 	// remover is an Exchange that takes response headers away.
 	remover interface{ ResponseRemove() []string }
+	// servedReader is an Exchange that reads the metadata that came with the
+	// response's headers; it is called before ResponseHeaders.
+	servedReader interface{ ResponseMetadata(m Metadata) }
 	// starter is an Exchange that has things to do once its decision is sent.
 	starter interface{ Sent() }
 	// flusher is an Exchange that held pieces back; it is asked for them when a

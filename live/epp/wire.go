@@ -31,7 +31,7 @@ func (c *conversation) input(in *extprocv3.ProcessingRequest) []stream.Effect {
 	case *extprocv3.ProcessingRequest_RequestTrailers:
 		return c.machine.Trailers(now)
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		c.respHead = headersOf(m.ResponseHeaders.GetHeaders())
+		c.respHead, c.respMeta = headersOf(m.ResponseHeaders.GetHeaders()), in.MetadataContext.GetFilterMetadata()
 		return c.machine.ResponseHeaders(now, c.respHead, m.ResponseHeaders.EndOfStream)
 	case *extprocv3.ProcessingRequest_ResponseBody:
 		return c.machine.ResponseBody(now, m.ResponseBody.Body, m.ResponseBody.EndOfStream)
@@ -98,6 +98,9 @@ func (c *conversation) output(e *stream.Effect) []*extprocv3.ProcessingResponse 
 		set, remove := e.Set, e.Remove
 		if u, ok := c.s.o.Director.(undecider); ok && c.exchange == nil {
 			c.exchange = u.Undecided()
+		}
+		if r, ok := c.exchange.(servedReader); ok {
+			r.ResponseMetadata(c.respMeta)
 		}
 		if c.exchange != nil {
 			set = append(set[:len(set):len(set)], c.exchange.ResponseHeaders(c.respHead)...)

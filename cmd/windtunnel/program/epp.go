@@ -25,7 +25,7 @@ type eppCmd struct {
 	ConfigText string `name:"config-text" placeholder:"YAML" help:"The configuration as text, in place of a file."`
 
 	PoolName      string `name:"pool-name" help:"Name of the InferencePool; it names the pool in metrics."`
-	PoolNamespace string `name:"pool-namespace" placeholder:"NAME" help:"Namespace of the pool, and of endpoints that name none: else the environment's NAMESPACE, else default."`
+	PoolNamespace string `name:"pool-namespace" placeholder:"NAME" help:"Namespace of the pool: else the environment's NAMESPACE, else default."`
 	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; a pool of any group is found by its name."`
 
 	Objects             string `name:"objects" placeholder:"DIR" help:"Directory of YAML files in place of a Kubernetes API server: the InferencePool, its Pods, InferenceObjectives and InferenceModelRewrites. Changes are followed."`

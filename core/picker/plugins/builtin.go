@@ -99,6 +99,7 @@ func Builtin() picker.Registry {
 		"fcfs-ordering-policy":                     idle(newPolicy("fcfs-ordering-policy")),
 		"edf-ordering-policy":                      idle(newPolicy("edf-ordering-policy")),
 		"slo-deadline-ordering-policy":             idle(newPolicy("slo-deadline-ordering-policy")),
+		"destination-endpoint-served-verifier":     beta(newServedVerifier),
 		"static-usage-limit-policy":                idle(newPolicy("static-usage-limit-policy")),
 		"priority-holdback-policy":                 {New: newPolicy("priority-holdback-policy"), Stability: picker.Alpha, NoRole: true},
 		"soft-reflective-ceiling-policy":           {New: newPolicy("soft-reflective-ceiling-policy"), Stability: picker.Alpha, NoRole: true},

@@ -1,0 +1,30 @@
+package plugins
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// headerServed is where the Gateway API inference extension's conformance
+// tests look for the endpoint that answered.
+const headerServed = "x-conformance-test-served-endpoint"
+
+// servedVerifier is destination-endpoint-served-verifier: it tells the client
+// which endpoint Envoy says has served the request, or why it cannot.
+type servedVerifier struct{ named }
+
+func newServedVerifier(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &servedVerifier{base("destination-endpoint-served-verifier", name)}, nil
+}
+
+// ResponseHeader writes the endpoint into the response.
+func (v *servedVerifier) ResponseHeader(_ machine.Time, r *picker.Response) {
+	switch s := r.Decision.Request.Served; {
+	case !s.Told:
+		r.SetHeader(headerServed, "fail: missing envoy lb metadata")
+	case !s.Known:
+		r.SetHeader(headerServed, "fail: missing destination endpoint served metadata")
+	default:
+		r.SetHeader(headerServed, s.Endpoint)
+	}
+}
