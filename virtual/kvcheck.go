@@ -2,7 +2,6 @@ package virtual
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -81,29 +80,9 @@ const speculation = machine.Time(24 * time.Hour)
 // compare holds what an index has of each server against what its engine has.
 // A block that the engine never announced under its name is missing.
 func (x *kvWire) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
-	c := report.IndexSummary{Index: index}
 	h.BlockTokens = h.Tokens()
-	for i, hashes := range engines {
-		var keys []kv.Key
-		for _, hash := range hashes {
-			known := x.names[h].Names(hash)
-			if len(known) == 0 {
-				c.Missing++
-				c.Blocks++
-			}
-			keys = append(keys, known...)
-		}
-		slices.Sort(keys)
-		keys = slices.Compact(keys) // two of the engine's blocks may have one content
-		c.Blocks += len(keys)
-		if len(hashes) > 0 {
-			c.Pods++
-		}
-		missing, extra := difference(keys, held(i))
-		c.Missing += missing
-		c.Extra += extra
-	}
-	return c
+	found := kv.Compare(engines, x.names[h], held)
+	return report.IndexSummary{Index: index, Pods: found.Pods, Blocks: found.Blocks, Missing: found.Missing, Extra: found.Extra}
 }
 
 // excuse is why an index cannot be the union of the engines' blocks.
@@ -121,23 +100,6 @@ func (x *kvWire) excuse(ix *kvIndex, w *world, c *report.IndexSummary) string {
 		return "it was lost in the middle of the run"
 	}
 	return ""
-}
-
-// difference counts what only one of two sorted lists has.
-func difference(a, b []kv.Key) (onlyA, onlyB int) {
-	for len(a) > 0 && len(b) > 0 {
-		switch {
-		case a[0] == b[0]:
-			a, b = a[1:], b[1:]
-		case a[0] < b[0]:
-			onlyA++
-			a = a[1:]
-		default:
-			onlyB++
-			b = b[1:]
-		}
-	}
-	return onlyA + len(a), onlyB + len(b)
 }
 
 // cached are the engine's own names for the blocks in its KV cache.

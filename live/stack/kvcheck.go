@@ -74,29 +74,9 @@ func (s *Stack) checkKV() []report.IndexSummary {
 // engine has. A block that the engine never announced under its name is
 // missing. The lock is held.
 func (x *announcers) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
-	c := report.IndexSummary{Index: index}
 	h.BlockTokens = h.Tokens()
-	names := x.names[h]
-	for i, hashes := range engines {
-		var keys []kv.Key
-		for _, hash := range hashes {
-			known := names.Names(hash)
-			if len(known) == 0 {
-				c.Missing++
-				c.Blocks++
-			}
-			keys = append(keys, known...)
-		}
-		slices.Sort(keys)
-		keys = slices.Compact(keys) // two of the engine's blocks may have one content
-		c.Blocks += len(keys)
-		if len(hashes) > 0 {
-			c.Pods++
-		}
-		missing, extra := difference(keys, held(i))
-		c.Missing += missing
-		c.Extra += extra
-	}
+	found := kv.Compare(engines, x.names[h], held)
+	c := report.IndexSummary{Index: index, Pods: found.Pods, Blocks: found.Blocks, Missing: found.Missing, Extra: found.Extra}
 	x.measured(&c)
 	return c
 }
@@ -124,21 +104,4 @@ func (s *Stack) excuse(c *report.IndexSummary, state *epp.KVState) string {
 		return "it began in the middle of the run, and without replaySocketPort it is not told what was stored before"
 	}
 	return ""
-}
-
-// difference counts what only one of two sorted lists has.
-func difference(a, b []kv.Key) (onlyA, onlyB int) {
-	for len(a) > 0 && len(b) > 0 {
-		switch {
-		case a[0] == b[0]:
-			a, b = a[1:], b[1:]
-		case a[0] < b[0]:
-			onlyA++
-			a = a[1:]
-		default:
-			onlyB++
-			b = b[1:]
-		}
-	}
-	return onlyA + len(a), onlyB + len(b)
 }
