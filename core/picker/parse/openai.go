@@ -72,8 +72,8 @@ func (OpenAI) Parse(path string, raw []byte) (*Body, error) {
 		if s, err = m.optionalText("prompt"); s == "" {
 			err = errEmpty
 		}
+		// A picture's prompt fills no KV cache: it has no tokens to count or to find.
 		err = errors.Join(err, fits[string](m, "size"), fits[int64](m, "n"), fits[int64](m, "num_inference_steps"))
-		b.Prompts = []Prompt{{Text: []byte(s)}}
 	}
 	if err != nil {
 		return nil, invalid(b.Kind)

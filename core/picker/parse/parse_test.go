@@ -37,6 +37,21 @@ func TestErrorsAreTheRealOnes(t *testing.T) {
 	}
 }
 
+// A prompt for a picture is held to the API, and has no tokens.
+func TestPictures(t *testing.T) {
+	const path = "/v1/images/generations"
+	b, err := OpenAI{}.Parse(path, []byte(`{"model":"m","prompt":"a cat on a wall"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Kind != Images || b.Model != "m" || len(b.Prompts) != 0 {
+		t.Errorf("%+v", b)
+	}
+	if _, err := (OpenAI{}).Parse(path, []byte(`{"model":"m","prompt":""}`)); err == nil {
+		t.Error("an empty prompt was taken")
+	}
+}
+
 func TestPromptsThatAreTheSame(t *testing.T) {
 	text := func(path, body string) string {
 		t.Helper()
