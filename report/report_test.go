@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
@@ -249,4 +251,27 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A long run in wall time is not silent between its tenths; what virtual time
+// prints depends on counts alone.
+func TestProgressIsNotSilent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		silence machine.Time
+		lines   int
+	}{{0, 0}, {maxSilence, 5}} {
+		var out bytes.Buffer
+		tally := NewTally()
+		v := NewView(&out, tally, Progress, 1_000_000, false)
+		v.silence = c.silence
+		for second := range 59 {
+			e := flow.Event{Time: machine.Time(time.Duration(second) * time.Second), Request: strconv.Itoa(second), Hop: flow.Client, Step: flow.RequestSent}
+			tally.Record(e)
+			v.Record(e)
+		}
+		if n := strings.Count(out.String(), "\n"); n != c.lines {
+			t.Errorf("silence %v: %d lines, expected %d:\n%s", c.silence, n, c.lines, out.String())
+		}
+	}
 }

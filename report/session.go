@@ -65,6 +65,9 @@ func Start(o Options) (*Session, error) {
 		}
 		s.view = NewView(o.Out, s.tally, o.Detail, o.Requests, o.Color)
 		s.view.width = o.Columns
+		if o.Clock != nil {
+			s.view.silence = maxSilence
+		}
 	}
 	if o.Clock != nil {
 		s.ordered = newOrdered(flow.Func(s.take), o.Clock, s.flush)

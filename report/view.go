@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -44,9 +45,14 @@ type View struct {
 	tally    *Tally
 	seen     map[string]*viewed
 	count    int
-	shown    int // Progress: the share of the requests at the last line, in tenths
+	shown    int          // Progress: the share of the requests at the last line, in tenths
+	silence  machine.Time // Progress: how long nothing may be printed while requests go on; 0 is any time
+	spoke    machine.Time // Progress: when a line was printed last
 	err      error
 }
+
+// maxSilence is how long a run in wall time may go on without a line.
+const maxSilence = machine.Time(10 * time.Second)
 
 // maxSeen is how many requests a view tells apart at once.
 const maxSeen = 100_000
@@ -180,7 +186,7 @@ func (v *View) request(e flow.Event) {
 }
 
 // progress prints counts whenever another tenth of the requests has been sent
-// or has ended.
+// or has ended, and when nothing was printed for long.
 func (v *View) progress(e flow.Event) {
 	if e.Hop != flow.Client || (e.Step != flow.RequestSent && e.Step != flow.Finished) {
 		return
@@ -190,8 +196,9 @@ func (v *View) progress(e flow.Event) {
 	if all == 0 {
 		all = 10_000 // a line per thousand
 	}
-	if now := (sent + finished) * 10 / all; now != v.shown {
-		v.shown = now
+	now := (sent + finished) * 10 / all
+	if now != v.shown || v.silence > 0 && e.Time-v.spoke >= v.silence {
+		v.shown, v.spoke = now, e.Time
 		v.print("%9.1fs  sent %s  in flight %s  ended %s\n", e.Time.Seconds(), thousands(sent), thousands(sent-finished), thousands(finished))
 	}
 }
