@@ -126,6 +126,7 @@ var flags = map[string]flag{
 	"max-loras":                    number(func(c *Config) *int { return &c.MaxLoRAs }, 1, 1<<16),
 	"max-cpu-loras":                number(func(c *Config) *int { return &c.MaxCPULoRAs }, 1, 1<<16),
 	"lora-modules":                 {many: true, set: addAdapter},
+	"enable-lora":                  {boolean: true, set: func(*Config, string) error { return nil }}, // adapters are served always
 	"api-key":                      {many: true, set: func(c *Config, v string) error { c.APIKeys = append(c.APIKeys, v); return nil }},
 	"enable-request-id-headers":    on(func(c *Config) *bool { return &c.RequestIDHeaders }),
 	"enable-prompt-tokens-details": on(func(c *Config) *bool { return &c.PromptTokensDetails }),
