@@ -5,18 +5,15 @@
 // what should happen as effects. It owns no goroutine, clock, socket or random
 // source. Its three verbs are:
 //
-//	Input(now, message)   take a message; the machine first advances to now
-//	Next() (Time, bool)   when it wants to be woken, if at all
-//	Advance(now, sink)    play everything due up to now, handing out effects
+//	Input(now, message, fx)   take a message; the machine first advances to now
+//	Next() (Time, bool)       when it wants to be woken, if at all
+//	Advance(now, fx)          play everything due up to now, handing out effects
 //
-// It is a shape and not a Go interface: hot paths use concrete types. A machine
-// that has already seen a later moment than a message's does not go back for
-// it: the message counts from then on. An effect carries the time at which it
-// was due, never the time at which somebody got around to asking.
+// Machine has the contract in full.
 //
-// live/ wraps a machine in one goroutine that waits for a message or for Next.
-// virtual/ gives it one slot in a Queue keyed by Next. Both see the same
-// effects in the same order.
+// live/ wraps a machine in a lock and a timer that rings at Next. virtual/
+// gives it one slot in a Queue keyed by Next. Both see the same effects in the
+// same order.
 package machine
 
 import (
