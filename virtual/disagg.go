@@ -89,7 +89,7 @@ func (r *request) enter(at *server, prefillers string) {
 	r.passage = &passage{r: r, at: at, legs: map[int]*leg{}}
 	x.busy[r.passage] = x.requests
 	r.passage.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
-		Prefillers: disagg.ParseTargets(prefillers), Session: r.header(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
+		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
 }
 
 func (p *passage) play(effects []disagg.Effect) {

@@ -2,7 +2,7 @@ package virtual
 
 import (
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/header"
 )
 
 // What Envoy does by itself, as measured: without its model server it answers
@@ -40,7 +40,7 @@ func (r *request) respond(status int, body []byte, end bool) {
 	if r.status == 0 {
 		r.status = status
 		headersOnly := end && len(body) == 0
-		r.play(r.stream.ResponseHeaders(r.w.now, []stream.Header{{Name: ":status", Value: statusText(status)}}, headersOnly))
+		r.play(r.stream.ResponseHeaders(r.w.now, header.Of(":status", statusText(status)), headersOnly))
 		if headersOnly {
 			if !r.over {
 				r.received(nil, true)

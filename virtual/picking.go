@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -112,13 +113,9 @@ func (k *picking) scrape() {
 
 // decide asks the picker; the stream is told at once, or when flow control
 // lets the request go.
-func (k *picking) decide(r *request, head []stream.Header, body []byte) {
-	in := make([]picker.Header, len(head))
-	for i, h := range head {
-		in[i] = picker.Header(h)
-	}
+func (k *picking) decide(r *request, head header.List, body []byte) {
 	k.number++
-	req, bad := k.p.NewRequest(in, body, true, k.number)
+	req, bad := k.p.NewRequest(head, body, true, k.number)
 	x := &pick{r: r, req: req}
 	if bad == nil {
 		var needs []picker.Need
@@ -171,10 +168,7 @@ func (k *picking) place(x *pick) {
 	x.placed = true
 	k.p.Commit(k.w.now, x.d)
 	set, remove := x.d.RequestHeaders(len(x.r.Body))
-	out := stream.Decision{Endpoint: x.d.Destination(), Remove: remove}
-	for _, h := range set {
-		out.Set = append(out.Set, stream.Header(h))
-	}
+	out := stream.Decision{Endpoint: x.d.Destination(), Set: set, Remove: remove}
 	if k.w.rec != nil {
 		out.Details = x.d.Recorded(k.explain)
 	}
@@ -192,7 +186,7 @@ func (k *picking) response(x *pick, status string, chunk []byte, end bool) {
 		return
 	}
 	if x.resp == nil {
-		x.resp, _ = k.p.ResponseHeaders(k.w.now, x.d, picker.NormalizeHeaders([]picker.Header{{Name: ":status", Value: status}, {Name: "content-type", Value: "text/event-stream"}}))
+		x.resp, _ = k.p.ResponseHeaders(k.w.now, x.d, header.Of(":status", status, "content-type", "text/event-stream"))
 	}
 	x.resp.Body(k.w.now, chunk, end)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/reply"
@@ -63,16 +64,6 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 	}
 }
 
-// header is the value of a header that the client sends.
-func (r *request) header(name string) string {
-	for _, h := range r.Header {
-		if strings.EqualFold(h.Name, name) {
-			return h.Value
-		}
-	}
-	return ""
-}
-
 // begin sends the request: headers and body reach the EPP at once.
 func (r *request) begin() {
 	cfg := r.w.stream
@@ -85,11 +76,7 @@ func (r *request) begin() {
 	if after, leaves := r.w.load.Leaves(r.Index); leaves {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassTimer, event{kind: leave, alarm: r.alarm})
 	}
-	head := []stream.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: r.Path},
-		{Name: "content-type", Value: "application/json"}, {Name: "x-request-id", Value: r.ID}}
-	for _, h := range r.Header {
-		head = append(head, stream.Header{Name: strings.ToLower(h.Name), Value: h.Value})
-	}
+	head := append(header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID), r.Header...).Normalize()
 	r.play(r.stream.Headers(r.w.now, stream.Modes{}, head, false))
 	r.play(r.stream.Body(r.w.now, r.Body, true))
 }
@@ -175,7 +162,7 @@ func (r *request) gone() {
 }
 
 // forward opens the request at the model server that the EPP chose.
-func (r *request) forward(set []stream.Header) {
+func (r *request) forward(set header.List) {
 	contentType, prefillers := "application/json", ""
 	for _, h := range set {
 		switch h.Name {

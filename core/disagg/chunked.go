@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/header"
 )
 
 // chunked asks the decode server for a chat answer a few tokens at a time, each
@@ -121,7 +123,7 @@ func (x *Exchange) chunkFailed(l *leg, body []byte) {
 	case l != nil:
 		x.finish(l, body)
 	default:
-		x.answer(Answer{Status: 500, Head: []Header{{"Content-Type", "application/json"}}, Body: body}, "the decode server's answer is not understood")
+		x.answer(Answer{Status: 500, Head: header.Of("Content-Type", "application/json"), Body: body}, "the decode server's answer is not understood")
 	}
 }
 
@@ -172,7 +174,7 @@ func (x *Exchange) say(data []byte, end bool) {
 	s := Say{Data: data, End: end}
 	if !x.saying {
 		x.saying = true
-		s.Head = []Header{{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-cache"}}
+		s.Head = header.Of("Content-Type", "text/event-stream", "Cache-Control", "no-cache")
 	}
 	x.sink = append(x.sink, s)
 }

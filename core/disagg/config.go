@@ -122,9 +122,6 @@ func or(n, fallback int) int {
 	return n
 }
 
-// Header is one header line; names are written as on the wire.
-type Header struct{ Name, Value string }
-
 // The headers that a sidecar acts on, in the canonical form of net/http.
 const (
 	PrefillerHeader = "X-Prefiller-Host-Port"

@@ -1,6 +1,9 @@
 package disagg
 
-import "github.com/windtunnel/windtunnel/core/machine"
+import (
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
 
 // LegKind is what a leg is for.
 type LegKind uint8
@@ -31,7 +34,7 @@ type Leg struct {
 	// Set are headers to set, Add those to put beside what is there, Remove
 	// those to leave out. Bootstrap and Encode legs are the sidecar's own: they
 	// have none of the client's headers.
-	Set, Add []Header
+	Set, Add header.List
 	Remove   []string
 	// Concurrent legs run beside the others. Their status comes back when it is
 	// there; the body of one that is no decode leg is collected unasked.
@@ -66,7 +69,7 @@ type (
 	// Say sends a piece of an answer of the sidecar's own that streams. The
 	// first one begins it with status 200 and Head; End is the last.
 	Say struct {
-		Head []Header
+		Head header.List
 		Data []byte
 		End  bool
 	}
@@ -74,7 +77,7 @@ type (
 	// leg's answer that is known whole. Verbatim answers carry that leg's head.
 	Answer struct {
 		Status   int
-		Head     []Header
+		Head     header.List
 		Body     []byte
 		Verbatim int // the leg whose head goes with it; 0 is none
 	}

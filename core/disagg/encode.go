@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 )
 
 // Encode servers (pd-sidecar --ec-connector, x-encoder-hosts-ports) turn images,
@@ -43,7 +44,7 @@ const maxItems = 1024
 
 // encode begins the stage. It is false when nothing is to be encoded.
 func (x *Exchange) encode() bool {
-	x.add = append(x.add, Header{RequestIDHeader, x.uuid("encoder request")})
+	x.add = append(x.add, header.Header{Name: RequestIDHeader, Value: x.uuid("encoder request")})
 	items := mediaItems(x.body)
 	if len(items) == 0 {
 		x.encoded()
@@ -60,7 +61,7 @@ func (x *Exchange) encode() bool {
 		t := x.r.Encoders[i%len(x.r.Encoders)]
 		x.record(flow.EncodeLegSent, t.String(), flow.D("item", i))
 		x.call(Leg{Kind: Encode, Target: t, Method: "POST", Path: chatPath, Body: x.body.with(f).write(), Concurrent: true,
-			Set: []Header{{"Content-Type", "application/json"}, {RequestIDHeader, x.uuid("encoder request") + "-enc-" + strconv.Itoa(i)}}})
+			Set: header.Of("Content-Type", "application/json", RequestIDHeader, x.uuid("encoder request")+"-enc-"+strconv.Itoa(i))})
 	}
 	return true
 }
@@ -127,7 +128,7 @@ func (x *Exchange) encodedOne(l *leg, body []byte) {
 
 // encodeFailed gives the stage up: what the other servers still do is for
 // nobody.
-func (x *Exchange) encodeFailed(reason string, head ...Header) {
+func (x *Exchange) encodeFailed(reason string, head ...header.Header) {
 	for i := range x.encoding.items {
 		x.sink = append(x.sink, Drop{x.encoding.first + i})
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -29,8 +30,8 @@ type Exchange struct {
 	blocks int  // the KV blocks that it named
 	strict bool // the answer's cached tokens are set to that
 
-	add        []Header // put beside the client's own headers on both legs
-	source     object   // where the prefill server pulls cached blocks from
+	add        header.List // put beside the client's own headers on both legs
+	source     object      // where the prefill server pulls cached blocks from
 	encoding   *encoding
 	wasEncoded bool
 	both       *both
@@ -237,8 +238,8 @@ func (x *Exchange) answer(a Answer, why string) {
 }
 
 // refuse answers with an error of the sidecar's own.
-func (x *Exchange) refuse(status int, message string, head ...Header) {
-	x.answer(Answer{Status: status, Head: append(head, Header{"Content-Type", "application/json"}), Body: errorBody(status, kindOf(status), message)}, message)
+func (x *Exchange) refuse(status int, message string, head ...header.Header) {
+	x.answer(Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: errorBody(status, kindOf(status), message)}, message)
 }
 
 // finish answers with a body that the sidecar has put together from a leg's.
@@ -313,7 +314,7 @@ func (x *Exchange) failed(l *leg, m Failed) {
 		switch {
 		case l.Detached:
 		case x.both != nil:
-			x.bothPrefilled(false, Answer{Status: 502, Head: []Header{{ErrorHeader, plainText(m.Reason)}}}, m.Reason)
+			x.bothPrefilled(false, Answer{Status: 502, Head: header.Of(ErrorHeader, plainText(m.Reason))}, m.Reason)
 		default:
 			x.prefillFailed(failure{leg: l.ID, reason: m.Reason})
 		}
@@ -321,7 +322,7 @@ func (x *Exchange) failed(l *leg, m Failed) {
 		x.bootstrapFailed("failed to query bootstrap endpoint: " + m.Reason)
 	case Encode:
 		x.record(flow.EncodeLegFailed, l.Target.String(), flow.D("item", l.ID-x.encoding.first), flow.D("reason", m.Reason))
-		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: ", l.ID-x.encoding.first), Header{ErrorHeader, plainText(m.Reason)})
+		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: ", l.ID-x.encoding.first), header.Header{Name: ErrorHeader, Value: plainText(m.Reason)})
 	case Decode:
 		if x.both != nil && !x.both.prefilled {
 			x.both.failed = &m

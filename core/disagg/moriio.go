@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -47,11 +48,11 @@ func (x *Exchange) rankOfRequest() int {
 }
 
 // rankHeader pins a leg to a rank where there are several.
-func (x *Exchange) rankHeader(rank int) []Header {
+func (x *Exchange) rankHeader(rank int) header.List {
 	if x.c.MoRIIO.DPSize <= 1 {
 		return nil
 	}
-	return []Header{{RankHeader, strconv.Itoa(rank)}}
+	return header.Of(RankHeader, strconv.Itoa(rank))
 }
 
 // moriioPrefill are the prefill leg's parameters: whom to write to.
@@ -127,7 +128,7 @@ func (x *Exchange) moriioParallel() {
 		}
 	}
 	f["kv_transfer_params"] = kv
-	head := append([]Header{{RequestIDHeader, x.uuid("request")}}, x.rankHeader(x.rankOfRequest())...)
+	head := append(header.Of(RequestIDHeader, x.uuid("request")), x.rankHeader(x.rankOfRequest())...)
 	there := object{"do_remote_decode": false, "do_remote_prefill": true, "remote_engine_id": t.Host + ":" + strconv.Itoa(m.PrefillHandshakePort),
 		"remote_block_ids": []any{}, "remote_host": t.Host, "remote_port": m.PrefillHandshakePort, "remote_notify_port": m.PrefillNotifyPort,
 		"remote_handshake_port": m.PrefillHandshakePort, "remote_dp_rank": x.rankOfRequest(), "remote_dp_rank_override": true,
@@ -178,5 +179,5 @@ func (x *Exchange) bothTimedOut() {
 	x.sink = append(x.sink, Drop{x.both.prefill}, Drop{x.both.decode})
 	why := "decode aborted: prefill did not complete within the MoRI-IO parallel-dispatch KV-wait timeout"
 	x.record(flow.PrefillLegFailed, x.targets[0].String(), flow.D("reason", "it did not answer in time"))
-	x.answer(Answer{Status: 504, Head: []Header{{"Content-Type", "application/json"}}, Body: object{"error": why}.write()}, why)
+	x.answer(Answer{Status: 504, Head: header.Of("Content-Type", "application/json"), Body: object{"error": why}.write()}, why)
 }

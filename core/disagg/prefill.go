@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 )
 
 // disaggregate prefills elsewhere, by the connector's way.
@@ -92,7 +93,7 @@ func (x *Exchange) tries() bool {
 
 // together calls both servers at once: they find each other by themselves. The
 // prefill server's answer is not waited for.
-func (x *Exchange) together(prefill, decode []byte, set []Header) {
+func (x *Exchange) together(prefill, decode []byte, set header.List) {
 	x.prefillAt = x.now
 	x.record(flow.PrefillLegSent, x.targets[0].String(), flow.D("try", 1))
 	x.call(Leg{Kind: Prefill, Target: x.targets[0], Body: prefill, Set: set, Add: x.add, Detached: true})
@@ -136,11 +137,11 @@ func (x *Exchange) callPrefill() {
 // requestID is the id that NIXL's two sides agree on. As with the real sidecar
 // it is put beside the client's own; in session mode, which is document 002's,
 // only where there is none.
-func (x *Exchange) requestID() []Header {
+func (x *Exchange) requestID() header.List {
 	if x.r.ID != "" && x.c.Sessions != nil {
 		return nil
 	}
-	return []Header{{RequestIDHeader, x.uuid("request")}}
+	return header.Of(RequestIDHeader, x.uuid("request"))
 }
 
 // whole is a leg's whole body.
@@ -210,7 +211,7 @@ func (x *Exchange) prefilled(l *leg, body []byte) {
 
 // decodeAfter sends the decode leg of a prompt that is prefilled.
 func (x *Exchange) decodeAfter(reply object) {
-	var set []Header
+	var set header.List
 	if x.strict {
 		if x.c.MoRIIO.Write {
 			set = x.rankHeader(x.moriioDecode(reply.object("kv_transfer_params")))
@@ -257,7 +258,7 @@ func (x *Exchange) prefillFailed(f failure) {
 	case f.useless:
 		x.refuse(502, "prefill failed: "+f.reason)
 	default:
-		x.answer(Answer{Status: 502, Head: []Header{{ErrorHeader, plainText(f.reason)}}}, "prefill failed: "+f.reason)
+		x.answer(Answer{Status: 502, Head: header.Of(ErrorHeader, plainText(f.reason))}, "prefill failed: "+f.reason)
 	}
 }
 
@@ -323,7 +324,7 @@ func (x *Exchange) mooncake(engines []Engine) {
 	transfer := "xfer-" + x.uuid("transfer")
 	x.together(mooncakePrefill(x.r.Path, x.body, transfer).write(),
 		mooncakeDecode(x.body, x.targets[0], or(x.c.MooncakePort, DefaultBootstrapPort), e.ID, transfer).write(),
-		[]Header{{RankHeader, plainText(e.Rank)}})
+		header.Of(RankHeader, plainText(e.Rank)))
 }
 
 // count is the number of ids in a list, or lists, of block ids.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 )
 
 // start decides how the request is served.
@@ -87,7 +88,7 @@ func (x *Exchange) allowed() bool {
 	}
 	if len(x.targets) > 0 && !x.inPool(&x.targets[0]) {
 		x.mark = "blocked"
-		x.answer(Answer{Status: 403, Body: []byte(Blocked), Head: []Header{{"Content-Type", "text/plain; charset=utf-8"}}}, Blocked)
+		x.answer(Answer{Status: 403, Body: []byte(Blocked), Head: header.Of("Content-Type", "text/plain; charset=utf-8")}, Blocked)
 		return false
 	}
 	kept := x.targets[:min(1, len(x.targets))]

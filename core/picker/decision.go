@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -27,7 +28,7 @@ type Decision struct {
 	// scores would name other addresses.
 	HideScores bool
 	// Set and Drop are headers that plug-ins add to the request or take from it.
-	Set  Headers
+	Set  header.List
 	Drop []string
 	// Screened lists what each screener removed (with Detail).
 	Screened []Removal
@@ -155,7 +156,7 @@ func (d *Decision) Destination() string {
 
 // SetHeader adds a header to the request.
 func (d *Decision) SetHeader(name, value string) {
-	d.Set = append(d.Set, Header{name, value})
+	d.Set = append(d.Set, header.Header{Name: name, Value: value})
 }
 
 // DropHeader takes a header that the client sent from the request.

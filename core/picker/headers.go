@@ -2,8 +2,8 @@ package picker
 
 import (
 	"strconv"
-	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
@@ -19,24 +19,6 @@ var consumed = map[string]bool{
 	KeySubset: true, HeaderDestination: true, KeyServed: true, HeaderDropReason: true, "content-length": true,
 }
 
-// NormalizeHeaders lower-cases names and keeps the last of several values.
-// Order of first appearance stays.
-func NormalizeHeaders(in []Header) Headers {
-	out := make(Headers, 0, len(in))
-next:
-	for _, h := range in {
-		h.Name = strings.ToLower(h.Name)
-		for i := range out {
-			if out[i].Name == h.Name {
-				out[i].Value = h.Value
-				continue next
-			}
-		}
-		out = append(out, h)
-	}
-	return out
-}
-
 // injectable are headers that steer the sidecar. Only a decision may set them:
 // what a client sends under these names is taken out, since it could otherwise
 // choose its own prefiller.
@@ -46,8 +28,9 @@ var injectable = map[string]bool{HeaderPrefiller: true, HeaderEncoders: true, He
 // content-length, what plug-ins added, and the client's own headers again.
 // remove lists headers that the client sent and that must not reach the
 // model server. A request without a body gets its destination only.
-func (d *Decision) RequestHeaders(bodyBytes int) (set []Header, remove []string) {
-	set = append(set, Header{HeaderDestination, d.Destination()})
+func (d *Decision) RequestHeaders(bodyBytes int) (set header.List, remove []string) {
+	set = make(header.List, 0, 3+len(d.Set)+len(d.Request.Headers))
+	set = append(set, header.Header{Name: HeaderDestination, Value: d.Destination()})
 	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
 		for _, h := range d.Request.Headers {
 			if injectable[h.Name] {
@@ -57,7 +40,7 @@ func (d *Decision) RequestHeaders(bodyBytes int) (set []Header, remove []string)
 		return d.withRequestID(set), remove
 	}
 	if bodyBytes > 0 {
-		set = append(set, Header{"content-length", strconv.Itoa(bodyBytes)})
+		set = append(set, header.Header{Name: "content-length", Value: strconv.Itoa(bodyBytes)})
 	}
 	set = append(set, d.Set...)
 next:
@@ -86,9 +69,9 @@ next:
 }
 
 // withRequestID adds the id that the picker made for a request without one.
-func (d *Decision) withRequestID(set []Header) []Header {
-	if _, ok := d.Request.Headers.Get(HeaderRequestID); !ok {
-		set = append(set, Header{HeaderRequestID, d.Request.ID})
+func (d *Decision) withRequestID(set header.List) header.List {
+	if _, ok := d.Request.Headers.Lookup(HeaderRequestID); !ok {
+		set = append(set, header.Header{Name: HeaderRequestID, Value: d.Request.ID})
 	}
 	return set
 }
@@ -135,9 +118,9 @@ func (p *Picker) RequestID(n uint64) string {
 
 // apiPath is the path by which a body's parser is chosen: that of the request,
 // or of what a gateway says it was.
-func (h Headers) apiPath() string {
+func apiPath(h header.List) string {
 	for _, name := range []string{":path", "x-original-path", "x-forwarded-path"} {
-		if v, _ := h.Get(name); v != "" {
+		if v := h.Get(name); v != "" {
 			return v
 		}
 	}

@@ -186,7 +186,7 @@ func (p *Picker) Parse(path string, body []byte) (*parse.Body, *Error) {
 // ParserName is the name of the parser that a request's path asks for, "" for
 // none.
 func (p *Picker) ParserName(r *Request) string {
-	ps, err := parse.Choose(p.parsers, r.Headers.apiPath())
+	ps, err := parse.Choose(p.parsers, apiPath(r.Headers))
 	if err != nil {
 		return ""
 	}
@@ -200,10 +200,10 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *Error) {
 	if err := p.resolveModel(r); err != nil {
 		return nil, err
 	}
-	r.Objective = p.objects.objective(r.Headers.first(HeadersObjective))
-	r.FairnessID = r.Headers.first(HeadersFairness)
-	r.TTFTMs = parseMs(r.Headers.first(HeadersTTFT))
-	r.TPOTMs = parseMs(r.Headers.first(HeadersTPOT))
+	r.Objective = p.objects.objective(newer(r.Headers, HeadersObjective))
+	r.FairnessID = newer(r.Headers, HeadersFairness)
+	r.TTFTMs = parseMs(newer(r.Headers, HeadersTTFT))
+	r.TPOTMs = parseMs(newer(r.Headers, HeadersTPOT))
 	if r.Body != nil && r.Tokens == 0 {
 		r.Tokens = r.Body.EstimatedTokens()
 	}

@@ -4,34 +4,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
-// Header is one header of a request or response. Names are lower case.
-type Header struct{ Name, Value string }
-
-// Headers is a list of headers in the order in which they came. Of several
-// with one name, the last counts.
-type Headers []Header
-
-// Get is the last value of a header, and whether there is one.
-func (h Headers) Get(name string) (string, bool) {
-	for i := len(h) - 1; i >= 0; i-- {
-		if h[i].Name == name {
-			return h[i].Value, true
-		}
-	}
-	return "", false
-}
-
-// first is the newer header's value if it is there, even if empty, else the
+// newer is the newer header's value if it is there, even if empty, else the
 // older one's.
-func (h Headers) first(names [2]string) string {
-	if v, ok := h.Get(names[0]); ok {
+func newer(h header.List, names [2]string) string {
+	if v, ok := h.Lookup(names[0]); ok {
 		return v
 	}
-	v, _ := h.Get(names[1])
-	return v
+	return h.Get(names[1])
 }
 
 // Objective is what an InferenceObjective gives a request: its priority.
@@ -52,7 +35,7 @@ type Served struct {
 // fills ID, Headers, Body and Subset; Prepare fills the rest.
 type Request struct {
 	ID      string
-	Headers Headers
+	Headers header.List
 	// Body is the parsed body; nil for a request that has none, which is never
 	// scheduled but sent to any endpoint.
 	Body *parse.Body
@@ -92,10 +75,7 @@ type Request struct {
 }
 
 // Path is the :path header.
-func (r *Request) Path() string {
-	p, _ := r.Headers.Get(":path")
-	return p
-}
+func (r *Request) Path() string { return r.Headers.Get(":path") }
 
 // SetAttribute publishes what a producer found out about the request.
 func (r *Request) SetAttribute(key, value string) {
@@ -140,11 +120,7 @@ func (r *Request) matchesSubset(e *Endpoint) bool {
 // PreferIfAvailable says whether the client asks for a conditional decode:
 // "Prefer: if-available", also inside a list.
 func (r *Request) PreferIfAvailable() bool {
-	v, ok := r.Headers.Get(HeaderPrefer)
-	if !ok {
-		return false
-	}
-	for part := range strings.SplitSeq(v, ",") {
+	for part := range strings.SplitSeq(r.Headers.Get(HeaderPrefer), ",") {
 		if strings.EqualFold(strings.TrimSpace(part), "if-available") {
 			return true
 		}
@@ -155,17 +131,17 @@ func (r *Request) PreferIfAvailable() bool {
 // NewRequest begins a request from its headers, as they came, and its body.
 // withBody is false when the stream ended with the headers. number makes the
 // id of a request that came without one.
-func (p *Picker) NewRequest(headers []Header, body []byte, withBody bool, number uint64) (*Request, *Error) {
-	r := &Request{Headers: NormalizeHeaders(headers), SizeBytes: len(body)}
-	if r.ID, _ = r.Headers.Get(HeaderRequestID); r.ID == "" {
+func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, number uint64) (*Request, *Error) {
+	r := &Request{Headers: headers.Normalize(), SizeBytes: len(body)}
+	if r.ID = r.Headers.Get(HeaderRequestID); r.ID == "" {
 		r.ID = p.RequestID(number)
 	}
 	if !withBody {
 		return r, nil
 	}
-	b, err := p.Parse(r.Headers.apiPath(), body)
+	b, err := p.Parse(apiPath(r.Headers), body)
 	if err != nil {
-		r.TargetModel = r.Headers.first(HeadersModelRewrite) // for the figures
+		r.TargetModel = newer(r.Headers, HeadersModelRewrite) // for the figures
 		return r, err
 	}
 	r.Body = b

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
@@ -19,7 +20,7 @@ const maxBuffered = 32 << 20
 type Response struct {
 	Decision *Decision // nil when the response belongs to no scheduled request
 	Status   string    // :status
-	Headers  Headers
+	Headers  header.List
 	// Streaming says that chunks are passed on one by one (SSE, or the client
 	// asked for a stream).
 	Streaming bool
@@ -36,7 +37,7 @@ type Response struct {
 	FirstAt, LastAt machine.Time
 	StartedAt       machine.Time
 
-	set      Headers
+	set      header.List
 	metadata map[string]map[string]any
 	parser   parse.Parser
 	buffer   []byte
@@ -48,7 +49,9 @@ type Response struct {
 }
 
 // SetHeader adds a header to the response.
-func (r *Response) SetHeader(name, value string) { r.set = append(r.set, Header{name, value}) }
+func (r *Response) SetHeader(name, value string) {
+	r.set = append(r.set, header.Header{Name: name, Value: value})
+}
 
 // SetMetadata adds dynamic metadata to the last body message.
 func (r *Response) SetMetadata(namespace, key string, value any) {
@@ -74,11 +77,10 @@ func (p *Picker) Hooks() Hooks {
 
 // ResponseHeaders begins a response: it returns the headers to set. d is nil
 // when Envoy answered by itself before the request was decided.
-func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers Headers) (*Response, []Header) {
+func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers header.List) (*Response, header.List) {
 	r := &Response{Decision: d, Headers: headers, p: p, StartedAt: now}
-	r.Status, _ = headers.Get(":status")
-	ct, _ := headers.Get("content-type")
-	r.events = strings.Contains(strings.ToLower(ct), "text/event-stream")
+	r.Status = headers.Get(":status")
+	r.events = strings.Contains(strings.ToLower(headers.Get("content-type")), "text/event-stream")
 	r.Streaming = r.events
 	r.parser = parse.OpenAI{}
 	scheduled := d != nil && d.Err == nil && d.Request.Body != nil
@@ -91,7 +93,7 @@ func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers Headers)
 			h.ResponseHeader(now, r)
 		}
 	}
-	set := []Header{{HeaderWentResponse, "true"}}
+	set := header.Of(HeaderWentResponse, "true")
 	set = append(set, r.set...)
 next:
 	for _, h := range headers {
@@ -111,7 +113,7 @@ next:
 // DropContentLength says whether the response's content-length may no longer
 // be true and must be removed.
 func (r *Response) DropContentLength() bool {
-	_, has := r.Headers.Get("content-length")
+	_, has := r.Headers.Lookup("content-length")
 	return has && r.rewritesBack()
 }
 
@@ -207,7 +209,7 @@ func (r *Response) Complete() bool { return r.ended }
 // Failed says whether the model server reported a failure: by its status, or
 // by a header named "status", which is all that the real EPP looks at.
 func (r *Response) Failed() bool {
-	if s, ok := r.Headers.Get("status"); ok && s != "200" {
+	if s, ok := r.Headers.Lookup("status"); ok && s != "200" {
 		return true
 	}
 	return len(r.Status) == 3 && r.Status[0] >= '4'

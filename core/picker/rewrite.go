@@ -86,7 +86,7 @@ func (p *Picker) resolveModel(r *Request) *Error {
 		return nil
 	}
 	r.Model = r.Body.Model
-	r.TargetModel = r.Headers.first(HeadersModelRewrite)
+	r.TargetModel = newer(r.Headers, HeadersModelRewrite)
 	if r.TargetModel == "" {
 		r.TargetModel = r.Model
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -33,8 +34,8 @@ func New(errors stream.ErrorStyle, endpoints, names []string) *Picker {
 }
 
 // Pick decides for one request.
-func (p *Picker) Pick(head []stream.Header, body []byte) stream.Decision {
-	path, method := header(head, ":path"), header(head, ":method")
+func (p *Picker) Pick(head header.List, body []byte) stream.Decision {
+	path, method := head.Get(":path"), head.Get(":method")
 	details := []flow.Detail{}
 	if len(body) > 0 || method == "POST" {
 		parser, err := parse.Choose(p.parsers, path)
@@ -59,29 +60,16 @@ func (p *Picker) Pick(head []stream.Header, body []byte) stream.Decision {
 	p.turn++
 	to, name := p.Endpoints[i], p.Names[i]
 	details = append([]flow.Detail{flow.D("endpoint", to), flow.D("name", name), flow.D("candidates", len(p.Endpoints))}, details...)
-	return stream.Decision{Endpoint: to, Details: details, Set: Destination(to, name), ResponseSet: []stream.Header{{Name: "x-selected-pod", Value: name}}}
+	return stream.Decision{Endpoint: to, Details: details, Set: Destination(to, name), ResponseSet: header.Of("x-selected-pod", name)}
 }
 
 // Destination are the headers that say where a request goes: the ecosystem's,
 // by which Envoy routes, and those of documents 002 and 003, for people.
-func Destination(endpoint, name string) []stream.Header {
-	return []stream.Header{
-		{Name: "x-gateway-destination-endpoint", Value: endpoint},
-		{Name: "x-target-pod", Value: endpoint},
-		{Name: "x-selected-pod", Value: name},
-	}
+func Destination(endpoint, name string) header.List {
+	return header.Of("x-gateway-destination-endpoint", endpoint, "x-target-pod", endpoint, "x-selected-pod", name)
 }
 
 func (p *Picker) refuse(status int, message string) stream.Decision {
 	a := p.Errors.Answer(status, message)
 	return stream.Decision{Answer: &a, Reason: message}
-}
-
-func header(head []stream.Header, name string) string {
-	for _, h := range head {
-		if h.Name == name {
-			return h.Value
-		}
-	}
-	return ""
 }

@@ -3,12 +3,14 @@ package stream
 import (
 	"bytes"
 	"encoding/json"
+
+	"github.com/windtunnel/windtunnel/core/header"
 )
 
 // Answer is a response that the EPP gives itself.
 type Answer struct {
 	Status int
-	Set    []Header
+	Set    header.List
 	Body   []byte
 }
 
@@ -36,7 +38,7 @@ func (e ErrorStyle) Answer(status int, message string) Answer {
 	enc.SetEscapeHTML(false)
 	// Encoding strings and an int cannot fail.
 	_ = enc.Encode(map[string]any{"error": map[string]any{"message": message, "type": kind.openai, "param": nil, "code": status}})
-	return Answer{Status: status, Set: []Header{{"content-type", "application/json"}}, Body: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}
+	return Answer{Status: status, Set: header.Of("content-type", "application/json"), Body: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}
 }
 
 // errorKinds are the names that the two styles have for a status.

@@ -2,20 +2,22 @@ package stream
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Headers is told when the request's headers are here; end means that there
 // is no body. A second header message is ignored, as by the real EPP.
-func (s *Stream) Headers(now machine.Time, modes Modes, head []Header, end bool) []Effect {
+func (s *Stream) Headers(now machine.Time, modes Modes, head header.List, end bool) []Effect {
 	s.begin(now)
 	if s.state != awaitHeaders {
 		return s.out
 	}
-	s.request, s.head, s.modes = find(head, "x-request-id"), head, modes
+	s.request, s.head, s.modes = head.Get("x-request-id"), head, modes
 	s.state = awaitBody
 	switch {
 	case end:
@@ -75,7 +77,7 @@ func (s *Stream) Trailers(now machine.Time) []Effect {
 func (s *Stream) requestWhole() {
 	if s.recording() {
 		s.record(s.now, flow.RequestReceived, flow.D("bytes", len(s.body)),
-			flow.D("method", find(s.head, ":method")), flow.D("path", find(s.head, ":path")))
+			flow.D("method", s.head.Get(":method")), flow.D("path", s.head.Get(":path")))
 	}
 	s.state = awaitDecision
 	if s.cfg.Deadline > 0 {
@@ -116,23 +118,23 @@ func (s *Stream) Decided(now machine.Time, d Decision) []Effect {
 // canHold tells whether this request may be held. A body mode other than full
 // duplex cannot: Envoy would wait for the whole body before it sends any.
 func (s *Stream) canHold() bool {
-	return s.endsWith != endedByHeaders && len(s.body) > 0 && HoldPath(find(s.head, ":path")) &&
+	return s.endsWith != endedByHeaders && len(s.body) > 0 && HoldPath(s.head.Get(":path")) &&
 		s.modes.Request == FullDuplex && s.modes.Response == FullDuplex
 }
 
 func (s *Stream) hold() {
 	d := s.cfg.draw("boundary", s.request)
 	boundary := held.NewBoundary(&d, s.body)
-	set := append(s.decided.Set[:len(s.decided.Set):len(s.decided.Set)], Header{"content-type", held.ContentType(boundary)})
 	// The real EPP announces the new length; a held body has none yet.
-	set = without(set, "content-length")
-	remove := append(s.decided.Remove[:len(s.decided.Remove):len(s.decided.Remove)], "content-length")
+	set := slices.DeleteFunc(append(slices.Clip(s.decided.Set), header.Header{Name: "content-type", Value: held.ContentType(boundary)}),
+		func(h header.Header) bool { return h.Name == "content-length" })
+	remove := append(slices.Clip(s.decided.Remove), "content-length")
 	s.emit(Effect{Kind: SendRequestHeaders, Set: set, Remove: remove, Metadata: s.decided.Metadata})
 	s.sendPart1(boundary, changes(set, remove))
 }
 
 // changes tells a person which headers the EPP changed.
-func changes(set []Header, remove []string) []flow.Detail {
+func changes(set header.List, remove []string) []flow.Detail {
 	var out []flow.Detail
 	if len(set) > 0 {
 		names := make([]string, len(set))
@@ -145,16 +147,6 @@ func changes(set []Header, remove []string) []flow.Detail {
 		out = append(out, flow.D("headers_removed", remove))
 	}
 	return out
-}
-
-func without(head []Header, name string) []Header {
-	for i, h := range head {
-		if h.Name == name {
-			out := append([]Header(nil), head[:i]...)
-			return append(out, without(head[i+1:], name)...)
-		}
-	}
-	return head
 }
 
 func (s *Stream) passRequest() {

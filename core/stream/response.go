@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // ResponseHeaders is told when response headers are here: the model server's,
 // or Envoy's own 503 or 504, which look the same. They may come before the
 // request's end (a server that refuses early, a local reply).
-func (s *Stream) ResponseHeaders(now machine.Time, head []Header, end bool) []Effect {
+func (s *Stream) ResponseHeaders(now machine.Time, head header.List, end bool) []Effect {
 	s.begin(now)
 	if s.state == over || s.state == inResponse {
 		return s.out

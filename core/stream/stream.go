@@ -23,6 +23,7 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -38,7 +39,7 @@ type Stream struct {
 
 	request  string // x-request-id, for the record
 	modes    Modes
-	head     []Header
+	head     header.List
 	body     []byte
 	decided  Decision
 	holding  bool // part 1 is out, part 2 is not
@@ -214,8 +215,8 @@ func (s *Stream) sendPart2() {
 	}
 }
 
-func statusOf(head []Header) int {
-	n, err := strconv.Atoi(find(head, ":status"))
+func statusOf(head header.List) int {
+	n, err := strconv.Atoi(head.Get(":status"))
 	if err != nil {
 		return 0
 	}

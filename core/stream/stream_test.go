@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -104,7 +105,7 @@ func TestScripts(t *testing.T) {
 				s = New(cfg)
 				return ""
 			case "headers":
-				out = s.Headers(now, modes, []Header{{":method", "POST"}, {":path", str("path", "/v1/chat/completions")}, {"x-request-id", "r1"}, {"content-length", "13"}}, end)
+				out = s.Headers(now, modes, header.Of(":method", "POST", ":path", str("path", "/v1/chat/completions"), "x-request-id", "r1", "content-length", "13"), end)
 			case "body":
 				body := []byte(d.Input)
 				if d.HasArg("size") {
@@ -116,7 +117,7 @@ func TestScripts(t *testing.T) {
 			case "trailers":
 				out = s.Trailers(now)
 			case "decided":
-				dec := Decision{Endpoint: str("endpoint", "10.0.0.1:8000"), Set: []Header{{"x-gateway-destination-endpoint", "10.0.0.1:8000"}}, Plain: d.HasArg("plain"), Details: []flow.Detail{flow.D("endpoint", "10.0.0.1:8000")}}
+				dec := Decision{Endpoint: str("endpoint", "10.0.0.1:8000"), Set: header.Of("x-gateway-destination-endpoint", "10.0.0.1:8000"), Plain: d.HasArg("plain"), Details: []flow.Detail{flow.D("endpoint", "10.0.0.1:8000")}}
 				if d.HasArg("reject") {
 					a := s.cfg.Errors.Answer(503, "no ready endpoint")
 					dec = Decision{Answer: &a, Reason: "no ready endpoint"}
@@ -126,7 +127,7 @@ func TestScripts(t *testing.T) {
 				}
 				out = s.Decided(now, dec)
 			case "response-headers":
-				out = s.ResponseHeaders(now, []Header{{":status", str("status", "200")}}, end)
+				out = s.ResponseHeaders(now, header.Of(":status", str("status", "200")), end)
 			case "response-body":
 				out = s.ResponseBody(now, []byte(d.Input), end)
 			case "response-trailers":
@@ -200,7 +201,7 @@ func FuzzAnyOrder(f *testing.F) {
 			case 0:
 				out = s.Body(now, []byte("{}"), false)
 			case 1:
-				out = s.Headers(now, modes, []Header{{":path", "/v1/completions"}}, false)
+				out = s.Headers(now, modes, header.Of(":path", "/v1/completions"), false)
 			case 2:
 				out = s.Body(now, []byte("{}"), true)
 			case 3:
@@ -217,12 +218,12 @@ func FuzzAnyOrder(f *testing.F) {
 				if s.state == awaitBody || s.state == awaitResponse || s.state == awaitHeaders || s.state == awaitDecision {
 					ok2xx = true
 				}
-				out = s.ResponseHeaders(now, []Header{{":status", "200"}}, op > 128)
+				out = s.ResponseHeaders(now, header.Of(":status", "200"), op > 128)
 			case 9:
 				firstChunk = true
 				out = s.ResponseBody(now, []byte("tok"), op > 128)
 			case 10:
-				out = s.ResponseHeaders(now, []Header{{":status", "503"}}, op > 128)
+				out = s.ResponseHeaders(now, header.Of(":status", "503"), op > 128)
 			case 11:
 				out = s.ResponseBody(now, nil, op > 128)
 			case 12:

@@ -4,22 +4,9 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
-
-// Header is one header; names are lower case and include pseudo-headers, as
-// Envoy sends them.
-type Header struct{ Name, Value string }
-
-// find is the last value under a name, or "".
-func find(head []Header, name string) string {
-	for i := len(head) - 1; i >= 0; i-- {
-		if head[i].Name == name {
-			return head[i].Value
-		}
-	}
-	return ""
-}
 
 // BodyMode is how Envoy sends one direction's body (ext_proc BodySendMode).
 type BodyMode uint8
@@ -87,7 +74,7 @@ type Decision struct {
 	Endpoint string
 	// Set and Remove change the request's headers. content-length and, for a
 	// held request, content-type are the stream's own business.
-	Set    []Header
+	Set    header.List
 	Remove []string
 	// Body replaces the request's body when Replace is true.
 	Body    []byte
@@ -98,7 +85,7 @@ type Decision struct {
 	// response.
 	Leave bool
 	// ResponseSet are headers to put on the response.
-	ResponseSet []Header
+	ResponseSet header.List
 	// Metadata is handed through to the driver untouched: the dynamic metadata
 	// that goes with the header answer.
 	Metadata any
@@ -158,8 +145,8 @@ const (
 // call of the stream.
 type Effect struct {
 	Kind     Kind
-	Head     []Header // Decide
-	Set      []Header
+	Head     header.List // Decide
+	Set      header.List
 	Remove   []string
 	Body     []byte
 	End      bool

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -76,7 +77,7 @@ func (v *Conversation) Request() Request {
 	messages := append(v.history[:len(v.history):len(v.history)], message{"user", v.user})
 	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions", Body: c.body(v.model, messages)}
 	if c.SessionHeader != "" {
-		r.Header = []Header{{c.SessionHeader, v.Session()}}
+		r.Header = header.Of(c.SessionHeader, v.Session())
 	}
 	return r
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -70,9 +71,6 @@ type Leaving struct {
 	After   func(d *machine.Draw) int64
 }
 
-// Header is one header line of a request.
-type Header struct{ Name, Value string }
-
 // Request is one request of a workload.
 type Request struct {
 	// ID goes into x-request-id and names the request in every record.
@@ -80,7 +78,7 @@ type Request struct {
 	Index int
 	Path  string
 	// Header is what is sent besides the content's type and the id.
-	Header []Header
+	Header header.List
 	Body   []byte
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -66,7 +67,7 @@ func TestConversations(t *testing.T) {
 		var said []string
 		for turn := range v.Turns {
 			r := v.Request()
-			if r.Index != next+turn || r.ID != c.ID(next+turn) || r.Header[0] != (Header{"x-session-id", v.Session()}) {
+			if r.Index != next+turn || r.ID != c.ID(next+turn) || r.Header[0] != (header.Header{Name: "x-session-id", Value: v.Session()}) {
 				t.Fatalf("conversation %d, turn %d: %+v", i, turn, r)
 			}
 			var body struct{ Messages []message }

@@ -100,10 +100,10 @@ func walk(visit func(path string) error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() {
-			if slices.Contains(Skipped, d.Name()) {
-				return filepath.SkipDir
-			}
+		switch skipped := slices.Contains(Skipped, d.Name()); {
+		case d.IsDir() && skipped:
+			return filepath.SkipDir
+		case d.IsDir(), skipped: // .git is a file in a worktree
 			return nil
 		}
 		rel, err := filepath.Rel(root, path)

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -193,7 +194,7 @@ func (pl *player) clusterStep(s *Step) bool {
 			pl.respondHead(x, "text/event-stream")
 			pl.door.respond(pl.now, x.opened, nil, []string{"data: {}\n\n"}, false, false)
 		} else if x != nil && x.d != nil {
-			x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "text/event-stream"}})
+			x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, header.Of(":status", "200", "content-type", "text/event-stream"))
 			x.resp.Body(pl.now, []byte("data: {}\n\n"), false)
 		}
 		pl.advance(150 * machine.Millisecond)

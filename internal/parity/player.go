@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -427,10 +428,7 @@ func (pl *player) send(x *exchange, rq *Request) {
 		pl.compareMessages(x, rq)
 		return
 	}
-	headers := []picker.Header{{Name: ":method", Value: rq.Method}, {Name: ":path", Value: rq.Path}}
-	for _, k := range sortedKeys(rq.Headers) {
-		headers = append(headers, picker.Header{Name: k, Value: rq.Headers[k]})
-	}
+	headers := append(header.Of(":method", rq.Method, ":path", rq.Path), header.FromMap(rq.Headers)...)
 	var body []byte
 	if rq.Body != nil {
 		body = []byte(*rq.Body)
@@ -478,7 +476,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-func pairs(set []picker.Header) [][2]string {
+func pairs(set header.List) [][2]string {
 	out := make([][2]string, 0, len(set))
 	for _, h := range set {
 		out = append(out, [2]string{h.Name, h.Value})

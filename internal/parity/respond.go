@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
@@ -80,14 +80,10 @@ func (pl *player) finish(id string, play Reply, want []Message) {
 		}
 		return
 	}
-	var in picker.Headers
-	for _, k := range sortedKeys(headers) {
-		in = append(in, picker.Header{Name: k, Value: headers[k]})
-	}
 	var got []Message
 	if x.resp == nil {
-		var set []picker.Header
-		x.resp, set = pl.p.ResponseHeaders(pl.now, x.d, in)
+		var set header.List
+		x.resp, set = pl.p.ResponseHeaders(pl.now, x.d, header.FromMap(headers))
 		got = append(got, Message{Type: "response_headers", SetHeaders: pairs(set)})
 	}
 	for i, c := range chunks {
@@ -170,5 +166,5 @@ func (pl *player) respondHead(x *exchange, contentType string) {
 		pl.door.respond(pl.now, x.opened, map[string]string{":status": "200", "content-type": contentType}, nil, false, false)
 		return
 	}
-	x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, picker.Headers{{Name: ":status", Value: "200"}, {Name: "content-type", Value: contentType}})
+	x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, header.Of(":status", "200", "content-type", contentType))
 }

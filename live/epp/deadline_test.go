@@ -5,6 +5,7 @@ import (
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -16,7 +17,7 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 	cfg := stream.Config{Hold: true, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8}
 	c := &conversation{s: &Server{o: Options{Stream: cfg, Now: func() machine.Time { return now }}}, wire: deafWire{},
 		machine: stream.New(cfg), cancel: func() {}, answered: true}
-	head := []stream.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/v1/chat/completions"}, {Name: "x-request-id", Value: "r"}}
+	head := header.Of(":method", "POST", ":path", "/v1/chat/completions", "x-request-id", "r")
 	c.play(c.machine.Headers(0, stream.Modes{}, head, false))
 	c.play(c.machine.Body(0, []byte(`{"model":"m"}`), true))
 	defer func() { c.timer.Stop() }()

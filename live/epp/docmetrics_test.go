@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -51,7 +52,7 @@ schedulingProfiles:
 	})
 	for i := range 3 {
 		r := chat(i)
-		r.Head = append(r.Head, stream.Header{Name: "x-session-id", Value: "conv-xyz"})
+		r.Head = append(r.Head, header.Header{Name: "x-session-id", Value: "conv-xyz"})
 		if _, x := k.Decide(context.Background(), r); x != nil {
 			x.End(stream.PassedThrough)
 		}

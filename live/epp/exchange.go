@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -75,20 +76,11 @@ func servedBy(m Metadata) (s picker.Served) {
 }
 
 // ResponseHeaders runs the hooks and echoes the headers, as the real EPP does.
-func (x *exchange) ResponseHeaders(head []stream.Header) []stream.Header {
-	in := make([]picker.Header, len(head))
-	for i, h := range head {
-		in[i] = picker.Header(h)
-	}
+func (x *exchange) ResponseHeaders(head header.List) header.List {
 	defer x.lock(x.k.hooks.ResponseHeader)()
-	r, set := x.k.p.ResponseHeaders(x.k.o.Now(), x.decision(), picker.NormalizeHeaders(in))
+	r, set := x.k.p.ResponseHeaders(x.k.o.Now(), x.decision(), head.Normalize())
 	x.resp = r
-	set = append(set, x.k.told(x.decision())...)
-	out := make([]stream.Header, len(set))
-	for i, h := range set {
-		out[i] = stream.Header(h)
-	}
-	return out
+	return append(set, x.k.told(x.decision())...)
 }
 
 // ResponseRemove lists response headers that are no longer true.
@@ -166,7 +158,7 @@ func (k *Picking) evicts() bool {
 // EvictedAnswer is what an evicted request is answered with.
 func (x *exchange) EvictedAnswer() stream.Answer {
 	r := flowcontrol.Evicted()
-	return stream.Answer{Status: r.Status, Body: []byte(r.Body()), Set: []stream.Header{{Name: picker.HeaderDropReason, Value: r.Reason}}}
+	return stream.Answer{Status: r.Status, Body: []byte(r.Body()), Set: header.Of(picker.HeaderDropReason, r.Reason)}
 }
 
 // End gives back what the decision held.

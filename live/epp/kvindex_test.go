@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -260,10 +261,7 @@ func (r *preciseRig) step(i int) {
 func (r *preciseRig) request(i int) {
 	s := &r.run.Steps[i]
 	r.tokens, r.picked = s.TokenIDs, s.Picked
-	q := &Request{ID: s.Request.ID, Body: []byte(s.Request.Body), Head: []stream.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: s.Request.Path}}}
-	for name, value := range s.Request.Headers {
-		q.Head = append(q.Head, stream.Header{Name: name, Value: value})
-	}
+	q := &Request{ID: s.Request.ID, Body: []byte(s.Request.Body), Head: append(header.Of(":method", "POST", ":path", s.Request.Path), header.FromMap(s.Request.Headers)...)}
 	d, x := r.k.Decide(context.Background(), q)
 	if x != nil {
 		defer x.End(stream.Failed)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -64,7 +65,7 @@ func TestObjectsAreFollowed(t *testing.T) {
 	defer conn.Close()
 	ask := func(objective string) (string, string) {
 		r := chat(1)
-		r.Head = append(r.Head, stream.Header{Name: "x-llm-d-inference-objective", Value: objective})
+		r.Head = append(r.Head, header.Header{Name: "x-llm-d-inference-objective", Value: objective})
 		d, x := s.Picking().Decide(context.Background(), r)
 		if x == nil {
 			return string(d.Answer.Body), ""

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -289,15 +290,11 @@ func (k *Picking) remember(d *picker.Decision) {
 
 // Decide parses the request, waits for its turn and picks.
 func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exchange) {
-	head := make([]picker.Header, len(r.Head))
-	for i, h := range r.Head {
-		head[i] = picker.Header(h)
-	}
 	w := &waiter{done: make(chan struct{}), evicted: make(chan struct{})}
 	began := k.o.Now()
 	withBody := !r.HeadersOnly
 	started := time.Now()
-	req, perr := k.p.NewRequest(head, r.Body, withBody, k.number.Add(1))
+	req, perr := k.p.NewRequest(r.Head, r.Body, withBody, k.number.Add(1))
 	if withBody {
 		k.o.Metrics.parsed(k.p, req, "RequestParsing", time.Since(started), 1)
 	}
@@ -404,12 +401,9 @@ func (k *Picking) decision(w *waiter, raw []byte) (stream.Decision, int, error) 
 	out.Remove = slices.Clone(remove)
 	out.Leave = w.req.Body != nil && w.req.Body.SkipResponse
 	if k.o.DocumentHeaders {
-		set = append(set, documentHeaders(w.d)...)
+		set = append(set, header.Of(picker.HeaderTargetPod, out.Endpoint, picker.HeaderSelectedPod, w.d.Targets[0].Endpoint.Name)...) // documents 002 and 003
 	}
-	out.Set = make([]stream.Header, len(set))
-	for i, h := range set {
-		out.Set[i] = stream.Header(h)
-	}
+	out.Set = set
 	if w.req.Body != nil && !bytes.Equal(body, raw) {
 		out.Body, out.Replace = body, true
 	}
@@ -442,7 +436,7 @@ func (k *Picking) refuse(e *picker.Error) stream.Decision {
 		}
 	}
 	if e.Reason != "" {
-		a.Set = append(a.Set, stream.Header{Name: picker.HeaderDropReason, Value: e.Reason})
+		a.Set = append(a.Set, header.Header{Name: picker.HeaderDropReason, Value: e.Reason})
 	}
 	return stream.Decision{Answer: &a, Reason: string(e.Code) + ": " + e.Message}
 }

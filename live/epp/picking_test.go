@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -52,7 +53,7 @@ func picking(t *testing.T, text string, endpoints int) *Picking {
 
 func chat(id int) *Request {
 	return &Request{ID: fmt.Sprint(id), Body: []byte(`{"model":"m","messages":[{"role":"user","content":"hello"}]}`),
-		Head: []stream.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/v1/chat/completions"}, {Name: "x-request-id", Value: fmt.Sprint(id)}}}
+		Head: header.Of(":method", "POST", ":path", "/v1/chat/completions", "x-request-id", fmt.Sprint(id))}
 }
 
 // However many clients press in at once, leave, and come back: everyone is
@@ -74,7 +75,7 @@ func TestCrowdLeavesNothingBehind(t *testing.T) {
 				}
 				return
 			}
-			x.ResponseHeaders([]stream.Header{{Name: ":status", Value: "200"}})
+			x.ResponseHeaders(header.Of(":status", "200"))
 			x.ResponseBody([]byte(`{}`), true)
 			x.End(stream.PassedThrough)
 			x.End(stream.Failed) // the second time means nothing
@@ -164,7 +165,7 @@ func TestServedVerifierTellsWhatEnvoySaid(t *testing.T) {
 	} {
 		_, x := k.Decide(context.Background(), chat(1))
 		x.(servedReader).ResponseMetadata(m)
-		set := x.ResponseHeaders([]stream.Header{{Name: ":status", Value: "200"}, {Name: "x-conformance-test-served-endpoint", Value: "spoofed"}})
+		set := x.ResponseHeaders(header.Of(":status", "200", "x-conformance-test-served-endpoint", "spoofed"))
 		x.End(stream.PassedThrough)
 		var got []string
 		for _, h := range set {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -58,7 +59,7 @@ type conversation struct {
 	decide   bool
 	whole    time.Time // when the request's last byte came
 	answered bool      // the first message is out
-	respHead []stream.Header
+	respHead header.List
 	respMeta Metadata // what came with respHead
 
 	evictable evictable

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -147,7 +148,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 		t.Error("the old configuration ended before its request")
 	default:
 	}
-	x.ResponseHeaders([]stream.Header{{Name: ":status", Value: "200"}})
+	x.ResponseHeaders(header.Of(":status", "200"))
 	x.ResponseBody([]byte("{}"), true)
 	x.End(stream.PassedThrough)
 	<-old.idle
@@ -190,7 +191,7 @@ func TestReloadingUnderACrowd(t *testing.T) {
 					t.Errorf("not served: %+v", d)
 					return
 				}
-				x.ResponseHeaders([]stream.Header{{Name: ":status", Value: "200"}})
+				x.ResponseHeaders(header.Of(":status", "200"))
 				x.ResponseBody([]byte("{}"), true)
 				x.End(stream.PassedThrough)
 				served.Add(1)

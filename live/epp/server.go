@@ -30,6 +30,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -37,7 +38,7 @@ import (
 // Request is what a Director is asked about.
 type Request struct {
 	ID   string
-	Head []stream.Header
+	Head header.List
 	Body []byte
 	// HeadersOnly says that there is no body to read: none came, or the body
 	// mode keeps it from the picker.
@@ -59,7 +60,7 @@ type Director interface {
 // one at a time, in order.
 type Exchange interface {
 	// ResponseHeaders sees the response's headers and says which to set.
-	ResponseHeaders(head []stream.Header) (set []stream.Header)
+	ResponseHeaders(head header.List) (set header.List)
 	// ResponseBody sees a piece of the response and returns what is sent on in
 	// its place, and dynamic metadata to go with it (usually nil). A nil slice
 	// in place of a piece that is not the last holds it back.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
@@ -88,20 +89,15 @@ func prefillOf(d *picker.Decision) *picker.Endpoint {
 	return d.View.States[r.Picked[0]].Endpoint
 }
 
-// documentHeaders are the two destination headers of documents 002 and 003.
-func documentHeaders(d *picker.Decision) []picker.Header {
-	return []picker.Header{{Name: picker.HeaderTargetPod, Value: d.Destination()}, {Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name}}
-}
-
 // told are the response headers that say why: the selected pod where the
 // documents' headers are on, and all when the request asked for them.
-func (k *Picking) told(d *picker.Decision) []picker.Header {
+func (k *Picking) told(d *picker.Decision) header.List {
 	if d == nil || d.Err != nil || len(d.Targets) == 0 {
 		return nil
 	}
-	var out []picker.Header
-	add := func(name, value string) { out = append(out, picker.Header{Name: name, Value: value}) }
-	ask, _ := d.Request.Headers.Get(picker.HeaderExplain)
+	var out header.List
+	add := func(name, value string) { out = append(out, header.Header{Name: name, Value: value}) }
+	ask := d.Request.Headers.Get(picker.HeaderExplain)
 	asked := ask != "" && ask != "false" && ask != "0"
 	if asked || k.o.DocumentHeaders {
 		add(picker.HeaderSelectedPod, d.Targets[0].Endpoint.Name)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
@@ -69,14 +70,14 @@ func TestLogHasTheDocumentsKeys(t *testing.T) {
 // A request that asks is told in its response where it went and why.
 func TestResponseHeadersOnRequest(t *testing.T) {
 	k, _ := told(t)
-	get := func(set []stream.Header) map[string]string {
+	get := func(set header.List) map[string]string {
 		out := map[string]string{}
 		for _, h := range set {
 			out[h.Name] = h.Value
 		}
 		return out
 	}
-	ok := []stream.Header{{Name: ":status", Value: "200"}}
+	ok := header.Of(":status", "200")
 	d, x := k.Decide(context.Background(), chat(1))
 	got := get(x.ResponseHeaders(ok))
 	x.End(stream.PassedThrough)
@@ -87,7 +88,7 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 		t.Errorf("request headers: %v", h)
 	}
 	r := chat(2)
-	r.Head = append(r.Head, stream.Header{Name: "x-windtunnel-explain", Value: "true"})
+	r.Head = append(r.Head, header.Header{Name: "x-windtunnel-explain", Value: "true"})
 	_, x = k.Decide(context.Background(), r)
 	got = get(x.ResponseHeaders(ok))
 	x.End(stream.PassedThrough)

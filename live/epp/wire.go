@@ -10,6 +10,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -61,14 +62,14 @@ func modeOf(m filterv3.ProcessingMode_BodySendMode) stream.BodyMode {
 	return stream.FullDuplex
 }
 
-func headersOf(m *corev3.HeaderMap) []stream.Header {
-	head := make([]stream.Header, 0, len(m.GetHeaders()))
+func headersOf(m *corev3.HeaderMap) header.List {
+	head := make(header.List, 0, len(m.GetHeaders()))
 	for _, h := range m.GetHeaders() {
 		v := h.Value
 		if len(h.RawValue) > 0 {
 			v = string(h.RawValue)
 		}
-		head = append(head, stream.Header{Name: strings.ToLower(h.Key), Value: v})
+		head = append(head, header.Header{Name: strings.ToLower(h.Key), Value: v})
 	}
 	return head
 }
@@ -221,7 +222,7 @@ func streamed(body []byte, end bool) *extprocv3.BodyMutation {
 		StreamedResponse: &extprocv3.StreamedBodyResponse{Body: body, EndOfStream: end}}}
 }
 
-func mutation(set []stream.Header, remove []string) *extprocv3.HeaderMutation {
+func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
 	if len(set) == 0 && len(remove) == 0 {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/header"
 )
 
 // ServeHTTP takes every request of a rank's port.
@@ -73,7 +74,7 @@ func refused(w http.ResponseWriter, err error) {
 	}
 }
 
-func write(w http.ResponseWriter, status int, head []disagg.Header, body []byte) {
+func write(w http.ResponseWriter, status int, head header.List, body []byte) {
 	for _, h := range head {
 		w.Header()[h.Name] = []string{h.Value}
 	}
@@ -133,7 +134,7 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 	if err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			write(w, http.StatusRequestEntityTooLarge, []disagg.Header{{Name: "Content-Type", Value: "text/plain; charset=utf-8"}}, []byte("the request body is larger than "+strconv.FormatInt(large.Limit, 10)+" bytes"))
+			write(w, http.StatusRequestEntityTooLarge, header.Of("Content-Type", "text/plain; charset=utf-8"), []byte("the request body is larger than "+strconv.FormatInt(large.Limit, 10)+" bytes"))
 		}
 		return in, false // the client has left
 	}

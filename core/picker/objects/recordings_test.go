@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	. "github.com/windtunnel/windtunnel/core/picker/objects"
@@ -261,10 +262,7 @@ func TestRecordedRewrites(t *testing.T) {
 
 func target(t *testing.T, p *picker.Picker, path string, headers map[string]string, body string, n uint64) (string, *picker.Error) {
 	t.Helper()
-	list := []picker.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: path}}
-	for k, v := range headers {
-		list = append(list, picker.Header{Name: k, Value: v})
-	}
+	list := append(header.Of(":method", "POST", ":path", path), header.FromMap(headers)...)
 	q, fault := p.NewRequest(list, []byte(body), true, n)
 	if fault == nil {
 		_, fault = p.Prepare(0, q)

@@ -33,7 +33,7 @@ func newAgentIdentity(_ *picker.Builder, name string, p picker.Params) (picker.P
 // RequestHeader names the flow.
 func (a *agentIdentity) RequestHeader(r *picker.Request) {
 	for _, h := range a.headers {
-		if id, _ := r.Headers.Get(h); id != "" {
+		if id := r.Headers.Get(h); id != "" {
 			r.FairnessID = either(r.FairnessID, id)
 			return
 		}

@@ -26,8 +26,7 @@ func (f *readyFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 // conversation is the id of the conversation that a request belongs to: what
 // the client says, or what a session-id-producer found.
 func conversation(r *picker.Request) string {
-	v, _ := r.Headers.Get(picker.HeaderSessionID)
-	return either(strings.TrimSpace(v), r.Attributes[KeySessionID("session-id-producer")])
+	return either(strings.TrimSpace(r.Headers.Get(picker.HeaderSessionID)), r.Attributes[KeySessionID("session-id-producer")])
 }
 
 // sessionPrefix is session-prefix-scorer: 1 for an endpoint that has the

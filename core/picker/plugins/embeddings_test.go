@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 )
@@ -27,7 +28,7 @@ func TestEmbeddingsCache(t *testing.T) {
 			body += fmt.Sprintf(`,{"type":"image_url","image_url":{"url":%q}}`, i)
 		}
 		n++
-		r, fault := p.NewRequest([]picker.Header{{Name: ":path", Value: "/v1/chat/completions"}}, []byte(body+"]}]}"), true, n)
+		r, fault := p.NewRequest(header.Of(":path", "/v1/chat/completions"), []byte(body+"]}]}"), true, n)
 		if fault == nil {
 			_, fault = p.Prepare(0, r)
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 )
@@ -23,9 +24,9 @@ func experimental(t *testing.T, text string) *picker.Picker {
 	return p
 }
 
-func ask(t *testing.T, p *picker.Picker, text string, subset []string, headers ...picker.Header) *picker.Decision {
+func ask(t *testing.T, p *picker.Picker, text string, subset []string, headers ...header.Header) *picker.Decision {
 	t.Helper()
-	r, fault := p.NewRequest(append(headers, picker.Header{Name: ":path", Value: "/v1/completions"}), []byte(`{"model":"m","prompt":"`+text+`"}`), true, 1)
+	r, fault := p.NewRequest(append(headers, header.Header{Name: ":path", Value: "/v1/completions"}), []byte(`{"model":"m","prompt":"`+text+`"}`), true, 1)
 	if fault == nil {
 		r.Subset, r.HasSubset = subset, subset != nil
 		_, fault = p.Prepare(0, r)
@@ -42,7 +43,7 @@ func ask(t *testing.T, p *picker.Picker, text string, subset []string, headers .
 // The sidecar is told who holds the prompt, if that is not who computes it.
 func TestPeerToPeerSource(t *testing.T) {
 	p := experimental(t, "plugins: [{type: approx-prefix-cache-producer, parameters: {autoTune: false, blockSizeTokens: 64}}, {type: p2p-source-producer, parameters: {minCachedTokenDelta: 100}}, {type: queue-scorer}]")
-	source := func(d *picker.Decision) string { v, _ := d.Set.Get(picker.HeaderKVSource); return v }
+	source := func(d *picker.Decision) string { return d.Set.Get(picker.HeaderKVSource) }
 	long := strings.Repeat("0123456789abcdef", 32) // 128 tokens
 	if d := ask(t, p, long, []string{"127.0.0.1:1"}); source(d) != "" {
 		t.Errorf("nobody holds it, but: %s", source(d))
@@ -65,13 +66,13 @@ func TestPeerToPeerSource(t *testing.T) {
 func TestAgentIdentity(t *testing.T) {
 	p := experimental(t, "plugins: [{type: agent-identity, parameters: {additionalSessionHeaders: [X-Mine]}}, {type: queue-scorer}]")
 	for _, c := range []struct {
-		headers []picker.Header
+		headers header.List
 		flow    string
 	}{
 		{nil, picker.DefaultFairnessID},
-		{[]picker.Header{{Name: "session_id", Value: "old"}, {Name: "session-id", Value: "new"}}, "new"},
-		{[]picker.Header{{Name: "session-id", Value: "codex"}, {Name: "X-Mine", Value: "mine"}}, "mine"},
-		{[]picker.Header{{Name: "x-mine", Value: "mine"}, {Name: picker.HeadersFairness[0], Value: "tenant"}}, "tenant"},
+		{header.Of("session_id", "old", "session-id", "new"), "new"},
+		{header.Of("session-id", "codex", "X-Mine", "mine"), "mine"},
+		{header.Of("x-mine", "mine", picker.HeadersFairness[0], "tenant"), "tenant"},
 	} {
 		if got := ask(t, p, "x", nil, c.headers...).Request.FairnessID; got != c.flow {
 			t.Errorf("%v is flow %q, want %q", c.headers, got, c.flow)

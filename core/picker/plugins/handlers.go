@@ -107,8 +107,7 @@ func newHeaderProfile(_ *picker.Builder, name string, p picker.Params) (picker.P
 
 // Schedule runs the named profile; if there is but one, that one.
 func (h *headerProfile) Schedule(c *picker.Cycle) error {
-	asked, _ := c.Request.Headers.Get(h.HeaderName)
-	name := either(strings.TrimSpace(asked), h.DefaultProfile)
+	name := either(strings.TrimSpace(c.Request.Headers.Get(h.HeaderName)), h.DefaultProfile)
 	if names := c.Profiles(); len(names) == 1 {
 		name = names[0]
 	}

@@ -18,7 +18,7 @@ func newHeaderTesting(_ *picker.Builder, name string, _ picker.Params) (picker.P
 
 // Filter keeps the named endpoints.
 func (f *headerTesting) Filter(c *picker.Cycle, in []int32) []int32 {
-	v, _ := c.Request.Headers.Get("test-epp-endpoint-selection")
+	v := c.Request.Headers.Get("test-epp-endpoint-selection")
 	return keep(in, func(i int32) bool {
 		for part := range strings.SplitSeq(v, ",") {
 			part = strings.TrimSpace(part)
@@ -51,8 +51,8 @@ func newHeaderLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plu
 
 // Score is 1 where label and header agree.
 func (s *headerLabel) Score(c *picker.Cycle, in []int32, scores []float64) {
-	v, ok := c.Request.Headers.Get(s.HeaderName)
-	if !ok || v == "" {
+	v := c.Request.Headers.Get(s.HeaderName)
+	if v == "" {
 		return
 	}
 	for j, i := range in {

@@ -91,14 +91,13 @@ func (s *session) read(p picker.Params, role string) error {
 // sessionID is the request's session, "" for none.
 func (s *session) sessionID(r *picker.Request) string {
 	if len(s.SessionID.Sources) == 0 {
-		v, _ := r.Headers.Get(picker.HeaderSessionID)
-		return strings.TrimSpace(v)
+		return strings.TrimSpace(r.Headers.Get(picker.HeaderSessionID))
 	}
 	for _, src := range s.SessionID.Sources {
 		v := r.Attributes[src.Attribute]
 		if src.Header != "" {
 			name := strings.ToLower(strings.TrimSpace(src.Header))
-			v, _ = r.Headers.Get(either(name, picker.HeaderSessionToken))
+			v = r.Headers.Get(either(name, picker.HeaderSessionToken))
 		}
 		if v = strings.TrimSpace(v); v != "" {
 			return v
@@ -119,8 +118,7 @@ func (s *session) bound(now machine.Time, id string) (binding, bool) {
 // choose is the candidate that the session is pinned to, or -1.
 func (s *session) choose(c *picker.Cycle, p picker.Plugin, in []int32) int32 {
 	if s.Strategy == strategyHeader {
-		token, _ := c.Request.Headers.Get(s.header)
-		if b, err := base64.StdEncoding.DecodeString(token); err == nil && len(b) > 0 {
+		if b, err := base64.StdEncoding.DecodeString(c.Request.Headers.Get(s.header)); err == nil && len(b) > 0 {
 			return find(c, in, string(b))
 		}
 		return -1
@@ -281,15 +279,14 @@ func KeySessionID(producer string) string { return "SessionIDDataKey/" + produce
 func (s *sessionIDProducer) RequestHeader(r *picker.Request) {
 	var id string
 	if s.CookieName != "" {
-		cookies, _ := r.Headers.Get("cookie")
-		for part := range strings.SplitSeq(cookies, ";") {
+		for part := range strings.SplitSeq(r.Headers.Get("cookie"), ";") {
 			if k, v, ok := strings.Cut(strings.TrimSpace(part), "="); ok && k == s.CookieName {
 				id = v
 				break
 			}
 		}
 	} else {
-		id, _ = r.Headers.Get(s.HeaderName)
+		id = r.Headers.Get(s.HeaderName)
 	}
 	if id = strings.TrimSpace(id); id != "" {
 		r.SetAttribute(KeySessionID(s.Name()), id)

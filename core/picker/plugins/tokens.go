@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -225,18 +226,16 @@ func (t *tokenProducer) RequestHeader(r *picker.Request) {
 	}
 }
 
-func filmOf(h picker.Headers) (f parse.Film) {
+func filmOf(h header.List) (f parse.Film) {
 	positive := func(name string) float64 {
-		text, _ := h.Get(name)
-		v, err := strconv.ParseFloat(text, 64)
+		v, err := strconv.ParseFloat(h.Get(name), 64)
 		if err != nil || !(v > 0) {
 			return 0
 		}
 		return v
 	}
 	f.FPS, f.Seconds = positive(picker.HeaderVideoFPS), positive(picker.HeaderVideoSeconds)
-	size, _ := h.Get(picker.HeaderVideoResolution)
-	if wide, high, ok := strings.Cut(strings.ToLower(size), "x"); ok {
+	if wide, high, ok := strings.Cut(strings.ToLower(h.Get(picker.HeaderVideoResolution)), "x"); ok {
 		w, err1 := strconv.Atoi(strings.TrimSpace(wide))
 		hh, err2 := strconv.Atoi(strings.TrimSpace(high))
 		if err1 == nil && err2 == nil && w > 0 && hh > 0 {

@@ -36,7 +36,7 @@ func Capture(p *picker.Picker, served []*picker.Decision) *State {
 		}
 		r := Request{Tokens: max(1, d.Request.Tokens), Held: d.Held(), Headers: map[string]string{}}
 		for _, name := range remembered {
-			if v, ok := d.Request.Headers.Get(name); ok {
+			if v, ok := d.Request.Headers.Lookup(name); ok {
 				r.Headers[name] = v
 			}
 		}

@@ -5,9 +5,9 @@ package preview
 
 import (
 	"fmt"
-	"sort"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -171,15 +171,7 @@ func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, ans
 	if path == "" {
 		path = "/v1/chat/completions"
 	}
-	head := []picker.Header{{Name: ":method", Value: "POST"}, {Name: ":path", Value: path}, {Name: "x-request-id", Value: id}}
-	names := make([]string, 0, len(r.Headers))
-	for k := range r.Headers {
-		names = append(names, k)
-	}
-	sort.Strings(names)
-	for _, k := range names {
-		head = append(head, picker.Header{Name: k, Value: r.Headers[k]})
-	}
+	head := append(header.Of(":method", "POST", ":path", path, "x-request-id", id), header.FromMap(r.Headers)...)
 	req, perr := p.NewRequest(head, body, true, 1)
 	if perr == nil {
 		_, perr = p.Prepare(now, req)

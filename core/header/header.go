@@ -1,0 +1,70 @@
+// Package header is the header lines of a request or response, as every part
+// hands them to the next.
+package header
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Header is one header line. Names compare without regard to case (RFC 9110,
+// section 5.1): parts that speak HTTP/2 or ext_proc write them in lower case
+// and with pseudo-headers (":path"), those that speak HTTP/1 as net/http does.
+type Header struct{ Name, Value string }
+
+// List is header lines in the order in which they came. Of several with one
+// name, the last counts.
+type List []Header
+
+// Of makes a list of names and values in turn.
+func Of(namesAndValues ...string) List {
+	l := make(List, 0, len(namesAndValues)/2)
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		l = append(l, Header{pair[0], pair[1]})
+	}
+	return l
+}
+
+// FromMap is a map's headers in the order of their names.
+func FromMap(m map[string]string) List {
+	l := make(List, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		l = append(l, Header{name, m[name]})
+	}
+	return l
+}
+
+// Lookup is the last value under a name, and whether there is one.
+func (l List) Lookup(name string) (string, bool) {
+	for i := len(l) - 1; i >= 0; i-- {
+		if n := l[i].Name; n == name || len(n) == len(name) && strings.EqualFold(n, name) {
+			return l[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// Get is the last value under a name, or "".
+func (l List) Get(name string) string {
+	v, _ := l.Lookup(name)
+	return v
+}
+
+// Normalize is the list with names in lower case, and of several values under
+// one name only the last, where the first stood.
+func (l List) Normalize() List {
+	out := make(List, 0, len(l))
+next:
+	for _, h := range l {
+		h.Name = strings.ToLower(h.Name)
+		for i := range out {
+			if out[i].Name == h.Name {
+				out[i].Value = h.Value
+				continue next
+			}
+		}
+		out = append(out, h)
+	}
+	return out
+}
