@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 )
 
 // Disaggregation is prefill on other servers than decode. It needs sidecar:
@@ -184,6 +185,9 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 			text = strings.Replace(text, "blockSizeTokens: 16", fmt.Sprintf("blockSizeTokens: %d", n), 1)
 		}
 		p.EPP.Config = PickerConfig{File: builtInPicker, Text: []byte(text)}
+	}
+	if !p.EPP.Config.Given() {
+		p.EPP.Config = PickerConfig{File: "the built-in picker configuration", Text: []byte(config.RoundRobin)}
 	}
 	return out
 }

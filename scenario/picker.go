@@ -24,6 +24,9 @@ type PickerConfig struct {
 	Text []byte
 }
 
+// String is where the text stands.
+func (c PickerConfig) String() string { return c.File }
+
 // Given reports whether the scenario configures the picker.
 func (c *PickerConfig) Given() bool { return c.File != "" }
 

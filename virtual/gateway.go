@@ -3,6 +3,7 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 // What Envoy does by itself, as measured: without its model server it answers
@@ -25,7 +26,7 @@ func (r *request) lost() {
 // broken ends a request whose answer breaks off in the middle.
 func (r *request) broken(reason string) {
 	r.finish(flow.Broken, flow.D("reason", reason), flow.D("status", r.status), flow.D("tokens", r.tokens))
-	r.stream.PeerGone(r.w.now, "")
+	r.tell(stream.Message{Kind: stream.PeerGone})
 }
 
 // respond is a piece of the response on its way to the EPP.
@@ -40,7 +41,7 @@ func (r *request) respond(status int, body []byte, end bool) {
 	if r.status == 0 {
 		r.status = status
 		headersOnly := end && len(body) == 0
-		r.play(r.stream.ResponseHeaders(r.w.now, header.Of(":status", statusText(status)), headersOnly))
+		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", r.contentType()), End: headersOnly})
 		if headersOnly {
 			if !r.over {
 				r.received(nil, true)
@@ -49,15 +50,12 @@ func (r *request) respond(status int, body []byte, end bool) {
 		}
 	}
 	if !r.over {
-		r.play(r.stream.ResponseBody(r.w.now, body, end))
+		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end})
 	}
 }
 
 // received is a piece of the response at the client.
 func (r *request) received(body []byte, end bool) {
-	if r.pick != nil {
-		r.w.picking.response(r.pick, statusText(r.status), body, end)
-	}
 	ok := r.status >= 200 && r.status < 300
 	if ok && !r.first && len(body) > 0 {
 		r.first = true
@@ -79,9 +77,9 @@ func (r *request) received(body []byte, end bool) {
 	case ok && !r.whole:
 		outcome = flow.Broken
 		details = append(details, flow.D("reason", "the response was cut short"))
-	case r.made != "":
-		details = append(details, flow.D("metadata", r.made))
-		if r.echo != r.made {
+	case r.stream.Metadata() != "":
+		details = append(details, flow.D("metadata", r.stream.Metadata()))
+		if r.echo != r.stream.Metadata() {
 			outcome = flow.Violated
 		}
 	}

@@ -34,7 +34,7 @@ workload: {requests: 5, conversations: {turns: 5, thinkTime: 1s}}
 			told = append(told, fmt.Sprint(e.Details.Get("status")))
 		}
 	}
-	want := "[server: The engine died. 500 server: The engine is dead: it crashed or lost a rank. 503 epp: the pool has no ready endpoint 503 epp: the pool has no ready endpoint 503 200]"
+	want := "[server: The engine died. 500 server: The engine is dead: it crashed or lost a rank. 503 epp: ServiceUnavailable: screeners eliminated all endpoint candidates 503 epp: ServiceUnavailable: screeners eliminated all endpoint candidates 503 200]"
 	if got := fmt.Sprint(told); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

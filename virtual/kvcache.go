@@ -2,10 +2,9 @@ package virtual
 
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -22,11 +21,12 @@ type kvWire struct {
 	names map[kv.Hasher]*kv.Index
 }
 
-// kvIndex is the index of one precise-prefix producer.
+// kvIndex is one of the picker's indexes, by its number there.
 type kvIndex struct {
-	*kv.Index
-	plugin *plugins.PrecisePrefix
+	number int
 	name   string
+	hasher kv.Hasher
+	bound  int // blocks that it keeps; 0 is no bound
 	lag    *lag
 	lost   bool // in the middle of the run
 }
@@ -58,29 +58,15 @@ func newKVWire(w *world, p *scenario.Pool) *kvWire {
 	return x
 }
 
-// connect gives every precise-prefix producer an index.
-func (x *kvWire) connect(p *picker.Picker) {
+// connect learns of the picker's indexes.
+func (x *kvWire) connect(m *epp.Machine) {
 	if x == nil {
 		return
 	}
-	for _, pl := range p.Plugins() {
-		s := plugins.Precise(pl)
-		if s == nil {
-			continue
-		}
-		ix := &kvIndex{plugin: s, name: pl.Name(), lag: newLag()}
-		ix.begin(x.w)
-		x.understand(s.Index().Hasher)
-		x.indexes = append(x.indexes, ix)
+	for i, ix := range m.Indexes() {
+		x.understand(ix.Config.Hasher)
+		x.indexes = append(x.indexes, &kvIndex{number: i, name: ix.Producer.Name(), hasher: ix.Config.Hasher, bound: ix.Config.MaxBlocks, lag: newLag()})
 	}
-}
-
-// begin gives the producer an empty index.
-func (ix *kvIndex) begin(w *world) {
-	ix.Index = kv.NewIndex(ix.plugin.Index())
-	ix.plugin.Connect(plugins.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
-		ix.Speculate(w.now, pod, keys, ttl)
-	}})
 }
 
 // lose empties the picker's indexes in the middle of the run, as if it had been
@@ -91,18 +77,8 @@ func (x *kvWire) lose(w *world) {
 	}
 	for _, ix := range x.indexes {
 		ix.lost = true
-		ix.begin(w)
 	}
-}
-
-// advance lets what indexes expect of the time come true before somebody looks.
-func (x *kvWire) advance() {
-	if x == nil {
-		return
-	}
-	for _, ix := range x.indexes {
-		ix.Advance(x.w.now, func(kv.Effect) {})
-	}
+	w.picking.Input(epp.LoseIndexes{})
 }
 
 // submitted notes whose blocks the engine will report.
@@ -184,12 +160,14 @@ func (s *server) deliverKV() {
 	sent := s.kv.sent[0]
 	s.kv.sent = s.kv.sent[1:]
 	from := s.topic()
+	for _, ix := range s.w.kv.indexes {
+		s.w.picking.Input(epp.KVEvents{Index: ix.number, From: from, Events: sent.events})
+		for _, made := range sent.made {
+			ix.lag.note(s.w.now - made)
+		}
+	}
 	for i := range sent.events {
 		late := s.w.now - sent.made[i]
-		for _, ix := range s.w.kv.indexes {
-			ix.Input(s.w.now, from, &sent.events[i])
-			ix.lag.note(late)
-		}
 		if m := s.w.kv.manager; m != nil {
 			m.Input(s.w.now, kv.Topic{Pod: s.name, Model: from.Model}, &sent.events[i])
 			m.lag.note(late)

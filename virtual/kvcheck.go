@@ -54,14 +54,16 @@ func (x *kvWire) check(w *world) []report.IndexSummary {
 		return nil
 	}
 	w.now = w.now.Add(speculation) // what was only expected is over
-	x.advance()
+	for _, ix := range x.indexes {
+		w.picking.m.KV(ix.number).Advance(w.now, func(kv.Effect) {})
+	}
 	engines := make([][]kv.EngineHash, len(w.servers))
 	for i, sv := range w.servers {
 		engines[i] = sv.cached()
 	}
 	var out []report.IndexSummary
 	for _, ix := range x.indexes {
-		c := x.compare(ix.name, ix.plugin.Index().Hasher, engines, func(i int) []kv.Key { return ix.Keys(w.servers[i].endpoint) })
+		c := x.compare(ix.name, ix.hasher, engines, func(i int) []kv.Key { return w.picking.m.KV(ix.number).Keys(w.servers[i].endpoint) })
 		ix.lag.tell(&c)
 		c.Excuse = x.excuse(ix, w, &c)
 		out = append(out, c)
@@ -87,15 +89,14 @@ func (x *kvWire) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, h
 
 // excuse is why an index cannot be the union of the engines' blocks.
 func (x *kvWire) excuse(ix *kvIndex, w *world, c *report.IndexSummary) string {
-	cfg := ix.plugin.Index()
-	own, index := w.servers[0].engine.Config().BlockSize, cfg.Hasher.Tokens()
+	own, index := w.servers[0].engine.Config().BlockSize, ix.hasher.Tokens()
 	switch {
 	case c.Missing+c.Extra == 0:
 	case own%index != 0:
 		return fmt.Sprintf("the engines' blocks have %d tokens, the index's %d", own, index)
 	case c.Extra > 0:
-	case ix.Stats().Displaced > 0:
-		return fmt.Sprintf("it keeps at most %d blocks", cfg.MaxBlocks)
+	case w.picking.m.KV(ix.number).Stats().Displaced > 0:
+		return fmt.Sprintf("it keeps at most %d blocks", ix.bound)
 	case ix.lost:
 		return "it was lost in the middle of the run"
 	}

@@ -4,56 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// scrapeInterval is how often the picker reads the model servers' figures, as
-// in a live run: between two scrapes it decides on old ones.
-const scrapeInterval = machine.Time(50 * time.Millisecond)
-
-// picking is the picker of a pool with an EndpointPickerConfig, driven by the
-// event queue: the same core/picker and flow control as live.
+// picking drives the run's endpoint picker: core/epp, as live has it. What it
+// asks of the outside is at hand, and answered at once.
 type picking struct {
 	w       *world
-	p       *picker.Picker
-	fc      *flowcontrol.Controller
-	waiting map[flowcontrol.RequestID]*pick
-	last    flowcontrol.RequestID
+	m       *epp.Machine
+	fx      epp.Effects
 	number  uint64
 	wakeAt  machine.Time
-	pumping bool
-	spare   []*picker.Decision // of requests that have ended, to be used again
-	explain bool               // somebody keeps the reasons of each decision
+	playing bool
 }
-
-// pick is one request at the picker.
-type pick struct {
-	id   flowcontrol.RequestID
-	r    *request
-	req  *picker.Request
-	d    *picker.Decision
-	resp *picker.Response
-	// placed is true from the decision on, also when that is forgotten.
-	placed bool
-	// answers to what the plug-ins ask the outside.
-	answers []picker.Answer
-	// admission says in words how flow control let it in.
-	admission string
-}
-
-// errNobody is the answer to a plug-in's question in virtual time, where no
-// HTTP service is: the plug-in decides as it does when that service is down.
-var errNobody = errors.New("there is no one to ask in virtual time")
 
 func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
 	c := &p.EPP.Config
@@ -61,18 +32,14 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
-	k := &picking{w: w, waiting: map[flowcontrol.RequestID]*pick{}, explain: flow.KeepsExplanations(w.rec)}
-	if k.p, err = picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true}); err != nil {
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: w.rec != nil})
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
-	if k.p.FlowControl() {
-		fc, err := plugins.FlowControl(k.p)
-		if err == nil {
-			k.fc, err = flowcontrol.NewController(fc)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: flowControl: %w", c.File, err)
-		}
+	k := &picking{w: w}
+	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, EmitScores: true, DocumentHeaders: true, Explain: flow.KeepsExplanations(w.rec)})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
 	var endpoints []*picker.Endpoint
 	for _, sv := range w.servers {
@@ -82,194 +49,101 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		}
 		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, p.Labels(sv.index)))
 	}
-	k.p.Pool().Set(endpoints)
-	w.kv.connect(k.p)
-	k.scrape()
+	w.kv.connect(k.m)
+	k.Input(epp.Endpoints{List: endpoints})
 	return k, nil
 }
 
-// scrape brings every server's figures to the picker.
-func (k *picking) scrape() {
-	v := k.p.Pool().View()
-	indexes := make([]int, len(v.States))
-	for i := range indexes {
-		indexes[i] = i
-	}
-	k.p.Pool().Update(k.w.now, indexes, func(_ int, st *picker.State) {
-		sv := k.w.byAddr[st.HostPort()]
-		stats, cfg := sv.engine.Stats(), sv.engine.Config()
-		st.Waiting, st.Running = int64(stats.Waiting), int64(stats.Running)
-		st.CacheBlockSize, st.CacheBlocks = int32(cfg.BlockSize), int32(cfg.NumGPUBlocks)
-		if cfg.NumGPUBlocks > 0 {
-			st.KVUsage = float64(sv.engine.KVBlocksUsed()) / float64(cfg.NumGPUBlocks)
-		}
-		if len(k.w.adapters) > 0 {
-			st.LoRA = sv.loras()
-		}
-	})
-	k.loads()
-	k.pump()
+// Input implements epp.Door.
+func (k *picking) Input(m epp.Message) {
+	k.m.Input(k.w.now, m, &k.fx)
+	k.play()
 }
 
-// decide asks the picker; the stream is told at once, or when flow control
-// lets the request go.
-func (k *picking) decide(r *request, head header.List, body []byte) {
-	k.number++
-	req, bad := k.p.NewRequest(head, body, true, k.number)
-	x := &pick{r: r, req: req}
-	if bad == nil {
-		var needs []picker.Need
-		needs, bad = k.p.Prepare(k.w.now, req)
-		for i := range needs {
-			if a, ok := k.w.kv.answer(r, &needs[i]); ok {
-				x.answers = append(x.answers, a)
-				continue
-			}
-			if needs[i].Key == plugins.KeyRender { // a renderer answers as the model server tokenises
-				ids := r.promptTokens()
-				req.PromptTokens, req.Tokens = [][]uint32{ids}, len(ids)
-				continue
-			}
-			x.answers = append(x.answers, picker.Answer{Plugin: needs[i].Plugin, Key: needs[i].Key, Err: errNobody})
-		}
+// wake plays what is due.
+func (k *picking) wake(at machine.Time) {
+	if at != k.wakeAt {
+		return // an earlier or later wake-up took its place
 	}
-	if bad != nil {
-		r.decided(k.refuse(bad))
+	k.wakeAt = 0
+	k.m.Advance(k.w.now, &k.fx)
+	k.play()
+}
+
+// play carries effects out in order. What they bring about joins the list.
+func (k *picking) play() {
+	if k.playing {
 		return
 	}
-	r.pick = x
-	if k.fc == nil {
-		k.place(x)
-		return
+	k.playing = true
+	for i := 0; i < len(k.fx.List); i++ {
+		k.effect(&k.fx.List[i])
 	}
-	k.last++
-	x.id = k.last
-	k.waiting[x.id] = x
-	k.fc.Input(k.w.now, flowcontrol.Arrive{ID: x.id, Priority: req.Objective.Priority, FairnessID: req.FairnessID,
-		Bytes: int64(req.SizeBytes), Tokens: int64(req.Tokens), TTFT: machine.Time(req.TTFTMs * float64(machine.Millisecond))})
-	k.pump()
+	k.fx.Reset()
+	k.playing = false
+	k.arm()
 }
 
-// place picks, commits and tells the stream.
-func (k *picking) place(x *pick) {
-	k.w.kv.advance()
-	var spare *picker.Decision
-	if n := len(k.spare); n > 0 {
-		spare, k.spare = k.spare[n-1], k.spare[:n-1]
-	}
-	x.d = k.p.Pick(k.w.now, x.req, k.p.Pool().View(), x.answers, spare)
-	x.d.Admission = x.admission
-	if x.d.Err != nil {
-		bad := x.d.Err
-		x.d = nil
-		x.r.decided(k.refuse(bad))
-		return
-	}
-	x.placed = true
-	k.p.Commit(k.w.now, x.d)
-	set, remove := x.d.RequestHeaders(len(x.r.Body))
-	out := stream.Decision{Endpoint: x.d.Destination(), Set: set, Remove: remove}
-	if k.w.rec != nil {
-		out.Details = x.d.Recorded(k.explain)
-	}
-	x.r.decided(out)
-}
-
-func (k *picking) refuse(e *picker.Error) stream.Decision {
-	a := k.w.stream.Errors.Answer(e.Code.Status(), e.Message)
-	return stream.Decision{Answer: &a, Reason: string(e.Code) + ": " + e.Message}
-}
-
-// response lets the plug-ins see a piece of the response.
-func (k *picking) response(x *pick, status string, chunk []byte, end bool) {
-	if x.d == nil {
-		return
-	}
-	if x.resp == nil {
-		x.resp, _ = k.p.ResponseHeaders(k.w.now, x.d, header.Of(":status", status, "content-type", "text/event-stream"))
-	}
-	x.resp.Body(k.w.now, chunk, end)
-}
-
-// ended gives back what the request held at the picker.
-func (k *picking) ended(x *pick) {
-	if x.d != nil {
-		if x.resp != nil {
-			x.resp.Flush(k.w.now)
-		}
-		k.p.Release(k.w.now, x.d)
-		k.spare = append(k.spare, x.d)
-		x.d, x.resp = nil, nil
-	}
-	if k.fc == nil {
-		return
-	}
-	if _, waits := k.waiting[x.id]; waits && !x.placed {
-		k.fc.Input(k.w.now, flowcontrol.Gone{ID: x.id})
-	} else if x.placed {
-		delete(k.waiting, x.id)
-		k.loads()
-		k.fc.Input(k.w.now, flowcontrol.Done{ID: x.id})
-	}
-	k.pump()
-}
-
-func (k *picking) loads() {
-	if k.fc != nil {
-		k.fc.Input(k.w.now, flowcontrol.Pool{Loads: plugins.Loads(k.p, k.p.Pool().View())})
-	}
-}
-
-// pump plays what flow control wants done by now and keeps its alarm.
-func (k *picking) pump() {
-	if k.fc == nil || k.pumping {
-		return
-	}
-	k.pumping = true
-	for {
-		at, ok := k.fc.Next()
-		if !ok || at > k.w.now {
-			break
-		}
-		var effects []flowcontrol.Effect
-		k.fc.Advance(k.w.now, func(e flowcontrol.Effect) { effects = append(effects, e) })
-		if len(effects) == 0 {
-			break
-		}
-		for i := range effects {
-			k.effect(&effects[i])
-		}
-	}
-	k.pumping = false
-	if at, ok := k.fc.Next(); ok && at != k.wakeAt {
+// arm keeps the machine's next moment in the queue for as long as there is
+// something to decide: pages are scraped for ever.
+func (k *picking) arm() {
+	if at, ok := k.m.Next(); ok && at != k.wakeAt && k.w.busy() {
 		k.wakeAt = at
 		k.w.queue.Push(at, machine.ClassTimer, event{kind: wakePicker})
 	}
 }
 
-func (k *picking) effect(e *flowcontrol.Effect) {
-	x := k.waiting[e.ID]
-	if x == nil {
-		return
-	}
+func (k *picking) effect(e *epp.Effect) {
 	switch e.Kind {
-	case flowcontrol.Decided:
-		if refusal, refused := e.Refusal(); refused {
-			delete(k.waiting, e.ID)
-			a := stream.Answer{Status: refusal.Status, Body: []byte(refusal.Body())}
-			x.r.decided(stream.Decision{Answer: &a, Reason: refusal.Message})
-			return
+	case epp.Ask:
+		r := e.Request
+		for i := range r.Needs {
+			r.Answers = append(r.Answers, k.w.answer(r.Owner.(*request), &r.Needs[i]))
 		}
-		k.fc.Input(k.w.now, flowcontrol.Placed{ID: x.id})
-		x.admission = e.Admission()
-		k.place(x)
-		if !x.placed {
-			k.fc.Input(k.w.now, flowcontrol.Done{ID: x.id})
-			delete(k.waiting, e.ID)
-		}
-		k.loads()
-	case flowcontrol.Evict:
-		a := stream.Answer{Status: flowcontrol.Evicted().Status, Body: []byte(flowcontrol.Evicted().Body())}
-		x.r.evicted(a)
+		k.Input(epp.Answered{Request: r})
+	case epp.Decided:
+		e.Request.Owner.(*request).decided()
+	case epp.Evict:
+		e.Request.Owner.(*request).evicted()
+	case epp.Scrape:
+		t, src := e.Target, e.Source
+		page, err := k.w.page(k.m.Sources()[src].Address(t), &k.m.Sources()[src])
+		k.Input(epp.Scraped{Target: t, Source: src, Page: page, Err: err})
 	}
+}
+
+// decide hands a request to the picker.
+func (k *picking) decide(r *request) {
+	x := r.stream.Request()
+	x.Owner = r
+	k.Input(epp.Arrive{Request: x})
+}
+
+// errNobody is what comes of asking an address that nobody listens on.
+var errNobody = errors.New("connection refused: nobody listens there")
+
+// answer is what the outside says to a plug-in's question.
+func (w *world) answer(r *request, n *picker.Need) picker.Answer {
+	if a, ok := w.kv.answer(r, n); ok {
+		return a
+	}
+	a := picker.Answer{Plugin: n.Plugin, Key: n.Key}
+	if n.Key == plugins.KeyRender { // a renderer answers as the model server tokenises
+		a.Tokens = [][]uint32{r.promptTokens()}
+	} else {
+		a.Err = errNobody
+	}
+	return a
+}
+
+// page is what a server says to a data source.
+func (w *world) page(address string, src *epp.Source) (metrics.Page, error) {
+	sv := w.byAddr[address]
+	switch {
+	case sv == nil:
+		return nil, errNobody
+	case src.Path == "/health" && sv.dead:
+		return nil, errors.New("status 503")
+	}
+	return sv.page(src.Wants), nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
@@ -20,10 +21,11 @@ type request struct {
 	workload.Request
 	w      *world
 	talk   *workload.Conversation
-	stream *stream.Stream
+	stream *epp.Stream
+	fx     machine.Effects[stream.Effect] // of the stream
+	msg    stream.Message
 	alarm  *alarm
 	wakeAt machine.Time
-	pick   *pick // at a picker with a configuration
 
 	passage *passage // at the sidecar before a decode server
 	leg     *leg     // of a leg itself: where its answer goes
@@ -48,8 +50,7 @@ type request struct {
 	whole     bool   // all of its answer has left
 
 	// At the client.
-	made   string // the metadata that the EPP made up
-	echo   string // and what came back of it
+	echo   string // the metadata that came back
 	status int
 	failed string // an error told inside the answer
 	first  bool   // the client has seen the first token
@@ -66,9 +67,8 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 
 // begin sends the request: headers and body reach the EPP at once.
 func (r *request) begin() {
-	cfg := r.w.stream
-	cfg.OnMetadata = func(_, metadata string) { r.made = metadata }
-	r.stream, r.alarm = stream.New(cfg), &alarm{r}
+	r.w.picking.number++
+	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
 	r.record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)))
 	if r.w.timeout > 0 {
 		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassTimer, event{kind: giveUp, alarm: r.alarm})
@@ -77,23 +77,29 @@ func (r *request) begin() {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassTimer, event{kind: leave, alarm: r.alarm})
 	}
 	head := append(header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID), r.Header...).Normalize()
-	r.play(r.stream.Headers(r.w.now, stream.Modes{}, head, false))
-	r.play(r.stream.Body(r.w.now, r.Body, true))
+	r.tell(stream.Message{Kind: stream.Headers, Head: head})
+	r.tell(stream.Message{Kind: stream.Body, Body: r.Body, End: true})
 }
 
-// play carries out what the EPP says.
-func (r *request) play(effects []stream.Effect) {
-	for _, e := range append([]stream.Effect(nil), effects...) {
+// tell gives the EPP's stream a message of Envoy's.
+func (r *request) tell(m stream.Message) {
+	r.msg = m
+	r.stream.Input(r.w.now, &r.msg, &r.fx)
+	r.play()
+}
+
+// play carries out what the EPP says. What that brings about may say more
+// before it is through, so that each part is taken out first.
+func (r *request) play() {
+	effects := append([]stream.Effect(nil), r.fx.List...)
+	r.fx.Reset()
+	for _, e := range effects {
 		if r.over {
 			return
 		}
 		switch e.Kind {
 		case stream.Decide:
-			if r.w.picking != nil {
-				r.w.picking.decide(r, e.Head, e.Body)
-			} else {
-				r.decided(r.w.picker.Pick(e.Head, e.Body))
-			}
+			r.w.picking.decide(r)
 		case stream.SendRequestHeaders:
 			r.forward(e.Set)
 		case stream.SendRequestBody:
@@ -119,10 +125,17 @@ func (r *request) asks() *ask {
 // promptTokens are the prompt's tokens as the model server counts them.
 func (r *request) promptTokens() []uint32 { return r.asks().prompt }
 
-func (r *request) decided(d stream.Decision) { r.play(r.stream.Decided(r.w.now, d)) }
+// decided is told of the picker's decision.
+func (r *request) decided() {
+	r.stream.Decide(r.w.now, &r.fx)
+	r.play()
+}
 
 // evicted is flow control taking the request back while it runs.
-func (r *request) evicted(a stream.Answer) { r.play(r.stream.Evict(r.w.now, a)) }
+func (r *request) evicted() {
+	r.stream.Evict(r.w.now, &r.fx)
+	r.play()
+}
 
 // schedule keeps the stream's deadline in the queue.
 func (r *request) schedule() {
@@ -134,7 +147,8 @@ func (r *request) schedule() {
 
 func (r *request) wake(at machine.Time) {
 	if !r.over && at == r.wakeAt {
-		r.play(r.stream.Advance(r.w.now))
+		r.stream.Advance(r.w.now, &r.fx)
+		r.play()
 	}
 }
 
@@ -157,7 +171,7 @@ func (r *request) leaves() {
 
 // gone tells everybody that nobody waits for the answer any more.
 func (r *request) gone() {
-	r.stream.PeerGone(r.w.now, "")
+	r.tell(stream.Message{Kind: stream.PeerGone})
 	r.dropServer("the client left")
 }
 
@@ -265,9 +279,6 @@ func (r *request) finish(o flow.Outcome, details ...flow.Detail) {
 		return
 	}
 	r.over, r.alarm.r = true, nil
-	if r.pick != nil {
-		r.w.picking.ended(r.pick)
-	}
 	r.record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(o))}, details...)...)
 	r.w.ended(r, o)
 }

@@ -3,13 +3,14 @@ package virtual
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
@@ -35,7 +36,6 @@ type server struct {
 	steps    serving.EngineSteps
 	killed   error // why it does not fit into its memory, if so
 	dead     bool  // it crashed, or lost a rank
-	unready  bool  // and the picker has noticed
 }
 
 func statusText(status int) string { return strconv.Itoa(status) }
@@ -143,23 +143,44 @@ func (r *request) tokenIDs(first, count int) []uint32 {
 	return out
 }
 
-// loras is what the server's metrics say of its adapters.
-func (s *server) loras() *picker.LoRA {
-	l := &picker.LoRA{Max: s.engine.Config().MaxLoRAs}
+// page is what the server's metrics say, of the families that somebody wants.
+func (s *server) page(wants func(family string) bool) metrics.Page {
+	stats, cfg := s.engine.Stats(), s.engine.Config()
+	p := metrics.Page{}
+	add := func(family string, v float64, labels ...metrics.Label) {
+		if wants(family) {
+			p[family] = &metrics.Family{Typed: true, Samples: []metrics.Sample{{Labels: labels, Value: v}}}
+		}
+	}
+	add("vllm:num_requests_waiting", float64(stats.Waiting))
+	add("vllm:num_requests_running", float64(stats.Running))
+	if cfg.NumGPUBlocks > 0 {
+		add("vllm:kv_cache_usage_perc", float64(s.engine.KVBlocksUsed())/float64(cfg.NumGPUBlocks))
+	}
+	add("vllm:cache_config_info", 1, metrics.Label{Name: "block_size", Value: strconv.Itoa(cfg.BlockSize)},
+		metrics.Label{Name: "num_gpu_blocks", Value: strconv.Itoa(cfg.NumGPUBlocks)})
+	if len(s.w.adapters) > 0 {
+		running, waiting := s.loras()
+		add("vllm:lora_requests_info", 1, metrics.Label{Name: "max_lora", Value: strconv.Itoa(cfg.MaxLoRAs)},
+			metrics.Label{Name: "running_lora_adapters", Value: strings.Join(running, ",")}, metrics.Label{Name: "waiting_lora_adapters", Value: strings.Join(waiting, ",")})
+	}
+	return p
+}
+
+// loras are the adapters of running and of waiting requests.
+func (s *server) loras() (running, waiting []string) {
 	for _, r := range s.requests {
 		switch name := r.asks().lora; {
 		case name == "":
 		case r.scheduled:
-			l.Running = append(l.Running, name)
+			running = append(running, name)
 		default:
-			l.Waiting = append(l.Waiting, name)
+			waiting = append(waiting, name)
 		}
 	}
-	for _, list := range []*[]string{&l.Running, &l.Waiting} {
-		slices.Sort(*list)
-		*list = slices.Compact(*list)
-	}
-	return l
+	slices.Sort(running)
+	slices.Sort(waiting)
+	return slices.Compact(running), slices.Compact(waiting)
 }
 
 // input hands the engine a message and plays what comes of it.

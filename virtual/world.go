@@ -18,7 +18,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/roundrobin"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -49,7 +48,6 @@ const (
 	wakeServer kind = iota
 	wakeStream
 	wakePicker
-	scrape
 	arrive
 	giveUp
 	leave
@@ -62,7 +60,6 @@ const (
 	die
 	happens
 	ends
-	probe
 	tired
 )
 
@@ -76,14 +73,12 @@ type world struct {
 	model      string
 	adapters   map[string]engine.AdapterID
 	voc        *tokens.Vocabulary
-	verbose    bool               // somebody goes on from what answers say
-	picker     *roundrobin.Picker // of a pool without an EndpointPickerConfig
-	ready      []*server          // those that it picks from when all is well
-	picking    *picking           // of one with it
-	kv         *kvWire            // of model servers that publish KV events
-	sessions   int                // that each sidecar remembers
-	prefillers []string           // whom sidecars call in session mode
-	wires      *wires             // between servers that prefill and servers that decode
+	verbose    bool // somebody goes on from what answers say
+	picking    *picking
+	kv         *kvWire  // of model servers that publish KV events
+	sessions   int      // that each sidecar remembers
+	prefillers []string // whom sidecars call in session mode
+	wires      *wires   // between servers that prefill and servers that decode
 	servers    []*server
 	byName     map[string]*server
 	byAddr     map[string]*server
@@ -146,8 +141,8 @@ func (w *world) settled() error {
 	if w.wires != nil && len(w.wires.by)+len(w.wires.pulls)+w.wires.net.InFlight() > 0 {
 		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", len(w.wires.by))
 	}
-	if k := w.picking; k != nil && len(k.waiting) > 0 {
-		return fmt.Errorf("virtual: flow control still has %d requests; this is a fault of windtunnel", len(k.waiting))
+	if n := w.picking.m.InFlight(); n > 0 {
+		return fmt.Errorf("virtual: flow control still has %d requests; this is a fault of windtunnel", n)
 	}
 	for _, sv := range w.servers {
 		st := sv.engine.Stats()
@@ -192,14 +187,9 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if w.faults, err = s.Faults(p); err != nil {
 		return nil, err
 	}
-	var addresses, names []string
 	for i := range p.Servers() {
-		sv, err := w.newServer(s, p, i)
-		if err != nil {
+		if _, err := w.newServer(s, p, i); err != nil {
 			return nil, err
-		}
-		if !p.Prefills(i) {
-			addresses, names = append(addresses, sv.endpoint), append(names, sv.name)
 		}
 	}
 	if err := w.startSidecars(s, p); err != nil {
@@ -208,13 +198,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	for i := range p.Incidents {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{kind: happens, incident: &p.Incidents[i]})
 	}
-	if p.EPP.Config.Text == nil {
-		w.picker = roundrobin.New(w.stream.Errors, addresses, names)
-		return w, nil
-	}
-	if w.picking, err = newPicking(w, s, p); err == nil {
-		w.queue.Push(scrapeInterval, machine.ClassTimer, event{kind: scrape})
-	}
+	w.picking, err = newPicking(w, s, p)
 	return w, err
 }
 
@@ -239,9 +223,6 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	w.servers = append(w.servers, sv)
 	w.byAddr[sv.endpoint], w.byName[sv.name] = sv, sv
-	if !p.Prefills(i) {
-		w.ready = append(w.ready, sv)
-	}
 	return sv, nil
 }
 
@@ -259,12 +240,7 @@ func (w *world) play(at machine.Time, e event) {
 			r.wake(at)
 		}
 	case wakePicker:
-		w.picking.pump()
-	case scrape:
-		w.picking.scrape()
-		if w.busy() {
-			w.queue.Push(at+scrapeInterval, machine.ClassTimer, event{kind: scrape})
-		}
+		w.picking.wake(at)
 	case giveUp:
 		if r := e.alarm.r; r != nil {
 			r.giveUp()
@@ -293,8 +269,6 @@ func (w *world) play(at machine.Time, e event) {
 		w.recover(e.incident)
 	case tired:
 		e.pull.giveUp()
-	case probe:
-		w.probed(e.server)
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/roundrobin"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -97,17 +98,13 @@ func startServers(prefill latency.Dist, n int) ([]string, error) {
 }
 
 func startPicker(servers []string) ([]string, error) {
-	began := time.Now()
-	picker := roundrobin.New(stream.OpenAIErrors, servers, servers)
-	turn := make(chan struct{}, 1)
-	s, err := epp.Start(epp.Options{Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0",
-		Stream: stream.Config{Hold: true, MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second, HoldLimit: 600 * machine.Second, MetadataBytes: 32, Seed: 1},
-		Now:    func() machine.Time { return machine.FromDuration(time.Since(began)) },
-		Director: epp.DirectorFunc(func(_ context.Context, r *epp.Request) stream.Decision {
-			turn <- struct{}{}
-			defer func() { <-turn }()
-			return picker.Pick(r.Head, r.Body)
-		})})
+	endpoints, err := picker.EndpointsAt(servers)
+	if err != nil {
+		return nil, err
+	}
+	s, err := epp.StartStandalone(epp.StandaloneOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin", Endpoints: endpoints,
+		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0",
+		Hold: stream.Config{Hold: true, MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second, HoldLimit: 600 * machine.Second, MetadataBytes: 32, Seed: 1}})
 	if err != nil {
 		return nil, err
 	}

@@ -20,15 +20,13 @@ func pool(tb testing.TB, n int, opt picker.Options) *picker.Picker {
 		tb.Fatal(err)
 	}
 	var list []*picker.Endpoint
-	var all []int
 	for i := range n {
 		list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%04d", i), fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), "8000", nil))
-		all = append(all, i)
 	}
 	p.Pool().Set(list)
-	p.Pool().Update(0, all, func(i int, s *picker.State) {
-		s.Waiting, s.Running, s.KVUsage = int64(i%7), int64(i%13), float64(i%100)/100
-	})
+	for i := range n {
+		p.Pool().Update(0, i, picker.Metrics{Waiting: int64(i % 7), Running: int64(i % 13), KVUsage: float64(i%100) / 100})
+	}
 	return p
 }
 

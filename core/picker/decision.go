@@ -1,6 +1,10 @@
 package picker
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
+
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -129,6 +133,39 @@ func (d *Decision) PrimaryProfile() *ProfileResult {
 		return nil
 	}
 	return &d.Profiles[d.Primary]
+}
+
+// Prefiller is the endpoint that prefills for another one, nil when none does.
+func (d *Decision) Prefiller() *Endpoint {
+	r := d.Profile("prefill")
+	if !r.Ok() || r == d.PrimaryProfile() {
+		return nil
+	}
+	return d.View.States[r.Picked[0]].Endpoint
+}
+
+// ScoreList is every endpoint's total in the profile that chose:
+// "pod-0=0.75,pod-1=2.4"; at most RecordedEndpoints of them.
+func (d *Decision) ScoreList() string {
+	r := d.PrimaryProfile()
+	if r == nil {
+		return ""
+	}
+	var b strings.Builder
+	for j, i := range r.Left {
+		if j >= len(r.Totals) {
+			break
+		}
+		if j == RecordedEndpoints {
+			fmt.Fprintf(&b, ",and %d more", len(r.Left)-j)
+			break
+		}
+		if j > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(d.View.States[i].Name + "=" + strconv.FormatFloat(r.Totals[j], 'g', 6, 64))
+	}
+	return b.String()
 }
 
 // Destination is the destination header's value: "ip:port", several separated

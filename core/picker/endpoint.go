@@ -1,6 +1,9 @@
 package picker
 
 import (
+	"fmt"
+	"net"
+
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -27,6 +30,20 @@ type Endpoint struct {
 func NewEndpoint(namespace, name, address, port string, labels map[string]string) *Endpoint {
 	return &Endpoint{Namespace: namespace, Name: name, Address: address, Port: port, Labels: labels,
 		hostPort: joinHostPort(address, port), id: namespace + "/" + name, slot: -1}
+}
+
+// EndpointsAt are endpoints of which only the addresses (host:port) are known,
+// and named after them.
+func EndpointsAt(addresses []string) ([]*Endpoint, error) {
+	var out []*Endpoint
+	for _, a := range addresses {
+		host, port, err := net.SplitHostPort(a)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %q: %w; expected HOST:PORT", a, err)
+		}
+		out = append(out, NewEndpoint("default", a, host, port, nil))
+	}
+	return out, nil
 }
 
 // ID is "namespace/name": the key of everything that is remembered about an
@@ -87,16 +104,8 @@ type Serving struct {
 	MaxQPS   float64  // requests per second at most
 }
 
-// Age is how old the figures are. Figures that never came are infinitely old.
-func (s *State) Age(now machine.Time) machine.Time {
-	if !s.Scraped {
-		return machine.Never
-	}
-	return now - s.UpdatedAt
-}
-
-// View is the pool at one moment. Plug-ins address endpoints by their index
-// in States. A View is never changed once it has been handed out.
+// View is the pool's endpoints in a fixed order, with their newest figures.
+// Plug-ins address endpoints by their index in States.
 type View struct {
 	States []State
 }

@@ -49,6 +49,15 @@ type Error struct {
 	Bare bool
 }
 
+// Status is the HTTP status of the answer. That of an evicted request has no
+// code of its own.
+func (e *Error) Status() int {
+	if e.Bare {
+		return ResourceExhausted.Status()
+	}
+	return e.Code.Status()
+}
+
 // Error is the body that the real EPP sends: "inference error: Code - message".
 func (e *Error) Error() string {
 	if e.Bare {

@@ -118,7 +118,7 @@ func (p *Picker) wire(plugins []Plugin) {
 			p.responseBodies = append(p.responseBodies, x)
 		}
 		if x, ok := pl.(EndpointObserver); ok {
-			p.pool.OnGone(x.EndpointGone)
+			p.pool.OnGone(gone(x))
 		}
 	}
 }
@@ -208,16 +208,22 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *Error) {
 		r.Tokens = r.Body.EstimatedTokens()
 	}
 	for _, h := range p.headerProcs {
-		h.RequestHeader(r)
+		if err := requestHeader(h, r); err != nil {
+			return nil, err
+		}
 	}
 	if r.FairnessID == "" {
 		r.FairnessID = DefaultFairnessID
 	}
-	var needs []Need
+	var all []Need
 	for _, a := range p.askers {
-		needs = append(needs, a.Needs(now, r, p.pool.View())...)
+		list, err := needs(a, now, r, p.pool.View())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
 	}
-	return needs, nil
+	return all, nil
 }
 
 // Pick decides where a request goes. It changes nothing but d, which may be a
@@ -232,11 +238,7 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	c := &d.cycle
 	defer func() {
 		if v := recover(); v != nil {
-			name := "the picker"
-			if c.running != nil {
-				name = fmt.Sprintf("plugin %s (%s)", c.running.Name(), c.running.Type())
-			}
-			d.Err = &Error{Code: Internal, Message: fmt.Sprintf("%s panicked: %v", name, v)}
+			d.Err = panicked(c.running, v)
 			d.Targets = d.Targets[:0]
 			out = d
 		}
@@ -383,37 +385,49 @@ func (p *Picker) anyEndpoint(c *Cycle) *Error {
 }
 
 // Commit makes a decision take effect. A decision with an error changes
-// nothing and need not be committed.
-func (p *Picker) Commit(now machine.Time, d *Decision) {
+// nothing and need not be committed. An error says that a plug-in panicked: the
+// decision is then to be released, and not to be followed.
+func (p *Picker) Commit(now machine.Time, d *Decision) (err *Error) {
 	if d.committed || d.Err != nil {
-		return
+		return nil
 	}
 	d.committed = true
 	p.seq++
 	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
-		return
+		return nil
 	}
 	c := &d.cycle
 	for _, h := range p.committers {
 		t := c.begin()
-		h.Commit(now, d)
+		err = first(err, commit(h, now, d))
 		c.end("PreRequest", h, t)
 	}
+	return err
 }
 
 // Release ends what Commit began. Only the first call counts; an uncommitted
-// decision has nothing to release.
-func (p *Picker) Release(now machine.Time, d *Decision) {
+// decision has nothing to release. An error says that a plug-in panicked; the
+// others have released all the same.
+func (p *Picker) Release(now machine.Time, d *Decision) (err *Error) {
 	if d == nil || !d.committed || d.released {
-		return
+		return nil
 	}
 	d.released = true
 	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
-		return
+		return nil
 	}
 	for _, r := range p.releasers {
-		r.Release(now, d)
+		err = first(err, release(r, now, d))
 	}
+	return err
+}
+
+// Stopwatch reads the driver's stopwatch; 0 without one.
+func (p *Picker) Stopwatch() machine.Time {
+	if p.opt.Stopwatch == nil {
+		return 0
+	}
+	return p.opt.Stopwatch()
 }
 
 // Objects are the Kubernetes objects (or files in their shape) that change

@@ -2,6 +2,7 @@ package picker
 
 import (
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
@@ -177,13 +178,21 @@ type RequestParser interface {
 	Parser() parse.Parser
 }
 
-// MetricsExtractor reads one scraped page into an endpoint's figures. labels
+// MetricsExtractor reads the samples of one scrape into an endpoint's figures.
+// Wants says which families of metrics it reads: a page has no others. labels
 // are the endpoint's: one of them may name its engine. An error leaves the
 // figures as they were; it is counted and logged, and names the plug-in. The
 // page's memory is used again for the next one.
 type MetricsExtractor interface {
 	Plugin
-	Extract(page []byte, labels map[string]string, into *Metrics) error
+	Wants(family string) bool
+	Extract(page metrics.Page, labels map[string]string, into *Metrics) error
+}
+
+// Prober is a MetricsSource that wants to know whether it was answered at all: a
+// readiness probe. slot is the endpoint's; err is why there was no answer.
+type Prober interface {
+	Probed(slot int, err error)
 }
 
 // MetricsForgetter is a MetricsExtractor that can take back what it wrote, when
@@ -233,5 +242,8 @@ type Answer struct {
 	Plugin string
 	Key    string
 	Value  []byte
+	// Tokens are a renderer's answer in another form than Value: the token ids of
+	// each prompt.
+	Tokens [][]uint32
 	Err    error
 }

@@ -9,8 +9,8 @@ import (
 // maxDeparted bounds how many names of departed endpoints a Pool remembers.
 const maxDeparted = 4096
 
-// Pool is the set of endpoints with their newest figures. It hands out Views
-// and gives every endpoint name a slot. It belongs to one goroutine.
+// Pool is the set of endpoints with their newest figures. It gives every
+// endpoint name a slot. It belongs to one goroutine.
 type Pool struct {
 	view     *View
 	slots    map[string]int32 // name -> slot, departed names too
@@ -31,7 +31,9 @@ func NewPool() *Pool {
 // flight).
 func (p *Pool) OnGone(f func(slot int, forget bool)) { p.onGone = append(p.onGone, f) }
 
-// View is the pool as of now. It does not change afterwards.
+// View is the pool as of now. Its endpoints and their places stay as they are,
+// also when the pool has others; their figures are the newest, and to be read
+// by the pool's goroutine alone.
 func (p *Pool) View() *View { return p.view }
 
 // Slots is one more than the largest slot in use.
@@ -121,44 +123,25 @@ func (p *Pool) leave(id string) {
 	}
 }
 
-// Update brings figures of endpoints: change is called with a copy of each
-// state that a scrape concerns and the new View is handed out at once. Indexes
-// are those of the current View.
-func (p *Pool) Update(now machine.Time, indexes []int, change func(i int, s *State)) {
-	states := append([]State(nil), p.view.States...)
-	for _, i := range indexes {
-		if i < 0 || i >= len(states) {
-			continue
-		}
-		change(i, &states[i])
-		states[i].UpdatedAt = now
-		states[i].Scraped = true
-	}
-	p.view = &View{States: states}
+// Update brings figures of endpoint number i of the current View.
+func (p *Pool) Update(now machine.Time, i int, figures Metrics) {
+	s := &p.view.States[i]
+	s.Metrics, s.UpdatedAt, s.Scraped = figures, now, true
 }
 
 // Announce replaces what document 002's control plane says of the endpoints,
 // by ID. It is no figure of a scrape.
 func (p *Pool) Announce(serving map[string]*Serving) {
-	states := append([]State(nil), p.view.States...)
-	for i := range states {
-		states[i].Serving = serving[states[i].id]
+	for i := range p.view.States {
+		s := &p.view.States[i]
+		s.Serving = serving[s.id]
 	}
-	p.view = &View{States: states}
 }
 
-// Expire says that an endpoint's figures are too old to be believed (document
-// 003: 30 s): it then counts as never scraped. change, which may be nil, takes
-// the figures out.
-func (p *Pool) Expire(indexes []int, change func(i int, s *State)) {
-	states := append([]State(nil), p.view.States...)
-	for _, i := range indexes {
-		if i >= 0 && i < len(states) {
-			if change != nil {
-				change(i, &states[i])
-			}
-			states[i].Scraped = false
-		}
-	}
-	p.view = &View{States: states}
+// Expire takes figures of endpoint number i back that are too old to be believed
+// (document 003: 30 s). figures are what is left; without any that are known it
+// counts as never scraped.
+func (p *Pool) Expire(i int, figures Metrics, known bool) {
+	s := &p.view.States[i]
+	s.Metrics, s.Scraped = figures, s.Scraped && known
 }

@@ -15,8 +15,15 @@ const RecordedEndpoints = 32
 // virtual time: the figures that a person reads at a glance and, where somebody
 // keeps it, the whole of it for windtunnel explain.
 func (d *Decision) Recorded(explain bool) []flow.Detail {
-	out := []flow.Detail{flow.D("candidates", len(d.Candidates))}
-	if r := d.PrimaryProfile(); r != nil {
+	var out []flow.Detail
+	if len(d.Targets) > 0 {
+		out = append(out, flow.D("name", d.Targets[0].Endpoint.Name))
+	}
+	out = append(out, flow.D("candidates", len(d.Candidates)))
+	if m := d.Request.TargetModel; m != "" {
+		out = append(out, flow.D("model", m))
+	}
+	if r := d.PrimaryProfile(); r != nil && len(r.Scorers) > 0 {
 		out = append(out, flow.D("profile", r.Name))
 		scores := make([]string, 0, len(r.Left))
 		for j, i := range r.Left {

@@ -36,6 +36,8 @@ type Response struct {
 	// FirstAt and LastAt are when the first and the last non-empty chunk came.
 	FirstAt, LastAt machine.Time
 	StartedAt       machine.Time
+	// Err is the first panic of a plug-in over this response.
+	Err *Error
 
 	set      header.List
 	metadata map[string]map[string]any
@@ -90,7 +92,7 @@ func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers header.L
 			r.parser = ps
 		}
 		for _, h := range p.responseHeaders {
-			h.ResponseHeader(now, r)
+			r.Err = first(r.Err, responseHeader(h, now, r))
 		}
 	}
 	set := header.Of(HeaderWentResponse, "true")
@@ -224,7 +226,7 @@ func (r *Response) hooks(now machine.Time) {
 		return
 	}
 	for _, h := range r.p.responseBodies {
-		h.ResponseBody(now, r)
+		r.Err = first(r.Err, responseBody(h, now, r))
 	}
 }
 

@@ -10,12 +10,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Headers is told when the request's headers are here; end means that there
-// is no body. A second header message is ignored, as by the real EPP.
-func (s *Stream) Headers(now machine.Time, modes Modes, head header.List, end bool) []Effect {
-	s.begin(now)
+// headers are the request's; end means that there is no body. A second header
+// message is ignored, as by the real EPP.
+func (s *Stream) headers(modes Modes, head header.List, end bool) {
 	if s.state != awaitHeaders {
-		return s.out
+		return
 	}
 	s.request, s.head, s.modes = head.Get("x-request-id"), head, modes
 	s.state = awaitBody
@@ -30,37 +29,32 @@ func (s *Stream) Headers(now machine.Time, modes Modes, head header.List, end bo
 		// answered, or never: the decision is made without it.
 		s.requestWhole()
 	}
-	return s.out
 }
 
-// Body is told for every piece of the request's body. The bytes are copied.
-func (s *Stream) Body(now machine.Time, chunk []byte, end bool) []Effect {
-	s.begin(now)
+// requestBody is a piece of the request's body. The bytes are copied.
+func (s *Stream) requestBody(chunk []byte, end bool) {
 	if s.modes.Request == Streamed && s.state != over && s.state != awaitHeaders {
 		s.emit(Effect{Kind: SendRequestBody, Body: chunk, End: end})
-		return s.out
+		return
 	}
 	if s.state == awaitHeaders { // a body whose headers never came: the picker will say what it lacks
 		s.state = awaitBody
 	}
 	if s.state != awaitBody {
-		return s.out
+		return
 	}
 	if s.cfg.MaxBodyBytes > 0 && len(s.body)+len(chunk) > s.cfg.MaxBodyBytes {
 		s.answer(413, fmt.Sprintf("the request body has more than %d bytes; send a shorter prompt or raise the limit", s.cfg.MaxBodyBytes))
-		return s.out
+		return
 	}
 	s.body = append(s.body, chunk...)
 	if end {
 		s.requestWhole()
 	}
-	return s.out
 }
 
-// Trailers is told when the request ends with trailers instead of a last body
-// message.
-func (s *Stream) Trailers(now machine.Time) []Effect {
-	s.begin(now)
+// trailers end the request instead of a last body message.
+func (s *Stream) trailers() {
 	switch s.state {
 	case awaitBody:
 		s.endsWith = endWithTrailers
@@ -71,7 +65,6 @@ func (s *Stream) Trailers(now machine.Time) []Effect {
 		}
 		s.emit(Effect{Kind: PassRequestTrailers})
 	}
-	return s.out
 }
 
 func (s *Stream) requestWhole() {
@@ -87,17 +80,16 @@ func (s *Stream) requestWhole() {
 	s.emit(Effect{Kind: Decide, Head: s.head, Body: s.body, End: bodyless})
 }
 
-// Decided is told the picker's decision.
-func (s *Stream) Decided(now machine.Time, d Decision) []Effect {
-	s.begin(now)
+// take is told the picker's decision.
+func (s *Stream) take(d Decision) {
 	if s.state != awaitDecision {
-		return s.out
+		return
 	}
 	s.deadline = machine.Never
 	s.decided = d
 	if d.Answer != nil {
 		s.answerWith(s.now, *d.Answer, d.Reason)
-		return s.out
+		return
 	}
 	if s.recording() {
 		s.record(s.now, flow.EndpointPicked, d.Details...)
@@ -112,7 +104,6 @@ func (s *Stream) Decided(now machine.Time, d Decision) []Effect {
 		s.passRequest()
 	}
 	s.body = nil
-	return s.out
 }
 
 // canHold tells whether this request may be held. A body mode other than full
@@ -130,17 +121,20 @@ func (s *Stream) hold() {
 		func(h header.Header) bool { return h.Name == "content-length" })
 	remove := append(slices.Clip(s.decided.Remove), "content-length")
 	s.emit(Effect{Kind: SendRequestHeaders, Set: set, Remove: remove, Metadata: s.decided.Metadata})
-	s.sendPart1(boundary, changes(set, remove))
+	s.sendPart1(boundary, set, remove)
 }
 
-// changes tells a person which headers the EPP changed.
-func changes(set header.List, remove []string) []flow.Detail {
+// changes tells a person which headers the EPP changed. Those that it sends on
+// as they were are none.
+func (s *Stream) changes(set header.List, remove []string) []flow.Detail {
 	var out []flow.Detail
-	if len(set) > 0 {
-		names := make([]string, len(set))
-		for i, h := range set {
-			names[i] = h.Name
+	var names []string
+	for _, h := range set {
+		if was, there := s.head.Lookup(h.Name); !there || was != h.Value {
+			names = append(names, h.Name)
 		}
+	}
+	if len(names) > 0 {
 		out = append(out, flow.D("headers_set", names))
 	}
 	if len(remove) > 0 {
@@ -151,7 +145,7 @@ func changes(set header.List, remove []string) []flow.Detail {
 
 func (s *Stream) passRequest() {
 	if s.recording() {
-		s.record(s.now, flow.RequestPassed, append([]flow.Detail{flow.D("bytes", len(s.body))}, changes(s.decided.Set, s.decided.Remove)...)...)
+		s.record(s.now, flow.RequestPassed, append([]flow.Detail{flow.D("bytes", len(s.body))}, s.changes(s.decided.Set, s.decided.Remove)...)...)
 	}
 	e := Effect{Kind: SendRequestHeaders, Set: s.decided.Set, Remove: s.decided.Remove, Metadata: s.decided.Metadata}
 	switch {

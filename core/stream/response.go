@@ -8,13 +8,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// ResponseHeaders is told when response headers are here: the model server's,
-// or Envoy's own 503 or 504, which look the same. They may come before the
-// request's end (a server that refuses early, a local reply).
-func (s *Stream) ResponseHeaders(now machine.Time, head header.List, end bool) []Effect {
-	s.begin(now)
+// responseHeaders are the model server's, or Envoy's own 503 or 504, which look
+// the same. They may come before the request's end (a server that refuses
+// early, a local reply).
+func (s *Stream) responseHeaders(head header.List, end bool) {
 	if s.state == over || s.state == inResponse {
-		return s.out
+		return
 	}
 	s.state = inResponse
 	s.status = statusOf(head)
@@ -36,7 +35,6 @@ func (s *Stream) ResponseHeaders(now machine.Time, head header.List, end bool) [
 			s.responseEnded()
 		}
 	}
-	return s.out
 }
 
 func (s *Stream) success() bool { return s.status >= 200 && s.status < 300 }
@@ -45,11 +43,10 @@ func (s *Stream) passResponseHeaders() {
 	s.emit(Effect{Kind: SendResponseHeaders, Set: s.decided.ResponseSet})
 }
 
-// ResponseBody is told for every piece of the response.
-func (s *Stream) ResponseBody(now machine.Time, chunk []byte, end bool) []Effect {
-	s.begin(now)
+// responseBody is a piece of the response.
+func (s *Stream) responseBody(chunk []byte, end bool) {
 	if s.state != inResponse {
-		return s.out
+		return
 	}
 	if s.holding && len(chunk) == 0 {
 		// An empty chunk is no token. One that ends nothing is dropped: the
@@ -57,7 +54,7 @@ func (s *Stream) ResponseBody(now machine.Time, chunk []byte, end bool) []Effect
 		if end {
 			s.answer(502, fmt.Sprintf("the model server answered %d and ended before its first token", s.status))
 		}
-		return s.out
+		return
 	}
 	if len(chunk) > 0 && !s.respBodySeen {
 		s.respBodySeen = true
@@ -74,22 +71,19 @@ func (s *Stream) ResponseBody(now machine.Time, chunk []byte, end bool) []Effect
 	if end {
 		s.responseEnded()
 	}
-	return s.out
 }
 
-// ResponseTrailers is told when the response ends with trailers.
-func (s *Stream) ResponseTrailers(now machine.Time) []Effect {
-	s.begin(now)
+// responseTrailers end the response.
+func (s *Stream) responseTrailers() {
 	if s.state != inResponse {
-		return s.out
+		return
 	}
 	if s.holding {
 		s.answer(502, fmt.Sprintf("the model server answered %d and ended before its first token", s.status))
-		return s.out
+		return
 	}
 	s.emit(Effect{Kind: PassResponseTrailers})
 	s.responseEnded()
-	return s.out
 }
 
 func (s *Stream) responseEnded() {

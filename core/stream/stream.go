@@ -36,6 +36,7 @@ type Stream struct {
 	cfg   Config
 	state state
 	now   machine.Time
+	fx    *machine.Effects[Effect] // the caller's, during a call
 
 	request  string // x-request-id, for the record
 	modes    Modes
@@ -44,6 +45,7 @@ type Stream struct {
 	decided  Decision
 	holding  bool // part 1 is out, part 2 is not
 	boundary string
+	metadata string
 	endsWith ending // how the request is to end
 
 	deadline machine.Time // machine.Never when none runs
@@ -51,7 +53,6 @@ type Stream struct {
 	status       int
 	respBytes    int64
 	result       Result
-	out          []Effect
 	respBodySeen bool
 }
 
@@ -85,21 +86,56 @@ func (s *Stream) Next() (machine.Time, bool) {
 	return s.deadline, s.deadline != machine.Never
 }
 
+// Input plays the deadline if it has passed, and then takes a message of Envoy's
+// or of the picker's. A message that comes too late, twice or out of order does
+// nothing.
+func (s *Stream) Input(now machine.Time, m *Message, fx *machine.Effects[Effect]) {
+	s.Advance(now, fx)
+	s.fx = fx
+	switch m.Kind {
+	case Headers:
+		s.headers(m.Modes, m.Head, m.End)
+	case Body:
+		s.requestBody(m.Body, m.End)
+	case Trailers:
+		s.trailers()
+	case Decided:
+		s.take(m.Decision)
+	case ResponseHeaders:
+		s.responseHeaders(m.Head, m.End)
+	case ResponseBody:
+		s.responseBody(m.Body, m.End)
+	case ResponseTrailers:
+		s.responseTrailers()
+	case Evicted:
+		if s.state != over {
+			s.answerWith(s.now, m.Answer, "evicted by flow control")
+		}
+	case Broken:
+		if s.state != over {
+			s.fail(m.Reason)
+		}
+	case PeerGone:
+		s.peerGone(m.Reason)
+	}
+	s.fx = nil
+}
+
 // Advance plays the deadline if it has passed by now.
-func (s *Stream) Advance(now machine.Time) []Effect {
-	s.begin(now)
-	if s.state == over || s.deadline == machine.Never || s.deadline > s.now {
-		return s.out
+func (s *Stream) Advance(now machine.Time, fx *machine.Effects[Effect]) {
+	s.now = max(s.now, now)
+	if s.deadline > s.now {
+		return
 	}
 	due := s.deadline
-	s.deadline = machine.Never
+	s.deadline, s.fx = machine.Never, fx
 	switch {
 	case s.state == awaitDecision:
 		s.answerAt(due, 504, "the endpoint picker did not decide within "+s.cfg.Deadline.Duration().String())
 	case s.holding:
 		s.answerAt(due, 504, "no first token within the hold limit of "+s.cfg.HoldLimit.Duration().String())
 	}
-	return s.out
+	s.fx = nil
 }
 
 // Result tells how the stream ended, or Running.
@@ -108,19 +144,18 @@ func (s *Stream) Result() Result { return s.result }
 // Holding is true while part 1 is out and part 2 is not.
 func (s *Stream) Holding() bool { return s.holding }
 
+// Metadata is what was made up for a held request, "" before part 2.
+func (s *Stream) Metadata() string { return s.metadata }
+
 // RequestID is the request's x-request-id, empty before the headers.
 func (s *Stream) RequestID() string { return s.request }
 
-func (s *Stream) begin(now machine.Time) {
-	s.now = max(s.now, now)
-	s.out = s.out[:0]
-}
+// emit hands out an effect that is due now.
+func (s *Stream) emit(e Effect) { s.emitAt(s.now, e) }
 
-func (s *Stream) emit(e Effect) {
-	if s.out == nil {
-		s.out = make([]Effect, 0, 3) // part 2, the response's headers and its first piece
-	}
-	s.out = append(s.out, e)
+func (s *Stream) emitAt(at machine.Time, e Effect) {
+	e.At = at
+	s.fx.Add(e)
 }
 
 func (s *Stream) record(at machine.Time, step flow.Step, details ...flow.Detail) {
@@ -141,7 +176,7 @@ func (s *Stream) answerWith(at machine.Time, a Answer, reason string) {
 	if s.recording() {
 		s.record(at, flow.Answered, flow.D("status", a.Status), flow.D("reason", reason))
 	}
-	s.emit(Effect{Kind: SendAnswer, Answer: a})
+	s.emitAt(at, Effect{Kind: SendAnswer, Answer: a})
 	s.end(Answered)
 }
 
@@ -158,18 +193,16 @@ func (s *Stream) end(r Result) {
 	s.body, s.head = nil, nil
 }
 
-// PeerGone is told when Envoy's stream ends: cleanly (reason empty) or not.
-// Envoy closes the stream of a finished request, and of one whose client left.
-func (s *Stream) PeerGone(now machine.Time, reason string) []Effect {
-	s.begin(now)
+// peerGone is Envoy's stream ending, cleanly (reason empty) or not. Envoy closes
+// the stream of a finished request, and of one whose client left.
+func (s *Stream) peerGone(reason string) {
 	if s.state == over {
-		return s.out
+		return
 	}
 	if reason == "" {
 		reason = "Envoy ended the stream: the client left, or Envoy answered by itself"
 	}
 	s.fail(reason)
-	return s.out
 }
 
 // sendBody emits bytes in chunks that Envoy takes, the last one carrying end.
@@ -183,12 +216,12 @@ func (s *Stream) sendBody(kind Kind, body []byte, end bool) {
 	}
 }
 
-func (s *Stream) sendPart1(boundary string, headerChanges []flow.Detail) {
+func (s *Stream) sendPart1(boundary string, set header.List, remove []string) {
 	s.boundary = boundary
 	part1 := held.Part1(s.boundary, s.body)
 	if s.recording() {
 		s.record(s.now, flow.Part1Sent, append([]flow.Detail{flow.D("bytes", len(part1)), flow.D("payload_bytes", len(s.body)),
-			flow.D("boundary", s.boundary)}, headerChanges...)...)
+			flow.D("boundary", s.boundary)}, s.changes(set, remove)...)...)
 	}
 	s.sendBody(SendRequestBody, part1, false)
 	s.holding = true
@@ -199,10 +232,10 @@ func (s *Stream) sendPart1(boundary string, headerChanges []flow.Detail) {
 
 func (s *Stream) sendPart2() {
 	d := s.cfg.draw("metadata", s.request)
-	metadata := d.Letters(max(1, s.cfg.MetadataBytes))
-	part2 := held.Part2(s.boundary, metadata)
+	s.metadata = d.Letters(max(1, s.cfg.MetadataBytes))
+	part2 := held.Part2(s.boundary, s.metadata)
 	if s.recording() {
-		s.record(s.now, flow.MetadataGenerated, flow.D("metadata", metadata))
+		s.record(s.now, flow.MetadataGenerated, flow.D("metadata", s.metadata))
 		s.record(s.now, flow.Part2Sent, flow.D("bytes", len(part2)))
 	}
 	s.holding, s.deadline = false, machine.Never
@@ -211,7 +244,7 @@ func (s *Stream) sendPart2() {
 		s.emit(Effect{Kind: PassRequestTrailers})
 	}
 	if s.cfg.OnMetadata != nil {
-		s.cfg.OnMetadata(s.request, metadata)
+		s.cfg.OnMetadata(s.request, s.metadata)
 	}
 }
 

@@ -17,6 +17,19 @@ import (
 var kindNames = []string{"decide", "continue headers", "request headers", "request body", "request trailers",
 	"response headers", "response body", "response trailers", "answer", "fail"}
 
+// tell and advance are the machine's calls with a buffer of their own.
+func (s *Stream) tell(now machine.Time, m Message) []Effect {
+	var fx machine.Effects[Effect]
+	s.Input(now, &m, &fx)
+	return fx.List
+}
+
+func (s *Stream) advance(now machine.Time) []Effect {
+	var fx machine.Effects[Effect]
+	s.Advance(now, &fx)
+	return fx.List
+}
+
 func describe(effects []Effect) string {
 	var b strings.Builder
 	for _, e := range effects {
@@ -105,7 +118,7 @@ func TestScripts(t *testing.T) {
 				s = New(cfg)
 				return ""
 			case "headers":
-				out = s.Headers(now, modes, header.Of(":method", "POST", ":path", str("path", "/v1/chat/completions"), "x-request-id", "r1", "content-length", "13"), end)
+				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: header.Of(":method", "POST", ":path", str("path", "/v1/chat/completions"), "x-request-id", "r1", "content-length", "13"), End: end})
 			case "body":
 				body := []byte(d.Input)
 				if d.HasArg("size") {
@@ -113,9 +126,9 @@ func TestScripts(t *testing.T) {
 					d.ScanArgs(t, "size", &n)
 					body = bytes.Repeat([]byte("x"), n)
 				}
-				out = s.Body(now, body, end)
+				out = s.tell(now, Message{Kind: Body, Body: body, End: end})
 			case "trailers":
-				out = s.Trailers(now)
+				out = s.tell(now, Message{Kind: Trailers})
 			case "decided":
 				dec := Decision{Endpoint: str("endpoint", "10.0.0.1:8000"), Set: header.Of("x-gateway-destination-endpoint", "10.0.0.1:8000"), Plain: d.HasArg("plain"), Details: []flow.Detail{flow.D("endpoint", "10.0.0.1:8000")}}
 				if d.HasArg("reject") {
@@ -125,17 +138,17 @@ func TestScripts(t *testing.T) {
 				if d.HasArg("replace") {
 					dec.Replace, dec.Body = true, []byte(d.Input)
 				}
-				out = s.Decided(now, dec)
+				out = s.tell(now, Message{Kind: Decided, Decision: dec})
 			case "response-headers":
-				out = s.ResponseHeaders(now, header.Of(":status", str("status", "200")), end)
+				out = s.tell(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", str("status", "200")), End: end})
 			case "response-body":
-				out = s.ResponseBody(now, []byte(d.Input), end)
+				out = s.tell(now, Message{Kind: ResponseBody, Body: []byte(d.Input), End: end})
 			case "response-trailers":
-				out = s.ResponseTrailers(now)
+				out = s.tell(now, Message{Kind: ResponseTrailers})
 			case "gone":
-				out = s.PeerGone(now, strings.TrimSpace(d.Input))
+				out = s.tell(now, Message{Kind: PeerGone, Reason: strings.TrimSpace(d.Input)})
 			case "advance":
-				out = s.Advance(now)
+				out = s.advance(now)
 			default:
 				t.Fatalf("unknown command %s", d.Cmd)
 			}
@@ -199,42 +212,42 @@ func FuzzAnyOrder(f *testing.F) {
 			var out []Effect
 			switch op % 15 {
 			case 0:
-				out = s.Body(now, []byte("{}"), false)
+				out = s.tell(now, Message{Kind: Body, Body: []byte("{}"), End: false})
 			case 1:
-				out = s.Headers(now, modes, header.Of(":path", "/v1/completions"), false)
+				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: header.Of(":path", "/v1/completions"), End: false})
 			case 2:
-				out = s.Body(now, []byte("{}"), true)
+				out = s.tell(now, Message{Kind: Body, Body: []byte("{}"), End: true})
 			case 3:
-				out = s.Body(now, make([]byte, 50), false)
+				out = s.tell(now, Message{Kind: Body, Body: make([]byte, 50), End: false})
 			case 4:
-				out = s.Trailers(now)
+				out = s.tell(now, Message{Kind: Trailers})
 			case 5:
-				out = s.Headers(now, modes, nil, true)
+				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: nil, End: true})
 			case 6:
-				out = s.Decided(now, Decision{})
+				out = s.tell(now, Message{Kind: Decided, Decision: Decision{}})
 			case 7:
-				out = s.Decided(now, Decision{Answer: &Answer{Status: 503}})
+				out = s.tell(now, Message{Kind: Decided, Decision: Decision{Answer: &Answer{Status: 503}}})
 			case 8:
 				if s.state == awaitBody || s.state == awaitResponse || s.state == awaitHeaders || s.state == awaitDecision {
 					ok2xx = true
 				}
-				out = s.ResponseHeaders(now, header.Of(":status", "200"), op > 128)
+				out = s.tell(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", "200"), End: op > 128})
 			case 9:
 				firstChunk = true
-				out = s.ResponseBody(now, []byte("tok"), op > 128)
+				out = s.tell(now, Message{Kind: ResponseBody, Body: []byte("tok"), End: op > 128})
 			case 10:
-				out = s.ResponseHeaders(now, header.Of(":status", "503"), op > 128)
+				out = s.tell(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", "503"), End: op > 128})
 			case 11:
-				out = s.ResponseBody(now, nil, op > 128)
+				out = s.tell(now, Message{Kind: ResponseBody, Body: nil, End: op > 128})
 			case 12:
-				out = s.ResponseTrailers(now)
+				out = s.tell(now, Message{Kind: ResponseTrailers})
 			case 13:
 				if at, ok := s.Next(); ok {
 					now = max(now, at)
 				}
-				out = s.Advance(now)
+				out = s.advance(now)
 			case 14:
-				out = s.PeerGone(now, "")
+				out = s.tell(now, Message{Kind: PeerGone, Reason: ""})
 			}
 			check(out, was)
 		}

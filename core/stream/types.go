@@ -86,12 +86,15 @@ type Decision struct {
 	Leave bool
 	// ResponseSet are headers to put on the response.
 	ResponseSet header.List
-	// Metadata is handed through to the driver untouched: the dynamic metadata
-	// that goes with the header answer.
-	Metadata any
+	// Metadata is the dynamic metadata that goes with the header answer.
+	Metadata Metadata
 	// Details are for the record of the choice.
 	Details []flow.Detail
 }
+
+// Metadata is dynamic metadata for Envoy: values by namespace and key. They are
+// of the types that JSON has.
+type Metadata map[string]map[string]any
 
 // Result is how a stream ended.
 type Result uint8
@@ -142,8 +145,9 @@ const (
 )
 
 // Effect is one thing that should go out. Body is only valid until the next
-// call of the stream.
+// input.
 type Effect struct {
+	At       machine.Time
 	Kind     Kind
 	Head     header.List // Decide
 	Set      header.List
@@ -153,5 +157,37 @@ type Effect struct {
 	Replace  bool
 	Answer   Answer
 	Reason   string
-	Metadata any
+	Metadata Metadata
+}
+
+// Due is when it was due.
+func (e Effect) Due() machine.Time { return e.At }
+
+// MessageKind says what a Message tells.
+type MessageKind uint8
+
+// The messages, with the fields that they use.
+const (
+	Headers          MessageKind = iota // Modes, Head, End: the request's headers
+	Body                                // Body, End: a piece of the request's body
+	Trailers                            // the request ends with trailers
+	Decided                             // Decision: the picker's
+	ResponseHeaders                     // Head, End
+	ResponseBody                        // Body, End
+	ResponseTrailers                    // the response ends with trailers
+	Evicted                             // Answer: the picker wants the request's room back, also in the middle of its response
+	Broken                              // Reason: the EPP itself cannot go on
+	PeerGone                            // Reason: Envoy's stream ended, cleanly where there is none
+)
+
+// Message is what a stream is told. One may be used again and again.
+type Message struct {
+	Kind     MessageKind
+	Modes    Modes
+	Head     header.List
+	Body     []byte
+	End      bool
+	Decision Decision
+	Answer   Answer
+	Reason   string
 }

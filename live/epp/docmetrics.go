@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
@@ -85,12 +86,9 @@ func newDocumentMetrics(reg prometheus.Registerer) *documentMetrics {
 	return m
 }
 
-// affine is a plug-in that keeps sessions where they are.
-type affine interface{ Affinity() (hits, misses int64) }
-
 // decided is told of every pick.
-func (m *documentMetrics) decided(p *picker.Picker, w *waiter) {
-	d := w.d
+func (m *documentMetrics) decided(p *picker.Picker, x *core.Request) {
+	d := x.Decision
 	took := d.Took.Duration()
 	m.duration.Observe(took.Seconds())
 	for _, s := range d.Spans {
@@ -128,8 +126,8 @@ func (m *documentMetrics) decided(p *picker.Picker, w *waiter) {
 		m.scored += float64(len(r.Left))
 		m.cached(p, d, r, f, i == d.Primary)
 	}
-	m.sessionHits += float64(w.kept)
-	m.sessionMisses += float64(w.moved)
+	m.sessionHits += float64(x.Kept)
+	m.sessionMisses += float64(x.Moved)
 }
 
 // cached counts what the first prefix index knew of the chosen pod.

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
 )
 
@@ -16,14 +14,13 @@ import (
 type EndpointsFile struct {
 	k       *Picking
 	path    string
-	changed func()
 	watcher *dirWatch
 }
 
 // OpenEndpointsFile reads the file, which must be right, and watches it if
-// asked. changed is called after each change of the pool; it may be nil.
-func OpenEndpointsFile(k *Picking, path string, watch bool, log *slog.Logger, changed func()) (*EndpointsFile, error) {
-	f := &EndpointsFile{k: k, path: path, changed: changed}
+// asked.
+func OpenEndpointsFile(k *Picking, path string, watch bool, log *slog.Logger) (*EndpointsFile, error) {
+	f := &EndpointsFile{k: k, path: path}
 	if watch {
 		// A ConfigMap is swapped by renaming a directory beside the file, so
 		// every change of the directory is a reason to look.
@@ -63,10 +60,7 @@ func (f *EndpointsFile) load() error {
 	if err != nil {
 		return fmt.Errorf("endpoints file %s: %w", f.path, err)
 	}
-	f.k.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(list) })
-	if f.changed != nil {
-		f.changed()
-	}
+	f.k.SetEndpoints(list)
 	return nil
 }
 

@@ -2,22 +2,21 @@ package epp
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
-// KVOptions are what KV indexes need besides their picker.
+// KVOptions are what a picker's KV indexes need besides its configuration.
 type KVOptions struct {
 	// Registry takes the figures that the configuration asks for
 	// (kvBlockIndexConfig.enableMetrics); nil takes none.
@@ -29,206 +28,125 @@ type KVOptions struct {
 	// OnIndex, if not nil, is told of each index by which rule it makes keys,
 	// before it listens.
 	OnIndex func(kv.Hasher)
-	// OnMessage, if not nil, is told of every message that a producer's index
-	// took, after it took effect. It must not wait for the picker.
+	// OnMessage, if not nil, is told of every message that an index took, after
+	// it took effect. It must not wait for the picker.
 	OnMessage func(plugin string, r kvevents.Report)
-	Log       *slog.Logger
 }
 
-// KVIndexes feed a picker's precise-prefix producers: one index for each, kept
-// from the events of the pool's model servers.
-type KVIndexes struct {
+// kvEvents bring the KV events of model servers to the indexes of a picker.
+type kvEvents struct {
 	k    *Picking
 	o    KVOptions
-	list []*kvIndex
+	list []*kvSource
+	jobs chan func() // dialling and hanging up, which may wait for the picker
+	done chan struct{}
 }
 
-// kvIndex is one producer's index and where its events come from.
-type kvIndex struct {
-	*kvevents.Indexer
-	name    string
-	sources plugins.KVSources
-	cfg     kv.Config
-	block   int // tokens
-	log     *slog.Logger
-	metrics *kvMetrics
-	told    func(plugin string, r kvevents.Report)
-
-	following sync.Mutex // one follow at a time
-	// mu is held for moments only, since events wait for it.
-	mu     sync.Mutex
-	known  map[string]string // endpoint ID → address and port
-	names  map[string]string // what document 003 calls a pod → address and port
-	warned map[string]int    // pod → block size that was warned about
+// kvSource is where one index's events come from.
+type kvSource struct {
+	core.Index
+	x         *kvEvents
+	number    int
+	sub       *kvevents.Subscriber
+	decoder   kv.Decoder
+	began     time.Time
+	publisher atomic.Int64 // publishers that are dialled
+	metrics   *kvMetrics
 }
 
-// StartKVIndexes connects every precise-prefix producer of the picker to an
-// index of its own. A picker without one gets none, at no cost.
-func StartKVIndexes(k *Picking, o KVOptions) (*KVIndexes, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+// biteBlocks is how many blocks of a message take effect in one turn of the
+// picker, so that decisions come in between.
+const biteBlocks = 128
+
+// maxJobs is how much dialling may wait.
+const maxJobs = 1 << 16
+
+// listenKV listens for the events that a picker's indexes are kept by. A picker
+// without one gets nothing, at no cost.
+func listenKV(k *Picking, o KVOptions) (*kvEvents, error) {
+	indexes := k.m.Indexes()
+	if len(indexes) == 0 {
+		return nil, nil
 	}
-	x := &KVIndexes{k: k, o: o}
-	var producers []*plugins.PrecisePrefix
-	k.With(func(p *picker.Picker, _ machine.Time) {
-		for _, pl := range p.Plugins() {
-			if s := plugins.Precise(pl); s != nil {
-				producers = append(producers, s)
-			}
+	x := &kvEvents{k: k, o: o, jobs: make(chan func(), maxJobs), done: make(chan struct{})}
+	go func() {
+		defer close(x.done)
+		for job := range x.jobs {
+			job()
 		}
-	})
-	for _, s := range producers {
-		ix, err := x.start(s)
+	}()
+	for i, ix := range indexes {
+		s, err := x.listen(i, ix)
 		if err != nil {
-			x.Close()
-			return nil, fmt.Errorf("plugin %s: %w", s.Name(), err)
+			x.close()
+			return nil, fmt.Errorf("plugin %s: %w", ix.Producer.Name(), err)
 		}
-		x.list = append(x.list, ix)
+		x.list = append(x.list, s)
 	}
-	x.Follow()
 	return x, nil
 }
 
-func (x *KVIndexes) start(s *plugins.PrecisePrefix) (*kvIndex, error) {
-	cfg := s.Index()
+func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 	if x.o.OnIndex != nil {
-		x.o.OnIndex(cfg.Hasher)
+		x.o.OnIndex(ix.Config.Hasher)
 	}
-	ix := &kvIndex{name: s.Name(), sources: s.Sources(), cfg: cfg, block: cfg.Hasher.Tokens(), log: x.o.Log, told: x.o.OnMessage,
-		known: map[string]string{}, names: map[string]string{}, warned: map[string]int{}}
-	if s.EnableMetrics() && x.o.Registry != nil {
-		ix.metrics = newKVMetrics(func() (l plugins.LookupStats) {
-			x.k.With(func(*picker.Picker, machine.Time) { l = s.Lookups() })
-			return l
-		}, ix)
-	}
-	sub := kvevents.SubscriberOptions{Bind: ix.sources.Bind, Prefixes: []string{ix.sources.TopicFilter}, ReplayPort: ix.sources.ReplayPort,
-		Feed: kv.FeedConfig{Gaps: kv.GapsIgnore}, Log: x.o.Log}
-	if ix.sources.ReplayPort > 0 {
-		sub.Feed.Gaps = kv.GapsReplay
-	}
-	var err error
-	ix.Indexer, err = kvevents.NewIndexer(kvevents.IndexerOptions{Subscriber: sub, Index: cfg, SGLang: ix.sources.SGLang, OnEvents: ix.events, OnMessage: ix.message})
-	if err != nil {
-		return nil, err
-	}
-	index := plugins.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
-		ix.Do(func(now machine.Time, index *kv.Index) { index.Speculate(now, pod, keys, ttl) })
-	}}
-	if ix.metrics != nil {
-		index.Took = ix.metrics.took
-		if err := x.o.Registry.Register(ix.metrics); err != nil {
-			ix.Close()
+	s := &kvSource{Index: ix, x: x, number: number, decoder: kv.Decoder{SGLang: ix.Sources.SGLang}, began: time.Now()}
+	if ix.Producer.EnableMetrics() && x.o.Registry != nil {
+		s.metrics = newKVMetrics(s)
+		if err := x.o.Registry.Register(s.metrics); err != nil {
 			return nil, err
 		}
+		ix.Producer.Took = s.metrics.took
 	}
-	x.k.With(func(*picker.Picker, machine.Time) { s.Connect(index) })
-	return ix, nil
+	o := kvevents.SubscriberOptions{Bind: ix.Sources.Bind, Prefixes: []string{ix.Sources.TopicFilter}, ReplayPort: ix.Sources.ReplayPort,
+		Feed: kv.FeedConfig{Gaps: kv.GapsIgnore}, Handle: s.handle, Log: x.k.o.Log}
+	if ix.Sources.ReplayPort > 0 {
+		o.Feed.Gaps = kv.GapsReplay
+	}
+	var err error
+	s.sub, err = kvevents.NewSubscriber(o)
+	return s, err
 }
 
-// Follow dials the pool's new endpoints and forgets those that left, with all
-// that they held. Call it after the endpoints changed.
-func (x *KVIndexes) Follow() {
-	if x == nil || len(x.list) == 0 {
-		return
-	}
-	var view *picker.View
-	x.k.With(func(p *picker.Picker, _ machine.Time) { view = p.Pool().View() })
-	for _, ix := range x.list {
-		ix.follow(view, x.o.Publisher)
-	}
-}
-
-func (ix *kvIndex) follow(view *picker.View, publisher func(*picker.Endpoint) (string, string)) {
-	ix.following.Lock()
-	defer ix.following.Unlock()
-	there := make(map[string]string, len(view.States))
-	for i := range view.States {
-		there[view.States[i].ID()] = view.States[i].HostPort()
-	}
-	var left []string
-	var came []*picker.Endpoint
-	ix.mu.Lock()
-	for id, pod := range ix.known {
-		if there[id] != pod {
-			delete(ix.known, id)
-			delete(ix.warned, pod)
-			left = append(left, pod)
+// dial begins to hear an endpoint. It does not wait; nor does hangup.
+func (x *kvEvents) dial(index int, t *core.Target) {
+	s, e := x.list[index], t.Endpoint
+	x.jobs <- func() {
+		events, replay := "", ""
+		if x.o.Publisher != nil {
+			events, replay = x.o.Publisher(e)
 		}
-	}
-	for i := range view.States {
-		if e := view.States[i].Endpoint; ix.known[e.ID()] == "" {
-			ix.known[e.ID()] = e.HostPort()
-			came = append(came, e)
+		if events == "" {
+			events = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(s.Sources.SocketPort+e.Rank))
 		}
-	}
-	clear(ix.names)
-	for i := range view.States {
-		ix.names[view.States[i].Name] = view.States[i].HostPort()
-	}
-	ix.mu.Unlock()
-	for _, pod := range left {
-		ix.Hangup(pod)
-	}
-	if !ix.sources.Discover {
-		return
-	}
-	for _, e := range came {
-		ix.dial(e, publisher)
-	}
-}
-
-func (ix *kvIndex) dial(e *picker.Endpoint, publisher func(*picker.Endpoint) (string, string)) {
-	events, replay := "", ""
-	if publisher != nil {
-		events, replay = publisher(e)
-	}
-	if events == "" {
-		events = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(ix.sources.SocketPort+e.Rank))
-	}
-	if replay == "" && ix.sources.ReplayPort > 0 {
-		replay = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(ix.sources.ReplayPort+e.Rank))
-	}
-	if err := ix.Dial(kv.Topic{Pod: e.HostPort()}, events, replay); err != nil {
-		ix.log.Error("epp: an endpoint's KV events cannot be had", "endpoint", e.Name, "publisher", events, "error", err)
-	}
-}
-
-// events looks at what a pod announces, before it takes effect. Document 003's
-// JSON names pods by name; the index has them by address and port.
-func (ix *kvIndex) events(from kv.Topic, events []kv.Event) {
-	for i := range events {
-		e := &events[i]
-		if e.Pod != "" {
-			ix.mu.Lock()
-			if hostPort := ix.names[e.Pod]; hostPort != "" {
-				e.Pod = hostPort
-			}
-			ix.mu.Unlock()
+		if replay == "" && s.Sources.ReplayPort > 0 {
+			replay = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(s.Sources.ReplayPort+e.Rank))
 		}
-		if e.Kind == kv.Stored && e.BlockTokens > 0 && e.BlockTokens != ix.block {
-			ix.mismatch(from.Pod, e.BlockTokens)
-		}
-		if ix.metrics != nil {
-			ix.metrics.event(e)
+		s.publisher.Add(1)
+		if err := s.sub.Dial(kv.Topic{Pod: e.HostPort()}, events, replay); err != nil {
+			x.k.o.Log.Error("epp: an endpoint's KV events cannot be had", "endpoint", e.Name, "publisher", events, "error", err)
 		}
 	}
 }
 
-// maxWarned bounds the pods that are remembered for having been warned about.
-const maxWarned = 10_000
-
-// mismatch warns once of an engine whose blocks are not the picker's.
-func (ix *kvIndex) mismatch(pod string, engine int) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	if ix.warned[pod] == engine || len(ix.warned) >= maxWarned {
-		return
+func (x *kvEvents) hangup(index int, t *core.Target) {
+	s, pod := x.list[index], t.HostPort()
+	x.jobs <- func() {
+		s.publisher.Add(-1)
+		s.sub.Hangup(pod)
 	}
-	ix.warned[pod] = engine
-	ix.log.Warn("epp: picker and engine disagree about the size of a KV block", "plugin", ix.name, "endpoint", pod,
-		"picker_block_tokens", ix.block, "engine_block_tokens", engine, "consequence", BlockSizeMismatch(ix.block, engine),
-		"do", fmt.Sprintf("set tokenProcessorConfig.blockSizeTokens to %d", engine))
+}
+
+// mismatch warns of an engine whose blocks are not the picker's.
+func (x *kvEvents) mismatch(e *core.Effect) {
+	s, endpoint := x.list[e.Source], ""
+	if e.Target != nil {
+		endpoint = e.Target.HostPort()
+	}
+	own := s.Config.Hasher.Tokens()
+	x.k.o.Log.Warn("epp: picker and engine disagree about the size of a KV block", "plugin", s.Producer.Name(), "endpoint", endpoint,
+		"picker_block_tokens", own, "engine_block_tokens", e.Count, "consequence", BlockSizeMismatch(own, e.Count),
+		"do", fmt.Sprintf("set tokenProcessorConfig.blockSizeTokens to %d", e.Count))
 }
 
 // BlockSizeMismatch says what comes of a picker and an engine whose KV blocks
@@ -243,21 +161,54 @@ func BlockSizeMismatch(picker, engine int) string {
 	return "prompts are found, in finer steps than the engine can use: a match may be up to one engine block too long"
 }
 
-func (ix *kvIndex) message(r kvevents.Report) {
-	if ix.metrics != nil {
-		ix.metrics.message(ix.sources, r)
+// handle takes what the subscriber delivers.
+func (s *kvSource) handle(d kvevents.Delivery) {
+	began := time.Now()
+	r := kvevents.Report{From: d.From, Seq: d.Seq, Lost: d.Lost}
+	var batch kv.Batch
+	if d.Lost != "" {
+		s.x.k.Input(core.KVLost{Index: s.number, Pod: d.From.Pod})
+	} else if batch, r.Err = kvevents.Decode(&s.decoder, d); r.Err == nil {
+		r.Events = batch.Events
+		s.take(d.From, batch.Events)
 	}
-	if ix.told != nil {
-		ix.told(ix.name, r)
+	now := time.Now()
+	r.Took = now.Sub(began)
+	if batch.At > 0 {
+		r.Lag = max(0, now.Sub(time.UnixMicro(int64(batch.At*1e6))))
+	}
+	if r.Err != nil {
+		s.x.k.o.Log.Warn("KV event message dropped", "pod_id", d.From.Pod, "error", r.Err)
+	}
+	if s.metrics != nil {
+		s.metrics.message(&r)
+	}
+	if s.x.o.OnMessage != nil {
+		s.x.o.OnMessage(s.Producer.Name(), r)
+	}
+}
+
+// take has events take effect, in bites.
+func (s *kvSource) take(from kv.Topic, events []kv.Event) {
+	for first := true; first || len(events) > 0; first = false {
+		n, blocks := 0, 0
+		for n < len(events) && (n == 0 || blocks+len(events[n].Hashes) <= biteBlocks) {
+			blocks += 1 + len(events[n].Hashes)
+			n++
+		}
+		s.x.k.Input(core.KVEvents{Index: s.number, From: from, Events: events[:n]})
+		events = events[n:]
 	}
 }
 
 // Dialling is how many indexes dial each endpoint's publisher.
-func (x *KVIndexes) Dialling() int {
+func (k *Picking) Dialling() int {
 	n := 0
-	for _, ix := range x.list {
-		if ix.sources.Discover {
-			n++
+	if k.kv != nil {
+		for _, s := range k.kv.list {
+			if s.Sources.Discover {
+				n++
+			}
 		}
 	}
 	return n
@@ -278,30 +229,40 @@ type KVState struct {
 	Blocks map[string][]kv.Key
 }
 
-// State reads all indexes.
-func (x *KVIndexes) State() []KVState {
+// KVState reads all indexes.
+func (k *Picking) KVState() []KVState {
+	if k.kv == nil {
+		return nil
+	}
 	var out []KVState
-	for _, ix := range x.list {
-		s := KVState{Plugin: ix.name, Hasher: ix.cfg.Hasher, MaxBlocks: ix.cfg.MaxBlocks, Began: ix.Wall(0), Replays: ix.sources.ReplayPort > 0, Blocks: map[string][]kv.Key{}}
-		ix.Do(func(_ machine.Time, index *kv.Index) {
+	for _, s := range k.kv.list {
+		x := KVState{Plugin: s.Producer.Name(), Hasher: s.Config.Hasher, MaxBlocks: s.Config.MaxBlocks, Began: s.began, Replays: s.Sources.ReplayPort > 0, Blocks: map[string][]kv.Key{}}
+		k.With(func(m *core.Machine, _ machine.Time) {
+			index := m.KV(s.number)
 			for _, pod := range index.PodNames() {
-				s.Blocks[pod] = index.Keys(pod)
+				x.Blocks[pod] = index.Keys(pod)
 			}
 		})
-		out = append(out, s)
+		out = append(out, x)
 	}
 	return out
 }
 
-// Close hangs up and ends the indexes. The producers keep what they knew last.
-func (x *KVIndexes) Close() {
+// KVEndpoint is where publishers connect to an index that binds a socket; "" if
+// it only dials.
+func (k *Picking) KVEndpoint(index int) string { return k.kv.list[index].sub.Endpoint() }
+
+// close hangs up. The indexes keep what they knew last.
+func (x *kvEvents) close() {
 	if x == nil {
 		return
 	}
-	for _, ix := range x.list {
-		ix.Close()
-		if ix.metrics != nil {
-			x.o.Registry.Unregister(ix.metrics)
+	close(x.jobs)
+	<-x.done
+	for _, s := range x.list {
+		_ = s.sub.Close() // nothing is left to be told
+		if s.metrics != nil {
+			x.o.Registry.Unregister(s.metrics)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
@@ -15,8 +16,7 @@ import (
 // kvMetrics are an index's figures under the real EPP's names
 // (llm_d_router_epp_kv_cache_*) and the older ones (kvcache_*).
 type kvMetrics struct {
-	index   *kvIndex
-	lookups func() plugins.LookupStats
+	source *kvSource
 
 	admissions, evictions atomic.Uint64
 	messages, errors      *prometheus.CounterVec
@@ -33,8 +33,8 @@ const localSubscriber = "local-subscriber"
 
 var lookupBuckets = []float64{1e-6, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, .1, .5, 1}
 
-func newKVMetrics(lookups func() plugins.LookupStats, ix *kvIndex) *kvMetrics {
-	m := &kvMetrics{index: ix, lookups: lookups}
+func newKVMetrics(s *kvSource) *kvMetrics {
+	m := &kvMetrics{source: s}
 	m.messages = prometheus.NewCounterVec(prometheus.CounterOpts{Name: kvNames + "events_messages_received_total", Help: "[ALPHA] Messages with KV events."}, []string{"pod_identifier"})
 	m.errors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: kvNames + "events_zmq_errors_total", Help: "[ALPHA] Failures of the connections that KV events come over."}, []string{"operation", "pod_identifier"})
 	m.latency = prometheus.NewHistogram(prometheus.HistogramOpts{Name: kvNames + "index_lookup_latency_seconds", Help: "[ALPHA] Time of a look-up.", Buckets: lookupBuckets})
@@ -56,9 +56,12 @@ func (m *kvMetrics) event(e *kv.Event) {
 	}
 }
 
-func (m *kvMetrics) message(from plugins.KVSources, r kvevents.Report) {
+func (m *kvMetrics) message(r *kvevents.Report) {
+	for i := range r.Events {
+		m.event(&r.Events[i])
+	}
 	pod := localSubscriber
-	if from.Bind == "" {
+	if m.source.Sources.Bind == "" {
 		pod, _, _ = net.SplitHostPort(r.From.Pod)
 	}
 	if r.Lost != "" {
@@ -84,15 +87,12 @@ func (m *kvMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	subscribers := 0
-	if m.index.sources.Bind != "" {
+	if m.source.Sources.Bind != "" {
 		subscribers++
 	}
-	if m.index.sources.Discover {
-		m.index.mu.Lock()
-		subscribers += len(m.index.known)
-		m.index.mu.Unlock()
-	}
-	l := m.lookups()
+	subscribers += int(m.source.publisher.Load())
+	var l plugins.LookupStats
+	m.source.x.k.With(func(*core.Machine, machine.Time) { l = m.source.Producer.Lookups() })
 	counter, gauge := prometheus.CounterValue, prometheus.GaugeValue
 	value("index_admissions_total", "index_admissions_total", "Blocks stored.", counter, float64(m.admissions.Load()))
 	value("index_evictions_total", "index_evictions_total", "Blocks removed.", counter, float64(m.evictions.Load()))
@@ -102,6 +102,6 @@ func (m *kvMetrics) Collect(out chan<- prometheus.Metric) {
 	value("events_dedup_removed_hashes_forwarded_total", "kvevents_dedup_removed_hashes_forwarded_total", "Removals that took effect.", counter, float64(m.evictions.Load()))
 	value("events_dedup_removed_hashes_suppressed_total", "kvevents_dedup_removed_hashes_suppressed_total", "Removals that were repetitions.", counter, 0)
 	value("events_active_subscribers", "", "Publishers dialled, and one for the socket that is bound.", gauge, float64(subscribers))
-	value("events_pool_capacity", "", "Workers configured for KV events; one goroutine does the work.", gauge, float64(m.index.sources.Workers))
+	value("events_pool_capacity", "", "Workers configured for KV events; one goroutine does the work.", gauge, float64(m.source.Sources.Workers))
 	value("events_pool_queue_depth", "", "Messages that wait for a worker.", gauge, 0)
 }

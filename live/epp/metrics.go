@@ -7,16 +7,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// metrics are the server's own figures, under the real EPP's names.
-type metrics struct {
+// serverMetrics are the server's own figures, under the real EPP's names.
+type serverMetrics struct {
 	inflight   prometheus.Gauge
 	processing prometheus.Histogram
 	streamTime prometheus.Histogram   // nil unless asked for
 	streams    *prometheus.CounterVec // nil unless asked for
 }
 
-func newMetrics(r *prometheus.Registry, aboutStreams bool) *metrics {
-	m := &metrics{
+func newMetrics(r *prometheus.Registry, aboutStreams bool) *serverMetrics {
+	m := &serverMetrics{
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "llm_d_epp_extproc_streams_inflight",
 			Help: "ext_proc streams that have not ended."}),
 		processing: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "llm_d_epp_request_processing_duration_seconds",
@@ -37,7 +37,7 @@ func newMetrics(r *prometheus.Registry, aboutStreams bool) *metrics {
 }
 
 // ended is told when a stream is over.
-func (m *metrics) ended(took time.Duration, err error) {
+func (m *serverMetrics) ended(took time.Duration, err error) {
 	if m.streams != nil {
 		m.streamTime.Observe(took.Seconds())
 		m.streams.WithLabelValues(status.Code(err).String()).Inc()

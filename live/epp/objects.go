@@ -9,9 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
@@ -145,18 +143,5 @@ func (d *ObjectsDir) load() error {
 
 // Apply makes a pool's objects those in force.
 func (k *Picking) Apply(s objects.Selection, keepEndpoints bool) {
-	k.With(func(p *picker.Picker, now machine.Time) {
-		p.SetObjects(s.Objects)
-		if k.fc != nil {
-			k.fc.Input(now, flowcontrol.Objectives{Priorities: s.Priorities})
-		}
-		if keepEndpoints {
-			return
-		}
-		pool := p.Pool()
-		pool.Set(s.Endpoints)
-		if s.Serving != nil {
-			pool.Announce(s.Serving)
-		}
-	})
+	k.Input(core.Objects{Selection: s, KeepEndpoints: keepEndpoints})
 }

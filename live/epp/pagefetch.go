@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/picker/scrape"
+	"github.com/windtunnel/windtunnel/core/metrics"
 )
 
 // pageFetch fetches one page over and over, on a connection of its own and
@@ -138,7 +138,7 @@ func (f *pageFetch) ask(ctx context.Context) (page []byte, again bool, err error
 		f.close()
 		return nil, false, fmt.Errorf("GET %s: %w", f.url, err)
 	}
-	if resp.Close || len(h.page) > scrape.MaxPageBytes || h.in.Buffered() > 0 {
+	if resp.Close || len(h.page) > metrics.MaxPageBytes || h.in.Buffered() > 0 {
 		f.close()
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -155,9 +155,9 @@ func timedOut(err error) bool {
 // readPage reads a body to its end, or to where it is too long for a page.
 func readPage(resp *http.Response, page []byte) ([]byte, error) {
 	if n := resp.ContentLength; n > 0 {
-		page = slices.Grow(page, int(min(n, scrape.MaxPageBytes))+1)
+		page = slices.Grow(page, int(min(n, metrics.MaxPageBytes))+1)
 	}
-	body := io.LimitReader(resp.Body, scrape.MaxPageBytes+1)
+	body := io.LimitReader(resp.Body, metrics.MaxPageBytes+1)
 	for {
 		page = slices.Grow(page, 512)
 		n, err := body.Read(page[len(page):cap(page)])
@@ -178,7 +178,7 @@ func (f *pageFetch) byClient(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	page, err := io.ReadAll(io.LimitReader(resp.Body, scrape.MaxPageBytes+1))
+	page, err := io.ReadAll(io.LimitReader(resp.Body, metrics.MaxPageBytes+1))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("status %d", resp.StatusCode)
 	}
@@ -189,7 +189,7 @@ func (f *pageFetch) take() *pageHands {
 	if f.hands == nil {
 		f.hands = pageHandsPool.Get().(*pageHands)
 	}
-	f.hands.limit = io.LimitedReader{R: f.conn, N: maxHeadBytes + 2*scrape.MaxPageBytes} // chunks have heads too
+	f.hands.limit = io.LimitedReader{R: f.conn, N: maxHeadBytes + 2*metrics.MaxPageBytes} // chunks have heads too
 	f.hands.in.Reset(&f.hands.limit)
 	return f.hands
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/picker/scrape"
+	"github.com/windtunnel/windtunnel/core/metrics"
 )
 
 func fetches(t *testing.T, url string, timeout time.Duration) func() string {
@@ -74,7 +74,7 @@ func TestPagesAreFetched(t *testing.T) {
 		{"/pieces", "0;1;2;", 1},
 		{"/closes", "bye", 3},
 		{"/long", "200000 bytes", 1},
-		{"/endless", fmt.Sprint(scrape.MaxPageBytes+1, " bytes"), 3},
+		{"/endless", fmt.Sprint(metrics.MaxPageBytes+1, " bytes"), 3},
 		{"/moved", "0;1;2;", 2},
 		{"/gone", "error: status 503", 1},
 		{"/none", "error: status 404", 1},

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -26,15 +27,15 @@ func (k *Picking) Pages() map[string]http.Handler {
 // Decisions are the newest remembered decisions, explained; of one request
 // when id is not empty. limit bounds them.
 func (k *Picking) Decisions(id string, limit int) []*picker.Explanation {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	out := []*picker.Explanation{}
-	for n := len(k.history) - 1; n >= 0 && len(out) < limit; n-- {
-		d := k.history[n]
-		if id == "" || d.Request.ID == id {
-			out = append(out, d.Explain())
+	k.With(func(m *core.Machine, _ machine.Time) {
+		history := m.History()
+		for n := len(history) - 1; n >= 0 && len(out) < limit; n-- {
+			if d := history[n]; id == "" || d.Request.ID == id {
+				out = append(out, d.Explain())
+			}
 		}
-	}
+	})
 	return out
 }
 
@@ -47,9 +48,8 @@ func (k *Picking) decisionsPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (k *Picking) poolPage(w http.ResponseWriter, _ *http.Request) {
-	k.mu.Lock()
-	s := preview.Capture(k.p, k.history)
-	k.mu.Unlock()
+	var s *preview.State
+	k.With(func(m *core.Machine, _ machine.Time) { s = preview.Capture(m.Picker(), m.History()) })
 	writeJSON(w, s)
 }
 
@@ -76,11 +76,12 @@ func (k *Picking) statePage(w http.ResponseWriter, _ *http.Request) {
 		Timestamp time.Time              `json:"timestamp"`
 		Plugins   map[string]pluginState `json:"plugins"`
 	}{time.Now().UTC(), map[string]pluginState{}}
-	k.With(func(p *picker.Picker, now machine.Time) {
+	k.With(func(m *core.Machine, now machine.Time) {
+		p := m.Picker()
 		for _, pl := range p.Plugins() {
 			s := pluginState{Name: pl.Name(), Type: pl.Type()}
 			if pl.Type() == flowcontrol.ProgramAware {
-				s.State = k.programs(now)
+				s.State = programs(m, now)
 			} else if d, ok := pl.(interface {
 				DumpState(v *picker.View, limit int) any
 			}); ok {
@@ -95,14 +96,14 @@ func (k *Picking) statePage(w http.ResponseWriter, _ *http.Request) {
 }
 
 // programs is the state of program-aware-fairness, which flow control keeps.
-func (k *Picking) programs(now machine.Time) any {
+func programs(m *core.Machine, now machine.Time) any {
 	state := struct {
 		Total    int     `json:"totalPrograms"`
 		InFlight int     `json:"totalInFlight"`
 		Index    float64 `json:"fairnessIndex"`
 	}{Index: 1}
-	if k.fc != nil {
-		s := k.fc.Snapshot(now)
+	if fc := m.FlowControl(); fc != nil {
+		s := fc.Snapshot(now)
 		state.Total, state.Index = len(s.Programs), s.FairnessIndex
 		for i := range s.Programs {
 			state.InFlight += s.Programs[i].InFlight

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -166,23 +167,24 @@ func (m *PickMetrics) flowValues(r *picker.Request) []string {
 	return []string{l[2], l[3], m.pool, l[0], l[1]}
 }
 
-func (m *PickMetrics) queued(w *waiter) {
+func (m *PickMetrics) queued(r *core.Request) {
 	if m == nil {
 		return
 	}
-	l := m.flowValues(w.req)
+	l := m.flowValues(r.Request)
 	m.queueSize.add(1, l...)
-	m.queueBytes.add(float64(w.req.SizeBytes), l...)
+	m.queueBytes.add(float64(r.SizeBytes), l...)
 	m.enqueueTime.observe(0, l[0], l[1], "NotYetFinalized")
 }
 
-func (m *PickMetrics) flowControl(e *flowcontrol.Effect, w *waiter) {
-	if m == nil || e.Kind != flowcontrol.Decided || w == nil {
+// left is told how a request left flow control.
+func (m *PickMetrics) left(r *core.Request, e *flowcontrol.Effect) {
+	if m == nil {
 		return
 	}
-	l := m.flowValues(w.req)
+	l := m.flowValues(r.Request)
 	m.queueSize.add(-1, l...)
-	m.queueBytes.add(-float64(w.req.SizeBytes), l...)
+	m.queueBytes.add(-float64(r.SizeBytes), l...)
 	m.queueTime.observe(e.Wait.Seconds(), append([]string{e.Outcome.String()}, l...)...)
 	m.flowTotal.inc(e.Outcome.String(), l[1], m.pool)
 }
@@ -196,7 +198,7 @@ type prefixFigures interface {
 
 // parsed is told what a request's parser did.
 func (m *PickMetrics) parsed(p *picker.Picker, r *picker.Request, point string, took time.Duration, times int) {
-	if m == nil {
+	if m == nil || r.Body == nil && r.SizeBytes == 0 {
 		return
 	}
 	var parser string
@@ -228,12 +230,12 @@ func (m *PickMetrics) revocation(e *flowcontrol.Effect) {
 }
 
 // decided is told of every pick.
-func (m *PickMetrics) decided(p *picker.Picker, w *waiter) {
-	d := w.d
+func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
+	d := r.Decision
 	if m == nil || d.Request.Body == nil {
 		return
 	}
-	m.document.decided(p, w)
+	m.document.decided(p, r)
 	for _, s := range d.Spans {
 		m.plugin.observe(s.Took.Seconds(), s.Point, s.Plugin.Type(), s.Plugin.Name())
 	}
@@ -270,31 +272,33 @@ func (m *PickMetrics) decided(p *picker.Picker, w *waiter) {
 	}
 }
 
-func (m *PickMetrics) dispatched(d *picker.Decision, bytes int) {
-	if m == nil || d.Request.Body == nil {
+func (m *PickMetrics) dispatched(r *core.Request) {
+	if m == nil || r.Body == nil {
 		return
 	}
-	l := m.labels(d.Request)
+	l := m.labels(r.Request)
 	m.total.inc(l...)
-	m.size.observe(float64(bytes), l...)
-	if !d.Request.Body.SkipResponse {
+	m.size.observe(float64(r.SentBytes), l...)
+	if !r.Body.SkipResponse {
 		m.running.add(1, l...)
 	}
 }
 
-// chunk is told of every piece of a response; gap is the time since the last.
-func (m *PickMetrics) chunk(r *picker.Response, gap time.Duration) {
-	if m == nil || !r.Streaming || len(r.Chunk) == 0 || gap <= 0 {
+// piece is told of every piece of a response; gap is the time since the last.
+func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
+	if m == nil || !r.Response.Streaming || gap <= 0 {
 		return
 	}
-	m.itl.observe(gap.Seconds(), m.labels(r.Decision.Request)...)
+	m.itl.observe(gap.Seconds(), m.labels(r.Request)...)
 }
 
-// ended is told once per dispatched request.
-func (m *PickMetrics) ended(d *picker.Decision, r *picker.Response, began, now machine.Time, spent time.Duration) {
+// ended is told once per dispatched request; spent is the time that its response
+// took of the picker's.
+func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Duration) {
 	if m == nil {
 		return
 	}
+	d, r, began := x.Decision, x.Response, x.ArrivedAt
 	l := m.labels(d.Request)
 	if d.Request.Body != nil && !d.Request.Body.SkipResponse {
 		m.running.add(-1, l...)

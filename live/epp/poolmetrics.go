@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
@@ -36,10 +36,11 @@ func (c *poolCollector) gauge(out chan<- prometheus.Metric, name, help string, v
 
 // Collect reads the pool under its lock.
 func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
-	c.k.With(func(p *picker.Picker, now machine.Time) { c.collect(out, p, now) })
+	c.k.With(func(m *core.Machine, now machine.Time) { c.collect(out, m, now) })
 }
 
-func (c *poolCollector) collect(out chan<- prometheus.Metric, p *picker.Picker, now machine.Time) {
+func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, now machine.Time) {
+	p := m.Picker()
 	v := p.Pool().View()
 	var kv, queue, running []float64
 	all := make([]int32, len(v.States))
@@ -81,13 +82,13 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, p *picker.Picker, 
 			}
 		}
 	}
-	if !p.FlowControl() {
+	if m.FlowControl() == nil {
 		return
 	}
 	saturation := p.Detector().Saturation(now, v, all)
 	c.gauge(out, epps+"flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
 	c.gauge(out, "inference_extension_flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
-	s := c.k.fc.Snapshot(now)
+	s := m.FlowControl().Snapshot(now)
 	for i := range s.Programs {
 		q := &s.Programs[i]
 		c.gauge(out, epps+"program_aware_attained_service_tokens", "Service that a program has had lately.", q.AttainedService, []string{"program_id"}, q.ID)
@@ -96,7 +97,7 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, p *picker.Picker, 
 	if len(s.Programs) > 0 {
 		c.gauge(out, epps+"program_aware_jains_fairness_index", "Jain's index over the programs' waits; 1 is fair.", s.FairnessIndex, nil)
 	}
-	if m := c.k.o.Metrics; m != nil && m.revoked.Load() {
+	if x := c.k.o.Metrics; x != nil && x.revoked.Load() {
 		c.gauge(out, epps+"flow_control_reclaim_target", "By how much the pool was too full when requests were evicted last.", s.ReclaimTarget, []string{"inference_pool"}, c.pool)
 		c.gauge(out, epps+"flow_control_pending_reclaim", "What evictions are still expected to free.", s.PendingReclaim, []string{"inference_pool"}, c.pool)
 	}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/windtunnel/windtunnel/core/header"
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -36,42 +36,57 @@ func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) (err
 	defer p.s.m.inflight.Dec()
 	ctx, cancel := context.WithCancel(wire.Context())
 	defer cancel()
-	c := &conversation{s: p.s, wire: wire, machine: stream.New(p.s.o.Stream), cancel: cancel}
+	k, done := p.s.o.Pickers.Take()
+	defer done()
+	c := newServed(p.s, k, wire, cancel)
 	return c.run(ctx)
 }
 
-// conversation is one stream's goroutine, timer and machine.
-type conversation struct {
+// served is one stream's goroutine and timer around its machine.
+type served struct {
 	s    *Server
+	k    *Picking
 	wire extprocv3.ExternalProcessor_ProcessServer
 
-	mu       sync.Mutex // guards all below, and Send
-	machine  *stream.Stream
-	exchange Exchange
-	ended    bool
-	modes    stream.Modes
-	timer    *time.Timer
-	wakeAt   machine.Time
-	sendErr  error
-	cancel   context.CancelFunc
+	mu      sync.Mutex // guards all below, and Send
+	machine *core.Stream
+	in      stream.Message
+	fx      machine.Effects[stream.Effect]
+	modes   stream.Modes
+	timer   *time.Timer
+	wakeAt  machine.Time
+	sendErr error
+	cancel  context.CancelFunc
 
-	request  Request
 	decide   bool
 	whole    time.Time // when the request's last byte came
 	answered bool      // the first message is out
-	respHead header.List
-	respMeta Metadata // what came with respHead
+	sent     bool      // the decision's figures are taken
+	lastAt   machine.Time
+	spent    time.Duration // on the response
 
-	evictable evictable
-	evicted   <-chan struct{} // nil when the request cannot be evicted
-	arrivals  chan arrival    // nil until receive needs it
+	evicted  <-chan struct{} // nil when the request cannot be evicted
+	arrivals chan arrival    // nil until receive needs it
 
-	list [1]*extprocv3.ProcessingResponse // see alone
-	lent *pieceMessage                    // see piece
+	lent *pieceMessage // see piece
 }
 
-func (c *conversation) run(ctx context.Context) error {
+func newServed(s *Server, k *Picking, wire extprocv3.ExternalProcessor_ProcessServer, cancel context.CancelFunc) *served {
+	c := &served{s: s, k: k, wire: wire, cancel: cancel}
+	k.mu.Lock() // core/epp's machine is read
+	c.machine = core.NewStream(k.m, k, k.number.Add(1))
+	k.mu.Unlock()
+	c.machine.Over = c.over
+	return c
+}
+
+func (c *served) run(ctx context.Context) (err error) {
 	defer c.finish()
+	defer func() {
+		if v := recover(); v != nil {
+			err = c.panicked(v)
+		}
+	}()
 	for {
 		in, err := c.receive(ctx)
 		if errors.Is(err, errEvicted) {
@@ -83,45 +98,75 @@ func (c *conversation) run(ctx context.Context) error {
 		if err != nil {
 			return c.gone(err)
 		}
-		c.mu.Lock()
-		if c.machine.Result() == stream.PassedThrough {
-			c.afterEnd(in)
-			c.mu.Unlock()
-			continue
-		}
-		c.play(c.input(in))
-		for c.decide {
-			c.decide = false
-			c.ask(ctx)
-		}
-		done, err := c.result()
-		c.mu.Unlock()
-		if done {
+		if done, err := c.take(ctx, in); done {
 			return err
 		}
 	}
 }
 
-// ask lets the director decide, without the lock: a deadline may pass
-// meanwhile, and then the decision comes too late and is ignored.
-func (c *conversation) ask(ctx context.Context) {
-	r := c.request
-	c.mu.Unlock()
-	decision, exchange := c.decideSafely(ctx, &r)
+// take plays one message of Envoy's. It says whether the stream is over.
+func (c *served) take(ctx context.Context, in *extprocv3.ProcessingRequest) (bool, error) {
 	c.mu.Lock()
-	if c.machine.Result() != stream.Running {
-		if exchange != nil {
-			exchange.End(c.machine.Result())
-		}
+	defer c.mu.Unlock()
+	if c.machine.Result() == stream.PassedThrough {
+		c.afterEnd(in)
+		return false, nil
+	}
+	c.input(in)
+	for c.decide {
+		c.decide = false
+		c.ask(ctx)
+	}
+	return c.result()
+}
+
+// panicked ends the stream of a request over which our own code panicked;
+// plug-ins have guards of their own.
+func (c *served) panicked(v any) error {
+	c.s.o.Log.Error("epp: a request made the picker panic", "request", c.machine.RequestID(), "panic", v, "stack", string(debug.Stack()))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.machine.Fail(c.s.o.Now(), fmt.Sprintf("the endpoint picker failed: %v", v), &c.fx)
+	c.fx.Reset()
+	return status.Error(codes.Internal, fmt.Sprintf("the endpoint picker failed: %v", v))
+}
+
+// ask lets the picker decide, without the lock: a deadline may pass meanwhile,
+// and then the decision comes too late and is ignored.
+func (c *served) ask(ctx context.Context) {
+	r := c.machine.Request()
+	func() {
+		c.mu.Unlock()
+		defer c.mu.Lock()
+		c.k.decide(ctx, r)
+	}()
+	if w, ok := r.Owner.(*waiter); ok && r.Evictable() {
+		c.evicted = w.evicted
+	}
+	c.machine.Decide(c.s.o.Now(), &c.fx)
+	c.play()
+	c.note()
+}
+
+// note takes the figures of a decision, once it is on its way.
+func (c *served) note() {
+	r := c.machine.Request()
+	if c.sent || r == nil || r.Request == nil {
 		return
 	}
-	c.exchange = exchange
-	if x, ok := exchange.(evictable); ok {
-		c.evictable, c.evicted = x, x.Evicted()
+	c.sent = true
+	c.k.note(r)
+	if r.Decision != nil && r.Err == nil {
+		c.k.o.Metrics.dispatched(r)
 	}
-	c.play(c.machine.Decided(c.s.o.Now(), decision))
-	if x, ok := exchange.(starter); ok {
-		x.Sent()
+}
+
+// over is called when the stream is, before the picker takes back what the
+// request held.
+func (c *served) over() {
+	c.note() // the client may have left before
+	if r := c.machine.Request(); r != nil && r.Decision != nil && r.Decision.Err == nil {
+		c.k.o.Metrics.ended(r, c.s.o.Now(), c.spent)
 	}
 }
 
@@ -135,7 +180,7 @@ type arrival struct {
 
 // receive is the next message. Of a request that can be evicted a goroutine of
 // its own waits for messages, since Recv cannot be left otherwise.
-func (c *conversation) receive(ctx context.Context) (*extprocv3.ProcessingRequest, error) {
+func (c *served) receive(ctx context.Context) (*extprocv3.ProcessingRequest, error) {
 	if c.arrivals == nil && c.evicted == nil {
 		return c.wire.Recv()
 	}
@@ -167,39 +212,28 @@ func (c *conversation) receive(ctx context.Context) (*extprocv3.ProcessingReques
 
 // evict ends the request and the stream. It says whether the stream is over:
 // not when the response was whole already.
-func (c *conversation) evict() (bool, error) {
+func (c *served) evict() (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.evicted = nil
-	if !c.ended {
-		c.play(c.machine.Evict(c.s.o.Now(), c.evictable.EvictedAnswer()))
+	if c.machine.Result() == stream.Running {
+		c.machine.Evict(c.s.o.Now(), &c.fx)
+		c.play()
 	}
 	return c.result()
 }
 
-// decideSafely turns a panic of a plug-in into an error of its own request.
-func (c *conversation) decideSafely(ctx context.Context, r *Request) (d stream.Decision, x Exchange) {
-	defer func() {
-		if v := recover(); v != nil {
-			c.s.o.Log.Error("epp: the picker panicked", "request", r.ID, "panic", v, "stack", string(debug.Stack()))
-			a := c.s.o.Stream.Errors.Answer(500, fmt.Sprintf("the endpoint picker failed: %v", v))
-			d, x = stream.Decision{Answer: &a, Reason: fmt.Sprintf("panic: %v", v)}, nil
-		}
-	}()
-	return c.s.o.Director.Decide(ctx, r)
-}
-
 // play sends effects and keeps the machine's deadline. The lock is held.
-func (c *conversation) play(effects []stream.Effect) {
-	for i := range effects {
-		e := &effects[i]
+func (c *served) play() {
+	for i := range c.fx.List {
+		e := &c.fx.List[i]
 		if e.Kind == stream.Decide {
-			c.request.Head, c.request.Body, c.request.ID, c.request.HeadersOnly = e.Head, e.Body, c.machine.RequestID(), e.End
 			c.decide, c.whole = true, time.Now()
 			continue
 		}
 		c.send(e)
 	}
+	c.fx.Reset()
 	at, running := c.machine.Next()
 	switch {
 	case !running:
@@ -214,15 +248,12 @@ func (c *conversation) play(effects []stream.Effect) {
 		c.wakeAt = at
 		c.timer.Reset((at - c.s.o.Now()).Duration())
 	}
-	if c.machine.Result() != stream.Running {
-		c.end()
-	}
 }
 
-func (c *conversation) deadline() {
+func (c *served) deadline() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended {
+	if c.machine.Result() != stream.Running {
 		return
 	}
 	now := c.s.o.Now()
@@ -230,42 +261,31 @@ func (c *conversation) deadline() {
 		c.timer.Reset((c.wakeAt - now).Duration())
 		return
 	}
-	c.play(c.machine.Advance(now))
+	c.machine.Advance(now, &c.fx)
+	c.play()
 	if c.machine.Result() != stream.Running {
-		c.cancel() // a director that still thinks may stop
+		c.cancel() // a picker that still thinks may stop
 	}
 }
 
-func (c *conversation) send(e *stream.Effect) {
+func (c *served) send(e *stream.Effect) {
 	if e.Kind == stream.Fail || c.sendErr != nil {
 		return
 	}
-	if e.Kind == stream.PassResponseTrailers {
-		if f, ok := c.exchange.(flusher); ok {
-			if body := f.Flush(); len(body) > 0 {
-				c.sendErr = c.wire.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{
-					ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: streamed(body, false)}}}})
-			}
-		}
-	}
-	for _, out := range c.output(e) {
-		if c.sendErr == nil {
-			c.sendErr = c.wire.Send(out)
-		}
-	}
-	c.sent()
+	c.sendErr = c.wire.Send(c.output(e))
+	c.giveBack()
 	if !c.answered {
 		c.answered = true
-		if !c.request.HeadersOnly && !c.whole.IsZero() {
+		if !c.whole.IsZero() {
 			c.s.m.processing.Observe(time.Since(c.whole).Seconds())
 		}
 	}
 }
 
 // result tells whether the stream is over, and with which gRPC status.
-func (c *conversation) result() (bool, error) {
+func (c *served) result() (bool, error) {
 	if c.sendErr != nil {
-		c.play(c.machine.PeerGone(c.s.o.Now(), "the stream to Envoy broke: "+c.sendErr.Error()))
+		c.tell(stream.Message{Kind: stream.PeerGone, Reason: "the stream to Envoy broke: " + c.sendErr.Error()})
 		return true, c.sendErr
 	}
 	switch c.machine.Result() {
@@ -277,9 +297,16 @@ func (c *conversation) result() (bool, error) {
 	return true, nil
 }
 
+// tell gives the machine a message and plays what comes of it. The lock is held.
+func (c *served) tell(m stream.Message) {
+	c.in = m
+	c.machine.Input(c.s.o.Now(), &c.in, &c.fx)
+	c.play()
+}
+
 // afterEnd answers what may still come on a stream whose response is over:
 // trailers after the last piece of the body.
-func (c *conversation) afterEnd(in *extprocv3.ProcessingRequest) {
+func (c *served) afterEnd(in *extprocv3.ProcessingRequest) {
 	if in.GetResponseTrailers() != nil && c.sendErr == nil {
 		c.sendErr = c.wire.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{
 			ResponseTrailers: &extprocv3.TrailersResponse{}}})
@@ -287,7 +314,7 @@ func (c *conversation) afterEnd(in *extprocv3.ProcessingRequest) {
 }
 
 // gone ends a stream on which nothing more can be read.
-func (c *conversation) gone(err error) error {
+func (c *served) gone(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.machine.Result() == stream.PassedThrough || c.machine.Result() == stream.Answered {
@@ -297,25 +324,14 @@ func (c *conversation) gone(err error) error {
 	if s, ok := status.FromError(err); ok && s.Code() != codes.OK && s.Code() != codes.Canceled {
 		reason = "the stream to Envoy broke: " + s.Message()
 	}
-	c.play(c.machine.PeerGone(c.s.o.Now(), reason))
+	c.tell(stream.Message{Kind: stream.PeerGone, Reason: reason})
 	return status.Error(codes.Canceled, "the request was given up")
 }
 
-func (c *conversation) end() {
-	if c.ended {
-		return
-	}
-	c.ended = true
-	if c.exchange != nil {
-		c.exchange.End(c.machine.Result())
-	}
-}
-
-func (c *conversation) finish() {
+func (c *served) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	c.ended = true
 }

@@ -1,9 +1,7 @@
 package epp
 
 import (
-	"context"
 	"fmt"
-	"math"
 	"net/http"
 	"os"
 	"sync"
@@ -11,7 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/windtunnel/windtunnel/core/stream"
+	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // A Generation is one configuration's picker with all that is around it:
@@ -25,8 +24,6 @@ import (
 // are slower for a while, never wrong.
 type Generation struct {
 	*Picking
-	Scraper *Scraper
-	KV      *KVIndexes
 	file    *EndpointsFile
 	objects *ObjectsDir
 	// Registry has the figures that belong to this generation alone.
@@ -41,46 +38,39 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 		return nil, err
 	}
 	discovery := p.EndpointDiscovery()
-	if discovery == nil && o.Objects == "" {
+	if discovery == nil && o.Objects == "" && o.Endpoints == nil {
 		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
 	}
 	g = &Generation{Registry: prometheus.NewRegistry()}
-	g.Picking, err = NewPicking(PickingOptions{Picker: p, Now: s.now, Errors: o.Errors, EmitScores: o.EmitScores, PoolName: o.PoolName,
-		Metrics: s.metrics, History: o.History, Log: o.Log})
-	if err != nil {
+	po := PickingOptions{Config: core.Config{Picker: p, Stream: o.Hold, EmitScores: o.EmitScores, History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics)},
+		Now: s.now, PoolName: o.PoolName, Metrics: s.metrics, KV: KVOptions{Registry: g.Registry}, Log: o.Log}
+	po.Stream.Errors = o.Errors
+	if g.Picking, err = NewPicking(po); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
 	}
+	made := g // a step that returns an error has set g to nil by then
 	defer func() {
 		if err != nil {
-			g.Close()
+			made.Close()
 		}
 	}()
 	if err := ObservePool(g.Registry, g.Picking, o.PoolName); err != nil {
 		return nil, err
 	}
-	g.Scraper = StartScraper(g.Picking, o.RefreshMetrics, o.Log, s.metrics.ScrapeFailed)
-	if g.KV, err = StartKVIndexes(g.Picking, KVOptions{Registry: g.Registry, Log: o.Log}); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
-	}
-	follow := func() {
-		g.Scraper.Follow()
-		g.KV.Follow()
+	if o.Endpoints != nil {
+		g.SetEndpoints(o.Endpoints)
 	}
 	if discovery != nil {
 		path, watch := discovery.EndpointsFile()
-		if g.file, err = OpenEndpointsFile(g.Picking, path, watch, o.Log, follow); err != nil {
+		if g.file, err = OpenEndpointsFile(g.Picking, path, watch, o.Log); err != nil {
 			return nil, err
 		}
 	}
 	if o.Objects == "" {
 		found(true)
-	}
-	if o.Objects != "" {
+	} else {
 		g.objects, err = OpenObjectsDir(g.Picking, ObjectsOptions{Dir: o.Objects, Namespace: o.Namespace, Pool: o.PoolName,
-			Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: discovery != nil}, o.Log, func(exists bool) {
-			follow()
-			found(exists)
-		})
+			Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: discovery != nil}, o.Log, found)
 	}
 	return g, err
 }
@@ -88,10 +78,6 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 // Close ends all of it. Requests that it has decided must have ended.
 func (g *Generation) Close() {
 	g.closing.Do(func() {
-		if g.Scraper != nil {
-			g.Scraper.Stop()
-		}
-		g.KV.Close()
 		if g.file != nil {
 			g.file.Close()
 		}
@@ -102,8 +88,8 @@ func (g *Generation) Close() {
 	})
 }
 
-// Generations is the Director of a picker whose configuration may change: every
-// request belongs to the generation that was current when it came.
+// Generations are the pickers of a server whose configuration may change: every
+// stream belongs to the generation that was current when it began.
 type Generations struct {
 	mu      sync.RWMutex
 	current *Generation
@@ -122,23 +108,14 @@ func (r *Generations) Current() *Generation {
 	return r.current
 }
 
-// Decide lets the current generation decide.
-func (r *Generations) Decide(ctx context.Context, req *Request) (stream.Decision, Exchange) {
+// Take gives a stream to the current generation.
+func (r *Generations) Take() (*Picking, func()) {
 	r.mu.RLock()
+	defer r.mu.RUnlock()
 	g := r.current
 	g.open.Add(1) // before the lock is gone: a generation that is replaced now waits for this request
-	r.mu.RUnlock()
-	d, x := g.Picking.Decide(ctx, req)
-	if e, ok := x.(*exchange); ok {
-		e.settled = g.settled
-	} else {
-		g.settled()
-	}
-	return d, x
+	return g.Picking, g.settled
 }
-
-// Undecided is the current generation's.
-func (r *Generations) Undecided() Exchange { return r.Current().Undecided() }
 
 // Replace makes g the current generation. The old one ends when its last
 // request has.
@@ -218,12 +195,10 @@ func (c *openRequests) retire() <-chan struct{} {
 func (k *Picking) inherit(old *Picking) {
 	k.number.Store(old.number.Load() + 1<<20)
 	old.mu.Lock()
-	history := append(k.history[:0:0], old.history...)
-	old.others = math.MaxInt // both remember them, so neither may use them again
-	old.mu.Unlock()
+	defer old.mu.Unlock()
 	k.mu.Lock()
-	k.history, k.others = append(history, k.history...), len(history)
-	k.mu.Unlock()
+	defer k.mu.Unlock()
+	k.m.Inherit(old.m)
 }
 
 // watchConfig reads the configuration again whenever its file changes. A bad

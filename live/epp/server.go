@@ -1,11 +1,12 @@
 // Package epp is the endpoint picker on the wire: the ext_proc server that
 // Envoy asks about every request, with its health and metrics.
 //
-// It decides nothing. Each ext_proc stream is one core/stream machine; this
-// package translates Envoy's protobuf messages into the machine's inputs and
-// its effects back, keeps its deadlines, and asks a Director where a request
-// should go. One goroutine reads a stream; a deadline fires on a timer; a lock
-// per stream keeps the two apart.
+// It decides nothing. Each ext_proc stream is one core/epp Stream: this package
+// translates Envoy's protobuf messages into its inputs and its effects back, and
+// keeps its deadlines. One goroutine reads a stream; a deadline fires on a timer;
+// a lock per stream keeps the two apart. What the streams share is one core/epp
+// Machine behind a lock (Picking), whose effects are carried out here: pages
+// fetched, KV events heard, questions of plug-ins put.
 package epp
 
 import (
@@ -30,73 +31,13 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/stream"
 )
 
-// Request is what a Director is asked about.
-type Request struct {
-	ID   string
-	Head header.List
-	Body []byte
-	// HeadersOnly says that there is no body to read: none came, or the body
-	// mode keeps it from the picker.
-	HeadersOnly bool
-	// Metadata is the filter metadata of the last body message that carried any,
-	// as Envoy sent it; the subset hint of the endpoint picker protocol is there.
-	Metadata Metadata
-}
-
-// Director decides where requests go. Its methods are called concurrently.
-type Director interface {
-	// Decide may wait (flow control, tokenisation); ctx ends when the client
-	// leaves or the stream's deadline has passed. The returned Exchange follows
-	// the rest of the request and may be nil.
-	Decide(ctx context.Context, r *Request) (stream.Decision, Exchange)
-}
-
-// Exchange follows one decided request until its end. Its methods are called
-// one at a time, in order.
-type Exchange interface {
-	// ResponseHeaders sees the response's headers and says which to set.
-	ResponseHeaders(head header.List) (set header.List)
-	// ResponseBody sees a piece of the response and returns what is sent on in
-	// its place, and dynamic metadata to go with it (usually nil). A nil slice
-	// in place of a piece that is not the last holds it back.
-	ResponseBody(chunk []byte, end bool) ([]byte, any)
-	// End is told exactly once how the stream ended.
-	End(result stream.Result)
-}
-
-// Further things that an Exchange or a Director may have.
-type (
-	// remover is an Exchange that takes response headers away.
-	remover interface{ ResponseRemove() []string }
-	// servedReader is an Exchange that reads the metadata that came with the
-	// response's headers; it is called before ResponseHeaders.
-	servedReader interface{ ResponseMetadata(m Metadata) }
-	// starter is an Exchange that has things to do once its decision is sent.
-	starter interface{ Sent() }
-	// flusher is an Exchange that held pieces back; it is asked for them when a
-	// response ends without a last piece.
-	flusher interface{ Flush() []byte }
-	// evictable is an Exchange whose request may have to end early.
-	evictable interface {
-		Evicted() <-chan struct{}
-		EvictedAnswer() stream.Answer
-	}
-	// undecider is a Director with an Exchange for responses to requests that
-	// were never decided: Envoy's own, for the most part.
-	undecider interface{ Undecided() Exchange }
-)
-
-// DirectorFunc makes a Director of a function without Exchange.
-type DirectorFunc func(ctx context.Context, r *Request) stream.Decision
-
-// Decide calls f.
-func (f DirectorFunc) Decide(ctx context.Context, r *Request) (stream.Decision, Exchange) {
-	return f(ctx, r), nil
+// Pickers says which picker serves a stream that begins now; done is called when
+// the stream is over.
+type Pickers interface {
+	Take() (k *Picking, done func())
 }
 
 // Options of a server.
@@ -111,10 +52,8 @@ type Options struct {
 	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is 64 MiB for
 	// the first and no limit for the other.
 	MaxRecvBytes, MaxSendBytes int
-	// Stream is what the streams share.
-	Stream stream.Config
-	// Director decides; it is required.
-	Director Director
+	// Pickers decide; they are required.
+	Pickers Pickers
 	// Now is the run's clock.
 	Now func() machine.Time
 	// Registry takes the server's metrics; nil makes one.
@@ -137,7 +76,7 @@ type Server struct {
 	metrics  *http.Server
 	addr     map[string]net.Addr
 	active   atomic.Int64
-	m        *metrics
+	m        *serverMetrics
 	wg       sync.WaitGroup
 	errs     chan error
 	checks   healthChecks
@@ -153,8 +92,8 @@ var healthNames = []string{"", ServiceName, "readiness"}
 
 // Start opens the listeners and serves until Stop.
 func Start(o Options) (*Server, error) {
-	if o.Director == nil || o.Now == nil {
-		return nil, errors.New("epp: Director and Now are required")
+	if o.Pickers == nil || o.Now == nil {
+		return nil, errors.New("epp: Pickers and Now are required")
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

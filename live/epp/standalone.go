@@ -34,6 +34,9 @@ type StandaloneOptions struct {
 	// Objects is a directory of Kubernetes objects (InferencePool, Pod,
 	// InferenceObjective, InferenceModelRewrite); "" is none.
 	Objects string
+	// Endpoints are those of a pool that nothing else names; nil where the
+	// configuration or Objects say which there are.
+	Endpoints []*picker.Endpoint
 	// Selector and TargetPorts are the mode without a pool: endpoints are the
 	// pods that it selects.
 	Selector    *objects.Selector
@@ -141,9 +144,8 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		return nil, err
 	}
 	s.generations.Replace(g)
-	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Director: s.generations,
-		Now: s.now, Registry: reg, Log: o.Log, Stream: o.Hold, StreamMetrics: o.StreamMetrics, Pages: s.pages()}
-	server.Stream.Errors, server.MaxRecvBytes, server.MaxSendBytes = o.Errors, o.MaxRecvBytes, o.MaxSendBytes
+	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Pickers: s.generations,
+		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes}
 	if o.Secure {
 		if server.TLS, err = serverTLS(&o); err != nil {
 			s.close()

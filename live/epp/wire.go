@@ -3,6 +3,7 @@ package epp
 import (
 	"strings"
 	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -11,43 +12,73 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
-// Metadata is Envoy's filter metadata by namespace; nil where it sent none.
-type Metadata map[string]*structpb.Struct
-
 // input plays one message of Envoy into the machine.
-func (c *conversation) input(in *extprocv3.ProcessingRequest) []stream.Effect {
-	now := c.s.o.Now()
+func (c *served) input(in *extprocv3.ProcessingRequest) {
 	if in.ProtocolConfig != nil {
 		c.modes = stream.Modes{Request: modeOf(in.ProtocolConfig.RequestBodyMode), Response: modeOf(in.ProtocolConfig.ResponseBodyMode)}
 	}
 	switch m := in.Request.(type) {
 	case *extprocv3.ProcessingRequest_RequestHeaders:
-		return c.machine.Headers(now, c.modes, headersOf(m.RequestHeaders.GetHeaders()), m.RequestHeaders.EndOfStream)
+		c.tell(stream.Message{Kind: stream.Headers, Modes: c.modes, Head: headersOf(m.RequestHeaders.GetHeaders()), End: m.RequestHeaders.EndOfStream})
 	case *extprocv3.ProcessingRequest_RequestBody:
-		c.subset(in)
-		return c.machine.Body(now, m.RequestBody.Body, m.RequestBody.EndOfStream)
+		if in.MetadataContext != nil { // the real EPP reads the subset hint from there, and only there
+			c.machine.Subset(subsetOf(in.MetadataContext.FilterMetadata))
+		}
+		c.tell(stream.Message{Kind: stream.Body, Body: m.RequestBody.Body, End: m.RequestBody.EndOfStream})
 	case *extprocv3.ProcessingRequest_RequestTrailers:
-		return c.machine.Trailers(now)
+		c.tell(stream.Message{Kind: stream.Trailers})
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		c.respHead, c.respMeta = headersOf(m.ResponseHeaders.GetHeaders()), in.MetadataContext.GetFilterMetadata()
-		return c.machine.ResponseHeaders(now, c.respHead, m.ResponseHeaders.EndOfStream)
+		c.machine.Served(servedBy(in.MetadataContext.GetFilterMetadata()))
+		c.tell(stream.Message{Kind: stream.ResponseHeaders, Head: headersOf(m.ResponseHeaders.GetHeaders()), End: m.ResponseHeaders.EndOfStream})
 	case *extprocv3.ProcessingRequest_ResponseBody:
-		return c.machine.ResponseBody(now, m.ResponseBody.Body, m.ResponseBody.EndOfStream)
+		c.responsePiece(m.ResponseBody)
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
-		return c.machine.ResponseTrailers(now)
+		c.tell(stream.Message{Kind: stream.ResponseTrailers})
 	}
-	return nil
 }
 
-// subset keeps the metadata of the last body message that had any: the real
-// EPP reads the subset hint from there, and only there.
-func (c *conversation) subset(in *extprocv3.ProcessingRequest) {
-	if in.MetadataContext != nil {
-		c.request.Metadata = in.MetadataContext.FilterMetadata
+// responsePiece plays a piece of the response and takes its figures.
+func (c *served) responsePiece(m *extprocv3.HttpBody) {
+	started := time.Now()
+	c.tell(stream.Message{Kind: stream.ResponseBody, Body: m.Body, End: m.EndOfStream})
+	if r := c.machine.Request(); r != nil && r.Response != nil && r.Decision != nil && len(m.Body) > 0 {
+		now := c.s.o.Now()
+		if c.lastAt > 0 {
+			c.k.o.Metrics.piece(r, (now - c.lastAt).Duration())
+		}
+		c.lastAt = now
 	}
+	c.spent += time.Since(started)
+}
+
+// subsetOf reads the subset hint: a list of "ip:port". A string in its place
+// is no hint; what is no string in the list matches nothing.
+func subsetOf(m map[string]*structpb.Struct) (addresses []string, hinted bool) {
+	list, ok := m[picker.NamespaceSubset].GetFields()[picker.KeySubset].GetKind().(*structpb.Value_ListValue)
+	if !ok {
+		return nil, false
+	}
+	for _, e := range list.ListValue.GetValues() {
+		if s, ok := e.GetKind().(*structpb.Value_StringValue); ok {
+			addresses = append(addresses, s.StringValue)
+		}
+	}
+	return addresses, true
+}
+
+// servedBy reads which endpoint Envoy says has served the request.
+func servedBy(m map[string]*structpb.Struct) (s picker.Served) {
+	lb, told := m[picker.NamespaceLB]
+	endpoint, known := lb.GetFields()[picker.KeyServed].GetKind().(*structpb.Value_StringValue)
+	s.Told, s.Known = told, known
+	if known {
+		s.Endpoint = endpoint.StringValue
+	}
+	return s
 }
 
 func modeOf(m filterv3.ProcessingMode_BodySendMode) stream.BodyMode {
@@ -74,73 +105,66 @@ func headersOf(m *corev3.HeaderMap) header.List {
 	return head
 }
 
-// output is an effect as messages to Envoy: one, unless a piece of a response
-// is held back or too long for one.
-func (c *conversation) output(e *stream.Effect) []*extprocv3.ProcessingResponse {
-	if e.Kind == stream.SendResponseBody {
-		return c.responseBody(e)
+// output is an effect as a message to Envoy.
+func (c *served) output(e *stream.Effect) *extprocv3.ProcessingResponse {
+	switch {
+	case e.Kind == stream.SendRequestBody && c.modes.Request == stream.FullDuplex:
+		return c.piece(true, e)
+	case e.Kind == stream.SendResponseBody && c.modes.Response == stream.FullDuplex:
+		return c.piece(false, e)
 	}
-	if e.Kind == stream.SendRequestBody && c.modes.Request == stream.FullDuplex {
-		return c.alone(c.piece(true, e.Body, e.End))
-	}
-	out := &extprocv3.ProcessingResponse{}
+	out := &extprocv3.ProcessingResponse{DynamicMetadata: metadataOf(e.Metadata)}
 	switch e.Kind {
 	case stream.ContinueHeaders:
 		out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}
 	case stream.SendRequestHeaders:
-		out.DynamicMetadata = metadataOf(e.Metadata)
 		out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
 			Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove)}}}
 	case stream.SendRequestBody:
-		out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{Response: c.requestBody(e, out)}}
+		r := &extprocv3.CommonResponse{}
+		if c.modes.Request == stream.Buffered {
+			r = &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove), BodyMutation: replaced(e)}
+		}
+		out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{Response: r}}
 	case stream.PassRequestTrailers:
 		out.Response = &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}
 	case stream.SendResponseHeaders:
-		set, remove := e.Set, e.Remove
-		if u, ok := c.s.o.Director.(undecider); ok && c.exchange == nil {
-			c.exchange = u.Undecided()
-		}
-		if r, ok := c.exchange.(servedReader); ok {
-			r.ResponseMetadata(c.respMeta)
-		}
-		if c.exchange != nil {
-			set = append(set[:len(set):len(set)], c.exchange.ResponseHeaders(c.respHead)...)
-		}
-		if r, ok := c.exchange.(remover); ok {
-			remove = append(remove[:len(remove):len(remove)], r.ResponseRemove()...)
-		}
 		out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
-			Response: &extprocv3.CommonResponse{HeaderMutation: mutation(set, remove)}}}
+			Response: &extprocv3.CommonResponse{HeaderMutation: mutation(e.Set, e.Remove)}}}
+	case stream.SendResponseBody:
+		out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: replaced(e)}}}
 	case stream.PassResponseTrailers:
 		out.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}
 	case stream.SendAnswer:
 		out.Response = &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
 			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil), Body: e.Answer.Body}}
 	}
-	return c.alone(out)
+	return out
 }
 
-// alone is the list of one message; the next call overwrites it.
-func (c *conversation) alone(out *extprocv3.ProcessingResponse) []*extprocv3.ProcessingResponse {
-	c.list[0] = out
-	return c.list[:]
+// replaced is a body in place of the one that came, nil where that stays.
+func replaced(e *stream.Effect) *extprocv3.BodyMutation {
+	if !e.Replace {
+		return nil
+	}
+	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: e.Body}}
 }
 
 // piece is a message with one piece of a body, in memory that is used again
 // once it is sent: there is one for every piece of every response.
-func (c *conversation) piece(request bool, body []byte, end bool) *extprocv3.ProcessingResponse {
+func (c *served) piece(request bool, e *stream.Effect) *extprocv3.ProcessingResponse {
 	m := pieces.Get().(*pieceMessage)
-	m.content.Body, m.content.EndOfStream = body, end
+	m.content.Body, m.content.EndOfStream = e.Body, e.End
 	if m.message.Response = &m.response; request {
 		m.message.Response = &m.request
 	}
+	m.message.DynamicMetadata = metadataOf(e.Metadata)
 	c.lent = m
 	return &m.message
 }
 
-// sent gives back what piece has lent.
-func (c *conversation) sent() {
-	c.list[0] = nil
+// giveBack gives back what piece has lent.
+func (c *served) giveBack() {
 	if m := c.lent; m != nil {
 		c.lent = nil
 		m.content.Body, m.message.DynamicMetadata = nil, nil
@@ -168,60 +192,6 @@ var pieces = sync.Pool{New: func() any {
 	return m
 }}
 
-func (c *conversation) requestBody(e *stream.Effect, out *extprocv3.ProcessingResponse) *extprocv3.CommonResponse {
-	switch c.modes.Request {
-	case stream.Buffered:
-		out.DynamicMetadata = metadataOf(e.Metadata)
-		r := &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove)}
-		if e.Replace {
-			r.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: e.Body}}
-		}
-		return r
-	}
-	return &extprocv3.CommonResponse{}
-}
-
-func (c *conversation) responseBody(e *stream.Effect) []*extprocv3.ProcessingResponse {
-	body, meta := e.Body, any(nil)
-	held := false
-	if c.exchange != nil {
-		body, meta = c.exchange.ResponseBody(e.Body, e.End)
-		held = body == nil && !e.End && len(e.Body) > 0
-	}
-	message := func(r *extprocv3.CommonResponse) *extprocv3.ProcessingResponse {
-		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: r}}}
-	}
-	var out []*extprocv3.ProcessingResponse
-	switch c.modes.Response {
-	case stream.Buffered, stream.Streamed: // one answer for each message
-		r := &extprocv3.CommonResponse{}
-		if c.exchange != nil && string(body) != string(e.Body) {
-			r.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}}
-		}
-		out = append(out, message(r))
-	default:
-		if held {
-			return nil
-		}
-		for len(body) > stream.MaxChunkBytes {
-			out = append(out, message(&extprocv3.CommonResponse{BodyMutation: streamed(body[:stream.MaxChunkBytes], false)}))
-			body = body[stream.MaxChunkBytes:]
-		}
-		if last := c.piece(false, body, e.End); len(out) == 0 {
-			out = c.alone(last)
-		} else {
-			out = append(out, last)
-		}
-	}
-	out[len(out)-1].DynamicMetadata = metadataOf(meta)
-	return out
-}
-
-func streamed(body []byte, end bool) *extprocv3.BodyMutation {
-	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{
-		StreamedResponse: &extprocv3.StreamedBodyResponse{Body: body, EndOfStream: end}}}
-}
-
 func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
 	if len(set) == 0 && len(remove) == 0 {
 		return nil
@@ -248,7 +218,20 @@ func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
 	return m
 }
 
-func metadataOf(v any) *structpb.Struct {
-	s, _ := v.(*structpb.Struct)
-	return s
+// metadataOf is dynamic metadata as Envoy takes it; nil where there is none.
+func metadataOf(m stream.Metadata) *structpb.Struct {
+	if len(m) == 0 {
+		return nil
+	}
+	out := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(m))}
+	for namespace, values := range m {
+		inner := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(values))}
+		for k, v := range values {
+			if value, err := structpb.NewValue(v); err == nil {
+				inner.Fields[k] = value
+			}
+		}
+		out.Fields[namespace] = structpb.NewStructValue(inner)
+	}
+	return out
 }

@@ -219,20 +219,11 @@ func (x *Indexer) handle(d Delivery) {
 // apply decodes a message and has its events take effect, in bites. It gives
 // the publisher's time in Unix seconds.
 func (x *Indexer) apply(d Delivery, r *Report) (at float64) {
-	var batch kv.Batch
-	if kv.IsJSON(d.Payload) {
-		batch, r.Err = kv.DecodeJSON(d.Payload, x.decoder.Limits)
-	} else {
-		batch, r.Err = x.decoder.Decode(d.Payload)
-	}
-	if r.Err != nil {
+	batch, err := Decode(&x.decoder, d)
+	if r.Err = err; err != nil {
 		return 0
 	}
 	r.Events = batch.Events
-	if d.From.Pod == "" && (len(batch.Events) == 0 || batch.Events[0].Pod == "") {
-		r.Err = ErrNameless
-		return 0
-	}
 	from := d.From
 	if from.Model == "" {
 		from.Model = x.opts.Model

@@ -30,7 +30,7 @@ func TestBadInput(t *testing.T) {
 		"no prompt":         {"/v1/completions", `{"model":"m"}`, 400, "prompt"},
 		"an array":          {"/v1/chat/completions", `[]`, 400, ""},
 		"null":              {"/v1/chat/completions", `null`, 400, ""},
-		"unknown path":      {"/v2/nothing", `{"model":"m"}`, 404, "/v2/nothing"},
+		"unknown path":      {"/v2/nothing", `{"model":"m"}`, 400, "/v2/nothing"},
 		"over the limit":    {"/v1/chat/completions", strings.Repeat("x", 5000), 413, "4096"},
 		"cut in the middle": {"/v1/chat/completions", `{"model":"m","mess`, 400, ""},
 	} {

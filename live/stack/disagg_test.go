@@ -305,8 +305,9 @@ func TestFakePrefiller(t *testing.T) {
 	r := start(t, apart(nil), nil)
 	r.okay(r.post(chatPath, chat, disagg.PrefillerHeader, host))
 	r.settled()
-	plain := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].EPP.Config = scenario.PickerConfig{} }), nil)
-	a := plain.post(chatPath, long("x"), disagg.PrefillerHeader, host)
+	plain := start(t, apart(nil), nil)
+	sidecar := "http://" + plain.Endpoints[0]
+	a := plain.postTo(sidecar, chatPath, long("x"), disagg.PrefillerHeader, host)
 	if a.status != 403 || !strings.Contains(a.body, disagg.Blocked) {
 		t.Fatalf("%d %q", a.status, a.body)
 	}
@@ -315,7 +316,7 @@ func TestFakePrefiller(t *testing.T) {
 		t.Fatalf("contacted %d times", contacts.Load())
 	}
 	// A member of the pool may be named.
-	plain.okay(plain.post(chatPath, long("y"), disagg.PrefillerHeader, plain.Endpoints[1]))
+	plain.okay(plain.postTo(sidecar, chatPath, long("y"), disagg.PrefillerHeader, plain.Endpoints[1]))
 	if got := plain.decisions(); got != "disaggregated" {
 		t.Fatal(got)
 	}
@@ -327,7 +328,7 @@ func TestFakePrefiller(t *testing.T) {
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	r := start(t, apart(func(s *scenario.Scenario) {
-		s.Pools[0].EPP.Config = scenario.PickerConfig{}
+		s.Pools[0].EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte("plugins: [{type: decode-filter}, {type: round-robin-picker}]")}
 		s.Pools[0].Disaggregation.SessionCache = 10
 	}), nil)
 	first := `{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"Hello! ` + strings.Repeat("Good day. ", 50) + `"}`

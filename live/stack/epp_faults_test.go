@@ -2,6 +2,9 @@ package stack
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -9,9 +12,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/live/envoy"
-	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -58,13 +61,17 @@ func TestEPPDownFailOpen(t *testing.T) {
 func TestEPPSlow(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})
-	r := start(t, quick(func(s *scenario.Scenario) { s.Pools[0].EPP.Deadline = 50 * time.Millisecond }), func(o *Options) {
-		o.Director = epp.DirectorFunc(func(ctx context.Context, _ *epp.Request) stream.Decision {
-			<-ctx.Done()
-			close(released)
-			return stream.Decision{}
-		})
-	})
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or net/http would not see the picker leave
+		<-r.Context().Done()
+		close(released)
+	}))
+	t.Cleanup(silent.Close)
+	r := start(t, quick(func(s *scenario.Scenario) {
+		p := &s.Pools[0]
+		p.EPP.Deadline = 50 * time.Millisecond
+		p.EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte("plugins: [{type: token-producer, parameters: {modelName: m, vllm: {url: '" + silent.URL + "'}}}]")}
+	}), nil)
 	if a := r.post("/v1/chat/completions", chat); a.status != 504 || !strings.Contains(a.body, "50ms") {
 		t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 	}
@@ -75,14 +82,25 @@ func TestEPPSlow(t *testing.T) {
 // A plug-in that panics fails its own request only, and is named.
 func TestEPPPanics(t *testing.T) {
 	t.Parallel()
-	r := start(t, quick(nil), func(o *Options) {
-		o.Director = epp.DirectorFunc(func(context.Context, *epp.Request) stream.Decision { panic("my-scorer: index out of range") })
+	r := start(t, quick(func(s *scenario.Scenario) {
+		s.Pools[0].EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte("plugins: [{type: my-scorer}]")}
+	}), func(o *Options) {
+		o.Plugins = plugins.Builtin()
+		o.Plugins["my-scorer"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+			return &panicking{picker.NewBase("my-scorer", name)}, nil
+		}}
 	})
 	if a := r.post("/v1/chat/completions", chat); a.status != 500 || !strings.Contains(a.body, "my-scorer") {
 		t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 	}
 	r.idle()
 }
+
+// panicking is a scorer with a mistake.
+type panicking struct{ picker.Base }
+
+// Score makes it.
+func (*panicking) Score(_ *picker.Cycle, in []int32, scores []float64) { scores[len(in)] = 1 }
 
 func slowPrefill(s *scenario.Scenario) {
 	s.Pools[0].ModelServer.Prefill = latency.Fixed(300 * machine.Millisecond)

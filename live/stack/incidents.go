@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -55,23 +55,14 @@ func (s *Stack) happen(ctx context.Context, x *scenario.Incident) error {
 		cancel() // what it serves breaks off
 		return s.restartSidecar(now, x.Server)
 	case scenario.LoseIndex:
-		return s.loseIndex()
+		s.loseIndex()
 	}
 	return nil
 }
 
-// loseIndex ends the picker's indexes of KV blocks and begins empty ones.
-func (s *Stack) loseIndex() error {
-	if s.picking == nil {
-		return nil
+// loseIndex empties the picker's indexes of KV blocks.
+func (s *Stack) loseIndex() {
+	if s.picking != nil {
+		s.picking.now().Input(epp.LoseIndexes{})
 	}
-	s.picking.mu.Lock()
-	defer s.picking.mu.Unlock()
-	g := s.picking.now()
-	g.KV.Close()
-	kv, err := epp.StartKVIndexes(g.Picking, s.kvOptions(g.Registry))
-	if err == nil {
-		g.KV = kv
-	}
-	return err
 }

@@ -50,9 +50,7 @@ pools:
 // engines as a picker does that has just started.
 func (r *rig) loseIndex() {
 	r.t.Helper()
-	if err := r.Stack.loseIndex(); err != nil {
-		r.t.Fatal(err)
-	}
+	r.Stack.loseIndex()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := r.awaitSubscribers(ctx); err != nil {

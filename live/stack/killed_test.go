@@ -8,13 +8,13 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/roundrobin"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -27,16 +27,12 @@ const pickerVar = "WINDTUNNEL_TEST_PICKER"
 
 // servePicker is that process: it prints its address and serves until it dies.
 func servePicker(servers []string) {
-	began := time.Now()
-	picker := roundrobin.New(stream.OpenAIErrors, servers, servers)
-	turn := make(chan struct{}, 1)
-	s, err := epp.Start(epp.Options{Address: anyPort, Now: func() machine.Time { return machine.FromDuration(time.Since(began)) },
-		Stream: stream.Config{Hold: true, MetadataBytes: 8},
-		Director: epp.DirectorFunc(func(_ context.Context, r *epp.Request) stream.Decision {
-			turn <- struct{}{}
-			defer func() { <-turn }()
-			return picker.Pick(r.Head, r.Body)
-		})})
+	endpoints, err := picker.EndpointsAt(servers)
+	if err != nil {
+		panic(err)
+	}
+	s, err := epp.StartStandalone(epp.StandaloneOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin", Endpoints: endpoints,
+		Address: anyPort, Hold: stream.Config{Hold: true, MetadataBytes: 8}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

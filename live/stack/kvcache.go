@@ -202,7 +202,7 @@ func (s *Stack) awaitSubscribers(ctx context.Context) error {
 	}
 	want := 0
 	if s.picking != nil {
-		want = s.picking.now().KV.Dialling()
+		want = s.picking.now().Dialling()
 	}
 	if s.kv.manager != nil {
 		want++

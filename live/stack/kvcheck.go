@@ -45,9 +45,7 @@ func (s *Stack) checkKV() []report.IndexSummary {
 	engines := s.engineBlocks()
 	var states []epp.KVState
 	if s.picking != nil {
-		s.picking.mu.Lock()
-		states = s.picking.now().KV.State()
-		s.picking.mu.Unlock()
+		states = s.picking.now().KVState()
 	}
 	var managed [][]kv.Key
 	if s.kv.manager != nil {

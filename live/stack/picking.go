@@ -3,11 +3,12 @@ package stack
 import (
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/windtunnel/windtunnel/core/machine"
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -30,7 +31,7 @@ const remembered = 1000
 type picking struct {
 	generations *epp.Generations
 	metrics     *epp.PickMetrics
-	errors      stream.ErrorStyle
+	stream      stream.Config
 	watch       *epp.FileWatch
 
 	mu   sync.Mutex // one change at a time
@@ -42,14 +43,14 @@ func (p *picking) now() *epp.Generation { return p.generations.Current() }
 
 func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 	o.Registry = prometheus.NewRegistry()
-	p := &picking{generations: epp.NewGenerations(), metrics: epp.NewPickMetrics(o.Registry, s.pool.Name), errors: o.Stream.Errors, text: s.pool.EPP.Config.Text}
+	p := &picking{generations: epp.NewGenerations(), metrics: epp.NewPickMetrics(o.Registry, s.pool.Name), stream: s.streams(), text: s.pool.EPP.Config.Text}
 	g, err := s.generation(p, &s.pool.EPP.Config)
 	if err != nil {
 		return nil, err
 	}
 	p.generations.Replace(g)
 	o.Registry.MustRegister(p.generations)
-	o.Director, o.Pages = p.generations, p.generations.Pages()
+	o.Pickers, o.Pages = p.generations, p.generations.Pages()
 	if p.watch, err = s.watchConfig(p); err != nil {
 		p.generations.Close()
 		return nil, err
@@ -61,13 +62,14 @@ func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 // model servers fresh.
 func (s *Stack) generation(p *picking, config *scenario.PickerConfig) (g *epp.Generation, err error) {
 	built, err := epp.BuildPicker(&epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
-		Seed: s.o.Scenario.Seed, AllowExperimental: true, History: remembered, Log: s.o.Log})
+		Seed: s.o.Scenario.Seed, AllowExperimental: true, History: remembered, Registry: s.o.Plugins, Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
 	g = &epp.Generation{Registry: prometheus.NewRegistry()}
-	g.Picking, err = epp.NewPicking(epp.PickingOptions{Picker: built, Now: s.Now, Errors: p.errors, EmitScores: true, PoolName: s.pool.Name,
-		DocumentHeaders: true, Explain: s.o.Recorder != nil, Metrics: p.metrics, History: remembered, Hosts: s.hosts(), Log: s.o.Log})
+	g.Picking, err = epp.NewPicking(epp.PickingOptions{
+		Config: core.Config{Picker: built, Stream: p.stream, EmitScores: true, DocumentHeaders: true, Explain: s.o.Recorder != nil, History: remembered},
+		Now:    s.Now, PoolName: s.pool.Name, Metrics: p.metrics, Hosts: s.hosts(), KV: s.kvOptions(g.Registry), Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}
@@ -84,16 +86,27 @@ func (s *Stack) generation(p *picking, config *scenario.PickerConfig) (g *epp.Ge
 	if err != nil {
 		return nil, err
 	}
-	g.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(endpoints) })
-	g.Scraper = epp.StartScraper(g.Picking, scrapeInterval, s.o.Log, p.metrics.ScrapeFailed)
-	g.Scraper.Follow()
-	g.KV, err = epp.StartKVIndexes(g.Picking, s.kvOptions(g.Registry))
-	return g, err
+	g.SetEndpoints(endpoints)
+	return g, nil
+}
+
+// streams is what the EPP's streams share.
+func (s *Stack) streams() stream.Config {
+	c := s.o.Scenario.Stream(s.pool)
+	c.Recorder = s.o.Recorder
+	// Only our own client compares; requests by hand (--keep) leave nothing.
+	ours := s.o.Scenario.Generator().Prefix()
+	c.OnMetadata = func(request, metadata string) {
+		if strings.HasPrefix(request, ours) {
+			s.made.Store(request, metadata)
+		}
+	}
+	return c
 }
 
 // kvOptions are those of the picker's KV indexes, which begin to listen now.
 func (s *Stack) kvOptions(registry prometheus.Registerer) epp.KVOptions {
-	o := epp.KVOptions{Registry: registry, Publisher: s.eventsOf, Log: s.o.Log}
+	o := epp.KVOptions{Registry: registry, Publisher: s.eventsOf}
 	if s.kv != nil {
 		s.kv.mu.Lock()
 		for i, e := range s.Endpoints {

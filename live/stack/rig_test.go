@@ -167,6 +167,16 @@ func (r *rig) post(path, body string, head ...string) answer {
 	return do(r.request(ctx, http.MethodPost, path, body, head...))
 }
 
+// postTo is post to one part alone.
+func (r *rig) postTo(url, path, body string, head ...string) answer {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req := r.request(ctx, http.MethodPost, path, body, head...)
+	req.URL.Host, req.Host = strings.TrimPrefix(url, "http://"), ""
+	return do(req)
+}
+
 // fault asks the model server to spoil a request.
 func (r *rig) fault(kind string) answer {
 	r.t.Helper()

@@ -71,7 +71,7 @@ func TestNoReadyEndpoint(t *testing.T) {
 	r.Fleet.Stop(ctx)
 	r.until("503 by the EPP", func() bool {
 		a := r.post("/v1/chat/completions", chat)
-		return a.status == 503 && strings.Contains(a.body, "no ready endpoint")
+		return a.status == 503 && strings.Contains(a.body, "screeners eliminated all endpoint candidates")
 	})
 	r.idle()
 }

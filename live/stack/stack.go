@@ -20,6 +20,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -61,8 +62,8 @@ type Options struct {
 	Dir string
 	// Envoy changes the gateway's configuration before it starts; may be nil.
 	Envoy func(*envoy.Config)
-	// Director replaces the picker; may be nil.
-	Director epp.Director
+	// Plugins are the types of plug-ins that the picker has; nil is all.
+	Plugins picker.Registry
 	// Faults spoil requests at the model servers; may be nil.
 	Faults func(server *modelserver.ServerOptions)
 	// Reloaded is told of every change of the picker's configuration while the
@@ -79,7 +80,6 @@ type Stack struct {
 	origin   time.Time
 	ownDir   bool
 	made     sync.Map // request id → metadata that the EPP made up
-	prober   *epp.Prober
 	picking  *picking
 	kv       *announcers
 	places   *places
@@ -248,30 +248,13 @@ func (s *Stack) startPicker(context.Context) error {
 	if s.o.EPP != "" {
 		return s.writeEndpoints()
 	}
-	o := epp.Options{Address: anyPort, HealthAddress: anyPort, MetricsAddress: anyPort, Stream: s.o.Scenario.Stream(s.pool), Now: s.Now, Log: s.o.Log}
+	o := epp.Options{Address: anyPort, HealthAddress: anyPort, MetricsAddress: anyPort, Now: s.Now, Log: s.o.Log}
 	if s.o.Keep {
 		o.Address, o.HealthAddress, o.MetricsAddress = KeptExtProc, KeptHealth, KeptMetrics
 	}
-	o.Stream.Recorder = s.o.Recorder
-	// Only our own client compares; requests by hand (--keep) leave nothing.
-	ours := s.o.Scenario.Generator().Prefix()
-	o.Stream.OnMetadata = func(request, metadata string) {
-		if strings.HasPrefix(request, ours) {
-			s.made.Store(request, metadata)
-		}
-	}
 	var err error
-	switch {
-	case s.o.Director != nil:
-		o.Director = s.o.Director
-	case s.pool.EPP.Config.Text != nil:
-		if s.picking, err = s.newPicking(&o); err != nil {
-			return err
-		}
-	default:
-		n := len(s.Endpoints) - s.pool.Disaggregation.PrefillReplicas
-		d := newDirector(o.Stream.Errors, s.Endpoints[:n], s.Names[:n])
-		o.Director, s.prober = d, d.prober
+	if s.picking, err = s.newPicking(&o); err != nil {
+		return err
 	}
 	s.Picker, err = epp.Start(o)
 	if err != nil && strings.Contains(err.Error(), "address already in use") {
@@ -400,9 +383,6 @@ func (s *Stack) stop(ctx context.Context) error {
 	}
 	if s.Picker != nil {
 		errs = append(errs, s.Picker.Stop(ctx))
-	}
-	if s.prober != nil {
-		s.prober.Stop()
 	}
 	if s.picking != nil {
 		s.picking.stop()

@@ -359,6 +359,18 @@ func (c *Config) ParserRefs() []string {
 	return out
 }
 
+// RoundRobin is the configuration of a pool that has none: the endpoints in
+// turn, but for those that say three times in a row that they are not ready.
+const RoundRobin = `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: health-data-source
+- type: round-robin-picker
+dataLayer:
+  sources:
+  - pluginRef: health-data-source
+`
+
 // Default is the configuration of a picker that has no configuration file:
 // queue 2, KV-cache utilisation 2, prefix cache 3.
 func Default() *Config {

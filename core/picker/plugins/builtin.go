@@ -63,6 +63,7 @@ func Builtin() picker.Registry {
 		"max-score-picker":       beta(newMaxScore),
 		"random-picker":          beta(newRandom),
 		"weighted-random-picker": beta(newWeightedRandom),
+		"round-robin-picker":     beta(newRoundRobin),
 		// profile handlers and deciders
 		"single-profile-handler":           beta(newSingle),
 		"disagg-profile-handler":           beta(newDisagg),
@@ -108,6 +109,7 @@ func Builtin() picker.Registry {
 		// data layer
 		"metrics-data-source":          beta(newMetricsSource),
 		"core-metrics-extractor":       beta(newExtractor),
+		"health-data-source":           beta(newHealth),
 		typeTopology:                   {New: newTopology, Stability: picker.Alpha, NoRole: true},
 		"file-discovery":               idle(newFileDiscovery),
 		"endpoint-notification-source": idle(newIdle),

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/scrape"
 )
 
 // idlePlugin is a type that is accepted and does nothing here.
@@ -111,7 +111,7 @@ type extractor struct {
 	Default  string         `json:"defaultEngine"`
 	Configs  []engineConfig `json:"engineConfigs"`
 
-	engines map[string]*scrape.Mapping
+	engines map[string]*mapping
 }
 
 type engineConfig struct {
@@ -133,7 +133,7 @@ type engineConfig struct {
 }
 
 func newExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	x := &extractor{named: base("core-metrics-extractor", name), Default: "vllm", engines: scrape.Engines()}
+	x := &extractor{named: base("core-metrics-extractor", name), Default: "vllm", engines: engines()}
 	if err := p.Decode(x); err != nil {
 		return nil, err
 	}
@@ -162,45 +162,51 @@ func newExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	return x, nil
 }
 
-func (e *engineConfig) mapping() (*scrape.Mapping, error) {
-	m := &scrape.Mapping{BlockSizeLabel: e.BlockSizeLabel, BlocksLabel: e.BlocksLabel}
+func (e *engineConfig) mapping() (*mapping, error) {
+	m := &mapping{BlockSizeLabel: e.BlockSizeLabel, BlocksLabel: e.BlocksLabel}
 	for _, s := range []struct {
 		text string
-		to   *scrape.Spec
+		to   *metrics.Spec
 	}{{e.Queued, &m.Queued}, {e.Running, &m.Running}, {e.KV, &m.KVUsage}, {e.LoRA, &m.LoRA}, {e.Cache, &m.CacheInfo}, {e.BlockSize, &m.BlockSize}, {e.Blocks, &m.Blocks}} {
 		var err error
-		if *s.to, err = scrape.ParseSpec(s.text); err != nil {
+		if *s.to, err = metrics.ParseSpec(s.text); err != nil {
 			return nil, err
 		}
 	}
 	for _, c := range e.Custom {
-		spec, err := scrape.ParseSpec(c.Spec)
+		spec, err := metrics.ParseSpec(c.Spec)
 		if err == nil && (c.Key == "" || c.Spec == "") {
 			err = errors.New("one of the two is empty")
 		}
-		if err == nil && slices.ContainsFunc(m.Custom, func(o scrape.Custom) bool { return o.Key == c.Key }) {
+		if err == nil && slices.ContainsFunc(m.Custom, func(o customSignal) bool { return o.Key == c.Key }) {
 			err = errors.New("the key stands twice")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("customMetrics need attributeKey and metricSpec (%q, %q): %w", c.Key, c.Spec, err)
 		}
-		m.Custom = append(m.Custom, scrape.Custom{Key: c.Key, Spec: spec})
+		m.Custom = append(m.Custom, customSignal{Key: c.Key, Spec: spec})
 	}
 	return m, nil
 }
 
+// Wants says whether any engine's mapping reads a family.
+func (x *extractor) Wants(family string) bool {
+	for _, m := range x.engines {
+		if m.wants(family) {
+			return true
+		}
+	}
+	return false
+}
+
 // Extract reads a page as that of the endpoint's engine; an endpoint without
 // an engine's label, or with an unknown engine, is read as the default one.
-func (x *extractor) Extract(page []byte, labels map[string]string, into *picker.Metrics) error {
+func (x *extractor) Extract(page metrics.Page, labels map[string]string, into *picker.Metrics) error {
 	m := x.engines[either(labels[x.LabelKey], labels[picker.LabelEngineOld])]
 	if m == nil {
 		m = x.engines[x.Default]
 	}
-	p, err := m.Read(page)
-	if err != nil {
-		return err
-	}
-	if !m.Apply(p, into) {
+	if !m.apply(page, into) {
 		return errors.New("the page has none of the engine's metrics")
 	}
 	return nil

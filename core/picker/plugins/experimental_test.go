@@ -51,7 +51,7 @@ func TestPeerToPeerSource(t *testing.T) {
 	if d := ask(t, p, long, []string{"127.0.0.1:1"}); source(d) != "" {
 		t.Errorf("who computes it holds it, but: %s", source(d))
 	}
-	p.Pool().Update(0, []int{0}, func(_ int, s *picker.State) { s.Waiting = 9 }) // so that b is better
+	p.Pool().Update(0, 0, picker.Metrics{Waiting: 9}) // so that b is better
 	if d := ask(t, p, long, nil); d.Destination() != "127.0.0.2:1" || source(d) != "127.0.0.1:1" {
 		t.Errorf("%s fetches from %q", d.Destination(), source(d))
 	}

@@ -20,6 +20,10 @@ const typePrecisePrefix = "precise-prefix-cache-producer"
 // one, as in a preview, nobody holds anything.
 type PrecisePrefix struct {
 	named
+	// Took, where there is a stopwatch, is told how long a look-up took. It is to
+	// be set before the first request.
+	Took func(machine.Time)
+
 	cfg preciseConfig
 
 	rendered bool // a token-producer asks a renderer; else tokens are estimated
@@ -39,8 +43,6 @@ type KVIndex struct {
 	// Speculate counts keys as held by a pod for ttl. It is called when a
 	// decision takes effect, and has taken effect itself when it returns.
 	Speculate func(pod string, keys []kv.Key, ttl machine.Time)
-	// Took, where there is a stopwatch, is told how long a look-up took.
-	Took func(machine.Time)
 }
 
 // LookupStats are counts of look-ups since the start.
@@ -172,9 +174,9 @@ func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
 	if s.scorer == nil || len(m.keys) == 0 {
 		return
 	}
-	if s.clock != nil && s.index.Took != nil {
+	if s.clock != nil && s.Took != nil {
 		began := s.clock()
-		defer func() { s.index.Took(s.clock() - began) }()
+		defer func() { s.Took(s.clock() - began) }()
 	}
 	from := 0
 	for _, end := range m.ends {

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/scrape"
 )
 
 // scraper is a metric scraper of document 003: where the page is, how often it
@@ -23,7 +23,6 @@ type scraper struct {
 	named
 	args    scraperArgs
 	figures []figure
-	pages   *scrape.Reader // nil until the first page
 }
 
 type scraperArgs struct {
@@ -80,7 +79,7 @@ func (s *scraper) read(b *picker.Builder, p picker.Params) error {
 		b.Warn("plugin %s: the timeout %s is longer than the interval %s", s.Name(), a.Timeout.Time(), a.Interval.Time())
 	}
 	for _, name := range a.Metrics {
-		if spec, err := scrape.ParseSpec(name); err != nil || spec.Name == "" || len(spec.Labels) > 0 {
+		if spec, err := metrics.ParseSpec(name); err != nil || spec.Name == "" || len(spec.Labels) > 0 {
 			return p.Errorf("metrics: %q is not the name of a metric", name)
 		}
 		s.figures = append(s.figures, figure{series: first(name)[:1], key: name})
@@ -153,7 +152,8 @@ const (
 // cacheConfig is where an engine tells its block size.
 const cacheConfig = "vllm:cache_config_info"
 
-func (s *scraper) wants(name string) bool {
+// Wants says whether a figure is told by a family.
+func (s *scraper) Wants(name string) bool {
 	if s.args.Track && name == cacheConfig {
 		return true
 	}
@@ -168,14 +168,7 @@ func (s *scraper) wants(name string) bool {
 }
 
 // Extract takes the figures from a page.
-func (s *scraper) Extract(page []byte, _ map[string]string, into *picker.Metrics) error {
-	if s.pages == nil {
-		s.pages = scrape.NewReader(s.wants)
-	}
-	p, err := s.pages.Read(page)
-	if err != nil {
-		return err
-	}
+func (s *scraper) Extract(p metrics.Page, _ map[string]string, into *picker.Metrics) error {
 	custom := make(map[string]float64, len(into.Custom)+len(s.figures))
 	for k, v := range into.Custom {
 		custom[k] = v
@@ -194,7 +187,7 @@ func (s *scraper) Extract(page []byte, _ map[string]string, into *picker.Metrics
 	}
 	into.Custom = custom
 	if s.args.Track {
-		if m, _, ok := (scrape.Spec{Name: cacheConfig}).Latest(p); ok {
+		if m, _, ok := (metrics.Spec{Name: cacheConfig}).Latest(p); ok {
 			if n, err := strconv.ParseInt(m.Get("block_size"), 10, 32); err == nil && n > 0 {
 				into.CacheBlockSize = int32(n)
 			}
@@ -203,9 +196,9 @@ func (s *scraper) Extract(page []byte, _ map[string]string, into *picker.Metrics
 	return nil
 }
 
-func (f *figure) value(p scrape.Page) (float64, bool) {
+func (f *figure) value(p metrics.Page) (float64, bool) {
 	for _, n := range f.series {
-		m, _, ok := (scrape.Spec{Name: n.name}).Latest(p)
+		m, _, ok := (metrics.Spec{Name: n.name}).Latest(p)
 		if ok && !math.IsNaN(m.Value) && math.Abs(m.Value) < 1<<53 {
 			return m.Value * n.scale, true
 		}

@@ -279,25 +279,33 @@ func (t *tokenProducer) Produce(c *picker.Cycle) {
 	if a == nil || a.Err != nil {
 		return
 	}
-	type rendered struct {
-		TokenIDs []uint32 `json:"token_ids"`
-	}
-	var many []rendered
-	if json.Unmarshal(a.Value, &many) != nil {
-		var one rendered
-		if json.Unmarshal(a.Value, &one) != nil {
-			return
-		}
-		many = []rendered{one}
+	ids := a.Tokens
+	if ids == nil {
+		ids = rendered(a.Value)
 	}
 	n := 0
-	ids := make([][]uint32, 0, len(many))
+	for _, list := range ids {
+		n += len(list)
+	}
+	if n > 0 {
+		c.Request.PromptTokens, c.Request.Tokens = ids, n
+	}
+}
+
+// rendered reads a renderer's answer: the token ids of each prompt.
+func rendered(body []byte) (ids [][]uint32) {
+	type prompt struct {
+		TokenIDs []uint32 `json:"token_ids"`
+	}
+	var many []prompt
+	if json.Unmarshal(body, &many) != nil {
+		many = make([]prompt, 1)
+		if json.Unmarshal(body, &many[0]) != nil {
+			return nil
+		}
+	}
 	for _, m := range many {
 		ids = append(ids, m.TokenIDs)
-		n += len(m.TokenIDs)
 	}
-	if n == 0 {
-		return
-	}
-	c.Request.PromptTokens, c.Request.Tokens = ids, n
+	return ids
 }

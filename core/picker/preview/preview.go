@@ -120,11 +120,11 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 		list = append(list, ep)
 	}
 	p.Pool().Set(list)
-	all := make([]int, len(p.Pool().View().States))
-	for i := range all {
-		all[i] = i
+	for i := range p.Pool().View().States {
+		st := &p.Pool().View().States[i]
+		p.Pool().Update(0, i, figures(byID[st.ID()]))
+		st.Serving = serving(byID[st.ID()])
 	}
-	p.Pool().Update(0, all, func(_ int, st *picker.State) { fill(st, byID[st.ID()]) })
 	for i := range s.Endpoints {
 		for n := range s.Endpoints[i].Served {
 			forced = s.Endpoints[i].Name
@@ -145,16 +145,19 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 	return p, nil
 }
 
-func fill(st *picker.State, e *Endpoint) {
-	st.Waiting, st.Running, st.KVUsage = e.Waiting, e.Running, e.KV
-	st.Custom = e.Custom
-	st.CacheBlockSize, st.CacheBlocks = e.BlockSize, e.Blocks
+func figures(e *Endpoint) picker.Metrics {
+	m := picker.Metrics{Waiting: e.Waiting, Running: e.Running, KVUsage: e.KV, Custom: e.Custom, CacheBlockSize: e.BlockSize, CacheBlocks: e.Blocks}
 	if e.LoRA != nil {
-		st.LoRA = &picker.LoRA{Max: e.LoRA.Max, Running: e.LoRA.Running, Waiting: e.LoRA.Waiting}
+		m.LoRA = &picker.LoRA{Max: e.LoRA.Max, Running: e.LoRA.Running, Waiting: e.LoRA.Waiting}
 	}
-	if e.Ready != nil || e.Sessions != nil || e.MaxQPS != 0 {
-		st.Serving = &picker.Serving{Ready: e.Ready == nil || *e.Ready, Sessions: e.Sessions, QPS: e.QPS, MaxQPS: e.MaxQPS}
+	return m
+}
+
+func serving(e *Endpoint) *picker.Serving {
+	if e.Ready == nil && e.Sessions == nil && e.MaxQPS == 0 {
+		return nil
 	}
+	return &picker.Serving{Ready: e.Ready == nil || *e.Ready, Sessions: e.Sessions, QPS: e.QPS, MaxQPS: e.MaxQPS}
 }
 
 // Pick decides one request and changes nothing.

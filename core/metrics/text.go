@@ -1,4 +1,4 @@
-// Package scrape reads the metrics pages of model servers: the Prometheus text
+// Package metrics reads the metrics pages of model servers: the Prometheus text
 // format, and which series of which engine means what.
 //
 // It keeps the habits of the real EPP that decide where requests go: a page
@@ -7,7 +7,7 @@
 // line, no newline at the end); a family that is absent leaves the last figure;
 // a sample without a TYPE line is 0; of several series the first wins unless
 // timestamps say otherwise.
-package scrape
+package metrics
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package scrape
+package plugins
 
 import (
 	"math"
@@ -6,75 +6,66 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-// Mapping says which series of an engine carry which signal.
-type Mapping struct {
-	Queued, Running, KVUsage, LoRA, CacheInfo Spec
+// mapping says which series of an engine carry which signal.
+type mapping struct {
+	Queued, Running, KVUsage, LoRA, CacheInfo metrics.Spec
 	// BlockSizeLabel and BlocksLabel are the labels of CacheInfo; "" is
 	// block_size and num_gpu_blocks.
 	BlockSizeLabel, BlocksLabel string
 	// BlockSize and Blocks say as values what CacheInfo says as labels.
-	BlockSize, Blocks Spec
-	Custom            []Custom
-
-	reader *Reader // nil until the first page
+	BlockSize, Blocks metrics.Spec
+	Custom            []customSignal
 }
 
-// Custom is a further signal under a name of the user's.
-type Custom struct {
+// customSignal is a further signal under a name of the user's.
+type customSignal struct {
 	Key  string
-	Spec Spec
+	Spec metrics.Spec
 }
 
-func must(text string) Spec {
-	s, err := ParseSpec(text)
+func spec(text string) metrics.Spec {
+	s, err := metrics.ParseSpec(text)
 	if err != nil {
 		panic(err) // the texts below are constants
 	}
 	return s
 }
 
-// Engines are the mappings that llm-d-router knows, by engine type.
-func Engines() map[string]*Mapping {
-	return map[string]*Mapping{
+// engines are the mappings that llm-d-router knows, by engine type.
+func engines() map[string]*mapping {
+	return map[string]*mapping{
 		"vllm": {
-			Queued: must("vllm:num_requests_waiting"), Running: must("vllm:num_requests_running"),
-			KVUsage: must("vllm:kv_cache_usage_perc"), LoRA: must("vllm:lora_requests_info"),
-			CacheInfo: must("vllm:cache_config_info"),
+			Queued: spec("vllm:num_requests_waiting"), Running: spec("vllm:num_requests_running"),
+			KVUsage: spec("vllm:kv_cache_usage_perc"), LoRA: spec("vllm:lora_requests_info"),
+			CacheInfo: spec("vllm:cache_config_info"),
 		},
 		"sglang": {
-			Queued: must("sglang:num_queue_reqs"), Running: must("sglang:num_running_reqs"),
-			KVUsage: must("sglang:token_usage"), CacheInfo: must("sglang:cache_config_info"),
+			Queued: spec("sglang:num_queue_reqs"), Running: spec("sglang:num_running_reqs"),
+			KVUsage: spec("sglang:token_usage"), CacheInfo: spec("sglang:cache_config_info"),
 			BlockSizeLabel: "page_size", BlocksLabel: "num_pages",
 		},
 		"trtllm-serve": {
-			Queued: must("trtllm_num_requests_waiting"), Running: must("trtllm_num_requests_running"),
-			KVUsage:   must("trtllm_kv_cache_utilization"),
-			BlockSize: must("trtllm_kv_cache_tokens_per_block"), Blocks: must("trtllm_kv_cache_max_blocks"),
+			Queued: spec("trtllm_num_requests_waiting"), Running: spec("trtllm_num_requests_running"),
+			KVUsage:   spec("trtllm_kv_cache_utilization"),
+			BlockSize: spec("trtllm_kv_cache_tokens_per_block"), Blocks: spec("trtllm_kv_cache_max_blocks"),
 		},
 		"triton-tensorrt-llm": {
-			Queued:    must("nv_trt_llm_request_metrics{request_type=waiting}"),
-			Running:   must("nv_trt_llm_request_metrics{request_type=scheduled}"),
-			KVUsage:   must("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}"),
-			BlockSize: must("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}"),
-			Blocks:    must("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
+			Queued:    spec("nv_trt_llm_request_metrics{request_type=waiting}"),
+			Running:   spec("nv_trt_llm_request_metrics{request_type=scheduled}"),
+			KVUsage:   spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}"),
+			BlockSize: spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}"),
+			Blocks:    spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
 		},
-		"triton": {Queued: must("nv_inference_pending_request_count"), Running: must("nv_inference_exec_count")},
+		"triton": {Queued: spec("nv_inference_pending_request_count"), Running: spec("nv_inference_exec_count")},
 	}
 }
 
-// Read reads a page of the engine. The result is good until the next Read.
-func (m *Mapping) Read(page []byte) (Page, error) {
-	if m.reader == nil {
-		m.reader = NewReader(m.Wants)
-	}
-	return m.reader.Read(page)
-}
-
-// Wants says whether a family matters to the mapping.
-func (m *Mapping) Wants(name string) bool {
+// wants says whether a family matters to the mapping.
+func (m *mapping) wants(name string) bool {
 	if name == m.Queued.Name || name == m.Running.Name || name == m.KVUsage.Name || name == m.LoRA.Name ||
 		name == m.CacheInfo.Name || name == m.BlockSize.Name || name == m.Blocks.Name {
 		return name != ""
@@ -87,11 +78,11 @@ func (m *Mapping) Wants(name string) bool {
 	return false
 }
 
-// Apply reads the page's signals into an endpoint's figures. What the page
+// apply reads the page's signals into an endpoint's figures. What the page
 // does not say stays as it was; so does a signal that is not a number. It
 // returns whether the page said anything.
-func (m *Mapping) Apply(p Page, into *picker.Metrics) (any bool) {
-	whole := func(s Spec) (int64, bool) {
+func (m *mapping) apply(p metrics.Page, into *picker.Metrics) (any bool) {
+	whole := func(s metrics.Spec) (int64, bool) {
 		_, v, ok := s.Latest(p)
 		any = any || ok
 		return int64(v), ok && v >= math.MinInt64 && v < math.MaxInt64
@@ -143,7 +134,7 @@ func (m *Mapping) Apply(p Page, into *picker.Metrics) (any bool) {
 }
 
 // label reads a whole number from a label; without one the last stays.
-func label(s *Sample, name, usual string, to *int32) {
+func label(s *metrics.Sample, name, usual string, to *int32) {
 	if name == "" {
 		name = usual
 	}
@@ -156,7 +147,7 @@ func small(n int64) int32 { return int32(max(math.MinInt32, min(math.MaxInt32, n
 
 // adapters reads the labels of vllm:lora_requests_info. How many adapters fit
 // stays what it was if the series does not say.
-func adapters(s *Sample, was *picker.LoRA) *picker.LoRA {
+func adapters(s *metrics.Sample, was *picker.LoRA) *picker.LoRA {
 	l := &picker.LoRA{Running: list(s.Get("running_lora_adapters")), Waiting: list(s.Get("waiting_lora_adapters"))}
 	if was != nil {
 		l.Max = was.Max

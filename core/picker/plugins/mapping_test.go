@@ -1,19 +1,20 @@
-package scrape
+package plugins
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
 func apply(t *testing.T, m picker.Metrics, page string) picker.Metrics {
 	t.Helper()
-	e := Engines()["vllm"]
-	p, err := Parse([]byte(page), e.Wants)
+	e := engines()["vllm"]
+	p, err := metrics.Parse([]byte(page), e.wants)
 	if err == nil {
-		e.Apply(p, &m)
+		e.apply(p, &m)
 	}
 	return m
 }
@@ -60,12 +61,12 @@ func TestAdapters(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("# TYPE a gauge\na{b=\"c\\n\"} 1e3 5\n"))
 	f.Fuzz(func(t *testing.T, page []byte) {
-		e := Engines()["vllm"]
-		for _, want := range []func(string) bool{e.Wants, func(string) bool { return true }} {
-			p, err := Parse(page, want)
+		e := engines()["vllm"]
+		for _, want := range []func(string) bool{e.wants, func(string) bool { return true }} {
+			p, err := metrics.Parse(page, want)
 			if err == nil {
 				var m picker.Metrics
-				e.Apply(p, &m)
+				e.apply(p, &m)
 			}
 		}
 	})

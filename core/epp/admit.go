@@ -1,0 +1,191 @@
+package epp
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+)
+
+// arrive prepares a request and, unless plug-ins need answers first, lets it
+// proceed.
+func (m *Machine) arrive(r *Request) {
+	if r.state == ended { // its stream was over before it was here
+		m.emit(Effect{Kind: Decided, Request: r})
+		return
+	}
+	r.ArrivedAt = m.now
+	needs, err := m.p.Prepare(m.now, r.Request)
+	switch {
+	case err != nil:
+		m.refuse(r, err)
+	case len(needs) > 0:
+		r.Needs, r.state = needs, asking
+		m.emit(Effect{Kind: Ask, Request: r})
+	default:
+		m.admit(r)
+	}
+}
+
+func (m *Machine) answered(r *Request) {
+	if r.state == asking {
+		m.admit(r)
+	}
+}
+
+// leave ends a request that nobody waits for any more. One that flow control
+// has is flow control's to end.
+func (m *Machine) leave(r *Request) {
+	switch r.state {
+	case arriving, asking:
+		m.refuse(r, &picker.Error{Code: picker.ServiceUnavailable, Message: "client disconnected: request context cancelled", Reason: flowcontrol.ReasonContextCancelled})
+	case queued:
+		m.flow(flowcontrol.Gone{ID: r.number})
+	}
+}
+
+// admit gives a request to flow control, or places it.
+func (m *Machine) admit(r *Request) {
+	if m.fc == nil || r.Body == nil {
+		m.place(r)
+		return
+	}
+	m.numbers++
+	r.number, r.state = m.numbers, queued
+	r.evictable = m.evicts && r.Objective.Priority < 0
+	m.queue[r.number] = r
+	m.emit(Effect{Kind: Queued, Request: r})
+	m.flow(flowcontrol.Arrive{ID: r.number, Priority: r.Objective.Priority, FairnessID: r.FairnessID,
+		Bytes: int64(r.SizeBytes), Tokens: int64(r.Tokens), TTFT: machine.Time(r.TTFTMs * float64(machine.Millisecond))})
+}
+
+// flow tells flow control something, and carries out what comes of it.
+func (m *Machine) flow(msg flowcontrol.Message) {
+	m.fc.Input(m.now, msg)
+	m.fc.Advance(m.now, m.flowed)
+	m.play()
+}
+
+func (m *Machine) flowed(e flowcontrol.Effect) { m.flowFx = append(m.flowFx, e) }
+
+// loads tells flow control the pool as it is now.
+func (m *Machine) loads() {
+	if m.fc != nil {
+		m.flow(flowcontrol.Pool{Loads: plugins.Loads(m.p, m.p.Pool().View())})
+	}
+}
+
+// play carries out flow control's effects. Those that come of it join the list,
+// so that the loop and not the stack grows.
+func (m *Machine) play() {
+	if m.playing {
+		return
+	}
+	m.playing = true
+	for i := 0; i < len(m.flowFx); i++ {
+		e := m.flowFx[i]
+		m.carryOut(&e)
+	}
+	m.flowFx = m.flowFx[:0]
+	m.playing = false
+}
+
+func (m *Machine) carryOut(e *flowcontrol.Effect) {
+	r := m.queue[e.ID]
+	switch e.Kind {
+	case flowcontrol.RevocationConfirmed, flowcontrol.RevocationTimedOut:
+		m.emit(Effect{Kind: Revoked, Request: r, Flow: *e})
+		return
+	}
+	if r == nil {
+		return
+	}
+	if e.Kind == flowcontrol.Evict {
+		m.emit(Effect{Kind: Revoked, Request: r, Flow: *e})
+		m.emit(Effect{Kind: Evict, Request: r})
+		return
+	}
+	m.emit(Effect{Kind: Left, Request: r, Flow: *e})
+	r.admission = e.Admission()
+	if refusal, refused := e.Refusal(); refused {
+		delete(m.queue, e.ID)
+		err := &picker.Error{Code: picker.Code(refusal.Code), Message: refusal.Message, Reason: refusal.Reason, Bare: refusal.Code == ""}
+		m.remember(&picker.Decision{Request: r.Request, View: m.p.Pool().View(), At: m.now, Primary: -1, Saturation: -1, Err: err, Admission: r.admission})
+		m.refuse(r, err)
+		return
+	}
+	m.place(r)
+	m.flow(flowcontrol.Placed{ID: r.number})
+	if r.Err != nil {
+		delete(m.queue, r.number)
+		m.flow(flowcontrol.Done{ID: r.number})
+	}
+	m.loads()
+}
+
+// refuse ends a request without an endpoint.
+func (m *Machine) refuse(r *Request, err *picker.Error) {
+	r.Err, r.state = err, ended
+	m.emit(Effect{Kind: Decided, Request: r})
+}
+
+// place picks and commits.
+func (m *Machine) place(r *Request) {
+	kept, moved := m.affinity()
+	began := m.p.Stopwatch()
+	d := m.p.Pick(m.now, r.Request, m.p.Pool().View(), r.Answers, m.decisions.spare())
+	r.Decision, d.Admission = d, r.admission
+	if d.Err == nil {
+		d.Err = m.p.Commit(m.now, d)
+		if d.Err != nil { // a plug-in panicked: what the others hold is given back
+			m.p.Release(m.now, d)
+		}
+	}
+	d.Took = m.p.Stopwatch() - began
+	r.Kept, r.Moved = m.affinity()
+	r.Kept, r.Moved = r.Kept-kept, r.Moved-moved
+	m.remember(d)
+	if d.Err != nil {
+		m.refuse(r, d.Err)
+		return
+	}
+	r.state = decided
+	m.emit(Effect{Kind: Decided, Request: r})
+}
+
+// affinity is how many requests were kept where their session was, and how many
+// were not.
+func (m *Machine) affinity() (kept, moved int64) {
+	for _, a := range m.affine {
+		hits, misses := a.Affinity()
+		kept, moved = kept+hits, moved+misses
+	}
+	return kept, moved
+}
+
+// done gives back what a request held whose stream is over.
+func (m *Machine) done(r *Request) {
+	m.leave(r)
+	if r.state != decided {
+		return
+	}
+	r.state = ended
+	if r.Response != nil {
+		r.Response.Flush(m.now)
+	}
+	if err := m.p.Release(m.now, r.Decision); err != nil && r.Err == nil {
+		r.Err = err
+		m.emit(Effect{Kind: Failed, Request: r})
+	}
+	m.decisions.forget(r.Decision)
+	if m.fc == nil || r.number == 0 {
+		return
+	}
+	delete(m.queue, r.number)
+	m.loads()
+	done := flowcontrol.Done{ID: r.number}
+	if r.Response != nil {
+		done.PromptTokens, done.CompletionTokens = int64(r.Response.Usage.PromptTokens), int64(r.Response.Usage.CompletionTokens)
+	}
+	m.flow(done)
+}

@@ -1,0 +1,148 @@
+package epp
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+)
+
+// index is the index of KV blocks of one precise-prefix producer.
+type index struct {
+	*kv.Index
+	producer *plugins.PrecisePrefix
+	sources  plugins.KVSources
+	block    int                // tokens
+	known    map[string]*Target // by "namespace/name"
+	names    map[string]string  // what document 003 calls a pod → address and port
+	warned   map[string]int     // pod → block size of its engine, where it is not the index's
+}
+
+// Index is what a driver knows of an index, by its number in effects and
+// messages.
+type Index struct {
+	Producer *plugins.PrecisePrefix
+	Sources  plugins.KVSources
+	Config   kv.Config
+}
+
+// openIndexes connects every precise-prefix producer to an index of its own.
+func (m *Machine) openIndexes() {
+	for _, pl := range m.p.Plugins() {
+		p := plugins.Precise(pl)
+		if p == nil {
+			continue
+		}
+		cfg := p.Index()
+		ix := &index{producer: p, sources: p.Sources(), block: cfg.Hasher.Tokens(), known: map[string]*Target{}, names: map[string]string{}, warned: map[string]int{}}
+		m.open(ix)
+		m.indexes = append(m.indexes, ix)
+	}
+}
+
+// open begins an empty index.
+func (m *Machine) open(ix *index) {
+	ix.Index = kv.NewIndex(ix.producer.Index())
+	ix.producer.Connect(plugins.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
+		ix.Speculate(m.now, pod, keys, ttl)
+	}})
+}
+
+// loseIndexes begins with empty ones, and hears anew from those who announce
+// their blocks: what a publisher still has it may send again.
+func (m *Machine) loseIndexes() {
+	for n, ix := range m.indexes {
+		m.open(ix)
+		if !ix.sources.Discover {
+			continue
+		}
+		for _, id := range slices.Sorted(maps.Keys(ix.known)) {
+			m.emit(Effect{Kind: Hangup, Target: ix.known[id], Source: n})
+			m.emit(Effect{Kind: Dial, Target: ix.known[id], Source: n})
+		}
+	}
+}
+
+// Indexes are the indexes of KV blocks.
+func (m *Machine) Indexes() []Index {
+	out := make([]Index, len(m.indexes))
+	for i, ix := range m.indexes {
+		out[i] = Index{ix.producer, ix.sources, ix.producer.Index()}
+	}
+	return out
+}
+
+// KV is an index itself, to be looked at in the Machine's turn.
+func (m *Machine) KV(i int) *kv.Index { return m.indexes[i].Index }
+
+// followIndex dials the pool's new endpoints and forgets those that left, with
+// all that they held.
+func (m *Machine) followIndex(n int, ix *index, view *picker.View) {
+	there := make(map[string]*Target, len(view.States))
+	for i := range view.States {
+		e := view.States[i].Endpoint
+		there[e.ID()] = m.scraping.targets[e.ID()]
+	}
+	for _, id := range slices.Sorted(maps.Keys(ix.known)) {
+		t := ix.known[id]
+		if now := there[id]; now != nil && now.HostPort() == t.HostPort() {
+			continue
+		}
+		delete(ix.known, id)
+		delete(ix.warned, t.HostPort())
+		ix.DropPod(m.now, t.HostPort())
+		if ix.sources.Discover {
+			m.emit(Effect{Kind: Hangup, Target: t, Source: n})
+		}
+	}
+	clear(ix.names)
+	for i := range view.States {
+		e := view.States[i].Endpoint
+		ix.names[e.Name] = e.HostPort()
+		if ix.known[e.ID()] != nil {
+			continue
+		}
+		ix.known[e.ID()] = there[e.ID()]
+		if ix.sources.Discover {
+			m.emit(Effect{Kind: Dial, Target: there[e.ID()], Source: n})
+		}
+	}
+}
+
+// maxWarned bounds the pods that are remembered for having been warned about.
+const maxWarned = 10_000
+
+// kvEvents lets events take effect. Document 003's JSON names pods by name; the
+// index has them by address and port.
+func (m *Machine) kvEvents(x *KVEvents) {
+	ix := m.indexes[x.Index]
+	if len(x.Events) == 0 {
+		ix.Hear(m.now, x.From.Pod)
+	}
+	for i := range x.Events {
+		e := &x.Events[i]
+		if e.Pod != "" {
+			if hostPort := ix.names[e.Pod]; hostPort != "" {
+				e.Pod = hostPort
+			}
+		}
+		if e.Kind == kv.Stored && e.BlockTokens > 0 && e.BlockTokens != ix.block && ix.warned[x.From.Pod] != e.BlockTokens && len(ix.warned) < maxWarned {
+			ix.warned[x.From.Pod] = e.BlockTokens
+			m.emit(Effect{Kind: Mismatch, Source: x.Index, Count: e.BlockTokens, Target: ix.target(x.From.Pod)})
+		}
+		ix.Input(m.now, x.From, e)
+	}
+}
+
+// target is the endpoint at an address, nil where it is none of the pool's.
+func (ix *index) target(hostPort string) *Target {
+	for _, t := range ix.known {
+		if t.HostPort() == hostPort {
+			return t
+		}
+	}
+	return nil
+}

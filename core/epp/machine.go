@@ -1,0 +1,212 @@
+package epp
+
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// Config is what one endpoint picker is made of.
+type Config struct {
+	// Picker holds the plug-ins. It is the Machine's alone from then on.
+	Picker *picker.Picker
+	// Stream is what the streams share.
+	Stream stream.Config
+	// EmitScores puts the scores into the dynamic metadata (--emit-endpoint-scores).
+	EmitScores bool
+	// DocumentHeaders adds the destination headers of documents 002 and 003 to
+	// the request and the response.
+	DocumentHeaders bool
+	// Explain adds the reasons of a decision to the record of its request.
+	Explain bool
+	// History is how many decisions are remembered for people; 0 is none.
+	History int
+	// ScrapeInterval is that of data sources which do not say their own. 0 is
+	// DefaultScrapeInterval.
+	ScrapeInterval machine.Time
+}
+
+// The real EPP's defaults (--refresh-metrics-interval and its client's).
+const (
+	DefaultScrapeInterval = 50 * machine.Millisecond
+	DefaultScrapeTimeout  = machine.Second
+)
+
+// Machine is an endpoint picker. It is a machine.Machine[Message, *Effects].
+type Machine struct {
+	c   Config
+	p   *picker.Picker
+	now machine.Time
+	fx  *Effects // the caller's, during a call
+
+	fc        *flowcontrol.Controller // nil without flow control
+	flowFx    []flowcontrol.Effect
+	queue     map[flowcontrol.RequestID]*Request
+	numbers   flowcontrol.RequestID
+	playing   bool // flow control's effects are being carried out
+	evicts    bool // flow control ends requests with a priority below 0, if it must
+	affine    []affine
+	hooks     picker.Hooks
+	scraping  scraping
+	indexes   []*index
+	decisions decisions
+}
+
+// affine is a plug-in that binds sessions to endpoints.
+type affine interface{ Affinity() (hits, misses int64) }
+
+// New makes the machine, without endpoints.
+func New(c Config) (*Machine, error) {
+	if c.ScrapeInterval <= 0 {
+		c.ScrapeInterval = DefaultScrapeInterval
+	}
+	m := &Machine{c: c, p: c.Picker, hooks: c.Picker.Hooks(), queue: map[flowcontrol.RequestID]*Request{}}
+	m.decisions.keep = c.History
+	for _, pl := range m.p.Plugins() {
+		if a, ok := pl.(affine); ok {
+			m.affine = append(m.affine, a)
+		}
+	}
+	if m.p.FlowControl() {
+		c := m.p.Config().FlowControl
+		m.evicts = c != nil && c.EnableEviction
+		cfg, err := plugins.FlowControl(m.p)
+		if err == nil {
+			m.fc, err = flowcontrol.NewController(cfg)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("flowControl: %w", err)
+		}
+	}
+	m.scraping.init(m.p, c.ScrapeInterval)
+	m.openIndexes()
+	return m, nil
+}
+
+// Picker is the picker, to be looked at in the Machine's turn.
+func (m *Machine) Picker() *picker.Picker { return m.p }
+
+// FlowControl is the flow control, nil where there is none; to be looked at in
+// the Machine's turn.
+func (m *Machine) FlowControl() *flowcontrol.Controller { return m.fc }
+
+// InFlight is how many requests flow control holds or has let go.
+func (m *Machine) InFlight() int { return len(m.queue) }
+
+// Next is when the Machine wants to be woken, for flow control or a scrape. What
+// indexes expect of the time comes true before somebody looks.
+func (m *Machine) Next() (machine.Time, bool) {
+	at, _ := m.scraping.queue.Next()
+	if m.fc != nil {
+		if t, ok := m.fc.Next(); ok {
+			at = min(at, t)
+		}
+	}
+	return at, at != machine.Never
+}
+
+// Advance plays everything due by now.
+func (m *Machine) Advance(now machine.Time, fx *Effects) {
+	m.fx = fx
+	m.advance(now)
+	m.fx = nil
+}
+
+func (m *Machine) advance(now machine.Time) {
+	now = max(now, m.now)
+	for {
+		at, ok := m.Next()
+		if !ok || at > now {
+			break
+		}
+		m.now = max(m.now, at)
+		m.scrapes()
+		if m.fc != nil {
+			m.fc.Advance(m.now, m.flowed)
+			m.play()
+		}
+	}
+	m.now = now
+	for _, ix := range m.indexes {
+		ix.Advance(now, func(kv.Effect) {})
+	}
+}
+
+// Input plays what is due, and takes a message.
+func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
+	m.fx = fx
+	m.advance(now)
+	switch x := msg.(type) {
+	case Arrive:
+		m.arrive(x.Request)
+	case Answered:
+		m.answered(x.Request)
+	case Leave:
+		m.leave(x.Request)
+	case Headers, Piece, Flush:
+		m.Respond(m.now, msg)
+	case Done:
+		m.done(x.Request)
+	case Endpoints:
+		m.setEndpoints(x.List)
+	case Objects:
+		m.setObjects(&x)
+	case Scraped:
+		m.scraped(&x)
+	case KVEvents:
+		m.kvEvents(&x)
+	case KVLost:
+		m.indexes[x.Index].DropBlocks(m.now, x.Pod)
+	case LoseIndexes:
+		m.loseIndexes()
+	case Shutdown:
+		if m.fc != nil {
+			m.flow(flowcontrol.Shutdown{})
+		}
+	}
+	m.fx = nil
+}
+
+func (m *Machine) emit(e Effect) {
+	e.At = m.now
+	m.fx.Add(e)
+}
+
+// setEndpoints replaces the pool's endpoints.
+func (m *Machine) setEndpoints(list []*picker.Endpoint) {
+	m.p.Pool().Set(list)
+	m.follow()
+	m.loads()
+}
+
+func (m *Machine) setObjects(o *Objects) {
+	m.p.SetObjects(o.Objects)
+	if m.fc != nil {
+		m.flow(flowcontrol.Objectives{Priorities: o.Priorities})
+	}
+	if o.KeepEndpoints {
+		return
+	}
+	m.setEndpoints(o.Endpoints)
+	if o.Serving != nil {
+		m.p.Pool().Announce(o.Serving)
+		m.loads()
+	}
+}
+
+// follow sees to it that what is asked of endpoints is asked of these.
+func (m *Machine) follow() {
+	view := m.p.Pool().View()
+	for _, t := range m.scraping.follow(m.now, view) {
+		m.emit(Effect{Kind: Departed, Target: t})
+	}
+	for i, ix := range m.indexes {
+		m.followIndex(i, ix, view)
+	}
+	m.scrapes()
+}

@@ -1,0 +1,125 @@
+package epp
+
+import (
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+)
+
+// Message is something that enters the Machine.
+type Message interface{ message() }
+
+// Messages about one request. Its Stream makes all of them but Answered and
+// Leave, which are the driver's.
+type (
+	// Arrive is a whole and parsed request that wants a decision. Decided, or
+	// first Ask, follows.
+	Arrive struct{ *Request }
+	// Answered brings Request.Answers, what came back of an Ask: one for each of
+	// Request.Needs.
+	Answered struct{ *Request }
+	// Leave gives up a request that waits for its decision, because its client
+	// left. Decided follows at once, with an error.
+	Leave struct{ *Request }
+	// Headers lets the plug-ins see the response's headers (Request.Head).
+	Headers struct{ *Request }
+	// Piece lets them see a piece of its body (Request.Chunk, Request.Last).
+	Piece struct{ *Request }
+	// Flush ends a response that has no last piece.
+	Flush struct{ *Request }
+	// Done says that the request's Stream is over, however it ended. A decided
+	// request gives back what it held; another one is given up. It comes exactly
+	// once.
+	Done struct{ *Request }
+)
+
+// Messages about the pool.
+type (
+	// Endpoints are the pool's endpoints from now on.
+	Endpoints struct{ List []*picker.Endpoint }
+	// Objects are the Kubernetes objects in force from now on. Their endpoints
+	// count unless KeepEndpoints.
+	Objects struct {
+		objects.Selection
+		KeepEndpoints bool
+	}
+	// Scraped is what came of a Scrape: samples, or why there are none.
+	Scraped struct {
+		Target *Target
+		Source int
+		Page   metrics.Page
+		Err    error
+	}
+	// KVEvents are events of KV blocks, for one of the indexes. Without events
+	// they are a sign of life.
+	KVEvents struct {
+		Index  int
+		From   kv.Topic
+		Events []kv.Event
+	}
+	// KVLost says that events of a pod were lost: what an index has of it is not
+	// to be believed any more.
+	KVLost struct {
+		Index int
+		Pod   string
+	}
+	// LoseIndexes empties all indexes, as a restart of the picker would.
+	LoseIndexes struct{}
+	// Shutdown refuses what waits, and what still arrives.
+	Shutdown struct{}
+)
+
+func (Arrive) message()      {}
+func (Answered) message()    {}
+func (Leave) message()       {}
+func (Headers) message()     {}
+func (Piece) message()       {}
+func (Flush) message()       {}
+func (Done) message()        {}
+func (Endpoints) message()   {}
+func (Objects) message()     {}
+func (Scraped) message()     {}
+func (KVEvents) message()    {}
+func (KVLost) message()      {}
+func (LoseIndexes) message() {}
+func (Shutdown) message()    {}
+
+// Kind says what an Effect is.
+type Kind uint8
+
+// The kinds of effects, with the fields that they use.
+const (
+	// Ask: put Request.Needs to the outside, all at once, and bring Answered.
+	Ask Kind = iota
+	// Decided: Request.Decision says where it goes, or Request.Err why nowhere.
+	// Tell its Stream.
+	Decided
+	// Evict: end this decided request early; tell its Stream.
+	Evict
+	// Failed: a plug-in panicked over the end of a request (Request.Err), of which
+	// nobody is left to be told.
+	Failed
+	// Scrape: fetch the page of Target for data source number Source and bring
+	// Scraped.
+	Scrape
+	// Departed: Target has left the pool, and nothing is asked of it any more.
+	Departed
+	// Unread: extractor Plugin could not read Target's page (Err). Forgotten: the
+	// figures of data source number Source are older than its TTL.
+	Unread
+	Forgotten
+	// Dial: hear the KV events of Target for index number Source. Hangup: no more.
+	Dial
+	Hangup
+	// Mismatch: the engine at Target has KV blocks of Count tokens, and index
+	// number Source others, so that it may find less than there is.
+	Mismatch
+
+	// Queued: Request waits in flow control. Left: it no longer does (Flow).
+	// Revoked: what became of an eviction (Flow). Nothing is to be done: they
+	// are for metrics.
+	Queued
+	Left
+	Revoked
+)

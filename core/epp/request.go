@@ -1,0 +1,73 @@
+package epp
+
+import (
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+)
+
+// Request is one request at the picker, from its whole body to the end of its
+// response. Its Stream and the Machine share it: between Decided and Done it is
+// the Stream's, but for what the Machine does at the Stream's messages.
+type Request struct {
+	*picker.Request
+	// Needs are what plug-ins ask the outside; Answers run beside them.
+	Needs   []picker.Need
+	Answers []picker.Answer
+	// Decision says where the request goes, and Err why nowhere. Both are nil
+	// before Decided; a decision with an error of its own is kept for the record.
+	Decision *picker.Decision
+	Err      *picker.Error
+	// Response is what the picker knows of the response; nil before its headers.
+	Response *picker.Response
+	// ArrivedAt is when the request was whole.
+	ArrivedAt machine.Time
+	// Parsing is how long it took to read the body, by the driver's stopwatch.
+	Parsing machine.Time
+	// SentBytes is the length of the body as it was sent on.
+	SentBytes int
+	// Kept and Moved count the session-affine plug-ins that kept the request
+	// where its session was, and that did not.
+	Kept, Moved int64
+
+	// Head, Chunk and Last are of the response: what the next Headers or Piece is
+	// about. Set, Remove and Out are what came of it.
+	Head   header.List
+	Chunk  []byte
+	Last   bool
+	Set    header.List
+	Remove []string
+	Out    []byte
+
+	// Owner is the driver's: whom to tell.
+	Owner any
+
+	evictable bool
+	number    flowcontrol.RequestID // in flow control; 0 where it does not pass it
+	admission string                // in words
+	state     requestState
+}
+
+type requestState uint8
+
+const (
+	arriving requestState = iota
+	asking                // the driver has its Needs
+	queued                // in flow control
+	decided               // Decided is out
+	ended                 // and Done is in, or there was nothing to give back
+)
+
+// Asking says that the Machine waits for Answers. It and Refused are to be asked
+// after an effect that concerns the request.
+func (r *Request) Asking() bool { return r.state == asking }
+
+// Evictable says that flow control may end the request early.
+func (r *Request) Evictable() bool { return r.evictable }
+
+// Queued says that flow control has the request, or had it.
+func (r *Request) Queued() bool { return r.number != 0 }
+
+// Refused says that no endpoint will see the request.
+func (r *Request) Refused() bool { return r.Err != nil }

@@ -1,0 +1,102 @@
+package epp
+
+import (
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// Respond plays Headers, Piece or Flush. Where no plug-in has a hook for it
+// (picker.Hooks) it concerns nothing but its request, and needs no turn of the
+// Machine.
+func (m *Machine) Respond(now machine.Time, msg Message) {
+	switch x := msg.(type) {
+	case Headers:
+		m.headers(now, x.Request)
+	case Piece:
+		if r := x.Request; r.Response != nil {
+			r.Out = r.Response.Body(now, r.Chunk, r.Last)
+			r.hooked()
+		}
+	case Flush:
+		if r := x.Request; r.Response != nil {
+			r.Out = r.Response.Flush(now)
+			r.hooked()
+		}
+	}
+}
+
+// hooked takes the error of a plug-in that panicked over the response.
+func (r *Request) hooked() {
+	if r.Err == nil {
+		r.Err = r.Response.Err
+	}
+}
+
+// headers runs the hooks and echoes the response's headers, as the real EPP
+// does.
+func (m *Machine) headers(now machine.Time, r *Request) {
+	r.Response, r.Set = m.p.ResponseHeaders(now, r.Decision, r.Head.Normalize())
+	r.hooked()
+	r.Set = append(r.Set, m.explained(r.Decision)...)
+	r.Remove = nil
+	if r.Response.DropContentLength() {
+		r.Remove = []string{"content-length"} // no longer true
+	}
+}
+
+// prefixProducer is one that tells what it knew of a prompt.
+type prefixProducer interface {
+	picker.Plugin
+	MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int)
+}
+
+// explained are the response headers that say why: the selected pod where the
+// documents' headers are on, and all when the request asked for them.
+func (m *Machine) explained(d *picker.Decision) header.List {
+	if d == nil || d.Err != nil || len(d.Targets) == 0 {
+		return nil
+	}
+	var out header.List
+	add := func(name, value string) { out = append(out, header.Header{Name: name, Value: value}) }
+	ask := d.Request.Headers.Get(picker.HeaderExplain)
+	asked := ask != "" && ask != "false" && ask != "0"
+	if asked || m.c.DocumentHeaders {
+		add(picker.HeaderSelectedPod, d.Targets[0].Endpoint.Name)
+	}
+	if !asked {
+		return out
+	}
+	add(picker.HeaderDecodePod, d.Targets[0].Endpoint.Name)
+	if p := d.Prefiller(); p != nil {
+		add(picker.HeaderPrefillPod, p.Name)
+	}
+	if r := d.PrimaryProfile(); r.Ok() {
+		for _, pl := range m.p.Plugins() {
+			if x, ok := pl.(prefixProducer); ok {
+				matched, _, block := x.MatchOf(d, &d.View.States[r.Picked[0]])
+				add(picker.HeaderCacheHit, strconv.FormatBool(matched > 0))
+				add(picker.HeaderCachePrefix, strconv.Itoa(matched*block))
+				break
+			}
+		}
+		add(picker.HeaderScores, d.ScoreList())
+	}
+	var filters, scorers machine.Time
+	for _, s := range d.Spans {
+		switch s.Point {
+		case "Filter":
+			filters += s.Took
+		case "Scorer":
+			scorers += s.Took
+		}
+	}
+	add(picker.HeaderSchedulingTime, milliseconds(d.Took))
+	add(picker.HeaderFilterTime, milliseconds(filters))
+	add(picker.HeaderScorerTime, milliseconds(scorers))
+	return out
+}
+
+func milliseconds(t machine.Time) string { return strconv.FormatFloat(t.Seconds()*1e3, 'f', 3, 64) }

@@ -1,0 +1,196 @@
+package epp
+
+import (
+	"maps"
+	"net"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// Target is an endpoint of which something is asked regularly: its figures, its
+// KV events.
+type Target struct {
+	*picker.Endpoint
+	place   int // in the view; -1 once it has left the pool
+	sources []targetSource
+}
+
+// targetSource is what one data source knows of one endpoint.
+type targetSource struct {
+	busy    bool         // a Scrape is out
+	missed  bool         // and the next was due meanwhile
+	shifted bool         // its turn has been shifted against the others'
+	current bool         // its figures count
+	last    machine.Time // when it last answered
+}
+
+// Source is a data source of the configuration, with its defaults.
+type Source struct {
+	picker.Scrape
+	picker.ScrapeSpec
+}
+
+// scraping is the schedule of scrapes: each endpoint at once when it joins, and
+// then every interval. The second turn is shifted by the endpoint's place, so
+// that a large pool's pages do not all come in one burst that requests would
+// have to wait behind.
+type scraping struct {
+	sources []Source
+	targets map[string]*Target // by "namespace/name"
+	queue   machine.Queue[turn]
+}
+
+// turn is one target's turn with one source.
+type turn struct {
+	target *Target
+	source int
+}
+
+func (s *scraping) init(p *picker.Picker, interval machine.Time) {
+	s.targets = map[string]*Target{}
+	for _, src := range p.Scrapes() {
+		x := Source{src, src.Source.Scrape()}
+		if x.Interval <= 0 {
+			x.Interval = interval
+		}
+		if x.Timeout <= 0 {
+			x.Timeout = DefaultScrapeTimeout
+		}
+		s.sources = append(s.sources, x)
+	}
+}
+
+// Sources are the data sources, as Effect.Source numbers them.
+func (m *Machine) Sources() []Source { return m.scraping.sources }
+
+// Address is where a source asks a target, host:port.
+func (x *Source) Address(t *Target) string {
+	if x.Port != "" {
+		return net.JoinHostPort(t.Endpoint.Address, x.Port)
+	}
+	return t.HostPort()
+}
+
+// Wants says whether any of the source's extractors reads a family of metrics.
+func (x *Source) Wants(family string) bool {
+	for _, e := range x.Extractors {
+		if e.Wants(family) {
+			return true
+		}
+	}
+	return false
+}
+
+// follow makes the targets those of a view. An endpoint whose address or labels
+// changed is another one. It returns those that are gone.
+func (s *scraping) follow(now machine.Time, view *picker.View) (gone []*Target) {
+	for _, t := range s.targets {
+		t.place = -1
+	}
+	for place := range view.States {
+		e := view.States[place].Endpoint
+		if t := s.targets[e.ID()]; t != nil && t.HostPort() == e.HostPort() && maps.Equal(t.Labels, e.Labels) {
+			t.Endpoint, t.place = e, place
+			continue
+		} else if t != nil {
+			gone = append(gone, t)
+		}
+		t := &Target{Endpoint: e, place: place, sources: make([]targetSource, len(s.sources))}
+		s.targets[e.ID()] = t
+		for i := range s.sources {
+			t.sources[i].last = now
+			s.queue.Push(now, machine.ClassTimer, turn{t, i})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.targets)) {
+		if t := s.targets[id]; t.place < 0 {
+			delete(s.targets, id)
+			gone = append(gone, t)
+		}
+	}
+	return gone
+}
+
+// scrapes has everything scraped whose turn it is.
+func (m *Machine) scrapes() {
+	s := &m.scraping
+	for {
+		at, ok := s.queue.Next()
+		if !ok || at > m.now {
+			return
+		}
+		_, x := s.queue.Pop()
+		if x.target.place < 0 {
+			continue
+		}
+		src, t := &s.sources[x.source], &x.target.sources[x.source]
+		next := src.Interval
+		if !t.shifted {
+			t.shifted = true
+			next += src.Interval * machine.Time(x.target.place) / machine.Time(len(s.targets))
+		}
+		s.queue.Push(at.Add(next), machine.ClassTimer, x)
+		if t.busy {
+			t.missed = true
+			continue
+		}
+		m.scrape(x)
+	}
+}
+
+func (m *Machine) scrape(x turn) {
+	x.target.sources[x.source].busy = true
+	m.emit(Effect{Kind: Scrape, Target: x.target, Source: x.source})
+}
+
+// scraped takes what came of a scrape. A page that cannot be had or read leaves
+// the figures as they were, until they are older than the source's TTL: then
+// they are forgotten.
+func (m *Machine) scraped(x *Scraped) {
+	src, t := &m.scraping.sources[x.Source], &x.Target.sources[x.Source]
+	t.busy = false
+	if x.Target.place < 0 {
+		return
+	}
+	if t.missed { // it took longer than its interval
+		t.missed = false
+		m.scrape(turn{x.Target, x.Source})
+	}
+	pool := m.p.Pool()
+	figures := pool.View().States[x.Target.place].Metrics
+	if p, ok := src.Source.(picker.Prober); ok {
+		p.Probed(x.Target.Slot(), x.Err)
+	}
+	extractor, err := picker.Plugin(nil), x.Err
+	for i := 0; err == nil && i < len(src.Extractors); i++ {
+		extractor = src.Extractors[i]
+		err = picker.Extract(src.Extractors[i], x.Page, x.Target.Labels, &figures)
+	}
+	switch {
+	case err == nil:
+		t.current, t.last = true, m.now
+		pool.Update(m.now, x.Target.place, figures)
+		m.loads()
+	case x.Err == nil:
+		m.emit(Effect{Kind: Unread, Target: x.Target, Source: x.Source, Plugin: extractor, Err: err})
+	}
+	if err == nil || src.TTL <= 0 || !t.current || m.now-t.last <= src.TTL {
+		return
+	}
+	t.current = false
+	figures = pool.View().States[x.Target.place].Metrics
+	for _, e := range src.Extractors {
+		if f, ok := e.(picker.MetricsForgetter); ok {
+			f.Forget(&figures)
+		}
+	}
+	known := false
+	for i := range x.Target.sources {
+		known = known || x.Target.sources[i].current
+	}
+	pool.Expire(x.Target.place, figures, known)
+	m.emit(Effect{Kind: Forgotten, Target: x.Target, Source: x.Source})
+	m.loads()
+}

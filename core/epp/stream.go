@@ -1,0 +1,321 @@
+package epp
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// Stream is one ext_proc stream at the picker: core/stream with what the picker
+// reads of the request, changes in it, and does with the response. It is a
+// machine.Machine[*stream.Message, *machine.Effects[stream.Effect]].
+//
+// Its effects are core/stream's. At Decide the driver hands Request to the
+// Machine (Arrive) and goes on with Decide when that says Decided; the rest goes
+// to Envoy.
+type Stream struct {
+	// Over, if not nil, is called when the stream is over, before the Machine
+	// takes back what the request held.
+	Over func()
+
+	m       *Machine
+	door    Door
+	inner   stream.Stream
+	fx      machine.Effects[stream.Effect]
+	told    stream.Message // the stream's own messages to inner
+	modes   stream.Modes
+	r       *Request
+	subset  []string
+	hinted  bool // there was a subset hint
+	number  uint64
+	arrived bool // the Machine has been told of the request, or is about to be
+	decided bool // the Machine's word has been taken
+	settled bool
+	head    header.List
+	served  picker.Served
+}
+
+// NewStream begins a stream. number makes the id of a request that came without
+// one.
+func NewStream(m *Machine, door Door, number uint64) *Stream {
+	return &Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
+}
+
+// Request is what the Machine knows of it; nil before Decide, and where the
+// body could not be read.
+func (s *Stream) Request() *Request { return s.r }
+
+// Result tells how the stream ended, or stream.Running.
+func (s *Stream) Result() stream.Result { return s.inner.Result() }
+
+// RequestID is the request's x-request-id, empty before the headers.
+func (s *Stream) RequestID() string { return s.inner.RequestID() }
+
+// Metadata is what was made up for a held request, "" before part 2.
+func (s *Stream) Metadata() string { return s.inner.Metadata() }
+
+// Subset notes the endpoints that the data plane wants the choice to be made
+// of: metadata envoy.lb.subset_hint, of the newest body message that had any.
+func (s *Stream) Subset(addresses []string, hinted bool) { s.subset, s.hinted = addresses, hinted }
+
+// Served notes what the data plane says about who answered, before the
+// response's headers.
+func (s *Stream) Served(x picker.Served) { s.served = x }
+
+// Next is when the stream wants to be advanced.
+func (s *Stream) Next() (machine.Time, bool) { return s.inner.Next() }
+
+// Advance plays the deadline if it has passed by now.
+func (s *Stream) Advance(now machine.Time, fx *machine.Effects[stream.Effect]) {
+	s.inner.Advance(now, &s.fx)
+	s.play(now, fx)
+}
+
+// Input takes a message of Envoy's.
+func (s *Stream) Input(now machine.Time, msg *stream.Message, fx *machine.Effects[stream.Effect]) {
+	switch msg.Kind {
+	case stream.Headers:
+		s.modes = msg.Modes
+	case stream.ResponseHeaders:
+		s.head = msg.Head
+	}
+	s.inner.Input(now, msg, &s.fx)
+	s.play(now, fx)
+}
+
+// Decide goes on with what the Machine has decided.
+func (s *Stream) Decide(now machine.Time, fx *machine.Effects[stream.Effect]) {
+	s.told = stream.Message{Kind: stream.Decided}
+	if s.Result() == stream.Running {
+		s.told.Decision = s.decision(now)
+	}
+	s.decided = true
+	s.inner.Input(now, &s.told, &s.fx)
+	s.play(now, fx)
+}
+
+// Evict ends the request, because flow control wants its room back.
+func (s *Stream) Evict(now machine.Time, fx *machine.Effects[stream.Effect]) {
+	r := flowcontrol.Evicted()
+	s.told = stream.Message{Kind: stream.Evicted, Answer: s.m.answer(&picker.Error{Message: r.Message, Reason: r.Reason, Bare: true})}
+	s.inner.Input(now, &s.told, &s.fx)
+	s.play(now, fx)
+}
+
+// Fail ends the stream with an error of the picker's own.
+func (s *Stream) Fail(now machine.Time, reason string, fx *machine.Effects[stream.Effect]) {
+	s.told = stream.Message{Kind: stream.Broken, Reason: reason}
+	s.inner.Input(now, &s.told, &s.fx)
+	s.play(now, fx)
+}
+
+// play adds what the picker has to say to the inner stream's effects and hands
+// them out.
+func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
+	for i := 0; i < len(s.fx.List); i++ {
+		e := s.fx.List[i]
+		switch e.Kind {
+		case stream.Decide:
+			if s.read(&e) {
+				fx.Add(e)
+				continue
+			}
+			s.told = stream.Message{Kind: stream.Decided, Decision: s.refusal()}
+			s.inner.Input(now, &s.told, &s.fx)
+		case stream.SendResponseHeaders:
+			s.responseHeaders(now, &e)
+			fx.Add(e)
+		case stream.SendResponseBody:
+			s.responseBody(now, &e, fx)
+		case stream.PassResponseTrailers:
+			s.flush(now, fx)
+			fx.Add(e)
+		default:
+			fx.Add(e)
+		}
+		if r := s.r; r != nil && r.Err != nil && s.decided && s.Result() == stream.Running { // a plug-in panicked over the response
+			s.told = stream.Message{Kind: stream.Broken, Reason: r.Err.Message}
+			s.inner.Input(now, &s.told, &s.fx)
+		}
+	}
+	s.fx.Reset()
+	s.settle()
+}
+
+// settle says Done, once the stream is over.
+func (s *Stream) settle() {
+	if s.settled || s.Result() == stream.Running {
+		return
+	}
+	s.settled = true
+	if s.Over != nil {
+		s.Over()
+	}
+	if s.arrived {
+		s.door.Input(Done{s.r})
+	}
+}
+
+// read parses the request; it is false where that cannot be done.
+func (s *Stream) read(e *stream.Effect) bool {
+	began := s.m.p.Stopwatch()
+	s.r = &Request{}
+	s.r.Request, s.r.Err = s.m.p.NewRequest(e.Head, e.Body, !e.End, s.number)
+	s.r.Parsing = s.m.p.Stopwatch() - began
+	if s.r.Err != nil {
+		s.r.state = ended
+		return false
+	}
+	if !e.End {
+		s.r.Subset, s.r.HasSubset = s.subset, s.hinted
+	}
+	s.arrived = true
+	return true
+}
+
+// decision is the Machine's word as core/stream takes it.
+func (s *Stream) decision(now machine.Time) stream.Decision {
+	r := s.r
+	if r.Err != nil {
+		return s.refusal()
+	}
+	var out stream.Decision
+	body, err := r.ForwardBody()
+	if err != nil {
+		r.Err = &picker.Error{Code: picker.Internal, Message: fmt.Sprintf("the model could not be rewritten: %v", err)}
+		return s.refusal()
+	}
+	d := r.Decision
+	r.SentBytes = len(body)
+	out.Set, out.Remove = d.RequestHeaders(len(body))
+	out.Endpoint = d.Destination()
+	if s.m.c.DocumentHeaders {
+		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: out.Endpoint},
+			header.Header{Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name})
+	}
+	out.Metadata = s.metadata(out.Endpoint)
+	if s.m.c.Stream.Recorder != nil {
+		out.Details = d.Recorded(s.m.c.Explain)
+	}
+	if r.Body != nil {
+		out.Leave = r.Body.SkipResponse
+		out.Replace = !bytes.Equal(body, r.Body.Raw)
+		if out.Replace {
+			out.Body = body
+		}
+		r.Body.Raw, r.Body.Prompts = nil, nil // they have done their work; a held request should not hold them
+	}
+	return out
+}
+
+// metadata is the dynamic metadata that goes with the request's headers.
+func (s *Stream) metadata(endpoint string) stream.Metadata {
+	lb := map[string]any{picker.HeaderDestination: endpoint}
+	if s.m.c.EmitScores {
+		if scores := s.r.Decision.Scores(); scores != nil {
+			list := make(map[string]any, len(scores))
+			for address, v := range scores {
+				list[address] = v
+			}
+			lb[picker.KeyScores] = list
+		}
+	}
+	return stream.Metadata{picker.NamespaceLB: lb}
+}
+
+func (s *Stream) refusal() stream.Decision {
+	e := s.r.Err
+	a := s.m.answer(e)
+	return stream.Decision{Answer: &a, Reason: string(e.Code) + ": " + e.Message}
+}
+
+// answer is an error as the client gets it.
+func (m *Machine) answer(e *picker.Error) stream.Answer {
+	a := m.c.Stream.Errors.Answer(e.Status(), e.Message)
+	if m.c.Stream.Errors == stream.EPPErrors || e.Bare {
+		a = stream.Answer{Status: e.Status(), Body: []byte(e.Error())}
+	}
+	if e.Reason != "" {
+		a.Set = append(a.Set, header.Header{Name: picker.HeaderDropReason, Value: e.Reason})
+	}
+	return a
+}
+
+// responseHeaders lets the plug-ins see the response's headers and say which to
+// set. A response to a request that nobody decided is Envoy's own, or that of a
+// server that nobody chose.
+func (s *Stream) responseHeaders(now machine.Time, e *stream.Effect) {
+	if s.r == nil || s.r.Request == nil {
+		s.r = &Request{state: ended}
+	}
+	r := s.r
+	if r.Decision != nil {
+		r.Decision.Request.Served = s.served
+	}
+	r.Head = s.head
+	s.pass(s.m.hooks.ResponseHeader, now, Headers{r})
+	e.Set = append(e.Set[:len(e.Set):len(e.Set)], r.Set...)
+	e.Remove = append(e.Remove[:len(e.Remove):len(e.Remove)], r.Remove...)
+}
+
+// pass lets the Machine see a part of the response, in its turn where plug-ins
+// have a hook for it.
+func (s *Stream) pass(hooked bool, now machine.Time, msg Message) {
+	if hooked {
+		s.door.Input(msg)
+	} else {
+		s.m.Respond(now, msg)
+	}
+}
+
+// responseBody lets the plug-ins see a piece of the response, which may be held
+// back, or become a longer one.
+func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Effects[stream.Effect]) {
+	r := s.r
+	if r == nil || r.Response == nil {
+		fx.Add(*e)
+		return
+	}
+	r.Chunk, r.Last = e.Body, e.End
+	s.pass(s.m.hooks.ResponseBody, now, Piece{r})
+	r.Chunk = nil
+	if s.modes.Response != stream.FullDuplex { // one answer for each message
+		e.Replace = !bytes.Equal(r.Out, e.Body)
+	} else if r.Out == nil && !e.End && len(e.Body) > 0 {
+		return // held back
+	}
+	e.Body = r.Out
+	if e.End {
+		e.Metadata = stream.Metadata(r.Response.Metadata())
+	}
+	s.pieces(e, fx)
+}
+
+// pieces hands out a response's body in pieces that Envoy takes.
+func (s *Stream) pieces(e *stream.Effect, fx *machine.Effects[stream.Effect]) {
+	if s.modes.Response == stream.FullDuplex {
+		for len(e.Body) > stream.MaxChunkBytes {
+			fx.Add(stream.Effect{At: e.At, Kind: e.Kind, Body: e.Body[:stream.MaxChunkBytes]})
+			e.Body = e.Body[stream.MaxChunkBytes:]
+		}
+	}
+	fx.Add(*e)
+}
+
+// flush hands out what was held back of a response that ends without a last
+// piece.
+func (s *Stream) flush(now machine.Time, fx *machine.Effects[stream.Effect]) {
+	r := s.r
+	if r == nil || r.Response == nil {
+		return
+	}
+	s.pass(s.m.hooks.ResponseBody, now, Flush{r})
+	if len(r.Out) > 0 {
+		s.pieces(&stream.Effect{At: now, Kind: stream.SendResponseBody, Body: r.Out}, fx)
+	}
+}

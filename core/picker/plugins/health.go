@@ -1,0 +1,67 @@
+package plugins
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+)
+
+// health is health-data-source, which the real EPP does not have: Kubernetes
+// tells it who is ready. It asks endpoints for a page as a readiness probe does
+// and screens out those that failed failureThreshold times in a row. An endpoint
+// is ready from the beginning, and again after one success.
+type health struct {
+	named
+	Path      string          `json:"path"`
+	Interval  config.Duration `json:"interval"`
+	Timeout   config.Duration `json:"timeout"`
+	Threshold int             `json:"failureThreshold"`
+
+	failures []int // in a row, by slot
+}
+
+func newHealth(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	h := &health{named: base("health-data-source", name), Path: "/health", Interval: config.Duration(500 * machine.Millisecond),
+		Timeout: config.Duration(5 * machine.Second), Threshold: 3}
+	if err := p.Decode(h); err != nil {
+		return nil, err
+	}
+	if h.Interval <= 0 || h.Timeout <= 0 || h.Threshold < 1 {
+		return nil, p.Errorf("interval and timeout must be above 0s, and failureThreshold at least 1")
+	}
+	return h, nil
+}
+
+// Scrape says how to probe.
+func (h *health) Scrape() picker.ScrapeSpec {
+	return picker.ScrapeSpec{Scheme: "http", Path: h.Path, Interval: h.Interval.Time(), Timeout: h.Timeout.Time(), InsecureSkipVerify: true}
+}
+
+// Probed counts failures.
+func (h *health) Probed(slot int, err error) {
+	for len(h.failures) <= slot {
+		h.failures = append(h.failures, 0)
+	}
+	if h.failures[slot]++; err == nil {
+		h.failures[slot] = 0
+	}
+}
+
+// EndpointGone forgets what the slot's endpoint did: under the same name another
+// one may come.
+func (h *health) EndpointGone(slot int, _ bool) {
+	if slot < len(h.failures) {
+		h.failures[slot] = 0
+	}
+}
+
+// Screen keeps endpoints that are ready.
+func (h *health) Screen(c *picker.Cycle, in []int32) []int32 {
+	return keep(in, func(i int32) bool {
+		slot := c.State(i).Slot()
+		return slot >= len(h.failures) || h.failures[slot] < h.Threshold
+	})
+}
+
+// Why says that the endpoint is not ready.
+func (h *health) Why(*picker.Decision, int32) string { return "is not ready" }

@@ -1,0 +1,17 @@
+package kvevents
+
+import "github.com/windtunnel/windtunnel/core/kv"
+
+// Decode reads a delivery's message, in whichever of the formats it came, and
+// sees to it that somebody is said to have sent it.
+func Decode(d *kv.Decoder, m Delivery) (batch kv.Batch, err error) {
+	if kv.IsJSON(m.Payload) {
+		batch, err = kv.DecodeJSON(m.Payload, d.Limits)
+	} else {
+		batch, err = d.Decode(m.Payload)
+	}
+	if err == nil && m.From.Pod == "" && (len(batch.Events) == 0 || batch.Events[0].Pod == "") {
+		err = ErrNameless
+	}
+	return batch, err
+}
