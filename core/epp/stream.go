@@ -56,6 +56,9 @@ func (s *Stream) Result() stream.Result { return s.inner.Result() }
 // RequestID is the request's x-request-id, empty before the headers.
 func (s *Stream) RequestID() string { return s.inner.RequestID() }
 
+// Holding is true while part 1 is out and part 2 is not.
+func (s *Stream) Holding() bool { return s.inner.Holding() }
+
 // Metadata is what was made up for a held request, "" before part 2.
 func (s *Stream) Metadata() string { return s.inner.Metadata() }
 

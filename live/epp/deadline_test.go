@@ -1,11 +1,11 @@
 package epp
 
 import (
+	"context"
 	"testing"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -14,15 +14,20 @@ import (
 // taken must not be heard as the alarm for the hold that the decision began.
 func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 	now := machine.Time(0)
-	cfg := stream.Config{Hold: true, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8}
-	c := &conversation{s: &Server{o: Options{Stream: cfg, Now: func() machine.Time { return now }}}, wire: deafWire{},
-		machine: stream.New(cfg), cancel: func() {}, answered: true}
-	head := header.Of(":method", "POST", ":path", "/v1/chat/completions", "x-request-id", "r")
-	c.play(c.machine.Headers(0, stream.Modes{}, head, false))
-	c.play(c.machine.Body(0, []byte(`{"model":"m"}`), true))
+	clock := func() machine.Time { return now }
+	k := picking(t, "plugins: [{type: random-picker}]", 1, func(o *PickingOptions) {
+		o.Now, o.Stream = clock, stream.Config{Hold: true, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8}
+	})
+	c := newServed(&Server{o: Options{Now: clock}}, k, deafWire{}, func() {})
+	c.answered = true
+	c.tell(stream.Message{Kind: stream.Headers, Head: chat(1)})
+	c.tell(stream.Message{Kind: stream.Body, Body: []byte(hello), End: true})
 	defer func() { c.timer.Stop() }()
-	now = 10 * machine.Second
-	c.play(c.machine.Decided(now, stream.Decision{Endpoint: "127.0.0.1:1"}))
+	now = 10*machine.Second - 1
+	c.mu.Lock()
+	c.ask(context.Background())
+	c.mu.Unlock()
+	now++
 	if !c.machine.Holding() {
 		t.Fatal("the request is not held")
 	}

@@ -2,6 +2,7 @@ package epp
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -9,15 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
 // Document 002's deep dive, played three times: scores of 0.75, 2.40 and 0.90
 // under the document's own metric names, and those of document 003.
 func TestDocumentMetricNames(t *testing.T) {
+	reg := prometheus.NewRegistry()
 	k := picking(t, `
 plugins:
 - {name: ReadyFilter, type: ready-filter}
@@ -33,29 +33,21 @@ schedulingProfiles:
   - {pluginRef: qps-load-scorer, weight: 1}
   - {pluginRef: session-sticky-scorer, weight: 0}
   - {pluginRef: prefix-cache-scorer, weight: 0}
-`, 0)
-	reg := prometheus.NewRegistry()
-	k.o.Metrics = NewPickMetrics(reg, "pool")
+`, 0, func(o *PickingOptions) { o.Metrics = NewPickMetrics(reg, "pool") })
 	serving := map[string]*picker.Serving{
 		"decode-pod-0": {Ready: true, QPS: 5, MaxQPS: 20},
 		"decode-pod-1": {Ready: true, QPS: 12, MaxQPS: 20, Sessions: []string{"conv-xyz"}},
 		"decode-pod-2": {Ready: true, QPS: 2, MaxQPS: 20},
 		"decode-pod-3": {},
 	}
-	k.With(func(p *picker.Picker, now machine.Time) {
-		var list []*picker.Endpoint
-		for name := range serving {
-			list = append(list, picker.NewEndpoint("default", name, "127.0.0."+name[len(name)-1:], "8000", nil))
-		}
-		p.Pool().Set(list)
-		p.Pool().Update(now, []int{0, 1, 2, 3}, func(_ int, s *picker.State) { s.Serving = serving[s.Name] })
-	})
+	pool := objects.Selection{Serving: map[string]*picker.Serving{}}
+	for name, s := range serving {
+		pool.Endpoints = append(pool.Endpoints, picker.NewEndpoint("default", name, "127.0.0."+name[len(name)-1:], "8000", nil))
+		pool.Serving["default/"+name] = s
+	}
+	k.Apply(pool, false)
 	for i := range 3 {
-		r := chat(i)
-		r.Head = append(r.Head, header.Header{Name: "x-session-id", Value: "conv-xyz"})
-		if _, x := k.Decide(context.Background(), r); x != nil {
-			x.End(stream.PassedThrough)
-		}
+		k.testAsk(context.Background(), chatHead(fmt.Sprint(i), "x-session-id", "conv-xyz"), hello).leave()
 	}
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

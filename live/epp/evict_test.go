@@ -12,8 +12,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
 const evicting = `
@@ -29,9 +30,7 @@ flowControl:
 `
 
 func (k *Picking) objectives(o map[string]int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.p.SetObjects(picker.Objects{Objectives: o})
+	k.Input(core.Objects{Selection: objects.Selection{Objects: picker.Objects{Objectives: o}}, KeepEndpoints: true})
 }
 
 func bodyMessage(text string, end bool) *extprocv3.HttpBody {
@@ -53,7 +52,7 @@ func TestEvictionOverTheWire(t *testing.T) {
 	for _, answering := range []bool{false, true} {
 		k := picking(t, evicting, 1)
 		k.objectives(map[string]int{"low": -1, "high": 10})
-		s, err := Start(Options{Address: "127.0.0.1:0", Director: k, Now: k.o.Now, Stream: stream.Config{Errors: stream.EPPErrors}})
+		s, err := Start(Options{Address: "127.0.0.1:0", Pickers: k, Now: k.o.Now})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
@@ -26,15 +24,18 @@ schedulingProfiles:
 // blocks, one that comes back begins anew; blocks of another size than the
 // picker's are warned about, once.
 func TestIndexFollowsThePool(t *testing.T) {
-	k := picking(t, precise, 0)
 	log := &lockedBuffer{}
 	publishers := map[string]*kvevents.Publisher{}
+	k := picking(t, precise, 0, func(o *PickingOptions) {
+		o.Log = slog.New(slog.NewTextHandler(log, nil))
+		o.KV.Publisher = func(e *picker.Endpoint) (string, string) { return publishers[e.Name].Endpoint(), "" }
+	})
 	endpoints := func(names ...string) {
 		var list []*picker.Endpoint
 		for i, name := range names {
 			list = append(list, picker.NewEndpoint("default", name, "127.0.0.1", "800"+string(rune('0'+i)), nil))
 		}
-		k.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(list) })
+		k.SetEndpoints(list)
 	}
 	publisher := func(name, pod string) *kvevents.Publisher {
 		p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Bind: "tcp://127.0.0.1:0", Topic: kv.Topic{Pod: pod, Model: "m"}, Interval: -1})
@@ -48,12 +49,6 @@ func TestIndexFollowsThePool(t *testing.T) {
 	publisher("a", "127.0.0.1:8000")
 	publisher("b", "127.0.0.1:8001")
 	endpoints("a")
-	x, err := StartKVIndexes(k, KVOptions{Log: slog.New(slog.NewTextHandler(log, nil)),
-		Publisher: func(e *picker.Endpoint) (string, string) { return publishers[e.Name].Endpoint(), "" }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(x.Close)
 	store := func(p *kvevents.Publisher, hash kv.EngineHash) {
 		waitUntil(t, "a subscriber", func() bool { return p.Stats().Subscribers > 0 })
 		tokens := make([]uint32, 64)
@@ -62,24 +57,21 @@ func TestIndexFollowsThePool(t *testing.T) {
 		}
 		p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{hash}, Tokens: tokens, BlockTokens: 64, Medium: kv.MediumGPU, Group: kv.NoGroup})
 	}
-	held := func(pod string) int { return len(x.State()[0].Blocks[pod]) }
+	held := func(pod string) int { return len(k.KVState()[0].Blocks[pod]) }
 
 	store(publishers["a"], 1)
 	store(publishers["a"], 1000)
 	waitUntil(t, "the blocks of a", func() bool { return held("127.0.0.1:8000") == 8 })
 	endpoints("a", "b")
-	x.Follow()
 	store(publishers["b"], 2000)
 	waitUntil(t, "the blocks of b", func() bool { return held("127.0.0.1:8001") == 4 })
 
 	endpoints("a")
-	x.Follow()
 	if n := held("127.0.0.1:8001"); n != 0 {
 		t.Errorf("b has left, and %d of its blocks stay", n)
 	}
 	waitUntil(t, "b's line to be cut", func() bool { return publishers["b"].Stats().Subscribers == 0 })
 	endpoints("a", "b")
-	x.Follow()
 	store(publishers["b"], 3000)
 	waitUntil(t, "the new blocks of b", func() bool { return held("127.0.0.1:8001") == 4 })
 	if n := held("127.0.0.1:8000"); n != 8 {
@@ -89,11 +81,11 @@ func TestIndexFollowsThePool(t *testing.T) {
 	if strings.Count(text, "disagree") != 3 || !strings.Contains(text, "picker_block_tokens=16 engine_block_tokens=64") || !strings.Contains(text, "blockSizeTokens to 64") {
 		t.Errorf("expected one warning for each pod's life about the size of blocks: %s", text)
 	}
-	d, e := k.Decide(context.Background(), chat(1))
-	if d.Answer != nil {
-		t.Errorf("refused: %s", d.Answer.Body)
+	d := k.testAsk(context.Background(), chat(1), hello)
+	if d.answer != nil {
+		t.Errorf("refused: %s", d.answer.Body)
 	}
-	e.End(stream.PassedThrough)
+	d.leave()
 }
 
 func waitUntil(t *testing.T, what string, there func() bool) {

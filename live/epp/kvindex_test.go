@@ -20,15 +20,11 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
@@ -68,7 +64,6 @@ type preciseRig struct {
 	t      *testing.T
 	run    *preciseRun
 	k      *Picking
-	kv     *KVIndexes
 	reg    *prometheus.Registry
 	pubs   map[string]zmq4.Socket
 	marks  int
@@ -110,31 +105,19 @@ func newPreciseRig(t *testing.T, run *preciseRun) *preciseRig {
 	render := httptest.NewServer(http.HandlerFunc(r.render))
 	t.Cleanup(render.Close)
 	text := strings.NewReplacer("http://127.0.0.1:41555", render.URL, "tcp://127.0.0.1:41558", "tcp://127.0.0.1:0").Replace(run.Config)
-	cfg, err := config.Read([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{Force: r.choose, Stopwatch: func() machine.Time { return machine.Time(time.Now().UnixNano()) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if r.k, err = NewPicking(PickingOptions{Picker: p, Now: func() machine.Time { return machine.Time(time.Since(began)) }, Errors: stream.EPPErrors, EmitScores: true}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.k.Close)
 	var list []*picker.Endpoint
 	where := map[string]string{}
 	for _, e := range run.Endpoints {
 		list = append(list, picker.NewEndpoint("default", e.Name, e.Address, e.Port, nil))
 		where[e.Address] = "tcp://" + freeOn(t, e.Address)
 	}
-	r.k.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(list) })
-	o := KVOptions{Registry: r.reg, OnMessage: r.message, Publisher: func(e *picker.Endpoint) (string, string) { return where[e.Address], "" }}
-	if r.kv, err = StartKVIndexes(r.k, o); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.kv.Close)
+	r.k = picking(t, "", 0, func(o *PickingOptions) {
+		o.Picker = pickerOf(t, text, picker.Options{Force: r.choose, Stopwatch: func() machine.Time { return machine.Time(time.Now().UnixNano()) }})
+		o.EmitScores = true
+		o.KV = KVOptions{Registry: r.reg, OnMessage: r.message, Publisher: func(e *picker.Endpoint) (string, string) { return where[e.Address], "" }}
+	})
+	r.k.SetEndpoints(list)
+	var err error
 	for _, e := range run.Endpoints {
 		ctx, cancel := context.WithCancel(context.Background())
 		pub := zmq4.NewPub(ctx)
@@ -145,7 +128,7 @@ func newPreciseRig(t *testing.T, run *preciseRun) *preciseRig {
 		if run.Mode == "discoverPods" {
 			err = pub.Listen(where[e.Address])
 		} else {
-			err = pub.Dial(r.kv.list[0].Endpoint())
+			err = pub.Dial(r.k.KVEndpoint(0))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -261,25 +244,22 @@ func (r *preciseRig) step(i int) {
 func (r *preciseRig) request(i int) {
 	s := &r.run.Steps[i]
 	r.tokens, r.picked = s.TokenIDs, s.Picked
-	q := &Request{ID: s.Request.ID, Body: []byte(s.Request.Body), Head: append(header.Of(":method", "POST", ":path", s.Request.Path), header.FromMap(s.Request.Headers)...)}
-	d, x := r.k.Decide(context.Background(), q)
-	if x != nil {
-		defer x.End(stream.Failed)
-	}
+	x := r.k.testAsk(context.Background(), append(header.Of(":method", "POST", ":path", s.Request.Path, "x-request-id", s.Request.ID), header.FromMap(s.Request.Headers)...), s.Request.Body)
+	defer x.leave()
 	if len(s.Immediate) > 0 {
 		want := &s.Immediate[0]
-		if d.Answer == nil || d.Answer.Status != want.Status || string(d.Answer.Body) != want.Body {
-			r.t.Errorf("step %d, request %s: answered %+v, recorded %+v", i, s.Request.ID, d.Answer, want)
+		if x.answer == nil || x.answer.Status != want.Status || string(x.answer.Body) != want.Body {
+			r.t.Errorf("step %d, request %s: answered %+v, recorded %+v", i, s.Request.ID, x.answer, want)
 		}
 		return
 	}
-	if d.Answer != nil {
-		r.t.Errorf("step %d, request %s: refused: %s", i, s.Request.ID, d.Answer.Body)
+	if x.answer != nil {
+		r.t.Errorf("step %d, request %s: refused: %s", i, s.Request.ID, x.answer.Body)
 		return
 	}
-	m := d.Metadata.(*structpb.Struct).GetFields()[picker.NamespaceLB].GetStructValue().GetFields()[picker.KeyScores].GetStructValue().GetFields()
+	m, _ := x.metadata[picker.NamespaceLB][picker.KeyScores].(map[string]any)
 	for pod, want := range s.Scores {
-		if got := m[pod].GetNumberValue(); math.Abs(got-want) > 1e-9 {
+		if got, _ := m[pod].(float64); math.Abs(got-want) > 1e-9 {
 			r.t.Errorf("step %d, request %s: %s scores %v, recorded %v", i, s.Request.ID, pod, got, want)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/kv"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
@@ -25,18 +24,13 @@ func TestRanksAreDialledAtTheirPorts(t *testing.T) {
 		e.Rank = rank
 		list = append(list, e)
 	}
-	k.With(func(p *picker.Picker, _ machine.Time) { p.Pool().Set(list) })
 	tokens := make([]uint32, 64)
 	for rank, p := range pubs { // before anybody listens: only a replay tells of it
 		p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7, 8}[:rank+1], Tokens: tokens[:16*(rank+1)], BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
 	}
-	x, err := StartKVIndexes(k, KVOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(x.Close)
+	k.SetEndpoints(list)
 	waitUntil(t, "one block of rank 0 and two of rank 1", func() bool {
-		held := x.State()[0].Blocks
+		held := k.KVState()[0].Blocks
 		return len(held["127.0.0.1:8000"]) == 1 && len(held["127.0.0.1:8001"]) == 2
 	})
 }

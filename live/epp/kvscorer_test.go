@@ -12,9 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 const kvScorer = `
@@ -34,9 +31,7 @@ func asks(t *testing.T, timeout string, manager http.HandlerFunc) *Picking {
 	s := httptest.NewServer(manager)
 	t.Cleanup(s.Close)
 	k := picking(t, fmt.Sprintf(kvScorer, s.URL, timeout), 3)
-	k.With(func(p *picker.Picker, now machine.Time) {
-		p.Pool().Update(now, []int{0, 1, 2}, func(i int, st *picker.State) { st.Waiting = []int64{1, 2, 8}[i] })
-	})
+	k.waiting(1, 2, 8)
 	return k
 }
 
@@ -53,11 +48,11 @@ func TestKVCacheManagerIsAsked(t *testing.T) {
 		asked.Store(body)
 		fmt.Fprint(w, `{"scores":{"w0":{"cache_hit_rate":0.33,"score":33.0},"w2":{"cache_hit_rate":1.0,"score":100.0}},"recommendation":"w2"}`)
 	})
-	d, x := k.Decide(context.Background(), chat(1))
-	if x == nil || d.Endpoint != "127.0.0.3:8000" {
-		t.Fatalf("got %+v, want w2, which has the prompt", d)
+	x := k.testAsk(context.Background(), chat(1), hello)
+	if x.endpoint != "127.0.0.3:8000" {
+		t.Fatalf("got %+v, want w2, which has the prompt", x)
 	}
-	x.End(stream.PassedThrough)
+	x.leave()
 	body, _ := asked.Load().(map[string]any)
 	if diff := cmp.Diff([]any{"w0", "w1", "w2"}, body["candidate_pods"]); diff != "" || body["prompt"] == "" || body["model"] != "m" {
 		t.Errorf("asked %v\n%s", body, diff)
@@ -84,11 +79,10 @@ func TestKVCacheManagerDoesNotAnswer(t *testing.T) {
 		"nonsense": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"scores":[1,2,3]}`) },
 	} {
 		k := asks(t, "20ms", manager)
-		d, x := k.Decide(context.Background(), chat(1))
-		if x == nil || d.Endpoint != "127.0.0.1:8000" {
-			t.Errorf("%s: got %+v, want w0, which is the least loaded", name, d)
-			continue
+		x := k.testAsk(context.Background(), chat(1), hello)
+		if x.endpoint != "127.0.0.1:8000" {
+			t.Errorf("%s: got %+v, want w0, which is the least loaded", name, x)
 		}
-		x.End(stream.PassedThrough)
+		x.leave()
 	}
 }

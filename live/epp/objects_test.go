@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -64,14 +63,12 @@ func TestObjectsAreFollowed(t *testing.T) {
 	}
 	defer conn.Close()
 	ask := func(objective string) (string, string) {
-		r := chat(1)
-		r.Head = append(r.Head, header.Header{Name: "x-llm-d-inference-objective", Value: objective})
-		d, x := s.Picking().Decide(context.Background(), r)
-		if x == nil {
-			return string(d.Answer.Body), ""
+		x := s.Picking().testAsk(context.Background(), chatHead("1", "x-llm-d-inference-objective", objective), hello)
+		if x.answer != nil {
+			return string(x.answer.Body), ""
 		}
-		x.End(stream.PassedThrough)
-		return d.Endpoint, string(d.Body)
+		x.leave()
+		return x.endpoint, x.body
 	}
 	healthy := func() bool {
 		r, err := healthv1.NewHealthClient(conn).Check(context.Background(), &healthv1.HealthCheckRequest{Service: ServiceName})

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 const reloadable = `
@@ -109,7 +108,7 @@ func (r *reloadRig) pods(names ...string) {
 }
 
 func (r *reloadRig) has(plugin string) func() bool {
-	return func() bool { return r.Picking().p.Plugin(plugin) != nil }
+	return func() bool { return r.Picking().o.Picker.Plugin(plugin) != nil }
 }
 
 func (r *reloadRig) page(path string) string {
@@ -133,7 +132,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	r := startReloadable(t)
 	defer http.DefaultClient.CloseIdleConnections()
 	old := r.Picking()
-	_, x := r.generations.Decide(context.Background(), chat(1))
+	x := r.generations.testAsk(context.Background(), chat(1), hello)
 
 	r.write(r.path, r.config("kv-cache-utilization-scorer"))
 	until(t, "the new configuration is in force", r.has("kv-cache-utilization-scorer"))
@@ -148,9 +147,8 @@ func TestConfigurationIsReloaded(t *testing.T) {
 		t.Error("the old configuration ended before its request")
 	default:
 	}
-	x.ResponseHeaders(header.Of(":status", "200"))
-	x.ResponseBody([]byte("{}"), true)
-	x.End(stream.PassedThrough)
+	x.respond(header.Of(":status", "200"), "{}")
+	x.leave()
 	<-old.idle
 
 	r.write(r.path, "plugins:\n- type: no-such-scorer\n")
@@ -161,11 +159,11 @@ func TestConfigurationIsReloaded(t *testing.T) {
 
 	r.write(r.endpoints, "endpoints: [{name: b, address: nowhere, port: \"1\"}]")
 	until(t, "the bad endpoints are told", func() bool { return strings.Contains(r.log.String(), "is not an IPv4 address") })
-	if d, x := r.generations.Decide(context.Background(), chat(2)); d.Endpoint != "127.0.0.1:1" {
-		t.Errorf("bad endpoints replaced good ones: %q", d.Endpoint)
-	} else {
-		x.End(stream.PassedThrough)
+	x = r.generations.testAsk(context.Background(), chat(2), hello)
+	if x.endpoint != "127.0.0.1:1" {
+		t.Errorf("bad endpoints replaced good ones: %q", x.endpoint)
 	}
+	x.leave()
 	r.pods("a", "b")
 	until(t, "the new endpoint is there", func() bool { return strings.Contains(r.page("/debug/state"), `"b"`) })
 }
@@ -186,14 +184,12 @@ func TestReloadingUnderACrowd(t *testing.T) {
 					return
 				default:
 				}
-				d, x := r.generations.Decide(context.Background(), chat(1000*c+i))
-				if x == nil {
-					t.Errorf("not served: %+v", d)
-					return
+				x := r.generations.testAsk(context.Background(), chat(1000*c+i), hello)
+				if x.endpoint == "" {
+					t.Errorf("not served: %+v", x.answer)
 				}
-				x.ResponseHeaders(header.Of(":status", "200"))
-				x.ResponseBody([]byte("{}"), true)
-				x.End(stream.PassedThrough)
+				x.respond(header.Of(":status", "200"), "{}")
+				x.leave()
 				served.Add(1)
 			}
 		})

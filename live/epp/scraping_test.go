@@ -2,7 +2,6 @@ package epp
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
@@ -64,11 +64,7 @@ func TestDocumentScrapers(t *testing.T) {
 	}
 	m, c := serve("/metrics", &main), serve("/custom-metrics", &custom)
 	k := picking(t, fmt.Sprintf(scrapers003, c.Port()), 0)
-	k.With(func(p *picker.Picker, _ machine.Time) {
-		p.Pool().Set([]*picker.Endpoint{picker.NewEndpoint("default", "pod", m.Hostname(), m.Port(), nil)})
-	})
-	s := StartScraper(k, 2*time.Millisecond, slog.New(slog.DiscardHandler), nil)
-	t.Cleanup(s.Stop)
+	k.SetEndpoints([]*picker.Endpoint{picker.NewEndpoint("default", "pod", m.Hostname(), m.Port(), nil)})
 	type seen struct {
 		picker.Metrics
 		Scraped bool
@@ -77,8 +73,8 @@ func TestDocumentScrapers(t *testing.T) {
 		t.Helper()
 		var got seen
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-			k.With(func(p *picker.Picker, _ machine.Time) {
-				st := p.Pool().View().States[0]
+			k.With(func(m *core.Machine, _ machine.Time) {
+				st := m.Picker().Pool().View().States[0]
 				got = seen{st.Metrics, st.Scraped}
 			})
 			if cmp.Equal(got, want) {

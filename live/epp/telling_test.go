@@ -11,11 +11,9 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/picker/preview"
-	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 const disaggregated = `
@@ -30,18 +28,32 @@ schedulingProfiles:
 - {name: prefill, plugins: [{pluginRef: prefill-filter}]}
 `
 
-func told(t *testing.T) (*Picking, *bytes.Buffer) {
+// decisionsOnly leaves out what is said of endpoints that nobody serves.
+type decisionsOnly struct{ slog.Handler }
+
+// Handle takes a line.
+func (h decisionsOnly) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message != "scheduling decision" {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func told(t *testing.T, change ...func(o *PickingOptions)) (*Picking, *bytes.Buffer) {
 	t.Helper()
-	k := picking(t, disaggregated, 3)
 	var log bytes.Buffer
-	k.o.Log = slog.New(slog.NewJSONHandler(&log, nil))
-	k.o.Explain, k.o.DocumentHeaders, k.o.History = true, true, 10
+	k := picking(t, disaggregated, 0, func(o *PickingOptions) {
+		o.Log = slog.New(decisionsOnly{slog.NewJSONHandler(&log, nil)})
+		o.Explain, o.DocumentHeaders, o.History = true, true, 10
+		o.Stream.Recorder = flow.Func(func(flow.Event) {})
+		for _, f := range change {
+			f(o)
+		}
+	})
 	role := func(r string) map[string]string { return map[string]string{picker.LabelRole: r} }
-	k.With(func(p *picker.Picker, _ machine.Time) {
-		p.Pool().Set([]*picker.Endpoint{
-			picker.NewEndpoint("default", "decode-0", "127.0.0.1", "8000", role("decode")),
-			picker.NewEndpoint("default", "prefill-0", "127.0.0.2", "8000", role("prefill")),
-		})
+	k.SetEndpoints([]*picker.Endpoint{
+		picker.NewEndpoint("default", "decode-0", "127.0.0.1", "8000", role("decode")),
+		picker.NewEndpoint("default", "prefill-0", "127.0.0.2", "8000", role("prefill")),
 	})
 	return k, &log
 }
@@ -49,9 +61,7 @@ func told(t *testing.T) (*Picking, *bytes.Buffer) {
 // The keys that document 003 tells people to look for are on one line at info.
 func TestLogHasTheDocumentsKeys(t *testing.T) {
 	k, log := told(t)
-	_, x := k.Decide(context.Background(), chat(1))
-	x.(starter).Sent()
-	defer x.End(stream.PassedThrough)
+	defer k.testAsk(context.Background(), chat(1), hello).leave()
 	var line map[string]any
 	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 		t.Fatal(err, log)
@@ -78,20 +88,18 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 		return out
 	}
 	ok := header.Of(":status", "200")
-	d, x := k.Decide(context.Background(), chat(1))
-	got := get(x.ResponseHeaders(ok))
-	x.End(stream.PassedThrough)
+	x := k.testAsk(context.Background(), chat(1), hello)
+	got := get(x.respond(ok, ""))
+	x.leave()
 	if got["x-selected-pod"] != "decode-0" || got["x-prefill-pod"] != "" {
 		t.Errorf("unasked: %v", got)
 	}
-	if h := get(d.Set); h["x-target-pod"] != "127.0.0.1:8000" || h["x-selected-pod"] != "decode-0" {
+	if h := get(x.set); h["x-target-pod"] != "127.0.0.1:8000" || h["x-selected-pod"] != "decode-0" {
 		t.Errorf("request headers: %v", h)
 	}
-	r := chat(2)
-	r.Head = append(r.Head, header.Header{Name: "x-windtunnel-explain", Value: "true"})
-	_, x = k.Decide(context.Background(), r)
-	got = get(x.ResponseHeaders(ok))
-	x.End(stream.PassedThrough)
+	x = k.testAsk(context.Background(), chatHead("2", "x-windtunnel-explain", "true"), hello)
+	got = get(x.respond(ok, ""))
+	x.leave()
 	for name, want := range map[string]string{"x-selected-pod": "decode-0", "x-decode-pod": "decode-0", "x-prefill-pod": "prefill-0",
 		"x-cache-hit": "true", "x-windtunnel-scores": "decode-0=1"} {
 		if got[name] != want {
@@ -105,10 +113,15 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 
 // The request's record, the page and Explain tell the same.
 func TestOneDecisionIsToldEverywhere(t *testing.T) {
-	k, _ := told(t)
-	d, x := k.Decide(context.Background(), chat(7))
-	x.End(stream.PassedThrough)
-	text, _ := flow.Details(d.Details).Get(flow.Explanation).(string)
+	text := ""
+	k, _ := told(t, func(o *PickingOptions) {
+		o.Stream.Recorder = flow.Func(func(e flow.Event) {
+			if e.Step == flow.EndpointPicked {
+				text, _ = e.Details.Get(flow.Explanation).(string)
+			}
+		})
+	})
+	k.testAsk(context.Background(), chat(7), hello).leave()
 	var recorded picker.Explanation
 	if err := json.Unmarshal([]byte(text), &recorded); err != nil {
 		t.Fatal(err)
@@ -135,28 +148,25 @@ func TestOneDecisionIsToldEverywhere(t *testing.T) {
 // The pool's page is a state that preview reads: figures, and what is in
 // flight.
 func TestLiveStateIsPreviewed(t *testing.T) {
-	k := picking(t, "plugins: [{type: active-request-scorer}, {type: queue-scorer}]", 2)
-	k.o.History = 10
-	k.With(func(p *picker.Picker, now machine.Time) {
-		p.Pool().Update(now, []int{0, 1}, func(_ int, s *picker.State) { s.Waiting = 3 })
-	})
-	d, x := k.Decide(context.Background(), chat(1))
-	defer x.End(stream.PassedThrough)
+	k := picking(t, "plugins: [{type: active-request-scorer}, {type: queue-scorer}]", 2, func(o *PickingOptions) { o.History = 10 })
+	k.waiting(3, 3)
+	d := k.testAsk(context.Background(), chat(1), hello)
+	defer d.leave()
 	w := httptest.NewRecorder()
 	k.Pages()["GET /debug/state"].ServeHTTP(w, httptest.NewRequest("GET", "/debug/state", nil))
 	s, err := preview.ReadState(w.Body.Bytes())
 	if err != nil {
 		t.Fatal(err, w.Body)
 	}
-	p, err := preview.Build(k.p.Config(), plugins.Builtin(), picker.Options{}, s)
+	p, err := preview.Build(k.o.Picker.Config(), plugins.Builtin(), picker.Options{}, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := preview.Pick(p, 0, &preview.Request{Body: string(chat(2).Body)}, "next")
+	next, err := preview.Pick(p, 0, &preview.Request{Body: hello}, "next")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next.Destination() == d.Endpoint || next.View.States[0].Waiting != 3 {
-		t.Errorf("the request in flight on %s does not count: %s", d.Endpoint, next.Destination())
+	if next.Destination() == d.endpoint || next.View.States[0].Waiting != 3 {
+		t.Errorf("the request in flight on %s does not count: %s", d.endpoint, next.Destination())
 	}
 }
