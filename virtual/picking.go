@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -175,9 +176,9 @@ func (k *picking) place(x *pick) {
 	x.r.decided(out)
 }
 
-func (k *picking) refuse(e *picker.Error) stream.Decision {
-	a := k.w.stream.Errors.Answer(e.Code.Status(), e.Message)
-	return stream.Decision{Answer: &a, Reason: string(e.Code) + ": " + e.Message}
+func (k *picking) refuse(e *apierror.Error) stream.Decision {
+	a := k.w.stream.Errors.Answer(e)
+	return stream.Decision{Answer: &a, Reason: e.Code() + ": " + e.Message}
 }
 
 // response lets the plug-ins see a piece of the response.
@@ -254,10 +255,9 @@ func (k *picking) effect(e *flowcontrol.Effect) {
 	}
 	switch e.Kind {
 	case flowcontrol.Decided:
-		if refusal, refused := e.Refusal(); refused {
+		if refusal := e.Refusal(); refusal != nil {
 			delete(k.waiting, e.ID)
-			a := stream.Answer{Status: refusal.Status, Body: []byte(refusal.Body())}
-			x.r.decided(stream.Decision{Answer: &a, Reason: refusal.Message})
+			x.r.decided(k.refuse(refusal))
 			return
 		}
 		k.fc.Input(k.w.now, flowcontrol.Placed{ID: x.id})
@@ -269,7 +269,6 @@ func (k *picking) effect(e *flowcontrol.Effect) {
 		}
 		k.loads()
 	case flowcontrol.Evict:
-		a := stream.Answer{Status: flowcontrol.Evicted().Status, Body: []byte(flowcontrol.Evicted().Body())}
-		x.r.evicted(a)
+		x.r.evicted(k.w.stream.Errors.Answer(e.Refusal()))
 	}
 }

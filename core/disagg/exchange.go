@@ -239,7 +239,7 @@ func (x *Exchange) answer(a Answer, why string) {
 
 // refuse answers with an error of the sidecar's own.
 func (x *Exchange) refuse(status int, message string, head ...header.Header) {
-	x.answer(Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: errorBody(status, kindOf(status), message)}, message)
+	x.answer(Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: errorBody(status, message)}, message)
 }
 
 // finish answers with a body that the sidecar has put together from a leg's.
@@ -336,7 +336,7 @@ func (x *Exchange) failed(l *leg, m Failed) {
 func (x *Exchange) decodeFailed(m Failed) {
 	switch {
 	case x.chunks != nil && x.saying:
-		x.chunkFailed(nil, errorBody(502, kindOf(502), m.Reason))
+		x.chunkFailed(nil, errorBody(502, m.Reason))
 	case m.Refused:
 		x.refuse(503, "The decode node is not ready. Please check that the vLLM service is running and the port configuration is correct.")
 	default:

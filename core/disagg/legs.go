@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -121,31 +122,18 @@ func uuid(d machine.Draw) string {
 }
 
 // errorBody is the real sidecar's error object.
-func errorBody(status int, kind, message string) []byte {
+func errorBody(status int, message string) []byte {
 	b, err := json.Marshal(struct {
 		Object  string `json:"object"`
 		Message string `json:"message"`
 		Type    string `json:"type"`
 		Param   string `json:"param"`
 		Code    int    `json:"code"`
-	}{"error", message, kind, "", status})
+	}{"error", message, apierror.Of(status).Sidecar, "", status})
 	if err != nil {
 		panic(err) // text and a number
 	}
 	return b
-}
-
-// kindOf is the type that goes with a status.
-func kindOf(status int) string {
-	switch {
-	case status == 503:
-		return "ServiceUnavailable"
-	case status == 403:
-		return "Forbidden"
-	case status >= 500:
-		return "BadGateway"
-	}
-	return "BadRequestError"
 }
 
 // jsonType reports whether a Content-Type is JSON.

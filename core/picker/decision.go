@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -14,7 +15,7 @@ type Decision struct {
 	At      machine.Time
 
 	// Err is why there is no endpoint; everything below may then be incomplete.
-	Err *Error
+	Err *apierror.Error
 
 	// Candidates are the endpoints after subset and screeners.
 	Candidates []int32

@@ -3,6 +3,7 @@ package picker
 import (
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
@@ -16,7 +17,7 @@ var consumed = map[string]bool{
 	HeadersTTFT[0]: true, HeadersTTFT[1]: true,
 	HeadersTPOT[0]: true, HeadersTPOT[1]: true,
 	HeaderVideoFPS: true, HeaderVideoSeconds: true, HeaderVideoResolution: true,
-	KeySubset: true, HeaderDestination: true, KeyServed: true, HeaderDropReason: true, "content-length": true,
+	KeySubset: true, HeaderDestination: true, KeyServed: true, apierror.DroppedReasonHeader: true, "content-length": true,
 }
 
 // injectable are headers that steer the sidecar. Only a decision may set them:

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -70,6 +71,6 @@ func Destination(endpoint, name string) header.List {
 }
 
 func (p *Picker) refuse(status int, message string) stream.Decision {
-	a := p.Errors.Answer(status, message)
+	a := p.Errors.Answer(&apierror.Error{Status: status, Message: message})
 	return stream.Decision{Answer: &a, Reason: message}
 }

@@ -157,8 +157,7 @@ func (k *Picking) evicts() bool {
 
 // EvictedAnswer is what an evicted request is answered with.
 func (x *exchange) EvictedAnswer() stream.Answer {
-	r := flowcontrol.Evicted()
-	return stream.Answer{Status: r.Status, Body: []byte(r.Body()), Set: header.Of(picker.HeaderDropReason, r.Reason)}
+	return x.k.o.Errors.Answer(flowcontrol.Evicted())
 }
 
 // End gives back what the decision held.

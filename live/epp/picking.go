@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -81,17 +82,12 @@ type waiter struct {
 	answers []picker.Answer
 	done    chan struct{}
 	d       *picker.Decision
-	refusal *flowcontrol.Refusal
+	refusal *apierror.Error
 	evicted chan struct{}
 	// admission says in words how flow control let it in.
 	admission string
 	// kept and moved are whether the decision kept a session where it was.
 	kept, moved int64
-}
-
-// refused is flow control's refusal as the picker's error.
-func (w *waiter) refused() *picker.Error {
-	return &picker.Error{Code: picker.Code(w.refusal.Code), Message: w.refusal.Message, Reason: w.refusal.Reason, Bare: w.refusal.Code == ""}
 }
 
 // NewPicking makes the director. It is wrong to use the picker elsewhere
@@ -207,11 +203,10 @@ func (k *Picking) effect(now machine.Time, e *flowcontrol.Effect) {
 	}
 	switch e.Kind {
 	case flowcontrol.Decided:
-		if r, refused := e.Refusal(); refused {
-			w.refusal = &r
+		if w.refusal = e.Refusal(); w.refusal != nil {
 			delete(k.waiting, e.ID)
 			k.remember(&picker.Decision{Request: w.req, View: k.p.Pool().View(), At: now, Primary: -1, Saturation: -1,
-				Err: w.refused(), Admission: e.Admission()})
+				Err: w.refusal, Admission: e.Admission()})
 		} else {
 			w.admission = e.Admission()
 			k.place(now, w)
@@ -319,9 +314,8 @@ func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exch
 		k.await(ctx, w)
 	}
 	if w.refusal != nil {
-		perr := w.refused()
-		k.o.Metrics.refused(req, perr)
-		return k.refuse(perr), nil
+		k.o.Metrics.refused(req, w.refusal)
+		return k.refuse(w.refusal), nil
 	}
 	if w.d.Err != nil {
 		k.note(w)
@@ -336,7 +330,7 @@ func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exch
 	}
 	if err != nil {
 		x.End(stream.Failed)
-		return k.refuse(&picker.Error{Code: picker.Internal, Message: err.Error()}), nil
+		return k.refuse(&apierror.Error{Status: 500, Message: err.Error()}), nil
 	}
 	return d, x
 }
@@ -344,7 +338,7 @@ func (k *Picking) Decide(ctx context.Context, r *Request) (stream.Decision, Exch
 // enter prepares a request and, unless plug-ins need answers first (again),
 // lets it proceed, all in one turn: the fewer turns a request takes, the fewer
 // others it waits behind.
-func (k *Picking) enter(w *waiter, withBody bool) (needs []picker.Need, perr *picker.Error, again bool) {
+func (k *Picking) enter(w *waiter, withBody bool) (needs []picker.Need, perr *apierror.Error, again bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock() // a plug-in may panic
 	now := k.o.Now()
@@ -427,18 +421,9 @@ func (k *Picking) decision(w *waiter, raw []byte) (stream.Decision, int, error) 
 	return out, len(body), nil
 }
 
-func (k *Picking) refuse(e *picker.Error) stream.Decision {
-	a := k.o.Errors.Answer(e.Code.Status(), e.Message)
-	if k.o.Errors == stream.EPPErrors || e.Bare {
-		a = stream.Answer{Status: e.Code.Status(), Body: []byte(e.Error())}
-		if e.Bare {
-			a.Status = 429
-		}
-	}
-	if e.Reason != "" {
-		a.Set = append(a.Set, header.Header{Name: picker.HeaderDropReason, Value: e.Reason})
-	}
-	return stream.Decision{Answer: &a, Reason: string(e.Code) + ": " + e.Message}
+func (k *Picking) refuse(e *apierror.Error) stream.Decision {
+	a := k.o.Errors.Answer(e)
+	return stream.Decision{Answer: &a, Reason: e.Code() + ": " + e.Message}
 }
 
 // subsetOf reads the subset hint: a list of "ip:port". A string in its place

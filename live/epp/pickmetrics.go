@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -150,15 +151,11 @@ func (m *PickMetrics) labels(r *picker.Request) []string {
 	return all[key]
 }
 
-func (m *PickMetrics) refused(r *picker.Request, e *picker.Error) {
+func (m *PickMetrics) refused(r *picker.Request, e *apierror.Error) {
 	if m == nil {
 		return
 	}
-	code := string(e.Code)
-	if code == "" {
-		code = "ResourceExhausted"
-	}
-	m.errors.inc(append([]string{code}, m.labels(r)...)...)
+	m.errors.inc(append([]string{e.Code()}, m.labels(r)...)...)
 }
 
 func (m *PickMetrics) flowValues(r *picker.Request) []string {
@@ -238,7 +235,7 @@ func (m *PickMetrics) decided(p *picker.Picker, w *waiter) {
 		m.plugin.observe(s.Took.Seconds(), s.Point, s.Plugin.Type(), s.Plugin.Name())
 	}
 	if d.Err != nil {
-		if d.Err.Code == picker.ResourceExhausted {
+		if d.Err.Status == 429 {
 			m.attempts.inc("failure", d.Request.TargetModel, "", "", "")
 		}
 		return

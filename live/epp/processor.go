@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -182,7 +183,7 @@ func (c *conversation) decideSafely(ctx context.Context, r *Request) (d stream.D
 	defer func() {
 		if v := recover(); v != nil {
 			c.s.o.Log.Error("epp: the picker panicked", "request", r.ID, "panic", v, "stack", string(debug.Stack()))
-			a := c.s.o.Stream.Errors.Answer(500, fmt.Sprintf("the endpoint picker failed: %v", v))
+			a := c.s.o.Stream.Errors.Answer(&apierror.Error{Status: 500, Message: fmt.Sprintf("the endpoint picker failed: %v", v)})
 			d, x = stream.Decision{Answer: &a, Reason: fmt.Sprintf("panic: %v", v)}, nil
 		}
 	}()

@@ -64,8 +64,8 @@ func TestRecordedAdmission(t *testing.T) {
 				want := recordedAnswer(step["observed"])
 				got := answer{text: "dispatched"}
 				a := q.arrival(0, objectives)
-				if refusal, refused := Shed(a.Priority, config.Detector.Saturation(candidates, 0)); refused {
-					got.text = refusalText(refusal.Status, refusal.Body(), refusal.Reason)
+				if refusal := Shed(a.Priority, config.Detector.Saturation(candidates, 0)); refusal != nil {
+					got.text = refusalText(refusal.Status, refusal.Error(), refusal.Reason)
 					shed++
 				} else {
 					passed++
@@ -98,7 +98,7 @@ func checkBurst(t *testing.T, config Config, p Probabilistic, loads []Load, obje
 	counts, _ := field[map[string]int](step, "counts")
 	priority := objectives[burst.Headers["x-llm-d-inference-objective"]]
 	want := map[string]float64{}
-	if _, refused := Shed(priority, config.Detector.Saturation(loads, 0)); refused {
+	if Shed(priority, config.Detector.Saturation(loads, 0)) != nil {
 		want["429"] = 1
 	} else if priority < 0 {
 		_, want["500"] = p.Chance(loads)
@@ -111,7 +111,7 @@ func checkBurst(t *testing.T, config Config, p Probabilistic, loads []Load, obje
 		}
 	}
 	if samples, ok := field[map[string]struct{ Body string }](step, "rejections"); ok && samples["500"].Body != "" {
-		if got := Denied(p.Admit(priority, loads, 0)).Body(); got != samples["500"].Body {
+		if got := Denied(p.Admit(priority, loads, 0)).Error(); got != samples["500"].Body {
 			t.Errorf("body %q, recorded %q", got, samples["500"].Body)
 		}
 	}
@@ -144,8 +144,8 @@ func TestLatencySLOAdmitter(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	if got := Denied(AdmitLatencySLO(-1, 1, 0, []SLOEndpoint{busy})); got.Status != 500 || got.Body() != "inference error: Internal - request cannot be admitted: no valid endpoint available to serve the request" {
-		t.Errorf("%d %s", got.Status, got.Body())
+	if got := Denied(AdmitLatencySLO(-1, 1, 0, []SLOEndpoint{busy})); got.Status != 500 || got.Error() != "inference error: Internal - request cannot be admitted: no valid endpoint available to serve the request" {
+		t.Errorf("%d %s", got.Status, got.Error())
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 	. "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
@@ -246,7 +247,7 @@ func recordedAnswer(raw json.RawMessage) answer {
 		case "immediate_response":
 			reason := ""
 			for _, h := range m.Headers {
-				if h[0] == DroppedReasonHeader {
+				if h[0] == apierror.DroppedReasonHeader {
 					reason = h[1]
 				}
 			}

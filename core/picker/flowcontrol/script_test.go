@@ -126,12 +126,12 @@ func (s *script) print(e Effect) {
 		if e.Wait > 0 {
 			fmt.Fprintf(&s.out, " after %v", e.Wait)
 		}
-		if r, refused := e.Refusal(); refused {
-			fmt.Fprintf(&s.out, ": %d %s [%s]", r.Status, r.Body(), r.Reason)
+		if r := e.Refusal(); r != nil {
+			fmt.Fprintf(&s.out, ": %d %s [%s]", r.Status, r.Error(), r.Reason)
 		}
 	case Evict:
-		r, _ := e.Refusal()
-		fmt.Fprintf(&s.out, "%v %s evicted for priority %d: %d %s [%s]", e.At, s.names[e.ID], e.ForPriority, r.Status, r.Body(), r.Reason)
+		r := e.Refusal()
+		fmt.Fprintf(&s.out, "%v %s evicted for priority %d: %d %s [%s]", e.At, s.names[e.ID], e.ForPriority, r.Status, r.Error(), r.Reason)
 	case RevocationConfirmed:
 		fmt.Fprintf(&s.out, "%v %s revocation confirmed after %v", e.At, s.names[e.ID], e.Wait)
 	case RevocationTimedOut:

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -260,7 +261,7 @@ func TestRecordedRewrites(t *testing.T) {
 	}
 }
 
-func target(t *testing.T, p *picker.Picker, path string, headers map[string]string, body string, n uint64) (string, *picker.Error) {
+func target(t *testing.T, p *picker.Picker, path string, headers map[string]string, body string, n uint64) (string, *apierror.Error) {
 	t.Helper()
 	list := append(header.Of(":method", "POST", ":path", path), header.FromMap(headers)...)
 	q, fault := p.NewRequest(list, []byte(body), true, n)
