@@ -3,7 +3,6 @@ package flowcontrol_test
 import (
 	"encoding/json"
 	"math"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -184,37 +183,4 @@ func TestDetectorsAsFilters(t *testing.T) {
 	if got := u.Saturation(nil, 0); got != 1 {
 		t.Errorf("an empty pool has saturation %v", got)
 	}
-}
-
-// Quantities read as Kubernetes reads them.
-func TestParseQuantity(t *testing.T) {
-	for text, want := range map[string]int64{
-		"0": 0, "5000": 5000, "1G": 1e9, "1Gi": 1 << 30, "1k": 1000, "1.5": 2, "-1.5": -2, "100m": 1, "1e3": 1000, "1E3": 1000,
-		"5E": 5e18, "+7": 7, ".5Ki": 512, "5.": 5, "1n": 1, "1e-3": 1, "9E9": 9e9, "99999999999999999999": math.MaxInt64, "-99999999999999999999E": math.MinInt64,
-	} {
-		if got, err := ParseQuantity(text); err != nil || got != want {
-			t.Errorf("%q is %d (%v), want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "5X", "G", "1 G", "--1", "1-2", "1.2.3", ".", "1Kii", "1KiB", "e3", "0x10", "1e", "1e1000000", strings.Repeat("1", 65)} {
-		if got, err := ParseQuantity(text); err == nil {
-			t.Errorf("%q is %d, should be refused", text, got)
-		}
-	}
-}
-
-func FuzzParseQuantity(f *testing.F) {
-	for _, seed := range []string{"1G", "1.5Mi", "-3e2", "100m", "1E", "+.5"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		n, err := ParseQuantity(text)
-		if err != nil {
-			return
-		}
-		again, err := ParseQuantity(strconv.FormatInt(n, 10))
-		if err != nil || again != n {
-			t.Errorf("%q is %d, which reads as %d (%v)", text, n, again, err)
-		}
-	})
 }

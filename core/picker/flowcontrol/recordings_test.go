@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 	. "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
@@ -137,7 +138,7 @@ func (r recording) config(t *testing.T) (Config, Probabilistic, bool) {
 		if text == "" {
 			return 0
 		}
-		n, err := ParseQuantity(text)
+		n, err := config.ParseQuantity(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 	. "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
@@ -150,9 +151,9 @@ func (s *script) config(d *datadriven.TestData) string {
 			case "priority":
 				b.Priority = number(s.t, v)
 			case "maxBytes":
-				b.MaxBytes, _ = ParseQuantity(v)
+				b.MaxBytes, _ = config.ParseQuantity(v)
 			case "maxRequests":
-				b.MaxRequests, _ = ParseQuantity(v)
+				b.MaxRequests, _ = config.ParseQuantity(v)
 			case "ttl":
 				ttl := span(s.t, v)
 				b.RequestTTL = &ttl
@@ -193,9 +194,9 @@ func (s *script) config(d *datadriven.TestData) string {
 			ttl := span(s.t, v)
 			c.NoEndpointTTL = &ttl
 		case "maxRequests":
-			c.MaxRequests, _ = ParseQuantity(v)
+			c.MaxRequests, _ = config.ParseQuantity(v)
 		case "maxBytes":
-			c.MaxBytes, _ = ParseQuantity(v)
+			c.MaxBytes, _ = config.ParseQuantity(v)
 		case "eviction":
 			c.Eviction.Enabled = true
 		default:
