@@ -123,7 +123,7 @@ func (pl *player) applyCluster() error {
 	}
 	var s objects.Selection
 	if i := slices.Index(pl.line.Flags, "--endpoint-selector"); i >= 0 {
-		selector, err := objects.ParseSelector(pl.line.Flags[i+1])
+		selector, err := picker.ParseSelector(pl.line.Flags[i+1])
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ type ObjectsOptions struct {
 	Namespace, Pool string
 	// Selector and Ports, with a selector that is not nil, are the mode without
 	// a pool (--endpoint-selector): no objectives, no rewrites.
-	Selector *objects.Selector
+	Selector picker.Selector
 	Ports    []int
 	// KeepEndpoints leaves the endpoints alone: they come from elsewhere.
 	KeepEndpoints bool
@@ -129,7 +129,7 @@ func (d *ObjectsDir) load() error {
 	d.ages.Settle(set)
 	var s objects.Selection
 	if d.o.Selector != nil {
-		s.Found, s.Endpoints = true, set.Endpoints(d.o.Namespace, *d.o.Selector, d.o.Ports)
+		s.Found, s.Endpoints = true, set.Endpoints(d.o.Namespace, d.o.Selector, d.o.Ports)
 	} else {
 		s = set.Select(d.o.Namespace, d.o.Pool)
 	}

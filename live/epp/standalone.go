@@ -14,7 +14,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -36,7 +35,7 @@ type StandaloneOptions struct {
 	Objects string
 	// Selector and TargetPorts are the mode without a pool: endpoints are the
 	// pods that it selects.
-	Selector    *objects.Selector
+	Selector    picker.Selector
 	TargetPorts []int
 	// Address, HealthAddress and MetricsAddress are listened on.
 	Address, HealthAddress, MetricsAddress string
