@@ -38,7 +38,7 @@ type Exchange struct {
 	session    *talk
 	chunks     *chunked
 	saying     bool // an answer of the sidecar's own has begun to stream
-	peeked     []byte
+	peeked     peeked
 
 	began, prefillAt, prefillEnd, decodeAt, decodeHead, decodeEnd machine.Time
 	first, over                                                   bool
