@@ -255,7 +255,7 @@ func (x *Exchange) draw(purpose string) machine.Draw {
 	return machine.NewDraw(x.c.Seed, "sidecar", purpose, x.r.Number)
 }
 
-func (x *Exchange) uuid(purpose string) string { return uuid(x.draw(purpose)) }
+func (x *Exchange) uuid(purpose string) string { d := x.draw(purpose); return d.UUID() }
 
 func (x *Exchange) record(step flow.Step, endpoint string, details ...flow.Detail) {
 	if x.c.Recorder == nil {

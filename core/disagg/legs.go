@@ -2,11 +2,9 @@ package disagg
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
-	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // What the legs' bodies are, connector by connector. Each takes the client's
@@ -111,14 +109,6 @@ func offloadingPrefill(path string, body object, id string, source object) objec
 func offloadingDecode(body object, t Target, port int, id string) object {
 	return body.with(object{"kv_transfer_params": object{"remote_prefiller": object{
 		"kv_request_id": id, "remote_host": t.Host, "remote_port": port}}})
-}
-
-// uuid is a random (version 4) UUID.
-func uuid(d machine.Draw) string {
-	a, b := d.Uint64(), d.Uint64()
-	a = a&^0xf000 | 0x4000
-	b = b&^(3<<62) | 1<<63
-	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffffffffffff)
 }
 
 // errorBody is the real sidecar's error object.

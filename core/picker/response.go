@@ -9,8 +9,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/sse"
 )
 
-func drawID(seed, n uint64) machine.Draw { return machine.NewDraw(seed, "picker", "request-id", n) }
-
 // maxBuffered bounds how much of a non-streaming response is kept to read its
 // usage; what is longer passes unread.
 const maxBuffered = 32 << 20
