@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 // Limits of a directory of objects; those of a file are core/picker/objects'.
@@ -44,7 +45,7 @@ type ObjectsDir struct {
 	changed func(found bool)
 	ages    objects.Ages
 	found   atomic.Bool
-	watcher *dirWatch
+	watcher *watch.Watch
 }
 
 // OpenObjectsDir reads the directory, which must be right, and follows it.
@@ -52,25 +53,15 @@ type ObjectsDir struct {
 func OpenObjectsDir(k *Picking, o ObjectsOptions, log *slog.Logger, changed func(found bool)) (*ObjectsDir, error) {
 	d := &ObjectsDir{o: o, k: k, log: log, changed: changed}
 	var err error
-	d.watcher, err = watchDir("objects in "+o.Dir, o.Dir, log, func(name string) bool {
-		return isManifest(name) || filepath.Base(name) == "..data"
-	}, d.load)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.load(); err != nil {
-		d.Close()
-		return nil, err
-	}
-	d.watcher.start()
-	return d, nil
+	d.watcher, err = watch.Dir("objects in "+o.Dir, o.Dir, log, isManifest, d.load)
+	return d, err
 }
 
 // Found says whether the pool exists.
 func (d *ObjectsDir) Found() bool { return d.found.Load() }
 
 // Close ends the watching.
-func (d *ObjectsDir) Close() { d.watcher.close() }
+func (d *ObjectsDir) Close() { d.watcher.Close() }
 
 func isManifest(name string) bool {
 	name = filepath.Base(name)

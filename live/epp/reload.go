@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 // A Generation is one configuration's picker with all that is around it:
@@ -231,7 +232,7 @@ func (k *Picking) inherit(old *Picking) {
 func (s *Standalone) watchConfig() error {
 	path := s.o.ConfigPath
 	var err error
-	s.config, err = WatchFile("configuration "+path, path, s.o.Log, func() error {
+	s.config, err = watch.File("configuration "+path, path, s.o.Log, func() error {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err

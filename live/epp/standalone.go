@@ -16,6 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 // StandaloneOptions are those of an endpoint picker that runs by itself behind
@@ -78,7 +79,7 @@ type Standalone struct {
 	now         func() machine.Time
 	metrics     *PickMetrics
 	generations *Generations
-	config      *FileWatch // of the configuration's file, nil when it is not watched
+	config      *watch.Watch // of the configuration's file, nil when it is not watched
 
 	reloading sync.Mutex // guards o.Config
 	o         StandaloneOptions
