@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/sse"
 )
 
 // Change rewrites a decode server's answer on its way to the client: the
@@ -16,8 +18,9 @@ type Change struct {
 	document bool // one JSON document, if it looks like one, and not a stream of events
 	talk     *talk
 
-	held []byte
-	gone bool // the document was too long; it passes unchanged
+	events sse.Scanner
+	held   []byte // of the document; of events, what was handed out
+	gone   bool   // the document was too long; it passes unchanged
 }
 
 // maxDocument bounds how much of an answer is held back to be changed.
@@ -46,33 +49,31 @@ func (c *Change) Write(data []byte) []byte {
 		}
 		return nil
 	}
-	if len(c.held) == 0 && c.talk == nil && data[len(data)-1] == '\n' && !bytes.Contains(data, usageKey) {
+	if len(c.events.Rest()) == 0 && c.talk == nil && bytes.HasSuffix(data, []byte("\n\n")) && !bytes.Contains(data, usageKey) {
 		return data // the usual event
 	}
-	c.held = append(c.held, data...)
-	end := bytes.LastIndexByte(c.held, '\n') + 1
-	if end == 0 {
-		if len(c.held) > maxDocument {
-			c.gone = true
-			return c.held
-		}
-		return nil
+	c.held = c.held[:0]
+	c.events.Write(data)
+	for e, ok := c.events.Next(); ok; e, ok = c.events.Next() {
+		c.held = c.event(c.held, e)
 	}
-	var out []byte
-	for line := range bytes.SplitAfterSeq(c.held[:end], []byte("\n")) {
-		out = append(out, c.line(line)...)
+	if c.gone = c.events.TooLong(); c.gone {
+		c.held = append(c.held, c.events.Rest()...)
 	}
-	c.held = append(c.held[:0], c.held[end:]...)
-	return out
+	return c.held
 }
 
 // End is what is still to be sent when the answer is whole.
 func (c *Change) End() []byte {
-	if c.gone || len(c.held) == 0 {
+	if c.gone {
 		return nil
 	}
 	if !c.document {
-		return c.line(c.held)
+		e, _ := c.events.Last()
+		return c.event(nil, e)
+	}
+	if len(c.held) == 0 {
+		return nil
 	}
 	o, err := parseObject(c.held)
 	if err != nil {
@@ -90,30 +91,23 @@ func (c *Change) End() []byte {
 
 var usageKey = []byte(`"usage"`)
 
-// line is one line of a stream.
-func (c *Change) line(line []byte) []byte {
-	data, ok := bytes.CutPrefix(line, []byte("data:"))
-	if !ok || c.talk == nil && !bytes.Contains(data, usageKey) {
-		return line
+// event appends one event of a stream as the client gets it.
+func (c *Change) event(b []byte, e sse.Event) []byte {
+	if e.Data == nil || c.talk == nil && !bytes.Contains(e.Data, usageKey) {
+		return append(b, e.Raw...)
 	}
-	o, err := parseObject(bytes.TrimSpace(data))
+	o, err := parseObject(e.Data)
 	if err != nil {
-		return line // [DONE], or nothing of ours
+		return append(b, e.Raw...) // [DONE], or nothing of ours
 	}
 	changed := c.set && setCached(o, c.cached)
-	var before []byte
 	if c.talk != nil {
-		before = c.talk.event(o)
+		b = append(b, c.talk.event(o)...)
 	}
-	if !changed && before == nil {
-		return line
+	if !changed {
+		return append(b, e.Raw...)
 	}
-	out := append(before, line...)
-	if changed {
-		tail := line[len(bytes.TrimRight(line, "\r\n")):]
-		out = append(append(append(before, "data: "...), o.write()...), tail...)
-	}
-	return out
+	return e.Replace(b, o.write())
 }
 
 // setCached writes the cached tokens into a usage, wherever this API has it,

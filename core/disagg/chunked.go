@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/sse"
 )
 
 // chunked asks the decode server for a chat answer a few tokens at a time, each
@@ -80,7 +81,7 @@ func (x *Exchange) chunkDone(id int, body []byte) {
 	}
 	reply, err := parseObject(body)
 	if err != nil {
-		x.chunkFailed(nil, errorBody(500, "InternalServerError", explain(body, err)))
+		x.chunkFailed(nil, errorBody(500, explain(body, err)))
 		return
 	}
 	choice := reply.first("choices")
@@ -117,9 +118,9 @@ func (x *Exchange) chunkFailed(l *leg, body []byte) {
 		if o, err := parseObject(body); err == nil {
 			body = o.write() // on one line
 		} else {
-			body = errorBody(502, kindOf(502), "the decode server failed after "+strconv.Itoa(k.turns)+" chunks")
+			body = errorBody(502, "the decode server failed after "+strconv.Itoa(k.turns)+" chunks")
 		}
-		x.say(appendEvent(appendEvent(nil, body), []byte("[DONE]")), true)
+		x.say(sse.Append(sse.Append(nil, body), []byte("[DONE]")), true)
 	case l != nil:
 		x.finish(l, body)
 	default:
@@ -137,7 +138,7 @@ func (x *Exchange) chunksDone(l *leg) {
 	}
 	if k.stream {
 		sums["choices"] = []any{}
-		x.say(appendEvent(appendEvent(nil, sums.write()), []byte("[DONE]")), true)
+		x.say(sse.Append(sse.Append(nil, sums.write()), []byte("[DONE]")), true)
 		return
 	}
 	k.reply["usage"] = sums["usage"]
@@ -166,7 +167,7 @@ func (k *chunked) event() []byte {
 		}
 		out["choices"] = list
 	}
-	return appendEvent(nil, out.write())
+	return sse.Append(nil, out.write())
 }
 
 // say sends a piece of an answer that the sidecar makes.
@@ -177,8 +178,4 @@ func (x *Exchange) say(data []byte, end bool) {
 		s.Head = header.Of("Content-Type", "text/event-stream", "Cache-Control", "no-cache")
 	}
 	x.sink = append(x.sink, s)
-}
-
-func appendEvent(b, data []byte) []byte {
-	return append(append(append(b, "data: "...), data...), "\n\n"...)
 }

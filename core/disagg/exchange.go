@@ -38,7 +38,7 @@ type Exchange struct {
 	session    *talk
 	chunks     *chunked
 	saying     bool // an answer of the sidecar's own has begun to stream
-	peeked     []byte
+	peeked     peeked
 
 	began, prefillAt, prefillEnd, decodeAt, decodeHead, decodeEnd machine.Time
 	first, over                                                   bool
@@ -239,7 +239,7 @@ func (x *Exchange) answer(a Answer, why string) {
 
 // refuse answers with an error of the sidecar's own.
 func (x *Exchange) refuse(status int, message string, head ...header.Header) {
-	x.answer(Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: errorBody(status, kindOf(status), message)}, message)
+	x.answer(Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: errorBody(status, message)}, message)
 }
 
 // finish answers with a body that the sidecar has put together from a leg's.
@@ -255,7 +255,7 @@ func (x *Exchange) draw(purpose string) machine.Draw {
 	return machine.NewDraw(x.c.Seed, "sidecar", purpose, x.r.Number)
 }
 
-func (x *Exchange) uuid(purpose string) string { return uuid(x.draw(purpose)) }
+func (x *Exchange) uuid(purpose string) string { d := x.draw(purpose); return d.UUID() }
 
 func (x *Exchange) record(step flow.Step, endpoint string, details ...flow.Detail) {
 	if x.c.Recorder == nil {
@@ -336,7 +336,7 @@ func (x *Exchange) failed(l *leg, m Failed) {
 func (x *Exchange) decodeFailed(m Failed) {
 	switch {
 	case x.chunks != nil && x.saying:
-		x.chunkFailed(nil, errorBody(502, kindOf(502), m.Reason))
+		x.chunkFailed(nil, errorBody(502, m.Reason))
 	case m.Refused:
 		x.refuse(503, "The decode node is not ready. Please check that the vLLM service is running and the port configuration is correct.")
 	default:

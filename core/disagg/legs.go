@@ -2,10 +2,9 @@ package disagg
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/apierror"
 )
 
 // What the legs' bodies are, connector by connector. Each takes the client's
@@ -112,40 +111,19 @@ func offloadingDecode(body object, t Target, port int, id string) object {
 		"kv_request_id": id, "remote_host": t.Host, "remote_port": port}}})
 }
 
-// uuid is a random (version 4) UUID.
-func uuid(d machine.Draw) string {
-	a, b := d.Uint64(), d.Uint64()
-	a = a&^0xf000 | 0x4000
-	b = b&^(3<<62) | 1<<63
-	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffffffffffff)
-}
-
 // errorBody is the real sidecar's error object.
-func errorBody(status int, kind, message string) []byte {
+func errorBody(status int, message string) []byte {
 	b, err := json.Marshal(struct {
 		Object  string `json:"object"`
 		Message string `json:"message"`
 		Type    string `json:"type"`
 		Param   string `json:"param"`
 		Code    int    `json:"code"`
-	}{"error", message, kind, "", status})
+	}{"error", message, apierror.Of(status).Sidecar, "", status})
 	if err != nil {
 		panic(err) // text and a number
 	}
 	return b
-}
-
-// kindOf is the type that goes with a status.
-func kindOf(status int) string {
-	switch {
-	case status == 503:
-		return "ServiceUnavailable"
-	case status == 403:
-		return "Forbidden"
-	case status >= 500:
-		return "BadGateway"
-	}
-	return "BadRequestError"
 }
 
 // jsonType reports whether a Content-Type is JSON.

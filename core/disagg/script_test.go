@@ -102,9 +102,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		s.x, s.change = New(s.c, r), nil
 		s.effects(s.x.Start(s.now))
 	case "answers": // a leg's whole answer, as the driver would hand it on
-		kind := "application/json"
-		if strings.HasPrefix(d.Input, "data:") {
+		kind, input := "application/json", d.Input
+		if strings.HasPrefix(input, "data:") {
 			kind = "text/event-stream"
+			input = strings.ReplaceAll(input, "\n", "\n\n") + "\n\n" // each line is an event
 		}
 		if status == 0 {
 			status = 200
@@ -114,17 +115,17 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 			concurrent = false
 			switch e := e.(type) {
 			case Collect:
-				s.input(Whole{leg, []byte(d.Input)})
+				s.input(Whole{leg, []byte(input)})
 			case Deliver:
-				s.deliver(e, d.Input)
+				s.deliver(e, input)
 			case Peek:
-				for part := range strings.SplitAfterSeq(d.Input+"\n", "\n\n") {
+				for part := range strings.SplitAfterSeq(input, "\n\n") {
 					s.input(Part{Leg: leg, Data: []byte(part)})
 				}
 			}
 		}
 		if concurrent {
-			s.input(Whole{leg, []byte(d.Input)})
+			s.input(Whole{leg, []byte(input)})
 		}
 	case "fails":
 		s.input(Failed{Leg: leg, Reason: arg("reason"), Refused: d.HasArg("refused")})

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/sse"
 )
 
 // Session is what document 002's session manager keeps of a conversation.
@@ -267,7 +268,7 @@ func (t *talk) event(o object) []byte {
 		if _, ok := first["index"]; !ok {
 			first["index"] = 0
 		}
-		before = appendEvent(nil, o.with(object{"choices": []any{first}, "usage": absent}).write())
+		before = sse.Append(nil, o.with(object{"choices": []any{first}, "usage": absent}).write())
 		t.say(t.first)
 	}
 	t.say(choice.object("delta").text("content"))

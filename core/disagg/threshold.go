@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/sse"
 )
 
 // Decode first (shared-storage with a cache_hit_threshold from the client): the
@@ -21,8 +22,7 @@ const maxPeekBytes = 1 << 20
 
 // threshold is the decode server's JSON answer.
 func (x *Exchange) threshold(l *leg, body []byte) {
-	o, err := parseObject(body)
-	if err == nil && o.first("choices").text("finish_reason") == cacheThreshold {
+	if tooLittle(body) {
 		x.tooLittle()
 		return
 	}
@@ -31,33 +31,43 @@ func (x *Exchange) threshold(l *leg, body []byte) {
 
 // peek is a piece of its stream.
 func (x *Exchange) peek(l *leg, data []byte, end bool) {
-	x.peeked = append(x.peeked, data...)
-	events := bytes.Count(x.peeked, []byte("\n\n"))
-	if tooLittle(x.peeked) {
-		x.sink = append(x.sink, Drop{l.ID})
-		x.peeked = nil
-		x.tooLittle()
-		return
+	x.peeked.raw = append(x.peeked.raw, data...)
+	x.peeked.Write(data)
+	for e, ok := x.peeked.Next(); ok || end; e, ok = x.peeked.Next() {
+		if !ok {
+			e, _ = x.peeked.Last()
+		}
+		if tooLittle(e.Data) {
+			x.sink = append(x.sink, Drop{l.ID})
+			x.peeked = peeked{}
+			x.tooLittle()
+			return
+		}
+		x.peeked.events++
+		if !ok {
+			break
+		}
 	}
-	if end || events >= maxPeekEvents || len(x.peeked) > maxPeekBytes {
-		before := x.peeked
-		x.peeked = nil
+	if end || x.peeked.events >= maxPeekEvents || len(x.peeked.raw) > maxPeekBytes {
+		before := x.peeked.raw
+		x.peeked = peeked{}
 		x.deliver(l, before, nil)
 	}
 }
 
-func tooLittle(events []byte) bool {
-	for event := range bytes.SplitSeq(events, []byte("\n")) {
-		data, ok := bytes.CutPrefix(event, []byte("data:"))
-		if !ok || !bytes.Contains(data, []byte(cacheThreshold)) {
-			continue
-		}
-		o, err := parseObject(data)
-		if err == nil && o.first("choices").text("finish_reason") == cacheThreshold {
-			return true
-		}
+// peeked is what is held back of a stream.
+type peeked struct {
+	sse.Scanner
+	raw    []byte
+	events int
+}
+
+func tooLittle(data []byte) bool {
+	if !bytes.Contains(data, []byte(cacheThreshold)) {
+		return false
 	}
-	return false
+	o, err := parseObject(data)
+	return err == nil && o.first("choices").text("finish_reason") == cacheThreshold
 }
 
 func (x *Exchange) tooLittle() {

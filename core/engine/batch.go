@@ -1,6 +1,10 @@
 package engine
 
-import "math"
+import (
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
 
 // The batch is the requests that have a place (MaxNumSeqs): those that compute
 // their prompt, those that decode, and those that pause. They are a list in
@@ -17,11 +21,11 @@ type batch struct {
 	size        int
 	admissions  uint64
 
-	clock    int64   // steps that the decoding members took
-	decoding int     // members that decode
-	kv       int64   // KV tokens that these hold
-	bucket   []int32 // decoding members by the clock, modulo block size, at which they need a new block
-	finish   finishHeap
+	clock    int64                // steps that the decoding members took
+	decoding int                  // members that decode
+	kv       int64                // KV tokens that these hold
+	bucket   []int32              // decoding members by the clock, modulo block size, at which they need a new block
+	finish   machine.Heap[ticket] // by when they make their last token, then by admission
 
 	watched []int32 // decoding members with EveryToken
 	filling []int32 // members that compute their prompt, by admission
@@ -152,92 +156,27 @@ func (e *Engine) affordable(n int64, free int) int64 {
 	return n
 }
 
-// finishing is when a decoding request makes its last token, by the clock.
-type finishing struct {
-	at         int64
-	admission  uint64
-	slot       int32
-	generation uint32
-}
-
-func (a *finishing) before(b *finishing) bool {
-	if a.at != b.at {
-		return a.at < b.at
-	}
-	return a.admission < b.admission
-}
-
-// finishHeap orders them. Entries of requests that left earlier stay until they
-// come to the top.
-type finishHeap []finishing
-
-func (h *finishHeap) push(f finishing) {
-	*h = append(*h, f)
-	q := *h
-	i := len(q) - 1
-	for i > 0 {
-		parent := (i - 1) / 4
-		if !q[i].before(&q[parent]) {
-			break
-		}
-		q[i], q[parent] = q[parent], q[i]
-		i = parent
-	}
-}
-
-func (h *finishHeap) pop() {
-	q := *h
-	last := len(q) - 1
-	q[0] = q[last]
-	q = q[:last]
-	*h = q
-	i := 0
-	for {
-		first := 4*i + 1
-		if first >= last {
-			return
-		}
-		best := first
-		for c := first + 1; c < first+4 && c < last; c++ {
-			if q[c].before(&q[best]) {
-				best = c
-			}
-		}
-		if !q[best].before(&q[i]) {
-			return
-		}
-		q[i], q[best] = q[best], q[i]
-		i = best
-	}
-}
-
 func (e *Engine) pushFinish(s int32) {
 	h, r := &e.batch.finish, &e.reqs[s]
-	if len(*h) > 4*e.batch.decoding+64 {
-		old := *h
-		*h = old[:0]
-		for _, f := range old { // a heap is refilled behind the reader
-			if e.stillDue(f) {
-				h.push(f)
-			}
-		}
+	if h.Len() > 4*e.batch.decoding+64 {
+		h.Keep(e.stillDue)
 	}
-	h.push(finishing{at: r.madeOffset + int64(r.total), admission: r.admission, slot: s, generation: r.generation})
+	h.Push(machine.Key{First: r.madeOffset + int64(r.total), Second: r.admission}, ticket{s, r.generation})
 }
 
-func (e *Engine) stillDue(f finishing) bool {
-	r := &e.reqs[f.slot]
-	return r.generation == f.generation && r.phase == phaseDecode && r.madeOffset+int64(r.total) == f.at
+func (e *Engine) stillDue(k machine.Key, t *ticket) bool {
+	r := &e.reqs[t.slot]
+	return r.generation == t.generation && r.phase == phaseDecode && r.madeOffset+int64(r.total) == k.First
 }
 
-// nextFinish is the earliest of them; at is far away if nobody decodes.
-func (e *Engine) nextFinish() finishing {
-	h := &e.batch.finish
-	for len(*h) > 0 {
-		if f := (*h)[0]; e.stillDue(f) {
-			return f
+// nextFinish is when the first decoding request makes its last token, by the
+// clock, and which that is; far away if nobody decodes. Entries of requests that
+// left earlier stay until they come to the top.
+func (e *Engine) nextFinish() (at int64, slot int32) {
+	for h := &e.batch.finish; h.Len() > 0; h.Pop() {
+		if k, t := h.Peek(); e.stillDue(k, t) {
+			return k.First, t.slot
 		}
-		h.pop()
 	}
-	return finishing{at: math.MaxInt64, slot: none}
+	return math.MaxInt64, none
 }

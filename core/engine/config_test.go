@@ -154,7 +154,7 @@ func TestAbortsLeaveNoTrace(t *testing.T) {
 		}
 		fx.Reset()
 	}
-	if n := len(e.batch.finish); n > 5000 {
+	if n := e.batch.finish.Len(); n > 5000 {
 		t.Errorf("%d entries wait for requests to finish, %d are in flight", n, e.InFlight())
 	}
 	if n := cap(e.queue.slots); n > 10_000 {

@@ -75,7 +75,8 @@ func bounded(f Fixed) Fixed { return min(max(f, shortest), longest) }
 // token, blocks run out, the line bends (knot: context from here), or a cached
 // block is to be reported.
 func (e *Engine) length(x *run, knot int64) int {
-	n := min(e.nextFinish().at-e.batch.clock, maxTokens)
+	due, _ := e.nextFinish()
+	n := min(due-e.batch.clock, maxTokens)
 	if knot < n*int64(x.decoding) {
 		n = min(n, (knot+int64(x.decoding)-1)/int64(x.decoding))
 	}

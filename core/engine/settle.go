@@ -21,12 +21,12 @@ func (e *Engine) finishRun(fx *Effects) {
 	e.report(fx)
 	e.settlePrefills(at, fx)
 	for {
-		f := e.nextFinish()
-		if f.at > e.batch.clock {
+		due, slot := e.nextFinish()
+		if due > e.batch.clock {
 			break
 		}
-		e.batch.finish.pop()
-		e.complete(at, f.slot, fx)
+		e.batch.finish.Pop()
+		e.complete(at, slot, fx)
 	}
 	for _, t := range e.resuming {
 		if r := &e.reqs[t.slot]; r.generation == t.generation && r.phase == phasePaused {

@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -38,7 +39,7 @@ func (m *Machine) answered(r *Request) {
 func (m *Machine) leave(r *Request) {
 	switch r.state {
 	case arriving, asking:
-		m.refuse(r, &picker.Error{Code: picker.ServiceUnavailable, Message: "client disconnected: request context cancelled", Reason: flowcontrol.ReasonContextCancelled})
+		m.refuse(r, flowcontrol.EvictedContextCancelled.Refusal(false))
 	case queued:
 		m.flow(flowcontrol.Gone{ID: r.number})
 	}
@@ -107,9 +108,8 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 	}
 	m.emit(Effect{Kind: Left, Request: r, Flow: *e})
 	r.admission = e.Admission()
-	if refusal, refused := e.Refusal(); refused {
+	if err := e.Refusal(); err != nil {
 		delete(m.queue, e.ID)
-		err := &picker.Error{Code: picker.Code(refusal.Code), Message: refusal.Message, Reason: refusal.Reason, Bare: refusal.Code == ""}
 		m.remember(&picker.Decision{Request: r.Request, View: m.p.Pool().View(), At: m.now, Primary: -1, Saturation: -1, Err: err, Admission: r.admission})
 		m.refuse(r, err)
 		return
@@ -124,7 +124,7 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 }
 
 // refuse ends a request without an endpoint.
-func (m *Machine) refuse(r *Request, err *picker.Error) {
+func (m *Machine) refuse(r *Request, err *apierror.Error) {
 	r.Err, r.state = err, ended
 	m.emit(Effect{Kind: Decided, Request: r})
 }

@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -18,7 +19,7 @@ type Request struct {
 	// Decision says where the request goes, and Err why nowhere. Both are nil
 	// before Decided; a decision with an error of its own is kept for the record.
 	Decision *picker.Decision
-	Err      *picker.Error
+	Err      *apierror.Error
 	// Response is what the picker knows of the response; nil before its headers.
 	Response *picker.Response
 	// ArrivedAt is when the request was whole.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -104,8 +105,7 @@ func (s *Stream) Decide(now machine.Time, fx *machine.Effects[stream.Effect]) {
 
 // Evict ends the request, because flow control wants its room back.
 func (s *Stream) Evict(now machine.Time, fx *machine.Effects[stream.Effect]) {
-	r := flowcontrol.Evicted()
-	s.told = stream.Message{Kind: stream.Evicted, Answer: s.m.answer(&picker.Error{Message: r.Message, Reason: r.Reason, Bare: true})}
+	s.told = stream.Message{Kind: stream.Evicted, Answer: s.m.c.Stream.Errors.Answer(flowcontrol.Evicted())}
 	s.inner.Input(now, &s.told, &s.fx)
 	s.play(now, fx)
 }
@@ -190,7 +190,7 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 	var out stream.Decision
 	body, err := r.ForwardBody()
 	if err != nil {
-		r.Err = &picker.Error{Code: picker.Internal, Message: fmt.Sprintf("the model could not be rewritten: %v", err)}
+		r.Err = &apierror.Error{Status: 500, Message: fmt.Sprintf("the model could not be rewritten: %v", err)}
 		return s.refusal()
 	}
 	d := r.Decision
@@ -233,20 +233,8 @@ func (s *Stream) metadata(endpoint string) stream.Metadata {
 
 func (s *Stream) refusal() stream.Decision {
 	e := s.r.Err
-	a := s.m.answer(e)
-	return stream.Decision{Answer: &a, Reason: string(e.Code) + ": " + e.Message}
-}
-
-// answer is an error as the client gets it.
-func (m *Machine) answer(e *picker.Error) stream.Answer {
-	a := m.c.Stream.Errors.Answer(e.Status(), e.Message)
-	if m.c.Stream.Errors == stream.EPPErrors || e.Bare {
-		a = stream.Answer{Status: e.Status(), Body: []byte(e.Error())}
-	}
-	if e.Reason != "" {
-		a.Set = append(a.Set, header.Header{Name: picker.HeaderDropReason, Value: e.Reason})
-	}
-	return a
+	a := s.m.c.Stream.Errors.Answer(e)
+	return stream.Decision{Answer: &a, Reason: e.Code() + ": " + e.Message}
 }
 
 // responseHeaders lets the plug-ins see the response's headers and say which to

@@ -167,8 +167,8 @@ func TestConservation(t *testing.T) {
 				t.Fatalf("transfer %d ended %d times", id, ends[id])
 			}
 		}
-		if n.InFlight() != 0 || len(n.heap) != 0 || len(n.serial) != 0 {
-			t.Fatalf("%d in flight, %d due, %d queues at the end", n.InFlight(), len(n.heap), len(n.serial))
+		if n.InFlight() != 0 || n.heap.Len() != 0 || len(n.serial) != 0 {
+			t.Fatalf("%d in flight, %d due, %d queues at the end", n.InFlight(), n.heap.Len(), len(n.serial))
 		}
 		for l := range links {
 			if len(n.links[l].flows) != 0 {

@@ -120,8 +120,8 @@ type Network struct {
 	flows  []flow
 	free   []int32
 	byID   map[ID]int32
-	serial map[uint64][]int32 // first is running, the rest wait
-	heap   []int32            // flows with a due event, by (due, seq)
+	serial map[uint64][]int32  // first is running, the rest wait
+	heap   machine.Heap[int32] // flows with a due event, by (due, seq)
 	seq    uint64
 
 	epoch     uint32 // marks of the current re-rating
@@ -159,9 +159,8 @@ type flow struct {
 	since    machine.Time   // when left was counted
 	rate     int64          // units per nanosecond since then
 	limit    int64          // of the leg, units per nanosecond
-	due      machine.Time   // of its next event
 	seq      uint64         // order of begin, for ties
-	slot     int32          // position in the heap, -1: none
+	slot     machine.Handle // in the heap
 	epoch    uint32
 	assigned bool
 	newRate  int64
@@ -218,10 +217,11 @@ func (n *Network) Carried(id LinkID) uint64 { return n.links[id].carried }
 
 // Next is when the network wants to be woken.
 func (n *Network) Next() (machine.Time, bool) {
-	if len(n.heap) == 0 {
+	if n.heap.Len() == 0 {
 		return machine.Never, false
 	}
-	return n.flows[n.heap[0]].due, true
+	first, _ := n.heap.Peek()
+	return machine.Time(first.First), true
 }
 
 // Input takes a message. What was due before is played first; a message that
@@ -260,14 +260,14 @@ func (n *Network) change(m Change, fx *Effects) {
 
 // Advance plays everything that is due up to now.
 func (n *Network) Advance(now machine.Time, fx *Effects) {
-	for len(n.heap) > 0 {
-		due := n.flows[n.heap[0]].due
-		if due > now {
+	for {
+		due, ok := n.Next()
+		if !ok || due > now {
 			break
 		}
-		n.now = max(n.now, due)
-		for len(n.heap) > 0 && n.flows[n.heap[0]].due <= n.now {
-			n.step(n.heap[0], fx)
+		for n.now = max(n.now, due); ok && due <= n.now; due, ok = n.Next() {
+			_, id := n.heap.Peek()
+			n.step(*id, fx)
 		}
 		n.rerate() // once for all that ended together
 	}
@@ -285,7 +285,7 @@ func (n *Network) step(id int32, fx *Effects) {
 			f.at[hop] = int32(len(w.flows))
 			w.flows = append(w.flows, id)
 		}
-		n.heapRemove(id) // until it has a rate
+		n.heap.Remove(&n.flows[id].slot) // until it has a rate
 		n.emit(fx, Began, f)
 		if len(f.start.Legs[f.leg].Path) == 0 {
 			n.legDone(id, fx)
@@ -330,13 +330,18 @@ func (n *Network) settle(f *flow) {
 func (n *Network) schedule(id int32) {
 	f := &n.flows[id]
 	if f.rate == 0 {
-		n.heapRemove(id) // stands still
+		n.heap.Remove(&n.flows[id].slot) // stands still
 		return
 	}
 	goal := f.left
 	if f.usable >= 0 {
 		goal -= f.usable
 	}
-	f.due = n.now.Add(machine.Time((goal + f.rate - 1) / f.rate))
-	n.heapFix(id)
+	n.due(id, n.now.Add(machine.Time((goal+f.rate-1)/f.rate)))
+}
+
+// due says when a transfer's next event is.
+func (n *Network) due(id int32, at machine.Time) {
+	f := &n.flows[id]
+	n.heap.Put(&f.slot, machine.Key{First: int64(at), Second: f.seq}, id)
 }

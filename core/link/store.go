@@ -1,19 +1,14 @@
 package link
 
-import "container/list"
+import "github.com/hashicorp/golang-lru/v2/simplelru"
 
 // Store is the external cache of the connectors that travel by one (shared
 // storage, LMCache): blocks by their content. A prompt's blocks are in it when
 // it is computed; the time that writing them takes is charged to whoever reads
 // them first. The zero Store is empty.
 type Store struct {
-	blocks map[uint64]*list.Element
-	order  list.List // of *stockpiled, least recently used first
-}
-
-type stockpiled struct {
-	hash   uint64
-	writer int // its node, -1 once somebody has read the block
+	// blocks are the blocks' writers: nodes, -1 once somebody has read the block.
+	blocks *simplelru.LRU[uint64, int]
 }
 
 // maxStored bounds the blocks of a Store.
@@ -22,18 +17,11 @@ const maxStored = 1 << 20
 // Put stores a prompt's blocks, which a node has computed.
 func (x *Store) Put(hashes []uint64, writer int) {
 	if x.blocks == nil {
-		x.blocks = map[uint64]*list.Element{}
-		x.order.Init()
+		x.blocks, _ = simplelru.NewLRU[uint64, int](maxStored, nil) // fails for lengths below 1 alone
 	}
 	for _, h := range hashes {
-		if e := x.blocks[h]; e != nil {
-			x.order.MoveToBack(e)
-			continue
-		}
-		x.blocks[h] = x.order.PushBack(&stockpiled{h, writer})
-		if len(x.blocks) > maxStored {
-			oldest := x.order.Front()
-			delete(x.blocks, x.order.Remove(oldest).(*stockpiled).hash)
+		if _, there := x.blocks.Get(h); !there {
+			x.blocks.Add(h, writer)
 		}
 	}
 }
@@ -42,16 +30,14 @@ func (x *Store) Put(hashes []uint64, writer int) {
 // which they are still to be written, or -1.
 func (x *Store) Find(hashes []uint64, reader int) (n, writer int) {
 	writer = -1
-	for _, h := range hashes {
-		e := x.blocks[h]
-		if e == nil {
+	for ; x.blocks != nil && n < len(hashes); n++ {
+		by, there := x.blocks.Get(hashes[n])
+		if !there {
 			break
 		}
-		n++
-		x.order.MoveToBack(e)
-		b := e.Value.(*stockpiled)
-		if b.writer >= 0 && b.writer != reader {
-			writer, b.writer = b.writer, -1
+		if by >= 0 && by != reader {
+			writer = by
+			x.blocks.Add(hashes[n], -1)
 		}
 	}
 	return n, writer

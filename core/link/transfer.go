@@ -18,7 +18,7 @@ func (n *Network) begin(s Start, fx *Effects) {
 		n.flows = append(n.flows, flow{})
 	}
 	n.seq++
-	n.flows[id] = flow{start: s, seq: n.seq, slot: -1, usable: -1}
+	n.flows[id] = flow{start: s, seq: n.seq, usable: -1}
 	n.byID[s.ID] = id
 	if s.Serial != 0 {
 		n.serial[s.Serial] = append(n.serial[s.Serial], id)
@@ -79,9 +79,9 @@ func (n *Network) startLeg(id int32, leg int, fx *Effects) {
 	if leg == len(f.start.Legs)-1 && f.start.UsableBytes > 0 {
 		f.usable = (f.start.Bytes - f.start.UsableBytes) << unitShift
 	}
-	f.due = n.now.Add(f.start.Legs[leg].Delay)
-	n.heapFix(id)
-	if f.due == n.now {
+	at := n.now.Add(f.start.Legs[leg].Delay)
+	n.due(id, at)
+	if at == n.now {
 		n.step(id, fx)
 	}
 }
@@ -91,7 +91,7 @@ func (n *Network) legDone(id int32, fx *Effects) {
 	f := &n.flows[id]
 	if f.leg < len(f.start.Legs)-1 {
 		n.leave(id)
-		n.heapRemove(id)
+		n.heap.Remove(&n.flows[id].slot)
 		n.startLeg(id, f.leg+1, fx)
 		return
 	}
@@ -138,10 +138,10 @@ func (n *Network) end(id int32, k Kind, fx *Effects) {
 	}
 	n.emit(fx, k, f)
 	n.leave(id)
-	n.heapRemove(id)
+	n.heap.Remove(&n.flows[id].slot)
 	delete(n.byID, f.start.ID)
 	serial := f.start.Serial
-	*f = flow{slot: -1}
+	*f = flow{}
 	n.free = append(n.free, id)
 	if serial == 0 {
 		return

@@ -1,7 +1,9 @@
 package machine
 
 import (
+	"regexp"
 	"sort"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -59,6 +61,30 @@ func TestDrawsAreKeyed(t *testing.T) {
 	for range 1000 {
 		if v := d.Between(100, 105); v < 100 || v > 105 {
 			t.Fatalf("Between gave %d", v)
+		}
+	}
+}
+
+// A UUID's version and variant stand where RFC 9562 has them; every other digit
+// is drawn.
+func TestUUID(t *testing.T) {
+	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	var seen [36]string
+	for i := range uint64(1000) {
+		d := NewDraw(1, "test", "uuid", i)
+		id := d.UUID()
+		if !form.MatchString(id) {
+			t.Fatalf("%s is no UUID of version 4", id)
+		}
+		for k := range id {
+			if !strings.Contains(seen[k], id[k:k+1]) {
+				seen[k] += id[k : k+1]
+			}
+		}
+	}
+	for k, digits := range seen {
+		if want := map[int]int{8: 1, 13: 1, 14: 1, 18: 1, 23: 1, 19: 4}[k]; len(digits) != max(want, 16*(1-min(want, 1))) {
+			t.Errorf("at %d there are only %q", k, digits)
 		}
 	}
 }

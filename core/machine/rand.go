@@ -62,6 +62,21 @@ func (d *Draw) Letters(n int) string {
 	return string(b)
 }
 
+// UUID is a random (version 4) UUID in its usual form.
+func (d *Draw) UUID() string {
+	a, b := d.Uint64()&^0xf000|0x4000, d.Uint64()&^(3<<62)|2<<62
+	const digits = "0123456789abcdef"
+	out := []byte("xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")
+	for i := range out {
+		if out[i] == '-' {
+			continue
+		}
+		out[i] = digits[a>>60]
+		a, b = a<<4|b>>60, b<<4
+	}
+	return string(out)
+}
+
 func mix(z uint64) uint64 {
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
 	z = (z ^ (z >> 27)) * 0x94d049bb133111eb

@@ -3,6 +3,8 @@ package openai
 import (
 	"fmt"
 	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/apierror"
 )
 
 // Error is an answer that refuses or ends a request, in the form that OpenAI's
@@ -16,39 +18,9 @@ type Error struct {
 
 func (e *Error) Error() string { return strconv.Itoa(e.Status) + " " + e.Type + ": " + e.Message }
 
-// TypeOf is the error type that vLLM gives for an HTTP status.
-func TypeOf(status int) string {
-	switch status {
-	case 400:
-		return "BadRequestError"
-	case 401:
-		return "AuthenticationError"
-	case 403:
-		return "PermissionDeniedError"
-	case 404:
-		return "NotFoundError"
-	case 405:
-		return "Method Not Allowed"
-	case 413:
-		return "Request Entity Too Large"
-	case 422:
-		return "UnprocessableEntityError"
-	case 429:
-		return "RateLimitError"
-	case 501:
-		return "NotImplementedError"
-	case 503:
-		return "ServiceUnavailableError"
-	}
-	if status >= 500 {
-		return "InternalServerError"
-	}
-	return "APIConnectionError"
-}
-
 // Errorf builds an error of the type that belongs to the status.
 func Errorf(status int, param, format string, args ...any) *Error {
-	return &Error{Status: status, Type: TypeOf(status), Param: param, Message: fmt.Sprintf(format, args...)}
+	return &Error{Status: status, Type: apierror.Of(status).VLLM, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
 // Invalidf builds the answer to a body that is no valid JSON, lacks a field or

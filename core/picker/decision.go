@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -18,7 +19,7 @@ type Decision struct {
 	At      machine.Time
 
 	// Err is why there is no endpoint; everything below may then be incomplete.
-	Err *Error
+	Err *apierror.Error
 
 	// Candidates are the endpoints after subset and screeners.
 	Candidates []int32

@@ -109,7 +109,7 @@ func (d *Decision) Explain() *Explanation {
 		FairnessID: r.FairnessID, Tokens: r.Tokens, AtSeconds: d.At.Seconds(), Destination: d.Destination(), Candidates: names(d.Candidates),
 		Screened: removals(d.Screened), Disagg: d.Disagg, Admission: d.Admission, TookSeconds: d.Took.Seconds()}
 	if d.Err != nil {
-		e.Error, e.Status = d.Err.Error(), d.Err.Code.Status()
+		e.Error, e.Status = d.Err.Error(), d.Err.Status
 	}
 	if d.Saturation >= 0 {
 		s := d.Saturation

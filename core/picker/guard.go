@@ -3,6 +3,7 @@ package picker
 import (
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 )
@@ -12,58 +13,58 @@ import (
 // has a guard of its own.
 
 // caught turns a plug-in's panic into an error; defer it.
-func caught(p Plugin, err **Error) {
+func caught(p Plugin, err **apierror.Error) {
 	if v := recover(); v != nil {
 		*err = panicked(p, v)
 	}
 }
 
-func panicked(p Plugin, v any) *Error {
+func panicked(p Plugin, v any) *apierror.Error {
 	name := "the picker"
 	if p != nil {
 		name = fmt.Sprintf("plugin %s (%s)", p.Name(), p.Type())
 	}
-	return &Error{Code: Internal, Message: fmt.Sprintf("%s panicked: %v", name, v)}
+	return &apierror.Error{Status: 500, Message: fmt.Sprintf("%s panicked: %v", name, v)}
 }
 
 // first keeps the first of several errors.
-func first(err *Error, next *Error) *Error {
+func first(err *apierror.Error, next *apierror.Error) *apierror.Error {
 	if err != nil {
 		return err
 	}
 	return next
 }
 
-func requestHeader(h HeaderProcessor, r *Request) (err *Error) {
+func requestHeader(h HeaderProcessor, r *Request) (err *apierror.Error) {
 	defer caught(h, &err)
 	h.RequestHeader(r)
 	return nil
 }
 
-func needs(a Asker, now machine.Time, r *Request, v *View) (list []Need, err *Error) {
+func needs(a Asker, now machine.Time, r *Request, v *View) (list []Need, err *apierror.Error) {
 	defer caught(a, &err)
 	return a.Needs(now, r, v), nil
 }
 
-func commit(c Committer, now machine.Time, d *Decision) (err *Error) {
+func commit(c Committer, now machine.Time, d *Decision) (err *apierror.Error) {
 	defer caught(c, &err)
 	c.Commit(now, d)
 	return nil
 }
 
-func release(r Releaser, now machine.Time, d *Decision) (err *Error) {
+func release(r Releaser, now machine.Time, d *Decision) (err *apierror.Error) {
 	defer caught(r, &err)
 	r.Release(now, d)
 	return nil
 }
 
-func responseHeader(h ResponseHeader, now machine.Time, r *Response) (err *Error) {
+func responseHeader(h ResponseHeader, now machine.Time, r *Response) (err *apierror.Error) {
 	defer caught(h, &err)
 	h.ResponseHeader(now, r)
 	return nil
 }
 
-func responseBody(h ResponseBody, now machine.Time, r *Response) (err *Error) {
+func responseBody(h ResponseBody, now machine.Time, r *Response) (err *apierror.Error) {
 	defer caught(h, &err)
 	h.ResponseBody(now, r)
 	return nil
@@ -89,7 +90,7 @@ func Extract(x MetricsExtractor, page metrics.Page, labels map[string]string, in
 // it panicked is at worst remembered for too long.
 func gone(o EndpointObserver) func(slot int, forget bool) {
 	return func(slot int, forget bool) {
-		var err *Error
+		var err *apierror.Error
 		defer caught(o, &err)
 		o.EndpointGone(slot, forget)
 	}

@@ -3,7 +3,9 @@ package picker
 import (
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
@@ -16,7 +18,7 @@ var consumed = map[string]bool{
 	HeadersTTFT[0]: true, HeadersTTFT[1]: true,
 	HeadersTPOT[0]: true, HeadersTPOT[1]: true,
 	HeaderVideoFPS: true, HeaderVideoSeconds: true, HeaderVideoResolution: true,
-	KeySubset: true, HeaderDestination: true, KeyServed: true, HeaderDropReason: true, "content-length": true,
+	KeySubset: true, HeaderDestination: true, KeyServed: true, apierror.DroppedReasonHeader: true, "content-length": true,
 }
 
 // injectable are headers that steer the sidecar. Only a decision may set them:
@@ -90,30 +92,10 @@ func (d *Decision) Scores() map[string]float64 {
 	return m
 }
 
-// RequestID makes an x-request-id in the form of a UUID (version 4) for a
-// request that came without one.
+// RequestID makes an x-request-id for a request that came without one.
 func (p *Picker) RequestID(n uint64) string {
-	d := drawID(p.opt.Seed, n)
-	a, b := d.Uint64(), d.Uint64()
-	a = a&^0xf000 | 0x4000
-	b = b&^(3<<62) | 2<<62
-	const hex = "0123456789abcdef"
-	var out [36]byte
-	j := 0
-	for i := range 16 {
-		if i == 4 || i == 6 || i == 8 || i == 10 {
-			out[j] = '-'
-			j++
-		}
-		word := a
-		if i >= 8 {
-			word = b
-		}
-		x := byte(word >> (56 - 8*(i%8)))
-		out[j], out[j+1] = hex[x>>4], hex[x&15]
-		j += 2
-	}
-	return string(out[:])
+	d := machine.NewDraw(p.opt.Seed, "picker", "request-id", n)
+	return d.UUID()
 }
 
 // apiPath is the path by which a body's parser is chosen: that of the request,

@@ -9,7 +9,6 @@ const (
 	KeySubset          = "x-gateway-destination-endpoint-subset"
 	NamespaceLB        = "envoy.lb"
 	NamespaceSubset    = "envoy.lb.subset_hint"
-	HeaderDropReason   = "x-llm-d-request-dropped-reason"
 	HeaderRequestID    = "x-request-id"
 	HeaderPrefiller    = "x-prefiller-host-port"
 	HeaderEncoders     = "x-encoder-hosts-ports"

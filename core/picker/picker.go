@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
@@ -168,17 +170,17 @@ func (p *Picker) profile(name string) *profile {
 
 // Parse reads a request's body with the parser that its path asks for. The
 // error is the answer to the client.
-func (p *Picker) Parse(path string, body []byte) (*parse.Body, *Error) {
+func (p *Picker) Parse(path string, body []byte) (*parse.Body, *apierror.Error) {
 	ps, err := parse.Choose(p.parsers, path)
 	if err != nil {
-		return nil, &Error{Code: BadRequest, Message: err.Error()}
+		return nil, &apierror.Error{Status: 400, Message: err.Error()}
 	}
 	if len(body) > parse.MaxBodyBytes {
-		return nil, &Error{Code: BadRequest, Message: fmt.Sprintf("request body of %d bytes is larger than %d", len(body), parse.MaxBodyBytes)}
+		return nil, &apierror.Error{Status: 400, Message: fmt.Sprintf("request body of %d bytes is larger than %d", len(body), parse.MaxBodyBytes)}
 	}
 	b, err := ps.Parse(path, body)
 	if err != nil {
-		return nil, &Error{Code: BadRequest, Message: err.Error()}
+		return nil, &apierror.Error{Status: 400, Message: err.Error()}
 	}
 	return b, nil
 }
@@ -196,7 +198,7 @@ func (p *Picker) ParserName(r *Request) string {
 // Prepare completes a request: target model, objective, fairness id, token
 // estimate. It returns what the plug-ins need from outside, or why the
 // request is refused.
-func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *Error) {
+func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error) {
 	if err := p.resolveModel(r); err != nil {
 		return nil, err
 	}
@@ -250,7 +252,7 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	return d
 }
 
-func (p *Picker) decide(c *Cycle) *Error {
+func (p *Picker) decide(c *Cycle) *apierror.Error {
 	d, r, v := c.Decision, c.Request, c.View
 	if r.Body == nil && r.PromptBlocks == nil {
 		return p.anyEndpoint(c)
@@ -263,12 +265,12 @@ func (p *Picker) decide(c *Cycle) *Error {
 	if r.Objective.Priority < 0 && !p.cfg.FlowControlOn {
 		c.running = p.detector
 		d.Saturation = p.detector.Saturation(c.Now, v, d.Candidates)
-		if d.Saturation >= 1 {
-			return &Error{Code: ResourceExhausted, Message: "system saturated, sheddable request dropped"}
+		if err := flowcontrol.Shed(r.Objective.Priority, d.Saturation); err != nil {
+			return err
 		}
 	}
 	if len(d.Candidates) == 0 {
-		return &Error{Code: ServiceUnavailable, Message: "failed to find endpoint candidates for serving the request"}
+		return &apierror.Error{Status: 503, Message: "failed to find endpoint candidates for serving the request"}
 	}
 	for _, s := range p.screeners {
 		c.running = s
@@ -282,7 +284,7 @@ func (p *Picker) decide(c *Cycle) *Error {
 			d.Screened = appendRemoval(d.Screened, s, d.scratch, d.Candidates)
 		}
 		if len(d.Candidates) == 0 {
-			return &Error{Code: ServiceUnavailable, Message: "screeners eliminated all endpoint candidates"}
+			return &apierror.Error{Status: 503, Message: "screeners eliminated all endpoint candidates"}
 		}
 	}
 	c.Candidates = d.Candidates
@@ -298,7 +300,7 @@ func (p *Picker) decide(c *Cycle) *Error {
 		err := a.Admit(c)
 		c.end("Admission", a, t)
 		if err != nil {
-			return &Error{Code: Internal, Message: "request cannot be admitted: " + err.Error()}
+			return flowcontrol.Denied(err)
 		}
 	}
 	c.running = p.handler
@@ -306,14 +308,14 @@ func (p *Picker) decide(c *Cycle) *Error {
 	err := p.handler.Schedule(c)
 	c.handled(p.handler, t, inner)
 	if err != nil {
-		if e := (*Error)(nil); errors.As(err, &e) {
+		if e := (*apierror.Error)(nil); errors.As(err, &e) {
 			return e
 		}
-		return &Error{Code: ResourceExhausted, Message: "failed to find target endpoint: " + err.Error()}
+		return &apierror.Error{Status: 429, Message: "failed to find target endpoint: " + err.Error()}
 	}
 	res := d.PrimaryProfile()
 	if !res.Ok() {
-		return &Error{Code: Internal, Message: "results must be greater than zero"}
+		return &apierror.Error{Status: 500, Message: "results must be greater than zero"}
 	}
 	if len(d.Targets) == 0 {
 		for _, i := range res.Picked {
@@ -321,7 +323,7 @@ func (p *Picker) decide(c *Cycle) *Error {
 		}
 	}
 	if r.PreferIfAvailable() && !p.hasCached(c, res.Picked[0]) {
-		return &Error{Code: PreconditionFailed, Message: "no decode worker has the requested KV cache"}
+		return &apierror.Error{Status: 412, Message: "no decode worker has the requested KV cache"}
 	}
 	for _, h := range p.preRequests {
 		c.running = h
@@ -364,10 +366,10 @@ func (p *Picker) hasCached(c *Cycle, i int32) bool {
 
 // anyEndpoint serves a request without a body: one endpoint at random, no
 // profile, no subset.
-func (p *Picker) anyEndpoint(c *Cycle) *Error {
+func (p *Picker) anyEndpoint(c *Cycle) *apierror.Error {
 	d, v := c.Decision, c.View
 	if len(v.States) == 0 {
-		return &Error{Code: Internal, Message: "no pods available in datastore"}
+		return &apierror.Error{Status: 500, Message: "no pods available in datastore"}
 	}
 	for i := range v.States {
 		d.Candidates = append(d.Candidates, int32(i))
@@ -387,7 +389,7 @@ func (p *Picker) anyEndpoint(c *Cycle) *Error {
 // Commit makes a decision take effect. A decision with an error changes
 // nothing and need not be committed. An error says that a plug-in panicked: the
 // decision is then to be released, and not to be followed.
-func (p *Picker) Commit(now machine.Time, d *Decision) (err *Error) {
+func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	if d.committed || d.Err != nil {
 		return nil
 	}
@@ -408,7 +410,7 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *Error) {
 // Release ends what Commit began. Only the first call counts; an uncommitted
 // decision has nothing to release. An error says that a plug-in panicked; the
 // others have released all the same.
-func (p *Picker) Release(now machine.Time, d *Decision) (err *Error) {
+func (p *Picker) Release(now machine.Time, d *Decision) (err *apierror.Error) {
 	if d == nil || !d.committed || d.released {
 		return nil
 	}

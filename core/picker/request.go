@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
@@ -131,7 +132,7 @@ func (r *Request) PreferIfAvailable() bool {
 // NewRequest begins a request from its headers, as they came, and its body.
 // withBody is false when the stream ended with the headers. number makes the
 // id of a request that came without one.
-func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, number uint64) (*Request, *Error) {
+func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, number uint64) (*Request, *apierror.Error) {
 	r := &Request{Headers: headers.Normalize(), SizeBytes: len(body)}
 	if r.ID = r.Headers.Get(HeaderRequestID); r.ID == "" {
 		r.ID = p.RequestID(number)

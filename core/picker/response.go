@@ -1,15 +1,14 @@
 package picker
 
 import (
-	"bytes"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
+	"github.com/windtunnel/windtunnel/core/sse"
 )
-
-func drawID(seed, n uint64) machine.Draw { return machine.NewDraw(seed, "picker", "request-id", n) }
 
 // maxBuffered bounds how much of a non-streaming response is kept to read its
 // usage; what is longer passes unread.
@@ -37,15 +36,15 @@ type Response struct {
 	FirstAt, LastAt machine.Time
 	StartedAt       machine.Time
 	// Err is the first panic of a plug-in over this response.
-	Err *Error
+	Err *apierror.Error
 
 	set      header.List
 	metadata map[string]map[string]any
 	parser   parse.Parser
 	buffer   []byte
-	tail     []byte // an SSE line that is not complete yet
 	ended    bool
-	events   bool // the model server sends SSE
+	events   bool // the model server sends events
+	stream   sse.Scanner
 	overflow bool // too long to be kept
 	p        *Picker
 }
@@ -84,7 +83,7 @@ func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers header.L
 	r.Status = headers.Get(":status")
 	r.events = strings.Contains(strings.ToLower(headers.Get("content-type")), "text/event-stream")
 	r.Streaming = r.events
-	r.parser = parse.OpenAI{}
+	r.parser, r.stream.Limit = parse.OpenAI{}, maxBuffered
 	scheduled := d != nil && d.Err == nil && d.Request.Body != nil
 	if scheduled {
 		r.Streaming = r.Streaming || d.Request.Body.Stream
@@ -230,30 +229,34 @@ func (r *Response) hooks(now machine.Time) {
 	}
 }
 
-// readStream looks for usage in whole SSE lines, however they were cut.
+// readStream looks for usage in whole events, however they were cut.
 func (r *Response) readStream(chunk []byte, end bool) {
 	if !r.events { // the client asked for a stream, and the server answers in one piece
-		if u, ok := r.parser.Usage(chunk, false); ok {
-			r.Usage, r.HasUsage = u, true
-		}
+		r.told(chunk, false)
 		return
 	}
-	text := chunk
-	if len(r.tail) > 0 {
-		text = append(r.tail, chunk...)
+	r.stream.Write(chunk)
+	for e, ok := r.stream.Next(); ok; e, ok = r.stream.Next() {
+		r.told(e.Data, true)
 	}
-	cut := bytes.LastIndexByte(text, '\n') + 1
-	if end || len(text)-cut > maxBuffered {
-		cut = len(text)
-	}
-	if u, ok := r.parser.Usage(text[:cut], true); ok {
-		if r.HasUsage { // Anthropic tells input and output in different events
-			u.PromptTokens = max(u.PromptTokens, r.Usage.PromptTokens)
-			u.CompletionTokens = max(u.CompletionTokens, r.Usage.CompletionTokens)
-			u.CachedTokens = max(u.CachedTokens, r.Usage.CachedTokens)
-			u.TotalTokens = max(u.TotalTokens, u.PromptTokens+u.CompletionTokens)
+	if end || r.stream.TooLong() {
+		if e, ok := r.stream.Last(); ok {
+			r.told(e.Data, true)
 		}
-		r.Usage, r.HasUsage = u, true
 	}
-	r.tail = append(r.tail[:0:0], text[cut:]...)
+}
+
+// told takes what a response, or an event of one, says about tokens.
+func (r *Response) told(data []byte, event bool) {
+	u, ok := r.parser.Usage(data, event)
+	if !ok {
+		return
+	}
+	if event && r.HasUsage { // Anthropic tells input and output in different events
+		u.PromptTokens = max(u.PromptTokens, r.Usage.PromptTokens)
+		u.CompletionTokens = max(u.CompletionTokens, r.Usage.CompletionTokens)
+		u.CachedTokens, u.HasCached = max(u.CachedTokens, r.Usage.CachedTokens), u.HasCached || r.Usage.HasCached
+		u.TotalTokens = max(u.TotalTokens, u.PromptTokens+u.CompletionTokens)
+	}
+	r.Usage, r.HasUsage = u, true
 }

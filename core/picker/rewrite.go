@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
@@ -76,7 +77,7 @@ func (r *RewriteRule) target(d machine.Draw) string {
 
 // resolveModel finds the model that is really asked for: an object's rule on
 // the body's model beats the rewrite header.
-func (p *Picker) resolveModel(r *Request) *Error {
+func (p *Picker) resolveModel(r *Request) *apierror.Error {
 	if r.Body == nil || !r.Body.JSON() {
 		if r.Body != nil {
 			r.Model, r.TargetModel = r.Body.Model, r.Body.Model
@@ -95,7 +96,7 @@ func (p *Picker) resolveModel(r *Request) *Error {
 		r.Rewrite = name
 	}
 	if r.TargetModel == "" {
-		return &Error{Code: BadRequest, Message: "model not found in request body"}
+		return &apierror.Error{Status: 400, Message: "model not found in request body"}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/sse"
 )
 
 // MaxBytes bounds what is kept of a response that is not streamed, and of one
@@ -17,9 +18,10 @@ const MaxBytes = 64 << 20
 
 // Reader takes a response body in pieces of any size.
 type Reader struct {
-	sse  bool
-	buf  []byte
-	size int64
+	sse    bool
+	events sse.Scanner
+	buf    []byte // of a response that is not streamed
+	size   int64
 
 	tokens   int
 	done     bool // [DONE] was seen, or the JSON object is whole
@@ -40,7 +42,7 @@ type Error struct {
 
 // NewReader reads a response of this content type.
 func NewReader(contentType string) *Reader {
-	return &Reader{sse: bytes.HasPrefix([]byte(contentType), []byte("text/event-stream"))}
+	return &Reader{sse: bytes.HasPrefix([]byte(contentType), []byte("text/event-stream")), events: sse.Scanner{Limit: MaxBytes}}
 }
 
 // Keep has the reader keep what the answer says, for Text.
@@ -52,35 +54,30 @@ func (r *Reader) Text() string { return string(r.text) }
 // Write takes the next bytes.
 func (r *Reader) Write(p []byte) (int, error) {
 	r.size += int64(len(p))
-	if len(r.buf)+len(p) > MaxBytes {
-		r.bad, r.buf = "the response is larger than a client keeps", nil
-		return len(p), nil
+	switch {
+	case r.tooLong():
+	case r.sse:
+		r.events.Write(p)
+		for e, ok := r.events.Next(); ok; e, ok = r.events.Next() {
+			r.event(e)
+		}
+	default:
+		r.buf = append(r.buf, p...)
 	}
-	r.buf = append(r.buf, p...)
-	if r.sse {
-		r.events()
+	if r.tooLong() {
+		r.bad = "the response is larger than a client keeps"
 	}
 	return len(p), nil
 }
 
-func (r *Reader) events() {
-	for {
-		i := bytes.IndexByte(r.buf, '\n')
-		if i < 0 {
-			return
-		}
-		line := bytes.TrimSuffix(r.buf[:i], []byte("\r"))
-		r.buf = r.buf[i+1:]
-		data, ok := bytes.CutPrefix(line, []byte("data:"))
-		if !ok {
-			continue
-		}
-		data = bytes.TrimPrefix(data, []byte(" "))
-		if string(data) == "[DONE]" {
-			r.done = true
-			continue
-		}
-		r.object(data)
+func (r *Reader) tooLong() bool { return r.events.TooLong() || len(r.buf) > MaxBytes }
+
+func (r *Reader) event(e sse.Event) {
+	switch {
+	case string(e.Data) == "[DONE]":
+		r.done = true
+	case e.Data != nil:
+		r.object(e.Data)
 	}
 }
 
@@ -146,7 +143,13 @@ func (r *Reader) object(data []byte) {
 
 // Close is told that the body ended without an error of the connection.
 func (r *Reader) Close() {
-	if !r.sse && len(r.buf) > 0 {
+	if r.tooLong() {
+		return
+	}
+	if e, ok := r.events.Last(); ok {
+		r.event(e)
+	}
+	if len(r.buf) > 0 {
 		r.object(r.buf)
 		r.done = r.bad == ""
 	}

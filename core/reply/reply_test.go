@@ -20,6 +20,8 @@ func TestOutcomes(t *testing.T) {
 		"held stream":           {sse, tok + "data: {\"choices\":[],\"metadata\":\"m\"}\r\n\r\ndata: [DONE]\r\n\r\n", 200, true, flow.Completed, 1},
 		"no echo":               {sse, tok + "data: [DONE]\n\n", 200, true, flow.Violated, 1},
 		"other echo":            {sse, "data: {\"metadata\":\"x\"}\n\ndata: [DONE]\n\n", 200, true, flow.Violated, 0},
+		"carriage returns":      {sse, "data: {\"choices\":[{\"text\":\"a\"}]}\r\rdata: [DONE]\r\r", 200, false, flow.Completed, 1},
+		"data in two lines":     {sse, ": alive\n\ndata: {\"choices\":\ndata: [{\"text\":\"a\"}]}\n\ndata: [DONE]", 200, false, flow.Completed, 1},
 		"cut stream":            {sse, tok, 200, false, flow.Broken, 1},
 		"error in stream":       {sse, tok + "data: {\"error\":{\"message\":\"oops\",\"type\":\"x\"}}\n\n", 200, false, flow.ServerError, 1},
 		"violation":             {sse, tok + "data: {\"error\":{\"message\":\"v\",\"type\":\"HeldRequestViolation\"}}\n\ndata: [DONE]\n\n", 200, true, flow.Violated, 1},

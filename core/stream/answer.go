@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 )
 
@@ -24,33 +25,21 @@ const (
 	EPPErrors
 )
 
-// Answer makes an error answer of a status and a message.
-func (e ErrorStyle) Answer(status int, message string) Answer {
-	kind := errorKinds[status]
-	if kind.openai == "" {
-		kind.openai, kind.epp = "InternalServerError", "Internal"
+// Answer is the endpoint picker's own answer to a request that it refuses.
+func (s ErrorStyle) Answer(e *apierror.Error) Answer {
+	a := Answer{Status: e.Status}
+	if s == EPPErrors || e.Bare {
+		a.Body = []byte(e.Error())
+	} else {
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		// Encoding strings and an int cannot fail.
+		_ = enc.Encode(map[string]any{"error": map[string]any{"message": e.Message, "type": apierror.Of(e.Status).OpenAI, "param": nil, "code": e.Status}})
+		a.Set, a.Body = header.Of("content-type", "application/json"), bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	}
-	if e == EPPErrors {
-		return Answer{Status: status, Body: []byte("inference error: " + kind.epp + " - " + message)}
+	if e.Reason != "" {
+		a.Set = append(a.Set, header.Header{Name: apierror.DroppedReasonHeader, Value: e.Reason})
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	// Encoding strings and an int cannot fail.
-	_ = enc.Encode(map[string]any{"error": map[string]any{"message": message, "type": kind.openai, "param": nil, "code": status}})
-	return Answer{Status: status, Set: header.Of("content-type", "application/json"), Body: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}
-}
-
-// errorKinds are the names that the two styles have for a status.
-var errorKinds = map[int]struct{ openai, epp string }{
-	400: {"BadRequestError", "BadRequest"},
-	401: {"AuthenticationError", "Unauthorized"},
-	403: {"PermissionDeniedError", "Forbidden"},
-	404: {"NotFoundError", "NotFound"},
-	412: {"PreconditionFailedError", "PreconditionFailed"},
-	413: {"RequestTooLargeError", "RequestTooLarge"},
-	429: {"RateLimitError", "ResourceExhausted"},
-	502: {"BadGatewayError", "BadGateway"},
-	503: {"ServiceUnavailableError", "ServiceUnavailable"},
-	504: {"GatewayTimeoutError", "DeadlineExceeded"},
+	return a
 }

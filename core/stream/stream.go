@@ -22,6 +22,7 @@ package stream
 import (
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
@@ -169,7 +170,7 @@ func (s *Stream) recording() bool { return s.cfg.Recorder != nil }
 func (s *Stream) answer(status int, message string) { s.answerAt(s.now, status, message) }
 
 func (s *Stream) answerAt(at machine.Time, status int, message string) {
-	s.answerWith(at, s.cfg.Errors.Answer(status, message), message)
+	s.answerWith(at, s.cfg.Errors.Answer(&apierror.Error{Status: status, Message: message}), message)
 }
 
 func (s *Stream) answerWith(at machine.Time, a Answer, reason string) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -132,7 +133,7 @@ func TestScripts(t *testing.T) {
 			case "decided":
 				dec := Decision{Endpoint: str("endpoint", "10.0.0.1:8000"), Set: header.Of("x-gateway-destination-endpoint", "10.0.0.1:8000"), Plain: d.HasArg("plain"), Details: []flow.Detail{flow.D("endpoint", "10.0.0.1:8000")}}
 				if d.HasArg("reject") {
-					a := s.cfg.Errors.Answer(503, "no ready endpoint")
+					a := s.cfg.Errors.Answer(&apierror.Error{Status: 503, Message: "no ready endpoint"})
 					dec = Decision{Answer: &a, Reason: "no ready endpoint"}
 				}
 				if d.HasArg("replace") {
@@ -261,4 +262,26 @@ func FuzzAnyOrder(f *testing.F) {
 			t.Fatalf("a deadline at %v outlives the stream", at)
 		}
 	})
+}
+
+// A refusal says why the picker dropped the request in both forms; an evicted
+// request's body is the bare text in both.
+func TestAnswers(t *testing.T) {
+	full := apierror.Error{Status: 429, Message: "no <room>", Reason: "rejected-saturated"}
+	evicted := apierror.Error{Status: 429, Message: "evicted", Reason: "evicted", Bare: true}
+	for _, c := range []struct {
+		style ErrorStyle
+		err   apierror.Error
+		body  string
+	}{
+		{OpenAIErrors, full, `{"error":{"code":429,"message":"no <room>","param":null,"type":"rate_limit_error"}}`},
+		{EPPErrors, full, "inference error: ResourceExhausted - no <room>"},
+		{OpenAIErrors, evicted, "evicted"},
+		{EPPErrors, evicted, "evicted"},
+	} {
+		a := c.style.Answer(&c.err)
+		if string(a.Body) != c.body || a.Status != 429 || a.Set.Get(apierror.DroppedReasonHeader) != c.err.Reason {
+			t.Errorf("%v %+v: %d %v %s, expected %s", c.style, c.err, a.Status, a.Set, a.Body, c.body)
+		}
+	}
 }

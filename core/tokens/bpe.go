@@ -1,8 +1,9 @@
 package tokens
 
 import (
-	"container/heap"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // BPE is a byte pair encoding: text is cut into pieces, and within
@@ -161,20 +162,20 @@ func (t *BPE) mergeLong(ids []uint32) []uint32 {
 	}
 	next[len(ids)-1] = -1
 	gone := make([]bool, len(ids))
-	var q candidates
+	var q machine.Heap[candidate] // by rank, then from left to right
 	consider := func(i int32) {
 		if i < 0 || next[i] < 0 {
 			return
 		}
 		if m, ok := t.merges[pair{ids[i], ids[next[i]]}]; ok {
-			heap.Push(&q, candidate{m, i, ids[i], ids[next[i]]})
+			q.Push(machine.Key{First: int64(m.rank), Second: uint64(i)}, candidate{m, i, ids[i], ids[next[i]]})
 		}
 	}
 	for i := range ids {
 		consider(int32(i))
 	}
-	for len(q) > 0 {
-		c := heap.Pop(&q).(candidate)
+	for q.Len() > 0 {
+		_, c := q.Pop()
 		if gone[c.at] || next[c.at] < 0 || ids[c.at] != c.a || ids[next[c.at]] != c.b {
 			continue // one of the two has merged otherwise meanwhile
 		}
@@ -199,20 +200,4 @@ type candidate struct {
 	merge
 	at   int32
 	a, b uint32
-}
-
-// candidates is a heap by rank, then from left to right.
-type candidates []candidate
-
-func (q candidates) Len() int { return len(q) }
-func (q candidates) Less(i, j int) bool {
-	return q[i].rank < q[j].rank || q[i].rank == q[j].rank && q[i].at < q[j].at
-}
-func (q candidates) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *candidates) Push(x any)   { *q = append(*q, x.(candidate)) }
-func (q *candidates) Pop() any {
-	last := len(*q) - 1
-	x := (*q)[last]
-	*q = (*q)[:last]
-	return x
 }

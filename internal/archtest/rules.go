@@ -24,13 +24,13 @@ type Layer struct {
 // Layers are the floors of the house, most particular first. A package belongs
 // to the first layer that holds it.
 var Layers = []Layer{
-	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/exit", "internal/gc"}, true,
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/exit", "internal/gc", "internal/pause"}, true,
 		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
-	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit"}, false,
+	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
 	// live/kvevents is the wire of KV events itself (ZMQ frames), no part that could be swapped.
-	{"live", []string{"live/kvevents", "core", "scenario", "report", "internal/exit"}, false,
+	{"live", []string{"live/kvevents", "core", "scenario", "report", "internal/exit", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},

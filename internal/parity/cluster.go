@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -122,7 +123,7 @@ func (pl *player) applyCluster() error {
 	}
 	var s objects.Selection
 	if i := slices.Index(pl.line.Flags, "--endpoint-selector"); i >= 0 {
-		selector, err := objects.ParseSelector(pl.line.Flags[i+1])
+		selector, err := picker.ParseSelector(pl.line.Flags[i+1])
 		if err != nil {
 			return err
 		}
@@ -438,7 +439,7 @@ func (pl *player) onHeld(s *Step) {
 	}
 	pl.evicted[s.OnHeld] = true
 	m := heard[0]
-	if x.evicted == nil || x.evicted.Status != m.Status || x.evicted.Body() != *m.Body || x.evicted.Reason != m.header(picker.HeaderDropReason) {
+	if x.evicted == nil || x.evicted.Status != m.Status || x.evicted.Error() != *m.Body || x.evicted.Reason != m.header(apierror.DroppedReasonHeader) {
 		pl.fault(s.OnHeld, "evicted", fmt.Sprint(m.Status, " ", *m.Body), fmt.Sprint(x.evicted))
 	}
 }

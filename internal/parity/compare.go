@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
@@ -182,13 +183,13 @@ func (pl *player) refusalOf(x *exchange) (status int, body, reason string) {
 	case pl.door != nil:
 		for i := range x.got {
 			if m := &x.got[i]; m.Type == "immediate_response" {
-				return m.Status, *m.Body, m.header(picker.HeaderDropReason)
+				return m.Status, *m.Body, m.header(apierror.DroppedReasonHeader)
 			}
 		}
 	case x.refusal != nil:
-		return x.refusal.Status, x.refusal.Body(), x.refusal.Reason
+		return x.refusal.Status, x.refusal.Error(), x.refusal.Reason
 	case x.err != nil:
-		return x.err.Code.Status(), x.err.Error(), x.err.Reason
+		return x.err.Status, x.err.Error(), x.err.Reason
 	}
 	return 0, "", ""
 }
@@ -241,7 +242,7 @@ func (pl *player) compareRefusal(x *exchange, m *Message) {
 	if *m.Body != body && *m.Body != uuids.ReplaceAllString(body, "<uuid>") {
 		pl.fault(x.id, "immediate body", *m.Body, body)
 	}
-	if want := m.header(picker.HeaderDropReason); want != reason {
+	if want := m.header(apierror.DroppedReasonHeader); want != reason {
 		pl.fault(x.id, "drop reason", want, reason)
 	}
 }

@@ -37,15 +37,13 @@ func (pl *player) flow() {
 		for _, e := range got {
 			x := pl.byID[e.ID]
 			if x != nil && e.Kind == flowcontrol.Evict {
-				r, _ := e.Refusal()
-				x.evicted = &r
+				x.evicted = e.Refusal()
 				pl.release(x)
 			}
 			if x == nil || e.Kind != flowcontrol.Decided {
 				continue
 			}
-			if r, refused := e.Refusal(); refused {
-				x.refusal = &r
+			if x.refusal = e.Refusal(); x.refusal != nil {
 				pl.answer(x, e.At)
 				continue
 			}

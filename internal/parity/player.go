@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -105,9 +106,9 @@ type exchange struct {
 	req      *picker.Request
 	d        *picker.Decision
 	resp     *picker.Response
-	refusal  *flowcontrol.Refusal
-	evicted  *flowcontrol.Refusal
-	err      *picker.Error
+	refusal  *apierror.Error
+	evicted  *apierror.Error
+	err      *apierror.Error
 	done     bool // has an answer
 	closed   bool
 

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
 // Flow control behind a door is the server's own, on the player's clock. The
@@ -97,7 +97,7 @@ func (pl *player) listen() (answers int) {
 		got, _ := pl.door.heard(x.opened)
 		for _, m := range append(x.later, got...) {
 			if m.Type == "immediate_response" {
-				x.evicted = &flowcontrol.Refusal{Status: m.Status, Message: *m.Body, Reason: m.header(picker.HeaderDropReason)}
+				x.evicted = &apierror.Error{Status: m.Status, Message: *m.Body, Reason: m.header(apierror.DroppedReasonHeader), Bare: true}
 				pl.evictions++
 				pl.release(x)
 				break

@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/reply"
 	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // Options of a run.
@@ -75,7 +76,7 @@ func Run(ctx context.Context, o Options) error {
 			planned += v.Turns
 			if load.Rate > 0 {
 				due += load.Gap(index)
-				if !sleep(ctx, (start + due - o.Now()).Duration()) {
+				if !pause.For(ctx, (start + due - o.Now()).Duration()) {
 					return
 				}
 			}
@@ -94,20 +95,6 @@ func Run(ctx context.Context, o Options) error {
 	}
 	wg.Wait()
 	return ctx.Err()
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func transport(o Options) *http.Transport {
@@ -130,7 +117,7 @@ func transport(o Options) *http.Transport {
 func talk(ctx context.Context, client *http.Client, o *Options, v *workload.Conversation) {
 	for {
 		answer, outcome := one(ctx, client, o, v.Request(), v.More())
-		if !v.More() || ctx.Err() != nil || !sleep(ctx, v.Next(answer, outcome == flow.Completed).Duration()) {
+		if !v.More() || ctx.Err() != nil || !pause.For(ctx, v.Next(answer, outcome == flow.Completed).Duration()) {
 			return
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
+	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 // EndpointsFile keeps a Picking's pool equal to a file (plug-in
@@ -14,32 +14,19 @@ import (
 type EndpointsFile struct {
 	k       *Picking
 	path    string
-	watcher *dirWatch
+	watcher *watch.Watch
 }
 
-// OpenEndpointsFile reads the file, which must be right, and watches it if
+// OpenEndpointsFile reads the file, which must be right, and follows it if
 // asked.
-func OpenEndpointsFile(k *Picking, path string, watch bool, log *slog.Logger) (*EndpointsFile, error) {
+func OpenEndpointsFile(k *Picking, path string, follow bool, log *slog.Logger) (*EndpointsFile, error) {
 	f := &EndpointsFile{k: k, path: path}
-	if watch {
-		// A ConfigMap is swapped by renaming a directory beside the file, so
-		// every change of the directory is a reason to look.
-		var err error
-		f.watcher, err = watchDir("endpoints file "+path, filepath.Dir(path), log, func(name string) bool {
-			return filepath.Base(name) == filepath.Base(path) || filepath.Base(name) == "..data"
-		}, f.load)
-		if err != nil {
-			return nil, err
-		}
+	if !follow {
+		return f, f.load()
 	}
-	if err := f.load(); err != nil {
-		f.Close()
-		return nil, err
-	}
-	if watch {
-		f.watcher.start()
-	}
-	return f, nil
+	var err error
+	f.watcher, err = watch.File("endpoints file "+path, path, log, f.load)
+	return f, err
 }
 
 func (f *EndpointsFile) load() error {
@@ -65,4 +52,4 @@ func (f *EndpointsFile) load() error {
 }
 
 // Close ends the watching.
-func (f *EndpointsFile) Close() { f.watcher.close() }
+func (f *EndpointsFile) Close() { f.watcher.Close() }

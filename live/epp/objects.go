@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 // Limits of a directory of objects; those of a file are core/picker/objects'.
@@ -27,7 +29,7 @@ type ObjectsOptions struct {
 	Namespace, Pool string
 	// Selector and Ports, with a selector that is not nil, are the mode without
 	// a pool (--endpoint-selector): no objectives, no rewrites.
-	Selector *objects.Selector
+	Selector picker.Selector
 	Ports    []int
 	// KeepEndpoints leaves the endpoints alone: they come from elsewhere.
 	KeepEndpoints bool
@@ -42,7 +44,7 @@ type ObjectsDir struct {
 	changed func(found bool)
 	ages    objects.Ages
 	found   atomic.Bool
-	watcher *dirWatch
+	watcher *watch.Watch
 }
 
 // OpenObjectsDir reads the directory, which must be right, and follows it.
@@ -50,25 +52,15 @@ type ObjectsDir struct {
 func OpenObjectsDir(k *Picking, o ObjectsOptions, log *slog.Logger, changed func(found bool)) (*ObjectsDir, error) {
 	d := &ObjectsDir{o: o, k: k, log: log, changed: changed}
 	var err error
-	d.watcher, err = watchDir("objects in "+o.Dir, o.Dir, log, func(name string) bool {
-		return isManifest(name) || filepath.Base(name) == "..data"
-	}, d.load)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.load(); err != nil {
-		d.Close()
-		return nil, err
-	}
-	d.watcher.start()
-	return d, nil
+	d.watcher, err = watch.Dir("objects in "+o.Dir, o.Dir, log, isManifest, d.load)
+	return d, err
 }
 
 // Found says whether the pool exists.
 func (d *ObjectsDir) Found() bool { return d.found.Load() }
 
 // Close ends the watching.
-func (d *ObjectsDir) Close() { d.watcher.close() }
+func (d *ObjectsDir) Close() { d.watcher.Close() }
 
 func isManifest(name string) bool {
 	name = filepath.Base(name)
@@ -127,7 +119,7 @@ func (d *ObjectsDir) load() error {
 	d.ages.Settle(set)
 	var s objects.Selection
 	if d.o.Selector != nil {
-		s.Found, s.Endpoints = true, set.Endpoints(d.o.Namespace, *d.o.Selector, d.o.Ports)
+		s.Found, s.Endpoints = true, set.Endpoints(d.o.Namespace, d.o.Selector, d.o.Ports)
 	} else {
 		s = set.Select(d.o.Namespace, d.o.Pool)
 	}

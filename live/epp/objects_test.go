@@ -13,6 +13,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 const manifests = `
@@ -91,7 +92,7 @@ func TestObjectsAreFollowed(t *testing.T) {
 	write(strings.Replace(manifests, "priority: -1", "priority: 1", 1))
 	eventually("the objective is raised", func() bool { got, _ := ask("batch"); return got == "127.0.0.1:8000" })
 	write(strings.Replace(manifests, "number: 8000", "number: [", 1))
-	time.Sleep(5 * settle)
+	time.Sleep(5 * watch.Settle)
 	if got, _ := ask(""); got != "127.0.0.1:8000" {
 		t.Errorf("after a file that is wrong: %q", got)
 	}

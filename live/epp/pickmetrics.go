@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -151,15 +152,11 @@ func (m *PickMetrics) labels(r *picker.Request) []string {
 	return all[key]
 }
 
-func (m *PickMetrics) refused(r *picker.Request, e *picker.Error) {
+func (m *PickMetrics) refused(r *picker.Request, e *apierror.Error) {
 	if m == nil {
 		return
 	}
-	code := string(e.Code)
-	if code == "" {
-		code = "ResourceExhausted"
-	}
-	m.errors.inc(append([]string{code}, m.labels(r)...)...)
+	m.errors.inc(append([]string{e.Code()}, m.labels(r)...)...)
 }
 
 func (m *PickMetrics) flowValues(r *picker.Request) []string {
@@ -240,7 +237,7 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 		m.plugin.observe(s.Took.Seconds(), s.Point, s.Plugin.Type(), s.Plugin.Name())
 	}
 	if d.Err != nil {
-		if d.Err.Code == picker.ResourceExhausted {
+		if d.Err.Status == 429 {
 			m.attempts.inc("failure", d.Request.TargetModel, "", "", "")
 		}
 		return

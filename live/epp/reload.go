@@ -11,6 +11,7 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 // A Generation is one configuration's picker with all that is around it:
@@ -206,7 +207,7 @@ func (k *Picking) inherit(old *Picking) {
 func (s *Standalone) watchConfig() error {
 	path := s.o.ConfigPath
 	var err error
-	s.config, err = WatchFile("configuration "+path, path, s.o.Log, func() error {
+	s.config, err = watch.File("configuration "+path, path, s.o.Log, func() error {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err

@@ -14,9 +14,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 // StandaloneOptions are those of an endpoint picker that runs by itself behind
@@ -39,7 +39,7 @@ type StandaloneOptions struct {
 	Endpoints []*picker.Endpoint
 	// Selector and TargetPorts are the mode without a pool: endpoints are the
 	// pods that it selects.
-	Selector    *objects.Selector
+	Selector    picker.Selector
 	TargetPorts []int
 	// Address, HealthAddress and MetricsAddress are listened on.
 	Address, HealthAddress, MetricsAddress string
@@ -82,7 +82,7 @@ type Standalone struct {
 	now         func() machine.Time
 	metrics     *PickMetrics
 	generations *Generations
-	config      *FileWatch // of the configuration's file, nil when it is not watched
+	config      *watch.Watch // of the configuration's file, nil when it is not watched
 
 	reloading sync.Mutex // guards o.Config
 	o         StandaloneOptions

@@ -5,6 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // BenchmarkWire is one block stored, from a publisher over a real socket into
@@ -22,7 +23,7 @@ func BenchmarkWire(b *testing.B) {
 	}
 	defer p.Close()
 	for p.Stats().Subscribers == 0 {
-		pause(b.Context(), changeEvery/20)
+		pause.For(b.Context(), changeEvery/20)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -46,7 +47,7 @@ func BenchmarkWire(b *testing.B) {
 		if got >= n {
 			break
 		}
-		pause(b.Context(), changeEvery/20)
+		pause.For(b.Context(), changeEvery/20)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "blocks/s")
 	if s := p.Stats(); s.Dropped > 0 {

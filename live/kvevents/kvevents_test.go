@@ -14,6 +14,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"go.uber.org/goleak"
 )
 
@@ -102,7 +103,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}
-		pause(context.Background(), 2*time.Millisecond)
+		pause.For(context.Background(), 2*time.Millisecond)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // Format is how a Publisher writes its payloads.
@@ -260,7 +261,7 @@ func (p *Publisher) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
-			pause(ctx, p.opts.Interval)
+			pause.For(ctx, p.opts.Interval)
 			p.Flush()
 		case <-beat:
 			p.mu.Lock()

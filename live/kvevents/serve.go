@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-zeromq/zmq4"
+
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // peers opens connections for one socket and keeps track of them: it listens
@@ -61,7 +63,7 @@ func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
 			}
 			if err != nil { // out of descriptors, most likely
 				p.log.Warn("cannot accept a ZMQ peer", "endpoint", endpoint, "error", err)
-				pause(ctx, lastBackoff/4)
+				pause.For(ctx, lastBackoff/4)
 				continue
 			}
 			select {
@@ -99,7 +101,7 @@ func (p *peers) dial(ctx context.Context, endpoint string, local net.Addr) error
 			if err == nil && p.open(ctx, nc, false) {
 				backoff = firstBackoff
 			}
-			pause(ctx, backoff)
+			pause.For(ctx, backoff)
 			backoff = min(2*backoff, lastBackoff)
 		}
 	}()
@@ -142,13 +144,4 @@ func (p *peers) open(ctx context.Context, nc net.Conn, server bool) bool {
 // ended says whether an error is only the end of a connection.
 func ended(err error) bool {
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, zmq4.ErrClosedConn)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

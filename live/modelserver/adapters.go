@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // Adapter is a LoRA adapter that a server knows from its start (vLLM:
@@ -102,7 +103,7 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 		answer(w, openai.Errorf(500, "", "The engine did not load the adapter '%s'.", q.Name))
 		return
 	}
-	if s.cfg.LoRALoadTime > 0 && !pause(r.Context(), (s.cfg.LoRALoadTime+s.cfg.LoRAActivateTime).Duration()) {
+	if s.cfg.LoRALoadTime > 0 && !pause.For(r.Context(), (s.cfg.LoRALoadTime+s.cfg.LoRAActivateTime).Duration()) {
 		return
 	}
 	writeWhole(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' added successfully.", q.Name))

@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // generation is one request on its way through the server: the goroutine that
@@ -301,7 +302,7 @@ func (g *generation) begin() {
 func (g *generation) end(extra []byte) {
 	if d := g.s.opts.ImageTime; g.req.image && d != nil {
 		draw := machine.DrawFor(g.s.seed, "server", "image time", g.req.key)
-		_ = pause(g.ctx, d.SampleTime(&draw).Duration()) // a client that left is noticed when the answer is written
+		_ = pause.For(g.ctx, d.SampleTime(&draw).Duration()) // a client that left is noticed when the answer is written
 	}
 	whole := !g.req.stream && !g.session.Held()
 	if whole {

@@ -6,11 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
 func TestGuard(t *testing.T) {
@@ -54,10 +54,10 @@ func TestStartupDelay(t *testing.T) {
 	}
 }
 
-// TLS serves both protocols, and takes a changed certificate up.
+// TLS serves both protocols.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	config, err := SelfSignedTLS("127.0.0.1")
+	config, err := tlsfiles.SelfSigned(nil, "h2", "http/1.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,16 +75,6 @@ func TestTLS(t *testing.T) {
 		if resp.StatusCode != 200 || (resp.ProtoMajor == 2) != h2 {
 			t.Fatalf("%d over %s", resp.StatusCode, resp.Proto)
 		}
-	}
-	dir := t.TempDir()
-	if _, err := ReloadingTLS(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err == nil {
-		t.Fatal("no files, and no error")
-	}
-	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("no certificate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReloadingTLS(filepath.Join(dir, "a"), filepath.Join(dir, "a")); err == nil {
-		t.Fatal("no certificate, and no error")
 	}
 }
 

@@ -1,15 +1,14 @@
 package modelserver
 
 import (
-	"context"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // prepare turns a body into what the engine is asked for.
@@ -157,7 +156,7 @@ func (g *generation) prepare(parse prepare, body []byte) bool {
 // early carries out the faults that come before anything is generated, and is
 // true when one of them has ended the request.
 func (g *generation) early() bool {
-	if g.fault.Delay > 0 && !pause(g.ctx, g.fault.Delay) {
+	if g.fault.Delay > 0 && !pause.For(g.ctx, g.fault.Delay) {
 		g.do(g.session.PeerGone(g.s.clock(), "the client left"))
 		return true
 	}
@@ -192,17 +191,6 @@ func headerOf(r *http.Request, name string) string {
 		return v[0]
 	}
 	return ""
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // returnErrorHeader is llm-d-inference-sim's way to ask for an error.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -148,21 +149,8 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 
 // appendMessagesError appends an error in Anthropic's form.
 func appendMessagesError(b []byte, e *openai.Error) []byte {
-	kind := "api_error"
-	switch {
-	case e.Status == 404:
-		kind = "not_found_error"
-	case e.Status == 413:
-		kind = "request_too_large"
-	case e.Status == 429:
-		kind = "rate_limit_error"
-	case e.Status == 503:
-		kind = "overloaded_error"
-	case e.Status < 500:
-		kind = "invalid_request_error"
-	}
 	b = append(b, `{"type":"error","error":{"type":"`...)
-	b = append(b, kind...)
+	b = append(b, apierror.Of(e.Status).Anthropic...)
 	b = append(b, `","message":`...)
 	b = openai.AppendString(b, e.Message)
 	return append(b, "}}"...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // scrape is one consistent look at a server: everything in it was read at one
@@ -58,7 +59,7 @@ func (s *Server) scrape() (scrape, bool) {
 // metrics answers GET and HEAD /metrics in Prometheus' text format.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	delay, frozen := s.metricsFault()
-	if delay > 0 && !pause(r.Context(), delay) {
+	if delay > 0 && !pause.For(r.Context(), delay) {
 		return
 	}
 	if frozen {

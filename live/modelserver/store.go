@@ -1,21 +1,20 @@
 package modelserver
 
 import (
-	"container/list"
 	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // store keeps what clients may ask for again: responses and conversations. It
 // forgets the least recently used when it is full.
 type store struct {
 	mu    sync.Mutex
-	items map[string]*list.Element
-	order *list.List // most recent first
+	items *simplelru.LRU[string, stored]
 	bytes int
 }
 
 type stored struct {
-	key   string
 	value any
 	size  int
 }
@@ -25,44 +24,34 @@ const (
 	maxStoredBytes = 64 << 20
 )
 
-func newStore() *store { return &store{items: map[string]*list.Element{}, order: list.New()} }
+func newStore() *store {
+	s := &store{}
+	s.items, _ = simplelru.NewLRU(maxStored, func(_ string, v stored) { s.bytes -= v.size }) // fails for lengths below 1 alone
+	return s
+}
 
 // put keeps a value under a key; size is what it weighs, in bytes.
 func (s *store) put(key string, value any, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.remove(key)
-	s.items[key] = s.order.PushFront(stored{key, value, size})
+	s.items.Remove(key)
 	s.bytes += size
-	for s.order.Len() > maxStored || s.bytes > maxStoredBytes && s.order.Len() > 1 {
-		s.remove(s.order.Back().Value.(stored).key)
+	s.items.Add(key, stored{value, size})
+	for s.bytes > maxStoredBytes && s.items.Len() > 1 {
+		s.items.RemoveOldest()
 	}
 }
 
 func (s *store) get(key string) (any, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.items[key]
-	if !ok {
-		return nil, false
-	}
-	s.order.MoveToFront(e)
-	return e.Value.(stored).value, true
+	v, ok := s.items.Get(key)
+	return v.value, ok
 }
 
 // delete is false when there was nothing under the key.
 func (s *store) delete(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.remove(key)
-}
-
-func (s *store) remove(key string) bool {
-	e, ok := s.items[key]
-	if ok {
-		s.bytes -= e.Value.(stored).size
-		s.order.Remove(e)
-		delete(s.items, key)
-	}
-	return ok
+	return s.items.Remove(key)
 }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 
+	"encoding/binary"
+	"encoding/hex"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -174,13 +176,8 @@ func requestKey(id string, choice int) engine.RequestID {
 
 // newID is a fresh request id for a client that brought none.
 func (s *Server) newID() string {
-	const digits = "0123456789abcdef"
-	var b [32]byte
-	for i := 0; i < len(b); i += 16 {
-		v := rand.Uint64() // an id need not be secret
-		for k := range 16 {
-			b[i+k] = digits[v>>(4*k)&15]
-		}
-	}
-	return string(b[:])
+	var b [16]byte // an id need not be secret
+	binary.LittleEndian.PutUint64(b[:], rand.Uint64())
+	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
+	return hex.EncodeToString(b[:])
 }

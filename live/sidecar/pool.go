@@ -5,14 +5,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
+	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 // roleLabel tells what a pod of a pool does.
@@ -28,26 +26,16 @@ type pool struct {
 	path, namespace string
 	log             *slog.Logger
 	changed         func(size int)
-	watcher         *fsnotify.Watcher
-	wg              sync.WaitGroup
+	watcher         *watch.Watch
 }
 
 // openPool reads the endpoints file, which must be right, and follows it.
 func openPool(path, namespace string, log *slog.Logger, changed func(size int)) (*pool, error) {
 	p := &pool{path: path, namespace: namespace, log: log, changed: changed}
-	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		p.watcher = w
-		err = w.Add(filepath.Dir(path))
-	}
-	if err == nil {
-		err = p.load()
-	}
-	if err != nil {
-		p.close()
+	var err error
+	if p.watcher, err = watch.File("endpoints file "+path, path, log, p.load); err != nil {
 		return nil, fmt.Errorf("endpoints file %s: %w", path, err)
 	}
-	p.wg.Go(p.follow)
 	return p, nil
 }
 
@@ -97,38 +85,10 @@ func (p *pool) set(all []netip.AddrPort, prefillers []disagg.Target) {
 	p.changed(size)
 }
 
-func (p *pool) follow() {
-	for {
-		select {
-		case e, ok := <-p.watcher.Events:
-			if !ok {
-				return
-			}
-			// A ConfigMap is swapped by renaming a directory beside the file.
-			if base := filepath.Base(e.Name); base != filepath.Base(p.path) && base != "..data" || e.Has(fsnotify.Chmod) || e.Has(fsnotify.Remove) {
-				continue
-			}
-			if err := p.load(); err != nil {
-				p.log.Error("the new endpoints are not used; the old ones stay", "file", p.path, "error", err)
-			}
-		case err, ok := <-p.watcher.Errors:
-			if !ok {
-				return
-			}
-			p.log.Error("following the endpoints file failed", "file", p.path, "error", err)
-		}
-	}
-}
-
 func (p *pool) known() []disagg.Target {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.prefillers
 }
 
-func (p *pool) close() {
-	if p.watcher != nil {
-		_ = p.watcher.Close() // it only stops to tell
-	}
-	p.wg.Wait()
-}
+func (p *pool) close() { p.watcher.Close() }

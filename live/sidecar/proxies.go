@@ -2,7 +2,6 @@ package sidecar
 
 import (
 	"context"
-	"crypto/x509"
 	"net"
 	"net/http"
 	"net/netip"
@@ -19,7 +18,7 @@ import (
 type proxies struct {
 	by   *lru.Cache[proxyKey, *http.Transport]
 	tls  LegTLS
-	ca   *reloaded[*x509.CertPool]
+	ca   authorities
 	idle int
 }
 
@@ -33,7 +32,7 @@ type proxyKey struct {
 	addr   netip.Addr
 }
 
-func newProxies(o LegTLS, ca *reloaded[*x509.CertPool], idle int) (*proxies, error) {
+func newProxies(o LegTLS, ca authorities, idle int) (*proxies, error) {
 	by, err := lru.NewWithEvict(proxyCache, func(_ proxyKey, t *http.Transport) { t.CloseIdleConnections() })
 	return &proxies{by: by, tls: o, ca: ca, idle: idle}, err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
 // Sidecar is a running routing sidecar.
@@ -97,9 +98,11 @@ func Start(o Options) (s *Sidecar, err error) {
 	if err = s.openPool(); err != nil {
 		return nil, err
 	}
-	ca, err := caPool(o.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("CA file: %w", err)
+	var ca authorities
+	if o.CAFile != "" {
+		if ca, err = tlsfiles.Authorities(o.CAFile, true, o.Log); err != nil {
+			return nil, fmt.Errorf("CA file: %w", err)
+		}
 	}
 	if s.proxies, err = newProxies(o.Prefiller, ca, o.MaxIdlePerHost); err != nil {
 		return nil, err
@@ -124,7 +127,7 @@ func Start(o Options) (s *Sidecar, err error) {
 		}
 		s.fixed = append(s.fixed, t)
 	}
-	tlsConfig, err := serverTLS(o.Serve)
+	tlsConfig, err := s.serverTLS()
 	if err != nil {
 		return nil, err
 	}

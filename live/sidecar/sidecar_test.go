@@ -23,6 +23,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -364,7 +365,7 @@ func TestSSRFProtection(t *testing.T) {
 	if err := os.WriteFile(file, []byte("endpoints: 5"), 0o644); err != nil { // the old list stays
 		t.Fatal(err)
 	}
-	until(t, "the bad file is told", func() bool { return strings.Contains(r.logged(), "the old ones stay") })
+	until(t, "the bad file is told", func() bool { return strings.Contains(r.logged(), "the old state stays") })
 	if err := os.WriteFile(file, list(r.prefill, fake), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -391,11 +392,11 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other, err := selfSigned()
+	other, err := tlsfiles.SelfSigned(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificate[0]}), 0o644); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificates[0].Certificate[0]}), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	r := start(t, func(_ *rig, o *Options) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -33,7 +34,7 @@ func (s *Stack) incidents(ctx context.Context) (stop func()) {
 	go func() {
 		defer close(done)
 		for _, m := range moments {
-			pause(ctx, time.Until(began.Add(m.at)))
+			pause.For(ctx, time.Until(began.Add(m.at)))
 			if ctx.Err() != nil {
 				return
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -224,19 +225,10 @@ func (s *Stack) awaitSubscribers(ctx context.Context) error {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events after 5 s; those that are missing would not hear of its cache", a.as.Pod, a.Stats().Subscribers, want)
 			}
-			pause(ctx, 2*time.Millisecond)
+			pause.For(ctx, 2*time.Millisecond)
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 func (s *Stack) stopKVManager() {

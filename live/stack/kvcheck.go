@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/report"
 )
@@ -27,7 +28,7 @@ func (s *Stack) CheckKV(ctx context.Context) []report.IndexSummary {
 		if equal || ctx.Err() != nil || time.Now().After(deadline) {
 			return s.askManager(ctx, checks)
 		}
-		pause(ctx, 10*time.Millisecond)
+		pause.For(ctx, 10*time.Millisecond)
 	}
 }
 

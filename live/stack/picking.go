@@ -11,6 +11,7 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -32,7 +33,7 @@ type picking struct {
 	generations *epp.Generations
 	metrics     *epp.PickMetrics
 	stream      stream.Config
-	watch       *epp.FileWatch
+	watcher     *watch.Watch
 
 	mu   sync.Mutex // one change at a time
 	text []byte     // the configuration in force
@@ -51,7 +52,7 @@ func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 	p.generations.Replace(g)
 	o.Registry.MustRegister(p.generations)
 	o.Pickers, o.Pages = p.generations, p.generations.Pages()
-	if p.watch, err = s.watchConfig(p); err != nil {
+	if p.watcher, err = s.watchConfig(p); err != nil {
 		p.generations.Close()
 		return nil, err
 	}
@@ -133,6 +134,6 @@ func (s *Stack) pickerEndpoints() ([]*picker.Endpoint, error) {
 }
 
 func (p *picking) stop() {
-	p.watch.Close()
+	p.watcher.Close()
 	p.generations.Close()
 }

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -16,7 +16,7 @@ import (
 // losing a request; a bad one is refused, and the old one stays.
 
 // watchConfig follows the configuration's file, if it is one.
-func (s *Stack) watchConfig(p *picking) (*epp.FileWatch, error) {
+func (s *Stack) watchConfig(p *picking) (*watch.Watch, error) {
 	file := s.pool.EPP.Config.File
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -24,7 +24,7 @@ func (s *Stack) watchConfig(p *picking) (*epp.FileWatch, error) {
 		}
 		return nil, err
 	}
-	return epp.WatchFile("picker configuration "+file, file, s.o.Log, func() error {
+	return watch.File("picker configuration "+file, file, s.o.Log, func() error {
 		changed, err := s.reload(p, file)
 		if s.o.Reloaded != nil && (changed || err != nil) {
 			s.o.Reloaded(file, err)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -98,11 +98,11 @@ func (c *eppCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, err)
 	}
 	if c.EndpointSelector != "" {
-		selector, err := objects.ParseSelector(c.EndpointSelector)
+		selector, err := picker.ParseSelector(c.EndpointSelector)
 		if err != nil {
 			return exit.With(exit.Usage, fmt.Errorf("--endpoint-selector: %w", err))
 		}
-		opts.Selector, opts.TargetPorts = &selector, c.EndpointTargetPorts
+		opts.Selector, opts.TargetPorts = selector, c.EndpointTargetPorts
 	}
 	if c.Errors == "epp" {
 		opts.Errors = stream.EPPErrors

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
@@ -75,7 +75,7 @@ func messageSize(flag, text string) (int, error) {
 	if n := len(text); n > 1 && (text[n-1] == 'B' || text[n-1] == 'b') {
 		text = text[:n-1]
 	}
-	v, err := flowcontrol.ParseQuantity(text)
+	v, err := config.ParseQuantity(text)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%s: %w", flag, err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
@@ -140,10 +141,10 @@ func (c *previewCmd) decide(name string, state *preview.State, r *preview.Reques
 		return nil, exit.With(exit.Input, fmt.Errorf("%s: %w", name, err))
 	}
 	d, err := preview.Pick(p, 0, r, "preview")
-	var refused *picker.Error
+	var refused *apierror.Error
 	switch {
 	case errors.As(err, &refused):
-		return &picker.Explanation{Request: "preview", Path: r.Path, Error: refused.Error(), Status: refused.Code.Status()}, nil
+		return &picker.Explanation{Request: "preview", Path: r.Path, Error: refused.Error(), Status: refused.Status}, nil
 	case err != nil:
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/report"
 )
 
@@ -129,12 +130,8 @@ func (p *pacer) wait(t machine.Time) error {
 		return p.ctx.Err()
 	}
 	due := min(float64(t)/p.speed, math.MaxInt64/2) // a recording may say anything
-	timer := time.NewTimer(time.Duration(due) - time.Since(p.start))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-p.ctx.Done():
+	if !pause.For(p.ctx, time.Duration(due)-time.Since(p.start)) {
 		return p.ctx.Err()
 	}
+	return nil
 }

@@ -2,8 +2,11 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -22,41 +25,74 @@ func (d *Duration) FromScalar(text string) error {
 // Time is the span in nanoseconds.
 func (d Duration) Time() machine.Time { return machine.Time(d) }
 
-// Quantity is a Kubernetes resource quantity ("1G", "512Mi", "5k"), rounded up
-// to a whole number.
+// Quantity is a Kubernetes resource quantity ("1G", "512Mi", "5k") as a whole
+// number.
 type Quantity int64
-
-var quantity = regexp.MustCompile(`^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]{1,3})?$`)
-
-var scales = map[string]*big.Rat{
-	"": big.NewRat(1, 1), "m": big.NewRat(1, 1000), "k": big.NewRat(1e3, 1), "M": big.NewRat(1e6, 1), "G": big.NewRat(1e9, 1),
-	"T": big.NewRat(1e12, 1), "P": big.NewRat(1e15, 1), "E": big.NewRat(1e18, 1),
-	"Ki": big.NewRat(1<<10, 1), "Mi": big.NewRat(1<<20, 1), "Gi": big.NewRat(1<<30, 1), "Ti": big.NewRat(1<<40, 1),
-	"Pi": big.NewRat(1<<50, 1), "Ei": big.NewRat(1<<60, 1),
-}
 
 // FromScalar reads a quantity.
 func (q *Quantity) FromScalar(text string) error {
+	n, err := ParseQuantity(text)
+	*q = Quantity(n)
+	return err
+}
+
+// Value is the number; 0 for nil.
+func (q *Quantity) Value() int64 {
+	if q == nil {
+		return 0
+	}
+	return int64(*q)
+}
+
+var quantity = regexp.MustCompile(`^([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]+)$`)
+
+// maxExponent is larger than any that a number of 64 digits can make a
+// difference with.
+const maxExponent = 200
+
+// ParseQuantity reads a quantity by the rules that Kubernetes documents for
+// resource.Quantity: a fraction is rounded away from zero, and what is beyond
+// 63 bits is the largest number that is not.
+func ParseQuantity(text string) (int64, error) {
 	m := quantity.FindStringSubmatch(text)
 	if m == nil || len(text) > 64 {
-		return fmt.Errorf("%q is not a quantity; expected a number with an optional suffix, such as 5000, 1G or 512Mi", text)
+		return 0, fmt.Errorf("%.80q is not a quantity; expected a number with an optional suffix, such as 5000, 1G or 512Mi", text)
 	}
-	v, ok := new(big.Rat).SetString(m[1])
-	scale := scales[m[2]]
-	if ok && scale == nil {
-		scale, ok = new(big.Rat).SetString("1" + m[2])
+	v, _ := new(big.Rat).SetString(m[2]) // as the expression has it
+	switch suffix := m[3]; {
+	case suffix == "":
+	case len(suffix) == 2 && suffix[1] == 'i':
+		v.Mul(v, new(big.Rat).SetInt64(1<<(10*(1+strings.IndexByte("KMGTPE", suffix[0])))))
+	case len(suffix) == 1:
+		v.Mul(v, tenTo(3*strings.IndexByte("num.kMGTPE", suffix[0])-9))
+	default:
+		e, err := strconv.Atoi(suffix[1:])
+		if err != nil { // longer than an int
+			e = maxExponent
+			if suffix[1] == '-' {
+				e = -maxExponent
+			}
+		}
+		v.Mul(v, tenTo(min(max(e, -maxExponent), maxExponent)))
 	}
-	if !ok {
-		return fmt.Errorf("%q is not a quantity", text)
-	}
-	v.Mul(v, scale)
 	n, rest := new(big.Int).QuoRem(v.Num(), v.Denom(), new(big.Int))
 	if rest.Sign() > 0 {
 		n.Add(n, big.NewInt(1))
 	}
-	if !n.IsInt64() {
-		return fmt.Errorf("%q is beyond 2^63", text)
+	out := int64(math.MaxInt64)
+	if n.IsInt64() {
+		out = n.Int64()
 	}
-	*q = Quantity(n.Int64())
-	return nil
+	if m[1] == "-" {
+		out = -out
+	}
+	return out, nil
+}
+
+func tenTo(power int) *big.Rat {
+	v := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(power, -power))), nil))
+	if power < 0 {
+		v.Inv(v)
+	}
+	return v
 }

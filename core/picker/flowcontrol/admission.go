@@ -5,22 +5,24 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/apierror"
 )
 
 // Shed is admission without flow control: a request below priority zero is
 // dropped when the candidates (the subset, not the pool) are saturated. It
-// answers the refusal and whether there is one.
-func Shed(priority int, saturation float64) (Refusal, bool) {
+// answers the refusal, nil when there is none.
+func Shed(priority int, saturation float64) *apierror.Error {
 	if priority >= 0 || saturation < 1 {
-		return Refusal{}, false
+		return nil
 	}
-	return Refusal{Status: 429, Code: CodeResourceExhausted, Message: "system saturated, sheddable request dropped"}, true
+	return &apierror.Error{Status: 429, Message: "system saturated, sheddable request dropped"}
 }
 
 // Denied is the answer when an admitter plug-in says no: the real picker
 // wraps every such error as Internal, whatever its own code.
-func Denied(err error) Refusal {
-	return Refusal{Status: 500, Code: CodeInternal, Message: "request cannot be admitted: " + err.Error()}
+func Denied(err error) *apierror.Error {
+	return &apierror.Error{Status: 500, Message: "request cannot be admitted: " + err.Error()}
 }
 
 // SLOEndpoint is what the latency-slo-admitter looks at on one endpoint.
@@ -109,5 +111,5 @@ func (p Probabilistic) Admit(priority int, loads []Load, draw float64) error {
 	if !(draw < chance) {
 		return nil
 	}
-	return Refusal{Status: 429, Code: CodeResourceExhausted, Message: fmt.Sprintf("probabilistic-admitter: rejected, saturation=%.3f prob=%.2f", saturation, chance)}
+	return &apierror.Error{Status: 429, Message: fmt.Sprintf("probabilistic-admitter: rejected, saturation=%.3f prob=%.2f", saturation, chance)}
 }

@@ -30,15 +30,15 @@ type band struct {
 type flow struct {
 	band      *band
 	id        string
-	items     heap[queued]
+	items     machine.Heap[*item]
 	bytes     int64
 	idleSince machine.Time
 	program   *program // of program-aware-fairness
 
-	inStrict int // heap slot
+	inStrict machine.Handle
 }
 
-func (f *flow) head() *item { return f.items.head().item }
+func (f *flow) head() *item { _, it := f.items.Peek(); return *it }
 
 // fits says whether a request of so many bytes may still wait in the band.
 func (b *band) fits(bytes int64) bool {
@@ -48,11 +48,11 @@ func (b *band) fits(bytes int64) bool {
 // add puts a request into its flow.
 func (b *band) add(it *item) {
 	f := it.flow
-	f.items.push(queued{it})
+	f.items.Put(&it.inQueue, it.key(), it)
 	f.bytes += it.bytes
 	b.requests++
 	b.bytes += it.bytes
-	if f.items.len() == 1 {
+	if f.items.Len() == 1 {
 		b.fair.join(f)
 	} else if f.head() == it {
 		b.fair.headChanged(f)
@@ -63,12 +63,12 @@ func (b *band) add(it *item) {
 func (b *band) take(it *item, now machine.Time) {
 	f := it.flow
 	wasHead := f.head() == it
-	f.items.remove(queued{it})
+	f.items.Remove(&it.inQueue)
 	f.bytes -= it.bytes
 	b.requests--
 	b.bytes -= it.bytes
 	switch {
-	case f.items.len() == 0:
+	case f.items.Len() == 0:
 		b.fair.leave(f)
 		f.idleSince, b.idleSince = now, now
 	case wasHead:
@@ -134,7 +134,7 @@ func (c *Controller) sweep() {
 	kept := c.bands[:0]
 	for _, b := range c.bands {
 		for id, f := range b.flows {
-			if f.items.len() == 0 && (crowded || c.now-f.idleSince >= flowIdleTime) {
+			if f.items.Len() == 0 && (crowded || c.now-f.idleSince >= flowIdleTime) {
 				delete(b.flows, id)
 				c.flowCount--
 				b.fair.forget(f)

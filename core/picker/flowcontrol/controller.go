@@ -12,7 +12,7 @@ type Controller struct {
 	byPriority map[int]*band
 	items      map[RequestID]*item // waiting and running
 	free       []*item
-	deadlines  heap[expiring]
+	deadlines  machine.Heap[*item]
 	programs   map[string]*programs
 	pool       pool
 	rhythm     rhythm
@@ -127,8 +127,9 @@ func (c *Controller) wake() machine.Time {
 		return machine.Never
 	}
 	at := c.usefulCycle()
-	if c.deadlines.len() > 0 {
-		at = min(at, c.deadlines.head().deadline)
+	if c.deadlines.Len() > 0 {
+		first, _ := c.deadlines.Peek()
+		at = min(at, machine.Time(first.First))
 	}
 	// An endpoint whose metrics grow stale changes the saturation.
 	return max(c.now, min(at, c.pool.until(c.now)))

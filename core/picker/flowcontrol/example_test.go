@@ -19,7 +19,7 @@ func ExampleController() {
 	}
 	show := func(e Effect) {
 		fmt.Printf("%v request %d: %v", e.At, e.ID, e.Outcome)
-		if r, refused := e.Refusal(); refused {
+		if r := e.Refusal(); r != nil {
 			fmt.Printf(" (%d %s)", r.Status, r.Reason)
 		}
 		fmt.Println()

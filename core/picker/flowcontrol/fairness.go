@@ -76,18 +76,13 @@ func (c *Controller) newFairness(f Fairness) fairness {
 }
 
 // strict keeps the flows in a heap by their first requests.
-type strict struct{ flows heap[byHead] }
-
-type byHead struct{ *flow }
-
-func (f byHead) before(o byHead) bool { return f.head().before(o.head()) }
-func (f byHead) slot() *int           { return &f.inStrict }
+type strict struct{ flows machine.Heap[*flow] }
 
 func (s *strict) admit(*flow)                {}
-func (s *strict) join(f *flow)               { s.flows.push(byHead{f}) }
-func (s *strict) leave(f *flow)              { s.flows.remove(byHead{f}) }
-func (s *strict) headChanged(f *flow)        { s.flows.fix(byHead{f}) }
-func (s *strict) pick(machine.Time) *flow    { return s.flows.head().flow }
+func (s *strict) join(f *flow)               { s.headChanged(f) }
+func (s *strict) leave(f *flow)              { s.flows.Remove(&f.inStrict) }
+func (s *strict) headChanged(f *flow)        { s.flows.Put(&f.inStrict, f.head().key(), f) }
+func (s *strict) pick(machine.Time) *flow    { _, f := s.flows.Peek(); return *f }
 func (s *strict) picked(*item, machine.Time) {}
 func (s *strict) idle(machine.Time, int64)   {}
 func (s *strict) forget(*flow)               {}

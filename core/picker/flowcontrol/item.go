@@ -45,7 +45,7 @@ type item struct {
 	issuedAt   machine.Time // when it was evicted
 	credit     float64      // what its eviction is expected to free; > 0 once evicted
 
-	inQueue, inDeadlines, inVictims int // heap slots
+	inQueue, inDeadlines, inVictims machine.Handle
 }
 
 func (o Ordering) rank(it *item, ttft machine.Time) machine.Time {
@@ -60,38 +60,11 @@ func (o Ordering) rank(it *item, ttft machine.Time) machine.Time {
 	return 0
 }
 
-// before compares two waiting requests of one band, also across flows.
-func (it *item) before(other *item) bool {
-	if it.rank != other.rank {
-		return it.rank < other.rank
-	}
-	return it.seq < other.seq
+// key orders the waiting requests of one band, also across flows.
+func (it *item) key() machine.Key { return machine.Key{First: int64(it.rank), Second: it.seq} }
+
+// victimKey is the priority-then-time-eviction-order-policy: the lowest
+// priority first, inside it the newest.
+func (it *item) victimKey() machine.Key {
+	return machine.Key{First: int64(it.flow.band.Priority), Second: ^it.dispatched}
 }
-
-// An item lies in up to three heaps; each view below is one of them.
-type (
-	queued   struct{ *item } // in its flow, by the ordering policy
-	expiring struct{ *item } // in the machine, by the end of its TTL
-	victim   struct{ *item } // in the machine, in the order of eviction
-)
-
-func (q queued) before(o queued) bool { return q.item.before(o.item) }
-func (q queued) slot() *int           { return &q.inQueue }
-
-func (e expiring) before(o expiring) bool {
-	if e.deadline != o.deadline {
-		return e.deadline < o.deadline
-	}
-	return e.seq < o.seq
-}
-func (e expiring) slot() *int { return &e.inDeadlines }
-
-// before is the priority-then-time-eviction-order-policy: the lowest priority
-// first, inside it the newest.
-func (v victim) before(o victim) bool {
-	if p, q := v.flow.band.Priority, o.flow.band.Priority; p != q {
-		return p < q
-	}
-	return v.dispatched > o.dispatched
-}
-func (v victim) slot() *int { return &v.inVictims }

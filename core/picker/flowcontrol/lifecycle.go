@@ -44,8 +44,8 @@ func (c *Controller) arrive(m Arrive) {
 	c.queuedBytes += it.bytes
 	b.add(it)
 	c.cycle()
-	if it.dispatched == 0 && it.deadline != machine.Never {
-		c.deadlines.push(expiring{it})
+	if it.dispatched == 0 {
+		c.setDeadline(it)
 	}
 }
 
@@ -61,6 +61,14 @@ func (c *Controller) deadline(it *item) machine.Time {
 	return c.now.Add(ttl)
 }
 
+func (c *Controller) setDeadline(it *item) {
+	if it.deadline == machine.Never {
+		c.deadlines.Remove(&it.inDeadlines)
+		return
+	}
+	c.deadlines.Put(&it.inDeadlines, machine.Key{First: int64(it.deadline), Second: it.seq}, it)
+}
+
 // setPool replaces the pool. When its first endpoint appears or its last one
 // goes, another time begins to run, if there is one.
 func (c *Controller) setPool(loads []Load) {
@@ -73,10 +81,8 @@ func (c *Controller) setPool(loads []Load) {
 		if it.dispatched > 0 {
 			continue
 		}
-		c.deadlines.remove(expiring{it})
-		if it.deadline = c.deadline(it); it.deadline != machine.Never {
-			c.deadlines.push(expiring{it})
-		}
+		it.deadline = c.deadline(it)
+		c.setDeadline(it)
 	}
 }
 
@@ -99,7 +105,7 @@ func (c *Controller) newItem() *item {
 func (c *Controller) leave(it *item, outcome Outcome) {
 	b := it.flow.band
 	b.take(it, c.now)
-	c.deadlines.remove(expiring{it})
+	c.deadlines.Remove(&it.inDeadlines)
 	c.queued--
 	c.queuedBytes -= it.bytes
 	c.emit(Effect{
@@ -119,15 +125,19 @@ func (c *Controller) dispatch(b *band, it *item) {
 	c.pool.reserve(1, it.tokens)
 	c.reclaim.running++
 	if b.Priority < 0 && c.reclaim.Enabled {
-		c.reclaim.victims.push(victim{it})
+		c.reclaim.victims.Put(&it.inVictims, it.victimKey(), it)
 	}
 	b.fair.picked(it, c.now)
 }
 
 // expire ends every request whose TTL is over.
 func (c *Controller) expire() {
-	for c.deadlines.len() > 0 && c.deadlines.head().deadline <= c.now {
-		c.leave(c.deadlines.head().item, EvictedTTL)
+	for c.deadlines.Len() > 0 {
+		_, it := c.deadlines.Peek()
+		if (*it).deadline > c.now {
+			return
+		}
+		c.leave(*it, EvictedTTL)
 	}
 }
 
@@ -154,7 +164,7 @@ func (c *Controller) done(id RequestID, promptTokens, completionTokens int64) {
 		c.pool.reserve(-1, -it.tokens)
 	}
 	c.reclaim.running--
-	c.reclaim.victims.remove(victim{it})
+	c.reclaim.victims.Remove(&it.inVictims)
 	if it.credit > 0 {
 		c.reclaim.ended(it, c.now, c.emit)
 	}

@@ -3,6 +3,7 @@ package flowcontrol
 import (
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -101,14 +102,13 @@ func (e *Effect) Admission() string {
 	return fmt.Sprintf("flow control: %s after %s", e.Outcome, e.Wait)
 }
 
-// Refusal is the answer that a Decided effect asks for; its second value is
-// false when the request goes on.
-func (e Effect) Refusal() (Refusal, bool) {
+// Refusal is the answer that the effect asks for, nil when the request goes on.
+func (e *Effect) Refusal() *apierror.Error {
 	if e.Kind == Evict {
-		return Evicted(), true
+		return Evicted()
 	}
 	if e.Kind != Decided || e.Outcome == Dispatched {
-		return Refusal{}, false
+		return nil
 	}
-	return e.Outcome.Refusal(e.PoolEmpty), true
+	return e.Outcome.Refusal(e.PoolEmpty)
 }

@@ -20,7 +20,7 @@ const (
 // reclaimer is the state of in-flight eviction.
 type reclaimer struct {
 	Eviction
-	victims     heap[victim]
+	victims     machine.Heap[*item]
 	running     int            // everything dispatched and not done
 	outstanding []*item        // evicted, stream not ended
 	cooling     []coolingDebit // ended, not yet seen by the detector
@@ -89,13 +89,13 @@ func (r *reclaimer) ended(it *item, now machine.Time, sink func(Effect)) {
 // next victim's priority is lower than its own.
 func (c *Controller) demand(first int, saturation float64) (*band, float64) {
 	r := &c.reclaim
-	if !r.Enabled || r.victims.len() == 0 || !(saturation > 0) || math.IsInf(saturation, 0) {
+	if !r.Enabled || r.victims.Len() == 0 || !(saturation > 0) || math.IsInf(saturation, 0) {
 		return nil, 0
 	}
-	lowest := r.victims.head().flow.band.Priority
+	lowest, _ := r.victims.Peek()
 	for i := first; i < len(c.bands); i++ {
 		b := c.bands[i]
-		if b.Priority <= lowest {
+		if int64(b.Priority) <= lowest.First {
 			break
 		}
 		if g := c.gateOf(i, saturation); !g.gated && g.ceiling > 0 && saturation >= g.ceiling && b.requests > 0 {
@@ -121,11 +121,15 @@ func (c *Controller) revoke(first int, saturation float64) {
 	// Exactly at the ceiling the shortage is zero, yet the band is blocked.
 	n := int(min(max(1, math.Ceil(r.target/credit)), maxRevocations))
 	for range n {
-		if r.victims.len() == 0 || r.victims.head().flow.band.Priority >= b.Priority {
+		if r.victims.Len() == 0 {
 			break
 		}
-		it := r.victims.head().item
-		r.victims.remove(victim{it})
+		priority, first := r.victims.Peek()
+		if priority.First >= int64(b.Priority) {
+			break
+		}
+		it := *first
+		r.victims.Remove(&it.inVictims)
 		it.credit, it.issuedAt = credit, c.now
 		r.outstanding = append(r.outstanding, it)
 		r.issued[b.Priority]++

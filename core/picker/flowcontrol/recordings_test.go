@@ -12,7 +12,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 	. "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
@@ -136,7 +138,7 @@ func (r recording) config(t *testing.T) (Config, Probabilistic, bool) {
 		if text == "" {
 			return 0
 		}
-		n, err := ParseQuantity(text)
+		n, err := config.ParseQuantity(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +248,7 @@ func recordedAnswer(raw json.RawMessage) answer {
 		case "immediate_response":
 			reason := ""
 			for _, h := range m.Headers {
-				if h[0] == DroppedReasonHeader {
+				if h[0] == apierror.DroppedReasonHeader {
 					reason = h[1]
 				}
 			}

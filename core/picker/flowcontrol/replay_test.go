@@ -165,16 +165,16 @@ func (p *replay) effect(e Effect) {
 	q := p.requests[e.ID]
 	if e.Kind == Evict {
 		p.counted[fmt.Sprintf("evicted for %d", e.ForPriority)]++
-		r, _ := e.Refusal()
-		q.text, q.evicted = refusalText(r.Status, r.Body(), r.Reason), true
+		r := e.Refusal()
+		q.text, q.evicted = refusalText(r.Status, r.Error(), r.Reason), true
 		p.end(q)
 		return
 	}
 	p.counted[fmt.Sprintf("%v %d", e.Outcome, e.Priority)]++
 	q.answered = e.At
 	p.order = append(p.order, p.names[e.ID])
-	if r, refused := e.Refusal(); refused {
-		q.text = refusalText(r.Status, r.Body(), r.Reason)
+	if r := e.Refusal(); r != nil {
+		q.text = refusalText(r.Status, r.Error(), r.Reason)
 		return
 	}
 	q.text, q.running, q.endpoint = "dispatched", true, p.worker[q.want.endpoint]

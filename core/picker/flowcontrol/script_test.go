@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 	. "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
@@ -126,12 +127,12 @@ func (s *script) print(e Effect) {
 		if e.Wait > 0 {
 			fmt.Fprintf(&s.out, " after %v", e.Wait)
 		}
-		if r, refused := e.Refusal(); refused {
-			fmt.Fprintf(&s.out, ": %d %s [%s]", r.Status, r.Body(), r.Reason)
+		if r := e.Refusal(); r != nil {
+			fmt.Fprintf(&s.out, ": %d %s [%s]", r.Status, r.Error(), r.Reason)
 		}
 	case Evict:
-		r, _ := e.Refusal()
-		fmt.Fprintf(&s.out, "%v %s evicted for priority %d: %d %s [%s]", e.At, s.names[e.ID], e.ForPriority, r.Status, r.Body(), r.Reason)
+		r := e.Refusal()
+		fmt.Fprintf(&s.out, "%v %s evicted for priority %d: %d %s [%s]", e.At, s.names[e.ID], e.ForPriority, r.Status, r.Error(), r.Reason)
 	case RevocationConfirmed:
 		fmt.Fprintf(&s.out, "%v %s revocation confirmed after %v", e.At, s.names[e.ID], e.Wait)
 	case RevocationTimedOut:
@@ -150,9 +151,9 @@ func (s *script) config(d *datadriven.TestData) string {
 			case "priority":
 				b.Priority = number(s.t, v)
 			case "maxBytes":
-				b.MaxBytes, _ = ParseQuantity(v)
+				b.MaxBytes, _ = config.ParseQuantity(v)
 			case "maxRequests":
-				b.MaxRequests, _ = ParseQuantity(v)
+				b.MaxRequests, _ = config.ParseQuantity(v)
 			case "ttl":
 				ttl := span(s.t, v)
 				b.RequestTTL = &ttl
@@ -193,9 +194,9 @@ func (s *script) config(d *datadriven.TestData) string {
 			ttl := span(s.t, v)
 			c.NoEndpointTTL = &ttl
 		case "maxRequests":
-			c.MaxRequests, _ = ParseQuantity(v)
+			c.MaxRequests, _ = config.ParseQuantity(v)
 		case "maxBytes":
-			c.MaxBytes, _ = ParseQuantity(v)
+			c.MaxBytes, _ = config.ParseQuantity(v)
 		case "eviction":
 			c.Eviction.Enabled = true
 		default:

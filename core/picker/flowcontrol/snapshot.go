@@ -80,7 +80,7 @@ func (c *Controller) Snapshot(now machine.Time) Snapshot {
 			Requests: b.requests, Bytes: b.bytes, MaxRequests: b.MaxRequests, MaxBytes: b.MaxBytes,
 		}
 		for _, f := range b.flows {
-			bs.Flows = append(bs.Flows, FlowSnapshot{f.id, int64(f.items.len()), f.bytes})
+			bs.Flows = append(bs.Flows, FlowSnapshot{f.id, int64(f.items.Len()), f.bytes})
 		}
 		slices.SortFunc(bs.Flows, func(x, y FlowSnapshot) int { return cmp.Compare(x.FairnessID, y.FairnessID) })
 		s.Bands = append(s.Bands, bs)

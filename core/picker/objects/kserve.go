@@ -1,5 +1,7 @@
 package objects
 
+import "github.com/windtunnel/windtunnel/core/picker"
+
 // KServe is what document 003's pool says beyond the others.
 type KServe struct {
 	ModelName        string
@@ -18,7 +20,7 @@ type KServe struct {
 // Disaggregation tells prefill pods from decode pods.
 type Disaggregation struct {
 	Enabled         bool
-	Prefill, Decode Selector
+	Prefill, Decode picker.Selector
 	Connector       string            // "nixlv2"
 	ConnectorConfig map[string]string // as written
 }

@@ -1,10 +1,12 @@
 package objects
 
+import "github.com/windtunnel/windtunnel/core/picker"
+
 // Pool is an InferencePool of any group.
 type Pool struct {
 	Meta
 	Group       string
-	Selector    Selector
+	Selector    picker.Selector
 	Ports       []int  // target ports of the model servers, 1 to 8
 	AppProtocol string // "http" or "kubernetes.io/h2c"
 	Picker      *PickerRef
@@ -75,7 +77,7 @@ func readPool(v value, body map[string]func(value), meta Meta, group string) Poo
 			}
 		}
 	}
-	if v1 && len(p.Selector.Requirements) == 0 {
+	if v1 && len(p.Selector) == 0 {
 		v.get("spec").get("selector").fail("matchLabels is needed: it says which pods belong to the pool")
 	}
 	if len(p.Ports) == 0 {
@@ -124,4 +126,30 @@ func readTargets(v value) (out []Target) {
 		out = append(out, t)
 	}
 	return out
+}
+
+// readSelector reads matchLabels and matchExpressions; flat is the shape of
+// v1alpha2, where the selector is the labels themselves.
+func readSelector(v value, flat bool) (s picker.Selector) {
+	if flat && !v.get("matchLabels").given() && !v.get("matchExpressions").given() {
+		return picker.SelectLabels(v.texts())
+	}
+	v.fields(map[string]func(value){
+		"matchLabels": func(v value) { s = append(s, picker.SelectLabels(v.texts())...) },
+		"matchExpressions": func(v value) {
+			for _, e := range v.list() {
+				var r picker.Requirement
+				e.fields(map[string]func(value){
+					"key":      func(v value) { r.Key = v.text() },
+					"operator": func(v value) { r.Operator = v.text() },
+					"values":   func(v value) { r.Values = v.textList() },
+				})
+				if err := r.Check(); err != nil {
+					e.fail("%v", err)
+				}
+				s = append(s, r)
+			}
+		},
+	})
+	return s
 }

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -197,7 +198,7 @@ func TestRecordedPools(t *testing.T) {
 
 func (c *cluster) endpoints(r recording) []*picker.Endpoint {
 	if i := slices.Index(r.Flags, "--endpoint-selector"); i >= 0 {
-		selector, err := ParseSelector(r.Flags[i+1])
+		selector, err := picker.ParseSelector(r.Flags[i+1])
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -260,7 +261,7 @@ func TestRecordedRewrites(t *testing.T) {
 	}
 }
 
-func target(t *testing.T, p *picker.Picker, path string, headers map[string]string, body string, n uint64) (string, *picker.Error) {
+func target(t *testing.T, p *picker.Picker, path string, headers map[string]string, body string, n uint64) (string, *apierror.Error) {
 	t.Helper()
 	list := append(header.Of(":method", "POST", ":path", path), header.FromMap(headers)...)
 	q, fault := p.NewRequest(list, []byte(body), true, n)
@@ -393,18 +394,6 @@ func FuzzAdd(f *testing.F) {
 					t.Errorf("endpoint %+v", e)
 				}
 			}
-		}
-	})
-}
-
-func FuzzParseSelector(f *testing.F) {
-	for _, s := range []string{"app=sim", "a in (b, c),!d", "x notin (y)", "a!=b,c==d", "in in (in)"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		s, err := ParseSelector(text)
-		if err == nil {
-			s.Matches(map[string]string{"app": "sim"})
 		}
 	})
 }

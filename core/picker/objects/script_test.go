@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/picker"
 	. "github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
@@ -40,11 +41,11 @@ func TestScripts(t *testing.T) {
 				d.MaybeScanArgs(t, "namespace", &namespace)
 				show(&out, set.Select(namespace, name))
 			case "pods":
-				s, err := ParseSelector(d.Input)
+				s, err := picker.ParseSelector(d.Input)
 				if err != nil {
 					return err.Error() + "\n"
 				}
-				fmt.Fprintf(&out, "%v\n", s.Requirements)
+				fmt.Fprintf(&out, "%v\n", s)
 				for _, e := range set.Endpoints("default", s, []int{8000}) {
 					fmt.Fprintln(&out, e.ID(), e.HostPort())
 				}

@@ -60,7 +60,10 @@ func (s *Set) Select(namespace, name string) Selection {
 // Endpoints are the ports of the ready pods that a selector selects, in the
 // order of namespace, pod and port. It alone is the picker's mode without a
 // pool (--endpoint-selector), in which objectives and rewrites do nothing.
-func (s *Set) Endpoints(namespace string, selector Selector, ports []int) (out []*picker.Endpoint) {
+func (s *Set) Endpoints(namespace string, selector picker.Selector, ports []int) (out []*picker.Endpoint) {
+	if len(selector) == 0 {
+		return nil // a pool without a selector has no pods, not all of them
+	}
 	pods := slices.Clone(s.Pods)
 	slices.SortFunc(pods, func(a, b Pod) int {
 		if a.Name < b.Name {

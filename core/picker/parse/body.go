@@ -109,7 +109,7 @@ type Parser interface {
 	// Parse reads a request body. The error's text goes to the client after
 	// "inference error: BadRequest - ".
 	Parse(path string, body []byte) (*Body, error)
-	// Usage reads a response body, or one chunk of a stream (streaming), and
-	// says what it told about tokens. ok is false when it told nothing.
+	// Usage reads a response body, or the data of one event of a stream
+	// (streaming), and says what it told about tokens. ok is false when it told nothing.
 	Usage(body []byte, streaming bool) (u Usage, ok bool)
 }

@@ -101,8 +101,13 @@ func TestRewriteKeepsTheOtherBytes(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	sse := "data: {\"usage\":null}\n\ndata: {\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":1,\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":1}}}\n\ndata: [DONE]\n\n"
-	if u, ok := (OpenAI{}).Usage([]byte(sse), true); !ok || u != (Usage{2, 1, 3, 1, true}) {
+	event := `{"usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":1}}}`
+	for _, none := range []string{`{"usage":null}`, `[DONE]`, ``} {
+		if u, ok := (OpenAI{}).Usage([]byte(none), true); ok {
+			t.Errorf("%s tells of %v", none, u)
+		}
+	}
+	if u, ok := (OpenAI{}).Usage([]byte(event), true); !ok || u != (Usage{2, 1, 3, 1, true}) {
 		t.Errorf("got %v %v", u, ok)
 	}
 	if u, ok := (Anthropic{}).Usage([]byte(`{"usage":{"input_tokens":5,"output_tokens":6}}`), false); !ok || u.TotalTokens != 11 {

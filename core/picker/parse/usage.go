@@ -68,8 +68,7 @@ func (s *streamUsage) usage() Usage {
 	return u
 }
 
-// Usage reads the usage object of a JSON response or of one chunk of SSE
-// events: the last data line that has one counts.
+// Usage reads the usage object of a JSON response, or of one event of a stream.
 func (OpenAI) Usage(body []byte, streaming bool) (u Usage, ok bool) {
 	if !streaming {
 		var r struct {
@@ -80,30 +79,22 @@ func (OpenAI) Usage(body []byte, streaming bool) (u Usage, ok bool) {
 		}
 		return openAIUsage(r.Usage)
 	}
-	for line := range bytes.SplitSeq(body, []byte("\n")) {
-		data, is := bytes.CutPrefix(line, []byte("data:"))
-		if !is || !bytes.Contains(data, []byte(`"usage"`)) {
-			continue
-		}
-		var e struct {
-			Type     string       `json:"type"`
-			Usage    *streamUsage `json:"usage"`
-			Response struct {
-				Usage json.RawMessage `json:"usage"`
-			} `json:"response"`
-		}
-		if json.Unmarshal(data, &e) != nil {
-			continue
-		}
-		if e.Usage != nil {
-			u, ok = e.Usage.usage(), true
-		} else if e.Type == "response.completed" {
-			if got, is := openAIUsage(e.Response.Usage); is {
-				u, ok = got, true
-			}
-		}
+	var e struct {
+		Type     string       `json:"type"`
+		Usage    *streamUsage `json:"usage"`
+		Response struct {
+			Usage json.RawMessage `json:"usage"`
+		} `json:"response"`
 	}
-	return u, ok
+	switch {
+	case !bytes.Contains(body, []byte(`"usage"`)) || json.Unmarshal(body, &e) != nil:
+		return u, false
+	case e.Usage != nil:
+		return e.Usage.usage(), true
+	case e.Type == "response.completed":
+		return openAIUsage(e.Response.Usage)
+	}
+	return u, false
 }
 
 // Usage of vLLM's generate has the OpenAI shape.
@@ -138,22 +129,15 @@ func (Anthropic) Usage(body []byte, streaming bool) (u Usage, ok bool) {
 		}
 		return anthropicUsage(r.Usage)
 	}
-	for line := range bytes.SplitSeq(body, []byte("\n")) {
-		data, is := bytes.CutPrefix(line, []byte("data:"))
-		if !is || !bytes.Contains(data, []byte(`"usage"`)) {
-			continue
-		}
-		r.Usage, r.Message.Usage = nil, nil
-		if json.Unmarshal(data, &r) != nil {
-			continue
-		}
-		for _, v := range []json.RawMessage{r.Message.Usage, r.Usage} {
-			if got, is := anthropicUsage(v); is {
-				u.PromptTokens = max(u.PromptTokens, got.PromptTokens)
-				u.CompletionTokens = max(u.CompletionTokens, got.CompletionTokens)
-				u.CachedTokens = max(u.CachedTokens, got.CachedTokens)
-				ok = true
-			}
+	if !bytes.Contains(body, []byte(`"usage"`)) || json.Unmarshal(body, &r) != nil {
+		return u, false
+	}
+	for _, v := range []json.RawMessage{r.Message.Usage, r.Usage} {
+		if got, is := anthropicUsage(v); is {
+			u.PromptTokens = max(u.PromptTokens, got.PromptTokens)
+			u.CompletionTokens = max(u.CompletionTokens, got.CompletionTokens)
+			u.CachedTokens = max(u.CachedTokens, got.CachedTokens)
+			ok = true
 		}
 	}
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens

@@ -6,73 +6,33 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-// requirement is one line of a Kubernetes label selector.
-type requirement struct {
-	Key      string   `json:"key"`
-	Operator string   `json:"operator"`
-	Values   []string `json:"values"`
-}
-
-func (r *requirement) matches(labels map[string]string) bool {
-	v, ok := labels[r.Key]
-	switch r.Operator {
-	case "In":
-		return ok && slices.Contains(r.Values, v)
-	case "NotIn":
-		return !ok || !slices.Contains(r.Values, v)
-	case "Exists":
-		return ok
-	}
-	return !ok // DoesNotExist
-}
-
 // labelSelector keeps endpoints whose labels a Kubernetes selector matches; an
 // empty selector matches all. Types label-selector-filter and, deprecated,
 // by-label-selector.
 type labelSelector struct {
 	named
-	Labels      map[string]string `json:"matchLabels"`
-	Expressions []requirement     `json:"matchExpressions"`
+	picker.Selector
 }
 
 func newLabelSelector(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &labelSelector{named: base("label-selector-filter", name)}
-	if err := p.Decode(f); err != nil {
+	var spec struct {
+		Labels      map[string]string    `json:"matchLabels"`
+		Expressions []picker.Requirement `json:"matchExpressions"`
+	}
+	if err := p.Decode(&spec); err != nil {
 		return nil, err
 	}
-	for _, e := range f.Expressions {
-		switch e.Operator {
-		case "In", "NotIn":
-			if len(e.Values) == 0 {
-				return nil, p.Errorf("values must be specified when operator is %s (key %q)", e.Operator, e.Key)
-			}
-		case "Exists", "DoesNotExist":
-			if len(e.Values) > 0 {
-				return nil, p.Errorf("values may not be specified when operator is %s (key %q)", e.Operator, e.Key)
-			}
-		default:
-			return nil, p.Errorf("%q is not a valid label selector operator; expected In, NotIn, Exists or DoesNotExist", e.Operator)
+	for i := range spec.Expressions {
+		if err := spec.Expressions[i].Check(); err != nil {
+			return nil, p.Errorf("matchExpressions[%d]: %v", i, err)
 		}
 	}
-	return f, nil
+	return &labelSelector{base("label-selector-filter", name), append(picker.SelectLabels(spec.Labels), spec.Expressions...)}, nil
 }
 
 // Filter keeps matching endpoints.
 func (f *labelSelector) Filter(c *picker.Cycle, in []int32) []int32 {
-	return keep(in, func(i int32) bool {
-		labels := c.State(i).Labels
-		for k, v := range f.Labels {
-			if got, ok := labels[k]; !ok || got != v {
-				return false
-			}
-		}
-		for j := range f.Expressions {
-			if !f.Expressions[j].matches(labels) {
-				return false
-			}
-		}
-		return true
-	})
+	return keep(in, func(i int32) bool { return f.Matches(c.State(i).Labels) })
 }
 
 // keep compacts the candidates for which ok holds.

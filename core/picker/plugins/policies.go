@@ -136,7 +136,7 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 	if fc == nil {
 		return out, nil
 	}
-	out.MaxBytes, out.MaxRequests = quantity(fc.MaxBytes), quantity(fc.MaxRequests)
+	out.MaxBytes, out.MaxRequests = fc.MaxBytes.Value(), fc.MaxRequests.Value()
 	if fc.DefaultRequestTTL != nil {
 		out.RequestTTL = fc.DefaultRequestTTL.Time()
 	}
@@ -191,7 +191,7 @@ func (r resolver) policy(ref string, is func(*policy) bool, kind string) (*polic
 }
 
 func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {
-	out := flowcontrol.Band{Priority: b.Priority, MaxBytes: quantity(b.MaxBytes), MaxRequests: quantity(b.MaxRequests)}
+	out := flowcontrol.Band{Priority: b.Priority, MaxBytes: b.MaxBytes.Value(), MaxRequests: b.MaxRequests.Value()}
 	if b.DefaultRequestTTL != nil {
 		ttl := b.DefaultRequestTTL.Time()
 		out.RequestTTL = &ttl
@@ -207,11 +207,4 @@ func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {
 	}
 	out.Ordering = flowcontrol.Ordering(order.Type())
 	return out, nil
-}
-
-func quantity(q *config.Quantity) int64 {
-	if q == nil {
-		return 0
-	}
-	return int64(*q)
 }

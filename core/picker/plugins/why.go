@@ -22,21 +22,8 @@ func (f *roleFilter) Why(d *picker.Decision, i int32) string {
 // Why names the first part of the selector that does not match.
 func (f *labelSelector) Why(d *picker.Decision, i int32) string {
 	labels := d.View.States[i].Labels
-	missing := ""
-	for k, v := range f.Labels {
-		if got, ok := labels[k]; !ok || got != v {
-			if text := labelText(labels, k); missing == "" || text < missing {
-				missing = text
-			}
-		}
-	}
-	if missing != "" {
-		return missing
-	}
-	for j := range f.Expressions {
-		if e := &f.Expressions[j]; !e.matches(labels) {
-			return fmt.Sprintf("%s, wanted %s %s", labelText(labels, e.Key), e.Operator, strings.Join(e.Values, ", "))
-		}
+	if r := f.Unmet(labels); r != nil {
+		return fmt.Sprintf("%s, wanted %s %s", labelText(labels, r.Key), r.Operator, strings.Join(r.Values, ", "))
 	}
 	return ""
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -258,13 +259,13 @@ const engineModelLen = 8192
 func (r *Result) tls() (*tls.Config, error) {
 	switch {
 	case r.CertFile != "":
-		c, err := modelserver.ReloadingTLS(r.CertFile, r.KeyFile)
+		files, err := tlsfiles.Pair(r.CertFile, r.KeyFile, nil)
 		if err != nil {
 			return nil, fmt.Errorf("--ssl-certfile and --ssl-keyfile: %w", err)
 		}
-		return c, nil
+		return tlsfiles.Server(files, "h2", "http/1.1"), nil
 	case r.SelfSigned:
-		return modelserver.SelfSignedTLS(r.Host)
+		return tlsfiles.SelfSigned([]string{r.Host}, "h2", "http/1.1")
 	}
 	return nil, nil
 }

@@ -1,76 +1,72 @@
-package objects
+package picker
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
 
-// Selector is a label selector: all of its requirements must hold. Without
-// any it selects nothing, as in an InferencePool.
-type Selector struct{ Requirements []Requirement }
+// Selector is a Kubernetes label selector: all of its requirements must hold.
+// Without any it selects everything; what an empty one means to an
+// InferencePool is the pool's affair.
+type Selector []Requirement
 
 // Requirement is one condition on one label.
 type Requirement struct {
-	Key      string
-	Operator string // In, NotIn, Exists, DoesNotExist
-	Values   []string
+	Key      string   `json:"key"`
+	Operator string   `json:"operator"` // In, NotIn, Exists, DoesNotExist
+	Values   []string `json:"values"`
+}
+
+// SelectLabels selects what has all of these labels (matchLabels).
+func SelectLabels(labels map[string]string) Selector {
+	var s Selector
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		s = append(s, Requirement{key, "In", []string{labels[key]}})
+	}
+	return s
+}
+
+// Check says what is wrong with a requirement (matchExpressions).
+func (r *Requirement) Check() error {
+	switch {
+	case r.Key == "" || r.Operator == "":
+		return errors.New("key and operator are both needed")
+	case !slices.Contains([]string{"In", "NotIn", "Exists", "DoesNotExist"}, r.Operator):
+		return fmt.Errorf("%q is no label selector operator; expected In, NotIn, Exists or DoesNotExist", r.Operator)
+	case (r.Operator == "In" || r.Operator == "NotIn") != (len(r.Values) > 0):
+		return fmt.Errorf("operator %s and values do not fit: In and NotIn need some, the others none", r.Operator)
+	}
+	return nil
+}
+
+func (r *Requirement) matches(labels map[string]string) bool {
+	v, has := labels[r.Key]
+	switch r.Operator {
+	case "In":
+		return has && slices.Contains(r.Values, v)
+	case "NotIn":
+		return !has || !slices.Contains(r.Values, v)
+	case "Exists":
+		return has
+	}
+	return !has // DoesNotExist
+}
+
+// Unmet is the first requirement that labels do not fulfil, nil for none.
+func (s Selector) Unmet(labels map[string]string) *Requirement {
+	for i := range s {
+		if !s[i].matches(labels) {
+			return &s[i]
+		}
+	}
+	return nil
 }
 
 // Matches says whether labels fulfil the selector.
-func (s Selector) Matches(labels map[string]string) bool {
-	for _, r := range s.Requirements {
-		v, has := labels[r.Key]
-		ok := has
-		switch r.Operator {
-		case "In":
-			ok = has && slices.Contains(r.Values, v)
-		case "NotIn":
-			ok = !has || !slices.Contains(r.Values, v)
-		case "DoesNotExist":
-			ok = !has
-		}
-		if !ok {
-			return false
-		}
-	}
-	return len(s.Requirements) > 0
-}
-
-// readSelector reads matchLabels and matchExpressions; flat is the shape of
-// v1alpha2, where the selector is the labels themselves.
-func readSelector(v value, flat bool) (s Selector) {
-	labels := func(v value) {
-		for _, p := range v.pairs() {
-			s.Requirements = append(s.Requirements, Requirement{p.key, "In", []string{p.text()}})
-		}
-	}
-	if flat && !v.get("matchLabels").given() && !v.get("matchExpressions").given() {
-		labels(v)
-		return s
-	}
-	v.fields(map[string]func(value){
-		"matchLabels": labels,
-		"matchExpressions": func(v value) {
-			for _, e := range v.list() {
-				var r Requirement
-				e.fields(map[string]func(value){
-					"key":      func(v value) { r.Key = v.text() },
-					"operator": func(v value) { r.Operator = v.oneOf("In", "NotIn", "Exists", "DoesNotExist") },
-					"values":   func(v value) { r.Values = v.textList() },
-				})
-				switch {
-				case r.Key == "" || r.Operator == "":
-					e.fail("key and operator are both needed")
-				case (r.Operator == "In" || r.Operator == "NotIn") != (len(r.Values) > 0):
-					e.fail("operator %s and values do not fit: In and NotIn need some, the others none", r.Operator)
-				}
-				s.Requirements = append(s.Requirements, r)
-			}
-		},
-	})
-	return s
-}
+func (s Selector) Matches(labels map[string]string) bool { return s.Unmet(labels) == nil }
 
 // ParseSelector reads the flag --endpoint-selector: "app=sim,tier!=x",
 // "zone in (a, b)", "zone notin (c)", "gpu", "!gpu".
@@ -80,7 +76,7 @@ func ParseSelector(text string) (s Selector, err error) {
 		if open := strings.IndexByte(rest, '('); open >= 0 && (end < 0 || open < end) {
 			shut := strings.IndexByte(rest, ')')
 			if shut < open {
-				return Selector{}, fmt.Errorf("selector %q: a closing parenthesis is missing", text)
+				return nil, fmt.Errorf("selector %q: a closing parenthesis is missing", text)
 			}
 			if end = strings.IndexByte(rest[shut:], ','); end >= 0 {
 				end += shut
@@ -90,19 +86,19 @@ func ParseSelector(text string) (s Selector, err error) {
 		if end >= 0 {
 			term, rest = rest[:end], strings.TrimSpace(rest[end+1:])
 			if rest == "" {
-				return Selector{}, fmt.Errorf("selector %q ends with a comma", text)
+				return nil, fmt.Errorf("selector %q ends with a comma", text)
 			}
 		} else {
 			rest = ""
 		}
 		r, ok := parseRequirement(strings.TrimSpace(term))
 		if !ok {
-			return Selector{}, fmt.Errorf("selector %q: cannot read %q; expected key=value, key!=value, key in (a,b), key notin (a,b), key or !key", text, term)
+			return nil, fmt.Errorf("selector %q: cannot read %q; expected key=value, key!=value, key in (a,b), key notin (a,b), key or !key", text, term)
 		}
-		s.Requirements = append(s.Requirements, r)
+		s = append(s, r)
 	}
-	if len(s.Requirements) == 0 {
-		return s, fmt.Errorf("the selector is empty and would select nothing")
+	if len(s) == 0 {
+		return nil, errors.New("the selector is empty and would select everything")
 	}
 	return s, nil
 }

@@ -1,0 +1,28 @@
+// Package apierror is why a request is refused: the HTTP status, and what each
+// API of a pool calls it.
+package apierror
+
+// DroppedReasonHeader carries why the endpoint picker dropped a request.
+const DroppedReasonHeader = "x-llm-d-request-dropped-reason"
+
+// Error is why the endpoint picker refuses or ends a request.
+type Error struct {
+	Status  int // HTTP status
+	Message string
+	// Reason is the value of DroppedReasonHeader, or empty.
+	Reason string
+	// Bare says that the body is Message alone in every form (evicted requests).
+	Bare bool
+}
+
+// Code is the endpoint picker's name for the status.
+func (e *Error) Code() string { return Of(e.Status).EPP }
+
+// Error is the text that the real endpoint picker answers with: "inference
+// error: Code - message".
+func (e *Error) Error() string {
+	if e.Bare {
+		return e.Message
+	}
+	return "inference error: " + e.Code() + " - " + e.Message
+}

@@ -1,0 +1,61 @@
+package apierror
+
+// Names are what the APIs of a pool call an error of one HTTP status. They
+// differ because the parts do: a client reads another word for the same status
+// from the endpoint picker, the routing sidecar and the model server.
+type Names struct {
+	// EPP is the endpoint picker's code (llm-d-router, pkg/common/error), also
+	// the metric label error_code. It has none for 413, 502 and 504, which only
+	// windtunnel's picker answers.
+	EPP string
+	// OpenAI and Anthropic are the types in the error objects of those APIs, as
+	// llm-d-router writes them since it answers in JSON (after 0.10.0).
+	OpenAI, Anthropic string
+	// VLLM is the type in vLLM's error object: its own names, Python's phrase for
+	// what its HTTP library refuses (405, 413), and llm-d-inference-sim's names
+	// for what only that injects (401, 403, 422, 429).
+	VLLM string
+	// Sidecar is the type in the routing sidecar's error object (llm-d-router,
+	// pkg/sidecar/proxy).
+	Sidecar string
+}
+
+var table = map[int]Names{
+	400: {"BadRequest", "invalid_request_error", "invalid_request_error", "BadRequestError", "BadRequestError"},
+	401: {"Unauthorized", "authentication_error", "authentication_error", "AuthenticationError", ""},
+	403: {"Forbidden", "permission_error", "permission_error", "PermissionDeniedError", ""},
+	404: {"NotFound", "not_found_error", "not_found_error", "NotFoundError", ""},
+	405: {"", "", "", "Method Not Allowed", ""},
+	412: {"PreconditionFailed", "", "", "", ""},
+	413: {"RequestTooLarge", "", "request_too_large", "Request Entity Too Large", ""},
+	422: {"", "", "", "UnprocessableEntityError", ""},
+	429: {"ResourceExhausted", "rate_limit_error", "rate_limit_error", "RateLimitError", ""},
+	500: {"Internal", "server_error", "api_error", "InternalServerError", "InternalServerError"},
+	501: {"", "", "", "NotImplementedError", ""},
+	502: {"BadGateway", "", "", "", "BadGateway"},
+	503: {"ServiceUnavailable", "", "overloaded_error", "ServiceUnavailableError", "ServiceUnavailable"},
+	504: {"DeadlineExceeded", "", "", "", ""},
+}
+
+// Of are the names for a status. Where an API has none of its own, it is that
+// of 500 for a server's error and of 400 for a client's; vLLM's for the latter
+// is APIConnectionError.
+func Of(status int) Names {
+	n, class := table[status], table[400]
+	if status >= 500 {
+		class = table[500]
+	} else {
+		class.VLLM = "APIConnectionError"
+	}
+	or := func(own *string, other string) {
+		if *own == "" {
+			*own = other
+		}
+	}
+	or(&n.EPP, class.EPP)
+	or(&n.OpenAI, class.OpenAI)
+	or(&n.Anthropic, class.Anthropic)
+	or(&n.VLLM, class.VLLM)
+	or(&n.Sidecar, class.Sidecar)
+	return n
+}

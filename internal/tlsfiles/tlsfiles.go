@@ -1,0 +1,136 @@
+// Package tlsfiles has certificates as every part of windtunnel serves and
+// trusts them: from files, which are read again when they change, or made for
+// the process.
+package tlsfiles
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Files is something read from files, and read again when one of them has
+// changed.
+type Files[T any] struct {
+	paths []string
+	read  func() (T, error)
+	log   *slog.Logger
+
+	mu          sync.Mutex
+	value       T
+	used, tried string // stamps
+}
+
+func open[T any](log *slog.Logger, read func() (T, error), paths ...string) (*Files[T], error) {
+	f := &Files[T]{paths: paths, read: read, log: log}
+	f.used = f.stamps()
+	f.tried = f.used
+	var err error
+	f.value, err = read()
+	return f, err
+}
+
+// Get is what the files say now: it looks at them each time, which a handshake
+// does not feel. What cannot be read stays as it was, since whoever replaces
+// files does so one after the other; that is told to the log, once for a change.
+func (f *Files[T]) Get() T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.stamps()
+	if now == f.used {
+		return f.value
+	}
+	v, err := f.read()
+	if err == nil {
+		f.value, f.used = v, now
+	} else if now != f.tried && f.log != nil {
+		f.log.Warn("changed files of TLS are not used; the old ones stay", "files", f.paths, "error", err)
+	}
+	f.tried = now
+	return f.value
+}
+
+func (f *Files[T]) stamps() string {
+	s := ""
+	for _, path := range f.paths {
+		if i, err := os.Stat(path); err == nil {
+			s += fmt.Sprint(i.ModTime().UnixNano(), i.Size(), " ")
+		}
+	}
+	return s
+}
+
+// Pair is a certificate and its key in two files.
+func Pair(cert, key string, log *slog.Logger) (*Files[*tls.Certificate], error) {
+	return open(log, func() (*tls.Certificate, error) {
+		c, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %s with the key %s: %w", cert, key, err)
+		}
+		return &c, nil
+	}, cert, key)
+}
+
+// Dir is Pair for tls.crt and tls.key, as Kubernetes mounts a secret.
+func Dir(dir string, log *slog.Logger) (*Files[*tls.Certificate], error) {
+	return Pair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), log)
+}
+
+// Server is a server's configuration for certificates from files.
+func Server(f *Files[*tls.Certificate], protocols ...string) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.Get(), nil }}
+}
+
+// Authorities are the certificates in a file of whom to trust, beside the
+// system's where system is set.
+func Authorities(file string, system bool, log *slog.Logger) (*Files[*x509.CertPool], error) {
+	return open(log, func() (*x509.CertPool, error) {
+		pool := x509.NewCertPool()
+		if system {
+			if p, err := x509.SystemCertPool(); err == nil {
+				pool = p
+			}
+		}
+		text, err := os.ReadFile(file)
+		if err == nil && !pool.AppendCertsFromPEM(text) {
+			err = fmt.Errorf("%s: there is no PEM certificate in it", file)
+		}
+		return pool, err
+	}, file)
+}
+
+// SelfSigned is a server's configuration with a certificate made for this
+// process: for localhost and the given hosts, good for a year. Nobody can verify
+// it.
+func SelfSigned(hosts []string, protocols ...string) (*tls.Config, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{Subject: pkix.Name{CommonName: "windtunnel"}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+		} else if host != "" {
+			t.DNSNames = append(t.DNSNames, host)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a certificate: %w", err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, nil
+}
