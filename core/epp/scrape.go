@@ -2,7 +2,6 @@ package epp
 
 import (
 	"maps"
-	"net"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -68,7 +67,7 @@ func (m *Machine) Sources() []Source { return m.scraping.sources }
 // Address is where a source asks a target, host:port.
 func (x *Source) Address(t *Target) string {
 	if x.Port != "" {
-		return net.JoinHostPort(t.Endpoint.Address, x.Port)
+		return picker.JoinHostPort(t.Endpoint.Address, x.Port)
 	}
 	return t.HostPort()
 }

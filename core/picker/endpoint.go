@@ -2,7 +2,7 @@ package picker
 
 import (
 	"fmt"
-	"net"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -29,7 +29,7 @@ type Endpoint struct {
 // NewEndpoint completes an endpoint with its derived names.
 func NewEndpoint(namespace, name, address, port string, labels map[string]string) *Endpoint {
 	return &Endpoint{Namespace: namespace, Name: name, Address: address, Port: port, Labels: labels,
-		hostPort: joinHostPort(address, port), id: namespace + "/" + name, slot: -1}
+		hostPort: JoinHostPort(address, port), id: namespace + "/" + name, slot: -1}
 }
 
 // EndpointsAt are endpoints of which only the addresses (host:port) are known,
@@ -37,11 +37,11 @@ func NewEndpoint(namespace, name, address, port string, labels map[string]string
 func EndpointsAt(addresses []string) ([]*Endpoint, error) {
 	var out []*Endpoint
 	for _, a := range addresses {
-		host, port, err := net.SplitHostPort(a)
-		if err != nil {
-			return nil, fmt.Errorf("endpoint %q: %w; expected HOST:PORT", a, err)
+		colon := strings.LastIndexByte(a, ':')
+		if colon < 1 || colon == len(a)-1 {
+			return nil, fmt.Errorf("endpoint %q: expected HOST:PORT", a)
 		}
-		out = append(out, NewEndpoint("default", a, host, port, nil))
+		out = append(out, NewEndpoint("default", a, strings.Trim(a[:colon], "[]"), a[colon+1:], nil))
 	}
 	return out, nil
 }
@@ -57,7 +57,8 @@ func (e *Endpoint) HostPort() string { return e.hostPort }
 // remembers it. Plug-ins keep their state in slices indexed by slot.
 func (e *Endpoint) Slot() int { return int(e.slot) }
 
-func joinHostPort(address, port string) string {
+// JoinHostPort is "address:port", with an IPv6 address in brackets.
+func JoinHostPort(address, port string) string {
 	for i := 0; i < len(address); i++ {
 		if address[i] == ':' {
 			return "[" + address + "]:" + port

@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
@@ -241,12 +242,12 @@ func (pl *player) scrapeAll() {
 			indexes = append(indexes, i)
 		}
 	}
-	ex := pl.p.Scrapes()[0].Extractors
+	x := pl.p.Scrapes()[0].Extractors[0]
 	for _, i := range indexes {
-		s := v.States[i]
-		m := s.Metrics
-		if ex[0].Extract([]byte(pl.pages[pl.pageOf(&s)]), s.Labels, &m) == nil {
-			pool.Update(pl.now, []int{i}, func(_ int, s *picker.State) { s.Metrics = m })
+		s := &v.States[i]
+		page, err := metrics.Parse([]byte(pl.pages[pl.pageOf(s)]), x.Wants)
+		if figures := s.Metrics; err == nil && picker.Extract(x, page, s.Labels, &figures) == nil {
+			pool.Update(pl.now, i, figures)
 		}
 	}
 	pl.loads()

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
@@ -75,15 +76,16 @@ func openPort(t *testing.T, p *picker.Picker, pool string) (*port, error) {
 	now := func() machine.Time { return machine.Time(o.clock.Load()) }
 	var err error
 	o.registry, o.held = prometheus.NewRegistry(), prometheus.NewRegistry()
-	o.picking, err = epp.NewPicking(epp.PickingOptions{Picker: p, Now: now, Errors: stream.EPPErrors, EmitScores: true, PoolName: pool,
-		Metrics: epp.NewPickMetrics(twice{o.registry, o.held}, pool)})
+	o.picking, err = epp.NewPicking(epp.PickingOptions{Now: now, PoolName: pool, Metrics: epp.NewPickMetrics(twice{o.registry, o.held}, pool),
+		Config: core.Config{Picker: p, EmitScores: true, Stream: stream.Config{Errors: stream.EPPErrors, MaxBodyBytes: 64 << 20}},
+		Fetch:  func(string) ([]byte, error) { return nil, errors.New("the player brings the figures") }})
 	if err == nil {
 		err = epp.ObservePool(o.registry, o.picking, pool)
 	}
 	if err != nil {
 		return nil, err
 	}
-	o.server, err = epp.Start(epp.Options{Address: "127.0.0.1:0", Director: o.picking, Now: now, Stream: stream.Config{Errors: stream.EPPErrors, MaxBodyBytes: 64 << 20}})
+	o.server, err = epp.Start(epp.Options{Address: "127.0.0.1:0", Pickers: o.picking, Now: now})
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +104,7 @@ func openPort(t *testing.T, p *picker.Picker, pool string) (*port, error) {
 
 func (o *port) alone(now machine.Time, f func()) {
 	o.clock.Store(int64(now))
-	o.picking.With(func(*picker.Picker, machine.Time) { f() })
+	o.picking.With(func(*core.Machine, machine.Time) { f() })
 }
 
 // opened is one stream and what arrived on it.

@@ -32,8 +32,10 @@ type PickingOptions struct {
 	// are looked up as usual.
 	Hosts map[string]string
 	// KV says where KV events come from.
-	KV  KVOptions
-	Log *slog.Logger
+	KV KVOptions
+	// Fetch, if not nil, has the page of a URL in place of HTTP.
+	Fetch func(url string) ([]byte, error)
+	Log   *slog.Logger
 }
 
 // Picking is an endpoint picker in wall time: core/epp's Machine behind one

@@ -96,7 +96,11 @@ func (s *scraper) departed(t *core.Target) {
 }
 
 func (s *scraper) fetch(f *fetch, key fetchKey) {
-	page, err := f.page(s.ctx)
+	fetch := func() ([]byte, error) { return f.page(s.ctx) }
+	if s.k.o.Fetch != nil {
+		fetch = func() ([]byte, error) { return s.k.o.Fetch(f.url) }
+	}
+	page, err := fetch()
 	if s.ctx.Err() != nil {
 		f.done()
 		f.close()
