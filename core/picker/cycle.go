@@ -117,6 +117,7 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	}
 	c.running = pr.picker
 	t := c.begin()
+	r.Picker = pr.picker
 	r.Picked = pr.picker.PickEndpoints(c, r.Left, r.Totals, r.Picked)
 	c.end("Picker", pr.picker, t)
 	if force := c.p.opt.Force; force != nil {

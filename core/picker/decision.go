@@ -102,8 +102,10 @@ type ProfileResult struct {
 	// Tied are the endpoints that shared the best total, when more than one
 	// did (with Detail). Which of them won was drawn.
 	Tied []int32
-	// Picked are the chosen endpoints, best first. Empty is a failed run.
+	// Picked are the chosen endpoints, best first, and Picker is what chose them.
+	// Empty is a failed run.
 	Picked []int32
+	Picker Plugin
 
 	rawBuf []float64
 }
@@ -231,7 +233,7 @@ func (d *Decision) run(name string) *ProfileResult {
 	r.Name = name
 	r.Removed, r.Left, r.Raw = r.Removed[:0], r.Left[:0], r.Raw[:0]
 	r.Totals, r.Tied, r.Picked = r.Totals[:0], r.Tied[:0], r.Picked[:0]
-	r.Scorers = nil
+	r.Scorers, r.Picker = nil, nil
 	return r
 }
 

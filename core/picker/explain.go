@@ -61,6 +61,7 @@ type ExplainedProfile struct {
 	Endpoints []ExplainedEndpoint `json:"endpoints"`
 	Tied      []string            `json:"tied,omitempty"`
 	Picked    []string            `json:"picked"`
+	Picker    string              `json:"picker,omitempty"` // the plug-in that picked
 	// More counts endpoints that are left out of Endpoints.
 	More int `json:"more,omitempty"`
 }
@@ -137,6 +138,9 @@ func (d *Decision) Explain() *Explanation {
 			e.Prefill = name(p.Picked[0])
 		}
 		x := ExplainedProfile{Name: p.Name, Primary: i == d.Primary, Removed: removals(p.Removed), Tied: names(p.Tied), Picked: names(p.Picked)}
+		if p.Picker != nil {
+			x.Picker = p.Picker.Name()
+		}
 		for _, s := range p.Scorers {
 			x.Scorers = append(x.Scorers, ExplainedScorer{s.Scorer.Name(), s.Weight})
 		}
@@ -308,7 +312,7 @@ func (p *ExplainedProfile) write(w io.Writer) error {
 		return err
 	}
 	if len(p.Tied) > 1 {
-		fmt.Fprintf(w, "  %d endpoints tied for the best total; the draw took %s\n", len(p.Tied), strings.Join(p.Picked, ", "))
+		fmt.Fprintf(w, "  %d endpoints tied for the best total; %s took %s\n", len(p.Tied), p.Picker, strings.Join(p.Picked, ", "))
 	}
 	return nil
 }

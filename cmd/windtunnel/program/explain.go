@@ -97,7 +97,7 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 			return nil, exit.With(exit.Input, fmt.Errorf("%s has no request %s", c.From, c.Request))
 		}
 		return nil, exit.Hint(exit.Input, fmt.Errorf("%s does not say why request %s went where it went", c.From, c.Request),
-			"runs whose pool has an EndpointPickerConfig record it; round robin has no reasons")
+			"runs that are recorded tell it; somebody else's endpoint picker does not")
 	}
 	var e picker.Explanation
 	if err := json.Unmarshal([]byte(text), &e); err != nil {
