@@ -289,6 +289,7 @@ func FuzzTopicAndSequence(f *testing.F) {
 	})
 }
 
+// One block of a message with 64 of them, beside the library.
 func BenchmarkDecodeStored(b *testing.B) {
 	const blocks = 64
 	e := Event{Kind: Stored, Group: NoGroup, BlockTokens: 16}
@@ -299,13 +300,41 @@ func BenchmarkDecodeStored(b *testing.B) {
 		}
 	}
 	wire := AppendBatch(nil, Batch{Events: []Event{e}}, ArrayForm)
-	var d Decoder
-	b.ReportAllocs()
-	for i := 0; i < b.N; i += blocks {
-		if _, err := d.Decode(wire); err != nil {
-			b.Fatal(err)
+	b.Run("own", func(b *testing.B) {
+		var d Decoder
+		b.ReportAllocs()
+		for i := 0; i < b.N; i += blocks {
+			if _, err := d.Decode(wire); err != nil {
+				b.Fatal(err)
+			}
 		}
-	}
+	})
+	b.Run("vmihailenco", func(b *testing.B) {
+		type stored struct {
+			Tag         string
+			Hashes      []uint64
+			Parent      *uint64
+			Tokens      []uint32
+			BlockTokens int
+			LoRAID      *int64
+			Medium      *string
+			LoRAName    *string
+		}
+		var batch struct {
+			At     float64
+			Events []stored
+			Rank   *int
+		}
+		d := msgpack.NewDecoder(nil)
+		b.ReportAllocs()
+		for i := 0; i < b.N; i += blocks {
+			batch.Events = batch.Events[:0]
+			d.Reset(bytes.NewReader(wire))
+			if err := d.Decode(&batch); err != nil || len(batch.Events[0].Tokens) != 16*blocks {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 // SGLang's events are vLLM's arrays without groups; nil stands for nothing.

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -36,4 +37,46 @@ func TestTableIsAMap(t *testing.T) {
 			t.Fatalf("%d names, want %d", x.live, len(model))
 		}
 	})
+}
+
+// A million names, found and set anew in an order that the caches do not know,
+// beside Go's map under a lock.
+func BenchmarkTable(b *testing.B) {
+	const names = 1 << 20
+	name := func(i int) uint64 { return nameOf(uint64(i*7919%names) * 0x9e3779b97f4a7c15) }
+	var x table
+	m := map[uint64]uint64{}
+	for i := range names {
+		x.set(x.slot(name(i)), 1)
+		m[name(i)] = 1
+	}
+	var mu sync.RWMutex
+	found := uint64(0)
+	b.Run("get/own", func(b *testing.B) {
+		for i := range b.N {
+			found += x.get(name(i))
+		}
+	})
+	b.Run("get/map", func(b *testing.B) {
+		for i := range b.N {
+			mu.RLock()
+			found += m[name(i)]
+			mu.RUnlock()
+		}
+	})
+	b.Run("set/own", func(b *testing.B) {
+		for i := range b.N {
+			x.set(x.slot(name(i)), uint64(i|1))
+		}
+	})
+	b.Run("set/map", func(b *testing.B) {
+		for i := range b.N {
+			mu.Lock()
+			m[name(i)] = uint64(i | 1)
+			mu.Unlock()
+		}
+	})
+	if found == 0 {
+		b.Skip("nothing was found")
+	}
 }

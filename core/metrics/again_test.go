@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"pgregory.net/rapid"
 )
 
@@ -62,7 +65,8 @@ func FuzzPagesAgain(f *testing.F) {
 }
 
 // One page of a vLLM server, as a picker reads it for each endpoint twenty
-// times a second: whole, and when only numbers changed.
+// times a second: whole, and when only numbers changed;
+// beside the parser of the real one.
 func BenchmarkPage(b *testing.B) {
 	page, err := os.ReadFile("testdata/vllm.prom")
 	if err != nil {
@@ -86,6 +90,16 @@ func BenchmarkPage(b *testing.B) {
 		r := NewReader(want)
 		for b.Loop() {
 			if _, err := r.Read(page); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("expfmt", func(b *testing.B) {
+		b.SetBytes(int64(len(page)))
+		b.ReportAllocs()
+		p := expfmt.NewTextParser(model.LegacyValidation)
+		for b.Loop() {
+			if _, err := p.TextToMetricFamilies(bytes.NewReader(page)); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -103,24 +103,66 @@ func TestChunksAreJSON(t *testing.T) {
 	})
 }
 
+// The usual request and the usual chunk, beside the library that stands for
+// everything else.
 func BenchmarkParseChat(b *testing.B) {
 	body := []byte(`{"model":"windtunnel","messages":[{"role":"user","content":"Say something about wind."}],"max_tokens":16,"stream":false}`)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, bad := ParseChat(body); bad != nil {
-			b.Fatal(bad)
+	b.Run("own", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, bad := ParseChat(body); bad != nil {
+				b.Fatal(bad)
+			}
 		}
-	}
+	})
+	b.Run("encoding-json", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := json.Unmarshal(body, &Chat{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 func BenchmarkDelta(b *testing.B) {
-	s := NewStream(StreamOptions{ID: "chatcmpl-0123456789abcdef", Model: "windtunnel", Chat: true})
-	d := Delta{Text: " word"}
-	var buf []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		buf = s.AppendDelta(buf[:0], &d)
-	}
+	b.Run("own", func(b *testing.B) {
+		s := NewStream(StreamOptions{ID: "chatcmpl-0123456789abcdef", Model: "windtunnel", Chat: true})
+		d := Delta{Text: " word"}
+		var buf []byte
+		b.ReportAllocs()
+		for b.Loop() {
+			buf = s.AppendDelta(buf[:0], &d)
+		}
+	})
+	b.Run("encoding-json", func(b *testing.B) {
+		type delta struct {
+			Content string `json:"content"`
+		}
+		type choice struct {
+			Index    int     `json:"index"`
+			Delta    delta   `json:"delta"`
+			Logprobs *string `json:"logprobs"`
+			Reason   *string `json:"finish_reason"`
+			TokenIDs []int   `json:"token_ids"`
+		}
+		c := struct {
+			ID      string   `json:"id"`
+			Object  string   `json:"object"`
+			Created int64    `json:"created"`
+			Model   string   `json:"model"`
+			Choices []choice `json:"choices"`
+		}{"chatcmpl-0123456789abcdef", "chat.completion.chunk", 0, "windtunnel", []choice{{Delta: delta{" word"}}}}
+		var buf bytes.Buffer
+		e := json.NewEncoder(&buf)
+		b.ReportAllocs()
+		for b.Loop() {
+			buf.Reset()
+			if err := e.Encode(&c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 // A wrong type is told with the name that the client wrote.

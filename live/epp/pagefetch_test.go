@@ -165,3 +165,51 @@ func TestFetchIsCalledOff(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// One page from a server that costs nearly nothing, beside http.Client.
+func BenchmarkPageFetch(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 20000\r\n\r\n%020000d", 0)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for buf := make([]byte, 4096); ; { // a request comes in one piece here
+					if n, err := c.Read(buf); err != nil || n == 0 {
+						return
+					}
+					if _, err := c.Write(answer); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	for name, fetch := range map[string]func(*pageFetch, context.Context) ([]byte, error){"own": (*pageFetch).page, "net-http": (*pageFetch).byClient} {
+		b.Run(name, func(b *testing.B) {
+			client := &http.Client{Timeout: time.Minute}
+			defer client.CloseIdleConnections()
+			f := newPageFetch(client, time.Minute, "http://"+l.Addr().String()+"/metrics")
+			defer f.close()
+			if err := f.prepare(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				page, err := fetch(f, b.Context())
+				if err != nil || len(page) != 20000 {
+					b.Fatal(len(page), err)
+				}
+				f.done()
+			}
+		})
+	}
+}
