@@ -38,7 +38,7 @@ func FromMap(m map[string]string) List {
 // Lookup is the last value under a name, and whether there is one.
 func (l List) Lookup(name string) (string, bool) {
 	for i := len(l) - 1; i >= 0; i-- {
-		if n := l[i].Name; n == name || len(n) == len(name) && strings.EqualFold(n, name) {
+		if n := l[i].Name; len(n) == len(name) && (n == name || strings.EqualFold(n, name)) {
 			return l[i].Value, true
 		}
 	}

@@ -121,7 +121,11 @@ func (r *Request) matchesSubset(e *Endpoint) bool {
 // PreferIfAvailable says whether the client asks for a conditional decode:
 // "Prefer: if-available", also inside a list.
 func (r *Request) PreferIfAvailable() bool {
-	for part := range strings.SplitSeq(r.Headers.Get(HeaderPrefer), ",") {
+	v := r.Headers.Get(HeaderPrefer)
+	if v == "" { // as nearly always
+		return false
+	}
+	for part := range strings.SplitSeq(v, ",") {
 		if strings.EqualFold(strings.TrimSpace(part), "if-available") {
 			return true
 		}
