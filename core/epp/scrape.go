@@ -39,6 +39,7 @@ type scraping struct {
 	sources []Source
 	targets map[string]*Target // by "namespace/name"
 	queue   machine.Queue[turn]
+	out     int // scrapes that wait for their Scraped
 }
 
 // turn is one target's turn with one source.
@@ -63,6 +64,9 @@ func (s *scraping) init(p *picker.Picker, interval machine.Time) {
 
 // Sources are the data sources, as Effect.Source numbers them.
 func (m *Machine) Sources() []Source { return m.scraping.sources }
+
+// Scraping is how many scrapes are out: Scrape was said, and Scraped was not.
+func (m *Machine) Scraping() int { return m.scraping.out }
 
 // Address is where a source asks a target, host:port.
 func (x *Source) Address(t *Target) string {
@@ -141,6 +145,7 @@ func (m *Machine) scrapes() {
 
 func (m *Machine) scrape(x turn) {
 	x.target.sources[x.source].busy = true
+	m.scraping.out++
 	m.emit(Effect{Kind: Scrape, Target: x.target, Source: x.source})
 }
 
@@ -150,6 +155,7 @@ func (m *Machine) scrape(x turn) {
 func (m *Machine) scraped(x *Scraped) {
 	src, t := &m.scraping.sources[x.Source], &x.Target.sources[x.Source]
 	t.busy = false
+	m.scraping.out--
 	if x.Target.place < 0 {
 		return
 	}

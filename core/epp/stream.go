@@ -136,7 +136,9 @@ func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		case stream.SendResponseBody:
 			s.responseBody(now, &e, fx)
 		case stream.PassResponseTrailers:
-			s.flush(now, fx)
+			if !s.settled {
+				s.flush(now, fx)
+			}
 			fx.Add(e)
 		default:
 			fx.Add(e)

@@ -73,8 +73,11 @@ func (s *Stream) responseBody(chunk []byte, end bool) {
 	}
 }
 
-// responseTrailers end the response.
+// responseTrailers end the response, or follow its last piece.
 func (s *Stream) responseTrailers() {
+	if s.result == PassedThrough {
+		s.emit(Effect{Kind: PassResponseTrailers}) // Envoy waits for the answer
+	}
 	if s.state != inResponse {
 		return
 	}

@@ -6,7 +6,7 @@
 // peer leaving, the time) and says what should go out, as Effects in order.
 // There are three ends, and whatever comes in whatever order leads to one of
 // them, once: the request was passed through, the EPP answered it, or the
-// stream failed.
+// stream failed. Only trailers are still answered behind a whole response.
 //
 // A held request (document 000) goes out as part 1 with the upstream request
 // left open. Part 2 and the end of the request follow once, and only after the

@@ -182,7 +182,7 @@ func FuzzAnyOrder(f *testing.F) {
 		var ok2xx, firstChunk bool
 		now := machine.Time(0)
 		check := func(out []Effect, was Result) {
-			if was != Running && len(out) > 0 {
+			if was != Running && len(out) > 0 && (was != PassedThrough || out[0].Kind != PassResponseTrailers) {
 				t.Fatalf("%v after the end", describe(out))
 			}
 			for _, e := range out {

@@ -47,7 +47,7 @@ func (pl *player) ceilingStep(s *Step) bool {
 func (pl *player) member(name string) *exchange {
 	objective, _, _ := strings.Cut(name, "-")
 	body := crowdBody
-	x := &exchange{id: name, step: &Step{}, arrived: pl.now}
+	x := &exchange{id: name, step: &Step{}}
 	pl.send(x, &Request{ID: name, Method: "POST", Path: "/v1/chat/completions", Body: &body,
 		Headers: map[string]string{"content-type": "application/json", picker.HeadersObjective[0]: objective}})
 	return x
@@ -83,9 +83,9 @@ func (pl *player) crew(s *Step) {
 	pl.crewed, pl.from = true, len(pl.order)
 	for _, name := range pl.named() {
 		pl.member(name)
-		pl.advance(11 * machine.Millisecond)
+		pl.pass(11 * machine.Millisecond)
 	}
-	pl.advance(machine.Time(s.SleepS * float64(machine.Second)))
+	pl.pass(machine.Time(s.SleepS * float64(machine.Second)))
 	got, want := slices.Clone(pl.order[pl.from:]), slices.Clone(s.Answered)
 	if *s.Saturation > .6 && strings.Contains(pl.line.Config, "soft-reflective") { // its rhythm has no recorded beginning
 		slices.Sort(got)
@@ -99,7 +99,7 @@ func (pl *player) crew(s *Step) {
 // crewLeaves is the end of such a state: the pool is idle, and all have left.
 // Answers a millisecond apart overtake each other, so only who left counts.
 func (pl *player) crewLeaves(s *Step) {
-	pl.advance(300 * machine.Millisecond)
+	pl.pass(300 * machine.Millisecond)
 	got := slices.Clone(pl.order[pl.from:])
 	slices.Sort(got)
 	want := slices.Sorted(slices.Values(slices.Concat(groups(s.Order)...)))
@@ -119,7 +119,7 @@ func (pl *player) drip(s *Step) {
 		full := Metrics{Waiting: 0.0, Running: 1.0, KV: .8}
 		pl.pages[name] = full.Page()
 	}
-	pl.advance(300 * machine.Millisecond)
+	pl.pass(300 * machine.Millisecond)
 	pl.from = len(pl.order)
 	var recorded []float64
 	bands := []string{"p0"}
@@ -143,11 +143,10 @@ func (pl *player) drip(s *Step) {
 	if got := pl.order[pl.from:]; len(got) > 0 {
 		pl.fault(unit, "at saturation 1", "[]", fmt.Sprint(got))
 	}
-	pl.pages, pl.fine = pages, true
+	pl.pages = pages
 	for n := 0; n < 200 && len(pl.order)-pl.from < 6*len(bands); n++ {
-		pl.advance(50 * machine.Millisecond)
+		pl.pass(50 * machine.Millisecond)
 	}
-	pl.fine = false
 	got := slices.Clone(pl.order[pl.from:])
 	if len(got) != 6*len(bands) || len(recorded) < 2 {
 		pl.fault(unit, "left", fmt.Sprint(6*len(bands)), fmt.Sprint(got))
@@ -180,9 +179,9 @@ func (pl *player) drip(s *Step) {
 func (pl *player) crowd(s *Step) {
 	for _, name := range pl.crowdOf(*s.AfterBand) {
 		pl.member(name)
-		pl.advance(16 * machine.Millisecond)
+		pl.pass(16 * machine.Millisecond)
 	}
-	pl.advance(500 * machine.Millisecond)
+	pl.pass(500 * machine.Millisecond)
 	got := map[string]int{}
 	for _, name := range pl.order {
 		objective, _, _ := strings.Cut(name, "-")
@@ -214,7 +213,7 @@ func (pl *player) crowdOf(priority int) (names []string) {
 func (pl *player) crowdLeaves(s *Step) {
 	var want [][]string
 	for _, group := range groups(s.Order) {
-		want = append(want, slices.DeleteFunc(group, func(name string) bool { return pl.evicted[name] }))
+		want = append(want, slices.DeleteFunc(group, func(name string) bool { return pl.gone[name] }))
 	}
 	if got, _, _ := pl.drain(); !sameOrder(want, got) {
 		pl.fault("dispatch_order", "order", fmt.Sprint(want), fmt.Sprint(got))

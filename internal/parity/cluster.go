@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -16,11 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/windtunnel/windtunnel/core/apierror"
-	"github.com/windtunnel/windtunnel/core/header"
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
@@ -92,11 +91,7 @@ func (l *Line) elsewhere() string {
 
 // startCluster creates the run's objects.
 func (pl *player) startCluster() error {
-	pl.cluster = &cluster{text: map[string]map[string]any{}}
-	pl.worker, pl.evicted, pl.told = map[string]string{}, map[string]bool{}, map[string]bool{}
-	for _, e := range pl.line.Endpoints {
-		pl.worker[e.Address+":"+fmt.Sprint(e.Port)] = e.Name
-	}
+	pl.cluster, pl.gone, pl.told = &cluster{text: map[string]map[string]any{}}, map[string]bool{}, map[string]bool{}
 	d := json.NewDecoder(bytes.NewReader(pl.line.Objects))
 	if _, err := d.Token(); err != nil {
 		return err
@@ -139,20 +134,15 @@ func (pl *player) applyCluster() error {
 		}
 		s = set.Select("default", name)
 	}
-	if pl.fc != nil {
-		pl.fc.Input(pl.now, flowcontrol.Objectives{Priorities: s.Priorities})
-	}
-	if pl.door != nil {
-		pl.door.apply(pl.now, s)
-		if pl.queues {
-			pl.settle()
-		}
-		return nil
-	}
-	pl.p.SetObjects(s.Objects)
-	pl.p.Pool().Set(s.Endpoints)
-	pl.loads()
+	pl.input(core.Objects{Selection: s})
 	return nil
+}
+
+// pages are what a picker shows of itself over HTTP, where there is that.
+type pages interface {
+	// figures are its metrics whose series match a pattern, by series.
+	figures(pattern string) map[string]float64
+	get(path string) (status int, body []byte)
 }
 
 // clusterStep plays the steps that only such runs have, or have in another
@@ -161,6 +151,7 @@ func (pl *player) clusterStep(s *Step) bool {
 	if pl.line.ceilings() && pl.ceilingStep(s) {
 		return true
 	}
+	w, pages := pl.driver.(pages)
 	switch {
 	case s.KubeCreate != "" || s.KubePatch != nil || s.KubeDelete != nil:
 		var err error
@@ -181,55 +172,52 @@ func (pl *player) clusterStep(s *Step) bool {
 			pl.fault("objects", "error", "", err.Error())
 		}
 		pl.changed = pl.now
-		pl.advance(10 * machine.Millisecond)
+		pl.pass(10 * machine.Millisecond)
 	case s.Probes != "":
 		pl.probe(s)
 	case s.Burst != nil:
 		pl.burst(s)
-	case s.HTTPGet != "" && pl.door != nil:
-		pl.page(s)
-	case s.EPPMetrics != nil && pl.door != nil && !pl.line.bursts():
-		pl.figures(s)
+	case s.HTTPGet != "" && pages:
+		pl.comparePage(s, w)
+	case s.EPPMetrics != nil && pages && !pl.line.bursts():
+		pl.compareFigures(s, w)
 	case s.Partial != "":
-		if x := pl.open[s.Partial]; x != nil && pl.door != nil {
-			pl.respondHead(x, "text/event-stream")
-			pl.door.respond(pl.now, x.opened, nil, []string{"data: {}\n\n"}, false, false)
-		} else if x != nil && x.d != nil {
-			x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, header.Of(":status", "200", "content-type", "text/event-stream"))
-			x.resp.Body(pl.now, []byte("data: {}\n\n"), false)
+		if x := pl.open[s.Partial]; x != nil && !refused(x.got) {
+			pl.begin(x, "text/event-stream")
+			pl.respond(x, nil, []string{"data: {}\n\n"}, false)
 		}
-		pl.advance(150 * machine.Millisecond)
+		pl.pass(150 * machine.Millisecond)
 	case s.OnHeld != "":
 		pl.onHeld(s)
 	case s.AfterOne != "":
-		pl.advance(600 * machine.Millisecond)
+		pl.pass(600 * machine.Millisecond)
 		for _, e := range s.Evicted {
-			pl.evicted[e.ID] = true
+			pl.gone[e.ID] = true
 		}
 		for id, x := range pl.open {
-			if (x.evicted != nil) != pl.evicted[id] {
-				pl.fault(s.AfterOne, "evicted "+id, fmt.Sprint(pl.evicted[id]), fmt.Sprint(x.evicted))
+			if (x.evicted != nil) != pl.gone[id] {
+				pl.fault(s.AfterOne, "evicted "+id, fmt.Sprint(pl.gone[id]), fmt.Sprint(x.evicted))
 			}
 		}
 	case s.Cancels == "all held":
-		for _, id := range sortedKeys(pl.open) {
+		for _, id := range slices.Sorted(maps.Keys(pl.open)) {
 			if heldFirst.MatchString(id) {
 				pl.release(pl.open[id])
 			}
 		}
-		pl.advance(200 * machine.Millisecond)
+		pl.pass(200 * machine.Millisecond)
 	case s.SleepS > 0 && s.Answered != nil:
-		pl.advance(machine.Time(s.SleepS * float64(machine.Second)))
+		pl.pass(machine.Time(s.SleepS * float64(machine.Second)))
 		for _, id := range s.Answered {
 			if !slices.Contains(pl.order, id) {
 				pl.fault(id, "answered", "true", "false")
 			}
 		}
 	case s.Answered != nil && s.BlockedThen == nil:
-		pl.advance(100 * machine.Millisecond)
+		pl.pass(100 * machine.Millisecond)
 		for _, id := range s.Answered {
 			for n := 0; n < 40 && s.Seconds != nil && !slices.Contains(pl.order, id); n++ {
-				pl.advance(50 * machine.Millisecond)
+				pl.pass(50 * machine.Millisecond)
 			}
 		}
 		got := slices.DeleteFunc(slices.Clone(pl.order), func(id string) bool { return id == "r0" })
@@ -248,13 +236,13 @@ func (pl *player) clusterStep(s *Step) bool {
 // expire gives requests that ran into their TTL the time to: the recorder was
 // slower than the player.
 func (pl *player) expire() {
-	for _, id := range sortedKeys(pl.open) {
+	for _, id := range slices.Sorted(maps.Keys(pl.open)) {
 		x := pl.open[id]
 		if rec := x.recorded.Messages; pl.cluster == nil || x.done || len(rec) == 0 || rec[0].Body == nil || !strings.Contains(*rec[0].Body, "TTL expired") {
 			continue
 		}
 		for n := 0; n < 1000 && !x.done; n++ {
-			pl.advance(5 * machine.Millisecond)
+			pl.pass(5 * machine.Millisecond)
 		}
 	}
 }
@@ -281,7 +269,7 @@ var probeObjectives = map[string]string{
 
 // probe asks and compares with the last run of equal answers.
 func (pl *player) probe(s *Step) {
-	pl.advance(300 * machine.Millisecond)
+	pl.pass(300 * machine.Millisecond)
 	headers := map[string]string{"content-type": "application/json"}
 	if pl.line.Topic == "priority" {
 		headers[picker.HeadersObjective[0]] = probeObjectives[s.Probes]
@@ -290,10 +278,10 @@ func (pl *player) probe(s *Step) {
 	x := &exchange{id: "probe"}
 	pl.send(x, &Request{ID: "probe", Method: "POST", Path: "/v1/chat/completions", Headers: headers, Body: &body})
 	got := "candidates "
-	if status, text, _ := pl.refusalOf(x); status > 0 {
-		got = fmt.Sprintf("%d %s", status, text)
+	if m := x.refusal(); m != nil {
+		got = fmt.Sprintf("%d %s", m.Status, *m.Body)
 	} else {
-		got += strings.Join(sortedKeys(pl.scoresOf(x)), " ")
+		got += strings.Join(slices.Sorted(maps.Keys(x.scores())), " ")
 	}
 	pl.finish("probe", Reply{Kind: "json", Usage: []int{3, 4}}, nil)
 	if want := s.Runs[len(s.Runs)-1].Answer; got != want {
@@ -306,23 +294,23 @@ func (pl *player) probe(s *Step) {
 func (pl *player) burst(s *Step) {
 	counts, models := map[string]int{}, map[string]int{}
 	for i := range s.Burst.N {
-		id := fmt.Sprintf("burst-%d-%d", pl.number, i)
+		id := fmt.Sprintf("burst-%d-%d", pl.now, i)
 		headers := map[string]string{"content-type": "application/json", "x-request-id": id}
 		for k, v := range s.Burst.Headers {
 			headers[k] = v
 		}
 		x := &exchange{id: id}
 		pl.send(x, &Request{ID: id, Method: "POST", Path: "/v1/chat/completions", Headers: headers, Body: &s.Burst.Body})
-		if code, text, _ := pl.refusalOf(x); code > 0 {
-			status := fmt.Sprint(code)
+		if m := x.refusal(); m != nil {
+			status := fmt.Sprint(m.Status)
 			counts[status]++
-			if want := s.Rejections[status].Body; want != "" && want != text && counts[status] == 1 {
-				pl.fault("burst", "rejection "+status, want, text)
+			if want := s.Rejections[status].Body; want != "" && want != *m.Body && counts[status] == 1 {
+				pl.fault("burst", "rejection "+status, want, *m.Body)
 			}
 		} else {
-			counts[pl.destination(x)]++
+			counts[x.destination()]++
 			var forwarded struct{ Model string }
-			if json.Unmarshal(pl.forwarded(x), &forwarded) == nil {
+			if json.Unmarshal(x.forwarded(), &forwarded) == nil {
 				models[forwarded.Model]++
 			}
 		}
@@ -340,9 +328,9 @@ func (l *Line) bursts() bool {
 	return slices.ContainsFunc(l.Steps, func(s Step) bool { return s.Burst != nil || s.Probes != "" })
 }
 
-// figures compares the picker's own metrics. Timings and sizes of bodies, which
+// compareFigures compares the picker's own metrics. Timings and sizes of bodies, which
 // are sent as they came, are not compared.
-func (pl *player) figures(s *Step) {
+func (pl *player) compareFigures(s *Step, w pages) {
 	var want struct {
 		Pattern string
 		Values  map[string]float64
@@ -350,9 +338,9 @@ func (pl *player) figures(s *Step) {
 	if err := json.Unmarshal(s.EPPMetrics, &want); err != nil || want.Pattern == "" {
 		return
 	}
-	got := pl.door.figures(pl.now, want.Pattern)
+	got := w.figures(want.Pattern)
 	for _, list := range []map[string]float64{want.Values, got} {
-		for _, series := range sortedKeys(list) {
+		for _, series := range slices.Sorted(maps.Keys(list)) {
 			w, recorded := want.Values[series]
 			g, ok := got[series]
 			// What evictions are still expected to free depends on the moment.
@@ -366,12 +354,12 @@ func (pl *player) figures(s *Step) {
 	}
 }
 
-// page compares a debug page; the order of lists means nothing.
-func (pl *player) page(s *Step) {
+// comparePage compares a debug page; the order of lists means nothing.
+func (pl *player) comparePage(s *Step, w pages) {
 	if strings.HasPrefix(s.HTTPGet, "/debug/pprof") {
 		return // the process's, not the picker's
 	}
-	status, body := pl.door.page(pl.now, s.HTTPGet)
+	status, body := w.get(s.HTTPGet)
 	if want := string(s.Status); want != fmt.Sprint(status) {
 		pl.fault(s.HTTPGet, "status", want, fmt.Sprint(status))
 	}
@@ -389,7 +377,7 @@ func (pl *player) page(s *Step) {
 	}
 	sorted := cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
 	for _, list := range []map[string]any{want.Plugins, got.Plugins} {
-		for _, name := range sortedKeys(list) {
+		for _, name := range slices.Sorted(maps.Keys(list)) {
 			plugin, _ := list[name].(map[string]any)
 			if state, ok := plugin["state"].(map[string]any); ok {
 				delete(state, "fairnessIndex") // by how long the requests of that day waited
@@ -398,7 +386,7 @@ func (pl *player) page(s *Step) {
 		}
 	}
 	for _, list := range []map[string]any{want.Plugins, got.Plugins} {
-		for _, name := range sortedKeys(list) {
+		for _, name := range slices.Sorted(maps.Keys(list)) {
 			if d := cmp.Diff(want.Plugins[name], got.Plugins[name], sorted); d != "" {
 				pl.fault(s.HTTPGet, name, fmt.Sprint(want.Plugins[name]), fmt.Sprint(got.Plugins[name]))
 			}
@@ -432,14 +420,14 @@ func (pl *player) onHeld(s *Step) {
 		return
 	}
 	if len(heard) == 0 {
-		if x.evicted != nil && !pl.evicted[s.OnHeld] {
+		if x.evicted != nil && !pl.gone[s.OnHeld] {
 			pl.fault(s.OnHeld, "evicted", "false", "true")
 		}
 		return
 	}
-	pl.evicted[s.OnHeld] = true
+	pl.gone[s.OnHeld] = true
 	m := heard[0]
-	if x.evicted == nil || x.evicted.Status != m.Status || x.evicted.Error() != *m.Body || x.evicted.Reason != m.header(apierror.DroppedReasonHeader) {
-		pl.fault(s.OnHeld, "evicted", fmt.Sprint(m.Status, " ", *m.Body), fmt.Sprint(x.evicted))
+	if e := x.evicted; e == nil || e.Status != m.Status || *e.Body != *m.Body || e.dropReason() != m.dropReason() {
+		pl.fault(s.OnHeld, "evicted", fmt.Sprint(m.Status, " ", *m.Body), fmt.Sprint(e))
 	}
 }

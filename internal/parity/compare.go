@@ -3,6 +3,7 @@ package parity
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -33,14 +34,7 @@ func (m *Message) lb() (dest string, scores map[string]float64) {
 	return dest, scores
 }
 
-func (x *exchange) recordedHeaders() *Message {
-	for i := range x.recorded.Messages {
-		if x.recorded.Messages[i].Type == "request_headers" {
-			return &x.recorded.Messages[i]
-		}
-	}
-	return nil
-}
+func (x *exchange) recordedHeaders() *Message { return first(x.recorded.Messages, "request_headers") }
 
 func (m *Message) header(name string) string {
 	for _, h := range m.SetHeaders {
@@ -50,6 +44,9 @@ func (m *Message) header(name string) string {
 	}
 	return ""
 }
+
+// dropReason is why a refusal says that its request was dropped.
+func (m *Message) dropReason() string { return m.header(apierror.DroppedReasonHeader) }
 
 // choose is the picker's test hook: the endpoints that the real one chose.
 func (pl *player) choose(c *picker.Cycle, profile string, candidates []int32) []int32 {
@@ -103,27 +100,8 @@ func (pl *player) compare(x *exchange) {
 		pl.compareRefusal(x, &rec[0])
 		return
 	}
-	if x.err != nil || x.refusal != nil {
-		pl.fault(x.id, "answer", "dispatched", fmt.Sprint(x.err, x.refusal))
-		return
-	}
-	body := pl.forwarded(x)
-	set, remove := x.d.RequestHeaders(len(body))
-	pl.compareDispatch(x, pairs(set), remove)
-}
-
-// compareMessages is compare for what came through a door.
-func (pl *player) compareMessages(x *exchange, rq *Request) {
-	rec := x.recorded.Messages
-	if len(rec) == 0 {
-		return
-	}
-	if rec[0].Type == "immediate_response" {
-		pl.compareRefusal(x, &rec[0])
-		return
-	}
 	if refused(x.got) {
-		pl.fault(x.id, "answer", "dispatched", fmt.Sprint(pl.refusalOf(x)))
+		pl.fault(x.id, "answer", "dispatched", fmt.Sprint(x.refusal()))
 		return
 	}
 	m := &x.got[0]
@@ -131,12 +109,12 @@ func (pl *player) compareMessages(x *exchange, rq *Request) {
 		pl.fault(x.id, "first message", "request_headers", fmt.Sprint(m.Type, " ", m.ClearRouteCache))
 		return
 	}
-	pl.compareDispatch(x, m.SetHeaders, m.RemoveHeaders)
-	sent := len(pl.forwarded(x))
+	pl.compareDispatch(x, m)
+	sent := len(x.forwarded())
 	if n := m.header("content-length"); n != "" && n != fmt.Sprint(sent) {
 		pl.fault(x.id, "content-length", fmt.Sprint(sent), n)
 	}
-	if last := &x.got[len(x.got)-1]; rq.Body != nil && (last.Type != "request_body" || !last.EOS) {
+	if last := &x.got[len(x.got)-1]; x.request.Body != nil && (last.Type != "request_body" || !last.EOS) {
 		pl.fault(x.id, "last message", "end of the body", last.Type)
 	}
 	if d := cmp.Diff(x.recordedHeaders().otherMetadata(), m.otherMetadata()); d != "" {
@@ -158,70 +136,56 @@ func (m *Message) otherMetadata() map[string]any {
 	return out
 }
 
-// compareDispatch checks a request that was sent to an endpoint.
-func (pl *player) compareDispatch(x *exchange, set [][2]string, remove []string) {
-	m := x.recordedHeaders()
-	dest, scores := m.lb()
-	if got := pl.destination(x); got != dest {
+// compareDispatch checks a request that was sent to an endpoint; m is its first
+// message.
+func (pl *player) compareDispatch(x *exchange, m *Message) {
+	recorded := x.recordedHeaders()
+	dest, scores := recorded.lb()
+	if got := x.destination(); got != dest {
 		pl.fault(x.id, "destination", dest, got)
 	}
 	pl.compareScores(x, scores)
-	pl.compareHeaders(x, m, set, remove)
-	body := pl.forwarded(x)
+	pl.compareHeaders(x, recorded, m.SetHeaders, m.RemoveHeaders)
+	body := string(x.forwarded())
 	for _, b := range x.recorded.Messages {
-		if b.Type == "request_body" && b.Body != nil {
-			if !sameJSON(*b.Body, string(body)) {
-				pl.fault(x.id, "body", *b.Body, string(body))
-			}
+		if b.Type == "request_body" && b.Body != nil && !sameJSON(*b.Body, body) {
+			pl.fault(x.id, "body", *b.Body, body)
 		}
 	}
 }
 
-// refusalOf is a refused request's answer; status 0 when it was not refused.
-func (pl *player) refusalOf(x *exchange) (status int, body, reason string) {
-	switch {
-	case pl.door != nil:
-		for i := range x.got {
-			if m := &x.got[i]; m.Type == "immediate_response" {
-				return m.Status, *m.Body, m.header(apierror.DroppedReasonHeader)
-			}
-		}
-	case x.refusal != nil:
-		return x.refusal.Status, x.refusal.Error(), x.refusal.Reason
-	case x.err != nil:
-		return x.err.Status, x.err.Error(), x.err.Reason
-	}
-	return 0, "", ""
-}
-
-func refused(got []Message) bool {
-	return len(got) == 0 || slices.ContainsFunc(got, func(m Message) bool { return m.Type == "immediate_response" })
-}
-
-// scoresOf are the scores that came with a decision.
-func (pl *player) scoresOf(x *exchange) map[string]float64 {
-	if pl.door == nil {
-		return x.d.Scores()
-	}
-	for i := range x.got {
-		if m := &x.got[i]; m.Type == "request_headers" {
-			_, scores := m.lb()
-			return scores
+func first(list []Message, kind string) *Message {
+	for i := range list {
+		if list[i].Type == kind {
+			return &list[i]
 		}
 	}
 	return nil
 }
 
-// forwarded is the body that goes to the endpoint.
-func (pl *player) forwarded(x *exchange) []byte {
-	if pl.door == nil {
-		body, err := x.req.ForwardBody()
-		if err != nil {
-			pl.fault(x.id, "body", "", err.Error())
-		}
-		return body
+// refusal is a refused request's answer; nil when it was not refused.
+func (x *exchange) refusal() *Message { return first(x.got, "immediate_response") }
+
+func refused(got []Message) bool { return len(got) == 0 || first(got, "immediate_response") != nil }
+
+// destination is where a request went, "" when it was refused.
+func (x *exchange) destination() (dest string) {
+	if m := first(x.got, "request_headers"); m != nil {
+		dest, _ = m.lb()
 	}
-	var body []byte
+	return dest
+}
+
+// scores are those that came with a decision.
+func (x *exchange) scores() (scores map[string]float64) {
+	if m := first(x.got, "request_headers"); m != nil {
+		_, scores = m.lb()
+	}
+	return scores
+}
+
+// forwarded is the body that goes to the endpoint.
+func (x *exchange) forwarded() (body []byte) {
 	for _, m := range x.got {
 		if m.Type == "request_body" {
 			body = append(body, *m.Body...)
@@ -231,19 +195,19 @@ func (pl *player) forwarded(x *exchange) []byte {
 }
 
 func (pl *player) compareRefusal(x *exchange, m *Message) {
-	status, body, reason := pl.refusalOf(x)
-	if status == 0 {
-		pl.fault(x.id, "answer", *m.Body, "dispatched to "+pl.destination(x))
+	got := x.refusal()
+	if got == nil {
+		pl.fault(x.id, "answer", *m.Body, "dispatched to "+x.destination())
 		return
 	}
-	if status != m.Status {
-		pl.fault(x.id, "status", fmt.Sprint(m.Status), fmt.Sprint(status))
+	if got.Status != m.Status {
+		pl.fault(x.id, "status", fmt.Sprint(m.Status), fmt.Sprint(got.Status))
 	}
-	if *m.Body != body && *m.Body != uuids.ReplaceAllString(body, "<uuid>") {
-		pl.fault(x.id, "immediate body", *m.Body, body)
+	if *m.Body != *got.Body && *m.Body != uuids.ReplaceAllString(*got.Body, "<uuid>") {
+		pl.fault(x.id, "immediate body", *m.Body, *got.Body)
 	}
-	if want := m.header(apierror.DroppedReasonHeader); want != reason {
-		pl.fault(x.id, "drop reason", want, reason)
+	if want, got := m.dropReason(), got.dropReason(); want != got {
+		pl.fault(x.id, "drop reason", want, got)
 	}
 }
 
@@ -252,7 +216,7 @@ var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-
 // compareScores checks candidates and totals, and that the recorded choice was
 // one of our best.
 func (pl *player) compareScores(x *exchange, want map[string]float64) {
-	got := pl.scoresOf(x)
+	got := x.scores()
 	if (want == nil) != (got == nil) {
 		pl.fault(x.id, "scores present", fmt.Sprint(want), fmt.Sprint(got))
 		return
@@ -260,7 +224,7 @@ func (pl *player) compareScores(x *exchange, want map[string]float64) {
 	if want == nil {
 		return
 	}
-	if a, b := sortedKeys(want), sortedKeys(got); !slices.Equal(a, b) {
+	if a, b := slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)); !slices.Equal(a, b) {
 		pl.fault(x.id, "candidates", fmt.Sprint(a), fmt.Sprint(b))
 		return
 	}
@@ -295,7 +259,7 @@ func (pl *player) compareScores(x *exchange, want map[string]float64) {
 		all = append(all, v)
 	}
 	sort.Sort(sort.Reverse(sort.Float64Slice(all)))
-	for n, to := range strings.Split(pl.destination(x), ",") {
+	for n, to := range strings.Split(x.destination(), ",") {
 		if math.Abs(got[to]-all[n]) > tolerance {
 			pl.fault(x.id, "recorded choice is not among our best", to, fmt.Sprint(got))
 		}

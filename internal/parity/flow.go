@@ -8,64 +8,12 @@ import (
 	"sort"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
 )
-
-func (pl *player) loads() {
-	if pl.fc != nil {
-		pl.tellLoads()
-		pl.flow()
-	}
-}
-
-// flow plays what flow control has to say.
-func (pl *player) flow() {
-	if pl.fc == nil {
-		return
-	}
-	for {
-		at, ok := pl.fc.Next()
-		if !ok || at > pl.now {
-			break
-		}
-		var got []flowcontrol.Effect
-		pl.fc.Advance(pl.now, func(e flowcontrol.Effect) { got = append(got, e) })
-		if len(got) == 0 {
-			break
-		}
-		for _, e := range got {
-			x := pl.byID[e.ID]
-			if x != nil && e.Kind == flowcontrol.Evict {
-				x.evicted = e.Refusal()
-				pl.release(x)
-			}
-			if x == nil || e.Kind != flowcontrol.Decided {
-				continue
-			}
-			if x.refusal = e.Refusal(); x.refusal != nil {
-				pl.answer(x, e.At)
-				continue
-			}
-			pl.decide(x)
-			pl.answer(x, e.At)
-			pl.fc.Input(pl.now, flowcontrol.Placed{ID: x.fcID})
-			if x.err != nil {
-				pl.fc.Input(pl.now, flowcontrol.Done{ID: x.fcID})
-			}
-			pl.tellLoads()
-		}
-	}
-}
-
-func (pl *player) tellLoads() {
-	pl.fc.Input(pl.now, flowcontrol.Pool{Loads: plugins.Loads(pl.p, pl.p.Pool().View())})
-}
 
 func (pl *player) flowStep(s *Step) {
 	switch {
 	case s.BlockedThen != nil:
-		pl.advance(100 * machine.Millisecond)
+		pl.pass(100 * machine.Millisecond)
 		var got []string
 		for id, x := range pl.open {
 			if !x.done {
@@ -79,7 +27,7 @@ func (pl *player) flowStep(s *Step) {
 			pl.fault("blocked", "ids", fmt.Sprint(want), fmt.Sprint(got))
 		}
 	case s.Answered != nil || s.DispatchedThen != nil:
-		pl.advance(200 * machine.Millisecond)
+		pl.pass(200 * machine.Millisecond)
 		want := s.Answered
 		if want == nil {
 			want = s.DispatchedThen
@@ -99,7 +47,7 @@ func (pl *player) flowStep(s *Step) {
 		for id, want := range s.Seconds {
 			x := pl.open[id]
 			for n := 0; x != nil && !x.done && n < 300; n++ {
-				pl.advance(50 * machine.Millisecond)
+				pl.pass(50 * machine.Millisecond)
 			}
 			if x == nil || !x.done {
 				pl.fault(id, "seconds", fmt.Sprint(want), "no answer")
@@ -138,7 +86,7 @@ func (pl *player) drain() (order, fresh, all []string) {
 				}
 			}
 			if id == "" {
-				pl.advance(50 * machine.Millisecond)
+				pl.pass(50 * machine.Millisecond)
 			}
 		}
 		if id == "" {
@@ -147,16 +95,15 @@ func (pl *player) drain() (order, fresh, all []string) {
 		done[id] = true
 		x := pl.open[id]
 		all = append(all, id)
-		status, _, _ := pl.refusalOf(x)
-		passed := status == 0
+		passed := x.refusal() == nil
 		if passed {
 			order = append(order, id)
 		}
 		if passed || !pl.told[id] {
 			fresh = append(fresh, id)
 		}
-		pl.finish(id, pl.playOf(x.step), nil)
-		pl.advance(5 * machine.Millisecond)
+		pl.finish(id, playOf(x.step), nil)
+		pl.pass(5 * machine.Millisecond)
 	}
 	return order, fresh, all
 }

@@ -1,11 +1,13 @@
 package parity
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
 )
 
@@ -56,7 +58,10 @@ func recordings(t *testing.T) []string {
 }
 
 func acceptance(l *Line) []Fault {
-	_, _, err := Build(l, nil)
+	c, err := build(l, nil)
+	if err == nil {
+		_, err = core.New(c)
+	}
 	if err == nil && strings.Contains(l.Config, "NO_SUCH_FILE") {
 		err = os.ErrNotExist
 	}
@@ -73,4 +78,23 @@ func acceptance(l *Line) []Fault {
 		return []Fault{f}
 	}
 	return nil
+}
+
+// endpointsYAML is the endpoints file of a line; JSON is YAML.
+func endpointsYAML(list []Endpoint) string {
+	type entry struct {
+		Name      string            `json:"name,omitempty"`
+		Namespace string            `json:"namespace,omitempty"`
+		Address   string            `json:"address"`
+		Port      any               `json:"port"`
+		Labels    map[string]string `json:"labels,omitempty"`
+	}
+	out := struct {
+		Endpoints []entry `json:"endpoints"`
+	}{}
+	for _, e := range list {
+		out.Endpoints = append(out.Endpoints, entry{e.Name, e.Namespace, e.Address, e.Port, e.Labels})
+	}
+	b, _ := json.Marshal(out)
+	return string(b)
 }

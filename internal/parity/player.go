@@ -5,92 +5,56 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
 
-	"github.com/windtunnel/windtunnel/core/apierror"
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 // tolerance of scores.
 const tolerance = 1e-6
 
-// player plays one line against a picker, in virtual time.
+// player plays one line against an endpoint picker: what the clients, the model
+// servers and the cluster did during the run, in virtual time.
 type player struct {
+	driver
 	line    *Line
-	p       *picker.Picker
-	fc      *flowcontrol.Controller
 	now     machine.Time
-	pages   map[string]string // worker -> page
-	failing map[string]bool
+	queues  bool              // there is flow control
+	address map[string]string // of an endpoint, by name
+	pages   map[string]string // by address
+	failing map[string]bool   // addresses
 	open    map[string]*exchange
-	byID    map[flowcontrol.RequestID]*exchange
-	order   []string // of first answers
-	number  uint64
-	random  bool
-	noHit   bool
-	weight  float64 // of no-hit-lru-scorer
-	force   atomic.Pointer[exchange]
+	asked   []*exchange // those that have no answer yet
+	order   []string    // of first answers
+	evicted int         // evictions heard of so far
+	stuck   bool        // something that was due never happened
 	faults  []Fault
 
-	cluster *cluster
-	worker  map[string]string // of a cluster: page by "ip:port"
-	evicted map[string]bool   // recorded as evicted so far
-	told    map[string]bool   // recorded as answered so far
-	changed machine.Time      // when an object changed last
+	// What ties are decided by: force is the last request that was sent, known
+	// are those with an id of their own.
+	force atomic.Pointer[exchange]
+	known sync.Map
 
-	door door // nil: the picker is called directly
-	// queues says that flow control is behind the door; asked are the requests
-	// that have no answer yet, known all of them by their request ids.
-	queues    bool
-	asked     []*exchange
-	known     sync.Map
-	evictions int  // heard of so far
-	stuck     bool // something that was due never happened
+	random bool
+	noHit  bool
+	weight float64 // of no-hit-lru-scorer
+
+	cluster *cluster
+	gone    map[string]bool // recorded as evicted so far
+	told    map[string]bool // recorded as answered so far
+	changed machine.Time    // when an object changed last
 
 	crewed bool // see ceilings
 	from   int  // where in order the present state of a ceiling run begins
-	fine   bool // time goes by the dispatch interval even while nothing comes
-}
-
-// door is another way to the same picker: its gRPC port.
-type door interface {
-	// alone runs f while nothing else uses the picker.
-	alone(now machine.Time, f func())
-	request(now machine.Time, rq *Request) (opened any, got []Message)
-	// respond sends what is not nil or empty of a response; end is whether the
-	// last piece is the response's last. It returns what came back, if wanted.
-	respond(now machine.Time, opened any, headers map[string]string, chunks []string, end, wanted bool) []Message
-	leave(now machine.Time, opened any)
-	conversation(now machine.Time, sent [][2]json.RawMessage) []Message
-	figures(now machine.Time, pattern string) map[string]float64
-	page(now machine.Time, path string) (status int, body []byte)
-	apply(now machine.Time, s objects.Selection)
-	// ask sends a request whose answer may take its time: heard is what came
-	// since. queued is how many flow control holds, evicted how many it ended,
-	// left whether it knows of all that left.
-	ask(now machine.Time, rq *Request) (opened any)
-	heard(opened any) (got []Message, over bool)
-	flow() (queued, evicted int, left bool)
-}
-
-// alone runs f while nothing else uses the picker.
-func (pl *player) alone(f func()) {
-	if pl.door == nil {
-		f()
-		return
-	}
-	pl.door.alone(pl.now, f)
 }
 
 // Fault is one difference.
@@ -100,61 +64,58 @@ type Fault struct{ Unit, Field, Recorded, Got string }
 type exchange struct {
 	id       string
 	step     *Step
+	request  *Request
 	recorded Observed
-	fcID     flowcontrol.RequestID
+	conn     conn
 	arrived  machine.Time
 	answered machine.Time
-	req      *picker.Request
-	d        *picker.Decision
-	resp     *picker.Response
-	refusal  *apierror.Error
-	evicted  *apierror.Error
-	err      *apierror.Error
+	inbox    []Message // heard, and not looked at yet
+	got      []Message // the answer
+	evicted  *Message
 	done     bool // has an answer
+	started  bool // its response has begun
 	closed   bool
-
-	opened  any       // of a door
-	got     []Message // through a door
-	asked   *Request  // of a door with flow control
-	later   []Message // what came there behind the answer
-	started bool      // the response's headers went through a door
 }
 
-// Build makes the picker of a recorded configuration.
-func Build(l *Line, force func(c *picker.Cycle, profile string, candidates []int32) []int32) (*picker.Picker, *flowcontrol.Controller, error) {
+// hear takes what came. It says whether the picker ended the stream.
+func (x *exchange) hear() bool {
+	got, over := x.conn.heard()
+	x.inbox = append(x.inbox, got...)
+	return over
+}
+
+// opener makes a driver of a configuration. page is what a model server at an
+// address says to a scrape.
+type opener func(c core.Config, page func(address string) (string, error)) (driver, error)
+
+func openVirtual(c core.Config, page func(address string) (string, error)) (driver, error) {
+	m, err := core.New(c)
+	return &virtual{m: m, page: page}, err
+}
+
+// build makes the picker of a recorded configuration.
+func build(l *Line, force func(c *picker.Cycle, profile string, candidates []int32) []int32) (core.Config, error) {
 	cfg := config.Default()
 	if l.Config != "" || l.Objects == nil {
 		var err error
 		if cfg, err = config.Read([]byte(l.Config)); err != nil {
-			return nil, nil, err
+			return core.Config{}, err
 		}
 	}
 	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{
 		AllowExperimental: slices.Contains(l.Flags, "--allow-experimental-plugins"), Detail: true, Force: force,
 		Stopwatch: func() machine.Time { return 0 }})
-	if err != nil {
-		return nil, nil, err
+	if err == nil && cfg.DiscoveryRef() == "" && l.Objects == nil {
+		err = fmt.Errorf("no endpoint discovery is configured")
 	}
-	if cfg.DiscoveryRef() == "" && l.Objects == nil {
-		return nil, nil, fmt.Errorf("no endpoint discovery is configured")
-	}
-	fcfg, err := plugins.FlowControl(p)
-	if err != nil || !p.FlowControl() {
-		if p.FlowControl() || cfg.FlowControl == nil {
-			return p, nil, err
-		}
-		return p, nil, nil
-	}
-	c, err := flowcontrol.NewController(fcfg)
-	return p, c, err
+	return core.Config{Picker: p, EmitScores: true, Stream: stream.Config{Errors: stream.EPPErrors, MaxBodyBytes: 64 << 20}}, err
 }
 
 // Play plays a line and returns its differences.
-func Play(l *Line) []Fault { return play(l, nil) }
+func Play(l *Line) []Fault { return play(l, openVirtual) }
 
-// play plays through a door that open makes, if it is not nil.
-func play(l *Line, open func(p *picker.Picker) (door, error)) []Fault {
-	pl := &player{line: l, pages: map[string]string{}, failing: map[string]bool{}, open: map[string]*exchange{}, byID: map[flowcontrol.RequestID]*exchange{}}
+func play(l *Line, open opener) []Fault {
+	pl := &player{line: l, address: map[string]string{}, pages: map[string]string{}, failing: map[string]bool{}, open: map[string]*exchange{}}
 	pl.random = strings.Contains(l.Config, "random-picker")
 	if i := strings.Index(l.Config, "pluginRef: no-hit-lru-scorer"); i >= 0 {
 		pl.noHit, pl.weight = true, 1
@@ -162,7 +123,10 @@ func play(l *Line, open func(p *picker.Picker) (door, error)) []Fault {
 			pl.weight = 1
 		}
 	}
-	p, fc, err := Build(l, pl.choose)
+	c, err := build(l, pl.choose)
+	if err == nil {
+		pl.driver, err = open(c, pl.page)
+	}
 	if l.StartErrors != nil || l.ExitCode != nil && l.Accepted == nil {
 		if err == nil {
 			pl.fault("start", "accepted", "refused", "accepted")
@@ -173,14 +137,8 @@ func play(l *Line, open func(p *picker.Picker) (door, error)) []Fault {
 		pl.fault("start", "error", "", err.Error())
 		return pl.faults
 	}
-	pl.p, pl.fc = p, fc
-	if open != nil {
-		if pl.door, err = open(p); err != nil {
-			pl.fault("start", "server", "", err.Error())
-			return pl.faults
-		}
-		pl.queues, pl.fc = fc != nil, nil // it has one of its own
-	}
+	pl.queues = c.Picker.FlowControl()
+	pl.serve(l.Endpoints)
 	if l.Objects != nil {
 		if err := pl.startCluster(); err != nil {
 			pl.fault("start", "objects", "", err.Error())
@@ -189,18 +147,9 @@ func play(l *Line, open func(p *picker.Picker) (door, error)) []Fault {
 	} else {
 		pl.endpoints(l.Endpoints)
 	}
-	for _, e := range l.Endpoints {
-		m := Metrics{Waiting: 0.0, Running: 0.0, KV: 0.0}
-		if im, ok := l.InitialMetrics[e.Name]; ok {
-			m = im
-		}
-		if !e.NotListening {
-			pl.pages[e.Name] = m.Page()
-		}
-	}
-	pl.advance(machine.Second)
+	pl.pass(machine.Second)
 	for i := range l.Steps {
-		pl.step(i)
+		pl.step(&l.Steps[i])
 	}
 	return pl.faults
 }
@@ -209,6 +158,31 @@ func (pl *player) fault(unit, field, recorded, got string) {
 	pl.faults = append(pl.faults, Fault{unit, field, recorded, got})
 }
 
+// serve starts the model servers of endpoints that have none yet.
+func (pl *player) serve(list []Endpoint) {
+	for _, e := range list {
+		at := picker.JoinHostPort(e.Address, fmt.Sprint(e.Port))
+		pl.address[e.Name] = at
+		if _, there := pl.pages[at]; there || e.NotListening {
+			continue
+		}
+		m, told := pl.line.InitialMetrics[e.Name]
+		if !told {
+			m = Metrics{Waiting: 0.0, Running: 0.0, KV: 0.0}
+		}
+		pl.pages[at] = m.Page()
+	}
+}
+
+func (pl *player) page(address string) (string, error) {
+	text, there := pl.pages[address]
+	if !there || pl.failing[address] {
+		return "", errNobody
+	}
+	return text, nil
+}
+
+// endpoints makes a list the pool's endpoints.
 func (pl *player) endpoints(list []Endpoint) {
 	var out []*picker.Endpoint
 	for _, e := range list {
@@ -218,75 +192,99 @@ func (pl *player) endpoints(list []Endpoint) {
 		}
 		out = append(out, picker.NewEndpoint(ns, e.Name, e.Address, fmt.Sprint(e.Port), e.Labels))
 	}
-	pl.alone(func() { pl.p.Pool().Set(out) })
+	pl.input(core.Endpoints{List: out})
 }
 
-// pageOf names the page of an endpoint.
-func (pl *player) pageOf(s *picker.State) string {
-	if pl.worker != nil {
-		return pl.worker[s.HostPort()]
-	}
-	return s.Name
+// input tells the picker something, and waits for what comes of it.
+func (pl *player) input(msg core.Message) {
+	pl.Input(msg)
+	pl.settle()
 }
 
-// scrape reads every page that answers, as the real one does every 50 ms.
-func (pl *player) scrape() { pl.alone(pl.scrapeAll) }
+// round is how often the model servers answer: all at once, as the real picker
+// asks them. An answer takes up to that long, and so comes before the next
+// question.
+const round = 50 * machine.Millisecond
 
-func (pl *player) scrapeAll() {
-	pool := pl.p.Pool()
-	v := pool.View()
-	var indexes []int
-	for i := range v.States {
-		name := pl.pageOf(&v.States[i])
-		if _, listening := pl.pages[name]; listening && !pl.failing[name] {
-			indexes = append(indexes, i)
+// pass lets time pass, from one thing that is due to the next.
+func (pl *player) pass(by machine.Time) {
+	for until := pl.now + by; pl.now < until; pl.settle() {
+		pl.now = min(until, pl.now-pl.now%round+round)
+		pl.With(func(m *core.Machine, _ machine.Time) {
+			if at, ok := m.Next(); ok {
+				pl.now = min(pl.now, at)
+			}
+		})
+		if pl.advance(pl.now); pl.now%round == 0 {
+			pl.settle()
+			pl.answer()
 		}
 	}
-	x := pl.p.Scrapes()[0].Extractors[0]
-	for _, i := range indexes {
-		s := &v.States[i]
-		page, err := metrics.Parse([]byte(pl.pages[pl.pageOf(s)]), x.Wants)
-		if figures := s.Metrics; err == nil && picker.Extract(x, page, s.Labels, &figures) == nil {
-			pool.Update(pl.now, i, figures)
-		}
-	}
-	pl.loads()
 }
 
-// advance lets time pass, with a scrape every 50 ms.
-func (pl *player) advance(by machine.Time) {
-	until := pl.now + by
-	for pl.now < until {
-		if pl.queues {
-			pl.pass(until)
+// settle waits until everything that is due has happened and was heard: until
+// as many requests have no answer as flow control holds, and all scrapes wait.
+func (pl *player) settle() {
+	var held, evicted, pages int
+	settled := pl.await(func() bool {
+		pl.listen()
+		pl.With(func(m *core.Machine, now machine.Time) {
+			held, evicted, pages = 0, 0, m.Scraping()
+			if pl.queues {
+				s := m.FlowControl().Snapshot(now)
+				held = int(s.Queued)
+				for _, n := range s.RevocationsFor {
+					evicted += int(n)
+				}
+			}
+		})
+		return pl.stuck || len(pl.asked) == held && pl.evicted == evicted && pages == pl.waiting()
+	})
+	if !settled {
+		pl.stuck = true
+		pl.fault("flow control", "held", fmt.Sprintf("%d requests without an answer, %d evictions", len(pl.asked), pl.evicted), fmt.Sprintf("%d, %d, %d pages", held, evicted, pages))
+	}
+}
+
+// listen takes what came on the streams.
+func (pl *player) listen() {
+	for _, x := range slices.Clone(pl.asked) {
+		over := x.hear()
+		n := 1 + slices.IndexFunc(x.inbox, func(m Message) bool {
+			return m.Type == "immediate_response" || m.Type == "request_headers" && x.request.Body == nil || m.Type == "request_body" && m.EOS
+		})
+		if n == 0 && !over {
 			continue
 		}
-		pl.now = min(until, pl.now+50*machine.Millisecond)
-		pl.flow()
-		pl.scrape()
-	}
-}
-
-func (pl *player) answer(x *exchange, at machine.Time) {
-	x.done, x.answered = true, at
-	pl.order = append(pl.order, x.id)
-	if x.refusal != nil || x.d != nil || x.err != nil {
+		if n == 0 {
+			n = len(x.inbox)
+		}
+		x.got, x.inbox = x.inbox[:n], x.inbox[n:]
+		pl.asked = slices.DeleteFunc(pl.asked, func(a *exchange) bool { return a == x })
+		x.done, x.answered = true, pl.now
+		pl.order = append(pl.order, x.id)
 		pl.compare(x)
 	}
-}
-
-func (pl *player) decide(x *exchange) {
-	pl.force.Store(x)
-	x.d = pl.p.Pick(pl.now, x.req, pl.p.Pool().View(), nil, nil)
-	pl.force.Store(nil)
-	x.err = x.d.Err
-	if x.err == nil {
-		pl.p.Commit(pl.now, x.d)
+	if !pl.queues {
+		return
+	}
+	for _, x := range pl.open {
+		if !x.done || x.closed || x.evicted != nil || refused(x.got) {
+			continue
+		}
+		x.hear()
+		for _, m := range x.inbox {
+			if m.Type == "immediate_response" {
+				x.evicted, x.closed = &m, true
+				pl.evicted++
+				x.conn.leave()
+				break
+			}
+		}
 	}
 }
 
-func (pl *player) step(i int) {
-	s := &pl.line.Steps[i]
+func (pl *player) step(s *Step) {
 	if pl.cluster != nil && pl.clusterStep(s) {
 		return
 	}
@@ -297,94 +295,76 @@ func (pl *player) step(i int) {
 		play := Reply{Usage: s.Usage, Headers: s.ResponseHeaders, Chunks: s.ResponseChunks}
 		_ = json.Unmarshal(s.Response, &play.Kind)
 		pl.finish(s.Finish, play, s.ResponseSeen)
-		pl.advance(100 * machine.Millisecond)
+		pl.pass(100 * machine.Millisecond)
 	case s.Metrics != nil || s.MetricsRaw != nil:
 		for name, m := range s.Metrics {
-			pl.pages[name] = m.Page()
+			pl.pages[pl.address[name]] = m.Page()
 		}
 		for name, text := range s.MetricsRaw {
-			pl.pages[name] = text
+			pl.pages[pl.address[name]] = text
 		}
-		pl.advance(300 * machine.Millisecond)
+		pl.pass(300 * machine.Millisecond)
 	case s.ScrapeFail != nil || s.ScrapeOK != nil:
 		for _, name := range s.ScrapeFail {
-			pl.failing[name] = true
+			pl.failing[pl.address[name]] = true
 		}
 		for _, name := range s.ScrapeOK {
-			delete(pl.failing, name)
+			delete(pl.failing, pl.address[name])
 		}
-		pl.advance(500 * machine.Millisecond)
+		pl.pass(500 * machine.Millisecond)
 	case s.SleepS > 0:
-		pl.advance(machine.Time(s.SleepS * float64(machine.Second)))
+		pl.pass(machine.Time(s.SleepS * float64(machine.Second)))
 	case s.HeadersSent != "":
 		if x := pl.open[s.HeadersSent]; x != nil {
 			ct := s.ContentType
 			if ct == "" {
 				ct = "text/event-stream"
 			}
-			pl.respondHead(x, ct)
+			pl.begin(x, ct)
 		}
-		pl.advance(150 * machine.Millisecond)
+		pl.pass(150 * machine.Millisecond)
 	case s.ChunkSent != "" || s.EOSSent != "":
 		id, chunk := s.ChunkSent, s.Chunk
 		if id == "" {
 			id, chunk = s.EOSSent, "data: [DONE]\n\n"
 		}
 		if x := pl.open[id]; x != nil {
-			if x.resp == nil && !x.started {
-				pl.respondHead(x, "application/json")
+			if !x.started {
+				pl.begin(x, "application/json")
 			}
 			end := s.EOS || s.EOSSent != ""
-			if pl.door != nil {
-				pl.door.respond(pl.now, x.opened, nil, []string{chunk}, end, false)
-			} else {
-				x.resp.Body(pl.now, []byte(chunk), end)
-			}
+			pl.respond(x, nil, []string{chunk}, end)
 			if end {
 				pl.release(x)
 			}
 		}
-		pl.advance(150 * machine.Millisecond)
+		pl.pass(150 * machine.Millisecond)
 	case s.EndpointsNow != nil:
+		pl.serve(s.EndpointsNow)
 		pl.endpoints(s.EndpointsNow)
-		for _, e := range s.EndpointsNow {
-			if _, ok := pl.pages[e.Name]; !ok {
-				m := Metrics{Waiting: 0.0, Running: 0.0, KV: 0.0}
-				pl.pages[e.Name] = m.Page()
-			}
-		}
-		pl.loads()
-		pl.advance(800 * machine.Millisecond)
+		pl.pass(800 * machine.Millisecond)
 	case s.EndpointsRaw != nil:
 		if list, err := discovery.Read([]byte(*s.EndpointsRaw), ""); err == nil {
-			pl.alone(func() { pl.p.Pool().Set(list) })
-			pl.loads()
+			pl.input(core.Endpoints{List: list})
 		}
-		pl.advance(700 * machine.Millisecond)
+		pl.pass(700 * machine.Millisecond)
 	case s.Cancels != "":
 		if x := pl.open[s.Cancels]; x != nil {
 			pl.release(x)
 		}
-		pl.advance(200 * machine.Millisecond)
+		pl.pass(200 * machine.Millisecond)
 	case s.Distribution != nil:
 		pl.distribution(s)
 	case s.Conversation != "":
-		if pl.door != nil {
-			pl.response(&exchange{id: s.Conversation}, pl.observed(s), pl.door.conversation(pl.now, s.Sent))
-		}
+		pl.conversation(s)
 	default:
 		pl.flowStep(s)
 	}
 }
 
-func (pl *player) observed(s *Step) (list []Message) {
-	_ = json.Unmarshal(s.Observed, &list)
-	return list
-}
-
 func (pl *player) request(s *Step) {
 	rq := s.Request
-	x := &exchange{id: rq.ID, step: s, arrived: pl.now}
+	x := &exchange{id: rq.ID, step: s}
 	_ = json.Unmarshal(s.Observed, &x.recorded)
 	pl.send(x, rq)
 	if s.Blocked != nil {
@@ -394,96 +374,63 @@ func (pl *player) request(s *Step) {
 		if wait != nil && *wait > 0 {
 			d = *wait
 		}
-		pl.advance(machine.Time(d * float64(machine.Second)))
+		pl.pass(machine.Time(d * float64(machine.Second)))
 		if x.done == (wait != nil) {
 			pl.fault(x.id, "blocked", fmt.Sprint(wait != nil), fmt.Sprint(!x.done))
 		}
-	} else if pl.fc != nil || pl.queues {
-		pl.advance(11 * machine.Millisecond) // 15 in all between two requests
+	} else if pl.queues {
+		pl.pass(11 * machine.Millisecond) // 15 in all between two requests
 	}
 	if !s.Hold {
-		if !x.done {
-			for n := 0; n < 2000 && !x.done; n++ {
-				pl.advance(10 * machine.Millisecond)
-			}
+		for n := 0; n < 2000 && !x.done; n++ {
+			pl.pass(10 * machine.Millisecond)
 		}
-		pl.finish(rq.ID, pl.playOf(s), s.ResponseSeen)
+		pl.finish(rq.ID, playOf(s), s.ResponseSeen)
 	}
 }
 
-// send brings a request to its decision, or into flow control.
+// send sends a request, which flow control may hold.
 func (pl *player) send(x *exchange, rq *Request) {
+	pl.pass(2 * machine.Millisecond)
 	pl.open[rq.ID] = x
-	if pl.door != nil {
-		pl.now += 2 * machine.Millisecond
-		pl.scrape()
-		x.arrived = pl.now
-		if pl.queues {
-			pl.ask(x, rq)
-			return
-		}
-		pl.force.Store(x)
-		x.opened, x.got = pl.door.request(pl.now, rq)
-		pl.force.Store(nil)
-		x.done, x.answered = true, pl.now
-		pl.order = append(pl.order, x.id)
-		pl.compareMessages(x, rq)
-		return
+	pl.force.Store(x)
+	if id := rq.Headers[picker.HeaderRequestID]; id != "" {
+		pl.known.Store(id, x)
 	}
-	headers := append(header.Of(":method", rq.Method, ":path", rq.Path), header.FromMap(rq.Headers)...)
-	var body []byte
-	if rq.Body != nil {
-		body = []byte(*rq.Body)
+	x.request, x.arrived, x.conn = rq, pl.now, pl.connect()
+	pl.asked = append(pl.asked, x)
+	x.conn.send(&stream.Message{Kind: stream.Headers, Head: append(header.Of(":method", rq.Method, ":path", rq.Path), header.FromMap(rq.Headers)...), End: rq.Body == nil}, rq.metadata("headers"))
+	parts := rq.parts()
+	for i, part := range parts {
+		x.conn.send(&stream.Message{Kind: stream.Body, Body: part, End: i == len(parts)-1}, rq.metadata("body"))
 	}
-	pl.number++
-	x.req, x.err = pl.p.NewRequest(headers, body, rq.Body != nil, pl.number)
-	if rq.Body != nil && rq.MetadataOn != "headers" {
-		if list, ok := rq.Metadata[picker.NamespaceSubset][picker.KeySubset].([]any); ok {
-			x.req.HasSubset = true
-			for _, v := range list {
-				if t, ok := v.(string); ok {
-					x.req.Subset = append(x.req.Subset, t)
-				}
-			}
-		}
-	}
-	pl.now += 2 * machine.Millisecond
-	pl.scrape()
-	x.arrived = pl.now
-	if x.err == nil {
-		_, x.err = pl.p.Prepare(pl.now, x.req)
-	}
-	switch {
-	case x.err != nil:
-		pl.answer(x, pl.now)
-	case pl.fc != nil && x.req.Body != nil:
-		pl.number++
-		x.fcID = flowcontrol.RequestID(pl.number)
-		pl.byID[x.fcID] = x
-		pl.fc.Input(pl.now, flowcontrol.Arrive{ID: x.fcID, Priority: x.req.Objective.Priority, FairnessID: x.req.FairnessID,
-			Bytes: int64(x.req.SizeBytes), Tokens: int64(x.req.Tokens), TTFT: machine.Time(x.req.TTFTMs * 1e6)})
-		pl.advance(2 * machine.Millisecond)
-	default:
-		pl.decide(x)
-		pl.answer(x, pl.now)
+	pl.settle()
+	if pl.queues {
+		pl.pass(2 * machine.Millisecond)
 	}
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+// metadata is what goes with messages about headers or the body.
+func (rq *Request) metadata(about string) map[string]map[string]any {
+	if rq.MetadataOn == "" || rq.MetadataOn == "all" || rq.MetadataOn == about {
+		return rq.Metadata
 	}
-	sort.Strings(keys)
-	return keys
+	return nil
 }
 
-func pairs(set header.List) [][2]string {
-	out := make([][2]string, 0, len(set))
-	for _, h := range set {
-		out = append(out, [2]string{h.Name, h.Value})
+// parts are the pieces in which the body is sent.
+func (rq *Request) parts() (out [][]byte) {
+	if rq.Body == nil {
+		return nil
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i][0] < out[j][0] })
+	rest := []byte(*rq.Body)
+	for _, n := range rq.Chunks {
+		n = min(n, len(rest))
+		out, rest = append(out, rest[:n]), rest[n:]
+	}
+	if len(rest) > 0 || len(out) == 0 {
+		out = append(out, rest)
+	}
 	return out
 }
 
@@ -494,7 +441,7 @@ func (pl *player) distribution(s *Step) {
 		id := fmt.Sprintf("d%d", i)
 		x := &exchange{id: id}
 		pl.send(x, &Request{ID: id, Method: "POST", Path: "/v1/chat/completions", Headers: map[string]string{"x-request-id": id}, Body: &body})
-		count[pl.destination(x)]++
+		count[x.destination()]++
 		delete(pl.open, id)
 		pl.release(x)
 	}
@@ -506,19 +453,44 @@ func (pl *player) distribution(s *Step) {
 	}
 }
 
-// destination is where a request went, "" when it was refused.
-func (pl *player) destination(x *exchange) string {
-	if pl.door == nil {
-		if x.d == nil || x.err != nil {
-			return ""
-		}
-		return x.d.Destination()
+// conversation plays what a recorder sent message by message, and compares what
+// came back and whether the picker ended the stream.
+func (pl *player) conversation(s *Step) {
+	x := &exchange{id: s.Conversation, conn: pl.connect()}
+	for _, m := range s.Sent {
+		x.conn.send(conversational(m), nil)
 	}
-	for i := range x.got {
-		if x.got[i].Type == "request_headers" {
-			dest, _ := x.got[i].lb()
-			return dest
-		}
+	var want []Message
+	_ = json.Unmarshal(s.Observed, &want)
+	ends := len(want) > 0 && want[len(want)-1].Type == "stream_end"
+	over := false
+	pl.await(func() bool {
+		over = x.hear()
+		return over || !ends && len(x.inbox) >= len(want)-1
+	})
+	x.conn.leave()
+	x.hear() // what is too much
+	ended := Message{Type: "nothing more (stream open)"}
+	if over {
+		ended.Type = "stream_end"
 	}
-	return ""
+	pl.response(x, want, append(x.inbox, ended))
+}
+
+// conversational is a message as it was recorded: ["request_body", [text, end]].
+func conversational(recorded [2]json.RawMessage) *stream.Message {
+	var kind, text string
+	var parts [2]json.RawMessage
+	var head map[string]string
+	m := &stream.Message{}
+	_ = json.Unmarshal(recorded[0], &kind)
+	if json.Unmarshal(recorded[1], &parts) == nil {
+		_ = json.Unmarshal(parts[0], &head)
+		_ = json.Unmarshal(parts[0], &text)
+		_ = json.Unmarshal(parts[1], &m.End)
+	}
+	m.Kind = map[string]stream.MessageKind{"request_headers": stream.Headers, "request_body": stream.Body, "request_trailers": stream.Trailers,
+		"response_headers": stream.ResponseHeaders, "response_body": stream.ResponseBody, "response_trailers": stream.ResponseTrailers}[kind]
+	m.Head, m.Body = header.FromMap(head), []byte(text)
+	return m
 }

@@ -2,17 +2,16 @@ package parity
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,190 +24,191 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
-// port is a picker behind its gRPC port. Its clock is the player's.
+// port drives live/epp behind its gRPC port. Its clock is the player's.
 type port struct {
+	*epp.Picking
 	t        *testing.T
-	picking  *epp.Picking
 	client   extprocv3.ExternalProcessorClient
 	clock    atomic.Int64
 	server   *epp.Server
 	registry *prometheus.Registry
-	held     *prometheus.Registry // only what flow control holds and ends
-	opened   int                  // streams that were not left
-	queues   bool
+	open     int // streams that were not left
+
+	page    func(address string) (string, error)
+	mu      sync.Mutex
+	rounds  *sync.Cond
+	round   int
+	scrapes int // that wait for the next round
+	closed  bool
 }
 
-// twice registers the few figures that the player reads again and again in a
-// registry of their own, too.
-type twice struct {
-	prometheus.Registerer
-	held *prometheus.Registry
-}
-
-var heldFigures = regexp.MustCompile(`fqName: "llm_d_epp_flow_control_(queue_size|revocations_issued_total)"`)
-
-// MustRegister registers.
-func (r twice) MustRegister(list ...prometheus.Collector) {
-	r.Registerer.MustRegister(list...)
-	for _, c := range list {
-		switch c.(type) {
-		case *prometheus.GaugeVec, *prometheus.CounterVec: // they have one description
-		default:
-			continue
+func openPort(t *testing.T, pool string) opener {
+	return func(c core.Config, page func(address string) (string, error)) (driver, error) {
+		o := &port{t: t, page: page, registry: prometheus.NewRegistry()}
+		o.rounds = sync.NewCond(&o.mu)
+		now := func() machine.Time { return machine.Time(o.clock.Load()) }
+		var err error
+		o.Picking, err = epp.NewPicking(epp.PickingOptions{Config: c, Now: now, PoolName: pool, Fetch: o.fetch,
+			Metrics: epp.NewPickMetrics(o.registry, pool)})
+		if err != nil {
+			return nil, err
 		}
-		desc := make(chan *prometheus.Desc, 1)
-		c.Describe(desc)
-		if heldFigures.MatchString((<-desc).String()) {
-			r.held.MustRegister(c)
+		if err = epp.ObservePool(o.registry, o.Picking, pool); err != nil {
+			return nil, err
 		}
+		o.server, err = epp.Start(epp.Options{Address: "127.0.0.1:0", Pickers: o.Picking, Now: now})
+		if err != nil {
+			return nil, err
+		}
+		conn, err := grpc.NewClient(o.server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() {
+			conn.Close()
+			o.server.Kill()
+			o.mu.Lock()
+			o.closed = true
+			o.mu.Unlock()
+			o.answer()
+			o.Close()
+		})
+		o.client = extprocv3.NewExternalProcessorClient(conn)
+		return o, nil
 	}
 }
 
-func openPort(t *testing.T, p *picker.Picker, pool string) (*port, error) {
-	o := &port{t: t, queues: p.FlowControl()}
-	now := func() machine.Time { return machine.Time(o.clock.Load()) }
-	var err error
-	o.registry, o.held = prometheus.NewRegistry(), prometheus.NewRegistry()
-	o.picking, err = epp.NewPicking(epp.PickingOptions{Now: now, PoolName: pool, Metrics: epp.NewPickMetrics(twice{o.registry, o.held}, pool),
-		Config: core.Config{Picker: p, EmitScores: true, Stream: stream.Config{Errors: stream.EPPErrors, MaxBodyBytes: 64 << 20}},
-		Fetch:  func(string) ([]byte, error) { return nil, errors.New("the player brings the figures") }})
-	if err == nil {
-		err = epp.ObservePool(o.registry, o.picking, pool)
+// fetch has a page in the next round.
+func (o *port) fetch(at string) ([]byte, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.scrapes++
+	for round := o.round; o.round == round && !o.closed; {
+		o.rounds.Wait()
 	}
+	if o.closed {
+		return nil, errNobody
+	}
+	u, err := url.Parse(at)
 	if err != nil {
 		return nil, err
 	}
-	o.server, err = epp.Start(epp.Options{Address: "127.0.0.1:0", Pickers: o.picking, Now: now})
-	if err != nil {
-		return nil, err
-	}
-	conn, err := grpc.NewClient(o.server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, err
-	}
-	t.Cleanup(func() {
-		conn.Close()
-		o.server.Kill()
-		o.picking.Close()
-	})
-	o.client = extprocv3.NewExternalProcessorClient(conn)
-	return o, nil
+	text, err := o.page(u.Host)
+	return []byte(text), err
 }
 
-func (o *port) alone(now machine.Time, f func()) {
+func (o *port) answer() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.scrapes = 0
+	o.round++
+	o.rounds.Broadcast()
+}
+
+func (o *port) waiting() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.scrapes
+}
+
+func (o *port) advance(now machine.Time) {
 	o.clock.Store(int64(now))
-	o.picking.With(func(*core.Machine, machine.Time) { f() })
+	o.With(func(*core.Machine, machine.Time) {})
 }
 
-// opened is one stream and what arrived on it.
-type opened struct {
+// patience is how long a server may take over what is due.
+const patience = 10 * time.Second
+
+func (o *port) await(done func() bool) bool {
+	for end := time.Now().Add(patience); !done(); time.Sleep(20 * time.Microsecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// portConn is a stream and what arrived on it.
+type portConn struct {
+	o      *port
 	stream extprocv3.ExternalProcessor_ProcessClient
 	cancel context.CancelFunc
 	in     chan Message
+	over   bool // in is closed
 	left   bool
 }
 
-func (o *port) open() *opened {
+func (o *port) connect() conn {
 	ctx, cancel := context.WithCancel(context.Background())
-	o.opened++
-	s := &opened{cancel: cancel, in: make(chan Message, 1000)}
+	c := &portConn{o: o, cancel: cancel, in: make(chan Message, 1000)}
+	o.open++
 	var err error
-	if s.stream, err = o.client.Process(ctx); err != nil {
-		o.t.Error(err)
-		close(s.in)
-		return s
+	if c.stream, err = o.client.Process(ctx); err != nil {
+		o.t.Fatal(err)
 	}
 	go func() {
-		defer close(s.in)
+		defer close(c.in)
 		for {
-			m, err := s.stream.Recv()
+			m, err := c.stream.Recv()
 			if err != nil {
-				status := "OK"
-				if !errors.Is(err, io.EOF) {
-					status = err.Error()
-				}
-				s.in <- Message{Type: "stream_end", Body: &status}
 				return
 			}
-			s.in <- message(m)
+			c.in <- received(m)
 		}
 	}()
-	return s
+	return c
 }
 
-// next is the next message; ok is false when none comes.
-func (s *opened) next(wait time.Duration) (Message, bool) {
-	select {
-	case m, ok := <-s.in:
-		return m, ok
-	case <-time.After(wait):
-		return Message{Type: "nothing more (stream open)"}, false
+func (c *portConn) send(m *stream.Message, metadata map[string]map[string]any) {
+	q := &extprocv3.ProcessingRequest{}
+	headers := &extprocv3.HttpHeaders{Headers: headerMap(m.Head), EndOfStream: m.End}
+	body := &extprocv3.HttpBody{Body: m.Body, EndOfStream: m.End}
+	switch m.Kind {
+	case stream.Headers:
+		q.Request = &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers}
+	case stream.Body:
+		q.Request = &extprocv3.ProcessingRequest_RequestBody{RequestBody: body}
+	case stream.Trailers:
+		q.Request = &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{Trailers: headers.Headers}}
+	case stream.ResponseHeaders:
+		q.Request = &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headers}
+	case stream.ResponseBody:
+		q.Request = &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: body}
+	case stream.ResponseTrailers:
+		q.Request = &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{Trailers: headers.Headers}}
 	}
+	if metadata != nil {
+		q.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{}}
+		for ns, v := range metadata {
+			fields, err := structpb.NewStruct(v)
+			if err != nil {
+				c.o.t.Error(err)
+			}
+			q.MetadataContext.FilterMetadata[ns] = fields
+		}
+	}
+	_ = c.stream.Send(q) // an early answer ends the stream
 }
 
-func headerMap(h map[string]string) *corev3.HeaderMap {
+func headerMap(list header.List) *corev3.HeaderMap {
 	m := &corev3.HeaderMap{}
-	for _, k := range sortedKeys(h) {
-		m.Headers = append(m.Headers, &corev3.HeaderValue{Key: k, RawValue: []byte(h[k])})
+	for _, h := range list {
+		m.Headers = append(m.Headers, &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)})
 	}
 	return m
 }
 
-func (o *port) ask(now machine.Time, rq *Request) any {
-	o.clock.Store(int64(now))
-	s := o.open()
-	h := map[string]string{":method": rq.Method, ":path": rq.Path}
-	for k, v := range rq.Headers {
-		h[k] = v
-	}
-	on := rq.MetadataOn
-	meta := &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{}}
-	for ns, v := range rq.Metadata {
-		fields, err := structpb.NewStruct(v)
-		if err != nil {
-			o.t.Error(err)
-		}
-		meta.FilterMetadata[ns] = fields
-	}
-	send := func(m *extprocv3.ProcessingRequest, where string) {
-		if len(rq.Metadata) > 0 && (on == "" || on == "all" || on == where) {
-			m.MetadataContext = meta
-		}
-		_ = s.stream.Send(m) // an early answer ends the stream
-	}
-	send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
-		RequestHeaders: &extprocv3.HttpHeaders{Headers: headerMap(h), EndOfStream: rq.Body == nil}}}, "headers")
-	if rq.Body != nil {
-		rest := []byte(*rq.Body)
-		var parts [][]byte
-		for _, n := range rq.Chunks {
-			n = min(n, len(rest))
-			parts, rest = append(parts, rest[:n]), rest[n:]
-		}
-		if len(rest) > 0 || len(parts) == 0 {
-			parts = append(parts, rest)
-		}
-		for i, part := range parts {
-			send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
-				RequestBody: &extprocv3.HttpBody{Body: part, EndOfStream: i == len(parts)-1}}}, "body")
-		}
-	}
-	return s
-}
-
-func (o *port) heard(handle any) (got []Message, over bool) {
-	s := handle.(*opened)
+func (c *portConn) heard() (got []Message, over bool) {
 	for {
 		select {
-		case m, ok := <-s.in:
-			if !ok || m.Type == "stream_end" {
+		case m, ok := <-c.in:
+			if !ok {
 				return got, true
 			}
 			got = append(got, m)
@@ -218,148 +218,23 @@ func (o *port) heard(handle any) (got []Message, over bool) {
 	}
 }
 
-var heldSeries = regexp.MustCompile("")
-
-func (o *port) flow() (queued, evicted int, left bool) {
-	for series, v := range o.gathered(o.held, heldSeries) {
-		if strings.Contains(series, "queue_size") {
-			queued += int(v)
-		} else {
-			evicted += int(v)
-		}
-	}
-	return queued, evicted, o.server.Active() <= o.opened
-}
-
-func (o *port) apply(now machine.Time, s objects.Selection) {
-	o.clock.Store(int64(now))
-	o.picking.Apply(s, false)
-}
-
-func (o *port) request(now machine.Time, rq *Request) (any, []Message) {
-	s := o.ask(now, rq).(*opened)
-	var got []Message
-	for {
-		m, ok := s.next(5 * time.Second)
-		if !ok || m.Type == "stream_end" {
-			return s, got
-		}
-		got = append(got, m)
-		if m.Type == "immediate_response" || m.Type == "request_headers" && rq.Body == nil || m.Type == "request_body" && m.EOS {
-			return s, got
-		}
-	}
-}
-
-func (o *port) respond(now machine.Time, handle any, headers map[string]string, chunks []string, end, wanted bool) []Message {
-	o.clock.Store(int64(now))
-	s := handle.(*opened)
-	expect := 0
-	if headers != nil {
-		_ = s.stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{
-			ResponseHeaders: &extprocv3.HttpHeaders{Headers: headerMap(headers), EndOfStream: end && len(chunks) == 0}}})
-		expect++
-	}
-	for i, c := range chunks {
-		_ = s.stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{
-			ResponseBody: &extprocv3.HttpBody{Body: []byte(c), EndOfStream: end && i == len(chunks)-1}}})
-		expect++
-	}
-	var got []Message
-	for {
-		m, ok := s.next(5 * time.Second)
-		if !ok || m.Type == "stream_end" {
-			return got
-		}
-		got = append(got, m)
-		if m.Type == "response_body" && m.EOS || !end && len(got) == expect {
-			return got
-		}
-	}
-}
-
 // leave ends the stream as Envoy does, and waits until the picker knows.
-func (o *port) leave(now machine.Time, handle any) {
-	o.clock.Store(int64(now))
-	s, ok := handle.(*opened)
-	if !ok || s.left {
+func (c *portConn) leave() {
+	if c.left {
 		return
 	}
-	s.left = true
-	o.opened--
-	_ = s.stream.CloseSend()
-	s.cancel()
-	for {
-		if m, ok := s.next(5 * time.Second); !ok || m.Type == "stream_end" {
-			break
-		}
-	}
-	if o.queues { // the player waits, once its clock has gone on
-		return
-	}
-	for end := time.Now().Add(5 * time.Second); o.server.Active() > o.opened && time.Now().Before(end); {
-		time.Sleep(50 * time.Microsecond)
-	}
-}
-
-func (o *port) conversation(now machine.Time, sent [][2]json.RawMessage) []Message {
-	o.clock.Store(int64(now))
-	s := o.open()
-	defer o.leave(now, s)
-	for _, m := range sent {
-		var kind string
-		var parts [2]json.RawMessage
-		var h map[string]string
-		var text string
-		var end bool
-		_ = json.Unmarshal(m[0], &kind)
-		if json.Unmarshal(m[1], &parts) == nil {
-			_ = json.Unmarshal(parts[0], &h)
-			_ = json.Unmarshal(parts[0], &text)
-			_ = json.Unmarshal(parts[1], &end)
-		} else {
-			_ = json.Unmarshal(m[1], &h)
-		}
-		q := &extprocv3.ProcessingRequest{}
-		switch kind {
-		case "request_headers":
-			q.Request = &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headerMap(h), EndOfStream: end}}
-		case "request_body":
-			q.Request = &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte(text), EndOfStream: end}}
-		case "request_trailers":
-			q.Request = &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{Trailers: headerMap(h)}}
-		case "response_headers":
-			q.Request = &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: headerMap(h), EndOfStream: end}}
-		case "response_body":
-			q.Request = &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{Body: []byte(text), EndOfStream: end}}
-		case "response_trailers":
-			q.Request = &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{Trailers: headerMap(h)}}
-		}
-		if s.stream.Send(q) != nil {
-			break
-		}
-	}
-	var got []Message
-	for {
-		m, ok := s.next(300 * time.Millisecond)
-		if m.Type != "" {
-			got = append(got, m)
-		}
-		if !ok || m.Type == "stream_end" {
-			return got
-		}
-	}
+	c.left = true
+	c.o.open--
+	_ = c.stream.CloseSend()
+	c.cancel()
+	c.o.await(func() bool { return c.o.server.Active() <= c.o.open })
 }
 
 // figures are the canonical metrics whose series match, by series.
-func (o *port) figures(now machine.Time, pattern string) map[string]float64 {
-	o.clock.Store(int64(now))
-	return o.gathered(o.registry, regexp.MustCompile(pattern))
-}
-
-func (o *port) gathered(from *prometheus.Registry, wanted *regexp.Regexp) map[string]float64 {
+func (o *port) figures(pattern string) map[string]float64 {
+	wanted := regexp.MustCompile(pattern)
 	out := map[string]float64{}
-	families, err := from.Gather()
+	families, err := o.registry.Gather()
 	if err != nil {
 		o.t.Error(err)
 	}
@@ -372,7 +247,7 @@ func (o *port) gathered(from *prometheus.Registry, wanted *regexp.Regexp) map[st
 			for _, l := range m.Label {
 				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
 			}
-			sort.Strings(labels)
+			slices.Sort(labels)
 			add := func(suffix string, v float64) {
 				series := f.GetName() + suffix + "{" + strings.Join(labels, ",") + "}"
 				if len(labels) == 0 {
@@ -398,10 +273,9 @@ func (o *port) gathered(from *prometheus.Registry, wanted *regexp.Regexp) map[st
 	return out
 }
 
-func (o *port) page(now machine.Time, path string) (int, []byte) {
-	o.clock.Store(int64(now))
+func (o *port) get(path string) (int, []byte) {
 	mux := http.NewServeMux()
-	for pattern, h := range o.picking.Pages() {
+	for pattern, h := range o.Pages() {
 		mux.Handle(pattern, h)
 	}
 	w := httptest.NewRecorder()
@@ -409,8 +283,8 @@ func (o *port) page(now machine.Time, path string) (int, []byte) {
 	return w.Code, w.Body.Bytes()
 }
 
-// message is what arrived, in the recordings' form.
-func message(in *extprocv3.ProcessingResponse) (m Message) {
+// received is what arrived, in the recordings' form.
+func received(in *extprocv3.ProcessingResponse) (m Message) {
 	mutate := func(h *extprocv3.HeaderMutation) {
 		m.SetHeaders = [][2]string{}
 		for _, o := range h.GetSetHeaders() {
@@ -420,9 +294,9 @@ func message(in *extprocv3.ProcessingResponse) (m Message) {
 			}
 			m.SetHeaders = append(m.SetHeaders, [2]string{o.Header.Key, v})
 		}
-		sort.Slice(m.SetHeaders, func(i, j int) bool { return fmt.Sprint(m.SetHeaders[i]) < fmt.Sprint(m.SetHeaders[j]) })
+		slices.SortFunc(m.SetHeaders, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
 		m.RemoveHeaders = h.GetRemoveHeaders()
-		sort.Strings(m.RemoveHeaders)
+		slices.Sort(m.RemoveHeaders)
 	}
 	body := func(r *extprocv3.BodyResponse) {
 		c := r.GetResponse().GetBodyMutation().GetStreamedResponse()
@@ -480,7 +354,7 @@ func TestRecordingsThroughThePort(t *testing.T) {
 				if strings.Contains(fmt.Sprint(l.Flags), "--endpoint-selector") {
 					pool = "epp" // the Deployment's name
 				}
-				for _, f := range play(l, func(p *picker.Picker) (door, error) { return openPort(t, p, pool) }) {
+				for _, f := range play(l, openPort(t, pool)) {
 					if Deviation(topic, l.ID, f) == "" {
 						t.Errorf("%s %s | %s | recorded %.300s | got %.600s", l.ID, f.Unit, f.Field, f.Recorded, f.Got)
 					}

@@ -8,10 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/stream"
 )
 
-func (pl *player) playOf(s *Step) Reply {
+func playOf(s *Step) Reply {
 	play := Reply{Kind: "json", Usage: []int{3, 4}}
 	if len(s.Response) > 0 {
 		_ = json.Unmarshal(s.Response, &play)
@@ -19,35 +19,15 @@ func (pl *player) playOf(s *Step) Reply {
 	return play
 }
 
+// release ends a request's stream as Envoy does.
 func (pl *player) release(x *exchange) {
 	if x.closed {
 		return
 	}
 	x.closed = true
-	if pl.door != nil {
-		pl.asked = slices.DeleteFunc(pl.asked, func(a *exchange) bool { return a == x })
-		pl.door.leave(pl.now, x.opened)
-		if pl.queues {
-			pl.settle()
-		}
-		return
-	}
-	if x.d != nil {
-		pl.p.Release(pl.now, x.d)
-	}
-	if pl.fc != nil && x.fcID != 0 {
-		pl.tellLoads()
-		if x.done {
-			done := flowcontrol.Done{ID: x.fcID}
-			if x.resp != nil {
-				done.PromptTokens, done.CompletionTokens = int64(x.resp.Usage.PromptTokens), int64(x.resp.Usage.CompletionTokens)
-			}
-			pl.fc.Input(pl.now, done)
-		} else {
-			pl.fc.Input(pl.now, flowcontrol.Gone{ID: x.fcID})
-		}
-		pl.flow()
-	}
+	pl.asked = slices.DeleteFunc(pl.asked, func(a *exchange) bool { return a == x })
+	x.conn.leave()
+	pl.settle()
 }
 
 // finish plays a response and compares what the picker made of it.
@@ -58,7 +38,7 @@ func (pl *player) finish(id string, play Reply, want []Message) {
 	}
 	delete(pl.open, id)
 	defer pl.release(x)
-	if play.Kind == "abort" || play.Kind == "close" || pl.door == nil && (x.d == nil || x.err != nil) || pl.door != nil && refused(x.got) {
+	if play.Kind == "abort" || play.Kind == "close" || refused(x.got) {
 		return
 	}
 	headers, chunks := play.Headers, play.Chunks
@@ -71,44 +51,38 @@ func (pl *player) finish(id string, play Reply, want []Message) {
 			chunks = []string{"data: {\"id\":\"c\",\"model\":\"m1\"}\n\n", "data: {\"id\":\"c\",\"usage\": " + usage + "}\n\n", "data: [DONE]\n\n", ""}
 		}
 	}
-	if pl.door != nil {
-		if x.started {
-			headers = nil
-		}
-		if got := pl.door.respond(pl.now, x.opened, headers, chunks, true, true); want != nil {
-			pl.response(x, want, got)
-		}
-		return
+	if x.started {
+		headers = nil
 	}
-	var got []Message
-	if x.resp == nil {
-		var set header.List
-		x.resp, set = pl.p.ResponseHeaders(pl.now, x.d, header.FromMap(headers))
-		got = append(got, Message{Type: "response_headers", SetHeaders: pairs(set)})
-	}
-	for i, c := range chunks {
-		end := i == len(chunks)-1
-		out := x.resp.Body(pl.now, []byte(c), end)
-		if out == nil && !end {
-			continue
-		}
-		text := string(out)
-		m := Message{Type: "response_body", Size: len(out), EOS: end, Body: &text}
-		if end && x.resp.Metadata() != nil {
-			m.Metadata = map[string]any{}
-			for ns, kv := range x.resp.Metadata() {
-				inner := map[string]any{}
-				for k, v := range kv {
-					inner[k] = v
-				}
-				m.Metadata[ns] = inner
-			}
-		}
-		got = append(got, m)
-	}
-	if want != nil {
+	if got := pl.respond(x, headers, chunks, true); want != nil {
 		pl.response(x, want, got)
 	}
+}
+
+// begin sends the headers of a response.
+func (pl *player) begin(x *exchange, contentType string) {
+	x.started = true
+	pl.respond(x, map[string]string{":status": "200", "content-type": contentType}, nil, false)
+}
+
+// respond sends what is not nil or empty of a response, and returns what came
+// back. end says whether the last piece is the response's last.
+func (pl *player) respond(x *exchange, headers map[string]string, chunks []string, end bool) []Message {
+	expect := len(chunks)
+	if headers != nil {
+		x.conn.send(&stream.Message{Kind: stream.ResponseHeaders, Head: header.FromMap(headers), End: end && len(chunks) == 0}, nil)
+		expect++
+	}
+	for i, c := range chunks {
+		x.conn.send(&stream.Message{Kind: stream.ResponseBody, Body: []byte(c), End: end && i == len(chunks)-1}, nil)
+	}
+	pl.await(func() bool {
+		over, n := x.hear(), len(x.inbox)
+		return over || n > 0 && x.inbox[n-1].Type == "response_body" && x.inbox[n-1].EOS || !end && n == expect
+	})
+	got := x.inbox
+	x.inbox = nil
+	return got
 }
 
 // coalesce joins body messages: how a body is cut into them has no meaning.
@@ -158,13 +132,4 @@ func (pl *player) response(x *exchange, want, got []Message) {
 			pl.fault(x.id, "response metadata", "", d)
 		}
 	}
-}
-
-func (pl *player) respondHead(x *exchange, contentType string) {
-	if pl.door != nil {
-		x.started = true
-		pl.door.respond(pl.now, x.opened, map[string]string{":status": "200", "content-type": contentType}, nil, false, false)
-		return
-	}
-	x.resp, _ = pl.p.ResponseHeaders(pl.now, x.d, header.Of(":status", "200", "content-type", contentType))
 }

@@ -108,10 +108,6 @@ func (c *served) run(ctx context.Context) (err error) {
 func (c *served) take(ctx context.Context, in *extprocv3.ProcessingRequest) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.machine.Result() == stream.PassedThrough {
-		c.afterEnd(in)
-		return false, nil
-	}
 	c.input(in)
 	for c.decide {
 		c.decide = false
@@ -302,15 +298,6 @@ func (c *served) tell(m stream.Message) {
 	c.in = m
 	c.machine.Input(c.s.o.Now(), &c.in, &c.fx)
 	c.play()
-}
-
-// afterEnd answers what may still come on a stream whose response is over:
-// trailers after the last piece of the body.
-func (c *served) afterEnd(in *extprocv3.ProcessingRequest) {
-	if in.GetResponseTrailers() != nil && c.sendErr == nil {
-		c.sendErr = c.wire.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{
-			ResponseTrailers: &extprocv3.TrailersResponse{}}})
-	}
 }
 
 // gone ends a stream on which nothing more can be read.
