@@ -27,6 +27,7 @@ type picking struct {
 	w       *world
 	p       *picker.Picker
 	fc      *flowcontrol.Controller
+	fx      flowcontrol.Effects
 	waiting map[flowcontrol.RequestID]*pick
 	last    flowcontrol.RequestID
 	number  uint64
@@ -146,7 +147,7 @@ func (k *picking) decide(r *request, head header.List, body []byte) {
 	x.id = k.last
 	k.waiting[x.id] = x
 	k.fc.Input(k.w.now, flowcontrol.Arrive{ID: x.id, Priority: req.Objective.Priority, FairnessID: req.FairnessID,
-		Bytes: int64(req.SizeBytes), Tokens: int64(req.Tokens), TTFT: machine.Time(req.TTFTMs * float64(machine.Millisecond))})
+		Bytes: int64(req.SizeBytes), Tokens: int64(req.Tokens), TTFT: machine.Time(req.TTFTMs * float64(machine.Millisecond))}, &k.fx)
 	k.pump()
 }
 
@@ -205,18 +206,18 @@ func (k *picking) ended(x *pick) {
 		return
 	}
 	if _, waits := k.waiting[x.id]; waits && !x.placed {
-		k.fc.Input(k.w.now, flowcontrol.Gone{ID: x.id})
+		k.fc.Input(k.w.now, flowcontrol.Gone{ID: x.id}, &k.fx)
 	} else if x.placed {
 		delete(k.waiting, x.id)
 		k.loads()
-		k.fc.Input(k.w.now, flowcontrol.Done{ID: x.id})
+		k.fc.Input(k.w.now, flowcontrol.Done{ID: x.id}, &k.fx)
 	}
 	k.pump()
 }
 
 func (k *picking) loads() {
 	if k.fc != nil {
-		k.fc.Input(k.w.now, flowcontrol.Pool{Loads: plugins.Loads(k.p, k.p.Pool().View())})
+		k.fc.Input(k.w.now, flowcontrol.Pool{Loads: plugins.Loads(k.p, k.p.Pool().View())}, &k.fx)
 	}
 }
 
@@ -226,20 +227,12 @@ func (k *picking) pump() {
 		return
 	}
 	k.pumping = true
-	for {
-		at, ok := k.fc.Next()
-		if !ok || at > k.w.now {
-			break
-		}
-		var effects []flowcontrol.Effect
-		k.fc.Advance(k.w.now, func(e flowcontrol.Effect) { effects = append(effects, e) })
-		if len(effects) == 0 {
-			break
-		}
-		for i := range effects {
-			k.effect(&effects[i])
-		}
+	k.fc.Advance(k.w.now, &k.fx)
+	for i := 0; i < len(k.fx.List); i++ { // what an effect brings about joins the list
+		e := k.fx.List[i]
+		k.effect(&e)
 	}
+	k.fx.Reset()
 	k.pumping = false
 	if at, ok := k.fc.Next(); ok && at != k.wakeAt {
 		k.wakeAt = at
@@ -260,11 +253,11 @@ func (k *picking) effect(e *flowcontrol.Effect) {
 			x.r.decided(stream.Decision{Answer: &a, Reason: refusal.Message})
 			return
 		}
-		k.fc.Input(k.w.now, flowcontrol.Placed{ID: x.id})
+		k.fc.Input(k.w.now, flowcontrol.Placed{ID: x.id}, &k.fx)
 		x.admission = e.Admission()
 		k.place(x)
 		if !x.placed {
-			k.fc.Input(k.w.now, flowcontrol.Done{ID: x.id})
+			k.fc.Input(k.w.now, flowcontrol.Done{ID: x.id}, &k.fx)
 			delete(k.waiting, e.ID)
 		}
 		k.loads()

@@ -139,7 +139,7 @@ func (pl *player) applyCluster() error {
 		s = set.Select("default", name)
 	}
 	if pl.fc != nil {
-		pl.fc.Input(pl.now, flowcontrol.Objectives{Priorities: s.Priorities})
+		pl.fc.Input(pl.now, flowcontrol.Objectives{Priorities: s.Priorities}, &pl.fx)
 	}
 	if pl.door != nil {
 		pl.door.apply(pl.now, s)

@@ -19,49 +19,48 @@ func (pl *player) loads() {
 	}
 }
 
-// flow plays what flow control has to say.
+// flow plays what flow control has to say. What that brings about joins the
+// list.
 func (pl *player) flow() {
-	if pl.fc == nil {
+	if pl.fc == nil || pl.playing {
 		return
 	}
-	for {
-		at, ok := pl.fc.Next()
-		if !ok || at > pl.now {
-			break
-		}
-		var got []flowcontrol.Effect
-		pl.fc.Advance(pl.now, func(e flowcontrol.Effect) { got = append(got, e) })
-		if len(got) == 0 {
-			break
-		}
-		for _, e := range got {
-			x := pl.byID[e.ID]
-			if x != nil && e.Kind == flowcontrol.Evict {
-				r, _ := e.Refusal()
-				x.evicted = &r
-				pl.release(x)
-			}
-			if x == nil || e.Kind != flowcontrol.Decided {
-				continue
-			}
-			if r, refused := e.Refusal(); refused {
-				x.refusal = &r
-				pl.answer(x, e.At)
-				continue
-			}
-			pl.decide(x)
-			pl.answer(x, e.At)
-			pl.fc.Input(pl.now, flowcontrol.Placed{ID: x.fcID})
-			if x.err != nil {
-				pl.fc.Input(pl.now, flowcontrol.Done{ID: x.fcID})
-			}
-			pl.tellLoads()
-		}
+	pl.playing = true
+	pl.fc.Advance(pl.now, &pl.fx)
+	for i := 0; i < len(pl.fx.List); i++ {
+		pl.decided(pl.fx.List[i])
 	}
+	pl.fx.Reset()
+	pl.playing = false
+}
+
+// decided carries out one effect of flow control.
+func (pl *player) decided(e flowcontrol.Effect) {
+	x := pl.byID[e.ID]
+	if x != nil && e.Kind == flowcontrol.Evict {
+		r, _ := e.Refusal()
+		x.evicted = &r
+		pl.release(x)
+	}
+	if x == nil || e.Kind != flowcontrol.Decided {
+		return
+	}
+	if r, refused := e.Refusal(); refused {
+		x.refusal = &r
+		pl.answer(x, e.At)
+		return
+	}
+	pl.decide(x)
+	pl.answer(x, e.At)
+	pl.fc.Input(pl.now, flowcontrol.Placed{ID: x.fcID}, &pl.fx)
+	if x.err != nil {
+		pl.fc.Input(pl.now, flowcontrol.Done{ID: x.fcID}, &pl.fx)
+	}
+	pl.tellLoads()
 }
 
 func (pl *player) tellLoads() {
-	pl.fc.Input(pl.now, flowcontrol.Pool{Loads: plugins.Loads(pl.p, pl.p.Pool().View())})
+	pl.fc.Input(pl.now, flowcontrol.Pool{Loads: plugins.Loads(pl.p, pl.p.Pool().View())}, &pl.fx)
 }
 
 func (pl *player) flowStep(s *Step) {

@@ -28,6 +28,8 @@ type player struct {
 	line    *Line
 	p       *picker.Picker
 	fc      *flowcontrol.Controller
+	fx      flowcontrol.Effects
+	playing bool // effects are being carried out
 	now     machine.Time
 	pages   map[string]string // worker -> page
 	failing map[string]bool
@@ -459,7 +461,7 @@ func (pl *player) send(x *exchange, rq *Request) {
 		x.fcID = flowcontrol.RequestID(pl.number)
 		pl.byID[x.fcID] = x
 		pl.fc.Input(pl.now, flowcontrol.Arrive{ID: x.fcID, Priority: x.req.Objective.Priority, FairnessID: x.req.FairnessID,
-			Bytes: int64(x.req.SizeBytes), Tokens: int64(x.req.Tokens), TTFT: machine.Time(x.req.TTFTMs * 1e6)})
+			Bytes: int64(x.req.SizeBytes), Tokens: int64(x.req.Tokens), TTFT: machine.Time(x.req.TTFTMs * 1e6)}, &pl.fx)
 		pl.advance(2 * machine.Millisecond)
 	default:
 		pl.decide(x)

@@ -42,9 +42,9 @@ func (pl *player) release(x *exchange) {
 			if x.resp != nil {
 				done.PromptTokens, done.CompletionTokens = int64(x.resp.Usage.PromptTokens), int64(x.resp.Usage.CompletionTokens)
 			}
-			pl.fc.Input(pl.now, done)
+			pl.fc.Input(pl.now, done, &pl.fx)
 		} else {
-			pl.fc.Input(pl.now, flowcontrol.Gone{ID: x.fcID})
+			pl.fc.Input(pl.now, flowcontrol.Gone{ID: x.fcID}, &pl.fx)
 		}
 		pl.flow()
 	}

@@ -196,7 +196,7 @@ func (x *exchange) release() {
 		if x.resp != nil {
 			done.PromptTokens, done.CompletionTokens = int64(x.resp.Usage.PromptTokens), int64(x.resp.Usage.CompletionTokens)
 		}
-		k.fc.Input(now, done)
+		k.fc.Input(now, done, &k.fx)
 		k.pump(now)
 	}
 }

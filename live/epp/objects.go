@@ -148,7 +148,7 @@ func (k *Picking) Apply(s objects.Selection, keepEndpoints bool) {
 	k.With(func(p *picker.Picker, now machine.Time) {
 		p.SetObjects(s.Objects)
 		if k.fc != nil {
-			k.fc.Input(now, flowcontrol.Objectives{Priorities: s.Priorities})
+			k.fc.Input(now, flowcontrol.Objectives{Priorities: s.Priorities}, &k.fx)
 		}
 		if keepEndpoints {
 			return

@@ -65,6 +65,7 @@ type Picking struct {
 	hooks   picker.Hooks
 	affine  []affine
 	fc      *flowcontrol.Controller
+	fx      flowcontrol.Effects
 	waiting map[flowcontrol.RequestID]*waiter
 	timer   *time.Timer
 	history []*picker.Decision // the newest last
@@ -136,7 +137,7 @@ func (k *Picking) Close() {
 	defer k.mu.Unlock()
 	k.closed = true
 	if k.fc != nil {
-		k.fc.Input(k.o.Now(), flowcontrol.Shutdown{})
+		k.fc.Input(k.o.Now(), flowcontrol.Shutdown{}, &k.fx)
 		k.pump(k.o.Now())
 	}
 	if k.timer != nil {
@@ -147,7 +148,7 @@ func (k *Picking) Close() {
 
 func (k *Picking) loads(now machine.Time) {
 	if k.fc != nil {
-		k.fc.Input(now, flowcontrol.Pool{Loads: plugins.Loads(k.p, k.p.Pool().View())})
+		k.fc.Input(now, flowcontrol.Pool{Loads: plugins.Loads(k.p, k.p.Pool().View())}, &k.fx)
 	}
 }
 
@@ -160,20 +161,12 @@ func (k *Picking) pump(now machine.Time) {
 	k.pumping = true
 	began := time.Now()
 	defer func() { k.o.Metrics.round(time.Since(began)) }()
-	for {
-		at, ok := k.fc.Next()
-		if !ok || at > now {
-			break
-		}
-		var effects []flowcontrol.Effect
-		k.fc.Advance(now, func(e flowcontrol.Effect) { effects = append(effects, e) })
-		if len(effects) == 0 {
-			break
-		}
-		for i := range effects {
-			k.effect(now, &effects[i])
-		}
+	k.fc.Advance(now, &k.fx)
+	for i := 0; i < len(k.fx.List); i++ { // what an effect brings about joins the list
+		e := k.fx.List[i]
+		k.effect(now, &e)
 	}
+	k.fx.Reset()
 	k.pumping = false
 	at, ok := k.fc.Next()
 	switch {
@@ -215,9 +208,9 @@ func (k *Picking) effect(now machine.Time, e *flowcontrol.Effect) {
 		} else {
 			w.admission = e.Admission()
 			k.place(now, w)
-			k.fc.Input(now, flowcontrol.Placed{ID: w.id})
+			k.fc.Input(now, flowcontrol.Placed{ID: w.id}, &k.fx)
 			if w.d.Err != nil {
-				k.fc.Input(now, flowcontrol.Done{ID: w.id})
+				k.fc.Input(now, flowcontrol.Done{ID: w.id}, &k.fx)
 				delete(k.waiting, e.ID)
 			}
 			k.loads(now)
@@ -372,7 +365,7 @@ func (k *Picking) admit(now machine.Time, w *waiter, withBody bool) {
 	k.waiting[w.id] = w
 	k.o.Metrics.queued(w)
 	k.fc.Input(now, flowcontrol.Arrive{ID: w.id, Priority: w.req.Objective.Priority, FairnessID: w.req.FairnessID,
-		Bytes: int64(w.req.SizeBytes), Tokens: int64(w.req.Tokens), TTFT: machine.Time(w.req.TTFTMs * float64(machine.Millisecond))})
+		Bytes: int64(w.req.SizeBytes), Tokens: int64(w.req.Tokens), TTFT: machine.Time(w.req.TTFTMs * float64(machine.Millisecond))}, &k.fx)
 	k.pump(now)
 }
 
@@ -382,7 +375,7 @@ func (k *Picking) await(ctx context.Context, w *waiter) {
 	case <-w.done:
 	case <-ctx.Done():
 		k.mu.Lock()
-		k.fc.Input(k.o.Now(), flowcontrol.Gone{ID: w.id})
+		k.fc.Input(k.o.Now(), flowcontrol.Gone{ID: w.id}, &k.fx)
 		k.pump(k.o.Now())
 		k.mu.Unlock()
 		<-w.done // flow control decides every arrival exactly once
