@@ -62,12 +62,9 @@ func (m *Machine) admit(r *Request) {
 
 // flow tells flow control something, and carries out what comes of it.
 func (m *Machine) flow(msg flowcontrol.Message) {
-	m.fc.Input(m.now, msg)
-	m.fc.Advance(m.now, m.flowed)
+	m.fc.Input(m.now, msg, &m.flowFx)
 	m.play()
 }
-
-func (m *Machine) flowed(e flowcontrol.Effect) { m.flowFx = append(m.flowFx, e) }
 
 // loads tells flow control the pool as it is now.
 func (m *Machine) loads() {
@@ -83,11 +80,11 @@ func (m *Machine) play() {
 		return
 	}
 	m.playing = true
-	for i := 0; i < len(m.flowFx); i++ {
-		e := m.flowFx[i]
+	for i := 0; i < len(m.flowFx.List); i++ {
+		e := m.flowFx.List[i]
 		m.carryOut(&e)
 	}
-	m.flowFx = m.flowFx[:0]
+	m.flowFx.Reset()
 	m.playing = false
 }
 

@@ -45,7 +45,7 @@ type Machine struct {
 	fx  *Effects // the caller's, during a call
 
 	fc        *flowcontrol.Controller // nil without flow control
-	flowFx    []flowcontrol.Effect
+	flowFx    machine.Effects[flowcontrol.Effect]
 	queue     map[flowcontrol.RequestID]*Request
 	numbers   flowcontrol.RequestID
 	playing   bool // flow control's effects are being carried out
@@ -127,7 +127,7 @@ func (m *Machine) advance(now machine.Time) {
 		m.now = max(m.now, at)
 		m.scrapes()
 		if m.fc != nil {
-			m.fc.Advance(m.now, m.flowed)
+			m.fc.Advance(m.now, &m.flowFx)
 			m.play()
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	. "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
-func benchController(b *testing.B, detector, fairness string, endpoints int) *Controller {
+func benchController(b *testing.B, detector, fairness string, endpoints int) *driver {
 	config := DefaultConfig()
 	config.Detector.Kind = detector
 	config.DefaultBand.Fairness.Kind = fairness
 	config.DefaultBand.MaxRequests = 1 << 40
-	c, err := NewController(config)
+	c, err := newDriver(config)
 	if err != nil {
 		b.Fatal(err)
 	}

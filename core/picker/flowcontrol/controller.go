@@ -17,8 +17,7 @@ type Controller struct {
 	pool       pool
 	rhythm     rhythm
 	reclaim    reclaimer
-	effects    []Effect
-	played     []Effect // the buffer that Advance hands out from
+	fx         *Effects // the caller's, during a call
 
 	queued, queuedBytes int64
 	flowCount           int64
@@ -26,8 +25,12 @@ type Controller struct {
 	dispatches          uint64
 	nextSweep           machine.Time
 	stopped             bool
-	emit                func(Effect) // appends to effects; made once
 }
+
+// Effects is the buffer that a Controller fills.
+type Effects = machine.Effects[Effect]
+
+var _ machine.Machine[Message, *Effects] = (*Controller)(nil)
 
 // NewController makes the machine, with a pool without endpoints.
 func NewController(config Config) (*Controller, error) {
@@ -44,7 +47,6 @@ func NewController(config Config) (*Controller, error) {
 		reclaim:    reclaimer{Eviction: config.Eviction, issued: map[int]int64{}},
 		nextSweep:  flowIdleTime,
 	}
-	c.emit = func(e Effect) { c.effects = append(c.effects, e) }
 	for _, b := range config.Bands {
 		c.addBand(b, true)
 	}
@@ -56,8 +58,9 @@ func NewController(config Config) (*Controller, error) {
 
 // Input takes a message. Time that has passed is played first; a message that
 // comes late takes effect at the machine's own time.
-func (c *Controller) Input(now machine.Time, msg Message) {
-	c.play(now)
+func (c *Controller) Input(now machine.Time, msg Message, fx *Effects) {
+	c.Advance(now, fx)
+	c.fx = fx
 	switch m := msg.(type) {
 	case Arrive:
 		c.arrive(m)
@@ -79,35 +82,20 @@ func (c *Controller) Input(now machine.Time, msg Message) {
 	case Shutdown:
 		c.shutdown()
 	}
+	c.fx = nil
 }
 
-// Next is when the machine wants to be woken: at once when effects wait to be
-// fetched, else when a request expires or one can leave.
+// Next is when the machine wants to be woken: when a request expires or one can
+// leave.
 func (c *Controller) Next() (machine.Time, bool) {
-	if len(c.effects) > 0 {
-		return c.now, true
-	}
 	at := c.wake()
 	return at, at != machine.Never
 }
 
-// Advance plays everything due up to now and hands out what happened. The sink
-// may call Input, not Advance.
-func (c *Controller) Advance(now machine.Time, sink func(Effect)) {
-	c.play(now)
-	// What the sink's Input adds is for the next call.
-	c.effects, c.played = c.played[:0], c.effects
-	for _, e := range c.played {
-		sink(e)
-	}
-	c.played = c.played[:0]
-}
-
-// play moves the machine to now, step by step.
-func (c *Controller) play(now machine.Time) {
-	if now <= c.now {
-		now = c.now
-	}
+// Advance plays everything due up to now, step by step.
+func (c *Controller) Advance(now machine.Time, fx *Effects) {
+	c.fx = fx
+	now = max(now, c.now)
 	for at := c.wake(); at <= now && at != machine.Never; at = c.wake() {
 		c.pass(at - 1)
 		c.now = max(c.now, at)
@@ -118,7 +106,7 @@ func (c *Controller) play(now machine.Time) {
 		}
 	}
 	c.pass(now)
-	c.now = now
+	c.now, c.fx = now, nil
 }
 
 // wake is when something happens by itself.

@@ -20,8 +20,7 @@
 // when their figures change, and Objectives when those change. It sends Arrive
 // for a request with a body, and on its Dispatched effect schedules it, counts
 // it in its endpoint's Load, and sends Placed; whatever becomes of it, in the
-// end comes one Done, or Gone. After every Input it fetches effects with
-// Advance and looks at Next. Flow control looks at the whole pool; a request's
+// end comes one Done, or Gone. Flow control looks at the whole pool; a request's
 // subset of it matters only afterwards.
 //
 // The real picker dispatches at most one request whenever one arrives and

@@ -24,15 +24,19 @@ func ExampleController() {
 		}
 		fmt.Println()
 	}
-	c.Input(0, Pool{Loads: make([]Load, 1)})
-	c.Input(0, Arrive{ID: 1, FairnessID: "default-flow"})
-	c.Input(0, Arrive{ID: 2, FairnessID: "default-flow", TTL: 5 * machine.Second})
-	c.Input(0, Arrive{ID: 3, FairnessID: "default-flow", Priority: 10})
-	c.Input(2*machine.Second, Done{ID: 1, PromptTokens: 3, CompletionTokens: 4})
+	var fx Effects
+	c.Input(0, Pool{Loads: make([]Load, 1)}, &fx)
+	c.Input(0, Arrive{ID: 1, FairnessID: "default-flow"}, &fx)
+	c.Input(0, Arrive{ID: 2, FairnessID: "default-flow", TTL: 5 * machine.Second}, &fx)
+	c.Input(0, Arrive{ID: 3, FairnessID: "default-flow", Priority: 10}, &fx)
+	c.Input(2*machine.Second, Done{ID: 1, PromptTokens: 3, CompletionTokens: 4}, &fx)
 
 	// A driver sleeps until a message comes or Next is due.
 	for at, ok := c.Next(); ok; at, ok = c.Next() {
-		c.Advance(at, show)
+		c.Advance(at, &fx)
+	}
+	for _, e := range fx.List {
+		show(e)
 	}
 	// Output:
 	// 0s request 1: Dispatched

@@ -14,7 +14,7 @@ func (c *Controller) arrive(m Arrive) {
 	decided := Effect{At: c.now, Kind: Decided, ID: m.ID, Priority: m.Priority, FairnessID: m.FairnessID, Bytes: m.Bytes, PoolEmpty: c.pool.empty()}
 	if c.stopped {
 		decided.Outcome = RejectedOther
-		c.emit(decided)
+		c.fx.Add(decided)
 		return
 	}
 	b := c.bandFor(m.Priority)
@@ -23,7 +23,7 @@ func (c *Controller) arrive(m Arrive) {
 		if decided.PoolEmpty {
 			decided.Outcome = RejectedNoEndpoints
 		}
-		c.emit(decided)
+		c.fx.Add(decided)
 		return
 	}
 	c.arrivals++
@@ -108,7 +108,7 @@ func (c *Controller) leave(it *item, outcome Outcome) {
 	c.deadlines.Remove(&it.inDeadlines)
 	c.queued--
 	c.queuedBytes -= it.bytes
-	c.emit(Effect{
+	c.fx.Add(Effect{
 		At: c.now, Kind: Decided, ID: it.id, Outcome: outcome, PoolEmpty: c.pool.empty(),
 		Priority: b.Priority, FairnessID: it.flow.id, Bytes: it.bytes, Wait: c.now - it.arrived,
 	})
@@ -166,7 +166,7 @@ func (c *Controller) done(id RequestID, promptTokens, completionTokens int64) {
 	c.reclaim.running--
 	c.reclaim.victims.Remove(&it.inVictims)
 	if it.credit > 0 {
-		c.reclaim.ended(it, c.now, c.emit)
+		c.reclaim.ended(it, c.now, c.fx)
 	}
 	if p := it.flow.program; p != nil {
 		c.programs[it.flow.band.Fairness.Instance].done(p, promptTokens, completionTokens, c.now)

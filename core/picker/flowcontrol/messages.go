@@ -94,6 +94,9 @@ type Effect struct {
 	ForPriority int
 }
 
+// Due is At.
+func (e Effect) Due() machine.Time { return e.At }
+
 // Admission says in words what flow control did with a request.
 func (e *Effect) Admission() string {
 	if e.Wait < machine.Millisecond {

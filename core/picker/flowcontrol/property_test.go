@@ -99,8 +99,8 @@ func drawStory(t *rapid.T) story {
 // play drives a machine through the story. A lazy driver wakes it when it
 // wants to, an eager one every quarter of a millisecond as well, a sleepy one
 // only for messages. watch sees the machine after every message and effect.
-func (s story) play(t *rapid.T, eager, sleepy bool, watch func(*Controller, Message, *Effect)) (effects []Effect) {
-	c, err := NewController(s.config)
+func (s story) play(t *rapid.T, eager, sleepy bool, watch func(*driver, Message, *Effect)) (effects []Effect) {
+	c, err := newDriver(s.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func propRules(t *rapid.T) {
 	arrived, decided := map[RequestID]Arrive{}, map[RequestID]Outcome{}
 	evicted := map[RequestID]bool{}
 	over, ending := map[RequestID]bool{}, RequestID(0)
-	s.play(t, false, false, func(c *Controller, m Message, e *Effect) {
+	s.play(t, false, false, func(c *driver, m Message, e *Effect) {
 		if m != nil { // an eviction may cross with the end of its request
 			over[ending], ending = true, 0
 		}
@@ -249,7 +249,7 @@ func propRules(t *rapid.T) {
 	}
 }
 
-func waits(c *Controller, priority int) int64 {
+func waits(c *driver, priority int) int64 {
 	for _, b := range c.Snapshot(0).Bands {
 		if b.Priority == priority {
 			return b.Requests
@@ -289,7 +289,7 @@ func TestFairness(t *testing.T) {
 		config.Detector.Kind = ConcurrencyDetectorType
 		config.Detector.Concurrency.MaxConcurrency = 1
 		config.DefaultBand.Fairness.Kind = kind
-		c, err := NewController(config)
+		c, err := newDriver(config)
 		if err != nil {
 			t.Fatal(err)
 		}

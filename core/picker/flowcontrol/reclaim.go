@@ -36,7 +36,7 @@ type coolingDebit struct {
 }
 
 // settle retires what has timed out or cooled.
-func (r *reclaimer) settle(now machine.Time, sink func(Effect)) {
+func (r *reclaimer) settle(now machine.Time, fx *Effects) {
 	open := r.outstanding[:0]
 	for _, it := range r.outstanding {
 		if now-it.issuedAt < confirmationTimeout {
@@ -45,7 +45,7 @@ func (r *reclaimer) settle(now machine.Time, sink func(Effect)) {
 		}
 		r.timedOut++
 		r.cooling = append(r.cooling, coolingDebit{it.credit, now.Add(r.Grace)})
-		sink(Effect{At: now, Kind: RevocationTimedOut, ID: it.id, Wait: now - it.issuedAt})
+		fx.Add(Effect{At: now, Kind: RevocationTimedOut, ID: it.id, Wait: now - it.issuedAt})
 	}
 	clear(r.outstanding[len(open):])
 	r.outstanding = open
@@ -72,13 +72,13 @@ func (r *reclaimer) opens() machine.Time {
 }
 
 // ended confirms that an evicted request's stream is over.
-func (r *reclaimer) ended(it *item, now machine.Time, sink func(Effect)) {
+func (r *reclaimer) ended(it *item, now machine.Time, fx *Effects) {
 	for i, o := range r.outstanding {
 		if o == it {
 			r.outstanding = append(r.outstanding[:i], r.outstanding[i+1:]...)
 			r.confirmed++
 			r.cooling = append(r.cooling, coolingDebit{it.credit, now.Add(r.Grace)})
-			sink(Effect{At: now, Kind: RevocationConfirmed, ID: it.id, Wait: now - it.issuedAt})
+			fx.Add(Effect{At: now, Kind: RevocationConfirmed, ID: it.id, Wait: now - it.issuedAt})
 			return
 		}
 	}
@@ -112,7 +112,7 @@ func (c *Controller) revoke(first int, saturation float64) {
 	if b == nil {
 		return
 	}
-	r.settle(c.now, c.emit)
+	r.settle(c.now, c.fx)
 	if len(r.outstanding) > 0 || len(r.cooling) > 0 {
 		return
 	}
@@ -133,6 +133,6 @@ func (c *Controller) revoke(first int, saturation float64) {
 		it.credit, it.issuedAt = credit, c.now
 		r.outstanding = append(r.outstanding, it)
 		r.issued[b.Priority]++
-		c.emit(Effect{At: c.now, Kind: Evict, ID: it.id, Priority: it.flow.band.Priority, FairnessID: it.flow.id, ForPriority: b.Priority})
+		c.fx.Add(Effect{At: c.now, Kind: Evict, ID: it.id, Priority: it.flow.band.Priority, FairnessID: it.flow.id, ForPriority: b.Priority})
 	}
 }

@@ -60,7 +60,7 @@ func expectRefusedConfig(t *testing.T, r recording, config Config) {
 		return // an unknown field, a missing flag: the reader's
 	}
 	want := r.Errors[len(r.Errors)-1].Error
-	if _, err := NewController(config); err == nil || !strings.HasSuffix(want, err.Error()) {
+	if _, err := newDriver(config); err == nil || !strings.HasSuffix(want, err.Error()) {
 		t.Errorf("%s: NewController said %v, the real picker %s", r.ID, err, want)
 	}
 }
@@ -68,7 +68,7 @@ func expectRefusedConfig(t *testing.T, r recording, config Config) {
 type replay struct {
 	t          *testing.T
 	at         string
-	c          *Controller
+	c          *driver
 	now        machine.Time
 	objectives map[string]int
 	loads      []Load
@@ -98,7 +98,7 @@ type replayed struct {
 }
 
 func newReplay(t *testing.T, r recording, config Config) *replay {
-	c, err := NewController(config)
+	c, err := newDriver(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +149,7 @@ func (p *replay) play(d machine.Time) {
 }
 
 func (p *replay) run(until machine.Time) {
+	p.c.Advance(p.now, p.effect)
 	for at, ok := p.c.Next(); ok && at <= until; at, ok = p.c.Next() {
 		p.now = at
 		p.c.Advance(at, p.effect)

@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 
 type script struct {
 	t     *testing.T
-	c     *Controller
+	c     *driver
 	now   machine.Time
 	ids   map[string]RequestID
 	names map[RequestID]string
@@ -216,7 +216,7 @@ func (s *script) config(d *datadriven.TestData) string {
 			s.t.Fatalf("config: unknown line %q", line)
 		}
 	}
-	made, err := NewController(c)
+	made, err := newDriver(c)
 	if err != nil {
 		return "error: " + err.Error() + "\n"
 	}

@@ -1,0 +1,29 @@
+package flowcontrol_test
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	. "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+)
+
+// driver is a machine with its effects, which a test reads when it likes.
+type driver struct {
+	*Controller
+	fx Effects
+}
+
+func newDriver(config Config) (*driver, error) {
+	c, err := NewController(config)
+	return &driver{Controller: c}, err
+}
+
+func (d *driver) Input(now machine.Time, m Message) { d.Controller.Input(now, m, &d.fx) }
+
+// Advance hands out everything since the last time. What the sink's Input
+// brings about joins it.
+func (d *driver) Advance(now machine.Time, sink func(Effect)) {
+	d.Controller.Advance(now, &d.fx)
+	for i := 0; i < len(d.fx.List); i++ {
+		sink(d.fx.List[i])
+	}
+	d.fx.Reset()
+}
