@@ -162,6 +162,10 @@ func (m *Machine) affinity() (kept, moved int64) {
 
 // done gives back what a request held whose stream is over.
 func (m *Machine) done(r *Request) {
+	if r.state == arriving { // the answer to its Arrive
+		r.Err, r.state = flowcontrol.EvictedContextCancelled.Refusal(false), ended
+		return
+	}
 	m.leave(r)
 	if r.state != decided {
 		return
@@ -169,9 +173,12 @@ func (m *Machine) done(r *Request) {
 	r.state = ended
 	if r.Response != nil {
 		r.Response.Flush(m.now)
+		r.hooked()
 	}
-	if err := m.p.Release(m.now, r.Decision); err != nil && r.Err == nil {
+	if err := m.p.Release(m.now, r.Decision); r.Err == nil {
 		r.Err = err
+	}
+	if r.Err != nil && !r.told {
 		m.emit(Effect{Kind: Failed, Request: r})
 	}
 	m.decisions.forget(r.Decision)

@@ -66,7 +66,7 @@ type (
 	}
 	// LoseIndexes empties all indexes, as a restart of the picker would.
 	LoseIndexes struct{}
-	// Shutdown refuses what waits, and what still arrives.
+	// Shutdown has flow control refuse what waits, and what still arrives.
 	Shutdown struct{}
 )
 
@@ -97,8 +97,8 @@ const (
 	Decided
 	// Evict: end this decided request early; tell its Stream.
 	Evict
-	// Failed: a plug-in panicked over the end of a request (Request.Err), of which
-	// nobody is left to be told.
+	// Failed: a plug-in panicked over the end of a request (Request.Err), too late
+	// for its client to be told.
 	Failed
 	// Scrape: fetch the page of Target for data source number Source and bring
 	// Scraped.

@@ -44,6 +44,7 @@ type Request struct {
 	// Owner is the driver's: whom to tell.
 	Owner any
 
+	told      bool // the client has been told of Err
 	evictable bool
 	number    flowcontrol.RequestID // in flow control; 0 where it does not pass it
 	admission string                // in words

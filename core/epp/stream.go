@@ -144,6 +144,7 @@ func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 			fx.Add(e)
 		}
 		if r := s.r; r != nil && r.Err != nil && s.decided && s.Result() == stream.Running { // a plug-in panicked over the response
+			r.told = true
 			s.told = stream.Message{Kind: stream.Broken, Reason: r.Err.Message}
 			s.inner.Input(now, &s.told, &s.fx)
 		}
@@ -235,6 +236,7 @@ func (s *Stream) metadata(endpoint string) stream.Metadata {
 
 func (s *Stream) refusal() stream.Decision {
 	e := s.r.Err
+	s.r.told = true
 	a := s.m.c.Stream.Errors.Answer(e)
 	return stream.Decision{Answer: &a, Reason: e.Code() + ": " + e.Message}
 }
