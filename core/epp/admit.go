@@ -66,6 +66,31 @@ func (m *Machine) flow(msg flowcontrol.Message) {
 	m.play()
 }
 
+// loadOf tells flow control what a decision changed: the load of the endpoints
+// that its profiles chose first.
+func (m *Machine) loadOf(d *picker.Decision) {
+	view := m.p.Pool().View()
+	switch {
+	case m.fc == nil:
+		return
+	case d == nil || d.View != view: // they may be elsewhere now
+		m.loads()
+		return
+	}
+	for i := range d.Profiles {
+		if p := &d.Profiles[i]; p.Ok() {
+			m.load(int(p.Picked[0]))
+		}
+	}
+	m.play()
+}
+
+// load tells flow control one endpoint's.
+func (m *Machine) load(endpoint int) {
+	l := plugins.Load(m.p, &m.p.Pool().View().States[endpoint])
+	m.fc.Input(m.now, flowcontrol.LoadChanged{Endpoint: endpoint, Load: l}, &m.flowFx)
+}
+
 // loads tells flow control the pool as it is now.
 func (m *Machine) loads() {
 	if m.fc != nil {
@@ -117,7 +142,7 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 		delete(m.queue, r.number)
 		m.flow(flowcontrol.Done{ID: r.number})
 	}
-	m.loads()
+	m.loadOf(r.Decision)
 }
 
 // refuse ends a request without an endpoint.
@@ -181,12 +206,12 @@ func (m *Machine) done(r *Request) {
 	if r.Err != nil && !r.told {
 		m.emit(Effect{Kind: Failed, Request: r})
 	}
-	m.decisions.forget(r.Decision)
+	defer m.decisions.forget(r.Decision)
 	if m.fc == nil || r.number == 0 {
 		return
 	}
 	delete(m.queue, r.number)
-	m.loads()
+	m.loadOf(r.Decision)
 	done := flowcontrol.Done{ID: r.number}
 	if r.Response != nil {
 		done.PromptTokens, done.CompletionTokens = int64(r.Response.Usage.PromptTokens), int64(r.Response.Usage.CompletionTokens)

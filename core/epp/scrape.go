@@ -177,7 +177,7 @@ func (m *Machine) scraped(x *Scraped) {
 	case err == nil:
 		t.current, t.last = true, m.now
 		pool.Update(m.now, x.Target.place, figures)
-		m.loads()
+		m.loaded(x.Target.place)
 	case x.Err == nil:
 		m.emit(Effect{Kind: Unread, Target: x.Target, Source: x.Source, Plugin: extractor, Err: err})
 	}
@@ -197,5 +197,13 @@ func (m *Machine) scraped(x *Scraped) {
 	}
 	pool.Expire(x.Target.place, figures, known)
 	m.emit(Effect{Kind: Forgotten, Target: x.Target, Source: x.Source})
-	m.loads()
+	m.loaded(x.Target.place)
+}
+
+// loaded tells flow control of an endpoint's new figures.
+func (m *Machine) loaded(endpoint int) {
+	if m.fc != nil {
+		m.load(endpoint)
+		m.play()
+	}
 }

@@ -7,18 +7,23 @@ import (
 )
 
 // Loads are a pool's endpoints as the flow-control machine sees them, with
-// what the saturation detector counts in flight. They belong into a
-// flowcontrol.Pool message whenever figures or in-flight counts change.
+// what the saturation detector counts in flight: flowcontrol.Pool.
 func Loads(p *picker.Picker, v *picker.View) []flowcontrol.Load {
+	out := make([]flowcontrol.Load, 0, len(v.States))
+	for i := range v.States {
+		out = append(out, Load(p, &v.States[i]))
+	}
+	return out
+}
+
+// Load is one endpoint's: flowcontrol.LoadChanged, whenever its figures or what
+// is in flight there have changed.
+func Load(p *picker.Picker, s *picker.State) flowcontrol.Load {
 	var f *inflight
 	if d, ok := p.Detector().(*concurrencyDetector); ok {
 		f = d.load
 	}
-	out := make([]flowcontrol.Load, 0, len(v.States))
-	for i := range v.States {
-		out = append(out, load(&v.States[i], f))
-	}
-	return out
+	return load(s, f)
 }
 
 func seconds(s float64) machine.Time {
