@@ -96,17 +96,12 @@ func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers header.L
 	}
 	set := header.Of(HeaderWentResponse, "true")
 	set = append(set, r.set...)
-next:
+	ours := r.set.Index()
 	for _, h := range headers {
-		if consumed[h.Name] {
-			continue // content-length stands, unless DropContentLength says otherwise
+		// content-length stands, unless DropContentLength says otherwise.
+		if !consumed[h.Name] && !ours.Has(h.Name) {
+			set = append(set, h)
 		}
-		for _, s := range r.set {
-			if s.Name == h.Name {
-				continue next
-			}
-		}
-		set = append(set, h)
 	}
 	return r, set
 }

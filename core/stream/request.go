@@ -19,6 +19,8 @@ func (s *Stream) headers(modes Modes, head header.List, end bool) {
 	s.request, s.head, s.modes = head.Get("x-request-id"), head, modes
 	s.state = awaitBody
 	switch {
+	case len(head) > MaxHeaders:
+		s.answer(431, fmt.Sprintf("the request has %d headers; at most %d are taken", len(head), MaxHeaders))
 	case end:
 		s.endsWith = endedByHeaders
 		s.requestWhole()

@@ -119,7 +119,13 @@ func TestScripts(t *testing.T) {
 				s = New(cfg)
 				return ""
 			case "headers":
-				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: header.Of(":method", "POST", ":path", str("path", "/v1/chat/completions"), "x-request-id", "r1", "content-length", "13"), End: end})
+				head := header.Of(":method", "POST", ":path", str("path", "/v1/chat/completions"), "x-request-id", "r1", "content-length", "13")
+				if d.HasArg("count") {
+					var n int
+					d.ScanArgs(t, "count", &n)
+					head = append(head, make(header.List, n-len(head))...)
+				}
+				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: head, End: end})
 			case "body":
 				body := []byte(d.Input)
 				if d.HasArg("size") {

@@ -28,6 +28,10 @@ func (m BodyMode) String() string {
 // the real EPP expects.
 type Modes struct{ Request, Response BodyMode }
 
+// MaxHeaders bounds the headers of a request, ten times as many as Envoy takes by
+// default. One with more is answered with 431.
+const MaxHeaders = 1000
+
 // Config is what the streams of one pool share.
 type Config struct {
 	// Hold asks for the held-open flow of document 000 wherever a request can
