@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // MaxLineBytes is the longest line of a recording. Details are clipped by
@@ -108,7 +109,7 @@ func (e *LineError) Unwrap() error { return e.Err }
 // their order. The summary is nil where the recording ends without one: the
 // run that wrote it was killed. Mistakes come as *LineError.
 func ReadFile(path string, each func(flow.Event) error) (*Summary, error) {
-	f, err := os.Open(path)
+	f, err := files.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package epp
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +10,8 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
@@ -208,7 +209,7 @@ func (s *Standalone) watchConfig() error {
 	path := s.o.ConfigPath
 	var err error
 	s.config, err = watch.File("configuration "+path, path, s.o.Log, func() error {
-		text, err := os.ReadFile(path)
+		text, err := files.Read(path, strict.MaxBytes)
 		if err != nil {
 			return err
 		}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
@@ -40,14 +40,7 @@ func openPool(path, namespace string, log *slog.Logger, changed func(size int)) 
 }
 
 func (p *pool) load() error {
-	info, err := os.Stat(p.path)
-	if err != nil {
-		return err
-	}
-	if info.Size() > discovery.MaxFileBytes {
-		return fmt.Errorf("it has %d bytes; at most %d are read", info.Size(), discovery.MaxFileBytes)
-	}
-	data, err := os.ReadFile(p.path)
+	data, err := files.Read(p.path, discovery.MaxFileBytes)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/strict"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
@@ -115,7 +117,7 @@ func (c *eppCmd) Run(o *outside) error {
 	case c.ConfigText != "":
 		opts.Config, opts.ConfigName = []byte(c.ConfigText), "--config-text"
 	case c.ConfigFile != "":
-		text, err := os.ReadFile(c.ConfigFile)
+		text, err := files.Read(c.ConfigFile, strict.MaxBytes)
 		if err != nil {
 			return exit.With(exit.Usage, err)
 		}

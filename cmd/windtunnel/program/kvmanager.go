@@ -3,11 +3,11 @@ package program
 import (
 	"fmt"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 )
 
@@ -67,7 +67,7 @@ func (c *kvManagerCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, err)
 	}
 	if c.Tokenizer != "" {
-		text, err := os.ReadFile(c.Tokenizer)
+		text, err := files.Read(c.Tokenizer, tokens.MaxFileBytes)
 		if err != nil {
 			return exit.With(exit.Input, err)
 		}

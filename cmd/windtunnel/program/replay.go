@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -83,7 +84,7 @@ func (c *replayCmd) Run(o *outside) error {
 
 // count reads the recording once to choose how much of each request to show.
 func (c *replayCmd) count(options *report.Options) error {
-	if c.File == "-" {
+	if info, err := os.Stat(c.File); c.File == "-" || err == nil && !info.Mode().IsRegular() { // it can be read once only
 		options.Detail = report.Steps
 		return nil
 	}

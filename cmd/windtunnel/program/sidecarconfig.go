@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // The sidecar's configuration file (pd-sidecar --configuration-file, or inline
@@ -44,7 +45,7 @@ func (configText) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside)
 // BeforeResolve does so from a file.
 func (configPath) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside) error {
 	path, _ := ctx.FlagValue(trace.Flag).(configPath)
-	text, err := readLimited(string(path))
+	text, err := files.Read(string(path), strict.MaxBytes)
 	if err != nil {
 		return fmt.Errorf("--configuration-file: %w", err)
 	}
