@@ -244,6 +244,7 @@ func (s *Scenario) readStepTimes(p *Pool, path, dir string) Problems {
 	}
 	text, err := files.Read(file, MaxFileBytes)
 	if err == nil {
+		s.read = append(s.read, file)
 		p.hardware.measured, err = latency.ParseCSV(file, string(text))
 	}
 	if err == nil && len(p.hardware.measured) == 0 {

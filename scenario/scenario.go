@@ -52,7 +52,12 @@ type Scenario struct {
 	File string `yaml:"-"`
 	// where tells problems found later (overrides, drivers) the line of a field.
 	where map[string]position
+	read  []string // see Files
 }
+
+// Files are the paths of the files that the scenario was read from: itself and
+// those that it names. Nothing may be written there while it is played.
+func (s *Scenario) Files() []string { return s.read }
 
 func (s *Scenario) defaults() { s.Seed = 1 }
 
@@ -83,7 +88,11 @@ func Load(path string) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data)
+	s, err := Parse(path, data)
+	if err == nil {
+		s.read = append(s.read, path)
+	}
+	return s, err
 }
 
 // Read reads a scenario from a stream; file is its name in messages, and files
@@ -159,5 +168,6 @@ func (s *Scenario) readPicker(c *PickerConfig, field, dir string) Problems {
 			"the path of an EndpointPickerConfig file, from the scenario's own directory")}
 	}
 	c.File, c.Text = path, data
+	s.read = append(s.read, path)
 	return nil
 }

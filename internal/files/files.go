@@ -122,3 +122,14 @@ func KeyPair(cert, key string) (tls.Certificate, error) {
 
 // ReadPEM reads a file of certificates.
 func ReadPEM(path string) ([]byte, error) { return Read(path, maxPEM) }
+
+// Same says whether two paths lead to one regular file, by links or by another
+// way. What is written to the one overwrites the other.
+func Same(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil || !x.Mode().IsRegular() {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}

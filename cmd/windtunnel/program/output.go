@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -30,6 +31,16 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 		r.Detail = report.Detail(f.View)
 	}
 	return r
+}
+
+// spares refuses a recording that would overwrite what the run is read from.
+func (f *outputFlags) spares(inputs []string) error {
+	for _, in := range inputs {
+		if f.Record != "" && files.Same(in, f.Record) {
+			return exit.With(exit.Usage, fmt.Errorf("--record %s: this is %s, which the run reads and the recording would overwrite; choose another file", f.Record, in))
+		}
+	}
+	return nil
 }
 
 // judge holds a scenario's expectations against a summary.

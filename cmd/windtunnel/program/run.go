@@ -51,6 +51,9 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if err := c.spares(append(c.inputs(s), c.EnvoyPath)); err != nil {
+		return err
+	}
 	if c.EPP != "" {
 		if err := scenario.CheckEndpoint(c.EPP); err != nil {
 			return exit.With(exit.Usage, fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
