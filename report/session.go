@@ -21,6 +21,9 @@ type Options struct {
 	Detail Detail
 	// Requests is how many there will be, 0 where nobody knows.
 	Requests int
+	// InFlight is how many requests may be in flight at once, 0 where nobody
+	// knows: a tally then follows 262,144.
+	InFlight int
 	// File is where a recording is written, "" for none.
 	File string
 	// Scenario and Seed are told in the summary.
@@ -50,7 +53,7 @@ type Session struct {
 
 // Start opens the recording and begins to listen.
 func Start(o Options) (*Session, error) {
-	s := &Session{options: o, tally: NewTally()}
+	s := &Session{options: o, tally: newTally(o.InFlight)}
 	if o.File != "" {
 		var err error
 		if s.file, err = Create(o.File); err != nil {

@@ -23,8 +23,8 @@ type outputFlags struct {
 // live run and nil in virtual time, where events come in order.
 func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
 	r := report.Options{
-		Out: o.Stdout, JSON: f.Output == "json", Color: o.color(), Columns: o.Columns, File: f.Record, Clock: clock,
-		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests,
+		Out: o.out(), JSON: f.Output == "json", Color: o.color(), Columns: o.Columns, File: f.Record, Clock: clock,
+		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
 		Judge: func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}
 	if f.View != "auto" {

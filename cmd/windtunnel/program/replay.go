@@ -39,7 +39,7 @@ func (c *replayCmd) Run(o *outside) error {
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
 	}
-	options := report.Options{Out: o.Stdout, JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
+	options := report.Options{Out: o.out(), JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	if c.View == "auto" {
 		if err := c.count(&options); err != nil {
 			return err
@@ -88,12 +88,8 @@ func (c *replayCmd) count(options *report.Options) error {
 		options.Detail = report.Steps
 		return nil
 	}
-	_, err := report.ReadFile(c.File, func(e flow.Event) error {
-		if e.Hop == flow.Client && e.Step == flow.RequestSent {
-			options.Requests++
-		}
-		return nil
-	})
+	var err error
+	options.Requests, err = report.CountRequests(c.File)
 	options.Detail = report.DetailFor(options.Requests)
 	var line *report.LineError
 	if errors.As(err, &line) {
