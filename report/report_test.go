@@ -128,6 +128,22 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 }
 
+// What a recording says of caches is what the run said.
+func TestReplayTellsTheCache(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rec.ndjson")
+	server := func(step flow.Step, key string, n int) flow.Event {
+		return flow.Event{Request: "r", Hop: flow.Server, Step: step, Details: flow.Details{flow.D(key, n)}}
+	}
+	ran := feed(t, Options{Out: &bytes.Buffer{}, File: path}, []flow.Event{server(flow.RequestReceived, "prompt_tokens", 40), server(flow.PrefillStarted, "cached_tokens", 16)})
+	events, err := readAll(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(ran.PrefixCache, feed(t, Options{Out: &bytes.Buffer{}}, events).PrefixCache); d != "" || ran.PrefixCache == nil {
+		t.Fatal(d)
+	}
+}
+
 func TestCutShort(t *testing.T) {
 	var whole bytes.Buffer
 	z := gzip.NewWriter(&whole)
