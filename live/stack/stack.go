@@ -58,7 +58,8 @@ type Options struct {
 	// EnvoyPath names the Envoy to use; empty looks for one.
 	EnvoyPath string
 	// Dir is where the run's files go; empty makes a temporary directory, which
-	// is removed when the stack stops without trouble.
+	// is removed when the stack stops without trouble. The next run removes it
+	// where the process is killed before, or when a week has passed.
 	Dir string
 	// Envoy changes the gateway's configuration before it starts; may be nil.
 	Envoy func(*envoy.Config)
@@ -78,7 +79,7 @@ type Stack struct {
 	o        Options
 	pool     *scenario.Pool
 	origin   time.Time
-	ownDir   bool
+	ownDir   *runDir  // nil where Options.Dir is given
 	made     sync.Map // request id → metadata that the EPP made up
 	picking  *picking
 	kv       *announcers
@@ -122,6 +123,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	defer func() {
 		if err != nil {
 			_ = started.stop(context.Background()) // the first error is the one to tell
+			_ = started.ownDir.keep()              // it says where the logs are
 		}
 	}()
 	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log}); err != nil {
@@ -131,10 +133,10 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		return nil, err
 	}
 	if s.Dir == "" {
-		if s.Dir, err = os.MkdirTemp("", "windtunnel-"); err != nil {
+		if s.ownDir, err = newRunDir(os.TempDir(), o.Log); err != nil {
 			return nil, err
 		}
-		s.ownDir = true
+		s.Dir = s.ownDir.path
 	}
 	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPicker, s.awaitSubscribers, s.startGateway} {
 		if err = step(ctx); err != nil {
@@ -355,11 +357,10 @@ func (s *Stack) metadata(request string) (string, bool) {
 // Stop takes everything down in reverse. Requests in flight may finish until
 // ctx ends. That Envoy had ended before is an error, and its log is kept.
 func (s *Stack) Stop(ctx context.Context) error {
-	err := errors.Join(s.gatewayEnded(), s.stop(ctx))
-	if err == nil && s.ownDir {
-		return os.RemoveAll(s.Dir)
+	if err := errors.Join(s.gatewayEnded(), s.stop(ctx)); err != nil {
+		return errors.Join(err, s.ownDir.keep())
 	}
-	return err
+	return s.ownDir.remove()
 }
 
 // gatewayEnded says how Envoy ended; nil while it runs.
