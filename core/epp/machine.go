@@ -58,7 +58,10 @@ type Machine struct {
 }
 
 // affine is a plug-in that binds sessions to endpoints.
-type affine interface{ Affinity() (hits, misses int64) }
+type affine interface {
+	picker.Plugin
+	Affinity() (hits, misses int64)
+}
 
 // New makes the machine, without endpoints.
 func New(c Config) (*Machine, error) {

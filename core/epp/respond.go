@@ -76,7 +76,10 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	if r := d.PrimaryProfile(); r.Ok() {
 		for _, pl := range m.p.Plugins() {
 			if x, ok := pl.(prefixProducer); ok {
-				matched, _, block := x.MatchOf(d, &d.View.States[r.Picked[0]])
+				var matched, block int
+				if m.p.Guard(x, func() { matched, _, block = x.MatchOf(d, &d.View.States[r.Picked[0]]) }) != nil {
+					break
+				}
 				add(picker.HeaderCacheHit, strconv.FormatBool(matched > 0))
 				add(picker.HeaderCachePrefix, strconv.Itoa(matched*block))
 				break

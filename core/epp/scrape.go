@@ -166,12 +166,12 @@ func (m *Machine) scraped(x *Scraped) {
 	pool := m.p.Pool()
 	figures := pool.View().States[x.Target.place].Metrics
 	if p, ok := src.Source.(picker.Prober); ok {
-		p.Probed(x.Target.Slot(), x.Err)
+		_ = m.p.Guard(src.Source, func() { p.Probed(x.Target.Slot(), x.Err) })
 	}
 	extractor, err := picker.Plugin(nil), x.Err
 	for i := 0; err == nil && i < len(src.Extractors); i++ {
 		extractor = src.Extractors[i]
-		err = picker.Extract(src.Extractors[i], x.Page, x.Target.Labels, &figures)
+		err = m.p.Extract(src.Extractors[i], x.Page, x.Target.Labels, &figures)
 	}
 	switch {
 	case err == nil:
@@ -188,7 +188,7 @@ func (m *Machine) scraped(x *Scraped) {
 	figures = pool.View().States[x.Target.place].Metrics
 	for _, e := range src.Extractors {
 		if f, ok := e.(picker.MetricsForgetter); ok {
-			f.Forget(&figures)
+			_ = m.p.Guard(e, func() { f.Forget(&figures) })
 		}
 	}
 	known := false

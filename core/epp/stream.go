@@ -110,8 +110,10 @@ func (s *Stream) Evict(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	s.play(now, fx)
 }
 
-// Fail ends the stream with an error of the picker's own.
+// Fail ends the stream with an error of the picker's own, and whatever was about
+// to be done.
 func (s *Stream) Fail(now machine.Time, reason string, fx *machine.Effects[stream.Effect]) {
+	s.fx.Reset()
 	s.told = stream.Message{Kind: stream.Broken, Reason: reason}
 	s.inner.Input(now, &s.told, &s.fx)
 	s.play(now, fx)

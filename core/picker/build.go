@@ -120,7 +120,7 @@ func (b *Builder) make(typ, name string, params Params, line int) (Plugin, error
 	case r.Stability == Deprecated:
 		b.Warn("plugin %s: type %s is deprecated", name, typ)
 	}
-	p, err := r.New(b, name, params)
+	p, err := b.create(r.New, name, params)
 	if err != nil {
 		if e := (*strict.Error)(nil); errors.As(err, &e) && e.Line > 0 {
 			return nil, fmt.Errorf("failed to create plugin '%s' (type: %s): %w", name, typ, err)

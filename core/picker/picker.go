@@ -25,6 +25,9 @@ type Options struct {
 	// the spans go into Decision.Spans. It is the driver's clock; nil costs
 	// nothing, and decisions never depend on it.
 	Stopwatch func() machine.Time
+	// Panicked, when given, is told of a plug-in's panic while its stack still
+	// stands, so that the driver can log where it was.
+	Panicked func(*apierror.Error)
 	// Force is for tests: it may name the endpoints that a profile's picker is
 	// to choose (indexes of the View, among candidates). The header-only pick
 	// asks with an empty profile name.
@@ -120,7 +123,7 @@ func (p *Picker) wire(plugins []Plugin) {
 			p.responseBodies = append(p.responseBodies, x)
 		}
 		if x, ok := pl.(EndpointObserver); ok {
-			p.pool.OnGone(gone(x))
+			p.pool.OnGone(p.gone(x))
 		}
 	}
 }
@@ -178,11 +181,7 @@ func (p *Picker) Parse(path string, body []byte) (*parse.Body, *apierror.Error) 
 	if len(body) > parse.MaxBodyBytes {
 		return nil, &apierror.Error{Status: 400, Message: fmt.Sprintf("request body of %d bytes is larger than %d", len(body), parse.MaxBodyBytes)}
 	}
-	b, err := ps.Parse(path, body)
-	if err != nil {
-		return nil, &apierror.Error{Status: 400, Message: err.Error()}
-	}
-	return b, nil
+	return p.parse(ps, path, body)
 }
 
 // ParserName is the name of the parser that a request's path asks for, "" for
@@ -210,7 +209,7 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 		r.Tokens = r.Body.EstimatedTokens()
 	}
 	for _, h := range p.headerProcs {
-		if err := requestHeader(h, r); err != nil {
+		if err := p.requestHeader(h, r); err != nil {
 			return nil, err
 		}
 	}
@@ -219,7 +218,7 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 	}
 	var all []Need
 	for _, a := range p.askers {
-		list, err := needs(a, now, r, p.pool.View())
+		list, err := p.needs(a, now, r, p.pool.View())
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +239,7 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	c := &d.cycle
 	defer func() {
 		if v := recover(); v != nil {
-			d.Err = panicked(c.running, v)
+			d.Err = p.opt.panicked(naming(c.running), v)
 			d.Targets = d.Targets[:0]
 			out = d
 		}
@@ -401,7 +400,7 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	c := &d.cycle
 	for _, h := range p.committers {
 		t := c.begin()
-		err = first(err, commit(h, now, d))
+		err = first(err, p.commit(h, now, d))
 		c.end("PreRequest", h, t)
 	}
 	return err
@@ -419,7 +418,7 @@ func (p *Picker) Release(now machine.Time, d *Decision) (err *apierror.Error) {
 		return nil
 	}
 	for _, r := range p.releasers {
-		err = first(err, release(r, now, d))
+		err = first(err, p.release(r, now, d))
 	}
 	return err
 }

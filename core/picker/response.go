@@ -91,7 +91,7 @@ func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers header.L
 			r.parser = ps
 		}
 		for _, h := range p.responseHeaders {
-			r.Err = first(r.Err, responseHeader(h, now, r))
+			r.Err = first(r.Err, p.responseHeader(h, now, r))
 		}
 	}
 	set := header.Of(HeaderWentResponse, "true")
@@ -220,7 +220,7 @@ func (r *Response) hooks(now machine.Time) {
 		return
 	}
 	for _, h := range r.p.responseBodies {
-		r.Err = first(r.Err, responseBody(h, now, r))
+		r.Err = first(r.Err, r.p.responseBody(h, now, r))
 	}
 }
 

@@ -84,8 +84,13 @@ func (k *Picking) Take() (*Picking, func()) { return k, func() {} }
 func (k *Picking) Input(msg core.Message) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	defer k.play() // where something of our own panics, what came before counts
 	k.m.Input(k.o.Now(), msg, &k.fx)
-	k.play()
+}
+
+// report is Input for what no request waits for: a panic is logged.
+func (k *Picking) report(msg core.Message) {
+	_ = guarded(k.o.Log, "the picker", "", func() error { k.Input(msg); return nil })
 }
 
 // With runs f with the machine, alone, to look at it.
@@ -118,7 +123,7 @@ func (k *Picking) Close() {
 // play carries out effects and sets the alarm. The lock is held.
 func (k *Picking) play() {
 	for i := range k.fx.List {
-		k.effect(&k.fx.List[i])
+		_ = guarded(k.o.Log, "an effect of the picker's", "", func() error { k.effect(&k.fx.List[i]); return nil })
 	}
 	k.fx.Reset()
 	at, ok := k.m.Next()
@@ -140,7 +145,7 @@ func (k *Picking) alarm() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.closed {
-		k.m.Advance(k.o.Now(), &k.fx)
+		_ = guarded(k.o.Log, "the picker", "", func() error { k.m.Advance(k.o.Now(), &k.fx); return nil })
 		k.play()
 	}
 }
@@ -217,6 +222,10 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 // note takes the figures of a decision and logs it. Others wait neither for
 // the lock nor for Envoy meanwhile.
 func (k *Picking) note(r *core.Request) {
+	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.measure(r); return nil })
+}
+
+func (k *Picking) measure(r *core.Request) {
 	k.o.Metrics.parsed(k.o.Picker, r.Request, "RequestParsing", r.Parsing.Duration(), 1)
 	if r.Decision != nil {
 		k.o.Metrics.decided(k.o.Picker, r)

@@ -82,6 +82,9 @@ type Server struct {
 	checks   healthChecks
 }
 
+// stuck is how long Stop waits for streams to end that it has cut off.
+const stuck = time.Second
+
 // streamWorkers is how many streams are served without a new goroutine each.
 const streamWorkers = 64
 
@@ -233,7 +236,10 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		left = s.Active()
 		s.grpc.Stop()
-		<-done
+		select {
+		case <-done:
+		case <-time.After(stuck): // a plug-in that never comes back
+		}
 	}
 	s.close()
 	if left > 0 {

@@ -111,7 +111,7 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 	}
 	began := time.Now()
 	p, err := picker.New(cfg, reg, picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
-		Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
+		Panicked: logPanics(o.Log), Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
 	if err != nil {
 		return nil, fmt.Errorf("%s: failed to load the configuration: %w", o.ConfigName, err)
 	}
