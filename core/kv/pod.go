@@ -16,6 +16,7 @@ type pod struct {
 
 	heard     machine.Time // last message of any kind
 	stale     bool         // and said so
+	lately    bool         // heard of again since makeRoom looked at it
 	capacity  int          // blocks, as its heartbeats say; 0 unknown
 	highWater int          // most blocks it ever held
 	bytes     int64        // per block

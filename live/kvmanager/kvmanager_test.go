@@ -8,7 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +18,11 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/go-zeromq/zmq4"
+	"github.com/go-zeromq/zmq4/security/null"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -466,5 +472,59 @@ func TestRun(t *testing.T) {
 	}
 	if err := Run(t.Context(), Options{HTTPAddress: "x"}); err == nil {
 		t.Fatal("a wrong address was taken")
+	}
+}
+
+// Pods that a stranger makes up cost little, and a page of metrics stays one
+// that can be read, whatever they are called.
+func TestMadeUpPods(t *testing.T) { // not in parallel: it looks at the heap
+	m := start(t, nil)
+	nc, err := net.Dial("tcp", strings.TrimPrefix(m.ZMQEndpoint(), "tcp://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	pub, err := zmq4.Open(nc, null.Security(), zmq4.Pub, nil, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1}, Tokens: make([]uint32, 16), BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup}
+	say := func(pod string) {
+		payload := kv.AppendBatch(nil, kv.Batch{Events: []kv.Event{event}}, kv.ArrayForm)
+		if err := pub.SendMsg(zmq4.NewMsgFrom([]byte("kv@"+pod+"@m"), kv.EncodeSequence(0), payload)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := func(pod string) {
+		say(pod)
+		eventually(t, pod, func() bool { _, ok := m.latest.Load().pods[pod]; return ok })
+	}
+	heard("first")
+	heap := func() uint64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	before := heap()
+	const pods = 5000
+	for i := range pods {
+		say(fmt.Sprintf("10.0.%d.%d:8000", i/256, i%256))
+	}
+	for i := range 200 {
+		say(fmt.Sprint(i, strings.Repeat("x", 200_000)))
+		say("\xff")
+	}
+	heard("last")
+	if each := (heap() - before) / pods; each > 2500 {
+		t.Errorf("a pod costs %d bytes", each)
+	}
+	status, page := call(t, m, http.MethodGet, "/metrics", "")
+	if n := strings.Count(page, "kv_cache_manager_hit_rate{"); status != 200 || n != pods+2 || len(page) > 2<<20 {
+		t.Errorf("%d: %d pods on a page of %d bytes", status, n, len(page))
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	if _, err := parser.TextToMetricFamilies(strings.NewReader(page)); err != nil {
+		t.Error(err)
 	}
 }
