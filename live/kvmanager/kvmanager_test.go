@@ -2,7 +2,6 @@ package kvmanager
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,7 +25,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/kvevents"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"go.uber.org/goleak"
 )
 
@@ -461,17 +462,21 @@ func TestSizes(t *testing.T) {
 }
 
 // Run serves until its context ends.
-func TestRun(t *testing.T) {
+// The API's listener is what the manager lives for: when it dies, the manager
+// does; when it cannot be had, there is none.
+func TestListener(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- Run(ctx, Options{HTTPAddress: "127.0.0.1:0", ZMQBind: "tcp://127.0.0.1:0"}) }()
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
+	m := start(t, nil)
+	m.http.Close()
+	if err := serve.Until(t.Context(), time.Second, m.Failed(), m.Stop); exit.Of(err) != exit.Broken {
+		t.Errorf("%v", err)
 	}
-	if err := Run(t.Context(), Options{HTTPAddress: "x"}); err == nil {
-		t.Fatal("a wrong address was taken")
+	if _, err := Start(Options{HTTPAddress: "x"}); exit.Of(err) != exit.Environment {
+		t.Errorf("a wrong address: %v", err)
+	}
+	other := start(t, nil)
+	if _, err := Start(Options{HTTPAddress: "127.0.0.1:0", ZMQBind: other.ZMQEndpoint()}); exit.Of(err) != exit.Environment {
+		t.Errorf("a taken one: %v", err)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // The side channel is where one server asks another for the KV cache of a
@@ -116,17 +118,20 @@ type sideChannel struct {
 	mu       sync.Mutex
 	listener net.Listener
 	conns    map[net.Conn]bool
-	done     sync.WaitGroup
+	closed   bool
+	done     sync.WaitGroup // of those who ask
 }
 
-// address is where the side channel listens; the first call opens it where the
-// options did not say, on the server's own address and any port.
+// address is where others find the side channel; the first call opens it where
+// the options did not say, on the server's own address and any port.
 func (c *sideChannel) address() (host string, port int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		return "", 0, net.ErrClosed
+	}
 	if c.listener == nil {
-		own, _, _ := net.SplitHostPort(c.s.endpoint)
-		if err := c.listen(net.JoinHostPort(own, "0")); err != nil {
+		if err := c.listen(net.JoinHostPort(c.s.listenHost(), "0")); err != nil {
 			return "", 0, err
 		}
 	}
@@ -134,38 +139,56 @@ func (c *sideChannel) address() (host string, port int, err error) {
 	if !ok {
 		return "", 0, fmt.Errorf("side channel: not a TCP address: %v", c.listener.Addr())
 	}
+	if a.IP.IsUnspecified() || c.s.opts.SideChannel == "" {
+		return c.s.host, a.Port, nil
+	}
 	return a.IP.String(), a.Port, nil
 }
 
 // listen opens the channel; c.mu is held.
 func (c *sideChannel) listen(address string) error {
-	l, err := net.Listen("tcp", address)
+	l, err := serve.Listen("KV caches", address)
 	if err != nil {
-		return fmt.Errorf("KV side channel: %w", err)
+		return err
 	}
 	c.listener, c.conns = l, map[net.Conn]bool{}
-	c.done.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			c.mu.Lock()
-			if len(c.conns) >= maxSideConns || c.conns == nil {
-				c.mu.Unlock()
-				_ = conn.Close() // the asker sees a failed transfer
-				continue
-			}
-			c.conns[conn] = true
-			c.mu.Unlock()
-			c.done.Go(func() { c.serve(conn) })
-		}
-	})
+	c.s.serving.Go("KV caches at "+l.Addr().String(), func() error { return c.accept(l) })
 	return nil
+}
+
+// accept takes askers until the channel is closed.
+func (c *sideChannel) accept(l net.Listener) error {
+	for {
+		conn, err := l.Accept()
+		c.mu.Lock()
+		switch {
+		case c.closed && err == nil:
+			_ = conn.Close()
+			fallthrough
+		case c.closed:
+			c.mu.Unlock()
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			c.mu.Unlock()
+			return err
+		case err != nil: // out of descriptors, most likely
+			c.mu.Unlock()
+			pause.For(c.s.ctx, 100*time.Millisecond)
+			continue
+		case len(c.conns) >= maxSideConns:
+			c.mu.Unlock()
+			_ = conn.Close() // the asker sees a failed transfer
+			continue
+		}
+		c.conns[conn] = true
+		c.done.Go(func() { c.serve(conn) })
+		c.mu.Unlock()
+	}
 }
 
 func (c *sideChannel) close() {
 	c.mu.Lock()
+	c.closed = true
 	if c.listener != nil {
 		_ = c.listener.Close()
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -78,6 +79,21 @@ func flip(to func(*Config) *bool, invert bool) flag {
 	}}
 }
 
+// limit reads a duration that bounds something; 0 is no bound.
+func limit(to func(*Config) *time.Duration) flag {
+	return flag{set: func(c *Config, v string) error {
+		d, err := time.ParseDuration(v)
+		if err != nil || d < 0 {
+			return fmt.Errorf("expected a duration such as 30s, or 0 for no limit, got %q", v)
+		}
+		if d == 0 {
+			d = -1
+		}
+		*to(c) = d
+		return nil
+	}}
+}
+
 func sim(f flag) flag {
 	f.sim = true
 	return f
@@ -141,6 +157,10 @@ var flags = map[string]flag{
 	"batching":      text(func(c *Config) *string { return &c.Batching }),
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
+
+	"advertise":         text(func(c *Config) *string { return &c.Advertise }),
+	"body-idle-timeout": limit(func(c *Config) *time.Duration { return &c.BodyIdle }),
+	"body-timeout":      limit(func(c *Config) *time.Duration { return &c.BodyTotal }),
 
 	"lora-load-time":     text(func(c *Config) *string { return &c.LoRALoadTime.Mean }),
 	"lora-activate-time": text(func(c *Config) *string { return &c.LoRAActivateTime.Mean }),
