@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // StandaloneOptions are those of an endpoint picker that runs by itself behind
@@ -57,6 +58,9 @@ type StandaloneOptions struct {
 	// directory; MetricsClientCA is a file of the authorities whose
 	// certificates its readers must show.
 	MetricsCertPath, MetricsClientCA string
+	// MetricsFor says who reads /metrics, MetricsTokens what they show.
+	MetricsFor    Readers
+	MetricsTokens serve.Tokens
 	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is the default.
 	MaxRecvBytes, MaxSendBytes int
 
@@ -145,7 +149,8 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	}
 	s.generations.Replace(g)
 	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Pickers: s.generations,
-		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes}
+		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes,
+		MetricsFor: o.MetricsFor, MetricsTokens: o.MetricsTokens}
 	if o.Secure {
 		if server.TLS, err = serverTLS(&o); err != nil {
 			s.close()
@@ -215,6 +220,3 @@ func (s *Standalone) pages() map[string]http.Handler {
 	}
 	return out
 }
-
-// Failed tells of a listener that stopped serving by itself.
-func (s *Standalone) Failed() <-chan error { return s.errs }

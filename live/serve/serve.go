@@ -82,8 +82,8 @@ func Until(ctx context.Context, grace time.Duration, failed <-chan error, stop f
 }
 
 // Pages is a server of pages for operators: metrics, health, figures. Nobody
-// keeps it waiting.
+// keeps it waiting; an answer, such as a profile, may take its time.
 func Pages(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+	return &http.Server{Handler: BodyLimits{Total: 30 * time.Second}.Handler(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 1 << 16, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 }
