@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/strict"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -42,6 +43,7 @@ type eppCmd struct {
 	SecureServing bool `name:"secure-serving" default:"true" help:"Serve ext_proc over TLS."`
 	HealthCheck   bool `name:"health-checking" help:"Accepted; health is always served."`
 	eppServing    `embed:""`
+	bodyFlags     `embed:""`
 
 	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
 	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
@@ -102,6 +104,11 @@ func (c *eppCmd) Run(o *outside) error {
 	if opts.MetricsFor == epp.LocalReaders {
 		log.Info("epp: /metrics is served to this machine alone; --metrics-token-file, --metrics-client-ca-file or --metrics-endpoint-auth=false let others read it")
 	}
+	body, err := c.limits()
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	opts.Hold.BodyIdle, opts.Hold.BodyTotal = machine.FromDuration(body.Idle), machine.FromDuration(body.Total)
 	if c.EndpointSelector != "" {
 		selector, err := picker.ParseSelector(c.EndpointSelector)
 		if err != nil {
