@@ -68,6 +68,9 @@ const keptBuffer = 64 << 10 // larger buffers are not kept
 
 // generate submits the request and stays with it to its end.
 func (g *generation) generate() {
+	if !g.meetPeer() {
+		return
+	}
 	g.submit()
 	for over := false; !over; {
 		select {

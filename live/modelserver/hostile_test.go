@@ -108,7 +108,7 @@ func TestControlsAreLocal(t *testing.T) {
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	o := fast()
-	o.Body = serve.BodyLimits{Idle: 60 * time.Millisecond, Total: 150 * time.Millisecond}
+	o.Body = serve.BodyLimits{Idle: 400 * time.Millisecond, Total: 500 * time.Millisecond}
 	b := start(t, o)
 	const boundary = "windtunnel-1234567890"
 	begun, _, _ := strings.Cut(string(held.Part1(boundary, []byte(`{"a":"b"}`))), "b\"}")
@@ -122,6 +122,7 @@ func TestSlowBodies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 			fmt.Fprint(c, head)
 			quit := make(chan struct{})
 			go func() {
@@ -149,7 +150,7 @@ func TestSlowBodies(t *testing.T) {
 	b.until("nothing runs", b.idle)
 	call := b.held("slow", `{"model":"m","max_tokens":2,"messages":[{"role":"user","content":"a"}]}`)
 	resp := call.response(t)
-	for began, tick := time.Now(), time.NewTicker(10*time.Millisecond); time.Since(began) < 3*o.Body.Total; {
+	for began, tick := time.Now(), time.NewTicker(10*time.Millisecond); time.Since(began) < 2*o.Body.Total; {
 		<-tick.C // the limits pass while the request is held
 	}
 	go call.part2("metadata")

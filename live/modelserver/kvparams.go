@@ -261,6 +261,9 @@ func parseHandle(handle string, maxModelLen int) (*remoteKV, *openai.Error) {
 // first use fetches it; later ones find it in this server's prefix cache.
 func (s *Server) useHandle(req *request, handle string) *openai.Error {
 	kv, bad := parseHandle(handle, s.cfg.MaxModelLen)
+	if bad == nil {
+		bad = s.mayFetch(kv)
+	}
 	if bad != nil {
 		return bad
 	}

@@ -160,15 +160,6 @@ func (s *Server) meetsAt(host string, port int) bool {
 	return a == own.Addr().Unmap() || host == "localhost" && own.Addr().IsLoopback()
 }
 
-// patience is how long to wait for the holder's answer: where the prompt may
-// still have to be computed, as long as blocks are held.
-func (s *Server) patience(kv *remoteKV) time.Duration {
-	if kv.key != "" {
-		return s.cfg.KVHoldTimeout.Duration()
-	}
-	return s.sideTimeout()
-}
-
 // name makes a cache findable by its key.
 func (h *holds) name(x *hold, key string) {
 	if key == "" {
@@ -226,6 +217,10 @@ func (c *sideChannel) await(conn net.Conn, r *bufio.Reader, key string) *hold {
 		return x
 	}
 	_ = conn.SetDeadline(time.Time{})
+	if writeLine(conn, sideAnswer{OK: true, Waiting: true}) != nil {
+		c.s.holds.forget(key, there)
+		return nil
+	}
 	left := make(chan struct{})
 	go func() {
 		_, _ = r.Peek(1) // the next thing that it says, or its end
@@ -252,7 +247,7 @@ func (c *sideChannel) isHTTP(conn net.Conn, r *bufio.Reader) bool {
 	if c != &c.s.meeting {
 		return false
 	}
-	_ = conn.SetDeadline(time.Now().Add(c.s.sideTimeout()))
+	_ = conn.SetDeadline(time.Now().Add(sideTimeout))
 	b, err := r.Peek(4)
 	return err == nil && string(b) == "GET "
 }

@@ -81,10 +81,13 @@ type ServerOptions struct {
 	// vLLM's kv_role, kv_producer or kv_consumer. Empty tells by the address that
 	// the request names.
 	KVRole string
-	// SideTimeout is how long one message of the side channel may take; a holder
-	// that does not answer by then is a failed transfer. Zero is
-	// DefaultSideTimeout.
-	SideTimeout time.Duration
+	// KVPeers are the servers from which KV caches may be fetched; a request that
+	// names another one is refused.
+	KVPeers Peers
+	// PeerTimeout is how long such a server may take for the first byte of its
+	// answer; then the transfer has failed, and its blocks are free. Zero is
+	// DefaultPeerTimeout.
+	PeerTimeout time.Duration
 	// TensorParallel is told as tp_size beside KV blocks. Zero is 1.
 	TensorParallel int
 	// MemoryBytes is what weights and activations take of the accelerator's
@@ -158,8 +161,8 @@ const (
 	DefaultOutput = 64
 	// DefaultMaxBody bounds a request's body, in bytes.
 	DefaultMaxBody = 64 << 20
-	// DefaultSideTimeout bounds one message of the KV side channel.
-	DefaultSideTimeout = 10 * time.Second
+	// DefaultPeerTimeout bounds the wait for another server's first byte.
+	DefaultPeerTimeout = 2 * time.Second
 	// DefaultVersion is the vLLM release whose shapes are spoken.
 	DefaultVersion = "0.11.2"
 	// DefaultModel is the model served where none is named.

@@ -123,6 +123,9 @@ func (s *Server) fill(req *request, p *openai.Sampling, limit int, limited bool)
 	if bad := s.meetAt(req, &kv, p); bad != nil {
 		return bad
 	}
+	if bad := s.mayFetch(kv.remote, kv.source); bad != nil {
+		return bad
+	}
 	req.kv = kv
 	req.kv.threshold = s.opts.CacheHitThreshold
 	if p.CacheHitThreshold != nil {

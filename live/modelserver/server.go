@@ -51,6 +51,7 @@ type Server struct {
 	network   *network
 	holds     holds
 	pulls     pulls
+	peers     greeted
 	side      sideChannel
 	meeting   sideChannel
 	publisher KVPublisher

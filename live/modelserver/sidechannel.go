@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,10 +26,12 @@ import (
 const (
 	maxSideLine  = 4 << 20
 	maxSideConns = 4096
+	maxSideKey   = 1024             // bytes of a key
+	sideTimeout  = 10 * time.Second // for one message of an asker
 )
 
 type sideRequest struct {
-	Op       string `json:"op"` // get, await, find or release
+	Op       string `json:"op"` // hello, get, await, find or release
 	EngineID string `json:"engine_id,omitempty"`
 	Blocks   []int  `json:"block_ids,omitempty"`
 	Request  string `json:"request_id,omitempty"`
@@ -44,6 +45,9 @@ type sideAnswer struct {
 	OK     bool   `json:"ok"`
 	Error  string `json:"error,omitempty"`
 	Tokens int    `json:"tokens,omitempty"`
+	// Waiting says that the cache is still to be computed; the answer proper
+	// follows.
+	Waiting bool `json:"waiting,omitempty"`
 	// EngineID is the holder, which an asker with a key does not know.
 	EngineID string `json:"engine_id,omitempty"`
 }
@@ -216,7 +220,7 @@ func (c *sideChannel) serve(conn net.Conn) {
 		var q sideRequest
 		// Between get and release lies the transfer, so the asker has as long as
 		// the holder keeps the blocks.
-		limit := c.s.sideTimeout()
+		limit := sideTimeout
 		if asked != nil {
 			limit = c.s.cfg.KVHoldTimeout.Duration()
 		}
@@ -226,6 +230,10 @@ func (c *sideChannel) serve(conn net.Conn) {
 		}
 		a := sideAnswer{OK: true}
 		switch {
+		case q.Op == "hello":
+			a.EngineID = c.s.engineID
+		case len(q.Key) > maxSideKey:
+			a = sideAnswer{Error: fmt.Sprintf("a key of %d bytes; expected at most %d", len(q.Key), maxSideKey)}
 		case q.Op == "get" && q.EngineID != c.s.engineID:
 			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.engineID, q.EngineID)}
 		case q.Op == "get":
@@ -249,7 +257,7 @@ func (c *sideChannel) serve(conn net.Conn) {
 		default:
 			a = sideAnswer{Error: fmt.Sprintf("unexpected %q; expected get, then release", q.Op)}
 		}
-		if writeLine(conn, a) != nil || !a.OK || q.Op == "release" || q.Op == "find" {
+		if writeLine(conn, a) != nil || !a.OK || q.Op == "release" || q.Op == "find" || q.Op == "hello" {
 			return
 		}
 	}
@@ -275,51 +283,4 @@ func writeLine(w io.Writer, v any) error {
 	}
 	_, err = w.Write(append(raw, '\n'))
 	return err
-}
-
-// sideTimeout is how long one message of the side channel may take.
-func (s *Server) sideTimeout() time.Duration {
-	if s.opts.SideTimeout > 0 {
-		return s.opts.SideTimeout
-	}
-	return DefaultSideTimeout
-}
-
-// askKV asks another server for a cache, for as long as limit. The connection
-// stays open for the release.
-func askKV(ctx context.Context, kv *remoteKV, limit time.Duration) (net.Conn, sideAnswer, error) {
-	var d net.Dialer
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(kv.host, fmt.Sprint(kv.port)))
-	if err != nil {
-		return nil, sideAnswer{}, err
-	}
-	_ = conn.SetDeadline(time.Now().Add(limit))
-	left := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // nobody waits for it any more
-	q := sideRequest{Op: "get", EngineID: kv.engineID, Blocks: kv.blocks, Request: kv.request}
-	if kv.key != "" {
-		q = sideRequest{Op: "await", EngineID: kv.engineID, Key: kv.key}
-	}
-	a, err := exchange(conn, q)
-	if err == nil && !a.OK {
-		err = errors.New(a.Error)
-	}
-	if !left() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		_ = conn.Close()
-		return nil, a, err
-	}
-	return conn, a, nil
-}
-
-func exchange(conn net.Conn, q sideRequest) (sideAnswer, error) {
-	var a sideAnswer
-	if err := writeLine(conn, q); err != nil {
-		return a, err
-	}
-	err := readLine(bufio.NewReader(conn), &a)
-	return a, err
 }

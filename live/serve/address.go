@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
+	"regexp"
 )
 
 // Advertised is the host by which others are told of a part that listens: the
@@ -13,7 +13,7 @@ import (
 // loopback, else the loopback.
 func Advertised(listen, given string, env func(string) (string, bool)) (string, error) {
 	if given != "" {
-		if u, err := url.Parse("//" + net.JoinHostPort(given, "1")); err != nil || u.Hostname() != given {
+		if _, err := netip.ParseAddr(given); err != nil && !name.MatchString(given) {
 			return "", fmt.Errorf("%q is not a host: expected a name or an address, without a port", given)
 		}
 		return given, nil
@@ -34,6 +34,9 @@ func Advertised(listen, given string, env func(string) (string, bool)) (string, 
 	}
 	return "127.0.0.1", nil
 }
+
+// name is a host's name, as in DNS.
+var name = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 
 // Wildcard tells whether a host stands for all addresses of the machine.
 func Wildcard(host string) bool {

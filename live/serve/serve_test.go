@@ -197,7 +197,7 @@ func TestBodyLimits(t *testing.T) {
 		want   string
 	}{
 		{"trickles", BodyLimits{Idle: time.Hour, Total: 100 * time.Millisecond}, "/", "not whole after 100ms"},
-		{"trickles below the pause", BodyLimits{Idle: 80 * time.Millisecond, Total: 400 * time.Millisecond}, "/", "not whole after 400ms"},
+		{"trickles below the pause", BodyLimits{Idle: 2 * time.Second, Total: 2200 * time.Millisecond}, "/", "not whole after 2.2s"},
 		{"stops", BodyLimits{Idle: 50 * time.Millisecond, Total: time.Hour}, "/stops", "nothing came for 50ms"},
 		{"never begins", BodyLimits{Idle: 50 * time.Millisecond, Total: time.Hour}, "/never", "nothing came for 50ms"},
 		{"has no limits", BodyLimits{Idle: -1, Total: -1}, "/ends", "xxxxx"},
@@ -242,7 +242,7 @@ func TestBodyLimits(t *testing.T) {
 // do thirty seconds those by default.
 func TestHeldBodiesHaveNoLimit(t *testing.T) {
 	t.Parallel()
-	limits := BodyLimits{Idle: 50 * time.Millisecond, Total: 60 * time.Millisecond}
+	limits := BodyLimits{Idle: 500 * time.Millisecond, Total: 600 * time.Millisecond}
 	for _, proto := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", proto), func(t *testing.T) {
 			t.Parallel()
@@ -255,7 +255,7 @@ func TestHeldBodiesHaveNoLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			for tick := time.NewTicker(10 * time.Millisecond); time.Since(began) < 5*limits.Total; {
+			for tick := time.NewTicker(10 * time.Millisecond); time.Since(began) < 2*limits.Total; {
 				<-tick.C // the limits pass; it is no matter of how fast anything is
 			}
 			go func() {

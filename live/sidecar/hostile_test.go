@@ -186,7 +186,7 @@ func TestDecoderIsVerifiedByItsHost(t *testing.T) {
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(_ *rig, o *Options) {
-		o.Body = serve.BodyLimits{Idle: 60 * time.Millisecond, Total: 150 * time.Millisecond}
+		o.Body = serve.BodyLimits{Idle: 300 * time.Millisecond, Total: 400 * time.Millisecond}
 	})
 	for _, path := range []string{"/v1/chat/completions", "/v1/embeddings"} {
 		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {
@@ -226,7 +226,7 @@ func TestSlowBodies(t *testing.T) {
 		}
 	}
 	r.decode.then = func(w http.ResponseWriter, _ *http.Request) {
-		<-time.After(400 * time.Millisecond) // a prefill that is longer than both limits
+		<-time.After(900 * time.Millisecond) // a prefill that is longer than both limits
 		_, _ = io.WriteString(w, decoded)
 	}
 	if resp, body := r.ask(chatBody); resp.StatusCode != 200 {

@@ -47,7 +47,9 @@ Examples:
 Flags of its own, among the others: --accelerator NAME, --batching continuous|static|none|independent,
 --output-tokens DISTRIBUTION, --profile document|vllm|sim (whose defaults count),
 --lora-load-time and --lora-activate-time DURATION, --advertise HOST (what others are told where
---host is 0.0.0.0; else POD_IP), --body-idle-timeout and --body-timeout DURATION (30s, 5m; of a
+--host is 0.0.0.0; else POD_IP), --kv-peers ADDRESS|NETWORK|NAME|local|any (from which servers a
+request may have KV caches fetched; local, this machine's), --kv-peer-timeout DURATION (for the
+first byte of their answers; 2s), --body-idle-timeout and --body-timeout DURATION (30s, 5m; of a
 held-open request's first part).`
 }
 

@@ -30,6 +30,10 @@ type Config struct {
 	// BodyIdle and BodyTotal limit a request's body; 0 is the default, below 0 no
 	// limit.
 	BodyIdle, BodyTotal time.Duration
+	// KVPeers are whom KV caches may be fetched from, PeerTimeout how long they may
+	// take to answer.
+	KVPeers     []string
+	PeerTimeout time.Duration
 
 	MaxModelLen               int
 	MaxNumSeqs                int

@@ -94,6 +94,24 @@ func limit(to func(*Config) *time.Duration) flag {
 	}}
 }
 
+// addPeers reads addresses, networks and names, with commas between them or as
+// several values.
+func addPeers(c *Config, v string) error {
+	list := strings.Split(v, ",")
+	_, err := modelserver.ParsePeers(list)
+	c.KVPeers = append(c.KVPeers, list...)
+	return err
+}
+
+func setPeerTimeout(c *Config, v string) error {
+	d, err := time.ParseDuration(v)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("expected a duration such as 2s, got %q", v)
+	}
+	c.PeerTimeout = d
+	return nil
+}
+
 func sim(f flag) flag {
 	f.sim = true
 	return f
@@ -159,6 +177,8 @@ var flags = map[string]flag{
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
 
 	"advertise":         text(func(c *Config) *string { return &c.Advertise }),
+	"kv-peers":          {many: true, set: addPeers},
+	"kv-peer-timeout":   {set: setPeerTimeout},
 	"body-idle-timeout": limit(func(c *Config) *time.Duration { return &c.BodyIdle }),
 	"body-timeout":      limit(func(c *Config) *time.Duration { return &c.BodyTotal }),
 
