@@ -141,13 +141,16 @@ func (g *generation) prepare(parse prepare, body []byte) bool {
 		return false
 	}
 	req, bad := parse(g.s, g.r, body)
+	if bad == nil {
+		g.req, g.box = req, &g.one.box
+		g.box.init(req.choices())
+		bad = g.build()
+	}
 	if bad != nil {
 		g.session.Rejected(g.s.clock(), bad.Status, bad.Message)
 		g.refuse(bad)
 		return false
 	}
-	g.req, g.box = req, &g.one.box
-	g.box.init(req.choices())
 	g.usage.Details = g.s.opts.PromptTokensDetails
 	var details []flow.Detail
 	if g.s.recorder != nil {
