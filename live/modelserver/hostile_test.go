@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -232,4 +234,47 @@ func TestDeadListenersAreTold(t *testing.T) {
 		t.Errorf("it was told to stop: %v", err)
 	default:
 	}
+}
+
+// Whatever a model and its adapters are called, the metrics page can be read, and
+// says just that.
+func TestMetricsOfOddNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a\u200bb", "a\\b", `a"b`, "a\nb", "é 漢字", "\u2028", "a\x00b", "a\xffb", "{}=,", ""} {
+		o := batchedLong()
+		o.Models = []string{"model " + name}
+		o.Adapters = []Adapter{{Name: "adapter " + name, Path: "x"}}
+		o.FakeMetrics = &FakeMetrics{}
+		fake, err := o.FakeMetrics.With(json.RawMessage(`{"loras":[{"running":` + quoted("adapter "+name) + `,"waiting":` + quoted(name) + `,"timestamp":1}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.FakeMetrics = fake
+		b := start(t, o)
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(strings.NewReader(b.page()))
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		labels := map[string]string{}
+		for _, family := range []string{"vllm:num_requests_running", "vllm:lora_requests_info"} {
+			for _, l := range families[family].GetMetric()[0].GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+		}
+		valid := strings.ToValidUTF8(name, "\ufffd")
+		if labels["model_name"] != "model "+valid || labels["running_lora_adapters"] != "adapter "+valid || labels["waiting_lora_adapters"] != valid {
+			t.Errorf("%q became %q", name, labels)
+		}
+	}
+	b := start(t, fast())
+	if resp, _ := b.post("/v1/load_lora_adapter", `{"lora_name":"`+strings.Repeat("x", maxAdapterText+1)+`","lora_path":"p"}`); resp.StatusCode != 400 {
+		t.Errorf("a name without end: %d", resp.StatusCode)
+	}
+}
+
+func quoted(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
 }

@@ -41,6 +41,7 @@ type Server struct {
 	serving   *serve.Group // the fleet's
 	inFlight  gauge
 	started   time.Time
+	labels    string // of every metric
 	adapters  adapters
 	store     *store
 	tokenizer tokens.Tokenizer
@@ -99,6 +100,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
 		recorder: o.Recorder, log: o.Logger, voc: tokens.NewVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
+	s.labels = promLabel("model_name", so.Models[0]) + `,engine="0"`
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = newStore(), make(chan struct{})
 	s.draws.Store(drawsOf(o.Seed, &so))
