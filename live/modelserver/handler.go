@@ -209,7 +209,7 @@ const returnErrorHeader = "X-Return-Error"
 func (s *Server) faultOf(r *http.Request, id string) (Fault, error) {
 	if !s.opts.IgnoreFaultHeader {
 		if v := headerOf(r, FaultHeader); v != "" {
-			v, err := s.killBy(v)
+			v, err := s.killBy(r, v)
 			if err != nil {
 				return Fault{}, err
 			}

@@ -96,6 +96,11 @@ func TestControlsAreLocal(t *testing.T) {
 			t.Errorf("%s for somebody elsewhere: %d %s", path, resp.StatusCode, body)
 		}
 	}
+	for _, fault := range []string{"crash", "delay=1ms; fail-rank=0"} {
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, FaultHeader, fault, "X-Forwarded-For", "203.0.113.5"); resp.StatusCode != 400 || !strings.Contains(body, "--api-key") {
+			t.Errorf("%s by somebody elsewhere: %d %s", fault, resp.StatusCode, body)
+		}
+	}
 	if !b.healthy() {
 		t.Fatal("the engine is dead")
 	}
