@@ -70,7 +70,8 @@ type eppCmd struct {
 
 func (eppCmd) Help() string {
 	return `The endpoint picker of llm-d by itself: the launch lines of the real one work
-unchanged, and every flag that has no meaning here is accepted.
+unchanged. A flag that has no meaning here is accepted, and named once in the
+log; one that would guard something (--metrics-endpoint-auth) acts or is refused.
 
   windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false
 

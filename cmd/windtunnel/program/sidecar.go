@@ -44,7 +44,7 @@ type sidecarCmd struct {
 	PoolNamespace string `name:"inference-pool-namespace" fromenv:"INFERENCE_POOL_NAMESPACE" default:"default" help:"Namespace of the pool (INFERENCE_POOL_NAMESPACE)."`
 	PoolName      string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool, for the log (INFERENCE_POOL_NAME)."`
 	Pool          string `name:"inference-pool" placeholder:"NAMESPACE/NAME" fromenv:"INFERENCE_POOL" help:"Both in one (INFERENCE_POOL)."`
-	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"API group of the pool; read from nothing here."`
+	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; the pool is --endpoints-file."`
 
 	PrefillURL   []string `name:"prefill-url" placeholder:"URL" help:"Document 002's session mode: prefill new conversations there. May be repeated; without it the pool's endpoints with llm-d.ai/role: prefill."`
 	SessionCache int      `name:"session-cache-size" fromenv:"SESSION_CACHE_SIZE" placeholder:"SESSIONS" help:"Sessions that are remembered; turns session mode on (SESSION_CACHE_SIZE; 1000 with --prefill-url)."`
@@ -102,6 +102,11 @@ func (c *sidecarCmd) Run(o *outside) error {
 	opts, err := c.options(o)
 	if err != nil {
 		return exit.With(exit.Usage, err)
+	}
+	for flag, given := range map[string]bool{"--tracing": c.Tracing, "--pool-group": c.PoolGroup != defaultPoolGroup} {
+		if given {
+			opts.Log.Info("sidecar: a flag that has no effect here", "flag", flag)
+		}
 	}
 	ctx, stop := o.Context()
 	defer stop()
