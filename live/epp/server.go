@@ -89,7 +89,7 @@ func (o *Options) metricsPages() http.Handler {
 		return o.MetricsTokens.Allow(r.Header.Get("Authorization")) || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	}
 	const needs = "show a token of --metrics-token-file, or a certificate of --metrics-client-ca-file"
-	var metrics http.Handler = promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})
+	var metrics = promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})
 	switch all := metrics; o.MetricsFor {
 	case LocalReaders:
 		metrics = serve.LocalOnly(all, known, needs+", or start with --metrics-endpoint-auth=false")

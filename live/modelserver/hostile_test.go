@@ -166,11 +166,11 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// topics is a publisher that tells what it was made for.
-type topics struct{ made chan string }
+// quiet is a publisher that tells nobody.
+type quiet struct{}
 
-func (topics) Publish(kv.Event) {}
-func (topics) Close()           {}
+func (quiet) Publish(kv.Event) {}
+func (quiet) Close()           {}
 
 // A server that listens on all addresses tells others one at which it can be
 // reached: in its topic, for its caches, in its headers.
@@ -181,7 +181,7 @@ func TestWildcardIsNoIdentity(t *testing.T) {
 			o := batched()
 			o.Listen, o.Advertise, o.PodName = listen, advertise, "pod"
 			made := make(chan string, 1)
-			o.KVEvents = func(_, endpoint string) (KVPublisher, error) { made <- endpoint; return topics{}, nil }
+			o.KVEvents = func(_, endpoint string) (KVPublisher, error) { made <- endpoint; return quiet{}, nil }
 			b := start(t, o)
 			want := advertise
 			if want == "" {

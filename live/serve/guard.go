@@ -5,11 +5,11 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 var crossOrigin http.CrossOriginProtection
@@ -62,17 +62,9 @@ const maxTokenFile = 1 << 20
 
 // ReadTokens reads a file of tokens, one a line.
 func ReadTokens(path string) (Tokens, error) {
-	f, err := os.Open(path)
+	text, err := files.Read(path, maxTokenFile)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxTokenFile {
-		return nil, fmt.Errorf("%s: it has more than %d bytes", path, maxTokenFile)
 	}
 	list := strings.Fields(string(text))
 	if len(list) == 0 {
