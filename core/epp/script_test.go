@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -161,7 +162,11 @@ func (s *script) config(d *datadriven.TestData) {
 	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
 		return &faulty{picker.NewBase("faulty", name), s}, nil
 	}}
-	p, err := picker.New(cfg, reg, picker.Options{Detail: true, AllowExperimental: true})
+	reg["faulty-source"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+		return &faultySource{picker.NewBase("faulty-source", name)}, nil
+	}}
+	p, err := picker.New(cfg, reg, picker.Options{Detail: true, AllowExperimental: true,
+		Panicked: func(err *apierror.Error) { s.say(s.now, "%s", err.Message) }})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -519,6 +524,8 @@ func (f *faulty) panics(r *picker.Request, at string) {
 
 func (f *faulty) Wants(family string) bool { return family == "x_error" || family == "x_panic" }
 
+func (f *faulty) Forget(*picker.Metrics) { panic("at Forget") }
+
 func (f *faulty) Extract(page metrics.Page, _ map[string]string, _ *picker.Metrics) error {
 	switch {
 	case page["x_panic"] != nil:
@@ -561,6 +568,19 @@ func (f *faulty) ResponseBody(_ machine.Time, r *picker.Response) {
 	f.panics(r.Decision.Request, "ResponseBody")
 	if r.End {
 		f.panics(r.Decision.Request, "ResponseEnd")
+	}
+}
+
+// faultySource is a data source that panics over a scrape that failed so.
+type faultySource struct{ picker.Base }
+
+func (f *faultySource) Scrape() picker.ScrapeSpec {
+	return picker.ScrapeSpec{Scheme: "http", Path: "/faulty", Interval: machine.Second, TTL: 1500 * machine.Millisecond}
+}
+
+func (f *faultySource) Probed(_ int, err error) {
+	if err != nil && err.Error() == "panic" {
+		panic("at Probed")
 	}
 }
 
