@@ -23,7 +23,6 @@ func (m *Machine) Respond(now machine.Time, msg Message) {
 	case Flush:
 		if r := x.Request; r.Response != nil {
 			r.Out = r.Response.Flush(now)
-			r.hooked()
 		}
 	}
 }
