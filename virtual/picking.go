@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
+	content "github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -97,10 +98,11 @@ func (k *picking) effect(e *epp.Effect) {
 	switch e.Kind {
 	case epp.Ask:
 		r := e.Request
+		var answers []picker.Answer
 		for i := range r.Needs {
-			r.Answers = append(r.Answers, k.w.answer(r.Owner.(*request), &r.Needs[i]))
+			answers = append(answers, k.w.answer(r.Owner.(*request), &r.Needs[i]))
 		}
-		k.Input(epp.Answered{Request: r})
+		k.Input(k.m.Answer(r, answers))
 	case epp.Decided:
 		e.Request.Owner.(*request).decided()
 	case epp.Evict:
@@ -129,7 +131,7 @@ func (w *world) answer(r *request, n *picker.Need) picker.Answer {
 	}
 	a := picker.Answer{Plugin: n.Plugin, Key: n.Key}
 	if n.Key == plugins.KeyRender { // a renderer answers as the model server tokenises
-		a.Tokens = [][]uint32{r.promptTokens()}
+		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
 	} else {
 		a.Err = errNobody
 	}

@@ -209,10 +209,7 @@ func (m *Machine) done(r *Request) {
 		return
 	}
 	r.state = ended
-	if r.Response != nil {
-		r.Response.Flush(m.now)
-		r.hooked()
-	}
+	m.respond(r, (*picker.Response).Tell)
 	if err := m.p.Release(m.now, r.Decision); r.Err == nil {
 		r.Err = err
 	}

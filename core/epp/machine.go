@@ -151,8 +151,10 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 		m.answered(x.Request)
 	case Leave:
 		m.leave(x.Request)
-	case Headers, Piece, Flush:
-		m.Respond(m.now, msg)
+	case Headers:
+		m.respond(x.Request, (*picker.Response).TellHeaders)
+	case Piece:
+		m.respond(x.Request, (*picker.Response).Tell)
 	case Done:
 		m.done(x.Request)
 	case Endpoints:

@@ -16,18 +16,16 @@ type (
 	// Arrive is a whole and parsed request that wants a decision. Decided, or
 	// first Ask, follows.
 	Arrive struct{ *Request }
-	// Answered brings Request.Answers, what came back of an Ask: one for each of
-	// Request.Needs.
+	// Answered brings Request.Answers, what came back of an Ask. Machine.Answer
+	// makes it.
 	Answered struct{ *Request }
 	// Leave gives up a request that waits for its decision, because its client
 	// left. Decided follows at once, with an error.
 	Leave struct{ *Request }
-	// Headers lets the plug-ins see the response's headers (Request.Head).
+	// Headers lets the plug-ins see the response's headers, and Piece what
+	// Request.Response has read of its body since.
 	Headers struct{ *Request }
-	// Piece lets them see a piece of its body (Request.Chunk, Request.Last).
-	Piece struct{ *Request }
-	// Flush ends a response that has no last piece.
-	Flush struct{ *Request }
+	Piece   struct{ *Request }
 	// Done says that the request's Stream is over, however it ended. A decided
 	// request gives back what it held; another one is given up. It comes exactly
 	// once.
@@ -75,7 +73,6 @@ func (Answered) message()    {}
 func (Leave) message()       {}
 func (Headers) message()     {}
 func (Piece) message()       {}
-func (Flush) message()       {}
 func (Done) message()        {}
 func (Endpoints) message()   {}
 func (Objects) message()     {}

@@ -2,7 +2,6 @@ package epp
 
 import (
 	"github.com/windtunnel/windtunnel/core/apierror"
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -32,15 +31,6 @@ type Request struct {
 	// where its session was, and that did not.
 	Kept, Moved int64
 
-	// Head, Chunk and Last are of the response: what the next Headers or Piece is
-	// about. Set, Remove and Out are what came of it.
-	Head   header.List
-	Chunk  []byte
-	Last   bool
-	Set    header.List
-	Remove []string
-	Out    []byte
-
 	// Owner is the driver's: whom to tell.
 	Owner any
 
@@ -60,6 +50,15 @@ const (
 	decided               // Decided is out
 	ended                 // and Done is in, or there was nothing to give back
 )
+
+// Answer brings what came back of an Ask: one answer for each of Request.Needs.
+// What they say about the request's content is read here, which costs, and takes
+// no turn of the Machine.
+func (m *Machine) Answer(r *Request, answers []picker.Answer) Answered {
+	m.p.Read(r.Request, answers)
+	r.Answers = answers
+	return Answered{r}
+}
 
 // Asking says that the Machine waits for Answers. It and Refused are to be asked
 // after an effect that concerns the request.

@@ -354,14 +354,15 @@ func (s *script) request(d *datadriven.TestData, name string) {
 
 func (s *script) answer(c *conn, d *datadriven.TestData) {
 	r := c.x.Request()
+	var answers []picker.Answer
 	for _, n := range r.Needs {
 		a := picker.Answer{Plugin: n.Plugin, Key: n.Key, Value: []byte(d.Input)}
 		if d.HasArg("error") {
 			a = picker.Answer{Plugin: n.Plugin, Key: n.Key, Err: errors.New(d.Input)}
 		}
-		r.Answers = append(r.Answers, a)
+		answers = append(answers, a)
 	}
-	s.Input(epp.Answered{Request: r})
+	s.Input(s.m.Answer(r, answers))
 }
 
 // events are lines of kind, hash and, of stored blocks, tokens. None are a sign

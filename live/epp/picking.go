@@ -214,8 +214,7 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 		if !r.Asking() {
 			return
 		}
-		r.Answers = k.ask(ctx, r.Needs)
-		k.Input(core.Answered{Request: r})
+		k.Input(k.m.Answer(r, k.ask(ctx, r.Needs)))
 	}
 }
 
@@ -260,7 +259,14 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 		ctx, cancel = context.WithTimeout(ctx, n.Timeout.Duration())
 		defer cancel()
 	}
-	req, err := http.NewRequestWithContext(ctx, n.Method, n.URL, bytes.NewReader(n.Body))
+	var body []byte
+	if n.Body != nil {
+		var err error
+		if body, err = n.Body(); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, n.Method, n.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +276,7 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("status %d", resp.StatusCode)
 	}
