@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
@@ -13,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	content "github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -38,7 +40,7 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
 	k := &picking{w: w}
-	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, EmitScores: true, DocumentHeaders: true, Explain: flow.KeepsExplanations(w.rec)})
+	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, EmitScores: true, DocumentHeaders: true, Explain: flow.KeepsExplanations(w.rec), Describe: flow.KeepsExplanations(w.rec)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -50,10 +52,18 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		}
 		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, p.Labels(sv.index)))
 	}
+	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
+		x, text := r.Inputs(), string(c.Text)
+		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
+		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
+	}
 	w.kv.connect(k.m)
 	k.Input(epp.Endpoints{List: endpoints})
 	return k, nil
 }
+
+// recording is a recorder that also takes a log of the picker's inputs.
+type recording interface{ Inputs() *report.Inputs }
 
 // Input implements epp.Door.
 func (k *picking) Input(m epp.Message) {

@@ -50,11 +50,13 @@ type (
 		Err    error
 	}
 	// KVEvents are events of KV blocks, for one of the indexes. Without events
-	// they are a sign of life.
+	// they are a sign of life. Keys are for the log: those that the index made of
+	// each event's tokens.
 	KVEvents struct {
 		Index  int
 		From   kv.Topic
 		Events []kv.Event
+		Keys   [][]kv.Key
 	}
 	// KVLost says that events of a pod were lost: what an index has of it is not
 	// to be believed any more.
@@ -112,6 +114,10 @@ const (
 	// Mismatch: the engine at Target has KV blocks of Count tokens, and index
 	// number Source others, so that it may find less than there is.
 	Mismatch
+
+	// Hooked: plug-ins have set headers or metadata of Request.Response. It is said
+	// where there is a log.
+	Hooked
 
 	// Queued: Request waits in flow control. Left: it no longer does (Flow).
 	// Revoked: what became of an eviction (Flow). Nothing is to be done: they

@@ -30,15 +30,24 @@ type Request struct {
 	// Kept and Moved count the session-affine plug-ins that kept the request
 	// where its session was, and that did not.
 	Kept, Moved int64
+	// Told says that the client has been told of Err by its Stream.
+	Told bool
 
 	// Owner is the driver's: whom to tell.
 	Owner any
+	// Serial is the request's number in the log, from 1; 0 before it was there.
+	Serial uint64
+	// Note is the request as the log writes it, where the driver has it written
+	// beforehand.
+	Note []byte
 
-	told      bool // the client has been told of Err
-	evictable bool
-	number    flowcontrol.RequestID // in flow control; 0 where it does not pass it
-	admission string                // in words
-	state     requestState
+	linked     bool // in Machine.flying, by prev (older) and next
+	prev, next *Request
+	seen       *picker.Response // the response, once it was the Machine's turn
+	evictable  bool
+	number     flowcontrol.RequestID // in flow control; 0 where it does not pass it
+	admission  string                // in words
+	state      requestState
 }
 
 type requestState uint8
@@ -69,6 +78,9 @@ func (r *Request) Evictable() bool { return r.evictable }
 
 // Queued says that flow control has the request, or had it.
 func (r *Request) Queued() bool { return r.number != 0 }
+
+// Over says that the Machine has done with the request. Its stream may not have.
+func (r *Request) Over() bool { return r.state == ended }
 
 // Refused says that no endpoint will see the request.
 func (r *Request) Refused() bool { return r.Err != nil }

@@ -13,7 +13,11 @@ func (m *Machine) respond(r *Request, tell func(*picker.Response, machine.Time))
 	if r.Response == nil {
 		return
 	}
+	r.seen = r.Response
 	tell(r.Response, m.now)
+	if m.log != nil && r.Response.Said() {
+		m.emit(Effect{Kind: Hooked, Request: r})
+	}
 	if r.Err == nil {
 		r.Err = r.Response.Err
 	}

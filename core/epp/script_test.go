@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -40,7 +41,27 @@ func TestScripts(t *testing.T) {
 			s.command(d)
 			return s.out.String()
 		})
+		s.replay()
 	})
+}
+
+// replay plays what the script's machine was told into another one, which says
+// the same.
+func (s *script) replay() {
+	if s.log == nil {
+		return
+	}
+	quiet := &script{t: s.t}
+	p := inputlog.Player{Registry: quiet.registry(), CheckStates: true}
+	s.log.Begin() // where it is now is where the other one gets to
+	for line := range bytes.Lines(s.logged.Bytes()) {
+		if err := p.Line(bytes.TrimSpace(line)); err != nil {
+			s.t.Fatalf("%v\n%s\n%s", err, line, s.logged.Bytes())
+		}
+	}
+	if p.First != nil || p.Skipped > 0 {
+		s.t.Errorf("played again: %v\n%+v\n%s", p.First, p.Counts, s.logged.Bytes())
+	}
 }
 
 // script is a driver that writes down every effect. Decisions go to their
@@ -55,6 +76,8 @@ type script struct {
 	conns   map[string]*conn
 	names   []string // of conns, in their order
 	scrapes map[string]epp.Effect
+	log     *inputlog.Log
+	logged  bytes.Buffer
 }
 
 // conn is Envoy's side of a stream.
@@ -151,16 +174,13 @@ func (s *script) command(d *datadriven.TestData) {
 }
 
 func (s *script) config(d *datadriven.TestData) {
+	s.replay()
 	*s = script{t: s.t, conns: map[string]*conn{}, scrapes: map[string]epp.Effect{}}
 	cfg, err := config.Read([]byte(d.Input))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	reg := plugins.Builtin()
-	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faulty{picker.NewBase("faulty", name), s}, nil
-	}}
-	p, err := picker.New(cfg, reg, picker.Options{Detail: true, AllowExperimental: true})
+	p, err := picker.New(cfg, s.registry(), picker.Options{Detail: true, AllowExperimental: true})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -169,7 +189,20 @@ func (s *script) config(d *datadriven.TestData) {
 	c.History = s.number(s.arg(d, "history", "0"))
 	if s.m, err = epp.New(c); err != nil {
 		fmt.Fprintln(&s.out, "error:", err)
+		return
 	}
+	text := d.Input
+	s.log = inputlog.New(s.m, inputlog.Header{Picker: 1, Config: &text, Detail: true, AllowExperimental: true}, func(lines []byte) { s.logged.Write(lines) })
+	s.log.Begin()
+}
+
+// registry has one more plug-in.
+func (s *script) registry() picker.Registry {
+	reg := plugins.Builtin()
+	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+		return &faulty{picker.NewBase("faulty", name), s}, nil
+	}}
+	return reg
 }
 
 // endpoints are lines of name, address:port and labels.

@@ -146,7 +146,7 @@ func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 			fx.Add(e)
 		}
 		if r := s.r; r != nil && r.Err != nil && s.decided && s.Result() == stream.Running { // a plug-in panicked over the response
-			r.told = true
+			r.Told = true
 			s.told = stream.Message{Kind: stream.Broken, Reason: r.Err.Message}
 			s.inner.Input(now, &s.told, &s.fx)
 		}
@@ -241,7 +241,7 @@ func (s *Stream) metadata(endpoint string) stream.Metadata {
 
 func (s *Stream) refusal() stream.Decision {
 	e := s.r.Err
-	s.r.told = true
+	s.r.Told = true
 	a := s.m.c.Stream.Errors.Answer(e)
 	return stream.Decision{Answer: &a, Reason: e.Code() + ": " + e.Message}
 }
@@ -254,10 +254,8 @@ func (s *Stream) responseHeaders(now machine.Time, e *stream.Effect) {
 		s.r = &Request{state: ended}
 	}
 	r := s.r
-	if r.Decision != nil {
-		r.Decision.Request.Served = s.served
-	}
 	r.Response = s.m.p.NewResponse(now, r.Decision, s.head.Normalize())
+	r.Response.Served = s.served
 	if s.m.hooks.ResponseHeader && r.Response.Scheduled() {
 		s.door.Input(Headers{r})
 	}

@@ -344,7 +344,7 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	}
 	if len(d.Targets) == 0 {
 		for _, i := range res.Picked {
-			d.Targets = append(d.Targets, Target{v.States[i].Endpoint, v.States[i].HostPort(), res.total(i)})
+			d.Targets = append(d.Targets, Target{v.States[i].Endpoint, v.States[i].HostPort(), res.Total(i)})
 		}
 	}
 	if r.PreferIfAvailable() && !p.hasCached(c, res.Picked[0]) {
@@ -359,7 +359,8 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	return nil
 }
 
-func (r *ProfileResult) total(endpoint int32) float64 {
+// Total is what an endpoint scored in all, 0 where it was not left.
+func (r *ProfileResult) Total(endpoint int32) float64 {
 	for j, i := range r.Left {
 		if i == endpoint {
 			return r.Totals[j]

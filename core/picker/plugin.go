@@ -95,6 +95,31 @@ type HeaderProcessor interface {
 	RequestHeader(r *Request)
 }
 
+// CookieReader is a HeaderProcessor that reads a cookie. It must remember no more
+// of it than CookieDigest.
+type CookieReader interface {
+	ReadsCookie() string
+}
+
+// StateKeeper is a plug-in whose state can be saved, and loaded into another
+// instance of it. Of one that changes with decisions and is no StateKeeper a
+// recording knows nothing from before its beginning.
+type StateKeeper interface {
+	Plugin
+	// SaveState is a copy of the state, in a form that encoding/json can write.
+	SaveState() any
+	// LoadState takes over what was written.
+	LoadState(text []byte) error
+}
+
+// DecisionKeeper keeps something for each decision (Data) that it reads after
+// Commit: what StateKeeper does, for a decision that is not released.
+type DecisionKeeper interface {
+	Plugin
+	SaveDecision(d *Decision) any
+	LoadDecision(d *Decision, text []byte) error
+}
+
 // Screener takes endpoints out before producers run and for all profiles.
 // A request that no endpoint is left for is answered with 503.
 type Screener interface {

@@ -1,6 +1,8 @@
 package picker
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -45,8 +47,6 @@ type Request struct {
 	// an empty list from none.
 	Subset    []string
 	HasSubset bool
-	// Served is what the data plane said with the response's headers.
-	Served Served
 	// SizeBytes is the length of the body as it came.
 	SizeBytes int
 
@@ -91,6 +91,28 @@ func (r *Request) SetAttribute(key, value string) {
 		r.Attributes = map[string]string{}
 	}
 	r.Attributes[key] = value
+}
+
+// Cookie is the first cookie of a name.
+func Cookie(h header.List, name string) (value string, ok bool) {
+	for part := range strings.SplitSeq(h.Get("cookie"), ";") {
+		if k, v, found := strings.Cut(strings.TrimSpace(part), "="); found && k == name {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// CookieDigest stands for a cookie's value where it is remembered or written
+// down: equal for equal values. That of a digest is itself; an empty value has
+// none.
+func CookieDigest(value string) string {
+	const mark = "sha256:"
+	if value = strings.TrimSpace(value); value == "" || strings.HasPrefix(value, mark) && len(value) == len(mark)+32 {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return mark + hex.EncodeToString(sum[:16])
 }
 
 // HasSLO says whether the client stated any service level objective.

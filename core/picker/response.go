@@ -28,6 +28,8 @@ type Response struct {
 	// asked for a stream).
 	Streaming bool
 	StartedAt machine.Time
+	// Served is what the data plane said with the headers.
+	Served Served
 	Progress
 	// Err is the first panic of a plug-in over this response.
 	Err *apierror.Error
@@ -140,6 +142,12 @@ func (r *Response) SetHeaders() header.List {
 		}
 	}
 	return set
+}
+
+// Said says whether plug-ins have set headers, as long as the body has not begun,
+// or metadata at its end.
+func (r *Response) Said() bool {
+	return r.Chunks == 0 && !r.End && r.set != nil || r.End && r.metadata != nil
 }
 
 // HookHeaders are the headers that plug-ins set.

@@ -1,6 +1,9 @@
 package parse
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // MaxBodyBytes is the longest request body that is parsed.
 const MaxBodyBytes = 64 << 20
@@ -32,6 +35,12 @@ func (k Kind) String() string {
 		return kindNames[k]
 	}
 	return fmt.Sprintf("kind-%d", k)
+}
+
+// KindNamed is the API of a name.
+func KindNamed(name string) (Kind, bool) {
+	i := slices.Index(kindNames[:], name)
+	return Kind(max(i, 0)), i >= 0
 }
 
 const bytesPerToken = 4

@@ -80,15 +80,15 @@ func (p *Prompt) Tokens() []uint32 {
 // IsTokens says whether the prompt is token ids.
 func (p *Prompt) IsTokens() bool { return p.ids }
 
-// Bytes is the prompt's length in bytes of text, four for a token id.
-func (p *Prompt) Bytes() int { return p.length }
+// Length is the prompt's length in bytes of text, four for a token id.
+func (p *Prompt) Length() int { return p.length }
 
 // EstimatedTokens is the prompt's length in tokens: real when it is ids, else a
 // quarter of its bytes, rounded up.
 func (p *Prompt) EstimatedTokens() int { return (p.length + bytesPerToken - 1) / bytesPerToken }
 
-// bytes are what is hashed: the text, or the ids in little-endian order.
-func (p *Prompt) bytes() []byte {
+// Bytes are the content, as it is hashed: the text, or the ids in little-endian order.
+func (p *Prompt) Bytes() []byte {
 	if p.ids {
 		return tokenBytes(p.Tokens())
 	}
@@ -134,7 +134,7 @@ func (p *Prompt) AppendBlocks(dst []uint64, seed uint64, blockTokens, limit int)
 // appendHeads hashes the prompt's beginnings up to the ends of its units, no
 // further than limit bytes.
 func (p *Prompt) appendHeads(unit, limit int) []uint64 {
-	content := p.bytes()
+	content := p.Bytes()
 	content = content[:min(len(content), limit)]
 	heads := make([]uint64, 0, (len(content)+unit-1)/unit)
 	h := uint64(unit)

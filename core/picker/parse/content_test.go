@@ -107,7 +107,7 @@ func TestKeysAreOfARule(t *testing.T) {
 
 func BenchmarkDivide(b *testing.B) {
 	p := TextPrompt(bytes.Repeat([]byte("0123456789abcdef"), 128<<10/16))
-	b.SetBytes(int64(p.Bytes()))
+	b.SetBytes(int64(p.Length()))
 	for b.Loop() {
 		q := p
 		q.Divide(UnitTokens, 1<<40)

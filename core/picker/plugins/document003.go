@@ -241,7 +241,7 @@ func (s *kvManager) Needs(_ machine.Time, r *picker.Request, v *picker.View) []p
 		if p := &r.Body.Prompts[0]; p.IsTokens() {
 			ask["prompt"] = p.Tokens()
 		} else {
-			ask["prompt"] = string(p.Text()[:min(p.Bytes(), maxAsked)])
+			ask["prompt"] = string(p.Text()[:min(p.Length(), maxAsked)])
 		}
 		if r.Body.Kind == parse.Chat { // the text alone is not what the engine tokenises
 			var chat struct {
