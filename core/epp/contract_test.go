@@ -136,8 +136,7 @@ func (v *mover) move(what, a, b, c int) {
 		v.input(epp.Arrive{Request: r})
 	case 2:
 		if r != nil && r.Asking() {
-			r.Answers = []picker.Answer{{Plugin: r.Needs[0].Plugin, Key: r.Needs[0].Key, Tokens: [][]uint32{{1, 2, 3, 4, uint32(b)}}}}
-			v.input(epp.Answered{Request: r})
+			v.input(v.m.Answer(r, []picker.Answer{{Plugin: r.Needs[0].Plugin, Key: r.Needs[0].Key, Value: fmt.Appendf(nil, `{"token_ids":[1,2,3,4,%d]}`, b)}}))
 		}
 	case 3:
 		if r != nil {
@@ -148,9 +147,9 @@ func (v *mover) move(what, a, b, c int) {
 			return
 		}
 		if r.Decision != nil && r.Err == nil && b%2 == 0 {
-			r.Head = header.Of(":status", "200")
+			r.Response = v.m.Picker().NewResponse(v.now, r.Decision, header.Of(":status", "200"))
 			v.input(epp.Headers{Request: r})
-			r.Chunk, r.Last = []byte("{}"), true
+			r.Response.Read(v.now, []byte("{}"), true)
 			v.input(epp.Piece{Request: r})
 		}
 		v.over[r] = true

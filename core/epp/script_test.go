@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -41,7 +42,27 @@ func TestScripts(t *testing.T) {
 			s.command(d)
 			return s.out.String()
 		})
+		s.replay()
 	})
+}
+
+// replay plays what the script's machine was told into another one, which says
+// the same.
+func (s *script) replay() {
+	if s.log == nil {
+		return
+	}
+	quiet := &script{t: s.t}
+	p := inputlog.Player{Registry: quiet.registry(), CheckStates: true}
+	s.log.Begin() // where it is now is where the other one gets to
+	for line := range bytes.Lines(s.logged.Bytes()) {
+		if err := p.Line(bytes.TrimSpace(line)); err != nil {
+			s.t.Fatalf("%v\n%s\n%s", err, line, s.logged.Bytes())
+		}
+	}
+	if p.First != nil || p.Skipped > 0 {
+		s.t.Errorf("played again: %v\n%+v\n%s", p.First, p.Counts, s.logged.Bytes())
+	}
 }
 
 // script is a driver that writes down every effect. Decisions go to their
@@ -57,6 +78,8 @@ type script struct {
 	names   []string // of conns, in their order
 	scrapes map[string]epp.Effect
 	done    map[*epp.Request]bool
+	log     *inputlog.Log
+	logged  bytes.Buffer
 }
 
 // conn is Envoy's side of a stream.
@@ -153,19 +176,13 @@ func (s *script) command(d *datadriven.TestData) {
 }
 
 func (s *script) config(d *datadriven.TestData) {
+	s.replay()
 	*s = script{t: s.t, conns: map[string]*conn{}, scrapes: map[string]epp.Effect{}, done: map[*epp.Request]bool{}}
 	cfg, err := config.Read([]byte(d.Input))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	reg := plugins.Builtin()
-	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faulty{picker.NewBase("faulty", name), s}, nil
-	}}
-	reg["faulty-source"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faultySource{picker.NewBase("faulty-source", name)}, nil
-	}}
-	p, err := picker.New(cfg, reg, picker.Options{Detail: true, AllowExperimental: true,
+	p, err := picker.New(cfg, s.registry(), picker.Options{Detail: true, AllowExperimental: true,
 		Panicked: func(err *apierror.Error) { s.say(s.now, "%s", err.Message) }})
 	if err != nil {
 		s.t.Fatal(err)
@@ -175,7 +192,23 @@ func (s *script) config(d *datadriven.TestData) {
 	c.History = s.number(s.arg(d, "history", "0"))
 	if s.m, err = epp.New(c); err != nil {
 		fmt.Fprintln(&s.out, "error:", err)
+		return
 	}
+	text := d.Input
+	s.log = inputlog.New(s.m, inputlog.Header{Picker: 1, Config: &text, Detail: true, AllowExperimental: true}, func(lines []byte) { s.logged.Write(lines) })
+	s.log.Begin()
+}
+
+// registry has one more plug-in.
+func (s *script) registry() picker.Registry {
+	reg := plugins.Builtin()
+	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+		return &faulty{picker.NewBase("faulty", name), s}, nil
+	}}
+	reg["faulty-source"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+		return &faultySource{picker.NewBase("faulty-source", name)}, nil
+	}}
+	return reg
 }
 
 // endpoints are lines of name, address:port and labels.
@@ -208,8 +241,6 @@ func (s *script) Input(m epp.Message) {
 	case epp.Headers:
 		r = x.Request
 	case epp.Piece:
-		r = x.Request
-	case epp.Flush:
 		r = x.Request
 	case epp.Done:
 		defer func() { s.done[x.Request] = true }()
@@ -377,14 +408,15 @@ func (s *script) request(d *datadriven.TestData, name string) {
 
 func (s *script) answer(c *conn, d *datadriven.TestData) {
 	r := c.x.Request()
+	var answers []picker.Answer
 	for _, n := range r.Needs {
 		a := picker.Answer{Plugin: n.Plugin, Key: n.Key, Value: []byte(d.Input)}
 		if d.HasArg("error") {
 			a = picker.Answer{Plugin: n.Plugin, Key: n.Key, Err: errors.New(d.Input)}
 		}
-		r.Answers = append(r.Answers, a)
+		answers = append(answers, a)
 	}
-	s.Input(epp.Answered{Request: r})
+	s.Input(s.m.Answer(r, answers))
 }
 
 // events are lines of kind, hash and, of stored blocks, tokens. None are a sign
@@ -539,7 +571,7 @@ func (f *faulty) Extract(page metrics.Page, _ map[string]string, _ *picker.Metri
 func (f *faulty) RequestHeader(r *picker.Request) {
 	f.panics(r, "RequestHeader")
 	if r.Headers.Get("x-panic") == "Body" {
-		r.Body.Raw = nil
+		r.Body.Forget()
 	}
 }
 

@@ -95,6 +95,7 @@ type Index struct {
 	stats   Stats
 
 	keys   []Key // scratch
+	made   []Key // of the last event's tokens
 	extra  [][]string
 	warmed uint64
 }
@@ -139,7 +140,7 @@ func NewIndex(cfg Config) *Index {
 // Input takes one event. From is the publisher, as its topic says; the event's
 // own pod and model, where it has them, go first.
 func (ix *Index) Input(now machine.Time, from Topic, e *Event) {
-	now = ix.advanceTo(now)
+	now, ix.made = ix.advanceTo(now), nil
 	if e.Pod != "" {
 		from.Pod = e.Pod
 	}

@@ -53,7 +53,7 @@ func (p *pod) grouped(e *Event) bool {
 	if !FullAttention(p.groups[e.Group]) {
 		return false
 	}
-	return len(e.Tokens) == 0 || e.BlockTokens > 0 && len(e.Tokens) == e.BlockTokens*len(e.Hashes)
+	return e.tokens() == 0 || e.BlockTokens > 0 && e.tokens() == e.BlockTokens*len(e.Hashes)
 }
 
 type sharedKey struct {

@@ -82,10 +82,10 @@ var CoreAllowed = map[string]string{
 // CorePackageExceptions allow one package of the core one import. The key is
 // "package import".
 var CorePackageExceptions = map[string]string{
-	"core/latency sync":          "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
-	"core/kv sync/atomic":        "kv.View looks the index up without a lock while its owner takes events; the owner needs none either",
-	"core/metrics unsafe":        "names in a metrics page are looked up without copying them; the view does not outlive the page",
-	"core/picker/plugins unsafe": "token ids are hashed where they lie on little-endian machines, and copied on others",
+	"core/latency sync":        "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/kv sync/atomic":      "kv.View looks the index up without a lock while its owner takes events; the owner needs none either",
+	"core/metrics unsafe":      "names in a metrics page are looked up without copying them; the view does not outlive the page",
+	"core/picker/parse unsafe": "token ids are hashed where they lie on little-endian machines, and copied on others",
 }
 
 // CoreClock are the functions of package time that read or wait for a clock.

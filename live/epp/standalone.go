@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -72,10 +73,12 @@ type StandaloneOptions struct {
 	StreamMetrics bool
 	Errors        stream.ErrorStyle
 	// Hold asks for the held-open flow of document 000.
-	Hold      stream.Config
-	Registry  picker.Registry // nil is the built-in one
-	Seed      uint64
-	History   int
+	Hold     stream.Config
+	Registry picker.Registry // nil is the built-in one
+	Seed     uint64
+	History  int
+	// Inputs, if not nil, takes down what enters the picker.
+	Inputs    *InputLog
 	Log       *slog.Logger
 	BuildInfo string
 }
@@ -123,6 +126,17 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 		o.Log.Warn("epp: configuration", "warning", w)
 	}
 	return p, nil
+}
+
+// Made is what a log of inputs says of the picker that BuildPicker builds.
+func (o *StandaloneOptions) Made() inputlog.Header {
+	h := inputlog.Header{Name: o.ConfigName, Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
+		ScrapeInterval: machine.FromDuration(o.RefreshMetrics)}
+	if o.Config != nil {
+		text := string(o.Config)
+		h.Config = &text
+	}
+	return h
 }
 
 // StartStandalone reads the configuration and the endpoints and serves.

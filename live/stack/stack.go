@@ -68,6 +68,9 @@ type Options struct {
 	Plugins picker.Registry
 	// Faults spoil requests at the model servers; may be nil.
 	Faults func(server *modelserver.ServerOptions)
+	// Describe prepares for a Record: requests are described well enough to be
+	// played again.
+	Describe bool
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
