@@ -3,7 +3,9 @@ package kvevents
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
 // Delivery is what a Subscriber hands to its handler.
@@ -38,6 +41,9 @@ type SubscriberOptions struct {
 	// address in their topic, or the one that they come from where their topic
 	// names none. 0 is nowhere. Dial has its own.
 	ReplayPort int
+	// ReplayTimeout ends a replay of which nothing came for so long; 0 means
+	// 5 s.
+	ReplayTimeout time.Duration
 	MaxMessage int // bytes; 0 means DefaultMaxMessage
 	MaxPods    int // publishers known at a time; 0 means 10,000
 	// Handle takes deliveries, one after another. While it works, publishers
@@ -46,53 +52,43 @@ type SubscriberOptions struct {
 	Log    *slog.Logger
 }
 
-// Subscriber receives KV events. Its methods may be called from any goroutine.
+// Subscriber receives KV events. Its methods may be called from any goroutine,
+// but Hangup and Close not from its handler.
 type Subscriber struct {
-	opts   SubscriberOptions
-	sub    peers
-	cancel context.CancelFunc
-	ctx    context.Context
-	addr   net.Addr
-	began  time.Time
-	in     chan inbound
-	done   chan struct{}
-	extra  sync.WaitGroup // replays
-
-	waiting map[*feedState]struct{} // those that want to be woken; run's alone
+	opts    SubscriberOptions
+	sub     peers
+	cancel  context.CancelFunc
+	ctx     context.Context
+	addr    net.Addr
+	now     func() machine.Time
+	replays sync.WaitGroup
+	turn    sync.Mutex // the handler's
 
 	mu     sync.Mutex
 	dialed map[string]context.CancelFunc
+	feeds  map[string]*feed // by pod
 }
 
-// inbound is what reaches the one goroutine that owns the feeds.
+// inbound is a message of a publisher.
 type inbound struct {
-	what    inboundKind
 	from    kv.Topic
+	plain   bool // nobody's, or without a number
 	seq     uint64
 	payload []byte
 	replay  string // endpoint
-	round   int    // which replay
-	whole   bool   // the replay came to its end
 }
 
-type inboundKind uint8
+// feed is one pod's feed and its replays.
+type feed struct {
+	s     *Subscriber
+	drive *drive.Driver[kv.FeedMessage, *kv.FeedEffects]
 
-const (
-	liveMessage inboundKind = iota
-	plainMessage
-	peerConnected
-	replayedMessage
-	replayEnded
-	podForgotten
-)
-
-// feedState is one pod's feed and its replays.
-type feedState struct {
+	// The following are for who has the feed in hand.
 	feed   *kv.Feed
 	from   kv.Topic
 	replay string
-	round  int
-	stop   context.CancelFunc
+	round  int                // of the replay that was asked for last
+	stop   context.CancelFunc // ends it
 }
 
 // NewSubscriber starts a subscriber; Close ends it.
@@ -106,12 +102,14 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 	if opts.MaxPods <= 0 {
 		opts.MaxPods = 10000
 	}
+	if opts.ReplayTimeout <= 0 {
+		opts.ReplayTimeout = 5 * time.Second
+	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, began: time.Now(), in: make(chan inbound, 8),
-		done: make(chan struct{}), dialed: map[string]context.CancelFunc{}, waiting: map[*feedState]struct{}{}}
+	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, now: drive.Since(time.Now()), dialed: map[string]context.CancelFunc{}, feeds: map[string]*feed{}}
 	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log, serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, kv.Topic{}, "") }}
 	if opts.Bind != "" {
 		var err error
@@ -121,7 +119,6 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 			return nil, err
 		}
 	}
-	go s.run()
 	return s, nil
 }
 
@@ -162,12 +159,15 @@ func (s *Subscriber) Dial(from kv.Topic, endpoint, replay string) error {
 // Hangup ends a connection that Dial made, and forgets the pod's sequence.
 func (s *Subscriber) Hangup(pod string) {
 	s.mu.Lock()
-	cancel := s.dialed[pod]
+	cancel, f := s.dialed[pod], s.feeds[pod]
+	if cancel != nil {
+		cancel() // before anybody takes it for a new pod
+		delete(s.feeds, pod)
+	}
 	delete(s.dialed, pod)
 	s.mu.Unlock()
-	if cancel != nil {
-		cancel()
-		s.send(s.ctx, inbound{what: podForgotten, from: kv.Topic{Pod: pod}})
+	if cancel != nil && f != nil {
+		f.end()
 	}
 }
 
@@ -177,16 +177,14 @@ func (s *Subscriber) Close() error {
 	s.cancel()
 	s.mu.Unlock()
 	s.sub.wait.Wait()
-	<-s.done
-	s.extra.Wait()
-	return nil
-}
-
-func (s *Subscriber) send(ctx context.Context, m inbound) {
-	select {
-	case s.in <- m:
-	case <-ctx.Done():
+	s.mu.Lock()
+	feeds := slices.Collect(maps.Values(s.feeds)) // there will be no more
+	s.mu.Unlock()
+	for _, f := range feeds {
+		f.end()
 	}
+	s.replays.Wait()
+	return nil
 }
 
 // serve reads one publisher's connection.
@@ -199,7 +197,7 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 	}
 	seen := map[string]bool{}
 	if pod != "" {
-		s.send(ctx, inbound{what: peerConnected, from: dialed, replay: replay})
+		s.connected(ctx, dialed, replay)
 	}
 	for {
 		frames, err := c.Recv()
@@ -213,18 +211,65 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 		if !ok {
 			continue
 		}
-		if pod == "" && m.what == liveMessage && !seen[m.from.Pod] && len(seen) < s.opts.MaxPods {
-			seen[m.from.Pod] = true // one connection, most often one pod
-			s.send(ctx, inbound{what: peerConnected, from: m.from, replay: m.replay})
+		if m.plain {
+			s.handle(Delivery{From: m.from, Payload: m.payload})
+			continue
 		}
-		s.send(ctx, m)
+		if pod == "" && !seen[m.from.Pod] && len(seen) < s.opts.MaxPods {
+			seen[m.from.Pod] = true // one connection, most often one pod
+			s.connected(ctx, m.from, m.replay)
+		}
+		if f := s.feed(ctx, m.from, m.replay); f != nil {
+			f.drive.With(func(now machine.Time, fx *kv.FeedEffects) {
+				f.from = m.from
+				f.feed.Input(now, kv.FeedMessage{Kind: kv.Live, Seq: m.seq, Payload: m.payload}, fx)
+			})
+		}
 	}
+}
+
+// handle gives the handler one delivery at a time.
+func (s *Subscriber) handle(d Delivery) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.opts.Handle(d)
+}
+
+func (s *Subscriber) connected(ctx context.Context, from kv.Topic, replay string) {
+	if f := s.feed(ctx, from, replay); f != nil {
+		f.drive.Input(kv.FeedMessage{Kind: kv.Connected})
+	}
+}
+
+// feed is a pod's, made if it is new; nil when the connection has ended or
+// there are too many.
+func (s *Subscriber) feed(ctx context.Context, from kv.Topic, replay string) *feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.feeds[from.Pod]
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case f != nil:
+		return f
+	case len(s.feeds) >= s.opts.MaxPods:
+		s.opts.Log.Warn("KV events dropped: too many pods", "pod", from.Pod, "limit", s.opts.MaxPods)
+		return nil
+	}
+	cfg := s.opts.Feed
+	if replay == "" && cfg.Gaps == kv.GapsReplay {
+		cfg.Gaps = kv.GapsDrop
+	}
+	f = &feed{s: s, feed: kv.NewFeed(cfg), from: from, replay: replay}
+	f.drive = drive.New(drive.Options[kv.FeedMessage, *kv.FeedEffects]{Machine: f.feed, Effects: new(kv.FeedEffects), Now: s.now, Carry: f.carry})
+	s.feeds[from.Pod] = f
+	return f
 }
 
 // message makes sense of frames: topic, sequence and payload; or, from
 // publishers of document 003's JSON, topic and payload or the payload alone.
 func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr) (inbound, bool) {
-	m := inbound{what: plainMessage, replay: replay}
+	m := inbound{plain: true, replay: replay}
 	if n := len(frames); n == 3 || n >= 1 && n <= 2 && kv.IsJSON(frames[n-1]) {
 		m.payload = frames[n-1]
 	}
@@ -244,9 +289,7 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 			s.opts.Log.Warn("KV event message dropped", "pod", m.from.Pod, "error", err)
 			return m, false
 		}
-		if m.from.Pod != "" {
-			m.what = liveMessage
-		}
+		m.plain = m.from.Pod == ""
 	}
 	if m.replay == "" && s.opts.ReplayPort > 0 && pod == "" {
 		host, _, err := net.SplitHostPort(m.from.Pod)
@@ -260,148 +303,67 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 	return m, true
 }
 
-// run owns the feeds: it is the machines' one goroutine.
-func (s *Subscriber) run() {
-	defer close(s.done)
-	feeds := map[string]*feedState{}
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		next := machine.Never
-		for f := range s.waiting {
-			at, _ := f.feed.Next()
-			next = min(next, at)
-		}
-		wait := time.Hour
-		if next != machine.Never {
-			wait = max(0, next.Duration()-time.Since(s.began))
-		}
-		timer.Reset(wait)
-		select {
-		case <-s.ctx.Done():
-			for _, f := range feeds {
-				f.endReplay()
-			}
-			return
-		case m := <-s.in:
-			s.take(feeds, m)
-		case <-timer.C:
-			for f := range s.waiting {
-				s.drain(f)
-			}
-		}
+// carry does what the feed asks for. Whoever has a message for it waits
+// meanwhile.
+func (f *feed) carry(_ machine.Time, fx *kv.FeedEffects, i int) {
+	switch e := &fx.List[i]; e.Kind {
+	case kv.Deliver:
+		f.s.handle(Delivery{From: f.from, Payload: e.Payload, Seq: e.Seq})
+	case kv.Lost:
+		f.s.opts.Log.Warn("KV events lost", "pod", f.from.Pod, "reason", e.Reason)
+		f.s.handle(Delivery{From: f.from, Lost: e.Reason})
+	case kv.AskReplay:
+		f.ask(e.Seq)
 	}
 }
 
-func (s *Subscriber) now() machine.Time { return machine.FromDuration(time.Since(s.began)) }
-
-func (s *Subscriber) take(feeds map[string]*feedState, m inbound) {
-	if m.what == plainMessage {
-		s.opts.Handle(Delivery{From: m.from, Payload: m.payload})
-		return
-	}
-	f := feeds[m.from.Pod]
-	if m.what == podForgotten {
-		if f != nil {
-			f.endReplay()
-			delete(s.waiting, f)
-			delete(feeds, m.from.Pod)
-		}
-		return
-	}
-	if f == nil {
-		if m.what == replayedMessage || m.what == replayEnded {
-			return
-		}
-		if len(feeds) >= s.opts.MaxPods {
-			s.opts.Log.Warn("KV events dropped: too many pods", "pod", m.from.Pod, "limit", s.opts.MaxPods)
-			return
-		}
-		cfg := s.opts.Feed
-		if m.replay == "" && cfg.Gaps == kv.GapsReplay {
-			cfg.Gaps = kv.GapsDrop
-		}
-		f = &feedState{feed: kv.NewFeed(cfg), from: m.from, replay: m.replay}
-		feeds[m.from.Pod] = f
-	}
-	now := s.now()
-	switch m.what {
-	case liveMessage:
-		f.from = m.from
-		f.feed.Input(now, m.seq, m.payload)
-	case peerConnected:
-		f.feed.Connected(now)
-	case replayedMessage:
-		if m.round == f.round {
-			if m.from.Model != "" {
-				f.from = m.from
-			}
-			f.feed.Replayed(now, m.seq, m.payload)
-		}
-	case replayEnded:
-		if m.round == f.round {
-			f.feed.ReplayEnded(now, m.whole)
-		}
-	}
-	s.drain(f)
+// end ends the feed. When it returns nothing of it is being handled.
+func (f *feed) end() {
+	f.drive.Stop()
+	f.endReplay()
 }
 
-func (s *Subscriber) drain(f *feedState) {
-	f.feed.Advance(s.now(), func(e kv.FeedEffect) {
-		switch e.Kind {
-		case kv.Deliver:
-			s.opts.Handle(Delivery{From: f.from, Payload: e.Payload, Seq: e.Seq})
-		case kv.Lost:
-			s.opts.Log.Warn("KV events lost", "pod", f.from.Pod, "reason", e.Reason)
-			s.opts.Handle(Delivery{From: f.from, Lost: e.Reason})
-		case kv.AskReplay:
-			s.startReplay(f, e.Seq)
-		}
-	})
-	if _, ok := f.feed.Next(); ok {
-		s.waiting[f] = struct{}{}
-	} else {
-		delete(s.waiting, f)
-	}
-}
-
-// startReplay asks for a replay beside the loop; the last one asked for counts.
+// ask asks for a replay beside the live stream; the last one asked for counts.
 // It is given up when nothing came for a while.
-func (s *Subscriber) startReplay(f *feedState, from uint64) {
+func (f *feed) ask(from uint64) {
 	f.endReplay()
 	f.round++
-	timeout := f.replayTimeout(s.opts.Feed)
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(f.s.ctx)
 	f.stop = cancel
-	pod, round, endpoint := f.from.Pod, f.round, f.replay
-	s.extra.Add(1)
-	go func() {
-		defer s.extra.Done()
-		defer cancel()
-		idle := time.AfterFunc(timeout, cancel)
-		defer idle.Stop()
-		err := askReplay(ctx, endpoint, from, s.opts.MaxMessage, func(topic string, seq uint64, payload []byte) {
-			source, _ := kv.ParseTopic(topic)
-			source.Pod = pod
-			idle.Stop() // it is we who take long
-			s.send(ctx, inbound{what: replayedMessage, from: source, seq: seq, payload: payload, round: round})
-			idle.Reset(timeout)
+	f.s.replays.Add(1)
+	go f.take(ctx, cancel, f.from.Pod, f.replay, f.round, from)
+}
+
+func (f *feed) take(ctx context.Context, cancel context.CancelFunc, pod, endpoint string, round int, from uint64) {
+	s := f.s
+	defer s.replays.Done()
+	defer cancel()
+	tell := func(model string, m kv.FeedMessage) {
+		f.drive.With(func(now machine.Time, fx *kv.FeedEffects) {
+			if round != f.round {
+				return
+			}
+			if model != "" {
+				f.from.Model = model
+			}
+			f.feed.Input(now, m, fx)
 		})
-		if err != nil && s.ctx.Err() == nil {
-			s.opts.Log.Warn("replay of KV events failed", "pod", pod, "endpoint", endpoint, "from", from, "error", err)
-		}
-		s.send(s.ctx, inbound{what: replayEnded, from: kv.Topic{Pod: pod}, round: round, whole: err == nil})
-	}()
-}
-
-func (f *feedState) replayTimeout(cfg kv.FeedConfig) time.Duration {
-	if cfg.ReplayTimeout > 0 {
-		return cfg.ReplayTimeout.Duration()
 	}
-	return 5 * time.Second
+	idle := time.AfterFunc(s.opts.ReplayTimeout, cancel)
+	defer idle.Stop()
+	err := askReplay(ctx, endpoint, from, s.opts.MaxMessage, func(topic string, seq uint64, payload []byte) {
+		source, _ := kv.ParseTopic(topic)
+		idle.Stop() // it is we who take long
+		tell(source.Model, kv.FeedMessage{Kind: kv.Replayed, Seq: seq, Payload: payload})
+		idle.Reset(s.opts.ReplayTimeout)
+	})
+	if err != nil && s.ctx.Err() == nil {
+		s.opts.Log.Warn("replay of KV events failed", "pod", pod, "endpoint", endpoint, "from", from, "error", err)
+	}
+	tell("", kv.FeedMessage{Kind: kv.ReplayEnded, Whole: err == nil})
 }
 
-func (f *feedState) endReplay() {
+func (f *feed) endReplay() {
 	if f.stop != nil {
 		f.stop()
 	}
