@@ -44,8 +44,8 @@ type SubscriberOptions struct {
 	// ReplayTimeout ends a replay of which nothing came for so long; 0 means
 	// 5 s.
 	ReplayTimeout time.Duration
-	MaxMessage int // bytes; 0 means DefaultMaxMessage
-	MaxPods    int // publishers known at a time; 0 means 10,000
+	MaxMessage    int // bytes; 0 means DefaultMaxMessage
+	MaxPods       int // publishers known at a time; 0 means 10,000
 	// Handle takes deliveries, one after another. While it works, publishers
 	// wait.
 	Handle func(Delivery)

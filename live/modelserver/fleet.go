@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
 // Fleet is a number of model servers in one process.
 type Fleet struct {
 	servers  []*Server
+	network  *network
 	external external // the cache beside them, of connectors that have one
 	log      *slog.Logger
 	stopOnce sync.Once
@@ -29,7 +30,7 @@ func New(o Options) (*Fleet, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	f := &Fleet{log: o.Logger}
-	clock := func() machine.Time { return machine.FromDuration(time.Since(o.Origin)) }
+	clock := drive.Since(o.Origin)
 	var errs []error
 	for i, so := range o.Servers {
 		s, err := newServer(&o, so, i, clock)
@@ -40,13 +41,11 @@ func New(o Options) (*Fleet, error) {
 		s.fleet = f
 		f.servers = append(f.servers, s)
 	}
-	n, err := newNetwork(o.Transfer, len(f.servers), clock)
+	n, err := newNetwork(o.Transfer, len(f.servers), clock, f.sending)
 	if err != nil {
-		errs = append(errs, err)
+		return nil, errors.Join(append(errs, err)...)
 	}
-	if n != nil {
-		n.sending = f.sending
-	}
+	f.network = n
 	for _, s := range f.servers {
 		s.network = n
 	}
@@ -96,6 +95,7 @@ func (f *Fleet) stop(ctx context.Context) {
 	for range f.servers {
 		<-done
 	}
+	f.network.drive.Stop()
 }
 
 // sending passes on that a connector blocks a server, or no longer does. A node
