@@ -3,6 +3,7 @@ package virtual
 import (
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -205,7 +206,7 @@ func (r *request) serverBody(body []byte, end bool) {
 	switch {
 	case r.passage != nil:
 		if end {
-			r.passage.play(r.passage.x.Start(r.w.now))
+			r.passage.tell(disagg.Start{})
 		}
 		return
 	case r.session == nil: // the connection is broken
