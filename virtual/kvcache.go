@@ -158,6 +158,8 @@ func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.w.
 func (s *server) sendKV() {
 	s.kv.sent = append(s.kv.sent, s.kv.pending)
 	s.kv.pending = kvMessage{}
+	// Last of its moment: who is decided just then is decided without it, as
+	// without a scrape of that moment.
 	s.w.queue.Push(s.w.now.Add(s.w.kv.delay), machine.ClassTimer, event{kind: deliverKV, server: s})
 }
 

@@ -98,6 +98,7 @@ func (w *world) fetch(to *server, e *engine.Effect) {
 		}
 		p.waits = true
 		p.from.waiting[p.key] = append(p.from.waiting[p.key], p)
+		// Last of its moment: what is computed just then is in time.
 		w.queue.Push(w.now.Add(p.from.engine.Config().KVHoldTimeout), machine.ClassTimer, event{kind: tired, pull: p})
 	}
 }

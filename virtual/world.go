@@ -47,8 +47,6 @@ type kind uint8
 
 const (
 	wake kind = iota
-	wakeStream
-	wakePicker
 	arrive
 	giveUp
 	leave
@@ -194,6 +192,8 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if err := w.startSidecars(s, p); err != nil {
 		return nil, err
 	}
+	// An incident is the last of its moment: who arrives then finds the server as
+	// it was, and sees it die.
 	for i := range p.Incidents {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{kind: happens, incident: &p.Incidents[i]})
 	}
@@ -238,12 +238,6 @@ func (w *world) play(at machine.Time, e event) {
 		if e.place.slot != nil {
 			e.place.slot.wake(at)
 		}
-	case wakeStream:
-		if r := e.alarm.r; r != nil {
-			r.wake(at)
-		}
-	case wakePicker:
-		w.picking.wake(at)
 	case giveUp:
 		if r := e.alarm.r; r != nil {
 			r.giveUp()
