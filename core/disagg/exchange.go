@@ -118,7 +118,7 @@ func (x *Exchange) Input(now machine.Time, m Message, fx *Effects) {
 			x.whole(l, m.Body)
 		}
 	case Part:
-		if l := x.leg(m.Leg); l != nil && !x.over {
+		if l := x.leg(m.Leg); l != nil && l.Kind == Decode && !x.over && x.tries() {
 			x.peek(l, m.Data, m.End)
 		}
 	case Failed:
