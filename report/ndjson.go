@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/tidwall/gjson"
 
@@ -22,8 +23,10 @@ import (
 const MaxLineBytes = 1 << 20
 
 // Writer writes a recording: one event per line as JSON, and last a line
-// {"summary": …}. It is not safe for concurrent use.
+// {"summary": …}. Lines of another kind (see ReadInputs) may come in between
+// from another goroutine; all else is one goroutine's.
 type Writer struct {
+	mu     sync.Mutex // guards all
 	out    *bufio.Writer
 	closes []io.Closer
 	buf    []byte // one line, used again
@@ -53,6 +56,8 @@ func Create(path string) (*Writer, error) {
 // Record writes one event. After a failure it writes nothing more; Close tells
 // the failure.
 func (w *Writer) Record(e flow.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.err != nil {
 		return
 	}
@@ -63,6 +68,8 @@ func (w *Writer) Record(e flow.Event) {
 
 // Summary writes the last line.
 func (w *Writer) Summary(s Summary) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.err != nil {
 		return
 	}
@@ -84,6 +91,8 @@ func (w *Writer) write(line []byte, err error) {
 
 // Flush hands what is buffered to the file or pipe behind.
 func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.err == nil {
 		w.err = w.out.Flush()
 	}
@@ -188,6 +197,9 @@ func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, erro
 			continue
 		}
 		blank = false
+		if isInput(line) {
+			continue
+		}
 		if summary != nil {
 			return nil, &LineError{file, n, errors.New("something after the summary; expected the end of the recording")}
 		}

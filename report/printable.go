@@ -21,7 +21,7 @@ import (
 // steers tells whether a character could steer a terminal, or turn around how a
 // line reads (https://www.unicode.org/reports/tr9/#Explicit_Directional_Embeddings).
 func steers(r rune) bool {
-	return unicode.IsControl(r) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == utf8.RuneError
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == utf8.RuneError
 }
 
 // plain tells, and fast, of nearly all text that nothing need be done.

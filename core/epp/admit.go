@@ -16,6 +16,7 @@ func (m *Machine) arrive(r *Request) {
 		return
 	}
 	r.ArrivedAt = m.now
+	m.link(r)
 	needs, err := m.p.Prepare(m.now, r.Request)
 	switch {
 	case err != nil:
@@ -151,6 +152,7 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 
 // refuse ends a request without an endpoint.
 func (m *Machine) refuse(r *Request, err *apierror.Error) {
+	m.unlink(r)
 	r.Err, r.state = err, ended
 	m.emit(Effect{Kind: Decided, Request: r})
 }
@@ -208,15 +210,13 @@ func (m *Machine) done(r *Request) {
 	if r.state != decided {
 		return
 	}
+	m.unlink(r)
 	r.state = ended
-	if r.Response != nil {
-		r.Response.Flush(m.now)
-		r.hooked()
-	}
+	m.respond(r, (*picker.Response).Tell)
 	if err := m.p.Release(m.now, r.Decision); r.Err == nil {
 		r.Err = err
 	}
-	if r.Err != nil && !r.told {
+	if r.Err != nil && !r.Told {
 		m.emit(Effect{Kind: Failed, Request: r})
 	}
 	defer m.decisions.forget(r.Decision)

@@ -119,6 +119,11 @@ const maxWarned = 10_000
 // index has them by address and port.
 func (m *Machine) kvEvents(x *KVEvents) {
 	ix := m.indexes[x.Index]
+	var unlike []Effect
+	m.told.From = x.From
+	if len(x.Events) == 0 {
+		m.tellIndex(ix, &m.told)
+	}
 	for i := range x.Events {
 		e := &x.Events[i]
 		if e.Pod != "" {
@@ -128,11 +133,18 @@ func (m *Machine) kvEvents(x *KVEvents) {
 		}
 		if e.Kind == kv.Stored && e.BlockTokens > 0 && e.BlockTokens != ix.block && ix.warned[x.From.Pod] != e.BlockTokens && len(ix.warned) < maxWarned {
 			ix.warned[x.From.Pod] = e.BlockTokens
-			m.emit(Effect{Kind: Mismatch, Source: x.Index, Count: e.BlockTokens, Target: ix.target(x.From.Pod)})
+			unlike = append(unlike, Effect{Kind: Mismatch, Source: x.Index, Count: e.BlockTokens, Target: ix.target(x.From.Pod)})
+		}
+		m.told.List = x.Events[i : i+1]
+		m.tellIndex(ix, &m.told)
+		if m.log != nil {
+			x.Keys = append(x.Keys, slices.Clone(ix.Made()))
 		}
 	}
-	m.told = kv.Events{From: x.From, List: x.Events}
-	m.tellIndex(ix, &m.told)
+	m.logged(*x) // now that the keys are known
+	for _, e := range unlike {
+		m.emit(e)
+	}
 	m.told.List = nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -26,10 +27,17 @@ type Config struct {
 	Explain bool
 	// History is how many decisions are remembered for people; 0 is none.
 	History int
+	// Describe has requests described well enough to be played again from a log,
+	// whatever the plug-ins read of them.
+	Describe bool
 	// ScrapeInterval is that of data sources which do not say their own. 0 is
 	// DefaultScrapeInterval.
 	ScrapeInterval machine.Time
 }
+
+// describedTokens is how much of a prompt a log describes: as much as an
+// approximate index compares.
+const describedTokens = 131072
 
 // The real EPP's defaults (--refresh-metrics-interval and its client's).
 const (
@@ -57,6 +65,10 @@ type Machine struct {
 	indexFx   kv.Effects
 	told      kv.Events
 	decisions decisions
+
+	log    Log
+	serial uint64   // of requests, in the log
+	flying *Request // the newest of those that are not over
 }
 
 // affine is a plug-in that binds sessions to endpoints.
@@ -69,6 +81,9 @@ type affine interface {
 func New(c Config) (*Machine, error) {
 	if c.ScrapeInterval <= 0 {
 		c.ScrapeInterval = DefaultScrapeInterval
+	}
+	if c.Describe {
+		c.Picker.DivideBy(parse.UnitTokens, describedTokens)
 	}
 	m := &Machine{c: c, p: c.Picker, hooks: c.Picker.Hooks(), queue: map[flowcontrol.RequestID]*Request{}}
 	m.decisions.keep = c.History
@@ -147,6 +162,9 @@ func (m *Machine) advance(now machine.Time) {
 func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.fx = fx
 	m.advance(now)
+	if _, later := msg.(KVEvents); !later {
+		m.logged(msg)
+	}
 	switch x := msg.(type) {
 	case Arrive:
 		m.arrive(x.Request)
@@ -154,8 +172,10 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 		m.answered(x.Request)
 	case Leave:
 		m.leave(x.Request)
-	case Headers, Piece, Flush:
-		m.Respond(m.now, msg)
+	case Headers:
+		m.respond(x.Request, (*picker.Response).TellHeaders)
+	case Piece:
+		m.respond(x.Request, (*picker.Response).Tell)
 	case Done:
 		m.done(x.Request)
 	case Endpoints:
@@ -181,6 +201,9 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 func (m *Machine) emit(e Effect) {
 	e.At = m.now
 	m.fx.Add(e)
+	if m.log != nil && e.Kind != Scrape {
+		m.log.Effect(&e)
+	}
 }
 
 // setEndpoints replaces the pool's endpoints.

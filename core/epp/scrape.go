@@ -65,6 +65,9 @@ func (s *scraping) init(p *picker.Picker, interval machine.Time) {
 // Sources are the data sources, as Effect.Source numbers them.
 func (m *Machine) Sources() []Source { return m.scraping.sources }
 
+// Target is the pool's endpoint of a "namespace/name", nil if there is none.
+func (m *Machine) Target(id string) *Target { return m.scraping.targets[id] }
+
 // Scraping is how many scrapes are out: Scrape was said, and Scraped was not.
 func (m *Machine) Scraping() int { return m.scraping.out }
 

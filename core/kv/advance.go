@@ -54,7 +54,7 @@ const (
 	BlocksExpired EffectKind = iota + 1 // the TTL took blocks away
 	PodStale                            // a pod was silent for StaleAfter
 	PodHealthy                          // a stale pod was heard of again
-	PodForgotten                        // a pod was silent for ForgetAfter
+	PodForgotten                        // a pod was silent for ForgetAfter, or made room for another
 )
 
 // Effect is something that the index did because of the time.
@@ -197,12 +197,10 @@ func (ix *Index) silence(at machine.Time, fx *Effects) {
 	ix.quiet = next
 }
 
-func (ix *Index) speculate(m *Speculate) {
+func (ix *Index) speculate(m *Speculate, fx *Effects) {
 	p := ix.pods[m.Pod]
 	if p == nil {
-		if p = ix.addPod(m.Pod); p == nil {
-			return
-		}
+		p = ix.addPod(m.Pod, fx)
 		p.heard = ix.now
 		ix.quiet = min(ix.quiet, ix.silentAt(p))
 	}

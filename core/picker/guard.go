@@ -36,8 +36,12 @@ func naming(pl Plugin) string {
 	return fmt.Sprintf("plugin %s (%s)", pl.Name(), pl.Type())
 }
 
-// panicked is called while the panic's stack still stands.
+// panicked is called while the panic's stack still stands. Who lacks something of
+// a described request is no panic to be told of.
 func (o *Options) panicked(who string, v any) *apierror.Error {
+	if u, ok := v.(*parse.Unknown); ok {
+		return &apierror.Error{Status: 500, Message: who + " " + u.Error(), Err: u}
+	}
 	err := &apierror.Error{Status: 500, Message: fmt.Sprintf("%s panicked: %v", who, v)}
 	if o.Panicked != nil {
 		o.Panicked(err)
@@ -51,6 +55,24 @@ func first(err *apierror.Error, next *apierror.Error) *apierror.Error {
 		return err
 	}
 	return next
+}
+
+func (p *Picker) readBody(x BodyReader, r *Request) (err *apierror.Error) {
+	defer p.caught(x, &err)
+	x.ReadBody(r)
+	return nil
+}
+
+func (p *Picker) readPrompt(x PromptReader, r *Request, prompt *parse.Prompt) (err *apierror.Error) {
+	defer p.caught(x, &err)
+	x.ReadPrompt(r, prompt)
+	return nil
+}
+
+func (p *Picker) readAnswer(x AnswerReader, a *Answer) (err *apierror.Error) {
+	defer p.caught(x, &err)
+	x.ReadAnswer(a)
+	return nil
 }
 
 func (p *Picker) requestHeader(h HeaderProcessor, r *Request) (err *apierror.Error) {

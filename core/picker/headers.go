@@ -34,7 +34,7 @@ var injectable = map[string]bool{HeaderPrefiller: true, HeaderEncoders: true, He
 func (d *Decision) RequestHeaders(bodyBytes int) (set header.List, remove []string) {
 	set = make(header.List, 0, 3+len(d.Set)+len(d.Request.Headers))
 	set = append(set, header.Header{Name: HeaderDestination, Value: d.Destination()})
-	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
+	if d.Request.HeaderOnly() {
 		for _, h := range d.Request.Headers {
 			if injectable[h.Name] {
 				remove = append(remove, h.Name)

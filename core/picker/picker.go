@@ -64,6 +64,9 @@ type Picker struct {
 	objects      Objects
 
 	plugins         []Plugin
+	bodyReaders     []BodyReader
+	promptReaders   []PromptReader
+	unit, unitLimit int // of prompts, in tokens; 0 where nobody compares them
 	headerProcs     []HeaderProcessor
 	screeners       []Screener
 	producers       []Producer
@@ -90,6 +93,16 @@ func (p *Picker) wire(plugins []Plugin) {
 		}
 	}
 	for _, pl := range plugins {
+		if x, ok := pl.(BodyReader); ok {
+			p.bodyReaders = append(p.bodyReaders, x)
+		}
+		if x, ok := pl.(PromptReader); ok {
+			p.promptReaders = append(p.promptReaders, x)
+		}
+		if x, ok := pl.(PrefixReader); ok {
+			tokens, limit := x.PrefixBlocks()
+			p.DivideBy(tokens, limit)
+		}
 		if x, ok := pl.(HeaderProcessor); ok {
 			p.headerProcs = append(p.headerProcs, x)
 		}
@@ -126,6 +139,19 @@ func (p *Picker) wire(plugins []Plugin) {
 			p.pool.OnGone(p.gone(x))
 		}
 	}
+}
+
+// DivideBy has prompts divided into units by which blocks of so many tokens can
+// be compared up to limit tokens, before the first request.
+func (p *Picker) DivideBy(tokens, limit int) {
+	unit := parse.UnitTokens
+	if p.unit > 0 {
+		unit = p.unit
+	}
+	for tokens > 0 {
+		unit, tokens = tokens, unit%tokens
+	}
+	p.unit, p.unitLimit = unit, max(p.unitLimit, limit)
 }
 
 // Pool is the endpoints and their figures; the driver keeps it up to date.
@@ -253,7 +279,7 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 
 func (p *Picker) decide(c *Cycle) *apierror.Error {
 	d, r, v := c.Decision, c.Request, c.View
-	if r.Body == nil && r.PromptBlocks == nil {
+	if r.HeaderOnly() {
 		return p.anyEndpoint(c)
 	}
 	for i := range v.States {
@@ -318,7 +344,7 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	}
 	if len(d.Targets) == 0 {
 		for _, i := range res.Picked {
-			d.Targets = append(d.Targets, Target{v.States[i].Endpoint, v.States[i].HostPort(), res.total(i)})
+			d.Targets = append(d.Targets, Target{v.States[i].Endpoint, v.States[i].HostPort(), res.Total(i)})
 		}
 	}
 	if r.PreferIfAvailable() && !p.hasCached(c, res.Picked[0]) {
@@ -333,7 +359,8 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	return nil
 }
 
-func (r *ProfileResult) total(endpoint int32) float64 {
+// Total is what an endpoint scored in all, 0 where it was not left.
+func (r *ProfileResult) Total(endpoint int32) float64 {
 	for j, i := range r.Left {
 		if i == endpoint {
 			return r.Totals[j]
@@ -394,7 +421,7 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	}
 	d.committed = true
 	p.seq++
-	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
+	if d.Request.HeaderOnly() {
 		return nil
 	}
 	c := &d.cycle
@@ -414,7 +441,7 @@ func (p *Picker) Release(now machine.Time, d *Decision) (err *apierror.Error) {
 		return nil
 	}
 	d.released = true
-	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
+	if d.Request.HeaderOnly() {
 		return nil
 	}
 	for _, r := range p.releasers {

@@ -109,6 +109,9 @@ func TestScripts(t *testing.T) {
 				if d.HasArg("limit") {
 					d.ScanArgs(t, "limit", &cfg.MaxBodyBytes)
 				}
+				if d.HasArg("body-idle") {
+					cfg.BodyIdle, cfg.BodyTotal = 2*machine.Second, 5*machine.Second
+				}
 				cfg.Recorder = flow.Func(func(e flow.Event) {
 					fmt.Fprintf(&record, "%v %s", e.Time, e.Step)
 					for _, f := range e.Details {
@@ -183,7 +186,7 @@ func FuzzAnyOrder(f *testing.F) {
 	f.Add([]byte{1, 2, 6, 13, 13}, uint8(0x21))
 	f.Fuzz(func(t *testing.T, ops []byte, setup uint8) {
 		modes := Modes{BodyMode(setup >> 4 & 3), BodyMode(setup >> 6 & 3)}
-		s := New(Config{Hold: setup&1 == 1, MaxBodyBytes: 40, Deadline: machine.Second, HoldLimit: machine.Second, MetadataBytes: 4})
+		s := New(Config{Hold: setup&1 == 1, MaxBodyBytes: 40, Deadline: machine.Second, HoldLimit: machine.Second, BodyIdle: machine.Second, BodyTotal: 2 * machine.Second, MetadataBytes: 4})
 		var ends, part2, requestEnds int
 		var ok2xx, firstChunk bool
 		now := machine.Time(0)

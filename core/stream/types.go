@@ -41,6 +41,10 @@ type Config struct {
 	// MaxBodyBytes bounds a request's body; a larger one is answered with 413
 	// in the middle of its upload. 0 means no bound.
 	MaxBodyBytes int
+	// BodyIdle bounds the pauses in a request's body, BodyTotal the time from the
+	// headers to its end; they count until the request is whole, and not beyond.
+	// Pauses are seen in full duplex alone. 0 means no bound.
+	BodyIdle, BodyTotal machine.Time
 	// Deadline bounds the time from the whole request to the decision, and
 	// HoldLimit the time from part 1 to the first token. 0 means no bound.
 	Deadline, HoldLimit machine.Time

@@ -37,7 +37,7 @@ func Read(path string, most int64) ([]byte, error) {
 	}
 	if info.Mode().IsRegular() {
 		if info.Size() > most {
-			return nil, tooLarge(path, most)
+			return nil, &largeError{path, most}
 		}
 		return read(path, f, info.Size(), most)
 	}
@@ -51,8 +51,19 @@ func Read(path string, most int64) ([]byte, error) {
 // ReadFrom is Read for what is open already; name is for errors.
 func ReadFrom(name string, r io.Reader, most int64) ([]byte, error) { return read(name, r, 0, most) }
 
-func tooLarge(name string, most int64) error {
-	return fmt.Errorf("%s has more than %d bytes, the most that are read of it", name, most)
+// largeError is a file that cannot be read for its size. It counts as one that
+// cannot be read for whatever reason (fs.PathError).
+type largeError struct {
+	path string
+	most int64
+}
+
+func (e *largeError) Error() string {
+	return fmt.Sprintf("%s has more than %d bytes, the most that are read of it", e.path, e.most)
+}
+
+func (e *largeError) Unwrap() error {
+	return &fs.PathError{Op: "read", Path: e.path, Err: errors.New("too large")}
 }
 
 // read reads to the end, with room for size bytes from the beginning.
@@ -63,7 +74,7 @@ func read(name string, r io.Reader, size, most int64) ([]byte, error) {
 		out = out[:len(out)+n]
 		switch {
 		case int64(len(out)) > most:
-			return nil, tooLarge(name, most)
+			return nil, &largeError{name, most}
 		case errors.Is(err, io.EOF):
 			return out, nil
 		case err != nil:

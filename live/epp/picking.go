@@ -12,6 +12,7 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
@@ -33,6 +34,10 @@ type PickingOptions struct {
 	Hosts map[string]string
 	// KV says where KV events come from.
 	KV KVOptions
+	// Made is what a log of inputs says of how the picker was built.
+	Made inputlog.Header
+	// Inputs, if not nil, takes down what enters the picker, from the beginning.
+	Inputs *InputLog
 	// Fetch, if not nil, has the page of a URL in place of HTTP.
 	Fetch func(url string) ([]byte, error)
 	Log   *slog.Logger
@@ -48,12 +53,14 @@ type Picking struct {
 	scraper *scraper
 	kv      *kvEvents
 	number  atomic.Uint64
+	written atomic.Pointer[inputlog.Options] // how requests are written down; nil where they are not
 
 	mu     sync.Mutex
 	m      *core.Machine
 	fx     core.Effects
 	timer  *time.Timer
 	closed bool
+	inputs *InputLog
 }
 
 // NewPicking makes the picker. It is wrong to use its picker.Picker elsewhere
@@ -73,6 +80,7 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 		k.Close()
 		return nil, err
 	}
+	k.Record(o.Inputs)
 	return k, nil
 }
 
@@ -111,6 +119,7 @@ func (k *Picking) Close() {
 	k.Input(core.Shutdown{})
 	k.mu.Lock()
 	k.closed = true
+	k.inputs.forget(k)
 	if k.timer != nil {
 		k.timer.Stop()
 	}
@@ -203,6 +212,9 @@ func newWaiter() *waiter {
 func (k *Picking) decide(ctx context.Context, r *core.Request) {
 	w := newWaiter()
 	r.Owner = w
+	if o := k.written.Load(); o != nil {
+		r.Note = o.AppendRequest(nil, r.Request)
+	}
 	k.Input(core.Arrive{Request: r})
 	for {
 		select {
@@ -214,8 +226,7 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 		if !r.Asking() {
 			return
 		}
-		r.Answers = k.ask(ctx, r.Needs)
-		k.Input(core.Answered{Request: r})
+		k.Input(k.m.Answer(r, k.ask(ctx, r.Needs)))
 	}
 }
 
@@ -260,7 +271,14 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 		ctx, cancel = context.WithTimeout(ctx, n.Timeout.Duration())
 		defer cancel()
 	}
-	req, err := http.NewRequestWithContext(ctx, n.Method, n.URL, bytes.NewReader(n.Body))
+	var body []byte
+	if n.Body != nil {
+		var err error
+		if body, err = n.Body(); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, n.Method, n.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +288,7 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("status %d", resp.StatusCode)
 	}

@@ -2,15 +2,17 @@ package kvevents
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"maps"
 	"net"
-	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
+	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/drive"
@@ -38,14 +40,16 @@ type SubscriberOptions struct {
 	Prefixes []string
 	Feed     kv.FeedConfig
 	// ReplayPort is where publishers that come by themselves replay: on the
-	// address in their topic, or the one that they come from where their topic
-	// names none. 0 is nowhere. Dial has its own.
+	// address that they come from, whatever they say theirs is. 0 is nowhere.
+	// Dial has its own.
 	ReplayPort int
 	// ReplayTimeout ends a replay of which nothing came for so long; 0 means
 	// 5 s.
 	ReplayTimeout time.Duration
 	MaxMessage    int // bytes; 0 means DefaultMaxMessage
-	MaxPods       int // publishers known at a time; 0 means 10,000
+	// MaxPods is how many publishers are known at a time; 0 means DefaultMaxPods.
+	// Beyond it one that has hung up, or was silent longest, is forgotten.
+	MaxPods int
 	// Handle takes deliveries, one after another. While it works, publishers
 	// wait.
 	Handle func(Delivery)
@@ -66,7 +70,9 @@ type Subscriber struct {
 
 	mu     sync.Mutex
 	dialed map[string]context.CancelFunc
-	feeds  map[string]*feed // by pod
+	// The publishers' feeds by pod, of those whose connection is there and of
+	// those who hung up.
+	feeds, ended *bounded.Store[string, *feed]
 }
 
 // inbound is a message of a publisher.
@@ -80,15 +86,16 @@ type inbound struct {
 
 // feed is one pod's feed and its replays.
 type feed struct {
-	s     *Subscriber
-	drive *drive.Driver[kv.FeedMessage, *kv.FeedEffects]
+	s      *Subscriber
+	pod    string
+	replay string // where to; for who has the subscriber's mu
+	drive  *drive.Driver[kv.FeedMessage, *kv.FeedEffects]
 
 	// The following are for who has the feed in hand.
-	feed   *kv.Feed
-	from   kv.Topic
-	replay string
-	round  int                // of the replay that was asked for last
-	stop   context.CancelFunc // ends it
+	feed  *kv.Feed
+	model string
+	round int                // of the replay that was asked for last
+	stop  context.CancelFunc // ends it
 }
 
 // NewSubscriber starts a subscriber; Close ends it.
@@ -100,7 +107,7 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 		opts.MaxMessage = DefaultMaxMessage
 	}
 	if opts.MaxPods <= 0 {
-		opts.MaxPods = 10000
+		opts.MaxPods = DefaultMaxPods
 	}
 	if opts.ReplayTimeout <= 0 {
 		opts.ReplayTimeout = 5 * time.Second
@@ -109,7 +116,8 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, now: drive.Since(time.Now()), dialed: map[string]context.CancelFunc{}, feeds: map[string]*feed{}}
+	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, now: drive.Since(time.Now()), dialed: map[string]context.CancelFunc{},
+		feeds: bounded.New[string, *feed](bounded.Limits{}, nil), ended: bounded.New[string, *feed](bounded.Limits{}, nil)}
 	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log, serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, kv.Topic{}, "") }}
 	if opts.Bind != "" {
 		var err error
@@ -159,14 +167,14 @@ func (s *Subscriber) Dial(from kv.Topic, endpoint, replay string) error {
 // Hangup ends a connection that Dial made, and forgets the pod's sequence.
 func (s *Subscriber) Hangup(pod string) {
 	s.mu.Lock()
-	cancel, f := s.dialed[pod], s.feeds[pod]
-	if cancel != nil {
+	var f *feed
+	if cancel := s.dialed[pod]; cancel != nil {
 		cancel() // before anybody takes it for a new pod
-		delete(s.feeds, pod)
+		f = s.take(pod)
 	}
 	delete(s.dialed, pod)
 	s.mu.Unlock()
-	if cancel != nil && f != nil {
+	if f != nil {
 		f.end()
 	}
 }
@@ -177,15 +185,37 @@ func (s *Subscriber) Close() error {
 	s.cancel()
 	s.mu.Unlock()
 	s.sub.wait.Wait()
-	s.mu.Lock()
-	feeds := slices.Collect(maps.Values(s.feeds)) // there will be no more
-	s.mu.Unlock()
-	for _, f := range feeds {
+	for f := s.oldest(); f != nil; f = s.oldest() { // there will be no more
 		f.end()
 	}
 	s.replays.Wait()
 	return nil
 }
+
+// take takes a pod's feed out, nil if it has none.
+func (s *Subscriber) take(pod string) *feed {
+	f, there := s.feeds.Peek(pod)
+	if !there {
+		f, _ = s.ended.Peek(pod)
+	}
+	s.feeds.Delete(pod)
+	s.ended.Delete(pod)
+	return f
+}
+
+// oldest takes out the feed that makes room, nil if there is none.
+func (s *Subscriber) oldest() *feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pod, _, ok := s.ended.Oldest()
+	if !ok {
+		pod, _, _ = s.feeds.Oldest()
+	}
+	return s.take(pod)
+}
+
+// maxNames is how many pods are kept in mind as one connection's.
+const maxNames = 256
 
 // serve reads one publisher's connection.
 func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay string) {
@@ -196,8 +226,10 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 		}
 	}
 	seen := map[string]bool{}
+	defer func() { s.gone(maps.Keys(seen)) }()
 	if pod != "" {
-		s.connected(ctx, dialed, replay)
+		seen[pod] = true
+		s.tell(ctx, dialed, replay, kv.FeedMessage{Kind: kv.Connected})
 	}
 	for {
 		frames, err := c.Recv()
@@ -215,16 +247,11 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 			s.handle(Delivery{From: m.from, Payload: m.payload})
 			continue
 		}
-		if pod == "" && !seen[m.from.Pod] && len(seen) < s.opts.MaxPods {
+		if pod == "" && !seen[m.from.Pod] && len(seen) < maxNames {
 			seen[m.from.Pod] = true // one connection, most often one pod
-			s.connected(ctx, m.from, m.replay)
+			s.tell(ctx, m.from, m.replay, kv.FeedMessage{Kind: kv.Connected})
 		}
-		if f := s.feed(ctx, m.from, m.replay); f != nil {
-			f.drive.With(func(now machine.Time, fx *kv.FeedEffects) {
-				f.from = m.from
-				f.feed.Input(now, kv.FeedMessage{Kind: kv.Live, Seq: m.seq, Payload: m.payload}, fx)
-			})
-		}
+		s.tell(ctx, m.from, m.replay, kv.FeedMessage{Kind: kv.Live, Seq: m.seq, Payload: m.payload})
 	}
 }
 
@@ -235,35 +262,71 @@ func (s *Subscriber) handle(d Delivery) {
 	s.opts.Handle(d)
 }
 
-func (s *Subscriber) connected(ctx context.Context, from kv.Topic, replay string) {
-	if f := s.feed(ctx, from, replay); f != nil {
-		f.drive.Input(kv.FeedMessage{Kind: kv.Connected})
+// tell gives a pod's feed what came over a connection.
+func (s *Subscriber) tell(ctx context.Context, from kv.Topic, replay string, m kv.FeedMessage) {
+	for told := false; !told; {
+		f, full := s.feed(ctx, from, replay)
+		switch {
+		case full:
+			if old := s.oldest(); old != nil {
+				old.end()
+				s.handle(Delivery{From: kv.Topic{Pod: old.pod, Model: old.model}, Lost: "too many pods: its place went to another one"})
+			}
+		case f == nil:
+			return
+		default: // it may have had to make room meanwhile
+			told = f.drive.With(func(now machine.Time, fx *kv.FeedEffects) {
+				if m.Kind == kv.Live {
+					f.model = from.Model
+				}
+				f.feed.Input(now, m, fx)
+			})
+		}
 	}
 }
 
-// feed is a pod's, made if it is new; nil when the connection has ended or
-// there are too many.
-func (s *Subscriber) feed(ctx context.Context, from kv.Topic, replay string) *feed {
+// feed is a pod's, made if it is new and there is room for one more; nil when
+// the connection has ended.
+func (s *Subscriber) feed(ctx context.Context, from kv.Topic, replay string) (f *feed, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.feeds[from.Pod]
+	if ctx.Err() != nil {
+		return nil, false
+	}
+	if f, ok := s.feeds.Get(from.Pod); ok {
+		return f, false
+	}
+	f, back := s.ended.Peek(from.Pod)
 	switch {
-	case ctx.Err() != nil:
-		return nil
-	case f != nil:
-		return f
-	case len(s.feeds) >= s.opts.MaxPods:
-		s.opts.Log.Warn("KV events dropped: too many pods", "pod", from.Pod, "limit", s.opts.MaxPods)
-		return nil
+	case back:
+		s.ended.Delete(from.Pod)
+		if f.replay != "" && replay != "" {
+			f.replay = replay // it may have come back from elsewhere
+		}
+	case s.feeds.Len()+s.ended.Len() >= s.opts.MaxPods:
+		return nil, true
+	default:
+		cfg := s.opts.Feed
+		if replay == "" && cfg.Gaps == kv.GapsReplay {
+			cfg.Gaps = kv.GapsDrop
+		}
+		f = &feed{s: s, pod: from.Pod, model: from.Model, feed: kv.NewFeed(cfg), replay: replay}
+		f.drive = drive.New(drive.Options[kv.FeedMessage, *kv.FeedEffects]{Machine: f.feed, Effects: new(kv.FeedEffects), Now: s.now, Carry: f.carry})
 	}
-	cfg := s.opts.Feed
-	if replay == "" && cfg.Gaps == kv.GapsReplay {
-		cfg.Gaps = kv.GapsDrop
+	s.feeds.Put(from.Pod, f, 0)
+	return f, false
+}
+
+// gone notes that the connection of these pods has ended.
+func (s *Subscriber) gone(pods iter.Seq[string]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pod := range pods {
+		if f, ok := s.feeds.Peek(pod); ok {
+			s.feeds.Delete(pod)
+			s.ended.Put(pod, f, 0)
+		}
 	}
-	f = &feed{s: s, feed: kv.NewFeed(cfg), from: from, replay: replay}
-	f.drive = drive.New(drive.Options[kv.FeedMessage, *kv.FeedEffects]{Machine: f.feed, Effects: new(kv.FeedEffects), Now: s.now, Carry: f.carry})
-	s.feeds[from.Pod] = f
-	return f
 }
 
 // message makes sense of frames: topic, sequence and payload; or, from
@@ -277,8 +340,12 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 		s.opts.Log.Warn("KV event message dropped: expected the frames topic, sequence, payload", "pod", pod, "frames", len(frames))
 		return m, false
 	}
-	if len(frames) > 1 {
-		m.from, _ = kv.ParseTopic(string(frames[0])) // without "kv@" it names nobody
+	if len(frames) > 1 && strings.HasPrefix(string(frames[0]), kv.TopicPrefix) { // else it names nobody
+		var err error
+		if m.from, err = kv.ParseTopic(string(frames[0])); err != nil && pod == "" {
+			s.opts.Log.Warn("KV event message dropped", "from", peer.String(), "error", err)
+			return m, false
+		}
 	}
 	if pod != "" {
 		m.from.Pod = pod
@@ -292,11 +359,7 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 		m.plain = m.from.Pod == ""
 	}
 	if m.replay == "" && s.opts.ReplayPort > 0 && pod == "" {
-		host, _, err := net.SplitHostPort(m.from.Pod)
-		if err != nil || net.ParseIP(host) == nil {
-			host, _, err = net.SplitHostPort(peer.String())
-		}
-		if err == nil {
+		if host, _, err := net.SplitHostPort(peer.String()); err == nil {
 			m.replay = "tcp://" + net.JoinHostPort(host, strconv.Itoa(s.opts.ReplayPort))
 		}
 	}
@@ -308,10 +371,10 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 func (f *feed) carry(_ machine.Time, fx *kv.FeedEffects, i int) {
 	switch e := &fx.List[i]; e.Kind {
 	case kv.Deliver:
-		f.s.handle(Delivery{From: f.from, Payload: e.Payload, Seq: e.Seq})
+		f.s.handle(Delivery{From: kv.Topic{Pod: f.pod, Model: f.model}, Payload: e.Payload, Seq: e.Seq})
 	case kv.Lost:
-		f.s.opts.Log.Warn("KV events lost", "pod", f.from.Pod, "reason", e.Reason)
-		f.s.handle(Delivery{From: f.from, Lost: e.Reason})
+		f.s.opts.Log.Warn("KV events lost", "pod", f.pod, "reason", e.Reason)
+		f.s.handle(Delivery{From: kv.Topic{Pod: f.pod, Model: f.model}, Lost: e.Reason})
 	case kv.AskReplay:
 		f.ask(e.Seq)
 	}
@@ -330,11 +393,14 @@ func (f *feed) ask(from uint64) {
 	f.round++
 	ctx, cancel := context.WithCancel(f.s.ctx)
 	f.stop = cancel
+	f.s.mu.Lock()
+	endpoint := f.replay
+	f.s.mu.Unlock()
 	f.s.replays.Add(1)
-	go f.take(ctx, cancel, f.from.Pod, f.replay, f.round, from)
+	go f.take(ctx, cancel, endpoint, f.round, from)
 }
 
-func (f *feed) take(ctx context.Context, cancel context.CancelFunc, pod, endpoint string, round int, from uint64) {
+func (f *feed) take(ctx context.Context, cancel context.CancelFunc, endpoint string, round int, from uint64) {
 	s := f.s
 	defer s.replays.Done()
 	defer cancel()
@@ -344,7 +410,7 @@ func (f *feed) take(ctx context.Context, cancel context.CancelFunc, pod, endpoin
 				return
 			}
 			if model != "" {
-				f.from.Model = model
+				f.model = model
 			}
 			f.feed.Input(now, m, fx)
 		})
@@ -358,7 +424,7 @@ func (f *feed) take(ctx context.Context, cancel context.CancelFunc, pod, endpoin
 		idle.Reset(s.opts.ReplayTimeout)
 	})
 	if err != nil && s.ctx.Err() == nil {
-		s.opts.Log.Warn("replay of KV events failed", "pod", pod, "endpoint", endpoint, "from", from, "error", err)
+		s.opts.Log.Warn("replay of KV events failed", "pod", f.pod, "endpoint", endpoint, "from", from, "error", err)
 	}
 	tell("", kv.FeedMessage{Kind: kv.ReplayEnded, Whole: err == nil})
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -67,6 +68,9 @@ type Options struct {
 	Plugins picker.Registry
 	// Faults spoil requests at the model servers; may be nil.
 	Faults func(server *modelserver.ServerOptions)
+	// Describe prepares for a Record: requests are described well enough to be
+	// played again.
+	Describe bool
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
@@ -193,7 +197,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		so := modelserver.ServerOptions{Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
+		so := modelserver.ServerOptions{Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
 		furnish(s.pool, &so)
@@ -308,7 +312,7 @@ func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string,
 	if p.FailureMode == scenario.FailOpen {
 		pool.HealthPath = "/health"
 	}
-	c := envoy.Config{Listen: anyPort, Pools: []envoy.Pool{pool}, Limits: envoy.Limits{BodyBytes: int(p.EPP.MaxBodyBytes), Hold: p.EPP.HoldLimit}}
+	c := envoy.Config{Listen: anyPort, Pools: []envoy.Pool{pool}, Limits: envoy.Limits{BodyBytes: int(p.EPP.MaxBodyBytes), BodyTime: p.EPP.BodyTimeout, Hold: p.EPP.HoldLimit}}
 	if keep {
 		c.Listen = KeptGateway
 	}

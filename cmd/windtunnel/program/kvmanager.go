@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // kvManagerCmd runs the KV-cache manager alone. Document 003's environment
@@ -79,11 +80,10 @@ func (c *kvManagerCmd) Run(o *outside) error {
 	defer stop()
 	m, err := kvmanager.Start(opts)
 	if err != nil {
-		return exit.With(exit.Environment, err)
+		return exit.ByCause(exit.Usage, err)
 	}
-	defer m.Close()
 	fmt.Fprintf(o.Stderr, "windtunnel kv-manager: events on %s, API on http://%s\n", m.ZMQEndpoint(), m.HTTPAddress())
-	return exit.With(exit.Broken, m.Wait(ctx))
+	return serve.Until(ctx, 0, m.Failed(), m.Stop)
 }
 
 // options are the defaults, changed by the environment and then by flags.
