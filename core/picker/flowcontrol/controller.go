@@ -97,6 +97,7 @@ func (c *Controller) Advance(now machine.Time, fx *Effects) {
 	c.fx = fx
 	now = max(now, c.now)
 	for at := c.wake(); at <= now && at != machine.Never; at = c.wake() {
+		c.pass(at - 1)
 		c.now = max(c.now, at)
 		c.expire()
 		if c.cycleTime(1) == c.now {
