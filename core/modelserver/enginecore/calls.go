@@ -66,10 +66,10 @@ func (s *Core) call(what errand, q *Sequence, to *Remote) *call {
 }
 
 // ask puts a question, and gives whom it is for the time for a first byte.
-func (s *Core) ask(at machine.Time, c *call, q Question) {
+func (s *Core) ask(c *call, q Question) {
 	c.open = true
-	s.after(at, s.c.PeerTimeout, &c.timer, timer{call: c})
-	s.doAt(at, c.seq, Ask{c.id, c.to, q})
+	s.after(s.c.PeerTimeout, &c.timer, timer{call: c})
+	s.do(c.seq, Ask{c.id, c.to, q})
 }
 
 // hangUp ends a call.
@@ -108,7 +108,7 @@ func (s *Core) greet(q *Sequence) {
 	}
 	c := s.call(greeting, nil, q.Remote)
 	c.greet, q.fetches = []*Sequence{q}, c
-	s.ask(s.now, c, Question{Op: OpHello})
+	s.ask(c, Question{Op: OpHello})
 }
 
 // leave takes a completion out of what it waits for before the engine has it.
@@ -153,18 +153,18 @@ func (s *Core) met(c *call, err error) {
 func (s *Core) pull(f *engine.Effect, q *Sequence) {
 	found := q.fetches // what was found of the prompt, if it is not the request that says
 	c := s.call(fetching, q, q.Remote)
-	c.began, c.tokens, c.bytes = f.At, int(f.Count), f.Bytes
+	c.tokens, c.bytes = int(f.Count), f.Bytes
 	if q.Remote != nil {
-		s.ask(f.At, c, q.Remote.fetch())
+		s.ask(c, q.Remote.fetch())
 		return
 	}
 	c.to, c.writer, c.stored = found.to, found.writer, found.what == looking
-	s.move(f.At, c)
+	s.move(c)
 }
 
-func (s *Core) move(at machine.Time, c *call) {
+func (s *Core) move(c *call) {
 	c.step = moving
-	s.doAt(at, c.seq, Move{To: s.c.Index, Call: c.id, From: c.writer, Stored: c.stored, Bytes: c.bytes})
+	s.do(c.seq, Move{To: s.c.Index, Call: c.id, From: c.writer, Stored: c.stored, Bytes: c.bytes})
 }
 
 func (s *Core) replied(id Call, a *Reply) {
@@ -197,15 +197,15 @@ func (s *Core) replied(id Call, a *Reply) {
 	case a.Waiting && c.what == fetching:
 		// The holder says when it is enough; one that says nothing more is waited
 		// for a little longer.
-		s.after(s.now, s.cfg.KVHoldTimeout.Add(s.c.PeerTimeout), &c.timer, timer{call: c})
+		s.after(s.cfg.KVHoldTimeout.Add(s.c.PeerTimeout), &c.timer, timer{call: c})
 	case a.Waiting:
-		s.after(s.now, s.c.PeerTimeout, &c.timer, timer{call: c})
+		s.after(s.c.PeerTimeout, &c.timer, timer{call: c})
 	case c.what == freeing:
 		s.giveBack(c)
 	default:
 		c.posted, c.granted = s.now-c.began, true
 		c.writer = cmp.Or(c.to.EngineID, a.EngineID)
-		s.move(s.now, c)
+		s.move(c)
 	}
 }
 
@@ -318,7 +318,7 @@ func (s *Core) settle(c *call) {
 
 func (s *Core) giveBack(c *call) {
 	c.step = releasing
-	s.ask(s.now, c, Question{Op: OpRelease})
+	s.ask(c, Question{Op: OpRelease})
 }
 
 // release is the engine needing a holder's blocks no more. A transfer that
@@ -334,11 +334,11 @@ func (s *Core) release(f *engine.Effect, q *Sequence) {
 		// Nothing was fetched: all of it was here already, or nobody waits for it
 		// any more. The holder need not keep it until its time is up.
 		if q.Remote != nil {
-			s.ask(f.At, s.call(freeing, q, q.Remote), q.Remote.fetch())
+			s.ask(s.call(freeing, q, q.Remote), q.Remote.fetch())
 		}
 		return
 	case c.step == moving && !c.told:
-		s.doAt(f.At, q, Cancel{To: s.c.Index, Call: c.id})
+		s.do(q, Cancel{To: s.c.Index, Call: c.id})
 	case c.step == asking:
 		c.step = whole
 	}

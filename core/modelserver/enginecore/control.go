@@ -59,7 +59,7 @@ func (s *Core) controlled(f *engine.Effect) {
 			s.sleeps = 0
 		}
 	}
-	s.doAt(f.At, nil, Controlled{m, done})
+	s.do(nil, Controlled{m, done})
 }
 
 // A server that does not fit into its memory is killed while it starts, and

@@ -145,8 +145,8 @@ func (s *Core) advance(now machine.Time) {
 			to = min(to, max(at, s.now).Add(min(s.c.PeerTimeout, s.cfg.KVHoldTimeout)-1)) // effects may be a moment older than their call
 		}
 		s.eng.Advance(to, &s.fx.Engine)
-		s.now = to
 		s.hear()
+		s.now = to
 		if s.nextTimer() <= to {
 			_, t := s.timers.Pop()
 			s.due(t)
@@ -167,9 +167,9 @@ func (s *Core) due(t timer) {
 }
 
 // after sets a timer.
-func (s *Core) after(at, wait machine.Time, h *machine.Handle, t timer) {
+func (s *Core) after(wait machine.Time, h *machine.Handle, t timer) {
 	s.timings++
-	s.timers.Put(h, machine.Key{First: int64(at.Add(wait)), Second: s.timings}, t)
+	s.timers.Put(h, machine.Key{First: int64(s.now.Add(wait)), Second: s.timings}, t)
 }
 
 // Input plays what is due, and takes a message.
@@ -206,10 +206,8 @@ func (s *Core) Input(now machine.Time, m Message, fx *Effects) {
 }
 
 // do has something done, now.
-func (s *Core) do(q *Sequence, a Action) { s.doAt(s.now, q, a) }
-
-func (s *Core) doAt(at machine.Time, q *Sequence, a Action) {
-	s.fx.List = append(s.fx.List, Effect{At: at, Engine: -1, Sequence: q, Do: a})
+func (s *Core) do(q *Sequence, a Action) {
+	s.fx.List = append(s.fx.List, Effect{At: s.now, Engine: -1, Sequence: q, Do: a})
 }
 
 // input gives the engine a message.
@@ -218,13 +216,14 @@ func (s *Core) input(m engine.Message) {
 	s.hear()
 }
 
-// hear takes what the engine has said.
+// hear takes what the engine has said, each at its time.
 func (s *Core) hear() {
 	x := s.fx
 	for x.heard < len(x.Engine.List) {
 		i := x.heard
 		x.heard++
 		f := &x.Engine.List[i]
+		s.now = max(s.now, f.At)
 		q := s.sequences[f.Request]
 		switch f.Kind {
 		case engine.Accepted:

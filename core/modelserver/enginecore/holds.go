@@ -32,7 +32,7 @@ func (s *Core) hold(f *engine.Effect, q *Sequence) {
 	for _, i := range s.waiting[q.Key] {
 		i.key, i.hold = "", h
 		s.timers.Remove(&i.timer)
-		s.doAt(f.At, nil, Answer{i.number, Reply{Tokens: h.Tokens, EngineID: s.c.EngineID}, false})
+		s.do(nil, Answer{i.number, Reply{Tokens: h.Tokens, EngineID: s.c.EngineID}, false})
 	}
 	delete(s.waiting, q.Key)
 }
@@ -84,7 +84,7 @@ func (s *Core) asked(number Inquiry, q *Question) {
 	case s.named[q.Key] == nil:
 		a.Waiting, i.key = true, q.Key
 		s.waiting[q.Key] = append(s.waiting[q.Key], i)
-		s.after(s.now, s.cfg.KVHoldTimeout, &i.timer, timer{inquiry: i})
+		s.after(s.cfg.KVHoldTimeout, &i.timer, timer{inquiry: i})
 	default:
 		i.hold = s.named[q.Key]
 	}

@@ -94,7 +94,7 @@ func (s *Core) lookAround(q *Sequence) {
 		s.do(q, LookUp{To: s.c.Index, Call: c.id, Hashes: prefix})
 		return
 	case q.Source != nil:
-		s.ask(s.now, s.call(finding, q, q.Source), Question{Op: OpFind, Hashes: prefix})
+		s.ask(s.call(finding, q, q.Source), Question{Op: OpFind, Hashes: prefix})
 		return
 	}
 	s.begin(q)
@@ -153,6 +153,6 @@ func (s *Core) resume(q *Sequence) {
 func (s *Core) computed(f *engine.Effect, q *Sequence) {
 	if q != nil && q.stores {
 		q.stores = false
-		s.doAt(f.At, q, Put{From: s.c.Index, Hashes: s.prefix(q)})
+		s.do(q, Put{From: s.c.Index, Hashes: s.prefix(q)})
 	}
 }
