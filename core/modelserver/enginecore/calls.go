@@ -139,11 +139,11 @@ func (s *Core) met(c *call, err error) {
 		case err == nil:
 			s.lookAround(q)
 		case s.cfg.KVLoadFailure == engine.KVLoadRecompute:
-			s.do(q, Lost{c.to, err})
+			s.loses(q, c, err)
 			q.Remote = nil
 			s.lookAround(q)
 		default:
-			s.do(q, Lost{c.to, err})
+			s.loses(q, c, err)
 			s.end(q, engine.Finished, engine.ReasonKVFailed)
 		}
 	}
@@ -243,6 +243,12 @@ func (s *Core) lost(c *call, err error) {
 	}
 }
 
+// loses counts a cache that does not come.
+func (s *Core) loses(q *Sequence, c *call, err error) {
+	s.stats.FetchFailed(1)
+	s.do(q, Lost{c.to, err})
+}
+
 // found is what the external cache has of a prompt.
 func (s *Core) found(m *Found) {
 	if c := s.calls[m.Call]; c != nil && c.what == looking {
@@ -269,7 +275,7 @@ func (s *Core) failed(c *call, err error) {
 	}
 	if !c.told {
 		c.told = true
-		s.do(c.seq, Lost{c.to, err})
+		s.loses(c.seq, c, err)
 		s.input(engine.KVFailed{ID: c.seq.Submit.ID})
 	}
 	s.settle(c)
@@ -294,10 +300,11 @@ func (s *Core) moved(m *Moved) {
 		return
 	case c.seq.LoseKV:
 		c.told = true
-		s.do(c.seq, Lost{c.to, errLost})
+		s.loses(c.seq, c, errLost)
 		s.input(engine.KVFailed{ID: c.seq.Submit.ID})
 	default:
 		c.told = true
+		s.stats.Fetched(c.tokens, s.cfg.BlockSize, m.Bytes, c.posted.Seconds(), (s.now - c.began).Seconds())
 		s.do(c.seq, Fetched{Tokens: c.tokens, Bytes: m.Bytes, Took: s.now - c.began, Posted: c.posted})
 		s.input(engine.KVArrived{ID: c.seq.Submit.ID})
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 )
 
 // Config is what a Core is made of.
@@ -33,6 +34,8 @@ type Core struct {
 	cfg engine.Config // with defaults
 	eng *engine.Engine
 	now machine.Time
+
+	stats *stats.Stats
 	fx  *Effects // the caller's, during a call
 
 	sequences map[engine.RequestID]*Sequence // in the engine
@@ -75,7 +78,8 @@ func New(c Config) (*Core, error) {
 		c.PeerTimeout = DefaultPeerTimeout
 	}
 	c.Ranks = max(1, c.Ranks)
-	return &Core{c: c, cfg: eng.Config(), eng: eng, sequences: map[engine.RequestID]*Sequence{},
+	cfg := eng.Config()
+	return &Core{c: c, cfg: cfg, eng: eng, stats: stats.New(&cfg), sequences: map[engine.RequestID]*Sequence{},
 		holds: map[uint64]*Hold{}, byBlock: map[int]*Hold{}, named: map[string]*Hold{}, inquiries: map[Inquiry]*inquiry{}, waiting: map[string][]*inquiry{},
 		calls: map[Call]*call{}, known: bounded.New[string, struct{}](bounded.Limits{Entries: maxKnown}, nil)}, nil
 }
@@ -86,8 +90,17 @@ func (s *Core) Config() *Config { return &s.c }
 // Engine is the engine, to be looked at.
 func (s *Core) Engine() *engine.Engine { return s.eng }
 
-// Sequence is the completion that the engine knows by an id, nil if there is none.
-func (s *Core) Sequence(id engine.RequestID) *Sequence { return s.sequences[id] }
+// Stats are the counts of all that has happened.
+func (s *Core) Stats() *stats.Stats { return s.stats }
+
+// Counted goes through what is counted of the completions in the engine.
+func (s *Core) Counted(yield func(*stats.Sequence) bool) {
+	for _, q := range s.sequences {
+		if !yield(&q.Counted) {
+			return
+		}
+	}
+}
 
 // Holds is how many caches are kept for other servers.
 func (s *Core) Holds() int { return len(s.holds) }
@@ -144,6 +157,7 @@ func (s *Core) advance(now machine.Time) {
 		if at, ok := s.eng.Next(); ok && at < to {
 			to = min(to, max(at, s.now).Add(min(s.c.PeerTimeout, s.cfg.KVHoldTimeout)-1)) // effects may be a moment older than their call
 		}
+		s.stats.Computed(s.now, to, s.eng.Computing()) // somebody comes at every step's end
 		s.eng.Advance(to, &s.fx.Engine)
 		s.hear()
 		s.now = to
@@ -219,12 +233,16 @@ func (s *Core) input(m engine.Message) {
 // hear takes what the engine has said, each at its time.
 func (s *Core) hear() {
 	x := s.fx
+	if x.heard == len(x.Engine.List) {
+		return
+	}
 	for x.heard < len(x.Engine.List) {
 		i := x.heard
 		x.heard++
 		f := &x.Engine.List[i]
 		s.now = max(s.now, f.At)
 		q := s.sequences[f.Request]
+		s.count(f, q)
 		switch f.Kind {
 		case engine.Accepted:
 			continue
@@ -256,6 +274,15 @@ func (s *Core) hear() {
 		delete(s.sequences, id)
 	}
 	s.over = s.over[:0]
+	s.stats.Delivered()
+}
+
+func (s *Core) count(f *engine.Effect, q *Sequence) {
+	if q != nil {
+		s.stats.Effect(&s.fx.Engine, f, &q.Counted)
+	} else {
+		s.stats.Effect(&s.fx.Engine, f, nil)
+	}
 }
 
 // ends notes that the engine has a completion no more.

@@ -30,7 +30,7 @@ func (s *Core) event(number int32, q *Sequence) {
 		case q != nil && q.Tokens != nil:
 			e.Kind, e.Parent, e.BlockTokens = kv.Stored, kv.EngineHash(f.Parent), size
 			e.Tokens = q.Tokens(int(f.First)*size, int(f.Count)*size)
-			e.LoRAID, e.LoRAName = int64(q.Submit.Adapter), q.Adapter
+			e.LoRAID, e.LoRAName = int64(q.Submit.Adapter), q.Counted.Adapter
 		}
 		if e.Kind != 0 {
 			told.Do = Event{e}

@@ -121,15 +121,15 @@ type (
 	}
 	// Event tells of KV blocks. Blocks is how many.
 	Event struct{ kv.Event }
-	// Fetched says that a cache is here. It is for metrics.
+	// Fetched says that a cache is here. Lost says that one cannot be fetched, and
+	// Kept that its holder could not be told that it is needed no more. They are for
+	// logs.
 	Fetched struct {
 		Tokens int
 		Bytes  int64
 		// Took is the whole time, Posted that until the holder had answered.
 		Took, Posted machine.Time
 	}
-	// Lost says that a cache cannot be fetched, and Kept that its holder could
-	// not be told that it is needed no more. They are for logs and metrics.
 	Lost struct {
 		From *Remote // nil is the external cache
 		Err  error

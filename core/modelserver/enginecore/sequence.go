@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 )
 
 // Sequence is one completion: the unit that the engine schedules. Who makes it
@@ -13,6 +14,8 @@ type Sequence struct {
 	// the Core sees to it that no two in flight have the same, and fills in
 	// Remote.
 	Submit engine.Submit
+	// Counted is what is counted of it; its Arrived is filled in.
+	Counted stats.Sequence
 	// Owner is the driver's.
 	Owner any
 
@@ -31,9 +34,8 @@ type Sequence struct {
 	LoseKV bool
 
 	// Tokens are the ids of the prompt's tokens and of the answer's behind them,
-	// for KV events; Adapter is the LoRA adapter's name there.
-	Tokens  func(first, count int) []uint32
-	Adapter string
+	// for KV events.
+	Tokens func(first, count int) []uint32
 
 	// Hold are the blocks that are kept for another server, from the engine's
 	// KVHeld on.
@@ -117,7 +119,7 @@ func (s *Core) begin(q *Sequence) {
 		q.Submit.ID++
 	}
 	q.Submit.Remote.Handle = uint64(q.Submit.ID)
-	s.sequences[q.Submit.ID], q.state = q, inEngine
+	s.sequences[q.Submit.ID], q.state, q.Counted.Arrived = q, inEngine, s.now
 	s.input(&q.Submit)
 }
 
