@@ -119,7 +119,7 @@ func (w *world) page(address string, src *epp.Source) (metrics.Page, error) {
 	switch {
 	case sv == nil:
 		return nil, errNobody
-	case src.Path == "/health" && sv.dead:
+	case src.Path == "/health" && sv.core.Dead():
 		return nil, errors.New("status 503")
 	}
 	return sv.page(src.Wants), nil

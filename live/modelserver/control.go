@@ -31,7 +31,7 @@ func (s *Server) control(c *enginecore.Control) bool {
 
 // controlled is told of the answer; it has the engine in hand.
 func (s *Server) controlled(a *enginecore.Controlled) {
-	s.dead.Store(s.loop.core.Dead() || s.opts.OutOfMemory != nil)
+	s.dead.Store(s.loop.core.Dead())
 	s.sleepLevel.Store(int32(s.loop.core.SleepLevel()))
 	if to := s.loop.waiting[a.Control]; to != nil {
 		to <- a.Done

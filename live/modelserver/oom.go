@@ -2,9 +2,7 @@ package modelserver
 
 import (
 	"net/http"
-	"time"
 
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/internal/pause"
@@ -18,7 +16,7 @@ import (
 func (s *Server) crashLoop() {
 	s.dead.Store(true)
 	for {
-		n, backOff := enginecore.Kills(s.sinceStart())
+		n, backOff := enginecore.Kills(s.clock())
 		s.log.Warn("OOMKilled", "server", s.name, "restarts", n-1, "back-off", backOff.Duration(), "error", s.opts.OutOfMemory)
 		if !pause.For(s.ctx, backOff.Duration()) {
 			return
@@ -26,10 +24,8 @@ func (s *Server) crashLoop() {
 	}
 }
 
-func (s *Server) sinceStart() machine.Time { return machine.FromDuration(time.Since(s.started)) }
-
 // killed answers every request to such a server.
 func (s *Server) killed(w http.ResponseWriter, r *http.Request) {
 	closeAfter(w, r)
-	answer(w, openai.Errorf(http.StatusServiceUnavailable, "", "%s", enginecore.Killed(s.sinceStart(), s.opts.OutOfMemory)))
+	answer(w, openai.Errorf(http.StatusServiceUnavailable, "", "%s", s.loop.core.Refuses(s.clock())))
 }

@@ -96,7 +96,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	d := machine.NewDraw(o.Seed, "server", "engine id", uint64(index))
 	engineID := fmt.Sprintf("%016x-%016x", d.Uint64(), d.Uint64())
 	core, err := enginecore.New(enginecore.Config{Engine: so.Engine, Index: index, EngineID: engineID, ViaStore: o.Transfer.Profile.ViaStore,
-		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil})
+		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil, OutOfMemory: so.OutOfMemory})
 	if err != nil {
 		return nil, err
 	}

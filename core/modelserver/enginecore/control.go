@@ -15,9 +15,9 @@ type life struct {
 	sleeps   int
 }
 
-// Dead says that the engine has crashed or lost a rank: the server is not
-// healthy.
-func (l *life) Dead() bool { return l.dead }
+// Dead says that the server is not healthy: the engine has crashed, has lost a
+// rank, or never fitted into its memory.
+func (s *Core) Dead() bool { return s.dead || s.c.OutOfMemory != nil }
 
 // SleepLevel is how deep it sleeps; 0 is awake.
 func (l *life) SleepLevel() int { return l.sleeps }
@@ -79,8 +79,13 @@ func Kills(since machine.Time) (n int, backOff machine.Time) {
 	return n, backOff
 }
 
-// Killed is what everybody is told who asks such a server; the status is 503.
-func Killed(since machine.Time, why error) string {
-	n, _ := Kills(since)
-	return fmt.Sprintf("OOMKilled (CrashLoopBackOff, %d restarts): %v.", max(0, n-1), why)
+// Refuses is what everybody is told who asks a server that was started at the
+// beginning of time and does not fit into its memory; the status is 503. It is
+// empty where the server fits.
+func (s *Core) Refuses(now machine.Time) string {
+	if s.c.OutOfMemory == nil {
+		return ""
+	}
+	n, _ := Kills(now)
+	return fmt.Sprintf("OOMKilled (CrashLoopBackOff, %d restarts): %v.", n-1, s.c.OutOfMemory)
 }

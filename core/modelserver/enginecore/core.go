@@ -25,6 +25,9 @@ type Config struct {
 	Ranks int
 	// Publish has KV events told (Event).
 	Publish bool
+	// OutOfMemory is why the server does not fit into its memory; it never serves
+	// then. Nil: it fits.
+	OutOfMemory error
 }
 
 // Core is the part of a model server that all its requests share. It is a
@@ -36,7 +39,7 @@ type Core struct {
 	now machine.Time
 
 	stats *stats.Stats
-	fx  *Effects // the caller's, during a call
+	fx    *Effects // the caller's, during a call
 
 	sequences map[engine.RequestID]*Sequence // in the engine
 	over      []engine.RequestID             // of these, ended in the effects that are being heard

@@ -1,8 +1,8 @@
 package enginecore
 
 import (
-	"net"
 	"strconv"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -24,7 +24,13 @@ type Remote struct {
 }
 
 // Address is where the server answers, host:port.
-func (r *Remote) Address() string { return net.JoinHostPort(r.Host, strconv.Itoa(r.Port)) }
+func (r *Remote) Address() string {
+	host := r.Host
+	if strings.Contains(host, ":") { // IPv6
+		host = "[" + host + "]"
+	}
+	return host + ":" + strconv.Itoa(r.Port)
+}
 
 // fetch is how the cache is asked for.
 func (r *Remote) fetch() Question {
