@@ -92,7 +92,7 @@ func (s *Scenario) Override(o Overrides) error {
 			p.Replicas = *o.Replicas
 		}
 	}
-	if w := &s.Workload; w.Rate > 0 && o.Concurrency == nil && s.where["workload.concurrency"] == (position{}) {
+	if w := &s.Workload; w.Rate > 0 && o.Concurrency == nil && !s.written("workload.concurrency") {
 		w.Concurrency = w.openLoop()
 	}
 	if len(o.Endpoints) > 0 {

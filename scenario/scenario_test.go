@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/scenario.schema.json")
@@ -53,8 +54,8 @@ func show(s *Scenario) string {
 	walk = func(v reflect.Value, path string) {
 		switch {
 		case isSection(v.Type()):
-			for _, f := range fieldsOf(v.Type()) {
-				walk(v.Field(f.index), strings.TrimPrefix(path+"."+f.name, "."))
+			for _, f := range strictyaml.Fields(v.Type()) {
+				walk(v.FieldByIndex(f.Index), strings.TrimPrefix(path+"."+f.Name, "."))
 			}
 		case v.Kind() == reflect.Slice && isSection(v.Type().Elem()):
 			for i := range v.Len() {
@@ -205,11 +206,11 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 		if !isSection(st) {
 			return
 		}
-		for _, f := range fieldsOf(st) {
-			if comments[st.Name()+"."+st.Field(f.index).Name] == "" {
-				t.Errorf("%s.%s has no comment", st.Name(), f.name)
+		for _, f := range strictyaml.Fields(st) {
+			if comments[st.Name()+"."+f.StructField.Name] == "" {
+				t.Errorf("%s.%s has no comment", st.Name(), f.Name)
 			}
-			walk(st.Field(f.index).Type)
+			walk(f.Type)
 		}
 	}
 	walk(reflect.TypeFor[Scenario]())

@@ -152,7 +152,7 @@ func (s *script) command(d *datadriven.TestData) {
 
 func (s *script) config(d *datadriven.TestData) {
 	*s = script{t: s.t, conns: map[string]*conn{}, scrapes: map[string]epp.Effect{}}
-	cfg, err := config.Read([]byte(d.Input))
+	cfg, err := config.Read("epp.yaml", []byte(d.Input))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func openPool(path, namespace string, log *slog.Logger, changed func(size int)) 
 	p := &pool{path: path, namespace: namespace, log: log, changed: changed}
 	var err error
 	if p.watcher, err = watch.File("endpoints file "+path, path, log, p.load); err != nil {
-		return nil, fmt.Errorf("endpoints file %s: %w", path, err)
+		return nil, err
 	}
 	return p, nil
 }
@@ -45,13 +45,13 @@ func (p *pool) load() error {
 		return err
 	}
 	if info.Size() > discovery.MaxFileBytes {
-		return fmt.Errorf("it has %d bytes; at most %d are read", info.Size(), discovery.MaxFileBytes)
+		return fmt.Errorf("%s has %d bytes; at most %d are read", p.path, info.Size(), discovery.MaxFileBytes)
 	}
 	data, err := os.ReadFile(p.path)
 	if err != nil {
 		return err
 	}
-	list, err := discovery.Read(data, p.namespace)
+	list, err := discovery.Read(p.path, data, p.namespace)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func TestErrorsNameLineAndField(t *testing.T) {
 		{"plugins: [{type: a-b}]", "plugin type 'a-b' not found in registry"},
 		{"flowControl: {noEndpointRequestTTL: 1s}", "it exists from llm-d.ai/v1 on"},
 	} {
-		cfg, err := config.Read([]byte(c.text))
+		cfg, err := config.Read("epp.yaml", []byte(c.text))
 		if err == nil {
 			_, err = picker.New(cfg, plugins.Builtin(), picker.Options{})
 		}
@@ -41,7 +41,7 @@ func TestErrorsNameLineAndField(t *testing.T) {
 // Every version of the format means the same.
 func TestVersions(t *testing.T) {
 	for _, v := range []string{"", "llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"} {
-		cfg, err := config.Read([]byte("apiVersion: " + v + "\nplugins: [{type: queue-scorer}]"))
+		cfg, err := config.Read("epp.yaml", []byte("apiVersion: "+v+"\nplugins: [{type: queue-scorer}]"))
 		if err == nil {
 			_, err = picker.New(cfg, plugins.Builtin(), picker.Options{})
 		}
@@ -49,8 +49,8 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s: %v", v, err)
 		}
 	}
-	cfg, err := config.Read([]byte("apiVersion: llm-d.ai/v1\ndataLayer: {discovery: {endpoints: {pluginRef: disc}}}"))
-	if err != nil || cfg.DiscoveryRef() != "disc" {
+	cfg, err := config.Read("epp.yaml", []byte("apiVersion: llm-d.ai/v1\ndataLayer: {discovery: {endpoints: {pluginRef: disc}}}"))
+	if err != nil || cfg.Discovery().PluginRef != "disc" {
 		t.Errorf("got %v %v", cfg, err)
 	}
 }
@@ -67,7 +67,7 @@ func TestParseQuantity(t *testing.T) {
 		"-99999999999999999999E": -math.MaxInt64, "1e1000000": math.MaxInt64, "1e99999999999999999999": math.MaxInt64, "0e1000000": 0,
 	} {
 		var q config.Quantity
-		if err := q.FromScalar(text); err != nil || q.Value() != want {
+		if err := q.UnmarshalText([]byte(text)); err != nil || q.Value() != want {
 			t.Errorf("%q is %d (%v), want %d", text, q, err, want)
 		}
 	}
@@ -101,7 +101,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("kind: ConfigMap\ndata: {config.yaml: 'plugins: []'}"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		cfg, err := config.Read(text)
+		cfg, err := config.Read("epp.yaml", text)
 		if err != nil {
 			return
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 func buildPrecise(parameters string) (*picker.Picker, error) {
-	cfg, err := config.Read([]byte("plugins:\n- type: precise-prefix-cache-producer\n  parameters: " + parameters + "\n- type: prefix-cache-scorer\n  parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}\n"))
+	cfg, err := config.Read("epp.yaml", []byte("plugins:\n- type: precise-prefix-cache-producer\n  parameters: "+parameters+"\n- type: prefix-cache-scorer\n  parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}\n"))
 	if err != nil {
 		return nil, err
 	}
