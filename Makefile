@@ -39,7 +39,7 @@ test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=
 
 .PHONY: bench
 bench: ## Measure baselines and windtunnel in one run (PKG=./core/engine for one part)
-	$(GO) test -run '^$$' -bench . -benchmem $(or $(PKG),./bench/... ./core/engine ./core/kv ./core/picker ./live/kvmanager)
+	$(GO) test -run '^$$' -bench . -benchmem $(or $(PKG),./bench/... ./core/engine ./core/kv ./core/picker ./core/picker/parse ./live/epp ./live/kvmanager)
 
 .PHONY: check
 check: check-format check-vet check-tidy check-lint check-vuln ## Check format, vet, go.mod, linters, known vulnerabilities

@@ -19,6 +19,7 @@ import (
 	"context"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 )
 
@@ -27,8 +28,19 @@ type Request struct {
 	ID      string
 	Model   string            // after rewriting
 	Headers map[string]string // names in lower case
-	Prompt  []byte            // the first prompt's text; empty where the client sent token ids
 	Tokens  int               // of all prompts, estimated unless a tokeniser counted
+
+	body *parse.Body
+}
+
+// Prompt is the first prompt's text; empty where the client sent token ids. A
+// scorer that asks for it cannot be played again from a recording without
+// bodies, which has none.
+func (r *Request) Prompt() []byte {
+	if r.body == nil || len(r.body.Prompts) == 0 {
+		return nil
+	}
+	return r.body.Prompts[0].Text()
 }
 
 // Pod is one endpoint with its figures.
@@ -118,12 +130,9 @@ func (s *podsScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 }
 
 func requestOf(r *picker.Request) Request {
-	out := Request{ID: r.ID, Model: r.TargetModel, Tokens: r.Tokens, Headers: make(map[string]string, len(r.Headers))}
+	out := Request{ID: r.ID, Model: r.TargetModel, Tokens: r.Tokens, Headers: make(map[string]string, len(r.Headers)), body: r.Body}
 	for _, h := range r.Headers {
 		out.Headers[h.Name] = h.Value
-	}
-	if r.Body != nil && len(r.Body.Prompts) > 0 {
-		out.Prompt = r.Body.Prompts[0].Text
 	}
 	return out
 }

@@ -22,16 +22,28 @@ func (c *cacheTally) record(r *openRequest, e *flow.Event) {
 	}
 	switch e.Step {
 	case flow.RequestReceived, flow.Part1Received:
-		if n, ok := e.Details.Get("prompt_tokens").(int); ok {
+		if n, ok := whole(e.Details.Get("prompt_tokens")); ok {
 			r.prompt = n
 		}
 	case flow.PrefillStarted:
-		if n, ok := e.Details.Get("cached_tokens").(int); ok && r.prompt > 0 {
+		if n, ok := whole(e.Details.Get("cached_tokens")); ok && r.prompt > 0 {
 			c.prompt += r.prompt
 			c.cached += min(n, r.prompt)
 			r.prompt = 0
 		}
 	}
+}
+
+// whole is a detail that counts something: a number of a run's own, or one that
+// a recording's JSON brought.
+func whole(v any) (n int, ok bool) {
+	switch x := v.(type) {
+	case int:
+		return x, true
+	case float64:
+		return int(x), x >= 0 && x <= 1<<53
+	}
+	return 0, false
 }
 
 // summary is nil where nothing was cached: there is nothing to tell.

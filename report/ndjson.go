@@ -10,8 +10,12 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // MaxLineBytes is the longest line of a recording. Details are clipped by
@@ -19,8 +23,10 @@ import (
 const MaxLineBytes = 1 << 20
 
 // Writer writes a recording: one event per line as JSON, and last a line
-// {"summary": …}. It is not safe for concurrent use.
+// {"summary": …}. Lines of another kind (see ReadInputs) may come in between
+// from another goroutine; all else is one goroutine's.
 type Writer struct {
+	mu     sync.Mutex // guards all
 	out    *bufio.Writer
 	closes []io.Closer
 	buf    []byte // one line, used again
@@ -50,6 +56,8 @@ func Create(path string) (*Writer, error) {
 // Record writes one event. After a failure it writes nothing more; Close tells
 // the failure.
 func (w *Writer) Record(e flow.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.err != nil {
 		return
 	}
@@ -60,6 +68,8 @@ func (w *Writer) Record(e flow.Event) {
 
 // Summary writes the last line.
 func (w *Writer) Summary(s Summary) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.err != nil {
 		return
 	}
@@ -68,6 +78,9 @@ func (w *Writer) Summary(s Summary) {
 }
 
 func (w *Writer) write(line []byte, err error) {
+	if !plain(line, false) { // a recording may be looked at as it is
+		line = appendPrintable(nil, line, "")
+	}
 	if err == nil {
 		if _, err = w.out.Write(line); err == nil {
 			err = w.out.WriteByte('\n')
@@ -78,6 +91,8 @@ func (w *Writer) write(line []byte, err error) {
 
 // Flush hands what is buffered to the file or pipe behind.
 func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.err == nil {
 		w.err = w.out.Flush()
 	}
@@ -108,7 +123,7 @@ func (e *LineError) Unwrap() error { return e.Err }
 // their order. The summary is nil where the recording ends without one: the
 // run that wrote it was killed. Mistakes come as *LineError.
 func ReadFile(path string, each func(flow.Event) error) (*Summary, error) {
-	f, err := os.Open(path)
+	f, err := files.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -116,19 +131,63 @@ func ReadFile(path string, each func(flow.Event) error) (*Summary, error) {
 	return Read(path, f, each)
 }
 
-// Read is ReadFile from any reader; file is its name in messages.
-func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, error) {
-	buffered := bufio.NewReader(r)
+// CountRequests is how many requests a recording says were sent, as far as it
+// can be read. It looks at no more of a line than it needs.
+func CountRequests(path string) (requests int, err error) {
+	f, err := files.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	lines, closeLines, err := linesOf(path, f)
+	if err != nil {
+		return 0, err
+	}
+	defer closeLines()
+	n := 0
+	for ; lines.Scan(); n++ {
+		if e := gjson.GetManyBytes(lines.Bytes(), "hop", "step"); e[0].Str == string(flow.Client) && e[1].Str == string(flow.RequestSent) {
+			requests++
+		}
+	}
+	return requests, lineError(path, n, lines.Err())
+}
+
+// linesOf are the lines of a recording, compressed or not.
+func linesOf(file string, r io.Reader) (lines *bufio.Scanner, closeLines func(), err error) {
+	buffered, closeLines := bufio.NewReader(r), func() {}
 	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(buffered)
 		if err != nil {
-			return nil, &LineError{file, 1, fmt.Errorf("not a gzip file: %w", err)}
+			return nil, nil, &LineError{file, 1, fmt.Errorf("not a gzip file: %w", err)}
 		}
-		defer z.Close()
-		buffered = bufio.NewReader(z)
+		buffered, closeLines = bufio.NewReader(z), func() { z.Close() }
 	}
-	lines := bufio.NewScanner(buffered)
+	lines = bufio.NewScanner(buffered)
 	lines.Buffer(make([]byte, 0, 64<<10), MaxLineBytes)
+	return lines, closeLines, nil
+}
+
+// lineError is why there are no more lines after the nth.
+func lineError(file string, n int, err error) error {
+	switch {
+	case errors.Is(err, bufio.ErrTooLong):
+		return &LineError{file, n + 1, fmt.Errorf("the line is longer than %d bytes; expected one event", MaxLineBytes)}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &LineError{file, n + 1, errors.New("the compressed recording is cut short")}
+	case err != nil:
+		return &LineError{file, n + 1, err}
+	}
+	return nil
+}
+
+// Read is ReadFile from any reader; file is its name in messages.
+func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, error) {
+	lines, closeLines, err := linesOf(file, r)
+	if err != nil {
+		return nil, err
+	}
+	defer closeLines()
 	var summary *Summary
 	n, blank := 0, true
 	for lines.Scan() {
@@ -138,6 +197,9 @@ func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, erro
 			continue
 		}
 		blank = false
+		if isInput(line) {
+			continue
+		}
 		if summary != nil {
 			return nil, &LineError{file, n, errors.New("something after the summary; expected the end of the recording")}
 		}
@@ -154,14 +216,10 @@ func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, erro
 			return nil, err
 		}
 	}
-	switch err := lines.Err(); {
-	case errors.Is(err, bufio.ErrTooLong):
-		return nil, &LineError{file, n + 1, fmt.Errorf("the line is longer than %d bytes; expected one event", MaxLineBytes)}
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, &LineError{file, n + 1, errors.New("the compressed recording is cut short")}
-	case err != nil:
-		return nil, &LineError{file, n + 1, err}
-	case blank:
+	if err := lineError(file, n, lines.Err()); err != nil {
+		return nil, err
+	}
+	if blank {
 		return nil, &LineError{file, 1, errors.New("the recording is empty; expected one event per line, as windtunnel run --record writes them")}
 	}
 	return summary, nil
@@ -175,6 +233,12 @@ func readLine(line []byte) (flow.Event, *Summary, error) {
 	}
 	if line[0] != '{' {
 		return flow.Event{}, nil, fmt.Errorf("found %s; expected an event, a JSON object", clip(string(line)))
+	}
+	if bytes.HasPrefix(line, []byte(`{"time":`)) { // as nearly all are
+		var e flow.Event
+		if err := e.UnmarshalJSON(line); err == nil {
+			return e, nil, nil
+		}
 	}
 	if err := json.Unmarshal(line, &probe); err != nil {
 		return flow.Event{}, nil, fmt.Errorf("not an event: %w", err)

@@ -128,6 +128,22 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 }
 
+// What a recording says of caches is what the run said.
+func TestReplayTellsTheCache(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rec.ndjson")
+	server := func(step flow.Step, key string, n int) flow.Event {
+		return flow.Event{Request: "r", Hop: flow.Server, Step: step, Details: flow.Details{flow.D(key, n)}}
+	}
+	ran := feed(t, Options{Out: &bytes.Buffer{}, File: path}, []flow.Event{server(flow.RequestReceived, "prompt_tokens", 40), server(flow.PrefillStarted, "cached_tokens", 16)})
+	events, err := readAll(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(ran.PrefixCache, feed(t, Options{Out: &bytes.Buffer{}}, events).PrefixCache); d != "" || ran.PrefixCache == nil {
+		t.Fatal(d)
+	}
+}
+
 func TestCutShort(t *testing.T) {
 	var whole bytes.Buffer
 	z := gzip.NewWriter(&whole)
@@ -217,8 +233,8 @@ func TestTallyForgets(t *testing.T) {
 		tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", "completed")}})
 		tally.Record(flow.Event{Request: "foreign" + id, Hop: flow.EPP, Step: flow.ResponseEndSeen})
 	}
-	if len(tally.open) > 2*lateRequests {
-		t.Fatalf("%d of 100000 ended requests are remembered", len(tally.open))
+	if tally.open.Len() > 2*lateRequests {
+		t.Fatalf("%d of 100000 ended requests are remembered", tally.open.Len())
 	}
 	if s := tally.Summary(); s.Requests != 50_000 || s.Failed() != 0 {
 		t.Fatalf("%+v", s)
@@ -273,5 +289,66 @@ func TestProgressIsNotSilent(t *testing.T) {
 		if n := strings.Count(out.String(), "\n"); n != c.lines {
 			t.Errorf("silence %v: %d lines, expected %d:\n%s", c.silence, n, c.lines, out.String())
 		}
+	}
+}
+
+// A tally keeps no more than its bounds allow, whatever a recording holds, says
+// what it dropped, and still counts what came of that.
+func TestTallyIsBounded(t *testing.T) {
+	t.Parallel()
+	tally := NewTally()
+	event := func(id string, hop flow.Hop, step flow.Step, attempt int, d ...flow.Detail) {
+		tally.Record(flow.Event{Request: id, Attempt: attempt, Hop: hop, Step: step, Endpoint: "e", Details: d})
+	}
+	const many = 2 * maxOpen
+	for i := range many {
+		event(strconv.Itoa(i), flow.Client, flow.RequestSent, 0)
+	}
+	long := strings.Repeat("x", 4096)
+	for i := range 1000 {
+		event(long+strconv.Itoa(i), flow.EPP, flow.Part1Sent, 1)
+		event("again", flow.EPP, flow.Part1Sent, i)
+		event("steps", flow.Client, flow.Step(strconv.Itoa(i)), 0)
+		event("hops", flow.Hop(strconv.Itoa(i)+long), flow.Step(long), 0)
+		event(strconv.Itoa(i), flow.Client, flow.Finished, 0, flow.D("outcome", strconv.Itoa(i%100)))
+		tally.Record(flow.Event{Request: "endpoints", Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: strconv.Itoa(i) + long})
+	}
+	for i := range 2 * maxEndpoints {
+		tally.Record(flow.Event{Request: "endpoints", Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: strconv.Itoa(i)})
+	}
+	if n := tally.open.Len(); n > maxOpen {
+		t.Errorf("%d requests are followed", n)
+	}
+	for _, id := range tally.open.Keys() {
+		if len(id) > longestName {
+			t.Fatalf("an id of %d bytes is kept", len(id))
+		}
+		if r, _ := tally.open.Peek(id); len(r.begun) > maxBegun || len(r.server) > longestName {
+			t.Fatalf("%s: %d spans, %d bytes", id, len(r.begun), len(r.server))
+		}
+	}
+	s := tally.Summary()
+	if s.Requests != many || s.Unfinished != many-1000 || s.Dropped < many-maxOpen {
+		t.Errorf("%d requests, %d unfinished, %d dropped", s.Requests, s.Unfinished, s.Dropped)
+	}
+	sum := func(counts map[flow.Outcome]int) (n int) {
+		for _, c := range counts {
+			n += c
+		}
+		return n
+	}
+	if len(s.Outcomes) > maxOutcomes+1 || sum(s.Outcomes) != 1000 || len(s.Hops) > maxHops+1 || len(s.Hops[flow.Client]) > maxSteps+1 || len(s.Endpoints) > maxEndpoints+1 {
+		t.Errorf("%d outcomes of %d, %d hops, %d steps, %d endpoints", len(s.Outcomes), sum(s.Outcomes), len(s.Hops), len(s.Hops[flow.Client]), len(s.Endpoints))
+	}
+	var out bytes.Buffer
+	if err := s.Write(&out, false); err != nil || !strings.Contains(out.String(), "dropped    "+thousands(s.Dropped)) || len(out.String()) > 1<<17 {
+		t.Errorf("%v, %d bytes: %.2000s", err, len(out.String()), out.String())
+	}
+	tally = newTally(many)
+	for i := range many {
+		event(strconv.Itoa(i), flow.Client, flow.RequestSent, 0)
+	}
+	if n := tally.Summary().Dropped; n > 0 {
+		t.Errorf("%d of a run's own requests are not followed", n)
 	}
 }

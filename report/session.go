@@ -21,8 +21,14 @@ type Options struct {
 	Detail Detail
 	// Requests is how many there will be, 0 where nobody knows.
 	Requests int
-	// File is where a recording is written, "" for none.
-	File string
+	// InFlight is how many requests may be in flight at once, 0 where nobody
+	// knows: a tally then follows 262,144.
+	InFlight int
+	// File is where a recording is written, "" for none; Bodies adds the bodies of
+	// requests to what it says of the endpoint picker, and Version windtunnel's.
+	File    string
+	Bodies  bool
+	Version string
 	// Scenario and Seed are told in the summary.
 	Scenario string
 	Seed     uint64
@@ -50,7 +56,7 @@ type Session struct {
 
 // Start opens the recording and begins to listen.
 func Start(o Options) (*Session, error) {
-	s := &Session{options: o, tally: NewTally()}
+	s := &Session{options: o, tally: newTally(o.InFlight)}
 	if o.File != "" {
 		var err error
 		if s.file, err = Create(o.File); err != nil {
@@ -93,6 +99,24 @@ func (s *Session) Record(e flow.Event) {
 // KeepsExplanations tells whether anybody reads the reasons of decisions: a
 // recording and the JSON lines do, a terminal does not show them.
 func (s *Session) KeepsExplanations() bool { return s.lines != nil || s.file != nil }
+
+// Inputs is where a log of the endpoint picker's inputs goes, and what of them.
+type Inputs struct {
+	// To takes whole lines, until the Session ends.
+	To io.Writer
+	// Bodies adds requests' bodies.
+	Bodies bool
+	// Version is windtunnel's.
+	Version string
+}
+
+// Inputs is where a log of inputs goes; nil without a recording.
+func (s *Session) Inputs() *Inputs {
+	if s.file == nil {
+		return nil
+	}
+	return &Inputs{s.file, s.options.Bodies, s.options.Version}
+}
 
 func (s *Session) take(e flow.Event) {
 	s.tally.Record(e)

@@ -18,10 +18,14 @@ type Summary struct {
 	// Duration is the time of the last event since the run began.
 	Duration float64 `json:"duration"`
 	// Requests counts those sent; Unfinished those of them without an outcome.
-	Requests   int                            `json:"requests"`
-	Unfinished int                            `json:"unfinished"`
-	Outcomes   map[flow.Outcome]int           `json:"outcomes"`
-	Hops       map[flow.Hop]map[flow.Step]int `json:"hops"`
+	Requests   int `json:"requests"`
+	Unfinished int `json:"unfinished"`
+	// Dropped counts requests that were forgotten before they had ended, because
+	// too many were in flight at once: what came of them is counted, and how long
+	// it took is not.
+	Dropped  int                            `json:"dropped,omitempty"`
+	Outcomes map[flow.Outcome]int           `json:"outcomes"`
+	Hops     map[flow.Hop]map[flow.Step]int `json:"hops"`
 	// Endpoints counts how often each was picked.
 	Endpoints map[string]int `json:"endpoints,omitempty"`
 	Spans     []SpanSummary  `json:"spans,omitempty"`
@@ -96,6 +100,7 @@ func (s SpanSummary) Quantile(name string) float64 {
 
 // Write prints the summary for people.
 func (s Summary) Write(w io.Writer, color bool) error {
+	s = s.printable()
 	p := paint{color}
 	var b strings.Builder
 	how := "in " + span(s.Duration)
@@ -119,6 +124,9 @@ func (s Summary) Write(w io.Writer, color bool) error {
 		outcomes = []string{"none"}
 	}
 	fmt.Fprintf(&b, "%s  %s\n", p.bold("outcomes "), strings.Join(outcomes, " · "))
+	if s.Dropped > 0 {
+		fmt.Fprintf(&b, "%s  %s of them: too many were in flight at once, and their times are not among those below\n", p.bold("dropped  "), thousands(s.Dropped))
+	}
 	for _, line := range s.hops() {
 		fmt.Fprintf(&b, "%s  %s\n", p.bold(fmt.Sprintf("%-9s", line[0])), line[1])
 	}

@@ -1,18 +1,24 @@
 package report
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Tally counts events and measures spans as they come. It keeps memory in
-// proportion to the requests in flight, not to those that have been.
+// proportion to the requests in flight, not to those that have been, and no
+// more than for its bounds: a recording may hold anything.
 //
 // It is safe for concurrent use.
 type Tally struct {
@@ -20,44 +26,94 @@ type Tally struct {
 	index    spanIndex
 	hist     []*hdrhistogram.Histogram // per span, in microseconds
 	largest  []machine.Time            // per span: the histogram rounds
-	outcomes map[flow.Outcome]int
-	steps    map[flow.Hop]map[flow.Step]int
-	pods     map[string]int
-	open     map[string]*openRequest
-	closed   []string // finished ones whose late events may still come, oldest first
+	outcomes counts[flow.Outcome]
+	steps    map[flow.Hop]counts[flow.Step]
+	pods     counts[string]
+	open     *simplelru.LRU[string, *openRequest] // the first to go is the one that was quiet for longest
+	closed   []string                             // finished ones whose late events may still come, oldest first
 	finished int
+	lost     int // went from open before they had ended
 	last     machine.Time
 	cache    cacheTally
 }
 
 type openRequest struct {
-	begun  map[spanKey]machine.Time
+	begun  []spanAt // and not ended
+	spans  []spanAt // what was measured: at is how long it took
 	done   bool
 	sent   bool
-	first  machine.Time
-	spans  map[string]machine.Time // what was measured, for the compact view
 	server string
 	prompt int // tokens at a model server, until its cache was asked
 }
 
-type spanKey struct{ attempt, span int }
+type spanAt struct {
+	attempt int32
+	span    int32
+	at      machine.Time
+}
 
-// lateRequests is how many finished requests are remembered for events that
-// other goroutines report after the client's last.
-const lateRequests = 4096
+// Bounds of what is kept.
+const (
+	// lateRequests is how many finished requests are remembered for events that
+	// other goroutines report after the client's last.
+	lateRequests = 4096
+	// maxOpen is how many requests are followed at once where nobody knows how
+	// many there may be.
+	maxOpen = 1 << 18
+	// maxBegun is how many spans of one request may have begun: retries begin
+	// them again.
+	maxBegun = 64
+	// How many different names are counted; others count as one, other.
+	maxHops, maxSteps, maxOutcomes, maxEndpoints = 32, 256, 64, 1 << 16
+	// longestName is the longest that is counted for itself; longer request ids
+	// are remembered by their hash.
+	longestName = 256
+)
 
 // longestSpan bounds the histograms; longer spans count as this long.
 const longestSpan = 24 * 3600 * machine.Second
 
+// counts counts by name, of which there are at most so many.
+type counts[K ~string] map[K]int
+
+const otherName = "other"
+
+func (c counts[K]) add(name K, most int) {
+	if _, known := c[name]; !known {
+		if len(c) >= most || len(name) > longestName {
+			name = otherName
+		}
+		name = K(strings.Clone(string(name)))
+	}
+	c[name]++
+}
+
+// idOf is what a request is remembered by.
+func idOf(request string) string {
+	if len(request) <= longestName {
+		return request
+	}
+	return fmt.Sprintf("%s… %x", request[:64], sha256.Sum256([]byte(request)))
+}
+
 // NewTally begins to count.
-func NewTally() *Tally {
+func NewTally() *Tally { return newTally(0) }
+
+// newTally is for a run that may have so many requests in flight, 0 where nobody
+// knows.
+func newTally(inFlight int) *Tally {
 	t := &Tally{
 		index:    newSpanIndex(),
-		outcomes: map[flow.Outcome]int{},
-		steps:    map[flow.Hop]map[flow.Step]int{},
-		pods:     map[string]int{},
-		open:     map[string]*openRequest{},
+		outcomes: counts[flow.Outcome]{},
+		steps:    map[flow.Hop]counts[flow.Step]{},
+		pods:     counts[string]{},
 	}
+	// The size is above 0, the only error there is.
+	t.open, _ = simplelru.NewLRU(max(maxOpen, inFlight), func(_ string, r *openRequest) {
+		if !r.done {
+			t.lost++
+		}
+	})
 	t.hist = make([]*hdrhistogram.Histogram, len(t.index.spans))
 	t.largest = make([]machine.Time, len(t.index.spans))
 	return t
@@ -68,54 +124,85 @@ func (t *Tally) Record(e flow.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = max(t.last, e.Time)
-	if t.steps[e.Hop] == nil {
-		t.steps[e.Hop] = map[flow.Step]int{}
-	}
-	t.steps[e.Hop][e.Step]++
+	t.step(e.Hop).add(e.Step, maxSteps)
 	if e.Request == "" {
 		return // an event of a server's own
 	}
-	r := t.open[e.Request]
-	if r == nil {
-		r = &openRequest{begun: map[spanKey]machine.Time{}, spans: map[string]machine.Time{}, first: e.Time}
-		t.open[e.Request] = r
+	id := idOf(e.Request)
+	r, known := t.open.Get(id)
+	if !known {
+		r = &openRequest{}
+		t.open.Add(id, r)
 	}
 	t.cache.record(r, &e)
 	at := flow.At{Hop: e.Hop, Step: e.Step}
 	for _, i := range t.index.begins[at] {
-		key := spanKey{e.Attempt, i}
-		if _, twice := r.begun[key]; !twice {
-			r.begun[key] = e.Time
+		if r.at(e.Attempt, i) < 0 && len(r.begun) < maxBegun {
+			r.begun = append(r.begun, spanAt{int32(e.Attempt), int32(i), e.Time})
 		}
 	}
 	for _, i := range t.index.ends[at] {
-		key := spanKey{e.Attempt, i}
-		if from, ok := r.begun[key]; ok && e.Time >= from {
+		if j := r.at(e.Attempt, i); j >= 0 && e.Time >= r.begun[j].at {
+			took := e.Time - r.begun[j].at
 			if !t.index.spans[i].Completed {
-				t.measure(i, e.Time-from)
+				t.measure(i, took)
 			}
-			r.spans[t.index.spans[i].Name] = e.Time - from
-			delete(r.begun, key)
+			r.took(i, took)
+			r.begun = slices.Delete(r.begun, j, j+1)
 		}
 	}
 	switch {
 	case at == flow.At{Hop: flow.Client, Step: flow.RequestSent}:
-		r.sent, r.first = true, e.Time
+		r.sent = true
 	case at == flow.At{Hop: flow.EPP, Step: flow.EndpointPicked} && e.Endpoint != "":
-		t.pods[e.Endpoint]++
+		t.pods.add(e.Endpoint, maxEndpoints)
 		r.server = e.Endpoint
+		if len(r.server) > longestName {
+			r.server = otherName
+		}
 	case at == flow.At{Hop: flow.Client, Step: flow.Finished} && !r.done:
 		r.done = true
 		t.finished++
-		t.outcomes[outcomeOf(e)]++
+		t.outcomes.add(outcomeOf(e), maxOutcomes)
 		if outcomeOf(e) == flow.Completed {
 			t.completed(r)
 		}
-		t.forget(e.Request)
+		t.forget(id)
 	case !r.sent && !r.done && last[at]: // a client of somebody else's
 		r.done = true
-		t.forget(e.Request)
+		t.forget(id)
 	}
+}
+
+// step is the counts of a hop's steps.
+func (t *Tally) step(hop flow.Hop) counts[flow.Step] {
+	steps := t.steps[hop]
+	if steps == nil {
+		if len(t.steps) >= maxHops || len(hop) > longestName {
+			hop = otherName
+		}
+		if steps = t.steps[hop]; steps == nil {
+			steps = counts[flow.Step]{}
+			t.steps[hop] = steps
+		}
+	}
+	return steps
+}
+
+// at is where a span of an attempt stands among those that have begun, or -1.
+func (r *openRequest) at(attempt, span int) int {
+	return slices.IndexFunc(r.begun, func(b spanAt) bool { return int(b.attempt) == attempt && int(b.span) == span })
+}
+
+// took notes how long a span was; of several attempts the last counts.
+func (r *openRequest) took(span int, d machine.Time) {
+	for i := range r.spans {
+		if int(r.spans[i].span) == span {
+			r.spans[i].at = d
+			return
+		}
+	}
+	r.spans = append(r.spans, spanAt{span: int32(span), at: d})
 }
 
 // last are the steps after which nothing more is to be expected of a request
@@ -132,7 +219,7 @@ func (t *Tally) forget(request string) {
 	t.closed = append(t.closed, request)
 	if len(t.closed) >= 2*lateRequests {
 		for _, id := range t.closed[:lateRequests] {
-			delete(t.open, id)
+			t.open.Remove(id)
 		}
 		t.closed = append(t.closed[:0], t.closed[lateRequests:]...)
 	}
@@ -140,9 +227,9 @@ func (t *Tally) forget(request string) {
 
 // completed measures the spans that only a completed request has.
 func (t *Tally) completed(r *openRequest) {
-	for i, s := range t.index.spans {
-		if d, ok := r.spans[s.Name]; ok && s.Completed {
-			t.measure(i, d)
+	for _, s := range r.spans {
+		if t.index.spans[s.span].Completed {
+			t.measure(int(s.span), s.at)
 		}
 	}
 }
@@ -178,10 +265,15 @@ func (t *Tally) Counts() (sent, finished int) {
 func (t *Tally) request(id string) (spans map[string]machine.Time, server string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r := t.open[id]; r != nil {
-		return r.spans, r.server
+	r, known := t.open.Get(idOf(id))
+	if !known {
+		return nil, ""
 	}
-	return nil, ""
+	spans = make(map[string]machine.Time, len(r.spans))
+	for _, s := range r.spans {
+		spans[t.index.spans[s.span].Name] = s.at
+	}
+	return spans, r.server
 }
 
 // Summary is what was counted until now.
@@ -191,24 +283,16 @@ func (t *Tally) Summary() Summary {
 	s := Summary{
 		Duration: t.last.Seconds(),
 		Requests: t.steps[flow.Client][flow.RequestSent],
-		Outcomes: map[flow.Outcome]int{},
+		Outcomes: maps.Clone(t.outcomes),
 		Hops:     map[flow.Hop]map[flow.Step]int{},
-	}
-	for o, n := range t.outcomes {
-		s.Outcomes[o] = n
+		Dropped:  t.lost,
 	}
 	s.Unfinished = max(0, s.Requests-t.finished)
 	for hop, steps := range t.steps {
-		s.Hops[hop] = map[flow.Step]int{}
-		for step, n := range steps {
-			s.Hops[hop][step] = n
-		}
+		s.Hops[hop] = maps.Clone(steps)
 	}
 	if len(t.pods) > 0 {
-		s.Endpoints = map[string]int{}
-		for pod, n := range t.pods {
-			s.Endpoints[pod] = n
-		}
+		s.Endpoints = maps.Clone(t.pods)
 	}
 	s.PrefixCache = t.cache.summary()
 	for i, h := range t.hist {

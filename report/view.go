@@ -74,6 +74,7 @@ func (v *View) Record(e flow.Event) {
 	if v.err != nil || e.Request == "" {
 		return // what is no request's is in recordings only
 	}
+	e = shown(e)
 	switch v.detail {
 	case Steps:
 		v.step(e)
@@ -94,14 +95,15 @@ func (v *View) print(format string, args ...any) {
 }
 
 func (v *View) look(e flow.Event) *viewed {
-	r := v.seen[e.Request]
+	id := idOf(e.Request)
+	r := v.seen[id]
 	if r == nil {
 		if len(v.seen) >= maxSeen { // somebody keeps us up for days
 			clear(v.seen)
 		}
 		v.count++
 		r = &viewed{n: v.count, label: "#" + strconv.Itoa(v.count), sent: e.Time, hops: map[flow.Hop]string{}}
-		v.seen[e.Request] = r
+		v.seen[id] = r
 	}
 	if e.Hop == flow.Client && e.Step == flow.RequestSent {
 		r.sent = e.Time
@@ -111,7 +113,7 @@ func (v *View) look(e flow.Event) *viewed {
 
 // step prints one line: request, time since it was sent, hop, step, details.
 func (v *View) step(e flow.Event) {
-	known := v.seen[e.Request] != nil
+	known := v.seen[idOf(e.Request)] != nil
 	r := v.look(e)
 	var words []string
 	if !known && e.Request != "" {
@@ -122,7 +124,9 @@ func (v *View) step(e flow.Event) {
 	}
 	if e.Endpoint != "" && r.hops[e.Hop] != e.Endpoint {
 		words = append(words, v.paint.bold("→ "+e.Endpoint))
-		r.hops[e.Hop] = e.Endpoint
+		if len(r.hops) < maxHops {
+			r.hops[e.Hop] = e.Endpoint
+		}
 	}
 	for _, d := range e.Details {
 		if d.Key == flow.Explanation {
@@ -161,7 +165,7 @@ func (v *View) request(e flow.Event) {
 	if e.Step != flow.Finished {
 		return
 	}
-	delete(v.seen, e.Request)
+	delete(v.seen, idOf(e.Request))
 	spans, server := v.tally.request(e.Request)
 	var words []string
 	for _, name := range []string{"ttft", "hold", "prefill", "total"} {
@@ -172,9 +176,9 @@ func (v *View) request(e flow.Event) {
 		words = append(words, fmt.Sprintf("%s %-8s", v.paint.dim(name), text))
 	}
 	if server != "" {
-		words = append(words, "→ "+server)
+		words = append(words, "→ "+name(server))
 	}
-	outcome := fmt.Sprintf("%-12s", outcomeOf(e))
+	outcome := fmt.Sprintf("%-12s", name(string(outcomeOf(e))))
 	if bad(e) {
 		outcome = v.paint.red(outcome)
 		words = append(words, "id="+clip(e.Request))

@@ -81,6 +81,7 @@ func (s *Scenario) Draws(p *Pool) serving.Draws {
 // Stream is what the EPP's streams of a pool share, without a recorder.
 func (s *Scenario) Stream(p *Pool) stream.Config {
 	c := stream.Config{Hold: p.Flow == Held, MaxBodyBytes: int(p.EPP.MaxBodyBytes), Seed: s.Seed,
+		BodyIdle: machine.FromDuration(p.EPP.BodyIdleTimeout), BodyTotal: machine.FromDuration(p.EPP.BodyTimeout),
 		Deadline: machine.FromDuration(p.EPP.Deadline), HoldLimit: machine.FromDuration(p.EPP.HoldLimit),
 		MetadataBytes: int(p.EPP.MetadataBytes)}
 	if p.EPP.Errors == EPPErrors {

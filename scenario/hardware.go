@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // pooledHardware is what the model servers of a pool are made of. It is worked
@@ -241,8 +242,9 @@ func (s *Scenario) readStepTimes(p *Pool, path, dir string) Problems {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(dir, file)
 	}
-	text, err := readLimited(file)
+	text, err := files.Read(file, MaxFileBytes)
 	if err == nil {
+		s.read = append(s.read, file)
 		p.hardware.measured, err = latency.ParseCSV(file, string(text))
 	}
 	if err == nil && len(p.hardware.measured) == 0 {

@@ -164,6 +164,10 @@ func (m *ModelServer) defaults() {
 
 // EPP is how the pool's endpoint picker behaves.
 type EPP struct {
+	// The longest pause between two pieces of a request's body before the client gets a 408.
+	BodyIdleTimeout time.Duration `json:"bodyIdleTimeout" min:"1ms" max:"24h"`
+	// How long all of a request's body may take before the client gets a 408. Neither counts while a request is held.
+	BodyTimeout time.Duration `json:"bodyTimeout" min:"1ms" max:"24h"`
 	// How long the picker may take to decide before the client gets a 504.
 	Deadline time.Duration `json:"deadline" min:"1ms" max:"1h"`
 	// How long a request may be held before the client gets a 504. Keep it above the longest prefill.
@@ -181,6 +185,8 @@ type EPP struct {
 }
 
 func (e *EPP) defaults() {
+	e.BodyIdleTimeout = 30 * time.Second
+	e.BodyTimeout = 5 * time.Minute
 	e.Deadline = 10 * time.Second
 	e.HoldLimit = time.Minute
 	e.MaxBodyBytes = 4 << 20

@@ -16,11 +16,11 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"reflect"
 
 	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // Version and Kind head every scenario file.
@@ -54,7 +54,12 @@ type Scenario struct {
 	File string `json:"-"`
 	// root tells problems found later (overrides, drivers) the line of a field.
 	root strictyaml.Value
+	read []string // see Files
 }
+
+// Files are the paths of the files that the scenario was read from: itself and
+// those that it names. Nothing may be written there while it is played.
+func (s *Scenario) Files() []string { return s.read }
 
 func (s *Scenario) defaults() { s.Seed = 1 }
 
@@ -81,17 +86,21 @@ func Embedded() *Scenario {
 
 // Load reads a scenario file. Mistakes in it come back as Problems.
 func Load(path string) (*Scenario, error) {
-	data, err := readLimited(path)
+	data, err := files.Read(path, MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data)
+	s, err := Parse(path, data)
+	if err == nil {
+		s.read = append(s.read, path)
+	}
+	return s, err
 }
 
 // Read reads a scenario from a stream; file is its name in messages, and files
 // that it refers to are looked for in the working directory.
 func Read(file string, from io.Reader) (*Scenario, error) {
-	data, err := limited(file, from)
+	data, err := files.ReadFrom(file, from, MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -159,31 +168,12 @@ func (s *Scenario) readPicker(c *PickerConfig, field, dir string) Problems {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
-	data, err := readLimited(path)
+	data, err := files.Read(path, MaxFileBytes)
 	if err != nil {
 		return Problems{s.problem(field, fmt.Sprintf("%q: %v", c.File, err),
 			"the path of an EndpointPickerConfig file, from the scenario's own directory")}
 	}
 	c.File, c.Text = path, data
+	s.read = append(s.read, path)
 	return nil
-}
-
-func readLimited(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return limited(path, f)
-}
-
-func limited(path string, from io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(from, MaxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > MaxFileBytes {
-		return nil, fmt.Errorf("%s: larger than %d bytes, the most that a scenario's file may have", path, MaxFileBytes)
-	}
-	return data, nil
 }

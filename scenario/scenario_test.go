@@ -173,7 +173,7 @@ func TestPickerConfig(t *testing.T) {
 	if _, err = Load(write("missing.yaml", head+"nothere.yaml\n")); err == nil || !strings.Contains(err.Error(), "missing.yaml:6:13: pools[0].epp.config") {
 		t.Fatalf("%v", err)
 	}
-	if _, err = Load(write("big.yaml", strings.Repeat("# long\n", MaxFileBytes/7+1))); err == nil || !strings.Contains(err.Error(), "larger than") {
+	if _, err = Load(write("big.yaml", strings.Repeat("# long\n", MaxFileBytes/7+1))); err == nil || !strings.Contains(err.Error(), "has more than") {
 		t.Fatalf("%v", err)
 	}
 }

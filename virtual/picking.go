@@ -6,11 +6,14 @@ import (
 	"net"
 
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
+	content "github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -36,7 +39,7 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		return nil, err
 	}
 	k := &picking{w: w}
-	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, EmitScores: true, DocumentHeaders: true, Explain: flow.KeepsExplanations(w.rec)})
+	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, EmitScores: true, DocumentHeaders: true, Explain: flow.KeepsExplanations(w.rec), Describe: flow.KeepsExplanations(w.rec)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -48,10 +51,18 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		}
 		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, p.Labels(sv.index)))
 	}
+	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
+		x, text := r.Inputs(), string(c.Text)
+		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
+		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
+	}
 	w.kv.connect(k.m)
 	k.Input(epp.Endpoints{List: endpoints})
 	return k, nil
 }
+
+// recording is a recorder that also takes a log of the picker's inputs.
+type recording interface{ Inputs() *report.Inputs }
 
 // Input implements epp.Door.
 func (k *picking) Input(m epp.Message) {
@@ -96,10 +107,11 @@ func (k *picking) effect(e *epp.Effect) {
 	switch e.Kind {
 	case epp.Ask:
 		r := e.Request
+		var answers []picker.Answer
 		for i := range r.Needs {
-			r.Answers = append(r.Answers, k.w.answer(r.Owner.(*request), &r.Needs[i]))
+			answers = append(answers, k.w.answer(r.Owner.(*request), &r.Needs[i]))
 		}
-		k.Input(epp.Answered{Request: r})
+		k.Input(k.m.Answer(r, answers))
 	case epp.Decided:
 		e.Request.Owner.(*request).decided()
 	case epp.Evict:
@@ -128,7 +140,7 @@ func (w *world) answer(r *request, n *picker.Need) picker.Answer {
 	}
 	a := picker.Answer{Plugin: n.Plugin, Key: n.Key}
 	if n.Key == plugins.KeyRender { // a renderer answers as the model server tokenises
-		a.Tokens = [][]uint32{r.promptTokens()}
+		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
 	} else {
 		a.Err = errNobody
 	}

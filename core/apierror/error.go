@@ -13,7 +13,12 @@ type Error struct {
 	Reason string
 	// Bare says that the body is Message alone in every form (evicted requests).
 	Bare bool
+	// Err is the cause, where somebody tells causes apart.
+	Err error
 }
+
+// Unwrap is the cause, nil for none.
+func (e *Error) Unwrap() error { return e.Err }
 
 // Code is the endpoint picker's name for the status.
 func (e *Error) Code() string { return Of(e.Status).EPP }

@@ -5,14 +5,14 @@ package apierror
 // from the endpoint picker, the routing sidecar and the model server.
 type Names struct {
 	// EPP is the endpoint picker's code (llm-d-router, pkg/common/error), also
-	// the metric label error_code. It has none for 413, 502 and 504, which only
+	// the metric label error_code. It has none for 408, 413, 502 and 504, which only
 	// windtunnel's picker answers.
 	EPP string
 	// OpenAI and Anthropic are the types in the error objects of those APIs, as
 	// llm-d-router writes them since it answers in JSON (after 0.10.0).
 	OpenAI, Anthropic string
 	// VLLM is the type in vLLM's error object: its own names, Python's phrase for
-	// what its HTTP library refuses (405, 413), and llm-d-inference-sim's names
+	// what its HTTP library refuses (405, 408, 413), and llm-d-inference-sim's names
 	// for what only that injects (401, 403, 422, 429).
 	VLLM string
 	// Sidecar is the type in the routing sidecar's error object (llm-d-router,
@@ -26,6 +26,7 @@ var table = map[int]Names{
 	403: {"Forbidden", "permission_error", "permission_error", "PermissionDeniedError", ""},
 	404: {"NotFound", "not_found_error", "not_found_error", "NotFoundError", ""},
 	405: {"", "", "", "Method Not Allowed", ""},
+	408: {"RequestTimeout", "", "", "Request Timeout", ""},
 	412: {"PreconditionFailed", "", "", "", ""},
 	413: {"RequestTooLarge", "", "request_too_large", "Request Entity Too Large", ""},
 	422: {"", "", "", "UnprocessableEntityError", ""},

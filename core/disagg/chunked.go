@@ -81,7 +81,7 @@ func (x *Exchange) chunkDone(id int, body []byte) {
 	}
 	reply, err := parseObject(body)
 	if err != nil {
-		x.chunkFailed(nil, errorBody(500, explain(body, err)))
+		x.chunkFailed(nil, ErrorBody(500, explain(body, err)))
 		return
 	}
 	choice := reply.first("choices")
@@ -118,7 +118,7 @@ func (x *Exchange) chunkFailed(l *leg, body []byte) {
 		if o, err := parseObject(body); err == nil {
 			body = o.write() // on one line
 		} else {
-			body = errorBody(502, "the decode server failed after "+strconv.Itoa(k.turns)+" chunks")
+			body = ErrorBody(502, "the decode server failed after "+strconv.Itoa(k.turns)+" chunks")
 		}
 		x.say(sse.Append(sse.Append(nil, body), []byte("[DONE]")), true)
 	case l != nil:

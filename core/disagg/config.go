@@ -164,7 +164,7 @@ type Request struct {
 	Peers MoRIIOPeers
 	// Session is SessionHeader's value.
 	Session string
-	// Body is the whole body; nil where Config.Reads said that nobody needs it.
+	// Body is the whole body.
 	Body []byte
 	// Bytes is the body's length, for the record.
 	Bytes int
@@ -190,12 +190,8 @@ const (
 	generatePath  = "/inference/v1/generate"
 )
 
-// Reads tells whether an exchange needs the request's body. All others are
-// best passed on as they arrive.
-func (c *Config) Reads(r *Request) bool {
-	if !c.Generates(r.Method, r.Path) {
-		return false
-	}
+// parses tells whether an exchange has to know what is in the request's body.
+func (c *Config) parses(r *Request) bool {
 	if c.Sessions != nil {
 		return r.Path == chatPath || r.Path == "/v1/completions"
 	}

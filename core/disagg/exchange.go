@@ -17,8 +17,9 @@ type Exchange struct {
 	now  machine.Time
 	sink []Effect
 
-	body object
-	legs []leg // by id - 1
+	body      object
+	rewritten bool  // the client's own body is not sent any more, but r.Body
+	legs      []leg // by id - 1
 
 	targets []Target // prefillers still to try, the present one first
 	tried   int      // times the present one was tried
@@ -189,6 +190,9 @@ func (x *Exchange) call(l Leg) int {
 	if l.Kind != Bootstrap && l.Kind != Encode && x.c.Generates(x.r.Method, x.r.Path) {
 		l.Remove = routing
 	}
+	if l.Original && x.rewritten {
+		l.Original, l.Body = false, x.r.Body
+	}
 	x.legs = append(x.legs, leg{Leg: l})
 	x.sink = append(x.sink, Call{l})
 	return l.ID
@@ -239,7 +243,7 @@ func (x *Exchange) answer(a Answer, why string) {
 
 // refuse answers with an error of the sidecar's own.
 func (x *Exchange) refuse(status int, message string, head ...header.Header) {
-	x.answer(Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: errorBody(status, message)}, message)
+	x.answer(Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: ErrorBody(status, message)}, message)
 }
 
 // finish answers with a body that the sidecar has put together from a leg's.
@@ -336,7 +340,7 @@ func (x *Exchange) failed(l *leg, m Failed) {
 func (x *Exchange) decodeFailed(m Failed) {
 	switch {
 	case x.chunks != nil && x.saying:
-		x.chunkFailed(nil, errorBody(502, m.Reason))
+		x.chunkFailed(nil, ErrorBody(502, m.Reason))
 	case m.Refused:
 		x.refuse(503, "The decode node is not ready. Please check that the vLLM service is running and the port configuration is correct.")
 	default:

@@ -1,6 +1,8 @@
 package disagg
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -124,4 +126,43 @@ func TestRetryOnce(t *testing.T) {
 	if _, ok := x.Next(); ok || len(x.Advance(at+2*machine.Second)) != 0 {
 		t.Fatal("tried again without a reason")
 	}
+}
+
+// What is scrubbed has nothing left that an engine would fetch caches by,
+// whatever a client has written; and what has nothing is not touched.
+func FuzzScrub(f *testing.F) {
+	for _, s := range []string{`{"kv_transfer_params":{}}`, `{"KV_\u0074ransfer_params":1,"a":"\"kv_handle\""}`, `{"bootstrap_ho\u017ft":1}`, `{"\u212aV_HANDLE":"x"}`,
+		`{"sampling_params":{"extra_args":{"kv_transfer_params":{}}}}`, "{\x00\"\x00", `{"a":"\\","kv_handle":"x"}`, `{"a":1,"kv_handle":"x","kv_handle":"y"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		clean, found, err := Scrub(body)
+		if err != nil {
+			return
+		}
+		if len(found) == 0 && !bytes.Equal(clean, body) {
+			t.Fatalf("changed to %q", clean)
+		}
+		type fields struct {
+			KV   json.RawMessage `json:"kv_transfer_params"`
+			EC   json.RawMessage `json:"ec_transfer_params"`
+			Name json.RawMessage `json:"kv_handle"`
+			Host json.RawMessage `json:"bootstrap_host"`
+			Port json.RawMessage `json:"bootstrap_port"`
+			Room json.RawMessage `json:"bootstrap_room"`
+		}
+		var q struct {
+			fields
+			Sampling struct {
+				fields
+				Extra fields `json:"extra_args"`
+			} `json:"sampling_params"`
+		}
+		_ = json.Unmarshal(clean, &q) // what is wrong with the rest stops nothing
+		for _, x := range []fields{q.fields, q.Sampling.fields, q.Sampling.Extra} {
+			if x.KV != nil || x.EC != nil || x.Name != nil || x.Host != nil || x.Port != nil || x.Room != nil {
+				t.Fatalf("%q is left in %q", x, clean)
+			}
+		}
+	})
 }

@@ -111,8 +111,8 @@ func offloadingDecode(body object, t Target, port int, id string) object {
 		"kv_request_id": id, "remote_host": t.Host, "remote_port": port}}})
 }
 
-// errorBody is the real sidecar's error object.
-func errorBody(status int, message string) []byte {
+// ErrorBody is the real sidecar's error object.
+func ErrorBody(status int, message string) []byte {
 	b, err := json.Marshal(struct {
 		Object  string `json:"object"`
 		Message string `json:"message"`

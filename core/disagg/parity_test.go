@@ -70,6 +70,7 @@ var deviations = map[string]string{
 	"shared-storage/completions-mct-min": "min_tokens does not exceed the one token that is asked for",
 	"mooncake/user-kv-unknown-n3":        "min_tokens does not exceed the one token that is asked for",
 	"offloading/user-kv-unknown-n3":      "min_tokens does not exceed the one token that is asked for",
+	"sglang/user-kv-unknown-n3":          "only the sidecar says where caches are fetched from",
 	"nixlv2/retries2-500-500-200":        "every 5xx is tried again, 500 too, as the flag's help says",
 	"nixlv2/sampling-1":                  "which prefiller is drawn is random",
 	"nixlv2/sampling-2":                  "which prefiller is drawn is random",

@@ -19,7 +19,7 @@ func (x *Exchange) start() {
 	if len(x.targets) > 1 && c.Sample {
 		x.shuffle()
 	}
-	if !x.allowed() {
+	if !x.allowed() || !x.scrubbed() {
 		return
 	}
 	if len(x.targets) == 0 && len(x.r.Encoders) == 0 && x.ranked() {
@@ -30,7 +30,7 @@ func (x *Exchange) start() {
 		}
 		return
 	}
-	if !c.Reads(&x.r) {
+	if !c.parses(&x.r) {
 		x.straight("no prefiller is named")
 		return
 	}
@@ -55,6 +55,22 @@ func (x *Exchange) start() {
 		return
 	}
 	x.serve()
+}
+
+// scrubbed takes out of the body what only the sidecar may say, and is false
+// where the request is refused for it.
+func (x *Exchange) scrubbed() bool {
+	clean, found, err := Scrub(x.r.Body)
+	if err != nil {
+		x.refuse(400, "invalid JSON: "+explain(x.r.Body, err))
+		return false
+	}
+	if len(found) > 0 {
+		x.blocked++
+		x.record(flow.PrefillerBlocked, "", flow.D("fields", found))
+		x.r.Body, x.rewritten = clean, true
+	}
+	return true
 }
 
 // nullBody is a body of null where the real sidecar goes on with one that has

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/sse"
 )
@@ -26,24 +26,27 @@ type Session struct {
 
 // Sessions is document 002's session cache: least recently used goes first.
 type Sessions struct {
-	by      *simplelru.LRU[string, Session]
+	by      *bounded.Store[string, Session]
 	history map[uint64]string // fingerprint → session id
-	evicted func(Session)
 }
+
+// maxSessionBytes bounds what all sessions take: clients name them, prefill
+// servers their handles.
+const maxSessionBytes = 64 << 20
 
 // NewSessions makes a cache of this many sessions; 0 is DefaultSessions.
 // Evicted is told of each one that had to go; it may be nil.
 func NewSessions(size int, evicted func(Session)) (*Sessions, error) {
-	s := &Sessions{history: map[uint64]string{}, evicted: evicted}
-	by, err := simplelru.NewLRU(or(size, DefaultSessions), func(_ string, v Session) {
-		if s.history[v.History] == v.ID {
-			delete(s.history, v.History)
-		}
-	})
-	if err != nil {
+	if size = or(size, DefaultSessions); size < 1 {
 		return nil, fmt.Errorf("session cache: %d sessions; expected at least 1", size)
 	}
-	s.by = by
+	s := &Sessions{history: map[uint64]string{}}
+	s.by = bounded.New(bounded.Limits{Entries: size, Bytes: maxSessionBytes}, func(_ string, v Session) {
+		s.forgetHistory(v)
+		if evicted != nil {
+			evicted(v)
+		}
+	})
 	return s, nil
 }
 
@@ -54,21 +57,25 @@ func (s *Sessions) Len() int { return s.by.Len() }
 func (s *Sessions) Get(id string) (Session, bool) { return s.by.Get(id) }
 
 // Forget drops a session.
-func (s *Sessions) Forget(id string) { s.by.Remove(id) }
+func (s *Sessions) Forget(id string) {
+	if v, ok := s.by.Peek(id); ok {
+		s.forgetHistory(v)
+		s.by.Delete(id)
+	}
+}
+
+func (s *Sessions) forgetHistory(v Session) {
+	if s.history[v.History] == v.ID {
+		delete(s.history, v.History)
+	}
+}
+
+// sessionBytes is what a session takes beside its names.
+const sessionBytes = 256
 
 func (s *Sessions) put(v Session) {
-	if old, ok := s.by.Peek(v.ID); ok && s.history[old.History] == v.ID {
-		delete(s.history, old.History)
-	}
-	if _, known := s.by.Peek(v.ID); !known && s.evicted != nil && s.by.Len() > 0 {
-		_, oldest, _ := s.by.GetOldest()
-		if s.by.Add(v.ID, v) {
-			s.evicted(oldest)
-		}
-	} else {
-		s.by.Add(v.ID, v)
-	}
-	if v.Messages > 0 {
+	s.Forget(v.ID)
+	if s.by.Put(v.ID, v, sessionBytes+2*len(v.ID)+len(v.Handle)) && v.Messages > 0 {
 		s.history[v.History] = v.ID
 	}
 }

@@ -16,6 +16,7 @@ func (m *Machine) arrive(r *Request) {
 		return
 	}
 	r.ArrivedAt = m.now
+	m.link(r)
 	needs, err := m.p.Prepare(m.now, r.Request)
 	switch {
 	case err != nil:
@@ -105,12 +106,16 @@ func (m *Machine) play() {
 		return
 	}
 	m.playing = true
-	for i := 0; i < len(m.flowFx.List); i++ {
+	i := 0
+	defer func() { // where something of our own panics, the rest is played with the next message
+		m.flowFx.List = m.flowFx.List[:copy(m.flowFx.List, m.flowFx.List[i:])]
+		m.playing = false
+	}()
+	for i < len(m.flowFx.List) {
 		e := m.flowFx.List[i]
+		i++
 		m.carryOut(&e)
 	}
-	m.flowFx.Reset()
-	m.playing = false
 }
 
 func (m *Machine) carryOut(e *flowcontrol.Effect) {
@@ -147,12 +152,20 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 
 // refuse ends a request without an endpoint.
 func (m *Machine) refuse(r *Request, err *apierror.Error) {
+	m.unlink(r)
 	r.Err, r.state = err, ended
 	m.emit(Effect{Kind: Decided, Request: r})
 }
 
-// place picks and commits.
+// place picks and commits; whatever panics over it, the request has its answer.
 func (m *Machine) place(r *Request) {
+	if err := m.p.Guard(nil, func() { m.pick(r) }); err != nil {
+		_ = m.p.Release(m.now, r.Decision) // the first error is the one to tell
+		m.refuse(r, err)
+	}
+}
+
+func (m *Machine) pick(r *Request) {
 	kept, moved := m.affinity()
 	began := m.p.Stopwatch()
 	d := m.p.Pick(m.now, r.Request, m.p.Pool().View(), r.Answers, m.decisions.spare())
@@ -179,8 +192,10 @@ func (m *Machine) place(r *Request) {
 // were not.
 func (m *Machine) affinity() (kept, moved int64) {
 	for _, a := range m.affine {
-		hits, misses := a.Affinity()
-		kept, moved = kept+hits, moved+misses
+		_ = m.p.Guard(a, func() { // a figure less
+			hits, misses := a.Affinity()
+			kept, moved = kept+hits, moved+misses
+		})
 	}
 	return kept, moved
 }
@@ -195,15 +210,13 @@ func (m *Machine) done(r *Request) {
 	if r.state != decided {
 		return
 	}
+	m.unlink(r)
 	r.state = ended
-	if r.Response != nil {
-		r.Response.Flush(m.now)
-		r.hooked()
-	}
+	m.respond(r, (*picker.Response).Tell)
 	if err := m.p.Release(m.now, r.Decision); r.Err == nil {
 		r.Err = err
 	}
-	if r.Err != nil && !r.told {
+	if r.Err != nil && !r.Told {
 		m.emit(Effect{Kind: Failed, Request: r})
 	}
 	defer m.decisions.forget(r.Decision)

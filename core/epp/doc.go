@@ -15,8 +15,8 @@
 //	Stream    turns the decision into messages, lets the plug-ins see
 //	          the response, and says Done exactly once
 //
-// Costly work that needs no common state (parsing, hashing, tokenising) is the
-// Stream's, and enters the Machine as its result. Everything that changes the
+// Costly work that needs no common state (parsing, hashing, tokenising, reading
+// responses) is the Stream's, and enters the Machine as its result. Everything that changes the
 // Machine is a Message through one Door, in one order: whoever writes down what
 // passes there has a complete recording of the picker, and who plays it into
 // another Machine gets the same effects.

@@ -119,6 +119,7 @@ const maxWarned = 10_000
 // index has them by address and port.
 func (m *Machine) kvEvents(x *KVEvents) {
 	ix := m.indexes[x.Index]
+	var unlike []Effect
 	if len(x.Events) == 0 {
 		ix.Hear(m.now, x.From.Pod)
 	}
@@ -131,9 +132,16 @@ func (m *Machine) kvEvents(x *KVEvents) {
 		}
 		if e.Kind == kv.Stored && e.BlockTokens > 0 && e.BlockTokens != ix.block && ix.warned[x.From.Pod] != e.BlockTokens && len(ix.warned) < maxWarned {
 			ix.warned[x.From.Pod] = e.BlockTokens
-			m.emit(Effect{Kind: Mismatch, Source: x.Index, Count: e.BlockTokens, Target: ix.target(x.From.Pod)})
+			unlike = append(unlike, Effect{Kind: Mismatch, Source: x.Index, Count: e.BlockTokens, Target: ix.target(x.From.Pod)})
 		}
 		ix.Input(m.now, x.From, e)
+		if m.log != nil {
+			x.Keys = append(x.Keys, slices.Clone(ix.Made()))
+		}
+	}
+	m.logged(*x) // now that the keys are known
+	for _, e := range unlike {
+		m.emit(e)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -26,10 +27,17 @@ type Config struct {
 	Explain bool
 	// History is how many decisions are remembered for people; 0 is none.
 	History int
+	// Describe has requests described well enough to be played again from a log,
+	// whatever the plug-ins read of them.
+	Describe bool
 	// ScrapeInterval is that of data sources which do not say their own. 0 is
 	// DefaultScrapeInterval.
 	ScrapeInterval machine.Time
 }
+
+// describedTokens is how much of a prompt a log describes: as much as an
+// approximate index compares.
+const describedTokens = 131072
 
 // The real EPP's defaults (--refresh-metrics-interval and its client's).
 const (
@@ -55,15 +63,25 @@ type Machine struct {
 	scraping  scraping
 	indexes   []*index
 	decisions decisions
+
+	log    Log
+	serial uint64   // of requests, in the log
+	flying *Request // the newest of those that are not over
 }
 
 // affine is a plug-in that binds sessions to endpoints.
-type affine interface{ Affinity() (hits, misses int64) }
+type affine interface {
+	picker.Plugin
+	Affinity() (hits, misses int64)
+}
 
 // New makes the machine, without endpoints.
 func New(c Config) (*Machine, error) {
 	if c.ScrapeInterval <= 0 {
 		c.ScrapeInterval = DefaultScrapeInterval
+	}
+	if c.Describe {
+		c.Picker.DivideBy(parse.UnitTokens, describedTokens)
 	}
 	m := &Machine{c: c, p: c.Picker, hooks: c.Picker.Hooks(), queue: map[flowcontrol.RequestID]*Request{}}
 	m.decisions.keep = c.History
@@ -141,6 +159,9 @@ func (m *Machine) advance(now machine.Time) {
 func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.fx = fx
 	m.advance(now)
+	if _, later := msg.(KVEvents); !later {
+		m.logged(msg)
+	}
 	switch x := msg.(type) {
 	case Arrive:
 		m.arrive(x.Request)
@@ -148,8 +169,10 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 		m.answered(x.Request)
 	case Leave:
 		m.leave(x.Request)
-	case Headers, Piece, Flush:
-		m.Respond(m.now, msg)
+	case Headers:
+		m.respond(x.Request, (*picker.Response).TellHeaders)
+	case Piece:
+		m.respond(x.Request, (*picker.Response).Tell)
 	case Done:
 		m.done(x.Request)
 	case Endpoints:
@@ -175,6 +198,9 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 func (m *Machine) emit(e Effect) {
 	e.At = m.now
 	m.fx.Add(e)
+	if m.log != nil && e.Kind != Scrape {
+		m.log.Effect(&e)
+	}
 }
 
 // setEndpoints replaces the pool's endpoints.

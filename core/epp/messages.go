@@ -16,18 +16,16 @@ type (
 	// Arrive is a whole and parsed request that wants a decision. Decided, or
 	// first Ask, follows.
 	Arrive struct{ *Request }
-	// Answered brings Request.Answers, what came back of an Ask: one for each of
-	// Request.Needs.
+	// Answered brings Request.Answers, what came back of an Ask. Machine.Answer
+	// makes it.
 	Answered struct{ *Request }
 	// Leave gives up a request that waits for its decision, because its client
 	// left. Decided follows at once, with an error.
 	Leave struct{ *Request }
-	// Headers lets the plug-ins see the response's headers (Request.Head).
+	// Headers lets the plug-ins see the response's headers, and Piece what
+	// Request.Response has read of its body since.
 	Headers struct{ *Request }
-	// Piece lets them see a piece of its body (Request.Chunk, Request.Last).
-	Piece struct{ *Request }
-	// Flush ends a response that has no last piece.
-	Flush struct{ *Request }
+	Piece   struct{ *Request }
 	// Done says that the request's Stream is over, however it ended. A decided
 	// request gives back what it held; another one is given up. It comes exactly
 	// once.
@@ -52,11 +50,13 @@ type (
 		Err    error
 	}
 	// KVEvents are events of KV blocks, for one of the indexes. Without events
-	// they are a sign of life.
+	// they are a sign of life. Keys are for the log: those that the index made of
+	// each event's tokens.
 	KVEvents struct {
 		Index  int
 		From   kv.Topic
 		Events []kv.Event
+		Keys   [][]kv.Key
 	}
 	// KVLost says that events of a pod were lost: what an index has of it is not
 	// to be believed any more.
@@ -75,7 +75,6 @@ func (Answered) message()    {}
 func (Leave) message()       {}
 func (Headers) message()     {}
 func (Piece) message()       {}
-func (Flush) message()       {}
 func (Done) message()        {}
 func (Endpoints) message()   {}
 func (Objects) message()     {}
@@ -115,6 +114,10 @@ const (
 	// Mismatch: the engine at Target has KV blocks of Count tokens, and index
 	// number Source others, so that it may find less than there is.
 	Mismatch
+
+	// Hooked: plug-ins have set headers or metadata of Request.Response. It is said
+	// where there is a log.
+	Hooked
 
 	// Queued: Request waits in flow control. Left: it no longer does (Flow).
 	// Revoked: what became of an eviction (Flow). Nothing is to be done: they

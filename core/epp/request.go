@@ -2,7 +2,6 @@ package epp
 
 import (
 	"github.com/windtunnel/windtunnel/core/apierror"
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -31,24 +30,24 @@ type Request struct {
 	// Kept and Moved count the session-affine plug-ins that kept the request
 	// where its session was, and that did not.
 	Kept, Moved int64
-
-	// Head, Chunk and Last are of the response: what the next Headers or Piece is
-	// about. Set, Remove and Out are what came of it.
-	Head   header.List
-	Chunk  []byte
-	Last   bool
-	Set    header.List
-	Remove []string
-	Out    []byte
+	// Told says that the client has been told of Err by its Stream.
+	Told bool
 
 	// Owner is the driver's: whom to tell.
 	Owner any
+	// Serial is the request's number in the log, from 1; 0 before it was there.
+	Serial uint64
+	// Note is the request as the log writes it, where the driver has it written
+	// beforehand.
+	Note []byte
 
-	told      bool // the client has been told of Err
-	evictable bool
-	number    flowcontrol.RequestID // in flow control; 0 where it does not pass it
-	admission string                // in words
-	state     requestState
+	linked     bool // in Machine.flying, by prev (older) and next
+	prev, next *Request
+	seen       *picker.Response // the response, once it was the Machine's turn
+	evictable  bool
+	number     flowcontrol.RequestID // in flow control; 0 where it does not pass it
+	admission  string                // in words
+	state      requestState
 }
 
 type requestState uint8
@@ -61,6 +60,15 @@ const (
 	ended                 // and Done is in, or there was nothing to give back
 )
 
+// Answer brings what came back of an Ask: one answer for each of Request.Needs.
+// What they say about the request's content is read here, which costs, and takes
+// no turn of the Machine.
+func (m *Machine) Answer(r *Request, answers []picker.Answer) Answered {
+	m.p.Read(r.Request, answers)
+	r.Answers = answers
+	return Answered{r}
+}
+
 // Asking says that the Machine waits for Answers. It and Refused are to be asked
 // after an effect that concerns the request.
 func (r *Request) Asking() bool { return r.state == asking }
@@ -70,6 +78,9 @@ func (r *Request) Evictable() bool { return r.evictable }
 
 // Queued says that flow control has the request, or had it.
 func (r *Request) Queued() bool { return r.number != 0 }
+
+// Over says that the Machine has done with the request. Its stream may not have.
+func (r *Request) Over() bool { return r.state == ended }
 
 // Refused says that no endpoint will see the request.
 func (r *Request) Refused() bool { return r.Err != nil }

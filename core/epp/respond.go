@@ -8,42 +8,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-// Respond plays Headers, Piece or Flush. Where no plug-in has a hook for it
-// (picker.Hooks) it concerns nothing but its request, and needs no turn of the
-// Machine.
-func (m *Machine) Respond(now machine.Time, msg Message) {
-	switch x := msg.(type) {
-	case Headers:
-		m.headers(now, x.Request)
-	case Piece:
-		if r := x.Request; r.Response != nil {
-			r.Out = r.Response.Body(now, r.Chunk, r.Last)
-			r.hooked()
-		}
-	case Flush:
-		if r := x.Request; r.Response != nil {
-			r.Out = r.Response.Flush(now)
-			r.hooked()
-		}
+// respond has the plug-ins look at a part of a response.
+func (m *Machine) respond(r *Request, tell func(*picker.Response, machine.Time)) {
+	if r.Response == nil {
+		return
 	}
-}
-
-// hooked takes the error of a plug-in that panicked over the response.
-func (r *Request) hooked() {
+	r.seen = r.Response
+	tell(r.Response, m.now)
+	if m.log != nil && r.Response.Said() {
+		m.emit(Effect{Kind: Hooked, Request: r})
+	}
 	if r.Err == nil {
 		r.Err = r.Response.Err
-	}
-}
-
-// headers runs the hooks and echoes the response's headers, as the real EPP
-// does.
-func (m *Machine) headers(now machine.Time, r *Request) {
-	r.Response, r.Set = m.p.ResponseHeaders(now, r.Decision, r.Head.Normalize())
-	r.hooked()
-	r.Set = append(r.Set, m.explained(r.Decision)...)
-	r.Remove = nil
-	if r.Response.DropContentLength() {
-		r.Remove = []string{"content-length"} // no longer true
 	}
 }
 
@@ -76,7 +52,10 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	if r := d.PrimaryProfile(); r.Ok() {
 		for _, pl := range m.p.Plugins() {
 			if x, ok := pl.(prefixProducer); ok {
-				matched, _, block := x.MatchOf(d, &d.View.States[r.Picked[0]])
+				var matched, block int
+				if m.p.Guard(x, func() { matched, _, block = x.MatchOf(d, &d.View.States[r.Picked[0]]) }) != nil {
+					break
+				}
 				add(picker.HeaderCacheHit, strconv.FormatBool(matched > 0))
 				add(picker.HeaderCachePrefix, strconv.Itoa(matched*block))
 				break

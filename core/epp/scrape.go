@@ -65,6 +65,9 @@ func (s *scraping) init(p *picker.Picker, interval machine.Time) {
 // Sources are the data sources, as Effect.Source numbers them.
 func (m *Machine) Sources() []Source { return m.scraping.sources }
 
+// Target is the pool's endpoint of a "namespace/name", nil if there is none.
+func (m *Machine) Target(id string) *Target { return m.scraping.targets[id] }
+
 // Scraping is how many scrapes are out: Scrape was said, and Scraped was not.
 func (m *Machine) Scraping() int { return m.scraping.out }
 
@@ -166,12 +169,12 @@ func (m *Machine) scraped(x *Scraped) {
 	pool := m.p.Pool()
 	figures := pool.View().States[x.Target.place].Metrics
 	if p, ok := src.Source.(picker.Prober); ok {
-		p.Probed(x.Target.Slot(), x.Err)
+		_ = m.p.Guard(src.Source, func() { p.Probed(x.Target.Slot(), x.Err) })
 	}
 	extractor, err := picker.Plugin(nil), x.Err
 	for i := 0; err == nil && i < len(src.Extractors); i++ {
 		extractor = src.Extractors[i]
-		err = picker.Extract(src.Extractors[i], x.Page, x.Target.Labels, &figures)
+		err = m.p.Extract(src.Extractors[i], x.Page, x.Target.Labels, &figures)
 	}
 	switch {
 	case err == nil:
@@ -188,7 +191,7 @@ func (m *Machine) scraped(x *Scraped) {
 	figures = pool.View().States[x.Target.place].Metrics
 	for _, e := range src.Extractors {
 		if f, ok := e.(picker.MetricsForgetter); ok {
-			f.Forget(&figures)
+			_ = m.p.Guard(e, func() { f.Forget(&figures) })
 		}
 	}
 	known := false

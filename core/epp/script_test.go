@@ -12,7 +12,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -40,7 +42,27 @@ func TestScripts(t *testing.T) {
 			s.command(d)
 			return s.out.String()
 		})
+		s.replay()
 	})
+}
+
+// replay plays what the script's machine was told into another one, which says
+// the same.
+func (s *script) replay() {
+	if s.log == nil {
+		return
+	}
+	quiet := &script{t: s.t}
+	p := inputlog.Player{Registry: quiet.registry(), CheckStates: true}
+	s.log.Begin() // where it is now is where the other one gets to
+	for line := range bytes.Lines(s.logged.Bytes()) {
+		if err := p.Line(bytes.TrimSpace(line)); err != nil {
+			s.t.Fatalf("%v\n%s\n%s", err, line, s.logged.Bytes())
+		}
+	}
+	if p.First != nil || p.Skipped > 0 {
+		s.t.Errorf("played again: %v\n%+v\n%s", p.First, p.Counts, s.logged.Bytes())
+	}
 }
 
 // script is a driver that writes down every effect. Decisions go to their
@@ -55,6 +77,9 @@ type script struct {
 	conns   map[string]*conn
 	names   []string // of conns, in their order
 	scrapes map[string]epp.Effect
+	done    map[*epp.Request]bool
+	log     *inputlog.Log
+	logged  bytes.Buffer
 }
 
 // conn is Envoy's side of a stream.
@@ -125,7 +150,7 @@ func (s *script) command(d *datadriven.TestData) {
 	case "gone":
 		c.tell(stream.Message{Kind: stream.PeerGone})
 	case "response":
-		c.head = header.Of(":status", s.arg(d, "status", "200"), "content-type", s.arg(d, "type", "application/json"))
+		c.head = header.Of(":status", s.arg(d, "status", "200"), "content-type", s.arg(d, "type", "application/json"), "content-length", "13")
 		c.tell(stream.Message{Kind: stream.ResponseHeaders, Head: c.head, End: d.HasArg("end")})
 	case "body":
 		body := []byte(d.Input)
@@ -151,16 +176,14 @@ func (s *script) command(d *datadriven.TestData) {
 }
 
 func (s *script) config(d *datadriven.TestData) {
-	*s = script{t: s.t, conns: map[string]*conn{}, scrapes: map[string]epp.Effect{}}
+	s.replay()
+	*s = script{t: s.t, conns: map[string]*conn{}, scrapes: map[string]epp.Effect{}, done: map[*epp.Request]bool{}}
 	cfg, err := config.Read("epp.yaml", []byte(d.Input))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	reg := plugins.Builtin()
-	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faulty{picker.NewBase("faulty", name), s}, nil
-	}}
-	p, err := picker.New(cfg, reg, picker.Options{Detail: true, AllowExperimental: true})
+	p, err := picker.New(cfg, s.registry(), picker.Options{Detail: true, AllowExperimental: true,
+		Panicked: func(err *apierror.Error) { s.say(s.now, "%s", err.Message) }})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -169,7 +192,23 @@ func (s *script) config(d *datadriven.TestData) {
 	c.History = s.number(s.arg(d, "history", "0"))
 	if s.m, err = epp.New(c); err != nil {
 		fmt.Fprintln(&s.out, "error:", err)
+		return
 	}
+	text := d.Input
+	s.log = inputlog.New(s.m, inputlog.Header{Picker: 1, Config: &text, Detail: true, AllowExperimental: true}, func(lines []byte) { s.logged.Write(lines) })
+	s.log.Begin()
+}
+
+// registry has one more plug-in.
+func (s *script) registry() picker.Registry {
+	reg := plugins.Builtin()
+	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+		return &faulty{picker.NewBase("faulty", name), s}, nil
+	}}
+	reg["faulty-source"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+		return &faultySource{picker.NewBase("faulty-source", name)}, nil
+	}}
+	return reg
 }
 
 // endpoints are lines of name, address:port and labels.
@@ -195,8 +234,21 @@ func (s *script) objects(d *datadriven.TestData) {
 	s.Input(epp.Objects{Selection: set.Select("default", "pool"), KeepEndpoints: d.HasArg("keep-endpoints")})
 }
 
-// Input implements epp.Door.
+// Input implements epp.Door. Done is said once, and nothing after it.
 func (s *script) Input(m epp.Message) {
+	var r *epp.Request
+	switch x := m.(type) {
+	case epp.Headers:
+		r = x.Request
+	case epp.Piece:
+		r = x.Request
+	case epp.Done:
+		defer func() { s.done[x.Request] = true }()
+		r = x.Request
+	}
+	if s.done[r] {
+		s.t.Errorf("%T after Done", m)
+	}
 	s.m.Input(s.now, m, &s.fx)
 	s.play()
 }
@@ -260,6 +312,8 @@ func (s *script) effect(e *epp.Effect) {
 		switch r := e.Request; {
 		case r.Err != nil:
 			s.say(e.At, "%s: refused", c.name)
+		case r.Evictable():
+			s.say(e.At, "%s: decided, and may be evicted", c.name)
 		default:
 			s.say(e.At, "%s: decided", c.name)
 		}
@@ -323,7 +377,7 @@ func (s *script) scraped(d *datadriven.TestData, target string) {
 	s.Input(msg)
 }
 
-// request sends one whole. With late, nobody has told the machine of it yet.
+// request sends one, whole unless it is unfinished. With late, nobody has told the machine of it yet.
 func (s *script) request(d *datadriven.TestData, name string) {
 	c := &conn{s: s, name: name, x: epp.NewStream(s.m, s, uint64(len(s.names)+1)), late: d.HasArg("late")}
 	s.conns[name], s.names = c, append(s.names, name)
@@ -347,21 +401,22 @@ func (s *script) request(d *datadriven.TestData, name string) {
 	if hint := s.arg(d, "subset", ""); hint != "" {
 		c.x.Subset([]string{hint}, true)
 	}
-	if !bodyless {
+	if !bodyless && !d.HasArg("unfinished") {
 		c.tell(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
 	}
 }
 
 func (s *script) answer(c *conn, d *datadriven.TestData) {
 	r := c.x.Request()
+	var answers []picker.Answer
 	for _, n := range r.Needs {
 		a := picker.Answer{Plugin: n.Plugin, Key: n.Key, Value: []byte(d.Input)}
 		if d.HasArg("error") {
 			a = picker.Answer{Plugin: n.Plugin, Key: n.Key, Err: errors.New(d.Input)}
 		}
-		r.Answers = append(r.Answers, a)
+		answers = append(answers, a)
 	}
-	s.Input(epp.Answered{Request: r})
+	s.Input(s.m.Answer(r, answers))
 }
 
 // events are lines of kind, hash and, of stored blocks, tokens. None are a sign
@@ -395,10 +450,14 @@ func (s *script) state() {
 	}
 	if fc := s.m.FlowControl(); fc != nil {
 		n, bytes := fc.Waiting()
-		fmt.Fprintf(&s.out, "%d requests of %d bytes wait, %d in all, saturation %.3g\n", n, bytes, s.m.InFlight(), fc.Saturation())
+		fmt.Fprintf(&s.out, "%d requests of %d bytes wait, %d in all, saturation %.3g, priorities", n, bytes, s.m.InFlight(), fc.Saturation())
+		for _, b := range fc.Snapshot(s.now).Bands {
+			fmt.Fprintf(&s.out, " %d", b.Priority)
+		}
+		fmt.Fprintln(&s.out)
 	}
-	if n := len(s.m.History()); n > 0 {
-		fmt.Fprintf(&s.out, "%d decisions are remembered\n", n)
+	for _, d := range s.m.History() {
+		fmt.Fprintf(&s.out, "remembered: %s to %q\n", d.Request.ID, d.Destination())
 	}
 	for i := range s.m.Picker().Pool().View().States {
 		x := &s.m.Picker().Pool().View().States[i]
@@ -457,6 +516,9 @@ func (c *conn) words(e *stream.Effect) string {
 			}
 		}
 	}
+	if len(e.Remove) > 0 {
+		fmt.Fprintf(&b, " without %v", e.Remove)
+	}
 	switch n := len(e.Body); {
 	case n > 200:
 		fmt.Fprintf(&b, " %d bytes", n)
@@ -479,7 +541,8 @@ func (c *conn) words(e *stream.Effect) string {
 }
 
 // faulty is a plug-in that tells when a request takes something of it and gives
-// it back, and that panics where a request's header x-panic says.
+// it back, and that panics where a request's header x-panic says, or spoils its
+// Body.
 type faulty struct {
 	picker.Base
 	s *script
@@ -493,6 +556,8 @@ func (f *faulty) panics(r *picker.Request, at string) {
 
 func (f *faulty) Wants(family string) bool { return family == "x_error" || family == "x_panic" }
 
+func (f *faulty) Forget(*picker.Metrics) { panic("at Forget") }
+
 func (f *faulty) Extract(page metrics.Page, _ map[string]string, _ *picker.Metrics) error {
 	switch {
 	case page["x_panic"] != nil:
@@ -503,7 +568,12 @@ func (f *faulty) Extract(page metrics.Page, _ map[string]string, _ *picker.Metri
 	return nil
 }
 
-func (f *faulty) RequestHeader(r *picker.Request) { f.panics(r, "RequestHeader") }
+func (f *faulty) RequestHeader(r *picker.Request) {
+	f.panics(r, "RequestHeader")
+	if r.Headers.Get("x-panic") == "Body" {
+		r.Body.Forget()
+	}
+}
 
 func (f *faulty) Needs(_ machine.Time, r *picker.Request, _ *picker.View) []picker.Need {
 	f.panics(r, "Needs")
@@ -530,5 +600,46 @@ func (f *faulty) ResponseBody(_ machine.Time, r *picker.Response) {
 	f.panics(r.Decision.Request, "ResponseBody")
 	if r.End {
 		f.panics(r.Decision.Request, "ResponseEnd")
+	}
+}
+
+// faultySource is a data source that panics over a scrape that failed so.
+type faultySource struct{ picker.Base }
+
+func (f *faultySource) Scrape() picker.ScrapeSpec {
+	return picker.ScrapeSpec{Scheme: "http", Path: "/faulty", Interval: machine.Second, TTL: 1500 * machine.Millisecond}
+}
+
+func (f *faultySource) Probed(_ int, err error) {
+	if err != nil && err.Error() == "panic" {
+		panic("at Probed")
+	}
+}
+
+// A decision that somebody still holds is not overwritten by a later one, also
+// when it is remembered no more.
+func TestHeldDecisionsStay(t *testing.T) {
+	s := &script{t: t}
+	run := func(cmd, input string, args ...string) {
+		d := &datadriven.TestData{Cmd: cmd, Input: input}
+		for _, a := range args {
+			k, v, has := strings.Cut(a, "=")
+			d.CmdArgs = append(d.CmdArgs, datadriven.CmdArg{Key: k})
+			if has {
+				d.CmdArgs[len(d.CmdArgs)-1].Vals = []string{v}
+			}
+		}
+		s.command(d)
+	}
+	run("config", config.RoundRobin, "history=1")
+	run("endpoints", "w1 10.0.0.1:8000\nw2 10.0.0.2:8000")
+	run("request", "", "held")
+	for i := range 100 {
+		name := fmt.Sprint("r", i)
+		run("request", "", name)
+		run("gone", "", name)
+	}
+	if d := s.conns["held"].x.Request().Decision; d.Request.ID != "held" || d.Destination() != "10.0.0.1:8000" {
+		t.Errorf("the decision of a request that goes on says %s to %s", d.Request.ID, d.Destination())
 	}
 }

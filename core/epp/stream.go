@@ -110,8 +110,10 @@ func (s *Stream) Evict(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	s.play(now, fx)
 }
 
-// Fail ends the stream with an error of the picker's own.
+// Fail ends the stream with an error of the picker's own, and whatever was about
+// to be done.
 func (s *Stream) Fail(now machine.Time, reason string, fx *machine.Effects[stream.Effect]) {
+	s.fx.Reset()
 	s.told = stream.Message{Kind: stream.Broken, Reason: reason}
 	s.inner.Input(now, &s.told, &s.fx)
 	s.play(now, fx)
@@ -144,7 +146,7 @@ func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 			fx.Add(e)
 		}
 		if r := s.r; r != nil && r.Err != nil && s.decided && s.Result() == stream.Running { // a plug-in panicked over the response
-			r.told = true
+			r.Told = true
 			s.told = stream.Message{Kind: stream.Broken, Reason: r.Err.Message}
 			s.inner.Input(now, &s.told, &s.fx)
 		}
@@ -163,6 +165,9 @@ func (s *Stream) settle() {
 		s.Over()
 	}
 	if s.arrived {
+		if r := s.r; r.Response != nil {
+			r.Response.Close()
+		}
 		s.door.Input(Done{s.r})
 	}
 }
@@ -210,11 +215,11 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 	}
 	if r.Body != nil {
 		out.Leave = r.Body.SkipResponse
-		out.Replace = !bytes.Equal(body, r.Body.Raw)
+		out.Replace = !bytes.Equal(body, r.Body.Raw())
 		if out.Replace {
 			out.Body = body
 		}
-		r.Body.Raw, r.Body.Prompts = nil, nil // they have done their work; a held request should not hold them
+		r.Body.Forget()
 	}
 	return out
 }
@@ -236,7 +241,7 @@ func (s *Stream) metadata(endpoint string) stream.Metadata {
 
 func (s *Stream) refusal() stream.Decision {
 	e := s.r.Err
-	s.r.told = true
+	s.r.Told = true
 	a := s.m.c.Stream.Errors.Answer(e)
 	return stream.Decision{Answer: &a, Reason: e.Code() + ": " + e.Message}
 }
@@ -249,22 +254,15 @@ func (s *Stream) responseHeaders(now machine.Time, e *stream.Effect) {
 		s.r = &Request{state: ended}
 	}
 	r := s.r
-	if r.Decision != nil {
-		r.Decision.Request.Served = s.served
+	r.Response = s.m.p.NewResponse(now, r.Decision, s.head.Normalize())
+	r.Response.Served = s.served
+	if s.m.hooks.ResponseHeader && r.Response.Scheduled() {
+		s.door.Input(Headers{r})
 	}
-	r.Head = s.head
-	s.pass(s.m.hooks.ResponseHeader, now, Headers{r})
-	e.Set = append(e.Set[:len(e.Set):len(e.Set)], r.Set...)
-	e.Remove = append(e.Remove[:len(e.Remove):len(e.Remove)], r.Remove...)
-}
-
-// pass lets the Machine see a part of the response, in its turn where plug-ins
-// have a hook for it.
-func (s *Stream) pass(hooked bool, now machine.Time, msg Message) {
-	if hooked {
-		s.door.Input(msg)
-	} else {
-		s.m.Respond(now, msg)
+	e.Set = append(e.Set[:len(e.Set):len(e.Set)], r.Response.SetHeaders()...)
+	e.Set = append(e.Set, s.m.explained(r.Decision)...)
+	if r.Response.DropContentLength() {
+		e.Remove = append(e.Remove[:len(e.Remove):len(e.Remove)], "content-length") // no longer true
 	}
 }
 
@@ -276,19 +274,26 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 		fx.Add(*e)
 		return
 	}
-	r.Chunk, r.Last = e.Body, e.End
-	s.pass(s.m.hooks.ResponseBody, now, Piece{r})
-	r.Chunk = nil
+	out := r.Response.Read(now, e.Body, e.End)
+	s.tellPiece()
 	if s.modes.Response != stream.FullDuplex { // one answer for each message
-		e.Replace = !bytes.Equal(r.Out, e.Body)
-	} else if r.Out == nil && !e.End && len(e.Body) > 0 {
+		e.Replace = !bytes.Equal(out, e.Body)
+	} else if out == nil && !e.End && len(e.Body) > 0 {
 		return // held back
 	}
-	e.Body = r.Out
+	e.Body = out
 	if e.End {
 		e.Metadata = stream.Metadata(r.Response.Metadata())
 	}
 	s.pieces(e, fx)
+}
+
+// tellPiece has the plug-ins look at what was read last, in the Machine's turn.
+// Where none has a hook for it, it concerns nothing but its request.
+func (s *Stream) tellPiece() {
+	if s.m.hooks.ResponseBody && s.r.Response.Scheduled() {
+		s.door.Input(Piece{s.r})
+	}
 }
 
 // pieces hands out a response's body in pieces that Envoy takes.
@@ -309,8 +314,11 @@ func (s *Stream) flush(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	if r == nil || r.Response == nil {
 		return
 	}
-	s.pass(s.m.hooks.ResponseBody, now, Flush{r})
-	if len(r.Out) > 0 {
-		s.pieces(&stream.Effect{At: now, Kind: stream.SendResponseBody, Body: r.Out}, fx)
+	out, news := r.Response.Close()
+	if news {
+		s.tellPiece()
+	}
+	if len(out) > 0 {
+		s.pieces(&stream.Effect{At: now, Kind: stream.SendResponseBody, Body: out}, fx)
 	}
 }

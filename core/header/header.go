@@ -55,16 +55,61 @@ func (l List) Get(name string) string {
 // one name only the last, where the first stood.
 func (l List) Normalize() List {
 	out := make(List, 0, len(l))
-next:
+	var at map[string]int
+	if len(l) > few {
+		at = make(map[string]int, len(l))
+	}
 	for _, h := range l {
 		h.Name = strings.ToLower(h.Name)
-		for i := range out {
-			if out[i].Name == h.Name {
-				out[i].Value = h.Value
-				continue next
-			}
+		if i := out.place(at, h.Name); i >= 0 {
+			out[i].Value = h.Value
+			continue
+		}
+		if at != nil {
+			at[h.Name] = len(out)
 		}
 		out = append(out, h)
 	}
 	return out
 }
+
+// few is how many headers are looked through faster than looked up.
+const few = 32
+
+// place is where an exact name stands, or -1. at, of a long list, knows.
+func (l List) place(at map[string]int, name string) int {
+	if at != nil {
+		if i, ok := at[name]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range l {
+		if l[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Index finds the exact names of a list, at the same cost however long the list
+// is. A short one's takes no memory.
+type Index struct {
+	list List
+	at   map[string]int
+}
+
+// Index is the list's names as they are now.
+func (l List) Index() Index {
+	x := Index{list: l}
+	if len(l) > few {
+		x.at = make(map[string]int, len(l))
+		for i := range l {
+			x.at[l[i].Name] = i
+		}
+	}
+	return x
+}
+
+// Has says whether a name is in the list.
+func (x *Index) Has(name string) bool { return x.list.place(x.at, name) >= 0 }

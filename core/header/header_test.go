@@ -1,8 +1,12 @@
 package header_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/header"
 )
@@ -30,5 +34,75 @@ func TestLastCounts(t *testing.T) {
 func TestFromMap(t *testing.T) {
 	if got, want := header.FromMap(map[string]string{"b": "2", "a": "1", "c": "3"}), header.Of("a", "1", "b", "2", "c", "3"); !slices.Equal(got, want) {
 		t.Errorf("%v, expected %v", got, want)
+	}
+}
+
+// However many headers there are, they are those of the plain definition: the
+// first place, the last value. An index finds what is in the list.
+func TestNormalizeIsTheDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.Custom(func(t *rapid.T) string {
+			return fmt.Sprintf("%s-%d", rapid.SampledFrom([]string{"X", "x"}).Draw(t, "case"), rapid.IntRange(0, 90).Draw(t, "n"))
+		})
+		var l, want header.List
+		for i, n := range rapid.SliceOfN(name, 0, 200).Draw(t, "names") {
+			h := header.Header{Name: n, Value: fmt.Sprint(i)}
+			l = append(l, h)
+			h.Name = strings.ToLower(n)
+			if at := slices.IndexFunc(want, func(w header.Header) bool { return w.Name == h.Name }); at >= 0 {
+				want[at].Value = h.Value
+			} else {
+				want = append(want, h)
+			}
+		}
+		got := l.Normalize()
+		if !slices.Equal(got, want) {
+			t.Fatalf("%v, expected %v", got, want)
+		}
+		x := got.Index()
+		for n := range 100 {
+			name := fmt.Sprint("x-", n)
+			if _, there := got.Lookup(name); x.Has(name) != there {
+				t.Fatalf("%s: found %v", name, x.Has(name))
+			}
+		}
+	})
+}
+
+// dozen is what a request usually has.
+func dozen() (l header.List) {
+	for i := range 12 {
+		l = append(l, header.Header{Name: fmt.Sprint("x-header-", i), Value: "v"})
+	}
+	return l
+}
+
+// The usual dozen headers cost their list and no more.
+func TestAFewHeadersCostNoMap(t *testing.T) {
+	l := dozen()
+	if n := testing.AllocsPerRun(100, func() { l.Normalize() }); n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if x := l.Index(); x.Has("x") {
+			t.Error("found")
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkNormalize(b *testing.B) {
+	for _, n := range []int{12, 32, 100, 1000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var l header.List
+			for i := range n {
+				l = append(l, header.Header{Name: fmt.Sprint("x-header-", i), Value: "v"})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Normalize()
+			}
+		})
 	}
 }

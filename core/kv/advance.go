@@ -10,7 +10,7 @@ const (
 	BlocksExpired EffectKind = iota + 1 // the TTL took blocks away
 	PodStale                            // a pod was silent for StaleAfter
 	PodHealthy                          // a stale pod was heard of again
-	PodForgotten                        // a pod was silent for ForgetAfter
+	PodForgotten                        // a pod was silent for ForgetAfter, or made room for another
 )
 
 // Effect is something that the index did because of the time.
@@ -139,9 +139,7 @@ func (ix *Index) Speculate(now machine.Time, podName string, keys []Key, ttl mac
 	now = ix.advanceTo(now)
 	p := ix.pods[podName]
 	if p == nil {
-		if p = ix.addPod(podName); p == nil {
-			return
-		}
+		p = ix.addPod(podName)
 		p.heard = now
 		ix.quiet = min(ix.quiet, ix.silentAt(p))
 	}

@@ -217,9 +217,17 @@ func TestTopic(t *testing.T) {
 			t.Errorf("%s: got %+v %v", text, got, err)
 		}
 	}
-	for _, bad := range []string{"kv", "KV@a@b", "xx@a@b", ""} {
+	long := strings.Repeat("a", MaxNameBytes+1)
+	for _, bad := range []string{"kv", "KV@a@b", "xx@a@b", "", "kv@" + long + "@m", "kv@a:1@" + long, "kv@\xff@m", "kv@a\nb@m", "kv@a@\x1b[31m"} {
 		if _, err := ParseTopic(bad); err == nil {
 			t.Errorf("%q was accepted", bad)
+		}
+	}
+	for _, field := range []string{"pod_id", "model", "lora_name"} {
+		for _, bad := range []string{long, `a\nb`, `\u001b[31m`} {
+			if _, err := DecodeJSON([]byte(`{"event_type":"HEARTBEAT","`+field+`":"`+bad+`"}`), Limits{}); err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("%s %.20q: %v", field, bad, err)
+			}
 		}
 	}
 	if seq, err := DecodeSequence(append(EncodeSequence(7), 'x', 'x')); seq != 7 || err != nil {

@@ -64,6 +64,11 @@ type Event struct {
 	SpecKind      string     // full_attention, sliding_window, mamba …; "" is what the group was before
 	SlidingWindow int        // tokens, for SpecKind sliding_window
 
+	// Stored, from a log that keeps no tokens: how many there were, and the keys
+	// that an index of the same Hasher made of them.
+	TokenCount int
+	Keys       []Key
+
 	// Document 003's JSON only.
 	Pod        string  // pod_id; "" means: whoever the topic names
 	Name       string  // block_hash as it was written
@@ -74,6 +79,9 @@ type Event struct {
 	BlockBytes int64   // cache_size_bytes
 	Capacity   int     // Heartbeat: the pod's num_gpu_blocks, 0 if not given
 }
+
+// tokens is how many tokens the event's blocks have together.
+func (e *Event) tokens() int { return max(len(e.Tokens), e.TokenCount) }
 
 // FullAttention says whether holding blocks of a KV cache group of this kind
 // lets a prompt skip their computation. Those of sliding-window and state-space

@@ -48,7 +48,7 @@ type FeedConfig struct {
 // sequence number; what comes out is each message once and in order, and word
 // of what was lost.
 //
-//   - A message again, within the last 1,024, is a duplicate if its bytes are
+//   - A message again, within the last 1,024 (window), is a duplicate if its bytes are
 //     the same, and nothing.
 //   - A number that goes back otherwise means that the publisher began anew:
 //     Lost, then everything from the beginning (a replay where there is one).
@@ -85,9 +85,15 @@ type Feed struct {
 
 	held      map[uint64][]byte
 	heldBytes int
-	recent    [1024]uint64 // checksums of delivered messages
+	recent    []uint64 // checksums of delivered messages, by number: a ring that grows to window
+	newest    uint64   // the last number in it
+	kept      uint64   // how many numbers up to that are in it, while it grows
 	out       []FeedEffect
 }
+
+// window is how many delivered messages are told from others that have their
+// numbers.
+const window = 1024
 
 // FeedEffectKind says what a FeedEffect is.
 type FeedEffectKind uint8
@@ -148,7 +154,7 @@ func (f *Feed) Input(now machine.Time, seq uint64, payload []byte) {
 		return
 	}
 	back := f.anyLive && seq <= f.live && (!f.started || seq < f.next)
-	if back || f.started && seq < f.next && f.next-seq <= uint64(len(f.recent)) {
+	if back || f.started && seq < f.next && f.next-seq <= window {
 		f.anew("the publisher's sequence went back: it began anew")
 	}
 	f.live = max(f.live, seq)
@@ -231,7 +237,7 @@ func (f *Feed) Replayed(now machine.Time, seq uint64, payload []byte) {
 		case f.behind && seq < f.first: // the history at last: all over again, in its order
 			f.lose("the publisher's earlier messages are here now")
 			f.behind, f.started, f.suspected = false, false, false
-		case !f.same(seq, payload) && (f.next-seq <= uint64(len(f.recent)) || f.suspected && seq == f.suspect):
+		case !f.same(seq, payload) && (f.next-seq <= window || f.suspected && seq == f.suspect):
 			f.anew("the publisher has another message under the number of a former one: it began anew")
 			f.ask(0)
 			return
@@ -379,14 +385,43 @@ func (f *Feed) start(seq uint64) { f.started, f.first, f.next = true, seq, seq }
 func (f *Feed) lose(reason string) { f.emit(FeedEffect{Kind: Lost, Reason: reason}) }
 
 func (f *Feed) deliver(seq uint64, payload []byte) {
-	f.recent[seq%uint64(len(f.recent))] = checksum(seq, payload)
+	f.remember(seq, checksum(seq, payload))
 	f.next = seq + 1
 	f.emit(FeedEffect{Kind: Deliver, Seq: seq, Payload: payload})
 }
 
 // same says whether a message was delivered not long ago, byte for byte.
 func (f *Feed) same(seq uint64, payload []byte) bool {
-	return f.next-seq <= uint64(len(f.recent)) && f.recent[seq%uint64(len(f.recent))] == checksum(seq, payload)
+	return f.next-seq <= window && len(f.recent) > 0 && f.recent[seq%uint64(len(f.recent))] == checksum(seq, payload)
+}
+
+// remember notes a message that was delivered. Most publishers that a stranger
+// makes up send one, so the ring begins small; behind a jump in the numbers it
+// has its full length, as only then they share no slot.
+func (f *Feed) remember(seq, sum uint64) {
+	length := uint64(len(f.recent))
+	grown := length
+	switch {
+	case length == window:
+	case length == 0:
+		grown = 8
+	case seq != f.newest+1:
+		grown = window
+	case f.kept == length:
+		grown = 2 * length
+	}
+	if grown > length {
+		larger := make([]uint64, grown)
+		for n := f.newest - f.kept + 1; f.kept > 0; n++ {
+			larger[n%grown] = f.recent[n%length]
+			if n == f.newest {
+				break
+			}
+		}
+		f.recent = larger
+	}
+	f.recent[seq%uint64(len(f.recent))] = sum
+	f.newest, f.kept = seq, min(f.kept+1, uint64(len(f.recent)))
 }
 
 func checksum(seq uint64, payload []byte) uint64 { return xxhash.Sum64(payload) ^ seq }

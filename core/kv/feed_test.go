@@ -245,3 +245,39 @@ func TestFeedRecovers(t *testing.T) {
 		}
 	})
 }
+
+// The ring of what was delivered begins small, and knows at every moment what
+// one of full length would know.
+func TestFeedRemembers(t *testing.T) {
+	payload := []byte("x")
+	rapid.Check(t, func(t *rapid.T) {
+		f := NewFeed(FeedConfig{})
+		var whole [window]uint64
+		next := uint64(0)
+		for range rapid.IntRange(1, 8).Draw(t, "runs") {
+			switch rapid.IntRange(0, 3).Draw(t, "then") {
+			case 1:
+				next += rapid.Uint64Range(1, 3000).Draw(t, "skipped")
+			case 2:
+				next = 0
+			}
+			for range rapid.IntRange(1, 1500).Draw(t, "delivered") {
+				f.deliver(next, payload)
+				whole[next%window] = checksum(next, payload)
+				next++
+			}
+			f.out = f.out[:0]
+			for back := uint64(1); back <= min(next, window+10); back++ {
+				seq := next - back
+				if want := back <= window && whole[seq%window] == checksum(seq, payload); f.same(seq, payload) != want {
+					t.Fatalf("%d before %d: known %v, want %v, in a ring of %d", seq, next, !want, want, len(f.recent))
+				}
+			}
+		}
+	})
+	f := NewFeed(FeedConfig{})
+	f.Input(0, 7, payload)
+	if len(f.recent) > 8 {
+		t.Errorf("one message takes a ring of %d", len(f.recent))
+	}
+}

@@ -32,7 +32,9 @@ type Config struct {
 	// media are worth 1. Nil means {"cpu": 0.8}, as in llm-d-router.
 	Weights map[string]float64
 
-	MaxPods int   // default and limit 32,767
+	// MaxPods bounds the pods, 32,767 at most, which 0 means; beyond it one that
+	// was not heard of lately makes room, with its blocks.
+	MaxPods int
 	Orphans int   // engine hashes remembered after their blocks are gone; default 65,536
 	Bytes   int64 // per block, for pods whose events do not say
 }
@@ -81,6 +83,7 @@ type Index struct {
 	pods     map[string]*pod
 	byNumber []*pod
 	rested   []uint16 // numbers of pods that are gone, longest first
+	hand     int      // which number was looked at last to make room
 	places   []place
 	readers  readers
 
@@ -92,6 +95,7 @@ type Index struct {
 	stats   Stats
 
 	keys   []Key // scratch
+	made   []Key // of the last event's tokens
 	extra  [][]string
 	warmed uint64
 }
@@ -136,7 +140,7 @@ func NewIndex(cfg Config) *Index {
 // Input takes one event. From is the publisher, as its topic says; the event's
 // own pod and model, where it has them, go first.
 func (ix *Index) Input(now machine.Time, from Topic, e *Event) {
-	now = ix.advanceTo(now)
+	now, ix.made = ix.advanceTo(now), nil
 	if e.Pod != "" {
 		from.Pod = e.Pod
 	}
@@ -147,10 +151,6 @@ func (ix *Index) Input(now machine.Time, from Topic, e *Event) {
 		ix.stats.Events[e.Kind]++
 	}
 	p := ix.heard(now, from.Pod)
-	if p == nil {
-		ix.stats.TooManyPods++
-		return
-	}
 	if e.BlockBytes > 0 {
 		p.bytes = e.BlockBytes
 	}
@@ -171,13 +171,13 @@ func (ix *Index) Input(now machine.Time, from Topic, e *Event) {
 // Hear notes a sign of life without an event, such as an empty batch.
 func (ix *Index) Hear(now machine.Time, podName string) { ix.heard(ix.advanceTo(now), podName) }
 
-// heard is the pod of a name, made if it is new; nil if there are too many.
+// heard is the pod of a name, made if it is new.
 func (ix *Index) heard(now machine.Time, name string) *pod {
 	p := ix.pods[name]
-	if p == nil {
-		if p = ix.addPod(name); p == nil {
-			return nil
-		}
+	if p != nil {
+		p.lately = true
+	} else {
+		p = ix.addPod(name)
 	}
 	p.heard = now
 	if p.stale {
@@ -190,7 +190,7 @@ func (ix *Index) heard(now machine.Time, name string) *pod {
 
 func (ix *Index) addPod(name string) *pod {
 	if len(ix.pods) >= ix.cfg.MaxPods {
-		return nil
+		ix.makeRoom()
 	}
 	var n int
 	// A number rests before it is given out again, so that a look-up that
@@ -204,16 +204,36 @@ func (ix *Index) addPod(name string) *pod {
 	}
 	p := &pod{name: name, number: uint16(n), bytes: ix.cfg.Bytes}
 	ix.pods[name], ix.byNumber[n] = p, p
-	ix.publishPods()
+	ix.publishPod(n, name)
 	return p
 }
 
-func (ix *Index) publishPods() {
-	names := make([]string, len(ix.byNumber))
-	for i, p := range ix.byNumber {
-		if p != nil {
-			names[i] = p.name
+// makeRoom forgets a pod that was not heard of since this looked at it last.
+func (ix *Index) makeRoom() {
+	for {
+		ix.hand = (ix.hand + 1) % len(ix.byNumber)
+		p := ix.byNumber[ix.hand]
+		if p == nil {
+			continue
 		}
+		if !p.lately {
+			ix.stats.DisplacedPods++
+			ix.effects = append(ix.effects, Effect{At: ix.now, Kind: PodForgotten, Pod: p.name, Blocks: p.blocks})
+			ix.dropPod(p)
+			return
+		}
+		p.lately = false
+	}
+}
+
+// publishPod tells readers who has a number now.
+func (ix *Index) publishPod(n int, name string) {
+	names := *ix.readers.pods.Load()
+	if n == len(names) { // who reads the shorter list does not look behind its end
+		names = append(names, name)
+	} else {
+		names = slices.Clone(names)
+		names[n] = name
 	}
 	ix.readers.pods.Store(&names)
 }
@@ -244,7 +264,7 @@ func (ix *Index) dropPod(p *pod) {
 	delete(ix.pods, p.name)
 	ix.byNumber[p.number] = nil
 	ix.rested = append(ix.rested, p.number)
-	ix.publishPods()
+	ix.publishPod(int(p.number), "")
 }
 
 func (ix *Index) clear(p *pod) {

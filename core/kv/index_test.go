@@ -247,6 +247,39 @@ func TestIndexBounds(t *testing.T) {
 	})
 }
 
+// An index that is full of pods takes new ones all the same: those that were
+// not heard of lately make room, with what they held.
+func TestIndexMakesRoom(t *testing.T) {
+	ix := NewIndex(Config{MaxPods: 100})
+	store := func(pod string, h EngineHash) {
+		ix.Input(0, Topic{pod, "m"}, &Event{Kind: Stored, Hashes: []EngineHash{h}, Tokens: make([]uint32, DefaultBlockTokens), Medium: MediumGPU, Group: NoGroup, BlockTokens: DefaultBlockTokens})
+	}
+	for i := range 10_000 {
+		store(fmt.Sprint("made up ", i), EngineHash(i+1))
+		if i%50 == 0 {
+			store("busy", 1)
+		}
+	}
+	store("new", 2)
+	for _, pod := range []string{"busy", "new", "made up 9999"} {
+		if p, ok := ix.Pod(0, pod); !ok || p.Blocks == 0 {
+			t.Errorf("%s: %v %+v", pod, ok, p)
+		}
+	}
+	if _, ok := ix.Pod(0, "made up 1"); ok || ix.State().Pods != 100 || ix.State().Pairs != 100 || ix.Stats().DisplacedPods != 10_002-100 {
+		t.Errorf("%+v %+v", ix.State(), ix.Stats())
+	}
+	forgotten := 0
+	ix.Advance(0, func(e Effect) {
+		if e.Kind == PodForgotten && e.Blocks == 1 {
+			forgotten++
+		}
+	})
+	if forgotten != 10_002-100 {
+		t.Errorf("told of %d", forgotten)
+	}
+}
+
 // Look-ups from other goroutines see whole blocks while events rush in: a pod
 // holds block i only together with all before it, and never loses block 0.
 func TestLookupsDuringBurst(t *testing.T) {

@@ -130,8 +130,12 @@ func (j *jsonEvent) event(lim Limits) (Event, error) {
 			e.Kind = Kind(k)
 		}
 	}
-	for _, f := range []struct{ name, text string }{{"event_type", j.EventType}, {"pod_id", j.PodID},
-		{"block_hash", j.BlockHash}, {"parent_block_hash", j.ParentBlockHash}, {"model", j.Model}, {"lora_name", j.LoRAName}} {
+	for _, f := range []struct{ name, text string }{{"pod_id", j.PodID}, {"model", j.Model}, {"lora_name", j.LoRAName}} {
+		if err := checkName(f.name, f.text); err != nil {
+			return e, err
+		}
+	}
+	for _, f := range []struct{ name, text string }{{"event_type", j.EventType}, {"block_hash", j.BlockHash}, {"parent_block_hash", j.ParentBlockHash}} {
 		if len(f.text) > lim.TextBytes {
 			return e, fmt.Errorf("%s has %d bytes, the limit is %d", f.name, len(f.text), lim.TextBytes)
 		}

@@ -16,6 +16,7 @@ type pod struct {
 
 	heard     machine.Time // last message of any kind
 	stale     bool         // and said so
+	lately    bool         // heard of again since makeRoom looked at it
 	capacity  int          // blocks, as its heartbeats say; 0 unknown
 	highWater int          // most blocks it ever held
 	bytes     int64        // per block
@@ -52,7 +53,7 @@ func (p *pod) grouped(e *Event) bool {
 	if !FullAttention(p.groups[e.Group]) {
 		return false
 	}
-	return len(e.Tokens) == 0 || e.BlockTokens > 0 && len(e.Tokens) == e.BlockTokens*len(e.Hashes)
+	return e.tokens() == 0 || e.BlockTokens > 0 && e.tokens() == e.BlockTokens*len(e.Hashes)
 }
 
 type sharedKey struct {

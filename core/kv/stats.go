@@ -17,7 +17,7 @@ type Stats struct {
 	OtherAttention uint64                // Stored events of sliding-window and state-space groups
 	Renamed        uint64                // engine hashes that came again with other content
 	TooManyMedia   uint64                // events dropped: more than 16 media and groups
-	TooManyPods    uint64                // events dropped: Config.MaxPods
+	DisplacedPods  uint64                // pods that gave way to others: Config.MaxPods
 	Displaced      uint64                // pairs of block and pod that gave way to MaxBlocks
 	Expired        uint64                // pairs that the TTL took
 	Asked, Found   uint64                // blocks of the prompts that were routed, and those found there

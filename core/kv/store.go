@@ -22,7 +22,7 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
 		ix.storeNamed(now, p, bit, e)
 		return
 	}
-	if len(e.Tokens) == 0 {
+	if e.tokens() == 0 {
 		ix.storeAgain(now, p, bit, e)
 		return
 	}
@@ -40,7 +40,12 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
 		}
 		parent = k
 	}
-	ix.keys = ix.cfg.Hasher.AppendKeys(ix.keys[:0], parent, e.Tokens, ix.extraPerKey(e))
+	if len(e.Tokens) > 0 {
+		ix.keys = ix.cfg.Hasher.AppendKeys(ix.keys[:0], parent, e.Tokens, ix.extraPerKey(e))
+	} else {
+		ix.keys = append(ix.keys[:0], e.Keys...)
+	}
+	ix.made = ix.keys
 	if len(ix.keys) == 0 {
 		ix.stats.TooShort++
 		return
@@ -65,6 +70,10 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
 		ix.storeBlock(now, p, bit, h, ix.keys[from:to], e)
 	}
 }
+
+// Made are the keys that the last event's tokens gave; none where it had none, or
+// nobody knows its parent. They are good until the next event.
+func (ix *Index) Made() []Key { return ix.made }
 
 // storeAgain takes an event without tokens: blocks that went to another
 // medium, whose engine hashes are known from before.

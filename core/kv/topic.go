@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // TopicPrefix begins every topic; subscribers filter by it.
@@ -20,9 +22,25 @@ type Topic struct{ Pod, Model string }
 // String is the topic as it travels in the first frame.
 func (t Topic) String() string { return TopicPrefix + t.Pod + "@" + t.Model }
 
-// ParseTopic reads a topic. Anything that begins with "kv@" is accepted; like
-// the recorded endpoint picker it gives no model when there are not exactly
-// two parts, so that such events match no request.
+// MaxNameBytes is the longest name of a pod or a model that is taken from a
+// message: room for namespace and name of a Kubernetes pod.
+const MaxNameBytes = 320
+
+// checkName says why a name from a message cannot be anybody's. Names become
+// labels of metrics and words in a log.
+func checkName(what, name string) error {
+	if len(name) > MaxNameBytes {
+		return fmt.Errorf("%s has %d bytes, the limit is %d", what, len(name), MaxNameBytes)
+	}
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("%s %.80q is not plain UTF-8 text", what, name)
+	}
+	return nil
+}
+
+// ParseTopic reads a topic. Anything that begins with "kv@" and is made of names
+// is accepted; like the recorded endpoint picker it gives no model when there
+// are not exactly two parts, so that such events match no request.
 func ParseTopic(s string) (Topic, error) {
 	rest, ok := strings.CutPrefix(s, TopicPrefix)
 	if !ok {
@@ -31,6 +49,12 @@ func ParseTopic(s string) (Topic, error) {
 	pod, model, _ := strings.Cut(rest, "@")
 	if strings.Contains(model, "@") {
 		model = ""
+	}
+	if err := checkName("the pod's name", pod); err != nil {
+		return Topic{}, err
+	}
+	if err := checkName("the model's name", model); err != nil {
+		return Topic{}, err
 	}
 	return Topic{pod, model}, nil
 }

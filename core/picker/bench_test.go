@@ -36,8 +36,10 @@ func prompt(id int) *picker.Request {
 	for i := range text {
 		text[i] = byte(i*7 + id%50)
 	}
+	p := parse.TextPrompt(text)
+	p.Divide(parse.UnitTokens, 1<<20) // as Picker.NewRequest does, before the picker's turn
 	return &picker.Request{ID: fmt.Sprint(id), TargetModel: "m", Tokens: 2048,
-		Body: &parse.Body{Kind: parse.Completions, Model: "m", MaxOutputTokens: -1, Prompts: []parse.Prompt{{Text: text}}}}
+		Body: &parse.Body{Kind: parse.Completions, Model: "m", MaxOutputTokens: -1, Prompts: []parse.Prompt{p}}}
 }
 
 // One decision of the default profile (queue, KV cache, prefix) with a prefix

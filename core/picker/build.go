@@ -165,7 +165,7 @@ func (b *Builder) make(typ, name string, at, parameters strictyaml.Value) (Plugi
 	case r.Stability == Deprecated:
 		b.Warn("plugin %s: type %s is deprecated", name, typ)
 	}
-	p, err := r.New(b, name, Params{parameters})
+	p, err := b.create(r.New, name, Params{parameters})
 	if err != nil {
 		if !errors.Is(err, errTold) && !errors.As(err, new(strictyaml.Problems)) && !errors.As(err, new(strictyaml.Problem)) {
 			err = fmt.Errorf("failed to create plugin '%s' (type: %s): %w", name, typ, err)

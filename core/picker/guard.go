@@ -1,30 +1,52 @@
 package picker
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 // A plug-in that panics fails the request that it panicked over, by name, and
 // nothing else: every call of a plug-in is one of these, or inside Pick, which
 // has a guard of its own.
 
+// Guard calls a plug-in by f, for drivers. Its panic is the error.
+func (p *Picker) Guard(pl Plugin, f func()) (err *apierror.Error) {
+	defer p.caught(pl, &err)
+	f()
+	return nil
+}
+
 // caught turns a plug-in's panic into an error; defer it.
-func caught(p Plugin, err **apierror.Error) {
+func (p *Picker) caught(pl Plugin, err **apierror.Error) {
 	if v := recover(); v != nil {
-		*err = panicked(p, v)
+		*err = p.opt.panicked(naming(pl), v)
 	}
 }
 
-func panicked(p Plugin, v any) *apierror.Error {
-	name := "the picker"
-	if p != nil {
-		name = fmt.Sprintf("plugin %s (%s)", p.Name(), p.Type())
+// naming tells which plug-in it was, nil being the picker itself.
+func naming(pl Plugin) string {
+	if pl == nil {
+		return "the picker"
 	}
-	return &apierror.Error{Status: 500, Message: fmt.Sprintf("%s panicked: %v", name, v)}
+	return fmt.Sprintf("plugin %s (%s)", pl.Name(), pl.Type())
+}
+
+// panicked is called while the panic's stack still stands. Who lacks something of
+// a described request is no panic to be told of.
+func (o *Options) panicked(who string, v any) *apierror.Error {
+	if u, ok := v.(*parse.Unknown); ok {
+		return &apierror.Error{Status: 500, Message: who + " " + u.Error(), Err: u}
+	}
+	err := &apierror.Error{Status: 500, Message: fmt.Sprintf("%s panicked: %v", who, v)}
+	if o.Panicked != nil {
+		o.Panicked(err)
+	}
+	return err
 }
 
 // first keeps the first of several errors.
@@ -35,47 +57,65 @@ func first(err *apierror.Error, next *apierror.Error) *apierror.Error {
 	return next
 }
 
-func requestHeader(h HeaderProcessor, r *Request) (err *apierror.Error) {
-	defer caught(h, &err)
+func (p *Picker) readBody(x BodyReader, r *Request) (err *apierror.Error) {
+	defer p.caught(x, &err)
+	x.ReadBody(r)
+	return nil
+}
+
+func (p *Picker) readPrompt(x PromptReader, r *Request, prompt *parse.Prompt) (err *apierror.Error) {
+	defer p.caught(x, &err)
+	x.ReadPrompt(r, prompt)
+	return nil
+}
+
+func (p *Picker) readAnswer(x AnswerReader, a *Answer) (err *apierror.Error) {
+	defer p.caught(x, &err)
+	x.ReadAnswer(a)
+	return nil
+}
+
+func (p *Picker) requestHeader(h HeaderProcessor, r *Request) (err *apierror.Error) {
+	defer p.caught(h, &err)
 	h.RequestHeader(r)
 	return nil
 }
 
-func needs(a Asker, now machine.Time, r *Request, v *View) (list []Need, err *apierror.Error) {
-	defer caught(a, &err)
+func (p *Picker) needs(a Asker, now machine.Time, r *Request, v *View) (list []Need, err *apierror.Error) {
+	defer p.caught(a, &err)
 	return a.Needs(now, r, v), nil
 }
 
-func commit(c Committer, now machine.Time, d *Decision) (err *apierror.Error) {
-	defer caught(c, &err)
+func (p *Picker) commit(c Committer, now machine.Time, d *Decision) (err *apierror.Error) {
+	defer p.caught(c, &err)
 	c.Commit(now, d)
 	return nil
 }
 
-func release(r Releaser, now machine.Time, d *Decision) (err *apierror.Error) {
-	defer caught(r, &err)
+func (p *Picker) release(r Releaser, now machine.Time, d *Decision) (err *apierror.Error) {
+	defer p.caught(r, &err)
 	r.Release(now, d)
 	return nil
 }
 
-func responseHeader(h ResponseHeader, now machine.Time, r *Response) (err *apierror.Error) {
-	defer caught(h, &err)
+func (p *Picker) responseHeader(h ResponseHeader, now machine.Time, r *Response) (err *apierror.Error) {
+	defer p.caught(h, &err)
 	h.ResponseHeader(now, r)
 	return nil
 }
 
-func responseBody(h ResponseBody, now machine.Time, r *Response) (err *apierror.Error) {
-	defer caught(h, &err)
+func (p *Picker) responseBody(h ResponseBody, now machine.Time, r *Response) (err *apierror.Error) {
+	defer p.caught(h, &err)
 	h.ResponseBody(now, r)
 	return nil
 }
 
 // Extract has an extractor read a page into figures, which stay as they were
 // where it cannot.
-func Extract(x MetricsExtractor, page metrics.Page, labels map[string]string, into *Metrics) (err error) {
+func (p *Picker) Extract(x MetricsExtractor, page metrics.Page, labels map[string]string, into *Metrics) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(x, v)
+			err = p.opt.panicked(naming(x), v)
 		}
 	}()
 	figures := *into
@@ -88,10 +128,34 @@ func Extract(x MetricsExtractor, page metrics.Page, labels map[string]string, in
 
 // gone tells an observer that an endpoint left. What it did not forget because
 // it panicked is at worst remembered for too long.
-func gone(o EndpointObserver) func(slot int, forget bool) {
+func (p *Picker) gone(o EndpointObserver) func(slot int, forget bool) {
 	return func(slot int, forget bool) {
 		var err *apierror.Error
-		defer caught(o, &err)
+		defer p.caught(o, &err)
 		o.EndpointGone(slot, forget)
 	}
+}
+
+// parse has a parser, which may be a plug-in's, read a body.
+func (p *Picker) parse(ps parse.Parser, path string, body []byte) (b *parse.Body, bad *apierror.Error) {
+	defer func() {
+		if v := recover(); v != nil {
+			b, bad = nil, p.opt.panicked("parser "+ps.Type(), v)
+		}
+	}()
+	b, err := ps.Parse(path, body)
+	if err != nil {
+		return nil, &apierror.Error{Status: 400, Message: err.Error()}
+	}
+	return b, nil
+}
+
+// create has a factory make a plug-in.
+func (b *Builder) create(f Factory, name string, params Params) (p Plugin, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p, err = nil, errors.New(b.opt.panicked("its factory", v).Message)
+		}
+	}()
+	return f(b, name, params)
 }

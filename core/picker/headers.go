@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
@@ -33,7 +34,7 @@ var injectable = map[string]bool{HeaderPrefiller: true, HeaderEncoders: true, He
 func (d *Decision) RequestHeaders(bodyBytes int) (set header.List, remove []string) {
 	set = make(header.List, 0, 3+len(d.Set)+len(d.Request.Headers))
 	set = append(set, header.Header{Name: HeaderDestination, Value: d.Destination()})
-	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
+	if d.Request.HeaderOnly() {
 		for _, h := range d.Request.Headers {
 			if injectable[h.Name] {
 				remove = append(remove, h.Name)
@@ -45,27 +46,15 @@ func (d *Decision) RequestHeaders(bodyBytes int) (set header.List, remove []stri
 		set = append(set, header.Header{Name: "content-length", Value: strconv.Itoa(bodyBytes)})
 	}
 	set = append(set, d.Set...)
-next:
+	ours := d.Set.Index()
 	for _, h := range d.Request.Headers {
-		if consumed[h.Name] {
-			continue
-		}
-		for _, s := range d.Set {
-			if s.Name == h.Name {
-				continue next
-			}
-		}
-		if injectable[h.Name] {
+		switch {
+		case consumed[h.Name], ours.Has(h.Name):
+		case injectable[h.Name], slices.Contains(d.Drop, h.Name):
 			remove = append(remove, h.Name)
-			continue
+		default:
+			set = append(set, h)
 		}
-		for _, x := range d.Drop {
-			if x == h.Name {
-				remove = append(remove, h.Name)
-				continue next
-			}
-		}
-		set = append(set, h)
 	}
 	return d.withRequestID(set), remove
 }

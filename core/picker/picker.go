@@ -25,6 +25,9 @@ type Options struct {
 	// the spans go into Decision.Spans. It is the driver's clock; nil costs
 	// nothing, and decisions never depend on it.
 	Stopwatch func() machine.Time
+	// Panicked, when given, is told of a plug-in's panic while its stack still
+	// stands, so that the driver can log where it was.
+	Panicked func(*apierror.Error)
 	// Force is for tests: it may name the endpoints that a profile's picker is
 	// to choose (indexes of the View, among candidates). The header-only pick
 	// asks with an empty profile name.
@@ -61,6 +64,9 @@ type Picker struct {
 	objects      Objects
 
 	plugins         []Plugin
+	bodyReaders     []BodyReader
+	promptReaders   []PromptReader
+	unit, unitLimit int // of prompts, in tokens; 0 where nobody compares them
 	headerProcs     []HeaderProcessor
 	screeners       []Screener
 	producers       []Producer
@@ -87,6 +93,16 @@ func (p *Picker) wire(plugins []Plugin) {
 		}
 	}
 	for _, pl := range plugins {
+		if x, ok := pl.(BodyReader); ok {
+			p.bodyReaders = append(p.bodyReaders, x)
+		}
+		if x, ok := pl.(PromptReader); ok {
+			p.promptReaders = append(p.promptReaders, x)
+		}
+		if x, ok := pl.(PrefixReader); ok {
+			tokens, limit := x.PrefixBlocks()
+			p.DivideBy(tokens, limit)
+		}
 		if x, ok := pl.(HeaderProcessor); ok {
 			p.headerProcs = append(p.headerProcs, x)
 		}
@@ -120,9 +136,22 @@ func (p *Picker) wire(plugins []Plugin) {
 			p.responseBodies = append(p.responseBodies, x)
 		}
 		if x, ok := pl.(EndpointObserver); ok {
-			p.pool.OnGone(gone(x))
+			p.pool.OnGone(p.gone(x))
 		}
 	}
+}
+
+// DivideBy has prompts divided into units by which blocks of so many tokens can
+// be compared up to limit tokens, before the first request.
+func (p *Picker) DivideBy(tokens, limit int) {
+	unit := parse.UnitTokens
+	if p.unit > 0 {
+		unit = p.unit
+	}
+	for tokens > 0 {
+		unit, tokens = tokens, unit%tokens
+	}
+	p.unit, p.unitLimit = unit, max(p.unitLimit, limit)
 }
 
 // Pool is the endpoints and their figures; the driver keeps it up to date.
@@ -178,11 +207,7 @@ func (p *Picker) Parse(path string, body []byte) (*parse.Body, *apierror.Error) 
 	if len(body) > parse.MaxBodyBytes {
 		return nil, &apierror.Error{Status: 400, Message: fmt.Sprintf("request body of %d bytes is larger than %d", len(body), parse.MaxBodyBytes)}
 	}
-	b, err := ps.Parse(path, body)
-	if err != nil {
-		return nil, &apierror.Error{Status: 400, Message: err.Error()}
-	}
-	return b, nil
+	return p.parse(ps, path, body)
 }
 
 // ParserName is the name of the parser that a request's path asks for, "" for
@@ -210,7 +235,7 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 		r.Tokens = r.Body.EstimatedTokens()
 	}
 	for _, h := range p.headerProcs {
-		if err := requestHeader(h, r); err != nil {
+		if err := p.requestHeader(h, r); err != nil {
 			return nil, err
 		}
 	}
@@ -219,7 +244,7 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 	}
 	var all []Need
 	for _, a := range p.askers {
-		list, err := needs(a, now, r, p.pool.View())
+		list, err := p.needs(a, now, r, p.pool.View())
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +265,7 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	c := &d.cycle
 	defer func() {
 		if v := recover(); v != nil {
-			d.Err = panicked(c.running, v)
+			d.Err = p.opt.panicked(naming(c.running), v)
 			d.Targets = d.Targets[:0]
 			out = d
 		}
@@ -254,7 +279,7 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 
 func (p *Picker) decide(c *Cycle) *apierror.Error {
 	d, r, v := c.Decision, c.Request, c.View
-	if r.Body == nil && r.PromptBlocks == nil {
+	if r.HeaderOnly() {
 		return p.anyEndpoint(c)
 	}
 	for i := range v.States {
@@ -319,7 +344,7 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	}
 	if len(d.Targets) == 0 {
 		for _, i := range res.Picked {
-			d.Targets = append(d.Targets, Target{v.States[i].Endpoint, v.States[i].HostPort(), res.total(i)})
+			d.Targets = append(d.Targets, Target{v.States[i].Endpoint, v.States[i].HostPort(), res.Total(i)})
 		}
 	}
 	if r.PreferIfAvailable() && !p.hasCached(c, res.Picked[0]) {
@@ -334,7 +359,8 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	return nil
 }
 
-func (r *ProfileResult) total(endpoint int32) float64 {
+// Total is what an endpoint scored in all, 0 where it was not left.
+func (r *ProfileResult) Total(endpoint int32) float64 {
 	for j, i := range r.Left {
 		if i == endpoint {
 			return r.Totals[j]
@@ -395,13 +421,13 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	}
 	d.committed = true
 	p.seq++
-	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
+	if d.Request.HeaderOnly() {
 		return nil
 	}
 	c := &d.cycle
 	for _, h := range p.committers {
 		t := c.begin()
-		err = first(err, commit(h, now, d))
+		err = first(err, p.commit(h, now, d))
 		c.end("PreRequest", h, t)
 	}
 	return err
@@ -415,11 +441,11 @@ func (p *Picker) Release(now machine.Time, d *Decision) (err *apierror.Error) {
 		return nil
 	}
 	d.released = true
-	if d.Request.Body == nil && d.Request.PromptBlocks == nil {
+	if d.Request.HeaderOnly() {
 		return nil
 	}
 	for _, r := range p.releasers {
-		err = first(err, release(r, now, d))
+		err = first(err, p.release(r, now, d))
 	}
 	return err
 }

@@ -95,6 +95,31 @@ type HeaderProcessor interface {
 	RequestHeader(r *Request)
 }
 
+// CookieReader is a HeaderProcessor that reads a cookie. It must remember no more
+// of it than CookieDigest.
+type CookieReader interface {
+	ReadsCookie() string
+}
+
+// StateKeeper is a plug-in whose state can be saved, and loaded into another
+// instance of it. Of one that changes with decisions and is no StateKeeper a
+// recording knows nothing from before its beginning.
+type StateKeeper interface {
+	Plugin
+	// SaveState is a copy of the state, in a form that encoding/json can write.
+	SaveState() any
+	// LoadState takes over what was written.
+	LoadState(text []byte) error
+}
+
+// DecisionKeeper keeps something for each decision (Data) that it reads after
+// Commit: what StateKeeper does, for a decision that is not released.
+type DecisionKeeper interface {
+	Plugin
+	SaveDecision(d *Decision) any
+	LoadDecision(d *Decision, text []byte) error
+}
+
 // Screener takes endpoints out before producers run and for all profiles.
 // A request that no endpoint is left for is answered with 503.
 type Screener interface {
@@ -107,6 +132,37 @@ type Screener interface {
 type Producer interface {
 	Plugin
 	Produce(c *Cycle)
+}
+
+// BodyReader completes what is known of a request's body, by its headers. Like
+// PromptReader it is called by the request's own goroutine, for several requests
+// at once, before the picker has its turn: it reads nothing that changes.
+type BodyReader interface {
+	Plugin
+	ReadBody(r *Request)
+}
+
+// PromptReader works out what it will compare of a prompt, where that costs
+// something: of each prompt of a body, and of each that a renderer made.
+type PromptReader interface {
+	Plugin
+	ReadPrompt(r *Request, p *parse.Prompt)
+}
+
+// PrefixReader compares prompts block by block from their beginning
+// (parse.Prompt.AppendBlocks): in blocks of so many tokens, and no further than
+// limit tokens. Blocks of other sizes cost more.
+type PrefixReader interface {
+	Plugin
+	PrefixBlocks() (tokens, limit int)
+}
+
+// AnswerReader is an Asker whose answers say what a prompt's tokens are:
+// ReadAnswer sets Answer.Prompts from Answer.Value, by the request's own
+// goroutine.
+type AnswerReader interface {
+	Asker
+	ReadAnswer(a *Answer)
 }
 
 // Asker is a plug-in that needs something from outside before Pick: a
@@ -233,8 +289,10 @@ type Need struct {
 	Key     string // the plug-in's own name for the question
 	Method  string
 	URL     string
-	Body    []byte
 	Timeout machine.Time
+	// Body makes what is sent, when it is sent; an error is the answer then. Nil
+	// sends nothing.
+	Body func() ([]byte, error)
 }
 
 // Answer is what came back: a value, or why there is none (also a timeout).
@@ -242,8 +300,7 @@ type Answer struct {
 	Plugin string
 	Key    string
 	Value  []byte
-	// Tokens are a renderer's answer in another form than Value: the token ids of
-	// each prompt.
-	Tokens [][]uint32
-	Err    error
+	// Prompts are a renderer's answer in another form than Value.
+	Prompts []parse.Prompt
+	Err     error
 }

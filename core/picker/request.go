@@ -1,6 +1,8 @@
 package picker
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -45,16 +47,8 @@ type Request struct {
 	// an empty list from none.
 	Subset    []string
 	HasSubset bool
-	// Served is what the data plane said with the response's headers.
-	Served Served
 	// SizeBytes is the length of the body as it came.
 	SizeBytes int
-
-	// PromptBlocks may stand for the prompt's text: the identities of its
-	// consecutive blocks of PromptBlockTokens tokens each. Simulated requests
-	// carry these instead of text; a last partial block is one more identity.
-	PromptBlocks      []uint64
-	PromptBlockTokens int
 
 	Model       string // as the client named it
 	TargetModel string // after rewriting
@@ -70,9 +64,22 @@ type Request struct {
 	// Attributes are what producers found out about the request, by data key;
 	// nil when nobody published any.
 	Attributes map[string]string
-	// PromptTokens are the prompt's token ids, one slice per prompt, when a
-	// tokeniser answered or the client sent ids.
-	PromptTokens [][]uint32
+	// Rendered are the prompts as a renderer made token ids of them; nil where
+	// none did.
+	Rendered []parse.Prompt
+}
+
+// HeaderOnly says that there is no body. Such a request is not scheduled but
+// sent to any endpoint.
+func (r *Request) HeaderOnly() bool { return r.Body == nil }
+
+// Prompts are the prompts that plug-ins compare: as a renderer made token ids of
+// them, else as the client sent them.
+func (r *Request) Prompts() []parse.Prompt {
+	if r.Rendered != nil || r.Body == nil {
+		return r.Rendered
+	}
+	return r.Body.Prompts
 }
 
 // Path is the :path header.
@@ -84,6 +91,28 @@ func (r *Request) SetAttribute(key, value string) {
 		r.Attributes = map[string]string{}
 	}
 	r.Attributes[key] = value
+}
+
+// Cookie is the first cookie of a name.
+func Cookie(h header.List, name string) (value string, ok bool) {
+	for part := range strings.SplitSeq(h.Get("cookie"), ";") {
+		if k, v, found := strings.Cut(strings.TrimSpace(part), "="); found && k == name {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// CookieDigest stands for a cookie's value where it is remembered or written
+// down: equal for equal values. That of a digest is itself; an empty value has
+// none.
+func CookieDigest(value string) string {
+	const mark = "sha256:"
+	if value = strings.TrimSpace(value); value == "" || strings.HasPrefix(value, mark) && len(value) == len(mark)+32 {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return mark + hex.EncodeToString(sum[:16])
 }
 
 // HasSLO says whether the client stated any service level objective.
@@ -136,6 +165,9 @@ func (r *Request) PreferIfAvailable() bool {
 // NewRequest begins a request from its headers, as they came, and its body.
 // withBody is false when the stream ended with the headers. number makes the
 // id of a request that came without one.
+//
+// It and Read are the costly part of a decision, and need nothing that changes:
+// requests' own goroutines may call them, several at once.
 func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, number uint64) (*Request, *apierror.Error) {
 	r := &Request{Headers: headers.Normalize(), SizeBytes: len(body)}
 	if r.ID = r.Headers.Get(HeaderRequestID); r.ID == "" {
@@ -150,5 +182,36 @@ func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, num
 		return r, err
 	}
 	r.Body = b
-	return r, nil
+	for _, x := range p.bodyReaders {
+		err = first(err, p.readBody(x, r))
+	}
+	return r, first(err, p.readPrompts(r, b.Prompts))
+}
+
+// readPrompts works out what plug-ins compare of prompts that have come: those
+// of a body, or of a renderer.
+func (p *Picker) readPrompts(r *Request, prompts []parse.Prompt) (err *apierror.Error) {
+	for i := range prompts {
+		if p.unit > 0 {
+			prompts[i].Divide(p.unit, p.unitLimit)
+		}
+		for _, x := range p.promptReaders {
+			err = first(err, p.readPrompt(x, r, &prompts[i]))
+		}
+	}
+	return err
+}
+
+// Read works out what answers say about a request's content.
+func (p *Picker) Read(r *Request, answers []Answer) {
+	for i := range answers {
+		x, ok := p.Plugin(answers[i].Plugin).(AnswerReader)
+		if !ok || answers[i].Err != nil {
+			continue
+		}
+		err := p.readAnswer(x, &answers[i])
+		if err = first(err, p.readPrompts(r, answers[i].Prompts)); err != nil {
+			answers[i].Err = err
+		}
+	}
 }

@@ -16,6 +16,10 @@ const maxBuffered = 32 << 20
 
 // Response is the picker's side of one response: it rewrites the model's name
 // back, reads token usage and runs the plug-ins' hooks.
+//
+// Reading (NewResponse, Read, Close) concerns nothing but its request, whose own
+// goroutine does it. Hooks (TellHeaders, Tell) have the picker's turn, and are
+// told what was read until then.
 type Response struct {
 	Decision *Decision // nil when the response belongs to no scheduled request
 	Status   string    // :status
@@ -23,10 +27,32 @@ type Response struct {
 	// Streaming says that chunks are passed on one by one (SSE, or the client
 	// asked for a stream).
 	Streaming bool
+	StartedAt machine.Time
+	// Served is what the data plane said with the headers.
+	Served Served
+	Progress
+	// Err is the first panic of a plug-in over this response.
+	Err *apierror.Error
+
+	chunk     []byte
+	described bool // there are no chunks, only Progress
+	ended     bool // nothing more will be read
+	told      bool // and the hooks know it
+	set       header.List
+	metadata  map[string]map[string]any
+	parser    parse.Parser
+	buffer    []byte
+	events    bool // the model server sends events
+	stream    sse.Scanner
+	overflow  bool // too long to be kept
+	p         *Picker
+}
+
+// Progress is what is known of a response's body so far.
+type Progress struct {
 	// First and End are true during the hook call for the first and the last
-	// chunk; Chunk is that chunk as the model server sent it.
+	// chunk.
 	First, End bool
-	Chunk      []byte
 	Usage      parse.Usage
 	HasUsage   bool
 	// Bytes is how much of the body came so far, Chunks in how many pieces.
@@ -34,19 +60,14 @@ type Response struct {
 	Chunks int
 	// FirstAt and LastAt are when the first and the last non-empty chunk came.
 	FirstAt, LastAt machine.Time
-	StartedAt       machine.Time
-	// Err is the first panic of a plug-in over this response.
-	Err *apierror.Error
+}
 
-	set      header.List
-	metadata map[string]map[string]any
-	parser   parse.Parser
-	buffer   []byte
-	ended    bool
-	events   bool // the model server sends events
-	stream   sse.Scanner
-	overflow bool // too long to be kept
-	p        *Picker
+// Chunk is the chunk that the hooks are told of, as the model server sent it.
+func (r *Response) Chunk() []byte {
+	if r.described {
+		panic(&parse.Unknown{What: "the response's bytes"})
+	}
+	return r.chunk
 }
 
 // SetHeader adds a header to the response.
@@ -76,40 +97,61 @@ func (p *Picker) Hooks() Hooks {
 	return Hooks{len(p.responseHeaders) > 0, len(p.responseBodies) > 0, len(p.releasers) > 0}
 }
 
-// ResponseHeaders begins a response: it returns the headers to set. d is nil
-// when Envoy answered by itself before the request was decided.
-func (p *Picker) ResponseHeaders(now machine.Time, d *Decision, headers header.List) (*Response, header.List) {
+// NewResponse begins a response by its headers. d is nil when Envoy answered by
+// itself before the request was decided.
+func (p *Picker) NewResponse(now machine.Time, d *Decision, headers header.List) *Response {
 	r := &Response{Decision: d, Headers: headers, p: p, StartedAt: now}
 	r.Status = headers.Get(":status")
 	r.events = strings.Contains(strings.ToLower(headers.Get("content-type")), "text/event-stream")
 	r.Streaming = r.events
 	r.parser, r.stream.Limit = parse.OpenAI{}, maxBuffered
-	scheduled := d != nil && d.Err == nil && d.Request.Body != nil
-	if scheduled {
+	if r.Scheduled() {
 		r.Streaming = r.Streaming || d.Request.Body.Stream
 		if ps := parse.New(d.Request.Body.Parser); ps != nil {
 			r.parser = ps
 		}
-		for _, h := range p.responseHeaders {
-			r.Err = first(r.Err, responseHeader(h, now, r))
-		}
 	}
+	return r
+}
+
+// Scheduled says that the response is one to a request which the plug-ins have
+// decided about: others have no hooks.
+func (r *Response) Scheduled() bool {
+	return r.Decision != nil && r.Decision.Err == nil && !r.Decision.Request.HeaderOnly()
+}
+
+// TellHeaders runs the hooks for the response's headers.
+func (r *Response) TellHeaders(now machine.Time) {
+	if !r.Scheduled() {
+		return
+	}
+	for _, h := range r.p.responseHeaders {
+		r.Err = first(r.Err, r.p.responseHeader(h, now, r))
+	}
+}
+
+// SetHeaders are the headers to set: the plug-ins', and the response's own again.
+func (r *Response) SetHeaders() header.List {
 	set := header.Of(HeaderWentResponse, "true")
 	set = append(set, r.set...)
-next:
-	for _, h := range headers {
-		if consumed[h.Name] {
-			continue // content-length stands, unless DropContentLength says otherwise
+	ours := r.set.Index()
+	for _, h := range r.Headers {
+		// content-length stands, unless DropContentLength says otherwise.
+		if !consumed[h.Name] && !ours.Has(h.Name) {
+			set = append(set, h)
 		}
-		for _, s := range r.set {
-			if s.Name == h.Name {
-				continue next
-			}
-		}
-		set = append(set, h)
 	}
-	return r, set
+	return set
 }
+
+// Said says whether plug-ins have set headers, as long as the body has not begun,
+// or metadata at its end.
+func (r *Response) Said() bool {
+	return r.Chunks == 0 && !r.End && r.set != nil || r.End && r.metadata != nil
+}
+
+// HookHeaders are the headers that plug-ins set.
+func (r *Response) HookHeaders() header.List { return r.set }
 
 // DropContentLength says whether the response's content-length may no longer
 // be true and must be removed.
@@ -120,19 +162,19 @@ func (r *Response) DropContentLength() bool {
 
 func (r *Response) rewritesBack() bool {
 	d := r.Decision
-	return d != nil && d.Request.Body != nil && d.Request.TargetModel != d.Request.Model
+	return d != nil && !d.Request.HeaderOnly() && d.Request.TargetModel != d.Request.Model
 }
 
-// Body takes one chunk and returns what goes to the client instead, nil when
+// Read takes one chunk and returns what goes to the client instead, nil when
 // nothing does yet: a whole (not streamed) response whose model name is
 // rewritten is held back until its end, since the name may be cut in two.
-func (r *Response) Body(now machine.Time, chunk []byte, end bool) []byte {
+func (r *Response) Read(now machine.Time, chunk []byte, end bool) []byte {
 	if r.ended {
 		return nil
 	}
 	r.First = r.Chunks == 0
 	r.Chunks++
-	r.Chunk, r.End = chunk, end
+	r.chunk, r.End = chunk, end
 	r.Bytes += int64(len(chunk))
 	if len(chunk) > 0 {
 		if r.FirstAt == 0 {
@@ -150,7 +192,6 @@ func (r *Response) Body(now machine.Time, chunk []byte, end bool) []byte {
 	if back && out != nil {
 		out = parse.RestoreModel(out, r.Decision.Request.TargetModel, r.Decision.Request.Model)
 	}
-	r.hooks(now)
 	r.ended = end
 	return out
 }
@@ -183,26 +224,28 @@ func (r *Response) whole(chunk []byte, end, back bool) []byte {
 	return chunk
 }
 
-// Flush ends a response that ended without a last chunk (trailers, or the
-// stream broke): what was held back is returned.
-func (r *Response) Flush(now machine.Time) []byte {
+// Close ends a response that ended without a last chunk (trailers, or the
+// stream broke): what was held back is returned. It says whether there is
+// something to be told.
+func (r *Response) Close() (out []byte, news bool) {
 	if r.ended {
-		return nil
+		return nil, false
 	}
 	all := r.buffer
 	r.buffer = nil
 	if u, ok := r.parser.Usage(all, false); ok && !r.Streaming {
 		r.Usage, r.HasUsage = u, true
 	}
-	var out []byte
 	if r.rewritesBack() && !r.overflow {
 		out = parse.RestoreModel(all, r.Decision.Request.TargetModel, r.Decision.Request.Model)
 	}
-	r.First, r.Chunk, r.End = r.Chunks == 0, nil, true
-	r.hooks(now)
+	r.First, r.chunk, r.End = r.Chunks == 0, nil, true
 	r.ended = true
-	return out
+	return out, true
 }
+
+// Describe stands for what was read of a response whose chunks are not there.
+func (r *Response) Describe(x Progress) { r.Progress, r.described, r.ended = x, true, x.End }
 
 // Complete says whether the response came to its end.
 func (r *Response) Complete() bool { return r.ended }
@@ -219,35 +262,37 @@ func (r *Response) Failed() bool {
 // Metadata is the dynamic metadata for the last body message, nil for none.
 func (r *Response) Metadata() map[string]map[string]any { return r.metadata }
 
-func (r *Response) hooks(now machine.Time) {
-	d := r.Decision
-	if d == nil || d.Err != nil || d.Request.Body == nil {
+// Tell runs the hooks for what was read last. Nothing follows the end.
+func (r *Response) Tell(now machine.Time) {
+	if r.told || !r.Scheduled() {
 		return
 	}
+	r.told = r.End
 	for _, h := range r.p.responseBodies {
-		r.Err = first(r.Err, responseBody(h, now, r))
+		r.Err = first(r.Err, r.p.responseBody(h, now, r))
 	}
+	r.chunk = nil
 }
 
 // readStream looks for usage in whole events, however they were cut.
 func (r *Response) readStream(chunk []byte, end bool) {
 	if !r.events { // the client asked for a stream, and the server answers in one piece
-		r.told(chunk, false)
+		r.notes(chunk, false)
 		return
 	}
 	r.stream.Write(chunk)
 	for e, ok := r.stream.Next(); ok; e, ok = r.stream.Next() {
-		r.told(e.Data, true)
+		r.notes(e.Data, true)
 	}
 	if end || r.stream.TooLong() {
 		if e, ok := r.stream.Last(); ok {
-			r.told(e.Data, true)
+			r.notes(e.Data, true)
 		}
 	}
 }
 
-// told takes what a response, or an event of one, says about tokens.
-func (r *Response) told(data []byte, event bool) {
+// notes takes what a response, or an event of one, says about tokens.
+func (r *Response) notes(data []byte, event bool) {
 	u, ok := r.parser.Usage(data, event)
 	if !ok {
 		return

@@ -86,11 +86,7 @@ func (p *Picker) resolveModel(r *Request) *apierror.Error {
 		}
 		return nil
 	}
-	r.Model = r.Body.Model
-	r.TargetModel = newer(r.Headers, HeadersModelRewrite)
-	if r.TargetModel == "" {
-		r.TargetModel = r.Model
-	}
+	r.Model, r.TargetModel = r.Body.Model, r.AskedModel()
 	if rule, name := p.objects.rule(r.Model); rule != nil {
 		r.TargetModel = rule.target(machine.DrawFor(p.opt.Seed^(p.seq+1)*0x9e3779b97f4a7c15, "picker", "rewrite", r.ID))
 		r.Rewrite = name
@@ -101,6 +97,17 @@ func (p *Picker) resolveModel(r *Request) *apierror.Error {
 	return nil
 }
 
+// AskedModel is the model that a client asks for: in its rewrite header, else in
+// the body. Only an InferenceModelRewrite makes another one of it.
+func (r *Request) AskedModel() string {
+	if r.Body.JSON() {
+		if model := newer(r.Headers, HeadersModelRewrite); model != "" {
+			return model
+		}
+	}
+	return r.Body.Model
+}
+
 // ForwardBody is the body that goes to the endpoint: the client's own bytes,
 // or those with the target model in place of the client's.
 func (r *Request) ForwardBody() ([]byte, error) {
@@ -108,7 +115,7 @@ func (r *Request) ForwardBody() ([]byte, error) {
 		return nil, nil
 	}
 	if !r.Body.JSON() || r.TargetModel == r.Body.Model {
-		return r.Body.Raw, nil
+		return r.Body.Raw(), nil
 	}
-	return parse.RewriteModel(r.Body.Raw, r.TargetModel)
+	return parse.RewriteModel(r.Body.Raw(), r.TargetModel)
 }

@@ -19,6 +19,8 @@ func (s *Stream) headers(modes Modes, head header.List, end bool) {
 	s.request, s.head, s.modes = head.Get("x-request-id"), head, modes
 	s.state = awaitBody
 	switch {
+	case len(head) > MaxHeaders:
+		s.answer(431, fmt.Sprintf("the request has %d headers; at most %d are taken", len(head), MaxHeaders))
 	case end:
 		s.endsWith = endedByHeaders
 		s.requestWhole()
@@ -29,6 +31,22 @@ func (s *Stream) headers(modes Modes, head header.List, end bool) {
 		// answered, or never: the decision is made without it.
 		s.requestWhole()
 	}
+	if s.state == awaitBody {
+		s.bodyUntil = machine.Never
+		if s.cfg.BodyTotal > 0 {
+			s.bodyUntil = s.now.Add(s.cfg.BodyTotal)
+		}
+		s.awaitMore()
+	}
+}
+
+// awaitMore sets the deadline of the body's next piece. Envoy collects a buffered
+// body by itself, so its pauses are not seen.
+func (s *Stream) awaitMore() {
+	s.deadline = s.bodyUntil
+	if s.cfg.BodyIdle > 0 && s.modes.Request == FullDuplex {
+		s.deadline = min(s.deadline, s.now.Add(s.cfg.BodyIdle))
+	}
 }
 
 // requestBody is a piece of the request's body. The bytes are copied.
@@ -38,7 +56,7 @@ func (s *Stream) requestBody(chunk []byte, end bool) {
 		return
 	}
 	if s.state == awaitHeaders { // a body whose headers never came: the picker will say what it lacks
-		s.state = awaitBody
+		s.state, s.bodyUntil = awaitBody, machine.Never
 	}
 	if s.state != awaitBody {
 		return
@@ -50,6 +68,8 @@ func (s *Stream) requestBody(chunk []byte, end bool) {
 	s.body = append(s.body, chunk...)
 	if end {
 		s.requestWhole()
+	} else {
+		s.awaitMore()
 	}
 }
 
@@ -72,7 +92,7 @@ func (s *Stream) requestWhole() {
 		s.record(s.now, flow.RequestReceived, flow.D("bytes", len(s.body)),
 			flow.D("method", s.head.Get(":method")), flow.D("path", s.head.Get(":path")))
 	}
-	s.state = awaitDecision
+	s.state, s.deadline = awaitDecision, machine.Never
 	if s.cfg.Deadline > 0 {
 		s.deadline = s.now.Add(s.cfg.Deadline)
 	}

@@ -15,8 +15,8 @@
 // response headers of a held request wait for that chunk, so that a model
 // server that says 200 and then nothing becomes a 502 and not an empty 200.
 //
-// Deadlines are Next and Advance: how long the picker may take, and how long a
-// request may be held.
+// Deadlines are Next and Advance: how long a body may be on its way, how long
+// the picker may take, and how long a request may be held.
 package stream
 
 import (
@@ -49,7 +49,8 @@ type Stream struct {
 	metadata string
 	endsWith ending // how the request is to end
 
-	deadline machine.Time // machine.Never when none runs
+	deadline  machine.Time // machine.Never when none runs
+	bodyUntil machine.Time // when the request's body must be whole
 
 	status       int
 	respBytes    int64
@@ -131,6 +132,10 @@ func (s *Stream) Advance(now machine.Time, fx *machine.Effects[Effect]) {
 	due := s.deadline
 	s.deadline, s.fx = machine.Never, fx
 	switch {
+	case s.state == awaitBody && due == s.bodyUntil:
+		s.answerAt(due, 408, "the request's body was not whole after "+s.cfg.BodyTotal.Duration().String())
+	case s.state == awaitBody:
+		s.answerAt(due, 408, "the request's body came to a halt: nothing came for "+s.cfg.BodyIdle.Duration().String())
 	case s.state == awaitDecision:
 		s.answerAt(due, 504, "the endpoint picker did not decide within "+s.cfg.Deadline.Duration().String())
 	case s.holding:

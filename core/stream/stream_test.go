@@ -109,6 +109,9 @@ func TestScripts(t *testing.T) {
 				if d.HasArg("limit") {
 					d.ScanArgs(t, "limit", &cfg.MaxBodyBytes)
 				}
+				if d.HasArg("body-idle") {
+					cfg.BodyIdle, cfg.BodyTotal = 2*machine.Second, 5*machine.Second
+				}
 				cfg.Recorder = flow.Func(func(e flow.Event) {
 					fmt.Fprintf(&record, "%v %s", e.Time, e.Step)
 					for _, f := range e.Details {
@@ -119,7 +122,13 @@ func TestScripts(t *testing.T) {
 				s = New(cfg)
 				return ""
 			case "headers":
-				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: header.Of(":method", "POST", ":path", str("path", "/v1/chat/completions"), "x-request-id", "r1", "content-length", "13"), End: end})
+				head := header.Of(":method", "POST", ":path", str("path", "/v1/chat/completions"), "x-request-id", "r1", "content-length", "13")
+				if d.HasArg("count") {
+					var n int
+					d.ScanArgs(t, "count", &n)
+					head = append(head, make(header.List, n-len(head))...)
+				}
+				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: head, End: end})
 			case "body":
 				body := []byte(d.Input)
 				if d.HasArg("size") {
@@ -177,7 +186,7 @@ func FuzzAnyOrder(f *testing.F) {
 	f.Add([]byte{1, 2, 6, 13, 13}, uint8(0x21))
 	f.Fuzz(func(t *testing.T, ops []byte, setup uint8) {
 		modes := Modes{BodyMode(setup >> 4 & 3), BodyMode(setup >> 6 & 3)}
-		s := New(Config{Hold: setup&1 == 1, MaxBodyBytes: 40, Deadline: machine.Second, HoldLimit: machine.Second, MetadataBytes: 4})
+		s := New(Config{Hold: setup&1 == 1, MaxBodyBytes: 40, Deadline: machine.Second, HoldLimit: machine.Second, BodyIdle: machine.Second, BodyTotal: 2 * machine.Second, MetadataBytes: 4})
 		var ends, part2, requestEnds int
 		var ok2xx, firstChunk bool
 		now := machine.Time(0)

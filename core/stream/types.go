@@ -28,6 +28,10 @@ func (m BodyMode) String() string {
 // the real EPP expects.
 type Modes struct{ Request, Response BodyMode }
 
+// MaxHeaders bounds the headers of a request, ten times as many as Envoy takes by
+// default. One with more is answered with 431.
+const MaxHeaders = 1000
+
 // Config is what the streams of one pool share.
 type Config struct {
 	// Hold asks for the held-open flow of document 000 wherever a request can
@@ -37,6 +41,10 @@ type Config struct {
 	// MaxBodyBytes bounds a request's body; a larger one is answered with 413
 	// in the middle of its upload. 0 means no bound.
 	MaxBodyBytes int
+	// BodyIdle bounds the pauses in a request's body, BodyTotal the time from the
+	// headers to its end; they count until the request is whole, and not beyond.
+	// Pauses are seen in full duplex alone. 0 means no bound.
+	BodyIdle, BodyTotal machine.Time
 	// Deadline bounds the time from the whole request to the decision, and
 	// HoldLimit the time from part 1 to the first token. 0 means no bound.
 	Deadline, HoldLimit machine.Time

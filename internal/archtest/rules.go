@@ -24,13 +24,13 @@ type Layer struct {
 // Layers are the floors of the house, most particular first. A package belongs
 // to the first layer that holds it.
 var Layers = []Layer{
-	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/exit", "internal/gc", "internal/pause"}, true,
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/exit", "internal/files", "internal/gc", "internal/pause"}, true,
 		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
-	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
-	// live/kvevents is the wire of KV events itself (ZMQ frames), no part that could be swapped.
-	{"live", []string{"live/kvevents", "core", "scenario", "report", "internal/exit", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how anything listens: no parts that could be swapped.
+	{"live", []string{"live/kvevents", "live/serve", "core", "scenario", "report", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
@@ -38,11 +38,12 @@ var Layers = []Layer{
 		"the page reads the stream of events; it must show a recording as well as a run"},
 	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gc"}, true,
 		"benchmarks measure the parts from outside, as the command does"},
-	{"report", []string{"core", "internal/exit"}, true, "a report reads events, whoever made them"},
-	{"scenario", []string{"core", "internal/exit"}, true, "both drivers read scenarios, so a scenario knows neither"},
+	{"report", []string{"core", "internal/exit", "internal/files"}, true, "a report reads events, whoever made them"},
+	{"scenario", []string{"core", "internal/exit", "internal/files"}, true, "both drivers read scenarios, so a scenario knows neither"},
 	{"extend", []string{"core"}, false, "the documents' plug-in interfaces take a context, which the core does without"},
 	{"core", nil, true, "the core decides and depends on nothing above it"},
 	{"internal/parity", []string{"core", "live/epp"}, false, "plays the real picker's recorded decisions against the core's, also through its gRPC port"},
+	{"internal/tlsfiles", []string{"internal/files"}, false, "certificates are files that a user names, read as all of them are"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 
@@ -81,10 +82,10 @@ var CoreAllowed = map[string]string{
 // CorePackageExceptions allow one package of the core one import. The key is
 // "package import".
 var CorePackageExceptions = map[string]string{
-	"core/latency sync":          "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
-	"core/kv sync/atomic":        "kv.View looks the index up without a lock while its owner takes events; the owner needs none either",
-	"core/metrics unsafe":        "names in a metrics page are looked up without copying them; the view does not outlive the page",
-	"core/picker/plugins unsafe": "token ids are hashed where they lie on little-endian machines, and copied on others",
+	"core/latency sync":        "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/kv sync/atomic":      "kv.View looks the index up without a lock while its owner takes events; the owner needs none either",
+	"core/metrics unsafe":      "names in a metrics page are looked up without copying them; the view does not outlive the page",
+	"core/picker/parse unsafe": "token ids are hashed where they lie on little-endian machines, and copied on others",
 }
 
 // CoreClock are the functions of package time that read or wait for a clock.

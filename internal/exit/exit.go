@@ -6,7 +6,11 @@
 // number and words.
 package exit
 
-import "errors"
+import (
+	"errors"
+	"io/fs"
+	"net"
+)
 
 // Code is a process's exit code.
 type Code int
@@ -72,6 +76,24 @@ func Hint(code Code, err error, hint string) error {
 		return nil
 	}
 	return &coded{error: err, code: code, hint: hint}
+}
+
+// ByCause is With for an error that may come from anywhere below: a code that it
+// has stays, an address that cannot be listened on is Environment, a file that
+// cannot be read is Input, and all else is otherwise.
+func ByCause(otherwise Code, err error) error {
+	var given *coded
+	var listen *net.OpError
+	var file *fs.PathError
+	switch {
+	case errors.As(err, &given):
+		return err
+	case errors.As(err, &listen) && listen.Op == "listen":
+		return With(Environment, err)
+	case errors.As(err, &file), errors.Is(err, fs.ErrNotExist):
+		return With(Input, err)
+	}
+	return With(otherwise, err)
 }
 
 // Of is the exit code of an error: the outermost that was given, Broken where

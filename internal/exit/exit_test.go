@@ -3,6 +3,9 @@ package exit
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -20,6 +23,23 @@ func TestCodes(t *testing.T) {
 	} {
 		if Of(c.err) != c.code || HintOf(c.err) != c.hint {
 			t.Errorf("%v: got %d %q, want %d %q", c.err, Of(c.err), HintOf(c.err), c.code, c.hint)
+		}
+	}
+	_, missing := os.ReadFile(filepath.Join(t.TempDir(), "missing"))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, taken := net.Listen("tcp", l.Addr().String())
+	for _, c := range []struct {
+		err  error
+		code Code
+	}{
+		{nil, OK}, {base, Usage}, {fmt.Errorf("--flag: %w", missing), Input}, {fmt.Errorf("metrics: %w", taken), Environment}, {With(Broken, missing), Broken},
+	} {
+		if got := Of(ByCause(Usage, c.err)); got != c.code {
+			t.Errorf("%v: got %d, want %d", c.err, got, c.code)
 		}
 	}
 	if !errors.Is(outer, base) || outer.Error() != "run: no envoy" {

@@ -93,8 +93,11 @@ func openVirtual(c core.Config, page func(address string) (string, error)) (driv
 	return &virtual{m: m, page: page}, err
 }
 
+// force tells a profile's picker whom to choose (picker.Options.Force).
+type force func(c *picker.Cycle, profile string, candidates []int32) []int32
+
 // build makes the picker of a recorded configuration.
-func build(l *Line, force func(c *picker.Cycle, profile string, candidates []int32) []int32) (core.Config, error) {
+func build(l *Line, force force) (core.Config, error) {
 	cfg := config.Default()
 	if l.Config != "" || l.Objects == nil {
 		var err error
@@ -114,7 +117,10 @@ func build(l *Line, force func(c *picker.Cycle, profile string, candidates []int
 // Play plays a line and returns its differences.
 func Play(l *Line) []Fault { return play(l, openVirtual) }
 
-func play(l *Line, open opener) []Fault {
+func play(l *Line, open opener) []Fault { return playWith(l, open, nil) }
+
+// playWith plays with something between the recorded choices and the picker.
+func playWith(l *Line, open opener, between func(force) force) []Fault {
 	pl := &player{line: l, address: map[string]string{}, pages: map[string]string{}, failing: map[string]bool{}, open: map[string]*exchange{}}
 	pl.random = strings.Contains(l.Config, "random-picker")
 	if i := strings.Index(l.Config, "pluginRef: no-hit-lru-scorer"); i >= 0 {
@@ -123,7 +129,11 @@ func play(l *Line, open opener) []Fault {
 			pl.weight = 1
 		}
 	}
-	c, err := build(l, pl.choose)
+	choose := force(pl.choose)
+	if between != nil {
+		choose = between(choose)
+	}
+	c, err := build(l, choose)
 	if err == nil {
 		pl.driver, err = open(c, pl.page)
 	}

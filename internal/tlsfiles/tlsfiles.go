@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // Files is something read from files, and read again when one of them has
@@ -73,7 +75,7 @@ func (f *Files[T]) stamps() string {
 // Pair is a certificate and its key in two files.
 func Pair(cert, key string, log *slog.Logger) (*Files[*tls.Certificate], error) {
 	return open(log, func() (*tls.Certificate, error) {
-		c, err := tls.LoadX509KeyPair(cert, key)
+		c, err := files.KeyPair(cert, key)
 		if err != nil {
 			return nil, fmt.Errorf("certificate %s with the key %s: %w", cert, key, err)
 		}
@@ -102,7 +104,7 @@ func Authorities(file string, system bool, log *slog.Logger) (*Files[*x509.CertP
 				pool = p
 			}
 		}
-		text, err := os.ReadFile(file)
+		text, err := files.ReadPEM(file)
 		if err == nil && !pool.AppendCertsFromPEM(text) {
 			err = fmt.Errorf("%s: there is no PEM certificate in it", file)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -66,7 +67,7 @@ func (d *Watch) run(matters func(name string) bool, load func() error) {
 				quiet.Reset(Settle)
 			}
 		case <-quiet.C:
-			if err := load(); err != nil {
+			if err := refused(load); err != nil {
 				d.log.Error("what was changed is not used; the old state stays", "from", d.what, "error", err)
 			}
 		case err, ok := <-d.w.Errors:
@@ -84,4 +85,15 @@ func (d *Watch) Close() {
 		d.w.Close()
 		d.wg.Wait()
 	}
+}
+
+// refused is why load did not take what it read. One that panics is no reason
+// for the process to end.
+func refused(load func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("reading it failed: panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return load()
 }

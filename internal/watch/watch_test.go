@@ -28,6 +28,9 @@ func TestFile(t *testing.T) {
 			err = errors.New("it is bad")
 		}
 		read <- string(text)
+		if string(text) == "worse" {
+			panic("it is worse")
+		}
 		return err
 	}
 	lines := make(told, 100)
@@ -67,6 +70,11 @@ func TestFile(t *testing.T) {
 	if line := <-lines; !strings.Contains(line, "from=it") || !strings.Contains(line, "it is bad") {
 		t.Errorf("told: %s", line)
 	}
+	put("file", "worse")
+	expect("worse")
+	if line := <-lines; !strings.Contains(line, "from=it") || !strings.Contains(line, "it is worse") {
+		t.Errorf("told: %s", line)
+	}
 	put("next", "three")
 	if err := os.Rename(filepath.Join(dir, "next"), path); err != nil {
 		t.Fatal(err)
@@ -87,6 +95,9 @@ func TestFile(t *testing.T) {
 	}
 	w.Close()
 	put("file", "after the end")
-	close(read) // a load now would panic
+	close(read) // a load now would panic, and be told
+	if len(lines) > 0 {
+		t.Errorf("told: %s", <-lines)
+	}
 	(*watch.Watch)(nil).Close()
 }

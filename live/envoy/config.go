@@ -180,11 +180,22 @@ type Limits struct {
 	// enforces it; here it sizes the buffers (for Buffered, and for retries,
 	// which send the body again). Default 4 MiB.
 	BodyBytes int
+	// BodyTime is the longest that a request's body may be on its way. The picker
+	// enforces it; Envoy's own limit on a request, which counts a hold, too, is
+	// set above both. Default 5 minutes.
+	BodyTime time.Duration
 	// Hold is the longest that a request may wait for its first token. The
 	// picker enforces it; Envoy's idle timeouts are set above it. Default
 	// 10 minutes.
 	Hold time.Duration
 }
+
+// requestTimeout is when Envoy gives up on a request that is not whole: the
+// backstop for pickers that let bodies trickle.
+func (l Limits) requestTimeout() time.Duration { return l.idleTimeout() + l.BodyTime }
+
+// headersTimeout is when Envoy gives up on a request whose head is not whole.
+const headersTimeout = time.Minute
 
 // idleTimeout is when Envoy gives up on a request where nothing moves: later
 // than the picker's own deadline, which gives the better answer.

@@ -184,3 +184,16 @@ func TestValidate(t *testing.T) {
 		wantKind(t, err, BadConfig)
 	}
 }
+
+// Envoy's own limits are above those of the picker, which has the better answers:
+// a held prefill is never cut by them.
+func TestBackstopsAreBehindThePicker(t *testing.T) {
+	for _, hold := range []time.Duration{time.Millisecond, 30 * time.Second, 10 * time.Minute, 24 * time.Hour} {
+		for _, body := range []time.Duration{time.Millisecond, 5 * time.Minute} {
+			l := Limits{Hold: hold, BodyTime: body}
+			if l.idleTimeout() <= hold || l.requestTimeout() <= hold+body {
+				t.Errorf("%+v: idle %v, request %v", l, l.idleTimeout(), l.requestTimeout())
+			}
+		}
+	}
+}

@@ -18,6 +18,7 @@ func (c Config) WithDefaults() Config {
 	c.Admin = cmp.Or(c.Admin, "127.0.0.1:0")
 	c.Limits.InFlight = cmp.Or(c.Limits.InFlight, 100_000)
 	c.Limits.BodyBytes = cmp.Or(c.Limits.BodyBytes, 4<<20)
+	c.Limits.BodyTime = cmp.Or(c.Limits.BodyTime, 5*time.Minute)
 	c.Limits.Hold = cmp.Or(c.Limits.Hold, 10*time.Minute)
 	c.Pools = slices.Clone(c.Pools)
 	for i := range c.Pools {
@@ -187,6 +188,8 @@ func (l Limits) validate() error {
 		return fail(BadConfig, nil, "limits.inFlight: %d is not between 1 and %d", l.InFlight, 1<<30)
 	case l.BodyBytes < 1 || l.BodyBytes > 1<<30:
 		return fail(BadConfig, nil, "limits.bodyBytes: %d is not between 1 and %d", l.BodyBytes, 1<<30)
+	case l.BodyTime < time.Millisecond || l.BodyTime > 30*24*time.Hour:
+		return fail(BadConfig, nil, "limits.bodyTime: %v is not between 1ms and 30 days", l.BodyTime)
 	case l.Hold < time.Millisecond || l.Hold > 30*24*time.Hour:
 		return fail(BadConfig, nil, "limits.hold: %v is not between 1ms and 30 days", l.Hold)
 	}

@@ -76,10 +76,13 @@ func (c Config) connectionManager() (*hcmv3.HttpConnectionManager, error) {
 		HttpFilters:          filters,
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(streamsPerConnection)},
 		StreamIdleTimeout:    duration(c.Limits.idleTimeout()),
-		AccessLog:            logs,
-		UseRemoteAddress:     wrapperspb.Bool(true),
-		NormalizePath:        wrapperspb.Bool(true),
-		MergeSlashes:         true,
+		// Both are off by default: a client could send a byte a second for ever.
+		RequestHeadersTimeout: duration(headersTimeout),
+		RequestTimeout:        duration(c.Limits.requestTimeout()),
+		AccessLog:             logs,
+		UseRemoteAddress:      wrapperspb.Bool(true),
+		NormalizePath:         wrapperspb.Bool(true),
+		MergeSlashes:          true,
 		// One id follows a request through every record: the client's if it
 		// sent one, as it was sent.
 		PreserveExternalRequestId:    true,

@@ -101,3 +101,30 @@ func TestIdleBackstop(t *testing.T) {
 	idle(t, p)
 	eventually(t, "the picker to forget the request", func() bool { return picker.streams.Load() == 0 })
 }
+
+// A body that trickles past everybody else's limits ends at Envoy's own.
+func TestSlowBodyBackstop(t *testing.T) {
+	t.Parallel()
+	picker := (&fakePicker{destination: func() string { return "127.0.0.1:1" }}).start(t)
+	c := onePool()
+	c.Pools[0].Picker.Addresses = []string{picker.addr}
+	c.Limits.Hold, c.Limits.BodyTime = time.Millisecond, time.Millisecond // and two seconds on top
+	p := startEnvoy(t, c)
+	pr, pw := io.Pipe()
+	go func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for range tick.C {
+			if _, err := pw.Write([]byte("x")); err != nil {
+				return
+			}
+		}
+	}()
+	code, body := newClient(t, p, false).post(pr)
+	pr.Close()
+	r := lastAccess(t, p)
+	if code != http.StatusRequestTimeout || r.Details != "request_overall_timeout" {
+		t.Errorf("got %d %q, %+v; want 408 by request_overall_timeout", code, body, r)
+	}
+	eventually(t, "the picker to forget the request", func() bool { return picker.streams.Load() == 0 })
+}

@@ -19,6 +19,8 @@ var notes = map[string]string{
 	"no_traffic_interval":              "Envoy's default is once a minute.",
 	"preserve_external_request_id":     "One x-request-id follows a request through every record.",
 	"processing_mode":                  "Full duplex: the request body stays open while the picker waits for the first token.",
+	"request_timeout":                  "A body that trickles: off by default. The picker cuts it earlier; this is above its hold limit, too.",
+	"request_headers_timeout":          "A head that trickles: off by default.",
 	"stream_idle_timeout":              "Nothing moves during a prefill; the default of 5m would cut long ones.",
 	"thresholds":                       "Held requests pile up; the default of 1024 answers 503 beyond.",
 	"status_on_error":                  "The picker failed: 503, not the default 500.",

@@ -3,9 +3,9 @@ package epp
 import (
 	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
@@ -30,14 +30,7 @@ func OpenEndpointsFile(k *Picking, path string, follow bool, log *slog.Logger) (
 }
 
 func (f *EndpointsFile) load() error {
-	info, err := os.Stat(f.path)
-	if err != nil {
-		return fmt.Errorf("endpoints file: %w", err)
-	}
-	if info.Size() > discovery.MaxFileBytes {
-		return fmt.Errorf("endpoints file %s has %d bytes; at most %d are read", f.path, info.Size(), discovery.MaxFileBytes)
-	}
-	data, err := os.ReadFile(f.path)
+	data, err := files.Read(f.path, discovery.MaxFileBytes)
 	if err != nil {
 		return fmt.Errorf("endpoints file: %w", err)
 	}

@@ -167,7 +167,7 @@ func (s *kvSource) handle(d kvevents.Delivery) {
 	r := kvevents.Report{From: d.From, Seq: d.Seq, Lost: d.Lost}
 	var batch kv.Batch
 	if d.Lost != "" {
-		s.x.k.Input(core.KVLost{Index: s.number, Pod: d.From.Pod})
+		s.x.k.report(core.KVLost{Index: s.number, Pod: d.From.Pod})
 	} else if batch, r.Err = kvevents.Decode(&s.decoder, d); r.Err == nil {
 		r.Events = batch.Events
 		s.take(d.From, batch.Events)
@@ -196,7 +196,7 @@ func (s *kvSource) take(from kv.Topic, events []kv.Event) {
 			blocks += 1 + len(events[n].Hashes)
 			n++
 		}
-		s.x.k.Input(core.KVEvents{Index: s.number, From: from, Events: events[:n]})
+		s.x.k.report(core.KVEvents{Index: s.number, From: from, Events: events[:n]})
 		events = events[n:]
 	}
 }

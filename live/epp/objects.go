@@ -12,6 +12,7 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
@@ -77,7 +78,7 @@ func ReadObjects(dir, namespace string) (*objects.Set, error) {
 	}
 	set := &objects.Set{DefaultNamespace: namespace}
 	var errs []error
-	files, size := 0, int64(0)
+	count, size := 0, int64(0)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if !isManifest(path) {
@@ -91,15 +92,11 @@ func ReadObjects(dir, namespace string) (*objects.Set, error) {
 			errs = append(errs, err)
 			continue
 		}
-		files, size = files+1, size+info.Size()
-		if files > maxObjectFiles || size > maxObjectBytes {
+		count, size = count+1, size+info.Size()
+		if count > maxObjectFiles || size > maxObjectBytes {
 			return nil, fmt.Errorf("objects: %s has more than %d files or %d bytes", dir, maxObjectFiles, maxObjectBytes)
 		}
-		if info.Size() > objects.MaxFileBytes {
-			errs = append(errs, fmt.Errorf("%s: %d bytes are more than the %d allowed", path, info.Size(), objects.MaxFileBytes))
-			continue
-		}
-		data, err := os.ReadFile(path)
+		data, err := files.Read(path, objects.MaxFileBytes)
 		if err == nil {
 			err = set.Add(path, data)
 		}

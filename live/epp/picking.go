@@ -12,6 +12,7 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
@@ -33,6 +34,10 @@ type PickingOptions struct {
 	Hosts map[string]string
 	// KV says where KV events come from.
 	KV KVOptions
+	// Made is what a log of inputs says of how the picker was built.
+	Made inputlog.Header
+	// Inputs, if not nil, takes down what enters the picker, from the beginning.
+	Inputs *InputLog
 	// Fetch, if not nil, has the page of a URL in place of HTTP.
 	Fetch func(url string) ([]byte, error)
 	Log   *slog.Logger
@@ -48,12 +53,14 @@ type Picking struct {
 	scraper *scraper
 	kv      *kvEvents
 	number  atomic.Uint64
+	written atomic.Pointer[inputlog.Options] // how requests are written down; nil where they are not
 
 	mu     sync.Mutex
 	m      *core.Machine
 	fx     core.Effects
 	timer  *time.Timer
 	closed bool
+	inputs *InputLog
 }
 
 // NewPicking makes the picker. It is wrong to use its picker.Picker elsewhere
@@ -73,6 +80,7 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 		k.Close()
 		return nil, err
 	}
+	k.Record(o.Inputs)
 	return k, nil
 }
 
@@ -84,8 +92,13 @@ func (k *Picking) Take() (*Picking, func()) { return k, func() {} }
 func (k *Picking) Input(msg core.Message) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	defer k.play() // where something of our own panics, what came before counts
 	k.m.Input(k.o.Now(), msg, &k.fx)
-	k.play()
+}
+
+// report is Input for what no request waits for: a panic is logged.
+func (k *Picking) report(msg core.Message) {
+	_ = guarded(k.o.Log, "the picker", "", func() error { k.Input(msg); return nil })
 }
 
 // With runs f with the machine, alone, to look at it.
@@ -106,6 +119,7 @@ func (k *Picking) Close() {
 	k.Input(core.Shutdown{})
 	k.mu.Lock()
 	k.closed = true
+	k.inputs.forget(k)
 	if k.timer != nil {
 		k.timer.Stop()
 	}
@@ -118,7 +132,7 @@ func (k *Picking) Close() {
 // play carries out effects and sets the alarm. The lock is held.
 func (k *Picking) play() {
 	for i := range k.fx.List {
-		k.effect(&k.fx.List[i])
+		_ = guarded(k.o.Log, "an effect of the picker's", "", func() error { k.effect(&k.fx.List[i]); return nil })
 	}
 	k.fx.Reset()
 	at, ok := k.m.Next()
@@ -140,7 +154,7 @@ func (k *Picking) alarm() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.closed {
-		k.m.Advance(k.o.Now(), &k.fx)
+		_ = guarded(k.o.Log, "the picker", "", func() error { k.m.Advance(k.o.Now(), &k.fx); return nil })
 		k.play()
 	}
 }
@@ -198,6 +212,9 @@ func newWaiter() *waiter {
 func (k *Picking) decide(ctx context.Context, r *core.Request) {
 	w := newWaiter()
 	r.Owner = w
+	if o := k.written.Load(); o != nil {
+		r.Note = o.AppendRequest(nil, r.Request)
+	}
 	k.Input(core.Arrive{Request: r})
 	for {
 		select {
@@ -209,14 +226,17 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 		if !r.Asking() {
 			return
 		}
-		r.Answers = k.ask(ctx, r.Needs)
-		k.Input(core.Answered{Request: r})
+		k.Input(k.m.Answer(r, k.ask(ctx, r.Needs)))
 	}
 }
 
 // note takes the figures of a decision and logs it. Others wait neither for
 // the lock nor for Envoy meanwhile.
 func (k *Picking) note(r *core.Request) {
+	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.measure(r); return nil })
+}
+
+func (k *Picking) measure(r *core.Request) {
 	k.o.Metrics.parsed(k.o.Picker, r.Request, "RequestParsing", r.Parsing.Duration(), 1)
 	if r.Decision != nil {
 		k.o.Metrics.decided(k.o.Picker, r)
@@ -251,7 +271,14 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 		ctx, cancel = context.WithTimeout(ctx, n.Timeout.Duration())
 		defer cancel()
 	}
-	req, err := http.NewRequestWithContext(ctx, n.Method, n.URL, bytes.NewReader(n.Body))
+	var body []byte
+	if n.Body != nil {
+		var err error
+		if body, err = n.Body(); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, n.Method, n.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +288,7 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("status %d", resp.StatusCode)
 	}

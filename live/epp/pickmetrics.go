@@ -1,11 +1,8 @@
 package epp
 
 import (
-	"maps"
 	"math"
 	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,18 +37,8 @@ type PickMetrics struct {
 	document  *documentMetrics
 	objective *objectiveMetrics
 
-	mu     sync.Mutex // guards the making of another series
-	series atomic.Pointer[map[series][]string]
+	labels labelSet
 }
-
-// series is a combination of labels, which are the bounded list of them.
-type series struct {
-	model, target, fairness string
-	priority                int
-}
-
-// maxSeries bounds the label combinations that clients can make.
-const maxSeries = 1000
 
 var (
 	lifeLabels = []string{"model_name", "target_model_name", "fairness_id", "priority"}
@@ -80,7 +67,6 @@ func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	f := factory{reg}
 	ext, obj := "inference_extension_", "inference_objective_"
 	m := &PickMetrics{pool: pool, document: newDocumentMetrics(reg), objective: newObjectiveMetrics(reg)}
-	m.series.Store(&map[series][]string{})
 	old := []string{"model_name", "target_model_name"}
 	m.total = f.counter("request_total", "Requests sent on.", obj+"request_total", lifeLabels, []string{"model_name", "target_model_name", "priority"})
 	m.errors = f.counter("request_error_total", "Requests that failed.", obj+"request_error_total", append([]string{"error_code"}, lifeLabels...), append([]string{"error_code"}, old...))
@@ -127,40 +113,15 @@ func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	return m
 }
 
-// labels are a request's, about maxSeries combinations at most. They are shared:
-// append to a copy.
-func (m *PickMetrics) labels(r *picker.Request) []string {
-	fairness := r.FairnessID
-	if fairness == "" {
-		fairness = picker.DefaultFairnessID
-	}
-	key := series{r.Model, r.TargetModel, fairness, r.Objective.Priority}
-	known := m.series.Load()
-	if l := (*known)[key]; l != nil {
-		return l
-	}
-	priority := strconv.Itoa(key.priority)
-	if len(*known) >= maxSeries {
-		return []string{"other", "other", "other", priority}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := maps.Clone(*m.series.Load())
-	key.model, key.target, key.fairness = strings.Clone(key.model), strings.Clone(key.target), strings.Clone(key.fairness) // not the whole body with them
-	all[key] = []string{key.model, key.target, key.fairness, priority}
-	m.series.Store(&all)
-	return all[key]
-}
-
 func (m *PickMetrics) refused(r *picker.Request, e *apierror.Error) {
 	if m == nil {
 		return
 	}
-	m.errors.inc(append([]string{e.Code()}, m.labels(r)...)...)
+	m.errors.inc(append([]string{e.Code()}, m.labels.request(r)...)...)
 }
 
 func (m *PickMetrics) flowValues(r *picker.Request) []string {
-	l := m.labels(r)
+	l := m.labels.request(r)
 	return []string{l[2], l[3], m.pool, l[0], l[1]}
 }
 
@@ -233,28 +194,30 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 		return
 	}
 	m.document.decided(p, r)
+	l := m.labels.request(d.Request)
+	model, target := l[0], l[1]
 	for _, s := range d.Spans {
 		m.plugin.observe(s.Took.Seconds(), s.Point, s.Plugin.Type(), s.Plugin.Name())
 	}
 	if d.Err != nil {
 		if d.Err.Status == 429 {
-			m.attempts.inc("failure", d.Request.TargetModel, "", "", "")
+			m.attempts.inc("failure", target, "", "", "")
 		}
 		return
 	}
-	m.objective.decided(p, d, m.labels(d.Request)[:2])
+	m.objective.decided(p, d, l[:2])
 	m.e2e.observe(d.Took.Seconds())
 	e := d.Targets[0].Endpoint
-	m.attempts.inc("success", d.Request.TargetModel, e.Name, e.Namespace, e.Port)
+	m.attempts.inc("success", target, e.Name, e.Namespace, e.Port)
 	if by := d.DisaggBy; by != nil {
 		c := &m.disagg
 		if by.Type() == "pd-profile-handler" {
 			c = &m.pd
 		}
-		c.inc(by.Name(), by.Type(), d.Request.TargetModel, d.Disagg)
+		c.inc(by.Name(), by.Type(), target, d.Disagg)
 	}
 	if d.Request.Rewrite != "" {
-		m.rewrites.inc(d.Request.Rewrite, d.Request.Model, d.Request.TargetModel)
+		m.rewrites.inc(d.Request.Rewrite, model, target)
 	}
 	if r := d.PrimaryProfile(); r.Ok() {
 		for _, pl := range p.Plugins() {
@@ -273,7 +236,7 @@ func (m *PickMetrics) dispatched(r *core.Request) {
 	if m == nil || r.Body == nil {
 		return
 	}
-	l := m.labels(r.Request)
+	l := m.labels.request(r.Request)
 	m.total.inc(l...)
 	m.size.observe(float64(r.SentBytes), l...)
 	if !r.Body.SkipResponse {
@@ -286,7 +249,7 @@ func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
 	if m == nil || !r.Response.Streaming || gap <= 0 {
 		return
 	}
-	m.itl.observe(gap.Seconds(), m.labels(r.Request)...)
+	m.itl.observe(gap.Seconds(), m.labels.request(r.Request)...)
 }
 
 // ended is told once per dispatched request; spent is the time that its response
@@ -296,7 +259,7 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 		return
 	}
 	d, r, began := x.Decision, x.Response, x.ArrivedAt
-	l := m.labels(d.Request)
+	l := m.labels.request(d.Request)
 	if d.Request.Body != nil && !d.Request.Body.SkipResponse {
 		m.running.add(-1, l...)
 	}

@@ -15,6 +15,8 @@ type poolCollector struct {
 	k    *Picking
 	pool string
 	desc map[string]*prometheus.Desc
+	// flows are the fairness ids that clients made up.
+	flows labelSet
 }
 
 // ObservePool registers the figures of k's pool.
@@ -34,9 +36,14 @@ func (c *poolCollector) gauge(out chan<- prometheus.Metric, name, help string, v
 	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, values...)
 }
 
-// Collect reads the pool under its lock.
+// Collect reads the pool under its lock, on a goroutine of the metrics
+// library's: where a plug-in that is asked panics, the rest of the pool's figures
+// are missing from the page.
 func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
-	c.k.With(func(m *core.Machine, now machine.Time) { c.collect(out, m, now) })
+	_ = guarded(c.k.o.Log, "the page of metrics", "", func() error {
+		c.k.With(func(m *core.Machine, now machine.Time) { c.collect(out, m, now) })
+		return nil
+	})
 }
 
 func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, now machine.Time) {
@@ -74,11 +81,19 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 		}); ok {
 			for i := range v.States {
 				s := &v.States[i]
+				type load struct{ requests, tokens float64 }
+				flows := map[[2]string]load{} // several fairness ids may have one label
 				x.EachLoad(s.Slot(), func(fairness string, priority int, requests, tokens int64) {
-					labels, values := []string{"endpoint_name", "namespace", "producer_name", "fairness_id", "priority"}, []string{s.Name, s.Namespace, pl.Name(), fairness, strconv.Itoa(priority)}
-					c.gauge(out, epps+"inflight_requests", "Requests in flight by endpoint and flow.", float64(requests), labels, values...)
-					c.gauge(out, epps+"inflight_tokens", "Tokens in flight by endpoint and flow.", float64(tokens), labels, values...)
+					key := [2]string{c.flows.flow(fairness), strconv.Itoa(priority)}
+					l := flows[key]
+					flows[key] = load{l.requests + float64(requests), l.tokens + float64(tokens)}
 				})
+				labels := []string{"endpoint_name", "namespace", "producer_name", "fairness_id", "priority"}
+				for flow, l := range flows {
+					values := []string{s.Name, s.Namespace, pl.Name(), flow[0], flow[1]}
+					c.gauge(out, epps+"inflight_requests", "Requests in flight by endpoint and flow.", l.requests, labels, values...)
+					c.gauge(out, epps+"inflight_tokens", "Tokens in flight by endpoint and flow.", l.tokens, labels, values...)
+				}
 			}
 		}
 	}
@@ -89,10 +104,17 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 	c.gauge(out, epps+"flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
 	c.gauge(out, "inference_extension_flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
 	s := m.FlowControl().Snapshot(now)
+	type program struct{ service, wait float64 }
+	programs := map[string]program{}
 	for i := range s.Programs {
 		q := &s.Programs[i]
-		c.gauge(out, epps+"program_aware_attained_service_tokens", "Service that a program has had lately.", q.AttainedService, []string{"program_id"}, q.ID)
-		c.gauge(out, epps+"program_aware_avg_wait_time_milliseconds", "How long a program's requests waited.", q.AverageWaitMs, []string{"program_id"}, q.ID)
+		id := c.flows.flow(q.ID)
+		was := programs[id]
+		programs[id] = program{was.service + q.AttainedService, max(was.wait, q.AverageWaitMs)}
+	}
+	for id, q := range programs {
+		c.gauge(out, epps+"program_aware_attained_service_tokens", "Service that a program has had lately.", q.service, []string{"program_id"}, id)
+		c.gauge(out, epps+"program_aware_avg_wait_time_milliseconds", "How long a program's requests waited; of several under one label, the longest.", q.wait, []string{"program_id"}, id)
 	}
 	if len(s.Programs) > 0 {
 		c.gauge(out, epps+"program_aware_jains_fairness_index", "Jain's index over the programs' waits; 1 is fair.", s.FairnessIndex, nil)

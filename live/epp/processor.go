@@ -3,8 +3,6 @@ package epp
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -56,6 +54,7 @@ type served struct {
 	timer   *time.Timer
 	wakeAt  machine.Time
 	sendErr error
+	broken  error // what a panic ended the stream with
 	cancel  context.CancelFunc
 
 	decide   bool
@@ -76,55 +75,62 @@ func newServed(s *Server, k *Picking, wire extprocv3.ExternalProcessor_ProcessSe
 	k.mu.Lock() // core/epp's machine is read
 	c.machine = core.NewStream(k.m, k, k.number.Add(1))
 	k.mu.Unlock()
-	c.machine.Over = c.over
+	c.machine.Over = func() {
+		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), func() error { c.over(); return nil })
+	}
 	return c
 }
 
-func (c *served) run(ctx context.Context) (err error) {
+func (c *served) run(ctx context.Context) error {
 	defer c.finish()
-	defer func() {
-		if v := recover(); v != nil {
-			err = c.panicked(v)
-		}
-	}()
 	for {
 		in, err := c.receive(ctx)
-		if errors.Is(err, errEvicted) {
-			if done, err := c.evict(); done {
-				return err
-			}
-			continue
-		}
-		if err != nil {
-			return c.gone(err)
-		}
-		if done, err := c.take(ctx, in); done {
+		if done, err := c.turn(func() (bool, error) { return c.step(ctx, in, err) }); done {
 			return err
 		}
 	}
 }
 
-// take plays one message of Envoy's. It says whether the stream is over.
-func (c *served) take(ctx context.Context, in *extprocv3.ProcessingRequest) (bool, error) {
+// turn runs f under the lock. A panic in it (plug-ins have guards of their own)
+// breaks this stream off and no other: what the request holds is given back.
+func (c *served) turn(f func() (done bool, err error)) (done bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	panicked := true
+	err = guarded(c.s.o.Log, "the endpoint picker", c.machine.RequestID(), func() (err error) {
+		done, err = f()
+		panicked = false
+		return err
+	})
+	if !panicked {
+		return done, err
+	}
+	c.broken = status.Error(codes.Internal, err.Error())
+	_ = guarded(c.s.o.Log, "the end of a stream", c.machine.RequestID(), func() error {
+		c.machine.Fail(c.s.o.Now(), err.Error(), &c.fx)
+		return nil
+	})
+	c.fx.Reset()
+	return true, c.broken
+}
+
+// step plays what was received, or why nothing was. It says whether the stream
+// is over, and with which gRPC status. The lock is held.
+func (c *served) step(ctx context.Context, in *extprocv3.ProcessingRequest, err error) (bool, error) {
+	switch {
+	case c.broken != nil:
+		return true, c.broken
+	case errors.Is(err, errEvicted):
+		return c.evict()
+	case err != nil:
+		return true, c.gone(err)
+	}
 	c.input(in)
 	for c.decide {
 		c.decide = false
 		c.ask(ctx)
 	}
 	return c.result()
-}
-
-// panicked ends the stream of a request over which our own code panicked;
-// plug-ins have guards of their own.
-func (c *served) panicked(v any) error {
-	c.s.o.Log.Error("epp: a request made the picker panic", "request", c.machine.RequestID(), "panic", v, "stack", string(debug.Stack()))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.machine.Fail(c.s.o.Now(), fmt.Sprintf("the endpoint picker failed: %v", v), &c.fx)
-	c.fx.Reset()
-	return status.Error(codes.Internal, fmt.Sprintf("the endpoint picker failed: %v", v))
 }
 
 // ask lets the picker decide, without the lock: a deadline may pass meanwhile,
@@ -207,10 +213,8 @@ func (c *served) receive(ctx context.Context) (*extprocv3.ProcessingRequest, err
 }
 
 // evict ends the request and the stream. It says whether the stream is over:
-// not when the response was whole already.
+// not when the response was whole already. The lock is held.
 func (c *served) evict() (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.evicted = nil
 	if c.machine.Result() == stream.Running {
 		c.machine.Evict(c.s.o.Now(), &c.fx)
@@ -247,20 +251,28 @@ func (c *served) play() {
 }
 
 func (c *served) deadline() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.machine.Result() != stream.Running {
-		return
-	}
-	now := c.s.o.Now()
-	if now < c.wakeAt { // an older alarm, which rang while a decision moved the deadline
-		c.timer.Reset((c.wakeAt - now).Duration())
-		return
-	}
-	c.machine.Advance(now, &c.fx)
-	c.play()
-	if c.machine.Result() != stream.Running {
-		c.cancel() // a picker that still thinks may stop
+	_, err := c.turn(func() (bool, error) {
+		if c.machine.Result() != stream.Running {
+			return false, nil
+		}
+		now := c.s.o.Now()
+		if now < c.wakeAt { // an older alarm, which rang while a decision moved the deadline
+			c.timer.Reset((c.wakeAt - now).Duration())
+			return false, nil
+		}
+		c.machine.Advance(now, &c.fx)
+		c.play()
+		if c.machine.Result() != stream.Running {
+			c.cancel() // a picker that still thinks may stop
+		}
+		return false, nil
+	})
+	if err != nil { // who reads waits for Envoy, so Envoy has to end it
+		_, _ = c.turn(func() (bool, error) {
+			c.cancel()
+			a := stream.Answer{Status: 500, Body: []byte(status.Convert(err).Message())}
+			return true, c.wire.Send(c.output(&stream.Effect{Kind: stream.SendAnswer, Answer: a}))
+		})
 	}
 }
 
@@ -288,6 +300,9 @@ func (c *served) result() (bool, error) {
 	case stream.Running, stream.PassedThrough: // Envoy closes a stream that is over
 		return false, nil
 	case stream.Failed:
+		if r := c.machine.Request(); r != nil && r.Err != nil { // a plug-in panicked over the response
+			return true, status.Error(codes.Internal, r.Err.Message)
+		}
 		return true, status.Error(codes.Aborted, "the request did not finish")
 	}
 	return true, nil
@@ -300,10 +315,8 @@ func (c *served) tell(m stream.Message) {
 	c.play()
 }
 
-// gone ends a stream on which nothing more can be read.
+// gone ends a stream on which nothing more can be read. The lock is held.
 func (c *served) gone(err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.machine.Result() == stream.PassedThrough || c.machine.Result() == stream.Answered {
 		return nil
 	}

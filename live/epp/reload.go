@@ -3,7 +3,6 @@ package epp
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +10,8 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
@@ -43,8 +44,8 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
 	}
 	g = &Generation{Registry: prometheus.NewRegistry()}
-	po := PickingOptions{Config: core.Config{Picker: p, Stream: o.Hold, EmitScores: o.EmitScores, History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics)},
-		Now: s.now, PoolName: o.PoolName, Metrics: s.metrics, KV: KVOptions{Registry: g.Registry}, Log: o.Log}
+	po := PickingOptions{Config: core.Config{Picker: p, Stream: o.Hold, EmitScores: o.EmitScores, History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics), Describe: o.Inputs != nil},
+		Made: o.Made(), Inputs: o.Inputs, Now: s.now, PoolName: o.PoolName, Metrics: s.metrics, KV: KVOptions{Registry: g.Registry}, Log: o.Log}
 	po.Stream.Errors = o.Errors
 	if g.Picking, err = NewPicking(po); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
@@ -94,6 +95,7 @@ func (g *Generation) Close() {
 type Generations struct {
 	mu      sync.RWMutex
 	current *Generation
+	inputs  *InputLog
 	retired sync.WaitGroup
 	stop    chan struct{}
 	closing sync.Once
@@ -123,6 +125,9 @@ func (r *Generations) Take() (*Picking, func()) {
 func (r *Generations) Replace(g *Generation) {
 	r.mu.Lock()
 	old := r.current
+	if r.inputs != nil {
+		g.Record(r.inputs)
+	}
 	r.current = g
 	if old != nil {
 		g.inherit(old.Picking)
@@ -138,6 +143,14 @@ func (r *Generations) Replace(g *Generation) {
 		}
 		old.Close()
 	})
+}
+
+// Record has what enters the current picker, and later ones, written down.
+func (r *Generations) Record(x *InputLog) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inputs = x
+	r.current.Record(x)
 }
 
 // Close ends all generations.
@@ -208,7 +221,7 @@ func (s *Standalone) watchConfig() error {
 	path := s.o.ConfigPath
 	var err error
 	s.config, err = watch.File("configuration "+path, path, s.o.Log, func() error {
-		text, err := os.ReadFile(path)
+		text, err := files.Read(path, strictyaml.MaxBytes)
 		if err != nil {
 			return err
 		}

@@ -61,17 +61,20 @@ type reloadRig struct {
 	log             *lockedBuffer
 }
 
-func startReloadable(t *testing.T) *reloadRig {
+func startReloadable(t *testing.T, change ...func(*StandaloneOptions)) *reloadRig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &reloadRig{t: t, path: filepath.Join(dir, "epp.yaml"), endpoints: filepath.Join(dir, "endpoints.yaml"), log: &lockedBuffer{}}
 	r.pods("a")
 	r.write(r.path, r.config("queue-scorer"))
-	var err error
-	r.Standalone, err = StartStandalone(StandaloneOptions{Config: []byte(r.config("queue-scorer")), ConfigName: r.path, ConfigPath: r.path, PoolName: "pool",
+	o := StandaloneOptions{Config: []byte(r.config("queue-scorer")), ConfigName: r.path, ConfigPath: r.path, PoolName: "pool",
 		Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", History: 100,
-		RefreshMetrics: time.Hour, Log: slog.New(slog.NewTextHandler(r.log, nil))})
-	if err != nil {
+		RefreshMetrics: time.Hour, Log: slog.New(slog.NewTextHandler(r.log, nil))}
+	for _, f := range change {
+		f(&o)
+	}
+	var err error
+	if r.Standalone, err = StartStandalone(o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

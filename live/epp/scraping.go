@@ -111,7 +111,10 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 	if src.reader != nil && err == nil {
 		src.mu.Lock()
 		defer src.mu.Unlock()
-		msg.Page, msg.Err = src.reader.Read(page)
+		msg.Err = guarded(s.k.o.Log, "the reading of a page", "", func() (err error) { // extractors say what they want of it
+			msg.Page, err = src.reader.Read(page)
+			return err
+		})
 	}
 	f.done() // before the next one may begin
 	if msg.Err != nil {
@@ -124,7 +127,7 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 		f.close()
 	}
 	s.k.mu.Unlock()
-	s.k.Input(msg)
+	s.k.report(msg)
 }
 
 // failed counts and logs a page that could not be had, or read: the first time

@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +31,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Pickers says which picker serves a stream that begins now; done is called when
@@ -61,10 +61,53 @@ type Options struct {
 	// StreamMetrics adds figures about ext_proc streams
 	// (--enable-grpc-stream-metrics).
 	StreamMetrics bool
-	// Pages are further handlers of the metrics listener, by pattern.
+	// Pages are further handlers of the metrics listener, by pattern. They show
+	// prompts' pieces and the process itself: this machine sees them, and who
+	// shows one of MetricsTokens or the certificate that MetricsTLS asks for.
 	Pages map[string]http.Handler
+	// MetricsFor says who reads /metrics, MetricsTokens what they show.
+	MetricsFor    Readers
+	MetricsTokens serve.Tokens
 	// Log hears of failures; nil is silent.
 	Log *slog.Logger
+}
+
+// Readers are those to whom /metrics is served.
+type Readers uint8
+
+// The readers. Whoever shows a token or a certificate is always one.
+const (
+	LocalReaders Readers = iota // and this machine
+	AllReaders                  // everybody
+	KnownReaders                // nobody else
+)
+
+// metricsPages are the pages of the metrics listener, each for whom it may
+// concern.
+func (o *Options) metricsPages() http.Handler {
+	known := func(r *http.Request) bool {
+		return o.MetricsTokens.Allow(r.Header.Get("Authorization")) || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+	}
+	const needs = "show a token of --metrics-token-file, or a certificate of --metrics-client-ca-file"
+	var metrics = promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})
+	switch all := metrics; o.MetricsFor {
+	case LocalReaders:
+		metrics = serve.LocalOnly(all, known, needs+", or start with --metrics-endpoint-auth=false")
+	case KnownReaders:
+		metrics = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !known(r) {
+				http.Error(w, needs, http.StatusUnauthorized)
+				return
+			}
+			all.ServeHTTP(w, r)
+		})
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", metrics)
+	for pattern, h := range o.Pages {
+		mux.Handle(pattern, serve.LocalOnly(h, known, needs))
+	}
+	return mux
 }
 
 // Server is a running EPP.
@@ -74,13 +117,16 @@ type Server struct {
 	health   *health.Server
 	healthAt *grpc.Server
 	metrics  *http.Server
-	addr     map[string]net.Addr
 	active   atomic.Int64
 	m        *serverMetrics
-	wg       sync.WaitGroup
-	errs     chan error
+	serving  serve.Group
 	checks   healthChecks
+
+	listeners map[string]net.Listener // by what is served there
 }
+
+// stuck is how long Stop waits for streams to end that it has cut off.
+const stuck = time.Second
 
 // streamWorkers is how many streams are served without a new goroutine each.
 const streamWorkers = 64
@@ -101,22 +147,20 @@ func Start(o Options) (*Server, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	s := &Server{o: o, health: health.NewServer(), addr: map[string]net.Addr{}, m: newMetrics(o.Registry, o.StreamMetrics), errs: make(chan error, 3),
+	s := &Server{o: o, health: health.NewServer(), listeners: map[string]net.Listener{}, m: newMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
 		checks: healthChecks{peers: map[string]*checker{}}}
-	var opened []net.Listener
 	open := func(what, address string) (net.Listener, error) {
 		if address == "" {
 			return nil, nil
 		}
-		l, err := net.Listen("tcp", address)
+		l, err := serve.Listen(what, address)
 		if err != nil {
-			for _, l := range opened {
+			for _, l := range s.listeners {
 				l.Close()
 			}
-			return nil, fmt.Errorf("epp: cannot listen on %s for %s: %w", address, what, err)
+			return nil, err
 		}
-		opened = append(opened, l)
-		s.addr[what] = l.Addr()
+		s.listeners[what] = l
 		return l, nil
 	}
 	extProc, err := open("ext_proc", o.Address)
@@ -154,36 +198,35 @@ func Start(o Options) (*Server, error) {
 	s.SetReady(true)
 	s.health.SetServingStatus("liveness", healthv1.HealthCheckResponse_SERVING)
 	if extProc != nil {
-		s.serve(func() error { return s.grpc.Serve(s.checks.watch(extProc)) })
+		s.serve("ext_proc", s.grpc, extProc)
 	}
 	if healthL != nil {
 		s.healthAt = grpc.NewServer(grpc.UnaryInterceptor(s.checks.intercept))
 		healthv1.RegisterHealthServer(s.healthAt, s.health)
-		s.serve(func() error { return s.healthAt.Serve(s.checks.watch(healthL)) })
+		s.serve("health", s.healthAt, healthL)
 	}
 	if metricsL != nil {
-		mux := http.NewServeMux()
-		mux.Handle("/metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
-		for pattern, h := range o.Pages {
-			mux.Handle(pattern, h)
-		}
-		s.metrics = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		s.metrics = serve.Pages(s.o.metricsPages(), o.Log)
 		if o.MetricsTLS != nil {
 			metricsL = tls.NewListener(metricsL, o.MetricsTLS)
 		}
-		s.serve(func() error { return s.metrics.Serve(metricsL) })
+		s.serving.Go("metrics", func() error { return s.metrics.Serve(metricsL) })
 	}
 	return s, nil
 }
 
-func (s *Server) serve(f func() error) {
-	s.wg.Go(func() {
-		if err := f(); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, io.EOF) {
-			s.o.Log.Error("epp: a listener failed", "error", err)
-			s.errs <- err
+func (s *Server) serve(what string, g *grpc.Server, l net.Listener) {
+	s.serving.Go(what, func() error {
+		err := g.Serve(s.checks.watch(l))
+		if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, io.EOF) {
+			return nil
 		}
+		return err
 	})
 }
+
+// Failed has the error of the first listener that ended by itself.
+func (s *Server) Failed() <-chan error { return s.serving.Failed() }
 
 // Addr is where the ext_proc service listens.
 func (s *Server) Addr() string { return s.addressOf("ext_proc") }
@@ -195,8 +238,8 @@ func (s *Server) HealthAddr() string { return s.addressOf("health") }
 func (s *Server) MetricsAddr() string { return s.addressOf("metrics") }
 
 func (s *Server) addressOf(what string) string {
-	if a := s.addr[what]; a != nil {
-		return a.String()
+	if l := s.listeners[what]; l != nil {
+		return l.Addr().String()
 	}
 	return ""
 }
@@ -233,7 +276,10 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		left = s.Active()
 		s.grpc.Stop()
-		<-done
+		select {
+		case <-done:
+		case <-time.After(stuck): // a plug-in that never comes back
+		}
 	}
 	s.close()
 	if left > 0 {
@@ -255,5 +301,5 @@ func (s *Server) close() {
 	if s.metrics != nil {
 		s.metrics.Close()
 	}
-	s.wg.Wait()
+	s.serving.Wait()
 }

@@ -10,12 +10,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // StandaloneOptions are those of an endpoint picker that runs by itself behind
@@ -56,6 +58,9 @@ type StandaloneOptions struct {
 	// directory; MetricsClientCA is a file of the authorities whose
 	// certificates its readers must show.
 	MetricsCertPath, MetricsClientCA string
+	// MetricsFor says who reads /metrics, MetricsTokens what they show.
+	MetricsFor    Readers
+	MetricsTokens serve.Tokens
 	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is the default.
 	MaxRecvBytes, MaxSendBytes int
 
@@ -67,10 +72,12 @@ type StandaloneOptions struct {
 	StreamMetrics bool
 	Errors        stream.ErrorStyle
 	// Hold asks for the held-open flow of document 000.
-	Hold      stream.Config
-	Registry  picker.Registry // nil is the built-in one
-	Seed      uint64
-	History   int
+	Hold     stream.Config
+	Registry picker.Registry // nil is the built-in one
+	Seed     uint64
+	History  int
+	// Inputs, if not nil, takes down what enters the picker.
+	Inputs    *InputLog
 	Log       *slog.Logger
 	BuildInfo string
 }
@@ -110,7 +117,7 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 	}
 	began := time.Now()
 	p, err := picker.New(cfg, reg, picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
-		Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
+		Panicked: logPanics(o.Log), Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +125,17 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 		o.Log.Warn("epp: configuration", "warning", w)
 	}
 	return p, nil
+}
+
+// Made is what a log of inputs says of the picker that BuildPicker builds.
+func (o *StandaloneOptions) Made() inputlog.Header {
+	h := inputlog.Header{Name: o.ConfigName, Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
+		ScrapeInterval: machine.FromDuration(o.RefreshMetrics)}
+	if o.Config != nil {
+		text := string(o.Config)
+		h.Config = &text
+	}
+	return h
 }
 
 // StartStandalone reads the configuration and the endpoints and serves.
@@ -144,7 +162,8 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	}
 	s.generations.Replace(g)
 	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Pickers: s.generations,
-		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes}
+		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes,
+		MetricsFor: o.MetricsFor, MetricsTokens: o.MetricsTokens}
 	if o.Secure {
 		if server.TLS, err = serverTLS(&o); err != nil {
 			s.close()
@@ -214,6 +233,3 @@ func (s *Standalone) pages() map[string]http.Handler {
 	}
 	return out
 }
-
-// Failed tells of a listener that stopped serving by itself.
-func (s *Standalone) Failed() <-chan error { return s.errs }

@@ -25,6 +25,8 @@ const (
 	maxFrames        = 16
 	// DefaultMaxMessage bounds one message from outside, in bytes.
 	DefaultMaxMessage = 16 << 20
+	// DefaultMaxPods is how many publishers one subscriber knows at a time.
+	DefaultMaxPods = 10_000
 )
 
 // conn is a link over TCP.

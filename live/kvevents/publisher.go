@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,6 +28,9 @@ const (
 // PublisherOptions shape a Publisher. Bind or Connect must be given.
 type PublisherOptions struct {
 	Topic kv.Topic
+	// TopicText is what travels as the topic in place of Topic, which then names
+	// the pod in document 003's JSON alone.
+	TopicText string
 	// Bind is where subscribers come to, like tcp://127.0.0.1:5557.
 	Bind string
 	// Connect are subscribers to go to (VLLM_KV_EVENT_ZMQ_ENDPOINT).
@@ -115,7 +119,7 @@ func NewPublisher(opts PublisherOptions) (*Publisher, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Publisher{opts: opts, topic: []byte(opts.Topic.String()), cancel: cancel, wake: make(chan struct{}, 1),
+	p := &Publisher{opts: opts, topic: []byte(cmp.Or(opts.TopicText, opts.Topic.String())), cancel: cancel, wake: make(chan struct{}, 1),
 		done: make(chan struct{}), subs: map[*outbox]struct{}{}, last: time.Now()}
 	p.pub = peers{kind: zmq4.Pub, maxMessage: 1 << 16, log: opts.Log, serve: p.serve}
 	p.replays = peers{kind: zmq4.Router, maxMessage: 1 << 16, log: opts.Log, serve: p.serveReplay}

@@ -3,7 +3,6 @@ package kvevents
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // peers opens connections for one socket and keeps track of them: it listens
@@ -39,10 +39,9 @@ func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", address)
+	l, err := serve.Listen("KV events", address)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen at %s for KV events: %w; is another server there? choose another port", endpoint, err)
+		return nil, err
 	}
 	places := make(chan struct{}, maxPeers)
 	p.wait.Add(2)

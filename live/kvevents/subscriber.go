@@ -5,10 +5,12 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
+	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -35,11 +37,13 @@ type SubscriberOptions struct {
 	Prefixes []string
 	Feed     kv.FeedConfig
 	// ReplayPort is where publishers that come by themselves replay: on the
-	// address in their topic, or the one that they come from where their topic
-	// names none. 0 is nowhere. Dial has its own.
+	// address that they come from, whatever they say theirs is. 0 is nowhere.
+	// Dial has its own.
 	ReplayPort int
 	MaxMessage int // bytes; 0 means DefaultMaxMessage
-	MaxPods    int // publishers known at a time; 0 means 10,000
+	// MaxPods is how many publishers are known at a time; 0 means DefaultMaxPods.
+	// Beyond it one that has hung up, or was silent longest, is forgotten.
+	MaxPods int
 	// Handle takes deliveries, one after another. While it works, publishers
 	// wait.
 	Handle func(Delivery)
@@ -58,7 +62,10 @@ type Subscriber struct {
 	done   chan struct{}
 	extra  sync.WaitGroup // replays
 
-	waiting map[*feedState]struct{} // those that want to be woken; run's alone
+	// Run's alone: the publishers' feeds by pod, of those whose connection is
+	// there and of those who hung up, and when they want to be woken.
+	feeds, ended *bounded.Store[string, *feedState]
+	due          machine.Queue[*feedState]
 
 	mu     sync.Mutex
 	dialed map[string]context.CancelFunc
@@ -81,6 +88,7 @@ const (
 	liveMessage inboundKind = iota
 	plainMessage
 	peerConnected
+	peerGone
 	replayedMessage
 	replayEnded
 	podForgotten
@@ -93,6 +101,8 @@ type feedState struct {
 	replay string
 	round  int
 	stop   context.CancelFunc
+	queued machine.Time // when it is woken at the latest; Never for not at all
+	gone   bool
 }
 
 // NewSubscriber starts a subscriber; Close ends it.
@@ -104,14 +114,15 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 		opts.MaxMessage = DefaultMaxMessage
 	}
 	if opts.MaxPods <= 0 {
-		opts.MaxPods = 10000
+		opts.MaxPods = DefaultMaxPods
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, began: time.Now(), in: make(chan inbound, 8),
-		done: make(chan struct{}), dialed: map[string]context.CancelFunc{}, waiting: map[*feedState]struct{}{}}
+		done: make(chan struct{}), dialed: map[string]context.CancelFunc{},
+		feeds: bounded.New[string, *feedState](bounded.Limits{}, nil), ended: bounded.New[string, *feedState](bounded.Limits{}, nil)}
 	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log, serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, kv.Topic{}, "") }}
 	if opts.Bind != "" {
 		var err error
@@ -189,6 +200,9 @@ func (s *Subscriber) send(ctx context.Context, m inbound) {
 	}
 }
 
+// maxNames is how many pods are kept in mind as one connection's.
+const maxNames = 256
+
 // serve reads one publisher's connection.
 func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay string) {
 	pod := dialed.Pod
@@ -198,7 +212,13 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 		}
 	}
 	seen := map[string]bool{}
+	defer func() {
+		for pod := range seen {
+			s.send(s.ctx, inbound{what: peerGone, from: kv.Topic{Pod: pod}})
+		}
+	}()
 	if pod != "" {
+		seen[pod] = true
 		s.send(ctx, inbound{what: peerConnected, from: dialed, replay: replay})
 	}
 	for {
@@ -213,7 +233,7 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 		if !ok {
 			continue
 		}
-		if pod == "" && m.what == liveMessage && !seen[m.from.Pod] && len(seen) < s.opts.MaxPods {
+		if pod == "" && m.what == liveMessage && !seen[m.from.Pod] && len(seen) < maxNames {
 			seen[m.from.Pod] = true // one connection, most often one pod
 			s.send(ctx, inbound{what: peerConnected, from: m.from, replay: m.replay})
 		}
@@ -232,8 +252,12 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 		s.opts.Log.Warn("KV event message dropped: expected the frames topic, sequence, payload", "pod", pod, "frames", len(frames))
 		return m, false
 	}
-	if len(frames) > 1 {
-		m.from, _ = kv.ParseTopic(string(frames[0])) // without "kv@" it names nobody
+	if len(frames) > 1 && strings.HasPrefix(string(frames[0]), kv.TopicPrefix) { // else it names nobody
+		var err error
+		if m.from, err = kv.ParseTopic(string(frames[0])); err != nil && pod == "" {
+			s.opts.Log.Warn("KV event message dropped", "from", peer.String(), "error", err)
+			return m, false
+		}
 	}
 	if pod != "" {
 		m.from.Pod = pod
@@ -249,11 +273,7 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 		}
 	}
 	if m.replay == "" && s.opts.ReplayPort > 0 && pod == "" {
-		host, _, err := net.SplitHostPort(m.from.Pod)
-		if err != nil || net.ParseIP(host) == nil {
-			host, _, err = net.SplitHostPort(peer.String())
-		}
-		if err == nil {
+		if host, _, err := net.SplitHostPort(peer.String()); err == nil {
 			m.replay = "tcp://" + net.JoinHostPort(host, strconv.Itoa(s.opts.ReplayPort))
 		}
 	}
@@ -263,31 +283,26 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 // run owns the feeds: it is the machines' one goroutine.
 func (s *Subscriber) run() {
 	defer close(s.done)
-	feeds := map[string]*feedState{}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		next := machine.Never
-		for f := range s.waiting {
-			at, _ := f.feed.Next()
-			next = min(next, at)
-		}
 		wait := time.Hour
-		if next != machine.Never {
-			wait = max(0, next.Duration()-time.Since(s.began))
+		if at, ok := s.due.Next(); ok {
+			wait = max(0, at.Duration()-time.Since(s.began))
 		}
 		timer.Reset(wait)
 		select {
 		case <-s.ctx.Done():
-			for _, f := range feeds {
-				f.endReplay()
-			}
-			return
+			return // and with the context every replay
 		case m := <-s.in:
-			s.take(feeds, m)
+			s.take(m)
 		case <-timer.C:
-			for f := range s.waiting {
-				s.drain(f)
+			now := s.now()
+			for at, ok := s.due.Next(); ok && at <= now; at, ok = s.due.Next() {
+				if _, f := s.due.Pop(); f.queued == at && !f.gone {
+					f.queued = machine.Never
+					s.drain(f)
+				}
 			}
 		}
 	}
@@ -295,34 +310,38 @@ func (s *Subscriber) run() {
 
 func (s *Subscriber) now() machine.Time { return machine.FromDuration(time.Since(s.began)) }
 
-func (s *Subscriber) take(feeds map[string]*feedState, m inbound) {
-	if m.what == plainMessage {
+func (s *Subscriber) take(m inbound) {
+	pod := m.from.Pod
+	f, there := s.feeds.Get(pod)
+	if !there {
+		f, _ = s.ended.Peek(pod)
+	}
+	switch {
+	case m.what == plainMessage:
 		s.opts.Handle(Delivery{From: m.from, Payload: m.payload})
 		return
-	}
-	f := feeds[m.from.Pod]
-	if m.what == podForgotten {
+	case m.what == podForgotten:
 		if f != nil {
-			f.endReplay()
-			delete(s.waiting, f)
-			delete(feeds, m.from.Pod)
+			s.forget(f)
 		}
 		return
-	}
-	if f == nil {
-		if m.what == replayedMessage || m.what == replayEnded {
-			return
+	case m.what == peerGone:
+		if there {
+			s.feeds.Delete(pod)
+			s.ended.Put(pod, f, 0)
 		}
-		if len(feeds) >= s.opts.MaxPods {
-			s.opts.Log.Warn("KV events dropped: too many pods", "pod", m.from.Pod, "limit", s.opts.MaxPods)
-			return
+		return
+	case f == nil && (m.what == replayedMessage || m.what == replayEnded):
+		return
+	case f == nil:
+		f = s.newFeed(m)
+		s.feeds.Put(pod, f, 0)
+	case !there && (m.what == liveMessage || m.what == peerConnected):
+		s.ended.Delete(pod)
+		s.feeds.Put(pod, f, 0)
+		if f.replay != "" && m.replay != "" {
+			f.replay = m.replay // it may have come back from elsewhere
 		}
-		cfg := s.opts.Feed
-		if m.replay == "" && cfg.Gaps == kv.GapsReplay {
-			cfg.Gaps = kv.GapsDrop
-		}
-		f = &feedState{feed: kv.NewFeed(cfg), from: m.from, replay: m.replay}
-		feeds[m.from.Pod] = f
 	}
 	now := s.now()
 	switch m.what {
@@ -346,6 +365,31 @@ func (s *Subscriber) take(feeds map[string]*feedState, m inbound) {
 	s.drain(f)
 }
 
+// newFeed is the feed of a publisher that is new, where there is room for one
+// more or somebody makes it.
+func (s *Subscriber) newFeed(m inbound) *feedState {
+	if s.feeds.Len()+s.ended.Len() >= s.opts.MaxPods {
+		_, old, ok := s.ended.Oldest()
+		if !ok {
+			_, old, _ = s.feeds.Oldest()
+		}
+		s.forget(old)
+		s.opts.Handle(Delivery{From: old.from, Lost: "too many pods: its place went to another one"})
+	}
+	cfg := s.opts.Feed
+	if m.replay == "" && cfg.Gaps == kv.GapsReplay {
+		cfg.Gaps = kv.GapsDrop
+	}
+	return &feedState{feed: kv.NewFeed(cfg), from: m.from, replay: m.replay, queued: machine.Never}
+}
+
+func (s *Subscriber) forget(f *feedState) {
+	f.endReplay()
+	f.gone = true
+	s.feeds.Delete(f.from.Pod)
+	s.ended.Delete(f.from.Pod)
+}
+
 func (s *Subscriber) drain(f *feedState) {
 	f.feed.Advance(s.now(), func(e kv.FeedEffect) {
 		switch e.Kind {
@@ -358,10 +402,10 @@ func (s *Subscriber) drain(f *feedState) {
 			s.startReplay(f, e.Seq)
 		}
 	})
-	if _, ok := f.feed.Next(); ok {
-		s.waiting[f] = struct{}{}
-	} else {
-		delete(s.waiting, f)
+	// A wake-up that is too early by then finds nothing to do, and sets the next.
+	if at, ok := f.feed.Next(); ok && at < f.queued {
+		f.queued = at
+		s.due.Push(at, machine.ClassTimer, f)
 	}
 }
 

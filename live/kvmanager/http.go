@@ -16,6 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 func (m *Manager) handler() http.Handler {
@@ -195,6 +196,8 @@ func (m *Manager) readScore(w http.ResponseWriter, r *http.Request) (*scoreReque
 	switch {
 	case err == nil:
 		return req, 0, nil
+	case errors.As(err, new(*serve.SlowBodyError)):
+		return nil, http.StatusRequestTimeout, err
 	case errors.As(err, &large):
 		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", large.Limit)
 	case errors.Is(err, io.EOF):

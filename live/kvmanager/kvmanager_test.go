@@ -2,13 +2,14 @@ package kvmanager
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,11 +17,17 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/go-zeromq/zmq4"
+	"github.com/go-zeromq/zmq4/security/null"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/kvevents"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"go.uber.org/goleak"
 )
 
@@ -455,16 +462,74 @@ func TestSizes(t *testing.T) {
 }
 
 // Run serves until its context ends.
-func TestRun(t *testing.T) {
+// The API's listener is what the manager lives for: when it dies, the manager
+// does; when it cannot be had, there is none.
+func TestListener(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- Run(ctx, Options{HTTPAddress: "127.0.0.1:0", ZMQBind: "tcp://127.0.0.1:0"}) }()
-	cancel()
-	if err := <-ended; err != nil {
+	m := start(t, nil)
+	m.http.Close()
+	if err := serve.Until(t.Context(), time.Second, m.Failed(), m.Stop); exit.Of(err) != exit.Broken {
+		t.Errorf("%v", err)
+	}
+	if _, err := Start(Options{HTTPAddress: "x"}); exit.Of(err) != exit.Environment {
+		t.Errorf("a wrong address: %v", err)
+	}
+	other := start(t, nil)
+	if _, err := Start(Options{HTTPAddress: "127.0.0.1:0", ZMQBind: other.ZMQEndpoint()}); exit.Of(err) != exit.Environment {
+		t.Errorf("a taken one: %v", err)
+	}
+}
+
+// Pods that a stranger makes up cost little, and a page of metrics stays one
+// that can be read, whatever they are called.
+func TestMadeUpPods(t *testing.T) { // not in parallel: it looks at the heap
+	m := start(t, nil)
+	nc, err := net.Dial("tcp", strings.TrimPrefix(m.ZMQEndpoint(), "tcp://"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Run(t.Context(), Options{HTTPAddress: "x"}); err == nil {
-		t.Fatal("a wrong address was taken")
+	defer nc.Close()
+	pub, err := zmq4.Open(nc, null.Security(), zmq4.Pub, nil, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1}, Tokens: make([]uint32, 16), BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup}
+	say := func(pod string) {
+		payload := kv.AppendBatch(nil, kv.Batch{Events: []kv.Event{event}}, kv.ArrayForm)
+		if err := pub.SendMsg(zmq4.NewMsgFrom([]byte("kv@"+pod+"@m"), kv.EncodeSequence(0), payload)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := func(pod string) {
+		say(pod)
+		eventually(t, pod, func() bool { _, ok := m.latest.Load().pods[pod]; return ok })
+	}
+	heard("first")
+	heap := func() uint64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	before := heap()
+	const pods = 5000
+	for i := range pods {
+		say(fmt.Sprintf("10.0.%d.%d:8000", i/256, i%256))
+	}
+	for i := range 200 {
+		say(fmt.Sprint(i, strings.Repeat("x", 200_000)))
+		say("\xff")
+	}
+	heard("last")
+	if each := (heap() - before) / pods; each > 2500 {
+		t.Errorf("a pod costs %d bytes", each)
+	}
+	status, page := call(t, m, http.MethodGet, "/metrics", "")
+	if n := strings.Count(page, "kv_cache_manager_hit_rate{"); status != 200 || n != pods+2 || len(page) > 2<<20 {
+		t.Errorf("%d: %d pods on a page of %d bytes", status, n, len(page))
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	if _, err := parser.TextToMetricFamilies(strings.NewReader(page)); err != nil {
+		t.Error(err)
 	}
 }

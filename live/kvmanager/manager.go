@@ -16,6 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/kvevents"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Manager is a running KV-cache manager.
@@ -30,11 +31,10 @@ type Manager struct {
 	latest  atomic.Pointer[snapshot]
 	models  atomic.Pointer[[]string] // that events came for; up to maxModels
 
-	server *http.Server
-	http   net.Listener
-	wait   sync.WaitGroup
-	failed chan error
-	closed sync.Once
+	server  *http.Server
+	http    net.Listener
+	serving serve.Group
+	closed  sync.Once
 }
 
 // snapshot is what requests need of the pods, taken every now and then.
@@ -59,7 +59,7 @@ func Start(opts Options) (*Manager, error) {
 	if opts.Feed.Gaps == kv.GapsDrop { // the subscriber falls back to it where there is no replay
 		opts.Feed.Gaps = kv.GapsReplay
 	}
-	m := &Manager{opts: opts, log: opts.Log, failed: make(chan error, 1)}
+	m := &Manager{opts: opts, log: opts.Log, serving: serve.Group{Log: opts.Log}}
 	m.events.log = opts.Log.With("component", "event_subscriber")
 	m.latest.Store(&snapshot{})
 	m.models.Store(&[]string{})
@@ -88,40 +88,16 @@ func (m *Manager) open() error {
 			return fmt.Errorf("pod %s: %w", p.Name.Pod, err)
 		}
 	}
-	if m.http, err = net.Listen("tcp", m.opts.HTTPAddress); err != nil {
-		return fmt.Errorf("cannot serve HTTP: %w; is another server there? choose another port with HTTP_PORT", err)
+	if m.http, err = serve.Listen("the KV-cache manager's API (HTTP_PORT)", m.opts.HTTPAddress); err != nil {
+		return err
 	}
-	m.server = &http.Server{Handler: m.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 1 << 16, ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelDebug)}
-	m.wait.Add(1)
-	go func() {
-		defer m.wait.Done()
-		if err := m.server.Serve(m.http); !errors.Is(err, http.ErrServerClosed) {
-			m.failed <- fmt.Errorf("HTTP server: %w", err)
-		}
-	}()
+	m.server = serve.Pages(m.handler(), m.log)
+	m.serving.Go("the API at "+m.HTTPAddress(), func() error { return m.server.Serve(m.http) })
 	return nil
 }
 
-// Run starts a manager and serves until the context ends.
-func Run(ctx context.Context, opts Options) error {
-	m, err := Start(opts)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	return m.Wait(ctx)
-}
-
-// Wait waits until the context ends, which is no error, or something fails.
-func (m *Manager) Wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-m.failed:
-		return err
-	}
-}
+// Failed has the error of a listener that ended by itself.
+func (m *Manager) Failed() <-chan error { return m.serving.Failed() }
 
 // ZMQEndpoint is where model servers connect to, with the port that it got.
 func (m *Manager) ZMQEndpoint() string { return m.index.Endpoint() }
@@ -141,6 +117,12 @@ func (m *Manager) Keys(pod string) (keys []kv.Key) {
 	return keys
 }
 
+// Stop is Close for those who stop parts.
+func (m *Manager) Stop(context.Context) error {
+	m.Close()
+	return nil
+}
+
 // Close ends the manager and waits until all of it has ended.
 func (m *Manager) Close() {
 	m.closed.Do(func() {
@@ -154,7 +136,7 @@ func (m *Manager) Close() {
 		if m.index != nil {
 			m.index.Close()
 		}
-		m.wait.Wait()
+		m.serving.Wait()
 	})
 }
 

@@ -66,12 +66,13 @@ var (
 	podHitRate    = prometheus.NewDesc("kv_cache_manager_hit_rate", "Blocks found over blocks asked for, of the requests for which the pod was recommended.", []string{"pod"}, nil)
 	utilization   = prometheus.NewDesc("kv_cache_manager_cache_utilization", "Blocks over the pod's capacity, or over the most it ever held.", []string{"pod"}, nil)
 	evictionRate  = prometheus.NewDesc("kv_cache_manager_eviction_rate", "Blocks per second that the pod removed, over the last minute.", []string{"pod"}, nil)
+	podsDisplaced = prometheus.NewDesc("kv_cache_manager_pods_displaced_total", "Pods that were forgotten to make room for others.", nil, nil)
 	eventsIgnored = prometheus.NewDesc("kv_cache_manager_events_ignored_total", "Events, or hashes in them, without effect on the index, by reason.", []string{"reason"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *indexCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{totalBlocks, uniqueBlocks, podsTracked, globalHitRate, podHitRate, utilization, evictionRate, eventsIgnored} {
+	for _, d := range []*prometheus.Desc{totalBlocks, uniqueBlocks, podsTracked, globalHitRate, podHitRate, utilization, evictionRate, podsDisplaced, eventsIgnored} {
 		ch <- d
 	}
 }
@@ -102,11 +103,12 @@ func (c *indexCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(utilization, p.Utilization, p.Pod)
 		gauge(evictionRate, p.EvictionRate, p.Pod)
 	}
+	ch <- prometheus.MustNewConstMetric(podsDisplaced, prometheus.CounterValue, float64(stats.DisplacedPods))
 	for _, r := range []struct {
 		reason string
 		n      uint64
 	}{{"unknown_parent", stats.UnknownParent}, {"unknown_removed", stats.UnknownRemoved}, {"unresolved", stats.Unresolved}, {"too_short", stats.TooShort},
-		{"other_attention", stats.OtherAttention}, {"too_many_media", stats.TooManyMedia}, {"too_many_pods", stats.TooManyPods}} {
+		{"other_attention", stats.OtherAttention}, {"too_many_media", stats.TooManyMedia}} {
 		ch <- prometheus.MustNewConstMetric(eventsIgnored, prometheus.CounterValue, float64(r.n), r.reason)
 	}
 }

@@ -23,7 +23,7 @@ type Options struct {
 	// Pods are publishers to dial, beside those that come by themselves.
 	Pods []Pod
 	// ReplayPort is where publishers that come by themselves replay what they
-	// sent, on the address in their topic; 0 if they do not.
+	// sent, on the address that they come from; 0 if they do not.
 	ReplayPort int
 
 	Index kv.Config
@@ -73,7 +73,7 @@ func DefaultOptions() Options {
 			// round nothing would ever match.
 			Hasher: kv.Hasher{BlockTokens: 16},
 			TTL:    3600 * machine.Second, MaxBlocks: 10000, CleanupInterval: 300 * machine.Second,
-			StaleAfter: 300 * machine.Second, ForgetAfter: 3600 * machine.Second,
+			StaleAfter: 300 * machine.Second, ForgetAfter: 3600 * machine.Second, MaxPods: kvevents.DefaultMaxPods,
 		},
 	}
 }

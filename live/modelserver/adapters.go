@@ -65,8 +65,12 @@ func (a *adapters) remove(name string) {
 	a.known = slices.DeleteFunc(a.known, func(k knownAdapter) bool { return k.Name == name })
 }
 
-// MaxAdapters limits the adapters that one server knows.
-const MaxAdapters = 10_000
+// MaxAdapters limits the adapters that one server knows, and maxAdapterText each
+// of the texts that describe one, in bytes: all stand on its pages.
+const (
+	MaxAdapters    = 10_000
+	maxAdapterText = 1024
+)
 
 type adapterRequest struct {
 	Name    string `json:"lora_name"`
@@ -87,6 +91,9 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 	}
 	known, loaded := s.adapters.find(q.Name)
 	switch {
+	case max(len(q.Name), len(q.Path), len(q.Base)) > maxAdapterText:
+		answer(w, openai.Errorf(400, "lora_name", "lora_name, lora_path and base_model_name: expected at most %d bytes each.", maxAdapterText))
+		return
 	case loaded && !q.Inplace, slices.Contains(s.opts.Models, q.Name):
 		answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
 			Message: fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", q.Name)})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 const jsonType = "application/json"
@@ -22,7 +23,7 @@ func readWhole(r *http.Request, into []byte, limit int64) (body []byte, answer *
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit), false
 	}
-	if n := int(r.ContentLength); n > cap(into) {
+	if n := min(int(r.ContentLength), trustedLength); n > cap(into) {
 		into = make([]byte, 0, n+1)
 	}
 	b := into[:0]
@@ -39,9 +40,22 @@ func readWhole(r *http.Request, into []byte, limit int64) (body []byte, answer *
 			return b, nil, true
 		}
 		if err != nil {
-			return nil, nil, false
+			return nil, tooSlow(err), false
 		}
 	}
+}
+
+// trustedLength is the most room that is made for a body that has only been
+// announced.
+const trustedLength = 1 << 20
+
+// tooSlow answers a body that was cut for its slowness; nil is another error.
+func tooSlow(err error) *openai.Error {
+	var slow *serve.SlowBodyError
+	if !errors.As(err, &slow) {
+		return nil
+	}
+	return openai.Errorf(http.StatusRequestTimeout, "", "%v; send it faster, or start the server with a larger --body-idle-timeout or --body-timeout.", slow)
 }
 
 func tooLarge(limit int64) *openai.Error {

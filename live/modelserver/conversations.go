@@ -19,6 +19,7 @@ type conversation struct {
 	mu       sync.Mutex
 	metadata json.RawMessage
 	items    []item
+	weight   int // of the items, in bytes
 	next     int
 }
 
@@ -34,8 +35,9 @@ func (c *conversation) list() []item {
 	return slices.Clone(c.items)
 }
 
-// add appends items, gives each an id, and drops the oldest beyond the limit.
-func (c *conversation) add(items []item) []item {
+// add appends items, gives each an id, and drops the oldest beyond the limits.
+// It tells by how many bytes the conversation has grown.
+func (c *conversation) add(items []item) (grown int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range items {
@@ -44,12 +46,21 @@ func (c *conversation) add(items []item) []item {
 			items[i].ID = fmt.Sprintf("item_%s_%d", c.id[len("conv_"):], c.next)
 		}
 	}
+	before := c.weight
 	c.items = append(c.items, items...)
-	if extra := len(c.items) - maxItems; extra > 0 {
-		c.items = slices.Delete(c.items, 0, extra)
+	c.weight += itemsBytes(items)
+	extra := 0
+	for ; len(c.items)-extra > maxItems || c.weight > maxConversationBytes; extra++ {
+		c.weight -= c.items[extra].bytes()
 	}
-	return items
+	if extra > 0 {
+		c.items = slices.Clone(c.items[extra:]) // nothing of those that went stays
+	}
+	return c.weight - before
 }
+
+// addTo adds items to a conversation that is kept.
+func (s *Server) addTo(c *conversation, items []item) { s.store.grow(c.id, c.add(items)) }
 
 func (c *conversation) append(b []byte) []byte {
 	c.mu.Lock()
@@ -128,6 +139,10 @@ func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Req
 		answer(w, bad)
 		return nil, false
 	}
+	if n := itemsBytes(items) + len(q.Metadata); n > maxConversationBytes {
+		answer(w, openai.Errorf(http.StatusRequestEntityTooLarge, "items", "items and metadata take %d bytes; a conversation keeps at most %d.", n, maxConversationBytes))
+		return nil, false
+	}
 	return items, true
 }
 
@@ -139,8 +154,8 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := &conversation{id: "conv_" + s.newID(), created: createdNow(), metadata: q.Metadata}
-	c.add(items)
-	s.store.put(c.id, c, len(q.Items)+len(q.Metadata)+256)
+	grown := c.add(items)
+	s.store.put(c.id, c, grown+cap(c.metadata))
 	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
 }
 
@@ -170,7 +185,7 @@ func (s *Server) conversationRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/conversations/{id}/items", s.withConversation(listItems))
 	mux.HandleFunc("POST /v1/conversations/{id}/items", s.withConversation(s.addItems))
 	mux.HandleFunc("GET /v1/conversations/{id}/items/{item}", s.withConversation(getItem))
-	mux.HandleFunc("DELETE /v1/conversations/{id}/items/{item}", s.withConversation(deleteItem))
+	mux.HandleFunc("DELETE /v1/conversations/{id}/items/{item}", s.withConversation(s.deleteItem))
 }
 
 func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c *conversation) {
@@ -179,8 +194,10 @@ func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c *c
 		return
 	}
 	c.mu.Lock()
+	grown := cap(q.Metadata) - cap(c.metadata)
 	c.metadata = q.Metadata
 	c.mu.Unlock()
+	s.store.grow(c.id, grown)
 	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
 }
 
@@ -190,7 +207,8 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c *conversatio
 	if !ok {
 		return
 	}
-	writeWhole(w, http.StatusOK, jsonType, appendItems(nil, c.add(items), false))
+	s.addTo(c, items)
+	writeWhole(w, http.StatusOK, jsonType, appendItems(nil, items, false))
 }
 
 func listItems(w http.ResponseWriter, r *http.Request, c *conversation) {
@@ -221,9 +239,19 @@ func getItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 	answer(w, openai.Errorf(404, "item_id", "Item with id '%s' not found.", r.PathValue("item")))
 }
 
-func deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {
+func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 	c.mu.Lock()
-	c.items = slices.DeleteFunc(c.items, func(it item) bool { return it.ID == r.PathValue("item") })
+	before := c.weight
+	c.items = slices.DeleteFunc(c.items, func(it item) bool {
+		gone := it.ID == r.PathValue("item")
+		if gone {
+			c.weight -= it.bytes()
+		}
+		return gone
+	})
+	c.items = slices.Clone(c.items)
+	grown := c.weight - before
 	c.mu.Unlock()
+	s.store.grow(c.id, grown)
 	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
 }

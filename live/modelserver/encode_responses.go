@@ -350,7 +350,7 @@ func (e *responsesEncoder) keep(u openai.Usage) {
 	output.raw = e.item(nil, "completed", e.text)
 	if e.conversation != "" {
 		if c := e.s.conversation(e.conversation); c != nil {
-			c.add(append(append([]item(nil), e.items...), output))
+			e.s.addTo(c, append(append([]item(nil), e.items...), output))
 		}
 	}
 	if !e.store {
@@ -368,11 +368,7 @@ func (e *responsesEncoder) keep(u openai.Usage) {
 		kept.messages = append(kept.messages, e.items[i].message())
 	}
 	kept.messages = append(kept.messages, output.message())
-	size := len(kept.body)
-	for i := range kept.messages {
-		size += len(kept.messages[i].Content.Text)
-	}
-	e.s.store.put(e.id, kept, size)
+	e.s.store.put(e.id, kept, kept.bytes())
 }
 
 func appendStringOrNull(b []byte, s string) []byte {

@@ -2,10 +2,7 @@ package modelserver
 
 import (
 	"context"
-	"net"
-	"strconv"
 	"sync"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/link"
 )
@@ -32,21 +29,11 @@ func (x *external) find(hashes []uint64, reader int) (n, writer int) {
 // ask asks another server how much of a prompt it has; one that does not answer
 // has nothing.
 func (s *Server) ask(ctx context.Context, at *remoteKV, hashes []uint64) sideAnswer {
-	limit := min(s.sideTimeout(), time.Second)
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(at.host, strconv.Itoa(at.port)))
+	conn, a, err := s.dialPeer(ctx, at, sideRequest{Op: "find", Hashes: hashes}, 0)
 	if err != nil {
 		s.log.Warn("a source of cached blocks does not answer", "server", s.name, "error", err)
 		return sideAnswer{}
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(limit))
-	a, err := exchange(conn, sideRequest{Op: "find", Hashes: hashes})
-	if err != nil || !a.OK {
-		s.log.Warn("a source of cached blocks does not answer", "server", s.name, "error", err)
-		return sideAnswer{}
-	}
+	_ = conn.Close() // that was all
 	return a
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // FaultHeader asks one server for a fault in one request, as
@@ -30,7 +31,7 @@ func ParseFault(value string) (Fault, error) {
 // killBy carries out the faults of a header that are the whole engine's: crash,
 // and fail-rank=N. The request that asks for one is the first to find the engine
 // dead. What is left of the header is the request's own.
-func (s *Server) killBy(value string) (rest string, err error) {
+func (s *Server) killBy(r *http.Request, value string) (rest string, err error) {
 	var own []string
 	for item := range strings.SplitSeq(value, ";") {
 		item = strings.TrimSpace(item)
@@ -44,6 +45,9 @@ func (s *Server) killBy(value string) (rest string, err error) {
 		case item != "crash":
 			own = append(own, item)
 			continue
+		}
+		if len(s.opts.APIKeys) == 0 && !serve.Local(r) {
+			return "", fmt.Errorf("%s %q: a server without --api-key takes this from its own machine alone", FaultHeader, value)
 		}
 		_ = s.live(c) // an engine that is dead already stays so
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Fleet is a number of model servers in one process.
@@ -17,6 +18,7 @@ type Fleet struct {
 	servers  []*Server
 	external external // the cache beside them, of connectors that have one
 	log      *slog.Logger
+	serving  serve.Group
 	stopOnce sync.Once
 }
 
@@ -28,7 +30,7 @@ func New(o Options) (*Fleet, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Fleet{log: o.Logger}
+	f := &Fleet{log: o.Logger, serving: serve.Group{Log: o.Logger}}
 	clock := func() machine.Time { return machine.FromDuration(time.Since(o.Origin)) }
 	var errs []error
 	for i, so := range o.Servers {
@@ -37,7 +39,7 @@ func New(o Options) (*Fleet, error) {
 			errs = append(errs, fmt.Errorf("server %d (%s): %w", i, so.Name, err))
 			continue
 		}
-		s.fleet = f
+		s.fleet, s.serving = f, &f.serving
 		f.servers = append(f.servers, s)
 	}
 	n, err := newNetwork(o.Transfer, len(f.servers), clock)
@@ -55,12 +57,13 @@ func New(o Options) (*Fleet, error) {
 
 // Start listens on every address and serves until Stop, or until ctx ends. On
 // error nothing is left listening.
-func (f *Fleet) Start(ctx context.Context) error {
+func (f *Fleet) Start(context.Context) error {
 	for _, s := range f.servers {
-		if err := s.listen(ctx); err != nil {
+		if err := s.listen(); err != nil {
 			for _, l := range f.servers {
 				l.abandon()
 			}
+			f.serving.Wait()
 			return fmt.Errorf("model server %s: %w", s.name, err)
 		}
 	}
@@ -96,7 +99,11 @@ func (f *Fleet) stop(ctx context.Context) {
 	for range f.servers {
 		<-done
 	}
+	f.serving.Wait()
 }
+
+// Failed has the error of the first server that ended by itself.
+func (f *Fleet) Failed() <-chan error { return f.serving.Failed() }
 
 // sending passes on that a connector blocks a server, or no longer does. A node
 // that is no server of the fleet stands for servers elsewhere.

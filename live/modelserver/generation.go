@@ -68,6 +68,9 @@ const keptBuffer = 64 << 10 // larger buffers are not kept
 
 // generate submits the request and stays with it to its end.
 func (g *generation) generate() {
+	if !g.meetPeer() {
+		return
+	}
 	g.submit()
 	for over := false; !over; {
 		select {
@@ -93,7 +96,8 @@ func (g *generation) generate() {
 	}
 }
 
-func (g *generation) submit() {
+// build makes ready what the engine is asked for and what will be said.
+func (g *generation) build() *openai.Error {
 	n := g.req.choices()
 	if n == 1 {
 		g.now, g.sent, g.closed, g.texts, g.seqs = g.one.now[:], g.one.sent[:], g.one.closed[:], g.one.texts[:], g.one.seqs[:0]
@@ -114,8 +118,10 @@ func (g *generation) submit() {
 		*q = seq{box: g.box, choice: i, everyToken: g.req.stream, first: g.req.stream || g.session.Held() || watched,
 			start:  watched || g.fault.DieInPrefill || g.needsThreshold,
 			submit: g.s.submitFor(g.req, p, i, g.texts[i])}
-		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora, remote: g.req.kv.remote, key: g.req.kv.key, loseKV: g.fault.LoseKV}
-		g.s.fromOthers(g, q, p)
+		if bad := g.req.work.tooMuch(); bad != nil {
+			return bad
+		}
+		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora, key: g.req.kv.key, loseKV: g.fault.LoseKV}
 		if g.s.publisher != nil {
 			q.params.tokens = tokensOf(p, g.texts[i])
 		}
@@ -130,6 +136,16 @@ func (g *generation) submit() {
 		if i%g.req.n == 0 {
 			g.usage.PromptTokens += len(p.tokens)
 		}
+	}
+	return nil
+}
+
+// submit gives the engine what build has made.
+func (g *generation) submit() {
+	for i, q := range g.seqs {
+		p := &g.req.prompts[i/g.req.n]
+		q.fetches(g.req, p)
+		g.s.fromOthers(g, q, p)
 	}
 	g.s.loop.submit(g.seqs)
 }

@@ -70,8 +70,8 @@ func (s *Server) grpcRoutes(mux *http.ServeMux) {
 		})
 	}
 	// As vLLM's, Watch tells the state once.
-	mux.HandleFunc("POST /grpc.health.v1.Health/Check", s.grpcCall(calls, health))
-	mux.HandleFunc("POST /grpc.health.v1.Health/Watch", s.grpcCall(calls, health))
+	mux.HandleFunc("POST "+healthService+"Check", s.grpcCall(calls, health))
+	mux.HandleFunc("POST "+healthService+"Watch", s.grpcCall(calls, health))
 	mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/", s.grpcCall(calls, func(c *grpcCall) {
 		c.fail(codes.Unimplemented, "this server does not know the method "+c.r.URL.Path)
 	}))

@@ -49,6 +49,9 @@ func (c *grpcCall) prepareGenerate(s *Server, r *http.Request, body []byte) (*re
 			top = maxGRPCLogprobs
 		}
 		c.reply.logprobs = &logprobs{top: top}
+		if !q.Stream {
+			req.tokenBytes += logprobWork * (top + 1)
+		}
 	}
 	req.enc = c.reply
 	return req, nil

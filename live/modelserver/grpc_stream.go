@@ -7,12 +7,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 )
@@ -21,48 +23,56 @@ import (
 // batch of its own, numbered from 1.
 type kvFeed struct {
 	mu     sync.Mutex
-	ring   []kv.Event // the last ones, oldest first from next%len on, once it is full
-	next   uint64     // the number of the next event, less one
+	kept   *bounded.Store[uint64, kv.Event] // by number; nil before the first
+	next   uint64                           // the number of the next event, less one
 	waiter chan struct{}
 }
 
-// feedLength is how many events a subscriber may be behind.
-const feedLength = 8192
+// A subscriber may be behind by this many events, as long as they take no more
+// than this many bytes: one of a long prompt names all its tokens.
+const (
+	feedLength = 8192
+	feedBytes  = 32 << 20
+	// feedAtOnce is how many events are sent in one go.
+	feedAtOnce = 128
+)
+
+var eventBytes = int(reflect.TypeFor[kv.Event]().Size())
 
 func (f *kvFeed) add(e kv.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.ring) < feedLength {
-		f.ring = append(f.ring, e)
-	} else {
-		f.ring[f.next%feedLength] = e
+	if f.kept == nil {
+		f.kept = bounded.New[uint64, kv.Event](bounded.Limits{Entries: feedLength, Bytes: feedBytes}, nil)
 	}
 	f.next++
+	f.kept.Put(f.next, e, storedBytes+eventBytes+8*cap(e.Hashes)+4*cap(e.Tokens))
 	if f.waiter != nil {
 		close(f.waiter)
 		f.waiter = nil
 	}
 }
 
-// from are the events from number n on; where there are none yet, wait is
-// closed when there are. gone says that the first of them are no longer kept.
+// from are the events from number n on, not all at once; where there are none
+// yet, wait is closed when there are. gone says that the first of them are no
+// longer kept.
 func (f *kvFeed) from(n uint64) (events []kv.Event, wait <-chan struct{}, gone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	oldest := f.next - uint64(len(f.ring)) + 1
-	switch {
-	case n > f.next:
+	if n > f.next {
 		if f.waiter == nil {
 			f.waiter = make(chan struct{})
 		}
 		return nil, f.waiter, false
-	case n < oldest:
-		return nil, nil, true
 	}
-	for ; n <= f.next; n++ {
-		events = append(events, f.ring[(n-1)%feedLength])
+	for ; n <= f.next && len(events) < feedAtOnce; n++ {
+		e, ok := f.kept.Peek(n)
+		if !ok {
+			break
+		}
+		events = append(events, e)
 	}
-	return events, nil, false
+	return events, nil, len(events) == 0
 }
 
 func (f *kvFeed) last() uint64 {
@@ -91,7 +101,7 @@ func (c *grpcCall) subscribe() {
 		events, wait, gone := c.s.feed.from(n)
 		switch {
 		case gone:
-			c.fail(codes.OutOfRange, fmt.Sprintf("event %d is no longer kept; the server keeps the last %d", n, feedLength))
+			c.fail(codes.OutOfRange, fmt.Sprintf("event %d is no longer kept; the server keeps the last %d, as far as they fit into %d MiB", n, feedLength, feedBytes>>20))
 			return
 		case wait != nil:
 			select {

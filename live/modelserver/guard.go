@@ -1,15 +1,18 @@
 package modelserver
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // guard stands before every route: keys where the server has some, the
@@ -18,20 +21,21 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	if s.opts.OutOfMemory != nil {
 		return http.HandlerFunc(s.killed)
 	}
-	if len(s.opts.APIKeys) == 0 && s.opts.PodName == "" && s.opts.StartupDelay == 0 {
-		return next
-	}
+	keys := serve.NewTokens(s.opts.APIKeys)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.PodName != "" {
 			w.Header().Set("X-Inference-Pod", s.opts.PodName)
 			w.Header().Set("X-Inference-Namespace", s.opts.PodNamespace)
-			if _, port, ok := strings.Cut(s.endpoint, ":"); ok {
+			if _, port, err := net.SplitHostPort(s.endpoint); err == nil {
 				w.Header().Set("X-Inference-Port", port)
 			}
 		}
-		if strings.HasPrefix(r.URL.Path, "/v1") && !s.allowed(r.Header.Get("Authorization")) {
-			closeAfter(w, r)
-			answer(w, &openai.Error{Status: http.StatusUnauthorized, Type: "Unauthorized", Message: "Unauthorized"})
+		switch {
+		case len(keys) > 0 && !open(r.URL.Path) && !keys.Allow(r.Header.Get("Authorization")):
+			refuse(w, r, &openai.Error{Status: http.StatusUnauthorized, Type: "Unauthorized", Message: "Unauthorized"})
+			return
+		case len(keys) == 0 && controls(r.URL.Path) && !serve.Local(r):
+			refuse(w, r, openai.Errorf(http.StatusForbidden, "", "%s is served to this machine alone: start the server with --api-key and show the key to call it from elsewhere.", r.URL.Path))
 			return
 		}
 		if left := s.startingFor(); left > 0 && (r.URL.Path == "/health" || r.URL.Path == "/health/ready") {
@@ -43,18 +47,39 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// allowed compares digests, so that the time it takes tells nothing of a key.
-func (s *Server) allowed(authorization string) bool {
-	if len(s.opts.APIKeys) == 0 {
+// healthService is gRPC's.
+const healthService = "/grpc.health.v1.Health/"
+
+// open tells whether a path needs no key: what says how the server is doing.
+// vLLM asks for one below /v1 alone.
+func open(path string) bool {
+	switch path {
+	case "/health", "/health/ready", "/ping", "/version", "/load", "/metrics", "/query":
 		return true
 	}
-	got := sha256.Sum256([]byte(strings.TrimPrefix(authorization, "Bearer ")))
-	ok := 0
-	for _, key := range s.opts.APIKeys {
-		want := sha256.Sum256([]byte(key))
-		ok |= subtle.ConstantTimeCompare(got[:], want[:])
+	return strings.HasPrefix(path, healthService)
+}
+
+// controls tells whether a path changes what the server is for everybody. vLLM
+// has those that it has in its development mode alone.
+func controls(path string) bool {
+	switch path {
+	case "/sleep", "/wake_up", "/reset_prefix_cache", "/fake_metrics":
+		return true
 	}
-	return ok == 1 && strings.HasPrefix(authorization, "Bearer ")
+	return strings.HasPrefix(path, "/admin/")
+}
+
+// refuse answers who may not, in the words of what they speak.
+func refuse(w http.ResponseWriter, r *http.Request, e *openai.Error) {
+	if vllmgrpc.IsGRPC(r.Header.Get("Content-Type")) {
+		c := grpcCall{ResponseWriter: w, r: r}
+		c.fail(codes.Unauthenticated, "show a key as authorization: Bearer KEY")
+		c.end()
+		return
+	}
+	closeAfter(w, r)
+	answer(w, e)
 }
 
 // startingFor is how long the server still pretends to start.

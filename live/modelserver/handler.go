@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // prepare turns a body into what the engine is asked for.
@@ -112,6 +113,11 @@ func (g *generation) serveHeld(boundary string, parse prepare) {
 	}()
 	reader := held.NewReader(boundary, int(g.s.opts.MaxBodyBytes))
 	violation, err := readPart1(g.r, reader)
+	if bad := tooSlow(err); bad != nil {
+		g.session.Rejected(g.s.clock(), bad.Status, bad.Message)
+		g.refuse(bad)
+		return
+	}
 	switch {
 	case err != nil:
 		g.do(g.session.PeerGone(g.s.clock(), "the connection broke during part 1: "+err.Error()))
@@ -120,6 +126,7 @@ func (g *generation) serveHeld(boundary string, parse prepare) {
 		g.do(g.session.Violation(g.s.clock(), violation))
 		return
 	}
+	serve.BodyWhole(g.r) // the part that matters is here; the rest comes when the picker likes
 	if !g.prepare(parse, reader.Payload()) {
 		return
 	}
@@ -134,13 +141,16 @@ func (g *generation) prepare(parse prepare, body []byte) bool {
 		return false
 	}
 	req, bad := parse(g.s, g.r, body)
+	if bad == nil {
+		g.req, g.box = req, &g.one.box
+		g.box.init(req.choices())
+		bad = g.build()
+	}
 	if bad != nil {
 		g.session.Rejected(g.s.clock(), bad.Status, bad.Message)
 		g.refuse(bad)
 		return false
 	}
-	g.req, g.box = req, &g.one.box
-	g.box.init(req.choices())
 	g.usage.Details = g.s.opts.PromptTokensDetails
 	var details []flow.Detail
 	if g.s.recorder != nil {
@@ -199,7 +209,7 @@ const returnErrorHeader = "X-Return-Error"
 func (s *Server) faultOf(r *http.Request, id string) (Fault, error) {
 	if !s.opts.IgnoreFaultHeader {
 		if v := headerOf(r, FaultHeader); v != "" {
-			v, err := s.killBy(v)
+			v, err := s.killBy(r, v)
 			if err != nil {
 				return Fault{}, err
 			}

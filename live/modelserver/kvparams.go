@@ -226,13 +226,16 @@ func (g *generation) kvMetadata() []byte {
 	return append(b, '}')
 }
 
-// parseHandle reads a kv_handle.
-func parseHandle(handle string) (*remoteKV, *openai.Error) {
+// maxHandle is the longest kv_handle, in bytes: room for any engine's name.
+const maxHandle = 1024
+
+// parseHandle reads a kv_handle, whose cache must be shorter than the context.
+func parseHandle(handle string, maxModelLen int) (*remoteKV, *openai.Error) {
 	fail := func(why string) (*remoteKV, *openai.Error) {
 		return nil, openai.Errorf(400, "kv_handle", "kv_handle %.100q: %s; expected a handle that a prefill gave in kv_metadata.", handle, why)
 	}
-	u, err := url.Parse(handle)
-	if err != nil || u.Scheme != "kv" {
+	u, err := url.Parse(handle[:min(len(handle), maxHandle)])
+	if err != nil || u.Scheme != "kv" || len(handle) > maxHandle {
 		return fail("it is no kv:// URL")
 	}
 	engineID, numbers, ok := strings.Cut(strings.Trim(u.Path, "/"), "/")
@@ -241,8 +244,11 @@ func parseHandle(handle string) (*remoteKV, *openai.Error) {
 		return fail("it names no blocks")
 	}
 	port, err := strconv.Atoi(u.Port())
-	if err != nil || count < 1 || count > maxRemoteBlocks || tokens < 1 || tokens > count*(1<<16) || first < 0 {
+	if err != nil || count < 1 || count > min(tokens, maxRemoteBlocks) || tokens > count*(1<<16) || first < 0 {
 		return fail("its numbers are out of range")
+	}
+	if tokens >= maxModelLen {
+		return nil, openai.TooLong(maxModelLen, tokens)
 	}
 	kv := &remoteKV{engineID: engineID, host: u.Hostname(), port: port, tokens: tokens, blocks: make([]int, count)}
 	for i := range kv.blocks {
@@ -254,7 +260,10 @@ func parseHandle(handle string) (*remoteKV, *openai.Error) {
 // useHandle makes a request go on from the cache that a handle names. The
 // first use fetches it; later ones find it in this server's prefix cache.
 func (s *Server) useHandle(req *request, handle string) *openai.Error {
-	kv, bad := parseHandle(handle)
+	kv, bad := parseHandle(handle, s.cfg.MaxModelLen)
+	if bad == nil {
+		bad = s.mayFetch(kv)
+	}
 	if bad != nil {
 		return bad
 	}
@@ -270,7 +279,7 @@ func (s *Server) useHandle(req *request, handle string) *openai.Error {
 	}
 	req.prompts[0].tokens = append(known, req.prompts[0].tokens...)
 	if _, fetched := s.store.get(handle); !fetched {
-		s.store.put(handle, kv, 64)
+		s.store.put(handle, nil, 0)
 		req.kv.remote = kv
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // With SGLang, Mooncake and the offloading connector the sidecar sends prefill
@@ -51,8 +53,7 @@ func (s *Server) openMeeting() error {
 	if s.opts.KVRole == RoleConsumer && port == disagg.DefaultBootstrapPort {
 		return nil // nobody asks here; the port is left to those who prefill
 	}
-	host, _, _ := net.SplitHostPort(s.endpoint)
-	address := net.JoinHostPort(host, strconv.Itoa(port))
+	address := net.JoinHostPort(s.listenHost(), strconv.Itoa(port))
 	if err := s.meeting.listen(address); err != nil {
 		s.log.Warn("no meeting port: decode servers will not find this one's caches; give it an address of its own", "server", s.name, "connector", s.connector().Name, "address", address, "error", err)
 	}
@@ -143,17 +144,20 @@ func (s *Server) meetsAt(host string, port int) bool {
 	if err != nil || int(own.Port()) != port {
 		return false
 	}
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap() == own.Addr().Unmap() || host == "localhost" && own.Addr().IsLoopback()
-}
-
-// patience is how long to wait for the holder's answer: where the prompt may
-// still have to be computed, as long as blocks are held.
-func (s *Server) patience(kv *remoteKV) time.Duration {
-	if kv.key != "" {
-		return s.cfg.KVHoldTimeout.Duration()
+	if host == s.host {
+		return true
 	}
-	return s.sideTimeout()
+	a, err := netip.ParseAddr(host)
+	if host == "localhost" {
+		a, err = netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	switch a = a.Unmap(); {
+	case err != nil:
+		return false
+	case own.Addr().IsUnspecified():
+		return a.IsLoopback() || slices.Contains(serve.OwnAddresses(), a)
+	}
+	return a == own.Addr().Unmap() || host == "localhost" && own.Addr().IsLoopback()
 }
 
 // name makes a cache findable by its key.
@@ -213,6 +217,10 @@ func (c *sideChannel) await(conn net.Conn, r *bufio.Reader, key string) *hold {
 		return x
 	}
 	_ = conn.SetDeadline(time.Time{})
+	if writeLine(conn, sideAnswer{OK: true, Waiting: true}) != nil {
+		c.s.holds.forget(key, there)
+		return nil
+	}
 	left := make(chan struct{})
 	go func() {
 		_, _ = r.Peek(1) // the next thing that it says, or its end
@@ -239,7 +247,7 @@ func (c *sideChannel) isHTTP(conn net.Conn, r *bufio.Reader) bool {
 	if c != &c.s.meeting {
 		return false
 	}
-	_ = conn.SetDeadline(time.Now().Add(c.s.sideTimeout()))
+	_ = conn.SetDeadline(time.Now().Add(sideTimeout))
 	b, err := r.Peek(4)
 	return err == nil && string(b) == "GET "
 }

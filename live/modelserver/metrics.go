@@ -1,10 +1,15 @@
 package modelserver
 
 import (
+	"bytes"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -121,7 +126,7 @@ func (s *Server) page() ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	t := promText{b: make([]byte, 0, len(s.pages.body)+1024), labels: `model_name="` + promEscape(s.opts.Models[0]) + `",engine="0"`}
+	t := promText{b: make([]byte, 0, len(s.pages.body)+1024), labels: s.labels}
 	s.writeVLLM(&t, &x)
 	s.writeDocument(&t, &x)
 	s.pages.key, s.pages.body = key, t.b
@@ -206,9 +211,16 @@ func (t *promText) histogram(name, help string, h *histogram) {
 	t.sample(name+"_sum", "", h.sum)
 }
 
-func promEscape(s string) string {
-	q := strconv.Quote(s)
-	return q[1 : len(q)-1]
+// promLabel is a label as the exposition format writes it, NAME="VALUE".
+func promLabel(name, value string) string {
+	value = strings.ToValidUTF8(value, "\ufffd") // the format knows no other text
+	var b bytes.Buffer
+	family := &dto.MetricFamily{Name: new("x"), Type: dto.MetricType_UNTYPED.Enum(), Metric: []*dto.Metric{{Label: []*dto.LabelPair{{Name: &name, Value: &value}}, Untyped: &dto.Untyped{}}}}
+	if _, err := expfmt.MetricFamilyToText(&b, family); err != nil {
+		panic(err) // a family without samples alone
+	}
+	_, label, _ := strings.Cut(b.String(), "{")
+	return label[:strings.LastIndexByte(label, '}')]
 }
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -118,8 +118,8 @@ func (s *Server) writeInfo(t *promText, x *scrape) {
 		if u.Timestamp == 0 {
 			u.Timestamp = unixSeconds(time.Now())
 		}
-		t.sample("vllm:lora_requests_info", `max_lora="`+strconv.Itoa(s.cfg.MaxLoRAs)+`",waiting_lora_adapters="`+promEscape(u.Waiting)+
-			`",running_lora_adapters="`+promEscape(u.Running)+`"`, u.Timestamp)
+		t.sample("vllm:lora_requests_info", `max_lora="`+strconv.Itoa(s.cfg.MaxLoRAs)+`",`+promLabel("waiting_lora_adapters", u.Waiting)+
+			`,`+promLabel("running_lora_adapters", u.Running), u.Timestamp)
 	}
 	t.labels = own
 	if x.adapters != nil {

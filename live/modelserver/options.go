@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Options says what a Fleet hosts.
@@ -36,6 +37,10 @@ type ServerOptions struct {
 	// Listen is where it listens, host:port; port 0 takes a free one. Empty is
 	// 127.0.0.1:0.
 	Listen string
+	// Advertise is the host that others are told: by KV events, in answers for
+	// other servers, in headers and in the record. Empty is the one of Listen, or
+	// where that is a wildcard the machine's first address.
+	Advertise string
 	// Models are the names it serves; the first is the one it answers with.
 	// Empty is the one name "windtunnel".
 	Models []string
@@ -76,10 +81,13 @@ type ServerOptions struct {
 	// vLLM's kv_role, kv_producer or kv_consumer. Empty tells by the address that
 	// the request names.
 	KVRole string
-	// SideTimeout is how long one message of the side channel may take; a holder
-	// that does not answer by then is a failed transfer. Zero is
-	// DefaultSideTimeout.
-	SideTimeout time.Duration
+	// KVPeers are the servers from which KV caches may be fetched; a request that
+	// names another one is refused.
+	KVPeers Peers
+	// PeerTimeout is how long such a server may take for the first byte of its
+	// answer; then the transfer has failed, and its blocks are free. Zero is
+	// DefaultPeerTimeout.
+	PeerTimeout time.Duration
 	// TensorParallel is told as tp_size beside KV blocks. Zero is 1.
 	TensorParallel int
 	// MemoryBytes is what weights and activations take of the accelerator's
@@ -91,7 +99,7 @@ type ServerOptions struct {
 	// killed and restarted again and again. Nil: it fits.
 	OutOfMemory error
 	// KVEvents makes the publisher of this server's KV events, once it is known
-	// where it listens; nil publishes none.
+	// by which endpoint others know it; nil publishes none.
 	KVEvents func(model, endpoint string) (KVPublisher, error)
 	// Dimensions is how long an embedding is where the request does not say.
 	// Zero is DefaultDimensions.
@@ -118,6 +126,9 @@ type ServerOptions struct {
 	SpeculativeTokens int
 	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.
 	MaxBodyBytes int64
+	// Body limits the time that a request's body takes; of a held-open one, its
+	// first part.
+	Body serve.BodyLimits
 	// Faults may spoil requests; nil spoils none. The request's FaultHeader is
 	// heard as well, unless IgnoreFaultHeader.
 	Faults            func(*http.Request) Fault
@@ -126,7 +137,9 @@ type ServerOptions struct {
 	Inject Injection
 	// FakeMetrics replace figures in /metrics; nil tells the truth.
 	FakeMetrics *FakeMetrics
-	// APIKeys are accepted as bearer tokens below /v1; none lets everybody in.
+	// APIKeys are accepted as bearer tokens wherever one is needed: everywhere
+	// but for health and metrics. None lets everybody in, but for what changes
+	// the server, which is then served to its own machine alone.
 	APIKeys []string
 	// TLS serves HTTPS; nil serves HTTP.
 	TLS *tls.Config
@@ -148,8 +161,8 @@ const (
 	DefaultOutput = 64
 	// DefaultMaxBody bounds a request's body, in bytes.
 	DefaultMaxBody = 64 << 20
-	// DefaultSideTimeout bounds one message of the KV side channel.
-	DefaultSideTimeout = 10 * time.Second
+	// DefaultPeerTimeout bounds the wait for another server's first byte.
+	DefaultPeerTimeout = 2 * time.Second
 	// DefaultVersion is the vLLM release whose shapes are spoken.
 	DefaultVersion = "0.11.2"
 	// DefaultModel is the model served where none is named.

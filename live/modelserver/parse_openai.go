@@ -109,6 +109,9 @@ func (s *Server) fill(req *request, p *openai.Sampling, limit int, limited bool)
 	if limited {
 		req.maxTokens = limit
 	}
+	if !req.stream {
+		req.tokenBytes = tokenWork
+	}
 	req.minTokens, req.ignoreEOS = p.MinTokens, p.IgnoreEOS
 	if bad := checkStops(p); bad != nil {
 		return bad
@@ -121,6 +124,9 @@ func (s *Server) fill(req *request, p *openai.Sampling, limit int, limited bool)
 	}
 	kv.session = p.SessionID
 	if bad := s.meetAt(req, &kv, p); bad != nil {
+		return bad
+	}
+	if bad := s.mayFetch(kv.remote, kv.source); bad != nil {
 		return bad
 	}
 	req.kv = kv
@@ -173,6 +179,9 @@ func (s *Server) encode(req *request, p *openai.Sampling, chat bool, lp *logprob
 		}
 	}
 	if !req.stream {
+		if lp != nil {
+			req.tokenBytes += logprobWork * (lp.top + 1)
+		}
 		*req.enc.(*openaiWhole) = openaiWhole{head: openai.Head{ID: req.id, Model: req.model, Created: created, Chat: chat},
 			prompts: ids, n: req.n, tokens: p.ReturnTokenIDs, logprobs: lp, image: req.image, encoded: s.encoded(req)}
 		return

@@ -35,6 +35,10 @@ type request struct {
 
 	tools      []openai.Tool
 	toolChoice openai.ToolChoice
+	schemas    map[int]any // of the tools, as far as they were read
+
+	work       work // that its answer takes
+	tokenBytes int  // what each token adds to an answer that is collected
 
 	kv  kvParams
 	enc encoder

@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Server is one simulated model server.
@@ -35,10 +35,13 @@ type Server struct {
 	ownTimes  atomic.Bool // SetTimes has set the draws' times
 	http      *http.Server
 	listener  net.Listener
-	endpoint  string
-	served    chan struct{}
+	host      string // by which others are told of the server, once it listens
+	endpoint  string // that and its port
+	served    bool
+	serving   *serve.Group // the fleet's
 	inFlight  gauge
 	started   time.Time
+	labels    string // of every metric
 	adapters  adapters
 	store     *store
 	tokenizer tokens.Tokenizer
@@ -49,6 +52,7 @@ type Server struct {
 	network   *network
 	holds     holds
 	pulls     pulls
+	peers     greeted
 	side      sideChannel
 	meeting   sideChannel
 	publisher KVPublisher
@@ -96,6 +100,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
 		recorder: o.Recorder, log: o.Logger, voc: tokens.NewVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
+	s.labels = promLabel("model_name", so.Models[0]) + `,engine="0"`
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = newStore(), make(chan struct{})
 	s.draws.Store(drawsOf(o.Seed, &so))
@@ -115,7 +120,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	protocols.SetUnencryptedHTTP2(so.TLS == nil)
 	protocols.SetHTTP2(so.TLS != nil)
 	s.http = &http.Server{
-		Handler:           s.guard(s.direct(s.routes())),
+		Handler:           so.Body.Handler(s.guard(s.direct(s.routes()))),
 		Protocols:         &protocols,
 		TLSConfig:         so.TLS,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},
@@ -131,8 +136,8 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 // Name is the server's name in logs.
 func (s *Server) Name() string { return s.name }
 
-// Address is where the server listens, host:port. Before Start it is what was
-// asked for.
+// Address is where others reach the server, host:port. Before Start it is what
+// was asked for.
 func (s *Server) Address() string { return s.endpoint }
 
 // URL is the base of the server's API.
@@ -143,12 +148,17 @@ func (s *Server) URL() string {
 	return "http://" + s.endpoint
 }
 
-func (s *Server) listen(ctx context.Context) error {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.opts.Listen)
+func (s *Server) listen() error {
+	l, err := serve.Listen("a model server", s.opts.Listen)
 	if err != nil {
 		return err
 	}
-	s.listener, s.endpoint = l, l.Addr().String()
+	s.listener = l
+	host, port, _ := net.SplitHostPort(l.Addr().String())
+	if s.host, err = serve.Advertised(host, s.opts.Advertise, noEnvironment); err != nil {
+		return err
+	}
+	s.endpoint = net.JoinHostPort(s.host, port)
 	s.loop.steps.Endpoint = s.endpoint
 	if s.opts.SideChannel != "" {
 		s.side.mu.Lock()
@@ -168,6 +178,15 @@ func (s *Server) listen(ctx context.Context) error {
 	return nil
 }
 
+// listenHost is the host that the server listens on.
+func (s *Server) listenHost() string {
+	host, _, _ := net.SplitHostPort(s.opts.Listen)
+	return host
+}
+
+// noEnvironment: what is to be known of it is in the options.
+func noEnvironment(string) (string, bool) { return "", false }
+
 // abandon undoes listen.
 func (s *Server) abandon() {
 	if s.listener != nil {
@@ -182,26 +201,22 @@ func (s *Server) abandon() {
 }
 
 func (s *Server) serve() {
-	s.served = make(chan struct{})
+	s.served = true
 	go s.loop.run()
 	if s.opts.OutOfMemory != nil {
 		s.crashes.Go(s.crashLoop)
 	}
-	go func() {
-		defer close(s.served)
-		serve := func() error { return s.http.Serve(s.listener) }
+	s.serving.Go("model server "+s.name+" at "+s.listener.Addr().String(), func() error {
 		if s.opts.TLS != nil {
-			serve = func() error { return s.http.ServeTLS(s.listener, "", "") }
+			return s.http.ServeTLS(s.listener, "", "")
 		}
-		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("model server ended", "server", s.name, "address", s.endpoint, "error", err)
-		}
-	}()
+		return s.http.Serve(s.listener)
+	})
 	s.log.Debug("model server listens", "server", s.name, "address", s.endpoint, "models", s.opts.Models)
 }
 
 func (s *Server) stop(ctx context.Context) {
-	if s.served == nil {
+	if !s.served {
 		return
 	}
 	close(s.leaving)
@@ -209,7 +224,6 @@ func (s *Server) stop(ctx context.Context) {
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close() // the time is up: what is left is cut
 	}
-	<-s.served
 	s.inFlight.wait()
 	s.cancel()
 	s.pulls.done.Wait()

@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // The side channel is where one server asks another for the KV cache of a
@@ -25,10 +26,12 @@ import (
 const (
 	maxSideLine  = 4 << 20
 	maxSideConns = 4096
+	maxSideKey   = 1024             // bytes of a key
+	sideTimeout  = 10 * time.Second // for one message of an asker
 )
 
 type sideRequest struct {
-	Op       string `json:"op"` // get, await, find or release
+	Op       string `json:"op"` // hello, get, await, find or release
 	EngineID string `json:"engine_id,omitempty"`
 	Blocks   []int  `json:"block_ids,omitempty"`
 	Request  string `json:"request_id,omitempty"`
@@ -42,6 +45,9 @@ type sideAnswer struct {
 	OK     bool   `json:"ok"`
 	Error  string `json:"error,omitempty"`
 	Tokens int    `json:"tokens,omitempty"`
+	// Waiting says that the cache is still to be computed; the answer proper
+	// follows.
+	Waiting bool `json:"waiting,omitempty"`
 	// EngineID is the holder, which an asker with a key does not know.
 	EngineID string `json:"engine_id,omitempty"`
 }
@@ -116,17 +122,20 @@ type sideChannel struct {
 	mu       sync.Mutex
 	listener net.Listener
 	conns    map[net.Conn]bool
-	done     sync.WaitGroup
+	closed   bool
+	done     sync.WaitGroup // of those who ask
 }
 
-// address is where the side channel listens; the first call opens it where the
-// options did not say, on the server's own address and any port.
+// address is where others find the side channel; the first call opens it where
+// the options did not say, on the server's own address and any port.
 func (c *sideChannel) address() (host string, port int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		return "", 0, net.ErrClosed
+	}
 	if c.listener == nil {
-		own, _, _ := net.SplitHostPort(c.s.endpoint)
-		if err := c.listen(net.JoinHostPort(own, "0")); err != nil {
+		if err := c.listen(net.JoinHostPort(c.s.listenHost(), "0")); err != nil {
 			return "", 0, err
 		}
 	}
@@ -134,38 +143,56 @@ func (c *sideChannel) address() (host string, port int, err error) {
 	if !ok {
 		return "", 0, fmt.Errorf("side channel: not a TCP address: %v", c.listener.Addr())
 	}
+	if a.IP.IsUnspecified() || c.s.opts.SideChannel == "" {
+		return c.s.host, a.Port, nil
+	}
 	return a.IP.String(), a.Port, nil
 }
 
 // listen opens the channel; c.mu is held.
 func (c *sideChannel) listen(address string) error {
-	l, err := net.Listen("tcp", address)
+	l, err := serve.Listen("KV caches", address)
 	if err != nil {
-		return fmt.Errorf("KV side channel: %w", err)
+		return err
 	}
 	c.listener, c.conns = l, map[net.Conn]bool{}
-	c.done.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			c.mu.Lock()
-			if len(c.conns) >= maxSideConns || c.conns == nil {
-				c.mu.Unlock()
-				_ = conn.Close() // the asker sees a failed transfer
-				continue
-			}
-			c.conns[conn] = true
-			c.mu.Unlock()
-			c.done.Go(func() { c.serve(conn) })
-		}
-	})
+	c.s.serving.Go("KV caches at "+l.Addr().String(), func() error { return c.accept(l) })
 	return nil
+}
+
+// accept takes askers until the channel is closed.
+func (c *sideChannel) accept(l net.Listener) error {
+	for {
+		conn, err := l.Accept()
+		c.mu.Lock()
+		switch {
+		case c.closed && err == nil:
+			_ = conn.Close()
+			fallthrough
+		case c.closed:
+			c.mu.Unlock()
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			c.mu.Unlock()
+			return err
+		case err != nil: // out of descriptors, most likely
+			c.mu.Unlock()
+			pause.For(c.s.ctx, 100*time.Millisecond)
+			continue
+		case len(c.conns) >= maxSideConns:
+			c.mu.Unlock()
+			_ = conn.Close() // the asker sees a failed transfer
+			continue
+		}
+		c.conns[conn] = true
+		c.done.Go(func() { c.serve(conn) })
+		c.mu.Unlock()
+	}
 }
 
 func (c *sideChannel) close() {
 	c.mu.Lock()
+	c.closed = true
 	if c.listener != nil {
 		_ = c.listener.Close()
 	}
@@ -193,7 +220,7 @@ func (c *sideChannel) serve(conn net.Conn) {
 		var q sideRequest
 		// Between get and release lies the transfer, so the asker has as long as
 		// the holder keeps the blocks.
-		limit := c.s.sideTimeout()
+		limit := sideTimeout
 		if asked != nil {
 			limit = c.s.cfg.KVHoldTimeout.Duration()
 		}
@@ -203,6 +230,10 @@ func (c *sideChannel) serve(conn net.Conn) {
 		}
 		a := sideAnswer{OK: true}
 		switch {
+		case q.Op == "hello":
+			a.EngineID = c.s.engineID
+		case len(q.Key) > maxSideKey:
+			a = sideAnswer{Error: fmt.Sprintf("a key of %d bytes; expected at most %d", len(q.Key), maxSideKey)}
 		case q.Op == "get" && q.EngineID != c.s.engineID:
 			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.engineID, q.EngineID)}
 		case q.Op == "get":
@@ -226,7 +257,7 @@ func (c *sideChannel) serve(conn net.Conn) {
 		default:
 			a = sideAnswer{Error: fmt.Sprintf("unexpected %q; expected get, then release", q.Op)}
 		}
-		if writeLine(conn, a) != nil || !a.OK || q.Op == "release" || q.Op == "find" {
+		if writeLine(conn, a) != nil || !a.OK || q.Op == "release" || q.Op == "find" || q.Op == "hello" {
 			return
 		}
 	}
@@ -252,51 +283,4 @@ func writeLine(w io.Writer, v any) error {
 	}
 	_, err = w.Write(append(raw, '\n'))
 	return err
-}
-
-// sideTimeout is how long one message of the side channel may take.
-func (s *Server) sideTimeout() time.Duration {
-	if s.opts.SideTimeout > 0 {
-		return s.opts.SideTimeout
-	}
-	return DefaultSideTimeout
-}
-
-// askKV asks another server for a cache, for as long as limit. The connection
-// stays open for the release.
-func askKV(ctx context.Context, kv *remoteKV, limit time.Duration) (net.Conn, sideAnswer, error) {
-	var d net.Dialer
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(kv.host, fmt.Sprint(kv.port)))
-	if err != nil {
-		return nil, sideAnswer{}, err
-	}
-	_ = conn.SetDeadline(time.Now().Add(limit))
-	left := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // nobody waits for it any more
-	q := sideRequest{Op: "get", EngineID: kv.engineID, Blocks: kv.blocks, Request: kv.request}
-	if kv.key != "" {
-		q = sideRequest{Op: "await", EngineID: kv.engineID, Key: kv.key}
-	}
-	a, err := exchange(conn, q)
-	if err == nil && !a.OK {
-		err = errors.New(a.Error)
-	}
-	if !left() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		_ = conn.Close()
-		return nil, a, err
-	}
-	return conn, a, nil
-}
-
-func exchange(conn net.Conn, q sideRequest) (sideAnswer, error) {
-	var a sideAnswer
-	if err := writeLine(conn, q); err != nil {
-		return a, err
-	}
-	err := readLine(bufio.NewReader(conn), &a)
-	return a, err
 }

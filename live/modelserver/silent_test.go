@@ -81,7 +81,7 @@ func (p *pair) released() {
 func quietPair(t *testing.T, policy engine.KVLoadFailure, limit time.Duration) *pair {
 	return startPair(t, func(o *ServerOptions) {
 		*o = batched()
-		o.SideTimeout = limit
+		o.PeerTimeout = limit
 		o.Engine.BlockSize, o.Engine.KVLoadFailure, o.Engine.KVHoldTimeout = 16, policy, 100*machine.Millisecond
 	})
 }

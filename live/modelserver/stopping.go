@@ -136,11 +136,14 @@ func (c *content) heldBack(i int) string {
 	if c.stopping.back == 0 {
 		return ""
 	}
-	text := ""
-	for k := i - 1; k >= 0 && utf8.RuneCountInString(text) < c.stopping.back; k-- {
-		text = c.piece(k).text + text
+	var parts []string
+	for k, runes := i-1, 0; k >= 0 && runes < c.stopping.back; k-- {
+		p := c.piece(k)
+		parts = append(parts, p.text)
+		runes += utf8.RuneCountInString(p.text)
 	}
-	return lastRunes(text, c.stopping.back)
+	slices.Reverse(parts)
+	return lastRunes(strings.Join(parts, ""), c.stopping.back)
 }
 
 // lastRunes is the last n characters of a text, or all of it.

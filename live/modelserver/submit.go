@@ -28,21 +28,24 @@ func (s *Server) say(c *content, r *request, i int) {
 	if r.kv.remoteDecode && r.maxTokens == 0 {
 		limit = 1 // a prefill alone
 	}
-	if c.tool = s.callOf(r, i); c.tool != nil {
+	if c.tool = s.callOf(r, i, limit); c.tool != nil {
 		c.stopAt = len(c.tool.pieces)
 		c.total = min(limit, c.stopAt)
+		r.work.spend(r.tokenBytes * c.total)
 		return
 	}
 	switch {
 	case s.opts.Content == ContentEcho:
-		c.echo = s.piecesOf(r.echoText)
+		if r.work.spend(pieceWork * len(r.echoText)) {
+			c.echo = s.piecesOf(r.echoText)
+		}
 	case len(s.opts.Dataset) > 0:
 		d := machine.DrawFor(s.seed^r.seed, "server", "dataset", keyOf(r.key, i))
 		c.echo = s.piecesOf(s.opts.Dataset[d.Intn(len(s.opts.Dataset))])
 	}
 	if r.echo {
 		p := &r.prompts[i/r.n]
-		if c.before, c.silent = p.text, r.silent; c.before == "" {
+		if c.before, c.silent = p.text, r.silent; c.before == "" && r.work.spend(tokenWork*len(p.tokens)) {
 			c.before = tokens.Decode(s.tokenizer, p.tokens)
 		}
 	}
@@ -52,10 +55,14 @@ func (s *Server) say(c *content, r *request, i int) {
 	if c.stopAt > 0 {
 		limit = min(limit, c.stopAt)
 	}
-	c.findStop(r, limit)
+	if r.work.spend(stopWork * limit * (len(r.stops) + (len(r.stopIDs)+15)/16)) {
+		c.findStop(r, limit)
+	}
 	if c.total = limit; c.stopAt > 0 {
 		c.total = min(limit, c.stopAt)
 	}
+	// Of each token as much text is made again as is held back.
+	r.work.spend(c.total * (r.tokenBytes + c.stopping.back))
 }
 
 // stopByItself sets where the model would end its output.
@@ -95,12 +102,6 @@ func (s *Server) submitFor(r *request, p *prompt, i int, c *content) engine.Subm
 		Adapter:      r.adapter,
 		HoldKV:       r.kv.remoteDecode,
 	}
-	if kv := r.kv.remote; kv != nil {
-		m.Remote = engine.RemoteKV{From: remoteEngine, Tokens: len(p.tokens)}
-		if kv.tokens > 0 {
-			m.Remote.Tokens = min(kv.tokens, len(p.tokens))
-		}
-	}
 	if s.cfg.Batching == engine.BatchingIndependent {
 		if s.opts.Prefill != nil || s.ownTimes.Load() {
 			m.PrefillTime = s.draws.Load().PrefillTime(r.key)
@@ -109,10 +110,23 @@ func (s *Server) submitFor(r *request, p *prompt, i int, c *content) engine.Subm
 			m.TokenTime = s.draws.Load().InterTokenTime(r.key)
 		}
 	}
-	if !s.cfg.DisablePrefixCaching && s.cfg.Batching != engine.BatchingIndependent {
+	if !s.cfg.DisablePrefixCaching && s.cfg.Batching != engine.BatchingIndependent && r.work.spend(8*(len(p.tokens)+c.total)/s.cfg.BlockSize) {
 		m.Hashes = s.hashes(r, p, c)
 	}
 	return m
+}
+
+// fetches has a completion's prompt come from another server, where the request
+// names one.
+func (q *seq) fetches(r *request, p *prompt) {
+	kv := r.kv.remote
+	if q.params.remote = kv; kv == nil {
+		return
+	}
+	q.submit.Remote = engine.RemoteKV{From: remoteEngine, Tokens: len(p.tokens)}
+	if kv.tokens > 0 {
+		q.submit.Remote.Tokens = min(kv.tokens, len(p.tokens))
+	}
 }
 
 // remoteEngine is the engine's name for every other server: which one it is

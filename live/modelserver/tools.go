@@ -17,42 +17,58 @@ type toolCall struct {
 	named    bool    // tool_choice named it: the finish reason stays stop
 }
 
-// callOf decides whether a choice of a chat calls a tool, and writes the call.
-// With tool_choice auto every second request does, drawn by its id.
-func (s *Server) callOf(r *request, i int) *toolCall {
+// callOf decides whether a choice of a chat calls a tool, and writes the call, as
+// far as limit tokens of it will be told. With tool_choice auto every second
+// request does, drawn by its id.
+func (s *Server) callOf(r *request, i, limit int) *toolCall {
 	if len(r.tools) == 0 {
 		return nil
 	}
 	d := machine.DrawFor(s.seed^r.seed, "server", "tool", keyOf(r.key, i))
-	var tool *openai.Tool
+	at := 0
 	switch r.toolChoice.Mode {
 	case "none":
 		return nil
 	case "function":
-		n := slices.IndexFunc(r.tools, func(t openai.Tool) bool { return t.Function.Name == r.toolChoice.Name })
-		if n < 0 {
+		at = slices.IndexFunc(r.tools, func(t openai.Tool) bool { return t.Function.Name == r.toolChoice.Name })
+		if at < 0 {
 			return nil
 		}
-		tool = &r.tools[n]
 	case "required":
-		tool = &r.tools[d.Intn(len(r.tools))]
+		at = d.Intn(len(r.tools))
 	default:
 		if d.Intn(2) == 0 {
 			return nil
 		}
-		tool = &r.tools[d.Intn(len(r.tools))]
+		at = d.Intn(len(r.tools))
 	}
-	g := schemaWriter{draw: d, voc: s.voc, o: s.opts.Tools.withDefaults()}
-	var schema any
-	_ = json.Unmarshal(tool.Function.Parameters, &schema) // no schema, no arguments
-	g.object(schema, 0)
+	tool := &r.tools[at]
+	g := schemaWriter{draw: d, voc: s.voc, o: s.opts.Tools.withDefaults(), work: &r.work, most: toolPiece * (limit + 1)}
+	g.object(r.schema(at), 0)
+	r.work.spend(pieceWork * len(g.b))
 	call := &toolCall{id: "chatcmpl-tool-" + d.Letters(32), name: tool.Function.Name, named: r.toolChoice.Mode == "function"}
 	for text := string(g.b); text != ""; {
-		n := min(4, len(text))
+		n := min(toolPiece, len(text))
 		call.pieces = append(call.pieces, piece{uint32(len(call.pieces) + 1), text[:n]})
 		text = text[n:]
 	}
 	return call
+}
+
+// toolPiece is how many bytes of a call's arguments are one token.
+const toolPiece = 4
+
+// schema is what a tool's arguments must be like; nil where it has none.
+func (r *request) schema(tool int) any {
+	schema, known := r.schemas[tool]
+	if raw := r.tools[tool].Function.Parameters; !known && r.work.spend(schemaWork*len(raw)) {
+		_ = json.Unmarshal(raw, &schema) // no schema, no arguments
+		if r.schemas == nil {
+			r.schemas = map[int]any{}
+		}
+		r.schemas[tool] = schema
+	}
+	return schema
 }
 
 // schemaWriter makes up a value that fits a JSON schema.
@@ -61,7 +77,13 @@ type schemaWriter struct {
 	draw machine.Draw
 	voc  *tokens.Vocabulary
 	o    ToolOptions
+	work *work
+	most int // bytes that anybody will see
 }
+
+// step counts a value, and the bytes of a schema that making it looks at. It is
+// false when nothing more need be written, or may be.
+func (g *schemaWriter) step(looks int) bool { return g.work.spend(1+looks) && len(g.b) < g.most }
 
 // ToolOptions bound what the model makes up where a tool's schema does not, with
 // llm-d-inference-sim's meanings.
@@ -100,12 +122,14 @@ func (g *schemaWriter) object(schema any, depth int) {
 	g.b = append(g.b, '{')
 	m, _ := schema.(map[string]any)
 	props, _ := m["properties"].(map[string]any)
+	list, _ := m["required"].([]any)
+	if !g.step(schemaWork * (len(props) + len(list))) {
+		return
+	}
 	required := map[string]bool{}
-	if list, ok := m["required"].([]any); ok {
-		for _, x := range list {
-			if name, ok := x.(string); ok {
-				required[name] = true
-			}
+	for _, x := range list {
+		if name, ok := x.(string); ok {
+			required[name] = true
 		}
 	}
 	names := make([]string, 0, len(props))
@@ -118,6 +142,9 @@ func (g *schemaWriter) object(schema any, depth int) {
 		omit := *g.o.OmitField
 		if depth == 0 {
 			omit = *g.o.OmitOptional
+		}
+		if !g.step(0) {
+			return
 		}
 		if !required[name] && g.draw.Intn(100) < omit {
 			continue
@@ -134,16 +161,21 @@ func (g *schemaWriter) object(schema any, depth int) {
 }
 
 func (g *schemaWriter) value(schema any, depth int) {
+	if !g.step(0) {
+		return
+	}
 	m, _ := schema.(map[string]any)
 	if list, ok := m["enum"].([]any); ok && len(list) > 0 {
 		if raw, err := json.Marshal(list[g.draw.Intn(len(list))]); err == nil {
 			g.b = append(g.b, raw...)
+			g.step(len(raw))
 			return
 		}
 	}
 	if c, ok := m["const"]; ok {
 		if raw, err := json.Marshal(c); err == nil {
 			g.b = append(g.b, raw...)
+			g.step(len(raw))
 			return
 		}
 	}
@@ -181,6 +213,9 @@ func (g *schemaWriter) value(schema any, depth int) {
 		}
 		n = max(int(bound(m, "minItems", float64(n))), min(n, int(bound(m, "maxItems", float64(n)))))
 		for i := range min(n, 32) {
+			if !g.step(0) {
+				return
+			}
 			if i > 0 {
 				g.b = append(g.b, ", "...)
 			}

@@ -3,7 +3,6 @@ package modelserver
 import (
 	"cmp"
 	"context"
-	"net"
 	"sync"
 	"time"
 
@@ -55,13 +54,13 @@ func (s *Server) forgetPull(handle uint64) {
 func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *remoteKV, lost bool) {
 	id, tokens := f.Request, f.Count
 	began := time.Now()
-	var conn net.Conn
+	var conn *sideConn
 	var moved *transfer
 	var err error
 	from := remote.writer
 	if !remote.stored {
 		var a sideAnswer
-		if conn, a, err = askKV(ctx, remote, s.patience(remote)); err == nil {
+		if conn, a, err = s.dialPeer(ctx, remote, remote.fetch(), s.cfg.KVHoldTimeout.Duration()); err == nil {
 			defer conn.Close()
 			from = s.nodeOf(cmp.Or(remote.engineID, a.EngineID))
 		}
@@ -74,7 +73,7 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 		err = errLost
 	}
 	if err != nil {
-		s.log.Warn("KV transfer failed", "server", s.name, "from", net.JoinHostPort(remote.host, portText(remote.port)), "error", err)
+		s.log.Warn("KV transfer failed", "server", s.name, "from", remote.address(), "error", err)
 		gone := ctx.Err() != nil // nobody waits for it any more
 		s.loop.ask(func(now machine.Time) {
 			if !gone {
@@ -104,10 +103,7 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 	}
 	select {
 	case <-p.release:
-		_ = conn.SetDeadline(time.Now().Add(s.sideTimeout()))
-		if _, err := exchange(conn, sideRequest{Op: "release"}); err != nil {
-			s.log.Warn("KV not released: the holder keeps it until its time is up", "server", s.name, "error", err)
-		}
+		s.release(conn)
 	case <-s.ctx.Done():
 	}
 }
@@ -129,15 +125,21 @@ func (s *Server) endPull(handle uint64, q *seq) {
 	}
 	remote := q.params.remote
 	s.pulls.done.Go(func() {
-		conn, _, err := askKV(s.ctx, remote, s.sideTimeout())
+		conn, _, err := s.dialPeer(s.ctx, remote, remote.fetch(), s.peerTimeout())
 		if err != nil {
 			return // it has let go by itself
 		}
 		defer conn.Close()
-		if _, err := exchange(conn, sideRequest{Op: "release"}); err != nil {
-			s.log.Warn("KV not released: the holder keeps it until its time is up", "server", s.name, "error", err)
-		}
+		s.release(conn)
 	})
+}
+
+// release tells a holder that its blocks are not needed any more.
+func (s *Server) release(conn *sideConn) {
+	_ = conn.SetDeadline(time.Now().Add(s.peerTimeout()))
+	if _, err := conn.ask(sideRequest{Op: "release"}); err != nil {
+		s.log.Warn("KV not released: the holder keeps it until its time is up", "server", s.name, "error", err)
+	}
 }
 
 // nodeOf is the network node of the server that holds a cache.

@@ -222,6 +222,6 @@ func FuzzKVParams(f *testing.F) {
 		if k, bad := parseKV(raw); bad == nil && k.remote != nil && len(k.remote.blocks) == 0 {
 			t.Fatal("a remote without blocks")
 		}
-		_, _ = parseHandle(handle)
+		_, _ = parseHandle(handle, 1<<20)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // ServeHTTP takes every request of a rank's port.
@@ -27,15 +27,33 @@ func (k *rank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && r.URL.Path == "/metrics":
 		k.page(w, r)
 	default:
-		var in disagg.Request
-		if !k.take(r, &in) {
-			return // the client has left
-		}
-		if in.Body != nil {
-			r.Body = io.NopCloser(bytes.NewReader(in.Body))
+		if r.Method == http.MethodPost || r.ContentLength <= smallBody {
+			body, ok := k.read(w, r)
+			if !ok || !k.scrub(w, r, body) {
+				return
+			}
 		}
 		k.straight.ServeHTTP(w, r)
 	}
+}
+
+// scrub gives a request that goes straight through its body again, without what
+// only the sidecar may say, and is false where it has refused it.
+func (k *rank) scrub(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	clean, found, err := disagg.Scrub(body)
+	if err != nil {
+		write(w, http.StatusBadRequest, header.Of("Content-Type", "application/json"), disagg.ErrorBody(http.StatusBadRequest, "invalid JSON: "+err.Error()))
+		return false
+	}
+	if len(found) > 0 {
+		k.s.metrics.blocked.Inc()
+		k.s.log.Warn("ssrf_blocked", "path", r.URL.Path, "fields", found)
+	}
+	if body != nil {
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(clean)), int64(len(clean)), nil
+		r.Header.Set("Content-Length", strconv.Itoa(len(clean)))
+	}
+	return true
 }
 
 // reverseProxy passes on what a prefill elsewhere cannot concern.
@@ -56,6 +74,11 @@ func (k *rank) reverseProxy() *httputil.ReverseProxy {
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				return // nobody is there any more
+			}
+			var slow *serve.SlowBodyError
+			if errors.As(err, &slow) {
+				http.Error(w, slow.Error(), http.StatusRequestTimeout)
+				return
 			}
 			k.s.metrics.connectionErrors.Inc()
 			refused(w, err)
@@ -117,46 +140,58 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 	if s.o.Protect {
 		for _, list := range [][]disagg.Target{in.Prefillers, in.Encoders} {
 			for i := range list {
-				s.resolve(r.Context(), &list[i])
+				s.resolve(&list[i])
 			}
 		}
 		if in.Source != nil {
-			s.resolve(r.Context(), in.Source)
+			s.resolve(in.Source)
 		}
-	}
-	if !k.c.Reads(&in) {
-		return in, k.take(r, &in)
 	}
 	if s.peers != nil && len(in.Prefillers) > 0 {
 		in.Peers = s.peers.now()
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBodyBytes))
-	if err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			write(w, http.StatusRequestEntityTooLarge, header.Of("Content-Type", "text/plain; charset=utf-8"), []byte("the request body is larger than "+strconv.FormatInt(large.Limit, 10)+" bytes"))
-		}
-		return in, false // the client has left
-	}
-	in.Body, in.Bytes = body, len(body)
-	return in, true
+	var ok bool
+	in.Body, ok = k.read(w, r)
+	in.Bytes = len(in.Body)
+	return in, ok
 }
 
-// smallBody is how much of a body that goes straight through is read before it
-// is sent on. Go's server closes a request's body when the answer begins, and
-// Go's client, which may still be looking for the body's end then, breaks the
-// connection to the decode server for that: a body in memory has no such race,
-// and can be sent again on another connection.
+// smallBody is the most room that is made for a body that was only announced.
 const smallBody = 1 << 20
 
-// take reads a small body into memory; a large one is sent on as it comes.
-func (k *rank) take(r *http.Request, in *disagg.Request) bool {
-	if r.ContentLength <= 0 || r.ContentLength > smallBody {
-		return true
+// read reads a body whole: what a client says in it of KV caches goes no
+// further, and Go's client, were it to send it on as it comes, would break the
+// connection to a decode server whose answer begins before it has seen the end.
+// It is nil where there is none, and false where it has answered or the client
+// has left.
+func (k *rank) read(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
+	if r.ContentLength == 0 {
+		return nil, true
 	}
-	in.Body = make([]byte, r.ContentLength)
-	_, err := io.ReadFull(r.Body, in.Body)
-	return err == nil // or the client has left
+	limit := k.s.o.MaxBodyBytes
+	var err error
+	switch n := r.ContentLength; {
+	case n > limit:
+		err = &http.MaxBytesError{Limit: limit}
+	case n > 0 && n <= smallBody:
+		body = make([]byte, n)
+		_, err = io.ReadFull(r.Body, body)
+	default:
+		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	}
+	var large *http.MaxBytesError
+	var slow *serve.SlowBodyError
+	refuse := func(status int, text string) {
+		w.Header().Set("Connection", "close") // the rest of the body is unread
+		write(w, status, header.Of("Content-Type", "text/plain; charset=utf-8"), []byte(text))
+	}
+	switch {
+	case errors.As(err, &large):
+		refuse(http.StatusRequestEntityTooLarge, "the request body is larger than "+strconv.FormatInt(limit, 10)+" bytes")
+	case errors.As(err, &slow):
+		refuse(http.StatusRequestTimeout, slow.Error()+"; see --body-idle-timeout and --body-timeout")
+	}
+	return body, err == nil
 }
 
 // prefillers are session mode's, beginning with another one each time.
@@ -173,28 +208,13 @@ func (s *Sidecar) prefillers() []disagg.Target {
 	return out[:min(len(out), disagg.MaxTargets)]
 }
 
-// resolve finds a name's address, which is what the allowlist knows.
-func (s *Sidecar) resolve(ctx context.Context, t *disagg.Target) {
+// resolve finds the address of a name that the pool knows. Others are not looked
+// up: they may not be called, and a look-up would tell somebody of them.
+func (s *Sidecar) resolve(t *disagg.Target) {
 	if t.Bad != "" || t.Addr.IsValid() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
-	defer cancel()
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", t.Host)
-	if err != nil {
-		t.Bad = err.Error()
-		return
-	}
-	t.Addr = addrs[0].Unmap()
-	s.locked(func() { // a name may stand for several; one that is allowed will do
-		for _, a := range addrs {
-			c := *t
-			if c.Addr = a.Unmap(); s.pool.allow.Allows(&c) {
-				t.Addr = c.Addr
-				return
-			}
-		}
-	})
+	s.locked(func() { t.Addr = s.pool.names[t.Host] })
 }
 
 // hopHeaders concern one connection and go no further.

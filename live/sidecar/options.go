@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Ports of the documents (003: 8000 in front of 8001) and of today's
@@ -35,6 +36,9 @@ type Options struct {
 	// Listen is where it listens, host:port; port 0 takes a free one. With
 	// Ranks, rank i listens on the port above by i.
 	Listen string
+	// Advertise is the host that others are told; empty is the one of Listen, or
+	// where that is a wildcard Disagg.PodIP, or the machine's first address.
+	Advertise string
 	// Decoder is the decode server, host:port; rank i's has the port above by i.
 	Decoder string
 	// Ranks is pd-sidecar's --data-parallel-size; 0 is 1.
@@ -71,9 +75,11 @@ type Options struct {
 
 	// MaxIdlePerHost bounds idle connections to one server; 0 is 1024.
 	MaxIdlePerHost int
-	// MaxBodyBytes bounds a request's body where the sidecar must read it; 0 is
-	// 64 MiB. A larger one is answered with 413.
+	// MaxBodyBytes bounds a request's body; 0 is 64 MiB. A larger one is answered
+	// with 413.
 	MaxBodyBytes int64
+	// Body limits the time that a request's body takes.
+	Body serve.BodyLimits
 	// MetricsListen is where the sidecar's own metrics are served by themselves,
 	// host:port; empty serves them only beside the decode server's.
 	MetricsListen string

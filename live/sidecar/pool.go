@@ -3,13 +3,14 @@ package sidecar
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
@@ -21,6 +22,7 @@ const roleLabel = "llm-d.ai/role"
 type pool struct {
 	mu         sync.Mutex // also what disagg.Config.Lock takes
 	allow      disagg.Allowlist
+	names      map[string]netip.Addr // of the pool's endpoints, and of the loopback
 	prefillers []disagg.Target
 
 	path, namespace string
@@ -40,14 +42,7 @@ func openPool(path, namespace string, log *slog.Logger, changed func(size int)) 
 }
 
 func (p *pool) load() error {
-	info, err := os.Stat(p.path)
-	if err != nil {
-		return err
-	}
-	if info.Size() > discovery.MaxFileBytes {
-		return fmt.Errorf("%s has %d bytes; at most %d are read", p.path, info.Size(), discovery.MaxFileBytes)
-	}
-	data, err := os.ReadFile(p.path)
+	data, err := files.Read(p.path, discovery.MaxFileBytes)
 	if err != nil {
 		return err
 	}
@@ -56,6 +51,7 @@ func (p *pool) load() error {
 		return err
 	}
 	var all []netip.AddrPort
+	names := map[string]netip.Addr{}
 	var prefillers []disagg.Target
 	for _, e := range list {
 		a, err := netip.ParseAddr(e.Address)
@@ -67,18 +63,21 @@ func (p *pool) load() error {
 			return fmt.Errorf("endpoint %s: port %q: %w", e.Name, e.Port, err)
 		}
 		all = append(all, netip.AddrPortFrom(a, uint16(port)))
+		names[e.Name] = a
 		if e.Labels[roleLabel] == "prefill" {
 			prefillers = append(prefillers, disagg.Target{Host: e.Address, Port: int(port), Addr: a})
 		}
 	}
-	p.set(all, prefillers)
+	p.set(all, names, prefillers)
 	return nil
 }
 
-func (p *pool) set(all []netip.AddrPort, prefillers []disagg.Target) {
+func (p *pool) set(all []netip.AddrPort, names map[string]netip.Addr, prefillers []disagg.Target) {
+	known := map[string]netip.Addr{"localhost": netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+	maps.Copy(known, names)
 	p.mu.Lock()
 	p.allow.Set(all)
-	p.prefillers = prefillers
+	p.names, p.prefillers = known, prefillers
 	size := p.allow.Size()
 	p.mu.Unlock()
 	p.log.Info("allowlist_updated", "addresses", size, "prefillers", len(prefillers), "file", p.path)

@@ -52,7 +52,7 @@ func (p *proxies) to(t *disagg.Target) *http.Transport {
 		way.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, address) }
 	}
 	if key.secure {
-		way.TLSClientConfig = legTLS(p.tls, t.Host, p.ca)
+		way.TLSClientConfig = legTLS(p.tls, []string{t.Host}, p.ca)
 	}
 	p.by.Add(key, way)
 	return way

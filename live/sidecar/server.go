@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -14,7 +15,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +22,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Sidecar is a running routing sidecar.
@@ -36,11 +38,12 @@ type Sidecar struct {
 	encoders *proxies
 	peers    *peers
 	own      *http.Server // metrics by themselves
+	serving  serve.Group
 
-	metricsAddr string
-	decodeWay   *http.Transport
-	fixed       []disagg.Target // prefillers of session mode
-	turn        atomic.Uint64
+	ownAt     net.Listener // where, nil where they are not
+	decodeWay *http.Transport
+	fixed     []disagg.Target // prefillers of session mode
+	turn      atomic.Uint64
 
 	numbers  atomic.Uint64
 	inFlight atomic.Int64
@@ -59,7 +62,7 @@ type rank struct {
 	straight *httputil.ReverseProxy
 	listener net.Listener
 	server   *http.Server
-	served   chan struct{}
+	served   bool
 }
 
 // Start listens and serves until Stop. On an error nothing is left running.
@@ -83,7 +86,7 @@ func Start(o Options) (s *Sidecar, err error) {
 		}
 		o.Seed = binary.LittleEndian.Uint64(b[:])
 	}
-	s = &Sidecar{o: o, log: o.Log, now: o.Now, metrics: newMetrics()}
+	s = &Sidecar{o: o, log: o.Log, now: o.Now, metrics: newMetrics(), serving: serve.Group{Log: o.Log}}
 	if s.now == nil {
 		began := time.Now()
 		s.now = func() machine.Time { return machine.FromDuration(time.Since(began)) }
@@ -101,7 +104,7 @@ func Start(o Options) (s *Sidecar, err error) {
 	var ca authorities
 	if o.CAFile != "" {
 		if ca, err = tlsfiles.Authorities(o.CAFile, true, o.Log); err != nil {
-			return nil, fmt.Errorf("CA file: %w", err)
+			return nil, exit.With(exit.Input, fmt.Errorf("CA file: %w", err))
 		}
 	}
 	if s.proxies, err = newProxies(o.Prefiller, ca, o.MaxIdlePerHost); err != nil {
@@ -119,17 +122,17 @@ func Start(o Options) (s *Sidecar, err error) {
 		return nil, err
 	}
 	s.decodeWay = transport(o.MaxIdlePerHost)
-	s.decodeWay.TLSClientConfig = legTLS(o.DecoderTLS, "localhost", ca)
+	s.decodeWay.TLSClientConfig = legTLS(o.DecoderTLS, decoderNames(o.Decoder), ca)
 	for _, p := range o.Prefillers {
 		t, err := disagg.ParseTarget(p)
 		if err != nil {
-			return nil, fmt.Errorf("prefill URL: %w", err)
+			return nil, exit.With(exit.Usage, fmt.Errorf("prefill URL: %w", err))
 		}
 		s.fixed = append(s.fixed, t)
 	}
 	tlsConfig, err := s.serverTLS()
 	if err != nil {
-		return nil, err
+		return nil, exit.With(exit.Input, err)
 	}
 	config := o.Disagg
 	config.Seed, config.Engines, config.Lock = o.Seed, disagg.NewEngines(), s.locked
@@ -159,13 +162,13 @@ func (s *Sidecar) openPool() (err error) {
 	switch {
 	case s.o.EndpointsFile != "":
 		s.pool, err = openPool(s.o.EndpointsFile, s.o.Namespace, s.log, changed)
-		return err
+		return exit.With(exit.Input, err)
 	case s.o.Protect && s.o.Allow == nil:
 		return errors.New("SSRF protection needs to know the pool: give the endpoints file; without Kubernetes there is nobody to ask")
 	}
 	s.pool = &pool{log: s.log, changed: changed}
 	if s.o.Protect {
-		s.pool.set(s.o.Allow, nil)
+		s.pool.set(s.o.Allow, nil, nil)
 	}
 	return nil
 }
@@ -177,15 +180,19 @@ func (s *Sidecar) locked(f func()) {
 	f()
 }
 
-// Addr is where the sidecar listens, host:port; of rank 0 where there are more.
-func (s *Sidecar) Addr() string { return s.ranks[0].listener.Addr().String() }
+// Addr is where others reach the sidecar, host:port; of rank 0 where there are
+// more.
+func (s *Sidecar) Addr() string { return s.ranks[0].c.Endpoint }
+
+// Failed has the error of the first listener that ended by itself.
+func (s *Sidecar) Failed() <-chan error { return s.serving.Failed() }
 
 // InFlight is how many requests the sidecar is serving, legs that nobody waits
 // for included.
 func (s *Sidecar) InFlight() int { return int(s.inFlight.Load()) }
 
 // Allow replaces the allowlist of a sidecar that was started with one.
-func (s *Sidecar) Allow(pool []netip.AddrPort) { s.pool.set(pool, nil) }
+func (s *Sidecar) Allow(pool []netip.AddrPort) { s.pool.set(pool, nil, nil) }
 
 // Stop takes no new requests, lets those in flight finish until ctx ends, and
 // cuts the rest.
@@ -204,6 +211,7 @@ func (s *Sidecar) Stop(ctx context.Context) error {
 			_ = s.own.Close() // a page that is cut is asked for again
 		}
 		s.detached.Wait()
+		s.serving.Wait()
 		if s.pool != nil {
 			s.pool.close()
 		}
@@ -223,13 +231,12 @@ func (s *Sidecar) Stop(ctx context.Context) error {
 }
 
 func (k *rank) stop(ctx context.Context) error {
-	if k.served == nil {
+	if !k.served {
 		return k.listener.Close()
 	}
 	if k.server.Shutdown(ctx) != nil {
 		_ = k.server.Close() // the time is up: what is left is cut
 	}
-	<-k.served
 	return nil
 }
 
@@ -248,13 +255,15 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 	if o.DecoderTLS.On {
 		k.decoder.Scheme = "https"
 	}
-	if k.listener, err = net.Listen("tcp", address); err != nil {
-		if strings.Contains(err.Error(), "address already in use") {
-			return fmt.Errorf("port %s is taken: %w; choose another with --port, or give the sidecar an address of its own", address, err)
-		}
+	if k.listener, err = serve.Listen("the sidecar", address); err != nil {
 		return err
 	}
-	k.c.Endpoint = k.listener.Addr().String()
+	host, port, _ := net.SplitHostPort(k.listener.Addr().String())
+	if host, err = serve.Advertised(host, o.Advertise, func(string) (string, bool) { return o.Disagg.PodIP, o.Disagg.PodIP != "" }); err != nil {
+		return err
+	}
+	k.c.Endpoint = net.JoinHostPort(host, port)
+	k.c.PodIP = cmp.Or(k.c.PodIP, host)
 	k.c.ForwardRanks, k.c.Ranks = i == 0, o.Ranks
 	_, k.c.Port = split(k.c.Endpoint)
 	_, k.c.BasePort = split(k.c.Endpoint)
@@ -267,7 +276,7 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(secure == nil)
 	protocols.SetHTTP2(secure != nil)
-	k.server = &http.Server{Handler: k, Protocols: &protocols, TLSConfig: secure, MaxHeaderBytes: maxHeaderBytes,
+	k.server = &http.Server{Handler: o.Body.Handler(k), Protocols: &protocols, TLSConfig: secure, MaxHeaderBytes: maxHeaderBytes,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1 << 20}, ReadHeaderTimeout: time.Minute, IdleTimeout: 10 * time.Minute,
 		ConnState: k.s.connState, ErrorLog: slog.NewLogLogger(k.s.log.Handler(), slog.LevelDebug)}
 	return nil
@@ -286,36 +295,32 @@ func (s *Sidecar) serveMetrics() error {
 	if s.o.MetricsListen == "" {
 		return nil
 	}
-	l, err := net.Listen("tcp", s.o.MetricsListen)
-	if err != nil {
-		return fmt.Errorf("metrics: %w", err)
+	var err error
+	if s.ownAt, err = serve.Listen("the sidecar's metrics", s.o.MetricsListen); err != nil {
+		return err
 	}
-	s.metricsAddr = l.Addr().String()
-	s.own = &http.Server{Handler: s.metrics.own(), ReadHeaderTimeout: 10 * time.Second}
-	s.detached.Go(func() {
-		if err := s.own.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("the metrics server ended", "error", err)
-		}
-	})
+	s.own = serve.Pages(s.metrics.own(), s.log)
+	s.serving.Go("the sidecar's metrics at "+s.MetricsAddr(), func() error { return s.own.Serve(s.ownAt) })
 	return nil
 }
 
 // MetricsAddr is where the sidecar's own metrics are served by themselves, or
 // empty.
-func (s *Sidecar) MetricsAddr() string { return s.metricsAddr }
+func (s *Sidecar) MetricsAddr() string {
+	if s.ownAt == nil {
+		return ""
+	}
+	return s.ownAt.Addr().String()
+}
 
 func (k *rank) serve(secure bool) {
-	k.served = make(chan struct{})
-	go func() {
-		defer close(k.served)
-		serve := func() error { return k.server.Serve(k.listener) }
+	k.served = true
+	k.s.serving.Go("the sidecar at "+k.listener.Addr().String(), func() error {
 		if secure {
-			serve = func() error { return k.server.ServeTLS(k.listener, "", "") }
+			return k.server.ServeTLS(k.listener, "", "")
 		}
-		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
-			k.s.log.Error("sidecar ended", "address", k.c.Endpoint, "error", err)
-		}
-	}()
+		return k.server.Serve(k.listener)
+	})
 	k.s.log.Info("sidecar listens", "address", k.c.Endpoint, "decoder", k.decoder.String(), "connector", string(k.c.Connector))
 }
 

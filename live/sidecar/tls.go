@@ -3,6 +3,8 @@ package sidecar
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"net"
+	"net/netip"
 
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
@@ -23,20 +25,41 @@ func (s *Sidecar) serverTLS() (*tls.Config, error) {
 	}
 }
 
-// legTLS is the configuration of the way to a leg's server.
-func legTLS(o LegTLS, name string, ca authorities) *tls.Config {
-	c := &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Skip}
-	if o.Skip || ca == nil {
+// decoderNames are the names that a decode server's certificate may be for: its
+// host, and beside this sidecar localhost, which the real one has it by.
+func decoderNames(address string) []string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.IsLoopback() {
+		return []string{"localhost", host}
+	}
+	return []string{host}
+}
+
+// legTLS is the configuration of the way to a leg's server, whose certificate is
+// for one of the names.
+func legTLS(o LegTLS, names []string, ca authorities) *tls.Config {
+	c := &tls.Config{ServerName: names[0], MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
+	if o.Skip {
 		return c
 	}
-	c.InsecureSkipVerify = true // verified below, against the file's certificates of the moment
-	c.VerifyConnection = func(s tls.ConnectionState) error {
-		v := x509.VerifyOptions{Roots: ca.Get(), DNSName: name, Intermediates: x509.NewCertPool()}
+	// Go's own check knows one name, and the authorities of the beginning.
+	c.VerifyConnection = func(s tls.ConnectionState) (err error) {
+		v := x509.VerifyOptions{Intermediates: x509.NewCertPool()}
+		if ca != nil {
+			v.Roots = ca.Get()
+		}
 		for _, cert := range s.PeerCertificates[1:] {
 			v.Intermediates.AddCert(cert)
 		}
-		_, err := s.PeerCertificates[0].Verify(v)
-		return err
+		for _, v.DNSName = range names {
+			if _, err = s.PeerCertificates[0].Verify(v); err == nil {
+				return nil
+			}
+		}
+		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
 	}
 	return c
 }

@@ -7,8 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -89,4 +94,74 @@ func TestTooLargeMidUpload(t *testing.T) {
 		tr.CloseIdleConnections()
 	}
 	r.healthy()
+}
+
+// A body that trickles or stops is answered by the picker, whether Envoy streams
+// or collects it; a prefill that is far longer than these limits is not cut.
+func TestSlowBodies(t *testing.T) {
+	t.Parallel()
+	for name, limits := range map[string][2]time.Duration{"trickles": {time.Minute, 500 * time.Millisecond}, "stops": {500 * time.Millisecond, time.Minute}} {
+		r := start(t, quick(func(s *scenario.Scenario) {
+			e := &s.Pools[0].EPP
+			e.BodyIdleTimeout, e.BodyTimeout = limits[0], limits[1]
+			s.Pools[0].ModelServer.Prefill = latency.Fixed(1200 * machine.Millisecond)
+		}), nil)
+		pr, pw := io.Pipe()
+		go func() {
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for i := 0; i < 3 || name == "trickles"; i++ {
+				if _, err := pw.Write([]byte(" ")); err != nil {
+					return
+				}
+				<-tick.C
+			}
+		}()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		req := r.request(ctx, http.MethodPost, "/v1/chat/completions", "")
+		req.Body, req.ContentLength = pr, -1
+		tr := &http.Transport{}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		pr.Close()
+		tr.CloseIdleConnections()
+		if resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), "the request's body ") {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
+		}
+		if a := r.post("/v1/chat/completions", chat); a.status != 200 || !strings.Contains(a.body, "[DONE]") {
+			t.Errorf("%s: a long prefill: %d %s", name, a.status, a.body)
+		}
+		r.healthy()
+	}
+}
+
+// Under the default limits a prefill of half a minute is held: the body's limits
+// have ended with the body, and the hold's is longer.
+func TestDefaultLimitsHoldALongPrefill(t *testing.T) {
+	t.Parallel()
+	s := quick(nil)
+	c := s.Stream(&s.Pools[0])
+	if c.BodyIdle <= 0 || c.BodyTotal <= c.BodyIdle || c.BodyIdle > 30*machine.Second {
+		t.Fatalf("bodies may stop for %v, and take %v", c.BodyIdle, c.BodyTotal)
+	}
+	x := stream.New(c)
+	var fx machine.Effects[stream.Effect]
+	x.Input(0, &stream.Message{Kind: stream.Headers, Head: header.Of(":method", "POST", ":path", "/v1/chat/completions")}, &fx)
+	x.Input(machine.Second, &stream.Message{Kind: stream.Body, Body: []byte(chat), End: true}, &fx)
+	x.Input(2*machine.Second, &stream.Message{Kind: stream.Decided, Decision: stream.Decision{Endpoint: "127.0.0.1:1"}}, &fx)
+	first := 32 * machine.Second
+	if at, ok := x.Next(); !ok || at <= first {
+		t.Fatalf("the next deadline is at %v", at)
+	}
+	x.Advance(first, &fx)
+	x.Input(first, &stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", "200")}, &fx)
+	x.Input(first, &stream.Message{Kind: stream.ResponseBody, Body: []byte("data: token\n\n")}, &fx)
+	if x.Result() != stream.Running || x.Holding() {
+		t.Errorf("%v, still held: %v", x.Result(), x.Holding())
+	}
 }

@@ -62,15 +62,16 @@ func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 // generation is the picker of one configuration with what keeps its view of the
 // model servers fresh.
 func (s *Stack) generation(p *picking, config *scenario.PickerConfig) (g *epp.Generation, err error) {
-	built, err := epp.BuildPicker(&epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
-		Seed: s.o.Scenario.Seed, AllowExperimental: true, History: remembered, Registry: s.o.Plugins, Log: s.o.Log})
+	o := epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
+		Seed: s.o.Scenario.Seed, AllowExperimental: true, History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
+	built, err := epp.BuildPicker(&o)
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
 	g = &epp.Generation{Registry: prometheus.NewRegistry()}
 	g.Picking, err = epp.NewPicking(epp.PickingOptions{
-		Config: core.Config{Picker: built, Stream: p.stream, EmitScores: true, DocumentHeaders: true, Explain: s.o.Recorder != nil, History: remembered},
-		Now:    s.Now, PoolName: s.pool.Name, Metrics: p.metrics, Hosts: s.hosts(), KV: s.kvOptions(g.Registry), Log: s.o.Log})
+		Config: core.Config{Picker: built, Stream: p.stream, EmitScores: true, DocumentHeaders: true, Explain: s.o.Recorder != nil, History: remembered, Describe: s.o.Describe},
+		Made:   o.Made(), Now: s.Now, PoolName: s.pool.Name, Metrics: p.metrics, Hosts: s.hosts(), KV: s.kvOptions(g.Registry), Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}
@@ -131,6 +132,14 @@ func (s *Stack) pickerEndpoints() ([]*picker.Endpoint, error) {
 		out = append(out, picker.NewEndpoint("default", s.Names[i], host, port, s.pool.Labels(i)))
 	}
 	return out, nil
+}
+
+// Record has what enters the picker written down from now on. Somebody else's
+// picker is not recorded.
+func (s *Stack) Record(x *epp.InputLog) {
+	if s.picking != nil {
+		s.picking.generations.Record(x)
+	}
 }
 
 func (p *picking) stop() {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -58,12 +59,10 @@ func (s *Stack) reload(p *picking, file string) (changed bool, err error) {
 // scenario the part that configures the picker. An empty file is one that
 // somebody is about to write: it gives nothing.
 func (s *Stack) configIn(file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
+	text, err := files.Read(file, scenario.MaxFileBytes)
 	switch {
 	case err != nil:
 		return nil, err
-	case len(text) > scenario.MaxFileBytes:
-		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", file, len(text), scenario.MaxFileBytes)
 	case len(bytes.TrimSpace(text)) == 0:
 		return nil, nil
 	case file != s.o.Scenario.File:

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if servers := os.Getenv(pickerVar); servers != "" {
 		servePicker(strings.Fields(servers))
 	}
+	if temp := os.Getenv(runDirVar); temp != "" {
+		serveRunDir(temp)
+	}
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -70,8 +73,9 @@ func (r *recording) count(hop flow.Hop, step flow.Step) int {
 // rig is a stack under test.
 type rig struct {
 	*Stack
-	t   *testing.T
-	rec *recording
+	t      *testing.T
+	rec    *recording
+	inputs *inputs
 }
 
 // quick is a scenario whose prefill takes a millisecond.
@@ -99,7 +103,7 @@ pools:
 func start(t *testing.T, s *scenario.Scenario, change func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, rec: &recording{}}
-	o := Options{Scenario: s, Recorder: r.rec, Dir: t.TempDir()}
+	o := Options{Scenario: s, Recorder: r.rec, Dir: t.TempDir(), Describe: true}
 	if change != nil {
 		change(&o)
 	}
@@ -110,12 +114,14 @@ func start(t *testing.T, s *scenario.Scenario, change func(*Options)) *rig {
 		t.Fatal(err)
 	}
 	r.Stack = st
+	r.record()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := st.Stop(ctx); err != nil {
 			t.Error(err)
 		}
+		r.playAgain(t, o.Plugins)
 		if t.Failed() {
 			for _, e := range r.rec.all() {
 				t.Logf("%v %s %s %s %v", e.Time, e.Request, e.Hop, e.Step, e.Details)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -25,6 +26,7 @@ func (s *Stack) startSidecars(context.Context) error {
 	for i := range s.pool.Replicas {
 		o := sidecar.Options{Listen: s.places.pods[i].front, Decoder: s.Endpoints[i], Disagg: s.pool.SidecarConfig(),
 			SessionCache: s.pool.Disaggregation.SessionCache, Protect: true, EndpointsFile: s.EndpointsFile(),
+			Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout},
 			Seed: s.o.Scenario.Seed + uint64(i) + 1, PodName: s.Names[i], Now: s.Now, Recorder: s.o.Recorder, Log: s.o.Log}
 		x, err := sidecar.Start(o)
 		if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -58,7 +59,8 @@ type Options struct {
 	// EnvoyPath names the Envoy to use; empty looks for one.
 	EnvoyPath string
 	// Dir is where the run's files go; empty makes a temporary directory, which
-	// is removed when the stack stops without trouble.
+	// is removed when the stack stops without trouble. The next run removes it
+	// where the process is killed before, or when a week has passed.
 	Dir string
 	// Envoy changes the gateway's configuration before it starts; may be nil.
 	Envoy func(*envoy.Config)
@@ -66,6 +68,9 @@ type Options struct {
 	Plugins picker.Registry
 	// Faults spoil requests at the model servers; may be nil.
 	Faults func(server *modelserver.ServerOptions)
+	// Describe prepares for a Record: requests are described well enough to be
+	// played again.
+	Describe bool
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
@@ -78,7 +83,7 @@ type Stack struct {
 	o        Options
 	pool     *scenario.Pool
 	origin   time.Time
-	ownDir   bool
+	ownDir   *runDir  // nil where Options.Dir is given
 	made     sync.Map // request id → metadata that the EPP made up
 	picking  *picking
 	kv       *announcers
@@ -122,6 +127,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	defer func() {
 		if err != nil {
 			_ = started.stop(context.Background()) // the first error is the one to tell
+			_ = started.ownDir.keep()              // it says where the logs are
 		}
 	}()
 	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log}); err != nil {
@@ -131,10 +137,10 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		return nil, err
 	}
 	if s.Dir == "" {
-		if s.Dir, err = os.MkdirTemp("", "windtunnel-"); err != nil {
+		if s.ownDir, err = newRunDir(os.TempDir(), o.Log); err != nil {
 			return nil, err
 		}
-		s.ownDir = true
+		s.Dir = s.ownDir.path
 	}
 	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPicker, s.awaitSubscribers, s.startGateway} {
 		if err = step(ctx); err != nil {
@@ -191,7 +197,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		so := modelserver.ServerOptions{Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
+		so := modelserver.ServerOptions{Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
 		furnish(s.pool, &so)
@@ -306,7 +312,7 @@ func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string,
 	if p.FailureMode == scenario.FailOpen {
 		pool.HealthPath = "/health"
 	}
-	c := envoy.Config{Listen: anyPort, Pools: []envoy.Pool{pool}, Limits: envoy.Limits{BodyBytes: int(p.EPP.MaxBodyBytes), Hold: p.EPP.HoldLimit}}
+	c := envoy.Config{Listen: anyPort, Pools: []envoy.Pool{pool}, Limits: envoy.Limits{BodyBytes: int(p.EPP.MaxBodyBytes), BodyTime: p.EPP.BodyTimeout, Hold: p.EPP.HoldLimit}}
 	if keep {
 		c.Listen = KeptGateway
 	}
@@ -355,11 +361,10 @@ func (s *Stack) metadata(request string) (string, bool) {
 // Stop takes everything down in reverse. Requests in flight may finish until
 // ctx ends. That Envoy had ended before is an error, and its log is kept.
 func (s *Stack) Stop(ctx context.Context) error {
-	err := errors.Join(s.gatewayEnded(), s.stop(ctx))
-	if err == nil && s.ownDir {
-		return os.RemoveAll(s.Dir)
+	if err := errors.Join(s.gatewayEnded(), s.stop(ctx)); err != nil {
+		return errors.Join(err, s.ownDir.keep())
 	}
-	return err
+	return s.ownDir.remove()
 }
 
 // gatewayEnded says how Envoy ended; nil while it runs.

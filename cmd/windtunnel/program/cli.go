@@ -93,8 +93,12 @@ func fromEnv(o *outside) kong.Resolver {
 	})
 }
 
-// usageError says which help to read for a wrong command line.
+// usageError says which help to read for a wrong command line. A flag's file that
+// cannot be read is no such.
 func usageError(err error) error {
+	if err := exit.ByCause(exit.Usage, err); exit.Of(err) != exit.Usage {
+		return err
+	}
 	command := "windtunnel"
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {

@@ -2,7 +2,6 @@ package program
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,10 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // eppCmd runs the endpoint picker alone, behind anyone's Envoy, with the real
@@ -40,6 +43,7 @@ type eppCmd struct {
 	SecureServing bool `name:"secure-serving" default:"true" help:"Serve ext_proc over TLS."`
 	HealthCheck   bool `name:"health-checking" help:"Accepted; health is always served."`
 	eppServing    `embed:""`
+	bodyFlags     `embed:""`
 
 	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
 	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
@@ -50,7 +54,7 @@ type eppCmd struct {
 	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
 
 	Tracing      bool          `name:"tracing" default:"true" help:"Accepted; traces are written by windtunnel run."`
-	MetricsAuth  bool          `name:"metrics-endpoint-auth" default:"true" help:"Accepted; there is no Kubernetes to ask."`
+	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Ask readers of /metrics who they are, by --metrics-token-file or --metrics-client-ca-file: there is no Kubernetes to ask. Not given, this machine may read without; =false serves everybody."`
 	EnablePprof  bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
 	LeaderElect  bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
 	DrainTimeout time.Duration `name:"drain-timeout" default:"30s" help:"How long streams may finish after the signal to stop."`
@@ -66,7 +70,8 @@ type eppCmd struct {
 
 func (eppCmd) Help() string {
 	return `The endpoint picker of llm-d by itself: the launch lines of the real one work
-unchanged, and every flag that has no meaning here is accepted.
+unchanged. A flag that has no meaning here is accepted, and named once in the
+log; one that would guard something (--metrics-endpoint-auth) acts or is refused.
 
   windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false
 
@@ -95,8 +100,16 @@ func (c *eppCmd) Run(o *outside) error {
 		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
 		BuildInfo: versionText(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
 	if err := c.serving(&opts, c.MetricsAuth); err != nil {
+		return exit.ByCause(exit.Usage, err)
+	}
+	if opts.MetricsFor == epp.LocalReaders {
+		log.Info("epp: /metrics is served to this machine alone; --metrics-token-file, --metrics-client-ca-file or --metrics-endpoint-auth=false let others read it")
+	}
+	body, err := c.limits()
+	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
+	opts.Hold.BodyIdle, opts.Hold.BodyTotal = machine.FromDuration(body.Idle), machine.FromDuration(body.Total)
 	if c.EndpointSelector != "" {
 		selector, err := picker.ParseSelector(c.EndpointSelector)
 		if err != nil {
@@ -115,9 +128,9 @@ func (c *eppCmd) Run(o *outside) error {
 	case c.ConfigText != "":
 		opts.Config, opts.ConfigName = []byte(c.ConfigText), "--config-text"
 	case c.ConfigFile != "":
-		text, err := os.ReadFile(c.ConfigFile)
+		text, err := files.Read(c.ConfigFile, strictyaml.MaxBytes)
 		if err != nil {
-			return exit.With(exit.Usage, err)
+			return exit.With(exit.Input, err)
 		}
 		opts.Config, opts.ConfigName, opts.ConfigPath = text, c.ConfigFile, c.ConfigFile
 	case c.Objects == "":
@@ -126,19 +139,12 @@ func (c *eppCmd) Run(o *outside) error {
 	s, err := epp.StartStandalone(opts)
 	if err != nil {
 		log.Error("epp: not started", "error", err.Error())
-		return exit.With(exit.Input, err)
+		return exit.ByCause(exit.Input, err)
 	}
 	fmt.Fprintf(o.Stderr, "windtunnel epp: ext_proc on %s, health on %s, metrics on %s\n", s.Addr(), s.HealthAddr(), s.MetricsAddr())
 	ctx, stop := o.Context()
 	defer stop()
-	select {
-	case <-ctx.Done():
-	case err := <-s.Failed():
-		log.Error("epp: a listener failed", "error", err)
-	}
-	drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
-	defer cancel()
-	return s.Stop(drain)
+	return serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop)
 }
 
 // pool checks how the pool is named. Without one, the picker's own Deployment

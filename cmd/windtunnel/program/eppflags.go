@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // eppServing are the real EPP's flags about TLS and gRPC.
@@ -25,14 +27,29 @@ type eppServing struct {
 	MaxRecvMessage string   `name:"grpc-max-recv-msg-size" placeholder:"SIZE" help:"Longest gRPC message that is read, such as 10MiB."`
 	MaxSendMessage string   `name:"grpc-max-send-msg-size" placeholder:"SIZE" help:"Longest gRPC message that is sent, such as 10MiB."`
 	MetricsCertDir string   `name:"metrics-cert-dir" placeholder:"DIR" help:"Directory with tls.crt and tls.key: serve /metrics over TLS."`
+	MetricsTokens  string   `name:"metrics-token-file" placeholder:"FILE" help:"Bearer tokens, one a line: a reader of /metrics must show one. Read at the start."`
 	MetricsCA      string   `name:"metrics-client-ca-file" placeholder:"FILE" help:"PEM authorities whose certificates a reader of /metrics must show."`
 }
 
 // serving takes the flags over.
-func (c *eppServing) serving(o *epp.StandaloneOptions, authenticated bool) (err error) {
+func (c *eppServing) serving(o *epp.StandaloneOptions, authenticate *bool) (err error) {
 	o.CertPath, o.CertReload = c.CertPath, c.CertReload
 	o.MetricsCertPath, o.MetricsClientCA = c.MetricsCertDir, c.MetricsCA
-	if c.MetricsCertDir != "" && c.MetricsCA == "" && !authenticated {
+	known := c.MetricsTokens != "" || c.MetricsCA != ""
+	switch {
+	case authenticate != nil && !*authenticate:
+		o.MetricsFor = epp.AllReaders
+	case known:
+		o.MetricsFor = epp.KnownReaders
+	case authenticate != nil:
+		return errors.New("--metrics-endpoint-auth: there is no Kubernetes here that reviews tokens: give --metrics-token-file, or --metrics-client-ca-file with --metrics-cert-dir")
+	}
+	if c.MetricsTokens != "" {
+		if o.MetricsTokens, err = serve.ReadTokens(c.MetricsTokens); err != nil {
+			return fmt.Errorf("--metrics-token-file: %w", err)
+		}
+	}
+	if c.MetricsCertDir != "" && !known && o.MetricsFor == epp.AllReaders {
 		return errors.New("--metrics-cert-dir without --metrics-endpoint-auth needs --metrics-client-ca-file: TLS alone tells nobody apart")
 	}
 	if c.MetricsCA != "" && c.MetricsCertDir == "" {
@@ -173,6 +190,9 @@ func (c *eppCmd) withoutEffect() (flags []string) {
 		{"zap-time-encoding", c.ZapTime != ""},
 		{"pool-group", cmp.Or(c.PoolGroup, defaultPoolGroup) != defaultPoolGroup},
 		{"zap-devel=false", !c.ZapDevel},
+		{"health-checking", c.HealthCheck},
+		{"refresh-prometheus-metrics-interval", c.RefreshPrometheusInterval != 5*time.Second},
+		{"metrics-staleness-threshold", c.MetricsStaleness != 2*time.Second},
 	} {
 		if f.given {
 			flags = append(flags, "--"+f.name)

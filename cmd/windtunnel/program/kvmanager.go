@@ -3,12 +3,13 @@ package program
 import (
 	"fmt"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // kvManagerCmd runs the KV-cache manager alone. Document 003's environment
@@ -67,7 +68,7 @@ func (c *kvManagerCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, err)
 	}
 	if c.Tokenizer != "" {
-		text, err := os.ReadFile(c.Tokenizer)
+		text, err := files.Read(c.Tokenizer, tokens.MaxFileBytes)
 		if err != nil {
 			return exit.With(exit.Input, err)
 		}
@@ -79,11 +80,10 @@ func (c *kvManagerCmd) Run(o *outside) error {
 	defer stop()
 	m, err := kvmanager.Start(opts)
 	if err != nil {
-		return exit.With(exit.Environment, err)
+		return exit.ByCause(exit.Usage, err)
 	}
-	defer m.Close()
 	fmt.Fprintf(o.Stderr, "windtunnel kv-manager: events on %s, API on http://%s\n", m.ZMQEndpoint(), m.HTTPAddress())
-	return exit.With(exit.Broken, m.Wait(ctx))
+	return serve.Until(ctx, 0, m.Failed(), m.Stop)
 }
 
 // options are the defaults, changed by the environment and then by flags.

@@ -41,6 +41,14 @@ func (f *loadFlags) scenario(o *outside, more ...func(*scenario.Overrides)) (*sc
 	return s, nil
 }
 
+// inputs are the files that a run of s reads.
+func (f *loadFlags) inputs(s *scenario.Scenario) []string {
+	if f.File == "-" {
+		return append(s.Files(), "/dev/stdin")
+	}
+	return s.Files()
+}
+
 // loadScenario is scenario.Load with exit codes and hints; - is standard input.
 func loadScenario(o *outside, path string) (*scenario.Scenario, error) {
 	load := func() (*scenario.Scenario, error) { return scenario.Load(path) }

@@ -20,6 +20,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // modelserverCmd runs simulated model servers alone, behind anyone's gateway.
@@ -45,7 +46,11 @@ Examples:
 
 Flags of its own, among the others: --accelerator NAME, --batching continuous|static|none|independent,
 --output-tokens DISTRIBUTION, --profile document|vllm|sim (whose defaults count),
---lora-load-time and --lora-activate-time DURATION.`
+--lora-load-time and --lora-activate-time DURATION, --advertise HOST (what others are told where
+--host is 0.0.0.0; else POD_IP), --kv-peers ADDRESS|NETWORK|NAME|local|any (from which servers a
+request may have KV caches fetched; local, this machine's), --kv-peer-timeout DURATION (for the
+first byte of their answers; 2s), --body-idle-timeout and --body-timeout DURATION (30s, 5m; of a
+held-open request's first part).`
 }
 
 func (c *modelserverCmd) Run(o *outside) error {
@@ -61,17 +66,13 @@ func (c *modelserverCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, err)
 	}
 	if err := fleet.Start(ctx); err != nil {
-		return exit.Hint(exit.Environment, err, "choose another --host or --port")
+		return exit.ByCause(exit.Environment, err)
 	}
 	for _, s := range fleet.Servers() {
 		fmt.Fprintf(o.Stdout, "ready: %s serves %s\n", s.URL(), strings.Join(options.Servers[0].Models, ", "))
 	}
 	fmt.Fprintf(o.Stdout, "in %d ms; step times from %s; Ctrl-C stops\n", time.Since(began).Milliseconds(), timesOf(&options.Servers[0]))
-	<-ctx.Done()
-	last, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	fleet.Stop(last)
-	return nil
+	return serve.Until(ctx, 10*time.Second, fleet.Failed(), func(ctx context.Context) error { fleet.Stop(ctx); return nil })
 }
 
 // options reads the flags behind -- and spreads the servers over addresses.
@@ -82,7 +83,7 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 	}
 	r, err := dropin.Parse(c.Args, o.Env)
 	if err != nil {
-		return none, exit.With(exit.Usage, err)
+		return none, exit.ByCause(exit.Usage, err)
 	}
 	r.RestartOOM = c.OOM == "restart"
 	options, err := r.Fleet()
@@ -91,7 +92,7 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 	case errors.As(err, &memory):
 		return none, exit.With(exit.Broken, fmt.Errorf("OOMKilled: %w", err))
 	case err != nil:
-		return none, exit.With(exit.Usage, err)
+		return none, exit.ByCause(exit.Usage, err)
 	}
 	level := slog.LevelWarn
 	if c.Verbose {
@@ -113,7 +114,7 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 	for i := range options.Servers {
 		if r.KVEvents != nil {
 			host, _, _ := net.SplitHostPort(options.Servers[i].Listen)
-			options.Servers[i].KVEvents = publisher(r.KVEvents, &options.Servers[i].Engine, hosts[host], options.Logger)
+			options.Servers[i].KVEvents = publisher(r.KVEvents, host, &options.Servers[i].Engine, hosts[host], options.Logger)
 			hosts[host]++
 		}
 	}
@@ -165,14 +166,17 @@ func spread(servers []modelserver.ServerOptions, n int) ([]modelserver.ServerOpt
 // KV-Cache Manager, which doubts it after minutes of silence.
 const documentHeartbeat = 30 * time.Second
 
-// publisher sends a server's KV events as its flags say. Of several servers on
-// one address, such as the ranks of data parallelism, each has ports that are
-// its rank higher, as in vLLM.
-func publisher(e *dropin.KVEvents, eng *engine.Config, rank int, log *slog.Logger) func(model, endpoint string) (modelserver.KVPublisher, error) {
+// publisher sends the KV events of a server that listens on a host, as its flags
+// say. Of several servers on one address, such as the ranks of data
+// parallelism, each has ports that are its rank higher, as in vLLM.
+func publisher(e *dropin.KVEvents, host string, eng *engine.Config, rank int, log *slog.Logger) func(model, endpoint string) (modelserver.KVPublisher, error) {
 	return func(model, endpoint string) (modelserver.KVPublisher, error) {
 		o := kvevents.PublisherOptions{
-			Topic: kv.Topic{Pod: endpoint, Model: model}, Replay: higher(own(e.Replay, endpoint), rank), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
+			Topic: kv.Topic{Pod: endpoint, Model: model}, TopicText: e.Topic, Replay: higher(own(e.Replay, host), rank), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
 			BatchEvents: e.BatchEvents, ReplayMessages: e.Buffer, QueueMessages: e.Queue, DataParallelRank: rank, Log: log,
+		}
+		if t, err := kv.ParseTopic(e.Topic); err == nil && t.Pod != "" {
+			o.Topic = t
 		}
 		switch {
 		case e.Document:
@@ -184,7 +188,7 @@ func publisher(e *dropin.KVEvents, eng *engine.Config, rank int, log *slog.Logge
 		if e.Connect {
 			o.Connect = []string{e.Endpoint}
 		} else {
-			o.Bind = higher(own(e.Endpoint, endpoint), rank)
+			o.Bind = higher(own(e.Endpoint, host), rank)
 		}
 		p, err := kvevents.NewPublisher(o)
 		if err != nil {
@@ -204,20 +208,14 @@ func higher(bind string, rank int) string {
 	return "tcp://" + net.JoinHostPort(host, strconv.Itoa(number+rank))
 }
 
-// own puts a server's own host in the place of a wildcard, so that servers on
-// addresses of their own do not meet on one port.
-func own(bind, endpoint string) string {
-	if bind == "" {
-		return ""
-	}
+// own puts the host that a server listens on in the place of a wildcard, so
+// that servers on addresses of their own do not meet on one port.
+func own(bind, listen string) string {
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(bind, "tcp://"))
-	if err != nil || host != "*" && host != "" && host != "0.0.0.0" {
+	if bind == "" || err != nil || !serve.Wildcard(host) {
 		return bind
 	}
-	if host, _, err = net.SplitHostPort(endpoint); err != nil {
-		return bind
-	}
-	return "tcp://" + net.JoinHostPort(host, port)
+	return "tcp://" + net.JoinHostPort(listen, port)
 }
 
 // timesOf says where a server's step times come from.

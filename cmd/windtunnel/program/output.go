@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -15,21 +16,32 @@ import (
 type outputFlags struct {
 	Output string `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary (docs/flow.md)."`
 	View   string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
-	Record string `placeholder:"FILE" help:"Also write every event to FILE, compressed if it ends in .gz; windtunnel replay shows it again."`
+	Record string `placeholder:"FILE" help:"Also write every event to FILE, and what entered the endpoint picker; compressed if it ends in .gz. windtunnel replay shows it again."`
+	Bodies bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
 }
 
 // options are the report's options for a run of s. clock is the run's for a
 // live run and nil in virtual time, where events come in order.
 func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
 	r := report.Options{
-		Out: o.Stdout, JSON: f.Output == "json", Color: o.color(), Columns: o.Columns, File: f.Record, Clock: clock,
-		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests,
+		Out: o.out(), JSON: f.Output == "json", Color: o.color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: versionText(), Clock: clock,
+		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
 		Judge: func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}
 	if f.View != "auto" {
 		r.Detail = report.Detail(f.View)
 	}
 	return r
+}
+
+// spares refuses a recording that would overwrite what the run is read from.
+func (f *outputFlags) spares(inputs []string) error {
+	for _, in := range inputs {
+		if f.Record != "" && files.Same(in, f.Record) {
+			return exit.With(exit.Usage, fmt.Errorf("--record %s: this is %s, which the run reads and the recording would overwrite; choose another file", f.Record, in))
+		}
+	}
+	return nil
 }
 
 // judge holds a scenario's expectations against a summary.

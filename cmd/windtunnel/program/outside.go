@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/report"
 )
 
 // outside is everything that a command may touch and that a test may want to
@@ -18,6 +19,8 @@ import (
 type outside struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// screen is Stdout for the one who may colour it; see out.
+	screen io.Writer
 	// Env looks up an environment variable.
 	Env func(name string) (string, bool)
 	// Terminal reports whether Stdout is one, and Columns how wide it is.
@@ -32,7 +35,7 @@ func theOutside() *outside {
 	columns, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0 when it is none
 	stdout := &pipe{Writer: os.Stdout, left: func() {}}
 	return &outside{
-		Stdin: os.Stdin, Stdout: stdout, Stderr: os.Stderr,
+		Stdin: os.Stdin, Stdout: report.PrintableWriter(stdout), Stderr: report.PrintableWriter(os.Stderr), screen: stdout,
 		Env:      os.LookupEnv,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())), Columns: columns,
 		Context: func() (context.Context, context.CancelFunc) {
@@ -49,6 +52,15 @@ func theOutside() *outside {
 			return ctx, func() { stdout.left(); stop() }
 		},
 	}
+}
+
+// out is where a report goes: it colours, and lets nothing from outside steer
+// the terminal. All else goes through a writer that does the latter.
+func (o *outside) out() io.Writer {
+	if o.color() && o.screen != nil {
+		return o.screen
+	}
+	return o.Stdout
 }
 
 // pipe is standard output. When its reader has left, as head does, that is an

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/picker/preview"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // previewCmd decides for a saved or live state, without sending anything.
@@ -86,7 +86,7 @@ func (c *previewCmd) Run(o *outside) error {
 }
 
 func (c *previewCmd) state() (*preview.State, error) {
-	text, err := readLimited(c.State)
+	text, err := files.Read(c.State, maxStateBytes)
 	if errors.Is(err, os.ErrNotExist) && strings.Contains(c.State, ":") {
 		var page json.RawMessage
 		if err := getJSON(c.State, "/debug/state", &page); err != nil {
@@ -106,29 +106,18 @@ func (c *previewCmd) state() (*preview.State, error) {
 
 func (c *previewCmd) body(o *outside) ([]byte, error) {
 	if c.Request == "-" {
-		return io.ReadAll(io.LimitReader(o.Stdin, maxStateBytes))
+		return files.ReadFrom("standard input", o.Stdin, maxStateBytes)
 	}
-	body, err := readLimited(c.Request)
+	body, err := files.Read(c.Request, maxStateBytes)
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
 	return body, nil
 }
 
-func readLimited(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxStateBytes {
-		return nil, fmt.Errorf("%s has %d bytes; at most %d are read", path, info.Size(), maxStateBytes)
-	}
-	return os.ReadFile(path)
-}
-
 // decide is one configuration's decision. A refusal is a decision, too.
 func (c *previewCmd) decide(name string, state *preview.State, r *preview.Request) (*picker.Explanation, error) {
-	text, err := readLimited(name)
+	text, err := files.Read(name, maxStateBytes)
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}

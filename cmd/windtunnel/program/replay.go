@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -16,10 +17,11 @@ import (
 )
 
 type replayCmd struct {
-	File   string  `arg:"" name:"recording" help:"A recording, or - for standard input."`
-	Output string  `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary."`
-	View   string  `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
-	Speed  float64 `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
+	Files  []string `arg:"" name:"recording" help:"A recording, or - for standard input; with --through-core several that go on from each other."`
+	Core   bool     `name:"through-core" help:"Play what entered the endpoint picker into it again, and compare what comes of it."`
+	Output string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary."`
+	View   string   `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	Speed  float64  `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
 
 func (c *replayCmd) Help() string {
@@ -28,17 +30,24 @@ func (c *replayCmd) Help() string {
   windtunnel replay yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
   windtunnel replay yesterday.ndjson.gz --view requests      # one line per request
-  windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'`
+  windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'
+  windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?`
 }
 
 // How slowly and how fast a recording can be played.
 const slowest, fastest = 1e-3, 1e6
 
 func (c *replayCmd) Run(o *outside) error {
+	if c.Core {
+		return c.throughCore(o)
+	}
+	if len(c.Files) > 1 {
+		return exit.With(exit.Usage, fmt.Errorf("found %d recordings; expected one, several only with --through-core", len(c.Files)))
+	}
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
 	}
-	options := report.Options{Out: o.Stdout, JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
+	options := report.Options{Out: o.out(), JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	if c.View == "auto" {
 		if err := c.count(&options); err != nil {
 			return err
@@ -76,23 +85,19 @@ func (c *replayCmd) Run(o *outside) error {
 	case errors.Is(err, context.Canceled):
 		return exit.With(exit.Interrupted, alreadyTold{err})
 	case err == nil && told == nil:
-		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.File)
+		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.Files[0])
 	}
 	return inputError(err)
 }
 
 // count reads the recording once to choose how much of each request to show.
 func (c *replayCmd) count(options *report.Options) error {
-	if c.File == "-" {
+	if info, err := os.Stat(c.Files[0]); c.Files[0] == "-" || err == nil && !info.Mode().IsRegular() { // it can be read once only
 		options.Detail = report.Steps
 		return nil
 	}
-	_, err := report.ReadFile(c.File, func(e flow.Event) error {
-		if e.Hop == flow.Client && e.Step == flow.RequestSent {
-			options.Requests++
-		}
-		return nil
-	})
+	var err error
+	options.Requests, err = report.CountRequests(c.Files[0])
 	options.Detail = report.DetailFor(options.Requests)
 	var line *report.LineError
 	if errors.As(err, &line) {
@@ -102,10 +107,10 @@ func (c *replayCmd) count(options *report.Options) error {
 }
 
 func (c *replayCmd) read(o *outside, each func(flow.Event) error) (*report.Summary, error) {
-	if c.File == "-" {
+	if c.Files[0] == "-" {
 		return report.Read("standard input", o.Stdin, each)
 	}
-	return report.ReadFile(c.File, each)
+	return report.ReadFile(c.Files[0], each)
 }
 
 // inputError gives errors of reading a user's file their exit code.

@@ -16,6 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -51,6 +52,9 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if err := c.spares(append(c.inputs(s), c.EnvoyPath)); err != nil {
+		return err
+	}
 	if c.EPP != "" {
 		if err := scenario.CheckEndpoint(c.EPP); err != nil {
 			return exit.With(exit.Usage, fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
@@ -67,7 +71,7 @@ func (c *runCmd) Run(o *outside) error {
 	// We send nothing before the stack is up, so the readers open late and a
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, EPP: c.EPP, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, EPP: c.EPP, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "",
 		Recorder: flow.Func(func(e flow.Event) {
 			// With --keep somebody may send requests to the well-known port
 			// while the stack still starts.
@@ -83,6 +87,11 @@ func (c *runCmd) Run(o *outside) error {
 		return errors.Join(exit.With(exit.Input, err), stopStack(st))
 	}
 	readers.Store(session)
+	var inputs *epp.InputLog
+	if x := session.Inputs(); x != nil {
+		inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: *x, Log: c.log(o)})
+		st.Record(inputs)
+	}
 	c.ready(o, st, s)
 	loadErr := c.load(ctx, st)
 	if c.Keep && ctx.Err() == nil {
@@ -94,7 +103,7 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	interrupted := ctx.Err() != nil && !c.Keep || errors.Is(loadErr, context.Canceled)
 	checks := st.CheckKV(context.WithoutCancel(ctx)) // also after Ctrl-C
-	stopErr := stopStack(st)
+	stopErr := errors.Join(stopStack(st), inputs.Close())
 	session.Indexed(checks)
 	summary, endErr := session.End(interrupted)
 	for _, err := range []error{stopErr, endErr} {

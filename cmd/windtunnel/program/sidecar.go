@@ -1,7 +1,6 @@
 package program
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
@@ -44,7 +44,7 @@ type sidecarCmd struct {
 	PoolNamespace string `name:"inference-pool-namespace" fromenv:"INFERENCE_POOL_NAMESPACE" default:"default" help:"Namespace of the pool (INFERENCE_POOL_NAMESPACE)."`
 	PoolName      string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool, for the log (INFERENCE_POOL_NAME)."`
 	Pool          string `name:"inference-pool" placeholder:"NAMESPACE/NAME" fromenv:"INFERENCE_POOL" help:"Both in one (INFERENCE_POOL)."`
-	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"API group of the pool; read from nothing here."`
+	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; the pool is --endpoints-file."`
 
 	PrefillURL   []string `name:"prefill-url" placeholder:"URL" help:"Document 002's session mode: prefill new conversations there. May be repeated; without it the pool's endpoints with llm-d.ai/role: prefill."`
 	SessionCache int      `name:"session-cache-size" fromenv:"SESSION_CACHE_SIZE" placeholder:"SESSIONS" help:"Sessions that are remembered; turns session mode on (SESSION_CACHE_SIZE; 1000 with --prefill-url)."`
@@ -58,6 +58,9 @@ type sidecarCmd struct {
 	DecoderTLS    bool     `name:"decoder-use-tls" hidden:"" help:"--enable-tls decoder."`
 	PrefillerSkip bool     `name:"prefiller-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify prefiller."`
 	DecoderSkip   bool     `name:"decoder-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify decoder."`
+
+	Advertise string `name:"advertise" placeholder:"HOST" help:"What others are told as the sidecar's address; without it --listen, or where that is 0.0.0.0 POD_IP, or the machine's first address."`
+	bodyFlags `embed:""`
 
 	MaxIdle       int    `name:"max-idle-conns-per-host" default:"1024" help:"Idle connections kept to one server."`
 	TimingHeaders bool   `name:"timing-headers" default:"true" help:"Tell x-prefill-time-ms and its like in answers (document 003)."`
@@ -100,11 +103,16 @@ func (c *sidecarCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
+	for flag, given := range map[string]bool{"--tracing": c.Tracing, "--pool-group": c.PoolGroup != defaultPoolGroup} {
+		if given {
+			opts.Log.Info("sidecar: a flag that has no effect here", "flag", flag)
+		}
+	}
 	ctx, stop := o.Context()
 	defer stop()
 	s, err := sidecar.Start(opts)
 	if err != nil {
-		return exit.With(exit.Environment, err)
+		return exit.ByCause(exit.Environment, err)
 	}
 	scheme := "http"
 	if c.SecureProxy {
@@ -114,10 +122,26 @@ func (c *sidecarCmd) Run(o *outside) error {
 	if at := s.MetricsAddr(); at != "" {
 		fmt.Fprintf(o.Stderr, "windtunnel sidecar: its own metrics on http://%s/metrics\n", at)
 	}
-	<-ctx.Done()
-	drain, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return s.Stop(drain)
+	return serve.Until(ctx, 30*time.Second, s.Failed(), s.Stop)
+}
+
+// bodyFlags limit the time that a request's body takes.
+type bodyFlags struct {
+	BodyIdle  time.Duration `name:"body-idle-timeout" default:"30s" help:"Longest pause between two pieces of a request's body; 0 for no limit."`
+	BodyTotal time.Duration `name:"body-timeout" default:"5m" help:"Longest time for all of a request's body; 0 for no limit."`
+}
+
+func (f bodyFlags) limits() (serve.BodyLimits, error) {
+	if f.BodyIdle < 0 || f.BodyTotal < 0 {
+		return serve.BodyLimits{}, errors.New("--body-idle-timeout and --body-timeout: expected no negative duration")
+	}
+	l := serve.BodyLimits{Idle: f.BodyIdle, Total: f.BodyTotal}
+	for _, d := range []*time.Duration{&l.Idle, &l.Total} {
+		if *d == 0 {
+			*d = -1 // where 0 is the default
+		}
+	}
+	return l, nil
 }
 
 func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
@@ -176,7 +200,7 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 		c.PoolNamespace = namespace
 	}
 	opts := sidecar.Options{
-		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
+		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Advertise: c.Advertise, Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
 		Disagg: disagg.Config{Connector: connector, SGLangPort: c.SGLangPort, MooncakePort: c.BootstrapPort, P2PPort: c.P2PPort, P2PPull: c.P2PPull,
 			Sample: c.Sampling, Retries: c.Retries, RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
 			Encoder: encoder, MoRIIO: moriio, PodIP: c.PodIP},
@@ -189,6 +213,9 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"), Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
 		Encoder:    sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"), Skip: slices.Contains(c.SkipVerify, "encoder")},
 		CAFile:     c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders, PodName: c.PodName,
+	}
+	if opts.Body, err = c.limits(); err != nil {
+		return none, err
 	}
 	if opts.MetricsListen, err = c.metricsListen(); err != nil {
 		return none, err

@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // The sidecar's configuration file (pd-sidecar --configuration-file, or inline
@@ -41,7 +42,7 @@ func (configText) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside)
 // BeforeResolve does so from a file.
 func (configPath) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside) error {
 	path, _ := ctx.FlagValue(trace.Flag).(configPath)
-	text, err := readLimited(string(path))
+	text, err := files.Read(string(path), strictyaml.MaxBytes)
 	if err != nil {
 		return fmt.Errorf("--configuration-file: %w", err)
 	}

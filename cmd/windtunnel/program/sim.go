@@ -28,6 +28,9 @@ func (c *simCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if err := c.spares(c.inputs(s)); err != nil {
+		return err
+	}
 	session, err := report.Start(c.options(o, s, nil))
 	if err != nil {
 		return exit.With(exit.Input, err)

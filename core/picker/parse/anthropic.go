@@ -83,7 +83,7 @@ func (c *anthropicContent) UnmarshalJSON(v []byte) error {
 
 // Parse reads a request body.
 func (Anthropic) Parse(path string, raw []byte) (*Body, error) {
-	b := &Body{Kind: Messages, Parser: TypeAnthropic, Raw: raw, MaxOutputTokens: -1}
+	b := &Body{Kind: Messages, Parser: TypeAnthropic, raw: raw, MaxOutputTokens: -1}
 	path = CleanPath(path)
 	if strings.HasSuffix(path, "/messages/count_tokens") {
 		b.Kind, b.SkipResponse = Opaque, true
@@ -114,7 +114,7 @@ func (Anthropic) Parse(path string, raw []byte) (*Body, error) {
 		out = append(out, req.Messages[i].Role...)
 		out = b.anthropicContent(out, &req.Messages[i].Content)
 	}
-	b.Prompts = []Prompt{{Text: out}}
+	b.Prompts = []Prompt{TextPrompt(out)}
 	b.CacheSalt = req.CacheSalt
 	b.MaxOutputTokens = m.limit("max_tokens")
 	b.Model, _ = m.text("model")

@@ -172,7 +172,7 @@ func (b *Body) Reestimate(e *Estimate, f Film) {
 	if b.Kind != Chat && b.Kind != Messages || len(b.Assets) == 0 || len(b.Prompts) != 1 {
 		return
 	}
-	was := b.Prompts[0].Text
+	was := b.Prompts[0].Text()
 	out := make([]byte, 0, len(was))
 	end := 0
 	b.assetTokens = 0
@@ -191,7 +191,7 @@ func (b *Body) Reestimate(e *Estimate, f Film) {
 		a.at = len(out)
 		out = a.stand(out)
 	}
-	b.Prompts[0].Text = append(out, was[end:]...)
+	b.Prompts[0] = TextPrompt(append(out, was[end:]...))
 }
 
 // pictureURL is the base64 text of a data URL of a picture, "" of another URL.

@@ -1,6 +1,9 @@
 package parse
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // MaxBodyBytes is the longest request body that is parsed.
 const MaxBodyBytes = 64 << 20
@@ -34,20 +37,10 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind-%d", k)
 }
 
-// Prompt is one prompt of a request: its text as bytes or, when the client
-// sent them, its token ids. A token is estimated as four bytes of text.
-type Prompt struct {
-	Text   []byte
-	Tokens []uint32
-}
-
-// EstimatedTokens is the prompt's length in tokens: real when ids were sent,
-// else a quarter of its bytes, rounded up.
-func (p *Prompt) EstimatedTokens() int {
-	if p.Tokens != nil {
-		return len(p.Tokens)
-	}
-	return (len(p.Text) + bytesPerToken - 1) / bytesPerToken
+// KindNamed is the API of a name.
+func KindNamed(name string) (Kind, bool) {
+	i := slices.Index(kindNames[:], name)
+	return Kind(max(i, 0)), i >= 0
 }
 
 const bytesPerToken = 4
@@ -56,7 +49,6 @@ const bytesPerToken = 4
 type Body struct {
 	Kind   Kind
 	Parser string // type of the parser that read it
-	Raw    []byte // the bytes as the client sent them
 	Model  string
 	Stream bool
 	// MaxOutputTokens is the client's limit; negative when it stated none.
@@ -68,14 +60,30 @@ type Body struct {
 	// content is known.
 	Multimodal int
 	Assets     []Asset
-
-	assetTokens int // of all assets
 	// Wrapped says that the JSON stands inside another message, so that its
 	// model cannot be replaced in place.
 	Wrapped bool
 	// SkipResponse says that the response is passed on without a look.
 	SkipResponse bool
+	// Described says that there is only this, and no content: neither bytes nor
+	// what the prompts say.
+	Described bool
+
+	raw         []byte // as the client sent it
+	assetTokens int    // of all assets
 }
+
+// Raw are the bytes as the client sent them.
+func (b *Body) Raw() []byte {
+	if b.Described {
+		panic(&Unknown{"the body's bytes"})
+	}
+	return b.raw
+}
+
+// Forget gives up the content, which has done its work: a request that is held
+// for long should not hold it.
+func (b *Body) Forget() { b.raw, b.Prompts = nil, nil }
 
 // EstimatedTokens is the length of all prompts in tokens.
 func (b *Body) EstimatedTokens() int {

@@ -94,7 +94,7 @@ func tokenized(msg []byte) ([]uint32, error) {
 // Parse reads a Generate or Embed message.
 func (VLLMGRPC) Parse(path string, raw []byte) (*Body, error) {
 	path = CleanPath(path)
-	b := &Body{Kind: GRPCGenerate, Parser: TypeVLLMGRPC, Raw: raw, MaxOutputTokens: -1}
+	b := &Body{Kind: GRPCGenerate, Parser: TypeVLLMGRPC, raw: raw, MaxOutputTokens: -1}
 	if hasSuffix(path, grpcEmbed) {
 		b.Kind = GRPCEmbed
 	} else if !hasSuffix(path, grpcGenerate) {
@@ -112,9 +112,9 @@ func (VLLMGRPC) Parse(path string, raw []byte) (*Body, error) {
 			if err != nil {
 				return err
 			}
-			b.Prompts = []Prompt{{Tokens: ids}}
+			b.Prompts = []Prompt{TokenPrompt(ids)}
 		case num == 3 && typ == protowire.BytesType && b.Kind == GRPCGenerate:
-			b.Prompts = []Prompt{{Text: m}}
+			b.Prompts = []Prompt{TextPrompt(m)}
 		case num == 4 && typ == protowire.BytesType:
 			return fields(m, func(num protowire.Number, typ protowire.Type, v uint64, _ []byte) error {
 				if num == 8 && typ == protowire.VarintType {

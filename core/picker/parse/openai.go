@@ -46,7 +46,7 @@ func (OpenAI) Parse(path string, raw []byte) (*Body, error) {
 	if err != nil {
 		return nil, fmt.Errorf("error unmarshaling request bodyMap: %w", err)
 	}
-	b := &Body{Kind: openAIKind(path), Parser: TypeOpenAI, Raw: raw, MaxOutputTokens: -1}
+	b := &Body{Kind: openAIKind(path), Parser: TypeOpenAI, raw: raw, MaxOutputTokens: -1}
 	salt, err := m.optionalText("cache_salt")
 	if err != nil {
 		return nil, invalid(b.Kind)
@@ -138,7 +138,7 @@ func (b *Body) chat(m object) error {
 	}
 	if len(m["tools"]) == 0 {
 		if text, ok := plainMessages(m["messages"]); ok {
-			b.Prompts = []Prompt{{Text: text}}
+			b.Prompts = []Prompt{TextPrompt(text)}
 			return nil
 		}
 	}
@@ -155,7 +155,7 @@ func (b *Body) chat(m object) error {
 			return err
 		}
 	}
-	out := make([]byte, 0, len(b.Raw))
+	out := make([]byte, 0, len(b.raw))
 	if len(tools) > 0 {
 		out = append(out, canonical(m["tools"])...)
 	}
@@ -188,7 +188,7 @@ func (b *Body) chat(m object) error {
 			}
 		}
 	}
-	b.Prompts = []Prompt{{Text: out}}
+	b.Prompts = []Prompt{TextPrompt(out)}
 	return nil
 }
 
@@ -232,13 +232,13 @@ func (b *Body) completions(v json.RawMessage) error {
 	case err != nil:
 		return err
 	case len(ids) > 0:
-		b.Prompts = []Prompt{{Tokens: ids}}
+		b.Prompts = []Prompt{TokenPrompt(ids)}
 	case len(texts) > 0:
 		for _, s := range texts {
-			b.Prompts = append(b.Prompts, Prompt{Text: []byte(s)})
+			b.Prompts = append(b.Prompts, TextPrompt([]byte(s)))
 		}
 	case text != "":
-		b.Prompts = []Prompt{{Text: []byte(text)}}
+		b.Prompts = []Prompt{TextPrompt([]byte(text))}
 	default:
 		return errEmpty
 	}
@@ -251,7 +251,7 @@ func (b *Body) embeddings(v json.RawMessage) error {
 	case err != nil:
 		return err
 	case len(ids) > 0:
-		b.Prompts = []Prompt{{Tokens: ids}}
+		b.Prompts = []Prompt{TokenPrompt(ids)}
 		return nil
 	case len(texts) == 0 && text == "":
 		return errEmpty
@@ -263,7 +263,7 @@ func (b *Body) embeddings(v json.RawMessage) error {
 		Strings  []string
 		TokenIDs []uint32
 	}{text, texts, nil})
-	b.Prompts = []Prompt{{Text: s}}
+	b.Prompts = []Prompt{TextPrompt(s)}
 	return err
 }
 
@@ -281,7 +281,7 @@ func (b *Body) responses(m object) error {
 		}
 		out = append(append(append(append(append(out, '{', '"'), key...), '"', ':'), canonical(m[key])...), '}')
 	}
-	b.Prompts = []Prompt{{Text: append(out, ']')}}
+	b.Prompts = []Prompt{TextPrompt(append(out, ']'))}
 	return nil
 }
 
@@ -301,6 +301,6 @@ func (b *Body) conversations(v json.RawMessage) error {
 		return errEmpty
 	}
 	s, err := json.Marshal(items)
-	b.Prompts = []Prompt{{Text: s}}
+	b.Prompts = []Prompt{TextPrompt(s)}
 	return err
 }

@@ -65,7 +65,7 @@ func TestPromptsThatAreTheSame(t *testing.T) {
 		}
 		var s []string
 		for _, p := range b.Prompts {
-			s = append(s, string(p.Text))
+			s = append(s, string(p.Text()))
 		}
 		return strings.Join(s, "|")
 	}

@@ -59,10 +59,10 @@ func (VertexAI) Parse(path string, raw []byte) (*Body, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parsing %s: %w", m.message, err)
 		}
-		b.Parser, b.Raw, b.Wrapped = TypeVertexAI, raw, true
+		b.Parser, b.raw, b.Wrapped = TypeVertexAI, raw, true
 		return b, nil
 	}
-	return &Body{Kind: Opaque, Parser: TypeVertexAI, Raw: raw, MaxOutputTokens: -1, SkipResponse: true}, nil
+	return &Body{Kind: Opaque, Parser: TypeVertexAI, raw: raw, MaxOutputTokens: -1, SkipResponse: true}, nil
 }
 
 // Usage reads token counts from the JSON inside an HttpBody.

@@ -34,7 +34,7 @@ func (VLLMHTTP) Parse(path string, raw []byte) (*Body, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Body{Kind: Generate, Parser: TypeVLLMHTTP, Raw: raw, MaxOutputTokens: -1}
+	b := &Body{Kind: Generate, Parser: TypeVLLMHTTP, raw: raw, MaxOutputTokens: -1}
 	var req struct { // without a name, as in the real one's errors
 		TokenIDs  []float64 `json:"token_ids"`
 		CacheSalt string    `json:"cache_salt"`
@@ -58,7 +58,7 @@ func (VLLMHTTP) Parse(path string, raw []byte) (*Body, error) {
 	if len(ids) == 0 {
 		return nil, errors.New("invalid generate request: must have non-empty token_ids field")
 	}
-	b.Prompts = []Prompt{{Tokens: ids}}
+	b.Prompts = []Prompt{TokenPrompt(ids)}
 	if req.Features != nil {
 		for _, modality := range slices.Sorted(maps.Keys(req.Features.MMHashes)) {
 			at := req.Features.MMPlaceholders[modality]
@@ -90,7 +90,7 @@ func (Passthrough) Claims(string) bool { return true }
 
 // Parse keeps the bytes.
 func (Passthrough) Parse(_ string, raw []byte) (*Body, error) {
-	return &Body{Kind: Opaque, Parser: TypePassthrough, Raw: raw, MaxOutputTokens: -1}, nil
+	return &Body{Kind: Opaque, Parser: TypePassthrough, raw: raw, MaxOutputTokens: -1}, nil
 }
 
 // Usage is never told.

@@ -1,14 +1,13 @@
 package plugins
 
 import (
-	"encoding/binary"
 	"math"
-	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 const (
@@ -17,7 +16,6 @@ const (
 	// settings are raised to it (llm-d-router issue 1158).
 	minBlockTokens     = 64
 	defaultLRUCapacity = 31250 // blocks per endpoint
-	estimatedBytes     = 4     // bytes of text that count as a token
 	prefillProfile     = "prefill"
 )
 
@@ -122,6 +120,14 @@ func (a *approxPrefix) maxBlocks(blockTokens int) int {
 	return math.MaxInt
 }
 
+// PrefixBlocks are those that it compares unless an engine's are larger.
+func (a *approxPrefix) PrefixBlocks() (tokens, limit int) {
+	if limit = a.MaxTokens; limit == 0 {
+		limit = math.MaxInt
+	}
+	return max(a.BlockToken, minBlockTokens), limit
+}
+
 // Produce works out the matches of all endpoints.
 func (a *approxPrefix) Produce(c *picker.Cycle) { a.match(c) }
 
@@ -147,82 +153,20 @@ func (a *approxPrefix) match(c *picker.Cycle) *prefixMatch {
 	return m
 }
 
-// hash chains the blocks of every prompt: each block's hash covers all before
-// it, the target model and the cache salt.
+// hash names the blocks of every prompt: each block's hash covers all before it,
+// the target model and the cache salt.
 func (a *approxPrefix) hash(r *picker.Request, m *prefixMatch, limit int) {
 	m.hashes, m.buf = m.hashes[:0], m.buf[:0]
-	var salt string
-	if r.Body != nil {
-		salt = r.Body.CacheSalt
-	}
 	seed := xxhash.Sum64String(r.TargetModel)
-	if salt != "" {
-		seed = mixHash(seed, xxhash.Sum64String(salt))
+	if salt := r.Body.CacheSalt; salt != "" {
+		seed = parse.Mix(seed, xxhash.Sum64String(salt))
 	}
-	add := func(n int, block func(i int) uint64) {
-		n = min(n, limit)
+	prompts := r.Prompts()
+	for i := range prompts {
 		start := len(m.buf)
-		h := seed
-		for i := range n {
-			h = mixHash(h, block(i))
-			m.buf = append(m.buf, h)
-		}
+		m.buf = prompts[i].AppendBlocks(m.buf, seed, m.blockTokens, limit)
 		m.hashes = append(m.hashes, m.buf[start:len(m.buf):len(m.buf)])
 	}
-	if r.PromptBlocks != nil {
-		per := max(1, m.blockTokens/max(1, r.PromptBlockTokens))
-		add((len(r.PromptBlocks)+per-1)/per, func(i int) uint64 {
-			h := uint64(0)
-			for _, b := range r.PromptBlocks[i*per : min((i+1)*per, len(r.PromptBlocks))] {
-				h = mixHash(h, b)
-			}
-			return h
-		})
-		return
-	}
-	bytes := m.blockTokens * estimatedBytes
-	blocks := func(text []byte) {
-		add((len(text)+bytes-1)/bytes, func(i int) uint64 { return xxhash.Sum64(text[i*bytes : min((i+1)*bytes, len(text))]) })
-	}
-	if r.PromptTokens != nil {
-		for _, ids := range r.PromptTokens {
-			blocks(tokenBytes(ids))
-		}
-		return
-	}
-	for i := range r.Body.Prompts {
-		p := &r.Body.Prompts[i]
-		if p.Tokens != nil {
-			blocks(tokenBytes(p.Tokens))
-		} else {
-			blocks(p.Text)
-		}
-	}
-}
-
-// tokenBytes are token ids as little-endian bytes.
-func tokenBytes(ids []uint32) []byte {
-	if len(ids) == 0 {
-		return nil
-	}
-	if little {
-		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 4*len(ids))
-	}
-	b := make([]byte, 0, 4*len(ids))
-	for _, id := range ids {
-		b = binary.LittleEndian.AppendUint32(b, id)
-	}
-	return b
-}
-
-var little = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
-// mixHash chains two hashes (the finaliser of splitmix64 over their mixture).
-func mixHash(a, b uint64) uint64 {
-	z := a*0x9e3779b97f4a7c15 ^ b
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
-	z = (z ^ (z >> 27)) * 0x94d049bb133111eb
-	return z ^ (z >> 31)
 }
 
 // MatchedBlocks serves conditional decode.

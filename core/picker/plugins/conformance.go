@@ -19,7 +19,7 @@ func newServedVerifier(_ *picker.Builder, name string, _ picker.Params) (picker.
 
 // ResponseHeader writes the endpoint into the response.
 func (v *servedVerifier) ResponseHeader(_ machine.Time, r *picker.Response) {
-	switch s := r.Decision.Request.Served; {
+	switch s := r.Served; {
 	case !s.Told:
 		r.SetHeader(headerServed, "fail: missing envoy lb metadata")
 	case !s.Known:

@@ -224,27 +224,27 @@ func (s *kvManager) Needs(_ machine.Time, r *picker.Request, v *picker.View) []p
 	for i := range v.States {
 		names = append(names, v.States[i].Name)
 	}
-	text := r.Body.Prompts[0].Text
-	ask := map[string]any{"prompt": string(text[:min(len(text), maxAsked)]), "candidate_pods": names, "model": r.TargetModel}
-	if ids := r.Body.Prompts[0].Tokens; ids != nil {
-		ask["prompt"] = ids
-	}
-	if r.Body.Kind == parse.Chat { // the text alone is not what the engine tokenises
-		var chat struct {
-			Messages json.RawMessage `json:"messages"`
+	body := func() ([]byte, error) {
+		ask := map[string]any{"candidate_pods": names, "model": r.TargetModel}
+		if p := &r.Body.Prompts[0]; p.IsTokens() {
+			ask["prompt"] = p.Tokens()
+		} else {
+			ask["prompt"] = string(p.Text()[:min(p.Length(), maxAsked)])
 		}
-		if json.Unmarshal(r.Body.Raw, &chat) == nil && len(chat.Messages) <= maxAsked {
-			ask["messages"] = chat.Messages
+		if r.Body.Kind == parse.Chat { // the text alone is not what the engine tokenises
+			var chat struct {
+				Messages json.RawMessage `json:"messages"`
+			}
+			if json.Unmarshal(r.Body.Raw(), &chat) == nil && len(chat.Messages) <= maxAsked {
+				ask["messages"] = chat.Messages
+			}
 		}
+		if r.Body.CacheSalt != "" {
+			ask["cache_salt"] = r.Body.CacheSalt
+		}
+		return json.Marshal(ask)
 	}
-	if r.Body.CacheSalt != "" {
-		ask["cache_salt"] = r.Body.CacheSalt
-	}
-	body, err := json.Marshal(ask)
-	if err != nil {
-		return nil
-	}
-	return []picker.Need{{Plugin: s.Name(), Key: KeyKVScore, Method: "POST", URL: s.Endpoint + "/api/v1/score", Body: body, Timeout: s.Timeout.Time()}}
+	return []picker.Need{{Plugin: s.Name(), Key: KeyKVScore, Method: "POST", URL: s.Endpoint + "/api/v1/score", Timeout: s.Timeout.Time(), Body: body}}
 }
 
 type kvAnswer struct {

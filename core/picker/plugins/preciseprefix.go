@@ -6,6 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
@@ -102,9 +103,8 @@ func (s *PrecisePrefix) Lookups() LookupStats { return s.lookup }
 // preciseMatch is a prefixMatch with the keys that it was made of.
 type preciseMatch struct {
 	prefixMatch
-	keys    []kv.Key  // of all prompts
-	ends    []int     // of each prompt's keys
-	weights []float64 // of what was found, by slot
+	keys    [][]kv.Key // of each prompt that has any
+	weights []float64  // of what was found, by slot
 }
 
 // Produce works out the matches of all endpoints.
@@ -117,44 +117,39 @@ func (s *PrecisePrefix) match(c *picker.Cycle) *prefixMatch {
 	}
 	h := s.cfg.hasher()
 	m.done, m.blockTokens = true, h.Tokens()
-	s.keys(c.Request, h, m)
-	m.total = len(m.keys)
+	m.keys, m.total = m.keys[:0], 0
+	prompts := c.Request.Prompts()
+	for i := range prompts {
+		if keys := s.keys(c.Request, &prompts[i], c.Request.TargetModel); len(keys) > 0 {
+			m.keys = append(m.keys, keys)
+			m.total += len(keys)
+		}
+	}
 	s.find(c, m)
 	return &m.prefixMatch
 }
 
-// keys makes those of all prompts, one prompt after the other.
-func (s *PrecisePrefix) keys(r *picker.Request, h kv.Hasher, m *preciseMatch) {
-	m.keys, m.ends = m.keys[:0], m.ends[:0]
-	if r.Body == nil {
-		return
+// ReadPrompt makes the keys of a prompt's blocks, for the model that the client
+// asks for.
+func (s *PrecisePrefix) ReadPrompt(r *picker.Request, p *parse.Prompt) {
+	h, model := s.cfg.hasher(), r.AskedModel()
+	if _, made := p.Keys(h, model); !made && (p.IsTokens() || !s.rendered) {
+		p.SetKeys(h, model, s.keys(r, p, model))
 	}
-	root := h.Root(r.TargetModel)
-	var extra [][]string
-	if r.Body.CacheSalt != "" {
-		extra = [][]string{{r.Body.CacheSalt}}
+}
+
+// keys are those of a prompt's whole blocks. Where a renderer should have told a
+// text's tokens and did not, there are none.
+func (s *PrecisePrefix) keys(r *picker.Request, p *parse.Prompt, model string) []kv.Key {
+	h := s.cfg.hasher()
+	if keys, ok := p.Keys(h, model); ok || !p.IsTokens() && s.rendered {
+		return keys
 	}
-	add := func(ids []uint32) {
-		n := len(m.keys)
-		if m.keys = h.AppendKeys(m.keys, root, ids, extra); len(m.keys) > n {
-			m.ends = append(m.ends, len(m.keys))
-		}
+	ids := p.Tokens()
+	if !p.IsTokens() {
+		ids = tokens.Packed{}.Encode(nil, string(p.Text()))
 	}
-	if r.PromptTokens != nil {
-		for _, ids := range r.PromptTokens {
-			add(ids)
-		}
-		return
-	}
-	for i := range r.Body.Prompts {
-		p := &r.Body.Prompts[i]
-		switch {
-		case p.Tokens != nil:
-			add(p.Tokens)
-		case !s.rendered:
-			add(tokens.Packed{}.Encode(nil, string(p.Text)))
-		}
-	}
+	return h.PromptKeys(model, r.Body.CacheSalt, ids)
 }
 
 // find looks the keys up, each prompt's by themselves, and adds up what was
@@ -178,10 +173,9 @@ func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
 		began := s.clock()
 		defer func() { s.Took(s.clock() - began) }()
 	}
-	from := 0
-	for _, end := range m.ends {
+	for _, keys := range m.keys {
 		longest := 0
-		for _, held := range s.scorer.Score(m.keys[from:end]) {
+		for _, held := range s.scorer.Score(keys) {
 			longest = max(longest, held.Blocks)
 			if slot, ok := s.slots[held.Pod]; ok {
 				m.add(int(slot), held)
@@ -190,7 +184,6 @@ func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
 		s.lookup.Requests++
 		s.lookup.Hits += uint64(longest)
 		s.lookup.MaxHits += uint64(longest)
-		from = end
 	}
 	for slot, w := range m.weights {
 		m.matched[slot] = int32(math.Floor(w))
@@ -242,11 +235,16 @@ func (s *PrecisePrefix) Commit(_ machine.Time, d *picker.Decision) {
 	if m == nil || len(m.keys) == 0 || !s.cfg.Speculative || s.index.Speculate == nil {
 		return
 	}
+	speculate := func(i int32) {
+		for _, keys := range m.keys {
+			s.index.Speculate(d.View.States[i].HostPort(), keys, s.cfg.SpeculativeTTL.Time())
+		}
+	}
 	if p := d.PrimaryProfile(); p.Ok() {
-		s.index.Speculate(d.View.States[p.Picked[0]].HostPort(), m.keys, s.cfg.SpeculativeTTL.Time())
+		speculate(p.Picked[0])
 	}
 	if p := d.Profile(prefillProfile); p.Ok() && p != d.PrimaryProfile() {
-		s.index.Speculate(d.View.States[p.Picked[0]].HostPort(), m.keys, s.cfg.SpeculativeTTL.Time())
+		speculate(p.Picked[0])
 	}
 }
 

@@ -272,15 +272,16 @@ func newSessionID(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 // publishes.
 func KeySessionID(producer string) string { return "SessionIDDataKey/" + producer }
 
-// RequestHeader publishes the session's id as an attribute of the request.
+// ReadsCookie is the cookie that it reads, if any.
+func (s *sessionIDProducer) ReadsCookie() string { return s.CookieName }
+
+// RequestHeader publishes the session's id as an attribute of the request: of a
+// cookie its digest, since a cookie may be a credential, and the id is remembered.
 func (s *sessionIDProducer) RequestHeader(r *picker.Request) {
 	var id string
 	if s.CookieName != "" {
-		for part := range strings.SplitSeq(r.Headers.Get("cookie"), ";") {
-			if k, v, ok := strings.Cut(strings.TrimSpace(part), "="); ok && k == s.CookieName {
-				id = v
-				break
-			}
+		if v, ok := picker.Cookie(r.Headers, s.CookieName); ok {
+			id = picker.CookieDigest(v)
 		}
 	} else {
 		id = r.Headers.Get(s.HeaderName)

@@ -184,16 +184,15 @@ func ensureTokens(b *picker.Builder, consumer string) {
 	})
 }
 
-// RequestHeader counts pictures as the parameters say, and films also as the
-// request's headers do.
-func (t *tokenProducer) RequestHeader(r *picker.Request) {
-	if t.VLLM != nil || r.Body == nil || len(r.Body.Assets) == 0 {
+// ReadBody counts pictures as the parameters say, and films also as the request's
+// headers do.
+func (t *tokenProducer) ReadBody(r *picker.Request) {
+	if t.VLLM != nil || len(r.Body.Assets) == 0 {
 		return
 	}
 	film := filmOf(r.Headers)
 	if t.Estimate != nil || film != (parse.Film{}) {
 		r.Body.Reestimate(&t.estimate, film)
-		r.Tokens = r.Body.EstimatedTokens()
 	}
 }
 
@@ -226,22 +225,38 @@ func (t *tokenProducer) Needs(_ machine.Time, r *picker.Request, _ *picker.View)
 	case parse.Chat, parse.Messages:
 		path = "/v1/chat/completions/render"
 	case parse.Completions:
-		if len(r.Body.Prompts) > 0 && r.Body.Prompts[0].Tokens != nil {
+		if len(r.Body.Prompts) > 0 && r.Body.Prompts[0].IsTokens() {
 			return nil
 		}
 		path = "/v1/completions/render"
 	default:
 		return nil
 	}
-	body, err := r.ForwardBody()
-	if err != nil {
-		return nil
-	}
 	timeout := t.VLLM.Timeout
 	if r.Body.Multimodal > 0 {
 		timeout = t.VLLM.MMTimeout
 	}
-	return []picker.Need{{Plugin: t.Name(), Key: KeyRender, Method: "POST", URL: t.VLLM.URL + path, Body: body, Timeout: timeout.Time()}}
+	return []picker.Need{{Plugin: t.Name(), Key: KeyRender, Method: "POST", URL: t.VLLM.URL + path, Body: r.ForwardBody, Timeout: timeout.Time()}}
+}
+
+// ReadAnswer reads the token ids of each prompt.
+func (t *tokenProducer) ReadAnswer(a *picker.Answer) {
+	type prompt struct {
+		TokenIDs []uint32 `json:"token_ids"`
+	}
+	var many []prompt
+	if a.Prompts != nil {
+		return
+	}
+	if json.Unmarshal(a.Value, &many) != nil {
+		many = make([]prompt, 1)
+		if json.Unmarshal(a.Value, &many[0]) != nil {
+			return
+		}
+	}
+	for _, m := range many {
+		a.Prompts = append(a.Prompts, parse.TokenPrompt(m.TokenIDs))
+	}
 }
 
 // Produce takes the answer. Without one the estimate stands.
@@ -250,33 +265,11 @@ func (t *tokenProducer) Produce(c *picker.Cycle) {
 	if a == nil || a.Err != nil {
 		return
 	}
-	ids := a.Tokens
-	if ids == nil {
-		ids = rendered(a.Value)
-	}
 	n := 0
-	for _, list := range ids {
-		n += len(list)
+	for i := range a.Prompts {
+		n += a.Prompts[i].EstimatedTokens()
 	}
 	if n > 0 {
-		c.Request.PromptTokens, c.Request.Tokens = ids, n
+		c.Request.Rendered, c.Request.Tokens = a.Prompts, n
 	}
-}
-
-// rendered reads a renderer's answer: the token ids of each prompt.
-func rendered(body []byte) (ids [][]uint32) {
-	type prompt struct {
-		TokenIDs []uint32 `json:"token_ids"`
-	}
-	var many []prompt
-	if json.Unmarshal(body, &many) != nil {
-		many = make([]prompt, 1)
-		if json.Unmarshal(body, &many[0]) != nil {
-			return nil
-		}
-	}
-	for _, m := range many {
-		ids = append(ids, m.TokenIDs)
-	}
-	return ids
 }

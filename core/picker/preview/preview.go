@@ -5,6 +5,7 @@ package preview
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
@@ -180,6 +181,8 @@ func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, ans
 	if perr != nil {
 		return nil, perr
 	}
+	answers = slices.Clone(answers)
+	p.Read(req, answers)
 	return p.Pick(now, req, p.Pool().View(), answers, nil), nil
 }
 

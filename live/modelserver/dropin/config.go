@@ -1,6 +1,8 @@
 package dropin
 
 import (
+	"time"
+
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -23,6 +25,15 @@ type Config struct {
 	Served []string // --served-model-name
 	Host   string
 	Port   int
+
+	Advertise string // the host that others are told
+	// BodyIdle and BodyTotal limit a request's body; 0 is the default, below 0 no
+	// limit.
+	BodyIdle, BodyTotal time.Duration
+	// KVPeers are whom KV caches may be fetched from, PeerTimeout how long they may
+	// take to answer.
+	KVPeers     []string
+	PeerTimeout time.Duration
 
 	MaxModelLen               int
 	MaxNumSeqs                int
@@ -97,6 +108,7 @@ type Config struct {
 	UCXTLS                string
 	NCCLIBDisable         bool
 	PodName, PodNamespace string
+	PodIP                 string
 }
 
 // Timing is a mean with a spread, in the form of latency.ParseDist, or as

@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // Limits of a dataset.
@@ -22,14 +23,7 @@ const (
 // completion, answer, output, text or content), plain lines, or the table of an
 // SQLite database as llm-d-inference-sim has them (llmd where none is named).
 func ReadDataset(path, table string) ([]string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxDatasetFile {
-		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxDatasetFile)
-	}
-	raw, err := os.ReadFile(path)
+	raw, err := files.Read(path, maxDatasetFile)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -78,6 +79,39 @@ func flip(to func(*Config) *bool, invert bool) flag {
 	}}
 }
 
+// limit reads a duration that bounds something; 0 is no bound.
+func limit(to func(*Config) *time.Duration) flag {
+	return flag{set: func(c *Config, v string) error {
+		d, err := time.ParseDuration(v)
+		if err != nil || d < 0 {
+			return fmt.Errorf("expected a duration such as 30s, or 0 for no limit, got %q", v)
+		}
+		if d == 0 {
+			d = -1
+		}
+		*to(c) = d
+		return nil
+	}}
+}
+
+// addPeers reads addresses, networks and names, with commas between them or as
+// several values.
+func addPeers(c *Config, v string) error {
+	list := strings.Split(v, ",")
+	_, err := modelserver.ParsePeers(list)
+	c.KVPeers = append(c.KVPeers, list...)
+	return err
+}
+
+func setPeerTimeout(c *Config, v string) error {
+	d, err := time.ParseDuration(v)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("expected a duration such as 2s, got %q", v)
+	}
+	c.PeerTimeout = d
+	return nil
+}
+
 func sim(f flag) flag {
 	f.sim = true
 	return f
@@ -141,6 +175,12 @@ var flags = map[string]flag{
 	"batching":      text(func(c *Config) *string { return &c.Batching }),
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
+
+	"advertise":         text(func(c *Config) *string { return &c.Advertise }),
+	"kv-peers":          {many: true, set: addPeers},
+	"kv-peer-timeout":   {set: setPeerTimeout},
+	"body-idle-timeout": limit(func(c *Config) *time.Duration { return &c.BodyIdle }),
+	"body-timeout":      limit(func(c *Config) *time.Duration { return &c.BodyTotal }),
 
 	"lora-load-time":     text(func(c *Config) *string { return &c.LoRALoadTime.Mean }),
 	"lora-activate-time": text(func(c *Config) *string { return &c.LoRAActivateTime.Mean }),

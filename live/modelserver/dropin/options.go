@@ -1,6 +1,7 @@
 package dropin
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // defaultAccelerator is what a model of the catalogue runs on where none is
@@ -116,7 +118,11 @@ func (r *Result) Fleet() (modelserver.Options, error) {
 	if r.Seed != nil {
 		o.Seed = *r.Seed
 	}
-	so, err := r.server()
+	advertised, err := r.advertised()
+	if err != nil {
+		return o, err
+	}
+	so, err := r.server(advertised)
 	if err != nil {
 		return o, err
 	}
@@ -144,14 +150,32 @@ func (r *Result) Fleet() (modelserver.Options, error) {
 	return o, nil
 }
 
-func (r *Result) server() (modelserver.ServerOptions, error) {
+// advertised is the host that others are told, where that is not simply the one
+// that is listened on.
+func (r *Result) advertised() (string, error) {
+	if r.Advertise == "" && !serve.Wildcard(r.Host) {
+		return "", nil
+	}
+	host, err := serve.Advertised(r.Host, r.Advertise, func(string) (string, bool) { return r.PodIP, r.PodIP != "" })
+	if err != nil {
+		return "", fmt.Errorf("--advertise: %w", err)
+	}
+	return host, nil
+}
+
+func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 	so := modelserver.ServerOptions{
+		Advertise: advertised, PeerTimeout: r.PeerTimeout, Body: serve.BodyLimits{Idle: r.BodyIdle, Total: r.BodyTotal},
 		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
 		RequestIDHeaders: r.RequestIDHeaders, PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
 		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys, Inject: r.Inject, FakeMetrics: r.FakeMetrics,
 		PodName: r.PodName, PodNamespace: r.PodNamespace,
 		Dimensions: r.Dimensions, CacheHitThreshold: r.CacheHitThreshold, EncoderOnly: r.EncoderOnly, Omni: r.Omni, ImagePercent: r.ImagePercent,
 		Tools: r.Tools, FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
+	}
+	var err error
+	if so.KVPeers, err = modelserver.ParsePeers(r.KVPeers); err != nil {
+		return so, fmt.Errorf("--kv-peers: %w", err)
 	}
 	if r.ImageTime.Set() {
 		d, err := r.ImageTime.dist()
@@ -166,7 +190,6 @@ func (r *Result) server() (modelserver.ServerOptions, error) {
 	if r.Mode == "echo" {
 		so.Content = modelserver.ContentEcho
 	}
-	var err error
 	if r.Dataset != "" {
 		if so.Dataset, err = ReadDataset(r.Dataset, r.DatasetTable); err != nil {
 			return so, fmt.Errorf("--dataset-path: %w", err)
@@ -182,7 +205,7 @@ func (r *Result) server() (modelserver.ServerOptions, error) {
 		}
 		so.OutputTokens = &d
 	}
-	if so.TLS, err = r.tls(); err != nil {
+	if so.TLS, err = r.tls(cmp.Or(advertised, r.Host)); err != nil {
 		return so, err
 	}
 	if r.StartupDelay.Set() {
@@ -256,7 +279,7 @@ func (r *Result) engine(so *modelserver.ServerOptions) error {
 // engineModelLen is the engine's own default of the context.
 const engineModelLen = 8192
 
-func (r *Result) tls() (*tls.Config, error) {
+func (r *Result) tls(host string) (*tls.Config, error) {
 	switch {
 	case r.CertFile != "":
 		files, err := tlsfiles.Pair(r.CertFile, r.KeyFile, nil)
@@ -265,7 +288,7 @@ func (r *Result) tls() (*tls.Config, error) {
 		}
 		return tlsfiles.Server(files, "h2", "http/1.1"), nil
 	case r.SelfSigned:
-		return tlsfiles.SelfSigned([]string{r.Host}, "h2", "http/1.1")
+		return tlsfiles.SelfSigned([]string{host}, "h2", "http/1.1")
 	}
 	return nil, nil
 }

@@ -3,12 +3,12 @@ package dropin
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // booleans are flags of vllm serve that take no value and do not act here.
@@ -254,14 +254,7 @@ func (p *parser) file(path string) error {
 	if p.depth++; p.depth > 8 {
 		return fmt.Errorf("--config %s: files name one another", path)
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("--config: %w", err)
-	}
-	if info.Size() > maxConfigFile {
-		return fmt.Errorf("--config %s: larger than %d bytes", path, maxConfigFile)
-	}
-	raw, err := os.ReadFile(path)
+	raw, err := files.Read(path, maxConfigFile)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -68,8 +69,6 @@ const fastest, slowest = 1e14, 8e6
 // engineKVBytes is the engine's default of KV bytes per token.
 const engineKVBytes = 131072
 
-const maxTokenizerFile = 256 << 20
-
 // readTokenizer reads a tokenizer.json; a model's name, which vLLM would fetch,
 // is not one.
 func readTokenizer(path string) (t tokens.Tokenizer, raw []byte, err error) {
@@ -85,14 +84,8 @@ func readTokenizer(path string) (t tokens.Tokenizer, raw []byte, err error) {
 	}
 	if info.IsDir() {
 		path = filepath.Join(path, "tokenizer.json")
-		if info, err = os.Stat(path); err != nil {
-			return nil, nil, fmt.Errorf("--tokenizer: %w", err)
-		}
 	}
-	if info.Size() > maxTokenizerFile {
-		return nil, nil, fmt.Errorf("--tokenizer %s: larger than %d bytes", path, maxTokenizerFile)
-	}
-	if raw, err = os.ReadFile(path); err != nil {
+	if raw, err = files.Read(path, tokens.MaxFileBytes); err != nil {
 		return nil, nil, fmt.Errorf("--tokenizer: %w", err)
 	}
 	if t, err = tokens.ParseTokenizerJSON(raw); err != nil {

@@ -1,0 +1,67 @@
+package program
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// played is what replay --through-core says with --output json.
+type played struct {
+	inputlog.Counts
+	// First is the first difference; nil when there is none.
+	First *inputlog.Difference `json:"first,omitempty"`
+}
+
+// throughCore plays what entered the picker into the same one again.
+func (c *replayCmd) throughCore(o *outside) error {
+	p := &inputlog.Player{Registry: plugins.Builtin()}
+	began := time.Now()
+	if err := eachInput(o, c.Files, p.Line); err != nil {
+		return inputError(err)
+	}
+	if c.Output == "json" {
+		if err := writeJSON(o.Stdout, played{p.Counts, p.First}); err != nil {
+			return err
+		}
+	} else {
+		n := p.Counts
+		fmt.Fprintf(o.Stdout, "%d inputs of %d requests were played in %.2f s; %d effects were compared, %d of them decisions\n", n.Inputs, n.Requests, time.Since(began).Seconds(), n.Effects, n.Decisions)
+		if n.Gaps > 0 {
+			fmt.Fprintf(o.Stdout, "%d gaps: %d lines were never written, and %d could not be played\n", n.Gaps, n.Lost, n.Skipped)
+		}
+		if p.First == nil {
+			fmt.Fprintln(o.Stdout, "no differences")
+		} else {
+			fmt.Fprintf(o.Stdout, "%d inputs had other effects; the first\n  %s\n", n.Different, p.First)
+		}
+	}
+	switch {
+	case p.First != nil:
+		return exit.With(exit.Failed, fmt.Errorf("%d of %d inputs had other effects than were recorded", p.Different, p.Inputs))
+	case p.Effects == 0:
+		return exit.With(exit.Input, fmt.Errorf("%s has nothing that could be played", c.Files[0]))
+	}
+	return nil
+}
+
+// eachInput reads the logs of inputs of recordings, one after the other.
+func eachInput(o *outside, files []string, each func(line []byte) error) error {
+	for _, file := range files {
+		if err := readInputs(o, file, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readInputs(o *outside, file string, each func(line []byte) error) error {
+	if file == "-" {
+		return report.ReadInputs("standard input", o.Stdin, each)
+	}
+	return report.ReadInputsFile(file, each)
+}

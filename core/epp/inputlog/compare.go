@@ -1,0 +1,186 @@
+package inputlog
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Difference is where something else came of the same inputs.
+type Difference struct {
+	At      machine.Time `json:"at"`
+	Request string       `json:"request,omitempty"` // its x-request-id
+	Serial  uint64       `json:"serial,omitempty"`  // its number in the log
+	// Field is the first one that differs: "decided.profiles.default.picked".
+	// Recorded and Now are its values; "" is that it is not there.
+	Field    string `json:"field"`
+	Recorded string `json:"recorded"`
+	Now      string `json:"now"`
+	// Plugin is the plug-in that answered differently, where that can be told.
+	Plugin string `json:"plugin,omitempty"`
+}
+
+func (d *Difference) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "at %s", d.At)
+	if d.Serial > 0 {
+		fmt.Fprintf(&b, ", request %s", cmp.Or(d.Request, fmt.Sprintf("number %d", d.Serial)))
+	}
+	fmt.Fprintf(&b, ": %s: recorded %s, now %s", d.Field, cmp.Or(d.Recorded, "nothing"), cmp.Or(d.Now, "nothing"))
+	if d.Plugin != "" {
+		fmt.Fprintf(&b, " (plugin %s answers differently)", d.Plugin)
+	}
+	return b.String()
+}
+
+// effect compares one with the next that came of what was played.
+func (p *Player) effect(text []byte) error {
+	var x struct {
+		Effect struct {
+			Picker  int          `json:"picker"`
+			At      machine.Time `json:"at"`
+			Decided *struct{}    `json:"decided"`
+		} `json:"effect"`
+	}
+	if err := json.Unmarshal(text, &x); err != nil {
+		return fmt.Errorf("not a line of a log of inputs: %w", err)
+	}
+	k := p.pickers[x.Effect.Picker]
+	if k == nil || k.m == nil || k.broken {
+		p.Skipped++
+		return nil
+	}
+	if p.Until != 0 && x.Effect.At > p.Until {
+		return errEnough
+	}
+	if len(k.got) == 0 { // it came by itself, when its time had come
+		k.strayed = false
+		k.m.Advance(x.Effect.At, &k.fx)
+		if err := k.lacks(); err != nil {
+			return err
+		}
+	}
+	p.Effects++
+	if x.Effect.Decided != nil {
+		p.Decisions++
+	}
+	var now []byte
+	if len(k.got) > 0 {
+		now, k.got = k.got[0], k.got[1:]
+	}
+	if !k.strayed && !bytes.Equal(now, text) {
+		p.differs(k, text, now)
+	}
+	return nil
+}
+
+// leftOver is called when an input has had all its effects.
+func (p *Player) leftOver(k *played) error {
+	if len(k.got) > 0 && !k.strayed {
+		p.differs(k, nil, k.got[0])
+	}
+	k.got = nil
+	return nil
+}
+
+// differs notes a difference. What else comes of the same input is not looked
+// at.
+func (p *Player) differs(k *played, recorded, now []byte) {
+	d := differ(recorded, now)
+	if d == nil { // the same, said in another way: control characters are written out
+		return
+	}
+	k.strayed, k.got = true, nil
+	p.Different++
+	if p.First != nil {
+		return
+	}
+	var of struct {
+		Effect struct {
+			At      machine.Time `json:"at"`
+			Request uint64       `json:"request"`
+		} `json:"effect"`
+	}
+	if recorded != nil {
+		now = recorded
+	}
+	_ = json.Unmarshal(now, &of) // it was read, or is ours
+	d.At, d.Serial = of.Effect.At, of.Effect.Request
+	d.Field = strings.TrimPrefix(d.Field, "effect.")
+	if r := k.requests[d.Serial]; r != nil && r.Request != nil {
+		d.Request = r.ID
+	}
+	parts := strings.Split(d.Field, ".")
+	for _, what := range []string{"scores", "removed", "screened"} {
+		if i := slices.Index(parts, what); i >= 0 && i+1 < len(parts) {
+			d.Plugin = strings.Join(parts[i+1:], ".")
+		}
+	}
+	p.First = d
+}
+
+// differ finds the first place at which two JSON values differ, nil if there is
+// none: causes before what follows from them.
+func differ(recorded, now []byte) *Difference {
+	var a, b any
+	if len(recorded) > 0 && json.Unmarshal(recorded, &a) != nil || len(now) > 0 && json.Unmarshal(now, &b) != nil {
+		return nil
+	}
+	return differAt("", a, b)
+}
+
+func differAt(path string, a, b any) *Difference {
+	x, isX := a.(map[string]any)
+	y, isY := b.(map[string]any)
+	if isX && isY {
+		names := slices.Sorted(maps.Keys(x))
+		for name := range y {
+			if _, both := x[name]; !both {
+				names = append(names, name)
+			}
+		}
+		slices.SortStableFunc(names, func(p, q string) int { return cmp.Compare(rank(p), rank(q)) })
+		for _, name := range names {
+			inner := name
+			if path != "" {
+				inner = path + "." + name
+			}
+			if d := differAt(inner, x[name], y[name]); d != nil {
+				return d
+			}
+		}
+		return nil
+	}
+	p, q := show(a), show(b)
+	if p == q {
+		return nil
+	}
+	return &Difference{Field: path, Recorded: p, Now: q}
+}
+
+// causes are fields that others follow from, in their order.
+var causes = []string{"screened", "profiles", "removed", "left", "of", "scores", "picked", "total"}
+
+func rank(field string) int {
+	if i := slices.Index(causes, field); i >= 0 {
+		return i
+	}
+	return len(causes)
+}
+
+func show(v any) string {
+	if v == nil {
+		return ""
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(text)
+}

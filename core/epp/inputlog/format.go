@@ -1,0 +1,135 @@
+package inputlog
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Format is the version of the log's lines. A log of another one is refused.
+const Format = 1
+
+// Header is what a picker is made of.
+type Header struct {
+	Format  int    `json:"format"`
+	Version string `json:"windtunnel"` // that wrote it
+	Picker  int    `json:"picker"`     // its number in this log
+	// Config is the EndpointPickerConfig's text, nil for the default one, and Name
+	// what errors call it.
+	Config *string `json:"config"`
+	Name   string  `json:"name"`
+	// The picker's options (picker.Options, epp.Config).
+	Seed              uint64       `json:"seed"`
+	AllowExperimental bool         `json:"allowExperimental,omitempty"`
+	IgnoreSubset      bool         `json:"ignoreSubset,omitempty"`
+	Detail            bool         `json:"detail,omitempty"`
+	ScrapeInterval    machine.Time `json:"scrapeInterval"`
+	// Bodies says that requests have their bodies.
+	Bodies bool `json:"bodies,omitempty"`
+}
+
+// line is any line of a log. Exactly one field is there.
+type line struct {
+	Log      *Header   `json:"log"`
+	Snapshot *snapshot `json:"snapshot"`
+	Input    *input    `json:"input"`
+	Effect   *effect   `json:"effect"`
+	Gap      *gap      `json:"gap"`
+}
+
+type snapshot struct {
+	Picker int        `json:"picker"`
+	State  *epp.State `json:"state"`
+}
+
+// gap says that lines of all pickers are missing.
+type gap struct {
+	Lines int64  `json:"lines"`
+	Why   string `json:"why"`
+}
+
+// input is a message. Exactly one of the fields behind Request is there.
+type input struct {
+	Picker   int          `json:"picker"`
+	At       machine.Time `json:"at"`
+	Request  uint64       `json:"request"`
+	Arrive   *request     `json:"arrive"`
+	Answered []answer     `json:"answered"`
+	Leave    *struct{}    `json:"leave"`
+	Headers  *response    `json:"headers"`
+	Piece    *progress    `json:"piece"`
+	Done     *done        `json:"done"`
+
+	Endpoints   []endpoint `json:"endpoints"`
+	Objects     *selection `json:"objects"`
+	Scraped     *scraped   `json:"scraped"`
+	KVEvents    *kvEvents  `json:"kvEvents"`
+	KVLost      *kvLost    `json:"kvLost"`
+	LoseIndexes *struct{}  `json:"loseIndexes"`
+	Shutdown    *struct{}  `json:"shutdown"`
+}
+
+// effect is what came of messages. Which fields there are depends on its kind;
+// Player compares lines, and looks into them for names.
+type effect struct {
+	Picker  int             `json:"picker"`
+	At      machine.Time    `json:"at"`
+	Request uint64          `json:"request"`
+	Kind    string          `json:"kind"`
+	What    json.RawMessage `json:"what"`
+}
+
+// hidden are headers that may carry credentials, by name.
+var hidden = map[string]bool{
+	"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true,
+	"x-api-key": true, "api-key": true, "apikey": true, "x-goog-api-key": true, "x-goog-iam-authorization-token": true,
+	"x-auth-token": true, "x-access-token": true, "x-amz-security-token": true, "x-forwarded-client-cert": true,
+	"x-ms-token-aad-access-token": true, "x-vault-token": true, "x-csrf-token": true,
+}
+
+// Hidden says whether a header may carry a credential, so that its value is never
+// written. Its name is.
+func Hidden(name string) bool {
+	name = strings.ToLower(name)
+	if hidden[name] {
+		return true
+	}
+	for _, part := range [...]string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "authorization", "private-key"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// words are 64-bit numbers as text: base64 of their bytes, the lowest first.
+type words []uint64
+
+// MarshalText writes them.
+func (w words) MarshalText() ([]byte, error) { return appendWords(nil, w), nil }
+
+// UnmarshalText reads them.
+func (w *words) UnmarshalText(text []byte) error {
+	b, err := base64.StdEncoding.AppendDecode(nil, text)
+	for ; err == nil && len(b) >= 8; b = b[8:] {
+		*w = append(*w, binary.LittleEndian.Uint64(b))
+	}
+	return err
+}
+
+func appendWords[W ~uint64](b []byte, list []W) []byte {
+	var raw [3 * 8 * 32]byte // whole base64 groups
+	for len(list) > 0 {
+		n := min(len(list), len(raw)/8)
+		for i, w := range list[:n] {
+			binary.LittleEndian.PutUint64(raw[8*i:], uint64(w))
+		}
+		b = base64.StdEncoding.AppendEncode(b, raw[:8*n])
+		list = list[n:]
+	}
+	return b
+}

@@ -1,0 +1,146 @@
+package inputlog
+
+import (
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// Options say what is written of a request.
+type Options struct {
+	// Bodies adds requests' bodies and token ids.
+	Bodies bool
+	// Cookies are those that plug-ins read; of these digests are written.
+	Cookies []string
+}
+
+// Log writes the inputs and effects of one Machine. It is an epp.Log.
+type Log struct {
+	// Out takes whole lines. They are its own only until it returns.
+	Out func(lines []byte)
+
+	Options
+	h     Header
+	m     *epp.Machine
+	buf   []byte
+	pages map[pageKey]*lastPage
+}
+
+// New makes a log of a machine, which it is not told of yet: Begin does it, in
+// the Machine's turn.
+func New(m *epp.Machine, h Header, out func(lines []byte)) *Log {
+	l := &Log{Out: out, h: h, m: m}
+	l.h.Format = Format
+	l.Bodies = h.Bodies
+	for _, pl := range m.Picker().Plugins() {
+		if c, ok := pl.(picker.CookieReader); ok && c.ReadsCookie() != "" {
+			l.Cookies = append(l.Cookies, c.ReadsCookie())
+		}
+	}
+	return l
+}
+
+// Begin writes what the picker is made of and its state: from here on the log
+// can be played.
+func (l *Log) Begin() {
+	l.pages = map[pageKey]*lastPage{}
+	b := appendJSON(append(l.buf[:0], '{'), "log", &l.h)
+	b = append(b, '}', '\n', '{')
+	b = append(field(b, "snapshot"), '{')
+	b = appendInt(b, "picker", l.h.Picker)
+	b = appendJSON(b, "state", l.m.Save())
+	l.out(append(b, '}', '}', '\n'))
+	l.m.SetLog(l)
+}
+
+func (l *Log) out(b []byte) {
+	l.buf = b
+	l.Out(b)
+	if cap(l.buf) > 1<<20 {
+		l.buf = nil
+	}
+}
+
+func (l *Log) begin(kind string, at machine.Time) []byte {
+	b := append(l.buf[:0], `{"`...)
+	b = append(append(b, kind...), `":{`...)
+	b = appendInt(b, "picker", l.h.Picker)
+	return strconv.AppendInt(field(b, "at"), int64(at), 10)
+}
+
+// Input implements epp.Log.
+func (l *Log) Input(now machine.Time, msg epp.Message) {
+	b := l.begin("input", now)
+	of := func(r *epp.Request) { b = strconv.AppendUint(field(b, "request"), r.Serial, 10) }
+	none := func(name string) { b = append(field(b, name), '{', '}') }
+	switch x := msg.(type) {
+	case epp.Arrive:
+		of(x.Request)
+		if b = field(b, "arrive"); x.Note != nil {
+			b = append(b, x.Note...)
+		} else {
+			b = l.AppendRequest(b, x.Request.Request)
+		}
+		x.Note = nil
+	case epp.Answered:
+		of(x.Request)
+		b = l.appendAnswers(b, x.Answers)
+	case epp.Leave:
+		of(x.Request)
+		none("leave")
+	case epp.Headers:
+		of(x.Request)
+		b = appendResponse(field(b, "headers"), x.Response)
+	case epp.Piece:
+		of(x.Request)
+		b = append(field(b, "piece"), '{')
+		b = l.appendRead(b, x.Request)
+		b = append(b, '}')
+	case epp.Done:
+		of(x.Request)
+		b = append(field(b, "done"), '{')
+		if x.Response != nil {
+			b = append(field(b, "read"), '{')
+			b = l.appendRead(b, x.Request)
+			b = append(b, '}')
+		}
+		b = appendTrue(b, "told", x.Told)
+		b = append(b, '}')
+	case epp.Endpoints:
+		b = appendJSON(b, "endpoints", endpointsOf(x.List))
+	case epp.Objects:
+		b = appendJSON(b, "objects", &selection{x.Objects, x.Priorities, x.KeepEndpoints, endpointsOf(x.Endpoints), x.Serving})
+	case epp.Scraped:
+		b = l.appendScraped(b, &x)
+	case epp.KVEvents:
+		b = l.appendKVEvents(b, &x)
+	case epp.KVLost:
+		b = appendJSON(b, "kvLost", &kvLost{x.Index, x.Pod})
+	case epp.LoseIndexes:
+		none("loseIndexes")
+	case epp.Shutdown:
+		none("shutdown")
+	}
+	l.out(append(b, '}', '}', '\n'))
+}
+
+// appendRead writes what was read of a response: of its headers, unless they
+// entered before, and of its body.
+func (l *Log) appendRead(b []byte, r *epp.Request) []byte {
+	if !r.Seen() {
+		b = appendResponse(field(b, "response"), r.Response)
+	}
+	return appendProgress(b, &r.Response.Progress)
+}
+
+// Effect implements epp.Log.
+func (l *Log) Effect(e *epp.Effect) {
+	b := l.begin("effect", e.At)
+	if e.Request != nil {
+		b = strconv.AppendUint(field(b, "request"), e.Request.Serial, 10)
+	}
+	b = appendEffect(b, e)
+	l.out(append(b, '}', '}', '\n'))
+}

@@ -1,0 +1,361 @@
+package inputlog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
+)
+
+// Player plays a log, line by line, into Machines of its own, and compares what
+// comes of it with what the log says.
+type Player struct {
+	// Registry has the types of plug-ins.
+	Registry picker.Registry
+	// Until, if not 0, is when to stop: later lines are not played.
+	Until machine.Time
+	// Options, if not nil, changes those of the pickers, before they are made.
+	Options func(o *picker.Options)
+	// CheckStates compares each snapshot with the state that has been played to,
+	// where that is complete.
+	CheckStates bool
+
+	Counts
+	// First is the first difference; nil when there is none.
+	First *Difference
+
+	pickers map[int]*played
+	begun   bool
+}
+
+// Counts are what was played.
+type Counts struct {
+	Pickers   int `json:"pickers"`
+	Snapshots int `json:"snapshots"`
+	Inputs    int `json:"inputs"`
+	Effects   int `json:"effects"` // that were compared
+	Requests  int `json:"requests"`
+	Decisions int `json:"decisions"`
+	// Different are inputs of which something else came than what was recorded.
+	Different int `json:"different"`
+	// Skipped are lines that could not be played: before a snapshot, or behind a
+	// gap.
+	Skipped int `json:"skipped"`
+	// Gaps are places where lines are missing, Lost how many those said.
+	Gaps int   `json:"gaps"`
+	Lost int64 `json:"lost"`
+}
+
+// played is one picker of the log.
+type played struct {
+	h        Header
+	m        *epp.Machine
+	log      *Log
+	fx       epp.Effects
+	requests map[uint64]*epp.Request
+	pages    map[pageKey]*lastPage
+	got      [][]byte // effects that the log has yet to say
+	strayed  bool     // what follows of this input is not compared
+	broken   bool     // lines are missing
+}
+
+// Lacking says that a plug-in needed something that the log does not have.
+type Lacking struct {
+	Request string
+	Err     error
+}
+
+func (e *Lacking) Error() string {
+	return fmt.Sprintf("request %s: %v; record it with --record-bodies", e.Request, e.Err)
+}
+
+func (e *Lacking) Unwrap() error { return e.Err }
+
+// FormatError says that a log was written by a version with another format.
+type FormatError struct {
+	Format  int
+	Version string
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("the log of inputs has format %d, written by windtunnel %s, and this one reads format %d; play it with that version", e.Format, e.Version, Format)
+}
+
+// errEnough ends a Player that has played until its time.
+var errEnough = errors.New("enough")
+
+// Line plays one line. An error ends it; ErrEnough is not one.
+func (p *Player) Line(text []byte) error {
+	if p.pickers == nil {
+		p.pickers = map[int]*played{}
+	}
+	if bytes.HasPrefix(text, []byte(`{"effect":`)) { // compared as it is
+		return p.effect(text)
+	}
+	var x line
+	if err := json.Unmarshal(text, &x); err != nil {
+		return fmt.Errorf("not a line of a log of inputs: %w", err)
+	}
+	switch {
+	case x.Log != nil:
+		if x.Log.Format != Format {
+			return &FormatError{x.Log.Format, x.Log.Version}
+		}
+		k := p.pickers[x.Log.Picker]
+		if k == nil {
+			k = &played{}
+			p.pickers[x.Log.Picker] = k
+			p.Pickers++
+		}
+		k.h = *x.Log
+	case x.Snapshot != nil:
+		return p.snapshot(x.Snapshot)
+	case x.Gap != nil:
+		p.Gaps++
+		p.Lost += x.Gap.Lines
+		for _, k := range p.pickers {
+			k.broken = true
+		}
+	case x.Input != nil:
+		return p.input(x.Input)
+	}
+	return nil
+}
+
+// Build makes a picker of a header's configuration, or of another one.
+func (h *Header) Build(reg picker.Registry, change func(*picker.Options)) (*epp.Machine, error) {
+	cfg := config.Default()
+	if h.Config != nil {
+		var err error
+		if cfg, err = config.Read(h.Name, []byte(*h.Config)); err != nil {
+			return nil, err
+		}
+	}
+	o := picker.Options{Seed: h.Seed, AllowExperimental: h.AllowExperimental, IgnoreSubset: h.IgnoreSubset, Detail: h.Detail}
+	if change != nil {
+		change(&o)
+	}
+	p, err := picker.New(cfg, reg, o)
+	if err != nil {
+		return nil, err
+	}
+	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", h.Name, err)
+	}
+	return m, nil
+}
+
+func (p *Player) snapshot(x *snapshot) error {
+	k := p.pickers[x.Picker]
+	if k == nil || x.State == nil {
+		return fmt.Errorf("a snapshot of picker %d, of which nothing is known", x.Picker)
+	}
+	if p.Until != 0 && x.State.At > p.Until {
+		return errEnough
+	}
+	p.Snapshots++
+	if p.CheckStates && k.m != nil && !k.broken {
+		if err := k.same(x.State); err != nil {
+			return err
+		}
+	}
+	m, err := k.h.Build(p.Registry, p.Options)
+	if err != nil {
+		return err
+	}
+	*k = played{h: k.h, m: m, requests: map[uint64]*epp.Request{}, pages: map[pageKey]*lastPage{}}
+	if err := m.Load(x.State, &k.fx, func(r *epp.Request) { k.requests[r.Serial] = r }); err != nil {
+		return fmt.Errorf("the snapshot of picker %d: %w", x.Picker, err)
+	}
+	k.fx.Reset()
+	k.log = New(m, k.h, func(lines []byte) {
+		if bytes.HasPrefix(lines, []byte(`{"effect":`)) {
+			k.got = append(k.got, bytes.TrimSuffix(bytes.Clone(lines), []byte("\n")))
+		}
+	})
+	k.log.pages = map[pageKey]*lastPage{}
+	m.SetLog(k.log)
+	return nil
+}
+
+// same holds a snapshot against the state that was played to.
+func (k *played) same(s *epp.State) error {
+	k.m.Advance(s.At, &k.fx)
+	got, err := json.Marshal(k.m.Save())
+	if err != nil {
+		return err
+	}
+	want, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if d := differ(want, got); d != nil {
+		return fmt.Errorf("the state at %s is another one than what was played to: %s: recorded %s, now %s", s.At, d.Field, d.Recorded, d.Now)
+	}
+	return nil
+}
+
+// input plays a message.
+func (p *Player) input(x *input) error {
+	k := p.pickers[x.Picker]
+	if k == nil || k.m == nil || k.broken {
+		p.Skipped++
+		return nil
+	}
+	if p.Until != 0 && x.At > p.Until {
+		return errEnough
+	}
+	if err := p.leftOver(k); err != nil {
+		return err
+	}
+	msg, err := k.message(x)
+	if err != nil {
+		return err
+	}
+	p.Inputs++
+	if x.Arrive != nil {
+		p.Requests++
+	}
+	k.strayed = false
+	r := k.requests[x.Request]
+	late := x.Arrive != nil && r.Over() // its end was here before it was
+	k.m.Input(x.At, msg, &k.fx)
+	if late || x.Done != nil && r.Request != nil {
+		delete(k.requests, x.Request)
+	}
+	return k.lacks()
+}
+
+// lacks looks through the effects for a plug-in that needed what is not there.
+func (k *played) lacks() error {
+	defer k.fx.Reset()
+	for i := range k.fx.List {
+		r := k.fx.List[i].Request
+		if r == nil || r.Err == nil {
+			continue
+		}
+		if u := (*parse.Unknown)(nil); errors.As(r.Err, &u) {
+			return &Lacking{r.ID, errors.New(r.Err.Message)}
+		}
+	}
+	return nil
+}
+
+// message makes a message again.
+func (k *played) message(x *input) (epp.Message, error) {
+	if x.Request > 0 {
+		return k.about(x)
+	}
+	switch {
+	case x.Endpoints != nil:
+		var list []*picker.Endpoint
+		for i := range x.Endpoints {
+			list = append(list, x.Endpoints[i].endpoint())
+		}
+		return epp.Endpoints{List: list}, nil
+	case x.Objects != nil:
+		return x.Objects.objects(), nil
+	case x.Scraped != nil:
+		return k.scraped(x.Scraped)
+	case x.KVEvents != nil:
+		if x.KVEvents.Index >= len(k.m.Indexes()) {
+			return nil, fmt.Errorf("KV events of index %d, which the picker does not have", x.KVEvents.Index)
+		}
+		return x.KVEvents.events(), nil
+	case x.KVLost != nil:
+		if x.KVLost.Index >= len(k.m.Indexes()) {
+			return nil, fmt.Errorf("KV events of index %d, which the picker does not have", x.KVLost.Index)
+		}
+		return epp.KVLost{Index: x.KVLost.Index, Pod: x.KVLost.Pod}, nil
+	case x.LoseIndexes != nil:
+		return epp.LoseIndexes{}, nil
+	case x.Shutdown != nil:
+		return epp.Shutdown{}, nil
+	}
+	return nil, errors.New("an input without a message that this version knows")
+}
+
+// about makes a message about a request.
+func (k *played) about(x *input) (epp.Message, error) {
+	r := k.requests[x.Request]
+	if r == nil {
+		if x.Arrive == nil && x.Done == nil {
+			return nil, fmt.Errorf("request number %d has not arrived", x.Request)
+		}
+		r = &epp.Request{Serial: x.Request}
+		k.requests[x.Request] = r
+	}
+	switch {
+	case x.Arrive != nil:
+		var err error
+		r.Request, err = x.Arrive.request(k.m.Picker())
+		return epp.Arrive{Request: r}, err
+	case x.Answered != nil:
+		answers := make([]picker.Answer, len(x.Answered))
+		for i := range x.Answered {
+			answers[i] = x.Answered[i].answer()
+		}
+		msg := k.m.Answer(r, answers)
+		for i := range answers {
+			if u := (*parse.Unknown)(nil); errors.As(answers[i].Err, &u) {
+				return nil, &Lacking{r.ID, answers[i].Err}
+			}
+		}
+		return msg, nil
+	case x.Leave != nil:
+		return epp.Leave{Request: r}, nil
+	case x.Headers != nil:
+		r.Response = x.Headers.response(k.m.Picker(), r.Decision)
+		return epp.Headers{Request: r}, nil
+	case x.Piece != nil:
+		return epp.Piece{Request: r}, k.read(r, x.Piece)
+	case x.Done != nil:
+		r.Told = x.Done.Told
+		if x.Done.Read == nil {
+			return epp.Done{Request: r}, nil
+		}
+		return epp.Done{Request: r}, k.read(r, x.Done.Read)
+	}
+	return nil, errors.New("an input about a request without a message that this version knows")
+}
+
+// read brings a response to where it was.
+func (k *played) read(r *epp.Request, x *progress) error {
+	if x.Response != nil {
+		r.Response = x.Response.response(k.m.Picker(), r.Decision)
+	}
+	if r.Response == nil {
+		return fmt.Errorf("request number %d has no response", r.Serial)
+	}
+	r.Response.Describe(x.progress())
+	return nil
+}
+
+func (k *played) scraped(x *scraped) (epp.Message, error) {
+	t := k.m.Target(x.Endpoint)
+	switch {
+	case t == nil:
+		return nil, fmt.Errorf("a page of %s, which is no endpoint of the pool", x.Endpoint)
+	case x.Source >= len(k.m.Sources()):
+		return nil, fmt.Errorf("a page of data source %d, which the picker does not have", x.Source)
+	}
+	msg := epp.Scraped{Target: t, Source: x.Source}
+	if x.Error != nil {
+		msg.Err = errors.New(*x.Error)
+		return msg, nil
+	}
+	key := pageKey{x.Endpoint, x.Source}
+	if k.pages[key] == nil {
+		k.pages[key] = &lastPage{}
+	}
+	var err error
+	msg.Page, err = k.pages[key].page(x)
+	return msg, err
+}

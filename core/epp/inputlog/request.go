@@ -1,0 +1,316 @@
+package inputlog
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
+)
+
+// request is a request as the log has it.
+type request struct {
+	ID      string    `json:"id"`
+	Headers headers   `json:"headers"`
+	Hidden  []string  `json:"hidden"`
+	Cookie  string    `json:"cookie"` // those that plug-ins read, with digests for values
+	Bytes   int       `json:"bytes"`
+	Subset  *[]string `json:"subset"`
+	Body    *body     `json:"body"`
+}
+
+type headers [][2]string
+
+type body struct {
+	Kind       string   `json:"kind"`
+	Parser     string   `json:"parser"`
+	Model      string   `json:"model"`
+	Stream     bool     `json:"stream"`
+	Max        *int64   `json:"max"`
+	Salt       string   `json:"salt"`
+	Multimodal int      `json:"multimodal"`
+	Assets     words    `json:"assets"` // hash and tokens of each
+	Wrapped    bool     `json:"wrapped"`
+	Skip       bool     `json:"skip"`
+	Prompts    []prompt `json:"prompts"`
+	Raw        []byte   `json:"raw"`
+}
+
+type prompt struct {
+	IDs    bool   `json:"ids"`
+	Bytes  int    `json:"bytes"`
+	Unit   int    `json:"unit"`
+	Heads  words  `json:"heads"`
+	Keys   []keys `json:"keys"`
+	Tokens []byte `json:"tokens"` // with Options.Bodies, of a renderer's
+}
+
+type keys struct {
+	Block int    `json:"block"`
+	Seed  string `json:"seed"`
+	Model string `json:"model"`
+	Keys  words  `json:"keys"`
+}
+
+// field begins a field of a JSON object. Unless it is the first, a comma goes
+// before it.
+func field(b []byte, name string) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	b = append(b, '"')
+	b = append(b, name...)
+	return append(b, '"', ':')
+}
+
+func appendText(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	return openai.AppendString(field(b, name), value)
+}
+
+func appendInt[I ~int | ~int32 | ~int64](b []byte, name string, value I) []byte {
+	if value == 0 {
+		return b
+	}
+	return strconv.AppendInt(field(b, name), int64(value), 10)
+}
+
+func appendTrue(b []byte, name string, value bool) []byte {
+	if !value {
+		return b
+	}
+	return append(field(b, name), "true"...)
+}
+
+func appendBytes(b []byte, name string, value []byte) []byte {
+	b = append(field(b, name), '"')
+	b = base64.StdEncoding.AppendEncode(b, value)
+	return append(b, '"')
+}
+
+func appendList[W ~uint64](b []byte, name string, list []W) []byte {
+	b = append(field(b, name), '"')
+	b = appendWords(b, list)
+	return append(b, '"')
+}
+
+func appendTexts(b []byte, name string, list []string) []byte {
+	b = append(field(b, name), '[')
+	for i, s := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = openai.AppendString(b, s)
+	}
+	return append(b, ']')
+}
+
+// appendHeaders writes headers, but of those that are hidden only the names.
+func appendHeaders(b []byte, list header.List) []byte {
+	b = append(field(b, "headers"), '[')
+	var secret []string
+	for _, h := range list {
+		if Hidden(h.Name) {
+			secret = append(secret, h.Name)
+			continue
+		}
+		if b[len(b)-1] != '[' {
+			b = append(b, ',')
+		}
+		b = openai.AppendString(append(b, '['), h.Name)
+		b = openai.AppendString(append(b, ','), h.Value)
+		b = append(b, ']')
+	}
+	b = append(b, ']')
+	if len(secret) > 0 {
+		b = appendTexts(b, "hidden", secret)
+	}
+	return b
+}
+
+// list are headers as they were, with nothing in place of what is hidden.
+func (h headers) list(secret []string) header.List {
+	out := make(header.List, 0, len(h)+len(secret))
+	for _, x := range h {
+		out = append(out, header.Header{Name: x[0], Value: x[1]})
+	}
+	for _, name := range secret {
+		out = append(out, header.Header{Name: name})
+	}
+	return out
+}
+
+// AppendRequest appends a request as the log has it. It needs nothing that
+// changes: the request's own goroutine may do it beforehand.
+func (o *Options) AppendRequest(b []byte, r *picker.Request) []byte {
+	b = append(b, '{')
+	b = appendText(b, "id", r.ID)
+	b = appendHeaders(b, r.Headers)
+	cookies := ""
+	for _, name := range o.Cookies {
+		if value, ok := picker.Cookie(r.Headers, name); ok {
+			cookies += "; " + name + "=" + picker.CookieDigest(value)
+		}
+	}
+	b = appendText(b, "cookie", strings.TrimPrefix(cookies, "; "))
+	b = appendInt(b, "bytes", r.SizeBytes)
+	if r.HasSubset {
+		b = appendTexts(b, "subset", r.Subset)
+	}
+	if r.Body != nil {
+		b = o.appendBody(field(b, "body"), r.Body)
+	}
+	return append(b, '}')
+}
+
+func (o *Options) appendBody(b []byte, x *parse.Body) []byte {
+	b = append(b, '{')
+	b = appendText(b, "kind", x.Kind.String())
+	b = appendText(b, "parser", x.Parser)
+	b = appendText(b, "model", x.Model)
+	b = appendTrue(b, "stream", x.Stream)
+	if x.MaxOutputTokens >= 0 {
+		b = strconv.AppendInt(field(b, "max"), x.MaxOutputTokens, 10)
+	}
+	b = appendText(b, "salt", x.CacheSalt)
+	b = appendInt(b, "multimodal", x.Multimodal)
+	if len(x.Assets) > 0 {
+		list := make([]uint64, 0, 2*len(x.Assets))
+		for i := range x.Assets {
+			list = append(list, x.Assets[i].Hash, uint64(x.Assets[i].Tokens))
+		}
+		b = appendList(b, "assets", list)
+	}
+	b = appendTrue(b, "wrapped", x.Wrapped)
+	b = appendTrue(b, "skip", x.SkipResponse)
+	if len(x.Prompts) > 0 {
+		b = o.appendPrompts(b, x.Prompts, false)
+	}
+	if o.Bodies && !x.Described {
+		b = appendBytes(b, "raw", x.Raw())
+	}
+	return append(b, '}')
+}
+
+func (o *Options) appendPrompts(b []byte, list []parse.Prompt, rendered bool) []byte {
+	b = append(field(b, "prompts"), '[')
+	for i := range list {
+		p := &list[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '{')
+		b = appendTrue(b, "ids", p.IsTokens())
+		b = appendInt(b, "bytes", p.Length())
+		if unit, heads := p.Heads(); unit > 0 {
+			b = appendInt(b, "unit", unit)
+			b = appendList(b, "heads", heads)
+		}
+		first := true
+		p.EachKeys(func(h kv.Hasher, model string, list []kv.Key) {
+			if first {
+				b = append(field(b, "keys"), '[')
+			} else {
+				b = append(b, ',')
+			}
+			first = false
+			b = append(b, '{')
+			b = appendInt(b, "block", h.BlockTokens)
+			b = appendText(b, "seed", h.Seed)
+			b = appendText(b, "model", model)
+			b = appendList(b, "keys", list)
+			b = append(b, '}')
+		})
+		if !first {
+			b = append(b, ']')
+		}
+		if o.Bodies && rendered {
+			b = appendBytes(b, "tokens", p.Bytes())
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// request makes the request again. With its body it is read anew, as far as
+// that gives the same; p is nil where it is not to be.
+func (x *request) request(p *picker.Picker) (*picker.Request, error) {
+	r := &picker.Request{ID: x.ID, Headers: x.Headers.list(x.Hidden), SizeBytes: x.Bytes}
+	if x.Cookie != "" {
+		r.Headers = append(r.Headers, header.Header{Name: "cookie", Value: x.Cookie})
+	}
+	if x.Subset != nil {
+		r.Subset, r.HasSubset = *x.Subset, true
+	}
+	if x.Body == nil {
+		return r, nil
+	}
+	if x.Body.Raw != nil && p != nil {
+		again, err := p.NewRequest(r.Headers, x.Body.Raw, true, 0)
+		if err != nil {
+			return nil, fmt.Errorf("request %s: its body was read when it was recorded, and now: %w", x.ID, err)
+		}
+		again.ID, again.Subset, again.HasSubset = r.ID, r.Subset, r.HasSubset
+		return again, nil
+	}
+	var err error
+	r.Body, err = x.Body.body()
+	return r, err
+}
+
+func (x *body) body() (*parse.Body, error) {
+	kind, ok := parse.KindNamed(x.Kind)
+	if !ok {
+		return nil, fmt.Errorf("the body's kind %q is none", x.Kind)
+	}
+	if len(x.Assets)%2 != 0 {
+		return nil, fmt.Errorf("assets are pairs of numbers, found %d", len(x.Assets))
+	}
+	b := &parse.Body{Kind: kind, Parser: x.Parser, Model: x.Model, Stream: x.Stream, MaxOutputTokens: -1, CacheSalt: x.Salt, Multimodal: x.Multimodal,
+		Wrapped: x.Wrapped, SkipResponse: x.Skip, Described: true, Prompts: prompts(x.Prompts)}
+	if x.Max != nil {
+		b.MaxOutputTokens = *x.Max
+	}
+	for i := 0; i < len(x.Assets); i += 2 {
+		b.Assets = append(b.Assets, parse.Asset{Hash: x.Assets[i], Tokens: int(x.Assets[i+1])})
+	}
+	return b, nil
+}
+
+// tokenIDs reads token ids, of four bytes each.
+func tokenIDs(b []byte) []uint32 {
+	ids := make([]uint32, 0, len(b)/4)
+	for ; len(b) >= 4; b = b[4:] {
+		ids = append(ids, binary.LittleEndian.Uint32(b))
+	}
+	return ids
+}
+
+func prompts(list []prompt) []parse.Prompt {
+	var out []parse.Prompt
+	for i := range list {
+		x := &list[i]
+		if x.Tokens != nil { // all else is made of them again
+			out = append(out, parse.TokenPrompt(tokenIDs(x.Tokens)))
+			continue
+		}
+		p := parse.DescribedPrompt(x.IDs, x.Bytes, x.Unit, x.Heads)
+		for _, k := range x.Keys {
+			list := make([]kv.Key, len(k.Keys))
+			for i, w := range k.Keys {
+				list[i] = kv.Key(w)
+			}
+			p.SetKeys(kv.Hasher{BlockTokens: k.Block, Seed: k.Seed}, k.Model, list)
+		}
+		out = append(out, p)
+	}
+	return out
+}

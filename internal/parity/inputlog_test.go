@@ -1,0 +1,87 @@
+package parity
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+)
+
+// A log of what enters the picker gives the same effects in another one: for
+// every recorded configuration and what was sent to it, also from a snapshot in
+// the middle of it.
+func TestRecordingsThroughTheLog(t *testing.T) {
+	t.Parallel()
+	decisions := 0
+	for _, f := range recordings(t) {
+		topic := strings.TrimSuffix(filepath.Base(f), ".jsonl.gz")
+		t.Run(topic, func(t *testing.T) {
+			list, err := Load(os.DirFS(filepath.Dir(f)), filepath.Base(f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range list {
+				if l := &list[i]; l.Accepted == nil && l.Steps != nil && l.elsewhere() == "" {
+					decisions += throughTheLog(t, l)
+				}
+			}
+		})
+	}
+	t.Logf("%d decisions", decisions)
+}
+
+// throughTheLog plays a line with a log, and the log. It returns how many
+// decisions there were.
+func throughTheLog(t *testing.T, l *Line) int {
+	var log bytes.Buffer
+	var forced [][]int32
+	open := func(c core.Config, page func(string) (string, error)) (driver, error) {
+		m, err := core.New(c)
+		if err != nil {
+			return nil, err
+		}
+		h := inputlog.Header{Picker: 1, Detail: true, AllowExperimental: true}
+		if l.Config != "" || l.Objects == nil {
+			h.Config = &l.Config
+		}
+		inputlog.New(m, h, func(lines []byte) { log.Write(lines) }).Begin()
+		return &virtual{m: m, page: page}, nil
+	}
+	playForced(l, open, &forced)
+	p := inputlog.Player{Registry: plugins.Builtin(), CheckStates: true, Options: func(o *picker.Options) {
+		o.Force = func(*picker.Cycle, string, []int32) []int32 {
+			next := forced[0]
+			forced = forced[1:]
+			return next
+		}
+		o.Stopwatch = func() machine.Time { return 0 }
+	}}
+	for line := range bytes.Lines(log.Bytes()) {
+		if err := p.Line(bytes.TrimSpace(line)); err != nil {
+			t.Errorf("%s: %v\n%.2000s", l.ID, err, line)
+			return 0
+		}
+	}
+	if p.First != nil || p.Skipped > 0 {
+		t.Errorf("%s: %v %+v", l.ID, p.First, p.Counts)
+	}
+	return p.Decisions
+}
+
+// playForced plays a line, and notes which choices it had to be told.
+func playForced(l *Line, open opener, forced *[][]int32) {
+	playWith(l, open, func(choose force) force {
+		return func(c *picker.Cycle, profile string, candidates []int32) []int32 {
+			out := choose(c, profile, candidates)
+			*forced = append(*forced, append([]int32(nil), out...))
+			return out
+		}
+	})
+}

@@ -1,0 +1,30 @@
+package epp
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/windtunnel/windtunnel/core/apierror"
+)
+
+// guarded calls f. A panic ends what the call was for and nothing else: it is
+// logged with its stack and comes back as an error. core/picker guards each call
+// of a plug-in and names it; this is for all that is around, and for the tops of
+// goroutines. request is for the log, "" where it is about none.
+func guarded(log *slog.Logger, what, request string, f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			log.Error("epp: a panic", "in", what, "request", request, "panic", v, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%s failed: panic: %v", what, v)
+		}
+	}()
+	return f()
+}
+
+// logPanics tells of a plug-in's panic where it was.
+func logPanics(log *slog.Logger) func(*apierror.Error) {
+	return func(e *apierror.Error) {
+		log.Error("epp: a plug-in's panic", "panic", e.Message, "stack", string(debug.Stack()))
+	}
+}

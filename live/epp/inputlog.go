@@ -1,0 +1,256 @@
+package epp
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// InputLog writes what enters pickers, and what comes of it, to a recording, from
+// a goroutine of its own. It never makes a request wait: what is more than it
+// can write is dropped, with a mark where it is missing, and once there is room
+// it begins anew with the pickers' state.
+type InputLog struct {
+	o InputLogOptions
+
+	mu       sync.Mutex // below every Picking's lock
+	pending  []byte     // whole lines
+	spare    []byte
+	lost     int64 // lines since lines are dropped
+	why      string
+	pickings []*recorded // oldest first
+	number   int         // of pickers so far
+
+	wake    chan struct{}
+	stop    chan struct{}
+	done    chan struct{}
+	closing sync.Once
+	err     error // the last failure to write; the writing goroutine's until done
+}
+
+// recorded is a Picking with its log.
+type recorded struct {
+	k   *Picking
+	log *inputlog.Log
+}
+
+// InputLogOptions say where an InputLog goes.
+type InputLogOptions struct {
+	// Inputs.To is written to from one goroutine. One that is an InputFiles goes on in
+	// another file when one is full.
+	report.Inputs
+	// MaxPending is how many bytes may wait to be written; 0 is 16 MiB.
+	MaxPending int
+	// Log hears of lines that were dropped.
+	Log *slog.Logger
+}
+
+// InputFiles are files one after the other.
+type InputFiles interface {
+	// Full says that the file is as large as it may be.
+	Full() bool
+	// Next begins another one.
+	Next() error
+}
+
+const (
+	// gatherTime is how long lines wait for others that go with them.
+	gatherTime = 20 * time.Millisecond
+	// retryTime is how long a failed file is left alone.
+	retryTime         = 5 * time.Second
+	defaultMaxPending = 16 << 20
+)
+
+// NewInputLog begins a log, without pickers.
+func NewInputLog(o InputLogOptions) *InputLog {
+	if o.MaxPending <= 0 {
+		o.MaxPending = defaultMaxPending
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	x := &InputLog{o: o, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	go x.loop()
+	return x
+}
+
+// Record has the log begin with a picker: with what it is made of and its state.
+// A picker has one log at most.
+func (k *Picking) Record(x *InputLog) {
+	if x == nil {
+		return
+	}
+	h := k.o.Made
+	h.Bodies, h.Version = x.o.Bodies, x.o.Version
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	x.mu.Lock()
+	x.number++
+	h.Picker = x.number
+	r := &recorded{k, inputlog.New(k.m, h, x.take)}
+	x.pickings = append(x.pickings, r)
+	x.mu.Unlock()
+	k.written.Store(&r.log.Options)
+	k.inputs = x
+	r.log.Begin()
+}
+
+// forget ends a picker's log. The picker's lock is held.
+func (x *InputLog) forget(k *Picking) {
+	if x == nil {
+		return
+	}
+	k.m.SetLog(nil)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.pickings = slices.DeleteFunc(x.pickings, func(r *recorded) bool { return r.k == k })
+}
+
+// take takes lines that a picker's log wrote. It does not wait.
+func (x *InputLog) take(lines []byte) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.lost > 0 {
+		x.lost++
+		return
+	}
+	if len(x.pending)+len(lines) > x.o.MaxPending && len(x.pending) > 0 {
+		x.lost, x.why = 1, "they could not be written as fast as they came"
+		return
+	}
+	x.pending = append(x.pending, lines...)
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop writes.
+func (x *InputLog) loop() {
+	defer close(x.done)
+	for {
+		select {
+		case <-x.wake:
+		case <-x.stop:
+			x.write()
+			return
+		}
+		select {
+		case <-time.After(gatherTime):
+		case <-x.stop:
+		}
+		if err := x.write(); err != nil && !x.recover(err) {
+			return
+		}
+	}
+}
+
+// write writes what is pending, and goes on in another file when this one is
+// full. Where lines were dropped the log begins anew.
+func (x *InputLog) write() error {
+	x.mu.Lock()
+	lines := x.pending
+	x.pending, x.spare = x.spare[:0], nil
+	x.mu.Unlock()
+	_, err := x.o.To.Write(lines)
+	x.mu.Lock()
+	if cap(lines) <= x.o.MaxPending {
+		x.spare = lines[:0]
+	}
+	behind := x.lost > 0
+	x.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if files, ok := x.o.To.(InputFiles); ok && files.Full() {
+		return x.anew(files.Next)
+	}
+	if behind {
+		return x.anew(nil)
+	}
+	return nil
+}
+
+// anew writes what is pending, has next go to another file, if there is one, and
+// begins with all pickers' state there. Nothing enters a picker meanwhile but for
+// the writing itself.
+func (x *InputLog) anew(next func() error) error {
+	x.mu.Lock()
+	pickings := slices.Clone(x.pickings)
+	x.mu.Unlock()
+	for _, r := range pickings {
+		r.k.mu.Lock()
+	}
+	x.mu.Lock()
+	last, lost, why := x.pending, x.lost, x.why
+	x.pending, x.lost = nil, 0
+	if lost > 0 && next == nil {
+		x.pending = fmt.Appendf(nil, "{\"gap\":{\"lines\":%d,\"why\":%q}}\n", lost, why)
+	}
+	x.mu.Unlock()
+	for _, r := range pickings {
+		r.log.Begin()
+		r.k.mu.Unlock()
+	}
+	if lost > 0 {
+		x.o.Log.Warn("epp: the log of inputs has a gap", "lines", lost, "reason", why)
+	}
+	if _, err := x.o.To.Write(last); err != nil {
+		return err
+	}
+	if next == nil {
+		return nil
+	}
+	return next()
+}
+
+// recover drops lines until the file can be written again. It is false where
+// that will never be.
+func (x *InputLog) recover(err error) bool {
+	x.err = err
+	x.o.Log.Error("epp: the log of inputs cannot be written; lines are dropped", "error", err)
+	drop := func(n int64) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.pending, x.lost, x.why = nil, max(x.lost, n), "the file could not be written: "+err.Error()
+	}
+	drop(1)
+	files, ok := x.o.To.(InputFiles)
+	for ok {
+		select {
+		case <-time.After(retryTime):
+		case <-x.stop:
+			return false
+		}
+		if again := x.anew(files.Next); again == nil {
+			x.err = nil
+			return true
+		}
+		drop(1)
+	}
+	return false
+}
+
+// Close writes what is left, and tells the failure that was never recovered
+// from. Pickers may go on; nobody writes down what enters them.
+func (x *InputLog) Close() error {
+	if x == nil {
+		return nil
+	}
+	x.mu.Lock()
+	pickings := slices.Clone(x.pickings)
+	x.mu.Unlock()
+	for _, r := range pickings {
+		r.k.mu.Lock()
+		x.forget(r.k)
+		r.k.mu.Unlock()
+	}
+	x.closing.Do(func() { close(x.stop) })
+	<-x.done
+	return x.err
+}

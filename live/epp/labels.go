@@ -1,0 +1,113 @@
+package epp
+
+import (
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+const (
+	// maxSeries bounds the combinations of labels that clients can make.
+	maxSeries = 1000
+	// maxLabelBytes bounds what one of them may choose for a label.
+	maxLabelBytes = 256
+	// otherLabel stands for all that came after the bound was reached.
+	otherLabel = "other"
+)
+
+// series is what clients choose of a figure's labels.
+type series struct {
+	model, target, fairness string
+	priority                int
+}
+
+// labelSet makes metric labels of what clients say. It is the only way from
+// there to a label: they may say anything, and of everything they say, something
+// else each time. The zero value is ready.
+type labelSet struct {
+	mu    sync.Mutex // guards the making of another series
+	known atomic.Pointer[map[series][]string]
+}
+
+// of are the labels model, target model, fairness id and priority. They are
+// shared: append to a copy. Beyond maxSeries the fairness id is told no more,
+// and beyond half as many again neither are the models. Priorities are the
+// objects', not the clients', and stay.
+func (s *labelSet) of(key series) []string {
+	key.model, key.target, key.fairness = cut(key.model), cut(key.target), cut(key.fairness)
+	if l := s.find(key, maxSeries); l != nil {
+		return l
+	}
+	key.fairness = otherLabel
+	if l := s.find(key, maxSeries*3/2); l != nil {
+		return l
+	}
+	key.model, key.target = otherLabel, otherLabel
+	return s.find(key, math.MaxInt)
+}
+
+// find are the labels of a series that is known, or becomes so while there are
+// fewer than most; else nil.
+func (s *labelSet) find(key series, most int) []string {
+	known := s.all()
+	if l := known[key]; l != nil || len(known) >= most {
+		return l
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known = s.all() // others may have been first
+	if l := known[key]; l != nil || len(known) >= most {
+		return l
+	}
+	// Neither a whole body nor a view into it stays with a name.
+	key.model, key.target, key.fairness = strings.Clone(key.model), strings.Clone(key.target), strings.Clone(key.fairness)
+	more := make(map[series][]string, len(known)+1)
+	maps.Copy(more, known)
+	more[key] = []string{label(key.model), label(key.target), label(key.fairness), strconv.Itoa(key.priority)}
+	s.known.Store(&more)
+	return more[key]
+}
+
+// request is of a request.
+func (s *labelSet) request(r *picker.Request) []string {
+	fairness := r.FairnessID
+	if fairness == "" {
+		fairness = picker.DefaultFairnessID
+	}
+	return s.of(series{r.Model, r.TargetModel, fairness, r.Objective.Priority})
+}
+
+// flow is the label of a fairness id alone.
+func (s *labelSet) flow(fairness string) string { return s.of(series{fairness: fairness})[2] }
+
+func (s *labelSet) all() map[series][]string {
+	if m := s.known.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+// cut shortens what is too long for a label.
+func cut(s string) string {
+	if len(s) > maxLabelBytes {
+		return s[:maxLabelBytes]
+	}
+	return s
+}
+
+// label is text as a label: valid UTF-8, which the metrics library insists on,
+// without control characters, which whoever reads the page would have to.
+func label(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s) // a byte that is no UTF-8 comes as the same character
+}

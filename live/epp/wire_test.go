@@ -1,0 +1,104 @@
+package epp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// wireRig is a server and Envoy's side of the wire to it.
+type wireRig struct {
+	*Server
+	t      *testing.T
+	client extprocv3.ExternalProcessorClient
+	ctx    context.Context
+}
+
+func startWire(t *testing.T, k *Picking) *wireRig {
+	t.Helper()
+	s, err := Start(Options{Address: "127.0.0.1:0", Pickers: k, Now: k.o.Now, Log: k.o.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	conn, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return &wireRig{s, t, extprocv3.NewExternalProcessorClient(conn), ctx}
+}
+
+// wireStream is the stream of one request.
+type wireStream struct {
+	extprocv3.ExternalProcessor_ProcessClient
+	t *testing.T
+}
+
+func (s wireStream) send(m *extprocv3.ProcessingRequest) {
+	s.t.Helper()
+	if err := s.Send(m); err != nil && !errors.Is(err, io.EOF) { // the end of a stream is read
+		s.t.Fatal(err)
+	}
+}
+
+func (s wireStream) next() *extprocv3.ProcessingResponse {
+	s.t.Helper()
+	m, err := s.Recv()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m
+}
+
+// open sends a whole request with these headers more.
+func (r *wireRig) open(headers ...string) wireStream {
+	r.t.Helper()
+	return r.openFor("m", headers...)
+}
+
+// openFor is open for a model.
+func (r *wireRig) openFor(model string, headers ...string) wireStream {
+	r.t.Helper()
+	c, err := r.client.Process(r.ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s := wireStream{c, r.t}
+	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
+		RequestHeaders: headMessage(append([]string{":method", "POST", ":path", "/v1/chat/completions"}, headers...)...)}})
+	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
+		RequestBody: bodyMessage(`{"model":"`+model+`","messages":[{"role":"user","content":"hello"}]}`, true)}})
+	return s
+}
+
+// respond sends the response's headers and a piece of its body.
+func (s wireStream) respond(piece string, end bool) {
+	s.t.Helper()
+	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headMessage(":status", "200", "content-type", "text/event-stream")}})
+	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: bodyMessage(piece, false)}})
+	if end {
+		s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: bodyMessage("", true)}})
+	}
+}
+
+func bodyMessage(text string, end bool) *extprocv3.HttpBody {
+	return &extprocv3.HttpBody{Body: []byte(text), EndOfStream: end}
+}
+
+func headMessage(pairs ...string) *extprocv3.HttpHeaders {
+	m := &corev3.HeaderMap{}
+	for i := 0; i < len(pairs); i += 2 {
+		m.Headers = append(m.Headers, &corev3.HeaderValue{Key: pairs[i], RawValue: []byte(pairs[i+1])})
+	}
+	return &extprocv3.HttpHeaders{Headers: m}
+}

@@ -1,0 +1,89 @@
+// Package serve is what the parts that listen have in common: how an address is
+// taken and which one others are told, how long a request's body may be on its
+// way, who may see what is not for everybody, and what becomes of the process
+// when a listener dies.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
+)
+
+// Listen takes an address for what is to be served there. An error says what
+// to do, and is exit.Environment.
+func Listen(what, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, exit.Hint(exit.Environment, fmt.Errorf("cannot listen on %s for %s: %w", address, what, err), "stop what listens there, or choose another address or port")
+	}
+	return l, nil
+}
+
+// Group runs what serves, and tells of the first that ended by itself. The zero
+// Group logs nothing.
+type Group struct {
+	Log *slog.Logger
+
+	once   sync.Once
+	wg     sync.WaitGroup
+	failed chan error
+}
+
+// Go serves until serve returns: nil and http.ErrServerClosed when it was told
+// to, anything else when it ended by itself.
+func (g *Group) Go(what string, serve func() error) {
+	failed := g.channel()
+	g.wg.Go(func() {
+		err := serve()
+		if err == nil || errors.Is(err, http.ErrServerClosed) {
+			return
+		}
+		err = fmt.Errorf("%s is not served any more: %w", what, err)
+		if g.Log != nil {
+			g.Log.Error("a listener failed", "error", err)
+		}
+		select {
+		case failed <- err:
+		default: // one is enough to end for
+		}
+	})
+}
+
+func (g *Group) channel() chan error {
+	g.once.Do(func() { g.failed = make(chan error, 1) })
+	return g.failed
+}
+
+// Failed has the error of the first that ended by itself.
+func (g *Group) Failed() <-chan error { return g.channel() }
+
+// Wait returns when nothing is served any more.
+func (g *Group) Wait() { g.wg.Wait() }
+
+// Until waits for the end of ctx or for a failure, and then stops a part within
+// grace. A failure comes back as exit.Broken.
+func Until(ctx context.Context, grace time.Duration, failed <-chan error, stop func(context.Context) error) error {
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	return errors.Join(exit.With(exit.Broken, err), stop(last))
+}
+
+// Pages is a server of pages for operators: metrics, health, figures. Nobody
+// keeps it waiting; an answer, such as a profile, may take its time.
+func Pages(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{Handler: BodyLimits{Total: 30 * time.Second}.Handler(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 1 << 16, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+}

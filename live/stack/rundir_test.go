@@ -1,0 +1,126 @@
+package stack
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// runDirVar makes this test binary a run with a directory in the one that it
+// names, until it is killed.
+const runDirVar = "WINDTUNNEL_TEST_RUN_DIR"
+
+func serveRunDir(temp string) {
+	var err error
+	theRunDir, err = newRunDir(temp, slog.New(slog.DiscardHandler))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(theRunDir.path)
+	select {}
+}
+
+// theRunDir lives as long as that process.
+var theRunDir *runDir
+
+// The next run removes the directory of one that was killed, and nothing else:
+// not that of a run that goes on, in this process or in another, nor what a
+// failed run has left for a person, nor what only looks like ours.
+func TestKilledRunsDirectoryIsCleared(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	start := func() (*exec.Cmd, string) {
+		t.Helper()
+		c := exec.Command(os.Args[0])
+		c.Env, c.Stderr = append(os.Environ(), runDirVar+"="+temp), os.Stderr
+		out, err := c.StdoutPipe()
+		if err == nil {
+			err = c.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = c.Process.Kill() // where the test has not come to it
+			_ = c.Wait()         // killed, and so an error
+		})
+		lines := bufio.NewScanner(out)
+		if !lines.Scan() {
+			t.Fatal("the run did not start")
+		}
+		return c, lines.Text()
+	}
+	run := func() *runDir {
+		t.Helper()
+		d, err := newRunDir(temp, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	exists := func(path string) bool {
+		_, err := os.Lstat(path)
+		return err == nil
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := func(name string, mode os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(temp, name)
+		must(os.Mkdir(path, mode))
+		must(os.WriteFile(filepath.Join(path, runLock), nil, 0o600))
+		return path
+	}
+
+	own := run()
+	if own.lock == nil {
+		t.Skip("this system has no locks that end with their process")
+	}
+	killed, killedDir := start()
+	_, otherDir := start()
+	stay := []string{otherDir, own.path, dir("windtunnel-notes", 0o700), dir("windtunnel-123", 0o755), dir("other-123", 0o700), filepath.Join(temp, "windtunnel-5")}
+	elsewhere := t.TempDir()
+	must(os.WriteFile(filepath.Join(elsewhere, runLock), nil, 0o600))
+	must(os.Symlink(elsewhere, stay[5]))
+	bare := filepath.Join(temp, "windtunnel-7")
+	must(os.Mkdir(bare, 0o700))
+	linked := filepath.Join(temp, "windtunnel-8")
+	must(os.Mkdir(linked, 0o700))
+	must(os.Symlink(filepath.Join(elsewhere, runLock), filepath.Join(linked, runLock)))
+	failed := run()
+	must(failed.keep())
+	stay = append(stay, bare, linked, failed.path, filepath.Join(elsewhere, runLock))
+
+	must(killed.Process.Kill())
+	_ = killed.Wait() // killed, and so an error
+	next := run()
+	if exists(killedDir) {
+		t.Error("the killed run's directory is still there")
+	}
+	for _, path := range stay {
+		if !exists(path) {
+			t.Errorf("%s is gone", path)
+		}
+	}
+	must(next.remove())
+	if exists(next.path) {
+		t.Error("a run that ended well left its directory")
+	}
+	long := time.Now().Add(-keptFor - time.Hour)
+	must(os.Chtimes(filepath.Join(failed.path, runKept), long, long))
+	if n := clearRunDirs(temp); n != 1 || exists(failed.path) {
+		t.Errorf("%d removed: what a failed run left stays for ever", n)
+	}
+	runtime.KeepAlive(own) // the lock goes with the last who knows it
+}
