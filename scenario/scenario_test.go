@@ -159,8 +159,8 @@ func TestPickerConfig(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	for text, want := range map[string]string{
-		"{plugins: [{type: nothing-scorer}]}":                "x.yaml:6:1: pools[0].epp.config: plugin 'nothing-scorer'",
-		"\n      plugins:\n\n      - type: nothing-scorer\n": "x.yaml:9:1: pools[0].epp.config: plugin 'nothing-scorer'",
+		"{plugins: [{type: nothing-scorer}]}":                "x.yaml:6:31: pools[0].epp.config.plugins[0].type: plugin type 'nothing-scorer'",
+		"\n      plugins:\n\n      - type: nothing-scorer\n": "x.yaml:9:15: pools[0].epp.config.plugins[0].type: plugin type 'nothing-scorer'",
 	} {
 		if _, err := Parse("x.yaml", []byte(head+text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%.200v", err)

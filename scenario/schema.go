@@ -43,8 +43,10 @@ func Schema() []byte {
 		p.Const = Kind
 	}
 	finish(s, reflect.TypeFor[Scenario]())
+	finished := map[string]bool{}
 	for _, t := range sections(reflect.TypeFor[Scenario]()) {
-		if def, ok := s.Definitions[t.Name()]; ok {
+		if def, ok := s.Definitions[t.Name()]; ok && !finished[t.Name()] {
+			finished[t.Name()] = true
 			finish(def, t)
 		}
 	}

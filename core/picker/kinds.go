@@ -79,34 +79,26 @@ func (b *Builder) is(p Plugin, name string) bool {
 }
 
 // checkShape refuses a plug-in that nobody would ever call: mostly one of whose
-// methods has another signature than was meant. Where it has a kind all the same,
-// such a method is a warning.
+// methods has another signature than was meant.
 func (b *Builder) checkShape(p Plugin, at strictyaml.Value) error {
+	if len(b.kindsOf(p)) > 0 {
+		return nil
+	}
 	found := fmt.Sprintf("plugin '%s' (type: %s)", p.Name(), p.Type())
-	none := len(b.kindsOf(p)) == 0
 	for _, k := range kinds {
-		if k.iface == nil || reflect.TypeOf(p).Implements(k.iface) {
+		if k.iface == nil {
 			continue
 		}
-		method, has, wants := misfit(p, k.iface)
-		if method == "" {
-			continue
+		if method, has, wants := misfit(p, k.iface); method != "" {
+			return typeOf(at).Problem(fmt.Sprintf("%s has the method %s%s", found, method, has), fmt.Sprintf("%s%s, which makes it a %s", method, wants, k.name), "this one is never called")
 		}
-		problem := typeOf(at).Problem(fmt.Sprintf("%s has the method %s%s", found, method, has), fmt.Sprintf("%s%s, which makes it a %s", method, wants, k.name), "this one is never called")
-		if none {
-			return problem
-		}
-		b.Warnings = append(b.Warnings, problem.Error())
 	}
-	if none {
-		return typeOf(at).Problem(found+" is of no kind: nothing would ever call it", "a type that implements an interface of core/picker, such as Scorer",
-			"or a Registration with a Kind, where another plug-in asks it")
-	}
-	return nil
+	return typeOf(at).Problem(found+" is of no kind: nothing would ever call it", "a type that implements an interface of core/picker, such as Scorer",
+		"or a Registration with a Kind, where another plug-in asks it")
 }
 
-// misfit is a method that a plug-in has by all names of an interface, and with
-// another signature.
+// misfit is a method of a plug-in that has all methods of an interface by their
+// names, this one with another signature.
 func misfit(p Plugin, iface reflect.Type) (name, has, wants string) {
 	v := reflect.ValueOf(p)
 	for i := range iface.NumMethod() {

@@ -56,7 +56,7 @@ func setLeaf(v Value, to reflect.Value, tag reflect.StructTag) (hint string, ok 
 	if isText {
 		setUnit(x, tag)
 		if err := x.UnmarshalText([]byte(text)); err != nil {
-			if strings.Contains(err.Error(), Expected(to.Type(), "")) {
+			if e, is := x.(Expecter); is && strings.Contains(err.Error(), e.Expected()) {
 				return "", false // what is expected says it
 			}
 			return err.Error(), false

@@ -89,7 +89,7 @@ func (v Value) Path() string { return v.path }
 
 // Problem is a mistake at this place.
 func (v Value) Problem(found, expected, hint string) Problem {
-	p := Problem{File: v.File(), Line: v.line, Column: v.column, Path: v.path, Found: found, Expected: expected, Hint: hint}
+	p := Problem{File: v.File(), Line: v.line, Column: v.column, Path: strings.TrimSuffix(v.path, ": "), Found: found, Expected: expected, Hint: hint}
 	if len(p.Path) > maxPath {
 		p.Path = strings.ToValidUTF8(p.Path[:maxPath], "") + "…"
 	}

@@ -11,14 +11,14 @@ func TestRead(t *testing.T) {
 		t.Fatalf("got %v %v", list, err)
 	}
 	for text, want := range map[string]string{
-		"endpoints:\n- {namespace: n, address: 127.0.0.1}": "line 2: endpoints[0].namespace: cannot read boolean", // YAML 1.1, as in Kubernetes
+		"endpoints:\n- {namespace: n, address: 127.0.0.1}": "endpoints.yaml:2:15: endpoints[0].namespace: found the truth value n; expected text", // YAML 1.1, as in Kubernetes
 		"endpoints: [a": "did not find expected",
 		"- a":           "expected a mapping",
-		"endpoints:\n- {address: host, port: \"1\"}":         "line 2: endpoints[0].address: \"host\" is not an IPv4 address",
-		"endpoints: [{address: '::1', port: \"1\"}]":         "not an IPv4 address",
-		"endpoints: [{address: 127.0.0.1, port: \"0\"}]":     "\"0\" is not a port",
-		"endpoints: [{address: 127.0.0.1, port: \"70000\"}]": "is not a port",
-		"endpoints: [{address: 127.0.0.1, port: 8000}]":      "the port must be a string: write \"8000\"",
+		"endpoints:\n- {address: host, port: \"1\"}":         "endpoints.yaml:2:13: endpoints[0].address: found \"host\"; expected an IPv4 address",
+		"endpoints: [{address: '::1', port: \"1\"}]":         "expected an IPv4 address",
+		"endpoints: [{address: 127.0.0.1, port: \"0\"}]":     "found \"0\"; expected a port",
+		"endpoints: [{address: 127.0.0.1, port: \"70000\"}]": "expected a port",
+		"endpoints: [{address: 127.0.0.1, port: 8000}]":      "found the number 8000; expected a text; write \"8000\"",
 	} {
 		if _, err := Read("endpoints.yaml", []byte(text), ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, err, want)
