@@ -3,7 +3,6 @@ package strictyaml
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -117,11 +116,7 @@ func Parse(text []byte, o Options) (*Document, error) {
 		if !m.walk(root, 0) {
 			return nil, Problems{m.problem}
 		}
-		v := d.value(root, "", o.Kubernetes)
-		if start := bytes.TrimLeft(text, " \t\r\n"); o.Kubernetes && !o.Many && v.Given() && start[0] == '{' && !json.Valid(start) {
-			return nil, Problems{v.Problem("text after {", "JSON as a whole, where a document begins with {", "")}
-		}
-		d.Values = append(d.Values, v)
+		d.Values = append(d.Values, d.value(root, "", o.Kubernetes))
 	}
 }
 

@@ -36,7 +36,7 @@ func openPool(path, namespace string, log *slog.Logger, changed func(size int)) 
 	p := &pool{path: path, namespace: namespace, log: log, changed: changed}
 	var err error
 	if p.watcher, err = watch.File("endpoints file "+path, path, log, p.load); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("endpoints file: %w", err)
 	}
 	return p, nil
 }

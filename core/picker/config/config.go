@@ -9,6 +9,8 @@
 package config
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -161,6 +163,9 @@ func Read(file string, text []byte) (*Config, error) {
 	root := doc.Root()
 	if !root.Given() {
 		return nil, strictyaml.Problems{root.Problem("the configuration is empty", "an "+Kind, "leave the file out for the default configuration")}
+	}
+	if start := bytes.TrimLeft(text, " \t\r\n"); start[0] == '{' && !json.Valid(start) { // what begins so is JSON to the real one
+		return nil, strictyaml.Problems{root.Problem("text after {", "JSON as a whole, where a document begins with {", "")}
 	}
 	c, err := From(root)
 	if err == nil {
