@@ -155,7 +155,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	<-old.idle
 
 	r.write(r.path, "plugins:\n- type: no-such-scorer\n")
-	until(t, "the bad configuration is told", func() bool { return strings.Contains(r.log.String(), "line 2: plugin 'no-such-scorer'") })
+	until(t, "the bad configuration is told", func() bool { return strings.Contains(r.log.String(), ":2:9: plugins[0].type: plugin type 'no-such-scorer'") })
 	if !r.has("kv-cache-utilization-scorer")() {
 		t.Error("a bad configuration replaced a good one")
 	}
