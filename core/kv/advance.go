@@ -99,14 +99,15 @@ func (ix *Index) Next() (machine.Time, bool) {
 func (ix *Index) Advance(now machine.Time, fx *Effects) {
 	now = max(now, ix.now)
 	for at, ok := ix.Next(); ok && at <= now; at, ok = ix.Next() {
-		old := ix.nextCleanup() == at
+		old := ix.nextCleanup() == at // the next one, once it is now
 		ix.now = at
-		switch due, ok := ix.spec.due.Next(); {
-		case ok && due == at:
+		for due, ok := ix.spec.due.Next(); ok && due == at; due, ok = ix.spec.due.Next() {
 			ix.unexpect()
-		case old:
+		}
+		if old && ix.recs.live > 0 {
 			ix.expire(fx)
-		default:
+		}
+		if ix.quiet <= at {
 			ix.silence(at, fx)
 		}
 	}
@@ -208,15 +209,20 @@ func (ix *Index) speculate(m *Speculate, fx *Effects) {
 	if place < 0 {
 		return
 	}
-	if ix.spec.until == nil {
-		ix.spec.until = map[expectation]machine.Time{}
-	}
 	until := ix.now.Add(max(1, m.TTL))
 	for _, k := range m.Keys {
 		ix.hold(ix.now, p, 1<<place, k, 0)
-		x := expectation{p, k}
-		ix.spec.until[x] = until
-		ix.spec.due.Push(until, machine.ClassTimer, x)
+		ix.await(until, p, k)
 	}
 	ix.bound()
+}
+
+// await has a block that is only expected go at a time.
+func (ix *Index) await(at machine.Time, p *pod, key Key) {
+	if ix.spec.until == nil {
+		ix.spec.until = map[expectation]machine.Time{}
+	}
+	x := expectation{p, key}
+	ix.spec.until[x] = at
+	ix.spec.due.Push(at, machine.ClassTimer, x)
 }

@@ -10,7 +10,7 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
@@ -208,11 +208,9 @@ func (c *openRequests) retire() <-chan struct{} {
 // so that no id is made twice, and the remembered decisions.
 func (k *Picking) inherit(old *Picking) {
 	k.number.Store(old.number.Load() + 1<<20)
-	old.mu.Lock()
-	defer old.mu.Unlock()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.m.Inherit(old.m)
+	old.With(func(was *core.Machine, _ machine.Time) {
+		k.With(func(m *core.Machine, _ machine.Time) { m.Inherit(was) })
+	})
 }
 
 // watchConfig reads the configuration again whenever its file changes. A bad
@@ -221,7 +219,7 @@ func (s *Standalone) watchConfig() error {
 	path := s.o.ConfigPath
 	var err error
 	s.config, err = watch.File("configuration "+path, path, s.o.Log, func() error {
-		text, err := files.Read(path, strict.MaxBytes)
+		text, err := files.Read(path, strictyaml.MaxBytes)
 		if err != nil {
 			return err
 		}
