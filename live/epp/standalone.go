@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"sync"
@@ -78,7 +79,9 @@ type StandaloneOptions struct {
 	Seed     uint64
 	History  int
 	// Inputs, if not nil, takes down what enters the picker.
-	Inputs    *InputLog
+	Inputs *InputLog
+	// Wrap is Options.Wrap.
+	Wrap      func(net.Listener) net.Listener
 	Log       *slog.Logger
 	BuildInfo string
 }
@@ -163,7 +166,7 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	}
 	s.generations.Replace(g)
 	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Pickers: s.generations,
-		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes,
+		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), Wrap: o.Wrap, MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes,
 		MetricsFor: o.MetricsFor, MetricsTokens: o.MetricsTokens}
 	if o.Secure {
 		if server.TLS, err = serverTLS(&o); err != nil {
