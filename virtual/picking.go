@@ -27,6 +27,8 @@ type picking struct {
 	number  uint64
 	wakeAt  machine.Time
 	playing bool
+
+	samples []*metrics.Collector // of each data source
 }
 
 func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
@@ -56,6 +58,9 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		x, text := r.Inputs(), string(c.Text)
 		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
+	}
+	for i := range k.m.Sources() {
+		k.samples = append(k.samples, metrics.NewCollector(k.m.Sources()[i].Wants))
 	}
 	w.kv.connect(k.m)
 	k.Input(epp.Endpoints{List: endpoints})
@@ -119,7 +124,7 @@ func (k *picking) effect(e *epp.Effect) {
 		e.Request.Owner.(*request).evicted()
 	case epp.Scrape:
 		t, src := e.Target, e.Source
-		page, err := k.w.page(k.m.Sources()[src].Address(t), &k.m.Sources()[src])
+		page, err := k.page(t, src)
 		k.Input(epp.Scraped{Target: t, Source: src, Page: page, Err: err})
 	}
 }
@@ -149,13 +154,14 @@ func (w *world) answer(r *request, n *picker.Need) picker.Answer {
 }
 
 // page is what a server says to a data source.
-func (w *world) page(address string, src *epp.Source) (metrics.Page, error) {
-	sv := w.byAddr[address]
+func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
+	src := &k.m.Sources()[source]
+	sv := k.w.byAddr[src.Address(t)]
 	switch {
 	case sv == nil:
 		return nil, errNobody
 	case src.Path == "/health" && sv.dead:
 		return nil, errors.New("status 503")
 	}
-	return sv.page(src.Wants), nil
+	return sv.page(source, k.samples[source]), nil
 }

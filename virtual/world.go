@@ -219,6 +219,7 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](maxFetched, nil); err != nil {
 		return nil, err
 	}
+	sv.stats = newServerStats(p, eng)
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	w.servers = append(w.servers, sv)
