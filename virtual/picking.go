@@ -1,7 +1,6 @@
 package virtual
 
 import (
-	"errors"
 	"fmt"
 	"net"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
-	content "github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -114,7 +112,7 @@ func (k *picking) effect(e *epp.Effect) {
 		r := e.Request
 		var answers []picker.Answer
 		for i := range r.Needs {
-			answers = append(answers, k.w.answer(r.Owner.(*request), &r.Needs[i]))
+			answers = append(answers, k.w.outside.answer(r.Owner.(*request), &r.Needs[i]))
 		}
 		k.Input(k.m.Answer(r, answers))
 	case epp.Decided:
@@ -133,34 +131,4 @@ func (k *picking) decide(r *request) {
 	x := r.stream.Request()
 	x.Owner = r
 	k.Input(epp.Arrive{Request: x})
-}
-
-// errNobody is what comes of asking an address that nobody listens on.
-var errNobody = errors.New("connection refused: nobody listens there")
-
-// answer is what the outside says to a plug-in's question.
-func (w *world) answer(r *request, n *picker.Need) picker.Answer {
-	if a, ok := w.kv.answer(r, n); ok {
-		return a
-	}
-	a := picker.Answer{Plugin: n.Plugin, Key: n.Key}
-	if n.Key == plugins.KeyRender { // a renderer answers as the model server tokenises
-		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
-	} else {
-		a.Err = errNobody
-	}
-	return a
-}
-
-// page is what a server says to a data source.
-func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
-	src := &k.m.Sources()[source]
-	sv := k.w.byAddr[src.Address(t)]
-	switch {
-	case sv == nil:
-		return nil, errNobody
-	case src.Path == "/health" && sv.dead:
-		return nil, errors.New("status 503")
-	}
-	return sv.page(source, k.samples[source]), nil
 }
