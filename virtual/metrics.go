@@ -49,7 +49,7 @@ func (s *server) count(e *engine.Effect) {
 func (s *server) page(source int, c *metrics.Collector) metrics.Page {
 	s.entered()
 	s.engine.Advance(s.w.now, &s.fx) // a long run is counted up to now
-	s.drain()
+	s.play()
 	for len(s.stats.pages) <= source {
 		s.stats.pages = append(s.stats.pages, page{})
 	}
@@ -58,9 +58,8 @@ func (s *server) page(source int, c *metrics.Collector) metrics.Page {
 		return known.Page
 	}
 	if s.stats.Hardware() != nil && s.engine.Computing() {
-		s.engine.Input(s.w.now, engine.Look{}, &s.fx)
+		s.input(engine.Look{})
 	}
-	s.drain()
 	x := s.stats.At(s.w.now, &s.stats.told, s.engine)
 	x.Unix = s.w.now.Seconds() // there is no date
 	if len(s.w.adapters) > 0 {

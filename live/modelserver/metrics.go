@@ -16,13 +16,13 @@ import (
 // look is one consistent look at the server: everything in it was read at one
 // moment.
 func (s *Server) look() (x stats.Look, ok bool) {
-	ok = s.loop.ask(func(now machine.Time) {
-		l := s.loop
-		l.catchUp(now) // a long run is counted up to now
+	l := s.loop
+	l.ask(func(now machine.Time) {
 		if l.stats.Hardware() != nil && l.eng.Computing() {
-			l.eng.Input(now, engine.Look{}, &l.fx)
-			l.deliver()
+			l.eng.Input(now, engine.Look{}, &l.fx) // a long run is counted up to now
 		}
+	})
+	ok = l.ask(func(now machine.Time) {
 		x = l.stats.At(now, &s.told, l.eng)
 		x.Stats, x.Unix = l.stats.Snapshot(), unixSeconds(time.Now())
 		if len(s.adapters.list()) > 0 {
@@ -87,7 +87,6 @@ func (s *Server) page() ([]byte, bool) {
 	var key pageKey
 	if !s.loop.ask(func(now machine.Time) {
 		l := s.loop
-		l.catchUp(now)
 		key = pageKey{Moment: l.stats.Moment(now, l.eng), adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
 		if key.fake = s.fake.Load(); key.fake != nil {
 			key.faked = int64(now / fakeRefresh)

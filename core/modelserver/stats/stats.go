@@ -17,6 +17,7 @@ type Stats struct {
 
 	version        uint64       // changes whenever the counts do
 	active         machine.Time // when they last did
+	heard          bool         // something, since Delivered
 	preemptions    uint64
 	refused        uint64 // because too many waited
 	externalTokens uint64 // prompt tokens asked of other servers
@@ -86,7 +87,7 @@ var finishedNames = [finishReasons]string{"stop", "length", "abort", "error", "r
 // Effect hears an effect of the engine's, and of which sequence: nil where it
 // concerns none.
 func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
-	s.active = f.At
+	s.active, s.heard = f.At, true
 	switch f.Kind {
 	case engine.Stepped:
 		s.stepped(fx, f)
@@ -133,8 +134,11 @@ func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 
 // Delivered is told when all effects of one call of the engine have been heard.
 func (s *Stats) Delivered() {
-	s.version++
-	s.settle()
+	if s.heard {
+		s.heard = false
+		s.version++
+		s.settle()
+	}
 }
 
 // Computed is told whether the engine had something to compute from one moment
