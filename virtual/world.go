@@ -83,6 +83,7 @@ type world struct {
 	draws      serving.Draws
 	faults     serving.Faults
 	timeout    machine.Time
+	chunked    bool                     // bodies are sent without their length
 	limit      int                      // conversations in flight at the most
 	planned    int                      // requests of conversations that have arrived
 	talks      int                      // conversations that have arrived
@@ -175,7 +176,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byName: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency}
+		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder = rec
