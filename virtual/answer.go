@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // The answer of a model server: the words that a live one says to the same
@@ -76,7 +77,7 @@ func (r *request) ending(echo string) []byte {
 	b = r.usage(b)
 	if r.seq.Hold != nil && a.hold && !a.document && (a.key == "" || a.answers) {
 		b = append(b, `,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":`...)
-		b = fmt.Appendf(b, `%s,"remote_host":%q,"remote_port":%d,"remote_engine_id":%q}`, strings.Join(strings.Fields(fmt.Sprint(r.seq.Hold.Blocks.Numbers())), ","), r.server.host(), sideChannelPort, r.server.core.Config().EngineID)
+		b = fmt.Appendf(b, `%s,"remote_host":%q,"remote_port":%d,"remote_engine_id":%q}`, strings.Join(strings.Fields(fmt.Sprint(r.seq.Hold.Blocks.Numbers())), ","), r.server.host(), scenario.SideChannelPort, r.server.core.Config().EngineID)
 	}
 	return append(append(b, extra...), '}')
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // ask is what a request's body asks of a model server, as a live one reads it.
@@ -124,16 +125,13 @@ type peerKV struct {
 
 // handleOf is document 002's name of blocks that a server holds.
 func handleOf(s *server, h *enginecore.Hold) string {
-	return fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", s.host(), sideChannelPort, s.core.Config().EngineID, h.Blocks.First, h.Blocks.Count, h.Tokens)
+	return fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", s.host(), scenario.SideChannelPort, s.core.Config().EngineID, h.Blocks.First, h.Blocks.Count, h.Tokens)
 }
 
 func (s *server) host() string {
 	host, _, _ := strings.Cut(s.endpoint, ":")
 	return host
 }
-
-// sideChannelPort is where a live server hands its blocks out.
-const sideChannelPort = 5600
 
 // goOn puts the prompt behind the tokens that a handle stands for. What they
 // are nobody says; that they are those of the handle is enough for the cache.
@@ -157,7 +155,7 @@ func (a *ask) goOn() *openai.Error {
 	}
 	a.prompt = append(prompt, a.prompt...)
 	host, _, _ := strings.Cut(parts[0], ":")
-	a.remote = &enginecore.Remote{Host: host, Port: sideChannelPort, EngineID: parts[1], Blocks: blocks, Tokens: known}
+	a.remote = &enginecore.Remote{Host: host, Port: scenario.SideChannelPort, EngineID: parts[1], Blocks: blocks, Tokens: known}
 	return nil
 }
 

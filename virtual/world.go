@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -71,6 +72,7 @@ type world struct {
 	voc        *tokens.Vocabulary
 	verbose    bool // somebody goes on from what answers say
 	picking    *picking
+	outside    outside
 	kv         *kvWire  // of model servers that publish KV events
 	sessions   int      // that each sidecar remembers
 	prefillers []string // whom sidecars call in session mode
@@ -81,6 +83,7 @@ type world struct {
 	draws      serving.Draws
 	faults     serving.Faults
 	timeout    machine.Time
+	chunked    bool                     // bodies are sent without their length
 	limit      int                      // conversations in flight at the most
 	planned    int                      // requests of conversations that have arrived
 	talks      int                      // conversations that have arrived
@@ -173,7 +176,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency}
+		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder = rec
@@ -199,6 +202,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	for i := range p.Incidents {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{kind: happens, incident: &p.Incidents[i]})
 	}
+	w.outside.open(w, p)
 	w.picking, err = newPicking(w, s, p)
 	return w, err
 }
@@ -220,6 +224,7 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](maxFetched, nil); err != nil {
 		return nil, err
 	}
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
 	sv.class = machine.ClassStepEnd
 	sv.open(w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
@@ -230,7 +235,9 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 }
 
 // address is a made-up one that looks like a pod's.
-func address(i int) string { return fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250+1) }
+func address(i int) string {
+	return scenario.JoinPort(fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), scenario.PodPort)
+}
 
 func (w *world) play(at machine.Time, e event) {
 	switch e.kind {

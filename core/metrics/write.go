@@ -134,20 +134,46 @@ func appendValue(b []byte, v float64) []byte {
 }
 
 // Collector keeps the samples of the families that are wanted: the Page that
-// Parse makes of the same families' text, without the text.
+// Parse makes of the same families' text, without the text. It may collect one
+// page after the other.
 type Collector struct {
-	// Want says whether a family is wanted.
-	Want func(name string) bool
-	// Page is what has been written.
-	Page Page
-
+	want   func(name string) bool
+	page   Page
 	labels []Label
 	family *Family // the one being written; nil where it is not wanted
+
+	// What want said, by the order in which families come: pages are alike, and
+	// most of their families are not wanted.
+	asked []answer
+	next  int
 }
 
-// NewCollector begins an empty page.
+type answer struct {
+	name   string
+	wanted bool
+}
+
+// NewCollector collects the families for which want is true, which is asked
+// once for each.
 func NewCollector(want func(name string) bool) *Collector {
-	return &Collector{Want: want, Page: Page{}}
+	return &Collector{want: want, page: Page{}}
+}
+
+// Take returns what has been written since the last Take.
+func (c *Collector) Take() Page {
+	p := c.page
+	c.page, c.labels, c.family, c.next = Page{}, nil, nil, 0
+	return p
+}
+
+func (c *Collector) wants(name string) bool {
+	if c.next == len(c.asked) {
+		c.asked = append(c.asked, answer{name, c.want(name)})
+	} else if c.asked[c.next].name != name { // the page is another one
+		c.asked = append(c.asked[:c.next], answer{name, c.want(name)})
+	}
+	c.next++
+	return c.asked[c.next-1].wanted
 }
 
 // Labels implements Writer.
@@ -160,11 +186,11 @@ func (c *Collector) Labels(labels ...Label) {
 
 // Family implements Writer.
 func (c *Collector) Family(name, kind, _ string) bool {
-	if c.family = nil; !c.Want(name) {
+	if c.family = nil; !c.wants(name) {
 		return false
 	}
 	c.family = &Family{Typed: kind != "histogram"}
-	c.Page[name] = c.family
+	c.page[name] = c.family
 	return true
 }
 

@@ -85,7 +85,7 @@ func TestCollectedAsParsed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text.Page)
 		}
-		if d := cmp.Diff(parsed, collected.Page, cmpopts.EquateEmpty()); d != "" {
+		if d := cmp.Diff(parsed, collected.Take(), cmpopts.EquateEmpty()); d != "" {
 			t.Fatalf("parsed (-) and collected (+) differ: %s\n%s", d, text.Page)
 		}
 	})
@@ -123,7 +123,27 @@ func TestUnwanted(t *testing.T) {
 	c.Sample(1)
 	c.Histogram([]float64{1}, []uint64{1, 2}, 3)
 	metrics.Gauge(c, "b", "", 4)
-	if got := slices.Collect(maps.Keys(c.Page)); !slices.Equal(got, []string{"b"}) || len(c.Page["b"].Samples) != 1 {
+	page := c.Take()
+	if got := slices.Collect(maps.Keys(page)); !slices.Equal(got, []string{"b"}) || len(page["b"].Samples) != 1 {
 		t.Errorf("the page has %v", got)
+	}
+}
+
+// A collector that is used again takes pages of other families, in another
+// order, for what they are.
+func TestCollectedAgain(t *testing.T) {
+	t.Parallel()
+	c := metrics.NewCollector(func(name string) bool { return name > "b" })
+	for _, families := range [][]string{{"a", "b", "c"}, {"a", "b", "c"}, {"c", "a", "d", "b"}, {}, {"d"}} {
+		var want []string
+		for i, name := range families {
+			metrics.Gauge(c, name, "", float64(i))
+			if name > "b" {
+				want = append(want, name)
+			}
+		}
+		if got := slices.Sorted(maps.Keys(c.Take())); !slices.Equal(got, want) {
+			t.Errorf("of %v it took %v, expected %v", families, got, want)
+		}
 	}
 }

@@ -61,11 +61,10 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 
 const promType = "text/plain; version=0.0.4; charset=utf-8"
 
-// pageKey is all that a metrics page depends on. An endpoint picker asks
-// twenty times a second, of servers that mostly have done nothing since.
+// pageKey is all that a metrics page depends on.
 type pageKey struct {
-	version  uint64
-	second   int64 // while something happened lately: rates change with time alone
+	stats.Moment
+	faked    int64 // which tenth of a second it is, where figures are made up
 	adapters int
 	sleep    int32
 	fake     *stats.FakeMetrics
@@ -81,12 +80,9 @@ func (s *Server) page() ([]byte, bool) {
 	var key pageKey
 	if !s.loop.ask(func(now machine.Time) {
 		l := s.loop
-		key = pageKey{version: l.core.Stats().Version, second: -1, adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
-		if l.eng.InFlight() > 0 || l.core.Stats().Lively(now) {
-			key.second = int64(now / machine.Second)
-		}
+		key = pageKey{Moment: l.core.Stats().Moment(now, l.eng), adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
 		if key.fake = s.fake.Load(); key.fake != nil {
-			key.second = int64(now / fakeRefresh)
+			key.faked = int64(now / fakeRefresh)
 		}
 	}) {
 		return nil, false

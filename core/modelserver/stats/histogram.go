@@ -22,6 +22,9 @@ func newHistogram(bounds []float64) histogram {
 func (h *histogram) observe(v float64) { h.observeN(v, 1) }
 
 func (h *histogram) observeN(v float64, n uint64) {
+	if n == 0 {
+		return
+	}
 	v = max(v, 0)
 	i, _ := slices.BinarySearch(h.bounds, v)
 	h.counts[i] += n

@@ -117,9 +117,21 @@ func (x *Look) HitRate() float64 {
 	return float64(x.CachedTokens) / float64(x.QueriedTokens)
 }
 
-// Lively says that a look with the same counts may say something else a second
-// later: rates change with time alone.
-func (s *Stats) Lively(now machine.Time) bool { return now < s.Active+2*rateSpan*machine.Second }
+// Moment is all that a look depends on: of a server that has done nothing since,
+// another one says the same. Servers are asked twenty times a second.
+type Moment struct {
+	version uint64
+	second  int64 // while something happened lately: rates change with time alone
+}
+
+// Moment is that of a look at an engine that has played what was due.
+func (s *Stats) Moment(now machine.Time, e *engine.Engine) Moment {
+	m := Moment{s.version, -1}
+	if e.InFlight() > 0 || now < s.active+2*rateSpan*machine.Second {
+		m.second = int64(now / machine.Second)
+	}
+	return m
+}
 
 func histogramOf(w metrics.Writer, name, help string, h *histogram) {
 	if w.Family(name, "histogram", help) {

@@ -109,7 +109,7 @@ func TestSamplesAsText(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text.Page)
 			}
-			if d := cmp.Diff(parsed, c.Page, cmpopts.EquateEmpty()); d != "" {
+			if d := cmp.Diff(parsed, c.Take(), cmpopts.EquateEmpty()); d != "" {
 				t.Fatalf("the text (-) and the samples (+) differ: %s", d)
 			}
 		}

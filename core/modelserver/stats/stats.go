@@ -9,16 +9,15 @@ import (
 // Stats are one server's counts and histograms. They hear effects in the order
 // in which things happened, so none is ever lost or negative.
 type Stats struct {
-	// Version changes whenever the counts do.
-	Version uint64
-	// Active is when they last did.
-	Active machine.Time
 	// Success counts requests by how they ended.
 	Success [finishReasons]uint64
 	// QueriedTokens are the prompt tokens that were looked for in the prefix
 	// cache, CachedTokens those that were found.
 	QueriedTokens, CachedTokens uint64
 
+	version        uint64       // changes whenever the counts do
+	active         machine.Time // when they last did
+	heard          bool         // something, since Delivered
 	preemptions    uint64
 	refused        uint64 // because too many waited
 	externalTokens uint64 // prompt tokens asked of other servers
@@ -88,7 +87,7 @@ var finishedNames = [finishReasons]string{"stop", "length", "abort", "error", "r
 // Effect hears an effect of the engine's, and of which sequence: nil where it
 // concerns none.
 func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
-	s.Active = f.At
+	s.active, s.heard = f.At, true
 	switch f.Kind {
 	case engine.Stepped:
 		s.stepped(fx, f)
@@ -135,8 +134,11 @@ func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 
 // Delivered is told when all effects of one call of the engine have been heard.
 func (s *Stats) Delivered() {
-	s.Version++
-	s.settle()
+	if s.heard {
+		s.heard = false
+		s.version++
+		s.settle()
+	}
 }
 
 // Computed is told whether the engine had something to compute from one moment
@@ -182,9 +184,7 @@ func (s *Stats) tokens(q *Sequence, f *engine.Effect) {
 func (s *Stats) stepped(fx *engine.Effects, f *engine.Effect) {
 	s.steps.add(f)
 	s.iterationTokens.observe(float64(f.Batch) + float64(f.First))
-	for range f.Count - 1 {
-		s.iterationTokens.observe(float64(f.Batch))
-	}
+	s.iterationTokens.observeN(float64(f.Batch), uint64(f.Count-1))
 	if s.hardware == nil {
 		return
 	}
