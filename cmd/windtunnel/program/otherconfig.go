@@ -10,6 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/strict"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // moves is what replay --config says with --output json.
@@ -47,6 +49,48 @@ func (c *replayCmd) otherConfig(o *outside) error {
 		return writeJSON(o.Stdout, m)
 	}
 	return m.write(o.Stdout)
+}
+
+// onward sends the recorded requests in virtual time, to the model servers of a
+// scenario.
+func (c *replayCmd) onward(o *outside) error {
+	var q inputlog.Requests
+	if err := eachInput(o, c.Files, q.Line); err != nil {
+		return inputError(err)
+	}
+	if len(q.List) == 0 {
+		return exit.With(exit.Input, fmt.Errorf("%s has no request with a prompt", c.Files[0]))
+	}
+	s, err := loadScenario(o, c.Scenario)
+	if err != nil {
+		return err
+	}
+	if c.Config != "" {
+		text, err := files.Read(c.Config, strict.MaxBytes)
+		if err != nil {
+			return exit.With(exit.Input, err)
+		}
+		s.Pools[0].EPP.Config = scenario.PickerConfig{File: c.Config, Text: text}
+	}
+	s.Recorded, s.Workload.Concurrency = q.List, len(q.List)
+	s.Workload.Requests = len(q.List)
+	told := o.Stdout
+	if c.Output == "json" {
+		told = o.Stderr
+	}
+	fmt.Fprintf(told, "an estimate: %d recorded requests, with the times at which they came, the lengths and common beginnings of their prompts and the lengths of their answers, are sent to the simulated model servers of %s\n", len(q.List), c.Scenario)
+	if q.Without > 0 {
+		fmt.Fprintf(told, "%d requests had no prompt and are left out\n", q.Without)
+	}
+	return sim(o, s, report.Options{Out: o.out(), JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed,
+		Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()})
+}
+
+func (c *replayCmd) detail() report.Detail {
+	if c.View == "auto" {
+		return ""
+	}
+	return report.Detail(c.View)
 }
 
 // readOther reads a configuration that is to be asked.
