@@ -109,6 +109,9 @@ func New(c Config) (*Machine, error) {
 	return m, nil
 }
 
+// Now is the time that the Machine knows of.
+func (m *Machine) Now() machine.Time { return m.now }
+
 // Picker is the picker, to be looked at in the Machine's turn.
 func (m *Machine) Picker() *picker.Picker { return m.p }
 
