@@ -40,6 +40,8 @@ var kinds = []kind{
 	{"picker", reflect.TypeFor[EndpointPicker](), inProfiles},
 	{"profile handler", reflect.TypeFor[ProfileHandler](), byItself},
 	{"request header processor", reflect.TypeFor[HeaderProcessor](), byItself},
+	{"request body reader", reflect.TypeFor[BodyReader](), byItself},
+	{"prompt reader", reflect.TypeFor[PromptReader](), byItself},
 	{"screener", reflect.TypeFor[Screener](), byItself},
 	{"data producer", reflect.TypeFor[Producer](), byItself},
 	{"plug-in that asks outside services", reflect.TypeFor[Asker](), byItself},
@@ -49,6 +51,7 @@ var kinds = []kind{
 	{"plug-in that follows the ends of requests", reflect.TypeFor[Releaser](), byItself},
 	{"response header processor", reflect.TypeFor[ResponseHeader](), byItself},
 	{"response body processor", reflect.TypeFor[ResponseBody](), byItself},
+	{"plug-in that follows endpoints", reflect.TypeFor[EndpointObserver](), byItself},
 	{"saturation detector", reflect.TypeFor[SaturationDetector](), "flowControl.saturationDetector"},
 	{"request parser", reflect.TypeFor[RequestParser](), "requestHandler.parsers"},
 	{KindSource, reflect.TypeFor[MetricsSource](), "dataLayer.sources"},
@@ -155,5 +158,21 @@ func (b *Builder) checkPlace(p Plugin, ref config.ProfilePlugin) {
 		b.warn(refAt(ref.At), b.describe(p)+" and has no effect in a profile", "a filter, a scorer or a picker", b.belongs(p))
 	case ref.Weight != nil && !scores && ref.Kind == "":
 		b.warn(ref.At.Get("weight"), fmt.Sprintf("the weight of '%s' has no effect", p.Name()), "one on a scorer", "")
+	}
+}
+
+// checkUse warns of what is declared and listed in no profile, where it would act.
+func (b *Builder) checkUse() {
+	if len(b.cfg.SchedulingProfiles) == 0 {
+		return // all are in the one that there is
+	}
+	for _, spec := range b.cfg.Plugins {
+		p := b.made[spec.Name]
+		if p == nil || b.used[spec.Name] || slices.ContainsFunc(b.kindsOf(p), func(k kind) bool { return k.place != inProfiles }) {
+			continue
+		}
+		if _, picks := p.(EndpointPicker); !picks { // one stands in where a profile has none
+			b.warn(typeOf(spec.At), b.describe(p)+" and listed nowhere: it has no effect", "", b.belongs(p))
+		}
 	}
 }
