@@ -123,7 +123,7 @@ func (b *Builder) declared(name string) (Plugin, error) {
 	}
 	spec := b.cfg.Plugin(name)
 	if spec == nil {
-		return nil, strictyaml.Problem{Found: fmt.Sprintf("a plugin has a dependency on the unregistered plugin %s", name),
+		return nil, strictyaml.Problem{Found: fmt.Sprintf("references undefined plugin '%s'", name),
 			Expected: "the name of a plug-in that is declared under plugins", Hint: strictyaml.DidYouMean(name, b.names())}
 	}
 	if slices.Contains(b.making, name) {

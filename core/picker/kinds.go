@@ -93,7 +93,7 @@ func (b *Builder) checkShape(p Plugin, at strictyaml.Value) error {
 			continue
 		}
 		if method, has, wants := misfit(p, k.iface); method != "" {
-			return typeOf(at).Problem(fmt.Sprintf("%s has the method %s%s", found, method, has), fmt.Sprintf("%s%s, which makes it a %s", method, wants, k.name), "this one is never called")
+			return typeOf(at).Problem(fmt.Sprintf("%s has the method %s%s", found, method, has), fmt.Sprintf("%s%s, which makes it %s", method, wants, article(k.name)), "this one is never called")
 		}
 	}
 	return typeOf(at).Problem(found+" is of no kind: nothing would ever call it", "a type that implements an interface of core/picker, such as Scorer",
@@ -122,16 +122,27 @@ func misfit(p Plugin, iface reflect.Type) (name, has, wants string) {
 
 // wrongKind refuses a plug-in that is not of the kind that its place asks for.
 func (b *Builder) wrongKind(at strictyaml.Value, p Plugin, want string) {
-	b.refuse(refAt(at), b.describe(p), "a "+want, b.belongs(p))
+	b.refuse(refAt(at), b.describe(p), article(want), b.belongs(p))
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeio", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // describe says what a plug-in is.
 func (b *Builder) describe(p Plugin) string {
 	var names []string
+	places := map[string]bool{}
 	for _, k := range b.kindsOf(p) {
-		names = append(names, k.name)
+		if !places[k.place] {
+			names = append(names, article(k.name))
+		}
+		places[k.place] = true
 	}
-	return fmt.Sprintf("'%s' (type: %s) is a %s", p.Name(), p.Type(), strings.Join(names, " and "))
+	return fmt.Sprintf("'%s' (type: %s) is %s", p.Name(), p.Type(), strings.Join(names, " and "))
 }
 
 // belongs says where a plug-in is to be listed.
