@@ -106,7 +106,7 @@ func TestASpoiledLeafIsTold(t *testing.T) {
 		walk(doc.Content[0], "")
 		x := rapid.SampledFrom(leaves).Draw(t, "leaf")
 		x.node.Tag, x.node.Style = "", 0
-		x.node.Value = rapid.SampledFrom([]string{"[]", "{a: b}", "!!binary x", "2000-01-01"}).Draw(t, "instead")
+		x.node.Value = rapid.SampledFrom([]string{"[spoiled]", "{spoiled: b}", "!!binary spoiled", "2000-01-01"}).Draw(t, "instead")
 		text, err := yaml.Marshal(&doc)
 		if err != nil {
 			t.Fatal(err)
