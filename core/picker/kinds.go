@@ -87,7 +87,7 @@ func (b *Builder) checkShape(p Plugin, at strictyaml.Value) error {
 	if len(b.kindsOf(p)) > 0 {
 		return nil
 	}
-	found := fmt.Sprintf("plugin '%s' (type: %s)", p.Name(), p.Type())
+	found := fmt.Sprintf("plugin '%s' (type: %s)", p.Name(), p.base().typ)
 	for _, k := range kinds {
 		if k.iface == nil {
 			continue
@@ -142,7 +142,7 @@ func (b *Builder) describe(p Plugin) string {
 		}
 		places[k.place] = true
 	}
-	return fmt.Sprintf("'%s' (type: %s) is %s", p.Name(), p.Type(), strings.Join(names, " and "))
+	return fmt.Sprintf("'%s' (type: %s) is %s", p.Name(), p.base().typ, strings.Join(names, " and "))
 }
 
 // belongs says where a plug-in is to be listed.

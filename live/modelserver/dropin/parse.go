@@ -258,6 +258,10 @@ func (p *parser) file(path string) error {
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}
+	return p.yaml(path, raw)
+}
+
+func (p *parser) yaml(path string, raw []byte) error {
 	doc, err := strictyaml.Parse(raw, strictyaml.Options{File: path})
 	if err != nil {
 		return err
