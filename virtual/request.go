@@ -47,14 +47,15 @@ type request struct {
 	whole     bool   // all of its answer has left
 
 	// At the client.
-	echo   string // the metadata that came back
-	status int
-	bare   bool   // the response is its headers
-	failed string // an error told inside the answer
-	first  bool   // the client has seen the first token
-	over   bool
-	heard  *reply.Reader // the answer, where somebody goes on from it
-	bytes  int
+	echo    string // the metadata that came back
+	status  int
+	bare    bool          // the response is its headers
+	failed  *reply.Error  // told inside the answer
+	refusal *reply.Reader // an answer with an error status
+	first   bool          // the client has seen the first token
+	over    bool
+	heard   *reply.Reader // the answer, where somebody goes on from it
+	bytes   int
 }
 
 func (r *request) record(step flow.Step, details ...flow.Detail) {
@@ -117,6 +118,11 @@ func (r *request) said(e stream.Effect) {
 		r.received(e.Body, e.End)
 	case stream.SendAnswer:
 		r.dropServer("the EPP answered by itself")
+		if r.status == 0 {
+			r.status = e.Answer.Status
+			r.received(e.Answer.Body, true)
+			return
+		}
 		r.finish(flow.OutcomeOfStatus(e.Answer.Status), flow.D("status", e.Answer.Status))
 	}
 }
@@ -147,7 +153,8 @@ func (r *request) evicted() {
 // giveUp is the client's own time limit.
 func (r *request) giveUp() {
 	if !r.over {
-		r.finish(flow.TimedOut, flow.D("reason", "the client's own time limit"))
+		f := r.facts()
+		r.finish(flow.TimedOut, f.Cut(reply.TimeLimit)...)
 		r.gone()
 	}
 }
@@ -156,7 +163,8 @@ func (r *request) giveUp() {
 func (r *request) leaves() {
 	if !r.over {
 		r.record(flow.ClientLeft)
-		r.finish(flow.Left)
+		f := r.facts()
+		r.finish(flow.Left, f.Cut(reply.ClientLeft)...)
 		r.gone()
 	}
 }
@@ -244,16 +252,20 @@ func (r *request) do(e serving.Effect) {
 	case serving.Refuse:
 		r.respond(e.Status, []byte(e.Reason), true)
 	case serving.SendError:
-		r.fail(e.Reason)
+		failed := &reply.Error{Message: e.Reason}
+		if e.Status == 400 { // the session's only one
+			failed.Type = held.ViolationType
+		}
+		r.fail(failed)
 		r.respond(200, []byte(e.Reason), true)
 	}
 }
 
 // fail notes an error that is told inside a 2xx.
-func (r *request) fail(reason string) {
-	r.failed = reason
+func (r *request) fail(e *reply.Error) {
+	r.failed = e
 	if r.leg != nil {
-		r.leg.p.r.failed = reason
+		r.leg.p.r.failed = e
 	}
 }
 
