@@ -4,8 +4,11 @@ package contract
 var Machines = []Machine{
 	of("core/disagg.Exchange", sidecars),
 	of("core/engine.Engine", engines),
+	of("core/epp.Machine", pickers),
+	of("core/epp.Stream", pickerStreams),
 	of("core/kv.Feed", feeds),
 	of("core/kv.Index", indexes),
 	of("core/link.Network", networks),
 	of("core/picker/flowcontrol.Controller", controllers),
+	of("core/stream.Stream", streams),
 }
