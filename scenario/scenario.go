@@ -52,7 +52,7 @@ type Scenario struct {
 	Expectations Expectations `json:"expectations"`
 
 	// Recorded, if not nil, are sent in place of the workload's requests.
-	Recorded []workload.Recorded `yaml:"-"`
+	Recorded []workload.Recorded `json:"-"`
 	// File is where the scenario came from, for messages.
 	File string `json:"-"`
 	// root tells problems found later (overrides, drivers) the line of a field.
