@@ -4,12 +4,14 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // happen plays an incident.
 func (w *world) happen(x *scenario.Incident) {
+	w.tell(x, flow.IncidentBegan)
 	if c, ok := x.Control(); ok {
 		w.control(w.servers[x.Server], c)
 		if x.For > 0 {
@@ -27,7 +29,14 @@ func (w *world) happen(x *scenario.Incident) {
 
 // recover ends an incident.
 func (w *world) recover(x *scenario.Incident) {
+	w.tell(x, flow.IncidentEnded)
 	w.control(w.servers[x.Server], engine.Control{Op: engine.OpRestart})
+}
+
+func (w *world) tell(x *scenario.Incident, step flow.Step) {
+	if w.rec != nil {
+		w.rec.Record(x.Event(w.now, step, w.servers[x.Server].endpoint))
+	}
 }
 
 // control changes an engine. The picker finds out by itself.

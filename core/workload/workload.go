@@ -4,10 +4,10 @@
 package workload
 
 import (
-	"fmt"
 	"math"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -83,10 +83,10 @@ type Request struct {
 }
 
 // ID is the id of the request with this number (from 0).
-func (c *Config) ID(index int) string { return fmt.Sprintf("%s%06d", c.Prefix(), index+1) }
+func (c *Config) ID(index int) string { return flow.RequestID(c.Seed, index+1) }
 
 // Prefix is what the ids of the workload's requests begin with.
-func (c *Config) Prefix() string { return fmt.Sprintf("req-%d-", c.Seed) }
+func (c *Config) Prefix() string { return flow.RequestPrefix(c.Seed) }
 
 // Request makes the request with this number (from 0) as the first one of a
 // conversation.
