@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,9 @@ type Options struct {
 	// PrefixCache says that the model servers keep prefixes of prompts, so that it
 	// is worth telling where they found none.
 	PrefixCache bool
+	// Explain is how many endpoints of a decision are explained to those who
+	// read the reasons; 0 is flow.DefaultExplained.
+	Explain int
 	// Judge holds the scenario's expectations against the summary of a run
 	// that was not interrupted; nil where nothing is expected.
 	Judge func(Summary) []Expectation
@@ -112,9 +116,17 @@ func (s *Session) Record(e flow.Event) {
 	s.take(e)
 }
 
-// KeepsExplanations tells whether anybody reads the reasons of decisions: a
-// recording and the JSON lines do, a terminal does not show them.
-func (s *Session) KeepsExplanations() bool { return s.lines != nil || s.file != nil }
+// Explained implements flow.Selective: a recording and the JSON lines have the
+// reasons of decisions, a terminal does not show them.
+func (s *Session) Explained() int { return s.options.Explained() }
+
+// Explained is how many endpoints of a decision somebody reads.
+func (o *Options) Explained() int {
+	if !o.JSON && o.File == "" {
+		return 0
+	}
+	return cmp.Or(o.Explain, flow.DefaultExplained)
+}
 
 // Inputs is where a log of the endpoint picker's inputs goes, and what of them.
 type Inputs struct {

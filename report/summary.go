@@ -231,7 +231,7 @@ func (s Summary) writeSpans(l *lines) {
 	l.b.WriteString(l.paint.bold("span     ") + fmt.Sprintf("  %7s %8s %8s %8s %8s\n", "count", "p50", "p90", "p99", "max"))
 	for _, sp := range s.Spans {
 		row := fmt.Sprintf("  %-9s%7s %8s %8s %8s %8s", sp.Name, thousands(sp.Count), span(sp.P50), span(sp.P90), span(sp.P99), span(sp.Max))
-		if whose := "  " + l.paint.dim(flow.Label(sp.Slowest)); sp.Slowest != "" && sp.Count > 1 && (l.columns == 0 || columnsOf(row+whose) <= l.columns) {
+		if whose := "  " + l.paint.dim(flow.Label(sp.Slowest)); sp.Max > 0 && sp.Count > 1 && (l.columns == 0 || columnsOf(row+whose) <= l.columns) {
 			row += whose
 		}
 		l.b.WriteString(row + "\n")

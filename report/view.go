@@ -208,6 +208,8 @@ func (v *View) request(e flow.Event) {
 		text := "-"
 		if d, ok := spans[name]; ok {
 			text = span(d.Seconds())
+		} else if name == "hold" {
+			continue // most requests are not
 		}
 		words = append(words, fmt.Sprintf("%s %-7s", v.paint.dim(name), text))
 	}

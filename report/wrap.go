@@ -22,7 +22,6 @@ func wrap(head string, words []string, between string, hang, columns int) string
 			at += gap + n
 			continue
 		}
-		b.WriteString(strings.TrimRight(between, " "))
 		for _, piece := range pieces(w, max(1, columns-hang)) {
 			b.WriteString("\n" + strings.Repeat(" ", hang) + piece)
 			at = hang + columnsOf(piece)

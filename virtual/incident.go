@@ -9,8 +9,11 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// happen plays an incident.
+// happen plays an incident; none happens once all requests have ended.
 func (w *world) happen(x *scenario.Incident) {
+	if !w.busy() {
+		return
+	}
 	w.tell(x, flow.IncidentBegan)
 	if c, ok := x.Control(); ok {
 		w.control(w.servers[x.Server], c)
@@ -29,7 +32,9 @@ func (w *world) happen(x *scenario.Incident) {
 
 // recover ends an incident.
 func (w *world) recover(x *scenario.Incident) {
-	w.tell(x, flow.IncidentEnded)
+	if w.busy() {
+		w.tell(x, flow.IncidentEnded)
+	}
 	w.control(w.servers[x.Server], engine.Control{Op: engine.OpRestart})
 }
 

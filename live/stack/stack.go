@@ -71,6 +71,9 @@ type Options struct {
 	// Describe prepares for a Record: requests are described well enough to be
 	// played again.
 	Describe bool
+	// Explain is how many endpoints of a decision the record of its request
+	// explains; 0 explains nothing.
+	Explain int
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
@@ -162,6 +165,15 @@ func checkDescriptors(s *scenario.Scenario) error {
 		http1++
 	}
 	return envoy.CheckDescriptors(min(s.Workload.Concurrency, s.Workload.Requests), http1)
+}
+
+// Servers are the model servers' addresses, or their sidecars', those that only
+// prefill apart.
+func (s *Stack) Servers() (endpoints, prefill []string) {
+	if s.Fleet == nil {
+		return s.Endpoints, nil
+	}
+	return s.Endpoints[:s.pool.Replicas], s.Endpoints[s.pool.Replicas:]
 }
 
 // Now is the run's clock.

@@ -71,7 +71,8 @@ func (c *runCmd) Run(o *outside) error {
 	// We send nothing before the stack is up, so the readers open late and a
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, EPP: c.EPP, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "",
+	shown := c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) })
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, EPP: c.EPP, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
 		Recorder: flow.Func(func(e flow.Event) {
 			// With --keep somebody may send requests to the well-known port
 			// while the stack still starts.
@@ -82,10 +83,11 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return startError(ctx, err)
 	}
-	session, err := report.Start(c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) }))
+	session, err := report.Start(shown)
 	if err != nil {
 		return errors.Join(exit.With(exit.Input, err), stopStack(st))
 	}
+	session.Servers(st.Servers())
 	readers.Store(session)
 	var inputs *epp.InputLog
 	if x := session.Inputs(); x != nil {

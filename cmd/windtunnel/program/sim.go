@@ -37,6 +37,7 @@ func (c *simCmd) Run(o *outside) error {
 	}
 	ctx, stop := o.Context()
 	defer stop()
+	session.Servers(virtual.Servers(&s.Pools[0]))
 	indexes, err := virtual.Play(s, session, func(int) bool { return ctx.Err() == nil })
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
