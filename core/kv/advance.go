@@ -147,14 +147,19 @@ func (ix *Index) Speculate(now machine.Time, podName string, keys []Key, ttl mac
 	if place < 0 {
 		return
 	}
+	for _, k := range keys {
+		ix.hold(now, p, 1<<place, k, 0)
+		ix.await(now.Add(ttl), p, k)
+	}
+	ix.bound()
+}
+
+// await has a block that is only expected go at a time.
+func (ix *Index) await(at machine.Time, p *pod, key Key) {
 	if ix.spec.until == nil {
 		ix.spec.until = map[expectation]machine.Time{}
 	}
-	for _, k := range keys {
-		ix.hold(now, p, 1<<place, k, 0)
-		x := expectation{p, k}
-		ix.spec.until[x] = now.Add(ttl)
-		ix.spec.due.Push(now.Add(ttl), machine.ClassTimer, x)
-	}
-	ix.bound()
+	x := expectation{p, key}
+	ix.spec.until[x] = at
+	ix.spec.due.Push(at, machine.ClassTimer, x)
 }
