@@ -36,6 +36,7 @@ type Tally struct {
 	last     machine.Time
 	cache    cacheTally
 	prefills counts[string]            // by the server that a prefill leg went to
+	upstream counts[string]            // by Envoy's account, for pickers that do not report
 	failed   map[flow.Outcome][]string // ids of the first ones that did not complete
 	slowest  []string                  // per span: whose was the largest
 	byHand   ByHand
@@ -115,6 +116,7 @@ func newTally(inFlight int) *Tally {
 		steps:    map[flow.Hop]counts[flow.Step]{},
 		pods:     counts[string]{},
 		prefills: counts[string]{},
+		upstream: counts[string]{},
 		failed:   map[flow.Outcome][]string{},
 		byHand:   ByHand{Statuses: counts[string]{}, Endpoints: counts[string]{}},
 	}
@@ -184,6 +186,10 @@ func (t *Tally) Record(e flow.Event) {
 		if len(r.server) > longestName {
 			r.server = otherName
 		}
+	case at == flow.At{Hop: flow.Envoy, Step: flow.Logged} && e.Endpoint != "" && !r.byHand:
+		t.upstream.add(e.Endpoint, maxEndpoints)
+	case e.Hop == flow.Server && r.server == "" && len(e.Endpoint) <= longestName:
+		r.server = e.Endpoint
 	case at == flow.At{Hop: flow.Client, Step: flow.Finished} && !r.done:
 		r.done = true
 		t.finished++
@@ -360,6 +366,8 @@ func (t *Tally) Summary() Summary {
 	}
 	if len(t.pods) > 0 {
 		s.Endpoints = maps.Clone(t.pods)
+	} else if len(t.upstream) > 0 {
+		s.Endpoints = maps.Clone(t.upstream)
 	}
 	if len(t.prefills) > 0 {
 		s.PrefillServers = maps.Clone(t.prefills)

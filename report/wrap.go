@@ -30,6 +30,13 @@ func wrap(head string, words []string, between string, hang, columns int) string
 	return strings.TrimRight(b.String(), " ")
 }
 
+// Wrap breaks a line between its words, as views do; what goes on is hang
+// columns to the right. 0 columns never break.
+func Wrap(line string, hang, columns int) string {
+	words := strings.Split(line, " ")
+	return wrap(words[0], words[1:], " ", hang, columns)
+}
+
 // pieces cuts a word into some of at most so many columns each.
 func pieces(word string, columns int) []string {
 	var out []string

@@ -45,6 +45,9 @@ type eppCmd struct {
 	eppServing    `embed:""`
 	bodyFlags     `embed:""`
 
+	Held      bool          `name:"hold" help:"Hold requests open as document 000 does: part 1 goes on at once, part 2 when the first token has come back. The model servers must know this flow."`
+	HoldLimit time.Duration `name:"hold-limit" default:"1m" help:"How long a request may be held before the client gets a 504."`
+
 	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
 	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
 	AllowExperimental         bool          `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
@@ -80,7 +83,11 @@ names (with watchFile it is followed; so is the configuration itself: a new one
 is taken over without losing a request, a bad one is refused and logged), or from the pods among the objects of
 --objects, which is read as a Kubernetes API server would serve it:
 
-  windtunnel epp --pool-name my-pool --objects ./manifests --secure-serving=false`
+  windtunnel epp --pool-name my-pool --objects ./manifests --secure-serving=false
+
+With --hold the requests of the pool are held open, as in a scenario with flow: held:
+
+  windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false --hold`
 }
 
 // Run serves until it is told to stop.
@@ -110,6 +117,10 @@ func (c *eppCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, err)
 	}
 	opts.Hold.BodyIdle, opts.Hold.BodyTotal = machine.FromDuration(body.Idle), machine.FromDuration(body.Total)
+	if opts.Hold.Hold = c.Held; c.Held && c.HoldLimit <= 0 {
+		return exit.With(exit.Usage, fmt.Errorf("--hold-limit %v: expected a duration above 0", c.HoldLimit))
+	}
+	opts.Hold.HoldLimit, opts.Hold.MetadataBytes, opts.Hold.Seed = machine.FromDuration(c.HoldLimit), heldMetadataBytes, c.Seed
 	if c.EndpointSelector != "" {
 		selector, err := picker.ParseSelector(c.EndpointSelector)
 		if err != nil {
@@ -146,6 +157,9 @@ func (c *eppCmd) Run(o *outside) error {
 	defer stop()
 	return serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop)
 }
+
+// heldMetadataBytes is the length of part 2's metadata, a scenario's default.
+const heldMetadataBytes = 32
 
 // pool checks how the pool is named. Without one, the picker's own Deployment
 // names it, as its pod's name tells.
