@@ -33,6 +33,8 @@ type Explanation struct {
 	Points      map[string]float64 `json:"point_seconds,omitempty"` // by extension point
 	TookSeconds float64            `json:"decision_seconds,omitempty"`
 	Saturation  *float64           `json:"saturation,omitempty"`
+	// Notes say what could not be known where this was decided.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // ExplainedRemoval is what one filter took out.
@@ -181,6 +183,9 @@ func (e *Explanation) WriteTable(w io.Writer) error {
 		fmt.Fprintf(w, "refused with %d: %s\n", e.Status, e.Error)
 	} else {
 		fmt.Fprintf(w, "went to %s%s\n", e.Destination, e.wentTo())
+	}
+	for _, n := range e.Notes {
+		fmt.Fprintf(w, "note: %s\n", n)
 	}
 	if e.Admission != "" {
 		fmt.Fprintf(w, "admission: %s\n", e.Admission)

@@ -137,5 +137,7 @@ func (c *previewCmd) decide(name string, state *preview.State, r *preview.Reques
 	case err != nil:
 		return nil, err
 	}
-	return d.Explain(), nil
+	e := d.Explain()
+	e.Notes = state.Unknown(p)
+	return e, nil
 }

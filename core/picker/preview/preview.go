@@ -144,6 +144,28 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 	return p, nil
 }
 
+// Unknown says which plug-ins decide by what the state does not tell: the prompts
+// whose KV caches the endpoints hold.
+func (s *State) Unknown(p *picker.Picker) (notes []string) {
+	prompts := false
+	for i := range s.Endpoints {
+		prompts = prompts || slices.ContainsFunc(s.Endpoints[i].Served, func(r Request) bool { return r.Body != "" })
+	}
+	for _, x := range p.Plugins() {
+		switch x.Type() {
+		case "approx-prefix-cache-producer":
+			if !prompts {
+				notes = append(notes, x.Name()+" knows of no prompt: the state has none (endpoints[].served with a body), so each endpoint counts as if it had nothing of this one cached")
+			}
+		case "precise-prefix-cache-producer", "precise-prefix-cache-scorer":
+			notes = append(notes, x.Name()+" knows of no KV block: a state has none, so each endpoint counts as if it had nothing of this prompt cached")
+		case "kv-cache-manager-scorer":
+			notes = append(notes, x.Name()+" asks nobody in a preview: each endpoint counts as if nothing of this prompt were cached")
+		}
+	}
+	return notes
+}
+
 func figures(e *Endpoint) picker.Metrics {
 	m := picker.Metrics{Waiting: e.Waiting, Running: e.Running, KVUsage: e.KV, Custom: e.Custom, CacheBlockSize: e.BlockSize, CacheBlocks: e.Blocks}
 	if e.LoRA != nil {
