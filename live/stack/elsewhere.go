@@ -41,9 +41,6 @@ type Elsewhere struct {
 	EndpointsFile string
 	// Wait is how long the stack waits until it answers; 0 is a minute.
 	Wait time.Duration
-	// Waiting is told what the stack waits for, whenever that is another thing;
-	// may be nil.
-	Waiting func(what string)
 }
 
 func (x *Elsewhere) given() bool { return x.Address != "" || x.Command != "" }
@@ -217,8 +214,8 @@ func (s *Stack) awaitPicker(ctx context.Context) error {
 		} else {
 			answered = time.Time{}
 		}
-		if what != said && ctx.Err() == nil && x.Waiting != nil {
-			x.Waiting(what)
+		if what != said && ctx.Err() == nil {
+			s.o.Tell(what + "\n  the endpoints are in " + s.EndpointsFile())
 		}
 		if ctx.Err() == nil {
 			said = what

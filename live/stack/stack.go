@@ -78,6 +78,8 @@ type Options struct {
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
+	// Tell is told what the start waits for, in words for people; may be nil.
+	Tell func(what string)
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
 }
@@ -138,6 +140,9 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Tell == nil {
+		o.Tell = func(string) {}
+	}
 	if o.Origin.IsZero() {
 		o.Origin = time.Now()
 	}
@@ -150,7 +155,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 			_ = started.ownDir.keep()              // it says where the logs are
 		}
 	}()
-	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log}); err != nil {
+	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log, Tell: o.Tell}); err != nil {
 		return nil, err
 	}
 	if err = checkDescriptors(o.Scenario); err != nil {

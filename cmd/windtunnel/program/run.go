@@ -88,7 +88,7 @@ func (c *runCmd) Run(o *outside) error {
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
 	shown := c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) })
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort}, EPP: elsewhere, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
 		Recorder: flow.Func(func(e flow.Event) {
 			// With --keep somebody may send requests to the well-known port
 			// while the stack still starts.
@@ -170,9 +170,6 @@ func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
 			return x, exit.With(exit.Environment, err)
 		}
 		x.EndpointsFile = filepath.Join(cache, "endpoints.yaml")
-	}
-	x.Waiting = func(what string) {
-		fmt.Fprintf(o.Stderr, "windtunnel: %s\n  the endpoints are in %s\n", what, x.EndpointsFile)
 	}
 	return x, nil
 }
