@@ -45,6 +45,8 @@ type Summary struct {
 	// IndexLag is each index of KV blocks, compared with the engines, and how
 	// far it was behind them.
 	IndexLag []IndexSummary `json:"indexLag,omitempty"`
+	// Warnings are the parts of the picker that did not get what they asked for.
+	Warnings []Warning `json:"warnings,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
 	Expectations []Expectation `json:"expectations,omitempty"`
 }
@@ -146,6 +148,9 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate, counted(c.PromptTokens, "prompt token")))
 	}
 	for _, x := range s.IndexLag {
+		x.write(&l)
+	}
+	for _, x := range s.Warnings {
 		x.write(&l)
 	}
 	for i, e := range s.Expectations {

@@ -40,6 +40,7 @@ type Tally struct {
 	failed   map[flow.Outcome][]string // ids of the first ones that did not complete
 	slowest  []string                  // per span: whose was the largest
 	byHand   ByHand
+	warnings []Warning
 }
 
 type openRequest struct {
@@ -138,6 +139,7 @@ func (t *Tally) Record(e flow.Event) {
 	defer t.mu.Unlock()
 	t.last = max(t.last, e.Time)
 	at := flow.At{Hop: e.Hop, Step: e.Step}
+	t.warned(&e)
 	if e.Request == "" {
 		t.step(e.Hop).add(e.Step, maxSteps)
 		return // an event of a server's own
@@ -372,7 +374,7 @@ func (t *Tally) Summary() Summary {
 	if len(t.prefills) > 0 {
 		s.PrefillServers = maps.Clone(t.prefills)
 	}
-	s.PrefixCache = t.cache.summary()
+	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
 		if h == nil {
 			continue

@@ -33,8 +33,7 @@ type Explanation struct {
 	Points      map[string]float64 `json:"point_seconds,omitempty"` // by extension point
 	TookSeconds float64            `json:"decision_seconds,omitempty"`
 	Saturation  *float64           `json:"saturation,omitempty"`
-	// Notes say what could not be known where this was decided.
-	Notes []string `json:"notes,omitempty"`
+	Notes       []string           `json:"notes,omitempty"` // what a preview could not know
 }
 
 // ExplainedRemoval is what one filter took out.
@@ -184,9 +183,6 @@ func (e *Explanation) WriteTable(w io.Writer) error {
 	} else {
 		fmt.Fprintf(w, "went to %s%s\n", e.Destination, e.wentTo())
 	}
-	for _, n := range e.Notes {
-		fmt.Fprintf(w, "note: %s\n", n)
-	}
 	if e.Admission != "" {
 		fmt.Fprintf(w, "admission: %s\n", e.Admission)
 	}
@@ -214,6 +210,12 @@ func (e *Explanation) WriteTable(w io.Writer) error {
 			fmt.Fprintf(w, ", %s %s", point, micros(e.Points[point]))
 		}
 		fmt.Fprintln(w)
+	}
+	for i, note := range e.Notes {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "note: %s\n", note)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -19,6 +20,9 @@ import (
 type State struct {
 	Endpoints  []Endpoint     `json:"endpoints"`
 	Objectives map[string]int `json:"objectives,omitempty"`
+	// Live says that it is a running picker's, and not all that it knows; see
+	// Unknown.
+	Live bool `json:"live,omitempty"`
 }
 
 // Endpoint is one endpoint with its figures and what it has seen.
@@ -144,28 +148,6 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 	return p, nil
 }
 
-// Unknown says which plug-ins decide by what the state does not tell: the prompts
-// whose KV caches the endpoints hold.
-func (s *State) Unknown(p *picker.Picker) (notes []string) {
-	prompts := false
-	for i := range s.Endpoints {
-		prompts = prompts || slices.ContainsFunc(s.Endpoints[i].Served, func(r Request) bool { return r.Body != "" })
-	}
-	for _, x := range p.Plugins() {
-		switch x.Type() {
-		case "approx-prefix-cache-producer":
-			if !prompts {
-				notes = append(notes, x.Name()+" knows of no prompt: the state has none (endpoints[].served with a body), so each endpoint counts as if it had nothing of this one cached")
-			}
-		case "precise-prefix-cache-producer", "precise-prefix-cache-scorer":
-			notes = append(notes, x.Name()+" knows of no KV block: a state has none, so each endpoint counts as if it had nothing of this prompt cached")
-		case "kv-cache-manager-scorer":
-			notes = append(notes, x.Name()+" asks nobody in a preview: each endpoint counts as if nothing of this prompt were cached")
-		}
-	}
-	return notes
-}
-
 func figures(e *Endpoint) picker.Metrics {
 	m := picker.Metrics{Waiting: e.Waiting, Running: e.Running, KVUsage: e.KV, Custom: e.Custom, CacheBlockSize: e.BlockSize, CacheBlocks: e.Blocks}
 	if e.LoRA != nil {
@@ -179,6 +161,24 @@ func serving(e *Endpoint) *picker.Serving {
 		return nil
 	}
 	return &picker.Serving{Ready: e.Ready == nil || *e.Ready, Sessions: e.Sessions, QPS: e.QPS, MaxQPS: e.MaxQPS}
+}
+
+// carried are the types of plug-ins whose memory a live state carries: requests in
+// flight, and sessions.
+var carried = map[string]bool{"inflight-load-producer": true, "session-affinity-filter": true, "session-affinity-scorer": true, "session-sticky-scorer": true,
+	"round-robin-picker": true} // whose turn it is matters to nobody
+
+// Unknown tells which plug-ins of a configuration would know more than a live
+// state says.
+func Unknown(p *picker.Picker, s *State) (notes []string) {
+	for _, pl := range p.Plugins() {
+		_, keeps := pl.(picker.StateKeeper)
+		_, indexes := pl.(interface{ Index() kv.Config })
+		if s.Live && (keeps || indexes) && !carried[pl.Type()] {
+			notes = append(notes, fmt.Sprintf("what %s remembers is not in the state of a running picker, which has no prompts, and counts as nothing here; a recording has it (windtunnel epp --record, preview --from)", pl.Name()))
+		}
+	}
+	return notes
 }
 
 // Pick decides one request and changes nothing.
