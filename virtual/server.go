@@ -54,7 +54,7 @@ func (s *server) submit(r *request) {
 	s.requests[r.id] = r
 	a := r.asks()
 	s.submitted(r)
-	m := &engine.Submit{ID: r.id, PromptTokens: max(1, len(a.prompt)), MaxTokens: a.max, StopAfter: s.w.draws.Tokens(r.ID, 0),
+	m := &engine.Submit{ID: r.id, PromptTokens: max(1, len(a.prompt)), MaxTokens: a.max, StopAfter: s.w.draws.Tokens(r.ID),
 		Adapter: a.adapter, HoldAfterFirst: r.session.Held(), HoldKV: a.hold, Remote: a.remote}
 	if m.MaxTokens > 0 && m.StopAfter >= m.MaxTokens {
 		m.StopAfter = 0 // the limit is reached first

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 )
 
 // external is the cache beside a fleet's servers, of the connectors that travel
@@ -28,7 +29,7 @@ func (x *external) find(hashes []uint64, reader int) (n, writer int) {
 
 // ask asks another server how much of a prompt it has; one that does not answer
 // has nothing.
-func (s *Server) ask(ctx context.Context, at *remoteKV, hashes []uint64) sideAnswer {
+func (s *Server) ask(ctx context.Context, at *modelserver.RemoteKV, hashes []uint64) sideAnswer {
 	conn, a, err := s.dialPeer(ctx, at, sideRequest{Op: "find", Hashes: hashes}, 0)
 	if err != nil {
 		s.log.Warn("a source of cached blocks does not answer", "server", s.name, "error", err)

@@ -51,6 +51,7 @@ func New(o Options) (*Fleet, error) {
 	}
 	for _, s := range f.servers {
 		s.network = n
+		s.reader.Connector = s.connector().Name
 	}
 	return f, errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/serving"
 )
 
@@ -45,33 +46,20 @@ type loop struct {
 	over      []engine.RequestID // completions that ended in this delivery
 }
 
-// seq is one completion in the engine: the unit that the engine schedules.
+// seq is one completion in the engine, and what the metrics tell of it.
 type seq struct {
-	submit engine.Submit
-	box    *box
-	choice int
-	// everyToken is true when the request's goroutine wants to be woken by
-	// every token, first when it wants to be by the first.
-	everyToken, first, start bool
-	params                   seqParams
+	*modelserver.Sequence
+	request *modelserver.Request
+	box     *box
+	remote  *modelserver.RemoteKV // whose blocks to fetch
+	stores  []uint64              // blocks to put into the external cache once they are computed
+	loseKV  bool                  // a fault: the transfer fails
 
 	arrived, scheduled, firstAt, lastAt machine.Time
 	tokens                              int
 	cached                              int
 	before                              [itlBuckets]uint32 // steps that ended by its first token, by duration; where not every token is told
 	live                                bool               // the engine has it
-}
-
-// seqParams are what the metrics tell of a request beside its times.
-type seqParams struct {
-	n         int
-	maxTokens int
-	adapter   string
-	tokens    func(first, count int) []uint32 // ids of the sequence's tokens, for KV events
-	remote    *remoteKV                       // whose blocks to fetch
-	key       string                          // under which another server asks for its blocks
-	stores    []uint64                        // blocks to put into the external cache once they are computed
-	loseKV    bool                            // a fault: the transfer fails
 }
 
 func newLoop(eng *engine.Engine, maxModelLen int, clock func() machine.Time) *loop {
@@ -195,15 +183,11 @@ func (l *loop) run() {
 }
 
 func (l *loop) begin(s *seq, now machine.Time) {
-	// Ids are made from request ids; two requests that are called the same and
-	// are in flight at once must still differ.
-	for l.seqs[s.submit.ID] != nil || l.taken(s.submit.ID) {
-		s.submit.ID++
-	}
-	s.submit.Remote.Handle = uint64(s.submit.ID)
-	l.seqs[s.submit.ID] = s
+	s.Rename(func(id engine.RequestID) bool { return l.seqs[id] != nil || l.taken(id) })
+	s.Submit.Remote.Handle = uint64(s.Submit.ID)
+	l.seqs[s.Submit.ID] = s
 	s.arrived, s.live = now, true
-	l.eng.Input(now, &s.submit, &l.fx)
+	l.eng.Input(now, &s.Submit, &l.fx)
 }
 
 // abort ends completions that the engine still has.
@@ -211,7 +195,7 @@ func (l *loop) abort(seqs []*seq) {
 	l.ask(func(now machine.Time) {
 		for _, s := range seqs {
 			if s.live {
-				l.eng.Input(now, engine.Abort{ID: s.submit.ID}, &l.fx)
+				l.eng.Input(now, engine.Abort{ID: s.Submit.ID}, &l.fx)
 			}
 		}
 	})
@@ -222,7 +206,7 @@ func (l *loop) resume(seqs []*seq) {
 	l.ask(func(now machine.Time) {
 		for _, s := range seqs {
 			if s.live {
-				l.eng.Input(now, engine.Resume{ID: s.submit.ID}, &l.fx)
+				l.eng.Input(now, engine.Resume{ID: s.Submit.ID}, &l.fx)
 			}
 		}
 	})
@@ -278,19 +262,19 @@ func (l *loop) tokens(s *seq, f *engine.Effect) {
 	s.tokens, s.lastAt = s.tokens+n, f.At
 	b := s.box
 	b.mu.Lock()
-	b.choices[s.choice].tokens = s.tokens
+	b.Choices[s.Choice].Tokens = s.tokens
 	b.mu.Unlock()
-	l.touch(s, s.everyToken)
+	l.touch(s, s.Every)
 }
 
 func (l *loop) milestone(s *seq, f *engine.Effect) {
 	b := s.box
-	c := &b.choices[s.choice]
+	c := &b.Choices[s.Choice]
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch f.Kind {
 	case engine.Rejected:
-		b.rejected, b.code = true, f.Code
+		b.Rejected, b.Code = true, f.Code
 		if f.Code == engine.CodeFull {
 			l.stats.refused++
 		}
@@ -300,37 +284,34 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 			s.scheduled, s.cached = f.At, int(f.Count)
 			l.stats.prefillStarted(s, f)
 		}
-		if !b.started {
-			b.started, b.startedAt, b.cached = true, f.At, int(f.Count)
+		if !b.Started {
+			b.Started, b.StartedAt, b.Cached = true, f.At, int(f.Count)
 		}
-		l.touch(s, s.start)
+		l.touch(s, s.Start)
 	case engine.FirstToken:
 		s.tokens, s.firstAt, s.lastAt = 1, f.At, f.At
-		c.tokens = 1
-		if b.firstAt == 0 {
-			b.firstAt = f.At
-		}
+		c.Tokens = 1
 		l.stats.firstToken(s, f)
 		l.prefilled(s)
-		l.touch(s, s.first)
+		l.touch(s, s.First)
 	case engine.Preempted:
 		l.stats.preemptions++
 	case engine.Finished:
 		l.stats.finished(s, f)
 		l.prefilled(s)
 		s.tokens = int(f.Count)
-		c.tokens, c.finished, c.reason = int(f.Count), true, f.Reason
+		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
 		l.end(s)
 	case engine.Aborted:
 		l.stats.aborted(s, f)
-		c.finished, c.aborted = true, true
+		c.Finished, c.Aborted = true, true
 		l.end(s)
 	}
 }
 
 func (l *loop) end(s *seq) {
 	s.live = false
-	l.over = append(l.over, s.submit.ID) // blocks that it filled are still to be told of
+	l.over = append(l.over, s.Submit.ID) // blocks that it filled are still to be told of
 	l.touched = append(l.touched, s.box)
 }
 

@@ -147,11 +147,11 @@ func (l *loop) adaptersInUse() *adapterUse {
 	var running, waiting []string
 	for _, q := range l.seqs {
 		switch {
-		case q.params.adapter == "":
+		case q.request.LoRA == "":
 		case q.scheduled == 0:
-			waiting = append(waiting, q.params.adapter)
+			waiting = append(waiting, q.request.LoRA)
 		default:
-			running = append(running, q.params.adapter)
+			running = append(running, q.request.LoRA)
 		}
 	}
 	join := func(names []string) string {

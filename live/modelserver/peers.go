@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -17,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -88,16 +86,6 @@ func (p *Peers) allow(host string) bool {
 		local && (a.IsLoopback() || slices.Contains(serve.OwnAddresses(), a))
 }
 
-// mayFetch refuses a request that names a server which is no peer.
-func (s *Server) mayFetch(from ...*remoteKV) *openai.Error {
-	for _, kv := range from {
-		if kv != nil && !s.opts.KVPeers.allow(kv.host) {
-			return openai.Errorf(http.StatusForbidden, "kv_transfer_params", "%.100q is none of the servers that this one fetches KV caches from. Start it with --kv-peers to name them.", kv.host)
-		}
-	}
-	return nil
-}
-
 // greeted are the peers that have answered once.
 type greeted struct {
 	mu    sync.Mutex
@@ -129,7 +117,9 @@ func (g *greeted) has(address string) bool {
 	return ok
 }
 
-func (kv *remoteKV) address() string { return net.JoinHostPort(kv.host, strconv.Itoa(kv.port)) }
+func addressOf(kv *modelserver.RemoteKV) string {
+	return net.JoinHostPort(kv.Host, strconv.Itoa(kv.Port))
+}
 
 // peerTimeout is how long a peer may take for the first byte of an answer.
 func (s *Server) peerTimeout() time.Duration {
@@ -140,10 +130,11 @@ func (s *Server) peerTimeout() time.Duration {
 }
 
 // meetPeer greets the server that a request's cache is to come from, if it has
-// never answered. It is false where the request is over.
+// never answered. It is false where that ends the request.
 func (g *generation) meetPeer() bool {
-	s, kv := g.s, g.req.kv.remote
-	if kv == nil || s.peers.has(kv.address()) {
+	s, q := g.s, g.resp.Request()
+	kv := q.KV.Remote
+	if kv == nil || s.peers.has(addressOf(kv)) {
 		return true
 	}
 	conn, _, err := s.dialPeer(g.ctx, kv, sideRequest{Op: "hello"}, 0)
@@ -151,21 +142,19 @@ func (g *generation) meetPeer() bool {
 		_ = conn.Close()
 		return true
 	}
-	if gone := g.ctx.Err(); gone != nil {
-		g.do(g.session.PeerGone(s.clock(), "the client left"))
-		if errors.Is(context.Cause(g.ctx), context.Canceled) {
-			panic(http.ErrAbortHandler)
-		}
+	if g.ctx.Err() != nil {
+		g.broke(modelserver.Progress{Gone: g.gone()})
 		return false
 	}
-	s.log.Warn("KV transfer failed", "server", s.name, "from", kv.address(), "error", err)
-	s.loop.ask(func(machine.Time) { s.loop.stats.failedTransfers += uint64(g.req.choices()) })
+	s.log.Warn("KV transfer failed", "server", s.name, "from", addressOf(kv), "error", err)
+	s.loop.ask(func(machine.Time) { s.loop.stats.failedTransfers += uint64(q.Choices()) })
 	if s.cfg.KVLoadFailure == engine.KVLoadRecompute {
-		g.req.kv.remote = nil
+		q.KV.Remote = nil
 		return true
 	}
 	status, text := serving.Failure(engine.ReasonKVFailed)
-	return !g.do(g.session.Failed(s.clock(), status, text))
+	g.resp.Fail(s.clock(), status, text, &g.fx)
+	return false
 }
 
 // sideConn is the asker's end of a side channel.
@@ -180,13 +169,13 @@ const maxAnswer = 4096
 // dialPeer asks another server something. Its answer must have begun within
 // PeerTimeout; where it is only that the cache is still to be computed, the next
 // one has as long as patience. The connection stays open for the release.
-func (s *Server) dialPeer(ctx context.Context, kv *remoteKV, q sideRequest, patience time.Duration) (*sideConn, sideAnswer, error) {
+func (s *Server) dialPeer(ctx context.Context, kv *modelserver.RemoteKV, q sideRequest, patience time.Duration) (*sideConn, sideAnswer, error) {
 	first, cancel := context.WithTimeout(ctx, s.peerTimeout())
 	defer cancel()
 	var a sideAnswer
-	conn, err := new(net.Dialer).DialContext(first, "tcp", kv.address())
+	conn, err := new(net.Dialer).DialContext(first, "tcp", addressOf(kv))
 	if err != nil {
-		s.peers.note(kv.address(), false)
+		s.peers.note(addressOf(kv), false)
 		return nil, a, err
 	}
 	until, _ := first.Deadline()
@@ -201,7 +190,7 @@ func (s *Server) dialPeer(ctx context.Context, kv *remoteKV, q sideRequest, pati
 	if !left() {
 		err = ctx.Err()
 	} else {
-		s.peers.note(kv.address(), err == nil)
+		s.peers.note(addressOf(kv), err == nil)
 	}
 	if err == nil && !a.OK {
 		err = fmt.Errorf("%.500s", a.Error)
@@ -228,10 +217,10 @@ func (c *sideConn) answer() (a sideAnswer, err error) {
 	return a, err
 }
 
-// fetch is how a cache is asked for.
-func (kv *remoteKV) fetch() sideRequest {
-	if kv.key != "" {
-		return sideRequest{Op: "await", EngineID: kv.engineID, Key: kv.key}
+// fetchOf is how a cache is asked for.
+func fetchOf(kv *modelserver.RemoteKV) sideRequest {
+	if kv.Key != "" {
+		return sideRequest{Op: "await", EngineID: kv.EngineID, Key: kv.Key}
 	}
-	return sideRequest{Op: "get", EngineID: kv.engineID, Blocks: kv.blocks, Request: kv.request}
+	return sideRequest{Op: "get", EngineID: kv.EngineID, Blocks: kv.Blocks, Request: kv.Request}
 }

@@ -39,12 +39,12 @@ func (s *Server) publish(fx *engine.Effects, f *engine.Effect, q *seq) {
 			e.Kind, e.BlockTokens = kv.Stored, s.cfg.BlockSize
 			break
 		}
-		if q == nil || q.params.tokens == nil {
+		if q == nil {
 			return
 		}
 		e.Kind, e.Parent, e.BlockTokens = kv.Stored, kv.EngineHash(f.Parent), s.cfg.BlockSize
-		e.Tokens = q.params.tokens(int(f.First)*s.cfg.BlockSize, int(f.Count)*s.cfg.BlockSize)
-		e.LoRAID, e.LoRAName = int64(q.submit.Adapter), q.params.adapter
+		e.Tokens = q.Tokens(int(f.First)*s.cfg.BlockSize, int(f.Count)*s.cfg.BlockSize)
+		e.LoRAID, e.LoRAName = int64(q.Submit.Adapter), q.request.LoRA
 	case engine.BlockRemoved:
 		e.Kind = kv.Removed
 	case engine.AllBlocksCleared:

@@ -231,27 +231,27 @@ func (c *sideChannel) serve(conn net.Conn) {
 		a := sideAnswer{OK: true}
 		switch {
 		case q.Op == "hello":
-			a.EngineID = c.s.engineID
+			a.EngineID = c.s.reader.EngineID
 		case len(q.Key) > maxSideKey:
 			a = sideAnswer{Error: fmt.Sprintf("a key of %d bytes; expected at most %d", len(q.Key), maxSideKey)}
-		case q.Op == "get" && q.EngineID != c.s.engineID:
-			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.engineID, q.EngineID)}
+		case q.Op == "get" && q.EngineID != c.s.reader.EngineID:
+			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.reader.EngineID, q.EngineID)}
 		case q.Op == "get":
 			if asked = c.s.holds.find(q.Blocks); asked == nil {
 				a = sideAnswer{Error: "these blocks are not held here: they were released, have expired, or never were"}
 			} else {
 				a.Tokens = asked.tokens
 			}
-		case q.Op == "await" && q.EngineID != "" && q.EngineID != c.s.engineID:
-			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.engineID, q.EngineID)}
+		case q.Op == "await" && q.EngineID != "" && q.EngineID != c.s.reader.EngineID:
+			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.reader.EngineID, q.EngineID)}
 		case q.Op == "await":
 			if asked = c.await(conn, r, q.Key); asked == nil {
 				a = sideAnswer{Error: "nobody has prefilled this request here in time"}
 			} else {
-				a.Tokens, a.EngineID = asked.tokens, c.s.engineID
+				a.Tokens, a.EngineID = asked.tokens, c.s.reader.EngineID
 			}
 		case q.Op == "find":
-			a.Tokens, a.EngineID = c.s.cachedTokens(q.Hashes), c.s.engineID
+			a.Tokens, a.EngineID = c.s.cachedTokens(q.Hashes), c.s.reader.EngineID
 		case q.Op == "release" && asked != nil:
 			c.s.loop.send(engine.KVReleased{Handle: asked.handle})
 		default:

@@ -49,16 +49,16 @@ const (
 var finishedNames = [finishReasons]string{"stop", "length", "abort", "error", "repetition"}
 
 func (s *stats) prefillStarted(q *seq, f *engine.Effect) {
-	s.queriedTokens += uint64(q.submit.PromptTokens)
+	s.queriedTokens += uint64(q.Submit.PromptTokens)
 	s.cachedTokens += uint64(f.Count)
 }
 
 func (s *stats) firstToken(q *seq, f *engine.Effect) {
 	s.ttft.observe((f.At - q.arrived).Seconds()) // from arrival: waiting counts
-	if !q.everyToken {
+	if !q.Every {
 		s.steps.begin(q)
 	}
-	s.rates.add(f.At, uint64(1), uint64(q.submit.PromptTokens-q.cached))
+	s.rates.add(f.At, uint64(1), uint64(q.Submit.PromptTokens-q.cached))
 }
 
 func (s *stats) tokens(q *seq, f *engine.Effect) {
@@ -101,7 +101,7 @@ func (s *stats) finished(q *seq, f *engine.Effect) {
 	case engine.ReasonLength:
 		reason = finishedLength
 	}
-	if !q.everyToken && f.Count > 1 && q.firstAt > 0 {
+	if !q.Every && f.Count > 1 && q.firstAt > 0 {
 		s.rates.add(f.At, uint64(f.Count-1), 0)
 	}
 	s.ended(q, f, reason)
@@ -113,12 +113,12 @@ func (s *stats) ended(q *seq, f *engine.Effect, reason int) {
 	s.success[reason]++
 	s.e2e.observe((f.At - q.arrived).Seconds())
 	s.rates.finished(f.At, (f.At - q.arrived).Seconds(), reason)
-	s.promptTokens.observe(float64(q.submit.PromptTokens))
+	s.promptTokens.observe(float64(q.Submit.PromptTokens))
 	s.generationTokens.observe(float64(f.Count))
 	s.maxGeneration.observe(float64(f.Count))
-	s.paramN.observe(float64(q.params.n))
-	if q.params.maxTokens > 0 {
-		s.paramMaxTokens.observe(float64(q.params.maxTokens))
+	s.paramN.observe(float64(q.request.N))
+	if q.request.MaxTokens > 0 {
+		s.paramMaxTokens.observe(float64(q.request.MaxTokens))
 	}
 	if q.scheduled == 0 {
 		s.queue.observe((f.At - q.arrived).Seconds())
@@ -130,10 +130,10 @@ func (s *stats) ended(q *seq, f *engine.Effect, reason int) {
 		s.prefill.observe((f.At - q.scheduled).Seconds())
 		return
 	}
-	if !q.everyToken && f.Count > 1 {
+	if !q.Every && f.Count > 1 {
 		s.steps.end(q, f.At, int(f.Count-1))
 	}
-	s.kvComputed.observe(float64(q.submit.PromptTokens - q.cached))
+	s.kvComputed.observe(float64(q.Submit.PromptTokens - q.cached))
 	s.prefill.observe((q.firstAt - q.scheduled).Seconds())
 	s.decode.observe((f.At - q.firstAt).Seconds())
 	if f.Count > 1 {

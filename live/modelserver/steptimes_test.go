@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 )
 
 // A request that is not streamed adds to the histogram of inter-token latency
@@ -23,9 +24,11 @@ func TestIntervalsAreTheSameUnstreamed(t *testing.T) {
 		l := newLoop(eng, 8192, func() machine.Time { return now })
 		l.taken = func(engine.RequestID) bool { return false }
 		tell := func(id uint64, prompt, tokens int) {
-			q := &seq{box: newBox(1), everyToken: streamed == 1, submit: engine.Submit{ID: engine.RequestID(id), PromptTokens: prompt, MaxTokens: tokens}}
-			if q.everyToken {
-				q.submit.Interest = engine.EveryToken
+			q := &seq{box: new(box), request: &modelserver.Request{N: 1}, Sequence: &modelserver.Sequence{Every: streamed == 1,
+				Submit: engine.Submit{ID: engine.RequestID(id), PromptTokens: prompt, MaxTokens: tokens}}}
+			q.box.init(1)
+			if q.Every {
+				q.Submit.Interest = engine.EveryToken
 			}
 			l.submit([]*seq{q})
 		}

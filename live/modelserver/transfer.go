@@ -3,12 +3,16 @@ package modelserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 )
+
+var errLost = errors.New("a fault was asked for: the transfer is lost")
 
 // pulls are the caches that this server is fetching from others, by the
 // engine's handle.
@@ -37,7 +41,7 @@ func (s *Server) startPull(f *engine.Effect, q *seq) {
 	s.pulls.by[f.Handle] = p
 	s.pulls.mu.Unlock()
 	s.loop.stats.externalTokens += uint64(f.Count)
-	effect, remote, lost := *f, q.params.remote, q.params.loseKV
+	effect, remote, lost := *f, q.remote, q.loseKV
 	s.pulls.done.Go(func() {
 		defer cancel()
 		defer s.forgetPull(effect.Handle)
@@ -51,18 +55,18 @@ func (s *Server) forgetPull(handle uint64) {
 	s.pulls.mu.Unlock()
 }
 
-func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *remoteKV, lost bool) {
+func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *modelserver.RemoteKV, lost bool) {
 	id, tokens := f.Request, f.Count
 	began := time.Now()
 	var conn *sideConn
 	var moved *transfer
 	var err error
-	from := remote.writer
-	if !remote.stored {
+	from := remote.Writer
+	if !remote.Stored {
 		var a sideAnswer
-		if conn, a, err = s.dialPeer(ctx, remote, remote.fetch(), s.cfg.KVHoldTimeout.Duration()); err == nil {
+		if conn, a, err = s.dialPeer(ctx, remote, fetchOf(remote), s.cfg.KVHoldTimeout.Duration()); err == nil {
 			defer conn.Close()
-			from = s.nodeOf(cmp.Or(remote.engineID, a.EngineID))
+			from = s.nodeOf(cmp.Or(remote.EngineID, a.EngineID))
 		}
 	}
 	posted := time.Since(began).Seconds()
@@ -73,7 +77,7 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 		err = errLost
 	}
 	if err != nil {
-		s.log.Warn("KV transfer failed", "server", s.name, "from", remote.address(), "error", err)
+		s.log.Warn("KV transfer failed", "server", s.name, "from", addressOf(remote), "error", err)
 		gone := ctx.Err() != nil // nobody waits for it any more
 		s.loop.ask(func(now machine.Time) {
 			if !gone {
@@ -120,12 +124,12 @@ func (s *Server) endPull(handle uint64, q *seq) {
 	}
 	// Nothing was fetched: all of it was here already, or nobody waits for it
 	// any more. The holder need not keep it until its time is up.
-	if q == nil || q.params.remote == nil || q.params.remote.stored || s.ctx.Err() != nil {
+	if q == nil || q.remote == nil || q.remote.Stored || s.ctx.Err() != nil {
 		return
 	}
-	remote := q.params.remote
+	remote := q.remote
 	s.pulls.done.Go(func() {
-		conn, _, err := s.dialPeer(s.ctx, remote, remote.fetch(), s.peerTimeout())
+		conn, _, err := s.dialPeer(s.ctx, remote, fetchOf(remote), s.peerTimeout())
 		if err != nil {
 			return // it has let go by itself
 		}
@@ -145,7 +149,7 @@ func (s *Server) release(conn *sideConn) {
 // nodeOf is the network node of the server that holds a cache.
 func (s *Server) nodeOf(engineID string) int {
 	for _, o := range s.fleet.servers {
-		if o.engineID == engineID {
+		if o.reader.EngineID == engineID {
 			return o.index
 		}
 	}
@@ -159,10 +163,10 @@ func (s *Server) onKV(fx *engine.Effects, f *engine.Effect, q *seq) {
 		if q == nil {
 			return
 		}
-		h := s.holds.add(f.Handle, int(f.Count), q.submit.PromptTokens)
-		s.holds.name(h, q.params.key)
+		h := s.holds.add(f.Handle, int(f.Count), q.Submit.PromptTokens)
+		s.holds.name(h, q.request.KV.Key)
 		q.box.mu.Lock()
-		q.box.kv = h
+		q.box.kept = h
 		q.box.mu.Unlock()
 	case engine.KVFreed:
 		s.holds.remove(f.Handle)
@@ -170,7 +174,7 @@ func (s *Server) onKV(fx *engine.Effects, f *engine.Effect, q *seq) {
 			s.loop.stats.expiredHandles++
 		}
 	case engine.KVPull:
-		if q != nil && q.params.remote != nil {
+		if q != nil && q.remote != nil {
 			s.startPull(f, q)
 		}
 	case engine.KVRelease:
