@@ -133,8 +133,8 @@ func (h *Header) Build(reg picker.Registry, change func(*picker.Options)) (*epp.
 	cfg := config.Default()
 	if h.Config != nil {
 		var err error
-		if cfg, err = config.Read([]byte(*h.Config)); err != nil {
-			return nil, fmt.Errorf("%s: %w", h.Name, err)
+		if cfg, err = config.Read(h.Name, []byte(*h.Config)); err != nil {
+			return nil, err
 		}
 	}
 	o := picker.Options{Seed: h.Seed, AllowExperimental: h.AllowExperimental, IgnoreSubset: h.IgnoreSubset, Detail: h.Detail}
@@ -143,7 +143,7 @@ func (h *Header) Build(reg picker.Registry, change func(*picker.Options)) (*epp.
 	}
 	p, err := picker.New(cfg, reg, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", h.Name, err)
+		return nil, err
 	}
 	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval})
 	if err != nil {
@@ -161,6 +161,9 @@ func (p *Player) snapshot(x *snapshot) error {
 		return errEnough
 	}
 	p.Snapshots++
+	if err := p.leftOver(k); err != nil {
+		return err
+	}
 	if p.CheckStates && k.m != nil && !k.broken {
 		if err := k.same(x.State); err != nil {
 			return err
@@ -171,7 +174,7 @@ func (p *Player) snapshot(x *snapshot) error {
 		return err
 	}
 	*k = played{h: k.h, m: m, requests: map[uint64]*epp.Request{}, pages: map[pageKey]*lastPage{}}
-	if err := m.Load(x.State, &k.fx, func(r *epp.Request) { k.requests[r.Serial] = r }); err != nil {
+	if err := m.Load(x.State, &k.fx, k.read, func(r *epp.Request) { k.requests[r.Serial] = r }); err != nil {
 		return fmt.Errorf("the snapshot of picker %d: %w", x.Picker, err)
 	}
 	k.fx.Reset()
@@ -188,7 +191,7 @@ func (p *Player) snapshot(x *snapshot) error {
 // same holds a snapshot against the state that was played to.
 func (k *played) same(s *epp.State) error {
 	k.m.Advance(s.At, &k.fx)
-	got, err := json.Marshal(k.m.Save())
+	got, err := json.Marshal(k.m.Save(k.log.content))
 	if err != nil {
 		return err
 	}
@@ -315,19 +318,19 @@ func (k *played) about(x *input) (epp.Message, error) {
 		r.Response = x.Headers.response(k.m.Picker(), r.Decision)
 		return epp.Headers{Request: r}, nil
 	case x.Piece != nil:
-		return epp.Piece{Request: r}, k.read(r, x.Piece)
+		return epp.Piece{Request: r}, k.progress(r, x.Piece)
 	case x.Done != nil:
 		r.Told = x.Done.Told
 		if x.Done.Read == nil {
 			return epp.Done{Request: r}, nil
 		}
-		return epp.Done{Request: r}, k.read(r, x.Done.Read)
+		return epp.Done{Request: r}, k.progress(r, x.Done.Read)
 	}
 	return nil, errors.New("an input about a request without a message that this version knows")
 }
 
-// read brings a response to where it was.
-func (k *played) read(r *epp.Request, x *progress) error {
+// progress brings a response to where it was.
+func (k *played) progress(r *epp.Request, x *progress) error {
 	if x.Response != nil {
 		r.Response = x.Response.response(k.m.Picker(), r.Decision)
 	}
