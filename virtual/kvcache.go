@@ -41,8 +41,8 @@ type kvIndex struct {
 type kvOutbox struct {
 	pending kvMessage // since the last message was sent
 	sent    []kvMessage
-	prompts map[engine.RequestID]*request // those in the engine
-	over    []engine.RequestID            // finished in the effects that are being played
+	prompts map[engine.RequestID]*sequence // those in the engine
+	over    []engine.RequestID             // finished in the effects that are being played
 }
 
 // kvMessage is events that travel together, and when each was made.
@@ -88,14 +88,14 @@ func (x *kvWire) lose(w *world) {
 }
 
 // submitted notes whose blocks the engine will report.
-func (s *server) submitted(r *request) {
+func (s *server) submitted(x *sequence) {
 	if s.w.kv == nil {
 		return
 	}
 	if s.kv.prompts == nil {
-		s.kv.prompts = map[engine.RequestID]*request{}
+		s.kv.prompts = map[engine.RequestID]*sequence{}
 	}
-	s.kv.prompts[r.id] = r
+	s.kv.prompts[x.Submit.ID] = x
 }
 
 // announce takes what the engine says of its blocks.
@@ -114,8 +114,8 @@ func (s *server) announce(f *engine.Effect) {
 		e.Kind, e.BlockTokens = kv.Stored, block
 		if f.Tier == engine.TierGPU {
 			e.Parent = kv.EngineHash(f.Parent)
-			if r := s.kv.prompts[f.Request]; r != nil {
-				e.LoRAID, e.LoRAName = int64(r.asks().adapter), r.asks().lora
+			if q := s.kv.prompts[f.Request]; q != nil {
+				e.LoRAID, e.LoRAName = int64(q.Submit.Adapter), q.a.resp.Request().LoRA
 			}
 			e.Tokens = s.tokensOf(f.Request, int(f.First)*block, int(f.Count)*block)
 		}
@@ -136,11 +136,11 @@ func (s *server) announce(f *engine.Effect) {
 
 // tokensOf are some of a request's tokens; nil where nobody knows them.
 func (s *server) tokensOf(id engine.RequestID, first, count int) []uint32 {
-	r := s.kv.prompts[id]
-	if r == nil {
+	q := s.kv.prompts[id]
+	if q == nil {
 		return nil
 	}
-	return r.tokenIDs(first, count)
+	return q.Tokens(first, count)
 }
 
 // told forgets requests that are over, once all that the engine says of their

@@ -8,11 +8,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/serving"
-	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // server is one model server: its engine and the requests in it.
@@ -25,7 +23,12 @@ type server struct {
 	sidecar  *sidecar // before a decode server
 	engine   *engine.Engine
 	fx       engine.Effects
-	requests map[engine.RequestID]*request
+	reader   modelserver.Reader
+	requests map[engine.RequestID]*sequence
+	news     []*answering                     // of which the engine has said something
+	blocks   map[int]uint64                   // handles by the first block's number
+	block    int                              // the last number that was given
+	kept     map[uint64]int                   // the first block's number by handle
 	holds    map[uint64]bool                  // handles of blocks that others may fetch
 	named    map[string]uint64                // handles by the key that others ask by
 	keys     map[uint64]string                // and those keys
@@ -39,107 +42,64 @@ type server struct {
 
 func statusText(status int) string { return strconv.Itoa(status) }
 
-// maxFetched is how many handles a server remembers, as a live one.
-const maxFetched = 10_000
-
-// submit gives a request to the engine.
-func (s *server) submit(r *request) {
-	if s.killed != nil {
-		r.do(r.session.Rejected(s.w.now, 503, "OOMKilled: "+s.killed.Error()))
-		return
+// submit gives a request's completions to the engine.
+func (s *server) submit(a *answering) {
+	all := a.resp.Sequences()
+	for i := range all {
+		x := &sequence{Sequence: &all[i], a: a, live: true, writer: -1}
+		a.seqs = append(a.seqs, x)
+		x.Rename(func(id engine.RequestID) bool { return s.requests[id] != nil || s.holds[uint64(id)] })
+		s.requests[x.Submit.ID] = x
+		s.submitted(x)
+		s.fetches(x)
+		s.stockpiled(x)
+		s.input(&x.Submit)
 	}
-	s.w.nextID++
-	r.id = s.w.nextID
-	s.requests[r.id] = r
-	a := r.asks()
-	s.submitted(r)
-	m := &engine.Submit{ID: r.id, PromptTokens: max(1, len(a.prompt)), MaxTokens: a.max, StopAfter: s.w.draws.Tokens(r.ID),
-		Adapter: a.adapter, HoldAfterFirst: r.session.Held(), HoldKV: a.hold, Remote: a.remote}
-	if m.MaxTokens > 0 && m.StopAfter >= m.MaxTokens {
-		m.StopAfter = 0 // the limit is reached first
-	}
-	if a.handle != "" { // the first use fetches it; later ones find it in the prefix cache
-		if _, known := s.fetched.Get(a.handle); known {
-			m.Remote = engine.RemoteKV{}
-		}
-		s.fetched.Add(a.handle, struct{}{})
-	}
-	if r.watched() {
-		m.Interest = engine.EveryToken
-	}
-	if cfg := s.engine.Config(); cfg.Batching == engine.BatchingIndependent {
-		m.PrefillTime, m.TokenTime = s.w.draws.PrefillTime(r.ID), s.w.draws.InterTokenTime(r.ID)
-	} else if !cfg.DisablePrefixCaching {
-		m.Hashes = s.hashes(r, m)
-		s.stockpiled(r, m)
-	}
-	s.input(m)
 }
 
-// stockpiled lets a request begin with blocks that the external cache has.
-func (s *server) stockpiled(r *request, m *engine.Submit) {
-	x := s.w.wires
-	if x == nil || !x.profile.ViaStore || m.Remote.Tokens > 0 {
+// fetches has a completion's prompt come from another server, where the request
+// names one.
+func (s *server) fetches(x *sequence) {
+	kv := x.a.resp.Request().KV.Remote
+	if kv == nil {
 		return
 	}
-	block := s.engine.Config().BlockSize
-	r.stores = m.Hashes[:m.PromptTokens/block]
-	n, writer := x.store.Find(r.stores, s.index)
+	from := s.w.byHost(kv.Host)
+	if kv.Key == "" {
+		from = s.w.byEngine[kv.EngineID]
+	}
+	if from == nil {
+		return
+	}
+	x.Submit.Remote = engine.RemoteKV{From: engine.EngineID(from.index), Tokens: len(x.Prompt.Tokens)}
+	if kv.Tokens > 0 {
+		x.Submit.Remote.Tokens = min(kv.Tokens, len(x.Prompt.Tokens))
+	}
+	if len(kv.Blocks) > 0 {
+		x.Submit.Remote.Handle = from.blocks[kv.Blocks[0]]
+	}
+}
+
+// stockpiled lets a completion begin with blocks that the external cache has.
+func (s *server) stockpiled(x *sequence) {
+	wires := s.w.wires
+	if wires == nil || !wires.profile.ViaStore || x.Submit.Remote.Tokens > 0 || s.engine.Config().DisablePrefixCaching {
+		return
+	}
+	x.stores = s.reader.PromptHashes(x.a.resp.Request(), x.Sequence)
+	n, writer := wires.store.Find(x.stores, s.index)
 	if n > 0 {
-		r.stored, r.writer = true, writer
-		m.Remote = engine.RemoteKV{From: engine.EngineID(s.index), Tokens: min(n*block, m.PromptTokens)}
+		x.stored, x.writer = true, writer
+		x.Submit.Remote = engine.RemoteKV{From: engine.EngineID(s.index), Tokens: min(n*s.engine.Config().BlockSize, x.Submit.PromptTokens)}
 	}
 }
 
 // prefilled puts a prompt's blocks into the external cache.
-func (r *request) prefilled() {
-	if r.stores != nil {
-		r.w.wires.store.Put(r.stores, r.server.index)
-		r.stores = nil
+func (x *sequence) prefilled() {
+	if x.stores != nil {
+		x.a.s.w.wires.store.Put(x.stores, x.a.s.index)
+		x.stores = nil
 	}
-}
-
-// hashes names the blocks of a prompt and, where somebody may go on from the
-// answer, of that too.
-func (s *server) hashes(r *request, m *engine.Submit) []uint64 {
-	a, block := r.asks(), s.engine.Config().BlockSize
-	salt := uint64(0)
-	if a.adapter != 0 { // adapters share no blocks
-		d := machine.DrawFor(uint64(a.adapter), "server", "salt", "")
-		salt = d.Uint64()
-	}
-	list := engine.BlockHashes(nil, salt, a.prompt, block)
-	if !s.w.verbose {
-		return list
-	}
-	out := m.MaxTokens
-	if m.StopAfter > 0 {
-		out = m.StopAfter
-	}
-	total := min(len(a.prompt)+out, s.engine.Config().MaxModelLen)
-	if total/block == len(list) {
-		return list
-	}
-	if len(list) > 0 {
-		salt = list[len(list)-1]
-	}
-	whole := len(list) * block
-	return engine.BlockHashes(list, salt, r.tokenIDs(whole, total-whole), block)
-}
-
-// tokenIDs are tokens of the request's prompt and of its answer behind it.
-func (r *request) tokenIDs(first, count int) []uint32 {
-	prompt, base := r.asks().prompt, tokens.Answer(r.w.draws.Seed, r.ID)
-	out := make([]uint32, 0, count)
-	for i := first; i < first+count; i++ {
-		if i < len(prompt) {
-			out = append(out, prompt[i])
-			continue
-		}
-		id, _ := r.w.voc.Pick(base, i-len(prompt))
-		out = append(out, id)
-	}
-	return out
 }
 
 // page is what the server's metrics say, of the families that somebody wants.
@@ -168,10 +128,10 @@ func (s *server) page(wants func(family string) bool) metrics.Page {
 
 // loras are the adapters of running and of waiting requests.
 func (s *server) loras() (running, waiting []string) {
-	for _, r := range s.requests {
-		switch name := r.asks().lora; {
+	for _, x := range s.requests {
+		switch name := x.a.resp.Request().LoRA; {
 		case name == "":
-		case r.scheduled:
+		case x.begun:
 			running = append(running, name)
 		default:
 			waiting = append(waiting, name)
@@ -196,51 +156,52 @@ func (s *server) effect(e engine.Effect) {
 	case engine.Finished, engine.Rejected, engine.Aborted:
 		s.kv.over = append(s.kv.over, e.Request)
 	}
-	r := s.requests[e.Request]
-	if r == nil {
+	x := s.requests[e.Request]
+	if x == nil {
 		return
 	}
+	p := &x.a.p
+	c := &p.Choices[x.Choice]
 	switch e.Kind {
 	case engine.PrefillStarted:
-		if !r.scheduled { // it comes again after a preemption
-			r.scheduled, r.cached = true, int(e.Count)
-			r.session.PrefillStarted(e.At, flow.D("cached_tokens", r.cached))
-			r.prefilling()
+		x.begun = true
+		if !p.Started { // it comes again after a preemption
+			p.Started, p.StartedAt, p.Cached = true, e.At, int(e.Count)
 		}
 	case engine.FirstToken:
-		r.prefilled()
-		r.firstTokenMade(e.At)
+		x.prefilled()
+		c.Tokens = 1
 	case engine.Tokens:
-		r.counted(int(e.First) + int(e.Count))
+		c.Tokens = int(e.First) + int(e.Count)
 	case engine.Finished:
-		delete(s.requests, e.Request)
-		r.prefilled()
-		r.finished(&e)
+		x.prefilled()
+		c.Tokens, c.Finished, c.Reason = int(e.Count), true, e.Reason
+		s.over(x)
 	case engine.Rejected:
-		delete(s.requests, e.Request)
-		told := serving.Rejection(e.Code, r.asks().lora)
-		r.do(r.session.Rejected(s.w.now, told.Status, told.Message))
+		p.Rejected, p.Code = true, e.Code
+		s.over(x)
 	case engine.Aborted:
-		delete(s.requests, e.Request)
+		c.Finished, c.Aborted = true, true
+		s.over(x)
+	default:
+		return
 	}
+	x.a.touch()
 }
 
-// finished is the engine's end of a request.
-func (r *request) finished(e *engine.Effect) {
-	if r.silent {
-		return
+// over is told that the engine has no more of a completion.
+func (s *server) over(x *sequence) {
+	x.live = false
+	delete(s.requests, x.Submit.ID)
+}
+
+// tellAll tells the Responses what the engine has said.
+func (s *server) tellAll() {
+	s.told()
+	news := s.news
+	s.news = nil
+	for _, a := range news {
+		a.news = false
+		a.input(&a.p)
 	}
-	switch e.Reason {
-	case engine.ReasonStop, engine.ReasonLength:
-	default:
-		status, text := serving.Failure(e.Reason)
-		r.do(r.session.Failed(e.At, status, text))
-		return
-	}
-	r.tokens, r.reason = int(e.Count), e.Reason.String()
-	if f := r.fault.ResetAfter; f != nil && r.tokens >= *f && r.asks().stream {
-		r.counted(r.tokens)
-		return
-	}
-	r.do(r.session.Generated(e.At, r.tokens, r.reason))
 }

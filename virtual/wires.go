@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -70,10 +71,10 @@ func newWires(w *world, p *scenario.Pool, servers int) (*wires, error) {
 func (w *world) fetch(to *server, e *engine.Effect) {
 	p := &pull{to: to, id: e.Request, bytes: e.Bytes, handle: e.Handle}
 	writer := -1
-	if r := to.requests[e.Request]; r != nil {
-		p.lost = r.fault.LoseKV
-		p.key = r.asks().fromKey
-		if writer = r.writer; !r.stored {
+	if q := to.requests[e.Request]; q != nil {
+		p.lost = q.a.resp.Fault().LoseKV
+		p.key = q.remoteKey()
+		if writer = q.writer; !q.stored {
 			p.from = w.servers[e.From]
 		}
 	}
@@ -177,10 +178,10 @@ func (w *world) release(to *server, e *engine.Effect) {
 	switch {
 	case p == nil: // nothing was fetched
 		p = &pull{from: w.servers[e.From], handle: e.Handle}
-		if r := to.requests[e.Request]; r != nil && r.stored {
+		if q := to.requests[e.Request]; q != nil && q.stored {
 			return
-		} else if r != nil && r.asks().fromKey != "" {
-			p.handle = p.from.named[r.asks().fromKey]
+		} else if q != nil && q.remoteKey() != "" {
+			p.handle = p.from.named[q.remoteKey()]
 		}
 		p.free()
 	case p.waits:
@@ -240,18 +241,39 @@ func (s *server) transfer(e *engine.Effect) {
 	switch e.Kind {
 	case engine.KVHeld:
 		s.holds[e.Handle] = true
-		if r := s.requests[e.Request]; r != nil {
-			kept := *e
-			r.held = &kept
-			s.computed(r.asks().key, e.Handle)
+		if q := s.requests[e.Request]; q != nil {
+			q.a.p.Kept = s.keep(e, len(q.Prompt.Tokens))
+			s.computed(q.a.resp.Request().KV.Key, e.Handle)
 		}
 	case engine.KVFreed:
 		delete(s.holds, e.Handle)
 		delete(s.named, s.keys[e.Handle])
 		delete(s.keys, e.Handle)
+		delete(s.blocks, s.kept[e.Handle])
+		delete(s.kept, e.Handle)
 	case engine.KVPull:
 		s.w.fetch(s, e)
 	case engine.KVRelease:
 		s.w.release(s, e)
 	}
+}
+
+// keep numbers the blocks of a cache that is kept.
+func (s *server) keep(e *engine.Effect, tokens int) *modelserver.Kept {
+	k := &modelserver.Kept{Host: s.host(), Port: modelserver.SideChannelPort, Blocks: make([]int, max(1, e.Count)), Tokens: tokens}
+	for i := range k.Blocks {
+		s.block = (s.block + 1) % (1 << 30)
+		k.Blocks[i] = s.block
+	}
+	s.blocks[k.Blocks[0]], s.kept[e.Handle] = e.Handle, k.Blocks[0]
+	return k
+}
+
+// remoteKey is what another server is asked for the prompt's cache by, where it
+// is told beforehand.
+func (x *sequence) remoteKey() string {
+	if kv := x.a.resp.Request().KV.Remote; kv != nil {
+		return kv.Key
+	}
+	return ""
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -53,8 +54,6 @@ const (
 	goOn
 	sendKV
 	deliverKV
-	afterFault
-	die
 	happens
 	ends
 	tired
@@ -77,7 +76,7 @@ type world struct {
 	prefillers []string // whom sidecars call in session mode
 	wires      *wires   // between servers that prefill and servers that decode
 	servers    []*server
-	byName     map[string]*server
+	byEngine   map[string]*server
 	byAddr     map[string]*server
 	draws      serving.Draws
 	faults     serving.Faults
@@ -88,7 +87,6 @@ type world struct {
 	flying     int                      // conversations in flight
 	overdue    []*workload.Conversation // those that wait for the limit
 	done       int                      // requests that have ended
-	nextID     engine.RequestID
 }
 
 // Run plays a scenario and reports every event to rec, in the order of time.
@@ -173,7 +171,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if len(p.Endpoints) > 0 {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byName: map[string]*server{}, model: p.Model,
+	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byEngine: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency}
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
@@ -213,17 +211,25 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	sv := &server{index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{},
+	sv := &server{index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*sequence{}, blocks: map[int]uint64{}, kept: map[uint64]int{},
 		holds: map[uint64]bool{}, named: map[string]uint64{}, keys: map[uint64]string{}, waiting: map[string][]*pull{}, killed: p.OutOfMemory()}
-	if sv.fetched, err = simplelru.NewLRU[string, struct{}](maxFetched, nil); err != nil {
+	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return nil, err
 	}
-	sv.class, sv.carried = machine.ClassStepEnd, sv.told
+	sv.class, sv.carried = machine.ClassStepEnd, sv.tellAll
 	sv.open(w, eng, &sv.fx, func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
+	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: eng.Config(), Models: []string{w.model},
+		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(w.model), Vocabulary: w.voc, EngineID: modelserver.EngineID(s.Seed, i), TensorParallel: max(1, p.ModelServer.TensorParallelSize)}}
+	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
+		c.PromptTokensDetails, c.Connector = true, p.Link().Name
+		if c.KVRole = modelserver.RoleConsumer; p.Prefills(i) {
+			c.KVRole = modelserver.RoleProducer
+		}
+	}
 	w.servers = append(w.servers, sv)
-	w.byAddr[sv.endpoint], w.byName[sv.name] = sv, sv
+	w.byAddr[sv.endpoint], w.byEngine[sv.reader.EngineID] = sv, sv
 	return sv, nil
 }
 
@@ -252,10 +258,6 @@ func (w *world) play(at machine.Time, e event) {
 		e.server.sendKV()
 	case deliverKV:
 		e.server.deliverKV()
-	case afterFault:
-		e.request.taken()
-	case die:
-		e.request.dies()
 	case happens:
 		w.happen(e.incident)
 	case ends:

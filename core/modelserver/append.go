@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -18,7 +19,11 @@ func (r *Response) Append(b []byte, e *Effect) []byte {
 	case Tokens:
 		return r.appendNew(b)
 	case End:
-		return r.appendEnd(b, e.echo)
+		var echo []byte
+		if e.echoes {
+			echo = openai.AppendString([]byte(`,"`+held.EchoField+`":`), e.Echo)
+		}
+		return r.appendEnd(b, echo)
 	case Refuse:
 		return r.api.AppendError(b, e.Error)
 	case Fail:

@@ -50,8 +50,9 @@ type Effect struct {
 	Status int
 	Error  *openai.Error
 	Reset  bool
-
-	echo []byte // the field in which a held request's metadata goes back
+	// Echo is the metadata that goes back with the End of a held request.
+	Echo   string
+	echoes bool
 }
 
 // Due is when the effect was due.
@@ -489,9 +490,7 @@ func (r *Response) do(now machine.Time, e serving.Effect, fx *Effects) bool {
 		out.Kind = Begin
 	case serving.SendEnd:
 		r.over, out.Kind = true, End
-		if r.Held() {
-			out.echo = openai.AppendString([]byte(`,"`+held.EchoField+`":`), e.Echo)
-		}
+		out.Echo, out.echoes = e.Echo, r.Held()
 	case serving.Refuse:
 		r.over, out.Kind, out.Error = true, Refuse, told(e)
 	case serving.SendError:
