@@ -32,6 +32,9 @@ type passage struct {
 	x    *disagg.Exchange
 	fx   disagg.Effects
 	legs map[int]*leg
+	// later is what legs had to say while effects were being carried out, such as
+	// the one that has their answer delivered.
+	later []func()
 }
 
 // leg is a request of the sidecar's own at a model server. It travels as a
@@ -94,7 +97,7 @@ func (r *request) enter(at *server, prefillers string) {
 	x.busy[p] = x.requests
 	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
 		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
-	p.class = machine.ClassTimer
+	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
 
@@ -164,8 +167,23 @@ func (p *passage) call(d disagg.Leg) {
 	l.sub.serverBody(body, true)
 }
 
+// hear has the legs say what had to wait.
+func (p *passage) hear() {
+	p.playing = false
+	for len(p.later) > 0 {
+		say := p.later[0]
+		p.later = p.later[1:]
+		say()
+	}
+}
+
 // respond takes a piece of the leg's answer.
 func (l *leg) respond(status int, contentType string, body []byte, end bool) {
+	if l.p.playing {
+		body = bytes.Clone(body)
+		l.p.later = append(l.p.later, func() { l.respond(status, contentType, body, end) })
+		return
+	}
 	if !l.told {
 		l.told, l.kind = true, contentType
 		l.p.tell(disagg.Head{Leg: l.ID, Status: status, ContentType: contentType})
@@ -214,6 +232,10 @@ func (l *leg) streams() bool {
 // broke is the connection to the leg's server breaking.
 func (l *leg) broke(reason string) {
 	p := l.p
+	if p.playing {
+		p.later = append(p.later, func() { l.broke(reason) })
+		return
+	}
 	if !l.deliver {
 		p.tell(disagg.Failed{Leg: l.ID, Reason: reason})
 		return

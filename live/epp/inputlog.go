@@ -7,7 +7,9 @@ import (
 	"sync"
 	"time"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
 )
 
@@ -18,7 +20,7 @@ import (
 type InputLog struct {
 	o InputLogOptions
 
-	mu       sync.Mutex // below every Picking's lock
+	mu       sync.Mutex // below every Picking
 	pending  []byte     // whole lines
 	spare    []byte
 	lost     int64 // lines since lines are dropped
@@ -87,20 +89,20 @@ func (k *Picking) Record(x *InputLog) {
 	}
 	h := k.o.Made
 	h.Bodies, h.Version = x.o.Bodies, x.o.Version
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	x.mu.Lock()
-	x.number++
-	h.Picker = x.number
-	r := &recorded{k, inputlog.New(k.m, h, x.take)}
-	x.pickings = append(x.pickings, r)
-	x.mu.Unlock()
-	k.written.Store(&r.log.Options)
-	k.inputs = x
-	r.log.Begin()
+	k.With(func(m *core.Machine, _ machine.Time) {
+		x.mu.Lock()
+		x.number++
+		h.Picker = x.number
+		r := &recorded{k, inputlog.New(m, h, x.take)}
+		x.pickings = append(x.pickings, r)
+		x.mu.Unlock()
+		k.written.Store(&r.log.Options)
+		k.inputs = x
+		r.log.Begin()
+	})
 }
 
-// forget ends a picker's log. The picker's lock is held.
+// forget ends a picker's log. The picker is in hand.
 func (x *InputLog) forget(k *Picking) {
 	if x == nil {
 		return
@@ -183,20 +185,21 @@ func (x *InputLog) anew(next func() error) error {
 	x.mu.Lock()
 	pickings := slices.Clone(x.pickings)
 	x.mu.Unlock()
-	for _, r := range pickings {
-		r.k.mu.Lock()
-	}
-	x.mu.Lock()
-	last, lost, why := x.pending, x.lost, x.why
-	x.pending, x.lost = nil, 0
-	if lost > 0 && next == nil {
-		x.pending = fmt.Appendf(nil, "{\"gap\":{\"lines\":%d,\"why\":%q}}\n", lost, why)
-	}
-	x.mu.Unlock()
-	for _, r := range pickings {
-		r.log.Begin()
-		r.k.mu.Unlock()
-	}
+	var last []byte
+	var lost int64
+	var why string
+	together(pickings, func() {
+		x.mu.Lock()
+		last, lost, why = x.pending, x.lost, x.why
+		x.pending, x.lost = nil, 0
+		if lost > 0 && next == nil {
+			x.pending = fmt.Appendf(nil, "{\"gap\":{\"lines\":%d,\"why\":%q}}\n", lost, why)
+		}
+		x.mu.Unlock()
+		for _, r := range pickings {
+			r.log.Begin()
+		}
+	})
 	if lost > 0 {
 		x.o.Log.Warn("epp: the log of inputs has a gap", "lines", lost, "reason", why)
 	}
@@ -207,6 +210,15 @@ func (x *InputLog) anew(next func() error) error {
 		return nil
 	}
 	return next()
+}
+
+// together has all pickers in hand at once.
+func together(list []*recorded, f func()) {
+	if len(list) == 0 {
+		f()
+		return
+	}
+	list[0].k.With(func(*core.Machine, machine.Time) { together(list[1:], f) })
 }
 
 // recover drops lines until the file can be written again. It is false where
@@ -246,9 +258,7 @@ func (x *InputLog) Close() error {
 	pickings := slices.Clone(x.pickings)
 	x.mu.Unlock()
 	for _, r := range pickings {
-		r.k.mu.Lock()
-		x.forget(r.k)
-		r.k.mu.Unlock()
+		r.k.With(func(*core.Machine, machine.Time) { x.forget(r.k) })
 	}
 	x.closing.Do(func() { close(x.stop) })
 	<-x.done
