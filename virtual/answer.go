@@ -55,7 +55,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	r.at = a
 	a.class = machine.ClassArrival // after a delay this is when it arrives, to the server
 	a.open(r.w, &a.resp, &a.fx, func(i int) { a.do(&a.fx.List[i]) })
-	a.head.Created = int64(r.w.now.Seconds())
+	a.head.Created, a.head.Scratch = int64(r.w.now.Seconds()), &r.w.chat
 	if a.api == nil {
 		a.api = modelserver.Chat
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -79,6 +80,7 @@ type world struct {
 	byEngine   map[string]*server
 	byAddr     map[string]*server
 	draws      serving.Draws
+	chat       openai.Chat // the chat being read
 	faults     serving.Faults
 	timeout    machine.Time
 	limit      int                      // conversations in flight at the most

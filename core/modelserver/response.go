@@ -128,6 +128,7 @@ type Response struct {
 	close []bool // the encoder has had the choice's end
 	token Token  // the one being encoded
 
+	now     machine.Time
 	wake    machine.Time // when waits ends
 	waits   wait
 	painted bool
@@ -285,7 +286,8 @@ func (r *Response) Next() (machine.Time, bool) { return r.wake, r.waits != nothi
 
 // Advance plays what is due by now.
 func (r *Response) Advance(now machine.Time, fx *Effects) {
-	if r.waits == nothing || r.wake > now || r.over {
+	r.now = max(r.now, now)
+	if r.waits == nothing || r.wake > r.now || r.over {
 		return
 	}
 	waited := r.waits
@@ -302,7 +304,7 @@ func (r *Response) Advance(now machine.Time, fx *Effects) {
 func (r *Response) Input(now machine.Time, p *Progress, fx *Effects) {
 	r.Advance(now, fx)
 	r.p = *p
-	r.step(now, fx)
+	r.step(r.now, fx)
 }
 
 // step does what the request's progress asks for.

@@ -7,5 +7,6 @@ var Machines = []Machine{
 	of("core/kv.Feed", feeds),
 	of("core/kv.Index", indexes),
 	of("core/link.Network", networks),
+	of("core/modelserver.Response", responses),
 	of("core/picker/flowcontrol.Controller", controllers),
 }
