@@ -1,17 +1,16 @@
 package virtual
 
 import (
-	"net"
-	"strconv"
-
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // answering is a request, or a leg of one, at its model server: a Response in the
@@ -29,26 +28,19 @@ type answering struct {
 	reader *held.Reader // of a held request
 	body   []byte       // as far as it is here, of a plain one
 	opened bool
-	seqs   []*sequence
 	news   bool // of the engine, not told yet
 }
 
-// sequence is one completion in an engine.
+// sequence is one completion, and whose it is.
 type sequence struct {
 	*modelserver.Sequence
-	a      *answering
-	live   bool     // the engine has it
-	begun  bool     // and has taken it up
-	stores []uint64 // blocks for the external cache
-	stored bool     // some of the prompt comes from there,
-	writer int      // written by this server, or -1
+	at *answering
 }
 
 // reach begins a request at a model server, with its headers.
 func (r *request) reach(s *server, endpoint string, head header.List) {
-	if s.killed != nil {
-		e := modelserver.Killed(modelserver.Restarts(r.w.now), s.killed)
-		r.respond(e.Status, jsonType, openai.AppendError(nil, e), true)
+	if why := s.core.Refuses(r.w.now); why != "" {
+		r.respond(503, jsonType, openai.AppendError(nil, openai.Errorf(503, "", "%s", why)), true)
 		return
 	}
 	a := &answering{r: r, s: s, api: modelserver.APIOf(r.Path), head: modelserver.ReadHead(head.Get)}
@@ -137,11 +129,15 @@ func (a *answering) do(e *modelserver.Effect) {
 		}
 		a.resp.Take(r.w.now, q, bad, &a.fx)
 	case modelserver.Submit:
-		a.s.submit(a)
+		all := a.resp.Sequences()
+		for i := range all {
+			all[i].Owner = &sequence{&all[i], a}
+		}
+		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })
 	case modelserver.Resume:
-		a.toEach(func(q *sequence) engine.Message { return engine.Resume{ID: q.Submit.ID} })
+		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Resume{Sequence: q} })
 	case modelserver.Abort:
-		a.toEach(func(q *sequence) engine.Message { return engine.Abort{ID: q.Submit.ID} })
+		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Abort{Sequence: q} })
 	case modelserver.Bodyless:
 		r.respond(e.Status, jsonType, nil, true)
 	case modelserver.Cut:
@@ -174,19 +170,10 @@ func (a *answering) tokens() int {
 	return n
 }
 
-func (a *answering) toEach(message func(q *sequence) engine.Message) {
-	for _, q := range a.seqs {
-		if q.live {
-			a.s.input(message(q))
-		}
-	}
-}
-
-// touch has the Response told of what the engine has said, once all of it is.
-func (a *answering) touch() {
-	if !a.news {
-		a.news = true
-		a.s.news = append(a.s.news, a)
+func (a *answering) each(message func(q *enginecore.Sequence) enginecore.Message) {
+	all := a.resp.Sequences()
+	for i := range all {
+		a.s.input(message(&all[i].Sequence))
 	}
 }
 
@@ -207,7 +194,7 @@ func (s state) Adapter(name string) (engine.AdapterID, bool) {
 	return id, ok
 }
 
-func (s state) MayFetch(host string) bool { return s.w.byHost(host) != nil }
+func (s state) MayFetch(host string) bool { return s.w.byHost[host] != nil }
 
 func (s state) MeetsAt(host string, port int) bool {
 	return host == s.host() && port == disagg.DefaultBootstrapPort
@@ -221,7 +208,7 @@ func (s state) Fetched(handle string) bool {
 
 func (s state) Shown([]modelserver.Media)           {}
 func (s state) ImagePercent() int                   { return 0 }
-func (s state) EncodingsAt() (string, int)          { return s.host(), modelserver.SideChannelPort }
+func (s state) EncodingsAt() (string, int)          { return s.host(), scenario.SideChannelPort }
 func (s state) Stored() modelserver.Stored          { return s }
 func (s state) Continue(string, []modelserver.Item) {}
 
@@ -230,14 +217,3 @@ func (s state) Continue(string, []modelserver.Item) {}
 func (s state) Response(string) ([]openai.Message, bool)         { return nil, false }
 func (s state) Conversation(string) ([]modelserver.Item, bool)   { return nil, false }
 func (s state) KeepResponse(string, *modelserver.StoredResponse) {}
-
-// host is the server's address without its port.
-func (s *server) host() string {
-	host, _, _ := net.SplitHostPort(s.endpoint)
-	return host
-}
-
-// byHost is the server at an address, whatever its port; nil where there is none.
-func (w *world) byHost(host string) *server {
-	return w.byAddr[net.JoinHostPort(host, strconv.Itoa(8000))]
-}

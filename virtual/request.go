@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
@@ -54,7 +55,9 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 func (r *request) begin() {
 	r.w.picking.number++
 	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
-	r.record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)))
+	if r.w.rec != nil {
+		r.record(flow.RequestSent, r.Sent()...)
+	}
 	r.slot.class = machine.ClassTimer
 	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.said(r.fx.List[i]) })
 	// Who leaves has left before others arrive at the same moment, and after the
@@ -65,9 +68,18 @@ func (r *request) begin() {
 	if after, leaves := r.w.load.Leaves(r.Index); leaves {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{kind: leave, alarm: r.alarm})
 	}
-	head := append(header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID), r.Header...).Normalize()
+	head := append(r.head(), r.Header...).Normalize()
 	r.tell(stream.Message{Kind: stream.Headers, Head: head})
 	r.tell(stream.Message{Kind: stream.Body, Body: r.Body, End: true})
+}
+
+// head are the headers that every request of the client's has.
+func (r *request) head() header.List {
+	h := header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID)
+	if !r.w.chunked {
+		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(len(r.Body))})
+	}
+	return h
 }
 
 // tell gives the EPP's stream a message of Envoy's.

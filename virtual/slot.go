@@ -53,6 +53,11 @@ func (s *slot[M, F]) wake(at machine.Time) {
 		return
 	}
 	s.wakeAt = machine.Never
+	s.advance()
+}
+
+// advance plays what is due.
+func (s *slot[M, F]) advance() {
 	s.m.Advance(s.w.now, s.fx)
 	s.play()
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -35,7 +37,6 @@ type event struct {
 	server   *server
 	request  *request
 	incident *scenario.Incident
-	pull     *pull
 	alarm    *alarm
 	place    *place
 }
@@ -57,7 +58,6 @@ const (
 	deliverKV
 	happens
 	ends
-	tired
 )
 
 // world is everything in one virtual run.
@@ -72,17 +72,19 @@ type world struct {
 	voc        *tokens.Vocabulary
 	verbose    bool // somebody goes on from what answers say
 	picking    *picking
+	outside    outside
 	kv         *kvWire  // of model servers that publish KV events
 	sessions   int      // that each sidecar remembers
 	prefillers []string // whom sidecars call in session mode
-	wires      *wires   // between servers that prefill and servers that decode
+	net        *network // between model servers
 	servers    []*server
-	byEngine   map[string]*server
+	byHost     map[string]*server
 	byAddr     map[string]*server
 	draws      serving.Draws
 	chat       openai.Chat // the chat being read
 	faults     serving.Faults
 	timeout    machine.Time
+	chunked    bool                     // bodies are sent without their length
 	limit      int                      // conversations in flight at the most
 	planned    int                      // requests of conversations that have arrived
 	talks      int                      // conversations that have arrived
@@ -135,17 +137,17 @@ func (w *world) settled() error {
 	if n := w.flying + len(w.overdue); n > 0 {
 		return fmt.Errorf("virtual: %d conversations never ended; this is a fault of windtunnel", n)
 	}
-	if w.wires != nil && len(w.wires.by)+len(w.wires.pulls)+w.wires.net.InFlight() > 0 {
-		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", len(w.wires.by))
+	if n := len(w.net.askers) + w.net.net.InFlight(); n > 0 {
+		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", n)
 	}
 	if n := w.picking.m.InFlight(); n > 0 {
 		return fmt.Errorf("virtual: flow control still has %d requests; this is a fault of windtunnel", n)
 	}
 	for _, sv := range w.servers {
 		st := sv.engine.Stats()
-		if n := len(sv.requests) + st.Running + st.Waiting + len(sv.waiting); n > 0 || sv.engine.KVBlocksUsed() > 0 || len(sv.holds) > 0 {
+		if n := sv.core.Busy() + st.Running + st.Waiting + len(sv.calls); n > 0 || sv.engine.KVBlocksUsed() > 0 {
 			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault of windtunnel",
-				sv.name, n, sv.engine.KVBlocksUsed(), len(sv.holds))
+				sv.name, n, sv.engine.KVBlocksUsed(), sv.core.Holds())
 		}
 		if sv.sidecar != nil && len(sv.sidecar.busy) > 0 {
 			return fmt.Errorf("virtual: the sidecar of %s still serves %d requests; this is a fault of windtunnel", sv.name, len(sv.sidecar.busy))
@@ -173,8 +175,8 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if len(p.Endpoints) > 0 {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byEngine: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency}
+	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder = rec
@@ -192,11 +194,15 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if err := w.startSidecars(s, p); err != nil {
 		return nil, err
 	}
+	if w.net, err = newNetwork(w, p); err != nil {
+		return nil, err
+	}
 	// An incident is the last of its moment: who arrives then finds the server as
 	// it was, and sees it die.
 	for i := range p.Incidents {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{kind: happens, incident: &p.Incidents[i]})
 	}
+	w.outside.open(w, p)
 	w.picking, err = newPicking(w, s, p)
 	return w, err
 }
@@ -209,34 +215,37 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	for id := range len(w.adapters) {
 		config.Adapters = append(config.Adapters, engine.AdapterID(id+1))
 	}
-	eng, err := engine.New(config)
+	core, err := enginecore.New(enginecore.Config{Engine: config, Index: i, EngineID: modelserver.EngineID(s.Seed, i), ViaStore: p.Link().ViaStore,
+		Ranks: p.ModelServer.TensorParallelSize, Publish: w.kv != nil, OutOfMemory: p.OutOfMemory()})
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	sv := &server{index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*sequence{}, blocks: map[int]uint64{}, kept: map[uint64]int{},
-		holds: map[uint64]bool{}, named: map[string]uint64{}, keys: map[uint64]string{}, waiting: map[string][]*pull{}, killed: p.OutOfMemory()}
+	sv := &server{index: i, name: p.ServerName(i), endpoint: address(i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return nil, err
 	}
-	sv.class, sv.carried = machine.ClassStepEnd, sv.tellAll
-	sv.open(w, eng, &sv.fx, func(i int) { sv.effect(sv.fx.List[i]) })
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
+	sv.class, sv.carried = machine.ClassStepEnd, sv.tell
+	sv.open(w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
-	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: eng.Config(), Models: []string{w.model},
-		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(w.model), Vocabulary: w.voc, EngineID: modelserver.EngineID(s.Seed, i), TensorParallel: max(1, p.ModelServer.TensorParallelSize)}}
+	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{w.model},
+		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(w.model), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize)}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
-		c.PromptTokensDetails, c.Connector = true, p.Link().Name
+		c.PromptTokensDetails, c.Connector = true, p.Link()
 		if c.KVRole = modelserver.RoleConsumer; p.Prefills(i) {
 			c.KVRole = modelserver.RoleProducer
 		}
 	}
 	w.servers = append(w.servers, sv)
-	w.byAddr[sv.endpoint], w.byEngine[sv.reader.EngineID] = sv, sv
+	w.byAddr[sv.endpoint], w.byHost[sv.host()] = sv, sv
 	return sv, nil
 }
 
 // address is a made-up one that looks like a pod's.
-func address(i int) string { return fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250+1) }
+func address(i int) string {
+	return scenario.JoinPort(fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), scenario.PodPort)
+}
 
 func (w *world) play(at machine.Time, e event) {
 	switch e.kind {
@@ -264,8 +273,6 @@ func (w *world) play(at machine.Time, e event) {
 		w.happen(e.incident)
 	case ends:
 		w.recover(e.incident)
-	case tired:
-		e.pull.giveUp()
 	}
 }
 

@@ -95,6 +95,7 @@ func (m *Machine) Save(content func(r *Request) []byte) *State {
 	}
 	for _, ix := range m.indexes {
 		ix.Advance(m.now, &m.indexFx) // one that was made anew has yet to learn the time
+		m.indexFx.Reset()
 		s.Indexes = append(s.Indexes, savedKVIndex{ix.Save(), maps.Clone(ix.warned)})
 	}
 	for r := m.flying; r != nil; r = r.prev {

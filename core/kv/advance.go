@@ -209,9 +209,10 @@ func (ix *Index) speculate(m *Speculate, fx *Effects) {
 	if place < 0 {
 		return
 	}
+	until := ix.now.Add(max(1, m.TTL))
 	for _, k := range m.Keys {
 		ix.hold(ix.now, p, 1<<place, k, 0)
-		ix.await(ix.now.Add(max(1, m.TTL)), p, k)
+		ix.await(until, p, k)
 	}
 	ix.bound()
 }

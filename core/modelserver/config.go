@@ -5,6 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
@@ -47,10 +48,10 @@ type Config struct {
 	PromptTokensDetails bool
 	// FullStatus answers requests that find the queue full. Zero is 429.
 	FullStatus int
-	// Connector is how KV caches travel, as core/link calls it, KVRole the
-	// server's part where both have a request (RoleProducer or RoleConsumer; empty
-	// tells by the address that the request names).
-	Connector string
+	// Connector is how KV caches travel, KVRole the server's part where both have a
+	// request (RoleProducer or RoleConsumer; empty tells by the address that the
+	// request names).
+	Connector link.Profile
 	KVRole    string
 	// EngineID is what other servers know the engine by, TensorParallel how many
 	// ranks it has, for those who fetch from it.
@@ -70,9 +71,6 @@ const (
 	DefaultOutput = 64
 	// DefaultModel is the model served where none is named.
 	DefaultModel = "windtunnel"
-	// SideChannelPort is where servers ask each other for KV caches where nothing
-	// else is said (vLLM: VLLM_NIXL_SIDE_CHANNEL_PORT).
-	SideChannelPort = 5600
 	// MaxStored is how many responses, conversations and handles a server keeps.
 	MaxStored = 10_000
 )

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -25,7 +26,7 @@ func (r *Reader) kvAnswer(q *Request, kept *Kept) []byte {
 	fields := map[string]any{}
 	_ = json.Unmarshal(q.KV.Raw, &fields) // it was an object when it came
 	fields["do_remote_prefill"], fields["do_remote_decode"] = true, false
-	fields["remote_engine_id"], fields["remote_block_ids"] = r.EngineID, kept.Blocks
+	fields["remote_engine_id"], fields["remote_block_ids"] = r.EngineID, kept.Hold.Blocks.Numbers()
 	fields["remote_host"], fields["remote_port"] = kept.Host, kept.Port
 	fields["remote_request_id"], fields["tp_size"] = q.ID, max(1, r.TensorParallel)
 	out, err := json.Marshal(fields)
@@ -49,12 +50,12 @@ func (r *Reader) kvMetadata(q *Request, kept *Kept) []byte {
 	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
 		host = "[" + host + "]"
 	}
-	handle := fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", host, kept.Port, r.EngineID, kept.Blocks[0], len(kept.Blocks), kept.Tokens)
+	handle := fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", host, kept.Port, r.EngineID, kept.Hold.Blocks.First, kept.Hold.Blocks.Count, kept.Hold.Tokens)
 	b := append([]byte(nil), `{"session_id":`...)
 	b = appendStringOrNull(b, q.KV.Session)
 	b = append(b, `,"kv_handle":`...)
 	b = openai.AppendString(b, handle)
-	b = openai.AppendField(b, "tokens_processed", kept.Tokens)
+	b = openai.AppendField(b, "tokens_processed", kept.Hold.Tokens)
 	return append(b, '}')
 }
 
@@ -62,8 +63,8 @@ func (r *Reader) kvMetadata(q *Request, kept *Kept) []byte {
 const maxHandle = 1024
 
 // parseHandle reads a kv_handle, whose cache must be shorter than the context.
-func parseHandle(handle string, maxModelLen int) (*RemoteKV, *openai.Error) {
-	fail := func(why string) (*RemoteKV, *openai.Error) {
+func parseHandle(handle string, maxModelLen int) (*enginecore.Remote, *openai.Error) {
+	fail := func(why string) (*enginecore.Remote, *openai.Error) {
 		return nil, openai.Errorf(400, "kv_handle", "kv_handle %.100q: %s; expected a handle that a prefill gave in kv_metadata.", handle, why)
 	}
 	u, err := url.Parse(handle[:min(len(handle), maxHandle)])
@@ -82,11 +83,7 @@ func parseHandle(handle string, maxModelLen int) (*RemoteKV, *openai.Error) {
 	if tokens >= maxModelLen {
 		return nil, openai.TooLong(maxModelLen, tokens)
 	}
-	kv := &RemoteKV{EngineID: engineID, Host: u.Hostname(), Port: port, Tokens: tokens, Blocks: make([]int, count)}
-	for i := range kv.Blocks {
-		kv.Blocks[i] = (first + i) % (1 << 30)
-	}
-	return kv, nil
+	return &enginecore.Remote{EngineID: engineID, Host: u.Hostname(), Port: port, Tokens: tokens, Blocks: enginecore.Blocks{First: first, Count: count}}, nil
 }
 
 // useHandle makes a request go on from the cache that a handle names. The

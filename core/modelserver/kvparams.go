@@ -10,46 +10,29 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
 // KVParams are the parts of kv_transfer_params, and of the fields of document 002
 // and SGLang, that act at a model server.
 type KVParams struct {
-	Raw          []byte    // as it came
-	RemoteDecode bool      // keep the blocks for another server
-	Key          string    // under which that server asks for them, where it is told beforehand
-	Answers      bool      // and the answer names them all the same
-	Remote       *RemoteKV // whose blocks to fetch; nil: none
-	Source       *RemoteKV // another server's cache, to take a beginning of the prompt from
-	Document     bool      // document 002: answer with kv_metadata
-	Session      string    // for that
-	Threshold    float64   // cache_hit_threshold; 0 is none
-}
-
-// RemoteKV names blocks that another server holds.
-type RemoteKV struct {
-	EngineID string
-	Host     string
-	Port     int
-	Blocks   []int
-	Request  string
-	Tokens   int // how many they hold; 0: the whole prompt
-	// Key names a cache that the holder may not have yet; EngineID and Blocks are
-	// empty then.
-	Key string
-	// Writer is the node that has put the blocks into the external cache, or -1
-	// where they are known to be there; only with Stored.
-	Writer int
-	Stored bool
+	Raw          []byte             // as it came
+	RemoteDecode bool               // keep the blocks for another server
+	Key          string             // under which that server asks for them, where it is told beforehand
+	Answers      bool               // and the answer names them all the same
+	Remote       *enginecore.Remote // whose blocks to fetch; nil: none
+	Source       *enginecore.Remote // another server's cache, to take a beginning of the prompt from
+	Document     bool               // document 002: answer with kv_metadata
+	Session      string             // for that
+	Threshold    float64            // cache_hit_threshold; 0 is none
 }
 
 // Kept is a cache that a server keeps for another, as its answer names it.
 type Kept struct {
-	Host   string // of the side channel
-	Port   int
-	Blocks []int
-	Tokens int
+	Host string // of the side channel
+	Port int
+	Hold *enginecore.Hold
 }
 
 // maxRemoteBlocks limits the block ids that a request may name.
@@ -70,7 +53,6 @@ func parseKV(raw json.RawMessage) (KVParams, *openai.Error) {
 		Blocks        json.RawMessage `json:"remote_block_ids"`
 		Host          string          `json:"remote_host"`
 		Port          json.RawMessage `json:"remote_port"`
-		Request       string          `json:"remote_request_id"`
 		Transfer      string          `json:"transfer_id"`
 		Bootstrap     string          `json:"remote_bootstrap_addr"`
 		Notify        json.RawMessage `json:"remote_notify_port"`
@@ -103,7 +85,7 @@ func parseKV(raw json.RawMessage) (KVParams, *openai.Error) {
 		if err != nil {
 			return k, openai.Errorf(400, "kv_transfer_params", "kv_transfer_params.remote_handshake_port: expected %v.", err)
 		}
-		k.Remote = &RemoteKV{Host: q.Host, Port: port, Key: transferKey(q.Transfer)}
+		k.Remote = &enginecore.Remote{Host: q.Host, Port: port, Key: transferKey(q.Transfer)}
 		return k, nil
 	case q.Transfer != "" && q.RemotePrefill && q.Bootstrap != "":
 		remote, err := bootstrapOf(q.Bootstrap)
@@ -131,7 +113,7 @@ func parseKV(raw json.RawMessage) (KVParams, *openai.Error) {
 		// As in vLLM nothing can be fetched then, and the prompt is computed here.
 		return k, nil
 	}
-	k.Remote = &RemoteKV{EngineID: q.EngineID, Host: q.Host, Port: port, Blocks: blocks, Request: q.Request}
+	k.Remote = &enginecore.Remote{EngineID: q.EngineID, Host: q.Host, Port: port, Blocks: enginecore.BlocksOf(blocks)}
 	return k, nil
 }
 
@@ -186,15 +168,15 @@ type peerKV struct {
 	Port    int    `json:"remote_port"`
 }
 
-func (p *peerKV) remote() *RemoteKV {
-	return &RemoteKV{Host: p.Host, Port: p.Port, Key: peerKey(p.Request)}
+func (p *peerKV) remote() *enginecore.Remote {
+	return &enginecore.Remote{Host: p.Host, Port: p.Port, Key: peerKey(p.Request)}
 }
 
 func peerKey(id string) string     { return "peer " + id }
 func transferKey(id string) string { return "transfer " + id }
 
 // bootstrapOf reads Mooncake's remote_bootstrap_addr.
-func bootstrapOf(address string) (*RemoteKV, error) {
+func bootstrapOf(address string) (*enginecore.Remote, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, err
@@ -203,14 +185,14 @@ func bootstrapOf(address string) (*RemoteKV, error) {
 	if err != nil || u.Hostname() == "" {
 		return nil, fmt.Errorf("%.100q is no address such as http://10.0.0.5:8998", address)
 	}
-	return &RemoteKV{Host: u.Hostname(), Port: port}, nil
+	return &enginecore.Remote{Host: u.Hostname(), Port: port}, nil
 }
 
 // meetAt reads SGLang's fields, which both servers get. Where the named
 // bootstrap server is this one the request is to be prefilled here, and one
 // token is all that is made; elsewhere it is decoded here.
 func (r *Reader) meetAt(q *Request, kv *KVParams, p *openai.Sampling) *openai.Error {
-	if r.Connector != link.SGLang.Name || len(p.BootstrapRoom) == 0 || string(p.BootstrapRoom) == "null" {
+	if r.Connector.Name != link.SGLang.Name || len(p.BootstrapRoom) == 0 || string(p.BootstrapRoom) == "null" {
 		return nil
 	}
 	var host string
@@ -227,12 +209,12 @@ func (r *Reader) meetAt(q *Request, kv *KVParams, p *openai.Sampling) *openai.Er
 		kv.RemoteDecode, kv.Key, q.MaxTokens, q.MinTokens = true, key, 1, min(q.MinTokens, 1)
 		return nil
 	}
-	kv.Remote = &RemoteKV{Host: host, Port: port, Key: key}
+	kv.Remote = &enginecore.Remote{Host: host, Port: port, Key: key}
 	return nil
 }
 
 // mayFetch refuses a request that names a server which is no peer.
-func (r *Reader) mayFetch(from ...*RemoteKV) *openai.Error {
+func (r *Reader) mayFetch(from ...*enginecore.Remote) *openai.Error {
 	for _, kv := range from {
 		if kv != nil && !r.State.MayFetch(kv.Host) {
 			return openai.Errorf(403, "kv_transfer_params", "%.100q is none of the servers that this one fetches KV caches from. Start it with --kv-peers to name them.", kv.Host)

@@ -257,7 +257,7 @@ func (r *Response) build(q *Request) *openai.Error {
 	counts := r.fault.ResetAfter != nil || r.fault.StallAfter != nil
 	for i := range n {
 		s := &r.seqs[i]
-		*s = Sequence{Choice: i, Prompt: &q.Prompts[i/q.N], said: &r.one.said,
+		*s = Sequence{Choice: i, prompt: &q.Prompts[i/q.N], said: &r.one.said,
 			Every: counts || q.Stream && !r.brief,
 			First: counts || q.Stream || r.Held() || r.rec != nil,
 			Start: r.rec != nil || r.fault.DieInPrefill || r.asked || q.KV.Threshold > 0}
@@ -265,11 +265,11 @@ func (r *Response) build(q *Request) *openai.Error {
 			s.said = new(content)
 		}
 		r.reader.say(s.said, q, i)
-		s.Submit = r.reader.submit(q, i, s.said)
+		r.reader.fillSequence(q, s)
 		if bad := q.work.tooMuch(); bad != nil {
 			return bad
 		}
-		s.Submit.HoldAfterFirst = r.Held()
+		s.Submit.HoldAfterFirst, s.LoseKV = r.Held(), r.fault.LoseKV
 		switch {
 		case s.Every:
 			s.Submit.Interest = engine.EveryToken

@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -247,7 +248,7 @@ func TestScripts(t *testing.T) {
 				x.p.Rejected, x.p.Code = true, engine.CodeFull
 				x.tell()
 			case "kept":
-				x.p.Kept = &Kept{Host: "10.0.0.1", Port: 5600, Blocks: []int{7, 8}, Tokens: 20}
+				x.p.Kept = &Kept{Host: "10.0.0.1", Port: 5600, Hold: &enginecore.Hold{Blocks: enginecore.Blocks{First: 7, Count: 2}, Tokens: 20}}
 			case "at":
 				span, err := time.ParseDuration(d.CmdArgs[0].Key)
 				if err != nil {

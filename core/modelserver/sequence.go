@@ -5,30 +5,29 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
-// Sequence is one completion of a request as the engine has it: the unit that it
-// schedules.
+// Sequence is one completion of a request, as the engine has it and as the
+// Response looks at it. The driver sets Owner before it submits it.
 type Sequence struct {
-	// Submit is what the engine is asked for. Where its cache comes from is added
-	// by who fetches it.
-	Submit engine.Submit
+	enginecore.Sequence
 	// Choice is its number in the request.
 	Choice int
-	// Prompt is what it goes on from.
-	Prompt *Prompt
 	// Start, First and Every tell at what the Response has something to do: when
 	// the engine begins the prompt, at the first token, at each.
 	Start, First, Every bool
 
-	said *content
+	prompt *Prompt
+	said   *content
 }
 
-// Tokens are some of its token ids: the prompt's and then its own.
-func (q *Sequence) Tokens(first, count int) []uint32 {
+// ids are some of its token ids: the prompt's and then its own.
+func (q *Sequence) ids(first, count int) []uint32 {
 	out := make([]uint32, 0, count)
-	prompt := q.Prompt.Tokens
+	prompt := q.prompt.Tokens
 	for i := first; i < first+count; i++ {
 		if i < len(prompt) {
 			out = append(out, prompt[i])
@@ -37,6 +36,21 @@ func (q *Sequence) Tokens(first, count int) []uint32 {
 		}
 	}
 	return out
+}
+
+// fillSequence sets what the engine is asked for with a sequence that knows what it will
+// say.
+func (r *Reader) fillSequence(q *Request, s *Sequence) {
+	s.Submit = r.submit(q, s.Choice, s.said)
+	s.Counted = stats.Sequence{PromptTokens: s.Submit.PromptTokens, EveryToken: s.Every, N: q.N, MaxTokens: q.MaxTokens, Adapter: q.LoRA}
+	s.Key, s.Remote, s.Source = q.KV.Key, q.KV.Remote, q.KV.Source
+	size := r.Engine.BlockSize
+	if blocks := s.Submit.PromptTokens / max(1, size); s.Remote == nil && (s.Source != nil || r.Connector.ViaStore) && len(s.Submit.Hashes) < blocks {
+		s.Prefix = engine.BlockHashes(make([]uint64, 0, blocks), q.salt(), s.prompt.Tokens, size)
+	}
+	if r.Engine.KVEvents {
+		s.Tokens = s.ids
+	}
 }
 
 // say sets what choice number i of a request will say.
@@ -150,17 +164,7 @@ func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
 	if len(list) > 0 {
 		parent = list[len(list)-1]
 	}
-	return engine.BlockHashes(list, parent, (&Sequence{Prompt: p, said: c}).Tokens(whole, total-whole), size)
-}
-
-// PromptHashes names the blocks that a prompt fills.
-func (r *Reader) PromptHashes(q *Request, s *Sequence) []uint64 {
-	size := r.Engine.BlockSize
-	blocks := len(s.Prompt.Tokens) / size
-	if len(s.Submit.Hashes) >= blocks {
-		return s.Submit.Hashes[:blocks]
-	}
-	return engine.BlockHashes(make([]uint64, 0, blocks), q.salt(), s.Prompt.Tokens, size)[:blocks]
+	return engine.BlockHashes(list, parent, (&Sequence{prompt: p, said: c}).ids(whole, total-whole), size)
 }
 
 // salt keeps prefixes apart that must not be shared: between adapters, and
@@ -179,12 +183,4 @@ func (r *Request) salt() uint64 {
 func requestID(key string, choice int) engine.RequestID {
 	d := machine.DrawFor(uint64(choice), "server", "request", key)
 	return engine.RequestID(d.Uint64())
-}
-
-// Rename gives it the next engine id that is not taken: two requests that are
-// called the same and are in flight at once must still differ.
-func (q *Sequence) Rename(taken func(engine.RequestID) bool) {
-	for taken(q.Submit.ID) {
-		q.Submit.ID++
-	}
 }

@@ -41,7 +41,9 @@ func TestOutcomes(t *testing.T) {
 				rest = rest[n:]
 			}
 			r.Close()
-			got, reason := r.Outcome(c.status, "m", c.known)
+			f := r.Facts(c.status)
+			f.Want, f.Known = "m", c.known
+			got, reason := f.Outcome()
 			if got != c.want || r.Tokens() != c.tokens || (reason == "") != (got == flow.Completed) {
 				t.Errorf("%s, %d at a time: got %s (%q), %d tokens; want %s, %d", name, step, got, reason, r.Tokens(), c.want, c.tokens)
 			}
@@ -55,7 +57,8 @@ func FuzzReader(f *testing.F) {
 		r := NewReader(contentType)
 		_, _ = r.Write(body)
 		r.Close()
-		r.Outcome(200, "m", true)
+		f := r.Facts(200)
+		f.Outcome()
 	})
 }
 
@@ -65,7 +68,8 @@ func TestParts(t *testing.T) {
 	r.Keep()
 	_, _ = r.Write([]byte(`{"choices":[{"message":{"content":[{"type":"text","text":"a "},{"type":"image_url","image_url":{"url":"data:,x"}},{"type":"text","text":"b"}]}}],"usage":{"completion_tokens":2}}`))
 	r.Close()
-	if outcome, reason := r.Outcome(200, "", false); outcome != flow.Completed || r.Tokens() != 2 || r.Text() != "a b" {
+	f := r.Facts(200)
+	if outcome, reason := f.Outcome(); outcome != flow.Completed || r.Tokens() != 2 || r.Text() != "a b" {
 		t.Errorf("%s %s, %d tokens, %q", outcome, reason, r.Tokens(), r.Text())
 	}
 }

@@ -148,7 +148,7 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 		defer timer.Stop()
 	}
 	req := newRequest(reqCtx, o, r)
-	record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)), flow.D("body", preview(r.Body)))
+	record(flow.RequestSent, r.Sent()...)
 	outcome, answer, details := exchange(client, req, o, r.ID, keep, record)
 	if o.Metadata != nil {
 		o.Metadata(r.ID) // whatever became of the request, nobody asks again
@@ -176,13 +176,6 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 		req.ContentLength = -1
 	}
 	return req
-}
-
-func preview(body []byte) string {
-	if len(body) <= 120 {
-		return string(body)
-	}
-	return string(bytes.ToValidUTF8(body[:117], nil)) + "…"
 }
 
 // exchange sends a request and reads the response to its end.
@@ -218,21 +211,11 @@ func exchange(client *http.Client, req *http.Request, o *Options, id string, kee
 		}
 	}
 	reader.Close()
-	want, known := "", false
+	facts := reader.Facts(resp.StatusCode)
 	if o.Metadata != nil {
-		want, known = o.Metadata(id)
+		facts.Want, facts.Known = o.Metadata(id)
 	}
-	outcome, reason := reader.Outcome(resp.StatusCode, want, known)
-	details := []flow.Detail{flow.D("status", resp.StatusCode), flow.D("tokens", reader.Tokens()), flow.D("bytes", reader.Bytes())}
-	if outcome == flow.Completed {
-		if got, echoed := reader.Metadata(); echoed {
-			details = append(details, flow.D("metadata", got))
-		}
-		record(flow.LastTokenReceived, details...)
-	}
-	if reason != "" {
-		details = append(details, flow.D("reason", reason))
-	}
+	outcome, details := facts.Ended(record)
 	return outcome, reader.Text(), details
 }
 

@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -28,6 +29,8 @@ type InputLog struct {
 	pickings []*recorded // oldest first
 	number   int         // of pickers so far
 
+	begun, since int // bytes that the file begins with, and has got since; the writing goroutine's
+
 	wake    chan struct{}
 	stop    chan struct{}
 	done    chan struct{}
@@ -48,6 +51,8 @@ type InputLogOptions struct {
 	report.Inputs
 	// MaxPending is how many bytes may wait to be written; 0 is 16 MiB.
 	MaxPending int
+	// Retry is how long a file that cannot be written is left alone; 0 is 5 s.
+	Retry time.Duration
 	// Log hears of lines that were dropped.
 	Log *slog.Logger
 }
@@ -62,9 +67,8 @@ type InputFiles interface {
 
 const (
 	// gatherTime is how long lines wait for others that go with them.
-	gatherTime = 20 * time.Millisecond
-	// retryTime is how long a failed file is left alone.
-	retryTime         = 5 * time.Second
+	gatherTime        = 20 * time.Millisecond
+	defaultRetry      = 5 * time.Second
 	defaultMaxPending = 16 << 20
 )
 
@@ -169,7 +173,8 @@ func (x *InputLog) write() error {
 	if err != nil {
 		return err
 	}
-	if files, ok := x.o.To.(InputFiles); ok && files.Full() {
+	x.since += len(lines)
+	if files, ok := x.o.To.(InputFiles); ok && files.Full() && x.since > x.begun { // else a file would hold nothing but its beginning
 		return x.anew(files.Next)
 	}
 	if behind {
@@ -179,37 +184,62 @@ func (x *InputLog) write() error {
 }
 
 // anew writes what is pending, has next go to another file, if there is one, and
-// begins with all pickers' state there. Nothing enters a picker meanwhile but for
-// the writing itself.
+// begins with all pickers' state there, which is copied while nothing enters
+// them, and written afterwards.
 func (x *InputLog) anew(next func() error) error {
-	x.mu.Lock()
-	pickings := slices.Clone(x.pickings)
-	x.mu.Unlock()
 	var last []byte
 	var lost int64
 	var why string
-	together(pickings, func() {
-		x.mu.Lock()
+	var begins []func([]byte) []byte
+	x.hold(func(pickings []*recorded) {
 		last, lost, why = x.pending, x.lost, x.why
 		x.pending, x.lost = nil, 0
-		if lost > 0 && next == nil {
-			x.pending = fmt.Appendf(nil, "{\"gap\":{\"lines\":%d,\"why\":%q}}\n", lost, why)
-		}
-		x.mu.Unlock()
 		for _, r := range pickings {
-			r.log.Begin()
+			begins = append(begins, r.log.Snapshot())
 		}
 	})
 	if lost > 0 {
 		x.o.Log.Warn("epp: the log of inputs has a gap", "lines", lost, "reason", why)
 	}
-	if _, err := x.o.To.Write(last); err != nil {
+	write := x.o.To.Write
+	if _, err := write(last); err != nil && lost == 0 {
 		return err
 	}
-	if next == nil {
-		return nil
+	if next != nil && len(begins) > 0 { // a file without a beginning would be good for nothing
+		if err := next(); err != nil {
+			return err
+		}
 	}
-	return next()
+	if lost > 0 {
+		if _, err := write(fmt.Appendf(nil, "{\"gap\":{\"lines\":%d,\"why\":%q}}\n", lost, why)); err != nil {
+			return err
+		}
+	}
+	x.begun, x.since = 0, 0
+	for _, begin := range begins {
+		n, err := write(begin(nil))
+		if err != nil {
+			return err
+		}
+		x.begun += n
+	}
+	return nil
+}
+
+// hold runs f with all pickers and the log itself in hand, the oldest first.
+func (x *InputLog) hold(f func(pickings []*recorded)) {
+	for held := false; !held; { // else one has come or gone meanwhile
+		x.mu.Lock()
+		list := slices.Clone(x.pickings)
+		x.mu.Unlock()
+		together(list, func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			if held = slices.Equal(list, x.pickings); held {
+				f(list)
+			}
+		})
+	}
 }
 
 // together has all pickers in hand at once.
@@ -235,7 +265,7 @@ func (x *InputLog) recover(err error) bool {
 	files, ok := x.o.To.(InputFiles)
 	for ok {
 		select {
-		case <-time.After(retryTime):
+		case <-time.After(cmp.Or(x.o.Retry, defaultRetry)):
 		case <-x.stop:
 			return false
 		}
@@ -255,9 +285,9 @@ func (x *InputLog) Close() error {
 		return nil
 	}
 	x.mu.Lock()
-	pickings := slices.Clone(x.pickings)
+	held := slices.Clone(x.pickings)
 	x.mu.Unlock()
-	for _, r := range pickings {
+	for _, r := range held {
 		r.k.With(func(*core.Machine, machine.Time) { x.forget(r.k) })
 	}
 	x.closing.Do(func() { close(x.stop) })

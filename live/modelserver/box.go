@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
 
 // box is where a request's goroutine learns what happened to it: the loop puts
@@ -16,7 +17,7 @@ type box struct {
 	mu                   sync.Mutex
 	modelserver.Progress                       // Choices are the request's completions; one for nearly every request
 	one                  [1]modelserver.Choice // what they stand on where it is one
-	kept                 *hold                 // blocks kept for another server
+	kept                 *enginecore.Hold      // blocks kept for another server
 }
 
 // init makes a zero box ready.
@@ -44,7 +45,7 @@ func (b *box) put(change func(*modelserver.Progress)) {
 }
 
 // look copies the state; choices are copied into into.
-func (b *box) look(into []modelserver.Choice) (modelserver.Progress, *hold) {
+func (b *box) look(into []modelserver.Choice) (modelserver.Progress, *enginecore.Hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	copy(into, b.Choices)

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -89,7 +88,7 @@ func (g *generation) told() {
 	p, kept := g.box.look(g.now)
 	if kept != nil && g.kept == nil && g.resp.Request().KV.Named() {
 		if host, port, err := g.s.side.address(); err == nil {
-			g.kept = &modelserver.Kept{Host: host, Port: port, Blocks: kept.blocks, Tokens: kept.tokens}
+			g.kept = &modelserver.Kept{Host: host, Port: port, Hold: kept}
 		} else {
 			g.s.log.Error("no KV side channel", "server", g.s.name, "error", err)
 		}
@@ -209,29 +208,16 @@ func (g *generation) take() {
 
 // submit gives the engine what the request asks for.
 func (g *generation) submit() {
-	if !g.meetPeer() {
-		return
-	}
-	q, all := g.resp.Request(), g.resp.Sequences()
+	all := g.resp.Sequences()
 	g.seqs = g.one.seqs[:0]
 	for i := range all {
 		x := &g.one.seq
 		if len(all) > 1 {
 			x = new(seq)
 		}
-		*x = seq{Sequence: &all[i], request: q, box: g.box, remote: q.KV.Remote, loseKV: g.resp.Fault().LoseKV}
-		if kv := x.remote; kv != nil {
-			x.Submit.Remote = engine.RemoteKV{From: remoteEngine, Tokens: len(x.Prompt.Tokens)}
-			if kv.Tokens > 0 {
-				x.Submit.Remote.Tokens = min(kv.Tokens, len(x.Prompt.Tokens))
-			}
-		}
-		g.s.fromOthers(g, x)
+		*x = seq{Sequence: &all[i], box: g.box}
+		x.Owner = x
 		g.seqs = append(g.seqs, x)
 	}
 	g.s.loop.submit(g.seqs)
 }
-
-// remoteEngine is the engine's name for every other server: which one it is
-// says the sequence's own remote.
-const remoteEngine = 1

@@ -4,59 +4,42 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/live/drive"
 )
 
-// loop drives one engine in wall time (live/drive): whoever has a message for it
-// gives it, plays what is due and hands out what happened, and a timer rings at
-// the engine's next moment. A request that is due at once costs no switch to
-// another goroutine.
+// loop drives one engine, with what joins it to other servers, in wall time
+// (live/drive): whoever has a message for it gives it, plays what is due and
+// hands out what happened, and a timer rings at its next moment. A request that
+// is due at once costs no switch to another goroutine.
 type loop struct {
-	drive *drive.Driver[engine.Message, *engine.Effects]
+	drive *drive.Driver[enginecore.Message, *enginecore.Effects]
 	done  chan struct{} // closed when it has been stopped
 
 	// Everything below is for who has the engine in hand. What the loop calls
-	// out to (onKV, taken) must not enter it again.
-	eng   *engine.Engine
-	stats stats
-	seqs  map[engine.RequestID]*seq
-	fx    engine.Effects
-	last  machine.Time // when the loop was last entered
-	// taken says whether an id is in use by blocks held for another server.
-	taken func(engine.RequestID) bool
-	// onKV takes what the engine says of KV blocks: events and transfers.
-	onKV func(*engine.Effects, *engine.Effect, *seq)
-	// prefilled is told when a completion's prompt is computed.
-	prefilled func(*seq)
-	steps     serving.EngineSteps
-	waiting   []controlWait // who waits for the answer to a Control
-	touched   []*box
-	over      []engine.RequestID // completions that ended in this delivery
+	// out to (act) must not enter it again.
+	core *enginecore.Core
+	eng  *engine.Engine // the core's
+	fx   enginecore.Effects
+	// act carries out what is not for a request.
+	act     func(*enginecore.Effect)
+	steps   serving.EngineSteps
+	waiting map[*enginecore.Control]chan<- bool // who waits for the answer to a Control
+	touched []*box
 }
 
-// seq is one completion in the engine, and what the metrics tell of it.
+// seq is one completion in the engine, and who is told of it.
 type seq struct {
 	*modelserver.Sequence
-	request *modelserver.Request
-	box     *box
-	remote  *modelserver.RemoteKV // whose blocks to fetch
-	stores  []uint64              // blocks to put into the external cache once they are computed
-	loseKV  bool                  // a fault: the transfer fails
-
-	arrived, scheduled, firstAt, lastAt machine.Time
-	tokens                              int
-	cached                              int
-	before                              [itlBuckets]uint32 // steps that ended by its first token, by duration; where not every token is told
-	live                                bool               // the engine has it
+	box    *box
+	tokens int
 }
 
-func newLoop(eng *engine.Engine, maxModelLen int, clock func() machine.Time) *loop {
-	l := &loop{eng: eng, seqs: map[engine.RequestID]*seq{}, done: make(chan struct{})}
-	l.prefilled = func(*seq) {}
-	l.stats.init(maxModelLen)
-	l.drive = drive.New(drive.Options[engine.Message, *engine.Effects]{Machine: eng, Effects: &l.fx, Now: clock,
-		Before: l.enter, Carry: l.carry, Carried: l.delivered, Gap: wakeGap, Soon: soon})
+func newLoop(core *enginecore.Core, clock func() machine.Time, act func(*enginecore.Effect)) *loop {
+	l := &loop{core: core, eng: core.Engine(), act: act, waiting: map[*enginecore.Control]chan<- bool{}, done: make(chan struct{})}
+	l.drive = drive.New(drive.Options[enginecore.Message, *enginecore.Effects]{Machine: core, Effects: &l.fx, Now: clock,
+		Carry: l.carry, Carried: l.delivered, Gap: wakeGap, Soon: soon})
 	return l
 }
 
@@ -72,97 +55,64 @@ const wakeGap = 500 * machine.Microsecond
 // ask runs f with the engine in hand, which has played what was due, and then
 // delivers what f brought about. It is false when the loop has ended.
 func (l *loop) ask(f func(now machine.Time)) bool {
-	return l.drive.With(func(now machine.Time, _ *engine.Effects) { f(now) })
-}
-
-func (l *loop) enter(now machine.Time) {
-	if l.eng.Computing() { // since last: somebody enters at every step's end
-		l.stats.rates.busySpan(l.last, now)
-	}
-	l.last = now
-}
-
-// submit gives a request's completions to the engine, all at one moment.
-func (l *loop) submit(seqs []*seq) {
-	l.ask(func(now machine.Time) {
-		for _, s := range seqs {
-			l.begin(s, now)
-		}
-	})
+	return l.drive.With(func(now machine.Time, _ *enginecore.Effects) { f(now) })
 }
 
 // send gives the engine a message.
-func (l *loop) send(m engine.Message) { l.drive.Input(m) }
+func (l *loop) send(m enginecore.Message) { l.drive.Input(m) }
 
 func (l *loop) stop() {
 	l.drive.Stop()
 	close(l.done)
 }
 
-func (l *loop) begin(s *seq, now machine.Time) {
-	s.Rename(func(id engine.RequestID) bool { return l.seqs[id] != nil || l.taken(id) })
-	s.Submit.Remote.Handle = uint64(s.Submit.ID)
-	l.seqs[s.Submit.ID] = s
-	s.arrived, s.live = now, true
-	l.eng.Input(now, &s.Submit, &l.fx)
+// submit gives a request's completions to the engine, all at one moment.
+func (l *loop) submit(seqs []*seq) {
+	l.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })
 }
 
-// abort ends completions that the engine still has.
+// abort ends completions that are not over.
 func (l *loop) abort(seqs []*seq) {
-	l.ask(func(now machine.Time) {
-		for _, s := range seqs {
-			if s.live {
-				l.eng.Input(now, engine.Abort{ID: s.Submit.ID}, &l.fx)
-			}
-		}
-	})
+	l.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Abort{Sequence: q} })
 }
 
 // resume lets held completions go on.
 func (l *loop) resume(seqs []*seq) {
+	l.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Resume{Sequence: q} })
+}
+
+func (l *loop) all(seqs []*seq, message func(*enginecore.Sequence) enginecore.Message) {
 	l.ask(func(now machine.Time) {
 		for _, s := range seqs {
-			if s.live {
-				l.eng.Input(now, engine.Resume{ID: s.Submit.ID}, &l.fx)
-			}
+			l.core.Input(now, message(&s.Sequence.Sequence), &l.fx)
 		}
 	})
 }
 
-// carry hands an effect to the request that it concerns.
-func (l *loop) carry(_ machine.Time, fx *engine.Effects, i int) {
-	f := &fx.List[i]
-	l.stats.active = f.At
-	s := l.seqs[f.Request]
-	switch f.Kind {
-	case engine.Tokens:
-		if s != nil {
-			l.tokens(s, f)
-		}
-	case engine.Accepted: // nobody waits for it
-	case engine.ControlDone, engine.ControlRefused:
-		l.answered(f)
-	case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
-		l.onKV(fx, f, s)
-	case engine.Stepped:
-		l.stats.stepped(fx, f)
-		l.stats.settle()
-		l.steps.Record(fx, f)
-	default:
-		if s != nil {
-			l.milestone(s, f)
-		}
+// carry hands an effect to the request that it concerns, or to the server.
+func (l *loop) carry(_ machine.Time, fx *enginecore.Effects, i int) {
+	e := &fx.List[i]
+	if e.Do != nil {
+		l.act(e)
+		return
+	}
+	f := fx.OfEngine(e)
+	if f.Kind == engine.Stepped {
+		l.steps.Record(&fx.Engine, f)
+	}
+	if e.Sequence == nil {
+		return
+	}
+	s := e.Sequence.Owner.(*seq)
+	if f.Kind == engine.Tokens {
+		l.tokens(s, f)
+	} else {
+		l.milestone(s, f)
 	}
 }
 
 // delivered wakes each request that something was handed to once.
 func (l *loop) delivered() {
-	l.stats.version++
-	l.stats.settle()
-	for _, id := range l.over {
-		delete(l.seqs, id)
-	}
-	l.over = l.over[:0]
 	for i, b := range l.touched {
 		b.wake()
 		l.touched[i] = nil
@@ -171,9 +121,7 @@ func (l *loop) delivered() {
 }
 
 func (l *loop) tokens(s *seq, f *engine.Effect) {
-	n := int(f.Count)
-	l.stats.tokens(s, f)
-	s.tokens, s.lastAt = s.tokens+n, f.At
+	s.tokens += int(f.Count)
 	b := s.box
 	b.mu.Lock()
 	b.Choices[s.Choice].Tokens = s.tokens
@@ -189,44 +137,26 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 	switch f.Kind {
 	case engine.Rejected:
 		b.Rejected, b.Code = true, f.Code
-		if f.Code == engine.CodeFull {
-			l.stats.refused++
-		}
-		l.end(s)
+		l.touch(s, true)
 	case engine.PrefillStarted:
-		if s.scheduled == 0 {
-			s.scheduled, s.cached = f.At, int(f.Count)
-			l.stats.prefillStarted(s, f)
-		}
 		if !b.Started {
 			b.Started, b.StartedAt, b.Cached = true, f.At, int(f.Count)
 		}
 		l.touch(s, s.Start)
 	case engine.FirstToken:
-		s.tokens, s.firstAt, s.lastAt = 1, f.At, f.At
+		s.tokens = 1
 		c.Tokens = 1
-		l.stats.firstToken(s, f)
-		l.prefilled(s)
 		l.touch(s, s.First)
-	case engine.Preempted:
-		l.stats.preemptions++
+	case engine.KVHeld:
+		b.kept = s.Hold
 	case engine.Finished:
-		l.stats.finished(s, f)
-		l.prefilled(s)
 		s.tokens = int(f.Count)
 		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
-		l.end(s)
+		l.touch(s, true)
 	case engine.Aborted:
-		l.stats.aborted(s, f)
 		c.Finished, c.Aborted = true, true
-		l.end(s)
+		l.touch(s, true)
 	}
-}
-
-func (l *loop) end(s *seq) {
-	s.live = false
-	l.over = append(l.over, s.Submit.ID) // blocks that it filled are still to be told of
-	l.touched = append(l.touched, s.box)
 }
 
 // touch has the request woken at the end of the delivery, if it wants to be.

@@ -2,33 +2,30 @@ package modelserver
 
 import (
 	"net/http"
-	"time"
 
-	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
-// crashLoop counts the kills of a server that does not fit into its memory,
-// until it stops. The port stays open, so that a person who asks is told why; a
-// real pod would refuse the connection.
+// A server that does not fit into its memory never serves (enginecore.Kills). The
+// port stays open, so that a person who asks is told why; a real pod would refuse
+// the connection.
+
+// crashLoop tells of the kills until the server stops.
 func (s *Server) crashLoop() {
 	s.dead.Store(true)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
-		select {
-		case <-timer.C:
-		case <-s.ctx.Done():
+		n, backOff := enginecore.Kills(s.clock())
+		s.log.Warn("OOMKilled", "server", s.name, "restarts", n-1, "back-off", backOff.Duration(), "error", s.opts.OutOfMemory)
+		if !pause.For(s.ctx, backOff.Duration()) {
 			return
 		}
-		restarts := int(s.kills.Add(1)) - 1
-		pause := modelserver.BackOff(restarts).Duration()
-		s.log.Warn("OOMKilled", "server", s.name, "restarts", restarts, "back-off", pause, "error", s.opts.OutOfMemory)
-		timer.Reset(pause)
 	}
 }
 
 // killed answers every request to such a server.
 func (s *Server) killed(w http.ResponseWriter, r *http.Request) {
 	closeAfter(w, r)
-	answer(w, modelserver.Killed(max(0, int(s.kills.Load())-1), s.opts.OutOfMemory))
+	answer(w, openai.Errorf(http.StatusServiceUnavailable, "", "%s", s.loop.core.Refuses(s.clock())))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -86,7 +87,7 @@ type ServerOptions struct {
 	KVPeers Peers
 	// PeerTimeout is how long such a server may take for the first byte of its
 	// answer; then the transfer has failed, and its blocks are free. Zero is
-	// DefaultPeerTimeout.
+	// enginecore.DefaultPeerTimeout.
 	PeerTimeout time.Duration
 	// TensorParallel is told as tp_size beside KV blocks. Zero is 1.
 	TensorParallel int
@@ -136,7 +137,7 @@ type ServerOptions struct {
 	// Inject spoils a part of the requests from the start.
 	Inject Injection
 	// FakeMetrics replace figures in /metrics; nil tells the truth.
-	FakeMetrics *FakeMetrics
+	FakeMetrics *stats.FakeMetrics
 	// APIKeys are accepted as bearer tokens wherever one is needed: everywhere
 	// but for health and metrics. None lets everybody in, but for what changes
 	// the server, which is then served to its own machine alone.
@@ -158,8 +159,6 @@ type ServerOptions struct {
 const (
 	// DefaultMaxBody bounds a request's body, in bytes.
 	DefaultMaxBody = 64 << 20
-	// DefaultPeerTimeout bounds the wait for another server's first byte.
-	DefaultPeerTimeout = 2 * time.Second
 	// DefaultVersion is the vLLM release whose shapes are spoken.
 	DefaultVersion = "0.11.2"
 )

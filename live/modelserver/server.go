@@ -15,6 +15,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -40,16 +42,14 @@ type Server struct {
 	serving  *serve.Group // the fleet's
 	inFlight gauge
 	started  time.Time
-	labels   string // of every metric
+	told     stats.Server // in the metrics
 	adapters adapters
 	store    *store
 	reader   modelserver.Reader
 
 	fleet     *Fleet
 	network   *network
-	holds     holds
-	pulls     pulls
-	peers     greeted
+	peers     peers
 	side      sideChannel
 	meeting   sideChannel
 	publisher KVPublisher
@@ -58,9 +58,8 @@ type Server struct {
 	leaving   chan struct{} // closed when the server begins to stop
 	pages     pageCache
 	injector  injector
-	fake      atomic.Pointer[FakeMetrics]
-	dead      atomic.Bool  // the engine crashed or lost a rank
-	kills     atomic.Int64 // by which the server was ended for want of memory
+	fake      atomic.Pointer[stats.FakeMetrics]
+	dead      atomic.Bool // the engine crashed or lost a rank
 	crashes   sync.WaitGroup
 	ctx       context.Context // ends with the server
 	cancel    context.CancelFunc
@@ -91,29 +90,30 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	for _, a := range so.Adapters {
 		so.Engine.Adapters = append(so.Engine.Adapters, known.add(a))
 	}
-	eng, err := engine.New(so.Engine)
+	engineID := modelserver.EngineID(o.Seed, index)
+	core, err := enginecore.New(enginecore.Config{Engine: so.Engine, Index: index, EngineID: engineID, ViaStore: o.Transfer.Profile.ViaStore,
+		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil, OutOfMemory: so.OutOfMemory})
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
+	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: core.Engine().Config(), clock: clock, started: time.Now(),
 		recorder: o.Recorder, log: o.Logger, endpoint: so.Listen}
 	s.reader = modelserver.Reader{State: state{s}, Config: &modelserver.Config{
 		Seed: o.Seed, Engine: s.cfg, Models: so.Models, Tokenizer: so.Tokenizer, Template: tokens.TemplateFor(so.Models[0]), Vocabulary: tokens.NewVocabulary(so.Tokenizer),
 		Content: so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.IgnoreFaultHeader, CacheHitThreshold: so.CacheHitThreshold,
 		Dimensions: so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime, PromptTokensDetails: so.PromptTokensDetails,
-		FullStatus: so.FullStatus, KVRole: so.KVRole, EngineID: modelserver.EngineID(o.Seed, index), TensorParallel: so.TensorParallel,
+		FullStatus: so.FullStatus, KVRole: so.KVRole, EngineID: engineID, TensorParallel: so.TensorParallel,
 	}}
-	s.labels = promLabel("model_name", so.Models[0]) + `,engine="0"`
+	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = newStore(), make(chan struct{})
 	s.draws.Store(&serving.Draws{Seed: o.Seed, Prefill: so.Prefill, TokenTime: so.TokenTime, OutputTokens: so.OutputTokens})
-	s.loop = newLoop(eng, s.cfg.MaxModelLen, clock)
-	s.loop.onKV, s.loop.prefilled = s.onKV, s.onPrefilled
+	s.loop = newLoop(core, clock, s.act)
+	s.peers.calls, s.peers.asked = map[enginecore.Call]*peerCall{}, map[enginecore.Inquiry]chan<- enginecore.Answer{}
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {
-		s.loop.stats.hardware, s.loop.steps.Timer = timer.Hardware(), timer
+		s.loop.steps.Timer = timer
 	}
 	s.loop.steps.Recorder, s.loop.steps.Detail = o.Recorder, so.Steps
-	s.loop.taken = func(id engine.RequestID) bool { return s.holds.holding(uint64(id)) }
 	s.side.s, s.meeting.s = s, s
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var protocols http.Protocols
@@ -220,17 +220,17 @@ func (s *Server) stop(ctx context.Context) {
 		return
 	}
 	close(s.leaving)
-	s.loop.send(engine.Control{Op: engine.OpDrain})
+	s.loop.send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close() // the time is up: what is left is cut
 	}
 	s.inFlight.wait()
 	s.cancel()
-	s.pulls.done.Wait()
 	s.crashes.Wait()
+	s.loop.stop()
+	s.peers.done.Wait()
 	s.side.close()
 	s.meeting.close()
-	s.loop.stop()
 	if s.publisher != nil {
 		s.publisher.Close()
 	}

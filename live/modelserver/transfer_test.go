@@ -89,10 +89,16 @@ func (p *pair) waitFor(what string, ok func() bool) {
 	}
 }
 
-func (p *pair) held() int {
-	p.prefill.holds.mu.Lock()
-	defer p.prefill.holds.mu.Unlock()
-	return len(p.prefill.holds.by)
+// held is how many caches the prefill server keeps, awaited how many it is
+// waited for.
+func (p *pair) held() (n int) {
+	p.prefill.loop.ask(func(machine.Time) { n = p.prefill.loop.core.Holds() })
+	return n
+}
+
+func (p *pair) awaited() (n int) {
+	p.prefill.loop.ask(func(machine.Time) { n = p.prefill.loop.core.Awaited() })
+	return n
 }
 
 const remoteDecode = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_block_ids":null,"remote_engine_id":null,"remote_host":null,"remote_port":null,"sentinel":{"x":[1]}}`
@@ -136,9 +142,8 @@ func prefillAndDecode(t *testing.T, p *pair) {
 		t.Fatal(dec.body)
 	}
 	p.waitFor("the prefill server's blocks are free", func() bool { return p.held() == 0 })
-	x, _ := p.decode.scrape()
-	if x.transferSeconds.n != 1 || x.transferBytes.sum == 0 || x.postSeconds.n != 1 || x.descriptors.sum < 1 {
-		t.Fatalf("%d transfers of %v bytes", x.transferSeconds.n, x.transferBytes.sum)
+	if said(t, p.decode, saidMoved) != 1 || said(t, p.decode, saidBytes) == 0 || said(t, p.decode, saidPosted) != 1 || said(t, p.decode, saidBlocks) < 1 {
+		t.Fatalf("%v transfers of %v bytes", said(t, p.decode, saidMoved), said(t, p.decode, saidBytes))
 	}
 	// What was released cannot be fetched again.
 	if again := p.ask(p.decode, `{"prompt":"x","max_tokens":4,"kv_transfer_params":`+string(pre.KV)+`}`); again.status != 500 {
@@ -176,9 +181,8 @@ func TestHandoffExpires(t *testing.T) {
 	p := startPair(t, func(o *ServerOptions) { o.Engine.KVHoldTimeout = 20 * machine.Millisecond })
 	p.ask(p.prefill, `{"prompt":"Some long prompt","max_tokens":1,`+remoteDecode+`}`)
 	p.waitFor("the blocks are free", func() bool { return p.held() == 0 })
-	x, _ := p.prefill.scrape()
-	if x.expiredHandles != 1 {
-		t.Fatalf("%d expired", x.expiredHandles)
+	if said(t, p.prefill, saidExpired) != 1 {
+		t.Fatalf("%v expired", said(t, p.prefill, saidExpired))
 	}
 }
 

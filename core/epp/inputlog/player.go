@@ -120,7 +120,7 @@ func (p *Player) Line(text []byte) error {
 		p.Gaps++
 		p.Lost += x.Gap.Lines
 		for _, k := range p.pickers {
-			k.broken = true
+			k.broken, k.got = true, nil
 		}
 	case x.Input != nil:
 		return p.input(x.Input)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -94,7 +95,7 @@ type Config struct {
 	StartupDelay        Timing
 	MaxWaiting          int
 	Inject              modelserver.Injection
-	FakeMetrics         *modelserver.FakeMetrics
+	FakeMetrics         *stats.FakeMetrics
 
 	CertFile, KeyFile string
 	SelfSigned        bool

@@ -1,0 +1,38 @@
+package virtual
+
+import (
+	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+)
+
+// page is what a server said last to a data source.
+type page struct {
+	at stats.Moment
+	metrics.Page
+}
+
+// page is what the server's metrics say to a data source: the families that it
+// wants.
+func (s *server) page(source int, c *metrics.Collector) metrics.Page {
+	s.advance() // a long run is counted up to now
+	for len(s.pages) <= source {
+		s.pages = append(s.pages, page{})
+	}
+	counts := s.core.Stats()
+	known, at := &s.pages[source], counts.Moment(s.w.now, s.engine)
+	if known.Page != nil && known.at == at {
+		return known.Page
+	}
+	if counts.Hardware() != nil && s.engine.Computing() {
+		s.input(enginecore.Look{})
+	}
+	x := counts.At(s.w.now, &s.told, s.engine)
+	x.Unix = s.w.now.Seconds() // there is no date
+	if len(s.w.adapters) > 0 {
+		x.UseAdapters(s.engine, s.core.Counted)
+	}
+	x.Write(c)
+	*known = page{at, c.Take()}
+	return known.Page
+}
