@@ -67,9 +67,7 @@ func (w *world) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 	for i := p.Replicas; i < p.Servers(); i++ {
 		w.prefillers = append(w.prefillers, w.servers[i].endpoint)
 	}
-	var err error
-	w.wires, err = newWires(w, p, len(w.servers))
-	return err
+	return nil
 }
 
 // forget begins with an empty session cache, as a sidecar that has started.
@@ -145,7 +143,7 @@ func (p *passage) call(d disagg.Leg) {
 	if to != nil && d.Kind == disagg.Bootstrap { // Mooncake: which engine is it?
 		l.sub = &request{w: w}
 		p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
-		p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.name)})
+		p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.core.Config().EngineID)})
 		return
 	}
 	if to == nil {

@@ -5,13 +5,12 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/reply"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -36,18 +35,13 @@ type request struct {
 	server    *server
 	session   *serving.Session
 	reader    *held.Reader
-	id        engine.RequestID
-	seq       stats.Sequence
+	seq       enginecore.Sequence
 	ask       *ask
-	payload   int            // bytes that the model server has read
-	fault     serving.Fault  // what goes wrong there
-	silent    bool           // a fault: it says nothing more
-	cached    int            // prompt tokens that it found
-	scheduled bool           // the engine has taken it up
-	held      *engine.Effect // blocks that it keeps for another
-	stores    []uint64       // blocks for the external cache
-	stored    bool           // some of the prompt comes from there,
-	writer    int            // written by this server, or -1
+	payload   int           // bytes that the model server has read
+	fault     serving.Fault // what goes wrong there
+	silent    bool          // a fault: it says nothing more
+	cached    int           // prompt tokens that it found
+	scheduled bool          // the engine has taken it up
 	tokens    int
 	reason    string // why it said no more
 	whole     bool   // all of its answer has left
@@ -241,7 +235,7 @@ func (r *request) serverBody(body []byte, end bool) {
 // do carries out what the session says.
 func (r *request) do(e serving.Effect) {
 	if e.AbortEngine {
-		r.server.input(engine.Abort{ID: r.id})
+		r.server.input(enginecore.Abort{Sequence: &r.seq})
 	}
 	switch e.Do {
 	case serving.Submit:
@@ -251,7 +245,7 @@ func (r *request) do(e serving.Effect) {
 			r.respond(200, b, false)
 		}
 	case serving.Resume:
-		r.server.input(engine.Resume{ID: r.id})
+		r.server.input(enginecore.Resume{Sequence: &r.seq})
 	case serving.SendEnd:
 		r.whole, r.echo = true, e.Echo
 		r.respond(200, r.ending(e.Echo), true)
