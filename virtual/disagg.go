@@ -209,6 +209,9 @@ func (l *leg) pass(status int, body []byte, end bool) {
 	r := l.p.r
 	if end {
 		r.tokens, r.whole = l.sub.tokens, l.sub.whole
+		if l.change != nil {
+			r.tokens += l.change.Added()
+		}
 	}
 	if first {
 		l.p.tell(disagg.FirstByte{Bytes: len(body)})

@@ -36,13 +36,14 @@ type request struct {
 	whole  bool       // all of it has
 
 	// At the client.
-	echo   string // the metadata that came back
-	status int
-	bare   bool   // the response is its headers
-	failed string // an error told inside the answer
-	first  bool   // the client has seen the first token
-	over   bool
-	heard  *reply.Reader // the answer, where somebody goes on from it
+	echo    string // the metadata that came back
+	status  int
+	bare    bool          // the response is its headers
+	failed  *reply.Error  // told inside the answer
+	refusal *reply.Reader // an answer with an error status
+	first   bool          // the client has seen the first token
+	over    bool
+	heard   *reply.Reader // the answer, where somebody goes on from it
 }
 
 func (r *request) record(step flow.Step, details ...flow.Detail) {
@@ -105,6 +106,11 @@ func (r *request) said(e stream.Effect) {
 		r.received(e.Body, e.End)
 	case stream.SendAnswer:
 		r.dropServer("the EPP answered by itself")
+		if r.status == 0 {
+			r.status = e.Answer.Status
+			r.received(e.Answer.Body, true)
+			return
+		}
 		r.finish(flow.OutcomeOfStatus(e.Answer.Status), flow.D("status", e.Answer.Status))
 	}
 }
@@ -138,7 +144,8 @@ func (r *request) evicted() {
 // giveUp is the client's own time limit.
 func (r *request) giveUp() {
 	if !r.over {
-		r.finish(flow.TimedOut, flow.D("reason", "the client's own time limit"))
+		f := r.facts()
+		r.finish(flow.TimedOut, f.Cut(reply.TimeLimit)...)
 		r.gone()
 	}
 }
@@ -147,7 +154,8 @@ func (r *request) giveUp() {
 func (r *request) leaves() {
 	if !r.over {
 		r.record(flow.ClientLeft)
-		r.finish(flow.Left)
+		f := r.facts()
+		r.finish(flow.Left, f.Cut(reply.ClientLeft)...)
 		r.gone()
 	}
 }
@@ -184,10 +192,10 @@ func (r *request) serverBody(body []byte, end bool) {
 }
 
 // fail notes an error that is told inside a 2xx.
-func (r *request) fail(reason string) {
-	r.failed = reason
+func (r *request) fail(e *reply.Error) {
+	r.failed = e
 	if r.leg != nil {
-		r.leg.p.r.failed = reason
+		r.leg.p.r.failed = e
 	}
 }
 

@@ -75,3 +75,19 @@ func (f *Facts) Ended(record func(flow.Step, ...flow.Detail)) (flow.Outcome, []f
 	}
 	return outcome, details
 }
+
+// Why a client itself ends a request.
+const (
+	TimeLimit  = "the client's own time limit"
+	ClientLeft = "the client left"
+)
+
+// Cut are the details of a request whose response did not come to its end. A
+// Status of 0 says that none of it came.
+func (f *Facts) Cut(reason string) []flow.Detail {
+	details := []flow.Detail{flow.D("reason", reason)}
+	if f.Status != 0 {
+		details = append(details, flow.D("status", f.Status), flow.D("tokens", f.Tokens))
+	}
+	return details
+}

@@ -30,8 +30,9 @@ type Reader struct {
 	err      *Error
 	bad      string
 
-	keep bool
-	text []byte
+	keep   bool
+	closed bool
+	text   []byte
 }
 
 // Error is an error told inside a response.
@@ -141,11 +142,13 @@ func (r *Reader) object(data []byte) {
 	}
 }
 
-// Close is told that the body ended without an error of the connection.
+// Close is told that the body ended without an error of the connection. What is
+// told afterwards has no effect.
 func (r *Reader) Close() {
-	if r.tooLong() {
+	if r.closed || r.tooLong() {
 		return
 	}
+	r.closed = true
 	if e, ok := r.events.Last(); ok {
 		r.event(e)
 	}

@@ -51,6 +51,34 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// What a client is told by others than bytes comes to the same.
+func TestFacts(t *testing.T) {
+	t.Parallel()
+	whole := Facts{Status: 200, Tokens: 3, Whole: true, Bytes: -1}
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		want   flow.Outcome
+	}{
+		"whole":                     {func(*Facts) {}, flow.Completed},
+		"a violation inside a 200":  {func(f *Facts) { f.Error = &Error{Message: "part 2", Type: "HeldRequestViolation"} }, flow.Violated},
+		"a violation before tokens": {func(f *Facts) { f.Status, f.Error = 400, &Error{Message: "part 2", Type: "HeldRequestViolation"} }, flow.Violated},
+		"another error inside":      {func(f *Facts) { f.Error = &Error{Message: "crashed", Type: "InternalServerError"} }, flow.ServerError},
+		"nothing came":              {func(f *Facts) { f.Whole, f.Bytes = false, 0 }, flow.Broken},
+		"not all came":              {func(f *Facts) { f.Whole = false }, flow.Broken},
+		"the echo":                  {func(f *Facts) { f.Want, f.Known, f.Metadata, f.Echoed = "m", true, "m", true }, flow.Completed},
+		"no echo":                   {func(f *Facts) { f.Want, f.Known = "m", true }, flow.Violated},
+		"too many":                  {func(f *Facts) { f.Status, f.Text = 429, "later" }, flow.Overloaded},
+	} {
+		f := whole
+		c.change(&f)
+		var last []flow.Step
+		outcome, details := f.Ended(func(s flow.Step, _ ...flow.Detail) { last = append(last, s) })
+		if outcome != c.want || (len(last) == 1) != (c.want == flow.Completed) {
+			t.Errorf("%s: %s %v, recorded %v; expected %s", name, outcome, details, last, c.want)
+		}
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	f.Add("text/event-stream", []byte("data: {\"choices\":[{\"text\":\"x\"}]}\n\n"))
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {

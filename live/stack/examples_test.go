@@ -47,8 +47,8 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 				}
 				return s
 			}
-			if len(read().Pools[0].Endpoints) > 0 {
-				t.Skip("its model servers are somebody else's")
+			if why := incomparable[filepath.Base(file)]; why != "" {
+				t.Skip(why)
 			}
 			r := start(t, read(), nil)
 			live := r.load()
@@ -57,20 +57,17 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 			if err := virtual.Run(read(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
 				t.Fatal(err)
 			}
-			a, b := told(t, live), told(t, played)
-			for of := range a {
-				for i := range max(len(a[of]), len(b[of])) {
-					line := func(x []string) string { return append(append([]string(nil), x...), make([]string, len(a[of])+len(b[of]))...)[i] }
-					if line(a[of]) != line(b[of]) {
-						fmt.Printf("DIFF %s %s\n  live %s\n  virt %s\n", filepath.Base(file), of, line(a[of]), line(b[of]))
-					}
-				}
-			}
-			if d := cmp.Diff(a, b); d != "" {
-				t.Errorf("live (-) and virtual (+) differ")
+			if d := cmp.Diff(told(t, live), told(t, played)); d != "" {
+				t.Errorf("live (-) and virtual (+) differ: %s", d)
 			}
 		})
 	}
+}
+
+// incomparable are the examples that cannot be held against each other, and why.
+var incomparable = map[string]string{
+	"own-model-servers.yaml": "its model servers are somebody else's",
+	"incidents.yaml":         "what happens by the clock meets another request in wall time",
 }
 
 // told is what a record says of each request at each hop, in the order of time,
@@ -87,6 +84,7 @@ func told(t *testing.T, events []flow.Event) map[string][]string {
 		for _, d := range e.Details {
 			switch {
 			case d.Key == "bytes" && e.Step != flow.RequestSent: // answers are not written out in virtual time
+			case d.Key == "kv_handle": // made of names that servers draw for themselves in wall time
 			case d.Key == "explanation":
 				line += " explanation=" + untimed(t, d.Value)
 			default:

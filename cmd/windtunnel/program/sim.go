@@ -5,6 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
@@ -31,7 +32,12 @@ func (c *simCmd) Run(o *outside) error {
 	if err := c.spares(c.inputs(s)); err != nil {
 		return err
 	}
-	session, err := report.Start(c.options(o, s, nil))
+	return sim(o, s, c.options(o, s, nil))
+}
+
+// sim plays a scenario in virtual time.
+func sim(o *outside, s *scenario.Scenario, options report.Options) error {
+	session, err := report.Start(options)
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}
