@@ -15,7 +15,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -186,7 +185,7 @@ func (r *rig) postTo(url, path, body string, head ...string) answer {
 // fault asks the model server to spoil a request.
 func (r *rig) fault(kind string) answer {
 	r.t.Helper()
-	return r.post("/v1/chat/completions", chat, modelserver.FaultHeader, kind)
+	return r.post("/v1/chat/completions", chat, "X-Windtunnel-Fault", kind)
 }
 
 // until waits for a condition.
