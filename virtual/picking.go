@@ -1,7 +1,6 @@
 package virtual
 
 import (
-	"errors"
 	"fmt"
 	"net"
 
@@ -11,8 +10,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	content "github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -21,29 +18,32 @@ import (
 // picking drives the run's endpoint picker: core/epp, as live has it. What it
 // asks of the outside is at hand, and answered at once.
 type picking struct {
-	w       *world
-	m       *epp.Machine
-	fx      epp.Effects
-	number  uint64
-	wakeAt  machine.Time
-	playing bool
+	slot[epp.Message, *epp.Effects]
+
+	m      *epp.Machine
+	fx     epp.Effects
+	number uint64
+
+	samples []*metrics.Collector // of each data source
 }
 
 func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
 	c := &p.EPP.Config
-	cfg, err := config.Read(c.Text)
+	cfg, err := c.Read()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.File, err)
+		return nil, err
 	}
 	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: w.rec != nil})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.File, err)
+		return nil, err
 	}
-	k := &picking{w: w}
+	k := &picking{}
 	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, EmitScores: true, DocumentHeaders: true, Explain: flow.KeepsExplanations(w.rec), Describe: flow.KeepsExplanations(w.rec)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
+	k.class, k.while = machine.ClassTimer, w.busy // pages are scraped for ever
+	k.open(w, k.m, &k.fx, func(i int) { k.effect(k.fx.List[i]) })
 	var endpoints []*picker.Endpoint
 	for _, sv := range w.servers {
 		host, port, err := net.SplitHostPort(sv.endpoint)
@@ -57,6 +57,9 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
 	}
+	for i := range k.m.Sources() {
+		k.samples = append(k.samples, metrics.NewCollector(k.m.Sources()[i].Wants))
+	}
 	w.kv.connect(k.m)
 	k.Input(epp.Endpoints{List: endpoints})
 	return k, nil
@@ -66,51 +69,15 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 type recording interface{ Inputs() *report.Inputs }
 
 // Input implements epp.Door.
-func (k *picking) Input(m epp.Message) {
-	k.m.Input(k.w.now, m, &k.fx)
-	k.play()
-}
+func (k *picking) Input(m epp.Message) { k.input(m) }
 
-// wake plays what is due.
-func (k *picking) wake(at machine.Time) {
-	if at != k.wakeAt {
-		return // an earlier or later wake-up took its place
-	}
-	k.wakeAt = 0
-	k.m.Advance(k.w.now, &k.fx)
-	k.play()
-}
-
-// play carries effects out in order. What they bring about joins the list.
-func (k *picking) play() {
-	if k.playing {
-		return
-	}
-	k.playing = true
-	for i := 0; i < len(k.fx.List); i++ {
-		k.effect(&k.fx.List[i])
-	}
-	k.fx.Reset()
-	k.playing = false
-	k.arm()
-}
-
-// arm keeps the machine's next moment in the queue for as long as there is
-// something to decide: pages are scraped for ever.
-func (k *picking) arm() {
-	if at, ok := k.m.Next(); ok && at != k.wakeAt && k.w.busy() {
-		k.wakeAt = at
-		k.w.queue.Push(at, machine.ClassTimer, event{kind: wakePicker})
-	}
-}
-
-func (k *picking) effect(e *epp.Effect) {
+func (k *picking) effect(e epp.Effect) {
 	switch e.Kind {
 	case epp.Ask:
 		r := e.Request
 		var answers []picker.Answer
 		for i := range r.Needs {
-			answers = append(answers, k.w.answer(r.Owner.(*request), &r.Needs[i]))
+			answers = append(answers, k.w.outside.answer(r.Owner.(*request), &r.Needs[i]))
 		}
 		k.Input(k.m.Answer(r, answers))
 	case epp.Decided:
@@ -119,7 +86,7 @@ func (k *picking) effect(e *epp.Effect) {
 		e.Request.Owner.(*request).evicted()
 	case epp.Scrape:
 		t, src := e.Target, e.Source
-		page, err := k.w.page(k.m.Sources()[src].Address(t), &k.m.Sources()[src])
+		page, err := k.page(t, src)
 		k.Input(epp.Scraped{Target: t, Source: src, Page: page, Err: err})
 	}
 }
@@ -129,33 +96,4 @@ func (k *picking) decide(r *request) {
 	x := r.stream.Request()
 	x.Owner = r
 	k.Input(epp.Arrive{Request: x})
-}
-
-// errNobody is what comes of asking an address that nobody listens on.
-var errNobody = errors.New("connection refused: nobody listens there")
-
-// answer is what the outside says to a plug-in's question.
-func (w *world) answer(r *request, n *picker.Need) picker.Answer {
-	if a, ok := w.kv.answer(r, n); ok {
-		return a
-	}
-	a := picker.Answer{Plugin: n.Plugin, Key: n.Key}
-	if n.Key == plugins.KeyRender { // a renderer answers as the model server tokenises
-		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
-	} else {
-		a.Err = errNobody
-	}
-	return a
-}
-
-// page is what a server says to a data source.
-func (w *world) page(address string, src *epp.Source) (metrics.Page, error) {
-	sv := w.byAddr[address]
-	switch {
-	case sv == nil:
-		return nil, errNobody
-	case src.Path == "/health" && sv.dead:
-		return nil, errors.New("status 503")
-	}
-	return sv.page(src.Wants), nil
 }

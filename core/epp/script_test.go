@@ -192,7 +192,7 @@ func (s *script) command(d *datadriven.TestData) {
 func (s *script) config(d *datadriven.TestData) {
 	s.replay()
 	*s = script{t: s.t, conns: map[string]*conn{}, scrapes: map[string]epp.Effect{}, done: map[*epp.Request]bool{}}
-	cfg, err := config.Read([]byte(d.Input))
+	cfg, err := config.Read("epp.yaml", []byte(d.Input))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -483,7 +483,7 @@ func (s *script) state() {
 	}
 	for i := range s.m.Indexes() {
 		for _, pod := range s.m.KV(i).PodNames() {
-			x, _ := s.m.KV(i).Pod(s.now, pod)
+			x, _ := s.m.KV(i).Pod(pod)
 			fmt.Fprintf(&s.out, "%s holds %d blocks\n", pod, x.Blocks)
 		}
 	}

@@ -95,7 +95,8 @@ func (m *Machine) Save(content func(r *Request) []byte) *State {
 		s.Flow = m.fc.Save()
 	}
 	for _, ix := range m.indexes {
-		ix.Advance(m.now, func(kv.Effect) {}) // one that was made anew has yet to learn the time
+		ix.Advance(m.now, &m.indexFx) // one that was made anew has yet to learn the time
+		m.indexFx.Reset()
 		s.Indexes = append(s.Indexes, savedKVIndex{ix.Save(), ix.block, maps.Clone(ix.warned)})
 	}
 	for r := m.flying; r != nil; r = r.prev {

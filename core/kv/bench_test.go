@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
 // benchEvent stores a prompt of blocksPer blocks, with tokens of its own.
@@ -31,11 +32,12 @@ func benchFill(e *Event, prompt, blocksPer int) *Event {
 // grows to a million blocks.
 func BenchmarkIndexStored(b *testing.B) {
 	const per = 64
-	events := make([]*Event, 1<<20/per)
-	for i := range events {
-		events[i] = benchEvent(i, per)
-	}
+	events := make([]Events, 1<<20/per)
 	pods := benchPods(64)
+	for i := range events {
+		events[i] = Events{From: pods[i%len(pods)], List: []Event{*benchEvent(i, per)}}
+	}
+	var fx Effects
 	b.ReportAllocs()
 	b.ResetTimer()
 	began := cpuTime()
@@ -45,7 +47,7 @@ func BenchmarkIndexStored(b *testing.B) {
 		if n%len(events) == 0 {
 			ix = NewIndex(Config{})
 		}
-		ix.Input(machine.Time(i), pods[n%len(pods)], events[n%len(events)])
+		ix.Input(machine.Time(i), &events[n%len(events)], &fx)
 	}
 	perSecond(b, "events/cpu-s", began)
 }
@@ -60,11 +62,13 @@ func BenchmarkIndexChurn(b *testing.B) {
 	wire := make([][]byte, 0, prompts)
 	for i := range prompts {
 		e := benchEvent(i, per)
-		ix.Input(0, pods[i%len(pods)], e)
+		give(ix, 0, pods[i%len(pods)], e)
 		gone := Event{Kind: Removed, Hashes: e.Hashes, Medium: MediumGPU, Group: NoGroup}
 		wire = append(wire, AppendBatch(nil, Batch{Events: []Event{gone, *e}}, ArrayForm))
 	}
 	var d Decoder
+	var m Events
+	var fx Effects
 	b.ReportAllocs()
 	b.ResetTimer()
 	began := cpuTime()
@@ -74,9 +78,8 @@ func BenchmarkIndexChurn(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for j := range batch.Events {
-			ix.Input(machine.Time(i), pods[n%len(pods)], &batch.Events[j])
-		}
+		m = Events{From: pods[n%len(pods)], List: batch.Events}
+		ix.Input(machine.Time(i), &m, &fx)
 	}
 	perSecond(b, "events/cpu-s", began)
 }
@@ -104,7 +107,7 @@ func BenchmarkScore100x100(b *testing.B) {
 	ix := NewIndex(Config{})
 	e := benchEvent(1, 100)
 	for _, p := range benchPods(100) {
-		ix.Input(0, p, e)
+		give(ix, 0, p, e)
 	}
 	keys := Hasher{}.PromptKeys("m", "", e.Tokens)
 	s := ix.View().Scorer()
@@ -123,7 +126,7 @@ func BenchmarkScoreDuringBurst(b *testing.B) {
 	ix := NewIndex(Config{})
 	e := benchEvent(1, 100)
 	for _, p := range benchPods(100) {
-		ix.Input(0, p, e)
+		give(ix, 0, p, e)
 	}
 	keys := Hasher{}.PromptKeys("m", "", e.Tokens)
 	var stop atomic.Bool
@@ -135,8 +138,8 @@ func BenchmarkScoreDuringBurst(b *testing.B) {
 		other := benchPods(3)[2]
 		for i := 2; !stop.Load(); i++ {
 			burst := benchEvent(i, 256)
-			ix.Input(0, other, burst)
-			ix.Input(0, other, &Event{Kind: Removed, Hashes: burst.Hashes, Medium: MediumGPU, Group: NoGroup})
+			give(ix, 0, other, burst)
+			give(ix, 0, other, &Event{Kind: Removed, Hashes: burst.Hashes, Medium: MediumGPU, Group: NoGroup})
 			events.Add(512)
 		}
 	}()
@@ -161,8 +164,6 @@ func BenchmarkScoreDuringBurst(b *testing.B) {
 // then: steady is one block removed and stored again, counted as two. A quarter
 // of what growing costs is the system's, which hands out the memory page by
 // page. It takes over a gigabyte, so it runs only when asked for.
-//
-// Gates: 1.5 GB, 2 M events and 5 M look-ups per second on one core.
 func BenchmarkIndexMemory(b *testing.B) {
 	if os.Getenv("WINDTUNNEL_BENCH_LARGE") == "" {
 		b.Skip("set WINDTUNNEL_BENCH_LARGE=1: it takes 1.5 GB")
@@ -177,13 +178,13 @@ func BenchmarkIndexMemory(b *testing.B) {
 		for i := range pairs / per {
 			benchFill(&e, i, per)
 			at := cpuTime()
-			ix.Input(machine.Time(i), pods[i%len(pods)], &e)
+			give(ix, machine.Time(i), pods[i%len(pods)], &e)
 			spent += cpuTime() - at
 		}
 		if got := ix.State(); got.Pairs != pairs {
 			b.Fatalf("%d pairs", got.Pairs)
 		}
-		b.ReportMetric(float64(heap()-before)/(1<<20), "MiB")
+		gate.AtMost(b, float64(heap()-before)/(1<<20), "MiB", 1500)
 		b.ReportMetric(pairs/spent.Seconds(), "growing-events/cpu-s")
 		const again = 20_000 // events of per blocks
 		spent = 0
@@ -192,11 +193,11 @@ func BenchmarkIndexMemory(b *testing.B) {
 			benchFill(&e, i, per)
 			gone := Event{Kind: Removed, Hashes: e.Hashes, Medium: MediumGPU, Group: NoGroup}
 			at := cpuTime()
-			ix.Input(machine.Time(pairs+k), pods[i%len(pods)], &gone)
-			ix.Input(machine.Time(pairs+k), pods[i%len(pods)], &e)
+			give(ix, machine.Time(pairs+k), pods[i%len(pods)], &gone)
+			give(ix, machine.Time(pairs+k), pods[i%len(pods)], &e)
 			spent += cpuTime() - at
 		}
-		b.ReportMetric(2*again*per/spent.Seconds(), "steady-events/cpu-s")
+		gate.AtLeast(b, 2*again*per/spent.Seconds(), "steady-events/cpu-s", 2e6)
 		var keys []Key
 		for i := 0; i < pairs/per; i += 50 {
 			keys = append(keys, Hasher{}.PromptKeys("m", "", benchEvent(i, per).Tokens)...)
@@ -206,7 +207,7 @@ func BenchmarkIndexMemory(b *testing.B) {
 		for i := range 2_000_000 {
 			n += v.Pods(keys[(i*7919)%len(keys)])
 		}
-		b.ReportMetric(float64(n)/(cpuTime()-at).Seconds(), "lookups/cpu-s")
+		gate.AtLeast(b, float64(n)/(cpuTime()-at).Seconds(), "lookups/cpu-s", 5e6)
 		runtime.KeepAlive(ix)
 	}
 }
@@ -218,7 +219,7 @@ func benchFilled(blocks int) (*Index, []Key) {
 	var keys []Key
 	for i := range blocks / per {
 		e := benchEvent(i, per)
-		ix.Input(0, pods[i%len(pods)], e)
+		give(ix, 0, pods[i%len(pods)], e)
 		keys = Hasher{}.AppendKeys(keys, Hasher{}.Root("m"), e.Tokens, nil)
 	}
 	return ix, keys

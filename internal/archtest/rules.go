@@ -29,19 +29,22 @@ var Layers = []Layer{
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
-	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how anything listens: no parts that could be swapped.
-	{"live", []string{"live/kvevents", "live/serve", "core", "scenario", "report", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
+	// anything listens and live/drive what drives every machine: no parts that could
+	// be swapped.
+	{"live", []string{"live/drive", "live/kvevents", "live/serve", "core", "scenario", "report", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
 	{"web", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"the page reads the stream of events; it must show a recording as well as a run"},
-	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gc"}, true,
+	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gate", "internal/gc"}, true,
 		"benchmarks measure the parts from outside, as the command does"},
 	{"report", []string{"core", "internal/exit", "internal/files"}, true, "a report reads events, whoever made them"},
 	{"scenario", []string{"core", "internal/exit", "internal/files"}, true, "both drivers read scenarios, so a scenario knows neither"},
 	{"extend", []string{"core"}, false, "the documents' plug-in interfaces take a context, which the core does without"},
 	{"core", nil, true, "the core decides and depends on nothing above it"},
+	{"internal/contract", []string{"core"}, false, "plays random messages to every machine of the core"},
 	{"internal/parity", []string{"core", "live/epp"}, false, "plays the real picker's recorded decisions against the core's, also through its gRPC port"},
 	{"internal/tlsfiles", []string{"internal/files"}, false, "certificates are files that a user names, read as all of them are"},
 	{"internal", nil, false, "leaves that anybody may use"},
@@ -53,7 +56,8 @@ var ImportExceptions = map[string]string{}
 
 // TestImportExceptions are those for test files only.
 var TestImportExceptions = map[string]string{
-	"live/stack virtual": "the test that holds a live record against a virtual one needs both; no code does",
+	"core/kv internal/gate": "its benchmark has limits to keep",
+	"live/stack virtual":    "the test that holds a live record against a virtual one needs both; no code does",
 }
 
 // CoreForbidden are standard packages that the core may not import, with
@@ -67,7 +71,7 @@ var CoreForbidden = map[string]string{
 	"net":         "sockets belong to live/",
 	"os":          "files, environment and processes belong to the drivers",
 	"runtime":     "what a machine does must not depend on the process around it",
-	"sync":        "a machine is owned by one goroutine; its driver brings the lock",
+	"sync":        "a machine is one caller's at a time; its driver brings the lock",
 	"syscall":     "the core runs on no system",
 	"unsafe":      "decisions must not depend on how memory lies",
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/report"
@@ -66,14 +66,13 @@ func (c *replayCmd) onward(o *outside) error {
 		return err
 	}
 	if c.Config != "" {
-		text, err := files.Read(c.Config, strict.MaxBytes)
+		text, err := files.Read(c.Config, strictyaml.MaxBytes)
 		if err != nil {
 			return exit.With(exit.Input, err)
 		}
 		s.Pools[0].EPP.Config = scenario.PickerConfig{File: c.Config, Text: text}
 	}
-	s.Recorded, s.Workload.Concurrency = q.List, len(q.List)
-	s.Workload.Requests = len(q.List)
+	s.SendAgain(q.List)
 	told := o.Stdout
 	if c.Output == "json" {
 		told = o.Stderr
@@ -95,7 +94,7 @@ func (c *replayCmd) detail() report.Detail {
 
 // readOther reads a configuration that is to be asked.
 func readOther(file string) (*inputlog.Other, error) {
-	text, err := files.Read(file, strict.MaxBytes)
+	text, err := files.Read(file, strictyaml.MaxBytes)
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
