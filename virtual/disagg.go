@@ -32,6 +32,9 @@ type passage struct {
 	x    *disagg.Exchange
 	fx   disagg.Effects
 	legs map[int]*leg
+	// later is what legs had to say while effects were being carried out, such as
+	// the one that has their answer delivered.
+	later []func()
 }
 
 // leg is a request of the sidecar's own at a model server. It travels as a
@@ -64,9 +67,7 @@ func (w *world) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 	for i := p.Replicas; i < p.Servers(); i++ {
 		w.prefillers = append(w.prefillers, w.servers[i].endpoint)
 	}
-	var err error
-	w.wires, err = newWires(w, p, len(w.servers))
-	return err
+	return nil
 }
 
 // forget begins with an empty session cache, as a sidecar that has started.
@@ -93,7 +94,7 @@ func (r *request) enter(at *server, prefillers string) {
 	x.busy[p] = x.requests
 	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
 		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
-	p.class = machine.ClassTimer
+	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
 
@@ -142,7 +143,7 @@ func (p *passage) call(d disagg.Leg) {
 	if to != nil && d.Kind == disagg.Bootstrap { // Mooncake: which engine is it?
 		l.sub = &request{w: w}
 		p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
-		p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.name)})
+		p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.core.Config().EngineID)})
 		return
 	}
 	if to == nil {
@@ -163,8 +164,23 @@ func (p *passage) call(d disagg.Leg) {
 	l.sub.reached(len(body))
 }
 
+// hear has the legs say what had to wait.
+func (p *passage) hear() {
+	p.playing = false
+	for len(p.later) > 0 {
+		say := p.later[0]
+		p.later = p.later[1:]
+		say()
+	}
+}
+
 // respond takes a piece of the leg's answer.
 func (l *leg) respond(status int, body []byte, end bool) {
+	if l.p.playing {
+		body = bytes.Clone(body)
+		l.p.later = append(l.p.later, func() { l.respond(status, body, end) })
+		return
+	}
 	if !l.told {
 		l.told = true
 		kind := "application/json"
@@ -196,6 +212,9 @@ func (l *leg) pass(status int, body []byte, end bool) {
 	r := l.p.r
 	if end {
 		r.tokens, r.whole = l.sub.tokens, l.sub.whole
+		if l.change != nil {
+			r.tokens += l.change.Added()
+		}
 	}
 	if first {
 		l.p.tell(disagg.FirstByte{Bytes: len(body)})
@@ -211,6 +230,10 @@ func (l *leg) pass(status int, body []byte, end bool) {
 // broke is the connection to the leg's server breaking.
 func (l *leg) broke(reason string) {
 	p := l.p
+	if p.playing {
+		p.later = append(p.later, func() { l.broke(reason) })
+		return
+	}
 	if !l.deliver {
 		p.tell(disagg.Failed{Leg: l.ID, Reason: reason})
 		return

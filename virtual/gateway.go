@@ -3,6 +3,7 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/reply"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -25,7 +26,8 @@ func (r *request) lost() {
 
 // broken ends a request whose answer breaks off in the middle.
 func (r *request) broken(reason string) {
-	r.finish(flow.Broken, flow.D("reason", reason), flow.D("status", r.status), flow.D("tokens", r.tokens))
+	f := r.facts()
+	r.finish(flow.Broken, f.Cut(reason)...)
 	r.tell(stream.Message{Kind: stream.PeerGone})
 }
 
@@ -59,29 +61,33 @@ func (r *request) received(body []byte, end bool) {
 		r.record(flow.FirstTokenReceived, flow.D("status", r.status), flow.D("bytes", len(body)))
 	}
 	r.hear(body)
+	if !ok {
+		if r.refusal == nil {
+			r.refusal = reply.NewReader("application/json")
+		}
+		_, _ = r.refusal.Write(body) // it never fails
+	}
 	if !end {
 		return
 	}
-	outcome := flow.OutcomeOfStatus(r.status)
-	details := []flow.Detail{flow.D("status", r.status), flow.D("tokens", r.tokens)}
-	switch {
-	case r.failed != "":
-		outcome = flow.ServerError
-		details = append(details, flow.D("reason", r.failed))
-	case ok && !r.first:
-		outcome = flow.Broken
-		details = append(details, flow.D("reason", "the response is empty"))
-	case ok && !r.whole:
-		outcome = flow.Broken
-		details = append(details, flow.D("reason", "the response was cut short"))
-	case r.stream.Metadata() != "":
-		details = append(details, flow.D("metadata", r.stream.Metadata()))
-		if r.echo != r.stream.Metadata() {
-			outcome = flow.Violated
-		}
+	if r.refusal != nil {
+		r.refusal.Close()
 	}
-	if outcome == flow.Completed {
-		r.record(flow.LastTokenReceived, details...)
-	}
+	f := r.facts()
+	outcome, details := f.Ended(r.record)
 	r.finish(outcome, details...)
+}
+
+// facts are what the client knows of the response.
+func (r *request) facts() reply.Facts {
+	f := reply.Facts{Status: r.status, Bytes: -1, Tokens: r.tokens, Whole: r.whole, Error: r.failed, Metadata: r.echo, Echoed: r.echo != ""}
+	f.Want = r.stream.Metadata()
+	f.Known = f.Want != ""
+	if r.refusal != nil { // it is told in the body alone
+		read := r.refusal.Facts(r.status)
+		f.Error, f.Text = read.Error, read.Text
+	} else if !r.first {
+		f.Bytes = 0
+	}
+	return f
 }

@@ -11,7 +11,7 @@ import (
 // happen plays an incident.
 func (w *world) happen(x *scenario.Incident) {
 	if c, ok := x.Control(); ok {
-		w.control(w.servers[x.Server], c)
+		w.servers[x.Server].control(c)
 		if x.For > 0 {
 			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{kind: ends, incident: x})
 		}
@@ -27,13 +27,7 @@ func (w *world) happen(x *scenario.Incident) {
 
 // recover ends an incident.
 func (w *world) recover(x *scenario.Incident) {
-	w.control(w.servers[x.Server], engine.Control{Op: engine.OpRestart})
-}
-
-// control changes an engine. The picker finds out by itself.
-func (w *world) control(s *server, c engine.Control) {
-	s.dead = c.Op != engine.OpRestart
-	s.input(c)
+	w.servers[x.Server].control(engine.Control{Op: engine.OpRestart})
 }
 
 // restartSidecar breaks off what a sidecar serves, and begins with an empty

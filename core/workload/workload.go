@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -85,6 +86,19 @@ type Request struct {
 	Header header.List
 	Body   []byte
 }
+
+// Sent is what the record says of the request when it is sent: of a long body
+// the beginning.
+func (r *Request) Sent() []flow.Detail {
+	body := string(r.Body[:min(len(r.Body), maxShown)])
+	if len(r.Body) > maxShown {
+		body = strings.ToValidUTF8(body[:maxShown-len("…")], "") + "…"
+	}
+	return []flow.Detail{flow.D("path", r.Path), flow.D("bytes", len(r.Body)), flow.D("body", body)}
+}
+
+// maxShown is how long a body is that is shown whole.
+const maxShown = 120
 
 // ID is the id of the request with this number (from 0).
 func (c *Config) ID(index int) string { return fmt.Sprintf("%s%06d", c.Prefix(), index+1) }
