@@ -83,6 +83,9 @@ func (g *generation) generate() {
 			<-g.box.ready
 		}
 		state := g.box.look(g.now)
+		if n := g.fault.StallAfter; n != nil && g.now[0].tokens >= *n { // more may have come at once
+			g.now[0].tokens, g.now[0].finished = *n, false
+		}
 		// The buffer is borrowed while there is something to write: a request
 		// that waits has none, and those that write share what is warm.
 		pooled := buffers.Get().(*[]byte)
