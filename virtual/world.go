@@ -234,6 +234,19 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	return sv, nil
 }
 
+// Servers are the made-up addresses of a pool's servers, those that only prefill
+// apart.
+func Servers(p *scenario.Pool) (endpoints, prefill []string) {
+	for i := range p.Servers() {
+		if p.Prefills(i) {
+			prefill = append(prefill, address(i))
+		} else {
+			endpoints = append(endpoints, address(i))
+		}
+	}
+	return endpoints, prefill
+}
+
 // address is a made-up one that looks like a pod's.
 func address(i int) string {
 	return scenario.JoinPort(fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), scenario.PodPort)

@@ -4,7 +4,6 @@
 package workload
 
 import (
-	"fmt"
 	"math"
 	"strings"
 
@@ -101,10 +100,10 @@ func (r *Request) Sent() []flow.Detail {
 const maxShown = 120
 
 // ID is the id of the request with this number (from 0).
-func (c *Config) ID(index int) string { return fmt.Sprintf("%s%06d", c.Prefix(), index+1) }
+func (c *Config) ID(index int) string { return flow.RequestID(c.Seed, index+1) }
 
 // Prefix is what the ids of the workload's requests begin with.
-func (c *Config) Prefix() string { return fmt.Sprintf("req-%d-", c.Seed) }
+func (c *Config) Prefix() string { return flow.RequestPrefix(c.Seed) }
 
 // Request makes the request with this number (from 0) as the first one of a
 // conversation.
