@@ -58,6 +58,7 @@ func (w *world) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 	w.sessions = p.Disaggregation.SessionCache
 	for i := range p.Replicas {
 		c := p.SidecarConfig()
+		c.StandIns = true
 		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, w.rec, w.servers[i].endpoint, disagg.NewEngines()
 		x := &sidecar{config: c, busy: map[*passage]uint64{}}
 		if err := x.forget(w.sessions); err != nil {

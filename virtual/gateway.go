@@ -71,7 +71,7 @@ func (r *request) received(body []byte, end bool) {
 	ok := r.status >= 200 && r.status < 300
 	if ok && !r.first && len(body) > 0 {
 		r.first = true
-		r.record(flow.FirstTokenReceived, flow.D("status", r.status), flow.D("bytes", len(body)))
+		r.record(flow.FirstTokenReceived, flow.D("status", r.status))
 	}
 	r.hear(body)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 )
 
-// said is what the model servers of a run tell of each request, and how it ended
-// at the client, but for times, sizes and who it was.
+// said is what the model servers and clients of a run tell of each request, but
+// for times, sizes and who it was.
 func said(events []flow.Event) map[string][]string {
 	out := map[string][]string{}
 	for _, e := range events {
@@ -21,7 +21,7 @@ func said(events []flow.Event) map[string][]string {
 		}
 		line := string(e.Hop) + " " + string(e.Step)
 		for _, d := range e.Details {
-			if e.Hop == flow.Server && d.Key != "bytes" || d.Key == "outcome" || d.Key == "status" {
+			if d.Key != "bytes" {
 				line += fmt.Sprintf(" %s=%v", d.Key, d.Value)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -75,6 +76,7 @@ type rig struct {
 	t      *testing.T
 	rec    *recording
 	inputs *inputs
+	played inputlog.Counts // once it has been played again
 }
 
 // quick is a scenario whose prefill takes a millisecond.
