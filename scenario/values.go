@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 )
 
 // Bytes is a count of bytes, written plainly or with KiB, MiB, GiB, kB, MB, GB.
@@ -115,8 +115,8 @@ func (r ByteRange) String() string {
 	return r.Low.String() + ".." + r.High.String()
 }
 
-func mustCount(text string) latency.Dist {
-	d, err := latency.ParseCount(text)
+func mustCount(text string) dist.Dist {
+	d, err := dist.ParseCount(text)
 	if err != nil {
 		panic(err) // only ever called with constants
 	}

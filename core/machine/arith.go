@@ -1,13 +1,13 @@
-package latency
+package machine
 
 import (
 	"math"
 	"math/bits"
 )
 
-// mulDiv is a*b/c rounded down, with a 128-bit product, for a, b >= 0 and
+// MulDiv is a*b/c rounded down, with a 128-bit product, for a, b >= 0 and
 // c > 0. It saturates instead of overflowing.
-func mulDiv(a, b, c int64) int64 {
+func MulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi == 0 && lo <= math.MaxInt64 {
 		return int64(lo) / c
@@ -19,9 +19,9 @@ func mulDiv(a, b, c int64) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// mulDivUp is mulDiv rounded up.
-func mulDivUp(a, b, c int64) int64 {
-	q := mulDiv(a, b, c)
+// MulDivUp is MulDiv rounded up.
+func MulDivUp(a, b, c int64) int64 {
+	q := MulDiv(a, b, c)
 	if q == math.MaxInt64 {
 		return q
 	}
@@ -32,14 +32,3 @@ func mulDivUp(a, b, c int64) int64 {
 	}
 	return q
 }
-
-// floorDiv rounds towards minus infinity, for b > 0.
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
-}
-
-func ceilDiv(a, b int64) int64 { return -floorDiv(-a, b) }

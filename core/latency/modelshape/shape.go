@@ -1,4 +1,4 @@
-package latency
+package modelshape
 
 import "fmt"
 
@@ -45,49 +45,52 @@ func (s *Shape) attentionParams() int64 {
 	return int64(s.Hidden) * (2*q + 2*kv)
 }
 
-func (s *Shape) expertParams() int64 { return 3 * int64(s.Hidden) * int64(s.ExpertFFN) }
+// ExpertParams are the matrix parameters of one expert of one layer.
+func (s *Shape) ExpertParams() int64 { return 3 * int64(s.Hidden) * int64(s.ExpertFFN) }
 
-// denseParams are the matrix parameters that every token visits, all layers,
+// DenseParams are the matrix parameters that every token visits, all layers,
 // without embedding and output head.
-func (s *Shape) denseParams() int64 {
+func (s *Shape) DenseParams() int64 {
 	n := int64(s.Layers) * s.attentionParams()
 	matrix := 3 * int64(s.Hidden)
 	if s.Experts == 0 {
 		return n + int64(s.Layers)*matrix*int64(s.FFN)
 	}
 	n += int64(s.DenseLayers) * matrix * int64(s.FFN)
-	return n + s.expertLayers()*(matrix*int64(s.SharedFFN)+int64(s.Hidden)*int64(s.Experts))
+	return n + s.ExpertLayers()*(matrix*int64(s.SharedFFN)+int64(s.Hidden)*int64(s.Experts))
 }
 
-func (s *Shape) expertLayers() int64 {
+// ExpertLayers is how many layers have experts.
+func (s *Shape) ExpertLayers() int64 {
 	if s.Experts == 0 {
 		return 0
 	}
 	return int64(s.Layers - s.DenseLayers)
 }
 
-func (s *Shape) headParams() int64 { return int64(s.Hidden) * int64(s.Vocab) }
+// HeadParams are the parameters of the output head.
+func (s *Shape) HeadParams() int64 { return int64(s.Hidden) * int64(s.Vocab) }
 
 // Params is the number of parameters, embedding and output head included.
 // Norms and biases (below 0.1 %) are left out.
 func (s *Shape) Params() int64 {
-	n := s.denseParams() + s.expertLayers()*int64(s.Experts)*s.expertParams() + s.headParams()
+	n := s.DenseParams() + s.ExpertLayers()*int64(s.Experts)*s.ExpertParams() + s.HeadParams()
 	if !s.Tied {
-		n += s.headParams()
+		n += s.HeadParams()
 	}
 	return n
 }
 
-// tokenParams are the matrix parameters that one token is multiplied with in
+// TokenParams are the matrix parameters that one token is multiplied with in
 // the layers, output head excluded.
-func (s *Shape) tokenParams() int64 {
-	return s.denseParams() + s.expertLayers()*int64(s.ActiveExperts)*s.expertParams()
+func (s *Shape) TokenParams() int64 {
+	return s.DenseParams() + s.ExpertLayers()*int64(s.ActiveExperts)*s.ExpertParams()
 }
 
-// pairFLOP is the arithmetic of attention for one query token and one key
+// PairFLOP is the arithmetic of attention for one query token and one key
 // token, all layers: a multiply and an add for the score, the same for the
 // value. Windowed layers are left out: their part does not grow.
-func (s *Shape) pairFLOP() int64 {
+func (s *Shape) PairFLOP() int64 {
 	return 4 * int64(s.Layers-s.WindowLayers) * int64(s.Heads*s.HeadDim)
 }
 

@@ -1,20 +1,22 @@
-package latency
+package hardware
 
 import (
 	"fmt"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Hardware is a model on an accelerator in a tensor parallel group: what the
 // roofline computes from, and what tables are checked against.
 type Hardware struct {
-	Model       Shape
+	Model       modelshape.Shape
 	Accelerator Accelerator
 	Group       Group
-	Weights     Quantization
-	KV          DType
+	Weights     modelshape.Quantization
+	KV          modelshape.DType
 }
 
 // Check tells what is wrong with any of its parts.
@@ -31,13 +33,14 @@ func (h *Hardware) Check() error {
 // WeightBytes is what the weights of one rank take: matrices quantized,
 // embedding and output head in 16 bits.
 func (h *Hardware) WeightBytes() int64 {
-	heads := h.Model.headParams()
+	heads := h.Model.HeadParams()
 	total := h.Model.Params()
 	embeddings := 2 * heads
 	if h.Model.Tied {
 		embeddings = heads
 	}
-	return ceilDiv(h.Weights.bytes(total-embeddings)+2*embeddings, int64(h.Group.TP))
+	bytes, tp := h.Weights.Bytes(total-embeddings)+2*embeddings, int64(h.Group.TP)
+	return (bytes + tp - 1) / tp
 }
 
 // Bound is the least time that a step can take at the accelerator's peak, and
@@ -58,15 +61,15 @@ type demand struct {
 func (h *Hardware) demand(s *engine.Step) demand {
 	sampled := int64(s.PrefillFinished + s.DecodeSeqs)
 	tp := int64(h.Group.TP)
-	d := demand{tokens: s.PrefillTokens + int64(s.DecodeSeqs), attention: h.Model.pairFLOP() * (s.PrefillPairs + s.DecodeContext)}
-	d.flop = 2*h.Model.tokenParams()*d.tokens + 2*h.Model.headParams()*sampled + d.attention
-	d.weights = h.Weights.bytes(h.Model.denseParams() + h.touchedLeast(d.tokens))
+	d := demand{tokens: s.PrefillTokens + int64(s.DecodeSeqs), attention: h.Model.PairFLOP() * (s.PrefillPairs + s.DecodeContext)}
+	d.flop = 2*h.Model.TokenParams()*d.tokens + 2*h.Model.HeadParams()*sampled + d.attention
+	d.weights = h.Weights.Bytes(h.Model.DenseParams() + h.touchedLeast(d.tokens))
 	if sampled > 0 {
-		d.weights += 2 * h.Model.headParams()
+		d.weights += 2 * h.Model.HeadParams()
 	}
 	d.cache = h.Model.KVBytesPerTokenRank(h.KV, h.Group.TP) * tp * s.DecodeContext
-	d.compute = mulDiv(d.flop, 1e9, h.Accelerator.flops(h.Weights.Compute)*tp)
-	d.memory = mulDiv(d.weights+d.cache, 1e9, h.Accelerator.BandwidthBytes*tp)
+	d.compute = machine.MulDiv(d.flop, 1e9, h.Accelerator.FLOPS(h.Weights.Compute)*tp)
+	d.memory = machine.MulDiv(d.weights+d.cache, 1e9, h.Accelerator.BandwidthBytes*tp)
 	return d
 }
 
@@ -76,10 +79,10 @@ func (h *Hardware) Floor(s *engine.Step) Bound {
 	d := h.demand(s)
 	if d.compute >= d.memory {
 		return Bound{d.compute, fmt.Sprintf("2 × %.4g parameters × %d tokens + attention %.3g = %.4g FLOP, at the peak of %d × %d TFLOP/s (%s, %s) at least %s",
-			float64(h.Model.tokenParams()), d.tokens, float64(d.attention), float64(d.flop), h.Group.TP, h.Accelerator.flops(h.Weights.Compute)/1e12, h.Accelerator.Name, h.Weights.Compute, ms(d.compute))}
+			float64(h.Model.TokenParams()), d.tokens, float64(d.attention), float64(d.flop), h.Group.TP, h.Accelerator.FLOPS(h.Weights.Compute)/1e12, h.Accelerator.Name, h.Weights.Compute, Round(d.compute))}
 	}
 	return Bound{d.memory, fmt.Sprintf("%.4g bytes of weights + %.3g bytes of KV cache to read, at the peak of %d × %.4g TB/s (%s) at least %s",
-		float64(d.weights), float64(d.cache), h.Group.TP, float64(h.Accelerator.BandwidthBytes)/1e12, h.Accelerator.Name, ms(d.memory))}
+		float64(d.weights), float64(d.cache), h.Group.TP, float64(h.Accelerator.BandwidthBytes)/1e12, h.Accelerator.Name, Round(d.memory))}
 }
 
 // Usage is how busy a step of that many nanoseconds keeps the accelerators, in
@@ -87,7 +90,7 @@ func (h *Hardware) Floor(s *engine.Step) Bound {
 // FLOP and bandwidth utilization, MFU and MBU).
 func (h *Hardware) Usage(s *engine.Step, nanoseconds int64) (compute, bandwidth int) {
 	d := h.demand(s)
-	return int(mulDiv(d.compute, 1000, max(nanoseconds, 1))), int(mulDiv(d.memory, 1000, max(nanoseconds, 1)))
+	return int(machine.MulDiv(d.compute, 1000, max(nanoseconds, 1))), int(machine.MulDiv(d.memory, 1000, max(nanoseconds, 1)))
 }
 
 // touchedLeast is the least expert parameters that a batch can read: all
@@ -96,7 +99,7 @@ func (h *Hardware) touchedLeast(tokens int64) int64 {
 	if h.Model.Experts == 0 || tokens == 0 {
 		return 0
 	}
-	return h.Model.expertLayers() * int64(h.Model.ActiveExperts) * h.Model.expertParams()
+	return h.Model.ExpertLayers() * int64(h.Model.ActiveExperts) * h.Model.ExpertParams()
 }
 
 // TooFastError is a step time that the hardware cannot reach.
@@ -109,28 +112,29 @@ type TooFastError struct {
 // Error shows the claim and the arithmetic against it.
 func (e *TooFastError) Error() string {
 	return fmt.Sprintf("%s takes %s, which is faster than the hardware: %s; correct the figure, the model, the accelerator or the tensor parallel size",
-		e.What, ms(e.Claimed), e.Bound.Why)
+		e.What, Round(e.Claimed), e.Bound.Why)
 }
 
-// refuseFaster compares a claimed step time with the floor.
-func (h *Hardware) refuseFaster(what string, s *engine.Step, claimed int64) error {
+// RefuseFaster compares a claimed step time with the floor.
+func (h *Hardware) RefuseFaster(what string, s *engine.Step, claimed int64) error {
 	if d := h.demand(s); claimed < max(d.compute, d.memory) {
 		return &TooFastError{what, claimed, h.Floor(s)}
 	}
 	return nil
 }
 
-// prefillStep is one whole prompt of n tokens alone in a step; decodeStep a
-// batch of sequences of equal context.
-func prefillStep(n int64) *engine.Step {
+// PrefillStep is one whole prompt of n tokens alone in a step.
+func PrefillStep(n int64) *engine.Step {
 	return &engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: n, PrefillPairs: n * (n + 1) / 2}
 }
 
-func decodeStep(batch, context int64) *engine.Step {
+// DecodeStep is a batch of sequences of equal context.
+func DecodeStep(batch, context int64) *engine.Step {
 	return &engine.Step{DecodeSeqs: int(batch), DecodeContext: batch * context}
 }
 
-func ms(ns int64) string {
+// Round writes nanoseconds in as many digits as a reader wants.
+func Round(ns int64) string {
 	d := time.Duration(ns)
 	if d >= 10*time.Millisecond {
 		d = d.Round(10 * time.Microsecond)

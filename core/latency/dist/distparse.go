@@ -1,4 +1,4 @@
-package latency
+package dist
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func (u Unit) help() string {
 // "normal(50ms, 5ms, max=80ms)". DistHelp lists the forms. Means and standard
 // deviations of the lognormal are those of the value itself, not of its
 // logarithm.
-func ParseDist(text string) (Dist, error) { return ParseUnit(Nanoseconds, text) }
+func Parse(text string) (Dist, error) { return ParseUnit(Nanoseconds, text) }
 
 // ParseCount reads a distribution of counts, such as "128", "16..512" or
 // "lognormal(200, 150, max=4096)".

@@ -1,4 +1,4 @@
-package latency
+package hardware
 
 // VLLMDefaults are the scheduler's limits that vLLM's API server takes on this
 // accelerator when its command line names none: more on parts with 70 GiB or

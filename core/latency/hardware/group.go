@@ -1,8 +1,10 @@
-package latency
+package hardware
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Fabric is a wire between accelerators: within a node or between nodes.
@@ -135,7 +137,7 @@ func (g *Group) AllReduce(bytes int64) int64 {
 	}
 	steps := int64(2 * (g.TP - 1))
 	wire := g.slowest()
-	return steps*wire.HopNanoseconds + mulDiv(mulDiv(bytes, steps, int64(g.TP)), 1e9, wire.BytesPerSecond)
+	return steps*wire.HopNanoseconds + machine.MulDiv(machine.MulDiv(bytes, steps, int64(g.TP)), 1e9, wire.BytesPerSecond)
 }
 
 // AllGather is the nanoseconds until every rank has a tensor of that many
@@ -148,7 +150,7 @@ func (g *Group) Broadcast(bytes int64) int64 {
 	if g.TP < 2 {
 		return 0
 	}
-	hop := func(f Fabric) int64 { return f.HopNanoseconds + mulDiv(bytes, 1e9, f.BytesPerSecond) }
+	hop := func(f Fabric) int64 { return f.HopNanoseconds + machine.MulDiv(bytes, 1e9, f.BytesPerSecond) }
 	var ns int64
 	for reached := 1; reached < g.Nodes; reached *= 2 {
 		ns += hop(g.Between)

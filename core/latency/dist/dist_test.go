@@ -1,4 +1,4 @@
-package latency
+package dist
 
 import (
 	"encoding/json"
@@ -51,7 +51,7 @@ func TestDistScripts(t *testing.T) {
 func firstDraws(texts []string) string {
 	var out strings.Builder
 	for _, text := range texts {
-		d, err := ParseDist(text)
+		d, err := Parse(text)
 		if err != nil {
 			fmt.Fprintf(&out, "error: %v\n", err)
 			continue
@@ -78,7 +78,7 @@ var someDists = []string{"50ms", "100ms..30s", "50ms±10%", "normal(50ms, 5ms)",
 // an edge (which is what clamping would do).
 func TestDistDraws(t *testing.T) {
 	for _, text := range someDists {
-		d, err := ParseDist(text)
+		d, err := Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,11 +122,11 @@ func TestDistRoundTrip(t *testing.T) {
 			"pareto(" + ms("a", 1) + ", 1.5)", "empirical(" + ms("a", 0) + "*4," + ms("b", 0) + ")",
 			"normal(" + ms("a", 3000) + ", 900ms, max=" + ms("c", 3000) + ")",
 		}).Draw(t, "text")
-		d, err := ParseDist(text)
+		d, err := Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := ParseDist(d.String())
+		again, err := Parse(d.String())
 		if err != nil {
 			t.Fatalf("%s wrote %s: %v", text, d, err)
 		}

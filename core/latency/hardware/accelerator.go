@@ -1,8 +1,10 @@
-package latency
+package hardware
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
 )
 
 // Accelerator is one GPU: what it can hold, read and multiply.
@@ -73,10 +75,10 @@ func AcceleratorNames() []string {
 	return names
 }
 
-// flops is the peak rate in FLOP per second for arithmetic in t. A part
+// FLOPS is the peak rate in FLOP per second for arithmetic in t. A part
 // without that type computes in 16 bits, as vLLM's weight-only kernels do.
-func (a *Accelerator) flops(t DType) int64 {
-	rate := map[DType]int64{FP8: a.FP8TFLOPS, INT8: a.INT8TFLOPS, FP4: a.FP4TFLOPS}[t]
+func (a *Accelerator) FLOPS(t modelshape.DType) int64 {
+	rate := map[modelshape.DType]int64{modelshape.FP8: a.FP8TFLOPS, modelshape.INT8: a.INT8TFLOPS, modelshape.FP4: a.FP4TFLOPS}[t]
 	if rate == 0 {
 		rate = a.BF16TFLOPS
 	}

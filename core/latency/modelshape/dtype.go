@@ -1,8 +1,10 @@
-package latency
+package modelshape
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // DType is the type of numbers that arithmetic or the KV cache uses.
@@ -78,5 +80,5 @@ func ParseQuantization(name string) (Quantization, error) {
 	return Quantization{}, fmt.Errorf("quantization %q is unknown; expected none, fp8, int8, awq, gptq or mxfp4", name)
 }
 
-// bytes is what n weights take.
-func (q Quantization) bytes(n int64) int64 { return mulDivUp(n, q.MilliBits, 8000) }
+// Bytes is what n weights take.
+func (q Quantization) Bytes(n int64) int64 { return machine.MulDivUp(n, q.MilliBits, 8000) }

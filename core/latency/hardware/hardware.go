@@ -1,13 +1,15 @@
-package latency
+package hardware
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
 )
 
 // HardwareNames is hardware as people write it: names to look up in the
 // catalogues, in the spelling of vLLM's flags where there is one.
-type HardwareNames struct {
+type Names struct {
 	Model       string
 	Accelerator string
 	TP          int    // tensor parallel size; 0 is 1
@@ -20,32 +22,27 @@ type HardwareNames struct {
 	Quantization  string // --quantization; empty is how the weights are published
 	KVCacheDType  string // --kv-cache-dtype
 	// Shape, if set, is used instead of looking Model up.
-	Shape *Shape
+	Shape *modelshape.Shape
 }
 
 // Resolve looks every name up.
-func (n HardwareNames) Resolve() (*Hardware, error) {
+func (n Names) Resolve() (*Hardware, error) {
 	h := &Hardware{}
 	var err error
 	if n.Shape != nil {
 		h.Model = *n.Shape
-	} else if h.Model, err = ModelShape(n.Model); err != nil {
+	} else if h.Model, err = modelshape.Named(n.Model); err != nil {
 		return nil, err
 	}
 	if h.Accelerator, err = AcceleratorNamed(n.Accelerator); err != nil {
 		return nil, err
 	}
-	switch {
-	case n.Quantization != "":
-		if h.Weights, err = ParseQuantization(n.Quantization); err != nil {
-			return nil, err
-		}
-	case h.Model.Quantization != nil:
+	if h.Model.Quantization != nil && n.Quantization == "" {
 		h.Weights = *h.Model.Quantization
-	default:
-		h.Weights = quantizations[0]
+	} else if h.Weights, err = modelshape.ParseQuantization(n.Quantization); err != nil {
+		return nil, err
 	}
-	if h.KV, err = ParseDType(n.KVCacheDType); err != nil {
+	if h.KV, err = modelshape.ParseDType(n.KVCacheDType); err != nil {
 		return nil, fmt.Errorf("kv-cache-dtype: %w", err)
 	}
 	h.Group = Group{TP: max(n.TP, 1), Nodes: max(n.Nodes, 1), Within: h.Accelerator.Fabric, Between: InfiniBand200}

@@ -1,4 +1,4 @@
-package latency
+package modelshape
 
 import (
 	"fmt"
@@ -75,7 +75,7 @@ var aliases = map[string]string{
 // ModelShape looks a model up by its hub name. The organisation, upper case,
 // and the suffixes of an instruction-tuned or quantized variant do not matter
 // (a quantized one is returned with its Quantization).
-func ModelShape(name string) (Shape, error) {
+func Named(name string) (Shape, error) {
 	key, quantization := quantizedSuffix(modelKey(name))
 	for _, try := range []string{key, trimSuffixes(key, "-instruct", "-chat-hf", "-chat", "-it", "-base", "-hf")} {
 		if alias, ok := aliases[try]; ok {
@@ -96,7 +96,7 @@ func ModelShape(name string) (Shape, error) {
 // nearest are the three models whose names share most letters with a key, from
 // its beginning on.
 func nearest(key string) []string {
-	names := ModelNames()
+	names := Names()
 	shared := func(name string) int {
 		other, n := modelKey(name), 0
 		for n < len(other) && n < len(key) && other[n] == key[n] {
@@ -139,7 +139,7 @@ func modelKey(name string) string {
 }
 
 // ModelNames lists the catalogue in alphabetical order.
-func ModelNames() []string {
+func Names() []string {
 	names := make([]string, len(models))
 	for i, m := range models {
 		names[i] = m.Name

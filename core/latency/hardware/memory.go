@@ -1,8 +1,10 @@
-package latency
+package hardware
 
 import (
 	"fmt"
 	"math"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // MemoryConfig is what decides how many KV blocks a model server gets, under
@@ -73,7 +75,7 @@ func PlanMemory(c MemoryConfig) (MemoryPlan, error) {
 	h := c.Hardware
 	m, tp := &h.Model, int64(h.Group.TP)
 	p := MemoryPlan{Total: h.Accelerator.MemoryBytes, Weights: h.WeightBytes(), Runtime: runtimeBytes}
-	p.Usable = mulDiv(p.Total, int64(math.Round(c.GPUMemoryUtilization*1e6)), 1e6)
+	p.Usable = machine.MulDiv(p.Total, int64(math.Round(c.GPUMemoryUtilization*1e6)), 1e6)
 	if tp > 1 {
 		p.Runtime += ncclBytes
 	}
@@ -100,7 +102,7 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 		return &OutOfMemoryError{where, p, what, need, have, remedy}
 	}
 	tp := c.Hardware.Group.TP
-	switch sequence := p.BlockBytes * ceilDiv(int64(c.MaxModelLen), int64(c.BlockSize)); {
+	switch sequence := p.BlockBytes * int64((c.MaxModelLen+c.BlockSize-1)/c.BlockSize); {
 	case p.Weights+p.Runtime > p.Usable:
 		return oom("accelerator", fmt.Sprintf("the weights of %s on each of %d ranks and the runtime need", c.Hardware.Model.Name, tp), p.Weights+p.Runtime, p.Usable,
 			"use a larger tensor parallel size, quantization (awq, gptq, fp8) or a smaller model")
