@@ -302,7 +302,9 @@ func (r *Response) Advance(now machine.Time, fx *Effects) {
 
 // Input takes the news of a request.
 func (r *Response) Input(now machine.Time, p *Progress, fx *Effects) {
-	r.Advance(now, fx)
+	if r.Advance(now, fx); r.over {
+		return // what ends it was due before, and is said of what was known then
+	}
 	r.p = *p
 	r.step(r.now, fx)
 }
