@@ -475,6 +475,9 @@ func TestFaults(t *testing.T) {
 	}
 	b.until("idle", b.idle) // though the request stays open
 	_ = call.pw.Close()
+	for range 20 {
+		b.stallsAfter2(payload)
+	}
 	call = b.held("stalled", payload, modelserver.FaultHeader, "stall")
 	b.until("prefill", b.seen("stalled", flow.PrefillStarted))
 	call.cancel()
@@ -483,6 +486,38 @@ func TestFaults(t *testing.T) {
 	if resp, _ := b.post("/v1/chat/completions", payload); resp.StatusCode != 200 {
 		t.Fatalf("the next request got %d", resp.StatusCode)
 	}
+}
+
+// stallsAfter2 checks that no more than two tokens come, also where more have
+// been made by the time the server gets to sending them.
+func (b *bench) stallsAfter2(payload string) {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/chat/completions", strings.NewReader(payload))
+	req.Header.Set(modelserver.FaultHeader, "stall=2")
+	resp, err := b.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var all []byte
+	for b.until("all its tokens", b.computed); err == nil; {
+		part := make([]byte, 1<<16)
+		var n int
+		n, err = resp.Body.Read(part)
+		if all = append(all, part[:n]...); strings.Count(string(all), `"content":`) >= 3 { // the first has no token in it
+			cancel()
+		}
+	}
+	if strings.Count(string(all), `"content":`) != 3 {
+		b.t.Errorf("stall=2: %s", all)
+	}
+}
+
+// computed is true when the engine has nothing to do.
+func (b *bench) computed() bool {
+	st := b.EngineStats()
+	return st.Running == 0 && st.Waiting == 0
 }
 
 func TestErrors(t *testing.T) {
