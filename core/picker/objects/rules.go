@@ -16,9 +16,11 @@ type Ref struct{ Group, Kind, Name string }
 func readRef(v value) Ref {
 	ref := Ref{Kind: "InferencePool"}
 	v.Fields(map[string]func(value){
-		"group": func(v value) { ref.Group = schemaText(v, groupForm, 253, "a group, such as inference.networking.k8s.io") },
-		"kind":  func(v value) { ref.Kind = schemaText(v, kindForm, 63, "a kind, such as InferencePool") },
-		"name":  func(v value) { ref.Name = schemaText(v, nil, 253, "the name of the pool") },
+		"group": func(v value) {
+			ref.Group = schemaText(v, groupForm, 253, "a group, such as inference.networking.k8s.io")
+		},
+		"kind": func(v value) { ref.Kind = schemaText(v, kindForm, 63, "a kind, such as InferencePool") },
+		"name": func(v value) { ref.Name = schemaText(v, nil, 253, "the name of the pool") },
 	})
 	if !v.Get("name").Given() {
 		v.Get("name").Fail("missing", "the name of the pool", "")
