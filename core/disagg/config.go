@@ -186,6 +186,12 @@ func (c *Config) Generates(method, path string) bool {
 	return path == "/generate" && c.connector() == SGLang
 }
 
+// Alive tells whether a request asks for the sidecar's own health: 200 while it
+// serves, whatever the decode server does, whose probes are its own.
+func Alive(method, path string) bool {
+	return (method == "GET" || method == "HEAD") && path == "/health"
+}
+
 const (
 	chatPath      = "/v1/chat/completions"
 	responsesPath = "/v1/responses"

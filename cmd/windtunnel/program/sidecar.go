@@ -65,6 +65,7 @@ type sidecarCmd struct {
 
 	MaxIdle       int    `name:"max-idle-conns-per-host" default:"1024" help:"Idle connections kept to one server."`
 	TimingHeaders bool   `name:"timing-headers" default:"true" help:"Tell x-prefill-time-ms and its like in answers (document 003)."`
+	DecoderHealth bool   `name:"decoder-health" help:"Answer /health as the decode server does, 503 where it cannot be reached (document 003); else 200 while the sidecar serves."`
 	BlockBytes    int64  `name:"kv-block-bytes" help:"Size of one KV block, for llmd_sidecar_kv_cache_transfer_bytes."`
 	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Told in x-decode-pod (POD_NAME)."`
 	Verbosity     int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
@@ -213,7 +214,7 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 		Prefiller:  sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"), Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
 		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"), Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
 		Encoder:    sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"), Skip: slices.Contains(c.SkipVerify, "encoder")},
-		CAFile:     c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders, PodName: c.PodName,
+		CAFile:     c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders, DecoderHealth: c.DecoderHealth, PodName: c.PodName,
 	}
 	if opts.Body, err = c.limits(); err != nil {
 		return none, err
