@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -41,6 +42,7 @@ type Options struct {
 	Judge func(Summary) []Expectation
 
 	indexes []IndexSummary
+	hops    *HopTimes // as a recording tells
 }
 
 // Session is the readers of one run put together: tally, view, recording. It
@@ -52,6 +54,7 @@ type Session struct {
 	lines   *Writer // JSON on Out
 	file    *Writer
 	ordered *Ordered
+	hops    *hopMeter // of a live run
 }
 
 // Start opens the recording and begins to listen.
@@ -76,6 +79,7 @@ func Start(o Options) (*Session, error) {
 		}
 	}
 	if o.Clock != nil {
+		s.hops = newHopMeter()
 		s.ordered = newOrdered(flow.Func(s.take), o.Clock, s.flush)
 	}
 	return s, nil
@@ -83,7 +87,7 @@ func Start(o Options) (*Session, error) {
 
 // Retell takes from a recording's summary what its events do not tell.
 func (s *Session) Retell(told Summary) {
-	s.options.Scenario, s.options.Seed, s.options.indexes = told.Scenario, told.Seed, told.IndexLag
+	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops = told.Scenario, told.Seed, told.IndexLag, told.HopTimes
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
 }
 
@@ -118,8 +122,14 @@ func (s *Session) Inputs() *Inputs {
 	return &Inputs{s.file, s.options.Bodies, s.options.Version}
 }
 
+// Scraped is told how long a live picker took to read a page of metrics.
+func (s *Session) Scraped(took time.Duration) { s.hops.Scraped(took) }
+
 func (s *Session) take(e flow.Event) {
 	s.tally.Record(e)
+	if s.hops != nil {
+		s.hops.Record(e)
+	}
 	if s.view != nil {
 		s.view.Record(e)
 	}
@@ -161,6 +171,10 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 	}
 	sum := s.tally.Summary()
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
+	sum.HopTimes = s.options.hops
+	if s.hops != nil {
+		sum.HopTimes = s.hops.times()
+	}
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)
 	}

@@ -35,6 +35,8 @@ type Summary struct {
 	// IndexLag is each index of KV blocks, compared with the engines, and how
 	// far it was behind them.
 	IndexLag []IndexSummary `json:"indexLag,omitempty"`
+	// HopTimes are how long the hops of a live run took; nil where nobody measured.
+	HopTimes *HopTimes `json:"hopTimes,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
 	Expectations []Expectation `json:"expectations,omitempty"`
 }

@@ -100,6 +100,7 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 	if s.k.o.Fetch != nil {
 		fetch = func() ([]byte, error) { return s.k.o.Fetch(f.url) }
 	}
+	began := time.Now()
 	page, err := fetch()
 	if s.ctx.Err() != nil {
 		f.done()
@@ -121,6 +122,9 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 		s.failed(f, key, msg.Err, err == nil)
 	} else {
 		f.failing = false
+		if s.k.o.Scraped != nil {
+			s.k.o.Scraped(time.Since(began))
+		}
 	}
 	s.k.mu.Lock()
 	if f.busy = false; f.gone {

@@ -74,6 +74,9 @@ type Options struct {
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
+	// Scraped is told how long the picker took to fetch and read a page of metrics;
+	// may be nil.
+	Scraped func(took time.Duration)
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
 }

@@ -29,6 +29,7 @@ type runCmd struct {
 	EPP       string   `name:"epp" placeholder:"HOST:PORT" help:"Ask someone else's endpoint picker; the stack writes the endpoints.yaml that its file-discovery reads."`
 	Keep      bool     `help:"Leave everything up after the requests, on the well-known ports, until Ctrl-C."`
 	EnvoyPath string   `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
+	Hops      bool     `help:"After the run, print how long it took from part to part, as the hops: section of a scenario for windtunnel sim."`
 	Verbose   bool     `short:"v" help:"Log what the parts do, to stderr."`
 }
 
@@ -43,6 +44,7 @@ Examples:
   windtunnel run --keep                                 # stays up, and prints a curl line
   windtunnel run --record yesterday.ndjson.gz           # windtunnel replay shows it again
   windtunnel run --output json | jq 'select(.hop == "epp")'
+  windtunnel run mine.yaml --hops                       # what to write into it for windtunnel sim to take as long
   windtunnel run --endpoint 127.0.0.1:8000              # in front of a real vLLM
   windtunnel run --epp 127.0.0.1:9002                   # behind somebody else's endpoint picker`
 }
@@ -72,6 +74,11 @@ func (c *runCmd) Run(o *outside) error {
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
 	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, EPP: c.EPP, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "",
+		Scraped: func(took time.Duration) {
+			if session := readers.Load(); session != nil {
+				session.Scraped(took)
+			}
+		},
 		Recorder: flow.Func(func(e flow.Event) {
 			// With --keep somebody may send requests to the well-known port
 			// while the stack still starts.
@@ -108,6 +115,11 @@ func (c *runCmd) Run(o *outside) error {
 	summary, endErr := session.End(interrupted)
 	for _, err := range []error{stopErr, endErr} {
 		if err != nil {
+			return err
+		}
+	}
+	if h := summary.HopTimes; h != nil && c.Hops {
+		if err := h.Write(c.notes(o)); err != nil {
 			return err
 		}
 	}
