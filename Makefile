@@ -37,9 +37,15 @@ run: build ## Build, get Envoy, play the embedded scenario (ARGS='--keep' adds f
 test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=./core/... for a part)
 	$(GO) test $(RACEFLAG) -timeout 20m $(or $(PKG),./...)
 
+BENCHED := ./bench/... ./core/engine ./core/kv ./core/latency ./core/link ./core/machine ./core/metrics ./core/openai ./core/picker/... ./core/sse ./core/tokens ./core/header ./live/epp ./live/kvevents ./live/kvmanager ./report
+
 .PHONY: bench
-bench: ## Measure baselines and windtunnel in one run (PKG=./core/engine for one part)
-	$(GO) test -run '^$$' -bench . -benchmem $(or $(PKG),./bench/... ./core/engine ./core/kv ./core/picker ./core/picker/parse ./live/epp ./live/kvmanager)
+bench: ## Measure baselines and windtunnel in one run, and fail where a gate is missed (PKG=./core/engine for one part)
+	@./scripts/bench "$(GO)" -timeout 60m -benchmem $(or $(PKG),$(BENCHED))
+
+.PHONY: bench-smoke
+bench-smoke: # that the benchmarks against a baseline work: little of each, no gates
+	@./scripts/bench "$(GO)" -timeout 5m -short -benchtime 1x ./bench/...
 
 .PHONY: check
 check: check-format check-vet check-tidy check-lint check-vuln ## Check format, vet, go.mod, linters, known vulnerabilities

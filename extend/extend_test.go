@@ -75,11 +75,11 @@ endpoints:
 
 func totals(t *testing.T, headers map[string]string) (map[string]float64, *picker.Decision) {
 	t.Helper()
-	cfg, err := config.Read([]byte(text))
+	cfg, err := config.Read("epp.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := preview.ReadState([]byte(state))
+	s, err := preview.ReadState("state.yaml", []byte(state))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (s *Scenario) check() Problems {
 		out = append(out, s.checkPool(p, path)...)
 	}
 	w := &s.Workload
-	if s.where["workload.timeout"] == (position{}) {
+	if !s.written("workload.timeout") {
 		for i := range s.Pools { // as for the hold limit in checkPool
 			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].ModelServer.Prefill.Quantile(1)))
 		}
@@ -59,7 +59,7 @@ func (s *Scenario) check() Problems {
 	}
 	out = append(out, s.checkShared()...)
 	out = append(out, s.checkTalk()...)
-	if w.Rate > 0 && s.where["workload.concurrency"] == (position{}) {
+	if w.Rate > 0 && !s.written("workload.concurrency") {
 		w.Concurrency = w.openLoop()
 	}
 	return out
@@ -77,7 +77,7 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	var out Problems
 	add := func(field, found, expected string) { out = append(out, s.problem(path+"."+field, found, expected)) }
 
-	if p.Replicas > 0 && len(p.Endpoints) > 0 && s.where[path+".replicas"] != (position{}) {
+	if p.Replicas > 0 && len(p.Endpoints) > 0 && s.written(path+".replicas") {
 		add("replicas", "given beside endpoints", "replicas (simulated model servers) or endpoints (someone else's), not both")
 	}
 	if p.Replicas == 0 && len(p.Endpoints) == 0 {
@@ -104,7 +104,7 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	out = append(out, s.checkFaults(p, path+".modelServer.faults")...)
 	out = append(out, s.checkIncidents(p, path+".incidents")...)
 	longest := time.Duration(p.ModelServer.Prefill.Quantile(1))
-	if written := s.where[path+".epp.holdLimit"] != (position{}); !written && p.EPP.HoldLimit < 2*longest {
+	if !s.written(path+".epp.holdLimit") && p.EPP.HoldLimit < 2*longest {
 		p.EPP.HoldLimit = 2 * longest // a limit nobody asked for must not cut a prefill somebody did
 	}
 	return out

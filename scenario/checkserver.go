@@ -22,7 +22,7 @@ var (
 func (s *Scenario) checkHardware(p *Pool, path string) Problems {
 	var out Problems
 	m := &p.ModelServer
-	written := func(field string) bool { return s.where[path+"."+field] != position{} }
+	written := func(field string) bool { return s.written(path + "." + field) }
 	refuse := func(fields []string, found, expected string) {
 		for _, field := range fields {
 			if written(field) {

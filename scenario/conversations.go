@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/core/workload"
 )
 
@@ -15,29 +16,29 @@ import (
 // conversations together, and concurrency and rate count conversations.
 type Conversations struct {
 	// How many requests a conversation has. Left out: one, with nothing before it.
-	Turns latency.Dist `yaml:"turns" unit:"count" min:"1" max:"10000"`
+	Turns latency.Dist `json:"turns" unit:"count" min:"1" max:"10000"`
 	// How long the user thinks between an answer and the next request.
-	ThinkTime latency.Dist `yaml:"thinkTime"`
+	ThinkTime latency.Dist `json:"thinkTime"`
 	// The header that names the conversation, such as x-session-id, for pickers and sidecars that go by it. Left out: none.
-	SessionHeader string `yaml:"sessionHeader"`
+	SessionHeader string `json:"sessionHeader"`
 }
 
 // AdapterShare is a LoRA adapter that some of the conversations ask for.
 type AdapterShare struct {
 	// The adapter's name, one of modelServer.loraAdapters.
-	Name string `yaml:"name"`
+	Name string `json:"name"`
 	// The part of all conversations that ask for it in the place of the model.
-	Share Share `yaml:"share"`
+	Share Share `json:"share"`
 }
 
 // Leaving is clients that go away on purpose.
 type Leaving struct {
 	// How long after a request was sent, unless it has ended.
-	After latency.Dist `yaml:"after"`
+	After latency.Dist `json:"after"`
 	// The part of all requests whose client leaves, drawn by the request's number. Without rate and requests all do.
-	Rate Share `yaml:"rate"`
+	Rate Share `json:"rate"`
 	// The numbers of the requests whose client leaves, besides those drawn: 1 is the first that the workload sends.
-	Requests []int `yaml:"requests" max:"10000"`
+	Requests []int `json:"requests" max:"10000"`
 }
 
 // given tells whether anybody leaves.
@@ -78,9 +79,7 @@ func (s *Scenario) checkTalk() Problems {
 			add(at+".share", "missing", shareHelp)
 		case known != nil && !slices.Contains(known, a.Name):
 			p := s.problem("workload."+at+".name", fmt.Sprintf("found %q", a.Name), "one of pools[0].modelServer.loraAdapters")
-			if guess := nearest(a.Name, known); guess != "" {
-				p.Hint = fmt.Sprintf("did you mean %q?", guess)
-			}
+			p.Hint = strictyaml.DidYouMean(a.Name, known)
 			out = append(out, p)
 		case a.Name == "":
 			add(at+".name", "missing", "the adapter's name")
@@ -91,7 +90,7 @@ func (s *Scenario) checkTalk() Problems {
 	}
 	if l := &w.Leaving; l.given() {
 		if l.After.Quantile(0) < 1 {
-			add("leaving.after", "missing, or not above zero", spanHelp)
+			add("leaving.after", "missing, or not above zero", l.After.Expected())
 		}
 		for i, n := range l.Requests {
 			if n < 1 || n > w.Requests {

@@ -15,25 +15,25 @@ import (
 // routing.
 type Disaggregation struct {
 	// How many servers only prefill (llm-d.ai/role: prefill). The pool's replicas are then its decode servers, each behind a sidecar.
-	PrefillReplicas int `yaml:"prefillReplicas" min:"0" max:"4096"`
+	PrefillReplicas int `json:"prefillReplicas" min:"0" max:"4096"`
 	// How KV caches travel from prefill to decode servers, as the sidecar's --kv-connector.
-	Connector Connector `yaml:"connector"`
+	Connector Connector `json:"connector"`
 	// Whether 16-bit caches travel as INT8, at half the bytes (document 003's NIXL v2 compression).
-	CompressINT8 bool `yaml:"compressINT8"`
+	CompressINT8 bool `json:"compressINT8"`
 	// Whether decoding begins once a tenth of the cache, the first layers, has arrived (document 003's NIXL v2 pipelining). Else all of it must have.
-	Pipelined bool `yaml:"pipelined"`
+	Pipelined bool `json:"pipelined"`
 	// What joins a server to the others: infiniband-200, infiniband-400, roce-100, roce-200, ethernet-10, ethernet-25, ethernet-100, nvlink or pcie-5. Without RDMA the connectors use TCP.
-	NIC string `yaml:"nic"`
+	NIC string `json:"nic"`
 	// What happens when no prefill server could prefill: the client gets the error, or the decode server does it all (local).
-	OnPrefillFailure PrefillFailure `yaml:"onPrefillFailure"`
+	OnPrefillFailure PrefillFailure `json:"onPrefillFailure"`
 	// How often one prefill server is tried again after a 5xx or a broken connection.
-	PrefillRetries int `yaml:"prefillRetries" min:"0" max:"100"`
+	PrefillRetries int `json:"prefillRetries" min:"0" max:"100"`
 	// What a decode server does when KV blocks could not be fetched: fail the request, or recompute the prompt (vLLM's kv_load_failure_policy).
-	OnTransferFailure TransferFailure `yaml:"onTransferFailure"`
+	OnTransferFailure TransferFailure `json:"onTransferFailure"`
 	// How long a prefill server holds KV blocks that nobody fetches (vLLM's VLLM_NIXL_ABORT_REQUEST_TIMEOUT).
-	HoldBlocks time.Duration `yaml:"holdBlocks" min:"1ms" max:"24h"`
+	HoldBlocks time.Duration `json:"holdBlocks" min:"1ms" max:"24h"`
 	// Sessions that each sidecar remembers; above 0 is document 002's session mode, in which the sidecar itself chooses the prefill server.
-	SessionCache int `yaml:"sessionCache" min:"0" max:"1000000"`
+	SessionCache int `json:"sessionCache" min:"0" max:"1000000"`
 }
 
 func (d *Disaggregation) defaults() {
@@ -47,7 +47,7 @@ func (d *Disaggregation) defaults() {
 // Connector is a way to bring KV caches from prefill to decode servers.
 type Connector string
 
-func (Connector) values() []string {
+func (Connector) Values() []string {
 	var out []string
 	for _, c := range disagg.Connectors() {
 		out = append(out, string(c))
@@ -64,7 +64,7 @@ const (
 	DecodeAlone   PrefillFailure = "local"
 )
 
-func (PrefillFailure) values() []string { return []string{string(ErrorToClient), string(DecodeAlone)} }
+func (PrefillFailure) Values() []string { return []string{string(ErrorToClient), string(DecodeAlone)} }
 
 // TransferFailure is what becomes of a request whose KV blocks were lost.
 type TransferFailure string
@@ -75,7 +75,7 @@ const (
 	Recompute   TransferFailure = "recompute"
 )
 
-func (TransferFailure) values() []string { return []string{string(FailRequest), string(Recompute)} }
+func (TransferFailure) Values() []string { return []string{string(FailRequest), string(Recompute)} }
 
 // SidecarConfig is how the pool's sidecars serve, as the core takes it.
 func (p *Pool) SidecarConfig() disagg.Config {
@@ -165,7 +165,7 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 	var out Problems
 	d := &p.Disaggregation
 	field := path + ".disaggregation"
-	switch given := s.where[field] != (position{}); {
+	switch given := s.written(field); {
 	case given && p.Sidecar != RoutingSidecar:
 		out = append(out, s.problem(field, "given with sidecar none", "sidecar: routing beside it: a prefill elsewhere is the sidecar's work"))
 	case given && len(p.Endpoints) > 0:

@@ -9,7 +9,7 @@ const (
 	Plain Flow = "plain"
 )
 
-func (Flow) values() []string { return []string{"held", "plain"} }
+func (Flow) Values() []string { return []string{"held", "plain"} }
 
 // HTTPVersion is a protocol on the wire.
 type HTTPVersion string
@@ -20,7 +20,7 @@ const (
 	HTTP2 HTTPVersion = "http2"
 )
 
-func (HTTPVersion) values() []string { return []string{"http1", "http2"} }
+func (HTTPVersion) Values() []string { return []string{"http1", "http2"} }
 
 // FailureMode is InferencePool's answer to an endpoint picker that is down.
 type FailureMode string
@@ -31,7 +31,7 @@ const (
 	FailOpen  FailureMode = "FailOpen"
 )
 
-func (FailureMode) values() []string { return []string{"FailClose", "FailOpen"} }
+func (FailureMode) Values() []string { return []string{"FailClose", "FailOpen"} }
 
 // Batching is how requests share a model server.
 type Batching string
@@ -44,7 +44,7 @@ const (
 	NoBatching  Batching = "none"
 )
 
-func (Batching) values() []string { return []string{"independent", "continuous", "static", "none"} }
+func (Batching) Values() []string { return []string{"independent", "continuous", "static", "none"} }
 
 // Profile is whose defaults a model server has.
 type Profile string
@@ -55,7 +55,7 @@ const (
 	VLLMProfile     Profile = "vllm"
 )
 
-func (Profile) values() []string { return []string{"document", "vllm"} }
+func (Profile) Values() []string { return []string{"document", "vllm"} }
 
 // Policy is the order in which a model server takes waiting requests up.
 type Policy string
@@ -66,7 +66,7 @@ const (
 	Priority Policy = "priority"
 )
 
-func (Policy) values() []string { return []string{"fcfs", "priority"} }
+func (Policy) Values() []string { return []string{"fcfs", "priority"} }
 
 // StepDetail is how much of the engines' steps is recorded.
 type StepDetail string
@@ -78,7 +78,7 @@ const (
 	StepPhases StepDetail = "phases"
 )
 
-func (StepDetail) values() []string { return []string{"none", "steps", "phases"} }
+func (StepDetail) Values() []string { return []string{"none", "steps", "phases"} }
 
 // OOM is what becomes of a model server that does not fit into its memory.
 type OOM string
@@ -89,7 +89,7 @@ const (
 	OOMRestart OOM = "restart"
 )
 
-func (OOM) values() []string { return []string{"refuse", "restart"} }
+func (OOM) Values() []string { return []string{"refuse", "restart"} }
 
 // ErrorStyle is what the EPP's own error answers look like.
 type ErrorStyle string
@@ -100,7 +100,7 @@ const (
 	EPPErrors    ErrorStyle = "epp"
 )
 
-func (ErrorStyle) values() []string { return []string{"openai", "epp"} }
+func (ErrorStyle) Values() []string { return []string{"openai", "epp"} }
 
 // BodyMode is an Envoy ext_proc body mode.
 type BodyMode string
@@ -111,7 +111,7 @@ const (
 	Buffered           BodyMode = "BUFFERED"
 )
 
-func (BodyMode) values() []string { return []string{"FULL_DUPLEX_STREAMED", "BUFFERED"} }
+func (BodyMode) Values() []string { return []string{"FULL_DUPLEX_STREAMED", "BUFFERED"} }
 
 // Sidecar is the proxy beside each model server.
 type Sidecar string
@@ -122,7 +122,7 @@ const (
 	RoutingSidecar Sidecar = "routing"
 )
 
-func (Sidecar) values() []string { return []string{"none", "routing"} }
+func (Sidecar) Values() []string { return []string{"none", "routing"} }
 
 // Alphabet is what random prompts are made of.
 type Alphabet string
@@ -134,4 +134,4 @@ const (
 	BoundaryLike Alphabet = "boundary-like"
 )
 
-func (Alphabet) values() []string { return []string{"ascii", "unicode", "boundary-like"} }
+func (Alphabet) Values() []string { return []string{"ascii", "unicode", "boundary-like"} }

@@ -13,61 +13,61 @@ import (
 // its own exit code, so that a pipeline can tell.
 type Expectations struct {
 	// How many requests may end in each outcome, as counts or shares of all requests. Outcomes that are not named here may be any.
-	Outcomes OutcomeExpectations `yaml:"outcomes"`
+	Outcomes OutcomeExpectations `json:"outcomes"`
 	// The most that spans of a request's life may take.
-	Spans SpanExpectations `yaml:"spans"`
+	Spans SpanExpectations `json:"spans"`
 }
 
 // OutcomeExpectations are amounts of requests by outcome.
 type OutcomeExpectations struct {
 	// Requests answered wholly, and where held with the metadata that was made for them.
-	Completed Amount `yaml:"completed"`
+	Completed Amount `json:"completed"`
 	// Requests refused with a 4xx other than 429.
-	Refused Amount `yaml:"refused"`
+	Refused Amount `json:"refused"`
 	// Requests refused with a 429.
-	Overloaded Amount `yaml:"overloaded"`
+	Overloaded Amount `json:"overloaded"`
 	// Requests answered with a 502 or 503.
-	Unavailable Amount `yaml:"unavailable"`
+	Unavailable Amount `json:"unavailable"`
 	// Requests answered with a 504, or given up at the client's time limit.
-	TimedOut Amount `yaml:"timed_out"`
+	TimedOut Amount `json:"timed_out"`
 	// Requests answered with another 5xx, or with an error inside a 2xx.
-	ServerError Amount `yaml:"server_error"`
+	ServerError Amount `json:"server_error"`
 	// Requests whose connection broke or whose answer was cut short.
-	Broken Amount `yaml:"broken"`
+	Broken Amount `json:"broken"`
 	// Requests for which the held-open contract was broken.
-	Violated Amount `yaml:"violated"`
+	Violated Amount `json:"violated"`
 	// Requests that the client left on purpose.
-	Left Amount `yaml:"left"`
+	Left Amount `json:"left"`
 }
 
 // SpanExpectations are limits by span.
 type SpanExpectations struct {
 	// Request sent to last token, at the client.
-	Total Quantiles `yaml:"total"`
+	Total Quantiles `json:"total"`
 	// Request sent to first token, at the client.
-	TTFT Quantiles `yaml:"ttft"`
+	TTFT Quantiles `json:"ttft"`
 	// Request whole at the EPP to endpoint picked.
-	Pick Quantiles `yaml:"pick"`
+	Pick Quantiles `json:"pick"`
 	// Part 1 sent to part 2 sent, at the EPP.
-	Hold Quantiles `yaml:"hold"`
+	Hold Quantiles `json:"hold"`
 	// Request received to prefill started, at the model server.
-	Queue Quantiles `yaml:"queue"`
+	Queue Quantiles `json:"queue"`
 	// Prefill started to finished.
-	Prefill Quantiles `yaml:"prefill"`
+	Prefill Quantiles `json:"prefill"`
 	// Decode started to last token sent, at the model server.
-	Decode Quantiles `yaml:"decode"`
+	Decode Quantiles `json:"decode"`
 }
 
 // Quantiles are limits of a span's distribution; zero is no limit.
 type Quantiles struct {
 	// The most that half of the requests may take.
-	P50 time.Duration `yaml:"p50" min:"1ns" max:"24h"`
+	P50 time.Duration `json:"p50" above:"0s" max:"24h"`
 	// The most that nine in ten may take.
-	P90 time.Duration `yaml:"p90" min:"1ns" max:"24h"`
+	P90 time.Duration `json:"p90" above:"0s" max:"24h"`
 	// The most that 99 in 100 may take.
-	P99 time.Duration `yaml:"p99" min:"1ns" max:"24h"`
+	P99 time.Duration `json:"p99" above:"0s" max:"24h"`
 	// The most that any may take.
-	Max time.Duration `yaml:"max" min:"1ns" max:"24h"`
+	Max time.Duration `json:"max" above:"0s" max:"24h"`
 }
 
 // Amount is a count of requests or a share of all of them, or a range of
@@ -96,6 +96,15 @@ func ParseAmount(text string) (Amount, error) {
 	}
 	return a, nil
 }
+
+// UnmarshalText reads what ParseAmount reads.
+func (a *Amount) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseAmount(string(text))
+	return err
+}
+
+// Expected says what an amount looks like.
+func (Amount) Expected() string { return amountHelp }
 
 func (a Amount) parse(text string) (float64, error) {
 	if a.Share {

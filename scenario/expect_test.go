@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 func TestExpectations(t *testing.T) {
@@ -40,8 +41,8 @@ func TestExpectations(t *testing.T) {
 // against something.
 func TestEveryOutcomeCanBeExpected(t *testing.T) {
 	var names []flow.Outcome
-	for _, f := range fieldsOf(reflect.TypeFor[OutcomeExpectations]()) {
-		names = append(names, flow.Outcome(f.name))
+	for _, f := range strictyaml.Fields(reflect.TypeFor[OutcomeExpectations]()) {
+		names = append(names, flow.Outcome(f.Name))
 	}
 	if d := cmp.Diff(flow.Outcomes(), names); d != "" {
 		t.Error(d)
@@ -51,9 +52,9 @@ func TestEveryOutcomeCanBeExpected(t *testing.T) {
 			t.Errorf("field %s is held against %s", names[i], o.outcome)
 		}
 	}
-	for i, f := range fieldsOf(reflect.TypeFor[SpanExpectations]()) {
-		if got := (&SpanExpectations{}).list()[i].span; got != f.name {
-			t.Errorf("field %s is held against %s", f.name, got)
+	for i, f := range strictyaml.Fields(reflect.TypeFor[SpanExpectations]()) {
+		if got := (&SpanExpectations{}).list()[i].span; got != f.Name {
+			t.Errorf("field %s is held against %s", f.Name, got)
 		}
 	}
 }

@@ -12,13 +12,13 @@ import (
 // requests. The first of the list that selects a request counts.
 type ServerFault struct {
 	// What goes wrong, several separated by semicolons: refuse, reset, reset-after=N, status=CODE, delay=DURATION, die-in-prefill, end-before-part2, no-body, lose-kv, stall or stall=N.
-	Fault string `yaml:"fault"`
+	Fault string `json:"fault"`
 	// The part of all requests that it happens to, drawn by the request's id and so the same in every run. Without rate and requests it happens to all. Takes a percentage such as 5%, or a number such as 0.05.
-	Rate Share `yaml:"rate"`
+	Rate Share `json:"rate"`
 	// The numbers of the requests that it happens to, besides those drawn: 1 is the first that the workload sends.
-	Requests []int `yaml:"requests" max:"10000"`
+	Requests []int `json:"requests" max:"10000"`
 	// The numbers of the only servers where it happens, the first being 0; all if left out.
-	Servers []int `yaml:"servers" max:"4096"`
+	Servers []int `json:"servers" max:"4096"`
 }
 
 // Share is a part of a whole, above 0 and up to 1.
@@ -38,6 +38,15 @@ func ParseShare(text string) (Share, error) {
 	}
 	return Share(f), nil
 }
+
+// UnmarshalText reads what ParseShare reads.
+func (s *Share) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseShare(string(text))
+	return err
+}
+
+// Expected says what a share looks like.
+func (Share) Expected() string { return shareHelp }
 
 func (s *Scenario) checkFaults(p *Pool, path string) Problems {
 	var out Problems

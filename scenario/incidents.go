@@ -11,15 +11,15 @@ import (
 // requests are under way.
 type Incident struct {
 	// When it happens, from the first request on.
-	At time.Duration `yaml:"at" min:"0s" max:"240h"`
+	At time.Duration `json:"at" min:"0s" max:"240h"`
 	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty).
-	What IncidentKind `yaml:"what"`
+	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, the first being 0; servers that only prefill come last.
-	Server int `yaml:"server" min:"0" max:"4096"`
+	Server int `json:"server" min:"0" max:"4096"`
 	// Which rank is lost, the leader being 0.
-	Rank int `yaml:"rank" min:"0" max:"63"`
+	Rank int `json:"rank" min:"0" max:"63"`
 	// How long until the engine is back, with an empty cache. Left out: it stays dead.
-	For time.Duration `yaml:"for" min:"0s" max:"240h"`
+	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
 
 // IncidentKind is what happens.
@@ -33,7 +33,7 @@ const (
 	LoseIndex      IncidentKind = "lose-index"
 )
 
-func (IncidentKind) values() []string {
+func (IncidentKind) Values() []string {
 	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex)}
 }
 
@@ -77,7 +77,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			field string
 			wrong bool
 		}{{"rank", x.What != LoseRank}, {"for", x.What == RestartSidecar || x.What == LoseIndex}, {"server", x.What == LoseIndex}} {
-			if _, given := s.where[at+"."+f.field]; given && f.wrong && x.What != "" {
+			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
 				add("."+f.field, "given with what: "+string(x.What), "nothing: it means something with another what only")
 			}
 		}

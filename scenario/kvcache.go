@@ -4,22 +4,18 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
 )
 
 // KVEvents is what model servers tell about their KV caches.
 type KVEvents struct {
 	// What events look like: none, msgpack (vLLM), msgpack-map (newer vLLM), json (document 003).
-	Format KVEventFormat `yaml:"format"`
+	Format KVEventFormat `json:"format"`
 	// How long an event waits for others to travel with (document 003's VLLM_KV_EVENT_INTERVAL_MS).
-	Interval time.Duration `yaml:"interval" min:"100us" max:"1h"`
+	Interval time.Duration `json:"interval" min:"100us" max:"1h"`
 	// How long a message is under way besides. In virtual time only; a live one takes as long as it takes.
-	Delay time.Duration `yaml:"delay" min:"0s" max:"1h"`
+	Delay time.Duration `json:"delay" min:"0s" max:"1h"`
 	// Where servers send events besides their own socket, such as the zmqEndpoint that a picker binds: tcp://127.0.0.1:5557.
-	Connect []string `yaml:"connect" max:"16"`
+	Connect []string `json:"connect" max:"16"`
 }
 
 func (e *KVEvents) defaults() {
@@ -41,7 +37,7 @@ const (
 	JSONKV     KVEventFormat = "json"
 )
 
-func (KVEventFormat) values() []string { return []string{"none", "msgpack", "msgpack-map", "json"} }
+func (KVEventFormat) Values() []string { return []string{"none", "msgpack", "msgpack-map", "json"} }
 
 // checkKVCache tells what nobody would hear of, and what would be heard and
 // never understood.
@@ -75,29 +71,6 @@ func (p *Pool) BlockTokens() int {
 		return p.ModelServer.BlockSize
 	}
 	return defaultBlockTokens
-}
-
-// checkPrecise holds a pool's precise-prefix producers against its model
-// servers: what they do not publish, or cut otherwise, the picker never finds.
-func (s *Scenario) checkPrecise(p *Pool, path string) Problems {
-	if p.EPP.Config.Text == nil || len(p.Endpoints) > 0 {
-		return nil
-	}
-	cfg, err := config.Read(p.EPP.Config.Text)
-	if err != nil {
-		return nil // told elsewhere
-	}
-	k, err := picker.New(cfg, plugins.Builtin(), picker.Options{AllowExperimental: true})
-	if err != nil {
-		return nil
-	}
-	for _, pl := range k.Plugins() {
-		if plugins.Precise(pl) != nil && !p.ModelServer.KVEvents.Published() {
-			return Problems{s.problem(path+".epp.config", fmt.Sprintf("the plugin %s waits for KV events, and the model servers publish none", pl.Name()),
-				"modelServer.kvEvents with a format, such as kvEvents: {format: msgpack}")}
-		}
-	}
-	return nil
 }
 
 func checkZMQ(endpoint string) error {

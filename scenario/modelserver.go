@@ -7,30 +7,30 @@ import "github.com/windtunnel/windtunnel/core/latency"
 // infiniband-400, roce-100, ethernet, ethernet-10 or ethernet-25.
 type Interconnect struct {
 	// Between the accelerators of one node; left out, the accelerator's own.
-	Within string `yaml:"within"`
+	Within string `json:"within"`
 	// Between nodes; left out, InfiniBand at 200 Gb/s.
-	Between string `yaml:"between"`
+	Between string `json:"between"`
 }
 
 // Coefficients are the parts of a step's time, each a span such as 6.1ms, 20us
 // or 44ps. What is left out is nothing.
 type Coefficients struct {
 	// Every step.
-	Step string `yaml:"step"`
+	Step string `json:"step"`
 	// A step that computes a part of a prompt.
-	PrefillOverhead string `yaml:"prefillOverhead"`
+	PrefillOverhead string `json:"prefillOverhead"`
 	// For each prompt token.
-	PrefillToken string `yaml:"prefillToken"`
+	PrefillToken string `json:"prefillToken"`
 	// For each sequence that decodes.
-	DecodeSequence string `yaml:"decodeSequence"`
+	DecodeSequence string `json:"decodeSequence"`
 	// For each token that a decoding sequence attends to.
-	ContextToken string `yaml:"contextToken"`
+	ContextToken string `json:"contextToken"`
 }
 
 // Jitter makes a step longer or shorter than its timer says.
 type Jitter struct {
 	// What a step's time is multiplied with, for instance 1±10% or lognormal(1, 0.05).
-	Factor latency.Dist `yaml:"factor" unit:"factor"`
+	Factor latency.Dist `json:"factor" unit:"factor"`
 	// What is added to a step, for instance empirical(0s*99, 5ms).
-	Extra latency.Dist `yaml:"extra"`
+	Extra latency.Dist `json:"extra"`
 }

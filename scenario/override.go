@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // Overrides are what a command line says instead of the scenario. Zero values
@@ -61,9 +62,8 @@ func (s *Scenario) Override(o Overrides) error {
 	}
 	var prefill latency.Dist
 	if o.Prefill != "" {
-		var err error
-		if prefill, err = latency.ParseDist(o.Prefill); err != nil {
-			bad("prefill", err.Error(), "")
+		if problems := strictyaml.Text(o.Prefill).Named("--prefill").Decode(&prefill); len(problems) > 0 {
+			out = append(out, problems...)
 		} else if s.batches() && !prefill.IsConstant() {
 			bad("prefill", fmt.Sprintf("%q, but the scenario's model servers batch, so that requests share steps", o.Prefill), "one duration, such as 200ms")
 		} else if prefill.Quantile(0) < 1 {
@@ -92,7 +92,7 @@ func (s *Scenario) Override(o Overrides) error {
 			p.Replicas = *o.Replicas
 		}
 	}
-	if w := &s.Workload; w.Rate > 0 && o.Concurrency == nil && s.where["workload.concurrency"] == (position{}) {
+	if w := &s.Workload; w.Rate > 0 && o.Concurrency == nil && !s.written("workload.concurrency") {
 		w.Concurrency = w.openLoop()
 	}
 	if len(o.Endpoints) > 0 {

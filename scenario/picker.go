@@ -1,18 +1,13 @@
 package scenario
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // PickerConfig is an EndpointPickerConfig, in any of the forms that the
@@ -22,6 +17,8 @@ type PickerConfig struct {
 	// file that it names. Lines in the text are that file's lines.
 	File string
 	Text []byte
+
+	inline strictyaml.Value // where the scenario itself has it
 }
 
 // String is where the text stands.
@@ -30,104 +27,58 @@ func (c PickerConfig) String() string { return c.File }
 // Given reports whether the scenario configures the picker.
 func (c *PickerConfig) Given() bool { return c.File != "" }
 
-// pickerConfig takes a mapping as the configuration itself and text as the
-// path of its file.
-func (d *decoder) pickerConfig(n *yaml.Node, path string, c *PickerConfig) {
-	switch {
-	case n.Kind == yaml.MappingNode:
-		text, err := d.written(n)
-		if err != nil || len(text) > MaxFileBytes {
-			d.add(n, path, "found a mapping that cannot be written out", "an EndpointPickerConfig")
-			return
-		}
-		c.File, c.Text = d.file, text
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && n.Value != "":
-		c.File = n.Value
+// ReadYAML takes a mapping as the configuration itself and text as the path of
+// its file.
+func (c *PickerConfig) ReadYAML(v strictyaml.Value) strictyaml.Problems {
+	switch text := v.Scalar(); {
+	case v.IsMapping():
+		c.File, c.Text, c.inline = v.File(), v.Excerpt(), v.Kubernetes()
+	case text != "":
+		c.File = text
 	default:
-		d.add(n, path, "found "+describe(n), "an EndpointPickerConfig, or the path of its file")
+		return strictyaml.Problems{v.Problem(v.Found(), "an EndpointPickerConfig, or the path of its file", "")}
 	}
+	return nil
 }
 
-// written is a mapping as a document of its own: the scenario's own lines,
-// with as many empty ones in front as stand above, so that what is said about
-// a line of it is about that line of the scenario. A mapping within braces, or
-// with aliases, is written anew as one line.
-func (d *decoder) written(n *yaml.Node) ([]byte, error) {
-	if n.Style&yaml.FlowStyle == 0 && !aliased(n) {
-		indent := strings.Repeat(" ", n.Column-1)
-		out := bytes.Repeat([]byte("\n"), n.Line-1)
-		for _, line := range d.lines[n.Line-1:] {
-			rest, inside := strings.CutPrefix(line, indent)
-			if !inside && strings.TrimSpace(line) != "" && !strings.HasPrefix(strings.TrimSpace(line), "#") {
-				break
-			}
-			out = append(append(out, rest...), '\n')
-		}
-		return out, nil
-	}
-	if size(n, map[*yaml.Node]bool{}, maxNodes) > maxNodes {
-		return nil, errors.New("an alias that contains itself, or too many")
-	}
-	var v any
-	if err := n.Decode(&v); err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(v) // YAML, too
-	return append(bytes.Repeat([]byte("\n"), n.Line-1), text...), err
-}
-
-func aliased(n *yaml.Node) bool {
-	if n.Kind == yaml.AliasNode {
-		return true
-	}
-	for _, c := range n.Content {
-		if aliased(c) {
-			return true
-		}
-	}
-	return false
-}
-
-// size counts the values below n with aliases written out, up to a limit; one
-// that contains itself counts as over it.
-func size(n *yaml.Node, open map[*yaml.Node]bool, limit int) int {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	if open[n] {
-		return limit + 1
-	}
-	open[n] = true
-	defer delete(open, n)
-	count := 1
-	for _, c := range n.Content {
-		if count += size(c, open, limit-count); count > limit {
-			return limit + 1
-		}
-	}
-	return count
-}
+// Read is the configuration; what is wrong with it is told by whoever builds a
+// picker of it.
+func (c *PickerConfig) Read() (*config.Config, error) { return config.Read(c.File, c.Text) }
 
 // checkPicker builds the picker once, to tell what is wrong with its
 // configuration before anything starts.
-func (s *Scenario) checkPicker(c *PickerConfig, path string) Problems {
-	if !c.Given() {
-		return nil
+func (s *Scenario) checkPicker(p *Pool, path string) Problems {
+	c := &p.EPP.Config
+	read := c.Read
+	if c.inline.Given() {
+		read = func() (*config.Config, error) { return config.From(c.inline) }
 	}
-	cfg, err := config.Read(c.Text)
+	cfg, err := read()
+	var k *picker.Picker
 	if err == nil {
-		_, err = picker.New(cfg, plugins.Builtin(), picker.Options{})
+		k, err = picker.New(cfg, plugins.Builtin(), picker.Options{})
 	}
-	if err == nil {
-		return nil
+	at := s.root.At(path)
+	if err != nil {
+		problems := at.Told(err)
+		for i, p := range problems { // of a file of its own, paths begin there
+			if !strings.HasPrefix(p.Path, path) {
+				problems[i].Path = strings.TrimSuffix(path+"."+p.Path, ".")
+			}
+		}
+		return problems
 	}
-	var at *strict.Error
-	if errors.As(err, &at) && at.Line > 0 {
-		return Problems{{File: c.File, Line: at.Line, Column: 1, Path: strings.TrimSuffix(path+"."+at.Field, "."), Found: at.Msg}}
+	return s.checkPrecise(p, k, path)
+}
+
+// checkPrecise holds a pool's precise-prefix producers against its model
+// servers: what they do not publish the picker never finds.
+func (s *Scenario) checkPrecise(p *Pool, k *picker.Picker, path string) Problems {
+	for _, pl := range k.Plugins() {
+		if plugins.Precise(pl) != nil && !p.ModelServer.KVEvents.Published() && len(p.Endpoints) == 0 {
+			return Problems{s.problem(path, fmt.Sprintf("the plugin %s waits for KV events, and the model servers publish none", pl.Name()),
+				"modelServer.kvEvents with a format, such as kvEvents: {format: msgpack}")}
+		}
 	}
-	p := s.problem(path, err.Error(), "")
-	if c.File != s.File {
-		p.Found = fmt.Sprintf("%s: %v", c.File, err)
-	}
-	return Problems{p}
+	return nil
 }

@@ -12,33 +12,33 @@ import (
 // endpoint picker that chooses among them.
 type Pool struct {
 	// The pool's name, unique in the scenario.
-	Name string `yaml:"name"`
+	Name string `json:"name"`
 	// The model that requests ask for.
-	Model string `yaml:"model"`
+	Model string `json:"model"`
 	// How a request reaches its model server: held keeps the upstream request open after part 1 until the first token is there (document 000); plain sends it whole.
-	Flow Flow `yaml:"flow"`
+	Flow Flow `json:"flow"`
 	// How many model servers to simulate. Left out where endpoints are given.
-	Replicas int `yaml:"replicas" min:"1" max:"4096"`
+	Replicas int `json:"replicas" min:"1" max:"4096"`
 	// The protocol between Envoy and the model servers.
-	Upstream HTTPVersion `yaml:"upstream"`
+	Upstream HTTPVersion `json:"upstream"`
 	// What happens when the endpoint picker is down: FailClose answers 503, FailOpen serves plainly by some ready model server.
-	FailureMode FailureMode `yaml:"failureMode"`
+	FailureMode FailureMode `json:"failureMode"`
 	// Model servers that someone else runs, as host:port, instead of simulated ones.
-	Endpoints []string `yaml:"endpoints" max:"4096"`
+	Endpoints []string `json:"endpoints" max:"4096"`
 	// How the simulated model servers behave.
-	ModelServer ModelServer `yaml:"modelServer"`
+	ModelServer ModelServer `json:"modelServer"`
 	// How the endpoint picker behaves.
-	EPP EPP `yaml:"epp"`
+	EPP EPP `json:"epp"`
 	// What stands before each model server: none, or the routing sidecar for prefill/decode disaggregation, behind which no request can be held.
-	Sidecar Sidecar `yaml:"sidecar"`
+	Sidecar Sidecar `json:"sidecar"`
 	// Prefill on other servers than decode, by way of the sidecars.
-	Disaggregation Disaggregation `yaml:"disaggregation"`
+	Disaggregation Disaggregation `json:"disaggregation"`
 
 	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080. It takes the model servers' KV events.
-	KVManager bool `yaml:"kvManager"`
+	KVManager bool `json:"kvManager"`
 
 	// What happens to parts of the pool while requests are under way.
-	Incidents []Incident `yaml:"incidents" max:"1000"`
+	Incidents []Incident `json:"incidents" max:"1000"`
 
 	hardware pooledHardware // what the model servers are made of, for all replicas
 }
@@ -55,93 +55,93 @@ func (p *Pool) defaults() {
 // the default of the profile.
 type ModelServer struct {
 	// How requests share the server: independent (each alone, document 000), continuous (a batch that changes each step, as vLLM), static (batches start and end together), none (one request at a time).
-	Batching Batching `yaml:"batching"`
+	Batching Batching `json:"batching"`
 	// How long prefill takes, for instance 100ms..30s or 50ms±10%. A server that batches takes one duration, or none: the accelerator then tells.
-	Prefill latency.Dist `yaml:"prefill" min:"1ns"`
+	Prefill latency.Dist `json:"prefill" above:"0s"`
 	// The time from one output token to the next.
-	InterTokenLatency latency.Dist `yaml:"interTokenLatency"`
+	InterTokenLatency latency.Dist `json:"interTokenLatency"`
 	// How many tokens an answer has, unless the request says less.
-	OutputTokens latency.Dist `yaml:"outputTokens" unit:"count" min:"1" max:"1000000"`
+	OutputTokens latency.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
 
 	// Whose defaults count for a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (1024 and 8192 on an accelerator of 70 GiB or more other than A100, else 256 and 2048; and the model's longest context).
-	Profile Profile `yaml:"profile"`
+	Profile Profile `json:"profile"`
 	// The most sequences in one step (vLLM's --max-num-seqs).
-	MaxNumSeqs int `yaml:"maxNumSeqs" min:"1" max:"65536"`
+	MaxNumSeqs int `json:"maxNumSeqs" min:"1" max:"65536"`
 	// The most tokens in one step (vLLM's --max-num-batched-tokens).
-	MaxNumBatchedTokens int `yaml:"maxNumBatchedTokens" min:"1" max:"4194304"`
+	MaxNumBatchedTokens int `json:"maxNumBatchedTokens" min:"1" max:"4194304"`
 	// The longest sequence in tokens (vLLM's --max-model-len).
-	MaxModelLen int `yaml:"maxModelLen" min:"1" max:"16777216"`
+	MaxModelLen int `json:"maxModelLen" min:"1" max:"16777216"`
 	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it a step takes a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
-	ChunkedPrefill bool `yaml:"chunkedPrefill"`
+	ChunkedPrefill bool `json:"chunkedPrefill"`
 	// The most tokens per step of a prompt that is longer than this; 0 is no limit (vLLM's --long-prefill-token-threshold).
-	LongPrefillTokenThreshold int `yaml:"longPrefillTokenThreshold" min:"0" max:"4194304"`
+	LongPrefillTokenThreshold int `json:"longPrefillTokenThreshold" min:"0" max:"4194304"`
 	// How many requests may have a half-computed prompt at one time; 0 is no limit (vLLM's --max-num-partial-prefills).
-	MaxNumPartialPrefills int `yaml:"maxNumPartialPrefills" min:"0" max:"65536"`
+	MaxNumPartialPrefills int `json:"maxNumPartialPrefills" min:"0" max:"65536"`
 	// How many of these may be longer than longPrefillTokenThreshold; 0 is no limit (vLLM's --max-long-partial-prefills).
-	MaxLongPartialPrefills int `yaml:"maxLongPartialPrefills" min:"0" max:"65536"`
+	MaxLongPartialPrefills int `json:"maxLongPartialPrefills" min:"0" max:"65536"`
 	// Who is served first: fcfs (first come) or priority (the request's own, lower first; vLLM's --scheduling-policy).
-	SchedulingPolicy Policy `yaml:"schedulingPolicy"`
+	SchedulingPolicy Policy `json:"schedulingPolicy"`
 	// Whether prompts that begin alike share KV blocks (vLLM's --enable-prefix-caching).
-	PrefixCaching bool `yaml:"prefixCaching"`
+	PrefixCaching bool `json:"prefixCaching"`
 
 	// Tokens in one KV-cache block (vLLM's --block-size).
-	BlockSize int `yaml:"blockSize" min:"1" max:"4096"`
+	BlockSize int `json:"blockSize" min:"1" max:"4096"`
 	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override). Left out, what the accelerator's memory holds beside weights and activations; given, the memory is not checked.
-	NumGPUBlocks int `yaml:"numGPUBlocks" min:"1" max:"16777216"`
+	NumGPUBlocks int `json:"numGPUBlocks" min:"1" max:"16777216"`
 	// Evicted blocks that host memory keeps.
-	NumCPUBlocks int `yaml:"numCPUBlocks" min:"0" max:"16777216"`
+	NumCPUBlocks int `json:"numCPUBlocks" min:"0" max:"16777216"`
 	// The same as numCPUBlocks in bytes per accelerator (document 003's --swap-space).
-	SwapSpace Bytes `yaml:"swapSpace" min:"1" max:"1024GiB"`
+	SwapSpace Bytes `json:"swapSpace" min:"1" max:"1024GiB"`
 	// The part of the accelerator's memory that the server may use (vLLM's --gpu-memory-utilization).
-	GPUMemoryUtilization float64 `yaml:"gpuMemoryUtilization" min:"0.01" max:"1"`
+	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
 	// Whether the server does without CUDA graphs, which take memory of their own (vLLM's --enforce-eager).
-	EnforceEager bool `yaml:"enforceEager"`
+	EnforceEager bool `json:"enforceEager"`
 	// The memory limit of the server's container (document 003's resources.limits.memory), for what it keeps in host memory.
-	MemoryLimit Bytes `yaml:"memoryLimit" min:"1" max:"16384GiB"`
+	MemoryLimit Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
 	// What happens to a server that does not fit into its memory: refuse says so when the scenario is read, restart lets it be killed and restarted again and again, as Kubernetes does (OOMKilled, CrashLoopBackOff).
-	OOM OOM `yaml:"oom"`
+	OOM OOM `json:"oom"`
 
 	// The model whose step times are simulated by a server that batches; left out, the pool's.
-	Model string `yaml:"model"`
+	Model string `json:"model"`
 	// The accelerator whose step times are simulated by a server that batches, H100 if left out.
-	Accelerator string `yaml:"accelerator"`
+	Accelerator string `json:"accelerator"`
 	// Over how many accelerators each layer is split (vLLM's --tensor-parallel-size).
-	TensorParallelSize int `yaml:"tensorParallelSize" min:"1" max:"64"`
+	TensorParallelSize int `json:"tensorParallelSize" min:"1" max:"64"`
 	// Over how many nodes these accelerators are spread evenly (document 003's LocalModel).
-	Nodes int `yaml:"nodes" min:"1" max:"64"`
+	Nodes int `json:"nodes" min:"1" max:"64"`
 	// The wires between the accelerators of one server.
-	Interconnect Interconnect `yaml:"interconnect"`
+	Interconnect Interconnect `json:"interconnect"`
 	// How weights are stored: none, fp8, int8, awq, gptq or mxfp4 (vLLM's --quantization). Left out, as the model is published.
-	Quantization string `yaml:"quantization"`
+	Quantization string `json:"quantization"`
 	// The number type of the KV cache: auto, bfloat16, fp8 or int8 (vLLM's --kv-cache-dtype).
-	KVCacheDType string `yaml:"kvCacheDType"`
+	KVCacheDType string `json:"kvCacheDType"`
 
 	// Step times as coefficients, instead of the accelerator's.
-	Coefficients Coefficients `yaml:"coefficients"`
+	Coefficients Coefficients `json:"coefficients"`
 	// Step times as a CSV file with the header model,system,backend,tp,phase,batch,context_tokens,ms, instead of the accelerator's. Its path counts from the scenario's own directory.
-	StepTimes string `yaml:"stepTimes"`
+	StepTimes string `json:"stepTimes"`
 	// What makes a step longer or shorter than that.
-	Jitter Jitter `yaml:"jitter"`
+	Jitter Jitter `json:"jitter"`
 
 	// What of the engines' steps goes into a recording: none, steps (what each computed, and the time on the wires of a tensor-parallel group), phases (each broadcast, all-reduce and gather of them with its time).
-	EngineSteps StepDetail `yaml:"engineSteps"`
+	EngineSteps StepDetail `json:"engineSteps"`
 
 	// The LoRA adapters that are known from the start.
-	LoRAAdapters []string `yaml:"loraAdapters" max:"1024"`
+	LoRAAdapters []string `json:"loraAdapters" max:"1024"`
 	// How many different adapters one step may use (vLLM's --max-loras).
-	MaxLoRAs int `yaml:"maxLoras" min:"1" max:"1024"`
+	MaxLoRAs int `json:"maxLoras" min:"1" max:"1024"`
 	// How many adapters stay in host memory (vLLM's --max-cpu-loras).
-	MaxCPULoRAs int `yaml:"maxCPULoras" min:"1" max:"65536"`
+	MaxCPULoRAs int `json:"maxCPULoras" min:"1" max:"65536"`
 	// How much longer a step takes that needs an adapter which is not in host memory; left out 28ms, an adapter of 84 MB from an NVMe disk.
-	LoRALoadTime time.Duration `yaml:"loraLoadTime" min:"0s" max:"1h"`
+	LoRALoadTime time.Duration `json:"loraLoadTime" min:"0s" max:"1h"`
 	// How much longer a step takes that needs an adapter which is not in the accelerator; left out 3.4ms, the same over PCIe 4.0.
-	LoRAActivateTime time.Duration `yaml:"loraActivateTime" min:"0s" max:"1h"`
+	LoRAActivateTime time.Duration `json:"loraActivateTime" min:"0s" max:"1h"`
 
 	// What the servers tell about their KV caches, for pickers that route by it.
-	KVEvents KVEvents `yaml:"kvEvents"`
+	KVEvents KVEvents `json:"kvEvents"`
 
 	// What goes wrong with some of the requests.
-	Faults []ServerFault `yaml:"faults" max:"64"`
+	Faults []ServerFault `json:"faults" max:"64"`
 
 	constant bool // a batching server whose times are prefill and interTokenLatency
 }
@@ -165,23 +165,23 @@ func (m *ModelServer) defaults() {
 // EPP is how the pool's endpoint picker behaves.
 type EPP struct {
 	// The longest pause between two pieces of a request's body before the client gets a 408.
-	BodyIdleTimeout time.Duration `yaml:"bodyIdleTimeout" min:"1ms" max:"24h"`
+	BodyIdleTimeout time.Duration `json:"bodyIdleTimeout" min:"1ms" max:"24h"`
 	// How long all of a request's body may take before the client gets a 408. Neither counts while a request is held.
-	BodyTimeout time.Duration `yaml:"bodyTimeout" min:"1ms" max:"24h"`
+	BodyTimeout time.Duration `json:"bodyTimeout" min:"1ms" max:"24h"`
 	// How long the picker may take to decide before the client gets a 504.
-	Deadline time.Duration `yaml:"deadline" min:"1ms" max:"1h"`
+	Deadline time.Duration `json:"deadline" min:"1ms" max:"1h"`
 	// How long a request may be held before the client gets a 504. Keep it above the longest prefill.
-	HoldLimit time.Duration `yaml:"holdLimit" min:"1ms" max:"24h"`
+	HoldLimit time.Duration `json:"holdLimit" min:"1ms" max:"24h"`
 	// The largest request body; a larger one gets a 413.
-	MaxBodyBytes Bytes `yaml:"maxBodyBytes" min:"1" max:"1GiB"`
+	MaxBodyBytes Bytes `json:"maxBodyBytes" min:"1" max:"1GiB"`
 	// The length of part 2's random metadata.
-	MetadataBytes Bytes `yaml:"metadataBytes" min:"1" max:"1MiB"`
+	MetadataBytes Bytes `json:"metadataBytes" min:"1" max:"1MiB"`
 	// What error answers look like: openai JSON, or the plain text of the real EPP.
-	Errors ErrorStyle `yaml:"errors"`
+	Errors ErrorStyle `json:"errors"`
 	// Envoy's body mode towards the picker. A held request needs FULL_DUPLEX_STREAMED.
-	BodyMode BodyMode `yaml:"bodyMode"`
+	BodyMode BodyMode `json:"bodyMode"`
 	// The EndpointPickerConfig: the path of its file, or written here in place.
-	Config PickerConfig `yaml:"config"`
+	Config PickerConfig `json:"config"`
 }
 
 func (e *EPP) defaults() {

@@ -17,7 +17,9 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"reflect"
 
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
@@ -34,27 +36,27 @@ const MaxFileBytes = 1 << 20
 // Scenario is a whole scenario file.
 type Scenario struct {
 	// Always windtunnel/v1alpha1.
-	APIVersion string `yaml:"apiVersion"`
+	APIVersion string `json:"apiVersion"`
 	// Always Scenario.
-	Kind string `yaml:"kind"`
+	Kind string `json:"kind"`
 	// What the scenario is called in headings and reports.
-	Name string `yaml:"name"`
+	Name string `json:"name"`
 	// All that is random comes from this number: the same seed gives the same run.
-	Seed uint64 `yaml:"seed" min:"0"`
+	Seed uint64 `json:"seed" min:"0"`
 	// The pools of model servers, each with its own endpoint picker.
-	Pools []Pool `yaml:"pools" min:"1" max:"64"`
+	Pools []Pool `json:"pools" min:"1" max:"64"`
 	// The requests that the simulated client sends.
-	Workload Workload `yaml:"workload"`
+	Workload Workload `json:"workload"`
 	// What it takes to get from one part to the next, in virtual time; in wall time it takes what it takes.
-	Hops Hops `yaml:"hops"`
+	Hops Hops `json:"hops"`
 	// What the run must come to; a run that misses one of these fails.
-	Expectations Expectations `yaml:"expectations"`
+	Expectations Expectations `json:"expectations"`
 
 	// File is where the scenario came from, for messages.
-	File string `yaml:"-"`
-	// where tells problems found later (overrides, drivers) the line of a field.
-	where map[string]position
-	read  []string // see Files
+	File string `json:"-"`
+	// root tells problems found later (overrides, drivers) the line of a field.
+	root strictyaml.Value
+	read []string // see Files
 }
 
 // Files are the paths of the files that the scenario was read from: itself and
@@ -110,23 +112,28 @@ func Read(file string, from io.Reader) (*Scenario, error) {
 // Parse reads a scenario from memory; file is its name in messages, and files
 // that it refers to are looked for beside it.
 func Parse(file string, data []byte) (*Scenario, error) {
-	s := &Scenario{File: file}
-	d := newDecoder(file)
-	d.document(data, s)
-	s.where = d.where
-	if len(d.problems) == 0 {
-		d.problems = append(d.problems, s.check()...)
+	doc, err := strictyaml.Parse(data, strictyaml.Options{File: file, Prepare: func(p any) { setDefaults(reflect.ValueOf(p).Elem()) }})
+	if err != nil {
+		return nil, err
+	}
+	s := &Scenario{File: file, root: doc.Root()}
+	if !s.root.Given() {
+		return nil, Problems{s.root.Problem("the file is empty", "apiVersion: "+Version+", kind: "+Kind, "`windtunnel scenario show` prints one to start from")}
+	}
+	problems := append(s.root.Decode(s), doc.Problems()...)
+	if len(problems) == 0 {
+		problems = s.check()
 	} else if s.APIVersion != "" && s.Kind != "" {
 		// A file of another kind or version is why its fields are unknown.
-		d.problems = append(d.problems, s.checkKind()...)
+		problems = append(problems, s.checkKind()...)
 	}
-	if len(d.problems) == 0 {
-		d.problems = append(d.problems, s.readFiles(filepath.Dir(file))...)
+	if len(problems) == 0 {
+		problems = s.readFiles(filepath.Dir(file))
 	}
-	if len(d.problems) == 0 {
-		d.problems = append(d.problems, s.checkEngines()...)
+	if len(problems) == 0 {
+		problems = s.checkEngines()
 	}
-	if err := d.problems.sorted(); err != nil {
+	if err := problems.Err(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -152,8 +159,7 @@ func (s *Scenario) readFiles(dir string) Problems {
 			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)
 		}
 		if c.Text != nil {
-			out = append(out, s.checkPicker(c, fmt.Sprintf("pools[%d].epp.config", i))...)
-			out = append(out, s.checkPrecise(&s.Pools[i], fmt.Sprintf("pools[%d]", i))...)
+			out = append(out, s.checkPicker(&s.Pools[i], fmt.Sprintf("pools[%d].epp.config", i))...)
 		}
 	}
 	return out

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/scenario.schema.json")
@@ -53,8 +54,8 @@ func show(s *Scenario) string {
 	walk = func(v reflect.Value, path string) {
 		switch {
 		case isSection(v.Type()):
-			for _, f := range fieldsOf(v.Type()) {
-				walk(v.Field(f.index), strings.TrimPrefix(path+"."+f.name, "."))
+			for _, f := range strictyaml.Fields(v.Type()) {
+				walk(v.FieldByIndex(f.Index), strings.TrimPrefix(path+"."+f.Name, "."))
 			}
 		case v.Kind() == reflect.Slice && isSection(v.Type().Elem()):
 			for i := range v.Len() {
@@ -158,8 +159,8 @@ func TestPickerConfig(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	for text, want := range map[string]string{
-		"{plugins: [{type: nothing-scorer}]}":                "x.yaml:6:1: pools[0].epp.config: plugin 'nothing-scorer'",
-		"\n      plugins:\n\n      - type: nothing-scorer\n": "x.yaml:9:1: pools[0].epp.config: plugin 'nothing-scorer'",
+		"{plugins: [{type: nothing-scorer}]}":                "x.yaml:6:31: pools[0].epp.config.plugins[0].type: plugin type 'nothing-scorer'",
+		"\n      plugins:\n\n      - type: nothing-scorer\n": "x.yaml:9:15: pools[0].epp.config.plugins[0].type: plugin type 'nothing-scorer'",
 	} {
 		if _, err := Parse("x.yaml", []byte(head+text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%.200v", err)
@@ -205,11 +206,11 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 		if !isSection(st) {
 			return
 		}
-		for _, f := range fieldsOf(st) {
-			if comments[st.Name()+"."+st.Field(f.index).Name] == "" {
-				t.Errorf("%s.%s has no comment", st.Name(), f.name)
+		for _, f := range strictyaml.Fields(st) {
+			if comments[st.Name()+"."+f.StructField.Name] == "" {
+				t.Errorf("%s.%s has no comment", st.Name(), f.Name)
 			}
-			walk(st.Field(f.index).Type)
+			walk(f.Type)
 		}
 	}
 	walk(reflect.TypeFor[Scenario]())

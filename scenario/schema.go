@@ -7,12 +7,14 @@ import (
 	"go/parser"
 	"go/token"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/invopop/jsonschema"
 
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // The types' own source: the comment on a field is its description in an
@@ -25,7 +27,6 @@ var source embed.FS
 func Schema() []byte {
 	comments := fieldComments()
 	r := jsonschema.Reflector{
-		FieldNameTag:               "yaml",
 		RequiredFromJSONSchemaTags: true,
 		ExpandedStruct:             true,
 		Anonymous:                  true,
@@ -42,8 +43,10 @@ func Schema() []byte {
 		p.Const = Kind
 	}
 	finish(s, reflect.TypeFor[Scenario]())
+	finished := map[string]bool{}
 	for _, t := range sections(reflect.TypeFor[Scenario]()) {
-		if def, ok := s.Definitions[t.Name()]; ok {
+		if def, ok := s.Definitions[t.Name()]; ok && !finished[t.Name()] {
+			finished[t.Name()] = true
 			finish(def, t)
 		}
 	}
@@ -58,8 +61,8 @@ func Schema() []byte {
 // sections are the types of all mappings below one.
 func sections(t reflect.Type) []reflect.Type {
 	var out []reflect.Type
-	for _, f := range fieldsOf(t) {
-		ft := t.Field(f.index).Type
+	for _, f := range strictyaml.Fields(t) {
+		ft := f.Type
 		if ft.Kind() == reflect.Slice {
 			ft = ft.Elem()
 		}
@@ -72,27 +75,20 @@ func sections(t reflect.Type) []reflect.Type {
 
 // leafSchema is the schema of the types that are written as text.
 func leafSchema(t reflect.Type) *jsonschema.Schema {
-	if e, ok := reflect.New(t).Interface().(enum); ok {
+	if e, ok := reflect.New(t).Interface().(strictyaml.Enum); ok {
 		s := &jsonschema.Schema{Type: "string"}
-		for _, v := range e.values() {
+		for _, v := range e.Values() {
 			s.Enum = append(s.Enum, v)
 		}
 		return s
 	}
-	textOrNumber := func() *jsonschema.Schema {
-		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
-	}
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
-	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange](), reflect.TypeFor[Amount]():
-		return textOrNumber()
+	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange](), reflect.TypeFor[Amount](), reflect.TypeFor[latency.Dist]():
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
 	case reflect.TypeFor[Share]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
-	case reflect.TypeFor[latency.Dist]():
-		s := textOrNumber()
-		s.AnyOf = append(s.AnyOf, &jsonschema.Schema{Type: "object"})
-		return s
 	case reflect.TypeFor[PickerConfig]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "object"}}}
 	}
@@ -103,24 +99,24 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 func finish(s *jsonschema.Schema, t reflect.Type) {
 	sample := reflect.New(t)
 	setDefaults(sample.Elem())
-	for _, f := range fieldsOf(t) {
-		p, ok := s.Properties.Get(f.name)
+	for _, f := range strictyaml.Fields(t) {
+		p, ok := s.Properties.Get(f.Name)
 		if !ok {
 			continue
 		}
-		sf, v := t.Field(f.index), sample.Elem().Field(f.index)
+		v := sample.Elem().FieldByIndex(f.Index)
 		switch v.Kind() {
 		case reflect.Int, reflect.Uint64, reflect.Float64:
-			p.Minimum, p.Maximum = json.Number(sf.Tag.Get("min")), json.Number(sf.Tag.Get("max"))
+			p.Minimum, p.Maximum = json.Number(f.Tag.Get("min")), json.Number(f.Tag.Get("max"))
 		case reflect.Slice:
-			p.MaxItems = count(sf.Tag.Get("max"))
-			p.MinItems = count(sf.Tag.Get("min"))
+			p.MaxItems = count(f.Tag.Get("max"))
+			p.MinItems = count(f.Tag.Get("min"))
 		case reflect.Int64, reflect.Struct:
-			if p.Description != "" && !isSection(sf.Type) && sf.Type != reflect.TypeFor[PickerConfig]() {
-				p.Description += " Takes " + expected(sf.Type, sf.Tag) + "."
+			if p.Description != "" && !isSection(f.Type) && f.Type != reflect.TypeFor[PickerConfig]() {
+				p.Description += " Takes " + strictyaml.Expected(f.Type, f.Tag) + "."
 			}
 		}
-		if !v.IsZero() && !isSection(sf.Type) && v.Kind() != reflect.Slice {
+		if !v.IsZero() && !isSection(f.Type) && v.Kind() != reflect.Slice {
 			p.Default = defaultValue(v)
 		}
 	}
@@ -130,17 +126,17 @@ func defaultValue(v reflect.Value) any {
 	switch x := v.Interface().(type) {
 	case interface{ String() string }:
 		return x.String()
-	case enum:
+	case strictyaml.Enum:
 		return v.String()
 	}
 	return v.Interface()
 }
 
 func count(text string) *uint64 {
-	if text == "" {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
 		return nil
 	}
-	n := uint64(numberLimit(text))
 	return &n
 }
 

@@ -22,10 +22,6 @@ func (r ByteRange) IsZero() bool { return r == ByteRange{} }
 const (
 	bytesHelp     = "a size such as 512, 64KiB or 4MiB"
 	byteRangeHelp = "a size such as 512 or 4MiB, or a range such as 1..4MiB"
-	durationHelp  = "a duration such as 500ms, 30s or 2m"
-	countHelp     = "a number such as 128, a range such as 16..512, or a distribution such as lognormal(200, 150, max=4096)"
-	factorHelp    = "a factor such as 1.2, 0.9..1.1, 1±10%, or a distribution such as lognormal(1, 0.05)"
-	spanHelp      = "a duration such as 50ms, a range such as 100ms..30s, 50ms±10%, or a distribution such as lognormal(50ms, 20ms)"
 )
 
 // The longer suffixes come first, since B ends all of them.
@@ -53,6 +49,18 @@ func ParseBytes(text string) (Bytes, error) {
 	}
 	return 0, fmt.Errorf("%q is not %s", text, bytesHelp)
 }
+
+// UnmarshalText reads what ParseBytes reads.
+func (b *Bytes) UnmarshalText(text []byte) (err error) {
+	*b, err = ParseBytes(string(text))
+	return err
+}
+
+// Expected says what a size looks like.
+func (Bytes) Expected() string { return bytesHelp }
+
+// Range is the size, twice.
+func (b Bytes) Range() (low, high float64) { return float64(b), float64(b) }
 
 // String writes the size so that ParseBytes reads it back.
 func (b Bytes) String() string {
@@ -86,6 +94,18 @@ func ParseByteRange(text string) (ByteRange, error) {
 	}
 	return r, nil
 }
+
+// UnmarshalText reads what ParseByteRange reads.
+func (r *ByteRange) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseByteRange(string(text))
+	return err
+}
+
+// Expected says what a range of sizes looks like.
+func (ByteRange) Expected() string { return byteRangeHelp }
+
+// Range is the range's two ends.
+func (r ByteRange) Range() (low, high float64) { return float64(r.Low), float64(r.High) }
 
 // String writes the range so that ParseByteRange reads it back.
 func (r ByteRange) String() string {

@@ -9,29 +9,29 @@ import (
 // Workload is what the simulated client sends.
 type Workload struct {
 	// How many requests to send.
-	Requests int `yaml:"requests" min:"1" max:"100000000"`
+	Requests int `json:"requests" min:"1" max:"100000000"`
 	// How many requests to have in flight at once (closed loop). With a rate, the most that may be.
-	Concurrency int `yaml:"concurrency" min:"1" max:"1000000"`
+	Concurrency int `json:"concurrency" min:"1" max:"1000000"`
 	// Requests per second that arrive whether or not earlier ones have ended (open loop). Left out: the next request is sent when one ends.
-	Rate float64 `yaml:"rate" min:"0" max:"10000000"`
+	Rate float64 `json:"rate" min:"0" max:"10000000"`
 	// Whether answers are asked for as server-sent events ("stream": true).
-	Stream bool `yaml:"stream"`
+	Stream bool `json:"stream"`
 	// Whether request bodies are sent without content-length, as they are written.
-	ChunkedUpload bool `yaml:"chunkedUpload"`
+	ChunkedUpload bool `json:"chunkedUpload"`
 	// The protocol between client and Envoy.
-	HTTP HTTPVersion `yaml:"http"`
+	HTTP HTTPVersion `json:"http"`
 	// What the prompts are made of.
-	Prompt Prompt `yaml:"prompt"`
+	Prompt Prompt `json:"prompt"`
 	// The most tokens that a request asks for (max_tokens). 0 leaves it to the model server.
-	MaxTokens int `yaml:"maxTokens" min:"0" max:"1000000"`
+	MaxTokens int `json:"maxTokens" min:"0" max:"1000000"`
 	// Requests that go on from earlier ones.
-	Conversations Conversations `yaml:"conversations"`
+	Conversations Conversations `json:"conversations"`
 	// LoRA adapters that conversations ask for in the place of the pool's model; the shares come to at most 100%.
-	LoRAAdapters []AdapterShare `yaml:"loraAdapters" max:"1024"`
+	LoRAAdapters []AdapterShare `json:"loraAdapters" max:"1024"`
 	// Clients that do not wait for the answer.
-	Leaving Leaving `yaml:"leaving"`
+	Leaving Leaving `json:"leaving"`
 	// How long the client waits for a whole answer.
-	Timeout time.Duration `yaml:"timeout" min:"1ms" max:"24h"`
+	Timeout time.Duration `json:"timeout" min:"1ms" max:"24h"`
 }
 
 func (w *Workload) defaults() {
@@ -46,23 +46,23 @@ func (w *Workload) defaults() {
 // characters is given.
 type Prompt struct {
 	// The same words in every request.
-	Text string `yaml:"text"`
+	Text string `json:"text"`
 	// The length of a random prompt in bytes of UTF-8, for instance 1KiB or 1..4MiB.
-	Bytes ByteRange `yaml:"bytes" min:"1" max:"64MiB"`
+	Bytes ByteRange `json:"bytes" min:"1" max:"64MiB"`
 	// The length of a random prompt in characters.
-	Characters latency.Dist `yaml:"characters" unit:"count" min:"1" max:"67108864"`
+	Characters latency.Dist `json:"characters" unit:"count" min:"1" max:"67108864"`
 	// Which characters a random prompt has: ascii, unicode (any code point), or boundary-like (text that resembles a multipart delimiter).
-	Alphabet Alphabet `yaml:"alphabet"`
+	Alphabet Alphabet `json:"alphabet"`
 	// What prompts have in common at their beginnings, such as system prompts; the rest of a prompt follows it.
-	Shared SharedPrompt `yaml:"shared"`
+	Shared SharedPrompt `json:"shared"`
 }
 
 // SharedPrompt is what prompts have in common at their beginnings.
 type SharedPrompt struct {
 	// How many different beginnings there are; each request draws one of them. 0: prompts have nothing in common.
-	Groups int `yaml:"groups" min:"0" max:"100000"`
+	Groups int `json:"groups" min:"0" max:"100000"`
 	// How long a beginning is, in characters.
-	Characters latency.Dist `yaml:"characters" unit:"count" min:"1" max:"16777216"`
+	Characters latency.Dist `json:"characters" unit:"count" min:"1" max:"16777216"`
 }
 
 func (p *Prompt) defaults() { p.Alphabet = ASCII }

@@ -11,7 +11,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
 	content "github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/report"
@@ -31,13 +30,13 @@ type picking struct {
 
 func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
 	c := &p.EPP.Config
-	cfg, err := config.Read(c.Text)
+	cfg, err := c.Read()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.File, err)
+		return nil, err
 	}
 	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: w.rec != nil})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.File, err)
+		return nil, err
 	}
 	k := &picking{w: w}
 	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, EmitScores: true, DocumentHeaders: true, Explain: flow.KeepsExplanations(w.rec), Describe: flow.KeepsExplanations(w.rec)})

@@ -102,13 +102,17 @@ func startPicker(servers []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	w, page, err := newWatch()
+	if err != nil {
+		return nil, err
+	}
 	s, err := epp.StartStandalone(epp.StandaloneOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin", Endpoints: endpoints,
-		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0",
+		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over,
 		Hold: stream.Config{Hold: true, MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second, HoldLimit: 600 * machine.Second, MetadataBytes: 32, Seed: 1}})
 	if err != nil {
 		return nil, err
 	}
-	return []string{s.Addr(), s.MetricsAddr()}, nil
+	return []string{s.Addr(), page}, nil
 }
 
 // startCanned serves what a simulated model server answers, its whole metrics
@@ -230,7 +234,11 @@ func startStandalone(servers []string, role string) ([]string, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	o := epp.StandaloneOptions{Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench", PoolName: "bench",
+	w, page, err := newWatch()
+	if err != nil {
+		return nil, err
+	}
+	o := epp.StandaloneOptions{Wrap: w.over, Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench", PoolName: "bench",
 		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"}
 	switch role {
 	case "epp-unscraped":
@@ -245,5 +253,5 @@ func startStandalone(servers []string, role string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []string{p.Addr(), p.MetricsAddr()}, nil
+	return []string{p.Addr(), page}, nil
 }

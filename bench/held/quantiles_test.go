@@ -10,15 +10,15 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// processingName is the EPP's own figure: from a request's last byte to the
-// first message out.
+// processingName is a watch's figure: from a request's last bytes at a picker's
+// socket until the first of its answer there.
 const processingName = "llm_d_epp_request_processing_duration_seconds"
 
 // times are durations in seconds by the upper bounds of a native histogram's
 // buckets, which are at most 5 % apart.
 type times map[float64]int64
 
-// processing reads an EPP's figure. It is asked for in protobuf, the form that
+// processing reads a watch's figure. It is asked for in protobuf, the form that
 // has the fine buckets.
 func processing(b *testing.B, metrics string) times {
 	b.Helper()

@@ -12,12 +12,15 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
+
+	"github.com/windtunnel/windtunnel/live/epp"
 )
 
 // reference is the least that makes document 000's flow happen: an ext_proc
 // server that wraps, holds and injects, and an upstream that waits for part 2.
 // No checks, no deadlines, no record, no metrics. It is the yardstick that
-// windtunnel's own parts are measured against.
+// windtunnel's own parts are measured against, so it writes and flushes as they
+// do, on a gRPC server and an HTTP server with the same options.
 type reference struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	upstream string
@@ -107,11 +110,10 @@ func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	metadata, _ := io.ReadAll(part)
 	_, _ = io.Copy(io.Discard, req.Body)
-	for range refTokens - 1 {
-		_, _ = w.Write(token)
-		_ = control.Flush()
-	}
-	_, _ = w.Write([]byte("data: {\"choices\":[],\"metadata\":" + strconv.Quote(string(bytes.TrimSpace(metadata))) + "}\n\ndata: [DONE]\n\n"))
+	// What is there at the same time is sent at once, as windtunnel's server does.
+	rest := bytes.Repeat(token, refTokens-1)
+	rest = append(rest, "data: {\"choices\":[],\"metadata\":"+strconv.Quote(string(bytes.TrimSpace(metadata)))+"}\n\ndata: [DONE]\n\n"...)
+	_, _ = w.Write(rest)
 }
 
 // startReference serves both and returns their addresses.
@@ -127,7 +129,7 @@ func startReference() ([]string, error) {
 	r := &reference{upstream: l.Addr().String()}
 	server := &http.Server{Handler: r}
 	go func() { _ = server.Serve(l) }()
-	g := grpc.NewServer(grpc.MaxConcurrentStreams(1 << 20))
+	g := grpc.NewServer(epp.StreamServerOptions()...)
 	extprocv3.RegisterExternalProcessorServer(g, r)
 	go func() { _ = g.Serve(e) }()
 	return []string{e.Addr().String(), r.upstream}, nil

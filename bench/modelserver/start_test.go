@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
 // BenchmarkStart runs `windtunnel modelserver` as a person does and waits until
 // it answers: how long that takes from the moment the program is started, and
 // how much memory it has then.
-//
-// Gates: 300 ms, 40 MB.
 func BenchmarkStart(b *testing.B) {
 	exe := filepath.Join(b.TempDir(), "windtunnel")
 	if out, err := exec.Command("go", "build", "-o", exe, "../../cmd/windtunnel").CombinedOutput(); err != nil {
@@ -27,8 +27,8 @@ func BenchmarkStart(b *testing.B) {
 			took, memory = append(took, float64(d.Microseconds())/1000), append(memory, float64(bytes)/1e6)
 		}
 	}
-	b.ReportMetric(middle(took), "ms-to-ready")
-	b.ReportMetric(middle(memory), "MB")
+	gate.AtMost(b, middle(took), "ms-to-ready", 300)
+	gate.AtMost(b, middle(memory), "MB", 40)
 	b.ReportMetric(0, "ns/op")
 }
 

@@ -1,5 +1,7 @@
-// Package sidecar measures the routing sidecar against Go's plain reverse
-// proxy, both before the same streaming server and in one run.
+// Package sidecar measures the routing sidecar against the least that does the
+// same work, before the same server and in one run: Go's plain reverse proxy
+// for what is passed on, and for prefill and decode that proxy behind a handler
+// that asks the prefill server first.
 //
 //	go test -run '^$' -bench . ./bench/sidecar
 package sidecar
@@ -15,13 +17,17 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/bench/internal/child"
+	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
-const body = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Why is the sky blue?"}]}`
+const (
+	streamBody = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Why is the sky blue?"}]}`
+	wholeBody  = `{"model":"m","messages":[{"role":"user","content":"Why is the sky blue?"}]}`
+)
 
-// load is c streams at once, n of them after one another, and the times from
-// each request to its first byte.
-func load(b *testing.B, target string, n, c int, head ...string) []time.Duration {
+// load is c clients at once, n requests of each after one another, and the
+// times from each request to its first byte.
+func load(b *testing.B, target, body string, n, c int, head ...string) []time.Duration {
 	b.Helper()
 	way := &http.Transport{MaxIdleConnsPerHost: c}
 	defer way.CloseIdleConnections()
@@ -33,7 +39,7 @@ func load(b *testing.B, target string, n, c int, head ...string) []time.Duration
 	for range c {
 		wg.Go(func() {
 			for range n {
-				first, err := stream(client, target, head)
+				first, err := ask(client, target, body, head)
 				mu.Lock()
 				firsts = append(firsts, first)
 				if err != nil {
@@ -51,7 +57,7 @@ func load(b *testing.B, target string, n, c int, head ...string) []time.Duration
 	return firsts
 }
 
-func stream(client *http.Client, target string, head []string) (time.Duration, error) {
+func ask(client *http.Client, target, body string, head []string) (time.Duration, error) {
 	req, err := http.NewRequest(http.MethodPost, "http://"+target+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return 0, err
@@ -71,46 +77,56 @@ func stream(client *http.Client, target string, head []string) (time.Duration, e
 	}
 	first := time.Since(began)
 	n, err := io.Copy(io.Discard, resp.Body)
-	if err != nil || resp.StatusCode != 200 || n+1 != int64(chunks*len(chunk)) {
+	want := int64(len(answer))
+	if body == streamBody {
+		want = int64(chunks * len(chunk))
+	}
+	if err != nil || resp.StatusCode != 200 || n+1 < want { // the sidecar says in an answer what its legs took
 		return 0, fmt.Errorf("%d, %d bytes: %w", resp.StatusCode, n+1, err)
 	}
 	return first, nil
 }
 
-// BenchmarkStreaming: 64 streams at once through either proxy, rounds taking
-// turns. The figures are medians over rounds.
-//
-// Gate: cpu-ratio, the sidecar's CPU per streamed chunk over that of
-// httputil.ReverseProxy, at most 1.3.
-func BenchmarkStreaming(b *testing.B) {
-	const at, rounds = 64, 7
+// compare sends the same requests through the sidecar and through the baseline,
+// rounds taking turns, and reports the medians over rounds of the CPU time for
+// each of per units of one round, their ratio, and the times to the first byte.
+func compare(b *testing.B, baseline, body string, n, at, per int, unit string, limit float64, prefill bool) {
+	b.Helper()
+	rounds := 7
+	if testing.Short() {
+		rounds = 1
+	}
 	upstream := child.Start(b, "upstream", "")
-	sides := map[string]*child.Process{"sidecar": child.Start(b, "sidecar", upstream.Addresses[0]), "plain": child.Start(b, "plain", upstream.Addresses[0])}
-	cpu := map[string][]float64{}
-	firsts := map[string][]time.Duration{}
-	for _, s := range sides {
-		load(b, s.Addresses[0], 1, at)
+	var head []string
+	if prefill {
+		head = []string{"x-prefiller-host-port", upstream.Addresses[0]} // the same server answers both legs
+	}
+	names := []string{"sidecar", baseline}
+	sides, cpu, firsts := map[string]*child.Process{}, map[string][]float64{}, map[string][]time.Duration{}
+	for _, name := range names {
+		sides[name] = child.Start(b, name, upstream.Addresses[0])
+		load(b, sides[name].Addresses[0], body, 1, at, head...)
 	}
 	for b.Loop() {
 		for range rounds {
-			for _, name := range []string{"sidecar", "plain"} {
+			for _, name := range names {
 				s := sides[name]
 				was := s.CPU(b)
-				firsts[name] = append(firsts[name], load(b, s.Addresses[0], 1, at)...)
-				cpu[name] = append(cpu[name], float64((s.CPU(b)-was).Nanoseconds())/(at*chunks))
+				firsts[name] = append(firsts[name], load(b, s.Addresses[0], body, n, at, head...)...)
+				cpu[name] = append(cpu[name], float64((s.CPU(b)-was).Nanoseconds())/float64(per))
 			}
-			firsts["direct"] = append(firsts["direct"], load(b, upstream.Addresses[0], 1, at)...)
-			// A prefill leg goes before: the same server answers it.
-			firsts["prefill"] = append(firsts["prefill"], load(b, sides["sidecar"].Addresses[0], 1, at, "x-prefiller-host-port", upstream.Addresses[0])...)
+			if !prefill {
+				firsts["direct"] = append(firsts["direct"], load(b, upstream.Addresses[0], body, n, at)...)
+			}
 		}
 	}
-	ratio := make([]float64, len(cpu["plain"]))
+	ratio := make([]float64, rounds)
 	for i := range ratio {
-		ratio[i] = cpu["sidecar"][i] / cpu["plain"][i]
+		ratio[i] = cpu["sidecar"][i] / cpu[baseline][i]
 	}
-	b.ReportMetric(median(cpu["sidecar"]), "cpu-ns/chunk")
-	b.ReportMetric(median(cpu["plain"]), "plain-cpu-ns/chunk")
-	b.ReportMetric(median(ratio), "cpu-ratio")
+	b.ReportMetric(median(cpu["sidecar"]), "cpu-ns/"+unit)
+	b.ReportMetric(median(cpu[baseline]), baseline+"-cpu-ns/"+unit)
+	gate.AtMost(b, median(ratio), "cpu-ratio", limit)
 	for name, list := range firsts {
 		slices.Sort(list)
 		b.ReportMetric(float64(list[len(list)/2].Microseconds()), name+"-first-byte-p50-µs")
@@ -118,6 +134,38 @@ func BenchmarkStreaming(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 }
+
+const at = 64 // requests at once
+
+// BenchmarkStreaming: the sidecar's CPU per streamed chunk.
+func BenchmarkStreaming(b *testing.B) {
+	compare(b, "plain", streamBody, 1, at, at*chunks, "chunk", 1.3, false)
+}
+
+// BenchmarkRequest: the sidecar's CPU per request that it passes on, with its
+// answer in one piece.
+func BenchmarkRequest(b *testing.B) {
+	n := 30
+	if testing.Short() {
+		n = 2
+	}
+	compare(b, "plain", wholeBody, n, at, n*at, "request", requestLimit, false)
+}
+
+// BenchmarkPrefillDecode: the sidecar's CPU per request with a prefill leg and
+// a decode leg (connector NIXL v2), against a handler that does these two and
+// nothing else.
+func BenchmarkPrefillDecode(b *testing.B) {
+	n := 20
+	if testing.Short() {
+		n = 2
+	}
+	compare(b, "plain-pd", wholeBody, n, at, n*at, "request", requestLimit, true)
+}
+
+// requestLimit is for whole requests, where what a sidecar has to look at in
+// each (bodies, headers, spans, log lines) weighs more than in a chunk.
+const requestLimit = 1.5
 
 func median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))

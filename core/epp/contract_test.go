@@ -61,7 +61,7 @@ type mover struct {
 }
 
 func newMover(t *rapid.T) *mover {
-	cfg, err := config.Read([]byte(everything))
+	cfg, err := config.Read("epp.yaml", []byte(everything))
 	if err != nil {
 		t.Fatal(err)
 	}

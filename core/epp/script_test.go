@@ -178,7 +178,7 @@ func (s *script) command(d *datadriven.TestData) {
 func (s *script) config(d *datadriven.TestData) {
 	s.replay()
 	*s = script{t: s.t, conns: map[string]*conn{}, scrapes: map[string]epp.Effect{}, done: map[*epp.Request]bool{}}
-	cfg, err := config.Read([]byte(d.Input))
+	cfg, err := config.Read("epp.yaml", []byte(d.Input))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
 // benchEvent stores a prompt of blocksPer blocks, with tokens of its own.
@@ -161,8 +162,6 @@ func BenchmarkScoreDuringBurst(b *testing.B) {
 // then: steady is one block removed and stored again, counted as two. A quarter
 // of what growing costs is the system's, which hands out the memory page by
 // page. It takes over a gigabyte, so it runs only when asked for.
-//
-// Gates: 1.5 GB, 2 M events and 5 M look-ups per second on one core.
 func BenchmarkIndexMemory(b *testing.B) {
 	if os.Getenv("WINDTUNNEL_BENCH_LARGE") == "" {
 		b.Skip("set WINDTUNNEL_BENCH_LARGE=1: it takes 1.5 GB")
@@ -183,7 +182,7 @@ func BenchmarkIndexMemory(b *testing.B) {
 		if got := ix.State(); got.Pairs != pairs {
 			b.Fatalf("%d pairs", got.Pairs)
 		}
-		b.ReportMetric(float64(heap()-before)/(1<<20), "MiB")
+		gate.AtMost(b, float64(heap()-before)/(1<<20), "MiB", 1500)
 		b.ReportMetric(pairs/spent.Seconds(), "growing-events/cpu-s")
 		const again = 20_000 // events of per blocks
 		spent = 0
@@ -196,7 +195,7 @@ func BenchmarkIndexMemory(b *testing.B) {
 			ix.Input(machine.Time(pairs+k), pods[i%len(pods)], &e)
 			spent += cpuTime() - at
 		}
-		b.ReportMetric(2*again*per/spent.Seconds(), "steady-events/cpu-s")
+		gate.AtLeast(b, 2*again*per/spent.Seconds(), "steady-events/cpu-s", 2e6)
 		var keys []Key
 		for i := 0; i < pairs/per; i += 50 {
 			keys = append(keys, Hasher{}.PromptKeys("m", "", benchEvent(i, per).Tokens)...)
@@ -206,7 +205,7 @@ func BenchmarkIndexMemory(b *testing.B) {
 		for i := range 2_000_000 {
 			n += v.Pods(keys[(i*7919)%len(keys)])
 		}
-		b.ReportMetric(float64(n)/(cpuTime()-at).Seconds(), "lookups/cpu-s")
+		gate.AtLeast(b, float64(n)/(cpuTime()-at).Seconds(), "lookups/cpu-s", 5e6)
 		runtime.KeepAlive(ix)
 	}
 }

@@ -21,13 +21,17 @@ func TestDistScripts(t *testing.T) {
 			if td.Cmd == "draws" {
 				return firstDraws(strings.Split(td.Input, "\n"))
 			}
-			unit := map[string]Unit{"duration": Nanoseconds, "count": Count, "factor": Millionths, "json": Nanoseconds}[td.Cmd]
+			unit := map[string]Unit{"duration": Nanoseconds, "count": Count, "factor": Millionths, "mapping": Nanoseconds}[td.Cmd]
 			var out strings.Builder
 			for _, line := range strings.Split(td.Input, "\n") {
 				d, err := ParseUnit(unit, line)
-				if td.Cmd == "json" {
-					d = Dist{}
-					err = json.Unmarshal([]byte(line), &d)
+				if td.Cmd == "mapping" {
+					var m map[string]any
+					if err := json.Unmarshal([]byte(line), &m); err != nil {
+						t.Fatal(err)
+					}
+					fmt.Fprintln(&out, "write:", new(Dist).InsteadOf(m))
+					continue
 				}
 				if err != nil {
 					fmt.Fprintf(&out, "error: %v\n", err)
@@ -170,6 +174,14 @@ func FuzzDist(f *testing.F) {
 			}
 		}
 		var d Dist
-		_ = json.Unmarshal([]byte(text), &d)
+		if err := d.UnmarshalText([]byte(text)); err == nil {
+			if again := new(Dist); again.UnmarshalText([]byte(d.String())) != nil {
+				t.Fatalf("%q wrote %s", text, d)
+			}
+		}
+		var mapping map[string]any
+		if json.Unmarshal([]byte(text), &mapping) == nil {
+			_ = d.InsteadOf(mapping)
+		}
 	})
 }

@@ -1,7 +1,6 @@
 package latency
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -12,15 +11,15 @@ import (
 
 // DistHelp is what a distribution may look like, for error messages and help
 // texts.
-const DistHelp = `"50ms", "100ms..30s" (uniform), "50ms±10%" or "50ms±5ms" (uniform), "normal(50ms, 5ms)", "lognormal(50ms, 20ms)", "exponential(50ms)", "pareto(10ms, 2.5)", "empirical(10ms*3, 80ms)", each with min= and max= if wanted, or {kind, mean, stddev, min, max, shape, values}`
+const DistHelp = `"50ms", "100ms..30s" (uniform), "50ms±10%" or "50ms±5ms" (uniform), "normal(50ms, 5ms)", "lognormal(50ms, 20ms)", "exponential(50ms)", "pareto(10ms, 2.5)", "empirical(10ms*3, 80ms)", each with min= and max= if wanted`
 
 // help is DistHelp with examples of this unit.
 func (u Unit) help() string {
 	switch u {
 	case Count:
-		return `"128", "16..512" (uniform), "128±10%" or "128±8" (uniform), "normal(200, 20)", "lognormal(200, 150)", "exponential(100)", "pareto(16, 2.5)", "empirical(16*3, 512)", each with min= and max= if wanted, or {kind, mean, stddev, min, max, shape, values}`
+		return `"128", "16..512" (uniform), "128±10%" or "128±8" (uniform), "normal(200, 20)", "lognormal(200, 150)", "exponential(100)", "pareto(16, 2.5)", "empirical(16*3, 512)", each with min= and max= if wanted`
 	case Millionths:
-		return `"1.2", "0.9..1.1" (uniform), "1±10%" (uniform), "normal(1, 0.1)", "lognormal(1, 0.05)", "exponential(1)", "pareto(0.9, 2.5)", "empirical(1*9, 3)", each with min= and max= if wanted, or {kind, mean, stddev, min, max, shape, values}`
+		return `"1.2", "0.9..1.1" (uniform), "1±10%" (uniform), "normal(1, 0.1)", "lognormal(1, 0.05)", "exponential(1)", "pareto(0.9, 2.5)", "empirical(1*9, 3)", each with min= and max= if wanted`
 	}
 	return DistHelp
 }
@@ -51,10 +50,18 @@ func clip(text string) string {
 	return strconv.Quote(text)
 }
 
+// formError is about a text that has none of the forms.
+type formError struct {
+	reason string
+	unit   Unit
+}
+
+func (e formError) Error() string { return e.reason + ", or one of " + e.unit.help() }
+
 func parseText(unit Unit, text string) (Dist, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
-		return Dist{}, fmt.Errorf("it is empty; expected one of %s", unit.help())
+		return Dist{}, formError{"it is empty", unit}
 	}
 	if name, rest, ok := strings.Cut(text, "("); ok {
 		arguments, closed := strings.CutSuffix(rest, ")")
@@ -73,7 +80,7 @@ func parseText(unit Unit, text string) (Dist, error) {
 	}
 	v, err := unit.parse(text)
 	if err != nil {
-		return Dist{}, fmt.Errorf("%w, or one of %s", err, unit.help())
+		return Dist{}, formError{err.Error(), unit}
 	}
 	return constant(unit, v), nil
 }
@@ -163,13 +170,9 @@ func parseCall(unit Unit, name, arguments string) (Dist, error) {
 	return build(unit, name, fields, values)
 }
 
-// build makes a distribution from named parameters; text and structured forms
-// both end here.
+// build makes a distribution from named parameters.
 func build(unit Unit, name string, fields map[string]string, values []string) (Dist, error) {
-	order, known := positional[name]
-	if !known {
-		return Dist{}, fmt.Errorf("kind: unknown %q; expected one of %s", name, strings.Join(familyNames[:], ", "))
-	}
+	order := positional[name]
 	allowed := append([]string{"min", "max"}, order...)
 	keys := make([]string, 0, len(fields))
 	for key := range fields {
@@ -185,9 +188,6 @@ func build(unit Unit, name string, fields map[string]string, values []string) (D
 		if _, given := fields[key]; !given {
 			return Dist{}, fmt.Errorf("%s needs %s; expected %s", name, key, parameterList(name, order))
 		}
-	}
-	if name != "empirical" && len(values) > 0 {
-		return Dist{}, fmt.Errorf("%s takes no values; did you mean kind empirical?", name)
 	}
 	switch name {
 	case "constant":
@@ -310,66 +310,4 @@ func empirical(unit Unit, list []string) (Dist, error) {
 	}
 	d.lo, d.hi = d.values[0].value, d.values[len(d.values)-1].value
 	return d, nil
-}
-
-// String writes the distribution so that ParseUnit reads the same one back.
-func (d Dist) String() string {
-	f := d.unit.format
-	var s string
-	switch d.family {
-	case FamilyConstant:
-		return f(d.a)
-	case FamilyUniform:
-		return f(d.a) + ".." + f(d.b)
-	case FamilyEmpirical:
-		items := make([]string, len(d.values))
-		for i, v := range d.values {
-			items[i] = f(float64(v.value))
-			if v.weight != 1 {
-				items[i] += "*" + strconv.FormatInt(v.weight, 10)
-			}
-		}
-		return "empirical(" + strings.Join(items, ", ") + ")"
-	case FamilyNormal, FamilyLognormal:
-		s = d.family.String() + "(" + f(d.a) + ", " + f(d.b)
-	case FamilyExponential:
-		s = "exponential(" + f(d.a)
-	case FamilyPareto:
-		s = "pareto(" + f(d.a) + ", " + strconv.FormatFloat(d.b, 'f', -1, 64)
-	}
-	if d.cutLow && d.family != FamilyPareto {
-		s += ", min=" + f(float64(d.lo))
-	}
-	if d.cutTop {
-		s += ", max=" + f(float64(d.hi))
-	}
-	return s + ")"
-}
-
-// MarshalText writes the textual form.
-func (d Dist) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText reads the textual form in the unit that d already has.
-func (d *Dist) UnmarshalText(text []byte) (err error) {
-	parsed, err := ParseUnit(d.unit, string(text))
-	if err == nil {
-		*d = parsed
-	}
-	return err
-}
-
-// UnmarshalJSON reads the textual form, a plain number (not for spans, which
-// need their unit) or the structured form, in the unit that d already has.
-func (d *Dist) UnmarshalJSON(data []byte) error {
-	decoder := json.NewDecoder(strings.NewReader(string(data)))
-	decoder.UseNumber()
-	var v any
-	if err := decoder.Decode(&v); err != nil {
-		return fmt.Errorf("distribution: %w", err)
-	}
-	parsed, err := DistFrom(d.unit, v)
-	if err == nil {
-		*d = parsed
-	}
-	return err
 }

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // Type names that the builder itself puts where the configuration is silent.
@@ -29,53 +30,70 @@ type Builder struct {
 	reg      Registry
 	opt      Options
 	made     map[string]Plugin
+	failed   map[string]bool // what is wrong with them is told
 	order    []Plugin
 	making   []string
-	late     []func() error
+	at       strictyaml.Value // of the plug-in that is being made, or has something to do late
+	late     []func()
+	problems strictyaml.Problems
 	Warnings []string
 }
 
-// New builds a picker from a configuration. Errors name the plug-in and, when
-// they are about a line of the file, the line.
+// New builds a picker from a configuration. The error is every mistake in it, as
+// strictyaml.Problems.
 func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
-	b := &Builder{cfg: cfg, reg: reg, opt: opt, made: map[string]Plugin{}}
+	b := &Builder{cfg: cfg, reg: reg, opt: opt, made: map[string]Plugin{}, failed: map[string]bool{}, problems: slices.Clone(cfg.Problems)}
 	for i := range cfg.Plugins {
-		if _, err := b.Plugin(cfg.Plugins[i].Name); err != nil {
-			return nil, err
+		if spec := &cfg.Plugins[i]; spec.Name != "" { // without a type it has none, which is told
+			b.at = spec.At
+			_, err := b.Plugin(spec.Name)
+			b.tell(spec.At, err)
 		}
 	}
 	p := &Picker{opt: opt, cfg: cfg, pool: NewPool()}
-	if err := b.profiles(p); err != nil {
-		return nil, err
-	}
-	if err := b.parsers(p); err != nil {
-		return nil, err
-	}
-	if err := b.detector(p); err != nil {
-		return nil, err
-	}
-	if err := b.dataLayer(p); err != nil {
-		return nil, err
-	}
+	b.profiles(p)
+	b.parsers(p)
+	b.detector(p)
+	b.dataLayer(p)
 	for _, typ := range defaultPolicies {
 		if _, known := reg[typ]; known { // flow control's defaults, whether it is on or not
-			if _, err := b.standard(typ); err != nil {
-				return nil, err
-			}
+			b.standard(typ, cfg.At)
 		}
 	}
-	for len(b.late) > 0 { // late links may make producers, which have links of their own
+	b.policies()
+	for len(b.late) > 0 && len(b.failed) == 0 { // late links may make producers, which have links of their own
 		late := b.late
 		b.late = nil
 		for _, f := range late {
-			if err := f(); err != nil {
-				return nil, err
-			}
+			f()
 		}
+	}
+	if err := b.problems.Err(); err != nil {
+		return nil, err
 	}
 	p.wire(b.order)
 	p.Warnings = append(append(p.Warnings, cfg.Warnings...), b.Warnings...)
 	return p, nil
+}
+
+// refuse notes a mistake in the configuration.
+func (b *Builder) refuse(at strictyaml.Value, found, expected, hint string) {
+	b.problems = append(b.problems, at.Problem(found, expected, hint))
+}
+
+// warn notes what has no effect in the configuration.
+func (b *Builder) warn(at strictyaml.Value, found, expected, hint string) {
+	b.Warnings = append(b.Warnings, at.Problem(found, expected, hint).Error())
+}
+
+// errTold is about a plug-in that could not be made, for a reason that is told.
+var errTold = errors.New("the plug-in could not be made")
+
+// tell notes an error about what stands at a place.
+func (b *Builder) tell(at strictyaml.Value, err error) {
+	if !errors.Is(err, errTold) {
+		b.problems = append(b.problems, at.Told(err)...)
+	}
 }
 
 // Warn adds a line to what is logged at start-up.
@@ -93,49 +111,93 @@ func (b *Builder) Plugin(name string) (Plugin, error) {
 	if p := b.made[name]; p != nil {
 		return p, nil
 	}
+	if b.failed[name] {
+		return nil, errTold
+	}
 	spec := b.cfg.Plugin(name)
 	if spec == nil {
-		return nil, fmt.Errorf("a plugin has a dependency on the unregistered plugin %s", name)
+		return nil, strictyaml.Problem{Found: fmt.Sprintf("a plugin has a dependency on the unregistered plugin %s", name),
+			Expected: "the name of a plug-in that is declared under plugins", Hint: strictyaml.DidYouMean(name, b.declared())}
 	}
 	if slices.Contains(b.making, name) {
 		return nil, fmt.Errorf("plugins depend on each other in a circle: %v", append(b.making, name))
 	}
-	b.making = append(b.making, name)
-	defer func() { b.making = b.making[:len(b.making)-1] }()
-	field := spec.Field
-	if field == "" {
-		field = fmt.Sprintf("plugins[%d].parameters", slices.IndexFunc(b.cfg.Plugins, func(p config.Plugin) bool { return p.Name == name }))
+	outer := b.at
+	b.making, b.at = append(b.making, name), spec.At
+	defer func() { b.making, b.at = b.making[:len(b.making)-1], outer }()
+	parameters := spec.Parameters
+	if !parameters.Given() {
+		parameters = spec.At.Get("parameters")
 	}
-	return b.make(spec.Type, name, NewParams(spec.Parameters, field), spec.Line)
+	p, err := b.make(spec.Type, name, spec.At, parameters)
+	if err != nil {
+		b.failed[name] = true
+		b.tell(spec.At, err)
+		return nil, errTold
+	}
+	return p, nil
 }
 
-func (b *Builder) make(typ, name string, params Params, line int) (Plugin, error) {
+// declared are the names of all plug-ins that the configuration declares.
+func (b *Builder) declared() []string {
+	names := make([]string, len(b.cfg.Plugins))
+	for i, p := range b.cfg.Plugins {
+		names[i] = p.Name
+	}
+	return names
+}
+
+func (b *Builder) make(typ, name string, at, parameters strictyaml.Value) (Plugin, error) {
 	r, ok := b.reg[typ]
 	if !ok {
-		return nil, &strict.Error{Line: line, Msg: fmt.Sprintf("plugin '%s': plugin type '%s' not found in registry; known types are %v", name, typ, b.reg.Types())}
+		if typ == "" {
+			return nil, errTold
+		}
+		expected, hint := "a known type", strictyaml.DidYouMean(typ, b.reg.Types())
+		if hint == "" {
+			expected = "one of " + strings.Join(b.reg.Types(), ", ")
+		}
+		return nil, typeOf(at).Problem(fmt.Sprintf("plugin type '%s' not found in registry", typ), expected, hint)
 	}
 	switch {
 	case r.Stability == Alpha && !b.opt.AllowExperimental:
-		return nil, &strict.Error{Line: line, Msg: fmt.Sprintf("plugin '%s' (type: '%s') has Alpha stability level, but command line flag --allow-experimental-plugins is not set", name, typ)}
+		return nil, typeOf(at).Problem(fmt.Sprintf("plugin '%s' (type: '%s') has Alpha stability level, but command line flag --allow-experimental-plugins is not set", name, typ), "", "")
 	case r.Stability == Deprecated:
 		b.Warn("plugin %s: type %s is deprecated", name, typ)
 	}
-	p, err := b.create(r.New, name, params)
+	p, err := b.create(r.New, name, Params{parameters})
 	if err != nil {
-		if e := (*strict.Error)(nil); errors.As(err, &e) && e.Line > 0 {
-			return nil, fmt.Errorf("failed to create plugin '%s' (type: %s): %w", name, typ, err)
+		if !errors.Is(err, errTold) && !errors.As(err, new(strictyaml.Problems)) && !errors.As(err, new(strictyaml.Problem)) {
+			err = fmt.Errorf("failed to create plugin '%s' (type: %s): %w", name, typ, err)
 		}
-		return nil, &strict.Error{Line: line, Msg: fmt.Sprintf("failed to create plugin '%s' (type: %s): %v", name, typ, err)}
+		return nil, err
 	}
 	p.base().typ, p.base().name, p.base().index = typ, name, len(b.order)
+	if err := b.checkShape(p, at); err != nil {
+		return nil, err
+	}
 	b.order = append(b.order, p)
 	b.made[name] = p
 	return p, nil
 }
 
+// typeOf is where a declared plug-in's type stands; document 003 has but a name.
+func typeOf(at strictyaml.Value) strictyaml.Value {
+	if t := at.Get("type"); t.Given() {
+		return t
+	}
+	return at.Get("name")
+}
+
 // Late runs f when every declared plug-in exists: the place to look for
 // producers, which may have been declared further down.
-func (b *Builder) Late(f func() error) { b.late = append(b.late, f) }
+func (b *Builder) Late(f func() error) {
+	at := b.at
+	b.late = append(b.late, func() {
+		b.at = at
+		b.tell(at, f())
+	})
+}
 
 // Plugins are those that were made so far, in their order.
 func (b *Builder) Plugins() []Plugin { return b.order }
@@ -153,22 +215,42 @@ func (b *Builder) Ensure(name, defaultType, dataKey, consumer string) (Plugin, e
 	if name != defaultType {
 		return nil, fmt.Errorf("failed to create missing data producers - no default producer found for missing data key %s/%s, consumed by %s", dataKey, name, consumer)
 	}
-	return b.make(defaultType, name, Params{}, 0)
+	return b.make(defaultType, name, strictyaml.Value{}, strictyaml.Value{})
 }
 
-// standard is a plug-in that the configuration need not declare.
-func (b *Builder) standard(typ string) (Plugin, error) {
-	if p := b.made[typ]; p != nil {
-		return p, nil
+// standard is a plug-in that the configuration need not declare; nil when it
+// could not be made, which is told at the place that asks for it.
+func (b *Builder) standard(typ string, at strictyaml.Value) Plugin {
+	if p := b.made[typ]; p != nil || b.failed[typ] {
+		return p
 	}
-	if _, ok := b.reg[typ]; !ok {
-		return nil, fmt.Errorf("plugin type '%s' not found in registry", typ)
+	p, err := b.make(typ, typ, strictyaml.Value{}, strictyaml.Value{})
+	b.tell(at, err)
+	return p
+}
+
+// named is the plug-in that a place of the configuration refers to, nil when
+// there is none, which is told.
+func (b *Builder) named(at strictyaml.Value, ref string) Plugin {
+	if pl := b.made[ref]; pl != nil || b.failed[ref] || ref == "" {
+		return pl
 	}
-	return b.make(typ, typ, Params{}, 0)
+	b.refuse(refAt(at), fmt.Sprintf("references undefined plugin '%s'", ref), "the name of a plug-in that is declared under plugins", strictyaml.DidYouMean(ref, b.declared()))
+	return nil
+}
+
+// refAt is where a reference's name stands.
+func refAt(at strictyaml.Value) strictyaml.Value {
+	for _, key := range []string{"pluginRef", "name"} {
+		if v := at.Get(key); v.Given() {
+			return v
+		}
+	}
+	return at
 }
 
 // profiles builds the scheduling profiles and finds their handler.
-func (b *Builder) profiles(p *Picker) error {
+func (b *Builder) profiles(p *Picker) {
 	specs := b.cfg.SchedulingProfiles
 	if len(specs) == 0 {
 		def := config.Profile{Name: "default"}
@@ -182,23 +264,19 @@ func (b *Builder) profiles(p *Picker) error {
 	}
 	for _, pl := range b.order {
 		h, ok := pl.(ProfileHandler)
-		if !ok {
-			continue
+		if ok && p.handler != nil {
+			b.refuse(b.declaredAt(h), fmt.Sprintf("multiple profile handlers found ('%s', '%s')", p.handler.Name(), h.Name()), "only one", "")
 		}
-		if p.handler != nil {
-			return fmt.Errorf("multiple profile handlers found ('%s', '%s'); only one is allowed", p.handler.Name(), h.Name())
+		if ok && p.handler == nil {
+			p.handler = h
 		}
-		p.handler = h
 	}
-	if p.handler == nil {
+	if p.handler == nil && len(b.failed) == 0 {
 		if len(specs) > 1 {
-			return errors.New("no profile handler is declared; several scheduling profiles need one, such as disagg-profile-handler")
+			b.refuse(b.cfg.At.Get("plugins"), "no profile handler is declared", "one, such as disagg-profile-handler, where there are several scheduling profiles", "")
+		} else {
+			p.handler = instead[ProfileHandler](b, typeSingleHandler)
 		}
-		h, err := instead[ProfileHandler](b, typeSingleHandler)
-		if err != nil {
-			return err
-		}
-		p.handler = h
 	}
 	var fallback EndpointPicker
 	for _, pl := range b.order {
@@ -206,19 +284,15 @@ func (b *Builder) profiles(p *Picker) error {
 			fallback = ep
 		}
 	}
-	if fallback == nil {
-		ep, err := instead[EndpointPicker](b, typeMaxScorePicker)
-		if err != nil {
-			return err
-		}
-		fallback = ep
+	if fallback == nil && len(b.failed) == 0 {
+		fallback = instead[EndpointPicker](b, typeMaxScorePicker)
 	}
 	for _, spec := range specs {
 		pr := &profile{name: spec.Name}
-		for j, ref := range spec.Plugins {
-			pl, err := b.inProfile(spec.Name, j, ref.PluginRef)
-			if err != nil {
-				return err
+		for _, ref := range spec.Plugins {
+			pl := b.inProfile(ref)
+			if pl == nil {
+				continue
 			}
 			if f, ok := pl.(Filter); ok {
 				pr.filters = append(pr.filters, f)
@@ -232,7 +306,7 @@ func (b *Builder) profiles(p *Picker) error {
 			}
 			if ep, ok := pl.(EndpointPicker); ok {
 				if pr.picker != nil {
-					return fmt.Errorf("failed to add plugin '%s' to profile '%s': it already has the picker '%s'", ep.Name(), spec.Name, pr.picker.Name())
+					b.refuse(refAt(ref.At), fmt.Sprintf("failed to add plugin '%s' to profile '%s': it already has the picker '%s'", ep.Name(), spec.Name, pr.picker.Name()), "one picker in each profile", "")
 				}
 				pr.picker = ep
 			}
@@ -244,51 +318,58 @@ func (b *Builder) profiles(p *Picker) error {
 		p.profileNames = append(p.profileNames, spec.Name)
 	}
 	if c, ok := p.handler.(ProfileChecker); ok {
-		return c.CheckProfiles(p.profileNames)
+		b.tell(b.cfg.At.Get("schedulingProfiles"), c.CheckProfiles(p.profileNames))
 	}
-	return nil
+}
+
+// declaredAt is where a plug-in is declared.
+func (b *Builder) declaredAt(p Plugin) strictyaml.Value {
+	if spec := b.cfg.Plugin(p.Name()); spec != nil {
+		return spec.At
+	}
+	return b.cfg.At
 }
 
 // instead is a plug-in of a kind that must be there, under its type's name. A
 // declared one of another kind that has this name gives way to it.
-func instead[K Plugin](b *Builder, typ string) (K, error) {
+func instead[K Plugin](b *Builder, typ string) (out K) {
 	if k, ok := b.made[typ].(K); ok {
-		return k, nil
+		return k
 	}
 	delete(b.made, typ)
-	var none K
-	pl, err := b.standard(typ)
-	if err != nil {
-		return none, err
+	pl := b.standard(typ, b.cfg.At)
+	if k, ok := pl.(K); ok {
+		return k
+	} else if pl != nil {
+		b.refuse(b.cfg.At, fmt.Sprintf("plugin type '%s' is registered with a factory that makes something else", typ), "", "")
 	}
-	k, ok := pl.(K)
-	if !ok {
-		return none, fmt.Errorf("plugin type '%s' is registered with a factory that makes something else", typ)
-	}
-	return k, nil
+	return out
 }
 
 // inProfile is the plug-in that a profile lists: a declared one, or one of
-// those that are there without declaration.
-func (b *Builder) inProfile(profile string, place int, ref string) (Plugin, error) {
-	if pl := b.made[ref]; pl != nil {
-		return pl, nil
+// those that are there without declaration; nil for none.
+func (b *Builder) inProfile(ref config.ProfilePlugin) Plugin {
+	if b.made[ref.PluginRef] == nil && slices.Contains(b.undeclared(), ref.PluginRef) {
+		return b.standard(ref.PluginRef, ref.At)
 	}
-	if slices.Contains(b.undeclared(), ref) {
-		return b.standard(ref)
+	pl := b.named(ref.At, ref.PluginRef)
+	if pl != nil {
+		b.checkPlace(pl, ref)
 	}
-	return nil, &strict.Error{Field: fmt.Sprintf("schedulingProfiles[%s].plugins[%d]", profile, place), Msg: fmt.Sprintf("references undefined plugin '%s'", ref)}
+	return pl
 }
 
 // undeclared are the plug-ins, besides handler and picker, that a
 // configuration has without declaring them.
 func (b *Builder) undeclared() []string {
-	out := append([]string{typeDetector}, b.parserRefs()...)
-	out = append(out, defaultPolicies...)
+	out := append([]string{typeDetector}, defaultPolicies...)
+	for _, ref := range b.parserRefs() {
+		out = append(out, ref.PluginRef)
+	}
 	if b.injects() {
 		out = append(out, typeMetricsSource, typeExtractor)
 	}
-	if ref := b.cfg.DetectorRef(); ref != "" && ref != typeDetector {
+	if ref := b.cfg.Detector().PluginRef; ref != "" && ref != typeDetector {
 		out = out[1:]
 	}
 	return out
@@ -310,85 +391,67 @@ func (b *Builder) injects() bool {
 	})
 }
 
-func (b *Builder) parserRefs() []string {
-	if refs := b.cfg.ParserRefs(); len(refs) > 0 {
+func (b *Builder) parserRefs() []config.Ref {
+	if refs := b.cfg.Parsers(); len(refs) > 0 {
 		return refs
 	}
-	return []string{parse.TypeOpenAI, parse.TypeAnthropic, parse.TypeVLLMHTTP}
+	return []config.Ref{{PluginRef: parse.TypeOpenAI}, {PluginRef: parse.TypeAnthropic}, {PluginRef: parse.TypeVLLMHTTP}}
 }
 
-func (b *Builder) parsers(p *Picker) error {
+func (b *Builder) parsers(p *Picker) {
 	for _, ref := range b.parserRefs() {
-		pl := b.made[ref]
+		pl := b.made[ref.PluginRef]
 		if pl == nil {
-			var err error
-			if pl, err = b.standard(ref); err != nil { // a known type need not be declared
-				return fmt.Errorf("requestHandler.parsers: %w", err)
-			}
+			pl = b.standard(ref.PluginRef, refAt(ref.At)) // a known type need not be declared
 		}
-		rp, ok := pl.(RequestParser)
-		if !ok {
-			return fmt.Errorf("requestHandler.parsers: %w", TypeError(pl, "request parser"))
+		if rp, ok := pl.(RequestParser); ok {
+			p.parsers = append(p.parsers, rp.Parser())
+		} else if pl != nil {
+			b.wrongKind(ref.At, pl, "request parser")
 		}
-		p.parsers = append(p.parsers, rp.Parser())
 	}
-	return nil
 }
 
-func (b *Builder) detector(p *Picker) error {
-	ref := b.cfg.DetectorRef()
-	if ref == "" {
-		ref = typeDetector
-	}
-	pl := b.made[ref]
-	if pl == nil {
-		if ref != typeDetector {
-			return fmt.Errorf("flowControl.saturationDetector: no plugin found with name %q", ref)
-		}
-		var err error
-		if pl, err = b.standard(ref); err != nil {
-			return err
-		}
+func (b *Builder) detector(p *Picker) {
+	ref := b.cfg.Detector()
+	var pl Plugin
+	if ref.PluginRef == "" || ref.PluginRef == typeDetector {
+		pl = b.standard(typeDetector, b.cfg.At)
+	} else {
+		pl = b.named(ref.At, ref.PluginRef)
 	}
 	d, ok := pl.(SaturationDetector)
-	if !ok {
-		return fmt.Errorf("flowControl.saturationDetector: %w", TypeError(pl, "saturation detector"))
+	if p.detector = d; pl != nil && !ok {
+		b.wrongKind(ref.At, pl, "saturation detector")
 	}
-	p.detector = d
-	return nil
 }
 
 // dataLayer finds discovery, sources and extractors.
-func (b *Builder) dataLayer(p *Picker) error {
-	if ref := b.cfg.DiscoveryRef(); ref != "" {
-		d, ok := b.made[ref].(Discovery)
-		if !ok {
-			return fmt.Errorf("dataLayer.discovery: no discovery plugin found with name %q", ref)
+func (b *Builder) dataLayer(p *Picker) {
+	if ref := b.cfg.Discovery(); ref.PluginRef != "" {
+		pl := b.named(ref.At, ref.PluginRef)
+		d, ok := pl.(Discovery)
+		if p.discovery = d; pl != nil && !ok {
+			b.wrongKind(ref.At, pl, "discovery")
 		}
-		p.discovery = d
 	}
 	var sources []config.Source
 	if dl := b.cfg.DataLayer; dl != nil {
 		sources = dl.Sources
 	}
-	for i, s := range sources {
-		field := fmt.Sprintf("dataLayer.sources[%d]", i)
-		pl := b.made[s.PluginRef]
-		if pl == nil {
-			return fmt.Errorf("%s: no plugin found with name %q", field, s.PluginRef)
-		}
+	for _, s := range sources {
+		pl := b.named(s.At, s.PluginRef)
 		src, isSource := pl.(MetricsSource)
-		if !isSource && !b.reg[pl.Type()].NoRole {
-			return fmt.Errorf("%s: %w", field, TypeError(pl, "data source"))
+		if pl != nil && !isSource && !b.is(pl, KindSource) {
+			b.wrongKind(s.At, pl, KindSource)
 		}
 		sc := Scrape{Source: src}
-		for j, e := range s.Extractors {
-			ex := b.made[e.PluginRef]
-			if ex == nil {
-				return fmt.Errorf("%s.extractors[%d]: no plugin found with name %q", field, j, e.PluginRef)
-			}
+		for _, e := range s.Extractors {
+			ex := b.named(e.At, e.PluginRef)
 			if x, ok := ex.(MetricsExtractor); ok {
 				sc.Extractors = append(sc.Extractors, x)
+			} else if isSource && ex != nil && !b.is(ex, KindExtractor) {
+				b.wrongKind(e.At, ex, KindExtractor)
 			}
 		}
 		if isSource {
@@ -397,26 +460,45 @@ func (b *Builder) dataLayer(p *Picker) error {
 	}
 	if !b.injects() {
 		if len(p.scrapes) == 0 && len(sources) == 0 {
-			return errors.New("dataLayer: injectDefaults is false and there are no sources, so nothing would ever be scraped; add a source or leave injectDefaults out")
+			b.refuse(b.cfg.At.At("dataLayer.injectDefaults"), "injectDefaults is false and there are no sources, so nothing would ever be scraped", "a source, or injectDefaults left out", "")
 		}
-		return nil
+		return
 	}
-	src, err := b.standard(typeMetricsSource)
-	if err != nil {
-		return err
+	source, extractor := b.standard(typeMetricsSource, b.cfg.At), b.standard(typeExtractor, b.cfg.At)
+	src, isSource := source.(MetricsSource)
+	ext, isExtractor := extractor.(MetricsExtractor)
+	if source != nil && !isSource {
+		b.wrongKind(b.declaredAt(source), source, KindSource)
 	}
-	ext, err := b.standard(typeExtractor)
-	if err != nil {
-		return err
+	if extractor != nil && !isExtractor {
+		b.wrongKind(b.declaredAt(extractor), extractor, KindExtractor)
 	}
-	source, isSource := src.(MetricsSource)
-	if !isSource {
-		return TypeError(src, "data source")
+	p.scrapes = append(p.scrapes, Scrape{src, []MetricsExtractor{ext}})
+}
+
+// policies finds flow control's policies, where it is on.
+func (b *Builder) policies() {
+	fc := b.cfg.FlowControl
+	if fc == nil || !b.cfg.FlowControlOn {
+		return
 	}
-	extractor, isExtractor := ext.(MetricsExtractor)
-	if !isExtractor {
-		return TypeError(ext, "metrics extractor")
+	check := func(at strictyaml.Value, field, ref, kind string) {
+		if at = at.Get(field); ref == "" {
+			return
+		}
+		if pl := b.named(at, ref); pl != nil && !b.is(pl, kind) {
+			b.wrongKind(at, pl, kind)
+		}
 	}
-	p.scrapes = append(p.scrapes, Scrape{source, []MetricsExtractor{extractor}})
-	return nil
+	check(fc.At, "usageLimitPolicyPluginRef", fc.UsageLimitPolicyPluginRef, KindUsageLimit)
+	bands := slices.Clone(fc.PriorityBands)
+	for _, band := range []*config.Band{fc.DefaultPriorityBand, fc.DefaultNegativePriorityBand} {
+		if band != nil {
+			bands = append(bands, *band)
+		}
+	}
+	for _, band := range bands {
+		check(band.At, "fairnessPolicyRef", band.FairnessPolicyRef, KindFairness)
+		check(band.At, "orderingPolicyRef", band.OrderingPolicyRef, KindOrdering)
+	}
 }

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"sort"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // Stability is how far a plug-in type has come.
@@ -27,9 +25,10 @@ type Factory func(b *Builder, name string, params Params) (Plugin, error)
 type Registration struct {
 	New       Factory
 	Stability Stability
-	// NoRole says that an instance does nothing inside a profile; a profile
-	// that lists it is accepted and it is left out.
-	NoRole bool
+	// Kind is what an instance is for, where no interface of this package tells:
+	// one of the kinds below, or another word for what other plug-ins ask. Without
+	// it, an instance that implements none of them is refused.
+	Kind string
 }
 
 // Registry maps type names to factories. It is an ordinary map: a program
@@ -47,31 +46,28 @@ func (r Registry) Types() []string {
 }
 
 // Params are a plug-in's parameters as they stand in the file.
-type Params struct {
-	node  *yaml.Node
-	field string
-}
-
-// NewParams wraps parameters for a factory; field names them in errors.
-func NewParams(node *yaml.Node, field string) Params { return Params{node, field} }
+type Params struct{ at strictyaml.Value }
 
 // Decode reads the parameters into a struct whose fields carry json tags and
-// hold the defaults. Unknown fields and wrong types are errors with their line;
-// names count in any case, as the real EPP reads them.
-func (p Params) Decode(into any) error {
-	if p.node == nil {
-		return nil
-	}
-	return strict.DecodeFold(p.node, p.field, into)
-}
+// hold the defaults; the tags min, max, above and oneof limit them
+// (strictyaml.Fields). The error is every mistake with its place; names count in
+// any case, as the real EPP reads them.
+func (p Params) Decode(into any) error { return p.at.Fold().Decode(into).Err() }
 
 // Given says whether there are any parameters.
-func (p Params) Given() bool { return p.node != nil }
+func (p Params) Given() bool { return p.at.Given() }
 
-// Errorf is an error about the parameters, with their line.
+// At is one of the parameters, such as "podDiscoveryConfig.socketPort", for
+// errors about it.
+func (p Params) At(path string) Params { return Params{p.at.Fold().At(path)} }
+
+// Errorf is an error about the parameters, with their place.
 func (p Params) Errorf(format string, args ...any) error {
-	return strict.At(p.node, p.field, format, args...)
+	return p.at.Problem(fmt.Sprintf(format, args...), "", "")
 }
+
+// Expected is an error that tells what is written and what should be.
+func (p Params) Expected(what string) error { return p.at.Problem(p.at.Found(), what, "") }
 
 // TypeError is the error for a plug-in that is not of the kind that its place
 // asks for.

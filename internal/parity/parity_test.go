@@ -66,9 +66,9 @@ func acceptance(l *Line) []Fault {
 		err = os.ErrNotExist
 	}
 	if err == nil && l.EndpointsFile != nil {
-		_, err = discovery.Read([]byte(*l.EndpointsFile), "")
+		_, err = discovery.Read("endpoints.yaml", []byte(*l.EndpointsFile), "")
 	} else if err == nil {
-		_, err = discovery.Read([]byte(endpointsYAML(l.Endpoints)), "")
+		_, err = discovery.Read("endpoints.yaml", []byte(endpointsYAML(l.Endpoints)), "")
 	}
 	if got := err == nil; got != *l.Accepted {
 		f := Fault{Unit: "accept", Field: "accepted", Recorded: "refused", Got: "accepted"}

@@ -101,14 +101,14 @@ func build(l *Line, force force) (core.Config, error) {
 	cfg := config.Default()
 	if l.Config != "" || l.Objects == nil {
 		var err error
-		if cfg, err = config.Read([]byte(l.Config)); err != nil {
+		if cfg, err = config.Read("the configuration", []byte(l.Config)); err != nil {
 			return core.Config{}, err
 		}
 	}
 	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{
 		AllowExperimental: slices.Contains(l.Flags, "--allow-experimental-plugins"), Detail: true, Force: force,
 		Stopwatch: func() machine.Time { return 0 }})
-	if err == nil && cfg.DiscoveryRef() == "" && l.Objects == nil {
+	if err == nil && cfg.Discovery().PluginRef == "" && l.Objects == nil {
 		err = fmt.Errorf("no endpoint discovery is configured")
 	}
 	return core.Config{Picker: p, EmitScores: true, Stream: stream.Config{Errors: stream.EPPErrors, MaxBodyBytes: 64 << 20}}, err
@@ -354,7 +354,7 @@ func (pl *player) step(s *Step) {
 		pl.endpoints(s.EndpointsNow)
 		pl.pass(800 * machine.Millisecond)
 	case s.EndpointsRaw != nil:
-		if list, err := discovery.Read([]byte(*s.EndpointsRaw), ""); err == nil {
+		if list, err := discovery.Read("endpoints.yaml", []byte(*s.EndpointsRaw), ""); err == nil {
 			pl.input(core.Endpoints{List: list})
 		}
 		pl.pass(700 * machine.Millisecond)

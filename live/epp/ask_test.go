@@ -41,7 +41,7 @@ func picking(t *testing.T, text string, endpoints int, change ...func(o *Picking
 
 func pickerOf(t *testing.T, text string, o picker.Options) *picker.Picker {
 	t.Helper()
-	cfg, err := config.Read([]byte(text))
+	cfg, err := config.Read("epp.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

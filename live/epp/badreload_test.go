@@ -26,7 +26,7 @@ func badEndpoints(t *testing.T) map[string]string {
 		filepath.Join(dir, "missing.yaml"):         "no such file",
 		filepath.Join(dir, "nowhere", "some.yaml"): "no such file",
 		dir:   "is a directory",
-		entry: "line 3",
+		entry: "entry.yaml:3:22: endpoints[1].address",
 	}
 }
 

@@ -36,9 +36,9 @@ func (f *EndpointsFile) load() error {
 	}
 	// Not the pool's namespace: the real EPP takes its own default here, and
 	// session tokens have it in them.
-	list, err := discovery.Read(data, discovery.DefaultNamespace)
+	list, err := discovery.Read(f.path, data, discovery.DefaultNamespace)
 	if err != nil {
-		return fmt.Errorf("endpoints file %s: %w", f.path, err)
+		return err
 	}
 	f.k.SetEndpoints(list)
 	return nil

@@ -112,7 +112,7 @@ func faultyPicking(t *testing.T, at string, log *lockedBuffer, change ...func(*P
 	reg["ledger"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
 		return &ledger{Base: picker.NewBase("ledger", name), open: map[string]int{}}, nil
 	}}
-	cfg, err := config.Read([]byte(withFaulty))
+	cfg, err := config.Read("epp.yaml", []byte(withFaulty))
 	if err != nil {
 		t.Fatal(err)
 	}

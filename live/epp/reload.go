@@ -10,7 +10,7 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
@@ -221,7 +221,7 @@ func (s *Standalone) watchConfig() error {
 	path := s.o.ConfigPath
 	var err error
 	s.config, err = watch.File("configuration "+path, path, s.o.Log, func() error {
-		text, err := files.Read(path, strict.MaxBytes)
+		text, err := files.Read(path, strictyaml.MaxBytes)
 		if err != nil {
 			return err
 		}

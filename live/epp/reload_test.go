@@ -155,13 +155,15 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	<-old.idle
 
 	r.write(r.path, "plugins:\n- type: no-such-scorer\n")
-	until(t, "the bad configuration is told", func() bool { return strings.Contains(r.log.String(), "line 2: plugin 'no-such-scorer'") })
+	until(t, "the bad configuration is told", func() bool {
+		return strings.Contains(r.log.String(), ":2:9: plugins[0].type: plugin type 'no-such-scorer'")
+	})
 	if !r.has("kv-cache-utilization-scorer")() {
 		t.Error("a bad configuration replaced a good one")
 	}
 
 	r.write(r.endpoints, "endpoints: [{name: b, address: nowhere, port: \"1\"}]")
-	until(t, "the bad endpoints are told", func() bool { return strings.Contains(r.log.String(), "is not an IPv4 address") })
+	until(t, "the bad endpoints are told", func() bool { return strings.Contains(r.log.String(), "endpoints[0].address: found") })
 	x = r.generations.testAsk(context.Background(), chat(2), hello)
 	if x.endpoint != "127.0.0.1:1" {
 		t.Errorf("bad endpoints replaced good ones: %q", x.endpoint)

@@ -68,6 +68,9 @@ type Options struct {
 	// MetricsFor says who reads /metrics, MetricsTokens what they show.
 	MetricsFor    Readers
 	MetricsTokens serve.Tokens
+	// Wrap, when not nil, stands around the listener at Address, for who measures
+	// at the socket.
+	Wrap func(net.Listener) net.Listener
 	// Log hears of failures; nil is silent.
 	Log *slog.Logger
 }
@@ -131,6 +134,19 @@ const stuck = time.Second
 // streamWorkers is how many streams are served without a new goroutine each.
 const streamWorkers = 64
 
+// StreamServerOptions are what every ext_proc server of windtunnel's is given,
+// and what another must be given that is compared with it.
+func StreamServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(1 << 20),
+		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(16 << 20),
+		grpc.WriteBufferSize(64 << 10), grpc.ReadBufferSize(64 << 10),
+		// Workers' stacks have grown already; streams beyond them, held ones
+		// above all, get goroutines of their own.
+		grpc.NumStreamWorkers(streamWorkers),
+	}
+}
+
 // ServiceName is the gRPC service whose health Envoy asks for.
 const ServiceName = "envoy.service.ext_proc.v3.ExternalProcessor"
 
@@ -176,16 +192,7 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 
-	options := []grpc.ServerOption{
-		grpc.MaxConcurrentStreams(1 << 20),
-		grpc.MaxRecvMsgSize(cmp.Or(o.MaxRecvBytes, 64<<20)),
-		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(16 << 20),
-		grpc.WriteBufferSize(64 << 10), grpc.ReadBufferSize(64 << 10),
-		grpc.UnaryInterceptor(s.checks.intercept),
-		// Workers' stacks have grown already; streams beyond them, held ones
-		// above all, get goroutines of their own.
-		grpc.NumStreamWorkers(streamWorkers),
-	}
+	options := append(StreamServerOptions(), grpc.MaxRecvMsgSize(cmp.Or(o.MaxRecvBytes, 64<<20)), grpc.UnaryInterceptor(s.checks.intercept))
 	if o.MaxSendBytes > 0 {
 		options = append(options, grpc.MaxSendMsgSize(o.MaxSendBytes))
 	}
@@ -198,6 +205,9 @@ func Start(o Options) (*Server, error) {
 	s.SetReady(true)
 	s.health.SetServingStatus("liveness", healthv1.HealthCheckResponse_SERVING)
 	if extProc != nil {
+		if o.Wrap != nil {
+			extProc = o.Wrap(extProc)
+		}
 		s.serve("ext_proc", s.grpc, extProc)
 	}
 	if healthL != nil {

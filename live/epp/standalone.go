@@ -2,8 +2,8 @@ package epp
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"sync"
@@ -78,7 +78,9 @@ type StandaloneOptions struct {
 	Seed     uint64
 	History  int
 	// Inputs, if not nil, takes down what enters the picker.
-	Inputs    *InputLog
+	Inputs *InputLog
+	// Wrap is Options.Wrap.
+	Wrap      func(net.Listener) net.Listener
 	Log       *slog.Logger
 	BuildInfo string
 }
@@ -100,14 +102,14 @@ type Standalone struct {
 	stopping bool
 }
 
-// BuildPicker reads a configuration and builds its picker. Errors name the
-// configuration.
+// BuildPicker reads a configuration and builds its picker. The error is every
+// mistake in the configuration.
 func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 	cfg := config.Default()
 	if o.Config != nil {
 		var err error
-		if cfg, err = config.Read(o.Config); err != nil {
-			return nil, fmt.Errorf("%s: failed to parse config: %w", o.ConfigName, err)
+		if cfg, err = config.Read(o.ConfigName, o.Config); err != nil {
+			return nil, err
 		}
 	} else if o.ConfigName == "" {
 		o.ConfigName = "the default configuration"
@@ -120,7 +122,7 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 	p, err := picker.New(cfg, reg, picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
 		Panicked: logPanics(o.Log), Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
 	if err != nil {
-		return nil, fmt.Errorf("%s: failed to load the configuration: %w", o.ConfigName, err)
+		return nil, err
 	}
 	for _, w := range p.Warnings {
 		o.Log.Warn("epp: configuration", "warning", w)
@@ -163,7 +165,7 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	}
 	s.generations.Replace(g)
 	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Pickers: s.generations,
-		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes,
+		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), Wrap: o.Wrap, MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes,
 		MetricsFor: o.MetricsFor, MetricsTokens: o.MetricsTokens}
 	if o.Secure {
 		if server.TLS, err = serverTLS(&o); err != nil {

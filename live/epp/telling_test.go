@@ -154,7 +154,7 @@ func TestLiveStateIsPreviewed(t *testing.T) {
 	defer d.leave()
 	w := httptest.NewRecorder()
 	k.Pages()["GET /debug/state"].ServeHTTP(w, httptest.NewRequest("GET", "/debug/state", nil))
-	s, err := preview.ReadState(w.Body.Bytes())
+	s, err := preview.ReadState("state.yaml", w.Body.Bytes())
 	if err != nil {
 		t.Fatal(err, w.Body)
 	}

@@ -354,7 +354,7 @@ func TestGRPCEmbedAndInfo(t *testing.T) {
 func TestGRPCAsThePickerReadsIt(t *testing.T) {
 	t.Parallel()
 	got, err := parse.VLLMGRPC{}.Parse("/vllm.grpc.engine.VllmEngine/Generate", vllmgrpc.AppendMessage(nil, ask("x", 17, true)))
-	if err != nil || !got.Stream || got.MaxOutputTokens != 17 || !cmp.Equal(got.Prompts[0].Tokens, []uint32{1, 2, 3, 4, 5}) {
+	if err != nil || !got.Stream || got.MaxOutputTokens != 17 || !cmp.Equal(got.Prompts[0].Tokens(), []uint32{1, 2, 3, 4, 5}) {
 		t.Fatalf("%+v %v", got, err)
 	}
 	usage, ok := parse.VLLMGRPC{}.Usage(vllmgrpc.AppendMessage(nil, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{

@@ -36,7 +36,7 @@ func openPool(path, namespace string, log *slog.Logger, changed func(size int)) 
 	p := &pool{path: path, namespace: namespace, log: log, changed: changed}
 	var err error
 	if p.watcher, err = watch.File("endpoints file "+path, path, log, p.load); err != nil {
-		return nil, fmt.Errorf("endpoints file %s: %w", path, err)
+		return nil, fmt.Errorf("endpoints file: %w", err)
 	}
 	return p, nil
 }
@@ -46,7 +46,7 @@ func (p *pool) load() error {
 	if err != nil {
 		return err
 	}
-	list, err := discovery.Read(data, p.namespace)
+	list, err := discovery.Read(p.path, data, p.namespace)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/strict"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -128,7 +128,7 @@ func (c *eppCmd) Run(o *outside) error {
 	case c.ConfigText != "":
 		opts.Config, opts.ConfigName = []byte(c.ConfigText), "--config-text"
 	case c.ConfigFile != "":
-		text, err := files.Read(c.ConfigFile, strict.MaxBytes)
+		text, err := files.Read(c.ConfigFile, strictyaml.MaxBytes)
 		if err != nil {
 			return exit.With(exit.Input, err)
 		}

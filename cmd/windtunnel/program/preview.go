@@ -97,9 +97,9 @@ func (c *previewCmd) state() (*preview.State, error) {
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
-	s, err := preview.ReadState(text)
+	s, err := preview.ReadState(c.State, text)
 	if err != nil {
-		return nil, exit.With(exit.Input, fmt.Errorf("%s: %w", c.State, err))
+		return nil, exit.With(exit.Input, err)
 	}
 	return s, nil
 }
@@ -121,13 +121,13 @@ func (c *previewCmd) decide(name string, state *preview.State, r *preview.Reques
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
-	cfg, err := config.Read(text)
+	cfg, err := config.Read(name, text)
 	if err != nil {
-		return nil, exit.With(exit.Input, fmt.Errorf("%s: %w", name, err))
+		return nil, exit.With(exit.Input, err)
 	}
 	p, err := preview.Build(cfg, plugins.Builtin(), picker.Options{Seed: c.Seed, AllowExperimental: c.Alpha}, state)
 	if err != nil {
-		return nil, exit.With(exit.Input, fmt.Errorf("%s: %w", name, err))
+		return nil, exit.With(exit.Input, err)
 	}
 	d, err := preview.Pick(p, 0, r, "preview")
 	var refused *apierror.Error

@@ -1,19 +1,16 @@
 package program
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
-	"go.yaml.in/yaml/v3"
 
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
@@ -45,7 +42,7 @@ func (configText) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside)
 // BeforeResolve does so from a file.
 func (configPath) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside) error {
 	path, _ := ctx.FlagValue(trace.Flag).(configPath)
-	text, err := files.Read(string(path), strict.MaxBytes)
+	text, err := files.Read(string(path), strictyaml.MaxBytes)
 	if err != nil {
 		return fmt.Errorf("--configuration-file: %w", err)
 	}
@@ -53,9 +50,9 @@ func (configPath) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside)
 }
 
 func addConfiguration(ctx *kong.Context, o *outside, text []byte, from string) error {
-	flags, err := configFlags(text, o.Stderr)
+	flags, err := configFlags(from, text, o.Stderr)
 	if err != nil {
-		return fmt.Errorf("%s: %w", from, err)
+		return err
 	}
 	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		if v, ok := flags[flag.Name]; ok {
@@ -68,40 +65,27 @@ func addConfiguration(ctx *kong.Context, o *outside, text []byte, from string) e
 
 // configFlags are a configuration's keys as flags. As the real sidecar does, 0
 // and nothing stand for the default.
-func configFlags(text []byte, warn io.Writer) (map[string]string, error) {
-	if len(text) > strict.MaxBytes {
-		return nil, fmt.Errorf("%d bytes are more than the %d allowed", len(text), strict.MaxBytes)
+func configFlags(from string, text []byte, warn io.Writer) (map[string]string, error) {
+	doc, err := strictyaml.Parse(text, strictyaml.Options{File: from, Kubernetes: true})
+	if err != nil {
+		return nil, err
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	if len(doc.Content) == 0 {
-		return nil, nil
-	}
-	root := doc.Content[0]
-	if root.Kind != yaml.MappingNode {
-		return nil, strict.At(root, "", "expected keys and values such as port: 8085")
-	}
-	seen := map[string]bool{}
 	flags := map[string]string{}
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, node := root.Content[i].Value, root.Content[i+1]
-		kind, known := configKeys[key]
-		switch {
-		case !known:
-			return nil, strict.At(root.Content[i], key, "no such key; expected one of %s", strings.Join(slices.Sorted(maps.Keys(configKeys)), ", "))
-		case seen[key]:
-			return nil, strict.At(root.Content[i], key, "the key is there twice")
+	known := map[string]func(strictyaml.Value){}
+	for key, kind := range configKeys {
+		known[key] = func(v strictyaml.Value) {
+			if text := configValue(v, key, kind); text != "" {
+				flags[key] = text
+			}
 		}
-		seen[key] = true
-		value, err := configValue(node, key, kind)
-		if err != nil {
-			return nil, err
-		}
-		if value != "" {
-			flags[key] = value
-		}
+	}
+	doc.Root().CheckKeys()
+	doc.Root().Fields(known)
+	if err := doc.Problems().Err(); err != nil {
+		return nil, err
+	}
+	for _, w := range doc.Warnings() {
+		fmt.Fprintf(warn, "notice: %s\n", w)
 	}
 	if old, ok := flags["vllm-port"]; ok && flags["model-server-port"] == "" {
 		flags["model-server-port"] = old
@@ -116,38 +100,20 @@ func configFlags(text []byte, warn io.Writer) (map[string]string, error) {
 }
 
 // configValue is a value as a flag's text; none is the default.
-func configValue(n *yaml.Node, key, kind string) (string, error) {
-	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
-		return "", nil
-	case kind == "list":
-		if n.Kind != yaml.SequenceNode {
-			return "", strict.At(n, key, "expected a list such as [prefiller, decoder]")
+func configValue(v strictyaml.Value, key, kind string) string {
+	switch kind {
+	case "list":
+		return strings.Join(v.TextList(), ",")
+	case "bool":
+		if b := v.Bool(); v.Given() {
+			return strconv.FormatBool(b)
 		}
-		var out []string
-		for _, e := range n.Content {
-			if e.Kind != yaml.ScalarNode || e.Tag != "!!str" {
-				return "", strict.At(e, key, "expected names such as prefiller")
-			}
-			out = append(out, e.Value)
+	case "int":
+		if i := v.Int(math.MinInt32, math.MaxInt32, 0); v.Given() && (i != 0 || key == "prefill-max-retries") {
+			return strconv.FormatInt(i, 10)
 		}
-		return strings.Join(out, ","), nil
-	case n.Kind != yaml.ScalarNode || n.Tag != "!!"+kind:
-		return "", strict.At(n, key, "expected %s", map[string]string{"int": "a whole number", "str": "a text", "bool": "true or false"}[kind])
-	case kind == "int":
-		i, err := strconv.Atoi(n.Value)
-		if err != nil {
-			return "", strict.At(n, key, "expected a whole number")
-		}
-		if i == 0 && key != "prefill-max-retries" {
-			return "", nil
-		}
-	case kind == "bool":
-		var b bool
-		if err := n.Decode(&b); err != nil {
-			return "", strict.At(n, key, "expected true or false")
-		}
-		return strconv.FormatBool(b), nil
+	case "str":
+		return v.Text()
 	}
-	return n.Value, nil
+	return ""
 }

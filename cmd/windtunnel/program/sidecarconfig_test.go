@@ -80,11 +80,11 @@ func TestSidecarMoRIIO(t *testing.T) {
 
 func TestSidecarRefuses(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"--configuration={port:~8085,~colour:~red}", "colour: no such key"},
-		{"--configuration={port:~'8085'}", "port: expected a whole number"},
+		{"--configuration={port:~8085,~colour:~red}", "--configuration:1:14: colour: unknown field"},
+		{"--configuration={port:~'8085'}", `port: found "8085"; expected a whole number`},
 		{"--configuration={enable-tls:~prefiller}", "expected a list"},
-		{"--configuration=[1]", "expected keys and values"},
-		{"--configuration={port:~1,~port:~2}", "port"},
+		{"--configuration=[1]", "expected a mapping"},
+		{"--configuration={port:~1,~port:~2}", "port: given twice"},
 		{"--configuration={port:~8085} --configuration-file=x", "no such file"},
 		{"--configuration-file=/nowhere.yaml", "no such file"},
 		{"--enable-p2p-pull --kv-connector=sglang", "nixlv2"},
@@ -112,7 +112,7 @@ func FuzzSidecarConfiguration(f *testing.F) {
 	f.Add([]byte("enable-tls: [a, *b]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var said bytes.Buffer
-		flags, err := configFlags(text, &said)
+		flags, err := configFlags("sidecar.yaml", text, &said)
 		for k := range flags {
 			if err != nil || configKeys[k] == "" {
 				t.Fatal(k, err)

@@ -133,8 +133,8 @@ func (h *Header) Build(reg picker.Registry, change func(*picker.Options)) (*epp.
 	cfg := config.Default()
 	if h.Config != nil {
 		var err error
-		if cfg, err = config.Read([]byte(*h.Config)); err != nil {
-			return nil, fmt.Errorf("%s: %w", h.Name, err)
+		if cfg, err = config.Read(h.Name, []byte(*h.Config)); err != nil {
+			return nil, err
 		}
 	}
 	o := picker.Options{Seed: h.Seed, AllowExperimental: h.AllowExperimental, IgnoreSubset: h.IgnoreSubset, Detail: h.Detail}
@@ -143,7 +143,7 @@ func (h *Header) Build(reg picker.Registry, change func(*picker.Options)) (*epp.
 	}
 	p, err := picker.New(cfg, reg, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", h.Name, err)
+		return nil, err
 	}
 	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval})
 	if err != nil {

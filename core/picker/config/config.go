@@ -3,21 +3,19 @@
 // the older inference.networking.x-k8s.io/v1alpha1, and document 003's form
 // with profiles and pluginConfig. All become one Config.
 //
-// Reading is strict: what is unknown or of the wrong type is an error with its
-// line and field. Names of plug-ins are not checked here but when a picker is
-// built, since a program may add its own types.
+// Reading is strict: what is unknown or of the wrong type is a mistake, which
+// Config.Problems keeps until a picker is built: then plug-ins and their
+// parameters are checked, too, and all mistakes told together.
 package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // Feature gates that v0.10 knows.
@@ -34,45 +32,52 @@ const (
 	Kind        = "EndpointPickerConfig"
 )
 
-// Plugin declares one plug-in instance.
+// Plugin declares one plug-in instance. At is its place in the file, here and
+// in the other types; it is zero where there is no file.
 type Plugin struct {
-	Name       string     `json:"name"`
-	Type       string     `json:"type"`
-	Parameters *yaml.Node `json:"parameters"`
-	Line       int        `json:"-"`
-	// Field is where the parameters stand, for errors; "" is the usual place.
-	Field string `json:"-"`
+	At         strictyaml.Value `json:"."`
+	Name       string           `json:"name"`
+	Type       string           `json:"type"`
+	Parameters strictyaml.Value `json:"parameters"`
 }
 
 // Ref points at a declared plug-in by name.
 type Ref struct {
-	PluginRef string `json:"pluginRef"`
+	At        strictyaml.Value `json:"."`
+	PluginRef string           `json:"pluginRef"`
 }
 
 // ProfilePlugin is a plug-in's place in a profile. Weight counts for scorers
 // and is nil when it was not given.
 type ProfilePlugin struct {
-	PluginRef string   `json:"pluginRef"`
-	Weight    *float64 `json:"weight"`
+	At        strictyaml.Value `json:"."`
+	PluginRef string           `json:"pluginRef"`
+	Weight    *float64         `json:"weight"`
+	// Kind is what the place is for: in document 003's form "filter" or "scorer",
+	// else "".
+	Kind string `json:"-"`
 }
 
 // Profile is one scheduling profile.
 type Profile struct {
-	Name    string          `json:"name"`
-	Plugins []ProfilePlugin `json:"plugins"`
+	At      strictyaml.Value `json:"."`
+	Name    string           `json:"name"`
+	Plugins []ProfilePlugin  `json:"plugins"`
 }
 
 // Source is a data source with the extractors that read it.
 type Source struct {
-	PluginRef  string `json:"pluginRef"`
-	Extractors []Ref  `json:"extractors"`
+	At         strictyaml.Value `json:"."`
+	PluginRef  string           `json:"pluginRef"`
+	Extractors []Ref            `json:"extractors"`
 }
 
 // Discovery names the plug-in that finds the endpoints. v1 nests it.
 type Discovery struct {
-	PluginRef string `json:"pluginRef"`
-	Endpoints *Ref   `json:"endpoints"`
-	Peers     *Ref   `json:"peers"`
+	At        strictyaml.Value `json:"."`
+	PluginRef string           `json:"pluginRef"`
+	Endpoints *Ref             `json:"endpoints"`
+	Peers     *Ref             `json:"peers"`
 }
 
 // CrossReplica is v1's way to synchronise several pickers.
@@ -94,11 +99,12 @@ type DataLayer struct {
 
 // Band is one priority band of flow control. Nil limits mean the default.
 type Band struct {
-	Priority          int       `json:"priority"`
-	MaxBytes          *Quantity `json:"maxBytes"`
-	MaxRequests       *Quantity `json:"maxRequests"`
-	FairnessPolicyRef string    `json:"fairnessPolicyRef"`
-	OrderingPolicyRef string    `json:"orderingPolicyRef"`
+	At                strictyaml.Value `json:"."`
+	Priority          int              `json:"priority"`
+	MaxBytes          *Quantity        `json:"maxBytes"`
+	MaxRequests       *Quantity        `json:"maxRequests"`
+	FairnessPolicyRef string           `json:"fairnessPolicyRef"`
+	OrderingPolicyRef string           `json:"orderingPolicyRef"`
 	// DefaultRequestTTL per band is v1 only.
 	DefaultRequestTTL *Duration `json:"defaultRequestTTL"`
 }
@@ -106,16 +112,17 @@ type Band struct {
 // FlowControl configures the queue in front of scheduling. It acts only with
 // the feature gate flowControl, except for SaturationDetector.
 type FlowControl struct {
-	MaxBytes                    *Quantity `json:"maxBytes"`
-	MaxRequests                 *Quantity `json:"maxRequests"`
-	DefaultRequestTTL           *Duration `json:"defaultRequestTTL"`
-	NoEndpointRequestTTL        *Duration `json:"noEndpointRequestTTL"` // v1 only
-	DefaultPriorityBand         *Band     `json:"defaultPriorityBand"`
-	DefaultNegativePriorityBand *Band     `json:"defaultNegativePriorityBand"`
-	PriorityBands               []Band    `json:"priorityBands"`
-	UsageLimitPolicyPluginRef   string    `json:"usageLimitPolicyPluginRef"`
-	SaturationDetector          *Ref      `json:"saturationDetector"`
-	EnableEviction              bool      `json:"enableEviction"`
+	At                          strictyaml.Value `json:"."`
+	MaxBytes                    *Quantity        `json:"maxBytes"`
+	MaxRequests                 *Quantity        `json:"maxRequests"`
+	DefaultRequestTTL           *Duration        `json:"defaultRequestTTL"`
+	NoEndpointRequestTTL        *Duration        `json:"noEndpointRequestTTL"` // v1 only
+	DefaultPriorityBand         *Band            `json:"defaultPriorityBand"`
+	DefaultNegativePriorityBand *Band            `json:"defaultNegativePriorityBand"`
+	PriorityBands               []Band           `json:"priorityBands"`
+	UsageLimitPolicyPluginRef   string           `json:"usageLimitPolicyPluginRef"`
+	SaturationDetector          *Ref             `json:"saturationDetector"`
+	EnableEviction              bool             `json:"enableEviction"`
 }
 
 // RequestHandler names the request parsers.
@@ -126,178 +133,162 @@ type RequestHandler struct {
 
 // Config is EndpointPickerConfig as it was written; Defaulted completes it.
 type Config struct {
-	APIVersion         string          `json:"apiVersion"`
-	Kind               string          `json:"kind"`
-	FeatureGates       []string        `json:"featureGates"`
-	Plugins            []Plugin        `json:"plugins"`
-	SchedulingProfiles []Profile       `json:"schedulingProfiles"`
-	DataLayer          *DataLayer      `json:"dataLayer"`
-	FlowControl        *FlowControl    `json:"flowControl"`
-	RequestHandler     *RequestHandler `json:"requestHandler"`
-	SaturationDetector *Ref            `json:"saturationDetector"` // deprecated
-	Parser             *Ref            `json:"parser"`             // deprecated
+	At                 strictyaml.Value `json:"."`
+	APIVersion         string           `json:"apiVersion"`
+	Kind               string           `json:"kind"`
+	FeatureGates       []string         `json:"featureGates"`
+	Plugins            []Plugin         `json:"plugins"`
+	SchedulingProfiles []Profile        `json:"schedulingProfiles"`
+	DataLayer          *DataLayer       `json:"dataLayer"`
+	FlowControl        *FlowControl     `json:"flowControl"`
+	RequestHandler     *RequestHandler  `json:"requestHandler"`
+	SaturationDetector *Ref             `json:"saturationDetector"` // deprecated
+	Parser             *Ref             `json:"parser"`             // deprecated
 
 	// FlowControlOn is the feature gate flowControl.
 	FlowControlOn bool `json:"-"`
+	// Problems are the mistakes in it; no picker is built of a Config with some.
+	Problems strictyaml.Problems `json:"-"`
 	// Warnings are deprecations and settings without effect, for the log.
 	Warnings []string `json:"-"`
 }
 
-// Read parses a configuration. An empty document is an error here; a picker
-// without a configuration file uses Default.
-func Read(data []byte) (*Config, error) {
-	root, err := strict.Parse(data)
+// Read parses a configuration; file is its name in messages. An error says that
+// it is no YAML, or empty: a picker without a configuration file uses Default.
+func Read(file string, text []byte) (*Config, error) {
+	doc, err := strictyaml.Parse(text, strictyaml.Options{File: file, Kubernetes: true})
 	if err != nil {
 		return nil, err
 	}
-	if root == nil {
-		return nil, &strict.Error{Msg: "the configuration is empty; expected an " + Kind + " (leave the file out for the default configuration)"}
+	root := doc.Root()
+	if !root.Given() {
+		return nil, strictyaml.Problems{root.Problem("the configuration is empty", "an "+Kind, "leave the file out for the default configuration")}
 	}
-	if inner := unwrap(root); inner != nil {
-		if inner.Kind == yaml.ScalarNode {
-			return Read(inPlace(inner))
-		}
+	if start := bytes.TrimLeft(text, " \t\r\n"); start[0] == '{' && !json.Valid(start) { // what begins so is JSON to the real one
+		return nil, strictyaml.Problems{root.Problem("text after {", "JSON as a whole, where a document begins with {", "")}
+	}
+	c, err := From(root)
+	if err == nil {
+		c.Warnings = append(c.Warnings, doc.Warnings()...)
+	}
+	return c, err
+}
+
+// From reads a configuration that stands in a file at the place of root.
+func From(root strictyaml.Value) (*Config, error) {
+	if inner := unwrap(root); inner.Scalar() != "" {
+		return Read(root.File(), inner.Excerpt())
+	} else if inner.Given() {
 		root = inner
 	}
-	if root.Kind == yaml.MappingNode && isDocument003(root) {
-		return readDocument003(root)
+	if root.Get("profiles").Given() {
+		return readDocument003(root), nil
 	}
-	var c Config
-	if err := strict.Decode(root, "", &c); err != nil {
-		return nil, err
-	}
-	version := lookup(root, "apiVersion")
+	c := &Config{}
+	c.Problems = root.Decode(c)
 	switch c.APIVersion {
 	case "", V1Alpha1, V1:
 	case V1Alpha1Old:
 		c.Warnings = append(c.Warnings, "apiVersion "+V1Alpha1Old+" is deprecated, use "+V1Alpha1)
 	default:
-		return nil, strict.At(version, "apiVersion", "no kind %q is registered for version %q; expected %s, %s or %s",
-			c.Kind, c.APIVersion, V1Alpha1, V1, V1Alpha1Old)
+		versions := []string{V1Alpha1, V1, V1Alpha1Old}
+		c.refuse(root.Get("apiVersion"), fmt.Sprintf("no kind %q is registered for version %q", c.Kind, c.APIVersion), strictyaml.Words(versions), strictyaml.DidYouMean(c.APIVersion, versions))
 	}
 	if c.Kind != "" && c.Kind != Kind {
-		return nil, strict.At(lookup(root, "kind"), "kind", "no kind %q is registered for version %q; expected %s", c.Kind, c.APIVersion, Kind)
+		c.refuse(root.Get("kind"), fmt.Sprintf("no kind %q is registered for version %q", c.Kind, c.APIVersion), Kind, "")
 	}
 	if c.APIVersion != V1 {
-		if err := c.onlyV1(root); err != nil {
-			return nil, err
-		}
+		c.onlyV1()
 	}
-	if nodes := lookup(root, "plugins"); nodes != nil && nodes.Kind == yaml.SequenceNode {
-		for i := range c.Plugins {
-			c.Plugins[i].Line = nodes.Content[i].Line
-		}
-	}
-	if err := c.gates(root); err != nil {
-		return nil, err
-	}
-	return &c, c.check()
+	c.gates()
+	c.check()
+	return c, nil
 }
 
-// inPlace is the text of a scalar at the line where it stands in its document,
-// so that mistakes in it are told with the document's lines.
-func inPlace(n *yaml.Node) []byte {
-	above := n.Line - 1
-	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
-		above++ // the text begins below the key
-	}
-	return append(bytes.Repeat([]byte{'\n'}, max(0, above)), n.Value...)
+func (c *Config) refuse(at strictyaml.Value, found, expected, hint string) {
+	c.Problems = append(c.Problems, at.Problem(found, expected, hint))
+}
+
+func (c *Config) warn(at strictyaml.Value, found, expected, hint string) {
+	c.Warnings = append(c.Warnings, at.Problem(found, expected, hint).Error())
 }
 
 // onlyV1 refuses fields that came with llm-d.ai/v1 in older versions.
-func (c *Config) onlyV1(root *yaml.Node) error {
-	refuse := func(field string) error {
-		return strict.At(root, field, "unknown field in %s; it exists from %s on", c.APIVersion, V1)
-	}
-	if c.RequestHandler != nil && c.RequestHandler.PropagatePriority {
-		return refuse("requestHandler.propagatePriority")
-	}
-	if f := c.FlowControl; f != nil {
-		if f.NoEndpointRequestTTL != nil {
-			return refuse("flowControl.noEndpointRequestTTL")
-		}
-		for i := range f.PriorityBands {
-			if f.PriorityBands[i].DefaultRequestTTL != nil {
-				return refuse(fmt.Sprintf("flowControl.priorityBands[%d].defaultRequestTTL", i))
-			}
+func (c *Config) onlyV1() {
+	fields := []string{"requestHandler.propagatePriority", "flowControl.noEndpointRequestTTL", "dataLayer.crossReplica", "dataLayer.discovery.endpoints", "dataLayer.discovery.peers"}
+	if c.FlowControl != nil {
+		for i := range c.FlowControl.PriorityBands {
+			fields = append(fields, fmt.Sprintf("flowControl.priorityBands[%d].defaultRequestTTL", i))
 		}
 	}
-	if d := c.DataLayer; d != nil {
-		if d.CrossReplica != nil {
-			return refuse("dataLayer.crossReplica")
-		}
-		if d.Discovery != nil && (d.Discovery.Endpoints != nil || d.Discovery.Peers != nil) {
-			return refuse("dataLayer.discovery.endpoints")
+	for _, field := range fields {
+		if v := c.At.At(field); v.Given() {
+			c.refuse(v, "unknown field in "+c.APIVersion, "", "it exists from "+V1+" on")
 		}
 	}
-	return nil
 }
 
 // gates reads "name", "name=true" and "name=false"; of several the last counts.
-func (c *Config) gates(root *yaml.Node) error {
+func (c *Config) gates() {
+	known := []string{gateFlowControl, gateNonLeader}
 	for i, g := range c.FeatureGates {
+		at := c.At.At(fmt.Sprintf("featureGates[%d]", i))
 		parts := strings.Split(g, "=") // of "name=true=x" the real one reads two parts
 		name, on := parts[0], true
-		if name != gateFlowControl && name != gateNonLeader {
-			return strict.At(lookup(root, "featureGates"), fmt.Sprintf("featureGates[%d]", i),
-				"feature gate '%s' is unknown or unregistered; expected %s or %s", name, gateFlowControl, gateNonLeader)
-		}
 		if len(parts) > 1 {
 			var err error
 			if on, err = strconv.ParseBool(strings.ToLower(strings.TrimSpace(parts[1]))); err != nil {
-				return strict.At(lookup(root, "featureGates"), fmt.Sprintf("featureGates[%d]", i),
-					"%s is not a valid value for the feature gate %s; expected true or false", parts[1], name)
+				c.refuse(at, fmt.Sprintf("%s is not a valid value for the feature gate %s", parts[1], name), "true or false", "")
 			}
 		}
-		if name == gateFlowControl {
+		switch name {
+		case gateFlowControl:
 			c.FlowControlOn = on
-		} else {
+		case gateNonLeader:
 			c.Warnings = append(c.Warnings, "feature gate "+name+" has no effect here")
+		default:
+			c.refuse(at, fmt.Sprintf("feature gate '%s' is unknown or unregistered", name), strictyaml.Words(known), strictyaml.DidYouMean(name, known))
 		}
 	}
-	return nil
 }
 
 // check refuses what is wrong whatever plug-ins exist.
-func (c *Config) check() error {
-	names := map[string]bool{}
+func (c *Config) check() {
+	first := map[string]strictyaml.Value{}
+	once := func(what, name string, at strictyaml.Value) {
+		if twice, is := first[what+name]; is {
+			c.refuse(at, fmt.Sprintf("%s %q is given twice, first on line %d", what, name, twice.Line()), "another one for each", "")
+			return
+		}
+		first[what+name] = at
+	}
 	for i := range c.Plugins {
 		p := &c.Plugins[i]
-		field := fmt.Sprintf("plugins[%d]", i)
 		if p.Type == "" {
-			return &strict.Error{Line: p.Line, Field: field, Msg: fmt.Sprintf("plugin '%s' is missing a type", p.Name)}
+			c.refuse(p.At.Get("type"), "missing", "the plug-in's type, such as queue-scorer", "")
 		}
 		if p.Name == "" {
 			p.Name = p.Type
 		}
-		if names[p.Name] {
-			return &strict.Error{Line: p.Line, Field: field, Msg: fmt.Sprintf("plugin name '%s' is used twice; give one of them another name", p.Name)}
+		if p.Name != "" {
+			once("plugin name", p.Name, p.At)
 		}
-		names[p.Name] = true
 	}
-	profiles := map[string]bool{}
-	for i, pr := range c.SchedulingProfiles {
-		field := fmt.Sprintf("schedulingProfiles[%d]", i)
-		switch {
-		case pr.Name == "":
-			return &strict.Error{Field: field, Msg: "is missing a name"}
-		case profiles[pr.Name]:
-			return &strict.Error{Field: field, Msg: fmt.Sprintf("has duplicate name '%s'", pr.Name)}
+	for _, pr := range c.SchedulingProfiles {
+		if pr.Name == "" {
+			c.refuse(pr.At.Get("name"), "missing", "a name for the profile", "")
+		} else {
+			once("profile name", pr.Name, pr.At)
 		}
-		profiles[pr.Name] = true
-		for j, p := range pr.Plugins {
+		for _, p := range pr.Plugins {
 			if p.PluginRef == "" {
-				return &strict.Error{Field: fmt.Sprintf("schedulingProfiles[%s].plugins[%d]", pr.Name, j), Msg: "is missing a 'pluginRef'"}
+				c.refuse(p.At.Get("pluginRef"), "missing", "the name of a plug-in that is declared under plugins", "")
 			}
 		}
 	}
 	if c.FlowControl != nil && c.FlowControlOn {
-		seen := map[int]bool{}
-		for i, b := range c.FlowControl.PriorityBands {
-			if seen[b.Priority] {
-				return &strict.Error{Field: fmt.Sprintf("flowControl.priorityBands[%d]", i), Msg: fmt.Sprintf("duplicate priority level %d", b.Priority)}
-			}
-			seen[b.Priority] = true
+		for _, b := range c.FlowControl.PriorityBands {
+			once("priority", strconv.Itoa(b.Priority), b.At)
 		}
 	}
 	if c.FlowControl != nil && !c.FlowControlOn {
@@ -309,7 +300,6 @@ func (c *Config) check() error {
 	if c.Parser != nil {
 		c.Warnings = append(c.Warnings, "top-level parser is deprecated, use requestHandler.parsers; if both are set, that counts")
 	}
-	return nil
 }
 
 // Plugin finds a declared plug-in by name, nil when there is none.
@@ -322,41 +312,38 @@ func (c *Config) Plugin(name string) *Plugin {
 	return nil
 }
 
-// DiscoveryRef is the name of the discovery plug-in, "" when endpoints come
-// from elsewhere.
-func (c *Config) DiscoveryRef() string {
+// Discovery is the discovery plug-in's name, "" when endpoints come from
+// elsewhere.
+func (c *Config) Discovery() Ref {
 	if c.DataLayer == nil || c.DataLayer.Discovery == nil {
-		return ""
+		return Ref{}
 	}
 	if e := c.DataLayer.Discovery.Endpoints; e != nil {
-		return e.PluginRef
+		return *e
 	}
-	return c.DataLayer.Discovery.PluginRef
+	return Ref{c.DataLayer.Discovery.At, c.DataLayer.Discovery.PluginRef}
 }
 
-// DetectorRef is the name of the saturation detector, "" for the default.
-func (c *Config) DetectorRef() string {
+// Detector is the saturation detector's name, "" for the default.
+func (c *Config) Detector() Ref {
 	if c.FlowControl != nil && c.FlowControl.SaturationDetector != nil {
-		return c.FlowControl.SaturationDetector.PluginRef
+		return *c.FlowControl.SaturationDetector
 	}
 	if c.SaturationDetector != nil {
-		return c.SaturationDetector.PluginRef
+		return *c.SaturationDetector
 	}
-	return ""
+	return Ref{}
 }
 
-// ParserRefs are the names of the request parsers, empty for the default.
-func (c *Config) ParserRefs() []string {
-	var out []string
-	if c.RequestHandler != nil {
-		for _, p := range c.RequestHandler.Parsers {
-			out = append(out, p.PluginRef)
-		}
+// Parsers are the request parsers' names, empty for the default.
+func (c *Config) Parsers() []Ref {
+	if c.RequestHandler != nil && len(c.RequestHandler.Parsers) > 0 {
+		return c.RequestHandler.Parsers
 	}
-	if len(out) == 0 && c.Parser != nil {
-		out = []string{c.Parser.PluginRef}
+	if c.Parser != nil {
+		return []Ref{*c.Parser}
 	}
-	return out
+	return nil
 }
 
 // RoundRobin is the configuration of a pool that has none: the endpoints in
@@ -390,17 +377,5 @@ func Default() *Config {
 	}
 }
 
-func lookup(n *yaml.Node, key string) *yaml.Node {
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return nil
-}
-
 // Duration is a span of time written as "60s"; "0s" switches something off.
-type Duration machine.Time
+type Duration = strictyaml.Duration

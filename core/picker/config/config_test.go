@@ -14,21 +14,21 @@ import (
 func TestErrorsNameLineAndField(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "the configuration is empty"},
-		{"a: [b", "line 1: did not find expected ',' or ']'"},
-		{"plugins:\n- {type: queue-scorer}\nfoo: bar", `line 3: foo: unknown field "foo"`},
-		{"apiVersion: foo/v1\nkind: EndpointPickerConfig", `line 1: apiVersion: no kind "EndpointPickerConfig" is registered for version "foo/v1"`},
-		{"plugins:\n- {name: x}", "line 2: plugins[0]: plugin 'x' is missing a type"},
+		{"a: [b", "epp.yaml:1:1: not YAML: did not find expected ',' or ']'"},
+		{"plugins:\n- {type: queue-scorer}\nfoo: bar", `epp.yaml:3:1: foo: unknown field; expected one of apiVersion, `},
+		{"apiVersion: foo/v1\nkind: EndpointPickerConfig", `epp.yaml:1:13: apiVersion: no kind "EndpointPickerConfig" is registered for version "foo/v1"`},
+		{"plugins:\n- {name: x}", "epp.yaml:2:3: plugins[0].type: missing; expected the plug-in's type"},
 		{"featureGates: ['flowControl=maybe']", "featureGates[0]: maybe is not a valid value for the feature gate flowControl"},
-		{"flowControl:\n  maxBytes: 5X", `line 2: flowControl.maxBytes: "5X" is not a quantity`},
-		{"flowControl: {defaultRequestTTL: abc}", `flowControl.defaultRequestTTL: time: invalid duration "abc"`},
-		{"schedulingProfiles:\n- name: a\n  plugins: [{pluginRef: nope}]", "schedulingProfiles[a].plugins[0]: references undefined plugin 'nope'"},
-		{"plugins:\n- {type: queue-scorer}\nschedulingProfiles:\n- name: a\n  plugins: [{pluginRef: queue-scorer, weight: x}]", `line 5: schedulingProfiles[0].plugins[0].weight: cannot read string "x" as a number`},
-		{"plugins:\n- type: load-aware-scorer\n  parameters:\n    threshold: x", `line 4: plugins[0].parameters.threshold: cannot read string "x" as a whole number`},
-		{"plugins:\n- type: max-score-picker\n  parameters: {foo: 1}", `line 3: plugins[0].parameters.foo: unknown field "foo"; expected one of: maxNumOfEndpoints`},
+		{"flowControl:\n  maxBytes: 5X", `epp.yaml:2:13: flowControl.maxBytes: found "5X"; expected a number with an optional suffix`},
+		{"flowControl: {defaultRequestTTL: abc}", `flowControl.defaultRequestTTL: found "abc"; expected a duration such as 500ms`},
+		{"schedulingProfiles:\n- name: a\n  plugins: [{pluginRef: nope}]", "schedulingProfiles[0].plugins[0].pluginRef: references undefined plugin 'nope'"},
+		{"plugins:\n- {type: queue-scorer}\nschedulingProfiles:\n- name: a\n  plugins: [{pluginRef: queue-scorer, weight: x}]", `epp.yaml:5:47: schedulingProfiles[0].plugins[0].weight: found "x"; expected a number`},
+		{"plugins:\n- type: load-aware-scorer\n  parameters:\n    threshold: x", `epp.yaml:4:16: plugins[0].parameters.threshold: found "x"; expected a whole number`},
+		{"plugins:\n- type: max-score-picker\n  parameters: {foo: 1}", `epp.yaml:3:16: plugins[0].parameters.foo: unknown field; expected one of maxNumOfEndpoints`},
 		{"plugins: [{type: a-b}]", "plugin type 'a-b' not found in registry"},
 		{"flowControl: {noEndpointRequestTTL: 1s}", "it exists from llm-d.ai/v1 on"},
 	} {
-		cfg, err := config.Read([]byte(c.text))
+		cfg, err := config.Read("epp.yaml", []byte(c.text))
 		if err == nil {
 			_, err = picker.New(cfg, plugins.Builtin(), picker.Options{})
 		}
@@ -41,7 +41,7 @@ func TestErrorsNameLineAndField(t *testing.T) {
 // Every version of the format means the same.
 func TestVersions(t *testing.T) {
 	for _, v := range []string{"", "llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"} {
-		cfg, err := config.Read([]byte("apiVersion: " + v + "\nplugins: [{type: queue-scorer}]"))
+		cfg, err := config.Read("epp.yaml", []byte("apiVersion: "+v+"\nplugins: [{type: queue-scorer}]"))
 		if err == nil {
 			_, err = picker.New(cfg, plugins.Builtin(), picker.Options{})
 		}
@@ -49,8 +49,8 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s: %v", v, err)
 		}
 	}
-	cfg, err := config.Read([]byte("apiVersion: llm-d.ai/v1\ndataLayer: {discovery: {endpoints: {pluginRef: disc}}}"))
-	if err != nil || cfg.DiscoveryRef() != "disc" {
+	cfg, err := config.Read("epp.yaml", []byte("apiVersion: llm-d.ai/v1\ndataLayer: {discovery: {endpoints: {pluginRef: disc}}}"))
+	if err != nil || cfg.Discovery().PluginRef != "disc" {
 		t.Errorf("got %v %v", cfg, err)
 	}
 }
@@ -67,7 +67,7 @@ func TestParseQuantity(t *testing.T) {
 		"-99999999999999999999E": -math.MaxInt64, "1e1000000": math.MaxInt64, "1e99999999999999999999": math.MaxInt64, "0e1000000": 0,
 	} {
 		var q config.Quantity
-		if err := q.FromScalar(text); err != nil || q.Value() != want {
+		if err := q.UnmarshalText([]byte(text)); err != nil || q.Value() != want {
 			t.Errorf("%q is %d (%v), want %d", text, q, err, want)
 		}
 	}
@@ -101,7 +101,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("kind: ConfigMap\ndata: {config.yaml: 'plugins: []'}"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		cfg, err := config.Read(text)
+		cfg, err := config.Read("epp.yaml", text)
 		if err != nil {
 			return
 		}

@@ -7,33 +7,22 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/windtunnel/windtunnel/core/machine"
 )
-
-// FromScalar reads a Go duration.
-func (d *Duration) FromScalar(text string) error {
-	v, err := time.ParseDuration(text)
-	if err != nil {
-		return fmt.Errorf("%w; expected a duration such as 500ms or 1m", err)
-	}
-	*d = Duration(v)
-	return nil
-}
-
-// Time is the span in nanoseconds.
-func (d Duration) Time() machine.Time { return machine.Time(d) }
 
 // Quantity is a Kubernetes resource quantity ("1G", "512Mi", "5k") as a whole
 // number.
 type Quantity int64
 
-// FromScalar reads a quantity.
-func (q *Quantity) FromScalar(text string) error {
-	n, err := ParseQuantity(text)
+// UnmarshalText reads a quantity.
+func (q *Quantity) UnmarshalText(text []byte) error {
+	n, err := ParseQuantity(string(text))
 	*q = Quantity(n)
 	return err
+}
+
+// Expected says what a quantity looks like.
+func (Quantity) Expected() string {
+	return "a number with an optional suffix, such as 5000, 1G or 512Mi"
 }
 
 // Value is the number; 0 for nil.

@@ -14,10 +14,8 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // Limits of an endpoints file.
@@ -29,89 +27,56 @@ const (
 // DefaultNamespace is that of endpoints whose entry names none.
 const DefaultNamespace = "default"
 
-// Read parses an endpoints file.
-func Read(data []byte, namespace string) ([]*picker.Endpoint, error) {
-	if len(data) > MaxFileBytes {
-		return nil, fmt.Errorf("the endpoints file has %d bytes; at most %d are read", len(data), MaxFileBytes)
-	}
-	root, err := strict.Parse(data)
-	if err != nil || root == nil {
+// Read parses an endpoints file; file is its name in messages. The error is
+// every mistake in it.
+func Read(file string, data []byte, namespace string) ([]*picker.Endpoint, error) {
+	doc, err := strictyaml.Parse(data, strictyaml.Options{File: file, Kubernetes: true, MaxBytes: MaxFileBytes})
+	if err != nil {
 		return nil, err
-	}
-	if root.Kind != yaml.MappingNode {
-		return nil, strict.At(root, "", "expected a mapping with the key endpoints")
 	}
 	if namespace == "" {
 		namespace = DefaultNamespace
 	}
-	var out []*picker.Endpoint
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		if root.Content[i].Value != "endpoints" {
-			continue
-		}
-		list := root.Content[i+1]
-		if list.Kind == yaml.ScalarNode && list.Tag == "!!null" {
-			continue
-		}
-		if list.Kind != yaml.SequenceNode {
-			return nil, strict.At(list, "endpoints", "expected a list")
-		}
-		if len(list.Content) > MaxEndpoints {
-			return nil, strict.At(list, "endpoints", "%d entries are more than the %d allowed", len(list.Content), MaxEndpoints)
-		}
-		for j, n := range list.Content {
-			e, err := entry(n, fmt.Sprintf("endpoints[%d]", j), namespace)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, e)
-		}
+	root := doc.Root()
+	if root.Given() && !root.IsMapping() {
+		root.Fail(root.Found(), "a mapping with the key endpoints", "")
 	}
-	return out, nil
+	list := root.Get("endpoints").List()
+	if len(list) > MaxEndpoints {
+		root.Get("endpoints").Fail(fmt.Sprintf("found %d entries", len(list)), fmt.Sprintf("at most %d", MaxEndpoints), "")
+		list = nil
+	}
+	var out []*picker.Endpoint
+	for _, v := range list {
+		if !v.IsMapping() {
+			v.Fail(v.Found(), "a mapping with name, address and port", "")
+			continue
+		}
+		out = append(out, entry(v, namespace))
+	}
+	return out, doc.Problems().Err()
 }
 
-func entry(n *yaml.Node, field, namespace string) (*picker.Endpoint, error) {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
+func entry(v strictyaml.Value, namespace string) *picker.Endpoint {
+	address, port := v.Get("address"), v.Get("port")
+	if !ipv4(address.Scalar()) {
+		address.Fail(address.Found(), "an IPv4 address", "host names and IPv6 are not accepted here")
 	}
-	if n.Kind != yaml.MappingNode {
-		return nil, strict.At(n, field, "expected a mapping with name, address and port")
+	switch p, err := strconv.Atoi(port.Scalar()); {
+	case err != nil || p < 1 || p > 65535 || port.Scalar()[0] == '+':
+		port.Fail(port.Found(), `a port in quotes, such as "8000"`, "")
+	case !port.IsText():
+		port.Fail(port.Found(), "a text", fmt.Sprintf("write %q", port.Scalar()))
 	}
-	var name, own, address, port string
-	labels := map[string]string{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, v := n.Content[i].Value, n.Content[i+1]
-		var err error
-		switch key {
-		case "name":
-			err = strict.Decode(v, field+".name", &name)
-		case "namespace":
-			err = strict.Decode(v, field+".namespace", &own)
-		case "address":
-			err = strict.Decode(v, field+".address", &address)
-		case "port":
-			if v.Kind == yaml.ScalarNode && v.Tag == "!!int" {
-				err = strict.At(v, field+".port", "the port must be a string: write %q", v.Value)
-			} else {
-				err = strict.Decode(v, field+".port", &port)
-			}
-		case "labels":
-			err = strict.Decode(v, field+".labels", &labels)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if !ipv4(address) {
-		return nil, strict.At(n, field+".address", "%q is not an IPv4 address; host names and IPv6 are not accepted here", address)
-	}
-	if p, err := strconv.Atoi(port); err != nil || p < 1 || p > 65535 || port[0] == '+' {
-		return nil, strict.At(n, field+".port", "%q is not a port; expected a string such as \"8000\"", port)
-	}
+	own := v.Get("namespace").Text()
 	if own == "" {
 		own = namespace
 	}
-	return picker.NewEndpoint(own, name, address, port, labels), nil
+	labels := v.Get("labels").Texts()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	return picker.NewEndpoint(own, v.Get("name").Text(), address.Scalar(), port.Scalar(), labels)
 }
 
 func ipv4(s string) bool {

@@ -34,18 +34,18 @@ type Health struct {
 
 // known adds the fields to those of every pool.
 func (k *KServe) known(spec map[string]func(value)) {
-	spec["modelName"] = func(v value) { k.ModelName = v.text() }
+	spec["modelName"] = func(v value) { k.ModelName = v.Text() }
 	spec["routingPolicy"] = func(v value) {
-		v.fields(map[string]func(value){
-			"type":             func(v value) { k.RoutingType = v.text() },
-			"schedulerProfile": func(v value) { k.SchedulerProfile = v.text() },
+		v.Fields(map[string]func(value){
+			"type":             func(v value) { k.RoutingType = v.Text() },
+			"schedulerProfile": func(v value) { k.SchedulerProfile = v.Text() },
 			"loadBalancing": func(v value) {
-				v.fields(map[string]func(value){
-					"algorithm": func(v value) { k.Algorithm = v.text() },
+				v.Fields(map[string]func(value){
+					"algorithm": func(v value) { k.Algorithm = v.Text() },
 					"weights": func(v value) {
 						k.Weights = map[string]float64{}
-						for _, p := range v.pairs() {
-							k.Weights[p.key] = p.float()
+						for _, p := range v.Pairs() {
+							k.Weights[p.Name] = p.Float()
 						}
 					},
 				})
@@ -54,18 +54,18 @@ func (k *KServe) known(spec map[string]func(value)) {
 	}
 	spec["disaggregation"] = func(v value) {
 		d := &k.Disaggregation
-		v.fields(map[string]func(value){
-			"enabled":         func(v value) { d.Enabled = v.flag() },
+		v.Fields(map[string]func(value){
+			"enabled":         func(v value) { d.Enabled = v.Bool() },
 			"prefillSelector": func(v value) { d.Prefill = readSelector(v, false) },
 			"decodeSelector":  func(v value) { d.Decode = readSelector(v, false) },
 			"connector": func(v value) {
-				v.fields(map[string]func(value){
-					"type": func(v value) { d.Connector = v.text() },
+				v.Fields(map[string]func(value){
+					"type": func(v value) { d.Connector = v.Text() },
 					"config": func(v value) {
 						d.ConnectorConfig = map[string]string{}
-						for _, p := range v.pairs() {
-							if p.given() {
-								d.ConnectorConfig[p.key] = p.n.Value
+						for _, p := range v.Pairs() {
+							if p.Given() {
+								d.ConnectorConfig[p.Name] = p.Scalar()
 							}
 						}
 					},
@@ -75,23 +75,23 @@ func (k *KServe) known(spec map[string]func(value)) {
 	}
 	spec["healthCheck"] = func(v value) {
 		h := &k.Health
-		v.fields(map[string]func(value){
-			"enabled":            func(v value) { h.Enabled = v.flag() },
-			"endpoint":           func(v value) { h.Endpoint = v.text() },
-			"interval":           func(v value) { h.Interval = v.text() },
-			"timeout":            func(v value) { h.Timeout = v.text() },
-			"unhealthyThreshold": func(v value) { h.UnhealthyThreshold = v.number(1, 1000, 0) },
-			"healthyThreshold":   func(v value) { h.HealthyThreshold = v.number(1, 1000, 0) },
+		v.Fields(map[string]func(value){
+			"enabled":            func(v value) { h.Enabled = v.Bool() },
+			"endpoint":           func(v value) { h.Endpoint = v.Text() },
+			"interval":           func(v value) { h.Interval = v.Text() },
+			"timeout":            func(v value) { h.Timeout = v.Text() },
+			"unhealthyThreshold": func(v value) { h.UnhealthyThreshold = v.Int(1, 1000, 0) },
+			"healthyThreshold":   func(v value) { h.HealthyThreshold = v.Int(1, 1000, 0) },
 		})
 	}
 	spec["autoscaling"] = func(v value) {
-		v.fields(map[string]func(value){
-			"minReplicas": func(v value) { k.MinReplicas = v.number(0, 1e6, 0) },
-			"maxReplicas": func(v value) { k.MaxReplicas = v.number(0, 1e6, 0) },
+		v.Fields(map[string]func(value){
+			"minReplicas": func(v value) { k.MinReplicas = v.Int(0, 1e6, 0) },
+			"maxReplicas": func(v value) { k.MaxReplicas = v.Int(0, 1e6, 0) },
 			"targetMetrics": func(v value) {
 				k.ScaleTargets = map[string]float64{}
-				for _, e := range v.list() {
-					k.ScaleTargets[e.get("type").text()] = e.get("target").float()
+				for _, e := range v.List() {
+					k.ScaleTargets[e.Mapping().Get("type").Text()] = e.Get("target").Float()
 				}
 			},
 		})

@@ -25,17 +25,17 @@ const (
 
 func readPod(v value, meta Meta) Pod {
 	p := Pod{Meta: meta}
-	status := v.get("status")
-	p.IP = status.get("podIP").text()
+	status := v.Get("status").Mapping()
+	p.IP = status.Get("podIP").Text()
 	if p.IP != "" && !isAddress(p.IP) {
-		status.get("podIP").fail("expected an IP address, got %q", p.IP)
+		status.Get("podIP").Fail(status.Get("podIP").Found(), "an IP address", "")
 	}
-	for _, c := range status.get("conditions").list() {
-		if c.get("type").text() == "Ready" {
-			p.Ready = c.get("status").text() == "True"
+	for _, c := range status.Get("conditions").List() {
+		if c.Mapping().Get("type").Text() == "Ready" {
+			p.Ready = c.Get("status").Text() == "True"
 		}
 	}
-	if v.get("metadata").get("deletionTimestamp").given() {
+	if v.Get("metadata").Get("deletionTimestamp").Given() {
 		p.Ready = false
 	}
 	return p

@@ -1,6 +1,10 @@
 package objects
 
-import "github.com/windtunnel/windtunnel/core/picker"
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
 
 // Pool is an InferencePool of any group.
 type Pool struct {
@@ -44,22 +48,22 @@ func readPool(v value, body map[string]func(value), meta Meta, group string) Poo
 	p := Pool{Meta: meta, Group: group, AppProtocol: "http"}
 	v1 := group == GroupV1
 	port := func(v value) {
-		if n := v.number(1, 65535, 0); n > 0 {
+		if n := v.Int(1, 65535, 0); n > 0 {
 			p.Ports = append(p.Ports, int(n))
 		}
 	}
 	spec := map[string]func(value){
 		"selector":          func(v value) { p.Selector = readSelector(v, !v1) },
 		"targetPortNumber":  port,
-		"appProtocol":       func(v value) { p.AppProtocol = v.oneOf("http", "kubernetes.io/h2c") },
+		"appProtocol":       func(v value) { p.AppProtocol = v.OneOf("http", "kubernetes.io/h2c") },
 		"endpointPickerRef": func(v value) { p.Picker = readPickerRef(v) },
 		"extensionRef":      func(v value) { p.Picker = readPickerRef(v) },
 		"targetPorts": func(v value) {
-			for _, e := range v.list() {
-				e.fields(map[string]func(value){"number": port})
+			for _, e := range v.List() {
+				e.Fields(map[string]func(value){"number": port})
 			}
-			if n := len(v.list()); n < 1 || n > 8 {
-				v.fail("a pool has 1 to 8 target ports, not %d", n)
+			if n := len(v.List()); n < 1 || n > 8 {
+				v.Fail(fmt.Sprintf("found %d target ports", n), "1 to 8", "")
 			}
 		},
 	}
@@ -67,22 +71,22 @@ func readPool(v value, body map[string]func(value), meta Meta, group string) Poo
 		p.KServe = &KServe{}
 		p.KServe.known(spec)
 	}
-	body["spec"] = func(v value) { v.fields(spec) }
-	body["status"] = func(v value) { p.Targets = readTargets(v.get("targets")) }
-	v.fields(body)
+	body["spec"] = func(v value) { v.Fields(spec) }
+	body["status"] = func(v value) { p.Targets = readTargets(v.Mapping().Get("targets")) }
+	v.Fields(body)
 	for i, n := range p.Ports {
 		for _, m := range p.Ports[:i] {
 			if n == m {
-				v.get("spec").get("targetPorts").fail("port %d is given twice", n)
+				v.Get("spec").Get("targetPorts").Fail(fmt.Sprintf("port %d is given twice", n), "each port once", "")
 			}
 		}
 	}
 	if v1 && len(p.Selector) == 0 {
-		v.get("spec").get("selector").fail("matchLabels is needed: it says which pods belong to the pool")
+		v.Get("spec").Get("selector").Fail("there are no matchLabels", "some: they say which pods belong to the pool", "")
 	}
 	if len(p.Ports) == 0 {
-		if ports := v.get("spec").get("targetPorts"); v1 && !ports.given() {
-			ports.fail("a pool has 1 to 8 target ports, not 0")
+		if ports := v.Get("spec").Get("targetPorts"); v1 && !ports.Given() {
+			ports.Fail("missing", "1 to 8 target ports", "")
 		}
 		p.Ports = []int{DefaultPort}
 	}
@@ -91,37 +95,38 @@ func readPool(v value, body map[string]func(value), meta Meta, group string) Poo
 
 func readPickerRef(v value) *PickerRef {
 	ref := &PickerRef{Kind: "Service", Port: 9002}
-	port := func(v value) { ref.Port = int(v.number(1, 65535, 9002)) }
-	v.fields(map[string]func(value){
-		"group":       func(v value) { ref.Group = v.text() },
-		"kind":        func(v value) { ref.Kind = v.text() },
-		"name":        func(v value) { ref.Name = v.text() },
-		"namespace":   func(v value) { ref.Namespace = v.text() },
-		"port":        func(v value) { v.fields(map[string]func(value){"number": port}) },
+	port := func(v value) { ref.Port = int(v.Int(1, 65535, 9002)) }
+	v.Fields(map[string]func(value){
+		"group":       func(v value) { ref.Group = v.Text() },
+		"kind":        func(v value) { ref.Kind = v.Text() },
+		"name":        func(v value) { ref.Name = v.Text() },
+		"namespace":   func(v value) { ref.Namespace = v.Text() },
+		"port":        func(v value) { v.Fields(map[string]func(value){"number": port}) },
 		"portNumber":  port,
-		"failureMode": func(v value) { ref.FailOpen = v.oneOf("FailClose", "FailOpen") == "FailOpen" },
+		"failureMode": func(v value) { ref.FailOpen = v.OneOf("FailClose", "FailOpen") == "FailOpen" },
 	})
 	if ref.Name == "" {
-		v.get("name").fail("the name of the endpoint picker's Service is needed")
+		v.Get("name").Fail("missing", "the name of the endpoint picker's Service", "")
 	}
 	return ref
 }
 
 func readTargets(v value) (out []Target) {
-	for _, e := range v.list() {
+	for _, e := range v.List() {
 		var t Target
-		e.fields(map[string]func(value){
-			"name":    func(v value) { t.Name = v.text() },
-			"address": func(v value) { t.Address = v.text() },
-			"port":    func(v value) { t.Port = int(v.number(1, 65535, 0)) },
-			"ready":   func(v value) { t.Ready = v.flag() },
+		e.Fields(map[string]func(value){
+			"name":    func(v value) { t.Name = v.Text() },
+			"address": func(v value) { t.Address = v.Text() },
+			"port":    func(v value) { t.Port = int(v.Int(1, 65535, 0)) },
+			"ready":   func(v value) { t.Ready = v.Bool() },
 			"metadata": func(v value) {
-				t.Sessions = v.get("sessions").textList()
-				t.QPS, t.MaxQPS = v.get("qps").float(), v.get("maxQps").float()
+				v = v.Mapping()
+				t.Sessions = v.Get("sessions").TextList()
+				t.QPS, t.MaxQPS = v.Get("qps").Float(), v.Get("maxQps").Float()
 			},
 		})
 		if t.Name == "" || !isAddress(t.Address) {
-			e.fail("a target needs a name and an IP address, got %q and %q", t.Name, t.Address)
+			e.Fail(fmt.Sprintf("found %q and %q", t.Name, t.Address), "a name and an IP address", "")
 		}
 		out = append(out, t)
 	}
@@ -131,21 +136,21 @@ func readTargets(v value) (out []Target) {
 // readSelector reads matchLabels and matchExpressions; flat is the shape of
 // v1alpha2, where the selector is the labels themselves.
 func readSelector(v value, flat bool) (s picker.Selector) {
-	if flat && !v.get("matchLabels").given() && !v.get("matchExpressions").given() {
-		return picker.SelectLabels(v.texts())
+	if flat && !v.Get("matchLabels").Given() && !v.Get("matchExpressions").Given() {
+		return picker.SelectLabels(v.Texts())
 	}
-	v.fields(map[string]func(value){
-		"matchLabels": func(v value) { s = append(s, picker.SelectLabels(v.texts())...) },
+	v.Fields(map[string]func(value){
+		"matchLabels": func(v value) { s = append(s, picker.SelectLabels(v.Texts())...) },
 		"matchExpressions": func(v value) {
-			for _, e := range v.list() {
+			for _, e := range v.List() {
 				var r picker.Requirement
-				e.fields(map[string]func(value){
-					"key":      func(v value) { r.Key = v.text() },
-					"operator": func(v value) { r.Operator = v.text() },
-					"values":   func(v value) { r.Values = v.textList() },
+				e.Fields(map[string]func(value){
+					"key":      func(v value) { r.Key = v.Text() },
+					"operator": func(v value) { r.Operator = v.Text() },
+					"values":   func(v value) { r.Values = v.TextList() },
 				})
 				if err := r.Check(); err != nil {
-					e.fail("%v", err)
+					e.Fail(err.Error(), "", "")
 				}
 				s = append(s, r)
 			}

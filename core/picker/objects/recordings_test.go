@@ -234,7 +234,7 @@ func TestRecordedRewrites(t *testing.T) {
 					name = "" // which one wins is an accident there
 				}
 				selected := newCluster(t, r).set().Select("default", name)
-				cfg, err := config.Read([]byte(r.Config))
+				cfg, err := config.Read("epp.yaml", []byte(r.Config))
 				if err != nil {
 					t.Fatal(err)
 				}

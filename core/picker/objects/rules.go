@@ -12,13 +12,13 @@ type Ref struct{ Group, Kind, Name string }
 
 func readRef(v value) Ref {
 	ref := Ref{Kind: "InferencePool"}
-	v.fields(map[string]func(value){
-		"group": func(v value) { ref.Group = v.text() },
-		"kind":  func(v value) { ref.Kind = v.text() },
-		"name":  func(v value) { ref.Name = v.text() },
+	v.Fields(map[string]func(value){
+		"group": func(v value) { ref.Group = v.Text() },
+		"kind":  func(v value) { ref.Kind = v.Text() },
+		"name":  func(v value) { ref.Name = v.Text() },
 	})
 	if ref.Name == "" {
-		v.get("name").fail("the name of the pool is needed")
+		v.Get("name").Fail("missing", "the name of the pool", "")
 	}
 	return ref
 }
@@ -37,14 +37,14 @@ type Objective struct {
 func readObjective(v value, body map[string]func(value), meta Meta) Objective {
 	o := Objective{Meta: meta}
 	body["spec"] = func(v value) {
-		v.fields(map[string]func(value){
-			"priority": func(v value) { o.Priority = int(v.number(math.MinInt32, math.MaxInt32, 0)) },
+		v.Fields(map[string]func(value){
+			"priority": func(v value) { o.Priority = int(v.Int(math.MinInt32, math.MaxInt32, 0)) },
 			"poolRef":  func(v value) { o.Pool = readRef(v) },
 		})
 	}
-	v.fields(body)
-	if o.Pool.Name == "" && !v.get("spec").get("poolRef").given() {
-		v.get("spec").get("poolRef").fail("poolRef is needed: it says whose objective this is")
+	v.Fields(body)
+	if o.Pool.Name == "" && !v.Get("spec").Get("poolRef").Given() {
+		v.Get("spec").Get("poolRef").Fail("missing", "a poolRef: it says whose objective this is", "")
 	}
 	return o
 }
@@ -59,46 +59,46 @@ type Rewrite struct {
 func readRewrite(v value, body map[string]func(value), meta Meta) Rewrite {
 	w := Rewrite{Meta: meta}
 	body["spec"] = func(v value) {
-		v.fields(map[string]func(value){
+		v.Fields(map[string]func(value){
 			"poolRef": func(v value) { w.Pool = readRef(v) },
 			"rules": func(v value) {
-				for _, e := range v.list() {
+				for _, e := range v.List() {
 					w.Rules = append(w.Rules, readRule(e))
 				}
 			},
 		})
 	}
-	v.fields(body)
-	if w.Pool.Name == "" && !v.get("spec").get("poolRef").given() {
-		v.get("spec").get("poolRef").fail("poolRef is needed: it says whose rewrite this is")
+	v.Fields(body)
+	if w.Pool.Name == "" && !v.Get("spec").Get("poolRef").Given() {
+		v.Get("spec").Get("poolRef").Fail("missing", "a poolRef: it says whose rewrite this is", "")
 	}
 	return w
 }
 
 func readRule(v value) (r picker.RewriteRule) {
-	v.fields(map[string]func(value){
+	v.Fields(map[string]func(value){
 		"matches": func(v value) {
-			for _, e := range v.list() {
-				e.fields(map[string]func(value){"model": func(v value) {
-					model := v.get("value").text()
-					v.fields(map[string]func(value){"type": func(v value) { v.oneOf("Exact") }, "value": func(value) {}})
+			for _, e := range v.List() {
+				e.Fields(map[string]func(value){"model": func(v value) {
+					model := v.Get("value").Text()
+					v.Fields(map[string]func(value){"type": func(v value) { v.OneOf("Exact") }, "value": func(value) {}})
 					if model == "" {
-						v.get("value").fail("the model's name is needed")
+						v.Get("value").Fail(v.Get("value").Found(), "the model's name", "")
 					}
 					r.Models = append(r.Models, model)
 				}})
-				if !e.get("model").given() {
-					e.fail("a match needs a model; a rule for every model has no matches at all")
+				if !e.Get("model").Given() {
+					e.Fail("there is no model", "one: a rule for every model has no matches at all", "")
 				}
 			}
 		},
 		"targets": func(v value) {
-			for _, e := range v.list() {
+			for _, e := range v.List() {
 				var t picker.RewriteTarget
-				e.fields(map[string]func(value){
-					"modelRewrite": func(v value) { t.Model = v.text() },
+				e.Fields(map[string]func(value){
+					"modelRewrite": func(v value) { t.Model = v.Text() },
 					"weight": func(v value) {
-						w := int32(v.number(0, 1000000, 0))
+						w := int32(v.Int(0, 1000000, 0))
 						t.Weight = &w
 					},
 				})
@@ -107,7 +107,7 @@ func readRule(v value) (r picker.RewriteRule) {
 		},
 	})
 	if len(r.Targets) == 0 {
-		v.get("targets").fail("a rule needs at least one target")
+		v.Get("targets").Fail("there are none", "at least one target", "")
 	}
 	return r
 }

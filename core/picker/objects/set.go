@@ -1,13 +1,10 @@
 package objects
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // Meta is what every object has.
@@ -55,68 +52,67 @@ const (
 	GroupLLMD   = "llm-d.ai"
 )
 
-// Add reads a file of any number of YAML documents. On an error the file's
-// objects may be in the Set in part: throw it away.
-func (s *Set) Add(file string, data []byte) (err error) {
-	if len(data) > MaxFileBytes {
-		return &Error{File: file, Line: 1, Msg: fmt.Sprintf("%d bytes are more than the %d allowed", len(data), MaxFileBytes)}
+// Limits on what one Set reads.
+const (
+	MaxFileBytes = strictyaml.MaxBytes
+	MaxObjects   = 20000
+)
+
+type value = strictyaml.Value
+
+// Add reads a file of any number of YAML documents. On an error, which is every
+// mistake in it, the file's objects may be in the Set in part: throw it away.
+func (s *Set) Add(file string, data []byte) error {
+	doc, err := strictyaml.Parse(data, strictyaml.Options{File: file, Kubernetes: true, Many: true, WarnUnknown: true})
+	if err != nil {
+		return err
 	}
-	r := &reader{file: file, left: maxValues}
-	defer func() {
-		if p := recover(); p == errTooMuch { //nolint:errorlint // what was thrown is the value itself
-			err = &Error{File: file, Line: 1, Msg: fmt.Sprintf("the file unfolds to more than %d values", maxValues)}
-		} else if p != nil {
-			panic(p)
-		}
-	}()
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var doc yaml.Node
-		switch err := decoder.Decode(&doc); {
-		case errors.Is(err, io.EOF):
-			s.Warnings = append(s.Warnings, r.warnings...)
-			return errors.Join(r.errs...)
-		case err != nil:
-			return fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
-		}
-		if len(doc.Content) > 0 {
-			s.object(r, r.at(doc.Content[0], "", doc.Line), false)
-		}
+	for _, v := range doc.Values {
+		s.object(v, false)
 	}
+	s.Warnings = append(s.Warnings, doc.Warnings()...)
+	return doc.Problems().Err()
 }
 
 // object reads one object, or the items of a List.
-func (s *Set) object(r *reader, v value, listed bool) {
-	r.object = ""
-	if !v.is(yaml.MappingNode, "a Kubernetes object") {
+func (s *Set) object(v value, listed bool) {
+	if !v.IsMapping() {
+		if v.Given() {
+			v.Fail(v.Found(), "a Kubernetes object", "")
+		}
 		return
 	}
-	kind, api := v.get("kind"), v.get("apiVersion")
-	if kind.text() == "List" {
+	kind, api := v.Get("kind").Text(), v.Get("apiVersion").Text()
+	if kind == "List" {
 		if listed {
-			v.fail("a List inside a List")
+			v.Fail("a List inside a List", "objects", "")
 			return
 		}
-		for _, item := range v.get("items").list() {
-			s.object(r, item, true)
+		for _, item := range v.Get("items").List() {
+			s.object(item, true)
 		}
 		return
 	}
-	group, _, versioned := strings.Cut(api.text(), "/")
+	group, _, versioned := strings.Cut(api, "/")
 	if !versioned {
 		group = ""
 	}
-	if !groups[kind.text()][group] {
+	if !groups[kind][group] {
 		return
 	}
 	if s.count++; s.count > MaxObjects {
-		v.fail("more than %d objects", MaxObjects)
+		v.Fail(fmt.Sprintf("more than %d objects", MaxObjects), "", "")
 		return
 	}
-	meta := s.meta(r, v, kind.text())
-	v.unique(0)
+	meta := s.meta(v, kind)
+	v = v.Named(kind + " " + meta.Namespace + "/" + meta.Name + ": ")
+	if first := s.seen[v.Path()]; first != nil {
+		v.Fail(fmt.Sprintf("the object is given twice, first at %s:%d", first.File, first.Line), "each object once", "")
+	}
+	s.seen[v.Path()] = &meta
+	v.CheckKeys()
 	body := map[string]func(value){"apiVersion": func(value) {}, "kind": func(value) {}, "metadata": func(value) {}, "status": func(value) {}}
-	switch kind.text() {
+	switch kind {
 	case "InferencePool":
 		s.Pools = append(s.Pools, readPool(v, body, meta, group))
 	case "InferenceObjective":
@@ -128,12 +124,15 @@ func (s *Set) object(r *reader, v value, listed bool) {
 	}
 }
 
-func (s *Set) meta(r *reader, v value, kind string) Meta {
-	m := v.get("metadata")
+func (s *Set) meta(v value, kind string) Meta {
+	if s.seen == nil {
+		s.seen = map[string]*Meta{}
+	}
+	m := v.Get("metadata").Mapping()
 	meta := Meta{
-		Namespace: m.get("namespace").text(), Name: m.get("name").text(),
-		Labels: m.get("labels").texts(), Annotations: m.get("annotations").texts(),
-		Created: m.get("creationTimestamp").text(), File: r.file, Line: v.line, order: s.count,
+		Namespace: m.Get("namespace").Text(), Name: m.Get("name").Text(),
+		Labels: m.Get("labels").Texts(), Annotations: m.Get("annotations").Texts(),
+		Created: m.Get("creationTimestamp").Text(), File: v.File(), Line: v.Line(), order: s.count,
 	}
 	if meta.Namespace == "" {
 		if meta.Namespace = s.DefaultNamespace; meta.Namespace == "" {
@@ -141,20 +140,12 @@ func (s *Set) meta(r *reader, v value, kind string) Meta {
 		}
 	}
 	if meta.Name == "" {
-		m.get("name").fail("%s has no name", kind)
+		m.Get("name").Fail(m.Get("name").Found(), "the name of the "+kind, "")
 	}
 	if c := meta.Created; c != "" && (len(c) != len("2006-01-02T15:04:05Z") || c[10] != 'T' || c[19] != 'Z') {
-		m.get("creationTimestamp").fail("expected a time like 2006-01-02T15:04:05Z, got %q", c)
+		m.Get("creationTimestamp").Fail(m.Get("creationTimestamp").Found(), "a time like 2006-01-02T15:04:05Z", "")
 		meta.Created = ""
 	}
-	r.object = kind + " " + meta.Namespace + "/" + meta.Name
-	if s.seen == nil {
-		s.seen = map[string]*Meta{}
-	}
-	if first := s.seen[r.object]; first != nil {
-		v.fail("the object is given twice, first at %s:%d", first.File, first.Line)
-	}
-	s.seen[r.object] = &meta
 	return meta
 }
 

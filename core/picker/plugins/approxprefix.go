@@ -71,7 +71,7 @@ type approxPrefix struct {
 	BlockSize  int  `json:"blockSize"` // deprecated
 	BlockToken int  `json:"blockSizeTokens"`
 	MaxBlocks  int  `json:"maxPrefixBlocksToMatch"`
-	MaxTokens  int  `json:"maxPrefixTokensToMatch"`
+	MaxTokens  int  `json:"maxPrefixTokensToMatch" min:"0"`
 	Capacity   int  `json:"lruCapacityPerServer"`
 
 	index *prefixIndex
@@ -89,11 +89,8 @@ func newApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Pl
 			a.BlockToken = a.BlockSize
 		}
 	}
-	if a.MaxTokens < 0 {
-		return nil, p.Errorf("maxPrefixTokensToMatch must be >= 0 (current value: %d)", a.MaxTokens)
-	}
 	if !a.AutoTune && a.BlockToken <= 0 {
-		return nil, p.Errorf("blockSizeTokens must be > 0 when autoTune is disabled (current value: %d)", a.BlockToken)
+		return nil, p.At("blockSizeTokens").Expected("a whole number above zero, since autoTune is off")
 	}
 	if a.BlockToken > 0 && a.BlockToken < minBlockTokens {
 		b.Warn("plugin %s: blockSizeTokens %d is below %d and is raised to it", name, a.BlockToken, minBlockTokens)

@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"fmt"
+
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
@@ -8,7 +10,7 @@ import (
 type utilizationFilter struct {
 	named
 	Conditions []struct {
-		Metric   string   `json:"metric"`
+		Metric   string   `json:"metric" oneof:"active-requests,running-requests,waiting-queue,kv-cache-utilization"`
 		MaxValue *float64 `json:"maxValue"`
 	} `json:"conditions"`
 	Fallback bool   `json:"fallbackOnEmpty"`
@@ -23,18 +25,17 @@ func newUtilizationFilter(b *picker.Builder, name string, p picker.Params) (pick
 		return nil, err
 	}
 	if len(f.Conditions) == 0 {
-		return nil, p.Errorf("utilization filter requires at least one condition")
+		return nil, p.At("conditions").Expected("at least one condition")
 	}
-	for _, c := range f.Conditions {
-		switch c.Metric {
-		case "active-requests":
+	for i, c := range f.Conditions {
+		at := p.At(fmt.Sprintf("conditions[%d]", i))
+		switch {
+		case c.Metric == "":
+			return nil, at.At("metric").Expected("the figure that is compared, such as waiting-queue")
+		case c.MaxValue == nil:
+			return nil, at.At("maxValue").Expected("the highest value of " + c.Metric)
+		case c.Metric == "active-requests":
 			findInflight(b, f.Inflight, name, &f.load)
-		case "running-requests", "waiting-queue", "kv-cache-utilization":
-		default:
-			return nil, p.Errorf("utilization filter condition metric must be one of \"active-requests\", \"running-requests\", \"waiting-queue\", \"kv-cache-utilization\", got %q", c.Metric)
-		}
-		if c.MaxValue == nil {
-			return nil, p.Errorf("utilization filter condition %s requires maxValue", c.Metric)
 		}
 	}
 	return f, nil
@@ -84,12 +85,12 @@ type attributeFilter struct {
 	named
 	Attribute string  `json:"attribute"`
 	Producer  *string `json:"producer"`
-	OnMissing string  `json:"onMissing"`
+	OnMissing string  `json:"onMissing" oneof:"Pass,Fail"`
 	Fallback  bool    `json:"fallbackOnEmpty"`
 	Algorithm struct {
-		Type      string `json:"type"`
+		Type      string `json:"type" oneof:"threshold"`
 		Threshold *struct {
-			Operator string  `json:"operator"`
+			Operator string  `json:"operator" oneof:"LessThan,LessThanOrEqual,GreaterThan,GreaterThanOrEqual,Equal,NotEqual"`
 			Value    float64 `json:"value"`
 		} `json:"threshold"`
 	} `json:"algorithm"`
@@ -100,16 +101,16 @@ func newAttributeFilter(_ *picker.Builder, name string, p picker.Params) (picker
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
+	a := &f.Algorithm
 	switch {
 	case f.Attribute == "":
-		return nil, p.Errorf("endpoint attribute filter requires a non-empty attribute")
-	case f.OnMissing != "Pass" && f.OnMissing != "Fail":
-		return nil, p.Errorf("onMissing must be \"Pass\" or \"Fail\", got %q", f.OnMissing)
-	case f.Algorithm.Type != "threshold" || f.Algorithm.Threshold == nil:
-		return nil, p.Errorf("algorithm.type must be \"threshold\" with algorithm.threshold, got %q", f.Algorithm.Type)
-	}
-	if _, ok := compare[f.Algorithm.Threshold.Operator]; !ok {
-		return nil, p.Errorf("threshold.operator must be LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual, Equal or NotEqual, got %q", f.Algorithm.Threshold.Operator)
+		return nil, p.At("attribute").Expected("the attribute's name")
+	case a.Type == "":
+		return nil, p.At("algorithm.type").Expected("threshold")
+	case a.Threshold == nil:
+		return nil, p.At("algorithm.threshold").Expected("an operator and a value")
+	case a.Threshold.Operator == "":
+		return nil, p.At("algorithm.threshold.operator").Expected("a comparison such as LessThan")
 	}
 	return f, nil
 }
@@ -141,7 +142,7 @@ type attributeScorer struct {
 	Key       string  `json:"attributeKey"`
 	Producer  *string `json:"producer"`
 	Algorithm struct {
-		Type          string `json:"type"`
+		Type          string `json:"type" oneof:"linear_lower_is_better,linear_higher_is_better"`
 		Normalization struct {
 			Fixed *struct {
 				Min float64 `json:"min"`
@@ -160,13 +161,13 @@ func newAttributeScorer(_ *picker.Builder, name string, p picker.Params) (picker
 	n := &s.Algorithm.Normalization
 	switch {
 	case s.Key == "":
-		return nil, p.Errorf("endpoint attribute scorer requires a non-empty attributeKey")
-	case s.Algorithm.Type != "linear_lower_is_better" && s.Algorithm.Type != "linear_higher_is_better":
-		return nil, p.Errorf("algorithm.type must be \"linear_lower_is_better\" or \"linear_higher_is_better\", got %q", s.Algorithm.Type)
+		return nil, p.At("attributeKey").Expected("the attribute's name")
+	case s.Algorithm.Type == "":
+		return nil, p.At("algorithm.type").Expected("linear_lower_is_better or linear_higher_is_better")
 	case n.Fixed != nil && n.Adaptive != nil:
-		return nil, p.Errorf("at most one of fixedRange and adaptiveRange may be set")
+		return nil, p.At("algorithm.normalization.adaptiveRange").Errorf("given beside fixedRange; expected one of them")
 	case n.Fixed != nil && n.Fixed.Min >= n.Fixed.Max:
-		return nil, p.Errorf("normalization.fixedRange requires min < max, got min %v, max %v", n.Fixed.Min, n.Fixed.Max)
+		return nil, p.At("algorithm.normalization.fixedRange").Errorf("min %v and max %v; expected min < max", n.Fixed.Min, n.Fixed.Max)
 	}
 	return s, nil
 }

@@ -26,7 +26,9 @@ func Builtin() picker.Registry {
 	old := func(f picker.Factory) picker.Registration {
 		return picker.Registration{New: f, Stability: picker.Deprecated}
 	}
-	idle := func(f picker.Factory) picker.Registration { return picker.Registration{New: f, NoRole: true} }
+	kind := func(name string, f picker.Factory) picker.Registration {
+		return picker.Registration{New: f, Kind: name}
+	}
 	return withRegistered(picker.Registry{
 		// filters
 		"label-selector-filter":        beta(newLabelSelector),
@@ -72,9 +74,9 @@ func Builtin() picker.Registry {
 		"pd-profile-handler":               old(newPD),
 		"disagg-headers-handler":           old(newDisaggHeaders),
 		"prefill-header-handler":           old(newDisaggHeaders),
-		"prefix-based-pd-decider":          beta(newPrefixDecider),
-		"always-disagg-pd-decider":         beta(newAlwaysPD),
-		"always-disagg-multimodal-decider": beta(newAlwaysMM),
+		"prefix-based-pd-decider":          kind(picker.KindDecider, newPrefixDecider),
+		"always-disagg-pd-decider":         kind(picker.KindDecider, newAlwaysPD),
+		"always-disagg-multimodal-decider": kind(picker.KindDecider, newAlwaysMM),
 		// producers
 		"token-producer":               beta(newTokenProducer),
 		"tokenizer":                    old(newTokenProducer),
@@ -94,28 +96,28 @@ func Builtin() picker.Registry {
 		// flow control
 		"utilization-detector":                     beta(newUtilizationDetector),
 		"concurrency-detector":                     beta(newConcurrencyDetector),
-		"global-strict-fairness-policy":            idle(newPolicy("global-strict-fairness-policy")),
-		"round-robin-fairness-policy":              idle(newPolicy("round-robin-fairness-policy")),
-		"program-aware-fairness":                   idle(newPolicy("program-aware-fairness")),
-		"fcfs-ordering-policy":                     idle(newPolicy("fcfs-ordering-policy")),
-		"edf-ordering-policy":                      idle(newPolicy("edf-ordering-policy")),
-		"slo-deadline-ordering-policy":             idle(newPolicy("slo-deadline-ordering-policy")),
+		"global-strict-fairness-policy":            kind(picker.KindFairness, newPolicy("global-strict-fairness-policy")),
+		"round-robin-fairness-policy":              kind(picker.KindFairness, newPolicy("round-robin-fairness-policy")),
+		"program-aware-fairness":                   kind(picker.KindFairness, newPolicy("program-aware-fairness")),
+		"fcfs-ordering-policy":                     kind(picker.KindOrdering, newPolicy("fcfs-ordering-policy")),
+		"edf-ordering-policy":                      kind(picker.KindOrdering, newPolicy("edf-ordering-policy")),
+		"slo-deadline-ordering-policy":             kind(picker.KindOrdering, newPolicy("slo-deadline-ordering-policy")),
 		"destination-endpoint-served-verifier":     beta(newServedVerifier),
-		"static-usage-limit-policy":                idle(newPolicy("static-usage-limit-policy")),
-		"priority-holdback-policy":                 {New: newPolicy("priority-holdback-policy"), Stability: picker.Alpha, NoRole: true},
-		"soft-reflective-ceiling-policy":           {New: newPolicy("soft-reflective-ceiling-policy"), Stability: picker.Alpha, NoRole: true},
-		"sheddable-eviction-filter":                {New: newPolicy("sheddable-eviction-filter"), Stability: picker.Alpha, NoRole: true},
-		"priority-then-time-eviction-order-policy": {New: newPolicy("priority-then-time-eviction-order-policy"), Stability: picker.Alpha, NoRole: true},
+		"static-usage-limit-policy":                kind(picker.KindUsageLimit, newPolicy("static-usage-limit-policy")),
+		"priority-holdback-policy":                 {New: newPolicy("priority-holdback-policy"), Stability: picker.Alpha, Kind: picker.KindUsageLimit},
+		"soft-reflective-ceiling-policy":           {New: newPolicy("soft-reflective-ceiling-policy"), Stability: picker.Alpha, Kind: picker.KindUsageLimit},
+		"sheddable-eviction-filter":                {New: newPolicy("sheddable-eviction-filter"), Stability: picker.Alpha, Kind: picker.KindEviction},
+		"priority-then-time-eviction-order-policy": {New: newPolicy("priority-then-time-eviction-order-policy"), Stability: picker.Alpha, Kind: picker.KindEviction},
 		// data layer
 		"metrics-data-source":          beta(newMetricsSource),
 		"core-metrics-extractor":       beta(newExtractor),
 		"health-data-source":           beta(newHealth),
-		typeTopology:                   {New: newTopology, Stability: picker.Alpha, NoRole: true},
-		"file-discovery":               idle(newFileDiscovery),
-		"endpoint-notification-source": idle(newIdle),
-		"k8s-notification-source":      idle(newNotificationSource),
-		"models-data-source":           idle(newModelsSource),
-		"models-data-extractor":        idle(newIdle),
+		typeTopology:                   {New: newTopology, Stability: picker.Alpha, Kind: picker.KindExtractor},
+		"file-discovery":               beta(newFileDiscovery),
+		"endpoint-notification-source": kind(picker.KindSource, newIdle),
+		"k8s-notification-source":      kind(picker.KindSource, newNotificationSource),
+		"models-data-source":           kind(picker.KindSource, newModelsSource),
+		"models-data-extractor":        kind(picker.KindExtractor, newIdle),
 		// documents 002 and 003
 		"ready-filter":                 beta(newReady),
 		"session-prefix-scorer":        beta(newSessionPrefix),
@@ -127,7 +129,7 @@ func Builtin() picker.Registry {
 		"dynamic-routing":              beta(newDynamicRouting),
 		"kv-cache-manager-scorer":      beta(newKVManager),
 		"session-sticky-scorer":        beta(newSessionSticky),
-		"new-token-pd-decider":         beta(newNewTokenDecider),
+		"new-token-pd-decider":         kind(picker.KindDecider, newNewTokenDecider),
 		"vllm-metric-scraper":          beta(newScraper("vllm-metric-scraper")),
 		"kv-cache-metric-scraper":      beta(newScraper("kv-cache-metric-scraper")),
 		"generic-prometheus-scraper":   beta(newScraper("generic-prometheus-scraper")),

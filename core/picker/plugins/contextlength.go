@@ -23,7 +23,7 @@ func newContextLength(_ *picker.Builder, name string, p picker.Params) (picker.P
 		return nil, err
 	}
 	if s.Label == "" {
-		return nil, p.Errorf("'label' must be specified")
+		return nil, p.At("label").Expected("the label's name")
 	}
 	return s, nil
 }

@@ -3,8 +3,10 @@ package plugins
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -39,15 +41,17 @@ func newNotificationSource(_ *picker.Builder, name string, p picker.Params) (pic
 	if err := p.Decode(&ps); err != nil {
 		return nil, err
 	}
-	if ps.Version == "" || ps.Kind == "" {
-		return nil, p.Errorf("version and kind are required for k8s-notification-source")
+	for field, value := range map[string]string{"version": ps.Version, "kind": ps.Kind} {
+		if value == "" {
+			return nil, p.At(field).Expected("the " + field + " of the objects to watch")
+		}
 	}
 	return &idlePlugin{base("idle", name)}, nil
 }
 
 // target is where a source of figures asks each endpoint.
 type target struct {
-	Scheme   string `json:"scheme"`
+	Scheme   string `json:"scheme" oneof:"http,https"`
 	Path     string `json:"path"`
 	Insecure *bool  `json:"insecureSkipVerify"`
 	CA       string `json:"caCertPath"`
@@ -63,16 +67,13 @@ func (t *target) read(p picker.Params, into any) error {
 	if err := p.Decode(into); err != nil {
 		return err
 	}
-	if t.Scheme != "http" && t.Scheme != "https" {
-		return p.Errorf("unsupported scheme: %s; expected http or https", t.Scheme)
-	}
 	if t.Interval != "" {
-		if err := t.every.FromScalar(t.Interval); err != nil {
-			return p.Errorf("invalid interval %q: %v", t.Interval, err)
+		if err := t.every.UnmarshalText([]byte(t.Interval)); err != nil {
+			return p.At("interval").Expected(t.every.Expected())
 		}
 	}
 	if t.every < 0 {
-		return p.Errorf("interval must be non-negative, got %s", t.Interval)
+		return p.At("interval").Expected("a duration that is not negative")
 	}
 	return nil
 }
@@ -81,16 +82,13 @@ func (t *target) read(p picker.Params, into any) error {
 type metricsSource struct {
 	named
 	target
-	Port *int `json:"port"` // of every endpoint; nil is the endpoint's own
+	Port *int `json:"port" min:"1" max:"65535"` // of every endpoint; nil is the endpoint's own
 }
 
 func newMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	s := &metricsSource{named: base("metrics-data-source", name), target: target{Scheme: "http", Path: "/metrics"}}
 	if err := s.read(p, s); err != nil {
 		return nil, err
-	}
-	if s.Port != nil && (*s.Port < 1 || *s.Port > 65535) {
-		return nil, p.Errorf("invalid port %d: must be between 1 and 65535", *s.Port)
 	}
 	return s, nil
 }
@@ -140,24 +138,22 @@ func newExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	x.LabelKey, x.Default = either(x.LabelKey, picker.LabelEngine), either(x.Default, "vllm")
 	seen := map[string]bool{}
 	for i := range x.Configs {
-		e := &x.Configs[i]
+		e, at := &x.Configs[i], p.At(fmt.Sprintf("engineConfigs[%d]", i))
 		switch {
-		case e.Name == "":
-			return nil, p.Errorf("engineConfigs[%d] is missing a name", i)
-		case e.Name == "default":
-			return nil, p.Errorf("engineConfigs[%d]: engine config name cannot be \"default\" (reserved)", i)
+		case e.Name == "" || e.Name == "default":
+			return nil, at.At("name").Expected("the engine's name, which is not default")
 		case seen[e.Name]:
-			return nil, p.Errorf("engineConfigs[%d]: engine %q is configured twice", i, e.Name)
+			return nil, at.At("name").Errorf("engine %q is configured twice", e.Name)
 		}
 		seen[e.Name] = true
 		m, err := e.mapping()
 		if err != nil {
-			return nil, p.Errorf("engineConfigs[%d]: %v", i, err)
+			return nil, at.Errorf("%v", err)
 		}
 		x.engines[e.Name] = m
 	}
 	if x.engines[x.Default] == nil {
-		return nil, p.Errorf("defaultEngine %q is not one of the engines", x.Default)
+		return nil, p.At("defaultEngine").Expected("one of the engines " + strings.Join(slices.Sorted(maps.Keys(x.engines)), ", "))
 	}
 	return x, nil
 }
@@ -225,7 +221,7 @@ func newFileDiscovery(_ *picker.Builder, name string, p picker.Params) (picker.P
 		return nil, err
 	}
 	if d.Path == "" {
-		return nil, p.Errorf("path must be specified: the file that lists the endpoints")
+		return nil, p.At("path").Expected("the file that lists the endpoints")
 	}
 	return d, nil
 }

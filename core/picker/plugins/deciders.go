@@ -13,8 +13,8 @@ import (
 // precise-prefix-cache-producer of that name serves it.
 type prefixDecider struct {
 	named
-	NonCached    int `json:"nonCachedTokens"`
-	PromptTokens int `json:"promptTokens"`
+	NonCached    int `json:"nonCachedTokens" min:"0"`
+	PromptTokens int `json:"promptTokens" min:"0"`
 
 	source prefixSource
 }
@@ -23,12 +23,6 @@ func newPrefixDecider(b *picker.Builder, name string, p picker.Params) (picker.P
 	d := &prefixDecider{named: base("prefix-based-pd-decider", name)}
 	if err := p.Decode(d); err != nil {
 		return nil, err
-	}
-	if d.NonCached < 0 {
-		return nil, p.Errorf("nonCachedTokens parameter of prefix disaggregation decider cannot be negative")
-	}
-	if d.PromptTokens < 0 {
-		return nil, p.Errorf("promptTokens parameter of prefix disaggregation decider cannot be negative")
 	}
 	findPrefix(b, "", name, &d.source)
 	return d, nil

@@ -76,7 +76,7 @@ func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 	case "prefillfirst", "prefill":
 		h.prefillFirst = true
 	default:
-		return nil, p.Errorf("invalid stage order %q, must be \"decodeFirst\" or \"prefillFirst\"", ps.StageOrder)
+		return nil, p.At("stageOrder").Expected("decodeFirst or prefillFirst")
 	}
 	var err error
 	if h.prefillDecider, err = decider(b, either(ps.Deciders.Prefill, ps.PrefillDecider, ps.DeciderName), "prefill"); err != nil {
@@ -196,7 +196,7 @@ type pd struct {
 	named
 	DecodeProfile  string `json:"decodeProfile"`
 	PrefillProfile string `json:"prefillProfile"`
-	PrimaryPort    int    `json:"primaryPort"`
+	PrimaryPort    int    `json:"primaryPort" min:"0" max:"65535"`
 	DeciderName    string `json:"deciderPluginName"`
 	PrefixType     string `json:"prefixPluginType"`
 	PrefixName     string `json:"prefixPluginName"`
@@ -213,11 +213,8 @@ func newPD(b *picker.Builder, name string, p picker.Params) (picker.Plugin, erro
 	if err := p.Decode(h); err != nil {
 		return nil, err
 	}
-	if h.PrimaryPort < 0 || h.PrimaryPort > 65535 {
-		return nil, p.Errorf("invalid primaryPort: must be between 1 and 65535, got %d", h.PrimaryPort)
-	}
 	if h.DeciderName == "" {
-		return nil, p.Errorf("decider plugin name is not defined")
+		return nil, p.At("deciderPluginName").Expected("the name of a decider")
 	}
 	d, err := decider(b, h.DeciderName, "pd")
 	if err != nil {

@@ -116,7 +116,7 @@ type conversationHandler struct {
 	named
 	Prefill    string  `json:"prefillProfile"`
 	Decode     string  `json:"decodeProfile"`
-	TTLSeconds float64 `json:"ttlSeconds"`
+	TTLSeconds float64 `json:"ttlSeconds" above:"0"`
 
 	seen map[string]machine.Time
 }
@@ -124,13 +124,7 @@ type conversationHandler struct {
 func newConversationHandler(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	h := &conversationHandler{named: base("conversation-profile-handler", name), Prefill: prefillProfile, Decode: "decode", TTLSeconds: 300,
 		seen: map[string]machine.Time{}}
-	if err := p.Decode(h); err != nil {
-		return nil, err
-	}
-	if h.TTLSeconds <= 0 {
-		return nil, p.Errorf("ttlSeconds must be > 0")
-	}
-	return h, nil
+	return h, p.Decode(h)
 }
 
 // Schedule runs one of the two profiles.

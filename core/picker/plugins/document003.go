@@ -26,9 +26,9 @@ func profileFailed(name string) error {
 // percent), else the KV-cache usage.
 type weightedLoad struct {
 	named
-	QueueWeight float64 `json:"queueLengthWeight"`
-	GPUWeight   float64 `json:"gpuUtilWeight"`
-	MaxQueue    float64 `json:"maxQueueLength"`
+	QueueWeight float64 `json:"queueLengthWeight" min:"0"`
+	GPUWeight   float64 `json:"gpuUtilWeight" min:"0"`
+	MaxQueue    float64 `json:"maxQueueLength" above:"0"`
 	Threshold   float64 `json:"threshold"` // another name of maxQueueLength
 }
 
@@ -40,8 +40,8 @@ func newWeightedLoad(_ *picker.Builder, name string, p picker.Params) (picker.Pl
 	if s.Threshold > 0 {
 		s.MaxQueue = s.Threshold
 	}
-	if s.QueueWeight < 0 || s.GPUWeight < 0 || s.QueueWeight+s.GPUWeight == 0 || s.MaxQueue <= 0 {
-		return nil, p.Errorf("queueLengthWeight and gpuUtilWeight must not be negative nor both zero, and maxQueueLength must be > 0")
+	if s.QueueWeight+s.GPUWeight == 0 {
+		return nil, p.Errorf("queueLengthWeight and gpuUtilWeight are both zero")
 	}
 	return s, nil
 }
@@ -75,8 +75,8 @@ func gpu(s *picker.State) float64 {
 // that restarted or reset its cache loses what the index still believes.
 type thresholdPrefix struct {
 	named
-	HitThreshold float64 `json:"cacheHitThreshold"`
-	MaxPrefix    int     `json:"maxPrefixLength"`
+	HitThreshold float64 `json:"cacheHitThreshold" min:"0" max:"1"`
+	MaxPrefix    int     `json:"maxPrefixLength" min:"0"`
 
 	source prefixSource
 }
@@ -85,9 +85,6 @@ func newThresholdPrefix(b *picker.Builder, name string, p picker.Params) (picker
 	s := &thresholdPrefix{named: base("threshold-prefix-scorer", name)}
 	if err := p.Decode(s); err != nil {
 		return nil, err
-	}
-	if !(s.HitThreshold >= 0 && s.HitThreshold <= 1) || s.MaxPrefix < 0 {
-		return nil, p.Errorf("cacheHitThreshold must be in [0, 1] and maxPrefixLength must not be negative")
 	}
 	findPrefix(b, "", name, &s.source)
 	return s, nil
@@ -132,9 +129,9 @@ func findable(s *picker.State, blockTokens int) float64 {
 // 0.5 cache + 0.3 load + 0.2 latency.
 type dynamicRouting struct {
 	named
-	MaxQueue    int64   `json:"maxQueueLength"`
+	MaxQueue    int64   `json:"maxQueueLength" above:"0"`
 	MinCacheHit float64 `json:"minCacheHit"`
-	MaxLatency  float64 `json:"maxLatencyMs"`
+	MaxLatency  float64 `json:"maxLatencyMs" above:"0"`
 
 	source prefixSource
 }
@@ -143,9 +140,6 @@ func newDynamicRouting(b *picker.Builder, name string, p picker.Params) (picker.
 	s := &dynamicRouting{named: base("dynamic-routing", name), MaxQueue: 10, MinCacheHit: .5, MaxLatency: 500}
 	if err := p.Decode(s); err != nil {
 		return nil, err
-	}
-	if s.MaxQueue <= 0 || s.MaxLatency <= 0 {
-		return nil, p.Errorf("maxQueueLength and maxLatencyMs must be > 0")
 	}
 	findPrefix(b, "", name, &s.source)
 	return s, nil
@@ -197,8 +191,8 @@ func (s *dynamicRouting) Score(c *picker.Cycle, in []int32, scores []float64) {
 type kvManager struct {
 	named
 	Endpoint  string          `json:"endpoint"`
-	Timeout   config.Duration `json:"timeout"`
-	Threshold float64         `json:"cache_threshold"`
+	Timeout   config.Duration `json:"timeout" above:"0s"`
+	Threshold float64         `json:"cache_threshold" min:"0" max:"1"`
 }
 
 func newKVManager(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -208,15 +202,9 @@ func newKVManager(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	}
 	u, err := url.Parse(s.Endpoint)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, p.Errorf("endpoint must be the KV-cache manager's URL, such as http://127.0.0.1:8080; found %q", s.Endpoint)
+		return nil, p.At("endpoint").Expected("the KV-cache manager's URL, such as http://127.0.0.1:8080")
 	}
 	s.Endpoint = strings.TrimSuffix(s.Endpoint, "/")
-	if s.Timeout <= 0 {
-		return nil, p.Errorf("timeout must be > 0s")
-	}
-	if !(s.Threshold >= 0 && s.Threshold <= 1) {
-		return nil, p.Errorf("cache_threshold must be in [0, 1], found %v", s.Threshold)
-	}
 	return s, nil
 }
 
@@ -290,16 +278,13 @@ type sessionSticky struct {
 
 func newSessionSticky(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	ps := struct {
-		TTL        config.Duration `json:"ttl"`
-		Stickiness string          `json:"stickiness"`
+		TTL        config.Duration `json:"ttl" above:"0s"`
+		Stickiness string          `json:"stickiness" oneof:"high,medium,low"`
 	}{config.Duration(300 * machine.Second), "high"}
 	if err := p.Decode(&ps); err != nil {
 		return nil, err
 	}
-	stick, ok := map[string]float64{"high": 1, "medium": .6, "low": .3}[ps.Stickiness]
-	if !ok || ps.TTL <= 0 {
-		return nil, p.Errorf("stickiness must be high, medium or low, and ttl must be > 0")
-	}
+	stick := map[string]float64{"high": 1, "medium": .6, "low": .3}[ps.Stickiness]
 	s := &sessionSticky{sessionScorer: sessionScorer{named: base("session-sticky-scorer", name)}, stick: stick}
 	s.Strategy, s.ttl, s.bindings = strategySessionID, ps.TTL.Time(), map[string]binding{}
 	s.sweep = machine.Second
@@ -337,7 +322,7 @@ func (s *sessionSticky) Affinity() (hits, misses int64) { return s.hits, s.misse
 // tokens beyond the cached ones, more than 10.
 type newTokenDecider struct {
 	named
-	Threshold int `json:"threshold"`
+	Threshold int `json:"threshold" min:"0"`
 
 	source prefixSource
 }
@@ -346,9 +331,6 @@ func newNewTokenDecider(b *picker.Builder, name string, p picker.Params) (picker
 	d := &newTokenDecider{named: base("new-token-pd-decider", name), Threshold: 10}
 	if err := p.Decode(d); err != nil {
 		return nil, err
-	}
-	if d.Threshold < 0 {
-		return nil, p.Errorf("threshold must not be negative")
 	}
 	findPrefix(b, "", name, &d.source)
 	return d, nil

@@ -11,7 +11,7 @@ import (
 
 // Who has seen an image is preferred for it, until the cache is full of others.
 func TestEmbeddingsCache(t *testing.T) {
-	cfg, err := config.Read([]byte("plugins: [{type: mm-embeddings-cache-producer, parameters: {cacheSizeInMBPerServer: 4}}, {type: mm-embeddings-cache-scorer}]"))
+	cfg, err := config.Read("epp.yaml", []byte("plugins: [{type: mm-embeddings-cache-producer, parameters: {cacheSizeInMBPerServer: 4}}, {type: mm-embeddings-cache-scorer}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

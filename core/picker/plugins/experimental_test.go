@@ -12,7 +12,7 @@ import (
 // experimental makes a picker over two endpoints, a and b.
 func experimental(t *testing.T, text string) *picker.Picker {
 	t.Helper()
-	cfg, err := config.Read([]byte(text))
+	cfg, err := config.Read("epp.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

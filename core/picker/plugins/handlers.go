@@ -38,16 +38,13 @@ func (h *single) Schedule(c *picker.Cycle) error {
 // that was chosen. Deprecated upstream.
 type dataParallel struct {
 	named
-	PrimaryPort int `json:"primaryPort"`
+	PrimaryPort int `json:"primaryPort" min:"0" max:"65535"`
 }
 
 func newDataParallel(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	h := &dataParallel{base("data-parallel-profile-handler", name), 8000}
 	if err := p.Decode(h); err != nil {
 		return nil, err
-	}
-	if h.PrimaryPort < 0 || h.PrimaryPort > 65535 {
-		return nil, p.Errorf("invalid primaryPort: must be between 1 and 65535, got %d", h.PrimaryPort)
 	}
 	b.Warn("plugin %s: data-parallel-profile-handler is deprecated", name)
 	return h, nil

@@ -43,7 +43,7 @@ func newHeaderLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plu
 		return nil, err
 	}
 	if s.HeaderName == "" || s.LabelKey == "" {
-		return nil, p.Errorf("headerName and labelKey must be specified")
+		return nil, p.Errorf("headerName %q and labelKey %q; expected both", s.HeaderName, s.LabelKey)
 	}
 	s.HeaderName = strings.ToLower(s.HeaderName)
 	return s, nil

@@ -13,9 +13,9 @@ import (
 type health struct {
 	named
 	Path      string          `json:"path"`
-	Interval  config.Duration `json:"interval"`
-	Timeout   config.Duration `json:"timeout"`
-	Threshold int             `json:"failureThreshold"`
+	Interval  config.Duration `json:"interval" above:"0s"`
+	Timeout   config.Duration `json:"timeout" above:"0s"`
+	Threshold int             `json:"failureThreshold" min:"1"`
 
 	failures []int // in a row, by slot
 }
@@ -23,13 +23,7 @@ type health struct {
 func newHealth(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	h := &health{named: base("health-data-source", name), Path: "/health", Interval: config.Duration(500 * machine.Millisecond),
 		Timeout: config.Duration(5 * machine.Second), Threshold: 3}
-	if err := p.Decode(h); err != nil {
-		return nil, err
-	}
-	if h.Interval <= 0 || h.Timeout <= 0 || h.Threshold < 1 {
-		return nil, p.Errorf("interval and timeout must be above 0s, and failureThreshold at least 1")
-	}
-	return h, nil
+	return h, p.Decode(h)
 }
 
 // Scrape says how to probe.

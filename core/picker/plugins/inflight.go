@@ -14,8 +14,8 @@ const typeInflight = "inflight-load-producer"
 type inflight struct {
 	named
 	AddOutput   bool    `json:"addEstimatedOutputTokens"`
-	OutputRatio float64 `json:"outputRatio"`
-	MaxOutput   *int64  `json:"maxEstimatedOutputTokens"`
+	OutputRatio float64 `json:"outputRatio" min:"0"`
+	MaxOutput   *int64  `json:"maxEstimatedOutputTokens" min:"0"`
 	Prefix      string  `json:"prefixMatchInfoProducerName"`
 	Sync        *bool   `json:"syncCrossReplicaState"`
 
@@ -76,12 +76,6 @@ func newInflight(b *picker.Builder, name string, p picker.Params) (picker.Plugin
 	f := &inflight{named: base(typeInflight, name), OutputRatio: 1.5}
 	if err := p.Decode(f); err != nil {
 		return nil, err
-	}
-	if f.OutputRatio < 0 {
-		return nil, p.Errorf("outputRatio must be non-negative, got %v", f.OutputRatio)
-	}
-	if f.MaxOutput != nil && *f.MaxOutput < 0 {
-		return nil, p.Errorf("maxEstimatedOutputTokens must be non-negative, got %v", *f.MaxOutput)
 	}
 	ensureTokens(b, name)
 	producer := f.Prefix

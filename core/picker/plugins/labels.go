@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -24,7 +25,7 @@ func newLabelSelector(_ *picker.Builder, name string, p picker.Params) (picker.P
 	}
 	for i := range spec.Expressions {
 		if err := spec.Expressions[i].Check(); err != nil {
-			return nil, p.Errorf("matchExpressions[%d]: %v", i, err)
+			return nil, p.At(fmt.Sprintf("matchExpressions[%d]", i)).Errorf("%v", err)
 		}
 	}
 	return &labelSelector{base("label-selector-filter", name), append(picker.SelectLabels(spec.Labels), spec.Expressions...)}, nil
@@ -60,10 +61,10 @@ func newByLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plugin,
 		return nil, err
 	}
 	if f.Label == "" {
-		return nil, p.Errorf("'label' must be specified")
+		return nil, p.At("label").Expected("the label's name")
 	}
 	if len(f.ValidValues) == 0 && !f.AllowsNoLabel {
-		return nil, p.Errorf("either 'validValues' must be non-empty or 'allowsNoLabel' must be true")
+		return nil, p.At("validValues").Expected("at least one value, or allowsNoLabel: true")
 	}
 	return f, nil
 }

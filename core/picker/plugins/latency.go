@@ -153,7 +153,7 @@ func (s *latencyScorer) composite(c *picker.Cycle, in []int32, scores []float64)
 // if any does, with a small chance to explore the others.
 type headroomTier struct {
 	named
-	Epsilon  float64 `json:"epsilonExploreNeg"`
+	Epsilon  float64 `json:"epsilonExploreNeg" min:"0" max:"1"`
 	Producer string  `json:"latencyPredictionInfoProducerName"`
 
 	latency *predicted
@@ -163,9 +163,6 @@ func newHeadroomTier(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	f := &headroomTier{named: base("slo-headroom-tier-filter", name), Epsilon: .01}
 	if err := p.Decode(f); err != nil {
 		return nil, err
-	}
-	if !(f.Epsilon >= 0 && f.Epsilon <= 1) {
-		return nil, p.Errorf("epsilonExploreNeg must be in [0, 1], got %v", f.Epsilon)
 	}
 	findPredicted(b, f.Producer, name, &f.latency)
 	return f, nil

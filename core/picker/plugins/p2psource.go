@@ -12,7 +12,7 @@ import (
 type p2pSource struct {
 	named
 	Prefix  string `json:"prefixMatchInfoProducerName"`
-	Delta   *int   `json:"minCachedTokenDelta"`
+	Delta   *int   `json:"minCachedTokenDelta" min:"1"`
 	Prefill string `json:"prefillProfileName"`
 
 	delta  int32
@@ -25,10 +25,7 @@ func newP2PSource(b *picker.Builder, name string, p picker.Params) (picker.Plugi
 		return nil, err
 	}
 	if s.Delta != nil {
-		s.delta = int32(max(-1, min(*s.Delta, 1<<30)))
-	}
-	if s.delta < 1 {
-		return nil, p.Errorf("minCachedTokenDelta must be >= 1, got %d", *s.Delta)
+		s.delta = int32(min(*s.Delta, 1<<30))
 	}
 	s.Prefill = either(s.Prefill, prefillProfile)
 	findPrefix(b, s.Prefix, name, &s.source)

@@ -79,17 +79,11 @@ func (pol *policy) readProgram(p picker.Params) error {
 		HeadWait float64 `json:"lasWeightHeadWait"`
 		Decay    float64 `json:"lasDecayFactor"`
 		HalfLife float64 `json:"lasHalfLifeSeconds"`
-		TTL      float64 `json:"evictionTtlSeconds"`
-		Sweep    float64 `json:"evictionSweepSeconds"`
+		TTL      float64 `json:"evictionTtlSeconds" min:"0"`
+		Sweep    float64 `json:"evictionSweepSeconds" above:"0"`
 	}{def.Strategy, def.WeightService, def.WeightWait, def.DecayFactor, def.HalfLifeSeconds, def.EvictionTTL.Seconds(), def.EvictionSweep.Seconds()}
 	if err := p.Decode(&ps); err != nil {
 		return err
-	}
-	if ps.TTL < 0 {
-		return p.Errorf("evictionTtlSeconds must be >= 0, got %v", ps.TTL)
-	}
-	if ps.Sweep <= 0 {
-		return p.Errorf("evictionSweepSeconds must be > 0, got %v", ps.Sweep)
 	}
 	pol.program = flowcontrol.Program{Strategy: ps.Strategy, WeightService: ps.Service, WeightWait: ps.HeadWait,
 		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: seconds(ps.TTL), EvictionSweep: seconds(min(ps.Sweep, 1e8))}

@@ -10,7 +10,7 @@ import (
 )
 
 func buildPrecise(parameters string) (*picker.Picker, error) {
-	cfg, err := config.Read([]byte("plugins:\n- type: precise-prefix-cache-producer\n  parameters: " + parameters + "\n- type: prefix-cache-scorer\n  parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}\n"))
+	cfg, err := config.Read("epp.yaml", []byte("plugins:\n- type: precise-prefix-cache-producer\n  parameters: "+parameters+"\n- type: prefix-cache-scorer\n  parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}\n"))
 	if err != nil {
 		return nil, err
 	}
@@ -34,13 +34,13 @@ func TestPreciseParameters(t *testing.T) {
 		t.Errorf("the sources are %+v", from)
 	}
 	for parameters, want := range map[string]string{
-		`{tokenProcessorConfig: {blockSizeTokens: 0}}`:                      "blockSizeTokens must be between 1 and",
+		`{tokenProcessorConfig: {blockSizeTokens: 0}}`:                      "tokenProcessorConfig.blockSizeTokens: found the number 0; expected a whole number, from 1 to",
 		`{kvEventsConfig: {zmqEndpoint: "udp://x"}}`:                        "expected tcp://",
-		`{kvEventsConfig: {engineType: trtllm}}`:                            "unsupported engine type: \"trtllm\"",
-		`{kvEventsConfig: {podDiscoveryConfig: {socketPort: 70000}}}`:       "ports must be between",
+		`{kvEventsConfig: {engineType: trtllm}}`:                            `found "trtllm"; expected vllm or sglang`,
+		`{kvEventsConfig: {podDiscoveryConfig: {socketPort: 70000}}}`:       "podDiscoveryConfig.socketPort: found the number 70000; expected a whole number, from 1 to 65535",
 		`{speculativeIndexing: true, speculativeTTL: 0s}`:                   "speculativeTTL",
-		`{kvEventConfig: {}}`:                                               `unknown field "kvEventConfig"`,
-		`{indexerConfig: {kvCacheBackendConfigs: [{name: x, weight: -1}]}}`: "not negative",
+		`{kvEventConfig: {}}`:                                               `kvEventConfig: unknown field; `,
+		`{indexerConfig: {kvCacheBackendConfigs: [{name: x, weight: -1}]}}`: "weight: found the number -1; expected a number, 0 or more",
 	} {
 		if _, err := buildPrecise(parameters); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, expected %q", parameters, err, want)

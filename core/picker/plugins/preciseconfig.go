@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -15,8 +16,8 @@ import (
 // backends than memory) is named where it is given.
 type preciseConfig struct {
 	TokenProcessor struct {
-		BlockTokens int    `json:"blockSizeTokens"`
-		BlockSize   int    `json:"blockSize"` // deprecated
+		BlockTokens int    `json:"blockSizeTokens" min:"1" max:"65536"`
+		BlockSize   int    `json:"blockSize" max:"65536"` // deprecated
 		HashSeed    string `json:"hashSeed"`
 	} `json:"tokenProcessorConfig"`
 	IndexerConfig struct {
@@ -34,7 +35,7 @@ type preciseConfig struct {
 		} `json:"kvBlockIndexConfig"`
 		Backends []struct {
 			Name   string  `json:"name"`
-			Weight float64 `json:"weight"`
+			Weight float64 `json:"weight" min:"0"`
 		} `json:"kvCacheBackendConfigs"`
 		TokenProcessor any `json:"tokenProcessorConfig"`
 		PrefixStore    any `json:"prefixStoreConfig"`
@@ -44,21 +45,18 @@ type preciseConfig struct {
 		Endpoint    string `json:"zmqEndpoint"`
 		TopicFilter string `json:"topicFilter"`
 		Concurrency int    `json:"concurrency"`
-		EngineType  string `json:"engineType"`
+		EngineType  string `json:"engineType" oneof:",vllm,sglang"`
 		Discover    *bool  `json:"discoverPods"`
 		Pods        struct {
 			Selector   string `json:"podLabelSelector"`
 			Namespace  string `json:"podNamespace"`
-			SocketPort int    `json:"socketPort"`
-			ReplayPort int    `json:"replaySocketPort"`
+			SocketPort int    `json:"socketPort" min:"1" max:"65535"`
+			ReplayPort int    `json:"replaySocketPort" min:"0" max:"65535"`
 		} `json:"podDiscoveryConfig"`
 	} `json:"kvEventsConfig"`
 	Speculative    bool            `json:"speculativeIndexing"`
 	SpeculativeTTL config.Duration `json:"speculativeTTL"`
 }
-
-// maxBlockTokens bounds a block; vLLM's largest are in the hundreds.
-const maxBlockTokens = 1 << 16
 
 func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) error {
 	c.TokenProcessor.BlockTokens = kv.DefaultBlockTokens
@@ -73,24 +71,17 @@ func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) er
 		c.TokenProcessor.BlockTokens = n
 	}
 	e := &c.Events
-	port := func(n int) bool { return n >= 0 && n <= 65535 }
 	switch {
-	case c.TokenProcessor.BlockTokens <= 0 || c.TokenProcessor.BlockTokens > maxBlockTokens:
-		return p.Errorf("tokenProcessorConfig.blockSizeTokens must be between 1 and %d, got %d", maxBlockTokens, c.TokenProcessor.BlockTokens)
-	case e.EngineType != "" && e.EngineType != "vllm" && e.EngineType != engineSGLang:
-		return p.Errorf("kvEventsConfig.engineType: unsupported engine type: %q (supported: %q, %q)", e.EngineType, "vllm", engineSGLang)
-	case !port(e.Pods.SocketPort) || e.Pods.SocketPort == 0 || !port(e.Pods.ReplayPort):
-		return p.Errorf("kvEventsConfig.podDiscoveryConfig: ports must be between 1 and 65535")
 	case e.Endpoint != "" && !bindable(e.Endpoint):
-		return p.Errorf("kvEventsConfig.zmqEndpoint %q: expected tcp://<address or *>:<port>", e.Endpoint)
+		return p.At("kvEventsConfig.zmqEndpoint").Expected("tcp://<address or *>:<port>")
 	case c.Speculative && c.SpeculativeTTL <= 0:
-		return p.Errorf("speculativeTTL must be > 0")
+		return p.At("speculativeTTL").Expected("a duration above zero, since speculativeIndexing is on")
 	case e.Endpoint == "" && !c.discover():
 		b.Warn("plugin %s: kvEventsConfig has neither zmqEndpoint nor discoverPods, so no events will ever come and all scores stay 0", name)
 	}
 	for i, backend := range c.IndexerConfig.Backends {
-		if backend.Name == "" || !(backend.Weight >= 0) {
-			return p.Errorf("indexerConfig.kvCacheBackendConfigs[%d]: expected a name and a weight that is not negative", i)
+		if backend.Name == "" {
+			return p.At(fmt.Sprintf("indexerConfig.kvCacheBackendConfigs[%d].name", i)).Expected("the backend's name")
 		}
 	}
 	if x := &c.IndexerConfig.BlockIndex; x.CostAware != nil || x.Redis != nil || x.Valkey != nil {

@@ -30,7 +30,7 @@ type predicted struct {
 	named
 	SamplingMean     float64 `json:"samplingMean"`
 	MaxDecodeSamples int     `json:"maxDecodeTokenSamplesForPrediction"`
-	BufferFactor     float64 `json:"sloBufferFactor"`
+	BufferFactor     float64 `json:"sloBufferFactor" above:"0"`
 	ContextTTL       int     `json:"contextTTL"` // nanoseconds
 	Streaming        bool    `json:"streamingMode"`
 	RoleLabel        string  `json:"endpointRoleLabel"`
@@ -54,9 +54,6 @@ func newPredicted(b *picker.Builder, name string, p picker.Params) (picker.Plugi
 	s := &predicted{named: base(typePredicted, name), SamplingMean: 1000, BufferFactor: 1, InProduce: true}
 	if err := p.Decode(s); err != nil {
 		return nil, err
-	}
-	if s.BufferFactor <= 0 {
-		return nil, p.Errorf("sloBufferFactor must be > 0, got %v", s.BufferFactor)
 	}
 	findPrefix(b, s.Prefix, name, &s.source)
 	if s.InFlight != "" { // Predictors read the in-flight load from the state; the name must exist.

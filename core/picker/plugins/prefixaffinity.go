@@ -11,13 +11,13 @@ import (
 // than maxTTFTPenaltyMs later than the best of the others.
 type prefixAffinity struct {
 	named
-	Threshold   float64 `json:"affinityThreshold"`
-	Exploration float64 `json:"explorationProbability"`
-	PenaltyMs   float64 `json:"maxTTFTPenaltyMs"`
+	Threshold   float64 `json:"affinityThreshold" max:"1"`
+	Exploration float64 `json:"explorationProbability" min:"0" max:"1"`
+	PenaltyMs   float64 `json:"maxTTFTPenaltyMs" min:"0"`
 	// PenaltyTokens is the newer form of the penalty, in tokens in flight.
-	PenaltyTokens int64   `json:"maxTokensInFlightPenalty"`
-	TTFTSource    string  `json:"ttftSource"`
-	Throughput    float64 `json:"peakPrefillThroughput"` // tokens per second
+	PenaltyTokens int64   `json:"maxTokensInFlightPenalty" min:"0"`
+	TTFTSource    string  `json:"ttftSource" oneof:"prefillThroughput,latencyPredictor"`
+	Throughput    float64 `json:"peakPrefillThroughput" min:"0"` // tokens per second
 	Prefix        string  `json:"prefixMatchInfoProducerName"`
 	Latency       string  `json:"latencyPredictionInfoProducerName"`
 	Inflight      string  `json:"inFlightLoadProducerName"`
@@ -33,19 +33,8 @@ func newPrefixAffinity(b *picker.Builder, name string, p picker.Params) (picker.
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
-	switch {
-	case f.Threshold > 1:
-		return nil, p.Errorf("affinityThreshold must be <= 1.0, got %f", f.Threshold)
-	case f.Exploration < 0 || f.Exploration > 1:
-		return nil, p.Errorf("explorationProbability must be in [0, 1], got %f", f.Exploration)
-	case f.PenaltyMs < 0 || f.PenaltyTokens < 0:
-		return nil, p.Errorf("maxTTFTPenaltyMs must be >= 0, got %f", f.PenaltyMs)
-	case f.Throughput < 0:
-		return nil, p.Errorf("peakPrefillThroughput must be >= 0, got %f", f.Throughput)
-	case f.TTFTSource != "prefillThroughput" && f.TTFTSource != "latencyPredictor":
-		return nil, p.Errorf("ttftSource must be \"latencyPredictor\" or \"prefillThroughput\", got %q", f.TTFTSource)
-	case f.TTFTSource == "prefillThroughput" && f.PenaltyMs > 0 && f.Throughput == 0:
-		return nil, p.Errorf("peakPrefillThroughput must be > 0 when ttftSource is prefillThroughput")
+	if f.TTFTSource == "prefillThroughput" && f.PenaltyMs > 0 && f.Throughput == 0 {
+		return nil, p.At("peakPrefillThroughput").Expected("a number above zero, since ttftSource is prefillThroughput")
 	}
 	findPrefix(b, f.Prefix, name, &f.source)
 	if f.PenaltyMs > 0 && f.TTFTSource == "latencyPredictor" {

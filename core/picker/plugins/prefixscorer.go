@@ -11,7 +11,7 @@ import (
 // scale are in tokens.
 type prefixScorer struct {
 	named
-	Weight   float64 `json:"matchLengthWeight"`
+	Weight   float64 `json:"matchLengthWeight" min:"0" max:"1"`
 	Scale    int     `json:"matchLengthScaleTokens"`
 	Producer string  `json:"prefixMatchInfoProducerName"`
 
@@ -23,11 +23,8 @@ func newPrefixScorer(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
-	if !(s.Weight >= 0 && s.Weight <= 1) {
-		return nil, p.Errorf("matchLengthWeight must be between 0.0 and 1.0, got %f", s.Weight)
-	}
 	if s.Weight > 0 && s.Scale <= 0 {
-		return nil, p.Errorf("matchLengthScaleTokens must be greater than 0 when matchLengthWeight is greater than 0, got %d", s.Scale)
+		return nil, p.At("matchLengthScaleTokens").Expected("a whole number above zero, since matchLengthWeight is")
 	}
 	findPrefix(b, s.Producer, name, &s.source)
 	return s, nil

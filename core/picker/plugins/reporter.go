@@ -31,14 +31,14 @@ func newReporter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin
 		return nil, err
 	}
 	if len(r.Attributes) != 1 {
-		return nil, p.Errorf("attributes must contain exactly one entry")
+		return nil, p.At("attributes").Expected("exactly one entry")
 	}
 	a := &r.Attributes[0]
 	switch {
 	case a.Key.Name == "":
-		return nil, p.Errorf("attributes[0].key.name cannot be empty")
+		return nil, p.At("attributes[0].key.name").Expected("the attribute's name")
 	case a.Expression == "":
-		return nil, p.Errorf("attributes[0].expression cannot be empty")
+		return nil, p.At("attributes[0].expression").Expected("an expression")
 	case a.Key.Namespace == "":
 		a.Key.Namespace = picker.NamespaceLB
 	}

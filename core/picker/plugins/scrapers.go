@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -27,10 +28,10 @@ type scraper struct {
 
 type scraperArgs struct {
 	Endpoint string          `json:"endpoint"`
-	Port     int             `json:"port"`
-	Interval config.Duration `json:"interval"`
-	Timeout  config.Duration `json:"timeout"`
-	TTL      config.Duration `json:"ttl"`
+	Port     int             `json:"port" min:"0" max:"65535"`
+	Interval config.Duration `json:"interval" above:"0s"`
+	Timeout  config.Duration `json:"timeout" above:"0s"`
+	TTL      config.Duration `json:"ttl" above:"0s"`
 	Metrics  []string        `json:"metrics"`
 	Track    bool            `json:"cachePrefixTracking"`
 }
@@ -67,20 +68,15 @@ func (s *scraper) read(b *picker.Builder, p picker.Params) error {
 	if err := p.Decode(a); err != nil {
 		return err
 	}
-	switch {
-	case !strings.HasPrefix(a.Endpoint, "/"):
-		return p.Errorf("endpoint is the path of the metrics page and begins with /; found %q", a.Endpoint)
-	case a.Port < 0 || a.Port > 65535:
-		return p.Errorf("port must be between 1 and 65535, found %d", a.Port)
-	case a.Interval <= 0 || a.Timeout <= 0 || a.TTL <= 0:
-		return p.Errorf("interval, timeout and ttl must be above 0s")
+	if !strings.HasPrefix(a.Endpoint, "/") {
+		return p.At("endpoint").Expected("the path of the metrics page, which begins with /")
 	}
 	if a.Timeout > a.Interval {
 		b.Warn("plugin %s: the timeout %s is longer than the interval %s", s.Name(), a.Timeout.Time(), a.Interval.Time())
 	}
-	for _, name := range a.Metrics {
+	for i, name := range a.Metrics {
 		if spec, err := metrics.ParseSpec(name); err != nil || spec.Name == "" || len(spec.Labels) > 0 {
-			return p.Errorf("metrics: %q is not the name of a metric", name)
+			return p.At(fmt.Sprintf("metrics[%d]", i)).Expected("the name of a metric")
 		}
 		s.figures = append(s.figures, figure{series: first(name)[:1], key: name})
 		s.figures[len(s.figures)-1].series[0].scale = 1 // under its own name it is what the page says
@@ -105,11 +101,11 @@ func newScraper(kind string) picker.Factory {
 			}
 		default:
 			if len(s.figures) == 0 {
-				return nil, p.Errorf("metrics must list the metrics to read")
+				return nil, p.At("metrics").Expected("a list of the metrics to read")
 			}
 		}
 		if s.args.Track && kind != "kv-cache-metric-scraper" {
-			return nil, p.Errorf("cachePrefixTracking belongs to KVCacheMetricScraper")
+			return nil, p.At("cachePrefixTracking").Errorf("cachePrefixTracking belongs to KVCacheMetricScraper")
 		}
 		return s, nil
 	}

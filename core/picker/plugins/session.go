@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -10,7 +11,7 @@ import (
 
 // sessionParams are the parameters of session-affinity-filter and -scorer.
 type sessionParams struct {
-	Strategy string `json:"strategy"`
+	Strategy string `json:"strategy" oneof:"encoded_endpoint_header,session_id"`
 	Header   struct {
 		Header string `json:"header"`
 	} `json:"encodedEndpointHeaderConfig"`
@@ -54,17 +55,15 @@ type binding struct {
 // last profile that asked.
 type seenBound struct{ present bool }
 
-func (s *session) read(p picker.Params, role string) error {
+func (s *session) read(p picker.Params) error {
 	s.Strategy = strategyHeader
 	if err := p.Decode(&s.sessionParams); err != nil {
 		return err
 	}
-	switch s.Strategy {
-	case strategyHeader:
-	case strategySessionID:
+	if s.Strategy == strategySessionID {
 		for i, src := range s.SessionID.Sources {
 			if (src.Header == "") == (src.Attribute == "") {
-				return p.Errorf("sessionIdConfig.sources[%d]: exactly one of header or attribute must be set", i)
+				return p.At(fmt.Sprintf("sessionIdConfig.sources[%d]", i)).Errorf("header %q and attribute %q; expected exactly one", src.Header, src.Attribute)
 			}
 		}
 		if s.SessionID.TTLSeconds == 0 {
@@ -74,10 +73,8 @@ func (s *session) read(p picker.Params, role string) error {
 			s.SessionID.SweepSeconds = 10
 		}
 		if !(s.SessionID.TTLSeconds > 0 && s.SessionID.TTLSeconds < 1e9) || !(s.SessionID.SweepSeconds > 0) {
-			return p.Errorf("evictionTtlSeconds and evictionSweepSeconds must be > 0")
+			return p.At("sessionIdConfig").Errorf("evictionTtlSeconds %v and evictionSweepSeconds %v; expected both above zero", s.SessionID.TTLSeconds, s.SessionID.SweepSeconds)
 		}
-	default:
-		return p.Errorf("invalid parameters of the %s: strategy must be %q or %q, got %q", role, strategyHeader, strategySessionID, s.Strategy)
 	}
 	s.header = strings.ToLower(strings.TrimSpace(s.Header.Header))
 	if s.header == "" {
@@ -208,7 +205,7 @@ type sessionFilter struct {
 
 func newSessionFilter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	f := &sessionFilter{named: base("session-affinity-filter", name)}
-	return f, f.read(p, "'session-affinity-filter' filter")
+	return f, f.read(p)
 }
 
 // Filter keeps the pinned endpoint.
@@ -233,7 +230,7 @@ type sessionScorer struct {
 
 func newSessionScorer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	s := &sessionScorer{named: base("session-affinity-scorer", name)}
-	return s, s.read(p, "'session-affinity-scorer' scorer")
+	return s, s.read(p)
 }
 
 // Score prefers the pinned endpoint.
@@ -266,7 +263,7 @@ func newSessionID(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	}
 	s.HeaderName, s.CookieName = strings.ToLower(strings.TrimSpace(s.HeaderName)), strings.TrimSpace(s.CookieName)
 	if (s.HeaderName != "") == (s.CookieName != "") {
-		return nil, p.Errorf("exactly one of headerName or cookieName must be set")
+		return nil, p.Errorf("headerName %q and cookieName %q; expected exactly one", s.HeaderName, s.CookieName)
 	}
 	return s, nil
 }

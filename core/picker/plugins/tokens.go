@@ -2,8 +2,6 @@ package plugins
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -41,7 +39,7 @@ type vllmParams struct {
 // estimateParams tune what pictures and videos count for.
 type estimateParams struct {
 	Image *struct {
-		Mode       string          `json:"mode"`
+		Mode       string          `json:"mode" oneof:",dynamic,static"`
 		Resolution *resolution     `json:"defaultResolution"`
 		Static     *staticParams   `json:"static"`
 		Dynamic    *dynamicFactors `json:"dynamic"`
@@ -50,14 +48,14 @@ type estimateParams struct {
 		Resolution     *resolution `json:"defaultResolution"`
 		Duration       float64     `json:"defaultDuration"`
 		TokensPerFrame *struct {
-			Mode   string `json:"mode"`
+			Mode   string `json:"mode" oneof:",dynamic,static"`
 			Static *struct {
 				Tokens int `json:"numTokensPerFrame"`
 			} `json:"static"`
 			Dynamic *dynamicFactors `json:"dynamic"`
 		} `json:"tokensPerFrame"`
 		Frames *struct {
-			Mode    string `json:"mode"`
+			Mode    string `json:"mode" oneof:",sampled,strided"`
 			Min     int    `json:"minFrames"`
 			Max     int    `json:"maxFrames"`
 			Sampled *struct {
@@ -134,30 +132,6 @@ func (e *estimateParams) table() (t parse.Estimate) {
 	return t
 }
 
-// check refuses modes that do not exist.
-func (e *estimateParams) check() error {
-	if e == nil {
-		return nil
-	}
-	one := func(field, mode, a, b string) error {
-		if mode != "" && mode != a && mode != b {
-			return fmt.Errorf("estimate.%s.mode must be %q or %q", field, a, b)
-		}
-		return nil
-	}
-	var errs []error
-	if e.Image != nil {
-		errs = append(errs, one("image", e.Image.Mode, "dynamic", "static"))
-	}
-	if v := e.Video; v != nil && v.TokensPerFrame != nil {
-		errs = append(errs, one("video.tokensPerFrame", v.TokensPerFrame.Mode, "dynamic", "static"))
-	}
-	if v := e.Video; v != nil && v.Frames != nil {
-		errs = append(errs, one("video.frames", v.Frames.Mode, "sampled", "strided"))
-	}
-	return errors.Join(errs...)
-}
-
 const typeTokens = "token-producer"
 
 func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -165,18 +139,15 @@ func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.P
 	if err := p.Decode(t); err != nil {
 		return nil, err
 	}
-	if err := t.Estimate.check(); err != nil {
-		return nil, p.Errorf("%v", err)
-	}
 	t.estimate = t.Estimate.table()
 	renders, uds := t.VLLM != nil || t.ModelName != "", t.UDS != nil && t.UDS.Socket != ""
 	switch {
 	case t.Estimate != nil && (renders || uds), renders && uds:
 		return nil, p.Errorf("only one of 'estimate', 'vllm', or 'udsTokenizerConfig' may be set")
 	case renders && t.ModelName == "":
-		return nil, p.Errorf("'modelName' must be specified")
+		return nil, p.At("modelName").Expected("the model's name")
 	case uds:
-		return nil, p.Errorf("udsTokenizerConfig is not served here; use vllm, which asks a renderer over HTTP")
+		return nil, p.At("udsTokenizerConfig").Errorf("udsTokenizerConfig is not served here; use vllm, which asks a renderer over HTTP")
 	case renders && t.VLLM == nil:
 		t.VLLM = &vllmParams{}
 	}

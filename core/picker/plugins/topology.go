@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"slices"
+
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
@@ -68,7 +70,7 @@ func findTopology(b *picker.Builder, producer string, to **topology) {
 // close to the other stage's endpoint as minAffinity, or all if none does.
 type topologyFilter struct {
 	named
-	MinAffinity string `json:"minAffinity"`
+	MinAffinity string `json:"minAffinity" oneof:",host,rack,zone,region"`
 	Producer    string `json:"topologyProducerName"`
 
 	level int
@@ -80,15 +82,7 @@ func newTopologyFilter(b *picker.Builder, name string, p picker.Params) (picker.
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
-	f.level = apart
-	for i, l := range levels {
-		if l == either(f.MinAffinity, "host") {
-			f.level = i
-		}
-	}
-	if f.level == apart {
-		return nil, p.Errorf("invalid topology level %q, must be one of host, rack, zone, region", f.MinAffinity)
-	}
+	f.level = slices.Index(levels, either(f.MinAffinity, "host"))
 	findTopology(b, f.Producer, &f.from)
 	return f, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/strict"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // State is a saved state of a pool.
@@ -64,20 +64,18 @@ type Request struct {
 	Held bool `json:"held,omitempty"`
 }
 
-// ReadState parses a state file.
-func ReadState(data []byte) (*State, error) {
-	root, err := strict.Parse(data)
+// ReadState parses a state file; file is its name in messages.
+func ReadState(file string, data []byte) (*State, error) {
+	doc, err := strictyaml.Parse(data, strictyaml.Options{File: file, Kubernetes: true})
 	if err != nil {
 		return nil, err
 	}
 	var s State
-	if err := strict.Decode(root, "", &s); err != nil {
-		return nil, err
-	}
+	problems := doc.Root().Decode(&s)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if e.Name == "" {
-			return nil, &strict.Error{Field: fmt.Sprintf("endpoints[%d]", i), Msg: "has no name"}
+			problems = append(problems, doc.Root().At(fmt.Sprintf("endpoints[%d].name", i)).Problem("missing", "the endpoint's name", ""))
 		}
 		if e.Address == "" {
 			e.Address = fmt.Sprintf("127.0.0.%d", i+1)
@@ -89,7 +87,7 @@ func ReadState(data []byte) (*State, error) {
 			e.Namespace = "default"
 		}
 	}
-	return &s, nil
+	return &s, problems.Err()
 }
 
 // Build makes a picker for a configuration and brings it into the state.

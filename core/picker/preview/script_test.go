@@ -24,7 +24,7 @@ func TestScripts(t *testing.T) {
 			switch d.Cmd {
 			case "config":
 				cfg = d.Input
-				c, err := config.Read([]byte(cfg))
+				c, err := config.Read("epp.yaml", []byte(cfg))
 				if err != nil {
 					return "refused: " + err.Error()
 				}
@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 				}
 				return strings.Join(p.Warnings, "\n")
 			case "state":
-				s, err := ReadState([]byte(d.Input))
+				s, err := ReadState("state.yaml", []byte(d.Input))
 				if err != nil {
 					return "refused: " + err.Error()
 				}
@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 var knownTypes = regexp.MustCompile(`known types are \[.*\]`)
 
 func request(t *testing.T, d *datadriven.TestData, text string, s *State, answers []picker.Answer) string {
-	c, err := config.Read([]byte(text))
+	c, err := config.Read("epp.yaml", []byte(text))
 	if err != nil {
 		return err.Error()
 	}

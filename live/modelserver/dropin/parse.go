@@ -7,8 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
@@ -259,56 +258,38 @@ func (p *parser) file(path string) error {
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(raw, &doc); err != nil {
-		return fmt.Errorf("--config %s: %w", path, err)
-	}
-	if len(doc.Content) == 0 {
-		return nil
-	}
-	root := doc.Content[0]
-	if root.Kind != yaml.MappingNode {
-		return fmt.Errorf("--config %s: line %d: expected keys that are flags", path, root.Line)
-	}
-	var args []string
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, v := root.Content[i], root.Content[i+1]
-		values, err := yamlValues(v)
-		if err != nil {
-			return fmt.Errorf("--config %s: line %d: %s: %w", path, v.Line, key.Value, err)
-		}
-		for _, value := range values {
-			args = append(args, "--"+key.Value+"="+value)
-		}
-	}
-	inner := parser{args: args, r: p.r, depth: p.depth}
-	err = inner.run()
-	p.simFlags = p.simFlags || inner.simFlags
+	doc, err := strictyaml.Parse(raw, strictyaml.Options{File: path})
 	if err != nil {
-		return fmt.Errorf("--config %s: %w", path, err)
+		return err
 	}
-	return nil
+	var problems strictyaml.Problems
+	for _, pair := range doc.Root().Pairs() {
+		for _, value := range values(pair.Value) {
+			inner := parser{args: []string{"--" + pair.Name + "=" + value.text}, r: p.r, depth: p.depth}
+			problems = append(problems, value.Named("").Told(inner.run())...)
+			p.simFlags = p.simFlags || inner.simFlags
+		}
+	}
+	return append(problems, doc.Problems()...).Err()
 }
 
-func yamlValues(n *yaml.Node) ([]string, error) {
-	switch n.Kind {
-	case yaml.ScalarNode:
-		return []string{n.Value}, nil
-	case yaml.SequenceNode:
-		var out []string
-		for _, c := range n.Content {
-			v, err := yamlValues(c)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, v...)
+// flagValue is a flag's value and where it stands in a file.
+type flagValue struct {
+	strictyaml.Value
+	text string
+}
+
+// values are those of a key: several of a list, and a mapping as JSON.
+func values(v strictyaml.Value) (out []flagValue) {
+	switch {
+	case v.IsList():
+		for _, e := range v.List() {
+			out = append(out, values(e)...)
 		}
-		return out, nil
+		return out
+	case v.IsMapping():
+		raw, _ := jsonOf(v.Any()) // of plain types
+		return []flagValue{{v, raw}}
 	}
-	var v any
-	if err := n.Decode(&v); err != nil {
-		return nil, err
-	}
-	raw, err := jsonOf(v)
-	return []string{raw}, err
+	return []flagValue{{v, v.Scalar()}}
 }

@@ -1,14 +1,24 @@
-package scenario
+package strictyaml
 
 import (
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
+// DidYouMean is the hint about a word that is not known, "" where no known one
+// is near it.
+func DidYouMean(word string, known []string) string {
+	if guess := nearest(word, known); guess != "" {
+		return "did you mean " + strconv.Quote(guess) + "?"
+	}
+	return ""
+}
+
 // nearest is the known word that a person most likely meant, or "".
 func nearest(word string, known []string) string {
-	best, bestDistance := "", max(2, len(word)/3)+1
+	best, bestDistance := "", min(max(2, len(word)/3), len(word)-1)+1
 	for _, k := range known {
 		if d := distance(fold(word), fold(k)); d < bestDistance {
 			best, bestDistance = k, d
@@ -50,24 +60,27 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// homes lists where in a scenario a field of this name belongs.
-func homes(name string) []string {
+// homes lists where in a struct a field of this name belongs.
+func homes(name string, root reflect.Type) []string {
 	var out []string
 	var walk func(t reflect.Type, path string)
 	walk = func(t reflect.Type, path string) {
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
 		switch {
-		case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		case t.Kind() == reflect.Slice:
 			walk(t.Elem(), path+"[]")
-		case isSection(t):
-			for _, f := range fieldsOf(t) {
-				if f.name == name {
-					out = append(out, strings.TrimPrefix(path+"."+f.name, "."))
+		case t.Kind() == reflect.Struct:
+			for _, f := range Fields(t) {
+				if f.Name == name {
+					out = append(out, strings.TrimPrefix(path+"."+f.Name, "."))
 				}
-				walk(t.Field(f.index).Type, path+"."+f.name)
+				walk(f.Type, path+"."+f.Name)
 			}
 		}
 	}
-	walk(reflect.TypeFor[Scenario](), "")
+	walk(root, "")
 	slices.Sort(out)
 	return out
 }

@@ -1,0 +1,540 @@
+package strictyaml
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Value is a place in a document and what stands there. Reading one that is
+// not given, such as a field that was left out, gives zero values; a mistake
+// about it is placed at what stands around it. The zero Value is no place at
+// all.
+//
+// Methods that read note a mistake in the Document (Document.Problems) and go
+// on with a zero value.
+type Value struct {
+	doc          *Document
+	node         *yaml.Node // no alias; nil where nothing is written
+	path         string
+	line, column int
+	kubernetes   bool
+	fold         bool
+}
+
+// value is the place of a node.
+func (d *Document) value(n *yaml.Node, path string, kubernetes bool) Value {
+	v := Value{doc: d, path: path, kubernetes: kubernetes, node: resolve(n), line: n.Line, column: n.Column}
+	if n.Kind != yaml.AliasNode && v.line == 0 { // a document of nothing but ---
+		v.line, v.column = 1, 1
+	}
+	return v
+}
+
+// below is a node within v.
+func (v Value) below(n *yaml.Node, path string) Value {
+	out := v.doc.value(n, path, v.kubernetes)
+	out.fold = v.fold
+	return out
+}
+
+// absent is a field of v that is not written.
+func (v Value) absent(path string) Value {
+	v.node, v.path = nil, path
+	return v
+}
+
+// Kubernetes is the value read as Options.Kubernetes has it, within a file that
+// is not.
+func (v Value) Kubernetes() Value {
+	v.kubernetes = true
+	return v
+}
+
+// Fold is the value with fields' names in any case, as encoding/json has it. A
+// name that is written exactly counts before one that is not.
+func (v Value) Fold() Value {
+	v.fold = true
+	return v
+}
+
+// Named is the value with another path in messages; fields' names are added to
+// it.
+func (v Value) Named(path string) Value {
+	v.path = path
+	return v
+}
+
+// Given says whether anything but null is written.
+func (v Value) Given() bool { return v.node != nil && v.tag() != "!!null" }
+
+// File is the file's name.
+func (v Value) File() string {
+	if v.doc == nil {
+		return ""
+	}
+	return v.doc.o.File
+}
+
+// Line is where the value stands, from 1.
+func (v Value) Line() int { return v.line }
+
+// Path is the field that the value is, such as pools[0].name.
+func (v Value) Path() string { return v.path }
+
+// Problem is a mistake at this place.
+func (v Value) Problem(found, expected, hint string) Problem {
+	p := Problem{File: v.File(), Line: v.line, Column: v.column, Path: strings.TrimSuffix(v.path, ": "), Found: found, Expected: expected, Hint: hint}
+	if len(p.Path) > maxPath {
+		p.Path = strings.ToValidUTF8(p.Path[:maxPath], "") + "…"
+	}
+	return p
+}
+
+const maxPath = 200
+
+// Fail notes a mistake at this place.
+func (v Value) Fail(found, expected, hint string) { v.doc.fail(v.Problem(found, expected, hint)) }
+
+// Warn notes something odd at this place.
+func (v Value) Warn(found, expected, hint string) { v.doc.warn(v.Problem(found, expected, hint)) }
+
+// Told is an error as problems: its own where it is Problems or a Problem, else
+// one at this place. So is one that has no place of its own.
+func (v Value) Told(err error) Problems {
+	var list Problems
+	var one Problem
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &list):
+		return list
+	case !errors.As(err, &one):
+		return Problems{v.Problem(err.Error(), "", "")}
+	case one.Line == 0:
+		one = v.Problem(one.Found, one.Expected, one.Hint)
+	}
+	return Problems{one}
+}
+
+// Found says what stands here, as "found 3" or "missing".
+func (v Value) Found() string {
+	if v.node == nil {
+		return "missing"
+	}
+	return "found " + describe(v.node, v.tag())
+}
+
+// tag is the type of a scalar, with YAML 1.1's words where they are read.
+func (v Value) tag() string {
+	n := v.node
+	if n == nil || n.Kind != yaml.ScalarNode {
+		return ""
+	}
+	if v.kubernetes && n.Style == 0 && n.Tag == "!!str" && slices.Contains([]string{"y", "yes", "on", "n", "no", "off"}, strings.ToLower(n.Value)) {
+		return "!!bool"
+	}
+	return n.Tag
+}
+
+// describe says what stands in a file, for "found …".
+func describe(n *yaml.Node, tag string) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	text := n.Value
+	if len(text) > 60 {
+		text = strings.ToValidUTF8(text[:57], "") + "..."
+	}
+	switch tag {
+	case "!!null":
+		return "nothing"
+	case "!!int", "!!float":
+		return "the number " + text
+	case "!!bool":
+		return "the truth value " + text
+	case mergeTag:
+		return "a merge key (<<)"
+	}
+	return strconv.Quote(text)
+}
+
+// Pair is one entry of a mapping.
+type Pair struct {
+	Name string
+	Key  Value // the name's place
+	Value
+}
+
+// entries are those of a mapping, with what it merges.
+func (v Value) entries() []Pair {
+	if v.node == nil || v.node.Kind != yaml.MappingNode {
+		return nil
+	}
+	var out, merged []Pair
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		key, value := v.node.Content[i], v.node.Content[i+1]
+		if v.kubernetes && key.Tag == mergeTag {
+			from := v.below(value, v.path)
+			if merged = append(merged, from.entries()...); from.node.Kind == yaml.SequenceNode {
+				for _, n := range from.node.Content {
+					merged = append(merged, v.below(n, v.path).entries()...)
+				}
+			}
+			continue
+		}
+		path := join(v.path, key.Value)
+		out = append(out, Pair{key.Value, v.below(key, path), v.below(value, path)})
+	}
+	if merged == nil {
+		return out
+	}
+	own := map[string]bool{}
+	for _, p := range out {
+		own[p.Name] = true
+	}
+	for _, p := range merged {
+		if !own[p.Name] {
+			own[p.Name] = true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func join(path, name string) string {
+	if path == "" || strings.HasSuffix(path, ": ") {
+		return path + name
+	}
+	return path + "." + name
+}
+
+// is checks what kind of thing is written; nothing is not it, without a word.
+func (v Value) is(kind yaml.Kind, name string) bool {
+	if !v.Given() {
+		return false
+	}
+	if v.node.Kind != kind {
+		v.Fail(v.Found(), name, "")
+		return false
+	}
+	return true
+}
+
+const (
+	aMapping = "a mapping"
+	aList    = "a list (lines that begin with -)"
+)
+
+// IsMapping says whether a mapping is written.
+func (v Value) IsMapping() bool { return v.Given() && v.node.Kind == yaml.MappingNode }
+
+// IsList says whether a list is written.
+func (v Value) IsList() bool { return v.Given() && v.node.Kind == yaml.SequenceNode }
+
+// Pairs are the entries of a mapping.
+func (v Value) Pairs() []Pair {
+	if !v.is(yaml.MappingNode, aMapping) {
+		return nil
+	}
+	return v.entries()
+}
+
+// Fields reads a mapping whose keys have meanings: each known one is handed to
+// its function. Others are mistakes, or warnings (Options.WarnUnknown).
+func (v Value) Fields(known map[string]func(Value)) {
+	for _, p := range v.Pairs() {
+		read, ok := known[p.Name]
+		switch {
+		case ok:
+			read(p.Value)
+		case v.doc.o.WarnUnknown:
+			p.Key.Warn("unknown field", "", "it is ignored"+and(DidYouMean(p.Name, keys(known))))
+		default:
+			p.Key.Fail("unknown field", "one of "+strings.Join(keys(known), ", "), DidYouMean(p.Name, keys(known)))
+		}
+	}
+}
+
+func and(hint string) string {
+	if hint != "" {
+		hint = "; " + hint
+	}
+	return hint
+}
+
+func keys(known map[string]func(Value)) []string {
+	out := make([]string, 0, len(known))
+	for k := range known {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Mapping is the value itself, which is a mapping or nothing.
+func (v Value) Mapping() Value {
+	v.is(yaml.MappingNode, aMapping)
+	return v
+}
+
+// Get is one entry of a mapping whose other keys do not matter here; where there
+// are several of the name, the last, as JSON has it. Of anything else there is
+// none, without a word.
+func (v Value) Get(name string) Value {
+	out, exact := v.absent(join(v.path, name)), false
+	for _, p := range v.entries() {
+		if p.Name == name || v.fold && !exact && strings.EqualFold(p.Name, name) {
+			out, exact = p.Value, p.Name == name
+		}
+	}
+	return out
+}
+
+// At is the value at a path below this one, such as plugins[2].parameters: as
+// much of it as is there.
+func (v Value) At(path string) Value {
+	at := v
+	for path != "" {
+		path = strings.TrimPrefix(path, ".")
+		end := strings.IndexAny(path[1:], ".[") + 1
+		if end == 0 {
+			end = len(path)
+		}
+		step := path[:end]
+		path = path[end:]
+		if digits, is := strings.CutPrefix(step, "["); is {
+			i, err := strconv.Atoi(strings.TrimSuffix(digits, "]"))
+			if err == nil && at.node != nil && at.node.Kind == yaml.SequenceNode && i >= 0 && i < len(at.node.Content) {
+				at = at.below(at.node.Content[i], at.path+step)
+			} else {
+				at = at.absent(at.path + step)
+			}
+			continue
+		}
+		at = at.Get(step)
+	}
+	return at
+}
+
+// Text is a text that stands in no file.
+func Text(s string) Value {
+	return Value{node: &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}}
+}
+
+// With is a mapping with some more entries, which count before its own of the
+// same names. What is given and no mapping stays as it is.
+func (v Value) With(more ...Pair) Value {
+	if v.Given() && !v.IsMapping() {
+		return v
+	}
+	out := v
+	out.node = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: v.line, Column: v.column}
+	for _, p := range append(slices.DeleteFunc(v.entries(), func(own Pair) bool {
+		return slices.ContainsFunc(more, func(p Pair) bool { return p.Name == own.Name })
+	}), more...) {
+		key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: p.Name, Line: p.Key.line, Column: p.Key.column}
+		out.node.Content = append(out.node.Content, key, p.node)
+	}
+	return out
+}
+
+// List are the entries of a list.
+func (v Value) List() (out []Value) {
+	if !v.is(yaml.SequenceNode, aList) {
+		return nil
+	}
+	for i, n := range v.node.Content {
+		out = append(out, v.below(n, fmt.Sprintf("%s[%d]", v.path, i)))
+	}
+	return out
+}
+
+// CheckKeys notes keys that are given twice, here or below.
+func (v Value) CheckKeys() {
+	if v.node == nil {
+		return
+	}
+	if v.node.Kind == yaml.SequenceNode {
+		for _, e := range v.List() {
+			e.CheckKeys()
+		}
+	}
+	first := map[string]int{}
+	for _, p := range v.entries() {
+		if line := first[p.Name]; line > 0 {
+			p.Key.Fail(twice(line), "each field once", "")
+		} else {
+			first[p.Name] = p.Key.line
+		}
+		p.CheckKeys()
+	}
+}
+
+func twice(line int) string { return fmt.Sprintf("given twice, first on line %d", line) }
+
+const quotes = "put it in quotes if it is meant as text"
+
+// Text is a text, "" where none is given.
+func (v Value) Text() string {
+	if !v.is(yaml.ScalarNode, "text") {
+		return ""
+	}
+	if !v.IsText() {
+		v.Fail(v.Found(), "text", quotes)
+		return ""
+	}
+	return v.node.Value
+}
+
+// IsText says whether a text is written, and no number that looks like one.
+func (v Value) IsText() bool {
+	t := v.tag()
+	return t == "!!str" || v.kubernetes && t == "!!timestamp" // a date is text to JSON
+}
+
+// Scalar is the text that is written, whatever its type; "" is nothing, or no
+// scalar.
+func (v Value) Scalar() string {
+	if !v.Given() || v.node.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return v.node.Value
+}
+
+// OneOf is one of a few words, the first where none is given.
+func (v Value) OneOf(words ...string) string {
+	s := v.Text()
+	if !v.Given() || !v.IsText() {
+		return words[0]
+	}
+	if !slices.Contains(words, s) {
+		v.Fail(v.Found(), Words(words), DidYouMean(s, words))
+		return words[0]
+	}
+	return s
+}
+
+// Int is a whole number from low to high, otherwise where none is given.
+func (v Value) Int(low, high, otherwise int64) int64 {
+	expected := fmt.Sprintf("a whole number from %d to %d", low, high)
+	if !v.is(yaml.ScalarNode, expected) {
+		return otherwise
+	}
+	n, ok := v.integer()
+	if !ok || n < low || n > high {
+		v.Fail(v.Found(), expected, "")
+		return otherwise
+	}
+	return n
+}
+
+// integer reads a scalar as a whole number.
+func (v Value) integer() (int64, bool) {
+	text, base := strings.ReplaceAll(v.node.Value, "_", ""), 10
+	if v.kubernetes {
+		base = 0
+	}
+	if n, err := strconv.ParseInt(text, base, 64); err == nil && v.tag() == "!!int" {
+		return n, true
+	}
+	f, ok := v.number()
+	return int64(f), v.kubernetes && ok && f == math.Trunc(f) && math.Abs(f) < 1<<63
+}
+
+// number reads a scalar as a number that is finite.
+func (v Value) number() (f float64, ok bool) {
+	t := v.tag()
+	ok = (t == "!!int" || t == "!!float") && v.node.Decode(&f) == nil
+	return f, ok && !math.IsNaN(f) && !math.IsInf(f, 0)
+}
+
+// Float is a number that is not negative, 0 where none is given.
+func (v Value) Float() float64 {
+	const expected = "a number that is not negative"
+	if !v.is(yaml.ScalarNode, expected) {
+		return 0
+	}
+	f, ok := v.number()
+	if !ok || f < 0 || f > 1e300 {
+		v.Fail(v.Found(), expected, "")
+		return 0
+	}
+	return f
+}
+
+// Bool is true or false, false where neither is given.
+func (v Value) Bool() bool {
+	const expected = "true or false"
+	if !v.is(yaml.ScalarNode, expected) {
+		return false
+	}
+	b, ok := v.truth()
+	if !ok {
+		v.Fail(v.Found(), expected, "")
+	}
+	return b
+}
+
+func (v Value) truth() (b, ok bool) {
+	return slices.Contains([]string{"true", "yes", "y", "on"}, strings.ToLower(v.node.Value)), v.tag() == "!!bool"
+}
+
+// Texts is a mapping of texts to texts, nil where none is given.
+func (v Value) Texts() map[string]string {
+	if !v.Given() {
+		return nil
+	}
+	out := map[string]string{}
+	for _, p := range v.Pairs() {
+		out[p.Name] = p.Text()
+	}
+	return out
+}
+
+// TextList is a list of texts.
+func (v Value) TextList() (out []string) {
+	for _, e := range v.List() {
+		out = append(out, e.Text())
+	}
+	return out
+}
+
+// Any is what is written in Go's own types: map[string]any, []any, string,
+// bool, int, float64 and what else YAML has, nil where nothing is.
+func (v Value) Any() any {
+	switch {
+	case !v.Given():
+		return nil
+	case v.node.Kind == yaml.MappingNode:
+		out := map[string]any{}
+		for _, p := range v.entries() {
+			out[p.Name] = p.Any()
+		}
+		return out
+	case v.node.Kind == yaml.SequenceNode:
+		out := []any{}
+		for _, e := range v.List() {
+			out = append(out, e.Any())
+		}
+		return out
+	case v.tag() == "!!bool":
+		b, _ := v.truth()
+		return b
+	case v.IsText():
+		return v.node.Value
+	}
+	var out any
+	if v.node.Decode(&out) != nil {
+		return v.node.Value
+	}
+	return out
+}
