@@ -25,11 +25,13 @@ type sidecar struct {
 // passage is one request at a sidecar: the same core/disagg as live, with
 // model servers at hand instead of sockets.
 type passage struct {
+	slot[disagg.Message, *disagg.Effects]
+
 	r    *request
 	at   *server // the sidecar's own decode server
 	x    *disagg.Exchange
+	fx   disagg.Effects
 	legs map[int]*leg
-	wait machine.Time // for the next try
 }
 
 // leg is a request of the sidecar's own at a model server. It travels as a
@@ -63,7 +65,7 @@ func (w *world) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 		w.prefillers = append(w.prefillers, w.servers[i].endpoint)
 	}
 	var err error
-	w.wires, err = newWires(p, len(w.servers))
+	w.wires, err = newWires(w, p, len(w.servers))
 	return err
 }
 
@@ -86,43 +88,42 @@ func (r *request) enter(at *server, prefillers string) {
 		x.turn++
 		prefillers = strings.Join(append(append([]string(nil), r.w.prefillers[n:]...), r.w.prefillers[:n]...), ",")
 	}
-	r.passage = &passage{r: r, at: at, legs: map[int]*leg{}}
-	x.busy[r.passage] = x.requests
-	r.passage.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
+	p := &passage{r: r, at: at, legs: map[int]*leg{}}
+	r.passage = p
+	x.busy[p] = x.requests
+	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
 		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
+	p.class = machine.ClassTimer
+	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
 
-func (p *passage) play(effects []disagg.Effect) {
-	for _, e := range append([]disagg.Effect(nil), effects...) {
-		switch e := e.(type) {
-		case disagg.Call:
-			p.call(e.Leg)
-		case disagg.Deliver:
-			l := p.legs[e.Leg]
-			l.deliver, l.change = true, e.Change
-			if len(e.Before) > 0 {
-				l.pass(200, e.Before, false)
-			}
-		case disagg.Drop:
-			p.legs[e.Leg].sub.dropServer("the client left")
-		case disagg.Answer:
-			if e.Status >= 500 { // legs that nobody waits for are for nobody
-				p.drop("the client left")
-			}
-			p.r.whole = e.Status < 300
-			p.r.respond(e.Status, e.Body, true)
+// act does what the sidecar wants done.
+func (p *passage) act(a disagg.Action) {
+	switch a := a.(type) {
+	case disagg.Call:
+		p.call(a.Leg)
+	case disagg.Deliver:
+		l := p.legs[a.Leg]
+		l.deliver, l.change = true, a.Change
+		if len(a.Before) > 0 {
+			l.pass(200, a.Before, false)
 		}
-	}
-	if at, ok := p.x.Next(); ok && at != p.wait && !p.x.Over() {
-		p.wait = at
-		p.r.w.queue.Push(at, machine.ClassTimer, event{kind: retryPrefill, request: p.r})
+	case disagg.Drop:
+		p.legs[a.Leg].sub.dropServer("the client left")
+	case disagg.Answer:
+		if a.Status >= 500 { // legs that nobody waits for are for nobody
+			p.drop("the client left")
+		}
+		p.r.whole = a.Status < 300
+		p.r.respond(a.Status, a.Body, true)
 	}
 }
 
 func (p *passage) tell(m disagg.Message) {
-	p.play(p.x.Input(p.r.w.now, m))
+	p.input(m)
 	if p.x.Over() {
 		delete(p.at.sidecar.busy, p)
+		p.end()
 	}
 }
 
@@ -223,11 +224,6 @@ func (l *leg) broke(reason string) {
 		return
 	}
 	p.r.lost()
-}
-
-// advance is the time for the next try.
-func (p *passage) advance() {
-	p.play(p.x.Advance(p.r.w.now))
 }
 
 // serves are the requests that a sidecar has, in the order in which they came.

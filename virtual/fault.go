@@ -21,7 +21,8 @@ func (r *request) reached(bytes int) {
 		r.session = nil // nothing was read
 		r.cut("the connection was reset")
 	case r.fault.Delay > 0:
-		r.w.queue.Push(r.w.now.Add(machine.FromDuration(r.fault.Delay)), machine.ClassTimer, event{kind: afterFault, request: r})
+		// To the server this is when it arrives.
+		r.w.queue.Push(r.w.now.Add(machine.FromDuration(r.fault.Delay)), machine.ClassArrival, event{kind: afterFault, request: r})
 	default:
 		r.taken()
 	}

@@ -40,12 +40,9 @@ func (r *request) respond(status int, body []byte, end bool) {
 	}
 	if r.status == 0 {
 		r.status = status
-		headersOnly := end && len(body) == 0
-		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", r.contentType()), End: headersOnly})
-		if headersOnly {
-			if !r.over {
-				r.received(nil, true)
-			}
+		r.bare = end && len(body) == 0
+		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", r.contentType()), End: r.bare})
+		if r.bare {
 			return
 		}
 	}

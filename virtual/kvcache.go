@@ -18,8 +18,14 @@ type kvWire struct {
 	indexes         []*kvIndex
 	manager         *kvManager // document 003's, where the scenario has it
 	// names are what engines' names of blocks mean, by each index's rule.
-	names map[kv.Hasher]*kv.Index
+	names map[kv.Hasher]index
 }
+
+// index is one of blocks. Nobody asks what it does because of the time, only
+// what it knows then.
+type index struct{ *kv.Index }
+
+func (ix index) input(now machine.Time, m kv.Message) { ix.Input(now, m, new(kv.Effects)) }
 
 // kvIndex is one of the picker's indexes, by its number there.
 type kvIndex struct {
@@ -50,7 +56,7 @@ func newKVWire(w *world, p *scenario.Pool) *kvWire {
 	if !e.Published() {
 		return nil
 	}
-	x := &kvWire{w: w, model: p.Model, interval: machine.FromDuration(e.Interval), delay: machine.FromDuration(e.Delay), names: map[kv.Hasher]*kv.Index{}}
+	x := &kvWire{w: w, model: p.Model, interval: machine.FromDuration(e.Interval), delay: machine.FromDuration(e.Delay), names: map[kv.Hasher]index{}}
 	if p.KVManager {
 		x.manager = newKVManager(p)
 		x.understand(x.manager.hasher)
@@ -119,7 +125,7 @@ func (s *server) announce(f *engine.Effect) {
 		e.Kind = kv.Cleared
 	}
 	for _, names := range x.names {
-		names.Input(0, s.topic(), &e)
+		names.input(0, &kv.Events{From: s.topic(), List: []kv.Event{e}})
 	}
 	m := &s.kv.pending
 	if m.events == nil {
@@ -152,6 +158,8 @@ func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.w.
 func (s *server) sendKV() {
 	s.kv.sent = append(s.kv.sent, s.kv.pending)
 	s.kv.pending = kvMessage{}
+	// Last of its moment: who is decided just then is decided without it, as
+	// without a scrape of that moment.
 	s.w.queue.Push(s.w.now.Add(s.w.kv.delay), machine.ClassTimer, event{kind: deliverKV, server: s})
 }
 
@@ -166,11 +174,10 @@ func (s *server) deliverKV() {
 			ix.lag.note(s.w.now - made)
 		}
 	}
-	for i := range sent.events {
-		late := s.w.now - sent.made[i]
-		if m := s.w.kv.manager; m != nil {
-			m.Input(s.w.now, kv.Topic{Pod: s.name, Model: from.Model}, &sent.events[i])
-			m.lag.note(late)
+	if m := s.w.kv.manager; m != nil {
+		m.input(s.w.now, &kv.Events{From: kv.Topic{Pod: s.name, Model: from.Model}, List: sent.events})
+		for _, made := range sent.made {
+			m.lag.note(s.w.now - made)
 		}
 	}
 }

@@ -39,8 +39,8 @@ func (l *lag) tell(s *report.IndexSummary) {
 // understand lets the names of engines' blocks be translated by one more rule.
 func (x *kvWire) understand(h kv.Hasher) {
 	h.BlockTokens = h.Tokens()
-	if x.names[h] == nil {
-		x.names[h] = kv.NewIndex(kv.Config{Hasher: h, Orphans: 1 << 20})
+	if x.names[h].Index == nil {
+		x.names[h] = index{kv.NewIndex(kv.Config{Hasher: h, Orphans: 1 << 20})}
 	}
 }
 
@@ -55,7 +55,7 @@ func (x *kvWire) check(w *world) []report.IndexSummary {
 	}
 	w.now = w.now.Add(speculation) // what was only expected is over
 	for _, ix := range x.indexes {
-		w.picking.m.KV(ix.number).Advance(w.now, func(kv.Effect) {})
+		w.picking.m.KV(ix.number).Advance(w.now, new(kv.Effects))
 	}
 	engines := make([][]kv.EngineHash, len(w.servers))
 	for i, sv := range w.servers {
@@ -83,7 +83,7 @@ const speculation = machine.Time(24 * time.Hour)
 // A block that the engine never announced under its name is missing.
 func (x *kvWire) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
 	h.BlockTokens = h.Tokens()
-	found := kv.Compare(engines, x.names[h], held)
+	found := kv.Compare(engines, x.names[h].Index, held)
 	return report.IndexSummary{Index: index, Pods: found.Pods, Blocks: found.Blocks, Missing: found.Missing, Extra: found.Extra}
 }
 

@@ -13,7 +13,7 @@ import (
 // kvManager is document 003's KV-Cache Manager: an index that knows pods by
 // name, and what it answers to a picker's KVCacheManagerScorer.
 type kvManager struct {
-	*kv.Index
+	index
 	hasher kv.Hasher
 	scorer *kv.Scorer
 	lag    *lag
@@ -21,7 +21,7 @@ type kvManager struct {
 
 func newKVManager(p *scenario.Pool) *kvManager {
 	m := &kvManager{hasher: kv.Hasher{BlockTokens: p.BlockTokens()}, lag: newLag()}
-	m.Index = kv.NewIndex(kv.Config{Hasher: m.hasher})
+	m.index = index{kv.NewIndex(kv.Config{Hasher: m.hasher})}
 	m.scorer = m.View().Scorer()
 	return m
 }

@@ -20,12 +20,11 @@ import (
 // picking drives the run's endpoint picker: core/epp, as live has it. What it
 // asks of the outside is at hand, and answered at once.
 type picking struct {
-	w       *world
-	m       *epp.Machine
-	fx      epp.Effects
-	number  uint64
-	wakeAt  machine.Time
-	playing bool
+	slot[epp.Message, *epp.Effects]
+
+	m      *epp.Machine
+	fx     epp.Effects
+	number uint64
 }
 
 func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
@@ -38,11 +37,13 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	if err != nil {
 		return nil, err
 	}
-	k := &picking{w: w}
+	k := &picking{}
 	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, EmitScores: true, DocumentHeaders: true, Explain: flow.KeepsExplanations(w.rec), Describe: flow.KeepsExplanations(w.rec)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
+	k.class, k.while = machine.ClassTimer, w.busy // pages are scraped for ever
+	k.open(w, k.m, &k.fx, func(i int) { k.effect(k.fx.List[i]) })
 	var endpoints []*picker.Endpoint
 	for _, sv := range w.servers {
 		host, port, err := net.SplitHostPort(sv.endpoint)
@@ -65,45 +66,9 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 type recording interface{ Inputs() *report.Inputs }
 
 // Input implements epp.Door.
-func (k *picking) Input(m epp.Message) {
-	k.m.Input(k.w.now, m, &k.fx)
-	k.play()
-}
+func (k *picking) Input(m epp.Message) { k.input(m) }
 
-// wake plays what is due.
-func (k *picking) wake(at machine.Time) {
-	if at != k.wakeAt {
-		return // an earlier or later wake-up took its place
-	}
-	k.wakeAt = 0
-	k.m.Advance(k.w.now, &k.fx)
-	k.play()
-}
-
-// play carries effects out in order. What they bring about joins the list.
-func (k *picking) play() {
-	if k.playing {
-		return
-	}
-	k.playing = true
-	for i := 0; i < len(k.fx.List); i++ {
-		k.effect(&k.fx.List[i])
-	}
-	k.fx.Reset()
-	k.playing = false
-	k.arm()
-}
-
-// arm keeps the machine's next moment in the queue for as long as there is
-// something to decide: pages are scraped for ever.
-func (k *picking) arm() {
-	if at, ok := k.m.Next(); ok && at != k.wakeAt && k.w.busy() {
-		k.wakeAt = at
-		k.w.queue.Push(at, machine.ClassTimer, event{kind: wakePicker})
-	}
-}
-
-func (k *picking) effect(e *epp.Effect) {
+func (k *picking) effect(e epp.Effect) {
 	switch e.Kind {
 	case epp.Ask:
 		r := e.Request

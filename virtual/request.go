@@ -3,6 +3,7 @@ package virtual
 import (
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -23,9 +24,8 @@ type request struct {
 	talk   *workload.Conversation
 	stream *epp.Stream
 	fx     machine.Effects[stream.Effect] // of the stream
-	msg    stream.Message
+	slot   slot[*stream.Message, *machine.Effects[stream.Effect]]
 	alarm  *alarm
-	wakeAt machine.Time
 
 	passage *passage // at the sidecar before a decode server
 	leg     *leg     // of a leg itself: where its answer goes
@@ -52,6 +52,7 @@ type request struct {
 	// At the client.
 	echo   string // the metadata that came back
 	status int
+	bare   bool   // the response is its headers
 	failed string // an error told inside the answer
 	first  bool   // the client has seen the first token
 	over   bool
@@ -70,11 +71,15 @@ func (r *request) begin() {
 	r.w.picking.number++
 	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
 	r.record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)))
+	r.slot.class = machine.ClassTimer
+	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.said(r.fx.List[i]) })
+	// Who leaves has left before others arrive at the same moment, and after the
+	// step that ends then: what it brought was in time.
 	if r.w.timeout > 0 {
-		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassTimer, event{kind: giveUp, alarm: r.alarm})
+		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{kind: giveUp, alarm: r.alarm})
 	}
 	if after, leaves := r.w.load.Leaves(r.Index); leaves {
-		r.w.queue.Push(r.w.now.Add(after), machine.ClassTimer, event{kind: leave, alarm: r.alarm})
+		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{kind: leave, alarm: r.alarm})
 	}
 	head := append(header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID), r.Header...).Normalize()
 	r.tell(stream.Message{Kind: stream.Headers, Head: head})
@@ -82,36 +87,30 @@ func (r *request) begin() {
 }
 
 // tell gives the EPP's stream a message of Envoy's.
-func (r *request) tell(m stream.Message) {
-	r.msg = m
-	r.stream.Input(r.w.now, &r.msg, &r.fx)
-	r.play()
-}
+func (r *request) tell(m stream.Message) { r.slot.input(&m) }
 
-// play carries out what the EPP says. What that brings about may say more
-// before it is through, so that each part is taken out first.
-func (r *request) play() {
-	effects := append([]stream.Effect(nil), r.fx.List...)
-	r.fx.Reset()
-	for _, e := range effects {
-		if r.over {
-			return
-		}
-		switch e.Kind {
-		case stream.Decide:
-			r.w.picking.decide(r)
-		case stream.SendRequestHeaders:
-			r.forward(e.Set)
-		case stream.SendRequestBody:
-			r.serverBody(e.Body, e.End)
-		case stream.SendResponseBody:
-			r.received(e.Body, e.End)
-		case stream.SendAnswer:
-			r.dropServer("the EPP answered by itself")
-			r.finish(flow.OutcomeOfStatus(e.Answer.Status), flow.D("status", e.Answer.Status))
-		}
+// said carries out what the EPP says.
+func (r *request) said(e stream.Effect) {
+	if r.over {
+		return
 	}
-	r.schedule()
+	switch e.Kind {
+	case stream.Decide:
+		r.w.picking.decide(r)
+	case stream.SendRequestHeaders:
+		r.forward(e.Set)
+	case stream.SendRequestBody:
+		r.serverBody(e.Body, e.End)
+	case stream.SendResponseHeaders:
+		if r.bare {
+			r.received(nil, true)
+		}
+	case stream.SendResponseBody:
+		r.received(e.Body, e.End)
+	case stream.SendAnswer:
+		r.dropServer("the EPP answered by itself")
+		r.finish(flow.OutcomeOfStatus(e.Answer.Status), flow.D("status", e.Answer.Status))
+	}
 }
 
 // asks is what the request's body asks for, read once.
@@ -128,28 +127,13 @@ func (r *request) promptTokens() []uint32 { return r.asks().prompt }
 // decided is told of the picker's decision.
 func (r *request) decided() {
 	r.stream.Decide(r.w.now, &r.fx)
-	r.play()
+	r.slot.play()
 }
 
 // evicted is flow control taking the request back while it runs.
 func (r *request) evicted() {
 	r.stream.Evict(r.w.now, &r.fx)
-	r.play()
-}
-
-// schedule keeps the stream's deadline in the queue.
-func (r *request) schedule() {
-	if at, ok := r.stream.Next(); ok && at != r.wakeAt && !r.over {
-		r.wakeAt = at
-		r.w.queue.Push(at, machine.ClassTimer, event{kind: wakeStream, alarm: r.alarm})
-	}
-}
-
-func (r *request) wake(at machine.Time) {
-	if !r.over && at == r.wakeAt {
-		r.stream.Advance(r.w.now, &r.fx)
-		r.play()
-	}
+	r.slot.play()
 }
 
 // giveUp is the client's own time limit.
@@ -205,7 +189,7 @@ func (r *request) serverBody(body []byte, end bool) {
 	switch {
 	case r.passage != nil:
 		if end {
-			r.passage.play(r.passage.x.Start(r.w.now))
+			r.passage.tell(disagg.Start{})
 		}
 		return
 	case r.session == nil: // the connection is broken
@@ -279,6 +263,7 @@ func (r *request) finish(o flow.Outcome, details ...flow.Detail) {
 		return
 	}
 	r.over, r.alarm.r = true, nil
+	r.slot.end()
 	r.record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(o))}, details...)...)
 	r.w.ended(r, o)
 }

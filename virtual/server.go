@@ -17,21 +17,20 @@ import (
 
 // server is one model server: its engine and the requests in it.
 type server struct {
-	w        *world
+	slot[engine.Message, *engine.Effects]
+
 	index    int
 	name     string
 	endpoint string
 	sidecar  *sidecar // before a decode server
 	engine   *engine.Engine
 	fx       engine.Effects
-	draining bool // effects are being played; new ones join the list
 	requests map[engine.RequestID]*request
 	holds    map[uint64]bool                  // handles of blocks that others may fetch
 	named    map[string]uint64                // handles by the key that others ask by
 	keys     map[uint64]string                // and those keys
 	waiting  map[string][]*pull               // who asks for what is not computed yet
 	fetched  *simplelru.LRU[string, struct{}] // document 002's handles that were
-	wakeAt   machine.Time
 	kv       kvOutbox
 	steps    serving.EngineSteps
 	killed   error // why it does not fit into its memory, if so
@@ -181,40 +180,6 @@ func (s *server) loras() (running, waiting []string) {
 	slices.Sort(running)
 	slices.Sort(waiting)
 	return slices.Compact(running), slices.Compact(waiting)
-}
-
-// input hands the engine a message and plays what comes of it.
-func (s *server) input(m engine.Message) {
-	s.engine.Input(s.w.now, m, &s.fx)
-	s.drain()
-}
-
-func (s *server) wake(at machine.Time) {
-	if at != s.wakeAt {
-		return // an earlier or later wake-up took its place
-	}
-	s.wakeAt = 0
-	s.engine.Advance(at, &s.fx)
-	s.drain()
-}
-
-// drain plays effects in order. What they cause in the same engine joins the
-// list, so the loop and not the stack grows.
-func (s *server) drain() {
-	if s.draining {
-		return
-	}
-	s.draining = true
-	for i := 0; i < len(s.fx.List); i++ {
-		s.effect(s.fx.List[i])
-	}
-	s.fx.Reset()
-	s.told()
-	s.draining = false
-	if at, ok := s.engine.Next(); ok && (s.wakeAt == 0 || at < s.wakeAt) {
-		s.wakeAt = at
-		s.w.queue.Push(at, machine.ClassStepEnd, event{kind: wakeServer, server: s})
-	}
 }
 
 func (s *server) effect(e engine.Effect) {

@@ -12,6 +12,8 @@ import (
 
 // wires carry KV caches between the run's engines: core/link as live has it.
 type wires struct {
+	slot[link.Message, *link.Effects]
+
 	profile  link.Profile
 	topology *link.Topology
 	net      *link.Network
@@ -20,7 +22,6 @@ type wires struct {
 	next     link.ID
 	pulls    map[link.ID]*pull
 	by       map[puller]*pull
-	wakeAt   machine.Time
 }
 
 type puller struct {
@@ -44,7 +45,7 @@ type pull struct {
 	lost     bool // a fault: it arrives, and is no good
 }
 
-func newWires(p *scenario.Pool, servers int) (*wires, error) {
+func newWires(w *world, p *scenario.Pool, servers int) (*wires, error) {
 	nic, err := p.NIC()
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
@@ -57,7 +58,10 @@ func newWires(p *scenario.Pool, servers int) (*wires, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	return &wires{profile: p.Link(), topology: t, net: n, pulls: map[link.ID]*pull{}, by: map[puller]*pull{}}, nil
+	x := &wires{profile: p.Link(), topology: t, net: n, pulls: map[link.ID]*pull{}, by: map[puller]*pull{}}
+	x.class = machine.ClassTimer
+	x.open(w, n, &x.fx, func(i int) { x.arrived(x.fx.List[i]) })
+	return x, nil
 }
 
 // fetch begins what an engine asks for with KVPull. A holder that has freed the
@@ -94,6 +98,7 @@ func (w *world) fetch(to *server, e *engine.Effect) {
 		}
 		p.waits = true
 		p.from.waiting[p.key] = append(p.from.waiting[p.key], p)
+		// Last of its moment: what is computed just then is in time.
 		w.queue.Push(w.now.Add(p.from.engine.Config().KVHoldTimeout), machine.ClassTimer, event{kind: tired, pull: p})
 	}
 }
@@ -119,8 +124,7 @@ func (w *world) move(p *pull, way func(x *wires) (link.Start, error)) {
 		return
 	}
 	x.pulls[p.link] = p
-	x.net.Input(w.now, start, &x.fx)
-	w.carried()
+	x.input(start)
 }
 
 // over ends a pull.
@@ -184,43 +188,25 @@ func (w *world) release(to *server, e *engine.Effect) {
 		p.giveUp()
 	case !p.told:
 		p.told, p.released = true, true
-		w.wires.net.Input(w.now, link.Cancel{ID: p.link}, &w.wires.fx)
-		w.carried()
+		w.wires.input(link.Cancel{ID: p.link})
 	default:
 		p.released = true
 	}
 }
 
-func (w *world) wakeWires(at machine.Time) {
-	if at == w.wires.wakeAt {
-		w.wires.wakeAt = 0
-		w.wires.net.Advance(at, &w.wires.fx)
-		w.carried()
+// arrived tells engines what has become of their transfers.
+func (x *wires) arrived(f link.Effect) {
+	p := x.pulls[f.ID]
+	if p == nil {
+		return
 	}
-}
-
-// carried tells engines what has arrived.
-func (w *world) carried() {
-	x := w.wires
-	done := append([]link.Effect(nil), x.fx.List...)
-	x.fx.Reset()
-	for _, f := range done {
-		p := x.pulls[f.ID]
-		if p == nil {
-			continue
-		}
-		switch f.Kind {
-		case link.Began:
-			p.block(x.profile.Blocking)
-		case link.Usable:
-			p.tell(true)
-		case link.Arrived, link.Cancelled, link.Rejected:
-			w.over(p, f.Kind == link.Arrived)
-		}
-	}
-	if at, ok := x.net.Next(); ok && (x.wakeAt == 0 || at < x.wakeAt) {
-		x.wakeAt = at
-		w.queue.Push(at, machine.ClassTimer, event{kind: wakeNetwork})
+	switch f.Kind {
+	case link.Began:
+		p.block(x.profile.Blocking)
+	case link.Usable:
+		p.tell(true)
+	case link.Arrived, link.Cancelled, link.Rejected:
+		x.w.over(p, f.Kind == link.Arrived)
 	}
 }
 

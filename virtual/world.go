@@ -35,6 +35,7 @@ type event struct {
 	incident *scenario.Incident
 	pull     *pull
 	alarm    *alarm
+	place    *place
 }
 
 // alarm is a request that something waits for which hardly ever comes: its time
@@ -45,17 +46,13 @@ type alarm struct{ r *request }
 type kind uint8
 
 const (
-	wakeServer kind = iota
-	wakeStream
-	wakePicker
+	wake kind = iota
 	arrive
 	giveUp
 	leave
 	goOn
 	sendKV
 	deliverKV
-	retryPrefill
-	wakeNetwork
 	afterFault
 	die
 	happens
@@ -195,6 +192,8 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if err := w.startSidecars(s, p); err != nil {
 		return nil, err
 	}
+	// An incident is the last of its moment: who arrives then finds the server as
+	// it was, and sees it die.
 	for i := range p.Incidents {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{kind: happens, incident: &p.Incidents[i]})
 	}
@@ -214,11 +213,13 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	sv := &server{w: w, index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{},
+	sv := &server{index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{},
 		holds: map[uint64]bool{}, named: map[string]uint64{}, keys: map[uint64]string{}, waiting: map[string][]*pull{}, killed: p.OutOfMemory()}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](maxFetched, nil); err != nil {
 		return nil, err
 	}
+	sv.class, sv.carried = machine.ClassStepEnd, sv.told
+	sv.open(w, eng, &sv.fx, func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	w.servers = append(w.servers, sv)
@@ -233,14 +234,10 @@ func (w *world) play(at machine.Time, e event) {
 	switch e.kind {
 	case arrive:
 		w.arrived()
-	case wakeServer:
-		e.server.wake(at)
-	case wakeStream:
-		if r := e.alarm.r; r != nil {
-			r.wake(at)
+	case wake:
+		if e.place.slot != nil {
+			e.place.slot.wake(at)
 		}
-	case wakePicker:
-		w.picking.wake(at)
 	case giveUp:
 		if r := e.alarm.r; r != nil {
 			r.giveUp()
@@ -255,10 +252,6 @@ func (w *world) play(at machine.Time, e event) {
 		e.server.sendKV()
 	case deliverKV:
 		e.server.deliverKV()
-	case retryPrefill:
-		e.request.passage.advance()
-	case wakeNetwork:
-		w.wakeWires(at)
 	case afterFault:
 		e.request.taken()
 	case die:

@@ -177,5 +177,5 @@ func (x *Exchange) say(data []byte, end bool) {
 		x.saying = true
 		s.Head = header.Of("Content-Type", "text/event-stream", "Cache-Control", "no-cache")
 	}
-	x.sink = append(x.sink, s)
+	x.do(s)
 }

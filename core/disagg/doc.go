@@ -3,7 +3,7 @@
 // what their answers mean.
 //
 // An Exchange is one request there. It is told what arrives (a leg's status,
-// its body, its failure) and returns what is to be done: call a leg, collect
+// its body, its failure) and says what is to be done: call a leg, collect
 // its answer, hand it to the client, or answer at once. Prefill elsewhere is
 // asked for by the header x-prefiller-host-port, which the endpoint picker
 // sets; how the KV cache travels is the connector's matter, and the legs'

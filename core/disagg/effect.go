@@ -39,14 +39,29 @@ type Leg struct {
 	// Concurrent legs run beside the others. Their status comes back when it is
 	// there; the body of one that is no decode leg is collected unasked.
 	Concurrent bool
-	// Detached legs are not waited for: their answer is read and dropped, and
-	// they go on after the client has its own. They end when the client leaves
+	// Detached legs are not waited for: their answer is read unasked, and they
+	// go on after the client has its own. They end when the client leaves
 	// before.
 	Detached bool
 }
 
 // Effect is something that the driver is to do.
-type Effect interface{ effect() }
+type Effect struct {
+	At machine.Time
+	Do Action
+}
+
+// Due is At.
+func (e Effect) Due() machine.Time { return e.At }
+
+// Effects is the buffer that an Exchange fills.
+type Effects = machine.Effects[Effect]
+
+var _ machine.Machine[Message, *Effects] = (*Exchange)(nil)
+
+// Action is what an Effect asks for: Call, Collect, Peek, Deliver, Drop, Say or
+// Answer.
+type Action interface{ action() }
 
 type (
 	// Call sends a leg. Its status comes back as Head, its failure as Failed.
@@ -83,18 +98,20 @@ type (
 	}
 )
 
-func (Call) effect()    {}
-func (Collect) effect() {}
-func (Peek) effect()    {}
-func (Deliver) effect() {}
-func (Drop) effect()    {}
-func (Say) effect()     {}
-func (Answer) effect()  {}
+func (Call) action()    {}
+func (Collect) action() {}
+func (Peek) action()    {}
+func (Deliver) action() {}
+func (Drop) action()    {}
+func (Say) action()     {}
+func (Answer) action()  {}
 
 // Message is something that the driver tells.
 type Message interface{ message() }
 
 type (
+	// Start takes the request up.
+	Start struct{}
 	// Head is a leg's status line and headers.
 	Head struct {
 		Leg         int
@@ -127,6 +144,7 @@ type (
 	Gone struct{ Reason string }
 )
 
+func (Start) message()     {}
 func (Head) message()      {}
 func (Whole) message()     {}
 func (Part) message()      {}

@@ -130,7 +130,7 @@ func (x *Exchange) encodedOne(l *leg, body []byte) {
 // nobody.
 func (x *Exchange) encodeFailed(reason string, head ...header.Header) {
 	for i := range x.encoding.items {
-		x.sink = append(x.sink, Drop{x.encoding.first + i})
+		x.do(Drop{x.encoding.first + i})
 	}
 	x.refuse(502, reason, head...)
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Exchange is one request at the sidecar. It is a machine: Start, then Input
-// for every message and Advance whenever Next says so.
+// Exchange is one request at the sidecar: a machine (see core/machine) that
+// begins with Start.
 type Exchange struct {
-	c    *Config
-	r    Request
-	now  machine.Time
-	sink []Effect
+	c   *Config
+	r   Request
+	now machine.Time
+	fx  *Effects // the caller's, during a call
 
 	body      object
 	rewritten bool  // the client's own body is not sent any more, but r.Body
@@ -42,7 +42,7 @@ type Exchange struct {
 	peeked     peeked
 
 	began, prefillAt, prefillEnd, decodeAt, decodeHead, decodeEnd machine.Time
-	first, over                                                   bool
+	started, first, over                                          bool
 	blocked                                                       int
 	mark                                                          string // how the request was served, for counters
 }
@@ -70,44 +70,45 @@ type failure struct {
 // New makes an exchange; nothing happens before Start.
 func New(c *Config, r Request) *Exchange { return &Exchange{c: c, r: r} }
 
-// Start takes the request up. The returned effects are valid until the next
-// call; so are those of Input and Advance.
-func (x *Exchange) Start(now machine.Time) []Effect {
-	x.now, x.began = now, now
-	x.sink = x.sink[:0]
-	x.record(flow.RequestReceived, "", flow.D("method", x.r.Method), flow.D("path", x.r.Path), flow.D("bytes", x.r.Bytes))
-	x.start()
-	return x.sink
-}
-
 // Next is when a prefiller is to be tried again, or given up, if at all.
 func (x *Exchange) Next() (machine.Time, bool) {
-	if x.both != nil && !x.both.prefilled && !x.over {
+	switch {
+	case x.over:
+	case x.both != nil && !x.both.prefilled:
 		return x.both.until, true
+	case x.retryAt > 0:
+		return x.retryAt, true
 	}
-	return x.retryAt, x.retryAt > 0 && !x.over
+	return machine.Never, false
 }
 
 // Advance plays what is due.
-func (x *Exchange) Advance(now machine.Time) []Effect {
-	x.now = max(x.now, now)
-	x.sink = x.sink[:0]
-	if x.both != nil && !x.both.prefilled && !x.over && x.now >= x.both.until {
-		x.bothTimedOut()
-	}
-	if x.retryAt > 0 && x.now >= x.retryAt && !x.over {
+func (x *Exchange) Advance(now machine.Time, fx *Effects) {
+	x.fx = fx
+	for at, ok := x.Next(); ok && at <= now; at, ok = x.Next() {
+		x.now = max(x.now, at)
+		if x.both != nil {
+			x.bothTimedOut()
+			continue
+		}
 		x.retryAt = 0
 		x.callPrefill()
 	}
-	return x.sink
+	x.now, x.fx = max(x.now, now), nil
 }
 
 // Input takes a message. Messages about legs that nobody waits for any more
 // do nothing.
-func (x *Exchange) Input(now machine.Time, m Message) []Effect {
-	x.now = max(x.now, now)
-	x.sink = x.sink[:0]
+func (x *Exchange) Input(now machine.Time, m Message, fx *Effects) {
+	x.Advance(now, fx)
+	x.fx = fx
 	switch m := m.(type) {
+	case Start:
+		if !x.started && !x.over {
+			x.started, x.began = true, x.now
+			x.record(flow.RequestReceived, "", flow.D("method", x.r.Method), flow.D("path", x.r.Path), flow.D("bytes", x.r.Bytes))
+			x.start()
+		}
 	case Head:
 		if l := x.leg(m.Leg); l != nil {
 			l.status, l.contentType = m.Status, m.ContentType
@@ -118,7 +119,7 @@ func (x *Exchange) Input(now machine.Time, m Message) []Effect {
 			x.whole(l, m.Body)
 		}
 	case Part:
-		if l := x.leg(m.Leg); l != nil && !x.over {
+		if l := x.leg(m.Leg); l != nil && l.Kind == Decode && !x.over && x.tries() {
 			x.peek(l, m.Data, m.End)
 		}
 	case Failed:
@@ -139,8 +140,10 @@ func (x *Exchange) Input(now machine.Time, m Message) []Effect {
 			x.record(flow.Aborted, "", flow.D("reason", m.Reason))
 		}
 	}
-	return x.sink
+	x.fx = nil
 }
+
+func (x *Exchange) do(a Action) { x.fx.Add(Effect{x.now, a}) }
 
 // Over reports whether the exchange has ended: everything is delivered,
 // answered or given up.
@@ -194,7 +197,7 @@ func (x *Exchange) call(l Leg) int {
 		l.Original, l.Body = false, x.r.Body
 	}
 	x.legs = append(x.legs, leg{Leg: l})
-	x.sink = append(x.sink, Call{l})
+	x.do(Call{l})
 	return l.ID
 }
 
@@ -215,7 +218,7 @@ func (x *Exchange) leg(id int) *leg {
 // deliver hands a leg's answer to the client.
 func (x *Exchange) deliver(l *leg, before []byte, change *Change) {
 	x.decodeEnd = 0
-	x.sink = append(x.sink, Deliver{Leg: l.ID, Before: before, Change: change})
+	x.do(Deliver{Leg: l.ID, Before: before, Change: change})
 }
 
 func (x *Exchange) delivered(m Delivered) {
@@ -238,7 +241,7 @@ func (x *Exchange) delivered(m Delivered) {
 func (x *Exchange) answer(a Answer, why string) {
 	x.over = true
 	x.record(flow.Answered, "", flow.D("status", a.Status), flow.D("reason", why))
-	x.sink = append(x.sink, a)
+	x.do(a)
 }
 
 // refuse answers with an error of the sidecar's own.
@@ -251,7 +254,7 @@ func (x *Exchange) finish(l *leg, body []byte) {
 	x.over = true
 	x.decodeEnd = x.now
 	x.record(flow.ResponseEndSeen, "", flow.D("bytes", len(body)), flow.D("status", l.status))
-	x.sink = append(x.sink, Answer{Status: l.status, Body: body, Verbatim: l.ID})
+	x.do(Answer{Status: l.status, Body: body, Verbatim: l.ID})
 	x.endSession()
 }
 
@@ -275,11 +278,11 @@ func (x *Exchange) record(step flow.Step, endpoint string, details ...flow.Detai
 func (x *Exchange) head(l *leg) {
 	switch {
 	case x.over && !l.Detached:
-		x.sink = append(x.sink, Drop{l.ID})
+		x.do(Drop{l.ID})
 		return
 	case l.Kind != Decode:
-		if !l.Concurrent {
-			x.sink = append(x.sink, Collect{l.ID})
+		if !l.Concurrent && !l.Detached {
+			x.do(Collect{l.ID})
 		}
 		return
 	}
@@ -291,13 +294,13 @@ func (x *Exchange) head(l *leg) {
 		x.both.head = true
 		x.bothGoOn()
 	case l.then != nil || !ok && x.session != nil:
-		x.sink = append(x.sink, Collect{l.ID})
+		x.do(Collect{l.ID})
 	case !ok:
 		x.deliver(l, nil, nil)
 	case x.tries() && !jsonType(l.contentType):
-		x.sink = append(x.sink, Peek{l.ID})
+		x.do(Peek{l.ID})
 	case x.tries():
-		x.sink = append(x.sink, Collect{l.ID})
+		x.do(Collect{l.ID})
 	case x.session != nil:
 		x.deliver(l, nil, x.session.change(jsonType(l.contentType)))
 	case x.strict:

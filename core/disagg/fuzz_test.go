@@ -41,37 +41,39 @@ func FuzzBodies(f *testing.F) {
 					c.Sessions, _ = NewSessions(1, nil)
 				}
 				x := New(c, Request{Method: "POST", Path: chatPath, Body: request, Prefillers: ParseTargets("a:1"), Encoders: ParseTargets("b:1,c:2")})
-				play(x, x.Start(1), reply, answer, 40)
+				play(x, Start{}, reply, answer, 40)
 			}
 		}
 	})
 }
 
-func play(x *Exchange, effects []Effect, reply, answer []byte, left int) {
-	for _, e := range append([]Effect(nil), effects...) {
+func play(x *Exchange, m Message, reply, answer []byte, left int) {
+	var fx Effects
+	x.Input(1, m, &fx)
+	for _, e := range fx.List {
 		if left--; left < 0 {
 			return
 		}
-		switch e := e.(type) {
+		switch e := e.Do.(type) {
 		case Call:
 			kind := "text/event-stream"
 			if e.Leg.Kind != Decode || left%2 == 0 {
 				kind = "application/json"
 			}
-			play(x, x.Input(1, Head{Leg: e.Leg.ID, Status: 200, ContentType: kind}), reply, answer, left)
+			play(x, Head{Leg: e.Leg.ID, Status: 200, ContentType: kind}, reply, answer, left)
 			if e.Leg.Concurrent && e.Leg.Kind != Decode {
-				play(x, x.Input(1, Whole{e.Leg.ID, reply}), reply, answer, left)
+				play(x, Whole{e.Leg.ID, reply}, reply, answer, left)
 			}
 		case Collect:
-			play(x, x.Input(1, Whole{e.Leg, reply}), reply, answer, left)
+			play(x, Whole{e.Leg, reply}, reply, answer, left)
 		case Peek:
-			play(x, x.Input(1, Part{Leg: e.Leg, Data: answer, End: true}), reply, answer, left)
+			play(x, Part{Leg: e.Leg, Data: answer, End: true}, reply, answer, left)
 		case Deliver:
 			if e.Change != nil && len(answer) > 0 {
 				e.Change.Write(answer)
 				e.Change.End()
 			}
-			play(x, x.Input(1, Delivered{}), reply, answer, left)
+			play(x, Delivered{}, reply, answer, left)
 		}
 	}
 }
@@ -114,18 +116,41 @@ func TestChangeDoesNotDependOnCuts(t *testing.T) {
 // A retry is due even when the exchange is woken late, and only once.
 func TestRetryOnce(t *testing.T) {
 	x := New(&Config{Retries: 3}, Request{Method: "POST", Path: chatPath, Body: []byte(`{}`), Prefillers: ParseTargets("a:1")})
-	x.Start(0)
-	x.Input(0, Failed{Leg: 1})
+	var fx Effects
+	x.Input(0, Start{}, &fx)
+	x.Input(0, Failed{Leg: 1}, &fx)
 	at, ok := x.Next()
 	if !ok || at != DefaultRetryBackoff {
 		t.Fatal(at, ok)
 	}
-	if fx := x.Advance(at + machine.Second); len(fx) != 1 {
+	fx.Reset()
+	x.Advance(at+machine.Second, &fx)
+	if len(fx.List) != 1 || fx.List[0].At != at {
 		t.Fatal(fx)
 	}
-	if _, ok := x.Next(); ok || len(x.Advance(at+2*machine.Second)) != 0 {
+	fx.Reset()
+	x.Advance(at+2*machine.Second, &fx)
+	if _, ok := x.Next(); ok || len(fx.List) != 0 {
 		t.Fatal("tried again without a reason")
 	}
+}
+
+// What was due before a message is played before it: the prefill server's answer
+// comes too late for a wait that was over by then.
+func TestLateInput(t *testing.T) {
+	c := &Config{MoRIIO: MoRIIO{Write: true, Parallel: true, Wait: machine.Second}}
+	x := New(c, Request{Method: "POST", Path: chatPath, Body: []byte(`{}`), Prefillers: ParseTargets("a:1")})
+	var fx Effects
+	x.Input(0, Start{}, &fx)
+	fx.Reset()
+	x.Input(2*machine.Second, Head{Leg: 1, Status: 200, ContentType: "application/json"}, &fx)
+	x.Input(2*machine.Second, Whole{1, []byte(`{}`)}, &fx)
+	for _, e := range fx.List {
+		if a, ok := e.Do.(Answer); ok && a.Status == 504 && e.At == machine.Second {
+			return
+		}
+	}
+	t.Fatalf("nothing says that the wait was over: %+v", fx.List)
 }
 
 // What is scrubbed has nothing left that an engine would fetch caches by,

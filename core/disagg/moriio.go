@@ -154,7 +154,7 @@ func (x *Exchange) moriioParallel() {
 func (x *Exchange) bothPrefilled(good bool, answer Answer, why string) {
 	b := x.both
 	if b.prefilled = good; !good {
-		x.sink = append(x.sink, Drop{b.decode})
+		x.do(Drop{b.decode})
 		x.answer(answer, why)
 		return
 	}
@@ -176,7 +176,8 @@ func (x *Exchange) bothGoOn() {
 
 // bothTimedOut gives both legs up.
 func (x *Exchange) bothTimedOut() {
-	x.sink = append(x.sink, Drop{x.both.prefill}, Drop{x.both.decode})
+	x.do(Drop{x.both.prefill})
+	x.do(Drop{x.both.decode})
 	why := "decode aborted: prefill did not complete within the MoRI-IO parallel-dispatch KV-wait timeout"
 	x.record(flow.PrefillLegFailed, x.targets[0].String(), flow.D("reason", "it did not answer in time"))
 	x.answer(Answer{Status: 504, Head: header.Of("Content-Type", "application/json"), Body: object{"error": why}.write()}, why)

@@ -149,25 +149,27 @@ func (p *player) play() {
 	r.Source = ParseSource(head["x-kv-cache-source-host-port"])
 	p.calls, p.legs = map[string]int{}, map[int]reply{}
 	p.x = New(p.c, r)
-	p.do(p.x.Start(p.now), query)
+	p.do(func(fx *Effects) { p.x.Input(p.now, Start{}, fx) }, query)
 	for !p.x.Over() {
 		at, ok := p.x.Next()
 		if !ok {
 			p.t.Fatalf("%s hangs", l.ID)
 		}
 		p.now = at
-		p.do(p.x.Advance(at), query)
+		p.do(func(fx *Effects) { p.x.Advance(at, fx) }, query)
 	}
 }
 
 func (p *player) input(m Message, query string) {
 	p.now += machine.Millisecond
-	p.do(p.x.Input(p.now, m), query)
+	p.do(func(fx *Effects) { p.x.Input(p.now, m, fx) }, query)
 }
 
-func (p *player) do(effects []Effect, query string) {
-	for _, e := range slices.Clone(effects) {
-		switch e := e.(type) {
+func (p *player) do(call func(fx *Effects), query string) {
+	var fx Effects
+	call(&fx)
+	for _, e := range fx.List {
+		switch e := e.Do.(type) {
 		case Call:
 			p.call(e.Leg, query)
 		case Collect:
@@ -245,6 +247,9 @@ func (p *player) call(l Leg, query string) {
 	}
 	p.legs[l.ID] = r
 	p.input(Head{Leg: l.ID, Status: r.status, ContentType: r.kind}, query)
+	if l.Detached {
+		p.input(Whole{l.ID, []byte(strings.Join(r.chunks, ""))}, query)
+	}
 }
 
 func (p *player) serve(name, method, path string, body []byte) (reply, bool) {

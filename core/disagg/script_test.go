@@ -22,7 +22,7 @@ type script struct {
 	out    strings.Builder
 	change *Change
 
-	concurrent map[int]bool // legs whose body is collected unasked
+	unasked map[int]bool // legs whose body is collected unasked
 }
 
 func (s *script) Record(e flow.Event) {
@@ -100,7 +100,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 			}
 		}
 		s.x, s.change = New(s.c, r), nil
-		s.effects(s.x.Start(s.now))
+		s.play(func(fx *Effects) { s.x.Input(s.now, Start{}, fx) })
 	case "answers": // a leg's whole answer, as the driver would hand it on
 		kind, input := "application/json", d.Input
 		if strings.HasPrefix(input, "data:") {
@@ -110,10 +110,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		if status == 0 {
 			status = 200
 		}
-		concurrent := s.concurrent[leg]
+		unasked := s.unasked[leg]
 		for _, e := range s.input(Head{Leg: leg, Status: status, ContentType: kind}) {
-			concurrent = false
-			switch e := e.(type) {
+			unasked = false
+			switch e := e.Do.(type) {
 			case Collect:
 				s.input(Whole{leg, []byte(input)})
 			case Deliver:
@@ -124,7 +124,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 				}
 			}
 		}
-		if concurrent {
+		if unasked {
 			s.input(Whole{leg, []byte(input)})
 		}
 	case "fails":
@@ -137,7 +137,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		}
 		fmt.Fprintf(&s.out, "  after %v\n", (at - s.now).Duration())
 		s.now = at
-		s.effects(s.x.Advance(at))
+		s.play(func(fx *Effects) { s.x.Advance(at, fx) })
 	case "client-leaves":
 		s.input(Gone{"the client left"})
 	default:
@@ -147,14 +147,19 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 
 func (s *script) input(m Message) []Effect {
 	s.now += machine.Millisecond
-	fx := append([]Effect(nil), s.x.Input(s.now, m)...)
-	s.effects(fx)
-	return fx
+	return s.play(func(fx *Effects) { s.x.Input(s.now, m, fx) })
+}
+
+func (s *script) play(call func(fx *Effects)) []Effect {
+	var fx Effects
+	call(&fx)
+	s.effects(fx.List)
+	return fx.List
 }
 
 func (s *script) deliver(e Deliver, text string) {
 	s.now += machine.Millisecond
-	s.x.Input(s.now, FirstByte{1})
+	s.x.Input(s.now, FirstByte{1}, new(Effects))
 	out := string(e.Before)
 	if e.Change == nil {
 		out += text
@@ -176,7 +181,7 @@ func (s *script) deliver(e Deliver, text string) {
 
 func (s *script) effects(list []Effect) {
 	for _, e := range list {
-		switch e := e.(type) {
+		switch e := e.Do.(type) {
 		case Call:
 			to := "decode"
 			if e.Leg.Target.Host != "" {
@@ -186,11 +191,11 @@ func (s *script) effects(list []Effect) {
 			if e.Leg.Original {
 				body = "the client's own body"
 			}
-			if e.Leg.Concurrent && e.Leg.Kind != Decode {
-				if s.concurrent == nil {
-					s.concurrent = map[int]bool{}
+			if e.Leg.Detached || e.Leg.Concurrent && e.Leg.Kind != Decode {
+				if s.unasked == nil {
+					s.unasked = map[int]bool{}
 				}
-				s.concurrent[e.Leg.ID] = true
+				s.unasked[e.Leg.ID] = true
 			}
 			if e.Leg.Rank > 0 {
 				to += fmt.Sprintf(" of rank %d", e.Leg.Rank)

@@ -38,7 +38,7 @@ func (x *Exchange) peek(l *leg, data []byte, end bool) {
 			e, _ = x.peeked.Last()
 		}
 		if tooLittle(e.Data) {
-			x.sink = append(x.sink, Drop{l.ID})
+			x.do(Drop{l.ID})
 			x.peeked = peeked{}
 			x.tooLittle()
 			return

@@ -31,7 +31,7 @@ const (
 )
 
 // Message is what Input takes: *Submit, Abort, Resume, Control, KVArrived,
-// KVFailed, KVReleased or KVSending.
+// KVFailed, KVReleased, KVSending or Look.
 type Message interface{ message() }
 
 // Submit asks for one completion. Several of one prompt (n > 1) are several

@@ -65,7 +65,7 @@ func (e *Engine) control(m Control, fx *Effects) {
 // all KV.
 func (e *Engine) endAll(why Reason, fx *Effects) {
 	if e.run.active {
-		e.reportSteps(fx)
+		e.reportSteps(e.now, fx)
 		e.stats.Busy += e.now - e.run.schedule.Start
 	}
 	if e.pool != nil {

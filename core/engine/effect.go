@@ -137,13 +137,21 @@ type Effect struct {
 	Schedule Schedule
 }
 
-// Effects collects what Input and Advance hand out. Read List, then Reset and
-// use it again: it allocates nothing once it has grown.
+// Effects is the buffer that an Engine fills. Read List, then Reset and use it
+// again: it allocates nothing once it has grown.
 type Effects struct {
 	List   []Effect
 	hashes []uint64
 	steps  []Step
 }
+
+var _ machine.Machine[Message, *Effects] = (*Engine)(nil)
+
+// Len is the number of effects.
+func (x *Effects) Len() int { return len(x.List) }
+
+// DueAt is the time at which effect number i was due.
+func (x *Effects) DueAt(i int) machine.Time { return x.List[i].At }
 
 // Reset empties the collection and keeps its memory.
 func (x *Effects) Reset() { x.List, x.hashes, x.steps = x.List[:0], x.hashes[:0], x.steps[:0] }

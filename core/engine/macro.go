@@ -195,10 +195,11 @@ func (e *Engine) report(fx *Effects) {
 	}
 }
 
-// reportSteps hands out the steps of the run that were counted.
-func (e *Engine) reportSteps(fx *Effects) {
+// reportSteps hands out the steps of the run that were counted, at the end of
+// the last or when the run is broken off.
+func (e *Engine) reportSteps(at machine.Time, fx *Effects) {
 	if x := &e.run; e.cfg.ReportSteps && x.done > 0 {
-		f := fx.add(x.schedule.End(x.done), Stepped, 0)
+		f := fx.add(at, Stepped, 0)
 		f.Count, f.First, f.Batch, f.Schedule = int32(x.done), int32(x.prefill), int32(x.decoding), x.schedule
 		f.hashFirst = int32(len(fx.steps))
 		fx.steps = append(fx.steps, e.step)

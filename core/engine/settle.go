@@ -36,7 +36,7 @@ func (e *Engine) finishRun(fx *Effects) {
 	}
 	e.resuming = e.resuming[:0]
 	e.pool.log.flush(at, fx)
-	e.reportSteps(fx)
+	e.reportSteps(at, fx)
 	e.pending = e.batch.decoding > 0 || len(e.batch.filling) > 0 || e.queue.len() > 0
 	e.carryOn()
 }

@@ -47,7 +47,7 @@ func (m *Machine) openIndexes() {
 func (m *Machine) open(ix *index) {
 	ix.Index = kv.NewIndex(ix.producer.Index())
 	ix.producer.Connect(plugins.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
-		ix.Speculate(m.now, pod, keys, ttl)
+		m.tellIndex(ix, kv.Speculate{Pod: pod, Keys: keys, TTL: ttl})
 	}})
 }
 
@@ -93,7 +93,7 @@ func (m *Machine) followIndex(n int, ix *index, view *picker.View) {
 		}
 		delete(ix.known, id)
 		delete(ix.warned, t.HostPort())
-		ix.DropPod(m.now, t.HostPort())
+		m.tellIndex(ix, kv.DropPod{Pod: t.HostPort()})
 		if ix.sources.Discover {
 			m.emit(Effect{Kind: Hangup, Target: t, Source: n})
 		}
@@ -120,8 +120,9 @@ const maxWarned = 10_000
 func (m *Machine) kvEvents(x *KVEvents) {
 	ix := m.indexes[x.Index]
 	var unlike []Effect
+	m.told.From = x.From
 	if len(x.Events) == 0 {
-		ix.Hear(m.now, x.From.Pod)
+		m.tellIndex(ix, &m.told)
 	}
 	for i := range x.Events {
 		e := &x.Events[i]
@@ -134,7 +135,8 @@ func (m *Machine) kvEvents(x *KVEvents) {
 			ix.warned[x.From.Pod] = e.BlockTokens
 			unlike = append(unlike, Effect{Kind: Mismatch, Source: x.Index, Count: e.BlockTokens, Target: ix.target(x.From.Pod)})
 		}
-		ix.Input(m.now, x.From, e)
+		m.told.List = x.Events[i : i+1]
+		m.tellIndex(ix, &m.told)
 		if m.log != nil {
 			x.Keys = append(x.Keys, slices.Clone(ix.Made()))
 		}
@@ -143,6 +145,14 @@ func (m *Machine) kvEvents(x *KVEvents) {
 	for _, e := range unlike {
 		m.emit(e)
 	}
+	m.told.List = nil
+}
+
+// tellIndex gives an index a message. What it does because of the time is
+// nothing to anybody: it comes true before somebody looks.
+func (m *Machine) tellIndex(ix *index, msg kv.Message) {
+	ix.Input(m.now, msg, &m.indexFx)
+	m.indexFx.Reset()
 }
 
 // target is the endpoint at an address, nil where it is none of the pool's.

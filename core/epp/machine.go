@@ -62,6 +62,8 @@ type Machine struct {
 	hooks     picker.Hooks
 	scraping  scraping
 	indexes   []*index
+	indexFx   kv.Effects
+	told      kv.Events
 	decisions decisions
 
 	log    Log
@@ -151,8 +153,9 @@ func (m *Machine) advance(now machine.Time) {
 	}
 	m.now = now
 	for _, ix := range m.indexes {
-		ix.Advance(now, func(kv.Effect) {})
+		ix.Advance(now, &m.indexFx)
 	}
+	m.indexFx.Reset()
 }
 
 // Input plays what is due, and takes a message.
@@ -184,7 +187,7 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	case KVEvents:
 		m.kvEvents(&x)
 	case KVLost:
-		m.indexes[x.Index].DropBlocks(m.now, x.Pod)
+		m.tellIndex(m.indexes[x.Index], kv.DropBlocks{Pod: x.Pod})
 	case LoseIndexes:
 		m.loseIndexes()
 	case Shutdown:

@@ -469,7 +469,7 @@ func (s *script) state() {
 	}
 	for i := range s.m.Indexes() {
 		for _, pod := range s.m.KV(i).PodNames() {
-			x, _ := s.m.KV(i).Pod(s.now, pod)
+			x, _ := s.m.KV(i).Pod(pod)
 			fmt.Fprintf(&s.out, "%s holds %d blocks\n", pod, x.Blocks)
 		}
 	}

@@ -2,6 +2,50 @@ package kv
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
+// Message is what an Index takes: *Events, Asked, Speculate, DropBlocks or
+// DropPod.
+type Message interface{ message() }
+
+// Events are events of one publisher, in its order. None are a sign of life, as
+// an empty batch is. The index keeps nothing of it, so that it may be used
+// again.
+type Events struct {
+	// From is the publisher, as its topic says; an event's own pod and model,
+	// where it has them, go first.
+	From Topic
+	List []Event
+}
+
+// Asked notes that a prompt was sent to a pod which holds the first Found of
+// its keys. The blocks become young and popular, and the rates of the pod and
+// of the whole follow. An empty pod means that no pod held anything.
+type Asked struct {
+	Pod   string
+	Keys  []Key
+	Found int
+}
+
+// Speculate counts keys as held by a pod for TTL, because a request with them
+// was just sent there and its blocks will be stored before any event says so.
+type Speculate struct {
+	Pod  string
+	Keys []Key
+	TTL  machine.Time
+}
+
+// DropBlocks forgets what a pod holds but not the pod: its events were lost and
+// cannot be had again.
+type DropBlocks struct{ Pod string }
+
+// DropPod forgets a pod that is gone, with all its blocks.
+type DropPod struct{ Pod string }
+
+func (*Events) message()    {}
+func (Asked) message()      {}
+func (Speculate) message()  {}
+func (DropBlocks) message() {}
+func (DropPod) message()    {}
+
 // EffectKind says what an Effect of the Index reports.
 type EffectKind uint8
 
@@ -21,6 +65,14 @@ type Effect struct {
 	Blocks int    // pairs of block and pod that went
 }
 
+// Due is At.
+func (e Effect) Due() machine.Time { return e.At }
+
+// Effects is the buffer that an Index fills.
+type Effects = machine.Effects[Effect]
+
+var _ machine.Machine[Message, *Effects] = (*Index)(nil)
+
 // speculation holds blocks that a pod does not hold yet but will, since a
 // request was just sent there (speculativeIndexing of llm-d-router).
 type speculation struct {
@@ -35,60 +87,72 @@ type expectation struct {
 
 // Next is when the index wants to be woken, if at all.
 func (ix *Index) Next() (machine.Time, bool) {
-	if len(ix.effects) > 0 {
-		return ix.now, true
-	}
-	at := ix.quiet
-	if ix.cfg.TTL > 0 && ix.recs.live > 0 {
-		at = min(at, ix.cleanup)
-	}
+	at := min(ix.quiet, ix.nextCleanup())
 	if due, ok := ix.spec.due.Next(); ok {
 		at = min(at, due)
 	}
 	return at, at != machine.Never
 }
 
-// Advance does what is due and hands out the effects since the last call.
-func (ix *Index) Advance(now machine.Time, sink func(Effect)) {
-	ix.advanceTo(now)
-	for _, e := range ix.effects {
-		sink(e)
-	}
-	ix.effects = ix.effects[:0]
-}
-
-func (ix *Index) advanceTo(now machine.Time) machine.Time {
+// Advance does what is due. At one moment what was only expected goes first,
+// then what is too old, then whom nobody hears of.
+func (ix *Index) Advance(now machine.Time, fx *Effects) {
 	now = max(now, ix.now)
-	ix.now = now
-	for due, ok := ix.spec.due.Next(); ok && due <= now; due, ok = ix.spec.due.Next() {
-		at, x := ix.spec.due.Pop()
-		if ix.spec.until[x] == at {
-			delete(ix.spec.until, x)
-			if bit := ix.placeOf("", speculativeGroup); bit >= 0 && ix.pods[x.pod.name] == x.pod {
-				ix.letGo(x.pod, 1<<bit, x.key)
-			}
+	for at, ok := ix.Next(); ok && at <= now; at, ok = ix.Next() {
+		old := ix.nextCleanup() == at
+		ix.now = at
+		switch due, ok := ix.spec.due.Next(); {
+		case ok && due == at:
+			ix.unexpect()
+		case old:
+			ix.expire(fx)
+		default:
+			ix.silence(at, fx)
 		}
 	}
-	if ix.cleanup <= now {
-		late := (now - ix.cleanup) / ix.cfg.CleanupInterval * ix.cfg.CleanupInterval
-		ix.expire(ix.cleanup + late)
-		ix.cleanup += late + ix.cfg.CleanupInterval
-	}
-	for ix.quiet <= now {
-		ix.silence(ix.quiet)
-	}
-	return now
+	ix.now = now
 }
 
-// expire drops what the TTL allows at one cleanup.
-func (ix *Index) expire(at machine.Time) {
-	if ix.cfg.TTL <= 0 {
+// unexpect ends the oldest expectation, unless it was renewed.
+func (ix *Index) unexpect() {
+	at, x := ix.spec.due.Pop()
+	if ix.spec.until[x] != at {
 		return
 	}
+	delete(ix.spec.until, x)
+	if bit := ix.placeOf("", speculativeGroup); bit >= 0 && ix.pods[x.pod.name] == x.pod {
+		ix.letGo(x.pod, 1<<bit, x.key)
+	}
+}
+
+// nextCleanup is when something may next be too old. It is a multiple of
+// CleanupInterval; those at which nothing can be are passed over.
+func (ix *Index) nextCleanup() machine.Time {
+	switch {
+	case ix.cfg.TTL <= 0 || ix.recs.live == 0:
+		return machine.Never
+	case ix.cleanup > ix.now:
+		return ix.cleanup
+	}
+	return ix.cleanupAfter(ix.now)
+}
+
+// cleanupAfter is the first cleanup after a time.
+func (ix *Index) cleanupAfter(t machine.Time) machine.Time {
+	if t > machine.Never-ix.cfg.CleanupInterval {
+		return machine.Never
+	}
+	return (t/ix.cfg.CleanupInterval + 1) * ix.cfg.CleanupInterval
+}
+
+// expire drops what the TTL allows at a cleanup, which is now.
+func (ix *Index) expire(fx *Effects) {
+	ix.cleanup = ix.now
 	n := 0
 	for ix.recs.oldest != 0 {
 		rec := ix.recs.at(ix.recs.oldest)
-		if rec.touched.Add(ix.cfg.TTL) > at {
+		if goes := rec.touched.Add(ix.cfg.TTL); goes > ix.now {
+			ix.cleanup = ix.cleanupAfter(goes - 1)
 			break
 		}
 		ix.dropRecord(ix.recs.oldest, rec)
@@ -96,7 +160,7 @@ func (ix *Index) expire(at machine.Time) {
 	}
 	if n > 0 {
 		ix.stats.Expired += uint64(n)
-		ix.effects = append(ix.effects, Effect{At: at, Kind: BlocksExpired, Blocks: n})
+		fx.Add(Effect{At: ix.now, Kind: BlocksExpired, Blocks: n})
 	}
 }
 
@@ -113,7 +177,7 @@ func (ix *Index) silentAt(p *pod) machine.Time {
 }
 
 // silence does what silence brings at one instant and finds the next.
-func (ix *Index) silence(at machine.Time) {
+func (ix *Index) silence(at machine.Time, fx *Effects) {
 	next := machine.Never
 	for _, p := range ix.byNumber {
 		if p == nil {
@@ -121,26 +185,23 @@ func (ix *Index) silence(at machine.Time) {
 		}
 		if ix.silentAt(p) <= at {
 			if ix.cfg.ForgetAfter > 0 && p.heard.Add(ix.cfg.ForgetAfter) <= at {
-				ix.effects = append(ix.effects, Effect{At: at, Kind: PodForgotten, Pod: p.name, Blocks: p.blocks})
+				fx.Add(Effect{At: at, Kind: PodForgotten, Pod: p.name, Blocks: p.blocks})
 				ix.dropPod(p)
 				continue
 			}
 			p.stale = true
-			ix.effects = append(ix.effects, Effect{At: at, Kind: PodStale, Pod: p.name})
+			fx.Add(Effect{At: at, Kind: PodStale, Pod: p.name})
 		}
 		next = min(next, ix.silentAt(p))
 	}
 	ix.quiet = next
 }
 
-// Speculate counts keys as held by a pod for ttl, because a request with them
-// was just sent there and its blocks will be stored before any event says so.
-func (ix *Index) Speculate(now machine.Time, podName string, keys []Key, ttl machine.Time) {
-	now = ix.advanceTo(now)
-	p := ix.pods[podName]
+func (ix *Index) speculate(m *Speculate, fx *Effects) {
+	p := ix.pods[m.Pod]
 	if p == nil {
-		p = ix.addPod(podName)
-		p.heard = now
+		p = ix.addPod(m.Pod, fx)
+		p.heard = ix.now
 		ix.quiet = min(ix.quiet, ix.silentAt(p))
 	}
 	place := ix.placeOf("", speculativeGroup)
@@ -150,11 +211,12 @@ func (ix *Index) Speculate(now machine.Time, podName string, keys []Key, ttl mac
 	if ix.spec.until == nil {
 		ix.spec.until = map[expectation]machine.Time{}
 	}
-	for _, k := range keys {
-		ix.hold(now, p, 1<<place, k, 0)
+	until := ix.now.Add(max(1, m.TTL))
+	for _, k := range m.Keys {
+		ix.hold(ix.now, p, 1<<place, k, 0)
 		x := expectation{p, k}
-		ix.spec.until[x] = now.Add(ttl)
-		ix.spec.due.Push(now.Add(ttl), machine.ClassTimer, x)
+		ix.spec.until[x] = until
+		ix.spec.due.Push(until, machine.ClassTimer, x)
 	}
 	ix.bound()
 }

@@ -32,11 +32,12 @@ func benchFill(e *Event, prompt, blocksPer int) *Event {
 // grows to a million blocks.
 func BenchmarkIndexStored(b *testing.B) {
 	const per = 64
-	events := make([]*Event, 1<<20/per)
-	for i := range events {
-		events[i] = benchEvent(i, per)
-	}
+	events := make([]Events, 1<<20/per)
 	pods := benchPods(64)
+	for i := range events {
+		events[i] = Events{From: pods[i%len(pods)], List: []Event{*benchEvent(i, per)}}
+	}
+	var fx Effects
 	b.ReportAllocs()
 	b.ResetTimer()
 	began := cpuTime()
@@ -46,7 +47,7 @@ func BenchmarkIndexStored(b *testing.B) {
 		if n%len(events) == 0 {
 			ix = NewIndex(Config{})
 		}
-		ix.Input(machine.Time(i), pods[n%len(pods)], events[n%len(events)])
+		ix.Input(machine.Time(i), &events[n%len(events)], &fx)
 	}
 	perSecond(b, "events/cpu-s", began)
 }
@@ -61,11 +62,13 @@ func BenchmarkIndexChurn(b *testing.B) {
 	wire := make([][]byte, 0, prompts)
 	for i := range prompts {
 		e := benchEvent(i, per)
-		ix.Input(0, pods[i%len(pods)], e)
+		give(ix, 0, pods[i%len(pods)], e)
 		gone := Event{Kind: Removed, Hashes: e.Hashes, Medium: MediumGPU, Group: NoGroup}
 		wire = append(wire, AppendBatch(nil, Batch{Events: []Event{gone, *e}}, ArrayForm))
 	}
 	var d Decoder
+	var m Events
+	var fx Effects
 	b.ReportAllocs()
 	b.ResetTimer()
 	began := cpuTime()
@@ -75,9 +78,8 @@ func BenchmarkIndexChurn(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for j := range batch.Events {
-			ix.Input(machine.Time(i), pods[n%len(pods)], &batch.Events[j])
-		}
+		m = Events{From: pods[n%len(pods)], List: batch.Events}
+		ix.Input(machine.Time(i), &m, &fx)
 	}
 	perSecond(b, "events/cpu-s", began)
 }
@@ -105,7 +107,7 @@ func BenchmarkScore100x100(b *testing.B) {
 	ix := NewIndex(Config{})
 	e := benchEvent(1, 100)
 	for _, p := range benchPods(100) {
-		ix.Input(0, p, e)
+		give(ix, 0, p, e)
 	}
 	keys := Hasher{}.PromptKeys("m", "", e.Tokens)
 	s := ix.View().Scorer()
@@ -124,7 +126,7 @@ func BenchmarkScoreDuringBurst(b *testing.B) {
 	ix := NewIndex(Config{})
 	e := benchEvent(1, 100)
 	for _, p := range benchPods(100) {
-		ix.Input(0, p, e)
+		give(ix, 0, p, e)
 	}
 	keys := Hasher{}.PromptKeys("m", "", e.Tokens)
 	var stop atomic.Bool
@@ -136,8 +138,8 @@ func BenchmarkScoreDuringBurst(b *testing.B) {
 		other := benchPods(3)[2]
 		for i := 2; !stop.Load(); i++ {
 			burst := benchEvent(i, 256)
-			ix.Input(0, other, burst)
-			ix.Input(0, other, &Event{Kind: Removed, Hashes: burst.Hashes, Medium: MediumGPU, Group: NoGroup})
+			give(ix, 0, other, burst)
+			give(ix, 0, other, &Event{Kind: Removed, Hashes: burst.Hashes, Medium: MediumGPU, Group: NoGroup})
 			events.Add(512)
 		}
 	}()
@@ -176,7 +178,7 @@ func BenchmarkIndexMemory(b *testing.B) {
 		for i := range pairs / per {
 			benchFill(&e, i, per)
 			at := cpuTime()
-			ix.Input(machine.Time(i), pods[i%len(pods)], &e)
+			give(ix, machine.Time(i), pods[i%len(pods)], &e)
 			spent += cpuTime() - at
 		}
 		if got := ix.State(); got.Pairs != pairs {
@@ -191,8 +193,8 @@ func BenchmarkIndexMemory(b *testing.B) {
 			benchFill(&e, i, per)
 			gone := Event{Kind: Removed, Hashes: e.Hashes, Medium: MediumGPU, Group: NoGroup}
 			at := cpuTime()
-			ix.Input(machine.Time(pairs+k), pods[i%len(pods)], &gone)
-			ix.Input(machine.Time(pairs+k), pods[i%len(pods)], &e)
+			give(ix, machine.Time(pairs+k), pods[i%len(pods)], &gone)
+			give(ix, machine.Time(pairs+k), pods[i%len(pods)], &e)
 			spent += cpuTime() - at
 		}
 		gate.AtLeast(b, 2*again*per/spent.Seconds(), "steady-events/cpu-s", 2e6)
@@ -217,7 +219,7 @@ func benchFilled(blocks int) (*Index, []Key) {
 	var keys []Key
 	for i := range blocks / per {
 		e := benchEvent(i, per)
-		ix.Input(0, pods[i%len(pods)], e)
+		give(ix, 0, pods[i%len(pods)], e)
 		keys = Hasher{}.AppendKeys(keys, Hasher{}.Root("m"), e.Tokens, nil)
 	}
 	return ix, keys

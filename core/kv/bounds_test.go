@@ -20,9 +20,9 @@ func removed(h EngineHash) *Event {
 func TestChurnIsBounded(t *testing.T) {
 	ix := NewIndex(Config{Hasher: Hasher{BlockTokens: 1}, Orphans: 10})
 	for i := range uint32(200_000) {
-		ix.Input(0, Topic{"p", "m"}, storedOn(MediumGPU, EngineHash(i+1), i))
+		give(ix, 0, Topic{"p", "m"}, storedOn(MediumGPU, EngineHash(i+1), i))
 		if i >= 100 {
-			ix.Input(0, Topic{"p", "m"}, removed(EngineHash(i-99)))
+			give(ix, 0, Topic{"p", "m"}, removed(EngineHash(i-99)))
 		}
 	}
 	if s := ix.State(); s.Blocks != 100 {
@@ -52,17 +52,17 @@ func TestHoldersNeverChange(t *testing.T) {
 	ix := NewIndex(Config{Hasher: Hasher{BlockTokens: 1}})
 	pods := benchPods(6)
 	for _, p := range pods[:5] {
-		ix.Input(0, p, storedOn(MediumGPU, 1, 7))
+		give(ix, 0, p, storedOn(MediumGPU, 1, 7))
 	}
 	key := Hasher{BlockTokens: 1}.PromptKeys("m", "", []uint32{7})[0]
 	var buf [1]holder
 	seen := ix.blocks.holders(key, &buf)
 	kept := slices.Clone(seen)
-	ix.Input(0, pods[2], storedOn(MediumCPU, 1, 7))
-	ix.Input(0, pods[5], storedOn(MediumGPU, 1, 7))
-	ix.Input(0, pods[0], removed(1))
-	ix.Input(0, pods[1], removed(1))
-	ix.Input(0, pods[1], storedOn(MediumGPU, 1, 7))
+	give(ix, 0, pods[2], storedOn(MediumCPU, 1, 7))
+	give(ix, 0, pods[5], storedOn(MediumGPU, 1, 7))
+	give(ix, 0, pods[0], removed(1))
+	give(ix, 0, pods[1], removed(1))
+	give(ix, 0, pods[1], storedOn(MediumGPU, 1, 7))
 	if !slices.Equal(seen, kept) || len(seen) != 5 {
 		t.Fatalf("%v became %v", kept, seen)
 	}
@@ -71,7 +71,7 @@ func TestHoldersNeverChange(t *testing.T) {
 // A scorer begins each prompt anew.
 func TestScorerForgets(t *testing.T) {
 	ix := NewIndex(Config{Hasher: Hasher{BlockTokens: 1}})
-	ix.Input(0, Topic{"p", "m"}, storedOn(MediumCPU, 1, 7))
+	give(ix, 0, Topic{"p", "m"}, storedOn(MediumCPU, 1, 7))
 	s := ix.View().Scorer()
 	keys := Hasher{BlockTokens: 1}.PromptKeys("m", "", []uint32{7})
 	for range 3 {
@@ -97,14 +97,14 @@ func TestSpeculation(t *testing.T) {
 		}
 		return n
 	}
-	ix.Speculate(0, "p", keys, 10)
-	ix.Speculate(5, "p", keys[:1], 10)
-	ix.Input(6, Topic{"p", "m"}, storedOn(MediumGPU, 1, 7))
+	tell(ix, 0, Speculate{"p", keys, 10})
+	tell(ix, 5, Speculate{"p", keys[:1], 10})
+	give(ix, 6, Topic{"p", "m"}, storedOn(MediumGPU, 1, 7))
 	for _, c := range []struct {
 		at   machine.Time
 		want int
 	}{{9, 2}, {10, 1}, {14, 1}, {15, 1}} {
-		ix.Advance(c.at, func(Effect) {})
+		advance(ix, c.at)
 		if got := count(); got != c.want {
 			t.Fatalf("at %d: %d blocks, want %d", c.at, got, c.want)
 		}
@@ -112,7 +112,7 @@ func TestSpeculation(t *testing.T) {
 	if at, ok := ix.Next(); ok {
 		t.Fatalf("the index still waits for %v", at)
 	}
-	ix.Input(16, Topic{"p", "m"}, removed(1))
+	give(ix, 16, Topic{"p", "m"}, removed(1))
 	if count() != 0 || ix.Stats().UnknownRemoved != 0 {
 		t.Fatalf("%d blocks after the removal, %+v", count(), ix.Stats())
 	}
@@ -123,14 +123,15 @@ func TestEvictionRate(t *testing.T) {
 	ix := NewIndex(Config{Hasher: Hasher{BlockTokens: 1}})
 	at := func(s int) machine.Time { return machine.Time(s) * machine.Second }
 	for s := range 90 {
-		ix.Input(at(s), Topic{"p", "m"}, storedOn(MediumGPU, EngineHash(s+1), uint32(s)))
-		ix.Input(at(s), Topic{"p", "m"}, removed(EngineHash(s+1)))
+		give(ix, at(s), Topic{"p", "m"}, storedOn(MediumGPU, EngineHash(s+1), uint32(s)))
+		give(ix, at(s), Topic{"p", "m"}, removed(EngineHash(s+1)))
 	}
 	for _, c := range []struct {
 		s    int
 		want float64
 	}{{89, 1}, {119, 0.5}, {148, 1.0 / 60}, {149, 0}, {100_000, 0}} {
-		if p, _ := ix.Pod(at(c.s), "p"); p.EvictionRate != c.want || p.Evicted != 90 {
+		advance(ix, at(c.s))
+		if p, _ := ix.Pod("p"); p.EvictionRate != c.want || p.Evicted != 90 {
 			t.Errorf("at %d s: rate %v of %d, want %v", c.s, p.EvictionRate, p.Evicted, c.want)
 		}
 	}
@@ -146,7 +147,7 @@ func TestEvictionFromEverywhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ix.Input(0, Topic{}, &b.Events[0])
+		give(ix, 0, Topic{}, &b.Events[0])
 	}
 	if s := ix.State(); s.Pairs != 0 || s.Pods != 1 {
 		t.Fatalf("%+v", s)

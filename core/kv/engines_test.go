@@ -71,9 +71,10 @@ func (f *fleet) take(i int, now machine.Time, fx *engine.Effects) {
 	if len(b.Events) == 0 {
 		return
 	}
-	f.feeds[i].Input(now, f.seq[i], kv.AppendBatch(nil, b, f.form))
+	var out kv.FeedEffects
+	f.feeds[i].Input(now, kv.FeedMessage{Kind: kv.Live, Seq: f.seq[i], Payload: kv.AppendBatch(nil, b, f.form)}, &out)
 	f.seq[i]++
-	f.feeds[i].Advance(now, func(d kv.FeedEffect) {
+	for _, d := range out.List {
 		if d.Kind != kv.Deliver {
 			f.t.Fatalf("feed says %+v", d)
 		}
@@ -82,10 +83,8 @@ func (f *fleet) take(i int, now machine.Time, fx *engine.Effects) {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		for k := range batch.Events {
-			f.ix.Input(now, f.topic(i), &batch.Events[k])
-		}
-	})
+		f.ix.Input(now, &kv.Events{From: f.topic(i), List: batch.Events}, &kv.Effects{})
+	}
 }
 
 // idle lets all engines finish.

@@ -29,9 +29,6 @@ type FeedConfig struct {
 	// Wait is how long a missing message may come late before the gap counts
 	// (GapsDrop); 0 means 100 ms.
 	Wait machine.Time
-	// ReplayTimeout ends a replay of which nothing came for so long; 0 means
-	// 5 s.
-	ReplayTimeout machine.Time
 	// Probe is how long the stream may be silent, from its opening on, before
 	// a replay is asked for all the same (GapsReplay): when the last messages
 	// are lost, none comes after them to show it. It doubles with every probe
@@ -44,9 +41,9 @@ type FeedConfig struct {
 	HoldBytes    int
 }
 
-// Feed puts one publisher's messages into order: a machine. Messages go in by
-// sequence number; what comes out is each message once and in order, and word
-// of what was lost.
+// Feed puts one publisher's messages into order: a machine (see core/machine).
+// Messages go in by sequence number; what comes out is each message once and in
+// order, and word of what was lost.
 //
 //   - A message again, within the last 1,024 (window), is a duplicate if its bytes are
 //     the same, and nothing.
@@ -72,9 +69,9 @@ type Feed struct {
 	live      uint64 // highest number that came by itself
 	anyLive   bool
 	replaying bool
-	asked     bool // the first replay was asked for
-	came      bool // something of this replay did
-	deadline  machine.Time
+	asked     bool         // the first replay was asked for
+	came      bool         // something of this replay did
+	deadline  machine.Time // of a gap
 	suspect   uint64       // a message that the publisher must show again
 	suspected bool         // it has not done so since the stream was opened
 	behind    bool         // the publisher's history was asked for in vain
@@ -85,10 +82,35 @@ type Feed struct {
 
 	held      map[uint64][]byte
 	heldBytes int
-	recent    []uint64 // checksums of delivered messages, by number: a ring that grows to window
-	newest    uint64   // the last number in it
-	kept      uint64   // how many numbers up to that are in it, while it grows
-	out       []FeedEffect
+	recent    []uint64     // checksums of delivered messages, by number: a ring that grows to window
+	newest    uint64       // the last number in it
+	kept      uint64       // how many numbers up to that are in it, while it grows
+	fx        *FeedEffects // the caller's, during a call
+}
+
+// FeedMessageKind says what a FeedMessage is.
+type FeedMessageKind uint8
+
+// What a Feed is told.
+const (
+	// Live is a message of the live stream: Seq and Payload.
+	Live FeedMessageKind = iota + 1
+	// Connected: the stream was opened, for the first time or again. With
+	// GapsReplay what was published meanwhile is asked for.
+	Connected
+	// Replayed is a message of the replay that was asked for last.
+	Replayed
+	// ReplayEnded: that replay is over, Whole or broken off before its end.
+	ReplayEnded
+)
+
+// FeedMessage is what a Feed is told. The payload belongs to the feed from then
+// on.
+type FeedMessage struct {
+	Kind    FeedMessageKind
+	Seq     uint64
+	Payload []byte
+	Whole   bool
 }
 
 // window is how many delivered messages are told from others that have their
@@ -101,7 +123,7 @@ type FeedEffectKind uint8
 // What a Feed tells its driver.
 const (
 	Deliver   FeedEffectKind = iota + 1 // Payload is next in order
-	AskReplay                           // send Seq to the publisher's replay socket
+	AskReplay                           // send Seq to the publisher's replay socket; in the end comes a ReplayEnded
 	Lost                                // what the publisher holds is not known any more
 )
 
@@ -114,6 +136,14 @@ type FeedEffect struct {
 	Reason  string // of Lost
 }
 
+// Due is At.
+func (e FeedEffect) Due() machine.Time { return e.At }
+
+// FeedEffects is the buffer that a Feed fills.
+type FeedEffects = machine.Effects[FeedEffect]
+
+var _ machine.Machine[FeedMessage, *FeedEffects] = (*Feed)(nil)
+
 // NewFeed makes the feed of one publisher.
 func NewFeed(cfg FeedConfig) *Feed {
 	set := func(v *machine.Time, d machine.Time) {
@@ -122,7 +152,6 @@ func NewFeed(cfg FeedConfig) *Feed {
 		}
 	}
 	set(&cfg.Wait, 100*machine.Millisecond)
-	set(&cfg.ReplayTimeout, 5*machine.Second)
 	if cfg.Probe == 0 {
 		cfg.Probe = machine.Second
 	}
@@ -138,10 +167,31 @@ func NewFeed(cfg FeedConfig) *Feed {
 	return &Feed{cfg: cfg, deadline: machine.Never, probe: machine.Never, retry: machine.Never}
 }
 
-// Input takes a message of the live stream. The payload belongs to the feed
-// from now on.
-func (f *Feed) Input(now machine.Time, seq uint64, payload []byte) {
-	f.advanceTo(now)
+// Input takes a message.
+func (f *Feed) Input(now machine.Time, m FeedMessage, fx *FeedEffects) {
+	f.Advance(now, fx)
+	f.fx = fx
+	switch m.Kind {
+	case Live:
+		f.take(m.Seq, m.Payload)
+	case Connected:
+		f.connected()
+	case Replayed:
+		f.replayed(m.Seq, m.Payload)
+	case ReplayEnded:
+		switch {
+		case !f.replaying:
+		case m.Whole:
+			f.endReplay(true, "a replay did not bring the messages that are missing")
+		default:
+			f.endReplay(false, "a replay failed")
+		}
+	}
+	f.fx = nil
+}
+
+// take is a message of the live stream.
+func (f *Feed) take(seq uint64, payload []byte) {
 	if f.cfg.Gaps == GapsIgnore {
 		f.emit(FeedEffect{Kind: Deliver, Seq: seq, Payload: payload})
 		return
@@ -197,10 +247,8 @@ func (f *Feed) anew(reason string) {
 	f.forgetHeld()
 }
 
-// Connected notes that the stream was opened, for the first time or again:
-// with GapsReplay what was published meanwhile is asked for.
-func (f *Feed) Connected(now machine.Time) {
-	f.advanceTo(now)
+// connected is the stream's beginning.
+func (f *Feed) connected() {
 	if f.cfg.Gaps != GapsReplay {
 		return
 	}
@@ -223,12 +271,8 @@ func (f *Feed) inquire() {
 	}
 }
 
-// Replayed takes a message of a replay.
-func (f *Feed) Replayed(now machine.Time, seq uint64, payload []byte) {
-	if f.replaying { // before the time is looked at: this came within it
-		f.deadline = max(f.now, now).Add(f.cfg.ReplayTimeout)
-	}
-	f.advanceTo(now)
+// replayed is a message of a replay.
+func (f *Feed) replayed(seq uint64, payload []byte) {
 	if !f.replaying {
 		return
 	}
@@ -259,18 +303,6 @@ func (f *Feed) Replayed(now machine.Time, seq uint64, payload []byte) {
 	f.came = true
 	f.deliver(seq, payload)
 	f.drain()
-}
-
-// ReplayEnded notes that a replay is over: whole, or broken off before its end.
-func (f *Feed) ReplayEnded(now machine.Time, whole bool) {
-	f.advanceTo(now)
-	switch {
-	case !f.replaying:
-	case whole:
-		f.endReplay(true, "a replay did not bring the messages that are missing")
-	default:
-		f.endReplay(false, "a replay failed")
-	}
 }
 
 func (f *Feed) endReplay(whole bool, reason string) {
@@ -311,18 +343,16 @@ func (f *Feed) firstMissing() uint64 {
 	return 0
 }
 
-// Next is when the feed wants to be woken, if at all.
+// Next is when the feed wants to be woken, if at all. A replay is waited for
+// without end: whoever asks the publisher knows whether anything still comes.
 func (f *Feed) Next() (machine.Time, bool) {
-	if len(f.out) > 0 {
-		return f.now, true
-	}
 	at := f.due()
 	return at, at != machine.Never
 }
 
 func (f *Feed) due() machine.Time {
 	if f.replaying {
-		return f.deadline
+		return machine.Never
 	}
 	return min(f.deadline, f.probe, f.retry)
 }
@@ -335,22 +365,12 @@ func (f *Feed) heard() {
 	}
 }
 
-// Advance does what is due and hands out the effects since the last call.
-func (f *Feed) Advance(now machine.Time, sink func(FeedEffect)) {
-	f.advanceTo(now)
-	for _, e := range f.out {
-		sink(e)
-	}
-	clear(f.out)
-	f.out = f.out[:0]
-}
-
-func (f *Feed) advanceTo(now machine.Time) {
+// Advance does what is due.
+func (f *Feed) Advance(now machine.Time, fx *FeedEffects) {
+	f.fx = fx
 	for f.due() <= now {
 		f.now = max(f.now, f.due())
 		switch {
-		case f.replaying:
-			f.endReplay(false, "a replay did not end in time")
 		case f.deadline <= f.now:
 			f.giveUp("messages are missing in the sequence")
 		case f.retry <= f.now:
@@ -359,16 +379,13 @@ func (f *Feed) advanceTo(now machine.Time) {
 			f.silence = min(2*f.silence, 60*machine.Second)
 			f.inquire()
 		}
-		if f.replaying {
-			f.deadline = now.Add(f.cfg.ReplayTimeout) // the replay is yet to be sent
-		}
 	}
-	f.now = max(f.now, now)
+	f.now, f.fx = max(f.now, now), nil
 }
 
 func (f *Feed) emit(e FeedEffect) {
 	e.At = f.now
-	f.out = append(f.out, e)
+	f.fx.Add(e)
 }
 
 func (f *Feed) ask(from uint64) {
@@ -376,7 +393,7 @@ func (f *Feed) ask(from uint64) {
 		from = min(from, f.suspect)
 	}
 	f.asked, f.replaying, f.came = true, true, false
-	f.deadline, f.retry = f.now.Add(f.cfg.ReplayTimeout), machine.Never
+	f.deadline, f.retry = machine.Never, machine.Never
 	f.emit(FeedEffect{Kind: AskReplay, Seq: from})
 }
 

@@ -14,7 +14,7 @@ import (
 // what the feed then says.
 func TestFeedScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/feed", func(t *testing.T, path string) {
-		var f *Feed
+		var f *feedDriver
 		now := machine.Time(0)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			var out strings.Builder
@@ -22,7 +22,7 @@ func TestFeedScripts(t *testing.T) {
 				var gaps string
 				d.ScanArgs(t, "gaps", &gaps)
 				now = 0
-				f = NewFeed(FeedConfig{Gaps: map[string]Gaps{"drop": GapsDrop, "replay": GapsReplay, "ignore": GapsIgnore}[gaps],
+				f = newFeed(FeedConfig{Gaps: map[string]Gaps{"drop": GapsDrop, "replay": GapsReplay, "ignore": GapsIgnore}[gaps],
 					HoldMessages: intArg(t, d, "hold", 0),
 					Probe:        machine.Time(intArg(t, d, "probe-ms", -1)) * machine.Millisecond})
 				return ""
@@ -39,21 +39,21 @@ func TestFeedScripts(t *testing.T) {
 				}
 				switch w[0] {
 				case "connected":
-					f.Connected(now)
+					f.tell(now, FeedMessage{Kind: Connected})
 				case "message":
-					f.Input(now, seq, []byte(text))
+					f.live(now, seq, []byte(text))
 				case "replayed":
-					f.Replayed(now, seq, []byte(text))
+					f.replayed(now, seq, []byte(text))
 				case "replay-end":
-					f.ReplayEnded(now, true)
+					f.replayEnded(now, true)
 				case "replay-fail":
-					f.ReplayEnded(now, false)
+					f.replayEnded(now, false)
 				case "wait-ms":
 					now += machine.Time(seq) * machine.Millisecond
 				default:
 					t.Fatalf("unknown line %q", line)
 				}
-				f.Advance(now, func(e FeedEffect) {
+				for _, e := range f.advance(now) {
 					switch e.Kind {
 					case Deliver:
 						fmt.Fprintf(&out, "deliver %d %s\n", e.Seq, e.Payload)
@@ -62,7 +62,7 @@ func TestFeedScripts(t *testing.T) {
 					case Lost:
 						fmt.Fprintf(&out, "lost: %s\n", e.Reason)
 					}
-				})
+				}
 			}
 			if at, ok := f.Next(); ok {
 				fmt.Fprintf(&out, "next at %v\n", at)
@@ -78,7 +78,7 @@ func TestFeedScripts(t *testing.T) {
 func TestFeedOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		gaps := rapid.SampledFrom([]Gaps{GapsDrop, GapsReplay}).Draw(t, "gaps")
-		f := NewFeed(FeedConfig{Gaps: gaps, Probe: rapid.SampledFrom([]machine.Time{-1, 300 * machine.Millisecond}).Draw(t, "probe"), HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
+		f := newFeed(FeedConfig{Gaps: gaps, Probe: rapid.SampledFrom([]machine.Time{-1, 300 * machine.Millisecond}).Draw(t, "probe"), HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
 		whole := gaps == GapsReplay
 		published := uint64(0)
 		payload := func(seq uint64) []byte { return fmt.Appendf(nil, "message %d", seq) }
@@ -89,7 +89,7 @@ func TestFeedOrder(t *testing.T) {
 		var drain func()
 		drain = func() {
 			var ask []uint64
-			f.Advance(now, func(e FeedEffect) {
+			for _, e := range f.advance(now) {
 				switch e.Kind {
 				case Deliver:
 					if n := len(got); n > 0 && e.Seq <= got[n-1] && !lost {
@@ -109,17 +109,17 @@ func TestFeedOrder(t *testing.T) {
 				case AskReplay:
 					ask = append(ask, e.Seq)
 				}
-			})
+			}
 			for _, from := range ask {
 				for ; from < published; from++ {
-					f.Replayed(now, from, payload(from))
+					f.replayed(now, from, payload(from))
 				}
-				f.ReplayEnded(now, true)
+				f.replayEnded(now, true)
 				drain()
 			}
 		}
 		var late []uint64
-		f.Connected(now)
+		f.tell(now, FeedMessage{Kind: Connected})
 		drain()
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			now += machine.Time(rapid.IntRange(0, 60).Draw(t, "ms")) * machine.Millisecond
@@ -134,18 +134,18 @@ func TestFeedOrder(t *testing.T) {
 					// What comes after its hole was given up looks like a
 					// publisher that began anew; without loss none may.
 					if !whole || !f.started || seq >= f.next {
-						f.Input(now, seq, payload(seq))
+						f.live(now, seq, payload(seq))
 					}
 				}
 				late = nil
 			case 3:
-				f.Connected(now)
+				f.tell(now, FeedMessage{Kind: Connected})
 			default:
-				f.Input(now, published, payload(published))
+				f.live(now, published, payload(published))
 				if rapid.Bool().Draw(t, "twice") {
 					published++
 					drain()
-					f.Input(now, published-1, payload(published-1))
+					f.live(now, published-1, payload(published-1))
 				} else {
 					published++
 				}
@@ -153,7 +153,7 @@ func TestFeedOrder(t *testing.T) {
 			drain()
 		}
 		if f.cfg.Probe < 0 {
-			f.Connected(now)
+			f.tell(now, FeedMessage{Kind: Connected})
 			drain()
 		}
 		now += 10 * machine.Second
@@ -172,14 +172,14 @@ func TestFeedOrder(t *testing.T) {
 // publisher has published, in order.
 func TestFeedRecovers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := NewFeed(FeedConfig{Gaps: GapsReplay, Probe: 300 * machine.Millisecond, HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
+		f := newFeed(FeedConfig{Gaps: GapsReplay, Probe: 300 * machine.Millisecond, HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
 		life, published := 0, uint64(0)
 		payload := func(seq uint64) []byte { return fmt.Appendf(nil, "life %d, message %d", life, seq) }
 		var got []string // since the last loss
 		broken := true   // replays may be
 		now := machine.Time(0)
 		take := func() (ask uint64, asked bool) {
-			f.Advance(now, func(e FeedEffect) {
+			for _, e := range f.advance(now) {
 				switch e.Kind {
 				case Deliver:
 					got = append(got, string(e.Payload))
@@ -188,7 +188,7 @@ func TestFeedRecovers(t *testing.T) {
 				case AskReplay:
 					ask, asked = e.Seq, true
 				}
-			})
+			}
 			return ask, asked
 		}
 		drain := func() {
@@ -201,16 +201,16 @@ func TestFeedRecovers(t *testing.T) {
 				whole := !broken || end == published && rapid.Bool().Draw(t, "whole")
 				asked = false
 				for seq := ask; seq < end && !asked; seq++ {
-					f.Replayed(now, seq, payload(seq))
+					f.replayed(now, seq, payload(seq))
 					ask, asked = take() // another one takes this one's place
 				}
 				if !asked {
-					f.ReplayEnded(now, whole)
+					f.replayEnded(now, whole)
 					ask, asked = take()
 				}
 			}
 		}
-		f.Connected(now)
+		f.tell(now, FeedMessage{Kind: Connected})
 		drain()
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			now += machine.Time(rapid.IntRange(0, 900).Draw(t, "ms")) * machine.Millisecond
@@ -219,17 +219,17 @@ func TestFeedRecovers(t *testing.T) {
 				published++
 			case 1:
 				life, published = life+1, 0
-				f.Connected(now)
+				f.tell(now, FeedMessage{Kind: Connected})
 			case 2:
-				f.Connected(now)
+				f.tell(now, FeedMessage{Kind: Connected})
 			default:
-				f.Input(now, published, payload(published))
+				f.live(now, published, payload(published))
 				published++
 			}
 			drain()
 		}
 		broken = false
-		f.Connected(now)
+		f.tell(now, FeedMessage{Kind: Connected})
 		drain()
 		for range 20 {
 			now += 30 * machine.Second
@@ -252,6 +252,7 @@ func TestFeedRemembers(t *testing.T) {
 	payload := []byte("x")
 	rapid.Check(t, func(t *rapid.T) {
 		f := NewFeed(FeedConfig{})
+		f.fx = new(FeedEffects)
 		var whole [window]uint64
 		next := uint64(0)
 		for range rapid.IntRange(1, 8).Draw(t, "runs") {
@@ -266,7 +267,7 @@ func TestFeedRemembers(t *testing.T) {
 				whole[next%window] = checksum(next, payload)
 				next++
 			}
-			f.out = f.out[:0]
+			f.fx.Reset()
 			for back := uint64(1); back <= min(next, window+10); back++ {
 				seq := next - back
 				if want := back <= window && whole[seq%window] == checksum(seq, payload); f.same(seq, payload) != want {
@@ -276,7 +277,7 @@ func TestFeedRemembers(t *testing.T) {
 		}
 	})
 	f := NewFeed(FeedConfig{})
-	f.Input(0, 7, payload)
+	f.Input(0, FeedMessage{Kind: Live, Seq: 7, Payload: payload}, new(FeedEffects))
 	if len(f.recent) > 8 {
 		t.Errorf("one message takes a ring of %d", len(f.recent))
 	}

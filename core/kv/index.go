@@ -39,10 +39,11 @@ type Config struct {
 	Bytes   int64 // per block, for pods whose events do not say
 }
 
-// Index is which pod holds which block: a machine that is given events and
-// the time. One goroutine at a time may call its methods; View gives any
-// number of other goroutines look-ups that take no lock and so never wait for
-// a burst of events.
+// Index is which pod holds which block: a machine (see core/machine) that is
+// given events and the time. One goroutine at a time may call its methods; View
+// gives any number of other goroutines look-ups that take no lock and so never
+// wait for a burst of events. What the other methods tell is as of the index's
+// own time: the latest that it was given.
 //
 // What happens in the cases that the wire allows:
 //
@@ -68,8 +69,7 @@ type Config struct {
 //   - Events of document 003 without tokens are known by name: their hash is
 //     their key, a repeated BLOCK_CREATED or one for another layer only
 //     refreshes, and BLOCK_UPDATED of an unknown block creates it.
-//   - A pod is there from its first message on, at any time. Time that goes
-//     backwards is taken as the latest time seen.
+//   - A pod is there from its first message on, at any time.
 type Index struct {
 	cfg     Config
 	blocks  blockSet
@@ -91,7 +91,6 @@ type Index struct {
 	cleanup machine.Time
 	quiet   machine.Time // no pod turns stale or forgotten before this
 	spec    speculation
-	effects []Effect
 	stats   Stats
 
 	keys   []Key // scratch
@@ -129,18 +128,41 @@ func NewIndex(cfg Config) *Index {
 	if cfg.Weights == nil {
 		cfg.Weights = map[string]float64{MediumCPU: 0.8}
 	}
-	ix := &Index{cfg: cfg, wide: map[EngineHash][]Key{}, names: map[Key]string{}, pods: map[string]*pod{},
-		cleanup: cfg.CleanupInterval, quiet: machine.Never}
+	ix := &Index{cfg: cfg, wide: map[EngineHash][]Key{}, names: map[Key]string{}, pods: map[string]*pod{}, quiet: machine.Never}
 	ix.readers.pods.Store(&[]string{})
 	ix.readers.weights.Store(new([maxPlaces]float64))
 	ix.placeOf(MediumGPU, NoGroup)
 	return ix
 }
 
-// Input takes one event. From is the publisher, as its topic says; the event's
-// own pod and model, where it has them, go first.
-func (ix *Index) Input(now machine.Time, from Topic, e *Event) {
-	now, ix.made = ix.advanceTo(now), nil
+// Input takes a message.
+func (ix *Index) Input(now machine.Time, m Message, fx *Effects) {
+	ix.Advance(now, fx)
+	ix.made = nil
+	switch m := m.(type) {
+	case *Events:
+		for i := range m.List {
+			ix.event(ix.now, m.From, &m.List[i], fx)
+		}
+		if len(m.List) == 0 {
+			ix.heard(ix.now, m.From.Pod, fx)
+		}
+	case Asked:
+		ix.asked(&m)
+	case Speculate:
+		ix.speculate(&m, fx)
+	case DropBlocks:
+		if p := ix.pods[m.Pod]; p != nil {
+			ix.clear(p)
+		}
+	case DropPod:
+		if p := ix.pods[m.Pod]; p != nil {
+			ix.dropPod(p)
+		}
+	}
+}
+
+func (ix *Index) event(now machine.Time, from Topic, e *Event, fx *Effects) {
 	if e.Pod != "" {
 		from.Pod = e.Pod
 	}
@@ -150,7 +172,7 @@ func (ix *Index) Input(now machine.Time, from Topic, e *Event) {
 	if int(e.Kind) < len(ix.stats.Events) {
 		ix.stats.Events[e.Kind]++
 	}
-	p := ix.heard(now, from.Pod)
+	p := ix.heard(now, from.Pod, fx)
 	if e.BlockBytes > 0 {
 		p.bytes = e.BlockBytes
 	}
@@ -168,29 +190,26 @@ func (ix *Index) Input(now machine.Time, from Topic, e *Event) {
 	}
 }
 
-// Hear notes a sign of life without an event, such as an empty batch.
-func (ix *Index) Hear(now machine.Time, podName string) { ix.heard(ix.advanceTo(now), podName) }
-
 // heard is the pod of a name, made if it is new.
-func (ix *Index) heard(now machine.Time, name string) *pod {
+func (ix *Index) heard(now machine.Time, name string, fx *Effects) *pod {
 	p := ix.pods[name]
 	if p != nil {
 		p.lately = true
 	} else {
-		p = ix.addPod(name)
+		p = ix.addPod(name, fx)
 	}
 	p.heard = now
 	if p.stale {
 		p.stale = false
-		ix.effects = append(ix.effects, Effect{At: now, Kind: PodHealthy, Pod: name})
+		fx.Add(Effect{At: now, Kind: PodHealthy, Pod: name})
 	}
 	ix.quiet = min(ix.quiet, ix.silentAt(p))
 	return p
 }
 
-func (ix *Index) addPod(name string) *pod {
+func (ix *Index) addPod(name string, fx *Effects) *pod {
 	if len(ix.pods) >= ix.cfg.MaxPods {
-		ix.makeRoom()
+		ix.makeRoom(fx)
 	}
 	var n int
 	// A number rests before it is given out again, so that a look-up that
@@ -209,7 +228,7 @@ func (ix *Index) addPod(name string) *pod {
 }
 
 // makeRoom forgets a pod that was not heard of since this looked at it last.
-func (ix *Index) makeRoom() {
+func (ix *Index) makeRoom(fx *Effects) {
 	for {
 		ix.hand = (ix.hand + 1) % len(ix.byNumber)
 		p := ix.byNumber[ix.hand]
@@ -218,7 +237,7 @@ func (ix *Index) makeRoom() {
 		}
 		if !p.lately {
 			ix.stats.DisplacedPods++
-			ix.effects = append(ix.effects, Effect{At: ix.now, Kind: PodForgotten, Pod: p.name, Blocks: p.blocks})
+			fx.Add(Effect{At: ix.now, Kind: PodForgotten, Pod: p.name, Blocks: p.blocks})
 			ix.dropPod(p)
 			return
 		}
@@ -236,27 +255,6 @@ func (ix *Index) publishPod(n int, name string) {
 		names[n] = name
 	}
 	ix.readers.pods.Store(&names)
-}
-
-// DropBlocks forgets what a pod holds but not the pod: its events were lost
-// and cannot be had again. It returns the number of blocks.
-func (ix *Index) DropBlocks(now machine.Time, podName string) int {
-	ix.advanceTo(now)
-	p := ix.pods[podName]
-	if p == nil {
-		return 0
-	}
-	n := p.blocks
-	ix.clear(p)
-	return n
-}
-
-// DropPod forgets a pod that is gone, with all its blocks.
-func (ix *Index) DropPod(now machine.Time, podName string) {
-	ix.advanceTo(now)
-	if p := ix.pods[podName]; p != nil {
-		ix.dropPod(p)
-	}
 }
 
 func (ix *Index) dropPod(p *pod) {

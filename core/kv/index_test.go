@@ -123,7 +123,7 @@ func TestIndexAgainstModel(t *testing.T) {
 				delete(m.counts, pod)
 				delete(m.held, pod)
 			}
-			ix.Input(machine.Time(step), Topic{pod, "m"}, e)
+			give(ix, machine.Time(step), Topic{pod, "m"}, e)
 		}
 		ask := h.PromptKeys("m", "", prompt("asked"))
 		scores := map[string]PodScore{}
@@ -211,24 +211,24 @@ func TestIndexBounds(t *testing.T) {
 			}
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0:
-				ix.DropPod(now, pod)
+				tell(ix, now, DropPod{pod})
 			case 1:
-				ix.Speculate(now, pod, Hasher{BlockTokens: 1}.PromptKeys("m", "", e.Tokens), 7)
+				tell(ix, now, Speculate{pod, Hasher{BlockTokens: 1}.PromptKeys("m", "", e.Tokens), 7})
 			case 2:
-				ix.Asked(now, pod, ix.Keys(pod), 2)
+				tell(ix, now, Asked{pod, ix.Keys(pod), 2})
 			case 3:
 				e.ByName = true
 				e.Name = "block"
 				fallthrough
 			default:
-				ix.Input(now, Topic{pod, "m"}, &e)
+				give(ix, now, Topic{pod, "m"}, &e)
 			}
 			if at, ok := ix.Next(); ok && rapid.Bool().Draw(t, "wake") {
-				ix.Advance(max(at, ix.now), func(x Effect) {
+				for _, x := range advance(ix, max(at, ix.now)) {
 					if x.At > ix.now {
 						t.Fatalf("effect of %v at %v", x.At, ix.now)
 					}
-				})
+				}
 			}
 			if cfg.MaxBlocks > 0 && ix.State().Blocks > cfg.MaxBlocks || ix.State().Pods > cfg.MaxPods {
 				t.Fatalf("beyond the bounds: %+v", ix.State())
@@ -236,7 +236,7 @@ func TestIndexBounds(t *testing.T) {
 			checkLists(t, ix)
 		}
 		for _, pod := range ix.PodNames() {
-			ix.DropPod(now, pod)
+			tell(ix, now, DropPod{pod})
 		}
 		if s := ix.State(); s.Pairs != 0 || s.Blocks != 0 || len(ix.names) != 0 {
 			t.Fatalf("left behind: %+v, names %v", s, ix.names)
@@ -251,8 +251,9 @@ func TestIndexBounds(t *testing.T) {
 // not heard of lately make room, with what they held.
 func TestIndexMakesRoom(t *testing.T) {
 	ix := NewIndex(Config{MaxPods: 100})
+	var fx Effects
 	store := func(pod string, h EngineHash) {
-		ix.Input(0, Topic{pod, "m"}, &Event{Kind: Stored, Hashes: []EngineHash{h}, Tokens: make([]uint32, DefaultBlockTokens), Medium: MediumGPU, Group: NoGroup, BlockTokens: DefaultBlockTokens})
+		ix.Input(0, &Events{Topic{pod, "m"}, []Event{{Kind: Stored, Hashes: []EngineHash{h}, Tokens: make([]uint32, DefaultBlockTokens), Medium: MediumGPU, Group: NoGroup, BlockTokens: DefaultBlockTokens}}}, &fx)
 	}
 	for i := range 10_000 {
 		store(fmt.Sprint("made up ", i), EngineHash(i+1))
@@ -262,19 +263,19 @@ func TestIndexMakesRoom(t *testing.T) {
 	}
 	store("new", 2)
 	for _, pod := range []string{"busy", "new", "made up 9999"} {
-		if p, ok := ix.Pod(0, pod); !ok || p.Blocks == 0 {
+		if p, ok := ix.Pod(pod); !ok || p.Blocks == 0 {
 			t.Errorf("%s: %v %+v", pod, ok, p)
 		}
 	}
-	if _, ok := ix.Pod(0, "made up 1"); ok || ix.State().Pods != 100 || ix.State().Pairs != 100 || ix.Stats().DisplacedPods != 10_002-100 {
+	if _, ok := ix.Pod("made up 1"); ok || ix.State().Pods != 100 || ix.State().Pairs != 100 || ix.Stats().DisplacedPods != 10_002-100 {
 		t.Errorf("%+v %+v", ix.State(), ix.Stats())
 	}
 	forgotten := 0
-	ix.Advance(0, func(e Effect) {
+	for _, e := range fx.List {
 		if e.Kind == PodForgotten && e.Blocks == 1 {
 			forgotten++
 		}
-	})
+	}
 	if forgotten != 10_002-100 {
 		t.Errorf("told of %d", forgotten)
 	}
@@ -291,7 +292,7 @@ func TestLookupsDuringBurst(t *testing.T) {
 	}
 	pods := benchPods(40)
 	for _, p := range pods {
-		ix.Input(0, p, &Event{Kind: Stored, Hashes: hashes[:1], Tokens: tokens[:1], Medium: MediumGPU, Group: NoGroup})
+		give(ix, 0, p, &Event{Kind: Stored, Hashes: hashes[:1], Tokens: tokens[:1], Medium: MediumGPU, Group: NoGroup})
 	}
 	keys := Hasher{BlockTokens: 1}.PromptKeys("m", "", tokens)
 	var done sync.WaitGroup
@@ -318,13 +319,13 @@ func TestLookupsDuringBurst(t *testing.T) {
 	for round := range 15 {
 		for i, p := range pods {
 			n := 2 + (round*31+i*17)%(len(tokens)-2)
-			ix.Input(0, p, &Event{Kind: Stored, Parent: hashes[0], Hashes: hashes[1:n], Tokens: tokens[1:n], Medium: MediumGPU, Group: NoGroup})
+			give(ix, 0, p, &Event{Kind: Stored, Parent: hashes[0], Hashes: hashes[1:n], Tokens: tokens[1:n], Medium: MediumGPU, Group: NoGroup})
 		}
 		for i, p := range pods {
 			n := 2 + (round*31+i*17)%(len(tokens)-2)
 			last := slices.Clone(hashes[1:n])
 			slices.Reverse(last)
-			ix.Input(0, p, &Event{Kind: Removed, Hashes: last, Medium: MediumGPU, Group: NoGroup})
+			give(ix, 0, p, &Event{Kind: Removed, Hashes: last, Medium: MediumGPU, Group: NoGroup})
 		}
 	}
 	close(stop)
@@ -340,6 +341,7 @@ func TestIndexScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/index", func(t *testing.T, path string) {
 		var ix *Index
 		var hasher Hasher
+		var fx Effects
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			var out strings.Builder
 			switch d.Cmd {
@@ -355,7 +357,7 @@ func TestIndexScripts(t *testing.T) {
 				ix = NewIndex(cfg)
 				return ""
 			case "events":
-				runEvents(t, ix, d)
+				runEvents(t, ix, d, &fx)
 			case "score":
 				var tokens []uint32
 				for i := intArg(t, d, "from", 1); i <= intArg(t, d, "to", 0); i++ {
@@ -370,7 +372,7 @@ func TestIndexScripts(t *testing.T) {
 					d.ScanArgs(t, "sent", &pod)
 					for _, s := range ix.View().Scorer().Score(keys) {
 						if s.Pod == pod {
-							ix.Asked(ix.now, pod, keys, s.Blocks)
+							ix.Input(ix.now, Asked{pod, keys, s.Blocks}, &fx)
 						}
 					}
 				}
@@ -378,7 +380,7 @@ func TestIndexScripts(t *testing.T) {
 				s, c := ix.State(), ix.Stats()
 				fmt.Fprintf(&out, "%d pairs of %d blocks on %d pods, hit rate %.2f\n", s.Pairs, s.Blocks, s.Pods, s.HitRate)
 				for _, name := range ix.PodNames() {
-					p, _ := ix.Pod(ix.now, name)
+					p, _ := ix.Pod(name)
 					fmt.Fprintf(&out, "%s: %d blocks, %.0f%% full, hit rate %.2f, evicted %d, healthy %v\n", p.Pod, p.Blocks, 100*p.Utilization, p.HitRate, p.Evicted, p.Healthy)
 					for _, h := range ix.Top(name, 2) {
 						_, popular := ix.Holders(h.Key)
@@ -396,10 +398,12 @@ func TestIndexScripts(t *testing.T) {
 				}
 			case "at":
 				now := machine.Time(intArg(t, d, "s", 0)) * machine.Second
-				ix.Advance(now, func(e Effect) {
+				ix.Advance(now, &fx)
+				for _, e := range fx.List {
 					what := map[EffectKind]string{BlocksExpired: "expired", PodStale: "stale", PodHealthy: "healthy", PodForgotten: "forgotten"}[e.Kind]
 					fmt.Fprintf(&out, "%v: %s %s %d blocks\n", e.At, what, e.Pod, e.Blocks)
-				})
+				}
+				fx.Reset()
 				if at, ok := ix.Next(); ok {
 					fmt.Fprintf(&out, "next at %v\n", at)
 				}
@@ -420,7 +424,7 @@ func intArg(t *testing.T, d *datadriven.TestData, name string, otherwise int) in
 
 // runEvents reads lines like "w1 stored 1,2 parent 7 tokens 1..8 on cpu",
 // "w1 removed 2", "w1 cleared", "w1 named BLOCK_CREATED sha256:abc on cpu".
-func runEvents(t *testing.T, ix *Index, d *datadriven.TestData) {
+func runEvents(t *testing.T, ix *Index, d *datadriven.TestData, fx *Effects) {
 	for line := range strings.Lines(d.Input) {
 		f := strings.Fields(line)
 		e := Event{Medium: MediumGPU, Group: NoGroup}
@@ -476,6 +480,6 @@ func runEvents(t *testing.T, ix *Index, d *datadriven.TestData) {
 		if e.Group != NoGroup {
 			e.BlockTokens = ix.cfg.Hasher.Tokens()
 		}
-		ix.Input(ix.now, Topic{f[0], "m"}, &e)
+		ix.Input(ix.now, &Events{From: Topic{f[0], "m"}, List: []Event{e}}, fx)
 	}
 }

@@ -52,7 +52,7 @@ type recordedPicker struct {
 	discover bool
 	ix       *Index
 	hasher   Hasher
-	feeds    map[string]*Feed
+	feeds    map[string]*feedDriver
 	now      machine.Time
 	buffer   map[uint64][]byte
 	asked    [][]string
@@ -93,7 +93,7 @@ func newRecordedPicker(t *testing.T, run recordedRun) *recordedPicker {
 		}
 		return otherwise
 	}
-	p := &recordedPicker{t: t, run: run, discover: run.Mode == "discoverPods", feeds: map[string]*Feed{}, weight: 1, now: machine.Second}
+	p := &recordedPicker{t: t, run: run, discover: run.Mode == "discoverPods", feeds: map[string]*feedDriver{}, weight: 1, now: machine.Second}
 	p.hasher.BlockTokens, _ = strconv.Atoi(setting("blockSizeTokens", "16"))
 	p.hasher.Seed = setting("hashSeed", "")
 	if setting("speculativeIndexing", "") == "true" {
@@ -108,10 +108,10 @@ func newRecordedPicker(t *testing.T, run recordedRun) *recordedPicker {
 	}
 	p.ix = NewIndex(Config{Hasher: p.hasher})
 	for _, e := range run.Endpoints {
-		f := NewFeed(FeedConfig{Gaps: gaps, Probe: -1}) // the recorded picker does not probe
+		f := newFeed(FeedConfig{Gaps: gaps, Probe: -1}) // the recorded picker does not probe
 		p.feeds[e.Name] = f
 		if gaps == GapsReplay {
-			f.Connected(p.now)
+			f.tell(p.now, FeedMessage{Kind: Connected})
 			p.drain(e.Name, Topic{})
 		}
 	}
@@ -149,7 +149,7 @@ func (p *recordedPicker) step(i int, s recordedStep) int {
 			}
 		}
 	case s.Restart != "":
-		p.feeds[s.Restart].Connected(p.now)
+		p.feeds[s.Restart].tell(p.now, FeedMessage{Kind: Connected})
 		p.drain(s.Restart, Topic{})
 	}
 	return 0
@@ -178,7 +178,7 @@ func (p *recordedPicker) frames(s recordedStep) {
 	if p.discover {
 		topic.Pod = p.endpoint(e.From)
 	}
-	p.feeds[e.From].Input(p.now, seq, frames[2])
+	p.feeds[e.From].live(p.now, seq, frames[2])
 	p.drain(e.From, topic)
 }
 
@@ -187,8 +187,7 @@ func (p *recordedPicker) frames(s recordedStep) {
 func (p *recordedPicker) drain(name string, topic Topic) {
 	f := p.feeds[name]
 	for {
-		var todo []FeedEffect
-		f.Advance(p.now, func(e FeedEffect) { todo = append(todo, e) })
+		todo := f.advance(p.now)
 		if len(todo) == 0 {
 			return
 		}
@@ -201,10 +200,10 @@ func (p *recordedPicker) drain(name string, topic Topic) {
 					continue
 				}
 				for i := range b.Events {
-					p.ix.Input(p.now, topic, &b.Events[i])
+					give(p.ix, p.now, topic, &b.Events[i])
 				}
 			case Lost:
-				p.ix.DropBlocks(p.now, p.endpoint(name))
+				tell(p.ix, p.now, DropBlocks{p.endpoint(name)})
 			case AskReplay:
 				p.asked = append(p.asked, []string{"", hex.EncodeToString(EncodeSequence(e.Seq))})
 				if p.run.ID != "replay-broken" || len(p.asked) > 2 {
@@ -216,10 +215,10 @@ func (p *recordedPicker) drain(name string, topic Topic) {
 					}
 					sort.Slice(seqs, func(i, j int) bool { return seqs[i] < seqs[j] })
 					for _, seq := range seqs {
-						f.Replayed(p.now, seq, p.buffer[seq])
+						f.replayed(p.now, seq, p.buffer[seq])
 					}
 				}
-				f.ReplayEnded(p.now, true)
+				f.replayEnded(p.now, true)
 			}
 		}
 	}
@@ -253,7 +252,7 @@ func (p *recordedPicker) request(i int, s recordedStep) int {
 	for _, tokens := range prompts {
 		keys = append(keys, p.hasher.PromptKeys(body.Model, body.Salt, tokens)...)
 	}
-	p.ix.Advance(p.now, func(Effect) {})
+	advance(p.ix, p.now)
 	got := map[string]float64{}
 	for _, score := range p.ix.View().Scorer().Score(keys) {
 		got[score.Pod] = score.Precise(len(keys)) * p.weight
@@ -264,7 +263,7 @@ func (p *recordedPicker) request(i int, s recordedStep) int {
 		}
 	}
 	if p.ttl > 0 {
-		p.ix.Speculate(p.now, s.Picked, keys, p.ttl)
+		tell(p.ix, p.now, Speculate{s.Picked, keys, p.ttl})
 	}
 	return len(s.Scores)
 }

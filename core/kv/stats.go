@@ -26,28 +26,24 @@ type Stats struct {
 // Stats are the index's counts.
 func (ix *Index) Stats() Stats { return ix.stats }
 
-// Asked notes that a prompt was sent to a pod which holds the first found of
-// its keys. The blocks become young and popular, and the rates of the pod and
-// of the whole follow. An empty pod means that no pod held anything.
-func (ix *Index) Asked(now machine.Time, podName string, keys []Key, found int) {
-	now = ix.advanceTo(now)
-	found = min(found, len(keys))
-	ix.stats.Asked += uint64(len(keys))
+func (ix *Index) asked(m *Asked) {
+	found := min(m.Found, len(m.Keys))
+	ix.stats.Asked += uint64(len(m.Keys))
 	ix.stats.Found += uint64(found)
-	p := ix.pods[podName]
+	p := ix.pods[m.Pod]
 	if p == nil {
 		return
 	}
-	p.asked += uint64(len(keys))
+	p.asked += uint64(len(m.Keys))
 	p.found += uint64(found)
-	for _, k := range keys[:found] {
+	for _, k := range m.Keys[:found] {
 		slot, ok := ix.blocks.table.find(nameOf(uint64(k)))
 		if !ok || ix.blocks.placesOf(slot, p.number) == 0 {
 			continue
 		}
 		id, rec := ix.pair(slot, p.number)
 		rec.hits++
-		ix.recs.young(id, rec, now, false)
+		ix.recs.young(id, rec, ix.now, false)
 	}
 }
 
@@ -103,14 +99,13 @@ func (p *pod) utilization() float64 {
 }
 
 // Pod is one pod's figures, and whether the pod is known.
-func (ix *Index) Pod(now machine.Time, name string) (PodInfo, bool) {
-	now = ix.advanceTo(now)
+func (ix *Index) Pod(name string) (PodInfo, bool) {
 	p := ix.pods[name]
 	if p == nil {
 		return PodInfo{}, false
 	}
 	return PodInfo{Pod: name, Blocks: p.blocks, Capacity: p.capacity, Utilization: p.utilization(), Bytes: int64(p.blocks) * p.bytes,
-		HitRate: ratio(p.found, p.asked), Evicted: p.evicted, EvictionRate: p.rate.perSecond(now), Heard: p.heard, Healthy: !p.stale}, true
+		HitRate: ratio(p.found, p.asked), Evicted: p.evicted, EvictionRate: p.rate.perSecond(ix.now), Heard: p.heard, Healthy: !p.stale}, true
 }
 
 // PodNames are the known pods, sorted.

@@ -92,11 +92,13 @@ type Effect struct {
 	Reason string
 }
 
-// Effects collects what a call brings about, in the order of time.
-type Effects struct{ List []Effect }
+// Due is At.
+func (e Effect) Due() machine.Time { return e.At }
 
-// Reset empties the list and keeps its memory.
-func (e *Effects) Reset() { e.List = e.List[:0] }
+// Effects is the buffer that a Network fills.
+type Effects = machine.Effects[Effect]
+
+var _ machine.Machine[Message, *Effects] = (*Network)(nil)
 
 // Limits of what a Network takes. The slowest link must leave every transfer
 // at least one unit per nanosecond.
@@ -224,8 +226,7 @@ func (n *Network) Next() (machine.Time, bool) {
 	return machine.Time(first.First), true
 }
 
-// Input takes a message. What was due before is played first; a message that
-// comes late takes effect at the network's time.
+// Input takes a message.
 func (n *Network) Input(now machine.Time, m Message, fx *Effects) {
 	n.Advance(now, fx)
 	switch m := m.(type) {
@@ -239,6 +240,7 @@ func (n *Network) Input(now machine.Time, m Message, fx *Effects) {
 		n.change(m, fx)
 	}
 	n.rerate()
+	n.Advance(n.now, fx) // what is nothing to move arrives at once
 }
 
 func (n *Network) change(m Change, fx *Effects) {
@@ -250,7 +252,7 @@ func (n *Network) change(m Change, fx *Effects) {
 		reason = fmt.Sprintf("%d bytes/s; expected 0 or %g to %g", m.BytesPerSecond, float64(MinBandwidth), float64(MaxBandwidth))
 	}
 	if reason != "" {
-		fx.List = append(fx.List, Effect{Kind: Rejected, At: n.now, Reason: reason})
+		fx.Add(Effect{Kind: Rejected, At: n.now, Reason: reason})
 		return
 	}
 	w := &n.links[m.Link]
@@ -311,7 +313,7 @@ func (n *Network) emit(fx *Effects, k Kind, f *flow) {
 	if f.phase == moving {
 		e.Moved = (f.start.Bytes<<unitShift - f.left) >> unitShift
 	}
-	fx.List = append(fx.List, e)
+	fx.Add(e)
 }
 
 // settle counts what has moved since the last time.

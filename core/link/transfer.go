@@ -7,7 +7,7 @@ import (
 // begin takes a transfer in, or says why not.
 func (n *Network) begin(s Start, fx *Effects) {
 	if reason := n.refuse(&s); reason != "" {
-		fx.List = append(fx.List, Effect{Kind: Rejected, ID: s.ID, At: n.now, Reason: reason})
+		fx.Add(Effect{Kind: Rejected, ID: s.ID, At: n.now, Reason: reason})
 		return
 	}
 	var id int32

@@ -29,8 +29,10 @@ var Layers = []Layer{
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
-	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how anything listens: no parts that could be swapped.
-	{"live", []string{"live/kvevents", "live/serve", "core", "scenario", "report", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
+	// anything listens and live/drive what drives every machine: no parts that could
+	// be swapped.
+	{"live", []string{"live/drive", "live/kvevents", "live/serve", "core", "scenario", "report", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
@@ -42,6 +44,7 @@ var Layers = []Layer{
 	{"scenario", []string{"core", "internal/exit", "internal/files"}, true, "both drivers read scenarios, so a scenario knows neither"},
 	{"extend", []string{"core"}, false, "the documents' plug-in interfaces take a context, which the core does without"},
 	{"core", nil, true, "the core decides and depends on nothing above it"},
+	{"internal/contract", []string{"core"}, false, "plays random messages to every machine of the core"},
 	{"internal/parity", []string{"core", "live/epp"}, false, "plays the real picker's recorded decisions against the core's, also through its gRPC port"},
 	{"internal/tlsfiles", []string{"internal/files"}, false, "certificates are files that a user names, read as all of them are"},
 	{"internal", nil, false, "leaves that anybody may use"},
@@ -68,7 +71,7 @@ var CoreForbidden = map[string]string{
 	"net":         "sockets belong to live/",
 	"os":          "files, environment and processes belong to the drivers",
 	"runtime":     "what a machine does must not depend on the process around it",
-	"sync":        "a machine is owned by one goroutine; its driver brings the lock",
+	"sync":        "a machine is one caller's at a time; its driver brings the lock",
 	"syscall":     "the core runs on no system",
 	"unsafe":      "decisions must not depend on how memory lies",
 }

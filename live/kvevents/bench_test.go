@@ -2,6 +2,7 @@ package kvevents
 
 import (
 	"testing"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -23,7 +24,7 @@ func BenchmarkWire(b *testing.B) {
 	}
 	defer p.Close()
 	for p.Stats().Subscribers == 0 {
-		pause.For(b.Context(), changeEvery/20)
+		pause.For(b.Context(), time.Millisecond)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -47,7 +48,7 @@ func BenchmarkWire(b *testing.B) {
 		if got >= n {
 			break
 		}
-		pause.For(b.Context(), changeEvery/20)
+		pause.For(b.Context(), time.Millisecond)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "blocks/s")
 	if s := p.Stats(); s.Dropped > 0 {

@@ -1,14 +1,13 @@
 package kvevents
 
 import (
-	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
 // IndexerOptions shape an Indexer.
@@ -50,28 +49,30 @@ type Report struct {
 var ErrNameless = errors.New("neither the topic nor pod_id names a pod; expected a topic like kv@<ip>:<port>@<model>")
 
 // Indexer keeps an index of which pod holds which block from the events that a
-// Subscriber takes. One goroutine owns the index; View looks it up without
-// waiting for it. The KV-cache manager is an HTTP server around one; an
-// endpoint picker holds one in process.
+// Subscriber takes. View looks it up without waiting for anybody. The KV-cache
+// manager is an HTTP server around one; an endpoint picker holds one in
+// process.
 type Indexer struct {
-	opts  IndexerOptions
-	log   *slog.Logger
-	ix    *kv.Index // the goroutine's alone, but for its View
-	view  kv.View
-	sub   *Subscriber
-	began time.Time
+	opts   IndexerOptions
+	log    *slog.Logger
+	drive  *drive.Driver[kv.Message, *kv.Effects]
+	view   kv.View
+	sub    *Subscriber
+	began  time.Time
+	posted chan kv.Message
 
-	jobs   chan func(now machine.Time, ix *kv.Index)
-	posted chan func(now machine.Time, ix *kv.Index)
-	ctx    context.Context
-	cancel context.CancelFunc
-	wait   sync.WaitGroup
+	// The following are for who has the index in hand.
+	ix     *kv.Index
+	told   machine.Time // of the latest change
+	change *time.Timer  // will tell of the next; nil: none is known
 
-	decoder kv.Decoder // the subscriber's goroutine's
+	// And these for who has the subscriber's turn.
+	decoder kv.Decoder
+	events  kv.Events
 }
 
 const (
-	changeEvery = 20 * time.Millisecond
+	changeEvery = 20 * machine.Millisecond
 	maxPosted   = 64
 	// biteBlocks is how much of a message is applied in one turn, so that
 	// questions come in between.
@@ -80,21 +81,17 @@ const (
 
 // NewIndexer starts an indexer; Close ends it.
 func NewIndexer(opts IndexerOptions) (*Indexer, error) {
-	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kv.NewIndex(opts.Index), began: time.Now(),
-		jobs: make(chan func(machine.Time, *kv.Index)), posted: make(chan func(machine.Time, *kv.Index), maxPosted),
-		decoder: kv.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
+	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kv.NewIndex(opts.Index), began: time.Now(), posted: make(chan kv.Message, maxPosted),
+		told: -changeEvery, decoder: kv.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
 	if x.log == nil {
 		x.log = slog.New(slog.DiscardHandler)
 	}
 	x.view = x.ix.View()
-	x.ctx, x.cancel = context.WithCancel(context.Background())
-	x.wait.Add(1)
-	go x.run()
+	x.drive = drive.New(drive.Options[kv.Message, *kv.Effects]{Machine: x.ix, Effects: new(kv.Effects), Now: drive.Since(x.began), Carry: x.carry})
 	opts.Subscriber.Handle = x.handle
 	var err error
 	if x.sub, err = NewSubscriber(opts.Subscriber); err != nil {
-		x.cancel()
-		x.wait.Wait()
+		x.drive.Stop()
 		return nil, err
 	}
 	return x, nil
@@ -114,91 +111,96 @@ func (x *Indexer) Dial(from kv.Topic, endpoint, replay string) error {
 // Hangup forgets a pod that is gone, with all that it held.
 func (x *Indexer) Hangup(pod string) {
 	x.sub.Hangup(pod)
-	x.Do(func(now machine.Time, ix *kv.Index) { ix.DropPod(now, pod) })
+	x.Input(kv.DropPod{Pod: pod})
 }
 
 // Close ends the indexer and waits until all of it has ended.
 func (x *Indexer) Close() {
-	x.cancel()
+	x.drive.Stop()
 	x.sub.Close()
-	x.wait.Wait()
 }
 
 // Wall is a time of the index as a time of day.
 func (x *Indexer) Wall(t machine.Time) time.Time { return x.began.Add(t.Duration()) }
 
-// Do has a job done with the index at its turn, and waits for it. It says
-// whether it was done: not after Close.
-func (x *Indexer) Do(job func(now machine.Time, ix *kv.Index)) bool {
-	done := make(chan struct{})
-	select {
-	case x.jobs <- func(now machine.Time, ix *kv.Index) { defer close(done); job(now, ix) }:
-		<-done
-		return true
-	case <-x.ctx.Done():
-		return false
-	}
+// Input gives the index a message. It is false after Close.
+func (x *Indexer) Input(m kv.Message) bool {
+	return x.drive.With(func(now machine.Time, fx *kv.Effects) {
+		x.ix.Input(now, m, fx)
+		x.changed(now)
+	})
 }
 
-// Post is Do for what matters less than the caller's time: it does not wait,
-// and says false when too much is waiting already.
-func (x *Indexer) Post(job func(now machine.Time, ix *kv.Index)) bool {
+// Do has a job done that reads the index, and says whether it was: not after
+// Close.
+func (x *Indexer) Do(job func(now machine.Time, ix *kv.Index)) bool {
+	return x.drive.With(func(now machine.Time, fx *kv.Effects) {
+		x.takePosted(now, fx)
+		job(now, x.ix)
+	})
+}
+
+// Post is Input for what matters less than the caller's time: it does not wait,
+// and says false when too much is waiting already. Whoever reads the index next
+// sees it.
+func (x *Indexer) Post(m kv.Message) bool {
 	select {
-	case x.posted <- job:
-		return true
+	case x.posted <- m:
 	default:
 		return false
 	}
+	x.drive.Try(x.takePosted)
+	return true
 }
 
-// run owns the index: it is the machine's one goroutine.
-func (x *Indexer) run() {
-	defer x.wait.Done()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	var told time.Time // of the latest change
-	changed := false
-	now := func() machine.Time { return machine.FromDuration(time.Since(x.began)) }
+func (x *Indexer) takePosted(now machine.Time, fx *kv.Effects) {
 	for {
-		wait := time.Hour
-		if at, ok := x.ix.Next(); ok {
-			wait = max(0, at.Duration()-time.Since(x.began))
-		}
-		if changed {
-			wait = min(wait, max(0, changeEvery-time.Since(told)))
-		}
-		timer.Reset(wait)
 		select {
-		case <-x.ctx.Done():
+		case m := <-x.posted:
+			x.ix.Input(now, m, fx)
+			x.changed(now)
+		default:
 			return
-		case job := <-x.jobs:
-			job(now(), x.ix)
-			changed = true
-		case job := <-x.posted:
-			job(now(), x.ix)
-			changed = true
-		case <-timer.C:
-		}
-		x.ix.Advance(now(), func(e kv.Effect) {
-			changed = true
-			if x.opts.OnEffect != nil {
-				x.opts.OnEffect(e)
-			}
-		})
-		if changed && time.Since(told) >= changeEvery {
-			if x.opts.OnChange != nil {
-				x.opts.OnChange(now(), x.ix)
-			}
-			changed, told = false, time.Now()
 		}
 	}
+}
+
+// carry tells what the index did by itself.
+func (x *Indexer) carry(now machine.Time, fx *kv.Effects, i int) {
+	if x.opts.OnEffect != nil {
+		x.opts.OnEffect(fx.List[i])
+	}
+	x.changed(now)
+}
+
+// changed sees to it that OnChange is told, now or when some time has passed
+// since it was.
+func (x *Indexer) changed(now machine.Time) {
+	if x.opts.OnChange == nil || x.change != nil {
+		return
+	}
+	if wait := x.told + changeEvery - now; wait > 0 {
+		x.change = time.AfterFunc(wait.Duration(), func() {
+			x.drive.With(func(now machine.Time, _ *kv.Effects) {
+				x.change = nil
+				x.tell(now)
+			})
+		})
+		return
+	}
+	x.tell(now)
+}
+
+func (x *Indexer) tell(now machine.Time) {
+	x.told = now
+	x.opts.OnChange(now, x.ix)
 }
 
 // handle takes what the subscriber delivers.
 func (x *Indexer) handle(d Delivery) {
 	r := Report{From: d.From, Seq: d.Seq, Lost: d.Lost}
 	if d.Lost != "" {
-		x.Do(func(now machine.Time, ix *kv.Index) { ix.DropBlocks(now, d.From.Pod) })
+		x.Input(kv.DropBlocks{Pod: d.From.Pod})
 	} else {
 		began := time.Now()
 		at := x.apply(d, &r)
@@ -231,20 +233,14 @@ func (x *Indexer) apply(d Delivery, r *Report) (at float64) {
 	if x.opts.OnEvents != nil {
 		x.opts.OnEvents(from, batch.Events)
 	}
-	if len(batch.Events) == 0 {
-		x.Do(func(now machine.Time, ix *kv.Index) { ix.Hear(now, from.Pod) })
-	}
-	for i := 0; i < len(batch.Events); {
+	x.events.From = from
+	for i, more := 0, true; more; more = i < len(batch.Events) {
 		first, blocks := i, 0
 		for ; i < len(batch.Events) && (blocks == 0 || blocks+len(batch.Events[i].Hashes) <= biteBlocks); i++ {
 			blocks += 1 + len(batch.Events[i].Hashes)
 		}
-		bite := batch.Events[first:i]
-		if !x.Do(func(now machine.Time, ix *kv.Index) {
-			for k := range bite {
-				ix.Input(now, from, &bite[k])
-			}
-		}) {
+		x.events.List = batch.Events[first:i] // none, of an empty batch
+		if !x.Input(&x.events) {
 			return 0
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
-	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // whole says that the deliveries since the last loss are these numbers from 0.
@@ -87,7 +86,7 @@ func TestLongReplay(t *testing.T) {
 	}
 	c := newCollector()
 	first := true
-	s := subscriber(t, SubscriberOptions{Feed: kv.FeedConfig{Gaps: kv.GapsReplay, ReplayTimeout: 50 * machine.Millisecond, HoldMessages: 2}, Handle: func(d Delivery) {
+	s := subscriber(t, SubscriberOptions{ReplayTimeout: 50 * time.Millisecond, Feed: kv.FeedConfig{Gaps: kv.GapsReplay, HoldMessages: 2}, Handle: func(d Delivery) {
 		if first { // it takes its time
 			first = false
 			for range 5 {

@@ -2,16 +2,13 @@ package kvevents
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-zeromq/zmq4"
-	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
@@ -113,21 +110,21 @@ func TestChurnOfPods(t *testing.T) {
 // these have said nothing.
 func TestWhoHungUpMakesRoom(t *testing.T) {
 	var lost []string
-	s := &Subscriber{began: time.Now(), opts: SubscriberOptions{MaxPods: 3, Log: slog.New(slog.DiscardHandler), Handle: func(d Delivery) {
+	s := subscriber(t, SubscriberOptions{MaxPods: 3, Handle: func(d Delivery) {
 		if d.Lost != "" {
 			lost = append(lost, d.From.Pod)
 		}
-	}}, feeds: bounded.New[string, *feedState](bounded.Limits{}, nil), ended: bounded.New[string, *feedState](bounded.Limits{}, nil)}
-	tell := func(what inboundKind, pods ...string) {
+	}})
+	tell := func(kind kv.FeedMessageKind, pods ...string) {
 		for _, pod := range pods {
-			s.take(inbound{what: what, from: kv.Topic{Pod: pod}, payload: []byte("x")})
+			s.tell(t.Context(), kv.Topic{Pod: pod}, "", kv.FeedMessage{Kind: kind, Payload: []byte("x")})
 		}
 	}
-	tell(liveMessage, "silent", "gone", "back")
-	tell(peerGone, "gone", "back")
-	tell(peerConnected, "back")
-	tell(liveMessage, "new") // in the place of gone
-	tell(liveMessage, "newer", "newest")
+	tell(kv.Live, "silent", "gone", "back")
+	s.gone(slices.Values([]string{"gone", "back"}))
+	tell(kv.Connected, "back")
+	tell(kv.Live, "new") // in the place of gone
+	tell(kv.Live, "newer", "newest")
 	if want := []string{"gone", "silent", "back"}; !slices.Equal(lost, want) {
 		t.Errorf("went: %v, want %v", lost, want)
 	}

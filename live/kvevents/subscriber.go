@@ -2,7 +2,9 @@ package kvevents
 
 import (
 	"context"
+	"iter"
 	"log/slog"
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
 // Delivery is what a Subscriber hands to its handler.
@@ -40,7 +43,10 @@ type SubscriberOptions struct {
 	// address that they come from, whatever they say theirs is. 0 is nowhere.
 	// Dial has its own.
 	ReplayPort int
-	MaxMessage int // bytes; 0 means DefaultMaxMessage
+	// ReplayTimeout ends a replay of which nothing came for so long; 0 means
+	// 5 s.
+	ReplayTimeout time.Duration
+	MaxMessage    int // bytes; 0 means DefaultMaxMessage
 	// MaxPods is how many publishers are known at a time; 0 means DefaultMaxPods.
 	// Beyond it one that has hung up, or was silent longest, is forgotten.
 	MaxPods int
@@ -50,59 +56,46 @@ type SubscriberOptions struct {
 	Log    *slog.Logger
 }
 
-// Subscriber receives KV events. Its methods may be called from any goroutine.
+// Subscriber receives KV events. Its methods may be called from any goroutine,
+// but Hangup and Close not from its handler.
 type Subscriber struct {
-	opts   SubscriberOptions
-	sub    peers
-	cancel context.CancelFunc
-	ctx    context.Context
-	addr   net.Addr
-	began  time.Time
-	in     chan inbound
-	done   chan struct{}
-	extra  sync.WaitGroup // replays
-
-	// Run's alone: the publishers' feeds by pod, of those whose connection is
-	// there and of those who hung up, and when they want to be woken.
-	feeds, ended *bounded.Store[string, *feedState]
-	due          machine.Queue[*feedState]
+	opts    SubscriberOptions
+	sub     peers
+	cancel  context.CancelFunc
+	ctx     context.Context
+	addr    net.Addr
+	now     func() machine.Time
+	replays sync.WaitGroup
+	turn    sync.Mutex // the handler's
 
 	mu     sync.Mutex
 	dialed map[string]context.CancelFunc
+	// The publishers' feeds by pod, of those whose connection is there and of
+	// those who hung up.
+	feeds, ended *bounded.Store[string, *feed]
 }
 
-// inbound is what reaches the one goroutine that owns the feeds.
+// inbound is a message of a publisher.
 type inbound struct {
-	what    inboundKind
 	from    kv.Topic
+	plain   bool // nobody's, or without a number
 	seq     uint64
 	payload []byte
 	replay  string // endpoint
-	round   int    // which replay
-	whole   bool   // the replay came to its end
 }
 
-type inboundKind uint8
+// feed is one pod's feed and its replays.
+type feed struct {
+	s      *Subscriber
+	pod    string
+	replay string // where to; for who has the subscriber's mu
+	drive  *drive.Driver[kv.FeedMessage, *kv.FeedEffects]
 
-const (
-	liveMessage inboundKind = iota
-	plainMessage
-	peerConnected
-	peerGone
-	replayedMessage
-	replayEnded
-	podForgotten
-)
-
-// feedState is one pod's feed and its replays.
-type feedState struct {
-	feed   *kv.Feed
-	from   kv.Topic
-	replay string
-	round  int
-	stop   context.CancelFunc
-	queued machine.Time // when it is woken at the latest; Never for not at all
-	gone   bool
+	// The following are for who has the feed in hand.
+	feed  *kv.Feed
+	model string
+	round int                // of the replay that was asked for last
+	stop  context.CancelFunc // ends it
 }
 
 // NewSubscriber starts a subscriber; Close ends it.
@@ -116,13 +109,15 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 	if opts.MaxPods <= 0 {
 		opts.MaxPods = DefaultMaxPods
 	}
+	if opts.ReplayTimeout <= 0 {
+		opts.ReplayTimeout = 5 * time.Second
+	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, began: time.Now(), in: make(chan inbound, 8),
-		done: make(chan struct{}), dialed: map[string]context.CancelFunc{},
-		feeds: bounded.New[string, *feedState](bounded.Limits{}, nil), ended: bounded.New[string, *feedState](bounded.Limits{}, nil)}
+	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, now: drive.Since(time.Now()), dialed: map[string]context.CancelFunc{},
+		feeds: bounded.New[string, *feed](bounded.Limits{}, nil), ended: bounded.New[string, *feed](bounded.Limits{}, nil)}
 	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log, serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, kv.Topic{}, "") }}
 	if opts.Bind != "" {
 		var err error
@@ -132,7 +127,6 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 			return nil, err
 		}
 	}
-	go s.run()
 	return s, nil
 }
 
@@ -173,12 +167,15 @@ func (s *Subscriber) Dial(from kv.Topic, endpoint, replay string) error {
 // Hangup ends a connection that Dial made, and forgets the pod's sequence.
 func (s *Subscriber) Hangup(pod string) {
 	s.mu.Lock()
-	cancel := s.dialed[pod]
+	var f *feed
+	if cancel := s.dialed[pod]; cancel != nil {
+		cancel() // before anybody takes it for a new pod
+		f = s.take(pod)
+	}
 	delete(s.dialed, pod)
 	s.mu.Unlock()
-	if cancel != nil {
-		cancel()
-		s.send(s.ctx, inbound{what: podForgotten, from: kv.Topic{Pod: pod}})
+	if f != nil {
+		f.end()
 	}
 }
 
@@ -188,16 +185,33 @@ func (s *Subscriber) Close() error {
 	s.cancel()
 	s.mu.Unlock()
 	s.sub.wait.Wait()
-	<-s.done
-	s.extra.Wait()
+	for f := s.oldest(); f != nil; f = s.oldest() { // there will be no more
+		f.end()
+	}
+	s.replays.Wait()
 	return nil
 }
 
-func (s *Subscriber) send(ctx context.Context, m inbound) {
-	select {
-	case s.in <- m:
-	case <-ctx.Done():
+// take takes a pod's feed out, nil if it has none.
+func (s *Subscriber) take(pod string) *feed {
+	f, there := s.feeds.Peek(pod)
+	if !there {
+		f, _ = s.ended.Peek(pod)
 	}
+	s.feeds.Delete(pod)
+	s.ended.Delete(pod)
+	return f
+}
+
+// oldest takes out the feed that makes room, nil if there is none.
+func (s *Subscriber) oldest() *feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pod, _, ok := s.ended.Oldest()
+	if !ok {
+		pod, _, _ = s.feeds.Oldest()
+	}
+	return s.take(pod)
 }
 
 // maxNames is how many pods are kept in mind as one connection's.
@@ -212,14 +226,10 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 		}
 	}
 	seen := map[string]bool{}
-	defer func() {
-		for pod := range seen {
-			s.send(s.ctx, inbound{what: peerGone, from: kv.Topic{Pod: pod}})
-		}
-	}()
+	defer func() { s.gone(maps.Keys(seen)) }()
 	if pod != "" {
 		seen[pod] = true
-		s.send(ctx, inbound{what: peerConnected, from: dialed, replay: replay})
+		s.tell(ctx, dialed, replay, kv.FeedMessage{Kind: kv.Connected})
 	}
 	for {
 		frames, err := c.Recv()
@@ -233,18 +243,96 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 		if !ok {
 			continue
 		}
-		if pod == "" && m.what == liveMessage && !seen[m.from.Pod] && len(seen) < maxNames {
-			seen[m.from.Pod] = true // one connection, most often one pod
-			s.send(ctx, inbound{what: peerConnected, from: m.from, replay: m.replay})
+		if m.plain {
+			s.handle(Delivery{From: m.from, Payload: m.payload})
+			continue
 		}
-		s.send(ctx, m)
+		if pod == "" && !seen[m.from.Pod] && len(seen) < maxNames {
+			seen[m.from.Pod] = true // one connection, most often one pod
+			s.tell(ctx, m.from, m.replay, kv.FeedMessage{Kind: kv.Connected})
+		}
+		s.tell(ctx, m.from, m.replay, kv.FeedMessage{Kind: kv.Live, Seq: m.seq, Payload: m.payload})
+	}
+}
+
+// handle gives the handler one delivery at a time.
+func (s *Subscriber) handle(d Delivery) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.opts.Handle(d)
+}
+
+// tell gives a pod's feed what came over a connection.
+func (s *Subscriber) tell(ctx context.Context, from kv.Topic, replay string, m kv.FeedMessage) {
+	for told := false; !told; {
+		f, full := s.feed(ctx, from, replay)
+		switch {
+		case full:
+			if old := s.oldest(); old != nil {
+				old.end()
+				s.handle(Delivery{From: kv.Topic{Pod: old.pod, Model: old.model}, Lost: "too many pods: its place went to another one"})
+			}
+		case f == nil:
+			return
+		default: // it may have had to make room meanwhile
+			told = f.drive.With(func(now machine.Time, fx *kv.FeedEffects) {
+				if m.Kind == kv.Live {
+					f.model = from.Model
+				}
+				f.feed.Input(now, m, fx)
+			})
+		}
+	}
+}
+
+// feed is a pod's, made if it is new and there is room for one more; nil when
+// the connection has ended.
+func (s *Subscriber) feed(ctx context.Context, from kv.Topic, replay string) (f *feed, full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, false
+	}
+	if f, ok := s.feeds.Get(from.Pod); ok {
+		return f, false
+	}
+	f, back := s.ended.Peek(from.Pod)
+	switch {
+	case back:
+		s.ended.Delete(from.Pod)
+		if f.replay != "" && replay != "" {
+			f.replay = replay // it may have come back from elsewhere
+		}
+	case s.feeds.Len()+s.ended.Len() >= s.opts.MaxPods:
+		return nil, true
+	default:
+		cfg := s.opts.Feed
+		if replay == "" && cfg.Gaps == kv.GapsReplay {
+			cfg.Gaps = kv.GapsDrop
+		}
+		f = &feed{s: s, pod: from.Pod, model: from.Model, feed: kv.NewFeed(cfg), replay: replay}
+		f.drive = drive.New(drive.Options[kv.FeedMessage, *kv.FeedEffects]{Machine: f.feed, Effects: new(kv.FeedEffects), Now: s.now, Carry: f.carry})
+	}
+	s.feeds.Put(from.Pod, f, 0)
+	return f, false
+}
+
+// gone notes that the connection of these pods has ended.
+func (s *Subscriber) gone(pods iter.Seq[string]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pod := range pods {
+		if f, ok := s.feeds.Peek(pod); ok {
+			s.feeds.Delete(pod)
+			s.ended.Put(pod, f, 0)
+		}
 	}
 }
 
 // message makes sense of frames: topic, sequence and payload; or, from
 // publishers of document 003's JSON, topic and payload or the payload alone.
 func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr) (inbound, bool) {
-	m := inbound{what: plainMessage, replay: replay}
+	m := inbound{plain: true, replay: replay}
 	if n := len(frames); n == 3 || n >= 1 && n <= 2 && kv.IsJSON(frames[n-1]) {
 		m.payload = frames[n-1]
 	}
@@ -268,9 +356,7 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 			s.opts.Log.Warn("KV event message dropped", "pod", m.from.Pod, "error", err)
 			return m, false
 		}
-		if m.from.Pod != "" {
-			m.what = liveMessage
-		}
+		m.plain = m.from.Pod == ""
 	}
 	if m.replay == "" && s.opts.ReplayPort > 0 && pod == "" {
 		if host, _, err := net.SplitHostPort(peer.String()); err == nil {
@@ -280,172 +366,70 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 	return m, true
 }
 
-// run owns the feeds: it is the machines' one goroutine.
-func (s *Subscriber) run() {
-	defer close(s.done)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		wait := time.Hour
-		if at, ok := s.due.Next(); ok {
-			wait = max(0, at.Duration()-time.Since(s.began))
-		}
-		timer.Reset(wait)
-		select {
-		case <-s.ctx.Done():
-			return // and with the context every replay
-		case m := <-s.in:
-			s.take(m)
-		case <-timer.C:
-			now := s.now()
-			for at, ok := s.due.Next(); ok && at <= now; at, ok = s.due.Next() {
-				if _, f := s.due.Pop(); f.queued == at && !f.gone {
-					f.queued = machine.Never
-					s.drain(f)
-				}
-			}
-		}
+// carry does what the feed asks for. Whoever has a message for it waits
+// meanwhile.
+func (f *feed) carry(_ machine.Time, fx *kv.FeedEffects, i int) {
+	switch e := &fx.List[i]; e.Kind {
+	case kv.Deliver:
+		f.s.handle(Delivery{From: kv.Topic{Pod: f.pod, Model: f.model}, Payload: e.Payload, Seq: e.Seq})
+	case kv.Lost:
+		f.s.opts.Log.Warn("KV events lost", "pod", f.pod, "reason", e.Reason)
+		f.s.handle(Delivery{From: kv.Topic{Pod: f.pod, Model: f.model}, Lost: e.Reason})
+	case kv.AskReplay:
+		f.ask(e.Seq)
 	}
 }
 
-func (s *Subscriber) now() machine.Time { return machine.FromDuration(time.Since(s.began)) }
-
-func (s *Subscriber) take(m inbound) {
-	pod := m.from.Pod
-	f, there := s.feeds.Get(pod)
-	if !there {
-		f, _ = s.ended.Peek(pod)
-	}
-	switch {
-	case m.what == plainMessage:
-		s.opts.Handle(Delivery{From: m.from, Payload: m.payload})
-		return
-	case m.what == podForgotten:
-		if f != nil {
-			s.forget(f)
-		}
-		return
-	case m.what == peerGone:
-		if there {
-			s.feeds.Delete(pod)
-			s.ended.Put(pod, f, 0)
-		}
-		return
-	case f == nil && (m.what == replayedMessage || m.what == replayEnded):
-		return
-	case f == nil:
-		f = s.newFeed(m)
-		s.feeds.Put(pod, f, 0)
-	case !there && (m.what == liveMessage || m.what == peerConnected):
-		s.ended.Delete(pod)
-		s.feeds.Put(pod, f, 0)
-		if f.replay != "" && m.replay != "" {
-			f.replay = m.replay // it may have come back from elsewhere
-		}
-	}
-	now := s.now()
-	switch m.what {
-	case liveMessage:
-		f.from = m.from
-		f.feed.Input(now, m.seq, m.payload)
-	case peerConnected:
-		f.feed.Connected(now)
-	case replayedMessage:
-		if m.round == f.round {
-			if m.from.Model != "" {
-				f.from = m.from
-			}
-			f.feed.Replayed(now, m.seq, m.payload)
-		}
-	case replayEnded:
-		if m.round == f.round {
-			f.feed.ReplayEnded(now, m.whole)
-		}
-	}
-	s.drain(f)
-}
-
-// newFeed is the feed of a publisher that is new, where there is room for one
-// more or somebody makes it.
-func (s *Subscriber) newFeed(m inbound) *feedState {
-	if s.feeds.Len()+s.ended.Len() >= s.opts.MaxPods {
-		_, old, ok := s.ended.Oldest()
-		if !ok {
-			_, old, _ = s.feeds.Oldest()
-		}
-		s.forget(old)
-		s.opts.Handle(Delivery{From: old.from, Lost: "too many pods: its place went to another one"})
-	}
-	cfg := s.opts.Feed
-	if m.replay == "" && cfg.Gaps == kv.GapsReplay {
-		cfg.Gaps = kv.GapsDrop
-	}
-	return &feedState{feed: kv.NewFeed(cfg), from: m.from, replay: m.replay, queued: machine.Never}
-}
-
-func (s *Subscriber) forget(f *feedState) {
+// end ends the feed. When it returns nothing of it is being handled.
+func (f *feed) end() {
+	f.drive.Stop()
 	f.endReplay()
-	f.gone = true
-	s.feeds.Delete(f.from.Pod)
-	s.ended.Delete(f.from.Pod)
 }
 
-func (s *Subscriber) drain(f *feedState) {
-	f.feed.Advance(s.now(), func(e kv.FeedEffect) {
-		switch e.Kind {
-		case kv.Deliver:
-			s.opts.Handle(Delivery{From: f.from, Payload: e.Payload, Seq: e.Seq})
-		case kv.Lost:
-			s.opts.Log.Warn("KV events lost", "pod", f.from.Pod, "reason", e.Reason)
-			s.opts.Handle(Delivery{From: f.from, Lost: e.Reason})
-		case kv.AskReplay:
-			s.startReplay(f, e.Seq)
-		}
-	})
-	// A wake-up that is too early by then finds nothing to do, and sets the next.
-	if at, ok := f.feed.Next(); ok && at < f.queued {
-		f.queued = at
-		s.due.Push(at, machine.ClassTimer, f)
-	}
-}
-
-// startReplay asks for a replay beside the loop; the last one asked for counts.
+// ask asks for a replay beside the live stream; the last one asked for counts.
 // It is given up when nothing came for a while.
-func (s *Subscriber) startReplay(f *feedState, from uint64) {
+func (f *feed) ask(from uint64) {
 	f.endReplay()
 	f.round++
-	timeout := f.replayTimeout(s.opts.Feed)
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(f.s.ctx)
 	f.stop = cancel
-	pod, round, endpoint := f.from.Pod, f.round, f.replay
-	s.extra.Add(1)
-	go func() {
-		defer s.extra.Done()
-		defer cancel()
-		idle := time.AfterFunc(timeout, cancel)
-		defer idle.Stop()
-		err := askReplay(ctx, endpoint, from, s.opts.MaxMessage, func(topic string, seq uint64, payload []byte) {
-			source, _ := kv.ParseTopic(topic)
-			source.Pod = pod
-			idle.Stop() // it is we who take long
-			s.send(ctx, inbound{what: replayedMessage, from: source, seq: seq, payload: payload, round: round})
-			idle.Reset(timeout)
+	f.s.mu.Lock()
+	endpoint := f.replay
+	f.s.mu.Unlock()
+	f.s.replays.Add(1)
+	go f.take(ctx, cancel, endpoint, f.round, from)
+}
+
+func (f *feed) take(ctx context.Context, cancel context.CancelFunc, endpoint string, round int, from uint64) {
+	s := f.s
+	defer s.replays.Done()
+	defer cancel()
+	tell := func(model string, m kv.FeedMessage) {
+		f.drive.With(func(now machine.Time, fx *kv.FeedEffects) {
+			if round != f.round {
+				return
+			}
+			if model != "" {
+				f.model = model
+			}
+			f.feed.Input(now, m, fx)
 		})
-		if err != nil && s.ctx.Err() == nil {
-			s.opts.Log.Warn("replay of KV events failed", "pod", pod, "endpoint", endpoint, "from", from, "error", err)
-		}
-		s.send(s.ctx, inbound{what: replayEnded, from: kv.Topic{Pod: pod}, round: round, whole: err == nil})
-	}()
-}
-
-func (f *feedState) replayTimeout(cfg kv.FeedConfig) time.Duration {
-	if cfg.ReplayTimeout > 0 {
-		return cfg.ReplayTimeout.Duration()
 	}
-	return 5 * time.Second
+	idle := time.AfterFunc(s.opts.ReplayTimeout, cancel)
+	defer idle.Stop()
+	err := askReplay(ctx, endpoint, from, s.opts.MaxMessage, func(topic string, seq uint64, payload []byte) {
+		source, _ := kv.ParseTopic(topic)
+		idle.Stop() // it is we who take long
+		tell(source.Model, kv.FeedMessage{Kind: kv.Replayed, Seq: seq, Payload: payload})
+		idle.Reset(s.opts.ReplayTimeout)
+	})
+	if err != nil && s.ctx.Err() == nil {
+		s.opts.Log.Warn("replay of KV events failed", "pod", f.pod, "endpoint", endpoint, "from", from, "error", err)
+	}
+	tell("", kv.FeedMessage{Kind: kv.ReplayEnded, Whole: err == nil})
 }
 
-func (f *feedState) endReplay() {
+func (f *feed) endReplay() {
 	if f.stop != nil {
 		f.stop()
 	}

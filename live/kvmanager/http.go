@@ -175,7 +175,7 @@ func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 	answer(w, resp)
 	pod, found := resp.Recommendation, resp.Scores[resp.Recommendation].BlocksPresent
 	// Only statistics: the answer matters more, so they may be left out.
-	m.index.Post(func(now machine.Time, ix *kv.Index) { ix.Asked(now, pod, keys, found) })
+	m.index.Post(kv.Asked{Pod: pod, Keys: keys, Found: found})
 }
 
 // readScore reads a request; on an error it gives the status to answer with.
@@ -284,10 +284,10 @@ func (m *Manager) scores(keys []kv.Key, candidates []string, known *snapshot) sc
 func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {
 	var s kv.State
 	updated := machine.Time(0)
-	if !m.index.Do(func(now machine.Time, ix *kv.Index) {
+	if !m.index.Do(func(_ machine.Time, ix *kv.Index) {
 		s = ix.State()
 		for _, name := range ix.PodNames() {
-			p, _ := ix.Pod(now, name)
+			p, _ := ix.Pod(name)
 			updated = max(updated, p.Heard)
 		}
 	}) {
@@ -303,8 +303,8 @@ func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
 	var p kv.PodInfo
 	var top []kv.Holding
 	known := false
-	if !m.index.Do(func(now machine.Time, ix *kv.Index) {
-		p, known = ix.Pod(now, id)
+	if !m.index.Do(func(_ machine.Time, ix *kv.Index) {
+		p, known = ix.Pod(id)
 		top = ix.Top(id, topBlocks)
 	}) {
 		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))

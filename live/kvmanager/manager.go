@@ -194,11 +194,11 @@ func (m *Manager) say(e kv.Effect) {
 	}
 }
 
-func (m *Manager) takeSnapshot(now machine.Time, ix *kv.Index) {
+func (m *Manager) takeSnapshot(_ machine.Time, ix *kv.Index) {
 	s := &snapshot{names: ix.PodNames()}
 	s.pods = make(map[string]kv.PodInfo, len(s.names))
 	for _, name := range s.names {
-		s.pods[name], _ = ix.Pod(now, name)
+		s.pods[name], _ = ix.Pod(name)
 	}
 	m.latest.Store(s)
 }

@@ -82,10 +82,10 @@ func (c *indexCollector) Collect(ch chan<- prometheus.Metric) {
 	var state kv.State
 	var stats kv.Stats
 	var pods []kv.PodInfo
-	if !c.m.index.Do(func(now machine.Time, ix *kv.Index) {
+	if !c.m.index.Do(func(_ machine.Time, ix *kv.Index) {
 		state, stats = ix.State(), ix.Stats()
 		for _, name := range ix.PodNames() {
-			p, _ := ix.Pod(now, name)
+			p, _ := ix.Pod(name)
 			pods = append(pods, p)
 		}
 	}) {

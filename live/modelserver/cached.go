@@ -10,8 +10,7 @@ import (
 // tier. After Stop there are none.
 func (s *Server) Cached() []kv.EngineHash {
 	var held []kv.EngineHash
-	s.loop.ask(func(now machine.Time) {
-		s.loop.eng.Advance(now, &s.loop.fx)
+	s.loop.ask(func(machine.Time) {
 		s.loop.eng.Cached(func(hash uint64, _ engine.Tier) { held = append(held, kv.EngineHash(hash)) })
 	})
 	return held

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Fleet is a number of model servers in one process.
 type Fleet struct {
 	servers  []*Server
+	network  *network
 	external external // the cache beside them, of connectors that have one
 	log      *slog.Logger
 	serving  serve.Group
@@ -31,7 +32,7 @@ func New(o Options) (*Fleet, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	f := &Fleet{log: o.Logger, serving: serve.Group{Log: o.Logger}}
-	clock := func() machine.Time { return machine.FromDuration(time.Since(o.Origin)) }
+	clock := drive.Since(o.Origin)
 	var errs []error
 	for i, so := range o.Servers {
 		s, err := newServer(&o, so, i, clock)
@@ -42,13 +43,11 @@ func New(o Options) (*Fleet, error) {
 		s.fleet, s.serving = f, &f.serving
 		f.servers = append(f.servers, s)
 	}
-	n, err := newNetwork(o.Transfer, len(f.servers), clock)
+	n, err := newNetwork(o.Transfer, len(f.servers), clock, f.sending)
 	if err != nil {
-		errs = append(errs, err)
+		return nil, errors.Join(append(errs, err)...)
 	}
-	if n != nil {
-		n.sending = f.sending
-	}
+	f.network = n
 	for _, s := range f.servers {
 		s.network = n
 	}
@@ -100,6 +99,7 @@ func (f *Fleet) stop(ctx context.Context) {
 		<-done
 	}
 	f.serving.Wait()
+	f.network.drive.Stop()
 }
 
 // Failed has the error of the first server that ended by itself.

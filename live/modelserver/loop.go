@@ -1,38 +1,27 @@
 package modelserver
 
 import (
-	"sync"
-	"time"
-
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
-// loop drives one engine in wall time. The engine is behind a mutex: whoever
-// has a message for it gives it, plays what is due and hands out what happened,
-// and one goroutine sleeps until the engine's next moment. A request that is
-// due at once costs no switch to another goroutine.
-//
-// The engine's own timeline is absolute, so a loop that wakes late loses
-// nothing: it plays what was due and the effects carry the times at which they
-// were due.
+// loop drives one engine in wall time (live/drive): whoever has a message for it
+// gives it, plays what is due and hands out what happened, and a timer rings at
+// the engine's next moment. A request that is due at once costs no switch to
+// another goroutine.
 type loop struct {
-	clock func() machine.Time
-	wake  chan struct{} // the engine's next moment has come nearer
-	quit  chan struct{}
-	done  chan struct{}
+	drive *drive.Driver[engine.Message, *engine.Effects]
+	done  chan struct{} // closed when it has been stopped
 
-	// Everything below belongs to who holds mu. What it calls out to (onKV,
-	// taken) must not enter the loop again.
-	mu      sync.Mutex
-	stopped bool
-	eng     *engine.Engine
-	stats   stats
-	seqs    map[engine.RequestID]*seq
-	fx      engine.Effects
-	last    machine.Time // when the loop was last entered
-	armed   machine.Time // what the goroutine sleeps until
+	// Everything below is for who has the engine in hand. What the loop calls
+	// out to (onKV, taken) must not enter it again.
+	eng   *engine.Engine
+	stats stats
+	seqs  map[engine.RequestID]*seq
+	fx    engine.Effects
+	last  machine.Time // when the loop was last entered
 	// taken says whether an id is in use by blocks held for another server.
 	taken func(engine.RequestID) bool
 	// onKV takes what the engine says of KV blocks: events and transfers.
@@ -75,68 +64,35 @@ type seqParams struct {
 }
 
 func newLoop(eng *engine.Engine, maxModelLen int, clock func() machine.Time) *loop {
-	l := &loop{eng: eng, clock: clock, seqs: map[engine.RequestID]*seq{}, armed: machine.Never,
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	l := &loop{eng: eng, seqs: map[engine.RequestID]*seq{}, done: make(chan struct{})}
 	l.prefilled = func(*seq) {}
 	l.stats.init(maxModelLen)
+	l.drive = drive.New(drive.Options[engine.Message, *engine.Effects]{Machine: eng, Effects: &l.fx, Now: clock,
+		Before: l.enter, Carry: l.carry, Carried: l.delivered, Gap: wakeGap, Soon: soon})
 	return l
-}
-
-// ask runs f with the engine in hand, and then plays and delivers what is due.
-// It is false when the loop has ended.
-func (l *loop) ask(f func(now machine.Time)) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stopped {
-		return false
-	}
-	now := l.enter()
-	f(now)
-	l.leave(now)
-	return true
-}
-
-// catchUp plays and delivers what was due by now, of which some was worth no
-// wake-up.
-func (l *loop) catchUp(now machine.Time) {
-	l.eng.Advance(now, &l.fx)
-	l.deliver()
-}
-
-func (l *loop) enter() machine.Time {
-	now := l.clock()
-	if l.eng.Computing() { // since last: somebody enters at every step's end
-		l.stats.rates.busySpan(l.last, now)
-	}
-	l.last = now
-	return now
-}
-
-// leave plays what is due and sees to it that the goroutine wakes in time for
-// what is not.
-func (l *loop) leave(now machine.Time) {
-	for {
-		l.deliver()
-		at, ok := l.eng.Next()
-		if !ok {
-			return
-		}
-		if at > now+soon {
-			if at < l.armed {
-				select {
-				case l.wake <- struct{}{}:
-				default: // it will look anyway
-				}
-			}
-			return
-		}
-		now = max(now, at)
-		l.eng.Advance(now, &l.fx)
-	}
 }
 
 // soon is so near that sleeping for it takes longer.
 const soon = 2 * machine.Microsecond
+
+// wakeGap is the least time between two wake-ups. Where a thousand requests each
+// have their own rhythm something is due every few microseconds; that costs as
+// much as sending it. A token is late by less than the gap, and the one after it
+// is on time again.
+const wakeGap = 500 * machine.Microsecond
+
+// ask runs f with the engine in hand, which has played what was due, and then
+// delivers what f brought about. It is false when the loop has ended.
+func (l *loop) ask(f func(now machine.Time)) bool {
+	return l.drive.With(func(now machine.Time, _ *engine.Effects) { f(now) })
+}
+
+func (l *loop) enter(now machine.Time) {
+	if l.eng.Computing() { // since last: somebody enters at every step's end
+		l.stats.rates.busySpan(l.last, now)
+	}
+	l.last = now
+}
 
 // submit gives a request's completions to the engine, all at one moment.
 func (l *loop) submit(seqs []*seq) {
@@ -148,50 +104,11 @@ func (l *loop) submit(seqs []*seq) {
 }
 
 // send gives the engine a message.
-func (l *loop) send(m engine.Message) { l.ask(func(now machine.Time) { l.eng.Input(now, m, &l.fx) }) }
+func (l *loop) send(m engine.Message) { l.drive.Input(m) }
 
 func (l *loop) stop() {
-	close(l.quit)
-	<-l.done
-}
-
-// wakeGap is the least time between two wake-ups of the goroutine. Where a
-// thousand requests each have their own rhythm something is due every few
-// microseconds; that costs as much as sending it. A token is late by less than
-// the gap, and the one after it is on time again.
-const wakeGap = 500 * machine.Microsecond
-
-// run sleeps until the engine's next moment, again and again.
-func (l *loop) run() {
-	defer close(l.done)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	before := -wakeGap // when it was last awake
-	for {
-		l.mu.Lock()
-		now := l.enter()
-		l.armed = 0 // this goroutine need not wake itself
-		l.eng.Advance(now, &l.fx)
-		l.leave(now)
-		l.armed = machine.Never
-		wait := time.Hour
-		if at, ok := l.eng.Next(); ok {
-			l.armed = at
-			wait = min(wait, max(0, (max(at, before.Add(wakeGap))-now).Duration()))
-		}
-		before = now
-		l.mu.Unlock()
-		timer.Reset(wait)
-		select {
-		case <-l.wake:
-		case <-timer.C:
-		case <-l.quit:
-			l.mu.Lock()
-			l.stopped = true
-			l.mu.Unlock()
-			return
-		}
-	}
+	l.drive.Stop()
+	close(l.done)
 }
 
 func (l *loop) begin(s *seq, now machine.Time) {
@@ -228,39 +145,36 @@ func (l *loop) resume(seqs []*seq) {
 	})
 }
 
-// deliver hands the collected effects to the requests that they concern and
-// wakes each of them once.
-func (l *loop) deliver() {
-	if len(l.fx.List) == 0 {
-		return
-	}
-	l.stats.version++
-	l.stats.active = l.fx.List[len(l.fx.List)-1].At
-	for i := range l.fx.List {
-		f := &l.fx.List[i]
-		s := l.seqs[f.Request]
-		switch f.Kind {
-		case engine.Tokens:
-			if s != nil {
-				l.tokens(s, f)
-			}
-		case engine.Accepted: // nobody waits for it
-		case engine.ControlDone, engine.ControlRefused:
-			l.answered(f)
-		case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
-			l.onKV(&l.fx, f, s)
-		case engine.Stepped:
-			l.stats.stepped(&l.fx, f)
-			l.stats.settle()
-			l.steps.Record(&l.fx, f)
-		default:
-			if s != nil {
-				l.milestone(s, f)
-			}
+// carry hands an effect to the request that it concerns.
+func (l *loop) carry(_ machine.Time, fx *engine.Effects, i int) {
+	f := &fx.List[i]
+	l.stats.active = f.At
+	s := l.seqs[f.Request]
+	switch f.Kind {
+	case engine.Tokens:
+		if s != nil {
+			l.tokens(s, f)
+		}
+	case engine.Accepted: // nobody waits for it
+	case engine.ControlDone, engine.ControlRefused:
+		l.answered(f)
+	case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
+		l.onKV(fx, f, s)
+	case engine.Stepped:
+		l.stats.stepped(fx, f)
+		l.stats.settle()
+		l.steps.Record(fx, f)
+	default:
+		if s != nil {
+			l.milestone(s, f)
 		}
 	}
+}
+
+// delivered wakes each request that something was handed to once.
+func (l *loop) delivered() {
+	l.stats.version++
 	l.stats.settle()
-	l.fx.Reset()
 	for _, id := range l.over {
 		delete(l.seqs, id)
 	}

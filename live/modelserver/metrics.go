@@ -44,8 +44,7 @@ func (x *scrape) kvUsage(s *Server) float64 {
 func (s *Server) scrape() (scrape, bool) {
 	var x scrape
 	ok := s.loop.ask(func(now machine.Time) {
-		l := s.loop
-		l.catchUp(now) // a long run is counted up to now
+		l := s.loop // a long run is counted up to now
 		if l.stats.hardware != nil && l.eng.Computing() {
 			l.eng.Input(now, engine.Look{}, &l.fx)
 		}
@@ -106,7 +105,6 @@ func (s *Server) page() ([]byte, bool) {
 	var key pageKey
 	if !s.loop.ask(func(now machine.Time) {
 		l := s.loop
-		l.catchUp(now)
 		key = pageKey{version: l.stats.version, second: -1, adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
 		if l.eng.InFlight() > 0 || now < l.stats.active+2*rateSpan*machine.Second {
 			key.second = int64(now / machine.Second)

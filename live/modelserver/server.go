@@ -202,7 +202,6 @@ func (s *Server) abandon() {
 
 func (s *Server) serve() {
 	s.served = true
-	go s.loop.run()
 	if s.opts.OutOfMemory != nil {
 		s.crashes.Go(s.crashLoop)
 	}
@@ -242,9 +241,6 @@ func (s *Server) InFlight() int { return s.inFlight.value() }
 // EngineStats reads the engine's counters. After Stop they are zero.
 func (s *Server) EngineStats() engine.Stats {
 	var st engine.Stats
-	s.loop.ask(func(now machine.Time) {
-		s.loop.eng.Advance(now, &s.loop.fx)
-		st = s.loop.eng.Stats()
-	})
+	s.loop.ask(func(machine.Time) { st = s.loop.eng.Stats() })
 	return st
 }

@@ -33,7 +33,7 @@ func (t *stepTimes) add(f *engine.Effect) {
 		t.counts[i] += n
 	}
 	if f.Schedule.Grow == 0 {
-		count((f.At-f.Schedule.Start)/machine.Time(f.Count), uint32(f.Count))
+		count((f.Schedule.End(int(f.Count))-f.Schedule.Start)/machine.Time(f.Count), uint32(f.Count))
 		return
 	}
 	last := f.Schedule.Start

@@ -3,41 +3,42 @@ package modelserver
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
 // A request that is not streamed adds to the histogram of inter-token latency
 // exactly what one adds that is, also where a long prompt comes in between.
 func TestIntervalsAreTheSameUnstreamed(t *testing.T) {
 	t.Parallel()
-	eng, err := engine.New(engine.Config{ReportSteps: true, NumGPUBlocks: 1000, Timer: latency.PerToken{Step: engine.ToFixed(15 * machine.Millisecond), PrefillToken: engine.ToFixed(machine.Millisecond)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := machine.Second
 	var got [2]histogram
-	for streamed := range 2 {
-		l := newLoop(eng, 8192, func() machine.Time { return now })
-		l.taken = func(engine.RequestID) bool { return false }
-		tell := func(id uint64, prompt, tokens int) {
-			q := &seq{box: newBox(1), everyToken: streamed == 1, submit: engine.Submit{ID: engine.RequestID(id), PromptTokens: prompt, MaxTokens: tokens}}
-			if q.everyToken {
-				q.submit.Interest = engine.EveryToken
+	for streamed := range got {
+		synctest.Test(t, func(t *testing.T) {
+			eng, err := engine.New(engine.Config{ReportSteps: true, NumGPUBlocks: 1000, Timer: latency.PerToken{Step: engine.ToFixed(15 * machine.Millisecond), PrefillToken: engine.ToFixed(machine.Millisecond)}})
+			if err != nil {
+				t.Fatal(err)
 			}
-			l.submit([]*seq{q})
-		}
-		tell(1, 10, 20)
-		now += 100 * machine.Millisecond
-		tell(2, 300, 8) // computes its prompt beside the first
-		for eng.InFlight() > 0 {
-			at, _ := eng.Next()
-			now = max(now, at)
-			l.ask(func(machine.Time) { eng.Advance(now, &l.fx) })
-		}
-		got[streamed] = l.stats.itl
+			l := newLoop(eng, 8192, drive.Since(time.Now()))
+			l.taken = func(engine.RequestID) bool { return false }
+			tell := func(id uint64, prompt, tokens int) {
+				q := &seq{box: newBox(1), everyToken: streamed == 1, submit: engine.Submit{ID: engine.RequestID(id), PromptTokens: prompt, MaxTokens: tokens}}
+				if q.everyToken {
+					q.submit.Interest = engine.EveryToken
+				}
+				l.submit([]*seq{q})
+			}
+			time.Sleep(time.Second) // a time of zero means never
+			tell(1, 10, 20)
+			time.Sleep(100 * time.Millisecond)
+			tell(2, 300, 8) // computes its prompt beside the first
+			time.Sleep(time.Minute)
+			l.ask(func(machine.Time) { got[streamed] = l.stats.itl })
+		})
 	}
 	if got[0].n != 19+7 || !slices.Equal(got[0].counts, got[1].counts) || got[0].sum-got[1].sum > 1e-9 || got[1].sum-got[0].sum > 1e-9 {
 		t.Errorf("unstreamed %d intervals %v, %v s; streamed %d %v, %v s", got[0].n, got[0].counts, got[0].sum, got[1].n, got[1].counts, got[1].sum)

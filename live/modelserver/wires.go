@@ -3,11 +3,10 @@ package modelserver
 import (
 	"context"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
 // TransferOptions say how KV caches travel between servers.
@@ -22,26 +21,22 @@ type TransferOptions struct {
 }
 
 // network moves KV caches between a fleet's servers, and from servers that are
-// not of the fleet, over shared links: core/link, driven in wall time by one
-// goroutine that lives while something moves.
+// not of the fleet, over shared links: core/link, driven in wall time.
 type network struct {
 	profile  link.Profile
 	topology *link.Topology
-	clock    func() machine.Time
+	drive    *drive.Driver[link.Message, *link.Effects]
 
-	mu      sync.Mutex
+	// The following are for who has the network in hand.
 	net     *link.Network
-	fx      link.Effects
 	waiting map[link.ID]*transfer
+	next    link.ID
 	// sending tells a server that a connector which blocks it began (1) or
 	// ended (-1) to send its KV.
 	sending func(node, by int)
-	next    link.ID
-	running bool
-	wake    chan struct{}
 }
 
-func newNetwork(o TransferOptions, servers int, clock func() machine.Time) (*network, error) {
+func newNetwork(o TransferOptions, servers int, clock func() machine.Time, sending func(node, by int)) (*network, error) {
 	if o.Profile.Name == "" {
 		o.Profile = link.NIXLv2
 	}
@@ -64,7 +59,9 @@ func newNetwork(o TransferOptions, servers int, clock func() machine.Time) (*net
 	if err != nil {
 		return nil, err
 	}
-	return &network{profile: o.Profile, topology: t, clock: clock, net: n, waiting: map[link.ID]*transfer{}, wake: make(chan struct{}, 1)}, nil
+	x := &network{profile: o.Profile, topology: t, net: n, waiting: map[link.ID]*transfer{}, sending: sending}
+	x.drive = drive.New(drive.Options[link.Message, *link.Effects]{Machine: n, Effects: new(link.Effects), Now: clock, Carry: x.carry})
+	return x, nil
 }
 
 // transfer is a cache on its way.
@@ -79,26 +76,29 @@ type transfer struct {
 }
 
 // move carries a cache from one node to another, or with a from of -1 out of
-// the external cache, and returns when decoding may begin. What is then still to come goes on without the context; whole of the
-// transfer is closed when it is there.
-func (n *network) move(ctx context.Context, from, to int, cacheBytes int64) (*transfer, error) {
-	n.mu.Lock()
-	n.next++
-	id := n.next
-	start, err := n.profile.Transfer(n.topology, id, from, to, cacheBytes)
-	if from < 0 {
-		start, err = n.profile.FromStore(n.topology, id, to, cacheBytes)
-	}
+// the external cache, and returns when decoding may begin. What is then still to
+// come goes on without the context; whole of the transfer is closed when it is
+// there.
+func (n *network) move(ctx context.Context, from, to int, cacheBytes int64) (x *transfer, err error) {
+	var id link.ID
+	n.drive.With(func(now machine.Time, fx *link.Effects) {
+		n.next++
+		id = n.next
+		var start link.Start
+		if from < 0 {
+			start, err = n.profile.FromStore(n.topology, id, to, cacheBytes)
+		} else {
+			start, err = n.profile.Transfer(n.topology, id, from, to, cacheBytes)
+		}
+		if err == nil {
+			x = &transfer{from: from, blocks: n.profile.Blocking, bytes: start.Bytes, usable: make(chan bool, 1), whole: make(chan struct{})}
+			n.waiting[id] = x
+			n.net.Input(now, start, fx)
+		}
+	})
 	if err != nil {
-		n.mu.Unlock()
 		return nil, err
 	}
-	x := &transfer{from: from, blocks: n.profile.Blocking, bytes: start.Bytes, usable: make(chan bool, 1), whole: make(chan struct{})}
-	n.waiting[id] = x
-	n.net.Input(n.clock(), start, &n.fx)
-	n.deliver()
-	n.drive()
-	n.mu.Unlock()
 	select {
 	case ok := <-x.usable:
 		if !ok {
@@ -106,72 +106,29 @@ func (n *network) move(ctx context.Context, from, to int, cacheBytes int64) (*tr
 		}
 		return x, nil
 	case <-ctx.Done():
-		n.mu.Lock()
-		n.net.Input(n.clock(), link.Cancel{ID: id}, &n.fx)
-		n.deliver()
-		n.mu.Unlock()
+		n.drive.Input(link.Cancel{ID: id})
 		return nil, ctx.Err()
 	}
 }
 
-// drive makes sure that somebody wakes the network; n.mu is held.
-func (n *network) drive() {
-	if n.running {
-		select {
-		case n.wake <- struct{}{}:
-		default:
-		}
+// carry tells those who wait.
+func (n *network) carry(_ machine.Time, fx *link.Effects, i int) {
+	f := &fx.List[i]
+	x := n.waiting[f.ID]
+	if x == nil {
 		return
 	}
-	if _, ok := n.net.Next(); ok {
-		n.running = true
-		go n.run()
+	switch f.Kind {
+	case link.Began:
+		n.block(x, x.blocks)
+	case link.Usable:
+		x.tell(true)
+	case link.Arrived, link.Cancelled, link.Rejected:
+		n.block(x, false)
+		x.tell(f.Kind == link.Arrived)
+		close(x.whole)
+		delete(n.waiting, f.ID)
 	}
-}
-
-func (n *network) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		n.mu.Lock()
-		n.net.Advance(n.clock(), &n.fx)
-		n.deliver()
-		at, ok := n.net.Next()
-		if !ok {
-			n.running = false
-			n.mu.Unlock()
-			return
-		}
-		wait := (at - n.clock()).Duration()
-		n.mu.Unlock()
-		timer.Reset(max(0, wait))
-		select {
-		case <-timer.C:
-		case <-n.wake:
-		}
-	}
-}
-
-// deliver tells those who wait; n.mu is held.
-func (n *network) deliver() {
-	for _, f := range n.fx.List {
-		x := n.waiting[f.ID]
-		if x == nil {
-			continue
-		}
-		switch f.Kind {
-		case link.Began:
-			n.block(x, x.blocks)
-		case link.Usable:
-			x.tell(true)
-		case link.Arrived, link.Cancelled, link.Rejected:
-			n.block(x, false)
-			x.tell(f.Kind == link.Arrived)
-			close(x.whole)
-			delete(n.waiting, f.ID)
-		}
-	}
-	n.fx.Reset()
 }
 
 func (x *transfer) tell(ok bool) {

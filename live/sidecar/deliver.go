@@ -132,9 +132,7 @@ func (e *exchange) say(s disagg.Say) {
 
 func (e *exchange) whole(status int) {
 	e.tell(disagg.Delivered{Bytes: e.wrote})
-	e.mu.Lock()
-	e.ok = status < 500
-	e.mu.Unlock()
+	e.ok.Store(status < 500)
 }
 
 // answer ends the request with what is known whole.
@@ -148,9 +146,7 @@ func (e *exchange) answer(a disagg.Answer) {
 	e.begun = true
 	write(e.w, a.Status, a.Head, a.Body)
 	e.wrote += len(a.Body)
-	e.mu.Lock()
-	e.ok = a.Status < 500
-	e.mu.Unlock()
+	e.ok.Store(a.Status < 500)
 }
 
 // head copies a leg's headers, with document 003's timings.
@@ -167,9 +163,9 @@ func (e *exchange) times(streams bool) {
 	if o.PlainHeaders {
 		return
 	}
-	e.mu.Lock()
-	t, prefiller := e.x.Times(e.k.s.now()), e.x.Prefiller()
-	e.mu.Unlock()
+	var t disagg.Times
+	var prefiller string
+	e.drive.With(func(now machine.Time, _ *disagg.Effects) { t, prefiller = e.x.Times(now), e.x.Prefiller() })
 	h := e.w.Header()
 	set := func(name string, v machine.Time) {
 		if v > 0 {
@@ -199,9 +195,8 @@ func (e *exchange) trailers(from http.Header, streams bool) {
 	if !streams || e.k.s.o.PlainHeaders || !wantsTrailers(e.r) {
 		return
 	}
-	e.mu.Lock()
-	t := e.x.Times(e.k.s.now())
-	e.mu.Unlock()
+	var t disagg.Times
+	e.drive.With(func(now machine.Time, _ *disagg.Effects) { t = e.x.Times(now) })
 	h[http.TrailerPrefix+"X-Decode-Time-Ms"] = []string{millis(t.Decode)}
 	h[http.TrailerPrefix+"X-Total-Time-Ms"] = []string{millis(t.Total)}
 }

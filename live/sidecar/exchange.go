@@ -10,9 +10,11 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
 // exchange drives one disagg.Exchange. Legs run in the request's own
@@ -26,9 +28,13 @@ type exchange struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // guards x
-	x       *disagg.Exchange
-	todo    []disagg.Effect
+	drive *drive.Driver[disagg.Message, *disagg.Effects]
+	x     *disagg.Exchange // for who has it in hand
+	fx    disagg.Effects
+
+	mu      sync.Mutex // guards the next two
+	todo    []disagg.Action
+	due     chan struct{} // there is something to do; nil while nobody waits for it
 	answers map[int]*http.Response
 
 	flying map[int]context.CancelFunc // concurrent legs without an answer
@@ -37,56 +43,81 @@ type exchange struct {
 
 	wrote int // bytes to the client
 	begun bool
-	ok    bool // the client has a whole answer that is no 5xx
+	ok    atomic.Bool // the client has a whole answer that is no 5xx
 }
 
 func (e *exchange) run() {
-	s := e.k.s
 	defer e.end()
-	e.take(func() []disagg.Effect { return e.x.Start(s.now()) })
+	e.drive = drive.New(drive.Options[disagg.Message, *disagg.Effects]{Machine: e.x, Effects: &e.fx, Now: e.k.s.now, Carry: e.carry})
+	e.tell(disagg.Start{})
 	for {
-		for len(e.todo) > 0 {
-			next := e.todo[0]
-			e.todo = e.todo[1:]
-			e.play(next)
+		for a := e.next(); a != nil; a = e.next() {
+			e.play(a)
 		}
-		e.mu.Lock()
-		at, waits := e.x.Next()
-		over := e.x.Over()
-		e.mu.Unlock()
+		waits, over := e.waits()
+		if !e.idle() {
+			continue // it was due just now
+		}
 		if over || !waits && len(e.flying) == 0 {
 			return
 		}
-		var due <-chan time.Time
-		var timer *time.Timer
-		if waits {
-			timer = time.NewTimer((at - s.now()).Duration())
-			due = timer.C
-		}
 		select {
-		case <-due:
-			e.take(func() []disagg.Effect { return e.x.Advance(max(at, s.now())) })
+		case <-e.due:
 		case a := <-e.inbox:
 			e.arrived(a)
 		case <-e.ctx.Done():
 			e.gone("the client left")
 		}
-		if timer != nil {
-			timer.Stop()
+	}
+}
+
+// carry keeps what is to be done for the request's goroutine, which may wait
+// for it.
+func (e *exchange) carry(_ machine.Time, fx *disagg.Effects, i int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.todo = append(e.todo, fx.List[i].Do)
+	if e.due != nil {
+		select {
+		case e.due <- struct{}{}:
+		default: // it is told already
 		}
 	}
 }
 
-// take hands the machine something and keeps what comes of it.
-func (e *exchange) take(f func() []disagg.Effect) {
+// next is what is to be done next, nil if nothing is.
+func (e *exchange) next() disagg.Action {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.todo = append(e.todo, f()...)
+	if len(e.todo) == 0 {
+		return nil
+	}
+	a := e.todo[0]
+	e.todo = e.todo[1:]
+	return a
 }
 
-func (e *exchange) tell(m disagg.Message) {
-	e.take(func() []disagg.Effect { return e.x.Input(e.k.s.now(), m) })
+func (e *exchange) idle() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.todo) == 0
 }
+
+// waits says whether the machine has something to do later, or has ended.
+func (e *exchange) waits() (waits, over bool) {
+	e.drive.With(func(machine.Time, *disagg.Effects) {
+		over = e.x.Over()
+		_, waits = e.x.Next()
+	})
+	if waits && e.due == nil {
+		e.mu.Lock()
+		e.due = make(chan struct{}, 1)
+		e.mu.Unlock()
+	}
+	return waits, over
+}
+
+func (e *exchange) tell(m disagg.Message) { e.drive.Input(m) }
 
 // gone ends the request without an answer: nobody waits for it, or it broke
 // off in the middle.
@@ -101,12 +132,11 @@ func (e *exchange) end() {
 	for _, a := range e.answers {
 		_ = a.Body.Close() // whoever wanted it has read it
 	}
-	e.mu.Lock()
-	times, x := e.x.Times(e.k.s.now()), e.x
-	e.k.s.metrics.ended(x, times, e.ok, e.k.s.o.BlockBytes)
-	e.mu.Unlock()
+	e.drive.With(func(now machine.Time, _ *disagg.Effects) {
+		e.k.s.metrics.ended(e.x, e.x.Times(now), e.ok.Load(), e.k.s.o.BlockBytes)
+	})
 	broke := e.ctx.Err() != nil && e.r.Context().Err() == nil
-	if !e.ok {
+	if !e.ok.Load() {
 		e.cancel() // detached legs are for nobody
 	}
 	if s := e.k.c.Sessions; s != nil {
@@ -117,8 +147,8 @@ func (e *exchange) end() {
 	}
 }
 
-func (e *exchange) play(fx disagg.Effect) {
-	switch fx := fx.(type) {
+func (e *exchange) play(a disagg.Action) {
+	switch fx := a.(type) {
 	case disagg.Call:
 		if fx.Leg.Detached {
 			e.k.s.detached.Add(1)
@@ -199,33 +229,25 @@ func (e *exchange) detached(l disagg.Leg) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	stop := context.AfterFunc(e.ctx, func() {
-		e.mu.Lock()
-		whole := e.ok
-		e.mu.Unlock()
-		if !whole {
+		if !e.ok.Load() {
 			cancel()
 		}
 	})
 	defer stop()
-	tell := func(m disagg.Message) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.x.Input(s.now(), m) // its effects are only ever to read the answer
-	}
 	resp, err := e.k.send(ctx, e, &l)
 	if err == nil {
 		defer resp.Body.Close()
-		tell(disagg.Head{Leg: l.ID, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type")})
+		e.tell(disagg.Head{Leg: l.ID, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type")})
 		var body []byte
 		if body, err = readAll(resp.Body); err == nil {
-			tell(disagg.Whole{Leg: l.ID, Body: body})
+			e.tell(disagg.Whole{Leg: l.ID, Body: body})
 			return
 		}
 	}
 	if ctx.Err() == nil {
 		s.metrics.connectionErrors.Inc()
 	}
-	tell(disagg.Failed{Leg: l.ID, Reason: err.Error(), Refused: isRefused(err)})
+	e.tell(disagg.Failed{Leg: l.ID, Reason: err.Error(), Refused: isRefused(err)})
 }
 
 var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxLegAnswer)
@@ -334,7 +356,7 @@ func (e *exchange) setBody(out *http.Request, body []byte) {
 // with it.
 func (e *exchange) peek(leg int) {
 	buf := make([]byte, 32<<10)
-	for len(e.todo) == 0 {
+	for e.idle() {
 		n, err := e.answers[leg].Body.Read(buf)
 		if n > 0 || errors.Is(err, io.EOF) {
 			e.tell(disagg.Part{Leg: leg, Data: buf[:n], End: err != nil})

@@ -89,9 +89,11 @@ func (k *rank) reverseProxy() *httputil.ReverseProxy {
 // refused answers for a decode server that cannot be reached.
 func refused(w http.ResponseWriter, err error) {
 	x := disagg.New(&disagg.Config{}, disagg.Request{})
-	x.Start(0)
-	for _, e := range x.Input(0, disagg.Failed{Leg: 1, Reason: err.Error(), Refused: isRefused(err)}) {
-		if a, ok := e.(disagg.Answer); ok {
+	var fx disagg.Effects
+	x.Input(0, disagg.Start{}, &fx)
+	x.Input(0, disagg.Failed{Leg: 1, Reason: err.Error(), Refused: isRefused(err)}, &fx)
+	for _, e := range fx.List {
+		if a, ok := e.Do.(disagg.Answer); ok {
 			write(w, a.Status, a.Head, a.Body)
 		}
 	}

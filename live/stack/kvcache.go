@@ -59,7 +59,7 @@ type announcer struct {
 func (a *announcer) Publish(e kv.Event) {
 	a.all.mu.Lock()
 	for _, names := range a.all.names {
-		names.Input(0, a.as, &e)
+		names.Input(0, &kv.Events{From: a.as, List: []kv.Event{e}}, new(kv.Effects))
 	}
 	if a.all.first.IsZero() {
 		a.all.first = time.Now()

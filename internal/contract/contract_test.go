@@ -1,0 +1,16 @@
+package contract
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestMachines(t *testing.T) {
+	for _, m := range Machines {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, m.Check)
+		})
+	}
+}

@@ -1,0 +1,256 @@
+package drive
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// clock is a machine that strikes when it is told to.
+type clock struct {
+	now machine.Time
+	set []machine.Time // sorted
+}
+
+// strike is a message (set the clock for At) and an effect (it struck).
+type strike struct{ at machine.Time }
+
+func (s strike) Due() machine.Time { return s.at }
+
+type strikes = machine.Effects[strike]
+
+func (c *clock) Input(now machine.Time, m strike, fx *strikes) {
+	c.Advance(now, fx)
+	at, _ := slices.BinarySearch(c.set, m.at)
+	c.set = slices.Insert(c.set, at, m.at)
+	c.Advance(now, fx)
+}
+
+func (c *clock) Next() (machine.Time, bool) {
+	if len(c.set) == 0 {
+		return machine.Never, false
+	}
+	return c.set[0], true
+}
+
+func (c *clock) Advance(now machine.Time, fx *strikes) {
+	c.now = max(c.now, now)
+	for len(c.set) > 0 && c.set[0] <= c.now {
+		fx.Add(strike{c.set[0]})
+		c.set = c.set[1:]
+	}
+}
+
+// rig is a driven clock. What it carries out is noted with the time.
+type rig struct {
+	*Driver[strike, *strikes]
+	c     clock
+	heard []string
+	on    func(now machine.Time, fx *strikes, at machine.Time)
+	lists int
+}
+
+func newRig(change func(*Options[strike, *strikes])) *rig {
+	r := &rig{}
+	o := Options[strike, *strikes]{Machine: &r.c, Effects: new(strikes), Now: Since(time.Now()), Carried: func() { r.lists++ }}
+	o.Carry = func(now machine.Time, fx *strikes, i int) {
+		at := fx.List[i].at
+		r.heard = append(r.heard, fmt.Sprintf("%v at %v", at, now))
+		if r.on != nil {
+			r.on(now, fx, at)
+		}
+	}
+	if change != nil {
+		change(&o)
+	}
+	r.Driver = New(o)
+	return r
+}
+
+func (r *rig) want(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	r.mu.Lock()
+	got = slices.Clone(r.heard)
+	r.mu.Unlock()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+const second = machine.Second
+
+// What is due is carried out at once, by whoever gives the message; the rest
+// when it is due, also when a message brings that moment nearer.
+func TestDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil)
+		r.Input(strike{10 * second})
+		time.Sleep(time.Second)
+		r.Input(strike{1 * second})
+		r.want(t, "1s at 1s")
+		r.Input(strike{3 * second})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		r.want(t, "1s at 1s", "3s at 3s")
+		time.Sleep(time.Hour)
+		r.want(t, "1s at 1s", "3s at 3s", "10s at 10s")
+		if r.armed != machine.Never {
+			t.Errorf("a clock with nothing to strike is to ring at %v", r.armed)
+		}
+	})
+}
+
+// What an effect brings about joins the list: in the order of time, and in one
+// turn.
+func TestJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil)
+		r.on = func(now machine.Time, fx *strikes, at machine.Time) {
+			if len(r.heard) == 1 {
+				r.c.Input(now, strike{at}, fx)
+				r.c.Input(now, strike{at + second}, fx)
+			}
+		}
+		r.Input(strike{second})
+		time.Sleep(time.Hour)
+		r.want(t, "1s at 1s", "1s at 1s", "2s at 2s")
+		if r.lists != 2 {
+			t.Errorf("%d lists, want 2", r.lists)
+		}
+	})
+}
+
+// A machine that wants to be woken when it is taken over is.
+func TestNextAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(func(o *Options[strike, *strikes]) { o.Machine.Input(0, strike{5 * second}, o.Effects) })
+		time.Sleep(time.Hour)
+		r.want(t, "5s at 5s")
+	})
+}
+
+// With has the machine as it is now, and what f causes is carried out after it.
+func TestWith(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var before []machine.Time
+		r := newRig(func(o *Options[strike, *strikes]) { o.Before = func(now machine.Time) { before = append(before, now) } })
+		time.Sleep(time.Second)
+		ok := r.With(func(now machine.Time, fx *strikes) {
+			if r.c.now != second {
+				t.Errorf("the machine is at %v", r.c.now)
+			}
+			r.c.Input(now, strike{0}, fx)
+			r.c.Input(now, strike{2 * second}, fx)
+			if len(r.heard) != 0 {
+				t.Error("an effect was carried out while f ran")
+			}
+			if r.Try(func(machine.Time, *strikes) { t.Error("two at a time") }) {
+				t.Error("Try says that it ran")
+			}
+		})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		r.want(t, "0s at 1s", "2s at 2s")
+		if !ok || !r.Try(func(machine.Time, *strikes) {}) || !slices.Equal(before, []machine.Time{second, 2 * second, 2 * second}) {
+			t.Errorf("%v, before %v", ok, before)
+		}
+	})
+}
+
+// A gap keeps wake-ups apart and loses nothing; what is due soon is played
+// early.
+func TestGapAndSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(func(o *Options[strike, *strikes]) { o.Gap, o.Soon = second, second/10 })
+		for _, at := range []machine.Time{20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31} {
+			r.Input(strike{at * second / 10})
+		}
+		time.Sleep(time.Hour)
+		r.want(t, "2s at 2s", "2.1s at 2.1s", "2.2s at 2.2s", "2.3s at 2.3s", "2.4s at 2.4s", "2.5s at 2.5s",
+			"2.6s at 2.6s", "2.7s at 2.7s", "2.8s at 2.8s", "2.9s at 2.9s", "3s at 3s", "3.1s at 3.1s")
+		r = newRig(func(o *Options[strike, *strikes]) { o.Gap = second })
+		for _, at := range []machine.Time{1, 5, 7, 30} {
+			r.Input(strike{at * second / 10})
+		}
+		time.Sleep(time.Hour)
+		r.want(t, "0.1s at 0.1s", "0.5s at 1.1s", "0.7s at 1.1s", "3s at 3s")
+	})
+}
+
+// After Stop nothing happens any more, and everybody is told.
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil)
+		r.Input(strike{second})
+		r.Stop()
+		time.Sleep(time.Hour)
+		nothing := func(machine.Time, *strikes) { t.Error("it runs") }
+		if r.Input(strike{0}) || r.With(nothing) || r.Try(nothing) {
+			t.Error("a driver that has been stopped takes messages")
+		}
+		r.want(t)
+	})
+}
+
+// One who breaks while something is carried out stops nobody else: the rest of
+// the list is carried out, and the timer goes on.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil)
+		r.on = func(_ machine.Time, _ *strikes, at machine.Time) {
+			if at == second {
+				panic("broken")
+			}
+		}
+		broke := func(f func()) {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic is lost")
+				}
+			}()
+			f()
+		}
+		time.Sleep(2 * time.Second)
+		broke(func() {
+			r.With(func(now machine.Time, fx *strikes) {
+				for _, at := range []machine.Time{0, 1, 2, 5} {
+					r.c.Input(now, strike{at * second}, fx)
+				}
+			})
+		})
+		synctest.Wait()
+		r.want(t, "0s at 2s", "1s at 2s", "2s at 2s")
+		broke(func() { r.With(func(machine.Time, *strikes) { panic("broken") }) })
+		time.Sleep(time.Hour)
+		r.want(t, "0s at 2s", "1s at 2s", "2s at 2s", "5s at 5s")
+	})
+}
+
+// However many give messages at once, each effect is carried out once, by one
+// at a time.
+func TestManyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				for k := range 50 {
+					r.Input(strike{machine.Time(k*8+i) * machine.Millisecond})
+					time.Sleep(5 * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(r.heard) != 400 || len(r.c.set) != 0 {
+			t.Errorf("%d of 400 effects, %d left", len(r.heard), len(r.c.set))
+		}
+	})
+}

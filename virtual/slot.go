@@ -1,0 +1,81 @@
+package virtual
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// slot is a machine's place in the event queue, what live/drive is in wall
+// time: it is given messages, its effects are carried out in order, and one
+// wake-up stands in the queue for when it wants to be woken. The rule of
+// wake-ups is here and nowhere else.
+type slot[M any, F machine.Buffer] struct {
+	w *world
+	m machine.Machine[M, F]
+	// fx is the machine's buffer.
+	fx F
+	// carry carries out effect number i of fx. What it brings about in the same
+	// machine, by input, joins the list, so the loop and not the stack grows.
+	carry func(i int)
+	// carried, if not nil, is called when all of a list is carried out.
+	carried func()
+	// class orders the wake-ups among what else happens at their moment.
+	class machine.Class
+	// while, if not nil, says whether wake-ups are still wanted, of a machine
+	// that would want to be woken for ever.
+	while func() bool
+
+	playing bool
+	wakeAt  machine.Time // the one wake-up that counts; Never is none
+	place   *place
+}
+
+// place is what the queue knows of a slot. It is empty once the slot has ended,
+// so that the memory of what is over is not kept for a wake-up that nobody
+// needs any more.
+type place struct {
+	slot interface{ wake(at machine.Time) }
+}
+
+// open puts a machine into a slot. Class, carried and while may be set before.
+func (s *slot[M, F]) open(w *world, m machine.Machine[M, F], fx F, carry func(i int)) {
+	s.w, s.m, s.fx, s.carry, s.wakeAt = w, m, fx, carry, machine.Never
+	s.place = &place{s}
+}
+
+// input gives the machine a message, now.
+func (s *slot[M, F]) input(m M) {
+	s.m.Input(s.w.now, m, s.fx)
+	s.play()
+}
+
+// wake plays what is due, unless an earlier wake-up took this one's place.
+func (s *slot[M, F]) wake(at machine.Time) {
+	if at != s.wakeAt {
+		return
+	}
+	s.wakeAt = machine.Never
+	s.m.Advance(s.w.now, s.fx)
+	s.play()
+}
+
+// play carries out what the machine says. Whoever gave it a message by a way of
+// its own calls it, too.
+func (s *slot[M, F]) play() {
+	if s.playing {
+		return
+	}
+	s.playing = true
+	for i := 0; i < s.fx.Len(); i++ {
+		s.carry(i)
+	}
+	s.fx.Reset()
+	if s.carried != nil {
+		s.carried()
+	}
+	s.playing = false
+	if at, ok := s.m.Next(); ok && at < s.wakeAt && s.place.slot != nil && (s.while == nil || s.while()) {
+		s.wakeAt = at
+		s.w.queue.Push(at, s.class, event{kind: wake, place: s.place})
+	}
+}
+
+// end takes the machine out of the queue.
+func (s *slot[M, F]) end() { s.place.slot = nil }
