@@ -132,7 +132,7 @@ func (r *request) receivedDetails() []flow.Detail {
 // cut is the connection to the model server breaking.
 func (r *request) cut(reason string) {
 	if r.leg != nil {
-		r.leg.broke(reason)
+		r.leg.back(func() { r.leg.broke(reason) })
 		return
 	}
 	r.lost()

@@ -14,19 +14,17 @@ const lostBeforeHeaders = "upstream connect error or disconnect/reset before hea
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
-	switch {
-	case r.over:
-	case r.status == 0:
-		r.respond(503, []byte(lostBeforeHeaders), true)
-	default:
-		r.broken("the answer was cut short")
-	}
-}
-
-// broken ends a request whose answer breaks off in the middle.
-func (r *request) broken(reason string) {
-	r.finish(flow.Broken, flow.D("reason", reason), flow.D("status", r.status), flow.D("tokens", r.tokens))
-	r.tell(stream.Message{Kind: stream.PeerGone})
+	tokens := r.tokens
+	r.toEPP(func() {
+		if r.status == 0 {
+			r.responded(503, []byte(lostBeforeHeaders), true)
+			return
+		}
+		r.toClient(func() {
+			r.finish(flow.Broken, flow.D("reason", "the answer was cut short"), flow.D("status", r.status), flow.D("tokens", tokens))
+		})
+		r.tell(stream.Message{Kind: stream.PeerGone})
+	})
 }
 
 // respond is a piece of the response on its way to the EPP.
@@ -35,9 +33,11 @@ func (r *request) respond(status int, body []byte, end bool) {
 		r.leg.respond(status, body, end)
 		return
 	}
-	if r.over {
-		return
-	}
+	r.toEPP(func() { r.responded(status, body, end) })
+}
+
+// responded is a piece of the response at the EPP.
+func (r *request) responded(status int, body []byte, end bool) {
 	if r.status == 0 {
 		r.status = status
 		r.bare = end && len(body) == 0
@@ -46,13 +46,14 @@ func (r *request) respond(status int, body []byte, end bool) {
 			return
 		}
 	}
-	if !r.over {
-		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end})
-	}
+	r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end})
 }
 
 // received is a piece of the response at the client.
 func (r *request) received(body []byte, end bool) {
+	if r.over {
+		return
+	}
 	ok := r.status >= 200 && r.status < 300
 	if ok && !r.first && len(body) > 0 {
 		r.first = true

@@ -4,9 +4,9 @@
 //
 // A request is a few calls here: the client's bytes go into the EPP's stream
 // machine, its effects go to the sidecar's exchange or the model server's
-// session and engine, and theirs back. What a network would carry is handed
-// over at once, so a virtual run shows the time that the parts themselves
-// need. The record has the same steps as a live one, except Envoy's own log.
+// session and engine, and theirs back. What a network would carry arrives after
+// the time that the scenario's hops take. The record has the same steps as a live
+// one, except Envoy's own log.
 package virtual
 
 import (
@@ -36,6 +36,7 @@ type event struct {
 	pull     *pull
 	alarm    *alarm
 	place    *place
+	then     func()
 }
 
 // alarm is a request that something waits for which hardly ever comes: its time
@@ -53,6 +54,7 @@ const (
 	goOn
 	sendKV
 	deliverKV
+	arrives
 	afterFault
 	die
 	happens
@@ -67,6 +69,7 @@ type world struct {
 	rec        flow.Recorder
 	load       *workload.Config
 	stream     stream.Config
+	hops       hops
 	model      string
 	adapters   map[string]engine.AdapterID
 	voc        *tokens.Vocabulary
@@ -178,6 +181,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder = rec
+	w.hops = newHops(s.Seed, &s.Hops)
 	w.kv = newKVWire(w, p)
 	w.adapters = p.Adapters()
 	var err error
@@ -252,6 +256,8 @@ func (w *world) play(at machine.Time, e event) {
 		e.server.sendKV()
 	case deliverKV:
 		e.server.deliverKV()
+	case arrives:
+		e.then()
 	case afterFault:
 		e.request.taken()
 	case die:
