@@ -87,7 +87,7 @@ func ReadInputs(file string, r io.Reader, each func(line []byte) error) error {
 		return err
 	}
 	defer closeLines()
-	var whole []byte
+	var pieces []byte
 	n, found := 0, false
 	for lines.Scan() {
 		n++
@@ -104,15 +104,19 @@ func ReadInputs(file string, r io.Reader, each func(line []byte) error) error {
 			if err := json.Unmarshal(line, &x); err != nil {
 				return &LineError{file, n, err}
 			}
-			if whole = append(whole, x.Piece...); len(whole) > maxInput {
+			if pieces = append(pieces, x.Piece...); len(pieces) > maxInput {
 				return &LineError{file, n, fmt.Errorf("a line in pieces has more than %d bytes", maxInput)}
 			}
 			if !x.Last {
 				continue
 			}
-			line, whole = whole, nil
+			line, pieces = pieces, nil
 		}
+		whole := json.Valid(line)
 		if err := each(line); err != nil {
+			if !whole && !lines.Scan() && lines.Err() == nil {
+				return nil // who wrote it was stopped in its last line
+			}
 			return &LineError{file, n, err}
 		}
 	}

@@ -38,19 +38,24 @@ func NewWriter(w io.Writer) *Writer { return &Writer{out: bufio.NewWriterSize(w,
 
 // Create writes to a new file, compressed when its name ends in .gz.
 func Create(path string) (*Writer, error) {
+	w, _, err := create(path)
+	return w, err
+}
+
+func create(path string) (*Writer, *os.File, error) {
 	f, err := os.Create(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !strings.HasSuffix(path, ".gz") {
 		w := NewWriter(f)
 		w.closes = []io.Closer{f}
-		return w, nil
+		return w, f, nil
 	}
 	z := gzip.NewWriter(f)
 	w := NewWriter(z)
 	w.closes = []io.Closer{z, f}
-	return w, nil
+	return w, f, nil
 }
 
 // Record writes one event. After a failure it writes nothing more; Close tells

@@ -12,6 +12,7 @@ import (
 // proceed.
 func (m *Machine) arrive(r *Request) {
 	if r.state == ended { // its stream was over before it was here
+		m.unlink(r)
 		m.emit(Effect{Kind: Decided, Request: r})
 		return
 	}
@@ -200,10 +201,18 @@ func (m *Machine) affinity() (kept, moved int64) {
 	return kept, moved
 }
 
+// early ends a request before it was here. It is the answer to its Arrive.
+func (r *Request) early() {
+	r.Err, r.state = flowcontrol.EvictedContextCancelled.Refusal(false), ended
+}
+
 // done gives back what a request held whose stream is over.
 func (m *Machine) done(r *Request) {
-	if r.state == arriving { // the answer to its Arrive
-		r.Err, r.state = flowcontrol.EvictedContextCancelled.Refusal(false), ended
+	if r.state == arriving {
+		r.early()
+		if m.log != nil { // its Arrive may come behind a snapshot
+			m.link(r)
+		}
 		return
 	}
 	m.leave(r)

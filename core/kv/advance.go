@@ -208,15 +208,20 @@ func (ix *Index) speculate(m *Speculate, fx *Effects) {
 	if place < 0 {
 		return
 	}
-	if ix.spec.until == nil {
-		ix.spec.until = map[expectation]machine.Time{}
-	}
 	until := ix.now.Add(max(1, m.TTL))
 	for _, k := range m.Keys {
 		ix.hold(ix.now, p, 1<<place, k, 0)
-		x := expectation{p, k}
-		ix.spec.until[x] = until
-		ix.spec.due.Push(until, machine.ClassTimer, x)
+		ix.await(until, p, k)
 	}
 	ix.bound()
+}
+
+// await has a block that is only expected go at a time.
+func (ix *Index) await(at machine.Time, p *pod, key Key) {
+	if ix.spec.until == nil {
+		ix.spec.until = map[expectation]machine.Time{}
+	}
+	x := expectation{p, key}
+	ix.spec.until[x] = at
+	ix.spec.due.Push(at, machine.ClassTimer, x)
 }

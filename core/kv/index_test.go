@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -124,6 +125,9 @@ func TestIndexAgainstModel(t *testing.T) {
 				delete(m.held, pod)
 			}
 			give(ix, machine.Time(step), Topic{pod, "m"}, e)
+			if rapid.IntRange(0, 9).Draw(t, "saved") == 0 {
+				ix = again(t, ix)
+			}
 		}
 		ask := h.PromptKeys("m", "", prompt("asked"))
 		scores := map[string]PodScore{}
@@ -153,6 +157,33 @@ func TestIndexAgainstModel(t *testing.T) {
 		}
 		checkLists(t, ix)
 	})
+}
+
+// again is another index with the same state.
+func again(t *rapid.T, ix *Index) *Index {
+	text, err := json.Marshal(ix.Save())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Saved
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	other := NewIndex(ix.cfg)
+	if err := other.Load(&s); err != nil {
+		t.Fatal(err)
+	}
+	sameState(t, ix, other)
+	checkLists(t, other)
+	return other
+}
+
+func sameState(t *rapid.T, a, b *Index) {
+	x, _ := json.Marshal(a.Save())
+	y, _ := json.Marshal(b.Save())
+	if string(x) != string(y) {
+		t.Fatalf("saved\n%s\nand of the other\n%s", x, y)
+	}
 }
 
 // checkLists walks the index's lists and tables and compares them.
@@ -188,7 +219,8 @@ func checkLists(t *rapid.T, ix *Index) {
 	}
 }
 
-// With bounds and ages of every sort the index stays whole and within them.
+// With bounds and ages of every sort the index stays whole and within them, and
+// one that goes on from its saved state becomes the same.
 func TestIndexBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{Hasher: Hasher{BlockTokens: rapid.IntRange(1, 4).Draw(t, "index block")},
@@ -196,7 +228,7 @@ func TestIndexBounds(t *testing.T) {
 			CleanupInterval: machine.Time(rapid.IntRange(1, 10).Draw(t, "cleanup")), Orphans: rapid.IntRange(1, 5).Draw(t, "orphans"),
 			StaleAfter: machine.Time(rapid.IntRange(0, 20).Draw(t, "stale")), ForgetAfter: machine.Time(rapid.IntRange(0, 40).Draw(t, "forget")),
 			MaxPods: rapid.IntRange(1, 4).Draw(t, "pods")}
-		ix := NewIndex(cfg)
+		ix, twin := NewIndex(cfg), NewIndex(cfg)
 		now := machine.Time(0)
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			now += machine.Time(rapid.IntRange(-2, 12).Draw(t, "dt"))
@@ -209,19 +241,25 @@ func TestIndexBounds(t *testing.T) {
 			for i := range e.Tokens {
 				e.Tokens[i] %= 3
 			}
-			switch rapid.IntRange(0, 9).Draw(t, "what") {
-			case 0:
-				tell(ix, now, DropPod{pod})
-			case 1:
-				tell(ix, now, Speculate{pod, Hasher{BlockTokens: 1}.PromptKeys("m", "", e.Tokens), 7})
-			case 2:
-				tell(ix, now, Asked{pod, ix.Keys(pod), 2})
-			case 3:
-				e.ByName = true
-				e.Name = "block"
-				fallthrough
-			default:
-				give(ix, now, Topic{pod, "m"}, &e)
+			if rapid.IntRange(0, 9).Draw(t, "saved") == 0 {
+				twin = again(t, twin)
+			}
+			what := rapid.IntRange(0, 9).Draw(t, "what")
+			for _, ix := range []*Index{ix, twin} {
+				switch what {
+				case 0:
+					tell(ix, now, DropPod{pod})
+				case 1:
+					tell(ix, now, Speculate{pod, Hasher{BlockTokens: 1}.PromptKeys("m", "", e.Tokens), 7})
+				case 2:
+					tell(ix, now, Asked{pod, ix.Keys(pod), 2})
+				case 3:
+					e.ByName = true
+					e.Name = "block"
+					fallthrough
+				default:
+					give(ix, now, Topic{pod, "m"}, &e)
+				}
 			}
 			if at, ok := ix.Next(); ok && rapid.Bool().Draw(t, "wake") {
 				for _, x := range advance(ix, max(at, ix.now)) {
@@ -229,12 +267,14 @@ func TestIndexBounds(t *testing.T) {
 						t.Fatalf("effect of %v at %v", x.At, ix.now)
 					}
 				}
+				advance(twin, ix.now)
 			}
 			if cfg.MaxBlocks > 0 && ix.State().Blocks > cfg.MaxBlocks || ix.State().Pods > cfg.MaxPods {
 				t.Fatalf("beyond the bounds: %+v", ix.State())
 			}
 			checkLists(t, ix)
 		}
+		sameState(t, ix, twin)
 		for _, pod := range ix.PodNames() {
 			tell(ix, now, DropPod{pod})
 		}

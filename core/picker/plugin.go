@@ -95,11 +95,13 @@ type HeaderProcessor interface {
 	RequestHeader(r *Request)
 }
 
-// CookieReader is a HeaderProcessor that reads a cookie. It must remember no more
-// of it than CookieDigest.
-type CookieReader interface {
-	ReadsCookie() string
-}
+// CookieReader is a plug-in that reads a cookie, and SecretReader one that reads
+// headers which may carry credentials (header.Secret), named in lower case. They
+// must remember no more of them than Digest.
+type (
+	CookieReader interface{ ReadsCookie() string }
+	SecretReader interface{ ReadsSecrets() []string }
+)
 
 // StateKeeper is a plug-in whose state can be saved, and loaded into another
 // instance of it. Of one that changes with decisions and is no StateKeeper a

@@ -103,10 +103,10 @@ func Cookie(h header.List, name string) (value string, ok bool) {
 	return "", false
 }
 
-// CookieDigest stands for a cookie's value where it is remembered or written
-// down: equal for equal values. That of a digest is itself; an empty value has
+// Digest stands for a cookie's value, or another credential, where it is
+// remembered or written down: equal for equal values. That of a digest is itself; an empty value has
 // none.
-func CookieDigest(value string) string {
+func Digest(value string) string {
 	const mark = "sha256:"
 	if value = strings.TrimSpace(value); value == "" || strings.HasPrefix(value, mark) && len(value) == len(mark)+32 {
 		return value

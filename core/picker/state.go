@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -55,9 +57,137 @@ type SavedPlugin struct {
 	saved any
 }
 
-// MarshalJSON writes what SaveState returned, later than it did.
+// MarshalJSON writes what the plug-in returned, later than it did.
 func (s SavedPlugin) MarshalJSON() ([]byte, error) {
+	if s.saved == nil {
+		s.saved = s.State
+	}
 	return json.Marshal(map[string]any{"name": s.Name, "state": s.saved})
+}
+
+// SavedDecision is a decision that took effect, as far as it matters until it is
+// released.
+type SavedDecision struct {
+	At machine.Time `json:"at"`
+	// Now says that its endpoints are at the same places of the pool. Others are
+	// in Elsewhere.
+	Now       bool           `json:"now,omitempty"`
+	Elsewhere []savedTarget  `json:"elsewhere,omitempty"`
+	Profiles  []savedProfile `json:"profiles,omitempty"`
+	Primary   int            `json:"primary"`
+	Targets   []savedTarget  `json:"targets"`
+	Plugins   []SavedPlugin  `json:"plugins,omitempty"`
+}
+
+type savedProfile struct {
+	Name   string  `json:"name"`
+	Picked []int32 `json:"picked,omitempty"`
+}
+
+type savedTarget struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Address   string `json:"address"`
+	Port      string `json:"port"`
+	Slot      int32  `json:"slot"`
+	To        string `json:"to,omitempty"`
+}
+
+func saveTarget(e *Endpoint, to string) savedTarget {
+	return savedTarget{e.Namespace, e.Name, e.Address, e.Port, e.slot, to}
+}
+
+func (t *savedTarget) endpoint() *Endpoint {
+	e := NewEndpoint(t.Namespace, t.Name, t.Address, t.Port, nil)
+	e.slot = t.Slot
+	return e
+}
+
+// SaveDecision copies a decision that took effect and was not released.
+func (p *Picker) SaveDecision(d *Decision) *SavedDecision {
+	s := &SavedDecision{At: d.At, Primary: d.Primary, Now: d.View == p.pool.view}
+	for _, t := range d.Targets {
+		s.Targets = append(s.Targets, saveTarget(t.Endpoint, t.HostPort))
+	}
+	for i := range d.Profiles {
+		x := savedProfile{Name: d.Profiles[i].Name}
+		for _, n := range d.Profiles[i].Picked {
+			if !s.Now {
+				s.Elsewhere = append(s.Elsewhere, saveTarget(d.View.States[n].Endpoint, ""))
+				n = int32(len(s.Elsewhere) - 1)
+			}
+			x.Picked = append(x.Picked, n)
+		}
+		s.Profiles = append(s.Profiles, x)
+	}
+	for _, pl := range p.plugins {
+		if x, ok := pl.(DecisionKeeper); ok {
+			if saved := x.SaveDecision(d); saved != nil {
+				s.Plugins = append(s.Plugins, SavedPlugin{Name: pl.Name(), saved: saved})
+			}
+		}
+	}
+	return s
+}
+
+// LoadDecision makes a decision again that took effect, without its doing so
+// once more.
+func (p *Picker) LoadDecision(s *SavedDecision, r *Request) (*Decision, error) {
+	d := &Decision{}
+	d.reset(len(p.plugins))
+	d.Request, d.View, d.At, d.Primary, d.committed = r, p.pool.view, s.At, s.Primary, true
+	if !s.Now {
+		d.View = &View{}
+		for i := range s.Elsewhere {
+			d.View.States = append(d.View.States, State{Endpoint: s.Elsewhere[i].endpoint()})
+		}
+	}
+	for i := range s.Targets {
+		d.Targets = append(d.Targets, Target{Endpoint: s.Targets[i].endpoint(), HostPort: s.Targets[i].To})
+	}
+	for i := range s.Profiles {
+		for _, n := range s.Profiles[i].Picked {
+			if n < 0 || int(n) >= len(d.View.States) {
+				return nil, fmt.Errorf("profile %s chose endpoint %d of %d", s.Profiles[i].Name, n, len(d.View.States))
+			}
+		}
+		d.run(s.Profiles[i].Name).Picked = s.Profiles[i].Picked
+	}
+	for i := range s.Plugins {
+		x, ok := p.Plugin(s.Plugins[i].Name).(DecisionKeeper)
+		if !ok {
+			return nil, fmt.Errorf("plugin %s keeps nothing for a decision, and there is something", s.Plugins[i].Name)
+		}
+		if err := x.LoadDecision(d, s.Plugins[i].State); err != nil {
+			return nil, fmt.Errorf("plugin %s: what it keeps for a decision: %w", s.Plugins[i].Name, err)
+		}
+	}
+	return d, nil
+}
+
+// SavedResponse is what hooks have made of a response.
+type SavedResponse struct {
+	Told     bool                      `json:"told,omitempty"`
+	Set      header.List               `json:"set,omitempty"`
+	Metadata map[string]map[string]any `json:"metadata,omitempty"`
+	Err      *apierror.Error           `json:"error,omitempty"`
+}
+
+// Save copies it, in the picker's turn.
+func (r *Response) Save() *SavedResponse {
+	s := &SavedResponse{Told: r.told, Set: r.set, Err: r.Err}
+	for name, values := range r.metadata {
+		if s.Metadata == nil {
+			s.Metadata = map[string]map[string]any{}
+		}
+		s.Metadata[name] = maps.Clone(values)
+	}
+	return s
+}
+
+// Load takes it over.
+func (r *Response) Load(s *SavedResponse) {
+	r.told, r.set, r.metadata, r.Err = s.Told, s.Set, s.Metadata, s.Err
 }
 
 // Save copies the picker's state.

@@ -51,8 +51,9 @@ func throughTheLog(t *testing.T, l *Line) int {
 		if l.Config != "" || l.Objects == nil {
 			h.Config = &l.Config
 		}
-		inputlog.New(m, h, func(lines []byte) { log.Write(lines) }).Begin()
-		return &virtual{m: m, page: page}, nil
+		v := &saving{virtual: virtual{m: m, page: page}, log: inputlog.New(m, h, func(lines []byte) { log.Write(lines) })}
+		v.log.Begin()
+		return v, nil
 	}
 	playForced(l, open, &forced)
 	p := inputlog.Player{Registry: plugins.Builtin(), CheckStates: true, Options: func(o *picker.Options) {
@@ -73,6 +74,22 @@ func throughTheLog(t *testing.T, l *Line) int {
 		t.Errorf("%s: %v %+v", l.ID, p.First, p.Counts)
 	}
 	return p.Decisions
+}
+
+// saving is a driver that saves the machine's state now and then, before time
+// passes: whoever plays the log goes on from there.
+type saving struct {
+	virtual
+	log  *inputlog.Log
+	next machine.Time
+}
+
+func (v *saving) advance(now machine.Time) {
+	if now > v.now && v.now >= v.next {
+		v.log.Begin()
+		v.next = v.now + v.now/2
+	}
+	v.virtual.advance(now)
 }
 
 // playForced plays a line, and notes which choices it had to be told.

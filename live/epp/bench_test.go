@@ -74,7 +74,7 @@ func BenchmarkLongPrompts(b *testing.B) {
 }
 
 // onePass is a request's way through the picker.
-func onePass(b *testing.B, k *Picking, number uint64, body []byte) {
+func onePass(b testing.TB, k *Picking, number uint64, body []byte) {
 	s := core.NewStream(k.m, k, number)
 	var fx machine.Effects[stream.Effect]
 	tell := func(m stream.Message) {

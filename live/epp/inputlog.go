@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -26,6 +27,8 @@ type InputLog struct {
 	pickings []*recorded // oldest first
 	number   int         // of pickers so far
 
+	begun, since int // bytes that the file begins with, and has got since; the writing goroutine's
+
 	wake    chan struct{}
 	stop    chan struct{}
 	done    chan struct{}
@@ -46,6 +49,8 @@ type InputLogOptions struct {
 	report.Inputs
 	// MaxPending is how many bytes may wait to be written; 0 is 16 MiB.
 	MaxPending int
+	// Retry is how long a file that cannot be written is left alone; 0 is 5 s.
+	Retry time.Duration
 	// Log hears of lines that were dropped.
 	Log *slog.Logger
 }
@@ -60,9 +65,8 @@ type InputFiles interface {
 
 const (
 	// gatherTime is how long lines wait for others that go with them.
-	gatherTime = 20 * time.Millisecond
-	// retryTime is how long a failed file is left alone.
-	retryTime         = 5 * time.Second
+	gatherTime        = 20 * time.Millisecond
+	defaultRetry      = 5 * time.Second
 	defaultMaxPending = 16 << 20
 )
 
@@ -167,7 +171,8 @@ func (x *InputLog) write() error {
 	if err != nil {
 		return err
 	}
-	if files, ok := x.o.To.(InputFiles); ok && files.Full() {
+	x.since += len(lines)
+	if files, ok := x.o.To.(InputFiles); ok && files.Full() && x.since > x.begun { // else a file would hold nothing but its beginning
 		return x.anew(files.Next)
 	}
 	if behind {
@@ -177,36 +182,64 @@ func (x *InputLog) write() error {
 }
 
 // anew writes what is pending, has next go to another file, if there is one, and
-// begins with all pickers' state there. Nothing enters a picker meanwhile but for
-// the writing itself.
+// begins with all pickers' state there, which is copied while nothing enters
+// them, and written afterwards.
 func (x *InputLog) anew(next func() error) error {
-	x.mu.Lock()
-	pickings := slices.Clone(x.pickings)
-	x.mu.Unlock()
-	for _, r := range pickings {
-		r.k.mu.Lock()
-	}
-	x.mu.Lock()
+	pickings := x.hold()
 	last, lost, why := x.pending, x.lost, x.why
 	x.pending, x.lost = nil, 0
-	if lost > 0 && next == nil {
-		x.pending = fmt.Appendf(nil, "{\"gap\":{\"lines\":%d,\"why\":%q}}\n", lost, why)
-	}
 	x.mu.Unlock()
+	var begins []func([]byte) []byte
 	for _, r := range pickings {
-		r.log.Begin()
+		begins = append(begins, r.log.Snapshot())
 		r.k.mu.Unlock()
 	}
 	if lost > 0 {
 		x.o.Log.Warn("epp: the log of inputs has a gap", "lines", lost, "reason", why)
 	}
-	if _, err := x.o.To.Write(last); err != nil {
+	write := x.o.To.Write
+	if _, err := write(last); err != nil && lost == 0 {
 		return err
 	}
-	if next == nil {
-		return nil
+	if next != nil && len(pickings) > 0 { // a file without a beginning would be good for nothing
+		if err := next(); err != nil {
+			return err
+		}
 	}
-	return next()
+	if lost > 0 {
+		if _, err := write(fmt.Appendf(nil, "{\"gap\":{\"lines\":%d,\"why\":%q}}\n", lost, why)); err != nil {
+			return err
+		}
+	}
+	x.begun, x.since = 0, 0
+	for _, begin := range begins {
+		n, err := write(begin(nil))
+		if err != nil {
+			return err
+		}
+		x.begun += n
+	}
+	return nil
+}
+
+// hold takes the locks of all pickers, the oldest first, and its own.
+func (x *InputLog) hold() []*recorded {
+	for {
+		x.mu.Lock()
+		held := slices.Clone(x.pickings)
+		x.mu.Unlock()
+		for _, r := range held {
+			r.k.mu.Lock()
+		}
+		x.mu.Lock()
+		if slices.Equal(held, x.pickings) {
+			return held
+		}
+		x.mu.Unlock() // one has come or gone meanwhile
+		for _, r := range held {
+			r.k.mu.Unlock()
+		}
+	}
 }
 
 // recover drops lines until the file can be written again. It is false where
@@ -223,7 +256,7 @@ func (x *InputLog) recover(err error) bool {
 	files, ok := x.o.To.(InputFiles)
 	for ok {
 		select {
-		case <-time.After(retryTime):
+		case <-time.After(cmp.Or(x.o.Retry, defaultRetry)):
 		case <-x.stop:
 			return false
 		}
@@ -243,9 +276,9 @@ func (x *InputLog) Close() error {
 		return nil
 	}
 	x.mu.Lock()
-	pickings := slices.Clone(x.pickings)
+	held := slices.Clone(x.pickings)
 	x.mu.Unlock()
-	for _, r := range pickings {
+	for _, r := range held {
 		r.k.mu.Lock()
 		x.forget(r.k)
 		r.k.mu.Unlock()

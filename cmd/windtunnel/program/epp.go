@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/report"
 )
 
 // eppCmd runs the endpoint picker alone, behind anyone's Envoy, with the real
@@ -65,6 +66,11 @@ type eppCmd struct {
 	Seed         uint64   `name:"seed" help:"Key of all random choices."`
 	Ignored      []string `arg:"" optional:"" hidden:"" help:"Accepted: the real EPP ignores what stands between flags."`
 
+	Record         string `name:"record" placeholder:"FILE" help:"Write down what enters the picker and what comes of it; compressed if FILE ends in .gz. windtunnel replay --through-core plays it."`
+	RecordMaxBytes string `name:"record-max-bytes" default:"256MiB" placeholder:"SIZE" help:"How long a file may become: then it is FILE.1, and FILE is a new one."`
+	RecordFiles    int    `name:"record-files" default:"4" placeholder:"N" help:"How many files there are at most, FILE among them."`
+	RecordBodies   bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
+
 	DecisionsKept int `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
 }
 
@@ -80,7 +86,13 @@ names (with watchFile it is followed; so is the configuration itself: a new one
 is taken over without losing a request, a bad one is refused and logged), or from the pods among the objects of
 --objects, which is read as a Kubernetes API server would serve it:
 
-  windtunnel epp --pool-name my-pool --objects ./manifests --secure-serving=false`
+  windtunnel epp --pool-name my-pool --objects ./manifests --secure-serving=false
+
+With --record a file says what entered and what was decided; it does for a test,
+for explain and preview as of then, and to ask what another configuration would do:
+
+  windtunnel epp --pool-name my-pool --config-file epp.yaml --record epp.ndjson
+  windtunnel replay epp.ndjson.2 epp.ndjson.1 epp.ndjson --through-core`
 }
 
 // Run serves until it is told to stop.
@@ -136,15 +148,43 @@ func (c *eppCmd) Run(o *outside) error {
 	case c.Objects == "":
 		return exit.With(exit.Usage, errors.New("--config-file or --objects is required: without Kubernetes the endpoints come from a file that the one names, or from the other"))
 	}
+	recording, err := c.record(&opts)
+	if err != nil {
+		return err
+	}
 	s, err := epp.StartStandalone(opts)
 	if err != nil {
 		log.Error("epp: not started", "error", err.Error())
-		return exit.ByCause(exit.Input, err)
+		return errors.Join(exit.ByCause(exit.Input, err), recording())
 	}
 	fmt.Fprintf(o.Stderr, "windtunnel epp: ext_proc on %s, health on %s, metrics on %s\n", s.Addr(), s.HealthAddr(), s.MetricsAddr())
 	ctx, stop := o.Context()
 	defer stop()
-	return serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop)
+	return errors.Join(serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop), recording())
+}
+
+// record begins the log of inputs, if there is to be one. What it returns ends it.
+func (c *eppCmd) record(o *epp.StandaloneOptions) (end func() error, err error) {
+	if c.Record == "" {
+		return func() error { return nil }, nil
+	}
+	most, err := messageSize("--record-max-bytes", c.RecordMaxBytes)
+	switch {
+	case err != nil:
+		return nil, exit.With(exit.Usage, err)
+	case most < 1<<16:
+		return nil, exit.With(exit.Usage, fmt.Errorf("--record-max-bytes: found %s; expected at least 64KiB", c.RecordMaxBytes))
+	case c.RecordFiles < 1 || c.RecordFiles > 1000:
+		return nil, exit.With(exit.Usage, fmt.Errorf("--record-files: found %d; expected from 1 to 1000", c.RecordFiles))
+	case files.Same(c.ConfigFile, c.Record):
+		return nil, exit.With(exit.Usage, fmt.Errorf("--record %s: this is the configuration, which the recording would overwrite; choose another file", c.Record))
+	}
+	to, err := report.CreateInputFiles(c.Record, int64(most), c.RecordFiles)
+	if err != nil {
+		return nil, exit.With(exit.Input, fmt.Errorf("--record: %w", err))
+	}
+	o.Inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: versionText()}, Log: o.Log})
+	return func() error { return errors.Join(o.Inputs.Close(), to.Close()) }, nil
 }
 
 // pool checks how the pool is named. Without one, the picker's own Deployment

@@ -60,7 +60,7 @@ func (x *answer) answer() picker.Answer {
 // response is what the headers of a response say.
 type response struct {
 	Headers headers      `json:"headers"`
-	Hidden  []string     `json:"hidden"`
+	Hidden  headers      `json:"hidden"`
 	Started machine.Time `json:"started"`
 	Served  *struct {
 		Known    bool   `json:"known"`
@@ -69,7 +69,7 @@ type response struct {
 }
 
 func appendResponse(b []byte, r *picker.Response) []byte {
-	b = appendHeaders(append(b, '{'), r.Headers)
+	b = appendHeaders(append(b, '{'), r.Headers, nil)
 	b = appendInt(b, "started", r.StartedAt)
 	if s := r.Served; s.Told {
 		b = append(field(b, "served"), '{')
@@ -194,25 +194,25 @@ type kvEvents struct {
 }
 
 type kvEvent struct {
-	Kind   kv.Kind    `json:"kind"`
-	Hashes words      `json:"hashes"`
-	Medium string     `json:"medium"`
-	Group  *int       `json:"group"`
-	Parent words      `json:"parent"`
-	Count  int        `json:"tokens"`
-	Block  int        `json:"block"`
-	Keys   words      `json:"keys"`
-	LoRA   string     `json:"lora"`
-	Spec   string     `json:"spec"`
-	Window int        `json:"window"`
-	Pod    string     `json:"pod"`
-	Name   string     `json:"name"`
-	Model  string     `json:"model"`
-	ByName bool       `json:"byName"`
-	Bytes  int64      `json:"blockBytes"`
-	Blocks int        `json:"capacity"`
-	IDs    []byte     `json:"ids"` // with Options.Bodies: the tokens
-	Extra  [][]string `json:"extra"`
+	Kind   kv.Kind       `json:"kind"`
+	Hashes machine.Words `json:"hashes"`
+	Medium string        `json:"medium"`
+	Group  *int          `json:"group"`
+	Parent machine.Words `json:"parent"`
+	Count  int           `json:"tokens"`
+	Block  int           `json:"block"`
+	Keys   machine.Words `json:"keys"`
+	LoRA   string        `json:"lora"`
+	Spec   string        `json:"spec"`
+	Window int           `json:"window"`
+	Pod    string        `json:"pod"`
+	Name   string        `json:"name"`
+	Model  string        `json:"model"`
+	ByName bool          `json:"byName"`
+	Bytes  int64         `json:"blockBytes"`
+	Blocks int           `json:"capacity"`
+	IDs    []byte        `json:"ids"` // with Options.Bodies: the tokens
+	Extra  [][]string    `json:"extra"`
 }
 
 func (o *Options) appendKVEvents(b []byte, x *epp.KVEvents) []byte {
@@ -319,13 +319,18 @@ func appendPairs(b []byte, name string, list header.List) []byte {
 		return b
 	}
 	b = append(field(b, name), '[')
-	for i, h := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = openai.AppendString(append(b, '['), h.Name)
-		b = openai.AppendString(append(b, ','), h.Value)
-		b = append(b, ']')
+	for _, h := range list {
+		b = appendPair(b, h)
 	}
+	return append(b, ']')
+}
+
+// appendPair writes the next pair of a list.
+func appendPair(b []byte, h header.Header) []byte {
+	if b[len(b)-1] != '[' {
+		b = append(b, ',')
+	}
+	b = openai.AppendString(append(b, '['), h.Name)
+	b = openai.AppendString(append(b, ','), h.Value)
 	return append(b, ']')
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -152,6 +153,16 @@ func differAt(path string, a, b any) *Difference {
 				inner = path + "." + name
 			}
 			if d := differAt(inner, x[name], y[name]); d != nil {
+				return d
+			}
+		}
+		return nil
+	}
+	k, isK := a.([]any)
+	l, isL := b.([]any)
+	if isK && isL && len(k) == len(l) {
+		for i := range k {
+			if d := differAt(path+"."+strconv.Itoa(i), k[i], l[i]); d != nil {
 				return d
 			}
 		}

@@ -1,10 +1,7 @@
 package inputlog
 
 import (
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
-	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -81,55 +78,4 @@ type effect struct {
 	Request uint64          `json:"request"`
 	Kind    string          `json:"kind"`
 	What    json.RawMessage `json:"what"`
-}
-
-// hidden are headers that may carry credentials, by name.
-var hidden = map[string]bool{
-	"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true,
-	"x-api-key": true, "api-key": true, "apikey": true, "x-goog-api-key": true, "x-goog-iam-authorization-token": true,
-	"x-auth-token": true, "x-access-token": true, "x-amz-security-token": true, "x-forwarded-client-cert": true,
-	"x-ms-token-aad-access-token": true, "x-vault-token": true, "x-csrf-token": true,
-}
-
-// Hidden says whether a header may carry a credential, so that its value is never
-// written. Its name is.
-func Hidden(name string) bool {
-	name = strings.ToLower(name)
-	if hidden[name] {
-		return true
-	}
-	for _, part := range [...]string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "authorization", "private-key"} {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return false
-}
-
-// words are 64-bit numbers as text: base64 of their bytes, the lowest first.
-type words []uint64
-
-// MarshalText writes them.
-func (w words) MarshalText() ([]byte, error) { return appendWords(nil, w), nil }
-
-// UnmarshalText reads them.
-func (w *words) UnmarshalText(text []byte) error {
-	b, err := base64.StdEncoding.AppendDecode(nil, text)
-	for ; err == nil && len(b) >= 8; b = b[8:] {
-		*w = append(*w, binary.LittleEndian.Uint64(b))
-	}
-	return err
-}
-
-func appendWords[W ~uint64](b []byte, list []W) []byte {
-	var raw [3 * 8 * 32]byte // whole base64 groups
-	for len(list) > 0 {
-		n := min(len(list), len(raw)/8)
-		for i, w := range list[:n] {
-			binary.LittleEndian.PutUint64(raw[8*i:], uint64(w))
-		}
-		b = base64.StdEncoding.AppendEncode(b, raw[:8*n])
-		list = list[n:]
-	}
-	return b
 }

@@ -1,6 +1,8 @@
 package inputlog
 
 import (
+	"encoding/json"
+	"errors"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/epp"
@@ -12,8 +14,9 @@ import (
 type Options struct {
 	// Bodies adds requests' bodies and token ids.
 	Bodies bool
-	// Cookies are those that plug-ins read; of these digests are written.
-	Cookies []string
+	// Cookies are those that plug-ins read, and Secrets headers which may carry
+	// credentials; of these digests are written.
+	Cookies, Secrets []string
 }
 
 // Log writes the inputs and effects of one Machine. It is an epp.Log.
@@ -38,21 +41,73 @@ func New(m *epp.Machine, h Header, out func(lines []byte)) *Log {
 		if c, ok := pl.(picker.CookieReader); ok && c.ReadsCookie() != "" {
 			l.Cookies = append(l.Cookies, c.ReadsCookie())
 		}
+		if c, ok := pl.(picker.SecretReader); ok {
+			l.Secrets = append(l.Secrets, c.ReadsSecrets()...)
+		}
 	}
 	return l
 }
 
 // Begin writes what the picker is made of and its state: from here on the log
 // can be played.
-func (l *Log) Begin() {
+func (l *Log) Begin() { l.out(l.Snapshot()(l.buf[:0])) }
+
+// Snapshot copies the state with which the log begins, or begins anew. The
+// function that it returns appends the lines that say so, which come before all
+// that Out takes from now on. It needs nothing that changes, and may take long.
+func (l *Log) Snapshot() (lines func(b []byte) []byte) {
 	l.pages = map[pageKey]*lastPage{}
-	b := appendJSON(append(l.buf[:0], '{'), "log", &l.h)
-	b = append(b, '}', '\n', '{')
-	b = append(field(b, "snapshot"), '{')
-	b = appendInt(b, "picker", l.h.Picker)
-	b = appendJSON(b, "state", l.m.Save())
-	l.out(append(b, '}', '}', '\n'))
+	state := l.m.Save(l.content)
 	l.m.SetLog(l)
+	return func(b []byte) []byte {
+		b = appendJSON(append(b, '{'), "log", &l.h)
+		b = append(b, '}', '\n', '{')
+		b = append(field(b, "snapshot"), '{')
+		b = appendInt(b, "picker", l.h.Picker)
+		b = appendJSON(b, "state", state)
+		return append(b, '}', '}', '\n')
+	}
+}
+
+// flight is what a snapshot says of a request that is under way.
+type flight struct {
+	Request  *request  `json:"request"`
+	Answered []answer  `json:"answered"`
+	Response *response `json:"response"`
+}
+
+func (l *Log) content(r *epp.Request) []byte {
+	b := append(field([]byte{'{'}, "request"), '{')
+	b = append(l.appendRequest(b, r.Request, !r.Placed()), '}')
+	if !r.Asking() && !r.Placed() && len(r.Answers) > 0 {
+		b = l.appendAnswers(b, r.Answers)
+	}
+	if r.Seen() {
+		b = appendResponse(field(b, "response"), r.Response)
+	}
+	return append(b, '}')
+}
+
+// read reads it.
+func (k *played) read(text []byte) (c epp.Content, err error) {
+	var x flight
+	if err = json.Unmarshal(text, &x); err != nil {
+		return c, err
+	}
+	if x.Request == nil {
+		return c, errors.New("nothing is said of it")
+	}
+	if c.Request, err = x.Request.request(k.m.Picker()); err != nil {
+		return c, err
+	}
+	for i := range x.Answered {
+		c.Answers = append(c.Answers, x.Answered[i].answer())
+	}
+	k.m.Picker().Read(c.Request, c.Answers)
+	if x.Response != nil {
+		c.Response = func(d *picker.Decision) *picker.Response { return x.Response.response(k.m.Picker(), d) }
+	}
+	return c, nil
 }
 
 func (l *Log) out(b []byte) {

@@ -120,7 +120,7 @@ func (p *Player) Line(text []byte) error {
 		p.Gaps++
 		p.Lost += x.Gap.Lines
 		for _, k := range p.pickers {
-			k.broken = true
+			k.broken, k.got = true, nil
 		}
 	case x.Input != nil:
 		return p.input(x.Input)
@@ -161,6 +161,9 @@ func (p *Player) snapshot(x *snapshot) error {
 		return errEnough
 	}
 	p.Snapshots++
+	if err := p.leftOver(k); err != nil {
+		return err
+	}
 	if p.CheckStates && k.m != nil && !k.broken {
 		if err := k.same(x.State); err != nil {
 			return err
@@ -171,7 +174,7 @@ func (p *Player) snapshot(x *snapshot) error {
 		return err
 	}
 	*k = played{h: k.h, m: m, requests: map[uint64]*epp.Request{}, pages: map[pageKey]*lastPage{}}
-	if err := m.Load(x.State, &k.fx, func(r *epp.Request) { k.requests[r.Serial] = r }); err != nil {
+	if err := m.Load(x.State, &k.fx, k.read, func(r *epp.Request) { k.requests[r.Serial] = r }); err != nil {
 		return fmt.Errorf("the snapshot of picker %d: %w", x.Picker, err)
 	}
 	k.fx.Reset()
@@ -188,7 +191,7 @@ func (p *Player) snapshot(x *snapshot) error {
 // same holds a snapshot against the state that was played to.
 func (k *played) same(s *epp.State) error {
 	k.m.Advance(s.At, &k.fx)
-	got, err := json.Marshal(k.m.Save())
+	got, err := json.Marshal(k.m.Save(k.log.content))
 	if err != nil {
 		return err
 	}
@@ -315,19 +318,19 @@ func (k *played) about(x *input) (epp.Message, error) {
 		r.Response = x.Headers.response(k.m.Picker(), r.Decision)
 		return epp.Headers{Request: r}, nil
 	case x.Piece != nil:
-		return epp.Piece{Request: r}, k.read(r, x.Piece)
+		return epp.Piece{Request: r}, k.progress(r, x.Piece)
 	case x.Done != nil:
 		r.Told = x.Done.Told
 		if x.Done.Read == nil {
 			return epp.Done{Request: r}, nil
 		}
-		return epp.Done{Request: r}, k.read(r, x.Done.Read)
+		return epp.Done{Request: r}, k.progress(r, x.Done.Read)
 	}
 	return nil, errors.New("an input about a request without a message that this version knows")
 }
 
-// read brings a response to where it was.
-func (k *played) read(r *epp.Request, x *progress) error {
+// progress brings a response to where it was.
+func (k *played) progress(r *epp.Request, x *progress) error {
 	if x.Response != nil {
 		r.Response = x.Response.response(k.m.Picker(), r.Decision)
 	}

@@ -4,11 +4,13 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -18,8 +20,7 @@ import (
 type request struct {
 	ID      string    `json:"id"`
 	Headers headers   `json:"headers"`
-	Hidden  []string  `json:"hidden"`
-	Cookie  string    `json:"cookie"` // those that plug-ins read, with digests for values
+	Hidden  headers   `json:"hidden"` // that may carry credentials, with what stands for these
 	Bytes   int       `json:"bytes"`
 	Subset  *[]string `json:"subset"`
 	Body    *body     `json:"body"`
@@ -28,34 +29,34 @@ type request struct {
 type headers [][2]string
 
 type body struct {
-	Kind       string   `json:"kind"`
-	Parser     string   `json:"parser"`
-	Model      string   `json:"model"`
-	Stream     bool     `json:"stream"`
-	Max        *int64   `json:"max"`
-	Salt       string   `json:"salt"`
-	Multimodal int      `json:"multimodal"`
-	Assets     words    `json:"assets"` // hash and tokens of each
-	Wrapped    bool     `json:"wrapped"`
-	Skip       bool     `json:"skip"`
-	Prompts    []prompt `json:"prompts"`
-	Raw        []byte   `json:"raw"`
+	Kind       string        `json:"kind"`
+	Parser     string        `json:"parser"`
+	Model      string        `json:"model"`
+	Stream     bool          `json:"stream"`
+	Max        *int64        `json:"max"`
+	Salt       string        `json:"salt"`
+	Multimodal int           `json:"multimodal"`
+	Assets     machine.Words `json:"assets"` // hash and tokens of each
+	Wrapped    bool          `json:"wrapped"`
+	Skip       bool          `json:"skip"`
+	Prompts    []prompt      `json:"prompts"`
+	Raw        []byte        `json:"raw"`
 }
 
 type prompt struct {
-	IDs    bool   `json:"ids"`
-	Bytes  int    `json:"bytes"`
-	Unit   int    `json:"unit"`
-	Heads  words  `json:"heads"`
-	Keys   []keys `json:"keys"`
-	Tokens []byte `json:"tokens"` // with Options.Bodies, of a renderer's
+	IDs    bool          `json:"ids"`
+	Bytes  int           `json:"bytes"`
+	Unit   int           `json:"unit"`
+	Heads  machine.Words `json:"heads"`
+	Keys   []keys        `json:"keys"`
+	Tokens []byte        `json:"tokens"` // with Options.Bodies, of a renderer's
 }
 
 type keys struct {
-	Block int    `json:"block"`
-	Seed  string `json:"seed"`
-	Model string `json:"model"`
-	Keys  words  `json:"keys"`
+	Block int           `json:"block"`
+	Seed  string        `json:"seed"`
+	Model string        `json:"model"`
+	Keys  machine.Words `json:"keys"`
 }
 
 // field begins a field of a JSON object. Unless it is the first, a comma goes
@@ -98,7 +99,7 @@ func appendBytes(b []byte, name string, value []byte) []byte {
 
 func appendList[W ~uint64](b []byte, name string, list []W) []byte {
 	b = append(field(b, name), '"')
-	b = appendWords(b, list)
+	b = machine.AppendWords(b, list)
 	return append(b, '"')
 }
 
@@ -113,65 +114,71 @@ func appendTexts(b []byte, name string, list []string) []byte {
 	return append(b, ']')
 }
 
-// appendHeaders writes headers, but of those that are hidden only the names.
-func appendHeaders(b []byte, list header.List) []byte {
+// appendHeaders writes headers. Of those that may carry credentials it writes
+// what standIn gives, if that is not nil: digests that plug-ins can tell apart.
+func appendHeaders(b []byte, list header.List, standIn func(h header.Header) string) []byte {
 	b = append(field(b, "headers"), '[')
-	var secret []string
+	var hidden header.List
 	for _, h := range list {
-		if Hidden(h.Name) {
-			secret = append(secret, h.Name)
-			continue
+		switch {
+		case !header.Secret(h.Name):
+			b = appendPair(b, h)
+		case standIn == nil:
+			hidden = append(hidden, header.Header{Name: h.Name})
+		default:
+			hidden = append(hidden, header.Header{Name: h.Name, Value: standIn(h)})
 		}
-		if b[len(b)-1] != '[' {
-			b = append(b, ',')
-		}
-		b = openai.AppendString(append(b, '['), h.Name)
-		b = openai.AppendString(append(b, ','), h.Value)
-		b = append(b, ']')
 	}
-	b = append(b, ']')
-	if len(secret) > 0 {
-		b = appendTexts(b, "hidden", secret)
-	}
-	return b
+	return appendPairs(append(b, ']'), "hidden", hidden)
 }
 
-// list are headers as they were, with nothing in place of what is hidden.
-func (h headers) list(secret []string) header.List {
-	out := make(header.List, 0, len(h)+len(secret))
-	for _, x := range h {
+// list are headers as they were, those that are hidden behind the others.
+func (h headers) list(hidden headers) header.List {
+	out := make(header.List, 0, len(h)+len(hidden))
+	for _, x := range slices.Concat(h, hidden) {
 		out = append(out, header.Header{Name: x[0], Value: x[1]})
 	}
-	for _, name := range secret {
-		out = append(out, header.Header{Name: name})
-	}
 	return out
+}
+
+// standIn is what stands for a credential: nothing, unless plug-ins compare it.
+func (o *Options) standIn(h header.Header) string {
+	if slices.Contains(o.Secrets, strings.ToLower(h.Name)) {
+		return picker.Digest(h.Value)
+	}
+	var out []string
+	if strings.EqualFold(h.Name, "cookie") {
+		for _, name := range o.Cookies {
+			if value, ok := picker.Cookie(header.List{h}, name); ok {
+				out = append(out, name+"="+picker.Digest(value))
+			}
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // AppendRequest appends a request as the log has it. It needs nothing that
 // changes: the request's own goroutine may do it beforehand.
 func (o *Options) AppendRequest(b []byte, r *picker.Request) []byte {
-	b = append(b, '{')
+	return append(o.appendRequest(append(b, '{'), r, true), '}')
+}
+
+// appendRequest appends the fields of a request, and with whole those of its
+// prompts.
+func (o *Options) appendRequest(b []byte, r *picker.Request, whole bool) []byte {
 	b = appendText(b, "id", r.ID)
-	b = appendHeaders(b, r.Headers)
-	cookies := ""
-	for _, name := range o.Cookies {
-		if value, ok := picker.Cookie(r.Headers, name); ok {
-			cookies += "; " + name + "=" + picker.CookieDigest(value)
-		}
-	}
-	b = appendText(b, "cookie", strings.TrimPrefix(cookies, "; "))
+	b = appendHeaders(b, r.Headers, o.standIn)
 	b = appendInt(b, "bytes", r.SizeBytes)
 	if r.HasSubset {
 		b = appendTexts(b, "subset", r.Subset)
 	}
 	if r.Body != nil {
-		b = o.appendBody(field(b, "body"), r.Body)
+		b = o.appendBody(field(b, "body"), r.Body, whole)
 	}
-	return append(b, '}')
+	return b
 }
 
-func (o *Options) appendBody(b []byte, x *parse.Body) []byte {
+func (o *Options) appendBody(b []byte, x *parse.Body, whole bool) []byte {
 	b = append(b, '{')
 	b = appendText(b, "kind", x.Kind.String())
 	b = appendText(b, "parser", x.Parser)
@@ -191,6 +198,9 @@ func (o *Options) appendBody(b []byte, x *parse.Body) []byte {
 	}
 	b = appendTrue(b, "wrapped", x.Wrapped)
 	b = appendTrue(b, "skip", x.SkipResponse)
+	if !whole {
+		return append(b, '}')
+	}
 	if len(x.Prompts) > 0 {
 		b = o.appendPrompts(b, x.Prompts, false)
 	}
@@ -244,9 +254,6 @@ func (o *Options) appendPrompts(b []byte, list []parse.Prompt, rendered bool) []
 // that gives the same; p is nil where it is not to be.
 func (x *request) request(p *picker.Picker) (*picker.Request, error) {
 	r := &picker.Request{ID: x.ID, Headers: x.Headers.list(x.Hidden), SizeBytes: x.Bytes}
-	if x.Cookie != "" {
-		r.Headers = append(r.Headers, header.Header{Name: "cookie", Value: x.Cookie})
-	}
 	if x.Subset != nil {
 		r.Subset, r.HasSubset = *x.Subset, true
 	}

@@ -1,6 +1,10 @@
 package flowcontrol_test
 
 import (
+	"encoding/json"
+
+	"pgregory.net/rapid"
+
 	"github.com/windtunnel/windtunnel/core/machine"
 	. "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
@@ -26,4 +30,20 @@ func (d *driver) Advance(now machine.Time, sink func(Effect)) {
 		sink(d.fx.List[i])
 	}
 	d.fx.Reset()
+}
+
+// move goes on with another machine that has the same state.
+func (d *driver) move(t *rapid.T, config Config) {
+	text, err := json.Marshal(d.Save())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Saved
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	if d.Controller, err = NewController(config); err != nil {
+		t.Fatal(err)
+	}
+	d.Load(&s)
 }

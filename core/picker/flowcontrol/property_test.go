@@ -98,8 +98,10 @@ func drawStory(t *rapid.T) story {
 
 // play drives a machine through the story. A lazy driver wakes it when it
 // wants to, an eager one every quarter of a millisecond as well, a sleepy one
-// only for messages. watch sees the machine after every message and effect.
-func (s story) play(t *rapid.T, eager, sleepy bool, watch func(*driver, Message, *Effect)) (effects []Effect) {
+// only for messages. With moved the machine is another one for each message,
+// which goes on from the last one's state. watch sees the machine after every
+// message and effect.
+func (s story) play(t *rapid.T, eager, sleepy, moved bool, watch func(*driver, Message, *Effect)) (effects []Effect) {
 	c, err := newDriver(s.config)
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +136,9 @@ func (s story) play(t *rapid.T, eager, sleepy bool, watch func(*driver, Message,
 	}
 	for _, m := range s.messages {
 		advance(m.at)
+		if moved {
+			c.move(t, s.config)
+		}
 		c.Input(now, m.msg)
 		if watch != nil {
 			watch(c, m.msg, nil)
@@ -160,15 +165,19 @@ func (s story) play(t *rapid.T, eager, sleepy bool, watch func(*driver, Message,
 
 // When the machine is woken does not matter, as long as it is not later than
 // Next for those who want to know in time: lazy, eager and sleepy drivers see
-// the same effects with the same times.
+// the same effects with the same times; so does one that goes on from a saved
+// state.
 func propNoLostWakeUp(t *rapid.T) {
 	s := drawStory(t)
-	lazy := s.play(t, false, false, nil)
-	if d := gocmp.Diff(lazy, s.play(t, true, false, nil)); d != "" {
+	lazy := s.play(t, false, false, false, nil)
+	if d := gocmp.Diff(lazy, s.play(t, true, false, false, nil)); d != "" {
 		t.Fatalf("woken every 250 µs (-lazy +eager):\n%s", d)
 	}
-	if d := gocmp.Diff(lazy, s.play(t, false, true, nil)); d != "" {
+	if d := gocmp.Diff(lazy, s.play(t, false, true, false, nil)); d != "" {
 		t.Fatalf("woken only by messages (-lazy +sleepy):\n%s", d)
+	}
+	if d := gocmp.Diff(lazy, s.play(t, false, false, true, nil)); d != "" {
+		t.Fatalf("with its state saved and loaded before every message (-one +many):\n%s", d)
 	}
 	if !slices.IsSortedFunc(lazy, func(a, b Effect) int { return int(a.At - b.At) }) {
 		t.Fatal("effects out of order")
@@ -182,7 +191,7 @@ func propRules(t *rapid.T) {
 	arrived, decided := map[RequestID]Arrive{}, map[RequestID]Outcome{}
 	evicted := map[RequestID]bool{}
 	over, ending := map[RequestID]bool{}, RequestID(0)
-	s.play(t, false, false, func(c *driver, m Message, e *Effect) {
+	s.play(t, false, false, false, func(c *driver, m Message, e *Effect) {
 		if m != nil { // an eviction may cross with the end of its request
 			over[ending], ending = true, 0
 		}

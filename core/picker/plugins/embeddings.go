@@ -63,14 +63,17 @@ func (e *embeddings) add(slot int, assets []parse.Asset) {
 	for len(e.caches) <= slot {
 		e.caches = append(e.caches, nil)
 	}
-	c := e.caches[slot]
-	if c == nil {
-		c, _ = simplelru.NewLRU[uint64, struct{}](e.capacity, nil) // the capacity is positive
-		e.caches[slot] = c
-	}
 	for _, a := range assets {
-		c.Add(a.Hash, struct{}{})
+		e.cache(slot).Add(a.Hash, struct{}{})
 	}
+}
+
+// cache is a slot's, made if it is the first.
+func (e *embeddings) cache(slot int) *simplelru.LRU[uint64, struct{}] {
+	if e.caches[slot] == nil {
+		e.caches[slot], _ = simplelru.NewLRU[uint64, struct{}](e.capacity, nil) // the capacity is positive
+	}
+	return e.caches[slot]
 }
 
 // EndpointGone keeps the history of an endpoint that may come back.

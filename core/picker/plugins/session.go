@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
@@ -93,14 +94,32 @@ func (s *session) sessionID(r *picker.Request) string {
 	for _, src := range s.SessionID.Sources {
 		v := r.Attributes[src.Attribute]
 		if src.Header != "" {
-			name := strings.ToLower(strings.TrimSpace(src.Header))
-			v = r.Headers.Get(either(name, picker.HeaderSessionToken))
+			name := sessionHeader(src.Header)
+			if v = r.Headers.Get(name); header.Secret(name) {
+				v = picker.Digest(v)
+			}
 		}
 		if v = strings.TrimSpace(v); v != "" {
 			return v
 		}
 	}
 	return ""
+}
+
+// sessionHeader is the header that a source names.
+func sessionHeader(name string) string {
+	return either(strings.ToLower(strings.TrimSpace(name)), picker.HeaderSessionToken)
+}
+
+// ReadsSecrets are the sources that may be credentials. Of these a digest is the
+// session's id.
+func (s *session) ReadsSecrets() (names []string) {
+	for _, src := range s.SessionID.Sources {
+		if name := sessionHeader(src.Header); src.Header != "" && header.Secret(name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // turn is the sweep's last turn.
@@ -281,7 +300,7 @@ func (s *sessionIDProducer) RequestHeader(r *picker.Request) {
 	var id string
 	if s.CookieName != "" {
 		if v, ok := picker.Cookie(r.Headers, s.CookieName); ok {
-			id = picker.CookieDigest(v)
+			id = picker.Digest(v)
 		}
 	} else {
 		id = r.Headers.Get(s.HeaderName)

@@ -1,0 +1,272 @@
+// Package soak runs whole stacks for long under ordinary and under hostile
+// load, and looks at what grows: heap, goroutines, file descriptors, series of
+// metrics, Envoy's memory. At the end of each of many rounds the load stops
+// until nothing is in flight, so that what is counted is what was left behind.
+//
+//	make soak                                  # 10 minutes each
+//	go test ./bench/soak -v -soak 1m
+//
+// Without -soak the same takes seconds, and shows that the soak works.
+package soak
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/bench/internal/child"
+)
+
+var soak = flag.Duration("soak", 0, "how long ordinary load and how long hostile load goes on; 0 is a few seconds of each, without a verdict on what grows")
+
+// Rounds after which the load stops and what is left is counted; of them warm
+// go by before growth counts, since caches, pools and bounded tables fill up
+// first.
+const (
+	rounds = 20
+	warm   = 8
+)
+
+// TestOrdinary is load as clients make it.
+func TestOrdinary(t *testing.T) {
+	run(t, nil, func(r *rig, rng *rand.Rand) string {
+		text := strings.Repeat("Why is the sky blue? ", 1+rng.IntN(40))
+		session := fmt.Sprint("user-", rng.IntN(50))
+		return r.ask(fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":%q}]}`, text), "x-session-token", session)
+	})
+}
+
+// TestHostile is load as nobody should make it, with an ordinary request among
+// ten: those have to be answered all the same.
+func TestHostile(t *testing.T) {
+	// Labels of metrics are bounded in number: the bound is reached first, so that
+	// it is not what grows.
+	names := func(r *rig) {
+		for i := range 2000 {
+			r.ask(fmt.Sprintf(`{"model":"m%d","stream":true,"messages":[]}`, i), "x-gateway-inference-fairness-id", fmt.Sprint(i))
+		}
+	}
+	run(t, names, func(r *rig, rng *rand.Rand) string {
+		if rng.IntN(10) > 0 {
+			r.harm(rng)
+			return ""
+		}
+		return r.ask(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+	})
+}
+
+// sample is what is left behind after a round.
+type sample struct {
+	Requests   int
+	HeapKiB    float64
+	Goroutines float64
+	Files      float64 // of this process and of Envoy
+	EnvoyKiB   float64
+	Series     float64
+}
+
+var kinds = []struct {
+	name string
+	of   func(*sample) *float64
+	// allowed is what the second half of the rounds may have gained on average
+	// over the first: noise, and a share of what was there.
+	allowed float64
+	share   float64
+}{
+	{"heap KiB", func(s *sample) *float64 { return &s.HeapKiB }, 4096, 0.15},
+	{"goroutines", func(s *sample) *float64 { return &s.Goroutines }, 10, 0},
+	{"files", func(s *sample) *float64 { return &s.Files }, 10, 0},
+	{"Envoy KiB", func(s *sample) *float64 { return &s.EnvoyKiB }, 16384, 0.25},
+	{"series", func(s *sample) *float64 { return &s.Series }, 20, 0},
+}
+
+// run plays rounds of once against both stacks, after fill where it soaks.
+func run(t *testing.T, fill func(*rig), once func(*rig, *rand.Rand) string) {
+	rigs := make([]*rig, len(scenarios))
+	for i, text := range scenarios {
+		if rigs[i] = start(t, text); *soak > 0 && fill != nil {
+			fill(rigs[i])
+		}
+	}
+	n, each := rounds, *soak/rounds
+	if *soak == 0 {
+		n, each = 2, time.Second
+	}
+	var samples []sample
+	var asked atomic.Int64
+	for i := range n {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		wrong := map[string]int{}
+		ctx, cancel := context.WithTimeout(context.Background(), each)
+		for k := range 16 {
+			rng := rand.New(rand.NewPCG(uint64(i), uint64(k)))
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					asked.Add(1)
+					if bad := once(rigs[k%len(rigs)], rng); bad != "" {
+						mu.Lock()
+						wrong[bad]++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		cancel()
+		for bad, n := range wrong {
+			t.Errorf("round %d: %d ordinary requests: %.300s", i, n, bad)
+		}
+		s := sample{Requests: int(asked.Load())}
+		for _, r := range rigs {
+			r.client.CloseIdleConnections()
+			r.idle(t)
+			s.add(t, r)
+		}
+		s.process()
+		samples = append(samples, s)
+		if t.Failed() {
+			break
+		}
+	}
+	t.Log("\n" + table(samples))
+	if *soak > 0 && !t.Failed() {
+		judge(t, samples[warm:])
+	}
+}
+
+// add counts what belongs to one stack: its metrics' series, and its Envoy.
+func (s *sample) add(t *testing.T, r *rig) {
+	t.Helper()
+	for _, l := range r.ports {
+		switch l.Part {
+		case "epp-metrics", "modelserver", "sidecar", "kv-manager":
+			s.Series += float64(series(t, l.Address))
+		}
+	}
+	r.client.CloseIdleConnections()
+	s.EnvoyKiB += float64(child.ResidentBytes(r.Gateway.PID()) >> 10)
+	s.Files += float64(files(fmt.Sprint(r.Gateway.PID())))
+}
+
+// process counts what belongs to this process, which has all other parts. The
+// lowest of a few looks is taken: what was just closed takes a moment to go.
+func (s *sample) process() {
+	s.HeapKiB, s.Goroutines = 1e18, 1e18
+	own := 1e18
+	for range 5 {
+		runtime.GC()
+		debug.FreeOSMemory()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		s.HeapKiB = min(s.HeapKiB, float64(m.HeapAlloc>>10))
+		s.Goroutines = min(s.Goroutines, float64(runtime.NumGoroutine()))
+		own = min(own, float64(files("self")))
+		time.Sleep(20 * time.Millisecond)
+	}
+	s.Files += own
+}
+
+func files(pid string) int {
+	list, err := os.ReadDir("/proc/" + pid + "/fd")
+	if err != nil {
+		return 0 // where there is no /proc
+	}
+	return len(list)
+}
+
+// series is how many series a page of metrics has.
+func series(t *testing.T, address string) int {
+	t.Helper()
+	way := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: way, Timeout: patience}).Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var text strings.Builder
+	if err := resp.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(text.String()) {
+		if line[0] != '#' && strings.Contains(line, " ") {
+			n++
+		}
+	}
+	return n
+}
+
+// table shows the samples, and each figure's slope by least squares over the
+// rounds that count.
+func table(samples []sample) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%10s", "requests")
+	for _, k := range kinds {
+		fmt.Fprintf(&b, " %11s", k.name)
+	}
+	for i := range samples {
+		fmt.Fprintf(&b, "\n%10d", samples[i].Requests)
+		for _, k := range kinds {
+			fmt.Fprintf(&b, " %11.0f", *k.of(&samples[i]))
+		}
+	}
+	if len(samples) > warm+1 {
+		fmt.Fprintf(&b, "\n%10s", "per 1000")
+		for _, k := range kinds {
+			fmt.Fprintf(&b, " %11.2f", 1000*slope(samples[warm:], k.of))
+		}
+	}
+	return b.String()
+}
+
+// slope is by how much a figure grows with each request.
+func slope(samples []sample, of func(*sample) *float64) float64 {
+	var x, y, xx, xy float64
+	n := float64(len(samples))
+	for i := range samples {
+		r, v := float64(samples[i].Requests), *of(&samples[i])
+		x, y, xx, xy = x+r, y+v, xx+r*r, xy+r*v
+	}
+	return (n*xy - x*y) / (n*xx - x*x)
+}
+
+// judge fails where the second half of the samples has more of something than
+// the first, beyond noise.
+func judge(t *testing.T, samples []sample) {
+	t.Helper()
+	half := len(samples) / 2
+	for _, k := range kinds {
+		of := func(list []sample) float64 {
+			var v []float64
+			for i := range list {
+				v = append(v, *k.of(&list[i]))
+			}
+			slices.Sort(v)
+			return v[len(v)/2]
+		}
+		was, is := of(samples[:half]), of(samples[half:])
+		if is > was+k.allowed+k.share*was {
+			t.Errorf("%s grow: %.0f in the middle, %.0f at the end", k.name, was, is)
+		}
+	}
+}
+
+// A leak is seen, and noise is none.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	if s := slope([]sample{{Requests: 0, Series: 5}, {Requests: 100, Series: 10}, {Requests: 200, Series: 15}}, kinds[4].of); s != 0.05 {
+		t.Errorf("slope %v", s)
+	}
+}

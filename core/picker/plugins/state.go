@@ -1,0 +1,261 @@
+package plugins
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// What plug-ins remember, for picker.StateKeeper: by slot where it is about
+// endpoints. A state is a copy, which somebody else puts into the form of JSON
+// later.
+
+// maxSlot bounds what a saved state may say of slots.
+const maxSlot = 1 << 20
+
+var errSlot = errors.New("a slot is beyond all endpoints")
+
+// savedHistory is the approximate index of prompts.
+type savedHistory []*savedBlocks
+
+// savedBlocks is what one slot was sent.
+type savedBlocks struct {
+	Slot    int           `json:"slot"`
+	Cap     int           `json:"cap"`
+	Blocks  machine.Words `json:"blocks,omitempty"`  // the oldest first
+	Spill   machine.Words `json:"spill,omitempty"`   // pushed out by their own prompt
+	Spilled machine.Words `json:"spilled,omitempty"` // of these, those that still count
+
+	nodes []lruNode
+}
+
+// MarshalJSON writes it.
+func (s *savedBlocks) MarshalJSON() ([]byte, error) {
+	type plain savedBlocks
+	out := plain(*s)
+	if s.nodes != nil {
+		for n := s.nodes[0].prev; n != 0; n = s.nodes[n].prev {
+			out.Blocks = append(out.Blocks, s.nodes[n].hash)
+		}
+	}
+	return json.Marshal(&out)
+}
+
+// SaveState copies the index.
+func (a *approxPrefix) SaveState() any {
+	var out savedHistory
+	for slot, l := range a.index.lrus {
+		if l == nil {
+			continue
+		}
+		s := &savedBlocks{Slot: slot, Cap: l.cap, Spill: slices.Clone(l.spill), nodes: slices.Clone(l.nodes)}
+		for _, h := range l.spill {
+			if node, ok := a.index.node(h, uint32(slot)); ok && node == spilled {
+				s.Spilled = append(s.Spilled, h)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// LoadState fills the index.
+func (a *approxPrefix) LoadState(text []byte) error {
+	var list savedHistory
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	for _, s := range list {
+		if s.Slot < 0 || s.Slot > maxSlot {
+			return errSlot
+		}
+		l := a.index.lru(s.Slot, max(s.Cap, 1))
+		for _, h := range s.Spilled {
+			a.index.set(h, uint32(s.Slot), spilled)
+		}
+		for _, h := range s.Blocks {
+			a.index.set(h, uint32(s.Slot), l.push(h))
+		}
+		l.spill = s.Spill
+	}
+	return nil
+}
+
+type savedLoad struct {
+	Requests int64       `json:"requests,omitempty"`
+	Tokens   int64       `json:"tokens,omitempty"`
+	Epoch    uint32      `json:"epoch,omitempty"`
+	Flows    []savedFlow `json:"flows,omitempty"`
+}
+
+type savedFlow struct {
+	Fairness string `json:"fairness"`
+	Priority int    `json:"priority,omitempty"`
+	Requests int64  `json:"requests,omitempty"`
+	Tokens   int64  `json:"tokens,omitempty"`
+}
+
+// SaveState copies what is in flight.
+func (f *inflight) SaveState() any {
+	out := make([]savedLoad, len(f.load))
+	for i := range f.load {
+		l := &f.load[i]
+		out[i] = savedLoad{Requests: l.requests, Tokens: l.tokens, Epoch: l.epoch}
+		for _, x := range l.flows {
+			out[i].Flows = append(out[i].Flows, savedFlow{x.fairness, x.priority, x.requests, x.tokens})
+		}
+	}
+	return out
+}
+
+// LoadState takes it over.
+func (f *inflight) LoadState(text []byte) error {
+	var list []savedLoad
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	f.load = make([]slotLoad, len(list))
+	for i, l := range list {
+		f.load[i] = slotLoad{requests: l.Requests, tokens: l.Tokens, epoch: l.Epoch}
+		for _, x := range l.Flows {
+			f.load[i].flows = append(f.load[i].flows, flowLoad{x.Fairness, x.Priority, x.Requests, x.Tokens})
+		}
+	}
+	return nil
+}
+
+type savedCharge struct {
+	Slot    int32  `json:"slot"`
+	Flow    int32  `json:"flow,omitempty"`
+	Epoch   uint32 `json:"epoch,omitempty"`
+	Tokens  int64  `json:"tokens,omitempty"`
+	Request bool   `json:"request,omitempty"`
+	Prefill bool   `json:"prefill,omitempty"`
+}
+
+// SaveDecision copies what a request holds.
+func (f *inflight) SaveDecision(d *picker.Decision) any {
+	ch := picker.Peek[charges](d, f)
+	if ch == nil {
+		return nil
+	}
+	out := make([]savedCharge, len(ch.list))
+	for i, c := range ch.list {
+		out[i] = savedCharge{c.slot, c.flow, c.epoch, c.tokens, c.request, c.prefill}
+	}
+	return out
+}
+
+// LoadDecision takes it over.
+func (f *inflight) LoadDecision(d *picker.Decision, text []byte) error {
+	var list []savedCharge
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	ch, _ := picker.Data[charges](d, f)
+	ch.list = ch.list[:0]
+	for _, c := range list {
+		if c.Slot < 0 || int(c.Slot) >= len(f.load) {
+			return errSlot
+		}
+		if l := &f.load[c.Slot]; l.epoch == c.Epoch && (c.Flow < 0 || int(c.Flow) >= len(l.flows)) {
+			return errors.New("a request's flow is none")
+		}
+		ch.list = append(ch.list, charge{c.Slot, c.Flow, c.Epoch, c.Tokens, c.Request, c.Prefill})
+	}
+	return nil
+}
+
+type savedSessions struct {
+	Swept    machine.Time            `json:"swept,omitempty"`
+	Sessions map[string]savedBinding `json:"sessions,omitempty"`
+}
+
+type savedBinding struct {
+	Endpoint string       `json:"endpoint"`
+	Seen     machine.Time `json:"seen"`
+}
+
+// SaveState copies who is bound where.
+func (s *session) SaveState() any {
+	out := savedSessions{Swept: s.swept, Sessions: make(map[string]savedBinding, len(s.bindings))}
+	for id, b := range s.bindings {
+		out.Sessions[id] = savedBinding{b.endpoint, b.seen}
+	}
+	return out
+}
+
+// LoadState takes it over.
+func (s *session) LoadState(text []byte) error {
+	var x savedSessions
+	if err := json.Unmarshal(text, &x); err != nil {
+		return err
+	}
+	s.swept = x.Swept
+	for id, b := range x.Sessions {
+		s.bindings[id] = binding{b.Endpoint, b.Seen}
+	}
+	return nil
+}
+
+// SaveState copies which conversations were seen.
+func (h *conversationHandler) SaveState() any { return maps.Clone(h.seen) }
+
+// LoadState takes it over.
+func (h *conversationHandler) LoadState(text []byte) error { return json.Unmarshal(text, &h.seen) }
+
+// SaveState copies the order of use.
+func (s *noHitLRU) SaveState() any { return slices.Clone(s.used) }
+
+// LoadState takes it over.
+func (s *noHitLRU) LoadState(text []byte) error { return json.Unmarshal(text, &s.used) }
+
+// SaveState copies how many requests are where.
+func (s *predicted) SaveState() any { return slices.Clone(s.dispatched) }
+
+// LoadState takes it over.
+func (s *predicted) LoadState(text []byte) error { return json.Unmarshal(text, &s.dispatched) }
+
+// SaveState copies whose turn it is.
+func (s *roundRobin) SaveState() any { return s.turn }
+
+// LoadState takes it over.
+func (s *roundRobin) LoadState(text []byte) error { return json.Unmarshal(text, &s.turn) }
+
+// SaveState copies who failed how often.
+func (h *health) SaveState() any { return slices.Clone(h.failures) }
+
+// LoadState takes it over.
+func (h *health) LoadState(text []byte) error { return json.Unmarshal(text, &h.failures) }
+
+// SaveState copies which assets were sent where, the oldest first.
+func (e *embeddings) SaveState() any {
+	out := make([]machine.Words, len(e.caches))
+	for slot, c := range e.caches {
+		if c != nil {
+			out[slot] = c.Keys()
+		}
+	}
+	return out
+}
+
+// LoadState takes it over.
+func (e *embeddings) LoadState(text []byte) error {
+	var list []machine.Words
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	e.caches = make([]*simplelru.LRU[uint64, struct{}], len(list))
+	for slot, hashes := range list {
+		for _, h := range hashes {
+			e.cache(slot).Add(h, struct{}{})
+		}
+	}
+	return nil
+}
