@@ -29,6 +29,7 @@ type boxState struct {
 	startedAt machine.Time
 	cached    int // prompt tokens found in the prefix cache
 	firstAt   machine.Time
+	endedAt   machine.Time // its last completion was
 
 	part2Begun bool // bytes came behind part 1
 	part2      bool // part 2 and the end of the request are here

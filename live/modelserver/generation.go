@@ -41,6 +41,7 @@ type generation struct {
 	began     bool  // status and first token have left
 	started   bool
 	part2Done bool
+	part2At   machine.Time
 	whole     bool       // the request's body was read to its end
 	body      *bodyWatch // of a held-open request; nil otherwise
 
@@ -191,7 +192,7 @@ func (g *generation) step(b *boxState) bool {
 		return false
 	}
 	if !g.began && g.now[0].tokens > 0 && (b.firstAt > 0) {
-		if g.do(g.session.FirstToken(now, g.texts[0].text(0))) {
+		if g.do(g.session.FirstToken(b.firstAt, g.texts[0].text(0))) {
 			return true
 		}
 		if g.fault.EndBeforePart2 && g.session.Held() {
@@ -201,7 +202,7 @@ func (g *generation) step(b *boxState) bool {
 		}
 	}
 	if b.part2 && !g.part2Done {
-		g.part2Done, g.whole = true, true
+		g.part2Done, g.part2At, g.whole = true, now, true
 		if g.do(g.session.Part2(now, b.metadata)) {
 			return true
 		}
@@ -237,7 +238,7 @@ func (g *generation) progress(now machine.Time, b *boxState) bool {
 		return g.do(g.session.Failed(now, status, text))
 	}
 	g.usage.CompletionTokens = total
-	e := g.session.Generated(now, total, string(g.finish(0)))
+	e := g.session.Generated(max(b.endedAt, g.part2At), total, string(g.finish(0)))
 	if e.Do == serving.Nothing {
 		return false // held: part 2 is still to come
 	}

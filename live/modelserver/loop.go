@@ -234,6 +234,7 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 		l.prefilled(s)
 		s.tokens = int(f.Count)
 		c.tokens, c.finished, c.reason = int(f.Count), true, f.Reason
+		b.endedAt = f.At
 		l.end(s)
 	case engine.Aborted:
 		l.stats.aborted(s, f)
