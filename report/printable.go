@@ -149,6 +149,11 @@ func (s Summary) printable() Summary {
 		x := &s.IndexLag[i]
 		x.Index, x.Excuse = Printable(x.Index), Printable(x.Excuse)
 	}
+	s.Warnings = slices.Clone(s.Warnings)
+	for i := range s.Warnings {
+		x := &s.Warnings[i]
+		x.Plugin, x.URL, x.Reason = Printable(x.Plugin), Printable(x.URL), Printable(x.Reason)
+	}
 	s.Expectations = slices.Clone(s.Expectations)
 	for i := range s.Expectations {
 		x := &s.Expectations[i]

@@ -35,6 +35,8 @@ type Summary struct {
 	// IndexLag is each index of KV blocks, compared with the engines, and how
 	// far it was behind them.
 	IndexLag []IndexSummary `json:"indexLag,omitempty"`
+	// Warnings are the parts of the picker that did not get what they asked for.
+	Warnings []Warning `json:"warnings,omitempty"`
 	// HopTimes are how long the hops of a live run took; nil where nobody measured.
 	HopTimes *HopTimes `json:"hopTimes,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
@@ -145,6 +147,9 @@ func (s Summary) Write(w io.Writer, color bool) error {
 		fmt.Fprintf(&b, "%s  %.1f%% of %s prompt tokens were cached where they went\n", p.bold("kv cache "), 100*c.HitRate, thousands(c.PromptTokens))
 	}
 	for _, x := range s.IndexLag {
+		x.write(&b, p)
+	}
+	for _, x := range s.Warnings {
 		x.write(&b, p)
 	}
 	for i, e := range s.Expectations {

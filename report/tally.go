@@ -35,6 +35,7 @@ type Tally struct {
 	lost     int // went from open before they had ended
 	last     machine.Time
 	cache    cacheTally
+	warnings []Warning
 }
 
 type openRequest struct {
@@ -125,6 +126,7 @@ func (t *Tally) Record(e flow.Event) {
 	defer t.mu.Unlock()
 	t.last = max(t.last, e.Time)
 	t.step(e.Hop).add(e.Step, maxSteps)
+	t.warned(&e)
 	if e.Request == "" {
 		return // an event of a server's own
 	}
@@ -294,7 +296,7 @@ func (t *Tally) Summary() Summary {
 	if len(t.pods) > 0 {
 		s.Endpoints = maps.Clone(t.pods)
 	}
-	s.PrefixCache = t.cache.summary()
+	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
 		if h == nil {
 			continue

@@ -23,7 +23,8 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 		BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks, NumCPUBlocks: m.NumCPUBlocks,
 		DisableChunkedPrefill: !m.ChunkedPrefill, DisablePrefixCaching: !m.PrefixCaching, LongPrefillTokenThreshold: m.LongPrefillTokenThreshold,
 		MaxNumPartialPrefills: m.MaxNumPartialPrefills, MaxLongPartialPrefills: m.MaxLongPartialPrefills,
-		ReportSteps: m.EngineSteps != NoSteps, MaxLoRAs: m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs, LoRALoadTime: machine.FromDuration(m.LoRALoadTime),
+		ReportSteps: true, // the metrics count them
+		MaxLoRAs:    m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs, LoRALoadTime: machine.FromDuration(m.LoRALoadTime),
 		LoRAActivateTime: machine.FromDuration(m.LoRAActivateTime),
 		KVHoldTimeout:    p.Disaggregation.holdBlocks(),
 	}

@@ -162,10 +162,11 @@ func (p *Pool) OutOfMemory() error {
 	return p.hardware.oom
 }
 
-// MemoryPlan is where an accelerator's memory goes; false where none is
-// simulated. Engine has worked it out.
-func (p *Pool) MemoryPlan() (latency.MemoryPlan, bool) {
-	return p.hardware.plan, p.hardware.plan.Total > 0
+// MemoryTaken is how many bytes of an accelerator's memory are taken beside the
+// KV cache, 0 where none is simulated. Engine has worked it out.
+func (p *Pool) MemoryTaken() int64 {
+	m := &p.hardware.plan
+	return m.Weights + m.Activations + m.Runtime
 }
 
 func (m *ModelServer) acceleratorName() string {

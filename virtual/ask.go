@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // ask is what a request's body asks of a model server, as a live one reads it.
@@ -129,11 +130,8 @@ type peer struct {
 // handleOf is document 002's name of blocks that a server holds.
 func handleOf(s *server, held *engine.Effect, promptTokens int) string {
 	host, _, _ := strings.Cut(s.endpoint, ":")
-	return fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", host, sideChannelPort, s.name, held.Handle, held.Count, promptTokens)
+	return fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", host, scenario.SideChannelPort, s.name, held.Handle, held.Count, promptTokens)
 }
-
-// sideChannelPort is where a live server hands its blocks out.
-const sideChannelPort = 5600
 
 // goOn puts the prompt behind the tokens that a handle stands for. What they
 // are nobody says; that they are those of the handle is enough for the cache.

@@ -143,9 +143,10 @@ func (s *server) tokensOf(id engine.RequestID, first, count int) []uint32 {
 	return r.tokenIDs(first, count)
 }
 
-// told forgets requests that are over, once all that the engine says of their
+// told ends what the engine said at once. It forgets requests that are over, once all that the engine says of their
 // blocks has been heard.
 func (s *server) told() {
+	s.stats.Delivered()
 	for _, id := range s.kv.over {
 		delete(s.kv.prompts, id)
 	}

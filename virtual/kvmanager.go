@@ -5,8 +5,6 @@ import (
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/kv"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -26,12 +24,9 @@ func newKVManager(p *scenario.Pool) *kvManager {
 	return m
 }
 
-// answer is the manager's to a plug-in's question, and whether it is one for
-// it. Rates have two digits, as on the wire.
-func (x *kvWire) answer(r *request, n *picker.Need) (picker.Answer, bool) {
-	if x == nil || x.manager == nil || n.Key != plugins.KeyKVScore {
-		return picker.Answer{}, false
-	}
+// scores is what the manager answers to a KVCacheManagerScorer. Rates have two
+// digits, as on the wire.
+func (x *kvWire) scores(r *request) ([]byte, error) {
 	type score struct {
 		HitRate float64 `json:"cache_hit_rate"`
 	}
@@ -40,6 +35,5 @@ func (x *kvWire) answer(r *request, n *picker.Need) (picker.Answer, bool) {
 	for _, pod := range x.manager.scorer.Score(keys) {
 		scores[pod.Pod] = score{math.Floor(100*float64(pod.Blocks)/float64(len(keys))+1e-9) / 100}
 	}
-	value, err := json.Marshal(map[string]any{"scores": scores})
-	return picker.Answer{Plugin: n.Plugin, Key: n.Key, Value: value, Err: err}, true
+	return json.Marshal(map[string]any{"scores": scores})
 }

@@ -1,7 +1,6 @@
 package virtual
 
 import (
-	"errors"
 	"fmt"
 	"net"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
-	content "github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -25,6 +23,8 @@ type picking struct {
 	m      *epp.Machine
 	fx     epp.Effects
 	number uint64
+
+	samples []*metrics.Collector // of each data source
 }
 
 func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
@@ -57,6 +57,9 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
 	}
+	for i := range k.m.Sources() {
+		k.samples = append(k.samples, metrics.NewCollector(k.m.Sources()[i].Wants))
+	}
 	w.kv.connect(k.m)
 	k.Input(epp.Endpoints{List: endpoints})
 	return k, nil
@@ -74,7 +77,7 @@ func (k *picking) effect(e epp.Effect) {
 		r := e.Request
 		var answers []picker.Answer
 		for i := range r.Needs {
-			answers = append(answers, k.w.answer(r.Owner.(*request), &r.Needs[i]))
+			answers = append(answers, k.w.outside.answer(r.Owner.(*request), &r.Needs[i]))
 		}
 		k.Input(k.m.Answer(r, answers))
 	case epp.Decided:
@@ -102,8 +105,7 @@ func (k *picking) scrape(t *epp.Target, source int) {
 	}
 	var way way
 	k.w.pass(&way, &route{fixed: took / 2}, func() {
-		src := &k.m.Sources()[source]
-		page, err := k.w.page(src.Address(t), src)
+		page, err := k.page(t, source)
 		k.w.pass(&way, &route{fixed: took - took/2}, func() { k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err}) })
 	})
 }
@@ -113,33 +115,4 @@ func (k *picking) decide(r *request) {
 	x := r.stream.Request()
 	x.Owner = r
 	k.Input(epp.Arrive{Request: x})
-}
-
-// errNobody is what comes of asking an address that nobody listens on.
-var errNobody = errors.New("connection refused: nobody listens there")
-
-// answer is what the outside says to a plug-in's question.
-func (w *world) answer(r *request, n *picker.Need) picker.Answer {
-	if a, ok := w.kv.answer(r, n); ok {
-		return a
-	}
-	a := picker.Answer{Plugin: n.Plugin, Key: n.Key}
-	if n.Key == plugins.KeyRender { // a renderer answers as the model server tokenises
-		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
-	} else {
-		a.Err = errNobody
-	}
-	return a
-}
-
-// page is what a server says to a data source.
-func (w *world) page(address string, src *epp.Source) (metrics.Page, error) {
-	sv := w.byAddr[address]
-	switch {
-	case sv == nil:
-		return nil, errNobody
-	case src.Path == "/health" && sv.dead:
-		return nil, errors.New("status 503")
-	}
-	return sv.page(src.Wants), nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/reply"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -36,6 +37,7 @@ type request struct {
 	session   *serving.Session
 	reader    *held.Reader
 	id        engine.RequestID
+	seq       stats.Sequence
 	ask       *ask
 	payload   int            // bytes that the model server has read
 	fault     serving.Fault  // what goes wrong there

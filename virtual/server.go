@@ -1,16 +1,14 @@
 package virtual
 
 import (
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
@@ -33,6 +31,7 @@ type server struct {
 	fetched  *simplelru.LRU[string, struct{}] // document 002's handles that were
 	kv       kvOutbox
 	steps    serving.EngineSteps
+	stats    serverStats
 	killed   error // why it does not fit into its memory, if so
 	dead     bool  // it crashed, or lost a rank
 }
@@ -53,6 +52,7 @@ func (s *server) submit(r *request) {
 	s.requests[r.id] = r
 	a := r.asks()
 	s.submitted(r)
+	r.seq = stats.Sequence{PromptTokens: max(1, len(a.prompt)), MaxTokens: a.max, Adapter: a.lora, EveryToken: r.watched(), Arrived: s.w.now}
 	m := &engine.Submit{ID: r.id, PromptTokens: max(1, len(a.prompt)), MaxTokens: a.max, StopAfter: s.w.draws.Tokens(r.ID, 0),
 		Adapter: a.adapter, HoldAfterFirst: r.session.Held(), HoldKV: a.hold, Remote: a.remote}
 	if m.MaxTokens > 0 && m.StopAfter >= m.MaxTokens {
@@ -142,47 +142,8 @@ func (r *request) tokenIDs(first, count int) []uint32 {
 	return out
 }
 
-// page is what the server's metrics say, of the families that somebody wants.
-func (s *server) page(wants func(family string) bool) metrics.Page {
-	stats, cfg := s.engine.Stats(), s.engine.Config()
-	p := metrics.Page{}
-	add := func(family string, v float64, labels ...metrics.Label) {
-		if wants(family) {
-			p[family] = &metrics.Family{Typed: true, Samples: []metrics.Sample{{Labels: labels, Value: v}}}
-		}
-	}
-	add("vllm:num_requests_waiting", float64(stats.Waiting))
-	add("vllm:num_requests_running", float64(stats.Running))
-	if cfg.NumGPUBlocks > 0 {
-		add("vllm:kv_cache_usage_perc", float64(s.engine.KVBlocksUsed())/float64(cfg.NumGPUBlocks))
-	}
-	add("vllm:cache_config_info", 1, metrics.Label{Name: "block_size", Value: strconv.Itoa(cfg.BlockSize)},
-		metrics.Label{Name: "num_gpu_blocks", Value: strconv.Itoa(cfg.NumGPUBlocks)})
-	if len(s.w.adapters) > 0 {
-		running, waiting := s.loras()
-		add("vllm:lora_requests_info", 1, metrics.Label{Name: "max_lora", Value: strconv.Itoa(cfg.MaxLoRAs)},
-			metrics.Label{Name: "running_lora_adapters", Value: strings.Join(running, ",")}, metrics.Label{Name: "waiting_lora_adapters", Value: strings.Join(waiting, ",")})
-	}
-	return p
-}
-
-// loras are the adapters of running and of waiting requests.
-func (s *server) loras() (running, waiting []string) {
-	for _, r := range s.requests {
-		switch name := r.asks().lora; {
-		case name == "":
-		case r.scheduled:
-			running = append(running, name)
-		default:
-			waiting = append(waiting, name)
-		}
-	}
-	slices.Sort(running)
-	slices.Sort(waiting)
-	return slices.Compact(running), slices.Compact(waiting)
-}
-
 func (s *server) effect(e engine.Effect) {
+	s.count(&e)
 	switch e.Kind {
 	case engine.Stepped:
 		s.steps.Record(&s.fx, &e)

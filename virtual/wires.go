@@ -38,6 +38,8 @@ type pull struct {
 	waits    bool    // for that
 	link     link.ID // of the transfer
 	bytes    int64
+	tokens   int
+	began    machine.Time
 	handle   uint64
 	told     bool // the engine knows how it went
 	released bool // and needs the holder's blocks no more
@@ -68,7 +70,7 @@ func newWires(w *world, p *scenario.Pool, servers int) (*wires, error) {
 // blocks says so at once; one that has still to compute them lets the asker
 // wait, for as long as blocks are held.
 func (w *world) fetch(to *server, e *engine.Effect) {
-	p := &pull{to: to, id: e.Request, bytes: e.Bytes, handle: e.Handle}
+	p := &pull{to: to, id: e.Request, bytes: e.Bytes, handle: e.Handle, tokens: int(e.Count), began: w.now}
 	writer := -1
 	if r := to.requests[e.Request]; r != nil {
 		p.lost = r.fault.LoseKV
@@ -216,8 +218,10 @@ func (p *pull) tell(ok bool) {
 	}
 	p.told = true
 	if ok && !p.lost {
+		p.to.stats.Fetched(p.tokens, p.to.engine.Config().BlockSize, p.bytes, 0, (p.to.w.now - p.began).Seconds())
 		p.to.input(engine.KVArrived{ID: p.id})
 	} else {
+		p.to.stats.FetchFailed(1)
 		p.to.input(engine.KVFailed{ID: p.id})
 	}
 }

@@ -75,6 +75,7 @@ type world struct {
 	voc        *tokens.Vocabulary
 	verbose    bool // somebody goes on from what answers say
 	picking    *picking
+	outside    outside
 	kv         *kvWire  // of model servers that publish KV events
 	sessions   int      // that each sidecar remembers
 	prefillers []string // whom sidecars call in session mode
@@ -201,6 +202,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	for i := range p.Incidents {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{kind: happens, incident: &p.Incidents[i]})
 	}
+	w.outside.open(w, p)
 	w.picking, err = newPicking(w, s, p)
 	return w, err
 }
@@ -222,7 +224,8 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](maxFetched, nil); err != nil {
 		return nil, err
 	}
-	sv.class, sv.carried = machine.ClassStepEnd, sv.told
+	sv.stats = newServerStats(p, eng)
+	sv.class, sv.before, sv.carried = machine.ClassStepEnd, sv.entered, sv.told
 	sv.open(w, eng, &sv.fx, func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
@@ -232,7 +235,9 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 }
 
 // address is a made-up one that looks like a pod's.
-func address(i int) string { return fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250+1) }
+func address(i int) string {
+	return scenario.JoinPort(fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), scenario.PodPort)
+}
 
 func (w *world) play(at machine.Time, e event) {
 	switch e.kind {

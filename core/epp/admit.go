@@ -32,6 +32,7 @@ func (m *Machine) arrive(r *Request) {
 
 func (m *Machine) answered(r *Request) {
 	if r.state == asking {
+		m.callsFailed(r)
 		m.admit(r)
 	}
 }

@@ -22,6 +22,7 @@ type targetSource struct {
 	missed  bool         // and the next was due meanwhile
 	shifted bool         // its turn has been shifted against the others'
 	current bool         // its figures count
+	failing bool         // the last page did not come
 	last    machine.Time // when it last answered
 }
 
@@ -78,6 +79,9 @@ func (x *Source) Address(t *Target) string {
 	}
 	return t.HostPort()
 }
+
+// URL is where a source asks a target, for people too.
+func (x *Source) URL(t *Target) string { return x.Scheme + "://" + x.Address(t) + x.Path }
 
 // Wants says whether any of the source's extractors reads a family of metrics.
 func (x *Source) Wants(family string) bool {
@@ -166,6 +170,7 @@ func (m *Machine) scraped(x *Scraped) {
 		t.missed = false
 		m.scrape(turn{x.Target, x.Source})
 	}
+	m.scrapeFailed(x, src, t)
 	pool := m.p.Pool()
 	figures := pool.View().States[x.Target.place].Metrics
 	if p, ok := src.Source.(picker.Prober); ok {

@@ -38,6 +38,11 @@ const (
 	ResponseEndSeen     Step = "response_end_seen"     // the response's last byte is here
 	Answered            Step = "answered"              // the EPP answered instead of the model server
 	StreamFailed        Step = "stream_failed"         // the stream ended with an error
+	CallFailed          Step = "call_failed"           // a service that a plug-in asked about the request brought no answer
+
+	// ScrapeFailed is no request's: a data source got no page of an endpoint. Of
+	// several in a row it is told once.
+	ScrapeFailed Step = "scrape_failed"
 )
 
 // Steps of the sidecar, beside RequestReceived, ResponseHeadersSeen (of the

@@ -72,7 +72,7 @@ func (s *scraper) scrape(t *core.Target, source int) {
 	f := s.fetches[key]
 	if f == nil {
 		src := s.sources[source]
-		f = &fetch{pageFetch: newPageFetch(src.client, src.Timeout.Duration(), src.Scheme+"://"+src.Address(t)+src.Path)}
+		f = &fetch{pageFetch: newPageFetch(src.client, src.Timeout.Duration(), src.URL(t))}
 		s.fetches[key] = f
 	}
 	if s.ctx.Err() != nil {

@@ -100,10 +100,9 @@ func TestConnectors(t *testing.T) {
 			}
 			p.waitFor("the prefill server's blocks are free", func() bool { return p.held() == 0 })
 			p.ask(p.prefill, `{"prompt":"another","max_tokens":1}`) // ends the run of steps, so that it is recorded
-			x, _ := p.decode.scrape()
-			least := alone(t, c.profile, int64(x.transferBytes.sum))
-			if x.transferSeconds.sum < least.Seconds() {
-				t.Errorf("the transfer took %v s; alone on the wire it takes %v", x.transferSeconds.sum, least)
+			least := alone(t, c.profile, int64(said(t, p.decode, saidBytes)))
+			if said(t, p.decode, saidSeconds) < least.Seconds() {
+				t.Errorf("the transfer took %v s; alone on the wire it takes %v", said(t, p.decode, saidSeconds), least)
 			}
 			if pause := longestPause(events(), p.prefill.Address()); c.blocks != (pause > least/2) {
 				t.Errorf("the prefill server's engine paused for %v; a transfer takes %v", pause, least)
@@ -165,9 +164,8 @@ func TestContention(t *testing.T) {
 	}
 	all.Wait()
 	took := time.Since(began)
-	x, _ := p.decode.scrape()
 	nic, _ := link.WireNamed("ethernet-10")
-	if least := x.transferBytes.sum / float64(nic.BytesPerSecond); took.Seconds() < least {
-		t.Fatalf("%.0f bytes in %v; the wire alone takes %v s", x.transferBytes.sum, took, least)
+	if least := said(t, p.decode, saidBytes) / float64(nic.BytesPerSecond); took.Seconds() < least {
+		t.Fatalf("%.0f bytes in %v; the wire alone takes %v s", said(t, p.decode, saidBytes), took, least)
 	}
 }

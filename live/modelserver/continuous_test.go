@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -70,12 +69,12 @@ func TestConservation(t *testing.T) {
 				return
 			default:
 			}
-			x, ok := b.scrape()
+			x, ok := b.look()
 			if !ok {
 				return
 			}
-			if x.engine.Running < 0 || x.engine.Waiting < 0 || x.engine.Running > 8 || x.kvBlocks > 64 {
-				t.Errorf("running %d, waiting %d, %d blocks", x.engine.Running, x.engine.Waiting, x.kvBlocks)
+			if x.Engine.Running < 0 || x.Engine.Waiting < 0 || x.Engine.Running > 8 || x.KVBlocks > 64 {
+				t.Errorf("running %d, waiting %d, %d blocks", x.Engine.Running, x.Engine.Waiting, x.KVBlocks)
 			}
 		}
 	}()
@@ -325,34 +324,4 @@ func TestFakeMetrics(t *testing.T) {
 	if got := value(t, b.page(), "vllm:num_requests_running"); got != 0 {
 		t.Errorf("got %v, want the truth", got)
 	}
-	for text, want := range map[string][3]float64{
-		`"ramp:0:8:8s"`: {0, 4, 8}, `"rampreset:0:8:8s"`: {0, 4, 4}, `"squarewave:1:2:8s"`: {1, 2, 2}, `"oscillate:0:2:8s"`: {0, 2, 2}, `7`: {7, 7, 7},
-	} {
-		var w Wave
-		if err := w.UnmarshalJSON([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		for i, at := range []time.Duration{0, 4 * time.Second, 12 * time.Second} {
-			if got := w.at(at); got < want[i]-1e-9 || got > want[i]+1e-9 {
-				t.Errorf("%s at %v: got %v, want %v", text, at, got, want[i])
-			}
-		}
-	}
-}
-
-func FuzzFakeMetrics(f *testing.F) {
-	f.Add([]byte(`{"running-requests":"oscillate:1:2:3s","kv-cache-usage":0.5}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		m, err := ParseFakeMetrics(raw)
-		if err != nil || m == nil {
-			return
-		}
-		for _, w := range []*Wave{m.Running, m.Waiting, m.KVUsage} {
-			if w != nil {
-				if v := w.at(1234567890); !(v >= 0 && v <= 1e9) {
-					t.Fatalf("%s gives %v", raw, v)
-				}
-			}
-		}
-	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/internal/pause"
@@ -116,19 +117,20 @@ func (g *generation) build() *openai.Error {
 			g.texts[i] = &g.one.content
 			g.s.say(g.texts[i], g.req, i)
 		}
-		*q = seq{box: g.box, choice: i, everyToken: g.req.stream, first: g.req.stream || g.session.Held() || watched,
+		*q = seq{box: g.box, choice: i, first: g.req.stream || g.session.Held() || watched,
 			start:  watched || g.fault.DieInPrefill || g.needsThreshold,
 			submit: g.s.submitFor(g.req, p, i, g.texts[i])}
 		if bad := g.req.work.tooMuch(); bad != nil {
 			return bad
 		}
-		q.params = seqParams{n: g.req.n, maxTokens: g.req.maxTokens, adapter: g.req.lora, key: g.req.kv.key, loseKV: g.fault.LoseKV}
+		q.counted = stats.Sequence{PromptTokens: len(p.tokens), EveryToken: g.req.stream, N: g.req.n, MaxTokens: g.req.maxTokens, Adapter: g.req.lora}
+		q.params = seqParams{key: g.req.kv.key, loseKV: g.fault.LoseKV}
 		if g.s.publisher != nil {
 			q.params.tokens = tokensOf(p, g.texts[i])
 		}
 		q.submit.HoldAfterFirst = g.session.Held()
 		switch {
-		case q.everyToken:
+		case q.counted.EveryToken:
 			q.submit.Interest = engine.EveryToken
 		case !q.first:
 			q.submit.Interest = engine.EndOnly

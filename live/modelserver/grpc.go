@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 )
@@ -297,20 +298,17 @@ func (s *Server) serverInfo() *vllmgrpc.GetServerInfoResponse {
 }
 
 func (s *Server) loads() *vllmgrpc.GetLoadsResponse {
-	x, ok := s.scrape()
+	x, ok := s.look()
 	if !ok {
-		x.stats = &stats{} // the server is stopping
+		x.Stats = &stats.Stats{} // the server is stopping
 	}
-	st, used := x.engine, x.kvBlocks
-	recent, span := x.rates.recent(x.now)
+	st, used := x.Engine, x.KVBlocks
 	load := &vllmgrpc.SchedulerLoad{
 		NumRunningReqs: int32(st.Running), NumWaitingReqs: int32(st.Waiting), NumTotalReqs: int32(st.Running + st.Waiting),
 		MaxRunningRequests: int32(s.cfg.MaxNumSeqs), NumUsedTokens: int32(used * s.cfg.BlockSize), MaxTotalNumTokens: int32(s.cfg.NumGPUBlocks * s.cfg.BlockSize),
 	}
-	load.GenThroughput, load.Utilization = float64(recent.generated)/span, min(1, recent.busy.Seconds()/span)
-	if x.queriedTokens > 0 {
-		load.CacheHitRate = float64(x.cachedTokens) / float64(x.queriedTokens)
-	}
+	load.GenThroughput, load.Utilization = x.Recent()
+	load.CacheHitRate = x.HitRate()
 	if s.cfg.NumGPUBlocks > 0 {
 		load.TokenUsage = float64(used) / float64(s.cfg.NumGPUBlocks)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -249,7 +250,7 @@ func TestMetricsOfOddNames(t *testing.T) {
 		o := batchedLong()
 		o.Models = []string{"model " + name}
 		o.Adapters = []Adapter{{Name: "adapter " + name, Path: "x"}}
-		o.FakeMetrics = &FakeMetrics{}
+		o.FakeMetrics = &stats.FakeMetrics{}
 		fake, err := o.FakeMetrics.With(json.RawMessage(`{"loras":[{"running":` + quoted("adapter "+name) + `,"waiting":` + quoted(name) + `,"timestamp":1}]}`))
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package modelserver
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/live/drive"
 )
@@ -18,7 +19,7 @@ type loop struct {
 	// Everything below is for who has the engine in hand. What the loop calls
 	// out to (onKV, taken) must not enter it again.
 	eng   *engine.Engine
-	stats stats
+	stats *stats.Stats
 	seqs  map[engine.RequestID]*seq
 	fx    engine.Effects
 	last  machine.Time // when the loop was last entered
@@ -39,34 +40,28 @@ type seq struct {
 	submit engine.Submit
 	box    *box
 	choice int
-	// everyToken is true when the request's goroutine wants to be woken by
-	// every token, first when it wants to be by the first.
-	everyToken, first, start bool
-	params                   seqParams
-
-	arrived, scheduled, firstAt, lastAt machine.Time
-	tokens                              int
-	cached                              int
-	before                              [itlBuckets]uint32 // steps that ended by its first token, by duration; where not every token is told
-	live                                bool               // the engine has it
+	// first is true when the request's goroutine wants to be woken by the first
+	// token, start when it wants to be by the begin of the prefill.
+	first, start bool
+	counted      stats.Sequence
+	params       seqParams
+	tokens       int
+	live         bool // the engine has it
 }
 
-// seqParams are what the metrics tell of a request beside its times.
+// seqParams are what happens to a completion's KV cache.
 type seqParams struct {
-	n         int
-	maxTokens int
-	adapter   string
-	tokens    func(first, count int) []uint32 // ids of the sequence's tokens, for KV events
-	remote    *remoteKV                       // whose blocks to fetch
-	key       string                          // under which another server asks for its blocks
-	stores    []uint64                        // blocks to put into the external cache once they are computed
-	loseKV    bool                            // a fault: the transfer fails
+	tokens func(first, count int) []uint32 // ids of the sequence's tokens, for KV events
+	remote *remoteKV                       // whose blocks to fetch
+	key    string                          // under which another server asks for its blocks
+	stores []uint64                        // blocks to put into the external cache once they are computed
+	loseKV bool                            // a fault: the transfer fails
 }
 
-func newLoop(eng *engine.Engine, maxModelLen int, clock func() machine.Time) *loop {
-	l := &loop{eng: eng, seqs: map[engine.RequestID]*seq{}, done: make(chan struct{})}
+func newLoop(eng *engine.Engine, clock func() machine.Time) *loop {
+	cfg := eng.Config()
+	l := &loop{eng: eng, stats: stats.New(&cfg), seqs: map[engine.RequestID]*seq{}, done: make(chan struct{})}
 	l.prefilled = func(*seq) {}
-	l.stats.init(maxModelLen)
 	l.drive = drive.New(drive.Options[engine.Message, *engine.Effects]{Machine: eng, Effects: &l.fx, Now: clock,
 		Before: l.enter, Carry: l.carry, Carried: l.delivered, Gap: wakeGap, Soon: soon})
 	return l
@@ -88,9 +83,7 @@ func (l *loop) ask(f func(now machine.Time)) bool {
 }
 
 func (l *loop) enter(now machine.Time) {
-	if l.eng.Computing() { // since last: somebody enters at every step's end
-		l.stats.rates.busySpan(l.last, now)
-	}
+	l.stats.Computed(l.last, now, l.eng.Computing()) // since last: somebody enters at every step's end
 	l.last = now
 }
 
@@ -119,7 +112,7 @@ func (l *loop) begin(s *seq, now machine.Time) {
 	}
 	s.submit.Remote.Handle = uint64(s.submit.ID)
 	l.seqs[s.submit.ID] = s
-	s.arrived, s.live = now, true
+	s.counted.Arrived, s.live = now, true
 	l.eng.Input(now, &s.submit, &l.fx)
 }
 
@@ -148,8 +141,12 @@ func (l *loop) resume(seqs []*seq) {
 // carry hands an effect to the request that it concerns.
 func (l *loop) carry(_ machine.Time, fx *engine.Effects, i int) {
 	f := &fx.List[i]
-	l.stats.active = f.At
 	s := l.seqs[f.Request]
+	if s != nil {
+		l.stats.Effect(fx, f, &s.counted)
+	} else {
+		l.stats.Effect(fx, f, nil)
+	}
 	switch f.Kind {
 	case engine.Tokens:
 		if s != nil {
@@ -161,8 +158,6 @@ func (l *loop) carry(_ machine.Time, fx *engine.Effects, i int) {
 	case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
 		l.onKV(fx, f, s)
 	case engine.Stepped:
-		l.stats.stepped(fx, f)
-		l.stats.settle()
 		l.steps.Record(fx, f)
 	default:
 		if s != nil {
@@ -173,8 +168,7 @@ func (l *loop) carry(_ machine.Time, fx *engine.Effects, i int) {
 
 // delivered wakes each request that something was handed to once.
 func (l *loop) delivered() {
-	l.stats.version++
-	l.stats.settle()
+	l.stats.Delivered()
 	for _, id := range l.over {
 		delete(l.seqs, id)
 	}
@@ -188,13 +182,12 @@ func (l *loop) delivered() {
 
 func (l *loop) tokens(s *seq, f *engine.Effect) {
 	n := int(f.Count)
-	l.stats.tokens(s, f)
-	s.tokens, s.lastAt = s.tokens+n, f.At
+	s.tokens += n
 	b := s.box
 	b.mu.Lock()
 	b.choices[s.choice].tokens = s.tokens
 	b.mu.Unlock()
-	l.touch(s, s.everyToken)
+	l.touch(s, s.counted.EveryToken)
 }
 
 func (l *loop) milestone(s *seq, f *engine.Effect) {
@@ -205,39 +198,27 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 	switch f.Kind {
 	case engine.Rejected:
 		b.rejected, b.code = true, f.Code
-		if f.Code == engine.CodeFull {
-			l.stats.refused++
-		}
 		l.end(s)
 	case engine.PrefillStarted:
-		if s.scheduled == 0 {
-			s.scheduled, s.cached = f.At, int(f.Count)
-			l.stats.prefillStarted(s, f)
-		}
 		if !b.started {
 			b.started, b.startedAt, b.cached = true, f.At, int(f.Count)
 		}
 		l.touch(s, s.start)
 	case engine.FirstToken:
-		s.tokens, s.firstAt, s.lastAt = 1, f.At, f.At
+		s.tokens = 1
 		c.tokens = 1
 		if b.firstAt == 0 {
 			b.firstAt = f.At
 		}
-		l.stats.firstToken(s, f)
 		l.prefilled(s)
 		l.touch(s, s.first)
-	case engine.Preempted:
-		l.stats.preemptions++
 	case engine.Finished:
-		l.stats.finished(s, f)
 		l.prefilled(s)
 		s.tokens = int(f.Count)
 		c.tokens, c.finished, c.reason = int(f.Count), true, f.Reason
 		b.endedAt = f.At
 		l.end(s)
 	case engine.Aborted:
-		l.stats.aborted(s, f)
 		c.finished, c.aborted = true, true
 		l.end(s)
 	}

@@ -135,9 +135,8 @@ func TestMeeting(t *testing.T) {
 				if n := cached(t, dec.body); n < 512 {
 					t.Errorf("%d tokens came from the prefill server: %s", n, dec.body)
 				}
-				x, _ := p.decode.scrape()
-				if x.externalHits < 512 || x.transferBytes.sum == 0 || x.failedTransfers != 0 {
-					t.Errorf("%d tokens, %v bytes, %d failed", x.externalHits, x.transferBytes.sum, x.failedTransfers)
+				if said(t, p.decode, saidHits) < 512 || said(t, p.decode, saidBytes) == 0 || said(t, p.decode, saidFailed) != 0 {
+					t.Errorf("%v tokens, %v bytes, %v failed", said(t, p.decode, saidHits), said(t, p.decode, saidBytes), said(t, p.decode, saidFailed))
 				}
 				p.idle()
 			})
@@ -225,9 +224,8 @@ func TestExternalCache(t *testing.T) {
 				if a.status != 200 || cached(t, a.body) < 512-16 {
 					t.Fatal(a.body)
 				}
-				x, _ := p.decode.scrape()
-				if x.transferBytes.sum == 0 && batching == engine.BatchingContinuous || x.failedTransfers != 0 {
-					t.Errorf("%v bytes moved, %d transfers failed", x.transferBytes.sum, x.failedTransfers)
+				if said(t, p.decode, saidBytes) == 0 && batching == engine.BatchingContinuous || said(t, p.decode, saidFailed) != 0 {
+					t.Errorf("%v bytes moved, %v transfers failed", said(t, p.decode, saidBytes), said(t, p.decode, saidFailed))
 				}
 				p.idle()
 			})

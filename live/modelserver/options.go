@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -136,7 +137,7 @@ type ServerOptions struct {
 	// Inject spoils a part of the requests from the start.
 	Inject Injection
 	// FakeMetrics replace figures in /metrics; nil tells the truth.
-	FakeMetrics *FakeMetrics
+	FakeMetrics *stats.FakeMetrics
 	// APIKeys are accepted as bearer tokens wherever one is needed: everywhere
 	// but for health and metrics. None lets everybody in, but for what changes
 	// the server, which is then served to its own machine alone.

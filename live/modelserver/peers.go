@@ -159,7 +159,7 @@ func (g *generation) meetPeer() bool {
 		return false
 	}
 	s.log.Warn("KV transfer failed", "server", s.name, "from", kv.address(), "error", err)
-	s.loop.ask(func(machine.Time) { s.loop.stats.failedTransfers += uint64(g.req.choices()) })
+	s.loop.ask(func(machine.Time) { s.loop.stats.FetchFailed(g.req.choices()) })
 	if s.cfg.KVLoadFailure == engine.KVLoadRecompute {
 		g.req.kv.remote = nil
 		return true

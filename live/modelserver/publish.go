@@ -17,20 +17,11 @@ type KVPublisher interface {
 
 // publish turns what the engine says of its blocks into an event.
 func (s *Server) publish(fx *engine.Effects, f *engine.Effect, q *seq) {
-	hashes := fx.BlockHashes(f)
-	switch f.Kind {
-	case engine.BlockStored:
-		s.loop.stats.kvStored += uint64(len(hashes))
-	case engine.BlockRemoved:
-		s.loop.stats.kvRemoved += uint64(len(hashes))
-	case engine.AllBlocksCleared:
-		s.loop.stats.kvClearedEvents++
-	}
 	if s.publisher == nil {
 		return
 	}
 	e := kv.Event{Medium: f.Tier.String(), Group: kv.NoGroup, At: unixSeconds(time.Now())}
-	for _, h := range hashes {
+	for _, h := range fx.BlockHashes(f) {
 		e.Hashes = append(e.Hashes, kv.EngineHash(h))
 	}
 	switch f.Kind {
@@ -44,7 +35,7 @@ func (s *Server) publish(fx *engine.Effects, f *engine.Effect, q *seq) {
 		}
 		e.Kind, e.Parent, e.BlockTokens = kv.Stored, kv.EngineHash(f.Parent), s.cfg.BlockSize
 		e.Tokens = q.params.tokens(int(f.First)*s.cfg.BlockSize, int(f.Count)*s.cfg.BlockSize)
-		e.LoRAID, e.LoRAName = int64(q.submit.Adapter), q.params.adapter
+		e.LoRAID, e.LoRAName = int64(q.submit.Adapter), q.counted.Adapter
 	case engine.BlockRemoved:
 		e.Kind = kv.Removed
 	case engine.AllBlocksCleared:

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -41,7 +42,7 @@ type Server struct {
 	serving   *serve.Group // the fleet's
 	inFlight  gauge
 	started   time.Time
-	labels    string // of every metric
+	told      stats.Server // in the metrics
 	adapters  adapters
 	store     *store
 	tokenizer tokens.Tokenizer
@@ -61,7 +62,7 @@ type Server struct {
 	leaving   chan struct{} // closed when the server begins to stop
 	pages     pageCache
 	injector  injector
-	fake      atomic.Pointer[FakeMetrics]
+	fake      atomic.Pointer[stats.FakeMetrics]
 	dead      atomic.Bool  // the engine crashed or lost a rank
 	kills     atomic.Int64 // by which the server was ended for want of memory
 	crashes   sync.WaitGroup
@@ -100,14 +101,14 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
 		recorder: o.Recorder, log: o.Logger, voc: tokens.NewVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
-	s.labels = promLabel("model_name", so.Models[0]) + `,engine="0"`
+	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = newStore(), make(chan struct{})
 	s.draws.Store(drawsOf(o.Seed, &so))
-	s.loop = newLoop(eng, s.cfg.MaxModelLen, clock)
+	s.loop = newLoop(eng, clock)
 	s.loop.onKV, s.loop.prefilled = s.onKV, s.onPrefilled
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {
-		s.loop.stats.hardware, s.loop.steps.Timer = timer.Hardware(), timer
+		s.loop.steps.Timer = timer
 	}
 	s.loop.steps.Recorder, s.loop.steps.Detail = o.Recorder, so.Steps
 	s.loop.taken = func(id engine.RequestID) bool { return s.holds.holding(uint64(id)) }

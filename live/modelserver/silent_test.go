@@ -67,8 +67,8 @@ func (p *pair) released() {
 	p.t.Helper()
 	p.waitFor("everything is free", func() bool {
 		for _, s := range p.fleet.Servers() {
-			x, _ := s.scrape()
-			if x.kvBlocks != 0 || x.engine.Running+x.engine.Waiting != 0 {
+			x, _ := s.look()
+			if x.KVBlocks != 0 || x.Engine.Running+x.Engine.Waiting != 0 {
 				return false
 			}
 		}
@@ -109,11 +109,11 @@ func TestSilentSideChannel(t *testing.T) {
 				t.Fatal("nobody asked")
 			}
 			p.released()
-			if x, _ := p.decode.scrape(); x.failedTransfers != 1 || x.transferSeconds.n != 0 {
-				t.Errorf("%d transfers failed and %d succeeded, expected one that failed", x.failedTransfers, x.transferSeconds.n)
+			if said(t, p.decode, saidFailed) != 1 || said(t, p.decode, saidMoved) != 0 {
+				t.Errorf("%v transfers failed and %v succeeded, expected one that failed", said(t, p.decode, saidFailed), said(t, p.decode, saidMoved))
 			}
-			if x, _ := p.prefill.scrape(); x.expiredHandles != 1 {
-				t.Errorf("%d handles expired, expected the one that nobody fetched", x.expiredHandles)
+			if said(t, p.prefill, saidExpired) != 1 {
+				t.Errorf("%v handles expired, expected the one that nobody fetched", said(t, p.prefill, saidExpired))
 			}
 			if a := p.ask(p.decode, `{"prompt":"the next","max_tokens":2}`); a.status != 200 {
 				t.Errorf("the next request: %d %s", a.status, a.body)
@@ -149,7 +149,7 @@ func TestClientLeavesSilentSideChannel(t *testing.T) {
 		t.Error("it was answered")
 	}
 	p.released()
-	if x, _ := p.decode.scrape(); x.failedTransfers != 0 {
-		t.Errorf("%d transfers failed; nobody waited for it", x.failedTransfers)
+	if said(t, p.decode, saidFailed) != 0 {
+		t.Errorf("%v transfers failed; nobody waited for it", said(t, p.decode, saidFailed))
 	}
 }

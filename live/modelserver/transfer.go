@@ -36,7 +36,6 @@ func (s *Server) startPull(f *engine.Effect, q *seq) {
 	}
 	s.pulls.by[f.Handle] = p
 	s.pulls.mu.Unlock()
-	s.loop.stats.externalTokens += uint64(f.Count)
 	effect, remote, lost := *f, q.params.remote, q.params.loseKV
 	s.pulls.done.Go(func() {
 		defer cancel()
@@ -77,18 +76,14 @@ func (s *Server) pull(ctx context.Context, p *pull, f *engine.Effect, remote *re
 		gone := ctx.Err() != nil // nobody waits for it any more
 		s.loop.ask(func(now machine.Time) {
 			if !gone {
-				s.loop.stats.failedTransfers++
+				s.loop.stats.FetchFailed(1)
 			}
 			s.loop.eng.Input(now, engine.KVFailed{ID: id}, &s.loop.fx)
 		})
 	} else {
 		took := time.Since(began).Seconds()
 		s.loop.ask(func(now machine.Time) {
-			s.loop.stats.externalHits += uint64(tokens)
-			s.loop.stats.transferSeconds.observe(took)
-			s.loop.stats.postSeconds.observe(posted)
-			s.loop.stats.descriptors.observe(float64((int(tokens) + s.cfg.BlockSize - 1) / s.cfg.BlockSize))
-			s.loop.stats.transferBytes.observe(float64(moved.bytes))
+			s.loop.stats.Fetched(int(tokens), s.cfg.BlockSize, moved.bytes, posted, took)
 			s.loop.eng.Input(now, engine.KVArrived{ID: id}, &s.loop.fx)
 		})
 	}
@@ -166,9 +161,6 @@ func (s *Server) onKV(fx *engine.Effects, f *engine.Effect, q *seq) {
 		q.box.mu.Unlock()
 	case engine.KVFreed:
 		s.holds.remove(f.Handle)
-		if f.Reason == engine.ReasonTimeout {
-			s.loop.stats.expiredHandles++
-		}
 	case engine.KVPull:
 		if q != nil && q.params.remote != nil {
 			s.startPull(f, q)

@@ -135,9 +135,8 @@ func prefillAndDecode(t *testing.T, p *pair) {
 		t.Fatal(dec.body)
 	}
 	p.waitFor("the prefill server's blocks are free", func() bool { return p.held() == 0 })
-	x, _ := p.decode.scrape()
-	if x.transferSeconds.n != 1 || x.transferBytes.sum == 0 || x.postSeconds.n != 1 || x.descriptors.sum < 1 {
-		t.Fatalf("%d transfers of %v bytes", x.transferSeconds.n, x.transferBytes.sum)
+	if said(t, p.decode, saidMoved) != 1 || said(t, p.decode, saidBytes) == 0 || said(t, p.decode, saidPosted) != 1 || said(t, p.decode, saidBlocks) < 1 {
+		t.Fatalf("%v transfers of %v bytes", said(t, p.decode, saidMoved), said(t, p.decode, saidBytes))
 	}
 	// What was released cannot be fetched again.
 	if again := p.ask(p.decode, `{"prompt":"x","max_tokens":4,"kv_transfer_params":`+string(pre.KV)+`}`); again.status != 500 {
@@ -175,9 +174,8 @@ func TestHandoffExpires(t *testing.T) {
 	p := startPair(t, func(o *ServerOptions) { o.Engine.KVHoldTimeout = 20 * machine.Millisecond })
 	p.ask(p.prefill, `{"prompt":"Some long prompt","max_tokens":1,`+remoteDecode+`}`)
 	p.waitFor("the blocks are free", func() bool { return p.held() == 0 })
-	x, _ := p.prefill.scrape()
-	if x.expiredHandles != 1 {
-		t.Fatalf("%d expired", x.expiredHandles)
+	if said(t, p.prefill, saidExpired) != 1 {
+		t.Fatalf("%v expired", said(t, p.prefill, saidExpired))
 	}
 }
 

@@ -13,10 +13,7 @@ func furnish(p *scenario.Pool, so *modelserver.ServerOptions) {
 		so.Adapters = append(so.Adapters, modelserver.Adapter{Name: name})
 	}
 	so.TensorParallel = max(1, m.TensorParallelSize)
-	if plan, ok := p.MemoryPlan(); ok {
-		so.MemoryBytes = plan.Weights + plan.Activations + plan.Runtime
-	}
+	so.MemoryBytes = p.MemoryTaken()
 	so.OutOfMemory = p.OutOfMemory()
 	so.Steps = m.StepDetail()
-	so.Engine.ReportSteps = true // the metrics count them
 }

@@ -27,14 +27,6 @@ const (
 	KeptKVManager = "127.0.0.1:8080"
 )
 
-// Names that picker configurations may use instead of addresses, which a run
-// does not know before it begins.
-const (
-	managerName = "kv-cache-manager:8080"
-	// renderName is any model server of the pool, for token-producer's vllm.url.
-	renderName = "model-server:8000"
-)
-
 // announcers are the model servers' publishers of KV events.
 type announcers struct {
 	manager *kvmanager.Manager
@@ -185,14 +177,14 @@ func (s *Stack) eventsOf(e *picker.Endpoint) (events, replay string) {
 
 // hosts are the names that picker configurations may use.
 func (s *Stack) hosts() map[string]string {
-	m := map[string]string{}
+	manager, server := "", ""
 	if len(s.Endpoints) > 0 {
-		m[renderName] = s.Endpoints[0]
+		server = s.Endpoints[0]
 	}
 	if s.kv != nil && s.kv.manager != nil {
-		m[managerName] = s.kv.manager.HTTPAddress()
+		manager = s.kv.manager.HTTPAddress()
 	}
-	return m
+	return s.pool.Services(manager, server)
 }
 
 // awaitSubscribers waits until every publisher that the picker dials, or that

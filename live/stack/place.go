@@ -2,21 +2,16 @@ package stack
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
-)
-
-// The ports of a pod, as in a cluster: what clients reach, what stands behind a
-// sidecar (document 003), and where KV caches are asked for (vLLM's
-// VLLM_NIXL_SIDE_CHANNEL_PORT).
-const (
-	podPort         = 8000
-	behindPort      = 8001
-	sideChannelPort = 5600
 )
 
 // place is where a pod's parts listen.
@@ -28,7 +23,7 @@ type place struct {
 	server, side string
 }
 
-// places gives every pod of a disaggregated pool a loopback address of its own,
+// places gives every pod of a pool whose ports matter a loopback address of its own,
 // so that ports mean what they mean in a cluster. Where the machine has one
 // loopback address only, or somebody else has taken the ports on all of them,
 // pods share 127.0.0.1 on ports of their own, and Notice says so.
@@ -53,6 +48,16 @@ func (s *Stack) findPlaces() {
 	}
 }
 
+// scrapesPort says whether the picker asks pods for pages on a port that its
+// configuration names, which then has to be the one that it is in a cluster.
+func (s *Stack) scrapesPort() bool {
+	built, err := epp.BuildPicker(&epp.StandaloneOptions{Config: s.pool.EPP.Config.Text, ConfigName: s.pool.EPP.Config.File, AllowExperimental: true, Registry: s.o.Plugins, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return false // it is told when the picker starts
+	}
+	return slices.ContainsFunc(built.Scrapes(), func(x picker.Scrape) bool { return x.Source.Scrape().Port != "" })
+}
+
 func findPlaces(p *scenario.Pool) *places {
 	n := p.Servers()
 	var taken error
@@ -61,7 +66,7 @@ func findPlaces(p *scenario.Pool) *places {
 		at := func(k int) netip.Addr {
 			return netip.AddrFrom4([4]byte{127, byte(block), byte(k / 250), byte(k%250 + 1)})
 		}
-		lock, err := net.Listen("tcp", netip.AddrPortFrom(at(0), podPort).String())
+		lock, err := net.Listen("tcp", netip.AddrPortFrom(at(0), scenario.PodPort).String())
 		if err != nil {
 			if taken = err; strings.Contains(err.Error(), "assign requested address") {
 				break // there is one loopback address only
@@ -70,16 +75,12 @@ func findPlaces(p *scenario.Pool) *places {
 		}
 		x := &places{lock: lock}
 		for k := range n {
-			on := func(port int) string { return netip.AddrPortFrom(at(k+1), uint16(port)).String() }
-			pod := place{front: on(podPort), server: on(podPort), side: on(sideChannelPort)}
-			if p.Sidecar == scenario.RoutingSidecar && !p.Prefills(k) {
-				pod.server = on(behindPort)
-			}
-			x.pods = append(x.pods, pod)
+			on := func(port int) string { return scenario.JoinPort(at(k+1).String(), port) }
+			x.pods = append(x.pods, place{front: on(scenario.PodPort), server: on(p.ServerPort(k)), side: on(scenario.SideChannelPort)})
 		}
 		return x
 	}
-	x := &places{notice: fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v", podPort, behindPort, sideChannelPort, taken)}
+	x := &places{notice: fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v", scenario.PodPort, scenario.BehindPort, scenario.SideChannelPort, taken)}
 	for range n {
 		x.pods = append(x.pods, place{front: anyPort, server: anyPort, side: anyPort})
 	}

@@ -183,7 +183,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 		return err
 	}
 	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
-	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() {
+	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() || s.scrapesPort() {
 		s.findPlaces()
 		options.Transfer.Profile = s.pool.Link()
 		nic, err := s.pool.NIC()

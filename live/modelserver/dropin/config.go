@@ -3,6 +3,7 @@ package dropin
 import (
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -93,7 +94,7 @@ type Config struct {
 	StartupDelay        Timing
 	MaxWaiting          int
 	Inject              modelserver.Injection
-	FakeMetrics         *modelserver.FakeMetrics
+	FakeMetrics         *stats.FakeMetrics
 
 	CertFile, KeyFile string
 	SelfSigned        bool

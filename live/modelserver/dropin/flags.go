@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -224,7 +225,7 @@ var flags = map[string]flag{
 	"failure-injection-rate":   sim(fraction(func(c *Config) *float64 { return &c.Inject.Percent }, 100)),
 	"failure-types":            sim(flag{many: true, set: addFailureTypes}),
 	"fake-metrics": sim(flag{set: func(c *Config, v string) (err error) {
-		c.FakeMetrics, err = modelserver.ParseFakeMetrics([]byte(v))
+		c.FakeMetrics, err = stats.ParseFakeMetrics([]byte(v))
 		return err
 	}}),
 	"enable-kvcache":              sim(flag{boolean: true, set: enableSimKVCache}),

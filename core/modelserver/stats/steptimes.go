@@ -1,4 +1,4 @@
-package modelserver
+package stats
 
 import (
 	"slices"
@@ -16,12 +16,12 @@ const itlBuckets = 20
 // the true intervals, at the cost of one count per step and not per token.
 type stepTimes struct {
 	counts [itlBuckets]uint32 // since the start; wraps around
-	begun  []*seq             // had their first token, in this delivery
-	ended  []endedSeq
+	begun  []*Sequence        // had their first token, in this delivery
+	ended  []endedSequence
 }
 
-type endedSeq struct {
-	q         *seq
+type endedSequence struct {
+	q         *Sequence
 	at        machine.Time
 	intervals int
 }
@@ -46,14 +46,14 @@ func (t *stepTimes) add(f *engine.Effect) {
 
 // begin notes that a request's first token came with the step whose end is
 // about to be counted; end that its last did.
-func (t *stepTimes) begin(q *seq) { t.begun = append(t.begun, q) }
+func (t *stepTimes) begin(q *Sequence) { t.begun = append(t.begun, q) }
 
-func (t *stepTimes) end(q *seq, at machine.Time, intervals int) {
-	t.ended = append(t.ended, endedSeq{q, at, intervals})
+func (t *stepTimes) end(q *Sequence, at machine.Time, intervals int) {
+	t.ended = append(t.ended, endedSequence{q, at, intervals})
 }
 
 // settle is called when steps were counted, and at the end of a delivery.
-func (s *stats) settle() {
+func (s *Stats) settle() {
 	t := &s.steps
 	for i, q := range t.begun {
 		q.before = t.counts
@@ -62,7 +62,7 @@ func (s *stats) settle() {
 	t.begun = t.begun[:0]
 	for i, e := range t.ended {
 		s.intervals(e)
-		t.ended[i] = endedSeq{}
+		t.ended[i] = endedSequence{}
 	}
 	t.ended = t.ended[:0]
 }
@@ -70,7 +70,7 @@ func (s *stats) settle() {
 // intervals puts a request's inter-token times into the histogram. Where they
 // are not the engine's steps (it was preempted in between, its last token was
 // dropped, or there are no common steps), their mean counts.
-func (s *stats) intervals(e endedSeq) {
+func (s *Stats) intervals(e endedSequence) {
 	took := max(0, (e.at - e.q.firstAt).Seconds())
 	steps := 0
 	for i, n := range s.steps.counts {

@@ -1,4 +1,4 @@
-package modelserver
+package stats
 
 import (
 	"bytes"
@@ -7,13 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/openai"
 )
 
 // FakeMetrics replace what the engine says in /metrics, in the form of
@@ -74,6 +70,7 @@ func (u *FakeUse) UnmarshalJSON(raw []byte) error {
 
 const (
 	maxFakeValues = 65_536 // in one list
+	maxFakeUses   = 10_000
 	maxFakeCount  = 1e12
 )
 
@@ -132,29 +129,29 @@ type fakeList struct {
 	values *[]float64
 	counts bool // per bucket, and not values seen
 	most   int  // how many values there may be
-	of     func(*stats) *histogram
+	of     func(*Stats) *histogram
 }
 
 func (f *FakeMetrics) lists() []fakeList {
-	per := func(name string, v *[]float64, bounds []float64, of func(*stats) *histogram) fakeList {
+	per := func(name string, v *[]float64, bounds []float64, of func(*Stats) *histogram) fakeList {
 		return fakeList{name, v, true, len(bounds) + 1, of}
 	}
-	seen := func(name string, v *[]float64, of func(*stats) *histogram) fakeList {
+	seen := func(name string, v *[]float64, of func(*Stats) *histogram) fakeList {
 		return fakeList{name, v, false, maxFakeValues, of}
 	}
 	return []fakeList{
-		per("ttft-buckets-values", &f.TTFT, ttftBounds, func(s *stats) *histogram { return &s.ttft }),
-		per("tpot-buckets-values", &f.TPOT, itlBounds, func(s *stats) *histogram { return &s.itl }),
-		per("request-tpot-buckets-values", &f.RequestTPOT, itlBounds, func(s *stats) *histogram { return &s.tpot }),
-		per("e2erl-buckets-values", &f.E2E, e2eBounds, func(s *stats) *histogram { return &s.e2e }),
-		per("queue-time-buckets-values", &f.Queue, e2eBounds, func(s *stats) *histogram { return &s.queue }),
-		per("inf-time-buckets-values", &f.Inference, e2eBounds, func(s *stats) *histogram { return &s.inference }),
-		per("prefill-time-buckets-values", &f.Prefill, e2eBounds, func(s *stats) *histogram { return &s.prefill }),
-		per("decode-time-buckets-values", &f.Decode, e2eBounds, func(s *stats) *histogram { return &s.decode }),
-		seen("request-prompt-tokens", &f.PromptTokens, func(s *stats) *histogram { return &s.promptTokens }),
-		seen("request-generation-tokens", &f.GenerationTokens, func(s *stats) *histogram { return &s.generationTokens }),
-		seen("request-max-generation-tokens", &f.MaxGeneration, func(s *stats) *histogram { return &s.maxGeneration }),
-		seen("request-params-max-tokens", &f.ParamMaxTokens, func(s *stats) *histogram { return &s.paramMaxTokens }),
+		per("ttft-buckets-values", &f.TTFT, ttftBounds, func(s *Stats) *histogram { return &s.ttft }),
+		per("tpot-buckets-values", &f.TPOT, itlBounds, func(s *Stats) *histogram { return &s.itl }),
+		per("request-tpot-buckets-values", &f.RequestTPOT, itlBounds, func(s *Stats) *histogram { return &s.tpot }),
+		per("e2erl-buckets-values", &f.E2E, e2eBounds, func(s *Stats) *histogram { return &s.e2e }),
+		per("queue-time-buckets-values", &f.Queue, e2eBounds, func(s *Stats) *histogram { return &s.queue }),
+		per("inf-time-buckets-values", &f.Inference, e2eBounds, func(s *Stats) *histogram { return &s.inference }),
+		per("prefill-time-buckets-values", &f.Prefill, e2eBounds, func(s *Stats) *histogram { return &s.prefill }),
+		per("decode-time-buckets-values", &f.Decode, e2eBounds, func(s *Stats) *histogram { return &s.decode }),
+		seen("request-prompt-tokens", &f.PromptTokens, func(s *Stats) *histogram { return &s.promptTokens }),
+		seen("request-generation-tokens", &f.GenerationTokens, func(s *Stats) *histogram { return &s.generationTokens }),
+		seen("request-max-generation-tokens", &f.MaxGeneration, func(s *Stats) *histogram { return &s.maxGeneration }),
+		seen("request-params-max-tokens", &f.ParamMaxTokens, func(s *Stats) *histogram { return &s.paramMaxTokens }),
 	}
 }
 
@@ -191,8 +188,8 @@ func (f *FakeMetrics) check() error {
 			return err
 		}
 	}
-	if len(f.Adapters) > MaxAdapters {
-		return fmt.Errorf("fake-metrics: loras: expected at most %d, got %d", MaxAdapters, len(f.Adapters))
+	if len(f.Adapters) > maxFakeUses {
+		return fmt.Errorf("fake-metrics: loras: expected at most %d, got %d", maxFakeUses, len(f.Adapters))
 	}
 	return nil
 }
@@ -269,36 +266,15 @@ func (w *Wave) at(since time.Duration) float64 {
 	return w.from + (w.to-w.from)*part
 }
 
-// fakeRefresh is how long a page with changing figures is kept.
-const fakeRefresh = 100 * machine.Millisecond
-
-// SetFakeMetrics replaces figures in /metrics from now on; nil ends that.
-func (s *Server) SetFakeMetrics(f *FakeMetrics) { s.fake.Store(f) }
-
-// fakeMetrics answers POST /fake_metrics, an older way to say what
-// /admin/config says under fake-metrics.
-func (s *Server) fakeMetrics(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readBody(w, r)
-	if !ok {
-		return
-	}
-	f, err := s.fake.Load().With(body)
-	if err != nil {
-		answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
-		return
-	}
-	s.SetFakeMetrics(f)
-	empty(w)
-}
-
-// pretend puts the false figures into a scrape.
-func (f *FakeMetrics) pretend(x *scrape, since time.Duration) {
+// Pretend puts the false figures into a look whose counts are nobody else's
+// (Snapshot). since is how long the server has run.
+func (f *FakeMetrics) Pretend(x *Look, since time.Duration) {
 	if f.Running != nil {
-		x.engine.Running = int(math.Round(f.Running.at(since)))
+		x.Engine.Running = int(math.Round(f.Running.at(since)))
 	}
 	if f.Waiting != nil {
-		x.engine.Waiting = int(math.Round(f.Waiting.at(since)))
-		x.engine.Pulling = 0
+		x.Engine.Waiting = int(math.Round(f.Waiting.at(since)))
+		x.Engine.Pulling = 0
 	}
 	if f.KVUsage != nil {
 		usage := f.KVUsage.at(since)
@@ -307,7 +283,7 @@ func (f *FakeMetrics) pretend(x *scrape, since time.Duration) {
 	x.pretended = f.Adapters
 	for _, l := range f.lists() {
 		if len(*l.values) > 0 {
-			l.replace(l.of(x.stats))
+			l.replace(l.of(x.Stats))
 		}
 	}
 	sum := func(total *float64, values []float64, to *uint64) {
@@ -321,13 +297,13 @@ func (f *FakeMetrics) pretend(x *scrape, since time.Duration) {
 			}
 		}
 	}
-	sum(f.TotalPrompt, f.PromptTokens, &x.engine.PromptTokens)
-	sum(f.TotalGeneration, f.GenerationTokens, &x.engine.GenerationTokens)
-	sum(f.PrefixHits, nil, &x.cachedTokens)
-	sum(f.PrefixQueries, nil, &x.queriedTokens)
+	sum(f.TotalPrompt, f.PromptTokens, &x.Engine.PromptTokens)
+	sum(f.TotalGeneration, f.GenerationTokens, &x.Engine.GenerationTokens)
+	sum(f.PrefixHits, nil, &x.CachedTokens)
+	sum(f.PrefixQueries, nil, &x.QueriedTokens)
 	if f.Success != nil {
 		for i, name := range finishedNames {
-			x.success[i] = uint64(f.Success[name])
+			x.Success[i] = uint64(f.Success[name])
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package modelserver
+package stats
 
 import (
 	"slices"
@@ -22,6 +22,9 @@ func newHistogram(bounds []float64) histogram {
 func (h *histogram) observe(v float64) { h.observeN(v, 1) }
 
 func (h *histogram) observeN(v float64, n uint64) {
+	if n == 0 {
+		return
+	}
 	v = max(v, 0)
 	i, _ := slices.BinarySearch(h.bounds, v)
 	h.counts[i] += n
@@ -80,14 +83,14 @@ func tokenBounds(maxModelLen int) []float64 {
 	}
 }
 
-func (s *stats) init(maxModelLen int) {
+func (s *Stats) init(maxModelLen int) {
 	tokens := tokenBounds(maxModelLen)
 	for h, bounds := range s.histograms(tokens) {
 		*h = newHistogram(bounds)
 	}
 }
 
-func (s *stats) histograms(tokens []float64) map[*histogram][]float64 {
+func (s *Stats) histograms(tokens []float64) map[*histogram][]float64 {
 	return map[*histogram][]float64{
 		&s.ttft: ttftBounds, &s.itl: itlBounds, &s.tpot: itlBounds,
 		&s.e2e: e2eBounds, &s.queue: e2eBounds, &s.inference: e2eBounds, &s.prefill: e2eBounds, &s.decode: e2eBounds,
@@ -97,10 +100,10 @@ func (s *stats) histograms(tokens []float64) map[*histogram][]float64 {
 	}
 }
 
-// snapshot is a copy that the loop no longer changes.
-func (s *stats) snapshot() *stats {
+// Snapshot is a copy that does not change any more.
+func (s *Stats) Snapshot() *Stats {
 	c := *s
-	c.steps = stepTimes{} // the loop's own
+	c.steps = stepTimes{} // of those who go on counting
 	for h := range c.histograms(nil) {
 		*h = h.clone()
 	}
@@ -108,7 +111,7 @@ func (s *stats) snapshot() *stats {
 }
 
 // rates keeps what happened in each of the last seconds, for document 003's
-// metrics that are rates or recent quantiles.
+// metrics that are rates.
 type rates struct {
 	seconds [rateWindow]rateSecond
 }
@@ -121,7 +124,6 @@ type rateSecond struct {
 	generated, prefilled uint64
 	busy                 machine.Time
 	computed, moved      machine.Time // what the steps would have taken at peak arithmetic, at full memory bandwidth
-	slowest              float64
 }
 
 func (r *rates) at(now machine.Time) *rateSecond {
@@ -139,12 +141,7 @@ func (r *rates) add(at machine.Time, generated, prefilled uint64) {
 	s.prefilled += prefilled
 }
 
-func (r *rates) finished(at machine.Time, latency float64, _ int) {
-	s := r.at(at)
-	s.slowest = max(s.slowest, latency)
-}
-
-// busy adds the span in which the engine had something to compute.
+// busySpan adds the span in which the engine had something to compute.
 func (r *rates) busySpan(from, to machine.Time) {
 	for from < to {
 		next := min(to, (from/machine.Second+1)*machine.Second)
@@ -166,7 +163,6 @@ func (r *rates) recent(now machine.Time) (sum rateSecond, span float64) {
 			sum.busy += s.busy
 			sum.computed += s.computed
 			sum.moved += s.moved
-			sum.slowest = max(sum.slowest, s.slowest)
 		}
 	}
 	return sum, float64(max(1, last-first))

@@ -1,0 +1,51 @@
+package epp
+
+import (
+	"net/url"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// What the outside did not answer goes on without it, which is easily taken for
+// a bad decision; so the record says it.
+
+// callsFailed records the questions of a request that brought no answer.
+func (m *Machine) callsFailed(r *Request) {
+	if m.c.Stream.Recorder == nil {
+		return
+	}
+	for i := range r.Answers {
+		a := &r.Answers[i]
+		if a.Err == nil {
+			continue
+		}
+		where := ""
+		for j := range r.Needs {
+			if n := &r.Needs[j]; n.Plugin == a.Plugin && n.Key == a.Key {
+				where = n.URL
+			}
+		}
+		m.c.Stream.Recorder.Record(flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.CallFailed,
+			Details: flow.Details{flow.D("plugin", a.Plugin), flow.D("url", withoutSecrets(where)), flow.D("reason", a.Err.Error())}})
+	}
+}
+
+// scrapeFailed records a page that did not come, of several in a row the first.
+func (m *Machine) scrapeFailed(x *Scraped, src *Source, t *targetSource) {
+	was := t.failing
+	if t.failing = x.Err != nil; was || !t.failing || m.c.Stream.Recorder == nil {
+		return
+	}
+	m.c.Stream.Recorder.Record(flow.Event{Time: m.now, Hop: flow.EPP, Step: flow.ScrapeFailed, Endpoint: x.Target.HostPort(),
+		Details: flow.Details{flow.D("plugin", src.Source.Name()), flow.D("name", x.Target.Name), flow.D("url", src.URL(x.Target)), flow.D("reason", x.Err.Error())}})
+}
+
+// withoutSecrets is a URL without what may be a secret in it.
+func withoutSecrets(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}

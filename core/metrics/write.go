@@ -1,0 +1,221 @@
+package metrics
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Writer takes a page of metrics, family by family. What writes to it tells
+// everything once, whether text becomes of it (Text) or the samples that
+// somebody wants (Collector).
+type Writer interface {
+	// Labels are on every sample from now on, before its own.
+	Labels(labels ...Label)
+	// Family begins a family: its name, "gauge", "counter" or "histogram", and
+	// what it is. It is false where nobody wants it; what is told of it then has
+	// no effect.
+	Family(name, kind, help string) bool
+	// Sample is one sample of the family.
+	Sample(value float64, labels ...Label)
+	// Histogram are the family's buckets: upper bounds, how many values lie in
+	// each (not in those before it; the last is above all bounds), and the sum of
+	// all values.
+	Histogram(bounds []float64, counts []uint64, sum float64)
+}
+
+// Gauge writes a family of one gauge.
+func Gauge(w Writer, name, help string, value float64) { one(w, name, "gauge", help, value) }
+
+// Counter writes a family of one counter; its name ends in _total.
+func Counter(w Writer, name, help string, value float64) { one(w, name, "counter", help, value) }
+
+func one(w Writer, name, kind, help string, value float64) {
+	if w.Family(name, kind, help) {
+		w.Sample(value)
+	}
+}
+
+// Text writes the Prometheus text format. Its zero value is an empty page.
+type Text struct {
+	// Page is what has been written; it may begin with memory to write to.
+	Page []byte
+
+	name   string
+	labels []byte // on every sample
+	bucket []byte // scratch
+}
+
+// Labels implements Writer.
+func (t *Text) Labels(labels ...Label) { t.labels = appendLabels(t.labels[:0], labels) }
+
+// Family implements Writer. Every family is wanted.
+func (t *Text) Family(name, kind, help string) bool {
+	t.name = name
+	b := append(append(append(append(t.Page, "# HELP "...), name...), ' '), help...)
+	b = append(append(append(append(b, "\n# TYPE "...), name...), ' '), kind...)
+	t.Page = append(b, '\n')
+	return true
+}
+
+// Sample implements Writer.
+func (t *Text) Sample(value float64, labels ...Label) { t.sample("", value, labels) }
+
+func (t *Text) sample(suffix string, value float64, labels []Label) {
+	b := append(append(t.Page, t.name...), suffix...)
+	if len(t.labels)+len(labels) > 0 {
+		b = append(append(b, '{'), t.labels...)
+		if len(t.labels) > 0 && len(labels) > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendLabels(b, labels), '}')
+	}
+	t.Page = append(appendValue(append(b, ' '), value), '\n')
+}
+
+// Histogram implements Writer.
+func (t *Text) Histogram(bounds []float64, counts []uint64, sum float64) {
+	// What all buckets begin with is put together once: there are some hundred
+	// on a page, and a pool's pages are asked for many times a second.
+	p := append(append(t.bucket[:0], t.name...), "_bucket{"...)
+	if len(t.labels) > 0 {
+		p = append(append(p, t.labels...), ',')
+	}
+	p = append(p, `le="`...)
+	t.bucket = p
+	b, total := t.Page, uint64(0)
+	for i, c := range counts {
+		total += c
+		b = append(b, p...)
+		if i < len(bounds) {
+			b = appendValue(b, bounds[i])
+		} else {
+			b = append(b, "+Inf"...)
+		}
+		b = append(appendValue(append(b, `"} `...), float64(total)), '\n')
+	}
+	t.Page = b
+	t.sample("_count", float64(total), nil)
+	t.sample("_sum", sum, nil)
+}
+
+func appendLabels(b []byte, labels []Label) []byte {
+	for i, l := range labels {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, l.Name...), `="`...)
+		b = append(appendEscaped(b, text(l.Value)), '"')
+	}
+	return b
+}
+
+// text is a label's value as the format takes it: it knows no bytes but UTF-8.
+func text(value string) string { return strings.ToValidUTF8(value, "\ufffd") }
+
+func appendEscaped(b []byte, value string) []byte {
+	for i := range len(value) {
+		switch c := value[i]; c {
+		case '\\', '"':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, `\n`...)
+		default:
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+func appendValue(b []byte, v float64) []byte {
+	if v == float64(int64(v)) && v < 1e15 && v > -1e15 {
+		return append(strconv.AppendInt(b, int64(v), 10), '.', '0')
+	}
+	return strconv.AppendFloat(b, v, 'g', -1, 64)
+}
+
+// Collector keeps the samples of the families that are wanted: the Page that
+// Parse makes of the same families' text, without the text. It may collect one
+// page after the other.
+type Collector struct {
+	want   func(name string) bool
+	page   Page
+	labels []Label
+	family *Family // the one being written; nil where it is not wanted
+
+	// What want said, by the order in which families come: pages are alike, and
+	// most of their families are not wanted.
+	asked []answer
+	next  int
+}
+
+type answer struct {
+	name   string
+	wanted bool
+}
+
+// NewCollector collects the families for which want is true, which is asked
+// once for each.
+func NewCollector(want func(name string) bool) *Collector {
+	return &Collector{want: want, page: Page{}}
+}
+
+// Take returns what has been written since the last Take.
+func (c *Collector) Take() Page {
+	p := c.page
+	c.page, c.labels, c.family, c.next = Page{}, nil, nil, 0
+	return p
+}
+
+func (c *Collector) wants(name string) bool {
+	if c.next == len(c.asked) {
+		c.asked = append(c.asked, answer{name, c.want(name)})
+	} else if c.asked[c.next].name != name { // the page is another one
+		c.asked = append(c.asked[:c.next], answer{name, c.want(name)})
+	}
+	c.next++
+	return c.asked[c.next-1].wanted
+}
+
+// Labels implements Writer.
+func (c *Collector) Labels(labels ...Label) {
+	c.labels = nil // samples have the old ones
+	for _, l := range labels {
+		c.labels = append(c.labels, Label{l.Name, text(l.Value)})
+	}
+}
+
+// Family implements Writer.
+func (c *Collector) Family(name, kind, _ string) bool {
+	if c.family = nil; !c.wants(name) {
+		return false
+	}
+	c.family = &Family{Typed: kind != "histogram"}
+	c.page[name] = c.family
+	return true
+}
+
+// Sample implements Writer.
+func (c *Collector) Sample(value float64, labels ...Label) {
+	if c.family == nil {
+		return
+	}
+	s := Sample{Labels: c.labels[:len(c.labels):len(c.labels)], Value: value}
+	for _, l := range labels {
+		s.Labels = append(s.Labels, Label{l.Name, text(l.Value)})
+	}
+	c.family.Samples = append(c.family.Samples, s)
+}
+
+// Histogram implements Writer.
+func (c *Collector) Histogram(_ []float64, counts []uint64, sum float64) {
+	if c.family == nil {
+		return
+	}
+	total := uint64(0)
+	for _, n := range counts {
+		total += n
+		c.Sample(float64(total))
+	}
+	c.Sample(float64(total))
+	c.Sample(sum)
+}

@@ -1,0 +1,136 @@
+package stack
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// failures are the calls and scrapes of the picker that brought nothing, and of
+// whom.
+func failures(events []flow.Event) []string {
+	found := map[string]bool{}
+	for _, e := range events {
+		switch e.Step {
+		case flow.CallFailed:
+			found[fmt.Sprint(e.Request, " ", e.Details.Get("plugin"), " ", e.Details.Get("url"))] = true
+		case flow.ScrapeFailed:
+			found[fmt.Sprint(e.Details.Get("plugin"), " ", e.Details.Get("name"))] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// Who listens where is the same in both times: a model server behind a sidecar
+// has a port of its own, one that prefills has not. A scraper that asks there is
+// told so.
+func TestScrapedPortsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for port, silent := range map[int][]string{8000: nil, 8001: {"vllm-metric-scraper pool-prefill-0"}, 8002: {"vllm-metric-scraper pool-decode-0", "vllm-metric-scraper pool-prefill-0"}} {
+		t.Run(fmt.Sprint(port), func(t *testing.T) {
+			t.Parallel()
+			live, played := liveAsVirtual(t, fmt.Sprintf(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    model: m
+    replicas: 1
+    sidecar: routing
+    disaggregation: {prefillReplicas: 1}
+    modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 2ms, outputTokens: 8, numGPUBlocks: 4096, maxModelLen: 16384}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins:
+        - {type: disagg-headers-handler}
+        - {type: decode-filter}
+        - {type: prefill-filter}
+        - {type: always-disagg-pd-decider}
+        - {type: disagg-profile-handler, parameters: {deciders: {prefill: always-disagg-pd-decider}}}
+        - {type: vllm-metric-scraper, parameters: {port: %d, interval: 100ms, timeout: 100ms}}
+        schedulingProfiles:
+        - {name: decode, plugins: [{pluginRef: decode-filter}]}
+        - {name: prefill, plugins: [{pluginRef: prefill-filter}]}
+        dataLayer: {injectDefaults: false, sources: [{pluginRef: vllm-metric-scraper, extractors: [{pluginRef: vllm-metric-scraper}]}]}
+workload: {requests: 2, prompt: {characters: 800}}
+`, port))
+			for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+				if d := cmp.Diff(silent, failures(events)); d != "" {
+					t.Errorf("%s: expected (-) and found (+) without an answer: %s", time, d)
+				}
+			}
+		})
+	}
+}
+
+// A port that a configuration names is the pods' own without sidecars too.
+func TestPlainPortLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := liveAsVirtual(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    flow: plain
+    replicas: 2
+    modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 5}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins: [{type: metrics-data-source, parameters: {port: 8000}}, {type: core-metrics-extractor}, {type: queue-scorer}]
+        schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
+        dataLayer: {injectDefaults: false, sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}]}
+workload: {requests: 2}
+`)
+	if a, b := failures(live), failures(played); len(a)+len(b) > 0 {
+		t.Errorf("live %v, virtual %v", a, b)
+	}
+}
+
+// A name that a configuration asks for is there in both times, or in neither:
+// then each request tells of it.
+func TestNamesLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, manager, url string
+		want               []string
+	}{
+		{"the manager's name", "kvManager: true", "http://kv-cache-manager:8080", nil},
+		{"no manager", "kvManager: false", "http://kv-cache-manager:8080", []string{"req-1-000001 kv-cache-manager-scorer http://kv-cache-manager:8080/api/v1/score"}},
+		{"another name", "kvManager: true", "http://manager.invalid:8080", []string{"req-1-000001 kv-cache-manager-scorer http://manager.invalid:8080/api/v1/score"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			live, played := liveAsVirtual(t, fmt.Sprintf(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    model: m
+    replicas: 2
+    %s
+    modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 2ms, outputTokens: 5, numGPUBlocks: 4096, maxModelLen: 16384, kvEvents: {format: json, interval: 10ms}}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins: [{type: kv-cache-manager-scorer, parameters: {endpoint: "%s", timeout: 5s}}]
+        schedulingProfiles: [{name: default, plugins: [{pluginRef: kv-cache-manager-scorer}]}]
+workload: {requests: 1}
+`, c.manager, c.url))
+			for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+				if d := cmp.Diff(c.want, failures(events)); d != "" {
+					t.Errorf("%s: expected (-) and found (+) without an answer: %s", time, d)
+				}
+			}
+		})
+	}
+}

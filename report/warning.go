@@ -1,0 +1,49 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// Warning is a part of the picker that did not get what it asked for, so that
+// its decisions went on without it.
+type Warning struct {
+	// Plugin is the part's name in the picker's configuration.
+	Plugin string `json:"plugin"`
+	// URL is what it asked first without an answer, and Reason why there was none.
+	URL    string `json:"url"`
+	Reason string `json:"reason"`
+	// Count is how often it got nothing: questions, or endpoints whose pages
+	// began to fail.
+	Count int `json:"count"`
+}
+
+// maxWarnings is how many parts are told apart.
+const maxWarnings = 32
+
+// warned takes a failed call or scrape into account.
+func (t *Tally) warned(e *flow.Event) {
+	if e.Hop != flow.EPP || e.Step != flow.CallFailed && e.Step != flow.ScrapeFailed {
+		return
+	}
+	text := func(key string) string {
+		s, _ := e.Details.Get(key).(string)
+		return strings.Clone(s[:min(len(s), 4*longestName)])
+	}
+	plugin := text("plugin")
+	for i := range t.warnings {
+		if t.warnings[i].Plugin == plugin {
+			t.warnings[i].Count++
+			return
+		}
+	}
+	if len(t.warnings) < maxWarnings {
+		t.warnings = append(t.warnings, Warning{plugin, text("url"), text("reason"), 1})
+	}
+}
+
+func (x Warning) write(b *strings.Builder, p paint) {
+	fmt.Fprintf(b, "%s  %s\n", p.bold("warning  "), p.red(fmt.Sprintf("%s got no answer from %s, %s %s: %s", x.Plugin, x.URL, thousands(x.Count), plural(x.Count, "time", "times"), x.Reason)))
+}

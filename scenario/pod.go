@@ -1,0 +1,51 @@
+package scenario
+
+import (
+	"net"
+	"strconv"
+)
+
+// The ports of a pod, as in a cluster.
+const (
+	// PodPort is what clients, the picker and Envoy reach: the sidecar, or the
+	// model server where there is none.
+	PodPort = 8000
+	// BehindPort is a model server's own behind a sidecar (document 003).
+	BehindPort = 8001
+	// SideChannelPort is where KV caches are asked for (vLLM's
+	// VLLM_NIXL_SIDE_CHANNEL_PORT).
+	SideChannelPort = 5600
+)
+
+// ServerPort is the port of pod i's model server itself.
+func (p *Pool) ServerPort(i int) int {
+	if p.Sidecar == RoutingSidecar && !p.Prefills(i) {
+		return BehindPort
+	}
+	return PodPort
+}
+
+// Names that picker configurations may use instead of addresses, which a run
+// does not know before it begins.
+const (
+	// ManagerName is document 003's KV-Cache Manager.
+	ManagerName = "kv-cache-manager:8080"
+	// RenderName is any model server of the pool, for token-producer's vllm.url.
+	RenderName = "model-server:8000"
+)
+
+// Services are the addresses behind the names that are there in this pool: those
+// of a KV-Cache Manager and of a model server. Empty ones are not there.
+func (p *Pool) Services(manager, server string) map[string]string {
+	m := map[string]string{}
+	if p.KVManager && p.ModelServer.KVEvents.Published() && manager != "" {
+		m[ManagerName] = manager
+	}
+	if server != "" {
+		m[RenderName] = server
+	}
+	return m
+}
+
+// JoinPort is an address of a host's port.
+func JoinPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }

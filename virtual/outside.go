@@ -1,0 +1,95 @@
+package virtual
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/picker"
+	content "github.com/windtunnel/windtunnel/core/picker/parse"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// outside is what the picker can ask: who listens where, and which names there
+// are.
+type outside struct {
+	servers map[string]*server // by each address at which they are reached, sidecars in between or not
+	names   map[string]string
+}
+
+// managerAddress is where a KV-Cache Manager listens.
+const managerAddress = "10.0.255.1:8080"
+
+func (x *outside) open(w *world, p *scenario.Pool) {
+	x.servers = map[string]*server{}
+	for _, sv := range w.servers {
+		host, _, _ := strings.Cut(sv.endpoint, ":")
+		x.servers[sv.endpoint], x.servers[scenario.JoinPort(host, p.ServerPort(sv.index))] = sv, sv
+	}
+	x.names = p.Services(managerAddress, w.servers[0].endpoint)
+}
+
+// reach finds who listens at the address of a URL: the KV-Cache Manager, or a
+// model server.
+func (x *outside) reach(u *url.URL) (manager bool, sv *server, err error) {
+	at := u.Host
+	if u.Port() == "" {
+		at = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	}
+	if to, known := x.names[at]; known {
+		at = to
+	}
+	manager, sv = x.names[scenario.ManagerName] != "" && at == managerAddress, x.servers[at]
+	switch {
+	case !manager && sv == nil:
+		return false, nil, fmt.Errorf("connection refused: nobody listens on %s in virtual time, where names are %s", at, strings.Join(slices.Sorted(maps.Keys(x.names)), ", "))
+	case u.Scheme != "http":
+		return false, nil, fmt.Errorf("%s does not speak TLS", at)
+	}
+	return manager, sv, nil
+}
+
+// answer is what the outside says to a plug-in's question.
+func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
+	a := picker.Answer{Plugin: n.Plugin, Key: n.Key}
+	u, err := url.Parse(n.URL)
+	if err != nil {
+		a.Err = err
+		return a
+	}
+	manager, _, err := x.reach(u)
+	switch {
+	case err != nil:
+		a.Err = err
+	case manager && n.Key == plugins.KeyKVScore:
+		a.Value, a.Err = r.w.kv.scores(r)
+	case !manager && n.Key == plugins.KeyRender: // a renderer answers as the model server tokenises
+		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
+	default:
+		a.Err = fmt.Errorf("status 404")
+	}
+	return a
+}
+
+// page is what a server says to a data source.
+func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
+	src := &k.m.Sources()[source]
+	_, sv, err := k.w.outside.reach(&url.URL{Scheme: src.Scheme, Host: src.Address(t)})
+	switch {
+	case err != nil:
+		return nil, err
+	case src.Path == "/health" && sv.dead:
+		return nil, fmt.Errorf("status 503")
+	case src.Path == "/health":
+		return nil, nil
+	case src.Path != "/metrics":
+		return nil, fmt.Errorf("status 404")
+	}
+	return sv.page(source, k.samples[source]), nil
+}
