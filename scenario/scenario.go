@@ -15,6 +15,7 @@ package scenario
 import (
 	_ "embed"
 	"fmt"
+	"github.com/windtunnel/windtunnel/core/workload"
 	"io"
 	"path/filepath"
 	"reflect"
@@ -52,6 +53,8 @@ type Scenario struct {
 	// What the run must come to; a run that misses one of these fails.
 	Expectations Expectations `json:"expectations"`
 
+	// Recorded, if not nil, are sent in place of the workload's requests.
+	Recorded []workload.Recorded `json:"-"`
 	// File is where the scenario came from, for messages.
 	File string `json:"-"`
 	// root tells problems found later (overrides, drivers) the line of a field.

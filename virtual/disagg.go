@@ -32,6 +32,9 @@ type passage struct {
 	x    *disagg.Exchange
 	fx   disagg.Effects
 	legs map[int]*leg
+	// later is what legs had to say while effects were being carried out, such as
+	// the one that has their answer delivered.
+	later []func()
 }
 
 // leg is a request of the sidecar's own at a model server. It travels as a
@@ -96,7 +99,7 @@ func (r *request) enter(at *server, prefillers string) {
 	x.busy[p] = x.requests
 	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
 		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
-	p.class = machine.ClassTimer
+	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
 
@@ -175,6 +178,16 @@ func (p *passage) call(d disagg.Leg) {
 	l.send(func() { l.sub.reached(len(body)) })
 }
 
+// hear has the legs say what had to wait.
+func (p *passage) hear() {
+	p.playing = false
+	for len(p.later) > 0 {
+		say := p.later[0]
+		p.later = p.later[1:]
+		say()
+	}
+}
+
 // send is what the sidecar sends to the leg's server.
 func (l *leg) send(f func()) { l.p.r.w.pass(&l.ways.up, l.by, f) }
 
@@ -202,6 +215,15 @@ func (l *leg) respond(status int, body []byte, end bool) {
 
 // responded is that piece at the sidecar.
 func (l *leg) responded(status int, body []byte, end bool) {
+	if l.p.playing {
+		body = bytes.Clone(body)
+		l.p.later = append(l.p.later, func() {
+			if !l.dropped {
+				l.responded(status, body, end)
+			}
+		})
+		return
+	}
 	if !l.told {
 		l.told = true
 		kind := "application/json"
@@ -248,6 +270,14 @@ func (l *leg) pass(status int, body []byte, end bool) {
 // broke is the connection to the leg's server breaking, seen by the sidecar.
 func (l *leg) broke(reason string) {
 	p := l.p
+	if p.playing {
+		p.later = append(p.later, func() {
+			if !l.dropped {
+				l.broke(reason)
+			}
+		})
+		return
+	}
 	if !l.deliver {
 		p.tell(disagg.Failed{Leg: l.ID, Reason: reason})
 		return

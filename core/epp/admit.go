@@ -41,7 +41,7 @@ func (m *Machine) answered(r *Request) {
 // has is flow control's to end.
 func (m *Machine) leave(r *Request) {
 	switch r.state {
-	case arriving, asking:
+	case arriving, asking, told:
 		m.refuse(r, flowcontrol.EvictedContextCancelled.Refusal(false))
 	case queued:
 		m.flow(flowcontrol.Gone{ID: r.number})
@@ -50,6 +50,10 @@ func (m *Machine) leave(r *Request) {
 
 // admit gives a request to flow control, or places it.
 func (m *Machine) admit(r *Request) {
+	if m.c.Told {
+		r.state = told
+		return
+	}
 	if m.fc == nil || r.Body == nil {
 		m.place(r)
 		return
@@ -188,6 +192,30 @@ func (m *Machine) pick(r *Request) {
 	}
 	r.state = decided
 	m.emit(Effect{Kind: Decided, Request: r})
+}
+
+// Tell lets a request that waits for it have what was decided elsewhere, nil for
+// nothing, and look see beforehand what this Machine would have decided, on the
+// state that all earlier decisions elsewhere have brought about (Config.Told).
+func (m *Machine) Tell(now machine.Time, r *Request, elsewhere *picker.Decision, fx *Effects, look func(*picker.Decision)) {
+	m.Advance(now, fx)
+	if r.state != told && r.state != asking {
+		return
+	}
+	m.fx = fx
+	defer func() { m.fx = nil }()
+	if elsewhere == nil || len(elsewhere.Profiles) == 0 && elsewhere.Err != nil {
+		m.refuse(r, flowcontrol.EvictedOther.Refusal(false))
+		return
+	}
+	d := m.p.Pick(m.now, r.Request, m.p.Pool().View(), r.Answers, nil)
+	look(d)
+	if elsewhere.Err != nil || !d.Follow(elsewhere) {
+		m.refuse(r, flowcontrol.EvictedOther.Refusal(false))
+		return
+	}
+	r.Decision, r.state = d, decided
+	r.Err = m.p.Commit(m.now, d)
 }
 
 // affinity is how many requests were kept where their session was, and how many

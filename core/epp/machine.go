@@ -30,6 +30,9 @@ type Config struct {
 	// Describe has requests described well enough to be played again from a log,
 	// whatever the plug-ins read of them.
 	Describe bool
+	// Told has requests wait until Machine.Tell says what became of them elsewhere.
+	// There is no flow control then.
+	Told bool
 	// ScrapeInterval is that of data sources which do not say their own. 0 is
 	// DefaultScrapeInterval.
 	ScrapeInterval machine.Time
@@ -92,7 +95,7 @@ func New(c Config) (*Machine, error) {
 			m.affine = append(m.affine, a)
 		}
 	}
-	if m.p.FlowControl() {
+	if m.p.FlowControl() && !c.Told {
 		c := m.p.Config().FlowControl
 		m.evicts = c != nil && c.EnableEviction
 		cfg, err := plugins.FlowControl(m.p)
@@ -107,6 +110,9 @@ func New(c Config) (*Machine, error) {
 	m.openIndexes()
 	return m, nil
 }
+
+// Now is the time that the Machine knows of.
+func (m *Machine) Now() machine.Time { return m.now }
 
 // Picker is the picker, to be looked at in the Machine's turn.
 func (m *Machine) Picker() *picker.Picker { return m.p }

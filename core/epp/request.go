@@ -55,6 +55,7 @@ type requestState uint8
 const (
 	arriving requestState = iota
 	asking                // the driver has its Needs
+	told                  // it waits for Tell
 	queued                // in flow control
 	decided               // Decided is out
 	ended                 // and Done is in, or there was nothing to give back

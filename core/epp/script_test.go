@@ -56,7 +56,10 @@ func (s *script) replay() {
 		return
 	}
 	quiet := &script{t: s.t}
-	p := inputlog.Player{Registry: quiet.registry(), CheckStates: true}
+	same := &inputlog.Other{Config: s.text, Name: "the same configuration"}
+	var moves inputlog.Moves
+	same.Look = moves.Look
+	p := inputlog.Player{Registry: quiet.registry(), CheckStates: true, Others: []*inputlog.Other{same}}
 	for line := range bytes.Lines(s.logged.Bytes()) {
 		if err := p.Line(bytes.TrimSpace(line)); err != nil {
 			s.t.Fatalf("%v\n%.2000s", err, line)
@@ -64,6 +67,14 @@ func (s *script) replay() {
 	}
 	if p.First != nil || p.Skipped > 0 {
 		s.t.Errorf("played again: %v\n%+v", p.First, p.Counts)
+	}
+	if moves.Moved+moves.Prefill+moves.Refused+moves.Admitted > 0 || len(same.Notes) > 0 {
+		s.t.Errorf("asked about each decision, the same configuration says another one: %+v %v %v", moves, moves.Reasons(), same.Notes)
+	}
+	for _, x := range moves.Scores() {
+		if x.Largest > 0 {
+			s.t.Errorf("and other scores: %+v", x)
+		}
 	}
 }
 
@@ -82,6 +93,7 @@ type script struct {
 	done    map[*epp.Request]bool
 	log     *inputlog.Log
 	logged  bytes.Buffer
+	text    string // its configuration
 }
 
 // conn is Envoy's side of a stream.
@@ -196,8 +208,8 @@ func (s *script) config(d *datadriven.TestData) {
 		fmt.Fprintln(&s.out, "error:", err)
 		return
 	}
-	text := d.Input
-	s.log = inputlog.New(s.m, inputlog.Header{Picker: 1, Config: &text, Detail: true, AllowExperimental: true}, func(lines []byte) { s.logged.Write(lines) })
+	s.text = d.Input
+	s.log = inputlog.New(s.m, inputlog.Header{Picker: 1, Config: &s.text, Detail: true, AllowExperimental: true}, func(lines []byte) { s.logged.Write(lines) })
 	s.log.Begin()
 }
 

@@ -40,6 +40,7 @@ type savedSource struct {
 
 type savedKVIndex struct {
 	Index  *kv.Saved      `json:"index"`
+	Block  int            `json:"block"` // tokens
 	Warned map[string]int `json:"warned,omitempty"`
 }
 
@@ -96,7 +97,7 @@ func (m *Machine) Save(content func(r *Request) []byte) *State {
 	for _, ix := range m.indexes {
 		ix.Advance(m.now, &m.indexFx) // one that was made anew has yet to learn the time
 		m.indexFx.Reset()
-		s.Indexes = append(s.Indexes, savedKVIndex{ix.Save(), maps.Clone(ix.warned)})
+		s.Indexes = append(s.Indexes, savedKVIndex{ix.Save(), ix.block, maps.Clone(ix.warned)})
 	}
 	for r := m.flying; r != nil; r = r.prev {
 		if r.state == ended {
@@ -128,11 +129,12 @@ func (m *Machine) saveRequest(r *Request, content []byte) savedRequest {
 
 // Load takes a state over, before the first message. read reads what Save's
 // content wrote; tell is told of each request that is not over. Everything is
-// scraped at once.
+// scraped at once. A Machine that is Told may have another configuration than the
+// one that was saved: it takes over what it has a place for.
 func (m *Machine) Load(s *State, fx *Effects, read func(content []byte) (Content, error), tell func(*Request)) error {
 	m.fx, m.now, m.serial, m.numbers = fx, s.At, s.Serial, flowcontrol.RequestID(s.Numbers)
 	defer func() { m.fx = nil }()
-	if err := m.p.Load(&s.Picker); err != nil {
+	if err := m.p.Load(&s.Picker, m.c.Told); err != nil {
 		return err
 	}
 	m.follow()
@@ -142,10 +144,13 @@ func (m *Machine) Load(s *State, fx *Effects, read func(content []byte) (Content
 			t.sources[i].current, t.sources[i].last = x.Sources[i].Current, x.Sources[i].Last
 		}
 	}
-	if len(s.Indexes) != len(m.indexes) {
+	if len(s.Indexes) != len(m.indexes) && !m.c.Told {
 		return fmt.Errorf("it has %d indexes of KV blocks, and the picker %d", len(s.Indexes), len(m.indexes))
 	}
-	for i, x := range s.Indexes {
+	for i, x := range s.Indexes[:min(len(s.Indexes), len(m.indexes))] {
+		if m.c.Told && m.indexes[i].block != x.Block {
+			continue
+		}
 		if x.Index == nil {
 			return fmt.Errorf("index %d of KV blocks is missing", i)
 		}
@@ -160,6 +165,9 @@ func (m *Machine) Load(s *State, fx *Effects, read func(content []byte) (Content
 			return fmt.Errorf("request number %d: %w", s.Requests[i].Serial, err)
 		}
 		tell(r)
+	}
+	if m.c.Told {
+		return nil
 	}
 	if (s.Flow == nil) != (m.fc == nil) {
 		return errors.New("one of state and picker has flow control, and the other has not")
@@ -190,7 +198,7 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 	case s.State != asking && s.State != queued && s.State != decided, s.State == queued && s.Number == 0, s.State == decided && s.Decision == nil:
 		return nil, errors.New("it is neither under way nor over")
 	case s.State == decided:
-		if r.Decision, err = m.p.LoadDecision(s.Decision, r.Request); err != nil {
+		if r.Decision, err = m.p.LoadDecision(s.Decision, r.Request, m.c.Told); err != nil {
 			return nil, err
 		}
 		r.Decision.Admission = s.Admission
@@ -200,7 +208,12 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 		r.Response.Load(s.Response)
 		r.seen, r.Err = r.Response, r.Response.Err
 	}
-	if r.number > 0 {
+	switch {
+	case m.c.Told && r.state == queued:
+		r.state, r.number = told, 0
+	case m.c.Told:
+		r.number = 0
+	case r.number > 0:
 		m.queue[r.number] = r
 	}
 	m.link(r)

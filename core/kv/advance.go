@@ -99,14 +99,15 @@ func (ix *Index) Next() (machine.Time, bool) {
 func (ix *Index) Advance(now machine.Time, fx *Effects) {
 	now = max(now, ix.now)
 	for at, ok := ix.Next(); ok && at <= now; at, ok = ix.Next() {
-		old := ix.nextCleanup() == at
+		old := ix.nextCleanup() == at // the next one, once it is now
 		ix.now = at
-		switch due, ok := ix.spec.due.Next(); {
-		case ok && due == at:
+		for due, ok := ix.spec.due.Next(); ok && due == at; due, ok = ix.spec.due.Next() {
 			ix.unexpect()
-		case old:
+		}
+		if old && ix.recs.live > 0 {
 			ix.expire(fx)
-		default:
+		}
+		if ix.quiet <= at {
 			ix.silence(at, fx)
 		}
 	}

@@ -244,30 +244,33 @@ func TestIndexBounds(t *testing.T) {
 			if rapid.IntRange(0, 9).Draw(t, "saved") == 0 {
 				twin = again(t, twin)
 			}
-			what := rapid.IntRange(0, 9).Draw(t, "what")
-			for _, ix := range []*Index{ix, twin} {
-				switch what {
-				case 0:
-					tell(ix, now, DropPod{pod})
-				case 1:
-					tell(ix, now, Speculate{pod, Hasher{BlockTokens: 1}.PromptKeys("m", "", e.Tokens), 7})
-				case 2:
-					tell(ix, now, Asked{pod, ix.Keys(pod), 2})
-				case 3:
-					e.ByName = true
-					e.Name = "block"
-					fallthrough
-				default:
-					give(ix, now, Topic{pod, "m"}, &e)
-				}
+			var m Message
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				m = DropPod{pod}
+			case 1:
+				m = Speculate{pod, Hasher{BlockTokens: 1}.PromptKeys("m", "", e.Tokens), 7}
+			case 2:
+				m = Asked{pod, ix.Keys(pod), 2}
+			case 3:
+				e.ByName = true
+				e.Name = "block"
+				fallthrough
+			default:
+				m = &Events{Topic{pod, "m"}, []Event{e}}
 			}
+			tell(ix, now, m)
+			tell(twin, now, m)
 			if at, ok := ix.Next(); ok && rapid.Bool().Draw(t, "wake") {
-				for _, x := range advance(ix, max(at, ix.now)) {
+				a := advance(ix, max(at, ix.now))
+				if b := advance(twin, ix.now); !slices.Equal(a, b) {
+					t.Fatalf("at %v it says %v, the other %v", ix.now, a, b)
+				}
+				for _, x := range a {
 					if x.At > ix.now {
 						t.Fatalf("effect of %v at %v", x.At, ix.now)
 					}
 				}
-				advance(twin, ix.now)
 			}
 			if cfg.MaxBlocks > 0 && ix.State().Blocks > cfg.MaxBlocks || ix.State().Pods > cfg.MaxPods {
 				t.Fatalf("beyond the bounds: %+v", ix.State())

@@ -31,6 +31,7 @@ type Builder struct {
 	opt      Options
 	made     map[string]Plugin
 	failed   map[string]bool // what is wrong with them is told
+	used     map[string]bool // something refers to them
 	order    []Plugin
 	making   []string
 	at       strictyaml.Value // of the plug-in that is being made, or has something to do late
@@ -42,11 +43,11 @@ type Builder struct {
 // New builds a picker from a configuration. The error is every mistake in it, as
 // strictyaml.Problems.
 func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
-	b := &Builder{cfg: cfg, reg: reg, opt: opt, made: map[string]Plugin{}, failed: map[string]bool{}, problems: slices.Clone(cfg.Problems)}
+	b := &Builder{cfg: cfg, reg: reg, opt: opt, made: map[string]Plugin{}, failed: map[string]bool{}, used: map[string]bool{}, problems: slices.Clone(cfg.Problems)}
 	for i := range cfg.Plugins {
 		if spec := &cfg.Plugins[i]; spec.Name != "" { // without a type it has none, which is told
 			b.at = spec.At
-			_, err := b.Plugin(spec.Name)
+			_, err := b.declared(spec.Name)
 			b.tell(spec.At, err)
 		}
 	}
@@ -71,6 +72,7 @@ func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
 	if err := b.problems.Err(); err != nil {
 		return nil, err
 	}
+	b.checkUse()
 	p.wire(b.order)
 	p.Warnings = append(append(p.Warnings, cfg.Warnings...), b.Warnings...)
 	return p, nil
@@ -108,6 +110,11 @@ func (b *Builder) Options() *Options { return &b.opt }
 // not exist yet, so that factories may refer to each other in any order; a
 // circle is an error.
 func (b *Builder) Plugin(name string) (Plugin, error) {
+	b.used[name] = true
+	return b.declared(name)
+}
+
+func (b *Builder) declared(name string) (Plugin, error) {
 	if p := b.made[name]; p != nil {
 		return p, nil
 	}
@@ -116,8 +123,8 @@ func (b *Builder) Plugin(name string) (Plugin, error) {
 	}
 	spec := b.cfg.Plugin(name)
 	if spec == nil {
-		return nil, strictyaml.Problem{Found: fmt.Sprintf("a plugin has a dependency on the unregistered plugin %s", name),
-			Expected: "the name of a plug-in that is declared under plugins", Hint: strictyaml.DidYouMean(name, b.declared())}
+		return nil, strictyaml.Problem{Found: fmt.Sprintf("references undefined plugin '%s'", name),
+			Expected: "the name of a plug-in that is declared under plugins", Hint: strictyaml.DidYouMean(name, b.names())}
 	}
 	if slices.Contains(b.making, name) {
 		return nil, fmt.Errorf("plugins depend on each other in a circle: %v", append(b.making, name))
@@ -138,8 +145,8 @@ func (b *Builder) Plugin(name string) (Plugin, error) {
 	return p, nil
 }
 
-// declared are the names of all plug-ins that the configuration declares.
-func (b *Builder) declared() []string {
+// names are those of all plug-ins that the configuration declares.
+func (b *Builder) names() []string {
 	names := make([]string, len(b.cfg.Plugins))
 	for i, p := range b.cfg.Plugins {
 		names[i] = p.Name
@@ -232,10 +239,11 @@ func (b *Builder) standard(typ string, at strictyaml.Value) Plugin {
 // named is the plug-in that a place of the configuration refers to, nil when
 // there is none, which is told.
 func (b *Builder) named(at strictyaml.Value, ref string) Plugin {
+	b.used[ref] = true
 	if pl := b.made[ref]; pl != nil || b.failed[ref] || ref == "" {
 		return pl
 	}
-	b.refuse(refAt(at), fmt.Sprintf("references undefined plugin '%s'", ref), "the name of a plug-in that is declared under plugins", strictyaml.DidYouMean(ref, b.declared()))
+	b.refuse(refAt(at), fmt.Sprintf("references undefined plugin '%s'", ref), "the name of a plug-in that is declared under plugins", strictyaml.DidYouMean(ref, b.names()))
 	return nil
 }
 

@@ -222,6 +222,25 @@ func (d *Decision) reset(plugins int) {
 	clear(d.fresh)
 }
 
+// Follow makes a decision that was not committed yet choose what another
+// picker's has chosen, in its own view: what plug-ins have worked out for the
+// request stays. It is false where one of the endpoints is not there.
+func (d *Decision) Follow(other *Decision) bool {
+	d.Err, d.Forced, d.Primary = nil, true, other.Primary
+	d.Profiles, d.Targets = d.Profiles[:0], append(d.Targets[:0], other.Targets...)
+	for i := range other.Profiles {
+		r := d.run(other.Profiles[i].Name)
+		for _, n := range other.Profiles[i].Picked {
+			at := d.View.Find(other.View.States[n].ID())
+			if at < 0 {
+				return false
+			}
+			r.Picked = append(r.Picked, int32(at))
+		}
+	}
+	return true
+}
+
 // run makes room for one more profile run, reusing an old one's buffers.
 func (d *Decision) run(name string) *ProfileResult {
 	if n := len(d.Profiles); n < cap(d.Profiles) {

@@ -33,6 +33,7 @@ type Explanation struct {
 	Points      map[string]float64 `json:"point_seconds,omitempty"` // by extension point
 	TookSeconds float64            `json:"decision_seconds,omitempty"`
 	Saturation  *float64           `json:"saturation,omitempty"`
+	Notes       []string           `json:"notes,omitempty"` // what a preview could not know
 }
 
 // ExplainedRemoval is what one filter took out.
@@ -207,6 +208,12 @@ func (e *Explanation) WriteTable(w io.Writer) error {
 			fmt.Fprintf(w, ", %s %s", point, micros(e.Points[point]))
 		}
 		fmt.Fprintln(w)
+	}
+	for i, note := range e.Notes {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "note: %s\n", note)
 	}
 	return nil
 }

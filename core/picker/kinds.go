@@ -40,6 +40,8 @@ var kinds = []kind{
 	{"picker", reflect.TypeFor[EndpointPicker](), inProfiles},
 	{"profile handler", reflect.TypeFor[ProfileHandler](), byItself},
 	{"request header processor", reflect.TypeFor[HeaderProcessor](), byItself},
+	{"request body reader", reflect.TypeFor[BodyReader](), byItself},
+	{"prompt reader", reflect.TypeFor[PromptReader](), byItself},
 	{"screener", reflect.TypeFor[Screener](), byItself},
 	{"data producer", reflect.TypeFor[Producer](), byItself},
 	{"plug-in that asks outside services", reflect.TypeFor[Asker](), byItself},
@@ -49,6 +51,7 @@ var kinds = []kind{
 	{"plug-in that follows the ends of requests", reflect.TypeFor[Releaser](), byItself},
 	{"response header processor", reflect.TypeFor[ResponseHeader](), byItself},
 	{"response body processor", reflect.TypeFor[ResponseBody](), byItself},
+	{"plug-in that follows endpoints", reflect.TypeFor[EndpointObserver](), byItself},
 	{"saturation detector", reflect.TypeFor[SaturationDetector](), "flowControl.saturationDetector"},
 	{"request parser", reflect.TypeFor[RequestParser](), "requestHandler.parsers"},
 	{KindSource, reflect.TypeFor[MetricsSource](), "dataLayer.sources"},
@@ -84,13 +87,13 @@ func (b *Builder) checkShape(p Plugin, at strictyaml.Value) error {
 	if len(b.kindsOf(p)) > 0 {
 		return nil
 	}
-	found := fmt.Sprintf("plugin '%s' (type: %s)", p.Name(), p.Type())
+	found := fmt.Sprintf("plugin '%s' (type: %s)", p.Name(), p.base().typ)
 	for _, k := range kinds {
 		if k.iface == nil {
 			continue
 		}
 		if method, has, wants := misfit(p, k.iface); method != "" {
-			return typeOf(at).Problem(fmt.Sprintf("%s has the method %s%s", found, method, has), fmt.Sprintf("%s%s, which makes it a %s", method, wants, k.name), "this one is never called")
+			return typeOf(at).Problem(fmt.Sprintf("%s has the method %s%s", found, method, has), fmt.Sprintf("%s%s, which makes it %s", method, wants, article(k.name)), "this one is never called")
 		}
 	}
 	return typeOf(at).Problem(found+" is of no kind: nothing would ever call it", "a type that implements an interface of core/picker, such as Scorer",
@@ -119,16 +122,27 @@ func misfit(p Plugin, iface reflect.Type) (name, has, wants string) {
 
 // wrongKind refuses a plug-in that is not of the kind that its place asks for.
 func (b *Builder) wrongKind(at strictyaml.Value, p Plugin, want string) {
-	b.refuse(refAt(at), b.describe(p), "a "+want, b.belongs(p))
+	b.refuse(refAt(at), b.describe(p), article(want), b.belongs(p))
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeio", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // describe says what a plug-in is.
 func (b *Builder) describe(p Plugin) string {
 	var names []string
+	places := map[string]bool{}
 	for _, k := range b.kindsOf(p) {
-		names = append(names, k.name)
+		if !places[k.place] {
+			names = append(names, article(k.name))
+		}
+		places[k.place] = true
 	}
-	return fmt.Sprintf("'%s' (type: %s) is a %s", p.Name(), p.Type(), strings.Join(names, " and "))
+	return fmt.Sprintf("'%s' (type: %s) is %s", p.Name(), p.base().typ, strings.Join(names, " and "))
 }
 
 // belongs says where a plug-in is to be listed.
@@ -155,5 +169,21 @@ func (b *Builder) checkPlace(p Plugin, ref config.ProfilePlugin) {
 		b.warn(refAt(ref.At), b.describe(p)+" and has no effect in a profile", "a filter, a scorer or a picker", b.belongs(p))
 	case ref.Weight != nil && !scores && ref.Kind == "":
 		b.warn(ref.At.Get("weight"), fmt.Sprintf("the weight of '%s' has no effect", p.Name()), "one on a scorer", "")
+	}
+}
+
+// checkUse warns of what is declared and listed in no profile, where it would act.
+func (b *Builder) checkUse() {
+	if len(b.cfg.SchedulingProfiles) == 0 {
+		return // all are in the one that there is
+	}
+	for _, spec := range b.cfg.Plugins {
+		p := b.made[spec.Name]
+		if p == nil || b.used[spec.Name] || slices.ContainsFunc(b.kindsOf(p), func(k kind) bool { return k.place != inProfiles }) {
+			continue
+		}
+		if _, picks := p.(EndpointPicker); !picks { // one stands in where a profile has none
+			b.warn(typeOf(spec.At), b.describe(p)+" and listed nowhere: it has no effect", "", b.belongs(p))
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 
@@ -64,6 +65,16 @@ func (p Params) At(path string) Params { return Params{p.at.Fold().At(path)} }
 // Errorf is an error about the parameters, with their place.
 func (p Params) Errorf(format string, args ...any) error {
 	return p.at.Problem(fmt.Sprintf(format, args...), "", "")
+}
+
+// Plugin is the declared plug-in of a name that is this parameter, or its default.
+// An error has the parameter's place.
+func (p Params) Plugin(b *Builder, name string) (Plugin, error) {
+	pl, err := b.Plugin(name)
+	if err == nil || errors.Is(err, errTold) {
+		return pl, err
+	}
+	return nil, p.at.Told(err)
 }
 
 // Expected is an error that tells what is written and what should be.

@@ -53,6 +53,7 @@ type SavedEndpoint struct {
 // SavedPlugin is what one plug-in knows.
 type SavedPlugin struct {
 	Name  string          `json:"name"`
+	Type  string          `json:"type"`
 	State json.RawMessage `json:"state"`
 	saved any
 }
@@ -62,7 +63,7 @@ func (s SavedPlugin) MarshalJSON() ([]byte, error) {
 	if s.saved == nil {
 		s.saved = s.State
 	}
-	return json.Marshal(map[string]any{"name": s.Name, "state": s.saved})
+	return json.Marshal(map[string]any{"name": s.Name, "type": s.Type, "state": s.saved})
 }
 
 // SavedDecision is a decision that took effect, as far as it matters until it is
@@ -123,7 +124,7 @@ func (p *Picker) SaveDecision(d *Decision) *SavedDecision {
 	for _, pl := range p.plugins {
 		if x, ok := pl.(DecisionKeeper); ok {
 			if saved := x.SaveDecision(d); saved != nil {
-				s.Plugins = append(s.Plugins, SavedPlugin{Name: pl.Name(), saved: saved})
+				s.Plugins = append(s.Plugins, SavedPlugin{Name: pl.Name(), Type: pl.Type(), saved: saved})
 			}
 		}
 	}
@@ -131,8 +132,8 @@ func (p *Picker) SaveDecision(d *Decision) *SavedDecision {
 }
 
 // LoadDecision makes a decision again that took effect, without its doing so
-// once more.
-func (p *Picker) LoadDecision(s *SavedDecision, r *Request) (*Decision, error) {
+// once more. For other see Load.
+func (p *Picker) LoadDecision(s *SavedDecision, r *Request, other bool) (*Decision, error) {
 	d := &Decision{}
 	d.reset(len(p.plugins))
 	d.Request, d.View, d.At, d.Primary, d.committed = r, p.pool.view, s.At, s.Primary, true
@@ -154,7 +155,10 @@ func (p *Picker) LoadDecision(s *SavedDecision, r *Request) (*Decision, error) {
 		d.run(s.Profiles[i].Name).Picked = s.Profiles[i].Picked
 	}
 	for i := range s.Plugins {
-		x, ok := p.Plugin(s.Plugins[i].Name).(DecisionKeeper)
+		x, ok := p.alike(&s.Plugins[i]).(DecisionKeeper)
+		if !ok && other {
+			continue
+		}
 		if !ok {
 			return nil, fmt.Errorf("plugin %s keeps nothing for a decision, and there is something", s.Plugins[i].Name)
 		}
@@ -195,19 +199,32 @@ func (p *Picker) Save() Saved {
 	s := Saved{Commits: p.seq, Pool: p.pool.save(), Objects: p.objects}
 	for _, pl := range p.plugins {
 		if x, ok := pl.(StateKeeper); ok {
-			s.Plugins = append(s.Plugins, SavedPlugin{Name: pl.Name(), saved: x.SaveState()})
+			s.Plugins = append(s.Plugins, SavedPlugin{Name: pl.Name(), Type: pl.Type(), saved: x.SaveState()})
 		}
 	}
 	return s
 }
 
-// Load takes a state over, before the first request.
-func (p *Picker) Load(s *Saved) error {
+// alike is the plug-in of a saved name and type, nil if there is none.
+func (p *Picker) alike(s *SavedPlugin) Plugin {
+	if pl := p.Plugin(s.Name); pl != nil && pl.Type() == s.Type {
+		return pl
+	}
+	return nil
+}
+
+// Load takes a state over, before the first request. With other it is that of a
+// picker of another configuration: what its plug-ins know of which this one has
+// none is left.
+func (p *Picker) Load(s *Saved, other bool) error {
 	p.seq, p.objects = s.Commits, s.Objects
 	p.pool.load(&s.Pool)
 	for i := range s.Plugins {
 		name := s.Plugins[i].Name
-		x, ok := p.Plugin(name).(StateKeeper)
+		x, ok := p.alike(&s.Plugins[i]).(StateKeeper)
+		if !ok && other {
+			continue
+		}
 		if !ok {
 			return fmt.Errorf("plugin %s keeps no state, and there is one", name)
 		}

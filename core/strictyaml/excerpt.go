@@ -2,7 +2,7 @@ package strictyaml
 
 import (
 	"bytes"
-	"encoding/json"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -12,18 +12,18 @@ import (
 // document of its own. Each of its lines stands where it stands in the file,
 // below as many empty ones as are above it there, so that what is said about a
 // place in it is about that place of the file. What cannot be cut out so (a
-// mapping within braces, one with aliases, a text in quotes) begins on the right
-// line.
+// mapping within braces, one with aliases from elsewhere, a text in quotes)
+// begins on the right line.
 func (v Value) Excerpt() []byte {
 	if v.node == nil {
 		return nil
 	}
 	above := bytes.Repeat([]byte("\n"), max(0, v.node.Line-1))
 	if v.node.Kind != yaml.ScalarNode {
-		if v.node.Style&yaml.FlowStyle == 0 && !aliased(v.node) {
-			return append(above, v.block(v.node.Line, v.node.Column-1)...)
+		if text := append(above, v.block(v.node.Line, v.node.Column-1)...); v.node.Style&yaml.FlowStyle == 0 && same(text, v.node) {
+			return text
 		}
-		text, _ := json.Marshal(v.Any()) // which is YAML, too
+		text, _ := yaml.Marshal(alone(v.node)) // it was read before
 		return append(above, text...)
 	}
 	if v.node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
@@ -69,14 +69,24 @@ func (v Value) block(line, indent int) []byte {
 	return out
 }
 
-func aliased(n *yaml.Node) bool {
-	if n.Kind == yaml.AliasNode {
-		return true
-	}
+// same says whether a text is a document that says what a node says.
+func same(text []byte, n *yaml.Node) bool {
+	var doc yaml.Node
+	return yaml.Unmarshal(text, &doc) == nil && len(doc.Content) == 1 && equal(doc.Content[0], n)
+}
+
+func equal(a, b *yaml.Node) bool {
+	a, b = resolve(a), resolve(b)
+	return a.Kind == b.Kind && a.Tag == b.Tag && a.Value == b.Value && slices.EqualFunc(a.Content, b.Content, equal)
+}
+
+// alone is a node that needs nothing around it: with aliases written out, and
+// over lines of its own.
+func alone(n *yaml.Node) *yaml.Node {
+	n = resolve(n)
+	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Value: n.Value, Style: n.Style &^ yaml.FlowStyle}
 	for _, c := range n.Content {
-		if aliased(c) {
-			return true
-		}
+		out.Content = append(out.Content, alone(c))
 	}
-	return false
+	return out
 }

@@ -92,9 +92,15 @@ func setLeaf(v Value, to reflect.Value, tag reflect.StructTag) (hint string, ok 
 		}
 		return "", ok && within(float64(n), float64(n), tag, number)
 	case reflect.Uint64:
-		u, err := strconv.ParseUint(strings.ReplaceAll(text, "_", ""), 10, 64)
+		n, ok := v.integer()
+		u := uint64(n)
+		if !ok || n < 0 {
+			var err error
+			u, err = strconv.ParseUint(strings.ReplaceAll(text, "_", ""), 10, 64)
+			ok = err == nil && v.tag() == "!!int"
+		}
 		to.SetUint(u)
-		return "", err == nil && v.tag() == "!!int"
+		return "", ok && within(float64(u), float64(u), tag, number)
 	case reflect.Float64:
 		f, ok := v.number()
 		to.SetFloat(f)

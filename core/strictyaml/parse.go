@@ -101,8 +101,11 @@ func Parse(text []byte, o Options) (*Document, error) {
 		case errors.Is(err, io.EOF):
 			return d, nil
 		case first:
-			d.warn(Problem{File: o.File, Line: max(doc.Line, 1), Column: max(doc.Column, 1), Found: "a second document after ---",
-				Expected: "one per file", Hint: "only the first is read"})
+			p := Problem{File: o.File, Line: doc.Line, Column: doc.Column, Found: "a second document after ---", Expected: "one per file", Hint: "only the first is read"}
+			if err != nil {
+				p.Line, p.Column = d.syntax(err)[0].Line, 1
+			}
+			d.warn(p)
 			return d, nil
 		case err != nil:
 			return nil, d.syntax(err)
@@ -153,7 +156,7 @@ func (m *measure) walk(n *yaml.Node, depth int) bool {
 	if m.left--; m.left < 0 {
 		return refuse("too many values", fmt.Sprintf("at most %d, aliases written out", maxNodes))
 	}
-	if depth > maxDepth {
+	if depth >= maxDepth {
 		return refuse("too deep", fmt.Sprintf("at most %d levels", maxDepth))
 	}
 	if n.Kind == yaml.AliasNode {
@@ -170,7 +173,7 @@ func (m *measure) walk(n *yaml.Node, depth int) bool {
 		}
 		if n.Kind == yaml.MappingNode && i%2 == 1 && n.Content[i-1].Tag == mergeTag && !mergeable(c) {
 			n = c
-			return refuse("found "+describe(resolve(c), ""), "a mapping to merge, or a list of some")
+			return refuse("found "+describe(resolve(c), resolve(c).Tag), "a mapping to merge, or a list of some")
 		}
 	}
 	return true

@@ -69,6 +69,9 @@ func (c *Config) adapter(index int) string {
 // Request makes the request whose turn it is.
 func (v *Conversation) Request() Request {
 	c, index := v.c, v.First+v.turn
+	if c.Recorded != nil {
+		return c.Recorded[index].request(v.model, index)
+	}
 	v.user = c.prompt(index)
 	if n := len(c.Prefixes); n > 0 && v.turn == 0 {
 		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))

@@ -41,6 +41,10 @@ type Config struct {
 	// begins when an earlier one ends.
 	Rate float64
 
+	// Recorded, if not nil, are the requests, with the times at which they arrive.
+	// Rate, which is then no number of anything, is above 0.
+	Recorded []Recorded
+
 	// Requests is how many there are in all; 0 is no end.
 	Requests int
 	// Turns is how many requests a conversation has, and ThinkTime how long its
@@ -111,6 +115,12 @@ func (c *Config) prompt(index int) string {
 // Gap is the time from the arrival of the conversation before this one to its
 // own, for an open loop.
 func (c *Config) Gap(index int) machine.Time {
+	if c.Recorded != nil {
+		if index == 0 || index >= len(c.Recorded) {
+			return 0
+		}
+		return max(0, c.Recorded[index].At-c.Recorded[index-1].At)
+	}
 	if c.Rate <= 0 {
 		return 0
 	}

@@ -32,6 +32,10 @@ type Options[M any, F machine.Buffer] struct {
 	// Before, if not nil, is called whenever somebody has the machine in hand,
 	// before anything is played.
 	Before func(now machine.Time)
+	// Panicked, if not nil, is told of a panic of the machine's, f's or Carry's, and
+	// whether it was when the timer rang. It has the machine in hand. Without it,
+	// or where it panics in turn, the panic is the caller's.
+	Panicked func(now machine.Time, v any, rang bool)
 	// Gap is the least time between two rings of the timer; 0 is none. Where a
 	// thousand things each have their own rhythm one is due every few
 	// microseconds, and waking for each costs as much as doing it.
@@ -48,7 +52,9 @@ type Driver[M any, F machine.Buffer] struct {
 
 	mu      sync.Mutex // whoever has it has the machine in hand
 	stopped bool
+	quiet   bool         // nothing happens by itself any more
 	inside  bool         // from enter to leave; it stays so where f or Carry panics
+	ringing bool         // inside, because the timer rang
 	carried int          // effects of the list that are carried out, or being so
 	timer   *time.Timer  // rings at armed
 	armed   machine.Time // Never: it is not set
@@ -116,6 +122,15 @@ func (d *Driver[M, F]) Stop() {
 	d.disarm()
 }
 
+// Quiet ends what happens by itself: the timer rings no more. Whoever has a
+// message still gives it.
+func (d *Driver[M, F]) Quiet() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.quiet = true
+	d.disarm()
+}
+
 func (d *Driver[M, F]) enter() machine.Time {
 	now := d.o.Now()
 	d.inside = true
@@ -125,16 +140,23 @@ func (d *Driver[M, F]) enter() machine.Time {
 	return now
 }
 
-// unlock gives the machine out of hand. Where f or Carry panicked the timer
-// goes on with what is left, so that one who breaks stops nobody else; the
-// effect that broke is not carried out again.
+// unlock gives the machine out of hand. Where something panicked the timer goes
+// on with what is left, so that one who breaks stops nobody else; the effect
+// that broke is not carried out again.
 func (d *Driver[M, F]) unlock() {
-	if d.inside && !d.stopped {
-		now := d.o.Now()
-		d.arm(now, now)
+	defer d.mu.Unlock()
+	rang := d.ringing
+	d.ringing = false
+	if !d.inside || d.stopped {
+		return
 	}
 	d.inside = false
-	d.mu.Unlock()
+	now := d.o.Now()
+	d.arm(now, now)
+	if d.o.Panicked != nil {
+		d.o.Panicked(now, recover(), rang)
+		d.carried = min(d.carried, d.o.Effects.Len())
+	}
 }
 
 // carry carries the list out, and what it brings about.
@@ -178,7 +200,7 @@ func (d *Driver[M, F]) leave(now machine.Time) {
 // with every message.
 func (d *Driver[M, F]) arm(at, now machine.Time) {
 	at = max(at, d.rang.Add(d.o.Gap))
-	if at >= d.armed {
+	if at >= d.armed || d.quiet {
 		return
 	}
 	d.armed = at
@@ -202,10 +224,11 @@ func (d *Driver[M, F]) disarm() {
 func (d *Driver[M, F]) ring() {
 	d.mu.Lock()
 	defer d.unlock()
-	if d.stopped {
+	if d.stopped || d.quiet {
 		return
 	}
 	now := d.enter()
+	d.ringing = true
 	d.armed, d.rang = machine.Never, now
 	d.o.Machine.Advance(now, d.o.Effects)
 	d.leave(now)

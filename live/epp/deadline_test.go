@@ -22,21 +22,20 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 	c.answered = true
 	c.tell(stream.Message{Kind: stream.Headers, Head: chat(1)})
 	c.tell(stream.Message{Kind: stream.Body, Body: []byte(hello), End: true})
-	defer func() { c.timer.Stop() }()
+	defer c.drive.Stop()
 	now = 10*machine.Second - 1
-	c.mu.Lock()
 	c.ask(context.Background())
-	c.mu.Unlock()
 	now++
 	if !c.machine.Holding() {
 		t.Fatal("the request is not held")
 	}
-	c.deadline()
+	ring := func() { c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) {}) }
+	ring()
 	if c.machine.Result() != stream.Running || !c.machine.Holding() {
 		t.Fatalf("the hold ended at %v with %v, 60 s before its time", now, c.machine.Result())
 	}
-	now = c.wakeAt
-	c.deadline()
+	now, _ = c.machine.Next()
+	ring()
 	if c.machine.Result() != stream.Answered {
 		t.Fatalf("the hold did not end at its time: %v", c.machine.Result())
 	}

@@ -15,11 +15,15 @@ import (
 func guarded(log *slog.Logger, what, request string, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			log.Error("epp: a panic", "in", what, "request", request, "panic", v, "stack", string(debug.Stack()))
+			logPanic(log, what, request, v)
 			err = fmt.Errorf("%s failed: panic: %v", what, v)
 		}
 	}()
 	return f()
+}
+
+func logPanic(log *slog.Logger, what, request string, v any) {
+	log.Error("epp: a panic", "in", what, "request", request, "panic", v, "stack", string(debug.Stack()))
 }
 
 // logPanics tells of a plug-in's panic where it was.

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
 )
 
@@ -19,7 +21,7 @@ import (
 type InputLog struct {
 	o InputLogOptions
 
-	mu       sync.Mutex // below every Picking's lock
+	mu       sync.Mutex // below every Picking
 	pending  []byte     // whole lines
 	spare    []byte
 	lost     int64 // lines since lines are dropped
@@ -91,20 +93,20 @@ func (k *Picking) Record(x *InputLog) {
 	}
 	h := k.o.Made
 	h.Bodies, h.Version = x.o.Bodies, x.o.Version
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	x.mu.Lock()
-	x.number++
-	h.Picker = x.number
-	r := &recorded{k, inputlog.New(k.m, h, x.take)}
-	x.pickings = append(x.pickings, r)
-	x.mu.Unlock()
-	k.written.Store(&r.log.Options)
-	k.inputs = x
-	r.log.Begin()
+	k.With(func(m *core.Machine, _ machine.Time) {
+		x.mu.Lock()
+		x.number++
+		h.Picker = x.number
+		r := &recorded{k, inputlog.New(m, h, x.take)}
+		x.pickings = append(x.pickings, r)
+		x.mu.Unlock()
+		k.written.Store(&r.log.Options)
+		k.inputs = x
+		r.log.Begin()
+	})
 }
 
-// forget ends a picker's log. The picker's lock is held.
+// forget ends a picker's log. The picker is in hand.
 func (x *InputLog) forget(k *Picking) {
 	if x == nil {
 		return
@@ -185,15 +187,17 @@ func (x *InputLog) write() error {
 // begins with all pickers' state there, which is copied while nothing enters
 // them, and written afterwards.
 func (x *InputLog) anew(next func() error) error {
-	pickings := x.hold()
-	last, lost, why := x.pending, x.lost, x.why
-	x.pending, x.lost = nil, 0
-	x.mu.Unlock()
+	var last []byte
+	var lost int64
+	var why string
 	var begins []func([]byte) []byte
-	for _, r := range pickings {
-		begins = append(begins, r.log.Snapshot())
-		r.k.mu.Unlock()
-	}
+	x.hold(func(pickings []*recorded) {
+		last, lost, why = x.pending, x.lost, x.why
+		x.pending, x.lost = nil, 0
+		for _, r := range pickings {
+			begins = append(begins, r.log.Snapshot())
+		}
+	})
 	if lost > 0 {
 		x.o.Log.Warn("epp: the log of inputs has a gap", "lines", lost, "reason", why)
 	}
@@ -201,7 +205,7 @@ func (x *InputLog) anew(next func() error) error {
 	if _, err := write(last); err != nil && lost == 0 {
 		return err
 	}
-	if next != nil && len(pickings) > 0 { // a file without a beginning would be good for nothing
+	if next != nil && len(begins) > 0 { // a file without a beginning would be good for nothing
 		if err := next(); err != nil {
 			return err
 		}
@@ -222,24 +226,29 @@ func (x *InputLog) anew(next func() error) error {
 	return nil
 }
 
-// hold takes the locks of all pickers, the oldest first, and its own.
-func (x *InputLog) hold() []*recorded {
-	for {
+// hold runs f with all pickers and the log itself in hand, the oldest first.
+func (x *InputLog) hold(f func(pickings []*recorded)) {
+	for held := false; !held; { // else one has come or gone meanwhile
 		x.mu.Lock()
-		held := slices.Clone(x.pickings)
+		list := slices.Clone(x.pickings)
 		x.mu.Unlock()
-		for _, r := range held {
-			r.k.mu.Lock()
-		}
-		x.mu.Lock()
-		if slices.Equal(held, x.pickings) {
-			return held
-		}
-		x.mu.Unlock() // one has come or gone meanwhile
-		for _, r := range held {
-			r.k.mu.Unlock()
-		}
+		together(list, func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			if held = slices.Equal(list, x.pickings); held {
+				f(list)
+			}
+		})
 	}
+}
+
+// together has all pickers in hand at once.
+func together(list []*recorded, f func()) {
+	if len(list) == 0 {
+		f()
+		return
+	}
+	list[0].k.With(func(*core.Machine, machine.Time) { together(list[1:], f) })
 }
 
 // recover drops lines until the file can be written again. It is false where
@@ -279,9 +288,7 @@ func (x *InputLog) Close() error {
 	held := slices.Clone(x.pickings)
 	x.mu.Unlock()
 	for _, r := range held {
-		r.k.mu.Lock()
-		x.forget(r.k)
-		r.k.mu.Unlock()
+		r.k.With(func(*core.Machine, machine.Time) { x.forget(r.k) })
 	}
 	x.closing.Do(func() { close(x.stop) })
 	<-x.done

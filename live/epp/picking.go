@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
 // maxAnswerBytes bounds what a tokeniser or a remote scorer may answer.
@@ -45,9 +46,9 @@ type PickingOptions struct {
 	Log     *slog.Logger
 }
 
-// Picking is an endpoint picker in wall time: core/epp's Machine behind one
-// lock, with what carries out its effects. The lock is held for a decision
-// (microseconds), never while something outside is awaited.
+// Picking is an endpoint picker in wall time: core/epp's Machine, driven by
+// live/drive, with what carries out its effects. Somebody has it in hand for a
+// decision (microseconds), never while something outside is awaited.
 type Picking struct {
 	openRequests
 	o       PickingOptions
@@ -57,12 +58,9 @@ type Picking struct {
 	number  atomic.Uint64
 	written atomic.Pointer[inputlog.Options] // how requests are written down; nil where they are not
 
-	mu     sync.Mutex
-	m      *core.Machine
-	fx     core.Effects
-	timer  *time.Timer
-	closed bool
-	inputs *InputLog
+	drive  *drive.Driver[core.Message, *core.Effects]
+	m      *core.Machine // the driver's
+	inputs *InputLog     // for who has it in hand
 }
 
 // NewPicking makes the picker. It is wrong to use its picker.Picker elsewhere
@@ -78,6 +76,10 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 	k := &Picking{openRequests: openRequests{idle: make(chan struct{})}, o: o, m: m,
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer(o.Hosts)}}}
 	k.scraper = newScraper(k)
+	k.drive = drive.New(drive.Options[core.Message, *core.Effects]{Machine: m, Effects: new(core.Effects), Now: o.Now, Panicked: k.panicked,
+		Carry: func(_ machine.Time, fx *core.Effects, i int) {
+			_ = guarded(o.Log, "an effect of the picker's", "", func() error { k.effect(&fx.List[i]); return nil })
+		}})
 	if k.kv, err = listenKV(k, o.KV); err != nil {
 		k.Close()
 		return nil, err
@@ -91,12 +93,7 @@ func (k *Picking) Take() (*Picking, func()) { return k, func() {} }
 
 // Input implements core/epp's Door: a message enters the machine, and what it
 // brings about is carried out.
-func (k *Picking) Input(msg core.Message) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer k.play() // where something of our own panics, what came before counts
-	k.m.Input(k.o.Now(), msg, &k.fx)
-}
+func (k *Picking) Input(msg core.Message) { k.drive.Input(msg) }
 
 // report is Input for what no request waits for: a panic is logged.
 func (k *Picking) report(msg core.Message) {
@@ -105,12 +102,7 @@ func (k *Picking) report(msg core.Message) {
 
 // With runs f with the machine, alone, to look at it.
 func (k *Picking) With(f func(m *core.Machine, now machine.Time)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.o.Now()
-	k.m.Advance(now, &k.fx)
-	k.play()
-	f(k.m, now)
+	k.drive.With(func(now machine.Time, _ *core.Effects) { f(k.m, now) })
 }
 
 // SetEndpoints replaces the pool's endpoints.
@@ -119,49 +111,23 @@ func (k *Picking) SetEndpoints(list []*picker.Endpoint) { k.Input(core.Endpoints
 // Close refuses what waits and stops what goes on beside the requests.
 func (k *Picking) Close() {
 	k.Input(core.Shutdown{})
-	k.mu.Lock()
-	k.closed = true
-	k.inputs.forget(k)
-	if k.timer != nil {
-		k.timer.Stop()
-	}
-	k.mu.Unlock()
+	k.drive.Quiet()
+	k.With(func(*core.Machine, machine.Time) { k.inputs.forget(k) })
 	k.scraper.close()
 	k.kv.close()
 	k.client.CloseIdleConnections()
 }
 
-// play carries out effects and sets the alarm. The lock is held.
-func (k *Picking) play() {
-	for i := range k.fx.List {
-		_ = guarded(k.o.Log, "an effect of the picker's", "", func() error { k.effect(&k.fx.List[i]); return nil })
+// panicked logs a panic of which nobody else hears. What somebody's message has
+// brought about is theirs.
+func (k *Picking) panicked(_ machine.Time, v any, rang bool) {
+	if !rang {
+		panic(v)
 	}
-	k.fx.Reset()
-	at, ok := k.m.Next()
-	switch {
-	case !ok || k.closed:
-		if k.timer != nil {
-			k.timer.Stop()
-		}
-	case k.timer == nil:
-		k.timer = time.AfterFunc((at - k.o.Now()).Duration(), k.alarm)
-	default:
-		k.timer.Reset(max(0, (at - k.o.Now()).Duration()))
-	}
+	logPanic(k.o.Log, "the picker", "", v)
 }
 
-// alarm plays what is due. It may have rung for a moment that is past, while
-// the alarm was being set anew: then nothing is, and play sets it again.
-func (k *Picking) alarm() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.closed {
-		_ = guarded(k.o.Log, "the picker", "", func() error { k.m.Advance(k.o.Now(), &k.fx); return nil })
-		k.play()
-	}
-}
-
-// effect carries out one effect, without waiting for anything. The lock is held.
+// effect carries out one effect, without waiting for anything.
 func (k *Picking) effect(e *core.Effect) {
 	var w *waiter
 	if e.Request != nil {

@@ -3,7 +3,7 @@ package epp
 import (
 	"context"
 	"errors"
-	"sync"
+	"fmt"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -13,6 +13,7 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/live/drive"
 )
 
 // processor is the gRPC service.
@@ -40,92 +41,109 @@ func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) (err
 	return c.run(ctx)
 }
 
-// served is one stream's goroutine and timer around its machine.
+// served is one stream's goroutine and its machine, which live/drive drives.
 type served struct {
-	s    *Server
-	k    *Picking
-	wire extprocv3.ExternalProcessor_ProcessServer
-
-	mu      sync.Mutex // guards all below, and Send
-	machine *core.Stream
-	in      stream.Message
-	fx      machine.Effects[stream.Effect]
-	modes   stream.Modes
-	timer   *time.Timer
-	wakeAt  machine.Time
-	sendErr error
-	broken  error // what a panic ended the stream with
+	s       *Server
+	k       *Picking
+	wire    extprocv3.ExternalProcessor_ProcessServer
+	drive   *drive.Driver[*stream.Message, *machine.Effects[stream.Effect]]
+	machine *core.Stream // the driver's
 	cancel  context.CancelFunc
 
+	// The following are for who has the machine in hand.
+	fx       machine.Effects[stream.Effect]
+	sendErr  error
+	broken   error         // what a panic ended the stream with
+	answered bool          // the first message is out
+	sent     bool          // the decision's figures are taken
+	spent    time.Duration // on the response
+	lent     *pieceMessage // see piece
+
+	// And these for the stream's goroutine.
+	in       stream.Message
+	modes    stream.Modes
 	decide   bool
 	whole    time.Time // when the request's last byte came
-	answered bool      // the first message is out
-	sent     bool      // the decision's figures are taken
 	lastAt   machine.Time
-	spent    time.Duration // on the response
-
 	evicted  <-chan struct{} // nil when the request cannot be evicted
 	arrivals chan arrival    // nil until receive needs it
-
-	lent *pieceMessage // see piece
 }
 
 func newServed(s *Server, k *Picking, wire extprocv3.ExternalProcessor_ProcessServer, cancel context.CancelFunc) *served {
-	c := &served{s: s, k: k, wire: wire, cancel: cancel}
-	k.mu.Lock() // core/epp's machine is read
-	c.machine = core.NewStream(k.m, k, k.number.Add(1))
-	k.mu.Unlock()
+	c := &served{s: s, k: k, wire: wire, cancel: cancel, machine: core.NewStream(k.m, k, k.number.Add(1))}
 	c.machine.Over = func() {
 		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), func() error { c.over(); return nil })
 	}
+	c.drive = drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: c.machine, Effects: &c.fx,
+		Now: s.o.Now, Carry: c.carry, Panicked: c.panicked})
 	return c
 }
 
 func (c *served) run(ctx context.Context) error {
-	defer c.finish()
+	defer c.drive.Stop()
 	for {
 		in, err := c.receive(ctx)
-		if done, err := c.turn(func() (bool, error) { return c.step(ctx, in, err) }); done {
+		if done, err := c.turn(ctx, in, err); done {
 			return err
 		}
 	}
 }
 
-// turn runs f under the lock. A panic in it (plug-ins have guards of their own)
-// breaks this stream off and no other: what the request holds is given back.
-func (c *served) turn(f func() (done bool, err error)) (done bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	panicked := true
-	err = guarded(c.s.o.Log, "the endpoint picker", c.machine.RequestID(), func() (err error) {
-		done, err = f()
-		panicked = false
-		return err
-	})
-	if !panicked {
-		return done, err
-	}
-	c.broken = status.Error(codes.Internal, err.Error())
-	_ = guarded(c.s.o.Log, "the end of a stream", c.machine.RequestID(), func() error {
-		c.machine.Fail(c.s.o.Now(), err.Error(), &c.fx)
+// turn is step. A panic in it (plug-ins have guards of their own) breaks this
+// stream off and no other.
+func (c *served) turn(ctx context.Context, in *extprocv3.ProcessingRequest, err error) (done bool, _ error) {
+	panicked := guarded(c.s.o.Log, deciding, c.machine.RequestID(), func() error {
+		done, err = c.step(ctx, in, err)
 		return nil
 	})
-	c.fx.Reset()
+	if panicked == nil {
+		return done, err
+	}
+	c.drive.With(func(now machine.Time, _ *machine.Effects[stream.Effect]) { c.breakOff(now, panicked.Error()) })
 	return true, c.broken
 }
 
+// deciding is what panicked.
+const deciding = "the endpoint picker"
+
+// panicked is turn's guard where the machine is in hand, and the timer's.
+func (c *served) panicked(now machine.Time, v any, rang bool) {
+	logPanic(c.s.o.Log, deciding, c.machine.RequestID(), v)
+	c.breakOff(now, fmt.Sprintf("%s failed: panic: %v", deciding, v))
+	if rang { // who reads waits for Envoy, so Envoy has to end it
+		c.cancel()
+		a := stream.Answer{Status: 500, Body: []byte(status.Convert(c.broken).Message())}
+		_ = c.wire.Send(c.output(&stream.Effect{Kind: stream.SendAnswer, Answer: a})) // or it has ended it already
+	}
+}
+
+// breakOff ends the stream with an error, and gives back what its request holds.
+func (c *served) breakOff(now machine.Time, reason string) {
+	c.broken = status.Error(codes.Internal, reason)
+	c.fx.Reset()
+	_ = guarded(c.s.o.Log, "the end of a stream", c.machine.RequestID(), func() error {
+		c.machine.Fail(now, reason, &c.fx)
+		return nil
+	})
+	c.fx.Reset()
+}
+
 // step plays what was received, or why nothing was. It says whether the stream
-// is over, and with which gRPC status. The lock is held.
+// is over, and with which gRPC status.
 func (c *served) step(ctx context.Context, in *extprocv3.ProcessingRequest, err error) (bool, error) {
 	switch {
-	case c.broken != nil:
-		return true, c.broken
 	case errors.Is(err, errEvicted):
-		return c.evict()
+		c.evicted = nil
+		c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
+			if c.machine.Result() == stream.Running { // else the response was whole already
+				c.machine.Evict(now, fx)
+			}
+		})
 	case err != nil:
 		return true, c.gone(err)
+	default:
+		c.input(in)
 	}
-	c.input(in)
 	for c.decide {
 		c.decide = false
 		c.ask(ctx)
@@ -133,21 +151,16 @@ func (c *served) step(ctx context.Context, in *extprocv3.ProcessingRequest, err 
 	return c.result()
 }
 
-// ask lets the picker decide, without the lock: a deadline may pass meanwhile,
-// and then the decision comes too late and is ignored.
+// ask lets the picker decide. A deadline may pass meanwhile, and then the decision
+// comes too late and is ignored.
 func (c *served) ask(ctx context.Context) {
 	r := c.machine.Request()
-	func() {
-		c.mu.Unlock()
-		defer c.mu.Lock()
-		c.k.decide(ctx, r)
-	}()
+	c.k.decide(ctx, r)
 	if w, ok := r.Owner.(*waiter); ok && r.Evictable() {
 		c.evicted = w.evicted
 	}
-	c.machine.Decide(c.s.o.Now(), &c.fx)
-	c.play()
-	c.note()
+	c.drive.With(c.machine.Decide)
+	c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) { c.note() })
 }
 
 // note takes the figures of a decision, once it is on its way.
@@ -212,67 +225,17 @@ func (c *served) receive(ctx context.Context) (*extprocv3.ProcessingRequest, err
 	}
 }
 
-// evict ends the request and the stream. It says whether the stream is over:
-// not when the response was whole already. The lock is held.
-func (c *served) evict() (bool, error) {
-	c.evicted = nil
-	if c.machine.Result() == stream.Running {
-		c.machine.Evict(c.s.o.Now(), &c.fx)
-		c.play()
+// carry carries an effect out: it goes to Envoy, but for the decision, which is
+// for the stream's goroutine to ask for.
+func (c *served) carry(_ machine.Time, fx *machine.Effects[stream.Effect], i int) {
+	e := &fx.List[i]
+	if e.Kind == stream.Decide {
+		c.decide, c.whole = true, time.Now()
+		return
 	}
-	return c.result()
-}
-
-// play sends effects and keeps the machine's deadline. The lock is held.
-func (c *served) play() {
-	for i := range c.fx.List {
-		e := &c.fx.List[i]
-		if e.Kind == stream.Decide {
-			c.decide, c.whole = true, time.Now()
-			continue
-		}
-		c.send(e)
-	}
-	c.fx.Reset()
-	at, running := c.machine.Next()
-	switch {
-	case !running:
-		if c.timer != nil {
-			c.timer.Stop()
-		}
-		c.wakeAt = 0
-	case c.timer == nil:
-		c.wakeAt = at
-		c.timer = time.AfterFunc((at - c.s.o.Now()).Duration(), c.deadline)
-	case at != c.wakeAt:
-		c.wakeAt = at
-		c.timer.Reset((at - c.s.o.Now()).Duration())
-	}
-}
-
-func (c *served) deadline() {
-	_, err := c.turn(func() (bool, error) {
-		if c.machine.Result() != stream.Running {
-			return false, nil
-		}
-		now := c.s.o.Now()
-		if now < c.wakeAt { // an older alarm, which rang while a decision moved the deadline
-			c.timer.Reset((c.wakeAt - now).Duration())
-			return false, nil
-		}
-		c.machine.Advance(now, &c.fx)
-		c.play()
-		if c.machine.Result() != stream.Running {
-			c.cancel() // a picker that still thinks may stop
-		}
-		return false, nil
-	})
-	if err != nil { // who reads waits for Envoy, so Envoy has to end it
-		_, _ = c.turn(func() (bool, error) {
-			c.cancel()
-			a := stream.Answer{Status: 500, Body: []byte(status.Convert(err).Message())}
-			return true, c.wire.Send(c.output(&stream.Effect{Kind: stream.SendAnswer, Answer: a}))
-		})
+	c.send(e)
+	if e.Kind == stream.SendAnswer {
+		c.cancel() // a picker that still thinks may stop
 	}
 }
 
@@ -291,47 +254,51 @@ func (c *served) send(e *stream.Effect) {
 }
 
 // result tells whether the stream is over, and with which gRPC status.
-func (c *served) result() (bool, error) {
-	if c.sendErr != nil {
-		c.tell(stream.Message{Kind: stream.PeerGone, Reason: "the stream to Envoy broke: " + c.sendErr.Error()})
-		return true, c.sendErr
-	}
-	switch c.machine.Result() {
-	case stream.Running, stream.PassedThrough: // Envoy closes a stream that is over
-		return false, nil
-	case stream.Failed:
-		if r := c.machine.Request(); r != nil && r.Err != nil { // a plug-in panicked over the response
-			return true, status.Error(codes.Internal, r.Err.Message)
+func (c *served) result() (done bool, err error) {
+	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
+		done, err = true, c.broken
+		if c.broken != nil {
+			return
 		}
-		return true, status.Error(codes.Aborted, "the request did not finish")
-	}
-	return true, nil
+		if err = c.sendErr; err != nil {
+			c.machine.Input(now, &stream.Message{Kind: stream.PeerGone, Reason: "the stream to Envoy broke: " + err.Error()}, fx)
+			return
+		}
+		switch c.machine.Result() {
+		case stream.Running, stream.PassedThrough: // Envoy closes a stream that is over
+			done = false
+		case stream.Failed:
+			err = status.Error(codes.Aborted, "the request did not finish")
+			if r := c.machine.Request(); r != nil && r.Err != nil { // a plug-in panicked over the response
+				err = status.Error(codes.Internal, r.Err.Message)
+			}
+		}
+	})
+	return done, err
 }
 
-// tell gives the machine a message and plays what comes of it. The lock is held.
+// tell gives the machine a message, and has carried out what comes of it.
 func (c *served) tell(m stream.Message) {
 	c.in = m
-	c.machine.Input(c.s.o.Now(), &c.in, &c.fx)
-	c.play()
+	c.drive.Input(&c.in)
 }
 
-// gone ends a stream on which nothing more can be read. The lock is held.
-func (c *served) gone(err error) error {
-	if c.machine.Result() == stream.PassedThrough || c.machine.Result() == stream.Answered {
-		return nil
-	}
+// gone ends a stream on which nothing more can be read.
+func (c *served) gone(err error) (result error) {
 	reason := ""
 	if s, ok := status.FromError(err); ok && s.Code() != codes.OK && s.Code() != codes.Canceled {
 		reason = "the stream to Envoy broke: " + s.Message()
 	}
-	c.tell(stream.Message{Kind: stream.PeerGone, Reason: reason})
-	return status.Error(codes.Canceled, "the request was given up")
-}
-
-func (c *served) finish() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.timer != nil {
-		c.timer.Stop()
-	}
+	result = status.Error(codes.Canceled, "the request was given up")
+	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
+		switch r := c.machine.Result(); {
+		case c.broken != nil:
+			result = c.broken
+		case r == stream.PassedThrough || r == stream.Answered:
+			result = nil
+		default:
+			c.machine.Input(now, &stream.Message{Kind: stream.PeerGone, Reason: reason}, fx)
+		}
+	})
+	return result
 }

@@ -208,11 +208,9 @@ func (c *openRequests) retire() <-chan struct{} {
 // so that no id is made twice, and the remembered decisions.
 func (k *Picking) inherit(old *Picking) {
 	k.number.Store(old.number.Load() + 1<<20)
-	old.mu.Lock()
-	defer old.mu.Unlock()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.m.Inherit(old.m)
+	old.With(func(was *core.Machine, _ machine.Time) {
+		k.With(func(m *core.Machine, _ machine.Time) { m.Inherit(was) })
+	})
 }
 
 // watchConfig reads the configuration again whenever its file changes. A bad

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 )
 
@@ -44,7 +45,7 @@ type fetch struct {
 	*pageFetch
 	failing bool // the last page could not be had; the fetching goroutine's
 
-	// The picker's lock guards these.
+	// These are for who has the picker in hand.
 	busy       bool
 	gone       bool
 	unreadable bool // a page could not be used
@@ -66,7 +67,7 @@ func newScraper(k *Picking) *scraper {
 	return s
 }
 
-// scrape fetches a page, without waiting for it. The picker's lock is held.
+// scrape fetches a page, without waiting for it. The picker is in hand.
 func (s *scraper) scrape(t *core.Target, source int) {
 	key := fetchKey{t, source}
 	f := s.fetches[key]
@@ -82,7 +83,7 @@ func (s *scraper) scrape(t *core.Target, source int) {
 	s.wg.Go(func() { s.fetch(f, key) })
 }
 
-// departed forgets an endpoint that has left the pool. The picker's lock is held.
+// departed forgets an endpoint that has left the pool. The picker is in hand.
 func (s *scraper) departed(t *core.Target) {
 	for i := range s.sources {
 		key := fetchKey{t, i}
@@ -126,12 +127,15 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 			s.k.o.Scraped(time.Since(began))
 		}
 	}
-	s.k.mu.Lock()
-	if f.busy = false; f.gone {
-		f.close()
-	}
-	s.k.mu.Unlock()
-	s.k.report(msg)
+	_ = guarded(s.k.o.Log, "the picker", "", func() error {
+		s.k.drive.With(func(now machine.Time, fx *core.Effects) {
+			if f.busy = false; f.gone {
+				f.close()
+			}
+			s.k.m.Input(now, msg, fx)
+		})
+		return nil
+	})
 }
 
 // failed counts and logs a page that could not be had, or read: the first time
@@ -149,8 +153,8 @@ func (s *scraper) failed(f *fetch, key fetchKey, err error, had bool) {
 	f.failing = true
 }
 
-// unread counts and logs a page that an extractor could not use. The picker's
-// lock is held.
+// unread counts and logs a page that an extractor could not use. The picker
+// is in hand.
 func (s *scraper) unread(e *core.Effect) {
 	src := s.sources[e.Source]
 	s.k.o.Metrics.ScrapeFailed(src.Source.Source.Type(), e.Plugin.Type())

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -43,16 +44,18 @@ func (c *served) input(in *extprocv3.ProcessingRequest) {
 
 // responsePiece plays a piece of the response and takes its figures.
 func (c *served) responsePiece(m *extprocv3.HttpBody) {
-	started := time.Now()
-	c.tell(stream.Message{Kind: stream.ResponseBody, Body: m.Body, End: m.EndOfStream})
-	if r := c.machine.Request(); r != nil && r.Response != nil && r.Decision != nil && len(m.Body) > 0 {
-		now := c.s.o.Now()
-		if c.lastAt > 0 {
-			c.k.o.Metrics.piece(r, (now - c.lastAt).Duration())
+	c.in = stream.Message{Kind: stream.ResponseBody, Body: m.Body, End: m.EndOfStream}
+	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
+		started := time.Now()
+		c.machine.Input(now, &c.in, fx)
+		if r := c.machine.Request(); r != nil && r.Response != nil && r.Decision != nil && len(m.Body) > 0 {
+			if c.lastAt > 0 {
+				c.k.o.Metrics.piece(r, (now - c.lastAt).Duration())
+			}
+			c.lastAt = now
 		}
-		c.lastAt = now
-	}
-	c.spent += time.Since(started)
+		c.spent += time.Since(started)
+	})
 }
 
 // subsetOf reads the subset hint: a list of "ip:port". A string in its place

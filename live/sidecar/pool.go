@@ -36,7 +36,7 @@ func openPool(path, namespace string, log *slog.Logger, changed func(size int)) 
 	p := &pool{path: path, namespace: namespace, log: log, changed: changed}
 	var err error
 	if p.watcher, err = watch.File("endpoints file "+path, path, log, p.load); err != nil {
-		return nil, fmt.Errorf("endpoints file: %w", err)
+		return nil, err
 	}
 	return p, nil
 }
@@ -44,7 +44,7 @@ func openPool(path, namespace string, log *slog.Logger, changed func(size int)) 
 func (p *pool) load() error {
 	data, err := files.Read(p.path, discovery.MaxFileBytes)
 	if err != nil {
-		return err
+		return fmt.Errorf("endpoints file: %w", err)
 	}
 	list, err := discovery.Read(p.path, data, p.namespace)
 	if err != nil {

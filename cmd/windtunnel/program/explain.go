@@ -12,8 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 )
@@ -36,7 +39,8 @@ Examples:
   windtunnel run my.yaml --record run.ndjson.gz
   windtunnel explain req-1-000007 --from run.ndjson.gz
   windtunnel sim my.yaml --record sim.ndjson.gz             # virtual time says it, too
-  windtunnel explain req-1-000007 --recording sim.ndjson.gz`
+  windtunnel explain req-1-000007 --recording sim.ndjson.gz
+  windtunnel explain 5f1c2c1e-0e5c-4b0e-8a3f-1f0a7f3f1c11 --from epp.ndjson   # of windtunnel epp --record`
 }
 
 // Run prints the newest decision for the request.
@@ -90,6 +94,9 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 		return nil
 	})
 	if text == "" {
+		if e := c.played(); e != nil {
+			return e, nil
+		}
 		switch {
 		case err != nil:
 			return nil, inputError(err)
@@ -104,6 +111,21 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 		return nil, exit.With(exit.Input, fmt.Errorf("%s: the explanation of request %s: %w", c.From, c.Request, err))
 	}
 	return &e, nil
+}
+
+// played plays a recording's log of inputs and has the picker tell why it decides
+// as it did; nil where there is none, or the request is not in it.
+func (c *explainCmd) played() (e *picker.Explanation) {
+	p := &inputlog.Player{Registry: plugins.Builtin(), Options: func(x *picker.Options) { x.Detail = true }}
+	p.Watch = func(x *epp.Effect) {
+		if x.Kind == epp.Decided && x.Request.Request != nil && x.Request.ID == c.Request && x.Request.Decision != nil {
+			e = x.Request.Decision.Explain()
+		}
+	}
+	if c.From != "-" {
+		_ = report.ReadInputsFile(c.From, p.Line) // what was found before a mistake counts
+	}
+	return e
 }
 
 // maxPage bounds what an endpoint picker's page may hold.

@@ -7,8 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
@@ -19,8 +23,10 @@ import (
 
 // previewCmd decides for a saved or live state, without sending anything.
 type previewCmd struct {
-	Config  []string          `name:"config" required:"" sep:"none" placeholder:"FILE" help:"EndpointPickerConfig; several are shown side by side."`
-	State   string            `name:"state" required:"" placeholder:"FILE|HOST:PORT" help:"The pool: endpoints with their figures, and what they have served; or the metrics address of a running endpoint picker."`
+	Config  []string          `name:"config" sep:"none" placeholder:"FILE" help:"EndpointPickerConfig; several are shown side by side. With --from the recorded one is shown, too."`
+	State   string            `name:"state" placeholder:"FILE|HOST:PORT" help:"The pool: endpoints with their figures, and what they have served; or the metrics address of a running endpoint picker."`
+	From    []string          `name:"from" sep:"none" placeholder:"RECORDING" help:"In place of --state: all that the picker knew, by a recording; several that go on from each other may be given."`
+	At      *time.Duration    `name:"at" placeholder:"12.3s" help:"With --from: when, by the recording's clock. Left out: at its end."`
 	Request string            `name:"request" required:"" placeholder:"FILE" help:"The request's body, JSON; - for standard input."`
 	Path    string            `name:"path" default:"/v1/chat/completions" help:"The request's path."`
 	Header  map[string]string `name:"header" placeholder:"NAME=VALUE" help:"A header of the request; may be given several times."`
@@ -37,6 +43,8 @@ Examples:
   windtunnel preview --config a.yaml --state state.yaml --request body.json
   windtunnel preview --config a.yaml --config b.yaml --state state.yaml --request body.json
   windtunnel preview --config b.yaml --state 127.0.0.1:9090 --request body.json   # the pool as it is now
+  windtunnel preview --from run.ndjson.gz --at 12.3s --request body.json          # as it was then, with prefixes and sessions
+  windtunnel preview --from run.ndjson.gz --at 12.3s --config b.yaml --request body.json
 
 A state lists endpoints: name, labels, waiting, running, kv, lora, custom, ready,
 sessions, qps, maxQps, and served requests that fill prefix histories and
@@ -49,9 +57,8 @@ const maxStateBytes = 64 << 20
 
 // Run prints the decisions side by side, then each in full.
 func (c *previewCmd) Run(o *outside) error {
-	state, err := c.state()
-	if err != nil {
-		return err
+	if err := c.check(); err != nil {
+		return exit.With(exit.Usage, err)
 	}
 	body, err := c.body(o)
 	if err != nil {
@@ -61,13 +68,13 @@ func (c *previewCmd) Run(o *outside) error {
 	for k, v := range c.Header {
 		r.Headers[strings.ToLower(k)] = v
 	}
-	var columns []preview.Column
-	for _, name := range c.Config {
-		e, err := c.decide(name, state, r)
-		if err != nil {
-			return err
-		}
-		columns = append(columns, preview.Column{Name: filepath.Base(name), Explanation: e})
+	decide := c.decided
+	if len(c.From) > 0 {
+		decide = c.then
+	}
+	columns, err := decide(o, r)
+	if err != nil {
+		return err
 	}
 	if len(columns) > 1 && !c.json() {
 		if err := preview.WriteSideBySide(o.Stdout, columns); err != nil {
@@ -76,13 +83,85 @@ func (c *previewCmd) Run(o *outside) error {
 	}
 	for i := range columns {
 		if len(columns) > 1 && !c.json() {
-			fmt.Fprintf(o.Stdout, "\n== %s\n", c.Config[i])
+			fmt.Fprintf(o.Stdout, "\n== %s\n", columns[i].Name)
 		}
 		if err := c.show(o, columns[i].Explanation); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c *previewCmd) check() error {
+	switch {
+	case (c.State == "") == (len(c.From) == 0):
+		return errors.New("expected --state or --from: what the picker knows")
+	case c.State != "" && len(c.Config) == 0:
+		return errors.New("missing flags: --config=FILE; a state does not say by which configuration")
+	case c.State != "" && c.At != nil:
+		return errors.New("--at is a time of a recording (--from)")
+	case c.At != nil && *c.At < 0:
+		return fmt.Errorf("--at: found %s; expected a time from 0s on", *c.At)
+	}
+	return nil
+}
+
+// decided is what each configuration does in a state.
+func (c *previewCmd) decided(_ *outside, r *preview.Request) (columns []preview.Column, err error) {
+	state, err := c.state()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range c.Config {
+		e, err := c.decide(name, state, r)
+		if err != nil {
+			return nil, err
+		}
+		columns = append(columns, preview.Column{Name: filepath.Base(name), Explanation: e})
+	}
+	return columns, nil
+}
+
+// then is what the recorded configuration, and others, would have done at a time
+// of a recording.
+func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Column, err error) {
+	p := &inputlog.Player{Registry: plugins.Builtin(), Options: func(x *picker.Options) { x.Detail = true }}
+	at := machine.Time(0)
+	if c.At != nil {
+		at = machine.FromDuration(*c.At)
+		p.Until = max(at, 1)
+	}
+	for _, name := range c.Config {
+		other, err := readOther(name)
+		if err != nil {
+			return nil, err
+		}
+		p.Others = append(p.Others, other)
+	}
+	if err := eachInput(o, c.From, p.Line); err != nil && !errors.Is(err, inputlog.ErrEnough) {
+		return nil, inputError(err)
+	}
+	pick := func(name string, m *epp.Machine, notes []string) error {
+		if m == nil {
+			return exit.With(exit.Input, fmt.Errorf("%s: at that time lines are missing, or nothing was recorded yet", c.From[len(c.From)-1]))
+		}
+		e, err := explain(m.Picker(), m.Now(), r)
+		if err != nil {
+			return err
+		}
+		e.Notes = notes
+		columns = append(columns, preview.Column{Name: name, Explanation: e})
+		return nil
+	}
+	if err := pick("recorded", p.Machine(at), nil); err != nil {
+		return nil, err
+	}
+	for _, other := range p.Others {
+		if err := pick(filepath.Base(other.Name), p.Of(other, at), other.Notes); err != nil {
+			return nil, err
+		}
+	}
+	return columns, nil
 }
 
 func (c *previewCmd) state() (*preview.State, error) {
@@ -129,7 +208,17 @@ func (c *previewCmd) decide(name string, state *preview.State, r *preview.Reques
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
-	d, err := preview.Pick(p, 0, r, "preview")
+	e, err := explain(p, 0, r)
+	if err != nil {
+		return nil, err
+	}
+	e.Notes = preview.Unknown(p, state)
+	return e, nil
+}
+
+// explain is a picker's decision about a request.
+func explain(p *picker.Picker, now machine.Time, r *preview.Request) (*picker.Explanation, error) {
+	d, err := preview.Pick(p, now, r, "preview")
 	var refused *apierror.Error
 	switch {
 	case errors.As(err, &refused):

@@ -17,11 +17,14 @@ import (
 )
 
 type replayCmd struct {
-	Files  []string `arg:"" name:"recording" help:"A recording, or - for standard input; with --through-core several that go on from each other."`
-	Core   bool     `name:"through-core" help:"Play what entered the endpoint picker into it again, and compare what comes of it."`
-	Output string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary."`
-	View   string   `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
-	Speed  float64  `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
+	Files    []string `arg:"" name:"recording" help:"A recording, or - for standard input; with --through-core or --config several that go on from each other."`
+	Core     bool     `name:"through-core" help:"Play what entered the endpoint picker into it again, and compare what comes of it."`
+	Config   string   `name:"config" placeholder:"FILE" help:"Ask another EndpointPickerConfig what it would have decided, about each recorded decision by itself."`
+	Onward   bool     `name:"onward" help:"Send the recorded requests in virtual time, to the model servers of --scenario and with its configuration or that of --config: an estimate of what would have come of all decisions together."`
+	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
+	Output   string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary."`
+	View     string   `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	Speed    float64  `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
 
 func (c *replayCmd) Help() string {
@@ -31,18 +34,30 @@ func (c *replayCmd) Help() string {
   windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
   windtunnel replay yesterday.ndjson.gz --view requests      # one line per request
   windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'
-  windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?`
+  windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?
+  windtunnel replay yesterday.ndjson.gz --config other.yaml  # what would this one have decided?
+  windtunnel replay yesterday.ndjson.gz --config other.yaml --onward --scenario mine.yaml  # and what would have come of it?`
 }
 
 // How slowly and how fast a recording can be played.
 const slowest, fastest = 1e-3, 1e6
 
 func (c *replayCmd) Run(o *outside) error {
-	if c.Core {
+	switch {
+	case c.Onward != (c.Scenario != ""):
+		return exit.With(exit.Usage, errors.New("--onward and --scenario go together: the one sends the recorded requests, the other says what the model servers are like"))
+	case c.Core && c.Onward:
+		return exit.With(exit.Usage, errors.New("--through-core plays what was recorded, and --onward what might come of it; give one of them"))
+	case c.Onward:
+		return c.onward(o)
+	case c.Core && c.Config != "":
+		return exit.With(exit.Usage, errors.New("--through-core plays the recorded configuration, and --config asks another one; give one of them"))
+	case c.Core:
 		return c.throughCore(o)
-	}
-	if len(c.Files) > 1 {
-		return exit.With(exit.Usage, fmt.Errorf("found %d recordings; expected one, several only with --through-core", len(c.Files)))
+	case c.Config != "":
+		return c.otherConfig(o)
+	case len(c.Files) > 1:
+		return exit.With(exit.Usage, fmt.Errorf("found %d recordings; expected one, several only with --through-core or --config", len(c.Files)))
 	}
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))

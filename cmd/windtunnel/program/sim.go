@@ -37,7 +37,12 @@ func (c *simCmd) Run(o *outside) error {
 	if c.NoHops {
 		s.Hops = scenario.Hops{}
 	}
-	session, err := report.Start(c.options(o, s, nil))
+	return sim(o, s, c.options(o, s, nil))
+}
+
+// sim plays a scenario in virtual time.
+func sim(o *outside, s *scenario.Scenario, options report.Options) error {
+	session, err := report.Start(options)
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}

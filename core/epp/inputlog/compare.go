@@ -58,12 +58,12 @@ func (p *Player) effect(text []byte) error {
 		return nil
 	}
 	if p.Until != 0 && x.Effect.At > p.Until {
-		return errEnough
+		return ErrEnough
 	}
 	if len(k.got) == 0 { // it came by itself, when its time had come
 		k.strayed = false
 		k.m.Advance(x.Effect.At, &k.fx)
-		if err := k.lacks(); err != nil {
+		if err := p.effects(x.Effect.Picker, k); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -22,6 +23,10 @@ type Player struct {
 	Until machine.Time
 	// Options, if not nil, changes those of the pickers, before they are made.
 	Options func(o *picker.Options)
+	// Others are pickers of other configurations that are asked about each decision.
+	Others []*Other
+	// Watch, if not nil, is told of each effect but scrapes.
+	Watch func(e *epp.Effect)
 	// CheckStates compares each snapshot with the state that has been played to,
 	// where that is complete.
 	CheckStates bool
@@ -31,7 +36,7 @@ type Player struct {
 	First *Difference
 
 	pickers map[int]*played
-	begun   bool
+	newest  int // picker that a snapshot began
 }
 
 // Counts are what was played.
@@ -72,6 +77,9 @@ type Lacking struct {
 }
 
 func (e *Lacking) Error() string {
+	if e.Request == "" {
+		return fmt.Sprintf("%v; record it with --record-bodies", e.Err)
+	}
 	return fmt.Sprintf("request %s: %v; record it with --record-bodies", e.Request, e.Err)
 }
 
@@ -87,10 +95,10 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("the log of inputs has format %d, written by windtunnel %s, and this one reads format %d; play it with that version", e.Format, e.Version, Format)
 }
 
-// errEnough ends a Player that has played until its time.
-var errEnough = errors.New("enough")
+// ErrEnough is what Line returns when the time has come until which it plays.
+var ErrEnough = errors.New("enough")
 
-// Line plays one line. An error ends it; ErrEnough is not one.
+// Line plays one line. An error ends it.
 func (p *Player) Line(text []byte) error {
 	if p.pickers == nil {
 		p.pickers = map[int]*played{}
@@ -122,14 +130,20 @@ func (p *Player) Line(text []byte) error {
 		for _, k := range p.pickers {
 			k.broken, k.got = true, nil
 		}
+		for _, o := range p.Others {
+			for _, k := range o.machines {
+				k.broken = true
+			}
+		}
 	case x.Input != nil:
 		return p.input(x.Input)
 	}
 	return nil
 }
 
-// Build makes a picker of a header's configuration, or of another one.
-func (h *Header) Build(reg picker.Registry, change func(*picker.Options)) (*epp.Machine, error) {
+// build makes a picker of a header's configuration. With told it has what is
+// decided elsewhere.
+func (h *Header) build(reg picker.Registry, change func(*picker.Options), told bool) (*epp.Machine, error) {
 	cfg := config.Default()
 	if h.Config != nil {
 		var err error
@@ -145,7 +159,7 @@ func (h *Header) Build(reg picker.Registry, change func(*picker.Options)) (*epp.
 	if err != nil {
 		return nil, err
 	}
-	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval})
+	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval, Told: told})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", h.Name, err)
 	}
@@ -158,9 +172,10 @@ func (p *Player) snapshot(x *snapshot) error {
 		return fmt.Errorf("a snapshot of picker %d, of which nothing is known", x.Picker)
 	}
 	if p.Until != 0 && x.State.At > p.Until {
-		return errEnough
+		return ErrEnough
 	}
 	p.Snapshots++
+	p.newest = x.Picker
 	if err := p.leftOver(k); err != nil {
 		return err
 	}
@@ -169,7 +184,7 @@ func (p *Player) snapshot(x *snapshot) error {
 			return err
 		}
 	}
-	m, err := k.h.Build(p.Registry, p.Options)
+	m, err := k.h.build(p.Registry, p.Options, false)
 	if err != nil {
 		return err
 	}
@@ -185,7 +200,32 @@ func (p *Player) snapshot(x *snapshot) error {
 	})
 	k.log.pages = map[pageKey]*lastPage{}
 	m.SetLog(k.log)
+	for _, o := range p.Others {
+		if err := o.begin(p, k, x); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// Machine is a picker as it was at a time: the last one that was played; nil where
+// there is none. Of is the same one of one of Others.
+func (p *Player) Machine(at machine.Time) *epp.Machine {
+	return p.last(at, p.pickers)
+}
+
+// Of is the picker of another configuration, as Machine is the recorded one.
+func (p *Player) Of(o *Other, at machine.Time) *epp.Machine { return p.last(at, o.machines) }
+
+func (p *Player) last(at machine.Time, of map[int]*played) *epp.Machine {
+	k := of[p.newest]
+	if k == nil || k.m == nil || k.broken {
+		return nil
+	}
+	k.m.SetLog(nil)
+	k.m.Advance(at, &k.fx)
+	k.fx.Reset()
+	return k.m
 }
 
 // same holds a snapshot against the state that was played to.
@@ -213,10 +253,22 @@ func (p *Player) input(x *input) error {
 		return nil
 	}
 	if p.Until != 0 && x.At > p.Until {
-		return errEnough
+		return ErrEnough
 	}
 	if err := p.leftOver(k); err != nil {
 		return err
+	}
+	k.strayed = false
+	if len(p.Others) > 0 { // what was due before it is decided without it
+		k.m.Advance(x.At, &k.fx)
+		if err := p.effects(x.Picker, k); err != nil {
+			return err
+		}
+	}
+	for _, o := range p.Others {
+		if err := o.input(x); err != nil {
+			return err
+		}
 	}
 	msg, err := k.message(x)
 	if err != nil {
@@ -226,26 +278,41 @@ func (p *Player) input(x *input) error {
 	if x.Arrive != nil {
 		p.Requests++
 	}
-	k.strayed = false
+	k.take(x, msg)
+	return p.effects(x.Picker, k)
+}
+
+// take has a message enter.
+func (k *played) take(x *input, msg epp.Message) {
 	r := k.requests[x.Request]
 	late := x.Arrive != nil && r.Over() // its end was here before it was
 	k.m.Input(x.At, msg, &k.fx)
 	if late || x.Done != nil && r.Request != nil {
 		delete(k.requests, x.Request)
 	}
-	return k.lacks()
 }
 
-// lacks looks through the effects for a plug-in that needed what is not there.
-func (k *played) lacks() error {
+// effects looks through what came of something: for a plug-in that needed what is
+// not there, and for decisions.
+func (p *Player) effects(number int, k *played) error {
 	defer k.fx.Reset()
 	for i := range k.fx.List {
-		r := k.fx.List[i].Request
-		if r == nil || r.Err == nil {
+		e := &k.fx.List[i]
+		if r := e.Request; r != nil && r.Err != nil {
+			if u := (*parse.Unknown)(nil); errors.As(r.Err, &u) {
+				return &Lacking{r.ID, errors.New(r.Err.Message)}
+			}
+		}
+		if p.Watch != nil && e.Kind != epp.Scrape {
+			p.Watch(e)
+		}
+		if e.Kind != epp.Decided {
 			continue
 		}
-		if u := (*parse.Unknown)(nil); errors.As(r.Err, &u) {
-			return &Lacking{r.ID, errors.New(r.Err.Message)}
+		for _, o := range p.Others {
+			if err := o.decided(number, e); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -349,16 +416,19 @@ func (k *played) scraped(x *scraped) (epp.Message, error) {
 	case x.Source >= len(k.m.Sources()):
 		return nil, fmt.Errorf("a page of data source %d, which the picker does not have", x.Source)
 	}
-	msg := epp.Scraped{Target: t, Source: x.Source}
+	page, failed, err := k.page(x)
+	return epp.Scraped{Target: t, Source: x.Source, Page: page, Err: failed}, err
+}
+
+// page is what came of a scrape: a page, or why there is none.
+func (k *played) page(x *scraped) (page metrics.Page, failed, err error) {
 	if x.Error != nil {
-		msg.Err = errors.New(*x.Error)
-		return msg, nil
+		return nil, errors.New(*x.Error), nil
 	}
 	key := pageKey{x.Endpoint, x.Source}
 	if k.pages[key] == nil {
 		k.pages[key] = &lastPage{}
 	}
-	var err error
-	msg.Page, err = k.pages[key].page(x)
-	return msg, err
+	page, err = k.pages[key].page(x)
+	return page, nil, err
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
+
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
@@ -36,6 +38,39 @@ func TestErrorsNameLineAndField(t *testing.T) {
 			t.Errorf("%q:\n got %v\nwant %s", c.text, err, c.want)
 		}
 	}
+}
+
+type (
+	// almostScorer has a Score of another shape than picker.Scorer.
+	almostScorer struct{ picker.Base }
+	nothing      struct{ picker.Base }
+	quiet        struct{ picker.Base }
+)
+
+func (almostScorer) Score(c *picker.Cycle, endpoints []int32) []float64 { return nil }
+
+func odd(p picker.Plugin, kind string) picker.Registration {
+	return picker.Registration{Kind: kind, New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { return p, nil }}
+}
+
+// What is said about a configuration: all mistakes at once, or the warnings.
+func TestScripts(t *testing.T) {
+	reg := plugins.Builtin()
+	reg["almost-scorer"], reg["nothing"], reg["quiet"] = odd(&almostScorer{}, ""), odd(&nothing{}, ""), odd(&quiet{}, "oracle")
+	reg["panics"] = picker.Registration{New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { panic("no weights") }}
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(_ *testing.T, d *datadriven.TestData) string {
+			cfg, err := config.Read("epp.yaml", []byte(d.Input))
+			if err != nil {
+				return err.Error() + "\n"
+			}
+			p, err := picker.New(cfg, reg, picker.Options{AllowExperimental: d.HasArg("alpha")})
+			if err != nil {
+				return err.Error() + "\n"
+			}
+			return strings.Join(append([]string{"fine"}, p.Warnings...), "\n") + "\n"
+		})
+	})
 }
 
 // Every version of the format means the same.

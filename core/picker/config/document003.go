@@ -101,7 +101,9 @@ func readDocument003(root strictyaml.Value) *Config {
 		profile := Profile{At: p.At, Name: p.Name}
 		roles := map[string]*ProfilePlugin{} // the two filters that say what a profile is for
 		for _, f := range p.Plugins.Filter.Enabled {
-			c.declare(&f)
+			if !c.declare(&f) {
+				continue
+			}
 			if f.Weight != nil && *f.Weight != 0 {
 				c.warn(f.At.Get("weight"), fmt.Sprintf("the weight of filter %s has no effect", f.Name), "", "")
 			}
@@ -113,11 +115,14 @@ func readDocument003(root strictyaml.Value) *Config {
 			}
 		}
 		for _, s := range p.Plugins.Score.Enabled {
-			c.declare(&s)
-			profile.Plugins = append(profile.Plugins, ProfilePlugin{At: s.At, PluginRef: s.Name, Weight: s.Weight, Kind: "scorer"})
+			if c.declare(&s) {
+				profile.Plugins = append(profile.Plugins, ProfilePlugin{At: s.At, PluginRef: s.Name, Weight: s.Weight, Kind: "scorer"})
+			}
 		}
 		for _, s := range p.Plugins.Scrape.Enabled {
-			c.declare(&s)
+			if !c.declare(&s) {
+				continue
+			}
 			if c.DataLayer == nil {
 				c.DataLayer = &DataLayer{}
 			}
@@ -135,19 +140,19 @@ func readDocument003(root strictyaml.Value) *Config {
 	return c.Config
 }
 
-// declare is a plug-in of what a profile enables. Its own args count before
-// those under pluginConfig.
-func (c converter) declare(e *enabledPlugin) {
+// declare declares what a profile enables, if it has a name. Its own args count
+// before those under pluginConfig.
+func (c converter) declare(e *enabledPlugin) bool {
 	if e.Name == "" {
 		c.refuse(e.At.Get("name"), "missing", "the plug-in's name", "")
-		return
+		return false
 	}
 	c.used[e.Name] = true
 	if c.Plugin(e.Name) != nil {
 		if e.Args.Given() {
 			c.refuse(e.Args, e.Name+" is enabled before with other args", "one set of args for each plug-in", "put them under pluginConfig")
 		}
-		return
+		return true
 	}
 	typ := document003Types[e.Name]
 	if typ == "" {
@@ -168,6 +173,7 @@ func (c converter) declare(e *enabledPlugin) {
 		args = args.With(strictyaml.Pair{Name: "interval", Key: e.Interval, Value: e.Interval})
 	}
 	c.Plugins = append(c.Plugins, Plugin{At: e.At, Name: e.Name, Type: typ, Parameters: args})
+	return true
 }
 
 // add takes over a profile. Both role filters in a row would leave only

@@ -2,7 +2,6 @@ package plugins
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -79,25 +78,32 @@ func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 		return nil, p.At("stageOrder").Expected("decodeFirst or prefillFirst")
 	}
 	var err error
-	if h.prefillDecider, err = decider(b, either(ps.Deciders.Prefill, ps.PrefillDecider, ps.DeciderName), "prefill"); err != nil {
+	if h.prefillDecider, err = decider(b, either(ps.Deciders.Prefill, ps.PrefillDecider, ps.DeciderName), p, "deciders.prefill", "prefillDeciderPluginName", "deciderPluginName"); err != nil {
 		return nil, err
 	}
-	h.encodeDecider, err = decider(b, either(ps.Deciders.Encode, ps.EncodeDecider), "encode")
+	h.encodeDecider, err = decider(b, either(ps.Deciders.Encode, ps.EncodeDecider), p, "deciders.encode", "encodeDeciderPluginName")
 	ensurePrefix(b, name)
 	return h, err
 }
 
-func decider(b *picker.Builder, name, stage string) (Decider, error) {
+// decider is the plug-in of this name, which one of these parameters has.
+func decider(b *picker.Builder, name string, p picker.Params, fields ...string) (Decider, error) {
 	if name == "" {
 		return nil, nil
 	}
-	p, err := b.Plugin(name)
+	at := p.At(fields[0])
+	for _, f := range fields[1:] {
+		if !at.Given() {
+			at = p.At(f)
+		}
+	}
+	pl, err := at.Plugin(b, name)
 	if err != nil {
 		return nil, err
 	}
-	d, ok := p.(Decider)
+	d, ok := pl.(Decider)
 	if !ok {
-		return nil, fmt.Errorf("plugin %s does not implement %sDeciderPlugin", name, stage)
+		return nil, at.Expected("the name of a decider, such as prefix-based-pd-decider")
 	}
 	return d, nil
 }
@@ -216,7 +222,7 @@ func newPD(b *picker.Builder, name string, p picker.Params) (picker.Plugin, erro
 	if h.DeciderName == "" {
 		return nil, p.At("deciderPluginName").Expected("the name of a decider")
 	}
-	d, err := decider(b, h.DeciderName, "pd")
+	d, err := decider(b, h.DeciderName, p, "deciderPluginName")
 	if err != nil {
 		return nil, err
 	}

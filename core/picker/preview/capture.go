@@ -9,7 +9,7 @@ import (
 // that are still in flight, and sessions, go into the state. Prompts do not:
 // the picker does not keep them, so prefix histories are not in a live state.
 func Capture(p *picker.Picker, served []*picker.Decision) *State {
-	s := &State{Objectives: p.Objects().Objectives}
+	s := &State{Live: true, Objectives: p.Objects().Objectives}
 	v := p.Pool().View()
 	at := map[string]int{}
 	for i := range v.States {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -19,6 +20,9 @@ import (
 type State struct {
 	Endpoints  []Endpoint     `json:"endpoints"`
 	Objectives map[string]int `json:"objectives,omitempty"`
+	// Live says that it is a running picker's, and not all that it knows; see
+	// Unknown.
+	Live bool `json:"live,omitempty"`
 }
 
 // Endpoint is one endpoint with its figures and what it has seen.
@@ -157,6 +161,24 @@ func serving(e *Endpoint) *picker.Serving {
 		return nil
 	}
 	return &picker.Serving{Ready: e.Ready == nil || *e.Ready, Sessions: e.Sessions, QPS: e.QPS, MaxQPS: e.MaxQPS}
+}
+
+// carried are the types of plug-ins whose memory a live state carries: requests in
+// flight, and sessions.
+var carried = map[string]bool{"inflight-load-producer": true, "session-affinity-filter": true, "session-affinity-scorer": true, "session-sticky-scorer": true,
+	"round-robin-picker": true} // whose turn it is matters to nobody
+
+// Unknown tells which plug-ins of a configuration would know more than a live
+// state says.
+func Unknown(p *picker.Picker, s *State) (notes []string) {
+	for _, pl := range p.Plugins() {
+		_, keeps := pl.(picker.StateKeeper)
+		_, indexes := pl.(interface{ Index() kv.Config })
+		if s.Live && (keeps || indexes) && !carried[pl.Type()] {
+			notes = append(notes, fmt.Sprintf("what %s remembers is not in the state of a running picker, which has no prompts, and counts as nothing here; a recording has it (windtunnel epp --record, preview --from)", pl.Name()))
+		}
+	}
+	return notes
 }
 
 // Pick decides one request and changes nothing.

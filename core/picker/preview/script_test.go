@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // The scripts under testdata are named after the document whose worked
@@ -87,4 +89,14 @@ func request(t *testing.T, d *datadriven.TestData, text string, s *State, answer
 		return err.Error()
 	}
 	return b.String()
+}
+
+func FuzzReadState(f *testing.F) {
+	f.Add([]byte("endpoints:\n- {name: a, waiting: 1, kv: 0.5, labels: {a: b}, lora: {x: 1}, blocks: [1]}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var problems strictyaml.Problems
+		if _, err := ReadState("state.yaml", data); err != nil && !errors.As(err, &problems) {
+			t.Error(err)
+		}
+	})
 }

@@ -1,7 +1,9 @@
 package dropin
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -144,6 +147,20 @@ func FuzzParse(f *testing.F) {
 			if _, _, err := net.SplitHostPort(s.Listen); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+func FuzzConfigFile(f *testing.F) {
+	f.Add([]byte("model: m\nport: 8000\nlora-modules: [{name: a}, b=c]\nkv-transfer-config: {kv_role: both}\nmax-num-seqs: many"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if bytes.Contains(raw, []byte("config")) && !bytes.Contains(raw, []byte("-config")) {
+			return // would read files
+		}
+		p := parser{r: &Result{}}
+		var problems strictyaml.Problems
+		if err := p.yaml("c.yaml", raw); err != nil && (!errors.As(err, &problems) || problems[0].File != "c.yaml") {
+			t.Errorf("%v", err)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -21,6 +22,11 @@ type flag struct {
 	set     func(c *Config, v string) error
 }
 
+// wrong is an error about a flag's value, which tells what was expected.
+func wrong(value, expected string, args ...any) error {
+	return strictyaml.Problem{Found: fmt.Sprintf("found %q", value), Expected: fmt.Sprintf(expected, args...)}
+}
+
 func text(to func(*Config) *string) flag {
 	return flag{set: func(c *Config, v string) error { *to(c) = v; return nil }}
 }
@@ -29,7 +35,7 @@ func number(to func(*Config) *int, low, high int) flag {
 	return flag{set: func(c *Config, v string) error {
 		n, err := parseNumber(v)
 		if err != nil || n < low || n > high {
-			return fmt.Errorf("expected a whole number from %d to %d, got %q", low, high, v)
+			return wrong(v, "a whole number from %d to %d", low, high)
 		}
 		*to(c) = n
 		return nil
@@ -59,7 +65,7 @@ func fraction(to func(*Config) *float64, high float64) flag {
 	return flag{set: func(c *Config, v string) error {
 		f, err := strconv.ParseFloat(v, 64)
 		if err != nil || !(f >= 0 && f <= high) {
-			return fmt.Errorf("expected a number from 0 to %v, got %q", high, v)
+			return wrong(v, "a number from 0 to %v", high)
 		}
 		*to(c) = f
 		return nil
@@ -73,7 +79,7 @@ func flip(to func(*Config) *bool, invert bool) flag {
 	return flag{boolean: true, set: func(c *Config, v string) error {
 		b, err := strconv.ParseBool(v)
 		if err != nil {
-			return fmt.Errorf("expected true or false, got %q", v)
+			return wrong(v, "true or false")
 		}
 		*to(c) = b != invert
 		return nil
@@ -85,7 +91,7 @@ func limit(to func(*Config) *time.Duration) flag {
 	return flag{set: func(c *Config, v string) error {
 		d, err := time.ParseDuration(v)
 		if err != nil || d < 0 {
-			return fmt.Errorf("expected a duration such as 30s, or 0 for no limit, got %q", v)
+			return wrong(v, "a duration such as 30s, or 0 for no limit")
 		}
 		if d == 0 {
 			d = -1
@@ -107,7 +113,7 @@ func addPeers(c *Config, v string) error {
 func setPeerTimeout(c *Config, v string) error {
 	d, err := time.ParseDuration(v)
 	if err != nil || d <= 0 {
-		return fmt.Errorf("expected a duration such as 2s, got %q", v)
+		return wrong(v, "a duration such as 2s")
 	}
 	c.PeerTimeout = d
 	return nil
@@ -245,7 +251,7 @@ func real(to func(*Config) *float64) flag {
 	return flag{set: func(c *Config, v string) error {
 		f, err := strconv.ParseFloat(v, 64)
 		if err != nil || !(f >= -most && f <= most) {
-			return fmt.Errorf("expected a number, got %q", v)
+			return wrong(v, "a number")
 		}
 		*to(c) = f
 		return nil
@@ -258,7 +264,7 @@ func omission(to func(*Config) **int) flag {
 	return flag{set: func(c *Config, v string) error {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 0 || n > 100 {
-			return fmt.Errorf("expected a whole number from 0 to 100, got %q", v)
+			return wrong(v, "a whole number from 0 to 100")
 		}
 		n = 100 - n
 		*to(c) = &n
@@ -273,7 +279,7 @@ func setMaxModelLen(c *Config, v string) error {
 	}
 	n, err := parseNumber(v)
 	if err != nil || n != -1 && (n < 1 || n > 1<<24) {
-		return fmt.Errorf("expected a number of tokens from 1 to %d, or auto, got %q", 1<<24, v)
+		return wrong(v, "a number of tokens from 1 to %d, or auto", 1<<24)
 	}
 	c.MaxModelLen = n
 	return nil
@@ -283,7 +289,7 @@ func setMaxModelLen(c *Config, v string) error {
 func setMaxQueued(c *Config, v string) error {
 	n, err := parseNumber(v)
 	if err != nil || n < 1 || n > most {
-		return fmt.Errorf("expected a whole number from 1 to %d, got %q", most, v)
+		return wrong(v, "a whole number from 1 to %d", most)
 	}
 	c.MaxWaiting, c.FullStatus = n, http.StatusServiceUnavailable
 	return nil
@@ -295,7 +301,7 @@ func setSpeculation(c *Config, v string) error {
 		Tokens int `json:"num_speculative_tokens"`
 	}
 	if err := json.Unmarshal([]byte(v), &s); err != nil || s.Tokens < 0 || s.Tokens > 64 {
-		return fmt.Errorf("expected a JSON object with num_speculative_tokens from 0 to 64, got %q", v)
+		return wrong(v, "a JSON object with num_speculative_tokens from 0 to 64")
 	}
 	c.SpeculativeTokens = s.Tokens
 	return nil
@@ -303,7 +309,7 @@ func setSpeculation(c *Config, v string) error {
 
 func setCalculator(c *Config, v string) error {
 	if v != "" && v != "constant" && v != "per-token" {
-		return fmt.Errorf("expected constant or per-token, got %q", v)
+		return wrong(v, "constant or per-token")
 	}
 	c.LatencyCalculator = v
 	return nil
@@ -312,7 +318,7 @@ func setCalculator(c *Config, v string) error {
 func setLoadFactor(c *Config, v string) error {
 	f, err := strconv.ParseFloat(v, 64)
 	if err != nil || !(f >= 1 && f <= 1000) {
-		return fmt.Errorf("expected a number from 1 to 1000, got %q", v)
+		return wrong(v, "a number from 1 to 1000")
 	}
 	c.TimeFactorUnderLoad = f
 	return nil
@@ -321,7 +327,7 @@ func setLoadFactor(c *Config, v string) error {
 func setSeed(c *Config, v string) error {
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil {
-		return fmt.Errorf("expected a whole number, got %q", v)
+		return wrong(v, "a whole number")
 	}
 	seed := uint64(n)
 	c.Seed = &seed
@@ -334,12 +340,12 @@ func setProfile(c *Config, v string) error {
 		c.Profile = Profile(v)
 		return nil
 	}
-	return fmt.Errorf("expected document, vllm or sim, got %q", v)
+	return wrong(v, "document, vllm or sim")
 }
 
 func setMode(c *Config, v string) error {
 	if v != "random" && v != "echo" {
-		return fmt.Errorf("expected random or echo, got %q", v)
+		return wrong(v, "random or echo")
 	}
 	c.Mode = v
 	return nil
@@ -370,7 +376,7 @@ func addAdapter(c *Config, v string) error {
 		}
 	}
 	if a.Name == "" {
-		return fmt.Errorf("expected name=path or an object with name and path, got %q", v)
+		return wrong(v, "name=path or an object with name and path")
 	}
 	c.Adapters = append(c.Adapters, a)
 	return nil
@@ -413,7 +419,7 @@ func wildcard(endpoint string) bool {
 func enableKVEvents(c *Config, v string) error {
 	b, err := strconv.ParseBool(v)
 	if err != nil {
-		return fmt.Errorf("expected true or false, got %q", v)
+		return wrong(v, "true or false")
 	}
 	c.events().Enabled, c.events().Document = b, true
 	return nil
@@ -422,7 +428,7 @@ func enableKVEvents(c *Config, v string) error {
 func enableSimKVCache(c *Config, v string) error {
 	b, err := strconv.ParseBool(v)
 	if err != nil {
-		return fmt.Errorf("expected true or false, got %q", v)
+		return wrong(v, "true or false")
 	}
 	e := c.events()
 	e.Enabled, e.Connect = b, true

@@ -258,6 +258,10 @@ func (p *parser) file(path string) error {
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}
+	return p.yaml(path, raw)
+}
+
+func (p *parser) yaml(path string, raw []byte) error {
 	doc, err := strictyaml.Parse(raw, strictyaml.Options{File: path})
 	if err != nil {
 		return err
@@ -266,7 +270,11 @@ func (p *parser) file(path string) error {
 	for _, pair := range doc.Root().Pairs() {
 		for _, value := range values(pair.Value) {
 			inner := parser{args: []string{"--" + pair.Name + "=" + value.text}, r: p.r, depth: p.depth}
-			problems = append(problems, value.Named("").Told(inner.run())...)
+			err, at := inner.run(), value.Value
+			if !errors.As(err, new(strictyaml.Problem)) {
+				at = at.Named("") // the error names the flag
+			}
+			problems = append(problems, at.Told(err)...)
 			p.simFlags = p.simFlags || inner.simFlags
 		}
 	}

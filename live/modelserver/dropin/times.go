@@ -209,13 +209,13 @@ func (t Timing) dist() (latency.Dist, error) {
 func parseSpan(v string) (machine.Time, error) {
 	if ms, err := strconv.ParseFloat(v, 64); err == nil {
 		if !(ms >= 0 && ms <= 3.6e6) {
-			return 0, fmt.Errorf("expected 0 to 3600000 milliseconds, got %q", v)
+			return 0, wrong(v, "0 to 3600000 milliseconds")
 		}
 		return machine.Time(math.Round(ms * 1e6)), nil
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil || d < 0 || d > time.Hour {
-		return 0, fmt.Errorf("expected milliseconds or a duration up to 1h such as 50ms, got %q", v)
+		return 0, wrong(v, "milliseconds or a duration up to 1h such as 50ms")
 	}
 	return machine.FromDuration(d), nil
 }
