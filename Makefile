@@ -27,6 +27,7 @@ help: ## List what there is to make
 
 .PHONY: build
 build: ## Build bin/windtunnel
+	@[ -e $(BIN) ] || echo "building windtunnel: the first time some 300 packages are fetched and compiled, which takes minutes"
 	@$(GO) build -o $(BIN) ./cmd/windtunnel
 
 .PHONY: run

@@ -46,9 +46,9 @@ func whole(v any) (n int, ok bool) {
 	return 0, false
 }
 
-// summary is nil where nothing was cached: there is nothing to tell.
+// summary is nil where no prompt was looked up.
 func (c *cacheTally) summary() *CacheSummary {
-	if c.cached == 0 {
+	if c.prompt == 0 {
 		return nil
 	}
 	return &CacheSummary{PromptTokens: c.prompt, CachedTokens: c.cached, HitRate: float64(c.cached) / float64(c.prompt)}

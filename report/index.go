@@ -1,9 +1,6 @@
 package report
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // IndexSummary is one index of KV blocks after a run: held against the blocks
 // that the engines truly have, and how long their events took to reach it.
@@ -44,14 +41,14 @@ func (x IndexSummary) Verdict() string {
 	return s
 }
 
-func (x IndexSummary) write(b *strings.Builder, p paint) {
+func (x IndexSummary) write(l *lines) {
 	verdict := x.Verdict()
 	if !x.OK() {
-		verdict = p.red(verdict)
+		verdict = l.paint.red(verdict)
 	}
-	fmt.Fprintf(b, "%s  %s: %s blocks on %d %s, %s\n", p.bold("kv index "), x.Index, thousands(x.Blocks), x.Pods, plural(x.Pods, "pod", "pods"), verdict)
+	l.add("kv index", fmt.Sprintf("%s: %s on %s, %s", x.Index, counted(x.Blocks, "block"), counted(x.Pods, "pod"), verdict))
 	if x.Events > 0 {
-		fmt.Fprintf(b, "  %-9s%7s events from made to indexed: p50 %s, p90 %s, p99 %s, max %s\n", "lag", thousands(x.Events), span(x.P50), span(x.P90), span(x.P99), span(x.Max))
+		l.add("  lag", fmt.Sprintf("%s from made to indexed: p50 %s, p90 %s, p99 %s, max %s", counted(x.Events, "event"), span(x.P50), span(x.P90), span(x.P99), span(x.Max)))
 	}
 }
 

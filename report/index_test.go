@@ -31,7 +31,7 @@ func TestIndexesAreTold(t *testing.T) {
 	}
 	for _, want := range []string{
 		"kv index   whole: 1,200 blocks on 1 pod, the union of the engines' blocks",
-		"lag           40 events from made to indexed: p50 1.0ms, p90 2.0ms, p99 3.0ms, max 500.0ms",
+		"  lag      40 events from made to indexed: p50 1.0ms, p90 2.0ms, p99 3.0ms, max 500.0ms",
 		"wrong: 30 blocks on 2 pods, NOT the union of the engines' blocks: 1 missing, 2 too many\n",
 		"1 missing, 0 too many (it keeps at most 29 blocks)",
 	} {

@@ -27,6 +27,7 @@ type Ordered struct {
 	wait   []flow.Event
 	closed bool
 	stop   chan struct{}
+	drain  chan chan struct{}
 	done   chan struct{}
 	after  func() // called after each batch
 }
@@ -38,7 +39,7 @@ func NewOrdered(to flow.Recorder, clock func() machine.Time) *Ordered {
 }
 
 func newOrdered(to flow.Recorder, clock func() machine.Time, after func()) *Ordered {
-	o := &Ordered{to: to, clock: clock, stop: make(chan struct{}), done: make(chan struct{}), after: after}
+	o := &Ordered{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan chan struct{}), done: make(chan struct{}), after: after}
 	o.room.L = &o.mu
 	go o.loop()
 	return o
@@ -56,6 +57,13 @@ func (o *Ordered) Record(e flow.Event) {
 	}
 }
 
+// Drain hands on what has been recorded, and returns when it has been.
+func (o *Ordered) Drain() {
+	drained := make(chan struct{})
+	o.drain <- drained
+	<-drained
+}
+
 // Close hands on what is left. What is recorded after it is lost: a goroutine
 // that ends late has nobody to tell.
 func (o *Ordered) Close() {
@@ -71,6 +79,9 @@ func (o *Ordered) loop() {
 		select {
 		case <-tick.C:
 			o.pass(o.clock() - machine.FromDuration(orderWindow))
+		case drained := <-o.drain:
+			o.pass(o.clock())
+			close(drained)
 		case <-o.stop:
 			o.pass(machine.Never)
 			return

@@ -135,14 +135,21 @@ func name(text string) string {
 
 // printable is a summary all of whose names may be printed.
 func (s Summary) printable() Summary {
-	s.Outcomes, s.Endpoints = printableKeys(s.Outcomes), printableKeys(s.Endpoints)
+	s.Outcomes, s.Endpoints, s.PrefillServers = printableKeys(s.Outcomes), printableKeys(s.Endpoints), printableKeys(s.PrefillServers)
+	s.NotCompleted = printableKeys(s.NotCompleted)
+	for o, ids := range s.NotCompleted {
+		s.NotCompleted[o] = printableAll(ids)
+	}
+	if x := s.ByHand; x != nil {
+		s.ByHand = &ByHand{x.Requests, printableKeys(x.Statuses), printableKeys(x.Endpoints)}
+	}
 	s.Hops = printableKeys(s.Hops)
 	for hop, steps := range s.Hops {
 		s.Hops[hop] = printableKeys(steps)
 	}
 	s.Spans = slices.Clone(s.Spans)
 	for i := range s.Spans {
-		s.Spans[i].Name = Printable(s.Spans[i].Name)
+		s.Spans[i].Name, s.Spans[i].Slowest = Printable(s.Spans[i].Name), name(s.Spans[i].Slowest)
 	}
 	s.IndexLag = slices.Clone(s.IndexLag)
 	for i := range s.IndexLag {
@@ -160,6 +167,14 @@ func (s Summary) printable() Summary {
 		x.What, x.Expected, x.Found = Printable(x.What), Printable(x.Expected), Printable(x.Found)
 	}
 	return s
+}
+
+func printableAll(list []string) []string {
+	out := make([]string, len(list))
+	for i, text := range list {
+		out[i] = name(text)
+	}
+	return out
 }
 
 func printableKeys[K ~string, V any](m map[K]V) map[K]V {

@@ -137,7 +137,7 @@ func TestSummarySteersNothing(t *testing.T) {
 	fill(reflect.ValueOf(&before).Elem())
 	before.Expectations[0].OK, before.IndexLag[0].Missing = false, 5
 	var out bytes.Buffer
-	if err := s.Write(&out, false); err != nil {
+	if err := s.Write(&out, false, 0); err != nil {
 		t.Fatal(err)
 	}
 	if bad := steered(out.String()); bad != "" {

@@ -10,6 +10,7 @@
 package report
 
 import (
+	"math"
 	"strconv"
 	"time"
 )
@@ -19,7 +20,7 @@ import (
 func span(seconds float64) string {
 	switch {
 	case seconds >= 99.95:
-		return strconv.FormatFloat(seconds, 'f', 0, 64) + "s"
+		return thousands(int(math.Round(min(seconds, math.MaxInt32)))) + "s"
 	case seconds >= 0.99995:
 		return strconv.FormatFloat(seconds, 'f', 3, 64) + "s"
 	case seconds >= 0.00099995:

@@ -134,7 +134,7 @@ func TestReplayTellsTheCache(t *testing.T) {
 	server := func(step flow.Step, key string, n int) flow.Event {
 		return flow.Event{Request: "r", Hop: flow.Server, Step: step, Details: flow.Details{flow.D(key, n)}}
 	}
-	ran := feed(t, Options{Out: &bytes.Buffer{}, File: path}, []flow.Event{server(flow.RequestReceived, "prompt_tokens", 40), server(flow.PrefillStarted, "cached_tokens", 16)})
+	ran := feed(t, Options{Out: &bytes.Buffer{}, File: path}, []flow.Event{{Request: "r", Hop: flow.Client, Step: flow.RequestSent}, server(flow.RequestReceived, "prompt_tokens", 40), server(flow.PrefillStarted, "cached_tokens", 16)})
 	events, err := readAll(path)
 	if err != nil {
 		t.Fatal(err)
@@ -341,7 +341,7 @@ func TestTallyIsBounded(t *testing.T) {
 		t.Errorf("%d outcomes of %d, %d hops, %d steps, %d endpoints", len(s.Outcomes), sum(s.Outcomes), len(s.Hops), len(s.Hops[flow.Client]), len(s.Endpoints))
 	}
 	var out bytes.Buffer
-	if err := s.Write(&out, false); err != nil || !strings.Contains(out.String(), "dropped    "+thousands(s.Dropped)) || len(out.String()) > 1<<17 {
+	if err := s.Write(&out, false, 0); err != nil || !strings.Contains(out.String(), "dropped    "+thousands(s.Dropped)) || len(out.String()) > 1<<17 {
 		t.Errorf("%v, %d bytes: %.2000s", err, len(out.String()), out.String())
 	}
 	tally = newTally(many)

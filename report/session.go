@@ -1,9 +1,12 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -37,12 +40,19 @@ type Options struct {
 	// goroutines: they are put in order first. Without it events are taken as
 	// they come, from one goroutine.
 	Clock func() machine.Time
+	// PrefixCache says that the model servers keep prefixes of prompts, so that it
+	// is worth telling where they found none.
+	PrefixCache bool
+	// Explain is how many endpoints of a decision are explained to those who
+	// read the reasons; 0 is flow.DefaultExplained.
+	Explain int
 	// Judge holds the scenario's expectations against the summary of a run
 	// that was not interrupted; nil where nothing is expected.
 	Judge func(Summary) []Expectation
 
-	indexes []IndexSummary
-	hops    *HopTimes // as a recording tells
+	indexes          []IndexSummary
+	hops             *HopTimes // as a recording tells
+	servers, prefill []string
 }
 
 // Session is the readers of one run put together: tally, view, recording. It
@@ -55,6 +65,7 @@ type Session struct {
 	file    *Writer
 	ordered *Ordered
 	hops    *hopMeter // of a live run
+	told    bool      // the summary was printed before the end
 }
 
 // Start opens the recording and begins to listen.
@@ -89,6 +100,14 @@ func Start(o Options) (*Session, error) {
 func (s *Session) Retell(told Summary) {
 	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops = told.Scenario, told.Seed, told.IndexLag, told.HopTimes
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
+	s.options.PrefixCache = told.PrefixCache != nil
+	s.Servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
+}
+
+// Servers names the pool's servers, those that only prefill apart, so that the
+// summary also tells of the ones that get nothing.
+func (s *Session) Servers(endpoints, prefill []string) {
+	s.options.servers, s.options.prefill = endpoints, prefill
 }
 
 // Record takes one event of the run.
@@ -100,9 +119,17 @@ func (s *Session) Record(e flow.Event) {
 	s.take(e)
 }
 
-// KeepsExplanations tells whether anybody reads the reasons of decisions: a
-// recording and the JSON lines do, a terminal does not show them.
-func (s *Session) KeepsExplanations() bool { return s.lines != nil || s.file != nil }
+// Explained implements flow.Selective: a recording and the JSON lines have the
+// reasons of decisions, a terminal does not show them.
+func (s *Session) Explained() int { return s.options.Explained() }
+
+// Explained is how many endpoints of a decision somebody reads.
+func (o *Options) Explained() int {
+	if !o.JSON && o.File == "" {
+		return 0
+	}
+	return cmp.Or(o.Explain, flow.DefaultExplained)
+}
 
 // Inputs is where a log of the endpoint picker's inputs goes, and what of them.
 type Inputs struct {
@@ -163,28 +190,83 @@ func (s *Session) Abandon() error {
 	return s.file.Close()
 }
 
+// summary is what the run came to until now.
+func (s *Session) summary(interrupted bool) Summary {
+	sum := s.tally.Summary()
+	sum.Endpoints, sum.PrefillServers = withZeros(sum.Endpoints, s.options.servers), withZeros(sum.PrefillServers, s.options.prefill)
+	if sum.PrefixCache != nil && sum.PrefixCache.CachedTokens == 0 && !s.options.PrefixCache {
+		sum.PrefixCache = nil
+	}
+	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
+	if s.options.Judge != nil && !interrupted {
+		sum.Expectations = s.options.Judge(sum)
+	}
+	return sum
+}
+
+func withZeros(counts map[string]int, names []string) map[string]int {
+	for _, name := range names {
+		if counts == nil {
+			counts = map[string]int{}
+		}
+		counts[name] += 0
+	}
+	return counts
+}
+
+// Loaded prints the summary once the run's own requests have ended, while the
+// session goes on for those that somebody sends by hand. settled is asked until
+// it is true: events may still be on their way.
+func (s *Session) Loaded(settled func(Summary) bool) error {
+	for until := time.Now().Add(maxSettling); s.ordered != nil && !settled(s.tally.Summary()) && time.Now().Before(until); {
+		time.Sleep(orderWindow)
+	}
+	if s.ordered != nil {
+		s.ordered.Drain()
+	}
+	if s.view == nil {
+		return nil
+	}
+	s.told = true
+	return s.print(s.summary(false))
+}
+
+// maxSettling is how long Loaded waits for events.
+const maxSettling = time.Second
+
+// print shows a summary for people, apart from the requests before it.
+func (s *Session) print(sum Summary) error {
+	if err := s.view.Err(); err != nil {
+		return err
+	}
+	gap := "\n"
+	if s.view.blank {
+		gap = ""
+	}
+	if _, err := io.WriteString(s.options.Out, gap); err != nil {
+		return err
+	}
+	return sum.Write(s.options.Out, s.options.Color, s.options.Columns)
+}
+
 // End prints the summary, closes the recording and returns the summary. No
 // event may be recorded after it. An interrupted run is told as such.
 func (s *Session) End(interrupted bool) (Summary, error) {
 	if s.ordered != nil {
 		s.ordered.Close()
 	}
-	sum := s.tally.Summary()
-	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
+	sum := s.summary(interrupted)
 	sum.HopTimes = s.options.hops
 	if s.hops != nil {
 		sum.HopTimes = s.hops.times()
 	}
-	if s.options.Judge != nil && !interrupted {
-		sum.Expectations = s.options.Judge(sum)
-	}
 	var errs []error
-	if s.view != nil {
-		if err := s.view.Err(); err != nil {
-			errs = append(errs, err)
-		} else {
-			errs = append(errs, sum.Write(s.options.Out, s.options.Color))
-		}
+	switch {
+	case s.view == nil:
+	case !s.told:
+		errs = append(errs, s.print(sum))
+	default:
+		errs = append(errs, s.view.Err(), sum.ByHand.tell(s.options))
 	}
 	if s.lines != nil {
 		s.lines.Summary(sum)

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -23,14 +25,22 @@ type Summary struct {
 	// Dropped counts requests that were forgotten before they had ended, because
 	// too many were in flight at once: what came of them is counted, and how long
 	// it took is not.
-	Dropped  int                            `json:"dropped,omitempty"`
-	Outcomes map[flow.Outcome]int           `json:"outcomes"`
-	Hops     map[flow.Hop]map[flow.Step]int `json:"hops"`
-	// Endpoints counts how often each was picked.
-	Endpoints map[string]int `json:"endpoints,omitempty"`
-	Spans     []SpanSummary  `json:"spans,omitempty"`
+	Dropped  int                  `json:"dropped,omitempty"`
+	Outcomes map[flow.Outcome]int `json:"outcomes"`
+	// NotCompleted has ids of the first requests with each other outcome, and of
+	// those without one under unfinished.
+	NotCompleted map[flow.Outcome][]string      `json:"notCompleted,omitempty"`
+	Hops         map[flow.Hop]map[flow.Step]int `json:"hops"`
+	// Endpoints counts how often each was picked, PrefillServers how many prefill
+	// legs each got; those of the pool that got none have a 0.
+	Endpoints      map[string]int `json:"endpoints,omitempty"`
+	PrefillServers map[string]int `json:"prefillServers,omitempty"`
+	Spans          []SpanSummary  `json:"spans,omitempty"`
+	// ByHand is what somebody sent besides the run's own requests. Nothing else
+	// here counts it.
+	ByHand *ByHand `json:"byHand,omitempty"`
 	// PrefixCache is how much of all prompts the model servers had cached; nil
-	// where that was nothing.
+	// where they have no such cache and found nothing.
 	PrefixCache *CacheSummary `json:"prefixCache,omitempty"`
 	// IndexLag is each index of KV blocks, compared with the engines, and how
 	// far it was behind them.
@@ -41,6 +51,18 @@ type Summary struct {
 	HopTimes *HopTimes `json:"hopTimes,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
 	Expectations []Expectation `json:"expectations,omitempty"`
+}
+
+// unfinished stands where an outcome would, of requests that have none.
+const unfinished flow.Outcome = "unfinished"
+
+// ByHand is what somebody sent to the gateway besides the run's own requests.
+type ByHand struct {
+	Requests int `json:"requests"`
+	// Statuses counts them by the HTTP status that they got.
+	Statuses map[string]int `json:"statuses,omitempty"`
+	// Endpoints counts how often each was picked for them.
+	Endpoints map[string]int `json:"endpoints,omitempty"`
 }
 
 // Expectation is something that the run had to come to, and whether it did.
@@ -60,6 +82,8 @@ type SpanSummary struct {
 	P90   float64 `json:"p90"`
 	P99   float64 `json:"p99"`
 	Max   float64 `json:"max"`
+	// Slowest is the id of the request that took Max.
+	Slowest string `json:"slowest,omitempty"`
 }
 
 // Failed counts the requests that ended in anything but completed, or not at
@@ -102,55 +126,34 @@ func (s SpanSummary) Quantile(name string) float64 {
 	return s.Max
 }
 
-// Write prints the summary for people.
-func (s Summary) Write(w io.Writer, color bool) error {
+// Write prints the summary for people, on lines of so many columns; 0 columns
+// never break.
+func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	s = s.printable()
-	p := paint{color}
-	var b strings.Builder
+	l := lines{paint: paint{color}, columns: columns}
 	how := "in " + span(s.Duration)
 	if s.Interrupted {
 		how += ", interrupted"
 	}
-	fmt.Fprintf(&b, "%s  %s %s %s, seed %d\n", p.bold("summary  "), thousands(s.Requests), plural(s.Requests, "request", "requests"), how, s.Seed)
-
-	var outcomes []string
-	for _, o := range s.outcomes() {
-		text := fmt.Sprintf("%s %s", o, thousands(s.Outcomes[o]))
-		if o != flow.Completed {
-			text = p.red(text)
-		}
-		outcomes = append(outcomes, text)
-	}
-	if s.Unfinished > 0 {
-		outcomes = append(outcomes, p.red("unfinished "+thousands(s.Unfinished)))
-	}
-	if len(outcomes) == 0 {
-		outcomes = []string{"none"}
-	}
-	fmt.Fprintf(&b, "%s  %s\n", p.bold("outcomes "), strings.Join(outcomes, " · "))
+	l.add("summary", fmt.Sprintf("%s %s, seed %d", counted(s.Requests, "request"), how, s.Seed))
+	l.list("outcomes", s.outcomeWords(l.paint))
 	if s.Dropped > 0 {
-		fmt.Fprintf(&b, "%s  %s of them: too many were in flight at once, and their times are not among those below\n", p.bold("dropped  "), thousands(s.Dropped))
+		l.add("dropped", thousands(s.Dropped)+" of them: too many were in flight at once, and their times are not among those below")
 	}
-	for _, line := range s.hops() {
-		fmt.Fprintf(&b, "%s  %s\n", p.bold(fmt.Sprintf("%-9s", line[0])), line[1])
+	for _, h := range hopSteps {
+		l.list(string(h.hop), s.steps(h.hop, h.steps))
 	}
-	if len(s.Endpoints) > 0 {
-		fmt.Fprintf(&b, "%s  %s\n", p.bold("endpoints"), s.endpoints())
-	}
-	if len(s.Spans) > 0 {
-		fmt.Fprintf(&b, "%s  %7s %9s %9s %9s %9s\n", p.bold("span     "), "count", "p50", "p90", "p99", "max")
-		for _, sp := range s.Spans {
-			fmt.Fprintf(&b, "  %-9s%7s %9s %9s %9s %9s\n", sp.Name, thousands(sp.Count), span(sp.P50), span(sp.P90), span(sp.P99), span(sp.Max))
-		}
-	}
+	l.list("endpoints", shares(s.Endpoints))
+	l.list("prefill", shares(s.PrefillServers))
+	s.writeSpans(&l)
 	if c := s.PrefixCache; c != nil {
-		fmt.Fprintf(&b, "%s  %.1f%% of %s prompt tokens were cached where they went\n", p.bold("kv cache "), 100*c.HitRate, thousands(c.PromptTokens))
+		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate, counted(c.PromptTokens, "prompt token")))
 	}
 	for _, x := range s.IndexLag {
-		x.write(&b, p)
+		x.write(&l)
 	}
 	for _, x := range s.Warnings {
-		x.write(&b, p)
+		x.write(&l)
 	}
 	for i, e := range s.Expectations {
 		label := ""
@@ -159,12 +162,106 @@ func (s Summary) Write(w io.Writer, color bool) error {
 		}
 		found := "ok      found " + e.Found
 		if !e.OK {
-			found = p.red("MISSED  found " + e.Found)
+			found = l.paint.red("MISSED  found " + e.Found)
 		}
-		fmt.Fprintf(&b, "%s  %-14s %-18s %s\n", p.bold(fmt.Sprintf("%-9s", label)), e.What, e.Expected, found)
+		l.words(label, []string{fmt.Sprintf("%-14s", e.What), fmt.Sprintf("%-18s", e.Expected), found}, " ")
 	}
-	_, err := io.WriteString(w, b.String())
+	s.ByHand.write(&l)
+	_, err := io.WriteString(w, l.b.String())
 	return err
+}
+
+// lines are those of a summary: a label and what it says.
+type lines struct {
+	b       strings.Builder
+	paint   paint
+	columns int
+}
+
+// labelColumns is where what a line says begins.
+const labelColumns = 11
+
+func (l *lines) words(label string, words []string, between string) {
+	head := l.paint.bold(fmt.Sprintf("%-9s", label)) + "  "
+	l.b.WriteString(wrap(head+words[0], words[1:], between, labelColumns, l.columns) + "\n")
+}
+
+// add is a line of prose.
+func (l *lines) add(label, text string) { l.words(label, strings.Split(text, " "), " ") }
+
+// list is a line of matters, or none where there are none.
+func (l *lines) list(label string, matters []string) {
+	if len(matters) > 0 {
+		l.words(label, matters, " · ")
+	}
+}
+
+// outcomeWords says how many requests ended how, and which did not complete.
+func (s Summary) outcomeWords(p paint) []string {
+	var out []string
+	add := func(o flow.Outcome, n int) {
+		text := fmt.Sprintf("%s %s", o, thousands(n))
+		if o == flow.Completed {
+			out = append(out, text)
+			return
+		}
+		const most = 3
+		if ids := s.NotCompleted[o]; len(ids) > 0 {
+			var labels []string
+			for _, id := range ids[:min(len(ids), most)] {
+				labels = append(labels, flow.Label(id))
+			}
+			more := ""
+			if n > len(labels) {
+				more = " …"
+			}
+			text += " (" + strings.Join(labels, " ") + more + ")"
+		}
+		out = append(out, p.red(text))
+	}
+	for _, o := range s.outcomes() {
+		add(o, s.Outcomes[o])
+	}
+	if s.Unfinished > 0 {
+		add(unfinished, s.Unfinished)
+	}
+	if len(out) == 0 {
+		out = []string{"none"}
+	}
+	return out
+}
+
+func (s Summary) writeSpans(l *lines) {
+	if len(s.Spans) == 0 {
+		return
+	}
+	l.b.WriteString(l.paint.bold("span     ") + fmt.Sprintf("  %7s %8s %8s %8s %8s\n", "count", "p50", "p90", "p99", "max"))
+	for _, sp := range s.Spans {
+		row := fmt.Sprintf("  %-9s%7s %8s %8s %8s %8s", sp.Name, thousands(sp.Count), span(sp.P50), span(sp.P90), span(sp.P99), span(sp.Max))
+		if whose := "  " + l.paint.dim(flow.Label(sp.Slowest)); sp.Max > 0 && sp.Count > 1 && (l.columns == 0 || columnsOf(row+whose) <= l.columns) {
+			row += whose
+		}
+		l.b.WriteString(row + "\n")
+	}
+}
+
+// tell prints what was sent by hand alone.
+func (x *ByHand) tell(o Options) error {
+	l := lines{paint: paint{o.Color}, columns: o.Columns}
+	x.write(&l)
+	_, err := io.WriteString(o.Out, l.b.String())
+	return err
+}
+
+func (x *ByHand) write(l *lines) {
+	if x == nil {
+		return
+	}
+	words := []string{counted(x.Requests, "request") + " besides"}
+	for _, status := range slices.Sorted(maps.Keys(x.Statuses)) {
+		words = append(words, fmt.Sprintf("status %s %s", status, thousands(x.Statuses[status])))
+	}
+	l.list("by hand", append(words, shares(x.Endpoints)...))
 }
 
 // outcomes lists those that happened, known ones first and in their order.
@@ -198,52 +295,58 @@ var hopSteps = []struct {
 	{flow.Server, []flow.Step{flow.Part1Received, flow.RequestReceived, flow.Part2Received, flow.LastTokenSent, flow.Violation, flow.Rejected, flow.Aborted}},
 }
 
-func (s Summary) hops() [][2]string {
-	var out [][2]string
-	for _, h := range hopSteps {
-		var parts []string
-		for _, step := range h.steps {
-			if n := s.Hops[h.hop][step]; n > 0 {
-				parts = append(parts, fmt.Sprintf("%s %s", step, thousands(n)))
-			}
-		}
-		if len(parts) > 0 {
-			out = append(out, [2]string{string(h.hop), strings.Join(parts, " · ")})
+// steps says how often each of them happened at a hop.
+func (s Summary) steps(hop flow.Hop, steps []flow.Step) []string {
+	var out []string
+	for _, step := range steps {
+		if n := s.Hops[hop][step]; n > 0 {
+			out = append(out, fmt.Sprintf("%s %s", step, thousands(n)))
 		}
 	}
 	return out
 }
 
-// endpoints prints how often each was picked; of many, the ends of the list.
-func (s Summary) endpoints() string {
-	names := make([]string, 0, len(s.Endpoints))
-	for name := range s.Endpoints {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if s.Endpoints[a] != s.Endpoints[b] {
-			return s.Endpoints[b] - s.Endpoints[a]
+// shares says how many of something each server got, in the order of their
+// addresses; of many, what the least and the most were.
+func shares(servers map[string]int) []string {
+	names := slices.SortedFunc(maps.Keys(servers), byAddress)
+	const most = 8
+	if len(names) <= most {
+		out := make([]string, 0, len(names))
+		for _, name := range names {
+			out = append(out, fmt.Sprintf("%s %s", name, thousands(servers[name])))
 		}
-		return strings.Compare(a, b)
-	})
-	const most = 6
-	show := names
-	if len(names) > most {
-		show = append(slices.Clone(names[:most-1]), names[len(names)-1])
+		return out
 	}
-	parts := make([]string, 0, len(show)+1)
-	for i, name := range show {
-		if len(names) > most && i == most-1 {
-			parts = append(parts, fmt.Sprintf("(%d more)", len(names)-most))
+	least, greatest := names[0], names[0]
+	for _, name := range names {
+		if servers[name] < servers[least] {
+			least = name
 		}
-		parts = append(parts, fmt.Sprintf("%s %s", name, thousands(s.Endpoints[name])))
+		if servers[name] > servers[greatest] {
+			greatest = name
+		}
 	}
-	return strings.Join(parts, " · ")
+	if servers[least] == servers[greatest] {
+		return []string{fmt.Sprintf("%d servers, %s each", len(names), thousands(servers[least]))}
+	}
+	return []string{fmt.Sprintf("%d servers", len(names)), fmt.Sprintf("least %s %s", least, thousands(servers[least])), fmt.Sprintf("most %s %s", greatest, thousands(servers[greatest]))}
 }
 
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
+// byAddress orders addresses by their numbers, and other names as text.
+func byAddress(a, b string) int {
+	x, errX := netip.ParseAddrPort(a)
+	y, errY := netip.ParseAddrPort(b)
+	if errX != nil || errY != nil {
+		return strings.Compare(a, b)
 	}
-	return many
+	return x.Compare(y)
+}
+
+// counted is a count of things: 1 request, 2,000 requests.
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return thousands(n) + " " + what
 }

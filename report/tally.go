@@ -35,6 +35,11 @@ type Tally struct {
 	lost     int // went from open before they had ended
 	last     machine.Time
 	cache    cacheTally
+	prefills counts[string]            // by the server that a prefill leg went to
+	upstream counts[string]            // by Envoy's account, for pickers that do not report
+	failed   map[flow.Outcome][]string // ids of the first ones that did not complete
+	slowest  []string                  // per span: whose was the largest
+	byHand   ByHand
 	warnings []Warning
 }
 
@@ -44,7 +49,8 @@ type openRequest struct {
 	done   bool
 	sent   bool
 	server string
-	prompt int // tokens at a model server, until its cache was asked
+	byHand bool // not of the run: somebody sent it besides
+	prompt int  // tokens at a model server, until its cache was asked
 }
 
 type spanAt struct {
@@ -66,6 +72,8 @@ const (
 	maxBegun = 64
 	// How many different names are counted; others count as one, other.
 	maxHops, maxSteps, maxOutcomes, maxEndpoints = 32, 256, 64, 1 << 16
+	// maxFailed is how many ids are kept of the requests with one outcome.
+	maxFailed = 5
 	// longestName is the longest that is counted for itself; longer request ids
 	// are remembered by their hash.
 	longestName = 256
@@ -108,6 +116,10 @@ func newTally(inFlight int) *Tally {
 		outcomes: counts[flow.Outcome]{},
 		steps:    map[flow.Hop]counts[flow.Step]{},
 		pods:     counts[string]{},
+		prefills: counts[string]{},
+		upstream: counts[string]{},
+		failed:   map[flow.Outcome][]string{},
+		byHand:   ByHand{Statuses: counts[string]{}, Endpoints: counts[string]{}},
 	}
 	// The size is above 0, the only error there is.
 	t.open, _ = simplelru.NewLRU(max(maxOpen, inFlight), func(_ string, r *openRequest) {
@@ -117,6 +129,7 @@ func newTally(inFlight int) *Tally {
 	})
 	t.hist = make([]*hdrhistogram.Histogram, len(t.index.spans))
 	t.largest = make([]machine.Time, len(t.index.spans))
+	t.slowest = make([]string, len(t.index.spans))
 	return t
 }
 
@@ -125,19 +138,28 @@ func (t *Tally) Record(e flow.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = max(t.last, e.Time)
-	t.step(e.Hop).add(e.Step, maxSteps)
+	at := flow.At{Hop: e.Hop, Step: e.Step}
 	t.warned(&e)
 	if e.Request == "" {
+		t.step(e.Hop).add(e.Step, maxSteps)
 		return // an event of a server's own
 	}
 	id := idOf(e.Request)
 	r, known := t.open.Get(id)
 	if !known {
-		r = &openRequest{}
+		_, ours := flow.RequestNumber(id)
+		r = &openRequest{byHand: !ours && at != sent}
 		t.open.Add(id, r)
+		if r.byHand {
+			t.byHand.Requests++
+		}
 	}
-	t.cache.record(r, &e)
-	at := flow.At{Hop: e.Hop, Step: e.Step}
+	if r.byHand {
+		t.alien(r, &e)
+	} else {
+		t.step(e.Hop).add(e.Step, maxSteps)
+		t.cache.record(r, &e)
+	}
 	for _, i := range t.index.begins[at] {
 		if r.at(e.Attempt, i) < 0 && len(r.begun) < maxBegun {
 			r.begun = append(r.begun, spanAt{int32(e.Attempt), int32(i), e.Time})
@@ -146,33 +168,59 @@ func (t *Tally) Record(e flow.Event) {
 	for _, i := range t.index.ends[at] {
 		if j := r.at(e.Attempt, i); j >= 0 && e.Time >= r.begun[j].at {
 			took := e.Time - r.begun[j].at
-			if !t.index.spans[i].Completed {
-				t.measure(i, took)
+			if !t.index.spans[i].Completed && !r.byHand {
+				t.measure(i, took, id)
 			}
 			r.took(i, took)
 			r.begun = slices.Delete(r.begun, j, j+1)
 		}
 	}
 	switch {
-	case at == flow.At{Hop: flow.Client, Step: flow.RequestSent}:
+	case at == sent:
 		r.sent = true
+	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegSent} && e.Endpoint != "" && !r.byHand:
+		t.prefills.add(e.Endpoint, maxEndpoints)
 	case at == flow.At{Hop: flow.EPP, Step: flow.EndpointPicked} && e.Endpoint != "":
-		t.pods.add(e.Endpoint, maxEndpoints)
+		if !r.byHand {
+			t.pods.add(e.Endpoint, maxEndpoints)
+		}
 		r.server = e.Endpoint
 		if len(r.server) > longestName {
 			r.server = otherName
 		}
+	case at == flow.At{Hop: flow.Envoy, Step: flow.Logged} && e.Endpoint != "" && !r.byHand:
+		t.upstream.add(e.Endpoint, maxEndpoints)
+	case e.Hop == flow.Server && r.server == "" && len(e.Endpoint) <= longestName:
+		r.server = e.Endpoint
 	case at == flow.At{Hop: flow.Client, Step: flow.Finished} && !r.done:
 		r.done = true
 		t.finished++
-		t.outcomes.add(outcomeOf(e), maxOutcomes)
-		if outcomeOf(e) == flow.Completed {
-			t.completed(r)
+		o := outcomeOf(e)
+		t.outcomes.add(o, maxOutcomes)
+		if o == flow.Completed {
+			t.completed(r, id)
+		} else if len(t.failed[o]) < maxFailed && t.outcomes[o] > 0 { // what has no count of its own has no ids
+			t.failed[o] = append(t.failed[o], id)
 		}
 		t.forget(id)
 	case !r.sent && !r.done && last[at]: // a client of somebody else's
 		r.done = true
 		t.forget(id)
+	}
+}
+
+// sent is how a request of the run begins.
+var sent = flow.At{Hop: flow.Client, Step: flow.RequestSent}
+
+// alien counts what somebody sent besides the run's own requests.
+func (t *Tally) alien(r *openRequest, e *flow.Event) {
+	switch at := (flow.At{Hop: e.Hop, Step: e.Step}); {
+	case at == flow.At{Hop: flow.EPP, Step: flow.EndpointPicked} && e.Endpoint != "":
+		counts[string](t.byHand.Endpoints).add(e.Endpoint, maxEndpoints)
+	case at == flow.At{Hop: flow.Envoy, Step: flow.Logged}:
+		if n, ok := whole(e.Details.Get("status")); ok {
+			counts[string](t.byHand.Statuses).add(strconv.Itoa(n), maxOutcomes)
+		}
 	}
 }
 
@@ -228,19 +276,21 @@ func (t *Tally) forget(request string) {
 }
 
 // completed measures the spans that only a completed request has.
-func (t *Tally) completed(r *openRequest) {
+func (t *Tally) completed(r *openRequest, id string) {
 	for _, s := range r.spans {
 		if t.index.spans[s.span].Completed {
-			t.measure(int(s.span), s.at)
+			t.measure(int(s.span), s.at, id)
 		}
 	}
 }
 
-func (t *Tally) measure(i int, d machine.Time) {
+func (t *Tally) measure(i int, d machine.Time, id string) {
 	if t.hist[i] == nil {
 		t.hist[i] = hdrhistogram.New(1, int64(longestSpan/machine.Microsecond), 3)
 	}
-	t.largest[i] = max(t.largest[i], d)
+	if d > t.largest[i] || t.slowest[i] == "" {
+		t.largest[i], t.slowest[i] = d, id
+	}
 	// The value is inside the histogram's bounds, the only error there is.
 	_ = t.hist[i].RecordValue(int64(min(d, longestSpan) / machine.Microsecond))
 }
@@ -261,6 +311,14 @@ func (t *Tally) Counts() (sent, finished int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.steps[flow.Client][flow.RequestSent], t.finished
+}
+
+// sentByHand tells whether somebody sent a request besides the run's own.
+func (t *Tally) sentByHand(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, known := t.open.Get(idOf(id))
+	return known && r.byHand
 }
 
 // request is what is known of a request that is in flight or ended lately.
@@ -289,12 +347,32 @@ func (t *Tally) Summary() Summary {
 		Hops:     map[flow.Hop]map[flow.Step]int{},
 		Dropped:  t.lost,
 	}
+	if t.byHand.Requests > 0 {
+		x := ByHand{t.byHand.Requests, maps.Clone(t.byHand.Statuses), maps.Clone(t.byHand.Endpoints)}
+		s.ByHand = &x
+	}
 	s.Unfinished = max(0, s.Requests-t.finished)
 	for hop, steps := range t.steps {
 		s.Hops[hop] = maps.Clone(steps)
 	}
+	if len(t.failed)+s.Unfinished > 0 {
+		s.NotCompleted = map[flow.Outcome][]string{}
+		for o, ids := range t.failed {
+			s.NotCompleted[o] = slices.Clone(ids)
+		}
+		for _, id := range t.open.Keys() {
+			if r, _ := t.open.Peek(id); r.sent && !r.done && len(s.NotCompleted[unfinished]) < maxFailed {
+				s.NotCompleted[unfinished] = append(s.NotCompleted[unfinished], id)
+			}
+		}
+	}
 	if len(t.pods) > 0 {
 		s.Endpoints = maps.Clone(t.pods)
+	} else if len(t.upstream) > 0 {
+		s.Endpoints = maps.Clone(t.upstream)
+	}
+	if len(t.prefills) > 0 {
+		s.PrefillServers = maps.Clone(t.prefills)
 	}
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
@@ -304,7 +382,7 @@ func (t *Tally) Summary() Summary {
 		most := t.largest[i].Seconds()
 		at := func(q float64) float64 { return min(round(float64(h.ValueAtQuantile(q))/1e6), most) }
 		s.Spans = append(s.Spans, SpanSummary{Name: t.index.spans[i].Name, Count: int(h.TotalCount()),
-			P50: at(50), P90: at(90), P99: at(99), Max: most})
+			P50: at(50), P90: at(90), P99: at(99), Max: most, Slowest: t.slowest[i]})
 	}
 	return s
 }

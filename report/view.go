@@ -48,6 +48,7 @@ type View struct {
 	shown    int          // Progress: the share of the requests at the last line, in tenths
 	silence  machine.Time // Progress: how long nothing may be printed while requests go on; 0 is any time
 	spoke    machine.Time // Progress: when a line was printed last
+	blank    bool         // nothing was printed since an empty line
 	err      error
 }
 
@@ -58,23 +59,28 @@ const maxSilence = machine.Time(10 * time.Second)
 const maxSeen = 100_000
 
 type viewed struct {
-	n     int
-	label string
-	sent  machine.Time
-	hops  map[flow.Hop]string // the endpoint last shown at each hop
+	n    int // for the colour
+	sent machine.Time
+	hops map[flow.Hop]string // the endpoint last shown at each hop
 }
 
 // NewView shows what the tally counts, in the wanted detail.
 func NewView(out io.Writer, tally *Tally, detail Detail, requests int, color bool) *View {
-	return &View{out: out, paint: paint{color}, detail: detail, requests: requests, tally: tally, seen: map[string]*viewed{}}
+	return &View{blank: true, out: out, paint: paint{color}, detail: detail, requests: requests, tally: tally, seen: map[string]*viewed{}}
 }
 
 // Record shows one event. The tally must have it already.
 func (v *View) Record(e flow.Event) {
-	if v.err != nil || e.Request == "" {
-		return // what is no request's is in recordings only
+	if v.err != nil {
+		return
 	}
-	e = shown(e)
+	switch e = shown(e); {
+	case e.Step == flow.IncidentBegan || e.Step == flow.IncidentEnded:
+		v.incident(e)
+		return
+	case e.Request == "":
+		return // what else is no request's is in recordings only
+	}
 	switch v.detail {
 	case Steps:
 		v.step(e)
@@ -83,12 +89,16 @@ func (v *View) Record(e flow.Event) {
 	case Progress:
 		v.progress(e)
 	}
+	if v.detail != Steps && v.tally.sentByHand(e.Request) {
+		v.step(e) // somebody waits for it
+	}
 }
 
 // Err is the first failure to write, after which nothing more was written.
 func (v *View) Err() error { return v.err }
 
 func (v *View) print(format string, args ...any) {
+	v.blank = format == "\n"
 	if _, err := fmt.Fprintf(v.out, format, args...); err != nil {
 		v.err = err
 	}
@@ -102,7 +112,10 @@ func (v *View) look(e flow.Event) *viewed {
 			clear(v.seen)
 		}
 		v.count++
-		r = &viewed{n: v.count, label: "#" + strconv.Itoa(v.count), sent: e.Time, hops: map[flow.Hop]string{}}
+		r = &viewed{n: v.count, sent: e.Time, hops: map[flow.Hop]string{}}
+		if n, ok := flow.RequestNumber(e.Request); ok {
+			r.n = n
+		}
 		v.seen[id] = r
 	}
 	if e.Hop == flow.Client && e.Step == flow.RequestSent {
@@ -128,6 +141,23 @@ func (v *View) step(e flow.Event) {
 			r.hops[e.Hop] = e.Endpoint
 		}
 	}
+	words = append(words, v.details(e)...)
+	step := fmt.Sprintf("%-21s", e.Step)
+	if bad(e) {
+		step = v.paint.red(step)
+	}
+	head := fmt.Sprintf("%s %s  %s  %s",
+		v.paint.request(r.n, fmt.Sprintf("%-4s", Printable(flow.Label(e.Request)))), fmt.Sprintf("%+10.4fs", (e.Time-r.sent).Seconds()),
+		v.paint.hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), step)
+	v.line(head, words)
+	if e.Hop == flow.Client && e.Step == flow.Finished && v.idle() {
+		v.print("\n")
+	}
+}
+
+// details are an event's as words.
+func (v *View) details(e flow.Event) []string {
+	var words []string
 	for _, d := range e.Details {
 		if d.Key == flow.Explanation {
 			continue
@@ -136,17 +166,23 @@ func (v *View) step(e flow.Event) {
 			words = append(words, v.paint.dim(d.Key+"=")+text)
 		}
 	}
-	step := fmt.Sprintf("%-21s", e.Step)
-	if bad(e) {
-		step = v.paint.red(step)
+	return words
+}
+
+// line prints a line, on as many of the terminal's as it takes.
+func (v *View) line(head string, words []string) {
+	v.print("%s\n", wrap(head, words, "  ", 12, v.width))
+}
+
+// incident prints what happened to a part of the pool, between the requests'
+// lines, at its time since the run began.
+func (v *View) incident(e flow.Event) {
+	var words []string
+	if e.Endpoint != "" {
+		words = []string{v.paint.bold("→ " + e.Endpoint)}
 	}
-	head := fmt.Sprintf("%s %s  %s  %s",
-		v.paint.request(r.n, fmt.Sprintf("%-4s", r.label)), fmt.Sprintf("%+10.4fs", (e.Time-r.sent).Seconds()),
-		v.paint.hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), step)
-	v.print("%s\n", wrap(head, words, v.width))
-	if e.Hop == flow.Client && e.Step == flow.Finished && v.idle() {
-		v.print("\n")
-	}
+	head := fmt.Sprintf("%s %10.4fs  %s  %s", v.paint.red("!   "), e.Time.Seconds(), v.paint.hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), v.paint.red(fmt.Sprintf("%-21s", e.Step)))
+	v.line(head, append(words, v.details(e)...))
 }
 
 // idle reports whether no request is in flight, so that an empty line does not
@@ -172,8 +208,10 @@ func (v *View) request(e flow.Event) {
 		text := "-"
 		if d, ok := spans[name]; ok {
 			text = span(d.Seconds())
+		} else if name == "hold" {
+			continue // most requests are not
 		}
-		words = append(words, fmt.Sprintf("%s %-8s", v.paint.dim(name), text))
+		words = append(words, fmt.Sprintf("%s %-7s", v.paint.dim(name), text))
 	}
 	if server != "" {
 		words = append(words, "→ "+name(server))
@@ -181,12 +219,11 @@ func (v *View) request(e flow.Event) {
 	outcome := fmt.Sprintf("%-12s", name(string(outcomeOf(e))))
 	if bad(e) {
 		outcome = v.paint.red(outcome)
-		words = append(words, "id="+clip(e.Request))
 		if reason, ok := e.Details.Get("reason").(string); ok {
 			words = append(words, clip(reason))
 		}
 	}
-	v.print("%s  %s  %s\n", v.paint.request(r.n, fmt.Sprintf("%-5s", r.label)), outcome, strings.TrimRight(strings.Join(words, "  "), " "))
+	v.line(v.paint.request(r.n, clip(e.Request))+"  "+outcome, words)
 }
 
 // progress prints counts whenever another tenth of the requests has been sent
@@ -203,7 +240,7 @@ func (v *View) progress(e flow.Event) {
 	now := (sent + finished) * 10 / all
 	if now != v.shown || v.silence > 0 && e.Time-v.spoke >= v.silence {
 		v.shown, v.spoke = now, e.Time
-		v.print("%9.1fs  sent %s  in flight %s  ended %s\n", e.Time.Seconds(), thousands(sent), thousands(sent-finished), thousands(finished))
+		v.line(fmt.Sprintf("%9.1fs", e.Time.Seconds()), []string{"sent " + thousands(sent), "in flight " + thousands(sent-finished), "ended " + thousands(finished)})
 	}
 }
 

@@ -44,6 +44,6 @@ func (t *Tally) warned(e *flow.Event) {
 	}
 }
 
-func (x Warning) write(b *strings.Builder, p paint) {
-	fmt.Fprintf(b, "%s  %s\n", p.bold("warning  "), p.red(fmt.Sprintf("%s got no answer from %s, %s %s: %s", x.Plugin, x.URL, thousands(x.Count), plural(x.Count, "time", "times"), x.Reason)))
+func (x Warning) write(l *lines) {
+	l.add("warning", fmt.Sprintf("%s got no answer from %s, %s: %s", x.Plugin, x.URL, counted(x.Count, "time"), x.Reason))
 }

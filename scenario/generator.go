@@ -5,6 +5,17 @@ import (
 	"github.com/windtunnel/windtunnel/core/workload"
 )
 
+// CachesPrefixes tells whether some of the simulated model servers find the
+// beginnings of prompts in their KV caches.
+func (s *Scenario) CachesPrefixes() bool {
+	for i := range s.Pools {
+		if p := &s.Pools[i]; len(p.Endpoints) == 0 && p.ModelServer.Batching != Independent && p.ModelServer.PrefixCaching {
+			return true
+		}
+	}
+	return false
+}
+
 // Generator is the workload as the core makes it: the same requests for a live
 // and a virtual run.
 func (s *Scenario) Generator() *workload.Config {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Incident is something that happens to a part of the pool at a time, whatever
@@ -47,6 +49,23 @@ func (i *Incident) Control() (engine.Control, bool) {
 		return engine.Control{Op: engine.OpCrash}, true
 	}
 	return engine.Control{}, false
+}
+
+// Event is what the record says when it begins or ends (step) at a server.
+func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.Event {
+	e := flow.Event{Time: at, Hop: flow.Server, Step: step, Endpoint: endpoint, Details: flow.Details{flow.D("what", string(i.What))}}
+	switch i.What {
+	case RestartSidecar:
+		e.Hop = flow.Sidecar
+	case LoseIndex:
+		e.Hop, e.Endpoint = flow.EPP, ""
+	case LoseRank:
+		e.Details = append(e.Details, flow.D("rank", i.Rank))
+	}
+	if i.For > 0 && step == flow.IncidentBegan {
+		e.Details = append(e.Details, flow.D("for", i.For.String()))
+	}
+	return e
 }
 
 // checkIncidents tells what cannot happen in this pool.

@@ -166,7 +166,10 @@ func fieldComments() map[string]string {
 				if !ok {
 					continue
 				}
-				out[named.Name.Name+"."] = oneLine(general.Doc.Text())
+				// What a section is, the field that holds it says; a type's first
+				// sentence would say it again.
+				_, rest, _ := strings.Cut(oneLine(general.Doc.Text()), ". ")
+				out[named.Name.Name+"."] = rest
 				if s, ok := named.Type.(*ast.StructType); ok {
 					for _, f := range s.Fields.List {
 						for _, name := range f.Names {

@@ -72,3 +72,24 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		}
 	}
 }
+
+// An editor shows a field's text and its section's together: they say nothing
+// twice.
+func TestSchemaSaysNothingTwice(t *testing.T) {
+	var schema struct {
+		Defs map[string]struct{ Description string } `json:"$defs"`
+	}
+	if err := json.Unmarshal(Schema(), &schema); err != nil || len(schema.Defs) < 10 {
+		t.Fatal(err, len(schema.Defs))
+	}
+	seen := map[string]string{}
+	for name, def := range schema.Defs {
+		if strings.HasPrefix(def.Description, name+" ") {
+			t.Errorf("%s is described by its own name: %s", name, def.Description)
+		}
+		if other := seen[def.Description]; def.Description != "" && other != "" {
+			t.Errorf("%s and %s have the same text", name, other)
+		}
+		seen[def.Description] = name
+	}
+}

@@ -1,11 +1,14 @@
 package virtual
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // The answer of a model server: the words that a live one says to the same
@@ -63,18 +66,18 @@ func (r *request) ending(echo string) []byte {
 	} else {
 		b = openai.AppendString([]byte(`{"choices":[{"index":0,"message":{"role":"assistant","content":`), r.words(0, r.tokens))
 		b = append(b, `},"finish_reason":"`+r.reason+`"`...)
-		if a.document && r.held != nil {
+		if a.document && r.seq.Hold != nil {
 			b = openai.AppendString(append(b, `,"kv_metadata":{"session_id":`...), a.session)
-			b = openai.AppendString(append(b, `,"kv_handle":`...), handleOf(r.server, r.held, len(a.prompt)))
+			b = openai.AppendString(append(b, `,"kv_handle":`...), handleOf(r.server, r.seq.Hold))
 			b = strconv.AppendInt(append(b, `,"tokens_processed":`...), int64(len(a.prompt)), 10)
 			b = append(b, '}')
 		}
 		b = append(b, "}]"...)
 	}
 	b = r.usage(b)
-	if r.held != nil && a.hold && !a.document && a.key == "" {
-		b = strconv.AppendUint(append(b, `,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":[`...), r.held.Handle, 10)
-		b = append(openai.AppendString(append(b, `],"remote_engine_id":`...), r.server.name), '}')
+	if r.seq.Hold != nil && a.hold && !a.document && (a.key == "" || a.answers) {
+		b = append(b, `,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":`...)
+		b = fmt.Appendf(b, `%s,"remote_host":%q,"remote_port":%d,"remote_engine_id":%q}`, strings.Join(strings.Fields(fmt.Sprint(r.seq.Hold.Blocks.Numbers())), ","), r.server.host(), scenario.SideChannelPort, r.server.core.Config().EngineID)
 	}
 	return append(append(b, extra...), '}')
 }

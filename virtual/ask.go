@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -25,11 +26,11 @@ type ask struct {
 	session  string // for kv_metadata
 	handle   string // kv_handle, or empty
 	key      string // what another server asks for the blocks by, where it is told beforehand
-	fromKey  string // and what this one asks by
+	answers  bool   // and the answer names them all the same
 	room     string // SGLang's, at the server meet
 	meet     string
-	remote   engine.RemoteKV // Tokens 0: nothing is to be fetched
-	bad      *openai.Error   // why there is no answer
+	remote   *enginecore.Remote // nil: nothing is to be fetched
+	bad      *openai.Error      // why there is no answer
 }
 
 // read reads a chat request.
@@ -56,10 +57,10 @@ func (w *world) read(body []byte) *ask {
 	a.prompt = tokens.Packed{}.Encode(nil, tokens.TemplateFor(w.model).Render(turns, "", true))
 	switch {
 	case a.handle != "":
-		a.bad = a.goOn(w)
+		a.bad = a.goOn()
 	case len(c.KVTransferParams) > 0:
-		a.params(w, c.KVTransferParams)
-	case len(c.BootstrapRoom) > 0 && w.wires != nil && w.wires.profile.Name == link.SGLang.Name:
+		a.params(c.KVTransferParams)
+	case len(c.BootstrapRoom) > 0 && w.net != nil && w.net.net.Profile().Name == link.SGLang.Name:
 		a.room = "room " + string(c.BootstrapRoom)
 		_ = json.Unmarshal(c.BootstrapHost, &a.meet) // the sidecar wrote it
 	}
@@ -76,29 +77,24 @@ func (a *ask) at(s *server) {
 		a.hold, a.key, a.max = true, a.room, 1
 		return
 	}
-	a.remoteAt(s.w, a.meet, a.room)
-}
-
-// remoteAt fetches the prompt's cache from the server at a host, by a key.
-func (a *ask) remoteAt(w *world, host, key string) {
-	if from := w.byAddr[host+":8000"]; from != nil {
-		a.fromKey = key
-		a.remote = engine.RemoteKV{From: engine.EngineID(from.index), Tokens: len(a.prompt)}
-	}
+	a.remote = &enginecore.Remote{Host: a.meet, Key: a.room}
 }
 
 // params reads what kv_transfer_params say to engines that are at hand.
-func (a *ask) params(w *world, raw []byte) {
+func (a *ask) params(raw []byte) {
 	var q struct {
-		Decode  bool     `json:"do_remote_decode"`
-		Prefill bool     `json:"do_remote_prefill"`
-		Engine  string   `json:"remote_engine_id"`
-		Blocks  []uint64 `json:"remote_block_ids"`
+		Decode  bool   `json:"do_remote_decode"`
+		Prefill bool   `json:"do_remote_prefill"`
+		Engine  string `json:"remote_engine_id"`
+		Blocks  []int  `json:"remote_block_ids"`
+		Host    string `json:"remote_host"`
+		Port    int    `json:"remote_port"`
 
-		Transfer  string `json:"transfer_id"`
-		Bootstrap string `json:"remote_bootstrap_addr"`
-		Decoder   *peer  `json:"remote_decoder"`
-		Prefiller *peer  `json:"remote_prefiller"`
+		Transfer  string  `json:"transfer_id"`
+		Bootstrap string  `json:"remote_bootstrap_addr"`
+		Notify    any     `json:"remote_notify_port"`
+		Decoder   *peerKV `json:"remote_decoder"`
+		Prefiller *peerKV `json:"remote_prefiller"`
 	}
 	if json.Unmarshal(raw, &q) != nil {
 		return // another connector's
@@ -108,42 +104,46 @@ func (a *ask) params(w *world, raw []byte) {
 	case q.Decoder != nil:
 		a.key = "peer " + q.Decoder.Request
 	case q.Prefiller != nil:
-		a.remoteAt(w, q.Prefiller.Host, "peer "+q.Prefiller.Request)
+		a.remote = &enginecore.Remote{Host: q.Prefiller.Host, Key: "peer " + q.Prefiller.Request}
 	case q.Transfer != "" && q.Decode:
-		a.key = "transfer " + q.Transfer
-	case q.Transfer != "" && q.Prefill:
+		a.key, a.answers = "transfer "+q.Transfer, q.Notify != nil
+	case q.Transfer != "" && q.Prefill && q.Notify != nil && len(q.Blocks) == 0: // MoRI-IO, both legs at once
+		a.remote = &enginecore.Remote{Host: q.Host, Key: "transfer " + q.Transfer}
+	case q.Transfer != "" && q.Prefill && q.Bootstrap != "":
 		host, _, _ := strings.Cut(strings.TrimPrefix(q.Bootstrap, "http://"), ":")
-		a.remoteAt(w, host, "transfer "+q.Transfer)
-		return
-	}
-	if from := w.byName[q.Engine]; q.Prefill && from != nil && len(q.Blocks) > 0 {
-		a.remote = engine.RemoteKV{From: engine.EngineID(from.index), Handle: q.Blocks[0], Tokens: len(a.prompt)}
+		a.remote = &enginecore.Remote{Host: host, EngineID: q.Engine, Key: "transfer " + q.Transfer}
+	case q.Prefill && q.Engine != "" && q.Host != "" && len(q.Blocks) > 0:
+		a.remote = &enginecore.Remote{Host: q.Host, Port: q.Port, EngineID: q.Engine, Blocks: enginecore.BlocksOf(q.Blocks)}
 	}
 }
 
-// peer is one end of the offloading connector's kv_transfer_params.
-type peer struct {
+// peerKV is one end of the offloading connector's kv_transfer_params.
+type peerKV struct {
 	Request string `json:"kv_request_id"`
 	Host    string `json:"remote_host"`
 }
 
 // handleOf is document 002's name of blocks that a server holds.
-func handleOf(s *server, held *engine.Effect, promptTokens int) string {
+func handleOf(s *server, h *enginecore.Hold) string {
+	return fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", s.host(), scenario.SideChannelPort, s.core.Config().EngineID, h.Blocks.First, h.Blocks.Count, h.Tokens)
+}
+
+func (s *server) host() string {
 	host, _, _ := strings.Cut(s.endpoint, ":")
-	return fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", host, scenario.SideChannelPort, s.name, held.Handle, held.Count, promptTokens)
+	return host
 }
 
 // goOn puts the prompt behind the tokens that a handle stands for. What they
 // are nobody says; that they are those of the handle is enough for the cache.
-func (a *ask) goOn(w *world) *openai.Error {
+func (a *ask) goOn() *openai.Error {
 	text, _ := strings.CutPrefix(a.handle, "kv://")
 	parts := strings.Split(text, "/")
-	var handle uint64
-	var count, known int
+	var blocks enginecore.Blocks
+	var known int
 	bad := len(parts) != 3
 	if !bad {
-		n, err := fmt.Sscanf(parts[2], "%d-%d-%d", &handle, &count, &known)
-		bad = err != nil || n != 3 || known < 1 || known > 1<<24 || w.byName[parts[1]] == nil
+		n, err := fmt.Sscanf(parts[2], "%d-%d-%d", &blocks.First, &blocks.Count, &known)
+		bad = err != nil || n != 3 || known < 1 || known > 1<<24
 	}
 	if bad {
 		return openai.Errorf(400, "kv_handle", "kv_handle %.100q names no blocks; expected a handle that a prefill gave in kv_metadata.", a.handle)
@@ -154,7 +154,8 @@ func (a *ask) goOn(w *world) *openai.Error {
 		prompt[i] = uint32(d.Uint64())
 	}
 	a.prompt = append(prompt, a.prompt...)
-	a.remote = engine.RemoteKV{From: engine.EngineID(w.byName[parts[1]].index), Handle: handle, Tokens: known}
+	host, _, _ := strings.Cut(parts[0], ":")
+	a.remote = &enginecore.Remote{Host: host, Port: scenario.SideChannelPort, EngineID: parts[1], Blocks: blocks, Tokens: known}
 	return nil
 }
 

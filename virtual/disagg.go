@@ -70,9 +70,7 @@ func (w *world) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 	for i := p.Replicas; i < p.Servers(); i++ {
 		w.prefillers = append(w.prefillers, w.servers[i].endpoint)
 	}
-	var err error
-	w.wires, err = newWires(w, p, len(w.servers))
-	return err
+	return nil
 }
 
 // forget begins with an empty session cache, as a sidecar that has started.
@@ -152,7 +150,7 @@ func (p *passage) call(d disagg.Leg) {
 		l.send(func() {
 			l.back(func() {
 				p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
-				p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.name)})
+				p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.core.Config().EngineID)})
 			})
 		})
 		return
@@ -255,6 +253,9 @@ func (l *leg) pass(status int, body []byte, end bool) {
 	r := l.p.r
 	if end {
 		r.tokens, r.whole = l.sub.tokens, l.sub.whole
+		if l.change != nil {
+			r.tokens += l.change.Added()
+		}
 	}
 	if first {
 		l.p.tell(disagg.FirstByte{Bytes: len(body)})

@@ -3,6 +3,7 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/reply"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -14,15 +15,16 @@ const lostBeforeHeaders = "upstream connect error or disconnect/reset before hea
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
-	tokens := r.tokens
 	r.toEPP(func() {
-		if r.status == 0 {
+		switch {
+		case r.stream.Result() != stream.Running:
+			return
+		case r.status == 0:
 			r.responded(503, []byte(lostBeforeHeaders), true)
 			return
 		}
-		r.toClient(func() {
-			r.finish(flow.Broken, flow.D("reason", "the answer was cut short"), flow.D("status", r.status), flow.D("tokens", tokens))
-		})
+		f := r.facts()
+		r.toClient(func() { r.finish(flow.Broken, f.Cut("the answer was cut short")...) })
 		r.tell(stream.Message{Kind: stream.PeerGone})
 	})
 }
@@ -38,6 +40,9 @@ func (r *request) respond(status int, body []byte, end bool) {
 
 // responded is a piece of the response at the EPP.
 func (r *request) responded(status int, body []byte, end bool) {
+	if r.stream.Result() != stream.Running { // it has answered, or the client is gone
+		return
+	}
 	if r.status == 0 {
 		r.status = status
 		r.bare = end && len(body) == 0
@@ -60,29 +65,33 @@ func (r *request) received(body []byte, end bool) {
 		r.record(flow.FirstTokenReceived, flow.D("status", r.status), flow.D("bytes", len(body)))
 	}
 	r.hear(body)
+	if !ok {
+		if r.refusal == nil {
+			r.refusal = reply.NewReader("application/json")
+		}
+		_, _ = r.refusal.Write(body) // it never fails
+	}
 	if !end {
 		return
 	}
-	outcome := flow.OutcomeOfStatus(r.status)
-	details := []flow.Detail{flow.D("status", r.status), flow.D("tokens", r.tokens)}
-	switch {
-	case r.failed != "":
-		outcome = flow.ServerError
-		details = append(details, flow.D("reason", r.failed))
-	case ok && !r.first:
-		outcome = flow.Broken
-		details = append(details, flow.D("reason", "the response is empty"))
-	case ok && !r.whole:
-		outcome = flow.Broken
-		details = append(details, flow.D("reason", "the response was cut short"))
-	case r.stream.Metadata() != "":
-		details = append(details, flow.D("metadata", r.stream.Metadata()))
-		if r.echo != r.stream.Metadata() {
-			outcome = flow.Violated
-		}
+	if r.refusal != nil {
+		r.refusal.Close()
 	}
-	if outcome == flow.Completed {
-		r.record(flow.LastTokenReceived, details...)
-	}
+	f := r.facts()
+	outcome, details := f.Ended(r.record)
 	r.finish(outcome, details...)
+}
+
+// facts are what the client knows of the response.
+func (r *request) facts() reply.Facts {
+	f := reply.Facts{Status: r.status, Bytes: -1, Tokens: r.tokens, Whole: r.whole, Error: r.failed, Metadata: r.echo, Echoed: r.echo != ""}
+	f.Want = r.stream.Metadata()
+	f.Known = f.Want != ""
+	if r.refusal != nil { // it is told in the body alone
+		read := r.refusal.Facts(r.status)
+		f.Error, f.Text = read.Error, read.Text
+	} else if !r.first {
+		f.Bytes = 0
+	}
+	return f
 }

@@ -4,14 +4,19 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// happen plays an incident.
+// happen plays an incident; none happens once all requests have ended.
 func (w *world) happen(x *scenario.Incident) {
+	if !w.busy() {
+		return
+	}
+	w.tell(x, flow.IncidentBegan)
 	if c, ok := x.Control(); ok {
-		w.control(w.servers[x.Server], c)
+		w.servers[x.Server].control(c)
 		if x.For > 0 {
 			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{kind: ends, incident: x})
 		}
@@ -27,13 +32,16 @@ func (w *world) happen(x *scenario.Incident) {
 
 // recover ends an incident.
 func (w *world) recover(x *scenario.Incident) {
-	w.control(w.servers[x.Server], engine.Control{Op: engine.OpRestart})
+	if w.busy() {
+		w.tell(x, flow.IncidentEnded)
+	}
+	w.servers[x.Server].control(engine.Control{Op: engine.OpRestart})
 }
 
-// control changes an engine. The picker finds out by itself.
-func (w *world) control(s *server, c engine.Control) {
-	s.dead = c.Op != engine.OpRestart
-	s.input(c)
+func (w *world) tell(x *scenario.Incident, step flow.Step) {
+	if w.rec != nil {
+		w.rec.Record(x.Event(w.now, step, w.servers[x.Server].endpoint))
+	}
 }
 
 // restartSidecar breaks off what a sidecar serves, and begins with an empty

@@ -1,7 +1,6 @@
 package virtual
 
 import (
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -41,8 +40,6 @@ type kvIndex struct {
 type kvOutbox struct {
 	pending kvMessage // since the last message was sent
 	sent    []kvMessage
-	prompts map[engine.RequestID]*request // those in the engine
-	over    []engine.RequestID            // finished in the effects that are being played
 }
 
 // kvMessage is events that travel together, and when each was made.
@@ -87,70 +84,20 @@ func (x *kvWire) lose(w *world) {
 	w.picking.Input(epp.LoseIndexes{})
 }
 
-// submitted notes whose blocks the engine will report.
-func (s *server) submitted(r *request) {
-	if s.w.kv == nil {
-		return
-	}
-	if s.kv.prompts == nil {
-		s.kv.prompts = map[engine.RequestID]*request{}
-	}
-	s.kv.prompts[r.id] = r
-}
-
 // announce takes what the engine says of its blocks.
-func (s *server) announce(f *engine.Effect) {
+func (s *server) announce(e *kv.Event) {
 	x := s.w.kv
 	if x == nil {
 		return
 	}
-	e := kv.Event{Medium: f.Tier.String(), Group: kv.NoGroup}
-	for _, h := range s.fx.BlockHashes(f) {
-		e.Hashes = append(e.Hashes, kv.EngineHash(h))
-	}
-	block := s.engine.Config().BlockSize
-	switch f.Kind {
-	case engine.BlockStored:
-		e.Kind, e.BlockTokens = kv.Stored, block
-		if f.Tier == engine.TierGPU {
-			e.Parent = kv.EngineHash(f.Parent)
-			if r := s.kv.prompts[f.Request]; r != nil {
-				e.LoRAID, e.LoRAName = int64(r.asks().adapter), r.asks().lora
-			}
-			e.Tokens = s.tokensOf(f.Request, int(f.First)*block, int(f.Count)*block)
-		}
-	case engine.BlockRemoved:
-		e.Kind = kv.Removed
-	case engine.AllBlocksCleared:
-		e.Kind = kv.Cleared
-	}
 	for _, names := range x.names {
-		names.input(0, &kv.Events{From: s.topic(), List: []kv.Event{e}})
+		names.input(0, &kv.Events{From: s.topic(), List: []kv.Event{*e}})
 	}
 	m := &s.kv.pending
 	if m.events == nil {
 		s.w.queue.Push(s.w.now.Add(x.interval), machine.ClassTimer, event{kind: sendKV, server: s})
 	}
-	m.events, m.made = append(m.events, e), append(m.made, s.w.now)
-}
-
-// tokensOf are some of a request's tokens; nil where nobody knows them.
-func (s *server) tokensOf(id engine.RequestID, first, count int) []uint32 {
-	r := s.kv.prompts[id]
-	if r == nil {
-		return nil
-	}
-	return r.tokenIDs(first, count)
-}
-
-// told ends what the engine said at once. It forgets requests that are over, once all that the engine says of their
-// blocks has been heard.
-func (s *server) told() {
-	s.stats.Delivered()
-	for _, id := range s.kv.over {
-		delete(s.kv.prompts, id)
-	}
-	s.kv.over = s.kv.over[:0]
+	m.events, m.made = append(m.events, *e), append(m.made, s.w.now)
 }
 
 func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.w.kv.model} }

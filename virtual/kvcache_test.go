@@ -103,7 +103,7 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 				t.Errorf("%d events took at most %v s, expected at most %v", checks[0].Events, checks[0].Max, most)
 			}
 			for _, sv := range w.servers {
-				if len(sv.kv.prompts)+len(sv.kv.over)+len(sv.kv.sent)+len(sv.kv.pending.events)+len(sv.requests) > 0 {
+				if len(sv.kv.sent)+len(sv.kv.pending.events)+sv.core.Busy() > 0 {
 					t.Errorf("%s: left behind: %+v", sv.name, sv.kv)
 				}
 			}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
@@ -59,7 +58,7 @@ func (x *kvWire) check(w *world) []report.IndexSummary {
 	}
 	engines := make([][]kv.EngineHash, len(w.servers))
 	for i, sv := range w.servers {
-		engines[i] = sv.cached()
+		engines[i] = sv.core.Cached()
 	}
 	var out []report.IndexSummary
 	for _, ix := range x.indexes {
@@ -101,11 +100,4 @@ func (x *kvWire) excuse(ix *kvIndex, w *world, c *report.IndexSummary) string {
 		return "it was lost in the middle of the run"
 	}
 	return ""
-}
-
-// cached are the engine's own names for the blocks in its KV cache.
-func (s *server) cached() []kv.EngineHash {
-	var out []kv.EngineHash
-	s.engine.Cached(func(hash uint64, _ engine.Tier) { out = append(out, kv.EngineHash(hash)) })
-	return out
 }

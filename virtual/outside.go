@@ -84,7 +84,7 @@ func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case src.Path == "/health" && sv.dead:
+	case src.Path == "/health" && sv.core.Dead():
 		return nil, fmt.Errorf("status 503")
 	case src.Path == "/health":
 		return nil, nil

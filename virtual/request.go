@@ -1,16 +1,16 @@
 package virtual
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/reply"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -36,32 +36,28 @@ type request struct {
 	server    *server
 	session   *serving.Session
 	reader    *held.Reader
-	id        engine.RequestID
-	seq       stats.Sequence
+	seq       enginecore.Sequence
 	ask       *ask
-	payload   int            // bytes that the model server has read
-	fault     serving.Fault  // what goes wrong there
-	silent    bool           // a fault: it says nothing more
-	cached    int            // prompt tokens that it found
-	scheduled bool           // the engine has taken it up
-	held      *engine.Effect // blocks that it keeps for another
-	stores    []uint64       // blocks for the external cache
-	stored    bool           // some of the prompt comes from there,
-	writer    int            // written by this server, or -1
+	payload   int           // bytes that the model server has read
+	fault     serving.Fault // what goes wrong there
+	silent    bool          // a fault: it says nothing more
+	cached    int           // prompt tokens that it found
+	scheduled bool          // the engine has taken it up
 	tokens    int
 	reason    string // why it said no more
 	whole     bool   // all of its answer has left
 
 	// At the client.
-	echo   string // the metadata that came back
-	status int
-	bare   bool   // the response is its headers
-	failed string // an error told inside the answer
-	first  bool   // the client has seen the first token
-	over   bool
-	gone   bool          // behind Envoy it is known that nobody waits any more
-	heard  *reply.Reader // the answer, where somebody goes on from it
-	bytes  int
+	echo    string // the metadata that came back
+	status  int
+	bare    bool          // the response is its headers
+	failed  *reply.Error  // told inside the answer
+	refusal *reply.Reader // an answer with an error status
+	first   bool          // the client has seen the first token
+	over    bool
+	gone    bool          // behind Envoy it is known that nobody waits any more
+	heard   *reply.Reader // the answer, where somebody goes on from it
+	bytes   int
 }
 
 func (r *request) record(step flow.Step, details ...flow.Detail) {
@@ -74,7 +70,9 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 func (r *request) begin() {
 	r.w.picking.number++
 	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
-	r.record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)))
+	if r.w.rec != nil {
+		r.record(flow.RequestSent, r.Sent()...)
+	}
 	r.ways = r.w.hops.open(r.ID, 0)
 	r.slot.class, r.slot.carried = machine.ClassTimer, func() {
 		if r.stream.Result() != stream.Running {
@@ -90,11 +88,20 @@ func (r *request) begin() {
 	if after, leaves := r.w.load.Leaves(r.Index); leaves {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{kind: leave, alarm: r.alarm})
 	}
-	head := append(header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID), r.Header...).Normalize()
+	head := append(r.head(), r.Header...).Normalize()
 	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
 		r.tell(stream.Message{Kind: stream.Headers, Head: head})
 		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, End: true})
 	})
+}
+
+// head are the headers that every request of the client's has.
+func (r *request) head() header.List {
+	h := header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID)
+	if !r.w.chunked {
+		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(len(r.Body))})
+	}
+	return h
 }
 
 // tell gives the EPP's stream a message of Envoy's.
@@ -117,8 +124,18 @@ func (r *request) said(e stream.Effect) {
 		r.toClient(func() { r.received(e.Body, e.End) })
 	case stream.SendAnswer:
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
-		r.toClient(func() { r.finish(flow.OutcomeOfStatus(e.Answer.Status), flow.D("status", e.Answer.Status)) })
+		r.toClient(func() { r.answered(e.Answer) })
 	}
+}
+
+// answered is the EPP's own answer at the client.
+func (r *request) answered(a stream.Answer) {
+	if r.status == 0 {
+		r.status = a.Status
+		r.received(a.Body, true)
+		return
+	}
+	r.finish(flow.OutcomeOfStatus(a.Status), flow.D("status", a.Status))
 }
 
 // toServer is what the EPP sends to what is behind Envoy.
@@ -168,7 +185,8 @@ func (r *request) evicted() {
 // giveUp is the client's own time limit.
 func (r *request) giveUp() {
 	if !r.over {
-		r.finish(flow.TimedOut, flow.D("reason", "the client's own time limit"))
+		f := r.facts()
+		r.finish(flow.TimedOut, f.Cut(reply.TimeLimit)...)
 		r.left()
 	}
 }
@@ -177,7 +195,8 @@ func (r *request) giveUp() {
 func (r *request) leaves() {
 	if !r.over {
 		r.record(flow.ClientLeft)
-		r.finish(flow.Left)
+		f := r.facts()
+		r.finish(flow.Left, f.Cut(reply.ClientLeft)...)
 		r.left()
 	}
 }
@@ -248,7 +267,7 @@ func (r *request) serverBody(body []byte, end bool) {
 // do carries out what the session says.
 func (r *request) do(e serving.Effect) {
 	if e.AbortEngine {
-		r.server.input(engine.Abort{ID: r.id})
+		r.server.input(enginecore.Abort{Sequence: &r.seq})
 	}
 	switch e.Do {
 	case serving.Submit:
@@ -258,23 +277,27 @@ func (r *request) do(e serving.Effect) {
 			r.respond(200, b, false)
 		}
 	case serving.Resume:
-		r.server.input(engine.Resume{ID: r.id})
+		r.server.input(enginecore.Resume{Sequence: &r.seq})
 	case serving.SendEnd:
 		r.whole, r.echo = true, e.Echo
 		r.respond(200, r.ending(e.Echo), true)
 	case serving.Refuse:
 		r.respond(e.Status, []byte(e.Reason), true)
 	case serving.SendError:
-		r.fail(e.Reason)
+		failed := &reply.Error{Message: e.Reason}
+		if e.Status == 400 { // the session's only one
+			failed.Type = held.ViolationType
+		}
+		r.fail(failed)
 		r.respond(200, []byte(e.Reason), true)
 	}
 }
 
 // fail notes an error that is told inside a 2xx.
-func (r *request) fail(reason string) {
-	r.failed = reason
+func (r *request) fail(e *reply.Error) {
+	r.failed = e
 	if r.leg != nil {
-		r.leg.p.r.failed = reason
+		r.leg.p.r.failed = e
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -15,25 +16,20 @@ import (
 
 // server is one model server: its engine and the requests in it.
 type server struct {
-	slot[engine.Message, *engine.Effects]
+	slot[enginecore.Message, *enginecore.Effects]
 
 	index    int
 	name     string
 	endpoint string
 	sidecar  *sidecar // before a decode server
-	engine   *engine.Engine
-	fx       engine.Effects
-	requests map[engine.RequestID]*request
-	holds    map[uint64]bool                  // handles of blocks that others may fetch
-	named    map[string]uint64                // handles by the key that others ask by
-	keys     map[uint64]string                // and those keys
-	waiting  map[string][]*pull               // who asks for what is not computed yet
+	core     *enginecore.Core
+	engine   *engine.Engine // the core's
+	calls    map[enginecore.Call]peer
 	fetched  *simplelru.LRU[string, struct{}] // document 002's handles that were
 	kv       kvOutbox
 	steps    serving.EngineSteps
-	stats    serverStats
-	killed   error // why it does not fit into its memory, if so
-	dead     bool  // it crashed, or lost a rank
+	told     stats.Server // in the metrics
+	pages    []page       // by data source
 }
 
 func statusText(status int) string { return strconv.Itoa(status) }
@@ -43,60 +39,43 @@ const maxFetched = 10_000
 
 // submit gives a request to the engine.
 func (s *server) submit(r *request) {
-	if s.killed != nil {
-		r.do(r.session.Rejected(s.w.now, 503, "OOMKilled: "+s.killed.Error()))
+	if why := s.core.Refuses(s.w.now); why != "" {
+		r.do(r.session.Rejected(s.w.now, 503, why))
 		return
 	}
 	s.w.nextID++
-	r.id = s.w.nextID
-	s.requests[r.id] = r
-	a := r.asks()
-	s.submitted(r)
-	r.seq = stats.Sequence{PromptTokens: max(1, len(a.prompt)), MaxTokens: a.max, Adapter: a.lora, EveryToken: r.watched(), Arrived: s.w.now}
-	m := &engine.Submit{ID: r.id, PromptTokens: max(1, len(a.prompt)), MaxTokens: a.max, StopAfter: s.w.draws.Tokens(r.ID, 0),
-		Adapter: a.adapter, HoldAfterFirst: r.session.Held(), HoldKV: a.hold, Remote: a.remote}
+	a, q := r.asks(), &r.seq
+	prompt := max(1, len(a.prompt))
+	*q = enginecore.Sequence{Owner: r, Key: a.key, Remote: a.remote, LoseKV: r.fault.LoseKV,
+		Counted: stats.Sequence{PromptTokens: prompt, MaxTokens: a.max, Adapter: a.lora, EveryToken: r.watched()},
+		Submit: engine.Submit{ID: s.w.nextID, PromptTokens: prompt, MaxTokens: a.max, StopAfter: s.w.draws.Tokens(r.ID, 0),
+			Adapter: a.adapter, HoldAfterFirst: r.session.Held(), HoldKV: a.hold}}
+	m := &q.Submit
 	if m.MaxTokens > 0 && m.StopAfter >= m.MaxTokens {
 		m.StopAfter = 0 // the limit is reached first
 	}
 	if a.handle != "" { // the first use fetches it; later ones find it in the prefix cache
 		if _, known := s.fetched.Get(a.handle); known {
-			m.Remote = engine.RemoteKV{}
+			q.Remote = nil
 		}
 		s.fetched.Add(a.handle, struct{}{})
 	}
 	if r.watched() {
 		m.Interest = engine.EveryToken
 	}
-	if cfg := s.engine.Config(); cfg.Batching == engine.BatchingIndependent {
+	if s.w.kv != nil {
+		q.Tokens = r.tokenIDs
+	}
+	cfg := s.engine.Config()
+	if cfg.Batching == engine.BatchingIndependent {
 		m.PrefillTime, m.TokenTime = s.w.draws.PrefillTime(r.ID), s.w.draws.InterTokenTime(r.ID)
 	} else if !cfg.DisablePrefixCaching {
 		m.Hashes = s.hashes(r, m)
-		s.stockpiled(r, m)
 	}
-	s.input(m)
-}
-
-// stockpiled lets a request begin with blocks that the external cache has.
-func (s *server) stockpiled(r *request, m *engine.Submit) {
-	x := s.w.wires
-	if x == nil || !x.profile.ViaStore || m.Remote.Tokens > 0 {
-		return
+	if s.core.Config().ViaStore && m.Hashes == nil {
+		q.Prefix = s.hashes(r, m)
 	}
-	block := s.engine.Config().BlockSize
-	r.stores = m.Hashes[:m.PromptTokens/block]
-	n, writer := x.store.Find(r.stores, s.index)
-	if n > 0 {
-		r.stored, r.writer = true, writer
-		m.Remote = engine.RemoteKV{From: engine.EngineID(s.index), Tokens: min(n*block, m.PromptTokens)}
-	}
-}
-
-// prefilled puts a prompt's blocks into the external cache.
-func (r *request) prefilled() {
-	if r.stores != nil {
-		r.w.wires.store.Put(r.stores, r.server.index)
-		r.stores = nil
-	}
+	s.input(enginecore.Submit{Sequence: q})
 }
 
 // hashes names the blocks of a prompt and, where somebody may go on from the
@@ -142,47 +121,35 @@ func (r *request) tokenIDs(first, count int) []uint32 {
 	return out
 }
 
-func (s *server) effect(e engine.Effect) {
-	s.count(&e)
-	switch e.Kind {
-	case engine.Stepped:
-		s.steps.Record(&s.fx, &e)
-		return
-	case engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
-		s.announce(&e)
-		return
-	case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease:
-		s.transfer(&e)
-		return
-	case engine.Finished, engine.Rejected, engine.Aborted:
-		s.kv.over = append(s.kv.over, e.Request)
-	}
-	r := s.requests[e.Request]
-	if r == nil {
+func (s *server) effect(e enginecore.Effect) {
+	if e.Do != nil {
+		s.act(e.Do)
 		return
 	}
-	switch e.Kind {
+	f := *s.fx.OfEngine(&e) // what is said of it may move the list
+	if f.Kind == engine.Stepped {
+		s.steps.Record(&s.fx.Engine, &f)
+	}
+	if e.Sequence == nil {
+		return
+	}
+	r := e.Sequence.Owner.(*request)
+	switch f.Kind {
 	case engine.PrefillStarted:
 		if !r.scheduled { // it comes again after a preemption
-			r.scheduled, r.cached = true, int(e.Count)
-			r.session.PrefillStarted(e.At, flow.D("cached_tokens", r.cached))
+			r.scheduled, r.cached = true, int(f.Count)
+			r.session.PrefillStarted(f.At, flow.D("cached_tokens", r.cached))
 			r.prefilling()
 		}
 	case engine.FirstToken:
-		r.prefilled()
-		r.firstTokenMade(e.At)
+		r.firstTokenMade(f.At)
 	case engine.Tokens:
-		r.counted(int(e.First) + int(e.Count))
+		r.counted(int(f.First) + int(f.Count))
 	case engine.Finished:
-		delete(s.requests, e.Request)
-		r.prefilled()
-		r.finished(&e)
+		r.finished(&f)
 	case engine.Rejected:
-		delete(s.requests, e.Request)
-		told := serving.Rejection(e.Code, r.asks().lora)
+		told := serving.Rejection(f.Code, r.asks().lora)
 		r.do(r.session.Rejected(s.w.now, told.Status, told.Message))
-	case engine.Aborted:
-		delete(s.requests, e.Request)
 	}
 }
 

@@ -16,8 +16,6 @@ type slot[M any, F machine.Buffer] struct {
 	carry func(i int)
 	// carried, if not nil, is called when all of a list is carried out.
 	carried func()
-	// before, if not nil, is called before the machine is.
-	before func()
 	// class orders the wake-ups among what else happens at their moment.
 	class machine.Class
 	// while, if not nil, says whether wake-ups are still wanted, of a machine
@@ -44,7 +42,6 @@ func (s *slot[M, F]) open(w *world, m machine.Machine[M, F], fx F, carry func(i 
 
 // input gives the machine a message, now.
 func (s *slot[M, F]) input(m M) {
-	s.entering()
 	s.m.Input(s.w.now, m, s.fx)
 	s.play()
 }
@@ -55,15 +52,13 @@ func (s *slot[M, F]) wake(at machine.Time) {
 		return
 	}
 	s.wakeAt = machine.Never
-	s.entering()
-	s.m.Advance(s.w.now, s.fx)
-	s.play()
+	s.advance()
 }
 
-func (s *slot[M, F]) entering() {
-	if s.before != nil {
-		s.before()
-	}
+// advance plays what is due.
+func (s *slot[M, F]) advance() {
+	s.m.Advance(s.w.now, s.fx)
+	s.play()
 }
 
 // play carries out what the machine says. Whoever gave it a message by a way of

@@ -18,6 +18,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -33,7 +35,6 @@ type event struct {
 	server   *server
 	request  *request
 	incident *scenario.Incident
-	pull     *pull
 	alarm    *alarm
 	place    *place
 	then     func()
@@ -59,7 +60,6 @@ const (
 	die
 	happens
 	ends
-	tired
 )
 
 // world is everything in one virtual run.
@@ -79,13 +79,14 @@ type world struct {
 	kv         *kvWire  // of model servers that publish KV events
 	sessions   int      // that each sidecar remembers
 	prefillers []string // whom sidecars call in session mode
-	wires      *wires   // between servers that prefill and servers that decode
+	net        *network // between model servers
 	servers    []*server
-	byName     map[string]*server
+	byHost     map[string]*server
 	byAddr     map[string]*server
 	draws      serving.Draws
 	faults     serving.Faults
 	timeout    machine.Time
+	chunked    bool                     // bodies are sent without their length
 	limit      int                      // conversations in flight at the most
 	planned    int                      // requests of conversations that have arrived
 	talks      int                      // conversations that have arrived
@@ -139,17 +140,17 @@ func (w *world) settled() error {
 	if n := w.flying + len(w.overdue); n > 0 {
 		return fmt.Errorf("virtual: %d conversations never ended; this is a fault of windtunnel", n)
 	}
-	if w.wires != nil && len(w.wires.by)+len(w.wires.pulls)+w.wires.net.InFlight() > 0 {
-		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", len(w.wires.by))
+	if n := len(w.net.askers) + w.net.net.InFlight(); n > 0 {
+		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", n)
 	}
 	if n := w.picking.m.InFlight(); n > 0 {
 		return fmt.Errorf("virtual: flow control still has %d requests; this is a fault of windtunnel", n)
 	}
 	for _, sv := range w.servers {
 		st := sv.engine.Stats()
-		if n := len(sv.requests) + st.Running + st.Waiting + len(sv.waiting); n > 0 || sv.engine.KVBlocksUsed() > 0 || len(sv.holds) > 0 {
+		if n := sv.core.Busy() + st.Running + st.Waiting + len(sv.calls); n > 0 || sv.engine.KVBlocksUsed() > 0 {
 			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault of windtunnel",
-				sv.name, n, sv.engine.KVBlocksUsed(), len(sv.holds))
+				sv.name, n, sv.engine.KVBlocksUsed(), sv.core.Holds())
 		}
 		if sv.sidecar != nil && len(sv.sidecar.busy) > 0 {
 			return fmt.Errorf("virtual: the sidecar of %s still serves %d requests; this is a fault of windtunnel", sv.name, len(sv.sidecar.busy))
@@ -177,8 +178,8 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if len(p.Endpoints) > 0 {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byName: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency}
+	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder = rec
@@ -195,6 +196,9 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		}
 	}
 	if err := w.startSidecars(s, p); err != nil {
+		return nil, err
+	}
+	if w.net, err = newNetwork(w, p); err != nil {
 		return nil, err
 	}
 	// An incident is the last of its moment: who arrives then finds the server as
@@ -215,23 +219,36 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	for id := range len(w.adapters) {
 		config.Adapters = append(config.Adapters, engine.AdapterID(id+1))
 	}
-	eng, err := engine.New(config)
+	core, err := enginecore.New(enginecore.Config{Engine: config, Index: i, EngineID: p.ServerName(i), ViaStore: p.Link().ViaStore,
+		Ranks: p.ModelServer.TensorParallelSize, Publish: w.kv != nil, OutOfMemory: p.OutOfMemory()})
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	sv := &server{index: i, name: p.ServerName(i), endpoint: address(i), engine: eng, requests: map[engine.RequestID]*request{},
-		holds: map[uint64]bool{}, named: map[string]uint64{}, keys: map[uint64]string{}, waiting: map[string][]*pull{}, killed: p.OutOfMemory()}
+	sv := &server{index: i, name: p.ServerName(i), endpoint: address(i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](maxFetched, nil); err != nil {
 		return nil, err
 	}
-	sv.stats = newServerStats(p, eng)
-	sv.class, sv.before, sv.carried = machine.ClassStepEnd, sv.entered, sv.told
-	sv.open(w, eng, &sv.fx, func(i int) { sv.effect(sv.fx.List[i]) })
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
+	sv.class = machine.ClassStepEnd
+	sv.open(w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	w.servers = append(w.servers, sv)
-	w.byAddr[sv.endpoint], w.byName[sv.name] = sv, sv
+	w.byAddr[sv.endpoint], w.byHost[sv.host()] = sv, sv
 	return sv, nil
+}
+
+// Servers are the made-up addresses of a pool's servers, those that only prefill
+// apart.
+func Servers(p *scenario.Pool) (endpoints, prefill []string) {
+	for i := range p.Servers() {
+		if p.Prefills(i) {
+			prefill = append(prefill, address(i))
+		} else {
+			endpoints = append(endpoints, address(i))
+		}
+	}
+	return endpoints, prefill
 }
 
 // address is a made-up one that looks like a pod's.
@@ -271,8 +288,6 @@ func (w *world) play(at machine.Time, e event) {
 		w.happen(e.incident)
 	case ends:
 		w.recover(e.incident)
-	case tired:
-		e.pull.giveUp()
 	}
 }
 

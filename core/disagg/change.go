@@ -26,6 +26,15 @@ type Change struct {
 // maxDocument bounds how much of an answer is held back to be changed.
 const maxDocument = 64 << 20
 
+// Added is how many tokens the answer has got that the decode server did not
+// make, up to now.
+func (c *Change) Added() int {
+	if c.talk != nil && c.talk.first != "" && !c.talk.pending {
+		return 1
+	}
+	return 0
+}
+
 // Write takes a piece of the answer and returns what the client gets now. The
 // result is valid until the next call.
 func (c *Change) Write(data []byte) []byte {

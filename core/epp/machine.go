@@ -23,8 +23,9 @@ type Config struct {
 	// DocumentHeaders adds the destination headers of documents 002 and 003 to
 	// the request and the response.
 	DocumentHeaders bool
-	// Explain adds the reasons of a decision to the record of its request.
-	Explain bool
+	// Explain adds the reasons of a decision to the record of its request, with
+	// so many endpoints in each list; 0 adds none.
+	Explain int
 	// History is how many decisions are remembered for people; 0 is none.
 	History int
 	// Describe has requests described well enough to be played again from a log,

@@ -1,23 +1,31 @@
 package flow
 
-// Explanation is the detail of EndpointPicked that holds the whole decision as
-// JSON text, for windtunnel explain. Views for people leave it out: it is a
-// page, not a word.
+// Explanation is the detail of EndpointPicked that holds the whole decision, an
+// object, for windtunnel explain. Views for people leave it out: it is a page,
+// not a word.
 const Explanation = "explanation"
 
 // Selective is a Recorder that does not keep every detail. Explanations of a
 // million requests take longer to write than to play the requests.
 type Selective interface {
 	Recorder
-	// KeepsExplanations tells whether the recorder keeps that detail.
-	KeepsExplanations() bool
+	// Explained is how many endpoints of each list the recorder keeps in that
+	// detail: 0 for nothing at all.
+	Explained() int
 }
 
-// KeepsExplanations tells whether r keeps explanations: every recorder does
-// that does not say otherwise.
-func KeepsExplanations(r Recorder) bool {
+// DefaultExplained is how many endpoints of each list the record of a decision
+// has where nobody asks for more.
+const DefaultExplained = 32
+
+// Explained is how many endpoints of a decision r keeps: DefaultExplained where
+// it does not say.
+func Explained(r Recorder) int {
 	if s, ok := r.(Selective); ok {
-		return s.KeepsExplanations()
+		return s.Explained()
 	}
-	return r != nil
+	if r == nil {
+		return 0
+	}
+	return DefaultExplained
 }

@@ -108,3 +108,28 @@ func TestOutcomeOfStatus(t *testing.T) {
 		}
 	}
 }
+
+// A request has one number, in its id, in views and when somebody asks for it.
+func TestNumbers(t *testing.T) {
+	for id, label := range map[string]string{
+		RequestID(1, 7): "#7", RequestID(1, 1_234_567): "#1234567", "req-1-7": "req-1-7", "req-x": "req-x", "req-1-00000x": "req-1-00",
+		"8b1f3c5e-9d7a-4f60-8a3f-1f0a7f3f1c11": "8b1f3c5e", "r1": "r1", "": "", "1234567é": "1234567",
+	} {
+		if got := Label(id); got != label {
+			t.Errorf("%q is called %q, expected %q", id, got, label)
+		}
+	}
+	for _, name := range []string{"req-1-000007", "7", "#7"} {
+		if !Named(name, RequestID(1, 7)) {
+			t.Errorf("%s does not find the request", name)
+		}
+	}
+	for _, name := range []string{"70", "", "#", "req-1", "req-1-00", "07"} {
+		if Named(name, RequestID(1, 7)) {
+			t.Errorf("%q finds another request", name)
+		}
+	}
+	if !Named("8b1f3c5e", "8b1f3c5e-9d7a-4f60-8a3f-1f0a7f3f1c11") || Named("8b1", "8b1f3c5e-9d7a") {
+		t.Error("an id is found by what a view shows of it, and by no less")
+	}
+}

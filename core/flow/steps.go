@@ -75,6 +75,10 @@ const (
 	Rejected        Step = "rejected"  // answered with an error before any token
 	Aborted         Step = "aborted"   // the peer left, or a fault; slot and blocks are free
 
+	// IncidentBegan and IncidentEnded are no request's: something happens to a part
+	// of the pool, and it is over.
+	IncidentBegan Step = "incident_began"
+	IncidentEnded Step = "incident_ended"
 	// EngineStep is no request's: the engine ended a step that all its requests
 	// share. Only where a scenario asks for it.
 	EngineStep Step = "engine_step"

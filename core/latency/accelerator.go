@@ -56,14 +56,21 @@ func AcceleratorNamed(name string) (Accelerator, error) {
 	if alias, ok := acceleratorAliases[key]; ok {
 		key = alias
 	}
-	names := make([]string, len(accelerators))
-	for i, a := range accelerators {
+	for _, a := range accelerators {
 		if strings.ToLower(a.Name) == key {
 			return a, nil
 		}
+	}
+	return Accelerator{}, fmt.Errorf("accelerator %q is not in the catalogue; expected one of %s", name, strings.Join(AcceleratorNames(), ", "))
+}
+
+// AcceleratorNames lists the catalogue in its order.
+func AcceleratorNames() []string {
+	names := make([]string, len(accelerators))
+	for i, a := range accelerators {
 		names[i] = a.Name
 	}
-	return Accelerator{}, fmt.Errorf("accelerator %q is not in the catalogue; expected one of %s", name, strings.Join(names, ", "))
+	return names
 }
 
 // flops is the peak rate in FLOP per second for arithmetic in t. A part

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -148,7 +149,7 @@ func (d *Decision) Prefiller() *Endpoint {
 }
 
 // ScoreList is every endpoint's total in the profile that chose:
-// "pod-0=0.75,pod-1=2.4"; at most RecordedEndpoints of them.
+// "pod-0=0.75,pod-1=2.4"; at most flow.DefaultExplained of them.
 func (d *Decision) ScoreList() string {
 	r := d.PrimaryProfile()
 	if r == nil {
@@ -159,7 +160,7 @@ func (d *Decision) ScoreList() string {
 		if j >= len(r.Totals) {
 			break
 		}
-		if j == RecordedEndpoints {
+		if j == flow.DefaultExplained {
 			fmt.Fprintf(&b, ",and %d more", len(r.Left)-j)
 			break
 		}

@@ -44,6 +44,8 @@ type ExplainedRemoval struct {
 	// Why runs beside Endpoints: what each lacked, "" where the filter does
 	// not say.
 	Why []string `json:"why,omitempty"`
+	// More counts endpoints that are left out of Endpoints.
+	More int `json:"more,omitempty"`
 }
 
 // Reasoner is a Filter or Screener that can say why it took an endpoint out
@@ -246,14 +248,27 @@ func (r *ExplainedRemoval) text() string {
 		}
 		out = append(out, text)
 	}
+	if r.More > 0 {
+		out = append(out, fmt.Sprintf("and %d more", r.More))
+	}
 	return strings.Join(out, "; ")
 }
 
 // Trim leaves only the best n endpoints of each profile, and counts the rest,
 // so that a record of a decision over thousands stays short.
 func (e *Explanation) Trim(n int) {
+	trim := func(list []ExplainedRemoval) {
+		for i := range list {
+			if x := &list[i]; len(x.Endpoints) > n {
+				x.More += len(x.Endpoints) - n
+				x.Endpoints, x.Why = x.Endpoints[:n], x.Why[:min(len(x.Why), n)]
+			}
+		}
+	}
+	trim(e.Screened)
 	for i := range e.Profiles {
 		p := &e.Profiles[i]
+		trim(p.Removed)
 		if len(p.Endpoints) > n {
 			p.More += len(p.Endpoints) - n
 			p.Endpoints = p.Endpoints[:n]

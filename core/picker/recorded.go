@@ -1,20 +1,19 @@
 package picker
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 )
 
-// RecordedEndpoints is how many endpoints of a profile the record of a decision
-// shows.
-const RecordedEndpoints = 32
-
 // Recorded is what the record of a request says of a decision, live and in
 // virtual time: the figures that a person reads at a glance and, where somebody
-// keeps it, the whole of it for windtunnel explain.
-func (d *Decision) Recorded(explain bool) []flow.Detail {
+// keeps it, the whole of it for windtunnel explain. Each list of endpoints has
+// the best of them, so many as explain says, or a default where that is 0 and
+// nothing is explained.
+func (d *Decision) Recorded(explain int) []flow.Detail {
 	var out []flow.Detail
 	if len(d.Targets) > 0 {
 		out = append(out, flow.D("name", d.Targets[0].Endpoint.Name))
@@ -25,13 +24,7 @@ func (d *Decision) Recorded(explain bool) []flow.Detail {
 	}
 	if r := d.PrimaryProfile(); r != nil && len(r.Scorers) > 0 {
 		out = append(out, flow.D("profile", r.Name))
-		scores := make([]string, 0, len(r.Left))
-		for j, i := range r.Left {
-			if j < len(r.Totals) {
-				scores = append(scores, fmt.Sprintf("%s=%.4g", d.View.States[i].Name, r.Totals[j]))
-			}
-		}
-		out = append(out, flow.D("scores", scores))
+		out = append(out, flow.D("scores", d.best(r, cmp.Or(explain, flow.DefaultExplained))))
 		if len(r.Tied) > 1 {
 			out = append(out, flow.D("tied", len(r.Tied)))
 		}
@@ -39,13 +32,29 @@ func (d *Decision) Recorded(explain bool) []flow.Detail {
 	if d.Disagg != "" {
 		out = append(out, flow.D("disaggregation", d.Disagg))
 	}
-	if !explain {
+	if explain == 0 {
 		return out
 	}
 	e := d.Explain()
-	e.Trim(RecordedEndpoints)
-	if text, err := json.Marshal(e); err == nil {
-		out = append(out, flow.D(flow.Explanation, string(text)))
+	e.Trim(explain)
+	return append(out, flow.D(flow.Explanation, e))
+}
+
+// best are the total scores of a profile's n best endpoints, in the order of the
+// pool.
+func (d *Decision) best(r *ProfileResult, n int) []string {
+	list := make([]int, min(len(r.Left), len(r.Totals)))
+	for j := range list {
+		list[j] = j
 	}
-	return out
+	if len(list) > n {
+		slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(r.Totals[b], r.Totals[a]) })
+		list = list[:n]
+		slices.Sort(list)
+	}
+	scores := make([]string, len(list))
+	for k, j := range list {
+		scores[k] = fmt.Sprintf("%s=%.4g", d.View.States[r.Left[j]].Name, r.Totals[j])
+	}
+	return scores
 }

@@ -1,6 +1,7 @@
-// Package reply reads a model server's response as a client does: how many
-// tokens came, whether it is whole, which metadata it echoes (document 000),
-// and whether it tells of an error inside a 2xx.
+// Package reply is how a client sees its request end: Facts says what came of
+// it, and Reader reads the facts of a response's bytes: how many tokens came,
+// whether it is whole, which metadata it echoes (document 000), and whether it
+// tells of an error inside a 2xx.
 package reply
 
 import (
@@ -8,7 +9,6 @@ import (
 	"encoding/json"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/sse"
 )
 
@@ -30,8 +30,9 @@ type Reader struct {
 	err      *Error
 	bad      string
 
-	keep bool
-	text []byte
+	keep   bool
+	closed bool
+	text   []byte
 }
 
 // Error is an error told inside a response.
@@ -141,11 +142,13 @@ func (r *Reader) object(data []byte) {
 	}
 }
 
-// Close is told that the body ended without an error of the connection.
+// Close is told that the body ended without an error of the connection. What is
+// told afterwards has no effect.
 func (r *Reader) Close() {
-	if r.tooLong() {
+	if r.closed || r.tooLong() {
 		return
 	}
+	r.closed = true
 	if e, ok := r.events.Last(); ok {
 		r.event(e)
 	}
@@ -165,31 +168,12 @@ func (r *Reader) Bytes() int64 { return r.size }
 // Metadata is what the response echoes, and whether it echoes any.
 func (r *Reader) Metadata() (string, bool) { return r.metadata, r.echoed }
 
-// Outcome tells how a request ended whose response had this status and whose
-// body was read to its end. want is the metadata that the EPP made for a held
-// request; known is false where that cannot be told (a plain request, someone
-// else's EPP). reason is empty for a completed request.
-func (r *Reader) Outcome(status int, want string, known bool) (outcome flow.Outcome, reason string) {
-	outcome = flow.OutcomeOfStatus(status)
-	switch {
-	case r.err != nil && r.err.Type == held.ViolationType:
-		return flow.Violated, r.err.Message
-	case outcome != flow.Completed && r.err != nil:
-		return outcome, r.err.Message
-	case outcome != flow.Completed:
-		return outcome, string(r.buf[:min(len(r.buf), 200)])
-	case r.err != nil:
-		return flow.ServerError, r.err.Message
-	case !r.done && r.size == 0:
-		return flow.Broken, "the response is empty"
-	case !r.done && r.bad != "":
-		return flow.Broken, r.bad
-	case !r.done:
-		return flow.Broken, "the response was cut short"
-	case known && !r.echoed:
-		return flow.Violated, "the response does not echo the metadata"
-	case known && r.metadata != want:
-		return flow.Violated, "the response echoes " + r.metadata + " and not the metadata " + want
+// Facts are what has been read.
+func (r *Reader) Facts(status int) Facts {
+	f := Facts{Status: status, Bytes: r.size, Tokens: r.tokens, Whole: r.done, Bad: r.bad, Error: r.err}
+	f.Metadata, f.Echoed = r.metadata, r.echoed
+	if flow.OutcomeOfStatus(status) != flow.Completed {
+		f.Text = string(r.buf[:min(len(r.buf), 200)])
 	}
-	return flow.Completed, ""
+	return f
 }

@@ -41,10 +41,40 @@ func TestOutcomes(t *testing.T) {
 				rest = rest[n:]
 			}
 			r.Close()
-			got, reason := r.Outcome(c.status, "m", c.known)
+			f := r.Facts(c.status)
+			f.Want, f.Known = "m", c.known
+			got, reason := f.Outcome()
 			if got != c.want || r.Tokens() != c.tokens || (reason == "") != (got == flow.Completed) {
 				t.Errorf("%s, %d at a time: got %s (%q), %d tokens; want %s, %d", name, step, got, reason, r.Tokens(), c.want, c.tokens)
 			}
+		}
+	}
+}
+
+// What a client is told by others than bytes comes to the same.
+func TestFacts(t *testing.T) {
+	t.Parallel()
+	whole := Facts{Status: 200, Tokens: 3, Whole: true, Bytes: -1}
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		want   flow.Outcome
+	}{
+		"whole":                     {func(*Facts) {}, flow.Completed},
+		"a violation inside a 200":  {func(f *Facts) { f.Error = &Error{Message: "part 2", Type: "HeldRequestViolation"} }, flow.Violated},
+		"a violation before tokens": {func(f *Facts) { f.Status, f.Error = 400, &Error{Message: "part 2", Type: "HeldRequestViolation"} }, flow.Violated},
+		"another error inside":      {func(f *Facts) { f.Error = &Error{Message: "crashed", Type: "InternalServerError"} }, flow.ServerError},
+		"nothing came":              {func(f *Facts) { f.Whole, f.Bytes = false, 0 }, flow.Broken},
+		"not all came":              {func(f *Facts) { f.Whole = false }, flow.Broken},
+		"the echo":                  {func(f *Facts) { f.Want, f.Known, f.Metadata, f.Echoed = "m", true, "m", true }, flow.Completed},
+		"no echo":                   {func(f *Facts) { f.Want, f.Known = "m", true }, flow.Violated},
+		"too many":                  {func(f *Facts) { f.Status, f.Text = 429, "later" }, flow.Overloaded},
+	} {
+		f := whole
+		c.change(&f)
+		var last []flow.Step
+		outcome, details := f.Ended(func(s flow.Step, _ ...flow.Detail) { last = append(last, s) })
+		if outcome != c.want || (len(last) == 1) != (c.want == flow.Completed) {
+			t.Errorf("%s: %s %v, recorded %v; expected %s", name, outcome, details, last, c.want)
 		}
 	}
 }
@@ -55,7 +85,8 @@ func FuzzReader(f *testing.F) {
 		r := NewReader(contentType)
 		_, _ = r.Write(body)
 		r.Close()
-		r.Outcome(200, "m", true)
+		f := r.Facts(200)
+		f.Outcome()
 	})
 }
 
@@ -65,7 +96,8 @@ func TestParts(t *testing.T) {
 	r.Keep()
 	_, _ = r.Write([]byte(`{"choices":[{"message":{"content":[{"type":"text","text":"a "},{"type":"image_url","image_url":{"url":"data:,x"}},{"type":"text","text":"b"}]}}],"usage":{"completion_tokens":2}}`))
 	r.Close()
-	if outcome, reason := r.Outcome(200, "", false); outcome != flow.Completed || r.Tokens() != 2 || r.Text() != "a b" {
+	f := r.Facts(200)
+	if outcome, reason := f.Outcome(); outcome != flow.Completed || r.Tokens() != 2 || r.Text() != "a b" {
 		t.Errorf("%s %s, %d tokens, %q", outcome, reason, r.Tokens(), r.Text())
 	}
 }

@@ -31,6 +31,17 @@ func (s *Stream) advance(now machine.Time) []Effect {
 	return fx.List
 }
 
+// A decision that is taken after its deadline is for nobody: the request was
+// answered at the deadline, whoever was busy until then.
+func TestDecisionAfterItsDeadline(t *testing.T) {
+	s := New(Config{Deadline: machine.Second})
+	s.tell(0, Message{Kind: Headers, Head: header.Of(":method", "POST", ":path", "/v1/completions"), End: true})
+	fx := s.tell(2*machine.Second, Message{Kind: Decided, Decision: Decision{Endpoint: "10.0.0.1:8000"}})
+	if len(fx) != 1 || fx[0].Kind != SendAnswer || fx[0].Answer.Status != 504 || fx[0].At != machine.Second || s.Result() != Answered {
+		t.Errorf("%v, %s", s.Result(), describe(fx))
+	}
+}
+
 func describe(effects []Effect) string {
 	var b strings.Builder
 	for _, e := range effects {

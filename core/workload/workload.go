@@ -4,10 +4,10 @@
 package workload
 
 import (
-	"fmt"
 	"math"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -86,11 +86,24 @@ type Request struct {
 	Body   []byte
 }
 
+// Sent is what the record says of the request when it is sent: of a long body
+// the beginning.
+func (r *Request) Sent() []flow.Detail {
+	body := string(r.Body[:min(len(r.Body), maxShown)])
+	if len(r.Body) > maxShown {
+		body = strings.ToValidUTF8(body[:maxShown-len("…")], "") + "…"
+	}
+	return []flow.Detail{flow.D("path", r.Path), flow.D("bytes", len(r.Body)), flow.D("body", body)}
+}
+
+// maxShown is how long a body is that is shown whole.
+const maxShown = 120
+
 // ID is the id of the request with this number (from 0).
-func (c *Config) ID(index int) string { return fmt.Sprintf("%s%06d", c.Prefix(), index+1) }
+func (c *Config) ID(index int) string { return flow.RequestID(c.Seed, index+1) }
 
 // Prefix is what the ids of the workload's requests begin with.
-func (c *Config) Prefix() string { return fmt.Sprintf("req-%d-", c.Seed) }
+func (c *Config) Prefix() string { return flow.RequestPrefix(c.Seed) }
 
 // Request makes the request with this number (from 0) as the first one of a
 // conversation.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -64,6 +65,45 @@ func TestExceptionsAreNeeded(t *testing.T) {
 			if !used[key] {
 				t.Errorf("the exception %q (%s) is not needed", key, reason)
 			}
+		}
+	}
+}
+
+// Every machine of the core is held against what all machines promise.
+func TestMachinesKeepTheContract(t *testing.T) {
+	methods := map[string]int{}
+	listed := map[string]bool{}
+	for _, f := range goFiles(t) {
+		if f.path == "internal/contract/machines.go" {
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				if l, ok := n.(*ast.BasicLit); ok {
+					name, _ := strconv.Unquote(l.Value)
+					listed[name] = true
+				}
+				return true
+			})
+		}
+		if f.test || !below(f.dir, "core") {
+			continue
+		}
+		for _, d := range f.ast.Decls {
+			m, ok := d.(*ast.FuncDecl)
+			if !ok || m.Recv == nil || m.Name.Name != "Input" && m.Name.Name != "Next" && m.Name.Name != "Advance" {
+				continue
+			}
+			if p, ok := m.Recv.List[0].Type.(*ast.StarExpr); ok {
+				if of, ok := p.X.(*ast.Ident); ok {
+					methods[f.dir+"."+of.Name]++
+				}
+			}
+		}
+	}
+	if len(listed) == 0 {
+		t.Fatal("internal/contract/machines.go lists no machine")
+	}
+	for name, n := range methods {
+		if n == 3 && !listed[name] {
+			t.Errorf("%s is a machine that nobody holds against the contract: add it to internal/contract/machines.go", name)
 		}
 	}
 }

@@ -40,6 +40,9 @@ type Kind[M any, F machine.Buffer] struct {
 // Instance is one machine and what is needed to look at it.
 type Instance[M any, F machine.Buffer] struct {
 	Machine machine.Machine[M, F]
+	// Is is the machine that is meant, where Machine is one around it that makes
+	// its messages; else nil.
+	Is      any
 	Effects F
 	// Say puts effects into words, all that they say: two machines are equal when
 	// their words are. It is called before the next input.
@@ -74,7 +77,11 @@ const module = "github.com/windtunnel/windtunnel/"
 func of[M any, F machine.Buffer](name string, draw func(t *rapid.T) Kind[M, F]) Machine {
 	return Machine{name, func(t *rapid.T) {
 		kind := draw(t)
-		if is := reflect.TypeOf(kind.Make().Machine).Elem(); strings.TrimPrefix(is.PkgPath(), module)+"."+is.Name() != name {
+		x := kind.Make()
+		if x.Is == nil {
+			x.Is = x.Machine
+		}
+		if is := reflect.TypeOf(x.Is).Elem(); strings.TrimPrefix(is.PkgPath(), module)+"."+is.Name() != name {
 			t.Fatalf("%s is made as a %v", name, is)
 		}
 		check(t, kind)

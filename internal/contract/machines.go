@@ -4,8 +4,13 @@ package contract
 var Machines = []Machine{
 	of("core/disagg.Exchange", sidecars),
 	of("core/engine.Engine", engines),
+	of("core/epp.Machine", pickers),
+	of("core/epp.Stream", pickerStreams),
 	of("core/kv.Feed", feeds),
 	of("core/kv.Index", indexes),
 	of("core/link.Network", networks),
+	of("core/modelserver/enginecore.Core", engineCores),
+	of("core/modelserver/enginecore.Network", enginecoreNetworks),
 	of("core/picker/flowcontrol.Controller", controllers),
+	of("core/stream.Stream", streams),
 }

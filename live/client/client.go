@@ -124,7 +124,7 @@ func talk(ctx context.Context, client *http.Client, o *Options, v *workload.Conv
 }
 
 // errLeft is why a request ends whose client goes away on purpose.
-var errLeft = errors.New("the client left")
+var errLeft = errors.New(reply.ClientLeft)
 
 // one sends one request and records its steps and its one outcome. What the
 // answer says is kept where somebody goes on from it.
@@ -148,14 +148,13 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 		defer timer.Stop()
 	}
 	req := newRequest(reqCtx, o, r)
-	record(flow.RequestSent, flow.D("path", r.Path), flow.D("bytes", len(r.Body)), flow.D("body", preview(r.Body)))
+	record(flow.RequestSent, r.Sent()...)
 	outcome, answer, details := exchange(client, req, o, r.ID, keep, record)
 	if o.Metadata != nil {
 		o.Metadata(r.ID) // whatever became of the request, nobody asks again
 	}
-	if outcome == flow.Broken && (ctx.Err() != nil || errors.Is(context.Cause(reqCtx), errLeft)) {
+	if outcome == flow.Left {
 		record(flow.ClientLeft)
-		outcome = flow.Left
 	}
 	record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(outcome))}, details...)...)
 	return answer, outcome
@@ -178,18 +177,11 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 	return req
 }
 
-func preview(body []byte) string {
-	if len(body) <= 120 {
-		return string(body)
-	}
-	return string(bytes.ToValidUTF8(body[:117], nil)) + "…"
-}
-
 // exchange sends a request and reads the response to its end.
 func exchange(client *http.Client, req *http.Request, o *Options, id string, keep bool, record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
 	resp, err := client.Do(req)
 	if err != nil {
-		outcome, details := transportError(err)
+		outcome, details := cut(req.Context(), err, &reply.Facts{})
 		return outcome, "", details
 	}
 	defer resp.Body.Close()
@@ -213,33 +205,28 @@ func exchange(client *http.Client, req *http.Request, o *Options, id string, kee
 			break
 		}
 		if err != nil {
-			outcome, details := transportError(err)
-			return outcome, "", append(details, flow.D("status", resp.StatusCode), flow.D("tokens", reader.Tokens()))
+			outcome, details := cut(req.Context(), err, &reply.Facts{Status: resp.StatusCode, Tokens: reader.Tokens()})
+			return outcome, "", details
 		}
 	}
 	reader.Close()
-	want, known := "", false
+	facts := reader.Facts(resp.StatusCode)
 	if o.Metadata != nil {
-		want, known = o.Metadata(id)
+		facts.Want, facts.Known = o.Metadata(id)
 	}
-	outcome, reason := reader.Outcome(resp.StatusCode, want, known)
-	details := []flow.Detail{flow.D("status", resp.StatusCode), flow.D("tokens", reader.Tokens()), flow.D("bytes", reader.Bytes())}
-	if outcome == flow.Completed {
-		if got, echoed := reader.Metadata(); echoed {
-			details = append(details, flow.D("metadata", got))
-		}
-		record(flow.LastTokenReceived, details...)
-	}
-	if reason != "" {
-		details = append(details, flow.D("reason", reason))
-	}
+	outcome, details := facts.Ended(record)
 	return outcome, reader.Text(), details
 }
 
-func transportError(err error) (flow.Outcome, []flow.Detail) {
-	details := []flow.Detail{flow.D("reason", err.Error())}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return flow.TimedOut, details
+// cut is how a request ended whose connection broke, or was given up.
+func cut(ctx context.Context, err error, f *reply.Facts) (flow.Outcome, []flow.Detail) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return flow.TimedOut, f.Cut(reply.TimeLimit)
+	case errors.Is(context.Cause(ctx), errLeft):
+		return flow.Left, f.Cut(reply.ClientLeft)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return flow.Left, f.Cut(err.Error())
 	}
-	return flow.Broken, details
+	return flow.Broken, f.Cut(err.Error())
 }

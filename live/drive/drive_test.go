@@ -232,6 +232,56 @@ func TestPanic(t *testing.T) {
 	})
 }
 
+// Who is told of panics has the machine in hand, hears whether the timer rang, and
+// decides what is left to carry out; a panic of its own is the caller's.
+func TestPanicked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r *rig
+		var told []string
+		r = newRig(func(o *Options[strike, *strikes]) {
+			o.Panicked = func(now machine.Time, v any, rang bool) {
+				told = append(told, fmt.Sprintf("%v at %v, rang %v", v, now, rang))
+				r.c.Input(now, strike{now}, o.Effects)
+				if v == "again" {
+					panic(v)
+				}
+				o.Effects.Reset()
+			}
+		})
+		r.on = func(_ machine.Time, _ *strikes, at machine.Time) { panic(at) }
+		r.Input(strike{0})
+		r.Input(strike{second})
+		time.Sleep(time.Hour)
+		func() {
+			defer func() { told = append(told, fmt.Sprint("caught ", recover())) }()
+			r.With(func(machine.Time, *strikes) { panic("again") })
+		}()
+		r.on = nil
+		r.Input(strike{0})
+		synctest.Wait()
+		r.want(t, "0s at 0s", "1s at 1s", "3600s at 3600s", "0s at 3600s")
+		if want := []string{"0s at 0s, rang false", "1s at 1s, rang true", "again at 3600s, rang false", "caught again"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+	})
+}
+
+// After Quiet nothing happens by itself, but whoever has a message gives it, and
+// what was due meanwhile is played then.
+func TestQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil)
+		r.Input(strike{second})
+		r.Quiet()
+		time.Sleep(time.Hour)
+		r.want(t)
+		if !r.Input(strike{0}) {
+			t.Error("the message is refused")
+		}
+		r.want(t, "1s at 3600s", "0s at 3600s")
+	})
+}
+
 // However many give messages at once, each effect is carried out once, by one
 // at a time.
 func TestManyAtOnce(t *testing.T) {

@@ -44,6 +44,8 @@ type FindOptions struct {
 	NoInstall bool
 	// Log hears about an install, which takes seconds. Nil is silent.
 	Log *slog.Logger
+	// Tell is told before somebody has to wait for an install; may be nil.
+	Tell func(what string)
 }
 
 // Attempt is one place that was looked at, and what was there.
@@ -69,6 +71,9 @@ func search(ctx context.Context, o FindOptions) (Binary, []Attempt, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Tell == nil {
+		o.Tell = func(string) {}
 	}
 	for _, named := range []struct {
 		source Source

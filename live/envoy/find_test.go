@@ -116,8 +116,12 @@ func TestInstallFailures(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The script needs the system's programs too, but not its pip.
-			_, err := Find(t.Context(), FindOptions{Getenv: env("PATH", bin, "WINDTUNNEL_CACHE", cache)})
+			told := ""
+			_, err := Find(t.Context(), FindOptions{Getenv: env("PATH", bin, "WINDTUNNEL_CACHE", cache), Tell: func(what string) { told += what }})
 			wantKind(t, err, NotFound)
+			if !strings.Contains(told, "installing "+Pinned.String()) || !strings.Contains(told, cache) {
+				t.Errorf("somebody waits and is told %q", told)
+			}
 			if !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the message lacks %q:\n%v", tc.want, err)
 			}

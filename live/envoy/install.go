@@ -89,6 +89,7 @@ func install(ctx context.Context, cache string, o FindOptions) error {
 	}
 	defer os.RemoveAll(dir)
 
+	o.Tell(fmt.Sprintf("there is no Envoy here that can be used: installing %s (some 35 MB, once) into %s", Pinned, filepath.Dir(final)))
 	o.Log.Info("installing Envoy", "version", Pinned.String(), "into", filepath.Dir(final))
 	raw, err := download(ctx, dir, w, o.Getenv)
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/child"
 )
 
 const (
@@ -136,7 +138,7 @@ func (p *Process) launch() error {
 	p.cmd = exec.Command(p.Binary.Path, p.args()...)
 	p.cmd.Dir = p.Dir
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	tie(p.cmd)
+	child.Tie(p.cmd)
 
 	started := make(chan error, 1)
 	go func() {
@@ -280,7 +282,7 @@ func (p *Process) Stop(ctx context.Context) error {
 		return nil
 	default:
 	}
-	terminate(p.cmd)
+	child.Terminate(p.cmd)
 	bound := time.NewTimer(stopTimeout)
 	defer bound.Stop()
 	select {
@@ -295,7 +297,7 @@ func (p *Process) Stop(ctx context.Context) error {
 
 // kill ends the whole group by force and waits until it is gone.
 func (p *Process) kill() {
-	killGroup(p.cmd)
+	child.Kill(p.cmd)
 	<-p.ended
 	if p.admin != nil {
 		p.admin.close()

@@ -3,15 +3,9 @@
 package envoy
 
 import (
-	"os/exec"
 	"sync"
 	"syscall"
 )
-
-// terminate asks the child's group to end, killGroup ends it. The group also
-// holds what a wrapper script may have started.
-func terminate(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
 // raiseDescriptorLimit lifts the soft limit on open files to the hard one.
 // The Go runtime does so for itself but hands the old limit to children,

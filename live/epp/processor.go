@@ -54,6 +54,7 @@ type served struct {
 	fx       machine.Effects[stream.Effect]
 	sendErr  error
 	broken   error         // what a panic ended the stream with
+	whole    time.Time     // when the request's last byte came
 	answered bool          // the first message is out
 	sent     bool          // the decision's figures are taken
 	spent    time.Duration // on the response
@@ -62,8 +63,7 @@ type served struct {
 	// And these for the stream's goroutine.
 	in       stream.Message
 	modes    stream.Modes
-	decide   bool
-	whole    time.Time // when the request's last byte came
+	decide   bool // the picker is to be asked
 	lastAt   machine.Time
 	evicted  <-chan struct{} // nil when the request cannot be evicted
 	arrivals chan arrival    // nil until receive needs it
@@ -100,7 +100,7 @@ func (c *served) turn(ctx context.Context, in *extprocv3.ProcessingRequest, err 
 		return done, err
 	}
 	c.drive.With(func(now machine.Time, _ *machine.Effects[stream.Effect]) { c.breakOff(now, panicked.Error()) })
-	return true, c.broken
+	return c.result()
 }
 
 // deciding is what panicked.

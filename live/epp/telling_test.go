@@ -44,7 +44,7 @@ func told(t *testing.T, change ...func(o *PickingOptions)) (*Picking, *bytes.Buf
 	var log bytes.Buffer
 	k := picking(t, disaggregated, 0, func(o *PickingOptions) {
 		o.Log = slog.New(decisionsOnly{slog.NewJSONHandler(&log, nil)})
-		o.Explain, o.DocumentHeaders, o.History = true, true, 10
+		o.Explain, o.DocumentHeaders, o.History = flow.DefaultExplained, true, 10
 		o.Stream.Recorder = flow.Func(func(flow.Event) {})
 		for _, f := range change {
 			f(o)
@@ -113,18 +113,17 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 
 // The request's record, the page and Explain tell the same.
 func TestOneDecisionIsToldEverywhere(t *testing.T) {
-	text := ""
+	var recorded *picker.Explanation
 	k, _ := told(t, func(o *PickingOptions) {
 		o.Stream.Recorder = flow.Func(func(e flow.Event) {
 			if e.Step == flow.EndpointPicked {
-				text, _ = e.Details.Get(flow.Explanation).(string)
+				recorded, _ = e.Details.Get(flow.Explanation).(*picker.Explanation)
 			}
 		})
 	})
 	k.testAsk(context.Background(), chat(7), hello).leave()
-	var recorded picker.Explanation
-	if err := json.Unmarshal([]byte(text), &recorded); err != nil {
-		t.Fatal(err)
+	if recorded == nil {
+		t.Fatal("the record explains nothing")
 	}
 	w := httptest.NewRecorder()
 	k.Pages()["GET /debug/decisions"].ServeHTTP(w, httptest.NewRequest("GET", "/debug/decisions?request=7", nil))

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
@@ -105,7 +106,7 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 	if !loaded {
 		known.id = s.adapters.add(Adapter{q.Name, q.Path, q.Base})
 	}
-	if !s.control(engine.Control{Op: engine.OpLoadAdapter, Adapter: known.id}) {
+	if !s.control(&enginecore.Control{Control: engine.Control{Op: engine.OpLoadAdapter, Adapter: known.id}}) {
 		s.adapters.remove(q.Name)
 		answer(w, openai.Errorf(500, "", "The engine did not load the adapter '%s'.", q.Name))
 		return
@@ -132,7 +133,7 @@ func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.adapters.remove(q.Name)
-	s.control(engine.Control{Op: engine.OpUnloadAdapter, Adapter: known.id})
+	s.control(&enginecore.Control{Control: engine.Control{Op: engine.OpUnloadAdapter, Adapter: known.id}})
 	writeWhole(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' removed successfully.", q.Name))
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -260,7 +261,7 @@ func (s *Server) adminEngine(w http.ResponseWriter, r *http.Request) {
 		c.Op = engine.OpRestart
 	case "drain":
 		// Its answer comes when the last request has ended; nobody waits here.
-		s.loop.send(engine.Control{Op: engine.OpDrain})
+		s.loop.send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
 		empty(w)
 		return
 	case "fail_rank":

@@ -5,6 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
 
 // box is where a request's goroutine learns what happened to it: the loop puts
@@ -37,7 +38,7 @@ type boxState struct {
 	violation  string // how the body broke the contract
 	gone       string // why the peer is gone, if it is
 
-	kv *hold // blocks kept for another server
+	kv *enginecore.Hold // blocks kept for another server
 }
 
 // choiceState is one completion's progress.

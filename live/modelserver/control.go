@@ -7,16 +7,17 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
-// control has the engine do an operation and waits for its answer; false means
+// control has the server do an operation and waits for its answer; false means
 // that it was refused, or that the server is stopping.
-func (s *Server) control(c engine.Control) bool {
+func (s *Server) control(c *enginecore.Control) bool {
 	result := make(chan bool, 1)
 	if !s.loop.ask(func(now machine.Time) {
-		s.loop.waiting = append(s.loop.waiting, controlWait{c.Op, result})
-		s.loop.eng.Input(now, c, &s.loop.fx)
+		s.loop.waiting[c] = result
+		s.loop.core.Input(now, c, &s.loop.fx)
 	}) {
 		return false
 	}
@@ -28,11 +29,21 @@ func (s *Server) control(c engine.Control) bool {
 	}
 }
 
+// controlled is told of the answer; it has the engine in hand.
+func (s *Server) controlled(a *enginecore.Controlled) {
+	s.dead.Store(s.loop.core.Dead())
+	s.sleepLevel.Store(int32(s.loop.core.SleepLevel()))
+	if to := s.loop.waiting[a.Control]; to != nil {
+		to <- a.Done
+		delete(s.loop.waiting, a.Control)
+	}
+}
+
 // Fail has the engine die: engine.OpCrash, or engine.OpFailRank of one of its
 // ranks. What it has in flight fails, and it is not healthy any more.
 func (s *Server) Fail(c engine.Control) error {
-	if c.Op != engine.OpCrash && c.Op != engine.OpFailRank || c.Rank < 0 || c.Rank >= max(1, s.opts.TensorParallel) {
-		return fmt.Errorf("model server %s: operation %v on rank %d is no failure of an engine with %d ranks", s.name, c.Op, c.Rank, max(1, s.opts.TensorParallel))
+	if err := s.loop.core.Config().CheckFailure(c); err != nil {
+		return fmt.Errorf("model server %s: %w", s.name, err)
 	}
 	return s.live(c)
 }
@@ -41,30 +52,10 @@ func (s *Server) Fail(c engine.Control) error {
 func (s *Server) Restart() error { return s.live(engine.Control{Op: engine.OpRestart}) }
 
 func (s *Server) live(c engine.Control) error {
-	if !s.control(c) {
+	if !s.control(&enginecore.Control{Control: c}) {
 		return fmt.Errorf("model server %s: the engine refused operation %v: it is not in a state to", s.name, c.Op)
 	}
-	s.dead.Store(c.Op != engine.OpRestart)
-	if c.Op == engine.OpRestart {
-		s.sleepLevel.Store(0)
-	}
 	return nil
-}
-
-type controlWait struct {
-	op     engine.Op
-	result chan bool
-}
-
-// answered hands an answer to the oldest who waits for this operation.
-func (l *loop) answered(f *engine.Effect) {
-	for i, w := range l.waiting {
-		if w.op == f.Op {
-			w.result <- f.Kind == engine.ControlDone
-			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
-			return
-		}
-	}
 }
 
 // sleep answers POST /sleep?level=1 (vLLM: --enable-sleep-mode). What is in
@@ -79,17 +70,13 @@ func (s *Server) sleep(w http.ResponseWriter, r *http.Request) {
 		}
 		level = n
 	}
-	if s.control(engine.Control{Op: engine.OpSleep}) {
-		s.sleepLevel.Store(int32(max(level, 1)))
-	}
+	s.control(&enginecore.Control{Control: engine.Control{Op: engine.OpSleep}, Level: level})
 	empty(w)
 }
 
 // wakeUp answers POST /wake_up. Tags are accepted; everything wakes.
 func (s *Server) wakeUp(w http.ResponseWriter, r *http.Request) {
-	if s.control(engine.Control{Op: engine.OpWake}) {
-		s.sleepLevel.Store(0)
-	}
+	s.control(&enginecore.Control{Control: engine.Control{Op: engine.OpWake}})
 	empty(w)
 }
 
@@ -102,7 +89,7 @@ func (s *Server) isSleeping(w http.ResponseWriter, r *http.Request) {
 // resetPrefixCache answers POST /reset_prefix_cache. As with vLLM it is 200
 // even when blocks are in use and nothing was reset.
 func (s *Server) resetPrefixCache(w http.ResponseWriter, r *http.Request) {
-	if !s.control(engine.Control{Op: engine.OpResetPrefixCache}) {
+	if !s.control(&enginecore.Control{Control: engine.Control{Op: engine.OpResetPrefixCache}}) {
 		s.log.Warn("prefix cache not reset: blocks are in use", "server", s.name)
 	}
 	empty(w)

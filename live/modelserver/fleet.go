@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -17,7 +16,6 @@ import (
 type Fleet struct {
 	servers  []*Server
 	network  *network
-	external external // the cache beside them, of connectors that have one
 	log      *slog.Logger
 	serving  serve.Group
 	stopOnce sync.Once
@@ -43,7 +41,7 @@ func New(o Options) (*Fleet, error) {
 		s.fleet, s.serving = f, &f.serving
 		f.servers = append(f.servers, s)
 	}
-	n, err := newNetwork(o.Transfer, len(f.servers), clock, f.sending)
+	n, err := newNetwork(o.Transfer, f.servers, clock)
 	if err != nil {
 		return nil, errors.Join(append(errs, err)...)
 	}
@@ -99,18 +97,8 @@ func (f *Fleet) stop(ctx context.Context) {
 		<-done
 	}
 	f.serving.Wait()
-	f.network.drive.Stop()
+	f.network.stop()
 }
 
 // Failed has the error of the first server that ended by itself.
 func (f *Fleet) Failed() <-chan error { return f.serving.Failed() }
-
-// sending passes on that a connector blocks a server, or no longer does. A node
-// that is no server of the fleet stands for servers elsewhere.
-func (f *Fleet) sending(node, by int) {
-	for _, s := range f.servers {
-		if s.index == node {
-			s.loop.send(engine.KVSending{By: by})
-		}
-	}
-}

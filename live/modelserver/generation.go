@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
@@ -37,9 +38,9 @@ type generation struct {
 	usage   openai.Usage
 	buf     []byte
 
-	token     token // the one being encoded
-	kept      *hold // blocks kept for the decode server
-	began     bool  // status and first token have left
+	token     token            // the one being encoded
+	kept      *enginecore.Hold // blocks kept for the decode server
+	began     bool             // status and first token have left
 	started   bool
 	part2Done bool
 	part2At   machine.Time
@@ -70,10 +71,7 @@ const keptBuffer = 64 << 10 // larger buffers are not kept
 
 // generate submits the request and stays with it to its end.
 func (g *generation) generate() {
-	if !g.meetPeer() {
-		return
-	}
-	g.submit()
+	g.s.loop.submit(g.seqs)
 	for over := false; !over; {
 		select {
 		case <-g.box.ready:
@@ -118,22 +116,24 @@ func (g *generation) build() *openai.Error {
 			g.s.say(g.texts[i], g.req, i)
 		}
 		*q = seq{box: g.box, choice: i, first: g.req.stream || g.session.Held() || watched,
-			start:  watched || g.fault.DieInPrefill || g.needsThreshold,
-			submit: g.s.submitFor(g.req, p, i, g.texts[i])}
+			start: watched || g.fault.DieInPrefill || g.needsThreshold}
+		q.Submit = g.s.submitFor(g.req, p, i, g.texts[i])
 		if bad := g.req.work.tooMuch(); bad != nil {
 			return bad
 		}
-		q.counted = stats.Sequence{PromptTokens: len(p.tokens), EveryToken: g.req.stream, N: g.req.n, MaxTokens: g.req.maxTokens, Adapter: g.req.lora}
-		q.params = seqParams{key: g.req.kv.key, loseKV: g.fault.LoseKV}
+		q.Counted = stats.Sequence{PromptTokens: len(p.tokens), EveryToken: g.req.stream, N: g.req.n, MaxTokens: g.req.maxTokens, Adapter: g.req.lora}
+		q.Owner, q.Key, q.LoseKV = q, g.req.kv.key, g.fault.LoseKV
+		q.Remote, q.Source = g.req.kv.remote.remote(), g.req.kv.source.remote()
+		q.Prefix = g.s.prefix(g.req, q)
 		if g.s.publisher != nil {
-			q.params.tokens = tokensOf(p, g.texts[i])
+			q.Tokens = tokensOf(p, g.texts[i])
 		}
-		q.submit.HoldAfterFirst = g.session.Held()
+		q.Submit.HoldAfterFirst = g.session.Held()
 		switch {
-		case q.counted.EveryToken:
-			q.submit.Interest = engine.EveryToken
+		case q.Counted.EveryToken:
+			q.Submit.Interest = engine.EveryToken
 		case !q.first:
-			q.submit.Interest = engine.EndOnly
+			q.Submit.Interest = engine.EndOnly
 		}
 		g.seqs = append(g.seqs, q)
 		if i%g.req.n == 0 {
@@ -141,16 +141,6 @@ func (g *generation) build() *openai.Error {
 		}
 	}
 	return nil
-}
-
-// submit gives the engine what build has made.
-func (g *generation) submit() {
-	for i, q := range g.seqs {
-		p := &g.req.prompts[i/g.req.n]
-		q.fetches(g.req, p)
-		g.s.fromOthers(g, q, p)
-	}
-	g.s.loop.submit(g.seqs)
 }
 
 // step carries out what the box's state asks for and is true at the end.

@@ -192,7 +192,7 @@ func (g *generation) kvAnswer() []byte {
 	fields := map[string]any{}
 	_ = json.Unmarshal(g.req.kv.raw, &fields) // it was an object when it came
 	fields["do_remote_prefill"], fields["do_remote_decode"] = true, false
-	fields["remote_engine_id"], fields["remote_block_ids"] = g.s.engineID, g.kept.blocks
+	fields["remote_engine_id"], fields["remote_block_ids"] = g.s.engineID, g.kept.Blocks.Numbers()
 	fields["remote_host"], fields["remote_port"] = host, port
 	fields["remote_request_id"], fields["tp_size"] = g.req.id, max(1, g.s.opts.TensorParallel)
 	out, err := json.Marshal(fields)
@@ -217,12 +217,12 @@ func (g *generation) kvMetadata() []byte {
 		return nil
 	}
 	h := g.kept
-	handle := fmt.Sprintf("kv://%s/%s/%d-%d-%d", net.JoinHostPort(host, portText(port)), g.s.engineID, h.blocks[0], len(h.blocks), h.tokens)
+	handle := fmt.Sprintf("kv://%s/%s/%d-%d-%d", net.JoinHostPort(host, portText(port)), g.s.engineID, h.Blocks.First, h.Blocks.Count, h.Tokens)
 	b := append([]byte(nil), `{"session_id":`...)
 	b = appendStringOrNull(b, g.req.kv.session)
 	b = append(b, `,"kv_handle":`...)
 	b = openai.AppendString(b, handle)
-	b = field(b, "tokens_processed", h.tokens)
+	b = field(b, "tokens_processed", h.Tokens)
 	return append(b, '}')
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/serving"
 )
 
@@ -68,7 +69,7 @@ func (s *Server) SetTimes(t Times) error {
 		a.now.Store(&latency.Constant{TimeToFirstToken: ttft, InterTokenLatency: itl})
 		// A message, even about nothing, ends the run of steps that was laid out
 		// with the old times.
-		s.loop.send(engine.KVReleased{})
+		s.loop.send(enginecore.Look{})
 		return nil
 	}
 	if s.cfg.Batching != engine.BatchingIndependent {

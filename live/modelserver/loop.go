@@ -3,67 +3,46 @@ package modelserver
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/live/drive"
 )
 
-// loop drives one engine in wall time (live/drive): whoever has a message for it
-// gives it, plays what is due and hands out what happened, and a timer rings at
-// the engine's next moment. A request that is due at once costs no switch to
-// another goroutine.
+// loop drives one engine, with what joins it to other servers, in wall time
+// (live/drive): whoever has a message for it gives it, plays what is due and
+// hands out what happened, and a timer rings at its next moment. A request that
+// is due at once costs no switch to another goroutine.
 type loop struct {
-	drive *drive.Driver[engine.Message, *engine.Effects]
+	drive *drive.Driver[enginecore.Message, *enginecore.Effects]
 	done  chan struct{} // closed when it has been stopped
 
 	// Everything below is for who has the engine in hand. What the loop calls
-	// out to (onKV, taken) must not enter it again.
-	eng   *engine.Engine
-	stats *stats.Stats
-	seqs  map[engine.RequestID]*seq
-	fx    engine.Effects
-	last  machine.Time // when the loop was last entered
-	// taken says whether an id is in use by blocks held for another server.
-	taken func(engine.RequestID) bool
-	// onKV takes what the engine says of KV blocks: events and transfers.
-	onKV func(*engine.Effects, *engine.Effect, *seq)
-	// prefilled is told when a completion's prompt is computed.
-	prefilled func(*seq)
-	steps     serving.EngineSteps
-	waiting   []controlWait // who waits for the answer to a Control
-	touched   []*box
-	over      []engine.RequestID // completions that ended in this delivery
+	// out to (act) must not enter it again.
+	core *enginecore.Core
+	eng  *engine.Engine // the core's
+	fx   enginecore.Effects
+	// act carries out what is not for a request.
+	act     func(*enginecore.Effect)
+	steps   serving.EngineSteps
+	waiting map[*enginecore.Control]chan<- bool // who waits for the answer to a Control
+	touched []*box
 }
 
 // seq is one completion in the engine: the unit that the engine schedules.
 type seq struct {
-	submit engine.Submit
+	enginecore.Sequence
 	box    *box
 	choice int
 	// first is true when the request's goroutine wants to be woken by the first
 	// token, start when it wants to be by the begin of the prefill.
 	first, start bool
-	counted      stats.Sequence
-	params       seqParams
 	tokens       int
-	live         bool // the engine has it
 }
 
-// seqParams are what happens to a completion's KV cache.
-type seqParams struct {
-	tokens func(first, count int) []uint32 // ids of the sequence's tokens, for KV events
-	remote *remoteKV                       // whose blocks to fetch
-	key    string                          // under which another server asks for its blocks
-	stores []uint64                        // blocks to put into the external cache once they are computed
-	loseKV bool                            // a fault: the transfer fails
-}
-
-func newLoop(eng *engine.Engine, clock func() machine.Time) *loop {
-	cfg := eng.Config()
-	l := &loop{eng: eng, stats: stats.New(&cfg), seqs: map[engine.RequestID]*seq{}, done: make(chan struct{})}
-	l.prefilled = func(*seq) {}
-	l.drive = drive.New(drive.Options[engine.Message, *engine.Effects]{Machine: eng, Effects: &l.fx, Now: clock,
-		Before: l.enter, Carry: l.carry, Carried: l.delivered, Gap: wakeGap, Soon: soon})
+func newLoop(core *enginecore.Core, clock func() machine.Time, act func(*enginecore.Effect)) *loop {
+	l := &loop{core: core, eng: core.Engine(), act: act, waiting: map[*enginecore.Control]chan<- bool{}, done: make(chan struct{})}
+	l.drive = drive.New(drive.Options[enginecore.Message, *enginecore.Effects]{Machine: core, Effects: &l.fx, Now: clock,
+		Carry: l.carry, Carried: l.delivered, Gap: wakeGap, Soon: soon})
 	return l
 }
 
@@ -79,100 +58,64 @@ const wakeGap = 500 * machine.Microsecond
 // ask runs f with the engine in hand, which has played what was due, and then
 // delivers what f brought about. It is false when the loop has ended.
 func (l *loop) ask(f func(now machine.Time)) bool {
-	return l.drive.With(func(now machine.Time, _ *engine.Effects) { f(now) })
-}
-
-func (l *loop) enter(now machine.Time) {
-	l.stats.Computed(l.last, now, l.eng.Computing()) // since last: somebody enters at every step's end
-	l.last = now
-}
-
-// submit gives a request's completions to the engine, all at one moment.
-func (l *loop) submit(seqs []*seq) {
-	l.ask(func(now machine.Time) {
-		for _, s := range seqs {
-			l.begin(s, now)
-		}
-	})
+	return l.drive.With(func(now machine.Time, _ *enginecore.Effects) { f(now) })
 }
 
 // send gives the engine a message.
-func (l *loop) send(m engine.Message) { l.drive.Input(m) }
+func (l *loop) send(m enginecore.Message) { l.drive.Input(m) }
 
 func (l *loop) stop() {
 	l.drive.Stop()
 	close(l.done)
 }
 
-func (l *loop) begin(s *seq, now machine.Time) {
-	// Ids are made from request ids; two requests that are called the same and
-	// are in flight at once must still differ.
-	for l.seqs[s.submit.ID] != nil || l.taken(s.submit.ID) {
-		s.submit.ID++
-	}
-	s.submit.Remote.Handle = uint64(s.submit.ID)
-	l.seqs[s.submit.ID] = s
-	s.counted.Arrived, s.live = now, true
-	l.eng.Input(now, &s.submit, &l.fx)
+// submit gives a request's completions to the engine, all at one moment.
+func (l *loop) submit(seqs []*seq) {
+	l.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })
 }
 
-// abort ends completions that the engine still has.
+// abort ends completions that are not over.
 func (l *loop) abort(seqs []*seq) {
-	l.ask(func(now machine.Time) {
-		for _, s := range seqs {
-			if s.live {
-				l.eng.Input(now, engine.Abort{ID: s.submit.ID}, &l.fx)
-			}
-		}
-	})
+	l.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Abort{Sequence: q} })
 }
 
 // resume lets held completions go on.
 func (l *loop) resume(seqs []*seq) {
+	l.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Resume{Sequence: q} })
+}
+
+func (l *loop) all(seqs []*seq, message func(*enginecore.Sequence) enginecore.Message) {
 	l.ask(func(now machine.Time) {
 		for _, s := range seqs {
-			if s.live {
-				l.eng.Input(now, engine.Resume{ID: s.submit.ID}, &l.fx)
-			}
+			l.core.Input(now, message(&s.Sequence), &l.fx)
 		}
 	})
 }
 
-// carry hands an effect to the request that it concerns.
-func (l *loop) carry(_ machine.Time, fx *engine.Effects, i int) {
-	f := &fx.List[i]
-	s := l.seqs[f.Request]
-	if s != nil {
-		l.stats.Effect(fx, f, &s.counted)
-	} else {
-		l.stats.Effect(fx, f, nil)
+// carry hands an effect to the request that it concerns, or to the server.
+func (l *loop) carry(_ machine.Time, fx *enginecore.Effects, i int) {
+	e := &fx.List[i]
+	if e.Do != nil {
+		l.act(e)
+		return
 	}
-	switch f.Kind {
-	case engine.Tokens:
-		if s != nil {
-			l.tokens(s, f)
-		}
-	case engine.Accepted: // nobody waits for it
-	case engine.ControlDone, engine.ControlRefused:
-		l.answered(f)
-	case engine.KVHeld, engine.KVFreed, engine.KVPull, engine.KVRelease, engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
-		l.onKV(fx, f, s)
-	case engine.Stepped:
-		l.steps.Record(fx, f)
-	default:
-		if s != nil {
-			l.milestone(s, f)
-		}
+	f := fx.OfEngine(e)
+	if f.Kind == engine.Stepped {
+		l.steps.Record(&fx.Engine, f)
+	}
+	if e.Sequence == nil {
+		return
+	}
+	s := e.Sequence.Owner.(*seq)
+	if f.Kind == engine.Tokens {
+		l.tokens(s, f)
+	} else {
+		l.milestone(s, f)
 	}
 }
 
 // delivered wakes each request that something was handed to once.
 func (l *loop) delivered() {
-	l.stats.Delivered()
-	for _, id := range l.over {
-		delete(l.seqs, id)
-	}
-	l.over = l.over[:0]
 	for i, b := range l.touched {
 		b.wake()
 		l.touched[i] = nil
@@ -181,13 +124,12 @@ func (l *loop) delivered() {
 }
 
 func (l *loop) tokens(s *seq, f *engine.Effect) {
-	n := int(f.Count)
-	s.tokens += n
+	s.tokens += int(f.Count)
 	b := s.box
 	b.mu.Lock()
 	b.choices[s.choice].tokens = s.tokens
 	b.mu.Unlock()
-	l.touch(s, s.counted.EveryToken)
+	l.touch(s, s.Counted.EveryToken)
 }
 
 func (l *loop) milestone(s *seq, f *engine.Effect) {
@@ -198,7 +140,7 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 	switch f.Kind {
 	case engine.Rejected:
 		b.rejected, b.code = true, f.Code
-		l.end(s)
+		l.touch(s, true)
 	case engine.PrefillStarted:
 		if !b.started {
 			b.started, b.startedAt, b.cached = true, f.At, int(f.Count)
@@ -210,24 +152,18 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 		if b.firstAt == 0 {
 			b.firstAt = f.At
 		}
-		l.prefilled(s)
 		l.touch(s, s.first)
+	case engine.KVHeld:
+		b.kv = s.Hold
 	case engine.Finished:
-		l.prefilled(s)
 		s.tokens = int(f.Count)
 		c.tokens, c.finished, c.reason = int(f.Count), true, f.Reason
 		b.endedAt = f.At
-		l.end(s)
+		l.touch(s, true)
 	case engine.Aborted:
 		c.finished, c.aborted = true, true
-		l.end(s)
+		l.touch(s, true)
 	}
-}
-
-func (l *loop) end(s *seq) {
-	s.live = false
-	l.over = append(l.over, s.submit.ID) // blocks that it filled are still to be told of
-	l.touched = append(l.touched, s.box)
 }
 
 // touch has the request woken at the end of the delivery, if it wants to be.

@@ -13,9 +13,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/link"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -66,7 +64,7 @@ func (s *Server) connector() *link.Profile {
 	if s.network == nil {
 		return &link.Profile{}
 	}
-	return &s.network.profile
+	return s.network.net.Profile()
 }
 
 // MeetingAddress is where the server's meeting port is, or empty.
@@ -160,88 +158,6 @@ func (s *Server) meetsAt(host string, port int) bool {
 	return a == own.Addr().Unmap() || host == "localhost" && own.Addr().IsLoopback()
 }
 
-// name makes a cache findable by its key.
-func (h *holds) name(x *hold, key string) {
-	if key == "" {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.named == nil {
-		h.named = map[string]*hold{}
-	}
-	if h.named[key] == nil { // of several completions the first
-		x.key, h.named[key] = key, x
-	}
-	for _, c := range h.waiting[key] {
-		close(c)
-	}
-	delete(h.waiting, key)
-}
-
-// byKey is the cache of a key, or a channel that is closed when it is there.
-func (h *holds) byKey(key string) (*hold, chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if x := h.named[key]; x != nil {
-		return x, nil
-	}
-	if h.waiting == nil {
-		h.waiting = map[string][]chan struct{}{}
-	}
-	c := make(chan struct{})
-	h.waiting[key] = append(h.waiting[key], c)
-	return nil, c
-}
-
-// forget ends a wait.
-func (h *holds) forget(key string, c chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	left := h.waiting[key][:0]
-	for _, o := range h.waiting[key] {
-		if o != c {
-			left = append(left, o)
-		}
-	}
-	if h.waiting[key] = left; len(left) == 0 {
-		delete(h.waiting, key)
-	}
-}
-
-// await waits for the cache of a key for as long as blocks are held, or until
-// the asker leaves: an asker that waits says nothing.
-func (c *sideChannel) await(conn net.Conn, r *bufio.Reader, key string) *hold {
-	x, there := c.s.holds.byKey(key)
-	if x != nil {
-		return x
-	}
-	_ = conn.SetDeadline(time.Time{})
-	if writeLine(conn, sideAnswer{OK: true, Waiting: true}) != nil {
-		c.s.holds.forget(key, there)
-		return nil
-	}
-	left := make(chan struct{})
-	go func() {
-		_, _ = r.Peek(1) // the next thing that it says, or its end
-		close(left)
-	}()
-	limit := time.NewTimer(c.s.cfg.KVHoldTimeout.Duration())
-	defer limit.Stop()
-	select {
-	case <-there:
-		x, there = c.s.holds.byKey(key) // or it is gone again already
-	case <-left:
-	case <-limit.C:
-	}
-	if x == nil {
-		c.s.holds.forget(key, there)
-	}
-	_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends the Peek
-	<-left
-	return x
-}
-
 // isHTTP looks whether somebody speaks HTTP.
 func (c *sideChannel) isHTTP(conn net.Conn, r *bufio.Reader) bool {
 	if c != &c.s.meeting {
@@ -268,50 +184,4 @@ func (c *sideChannel) bootstrap(conn net.Conn, r *bufio.Reader) {
 		status, body = "200 OK", fmt.Sprintf(`{"0":{"engine_id":%q}}`, c.s.engineID)
 	}
 	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body)
-}
-
-// cachedTokens is how much of a prompt's beginning this server has in its
-// prefix cache.
-func (s *Server) cachedTokens(hashes []uint64) int {
-	n := 0
-	s.loop.ask(func(machine.Time) { n = s.loop.eng.CachedPrefix(hashes) })
-	return n * s.cfg.BlockSize
-}
-
-// fromOthers lets a completion begin with blocks that the external cache or
-// another server's cache has.
-func (s *Server) fromOthers(g *generation, q *seq, p *prompt) {
-	store, source := s.connector().ViaStore, g.req.kv.source
-	if !store && source == nil || s.cfg.DisablePrefixCaching || q.params.remote != nil {
-		return
-	}
-	blocks := len(p.tokens) / s.cfg.BlockSize
-	hashes := q.submit.Hashes
-	if len(hashes) < blocks {
-		hashes = engine.BlockHashes(make([]uint64, 0, blocks), saltOf(g.req), p.tokens, s.cfg.BlockSize)
-	}
-	hashes = hashes[:blocks]
-	tokens := 0
-	var from *remoteKV
-	switch {
-	case store:
-		q.params.stores = hashes
-		n, writer := s.fleet.external.find(hashes, s.index)
-		tokens, from = n*s.cfg.BlockSize, &remoteKV{stored: true, writer: writer}
-	case source != nil:
-		a := s.ask(g.ctx, source, hashes)
-		tokens, from = a.Tokens, &remoteKV{stored: true, writer: s.nodeOf(a.EngineID)}
-	}
-	if tokens > 0 {
-		q.params.remote = from
-		q.submit.Remote = engine.RemoteKV{From: remoteEngine, Tokens: min(tokens, len(p.tokens))}
-	}
-}
-
-// onPrefilled puts a prompt's blocks into the external cache.
-func (s *Server) onPrefilled(q *seq) {
-	if q.params.stores != nil {
-		s.fleet.external.put(q.params.stores, s.index)
-		q.params.stores = nil
-	}
 }

@@ -119,9 +119,7 @@ func TestMeeting(t *testing.T) {
 				if decodeFirst {
 					wg.Go(func() { dec = p.ask(p.decode, second) })
 					p.waitFor("the decode server asks", func() bool {
-						p.prefill.holds.mu.Lock()
-						defer p.prefill.holds.mu.Unlock()
-						return len(p.prefill.holds.waiting) == 1
+						return p.awaited() == 1
 					})
 					prefill()
 				} else {
@@ -169,17 +167,13 @@ func TestMeetingInVain(t *testing.T) {
 				gone <- err
 			}()
 			p.waitFor("the decode server asks", func() bool {
-				p.prefill.holds.mu.Lock()
-				defer p.prefill.holds.mu.Unlock()
-				return len(p.prefill.holds.waiting) == 1
+				return p.awaited() == 1
 			})
 			leave()
 			<-gone
 			p.idle()
 			p.waitFor("nobody waits at the prefill server", func() bool {
-				p.prefill.holds.mu.Lock()
-				defer p.prefill.holds.mu.Unlock()
-				return len(p.prefill.holds.waiting) == 0 && len(p.prefill.holds.named) == 0
+				return p.awaited() == 0 && p.held() == 0
 			})
 		})
 	}

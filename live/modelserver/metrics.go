@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/internal/pause"
@@ -16,23 +16,16 @@ import (
 // look is one consistent look at the server: everything in it was read at one
 // moment.
 func (s *Server) look() (x stats.Look, ok bool) {
-	l := s.loop
-	l.ask(func(now machine.Time) {
-		if l.stats.Hardware() != nil && l.eng.Computing() {
-			l.eng.Input(now, engine.Look{}, &l.fx) // a long run is counted up to now
+	ok = s.loop.ask(func(now machine.Time) {
+		l := s.loop
+		stats := l.core.Stats() // a long run is counted up to now
+		if stats.Hardware() != nil && l.eng.Computing() {
+			l.core.Input(now, enginecore.Look{}, &l.fx)
 		}
-	})
-	ok = l.ask(func(now machine.Time) {
-		x = l.stats.At(now, &s.told, l.eng)
-		x.Stats, x.Unix = l.stats.Snapshot(), unixSeconds(time.Now())
+		x = stats.At(now, &s.told, l.eng)
+		x.Stats, x.Unix = stats.Snapshot(), unixSeconds(time.Now())
 		if len(s.adapters.list()) > 0 {
-			x.UseAdapters(l.eng, func(yield func(*stats.Sequence) bool) {
-				for _, q := range l.seqs {
-					if !yield(&q.counted) {
-						return
-					}
-				}
-			})
+			x.UseAdapters(l.eng, l.core.Counted)
 		}
 	})
 	x.SleepLevel = int(s.sleepLevel.Load())
@@ -87,7 +80,7 @@ func (s *Server) page() ([]byte, bool) {
 	var key pageKey
 	if !s.loop.ask(func(now machine.Time) {
 		l := s.loop
-		key = pageKey{Moment: l.stats.Moment(now, l.eng), adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
+		key = pageKey{Moment: l.core.Stats().Moment(now, l.eng), adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
 		if key.fake = s.fake.Load(); key.fake != nil {
 			key.faked = int64(now / fakeRefresh)
 		}

@@ -87,7 +87,7 @@ type ServerOptions struct {
 	KVPeers Peers
 	// PeerTimeout is how long such a server may take for the first byte of its
 	// answer; then the transfer has failed, and its blocks are free. Zero is
-	// DefaultPeerTimeout.
+	// enginecore.DefaultPeerTimeout.
 	PeerTimeout time.Duration
 	// TensorParallel is told as tp_size beside KV blocks. Zero is 1.
 	TensorParallel int
@@ -162,8 +162,6 @@ const (
 	DefaultOutput = 64
 	// DefaultMaxBody bounds a request's body, in bytes.
 	DefaultMaxBody = 64 << 20
-	// DefaultPeerTimeout bounds the wait for another server's first byte.
-	DefaultPeerTimeout = 2 * time.Second
 	// DefaultVersion is the vLLM release whose shapes are spoken.
 	DefaultVersion = "0.11.2"
 	// DefaultModel is the model served where none is named.

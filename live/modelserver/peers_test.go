@@ -112,15 +112,23 @@ func TestSilentPeersHoldNoBlocks(t *testing.T) {
 					}
 				})
 			}
-			for range 10 {
-				<-asked
+			over := make(chan struct{})
+			go func() { wg.Wait(); close(over) }()
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for waiting := true; waiting; {
+				select {
+				case <-over:
+					waiting = false
+				case <-tick.C:
+				}
 				used := -1
 				b.loop.ask(func(machine.Time) { used = b.loop.eng.KVBlocksUsed() })
 				if used > o.Engine.NumGPUBlocks/10 {
 					t.Errorf("%d of %d blocks are held for a server that never answered", used, o.Engine.NumGPUBlocks)
 				}
 			}
-			wg.Wait()
+			<-asked // once for all of them
 			if used := b.gauge("vllm:kv_cache_usage_perc"); used != 0 {
 				t.Errorf("%v of the blocks are still held", used)
 			}
@@ -187,11 +195,9 @@ func TestPeersMayTakeTheirTimeToPrefill(t *testing.T) {
 			var dec answered
 			wg.Go(func() { dec = p.ask(p.decode, second) })
 			p.waitFor("the decode server asks", func() bool {
-				p.prefill.holds.mu.Lock()
-				defer p.prefill.holds.mu.Unlock()
-				return len(p.prefill.holds.waiting) == 1
+				return p.awaited() == 1
 			})
-			for began, tick := time.Now(), time.NewTicker(10*time.Millisecond); time.Since(began) < p.decode.peerTimeout()*3/2; {
+			for began, tick := time.Now(), time.NewTicker(10*time.Millisecond); time.Since(began) < p.decode.opts.PeerTimeout*3/2; {
 				<-tick.C // the time for a first byte passes
 			}
 			if pre := p.ask(p.prefill, first); pre.status != 200 {

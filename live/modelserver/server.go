@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -51,9 +52,7 @@ type Server struct {
 	fleet     *Fleet
 	engineID  string // for KV transfers
 	network   *network
-	holds     holds
-	pulls     pulls
-	peers     greeted
+	peers     peers
 	side      sideChannel
 	meeting   sideChannel
 	publisher KVPublisher
@@ -63,8 +62,7 @@ type Server struct {
 	pages     pageCache
 	injector  injector
 	fake      atomic.Pointer[stats.FakeMetrics]
-	dead      atomic.Bool  // the engine crashed or lost a rank
-	kills     atomic.Int64 // by which the server was ended for want of memory
+	dead      atomic.Bool // the engine crashed or lost a rank
 	crashes   sync.WaitGroup
 	ctx       context.Context // ends with the server
 	cancel    context.CancelFunc
@@ -95,27 +93,27 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	for _, a := range so.Adapters {
 		so.Engine.Adapters = append(so.Engine.Adapters, known.add(a))
 	}
-	eng, err := engine.New(so.Engine)
+	d := machine.NewDraw(o.Seed, "server", "engine id", uint64(index))
+	engineID := fmt.Sprintf("%016x-%016x", d.Uint64(), d.Uint64())
+	core, err := enginecore.New(enginecore.Config{Engine: so.Engine, Index: index, EngineID: engineID, ViaStore: o.Transfer.Profile.ViaStore,
+		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil, OutOfMemory: so.OutOfMemory})
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: eng.Config(), clock: clock, started: time.Now(),
+	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: core.Engine().Config(), engineID: engineID, clock: clock, started: time.Now(),
 		recorder: o.Recorder, log: o.Logger, voc: tokens.NewVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
 	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = newStore(), make(chan struct{})
 	s.draws.Store(drawsOf(o.Seed, &so))
-	s.loop = newLoop(eng, clock)
-	s.loop.onKV, s.loop.prefilled = s.onKV, s.onPrefilled
+	s.loop = newLoop(core, clock, s.act)
+	s.peers.calls, s.peers.asked = map[enginecore.Call]*peerCall{}, map[enginecore.Inquiry]chan<- enginecore.Answer{}
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {
 		s.loop.steps.Timer = timer
 	}
 	s.loop.steps.Recorder, s.loop.steps.Detail = o.Recorder, so.Steps
-	s.loop.taken = func(id engine.RequestID) bool { return s.holds.holding(uint64(id)) }
 	s.side.s, s.meeting.s = s, s
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	d := machine.NewDraw(o.Seed, "server", "engine id", uint64(index))
-	s.engineID = fmt.Sprintf("%016x-%016x", d.Uint64(), d.Uint64())
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(so.TLS == nil)
@@ -220,17 +218,17 @@ func (s *Server) stop(ctx context.Context) {
 		return
 	}
 	close(s.leaving)
-	s.loop.send(engine.Control{Op: engine.OpDrain})
+	s.loop.send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close() // the time is up: what is left is cut
 	}
 	s.inFlight.wait()
 	s.cancel()
-	s.pulls.done.Wait()
 	s.crashes.Wait()
+	s.loop.stop()
+	s.peers.done.Wait()
 	s.side.close()
 	s.meeting.close()
-	s.loop.stop()
 	if s.publisher != nil {
 		s.publisher.Close()
 	}

@@ -293,7 +293,9 @@ func TestHeld(t *testing.T) {
 			}
 			_, _ = rd.Write(append(bytes.TrimRight(first, "\x00"), rest...))
 			rd.Close()
-			if outcome, reason := rd.Outcome(resp.StatusCode, "secret", true); outcome != flow.Completed {
+			f := rd.Facts(resp.StatusCode)
+			f.Want, f.Known = "secret", true
+			if outcome, reason := f.Outcome(); outcome != flow.Completed {
 				t.Fatalf("%s: %s\n%s%s", outcome, reason, first, rest)
 			}
 			if rd.Tokens() != 5 {

@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -26,7 +25,6 @@ import (
 const (
 	maxSideLine  = 4 << 20
 	maxSideConns = 4096
-	maxSideKey   = 1024             // bytes of a key
 	sideTimeout  = 10 * time.Second // for one message of an asker
 )
 
@@ -52,68 +50,24 @@ type sideAnswer struct {
 	EngineID string `json:"engine_id,omitempty"`
 }
 
-// held are the caches that this server keeps for others.
-type holds struct {
-	mu   sync.Mutex
-	byID map[int]*hold // by the first block
-	by   map[uint64]*hold
-	next int
-
-	named   map[string]*hold           // by the key under which they are asked for
-	waiting map[string][]chan struct{} // who asks for one that is not there yet
+func sideRequestOf(q *enginecore.Question) sideRequest {
+	return sideRequest{Op: string(q.Op), EngineID: q.EngineID, Blocks: q.Blocks.Numbers(), Key: q.Key, Hashes: q.Hashes}
 }
 
-type hold struct {
-	handle uint64
-	key    string
-	blocks []int
-	tokens int
+func (q *sideRequest) question() enginecore.Question {
+	return enginecore.Question{Op: enginecore.Op(q.Op), EngineID: q.EngineID, Blocks: enginecore.BlocksOf(q.Blocks), Key: q.Key, Hashes: q.Hashes}
 }
 
-func (h *holds) add(handle uint64, count, tokens int) *hold {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.byID == nil {
-		h.byID, h.by = map[int]*hold{}, map[uint64]*hold{}
-	}
-	x := &hold{handle: handle, tokens: tokens, blocks: make([]int, max(count, 1))}
-	for i := range x.blocks {
-		h.next = (h.next + 1) % (1 << 30) // a cache has far fewer, so none comes again while it is held
-		x.blocks[i] = h.next
-	}
-	h.byID[x.blocks[0]], h.by[handle] = x, x
-	return x
+func sideAnswerOf(r *enginecore.Reply) sideAnswer {
+	return sideAnswer{OK: r.Err == "", Error: r.Err, Tokens: r.Tokens, Waiting: r.Waiting, EngineID: r.EngineID}
 }
 
-func (h *holds) remove(handle uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if x := h.by[handle]; x != nil {
-		delete(h.by, handle)
-		delete(h.byID, x.blocks[0])
-		if h.named[x.key] == x {
-			delete(h.named, x.key)
-		}
+func (a *sideAnswer) reply() enginecore.Reply {
+	r := enginecore.Reply{Err: a.Error, Tokens: a.Tokens, Waiting: a.Waiting, EngineID: a.EngineID}
+	if !a.OK && r.Err == "" {
+		r.Err = "refused without a reason"
 	}
-}
-
-func (h *holds) holding(handle uint64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.by[handle] != nil
-}
-
-func (h *holds) find(blocks []int) *hold {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(blocks) == 0 {
-		return nil
-	}
-	x := h.byID[blocks[0]]
-	if x == nil || !slices.Equal(x.blocks, blocks) {
-		return nil
-	}
-	return x
+	return r
 }
 
 // sideChannel is a server's end of it.
@@ -215,51 +169,59 @@ func (c *sideChannel) serve(conn net.Conn) {
 		c.bootstrap(conn, r)
 		return
 	}
-	var asked *hold
+	var number enginecore.Inquiry
+	defer func() {
+		if number != 0 {
+			c.s.left(number)
+		}
+	}()
+	answers := make(chan enginecore.Answer, 2) // that it has to wait, and then the cache
+	limit := sideTimeout
 	for {
 		var q sideRequest
+		_ = conn.SetDeadline(time.Now().Add(limit))
+		if readLine(r, &q) != nil || !c.s.inquire(&number, q.question(), answers) {
+			return
+		}
+		a, ok := c.answer(conn, r, answers)
+		if !ok || a.Last {
+			return
+		}
 		// Between get and release lies the transfer, so the asker has as long as
 		// the holder keeps the blocks.
-		limit := sideTimeout
-		if asked != nil {
-			limit = c.s.cfg.KVHoldTimeout.Duration()
+		limit = c.s.cfg.KVHoldTimeout.Duration()
+	}
+}
+
+// answer passes on what the core answers; a cache may have to be waited for. It
+// is false where the asker has left: one that waits says nothing.
+func (c *sideChannel) answer(conn net.Conn, r *bufio.Reader, answers <-chan enginecore.Answer) (a enginecore.Answer, ok bool) {
+	var left chan struct{}
+	for {
+		select {
+		case a = <-answers:
+		case <-left:
+			return a, false
+		case <-c.s.loop.done:
+			return a, false
 		}
-		_ = conn.SetDeadline(time.Now().Add(limit))
-		if err := readLine(r, &q); err != nil {
-			return
+		if left != nil {
+			_ = conn.SetDeadline(time.Unix(1, 0)) // ends the Peek
+			<-left
+			_ = conn.SetDeadline(time.Now().Add(sideTimeout))
 		}
-		a := sideAnswer{OK: true}
-		switch {
-		case q.Op == "hello":
-			a.EngineID = c.s.engineID
-		case len(q.Key) > maxSideKey:
-			a = sideAnswer{Error: fmt.Sprintf("a key of %d bytes; expected at most %d", len(q.Key), maxSideKey)}
-		case q.Op == "get" && q.EngineID != c.s.engineID:
-			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.engineID, q.EngineID)}
-		case q.Op == "get":
-			if asked = c.s.holds.find(q.Blocks); asked == nil {
-				a = sideAnswer{Error: "these blocks are not held here: they were released, have expired, or never were"}
-			} else {
-				a.Tokens = asked.tokens
-			}
-		case q.Op == "await" && q.EngineID != "" && q.EngineID != c.s.engineID:
-			a = sideAnswer{Error: fmt.Sprintf("this is engine %s and not %s", c.s.engineID, q.EngineID)}
-		case q.Op == "await":
-			if asked = c.await(conn, r, q.Key); asked == nil {
-				a = sideAnswer{Error: "nobody has prefilled this request here in time"}
-			} else {
-				a.Tokens, a.EngineID = asked.tokens, c.s.engineID
-			}
-		case q.Op == "find":
-			a.Tokens, a.EngineID = c.s.cachedTokens(q.Hashes), c.s.engineID
-		case q.Op == "release" && asked != nil:
-			c.s.loop.send(engine.KVReleased{Handle: asked.handle})
-		default:
-			a = sideAnswer{Error: fmt.Sprintf("unexpected %q; expected get, then release", q.Op)}
+		if writeLine(conn, sideAnswerOf(&a.Reply)) != nil {
+			return a, false
 		}
-		if writeLine(conn, a) != nil || !a.OK || q.Op == "release" || q.Op == "find" || q.Op == "hello" {
-			return
+		if !a.Reply.Waiting {
+			return a, true
 		}
+		_ = conn.SetDeadline(time.Time{})
+		left = make(chan struct{})
+		go func() {
+			_, _ = r.Peek(1) // the next thing that it says, or its end
+			close(left)
+		}()
 	}
 }
 

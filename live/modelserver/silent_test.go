@@ -72,9 +72,9 @@ func (p *pair) released() {
 				return false
 			}
 		}
-		p.decode.pulls.mu.Lock()
-		defer p.decode.pulls.mu.Unlock()
-		return p.held() == 0 && len(p.decode.pulls.by) == 0
+		busy := 0
+		p.decode.loop.ask(func(machine.Time) { busy = p.decode.loop.core.Busy() })
+		return p.held() == 0 && busy == 0
 	})
 }
 

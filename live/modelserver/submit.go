@@ -116,22 +116,15 @@ func (s *Server) submitFor(r *request, p *prompt, i int, c *content) engine.Subm
 	return m
 }
 
-// fetches has a completion's prompt come from another server, where the request
-// names one.
-func (q *seq) fetches(r *request, p *prompt) {
-	kv := r.kv.remote
-	if q.params.remote = kv; kv == nil {
-		return
+// prefix names the blocks of a prompt that is looked for elsewhere, where what
+// the engine is told does not name them.
+func (s *Server) prefix(r *request, q *seq) []uint64 {
+	blocks := q.Submit.PromptTokens / s.cfg.BlockSize
+	if q.Source == nil && !s.connector().ViaStore || q.Remote != nil || len(q.Submit.Hashes) >= blocks {
+		return nil
 	}
-	q.submit.Remote = engine.RemoteKV{From: remoteEngine, Tokens: len(p.tokens)}
-	if kv.tokens > 0 {
-		q.submit.Remote.Tokens = min(kv.tokens, len(p.tokens))
-	}
+	return engine.BlockHashes(make([]uint64, 0, blocks), saltOf(r), r.prompts[q.choice/r.n].tokens, s.cfg.BlockSize)
 }
-
-// remoteEngine is the engine's name for every other server: which one it is
-// says the request's own remoteKV.
-const remoteEngine = 1
 
 // hashes names the blocks of a prompt and of what will be said behind it, so
 // that a later turn of the same conversation finds both in the cache.

@@ -88,10 +88,16 @@ func (p *pair) waitFor(what string, ok func() bool) {
 	}
 }
 
-func (p *pair) held() int {
-	p.prefill.holds.mu.Lock()
-	defer p.prefill.holds.mu.Unlock()
-	return len(p.prefill.holds.by)
+// held is how many caches the prefill server keeps, awaited how many it is
+// waited for.
+func (p *pair) held() (n int) {
+	p.prefill.loop.ask(func(machine.Time) { n = p.prefill.loop.core.Holds() })
+	return n
+}
+
+func (p *pair) awaited() (n int) {
+	p.prefill.loop.ask(func(machine.Time) { n = p.prefill.loop.core.Awaited() })
+	return n
 }
 
 const remoteDecode = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_block_ids":null,"remote_engine_id":null,"remote_host":null,"remote_port":null,"sentinel":{"x":[1]}}`

@@ -128,7 +128,7 @@ func startFake(t *testing.T, f *fakeEPP, change func(*scenario.Scenario)) *rig {
 	t.Cleanup(g.Stop)
 	var r *rig
 	f.target = func() string { return r.Endpoints[0] }
-	r = start(t, quick(change), func(o *Options) { o.EPP = l.Addr().String() })
+	r = start(t, quick(change), func(o *Options) { o.EPP.Address = l.Addr().String() })
 	return r
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -15,14 +16,16 @@ import (
 func (s *Stack) incidents(ctx context.Context) (stop func()) {
 	type moment struct {
 		at   time.Duration
+		x    *scenario.Incident
+		step flow.Step
 		what func() error
 	}
 	var moments []moment
 	for i := range s.pool.Incidents {
 		x := &s.pool.Incidents[i]
-		moments = append(moments, moment{x.At, func() error { return s.happen(ctx, x) }})
+		moments = append(moments, moment{x.At, x, flow.IncidentBegan, func() error { return s.happen(ctx, x) }})
 		if x.For > 0 {
-			moments = append(moments, moment{x.At + x.For, func() error { return s.Fleet.Servers()[x.Server].Restart() }})
+			moments = append(moments, moment{x.At + x.For, x, flow.IncidentEnded, func() error { return s.Fleet.Servers()[x.Server].Restart() }})
 		}
 	}
 	if len(moments) == 0 {
@@ -38,8 +41,13 @@ func (s *Stack) incidents(ctx context.Context) (stop func()) {
 			if ctx.Err() != nil {
 				return
 			}
+			e := m.x.Event(s.Now(), m.step, s.Endpoints[m.x.Server])
 			if err := m.what(); err != nil {
 				s.o.Log.Error("an incident did not happen", "at", m.at, "error", err)
+				e.Details = append(e.Details, flow.D("reason", err.Error()))
+			}
+			if s.o.Recorder != nil {
+				s.o.Recorder.Record(e)
 			}
 		}
 	}()

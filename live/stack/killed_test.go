@@ -78,7 +78,7 @@ func TestEPPProcessKilledWhileHolding(t *testing.T) {
 	}
 	r := start(t, quick(func(s *scenario.Scenario) {
 		s.Pools[0].Replicas, s.Pools[0].Endpoints = 0, fleet.Addresses()
-	}), func(o *Options) { o.EPP = lines.Text() })
+	}), func(o *Options) { o.EPP.Address = lines.Text() })
 
 	answers := make(chan answer, n)
 	for range n {

@@ -12,11 +12,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -52,10 +51,12 @@ type Options struct {
 	Origin time.Time
 	// Recorder takes every hop's events; nil records nothing.
 	Recorder flow.Recorder
-	// Keep uses the well-known ports.
+	// Keep uses the well-known ports where Ports says nothing else.
 	Keep bool
-	// EPP is somebody else's endpoint picker, as host:port; empty starts ours.
-	EPP string
+	// Ports are those to listen on.
+	Ports Ports
+	// EPP is somebody else's endpoint picker; without one ours is started.
+	EPP Elsewhere
 	// EnvoyPath names the Envoy to use; empty looks for one.
 	EnvoyPath string
 	// Dir is where the run's files go; empty makes a temporary directory, which
@@ -71,14 +72,34 @@ type Options struct {
 	// Describe prepares for a Record: requests are described well enough to be
 	// played again.
 	Describe bool
+	// Explain is how many endpoints of a decision the record of its request
+	// explains; 0 explains nothing.
+	Explain int
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
 	// Scraped is told how long the picker took to fetch and read a page of metrics;
 	// may be nil.
 	Scraped func(took time.Duration)
+	// Tell is told what the start waits for, in words for people; may be nil.
+	Tell func(what string)
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
+}
+
+// Ports are the ports of 127.0.0.1 that a stack listens on for others. 0 is a
+// free one, or with Keep the well-known one.
+type Ports struct{ Gateway, ExtProc, Health, Metrics int }
+
+// at is the address for a port, whose well-known one is kept.
+func (o *Options) at(port int, kept string) string {
+	switch {
+	case port > 0:
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	case o.Keep:
+		return kept
+	}
+	return anyPort
 }
 
 // Stack is a running client-facing gateway with all that is behind it.
@@ -91,6 +112,7 @@ type Stack struct {
 	picking  *picking
 	kv       *announcers
 	places   *places
+	command  *command // somebody else's picker that we started, or nil
 	tailDone chan struct{}
 	tailStop context.CancelFunc
 
@@ -121,6 +143,9 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Tell == nil {
+		o.Tell = func(string) {}
+	}
 	if o.Origin.IsZero() {
 		o.Origin = time.Now()
 	}
@@ -133,7 +158,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 			_ = started.ownDir.keep()              // it says where the logs are
 		}
 	}()
-	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log}); err != nil {
+	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log, Tell: o.Tell}); err != nil {
 		return nil, err
 	}
 	if err = checkDescriptors(o.Scenario); err != nil {
@@ -165,6 +190,15 @@ func checkDescriptors(s *scenario.Scenario) error {
 		http1++
 	}
 	return envoy.CheckDescriptors(min(s.Workload.Concurrency, s.Workload.Requests), http1)
+}
+
+// Servers are the model servers' addresses, or their sidecars', those that only
+// prefill apart.
+func (s *Stack) Servers() (endpoints, prefill []string) {
+	if s.Fleet == nil {
+		return s.Endpoints, nil
+	}
+	return s.Endpoints[:s.pool.Replicas], s.Endpoints[s.pool.Replicas:]
 }
 
 // Now is the run's clock.
@@ -253,57 +287,33 @@ func resolve(ctx context.Context, endpoints []string) ([]string, error) {
 	return out, nil
 }
 
-func (s *Stack) startPicker(context.Context) error {
-	if s.o.EPP != "" {
-		return s.writeEndpoints()
+func (s *Stack) startPicker(ctx context.Context) error {
+	if s.o.EPP.given() {
+		err := s.writeEndpoints()
+		if err == nil && s.o.EPP.Command != "" {
+			err = s.startCommand()
+		}
+		if err == nil {
+			err = s.awaitPicker(ctx)
+		}
+		return err
 	}
-	o := epp.Options{Address: anyPort, HealthAddress: anyPort, MetricsAddress: anyPort, Now: s.Now, Log: s.o.Log}
-	if s.o.Keep {
-		o.Address, o.HealthAddress, o.MetricsAddress = KeptExtProc, KeptHealth, KeptMetrics
-	}
+	p := &s.o.Ports
+	o := epp.Options{Address: s.o.at(p.ExtProc, KeptExtProc), HealthAddress: s.o.at(p.Health, KeptHealth), MetricsAddress: s.o.at(p.Metrics, KeptMetrics), Now: s.Now, Log: s.o.Log}
 	var err error
 	if s.picking, err = s.newPicking(&o); err != nil {
 		return err
 	}
 	s.Picker, err = epp.Start(o)
 	if err != nil && strings.Contains(err.Error(), "address already in use") {
-		return &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or run without --keep", Err: err}
+		return &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, --grpc-health-port, --metrics-port)", Err: err}
 	}
 	return err
 }
 
-// writeEndpoints writes the file that the real EPP's file-discovery reads.
-func (s *Stack) writeEndpoints() error {
-	type endpoint struct {
-		Name    string            `json:"name"`
-		Address string            `json:"address"`
-		Port    string            `json:"port"`
-		Labels  map[string]string `json:"labels,omitempty"`
-	}
-	var file struct {
-		Endpoints []endpoint `json:"endpoints"`
-	}
-	for i, e := range s.Endpoints {
-		host, port, err := net.SplitHostPort(e)
-		if err != nil {
-			return err
-		}
-		file.Endpoints = append(file.Endpoints, endpoint{Name: strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), Address: host, Port: port,
-			Labels: s.pool.Labels(i)})
-	}
-	text, err := yaml.Marshal(file)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(s.EndpointsFile(), text, 0o644)
-}
-
-// EndpointsFile is what somebody else's EPP can read the endpoints from.
-func (s *Stack) EndpointsFile() string { return filepath.Join(s.Dir, "endpoints.yaml") }
-
-// GatewayConfig is the gateway's configuration for a scenario, with the EPP
-// and the model servers at these addresses.
-func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string, keep bool) envoy.Config {
+// GatewayConfig is the gateway's configuration for a scenario, with the gateway,
+// the EPP and the model servers at these addresses.
+func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string, listen string) envoy.Config {
 	p := &sc.Pools[0]
 	pool := envoy.Pool{Name: p.Name, Picker: envoy.Processor{Addresses: []string{eppAddress}}, FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: endpoints}
 	if p.Upstream == scenario.HTTP2 {
@@ -315,19 +325,11 @@ func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string,
 	if p.FailureMode == scenario.FailOpen {
 		pool.HealthPath = "/health"
 	}
-	c := envoy.Config{Listen: anyPort, Pools: []envoy.Pool{pool}, Limits: envoy.Limits{BodyBytes: int(p.EPP.MaxBodyBytes), BodyTime: p.EPP.BodyTimeout, Hold: p.EPP.HoldLimit}}
-	if keep {
-		c.Listen = KeptGateway
-	}
-	return c
+	return envoy.Config{Listen: listen, Pools: []envoy.Pool{pool}, Limits: envoy.Limits{BodyBytes: int(p.EPP.MaxBodyBytes), BodyTime: p.EPP.BodyTimeout, Hold: p.EPP.HoldLimit}}
 }
 
 func (s *Stack) startGateway(ctx context.Context) error {
-	address := s.o.EPP
-	if s.Picker != nil {
-		address = s.Picker.Addr()
-	}
-	c := GatewayConfig(s.o.Scenario, address, s.Endpoints, s.o.Keep)
+	c := GatewayConfig(s.o.Scenario, s.ExtProc(), s.Endpoints, s.o.at(s.o.Ports.Gateway, KeptGateway))
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
 	}
@@ -364,7 +366,7 @@ func (s *Stack) metadata(request string) (string, bool) {
 // Stop takes everything down in reverse. Requests in flight may finish until
 // ctx ends. That Envoy had ended before is an error, and its log is kept.
 func (s *Stack) Stop(ctx context.Context) error {
-	if err := errors.Join(s.gatewayEnded(), s.stop(ctx)); err != nil {
+	if err := errors.Join(s.gatewayEnded(), s.command.failed(), s.stop(ctx)); err != nil {
 		return errors.Join(err, s.ownDir.keep())
 	}
 	return s.ownDir.remove()
@@ -392,6 +394,7 @@ func (s *Stack) stop(ctx context.Context) error {
 	if s.Picker != nil {
 		errs = append(errs, s.Picker.Stop(ctx))
 	}
+	s.command.stop(ctx)
 	if s.picking != nil {
 		s.picking.stop()
 	}

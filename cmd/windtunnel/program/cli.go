@@ -3,6 +3,8 @@ package program
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -27,12 +29,13 @@ type cli struct {
 	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`
 	Config      configCmd      `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
 	Doctor      doctorCmd      `cmd:"" group:"look" help:"Say which Envoy a run would use, and what this machine lacks."`
+	Completion  completionCmd  `cmd:"" group:"look" help:"Print what completes commands and flags in a shell."`
 	Version     versionCmd     `cmd:"" group:"look" help:"Print the version."`
 }
 
 const description = `A wind tunnel for the llm-d request flow: real Envoy, endpoint picker and sidecar, simulated model servers.
 
-Every command has examples: windtunnel COMMAND --help.`
+Every command has examples: windtunnel help COMMAND.`
 
 var groups = []kong.Group{
 	{Key: "play", Title: "Play a scenario"},
@@ -57,8 +60,16 @@ func execute(args []string, o *outside) (err error) {
 	if err != nil {
 		return err
 	}
-	if len(args) == 0 {
+	if line, ok := o.Env("COMP_LINE"); ok {
+		return completeLine(parser.Model, line, o)
+	}
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
+	case args[0] == "--version":
+		args[0] = "version"
 	}
 	ctx, err := parser.Parse(sidecarArgs(eppArgs(args), o))
 	if err != nil {
@@ -107,5 +118,18 @@ func usageError(err error) error {
 		}
 	}
 	command = strings.TrimPrefix(command, "windtunnel windtunnel ")
-	return exit.Hint(exit.Usage, err, fmt.Sprintf("Try: %s --help", command))
+	return exit.Hint(exit.Usage, likely(err), fmt.Sprintf("Try: %s --help", command))
+}
+
+// guessed is a usage error with a guess.
+var guessed = regexp.MustCompile(`^(.* -*(\S+)), did you mean (one of )?"-*(\S)`)
+
+// likely leaves a guess out that does not begin with the same letter: among short
+// words any is near any other.
+func likely(err error) error {
+	m := guessed.FindStringSubmatch(err.Error())
+	if m == nil || m[2][:1] == m[4] {
+		return err
+	}
+	return errors.New(m[1])
 }

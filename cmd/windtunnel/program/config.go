@@ -1,8 +1,13 @@
 package program
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/stack"
@@ -12,16 +17,20 @@ import (
 type configCmd struct {
 	File      string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario whose gateway to show. Left out: the embedded one."`
 	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server; repeatable. A pool with a fallback lists them."`
-	EPP       string   `name:"epp" placeholder:"HOST:PORT" help:"Where the endpoint picker listens, instead of the well-known port."`
+	Address   string   `name:"epp-address" placeholder:"HOST:PORT" help:"Where the endpoint picker listens, instead of the well-known port."`
+	EPP       bool     `name:"epp" help:"Print the endpoint picker's configuration instead: the scenario's own, or the one that it gets."`
+	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --epp: add the file-discovery plug-in with this file, as windtunnel epp and llm-d's need it without Kubernetes."`
 }
 
 func (c *configCmd) Help() string {
-	return `Prints the Envoy configuration that a run would use, and starts nothing. A run takes free ports unless it has --keep; here the well-known ones are shown.
+	return `Prints the configuration of Envoy, or of the endpoint picker, that a run would use, and starts nothing. A run takes free ports unless it has --keep; here the well-known ones are shown.
 
 Examples:
   windtunnel config
   windtunnel config mine.yaml > envoy.yaml && envoy -c envoy.yaml
-  windtunnel config --epp 10.0.0.7:9002 --endpoint 10.0.0.8:8000`
+  windtunnel config --epp-address 10.0.0.7:9002 --endpoint 10.0.0.8:8000
+  windtunnel config examples/pd.yaml --epp > epp.yaml               # what a pool with prefill servers gets
+  windtunnel config --epp --endpoints-file endpoints.yaml > epp.yaml && windtunnel epp --pool-name p --secure-serving=false --config-file epp.yaml`
 }
 
 func (c *configCmd) Run(o *outside) error {
@@ -32,9 +41,15 @@ func (c *configCmd) Run(o *outside) error {
 			return err
 		}
 	}
-	if c.EPP != "" {
-		if err := scenario.CheckEndpoint(c.EPP); err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
+	if c.EPP {
+		return c.picker(o, &s.Pools[0])
+	}
+	if c.Discovery != "" {
+		return exit.With(exit.Usage, errors.New("--endpoints-file is for the endpoint picker's configuration; expected --epp beside it"))
+	}
+	if c.Address != "" {
+		if err := scenario.CheckEndpoint(c.Address); err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--epp-address: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
 		}
 	}
 	for _, e := range c.Endpoints {
@@ -42,10 +57,7 @@ func (c *configCmd) Run(o *outside) error {
 			return exit.With(exit.Usage, fmt.Errorf("--endpoint: %q is not IP:PORT; expected a literal address such as 10.0.0.8:8000", e))
 		}
 	}
-	epp, endpoints := c.EPP, c.Endpoints
-	if epp == "" {
-		epp = stack.KeptExtProc
-	}
+	epp, endpoints := cmp.Or(c.Address, stack.KeptExtProc), c.Endpoints
 	if len(endpoints) == 0 {
 		endpoints = s.Pools[0].Endpoints
 	}
@@ -54,10 +66,47 @@ func (c *configCmd) Run(o *outside) error {
 			endpoints = append(endpoints, fmt.Sprintf("127.0.0.1:%d", 8000+i))
 		}
 	}
-	text, err := stack.GatewayConfig(s, epp, endpoints, true).YAML()
+	text, err := stack.GatewayConfig(s, epp, endpoints, stack.KeptGateway).YAML()
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}
 	_, err = fmt.Fprintf(o.Stdout, "# For Envoy 1.36 or newer; written by windtunnel config.\n%s", text)
 	return err
+}
+
+// picker prints the endpoint picker's configuration.
+func (c *configCmd) picker(o *outside, p *scenario.Pool) error {
+	text := bytes.TrimLeft(p.EPP.Config.Text, "\n") // it stands in the scenario at its own lines
+	if c.Discovery != "" {
+		var err error
+		if text, err = discovering(text, c.Discovery); err != nil {
+			return exit.With(exit.Input, fmt.Errorf("%s: %w", p.EPP.Config, err))
+		}
+	}
+	_, err := o.Stdout.Write(text)
+	return err
+}
+
+// discovering is a configuration whose endpoints come from a file.
+func discovering(text []byte, file string) ([]byte, error) {
+	var config map[string]any
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		return nil, err
+	}
+	plugins, _ := config["plugins"].([]any)
+	layer, _ := config["dataLayer"].(map[string]any)
+	if config["profiles"] != nil {
+		return nil, errors.New("--endpoints-file: the configuration is in document 003's form; expected an EndpointPickerConfig")
+	}
+	if layer["discovery"] != nil {
+		return nil, errors.New("--endpoints-file: the configuration has dataLayer.discovery already")
+	}
+	if layer == nil {
+		layer = map[string]any{}
+	}
+	const name = "endpoints-file"
+	layer["discovery"] = map[string]any{"pluginRef": name}
+	config["plugins"] = append(plugins, map[string]any{"name": name, "type": "file-discovery", "parameters": map[string]any{"path": file, "watchFile": true}})
+	config["dataLayer"] = layer
+	return yaml.Marshal(config)
 }

@@ -46,6 +46,9 @@ type eppCmd struct {
 	eppServing    `embed:""`
 	bodyFlags     `embed:""`
 
+	Held      bool          `name:"hold" help:"Hold requests open as document 000 does: part 1 goes on at once, part 2 when the first token has come back. The model servers must know this flow."`
+	HoldLimit time.Duration `name:"hold-limit" default:"1m" help:"How long a request may be held before the client gets a 504."`
+
 	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
 	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
 	AllowExperimental         bool          `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
@@ -88,6 +91,10 @@ is taken over without losing a request, a bad one is refused and logged), or fro
 
   windtunnel epp --pool-name my-pool --objects ./manifests --secure-serving=false
 
+With --hold the requests of the pool are held open, as in a scenario with flow: held:
+
+  windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false --hold
+
 With --record a file says what entered and what was decided; it does for a test,
 for explain and preview as of then, and to ask what another configuration would do:
 
@@ -122,6 +129,10 @@ func (c *eppCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, err)
 	}
 	opts.Hold.BodyIdle, opts.Hold.BodyTotal = machine.FromDuration(body.Idle), machine.FromDuration(body.Total)
+	if opts.Hold.Hold = c.Held; c.Held && c.HoldLimit <= 0 {
+		return exit.With(exit.Usage, fmt.Errorf("--hold-limit %v: expected a duration above 0", c.HoldLimit))
+	}
+	opts.Hold.HoldLimit, opts.Hold.MetadataBytes, opts.Hold.Seed = machine.FromDuration(c.HoldLimit), heldMetadataBytes, c.Seed
 	if c.EndpointSelector != "" {
 		selector, err := picker.ParseSelector(c.EndpointSelector)
 		if err != nil {
@@ -186,6 +197,9 @@ func (c *eppCmd) record(o *epp.StandaloneOptions) (end func() error, err error) 
 	o.Inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: versionText()}, Log: o.Log})
 	return func() error { return errors.Join(o.Inputs.Close(), to.Close()) }, nil
 }
+
+// heldMetadataBytes is the length of part 2's metadata, a scenario's default.
+const heldMetadataBytes = 32
 
 // pool checks how the pool is named. Without one, the picker's own Deployment
 // names it, as its pod's name tells.

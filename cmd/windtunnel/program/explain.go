@@ -24,7 +24,7 @@ import (
 // explainCmd asks a running endpoint picker, or a recording, why a request went
 // where it went.
 type explainCmd struct {
-	Request string `arg:"" help:"The request's x-request-id."`
+	Request string `arg:"" help:"The request's number, as views show it, or its x-request-id."`
 	From    string `name:"from" aliases:"recording" default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for one on standard input, or where an endpoint picker serves its metrics."`
 	shownAs
 }
@@ -35,9 +35,9 @@ of each scorer for each endpoint, ties, the choice, and how long it took.
 
 Examples:
   windtunnel explain 5f1c2c1e-0e5c-4b0e-8a3f-1f0a7f3f1c11
-  windtunnel explain req-7 --from 127.0.0.1:9090
+  windtunnel explain 7 --from 127.0.0.1:9090                # the seventh request of windtunnel run --keep
   windtunnel run my.yaml --record run.ndjson.gz
-  windtunnel explain req-1-000007 --from run.ndjson.gz
+  windtunnel explain 7 --from run.ndjson.gz
   windtunnel sim my.yaml --record sim.ndjson.gz             # virtual time says it, too
   windtunnel explain req-1-000007 --recording sim.ndjson.gz
   windtunnel explain 5f1c2c1e-0e5c-4b0e-8a3f-1f0a7f3f1c11 --from epp.ndjson   # of windtunnel epp --record`
@@ -81,19 +81,19 @@ func (c *explainCmd) find(o *outside) (*picker.Explanation, error) {
 // recorded looks for the request in a recording; of several attempts the last
 // counts.
 func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.Explanation, error) {
-	var text string
+	var found any
 	known := false
 	err := read(func(e flow.Event) error {
-		if e.Request != c.Request {
+		if !flow.Named(c.Request, e.Request) {
 			return nil
 		}
 		known = true
-		if s, ok := e.Details.Get(flow.Explanation).(string); ok {
-			text = s
+		if x := e.Details.Get(flow.Explanation); x != nil {
+			found = x
 		}
 		return nil
 	})
-	if text == "" {
+	if found == nil {
 		if e := c.played(); e != nil {
 			return e, nil
 		}
@@ -107,7 +107,11 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 			"runs that are recorded tell it; somebody else's endpoint picker does not")
 	}
 	var e picker.Explanation
-	if err := json.Unmarshal([]byte(text), &e); err != nil {
+	text, err := json.Marshal(found)
+	if err == nil {
+		err = json.Unmarshal(text, &e)
+	}
+	if err != nil {
 		return nil, exit.With(exit.Input, fmt.Errorf("%s: the explanation of request %s: %w", c.From, c.Request, err))
 	}
 	return &e, nil

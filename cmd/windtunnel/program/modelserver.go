@@ -27,6 +27,7 @@ import (
 type modelserverCmd struct {
 	Servers int      `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
 	OOM     string   `name:"oom" enum:"exit,restart" default:"exit" help:"What a server does that does not fit into its accelerator's memory: exit as OOMKilled, so that whoever runs it restarts it, or stay and be killed and restarted again and again, answering 503 (restart)."`
+	List    string   `name:"list" placeholder:"models|accelerators|flags" help:"List what is known, one a line, and start nothing: models and accelerators whose times and memory are simulated, or the flags behind -- that act."`
 	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
 	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the flags of vllm serve, or of llm-d-inference-sim."`
 }
@@ -41,6 +42,7 @@ Examples:
   windtunnel modelserver -- vllm serve meta-llama/Llama-3.1-8B-Instruct --accelerator H100 --max-num-seqs 128
   windtunnel modelserver --servers 8 -- --model m --time-to-first-token 200ms --inter-token-latency 20ms
   windtunnel modelserver -- --config simulator.yaml                     # llm-d-inference-sim's
+  windtunnel modelserver --list flags                                   # those of vllm serve and llm-d-inference-sim that act
   curl -sN localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages":[{"role":"user","content":"Hello"}],"stream":true}'
 
@@ -53,7 +55,27 @@ first byte of their answers; 2s), --body-idle-timeout and --body-timeout DURATIO
 held-open request's first part).`
 }
 
+// listed is what --list lists.
+func (c *modelserverCmd) listed() ([]string, error) {
+	switch c.List {
+	case "models":
+		return latency.ModelNames(), nil
+	case "accelerators":
+		return latency.AcceleratorNames(), nil
+	case "flags":
+		return dropin.Flags(), nil
+	}
+	return nil, exit.With(exit.Usage, fmt.Errorf("--list: %q is not models, accelerators or flags", c.List))
+}
+
 func (c *modelserverCmd) Run(o *outside) error {
+	if c.List != "" {
+		list, err := c.listed()
+		if err == nil {
+			_, err = fmt.Fprintln(o.Stdout, strings.Join(list, "\n"))
+		}
+		return err
+	}
 	ctx, stop := o.Context()
 	defer stop()
 	began := time.Now()

@@ -14,17 +14,18 @@ import (
 
 // outputFlags say how a run is shown and recorded.
 type outputFlags struct {
-	Output string `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary (docs/flow.md)."`
-	View   string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
-	Record string `placeholder:"FILE" help:"Also write every event to FILE, and what entered the endpoint picker; compressed if it ends in .gz. windtunnel replay shows it again."`
-	Bodies bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
+	Output  string `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary (docs/flow.md)."`
+	View    string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	Record  string `placeholder:"FILE" help:"Also write every event to FILE, and what entered the endpoint picker; compressed if it ends in .gz. windtunnel replay shows it again."`
+	Explain int    `name:"explain" default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`
+	Bodies  bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
 }
 
 // options are the report's options for a run of s. clock is the run's for a
 // live run and nil in virtual time, where events come in order.
 func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
 	r := report.Options{
-		Out: o.out(), JSON: f.Output == "json", Color: o.color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: versionText(), Clock: clock,
+		Out: o.out(), JSON: f.Output == "json", Color: o.color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: versionText(), Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
 		Judge: func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/stack"
@@ -25,12 +28,20 @@ import (
 type runCmd struct {
 	loadFlags
 	outputFlags
-	Endpoints []string `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"Send to a model server that someone else runs, instead of simulated ones; repeatable."`
-	EPP       string   `name:"epp" placeholder:"HOST:PORT" help:"Ask someone else's endpoint picker; the stack writes the endpoints.yaml that its file-discovery reads."`
-	Keep      bool     `help:"Leave everything up after the requests, on the well-known ports, until Ctrl-C."`
-	EnvoyPath string   `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
-	Hops      bool     `help:"After the run, print how long it took from part to part, as the hops: section of a scenario for windtunnel sim."`
-	Verbose   bool     `short:"v" help:"Log what the parts do, to stderr."`
+	Endpoints   []string      `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"Send to a model server that someone else runs, instead of simulated ones; repeatable."`
+	Model       string        `name:"model" placeholder:"NAME" help:"Ask for this model. Left out with --endpoint: the one that the server serves."`
+	EPP         string        `name:"epp" placeholder:"HOST:PORT" help:"Ask someone else's endpoint picker, and wait until it answers."`
+	Command     string        `name:"epp-command" placeholder:"COMMAND" help:"Start someone else's endpoint picker in a shell, and end it with the run. It finds ENDPOINTS_FILE, GRPC_PORT, GRPC_HEALTH_PORT and METRICS_PORT in its environment."`
+	Discovery   string        `name:"endpoints-file" placeholder:"FILE" help:"Where to write the endpoints for its file-discovery; left out, endpoints.yaml in windtunnel's cache directory, which stays."`
+	Wait        time.Duration `name:"epp-wait" default:"1m" help:"How long to wait for it."`
+	Keep        bool          `help:"Leave everything up after the requests, on the well-known ports, until Ctrl-C."`
+	Port        int           `name:"port" placeholder:"N" help:"Port of the gateway; left out 8081 with --keep, else a free one."`
+	GRPCPort    int           `name:"grpc-port" placeholder:"N" help:"Port of the endpoint picker; left out 9002 or a free one."`
+	HealthPort  int           `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health; left out 9003 or a free one."`
+	MetricsPort int           `name:"metrics-port" placeholder:"N" help:"Port of its metrics; left out 9090 or a free one."`
+	EnvoyPath   string        `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
+	Hops        bool          `help:"After the run, print how long it took from part to part, as the hops: section of a scenario for windtunnel sim."`
+	Verbose     bool          `short:"v" help:"Log what the parts do, to stderr."`
 }
 
 func (c *runCmd) Help() string {
@@ -45,8 +56,10 @@ Examples:
   windtunnel run --record yesterday.ndjson.gz           # windtunnel replay shows it again
   windtunnel run --output json | jq 'select(.hop == "epp")'
   windtunnel run mine.yaml --hops                       # what to write into it for windtunnel sim to take as long
-  windtunnel run --endpoint 127.0.0.1:8000              # in front of a real vLLM
-  windtunnel run --epp 127.0.0.1:9002                   # behind somebody else's endpoint picker`
+  windtunnel run --endpoint 127.0.0.1:8000              # in front of a real vLLM, with the model that it serves
+  windtunnel run --epp 127.0.0.1:9002                   # behind somebody else's endpoint picker, which may come later
+  windtunnel run --epp-command 'windtunnel epp --pool-name p --secure-serving=false --config-text "$(windtunnel config --epp --endpoints-file $ENDPOINTS_FILE)"
+      --grpc-port $GRPC_PORT --grpc-health-port $GRPC_HEALTH_PORT --metrics-port $METRICS_PORT'   # or one that it starts`
 }
 
 func (c *runCmd) Run(o *outside) error {
@@ -57,23 +70,27 @@ func (c *runCmd) Run(o *outside) error {
 	if err := c.spares(append(c.inputs(s), c.EnvoyPath)); err != nil {
 		return err
 	}
-	if c.EPP != "" {
-		if err := scenario.CheckEndpoint(c.EPP); err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
-		}
+	elsewhere, err := c.elsewhere(o)
+	if err != nil {
+		return err
 	}
 	if len(c.Endpoints) > 0 && c.File == "" {
 		// A server that awaits the whole body would wait for ever, and the EPP
 		// for its first token.
 		s.Pools[0].Flow = scenario.Plain
+		fmt.Fprintln(c.notes(o), "requests are sent whole (flow: plain), not held: most model servers wait for the end of a request before they answer")
 	}
 	ctx, stop := o.Context()
 	defer stop()
+	if err := c.model(ctx, o, &s.Pools[0]); err != nil {
+		return err
+	}
 	origin := time.Now()
 	// We send nothing before the stack is up, so the readers open late and a
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, EPP: c.EPP, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "",
+	shown := c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) })
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
@@ -89,10 +106,11 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return startError(ctx, err)
 	}
-	session, err := report.Start(c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) }))
+	session, err := report.Start(shown)
 	if err != nil {
 		return errors.Join(exit.With(exit.Input, err), stopStack(st))
 	}
+	session.Servers(st.Servers())
 	readers.Store(session)
 	var inputs *epp.InputLog
 	if x := session.Inputs(); x != nil {
@@ -102,6 +120,10 @@ func (c *runCmd) Run(o *outside) error {
 	c.ready(o, st, s)
 	loadErr := c.load(ctx, st)
 	if c.Keep && ctx.Err() == nil {
+		session.Indexed(st.CheckKV(ctx))
+		if err := session.Loaded(func(sum report.Summary) bool { return sum.Hops[flow.Envoy][flow.Logged] >= sum.Requests }); err != nil {
+			return errors.Join(err, stopStack(st))
+		}
 		fmt.Fprint(c.notes(o), c.kept(st, s))
 		select {
 		case <-ctx.Done():
@@ -138,6 +160,59 @@ func reloaded(o *outside) func(file string, err error) {
 		}
 		fmt.Fprintf(o.Stderr, "windtunnel: the picker configuration in %s was changed and is in force\n", file)
 	}
+}
+
+// elsewhere is the endpoint picker that somebody else brings.
+func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
+	if c.EPP != "" {
+		if err := scenario.CheckEndpoint(c.EPP); err != nil {
+			return x, exit.With(exit.Usage, fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
+		}
+	}
+	if c.EPP == "" && c.Command == "" {
+		if c.Discovery != "" {
+			return x, exit.With(exit.Usage, errors.New("--endpoints-file is for an endpoint picker of somebody else's; expected --epp or --epp-command beside it"))
+		}
+		return x, nil
+	}
+	x = stack.Elsewhere{Address: c.EPP, Command: c.Command, EndpointsFile: c.Discovery, Wait: c.Wait}
+	if x.EndpointsFile == "" {
+		cache, err := envoy.CacheDir(func(name string) string { v, _ := o.Env(name); return v })
+		if err != nil {
+			return x, exit.With(exit.Environment, err)
+		}
+		x.EndpointsFile = filepath.Join(cache, "endpoints.yaml")
+	}
+	return x, nil
+}
+
+// model sees to it that somebody else's server is asked for a model that it
+// serves.
+func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error {
+	if c.Model != "" {
+		p.Model = c.Model
+		return nil
+	}
+	if len(p.Endpoints) == 0 {
+		return nil
+	}
+	server := p.Endpoints[0]
+	models, err := client.Models(ctx, server)
+	switch {
+	case ctx.Err() != nil:
+		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+	case err != nil:
+		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q does not say which models it serves: %w", server, err), "start it first, or say which one to ask for: --model NAME")
+	case len(models) == 0:
+		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q serves no model", server), "--model NAME asks for one nevertheless")
+	case slices.Contains(models, p.Model):
+	case c.File != "":
+		return exit.Hint(exit.Input, fmt.Errorf("endpoint %q serves %s, and not the scenario's model %s", server, strings.Join(models, ", "), p.Model), "--model "+models[0]+" asks for what there is")
+	default:
+		p.Model = models[0]
+		fmt.Fprintf(c.notes(o), "asking for model %s, which %s serves (--model NAME asks for another)\n", p.Model, server)
+	}
+	return nil
 }
 
 // load sends the requests, and no more of them once Envoy has ended.
@@ -177,6 +252,10 @@ func startError(ctx context.Context, err error) error {
 		}
 		return exit.Hint(exit.Environment, err, "windtunnel doctor shows what this machine has")
 	}
+	var absent *stack.AbsentError
+	if errors.As(err, &absent) {
+		return exit.Hint(exit.Environment, err, "start it without TLS, with the endpoints file above as its file-discovery's path; --epp-wait waits longer")
+	}
 	var name *net.DNSError
 	var file *fs.PathError
 	if errors.As(err, &name) || errors.As(err, &file) {
@@ -206,12 +285,13 @@ func (c *runCmd) ready(o *outside, st *stack.Stack, s *scenario.Scenario) {
 	if what == "" {
 		what = "the embedded scenario"
 	}
-	picker := c.EPP + " (someone else's; endpoints in " + st.EndpointsFile() + ")"
+	picker := st.ExtProc() + " (someone else's; endpoints in " + st.EndpointsFile() + ")"
 	if st.Picker != nil {
 		picker = fmt.Sprintf("%s (metrics %s, health %s)", st.Picker.Addr(), st.Picker.MetricsAddr(), st.Picker.HealthAddr())
 	}
-	fmt.Fprintf(c.notes(o), "ready in %.2f s: Envoy %s on http://%s → EPP %s → %s; playing %s, seed %d\n",
+	line := fmt.Sprintf("ready in %.2f s: Envoy %s on http://%s → EPP %s → %s; playing %s, seed %d",
 		st.Startup.Seconds(), st.Binary.Version, st.Gateway.Addr, picker, servers(st.Endpoints), what, s.Seed)
+	fmt.Fprintln(c.notes(o), report.Wrap(line, 2, o.Columns))
 }
 
 func servers(endpoints []string) string {
@@ -226,8 +306,12 @@ func servers(endpoints []string) string {
 	return noun + strings.Join(endpoints, ", ")
 }
 
-// kept tells how to send a request by hand.
+// kept tells how to send a request by hand, and what to ask then.
 func (c *runCmd) kept(st *stack.Stack, s *scenario.Scenario) string {
-	return fmt.Sprintf("\nStill up; Ctrl-C ends it. Try:\n  curl -N http://%s/v1/chat/completions -H 'content-type: application/json' -d '{\"model\":%q,\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}'\n\n",
+	text := fmt.Sprintf("\nStill up; Ctrl-C ends it. Try:\n  curl -N http://%s/v1/chat/completions -H 'content-type: application/json' -d '{\"model\":%q,\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}'\n",
 		st.Gateway.Addr, s.Pools[0].Model)
+	if st.Picker != nil {
+		text += fmt.Sprintf("  windtunnel explain 1 --from %s\n", st.Picker.MetricsAddr())
+	}
+	return text + "\n"
 }

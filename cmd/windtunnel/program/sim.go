@@ -48,6 +48,7 @@ func sim(o *outside, s *scenario.Scenario, options report.Options) error {
 	}
 	ctx, stop := o.Context()
 	defer stop()
+	session.Servers(virtual.Servers(&s.Pools[0]))
 	indexes, err := virtual.Play(s, session, func(int) bool { return ctx.Err() == nil })
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {

@@ -3,8 +3,10 @@ package dropin
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -242,6 +244,16 @@ var flags = map[string]flag{
 	"event-batch-size":            sim(number(func(c *Config) *int { return &c.events().BatchEvents }, 1, 1<<20)),
 	"use-vllm-map-event-format":   sim(on(func(c *Config) *bool { return &c.events().Map })),
 	"self-signed-certs":           sim(on(func(c *Config) *bool { return &c.SelfSigned })),
+}
+
+// Flags are the names of the flags that act, with their dashes, in alphabetical
+// order.
+func Flags() []string {
+	names := slices.Sorted(maps.Keys(flags))
+	for i := range names {
+		names[i] = "--" + names[i]
+	}
+	return names
 }
 
 // short are vLLM's one-dash flags.

@@ -1,0 +1,95 @@
+package program
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// locked is a buffer that may be read while it is written.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// free are ports of 127.0.0.1 that nobody uses.
+func free(t *testing.T, n int) (ports []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	}
+	return ports
+}
+
+// With --keep, on the ports that were asked for, the summary of the run comes
+// first and "Still up" last; what is sent by hand then is shown and counted apart.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	ports := free(t, 4)
+	out := &locked{}
+	o := theOutside()
+	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0
+	ctx, stop := context.WithCancel(context.Background())
+	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
+	code := make(chan int, 1)
+	go func() {
+		code <- run([]string{"run", "--keep", "-n", "12", "-c", "12", "--prefill", "5ms", "--port", ports[0], "--grpc-port", ports[1], "--grpc-health-port", ports[2], "--metrics-port", ports[3]}, o)
+	}()
+	defer stop()
+	await := func(what string) string {
+		for {
+			if text := out.String(); strings.Contains(text, what) {
+				return text
+			}
+			select {
+			case c := <-code:
+				t.Fatalf("the run ended with %d before %q:\n%s", c, what, out.String())
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	before := await("explain 1 --from 127.0.0.1:" + ports[3])
+	summary, still := strings.Index(before, "summary    12 requests"), strings.Index(before, "Still up;")
+	if summary < 0 || still < summary || strings.Count(before[:summary], "completed") != 12 || !strings.Contains(before, "envoy      logged 12\n") ||
+		strings.Contains(before[still:], "req-1-") {
+		t.Fatalf("the summary of all, then \"Still up\", was expected:\n%s", before)
+	}
+	resp, err := http.Post("http://127.0.0.1:"+ports[0]+"/v1/chat/completions", "application/json",
+		strings.NewReader(`{"model":"llama-3.1-8b","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(err, resp)
+	}
+	resp.Body.Close()
+	await("envoy    logged ")
+	stop()
+	if c := <-code; c != 0 {
+		t.Errorf("exit code %d", c)
+	}
+	after := strings.TrimPrefix(out.String(), before)
+	if !strings.Contains(after, "part2_received") || !strings.Contains(after, "by hand    1 request besides · status 200 1 · 127.0.0.1:") || strings.Contains(after, "summary") {
+		t.Errorf("after the request by hand:\n%s", after)
+	}
+}

@@ -1,0 +1,304 @@
+package enginecore
+
+import (
+	"github.com/windtunnel/windtunnel/core/bounded"
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+)
+
+// Config is what a Core is made of.
+type Config struct {
+	Engine engine.Config
+	// Index is the server's number in its fleet, and EngineID by what others know
+	// it.
+	Index    int
+	EngineID string
+	// ViaStore: prompts are looked for in the external cache, and put into it.
+	ViaStore bool
+	// PeerTimeout is how long another server may take for the first byte of its
+	// answer; then the transfer has failed, and its blocks are free. Zero is
+	// DefaultPeerTimeout.
+	PeerTimeout machine.Time
+	// Ranks is how many accelerators the engine runs on; zero is 1.
+	Ranks int
+	// Publish has KV events told (Event).
+	Publish bool
+	// OutOfMemory is why the server does not fit into its memory; it never serves
+	// then. Nil: it fits.
+	OutOfMemory error
+}
+
+// Core is the part of a model server that all its requests share. It is a
+// machine.Machine[Message, *Effects].
+type Core struct {
+	c   Config
+	cfg engine.Config // with defaults
+	eng *engine.Engine
+	now machine.Time
+
+	stats *stats.Stats
+	fx    *Effects // the caller's, during a call
+
+	sequences map[engine.RequestID]*Sequence // in the engine
+	over      []engine.RequestID             // of these, ended in the effects that are being heard
+
+	// As holder.
+	holds     map[uint64]*Hold // by the engine's handle
+	byBlock   map[int]*Hold    // by the first block
+	named     map[string]*Hold
+	inquiries map[Inquiry]*inquiry
+	waiting   map[string][]*inquiry // for a cache that is to be computed, by its key
+	block     int                   // the last block's number
+
+	// As asker.
+	calls   map[Call]*call
+	serial  Call
+	known   *bounded.Store[string, struct{}] // addresses that have answered
+	timers  machine.Heap[timer]
+	timings uint64 // how many timers were set
+
+	life
+}
+
+// timer is what is due at a time: the end of a wait.
+type timer struct {
+	call    *call
+	inquiry *inquiry
+}
+
+// maxKnown is how many servers are remembered to have answered.
+const maxKnown = 4096
+
+// New makes a Core that is idle.
+func New(c Config) (*Core, error) {
+	eng, err := engine.New(c.Engine)
+	if err != nil {
+		return nil, err
+	}
+	if c.PeerTimeout <= 0 {
+		c.PeerTimeout = DefaultPeerTimeout
+	}
+	c.Ranks = max(1, c.Ranks)
+	cfg := eng.Config()
+	return &Core{c: c, cfg: cfg, eng: eng, stats: stats.New(&cfg), sequences: map[engine.RequestID]*Sequence{},
+		holds: map[uint64]*Hold{}, byBlock: map[int]*Hold{}, named: map[string]*Hold{}, inquiries: map[Inquiry]*inquiry{}, waiting: map[string][]*inquiry{},
+		calls: map[Call]*call{}, known: bounded.New[string, struct{}](bounded.Limits{Entries: maxKnown}, nil)}, nil
+}
+
+// Config is the configuration with defaults.
+func (s *Core) Config() *Config { return &s.c }
+
+// Engine is the engine, to be looked at.
+func (s *Core) Engine() *engine.Engine { return s.eng }
+
+// Stats are the counts of all that has happened.
+func (s *Core) Stats() *stats.Stats { return s.stats }
+
+// Counted goes through what is counted of the completions in the engine.
+func (s *Core) Counted(yield func(*stats.Sequence) bool) {
+	for _, q := range s.sequences {
+		if !yield(&q.Counted) {
+			return
+		}
+	}
+}
+
+// Holds is how many caches are kept for other servers.
+func (s *Core) Holds() int { return len(s.holds) }
+
+// Awaited is how many others wait for caches that are still to be computed.
+func (s *Core) Awaited() int {
+	n := 0
+	for _, list := range s.waiting {
+		n += len(list)
+	}
+	return n
+}
+
+// Busy is how much has not ended: completions, caches kept, and calls.
+func (s *Core) Busy() int {
+	return len(s.sequences) + len(s.holds) + len(s.inquiries) + len(s.calls) + s.timers.Len()
+}
+
+// Cached are the engine's own names for the blocks in its KV cache, on any tier.
+func (s *Core) Cached() []kv.EngineHash {
+	var out []kv.EngineHash
+	s.eng.Cached(func(hash uint64, _ engine.Tier) { out = append(out, kv.EngineHash(hash)) })
+	return out
+}
+
+// Next is when the Core wants to be woken.
+func (s *Core) Next() (machine.Time, bool) {
+	at, _ := s.eng.Next()
+	at = min(at, s.nextTimer())
+	return at, at != machine.Never
+}
+
+func (s *Core) nextTimer() machine.Time {
+	if s.timers.Len() == 0 {
+		return machine.Never
+	}
+	k, _ := s.timers.Peek()
+	return machine.Time(k.First)
+}
+
+// Advance plays everything due by now.
+func (s *Core) Advance(now machine.Time, fx *Effects) {
+	s.fx = fx
+	s.advance(now)
+	s.fx = nil
+}
+
+// advance lets the engine go ahead of the timers by less than what it does can
+// set one for: what is due in between must be played there.
+func (s *Core) advance(now machine.Time) {
+	now = max(now, s.now)
+	for {
+		to := min(now, s.nextTimer())
+		if at, ok := s.eng.Next(); ok && at < to {
+			to = min(to, max(at, s.now).Add(min(s.c.PeerTimeout, s.cfg.KVHoldTimeout)-1)) // effects may be a moment older than their call
+		}
+		s.stats.Computed(s.now, to, s.eng.Computing()) // somebody comes at every step's end
+		s.eng.Advance(to, &s.fx.Engine)
+		s.hear()
+		s.now = to
+		if s.nextTimer() <= to {
+			_, t := s.timers.Pop()
+			s.due(t)
+		} else if to == now {
+			return
+		}
+	}
+}
+
+func (s *Core) due(t timer) {
+	if t.call != nil {
+		t.call.timer = 0
+		s.late(t.call)
+	} else {
+		t.inquiry.timer = 0
+		s.inVain(t.inquiry)
+	}
+}
+
+// after sets a timer.
+func (s *Core) after(wait machine.Time, h *machine.Handle, t timer) {
+	s.timings++
+	s.timers.Put(h, machine.Key{First: int64(s.now.Add(wait)), Second: s.timings}, t)
+}
+
+// Input plays what is due, and takes a message.
+func (s *Core) Input(now machine.Time, m Message, fx *Effects) {
+	s.fx = fx
+	s.advance(now)
+	switch m := m.(type) {
+	case Submit:
+		s.submit(m.Sequence)
+	case Abort:
+		s.abort(m.Sequence)
+	case Resume:
+		s.resume(m.Sequence)
+	case Look:
+		s.input(engine.Look{})
+	case Asked:
+		s.asked(m.Inquiry, &m.Question)
+	case Left:
+		s.left(m.Inquiry)
+	case Replied:
+		s.replied(m.Call, &m.Reply)
+	case Broke:
+		s.broke(m.Call, m.Err)
+	case Moved:
+		s.moved(&m)
+	case Found:
+		s.found(&m)
+	case Sending:
+		s.input(engine.KVSending{By: m.By})
+	case *Control:
+		s.control(m)
+	}
+	s.fx = nil
+}
+
+// do has something done, now.
+func (s *Core) do(q *Sequence, a Action) {
+	s.fx.List = append(s.fx.List, Effect{At: s.now, Engine: -1, Sequence: q, Do: a})
+}
+
+// input gives the engine a message.
+func (s *Core) input(m engine.Message) {
+	s.eng.Input(s.now, m, &s.fx.Engine)
+	s.hear()
+}
+
+// hear takes what the engine has said, each at its time.
+func (s *Core) hear() {
+	x := s.fx
+	if x.heard == len(x.Engine.List) {
+		return
+	}
+	for x.heard < len(x.Engine.List) {
+		i := x.heard
+		x.heard++
+		f := &x.Engine.List[i]
+		s.now = max(s.now, f.At)
+		q := s.sequences[f.Request]
+		s.count(f, q)
+		switch f.Kind {
+		case engine.Accepted:
+			continue
+		case engine.KVPull:
+			s.pull(f, q)
+			continue
+		case engine.KVRelease:
+			s.release(f, q)
+			continue
+		case engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
+			s.event(int32(i), q)
+			continue
+		case engine.Finished, engine.Aborted, engine.Rejected:
+			s.ends(f, q)
+		}
+		x.List = append(x.List, Effect{At: f.At, Engine: int32(i), Sequence: q})
+		switch f.Kind {
+		case engine.FirstToken:
+			s.computed(f, q)
+		case engine.KVHeld:
+			s.hold(f, q)
+		case engine.KVFreed:
+			s.freed(f)
+		case engine.ControlDone, engine.ControlRefused:
+			s.controlled(f)
+		}
+	}
+	for _, id := range s.over { // of its blocks nothing more is told
+		delete(s.sequences, id)
+	}
+	s.over = s.over[:0]
+	s.stats.Delivered()
+}
+
+func (s *Core) count(f *engine.Effect, q *Sequence) {
+	if q != nil {
+		s.stats.Effect(&s.fx.Engine, f, &q.Counted)
+	} else {
+		s.stats.Effect(&s.fx.Engine, f, nil)
+	}
+}
+
+// ends notes that the engine has a completion no more.
+func (s *Core) ends(f *engine.Effect, q *Sequence) {
+	if q == nil {
+		return
+	}
+	q.state = ended
+	s.over = append(s.over, f.Request)
+	if f.Kind == engine.Finished {
+		s.computed(f, q)
+	}
+	if f.Reason == engine.ReasonCrash {
+		s.drop(q)
+	}
+}

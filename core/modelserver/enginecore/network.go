@@ -1,0 +1,248 @@
+package enginecore
+
+import (
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// NetworkConfig says what joins the servers of a fleet.
+type NetworkConfig struct {
+	// Profile is the connector; the zero value is link.NIXLv2.
+	Profile link.Profile
+	// NIC joins each server to the network; the zero value is infiniband-200.
+	NIC link.Wire
+	// Store joins the external cache; the zero value is a wire like NIC.
+	Store link.Wire
+	// Engines are the servers, by their EngineID, in the order of their Index.
+	Engines []string
+}
+
+// Network moves KV caches between a fleet's servers, and from servers that are
+// not of the fleet, over shared links (core/link), and has the external cache
+// beside them. It is a machine.Machine[NetworkMessage, *NetworkEffects].
+type Network struct {
+	c        NetworkConfig
+	topology *link.Topology
+	net      *link.Network
+	now      machine.Time
+	fx       link.Effects
+	store    link.Store
+	moves    map[link.ID]*move
+	ids      map[mover]link.ID
+	next     link.ID
+}
+
+type mover struct {
+	to   int
+	call Call
+}
+
+// move is a cache on its way.
+type move struct {
+	mover
+	from    int // -1: nobody of the fleet
+	bytes   int64
+	blocked bool // the sender is
+}
+
+// NewNetwork makes one on which nothing moves.
+func NewNetwork(c NetworkConfig) (*Network, error) {
+	if c.Profile.Name == "" {
+		c.Profile = link.NIXLv2
+	}
+	if c.NIC.BytesPerSecond == 0 {
+		var err error
+		if c.NIC, err = link.WireNamed("infiniband-200"); err != nil {
+			return nil, err
+		}
+	}
+	if c.Store.BytesPerSecond == 0 {
+		c.Store = c.NIC
+	}
+	// The last node stands for every server that is not of the fleet.
+	t, err := link.NewTopology(link.TopologyConfig{Nodes: len(c.Engines) + 1, NIC: c.NIC, Store: c.Store})
+	if err != nil {
+		return nil, err
+	}
+	n, err := link.New(t.Links())
+	if err != nil {
+		return nil, err
+	}
+	return &Network{c: c, topology: t, net: n, moves: map[link.ID]*move{}, ids: map[mover]link.ID{}}, nil
+}
+
+// Profile is the connector.
+func (n *Network) Profile() *link.Profile { return &n.c.Profile }
+
+// InFlight is how many caches are on their way.
+func (n *Network) InFlight() int { return len(n.moves) }
+
+// NetworkMessage is something that enters a Network. Cores say all of them, as
+// effects.
+type NetworkMessage interface {
+	Action
+	network()
+}
+
+type (
+	// Move has a cache moved to server number To. Moved follows, until all of it
+	// has arrived or it has failed.
+	Move struct {
+		To   int
+		Call Call
+		// From is the engine that has it. Empty and Stored, it lies in the external
+		// cache.
+		From   string
+		Stored bool
+		Bytes  int64 // of the cache
+	}
+	// Cancel ends a Move; it then has Failed.
+	Cancel struct {
+		To   int
+		Call Call
+	}
+	// LookUp asks how many of these blocks the external cache has. Found answers.
+	LookUp struct {
+		To     int
+		Call   Call
+		Hashes []uint64
+	}
+	// Put writes the blocks of a prompt into the external cache.
+	Put struct {
+		From   int
+		Hashes []uint64
+	}
+)
+
+func (Move) action()    {}
+func (Cancel) action()  {}
+func (LookUp) action()  {}
+func (Put) action()     {}
+func (Move) network()   {}
+func (Cancel) network() {}
+func (LookUp) network() {}
+func (Put) network()    {}
+
+// Progress is what became of a Move.
+type Progress uint8
+
+const (
+	// Usable: of a pipelined connector enough has arrived to begin decoding.
+	Usable Progress = iota
+	// Arrived: all has.
+	Arrived
+	// Failed: no more will come.
+	Failed
+)
+
+// Delivery is an effect of a Network: a message for server number To.
+type Delivery struct {
+	At      machine.Time
+	To      int
+	Message Message
+}
+
+// Due is when the effect was due.
+func (d Delivery) Due() machine.Time { return d.At }
+
+// NetworkEffects is a Network's buffer.
+type NetworkEffects = machine.Effects[Delivery]
+
+// Next is when something arrives.
+func (n *Network) Next() (machine.Time, bool) { return n.net.Next() }
+
+// Advance plays everything due by now.
+func (n *Network) Advance(now machine.Time, fx *NetworkEffects) {
+	n.now = max(n.now, now)
+	n.net.Advance(n.now, &n.fx)
+	n.deliver(fx)
+}
+
+// Input plays what is due, and takes a message.
+func (n *Network) Input(now machine.Time, m NetworkMessage, fx *NetworkEffects) {
+	n.Advance(now, fx)
+	now = n.now
+	switch m := m.(type) {
+	case Move:
+		n.move(now, &m, fx)
+	case Cancel:
+		if id, ok := n.ids[mover{m.To, m.Call}]; ok {
+			n.net.Input(now, link.Cancel{ID: id}, &n.fx)
+		}
+	case LookUp:
+		count, writer := n.store.Find(m.Hashes, m.To)
+		f := Found{Call: m.Call, Blocks: count}
+		if writer >= 0 {
+			f.Writer = n.c.Engines[writer]
+		}
+		fx.Add(Delivery{now, m.To, f})
+	case Put:
+		n.store.Put(m.Hashes, m.From)
+	}
+	n.deliver(fx)
+}
+
+func (n *Network) move(now machine.Time, m *Move, fx *NetworkEffects) {
+	n.next++
+	x := &move{mover: mover{m.To, m.Call}, from: slices.Index(n.c.Engines, m.From)}
+	var start link.Start
+	var err error
+	switch {
+	case m.From == "" && m.Stored:
+		start, err = n.c.Profile.FromStore(n.topology, n.next, m.To, m.Bytes)
+	case x.from < 0:
+		start, err = n.c.Profile.Transfer(n.topology, n.next, len(n.c.Engines), m.To, m.Bytes)
+	default:
+		start, err = n.c.Profile.Transfer(n.topology, n.next, x.from, m.To, m.Bytes)
+	}
+	if err != nil {
+		fx.Add(Delivery{now, m.To, Moved{Call: m.Call, How: Failed}})
+		return
+	}
+	x.bytes = start.Bytes
+	n.moves[n.next], n.ids[x.mover] = x, n.next
+	n.net.Input(now, start, &n.fx)
+}
+
+// deliver tells servers what became of their transfers.
+func (n *Network) deliver(fx *NetworkEffects) {
+	for i := range n.fx.List {
+		f := &n.fx.List[i]
+		x := n.moves[f.ID]
+		if x == nil {
+			continue
+		}
+		how := Failed
+		switch f.Kind {
+		case link.Began:
+			n.block(f.At, x, n.c.Profile.Blocking, fx)
+			continue
+		case link.Usable:
+			how = Usable
+		case link.Arrived:
+			how = Arrived
+		}
+		if how != Usable {
+			n.block(f.At, x, false, fx)
+			delete(n.moves, f.ID)
+			delete(n.ids, x.mover)
+		}
+		fx.Add(Delivery{f.At, x.to, Moved{x.call, how, x.bytes}})
+	}
+	n.fx.Reset()
+}
+
+// block keeps the sender's engine from its next step, or lets it go on.
+func (n *Network) block(at machine.Time, x *move, on bool, fx *NetworkEffects) {
+	if x.blocked == on || x.from < 0 {
+		return
+	}
+	x.blocked = on
+	by := -1
+	if on {
+		by = 1
+	}
+	fx.Add(Delivery{at, x.from, Sending{By: by}})
+}

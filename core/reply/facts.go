@@ -1,0 +1,93 @@
+package reply
+
+import (
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/held"
+)
+
+// Facts are what a client knows of a response that has come to its end, from
+// wherever it knows it: from the bytes (Reader), or from those who sent them.
+type Facts struct {
+	Status int
+	// Bytes of body that came, or -1 where nobody has counted them.
+	Bytes  int64
+	Tokens int
+	// Whole says that nothing of the response is missing, and Bad what is wrong
+	// with one that is not whole, where that is known.
+	Whole bool
+	Bad   string
+	// Metadata is what the response echoes, if it has Echoed any.
+	Metadata string
+	Echoed   bool
+	// Error is one told inside the response, and Text the beginning of a response
+	// with an error status.
+	Error *Error
+	Text  string
+
+	// Want is the metadata that the EPP made for a held request; Known is false
+	// where that cannot be told (a plain request, someone else's EPP).
+	Want  string
+	Known bool
+}
+
+// Outcome tells how the request ended. The reason is empty for a completed one.
+func (f *Facts) Outcome() (outcome flow.Outcome, reason string) {
+	outcome = flow.OutcomeOfStatus(f.Status)
+	switch {
+	case f.Error != nil && f.Error.Type == held.ViolationType:
+		return flow.Violated, f.Error.Message
+	case outcome != flow.Completed && f.Error != nil:
+		return outcome, f.Error.Message
+	case outcome != flow.Completed:
+		return outcome, f.Text
+	case f.Error != nil:
+		return flow.ServerError, f.Error.Message
+	case !f.Whole && f.Bytes == 0:
+		return flow.Broken, "the response is empty"
+	case !f.Whole && f.Bad != "":
+		return flow.Broken, f.Bad
+	case !f.Whole:
+		return flow.Broken, "the response was cut short"
+	case f.Known && !f.Echoed:
+		return flow.Violated, "the response does not echo the metadata"
+	case f.Known && f.Metadata != f.Want:
+		return flow.Violated, "the response echoes " + f.Metadata + " and not the metadata " + f.Want
+	}
+	return flow.Completed, ""
+}
+
+// Ended records the last steps of a request whose response has come to its end,
+// but for its one outcome, which it returns with the details that go with it.
+func (f *Facts) Ended(record func(flow.Step, ...flow.Detail)) (flow.Outcome, []flow.Detail) {
+	outcome, reason := f.Outcome()
+	details := []flow.Detail{flow.D("status", f.Status), flow.D("tokens", f.Tokens)}
+	if f.Bytes >= 0 {
+		details = append(details, flow.D("bytes", f.Bytes))
+	}
+	if outcome == flow.Completed {
+		if f.Echoed {
+			details = append(details, flow.D("metadata", f.Metadata))
+		}
+		record(flow.LastTokenReceived, details...)
+	}
+	if reason != "" {
+		details = append(details, flow.D("reason", reason))
+	}
+	return outcome, details
+}
+
+// Why a client itself ends a request.
+const (
+	TimeLimit  = "the client's own time limit"
+	ClientLeft = "the client left"
+)
+
+// Cut are the details of a request whose response did not come to its end. A
+// Status of 0 says that none of it came.
+func (f *Facts) Cut(reason string) []flow.Detail {
+	details := []flow.Detail{flow.D("reason", reason)}
+	if f.Status != 0 {
+		details = append(details, flow.D("status", f.Status), flow.D("tokens", f.Tokens))
+	}
+	return details
+}

@@ -1,0 +1,284 @@
+package stack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"sigs.k8s.io/yaml"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/internal/child"
+	"github.com/windtunnel/windtunnel/internal/pause"
+)
+
+// Elsewhere is an endpoint picker that is not the stack's own. Its zero value is
+// none.
+type Elsewhere struct {
+	// Address is where it listens, as host:port. With a Command it may be empty:
+	// a free port of 127.0.0.1.
+	Address string
+	// Command starts it, in a shell; empty where somebody else does. It finds
+	// the endpoints' file and its ports in the environment: ENDPOINTS_FILE,
+	// GRPC_PORT, GRPC_HEALTH_PORT, METRICS_PORT.
+	Command string
+	// EndpointsFile is where the endpoints are written for its file-discovery;
+	// empty is endpoints.yaml in the stack's directory.
+	EndpointsFile string
+	// Wait is how long the stack waits until it answers; 0 is a minute.
+	Wait time.Duration
+}
+
+func (x *Elsewhere) given() bool { return x.Address != "" || x.Command != "" }
+
+// unsure is how long a picker that answers, but with none of the endpoints, is
+// given to find them. Then it is taken to know what it does.
+const unsure = 10 * time.Second
+
+// AbsentError says that somebody else's endpoint picker never answered.
+type AbsentError struct{ Message string }
+
+func (e *AbsentError) Error() string { return e.Message }
+
+// writeEndpoints writes the file that the real EPP's file-discovery reads. Who
+// follows it sees the old or the new one, whole.
+func (s *Stack) writeEndpoints() error {
+	type endpoint struct {
+		Name    string            `json:"name"`
+		Address string            `json:"address"`
+		Port    string            `json:"port"`
+		Labels  map[string]string `json:"labels,omitempty"`
+	}
+	var file struct {
+		Endpoints []endpoint `json:"endpoints"`
+	}
+	for i, e := range s.Endpoints {
+		host, port, err := net.SplitHostPort(e)
+		if err != nil {
+			return err
+		}
+		file.Endpoints = append(file.Endpoints, endpoint{Name: strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), Address: host, Port: port,
+			Labels: s.pool.Labels(i)})
+	}
+	text, err := yaml.Marshal(file)
+	if err != nil {
+		return err
+	}
+	path := s.EndpointsFile()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".endpoints-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error is the one to tell
+	}
+	return err
+}
+
+// EndpointsFile is what somebody else's EPP can read the endpoints from.
+func (s *Stack) EndpointsFile() string {
+	return cmp.Or(s.o.EPP.EndpointsFile, filepath.Join(s.Dir, "endpoints.yaml"))
+}
+
+// ExtProc is where the endpoint picker listens, whose ever it is.
+func (s *Stack) ExtProc() string {
+	if s.Picker != nil {
+		return s.Picker.Addr()
+	}
+	return s.o.EPP.Address
+}
+
+// command is a picker that the stack has started.
+type command struct {
+	cmd   *exec.Cmd
+	log   string
+	ended chan struct{}
+}
+
+// startCommand starts somebody else's picker.
+func (s *Stack) startCommand() error {
+	x := &s.o.EPP
+	ports := make([]string, 3)
+	for i := range ports {
+		if i == 0 && x.Address != "" {
+			_, ports[i], _ = net.SplitHostPort(x.Address) // it has been checked
+			continue
+		}
+		l, err := net.Listen("tcp", anyPort)
+		if err != nil {
+			return err
+		}
+		defer l.Close() // all three at once, so that they differ
+		_, ports[i], _ = net.SplitHostPort(l.Addr().String())
+	}
+	x.Address = cmp.Or(x.Address, net.JoinHostPort("127.0.0.1", ports[0]))
+	c := &command{cmd: exec.Command("sh", "-c", x.Command), log: filepath.Join(s.Dir, "epp.log"), ended: make(chan struct{})}
+	log, err := os.Create(c.log)
+	if err != nil {
+		return err
+	}
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	c.cmd.Env = append(os.Environ(), "ENDPOINTS_FILE="+s.EndpointsFile(), "GRPC_PORT="+ports[0], "GRPC_HEALTH_PORT="+ports[1], "METRICS_PORT="+ports[2])
+	child.Tie(c.cmd)
+	if err := c.cmd.Start(); err != nil {
+		return errors.Join(fmt.Errorf("--epp-command: %w", err), log.Close())
+	}
+	s.command = c
+	go func() {
+		defer close(c.ended)
+		_ = c.cmd.Wait() // how it ended is in its state
+		_ = log.Close()  // the program has written it, not we
+	}()
+	return nil
+}
+
+// failed says how the picker ended by itself, with the end of its log; nil while
+// it runs, or where there is none.
+func (c *command) failed() error {
+	if c == nil {
+		return nil
+	}
+	select {
+	case <-c.ended:
+	default:
+		return nil
+	}
+	text, _ := os.ReadFile(c.log) // without it there is less to tell
+	text = text[max(0, len(text)-2000):]
+	return fmt.Errorf("the endpoint picker of --epp-command ended (%v); its log, %s, ends with\n%s", c.cmd.ProcessState, c.log, strings.TrimSpace(string(text)))
+}
+
+// stop ends the picker, kindly for as long as ctx says.
+func (c *command) stop(ctx context.Context) {
+	if c == nil {
+		return
+	}
+	child.Terminate(c.cmd)
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+	}
+	child.Kill(c.cmd) // what it has started, too
+	<-c.ended
+}
+
+// awaitPicker returns when somebody else's picker picks one of the endpoints for
+// a request, or seems to know what it does.
+func (s *Stack) awaitPicker(ctx context.Context) error {
+	x := &s.o.EPP
+	wait := cmp.Or(x.Wait, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	conn, err := grpc.NewClient("passthrough:///"+x.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second}))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	said, answered := "", time.Time{}
+	for {
+		picked, what := s.probe(ctx, conn)
+		if picked {
+			return nil
+		}
+		if err := s.command.failed(); err != nil {
+			return &AbsentError{err.Error()}
+		}
+		if strings.HasPrefix(what, speaks) {
+			if answered.IsZero() {
+				answered = time.Now()
+			} else if time.Since(answered) > unsure {
+				return nil
+			}
+		} else {
+			answered = time.Time{}
+		}
+		if what != said && ctx.Err() == nil {
+			s.o.Tell(what + "\n  the endpoints are in " + s.EndpointsFile())
+		}
+		if ctx.Err() == nil {
+			said = what
+		}
+		if !pause.For(ctx, 100*time.Millisecond) {
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return ctx.Err()
+			}
+			return &AbsentError{fmt.Sprintf("no endpoint picker answered within %v: %s", wait, said)}
+		}
+	}
+}
+
+// speaks is how what probe says begins where a picker speaks ext_proc.
+const speaks = "it answers, and "
+
+// probe asks the picker where a request without a body would go, which leaves
+// the least behind in it.
+func (s *Stack) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, what string) {
+	conn.ResetConnectBackoff() // it is we who say how often to ask
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(ctx)
+	if err != nil {
+		what = "waiting for an endpoint picker: " + status.Convert(err).Message()
+		if strings.Contains(what, "server preface") {
+			what += "; if it speaks TLS, start it with --secure-serving=false"
+		}
+		return false, what
+	}
+	headers := &corev3.HeaderMap{}
+	for _, h := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "windtunnel"}, {":path", "/v1/models"}, {"x-request-id", "windtunnel-probe"}} {
+		headers.Headers = append(headers.Headers, &corev3.HeaderValue{Key: h[0], RawValue: []byte(h[1])})
+	}
+	_ = stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{ // Recv tells why it failed
+		RequestHeaders: &extprocv3.HttpHeaders{Headers: headers, EndOfStream: true}}})
+	r, err := stream.Recv()
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return true, "" // it took the stream, and waits for a body or for ever
+	case err != nil:
+		return false, speaks + "fails: " + status.Convert(err).Message()
+	}
+	if i := r.GetImmediateResponse(); i != nil {
+		return false, fmt.Sprintf("%sknows none of the endpoints yet: status %d %s", speaks, i.GetStatus().GetCode(), strings.TrimSpace(string(i.GetBody())))
+	}
+	to := destination(r.GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders())
+	for _, address := range strings.Split(to, ",") {
+		if slices.Contains(s.Endpoints, strings.TrimSpace(address)) {
+			return true, ""
+		}
+	}
+	if _, err := netip.ParseAddrPort(to); err != nil {
+		return true, "" // it wants to see a body first
+	}
+	return false, speaks + "picks " + to + ", which is none of the endpoints"
+}
+
+func destination(set []*corev3.HeaderValueOption) string {
+	for _, h := range set {
+		if strings.EqualFold(h.GetHeader().GetKey(), picker.HeaderDestination) {
+			return cmp.Or(string(h.GetHeader().GetRawValue()), h.GetHeader().GetValue())
+		}
+	}
+	return ""
+}

@@ -1,0 +1,117 @@
+package stack
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
+)
+
+// Every example says the same in both times, request by request and hop by hop:
+// the same steps with the same details.
+func TestExamplesLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, files)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			read := func() *scenario.Scenario {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := scenario.Parse(file, text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// One request after the other: which of several is first is a race in wall
+				// time, and nobody waits here for half a minute of prefill.
+				w, m := &s.Workload, &s.Pools[0].ModelServer
+				w.Requests, w.Concurrency, w.Rate = min(w.Requests, 8), 1, 0
+				if m.Accelerator == "" && m.Coefficients == (scenario.Coefficients{}) && m.StepTimes == "" {
+					m.Prefill = latency.Fixed(20e6)
+				}
+				return s
+			}
+			if why := incomparable[filepath.Base(file)]; why != "" {
+				t.Skip(why)
+			}
+			r := start(t, read(), nil)
+			live := r.load()
+			r.settled()
+			var played []flow.Event
+			if err := virtual.Run(read(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(told(t, live), told(t, played)); d != "" {
+				t.Errorf("live (-) and virtual (+) differ: %s", d)
+			}
+		})
+	}
+}
+
+// incomparable are the examples that cannot be held against each other, and why.
+var incomparable = map[string]string{
+	"own-model-servers.yaml": "its model servers are somebody else's",
+	"incidents.yaml":         "what happens by the clock meets another request in wall time",
+}
+
+// told is what a record says of each request at each hop, in the order of time,
+// without what differs between any two runs.
+func told(t *testing.T, events []flow.Event) map[string][]string {
+	sorted := slices.Clone(events)
+	slices.SortStableFunc(sorted, func(x, y flow.Event) int { return int(max(-1, min(1, x.Time-y.Time))) })
+	out := map[string][]string{}
+	for _, e := range sorted {
+		if e.Hop == flow.Envoy || e.Request == "" {
+			continue
+		}
+		line := string(e.Step)
+		for _, d := range e.Details {
+			switch {
+			case d.Key == "bytes" && e.Step != flow.RequestSent: // answers are not written out in virtual time
+			case d.Key == "kv_handle": // made of names that servers draw for themselves in wall time
+			case d.Key == "explanation":
+				line += " explanation=" + untimed(t, d.Value)
+			default:
+				line += fmt.Sprintf(" %s=%v", d.Key, d.Value)
+			}
+		}
+		of := e.Request + " " + string(e.Hop)
+		out[of] = append(out[of], strings.TrimSpace(addresses.ReplaceAllString(line, "ADDRESS")))
+	}
+	return out
+}
+
+// untimed is an explanation without the times in it: those of the decision, and
+// how long plug-ins took, which in virtual time is nothing.
+func untimed(t *testing.T, explanation any) string {
+	var fields map[string]any
+	if err := json.Unmarshal(fmt.Append(nil, explanation), &fields); err != nil {
+		t.Fatal(err, explanation)
+	}
+	for _, key := range []string{"at_seconds", "plugin_seconds", "point_seconds", "decision_seconds"} {
+		delete(fields, key)
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var addresses = regexp.MustCompile(`\b(?:\d{1,3}\.){3}\d{1,3}:\d+\b`)

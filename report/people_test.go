@@ -1,0 +1,190 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// show is what somebody sees of a run.
+func show(t *testing.T, o Options, events []flow.Event, servers ...[]string) (string, Summary) {
+	t.Helper()
+	var out bytes.Buffer
+	o.Out = &out
+	s, err := Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(servers) == 2 {
+		s.Servers(servers[0], servers[1])
+	}
+	for _, e := range events {
+		s.Record(e)
+	}
+	sum, err := s.End(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), sum
+}
+
+// a request of the run with this number, on this server, from at on.
+func ours(n int, server string, at, took machine.Time, outcome flow.Outcome) []flow.Event {
+	id := flow.RequestID(1, n)
+	return []flow.Event{
+		{Time: at, Request: id, Hop: flow.Client, Step: flow.RequestSent},
+		{Time: at, Request: id, Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: server},
+		{Time: at, Request: id, Hop: flow.Server, Step: flow.RequestReceived, Details: flow.Details{flow.D("prompt_tokens", 40)}},
+		{Time: at, Request: id, Hop: flow.Server, Step: flow.PrefillStarted, Details: flow.Details{flow.D("cached_tokens", 0)}},
+		{Time: at + took, Request: id, Hop: flow.Client, Step: flow.LastTokenReceived},
+		{Time: at + took, Request: id, Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", string(outcome))}},
+	}
+}
+
+func has(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(text, line) {
+			t.Errorf("%q is not in:\n%s", line, text)
+		}
+	}
+}
+
+// A request has the number of its id, whenever it appears, and its id is shown.
+func TestOneNumber(t *testing.T) {
+	events := append(ours(2, "10.0.0.1:8000", 0, machine.Second, flow.Completed), ours(1, "10.0.0.1:8000", 0, 2*machine.Second, flow.Broken)...)
+	text, _ := show(t, Options{Detail: Steps}, events)
+	has(t, text, "#2      +0.0000s  client   request_sent           id=req-1-000002", "#1      +0.0000s  client   request_sent           id=req-1-000001")
+	text, _ = show(t, Options{Detail: Lines}, events)
+	has(t, text, "req-1-000002  completed", "req-1-000001  broken", "outcomes   completed 1 · broken 1 (#1)")
+}
+
+// What a person looks for in a summary: who did not complete, who was slowest,
+// servers in their order, those that got nothing, a cache that found nothing.
+func TestSummaryForPeople(t *testing.T) {
+	var events []flow.Event
+	for n := range 6 {
+		o := flow.Completed
+		if n%2 > 0 {
+			o = flow.Broken
+		}
+		events = append(events, ours(n+1, "10.0.0.10:8000", machine.Time(n), machine.Time(n+1)*machine.Second, o)...)
+	}
+	events = append(events, ours(7, "10.0.0.9:8000", 0, 1234*machine.Second, flow.Left)...)
+	events = append(events, ours(8, "10.0.0.9:8000", 0, 0, "")[:1]...)
+	events = append(events, flow.Event{Request: flow.RequestID(1, 1), Hop: flow.Sidecar, Step: flow.PrefillLegSent, Endpoint: "10.0.0.12:8000"})
+	text, sum := show(t, Options{Detail: Progress, PrefixCache: true, Requests: 8}, events, []string{"10.0.0.10:8000", "10.0.0.9:8000", "10.0.0.11:8000"}, []string{"10.0.0.12:8000", "10.0.0.13:8000"})
+	has(t, text, "summary    8 requests in 1,234s", "broken 3 (#2 #4 #6)", "left 1 (#7)", "unfinished 1 (#8)",
+		"endpoints  10.0.0.9:8000 1 · 10.0.0.10:8000 6 · 10.0.0.11:8000 0\n", "prefill    10.0.0.12:8000 1 · 10.0.0.13:8000 0\n",
+		"5.000s  #5\n", "kv cache   0.0% of 280 prompt tokens were cached")
+	if d := cmp.Diff(map[flow.Outcome][]string{"broken": {"req-1-000002", "req-1-000004", "req-1-000006"}, "left": {"req-1-000007"}, "unfinished": {"req-1-000008"}}, sum.NotCompleted); d != "" {
+		t.Error(d)
+	}
+	if text, _ = show(t, Options{}, events); strings.Contains(text, "kv cache") {
+		t.Error("a cache that nobody has found nothing")
+	}
+}
+
+// A replay tells of the servers that got nothing, as the run did.
+func TestReplayTellsOfEveryServer(t *testing.T) {
+	events := ours(1, "a", 0, machine.Second, flow.Completed)
+	ran, sum := show(t, Options{Detail: Lines, PrefixCache: true}, events, []string{"a", "b"}, []string{"c"})
+	s, err := Start(Options{Out: &bytes.Buffer{}, Detail: Lines})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Retell(sum)
+	for _, e := range events {
+		s.Record(e)
+	}
+	again, err := s.End(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(sum, again); d != "" {
+		t.Errorf("%s\nthe run:\n%s", d, ran)
+	}
+}
+
+// What somebody sends by hand is shown step by step, after the summary of the
+// run's own requests, and counted apart.
+func TestSentByHand(t *testing.T) {
+	var out bytes.Buffer
+	began := time.Now()
+	s, err := Start(Options{Out: &out, Detail: Lines, Clock: func() machine.Time { return machine.Time(time.Since(began)) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range ours(1, "10.0.0.1:8000", 0, 1000, flow.Completed) {
+		s.Record(e)
+	}
+	settled := false
+	if err := s.Loaded(func(sum Summary) bool { settled = sum.Outcomes[flow.Completed] == 1; return settled }); err != nil || !settled {
+		t.Fatal(err, settled)
+	}
+	before := out.String()
+	has(t, before, "req-1-000001  completed", "summary    1 request in")
+	const id = "8b1f3c5e-9d7a-4f60-8a3f-1f0a7f3f1c11"
+	for _, e := range []flow.Event{
+		{Time: 2000, Request: id, Hop: flow.EPP, Step: flow.RequestReceived},
+		{Time: 2000, Request: id, Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: "10.0.0.1:8000"},
+		{Time: 3000, Request: id, Hop: flow.Envoy, Step: flow.Logged, Details: flow.Details{flow.D("status", 200)}},
+	} {
+		s.Record(e)
+	}
+	sum, err := s.End(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := strings.TrimPrefix(out.String(), before)
+	has(t, after, "8b1f3c5e    +0.0000s  epp      request_received       id="+id, "by hand    1 request besides · status 200 1 · 10.0.0.1:8000 1\n")
+	if strings.Contains(after, "summary") {
+		t.Errorf("the summary is told twice:\n%s", after)
+	}
+	if sum.Requests != 1 || sum.Endpoints["10.0.0.1:8000"] != 1 || sum.Hops[flow.Envoy] != nil || sum.ByHand.Requests != 1 {
+		t.Errorf("%+v", sum)
+	}
+}
+
+// Incidents stand between the requests, at their time.
+func TestIncidentsAreShown(t *testing.T) {
+	events := append(ours(1, "a", 0, machine.Second, flow.Completed), flow.Event{Time: 2 * machine.Second, Hop: flow.Server, Step: flow.IncidentBegan, Endpoint: "10.0.0.3:8000",
+		Details: flow.Details{flow.D("what", "lose-rank"), flow.D("rank", 3)}}, flow.Event{Time: 2 * machine.Second, Hop: flow.Server, Step: flow.EngineStep, Details: flow.Details{flow.D("step", 9)}})
+	for _, detail := range []Detail{Steps, Lines, Progress} {
+		text, _ := show(t, Options{Detail: detail}, events)
+		has(t, text, "2.0000s  server   incident_began         → 10.0.0.3:8000  what=lose-rank  rank=3\n")
+		if strings.Contains(text, "engine_step") {
+			t.Errorf("steps of engines are shown:\n%s", text)
+		}
+	}
+}
+
+// No line is longer than the terminal, so that none is broken within a number.
+func TestNarrow(t *testing.T) {
+	events, err := readAll("testdata/three.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events = append(events, ours(1, "10.0.0.1:8000", 0, machine.Second, flow.Completed)...)
+	events = append(events, flow.Event{Time: machine.Second, Request: "r1", Hop: flow.EPP, Step: flow.Part1Sent,
+		Details: flow.Details{flow.D("headers_set", []string{"x-gateway-destination-endpoint", "x-target-pod", "x-selected-pod", "content-type"})}})
+	judge := func(Summary) []Expectation {
+		return []Expectation{{"completed", "75%..99%", "86.25%", true}, {"total p99", "at most 1.2s", "1.319456s", false}}
+	}
+	for _, columns := range []int{60, 80} {
+		for _, detail := range []Detail{Steps, Lines, Progress} {
+			text, _ := show(t, Options{Detail: detail, Columns: columns, Color: true, Judge: judge, PrefixCache: true}, events, []string{"10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000", "10.0.0.4:8000"}, nil)
+			for line := range strings.Lines(text) {
+				if n := columnsOf(strings.TrimSuffix(line, "\n")); n > columns {
+					t.Errorf("%d columns, %s: %d are in %q", columns, detail, n, line)
+				}
+			}
+		}
+	}
+}

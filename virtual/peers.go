@@ -1,0 +1,96 @@
+package virtual
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// network is what joins the run's model servers: the wires between them, and
+// connections on which questions and answers take no time.
+type network struct {
+	slot[enginecore.NetworkMessage, *enginecore.NetworkEffects]
+
+	net     *enginecore.Network
+	askers  map[enginecore.Inquiry]asker
+	inquiry enginecore.Inquiry // the last one
+}
+
+// asker is who asked, peer whom: the two ends of a connection.
+type (
+	asker struct {
+		server *server
+		call   enginecore.Call
+	}
+	peer struct {
+		server  *server
+		inquiry enginecore.Inquiry
+	}
+)
+
+func newNetwork(w *world, p *scenario.Pool) (*network, error) {
+	nic, err := p.NIC()
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
+	}
+	c := enginecore.NetworkConfig{Profile: p.Link(), NIC: nic}
+	for _, s := range w.servers {
+		c.Engines = append(c.Engines, s.core.Config().EngineID)
+	}
+	net, err := enginecore.NewNetwork(c)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
+	}
+	x := &network{net: net, askers: map[enginecore.Inquiry]asker{}}
+	x.class = machine.ClassTimer
+	x.open(w, net, new(enginecore.NetworkEffects), func(i int) {
+		d := &x.fx.List[i]
+		w.servers[d.To].input(d.Message)
+	})
+	return x, nil
+}
+
+// act carries out what a server says to others.
+func (s *server) act(do enginecore.Action) {
+	x := s.w.net
+	switch a := do.(type) {
+	case enginecore.NetworkMessage:
+		x.input(a)
+	case enginecore.Ask:
+		s.ask(&a)
+	case enginecore.HangUp:
+		to := s.calls[a.Call]
+		delete(s.calls, a.Call)
+		delete(x.askers, to.inquiry)
+		to.server.input(enginecore.Left{Inquiry: to.inquiry})
+	case enginecore.Answer:
+		if who, there := x.askers[a.Inquiry]; there {
+			who.server.input(enginecore.Replied{Call: who.call, Reply: a.Reply})
+		}
+	case enginecore.Event:
+		s.announce(&a.Event)
+	}
+}
+
+// ask puts a question to a server; the first of a call finds it.
+func (s *server) ask(a *enginecore.Ask) {
+	x := s.w.net
+	to, open := s.calls[a.Call]
+	if !open {
+		if to.server = s.w.byHost[a.To.Host]; to.server == nil {
+			s.input(enginecore.Broke{Call: a.Call, Err: errors.New("no such host")})
+			return
+		}
+		x.inquiry++
+		to.inquiry = x.inquiry
+		s.calls[a.Call], x.askers[to.inquiry] = to, asker{s, a.Call}
+	}
+	to.server.input(enginecore.Asked{Inquiry: to.inquiry, Question: a.Question})
+}
+
+// control changes an engine. The picker finds out by itself.
+func (s *server) control(c engine.Control) { s.input(&enginecore.Control{Control: c}) }
