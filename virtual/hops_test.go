@@ -9,11 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -212,15 +210,10 @@ func TestScrapesTakeTime(t *testing.T) {
 			w.play(at, e)
 		}
 	}
-	w.servers[0].input(enginecore.Submit{Sequence: &enginecore.Sequence{Submit: engine.Submit{ID: 1, PromptTokens: 100, MaxTokens: 1000}}})
 	if until(machine.Second + 15*machine.Millisecond); w.now != machine.Second+15*machine.Millisecond {
 		t.Errorf("the page was made at %v", w.now)
 	}
-	w.servers[0].input(enginecore.Submit{Sequence: &enginecore.Sequence{Submit: engine.Submit{ID: 2, PromptTokens: 100, MaxTokens: 1000}}}) // too late for the page
 	if until(machine.Second + 30*machine.Millisecond); w.now != machine.Second+30*machine.Millisecond || state().UpdatedAt != w.now {
 		t.Errorf("the page was read at %v, the figures are of %v", w.now, state().UpdatedAt)
-	}
-	if n := state().Running + state().Waiting; n != 1 {
-		t.Errorf("the page tells of %d requests, expected the one that came before it was made", n)
 	}
 }
