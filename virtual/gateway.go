@@ -20,7 +20,7 @@ func (r *request) lost() {
 		case r.stream.Result() != stream.Running:
 			return
 		case r.status == 0:
-			r.responded(503, []byte(lostBeforeHeaders), true)
+			r.responded(503, "text/plain", []byte(lostBeforeHeaders), true)
 			return
 		}
 		f := r.facts()
@@ -29,24 +29,37 @@ func (r *request) lost() {
 	})
 }
 
-// respond is a piece of the response on its way to the EPP.
-func (r *request) respond(status int, body []byte, end bool) {
+// cut is the connection to the model server breaking.
+func (r *request) cut(reset bool) {
+	reason := "the connection was closed"
+	if reset {
+		reason = "the connection was reset"
+	}
 	if r.leg != nil {
-		r.leg.respond(status, body, end)
+		r.leg.back(func() { r.leg.broke(reason) })
 		return
 	}
-	r.toEPP(func() { r.responded(status, body, end) })
+	r.lost()
+}
+
+// respond is a piece of the response on its way to the EPP.
+func (r *request) respond(status int, contentType string, body []byte, end bool) {
+	if r.leg != nil {
+		r.leg.respond(status, contentType, body, end)
+		return
+	}
+	r.toEPP(func() { r.responded(status, contentType, body, end) })
 }
 
 // responded is a piece of the response at the EPP.
-func (r *request) responded(status int, body []byte, end bool) {
+func (r *request) responded(status int, contentType string, body []byte, end bool) {
 	if r.stream.Result() != stream.Running { // it has answered, or the client is gone
 		return
 	}
 	if r.status == 0 {
 		r.status = status
 		r.bare = end && len(body) == 0
-		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", r.contentType()), End: r.bare})
+		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", contentType), End: r.bare})
 		if r.bare {
 			return
 		}
@@ -62,7 +75,7 @@ func (r *request) received(body []byte, end bool) {
 	ok := r.status >= 200 && r.status < 300
 	if ok && !r.first && len(body) > 0 {
 		r.first = true
-		r.record(flow.FirstTokenReceived, flow.D("status", r.status), flow.D("bytes", len(body)))
+		r.record(flow.FirstTokenReceived, flow.D("status", r.status))
 	}
 	r.hear(body)
 	if !ok {
