@@ -115,10 +115,13 @@ func (r ByteRange) String() string {
 	return r.Low.String() + ".." + r.High.String()
 }
 
-func mustCount(text string) dist.Dist {
-	d, err := dist.ParseCount(text)
+// mustCount and mustSpan are only ever called with constants.
+func mustCount(text string) dist.Dist { return must(dist.ParseCount(text)) }
+func mustSpan(text string) dist.Dist  { return must(dist.Parse(text)) }
+
+func must(d dist.Dist, err error) dist.Dist {
 	if err != nil {
-		panic(err) // only ever called with constants
+		panic(err)
 	}
 	return d
 }

@@ -531,3 +531,29 @@ func runEvents(t *testing.T, ix *Index, d *datadriven.TestData, fx *Effects) {
 		ix.Input(ix.now, &Events{From: kv.Topic{Pod: f[0], Model: "m"}, List: []kv.Event{e}}, fx)
 	}
 }
+
+// Blocks that come without hashes are known by their tokens: they are found, in
+// their order, and no engine's hash stands for them.
+func TestStoredWithoutHashes(t *testing.T) {
+	ix := New(Config{Hasher: kv.Hasher{BlockTokens: 2}})
+	from := kv.Topic{Pod: "w", Model: "m"}
+	tokens := []uint32{1, 2, 3, 4, 5}
+	give(ix, 0, from, &kv.Event{Kind: kv.Stored, Tokens: tokens, Medium: kv.MediumGPU, Group: kv.NoGroup})
+	keys := ix.cfg.Hasher.PromptKeys("m", "", tokens)
+	if got := ix.View().Scorer().Score(keys); len(got) != 1 || got[0].Blocks != 2 {
+		t.Errorf("%+v of %d", got, len(keys))
+	}
+	// The engine tells the hash of the first later, and that it is gone.
+	give(ix, 0, from, &kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: tokens[:2], Medium: kv.MediumGPU, Group: kv.NoGroup})
+	give(ix, 0, from, &kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{7}, Medium: kv.MediumGPU, Group: kv.NoGroup})
+	if got := ix.Keys("w"); len(got) != 1 || got[0] != keys[1] {
+		t.Errorf("it holds %v of %v", got, keys)
+	}
+	give(ix, 0, from, &kv.Event{Kind: kv.Cleared, Group: kv.NoGroup})
+	if got := ix.Keys("w"); len(got) > 0 {
+		t.Errorf("it holds %v", got)
+	}
+	if s := ix.Stats(); s.Admitted != 3 || s.Forwarded != 1 || s.Suppressed != 0 {
+		t.Errorf("%+v", s)
+	}
+}

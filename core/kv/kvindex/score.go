@@ -2,6 +2,7 @@ package kvindex
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/windtunnel/windtunnel/core/kv"
 )
@@ -100,6 +101,20 @@ func (s *Scorer) Score(keys []kv.Key) []PodScore {
 		run[n], s.weight[n] = 0, 0
 	}
 	return s.out
+}
+
+// MostHeld is how much of a prompt the pod has that has most, holes or not, a
+// block on two media twice: what llm-d-router counts as a look-up's hits.
+func (s *Scorer) MostHeld(keys []kv.Key) (most int) {
+	held := map[uint16]int{}
+	var buf [1]holder
+	for _, key := range keys {
+		for _, h := range s.view.ix.blocks.holders(key, &buf) {
+			held[h.pod()] += bits.OnesCount16(h.places())
+			most = max(most, held[h.pod()])
+		}
+	}
+	return most
 }
 
 func bestWeight(weights *[maxPlaces]float64, places uint16) float64 {

@@ -71,13 +71,11 @@ func newByLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plugin,
 }
 
 // Filter keeps endpoints with a valid value, or without the label if allowed.
+// The value of a label that is not there is "", which may be a valid one.
 func (f *byLabel) Filter(c *picker.Cycle, in []int32) []int32 {
 	return keep(in, func(i int32) bool {
 		v, ok := c.State(i).Labels[f.Label]
-		if !ok {
-			return f.AllowsNoLabel
-		}
-		return slices.Contains(f.ValidValues, v)
+		return slices.Contains(f.ValidValues, v) || !ok && f.AllowsNoLabel
 	})
 }
 

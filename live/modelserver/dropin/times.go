@@ -49,7 +49,7 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	if r.Seed != nil {
 		config.Seed = *r.Seed
 	}
-	hardware, err := r.hardware()
+	hw, err := r.hardware()
 	if err != nil {
 		return err
 	}
@@ -58,8 +58,8 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 		if err := r.given(&config); err != nil {
 			return err
 		}
-	case hardware != nil:
-		config.Hardware = hardware
+	case hw != nil:
+		config.Hardware = hw
 	default:
 		config.Kind, config.Constant = latency.KindConstant, latency.Constant{TimeToFirstToken: defaultTTFT, InterTokenLatency: defaultITL}
 	}
@@ -73,10 +73,10 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	} else if config.Kind == latency.KindConstant && config.Jitter.Factor.IsConstant() {
 		so.Engine.Timer = modelserver.NewAdjustable(config.Constant) // the admin API can change it
 	}
-	if hardware == nil {
+	if hw == nil {
 		return nil
 	}
-	plan, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: hardware, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
+	plan, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: hw, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
 		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: max(r.MaxModelLen, 1), EnforceEager: r.EnforceEager,
 		SwapSpaceBytes: int64(r.SwapSpaceGiB * (1 << 30))})
 	var oom *hardware.OutOfMemoryError
@@ -90,13 +90,13 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 		so.Engine.NumGPUBlocks = plan.NumGPUBlocks
 	}
 	if so.OutOfMemory == nil {
-		if err := r.context(so, hardware, &plan); err != nil {
+		if err := r.context(so, hw, &plan); err != nil {
 			return err
 		}
 	}
 	so.Engine.NumCPUBlocks = max(so.Engine.NumCPUBlocks, plan.NumCPUBlocks)
 	so.MemoryBytes = plan.Weights + plan.Activations + plan.Runtime
-	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hardware.Group.TP) / int64(max(r.BlockSize, 1))
+	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hw.Group.TP) / int64(max(r.BlockSize, 1))
 	return nil
 }
 
