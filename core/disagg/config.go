@@ -63,9 +63,11 @@ type Config struct {
 	StandIns bool
 	// Sample tries the named prefillers in random order instead of the given one.
 	Sample bool
-	// Retries is how often one prefiller is tried again after a 5xx or a broken
-	// connection, RetryBackoff apart.
+	// Retries is how often one prefiller is tried again after a 502, 503 or 504 or
+	// a broken connection, RetryBackoff apart; with RetryOn5xx after every 5xx.
+	// After any 5xx the next prefiller is tried, where several are named.
 	Retries      int
+	RetryOn5xx   bool
 	RetryBackoff machine.Time
 	// FallBack lets the decode server prefill by itself when no prefiller
 	// could; without it the client gets the prefiller's error.
@@ -185,6 +187,12 @@ func (c *Config) Generates(method, path string) bool {
 		return true
 	}
 	return path == "/generate" && c.connector() == SGLang
+}
+
+// Alive tells whether a request asks for the sidecar's own health: 200 while it
+// serves, whatever the decode server does, whose probes are its own.
+func Alive(method, path string) bool {
+	return (method == "GET" || method == "HEAD") && path == "/health"
 }
 
 const (

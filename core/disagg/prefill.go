@@ -239,8 +239,9 @@ func (x *Exchange) decodeAfter(reply object) {
 func (x *Exchange) prefillFailed(f failure) {
 	x.lastBad = &f
 	again := !f.whole || f.status >= 500
+	same := !f.whole || f.status >= 502 && f.status <= 504 || again && x.c.RetryOn5xx
 	switch {
-	case again && x.tried <= x.c.Retries:
+	case same && x.tried <= x.c.Retries:
 		backoff := x.c.RetryBackoff
 		if backoff == 0 {
 			backoff = DefaultRetryBackoff

@@ -63,6 +63,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		s.c.Connector = Connector(arg("connector"))
 		s.c.FallBack = d.HasArg("fall-back")
 		s.c.Retries, _ = strconv.Atoi(arg("retries"))
+		s.c.RetryOn5xx = d.HasArg("retry-on-5xx")
 		s.c.ChunkTokens, _ = strconv.Atoi(arg("chunk"))
 		s.c.Encoder = ECConnector(arg("encoder"))
 		s.c.P2PPull = d.HasArg("pull")

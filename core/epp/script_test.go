@@ -321,6 +321,10 @@ func (s *script) effect(e *epp.Effect) {
 	case epp.Ask:
 		for _, n := range e.Request.Needs {
 			s.say(e.At, "%s: %s asks %s %s for %s", c.name, n.Plugin, n.Method, n.URL, n.Key)
+			if n.Key == plugins.KeyRender {
+				body, err := n.Body()
+				s.say(e.At, "%s: with %s%s", c.name, body, orNothing(err))
+			}
 		}
 	case epp.Decided:
 		switch r := e.Request; {
@@ -656,4 +660,12 @@ func TestHeldDecisionsStay(t *testing.T) {
 	if d := s.conns["held"].x.Request().Decision; d.Request.ID != "held" || d.Destination() != "10.0.0.1:8000" {
 		t.Errorf("the decision of a request that goes on says %s to %s", d.Request.ID, d.Destination())
 	}
+}
+
+// orNothing is what an error adds to a line.
+func orNothing(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
 }

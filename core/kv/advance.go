@@ -122,6 +122,7 @@ func (ix *Index) unexpect() {
 	}
 	delete(ix.spec.until, x)
 	if bit := ix.placeOf("", speculativeGroup); bit >= 0 && ix.pods[x.pod.name] == x.pod {
+		ix.stats.Unexpected++
 		ix.letGo(x.pod, 1<<bit, x.key)
 	}
 }
@@ -209,6 +210,7 @@ func (ix *Index) speculate(m *Speculate, fx *Effects) {
 	if place < 0 {
 		return
 	}
+	ix.stats.Admitted += uint64(len(m.Keys))
 	until := ix.now.Add(max(1, m.TTL))
 	for _, k := range m.Keys {
 		ix.hold(ix.now, p, 1<<place, k, 0)

@@ -97,7 +97,10 @@ func TestMsgpackForms(t *testing.T) {
 		{"rank is text", []any{1.5, []any{}, "x"}, false, "data_parallel_rank"},
 		{"small hash", []any{1.5, []any{stored(7, nil)}, 0}, false, "event 0 (BlockStored): block_hashes: [0]: byte 25: found positive fixint, expected a hash"},
 		{"small hash, lenient", []any{1.5, []any{stored(7, nil)}, 0}, true, ""},
-		{"short bytes", []any{1.5, []any{stored([]byte{1}, nil)}, 0}, false, "found bin of 1 bytes"},
+		{"short bytes", []any{1.5, []any{stored([]byte{1}, []byte{2, 3})}, 0}, false, ""},
+		{"no bytes", []any{1.5, []any{stored([]byte{}, nil)}, 0}, false, "found an empty bin, expected a hash"},
+		{"a parent of no bytes", []any{1.5, []any{stored(h, []byte{})}, 0}, false, "parent_block_hash: byte 34: found an empty bin"},
+		{"no hashes", []any{1.5, []any{[]any{"BlockStored", []any{}, nil, []int{1, 2}, 2}}, 0}, false, ""},
 		{"unknown event", []any{1.5, []any{[]any{"BlockMoved"}}, 0}, false, `unknown event "BlockMoved"`},
 		{"float token", []any{1.5, []any{[]any{"BlockStored", []any{h}, nil, []any{1.5}, 1}}, 0}, false, "token_ids: [0]"},
 		{"float size", []any{1.5, []any{[]any{"BlockStored", []any{h}, nil, []any{1}, 1.0}}, 0}, false, "block_size"},
@@ -123,14 +126,16 @@ func TestMsgpackForms(t *testing.T) {
 }
 
 func TestBytesHashIsItsLast8(t *testing.T) {
-	wire, _ := hex.DecodeString("93c09192ac426c6f636b52656d6f76656491c40c" + "ffffffff0000010000000007" + "c0")
-	var d Decoder
-	b, err := d.Decode(wire)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := b.Events[0].Hashes[0]; got != 1<<40+7 {
-		t.Fatalf("got %x", got)
+	for hash, want := range map[string]EngineHash{"c40cffffffff0000010000000007": 1<<40 + 7, "c40107": 7, "c4030a0b0c": 0x0a0b0c, "c4088000000000000001": 1<<63 + 1} {
+		wire, _ := hex.DecodeString("93c09192ac426c6f636b52656d6f76656491" + hash + "c0")
+		var d Decoder
+		b, err := d.Decode(wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Events[0].Hashes[0]; got != want {
+			t.Errorf("%s: got %x, want %x", hash, got, want)
+		}
 	}
 }
 

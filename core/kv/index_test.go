@@ -526,3 +526,29 @@ func runEvents(t *testing.T, ix *Index, d *datadriven.TestData, fx *Effects) {
 		ix.Input(ix.now, &Events{From: Topic{f[0], "m"}, List: []Event{e}}, fx)
 	}
 }
+
+// Blocks that come without hashes are known by their tokens: they are found, in
+// their order, and no engine's hash stands for them.
+func TestStoredWithoutHashes(t *testing.T) {
+	ix := NewIndex(Config{Hasher: Hasher{BlockTokens: 2}})
+	from := Topic{Pod: "w", Model: "m"}
+	tokens := []uint32{1, 2, 3, 4, 5}
+	give(ix, 0, from, &Event{Kind: Stored, Tokens: tokens, Medium: MediumGPU, Group: NoGroup})
+	keys := ix.cfg.Hasher.PromptKeys("m", "", tokens)
+	if got := ix.View().Scorer().Score(keys); len(got) != 1 || got[0].Blocks != 2 {
+		t.Errorf("%+v of %d", got, len(keys))
+	}
+	// The engine tells the hash of the first later, and that it is gone.
+	give(ix, 0, from, &Event{Kind: Stored, Hashes: []EngineHash{7}, Tokens: tokens[:2], Medium: MediumGPU, Group: NoGroup})
+	give(ix, 0, from, &Event{Kind: Removed, Hashes: []EngineHash{7}, Medium: MediumGPU, Group: NoGroup})
+	if got := ix.Keys("w"); len(got) != 1 || got[0] != keys[1] {
+		t.Errorf("it holds %v of %v", got, keys)
+	}
+	give(ix, 0, from, &Event{Kind: Cleared, Group: NoGroup})
+	if got := ix.Keys("w"); len(got) > 0 {
+		t.Errorf("it holds %v", got)
+	}
+	if s := ix.Stats(); s.Admitted != 3 || s.Forwarded != 1 || s.Suppressed != 0 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -204,10 +204,10 @@ func (r *mpReader) bytes(n int, want string, limit int) ([]byte, error) {
 }
 
 // hash reads a block's hash: a 64-bit integer in its 9-byte form, or bytes, of
-// which the last 8 count. The recorded endpoint picker takes no shorter
-// integers; with lenient they are taken.
+// which the last 8 count, and fewer as if zeros stood before them. The recorded
+// endpoint picker takes no shorter integers; with lenient they are taken.
 func (r *mpReader) hash(lenient bool) (EngineHash, error) {
-	const want = "a hash (uint64 or int64 in 9 bytes, or bin of at least 8)"
+	const want = "a hash (uint64 or int64 in 9 bytes, or bin of at least 1)"
 	if r.left() == 0 {
 		return 0, r.errWant(want)
 	}
@@ -229,10 +229,13 @@ func (r *mpReader) hash(lenient bool) (EngineHash, error) {
 		if err != nil {
 			return 0, err
 		}
-		if len(p) < 8 {
-			return 0, fmt.Errorf("byte %d: found bin of %d bytes, expected %s", at, len(p), want)
+		if len(p) == 0 {
+			return 0, fmt.Errorf("byte %d: found an empty bin, expected %s", at, want)
 		}
-		return EngineHash(binary.BigEndian.Uint64(p[len(p)-8:])), nil
+		var last [8]byte
+		p = p[max(0, len(p)-8):]
+		copy(last[8-len(p):], p)
+		return EngineHash(binary.BigEndian.Uint64(last[:])), nil
 	case lenient:
 		v, err := r.number(want)
 		return EngineHash(v), err

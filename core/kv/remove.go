@@ -28,6 +28,11 @@ func (ix *Index) remove(now machine.Time, p *pod, e *Event) {
 		_, counted := p.odd[odd]
 		if !e.ByName {
 			n := ix.count(p, bit, h, last)
+			if n > 1 {
+				ix.stats.Suppressed++
+			} else {
+				ix.stats.Forwarded++
+			}
 			if n == 0 {
 				ix.stats.UnknownRemoved++
 				if ix.nowhere(keys) {

@@ -1,6 +1,9 @@
 package kv
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // View looks blocks up. Any number of goroutines may use one while the index
 // takes events: it takes no lock.
@@ -96,6 +99,20 @@ func (s *Scorer) Score(keys []Key) []PodScore {
 		run[n], s.weight[n] = 0, 0
 	}
 	return s.out
+}
+
+// MostHeld is how much of a prompt the pod has that has most, holes or not, a
+// block on two media twice: what llm-d-router counts as a look-up's hits.
+func (s *Scorer) MostHeld(keys []Key) (most int) {
+	held := map[uint16]int{}
+	var buf [1]holder
+	for _, key := range keys {
+		for _, h := range s.view.ix.blocks.holders(key, &buf) {
+			held[h.pod()] += bits.OnesCount16(h.places())
+			most = max(most, held[h.pod()])
+		}
+	}
+	return most
 }
 
 func bestWeight(weights *[maxPlaces]float64, places uint16) float64 {

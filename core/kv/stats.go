@@ -20,6 +20,10 @@ type Stats struct {
 	DisplacedPods  uint64                // pods that gave way to others: Config.MaxPods
 	Displaced      uint64                // pairs of block and pod that gave way to MaxBlocks
 	Expired        uint64                // pairs that the TTL took
+	Admitted       uint64                // blocks of the index stored, as often as they were, also those only expected
+	Forwarded      uint64                // hashes whose removal was not a repetition of a store's, also unknown ones
+	Suppressed     uint64                // hashes removed that were stored more than once, and so stay
+	Unexpected     uint64                // blocks that were only expected (Speculate) and whose time was over
 	Asked, Found   uint64                // blocks of the prompts that were routed, and those found there
 }
 

@@ -50,6 +50,14 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *Event) {
 		ix.stats.TooShort++
 		return
 	}
+	ix.stats.Admitted += uint64(len(ix.keys))
+	if len(e.Hashes) == 0 { // known by their tokens alone: nothing can remove them one by one
+		for _, k := range ix.keys {
+			ix.hold(now, p, bit, k, 0)
+		}
+		ix.bound()
+		return
+	}
 	if len(ix.keys) == len(e.Hashes) {
 		for i, h := range e.Hashes {
 			if i%warmRun == 0 {
@@ -83,7 +91,9 @@ func (ix *Index) storeAgain(now machine.Time, p *pod, bit uint16, e *Event) {
 			ix.stats.Unresolved++
 			continue
 		}
-		ix.storeBlock(now, p, bit, h, ix.keysOf(h), e)
+		keys := ix.keysOf(h)
+		ix.stats.Admitted += uint64(len(keys))
+		ix.storeBlock(now, p, bit, h, keys, e)
 	}
 }
 

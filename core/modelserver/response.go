@@ -307,7 +307,7 @@ func (r *Response) Advance(now machine.Time, fx *Effects) {
 // Input takes the news of a request.
 func (r *Response) Input(now machine.Time, p *Progress, fx *Effects) {
 	if r.Advance(now, fx); r.over {
-		return // what it has said last is of what it knew then
+		return // what ends it was due before, and is said of what was known then
 	}
 	r.p = *p
 	r.step(r.now, fx)

@@ -2,6 +2,7 @@ package picker
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -49,6 +50,15 @@ func EndpointsAt(addresses []string) ([]*Endpoint, error) {
 // ID is "namespace/name": the key of everything that is remembered about an
 // endpoint.
 func (e *Endpoint) ID() string { return e.id }
+
+// Pod is the name of the endpoint's pod, which has one endpoint per port: its
+// own without the rank. It is the name itself where there are no pods.
+func (e *Endpoint) Pod() string { return strings.TrimSuffix(e.Name, rankSuffix(e.Rank)) }
+
+// RankName is what a pod's endpoint at one of the pool's ports is called.
+func RankName(pod string, rank int) string { return pod + rankSuffix(rank) }
+
+func rankSuffix(rank int) string { return "-rank-" + strconv.Itoa(rank) }
 
 // HostPort is "address:port", what the destination header carries.
 func (e *Endpoint) HostPort() string { return e.hostPort }

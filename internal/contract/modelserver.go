@@ -49,7 +49,16 @@ func responses(t *rapid.T) Kind[*modelserver.Progress, *modelserver.Effects] {
 				r.Take(0, q, bad, x)
 			}
 			x.Reset()
-			return Instance[*modelserver.Progress, *fx]{Machine: r, Effects: x, Say: func(x *fx) []Said {
+			all := modelserver.Progress{Choices: make([]modelserver.Choice, 1)}
+			return Instance[*modelserver.Progress, *fx]{Machine: r, Effects: x, Own: func(p *modelserver.Progress) *modelserver.Progress {
+				// Told is all that has happened, so nothing is taken back.
+				all.Started, all.Part2, all.Rejected = true, all.Part2 || p.Part2, all.Rejected || p.Rejected
+				all.Gone, all.Violation = max(all.Gone, p.Gone), max(all.Violation, p.Violation)
+				if c := &all.Choices[0]; p.Choices[0].Finished || !c.Finished && p.Choices[0].Tokens > c.Tokens {
+					*c = p.Choices[0]
+				}
+				return &all
+			}, Say: func(x *fx) []Said {
 				var out []Said
 				for i := range x.List {
 					e := &x.List[i]

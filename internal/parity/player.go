@@ -298,7 +298,10 @@ func (pl *player) step(s *Step) {
 	if pl.cluster != nil && pl.clusterStep(s) {
 		return
 	}
+	pages, shown := pl.driver.(pages)
 	switch {
+	case s.EPPMetrics != nil && shown && pl.cluster == nil:
+		pl.compareFigures(s, pages)
 	case s.Request != nil:
 		pl.request(s)
 	case s.Finish != "":

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,7 @@ type kvSource struct {
 	decoder   kv.Decoder
 	began     time.Time
 	publisher atomic.Int64 // publishers that are dialled
+	dialled   sync.Map     // which: their pods' IDs, by address and port
 	metrics   *kvMetrics
 }
 
@@ -123,6 +125,7 @@ func (x *kvEvents) dial(index int, t *core.Target) {
 			replay = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(s.Sources.ReplayPort+e.Rank))
 		}
 		s.publisher.Add(1)
+		s.dialled.Store(e.HostPort(), e.ID())
 		if err := s.sub.Dial(kv.Topic{Pod: e.HostPort()}, events, replay); err != nil {
 			x.k.o.Log.Error("epp: an endpoint's KV events cannot be had", "endpoint", e.Name, "publisher", events, "error", err)
 		}
@@ -134,6 +137,9 @@ func (x *kvEvents) hangup(index int, t *core.Target) {
 	x.jobs <- func() {
 		s.publisher.Add(-1)
 		s.sub.Hangup(pod)
+		if s.dialled.Delete(pod); s.metrics != nil {
+			s.metrics.left(t.ID())
+		}
 	}
 }
 

@@ -1,9 +1,6 @@
 package epp
 
 import (
-	"net"
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
@@ -18,9 +15,8 @@ import (
 type kvMetrics struct {
 	source *kvSource
 
-	admissions, evictions atomic.Uint64
-	messages, errors      *prometheus.CounterVec
-	latency, oldLatency   prometheus.Histogram
+	messages, errors    *prometheus.CounterVec
+	latency, oldLatency prometheus.Histogram
 }
 
 const (
@@ -47,28 +43,31 @@ func (m *kvMetrics) took(d machine.Time) {
 	m.oldLatency.Observe(d.Duration().Seconds())
 }
 
-func (m *kvMetrics) event(e *kv.Event) {
-	switch e.Kind {
-	case kv.Stored:
-		m.admissions.Add(uint64(len(e.Hashes)))
-	case kv.Removed:
-		m.evictions.Add(uint64(len(e.Hashes)))
+// identifier is what the real one calls a publisher: a pod that is dialled
+// "namespace/name", all who connect by one name.
+func (m *kvMetrics) identifier(hostPort string) string {
+	if m.source.Sources.Bind != "" {
+		return localSubscriber
 	}
+	if id, ok := m.source.dialled.Load(hostPort); ok {
+		return id.(string)
+	}
+	return hostPort
 }
 
 func (m *kvMetrics) message(r *kvevents.Report) {
-	for i := range r.Events {
-		m.event(&r.Events[i])
-	}
-	pod := localSubscriber
-	if m.source.Sources.Bind == "" {
-		pod, _, _ = net.SplitHostPort(r.From.Pod)
-	}
+	pod := m.identifier(r.From.Pod)
 	if r.Lost != "" {
 		m.errors.WithLabelValues("replay", pod).Inc()
 		return
 	}
 	m.messages.WithLabelValues(pod).Inc()
+}
+
+// left ends the series of a pod that is no longer dialled.
+func (m *kvMetrics) left(pod string) {
+	m.messages.DeleteLabelValues(pod)
+	m.errors.DeletePartialMatch(prometheus.Labels{"pod_identifier": pod})
 }
 
 // Describe sends nothing: the producers' names and sources decide.
@@ -92,15 +91,18 @@ func (m *kvMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	subscribers += int(m.source.publisher.Load())
 	var l plugins.LookupStats
-	m.source.x.k.With(func(*core.Machine, machine.Time) { l = m.source.Producer.Lookups() })
+	var x kv.Stats
+	m.source.x.k.With(func(k *core.Machine, _ machine.Time) {
+		l, x = m.source.Producer.Lookups(), k.KV(m.source.number).Stats()
+	})
 	counter, gauge := prometheus.CounterValue, prometheus.GaugeValue
-	value("index_admissions_total", "index_admissions_total", "Blocks stored.", counter, float64(m.admissions.Load()))
-	value("index_evictions_total", "index_evictions_total", "Blocks removed.", counter, float64(m.evictions.Load()))
+	value("index_admissions_total", "index_admissions_total", "Blocks stored.", counter, float64(x.Admitted))
+	value("index_evictions_total", "index_evictions_total", "Blocks removed.", counter, float64(x.Forwarded+x.Unexpected))
 	value("index_lookup_requests_total", "index_lookup_requests_total", "Prompts looked up.", counter, float64(l.Requests))
-	value("index_lookup_hits_total", "index_lookup_hits_total", "Blocks found.", counter, float64(l.Hits))
-	value("index_max_pod_hit_count_total", "index_max_pod_hit_count_total", "Blocks of the longest prefixes found.", counter, float64(l.MaxHits))
-	value("events_dedup_removed_hashes_forwarded_total", "kvevents_dedup_removed_hashes_forwarded_total", "Removals that took effect.", counter, float64(m.evictions.Load()))
-	value("events_dedup_removed_hashes_suppressed_total", "kvevents_dedup_removed_hashes_suppressed_total", "Removals that were repetitions.", counter, 0)
+	value("index_lookup_hits_total", "index_lookup_hits_total", "Blocks found on the pod with most.", counter, float64(l.Hits))
+	value("index_max_pod_hit_count_total", "index_max_pod_hit_count_total", "The same.", counter, float64(l.Hits))
+	value("events_dedup_removed_hashes_forwarded_total", "kvevents_dedup_removed_hashes_forwarded_total", "Removals that were not repetitions.", counter, float64(x.Forwarded))
+	value("events_dedup_removed_hashes_suppressed_total", "kvevents_dedup_removed_hashes_suppressed_total", "Removals of blocks that were stored once more.", counter, float64(x.Suppressed))
 	value("events_active_subscribers", "", "Publishers dialled, and one for the socket that is bound.", gauge, float64(subscribers))
 	value("events_pool_capacity", "", "Workers configured for KV events; one goroutine does the work.", gauge, float64(m.source.Sources.Workers))
 	value("events_pool_queue_depth", "", "Messages that wait for a worker.", gauge, 0)

@@ -9,10 +9,12 @@ import (
 
 // serverMetrics are the server's own figures, under the real EPP's names.
 type serverMetrics struct {
-	inflight   prometheus.Gauge
 	processing prometheus.Histogram
-	streamTime prometheus.Histogram   // nil unless asked for
-	streams    *prometheus.CounterVec // nil unless asked for
+
+	// Of streams, registered if asked for.
+	inflight   prometheus.Gauge
+	streamTime prometheus.Histogram
+	streams    *prometheus.CounterVec
 }
 
 func newMetrics(r *prometheus.Registry, aboutStreams bool) *serverMetrics {
@@ -24,22 +26,20 @@ func newMetrics(r *prometheus.Registry, aboutStreams bool) *serverMetrics {
 			// Whoever asks in protobuf gets native buckets too, at most 5 % apart.
 			NativeHistogramBucketFactor: 1.05, NativeHistogramMaxBucketNumber: 400,
 			Buckets: []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}}),
+		streamTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "llm_d_epp_extproc_stream_duration_seconds",
+			Help: "How long an ext_proc stream was open.", Buckets: []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600}}),
+		streams: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llm_d_epp_extproc_streams_total",
+			Help: "ext_proc streams by the gRPC code that ended them."}, []string{"code"}),
 	}
-	r.MustRegister(m.inflight, m.processing)
+	r.MustRegister(m.processing)
 	if aboutStreams {
-		m.streamTime = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "llm_d_epp_extproc_stream_duration_seconds",
-			Help: "How long an ext_proc stream was open.", Buckets: []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600}})
-		m.streams = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llm_d_epp_extproc_streams_total",
-			Help: "ext_proc streams by the gRPC code that ended them."}, []string{"code"})
-		r.MustRegister(m.streamTime, m.streams)
+		r.MustRegister(m.inflight, m.streamTime, m.streams)
 	}
 	return m
 }
 
 // ended is told when a stream is over.
 func (m *serverMetrics) ended(took time.Duration, err error) {
-	if m.streams != nil {
-		m.streamTime.Observe(took.Seconds())
-		m.streams.WithLabelValues(status.Code(err).String()).Inc()
-	}
+	m.streamTime.Observe(took.Seconds())
+	m.streams.WithLabelValues(status.Code(err).String()).Inc()
 }

@@ -184,6 +184,7 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 		r.Note = o.AppendRequest(nil, r.Request)
 	}
 	k.Input(core.Arrive{Request: r})
+	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.o.Metrics.rewritten(r.Request); return nil })
 	for {
 		select {
 		case <-w.ready:

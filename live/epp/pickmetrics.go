@@ -120,6 +120,16 @@ func (m *PickMetrics) refused(r *picker.Request, e *apierror.Error) {
 	m.errors.inc(append([]string{e.Code()}, m.labels.request(r)...)...)
 }
 
+// rewritten is told of a request whose model an InferenceModelRewrite chose, when
+// it arrives: it counts also where the request waits, or is refused.
+func (m *PickMetrics) rewritten(r *picker.Request) {
+	if m == nil || r.Rewrite == "" {
+		return
+	}
+	l := m.labels.request(r)
+	m.rewrites.inc(r.Rewrite, l[0], l[1])
+}
+
 func (m *PickMetrics) flowValues(r *picker.Request) []string {
 	l := m.labels.request(r)
 	return []string{l[2], l[3], m.pool, l[0], l[1]}
@@ -195,7 +205,7 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	}
 	m.document.decided(p, r)
 	l := m.labels.request(d.Request)
-	model, target := l[0], l[1]
+	target := l[1]
 	for _, s := range d.Spans {
 		m.plugin.observe(s.Took.Seconds(), s.Point, s.Plugin.Type(), s.Plugin.Name())
 	}
@@ -208,16 +218,13 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	m.objective.decided(p, d, l[:2])
 	m.e2e.observe(d.Took.Seconds())
 	e := d.Targets[0].Endpoint
-	m.attempts.inc("success", target, e.Name, e.Namespace, e.Port)
+	m.attempts.inc("success", target, e.Pod(), e.Namespace, e.Port)
 	if by := d.DisaggBy; by != nil {
 		c := &m.disagg
 		if by.Type() == "pd-profile-handler" {
 			c = &m.pd
 		}
 		c.inc(by.Name(), by.Type(), target, d.Disagg)
-	}
-	if d.Request.Rewrite != "" {
-		m.rewrites.inc(d.Request.Rewrite, model, target)
 	}
 	if r := d.PrimaryProfile(); r.Ok() {
 		for _, pl := range p.Plugins() {

@@ -54,7 +54,7 @@ type served struct {
 	fx       machine.Effects[stream.Effect]
 	sendErr  error
 	broken   error         // what a panic ended the stream with
-	whole    time.Time     // when the request's last byte came
+	whole    time.Time     // when the last byte of the request's body came
 	answered bool          // the first message is out
 	sent     bool          // the decision's figures are taken
 	spent    time.Duration // on the response
@@ -142,6 +142,9 @@ func (c *served) step(ctx context.Context, in *extprocv3.ProcessingRequest, err 
 	case err != nil:
 		return true, c.gone(err)
 	default:
+		if c.whole.IsZero() && (in.GetRequestBody().GetEndOfStream() || in.GetRequestTrailers() != nil) {
+			c.whole = time.Now()
+		}
 		c.input(in)
 	}
 	for c.decide {
@@ -230,7 +233,7 @@ func (c *served) receive(ctx context.Context) (*extprocv3.ProcessingRequest, err
 func (c *served) carry(_ machine.Time, fx *machine.Effects[stream.Effect], i int) {
 	e := &fx.List[i]
 	if e.Kind == stream.Decide {
-		c.decide, c.whole = true, time.Now()
+		c.decide = true
 		return
 	}
 	c.send(e)

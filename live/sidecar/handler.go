@@ -24,6 +24,8 @@ func (k *rank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		k.s.inFlight.Add(1)
 		defer k.s.inFlight.Add(-1)
 		k.generate(w, r)
+	case !k.s.o.DecoderHealth && disagg.Alive(r.Method, r.URL.Path):
+		w.WriteHeader(http.StatusOK)
 	case r.Method == http.MethodGet && r.URL.Path == "/metrics":
 		k.page(w, r)
 	default:

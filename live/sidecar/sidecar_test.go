@@ -437,7 +437,8 @@ func TestTLS(t *testing.T) {
 	resp.Body.Close()
 }
 
-// /metrics and /health are the decode server's, whatever becomes of it.
+// /metrics is the decode server's, whatever becomes of it; /health is the
+// sidecar's own.
 func TestWorkerPages(t *testing.T) {
 	t.Parallel()
 	r := start(t, nil)
@@ -451,10 +452,13 @@ func TestWorkerPages(t *testing.T) {
 	if status, page := r.get("/metrics"); status != 200 || !strings.Contains(page, "vllm:num_requests_running 3\n") || !strings.Contains(page, "llmd_sidecar_requests_total") {
 		t.Error(status, page)
 	}
-	if status, _ := r.get("/health"); status != 503 {
-		t.Error("healthy before a decode server that is not", status)
+	if status, body := r.get("/health"); status != 200 || body != "" {
+		t.Errorf("before a decode server that is not healthy: %d %q", status, body)
 	}
 	r.decode.Close()
+	if status, body := r.get("/health"); status != 200 || body != "" {
+		t.Errorf("before a decode server that is gone: %d %q", status, body)
+	}
 	if status, page := r.get("/metrics"); status != 200 || strings.Contains(page, "vllm:") {
 		t.Error(status, page)
 	}
@@ -464,6 +468,23 @@ func TestWorkerPages(t *testing.T) {
 	}
 	if resp, body := r.ask(chatBody); resp.StatusCode != 503 || !strings.Contains(body, "The decode node is not ready") {
 		t.Error(resp.StatusCode, body)
+	}
+}
+
+// Document 003 takes pods out of the pool by what the decode server says.
+func TestHealthOfTheDecoder(t *testing.T) {
+	t.Parallel()
+	r := start(t, func(_ *rig, o *Options) { o.DecoderHealth = true })
+	if status, _ := r.get("/health"); status != 200 {
+		t.Error("not healthy before a decode server that is", status)
+	}
+	r.decode.then = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+	if status, _ := r.get("/health"); status != 503 {
+		t.Error("healthy before a decode server that is not", status)
+	}
+	r.decode.Close()
+	if status, _ := r.get("/health"); status != 503 {
+		t.Error("healthy before a decode server that is gone", status)
 	}
 }
 

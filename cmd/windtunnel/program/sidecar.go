@@ -34,7 +34,8 @@ type sidecarCmd struct {
 	Sampling      bool   `name:"enable-prefiller-sampling" fromenv:"ENABLE_PREFILLER_SAMPLING" help:"Try the named prefillers in random order (ENABLE_PREFILLER_SAMPLING)."`
 	ECConnector   string `name:"ec-connector" placeholder:"NAME" help:"Send images, sounds and films to the servers of x-encoder-hosts-ports first: ec-example (shared storage) or ec-nixl."`
 
-	Retries  int           `name:"prefill-max-retries" help:"How often a prefiller is tried again after a 5xx or a broken connection."`
+	Retries  int           `name:"prefill-max-retries" help:"How often a prefiller is tried again after a 502, 503 or 504 or a broken connection."`
+	RetryAll bool          `name:"prefill-retry-on-5xx" help:"Try a prefiller again after every 5xx."`
 	Backoff  time.Duration `name:"prefill-retry-backoff" default:"200ms" help:"Time between tries."`
 	FallBack bool          `name:"prefill-fallback-local" help:"Let the decode server prefill when no prefiller can, instead of answering with the prefiller's error."`
 	Chunk    int           `name:"decode-chunk-size" help:"Ask the decode server for this many tokens at a time; 0 for all."`
@@ -64,6 +65,7 @@ type sidecarCmd struct {
 
 	MaxIdle       int    `name:"max-idle-conns-per-host" default:"1024" help:"Idle connections kept to one server."`
 	TimingHeaders bool   `name:"timing-headers" default:"true" help:"Tell x-prefill-time-ms and its like in answers (document 003)."`
+	DecoderHealth bool   `name:"decoder-health" help:"Answer /health as the decode server does, 503 where it cannot be reached (document 003); else 200 while the sidecar serves."`
 	BlockBytes    int64  `name:"kv-block-bytes" help:"Size of one KV block, for llmd_sidecar_kv_cache_transfer_bytes."`
 	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Told in x-decode-pod (POD_NAME)."`
 	Verbosity     int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
@@ -205,7 +207,7 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 	opts := sidecar.Options{
 		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Advertise: c.Advertise, Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
 		Disagg: disagg.Config{Connector: connector, SGLangPort: c.SGLangPort, MooncakePort: c.BootstrapPort, P2PPort: c.P2PPort, P2PPull: c.P2PPull,
-			Sample: c.Sampling, Retries: c.Retries, RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
+			Sample: c.Sampling, Retries: c.Retries, RetryOn5xx: c.RetryAll, RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
 			Encoder: encoder, MoRIIO: moriio, PodIP: c.PodIP},
 		Peers:      disagg.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts, Prefill: c.MoRIIO.RemoteHosts},
 		ResolveTTL: time.Duration(c.MoRIIO.TTL) * time.Second, ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
@@ -215,7 +217,7 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 		Prefiller:  sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"), Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
 		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"), Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
 		Encoder:    sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"), Skip: slices.Contains(c.SkipVerify, "encoder")},
-		CAFile:     c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders, PodName: c.PodName,
+		CAFile:     c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders, DecoderHealth: c.DecoderHealth, PodName: c.PodName,
 	}
 	if opts.Body, err = c.limits(); err != nil {
 		return none, err

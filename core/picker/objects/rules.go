@@ -1,7 +1,10 @@
 package objects
 
 import (
+	"fmt"
 	"math"
+	"regexp"
+	"unicode/utf8"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 )
@@ -13,14 +16,36 @@ type Ref struct{ Group, Kind, Name string }
 func readRef(v value) Ref {
 	ref := Ref{Kind: "InferencePool"}
 	v.Fields(map[string]func(value){
-		"group": func(v value) { ref.Group = v.Text() },
-		"kind":  func(v value) { ref.Kind = v.Text() },
-		"name":  func(v value) { ref.Name = v.Text() },
+		"group": func(v value) {
+			ref.Group = schemaText(v, groupForm, 253, "a group, such as inference.networking.k8s.io")
+		},
+		"kind": func(v value) { ref.Kind = schemaText(v, kindForm, 63, "a kind, such as InferencePool") },
+		"name": func(v value) { ref.Name = schemaText(v, nil, 253, "the name of the pool") },
 	})
-	if ref.Name == "" {
+	if !v.Get("name").Given() {
 		v.Get("name").Fail("missing", "the name of the pool", "")
 	}
 	return ref
+}
+
+// What the API server demands of references, by the schemas of the CRDs.
+var (
+	groupForm = regexp.MustCompile(`^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	kindForm  = regexp.MustCompile(`^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`)
+)
+
+// schemaText reads text of at most so many characters and of a form. Without a
+// form it must not be empty.
+func schemaText(v value, form *regexp.Regexp, most int, want string) string {
+	text := v.Text()
+	switch n := utf8.RuneCountInString(text); {
+	case !v.Given():
+	case n > most:
+		v.Fail(fmt.Sprintf("found %d characters", n), fmt.Sprintf("%s of at most %d", want, most), "")
+	case form == nil && text == "", form != nil && !form.MatchString(text):
+		v.Fail(v.Found(), want, "")
+	}
+	return text
 }
 
 func (r Ref) means(p *Pool) bool {
@@ -72,6 +97,9 @@ func readRewrite(v value, body map[string]func(value), meta Meta) Rewrite {
 	if w.Pool.Name == "" && !v.Get("spec").Get("poolRef").Given() {
 		v.Get("spec").Get("poolRef").Fail("missing", "a poolRef: it says whose rewrite this is", "")
 	}
+	if !v.Get("spec").Get("rules").Given() {
+		v.Get("spec").Get("rules").Fail("missing", "rules; [] is none", "")
+	}
 	return w
 }
 
@@ -98,10 +126,13 @@ func readRule(v value) (r picker.RewriteRule) {
 				e.Fields(map[string]func(value){
 					"modelRewrite": func(v value) { t.Model = v.Text() },
 					"weight": func(v value) {
-						w := int32(v.Int(0, 1000000, 0))
+						w := int32(v.Int(1, 1000000, 1))
 						t.Weight = &w
 					},
 				})
+				if !e.Get("modelRewrite").Given() {
+					e.Get("modelRewrite").Fail("missing", "the model's name", "")
+				}
 				r.Targets = append(r.Targets, t)
 			}
 		},

@@ -76,7 +76,7 @@ func (s *Set) Endpoints(namespace string, selector picker.Selector, ports []int)
 			continue
 		}
 		for _, i := range p.ports(ports) {
-			e := picker.NewEndpoint(p.Namespace, p.Name+"-rank-"+strconv.Itoa(i), p.IP, strconv.Itoa(ports[i]), p.Labels)
+			e := picker.NewEndpoint(p.Namespace, picker.RankName(p.Name, i), p.IP, strconv.Itoa(ports[i]), p.Labels)
 			e.Rank = i
 			out = append(out, e)
 		}

@@ -306,7 +306,8 @@ func (s *active) Score(c *picker.Cycle, in []int32, scores []float64) {
 }
 
 // tokenLoad is token-load-scorer: 1 - min(1, tokens/threshold), where tokens
-// are those in flight and the request's own prompt.
+// are those in flight, by what is cached of them, and the request's own prompt,
+// whole and to the token.
 type tokenLoad struct {
 	named
 	Threshold int64  `json:"queueThresholdTokens"`
@@ -347,13 +348,9 @@ func newTokenLoad(b *picker.Builder, name string, p picker.Params) (picker.Plugi
 // Score prefers endpoints with few tokens in flight.
 func (s *tokenLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
 	t := float64(s.Threshold)
-	var m *prefixMatch
-	if s.load.source != nil {
-		m = s.load.source.match(c)
-	}
+	own := int64(c.Request.Tokens) + s.load.output(c.Request)
 	for j, i := range in {
-		st := &c.View.States[i]
-		n := float64(s.load.tokensAt(st.Slot()) + s.load.cost(c.Decision, m, st))
+		n := float64(s.load.tokensAt(c.View.States[i].Slot()) + own)
 		scores[j] = 1 - math.Min(1, n/t)
 	}
 }

@@ -49,8 +49,7 @@ type KVIndex struct {
 // LookupStats are counts of look-ups since the start.
 type LookupStats struct {
 	Requests uint64 // prompts looked up
-	Hits     uint64 // of their blocks, held by some endpoint
-	MaxHits  uint64 // longest prefixes found, in blocks, summed up
+	Hits     uint64 // of their blocks, on the pod with most (kv.Scorer.MostHeld); 0 without EnableMetrics
 }
 
 func newPrecisePrefix(typ string) picker.Factory {
@@ -174,16 +173,15 @@ func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
 		defer func() { s.Took(s.clock() - began) }()
 	}
 	for _, keys := range m.keys {
-		longest := 0
 		for _, held := range s.scorer.Score(keys) {
-			longest = max(longest, held.Blocks)
 			if slot, ok := s.slots[held.Pod]; ok {
 				m.add(int(slot), held)
 			}
 		}
 		s.lookup.Requests++
-		s.lookup.Hits += uint64(longest)
-		s.lookup.MaxHits += uint64(longest)
+		if s.EnableMetrics() {
+			s.lookup.Hits += uint64(s.scorer.MostHeld(keys))
+		}
 	}
 	for slot, w := range m.weights {
 		m.matched[slot] = int32(math.Floor(w))

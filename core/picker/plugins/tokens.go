@@ -236,7 +236,8 @@ func (t *tokenProducer) Needs(_ machine.Time, r *picker.Request, _ *picker.View)
 	if r.Body.Multimodal > 0 {
 		timeout = t.VLLM.MMTimeout
 	}
-	return []picker.Need{{Plugin: t.Name(), Key: KeyRender, Method: "POST", URL: t.VLLM.URL + path, Body: r.ForwardBody, Timeout: timeout.Time()}}
+	return []picker.Need{{Plugin: t.Name(), Key: KeyRender, Method: "POST", URL: t.VLLM.URL + path,
+		Body: func() ([]byte, error) { return parse.RenderBody(r.Body, r.Body.Raw(), t.ModelName) }, Timeout: timeout.Time()}}
 }
 
 // ReadAnswer reads the token ids of each prompt.
