@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,6 +72,21 @@ func (s *Scenario) checkTalk() Problems {
 	if w.Conversations.ThinkTime.Quantile(1) > 0 && w.Conversations.Turns.Quantile(1) <= 1 {
 		add("conversations.thinkTime", "given, and conversations have one turn", "turns: 2 or more beside it")
 	}
+	if w.API == CompletionsAPI && w.Conversations.Turns.Quantile(1) > 1 {
+		add("api", "completions, and conversations have several turns", "chat, whose requests have a history")
+	}
+	if w.BodyFields != "" {
+		const object = `a JSON object such as {"n": 2}`
+		fields := map[string]json.RawMessage{}
+		if err := json.Unmarshal([]byte(w.BodyFields), &fields); err != nil {
+			add("bodyFields", err.Error(), object)
+		}
+		for _, name := range []string{"model", "messages", "prompt", "stream", "max_tokens"} {
+			if fields[name] != nil {
+				add("bodyFields", fmt.Sprintf("%q in it", name), object+"; that field is the workload's own")
+			}
+		}
+	}
 	sum := 0.0
 	for i := range w.LoRAAdapters {
 		a, at := &w.LoRAAdapters[i], fmt.Sprintf("loraAdapters[%d]", i)
@@ -113,6 +130,10 @@ func (s *Scenario) adapters() []string {
 // talk gives the generator what the workload says of conversations.
 func (w *Workload) talk(c *workload.Config) {
 	c.Requests = w.Requests
+	c.Completions = w.API == CompletionsAPI
+	if inside := bytes.TrimSpace([]byte(w.BodyFields)); len(inside) > 0 {
+		c.Fields = bytes.TrimSpace(inside[1 : len(inside)-1]) // it was an object when it was checked
+	}
 	c.SessionHeader = w.Conversations.SessionHeader
 	if w.Conversations.Turns.Quantile(1) > 1 {
 		c.Turns = w.Conversations.Turns.Sample

@@ -76,7 +76,7 @@ func (m *ModelServer) StepDetail() serving.StepDetail {
 // Draws are the random properties of requests at the pool's servers.
 func (s *Scenario) Draws(p *Pool) serving.Draws {
 	m := &p.ModelServer
-	return serving.Draws{Seed: s.Seed, Prefill: m.Prefill, TokenTime: m.InterTokenLatency, OutputTokens: m.OutputTokens}
+	return serving.Draws{Seed: s.Seed, Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens}
 }
 
 // Stream is what the EPP's streams of a pool share, without a recorder.

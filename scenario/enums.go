@@ -22,6 +22,17 @@ const (
 
 func (HTTPVersion) Values() []string { return []string{"http1", "http2"} }
 
+// API is what requests are asked by.
+type API string
+
+// The APIs.
+const (
+	ChatAPI        API = "chat"
+	CompletionsAPI API = "completions"
+)
+
+func (API) Values() []string { return []string{"chat", "completions"} }
+
 // FailureMode is InferencePool's answer to an endpoint picker that is down.
 type FailureMode string
 

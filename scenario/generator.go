@@ -38,8 +38,8 @@ func (s *Scenario) Generator() *workload.Config {
 	}
 	w.talk(c)
 	c.Prefixes = workload.Prefixes(s.Seed, w.Prompt.Shared.Groups, c.Alphabet, w.Prompt.Shared.Characters.Sample)
-	if s.Recorded != nil {
-		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.Recorded, len(s.Recorded), 1, nil, nil, workload.Leaving{}
+	if s.recorded != nil {
+		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.recorded, len(s.recorded), 1, nil, nil, workload.Leaving{}
 	}
 	return c
 }

@@ -15,12 +15,12 @@ package scenario
 import (
 	_ "embed"
 	"fmt"
-	"github.com/windtunnel/windtunnel/core/workload"
 	"io"
 	"path/filepath"
 	"reflect"
 
 	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
@@ -51,13 +51,19 @@ type Scenario struct {
 	// What the run must come to; a run that misses one of these fails.
 	Expectations Expectations `json:"expectations"`
 
-	// Recorded, if not nil, are sent in place of the workload's requests.
-	Recorded []workload.Recorded `json:"-"`
 	// File is where the scenario came from, for messages.
 	File string `json:"-"`
 	// root tells problems found later (overrides, drivers) the line of a field.
 	root strictyaml.Value
 	read []string // see Files
+
+	recorded []workload.Recorded // see SendAgain
+}
+
+// SendAgain has requests sent that are like recorded ones, in place of the
+// workload's, at the times at which those came.
+func (s *Scenario) SendAgain(list []workload.Recorded) {
+	s.recorded, s.Workload.Requests, s.Workload.Concurrency = list, len(list), len(list)
 }
 
 // Files are the paths of the files that the scenario was read from: itself and

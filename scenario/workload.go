@@ -18,6 +18,10 @@ type Workload struct {
 	Stream bool `json:"stream"`
 	// Whether request bodies are sent without content-length, as they are written.
 	ChunkedUpload bool `json:"chunkedUpload"`
+	// What is asked: chat for POST /v1/chat/completions, completions for POST /v1/completions.
+	API API `json:"api"`
+	// More fields of every request's body, a JSON object such as '{"n": 2, "stop": ["a"]}'.
+	BodyFields string `json:"bodyFields"`
 	// The protocol between client and Envoy.
 	HTTP HTTPVersion `json:"http"`
 	// What the prompts are made of.
@@ -39,6 +43,7 @@ func (w *Workload) defaults() {
 	w.Concurrency = 1
 	w.Stream = true
 	w.HTTP = HTTP1
+	w.API = ChatAPI
 	w.Timeout = 2 * time.Minute
 }
 

@@ -1,94 +1,220 @@
 package virtual
 
 import (
-	"fmt"
-	"strconv"
-	"strings"
-
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// The answer of a model server: the words that a live one says to the same
-// request. All of them are written out only where somebody reads them again
-// (conversations and sessions); a million requests need no text.
+// answering is a request, or a leg of one, at its model server: a Response in the
+// event queue.
+type answering struct {
+	slot[*modelserver.Progress, *modelserver.Effects]
 
-// words are a piece of the answer's text.
-func (r *request) words(from, to int) string {
-	if from > 0 && !r.w.verbose {
-		return ""
-	}
-	return r.w.voc.Text(tokens.Answer(r.w.draws.Seed, r.ID), from, to)
+	r      *request
+	s      *server
+	api    *modelserver.API
+	head   modelserver.Head
+	resp   modelserver.Response
+	fx     modelserver.Effects
+	p      modelserver.Progress
+	reader *held.Reader // of a held request
+	body   []byte       // as far as it is here, of a plain one
+	opened bool
+	news   bool // of the engine, not told yet
 }
 
-// firstToken is the answer's first word.
-func (r *request) firstToken() string { return r.words(0, 1) }
+// sequence is one completion, and whose it is.
+type sequence struct {
+	*modelserver.Sequence
+	at *answering
+}
 
-// beginning is what leaves with the first token; nothing where the answer is
-// sent whole.
-func (r *request) beginning() []byte {
+// reach begins a request at a model server, with its headers.
+func (r *request) reach(s *server, endpoint string, head header.List) {
+	if why := s.core.Refuses(r.w.now); why != "" {
+		r.respond(503, jsonType, openai.AppendError(nil, openai.Errorf(503, "", "%s", why)), true)
+		return
+	}
+	a := &answering{r: r, s: s, api: modelserver.APIOf(r.Path), head: modelserver.ReadHead(head.Get)}
+	r.at = a
+	a.class = machine.ClassArrival // after a delay this is when it arrives, to the server
+	a.open(r.w, &a.resp, &a.fx, func(i int) { a.do(&a.fx.List[i]) })
+	a.head.Created, a.head.Scratch = int64(r.w.now.Seconds()), &r.w.chat
+	if a.api == nil {
+		a.api = modelserver.Chat
+	}
+	fault, err := s.reader.Fault(&a.head)
+	boundary, isHeld, violation := held.Boundary(head.Get("content-type"))
+	if isHeld {
+		a.reader = held.NewReader(boundary, max(r.w.stream.MaxBodyBytes, len(r.Body)))
+	}
+	a.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
+		Brief: true, Silent: !r.w.verbose})
 	switch {
-	case r.asks().stream:
-		return chunk(nil, r.firstToken(), "", nil)
-	case r.session.Held():
-		return openai.AppendString([]byte(`{"choices":[{"index":0,"message":{"role":"assistant","content":`), r.firstToken())
+	case err != nil:
+		a.resp.Take(r.w.now, nil, openai.Errorf(400, modelserver.FaultHeader, "%v", err), &a.fx)
+	case violation != nil:
+		a.resp.Open(r.w.now, violation.Error(), &a.fx)
 	}
-	return nil
 }
 
-// chunk is one server-sent event with some text of the answer.
-func chunk(b []byte, text, finish string, extra []byte) []byte {
-	b = append(b, `data: {"choices":[{"index":0,"delta":{"content":`...)
-	b = openai.AppendString(b, text)
-	b = append(b, '}')
-	if finish != "" {
-		b = append(append(append(b, `,"finish_reason":"`...), finish...), '"')
-	}
-	b = append(b, "}]"...)
-	return append(append(b, extra...), "}\n\n"...)
-}
-
-// ending is the rest of the answer, with the metadata of a held request.
-func (r *request) ending(echo string) []byte {
-	var extra []byte
-	if r.session.Held() {
-		extra = openai.AppendString([]byte(`,"`+held.EchoField+`":`), echo)
-	}
-	a := r.asks()
-	if a.stream {
-		return append(chunk(nil, r.words(1, r.tokens), r.reason, extra), "data: [DONE]\n\n"...)
-	}
-	var b []byte
-	if r.session.Held() { // the beginning is out, up to the first word
-		b = append(b, `}}]`...)
-	} else {
-		b = openai.AppendString([]byte(`{"choices":[{"index":0,"message":{"role":"assistant","content":`), r.words(0, r.tokens))
-		b = append(b, `},"finish_reason":"`+r.reason+`"`...)
-		if a.document && r.seq.Hold != nil {
-			b = openai.AppendString(append(b, `,"kv_metadata":{"session_id":`...), a.session)
-			b = openai.AppendString(append(b, `,"kv_handle":`...), handleOf(r.server, r.seq.Hold))
-			b = strconv.AppendInt(append(b, `,"tokens_processed":`...), int64(len(a.prompt)), 10)
-			b = append(b, '}')
+// read is more of the request's body.
+func (a *answering) read(body []byte, end bool) {
+	switch {
+	case a.resp.Over():
+	case a.reader == nil:
+		if a.body == nil {
+			a.body = body
+		} else {
+			a.body = append(a.body[:len(a.body):len(a.body)], body...)
 		}
-		b = append(b, "}]"...)
+		if end {
+			a.whole(len(a.body))
+		}
+	default:
+		was := a.reader.PayloadDone()
+		_, err := a.reader.Write(body)
+		if err == nil && end {
+			err = a.reader.Close()
+		}
+		switch {
+		case err != nil:
+			a.p.Violation = err.Error()
+			a.input(&a.p)
+		case !was && a.reader.PayloadDone():
+			a.body = a.reader.Payload()
+			a.whole(len(a.body))
+		}
+		if !a.resp.Over() && a.reader.Part2Begun() {
+			a.p.Part2Begun, a.p.Part2 = true, a.reader.Done()
+			if a.p.Part2 {
+				a.p.Metadata = a.reader.Metadata()
+			}
+			a.input(&a.p)
+		}
 	}
-	b = r.usage(b)
-	if r.seq.Hold != nil && a.hold && !a.document && (a.key == "" || a.answers) {
-		b = append(b, `,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":`...)
-		b = fmt.Appendf(b, `%s,"remote_host":%q,"remote_port":%d,"remote_engine_id":%q}`, strings.Join(strings.Fields(fmt.Sprint(r.seq.Hold.Blocks.Numbers())), ","), r.server.host(), scenario.SideChannelPort, r.server.core.Config().EngineID)
-	}
-	return append(append(b, extra...), '}')
 }
 
-func (r *request) usage(b []byte) []byte {
-	prompt := len(r.asks().prompt)
-	for _, f := range []struct {
-		name string
-		n    int
-	}{{`,"usage":{"prompt_tokens":`, prompt}, {`,"completion_tokens":`, r.tokens}, {`,"total_tokens":`, prompt + r.tokens}, {`,"prompt_tokens_details":{"cached_tokens":`, r.cached}} {
-		b = strconv.AppendInt(append(b, f.name...), int64(f.n), 10)
+// whole is told when the request can be read.
+func (a *answering) whole(bytes int) {
+	a.resp.Open(a.r.w.now, "", &a.fx)
+	if !a.resp.Over() {
+		a.resp.Body(a.r.w.now, bytes, &a.fx)
 	}
-	return append(b, "}}"...)
+	a.play()
 }
+
+// gone tells the server that nobody waits for the answer any more.
+func (a *answering) gone(reason string) {
+	a.p.Gone = reason
+	a.input(&a.p)
+}
+
+// do carries out what the Response says.
+func (a *answering) do(e *modelserver.Effect) {
+	r := a.r
+	switch e.Kind {
+	case modelserver.ReadBody:
+		q, bad := a.api.Read(&a.s.reader, &a.head, a.body)
+		if a.body = nil; bad == nil {
+			a.p.Choices = make([]modelserver.Choice, q.Choices())
+		}
+		a.resp.Take(r.w.now, q, bad, &a.fx)
+	case modelserver.Submit:
+		all := a.resp.Sequences()
+		for i := range all {
+			all[i].Owner = &sequence{&all[i], a}
+		}
+		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })
+	case modelserver.Resume:
+		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Resume{Sequence: q} })
+	case modelserver.Abort:
+		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Abort{Sequence: q} })
+	case modelserver.Bodyless:
+		r.respond(e.Status, jsonType, nil, true)
+	case modelserver.Cut:
+		r.cut(e.Reset)
+	case modelserver.Refuse:
+		r.respond(e.Error.Status, jsonType, a.resp.Append(nil, e), true)
+	case modelserver.Begin, modelserver.Tokens, modelserver.Fail, modelserver.End:
+		if e.Kind == modelserver.Fail {
+			r.fail(&reply.Error{Type: e.Error.Type, Message: e.Error.Message})
+		}
+		end := e.Kind == modelserver.Fail || e.Kind == modelserver.End
+		if e.Kind == modelserver.End {
+			r.whole, r.echo = true, e.Echo
+		}
+		r.tokens = a.tokens()
+		if b := a.resp.Append(nil, e); len(b) > 0 || end {
+			r.respond(200, a.resp.Request().Encoder.ContentType(), b, end)
+		}
+	}
+}
+
+const jsonType = "application/json"
+
+// tokens is how many tokens the answer has, up to now.
+func (a *answering) tokens() int {
+	n := 0
+	for i := range a.p.Choices {
+		n += a.p.Choices[i].Tokens
+	}
+	return n
+}
+
+func (a *answering) each(message func(q *enginecore.Sequence) enginecore.Message) {
+	all := a.resp.Sequences()
+	for i := range all {
+		a.s.input(message(&all[i].Sequence))
+	}
+}
+
+// onlooker is a state that reading does not change.
+type onlooker struct{ state }
+
+func (onlooker) Fetched(string) bool { return true }
+
+// state is what core/modelserver asks of a server while it reads requests.
+type state struct{ *server }
+
+func (s state) Draws() *serving.Draws { return &s.w.draws }
+
+func (s state) Fault(request string) serving.Fault { return s.w.faults.Of(request, s.index) }
+
+func (s state) Adapter(name string) (engine.AdapterID, bool) {
+	id, ok := s.w.adapters[name]
+	return id, ok
+}
+
+func (s state) MayFetch(host string) bool { return s.w.byHost[host] != nil }
+
+func (s state) MeetsAt(host string, port int) bool {
+	return host == s.host() && port == disagg.DefaultBootstrapPort
+}
+
+func (s state) Fetched(handle string) bool {
+	_, known := s.fetched.Get(handle)
+	s.fetched.Add(handle, struct{}{})
+	return known
+}
+
+func (s state) Shown([]modelserver.Media)           {}
+func (s state) ImagePercent() int                   { return 0 }
+func (s state) EncodingsAt() (string, int)          { return s.host(), scenario.SideChannelPort }
+func (s state) Stored() modelserver.Stored          { return s }
+func (s state) Continue(string, []modelserver.Item) {}
+
+// Responses and conversations are not kept in virtual time: nobody asks for them
+// again.
+func (s state) Response(string) ([]openai.Message, bool)         { return nil, false }
+func (s state) Conversation(string) ([]modelserver.Item, bool)   { return nil, false }
+func (s state) KeepResponse(string, *modelserver.StoredResponse) {}

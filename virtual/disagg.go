@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -46,6 +46,7 @@ type leg struct {
 	told    bool // the status has been
 	deliver bool // to the client, not to the machine
 	change  *disagg.Change
+	kind    string // of its content
 	bytes   int
 }
 
@@ -57,6 +58,7 @@ func (w *world) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 	w.sessions = p.Disaggregation.SessionCache
 	for i := range p.Replicas {
 		c := p.SidecarConfig()
+		c.StandIns = true
 		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, w.rec, w.servers[i].endpoint, disagg.NewEngines()
 		x := &sidecar{config: c, busy: map[*passage]uint64{}}
 		if err := x.forget(w.sessions); err != nil {
@@ -116,7 +118,7 @@ func (p *passage) act(a disagg.Action) {
 			p.drop("the client left")
 		}
 		p.r.whole = a.Status < 300
-		p.r.respond(a.Status, a.Body, true)
+		p.r.respond(a.Status, jsonType, a.Body, true)
 	}
 }
 
@@ -138,7 +140,7 @@ func (p *passage) call(d disagg.Leg) {
 		to = w.byAddr[d.Target.String()]
 	}
 	if d.Kind == disagg.Bootstrap {
-		to = w.byAddr[d.Target.Host+":8000"]
+		to = w.byHost[d.Target.Host]
 	}
 	if to != nil && d.Kind == disagg.Bootstrap { // Mooncake: which engine is it?
 		l.sub = &request{w: w}
@@ -160,8 +162,8 @@ func (p *passage) call(d disagg.Leg) {
 	if to == p.at { // behind the sidecar
 		endpoint = strings.TrimSuffix(endpoint, ":8000") + ":8001"
 	}
-	l.sub.session = serving.New(serving.Options{Request: p.r.ID, Attempt: 1, Endpoint: endpoint, Recorder: w.rec})
-	l.sub.reached(len(body))
+	l.sub.reach(to, endpoint, header.Of("content-type", "application/json", "x-request-id", p.r.ID))
+	l.sub.serverBody(body, true)
 }
 
 // hear has the legs say what had to wait.
@@ -175,19 +177,15 @@ func (p *passage) hear() {
 }
 
 // respond takes a piece of the leg's answer.
-func (l *leg) respond(status int, body []byte, end bool) {
+func (l *leg) respond(status int, contentType string, body []byte, end bool) {
 	if l.p.playing {
 		body = bytes.Clone(body)
-		l.p.later = append(l.p.later, func() { l.respond(status, body, end) })
+		l.p.later = append(l.p.later, func() { l.respond(status, contentType, body, end) })
 		return
 	}
 	if !l.told {
-		l.told = true
-		kind := "application/json"
-		if status == 200 && l.sub.asks().stream {
-			kind = "text/event-stream"
-		}
-		l.p.tell(disagg.Head{Leg: l.ID, Status: status, ContentType: kind})
+		l.told, l.kind = true, contentType
+		l.p.tell(disagg.Head{Leg: l.ID, Status: status, ContentType: contentType})
 	}
 	switch {
 	case l.deliver:
@@ -223,8 +221,14 @@ func (l *leg) pass(status int, body []byte, end bool) {
 		l.p.tell(disagg.Delivered{Bytes: l.bytes})
 	}
 	if len(body) > 0 || end {
-		r.respond(status, body, end)
+		r.respond(status, l.kind, body, end)
 	}
+}
+
+// streams is whether the leg's answer is sent in pieces.
+func (l *leg) streams() bool {
+	q := l.sub.at.resp.Request()
+	return q != nil && q.Stream
 }
 
 // broke is the connection to the leg's server breaking.
@@ -241,9 +245,9 @@ func (l *leg) broke(reason string) {
 	const text = "the decode server's answer broke off: "
 	p.tell(disagg.Gone{Reason: text + reason})
 	p.drop("the client left")
-	if l.bytes == 0 && l.change != nil && !l.sub.asks().stream {
+	if l.bytes == 0 && l.change != nil && !l.streams() {
 		// It was read whole to be changed, so that nothing has left yet.
-		p.r.respond(502, []byte(text+reason), true)
+		p.r.respond(502, jsonType, []byte(text+reason), true)
 		return
 	}
 	p.r.lost()

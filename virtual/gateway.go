@@ -18,10 +18,23 @@ func (r *request) lost() {
 	switch {
 	case r.over:
 	case r.status == 0:
-		r.respond(503, []byte(lostBeforeHeaders), true)
+		r.respond(503, "text/plain", []byte(lostBeforeHeaders), true)
 	default:
 		r.broken("the answer was cut short")
 	}
+}
+
+// cut is the connection to the model server breaking.
+func (r *request) cut(reset bool) {
+	reason := "the connection was closed"
+	if reset {
+		reason = "the connection was reset"
+	}
+	if r.leg != nil {
+		r.leg.broke(reason)
+		return
+	}
+	r.lost()
 }
 
 // broken ends a request whose answer breaks off in the middle.
@@ -32,9 +45,9 @@ func (r *request) broken(reason string) {
 }
 
 // respond is a piece of the response on its way to the EPP.
-func (r *request) respond(status int, body []byte, end bool) {
+func (r *request) respond(status int, contentType string, body []byte, end bool) {
 	if r.leg != nil {
-		r.leg.respond(status, body, end)
+		r.leg.respond(status, contentType, body, end)
 		return
 	}
 	if r.over {
@@ -43,7 +56,7 @@ func (r *request) respond(status int, body []byte, end bool) {
 	if r.status == 0 {
 		r.status = status
 		r.bare = end && len(body) == 0
-		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", r.contentType()), End: r.bare})
+		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", contentType), End: r.bare})
 		if r.bare {
 			return
 		}
@@ -58,7 +71,7 @@ func (r *request) received(body []byte, end bool) {
 	ok := r.status >= 200 && r.status < 300
 	if ok && !r.first && len(body) > 0 {
 		r.first = true
-		r.record(flow.FirstTokenReceived, flow.D("status", r.status), flow.D("bytes", len(body)))
+		r.record(flow.FirstTokenReceived, flow.D("status", r.status))
 	}
 	r.hear(body)
 	if !ok {

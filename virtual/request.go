@@ -8,11 +8,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/reply"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
 )
@@ -32,19 +30,10 @@ type request struct {
 	leg     *leg     // of a leg itself: where its answer goes
 
 	// At the model server.
-	server    *server
-	session   *serving.Session
-	reader    *held.Reader
-	seq       enginecore.Sequence
-	ask       *ask
-	payload   int           // bytes that the model server has read
-	fault     serving.Fault // what goes wrong there
-	silent    bool          // a fault: it says nothing more
-	cached    int           // prompt tokens that it found
-	scheduled bool          // the engine has taken it up
-	tokens    int
-	reason    string // why it said no more
-	whole     bool   // all of its answer has left
+	server *server
+	at     *answering // nil: at none, or at the sidecar before it
+	tokens int        // of the answer, as far as it has left
+	whole  bool       // all of it has
 
 	// At the client.
 	echo    string // the metadata that came back
@@ -55,7 +44,6 @@ type request struct {
 	first   bool          // the client has seen the first token
 	over    bool
 	heard   *reply.Reader // the answer, where somebody goes on from it
-	bytes   int
 }
 
 func (r *request) record(step flow.Step, details ...flow.Detail) {
@@ -127,16 +115,19 @@ func (r *request) said(e stream.Effect) {
 	}
 }
 
-// asks is what the request's body asks for, read once.
-func (r *request) asks() *ask {
-	if r.ask == nil {
-		r.ask = r.w.read(r.Body)
-	}
-	return r.ask
-}
-
 // promptTokens are the prompt's tokens as the model server counts them.
-func (r *request) promptTokens() []uint32 { return r.asks().prompt }
+func (r *request) promptTokens() []uint32 {
+	rd := modelserver.Reader{Config: r.w.servers[0].reader.Config, State: onlooker{state{r.w.servers[0]}}}
+	api := modelserver.APIOf(r.Path)
+	if api == nil {
+		return nil
+	}
+	q, bad := api.Read(&rd, &modelserver.Head{RequestID: r.ID}, r.Body)
+	if bad != nil {
+		return nil
+	}
+	return q.Prompts[0].Tokens
+}
 
 // decided is told of the picker's decision.
 func (r *request) decided() {
@@ -177,27 +168,15 @@ func (r *request) gone() {
 
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set header.List) {
-	contentType, prefillers := "application/json", ""
-	for _, h := range set {
-		switch h.Name {
-		case "x-gateway-destination-endpoint":
-			first, _, _ := strings.Cut(h.Value, ",") // the rest are fallbacks
-			r.server = r.w.byAddr[first]
-		case "content-type":
-			contentType = h.Value
-		case "x-prefiller-host-port":
-			prefillers = h.Value
-		}
-	}
+	head := append(header.Of("content-type", "application/json", "x-request-id", r.ID), r.Header...)
+	head = append(head, set...)
+	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks
+	r.server = r.w.byAddr[first]
 	if r.server.sidecar != nil {
-		r.enter(r.server, prefillers)
+		r.enter(r.server, head.Get("x-prefiller-host-port"))
 		return
 	}
-	boundary, isHeld, _ := held.Boundary(contentType)
-	if isHeld {
-		r.reader = held.NewReader(boundary, max(r.w.stream.MaxBodyBytes, len(r.Body)))
-	}
-	r.session = serving.New(serving.Options{Request: r.ID, Attempt: 1, Endpoint: r.server.endpoint, Held: isHeld, Recorder: r.w.rec})
+	r.reach(r.server, r.server.endpoint, head)
 }
 
 // serverBody is the request's body as the model server reads it.
@@ -207,57 +186,8 @@ func (r *request) serverBody(body []byte, end bool) {
 		if end {
 			r.passage.tell(disagg.Start{})
 		}
-		return
-	case r.session == nil: // the connection is broken
-		return
-	case r.reader == nil:
-		r.bytes += len(body)
-		if end {
-			r.reached(r.bytes)
-		}
-		return
-	}
-	was := r.reader.PayloadDone()
-	_, err := r.reader.Write(body)
-	if err == nil && end {
-		err = r.reader.Close()
-	}
-	switch {
-	case err != nil:
-		r.do(r.session.Violation(r.w.now, err.Error()))
-	case !was && r.reader.PayloadDone():
-		r.reached(len(r.reader.Payload()))
-	case r.reader.Done():
-		r.do(r.session.Part2(r.w.now, r.reader.Metadata()))
-	}
-}
-
-// do carries out what the session says.
-func (r *request) do(e serving.Effect) {
-	if e.AbortEngine {
-		r.server.input(enginecore.Abort{Sequence: &r.seq})
-	}
-	switch e.Do {
-	case serving.Submit:
-		r.server.submit(r)
-	case serving.SendFirst:
-		if b := r.beginning(); b != nil {
-			r.respond(200, b, false)
-		}
-	case serving.Resume:
-		r.server.input(enginecore.Resume{Sequence: &r.seq})
-	case serving.SendEnd:
-		r.whole, r.echo = true, e.Echo
-		r.respond(200, r.ending(e.Echo), true)
-	case serving.Refuse:
-		r.respond(e.Status, []byte(e.Reason), true)
-	case serving.SendError:
-		failed := &reply.Error{Message: e.Reason}
-		if e.Status == 400 { // the session's only one
-			failed.Type = held.ViolationType
-		}
-		r.fail(failed)
-		r.respond(200, []byte(e.Reason), true)
+	case r.at != nil:
+		r.at.read(body, end)
 	}
 }
 
@@ -273,8 +203,8 @@ func (r *request) dropServer(reason string) {
 	if r.passage != nil {
 		r.passage.leave(reason)
 	}
-	if r.session != nil && !r.session.Ended() {
-		r.do(r.session.PeerGone(r.w.now, reason))
+	if r.at != nil {
+		r.at.gone(reason)
 	}
 }
 

@@ -14,7 +14,8 @@ type slot[M any, F machine.Buffer] struct {
 	// carry carries out effect number i of fx. What it brings about in the same
 	// machine, by input, joins the list, so the loop and not the stack grows.
 	carry func(i int)
-	// carried, if not nil, is called when all of a list is carried out.
+	// carried, if not nil, is called when all of a list is carried out. What it
+	// brings about in the same machine is a list of its own.
 	carried func()
 	// class orders the wake-ups among what else happens at their moment.
 	class machine.Class
@@ -68,12 +69,14 @@ func (s *slot[M, F]) play() {
 		return
 	}
 	s.playing = true
-	for i := 0; i < s.fx.Len(); i++ {
-		s.carry(i)
-	}
-	s.fx.Reset()
-	if s.carried != nil {
-		s.carried()
+	for more := true; more; more = s.fx.Len() > 0 {
+		for i := 0; i < s.fx.Len(); i++ {
+			s.carry(i)
+		}
+		s.fx.Reset()
+		if s.carried != nil {
+			s.carried()
+		}
 	}
 	s.playing = false
 	if at, ok := s.m.Next(); ok && at < s.wakeAt && s.place.slot != nil && (s.while == nil || s.while()) {

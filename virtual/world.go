@@ -18,8 +18,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -54,8 +56,6 @@ const (
 	goOn
 	sendKV
 	deliverKV
-	afterFault
-	die
 	happens
 	ends
 )
@@ -81,6 +81,7 @@ type world struct {
 	byHost     map[string]*server
 	byAddr     map[string]*server
 	draws      serving.Draws
+	chat       openai.Chat // the chat being read
 	faults     serving.Faults
 	timeout    machine.Time
 	chunked    bool                     // bodies are sent without their length
@@ -90,7 +91,6 @@ type world struct {
 	flying     int                      // conversations in flight
 	overdue    []*workload.Conversation // those that wait for the limit
 	done       int                      // requests that have ended
-	nextID     engine.RequestID
 }
 
 // Run plays a scenario and reports every event to rec, in the order of time.
@@ -179,7 +179,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
-	w.stream.Recorder = rec
+	w.stream.Recorder, w.stream.StandIns = rec, true
 	w.kv = newKVWire(w, p)
 	w.adapters = p.Adapters()
 	var err error
@@ -215,20 +215,28 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	for id := range len(w.adapters) {
 		config.Adapters = append(config.Adapters, engine.AdapterID(id+1))
 	}
-	core, err := enginecore.New(enginecore.Config{Engine: config, Index: i, EngineID: p.ServerName(i), ViaStore: p.Link().ViaStore,
+	core, err := enginecore.New(enginecore.Config{Engine: config, Index: i, EngineID: modelserver.EngineID(s.Seed, i), ViaStore: p.Link().ViaStore,
 		Ranks: p.ModelServer.TensorParallelSize, Publish: w.kv != nil, OutOfMemory: p.OutOfMemory()})
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	sv := &server{index: i, name: p.ServerName(i), endpoint: address(i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
-	if sv.fetched, err = simplelru.NewLRU[string, struct{}](maxFetched, nil); err != nil {
+	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return nil, err
 	}
 	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
-	sv.class = machine.ClassStepEnd
+	sv.class, sv.carried = machine.ClassStepEnd, sv.tell
 	sv.open(w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
+	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{w.model},
+		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(w.model), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize)}}
+	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
+		c.PromptTokensDetails, c.Connector = true, p.Link()
+		if c.KVRole = modelserver.RoleConsumer; p.Prefills(i) {
+			c.KVRole = modelserver.RoleProducer
+		}
+	}
 	w.servers = append(w.servers, sv)
 	w.byAddr[sv.endpoint], w.byHost[sv.host()] = sv, sv
 	return sv, nil
@@ -274,10 +282,6 @@ func (w *world) play(at machine.Time, e event) {
 		e.server.sendKV()
 	case deliverKV:
 		e.server.deliverKV()
-	case afterFault:
-		e.request.taken()
-	case die:
-		e.request.dies()
 	case happens:
 		w.happen(e.incident)
 	case ends:

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/report"
 )
 
 func TestMain(m *testing.M) { child.Main(m, play) }
@@ -65,7 +67,7 @@ func play(role, arg string) ([]string, error) {
 		return startCanned(64, wait)
 	case "at-once":
 		return startAtOnce(strings.Fields(arg))
-	case "epp", "epp-recording", "epp-logging", "epp-unscraped":
+	case "epp", "epp-recording", "epp-logging", "epp-inputs", "epp-unscraped":
 		return startStandalone(strings.Fields(arg), role)
 	case "picker":
 		return startPicker(strings.Fields(arg))
@@ -238,6 +240,7 @@ func startStandalone(servers []string, role string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	name := "-" // of the log of inputs
 	o := epp.StandaloneOptions{Wrap: w.over, Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench", PoolName: "bench",
 		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"}
 	switch role {
@@ -248,10 +251,21 @@ func startStandalone(servers []string, role string) ([]string, error) {
 	case "epp-logging":
 		o.History = 1000
 		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	case "epp-inputs":
+		dir, err := os.MkdirTemp("", "windtunnel-bench-")
+		if err != nil {
+			return nil, err
+		}
+		name = filepath.Join(dir, "inputs.ndjson")
+		to, err := report.CreateInputFiles(name, 1<<30, 1)
+		if err != nil {
+			return nil, err
+		}
+		o.Inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: report.Inputs{To: to}})
 	}
 	p, err := epp.StartStandalone(o)
 	if err != nil {
 		return nil, err
 	}
-	return []string{p.Addr(), page}, nil
+	return []string{p.Addr(), page, name}, nil
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -28,6 +30,7 @@ type compared struct {
 	epp, proxy, upstream time.Duration // CPU
 	loaded               time.Duration
 	waits, requests      int
+	written              int64 // bytes, where the role writes a file
 }
 
 // takeTurns sends requests, 64 at once, through every picker in turn, several
@@ -80,6 +83,7 @@ func (s *compared) round(b *testing.B, servers *child.Process, n, at int) {
 	lines := dial(b, s.gateway.Addr, at)
 	defer lines.close()
 	lines.load(b, 200)
+	size := s.size(b)
 	was, epp, proxy, upstream, waits := processing(b, s.Addresses[1]), s.CPU(b), child.CPUOf(s.gateway.PID()), servers.CPU(b), child.Preemptions(s.PID())
 	s.loaded += lines.load(b, n)
 	s.waits += child.Preemptions(s.PID()) - waits
@@ -88,6 +92,21 @@ func (s *compared) round(b *testing.B, servers *child.Process, n, at int) {
 	s.upstream += servers.CPU(b) - upstream
 	s.took.add(processing(b, s.Addresses[1]).less(was))
 	s.requests += n
+	s.written += s.size(b) - size
+}
+
+// size is how much the picker has written to its file, if it has one.
+func (s *compared) size(b *testing.B) int64 {
+	b.Helper()
+	if len(s.Addresses) < 3 || s.Addresses[2] == "-" {
+		return 0
+	}
+	b.Cleanup(func() { os.RemoveAll(filepath.Dir(s.Addresses[2])) })
+	info, err := os.Stat(s.Addresses[2])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return info.Size()
 }
 
 // lines are a client's connections, one for each of the requests that it has
@@ -178,5 +197,17 @@ func BenchmarkRecordingThroughEnvoy(b *testing.B) {
 	}
 	gate.AtMost(b, ratio("epp-recording"), "recording-ratio", 1.25)
 	b.ReportMetric(ratio("epp-logging"), "logging-ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkInputsThroughEnvoy: what it costs to write down everything that enters
+// the endpoint picker and what comes of it (windtunnel epp --record).
+//
+// Gate: it adds at most 5 % (inputs-ratio, of CPU).
+func BenchmarkInputsThroughEnvoy(b *testing.B) {
+	sides := takeTurns(b, "20ms", "epp", "epp-inputs")
+	cpu := func(role string) float64 { return float64(sides[role].epp) / float64(sides[role].requests) }
+	gate.AtMost(b, cpu("epp-inputs")/cpu("epp"), "inputs-ratio", 1.05)
+	b.ReportMetric(float64(sides["epp-inputs"].written)/float64(sides["epp-inputs"].requests), "written-B/req")
 	b.ReportMetric(0, "ns/op")
 }

@@ -58,6 +58,9 @@ type Config struct {
 	// P2PPull lets x-kv-cache-source-host-port name a server to pull cached
 	// blocks from. The offloading connector always does.
 	P2PPull bool
+	// StandIns says that answers stand for longer ones, as in virtual time: their
+	// sizes are not recorded.
+	StandIns bool
 	// Sample tries the named prefillers in random order instead of the given one.
 	Sample bool
 	// Retries is how often one prefiller is tried again after a 502, 503 or 504 or

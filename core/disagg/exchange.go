@@ -130,7 +130,7 @@ func (x *Exchange) Input(now machine.Time, m Message, fx *Effects) {
 	case FirstByte:
 		if !x.first {
 			x.first = true
-			x.record(flow.FirstTokenSeen, "", flow.D("bytes", m.Bytes))
+			x.record(flow.FirstTokenSeen, "", x.size(m.Bytes)...)
 		}
 	case Delivered:
 		x.delivered(m)
@@ -233,8 +233,16 @@ func (x *Exchange) delivered(m Delivered) {
 			status = x.legs[i].status
 		}
 	}
-	x.record(flow.ResponseEndSeen, "", flow.D("bytes", m.Bytes), flow.D("status", status))
+	x.record(flow.ResponseEndSeen, "", append(x.size(m.Bytes), flow.D("status", status))...)
 	x.endSession()
+}
+
+// size is what the record says of an answer's size.
+func (x *Exchange) size(bytes int) []flow.Detail {
+	if x.c.StandIns {
+		return nil
+	}
+	return []flow.Detail{flow.D("bytes", bytes)}
 }
 
 // answer ends the request.
@@ -253,7 +261,7 @@ func (x *Exchange) refuse(status int, message string, head ...header.Header) {
 func (x *Exchange) finish(l *leg, body []byte) {
 	x.over = true
 	x.decodeEnd = x.now
-	x.record(flow.ResponseEndSeen, "", flow.D("bytes", len(body)), flow.D("status", l.status))
+	x.record(flow.ResponseEndSeen, "", append(x.size(len(body)), flow.D("status", l.status))...)
 	x.do(Answer{Status: l.status, Body: body, Verbatim: l.ID})
 	x.endSession()
 }

@@ -42,6 +42,8 @@ func (m *Machine) idle(msg Message) bool {
 		return x.state != asking
 	case Leave:
 		return x.state == decided || x.state == ended
+	case Done:
+		return x.state == ended
 	case Scraped:
 		return x.Target.place < 0
 	}

@@ -34,6 +34,8 @@ type Config struct {
 	// Told has requests wait until Machine.Tell says what became of them elsewhere.
 	// There is no flow control then.
 	Told bool
+	// Quiet asks endpoints for nothing: whoever plays a log brings what came of it.
+	Quiet bool
 	// ScrapeInterval is that of data sources which do not say their own. 0 is
 	// DefaultScrapeInterval.
 	ScrapeInterval machine.Time
@@ -107,6 +109,7 @@ func New(c Config) (*Machine, error) {
 			return nil, fmt.Errorf("flowControl: %w", err)
 		}
 	}
+	m.scraping.quiet = c.Quiet
 	m.scraping.init(m.p, c.ScrapeInterval)
 	m.openIndexes()
 	return m, nil

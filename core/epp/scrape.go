@@ -40,7 +40,8 @@ type scraping struct {
 	sources []Source
 	targets map[string]*Target // by "namespace/name"
 	queue   machine.Queue[turn]
-	out     int // scrapes that wait for their Scraped
+	out     int  // scrapes that wait for their Scraped
+	quiet   bool // there are none
 }
 
 // turn is one target's turn with one source.
@@ -111,7 +112,9 @@ func (s *scraping) follow(now machine.Time, view *picker.View) (gone []*Target) 
 		s.targets[e.ID()] = t
 		for i := range s.sources {
 			t.sources[i].last = now
-			s.queue.Push(now, machine.ClassTimer, turn{t, i})
+			if !s.quiet {
+				s.queue.Push(now, machine.ClassTimer, turn{t, i})
+			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.targets)) {

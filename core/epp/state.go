@@ -193,7 +193,7 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 		evictable: s.Evictable, admission: s.Admission}
 	r.Model, r.TargetModel, r.Rewrite, r.FairnessID = s.Model, s.TargetModel, s.Rewrite, s.Fairness
 	r.Objective = picker.Objective{Name: s.Objective, Priority: s.Priority}
-	r.TTFTMs, r.TPOTMs, r.Tokens, r.Attributes = float64(s.TTFTMs), float64(s.TPOTMs), s.Tokens, s.Attributes
+	r.TTFTMs, r.TPOTMs, r.Tokens, r.Attributes = float64(s.TTFTMs), float64(s.TPOTMs), s.Tokens, maps.Clone(s.Attributes)
 	switch {
 	case s.State != asking && s.State != queued && s.State != decided, s.State == queued && s.Number == 0, s.State == decided && s.Decision == nil:
 		return nil, errors.New("it is neither under way nor over")

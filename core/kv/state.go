@@ -183,7 +183,7 @@ func (s *Saved) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &
 // Load takes a state over that JSON has carried, into an index that has heard
 // nothing yet.
 func (ix *Index) Load(s *Saved) error {
-	ix.now, ix.cleanup, ix.stats, ix.hand, ix.rested = s.Now, s.Cleanup, s.Stats, s.Hand, s.Rested
+	ix.now, ix.cleanup, ix.stats, ix.hand, ix.rested = s.Now, s.Cleanup, s.Stats, s.Hand, slices.Clone(s.Rested)
 	for _, p := range s.Places {
 		if ix.placeOf(p.Medium, p.Group) < 0 {
 			return errors.New("too many media and groups")
@@ -232,7 +232,7 @@ func (ix *Index) Load(s *Saved) error {
 
 func (ix *Index) loadPod(x *savedPod) {
 	p := &pod{name: x.Name, number: x.Number, heard: x.Heard, stale: x.Stale, lately: x.Lately, capacity: x.Capacity, highWater: x.HighWater, bytes: x.Bytes,
-		evicted: x.Evicted, asked: x.Asked, found: x.Found, groups: x.Groups}
+		evicted: x.Evicted, asked: x.Asked, found: x.Found, groups: maps.Clone(x.Groups)}
 	p.rate.last = x.RateLast
 	copy(p.rate.bins[:], x.Rate)
 	if x.Odd != nil {

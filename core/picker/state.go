@@ -191,7 +191,12 @@ func (r *Response) Save() *SavedResponse {
 
 // Load takes it over.
 func (r *Response) Load(s *SavedResponse) {
-	r.told, r.set, r.metadata, r.Err = s.Told, s.Set, s.Metadata, s.Err
+	r.told, r.set, r.Err = s.Told, slices.Clone(s.Set), s.Err
+	for namespace, values := range s.Metadata {
+		for key, value := range values {
+			r.SetMetadata(namespace, key, value)
+		}
+	}
 }
 
 // Save copies the picker's state.
@@ -218,7 +223,9 @@ func (p *Picker) alike(s *SavedPlugin) Plugin {
 // none is left.
 func (p *Picker) Load(s *Saved, other bool) error {
 	p.seq, p.objects = s.Commits, s.Objects
-	p.pool.load(&s.Pool)
+	if err := p.pool.load(&s.Pool); err != nil {
+		return err
+	}
 	for i := range s.Plugins {
 		name := s.Plugins[i].Name
 		x, ok := p.alike(&s.Plugins[i]).(StateKeeper)
@@ -253,8 +260,19 @@ func (p *Pool) save() SavedPool {
 	return s
 }
 
-func (p *Pool) load(s *SavedPool) {
-	p.slots, p.departed, p.free, p.next = s.Slots, s.Departed, s.Free, s.Next
+// maxSlots bounds what a saved state may say of slots.
+const maxSlots = 1 << 20
+
+func (p *Pool) load(s *SavedPool) error {
+	if s.Next < 0 || s.Next > maxSlots {
+		return fmt.Errorf("found %d slots; expected at most %d", s.Next, maxSlots)
+	}
+	for name, slot := range s.Slots {
+		if slot < 0 || slot >= s.Next {
+			return fmt.Errorf("endpoint %s has slot %d of %d", name, slot, s.Next)
+		}
+	}
+	p.slots, p.departed, p.free, p.next = maps.Clone(s.Slots), slices.Clone(s.Departed), slices.Clone(s.Free), s.Next
 	if p.slots == nil {
 		p.slots = map[string]int32{}
 	}
@@ -273,4 +291,5 @@ func (p *Pool) load(s *SavedPool) {
 		v.States = append(v.States, State{Endpoint: e, Metrics: m, UpdatedAt: x.UpdatedAt, Scraped: x.Scraped, Serving: x.Serving})
 	}
 	p.view = v
+	return nil
 }

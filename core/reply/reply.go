@@ -105,8 +105,11 @@ func (r *Reader) object(data []byte) {
 	var o struct {
 		Choices []struct {
 			Index          int
-			Delta, Message struct{ Content *words }
-			Text           *string
+			Delta, Message struct {
+				Content *words
+				Calls   []struct{} `json:"tool_calls"`
+			}
+			Text *string
 		}
 		Usage *struct {
 			CompletionTokens *int `json:"completion_tokens"`
@@ -126,7 +129,7 @@ func (r *Reader) object(data []byte) {
 				}
 			}
 		}
-		if r.sse && (c.Delta.Content != nil && *c.Delta.Content != "" || c.Text != nil && *c.Text != "") {
+		if r.sse && (c.Delta.Content != nil && *c.Delta.Content != "" || c.Text != nil && *c.Text != "" || len(c.Delta.Calls) > 0) {
 			r.tokens++
 		}
 	}

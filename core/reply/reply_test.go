@@ -26,6 +26,7 @@ func TestOutcomes(t *testing.T) {
 		"error in stream":       {sse, tok + "data: {\"error\":{\"message\":\"oops\",\"type\":\"x\"}}\n\n", 200, false, flow.ServerError, 1},
 		"violation":             {sse, tok + "data: {\"error\":{\"message\":\"v\",\"type\":\"HeldRequestViolation\"}}\n\ndata: [DONE]\n\n", 200, true, flow.Violated, 1},
 		"violation as 400":      {js, `{"error":{"message":"v","type":"HeldRequestViolation"}}`, 400, true, flow.Violated, 0},
+		"tool calls":            {sse, "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{}\"}}]}}]}\n\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n", 200, false, flow.Completed, 1},
 		"json":                  {js, `{"choices":[{"message":{"content":"hi"}}],"usage":{"completion_tokens":7},"metadata":"m"}`, 200, true, flow.Completed, 7},
 		"cut json":              {js, `{"choices":[{"mess`, 200, false, flow.Broken, 0},
 		"empty 200":             {js, ``, 200, false, flow.Broken, 0},

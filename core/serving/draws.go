@@ -11,31 +11,35 @@ import (
 type Draws struct {
 	Seed uint64
 	// Prefill and TokenTime are the request's own times where every request is
-	// alone on its server (document 000); unused under other batching.
-	Prefill, TokenTime latency.Dist
-	// OutputTokens is how many tokens an answer has if the request allows.
-	OutputTokens latency.Dist
+	// alone on its server (document 000); unused under other batching. Nil leaves
+	// them to the engine.
+	Prefill, TokenTime *latency.Dist
+	// OutputTokens is how many tokens an answer has if the request allows. Nil
+	// says nothing about it.
+	OutputTokens *latency.Dist
 }
 
-// PrefillTime is how long the request's prefill takes.
+// PrefillTime is how long the request's prefill takes; 0 leaves it to the engine.
 func (d *Draws) PrefillTime(request string) machine.Time {
-	draw := machine.DrawFor(d.Seed, "server", "prefill", request)
-	return max(1, machine.Time(d.Prefill.Sample(&draw)))
+	return machine.Time(d.draw(d.Prefill, "prefill", request))
 }
 
-// InterTokenTime is the time from one token of the request to the next.
+// InterTokenTime is the time from one token of the request to the next; 0 leaves
+// it to the engine.
 func (d *Draws) InterTokenTime(request string) machine.Time {
-	draw := machine.DrawFor(d.Seed, "server", "token_time", request)
-	return max(1, machine.Time(d.TokenTime.Sample(&draw)))
+	return machine.Time(d.draw(d.TokenTime, "token_time", request))
 }
 
-// Tokens is how many tokens the request's answer has: drawn, but never more
-// than it asks for. asked 0 asks for no particular number.
-func (d *Draws) Tokens(request string, asked int) int {
-	draw := machine.DrawFor(d.Seed, "server", "output_tokens", request)
-	n := max(1, int(d.OutputTokens.Sample(&draw)))
-	if asked > 0 {
-		n = min(n, asked)
+// Tokens is how many tokens the model says before it stops by itself; 0 where
+// nothing is known of it.
+func (d *Draws) Tokens(request string) int {
+	return int(d.draw(d.OutputTokens, "output_tokens", request))
+}
+
+func (d *Draws) draw(from *latency.Dist, purpose, request string) int64 {
+	if from == nil {
+		return 0
 	}
-	return n
+	draw := machine.DrawFor(d.Seed, "server", purpose, request)
+	return max(1, from.Sample(&draw))
 }

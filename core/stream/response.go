@@ -59,7 +59,7 @@ func (s *Stream) responseBody(chunk []byte, end bool) {
 	if len(chunk) > 0 && !s.respBodySeen {
 		s.respBodySeen = true
 		if s.success() && s.recording() {
-			s.record(s.now, flow.FirstTokenSeen, flow.D("bytes", len(chunk)))
+			s.record(s.now, flow.FirstTokenSeen, s.size(len(chunk))...)
 		}
 		if s.holding {
 			s.sendPart2()
@@ -89,9 +89,17 @@ func (s *Stream) responseTrailers() {
 	s.responseEnded()
 }
 
+// size is what the record says of a response's size.
+func (s *Stream) size(bytes int) []flow.Detail {
+	if s.cfg.StandIns {
+		return nil
+	}
+	return []flow.Detail{flow.D("bytes", bytes)}
+}
+
 func (s *Stream) responseEnded() {
 	if s.recording() {
-		s.record(s.now, flow.ResponseEndSeen, flow.D("bytes", s.respBytes), flow.D("status", s.status))
+		s.record(s.now, flow.ResponseEndSeen, append(s.size(int(s.respBytes)), flow.D("status", s.status))...)
 	}
 	s.end(PassedThrough)
 }

@@ -56,6 +56,9 @@ type Config struct {
 	Errors ErrorStyle
 	// Recorder takes the hop's flow events; nil records nothing.
 	Recorder flow.Recorder
+	// StandIns says that response bodies stand for longer ones, as in virtual
+	// time: their sizes are not recorded.
+	StandIns bool
 	// OnMetadata is told what was made up for a request; may be nil.
 	OnMetadata func(request, metadata string)
 }

@@ -79,6 +79,9 @@ func (v *Conversation) Request() Request {
 	}
 	messages := append(v.history[:len(v.history):len(v.history)], message{"user", v.user})
 	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions", Body: c.body(v.model, messages)}
+	if c.Completions {
+		r.Path = "/v1/completions"
+	}
 	if c.SessionHeader != "" {
 		r.Header = header.Of(c.SessionHeader, v.Session())
 	}
@@ -113,17 +116,25 @@ func (v *Conversation) Next(answer string, ok bool) machine.Time {
 func (c *Config) body(model string, messages []message) []byte {
 	body := struct {
 		Model    string    `json:"model"`
-		Messages []message `json:"messages"`
+		Messages []message `json:"messages,omitempty"`
+		Prompt   string    `json:"prompt,omitempty"`
 		Stream   bool      `json:"stream,omitempty"`
 		Max      int       `json:"max_tokens,omitempty"`
-	}{model, messages, c.Stream, c.MaxTokens}
+	}{Model: model, Messages: messages, Stream: c.Stream, Max: c.MaxTokens}
+	if c.Completions {
+		body.Messages, body.Prompt = nil, messages[len(messages)-1].Content
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(body); err != nil {
 		panic(err) // strings, a bool and an int always encode
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	out := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if len(c.Fields) > 0 {
+		out = append(append(append(out[:len(out)-1], ','), c.Fields...), '}')
+	}
+	return out
 }
 
 // Leaves tells whether the client goes away on purpose during the request with

@@ -56,6 +56,10 @@ type Config struct {
 	// Adapters are LoRA adapters that conversations ask for in the place of the
 	// model.
 	Adapters []Adapter
+	// Completions asks for text to go on from a prompt, in the place of chats.
+	Completions bool
+	// Fields are more fields of every body: the inside of a JSON object.
+	Fields []byte
 	// Leaving is who does not wait for the answer.
 	Leaving Leaving
 }

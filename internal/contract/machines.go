@@ -9,6 +9,7 @@ var Machines = []Machine{
 	of("core/kv.Feed", feeds),
 	of("core/kv.Index", indexes),
 	of("core/link.Network", networks),
+	of("core/modelserver.Response", responses),
 	of("core/modelserver/enginecore.Core", engineCores),
 	of("core/modelserver/enginecore.Network", enginecoreNetworks),
 	of("core/picker/flowcontrol.Controller", controllers),

@@ -258,7 +258,7 @@ func (c *served) send(e *stream.Effect) {
 
 // result tells whether the stream is over, and with which gRPC status.
 func (c *served) result() (done bool, err error) {
-	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
+	c.told(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		done, err = true, c.broken
 		if c.broken != nil {
 			return
@@ -280,6 +280,15 @@ func (c *served) result() (done bool, err error) {
 	return done, err
 }
 
+// told has f run with the machine in hand, also where what was due before it
+// panics: that has broken the stream off, and f sees it.
+func (c *served) told(f func(now machine.Time, fx *machine.Effects[stream.Effect])) {
+	ran := false
+	for tries := 0; tries < 2 && !ran; tries++ {
+		c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) { ran = true; f(now, fx) })
+	}
+}
+
 // tell gives the machine a message, and has carried out what comes of it.
 func (c *served) tell(m stream.Message) {
 	c.in = m
@@ -293,7 +302,7 @@ func (c *served) gone(err error) (result error) {
 		reason = "the stream to Envoy broke: " + s.Message()
 	}
 	result = status.Error(codes.Canceled, "the request was given up")
-	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
+	c.told(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		switch r := c.machine.Result(); {
 		case c.broken != nil:
 			result = c.broken

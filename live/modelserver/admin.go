@@ -12,8 +12,10 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/serving"
 )
 
 // FailureTypes are the failures that llm-d-inference-sim injects, by its names.
@@ -53,7 +55,7 @@ func (i *Injection) Check() error {
 	if i.MetricsDelay < 0 || i.MetricsDelay > maxMetricsDelay {
 		return fmt.Errorf("metrics-delay: expected 0 to %v, got %v", maxMetricsDelay, i.MetricsDelay)
 	}
-	_, err := ParseFault(i.Fault)
+	_, err := modelserver.ParseFault(i.Fault)
 	return err
 }
 
@@ -67,7 +69,7 @@ func (s *Server) metricsFault() (delay time.Duration, frozen bool) {
 type injector struct {
 	mu sync.RWMutex
 	Injection
-	fault Fault
+	fault serving.Fault
 }
 
 // Inject has the server spoil requests from now on.
@@ -75,7 +77,7 @@ func (s *Server) Inject(i Injection) error {
 	if err := i.Check(); err != nil {
 		return err
 	}
-	fault, err := ParseFault(i.Fault)
+	fault, err := modelserver.ParseFault(i.Fault)
 	if err != nil {
 		return err
 	}
@@ -86,15 +88,15 @@ func (s *Server) Inject(i Injection) error {
 }
 
 // injected is the fault drawn for a request.
-func (s *Server) injected(id string) Fault {
+func (s *Server) injected(id string) serving.Fault {
 	s.injector.mu.RLock()
 	defer s.injector.mu.RUnlock()
 	if s.injector.Percent == 0 {
-		return Fault{}
+		return serving.Fault{}
 	}
 	d := machine.DrawFor(s.seed, "server", "injection", id)
 	if d.Float64()*100 >= s.injector.Percent {
-		return Fault{}
+		return serving.Fault{}
 	}
 	f := s.injector.fault
 	types := s.injector.Types
@@ -189,7 +191,7 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		b = openai.AppendString(append(b, `,"time-to-first-token":`...), t.TimeToFirstToken.String())
 		b = openai.AppendString(append(b, `,"inter-token-latency":`...), t.InterTokenLatency.String())
 	}
-	b = field(b, "image-emission-rate", int(s.imagePercent.Load()))
+	b = openai.AppendField(b, "image-emission-rate", int(s.imagePercent.Load()))
 	writeWhole(w, http.StatusOK, jsonType, append(s.appendFixed(b), '}'))
 }
 
@@ -205,11 +207,11 @@ func (s *Server) appendFixed(b []byte) []byte {
 	}{{"max-num-seqs", s.cfg.MaxNumSeqs}, {"max-num-batched-tokens", s.cfg.MaxNumBatchedTokens}, {"max-model-len", s.cfg.MaxModelLen},
 		{"block-size", s.cfg.BlockSize}, {"kv-cache-size", s.cfg.NumGPUBlocks}, {"max-loras", s.cfg.MaxLoRAs}, {"max-cpu-loras", s.cfg.MaxCPULoRAs},
 		{"tensor-parallel-size", max(1, s.opts.TensorParallel)}} {
-		b = field(b, x.name, x.value)
+		b = openai.AppendField(b, x.name, x.value)
 	}
 	content := s.opts.Content
 	if content == "" {
-		content = ContentRandom
+		content = modelserver.ContentRandom
 	}
 	b = openai.AppendString(append(b, `,"mode":`...), string(content))
 	return strconv.AppendUint(append(b, `,"seed":`...), s.seed, 10)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -123,7 +124,7 @@ func (w *bodyWatch) read(body io.Reader, reader *held.Reader, b *box) {
 	tell := func() {
 		if !begun && reader.Part2Begun() {
 			begun = true
-			b.put(func(s *boxState) { s.part2Begun = true })
+			b.put(func(p *modelserver.Progress) { p.Part2Begun = true })
 		}
 	}
 	tell()
@@ -131,7 +132,7 @@ func (w *bodyWatch) read(body io.Reader, reader *held.Reader, b *box) {
 		n, err := body.Read(buf[:])
 		if n > 0 {
 			if _, werr := reader.Write(buf[:n]); werr != nil {
-				b.put(func(s *boxState) { s.violation = reasonOf(werr) })
+				b.put(func(p *modelserver.Progress) { p.Violation = reasonOf(werr) })
 				return
 			}
 			tell()
@@ -140,13 +141,15 @@ func (w *bodyWatch) read(body io.Reader, reader *held.Reader, b *box) {
 		case err == io.EOF:
 			w.whole.Store(true)
 			if cerr := reader.Close(); cerr != nil {
-				b.put(func(s *boxState) { s.violation = reasonOf(cerr) })
+				b.put(func(p *modelserver.Progress) { p.Violation = reasonOf(cerr) })
 				return
 			}
-			b.put(func(s *boxState) { s.part2, s.metadata = true, reader.Metadata() })
+			b.put(func(p *modelserver.Progress) { p.Part2, p.Metadata = true, reader.Metadata() })
 			return
 		case err != nil:
-			b.put(func(s *boxState) { s.gone = fmt.Sprintf("the connection broke while the request was open: %v", err) })
+			b.put(func(p *modelserver.Progress) {
+				p.Gone = fmt.Sprintf("the connection broke while the request was open: %v", err)
+			})
 			return
 		}
 	}

@@ -31,9 +31,10 @@ func TestWholeBodyLeavesTheConnectionAlone(t *testing.T) {
 	}
 	w := &deadlines{ResponseWriter: httptest.NewRecorder()}
 	watch := &bodyWatch{w: w}
-	box := newBox(1)
+	box := new(box)
+	box.init(1)
 	watch.read(bytes.NewReader(held.Part2(boundary, "metadata")), reader, box)
-	if s := box.look(nil); !s.part2 || s.metadata != "metadata" {
+	if s, _ := box.look(nil); !s.Part2 || s.Metadata != "metadata" {
 		t.Fatalf("%+v", s)
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -3,8 +3,7 @@ package modelserver
 import (
 	"sync"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
 
@@ -15,50 +14,17 @@ import (
 type box struct {
 	ready chan struct{} // one pending wake-up at most
 
-	mu sync.Mutex
-	boxState
-	// choices are the request's completions; one for nearly every request.
-	choices []choiceState
-	one     [1]choiceState // what choices stands on where it is one
-}
-
-type boxState struct {
-	code     engine.Code // why the engine rejected it, if it did
-	rejected bool
-
-	started   bool // the engine began the prompt
-	startedAt machine.Time
-	cached    int // prompt tokens found in the prefix cache
-	firstAt   machine.Time
-
-	part2Begun bool // bytes came behind part 1
-	part2      bool // part 2 and the end of the request are here
-	metadata   string
-	violation  string // how the body broke the contract
-	gone       string // why the peer is gone, if it is
-
-	kv *enginecore.Hold // blocks kept for another server
-}
-
-// choiceState is one completion's progress.
-type choiceState struct {
-	tokens   int // output tokens so far
-	finished bool
-	aborted  bool
-	reason   engine.Reason
-}
-
-func newBox(choices int) *box {
-	b := new(box)
-	b.init(choices)
-	return b
+	mu                   sync.Mutex
+	modelserver.Progress                       // Choices are the request's completions; one for nearly every request
+	one                  [1]modelserver.Choice // what they stand on where it is one
+	kept                 *enginecore.Hold      // blocks kept for another server
 }
 
 // init makes a zero box ready.
 func (b *box) init(choices int) {
 	b.ready = make(chan struct{}, 1)
-	if b.choices = b.one[:]; choices != 1 {
-		b.choices = make([]choiceState, choices)
+	if b.Choices = b.one[:]; choices != 1 {
+		b.Choices = make([]modelserver.Choice, choices)
 	}
 }
 
@@ -71,18 +37,19 @@ func (b *box) wake() {
 }
 
 // put changes the state and wakes the request.
-func (b *box) put(change func(*boxState)) {
+func (b *box) put(change func(*modelserver.Progress)) {
 	b.mu.Lock()
-	change(&b.boxState)
+	change(&b.Progress)
 	b.mu.Unlock()
 	b.wake()
 }
 
 // look copies the state; choices are copied into into.
-func (b *box) look(into []choiceState) boxState {
+func (b *box) look(into []modelserver.Choice) (modelserver.Progress, *enginecore.Hold) {
 	b.mu.Lock()
-	copy(into, b.choices)
-	s := b.boxState
-	b.mu.Unlock()
-	return s
+	defer b.mu.Unlock()
+	copy(into, b.Choices)
+	p := b.Progress
+	p.Choices = into
+	return p, b.kept
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/serving"
 )
 
@@ -167,5 +168,41 @@ func TestContention(t *testing.T) {
 	nic, _ := link.WireNamed("ethernet-10")
 	if least := said(t, p.decode, saidBytes) / float64(nic.BytesPerSecond); took.Seconds() < least {
 		t.Fatalf("%.0f bytes in %v; the wire alone takes %v s", said(t, p.decode, saidBytes), took, least)
+	}
+}
+
+// A decode server that crashes while a cache is on its way hangs up: nothing moves
+// any more, it waits for nothing, and the prefill server's blocks are free when
+// their time is up.
+func TestCrashDuringTransfer(t *testing.T) {
+	t.Parallel()
+	p, _ := connected(t, link.NIXLv1)
+	pre := p.ask(p.prefill, `{"prompt":`+strconvQuote(longPrompt(1))+`,"max_tokens":1,`+remoteDecode+`}`)
+	if pre.status != 200 {
+		t.Fatal(pre.body)
+	}
+	var answers sync.WaitGroup
+	answers.Go(func() {
+		if dec := p.ask(p.decode, `{"prompt":`+strconvQuote(longPrompt(1))+`,"max_tokens":3,"kv_transfer_params":`+string(pre.KV)+`}`); dec.status != 500 {
+			t.Errorf("%d %s", dec.status, dec.body)
+		}
+	})
+	moves := func() (n int) {
+		net := p.fleet.network
+		net.drive.With(func(machine.Time, *enginecore.NetworkEffects) { n = net.net.InFlight() })
+		return n
+	}
+	p.waitFor("the cache is on its way", func() bool { return moves() == 1 })
+	if err := p.decode.Fail(engine.Control{Op: engine.OpCrash}); err != nil {
+		t.Fatal(err)
+	}
+	p.waitFor("nothing moves, and the decode server waits for nothing", func() bool {
+		busy := 0
+		p.decode.loop.ask(func(machine.Time) { busy = p.decode.loop.core.Busy() })
+		return moves() == 0 && busy == 0
+	})
+	answers.Wait()
+	if p.held() != 1 {
+		t.Errorf("%d caches are held", p.held())
 	}
 }

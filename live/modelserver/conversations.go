@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -18,7 +20,7 @@ type conversation struct {
 
 	mu       sync.Mutex
 	metadata json.RawMessage
-	items    []item
+	items    []modelserver.Item
 	weight   int // of the items, in bytes
 	next     int
 }
@@ -29,7 +31,7 @@ func (s *Server) conversation(id string) *conversation {
 	return c
 }
 
-func (c *conversation) list() []item {
+func (c *conversation) list() []modelserver.Item {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.items)
@@ -37,7 +39,7 @@ func (c *conversation) list() []item {
 
 // add appends items, gives each an id, and drops the oldest beyond the limits.
 // It tells by how many bytes the conversation has grown.
-func (c *conversation) add(items []item) (grown int) {
+func (c *conversation) add(items []modelserver.Item) (grown int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range items {
@@ -50,8 +52,8 @@ func (c *conversation) add(items []item) (grown int) {
 	c.items = append(c.items, items...)
 	c.weight += itemsBytes(items)
 	extra := 0
-	for ; len(c.items)-extra > maxItems || c.weight > maxConversationBytes; extra++ {
-		c.weight -= c.items[extra].bytes()
+	for ; len(c.items)-extra > modelserver.MaxItems || c.weight > maxConversationBytes; extra++ {
+		c.weight -= c.items[extra].Bytes()
 	}
 	if extra > 0 {
 		c.items = slices.Clone(c.items[extra:]) // nothing of those that went stays
@@ -60,7 +62,7 @@ func (c *conversation) add(items []item) (grown int) {
 }
 
 // addTo adds items to a conversation that is kept.
-func (s *Server) addTo(c *conversation, items []item) { s.store.grow(c.id, c.add(items)) }
+func (s *Server) addTo(c *conversation, items []modelserver.Item) { s.store.grow(c.id, c.add(items)) }
 
 func (c *conversation) append(b []byte) []byte {
 	c.mu.Lock()
@@ -74,30 +76,13 @@ func (c *conversation) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendItem appends an item as it came, with its id.
-func appendItem(b []byte, it *item) []byte {
-	fields := map[string]json.RawMessage{}
-	if len(it.raw) > 0 {
-		_ = json.Unmarshal(it.raw, &fields) // it was an object when it came
-	} else {
-		fields["content"] = openai.AppendString(nil, it.Content.Text)
-		fields["role"] = openai.AppendString(nil, it.Role)
-	}
-	fields["id"] = openai.AppendString(nil, it.ID)
-	fields["type"] = openai.AppendString(nil, it.Type)
-	if raw, err := json.Marshal(fields); err == nil {
-		b = append(b, raw...)
-	}
-	return b
-}
-
-func appendItems(b []byte, items []item, more bool) []byte {
+func appendItems(b []byte, items []modelserver.Item, more bool) []byte {
 	b = append(b, `{"object":"list","data":[`...)
 	for i := range items {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendItem(b, &items[i])
+		b = modelserver.AppendItem(b, &items[i])
 	}
 	b = append(b, ']')
 	for i, name := range []string{"first_id", "last_id"} {
@@ -117,7 +102,7 @@ type conversationRequest struct {
 	Items    json.RawMessage `json:"items"`
 }
 
-func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Request) ([]item, bool) {
+func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Request) ([]modelserver.Item, bool) {
 	body, ok := s.readBody(w, r)
 	if !ok {
 		return nil, false
@@ -134,7 +119,7 @@ func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Req
 	if len(q.Items) == 0 || string(q.Items) == "null" || string(q.Items) == "[]" {
 		return nil, true
 	}
-	items, bad := parseItems(q.Items)
+	items, bad := modelserver.ParseItems(q.Items)
 	if bad != nil {
 		answer(w, bad)
 		return nil, false
@@ -153,7 +138,7 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	c := &conversation{id: "conv_" + s.newID(), created: createdNow(), metadata: q.Metadata}
+	c := &conversation{id: "conv_" + newID(), created: time.Now().Unix(), metadata: q.Metadata}
 	grown := c.add(items)
 	s.store.put(c.id, c, grown+cap(c.metadata))
 	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
@@ -217,7 +202,7 @@ func listItems(w http.ResponseWriter, r *http.Request, c *conversation) {
 		slices.Reverse(items) // the API's default is the newest first
 	}
 	if after := r.URL.Query().Get("after"); after != "" {
-		if i := slices.IndexFunc(items, func(it item) bool { return it.ID == after }); i >= 0 {
+		if i := slices.IndexFunc(items, func(it modelserver.Item) bool { return it.ID == after }); i >= 0 {
 			items = items[i+1:]
 		}
 	}
@@ -232,7 +217,7 @@ func listItems(w http.ResponseWriter, r *http.Request, c *conversation) {
 func getItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 	for _, it := range c.list() {
 		if it.ID == r.PathValue("item") {
-			writeWhole(w, http.StatusOK, jsonType, appendItem(nil, &it))
+			writeWhole(w, http.StatusOK, jsonType, modelserver.AppendItem(nil, &it))
 			return
 		}
 	}
@@ -242,10 +227,10 @@ func getItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 	c.mu.Lock()
 	before := c.weight
-	c.items = slices.DeleteFunc(c.items, func(it item) bool {
+	c.items = slices.DeleteFunc(c.items, func(it modelserver.Item) bool {
 		gone := it.ID == r.PathValue("item")
 		if gone {
-			c.weight -= it.bytes()
+			c.weight -= it.Bytes()
 		}
 		return gone
 	})

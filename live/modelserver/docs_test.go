@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/core/modelserver"
 )
 
 // Every path that docs/modelserver.md lists is served, with that method.
@@ -49,7 +51,7 @@ func TestDocumentedPaths(t *testing.T) {
 		case "reset-after":
 			value = "reset-after=1"
 		}
-		if _, err := ParseFault(value); err != nil {
+		if _, err := modelserver.ParseFault(value); err != nil {
 			t.Error(err)
 		}
 	}

@@ -8,25 +8,9 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
-
-// FaultHeader asks one server for a fault in one request, as
-// "kind", "kind=value" or several of them separated by semicolons.
-const FaultHeader = "X-Windtunnel-Fault"
-
-// Fault is what goes wrong with one request. The zero Fault is none.
-type Fault = serving.Fault
-
-// ParseFault reads the value of FaultHeader.
-func ParseFault(value string) (Fault, error) {
-	f, err := serving.ParseFault(value)
-	if err != nil {
-		return Fault{}, fmt.Errorf("%s %q: %w", FaultHeader, value, err)
-	}
-	return f, nil
-}
 
 // killBy carries out the faults of a header that are the whole engine's: crash,
 // and fail-rank=N. The request that asks for one is the first to find the engine
@@ -40,14 +24,14 @@ func (s *Server) killBy(r *http.Request, value string) (rest string, err error) 
 		switch {
 		case lost:
 			if c.Op, c.Rank, err = s.rankOf(rank); err != nil {
-				return "", fmt.Errorf("%s %q: %w", FaultHeader, value, err)
+				return "", fmt.Errorf("%s %q: %w", modelserver.FaultHeader, value, err)
 			}
 		case item != "crash":
 			own = append(own, item)
 			continue
 		}
 		if len(s.opts.APIKeys) == 0 && !serve.Local(r) {
-			return "", fmt.Errorf("%s %q: a server without --api-key takes this from its own machine alone", FaultHeader, value)
+			return "", fmt.Errorf("%s %q: a server without --api-key takes this from its own machine alone", modelserver.FaultHeader, value)
 		}
 		_ = s.live(c) // an engine that is dead already stays so
 	}

@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/serving"
 )
 
 func TestParseFault(t *testing.T) {
 	five, zero := 5, 0
-	for in, want := range map[string]Fault{
+	for in, want := range map[string]serving.Fault{
 		"":                       {},
 		"refuse":                 {Refuse: true},
 		"status=503;delay=200ms": {Status: 503, Delay: 200 * time.Millisecond},
@@ -18,7 +21,7 @@ func TestParseFault(t *testing.T) {
 		"stall=5; lose-kv":       {StallAfter: &five, LoseKV: true},
 		"reset-after=5":          {ResetAfter: &five},
 	} {
-		got, err := ParseFault(in)
+		got, err := modelserver.ParseFault(in)
 		if err != nil {
 			t.Errorf("%q: %v", in, err)
 		}
@@ -27,7 +30,7 @@ func TestParseFault(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"boom", "status=abc", "status=99", "stall=-1", "delay=1", "reset-after", ";"} {
-		if _, err := ParseFault(in); err == nil {
+		if _, err := modelserver.ParseFault(in); err == nil {
 			t.Errorf("%q passed", in)
 		}
 	}
@@ -35,7 +38,7 @@ func TestParseFault(t *testing.T) {
 
 func FuzzParseFault(f *testing.F) {
 	f.Add("status=503;stall=1")
-	f.Fuzz(func(t *testing.T, s string) { _, _ = ParseFault(s) })
+	f.Fuzz(func(t *testing.T, s string) { _, _ = modelserver.ParseFault(s) })
 }
 
 // A server whose options spoil some requests still hears the admin API about
@@ -43,11 +46,11 @@ func FuzzParseFault(f *testing.F) {
 func TestFaultsBesideInjection(t *testing.T) {
 	t.Parallel()
 	o := fast()
-	o.Faults = func(r *http.Request) Fault {
-		if r.Header.Get("X-Request-Id") == "chosen" {
-			return Fault{Status: 429}
+	o.Faults = func(request string) serving.Fault {
+		if request == "chosen" {
+			return serving.Fault{Status: 429}
 		}
-		return Fault{}
+		return serving.Fault{}
 	}
 	b := start(t, o)
 	for _, injected := range []bool{false, true} {
@@ -73,11 +76,11 @@ func TestEngineFaults(t *testing.T) {
 	for _, fault := range []string{"crash", "fail-rank=1", "delay=1ms; fail-rank=0"} {
 		b := start(t, o)
 		for _, bad := range []string{"fail-rank=2", "fail-rank=x", "fail-rank"} {
-			if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, FaultHeader, bad); resp.StatusCode != 400 {
+			if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, modelserver.FaultHeader, bad); resp.StatusCode != 400 {
 				t.Errorf("%s: %d %s", bad, resp.StatusCode, body)
 			}
 		}
-		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, FaultHeader, fault); resp.StatusCode != 503 {
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, modelserver.FaultHeader, fault); resp.StatusCode != 503 {
 			t.Errorf("%s: %d %s", fault, resp.StatusCode, body)
 		}
 		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`); resp.StatusCode != 503 {

@@ -48,6 +48,7 @@ func New(o Options) (*Fleet, error) {
 	f.network = n
 	for _, s := range f.servers {
 		s.network = n
+		s.reader.Connector = *s.connector()
 	}
 	return f, errors.Join(errs...)
 }

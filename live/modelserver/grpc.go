@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
@@ -29,8 +30,8 @@ func (s *Server) grpcRoutes(mux *http.ServeMux) {
 	engineMethod := func(name string, serve func(*grpcCall)) {
 		mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/"+name, s.grpcCall(calls, serve))
 	}
-	engineMethod("Generate", func(c *grpcCall) { c.generate(c.prepareGenerate) })
-	engineMethod("Embed", func(c *grpcCall) { c.generate(c.prepareEmbed) })
+	engineMethod("Generate", func(c *grpcCall) { c.generate(c.readGenerate) })
+	engineMethod("Embed", func(c *grpcCall) { c.generate(c.readEmbed) })
 	engineMethod("Abort", func(c *grpcCall) {
 		unary(c, func(q *vllmgrpc.AbortRequest) proto.Message {
 			for _, id := range q.RequestIds {
@@ -265,7 +266,7 @@ func unary[M any, P interface {
 }
 
 // generate serves a call that takes the way of every generation.
-func (c *grpcCall) generate(parse prepare) {
+func (c *grpcCall) generate(read func(*modelserver.Reader, *modelserver.Head, []byte) (*modelserver.Request, *openai.Error)) {
 	c.s.inFlight.add(1)
 	defer c.s.inFlight.add(-1)
 	defer func() {
@@ -273,7 +274,7 @@ func (c *grpcCall) generate(parse prepare) {
 			c.calls.remove(c)
 		}
 	}()
-	c.s.serveGeneration(c, c.r, parse, c.failError)
+	c.s.serveGeneration(c, c.r, &modelserver.API{Read: read, AppendError: c.failError})
 	if errors.Is(context.Cause(c.r.Context()), errAborted) && c.reply != nil && !c.failed {
 		_, _ = c.Write(c.reply.aborted(nil)) // as above
 	}
@@ -284,7 +285,7 @@ func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
 		ModelPath: s.opts.Models[0], ServedModelName: s.opts.Models[0], TokenizerPath: s.opts.Models[0],
 		IsGeneration: true, MaxContextLength: uint32(s.cfg.MaxModelLen), MaxReqInputLen: int32(s.cfg.MaxModelLen), SupportsVision: true,
 	}
-	if t, ok := s.tokenizer.(interface{ VocabularySize() int }); ok {
+	if t, ok := s.reader.Tokenizer.(interface{ VocabularySize() int }); ok {
 		info.VocabSize = uint32(t.VocabularySize())
 	}
 	return info
@@ -293,7 +294,7 @@ func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
 func (s *Server) serverInfo() *vllmgrpc.GetServerInfoResponse {
 	return &vllmgrpc.GetServerInfoResponse{
 		ActiveRequests: uint32(s.inFlight.value()), IsPaused: s.sleepLevel.Load() > 0, ServerType: "vllm-grpc",
-		UptimeSeconds: time.Since(s.started).Seconds(), KvEngineId: s.engineID, KvRole: s.opts.KVRole, DataParallelSize: 1,
+		UptimeSeconds: time.Since(s.started).Seconds(), KvEngineId: s.reader.EngineID, KvRole: s.opts.KVRole, DataParallelSize: 1,
 	}
 }
 

@@ -1,59 +1,52 @@
 package modelserver
 
 import (
-	"net/http"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 )
 
-// prepareGenerate reads a GenerateRequest.
-func (c *grpcCall) prepareGenerate(s *Server, r *http.Request, body []byte) (*request, *openai.Error) {
+// readGenerate reads a GenerateRequest.
+func (c *grpcCall) readGenerate(rd *modelserver.Reader, head *modelserver.Head, body []byte) (*modelserver.Request, *openai.Error) {
 	q := &vllmgrpc.GenerateRequest{}
 	if bad := c.read(body, q); bad != nil {
 		return nil, bad
 	}
-	var p prompt
+	var p modelserver.Prompt
 	switch in := q.Input.(type) {
 	case *vllmgrpc.GenerateRequest_Tokenized:
-		p = prompt{tokens: in.Tokenized.GetInputIds(), text: in.Tokenized.GetOriginalText()}
+		p = modelserver.Prompt{Tokens: in.Tokenized.GetInputIds(), Text: in.Tokenized.GetOriginalText()}
 	case *vllmgrpc.GenerateRequest_Text:
-		p = prompt{tokens: s.tokenize(in.Text), text: in.Text}
+		p = rd.Prompt(in.Text)
 	}
-	if len(p.tokens) == 0 {
+	if len(p.Tokens) == 0 {
 		return nil, openai.Errorf(400, "input", "input: expected text, or tokenized with at least one of input_ids.")
 	}
 	sampling := samplingOf(q)
-	if bad := sampling.Check(); bad != nil {
-		return nil, bad
-	}
-	key := c.nameOf(q.RequestId, r)
-	req := &request{key: key, id: key, n: sampling.Choices(), stream: q.Stream, prompts: []prompt{p}, echoText: p.text}
 	limit, limited := 0, sampling.MaxTokens != nil
 	if limited {
 		if limit = *sampling.MaxTokens; limit == 0 {
 			return nil, openai.Errorf(400, "max_tokens", "max_tokens must be at least 1, got 0.")
 		}
 	}
-	if bad := s.fill(req, sampling, limit, limited); bad != nil {
+	req, bad := rd.FromPrompt(c.nameOf(q.RequestId, head), p, sampling, limit, limited)
+	if bad != nil {
 		return nil, bad
 	}
-	c.reply = &grpcGenerate{call: c, req: req, open: make([]*vllmgrpc.GenerateComplete, req.choices())}
+	c.reply = &grpcGenerate{call: c, req: req, open: make([]*vllmgrpc.GenerateComplete, req.Choices())}
 	if sp := q.SamplingParams; sp != nil && sp.Logprobs != nil {
 		top := int(*sp.Logprobs)
 		if top < 0 || top > maxGRPCLogprobs {
 			top = maxGRPCLogprobs
 		}
-		c.reply.logprobs = &logprobs{top: top}
-		if !q.Stream {
-			req.tokenBytes += logprobWork * (top + 1)
-		}
+		c.reply.logprobs = req.Logprobs(top)
 	}
-	req.enc = c.reply
+	req.Encoder = c.reply
 	return req, nil
 }
 
@@ -72,9 +65,9 @@ func (c *grpcCall) read(body []byte, m proto.Message) *openai.Error {
 }
 
 // nameOf is the request's id; under that of its message it can be aborted.
-func (c *grpcCall) nameOf(id string, r *http.Request) string {
+func (c *grpcCall) nameOf(id string, head *modelserver.Head) string {
 	if id == "" {
-		return r.Header.Get("X-Request-Id")
+		return head.RequestID
 	}
 	c.calls.add(id, c)
 	return id
@@ -127,8 +120,8 @@ func samplingOf(q *vllmgrpc.GenerateRequest) *openai.Sampling {
 // grpcGenerate encodes the responses of Generate.
 type grpcGenerate struct {
 	call     *grpcCall
-	req      *request
-	logprobs *logprobs
+	req      *modelserver.Request
+	logprobs *modelserver.Logprobs
 	prompt   uint32
 	cached   uint32
 	chunk    vllmgrpc.GenerateStreamChunk
@@ -138,9 +131,9 @@ type grpcGenerate struct {
 	open []*vllmgrpc.GenerateComplete
 }
 
-func (e *grpcGenerate) contentType() string { return vllmgrpc.ContentType }
+func (e *grpcGenerate) ContentType() string { return vllmgrpc.ContentType }
 
-func (e *grpcGenerate) begin(b []byte, u openai.Usage) []byte {
+func (e *grpcGenerate) Begin(b []byte, u openai.Usage) []byte {
 	e.prompt, e.cached = uint32(u.PromptTokens), uint32(u.CachedTokens)
 	for i := range e.open {
 		e.open[i] = &vllmgrpc.GenerateComplete{Index: uint32(i), PromptTokens: e.prompt, CachedTokens: e.cached}
@@ -148,43 +141,43 @@ func (e *grpcGenerate) begin(b []byte, u openai.Usage) []byte {
 	return b
 }
 
-func (e *grpcGenerate) token(b []byte, t *token) []byte {
-	end := e.open[t.choice]
+func (e *grpcGenerate) Token(b []byte, t *modelserver.Token) []byte {
+	end := e.open[t.Choice]
 	if end == nil {
 		// Ended before it began: a prompt of which too little is cached.
-		end = &vllmgrpc.GenerateComplete{Index: uint32(t.choice)}
+		end = &vllmgrpc.GenerateComplete{Index: uint32(t.Choice)}
 	}
-	if e.req.stream {
+	if e.req.Stream {
 		// The last message repeats the last chunk's tokens alone.
 		end.OutputIds, end.OutputLogprobs = end.OutputIds[:0], nil
 	}
-	if !t.none {
-		end.OutputIds = append(end.OutputIds, t.id)
+	if !t.None {
+		end.OutputIds = append(end.OutputIds, t.ID)
 		e.addLogprobs(end, t)
-		if e.req.stream {
+		if e.req.Stream {
 			b = e.appendChunk(b, t, end.OutputLogprobs)
 		}
 	}
-	if t.done == "" {
+	if t.Done == "" {
 		return b
 	}
-	end.FinishReason = string(t.done)
+	end.FinishReason = string(t.Done)
 	switch {
-	case t.stop != "" && utf8.ValidString(t.stop):
-		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedStopStr{MatchedStopStr: t.stop}
-	case t.stopID != nil:
-		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedTokenId{MatchedTokenId: *t.stopID}
+	case t.Stop != "" && utf8.ValidString(t.Stop):
+		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedStopStr{MatchedStopStr: t.Stop}
+	case t.StopID != nil:
+		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedTokenId{MatchedTokenId: *t.StopID}
 	}
-	if e.req.kv.remoteDecode {
+	if e.req.KV.RemoteDecode {
 		return b // it waits for the handoff
 	}
-	return e.appendEnd(b, t.choice)
+	return e.appendEnd(b, t.Choice)
 }
 
-func (e *grpcGenerate) appendChunk(b []byte, t *token, lp *vllmgrpc.OutputLogProbs) []byte {
+func (e *grpcGenerate) appendChunk(b []byte, t *modelserver.Token, lp *vllmgrpc.OutputLogProbs) []byte {
 	c := &e.chunk
-	e.ids[0] = t.id
-	c.TokenIds, c.Index, c.OutputLogprobs = e.ids[:], uint32(t.choice), lp
+	e.ids[0] = t.ID
+	c.TokenIds, c.Index, c.OutputLogprobs = e.ids[:], uint32(t.Choice), lp
 	c.PromptTokens, c.CompletionTokens, c.CachedTokens = e.prompt, 1, e.cached
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Chunk{Chunk: c}})
 }
@@ -199,26 +192,26 @@ func (e *grpcGenerate) appendEnd(b []byte, choice int) []byte {
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: c}})
 }
 
-func (e *grpcGenerate) addLogprobs(c *vllmgrpc.GenerateComplete, t *token) {
+func (e *grpcGenerate) addLogprobs(c *vllmgrpc.GenerateComplete, t *modelserver.Token) {
 	if e.logprobs == nil {
 		return
 	}
 	if c.OutputLogprobs == nil {
 		c.OutputLogprobs = &vllmgrpc.OutputLogProbs{}
 	}
-	all := e.logprobs.of(t.of, t)
+	all := e.logprobs.Of(t)
 	top := &vllmgrpc.TopLogProbs{}
 	for i, x := range all {
-		if i < e.logprobs.top {
-			top.Values, top.TokenIds = append(top.Values, float32(x.logprob)), append(top.TokenIds, x.id)
+		if i < e.logprobs.Top {
+			top.Values, top.TokenIds = append(top.Values, float32(x.Logprob)), append(top.TokenIds, x.ID)
 		}
 	}
 	l := c.OutputLogprobs
-	l.TokenLogprobs, l.TokenIds = append(l.TokenLogprobs, float32(all[0].logprob)), append(l.TokenIds, t.id)
+	l.TokenLogprobs, l.TokenIds = append(l.TokenLogprobs, float32(all[0].Logprob)), append(l.TokenIds, t.ID)
 	l.TopLogprobs = append(l.TopLogprobs, top)
 }
 
-func (e *grpcGenerate) end(b []byte, _ openai.Usage, kv, _ []byte) []byte {
+func (e *grpcGenerate) End(b []byte, _ openai.Usage, kv, _ []byte) []byte {
 	for i, c := range e.open {
 		if c != nil && len(kv) > 0 {
 			text := string(kv)
@@ -229,7 +222,7 @@ func (e *grpcGenerate) end(b []byte, _ openai.Usage, kv, _ []byte) []byte {
 	return b
 }
 
-func (e *grpcGenerate) fail(b []byte, err *openai.Error) []byte { return e.call.failError(b, err) }
+func (e *grpcGenerate) Fail(b []byte, err *openai.Error) []byte { return e.call.failError(b, err) }
 
 // aborted ends the choices that were still going on when the client aborted
 // the request.
@@ -241,7 +234,7 @@ func (e *grpcGenerate) aborted(b []byte) []byte {
 		}
 		if c != nil {
 			c.FinishReason = "abort"
-			if e.req.stream {
+			if e.req.Stream {
 				c.OutputIds, c.OutputLogprobs = nil, nil
 			}
 			b = e.appendEnd(b, i)
@@ -250,9 +243,9 @@ func (e *grpcGenerate) aborted(b []byte) []byte {
 	return b
 }
 
-// prepareEmbed reads an EmbedRequest: like /v1/embeddings a prefill and one
+// readEmbed reads an EmbedRequest: like /v1/embeddings a prefill and one
 // token that nobody sees.
-func (c *grpcCall) prepareEmbed(s *Server, r *http.Request, body []byte) (*request, *openai.Error) {
+func (c *grpcCall) readEmbed(rd *modelserver.Reader, head *modelserver.Head, body []byte) (*modelserver.Request, *openai.Error) {
 	q := &vllmgrpc.EmbedRequest{}
 	if bad := c.read(body, q); bad != nil {
 		return nil, bad
@@ -261,13 +254,11 @@ func (c *grpcCall) prepareEmbed(s *Server, r *http.Request, body []byte) (*reque
 	if len(ids) == 0 {
 		return nil, openai.Errorf(400, "tokenized", "EmbedRequest requires tokenized input: expected at least one of tokenized.input_ids.")
 	}
-	key := c.nameOf(q.RequestId, r)
-	req := &request{key: key, id: key, n: 1, prompts: []prompt{{tokens: ids}}}
-	if bad := s.fill(req, &openai.Sampling{}, 1, true); bad != nil {
+	req, bad := rd.FromPrompt(c.nameOf(q.RequestId, head), modelserver.Prompt{Tokens: ids}, &openai.Sampling{IgnoreEOS: true}, 1, true)
+	if bad != nil {
 		return nil, bad
 	}
-	req.ignoreEOS = true
-	req.enc = &grpcEmbed{call: c, tokens: ids}
+	req.Encoder = &grpcEmbed{call: c, tokens: ids}
 	return req, nil
 }
 
@@ -277,15 +268,11 @@ type grpcEmbed struct {
 	tokens []uint32
 }
 
-func (e *grpcEmbed) contentType() string                     { return vllmgrpc.ContentType }
-func (e *grpcEmbed) begin(b []byte, _ openai.Usage) []byte   { return b }
-func (e *grpcEmbed) token(b []byte, _ *token) []byte         { return b }
-func (e *grpcEmbed) fail(b []byte, err *openai.Error) []byte { return e.call.failError(b, err) }
-func (e *grpcEmbed) end(b []byte, _ openai.Usage, _, _ []byte) []byte {
-	dimensions := e.call.s.opts.Dimensions
-	if dimensions == 0 {
-		dimensions = DefaultDimensions
-	}
-	v := (&embeddings{dimensions: dimensions}).unit(e.tokens)
+func (e *grpcEmbed) ContentType() string                         { return vllmgrpc.ContentType }
+func (e *grpcEmbed) Begin(b []byte, _ openai.Usage) []byte       { return b }
+func (e *grpcEmbed) Token(b []byte, _ *modelserver.Token) []byte { return b }
+func (e *grpcEmbed) Fail(b []byte, err *openai.Error) []byte     { return e.call.failError(b, err) }
+func (e *grpcEmbed) End(b []byte, _ openai.Usage, _, _ []byte) []byte {
+	v := e.call.s.reader.Embedding(e.tokens)
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.EmbedResponse{Embedding: v, PromptTokens: uint32(len(e.tokens)), EmbeddingDim: uint32(len(v))})
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 )
@@ -135,7 +136,7 @@ func TestGRPCChoicesAndLogprobs(t *testing.T) {
 func TestGRPCStopString(t *testing.T) {
 	t.Parallel()
 	o := fast()
-	o.Content = ContentEcho
+	o.Content = modelserver.ContentEcho
 	conn := dial(t, start(t, o))
 	q := ask("stop", 50, false)
 	q.Input = &vllmgrpc.GenerateRequest_Text{Text: "one two three END four"}
@@ -167,7 +168,9 @@ func TestGRPCErrors(t *testing.T) {
 	o.Engine.MaxModelLen = 64
 	b := start(t, o)
 	conn := dial(t, b)
-	fault := func(v string) context.Context { return metadata.AppendToOutgoingContext(t.Context(), FaultHeader, v) }
+	fault := func(v string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), modelserver.FaultHeader, v)
+	}
 	for _, c := range []struct {
 		name string
 		ctx  context.Context
@@ -334,7 +337,7 @@ func TestGRPCEmbedAndInfo(t *testing.T) {
 	b := start(t, fast())
 	client := vllmgrpc.NewVllmEngineClient(dial(t, b))
 	e, err := client.Embed(t.Context(), &vllmgrpc.EmbedRequest{Tokenized: &vllmgrpc.TokenizedInput{InputIds: []uint32{7, 8, 9}}})
-	if err != nil || int(e.EmbeddingDim) != DefaultDimensions || len(e.Embedding) != DefaultDimensions || e.PromptTokens != 3 {
+	if err != nil || int(e.EmbeddingDim) != modelserver.DefaultDimensions || len(e.Embedding) != modelserver.DefaultDimensions || e.PromptTokens != 3 {
 		t.Fatal(e, err)
 	}
 	if _, err := client.Embed(t.Context(), &vllmgrpc.EmbedRequest{}); status.Code(err) != codes.InvalidArgument {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -147,7 +148,7 @@ func TestSideChannelHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"GET / HTTP/1.1\r\n\r\n", "{}\n", `{"op":"release"}` + "\n", `{"op":"get","engine_id":"x","block_ids":[1]}` + "\n", "[1\n"} {
-		conn, err := net.Dial("tcp", net.JoinHostPort(host, portText(port)))
+		conn, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -98,7 +99,7 @@ func TestControlsAreLocal(t *testing.T) {
 		}
 	}
 	for _, fault := range []string{"crash", "delay=1ms; fail-rank=0"} {
-		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, FaultHeader, fault, "X-Forwarded-For", "203.0.113.5"); resp.StatusCode != 400 || !strings.Contains(body, "--api-key") {
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, modelserver.FaultHeader, fault, "X-Forwarded-For", "203.0.113.5"); resp.StatusCode != 400 || !strings.Contains(body, "--api-key") {
 			t.Errorf("%s by somebody elsewhere: %d %s", fault, resp.StatusCode, body)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/core/serving"
 )
 
 // Adjustable is a constant step timer whose times may be changed while a
@@ -48,8 +47,8 @@ func (s *Server) Times() (Times, bool) {
 		return Times{c.TimeToFirstToken.Duration(), c.InterTokenLatency.Duration()}, true
 	}
 	d := s.draws.Load()
-	if s.cfg.Batching == engine.BatchingIndependent && d.Prefill.IsConstant() && d.TokenTime.IsConstant() {
-		return Times{time.Duration(d.Prefill.Mean()), time.Duration(d.TokenTime.Mean())}, true
+	if s.cfg.Batching == engine.BatchingIndependent && isConstant(d.Prefill) && isConstant(d.TokenTime) {
+		return Times{mean(d.Prefill), mean(d.TokenTime)}, true
 	}
 	return Times{}, false
 }
@@ -76,19 +75,18 @@ func (s *Server) SetTimes(t Times) error {
 		return fmt.Errorf("the server's step times come from an accelerator or from coefficients, and cannot be set")
 	}
 	d := *s.draws.Load()
-	d.Prefill, d.TokenTime = latency.Fixed(ttft), latency.Fixed(itl)
-	s.ownTimes.Store(true)
+	prefill, token := latency.Fixed(ttft), latency.Fixed(itl)
+	d.Prefill, d.TokenTime = &prefill, &token
 	s.draws.Store(&d)
 	return nil
 }
 
-// drawsOf are the draws that the options ask for.
-func drawsOf(seed uint64, so *ServerOptions) *serving.Draws {
-	d := &serving.Draws{Seed: seed}
-	for to, from := range map[*latency.Dist]*latency.Dist{&d.Prefill: so.Prefill, &d.TokenTime: so.TokenTime, &d.OutputTokens: so.OutputTokens} {
-		if from != nil {
-			*to = *from
-		}
+// isConstant tells whether every draw is the same; what is not set is 0.
+func isConstant(d *latency.Dist) bool { return d == nil || d.IsConstant() }
+
+func mean(d *latency.Dist) time.Duration {
+	if d == nil {
+		return 0
 	}
-	return d
+	return time.Duration(d.Mean())
 }

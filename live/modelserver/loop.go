@@ -3,6 +3,7 @@ package modelserver
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/live/drive"
@@ -28,15 +29,11 @@ type loop struct {
 	touched []*box
 }
 
-// seq is one completion in the engine: the unit that the engine schedules.
+// seq is one completion in the engine, and who is told of it.
 type seq struct {
-	enginecore.Sequence
+	*modelserver.Sequence
 	box    *box
-	choice int
-	// first is true when the request's goroutine wants to be woken by the first
-	// token, start when it wants to be by the begin of the prefill.
-	first, start bool
-	tokens       int
+	tokens int
 }
 
 func newLoop(core *enginecore.Core, clock func() machine.Time, act func(*enginecore.Effect)) *loop {
@@ -87,7 +84,7 @@ func (l *loop) resume(seqs []*seq) {
 func (l *loop) all(seqs []*seq, message func(*enginecore.Sequence) enginecore.Message) {
 	l.ask(func(now machine.Time) {
 		for _, s := range seqs {
-			l.core.Input(now, message(&s.Sequence), &l.fx)
+			l.core.Input(now, message(&s.Sequence.Sequence), &l.fx)
 		}
 	})
 }
@@ -127,40 +124,37 @@ func (l *loop) tokens(s *seq, f *engine.Effect) {
 	s.tokens += int(f.Count)
 	b := s.box
 	b.mu.Lock()
-	b.choices[s.choice].tokens = s.tokens
+	b.Choices[s.Choice].Tokens = s.tokens
 	b.mu.Unlock()
-	l.touch(s, s.Counted.EveryToken)
+	l.touch(s, s.Every)
 }
 
 func (l *loop) milestone(s *seq, f *engine.Effect) {
 	b := s.box
-	c := &b.choices[s.choice]
+	c := &b.Choices[s.Choice]
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch f.Kind {
 	case engine.Rejected:
-		b.rejected, b.code = true, f.Code
+		b.Rejected, b.Code = true, f.Code
 		l.touch(s, true)
 	case engine.PrefillStarted:
-		if !b.started {
-			b.started, b.startedAt, b.cached = true, f.At, int(f.Count)
+		if !b.Started {
+			b.Started, b.StartedAt, b.Cached = true, f.At, int(f.Count)
 		}
-		l.touch(s, s.start)
+		l.touch(s, s.Start)
 	case engine.FirstToken:
 		s.tokens = 1
-		c.tokens = 1
-		if b.firstAt == 0 {
-			b.firstAt = f.At
-		}
-		l.touch(s, s.first)
+		c.Tokens = 1
+		l.touch(s, s.First)
 	case engine.KVHeld:
-		b.kv = s.Hold
+		b.kept = s.Hold
 	case engine.Finished:
 		s.tokens = int(f.Count)
-		c.tokens, c.finished, c.reason = int(f.Count), true, f.Reason
+		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
 		l.touch(s, true)
 	case engine.Aborted:
-		c.finished, c.aborted = true, true
+		c.Finished, c.Aborted = true, true
 		l.touch(s, true)
 	}
 }

@@ -2,11 +2,9 @@ package modelserver
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +12,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/link"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -48,7 +46,7 @@ func (s *Server) openMeeting() error {
 	if s.opts.Meeting != "" {
 		return s.meeting.listen(s.opts.Meeting)
 	}
-	if s.opts.KVRole == RoleConsumer && port == disagg.DefaultBootstrapPort {
+	if s.opts.KVRole == modelserver.RoleConsumer && port == disagg.DefaultBootstrapPort {
 		return nil // nobody asks here; the port is left to those who prefill
 	}
 	address := net.JoinHostPort(s.listenHost(), strconv.Itoa(port))
@@ -76,65 +74,6 @@ func (s *Server) MeetingAddress() string {
 	}
 	return s.meeting.listener.Addr().String()
 }
-
-// peerKV is one end of the offloading connector's kv_transfer_params.
-type peerKV struct {
-	Request string `json:"kv_request_id"`
-	Host    string `json:"remote_host"`
-	Port    int    `json:"remote_port"`
-}
-
-func (p *peerKV) remote() *remoteKV {
-	return &remoteKV{host: p.Host, port: p.Port, key: peerKey(p.Request)}
-}
-
-func peerKey(id string) string     { return "peer " + id }
-func transferKey(id string) string { return "transfer " + id }
-func roomKey(room string) string   { return "room " + room }
-
-// bootstrapOf reads Mooncake's remote_bootstrap_addr.
-func bootstrapOf(address string) (*remoteKV, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, err
-	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil || u.Hostname() == "" {
-		return nil, fmt.Errorf("%.100q is no address such as http://10.0.0.5:8998", address)
-	}
-	return &remoteKV{host: u.Hostname(), port: port}, nil
-}
-
-// meetAt reads SGLang's fields, which both servers get. Where the named
-// bootstrap server is this one the request is to be prefilled here, and one
-// token is all that is made; elsewhere it is decoded here.
-func (s *Server) meetAt(req *request, kv *kvParams, p *openai.Sampling) *openai.Error {
-	if s.connector().Name != link.SGLang.Name || len(p.BootstrapRoom) == 0 || string(p.BootstrapRoom) == "null" {
-		return nil
-	}
-	var host string
-	port, err := portOf(p.BootstrapPort)
-	if err == nil && len(p.BootstrapHost) > 0 {
-		err = json.Unmarshal(p.BootstrapHost, &host)
-	}
-	room, bad := strconv.ParseUint(string(p.BootstrapRoom), 10, 63)
-	if err != nil || bad != nil || host == "" || port == 0 {
-		return openai.Errorf(400, "bootstrap_room", "bootstrap_host, bootstrap_port and bootstrap_room: expected a host, a port and a room's number, got %.80s, %.40s and %.40s.", p.BootstrapHost, p.BootstrapPort, p.BootstrapRoom)
-	}
-	key := roomKey(strconv.FormatUint(room, 10))
-	if s.opts.KVRole == RoleProducer || s.opts.KVRole != RoleConsumer && s.meetsAt(host, port) {
-		kv.remoteDecode, kv.key, req.maxTokens, req.minTokens = true, key, 1, min(req.minTokens, 1)
-		return nil
-	}
-	kv.remote = &remoteKV{host: host, port: port, key: key}
-	return nil
-}
-
-// Values of ServerOptions.KVRole.
-const (
-	RoleProducer = "kv_producer"
-	RoleConsumer = "kv_consumer"
-)
 
 // meetsAt tells whether an address is this server's own meeting port.
 func (s *Server) meetsAt(host string, port int) bool {
@@ -181,7 +120,7 @@ func (c *sideChannel) bootstrap(conn net.Conn, r *bufio.Reader) {
 	}
 	status, body := "404 Not Found", "{}"
 	if len(path) > 1 && path[1] == "/query" {
-		status, body = "200 OK", fmt.Sprintf(`{"0":{"engine_id":%q}}`, c.s.engineID)
+		status, body = "200 OK", fmt.Sprintf(`{"0":{"engine_id":%q}}`, c.s.reader.EngineID)
 	}
 	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body)
 }

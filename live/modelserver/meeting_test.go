@@ -94,7 +94,7 @@ func legs(p *pair, profile link.Profile, prompt, id string) (prefill, decode str
 		return both, both
 	case link.Mooncake.Name:
 		return body(1, `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"xfer-`+id+`"}`),
-			body(3, fmt.Sprintf(`,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_bootstrap_addr":"http://%s","remote_engine_id":%q,"transfer_id":"xfer-%s"}`, p.prefill.MeetingAddress(), p.prefill.engineID, id))
+			body(3, fmt.Sprintf(`,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_bootstrap_addr":"http://%s","remote_engine_id":%q,"transfer_id":"xfer-%s"}`, p.prefill.MeetingAddress(), p.prefill.reader.EngineID, id))
 	case link.Offloading.Name:
 		return body(1, `,"kv_transfer_params":{"remote_decoder":{"kv_request_id":"`+id+`"}}`),
 			body(3, fmt.Sprintf(`,"kv_transfer_params":{"remote_prefiller":{"kv_request_id":"%s","remote_host":%q,"remote_port":%s}}`, id, host, port))
@@ -289,7 +289,7 @@ func TestBootstrapQuery(t *testing.T) {
 	}
 	body, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if want := `{"0":{"engine_id":"` + p.prefill.engineID + `"}}`; string(body) != want {
+	if want := `{"0":{"engine_id":"` + p.prefill.reader.EngineID + `"}}`; string(body) != want {
 		t.Errorf("%s, want %s", body, want)
 	}
 	if resp, err = http.Get("http://" + p.prefill.MeetingAddress() + "/"); err != nil || resp.StatusCode != 404 {

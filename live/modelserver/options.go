@@ -3,12 +3,12 @@ package modelserver
 import (
 	"crypto/tls"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -64,7 +64,7 @@ type ServerOptions struct {
 	// ask for it; nil where there is none.
 	TokenizerJSON []byte
 	// Content is what the server says: ContentRandom or ContentEcho.
-	Content Content
+	Content modelserver.Content
 	// Dataset are answers to draw from, in the place of random words.
 	Dataset []string
 	// SideChannel is where other servers ask for KV caches, host:port (vLLM:
@@ -118,7 +118,7 @@ type ServerOptions struct {
 	ImagePercent int
 	ImageTime    *latency.Dist
 	// Tools bounds the arguments that the model makes up for tool calls.
-	Tools ToolOptions
+	Tools modelserver.ToolOptions
 	// FullStatus answers requests that find the queue full: 429, or vLLM's 503
 	// (--max-num-queued-reqs). Zero is 429.
 	FullStatus int
@@ -130,9 +130,9 @@ type ServerOptions struct {
 	// Body limits the time that a request's body takes; of a held-open one, its
 	// first part.
 	Body serve.BodyLimits
-	// Faults may spoil requests; nil spoils none. The request's FaultHeader is
-	// heard as well, unless IgnoreFaultHeader.
-	Faults            func(*http.Request) Fault
+	// Faults may spoil requests, by their ids; nil spoils none. The request's
+	// FaultHeader is heard as well, unless IgnoreFaultHeader.
+	Faults            func(request string) serving.Fault
 	IgnoreFaultHeader bool
 	// Inject spoils a part of the requests from the start.
 	Inject Injection
@@ -157,13 +157,8 @@ type ServerOptions struct {
 }
 
 const (
-	// DefaultOutput is how many tokens the model says where neither the request
-	// nor the server's OutputTokens tell.
-	DefaultOutput = 64
 	// DefaultMaxBody bounds a request's body, in bytes.
 	DefaultMaxBody = 64 << 20
 	// DefaultVersion is the vLLM release whose shapes are spoken.
 	DefaultVersion = "0.11.2"
-	// DefaultModel is the model served where none is named.
-	DefaultModel = "windtunnel"
 )

@@ -2,12 +2,9 @@ package modelserver
 
 import (
 	"fmt"
-	"net/http"
 	"net/netip"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -72,22 +69,4 @@ func (p *Peers) allow(host string) bool {
 	a = a.Unmap()
 	return slices.ContainsFunc(p.networks, func(n netip.Prefix) bool { return n.Contains(a) }) ||
 		local && (a.IsLoopback() || slices.Contains(serve.OwnAddresses(), a))
-}
-
-// mayFetch refuses a request that names a server which is no peer.
-func (s *Server) mayFetch(from ...*remoteKV) *openai.Error {
-	for _, kv := range from {
-		if kv != nil && !s.opts.KVPeers.allow(kv.host) {
-			return openai.Errorf(http.StatusForbidden, "kv_transfer_params", "%.100q is none of the servers that this one fetches KV caches from. Start it with --kv-peers to name them.", kv.host)
-		}
-	}
-	return nil
-}
-
-// remote is the cache as the core knows it.
-func (kv *remoteKV) remote() *enginecore.Remote {
-	if kv == nil {
-		return nil
-	}
-	return &enginecore.Remote{Host: kv.host, Port: kv.port, EngineID: kv.engineID, Blocks: enginecore.BlocksOf(kv.blocks), Key: kv.key, Tokens: kv.tokens}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 )
 
 func TestParsePeers(t *testing.T) {
@@ -76,7 +78,10 @@ func TestOnlyPeersAreDialled(t *testing.T) {
 			}
 		}
 	}
-	p := apart(t, link.SGLang, func(o *ServerOptions) { o.KVRole = RoleConsumer; o.KVPeers, _ = ParsePeers([]string{"10.244.0.0/16"}) })
+	p := apart(t, link.SGLang, func(o *ServerOptions) {
+		o.KVRole = modelserver.RoleConsumer
+		o.KVPeers, _ = ParsePeers([]string{"10.244.0.0/16"})
+	})
 	if a := p.ask(p.decode, fmt.Sprintf(`{"prompt":"a","max_tokens":1,"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7}`, port)); a.status != 403 {
 		t.Errorf("sglang: %d %s", a.status, a.body)
 	}
@@ -222,7 +227,7 @@ func TestSideChannelKeysAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.Dial("tcp", net.JoinHostPort(host, portText(port)))
+	c, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		t.Fatal(err)
 	}

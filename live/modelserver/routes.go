@@ -3,24 +3,22 @@ package modelserver
 import (
 	"net/http"
 
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/chat/completions", s.generation(prepareChat))
-	mux.HandleFunc("POST /v1/completions", s.generation(prepareCompletion))
-	mux.HandleFunc("POST /v1/responses", s.generation(prepareResponses))
+	for _, api := range modelserver.APIs {
+		mux.HandleFunc("POST "+api.Path, s.generation(api))
+	}
 	mux.HandleFunc("GET /v1/responses/{id}", s.getResponse)
 	mux.HandleFunc("DELETE /v1/responses/{id}", s.deleteResponse)
 	mux.HandleFunc("POST /v1/responses/{id}/cancel", s.cancelResponse)
 	s.conversationRoutes(mux)
-	mux.HandleFunc("POST /v1/messages", s.generationAs(prepareMessages, appendMessagesError))
 	mux.HandleFunc("POST /v1/messages/count_tokens", s.countTokens)
-	mux.HandleFunc("POST /v1/embeddings", s.generation(prepareEmbeddings))
-	mux.HandleFunc("POST /inference/v1/generate", s.generation(prepareGenerate))
-	mux.HandleFunc("POST /v1/chat/completions/render", s.render(prepareChat, false))
-	mux.HandleFunc("POST /v1/completions/render", s.render(prepareCompletion, true))
+	mux.HandleFunc("POST /v1/chat/completions/render", s.render(modelserver.Chat, false))
+	mux.HandleFunc("POST /v1/completions/render", s.render(modelserver.Completions, true))
 	mux.HandleFunc("POST /tokenize", s.tokenizeText)
 	mux.HandleFunc("POST /detokenize", s.detokenizeIDs)
 	mux.HandleFunc("POST /v1/load_lora_adapter", s.loadAdapter)
@@ -59,14 +57,14 @@ func (s *Server) routes() http.Handler {
 // direct serves the two paths that nearly all requests are for; the mux would
 // come to the same, later.
 func (s *Server) direct(mux http.Handler) http.Handler {
-	chat, completion := s.generation(prepareChat), s.generation(prepareCompletion)
+	chat, completion := s.generation(modelserver.Chat), s.generation(modelserver.Completions)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			switch r.URL.Path {
-			case "/v1/chat/completions":
+			case modelserver.Chat.Path:
 				chat(w, r)
 				return
-			case "/v1/completions":
+			case modelserver.Completions.Path:
 				completion(w, r)
 				return
 			}
@@ -90,12 +88,4 @@ func methodsOf(mux *http.ServeMux, r *http.Request) string {
 		}
 	}
 	return allowed
-}
-
-// echo is the field in which a held request's metadata goes back.
-func (g *generation) echo(metadata string) []byte {
-	if !g.session.Held() {
-		return nil
-	}
-	return appendEcho(nil, metadata)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/serving"
@@ -23,34 +24,30 @@ import (
 
 // Server is one simulated model server.
 type Server struct {
-	name      string
-	opts      ServerOptions
-	seed      uint64
-	index     int
-	cfg       engine.Config // with defaults
-	clock     func() machine.Time
-	recorder  flow.Recorder
-	log       *slog.Logger
-	loop      *loop
-	voc       *tokens.Vocabulary
-	draws     atomic.Pointer[serving.Draws]
-	ownTimes  atomic.Bool // SetTimes has set the draws' times
-	http      *http.Server
-	listener  net.Listener
-	host      string // by which others are told of the server, once it listens
-	endpoint  string // that and its port
-	served    bool
-	serving   *serve.Group // the fleet's
-	inFlight  gauge
-	started   time.Time
-	told      stats.Server // in the metrics
-	adapters  adapters
-	store     *store
-	tokenizer tokens.Tokenizer
-	template  tokens.Template
+	name     string
+	opts     ServerOptions
+	seed     uint64
+	index    int
+	cfg      engine.Config // with defaults
+	clock    func() machine.Time
+	recorder flow.Recorder
+	log      *slog.Logger
+	loop     *loop
+	draws    atomic.Pointer[serving.Draws]
+	http     *http.Server
+	listener net.Listener
+	host     string // by which others are told of the server, once it listens
+	endpoint string // that and its port
+	served   bool
+	serving  *serve.Group // the fleet's
+	inFlight gauge
+	started  time.Time
+	told     stats.Server // in the metrics
+	adapters adapters
+	store    *store
+	reader   modelserver.Reader
 
 	fleet     *Fleet
-	engineID  string // for KV transfers
 	network   *network
 	peers     peers
 	side      sideChannel
@@ -76,7 +73,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		so.Listen = "127.0.0.1:0"
 	}
 	if len(so.Models) == 0 {
-		so.Models = []string{DefaultModel}
+		so.Models = []string{modelserver.DefaultModel}
 	}
 	if so.MaxBodyBytes == 0 {
 		so.MaxBodyBytes = DefaultMaxBody
@@ -93,19 +90,24 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	for _, a := range so.Adapters {
 		so.Engine.Adapters = append(so.Engine.Adapters, known.add(a))
 	}
-	d := machine.NewDraw(o.Seed, "server", "engine id", uint64(index))
-	engineID := fmt.Sprintf("%016x-%016x", d.Uint64(), d.Uint64())
+	engineID := modelserver.EngineID(o.Seed, index)
 	core, err := enginecore.New(enginecore.Config{Engine: so.Engine, Index: index, EngineID: engineID, ViaStore: o.Transfer.Profile.ViaStore,
 		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil, OutOfMemory: so.OutOfMemory})
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: core.Engine().Config(), engineID: engineID, clock: clock, started: time.Now(),
-		recorder: o.Recorder, log: o.Logger, voc: tokens.NewVocabulary(so.Tokenizer), template: tokens.TemplateFor(so.Models[0]), endpoint: so.Listen, tokenizer: so.Tokenizer}
+	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: core.Engine().Config(), clock: clock, started: time.Now(),
+		recorder: o.Recorder, log: o.Logger, endpoint: so.Listen}
+	s.reader = modelserver.Reader{State: state{s}, Config: &modelserver.Config{
+		Seed: o.Seed, Engine: s.cfg, Models: so.Models, Tokenizer: so.Tokenizer, Template: tokens.TemplateFor(so.Models[0]), Vocabulary: tokens.NewVocabulary(so.Tokenizer),
+		Content: so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.IgnoreFaultHeader, CacheHitThreshold: so.CacheHitThreshold,
+		Dimensions: so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime, PromptTokensDetails: so.PromptTokensDetails,
+		FullStatus: so.FullStatus, KVRole: so.KVRole, EngineID: engineID, TensorParallel: so.TensorParallel,
+	}}
 	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = newStore(), make(chan struct{})
-	s.draws.Store(drawsOf(o.Seed, &so))
+	s.draws.Store(&serving.Draws{Seed: o.Seed, Prefill: so.Prefill, TokenTime: so.TokenTime, OutputTokens: so.OutputTokens})
 	s.loop = newLoop(core, clock, s.act)
 	s.peers.calls, s.peers.asked = map[enginecore.Call]*peerCall{}, map[enginecore.Inquiry]chan<- enginecore.Answer{}
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {

@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/reply"
 )
@@ -211,7 +212,7 @@ func TestPlainStream(t *testing.T) {
 	t.Parallel()
 	b := start(t, fast())
 	resp, body := b.post("/v1/chat/completions", chatBody+`,"stream":true,"stream_options":{"include_usage":true}}`, "X-Request-Id", "r1")
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != eventStream {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream; charset=utf-8" {
 		t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, body)
 	}
 	events := strings.Split(strings.TrimSuffix(body, "\n\n"), "\n\n")
@@ -446,7 +447,7 @@ func TestFaults(t *testing.T) {
 	payload := chatBody + `,"stream":true}`
 	for _, f := range []string{"refuse", "reset", "die-in-prefill", "reset-after=2"} {
 		req, _ := http.NewRequest(http.MethodPost, b.URL()+"/v1/chat/completions", strings.NewReader(payload))
-		req.Header.Set(FaultHeader, f)
+		req.Header.Set(modelserver.FaultHeader, f)
 		resp, err := b.Do(req)
 		if err == nil {
 			_, err = io.ReadAll(resp.Body)
@@ -457,24 +458,27 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	for f, want := range map[string]int{"status=503": 503, "status=204": 204, "status=429;delay=1ms": 429, "no-body": 200, "oops": 400} {
-		resp, body := b.post("/v1/chat/completions", payload, FaultHeader, f)
+		resp, body := b.post("/v1/chat/completions", payload, modelserver.FaultHeader, f)
 		if resp.StatusCode != want || (f == "no-body" || want == 204) != (body == "") {
 			t.Errorf("%s: got %d %q", f, resp.StatusCode, body)
 		}
 	}
-	call := b.held("early", payload, FaultHeader, "end-before-part2")
+	call := b.held("early", payload, modelserver.FaultHeader, "end-before-part2")
 	resp := call.response(t)
 	if all, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(all), "[DONE]") {
 		t.Errorf("end-before-part2: %v %s", err, all)
 	}
 	_ = call.pw.Close()
-	call = b.held("unavailable", payload, FaultHeader, "status=503")
+	call = b.held("unavailable", payload, modelserver.FaultHeader, "status=503")
 	if resp := call.response(t); resp.StatusCode != 503 {
 		t.Errorf("held status=503: got %d", resp.StatusCode)
 	}
 	b.until("idle", b.idle) // though the request stays open
 	_ = call.pw.Close()
-	call = b.held("stalled", payload, FaultHeader, "stall")
+	for range 20 {
+		b.stallsAfter2(payload)
+	}
+	call = b.held("stalled", payload, modelserver.FaultHeader, "stall")
 	b.until("prefill", b.seen("stalled", flow.PrefillStarted))
 	call.cancel()
 	_ = call.pw.Close()
@@ -482,6 +486,38 @@ func TestFaults(t *testing.T) {
 	if resp, _ := b.post("/v1/chat/completions", payload); resp.StatusCode != 200 {
 		t.Fatalf("the next request got %d", resp.StatusCode)
 	}
+}
+
+// stallsAfter2 checks that no more than two tokens come, also where more have
+// been made by the time the server gets to sending them.
+func (b *bench) stallsAfter2(payload string) {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/chat/completions", strings.NewReader(payload))
+	req.Header.Set(modelserver.FaultHeader, "stall=2")
+	resp, err := b.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var all []byte
+	for b.until("all its tokens", b.computed); err == nil; {
+		part := make([]byte, 1<<16)
+		var n int
+		n, err = resp.Body.Read(part)
+		if all = append(all, part[:n]...); strings.Count(string(all), `"content":`) >= 3 { // the first has no token in it
+			cancel()
+		}
+	}
+	if strings.Count(string(all), `"content":`) != 3 {
+		b.t.Errorf("stall=2: %s", all)
+	}
+}
+
+// computed is true when the engine has nothing to do.
+func (b *bench) computed() bool {
+	st := b.EngineStats()
+	return st.Running == 0 && st.Waiting == 0
 }
 
 func TestErrors(t *testing.T) {

@@ -1,11 +1,10 @@
 package modelserver
 
 import (
-	"reflect"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/bounded"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 )
 
 // store keeps what clients may ask for again: responses, conversations, and
@@ -16,7 +15,6 @@ type store struct {
 }
 
 const (
-	maxStored      = 10_000
 	maxStoredBytes = 64 << 20
 	// maxConversationBytes bounds one conversation, so that it does not push
 	// out all others.
@@ -26,7 +24,7 @@ const (
 )
 
 func newStore() *store {
-	return &store{kept: bounded.New[string, any](bounded.Limits{Entries: maxStored, Bytes: maxStoredBytes}, nil)}
+	return &store{kept: bounded.New[string, any](bounded.Limits{Entries: modelserver.MaxStored, Bytes: maxStoredBytes}, nil)}
 }
 
 // put keeps a value under a key; bytes is all that it leads to.
@@ -56,41 +54,9 @@ func (s *store) delete(key string) bool {
 	return s.kept.Delete(key)
 }
 
-// The sizes of what is kept without what it leads to. Lists are made with room
-// for up to twice as many.
-var (
-	itemBytes    = 2 * int(reflect.TypeFor[item]().Size())
-	messageBytes = 2 * int(reflect.TypeFor[openai.Message]().Size())
-	partBytes    = 2 * int(reflect.TypeFor[openai.Part]().Size())
-)
-
-func contentBytes(c *openai.Content) int {
-	n := len(c.Text)
-	for i := range c.Media {
-		n += partBytes + len(c.Media[i].Type) + len(c.Media[i].URL)
-	}
-	return n
-}
-
-// bytes is what an item of a conversation takes.
-func (it *item) bytes() int {
-	return itemBytes + len(it.ID) + len(it.Type) + len(it.Role) + contentBytes(&it.Content) +
-		len(it.Name) + len(it.Arguments) + len(it.CallID) + cap(it.Output) + cap(it.raw)
-}
-
-func itemsBytes(items []item) (n int) {
+func itemsBytes(items []modelserver.Item) (n int) {
 	for i := range items {
-		n += items[i].bytes()
-	}
-	return n
-}
-
-// bytes is what a response takes.
-func (r *storedResponse) bytes() int {
-	n := cap(r.body)
-	for i := range r.messages {
-		m := &r.messages[i]
-		n += messageBytes + len(m.Role) + contentBytes(&m.Content)
+		n += items[i].Bytes()
 	}
 	return n
 }

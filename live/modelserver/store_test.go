@@ -128,7 +128,7 @@ func TestConversationIsBounded(t *testing.T) {
 func TestHandlesAreBounded(t *testing.T) {
 	t.Parallel()
 	b := start(t, batched())
-	for _, handle := range []string{"kv://h:1/e/0-1048576-1", "kv://h:1/e/0-900000-900000", "kv://h:1/" + strings.Repeat("e", maxHandle) + "/0-1-1"} {
+	for _, handle := range []string{"kv://h:1/e/0-1048576-1", "kv://h:1/e/0-900000-900000", "kv://h:1/" + strings.Repeat("e", 1024) + "/0-1-1"} {
 		if resp, body := b.post("/v1/completions", `{"prompt":"a","max_tokens":1,"kv_handle":"`+handle+`"}`); resp.StatusCode != 400 {
 			t.Errorf("%.40s: %d %s", handle, resp.StatusCode, body)
 		}

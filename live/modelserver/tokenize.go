@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
@@ -25,8 +26,8 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 		answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
 		return
 	}
-	var req request
-	if bad := s.model(&req, q.Model); bad != nil {
+	var req modelserver.Request
+	if bad := s.reader.Model(&req, q.Model); bad != nil {
 		answer(w, bad)
 		return
 	}
@@ -35,14 +36,14 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 	case q.Prompt != nil:
 		text = *q.Prompt
 	case q.Messages != nil:
-		text = s.chatText(q.Messages, nil)
+		text = s.reader.ChatText(q.Messages)
 	default:
 		answer(w, openai.Invalidf("prompt", "prompt: field required, or messages."))
 		return
 	}
-	ids := s.tokenize(text)
+	ids := s.reader.Prompt(text).Tokens
 	b := append([]byte(`{"count":`), strconv.Itoa(len(ids))...)
-	b = field(b, "max_model_len", s.cfg.MaxModelLen)
+	b = openai.AppendField(b, "max_model_len", s.cfg.MaxModelLen)
 	b = append(b, `,"tokens":`...)
 	b = openai.AppendTokens(b, ids)
 	b = append(b, `,"token_strs":`...)
@@ -54,7 +55,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = openai.AppendString(b, string(s.tokenizer.Decode(nil, id)))
+			b = openai.AppendString(b, string(s.reader.Tokenizer.Decode(nil, id)))
 		}
 		b = append(b, ']')
 	}
@@ -74,23 +75,21 @@ func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
 		answer(w, openai.Errorf(400, "tokens", "tokens: expected a list of token ids."))
 		return
 	}
-	b := openai.AppendString([]byte(`{"prompt":`), tokens.Decode(s.tokenizer, q.Tokens))
+	b := openai.AppendString([]byte(`{"prompt":`), tokens.Decode(s.reader.Tokenizer, q.Tokens))
 	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
 }
 
 // render answers the render endpoints: what /inference/v1/generate would be
 // asked for, tokens included, without generating anything. A chat gives one
 // object, a completion a list with one object per prompt.
-func (s *Server) render(parse prepare, list bool) http.HandlerFunc {
+func (s *Server) render(api *modelserver.API, list bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, ok := s.readBody(w, r)
 		if !ok {
 			return
 		}
-		if r.Header.Get("X-Request-Id") == "" {
-			r.Header.Set("X-Request-Id", s.newID())
-		}
-		req, bad := parse(s, r, body)
+		head := s.headOf(r)
+		req, bad := api.Read(&s.reader, &head, body)
 		if bad != nil {
 			answer(w, bad)
 			return
@@ -99,7 +98,7 @@ func (s *Server) render(parse prepare, list bool) http.HandlerFunc {
 		if list {
 			b = append(b, '[')
 		}
-		for i := range req.prompts {
+		for i := range req.Prompts {
 			if i > 0 {
 				b = append(b, ',')
 			}
@@ -112,40 +111,55 @@ func (s *Server) render(parse prepare, list bool) http.HandlerFunc {
 	}
 }
 
-func appendRendered(b []byte, req *request, i int) []byte {
+func appendRendered(b []byte, req *modelserver.Request, i int) []byte {
 	b = append(b, `{"request_id":`...)
-	b = openai.AppendString(b, req.id)
+	b = openai.AppendString(b, req.ID)
 	b = append(b, `,"token_ids":`...)
-	b = openai.AppendTokens(b, req.prompts[i].tokens)
+	b = openai.AppendTokens(b, req.Prompts[i].Tokens)
 	b = append(b, `,"features":`...)
-	b = appendFeatures(b, req.media)
+	b = modelserver.AppendFeatures(b, req.Media)
 	b = append(b, `,"sampling_params":{"n":`...)
-	b = strconv.AppendInt(b, int64(req.n), 10)
-	if req.maxTokens > 0 {
-		b = field(b, "max_tokens", req.maxTokens)
+	b = strconv.AppendInt(b, int64(req.N), 10)
+	if req.MaxTokens > 0 {
+		b = openai.AppendField(b, "max_tokens", req.MaxTokens)
 	}
-	b = field(b, "min_tokens", req.minTokens)
+	b = openai.AppendField(b, "min_tokens", req.MinTokens)
 	b = append(b, `,"ignore_eos":`...)
-	b = strconv.AppendBool(b, req.ignoreEOS)
+	b = strconv.AppendBool(b, req.IgnoreEOS)
 	b = append(b, `},"model":`...)
-	b = openai.AppendString(b, req.model)
+	b = openai.AppendString(b, req.Model)
 	b = append(b, `,"stream":`...)
-	b = strconv.AppendBool(b, req.stream)
+	b = strconv.AppendBool(b, req.Stream)
 	b = append(b, `,"stream_options":null,"cache_salt":`...)
-	if req.salt == "" {
+	if req.Salt == "" {
 		b = append(b, "null"...)
 	} else {
-		b = openai.AppendString(b, req.salt)
+		b = openai.AppendString(b, req.Salt)
 	}
 	b = append(b, `,"priority":`...)
-	b = strconv.AppendInt(b, req.priority, 10)
+	b = strconv.AppendInt(b, req.Priority, 10)
 	b = append(b, `,"kv_transfer_params":`...)
-	if len(req.kv.raw) == 0 {
+	if len(req.KV.Raw) == 0 {
 		b = append(b, "null"...)
 	} else {
-		b = append(b, req.kv.raw...)
+		b = append(b, req.KV.Raw...)
 	}
 	return append(b, '}')
+}
+
+// countTokens answers POST /v1/messages/count_tokens.
+func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
+	body, ok := s.readBody(w, r)
+	if !ok {
+		return
+	}
+	n, bad := s.reader.CountMessages(body)
+	if bad != nil {
+		writeWhole(w, bad.Status, jsonType, modelserver.AppendMessagesError(nil, bad))
+		return
+	}
+	b := strconv.AppendInt([]byte(`{"input_tokens":`), int64(n), 10)
+	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
 }
 
 // readBody reads a body of any allowed length; false means that it has

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 )
 
 // pair is a prefill and a decode server.
@@ -168,7 +169,7 @@ func TestFalseHandoffs(t *testing.T) {
 				t.Errorf("%s under %v: %d %s", name, policy, a.status, a.body)
 			}
 		}
-		if a := p.ask(p.decode, `{"prompt":"Some long prompt","max_tokens":2,"kv_transfer_params":`+string(pre.KV)+`}`, FaultHeader, "lose-kv"); a.status != want {
+		if a := p.ask(p.decode, `{"prompt":"Some long prompt","max_tokens":2,"kv_transfer_params":`+string(pre.KV)+`}`, modelserver.FaultHeader, "lose-kv"); a.status != want {
 			t.Errorf("lost transfer under %v: %d %s", policy, a.status, a.body)
 		}
 	}
@@ -218,14 +219,4 @@ func TestDocumentHandoff(t *testing.T) {
 func strconvQuote(s string) string {
 	raw, _ := json.Marshal(s)
 	return string(raw)
-}
-
-func FuzzKVParams(f *testing.F) {
-	f.Add([]byte(`{"do_remote_prefill":true,"remote_block_ids":[[1,2],["3"]],"remote_engine_id":"e","remote_host":"h","remote_port":"5600"}`), "kv://127.0.0.1:5600/e/1-2-3")
-	f.Fuzz(func(t *testing.T, raw []byte, handle string) {
-		if k, bad := parseKV(raw); bad == nil && k.remote != nil && len(k.remote.blocks) == 0 {
-			t.Fatal("a remote without blocks")
-		}
-		_, _ = parseHandle(handle, 1<<20)
-	})
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 )
 
 var volatile = regexp.MustCompile(`"(created|created_at|peer_port)":\d+`)
@@ -29,7 +29,7 @@ func TestWire(t *testing.T) {
 		o.Engine.MaxLoRAs = 2
 		o.PromptTokensDetails = strings.Contains(path, "details")
 		if strings.Contains(path, "echo") {
-			o.Content = ContentEcho
+			o.Content = modelserver.ContentEcho
 		}
 		if strings.Contains(path, "omni") {
 			o.Omni, o.ImagePercent, o.EncoderOnly = true, 100, true
@@ -70,7 +70,7 @@ func checkJSON(t *testing.T, resp *http.Response, body []byte) {
 		if !json.Valid(body) {
 			t.Errorf("not JSON: %s", body)
 		}
-	case eventStream:
+	case "text/event-stream; charset=utf-8":
 		lines := bufio.NewScanner(bytes.NewReader(body))
 		for lines.Scan() {
 			data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
@@ -79,54 +79,4 @@ func checkJSON(t *testing.T, resp *http.Response, body []byte) {
 			}
 		}
 	}
-}
-
-// No body of any API makes the server panic or answer something that is no
-// answer.
-func FuzzBodies(f *testing.F) {
-	apis := []prepare{prepareChat, prepareCompletion, prepareResponses, prepareMessages, prepareEmbeddings, prepareGenerate}
-	s, err := newServer(&Options{Logger: discard()}, ServerOptions{Engine: engine.Config{Batching: engine.BatchingIndependent}}, 0, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
-	for i, body := range []string{
-		chatBody + `,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"array"}}}}}]}`,
-		`{"prompt":[[1,2]],"stop":["a","b"],"logprobs":2}`,
-		`{"input":[{"type":"function_call","name":"f"},{"role":"user","content":"x"}],"tools":[{"type":"function","name":"f"}],"tool_choice":"required"}`,
-		`{"max_tokens":3,"messages":[{"role":"user","content":[{"type":"tool_result","content":"x"}]}]}`,
-		`{"input":["a",""],"encoding_format":"base64"}`,
-		`{"token_ids":[1],"sampling_params":{"n":2}}`,
-	} {
-		f.Add(i, []byte(body))
-	}
-	f.Fuzz(func(t *testing.T, api int, body []byte) {
-		r, _ := http.NewRequest(http.MethodPost, "/", nil)
-		r.Header.Set("X-Request-Id", "r")
-		req, bad := apis[uint(api)%uint(len(apis))](s, r, body)
-		if bad != nil {
-			if bad.Status < 400 || bad.Message == "" {
-				t.Fatalf("%+v", bad)
-			}
-			return
-		}
-		if req.choices() > 64 {
-			return
-		}
-		b := req.enc.begin(nil, s.fakeUsage())
-		for i := range req.choices() {
-			c := s.content(req, i)
-			for k := range 3 {
-				tok := token{choice: i, index: k}
-				if k == 2 {
-					tok.done = c.stopReason()
-				}
-				c.fill(&tok)
-				b = req.enc.token(b, &tok)
-			}
-		}
-		b = req.enc.end(b, s.fakeUsage(), nil, nil)
-		if !req.stream && !json.Valid(b) && json.Valid(body) && !strings.Contains(string(b), `"tool_use"`) {
-			t.Fatalf("not JSON: %s", b)
-		}
-	})
 }

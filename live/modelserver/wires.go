@@ -37,7 +37,7 @@ type network struct {
 func newNetwork(o TransferOptions, servers []*Server, clock func() machine.Time) (*network, error) {
 	c := enginecore.NetworkConfig{Profile: o.Profile, NIC: o.NIC, Store: o.Store}
 	for _, s := range servers {
-		c.Engines = append(c.Engines, s.engineID)
+		c.Engines = append(c.Engines, s.reader.EngineID)
 	}
 	net, err := enginecore.NewNetwork(c)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/openai"
 )
 
 // nested is a schema of arrays within arrays, each of 32.
@@ -61,38 +60,6 @@ func TestToolSchemasCostWhatTheyTell(t *testing.T) { // not in parallel: it look
 
 type openaiUsage struct {
 	Completion int `json:"completion_tokens"`
-}
-
-// A call that is told whole is what it would be without the limit.
-func TestToolCallsAreNotCut(t *testing.T) {
-	t.Parallel()
-	s := start(t, fast()).Server
-	for depth := range 3 {
-		for i := range 20 {
-			r := &request{key: fmt.Sprint(i), n: 1, prompts: []prompt{{tokens: []uint32{1}}}, toolChoice: openai.ToolChoice{Mode: "required"}, tools: make([]openai.Tool, 1)}
-			r.tools[0].Function.Parameters = []byte(nested(depth))
-			whole := s.callOf(r, 0, 1<<20)
-			text := ""
-			for _, p := range whole.pieces {
-				text += p.text
-			}
-			if !json.Valid([]byte(text)) {
-				t.Fatalf("%s is no JSON", text)
-			}
-			n := len(whole.pieces)
-			for _, limit := range []int{0, 1, n / 2, n - 1, n, n + 1} {
-				cut := s.callOf(r, 0, limit)
-				if told := min(limit, len(whole.pieces)); len(cut.pieces) < told || limit < len(whole.pieces) && len(cut.pieces) <= limit {
-					t.Fatalf("%d of %d pieces for a limit of %d", len(cut.pieces), len(whole.pieces), limit)
-				}
-				for k, p := range cut.pieces[:min(limit, len(whole.pieces))] {
-					if p != whole.pieces[k] {
-						t.Fatalf("piece %d is %q, want %q", k, p.text, whole.pieces[k].text)
-					}
-				}
-			}
-		}
-	}
 }
 
 // One request cannot ask for any amount of work: beyond the limit it is refused,

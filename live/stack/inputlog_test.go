@@ -12,11 +12,28 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// inputs is a log of what enters a stack's picker.
+// inputs is a log of what enters a stack's picker, in files that are full soon:
+// each begins with the picker's state.
 type inputs struct {
-	log *epp.InputLog
-	mu  sync.Mutex
-	buf bytes.Buffer
+	log  *epp.InputLog
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	last int // where the last file began
+}
+
+const inputFileBytes = 100_000
+
+func (x *inputs) Full() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.buf.Len()-x.last > inputFileBytes
+}
+
+func (x *inputs) Next() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.last = x.buf.Len()
+	return nil
 }
 
 func (x *inputs) Write(lines []byte) (int, error) {
@@ -42,13 +59,14 @@ func (r *rig) playAgain(t *testing.T, reg picker.Registry) {
 	if reg == nil {
 		reg = plugins.Builtin()
 	}
-	p := inputlog.Player{Registry: reg}
+	p := inputlog.Player{Registry: reg, CheckStates: true}
 	for line := range bytes.Lines(r.inputs.buf.Bytes()) {
 		if err := p.Line(bytes.TrimSpace(line)); err != nil {
 			t.Errorf("%v\n%.1000s", err, line)
 			return
 		}
 	}
+	r.played = p.Counts
 	if p.First != nil || p.Skipped > 0 || p.Gaps > 0 {
 		t.Errorf("played again, something else comes of it: %v %+v", p.First, p.Counts)
 	}

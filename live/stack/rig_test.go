@@ -14,8 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -76,6 +76,7 @@ type rig struct {
 	t      *testing.T
 	rec    *recording
 	inputs *inputs
+	played inputlog.Counts // once it has been played again
 }
 
 // quick is a scenario whose prefill takes a millisecond.
@@ -186,7 +187,7 @@ func (r *rig) postTo(url, path, body string, head ...string) answer {
 // fault asks the model server to spoil a request.
 func (r *rig) fault(kind string) answer {
 	r.t.Helper()
-	return r.post("/v1/chat/completions", chat, modelserver.FaultHeader, kind)
+	return r.post("/v1/chat/completions", chat, "X-Windtunnel-Fault", kind)
 }
 
 // until waits for a condition.

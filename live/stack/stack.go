@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,7 +18,9 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	core "github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -238,13 +239,13 @@ func (s *Stack) startServers(ctx context.Context) error {
 		if s.places != nil {
 			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
 			so.PromptTokensDetails = true
-			if so.KVRole = modelserver.RoleConsumer; s.pool.Prefills(i) {
-				so.KVRole = modelserver.RoleProducer
+			if so.KVRole = core.RoleConsumer; s.pool.Prefills(i) {
+				so.KVRole = core.RoleProducer
 			}
 		}
 		s.publish(&so, i)
 		if len(faults.Rules) > 0 {
-			so.Faults = func(r *http.Request) modelserver.Fault { return faults.Of(r.Header.Get("X-Request-Id"), i) }
+			so.Faults = func(request string) serving.Fault { return faults.Of(request, i) }
 		}
 		if s.o.Faults != nil {
 			s.o.Faults(&so)

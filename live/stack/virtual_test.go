@@ -51,7 +51,7 @@ func liveAsVirtual(t *testing.T, text string) (live, played []flow.Event) {
 func TestFaultsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"held", "plain"} {
-		for _, fault := range []string{"refuse", "reset", "die-in-prefill", "status=503", "status=429", "status=204", "no-body", "stall", "stall=2", "delay=50ms", "end-before-part2"} {
+		for _, fault := range []string{"refuse", "reset", "die-in-prefill", "status=503", "status=429", "status=204", "no-body", "stall", "stall=1", "stall=2", "delay=50ms", "end-before-part2"} {
 			t.Run(kind+" "+fault, func(t *testing.T) {
 				t.Parallel()
 				liveAsVirtual(t, fmt.Sprintf(`

@@ -57,7 +57,7 @@ type eppCmd struct {
 	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; the detectors have their own threshold."`
 	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
 
-	Tracing      bool          `name:"tracing" default:"true" help:"Accepted; traces are written by windtunnel run."`
+	Tracing      bool          `name:"tracing" default:"true" help:"Accepted; there are no traces."`
 	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Ask readers of /metrics who they are, by --metrics-token-file or --metrics-client-ca-file: there is no Kubernetes to ask. Not given, this machine may read without; =false serves everybody."`
 	EnablePprof  bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
 	LeaderElect  bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`

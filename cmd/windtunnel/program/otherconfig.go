@@ -72,8 +72,7 @@ func (c *replayCmd) onward(o *outside) error {
 		}
 		s.Pools[0].EPP.Config = scenario.PickerConfig{File: c.Config, Text: text}
 	}
-	s.Recorded, s.Workload.Concurrency = q.List, len(q.List)
-	s.Workload.Requests = len(q.List)
+	s.SendAgain(q.List)
 	told := o.Stdout
 	if c.Output == "json" {
 		told = o.Stderr

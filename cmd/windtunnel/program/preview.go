@@ -60,6 +60,13 @@ func (c *previewCmd) Run(o *outside) error {
 	if err := c.check(); err != nil {
 		return exit.With(exit.Usage, err)
 	}
+	var state *preview.State
+	if c.State != "" {
+		var err error
+		if state, err = c.state(); err != nil {
+			return err
+		}
+	}
 	body, err := c.body(o)
 	if err != nil {
 		return err
@@ -68,11 +75,12 @@ func (c *previewCmd) Run(o *outside) error {
 	for k, v := range c.Header {
 		r.Headers[strings.ToLower(k)] = v
 	}
-	decide := c.decided
-	if len(c.From) > 0 {
-		decide = c.then
+	var columns []preview.Column
+	if state != nil {
+		columns, err = c.now(state, r)
+	} else {
+		columns, err = c.then(o, r)
 	}
-	columns, err := decide(o, r)
 	if err != nil {
 		return err
 	}
@@ -106,12 +114,8 @@ func (c *previewCmd) check() error {
 	return nil
 }
 
-// decided is what each configuration does in a state.
-func (c *previewCmd) decided(_ *outside, r *preview.Request) (columns []preview.Column, err error) {
-	state, err := c.state()
-	if err != nil {
-		return nil, err
-	}
+// now is what each configuration does in a state.
+func (c *previewCmd) now(state *preview.State, r *preview.Request) (columns []preview.Column, err error) {
 	for _, name := range c.Config {
 		e, err := c.decide(name, state, r)
 		if err != nil {

@@ -70,7 +70,7 @@ type sidecarCmd struct {
 	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Told in x-decode-pod (POD_NAME)."`
 	Verbosity     int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
 
-	Tracing       bool       `name:"tracing" help:"Accepted; traces are written by windtunnel run."`
+	Tracing       bool       `name:"tracing" help:"Accepted; there are no traces."`
 	MetricsPort   int        `name:"metrics-port" help:"Port of the sidecar's metrics by themselves; 0 has them only on its own port, beside the decode server's."`
 	MetricsAddr   string     `name:"metrics-addr" hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's way to say --metrics-port."`
 	Zap           string     `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
@@ -85,7 +85,10 @@ type sidecarCmd struct {
 func (sidecarCmd) Help() string {
 	return `The routing sidecar by itself, in front of a decode server: a request with
 x-prefiller-host-port is prefilled there first, all others go straight through.
-The launch lines of pd-sidecar and of documents 002 and 003 work unchanged.
+It takes the flags of pd-sidecar and of documents 002 and 003. Two of the latter
+need more, or another word: --enable-ssrf-protection also wants --endpoints-file,
+the pool's addresses that Kubernetes would tell, and a connector tcp there is
+none: without RDMA each of the connectors goes over TCP.
 
   windtunnel sidecar --secure-proxy=false --model-server-port 8001
   windtunnel sidecar -port=8000 -vllm-port=8001 -connector=nixlv2 -secure-proxy=false

@@ -160,9 +160,16 @@ func differAt(path string, a, b any) *Difference {
 	}
 	k, isK := a.([]any)
 	l, isL := b.([]any)
-	if isK && isL && len(k) == len(l) {
-		for i := range k {
-			if d := differAt(path+"."+strconv.Itoa(i), k[i], l[i]); d != nil {
+	if isK && isL {
+		for i := range max(len(k), len(l)) {
+			var x, y any // where one is shorter, nothing
+			if i < len(k) {
+				x = k[i]
+			}
+			if i < len(l) {
+				y = l[i]
+			}
+			if d := differAt(path+"."+strconv.Itoa(i), x, y); d != nil {
 				return d
 			}
 		}

@@ -174,5 +174,8 @@ func (o *Other) decided(number int, e *epp.Effect) (err error) {
 		}
 	})
 	own.fx.Reset()
+	if r.Over() {
+		delete(own.requests, r.Serial)
+	}
 	return err
 }

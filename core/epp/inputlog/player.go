@@ -65,6 +65,7 @@ type played struct {
 	fx       epp.Effects
 	requests map[uint64]*epp.Request
 	pages    map[pageKey]*lastPage
+	refused  []uint64 // requests that may still be named, and nothing else
 	got      [][]byte // effects that the log has yet to say
 	strayed  bool     // what follows of this input is not compared
 	broken   bool     // lines are missing
@@ -98,8 +99,14 @@ func (e *FormatError) Error() string {
 // ErrEnough is what Line returns when the time has come until which it plays.
 var ErrEnough = errors.New("enough")
 
-// Line plays one line. An error ends it.
-func (p *Player) Line(text []byte) error {
+// Line plays one line. An error ends it. A log is what somebody says: one that
+// no picker has written may have a Machine panic, which is an error here.
+func (p *Player) Line(text []byte) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("no picker writes a line like this: %v", v)
+		}
+	}()
 	if p.pickers == nil {
 		p.pickers = map[int]*played{}
 	}
@@ -159,7 +166,7 @@ func (h *Header) build(reg picker.Registry, change func(*picker.Options), told b
 	if err != nil {
 		return nil, err
 	}
-	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval, Told: told})
+	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval, Told: told, Quiet: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", h.Name, err)
 	}
@@ -309,6 +316,9 @@ func (p *Player) effects(number int, k *played) error {
 		if e.Kind != epp.Decided {
 			continue
 		}
+		if e.Request.Over() {
+			k.refuse(e.Request.Serial)
+		}
 		for _, o := range p.Others {
 			if err := o.decided(number, e); err != nil {
 				return err
@@ -317,6 +327,18 @@ func (p *Player) effects(number int, k *played) error {
 	}
 	return nil
 }
+
+// refuse forgets a request that was refused, after a while.
+func (k *played) refuse(serial uint64) {
+	k.refused = append(k.refused, serial)
+	if len(k.refused) > maxRefused {
+		delete(k.requests, k.refused[0])
+		k.refused = k.refused[1:]
+	}
+}
+
+// maxRefused is how many refused requests are remembered for their names.
+const maxRefused = 1000
 
 // message makes a message again.
 func (k *played) message(x *input) (epp.Message, error) {
@@ -335,12 +357,12 @@ func (k *played) message(x *input) (epp.Message, error) {
 	case x.Scraped != nil:
 		return k.scraped(x.Scraped)
 	case x.KVEvents != nil:
-		if x.KVEvents.Index >= len(k.m.Indexes()) {
+		if i := x.KVEvents.Index; i < 0 || i >= len(k.m.Indexes()) {
 			return nil, fmt.Errorf("KV events of index %d, which the picker does not have", x.KVEvents.Index)
 		}
 		return x.KVEvents.events(), nil
 	case x.KVLost != nil:
-		if x.KVLost.Index >= len(k.m.Indexes()) {
+		if i := x.KVLost.Index; i < 0 || i >= len(k.m.Indexes()) {
 			return nil, fmt.Errorf("KV events of index %d, which the picker does not have", x.KVLost.Index)
 		}
 		return epp.KVLost{Index: x.KVLost.Index, Pod: x.KVLost.Pod}, nil
@@ -361,6 +383,9 @@ func (k *played) about(x *input) (epp.Message, error) {
 		}
 		r = &epp.Request{Serial: x.Request}
 		k.requests[x.Request] = r
+	}
+	if r.Request == nil && x.Arrive == nil && x.Done == nil {
+		return nil, fmt.Errorf("request number %d is over and has not arrived", x.Request)
 	}
 	switch {
 	case x.Arrive != nil:
@@ -413,7 +438,7 @@ func (k *played) scraped(x *scraped) (epp.Message, error) {
 	switch {
 	case t == nil:
 		return nil, fmt.Errorf("a page of %s, which is no endpoint of the pool", x.Endpoint)
-	case x.Source >= len(k.m.Sources()):
+	case x.Source < 0 || x.Source >= len(k.m.Sources()):
 		return nil, fmt.Errorf("a page of data source %d, which the picker does not have", x.Source)
 	}
 	page, failed, err := k.page(x)

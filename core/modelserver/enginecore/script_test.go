@@ -298,6 +298,9 @@ func (f *fleet) command(d *datadriven.TestData) {
 			if d.HasArg("recompute") {
 				c.Engine.KVLoadFailure = engine.KVLoadRecompute
 			}
+			if d.HasArg("oom") {
+				c.OutOfMemory = errors.New("the weights need more than there is")
+			}
 			if d.HasArg("events") {
 				c.Publish, c.Engine.KVEvents = true, true
 			}
@@ -347,6 +350,8 @@ func (f *fleet) command(d *datadriven.TestData) {
 		var quest Question
 		quest.Op, quest.Key, quest.EngineID = Op(f.arg(d, "op", "")), f.arg(d, "key", ""), f.arg(d, "engine", "")
 		s.input(Asked{100, quest})
+	case "health":
+		fmt.Fprintf(&f.out, "dead=%v, refuses: %q, after 100s: %q\n", s.Dead(), s.Refuses(0), s.Refuses(100*machine.Second))
 	case "leave":
 		s.input(Left{100})
 	case "break": // the connections of a server

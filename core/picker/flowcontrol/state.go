@@ -183,7 +183,7 @@ func (c *Controller) Load(s *Saved) {
 	r := &c.reclaim
 	r.running, r.target, r.confirmed, r.timedOut = s.Reclaim.Running, float64(s.Reclaim.Target), s.Reclaim.Confirmed, s.Reclaim.TimedOut
 	if s.Reclaim.Issued != nil {
-		r.issued = s.Reclaim.Issued
+		r.issued = maps.Clone(s.Reclaim.Issued)
 	}
 	for _, id := range s.Reclaim.Outstanding {
 		if it := c.items[id]; it != nil {

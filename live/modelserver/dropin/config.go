@@ -3,6 +3,7 @@ package dropin
 import (
 	"time"
 
+	core "github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -85,7 +86,7 @@ type Config struct {
 	EncoderOnly, Omni   bool
 	ImagePercent        int
 	ImageTime           Timing
-	Tools               modelserver.ToolOptions
+	Tools               core.ToolOptions
 	FullStatus          int // of requests that find the queue full; 0 is 429
 	APIKeys             []string
 	RequestIDHeaders    bool

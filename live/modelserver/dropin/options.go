@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	core "github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -76,7 +77,7 @@ func (r *Result) fill(simFlags bool) error {
 		r.Host = "127.0.0.1"
 	}
 	if r.Model == "" {
-		r.Model = modelserver.DefaultModel
+		r.Model = core.DefaultModel
 	}
 	if r.MaxCPULoRAs > 0 && r.MaxCPULoRAs < max(r.MaxLoRAs, 1) {
 		return fmt.Errorf("--max-cpu-loras: expected at least --max-loras, %d, got %d", max(r.MaxLoRAs, 1), r.MaxCPULoRAs)
@@ -188,7 +189,7 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 		so.Models = []string{r.Model}
 	}
 	if r.Mode == "echo" {
-		so.Content = modelserver.ContentEcho
+		so.Content = core.ContentEcho
 	}
 	if r.Dataset != "" {
 		if so.Dataset, err = ReadDataset(r.Dataset, r.DatasetTable); err != nil {

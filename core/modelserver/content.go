@@ -52,9 +52,9 @@ func (c *content) text(i int) string {
 	return c.own(i)
 }
 
-func (c *content) fill(t *token) {
-	p := c.piece(t.index)
-	t.of, t.id, t.text = c, p.id, c.text(t.index)
+func (c *content) fill(t *Token) {
+	p := c.piece(t.Index)
+	t.of, t.ID, t.Text = c, p.id, c.text(t.Index)
 	c.tellStop(t)
 }
 

@@ -9,12 +9,12 @@ import (
 
 // responsesEncoder encodes /v1/responses, streamed as named events or whole.
 type responsesEncoder struct {
-	s            *Server
+	stored       Stored
 	q            *responsesRequest
-	req          *request
+	req          *Request
 	id           string
 	created      int64
-	items        []item // the input
+	items        []Item // the input
 	conversation string
 	store        bool
 
@@ -25,15 +25,15 @@ type responsesEncoder struct {
 	reason openai.FinishReason
 }
 
-func (e *responsesEncoder) contentType() string {
-	if e.req.stream {
+func (e *responsesEncoder) ContentType() string {
+	if e.req.Stream {
 		return eventStream
 	}
 	return jsonType
 }
 
-func (e *responsesEncoder) begin(b []byte, _ openai.Usage) []byte {
-	if !e.req.stream {
+func (e *responsesEncoder) Begin(b []byte, _ openai.Usage) []byte {
+	if !e.req.Stream {
 		b = e.head(b)
 		return append(b, `,"output":[`...)
 	}
@@ -60,7 +60,7 @@ func (e *responsesEncoder) event(b []byte, name string) []byte {
 
 func (e *responsesEncoder) messageID() string { return "msg_" + e.id[len("resp_"):] }
 
-func (e *responsesEncoder) token(b []byte, t *token) []byte {
+func (e *responsesEncoder) Token(b []byte, t *Token) []byte {
 	if t.of != nil {
 		e.tool = t.of.tool
 	}
@@ -68,29 +68,29 @@ func (e *responsesEncoder) token(b []byte, t *token) []byte {
 		e.opened = true
 		b = e.open(b)
 	}
-	if !t.none {
-		e.text = append(e.text, t.text...)
+	if !t.None {
+		e.text = append(e.text, t.Text...)
 		switch {
-		case !e.req.stream:
-			b = openai.AppendText(b, t.text)
+		case !e.req.Stream:
+			b = openai.AppendText(b, t.Text)
 		case e.tool != nil:
 			b = e.event(b, "response.function_call_arguments.delta")
 			b = append(b, `,"item_id":`...)
 			b = openai.AppendString(b, e.tool.id)
 			b = append(b, `,"output_index":0,"delta":`...)
-			b = openai.AppendString(b, t.text)
+			b = openai.AppendString(b, t.Text)
 			b = append(b, "}\n\n"...)
 		default:
 			b = e.event(b, "response.output_text.delta")
 			b = append(b, `,"item_id":`...)
 			b = openai.AppendString(b, e.messageID())
 			b = append(b, `,"output_index":0,"content_index":0,"logprobs":[],"delta":`...)
-			b = openai.AppendString(b, t.text)
+			b = openai.AppendString(b, t.Text)
 			b = append(b, "}\n\n"...)
 		}
 	}
-	if t.done != "" {
-		e.reason = t.done
+	if t.Done != "" {
+		e.reason = t.Done
 		b = e.close(b)
 	}
 	return b
@@ -98,7 +98,7 @@ func (e *responsesEncoder) token(b []byte, t *token) []byte {
 
 // open begins the output item.
 func (e *responsesEncoder) open(b []byte) []byte {
-	if !e.req.stream {
+	if !e.req.Stream {
 		if e.tool != nil {
 			b = append(b, `{"id":`...)
 			b = openai.AppendString(b, e.tool.id)
@@ -129,7 +129,7 @@ func (e *responsesEncoder) open(b []byte) []byte {
 
 // close ends the output item.
 func (e *responsesEncoder) close(b []byte) []byte {
-	if !e.req.stream {
+	if !e.req.Stream {
 		if e.tool != nil {
 			return append(b, `","status":"completed"}`...)
 		}
@@ -202,9 +202,9 @@ func (e *responsesEncoder) status() string {
 	return "completed"
 }
 
-func (e *responsesEncoder) end(b []byte, u openai.Usage, kv, extra []byte) []byte {
+func (e *responsesEncoder) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
 	e.keep(u)
-	if e.req.stream {
+	if e.req.Stream {
 		name := "response." + e.status()
 		b = e.event(b, name)
 		b = append(b, `,"response":`...)
@@ -219,8 +219,8 @@ func (e *responsesEncoder) end(b []byte, u openai.Usage, kv, extra []byte) []byt
 	return append(b, '}')
 }
 
-func (e *responsesEncoder) fail(b []byte, err *openai.Error) []byte {
-	if e.req.stream {
+func (e *responsesEncoder) Fail(b []byte, err *openai.Error) []byte {
+	if e.req.Stream {
 		b = e.event(b, "response.failed")
 		b = append(b, `,"response":`...)
 		b = e.object(b, "failed", nil, err)
@@ -244,7 +244,7 @@ func (e *responsesEncoder) head(b []byte) []byte {
 	b = append(b, `,"object":"response","created_at":`...)
 	b = strconv.AppendInt(b, e.created, 10)
 	b = append(b, `,"model":`...)
-	return openai.AppendString(b, e.req.model)
+	return openai.AppendString(b, e.req.Model)
 }
 
 // tail appends the fields behind the output. A held request's echo takes the
@@ -343,32 +343,27 @@ func (e *responsesEncoder) object(b []byte, status string, u *openai.Usage, err 
 
 // keep stores the response and adds it to its conversation.
 func (e *responsesEncoder) keep(u openai.Usage) {
-	output := item{Type: "message", Role: "assistant", Content: openai.Content{Text: string(e.text)}}
+	output := Item{Type: "message", Role: "assistant", Content: openai.Content{Text: string(e.text)}}
 	if e.tool != nil {
-		output = item{Type: "function_call", Name: e.tool.name, Arguments: string(e.text), CallID: "call_" + e.tool.id}
+		output = Item{Type: "function_call", Name: e.tool.name, Arguments: string(e.text), CallID: "call_" + e.tool.id}
 	}
 	output.raw = e.item(nil, "completed", e.text)
 	if e.conversation != "" {
-		if c := e.s.conversation(e.conversation); c != nil {
-			e.s.addTo(c, append(append([]item(nil), e.items...), output))
-		}
+		e.stored.Continue(e.conversation, append(append([]Item(nil), e.items...), output))
 	}
 	if !e.store {
 		return
 	}
-	kept := &storedResponse{body: e.object(nil, e.status(), &u, nil)}
+	kept := &StoredResponse{Body: e.object(nil, e.status(), &u, nil)}
 	if e.q.Previous != "" {
-		if v, ok := e.s.store.get(e.q.Previous); ok {
-			if prev, ok := v.(*storedResponse); ok {
-				kept.messages = append(kept.messages, prev.messages...)
-			}
-		}
+		before, _ := e.stored.Response(e.q.Previous) // it may have gone since
+		kept.Messages = append(kept.Messages, before...)
 	}
 	for i := range e.items {
-		kept.messages = append(kept.messages, e.items[i].message())
+		kept.Messages = append(kept.Messages, e.items[i].message())
 	}
-	kept.messages = append(kept.messages, output.message())
-	e.s.store.put(e.id, kept, kept.bytes())
+	kept.Messages = append(kept.Messages, output.message())
+	e.stored.KeepResponse(e.id, kept)
 }
 
 func appendStringOrNull(b []byte, s string) []byte {

@@ -66,7 +66,7 @@ func (c *content) allowed(i int, id uint32, word string) (uint32, string) {
 }
 
 // findStop looks for what stops the output within limit tokens.
-func (c *content) findStop(r *request, limit int) {
+func (c *content) findStop(r *Request, limit int) {
 	if len(r.stops) == 0 && len(r.stopIDs) == 0 {
 		return
 	}
@@ -78,14 +78,14 @@ func (c *content) findStop(r *request, limit int) {
 		}
 	}
 	if c.stopping.tokens = r.stopIDs; len(r.stopIDs) > 0 && len(c.echo) == 0 {
-		c.stopping.masked = r.minTokens
+		c.stopping.masked = r.MinTokens
 	}
 	var window []byte // the end of the output so far
 	for i := range limit {
 		p := c.piece(i)
 		old := len(window)
 		window = append(window, p.text...)
-		if i >= r.minTokens {
+		if i >= r.MinTokens {
 			if slices.Contains(r.stopIDs, p.id) {
 				c.stopAt, c.stopping.token, c.stopping.met = i+1, p.id, true
 				if !r.keepStop {
@@ -157,11 +157,11 @@ func lastRunes(text string, n int) string {
 }
 
 // tellStop puts into a choice's last token what stopped it.
-func (c *content) tellStop(t *token) {
-	if t.done != openai.FinishStop {
+func (c *content) tellStop(t *Token) {
+	if t.Done != openai.FinishStop {
 		return
 	}
-	if t.stop = c.stopping.text; c.stopping.met {
-		t.stopID = &c.stopping.token
+	if t.Stop = c.stopping.text; c.stopping.met {
+		t.StopID = &c.stopping.token
 	}
 }

@@ -2,12 +2,15 @@ package modelserver
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
-const eventStream = "text/event-stream; charset=utf-8"
+// Content types of responses.
+const (
+	eventStream = "text/event-stream; charset=utf-8"
+	jsonType    = "application/json"
+)
 
 // openaiStream encodes streamed /v1/chat/completions and /v1/completions.
 type openaiStream struct {
@@ -18,14 +21,14 @@ type openaiStream struct {
 	choices      int
 	includeUsage bool
 	image        bool // every choice ends with a picture
-	logprobs     *logprobs
+	logprobs     *Logprobs
 	delta        openai.Delta
 	scratch      []byte
 }
 
-func (e *openaiStream) contentType() string { return eventStream }
+func (e *openaiStream) ContentType() string { return eventStream }
 
-func (e *openaiStream) begin(b []byte, u openai.Usage) []byte {
+func (e *openaiStream) Begin(b []byte, u openai.Usage) []byte {
 	e.o.Usage = u
 	e.s = openai.NewStream(e.o)
 	if !e.o.Chat {
@@ -44,39 +47,39 @@ func (e *openaiStream) prompt(choice int) []uint32 {
 	return e.prompts[choice/e.n]
 }
 
-func (e *openaiStream) token(b []byte, t *token) []byte {
+func (e *openaiStream) Token(b []byte, t *Token) []byte {
 	d := &e.delta
-	*d = openai.Delta{Index: t.choice, Text: t.text, Reason: t.done, Stop: t.stop, StopID: t.stopID, Completion: t.index + 1, Tokens: d.Tokens[:0]}
-	if t.none {
-		d.Completion = t.index
+	*d = openai.Delta{Index: t.Choice, Text: t.Text, Reason: t.Done, Stop: t.Stop, StopID: t.StopID, Completion: t.Index + 1, Tokens: d.Tokens[:0]}
+	if t.None {
+		d.Completion = t.Index
 	}
 	if e.o.ReturnTokenIDs {
-		if !t.none {
-			d.Tokens = append(d.Tokens, t.id)
+		if !t.None {
+			d.Tokens = append(d.Tokens, t.ID)
 		}
-		if t.index == 0 && !e.o.Chat {
-			d.Prompt = e.prompt(t.choice)
+		if t.Index == 0 && !e.o.Chat {
+			d.Prompt = e.prompt(t.Choice)
 		}
 	}
 	d.ChoiceExtra = choiceExtra(t)
 	e.scratch = e.scratch[:0]
 	switch {
-	case t.none:
+	case t.None:
 	case t.of.tool != nil && e.o.Chat:
 		e.scratch = appendToolDelta(e.scratch, t)
 		d.ToolCalls = e.scratch
 	case e.logprobs != nil && e.o.Chat:
 		e.scratch = append(e.scratch, `{"content":[`...)
-		e.scratch = e.logprobs.appendChat(e.scratch, t.of, t)
+		e.scratch = e.logprobs.appendChat(e.scratch, t)
 		e.scratch = append(e.scratch, "]}"...)
 		d.Logprobs = e.scratch
 	case e.logprobs != nil:
 		var lists completionLogprobs
-		lists.add(e.logprobs, t.of, t)
+		lists.add(e.logprobs, t)
 		e.scratch = lists.append(e.scratch)
 		d.Logprobs = e.scratch
 	}
-	if e.image && t.done != "" && d.ToolCalls == nil {
+	if e.image && t.Done != "" && d.ToolCalls == nil {
 		return e.appendImage(b, d, t)
 	}
 	return e.s.AppendDelta(b, d)
@@ -87,9 +90,9 @@ const imagePart = `{"type":"image_url","image_url":{"url":"` + onePixel + `"}}`
 
 // appendImage ends a choice with its last text, the picture in a chunk of its
 // own, and the finish reason.
-func (e *openaiStream) appendImage(b []byte, d *openai.Delta, t *token) []byte {
+func (e *openaiStream) appendImage(b []byte, d *openai.Delta, t *Token) []byte {
 	end := openai.Delta{Index: d.Index, Reason: d.Reason, Stop: d.Stop, StopID: d.StopID, Completion: d.Completion, ChoiceExtra: d.ChoiceExtra}
-	if d.Reason, d.Stop, d.StopID, d.ChoiceExtra = "", "", nil, nil; !t.none {
+	if d.Reason, d.Stop, d.StopID, d.ChoiceExtra = "", "", nil, nil; !t.None {
 		b = e.s.AppendDelta(b, d)
 	}
 	b = e.s.AppendDelta(b, &openai.Delta{Index: end.Index, Parts: []byte("[" + imagePart + "]"), Completion: end.Completion, Extra: []byte(`,"modality":"image"`)})
@@ -98,9 +101,9 @@ func (e *openaiStream) appendImage(b []byte, d *openai.Delta, t *token) []byte {
 
 // appendToolDelta appends a tool_calls array with one token of the arguments;
 // the first names the call.
-func appendToolDelta(b []byte, t *token) []byte {
+func appendToolDelta(b []byte, t *Token) []byte {
 	call := t.of.tool
-	if t.index == 0 {
+	if t.Index == 0 {
 		b = append(b, `[{"id":`...)
 		b = openai.AppendString(b, call.id)
 		b = append(b, `,"type":"function","index":0,"function":{"name":`...)
@@ -109,11 +112,11 @@ func appendToolDelta(b []byte, t *token) []byte {
 	} else {
 		b = append(b, `[{"index":0,"function":{"arguments":`...)
 	}
-	b = openai.AppendString(b, t.text)
+	b = openai.AppendString(b, t.Text)
 	return append(b, "}}]"...)
 }
 
-func (e *openaiStream) end(b []byte, u openai.Usage, kv, extra []byte) []byte {
+func (e *openaiStream) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
 	extra = append(kvField(kv), extra...)
 	switch {
 	case e.includeUsage:
@@ -124,7 +127,7 @@ func (e *openaiStream) end(b []byte, u openai.Usage, kv, extra []byte) []byte {
 	return append(b, openai.Done...)
 }
 
-func (e *openaiStream) fail(b []byte, err *openai.Error) []byte {
+func (e *openaiStream) Fail(b []byte, err *openai.Error) []byte {
 	b = openai.AppendStreamError(b, err)
 	return append(b, openai.Done...)
 }
@@ -142,7 +145,7 @@ type openaiWhole struct {
 	prompts  [][]uint32
 	n        int
 	tokens   bool // return token ids
-	logprobs *logprobs
+	logprobs *Logprobs
 	ids      []uint32
 	image    bool   // every choice ends with a picture
 	encoded  []byte // ec_transfer_params, as a field; nil where there are none
@@ -154,35 +157,35 @@ type openaiWhole struct {
 	lists    completionLogprobs
 }
 
-func (e *openaiWhole) contentType() string { return jsonType }
+func (e *openaiWhole) ContentType() string { return jsonType }
 
-func (e *openaiWhole) begin(b []byte, _ openai.Usage) []byte { return openai.AppendHead(b, e.head) }
+func (e *openaiWhole) Begin(b []byte, _ openai.Usage) []byte { return openai.AppendHead(b, e.head) }
 
-func (e *openaiWhole) token(b []byte, t *token) []byte {
+func (e *openaiWhole) Token(b []byte, t *Token) []byte {
 	if !e.inText {
 		if e.image {
-			b = openai.AppendChoiceStartParts(b, t.choice)
+			b = openai.AppendChoiceStartParts(b, t.Choice)
 		} else {
-			b = openai.AppendChoiceStart(b, t.choice, e.head.Chat)
+			b = openai.AppendChoiceStart(b, t.Choice, e.head.Chat)
 		}
-		e.open, e.inText = t.choice+1, true
+		e.open, e.inText = t.Choice+1, true
 	}
-	if !t.none {
+	if !t.None {
 		if t.of.tool != nil {
 			e.tool = t.of.tool
-			e.args = append(e.args, t.text...)
+			e.args = append(e.args, t.Text...)
 		} else {
-			b = openai.AppendText(b, t.text)
+			b = openai.AppendText(b, t.Text)
 		}
 		if e.tokens {
-			e.ids = append(e.ids, t.id)
+			e.ids = append(e.ids, t.ID)
 		}
 		if e.logprobs != nil {
 			e.addLogprobs(t)
 		}
 	}
-	if t.done != "" {
-		b = e.closeChoice(b, &openai.Choice{Reason: t.done, Stop: t.stop, StopID: t.stopID, Extra: choiceExtra(t)})
+	if t.Done != "" {
+		b = e.closeChoice(b, &openai.Choice{Reason: t.Done, Stop: t.Stop, StopID: t.StopID, Extra: choiceExtra(t)})
 	}
 	return b
 }
@@ -206,22 +209,22 @@ func (e *openaiWhole) texts(b []byte, c *content, choice, from, upTo int) []byte
 }
 
 // choiceExtra is what document 002 adds to a choice.
-func choiceExtra(t *token) []byte {
+func choiceExtra(t *Token) []byte {
 	if t.kv == nil {
 		return nil
 	}
 	return append([]byte(`,"kv_metadata":`), t.kv...)
 }
 
-func (e *openaiWhole) addLogprobs(t *token) {
+func (e *openaiWhole) addLogprobs(t *Token) {
 	if !e.head.Chat {
-		e.lists.add(e.logprobs, t.of, t)
+		e.lists.add(e.logprobs, t)
 		return
 	}
 	if len(e.chatLogs) > 0 {
 		e.chatLogs = append(e.chatLogs, ',')
 	}
-	e.chatLogs = e.logprobs.appendChat(e.chatLogs, t.of, t)
+	e.chatLogs = e.logprobs.appendChat(e.chatLogs, t)
 }
 
 func (e *openaiWhole) closeChoice(b []byte, c *openai.Choice) []byte {
@@ -258,7 +261,7 @@ func appendToolCalls(b []byte, call *toolCall, arguments string) []byte {
 	return append(b, "}}]"...)
 }
 
-func (e *openaiWhole) end(b []byte, u openai.Usage, kv, extra []byte) []byte {
+func (e *openaiWhole) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
 	if e.encoded != nil {
 		extra = append(slices.Clip(e.encoded), extra...)
 	}
@@ -271,19 +274,11 @@ func (e *openaiWhole) end(b []byte, u openai.Usage, kv, extra []byte) []byte {
 
 // fail ends a response of which a part has left: the choice that is open ends
 // with an error, and the error stands where the echo would.
-func (e *openaiWhole) fail(b []byte, err *openai.Error) []byte {
+func (e *openaiWhole) Fail(b []byte, err *openai.Error) []byte {
 	if e.inText {
 		b = e.closeChoice(b, &openai.Choice{Reason: openai.FinishError})
 	}
 	extra := openai.AppendError(nil, err)
 	extra[0] = ',' // {"error":…} becomes ,"error":…
-	return e.end(b, openai.Usage{}, nil, extra[:len(extra)-1])
-}
-
-// field appends `,"name":` for a number.
-func field(b []byte, name string, v int) []byte {
-	b = append(b, ',', '"')
-	b = append(b, name...)
-	b = append(b, '"', ':')
-	return strconv.AppendInt(b, int64(v), 10)
+	return e.End(b, openai.Usage{}, nil, extra[:len(extra)-1])
 }

@@ -3,7 +3,6 @@ package modelserver
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
@@ -91,64 +90,58 @@ func (q *messagesRequest) chat() []openai.Message {
 	return out
 }
 
-// prepareMessages reads /v1/messages.
-func prepareMessages(s *Server, r *http.Request, body []byte) (*request, *openai.Error) {
-	q := new(messagesRequest)
-	if bad := openai.Decode(body, q); bad != nil {
+// readMessages reads /v1/messages.
+func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error) {
+	m := new(messagesRequest)
+	if bad := openai.Decode(body, m); bad != nil {
 		return nil, bad
 	}
 	switch {
-	case len(q.Messages) == 0:
+	case len(m.Messages) == 0:
 		return nil, openai.Errorf(400, "messages", "messages: expected at least one message.")
-	case q.MaxTokens == nil:
+	case m.MaxTokens == nil:
 		return nil, openai.Errorf(400, "max_tokens", "max_tokens: field required.")
-	case *q.MaxTokens < 1:
-		return nil, openai.Errorf(400, "max_tokens", "max_tokens must be at least 1, got %d.", *q.MaxTokens)
+	case *m.MaxTokens < 1:
+		return nil, openai.Errorf(400, "max_tokens", "max_tokens must be at least 1, got %d.", *m.MaxTokens)
 	}
-	p := openai.Sampling{Model: q.Model, Stop: q.Stops, Temperature: q.Temp, TopP: q.TopP, TopK: q.TopK, KVTransferParams: q.KV}
+	p := openai.Sampling{Model: m.Model, Stop: m.Stops, Temperature: m.Temp, TopP: m.TopP, TopK: m.TopK, KVTransferParams: m.KV}
 	if bad := p.Check(); bad != nil {
 		return nil, bad
 	}
-	key := requestIDOf(r, &p)
-	text := s.chatText(q.chat(), nil)
-	req := &request{key: key, id: "msg_" + key, n: 1, stream: q.Stream, prompts: []prompt{{text: text, tokens: s.tokenize(text)}},
-		echoText: string(q.Messages[len(q.Messages)-1].Content)}
-	if bad := s.fill(req, &p, *q.MaxTokens, true); bad != nil {
+	key := head.id(&p)
+	text := r.chatText(m.chat(), nil)
+	q := &Request{Key: key, ID: "msg_" + key, N: 1, Stream: m.Stream, Prompts: []Prompt{r.Prompt(text)},
+		echoText: string(m.Messages[len(m.Messages)-1].Content)}
+	if bad := r.fill(q, &p, *m.MaxTokens, true); bad != nil {
 		return nil, bad
 	}
-	for _, t := range q.Tools {
+	for _, t := range m.Tools {
 		var tool openai.Tool
 		tool.Type, tool.Function.Name, tool.Function.Parameters = "function", t.Name, t.Schema
-		req.tools = append(req.tools, tool)
+		q.tools = append(q.tools, tool)
 	}
-	req.toolChoice = openai.ToolChoice{Mode: q.ToolChoice.Type, Name: q.ToolChoice.Name}
-	switch q.ToolChoice.Type {
+	q.toolChoice = openai.ToolChoice{Mode: m.ToolChoice.Type, Name: m.ToolChoice.Name}
+	switch m.ToolChoice.Type {
 	case "any":
-		req.toolChoice.Mode = "required"
+		q.toolChoice.Mode = "required"
 	case "tool":
-		req.toolChoice.Mode = "function"
+		q.toolChoice.Mode = "function"
 	}
-	req.enc = &messagesEncoder{req: req}
-	return req, nil
+	q.Encoder = &messagesEncoder{req: q}
+	return q, nil
 }
 
-// countTokens answers POST /v1/messages/count_tokens.
-func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readBody(w, r)
-	if !ok {
-		return
+// CountMessages is how many tokens the prompt of a body to /v1/messages has.
+func (r *Reader) CountMessages(body []byte) (int, *openai.Error) {
+	var m messagesRequest
+	if bad := openai.Decode(body, &m); bad != nil {
+		return 0, bad
 	}
-	var q messagesRequest
-	if bad := openai.Decode(body, &q); bad != nil {
-		writeWhole(w, bad.Status, jsonType, appendMessagesError(nil, bad))
-		return
-	}
-	b := strconv.AppendInt([]byte(`{"input_tokens":`), int64(len(s.tokenize(s.chatText(q.chat(), nil)))), 10)
-	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+	return len(r.tokenize(r.chatText(m.chat(), nil))), nil
 }
 
-// appendMessagesError appends an error in Anthropic's form.
-func appendMessagesError(b []byte, e *openai.Error) []byte {
+// AppendMessagesError appends an error in Anthropic's form.
+func AppendMessagesError(b []byte, e *openai.Error) []byte {
 	b = append(b, `{"type":"error","error":{"type":"`...)
 	b = append(b, apierror.Of(e.Status).Anthropic...)
 	b = append(b, `","message":`...)
@@ -158,7 +151,7 @@ func appendMessagesError(b []byte, e *openai.Error) []byte {
 
 // messagesEncoder encodes /v1/messages.
 type messagesEncoder struct {
-	req     *request
+	req     *Request
 	prompt  int
 	opened  bool
 	tool    *toolCall
@@ -166,24 +159,24 @@ type messagesEncoder struct {
 	stopped string
 }
 
-func (e *messagesEncoder) contentType() string {
-	if e.req.stream {
+func (e *messagesEncoder) ContentType() string {
+	if e.req.Stream {
 		return eventStream
 	}
 	return jsonType
 }
 
-func (e *messagesEncoder) begin(b []byte, u openai.Usage) []byte {
+func (e *messagesEncoder) Begin(b []byte, u openai.Usage) []byte {
 	e.prompt = u.PromptTokens
-	if e.req.stream {
+	if e.req.Stream {
 		b = append(b, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
 	}
 	b = append(b, `{"id":`...)
-	b = openai.AppendString(b, e.req.id)
+	b = openai.AppendString(b, e.req.ID)
 	b = append(b, `,"type":"message","role":"assistant","model":`...)
-	b = openai.AppendString(b, e.req.model)
+	b = openai.AppendString(b, e.req.Model)
 	b = append(b, `,"content":[`...)
-	if e.req.stream {
+	if e.req.Stream {
 		b = append(b, `],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":`...)
 		b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
 		b = append(b, `,"output_tokens":0}}}`+"\n\n"...)
@@ -191,7 +184,7 @@ func (e *messagesEncoder) begin(b []byte, u openai.Usage) []byte {
 	return b
 }
 
-func (e *messagesEncoder) token(b []byte, t *token) []byte {
+func (e *messagesEncoder) Token(b []byte, t *Token) []byte {
 	if t.of != nil {
 		e.tool = t.of.tool
 	}
@@ -199,29 +192,29 @@ func (e *messagesEncoder) token(b []byte, t *token) []byte {
 		e.opened = true
 		b = e.open(b)
 	}
-	if !t.none {
+	if !t.None {
 		switch {
-		case e.req.stream && e.tool != nil:
+		case e.req.Stream && e.tool != nil:
 			b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":"...)
-			b = append(openai.AppendString(b, t.text), "}}\n\n"...)
-		case e.req.stream:
+			b = append(openai.AppendString(b, t.Text), "}}\n\n"...)
+		case e.req.Stream:
 			b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"...)
-			b = append(openai.AppendString(b, t.text), "}}\n\n"...)
+			b = append(openai.AppendString(b, t.Text), "}}\n\n"...)
 		case e.tool != nil:
-			b = append(b, t.text...) // the arguments stand as an object
+			b = append(b, t.Text...) // the arguments stand as an object
 		default:
-			b = openai.AppendText(b, t.text)
+			b = openai.AppendText(b, t.Text)
 		}
 	}
-	if t.done != "" {
-		e.reason, e.stopped = t.done, t.stop
+	if t.Done != "" {
+		e.reason, e.stopped = t.Done, t.Stop
 		b = e.close(b)
 	}
 	return b
 }
 
 func (e *messagesEncoder) open(b []byte) []byte {
-	if e.req.stream {
+	if e.req.Stream {
 		b = append(b, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":"...)
 		if e.tool != nil {
 			b = e.toolHead(b)
@@ -245,7 +238,7 @@ func (e *messagesEncoder) toolHead(b []byte) []byte {
 
 func (e *messagesEncoder) close(b []byte) []byte {
 	switch {
-	case e.req.stream:
+	case e.req.Stream:
 		return append(b, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"...)
 	case e.tool != nil:
 		return append(b, '}')
@@ -269,13 +262,13 @@ func (e *messagesEncoder) stop(b []byte) []byte {
 	return appendStringOrNull(b, e.stopped)
 }
 
-func (e *messagesEncoder) end(b []byte, u openai.Usage, kv, extra []byte) []byte {
-	if e.req.stream {
+func (e *messagesEncoder) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
+	if e.req.Stream {
 		b = append(b, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
 		b = e.stop(b)
 		b = append(b, `},"usage":{"input_tokens":`...)
 		b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
-		b = field(b, "output_tokens", u.CompletionTokens)
+		b = openai.AppendField(b, "output_tokens", u.CompletionTokens)
 		b = append(b, "}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\""...)
 		b = append(b, extra...)
 		return append(b, "}\n\n"...)
@@ -284,17 +277,17 @@ func (e *messagesEncoder) end(b []byte, u openai.Usage, kv, extra []byte) []byte
 	b = e.stop(b)
 	b = append(b, `,"usage":{"input_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
-	b = field(b, "output_tokens", u.CompletionTokens)
+	b = openai.AppendField(b, "output_tokens", u.CompletionTokens)
 	b = append(b, '}')
 	b = append(b, kvField(kv)...)
 	b = append(b, extra...)
 	return append(b, '}')
 }
 
-func (e *messagesEncoder) fail(b []byte, err *openai.Error) []byte {
-	if e.req.stream {
+func (e *messagesEncoder) Fail(b []byte, err *openai.Error) []byte {
+	if e.req.Stream {
 		b = append(b, "event: error\ndata: "...)
-		b = appendMessagesError(b, err)
+		b = AppendMessagesError(b, err)
 		return append(b, "\n\n"...)
 	}
 	if e.opened && e.reason == "" {

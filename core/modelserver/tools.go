@@ -20,33 +20,33 @@ type toolCall struct {
 // callOf decides whether a choice of a chat calls a tool, and writes the call, as
 // far as limit tokens of it will be told. With tool_choice auto every second
 // request does, drawn by its id.
-func (s *Server) callOf(r *request, i, limit int) *toolCall {
-	if len(r.tools) == 0 {
+func (r *Reader) callOf(q *Request, i, limit int) *toolCall {
+	if len(q.tools) == 0 {
 		return nil
 	}
-	d := machine.DrawFor(s.seed^r.seed, "server", "tool", keyOf(r.key, i))
+	d := machine.DrawFor(r.Seed^q.Seed, "server", "tool", keyOf(q.Key, i))
 	at := 0
-	switch r.toolChoice.Mode {
+	switch q.toolChoice.Mode {
 	case "none":
 		return nil
 	case "function":
-		at = slices.IndexFunc(r.tools, func(t openai.Tool) bool { return t.Function.Name == r.toolChoice.Name })
+		at = slices.IndexFunc(q.tools, func(t openai.Tool) bool { return t.Function.Name == q.toolChoice.Name })
 		if at < 0 {
 			return nil
 		}
 	case "required":
-		at = d.Intn(len(r.tools))
+		at = d.Intn(len(q.tools))
 	default:
 		if d.Intn(2) == 0 {
 			return nil
 		}
-		at = d.Intn(len(r.tools))
+		at = d.Intn(len(q.tools))
 	}
-	tool := &r.tools[at]
-	g := schemaWriter{draw: d, voc: s.voc, o: s.opts.Tools.withDefaults(), work: &r.work, most: toolPiece * (limit + 1)}
-	g.object(r.schema(at), 0)
-	r.work.spend(pieceWork * len(g.b))
-	call := &toolCall{id: "chatcmpl-tool-" + d.Letters(32), name: tool.Function.Name, named: r.toolChoice.Mode == "function"}
+	tool := &q.tools[at]
+	g := schemaWriter{draw: d, voc: r.Vocabulary, o: r.Tools.withDefaults(), work: &q.work, most: toolPiece * (limit + 1)}
+	g.object(q.schema(at), 0)
+	q.work.spend(pieceWork * len(g.b))
+	call := &toolCall{id: "chatcmpl-tool-" + d.Letters(32), name: tool.Function.Name, named: q.toolChoice.Mode == "function"}
 	for text := string(g.b); text != ""; {
 		n := min(toolPiece, len(text))
 		call.pieces = append(call.pieces, piece{uint32(len(call.pieces) + 1), text[:n]})
@@ -59,7 +59,7 @@ func (s *Server) callOf(r *request, i, limit int) *toolCall {
 const toolPiece = 4
 
 // schema is what a tool's arguments must be like; nil where it has none.
-func (r *request) schema(tool int) any {
+func (r *Request) schema(tool int) any {
 	schema, known := r.schemas[tool]
 	if raw := r.tools[tool].Function.Parameters; !known && r.work.spend(schemaWork*len(raw)) {
 		_ = json.Unmarshal(raw, &schema) // no schema, no arguments

@@ -8,8 +8,8 @@ import (
 )
 
 // tokenize is a prompt's token ids: at least one.
-func (s *Server) tokenize(text string) []uint32 {
-	ids := s.tokenizer.Encode(make([]uint32, 0, len(text)/4+1), text)
+func (r *Reader) tokenize(text string) []uint32 {
+	ids := r.Tokenizer.Encode(make([]uint32, 0, len(text)/4+1), text)
 	if len(ids) == 0 {
 		ids = append(ids, 0)
 	}
@@ -17,11 +17,11 @@ func (s *Server) tokenize(text string) []uint32 {
 }
 
 // piecesOf is a text as tokens, each with the text that it completes.
-func (s *Server) piecesOf(text string) []piece {
+func (r *Reader) piecesOf(text string) []piece {
 	var d tokens.Detokenizer
 	var out []piece
-	for _, id := range s.tokenizer.Encode(nil, text) {
-		out = append(out, piece{id, d.Next(s.tokenizer, id)})
+	for _, id := range r.Tokenizer.Encode(nil, text) {
+		out = append(out, piece{id, d.Next(r.Tokenizer, id)})
 	}
 	if rest := d.Rest(); rest != "" && len(out) > 0 {
 		out[len(out)-1].text += rest
@@ -29,8 +29,11 @@ func (s *Server) piecesOf(text string) []piece {
 	return out
 }
 
+// ChatText is the prompt that a chat without tools becomes.
+func (r *Reader) ChatText(messages []openai.Message) string { return r.chatText(messages, nil) }
+
 // chatText is the prompt that a chat becomes.
-func (s *Server) chatText(messages []openai.Message, tools []openai.Tool) string {
+func (r *Reader) chatText(messages []openai.Message, tools []openai.Tool) string {
 	turns := make([]tokens.Message, len(messages))
 	for i, m := range messages {
 		turns[i] = tokens.Message{Role: m.Role, Content: m.Content.Text}
@@ -47,5 +50,5 @@ func (s *Server) chatText(messages []openai.Message, tools []openai.Tool) string
 		schema.Write(t.Function.Parameters)
 		schema.WriteByte('\n')
 	}
-	return s.template.Render(turns, schema.String(), true)
+	return r.Template.Render(turns, schema.String(), true)
 }

@@ -1,0 +1,196 @@
+package program
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// repository is where README and docs are.
+var repository, _ = filepath.Abs("../../..")
+
+// documented are the commands that README and docs show, each once: lines of
+// code blocks and inline code that begin with windtunnel.
+func documented(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
+	if err != nil || len(files) < 10 {
+		t.Fatal(err, files)
+	}
+	seen := map[string]bool{}
+	for _, file := range append(files, filepath.Join(repository, "README.md"), filepath.Join(repository, "CONTRIBUTING.md")) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?m)^ *(?:bin/)?windtunnel (.*)$|`windtunnel ([^`]+)`").FindAllStringSubmatch(string(text), -1) {
+			command := strings.TrimSpace(m[1] + m[2])
+			if cut, _, found := strings.Cut(command, "  #"); found {
+				command = strings.TrimSpace(cut)
+			}
+			seen[command] = true
+		}
+	}
+	out := make([]string, 0, len(seen))
+	for c := range seen {
+		out = append(out, c)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// words are a command line's, as a shell would cut it up to a pipe, a redirection
+// or another command.
+func words(line string) []string {
+	var out []string
+	for _, m := range regexp.MustCompile(`'([^']*)'|"([^"]*)"|([^\s'"]+)`).FindAllStringSubmatch(line, -1) {
+		w := m[1] + m[2] + m[3]
+		if files, _ := filepath.Glob(m[3]); strings.Contains(m[3], "*") {
+			out = append(out, files...)
+			continue
+		}
+		if m[3] == "|" || m[3] == ">" || m[3] == ">>" || m[3] == "&&" || m[3] == "||" || strings.HasPrefix(m[3], "#") {
+			break
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// Every command that README and docs show is one; those that need no socket, no
+// time and nobody else are run, and do what they should.
+func TestDocumentedCommands(t *testing.T) {
+	all := documented(t)
+	t.Chdir(t.TempDir())
+	ran := 0
+	for name, from := range map[string]string{"mine.yaml": "examples/ci.yaml", "my.yaml": "examples/ci.yaml", "scenario.yaml": "examples/ci.yaml"} {
+		text, err := os.ReadFile(filepath.Join(repository, from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile("other.yaml", []byte("plugins: [{type: queue-scorer}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(repository, "examples"), "examples"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"x.ndjson.gz", "run.ndjson.gz", "sim.ndjson.gz", "yesterday.ndjson.gz"} {
+		if code := run([]string{"sim", "--record", name, "-n", "9"}, testOutside(&bytes.Buffer{})); code != 0 {
+			t.Fatalf("%s cannot be made: exit code %d", name, code)
+		}
+	}
+	for _, command := range all {
+		args := words(command)
+		if len(args) < 2 || strings.HasSuffix(command, ".") || strings.Count(command, "'")%2 > 0 || strings.Contains(command, "…") || strings.Contains(command, "...") ||
+			slices.ContainsFunc(args, func(a string) bool { return strings.Trim(a, "ABCDEFGHIJKLMNOPQRSTUVWXYZ:/.") == "" }) {
+			continue // a command's name, a sentence, a part of a line, or a form to fill in
+		}
+		help := args[0] == "help" || slices.Contains(args, "--help")
+		if !help {
+			o := testOutside(&bytes.Buffer{})
+			parser, err := newParser(&cli{}, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := parser.Parse(sidecarArgs(eppArgs(args), o)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("windtunnel %s: %v", command, err)
+				continue
+			}
+		}
+		still := help || slices.Contains([]string{"sim", "scenario", "config", "completion"}, args[0]) ||
+			args[0] == "replay" && !slices.Contains(args, "--speed") || args[0] == "modelserver" && slices.Contains(args, "--list")
+		if args[0] == "explain" {
+			still = slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, ".gz") })
+		}
+		if !still || slices.ContainsFunc(args, func(a string) bool {
+			return strings.HasPrefix(a, "epp.ndjson") || len(a) > 5 && strings.Trim(a, "0123456789") == ""
+		}) {
+			continue
+		}
+		ran++
+		var out bytes.Buffer
+		if code := run(args, testOutside(&out)); code != 0 {
+			t.Errorf("windtunnel %s: exit code %d\n%.2000s", command, code, out.String())
+		}
+	}
+	if ran < 20 {
+		t.Errorf("only %d commands were run", ran)
+	}
+}
+
+// figures are what differs between two runs: times, ports, sizes and what Envoy
+// and the seed of a time do.
+var figures = regexp.MustCompile(`[0-9][0-9.,]*(µs|ms|s)?\b`)
+
+// shape is a text with its figures left out, line by line in alphabetical order,
+// because the steps of different hops may come in another order.
+func shape(text string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		out = append(out, strings.Join(strings.Fields(figures.ReplaceAllString(line, "N")), " "))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// shown is the block of README that begins with a line.
+func shown(t *testing.T, first string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "```\n"+first)
+	block, _, closed := strings.Cut(rest, "\n```")
+	if !found || !closed {
+		t.Fatalf("README has no block that begins with %s", first)
+	}
+	return block
+}
+
+// README shows what a first run prints, but for its figures.
+func TestReadmeShowsARun(t *testing.T) {
+	want := shown(t, "$ make run\n")
+	var out bytes.Buffer
+	if code := run([]string{"run"}, testOutside(&out)); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out.String())
+	}
+	var first strings.Builder // one of the requests, and the summary
+	for line := range strings.Lines(out.String()) {
+		if !strings.HasPrefix(line, "#") || strings.HasPrefix(line, "#1 ") {
+			first.WriteString(line)
+		}
+	}
+	if d := cmp.Diff(shape(want), shape(first.String())); d != "" {
+		t.Errorf("README (-) shows another thing than the run (+) prints:\n%s", d)
+	}
+}
+
+// README shows what the long simulation prints, to the digit.
+func TestReadmeShowsASimulation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays 100,000 requests")
+	}
+	t.Parallel()
+	want, _, _ := strings.Cut(shown(t, "summary    100,000"), "\n\nreal")
+	var out bytes.Buffer
+	if code := run(strings.Fields("sim -n 100000 -c 1000 --replicas 100 --prefill 100ms..30s"), testOutside(&out)); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out.String())
+	}
+	_, got, _ := strings.Cut(out.String(), "summary    100,000")
+	if d := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(got)); d != "" {
+		t.Errorf("README (-) shows another thing than the simulation (+) prints:\n%s", d)
+	}
+}

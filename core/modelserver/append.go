@@ -1,0 +1,120 @@
+package modelserver
+
+import (
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// Append appends the bytes of an effect that sends something: Begin, Tokens, End,
+// Refuse and Fail.
+func (r *Response) Append(b []byte, e *Effect) []byte {
+	switch e.Kind {
+	case Begin:
+		b = r.req.Encoder.Begin(b, r.usage)
+		if !r.req.Stream {
+			return r.appendTokens(b, 0, 1)
+		}
+		return r.appendNew(b)
+	case Tokens:
+		return r.appendNew(b)
+	case End:
+		var echo []byte
+		if e.echoes {
+			echo = openai.AppendString([]byte(`,"`+held.EchoField+`":`), e.Echo)
+		}
+		return r.appendEnd(b, echo)
+	case Refuse:
+		return r.api.AppendError(b, e.Error)
+	case Fail:
+		return r.req.Encoder.Fail(b, e.Error)
+	}
+	return b
+}
+
+func (r *Response) appendEnd(b, echo []byte) []byte {
+	enc := r.req.Encoder
+	if !r.began || !r.inPieces() {
+		b = enc.Begin(b, r.usage)
+	}
+	if r.below {
+		b = enc.Token(b, &Token{None: true, of: r.seqs[0].said, Done: FinishCacheThreshold})
+		return enc.End(b, r.usage, nil, nil)
+	}
+	for i := range r.seqs {
+		b = r.appendChoice(b, i, r.tells(i), true)
+	}
+	return enc.End(b, r.usage, r.reader.kvAnswer(r.req, r.p.Kept), echo)
+}
+
+// FinishCacheThreshold is the finish reason of a request whose prompt is held
+// by the cache to a smaller part than its cache_hit_threshold.
+const FinishCacheThreshold openai.FinishReason = "cache_threshold"
+
+// appendNew encodes what the stream has not had yet, one token of each choice
+// in turn.
+func (r *Response) appendNew(b []byte) []byte {
+	for more := true; more; {
+		more = false
+		for i := range r.p.Choices {
+			c, n := &r.p.Choices[i], r.tells(i)
+			// A finish that will be told as an error ends no choice.
+			ends := c.Finished && !c.Aborted && n == c.Tokens && (c.Reason == engine.ReasonStop || c.Reason == engine.ReasonLength)
+			switch {
+			case n > r.sent[i]+1:
+				b = r.appendTokens(b, i, r.sent[i]+1)
+				more = true
+			case n > r.sent[i] || ends && !r.close[i]:
+				b = r.appendChoice(b, i, n, ends)
+			}
+		}
+	}
+	return b
+}
+
+func (r *Response) appendChoice(b []byte, i, tokens int, ends bool) []byte {
+	switch {
+	case r.close[i]:
+	case ends && tokens > r.sent[i]:
+		b = r.appendTokens(b, i, tokens-1)
+		b = r.appendToken(b, i, tokens-1, r.reason(i))
+		r.close[i] = true
+	case ends:
+		t := &Token{Choice: i, None: true, Index: tokens, Done: r.reason(i)}
+		r.seqs[i].said.tellStop(t)
+		b = r.req.Encoder.Token(b, t)
+		r.close[i] = true
+	default:
+		b = r.appendTokens(b, i, tokens)
+	}
+	return b
+}
+
+func (r *Response) appendTokens(b []byte, i, upTo int) []byte {
+	said := r.seqs[i].said
+	if r.silent && upTo > 1 { // nobody reads it
+		b = r.appendTokens(b, i, 1)
+		r.sent[i] = max(r.sent[i], upTo)
+		return b
+	}
+	if e, ok := r.req.Encoder.(*openaiWhole); ok && e.plain(said) {
+		b = e.texts(b, said, i, r.sent[i], upTo)
+		r.sent[i] = max(r.sent[i], upTo)
+		return b
+	}
+	for r.sent[i] < upTo {
+		b = r.appendToken(b, i, r.sent[i], "")
+	}
+	return b
+}
+
+func (r *Response) appendToken(b []byte, i, index int, done openai.FinishReason) []byte {
+	t := &r.token // in place: an encoder may keep what it is given no longer than its call
+	*t = Token{Choice: i, Index: index, Done: done}
+	if done != "" && i == 0 {
+		t.kv = r.reader.kvMetadata(r.req, r.p.Kept)
+	}
+	r.seqs[i].said.fill(t)
+	r.sent[i] = index + 1
+	return r.req.Encoder.Token(b, t)
+}

@@ -1,0 +1,57 @@
+package modelserver
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func FuzzKVParams(f *testing.F) {
+	f.Add([]byte(`{"do_remote_prefill":true,"remote_block_ids":[[1,2],["3"]],"remote_engine_id":"e","remote_host":"h","remote_port":"5600"}`), "kv://127.0.0.1:5600/e/1-2-3")
+	f.Fuzz(func(t *testing.T, raw []byte, handle string) {
+		if k, bad := parseKV(raw); bad == nil && k.Remote != nil && k.Remote.Key == "" && k.Remote.Blocks.Count == 0 {
+			t.Fatal("a remote without blocks")
+		}
+		_, _ = parseHandle(handle, 1<<20)
+	})
+}
+
+// Whatever a body is, it is read, or refused with a reason, without a panic, and
+// what is answered to it is JSON.
+func FuzzBodies(f *testing.F) {
+	rd := testReader(f, nil)
+	for i, body := range []string{
+		`{"messages":[{"role":"user","content":"hello"}],"max_tokens":3,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"array"}}}}}]}`,
+		`{"prompt":[[1,2]],"stop":["a","b"],"logprobs":2}`,
+		`{"input":[{"type":"function_call","name":"f"},{"role":"user","content":"x"}],"tools":[{"type":"function","name":"f"}],"tool_choice":"required"}`,
+		`{"max_tokens":3,"messages":[{"role":"user","content":[{"type":"tool_result","content":"x"}]}]}`,
+		`{"input":["a",""],"encoding_format":"base64"}`,
+		`{"token_ids":[1],"sampling_params":{"n":2}}`,
+	} {
+		f.Add(i, []byte(body), false)
+	}
+	f.Fuzz(func(t *testing.T, api int, body []byte, held bool) {
+		x := &script{t: t, reader: rd, api: APIs[uint(api)%uint(len(APIs))], held: held}
+		x.open("")
+		x.body(string(body))
+		if e := x.refused; e != nil {
+			if e.Status < 400 || e.Message == "" {
+				t.Fatalf("%+v", e)
+			}
+			return
+		}
+		q := x.resp.Request()
+		if q.Choices() > 64 {
+			return
+		}
+		x.tokens(1)
+		if held {
+			x.p.Part2, x.p.Metadata = true, "m"
+			x.tell()
+		}
+		x.finish(3)
+		if !q.Stream && !json.Valid(x.sent) && json.Valid(body) && !strings.Contains(string(x.sent), `"tool_use"`) {
+			t.Fatalf("not JSON: %s", x.sent)
+		}
+	})
+}

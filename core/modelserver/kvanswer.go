@@ -1,0 +1,115 @@
+package modelserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// Named tells whether the response names the blocks that are kept.
+func (k *KVParams) Named() bool { return k.RemoteDecode && (k.Key == "" || k.Answers || k.Document) }
+
+// kvAnswer is the kv_transfer_params of a response: for a prefill leg what the
+// decode leg needs to fetch the blocks, with everything else that was in the
+// request.
+func (r *Reader) kvAnswer(q *Request, kept *Kept) []byte {
+	if kept == nil || q.KV.Document || !q.KV.Named() {
+		return nil
+	}
+	fields := map[string]any{}
+	_ = json.Unmarshal(q.KV.Raw, &fields) // it was an object when it came
+	fields["do_remote_prefill"], fields["do_remote_decode"] = true, false
+	fields["remote_engine_id"], fields["remote_block_ids"] = r.EngineID, kept.Hold.Blocks.Numbers()
+	fields["remote_host"], fields["remote_port"] = kept.Host, kept.Port
+	fields["remote_request_id"], fields["tp_size"] = q.ID, max(1, r.TensorParallel)
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// Document 002's handoff: kv_metadata {session_id, kv_handle,
+// tokens_processed} in the first choice, and kv_handle in the request that
+// goes on. A handle is a URL: kv://<side channel>/<engine>/<first
+// block>-<blocks>-<tokens>.
+
+// kvMetadata is document 002's answer of a prefill.
+func (r *Reader) kvMetadata(q *Request, kept *Kept) []byte {
+	if kept == nil || !q.KV.Document {
+		return nil
+	}
+	host := kept.Host
+	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
+		host = "[" + host + "]"
+	}
+	handle := fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", host, kept.Port, r.EngineID, kept.Hold.Blocks.First, kept.Hold.Blocks.Count, kept.Hold.Tokens)
+	b := append([]byte(nil), `{"session_id":`...)
+	b = appendStringOrNull(b, q.KV.Session)
+	b = append(b, `,"kv_handle":`...)
+	b = openai.AppendString(b, handle)
+	b = openai.AppendField(b, "tokens_processed", kept.Hold.Tokens)
+	return append(b, '}')
+}
+
+// maxHandle is the longest kv_handle, in bytes: room for any engine's name.
+const maxHandle = 1024
+
+// parseHandle reads a kv_handle, whose cache must be shorter than the context.
+func parseHandle(handle string, maxModelLen int) (*enginecore.Remote, *openai.Error) {
+	fail := func(why string) (*enginecore.Remote, *openai.Error) {
+		return nil, openai.Errorf(400, "kv_handle", "kv_handle %.100q: %s; expected a handle that a prefill gave in kv_metadata.", handle, why)
+	}
+	u, err := url.Parse(handle[:min(len(handle), maxHandle)])
+	if err != nil || u.Scheme != "kv" || len(handle) > maxHandle {
+		return fail("it is no kv:// URL")
+	}
+	engineID, numbers, ok := strings.Cut(strings.Trim(u.Path, "/"), "/")
+	var first, count, tokens int
+	if n, err := fmt.Sscanf(numbers, "%d-%d-%d", &first, &count, &tokens); !ok || err != nil || n != 3 {
+		return fail("it names no blocks")
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil || count < 1 || count > min(tokens, maxRemoteBlocks) || tokens > count*(1<<16) || first < 0 {
+		return fail("its numbers are out of range")
+	}
+	if tokens >= maxModelLen {
+		return nil, openai.TooLong(maxModelLen, tokens)
+	}
+	return &enginecore.Remote{EngineID: engineID, Host: u.Hostname(), Port: port, Tokens: tokens, Blocks: enginecore.Blocks{First: first, Count: count}}, nil
+}
+
+// useHandle makes a request go on from the cache that a handle names. The
+// first use fetches it; later ones find it in this server's prefix cache.
+func (r *Reader) useHandle(q *Request, handle string) *openai.Error {
+	kv, bad := parseHandle(handle, r.Engine.MaxModelLen)
+	if bad == nil {
+		bad = r.mayFetch(kv)
+	}
+	if bad != nil {
+		return bad
+	}
+	p := &q.Prompts[0]
+	if n := kv.Tokens + len(p.Tokens); n >= r.Engine.MaxModelLen {
+		return openai.TooLong(r.Engine.MaxModelLen, n)
+	}
+	// What the tokens are nobody says; that they are those of the handle is
+	// enough for the cache.
+	d := machine.DrawFor(0, "server", "kv_handle", handle)
+	known := make([]uint32, kv.Tokens, kv.Tokens+len(p.Tokens))
+	for i := range known {
+		known[i] = uint32(d.Uint64())
+	}
+	p.Tokens = append(known, p.Tokens...)
+	if !r.State.Fetched(handle) {
+		q.KV.Remote = kv
+	}
+	return nil
+}

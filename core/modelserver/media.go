@@ -1,0 +1,155 @@
+package modelserver
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
+)
+
+// Media is one image, sound or video of a prompt: what stands for it there, and
+// where. Nothing is ever fetched or decoded; two are the same where their URLs
+// or data are. The marker that stands in the prompt's text tells them apart, so
+// prompts share cached prefixes only as far as they show the same.
+type Media struct {
+	Modality       string // image, audio or video
+	Hash           string // vLLM's mm_hash: of the URL or of the data
+	Offset, Length int    // its placeholder, in tokens of the prompt
+}
+
+// modalities are vLLM's names of the kinds of parts.
+var modalities = map[string]string{
+	"image_url": "image", "input_image": "image", "image": "image", "audio_url": "audio", "input_audio": "audio", "video_url": "video",
+}
+
+const markerHash = 12 // digits of the hash in the marker
+
+func mediaHash(p *openai.Part) string {
+	sum := sha256.Sum256([]byte(p.URL))
+	return hex.EncodeToString(sum[:])
+}
+
+// marker is the text that stands for a part in the prompt.
+func marker(p *openai.Part) string {
+	return "<|" + p.Type + ":" + mediaHash(p)[:markerHash] + "|>"
+}
+
+// mediaOf finds the media of a chat in the prompt that it became.
+func (r *Reader) mediaOf(messages []openai.Message, text string) []Media {
+	var out []Media
+	at := 0
+	for i := range messages {
+		for k := range messages[i].Content.Media {
+			p := &messages[i].Content.Media[k]
+			mark := marker(p)
+			found := strings.Index(text[at:], mark)
+			if found < 0 {
+				continue // a template that leaves the role out
+			}
+			from := at + found
+			at = from + len(mark)
+			m := Media{Modality: modalities[p.Type], Hash: mediaHash(p), Offset: tokens.Count(r.Tokenizer, text[:from])}
+			m.Length = max(1, tokens.Count(r.Tokenizer, text[:at])-m.Offset)
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// AppendFeatures is what the render endpoints tell of a prompt's media.
+func AppendFeatures(b []byte, all []Media) []byte {
+	if len(all) == 0 {
+		return append(b, "null"...)
+	}
+	var kinds []string
+	for _, m := range all {
+		if !slices.Contains(kinds, m.Modality) {
+			kinds = append(kinds, m.Modality)
+		}
+	}
+	slices.Sort(kinds)
+	each := func(b []byte, one func(b []byte, m *Media) []byte) []byte {
+		b = append(b, '{')
+		for i, kind := range kinds {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(openai.AppendString(b, kind), ":["...)
+			first := true
+			for k := range all {
+				if all[k].Modality != kind {
+					continue
+				}
+				if !first {
+					b = append(b, ',')
+				}
+				first = false
+				b = one(b, &all[k])
+			}
+			b = append(b, ']')
+		}
+		return append(b, '}')
+	}
+	b = append(b, `{"mm_hashes":`...)
+	b = each(b, func(b []byte, m *Media) []byte { return openai.AppendString(b, m.Hash) })
+	b = append(b, `,"mm_placeholders":`...)
+	b = each(b, func(b []byte, m *Media) []byte {
+		b = append(b, `{"offset":`...)
+		b = strconv.AppendInt(b, int64(m.Offset), 10)
+		b = openai.AppendField(b, "length", m.Length)
+		return append(b, '}')
+	})
+	return append(b, `,"kwargs_data":null}`...)
+}
+
+// encodedBytes is the size of one encoded image, as llm-d-inference-sim tells
+// it: 576 visual tokens of 2,048 values in 16 bits.
+const encodedBytes = 576 * 2048 * 2
+
+// appendEncoded is ec_transfer_params as an encoder server tells it: for each
+// of the hashes, where its encoding could be had. Nobody asks for it there.
+func (r *Reader) appendEncoded(b []byte, hashes []string) []byte {
+	host, port := r.State.EncodingsAt()
+	b = append(b, '{')
+	for i, h := range hashes {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(openai.AppendString(b, h), `:{"peer_host":`...)
+		b = append(openai.AppendString(b, host), `,"peer_port":`...)
+		b = strconv.AppendInt(b, int64(port), 10)
+		b = openai.AppendField(b, "size_bytes", encodedBytes)
+		b = append(b, `,"nixl_agent_metadata_b64":"c2ltdWxhdGVk"}`...)
+	}
+	return append(b, '}')
+}
+
+// encoded is the field of a response that tells of the media which were
+// encoded for other servers; nil where there are none.
+func (r *Reader) encoded(q *Request) []byte {
+	if len(q.encodes) == 0 {
+		return nil
+	}
+	return r.appendEncoded([]byte(`,"ec_transfer_params":`), q.encodes)
+}
+
+// onePixel is the picture that an omni server paints: one transparent pixel.
+const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+// paints is whether an answer has a picture beside its text.
+func (r *Reader) paints(h *Head, id string) bool {
+	if !r.Omni || h.Image {
+		return r.Omni
+	}
+	percent := float64(r.State.ImagePercent())
+	if percent == 0 {
+		return false
+	}
+	d := machine.DrawFor(r.Seed, "server", "image", id)
+	return d.Float64()*100 < percent
+}

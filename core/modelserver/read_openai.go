@@ -1,0 +1,208 @@
+package modelserver
+
+import "github.com/windtunnel/windtunnel/core/openai"
+
+// readChat reads /v1/chat/completions.
+func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
+	c := head.Scratch
+	if c == nil {
+		c = new(openai.Chat)
+	}
+	if bad := c.Parse(body); bad != nil {
+		return nil, bad
+	}
+	key := head.id(&c.Sampling)
+	q := newRequest(c.Stream)
+	q.Key, q.ID, q.N = key, "chatcmpl-"+key, c.Choices()
+	text := r.chatText(c.Messages, c.Tools)
+	q.Prompts = append(q.Prompts, r.Prompt(text))
+	for i := range c.Messages {
+		if len(c.Messages[i].Content.Media) > 0 {
+			q.Media = r.mediaOf(c.Messages, text)
+			r.State.Shown(q.Media)
+			break
+		}
+	}
+	if r.EncoderOnly {
+		for _, m := range q.Media {
+			q.encodes = append(q.encodes, m.Hash)
+		}
+	}
+	q.Image = r.paints(head, key)
+	if n := len(c.Messages); n > 0 {
+		q.echoText = c.Messages[n-1].Content.Text
+	}
+	limit, limited := c.Limit()
+	if bad := r.fill(q, &c.Sampling, limit, limited); bad != nil {
+		return nil, bad
+	}
+	q.tools, q.toolChoice = c.Tools, c.ToolChoice
+	lp := (*Logprobs)(nil)
+	if c.Logprobs {
+		lp = q.Logprobs(max(c.TopLogprobs, 0))
+	}
+	r.encode(q, head, &c.Sampling, true, lp)
+	return q, nil
+}
+
+// readCompletion reads /v1/completions.
+func (r *Reader) readCompletion(head *Head, body []byte) (*Request, *openai.Error) {
+	c, bad := openai.ParseCompletion(body)
+	if bad != nil {
+		return nil, bad
+	}
+	key := head.id(&c.Sampling)
+	q := newRequest(c.Stream)
+	q.Key, q.ID, q.N = key, "cmpl-"+key, c.Choices()
+	r.prompts(q, &c.Prompt)
+	if len(c.Prompt.Texts) > 0 {
+		q.echoText = c.Prompt.Texts[0]
+	}
+	// With echo and no tokens the prompt is all that is said; the engine still
+	// computes it, and one token that nobody sees.
+	q.echo, q.silent = c.Echo, *c.MaxTokens == 0
+	if bad := r.fill(q, &c.Sampling, max(1, *c.MaxTokens), true); bad != nil {
+		return nil, bad
+	}
+	lp := (*Logprobs)(nil)
+	if c.Logprobs != nil {
+		lp = q.Logprobs(*c.Logprobs)
+	}
+	r.encode(q, head, &c.Sampling, false, lp)
+	return q, nil
+}
+
+// prompts are a list of texts or token ids.
+func (r *Reader) prompts(q *Request, p *openai.Prompt) {
+	for _, t := range p.Texts {
+		q.Prompts = append(q.Prompts, r.Prompt(t))
+	}
+	for _, ids := range p.Tokens {
+		q.Prompts = append(q.Prompts, Prompt{Tokens: ids})
+	}
+}
+
+// fill checks what all APIs' requests share and fills it in.
+func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *openai.Error {
+	if bad := r.Model(q, p.Model); bad != nil {
+		return bad
+	}
+	most := r.Engine.MaxModelLen
+	for i := range q.Prompts {
+		n := len(q.Prompts[i].Tokens)
+		if p.TruncatePrompt != nil && *p.TruncatePrompt > 0 && n > *p.TruncatePrompt {
+			q.Prompts[i].Tokens = q.Prompts[i].Tokens[n-*p.TruncatePrompt:]
+			n = *p.TruncatePrompt
+		}
+		if n >= most {
+			return openai.TooLong(most, n)
+		}
+		if limited && n+limit > most {
+			return openai.OutputTooLong(most, limit, n)
+		}
+	}
+	if limited {
+		q.MaxTokens = limit
+	}
+	if !q.Stream {
+		q.tokenBytes = tokenWork
+	}
+	q.MinTokens, q.IgnoreEOS = p.MinTokens, p.IgnoreEOS
+	if bad := checkStops(p); bad != nil {
+		return bad
+	}
+	q.stops, q.stopIDs, q.keepStop = p.Stop, p.StopTokenIDs, p.IncludeStop
+	q.Priority, q.Salt = p.Priority, p.CacheSalt
+	kv, bad := parseKV(p.KVTransferParams)
+	if bad != nil {
+		return bad
+	}
+	kv.Session = p.SessionID
+	if bad := r.meetAt(q, &kv, p); bad != nil {
+		return bad
+	}
+	if bad := r.mayFetch(kv.Remote, kv.Source); bad != nil {
+		return bad
+	}
+	q.KV = kv
+	q.KV.Threshold = r.CacheHitThreshold
+	if p.CacheHitThreshold != nil {
+		q.KV.Threshold = *p.CacheHitThreshold
+	}
+	if p.KVMetadata {
+		q.KV.Document, q.KV.RemoteDecode = true, true
+	}
+	if p.KVHandle != "" {
+		if bad := r.useHandle(q, p.KVHandle); bad != nil {
+			return bad
+		}
+	}
+	if p.Seed != nil {
+		q.Seed = uint64(*p.Seed)
+	}
+	if q.Choices() > openai.MaxChoices {
+		return openai.Errorf(400, "n", "n times the number of prompts must be at most %d, got %d.", openai.MaxChoices, q.Choices())
+	}
+	return nil
+}
+
+// Model notes in a request which model it is for, by its name; empty is the
+// first that the server has.
+func (r *Reader) Model(q *Request, name string) *openai.Error {
+	if name == "" {
+		q.Model = r.Models[0]
+		return nil
+	}
+	for _, m := range r.Models {
+		if m == name {
+			q.Model = m
+			return nil
+		}
+	}
+	if id, ok := r.State.Adapter(name); ok {
+		q.Model, q.LoRA, q.Adapter = name, name, id
+		return nil
+	}
+	return openai.UnknownModel(name)
+}
+
+func (r *Reader) encode(q *Request, head *Head, p *openai.Sampling, chat bool, lp *Logprobs) {
+	var ids [][]uint32
+	if p.ReturnTokenIDs {
+		for i := range q.Prompts {
+			ids = append(ids, q.Prompts[i].Tokens)
+		}
+	}
+	if !q.Stream {
+		*q.Encoder.(*openaiWhole) = openaiWhole{head: openai.Head{ID: q.ID, Model: q.Model, Created: head.Created, Chat: chat},
+			prompts: ids, n: q.N, tokens: p.ReturnTokenIDs, logprobs: lp, image: q.Image, encoded: r.encoded(q)}
+		return
+	}
+	include, continuous := p.Usage()
+	*q.Encoder.(*openaiStream) = openaiStream{o: openai.StreamOptions{ID: q.ID, Model: q.Model, Created: head.Created, Chat: chat,
+		ContinuousUsage: continuous, ReturnTokenIDs: p.ReturnTokenIDs},
+		prompts: ids, n: q.N, choices: q.Choices(), includeUsage: include, logprobs: lp, image: q.Image}
+}
+
+// Logprobs has a request's answer tell the likelihoods of its tokens, with this
+// many alternatives to each.
+func (q *Request) Logprobs(top int) *Logprobs {
+	if !q.Stream {
+		q.tokenBytes += logprobWork * (top + 1)
+	}
+	return &Logprobs{Top: top}
+}
+
+// Prompt is a text as a prompt.
+func (r *Reader) Prompt(text string) Prompt { return Prompt{Text: text, Tokens: r.tokenize(text)} }
+
+// FromPrompt is a request of an API that reads its own messages and brings its
+// own encoder: what to do with one prompt. limit is the most tokens of the
+// answer, where it is limited.
+func (r *Reader) FromPrompt(key string, p Prompt, s *openai.Sampling, limit int, limited bool) (*Request, *openai.Error) {
+	if bad := s.Check(); bad != nil {
+		return nil, bad
+	}
+	q := &Request{Key: key, ID: key, N: s.Choices(), Stream: s.Stream, Prompts: []Prompt{p}, echoText: p.Text}
+	return q, r.fill(q, s, limit, limited)
+}

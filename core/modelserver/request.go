@@ -1,0 +1,124 @@
+package modelserver
+
+import (
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// Request is what any of the APIs asks of the engine, in one form.
+type Request struct {
+	Key     string // the request's own id, which keys everything random about it
+	ID      string // the response's id
+	Model   string // the name to answer with
+	Adapter engine.AdapterID
+	LoRA    string // the adapter's name, empty for the base model
+	Prompts []Prompt
+	N       int // completions per prompt
+	Stream  bool
+
+	MaxTokens int // 0: as far as the context allows
+	MinTokens int
+	IgnoreEOS bool
+	Priority  int64
+	Seed      uint64
+	Salt      string // of the prefix cache
+	Media     []Media
+	Image     bool // the answer has a picture
+	KV        KVParams
+	Encoder   Encoder
+
+	stops    []string
+	stopIDs  []uint32
+	keepStop bool   // the stop string stays in the output
+	echo     bool   // the prompt stands before the output
+	silent   bool   // the output itself is not told
+	echoText string // what echo mode says back
+
+	encodes []string // hashes of media that are encoded for other servers
+
+	tools      []openai.Tool
+	toolChoice openai.ToolChoice
+	schemas    map[int]any // of the tools, as far as they were read
+
+	work       work // that its answer takes
+	tokenBytes int  // what each token adds to an answer that is collected
+}
+
+// newRequest is a request with OpenAI's encoder and room for its prompt, all in
+// one piece of memory.
+func newRequest(stream bool) *Request {
+	if stream {
+		r := new(struct {
+			Request
+			enc    openaiStream
+			prompt [1]Prompt
+		})
+		r.Stream, r.Encoder, r.Prompts = true, &r.enc, r.prompt[:0]
+		return &r.Request
+	}
+	r := new(struct {
+		Request
+		enc    openaiWhole
+		prompt [1]Prompt
+	})
+	r.Encoder, r.Prompts = &r.enc, r.prompt[:0]
+	return &r.Request
+}
+
+// Prompt is one text to go on from.
+type Prompt struct {
+	Tokens []uint32
+	Text   string // empty where only tokens came
+}
+
+// Choices is how many completions the request makes in all.
+func (r *Request) Choices() int { return len(r.Prompts) * r.N }
+
+// PromptTokens is how many tokens its prompts have in all.
+func (r *Request) PromptTokens() int {
+	n := 0
+	for i := range r.Prompts {
+		n += len(r.Prompts[i].Tokens)
+	}
+	return n
+}
+
+// Encoder writes one API's response. Everything is appended to a buffer; the
+// driver writes and flushes it. Choices are numbered over prompts and n.
+type Encoder interface {
+	// ContentType is the response's content type.
+	ContentType() string
+	// Begin is what comes before the first token.
+	Begin(b []byte, u openai.Usage) []byte
+	// Token is the next token of a choice; t.Done is set with its last one. t may
+	// be kept no longer than the call.
+	Token(b []byte, t *Token) []byte
+	// End is what comes after the last token; extra are more top-level fields,
+	// encoded as `,"name":value`, and kv the encoded kv_transfer_params.
+	End(b []byte, u openai.Usage, kv, extra []byte) []byte
+	// Fail tells an error inside a response that has begun, and ends it.
+	Fail(b []byte, e *openai.Error) []byte
+}
+
+// Token is one generated token, or the news that a choice has ended.
+type Token struct {
+	Choice int
+	Index  int  // in its choice, from 0
+	None   bool // no token, only the end
+	ID     uint32
+	Text   string
+	Done   openai.FinishReason // empty while the choice goes on
+	Stop   string              // the stop string met, if one was
+	StopID *uint32             // the stop token met, if one was
+
+	of *content
+	kv []byte // document 002's kv_metadata, on a choice's last token
+}
+
+// tool is the call that the token is part of; nil of a text.
+func (t *Token) tool() *toolCall {
+	if t.of == nil {
+		return nil
+	}
+	return t.of.tool
+}

@@ -1,0 +1,261 @@
+package modelserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// responsesRequest is what is read of a POST to /v1/responses.
+type responsesRequest struct {
+	Model        string            `json:"model"`
+	Input        json.RawMessage   `json:"input"`
+	Instructions string            `json:"instructions"`
+	MaxTokens    *int              `json:"max_output_tokens"`
+	Stream       bool              `json:"stream"`
+	Temperature  *float64          `json:"temperature"`
+	TopP         *float64          `json:"top_p"`
+	Tools        []json.RawMessage `json:"tools"`
+	ToolChoice   openai.ToolChoice `json:"tool_choice"`
+	Previous     string            `json:"previous_response_id"`
+	Conversation json.RawMessage   `json:"conversation"`
+	Store        *bool             `json:"store"`
+	Metadata     json.RawMessage   `json:"metadata"`
+	Priority     int64             `json:"priority"`
+	CacheSalt    string            `json:"cache_salt"`
+	RequestID    string            `json:"request_id"`
+	KV           json.RawMessage   `json:"kv_transfer_params"`
+}
+
+// readResponses reads /v1/responses.
+func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error) {
+	m := new(responsesRequest)
+	if bad := openai.Decode(body, m); bad != nil {
+		return nil, bad
+	}
+	items, bad := ParseItems(m.Input)
+	if bad != nil {
+		return nil, bad
+	}
+	p := openai.Sampling{Model: m.Model, Temperature: m.Temperature, TopP: m.TopP, Priority: m.Priority, CacheSalt: m.CacheSalt,
+		RequestID: m.RequestID, KVTransferParams: m.KV}
+	if bad := p.Check(); bad != nil {
+		return nil, bad
+	}
+	key := head.id(&p)
+	enc := &responsesEncoder{stored: r.State.Stored(), q: m, id: "resp_" + key, created: head.Created, items: items, store: m.Store == nil || *m.Store}
+	var messages []openai.Message
+	if m.Instructions != "" {
+		messages = append(messages, openai.Message{Role: "system", Content: openai.Content{Text: m.Instructions}})
+	}
+	if messages, bad = enc.history(messages); bad != nil {
+		return nil, bad
+	}
+	for _, it := range items {
+		messages = append(messages, it.message())
+	}
+	text := r.chatText(messages, nil)
+	q := &Request{Key: key, ID: enc.id, N: 1, Stream: m.Stream, Prompts: []Prompt{r.Prompt(text)}}
+	q.echoText = messages[len(messages)-1].Content.Text
+	limit, limited := 0, m.MaxTokens != nil
+	if limited {
+		if limit = *m.MaxTokens; limit < 1 {
+			return nil, openai.Errorf(400, "max_output_tokens", "max_output_tokens must be at least 1, got %d.", limit)
+		}
+	}
+	if bad := r.fill(q, &p, limit, limited); bad != nil {
+		return nil, bad
+	}
+	if q.tools, bad = responsesTools(m.Tools); bad != nil {
+		return nil, bad
+	}
+	q.toolChoice = m.ToolChoice
+	enc.req, q.Encoder = q, enc
+	return q, nil
+}
+
+// history puts what came before in front of the input: the response that this
+// one follows, or the conversation that it belongs to.
+func (e *responsesEncoder) history(m []openai.Message) ([]openai.Message, *openai.Error) {
+	if e.q.Previous != "" {
+		before, ok := e.stored.Response(e.q.Previous)
+		if !ok {
+			return nil, openai.Errorf(404, "previous_response_id", "Response with id '%s' not found.", e.q.Previous)
+		}
+		m = append(m, before...)
+	}
+	if len(e.q.Conversation) == 0 || string(e.q.Conversation) == "null" {
+		return m, nil
+	}
+	if json.Unmarshal(e.q.Conversation, &e.conversation) != nil {
+		var o struct {
+			ID string `json:"id"`
+		}
+		if json.Unmarshal(e.q.Conversation, &o) != nil || o.ID == "" {
+			return nil, openai.Errorf(400, "conversation", "conversation: expected an id or an object with an id.")
+		}
+		e.conversation = o.ID
+	}
+	items, ok := e.stored.Conversation(e.conversation)
+	if !ok {
+		return nil, openai.Errorf(404, "conversation", "Conversation with id '%s' not found.", e.conversation)
+	}
+	for _, it := range items {
+		m = append(m, it.message())
+	}
+	return m, nil
+}
+
+// responsesTools reads tools in the Responses API's flat form.
+func responsesTools(raw []json.RawMessage) ([]openai.Tool, *openai.Error) {
+	if len(raw) > openai.MaxTools {
+		return nil, openai.Errorf(400, "tools", "tools: expected at most %d, got %d.", openai.MaxTools, len(raw))
+	}
+	var out []openai.Tool
+	for i, t := range raw {
+		var flat struct {
+			Type       string          `json:"type"`
+			Name       string          `json:"name"`
+			Parameters json.RawMessage `json:"parameters"`
+		}
+		if err := json.Unmarshal(t, &flat); err != nil {
+			return nil, openai.Errorf(400, "tools", "tools[%d]: expected an object: %v.", i, err)
+		}
+		if flat.Type != "function" {
+			continue // tools that the server would run itself are never called
+		}
+		if flat.Name == "" {
+			return nil, openai.Invalidf("tools", "tools[%d].name: field required.", i)
+		}
+		var tool openai.Tool
+		tool.Type, tool.Function.Name, tool.Function.Parameters = flat.Type, flat.Name, flat.Parameters
+		out = append(out, tool)
+	}
+	return out, nil
+}
+
+// Item is one item of a response's input or of a conversation.
+type Item struct {
+	ID        string          `json:"id"`
+	Type      string          `json:"type"`
+	Role      string          `json:"role"`
+	Content   openai.Content  `json:"content"`
+	Name      string          `json:"name"`
+	Arguments string          `json:"arguments"`
+	CallID    string          `json:"call_id"`
+	Output    json.RawMessage `json:"output"`
+	raw       json.RawMessage
+}
+
+// MaxItems limits the items of one request and of one conversation.
+const MaxItems = 4096
+
+// ParseItems reads a list of items, or one text.
+func ParseItems(raw json.RawMessage) ([]Item, *openai.Error) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, openai.Invalidf("input", "input: field required, expected a string or a list of items.")
+	}
+	if raw[0] == '"' {
+		var text string
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return nil, openai.Errorf(400, "input", "input: %v.", err)
+		}
+		return []Item{{Type: "message", Role: "user", Content: openai.Content{Text: text}}}, nil
+	}
+	var parts []json.RawMessage
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return nil, openai.Errorf(400, "input", "input: expected a string or a list of items.")
+	}
+	if len(parts) == 0 || len(parts) > MaxItems {
+		return nil, openai.Errorf(400, "input", "input: expected 1 to %d items, got %d.", MaxItems, len(parts))
+	}
+	out := make([]Item, len(parts))
+	for i, p := range parts {
+		if bad := openai.Decode(p, &out[i]); bad != nil {
+			return nil, openai.Errorf(400, "input", "input[%d]: %s", i, bad.Message)
+		}
+		it := &out[i]
+		it.raw = p
+		if it.Type == "" {
+			it.Type = "message"
+		}
+		if it.Type == "message" && it.Role == "" {
+			return nil, openai.Invalidf("input", "input[%d].role: field required.", i)
+		}
+	}
+	return out, nil
+}
+
+// message is the item as a turn of a chat.
+func (it *Item) message() openai.Message {
+	m := openai.Message{Role: it.Role, Content: it.Content}
+	switch it.Type {
+	case "function_call":
+		m.Role, m.Content.Text = "assistant", it.Name+"("+it.Arguments+")"
+	case "function_call_output":
+		m.Role, m.Content.Text = "tool", strings.Trim(string(it.Output), `"`)
+	}
+	if m.Role == "" {
+		m.Role = it.Type
+	}
+	return m
+}
+
+// StoredResponse is a response that clients may ask for again or follow.
+type StoredResponse struct {
+	Body     []byte           // as it was sent
+	Messages []openai.Message // the chat up to its end
+}
+
+// AppendItem appends an item as it came, with its id.
+func AppendItem(b []byte, it *Item) []byte {
+	fields := map[string]json.RawMessage{}
+	if len(it.raw) > 0 {
+		_ = json.Unmarshal(it.raw, &fields) // it was an object when it came
+	} else {
+		fields["content"] = openai.AppendString(nil, it.Content.Text)
+		fields["role"] = openai.AppendString(nil, it.Role)
+	}
+	fields["id"] = openai.AppendString(nil, it.ID)
+	fields["type"] = openai.AppendString(nil, it.Type)
+	if raw, err := json.Marshal(fields); err == nil {
+		b = append(b, raw...)
+	}
+	return b
+}
+
+// The sizes of what is kept without what it leads to. Lists are made with room
+// for up to twice as many.
+var (
+	itemBytes    = 2 * int(reflect.TypeFor[Item]().Size())
+	messageBytes = 2 * int(reflect.TypeFor[openai.Message]().Size())
+	partBytes    = 2 * int(reflect.TypeFor[openai.Part]().Size())
+)
+
+func contentBytes(c *openai.Content) int {
+	n := len(c.Text)
+	for i := range c.Media {
+		n += partBytes + len(c.Media[i].Type) + len(c.Media[i].URL)
+	}
+	return n
+}
+
+// Bytes is what an item of a conversation takes.
+func (it *Item) Bytes() int {
+	return itemBytes + len(it.ID) + len(it.Type) + len(it.Role) + contentBytes(&it.Content) +
+		len(it.Name) + len(it.Arguments) + len(it.CallID) + cap(it.Output) + cap(it.raw)
+}
+
+// Bytes is what a response takes.
+func (r *StoredResponse) Bytes() int {
+	n := cap(r.Body)
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		n += messageBytes + len(m.Role) + contentBytes(&m.Content)
+	}
+	return n
+}

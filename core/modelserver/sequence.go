@@ -1,0 +1,186 @@
+package modelserver
+
+import (
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/tokens"
+)
+
+// Sequence is one completion of a request, as the engine has it and as the
+// Response looks at it. The driver sets Owner before it submits it.
+type Sequence struct {
+	enginecore.Sequence
+	// Choice is its number in the request.
+	Choice int
+	// Start, First and Every tell at what the Response has something to do: when
+	// the engine begins the prompt, at the first token, at each.
+	Start, First, Every bool
+
+	prompt *Prompt
+	said   *content
+}
+
+// ids are some of its token ids: the prompt's and then its own.
+func (q *Sequence) ids(first, count int) []uint32 {
+	out := make([]uint32, 0, count)
+	prompt := q.prompt.Tokens
+	for i := first; i < first+count; i++ {
+		if i < len(prompt) {
+			out = append(out, prompt[i])
+		} else {
+			out = append(out, q.said.piece(i-len(prompt)).id)
+		}
+	}
+	return out
+}
+
+// fillSequence sets what the engine is asked for with a sequence that knows what it will
+// say.
+func (r *Reader) fillSequence(q *Request, s *Sequence) {
+	s.Submit = r.submit(q, s.Choice, s.said)
+	s.Counted = stats.Sequence{PromptTokens: s.Submit.PromptTokens, EveryToken: s.Every, N: q.N, MaxTokens: q.MaxTokens, Adapter: q.LoRA}
+	s.Key, s.Remote, s.Source = q.KV.Key, q.KV.Remote, q.KV.Source
+	size := r.Engine.BlockSize
+	if blocks := s.Submit.PromptTokens / max(1, size); s.Remote == nil && (s.Source != nil || r.Connector.ViaStore) && len(s.Submit.Hashes) < blocks {
+		s.Prefix = engine.BlockHashes(make([]uint64, 0, blocks), q.salt(), s.prompt.Tokens, size)
+	}
+	if r.Engine.KVEvents {
+		s.Tokens = s.ids
+	}
+}
+
+// say sets what choice number i of a request will say.
+func (r *Reader) say(c *content, q *Request, i int) {
+	p := &q.Prompts[i/q.N]
+	*c = content{voc: r.Vocabulary, base: tokens.Answer(r.Seed^q.Seed, keyOf(q.Key, i))}
+	limit := q.MaxTokens
+	if limit == 0 {
+		limit = r.Engine.MaxModelLen - len(p.Tokens)
+	}
+	if q.KV.RemoteDecode && q.MaxTokens == 0 {
+		limit = 1 // a prefill alone
+	}
+	if c.tool = r.callOf(q, i, limit); c.tool != nil {
+		c.stopAt = len(c.tool.pieces)
+		c.total = min(limit, c.stopAt)
+		q.work.spend(q.tokenBytes * c.total)
+		return
+	}
+	switch {
+	case r.Content == ContentEcho:
+		if q.work.spend(pieceWork * len(q.echoText)) {
+			c.echo = r.piecesOf(q.echoText)
+		}
+	case len(r.Dataset) > 0:
+		d := machine.DrawFor(r.Seed^q.Seed, "server", "dataset", keyOf(q.Key, i))
+		c.echo = r.piecesOf(r.Dataset[d.Intn(len(r.Dataset))])
+	}
+	if q.echo {
+		if c.before, c.silent = p.Text, q.silent; c.before == "" && q.work.spend(tokenWork*len(p.Tokens)) {
+			c.before = tokens.Decode(r.Tokenizer, p.Tokens)
+		}
+	}
+	if !q.IgnoreEOS {
+		r.stopByItself(c, q, i)
+	}
+	if c.stopAt > 0 {
+		limit = min(limit, c.stopAt)
+	}
+	if q.work.spend(stopWork * limit * (len(q.stops) + (len(q.stopIDs)+15)/16)) {
+		c.findStop(q, limit)
+	}
+	if c.total = limit; c.stopAt > 0 {
+		c.total = min(limit, c.stopAt)
+	}
+	// Of each token as much text is made again as is held back.
+	q.work.spend(c.total * (q.tokenBytes + c.stopping.back))
+}
+
+// stopByItself sets where the model would end its output.
+func (r *Reader) stopByItself(c *content, q *Request, i int) {
+	c.stopAt = len(c.echo)
+	if c.stopAt == 0 {
+		c.stopAt = r.State.Draws().Tokens(keyOf(q.Key, i))
+	}
+	if c.stopAt == 0 && q.MaxTokens == 0 {
+		c.stopAt = DefaultOutput
+	}
+	if c.stopAt > 0 {
+		c.stopAt = max(c.stopAt, q.MinTokens)
+	}
+	if q.MaxTokens > 0 && c.stopAt >= q.MaxTokens {
+		c.stopAt = 0 // the limit is reached first
+	}
+}
+
+// keyOf keys the draws of one choice of a request: the first is keyed by the
+// request's id alone.
+func keyOf(request string, choice int) string {
+	if choice == 0 {
+		return request
+	}
+	return request + "/" + strconv.Itoa(choice)
+}
+
+// submit is what the engine is asked for with choice number i.
+func (r *Reader) submit(q *Request, i int, c *content) engine.Submit {
+	p := &q.Prompts[i/q.N]
+	m := engine.Submit{
+		ID:           requestID(q.Key, i),
+		PromptTokens: len(p.Tokens),
+		MaxTokens:    q.MaxTokens,
+		StopAfter:    c.stopAt,
+		Priority:     int32(max(min(q.Priority, 1<<31-1), -1<<31)),
+		Adapter:      q.Adapter,
+		HoldKV:       q.KV.RemoteDecode,
+	}
+	if r.Engine.Batching == engine.BatchingIndependent {
+		d := r.State.Draws()
+		m.PrefillTime, m.TokenTime = d.PrefillTime(q.Key), d.InterTokenTime(q.Key)
+	} else if !r.Engine.DisablePrefixCaching && q.work.spend(8*(len(p.Tokens)+c.total)/r.Engine.BlockSize) {
+		m.Hashes = r.hashes(q, p, c)
+	}
+	return m
+}
+
+// hashes names the blocks of a prompt and of what will be said behind it, so
+// that a later turn of the same conversation finds both in the cache.
+func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
+	out, size := q.MaxTokens, r.Engine.BlockSize
+	if c.stopAt > 0 && (out == 0 || c.stopAt < out) {
+		out = c.stopAt
+	}
+	n, parent := len(p.Tokens), q.salt()
+	total := min(n+out, r.Engine.MaxModelLen)
+	list := engine.BlockHashes(make([]uint64, 0, total/size), parent, p.Tokens, size)
+	if total/size == len(list) {
+		return list
+	}
+	whole := len(list) * size
+	if len(list) > 0 {
+		parent = list[len(list)-1]
+	}
+	return engine.BlockHashes(list, parent, (&Sequence{prompt: p, said: c}).ids(whole, total-whole), size)
+}
+
+// salt keeps prefixes apart that must not be shared: between adapters, and
+// between tenants with a cache_salt.
+func (r *Request) salt() uint64 {
+	if r.Salt == "" && r.Adapter == 0 {
+		return 0
+	}
+	d := machine.DrawFor(uint64(r.Adapter), "server", "salt", r.Salt)
+	return d.Uint64()
+}
+
+// requestID is the engine's name for a completion. It is made of the request's id
+// and nothing else, so that the same requests draw the same values whatever order
+// they come in.
+func requestID(key string, choice int) engine.RequestID {
+	d := machine.DrawFor(uint64(choice), "server", "request", key)
+	return engine.RequestID(d.Uint64())
+}

@@ -1,0 +1,50 @@
+package modelserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// nested is a schema of arrays within arrays, each of 32.
+func nested(depth int) string {
+	s := `{"type":"string"}`
+	for range depth {
+		s = `{"type":"array","minItems":32,"items":` + s + `}`
+	}
+	return `{"type":"object","required":["a"],"properties":{"a":` + s + `}}`
+}
+
+// A call that is told whole is what it would be without the limit.
+func TestToolCallsAreNotCut(t *testing.T) {
+	t.Parallel()
+	rd := testReader(t, nil)
+	for depth := range 3 {
+		for i := range 20 {
+			r := &Request{Key: fmt.Sprint(i), N: 1, Prompts: []Prompt{{Tokens: []uint32{1}}}, toolChoice: openai.ToolChoice{Mode: "required"}, tools: make([]openai.Tool, 1)}
+			r.tools[0].Function.Parameters = []byte(nested(depth))
+			whole := rd.callOf(r, 0, 1<<20)
+			text := ""
+			for _, p := range whole.pieces {
+				text += p.text
+			}
+			if !json.Valid([]byte(text)) {
+				t.Fatalf("%s is no JSON", text)
+			}
+			n := len(whole.pieces)
+			for _, limit := range []int{0, 1, n / 2, n - 1, n, n + 1} {
+				cut := rd.callOf(r, 0, limit)
+				if told := min(limit, len(whole.pieces)); len(cut.pieces) < told || limit < len(whole.pieces) && len(cut.pieces) <= limit {
+					t.Fatalf("%d of %d pieces for a limit of %d", len(cut.pieces), len(whole.pieces), limit)
+				}
+				for k, p := range cut.pieces[:min(limit, len(whole.pieces))] {
+					if p != whole.pieces[k] {
+						t.Fatalf("piece %d is %q, want %q", k, p.text, whole.pieces[k].text)
+					}
+				}
+			}
+		}
+	}
+}

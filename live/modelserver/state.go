@@ -1,0 +1,86 @@
+package modelserver
+
+import (
+	"net"
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/serving"
+)
+
+// state is what core/modelserver asks of a server while it reads requests.
+type state struct{ s *Server }
+
+func (x state) Draws() *serving.Draws { return x.s.draws.Load() }
+
+func (x state) Fault(request string) serving.Fault {
+	if x.s.opts.Faults != nil {
+		if f := x.s.opts.Faults(request); f != (serving.Fault{}) {
+			return f
+		}
+	}
+	return x.s.injected(request)
+}
+
+func (x state) Adapter(name string) (engine.AdapterID, bool) {
+	a, ok := x.s.adapters.find(name)
+	return a.id, ok
+}
+
+func (x state) MayFetch(host string) bool { return x.s.opts.KVPeers.allow(host) }
+
+func (x state) MeetsAt(host string, port int) bool { return x.s.meetsAt(host, port) }
+
+func (x state) Fetched(handle string) bool {
+	_, fetched := x.s.store.get(handle)
+	if !fetched {
+		x.s.store.put(handle, nil, 0)
+	}
+	return fetched
+}
+
+func (x state) Shown(all []modelserver.Media) { x.s.seen.show(all) }
+
+func (x state) ImagePercent() int { return int(x.s.imagePercent.Load()) }
+
+func (x state) EncodingsAt() (host string, port int) {
+	host, text, err := net.SplitHostPort(x.s.endpoint)
+	if x.s.opts.SideChannel != "" && err == nil {
+		if _, p, err := net.SplitHostPort(x.s.opts.SideChannel); err == nil {
+			text = p
+		}
+	}
+	port, _ = strconv.Atoi(text) // our own address
+	return host, port
+}
+
+func (x state) Stored() modelserver.Stored { return x }
+
+func (x state) Response(id string) ([]openai.Message, bool) {
+	v, _ := x.s.store.get(id)
+	r, ok := v.(*modelserver.StoredResponse)
+	if !ok {
+		return nil, false
+	}
+	return r.Messages, true
+}
+
+func (x state) KeepResponse(id string, r *modelserver.StoredResponse) {
+	x.s.store.put(id, r, r.Bytes())
+}
+
+func (x state) Conversation(id string) ([]modelserver.Item, bool) {
+	c := x.s.conversation(id)
+	if c == nil {
+		return nil, false
+	}
+	return c.list(), true
+}
+
+func (x state) Continue(id string, items []modelserver.Item) {
+	if c := x.s.conversation(id); c != nil {
+		x.s.addTo(c, items)
+	}
+}

@@ -1,0 +1,82 @@
+package stack
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// said is what the model servers and clients of a run tell of each request, but
+// for times, sizes and who it was.
+func said(events []flow.Event) map[string][]string {
+	out := map[string][]string{}
+	for _, e := range events {
+		if e.Hop != flow.Server && (e.Hop != flow.Client || e.Step != flow.Finished) || e.Request == "" {
+			continue
+		}
+		line := string(e.Hop) + " " + string(e.Step)
+		for _, d := range e.Details {
+			if d.Key != "bytes" {
+				line += fmt.Sprintf(" %s=%v", d.Key, d.Value)
+			}
+		}
+		out[e.Request] = append(out[e.Request], line)
+	}
+	for _, lines := range out {
+		slices.Sort(lines) // hops of a live run tell of one moment in any order
+	}
+	return out
+}
+
+// Whatever a request asks for besides its prompt, a model server does the same
+// in wall and in virtual time, and tells it with the same details.
+func TestBodiesLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, workload, server, want string }{
+		{name: "min_tokens", workload: `, maxTokens: 40, bodyFields: '{"min_tokens": 30}'`, want: "tokens=30"},
+		{name: "ignore_eos", workload: `, maxTokens: 40, bodyFields: '{"ignore_eos": true}'`, want: "tokens=40 finish_reason=length"},
+		{name: "stop", workload: `, maxTokens: 200, bodyFields: '{"ignore_eos": true, "stop": ["q"]}'`, want: "finish_reason=stop"},
+		{name: "stop tokens", workload: `, maxTokens: 20, bodyFields: '{"ignore_eos": true, "stop_token_ids": [1, 2]}'`},
+		{name: "several choices", workload: `, maxTokens: 7, bodyFields: '{"n": 3, "ignore_eos": true}'`, want: "tokens=21"},
+		{name: "several choices whole", workload: `, stream: false, maxTokens: 7, bodyFields: '{"n": 3, "ignore_eos": true}'`, want: "tokens=21"},
+		{name: "too many choices", workload: `, bodyFields: '{"n": 100000}'`, want: "status=400"},
+		{name: "tools", workload: `, maxTokens: 30, bodyFields: '{"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}}}]}'`, want: "finish_reason=tool_calls"},
+		{name: "a tenant's cache", workload: `, bodyFields: '{"cache_salt": "a"}'`},
+		{name: "priority", workload: `, bodyFields: '{"priority": -5}'`, server: ", schedulingPolicy: priority"},
+		{name: "too little cached", workload: `, bodyFields: '{"cache_hit_threshold": 0.9}'`, want: "server aborted"},
+		{name: "echo", workload: `, api: completions, stream: false, maxTokens: 3, bodyFields: '{"echo": true, "logprobs": 2}'`, want: "tokens=3"},
+		{name: "a completion", workload: `, api: completions, maxTokens: 5`, want: "tokens=5"},
+		{name: "truncated", workload: `, bodyFields: '{"truncate_prompt_tokens": 10}'`, want: "prompt_tokens=10"},
+		{name: "a seed", workload: `, maxTokens: 5, bodyFields: '{"seed": 7}'`},
+		{name: "too long", workload: `, maxTokens: 100000`, want: "status=400"},
+		{name: "a bad field", workload: `, bodyFields: '{"temperature": -1}'`, want: "status=400"},
+		{name: "a field of the wrong type", workload: `, bodyFields: '{"priority": "high"}'`, want: "status=400"},
+	} {
+		for _, kind := range []string{"held", "plain"} {
+			t.Run(c.name+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				live, played := liveAsVirtual(t, fmt.Sprintf(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    flow: %s
+    modelServer: {batching: continuous, prefill: 5ms, interTokenLatency: 1ms, outputTokens: 12, numGPUBlocks: 4096, maxModelLen: 8192%s}
+workload: {requests: 2, timeout: 5s, prompt: {characters: 400}%s}
+`, kind, c.server, c.workload))
+				got := said(played)
+				if d := cmp.Diff(said(live), got); d != "" {
+					t.Errorf("in wall time (-) and in virtual time (+):\n%s", d)
+				}
+				if all := fmt.Sprint(got); !strings.Contains(all, c.want) {
+					t.Errorf("no %q in %s", c.want, all)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package stack
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// ended are the details of each request's end, without what is written out in
+// wall time alone.
+func ended(events []flow.Event) map[string]string {
+	out := map[string]string{}
+	for _, e := range events {
+		if e.Step != flow.Finished {
+			continue
+		}
+		for _, d := range e.Details {
+			if d.Key != "bytes" {
+				out[e.Request] += fmt.Sprintf("%s=%v ", d.Key, d.Value)
+			}
+		}
+	}
+	return out
+}
+
+// Whom flow control refuses is told why, by the same words in both times.
+func TestRefusalsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := liveAsVirtual(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    flow: plain
+    modelServer: {prefill: 1s, interTokenLatency: 2ms, outputTokens: 5}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        featureGates: [flowControl]
+        plugins:
+        - {type: concurrency-detector, parameters: {maxConcurrency: 1}}
+        - {type: queue-scorer}
+        schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
+        flowControl: {saturationDetector: {pluginRef: concurrency-detector}, defaultRequestTTL: 50ms}
+workload: {requests: 3, rate: 20, concurrency: 3}
+`)
+	a, b := ended(live), ended(played)
+	if d := cmp.Diff(a, b); d != "" {
+		t.Errorf("live (-) and virtual (+) differ: %s", d)
+	}
+	refused := 0
+	for _, text := range a {
+		if strings.Contains(text, "reason=") {
+			refused++
+		}
+	}
+	if refused != 2 {
+		t.Errorf("%d requests were refused for a reason, expected those that wait behind the first: %v", refused, a)
+	}
+}
+
+// A client's own limits are told by the same words in both times.
+func TestGivingUpLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, load := range []string{"{requests: 2, timeout: 200ms}", "{requests: 2, leaving: {requests: [1, 2], after: 200ms}}"} {
+		live, played := liveAsVirtual(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools: [{name: pool, flow: plain, modelServer: {prefill: 5s, interTokenLatency: 2ms, outputTokens: 5}}]
+workload: `+load+"\n")
+		if d := cmp.Diff(ended(live), ended(played)); d != "" {
+			t.Errorf("live (-) and virtual (+) differ: %s", d)
+		}
+	}
+}
+
+// A renderer counts the same tokens in both times, and is asked by its name.
+func TestRendererLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := liveAsVirtual(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    model: m
+    flow: plain
+    replicas: 2
+    modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 2ms, outputTokens: 5, numGPUBlocks: 4096, maxModelLen: 16384}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins: [{type: token-producer, parameters: {modelName: m, vllm: {url: "http://model-server:8000"}}}, {type: prefix-cache-scorer}]
+        schedulingProfiles: [{name: default, plugins: [{pluginRef: prefix-cache-scorer}]}]
+workload: {requests: 3, prompt: {characters: 900}}
+`)
+	count := func(events []flow.Event) map[string][2]int {
+		out := map[string][2]int{}
+		for _, e := range events {
+			switch e.Step {
+			case flow.CallFailed:
+				t.Errorf("%s: %v", e.Request, e.Details)
+			case flow.EndpointPicked:
+				var x struct {
+					Prompt int `json:"prompt_tokens"`
+				}
+				if err := json.Unmarshal(fmt.Append(nil, e.Details.Get("explanation")), &x); err != nil {
+					t.Fatal(err)
+				}
+				out[e.Request] = [2]int{x.Prompt, out[e.Request][1]}
+			case flow.RequestReceived:
+				if n, ok := e.Details.Get("prompt_tokens").(int); ok {
+					out[e.Request] = [2]int{out[e.Request][0], n}
+				}
+			}
+		}
+		return out
+	}
+	a, b := count(live), count(played)
+	if d := cmp.Diff(a, b); d != "" || a["req-1-000001"][0] != a["req-1-000001"][1] {
+		t.Errorf("of tokens at the picker and at the server: live %v, virtual %v", a, b)
+	}
+}

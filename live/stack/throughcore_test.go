@@ -1,0 +1,63 @@
+package stack
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// exampleTime is for how long each example is played live at most: a part of it
+// in every test, and longer with make test-replay, which gives the variable.
+func exampleTime(t *testing.T) time.Duration {
+	text := os.Getenv("WINDTUNNEL_REPLAY_TIME")
+	if text == "" {
+		return 2 * time.Second
+	}
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// For every example: what entered the endpoint picker of a live run, behind the
+// real Envoy, gives in another picker the decisions of that run. playAgain, when
+// each ends, compares all effects and, at every beginning of a file, all state.
+func TestExamplesThroughCore(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("examples %v, %v", files, err)
+	}
+	limit := exampleTime(t)
+	for _, file := range files {
+		if strings.HasPrefix(filepath.Base(file), "own-") {
+			continue // its model servers are somebody else's
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			t.Parallel()
+			s, err := scenario.Load(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r *rig
+			t.Cleanup(func() { // behind rig's own
+				if r != nil && (r.played.Decisions == 0 || r.played.Gaps > 0) {
+					t.Errorf("played again: %+v", r.played)
+				}
+				t.Logf("%+v", r.played)
+			})
+			r = start(t, s, nil)
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			defer cancel()
+			if err := r.Load(ctx); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+	}
+}
