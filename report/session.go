@@ -51,6 +51,7 @@ type Options struct {
 	Judge func(Summary) []Expectation
 
 	indexes          []IndexSummary
+	hops             *HopTimes // as a recording tells
 	servers, prefill []string
 }
 
@@ -63,7 +64,8 @@ type Session struct {
 	lines   *Writer // JSON on Out
 	file    *Writer
 	ordered *Ordered
-	told    bool // the summary was printed before the end
+	hops    *hopMeter // of a live run
+	told    bool      // the summary was printed before the end
 }
 
 // Start opens the recording and begins to listen.
@@ -88,6 +90,7 @@ func Start(o Options) (*Session, error) {
 		}
 	}
 	if o.Clock != nil {
+		s.hops = newHopMeter()
 		s.ordered = newOrdered(flow.Func(s.take), o.Clock, s.flush)
 	}
 	return s, nil
@@ -95,7 +98,7 @@ func Start(o Options) (*Session, error) {
 
 // Retell takes from a recording's summary what its events do not tell.
 func (s *Session) Retell(told Summary) {
-	s.options.Scenario, s.options.Seed, s.options.indexes = told.Scenario, told.Seed, told.IndexLag
+	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops = told.Scenario, told.Seed, told.IndexLag, told.HopTimes
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
 	s.options.PrefixCache = told.PrefixCache != nil
 	s.Servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
@@ -146,8 +149,14 @@ func (s *Session) Inputs() *Inputs {
 	return &Inputs{s.file, s.options.Bodies, s.options.Version}
 }
 
+// Scraped is told how long a live picker took to read a page of metrics.
+func (s *Session) Scraped(took time.Duration) { s.hops.Scraped(took) }
+
 func (s *Session) take(e flow.Event) {
 	s.tally.Record(e)
+	if s.hops != nil {
+		s.hops.Record(e)
+	}
 	if s.view != nil {
 		s.view.Record(e)
 	}
@@ -247,6 +256,10 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		s.ordered.Close()
 	}
 	sum := s.summary(interrupted)
+	sum.HopTimes = s.options.hops
+	if s.hops != nil {
+		sum.HopTimes = s.hops.times()
+	}
 	var errs []error
 	switch {
 	case s.view == nil:

@@ -47,6 +47,8 @@ type Summary struct {
 	IndexLag []IndexSummary `json:"indexLag,omitempty"`
 	// Warnings are the parts of the picker that did not get what they asked for.
 	Warnings []Warning `json:"warnings,omitempty"`
+	// HopTimes are how long the hops of a live run took; nil where nobody measured.
+	HopTimes *HopTimes `json:"hopTimes,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
 	Expectations []Expectation `json:"expectations,omitempty"`
 }

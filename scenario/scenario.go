@@ -48,6 +48,8 @@ type Scenario struct {
 	Pools []Pool `json:"pools" min:"1" max:"64"`
 	// The requests that the simulated client sends.
 	Workload Workload `json:"workload"`
+	// What it takes to get from one part to the next, in virtual time; in wall time it takes what it takes.
+	Hops Hops `json:"hops"`
 	// What the run must come to; a run that misses one of these fails.
 	Expectations Expectations `json:"expectations"`
 

@@ -115,10 +115,13 @@ func (r ByteRange) String() string {
 	return r.Low.String() + ".." + r.High.String()
 }
 
-func mustCount(text string) latency.Dist {
-	d, err := latency.ParseCount(text)
+// mustCount and mustSpan are only ever called with constants.
+func mustCount(text string) latency.Dist { return must(latency.ParseCount(text)) }
+func mustSpan(text string) latency.Dist  { return must(latency.ParseDist(text)) }
+
+func must(d latency.Dist, err error) latency.Dist {
 	if err != nil {
-		panic(err) // only ever called with constants
+		panic(err)
 	}
 	return d
 }

@@ -44,6 +44,9 @@ type leg struct {
 	p       *passage
 	sub     *request
 	told    bool // the status has been
+	ways    ways // between sidecar and server, up and down
+	by      *route
+	dropped bool // nobody waits for it any more
 	deliver bool // to the client, not to the machine
 	change  *disagg.Change
 	kind    string // of its content
@@ -112,7 +115,7 @@ func (p *passage) act(a disagg.Action) {
 			l.pass(200, a.Before, false)
 		}
 	case disagg.Drop:
-		p.legs[a.Leg].sub.dropServer("the client left")
+		p.legs[a.Leg].drop("the client left")
 	case disagg.Answer:
 		if a.Status >= 500 { // legs that nobody waits for are for nobody
 			p.drop("the client left")
@@ -133,7 +136,7 @@ func (p *passage) tell(m disagg.Message) {
 // call begins a leg at its model server.
 func (p *passage) call(d disagg.Leg) {
 	w := p.r.w
-	l := &leg{Leg: d, p: p}
+	l := &leg{Leg: d, p: p, ways: w.hops.open(p.r.ID, d.ID), by: &w.hops.pods, sub: &request{w: w}}
 	p.legs[d.ID] = l
 	to := p.at
 	if d.Target.Host != "" {
@@ -142,15 +145,24 @@ func (p *passage) call(d disagg.Leg) {
 	if d.Kind == disagg.Bootstrap {
 		to = w.byHost[d.Target.Host]
 	}
+	if to == p.at {
+		l.by = &w.hops.pod
+	}
 	if to != nil && d.Kind == disagg.Bootstrap { // Mooncake: which engine is it?
-		l.sub = &request{w: w}
-		p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
-		p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.core.Config().EngineID)})
+		l.send(func() {
+			l.back(func() {
+				p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
+				p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.core.Config().EngineID)})
+			})
+		})
 		return
 	}
 	if to == nil {
-		l.sub = &request{w: w}
-		p.tell(disagg.Failed{Leg: d.ID, Reason: "nobody listens on " + d.Target.String(), Refused: true})
+		l.send(func() {
+			l.back(func() {
+				p.tell(disagg.Failed{Leg: d.ID, Reason: "nobody listens on " + d.Target.String(), Refused: true})
+			})
+		})
 		return
 	}
 	body := d.Body
@@ -162,8 +174,11 @@ func (p *passage) call(d disagg.Leg) {
 	if to == p.at { // behind the sidecar
 		endpoint = strings.TrimSuffix(endpoint, ":8000") + ":8001"
 	}
-	l.sub.reach(to, endpoint, header.Of("content-type", "application/json", "x-request-id", p.r.ID))
-	l.sub.serverBody(body, true)
+	head := header.Of("content-type", "application/json", "x-request-id", p.r.ID)
+	l.send(func() {
+		l.sub.reach(to, endpoint, head)
+		l.sub.serverBody(body, true)
+	})
 }
 
 // hear has the legs say what had to wait.
@@ -176,11 +191,40 @@ func (p *passage) hear() {
 	}
 }
 
-// respond takes a piece of the leg's answer.
+// send is what the sidecar sends to the leg's server.
+func (l *leg) send(f func()) { l.p.r.w.pass(&l.ways.up, l.by, f) }
+
+// back is what comes back, for as long as the sidecar waits for it.
+func (l *leg) back(f func()) {
+	l.p.r.w.pass(&l.ways.down, l.by, func() {
+		if !l.dropped {
+			f()
+		}
+	})
+}
+
+// drop ends the leg.
+func (l *leg) drop(reason string) {
+	if !l.dropped {
+		l.dropped = true
+		l.send(func() { l.sub.dropServer(reason) })
+	}
+}
+
+// respond is a piece of the leg's answer.
 func (l *leg) respond(status int, contentType string, body []byte, end bool) {
+	l.back(func() { l.responded(status, contentType, body, end) })
+}
+
+// responded is that piece at the sidecar.
+func (l *leg) responded(status int, contentType string, body []byte, end bool) {
 	if l.p.playing {
 		body = bytes.Clone(body)
-		l.p.later = append(l.p.later, func() { l.respond(status, contentType, body, end) })
+		l.p.later = append(l.p.later, func() {
+			if !l.dropped {
+				l.responded(status, contentType, body, end)
+			}
+		})
 		return
 	}
 	if !l.told {
@@ -231,11 +275,15 @@ func (l *leg) streams() bool {
 	return q != nil && q.Stream
 }
 
-// broke is the connection to the leg's server breaking.
+// broke is the connection to the leg's server breaking, seen by the sidecar.
 func (l *leg) broke(reason string) {
 	p := l.p
 	if p.playing {
-		p.later = append(p.later, func() { l.broke(reason) })
+		p.later = append(p.later, func() {
+			if !l.dropped {
+				l.broke(reason)
+			}
+		})
 		return
 	}
 	if !l.deliver {
@@ -273,6 +321,6 @@ func (p *passage) leave(reason string) {
 
 func (p *passage) drop(reason string) {
 	for id := 1; p.legs[id] != nil; id++ {
-		p.legs[id].sub.dropServer(reason)
+		p.legs[id].drop(reason)
 	}
 }

@@ -15,13 +15,18 @@ const lostBeforeHeaders = "upstream connect error or disconnect/reset before hea
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
-	switch {
-	case r.over:
-	case r.status == 0:
-		r.respond(503, "text/plain", []byte(lostBeforeHeaders), true)
-	default:
-		r.broken("the answer was cut short")
-	}
+	r.toEPP(func() {
+		switch {
+		case r.stream.Result() != stream.Running:
+			return
+		case r.status == 0:
+			r.responded(503, "text/plain", []byte(lostBeforeHeaders), true)
+			return
+		}
+		f := r.facts()
+		r.toClient(func() { r.finish(flow.Broken, f.Cut("the answer was cut short")...) })
+		r.tell(stream.Message{Kind: stream.PeerGone})
+	})
 }
 
 // cut is the connection to the model server breaking.
@@ -31,17 +36,10 @@ func (r *request) cut(reset bool) {
 		reason = "the connection was reset"
 	}
 	if r.leg != nil {
-		r.leg.broke(reason)
+		r.leg.back(func() { r.leg.broke(reason) })
 		return
 	}
 	r.lost()
-}
-
-// broken ends a request whose answer breaks off in the middle.
-func (r *request) broken(reason string) {
-	f := r.facts()
-	r.finish(flow.Broken, f.Cut(reason)...)
-	r.tell(stream.Message{Kind: stream.PeerGone})
 }
 
 // respond is a piece of the response on its way to the EPP.
@@ -50,7 +48,12 @@ func (r *request) respond(status int, contentType string, body []byte, end bool)
 		r.leg.respond(status, contentType, body, end)
 		return
 	}
-	if r.over {
+	r.toEPP(func() { r.responded(status, contentType, body, end) })
+}
+
+// responded is a piece of the response at the EPP.
+func (r *request) responded(status int, contentType string, body []byte, end bool) {
+	if r.stream.Result() != stream.Running { // it has answered, or the client is gone
 		return
 	}
 	if r.status == 0 {
@@ -61,13 +64,14 @@ func (r *request) respond(status int, contentType string, body []byte, end bool)
 			return
 		}
 	}
-	if !r.over {
-		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end})
-	}
+	r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end})
 }
 
 // received is a piece of the response at the client.
 func (r *request) received(body []byte, end bool) {
+	if r.over {
+		return
+	}
 	ok := r.status >= 200 && r.status < 300
 	if ok && !r.first && len(body) > 0 {
 		r.first = true

@@ -18,7 +18,7 @@ pools:
 - name: a
   modelServer: {batching: continuous, coefficients: {step: 1s}, outputTokens: 2, numGPUBlocks: 4096, maxModelLen: 16384, tensorParallelSize: 2}
   incidents: [{at: 500ms, what: lose-rank, rank: 1, for: 3s}]
-workload: {requests: 5, conversations: {turns: 5, thinkTime: 1s}}
+workload: {requests: 5, conversations: {turns: 5, thinkTime: 900ms}}
 `))
 	if err != nil {
 		t.Fatal(err)

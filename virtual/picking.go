@@ -85,10 +85,29 @@ func (k *picking) effect(e epp.Effect) {
 	case epp.Evict:
 		e.Request.Owner.(*request).evicted()
 	case epp.Scrape:
-		t, src := e.Target, e.Source
-		page, err := k.page(t, src)
-		k.Input(epp.Scraped{Target: t, Source: src, Page: page, Err: err})
+		k.scrape(e.Target, e.Source)
 	}
+}
+
+// scrape fetches a page, which is made when half of the hop is behind. At the
+// beginning the picker has been up for long enough to know the servers; in the
+// end, when nobody asks it any more, it need not know more.
+func (k *picking) scrape(t *epp.Target, source int) {
+	if !k.w.busy() {
+		return
+	}
+	h := &k.w.hops
+	took := machine.Time(0)
+	if k.w.now > 0 {
+		d := machine.NewDraw(h.seed, "hops", "scrape", h.scrapes)
+		h.scrapes++
+		took = h.scrape.takes(&d)
+	}
+	var way way
+	k.w.pass(&way, &route{fixed: took / 2}, func() {
+		page, err := k.page(t, source)
+		k.w.pass(&way, &route{fixed: took - took/2}, func() { k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err}) })
+	})
 }
 
 // decide hands a request to the picker.

@@ -61,6 +61,15 @@ func anything(t *rapid.T) string {
 	} else {
 		fmt.Fprintf(&b, "  concurrency: %d\n", n("concurrency", 1, 20))
 	}
+	if h := some("hops", "measured", "none", "long", "any"); h != "measured" {
+		for _, hop := range []string{"network", "envoy", "extProc", "sidecar", "scrape"} {
+			of := map[string]string{"none": "0", "long": "20ms", "any": some(hop, "0", "1ms", "0s..50ms", "lognormal(10ms, 30ms, max=1s)")}
+			if hop == "network" {
+				b.WriteString("hops:\n")
+			}
+			fmt.Fprintf(&b, "  %s: %s\n", hop, of[h])
+		}
+	}
 	return b.String()
 }
 

@@ -25,6 +25,7 @@ type request struct {
 	fx     machine.Effects[stream.Effect] // of the stream
 	slot   slot[*stream.Message, *machine.Effects[stream.Effect]]
 	alarm  *alarm
+	ways   ways // its own; a leg's are the leg's
 
 	passage *passage // at the sidecar before a decode server
 	leg     *leg     // of a leg itself: where its answer goes
@@ -43,6 +44,7 @@ type request struct {
 	refusal *reply.Reader // an answer with an error status
 	first   bool          // the client has seen the first token
 	over    bool
+	gone    bool          // behind Envoy it is known that nobody waits any more
 	heard   *reply.Reader // the answer, where somebody goes on from it
 }
 
@@ -52,14 +54,19 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 	}
 }
 
-// begin sends the request: headers and body reach the EPP at once.
+// begin sends the request: headers and body reach the EPP together.
 func (r *request) begin() {
 	r.w.picking.number++
 	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
 	if r.w.rec != nil {
 		r.record(flow.RequestSent, r.Sent()...)
 	}
-	r.slot.class = machine.ClassTimer
+	r.ways = r.w.hops.open(r.ID, 0)
+	r.slot.class, r.slot.carried = machine.ClassTimer, func() {
+		if r.stream.Result() != stream.Running {
+			r.slot.end()
+		}
+	}
 	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.said(r.fx.List[i]) })
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
@@ -70,8 +77,10 @@ func (r *request) begin() {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{kind: leave, alarm: r.alarm})
 	}
 	head := append(r.head(), r.Header...).Normalize()
-	r.tell(stream.Message{Kind: stream.Headers, Head: head})
-	r.tell(stream.Message{Kind: stream.Body, Body: r.Body, End: true})
+	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
+		r.tell(stream.Message{Kind: stream.Headers, Head: head})
+		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, End: true})
+	})
 }
 
 // head are the headers that every request of the client's has.
@@ -88,31 +97,54 @@ func (r *request) tell(m stream.Message) { r.slot.input(&m) }
 
 // said carries out what the EPP says.
 func (r *request) said(e stream.Effect) {
-	if r.over {
-		return
-	}
 	switch e.Kind {
 	case stream.Decide:
 		r.w.picking.decide(r)
 	case stream.SendRequestHeaders:
-		r.forward(e.Set)
+		r.toServer(func() { r.forward(e.Set) })
 	case stream.SendRequestBody:
-		r.serverBody(e.Body, e.End)
+		r.toServer(func() { r.serverBody(e.Body, e.End) })
 	case stream.SendResponseHeaders:
 		if r.bare {
-			r.received(nil, true)
+			r.toClient(func() { r.received(nil, true) })
 		}
 	case stream.SendResponseBody:
-		r.received(e.Body, e.End)
+		r.toClient(func() { r.received(e.Body, e.End) })
 	case stream.SendAnswer:
-		r.dropServer("the EPP answered by itself")
-		if r.status == 0 {
-			r.status = e.Answer.Status
-			r.received(e.Answer.Body, true)
-			return
-		}
-		r.finish(flow.OutcomeOfStatus(e.Answer.Status), flow.D("status", e.Answer.Status))
+		r.drop(&r.w.hops.server, "the EPP answered by itself")
+		r.toClient(func() { r.answered(e.Answer) })
 	}
+}
+
+// answered is the EPP's own answer at the client.
+func (r *request) answered(a stream.Answer) {
+	if r.status == 0 {
+		r.status = a.Status
+		r.received(a.Body, true)
+		return
+	}
+	r.finish(flow.OutcomeOfStatus(a.Status), flow.D("status", a.Status))
+}
+
+// toServer is what the EPP sends to what is behind Envoy.
+func (r *request) toServer(f func()) {
+	r.w.pass(&r.ways.upBehind, &r.w.hops.server, func() {
+		if !r.gone {
+			f()
+		}
+	})
+}
+
+// toEPP is what comes from behind Envoy, and toClient what the EPP lets pass.
+func (r *request) toEPP(f func())    { r.w.pass(&r.ways.downBehind, &r.w.hops.client, f) }
+func (r *request) toClient(f func()) { r.w.pass(&r.ways.down, &r.w.hops.server, f) }
+
+// drop lets what is behind Envoy know that nobody waits any more.
+func (r *request) drop(by *route, reason string) {
+	r.w.pass(&r.ways.upBehind, by, func() {
+		r.gone = true
+		r.dropServer(reason)
+	})
 }
 
 // promptTokens are the prompt's tokens as the model server counts them.
@@ -146,7 +178,7 @@ func (r *request) giveUp() {
 	if !r.over {
 		f := r.facts()
 		r.finish(flow.TimedOut, f.Cut(reply.TimeLimit)...)
-		r.gone()
+		r.left()
 	}
 }
 
@@ -156,14 +188,14 @@ func (r *request) leaves() {
 		r.record(flow.ClientLeft)
 		f := r.facts()
 		r.finish(flow.Left, f.Cut(reply.ClientLeft)...)
-		r.gone()
+		r.left()
 	}
 }
 
-// gone tells everybody that nobody waits for the answer any more.
-func (r *request) gone() {
-	r.tell(stream.Message{Kind: stream.PeerGone})
-	r.dropServer("the client left")
+// left tells everybody that nobody waits for the answer any more.
+func (r *request) left() {
+	r.w.pass(&r.ways.up, &r.w.hops.client, func() { r.tell(stream.Message{Kind: stream.PeerGone}) })
+	r.drop(&r.w.hops.past, "the client left")
 }
 
 // forward opens the request at the model server that the EPP chose.
@@ -213,7 +245,6 @@ func (r *request) finish(o flow.Outcome, details ...flow.Detail) {
 		return
 	}
 	r.over, r.alarm.r = true, nil
-	r.slot.end()
 	r.record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(o))}, details...)...)
 	r.w.ended(r, o)
 }

@@ -4,9 +4,9 @@
 //
 // A request is a few calls here: the client's bytes go into the EPP's stream
 // machine, its effects go to the sidecar's exchange or the model server's
-// session and engine, and theirs back. What a network would carry is handed
-// over at once, so a virtual run shows the time that the parts themselves
-// need. The record has the same steps as a live one, except Envoy's own log.
+// session and engine, and theirs back. What a network would carry arrives after
+// the time that the scenario's hops take. The record has the same steps as a live
+// one, except Envoy's own log.
 package virtual
 
 import (
@@ -39,6 +39,7 @@ type event struct {
 	incident *scenario.Incident
 	alarm    *alarm
 	place    *place
+	then     func()
 }
 
 // alarm is a request that something waits for which hardly ever comes: its time
@@ -56,6 +57,7 @@ const (
 	goOn
 	sendKV
 	deliverKV
+	arrives
 	happens
 	ends
 )
@@ -67,6 +69,7 @@ type world struct {
 	rec        flow.Recorder
 	load       *workload.Config
 	stream     stream.Config
+	hops       hops
 	model      string
 	adapters   map[string]engine.AdapterID
 	voc        *tokens.Vocabulary
@@ -180,6 +183,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder, w.stream.StandIns = rec, true
+	w.hops = newHops(s.Seed, &s.Hops)
 	w.kv = newKVWire(w, p)
 	w.adapters = p.Adapters()
 	var err error
@@ -282,6 +286,8 @@ func (w *world) play(at machine.Time, e event) {
 		e.server.sendKV()
 	case deliverKV:
 		e.server.deliverKV()
+	case arrives:
+		e.then()
 	case happens:
 		w.happen(e.incident)
 	case ends:

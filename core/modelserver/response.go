@@ -71,6 +71,9 @@ type Progress struct {
 	Started   bool // the engine has begun the prompt
 	StartedAt machine.Time
 	Cached    int // prompt tokens found in the prefix cache
+	// When the first token was due, and the end of the last choice, where whoever
+	// tells of it may be late; 0 is now.
+	FirstAt, EndedAt machine.Time
 
 	Part2Begun bool   // bytes came behind part 1
 	Part2      bool   // part 2 and the end of the request are here
@@ -135,6 +138,7 @@ type Response struct {
 	started bool
 	began   bool // status and first token have left
 	part2   bool
+	part2At machine.Time
 	over    bool
 
 	// one is what nearly every request needs, in the same piece of memory; the
@@ -335,7 +339,7 @@ func (r *Response) step(now machine.Time, fx *Effects) {
 	}
 	first := !r.began && r.tells(0) > 0
 	if first {
-		if r.do(now, r.session.FirstToken(now, r.seqs[0].said.text(0)), fx) {
+		if r.do(now, r.session.FirstToken(due(r.p.FirstAt, now), r.seqs[0].said.text(0)), fx) {
 			return
 		}
 		if r.fault.EndBeforePart2 && r.Held() {
@@ -344,12 +348,19 @@ func (r *Response) step(now machine.Time, fx *Effects) {
 		}
 	}
 	if p.Part2 && !r.part2 {
-		r.part2 = true
+		r.part2, r.part2At = true, now
 		if r.do(now, r.session.Part2(now, p.Metadata), fx) {
 			return
 		}
 	}
 	r.progress(now, first, fx)
+}
+
+func due(at, now machine.Time) machine.Time {
+	if at == 0 {
+		return now
+	}
+	return at
 }
 
 // start is the engine beginning the prompt; it is true where that ends the
@@ -451,7 +462,7 @@ func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 		return
 	}
 	r.usage.CompletionTokens = total
-	r.do(now, r.session.Generated(now, total, string(r.reason(0))), fx)
+	r.do(now, r.session.Generated(max(due(r.p.EndedAt, now), r.part2At), total, string(r.reason(0))), fx)
 }
 
 // Fail ends a request because of the server itself.

@@ -36,6 +36,9 @@ var accessLogFormat = map[string]string{
 	"upstream_last_us":      "%COMMON_DURATION(DS_RX_BEG:US_RX_END:us)%",
 	"response_first_us":     "%COMMON_DURATION(DS_RX_BEG:DS_TX_BEG:us)%",
 	"response_last_us":      "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%",
+	// How long Envoy waited for the picker's word on the two sets of headers.
+	"ext_proc_request_us":  "%FILTER_STATE(" + pickerFilter + ":FIELD:request_header_latency_us)%",
+	"ext_proc_response_us": "%FILTER_STATE(" + pickerFilter + ":FIELD:response_header_latency_us)%",
 }
 
 // accessLogs writes one JSON line per finished request.

@@ -60,6 +60,10 @@ type Timeline struct {
 	UpstreamLast      time.Duration // last byte from it
 	ResponseFirst     time.Duration // first byte to the client
 	ResponseLast      time.Duration // last byte to the client
+
+	// How long Envoy waited for the endpoint picker to answer the request's and
+	// the response's headers.
+	PickerRequest, PickerResponse time.Duration
 }
 
 // NotReached marks a point of a Timeline that the request never came to.
@@ -92,6 +96,8 @@ type accessLine struct {
 	Last            *int64  `json:"upstream_last_us"`
 	ResponseFirst   *int64  `json:"response_first_us"`
 	ResponseLast    *int64  `json:"response_last_us"`
+	PickerRequest   *string `json:"ext_proc_request_us"` // a number in a text
+	PickerResponse  *string `json:"ext_proc_response_us"`
 }
 
 // ParseAccessLine reads one line of the log.
@@ -115,6 +121,7 @@ func ParseAccessLine(line []byte) (AccessRecord, error) {
 			UpstreamBegun: span(l.Begun), UpstreamSent: span(l.Sent),
 			UpstreamFirst: span(l.First), UpstreamLast: span(l.Last),
 			ResponseFirst: span(l.ResponseFirst), ResponseLast: span(l.ResponseLast),
+			PickerRequest: spanText(l.PickerRequest), PickerResponse: spanText(l.PickerResponse),
 		},
 	}
 	if l.Attempts != nil {
@@ -139,6 +146,14 @@ func span(us *int64) time.Duration {
 		return NotReached
 	}
 	return time.Duration(*us) * time.Microsecond
+}
+
+func spanText(us *string) time.Duration {
+	n, err := strconv.ParseInt(text(us), 10, 64)
+	if err != nil {
+		return NotReached
+	}
+	return span(&n)
 }
 
 // parseUnix reads seconds with nine digits after the point, exactly.

@@ -41,7 +41,9 @@ type PickingOptions struct {
 	Inputs *InputLog
 	// Fetch, if not nil, has the page of a URL in place of HTTP.
 	Fetch func(url string) ([]byte, error)
-	Log   *slog.Logger
+	// Scraped, if not nil, is told how long it took to fetch and read a page.
+	Scraped func(took time.Duration)
+	Log     *slog.Logger
 }
 
 // Picking is an endpoint picker in wall time: core/epp's Machine, driven by

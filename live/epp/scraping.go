@@ -101,6 +101,7 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 	if s.k.o.Fetch != nil {
 		fetch = func() ([]byte, error) { return s.k.o.Fetch(f.url) }
 	}
+	began := time.Now()
 	page, err := fetch()
 	if s.ctx.Err() != nil {
 		f.done()
@@ -122,6 +123,9 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 		s.failed(f, key, msg.Err, err == nil)
 	} else {
 		f.failing = false
+		if s.k.o.Scraped != nil {
+			s.k.o.Scraped(time.Since(began))
+		}
 	}
 	_ = guarded(s.k.o.Log, "the picker", "", func() error {
 		s.k.drive.With(func(now machine.Time, fx *core.Effects) {

@@ -146,12 +146,16 @@ func (l *loop) milestone(s *seq, f *engine.Effect) {
 	case engine.FirstToken:
 		s.tokens = 1
 		c.Tokens = 1
+		if b.FirstAt == 0 {
+			b.FirstAt = f.At
+		}
 		l.touch(s, s.First)
 	case engine.KVHeld:
 		b.kept = s.Hold
 	case engine.Finished:
 		s.tokens = int(f.Count)
 		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
+		b.EndedAt = f.At
 		l.touch(s, true)
 	case engine.Aborted:
 		c.Finished, c.Aborted = true, true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -62,9 +63,24 @@ func (s *Stack) logged(r envoy.AccessRecord) flow.Event {
 	}
 	details = append(details, flow.D("attempts", r.Attempts), flow.D("bytes_in", r.BytesIn), flow.D("bytes_out", r.BytesOut),
 		flow.D("protocol", r.Protocol))
+	if t := timeline(&r.Timeline); len(t) > 0 {
+		details = append(details, flow.D("timeline_us", t))
+	}
 	if r.UpstreamFailure != "" {
 		details = append(details, flow.D("upstream_failure", r.UpstreamFailure))
 	}
 	return flow.Event{Time: max(0, machine.FromDuration(end)), Request: r.RequestID, Attempt: r.Attempts, Hop: flow.Envoy, Step: flow.Logged,
 		Endpoint: r.Upstream, Details: details}
+}
+
+// timeline is what a record tells of when bytes passed, of what was reached.
+func timeline(t *envoy.Timeline) map[string]any {
+	out := map[string]any{}
+	for key, d := range map[string]time.Duration{"upstream_first": t.UpstreamFirst, "upstream_begun": t.UpstreamBegun, "response_first": t.ResponseFirst,
+		"response_last": t.ResponseLast, "picker_request": t.PickerRequest, "picker_response": t.PickerResponse} {
+		if d != envoy.NotReached {
+			out[key] = int(d.Microseconds())
+		}
+	}
+	return out
 }

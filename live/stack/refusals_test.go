@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/picker"
 )
 
 // ended are the details of each request's end, without what is written out in
@@ -107,13 +107,11 @@ workload: {requests: 3, prompt: {characters: 900}}
 			case flow.CallFailed:
 				t.Errorf("%s: %v", e.Request, e.Details)
 			case flow.EndpointPicked:
-				var x struct {
-					Prompt int `json:"prompt_tokens"`
+				x, ok := e.Details.Get(flow.Explanation).(*picker.Explanation)
+				if !ok {
+					t.Fatal("no explanation")
 				}
-				if err := json.Unmarshal(fmt.Append(nil, e.Details.Get("explanation")), &x); err != nil {
-					t.Fatal(err)
-				}
-				out[e.Request] = [2]int{x.Prompt, out[e.Request][1]}
+				out[e.Request] = [2]int{x.Tokens, out[e.Request][1]}
 			case flow.RequestReceived:
 				if n, ok := e.Details.Get("prompt_tokens").(int); ok {
 					out[e.Request] = [2]int{out[e.Request][0], n}

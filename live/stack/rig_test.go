@@ -104,7 +104,7 @@ pools:
 func start(t *testing.T, s *scenario.Scenario, change func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, rec: &recording{}}
-	o := Options{Scenario: s, Recorder: r.rec, Dir: t.TempDir(), Describe: true}
+	o := Options{Scenario: s, Recorder: r.rec, Dir: t.TempDir(), Describe: true, Explain: flow.DefaultExplained}
 	if change != nil {
 		change(&o)
 	}

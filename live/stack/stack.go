@@ -79,6 +79,9 @@ type Options struct {
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
+	// Scraped is told how long the picker took to fetch and read a page of metrics;
+	// may be nil.
+	Scraped func(took time.Duration)
 	// Tell is told what the start waits for, in words for people; may be nil.
 	Tell func(what string)
 	// Log hears what a person who debugs wants to know; nil is silent.

@@ -40,6 +40,7 @@ type runCmd struct {
 	HealthPort  int           `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health; left out 9003 or a free one."`
 	MetricsPort int           `name:"metrics-port" placeholder:"N" help:"Port of its metrics; left out 9090 or a free one."`
 	EnvoyPath   string        `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
+	Hops        bool          `help:"After the run, print how long it took from part to part, as the hops: section of a scenario for windtunnel sim."`
 	Verbose     bool          `short:"v" help:"Log what the parts do, to stderr."`
 }
 
@@ -54,6 +55,7 @@ Examples:
   windtunnel run --keep                                 # stays up, and prints a curl line
   windtunnel run --record yesterday.ndjson.gz           # windtunnel replay shows it again
   windtunnel run --output json | jq 'select(.hop == "epp")'
+  windtunnel run mine.yaml --hops                       # what to write into it for windtunnel sim to take as long
   windtunnel run --endpoint 127.0.0.1:8000              # in front of a real vLLM, with the model that it serves
   windtunnel run --epp 127.0.0.1:9002                   # behind somebody else's endpoint picker, which may come later
   windtunnel run --epp-command 'windtunnel epp --pool-name p --secure-serving=false --config-text "$(windtunnel config --epp --endpoints-file $ENDPOINTS_FILE)"
@@ -89,6 +91,11 @@ func (c *runCmd) Run(o *outside) error {
 	var readers atomic.Pointer[report.Session]
 	shown := c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) })
 	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
+		Scraped: func(took time.Duration) {
+			if session := readers.Load(); session != nil {
+				session.Scraped(took)
+			}
+		},
 		Recorder: flow.Func(func(e flow.Event) {
 			// With --keep somebody may send requests to the well-known port
 			// while the stack still starts.
@@ -130,6 +137,11 @@ func (c *runCmd) Run(o *outside) error {
 	summary, endErr := session.End(interrupted)
 	for _, err := range []error{stopErr, endErr} {
 		if err != nil {
+			return err
+		}
+	}
+	if h := summary.HopTimes; h != nil && c.Hops {
+		if err := h.Write(c.notes(o)); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 type simCmd struct {
 	loadFlags
 	outputFlags
+	NoHops bool `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
 }
 
 func (c *simCmd) Help() string {
@@ -21,6 +22,7 @@ Examples:
   windtunnel sim                                      # the embedded scenario
   windtunnel sim examples/held.yaml                   # 100 ms to 30 s of prefill each
   windtunnel sim -n 100000 -c 500 --replicas 50 --prefill 'lognormal(200ms, 100ms)'
+  windtunnel sim mine.yaml --no-hops                  # what servers take alone, without networks and Envoy
   windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone`
 }
 
@@ -31,6 +33,9 @@ func (c *simCmd) Run(o *outside) error {
 	}
 	if err := c.spares(c.inputs(s)); err != nil {
 		return err
+	}
+	if c.NoHops {
+		s.Hops = scenario.Hops{}
 	}
 	return sim(o, s, c.options(o, s, nil))
 }

@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
@@ -72,22 +71,5 @@ func (a *probabilistic) Admit(c *picker.Cycle) error {
 		return nil
 	}
 	d := c.Draw("probabilistic-admitter")
-	return a.Probabilistic.Admit(c.Request.Objective.Priority, loads(c.Now, c.View, c.Candidates, nil), d.Float64())
-}
-
-// loads are the candidates as flow control sees them.
-func loads(_ machine.Time, v *picker.View, in []int32, f *inflight) []flowcontrol.Load {
-	out := make([]flowcontrol.Load, 0, len(in))
-	for _, i := range in {
-		out = append(out, load(&v.States[i], f))
-	}
-	return out
-}
-
-func load(s *picker.State, f *inflight) flowcontrol.Load {
-	l := flowcontrol.Load{Waiting: int(s.Waiting), KVUsage: s.KVUsage, Scraped: s.Scraped, UpdatedAt: s.UpdatedAt}
-	if f != nil {
-		l.Requests, l.Tokens = f.Load(s.Slot())
-	}
-	return l
+	return a.Probabilistic.Admit(c.Request.Objective.Priority, loads(c.View, c.Candidates, nil), d.Float64())
 }

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -34,7 +35,7 @@ func newAgentIdentity(_ *picker.Builder, name string, p picker.Params) (picker.P
 func (a *agentIdentity) RequestHeader(r *picker.Request) {
 	for _, h := range a.headers {
 		if id := r.Headers.Get(h); id != "" {
-			r.FairnessID = either(r.FairnessID, id)
+			r.FairnessID = cmp.Or(r.FairnessID, id)
 			return
 		}
 	}

@@ -64,22 +64,6 @@ func (f *utilizationFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 	return keepOr(in, ok, f.Fallback)
 }
 
-// keepOr is keep, but returns all when none is left and fallback is set.
-func keepOr(in []int32, ok func(i int32) bool, fallback bool) []int32 {
-	if fallback {
-		any := false
-		for _, i := range in {
-			if any = ok(i); any {
-				break
-			}
-		}
-		if !any {
-			return in
-		}
-	}
-	return keep(in, ok)
-}
-
 // attributeFilter compares one custom metric with a threshold.
 type attributeFilter struct {
 	named

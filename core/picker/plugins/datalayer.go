@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -135,7 +136,7 @@ func newExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 	if err := p.Decode(x); err != nil {
 		return nil, err
 	}
-	x.LabelKey, x.Default = either(x.LabelKey, picker.LabelEngine), either(x.Default, "vllm")
+	x.LabelKey, x.Default = cmp.Or(x.LabelKey, picker.LabelEngine), cmp.Or(x.Default, "vllm")
 	seen := map[string]bool{}
 	for i := range x.Configs {
 		e, at := &x.Configs[i], p.At(fmt.Sprintf("engineConfigs[%d]", i))
@@ -198,7 +199,7 @@ func (x *extractor) Wants(family string) bool {
 // Extract reads a page as that of the endpoint's engine; an endpoint without
 // an engine's label, or with an unknown engine, is read as the default one.
 func (x *extractor) Extract(page metrics.Page, labels map[string]string, into *picker.Metrics) error {
-	m := x.engines[either(labels[x.LabelKey], labels[picker.LabelEngineOld])]
+	m := x.engines[cmp.Or(labels[x.LabelKey], labels[picker.LabelEngineOld])]
 	if m == nil {
 		m = x.engines[x.Default]
 	}

@@ -60,3 +60,30 @@ func newAlwaysMM(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin
 func (d *alwaysMM) Disaggregate(c *picker.Cycle, _ int32) bool {
 	return c.Request.Body != nil && c.Request.Body.Multimodal > 0
 }
+
+// newTokenDecider is the decider of document 003's pd-profile-handler: new
+// tokens beyond the cached ones, more than 10.
+type newTokenDecider struct {
+	named
+	Threshold int `json:"threshold" min:"0"`
+
+	source prefixSource
+}
+
+func newNewTokenDecider(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	d := &newTokenDecider{named: base("new-token-pd-decider", name), Threshold: 10}
+	if err := p.Decode(d); err != nil {
+		return nil, err
+	}
+	findPrefix(b, "", name, &d.source)
+	return d, nil
+}
+
+// Disaggregate counts what is new.
+func (d *newTokenDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
+	if decode < 0 {
+		return true
+	}
+	m := d.source.match(c)
+	return c.Request.Tokens-int(m.of(c.State(decode)))*m.blockTokens > d.Threshold
+}

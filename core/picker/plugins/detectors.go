@@ -35,7 +35,7 @@ func newUtilizationDetector(_ *picker.Builder, name string, p picker.Params) (pi
 
 // Saturation is the candidates' mean score.
 func (u *utilizationDetector) Saturation(now machine.Time, v *picker.View, in []int32) float64 {
-	return u.Utilization.Saturation(loads(now, v, in, nil), now)
+	return u.Utilization.Saturation(loads(v, in, nil), now)
 }
 
 // Filter keeps endpoints below the thresholds.
@@ -73,10 +73,47 @@ func newConcurrencyDetector(b *picker.Builder, name string, p picker.Params) (pi
 
 // Saturation is what is in flight over what may be.
 func (d *concurrencyDetector) Saturation(now machine.Time, v *picker.View, in []int32) float64 {
-	return d.Concurrency.Saturation(loads(now, v, in, d.load))
+	return d.Concurrency.Saturation(loads(v, in, d.load))
 }
 
 // Filter keeps endpoints with room.
 func (d *concurrencyDetector) Filter(c *picker.Cycle, in []int32) []int32 {
 	return keep(in, func(i int32) bool { return d.Keep(load(c.State(i), d.load)) })
+}
+
+// Loads are a pool's endpoints as the flow-control machine sees them, with
+// what the saturation detector counts in flight: flowcontrol.Pool.
+func Loads(p *picker.Picker, v *picker.View) []flowcontrol.Load {
+	out := make([]flowcontrol.Load, 0, len(v.States))
+	for i := range v.States {
+		out = append(out, Load(p, &v.States[i]))
+	}
+	return out
+}
+
+// Load is one endpoint's: flowcontrol.LoadChanged, whenever its figures or what
+// is in flight there have changed.
+func Load(p *picker.Picker, s *picker.State) flowcontrol.Load {
+	var f *inflight
+	if d, ok := p.Detector().(*concurrencyDetector); ok {
+		f = d.load
+	}
+	return load(s, f)
+}
+
+// loads are the candidates as flow control sees them.
+func loads(v *picker.View, in []int32, f *inflight) []flowcontrol.Load {
+	out := make([]flowcontrol.Load, 0, len(in))
+	for _, i := range in {
+		out = append(out, load(&v.States[i], f))
+	}
+	return out
+}
+
+func load(s *picker.State, f *inflight) flowcontrol.Load {
+	l := flowcontrol.Load{Waiting: int(s.Waiting), KVUsage: s.KVUsage, Scraped: s.Scraped, UpdatedAt: s.UpdatedAt}
+	if f != nil {
+		l.Requests, l.Tokens = f.Load(s.Slot())
+	}
+	return l
 }

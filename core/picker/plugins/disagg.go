@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -52,24 +53,15 @@ type disaggParams struct {
 	DeciderName    string `json:"deciderPluginName"`
 }
 
-func either(names ...string) string {
-	for _, n := range names {
-		if n != "" {
-			return n
-		}
-	}
-	return ""
-}
-
 func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	var ps disaggParams
 	if err := p.Decode(&ps); err != nil {
 		return nil, err
 	}
 	h := &disagg{named: base("disagg-profile-handler", name),
-		decode:  either(ps.Profiles.Decode, ps.DecodeProfile, "decode"),
-		prefill: either(ps.Profiles.Prefill, ps.PrefillProfile, prefillProfile),
-		encode:  either(ps.Profiles.Encode, ps.EncodeProfile, "encode")}
+		decode:  cmp.Or(ps.Profiles.Decode, ps.DecodeProfile, "decode"),
+		prefill: cmp.Or(ps.Profiles.Prefill, ps.PrefillProfile, prefillProfile),
+		encode:  cmp.Or(ps.Profiles.Encode, ps.EncodeProfile, "encode")}
 	switch strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(ps.StageOrder)) {
 	case "", "decodefirst", "decode":
 	case "prefillfirst", "prefill":
@@ -78,10 +70,10 @@ func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 		return nil, p.At("stageOrder").Expected("decodeFirst or prefillFirst")
 	}
 	var err error
-	if h.prefillDecider, err = decider(b, either(ps.Deciders.Prefill, ps.PrefillDecider, ps.DeciderName), p, "deciders.prefill", "prefillDeciderPluginName", "deciderPluginName"); err != nil {
+	if h.prefillDecider, err = decider(b, cmp.Or(ps.Deciders.Prefill, ps.PrefillDecider, ps.DeciderName), p, "deciders.prefill", "prefillDeciderPluginName", "deciderPluginName"); err != nil {
 		return nil, err
 	}
-	h.encodeDecider, err = decider(b, either(ps.Deciders.Encode, ps.EncodeDecider), p, "deciders.encode", "encodeDeciderPluginName")
+	h.encodeDecider, err = decider(b, cmp.Or(ps.Deciders.Encode, ps.EncodeDecider), p, "deciders.encode", "encodeDeciderPluginName")
 	ensurePrefix(b, name)
 	return h, err
 }

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -125,7 +126,7 @@ func newEmbeddingsScorer(b *picker.Builder, name string, p picker.Params) (picke
 		return nil, err
 	}
 	b.Late(func() error {
-		pl, err := b.Ensure(either(s.Producer, typeEmbeddings), typeEmbeddings, "EncoderCacheMatchInfoDataKey", name)
+		pl, err := b.Ensure(cmp.Or(s.Producer, typeEmbeddings), typeEmbeddings, "EncoderCacheMatchInfoDataKey", name)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -97,14 +98,14 @@ func newHeaderProfile(_ *picker.Builder, name string, p picker.Params) (picker.P
 	if err := p.Decode(h); err != nil {
 		return nil, err
 	}
-	h.HeaderName = either(strings.ToLower(strings.TrimSpace(h.HeaderName)), picker.HeaderProfile)
-	h.DefaultProfile = either(strings.TrimSpace(h.DefaultProfile), "decode")
+	h.HeaderName = cmp.Or(strings.ToLower(strings.TrimSpace(h.HeaderName)), picker.HeaderProfile)
+	h.DefaultProfile = cmp.Or(strings.TrimSpace(h.DefaultProfile), "decode")
 	return h, nil
 }
 
 // Schedule runs the named profile; if there is but one, that one.
 func (h *headerProfile) Schedule(c *picker.Cycle) error {
-	name := either(strings.TrimSpace(c.Request.Headers.Get(h.HeaderName)), h.DefaultProfile)
+	name := cmp.Or(strings.TrimSpace(c.Request.Headers.Get(h.HeaderName)), h.DefaultProfile)
 	if names := c.Profiles(); len(names) == 1 {
 		name = names[0]
 	}

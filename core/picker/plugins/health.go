@@ -59,3 +59,19 @@ func (h *health) Screen(c *picker.Cycle, in []int32) []int32 {
 
 // Why says that the endpoint is not ready.
 func (h *health) Why(*picker.Decision, int32) string { return "is not ready" }
+
+// readyFilter is ready-filter (document 002, chapter 10): only endpoints that are ready. An endpoint that
+// says nothing is ready.
+type readyFilter struct{ named }
+
+func newReady(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &readyFilter{base("ready-filter", name)}, nil
+}
+
+// Filter keeps ready endpoints.
+func (f *readyFilter) Filter(c *picker.Cycle, in []int32) []int32 {
+	return keep(in, func(i int32) bool { s := c.State(i).Serving; return s == nil || s.Ready })
+}
+
+// Why says that the endpoint is not ready.
+func (f *readyFilter) Why(*picker.Decision, int32) string { return "is not ready" }

@@ -3,6 +3,7 @@ package plugins
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 )
@@ -112,4 +113,50 @@ func (f *roleFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 		}
 		return slices.Contains(f.roles, v)
 	})
+}
+
+// Why tells the endpoint's role and those that were wanted.
+func (f *roleFilter) Why(d *picker.Decision, i int32) string {
+	role, ok := d.View.States[i].Labels[picker.LabelRole]
+	if !ok {
+		return "has no label " + picker.LabelRole
+	}
+	return "its role is " + role
+}
+
+// Why names the first part of the selector that does not match.
+func (f *labelSelector) Why(d *picker.Decision, i int32) string {
+	labels := d.View.States[i].Labels
+	if r := f.Unmet(labels); r != nil {
+		return fmt.Sprintf("%s, wanted %s %s", labelText(labels, r.Key), r.Operator, strings.Join(r.Values, ", "))
+	}
+	return ""
+}
+
+// Why tells the label's value.
+func (f *byLabel) Why(d *picker.Decision, i int32) string {
+	return labelText(d.View.States[i].Labels, f.Label)
+}
+
+func labelText(labels map[string]string, key string) string {
+	if v, ok := labels[key]; ok {
+		return "its " + key + " is " + v
+	}
+	return "has no label " + key
+}
+
+// keepOr is keep, but returns all when none is left and fallback is set.
+func keepOr(in []int32, ok func(i int32) bool, fallback bool) []int32 {
+	if fallback {
+		any := false
+		for _, i := range in {
+			if any = ok(i); any {
+				break
+			}
+		}
+		if !any {
+			return in
+		}
+	}
+	return keep(in, ok)
 }

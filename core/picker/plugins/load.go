@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"math"
+
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
@@ -144,4 +146,74 @@ func contains(list []string, s string) bool {
 		}
 	}
 	return false
+}
+
+// qpsLoad is qps-load-scorer (document 002, chapter 10): 1 - qps/maxQps. An endpoint without a maximum
+// scores 1.
+type qpsLoad struct{ named }
+
+func newQPSLoad(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+	return &qpsLoad{base("qps-load-scorer", name)}, nil
+}
+
+// Score prefers endpoints with room for more requests per second.
+func (s *qpsLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
+	for j, i := range in {
+		scores[j] = 1 - load01(c.State(i))
+	}
+}
+
+// load01 is how loaded an endpoint is, from 0 to 1: by requests per second
+// where they are known, else by its queue (five are full) and KV cache.
+func load01(s *picker.State) float64 {
+	if v := s.Serving; v != nil && v.MaxQPS > 0 {
+		return max(0, min(1, v.QPS/v.MaxQPS))
+	}
+	return max(0, min(1, max(float64(s.Waiting)/5, s.KVUsage)))
+}
+
+// weightedLoad is LoadAwareScorer with document 003's arguments:
+// queueLengthWeight*(1 - queue/maxQueueLength) + gpuUtilWeight*(1 - gpu), over
+// the sum of the weights. gpu is the custom metric gpu_utilization (0..1 or
+// percent), else the KV-cache usage.
+type weightedLoad struct {
+	named
+	QueueWeight float64 `json:"queueLengthWeight" min:"0"`
+	GPUWeight   float64 `json:"gpuUtilWeight" min:"0"`
+	MaxQueue    float64 `json:"maxQueueLength" above:"0"`
+	Threshold   float64 `json:"threshold"` // another name of maxQueueLength
+}
+
+func newWeightedLoad(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &weightedLoad{named: base("weighted-load-scorer", name), QueueWeight: .6, GPUWeight: .4, MaxQueue: 10}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	if s.Threshold > 0 {
+		s.MaxQueue = s.Threshold
+	}
+	if s.QueueWeight+s.GPUWeight == 0 {
+		return nil, p.Errorf("queueLengthWeight and gpuUtilWeight are both zero")
+	}
+	return s, nil
+}
+
+// Score prefers short queues and idle accelerators.
+func (s *weightedLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
+	sum := s.QueueWeight + s.GPUWeight
+	for j, i := range in {
+		st := c.State(i)
+		q := 1 - math.Min(1, math.Max(0, float64(st.Waiting)/s.MaxQueue))
+		scores[j] = (float64(s.QueueWeight*q) + float64(s.GPUWeight*(1-gpu(st)))) / sum
+	}
+}
+
+func gpu(s *picker.State) float64 {
+	v, ok := s.Custom[FigureGPU]
+	if !ok {
+		v = s.KVUsage
+	} else if v > 1 {
+		v /= 100
+	}
+	return math.Max(0, math.Min(1, v))
 }

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"hash/fnv"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -27,7 +28,7 @@ func newP2PSource(b *picker.Builder, name string, p picker.Params) (picker.Plugi
 	if s.Delta != nil {
 		s.delta = int32(min(*s.Delta, 1<<30))
 	}
-	s.Prefill = either(s.Prefill, prefillProfile)
+	s.Prefill = cmp.Or(s.Prefill, prefillProfile)
 	findPrefix(b, s.Prefix, name, &s.source)
 	return s, nil
 }

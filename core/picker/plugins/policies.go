@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -190,12 +191,12 @@ func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {
 		ttl := b.DefaultRequestTTL.Time()
 		out.RequestTTL = &ttl
 	}
-	fair, err := r.policy(either(b.FairnessPolicyRef, flowcontrol.GlobalStrict), func(p *policy) bool { return p.fairness }, "fairness policy")
+	fair, err := r.policy(cmp.Or(b.FairnessPolicyRef, flowcontrol.GlobalStrict), func(p *policy) bool { return p.fairness }, "fairness policy")
 	if err != nil {
 		return out, err
 	}
 	out.Fairness = flowcontrol.Fairness{Kind: fair.Type(), Instance: fair.Name(), Program: fair.program}
-	order, err := r.policy(either(b.OrderingPolicyRef, string(flowcontrol.FCFS)), func(p *policy) bool { return p.ordering }, "ordering policy")
+	order, err := r.policy(cmp.Or(b.OrderingPolicyRef, string(flowcontrol.FCFS)), func(p *policy) bool { return p.ordering }, "ordering policy")
 	if err != nil {
 		return out, err
 	}

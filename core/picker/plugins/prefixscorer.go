@@ -51,3 +51,60 @@ func (s *prefixScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 		scores[j] = ratio
 	}
 }
+
+// thresholdPrefix is PrecisePrefixCacheScorer with document 003's arguments:
+// the share of the prompt's first maxPrefixLength tokens that an endpoint
+// holds; below cacheHitThreshold it counts as nothing.
+//
+// Where a KVCacheMetricScraper with cachePrefixTracking tells how many blocks
+// an endpoint can find by hash, no more than these count, so that an engine
+// that restarted or reset its cache loses what the index still believes.
+type thresholdPrefix struct {
+	named
+	HitThreshold float64 `json:"cacheHitThreshold" min:"0" max:"1"`
+	MaxPrefix    int     `json:"maxPrefixLength" min:"0"`
+
+	source prefixSource
+}
+
+func newThresholdPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &thresholdPrefix{named: base("threshold-prefix-scorer", name)}
+	if err := p.Decode(s); err != nil {
+		return nil, err
+	}
+	findPrefix(b, "", name, &s.source)
+	return s, nil
+}
+
+// Score prefers endpoints that hold enough of the prompt.
+func (s *thresholdPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {
+	m := s.source.match(c)
+	total := m.total
+	if s.MaxPrefix > 0 && m.blockTokens > 0 {
+		total = min(total, max(1, s.MaxPrefix/m.blockTokens))
+	}
+	if total == 0 {
+		return
+	}
+	for j, i := range in {
+		st := c.State(i)
+		share := math.Min(1, min(float64(m.of(st)), findable(st, m.blockTokens))/float64(total))
+		if share >= s.HitThreshold {
+			scores[j] = share
+		}
+	}
+}
+
+// findable is how many of the index's blocks an endpoint can hold at all, going
+// by what it says itself.
+func findable(s *picker.State, blockTokens int) float64 {
+	n, ok := s.Custom[FigureHashes]
+	if !ok {
+		return math.Inf(1)
+	}
+	size := float64(blockTokens)
+	if s.CacheBlockSize > 0 {
+		size = float64(s.CacheBlockSize)
+	}
+	return math.Max(0, math.Floor(n*size/float64(blockTokens)))
+}

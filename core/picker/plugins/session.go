@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -108,7 +109,7 @@ func (s *session) sessionID(r *picker.Request) string {
 
 // sessionHeader is the header that a source names.
 func sessionHeader(name string) string {
-	return either(strings.ToLower(strings.TrimSpace(name)), picker.HeaderSessionToken)
+	return cmp.Or(strings.ToLower(strings.TrimSpace(name)), picker.HeaderSessionToken)
 }
 
 // ReadsSecrets are the sources that may be credentials. Of these a digest is the
@@ -308,4 +309,16 @@ func (s *sessionIDProducer) RequestHeader(r *picker.Request) {
 	if id = strings.TrimSpace(id); id != "" {
 		r.SetAttribute(KeySessionID(s.Name()), id)
 	}
+}
+
+// Why names what the session is bound to.
+func (f *sessionFilter) Why(*picker.Decision, int32) string {
+	return "the session belongs to another endpoint"
+}
+
+func seconds(s float64) machine.Time {
+	if !(s > 0 && s < 1e9) {
+		return 0
+	}
+	return machine.Time(s * float64(machine.Second))
 }

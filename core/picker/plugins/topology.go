@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -22,10 +23,10 @@ func newTopology(_ *picker.Builder, name string, p picker.Params) (picker.Plugin
 	if err := p.Decode(t); err != nil {
 		return nil, err
 	}
-	t.Hostname = either(t.Hostname, "kubernetes.io/hostname")
-	t.Rack = either(t.Rack, "topology.kubernetes.io/rack")
-	t.Zone = either(t.Zone, "topology.kubernetes.io/zone")
-	t.Region = either(t.Region, "topology.kubernetes.io/region")
+	t.Hostname = cmp.Or(t.Hostname, "kubernetes.io/hostname")
+	t.Rack = cmp.Or(t.Rack, "topology.kubernetes.io/rack")
+	t.Zone = cmp.Or(t.Zone, "topology.kubernetes.io/zone")
+	t.Region = cmp.Or(t.Region, "topology.kubernetes.io/region")
 	return t, nil
 }
 
@@ -61,7 +62,7 @@ func (t *topology) peer(c *picker.Cycle) (*picker.State, bool) {
 // findTopology links to the extractor, which is optional.
 func findTopology(b *picker.Builder, producer string, to **topology) {
 	b.Late(func() error {
-		*to, _ = b.Find(either(producer, typeTopology)).(*topology)
+		*to, _ = b.Find(cmp.Or(producer, typeTopology)).(*topology)
 		return nil
 	})
 }
@@ -82,7 +83,7 @@ func newTopologyFilter(b *picker.Builder, name string, p picker.Params) (picker.
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
-	f.level = slices.Index(levels, either(f.MinAffinity, "host"))
+	f.level = slices.Index(levels, cmp.Or(f.MinAffinity, "host"))
 	findTopology(b, f.Producer, &f.from)
 	return f, nil
 }

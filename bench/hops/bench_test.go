@@ -1,0 +1,119 @@
+// Package hops holds a simulation against the live run that it stands for: what
+// one live run measured between the parts goes into the simulation of another
+// one, with another seed and load, and requests have to queue for as long there.
+package hops
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/gate"
+	"github.com/windtunnel/windtunnel/live/stack"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
+)
+
+// closed is a closed loop: a request follows on another one's end, so that where
+// in a step it arrives is what the way back and forth makes it.
+const closed = `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+seed: %d
+pools:
+- name: pool
+  model: llama-3.1-8b
+  replicas: 2
+  modelServer: {batching: continuous, accelerator: H100, outputTokens: 8..24}
+workload: {requests: %d, concurrency: %d, prompt: {characters: 1000..2000}}
+%s`
+
+func parse(b *testing.B, seed, requests, concurrency int, hops string) *scenario.Scenario {
+	b.Helper()
+	s, err := scenario.Parse("closed.yaml", fmt.Appendf(nil, closed, seed, requests, concurrency, hops))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// live plays a scenario in wall time.
+func live(b *testing.B, s *scenario.Scenario) report.Summary {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	origin := time.Now()
+	var session atomic.Pointer[report.Session]
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Dir: b.TempDir(),
+		Recorder: flow.Func(func(e flow.Event) {
+			if x := session.Load(); x != nil {
+				x.Record(e)
+			}
+		}),
+		Scraped: func(took time.Duration) {
+			if x := session.Load(); x != nil {
+				x.Scraped(took)
+			}
+		}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	x, err := report.Start(report.Options{Out: io.Discard, Requests: s.Workload.Requests, Clock: func() machine.Time { return machine.FromDuration(time.Since(origin)) }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	session.Store(x)
+	loadErr := st.Load(ctx)
+	if err := st.Stop(ctx); err != nil {
+		b.Error(err)
+	}
+	sum, err := x.End(false)
+	if err != nil || loadErr != nil || sum.Failed() > 0 {
+		b.Fatalf("%v, %v, %v", err, loadErr, sum.Outcomes)
+	}
+	return sum
+}
+
+// queued is how long half of the requests waited at most, in milliseconds.
+func queued(b *testing.B, s report.Summary) float64 {
+	b.Helper()
+	span, ok := s.Span("queue")
+	if !ok {
+		b.Fatal("nobody queued")
+	}
+	return span.P50 * 1000
+}
+
+// A simulation whose hops were measured in one run tells how long requests
+// queue in others. The figures depend on nothing else running on the machine.
+func BenchmarkQueueAsLive(b *testing.B) {
+	requests := 400
+	if testing.Short() {
+		requests = 20
+	}
+	for b.Loop() {
+		var hops bytes.Buffer
+		if err := live(b, parse(b, 1, requests, 8, "")).HopTimes.Write(&hops); err != nil {
+			b.Fatal(err)
+		}
+		b.Log(hops.String())
+		for _, c := range []struct{ seed, concurrency int }{{5, 6}, {7, 16}, {9, 4}} {
+			wall := queued(b, live(b, parse(b, c.seed, requests, c.concurrency, "")))
+			tally := report.NewTally()
+			if err := virtual.Run(parse(b, c.seed, requests, c.concurrency, hops.String()), tally, nil); err != nil {
+				b.Fatal(err)
+			}
+			sim := queued(b, tally.Summary())
+			b.Logf("%d at once: queue p50 live %.2f ms, sim %.2f ms", c.concurrency, wall, sim)
+			gate.AtMost(b, math.Abs(sim-wall), fmt.Sprintf("queue-p50-of-%d-off-ms", c.concurrency), 0.5)
+		}
+	}
+}

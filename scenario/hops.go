@@ -1,0 +1,32 @@
+package scenario
+
+import "github.com/windtunnel/windtunnel/core/latency"
+
+// Hops is what it takes to get from one part to the next in virtual time: what
+// sockets, Envoy and the parts' own handling of messages take in wall time. Each
+// is a duration or a distribution, drawn anew for every message; 0 is no time at
+// all. `windtunnel run --hops` measures them.
+type Hops struct {
+	// From one process to another, one way: client to Envoy, Envoy to sidecar or model server, sidecar to the model server of another pod, and back.
+	Network latency.Dist `json:"network" max:"1m"`
+	// Envoy's own work on a request, and on what leaves of its answer, without its calls of the endpoint picker.
+	Envoy latency.Dist `json:"envoy" max:"1m"`
+	// From Envoy to the endpoint picker, or back.
+	ExtProc latency.Dist `json:"extProc" max:"1m"`
+	// From the sidecar to its own pod's model server, or back.
+	Sidecar latency.Dist `json:"sidecar" max:"1m"`
+	// From the moment at which the endpoint picker asks for a page of metrics to the one at which it has read it; what the page says is true in the middle.
+	Scrape latency.Dist `json:"scrape" max:"1m"`
+}
+
+func (h *Hops) defaults() { *h = idleHops }
+
+// idleHops are what `windtunnel run --hops` measures on an idle machine;
+// docs/scenario.md says how.
+var idleHops = Hops{
+	Network: mustSpan("lognormal(330us, 100us)"),
+	Envoy:   mustSpan("lognormal(295us, 50us)"),
+	ExtProc: mustSpan("lognormal(220us, 45us)"),
+	Sidecar: mustSpan("lognormal(245us, 60us)"),
+	Scrape:  mustSpan("lognormal(350us, 65us)"),
+}

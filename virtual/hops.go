@@ -1,0 +1,95 @@
+package virtual
+
+import (
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// hops is how long it takes to get from one part to the next. A message crosses
+// all hops of its route in one event, and only what somebody decides about is a
+// message: the first and the last of an answer, not each of its tokens.
+type hops struct {
+	seed uint64
+	// Between client and picker, and between picker and what is behind Envoy, in
+	// either direction. Envoy's own work on what passes is on the client's side.
+	client, server route
+	// Past the picker, from the client to what is behind Envoy: nobody waits any
+	// more.
+	past route
+	// Between a sidecar and its own pod's model server, and that of another pod.
+	pod, pods route
+	scrape    route
+	scrapes   uint64 // so far
+}
+
+// route is what a message passes on its way.
+type route struct {
+	fixed  machine.Time // of the hops that always take as long
+	varied []latency.Dist
+}
+
+func newHops(seed uint64, h *scenario.Hops) hops {
+	return hops{seed: seed, client: newRoute(h.Network, h.Envoy, h.ExtProc), server: newRoute(h.ExtProc, h.Network),
+		past: newRoute(h.Network, h.Envoy, h.Network), pod: newRoute(h.Sidecar), pods: newRoute(h.Sidecar, h.Network), scrape: newRoute(h.Scrape)}
+}
+
+func newRoute(list ...latency.Dist) route {
+	var r route
+	for _, d := range list {
+		if d.IsConstant() {
+			r.fixed += machine.Time(d.Quantile(0))
+		} else {
+			r.varied = append(r.varied, d)
+		}
+	}
+	return r
+}
+
+// takes is how long the next message takes that this draw is for.
+func (r *route) takes(d *machine.Draw) machine.Time {
+	t := r.fixed
+	for i := range r.varied {
+		t = t.Add(r.varied[i].SampleTime(d))
+	}
+	return t
+}
+
+// way is one direction between two parts, of one request. Nothing on it
+// overtakes what went before.
+type way struct {
+	draw  machine.Draw
+	busy  int          // messages under way
+	until machine.Time // when the last of them arrives
+}
+
+// ways are those of one request, or of a leg of one.
+type ways struct{ up, upBehind, downBehind, down way }
+
+// open begins a request's ways: the draws of each are its own, so that what
+// passes one moves nothing on another.
+func (h *hops) open(request string, leg int) ways {
+	d := machine.DrawFor(h.seed, "hops", "request", request)
+	at := func(n uint64) way { return way{draw: machine.NewDraw(d.Uint64(), "hops", "way", n+4*uint64(leg))} }
+	return ways{at(0), at(1), at(2), at(3)}
+}
+
+// pass has f happen when a message arrives that leaves now.
+func (w *world) pass(on *way, by *route, f func()) {
+	took := by.takes(&on.draw)
+	if took == 0 && on.busy == 0 {
+		f()
+		return
+	}
+	on.busy++
+	on.until = max(on.until, w.now.Add(took))
+	w.after(on.until, func() {
+		on.busy--
+		f()
+	})
+}
+
+// after has f happen at a time, as an arrival.
+func (w *world) after(at machine.Time, f func()) {
+	w.queue.Push(at, machine.ClassArrival, event{kind: arrives, then: f})
+}
