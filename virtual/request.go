@@ -19,16 +19,16 @@ import (
 // the model server's session.
 type request struct {
 	workload.Request
-	w      *world
-	talk   *workload.Conversation
-	stream *epp.Stream
-	fx     machine.Effects[stream.Effect] // of the stream
-	slot   slot[*stream.Message, *machine.Effects[stream.Effect]]
-	alarm  *alarm
-	ways   ways // its own; a leg's are the leg's
+	w            *world
+	conversation *workload.Conversation
+	stream       *epp.Stream
+	fx           machine.Effects[stream.Effect] // of the stream
+	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
+	alarm        *alarm
+	ways         ways // its own; a leg's are the leg's
 
-	passage *passage // at the sidecar before a decode server
-	leg     *leg     // of a leg itself: where its answer goes
+	sidecar *sidecarRequest // at the sidecar before a decode server
+	leg     *leg            // of a leg itself: where its answer goes
 
 	// At the model server.
 	server *server
@@ -214,9 +214,9 @@ func (r *request) forward(set header.List) {
 // serverBody is the request's body as the model server reads it.
 func (r *request) serverBody(body []byte, end bool) {
 	switch {
-	case r.passage != nil:
+	case r.sidecar != nil:
 		if end {
-			r.passage.tell(disagg.Start{})
+			r.sidecar.tell(disagg.Start{})
 		}
 	case r.at != nil:
 		r.at.read(body, end)
@@ -232,8 +232,8 @@ func (r *request) fail(e *reply.Error) {
 }
 
 func (r *request) dropServer(reason string) {
-	if r.passage != nil {
-		r.passage.leave(reason)
+	if r.sidecar != nil {
+		r.sidecar.leave(reason)
 	}
 	if r.at != nil {
 		r.at.gone(reason)

@@ -89,7 +89,7 @@ func Run(ctx context.Context, o Options) error {
 	for range min(o.Concurrency, o.Requests) {
 		wg.Go(func() {
 			for v := range slots {
-				talk(ctx, clients[v.Index%len(clients)], &o, v)
+				converse(ctx, clients[v.Index%len(clients)], &o, v)
 			}
 		})
 	}
@@ -113,8 +113,8 @@ func transport(o Options) *http.Transport {
 	return t
 }
 
-// talk has a conversation: each request goes on from the answers before it.
-func talk(ctx context.Context, client *http.Client, o *Options, v *workload.Conversation) {
+// converse has a conversation: each request goes on from the answers before it.
+func converse(ctx context.Context, client *http.Client, o *Options, v *workload.Conversation) {
 	for {
 		answer, outcome := one(ctx, client, o, v.Request(), v.More())
 		if !v.More() || ctx.Err() != nil || !pause.For(ctx, v.Next(answer, outcome == flow.Completed).Duration()) {
