@@ -3,7 +3,7 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/workload"
 )
 
@@ -32,7 +32,7 @@ func (w *world) arrived() {
 func (w *world) send(v *workload.Conversation) {
 	r := &request{w: w, conversation: v, Request: v.Request()}
 	if v.More() {
-		r.heard = reply.NewReader(r.contentType())
+		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
 	}
 	r.begin()

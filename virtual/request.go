@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
 )
@@ -39,13 +39,13 @@ type request struct {
 	// At the client.
 	echo    string // the metadata that came back
 	status  int
-	bare    bool          // the response is its headers
-	failed  *reply.Error  // told inside the answer
-	refusal *reply.Reader // an answer with an error status
-	first   bool          // the client has seen the first token
+	bare    bool             // the response is its headers
+	failed  *response.Error  // told inside the answer
+	refusal *response.Reader // an answer with an error status
+	first   bool             // the client has seen the first token
 	over    bool
-	gone    bool          // behind Envoy it is known that nobody waits any more
-	heard   *reply.Reader // the answer, where somebody goes on from it
+	gone    bool             // behind Envoy it is known that nobody waits any more
+	heard   *response.Reader // the answer, where somebody goes on from it
 }
 
 func (r *request) record(step flow.Step, details ...flow.Detail) {
@@ -177,7 +177,7 @@ func (r *request) evicted() {
 func (r *request) giveUp() {
 	if !r.over {
 		f := r.facts()
-		r.finish(flow.TimedOut, f.Cut(reply.TimeLimit)...)
+		r.finish(flow.TimedOut, f.Cut(response.TimeLimit)...)
 		r.left()
 	}
 }
@@ -187,7 +187,7 @@ func (r *request) leaves() {
 	if !r.over {
 		r.record(flow.ClientLeft)
 		f := r.facts()
-		r.finish(flow.Left, f.Cut(reply.ClientLeft)...)
+		r.finish(flow.Left, f.Cut(response.ClientLeft)...)
 		r.left()
 	}
 }
@@ -224,7 +224,7 @@ func (r *request) serverBody(body []byte, end bool) {
 }
 
 // fail notes an error that is told inside a 2xx.
-func (r *request) fail(e *reply.Error) {
+func (r *request) fail(e *response.Error) {
 	r.failed = e
 	if r.leg != nil {
 		r.leg.p.r.failed = e
