@@ -514,7 +514,7 @@ func TestRanks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			next, _ := above(a.Addr().String(), 1)
+			next, _ := offsetPort(a.Addr().String(), 1)
 			if b, err := net.Listen("tcp", next); err == nil {
 				return a, b
 			}
@@ -546,7 +546,7 @@ func TestRanks(t *testing.T) {
 	defer s.Stop(t.Context())
 	defer http.DefaultClient.CloseIdleConnections()
 	for i := range 2 {
-		address, _ := above(listen, i)
+		address, _ := offsetPort(listen, i)
 		resp, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)
