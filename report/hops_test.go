@@ -12,20 +12,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// passage is a request's events where each hop takes as long as here, in
+// timedRequest is a request's events where each hop takes as long as here, in
 // microseconds; at is what they add up to.
-type passage struct {
+type timedRequest struct {
 	at                              int
 	network, envoy, picker, sidecar int
 	events                          []flow.Event
 }
 
-func (p *passage) tell(hop flow.Hop, step flow.Step, details ...flow.Detail) {
+func (p *timedRequest) tell(hop flow.Hop, step flow.Step, details ...flow.Detail) {
 	p.events = append(p.events, flow.Event{Time: machine.Time(p.at) * machine.Microsecond, Request: "r", Attempt: 1, Hop: hop, Step: step, Details: details})
 }
 
 // play is one request, with Envoy's account of it last.
-func (p *passage) play(held, stream, aside bool) []flow.Event {
+func (p *timedRequest) play(held, stream, aside bool) []flow.Event {
 	p.at = 1000
 	p.tell(flow.Client, flow.RequestSent)
 	p.at += p.network
@@ -90,7 +90,7 @@ func TestHopsAreMeasured(t *testing.T) {
 			t.Run(fmt.Sprintf("%+v %v", c, early), func(t *testing.T) {
 				t.Parallel()
 				m := newHopMeter()
-				p := passage{network: 110, envoy: 60, picker: 75, sidecar: 230}
+				p := timedRequest{network: 110, envoy: 60, picker: 75, sidecar: 230}
 				events := p.play(c.held, c.stream, c.aside)
 				if n := len(events); early {
 					events[n-2], events[n-1] = events[n-1], events[n-2]
@@ -129,7 +129,7 @@ func TestOtherHopsAreNotMeasured(t *testing.T) {
 		},
 	} {
 		m := newHopMeter()
-		for _, e := range (&passage{network: 110, envoy: 60, picker: 75}).play(false, true, false) {
+		for _, e := range (&timedRequest{network: 110, envoy: 60, picker: 75}).play(false, true, false) {
 			spoil(&e)
 			m.Record(e)
 		}

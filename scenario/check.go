@@ -58,7 +58,7 @@ func (s *Scenario) check() Problems {
 		w.Prompt.Characters = mustCount("100")
 	}
 	out = append(out, s.checkShared()...)
-	out = append(out, s.checkTalk()...)
+	out = append(out, s.checkConversations()...)
 	if w.Rate > 0 && !s.written("workload.concurrency") {
 		w.Concurrency = w.openLoop()
 	}

@@ -58,8 +58,8 @@ func headerName(name string) bool {
 // reserved are headers that the client sends itself.
 var reserved = []string{"host", "content-type", "content-length", "transfer-encoding", "connection", "x-request-id"}
 
-// checkTalk tells what is wrong with conversations, adapters and leaving.
-func (s *Scenario) checkTalk() Problems {
+// checkConversations tells what is wrong with conversations, adapters and leaving.
+func (s *Scenario) checkConversations() Problems {
 	var out Problems
 	add := func(path, found, expected string) { out = append(out, s.problem("workload."+path, found, expected)) }
 	w := &s.Workload
@@ -127,8 +127,8 @@ func (s *Scenario) adapters() []string {
 	return append([]string{}, s.Pools[0].ModelServer.LoRAAdapters...)
 }
 
-// talk gives the generator what the workload says of conversations.
-func (w *Workload) talk(c *workload.Config) {
+// conversations gives the generator what the workload says of conversations.
+func (w *Workload) conversations(c *workload.Config) {
 	c.Requests = w.Requests
 	c.Completions = w.API == CompletionsAPI
 	if inside := bytes.TrimSpace([]byte(w.BodyFields)); len(inside) > 0 {

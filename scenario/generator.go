@@ -36,7 +36,7 @@ func (s *Scenario) Generator() *workload.Config {
 		c.Characters = true
 		c.Length = func(d *machine.Draw) int { return int(w.Prompt.Characters.Sample(d)) }
 	}
-	w.talk(c)
+	w.conversations(c)
 	c.Prefixes = workload.Prefixes(s.Seed, w.Prompt.Shared.Groups, c.Alphabet, w.Prompt.Shared.Characters.Sample)
 	if s.recorded != nil {
 		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.recorded, len(s.recorded), 1, nil, nil, workload.Leaving{}

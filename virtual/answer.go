@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -147,7 +147,7 @@ func (a *answering) do(e *modelserver.Effect) {
 		r.respond(e.Error.Status, jsonType, a.resp.Append(nil, e), true)
 	case modelserver.Begin, modelserver.Tokens, modelserver.Fail, modelserver.End:
 		if e.Kind == modelserver.Fail {
-			r.fail(&reply.Error{Type: e.Error.Type, Message: e.Error.Message})
+			r.fail(&response.Error{Type: e.Error.Type, Message: e.Error.Message})
 		}
 		end := e.Kind == modelserver.Fail || e.Kind == modelserver.End
 		if e.Kind == modelserver.End {

@@ -18,13 +18,13 @@ import (
 type sidecar struct {
 	config   disagg.Config
 	requests uint64
-	turn     int                 // of the prefill servers, in session mode
-	busy     map[*passage]uint64 // what it serves, by number
+	turn     int                        // of the prefill servers, in session mode
+	busy     map[*sidecarRequest]uint64 // what it serves, by number
 }
 
-// passage is one request at a sidecar: the same core/disagg as live, with
+// sidecarRequest is one request at a sidecar: the same core/disagg as live, with
 // model servers at hand instead of sockets.
-type passage struct {
+type sidecarRequest struct {
 	slot[disagg.Message, *disagg.Effects]
 
 	r    *request
@@ -41,7 +41,7 @@ type passage struct {
 // request whose answer goes to the sidecar.
 type leg struct {
 	disagg.Leg
-	p       *passage
+	p       *sidecarRequest
 	sub     *request
 	told    bool // the status has been
 	ways    ways // between sidecar and server, up and down
@@ -63,7 +63,7 @@ func (w *world) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 		c := p.SidecarConfig()
 		c.StandIns = true
 		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, w.rec, w.servers[i].endpoint, disagg.NewEngines()
-		x := &sidecar{config: c, busy: map[*passage]uint64{}}
+		x := &sidecar{config: c, busy: map[*sidecarRequest]uint64{}}
 		if err := x.forget(w.sessions); err != nil {
 			return err
 		}
@@ -94,8 +94,8 @@ func (r *request) enter(at *server, prefillers string) {
 		x.turn++
 		prefillers = strings.Join(append(append([]string(nil), r.w.prefillers[n:]...), r.w.prefillers[:n]...), ",")
 	}
-	p := &passage{r: r, at: at, legs: map[int]*leg{}}
-	r.passage = p
+	p := &sidecarRequest{r: r, at: at, legs: map[int]*leg{}}
+	r.sidecar = p
 	x.busy[p] = x.requests
 	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
 		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
@@ -104,7 +104,7 @@ func (r *request) enter(at *server, prefillers string) {
 }
 
 // act does what the sidecar wants done.
-func (p *passage) act(a disagg.Action) {
+func (p *sidecarRequest) act(a disagg.Action) {
 	switch a := a.(type) {
 	case disagg.Call:
 		p.call(a.Leg)
@@ -125,7 +125,7 @@ func (p *passage) act(a disagg.Action) {
 	}
 }
 
-func (p *passage) tell(m disagg.Message) {
+func (p *sidecarRequest) tell(m disagg.Message) {
 	p.input(m)
 	if p.x.Over() {
 		delete(p.at.sidecar.busy, p)
@@ -134,7 +134,7 @@ func (p *passage) tell(m disagg.Message) {
 }
 
 // call begins a leg at its model server.
-func (p *passage) call(d disagg.Leg) {
+func (p *sidecarRequest) call(d disagg.Leg) {
 	w := p.r.w
 	l := &leg{Leg: d, p: p, ways: w.hops.open(p.r.ID, d.ID), by: &w.hops.pods, sub: &request{w: w}}
 	p.legs[d.ID] = l
@@ -182,7 +182,7 @@ func (p *passage) call(d disagg.Leg) {
 }
 
 // hear has the legs say what had to wait.
-func (p *passage) hear() {
+func (p *sidecarRequest) hear() {
 	p.playing = false
 	for len(p.later) > 0 {
 		say := p.later[0]
@@ -302,24 +302,24 @@ func (l *leg) broke(reason string) {
 }
 
 // serves are the requests that a sidecar has, in the order in which they came.
-func (x *sidecar) serves() []*passage {
-	out := make([]*passage, 0, len(x.busy))
+func (x *sidecar) serves() []*sidecarRequest {
+	out := make([]*sidecarRequest, 0, len(x.busy))
 	for p := range x.busy {
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b *passage) int { return cmp.Compare(x.busy[a], x.busy[b]) })
+	slices.SortFunc(out, func(a, b *sidecarRequest) int { return cmp.Compare(x.busy[a], x.busy[b]) })
 	return out
 }
 
 // leave ends the legs of a request that nobody waits for any more.
-func (p *passage) leave(reason string) {
+func (p *sidecarRequest) leave(reason string) {
 	if !p.x.Over() {
 		p.tell(disagg.Gone{Reason: reason})
 	}
 	p.drop(reason)
 }
 
-func (p *passage) drop(reason string) {
+func (p *sidecarRequest) drop(reason string) {
 	for id := 1; p.legs[id] != nil; id++ {
 		p.legs[id].drop(reason)
 	}

@@ -3,7 +3,7 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -80,7 +80,7 @@ func (r *request) received(body []byte, end bool) {
 	r.hear(body)
 	if !ok {
 		if r.refusal == nil {
-			r.refusal = reply.NewReader("application/json")
+			r.refusal = response.NewReader("application/json")
 		}
 		_, _ = r.refusal.Write(body) // it never fails
 	}
@@ -96,8 +96,8 @@ func (r *request) received(body []byte, end bool) {
 }
 
 // facts are what the client knows of the response.
-func (r *request) facts() reply.Facts {
-	f := reply.Facts{Status: r.status, Bytes: -1, Tokens: r.tokens, Whole: r.whole, Error: r.failed, Metadata: r.echo, Echoed: r.echo != ""}
+func (r *request) facts() response.Facts {
+	f := response.Facts{Status: r.status, Bytes: -1, Tokens: r.tokens, Whole: r.whole, Error: r.failed, Metadata: r.echo, Echoed: r.echo != ""}
 	f.Want = r.stream.Metadata()
 	f.Known = f.Want != ""
 	if r.refusal != nil { // it is told in the body alone

@@ -18,7 +18,7 @@ func parse(t *testing.T, pool, workload string) *scenario.Scenario {
 }
 
 // Every step of a group over two nodes is in the record when it is asked for,
-// with what its wires cost, and changes nothing else.
+// with what its fabric cost, and changes nothing else.
 func TestEngineSteps(t *testing.T) {
 	const load = "requests: 20, rate: 20, prompt: {characters: 800}"
 	pool := "model: llama-70b, modelServer: {batching: continuous, accelerator: A100, tensorParallelSize: 4, nodes: 2, outputTokens: 10..30, engineSteps: %}"
@@ -60,11 +60,11 @@ func TestEngineSteps(t *testing.T) {
 // A slower wire between nodes makes the same requests slower.
 func TestInterconnect(t *testing.T) {
 	last := flow.Event{}
-	for _, wires := range []string{"", "nodes: 2, ", "nodes: 2, interconnect: {between: ethernet-10}, "} {
-		events := record(t, parse(t, "model: llama-70b, modelServer: {batching: continuous, accelerator: A100, tensorParallelSize: 4, "+wires+"outputTokens: 32}", "requests: 10"))
+	for _, fabric := range []string{"", "nodes: 2, ", "nodes: 2, interconnect: {between: ethernet-10}, "} {
+		events := record(t, parse(t, "model: llama-70b, modelServer: {batching: continuous, accelerator: A100, tensorParallelSize: 4, "+fabric+"outputTokens: 32}", "requests: 10"))
 		end := events[len(events)-1]
 		if end.Time <= last.Time {
-			t.Fatalf("with %q the run ends at %v, with faster wires at %v", wires, end.Time, last.Time)
+			t.Fatalf("with %q the run ends at %v, with faster fabric at %v", fabric, end.Time, last.Time)
 		}
 		last = end
 	}

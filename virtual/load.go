@@ -3,21 +3,21 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/workload"
 )
 
 // arrived begins the next conversation, or lets it wait for the limit.
 func (w *world) arrived() {
-	v := w.load.Conversation(w.talks, w.planned)
+	v := w.load.Conversation(w.conversations, w.planned)
 	if v == nil {
 		return
 	}
-	w.talks++
+	w.conversations++
 	w.planned += v.Turns
 	if w.load.Rate > 0 {
 		if w.planned < w.load.Requests {
-			w.queue.Push(w.now+w.load.Gap(w.talks), machine.ClassArrival, event{kind: arrive})
+			w.queue.Push(w.now+w.load.Gap(w.conversations), machine.ClassArrival, event{kind: arrive})
 		}
 		if w.flying >= w.limit {
 			w.overdue = append(w.overdue, v)
@@ -30,9 +30,9 @@ func (w *world) arrived() {
 
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
-	r := &request{w: w, talk: v, Request: v.Request()}
+	r := &request{w: w, conversation: v, Request: v.Request()}
 	if v.More() {
-		r.heard = reply.NewReader(r.contentType())
+		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
 	}
 	r.begin()
@@ -56,10 +56,10 @@ func (r *request) hear(body []byte) {
 // makes room for the next one.
 func (w *world) ended(r *request, o flow.Outcome) {
 	w.done++
-	if v := r.talk; v.More() {
+	if v := r.conversation; v.More() {
 		r.heard.Close()
 		think := v.Next(r.heard.Text(), o == flow.Completed)
-		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{kind: goOn, request: r})
+		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{kind: nextTurn, request: r})
 		return
 	}
 	w.flying--

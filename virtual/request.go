@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
 )
@@ -19,16 +19,16 @@ import (
 // the model server's session.
 type request struct {
 	workload.Request
-	w      *world
-	talk   *workload.Conversation
-	stream *epp.Stream
-	fx     machine.Effects[stream.Effect] // of the stream
-	slot   slot[*stream.Message, *machine.Effects[stream.Effect]]
-	alarm  *alarm
-	ways   ways // its own; a leg's are the leg's
+	w            *world
+	conversation *workload.Conversation
+	stream       *epp.Stream
+	fx           machine.Effects[stream.Effect] // of the stream
+	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
+	alarm        *alarm
+	ways         ways // its own; a leg's are the leg's
 
-	passage *passage // at the sidecar before a decode server
-	leg     *leg     // of a leg itself: where its answer goes
+	sidecar *sidecarRequest // at the sidecar before a decode server
+	leg     *leg            // of a leg itself: where its answer goes
 
 	// At the model server.
 	server *server
@@ -39,13 +39,13 @@ type request struct {
 	// At the client.
 	echo    string // the metadata that came back
 	status  int
-	bare    bool          // the response is its headers
-	failed  *reply.Error  // told inside the answer
-	refusal *reply.Reader // an answer with an error status
-	first   bool          // the client has seen the first token
+	bare    bool             // the response is its headers
+	failed  *response.Error  // told inside the answer
+	refusal *response.Reader // an answer with an error status
+	first   bool             // the client has seen the first token
 	over    bool
-	gone    bool          // behind Envoy it is known that nobody waits any more
-	heard   *reply.Reader // the answer, where somebody goes on from it
+	gone    bool             // behind Envoy it is known that nobody waits any more
+	heard   *response.Reader // the answer, where somebody goes on from it
 }
 
 func (r *request) record(step flow.Step, details ...flow.Detail) {
@@ -177,7 +177,7 @@ func (r *request) evicted() {
 func (r *request) giveUp() {
 	if !r.over {
 		f := r.facts()
-		r.finish(flow.TimedOut, f.Cut(reply.TimeLimit)...)
+		r.finish(flow.TimedOut, f.Cut(response.TimeLimit)...)
 		r.left()
 	}
 }
@@ -187,7 +187,7 @@ func (r *request) leaves() {
 	if !r.over {
 		r.record(flow.ClientLeft)
 		f := r.facts()
-		r.finish(flow.Left, f.Cut(reply.ClientLeft)...)
+		r.finish(flow.Left, f.Cut(response.ClientLeft)...)
 		r.left()
 	}
 }
@@ -214,9 +214,9 @@ func (r *request) forward(set header.List) {
 // serverBody is the request's body as the model server reads it.
 func (r *request) serverBody(body []byte, end bool) {
 	switch {
-	case r.passage != nil:
+	case r.sidecar != nil:
 		if end {
-			r.passage.tell(disagg.Start{})
+			r.sidecar.tell(disagg.Start{})
 		}
 	case r.at != nil:
 		r.at.read(body, end)
@@ -224,7 +224,7 @@ func (r *request) serverBody(body []byte, end bool) {
 }
 
 // fail notes an error that is told inside a 2xx.
-func (r *request) fail(e *reply.Error) {
+func (r *request) fail(e *response.Error) {
 	r.failed = e
 	if r.leg != nil {
 		r.leg.p.r.failed = e
@@ -232,8 +232,8 @@ func (r *request) fail(e *reply.Error) {
 }
 
 func (r *request) dropServer(reason string) {
-	if r.passage != nil {
-		r.passage.leave(reason)
+	if r.sidecar != nil {
+		r.sidecar.leave(reason)
 	}
 	if r.at != nil {
 		r.at.gone(reason)

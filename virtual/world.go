@@ -54,7 +54,7 @@ const (
 	arrive
 	giveUp
 	leave
-	goOn
+	nextTurn
 	sendKV
 	deliverKV
 	arrives
@@ -64,36 +64,36 @@ const (
 
 // world is everything in one virtual run.
 type world struct {
-	queue      machine.Queue[event]
-	now        machine.Time
-	rec        flow.Recorder
-	load       *workload.Config
-	stream     stream.Config
-	hops       hops
-	model      string
-	adapters   map[string]engine.AdapterID
-	voc        *tokens.Vocabulary
-	verbose    bool // somebody goes on from what answers say
-	picking    *picking
-	outside    outside
-	kv         *kvWire  // of model servers that publish KV events
-	sessions   int      // that each sidecar remembers
-	prefillers []string // whom sidecars call in session mode
-	net        *network // between model servers
-	servers    []*server
-	byHost     map[string]*server
-	byAddr     map[string]*server
-	draws      serving.Draws
-	chat       openai.Chat // the chat being read
-	faults     serving.Faults
-	timeout    machine.Time
-	chunked    bool                     // bodies are sent without their length
-	limit      int                      // conversations in flight at the most
-	planned    int                      // requests of conversations that have arrived
-	talks      int                      // conversations that have arrived
-	flying     int                      // conversations in flight
-	overdue    []*workload.Conversation // those that wait for the limit
-	done       int                      // requests that have ended
+	queue         machine.Queue[event]
+	now           machine.Time
+	rec           flow.Recorder
+	load          *workload.Config
+	stream        stream.Config
+	hops          hops
+	model         string
+	adapters      map[string]engine.AdapterID
+	voc           *tokens.Vocabulary
+	verbose       bool // somebody goes on from what answers say
+	picking       *picking
+	outside       outside
+	kv            *kvWire  // of model servers that publish KV events
+	sessions      int      // that each sidecar remembers
+	prefillers    []string // whom sidecars call in session mode
+	net           *network // between model servers
+	servers       []*server
+	byHost        map[string]*server
+	byAddr        map[string]*server
+	draws         serving.Draws
+	chat          openai.Chat // the chat being read
+	faults        serving.Faults
+	timeout       machine.Time
+	chunked       bool                     // bodies are sent without their length
+	limit         int                      // conversations in flight at the most
+	planned       int                      // requests of conversations that have arrived
+	conversations int                      // conversations that have arrived
+	flying        int                      // conversations in flight
+	overdue       []*workload.Conversation // those that wait for the limit
+	done          int                      // requests that have ended
 }
 
 // Run plays a scenario and reports every event to rec, in the order of time.
@@ -280,8 +280,8 @@ func (w *world) play(at machine.Time, e event) {
 		if r := e.alarm.r; r != nil {
 			r.leaves()
 		}
-	case goOn:
-		w.send(e.request.talk)
+	case nextTurn:
+		w.send(e.request.conversation)
 	case sendKV:
 		e.server.sendKV()
 	case deliverKV:

@@ -24,18 +24,18 @@ func (r *rig) harm(rng *rand.Rand) {
 	case 0:
 		r.send(l, noise(rng), rng.IntN(2) == 0)
 	case 1:
-		talk(http, post(mutated(rng, chat(rng))), true, rng.IntN(2) == 0)
+		sendRaw(http, post(mutated(rng, chat(rng))), true, rng.IntN(2) == 0)
 	case 2:
-		talk(http, post(chat(rng), headers(rng)...), true, false)
+		sendRaw(http, post(chat(rng), headers(rng)...), true, false)
 	case 3: // a body that ends early
 		text := post(chat(rng))
-		talk(http, text[:len(text)-1-rng.IntN(30)], false, rng.IntN(2) == 0)
+		sendRaw(http, text[:len(text)-1-rng.IntN(30)], false, rng.IntN(2) == 0)
 	case 4: // an answer that nobody reads to its end
-		talk(http, post(chat(rng)), false, true)
+		sendRaw(http, post(chat(rng)), false, true)
 	case 5:
-		talk(http, post(pull(rng)), true, false)
+		sendRaw(http, post(pull(rng)), true, false)
 	case 6:
-		talk(http, fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", pick(rng, "GET", "PUT", "DELETE", "OPTIONS", "BREW"), path(rng)), true, false)
+		sendRaw(http, fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", pick(rng, "GET", "PUT", "DELETE", "OPTIONS", "BREW"), path(rng)), true, false)
 	case 7: // HTTP/2: frames of streams that were never opened, resets
 		text := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 		for range rng.IntN(50) {
@@ -56,13 +56,13 @@ func (r *rig) send(l stack.Listener, text []byte, reset bool) {
 	if l.Part == "gateway-admin" {
 		return // Envoy's own, which shuts down when asked to
 	}
-	talk(l.Address, text, false, reset)
+	sendRaw(l.Address, text, false, reset)
 }
 
-// talk writes text to an address, reads what comes, and ends the connection: at
+// sendRaw writes text to an address, reads what comes, and ends the connection: at
 // the answer's end where whole, else after its first bytes; with a reset, or
 // properly.
-func talk(address string, text []byte, whole, reset bool) {
+func sendRaw(address string, text []byte, whole, reset bool) {
 	c, err := net.DialTimeout("tcp", address, limit)
 	if err != nil {
 		return

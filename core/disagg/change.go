@@ -16,7 +16,7 @@ type Change struct {
 	cached   int
 	set      bool
 	document bool // one JSON document, if it looks like one, and not a stream of events
-	talk     *talk
+	session  *sessionRequest
 
 	events sse.Scanner
 	held   []byte // of the document; of events, what was handed out
@@ -29,7 +29,7 @@ const maxDocument = 64 << 20
 // Added is how many tokens the answer has got that the decode server did not
 // make, up to now.
 func (c *Change) Added() int {
-	if c.talk != nil && c.talk.first != "" && !c.talk.pending {
+	if c.session != nil && c.session.first != "" && !c.session.pending {
 		return 1
 	}
 	return 0
@@ -58,7 +58,7 @@ func (c *Change) Write(data []byte) []byte {
 		}
 		return nil
 	}
-	if len(c.events.Rest()) == 0 && c.talk == nil && bytes.HasSuffix(data, []byte("\n\n")) && !bytes.Contains(data, usageKey) {
+	if len(c.events.Rest()) == 0 && c.session == nil && bytes.HasSuffix(data, []byte("\n\n")) && !bytes.Contains(data, usageKey) {
 		return data // the usual event
 	}
 	c.held = c.held[:0]
@@ -89,8 +89,8 @@ func (c *Change) End() []byte {
 		return c.held
 	}
 	changed := c.set && setCached(o, c.cached)
-	if c.talk != nil {
-		changed = c.talk.document(o) || changed
+	if c.session != nil {
+		changed = c.session.document(o) || changed
 	}
 	if !changed {
 		return c.held
@@ -102,7 +102,7 @@ var usageKey = []byte(`"usage"`)
 
 // event appends one event of a stream as the client gets it.
 func (c *Change) event(b []byte, e sse.Event) []byte {
-	if e.Data == nil || c.talk == nil && !bytes.Contains(e.Data, usageKey) {
+	if e.Data == nil || c.session == nil && !bytes.Contains(e.Data, usageKey) {
 		return append(b, e.Raw...)
 	}
 	o, err := parseObject(e.Data)
@@ -110,8 +110,8 @@ func (c *Change) event(b []byte, e sse.Event) []byte {
 		return append(b, e.Raw...) // [DONE], or nothing of ours
 	}
 	changed := c.set && setCached(o, c.cached)
-	if c.talk != nil {
-		b = append(b, c.talk.event(o)...)
+	if c.session != nil {
+		b = append(b, c.session.event(o)...)
 	}
 	if !changed {
 		return append(b, e.Raw...)

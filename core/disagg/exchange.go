@@ -36,7 +36,7 @@ type Exchange struct {
 	encoding   *encoding
 	wasEncoded bool
 	both       *both
-	session    *talk
+	session    *sessionRequest
 	chunks     *chunked
 	saying     bool // an answer of the sidecar's own has begun to stream
 	peeked     peeked
@@ -300,7 +300,7 @@ func (x *Exchange) head(l *leg) {
 	switch {
 	case x.both != nil:
 		x.both.head = true
-		x.bothGoOn()
+		x.deliverBoth()
 	case l.then != nil || !ok && x.session != nil:
 		x.do(Collect{l.ID})
 	case !ok:

@@ -159,11 +159,11 @@ func (x *Exchange) bothPrefilled(good bool, answer Answer, why string) {
 		return
 	}
 	x.remote = true
-	x.bothGoOn()
+	x.deliverBoth()
 }
 
-// bothGoOn hands out the decode server's answer once the prefill has succeeded.
-func (x *Exchange) bothGoOn() {
+// deliverBoth hands out the decode server's answer once the prefill has succeeded.
+func (x *Exchange) deliverBoth() {
 	b := x.both
 	switch {
 	case !b.prefilled:

@@ -12,7 +12,7 @@ import (
 func (x *Exchange) start() {
 	c := x.c
 	if !c.Generates(x.r.Method, x.r.Path) {
-		x.straight("no request that generates tokens")
+		x.passThrough("no request that generates tokens")
 		return
 	}
 	x.targets = slices.Clone(x.r.Prefillers)
@@ -31,7 +31,7 @@ func (x *Exchange) start() {
 		return
 	}
 	if !c.parses(&x.r) {
-		x.straight("no prefiller is named")
+		x.passThrough("no prefiller is named")
 		return
 	}
 	body, err := parseObject(x.r.Body)
@@ -144,8 +144,8 @@ func (x *Exchange) shuffle() {
 	}
 }
 
-// straight passes the request to the decode server as it is.
-func (x *Exchange) straight(why string) {
+// passThrough passes the request to the decode server as it is.
+func (x *Exchange) passThrough(why string) {
 	x.mark = "local"
 	if x.c.Generates(x.r.Method, x.r.Path) {
 		x.decided("local", "", why)

@@ -92,8 +92,8 @@ func (s *Sessions) find(prints []uint64) (Session, bool) {
 	return Session{}, false
 }
 
-// talk is a request in session mode.
-type talk struct {
+// sessionRequest is a request in session mode.
+type sessionRequest struct {
 	id       string
 	model    string
 	messages []any
@@ -115,7 +115,7 @@ const maxRemembered = 1 << 20
 // startSession decides as document 002's tree does: a known session goes to the
 // local decode server, a new one to a prefill server first.
 func (x *Exchange) startSession() {
-	t := &talk{model: x.body.text("model")}
+	t := &sessionRequest{model: x.body.text("model")}
 	t.messages, _ = x.body["messages"].([]any)
 	h := fingerprint(0, t.model)
 	for _, m := range t.messages {
@@ -143,7 +143,7 @@ func (x *Exchange) startSession() {
 		t.id, t.known, t.handle, t.tokens = s.ID, &s, s.Handle, s.Tokens
 		x.mark = "session"
 		x.decided("session", "", "the session "+t.id+" has its KV cache here")
-		x.callDecode(Leg{Body: x.goOn(object{"new_messages": t.messages[s.Messages:]})})
+		x.callDecode(Leg{Body: x.continuation(object{"new_messages": t.messages[s.Messages:]})})
 		return
 	}
 	if t.id == "" {
@@ -156,7 +156,7 @@ func (x *Exchange) startSession() {
 func (x *Exchange) newSession(why string) {
 	if len(x.targets) == 0 {
 		x.session = nil
-		x.straight("no prefill server is known")
+		x.passThrough("no prefill server is known")
 		return
 	}
 	x.mark = "disaggregated"
@@ -165,9 +165,9 @@ func (x *Exchange) newSession(why string) {
 	x.callPrefill()
 }
 
-// goOn is the body of a decode leg: the client's parameters without its
+// continuation is the body of a decode leg: the client's parameters without its
 // prompt, the handle, and what is new.
-func (x *Exchange) goOn(fields object) []byte {
+func (x *Exchange) continuation(fields object) []byte {
 	fields["kv_handle"] = x.session.handle
 	for _, key := range []string{"messages", "prompt", "session_id", "kv_transfer_params"} {
 		fields[key] = absent
@@ -176,7 +176,7 @@ func (x *Exchange) goOn(fields object) []byte {
 }
 
 // prefill is the body of the prefill leg.
-func (t *talk) prefill(path string, body object) object {
+func (t *sessionRequest) prefill(path string, body object) object {
 	f := single(path, body)
 	f["session_id"], f["return_kv_metadata"] = t.id, true
 	return body.with(f)
@@ -216,7 +216,7 @@ func (x *Exchange) sessionPrefilled(l *leg, reply object, body []byte) {
 		}
 	}
 	t.pending = t.first != ""
-	x.callDecode(Leg{Body: x.goOn(fields)})
+	x.callDecode(Leg{Body: x.continuation(fields)})
 }
 
 // keep remembers the session.
@@ -258,10 +258,12 @@ func (x *Exchange) endSession() {
 }
 
 // change makes the answer whole: the prefill leg's token comes first.
-func (t *talk) change(document bool) *Change { return &Change{document: document, talk: t} }
+func (t *sessionRequest) change(document bool) *Change {
+	return &Change{document: document, session: t}
+}
 
 // event is an event of the answer; what it returns goes before it.
-func (t *talk) event(o object) []byte {
+func (t *sessionRequest) event(o object) []byte {
 	choice := o.first("choices")
 	var before []byte
 	if t.pending {
@@ -284,7 +286,7 @@ func (t *talk) event(o object) []byte {
 }
 
 // document is the whole answer as one document.
-func (t *talk) document(o object) bool {
+func (t *sessionRequest) document(o object) bool {
 	choice := o.first("choices")
 	if choice == nil {
 		return false
@@ -313,7 +315,7 @@ func (t *talk) document(o object) bool {
 	return true
 }
 
-func (t *talk) say(s string) {
+func (t *sessionRequest) say(s string) {
 	if t.said.Len()+len(s) <= maxRemembered {
 		t.said.WriteString(s)
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
@@ -89,7 +89,7 @@ func Run(ctx context.Context, o Options) error {
 	for range min(o.Concurrency, o.Requests) {
 		wg.Go(func() {
 			for v := range slots {
-				talk(ctx, clients[v.Index%len(clients)], &o, v)
+				converse(ctx, clients[v.Index%len(clients)], &o, v)
 			}
 		})
 	}
@@ -113,8 +113,8 @@ func transport(o Options) *http.Transport {
 	return t
 }
 
-// talk has a conversation: each request goes on from the answers before it.
-func talk(ctx context.Context, client *http.Client, o *Options, v *workload.Conversation) {
+// converse has a conversation: each request goes on from the answers before it.
+func converse(ctx context.Context, client *http.Client, o *Options, v *workload.Conversation) {
 	for {
 		answer, outcome := one(ctx, client, o, v.Request(), v.More())
 		if !v.More() || ctx.Err() != nil || !pause.For(ctx, v.Next(answer, outcome == flow.Completed).Duration()) {
@@ -124,7 +124,7 @@ func talk(ctx context.Context, client *http.Client, o *Options, v *workload.Conv
 }
 
 // errLeft is why a request ends whose client goes away on purpose.
-var errLeft = errors.New(reply.ClientLeft)
+var errLeft = errors.New(response.ClientLeft)
 
 // one sends one request and records its steps and its one outcome. What the
 // answer says is kept where somebody goes on from it.
@@ -181,12 +181,12 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 func exchange(client *http.Client, req *http.Request, o *Options, id string, keep bool, record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
 	resp, err := client.Do(req)
 	if err != nil {
-		outcome, details := cut(req.Context(), err, &reply.Facts{})
+		outcome, details := cut(req.Context(), err, &response.Facts{})
 		return outcome, "", details
 	}
 	defer resp.Body.Close()
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
-	reader := reply.NewReader(resp.Header.Get("Content-Type"))
+	reader := response.NewReader(resp.Header.Get("Content-Type"))
 	if keep {
 		reader.Keep()
 	}
@@ -205,7 +205,7 @@ func exchange(client *http.Client, req *http.Request, o *Options, id string, kee
 			break
 		}
 		if err != nil {
-			outcome, details := cut(req.Context(), err, &reply.Facts{Status: resp.StatusCode, Tokens: reader.Tokens()})
+			outcome, details := cut(req.Context(), err, &response.Facts{Status: resp.StatusCode, Tokens: reader.Tokens()})
 			return outcome, "", details
 		}
 	}
@@ -219,12 +219,12 @@ func exchange(client *http.Client, req *http.Request, o *Options, id string, kee
 }
 
 // cut is how a request ended whose connection broke, or was given up.
-func cut(ctx context.Context, err error, f *reply.Facts) (flow.Outcome, []flow.Detail) {
+func cut(ctx context.Context, err error, f *response.Facts) (flow.Outcome, []flow.Detail) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return flow.TimedOut, f.Cut(reply.TimeLimit)
+		return flow.TimedOut, f.Cut(response.TimeLimit)
 	case errors.Is(context.Cause(ctx), errLeft):
-		return flow.Left, f.Cut(reply.ClientLeft)
+		return flow.Left, f.Cut(response.ClientLeft)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return flow.Left, f.Cut(err.Error())
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/reply"
+	"github.com/windtunnel/windtunnel/core/response"
 	"go.uber.org/goleak"
 )
 
@@ -285,7 +285,7 @@ func TestHeld(t *testing.T) {
 			if got := b.steps("r1"); got[len(got)-1] != flow.FirstTokenSent {
 				t.Fatalf("went on before part 2: %v", got)
 			}
-			rd := reply.NewReader(resp.Header.Get("Content-Type"))
+			rd := response.NewReader(resp.Header.Get("Content-Type"))
 			call.part2("secret")
 			rest, err := io.ReadAll(resp.Body)
 			if err != nil {

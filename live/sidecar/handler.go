@@ -35,7 +35,7 @@ func (k *rank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		k.straight.ServeHTTP(w, r)
+		k.passThrough.ServeHTTP(w, r)
 	}
 }
 

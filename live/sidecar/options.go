@@ -127,8 +127,8 @@ type LegTLS struct {
 	Skip bool
 }
 
-// above is host:port with the port higher by n. Port 0 stays.
-func above(address string, n int) (string, error) {
+// offsetPort is host:port with the port higher by n. Port 0 stays.
+func offsetPort(address string, n int) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return "", fmt.Errorf("%q: %w; expected HOST:PORT", address, err)

@@ -56,13 +56,13 @@ type Sidecar struct {
 
 // rank is one data-parallel rank: a port in front of its decode server.
 type rank struct {
-	s        *Sidecar
-	c        disagg.Config
-	decoder  *url.URL
-	straight *httputil.ReverseProxy
-	listener net.Listener
-	server   *http.Server
-	served   bool
+	s           *Sidecar
+	c           disagg.Config
+	decoder     *url.URL
+	passThrough *httputil.ReverseProxy
+	listener    net.Listener
+	server      *http.Server
+	served      bool
 }
 
 // Start listens and serves until Stop. On an error nothing is left running.
@@ -243,11 +243,11 @@ func (k *rank) stop(ctx context.Context) error {
 // listen opens a rank's port and prepares its way to the decode server.
 func (k *rank) listen(i int, secure *tls.Config) error {
 	o := &k.s.o
-	address, err := above(o.Listen, i)
+	address, err := offsetPort(o.Listen, i)
 	if err != nil {
 		return err
 	}
-	decoder, err := above(o.Decoder, i)
+	decoder, err := offsetPort(o.Decoder, i)
 	if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 		k.c.BasePort = first
 	}
 	k.c.Recorder = flow.Tee(o.Recorder, k.logging())
-	k.straight = k.reverseProxy()
+	k.passThrough = k.reverseProxy()
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(secure == nil)

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -513,7 +514,7 @@ func TestRanks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			next, _ := above(a.Addr().String(), 1)
+			next, _ := offsetPort(a.Addr().String(), 1)
 			if b, err := net.Listen("tcp", next); err == nil {
 				return a, b
 			}
@@ -527,18 +528,25 @@ func TestRanks(t *testing.T) {
 		go func() { _ = s.Serve(l) }()
 		t.Cleanup(func() { s.Close() })
 	}
-	c, d := pair()
-	listen := c.Addr().String()
-	c.Close()
-	d.Close()
-	s, err := Start(Options{Listen: listen, Decoder: decoder, Ranks: 2})
-	if err != nil {
-		t.Skip("somebody took the port meanwhile:", err)
+	var listen string
+	var s *Sidecar
+	for {
+		c, d := pair()
+		listen = c.Addr().String()
+		c.Close()
+		d.Close()
+		var err error
+		if s, err = Start(Options{Listen: listen, Decoder: decoder, Ranks: 2}); err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) { // else somebody took a port meanwhile
+			t.Fatal(err)
+		}
 	}
 	defer s.Stop(t.Context())
 	defer http.DefaultClient.CloseIdleConnections()
 	for i := range 2 {
-		address, _ := above(listen, i)
+		address, _ := offsetPort(listen, i)
 		resp, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func (r *rig) routes() []route {
 	return out
 }
 
-func talk(turns ...string) string {
+func chatBody(turns ...string) string {
 	for i, word := range turns {
 		turns[i] = strings.Repeat(word+" ", 400)
 	}
@@ -75,19 +75,19 @@ func TestPreciseChoosesPrefillerAndDecoder(t *testing.T) {
 
 	cold := map[string]route{}
 	for _, word := range []string{"alpha", "beta", "gamma", "delta"} {
-		cold[word] = say(talk(word))
+		cold[word] = say(chatBody(word))
 		if cold[word].prefiller == "" {
 			t.Fatalf("%s, cold: %+v", word, cold[word])
 		}
 		union()
 	}
 	for word, first := range cold {
-		if warm := say(talk(word)); warm.prefiller != "" || warm.decoder != first.decoder {
+		if warm := say(chatBody(word)); warm.prefiller != "" || warm.decoder != first.decoder {
 			t.Errorf("%s, warm: %+v after %+v", word, warm, first)
 		}
 		// A long turn more: prefilled elsewhere, and there and here by those who
 		// know the beginning.
-		if more := say(talk(word, word+"s")); more != first {
+		if more := say(chatBody(word, word+"s")); more != first {
 			t.Errorf("%s, one turn more: %+v after %+v", word, more, first)
 		}
 		union()
@@ -99,7 +99,7 @@ func TestPreciseChoosesPrefillerAndDecoder(t *testing.T) {
 
 	r.loseIndex()
 	r.indexIs("empty", func(c report.IndexSummary) bool { return c.Missing == c.Blocks && c.Blocks > 0 })
-	if again := say(talk("alpha")); again.prefiller == "" {
+	if again := say(chatBody("alpha")); again.prefiller == "" {
 		t.Errorf("nobody is known to hold it: %+v", again)
 	}
 	r.settled()

@@ -238,7 +238,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 		so := modelserver.ServerOptions{Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
-		furnish(s.pool, &so)
+		setHardware(s.pool, &so)
 		if s.places != nil {
 			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
 			so.PromptTokensDetails = true

@@ -61,8 +61,8 @@ func TestRewritesCountOnArrival(t *testing.T) {
 	}
 }
 
-// Figures about ext_proc streams are only there when asked for.
-func TestStreamFiguresAreAskedFor(t *testing.T) {
+// Metrics about ext_proc streams are only there when asked for.
+func TestStreamMetricsAreAskedFor(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []bool{false, true} {
 		reg := prometheus.NewRegistry()

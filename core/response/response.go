@@ -1,8 +1,8 @@
-// Package reply is how a client sees its request end: Facts says what came of
+// Package response is how a client sees its request end: Facts says what came of
 // it, and Reader reads the facts of a response's bytes: how many tokens came,
 // whether it is whole, which metadata it echoes (document 000), and whether it
 // tells of an error inside a 2xx.
-package reply
+package response
 
 import (
 	"bytes"

@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
-// The figures of an index that dials its pods: a pod is "namespace/name",
+// The metrics of an index that dials its pods: a pod is "namespace/name",
 // removals of what was stored twice are told apart, a block beyond a hole is a
 // hit, and a pod that has left has no series.
 func TestKVFiguresOfDiscoveredPods(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// furnish tells a model server what its hardware is, for its metrics, and what
+// setHardware tells a model server what its hardware is, for its metrics, and what
 // becomes of it where that is too small.
-func furnish(p *scenario.Pool, so *modelserver.ServerOptions) {
+func setHardware(p *scenario.Pool, so *modelserver.ServerOptions) {
 	m := &p.ModelServer
 	for _, name := range m.LoRAAdapters {
 		so.Adapters = append(so.Adapters, modelserver.Adapter{Name: name})
