@@ -3,7 +3,6 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"math"
 )
 
 // Strings is a string, a list of strings or null.
@@ -281,6 +280,3 @@ func (c *Chat) checkTools() *Error {
 	}
 	return nil
 }
-
-// Finite says whether a JSON number can stand on the wire.
-func Finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

@@ -200,9 +200,6 @@ func (d *Decision) SetHeader(name, value string) {
 	d.Set = append(d.Set, header.Header{Name: name, Value: value})
 }
 
-// DropHeader takes a header that the client sent from the request.
-func (d *Decision) DropHeader(name string) { d.Drop = append(d.Drop, name) }
-
 // reset readies a decision for another request and keeps its buffers.
 func (d *Decision) reset(plugins int) {
 	d.Err, d.Request, d.View = nil, nil, nil

@@ -36,9 +36,6 @@ func (p *Pool) OnGone(f func(slot int, forget bool)) { p.onGone = append(p.onGon
 // by the pool's goroutine alone.
 func (p *Pool) View() *View { return p.view }
 
-// Slots is one more than the largest slot in use.
-func (p *Pool) Slots() int { return int(p.next) }
-
 // Set replaces the endpoints. Of several with one name the last counts. Figures
 // stay with endpoints whose name and address are unchanged. Order is by name.
 func (p *Pool) Set(endpoints []*Endpoint) {

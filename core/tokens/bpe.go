@@ -46,10 +46,6 @@ type added struct {
 // VocabularySize is the number of different tokens.
 func (t *BPE) VocabularySize() int { return len(t.text) }
 
-// IsSpecial tells whether an id is a control token, which detokenizing with
-// skip_special_tokens leaves out.
-func (t *BPE) IsSpecial(id uint32) bool { return t.special[id] }
-
 // ID is the id of a token by its text, for special tokens above all.
 func (t *BPE) ID(text string) (uint32, bool) {
 	for _, a := range t.added {
