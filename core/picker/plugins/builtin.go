@@ -16,6 +16,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
 )
 
 // Builtin is a fresh registry with all built-in types, and those that the
@@ -111,15 +112,15 @@ func Builtin() picker.Registry {
 		"sheddable-eviction-filter":                {New: newPolicy("sheddable-eviction-filter"), Stability: picker.Alpha, Kind: picker.KindEviction},
 		"priority-then-time-eviction-order-policy": {New: newPolicy("priority-then-time-eviction-order-policy"), Stability: picker.Alpha, Kind: picker.KindEviction},
 		// data layer
-		"metrics-data-source":          beta(newMetricsSource),
-		"core-metrics-extractor":       beta(newExtractor),
+		"metrics-data-source":          beta(datalayer.NewMetricsSource),
+		"core-metrics-extractor":       beta(datalayer.NewExtractor),
 		"health-data-source":           beta(newHealth),
 		typeTopology:                   {New: newTopology, Stability: picker.Alpha, Kind: picker.KindExtractor},
-		"file-discovery":               beta(newFileDiscovery),
-		"endpoint-notification-source": kind(picker.KindSource, newIdle),
-		"k8s-notification-source":      kind(picker.KindSource, newNotificationSource),
-		"models-data-source":           kind(picker.KindSource, newModelsSource),
-		"models-data-extractor":        kind(picker.KindExtractor, newIdle),
+		"file-discovery":               beta(datalayer.NewFileDiscovery),
+		"endpoint-notification-source": kind(picker.KindSource, datalayer.NewIdle),
+		"k8s-notification-source":      kind(picker.KindSource, datalayer.NewNotificationSource),
+		"models-data-source":           kind(picker.KindSource, datalayer.NewModelsSource),
+		"models-data-extractor":        kind(picker.KindExtractor, datalayer.NewIdle),
 		// documents 002 and 003
 		"ready-filter":                 beta(newReady),
 		"session-prefix-scorer":        beta(newSessionPrefix),
@@ -132,9 +133,9 @@ func Builtin() picker.Registry {
 		"kv-cache-manager-scorer":      beta(newKVManager),
 		"session-sticky-scorer":        beta(newSessionSticky),
 		"new-token-pd-decider":         kind(picker.KindDecider, newNewTokenDecider),
-		"vllm-metric-scraper":          beta(newScraper("vllm-metric-scraper")),
-		"kv-cache-metric-scraper":      beta(newScraper("kv-cache-metric-scraper")),
-		"generic-prometheus-scraper":   beta(newScraper("generic-prometheus-scraper")),
+		"vllm-metric-scraper":          beta(datalayer.NewScraper("vllm-metric-scraper")),
+		"kv-cache-metric-scraper":      beta(datalayer.NewScraper("kv-cache-metric-scraper")),
+		"generic-prometheus-scraper":   beta(datalayer.NewScraper("generic-prometheus-scraper")),
 		// parsers
 		parse.TypeOpenAI:      beta(newParser(parse.OpenAI{})),
 		parse.TypeAnthropic:   beta(newParser(parse.Anthropic{})),

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
 )
 
 // dynamicRouting is document 003's "dynamic routing": as a filter its three
@@ -32,7 +33,7 @@ func newDynamicRouting(b *picker.Builder, name string, p picker.Params) (picker.
 
 // p99 is the endpoint's 99th percentile of latency in milliseconds, 0 when
 // unknown.
-func p99(s *picker.State) float64 { return math.Max(0, 1000*s.Custom[FigureP99]) }
+func p99(s *picker.State) float64 { return math.Max(0, 1000*s.Custom[datalayer.FigureP99]) }
 
 // Why names the gates that the endpoint did not pass.
 func (s *dynamicRouting) Why(d *picker.Decision, i int32) string {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
 )
 
 // queue is queue-scorer: (max-q)/(max-min) over the candidates' waiting
@@ -209,7 +210,7 @@ func (s *weightedLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
 }
 
 func gpu(s *picker.State) float64 {
-	v, ok := s.Custom[FigureGPU]
+	v, ok := s.Custom[datalayer.FigureGPU]
 	if !ok {
 		v = s.KVUsage
 	} else if v > 1 {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
 )
 
 // prefixScorer is prefix-cache-scorer:
@@ -98,7 +99,7 @@ func (s *thresholdPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {
 // findable is how many of the index's blocks an endpoint can hold at all, going
 // by what it says itself.
 func findable(s *picker.State, blockTokens int) float64 {
-	n, ok := s.Custom[FigureHashes]
+	n, ok := s.Custom[datalayer.FigureHashes]
 	if !ok {
 		return math.Inf(1)
 	}

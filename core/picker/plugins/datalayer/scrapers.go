@@ -1,4 +1,4 @@
-package plugins
+package datalayer
 
 import (
 	"fmt"
@@ -84,8 +84,8 @@ func (s *scraper) read(b *picker.Builder, p picker.Params) error {
 	return nil
 }
 
-// newScraper makes a factory for one of the three kinds.
-func newScraper(kind string) picker.Factory {
+// NewScraper makes a factory for one of the three kinds.
+func NewScraper(kind string) picker.Factory {
 	return func(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 		s := &scraper{named: base(kind, name)}
 		if err := s.read(b, p); err != nil {

@@ -1,4 +1,4 @@
-package plugins
+package datalayer
 
 import (
 	"cmp"
@@ -17,13 +17,14 @@ import (
 // idlePlugin is a type that is accepted and does nothing here.
 type idlePlugin struct{ named }
 
-func newIdle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+// NewIdle makes a plug-in that does nothing.
+func NewIdle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
 	return &idlePlugin{base("idle", name)}, nil
 }
 
-// newModelsSource is models-data-source: nothing here reads its figures, but
+// NewModelsSource is models-data-source: nothing here reads its figures, but
 // its parameters are checked like those of a source that is asked.
-func newModelsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+func NewModelsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	t := target{Scheme: "http", Path: "/v1/models"}
 	if err := t.read(p, &t); err != nil {
 		return nil, err
@@ -31,9 +32,9 @@ func newModelsSource(_ *picker.Builder, name string, p picker.Params) (picker.Pl
 	return &idlePlugin{base("idle", name)}, nil
 }
 
-// newNotificationSource is k8s-notification-source: it watches one kind of
+// NewNotificationSource is k8s-notification-source: it watches one kind of
 // Kubernetes object, for which there is no API server here.
-func newNotificationSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+func NewNotificationSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	var ps struct {
 		Group   string `json:"group"`
 		Version string `json:"version"`
@@ -86,7 +87,8 @@ type metricsSource struct {
 	Port *int `json:"port" min:"1" max:"65535"` // of every endpoint; nil is the endpoint's own
 }
 
-func newMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewMetricsSource makes a metrics-data-source.
+func NewMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	s := &metricsSource{named: base("metrics-data-source", name), target: target{Scheme: "http", Path: "/metrics"}}
 	if err := s.read(p, s); err != nil {
 		return nil, err
@@ -131,7 +133,8 @@ type engineConfig struct {
 	} `json:"customMetrics"`
 }
 
-func newExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewExtractor makes a core-metrics-extractor.
+func NewExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	x := &extractor{named: base("core-metrics-extractor", name), Default: "vllm", engines: engines()}
 	if err := p.Decode(x); err != nil {
 		return nil, err
@@ -216,7 +219,8 @@ type fileDiscovery struct {
 	Watch bool   `json:"watchFile"`
 }
 
-func newFileDiscovery(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewFileDiscovery makes a file-discovery.
+func NewFileDiscovery(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	d := &fileDiscovery{named: base("file-discovery", name)}
 	if err := p.Decode(d); err != nil {
 		return nil, err
