@@ -9,8 +9,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -126,11 +126,11 @@ func headerOf(r *http.Request, name string) string {
 
 // faultOf is what goes wrong with a request. What its header asks for of the
 // whole engine is done at once.
-func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (serving.Fault, error) {
+func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (lifecycle.Fault, error) {
 	if !s.opts.IgnoreFaultHeader && h.Fault != "" {
 		var err error
 		if h.Fault, err = s.killBy(r, h.Fault); err != nil {
-			return serving.Fault{}, err
+			return lifecycle.Fault{}, err
 		}
 	}
 	return s.reader.Fault(h)
