@@ -39,6 +39,9 @@ func (h *HopTimes) Write(w io.Writer) error {
 	return err
 }
 
+// timelineKey names Envoy's account of when bytes passed, in microseconds.
+const timelineKey = "timeline_us"
+
 // stretch is what is measured between two points of a request's way. Several of
 // them are one hop.
 type stretch uint8
@@ -145,7 +148,7 @@ func (p *passing) pass(at flow.At, e *flow.Event) {
 		p.served(at.Step, e)
 	case flow.Envoy:
 		p.logged = e.Time
-		p.timeline, _ = e.Details.Get("timeline_us").(map[string]any)
+		p.timeline, _ = e.Details.Get(timelineKey).(map[string]any)
 	}
 }
 

@@ -159,8 +159,8 @@ func (v *View) step(e flow.Event) {
 func (v *View) details(e flow.Event) []string {
 	var words []string
 	for _, d := range e.Details {
-		if d.Key == flow.Explanation {
-			continue
+		if d.Key == flow.Explanation || d.Key == timelineKey {
+			continue // for programs
 		}
 		if text := value(d); text != "" && d.Value != e.Endpoint {
 			words = append(words, v.paint.dim(d.Key+"=")+text)

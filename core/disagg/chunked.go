@@ -175,7 +175,7 @@ func (x *Exchange) say(data []byte, end bool) {
 	s := Say{Data: data, End: end}
 	if !x.saying {
 		x.saying = true
-		s.Head = header.Of("Content-Type", "text/event-stream", "Cache-Control", "no-cache")
+		s.Head = header.Of("Content-Type", "text/event-stream", "Cache-Control", "no-cache", "Connection", "keep-alive")
 	}
 	x.do(s)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -206,8 +207,8 @@ func (pl *player) compareRefusal(x *exchange, m *Message) {
 	if *m.Body != *got.Body && *m.Body != uuids.ReplaceAllString(*got.Body, "<uuid>") {
 		pl.fault(x.id, "immediate body", *m.Body, *got.Body)
 	}
-	if want, got := m.dropReason(), got.dropReason(); want != got {
-		pl.fault(x.id, "drop reason", want, got)
+	if d := cmp.Diff(m.SetHeaders, got.SetHeaders, cmpopts.EquateEmpty()); d != "" {
+		pl.fault(x.id, "refusal set_headers", "", d)
 	}
 }
 

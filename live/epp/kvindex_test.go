@@ -82,7 +82,13 @@ func TestRecordedPreciseScores(t *testing.T) {
 	}
 	lines := bufio.NewScanner(bytes.NewReader(file))
 	lines.Buffer(nil, 8<<20)
-	for lines.Scan() {
+	played := 0
+	defer func() {
+		if err := lines.Err(); err != nil || played < 20 {
+			t.Errorf("%d runs, %v: the recording is not whole", played, err)
+		}
+	}()
+	for ; lines.Scan(); played++ {
 		run := &preciseRun{}
 		if err := json.Unmarshal(lines.Bytes(), run); err != nil {
 			t.Fatal(err)

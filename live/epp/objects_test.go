@@ -2,6 +2,7 @@ package epp
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
 const manifests = `
@@ -53,7 +53,9 @@ func TestObjectsAreFollowed(t *testing.T) {
 		}
 	}
 	write(manifests)
-	s, err := StartStandalone(StandaloneOptions{PoolName: "sim", Namespace: "default", Objects: dir, Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", Errors: stream.EPPErrors})
+	log := &lockedBuffer{}
+	s, err := StartStandalone(StandaloneOptions{PoolName: "sim", Namespace: "default", Objects: dir, Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", Errors: stream.EPPErrors,
+		Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +94,7 @@ func TestObjectsAreFollowed(t *testing.T) {
 	write(strings.Replace(manifests, "priority: -1", "priority: 1", 1))
 	eventually("the objective is raised", func() bool { got, _ := ask("batch"); return got == "127.0.0.1:8000" })
 	write(strings.Replace(manifests, "number: 8000", "number: [", 1))
-	time.Sleep(5 * watch.Settle)
+	eventually("the file that is wrong is told of", func() bool { return strings.Contains(log.String(), "what was changed is not used") })
 	if got, _ := ask(""); got != "127.0.0.1:8000" {
 		t.Errorf("after a file that is wrong: %q", got)
 	}

@@ -167,6 +167,9 @@ func TestChunksStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	if got := resp.Header.Get("Connection"); got != "keep-alive" { // as the real sidecar says
+		t.Errorf("Connection: %q", got)
+	}
 	buf := make([]byte, 4096)
 	n, err := resp.Body.Read(buf)
 	if got := string(buf[:n]); err != nil || !strings.HasPrefix(got, "data: {") || !strings.HasSuffix(got, "\n\n") || strings.Contains(got, "[DONE]") {

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -527,13 +528,20 @@ func TestRanks(t *testing.T) {
 		go func() { _ = s.Serve(l) }()
 		t.Cleanup(func() { s.Close() })
 	}
-	c, d := pair()
-	listen := c.Addr().String()
-	c.Close()
-	d.Close()
-	s, err := Start(Options{Listen: listen, Decoder: decoder, Ranks: 2})
-	if err != nil {
-		t.Skip("somebody took the port meanwhile:", err)
+	var listen string
+	var s *Sidecar
+	for {
+		c, d := pair()
+		listen = c.Addr().String()
+		c.Close()
+		d.Close()
+		var err error
+		if s, err = Start(Options{Listen: listen, Decoder: decoder, Ranks: 2}); err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) { // else somebody took a port meanwhile
+			t.Fatal(err)
+		}
 	}
 	defer s.Stop(t.Context())
 	defer http.DefaultClient.CloseIdleConnections()
