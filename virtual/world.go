@@ -3,7 +3,7 @@
 // by time, class and sequence.
 //
 // A request is a few calls here: the client's bytes go into the EPP's stream
-// machine, its effects go to the sidecar's exchange or the model server's
+// machine, its effects go to the sidecar's request or the model server's
 // session and engine, and theirs back. What a network would carry arrives after
 // the time that the scenario's hops take. The record has the same steps as a live
 // one, except Envoy's own log.
