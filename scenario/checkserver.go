@@ -5,6 +5,9 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
 )
 
 // Fields of a model server by what they need beside them.
@@ -51,7 +54,7 @@ func (s *Scenario) checkHardware(p *Pool, path string) Problems {
 	if m.constant {
 		for _, f := range []struct {
 			name string
-			dist latency.Dist
+			dist dist.Dist
 		}{{"prefill", m.Prefill}, {"interTokenLatency", m.InterTokenLatency}} {
 			if !f.dist.IsConstant() {
 				out = append(out, s.problem(path+"."+f.name, fmt.Sprintf("%s with batching %s, where requests share steps", f.dist, m.Batching),
@@ -90,20 +93,20 @@ func (s *Scenario) checkNames(p *Pool, path string) Problems {
 			add(field, find(name))
 		}
 	}
-	fabric := func(name string) error { _, err := latency.FabricNamed(name); return err }
+	fabric := func(name string) error { _, err := hardware.FabricNamed(name); return err }
 	named("interconnect.within", m.Interconnect.Within, fabric)
 	named("interconnect.between", m.Interconnect.Between, fabric)
-	named("quantization", m.Quantization, func(name string) error { _, err := latency.ParseQuantization(name); return err })
-	named("kvCacheDType", m.KVCacheDType, func(name string) error { _, err := latency.ParseDType(name); return err })
+	named("quantization", m.Quantization, func(name string) error { _, err := modelshape.ParseQuantization(name); return err })
+	named("kvCacheDType", m.KVCacheDType, func(name string) error { _, err := modelshape.ParseDType(name); return err })
 	if m.Interconnect.Between != "" && m.Nodes < 2 {
 		out = append(out, s.problem(path+".interconnect.between", "given for a server on one node", "nodes: 2 or more beside it"))
 	}
 	if m.constant || m.StepTimes != "" || m.Coefficients != (Coefficients{}) && m.Accelerator == "" {
 		return out // the file of stepTimes has names of its own, and is not read yet
 	}
-	if _, err := latency.AcceleratorNamed(m.acceleratorName()); err != nil {
+	if _, err := hardware.AcceleratorNamed(m.acceleratorName()); err != nil {
 		add("accelerator", err)
-	} else if _, err := latency.ModelShape(p.modelName()); err != nil {
+	} else if _, err := modelshape.Named(p.modelName()); err != nil {
 		add("model", err)
 	} else if len(out) == 0 {
 		_, err := p.names().Resolve()

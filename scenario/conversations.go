@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -18,9 +18,9 @@ import (
 // conversations together, and concurrency and rate count conversations.
 type Conversations struct {
 	// How many requests a conversation has. Left out: one, with nothing before it.
-	Turns latency.Dist `json:"turns" unit:"count" min:"1" max:"10000"`
+	Turns dist.Dist `json:"turns" unit:"count" min:"1" max:"10000"`
 	// How long the user thinks between an answer and the next request.
-	ThinkTime latency.Dist `json:"thinkTime"`
+	ThinkTime dist.Dist `json:"thinkTime"`
 	// The header that names the conversation, such as x-session-id, for pickers and sidecars that go by it. Left out: none.
 	SessionHeader string `json:"sessionHeader"`
 }
@@ -36,7 +36,7 @@ type AdapterShare struct {
 // Leaving is clients that go away on purpose.
 type Leaving struct {
 	// How long after a request was sent, unless it has ended.
-	After latency.Dist `json:"after"`
+	After dist.Dist `json:"after"`
 	// The part of all requests whose client leaves, drawn by the request's number. Without rate and requests all do.
 	Rate Share `json:"rate"`
 	// The numbers of the requests whose client leaves, besides those drawn: 1 is the first that the workload sends.

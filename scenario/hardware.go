@@ -8,6 +8,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
@@ -18,9 +20,9 @@ type pooledHardware struct {
 	measured []latency.Measured // what stepTimes holds
 	ready    bool
 	timer    *latency.Timer
-	model    *latency.Hardware // nil where step times were given without an accelerator
-	plan     latency.MemoryPlan
-	oom      *latency.OutOfMemoryError // only with oom: restart
+	model    *hardware.Hardware // nil where step times were given without an accelerator
+	plan     hardware.MemoryPlan
+	oom      *hardware.OutOfMemoryError // only with oom: restart
 }
 
 // defaultAccelerator is what a batching model server runs on when the scenario
@@ -67,7 +69,7 @@ func (s *Scenario) steps(p *Pool, index int, c *engine.Config) error {
 func (p *Pool) schedulerDefaults(c *engine.Config) {
 	m, h := &p.ModelServer, p.hardware.model
 	if m.Profile == VLLMProfile {
-		a, err := latency.AcceleratorNamed(m.acceleratorName())
+		a, err := hardware.AcceleratorNamed(m.acceleratorName())
 		if err == nil {
 			seqs, tokens := a.VLLMDefaults()
 			c.MaxNumBatchedTokens = or(c.MaxNumBatchedTokens, max(tokens, c.MaxNumSeqs))
@@ -103,7 +105,7 @@ func (s *Scenario) prepare(p *Pool) error {
 	m, h := &p.ModelServer, &p.hardware
 	config := latency.Config{Seed: s.Seed, Component: "step", Jitter: latency.Jitter{Factor: m.Jitter.Factor, Extra: m.Jitter.Extra}}
 	var err error
-	h.model, h.plan, h.oom = nil, latency.MemoryPlan{}, nil
+	h.model, h.plan, h.oom = nil, hardware.MemoryPlan{}, nil
 	switch {
 	case m.constant:
 		config.Kind, config.Constant = latency.KindConstant, latency.Constant{
@@ -139,10 +141,10 @@ func (p *Pool) planMemory() error {
 	c := engine.Config{MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen, BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks}
 	p.schedulerDefaults(&c)
 	var err error
-	h.plan, err = latency.PlanMemory(latency.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize, GPUMemoryUtilization: m.GPUMemoryUtilization,
+	h.plan, err = hardware.PlanMemory(hardware.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize, GPUMemoryUtilization: m.GPUMemoryUtilization,
 		MaxNumSeqs: c.MaxNumSeqs, MaxNumBatchedTokens: c.MaxNumBatchedTokens, MaxModelLen: c.MaxModelLen, EnforceEager: m.EnforceEager,
 		SwapSpaceBytes: int64(m.SwapSpace), HostLimitBytes: int64(m.MemoryLimit)})
-	var oom *latency.OutOfMemoryError
+	var oom *hardware.OutOfMemoryError
 	switch {
 	case errors.As(err, &oom) && m.NumGPUBlocks > 0 && oom.Where == "accelerator":
 		return nil
@@ -184,16 +186,16 @@ func (p *Pool) modelName() string {
 }
 
 // names is the hardware in the words of the scenario.
-func (p *Pool) names() latency.HardwareNames {
+func (p *Pool) names() hardware.Names {
 	m := &p.ModelServer
-	return latency.HardwareNames{Model: p.modelName(), Accelerator: m.acceleratorName(), TP: m.TensorParallelSize, Nodes: m.Nodes,
+	return hardware.Names{Model: p.modelName(), Accelerator: m.acceleratorName(), TP: m.TensorParallelSize, Nodes: m.Nodes,
 		Within: m.Interconnect.Within, Between: m.Interconnect.Between, Quantization: m.Quantization, KVCacheDType: m.KVCacheDType}
 }
 
 // measured finds the pool's points in the file of stepTimes: those of its
 // model, accelerator and tensor parallel size, or the only ones that there are.
 // What the catalogues know of these names says how fast the points may be.
-func (p *Pool) measured() ([]latency.Point, *latency.Hardware, error) {
+func (p *Pool) measured() ([]latency.Point, *hardware.Hardware, error) {
 	m, all := &p.ModelServer, p.hardware.measured
 	names := p.names()
 	chosen := -1
@@ -222,14 +224,14 @@ func (p *Pool) measured() ([]latency.Point, *latency.Hardware, error) {
 }
 
 func sameModel(a, b string) bool {
-	x, err1 := latency.ModelShape(a)
-	y, err2 := latency.ModelShape(b)
+	x, err1 := modelshape.Named(a)
+	y, err2 := modelshape.Named(b)
 	return strings.EqualFold(a, b) || err1 == nil && err2 == nil && x.Name == y.Name
 }
 
 func sameAccelerator(a, b string) bool {
-	x, err1 := latency.AcceleratorNamed(a)
-	y, err2 := latency.AcceleratorNamed(b)
+	x, err1 := hardware.AcceleratorNamed(a)
+	y, err2 := hardware.AcceleratorNamed(b)
 	return strings.EqualFold(a, b) || err1 == nil && err2 == nil && x.Name == y.Name
 }
 

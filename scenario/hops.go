@@ -1,6 +1,6 @@
 package scenario
 
-import "github.com/windtunnel/windtunnel/core/latency"
+import "github.com/windtunnel/windtunnel/core/latency/dist"
 
 // Hops is what it takes to get from one part to the next in virtual time: what
 // sockets, Envoy and the parts' own handling of messages take in wall time. Each
@@ -8,15 +8,15 @@ import "github.com/windtunnel/windtunnel/core/latency"
 // all. `windtunnel run --hops` measures them.
 type Hops struct {
 	// From one process to another, one way: client to Envoy, Envoy to sidecar or model server, sidecar to the model server of another pod, and back.
-	Network latency.Dist `json:"network" max:"1m"`
+	Network dist.Dist `json:"network" max:"1m"`
 	// Envoy's own work on a request, and on what leaves of its answer, without its calls of the endpoint picker.
-	Envoy latency.Dist `json:"envoy" max:"1m"`
+	Envoy dist.Dist `json:"envoy" max:"1m"`
 	// From Envoy to the endpoint picker, or back.
-	ExtProc latency.Dist `json:"extProc" max:"1m"`
+	ExtProc dist.Dist `json:"extProc" max:"1m"`
 	// From the sidecar to its own pod's model server, or back.
-	Sidecar latency.Dist `json:"sidecar" max:"1m"`
+	Sidecar dist.Dist `json:"sidecar" max:"1m"`
 	// From the moment at which the endpoint picker asks for a page of metrics to the one at which it has read it; what the page says is true in the middle.
-	Scrape latency.Dist `json:"scrape" max:"1m"`
+	Scrape dist.Dist `json:"scrape" max:"1m"`
 }
 
 func (h *Hops) defaults() { *h = idleHops }

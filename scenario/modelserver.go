@@ -1,6 +1,6 @@
 package scenario
 
-import "github.com/windtunnel/windtunnel/core/latency"
+import "github.com/windtunnel/windtunnel/core/latency/dist"
 
 // Interconnect is the wires between the accelerators of one model server, by
 // name: nvlink, nvlink4, nvlink5, pcie4, pcie5, infinity-fabric, infiniband,
@@ -30,7 +30,7 @@ type Coefficients struct {
 // Jitter makes a step longer or shorter than its timer says.
 type Jitter struct {
 	// What a step's time is multiplied with, for instance 1±10% or lognormal(1, 0.05).
-	Factor latency.Dist `json:"factor" unit:"factor"`
+	Factor dist.Dist `json:"factor" unit:"factor"`
 	// What is added to a step, for instance empirical(0s*99, 5ms).
-	Extra latency.Dist `json:"extra"`
+	Extra dist.Dist `json:"extra"`
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
@@ -60,7 +60,7 @@ func (s *Scenario) Override(o Overrides) error {
 			bad("endpoint", err.Error(), "HOST:PORT such as 127.0.0.1:8000")
 		}
 	}
-	var prefill latency.Dist
+	var prefill dist.Dist
 	if o.Prefill != "" {
 		if problems := strictyaml.Text(o.Prefill).Named("--prefill").Decode(&prefill); len(problems) > 0 {
 			out = append(out, problems...)

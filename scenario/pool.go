@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -57,11 +57,11 @@ type ModelServer struct {
 	// How requests share the server: independent (each alone, document 000), continuous (a batch that changes each step, as vLLM), static (batches start and end together), none (one request at a time).
 	Batching Batching `json:"batching"`
 	// How long prefill takes, for instance 100ms..30s or 50ms±10%. A server that batches takes one duration, or none: the accelerator then tells.
-	Prefill latency.Dist `json:"prefill" above:"0s"`
+	Prefill dist.Dist `json:"prefill" above:"0s"`
 	// The time from one output token to the next.
-	InterTokenLatency latency.Dist `json:"interTokenLatency"`
+	InterTokenLatency dist.Dist `json:"interTokenLatency"`
 	// How many tokens an answer has, unless the request says less.
-	OutputTokens latency.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
+	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
 
 	// Whose defaults count for a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (1024 and 8192 on an accelerator of 70 GiB or more other than A100, else 256 and 2048; and the model's longest context).
 	Profile Profile `json:"profile"`
@@ -148,8 +148,8 @@ type ModelServer struct {
 
 func (m *ModelServer) defaults() {
 	m.Batching = Independent
-	m.Prefill = latency.Between(100*machine.Millisecond, 30*machine.Second)
-	m.InterTokenLatency = latency.Fixed(20 * machine.Millisecond)
+	m.Prefill = dist.Between(100*machine.Millisecond, 30*machine.Second)
+	m.InterTokenLatency = dist.Fixed(20 * machine.Millisecond)
 	m.OutputTokens = mustCount("16")
 	m.Profile = DocumentProfile
 	m.ChunkedPrefill = true

@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/invopop/jsonschema"
-
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
@@ -85,7 +84,7 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
-	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange](), reflect.TypeFor[Amount](), reflect.TypeFor[latency.Dist]():
+	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange](), reflect.TypeFor[Amount](), reflect.TypeFor[dist.Dist]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
 	case reflect.TypeFor[Share]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 )
 
 // Bytes is a count of bytes, written plainly or with KiB, MiB, GiB, kB, MB, GB.
@@ -116,10 +116,10 @@ func (r ByteRange) String() string {
 }
 
 // mustCount and mustSpan are only ever called with constants.
-func mustCount(text string) latency.Dist { return must(latency.ParseCount(text)) }
-func mustSpan(text string) latency.Dist  { return must(latency.ParseDist(text)) }
+func mustCount(text string) dist.Dist { return must(dist.ParseCount(text)) }
+func mustSpan(text string) dist.Dist  { return must(dist.Parse(text)) }
 
-func must(d latency.Dist, err error) latency.Dist {
+func must(d dist.Dist, err error) dist.Dist {
 	if err != nil {
 		panic(err)
 	}

@@ -3,7 +3,7 @@ package scenario
 import (
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 )
 
 // Workload is what the simulated client sends.
@@ -55,7 +55,7 @@ type Prompt struct {
 	// The length of a random prompt in bytes of UTF-8, for instance 1KiB or 1..4MiB.
 	Bytes ByteRange `json:"bytes" min:"1" max:"64MiB"`
 	// The length of a random prompt in characters.
-	Characters latency.Dist `json:"characters" unit:"count" min:"1" max:"67108864"`
+	Characters dist.Dist `json:"characters" unit:"count" min:"1" max:"67108864"`
 	// Which characters a random prompt has: ascii, unicode (any code point), or boundary-like (text that resembles a multipart delimiter).
 	Alphabet Alphabet `json:"alphabet"`
 	// What prompts have in common at their beginnings, such as system prompts; the rest of a prompt follows it.
@@ -67,7 +67,7 @@ type SharedPrompt struct {
 	// How many different beginnings there are; each request draws one of them. 0: prompts have nothing in common.
 	Groups int `json:"groups" min:"0" max:"100000"`
 	// How long a beginning is, in characters.
-	Characters latency.Dist `json:"characters" unit:"count" min:"1" max:"16777216"`
+	Characters dist.Dist `json:"characters" unit:"count" min:"1" max:"16777216"`
 }
 
 func (p *Prompt) defaults() { p.Alphabet = ASCII }

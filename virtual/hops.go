@@ -1,7 +1,7 @@
 package virtual
 
 import (
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -26,7 +26,7 @@ type hops struct {
 // route is what a message passes on its way.
 type route struct {
 	fixed  machine.Time // of the hops that always take as long
-	varied []latency.Dist
+	varied []dist.Dist
 }
 
 func newHops(seed uint64, h *scenario.Hops) hops {
@@ -34,7 +34,7 @@ func newHops(seed uint64, h *scenario.Hops) hops {
 		past: newRoute(h.Network, h.Envoy, h.Network), pod: newRoute(h.Sidecar), pods: newRoute(h.Sidecar, h.Network), scrape: newRoute(h.Scrape)}
 }
 
-func newRoute(list ...latency.Dist) route {
+func newRoute(list ...dist.Dist) route {
 	var r route
 	for _, d := range list {
 		if d.IsConstant() {

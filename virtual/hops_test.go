@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/report"
@@ -98,7 +98,7 @@ func TestHops(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := parse(t, c.pool, fmt.Sprintf("requests: 4, concurrency: 4, stream: %v%s", c.stream, c.load))
-			s.Hops = scenario.Hops{Network: latency.Fixed(1e6), Envoy: latency.Fixed(10e6), ExtProc: latency.Fixed(100e6), Sidecar: latency.Fixed(1e9)}
+			s.Hops = scenario.Hops{Network: dist.Fixed(1e6), Envoy: dist.Fixed(10e6), ExtProc: dist.Fixed(100e6), Sidecar: dist.Fixed(1e9)}
 			events := record(t, s)
 			got := map[[2]string]string{}
 			for k := range c.want {
@@ -147,9 +147,9 @@ func TestNothingOvertakes(t *testing.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		leave := rapid.SliceOfN(rapid.Int64Range(0, 1e6), 1, 20).Draw(t, "leaving")
 		play := func() (arrived []string) {
-			var list []latency.Dist
+			var list []dist.Dist
 			for _, text := range dists {
-				d, err := latency.ParseDist(text)
+				d, err := dist.Parse(text)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -194,7 +194,7 @@ func TestNothingOvertakes(t *testing.T) {
 func TestScrapesTakeTime(t *testing.T) {
 	t.Parallel()
 	s := batching(t, scored)
-	s.Hops.Scrape = latency.Fixed(30 * machine.Millisecond)
+	s.Hops.Scrape = dist.Fixed(30 * machine.Millisecond)
 	w, err := build(s, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -22,9 +23,9 @@ type kvWire struct {
 
 // index is one of blocks. Nobody asks what it does because of the time, only
 // what it knows then.
-type index struct{ *kv.Index }
+type index struct{ *kvindex.Index }
 
-func (ix index) input(now machine.Time, m kv.Message) { ix.Input(now, m, new(kv.Effects)) }
+func (ix index) input(now machine.Time, m kvindex.Message) { ix.Input(now, m, new(kvindex.Effects)) }
 
 // kvIndex is one of the picker's indexes, by its number there.
 type kvIndex struct {
@@ -91,7 +92,7 @@ func (s *server) announce(e *kv.Event) {
 		return
 	}
 	for _, names := range x.names {
-		names.input(0, &kv.Events{From: s.topic(), List: []kv.Event{*e}})
+		names.input(0, &kvindex.Events{From: s.topic(), List: []kv.Event{*e}})
 	}
 	m := &s.kv.pending
 	if m.events == nil {
@@ -123,7 +124,7 @@ func (s *server) deliverKV() {
 		}
 	}
 	if m := s.w.kv.manager; m != nil {
-		m.input(s.w.now, &kv.Events{From: kv.Topic{Pod: s.name, Model: from.Model}, List: sent.events})
+		m.input(s.w.now, &kvindex.Events{From: kv.Topic{Pod: s.name, Model: from.Model}, List: sent.events})
 		for _, made := range sent.made {
 			m.lag.note(s.w.now - made)
 		}

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
 )
@@ -39,7 +39,7 @@ func (l *lag) tell(s *report.IndexSummary) {
 func (x *kvWire) understand(h kv.Hasher) {
 	h.BlockTokens = h.Tokens()
 	if x.names[h].Index == nil {
-		x.names[h] = index{kv.NewIndex(kv.Config{Hasher: h, Orphans: 1 << 20})}
+		x.names[h] = index{kvindex.New(kvindex.Config{Hasher: h, Orphans: 1 << 20})}
 	}
 }
 
@@ -54,7 +54,7 @@ func (x *kvWire) check(w *world) []report.IndexSummary {
 	}
 	w.now = w.now.Add(speculation) // what was only expected is over
 	for _, ix := range x.indexes {
-		w.picking.m.KV(ix.number).Advance(w.now, new(kv.Effects))
+		w.picking.m.KV(ix.number).Advance(w.now, new(kvindex.Effects))
 	}
 	engines := make([][]kv.EngineHash, len(w.servers))
 	for i, sv := range w.servers {
@@ -82,7 +82,7 @@ const speculation = machine.Time(24 * time.Hour)
 // A block that the engine never announced under its name is missing.
 func (x *kvWire) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
 	h.BlockTokens = h.Tokens()
-	found := kv.Compare(engines, x.names[h].Index, held)
+	found := kvindex.Compare(engines, x.names[h].Index, held)
 	return report.IndexSummary{Index: index, Pods: found.Pods, Blocks: found.Blocks, Missing: found.Missing, Extra: found.Extra}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -13,13 +14,13 @@ import (
 type kvManager struct {
 	index
 	hasher kv.Hasher
-	scorer *kv.Scorer
+	scorer *kvindex.Scorer
 	lag    *lag
 }
 
 func newKVManager(p *scenario.Pool) *kvManager {
 	m := &kvManager{hasher: kv.Hasher{BlockTokens: p.BlockTokens()}, lag: newLag()}
-	m.index = index{kv.NewIndex(kv.Config{Hasher: m.hasher})}
+	m.index = index{kvindex.New(kvindex.Config{Hasher: m.hasher})}
 	m.scorer = m.View().Scorer()
 	return m
 }

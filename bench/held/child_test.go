@@ -18,7 +18,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/bench/internal/child"
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -38,7 +38,7 @@ func play(role, arg string) ([]string, error) {
 	case "reference":
 		return startReference()
 	case "ours":
-		prefill, err := latency.ParseDist(arg)
+		prefill, err := dist.Parse(arg)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +54,7 @@ func play(role, arg string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		prefill, err := latency.ParseDist(text)
+		prefill, err := dist.Parse(text)
 		if err != nil {
 			return nil, err
 		}
@@ -75,12 +75,12 @@ func play(role, arg string) ([]string, error) {
 	return nil, fmt.Errorf("no such role: %s", role)
 }
 
-func startServers(prefill latency.Dist, n int) ([]string, error) {
-	itl, err := latency.ParseDist("1ns")
+func startServers(prefill dist.Dist, n int) ([]string, error) {
+	itl, err := dist.Parse("1ns")
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := latency.ParseCount(strconv.Itoa(refTokens))
+	tokens, err := dist.ParseCount(strconv.Itoa(refTokens))
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func startPicker(servers []string) ([]string, error) {
 // answer takes. Its page's figures are others each time, as those of a server
 // that works are.
 func startCanned(n int, wait time.Duration) ([]string, error) {
-	prefill, err := latency.ParseDist("1ns")
+	prefill, err := dist.Parse("1ns")
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/gate"
 	"github.com/windtunnel/windtunnel/internal/gc"
@@ -108,7 +109,7 @@ func serveBare() {
 }
 
 func serveOurs() {
-	itl := latency.Fixed(machine.FromDuration(perToken))
+	itl := dist.Fixed(machine.FromDuration(perToken))
 	serve(modelserver.ServerOptions{Prefill: &itl, TokenTime: &itl, Engine: engine.Config{Batching: engine.BatchingIndependent}})
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
@@ -12,7 +13,7 @@ import (
 
 // index is the index of KV blocks of one precise-prefix producer.
 type index struct {
-	*kv.Index
+	*kvindex.Index
 	producer *plugins.PrecisePrefix
 	sources  plugins.KVSources
 	block    int                // tokens
@@ -26,7 +27,7 @@ type index struct {
 type Index struct {
 	Producer *plugins.PrecisePrefix
 	Sources  plugins.KVSources
-	Config   kv.Config
+	Config   kvindex.Config
 }
 
 // openIndexes connects every precise-prefix producer to an index of its own.
@@ -45,9 +46,9 @@ func (m *Machine) openIndexes() {
 
 // open begins an empty index.
 func (m *Machine) open(ix *index) {
-	ix.Index = kv.NewIndex(ix.producer.Index())
+	ix.Index = kvindex.New(ix.producer.Index())
 	ix.producer.Connect(plugins.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
-		m.tellIndex(ix, kv.Speculate{Pod: pod, Keys: keys, TTL: ttl})
+		m.tellIndex(ix, kvindex.Speculate{Pod: pod, Keys: keys, TTL: ttl})
 	}})
 }
 
@@ -76,7 +77,7 @@ func (m *Machine) Indexes() []Index {
 }
 
 // KV is an index itself, to be looked at in the Machine's turn.
-func (m *Machine) KV(i int) *kv.Index { return m.indexes[i].Index }
+func (m *Machine) KV(i int) *kvindex.Index { return m.indexes[i].Index }
 
 // followIndex dials the pool's new endpoints and forgets those that left, with
 // all that they held.
@@ -93,7 +94,7 @@ func (m *Machine) followIndex(n int, ix *index, view *picker.View) {
 		}
 		delete(ix.known, id)
 		delete(ix.warned, t.HostPort())
-		m.tellIndex(ix, kv.DropPod{Pod: t.HostPort()})
+		m.tellIndex(ix, kvindex.DropPod{Pod: t.HostPort()})
 		if ix.sources.Discover {
 			m.emit(Effect{Kind: Hangup, Target: t, Source: n})
 		}
@@ -150,7 +151,7 @@ func (m *Machine) kvEvents(x *KVEvents) {
 
 // tellIndex gives an index a message. What it does because of the time is
 // nothing to anybody: it comes true before somebody looks.
-func (m *Machine) tellIndex(ix *index, msg kv.Message) {
+func (m *Machine) tellIndex(ix *index, msg kvindex.Message) {
 	ix.Input(m.now, msg, &m.indexFx)
 	m.indexFx.Reset()
 }

@@ -3,7 +3,7 @@ package epp
 import (
 	"fmt"
 
-	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -68,8 +68,8 @@ type Machine struct {
 	hooks     picker.Hooks
 	scraping  scraping
 	indexes   []*index
-	indexFx   kv.Effects
-	told      kv.Events
+	indexFx   kvindex.Effects
+	told      kvindex.Events
 	decisions decisions
 
 	log    Log
@@ -197,7 +197,7 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	case KVEvents:
 		m.kvEvents(&x)
 	case KVLost:
-		m.tellIndex(m.indexes[x.Index], kv.DropBlocks{Pod: x.Pod})
+		m.tellIndex(m.indexes[x.Index], kvindex.DropBlocks{Pod: x.Pod})
 	case LoseIndexes:
 		m.loseIndexes()
 	case Shutdown:

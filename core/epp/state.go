@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -39,7 +39,7 @@ type savedSource struct {
 }
 
 type savedKVIndex struct {
-	Index  *kv.Saved      `json:"index"`
+	Index  *kvindex.Saved `json:"index"`
 	Block  int            `json:"block"` // tokens
 	Warned map[string]int `json:"warned,omitempty"`
 }

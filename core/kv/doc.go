@@ -1,11 +1,10 @@
-// Package kv knows which pod holds which block of KV cache.
+// Package kv names blocks of KV cache and says what happens to them.
 //
 // A prompt is cut into blocks of tokens and every block has a key that covers
 // all tokens before it (Hasher). Model servers say which blocks they stored
-// and dropped (Event, in vLLM's msgpack or document 003's JSON). An Index
-// keeps, for each key, the pods that hold it, and scores pods by the longest
-// unbroken run of a prompt's blocks that they hold. A Feed watches one
-// publisher's sequence numbers and says when to ask for a replay.
+// and dropped (Event), under a Topic. The packages below use these words:
+// kvcodec reads and writes events as they travel, kvfeed puts one publisher's
+// messages into order, and kvindex keeps which pod holds which block.
 //
 // There are two names for one block. The engine's own hash (EngineHash) is an
 // opaque alias: any function will do, as long as the events carry tokens and
@@ -13,10 +12,7 @@
 // rule, so that the engine, the endpoint picker and the KV-cache manager agree
 // without talking to one another.
 //
-// Nothing here reads a clock, a socket or a file. The rules that the package
-// follows where its sources are silent stand beside the code that has them:
-// unknown parents, duplicates and removals in Index, gaps and restarts in
-// Feed, events without a parent in Named.
+// Nothing here or below reads a clock, a socket or a file.
 //
 // Sources: document 003 ("LLM-D KV-Cache Manager", "Flow 2: KV Cache Aware
 // Routing"); vLLM's KV events; the precise-prefix-cache-producer of

@@ -6,6 +6,9 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"pgregory.net/rapid"
 )
@@ -24,12 +27,12 @@ type fleet struct {
 	t       *rapid.T
 	engines []*engine.Engine
 	prompts []map[engine.RequestID][]uint32 // tokens of a request, output and all
-	feeds   []*kv.Feed
+	feeds   []*kvfeed.Feed
 	seq     []uint64
-	ix      *kv.Index
+	ix      *kvindex.Index
 	hasher  kv.Hasher
 	block   int
-	form    kv.Form
+	form    kvcodec.Form
 	found   map[engine.RequestID]int32 // prompt tokens that the engine had cached
 }
 
@@ -71,19 +74,19 @@ func (f *fleet) take(i int, now machine.Time, fx *engine.Effects) {
 	if len(b.Events) == 0 {
 		return
 	}
-	var out kv.FeedEffects
-	f.feeds[i].Input(now, kv.FeedMessage{Kind: kv.Live, Seq: f.seq[i], Payload: kv.AppendBatch(nil, b, f.form)}, &out)
+	var out kvfeed.Effects
+	f.feeds[i].Input(now, kvfeed.Message{Kind: kvfeed.Live, Seq: f.seq[i], Payload: kvcodec.AppendBatch(nil, b, f.form)}, &out)
 	f.seq[i]++
 	for _, d := range out.List {
-		if d.Kind != kv.Deliver {
+		if d.Kind != kvfeed.Deliver {
 			f.t.Fatalf("feed says %+v", d)
 		}
-		var dec kv.Decoder
+		var dec kvcodec.Decoder
 		batch, err := dec.Decode(d.Payload)
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		f.ix.Input(now, &kv.Events{From: f.topic(i), List: batch.Events}, &kv.Effects{})
+		f.ix.Input(now, &kvindex.Events{From: f.topic(i), List: batch.Events}, &kvindex.Effects{})
 	}
 }
 
@@ -112,9 +115,9 @@ func TestIndexIsTheUnionOfTheEngines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const indexBlock = 2
 		block := indexBlock * rapid.IntRange(1, 2).Draw(t, "engine blocks per index block")
-		f := &fleet{t: t, block: block, hasher: kv.Hasher{BlockTokens: indexBlock}, form: rapid.SampledFrom([]kv.Form{kv.ArrayForm, kv.MapForm}).Draw(t, "form"),
+		f := &fleet{t: t, block: block, hasher: kv.Hasher{BlockTokens: indexBlock}, form: rapid.SampledFrom([]kvcodec.Form{kvcodec.ArrayForm, kvcodec.MapForm}).Draw(t, "form"),
 			found: map[engine.RequestID]int32{}}
-		f.ix = kv.NewIndex(kv.Config{Hasher: f.hasher, Orphans: 1 << 20})
+		f.ix = kvindex.New(kvindex.Config{Hasher: f.hasher, Orphans: 1 << 20})
 		for i := range rapid.IntRange(1, 3).Draw(t, "engines") {
 			e, err := engine.New(engine.Config{Index: uint64(i), Timer: steady{}, BlockSize: block, NumGPUBlocks: rapid.IntRange(12, 40).Draw(t, "blocks"),
 				NumCPUBlocks: rapid.SampledFrom([]int{0, 5, 30}).Draw(t, "cpu blocks"),
@@ -124,7 +127,7 @@ func TestIndexIsTheUnionOfTheEngines(t *testing.T) {
 			}
 			f.engines = append(f.engines, e)
 			f.prompts = append(f.prompts, map[engine.RequestID][]uint32{})
-			f.feeds = append(f.feeds, kv.NewFeed(kv.FeedConfig{}))
+			f.feeds = append(f.feeds, kvfeed.New(kvfeed.Config{}))
 			f.seq = append(f.seq, 0)
 		}
 		var fx engine.Effects

@@ -1,5 +1,7 @@
 package kv
 
+import "slices"
+
 // Kind says what an Event reports.
 type Kind uint8
 
@@ -31,6 +33,11 @@ func (k Kind) Document() string {
 		return documentNames[k]
 	}
 	return "UNKNOWN"
+}
+
+// DocumentKind is the kind that document 003 calls so; 0 for none.
+func DocumentKind(name string) Kind {
+	return Kind(max(0, slices.Index(documentNames[:], name)))
 }
 
 // NoGroup is the Group of an event that names none.
@@ -80,8 +87,8 @@ type Event struct {
 	Capacity   int     // Heartbeat: the pod's num_gpu_blocks, 0 if not given
 }
 
-// tokens is how many tokens the event's blocks have together.
-func (e *Event) tokens() int { return max(len(e.Tokens), e.TokenCount) }
+// NumTokens is how many tokens the event's blocks have together.
+func (e *Event) NumTokens() int { return max(len(e.Tokens), e.TokenCount) }
 
 // FullAttention says whether holding blocks of a KV cache group of this kind
 // lets a prompt skip their computation. Those of sliding-window and state-space
@@ -95,28 +102,4 @@ type Batch struct {
 	At               float64 // Unix time in seconds; vLLM's ts
 	Events           []Event
 	DataParallelRank int // -1 if none; the index ignores it, as the real one does
-}
-
-// Limits bound what a decoder takes from outside. The zero value means the
-// defaults.
-type Limits struct {
-	PayloadBytes int // of one message; default 64 MiB
-	Events       int // per message; default 65,536
-	Blocks       int // hashes per event; default 262,144
-	Tokens       int // per event; default 16,777,216
-	TextBytes    int // of one name, medium or salt; default 4,096
-}
-
-func (l Limits) orDefaults() Limits {
-	set := func(v *int, d int) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	set(&l.PayloadBytes, 64<<20)
-	set(&l.Events, 65536)
-	set(&l.Blocks, 262144)
-	set(&l.Tokens, 16<<20)
-	set(&l.TextBytes, 4096)
-	return l
 }

@@ -1,4 +1,4 @@
-package kv
+package kv_test
 
 import (
 	"bufio"
@@ -13,6 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -45,14 +49,21 @@ type recordedStep struct {
 	Restart  string            `json:"publisher_restarted"`
 }
 
+// recordedFeed is a feed with what it has to say.
+type recordedFeed struct {
+	*kvfeed.Feed
+	fx kvfeed.Effects
+}
+
 // recordedPicker plays the part of the driver: frames in, scores out.
 type recordedPicker struct {
 	t        *testing.T
 	run      recordedRun
 	discover bool
-	ix       *Index
-	hasher   Hasher
-	feeds    map[string]*feedDriver
+	ix       *kvindex.Index
+	hasher   kv.Hasher
+	fx       kvindex.Effects // of the index; nobody reads them
+	feeds    map[string]*recordedFeed
 	now      machine.Time
 	buffer   map[uint64][]byte
 	asked    [][]string
@@ -93,7 +104,7 @@ func newRecordedPicker(t *testing.T, run recordedRun) *recordedPicker {
 		}
 		return otherwise
 	}
-	p := &recordedPicker{t: t, run: run, discover: run.Mode == "discoverPods", feeds: map[string]*feedDriver{}, weight: 1, now: machine.Second}
+	p := &recordedPicker{t: t, run: run, discover: run.Mode == "discoverPods", feeds: map[string]*recordedFeed{}, weight: 1, now: machine.Second}
 	p.hasher.BlockTokens, _ = strconv.Atoi(setting("blockSizeTokens", "16"))
 	p.hasher.Seed = setting("hashSeed", "")
 	if setting("speculativeIndexing", "") == "true" {
@@ -102,17 +113,17 @@ func newRecordedPicker(t *testing.T, run recordedRun) *recordedPicker {
 	if run.ID == "deprecated-scorer-central" {
 		p.weight = 2
 	}
-	gaps := GapsIgnore
+	gaps := kvfeed.GapsIgnore
 	if strings.Contains(run.Config, "replaySocketPort") {
-		gaps = GapsReplay
+		gaps = kvfeed.GapsReplay
 	}
-	p.ix = NewIndex(Config{Hasher: p.hasher})
+	p.ix = kvindex.New(kvindex.Config{Hasher: p.hasher})
 	for _, e := range run.Endpoints {
-		f := newFeed(FeedConfig{Gaps: gaps, Probe: -1}) // the recorded picker does not probe
+		f := &recordedFeed{Feed: kvfeed.New(kvfeed.Config{Gaps: gaps, Probe: -1})} // the recorded picker does not probe
 		p.feeds[e.Name] = f
-		if gaps == GapsReplay {
-			f.tell(p.now, FeedMessage{Kind: Connected})
-			p.drain(e.Name, Topic{})
+		if gaps == kvfeed.GapsReplay {
+			f.Input(p.now, kvfeed.Message{Kind: kvfeed.Connected}, &f.fx)
+			p.drain(e.Name, kv.Topic{})
 		}
 	}
 	return p
@@ -149,15 +160,15 @@ func (p *recordedPicker) step(i int, s recordedStep) int {
 			}
 		}
 	case s.Restart != "":
-		p.feeds[s.Restart].tell(p.now, FeedMessage{Kind: Connected})
-		p.drain(s.Restart, Topic{})
+		p.feeds[s.Restart].Input(p.now, kvfeed.Message{Kind: kvfeed.Connected}, &p.feeds[s.Restart].fx)
+		p.drain(s.Restart, kv.Topic{})
 	}
 	return 0
 }
 
 func (p *recordedPicker) frames(s recordedStep) {
 	e := s.KVEvent
-	frames := [][]byte{[]byte(e.Topic), EncodeSequence(e.Seq), unhex(e.Payload)}
+	frames := [][]byte{[]byte(e.Topic), kv.EncodeSequence(e.Seq), unhex(e.Payload)}
 	if e.Frames != nil {
 		frames = nil
 		for _, f := range e.Frames {
@@ -167,45 +178,47 @@ func (p *recordedPicker) frames(s recordedStep) {
 	if len(frames) != 3 {
 		return
 	}
-	topic, err := ParseTopic(string(frames[0]))
+	topic, err := kv.ParseTopic(string(frames[0]))
 	if err != nil {
 		return
 	}
-	seq, err := DecodeSequence(frames[1])
+	seq, err := kv.DecodeSequence(frames[1])
 	if err != nil {
 		return
 	}
 	if p.discover {
 		topic.Pod = p.endpoint(e.From)
 	}
-	p.feeds[e.From].live(p.now, seq, frames[2])
+	p.feeds[e.From].Input(p.now, kvfeed.Message{Kind: kvfeed.Live, Seq: seq, Payload: frames[2]}, &p.feeds[e.From].fx)
 	p.drain(e.From, topic)
 }
 
 // drain does what a feed asks for. The replay socket is only w2's; in
 // replay-broken it answers nothing but its end while the stream goes on.
-func (p *recordedPicker) drain(name string, topic Topic) {
+func (p *recordedPicker) drain(name string, topic kv.Topic) {
 	f := p.feeds[name]
 	for {
-		todo := f.advance(p.now)
+		f.Advance(p.now, &f.fx)
+		todo := f.fx.List
+		f.fx = kvfeed.Effects{}
 		if len(todo) == 0 {
 			return
 		}
 		for _, e := range todo {
 			switch e.Kind {
-			case Deliver:
-				var d Decoder
+			case kvfeed.Deliver:
+				var d kvcodec.Decoder
 				b, err := d.Decode(e.Payload)
 				if err != nil {
 					continue
 				}
 				for i := range b.Events {
-					give(p.ix, p.now, topic, &b.Events[i])
+					p.ix.Input(p.now, &kvindex.Events{From: topic, List: b.Events[i : i+1]}, &p.fx)
 				}
-			case Lost:
-				tell(p.ix, p.now, DropBlocks{p.endpoint(name)})
-			case AskReplay:
-				p.asked = append(p.asked, []string{"", hex.EncodeToString(EncodeSequence(e.Seq))})
+			case kvfeed.Lost:
+				p.ix.Input(p.now, kvindex.DropBlocks{Pod: p.endpoint(name)}, &p.fx)
+			case kvfeed.AskReplay:
+				p.asked = append(p.asked, []string{"", hex.EncodeToString(kv.EncodeSequence(e.Seq))})
 				if p.run.ID != "replay-broken" || len(p.asked) > 2 {
 					var seqs []uint64
 					for seq := range p.buffer {
@@ -215,10 +228,10 @@ func (p *recordedPicker) drain(name string, topic Topic) {
 					}
 					sort.Slice(seqs, func(i, j int) bool { return seqs[i] < seqs[j] })
 					for _, seq := range seqs {
-						f.replayed(p.now, seq, p.buffer[seq])
+						f.Input(p.now, kvfeed.Message{Kind: kvfeed.Replayed, Seq: seq, Payload: p.buffer[seq]}, &f.fx)
 					}
 				}
-				f.replayEnded(p.now, true)
+				f.Input(p.now, kvfeed.Message{Kind: kvfeed.ReplayEnded, Whole: true}, &f.fx)
 			}
 		}
 	}
@@ -248,11 +261,11 @@ func (p *recordedPicker) request(i int, s recordedStep) int {
 			}
 		}
 	}
-	var keys []Key
+	var keys []kv.Key
 	for _, tokens := range prompts {
 		keys = append(keys, p.hasher.PromptKeys(body.Model, body.Salt, tokens)...)
 	}
-	advance(p.ix, p.now)
+	p.ix.Advance(p.now, &p.fx)
 	got := map[string]float64{}
 	for _, score := range p.ix.View().Scorer().Score(keys) {
 		got[score.Pod] = score.Precise(len(keys)) * p.weight
@@ -263,7 +276,7 @@ func (p *recordedPicker) request(i int, s recordedStep) int {
 		}
 	}
 	if p.ttl > 0 {
-		tell(p.ix, p.now, Speculate{s.Picked, keys, p.ttl})
+		p.ix.Input(p.now, kvindex.Speculate{Pod: s.Picked, Keys: keys, TTL: p.ttl}, &p.fx)
 	}
 	return len(s.Scores)
 }

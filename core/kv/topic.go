@@ -26,9 +26,9 @@ func (t Topic) String() string { return TopicPrefix + t.Pod + "@" + t.Model }
 // message: room for namespace and name of a Kubernetes pod.
 const MaxNameBytes = 320
 
-// checkName says why a name from a message cannot be anybody's. Names become
+// CheckName says why a name from a message cannot be anybody's. Names become
 // labels of metrics and words in a log.
-func checkName(what, name string) error {
+func CheckName(what, name string) error {
 	if len(name) > MaxNameBytes {
 		return fmt.Errorf("%s has %d bytes, the limit is %d", what, len(name), MaxNameBytes)
 	}
@@ -50,10 +50,10 @@ func ParseTopic(s string) (Topic, error) {
 	if strings.Contains(model, "@") {
 		model = ""
 	}
-	if err := checkName("the pod's name", pod); err != nil {
+	if err := CheckName("the pod's name", pod); err != nil {
 		return Topic{}, err
 	}
-	if err := checkName("the model's name", model); err != nil {
+	if err := CheckName("the model's name", model); err != nil {
 		return Topic{}, err
 	}
 	return Topic{pod, model}, nil

@@ -1,6 +1,9 @@
 package latency
 
 import (
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
+
 	_ "embed"
 	"encoding/csv"
 	"errors"
@@ -95,7 +98,7 @@ func parseRecord(f []string) (m Measured, p Point, err error) {
 		err = fmt.Errorf("ms is %q; expected milliseconds above 0 and at most 3600000", f[7])
 	}
 	if err == nil {
-		p.Nanoseconds = int64(mul(v, 1e6) + 0.5)
+		p.Nanoseconds = int64(float64(v*1e6) + 0.5)
 	}
 	return m, p, err
 }
@@ -111,16 +114,16 @@ var Builtin = sync.OnceValue(func() []Measured {
 
 // builtinPoints finds the built-in table of a hardware, if there is one. They
 // were measured in bfloat16.
-func builtinPoints(h *Hardware) ([]Point, string, bool) {
-	if h.Weights.Name != "" || h.KV != BF16 {
+func builtinPoints(h *hardware.Hardware) ([]Point, string, bool) {
+	if h.Weights.Name != "" || h.KV != modelshape.BF16 {
 		return nil, "", false
 	}
 	for _, m := range Builtin() {
-		shape, err := ModelShape(m.Model)
+		shape, err := modelshape.Named(m.Model)
 		if err != nil || m.TP != h.Group.TP {
 			continue
 		}
-		accelerator, err := AcceleratorNamed(m.System)
+		accelerator, err := hardware.AcceleratorNamed(m.System)
 		if err == nil && accelerator.Name == h.Accelerator.Name && sameSize(&shape, &h.Model) {
 			return m.Points, fmt.Sprintf("%s on %s, TP %d, %s, AIConfigurator 0.12.0", m.Model, m.System, m.TP, m.Backend), true
 		}
@@ -130,7 +133,7 @@ func builtinPoints(h *Hardware) ([]Point, string, bool) {
 
 // sameSize tells whether two models take the same steps, whatever they are
 // called.
-func sameSize(a, b *Shape) bool {
+func sameSize(a, b *modelshape.Shape) bool {
 	x, y := *a, *b
 	x.Name, y.Name, x.MaxModelLen, y.MaxModelLen = "", "", 0, 0
 	x.Quantization, y.Quantization = nil, nil // Hardware.Weights says how they are really stored

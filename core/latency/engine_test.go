@@ -10,13 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"pgregory.net/rapid"
 )
 
 func newTimer(t testing.TB, model, accelerator string, tp, nodes int) *latency.Timer {
 	t.Helper()
-	h, err := latency.HardwareNames{Model: model, Accelerator: accelerator, TP: tp, Nodes: nodes}.Resolve()
+	h, err := hardware.Names{Model: model, Accelerator: accelerator, TP: tp, Nodes: nodes}.Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}

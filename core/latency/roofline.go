@@ -2,6 +2,8 @@ package latency
 
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Roofline computes a step from the model's shape and the accelerator's rates
@@ -11,7 +13,7 @@ import (
 // layer. A test holds it within 25 % of every measured point, with medians below
 // 10 %; use a table where there is one.
 type Roofline struct {
-	h Hardware
+	h hardware.Hardware
 	// Of one rank, per second: what kernels reach, not the peak.
 	flopRate, byteRate int64
 	tokenFLOP          int64 // per token, all layers
@@ -20,7 +22,7 @@ type Roofline struct {
 	denseBytes         int64
 	expertBytes        int64 // of one expert in all layers
 	kvBytes            int64 // per token of context
-	pairFLOP           int64
+	PairFLOP           int64
 	contextToken       engine.Fixed // decode attention per token of context
 }
 
@@ -36,27 +38,27 @@ const (
 )
 
 // NewRoofline checks the hardware and prepares its rates.
-func NewRoofline(h Hardware) (*Roofline, error) {
+func NewRoofline(h hardware.Hardware) (*Roofline, error) {
 	if err := h.Check(); err != nil {
 		return nil, err
 	}
 	tp := int64(h.Group.TP)
 	r := &Roofline{
 		h:          h,
-		flopRate:   h.Accelerator.flops(h.Weights.Compute) / 100 * h.Accelerator.ComputePercent,
+		flopRate:   h.Accelerator.FLOPS(h.Weights.Compute) / 100 * h.Accelerator.ComputePercent,
 		byteRate:   h.Accelerator.BandwidthBytes / 100 * h.Accelerator.BandwidthPercent,
-		tokenFLOP:  2 * h.Model.tokenParams() / tp,
-		headFLOP:   2 * h.Model.headParams() / tp,
-		headBytes:  2 * h.Model.headParams() / tp,
-		denseBytes: h.Weights.bytes(h.Model.denseParams()) / tp,
+		tokenFLOP:  2 * h.Model.TokenParams() / tp,
+		headFLOP:   2 * h.Model.HeadParams() / tp,
+		headBytes:  2 * h.Model.HeadParams() / tp,
+		denseBytes: h.Weights.Bytes(h.Model.DenseParams()) / tp,
 		kvBytes:    h.Model.KVBytesPerTokenRank(h.KV, h.Group.TP),
-		pairFLOP:   h.Model.pairFLOP() / tp,
+		PairFLOP:   h.Model.PairFLOP() / tp,
 	}
 	if h.Model.Experts > 0 {
-		r.expertBytes = h.Weights.bytes(h.Model.expertLayers()*h.Model.expertParams()) / tp
+		r.expertBytes = h.Weights.Bytes(h.Model.ExpertLayers()*h.Model.ExpertParams()) / tp
 	}
-	read := mulDiv(r.kvBytes, 1e9<<engine.FixedShift, r.byteRate)
-	multiply := mulDiv(r.pairFLOP, 1e9<<engine.FixedShift, r.flopRate)
+	read := machine.MulDiv(r.kvBytes, 1e9<<engine.FixedShift, r.byteRate)
+	multiply := machine.MulDiv(r.PairFLOP, 1e9<<engine.FixedShift, r.flopRate)
 	r.contextToken = engine.Fixed(max(read, multiply))
 	return r, nil
 }
@@ -68,8 +70,8 @@ func (r *Roofline) StepTime(s *engine.Step) engine.Fixed {
 	}
 	ns := r.batch(s.PrefillTokens+int64(s.DecodeSeqs), int64(s.DecodeSeqs+s.PrefillFinished))
 	ns += int64(r.h.Model.Layers) * layerPrefillNanoseconds
-	attention := mulDiv(s.PrefillPairs, mulDiv(r.pairFLOP, 1e12, r.flopRate), 1000)
-	ns += max(attention, mulDiv(s.PrefillContext*r.kvBytes, 1e9, r.byteRate))
+	attention := machine.MulDiv(s.PrefillPairs, machine.MulDiv(r.PairFLOP, 1e12, r.flopRate), 1000)
+	ns += max(attention, machine.MulDiv(s.PrefillContext*r.kvBytes, 1e9, r.byteRate))
 	return engine.Fixed(ns)<<engine.FixedShift + r.contextToken*engine.Fixed(s.DecodeContext)
 }
 
@@ -85,9 +87,9 @@ func (r *Roofline) decode(batch int64) engine.Fixed {
 // batch is everything but attention, in nanoseconds.
 func (r *Roofline) batch(tokens, sampled int64) int64 {
 	ns := int64(stepNanoseconds) + int64(r.h.Model.Layers)*layerNanoseconds + sampled*sampleNanoseconds
-	ns += overlap(mulDiv(tokens, mulDiv(r.tokenFLOP, 1e12, r.flopRate), 1000), mulDiv(r.denseBytes+r.expertBytes*r.expertsTouched(tokens), 1e9, r.byteRate))
+	ns += overlap(machine.MulDiv(tokens, machine.MulDiv(r.tokenFLOP, 1e12, r.flopRate), 1000), machine.MulDiv(r.denseBytes+r.expertBytes*r.expertsTouched(tokens), 1e9, r.byteRate))
 	if sampled > 0 {
-		ns += max(mulDiv(sampled*r.headFLOP, 1e9, r.flopRate), mulDiv(r.headBytes, 1e9, r.byteRate))
+		ns += max(machine.MulDiv(sampled*r.headFLOP, 1e9, r.flopRate), machine.MulDiv(r.headBytes, 1e9, r.byteRate))
 	}
 	return ns + r.communication(tokens, sampled)
 }
@@ -99,7 +101,7 @@ func overlap(a, b int64) int64 {
 	if a < b {
 		a, b = b, a
 	}
-	return a + mulDiv(b, b, 3*max(a, 1))
+	return a + machine.MulDiv(b, b, 3*max(a, 1))
 }
 
 // communication is two all-reduces per layer (after attention and after the
@@ -108,7 +110,7 @@ func (r *Roofline) communication(tokens, sampled int64) int64 {
 	return communication(&r.h, &r.h.Group, tokens, sampled)
 }
 
-func communication(h *Hardware, g *Group, tokens, sampled int64) int64 {
+func communication(h *hardware.Hardware, g *hardware.Group, tokens, sampled int64) int64 {
 	if g.TP < 2 {
 		return 0
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -16,7 +18,7 @@ import (
 // memory, kv, table (points to check), csv.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
-		var h *Hardware
+		var h *hardware.Hardware
 		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
 			out, err := runScript(td, &h)
 			if err != nil {
@@ -27,35 +29,35 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-func runScript(td *datadriven.TestData, hardware **Hardware) (string, error) {
+func runScript(td *datadriven.TestData, hw **hardware.Hardware) (string, error) {
 	args := map[string]string{}
 	for _, a := range td.CmdArgs {
 		args[a.Key] = strings.Join(a.Vals, ",")
 	}
 	number := func(key string) int { n, _ := strconv.Atoi(args[key]); return n }
-	h := *hardware
+	h := *hw
 	switch td.Cmd {
 	case "hardware":
-		n := HardwareNames{Model: args["model"], Accelerator: args["on"], TP: number("tp"), Nodes: number("nodes"), Between: args["between"],
+		n := hardware.Names{Model: args["model"], Accelerator: args["on"], TP: number("tp"), Nodes: number("nodes"), Between: args["between"],
 			Quantization: args["quantization"], KVCacheDType: args["kv"], NCCLIBDisable: args["NCCL_IB_DISABLE"] == "1"}
 		var err error
-		if *hardware, err = n.Resolve(); err != nil {
+		if *hw, err = n.Resolve(); err != nil {
 			return "", err
 		}
-		h = *hardware
+		h = *hw
 		return fmt.Sprintf("%s: %.1f B parameters, %.1f GiB of weights on each of %d ranks of %s\n", h.Model.Name, float64(h.Model.Params())/1e9,
 			float64(h.WeightBytes())/(1<<30), h.Group.TP, h.Accelerator.Name), nil
 	case "kv":
 		n := int64(number("tokens"))
-		return fmt.Sprintf("%d bytes per token, %.0f MiB for %d tokens\n", h.Model.KVBytesPerToken(h.KV), float64(n*h.Model.KVBytesPerToken(h.KV))/mib, n), nil
+		return fmt.Sprintf("%d bytes per token, %.0f MiB for %d tokens\n", h.Model.KVBytesPerToken(h.KV), float64(n*h.Model.KVBytesPerToken(h.KV))/(1<<20), n), nil
 	case "memory":
 		util, _ := strconv.ParseFloat(args["util"], 64)
-		p, err := PlanMemory(MemoryConfig{Hardware: h, GPUMemoryUtilization: util, MaxNumSeqs: number("seqs"), MaxNumBatchedTokens: number("tokens"),
+		p, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: h, GPUMemoryUtilization: util, MaxNumSeqs: number("seqs"), MaxNumBatchedTokens: number("tokens"),
 			MaxModelLen: number("len"), SwapSpaceBytes: int64(number("swapGiB")) << 30, HostLimitBytes: int64(number("limitGiB")) << 30})
 		if err != nil {
 			return "", err
 		}
-		return fmt.Sprintf("weights %s, activations %s, runtime %s, KV %s: %d GPU blocks (%d tokens), %d CPU blocks\n", gib(p.Weights), gib(p.Activations), gib(p.Runtime), gib(p.KV),
+		return fmt.Sprintf("weights %s, activations %s, runtime %s, KV %s: %d GPU blocks (%d tokens), %d CPU blocks\n", gigabytes(p.Weights), gigabytes(p.Activations), gigabytes(p.Runtime), gigabytes(p.KV),
 			p.NumGPUBlocks, p.NumGPUBlocks*16, p.NumCPUBlocks), nil
 	case "table":
 		all, err := ParseCSV("points.csv", strings.Join(csvHeader, ",")+"\n"+td.Input+"\n")
@@ -80,7 +82,7 @@ func runScript(td *datadriven.TestData, hardware **Hardware) (string, error) {
 			if td.Cmd == "step" {
 				ns := int64(timer.StepTime(s).Time())
 				compute, bandwidth := h.Usage(s, ns)
-				out += fmt.Sprintf("%s: %s (MFU %d %%, MBU %d %%)\n", line, ms(ns), compute/10, bandwidth/10)
+				out += fmt.Sprintf("%s: %s (MFU %d %%, MBU %d %%)\n", line, hardware.Round(ns), compute/10, bandwidth/10)
 				continue
 			}
 			b := timer.Breakdown(s)
@@ -88,10 +90,10 @@ func runScript(td *datadriven.TestData, hardware **Hardware) (string, error) {
 		}
 		return out, nil
 	case "constant":
-		ttft, _ := ParseDist(args["ttft"])
-		itl, _ := ParseDist(args["itl"])
+		ttft, _ := dist.Parse(args["ttft"])
+		itl, _ := dist.Parse(args["itl"])
 		timer := Constant{machine.Time(ttft.Quantile(.5)), machine.Time(itl.Quantile(.5))}
-		total := timer.StepTime(prefillStep(2000)).Time() + machine.Time(number("tokens"))*timer.StepTime(decodeStep(1, 2000)).Time()
+		total := timer.StepTime(hardware.PrefillStep(2000)).Time() + machine.Time(number("tokens"))*timer.StepTime(hardware.DecodeStep(1, 2000)).Time()
 		return fmt.Sprintf("%s prefill + %d tokens × %s = %s\n", timer.TimeToFirstToken.Duration(), number("tokens"), timer.InterTokenLatency.Duration(), total.Duration()), nil
 	}
 	return "", fmt.Errorf("unknown command %s", td.Cmd)
@@ -128,3 +130,5 @@ func scan(text, format string, to ...any) bool {
 	n, err := fmt.Sscanf(strings.TrimSpace(text), format, to...)
 	return err == nil && n == len(to)
 }
+
+func gigabytes(n int64) string { return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30)) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -66,7 +67,7 @@ const oneNanosecond = engine.Fixed(1) << engine.FixedShift
 
 // check refuses coefficients that are negative, too large, or faster than the
 // hardware where that is known.
-func (p PerToken) check(h *Hardware) error {
+func (p PerToken) check(h *hardware.Hardware) error {
 	for _, c := range []struct {
 		name  string
 		value engine.Fixed
@@ -84,21 +85,21 @@ func (p PerToken) check(h *Hardware) error {
 
 // checkAgainst samples a timer over batches and lengths that people use and
 // refuses it if it beats the hardware anywhere.
-func checkAgainst(t engine.StepTimer, h *Hardware, what string) error {
+func checkAgainst(t engine.StepTimer, h *hardware.Hardware, what string) error {
 	if h == nil {
 		return nil
 	}
 	longest := int64(h.Model.MaxModelLen)
 	for n := int64(1); n <= min(longest, 1<<17); n *= 2 {
-		step := prefillStep(n)
-		if err := h.refuseFaster(fmt.Sprintf("%s: prefill of %d tokens", what, n), step, int64(t.StepTime(step).Time())); err != nil {
+		step := hardware.PrefillStep(n)
+		if err := h.RefuseFaster(fmt.Sprintf("%s: prefill of %d tokens", what, n), step, int64(t.StepTime(step).Time())); err != nil {
 			return err
 		}
 	}
 	for batch := int64(1); batch <= 512; batch *= 2 {
 		for context := int64(128); context <= min(longest, 1<<14); context *= 2 {
-			step := decodeStep(batch, context)
-			if err := h.refuseFaster(fmt.Sprintf("%s: decode of %d sequences of %d tokens", what, batch, context), step, int64(t.StepTime(step).Time())); err != nil {
+			step := hardware.DecodeStep(batch, context)
+			if err := h.RefuseFaster(fmt.Sprintf("%s: decode of %d sequences of %d tokens", what, batch, context), step, int64(t.StepTime(step).Time())); err != nil {
 				return err
 			}
 		}

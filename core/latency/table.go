@@ -5,6 +5,8 @@ import (
 	"sort"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Point is one measured step: a whole prompt of Context tokens (Decode false)
@@ -41,7 +43,7 @@ const (
 // full grid of batches by contexts. Times that fall with longer contexts are
 // measuring noise and are lifted by up to 2 %; more is refused, as is any
 // point faster than the hardware, if that is given.
-func NewTable(points []Point, h *Hardware) (*Table, error) {
+func NewTable(points []Point, h *hardware.Hardware) (*Table, error) {
 	t := &Table{extra: func(int64, int64) engine.Fixed { return 0 }}
 	if len(points) > maxPoints {
 		return nil, fmt.Errorf("table has %d points; at most %d are read", len(points), maxPoints)
@@ -51,9 +53,9 @@ func NewTable(points []Point, h *Hardware) (*Table, error) {
 	for _, p := range points {
 		what := p.String()
 		if p.Batch < 1 || p.Batch > 1<<16 || p.Context < 1 || p.Context > 1<<24 || p.Nanoseconds < 1 || p.Nanoseconds > 3600e9 {
-			return nil, fmt.Errorf("table: %s takes %s: batch must be 1 to 65536, context 1 to 16777216 tokens, time above 0 and at most 1h", what, ms(p.Nanoseconds))
+			return nil, fmt.Errorf("table: %s takes %s: batch must be 1 to 65536, context 1 to 16777216 tokens, time above 0 and at most 1h", what, hardware.Round(p.Nanoseconds))
 		}
-		step := decodeStep(p.Batch, p.Context)
+		step := hardware.DecodeStep(p.Batch, p.Context)
 		var twice bool
 		if p.Decode {
 			_, twice = decode[cell{p.Batch, p.Context}]
@@ -64,13 +66,13 @@ func NewTable(points []Point, h *Hardware) (*Table, error) {
 			}
 			_, twice = prefill[p.Context]
 			prefill[p.Context] = p.Nanoseconds
-			step = prefillStep(p.Context)
+			step = hardware.PrefillStep(p.Context)
 		}
 		if twice {
 			return nil, fmt.Errorf("table: %s is given twice", what)
 		}
 		if h != nil {
-			if err := h.refuseFaster("table: "+what, step, p.Nanoseconds); err != nil {
+			if err := h.RefuseFaster("table: "+what, step, p.Nanoseconds); err != nil {
 				return nil, err
 			}
 		}
@@ -93,7 +95,7 @@ func NewTable(points []Point, h *Hardware) (*Table, error) {
 			row[i] = engine.Fixed(ns) << engine.FixedShift
 		}
 		if at := lift(row); at >= 0 {
-			return nil, fmt.Errorf("table: decode of %d sequences takes %s at %d tokens and less at a longer context; expected times that do not fall", b, ms(decode[cell{b, t.contexts[at]}]), t.contexts[at])
+			return nil, fmt.Errorf("table: decode of %d sequences takes %s at %d tokens and less at a longer context; expected times that do not fall", b, hardware.Round(decode[cell{b, t.contexts[at]}]), t.contexts[at])
 		}
 		t.decode = append(t.decode, row)
 	}
@@ -129,9 +131,9 @@ func (t *Table) fitPrefill(prefill map[int64]int64) error {
 	short, long := t.prompts[n-2], t.prompts[n-1]
 	// If the rest is proportional to length, f(long) - f(short)·long/short is
 	// all pairs.
-	bend := prefill[long] - mulDiv(prefill[short], long, short)
-	if pairs := long*(long+1)/2 - mulDiv(short*(short+1)/2, long, short); bend > 0 && pairs > 0 {
-		t.pair = mulDiv(bend, 1<<pairShift, pairs)
+	bend := prefill[long] - machine.MulDiv(prefill[short], long, short)
+	if pairs := long*(long+1)/2 - machine.MulDiv(short*(short+1)/2, long, short); bend > 0 && pairs > 0 {
+		t.pair = machine.MulDiv(bend, 1<<pairShift, pairs)
 	}
 	for _, p := range t.prompts {
 		t.linear = append(t.linear, engine.Fixed(prefill[p])<<engine.FixedShift-t.pairs(p*(p+1)/2))
@@ -148,7 +150,7 @@ func (t *Table) fitPrefill(prefill map[int64]int64) error {
 }
 
 func (t *Table) pairs(n int64) engine.Fixed {
-	return engine.Fixed(mulDiv(n, t.pair, 1<<(pairShift-engine.FixedShift)))
+	return engine.Fixed(machine.MulDiv(n, t.pair, 1<<(pairShift-engine.FixedShift)))
 }
 
 // segment finds i with knots[i] <= x < knots[i+1]; -1 below the first and
@@ -179,9 +181,9 @@ func between(knots []int64, x int64, value func(i int) engine.Fixed) engine.Fixe
 	i = min(i, len(knots)-2)
 	a, b := value(i), value(i+1)
 	if b <= a { // noise: fall to b, but not on beyond it
-		return max(b, a-engine.Fixed(mulDiv(int64(a-b), x-knots[i], knots[i+1]-knots[i])))
+		return max(b, a-engine.Fixed(machine.MulDiv(int64(a-b), x-knots[i], knots[i+1]-knots[i])))
 	}
-	return a + engine.Fixed(mulDiv(int64(b-a), x-knots[i], knots[i+1]-knots[i]))
+	return a + engine.Fixed(machine.MulDiv(int64(b-a), x-knots[i], knots[i+1]-knots[i]))
 }
 
 // DecodeLine implements engine.StepTimer: the knots are those of the mean

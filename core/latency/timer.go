@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -28,7 +30,7 @@ type Config struct {
 	Points   []Point  // for KindTable; nil is the built-in table of Hardware
 	// Hardware is needed by table, roofline and auto. Given to the other
 	// kinds, their figures are checked against it.
-	Hardware *Hardware
+	Hardware *hardware.Hardware
 
 	Jitter Jitter
 	// Seed and Component key the draws of the jitter.
@@ -40,21 +42,24 @@ type Config struct {
 // steps out, so it is off unless asked for.
 type Jitter struct {
 	// Factor multiplies, in Millionths; the zero value is off.
-	Factor Dist
+	Factor dist.Dist
 	// Extra is added, in Nanoseconds: pauses of the host. The zero value is off.
-	Extra Dist
+	Extra dist.Dist
 }
 
 func (j *Jitter) off() bool {
-	factor := j.Factor.IsConstant() && (j.Factor.lo == 0 || j.Factor.lo == 1e6)
-	return factor && j.Extra.IsConstant() && j.Extra.lo == 0
+	one := j.Factor.IsConstant() && j.Factor.Quantile(0) == 1e6
+	return (one || isZero(j.Factor)) && isZero(j.Extra)
 }
+
+// isZero reports whether every draw gives 0.
+func isZero(d dist.Dist) bool { return d.IsConstant() && d.Quantile(0) == 0 }
 
 // Timer is a checked engine.StepTimer that can also say where its figures come
 // from and what a step consists of. It is safe for concurrent use.
 type Timer struct {
 	inner    engine.StepTimer
-	hardware *Hardware
+	hardware *hardware.Hardware
 	source   string
 	jitter   *Jitter
 	seed     uint64
@@ -72,7 +77,7 @@ func New(c Config) (*Timer, error) {
 	} else if c.Kind == KindAuto || c.Kind == KindTable && c.Points == nil || c.Kind == KindRoofline {
 		return nil, fmt.Errorf("latency: kind %q needs a model and an accelerator; name them, or use kind %s or %s", c.Kind, KindConstant, KindPerToken)
 	}
-	if u := c.Jitter.Factor; u.unit != Millionths && u.hi != 0 {
+	if u := c.Jitter.Factor; u.Unit() != dist.Millionths && !isZero(u) {
 		return nil, fmt.Errorf("latency: jitter factor %s has the wrong unit; expected a factor such as ±10%%", u)
 	}
 	if !c.Jitter.off() {
@@ -93,7 +98,7 @@ func (t *Timer) choose(c Config) (err error) {
 		}
 		t.inner, t.source = c.Constant, "constant"
 		if h != nil {
-			return h.refuseFaster("the constant inter-token latency: decode of 1 sequence of 1 token", decodeStep(1, 1), int64(c.Constant.InterTokenLatency))
+			return h.RefuseFaster("the constant inter-token latency: decode of 1 sequence of 1 token", hardware.DecodeStep(1, 1), int64(c.Constant.InterTokenLatency))
 		}
 		return nil
 	case KindPerToken:
@@ -150,7 +155,7 @@ func (t *Timer) For(component string) *Timer {
 
 // Hardware is the model and accelerator that the timer computes from or was
 // checked against; nil where none was named.
-func (t *Timer) Hardware() *Hardware { return t.hardware }
+func (t *Timer) Hardware() *hardware.Hardware { return t.hardware }
 
 // Source says where the figures come from, for reports.
 func (t *Timer) Source() string { return t.source }
@@ -162,8 +167,8 @@ func (t *Timer) StepTime(s *engine.Step) engine.Fixed {
 		return ns
 	}
 	draw := machine.NewDraw(t.seed, t.name, "step-jitter", s.Index)
-	if t.jitter.Factor.hi != 0 {
-		ns = engine.Fixed(mulDiv(int64(ns), t.jitter.Factor.Sample(&draw), 1e6))
+	if !isZero(t.jitter.Factor) {
+		ns = engine.Fixed(machine.MulDiv(int64(ns), t.jitter.Factor.Sample(&draw), 1e6))
 	}
 	return max(ns+engine.Fixed(t.jitter.Extra.Sample(&draw))<<engine.FixedShift, oneNanosecond)
 }

@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"pgregory.net/rapid"
 )
 
-func mustResolve(t testing.TB, n HardwareNames) *Hardware {
+func mustResolve(t testing.TB, n hardware.Names) *hardware.Hardware {
 	t.Helper()
 	h, err := n.Resolve()
 	if err != nil {
@@ -23,9 +25,9 @@ func mustResolve(t testing.TB, n HardwareNames) *Hardware {
 
 func stepOf(p Point) *engine.Step {
 	if p.Decode {
-		return decodeStep(p.Batch, p.Context)
+		return hardware.DecodeStep(p.Batch, p.Context)
 	}
-	return prefillStep(p.Context)
+	return hardware.PrefillStep(p.Context)
 }
 
 // Every built-in table passes its own hardware's floor and gives its points
@@ -34,7 +36,7 @@ func stepOf(p Point) *engine.Step {
 func TestBuiltinTables(t *testing.T) {
 	points := 0
 	for _, m := range Builtin() {
-		h := mustResolve(t, HardwareNames{Model: m.Model, Accelerator: m.System, TP: m.TP})
+		h := mustResolve(t, hardware.Names{Model: m.Model, Accelerator: m.System, TP: m.TP})
 		timer, err := New(Config{Hardware: h})
 		if err != nil {
 			t.Fatal(err)
@@ -50,12 +52,12 @@ func TestBuiltinTables(t *testing.T) {
 		for _, p := range m.Points {
 			points++
 			if got := timer.StepTime(stepOf(p)).Time(); math.Abs(float64(got)/float64(p.Nanoseconds)-1) > .02 {
-				t.Errorf("%s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p, ms(int64(got)), ms(p.Nanoseconds))
+				t.Errorf("%s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p, hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
 			}
 			got := roof.StepTime(stepOf(p)).Time()
 			off = append(off, math.Abs(float64(got)/float64(p.Nanoseconds)-1))
 			if last := off[len(off)-1]; last > .25 {
-				t.Errorf("roofline of %s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p, ms(int64(got)), ms(p.Nanoseconds))
+				t.Errorf("roofline of %s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p, hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
 			}
 		}
 		sort.Float64s(off)
@@ -69,9 +71,9 @@ func TestBuiltinTables(t *testing.T) {
 }
 
 func someTimers(t testing.TB) map[string]engine.StepTimer {
-	table := mustResolve(t, HardwareNames{Model: "Llama-3.1-70B", Accelerator: "H100", TP: 4})
-	spread := mustResolve(t, HardwareNames{Model: "Llama-3.1-70B", Accelerator: "H100", TP: 4, Nodes: 2})
-	experts := mustResolve(t, HardwareNames{Model: "openai/gpt-oss-120b", Accelerator: "H100", TP: 2})
+	table := mustResolve(t, hardware.Names{Model: "Llama-3.1-70B", Accelerator: "H100", TP: 4})
+	spread := mustResolve(t, hardware.Names{Model: "Llama-3.1-70B", Accelerator: "H100", TP: 4, Nodes: 2})
+	experts := mustResolve(t, hardware.Names{Model: "openai/gpt-oss-120b", Accelerator: "H100", TP: 2})
 	timers := map[string]engine.StepTimer{}
 	for name, c := range map[string]Config{
 		"table": {Hardware: table}, "table over nodes": {Hardware: spread}, "roofline": {Kind: KindRoofline, Hardware: table}, "experts": {Hardware: experts},
@@ -134,22 +136,22 @@ func TestMoreWorkTakesLonger(t *testing.T) {
 // before is charged, nothing is charged twice.
 func TestChunksAddUp(t *testing.T) {
 	timer := someTimers(t)["table"]
-	whole := timer.StepTime(prefillStep(32768)).Time()
+	whole := timer.StepTime(hardware.PrefillStep(32768)).Time()
 	var sum machine.Time
 	for start := int64(0); start < 32768; start += 8192 {
 		sum += timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillTokens: 8192, PrefillContext: start, PrefillPairs: 8192*start + 8192*8193/2}).Time()
 	}
 	if r := float64(sum) / float64(whole); r < .97 || r > 1.15 {
-		t.Errorf("four chunks take %s, the whole %s", ms(int64(sum)), ms(int64(whole)))
+		t.Errorf("four chunks take %s, the whole %s", hardware.Round(int64(sum)), hardware.Round(int64(whole)))
 	}
 }
 
 // The rival's coefficients, which are fast but impossible, are refused with
 // the arithmetic.
 func TestTooFast(t *testing.T) {
-	h := mustResolve(t, HardwareNames{Model: "Llama-3.1-8B", Accelerator: "H100"})
+	h := mustResolve(t, hardware.Names{Model: "Llama-3.1-8B", Accelerator: "H100"})
 	_, err := New(Config{Kind: KindPerToken, Hardware: h, PerToken: PerToken{Step: engine.FixedNanos(6.6e6), PrefillToken: engine.FixedNanos(2450)}})
-	var tooFast *TooFastError
+	var tooFast *hardware.TooFastError
 	if !errors.As(err, &tooFast) || tooFast.Claimed >= tooFast.Bound.Nanoseconds {
 		t.Fatalf("got %v", err)
 	}
@@ -162,7 +164,7 @@ func TestTooFast(t *testing.T) {
 
 // Jitter is keyed by the step and rules lines out; its mean is its base.
 func TestJitter(t *testing.T) {
-	factor, err := ParseUnit(Millionths, "±10%")
+	factor, err := dist.ParseUnit(dist.Millionths, "±10%")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,12 +214,12 @@ func TestCoefficients(t *testing.T) {
 // The parts of a step add up to it, in order and without gaps.
 func TestBreakdown(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
-		timer, err := New(Config{Hardware: mustResolve(t, HardwareNames{Model: "Llama-3.1-70B", Accelerator: "H100", TP: 4, Nodes: nodes})})
+		timer, err := New(Config{Hardware: mustResolve(t, hardware.Names{Model: "Llama-3.1-70B", Accelerator: "H100", TP: 4, Nodes: nodes})})
 		if err != nil {
 			t.Fatal(err)
 		}
 		rapid.Check(t, func(t *rapid.T) {
-			s := decodeStep(rapid.Int64Range(1, 256).Draw(t, "batch"), rapid.Int64Range(1, 9000).Draw(t, "context"))
+			s := hardware.DecodeStep(rapid.Int64Range(1, 256).Draw(t, "batch"), rapid.Int64Range(1, 9000).Draw(t, "context"))
 			s.PrefillTokens = rapid.Int64Range(0, 4096).Draw(t, "prefill")
 			s.PrefillPairs = s.PrefillTokens * (s.PrefillTokens + 1) / 2
 			b := timer.Breakdown(s)
@@ -240,15 +242,15 @@ func TestBreakdown(t *testing.T) {
 }
 
 func TestGroupPlacement(t *testing.T) {
-	g := Group{TP: 4, Nodes: 2, Within: NVLink4, Between: InfiniBand200}
-	if g.NodeOf(Leader) != 0 || g.NodeOf(1) != 0 || g.NodeOf(2) != 1 || len(g.RanksOn(1)) != 2 || g.RanksOn(1)[0] != 2 {
+	g := hardware.Group{TP: 4, Nodes: 2, Within: hardware.NVLink4, Between: hardware.InfiniBand200}
+	if g.NodeOf(hardware.Leader) != 0 || g.NodeOf(1) != 0 || g.NodeOf(2) != 1 || len(g.RanksOn(1)) != 2 || g.RanksOn(1)[0] != 2 {
 		t.Errorf("ranks of node 1: %v", g.RanksOn(1))
 	}
 }
 
 func BenchmarkStepTime(b *testing.B) {
 	for name, timer := range someTimers(b) {
-		step := decodeStep(100, 3000)
+		step := hardware.DecodeStep(100, 3000)
 		b.Run(name, func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				step.DecodeContext++

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
@@ -43,7 +43,7 @@ type Config struct {
 	// Omni lets chats be answered with a picture; ImageTime is how long painting
 	// takes, nil no time.
 	Omni      bool
-	ImageTime *latency.Dist
+	ImageTime *dist.Dist
 	// PromptTokensDetails tells cached tokens in usage.
 	PromptTokensDetails bool
 	// FullStatus answers requests that find the queue full. Zero is 429.

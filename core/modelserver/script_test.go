@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
-	"pgregory.net/rapid"
-
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"pgregory.net/rapid"
 )
 
 // nowhere is a server without any state.
@@ -186,7 +186,7 @@ func TestScripts(t *testing.T) {
 			if d.Cmd == "new" {
 				x = &script{t: t, reader: testReader(t, func(c *Config) {
 					if d.HasArg("image") {
-						time := latency.Fixed(machine.Second)
+						time := dist.Fixed(machine.Second)
 						c.Omni, c.ImageTime = true, &time
 					}
 					if d.HasArg("independent") {

@@ -56,8 +56,8 @@ var ImportExceptions = map[string]string{}
 
 // TestImportExceptions are those for test files only.
 var TestImportExceptions = map[string]string{
-	"core/kv internal/gate": "its benchmark has limits to keep",
-	"live/stack virtual":    "the test that holds a live record against a virtual one needs both; no code does",
+	"core/kv/kvindex internal/gate": "its benchmark has limits to keep",
+	"live/stack virtual":            "the test that holds a live record against a virtual one needs both; no code does",
 }
 
 // CoreForbidden are standard packages that the core may not import, with
@@ -86,10 +86,10 @@ var CoreAllowed = map[string]string{
 // CorePackageExceptions allow one package of the core one import. The key is
 // "package import".
 var CorePackageExceptions = map[string]string{
-	"core/latency sync":        "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
-	"core/kv sync/atomic":      "kv.View looks the index up without a lock while its owner takes events; the owner needs none either",
-	"core/metrics unsafe":      "names in a metrics page are looked up without copying them; the view does not outlive the page",
-	"core/picker/parse unsafe": "token ids are hashed where they lie on little-endian machines, and copied on others",
+	"core/latency sync":           "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/kv/kvindex sync/atomic": "kvindex.View looks the index up without a lock while its owner takes events; the owner needs none either",
+	"core/metrics unsafe":         "names in a metrics page are looked up without copying them; the view does not outlive the page",
+	"core/picker/parse unsafe":    "token ids are hashed where they lie on little-endian machines, and copied on others",
 }
 
 // CoreClock are the functions of package time that read or wait for a clock.

@@ -18,7 +18,7 @@ import (
 
 // Machine is one kind of machine.
 type Machine struct {
-	// Name is its package's directory and its type, as in core/kv.Index.
+	// Name is its package's directory and its type, as in core/kv/kvindex.Index.
 	Name string
 	// Check draws a machine and messages, and fails t where it breaks a promise.
 	Check func(t *rapid.T)

@@ -3,17 +3,18 @@ package contract
 import (
 	"fmt"
 
-	"pgregory.net/rapid"
-
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"pgregory.net/rapid"
 )
 
-func indexes(t *rapid.T) Kind[kv.Message, *kv.Effects] {
+func indexes(t *rapid.T) Kind[kvindex.Message, *kvindex.Effects] {
 	span := func(label string) machine.Time {
 		return machine.Time(rapid.SampledFrom([]int{0, 5, 30, 90}).Draw(t, label)) * machine.Second
 	}
-	cfg := kv.Config{Hasher: kv.Hasher{BlockTokens: 1}, TTL: span("TTL"), CleanupInterval: span("cleanup"), StaleAfter: span("stale"), ForgetAfter: span("forget"),
+	cfg := kvindex.Config{Hasher: kv.Hasher{BlockTokens: 1}, TTL: span("TTL"), CleanupInterval: span("cleanup"), StaleAfter: span("stale"), ForgetAfter: span("forget"),
 		MaxBlocks: rapid.SampledFrom([]int{0, 5}).Draw(t, "blocks"), MaxPods: rapid.SampledFrom([]int{0, 2}).Draw(t, "pods"), Orphans: 4}
 	pod := rapid.SampledFrom([]string{"a", "b", "c"})
 	keys := func(t *rapid.T) (keys []kv.Key) {
@@ -32,10 +33,10 @@ func indexes(t *rapid.T) Kind[kv.Message, *kv.Effects] {
 		}
 		return e
 	})
-	return Kind[kv.Message, *kv.Effects]{
-		Make: func() Instance[kv.Message, *kv.Effects] {
-			ix := kv.NewIndex(cfg)
-			return Instance[kv.Message, *kv.Effects]{Machine: ix, Effects: new(kv.Effects), Say: Plainly[kv.Effect], State: func() string {
+	return Kind[kvindex.Message, *kvindex.Effects]{
+		Make: func() Instance[kvindex.Message, *kvindex.Effects] {
+			ix := kvindex.New(cfg)
+			return Instance[kvindex.Message, *kvindex.Effects]{Machine: ix, Effects: new(kvindex.Effects), Say: Plainly[kvindex.Effect], State: func() string {
 				s := fmt.Sprintf("%+v %+v", ix.State(), ix.Stats())
 				for _, name := range ix.PodNames() {
 					p, _ := ix.Pod(name)
@@ -44,34 +45,34 @@ func indexes(t *rapid.T) Kind[kv.Message, *kv.Effects] {
 				return s
 			}}
 		},
-		Message: func(t *rapid.T, _ machine.Time) kv.Message {
+		Message: func(t *rapid.T, _ machine.Time) kvindex.Message {
 			switch rapid.IntRange(0, 8).Draw(t, "message") {
 			case 0:
-				return kv.Asked{Pod: pod.Draw(t, "pod"), Keys: keys(t), Found: rapid.IntRange(0, 4).Draw(t, "found")}
+				return kvindex.Asked{Pod: pod.Draw(t, "pod"), Keys: keys(t), Found: rapid.IntRange(0, 4).Draw(t, "found")}
 			case 1:
-				return kv.Speculate{Pod: pod.Draw(t, "pod"), Keys: keys(t), TTL: rapid.SampledFrom([]machine.Time{0, 5 * machine.Second, 30 * machine.Second}).Draw(t, "speculation")}
+				return kvindex.Speculate{Pod: pod.Draw(t, "pod"), Keys: keys(t), TTL: rapid.SampledFrom([]machine.Time{0, 5 * machine.Second, 30 * machine.Second}).Draw(t, "speculation")}
 			case 2:
-				return kv.DropBlocks{Pod: pod.Draw(t, "pod")}
+				return kvindex.DropBlocks{Pod: pod.Draw(t, "pod")}
 			case 3:
-				return kv.DropPod{Pod: pod.Draw(t, "pod")}
+				return kvindex.DropPod{Pod: pod.Draw(t, "pod")}
 			}
-			return &kv.Events{From: kv.Topic{Pod: pod.Draw(t, "pod"), Model: "m"}, List: rapid.SliceOfN(event, 0, 3).Draw(t, "events")}
+			return &kvindex.Events{From: kv.Topic{Pod: pod.Draw(t, "pod"), Model: "m"}, List: rapid.SliceOfN(event, 0, 3).Draw(t, "events")}
 		},
 		Spans: []machine.Time{machine.Second, 5 * machine.Second, 30 * machine.Second},
 		Rest:  machine.Time(3600) * machine.Second,
 	}
 }
 
-func feeds(t *rapid.T) Kind[kv.FeedMessage, *kv.FeedEffects] {
-	cfg := kv.FeedConfig{Gaps: rapid.SampledFrom([]kv.Gaps{kv.GapsDrop, kv.GapsReplay, kv.GapsReplay, kv.GapsIgnore}).Draw(t, "gaps"),
+func feeds(t *rapid.T) Kind[kvfeed.Message, *kvfeed.Effects] {
+	cfg := kvfeed.Config{Gaps: rapid.SampledFrom([]kvfeed.Gaps{kvfeed.GapsDrop, kvfeed.GapsReplay, kvfeed.GapsReplay, kvfeed.GapsIgnore}).Draw(t, "gaps"),
 		Probe:        rapid.SampledFrom([]machine.Time{-1, 300 * machine.Millisecond}).Draw(t, "probe"),
 		HoldMessages: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "hold")}
-	return Kind[kv.FeedMessage, *kv.FeedEffects]{
-		Make: func() Instance[kv.FeedMessage, *kv.FeedEffects] {
-			return Instance[kv.FeedMessage, *kv.FeedEffects]{Machine: kv.NewFeed(cfg), Effects: new(kv.FeedEffects), Say: Plainly[kv.FeedEffect]}
+	return Kind[kvfeed.Message, *kvfeed.Effects]{
+		Make: func() Instance[kvfeed.Message, *kvfeed.Effects] {
+			return Instance[kvfeed.Message, *kvfeed.Effects]{Machine: kvfeed.New(cfg), Effects: new(kvfeed.Effects), Say: Plainly[kvfeed.Effect]}
 		},
-		Message: func(t *rapid.T, _ machine.Time) kv.FeedMessage {
-			m := kv.FeedMessage{Kind: rapid.SampledFrom([]kv.FeedMessageKind{kv.Live, kv.Live, kv.Live, kv.Connected, kv.Replayed, kv.Replayed, kv.ReplayEnded}).Draw(t, "message"),
+		Message: func(t *rapid.T, _ machine.Time) kvfeed.Message {
+			m := kvfeed.Message{Kind: rapid.SampledFrom([]kvfeed.MessageKind{kvfeed.Live, kvfeed.Live, kvfeed.Live, kvfeed.Connected, kvfeed.Replayed, kvfeed.Replayed, kvfeed.ReplayEnded}).Draw(t, "message"),
 				Seq: rapid.Uint64Range(0, 9).Draw(t, "number"), Whole: rapid.Bool().Draw(t, "whole")}
 			m.Payload = fmt.Appendf(nil, "life %d, message %d", rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "life"), m.Seq)
 			return m

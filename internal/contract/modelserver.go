@@ -3,14 +3,13 @@ package contract
 import (
 	"fmt"
 
-	"pgregory.net/rapid"
-
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"pgregory.net/rapid"
 )
 
 // simple is the state of a server that has none.
@@ -28,7 +27,7 @@ func (s *simple) Shown([]modelserver.Media)    {}
 
 func responses(t *rapid.T) Kind[*modelserver.Progress, *modelserver.Effects] {
 	type fx = modelserver.Effects
-	painting := latency.Fixed(50 * machine.Millisecond)
+	painting := dist.Fixed(50 * machine.Millisecond)
 	rd := &modelserver.Reader{State: &simple{}, Config: &modelserver.Config{Engine: engine.Config{MaxModelLen: 100, BlockSize: 16}, Models: []string{"m"},
 		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor("m"), Vocabulary: tokens.NewVocabulary(tokens.Packed{}), Omni: true, ImageTime: &painting}}
 	fault, err := lifecycle.ParseFault(rapid.SampledFrom([]string{"", "", "delay=20ms", "stall=2", "reset-after=2", "die-in-prefill", "end-before-part2"}).Draw(t, "fault"))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -49,7 +51,7 @@ type kvSource struct {
 	x         *kvEvents
 	number    int
 	sub       *kvevents.Subscriber
-	decoder   kv.Decoder
+	decoder   kvcodec.Decoder
 	began     time.Time
 	publisher atomic.Int64 // publishers that are dialled
 	dialled   sync.Map     // which: their pods' IDs, by address and port
@@ -92,7 +94,7 @@ func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 	if x.o.OnIndex != nil {
 		x.o.OnIndex(ix.Config.Hasher)
 	}
-	s := &kvSource{Index: ix, x: x, number: number, decoder: kv.Decoder{SGLang: ix.Sources.SGLang}, began: time.Now()}
+	s := &kvSource{Index: ix, x: x, number: number, decoder: kvcodec.Decoder{SGLang: ix.Sources.SGLang}, began: time.Now()}
 	if ix.Producer.EnableMetrics() && x.o.Registry != nil {
 		s.metrics = newKVMetrics(s)
 		if err := x.o.Registry.Register(s.metrics); err != nil {
@@ -101,9 +103,9 @@ func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 		ix.Producer.Took = s.metrics.took
 	}
 	o := kvevents.SubscriberOptions{Bind: ix.Sources.Bind, Prefixes: []string{ix.Sources.TopicFilter}, ReplayPort: ix.Sources.ReplayPort,
-		Feed: kv.FeedConfig{Gaps: kv.GapsIgnore}, Handle: s.handle, Log: x.k.o.Log}
+		Feed: kvfeed.Config{Gaps: kvfeed.GapsIgnore}, Handle: s.handle, Log: x.k.o.Log}
 	if ix.Sources.ReplayPort > 0 {
-		o.Feed.Gaps = kv.GapsReplay
+		o.Feed.Gaps = kvfeed.GapsReplay
 	}
 	var err error
 	s.sub, err = kvevents.NewSubscriber(o)

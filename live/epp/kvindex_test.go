@@ -20,9 +20,9 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/live/kvevents"
@@ -193,7 +193,7 @@ func (r *preciseRig) render(w http.ResponseWriter, q *http.Request) {
 func (r *preciseRig) flush(from string, first bool) {
 	r.marks++
 	mark := fmt.Sprintf("mark-%d", r.marks)
-	payload := kv.AppendBatch(nil, kv.Batch{}, kv.ArrayForm)
+	payload := kvcodec.AppendBatch(nil, kv.Batch{}, kvcodec.ArrayForm)
 	send := func() {
 		if err := r.pubs[from].Send(zmq4.NewMsgFrom([]byte("kv@marker@"+mark), kv.EncodeSequence(0), payload)); err != nil {
 			r.t.Fatal(err)

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/live/kvevents"
@@ -91,7 +91,7 @@ func (m *kvMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	subscribers += int(m.source.publisher.Load())
 	var l plugins.LookupStats
-	var x kv.Stats
+	var x kvindex.Stats
 	m.source.x.k.With(func(k *core.Machine, _ machine.Time) {
 		l, x = m.source.Producer.Lookups(), k.KV(m.source.number).Stats()
 	})

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
@@ -13,7 +15,7 @@ import (
 // an index: batching, msgpack, ZMTP, TCP, decoding, hashing, indexing.
 func BenchmarkWire(b *testing.B) {
 	const blocks, tokens = 64, 16
-	x, err := NewIndexer(IndexerOptions{Subscriber: SubscriberOptions{Bind: "tcp://127.0.0.1:0", Feed: kv.FeedConfig{Gaps: kv.GapsIgnore}}})
+	x, err := NewIndexer(IndexerOptions{Subscriber: SubscriberOptions{Bind: "tcp://127.0.0.1:0", Feed: kvfeed.Config{Gaps: kvfeed.GapsIgnore}}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -44,7 +46,7 @@ func BenchmarkWire(b *testing.B) {
 	p.Flush()
 	for {
 		var got uint64
-		x.Do(func(_ machine.Time, ix *kv.Index) { got = ix.Stats().Events[kv.Stored] })
+		x.Do(func(_ machine.Time, ix *kvindex.Index) { got = ix.Stats().Events[kv.Stored] })
 		if got >= n {
 			break
 		}

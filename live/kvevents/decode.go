@@ -1,12 +1,15 @@
 package kvevents
 
-import "github.com/windtunnel/windtunnel/core/kv"
+import (
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+)
 
 // Decode reads a delivery's message, in whichever of the formats it came, and
 // sees to it that somebody is said to have sent it.
-func Decode(d *kv.Decoder, m Delivery) (batch kv.Batch, err error) {
-	if kv.IsJSON(m.Payload) {
-		batch, err = kv.DecodeJSON(m.Payload, d.Limits)
+func Decode(d *kvcodec.Decoder, m Delivery) (batch kv.Batch, err error) {
+	if kvcodec.IsJSON(m.Payload) {
+		batch, err = kvcodec.DecodeJSON(m.Payload, d.Limits)
 	} else {
 		batch, err = d.Decode(m.Payload)
 	}

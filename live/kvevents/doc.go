@@ -8,7 +8,7 @@
 // not long ago.
 //
 // A Subscriber takes such messages on a SUB socket that binds, or dials each
-// pod; it reconnects by itself, and a kv.Feed per pod puts the messages into
+// pod; it reconnects by itself, and a kvfeed.Feed per pod puts the messages into
 // order and says when to ask for a replay. What has been sent is thus either
 // delivered once and in order, or named as lost.
 //

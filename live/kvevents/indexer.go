@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/drive"
 )
@@ -14,8 +16,8 @@ import (
 type IndexerOptions struct {
 	// Subscriber says where events come from; its Handle is the indexer's.
 	Subscriber SubscriberOptions
-	Index      kv.Config
-	// Lenient takes msgpack that llm-d-router would refuse (kv.Decoder).
+	Index      kvindex.Config
+	// Lenient takes msgpack that llm-d-router would refuse (kvcodec.Decoder).
 	Lenient bool
 	// SGLang takes SGLang's msgpack and not vLLM's.
 	SGLang bool
@@ -27,10 +29,10 @@ type IndexerOptions struct {
 	// OnMessage, if not nil, is told of every message, after it took effect.
 	OnMessage func(Report)
 	// OnEffect, if not nil, is told what the index does by itself.
-	OnEffect func(kv.Effect)
+	OnEffect func(kvindex.Effect)
 	// OnChange, if not nil, sees the index some time after it changed, at most
 	// every 20 ms. It runs at the index's turn and must be quick.
-	OnChange func(now machine.Time, ix *kv.Index)
+	OnChange func(now machine.Time, ix *kvindex.Index)
 }
 
 // Report is what became of one message.
@@ -55,20 +57,20 @@ var ErrNameless = errors.New("neither the topic nor pod_id names a pod; expected
 type Indexer struct {
 	opts   IndexerOptions
 	log    *slog.Logger
-	drive  *drive.Driver[kv.Message, *kv.Effects]
-	view   kv.View
+	drive  *drive.Driver[kvindex.Message, *kvindex.Effects]
+	view   kvindex.View
 	sub    *Subscriber
 	began  time.Time
-	posted chan kv.Message
+	posted chan kvindex.Message
 
 	// The following are for who has the index in hand.
-	ix     *kv.Index
+	ix     *kvindex.Index
 	told   machine.Time // of the latest change
 	change *time.Timer  // will tell of the next; nil: none is known
 
 	// And these for who has the subscriber's turn.
-	decoder kv.Decoder
-	events  kv.Events
+	decoder kvcodec.Decoder
+	events  kvindex.Events
 }
 
 const (
@@ -81,13 +83,13 @@ const (
 
 // NewIndexer starts an indexer; Close ends it.
 func NewIndexer(opts IndexerOptions) (*Indexer, error) {
-	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kv.NewIndex(opts.Index), began: time.Now(), posted: make(chan kv.Message, maxPosted),
-		told: -changeEvery, decoder: kv.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
+	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kvindex.New(opts.Index), began: time.Now(), posted: make(chan kvindex.Message, maxPosted),
+		told: -changeEvery, decoder: kvcodec.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
 	if x.log == nil {
 		x.log = slog.New(slog.DiscardHandler)
 	}
 	x.view = x.ix.View()
-	x.drive = drive.New(drive.Options[kv.Message, *kv.Effects]{Machine: x.ix, Effects: new(kv.Effects), Now: drive.Since(x.began), Carry: x.carry})
+	x.drive = drive.New(drive.Options[kvindex.Message, *kvindex.Effects]{Machine: x.ix, Effects: new(kvindex.Effects), Now: drive.Since(x.began), Carry: x.carry})
 	opts.Subscriber.Handle = x.handle
 	var err error
 	if x.sub, err = NewSubscriber(opts.Subscriber); err != nil {
@@ -98,7 +100,7 @@ func NewIndexer(opts IndexerOptions) (*Indexer, error) {
 }
 
 // View looks blocks up from any goroutine, without a lock.
-func (x *Indexer) View() kv.View { return x.view }
+func (x *Indexer) View() kvindex.View { return x.view }
 
 // Endpoint is where publishers connect to; "" if it only dials.
 func (x *Indexer) Endpoint() string { return x.sub.Endpoint() }
@@ -111,7 +113,7 @@ func (x *Indexer) Dial(from kv.Topic, endpoint, replay string) error {
 // Hangup forgets a pod that is gone, with all that it held.
 func (x *Indexer) Hangup(pod string) {
 	x.sub.Hangup(pod)
-	x.Input(kv.DropPod{Pod: pod})
+	x.Input(kvindex.DropPod{Pod: pod})
 }
 
 // Close ends the indexer and waits until all of it has ended.
@@ -124,8 +126,8 @@ func (x *Indexer) Close() {
 func (x *Indexer) Wall(t machine.Time) time.Time { return x.began.Add(t.Duration()) }
 
 // Input gives the index a message. It is false after Close.
-func (x *Indexer) Input(m kv.Message) bool {
-	return x.drive.With(func(now machine.Time, fx *kv.Effects) {
+func (x *Indexer) Input(m kvindex.Message) bool {
+	return x.drive.With(func(now machine.Time, fx *kvindex.Effects) {
 		x.ix.Input(now, m, fx)
 		x.changed(now)
 	})
@@ -133,8 +135,8 @@ func (x *Indexer) Input(m kv.Message) bool {
 
 // Do has a job done that reads the index, and says whether it was: not after
 // Close.
-func (x *Indexer) Do(job func(now machine.Time, ix *kv.Index)) bool {
-	return x.drive.With(func(now machine.Time, fx *kv.Effects) {
+func (x *Indexer) Do(job func(now machine.Time, ix *kvindex.Index)) bool {
+	return x.drive.With(func(now machine.Time, fx *kvindex.Effects) {
 		x.takePosted(now, fx)
 		job(now, x.ix)
 	})
@@ -143,7 +145,7 @@ func (x *Indexer) Do(job func(now machine.Time, ix *kv.Index)) bool {
 // Post is Input for what matters less than the caller's time: it does not wait,
 // and says false when too much is waiting already. Whoever reads the index next
 // sees it.
-func (x *Indexer) Post(m kv.Message) bool {
+func (x *Indexer) Post(m kvindex.Message) bool {
 	select {
 	case x.posted <- m:
 	default:
@@ -153,7 +155,7 @@ func (x *Indexer) Post(m kv.Message) bool {
 	return true
 }
 
-func (x *Indexer) takePosted(now machine.Time, fx *kv.Effects) {
+func (x *Indexer) takePosted(now machine.Time, fx *kvindex.Effects) {
 	for {
 		select {
 		case m := <-x.posted:
@@ -166,7 +168,7 @@ func (x *Indexer) takePosted(now machine.Time, fx *kv.Effects) {
 }
 
 // carry tells what the index did by itself.
-func (x *Indexer) carry(now machine.Time, fx *kv.Effects, i int) {
+func (x *Indexer) carry(now machine.Time, fx *kvindex.Effects, i int) {
 	if x.opts.OnEffect != nil {
 		x.opts.OnEffect(fx.List[i])
 	}
@@ -181,7 +183,7 @@ func (x *Indexer) changed(now machine.Time) {
 	}
 	if wait := x.told + changeEvery - now; wait > 0 {
 		x.change = time.AfterFunc(wait.Duration(), func() {
-			x.drive.With(func(now machine.Time, _ *kv.Effects) {
+			x.drive.With(func(now machine.Time, _ *kvindex.Effects) {
 				x.change = nil
 				x.tell(now)
 			})
@@ -200,7 +202,7 @@ func (x *Indexer) tell(now machine.Time) {
 func (x *Indexer) handle(d Delivery) {
 	r := Report{From: d.From, Seq: d.Seq, Lost: d.Lost}
 	if d.Lost != "" {
-		x.Input(kv.DropBlocks{Pod: d.From.Pod})
+		x.Input(kvindex.DropBlocks{Pod: d.From.Pod})
 	} else {
 		began := time.Now()
 		at := x.apply(d, &r)

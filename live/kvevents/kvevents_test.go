@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"go.uber.org/goleak"
@@ -138,10 +140,10 @@ func TestBothWaysAndAllFormats(t *testing.T) {
 				if got.From != topic || got.Seq != 0 {
 					t.Fatalf("got %+v", got)
 				}
-				var d kv.Decoder
+				var d kvcodec.Decoder
 				b, err := d.Decode(got.Payload)
-				if kv.IsJSON(got.Payload) {
-					b, err = kv.DecodeJSON(got.Payload, kv.Limits{})
+				if kvcodec.IsJSON(got.Payload) {
+					b, err = kvcodec.DecodeJSON(got.Payload, kvcodec.Limits{})
 				}
 				if err != nil || len(b.Events) != 2 || b.Events[0].Kind != kv.Stored || b.Events[1].Kind != kv.Cleared || b.At < 1e9 {
 					t.Fatalf("%v %+v", err, b)
@@ -166,7 +168,7 @@ func TestSubscribersComeAndGo(t *testing.T) {
 	publish(50)
 	for round := range 3 {
 		c := newCollector()
-		s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kv.FeedConfig{Gaps: kv.GapsReplay}})
+		s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
 		if err := s.Dial(topic, p.Endpoint(), p.ReplayEndpoint()); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +193,7 @@ func TestBrokenConnections(t *testing.T) {
 	p := publisher(t, PublisherOptions{Replay: "tcp://127.0.0.1:0", Interval: -1})
 	proxy := newProxy(t, strings.TrimPrefix(p.Endpoint(), "tcp://"))
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kv.FeedConfig{Gaps: kv.GapsReplay}})
+	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
 	if err := s.Dial(topic, "tcp://"+proxy.l.Addr().String(), p.ReplayEndpoint()); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +220,7 @@ func TestLossIsNamed(t *testing.T) {
 	p := publisher(t, PublisherOptions{Interval: -1})
 	proxy := newProxy(t, strings.TrimPrefix(p.Endpoint(), "tcp://"))
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kv.FeedConfig{Wait: 5 * machine.Millisecond}})
+	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kvfeed.Config{Wait: 5 * machine.Millisecond}})
 	if err := s.Dial(topic, "tcp://"+proxy.l.Addr().String(), "none"); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +245,7 @@ func TestPublisherRestarts(t *testing.T) {
 	p := publisher(t, PublisherOptions{Interval: -1, Replay: "tcp://127.0.0.1:0"})
 	endpoint, replay := p.Endpoint(), p.ReplayEndpoint()
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kv.FeedConfig{Gaps: kv.GapsReplay}})
+	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
 	if err := s.Dial(topic, endpoint, replay); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +274,7 @@ func TestSlowSubscriber(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kv.FeedConfig{Gaps: kv.GapsIgnore}})
+	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsIgnore}})
 	if err := s.Dial(topic, p.Endpoint(), ""); err != nil {
 		t.Fatal(err)
 	}

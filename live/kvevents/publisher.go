@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
@@ -214,15 +215,15 @@ func (p *Publisher) flush() {
 			}
 		}
 		var err error
-		if payload, err = kv.AppendJSON(nil, batch, p.opts.Topic.Pod); err != nil {
+		if payload, err = kvcodec.AppendJSON(nil, batch, p.opts.Topic.Pod); err != nil {
 			p.opts.Log.Error("KV events cannot be written", "error", err)
 			p.pending = p.pending[:0]
 			return
 		}
 	case MsgpackMap:
-		payload = kv.AppendBatch(nil, batch, kv.MapForm)
+		payload = kvcodec.AppendBatch(nil, batch, kvcodec.MapForm)
 	default:
-		payload = kv.AppendBatch(nil, batch, kv.ArrayForm)
+		payload = kvcodec.AppendBatch(nil, batch, kvcodec.ArrayForm)
 	}
 	if p.opts.OnSend != nil {
 		p.opts.OnSend(p.seq, batch.Events)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
 )
 
 // whole says that the deliveries since the last loss are these numbers from 0.
@@ -43,7 +44,7 @@ func TestReplayComesLater(t *testing.T) {
 	later := l.Addr().String()
 	l.Close()
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kv.FeedConfig{Gaps: kv.GapsReplay}})
+	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
 	if err := s.Dial(topic, p.Endpoint(), "tcp://"+later); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestPublisherRestartsInSilence(t *testing.T) {
 	p := publisher(t, PublisherOptions{Interval: -1, Replay: "tcp://127.0.0.1:0"})
 	endpoint, replay := p.Endpoint(), p.ReplayEndpoint()
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kv.FeedConfig{Gaps: kv.GapsReplay}})
+	s := subscriber(t, SubscriberOptions{Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
 	if err := s.Dial(topic, endpoint, replay); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestLongReplay(t *testing.T) {
 	}
 	c := newCollector()
 	first := true
-	s := subscriber(t, SubscriberOptions{ReplayTimeout: 50 * time.Millisecond, Feed: kv.FeedConfig{Gaps: kv.GapsReplay, HoldMessages: 2}, Handle: func(d Delivery) {
+	s := subscriber(t, SubscriberOptions{ReplayTimeout: 50 * time.Millisecond, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay, HoldMessages: 2}, Handle: func(d Delivery) {
 		if first { // it takes its time
 			first = false
 			for range 5 {
@@ -120,7 +121,7 @@ func TestReplayOfWhoComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", ReplayPort: number, Handle: c.take, Feed: kv.FeedConfig{Gaps: kv.GapsReplay}})
+	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", ReplayPort: number, Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
 	if err := p.pub.dial(t.Context(), s.Endpoint(), loopbackOf(p.addr, s.Endpoint())); err != nil {
 		t.Fatal(err)
 	}

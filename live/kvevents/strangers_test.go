@@ -10,12 +10,14 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
 )
 
 // say sends a message under any topic over one connection.
 func say(t *testing.T, c *conn, topic string, seq uint64, e kv.Event) {
 	t.Helper()
-	if err := c.Send([]byte(topic), kv.EncodeSequence(seq), kv.AppendBatch(nil, kv.Batch{Events: []kv.Event{e}}, kv.ArrayForm)); err != nil {
+	if err := c.Send([]byte(topic), kv.EncodeSequence(seq), kvcodec.AppendBatch(nil, kv.Batch{Events: []kv.Event{e}}, kvcodec.ArrayForm)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -52,7 +54,7 @@ func TestReplayIsAskedOfTheSenderAlone(t *testing.T) {
 		}()
 	}
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{""}, ReplayPort: port, Handle: c.take, Feed: kv.FeedConfig{Gaps: kv.GapsReplay}})
+	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{""}, ReplayPort: port, Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
 	pub := dialRaw(t, s.Endpoint(), zmq4.Pub)
 	for i, topic := range []string{"kv@127.0.0.9:8000@m", "kv@[::ffff:127.0.0.9]:8000@m", "kv@127.0.0.9@m", "kv@decode-0@m"} {
 		say(t, pub, topic, 5, stored(i))
@@ -115,16 +117,16 @@ func TestWhoHungUpMakesRoom(t *testing.T) {
 			lost = append(lost, d.From.Pod)
 		}
 	}})
-	tell := func(kind kv.FeedMessageKind, pods ...string) {
+	tell := func(kind kvfeed.MessageKind, pods ...string) {
 		for _, pod := range pods {
-			s.tell(t.Context(), kv.Topic{Pod: pod}, "", kv.FeedMessage{Kind: kind, Payload: []byte("x")})
+			s.tell(t.Context(), kv.Topic{Pod: pod}, "", kvfeed.Message{Kind: kind, Payload: []byte("x")})
 		}
 	}
-	tell(kv.Live, "silent", "gone", "back")
+	tell(kvfeed.Live, "silent", "gone", "back")
 	s.gone(slices.Values([]string{"gone", "back"}))
-	tell(kv.Connected, "back")
-	tell(kv.Live, "new") // in the place of gone
-	tell(kv.Live, "newer", "newest")
+	tell(kvfeed.Connected, "back")
+	tell(kvfeed.Live, "new") // in the place of gone
+	tell(kvfeed.Live, "newer", "newest")
 	if want := []string{"gone", "silent", "back"}; !slices.Equal(lost, want) {
 		t.Errorf("went: %v, want %v", lost, want)
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/drive"
 )
@@ -38,7 +40,7 @@ type SubscriberOptions struct {
 	// Prefixes are the topics wanted; nil means kv.TopicPrefix. "" is
 	// everything, also messages without a topic.
 	Prefixes []string
-	Feed     kv.FeedConfig
+	Feed     kvfeed.Config
 	// ReplayPort is where publishers that come by themselves replay: on the
 	// address that they come from, whatever they say theirs is. 0 is nowhere.
 	// Dial has its own.
@@ -89,10 +91,10 @@ type feed struct {
 	s      *Subscriber
 	pod    string
 	replay string // where to; for who has the subscriber's mu
-	drive  *drive.Driver[kv.FeedMessage, *kv.FeedEffects]
+	drive  *drive.Driver[kvfeed.Message, *kvfeed.Effects]
 
 	// The following are for who has the feed in hand.
-	feed  *kv.Feed
+	feed  *kvfeed.Feed
 	model string
 	round int                // of the replay that was asked for last
 	stop  context.CancelFunc // ends it
@@ -229,7 +231,7 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 	defer func() { s.gone(maps.Keys(seen)) }()
 	if pod != "" {
 		seen[pod] = true
-		s.tell(ctx, dialed, replay, kv.FeedMessage{Kind: kv.Connected})
+		s.tell(ctx, dialed, replay, kvfeed.Message{Kind: kvfeed.Connected})
 	}
 	for {
 		frames, err := c.Recv()
@@ -249,9 +251,9 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 		}
 		if pod == "" && !seen[m.from.Pod] && len(seen) < maxNames {
 			seen[m.from.Pod] = true // one connection, most often one pod
-			s.tell(ctx, m.from, m.replay, kv.FeedMessage{Kind: kv.Connected})
+			s.tell(ctx, m.from, m.replay, kvfeed.Message{Kind: kvfeed.Connected})
 		}
-		s.tell(ctx, m.from, m.replay, kv.FeedMessage{Kind: kv.Live, Seq: m.seq, Payload: m.payload})
+		s.tell(ctx, m.from, m.replay, kvfeed.Message{Kind: kvfeed.Live, Seq: m.seq, Payload: m.payload})
 	}
 }
 
@@ -263,7 +265,7 @@ func (s *Subscriber) handle(d Delivery) {
 }
 
 // tell gives a pod's feed what came over a connection.
-func (s *Subscriber) tell(ctx context.Context, from kv.Topic, replay string, m kv.FeedMessage) {
+func (s *Subscriber) tell(ctx context.Context, from kv.Topic, replay string, m kvfeed.Message) {
 	for told := false; !told; {
 		f, full := s.feed(ctx, from, replay)
 		switch {
@@ -275,8 +277,8 @@ func (s *Subscriber) tell(ctx context.Context, from kv.Topic, replay string, m k
 		case f == nil:
 			return
 		default: // it may have had to make room meanwhile
-			told = f.drive.With(func(now machine.Time, fx *kv.FeedEffects) {
-				if m.Kind == kv.Live {
+			told = f.drive.With(func(now machine.Time, fx *kvfeed.Effects) {
+				if m.Kind == kvfeed.Live {
 					f.model = from.Model
 				}
 				f.feed.Input(now, m, fx)
@@ -307,11 +309,11 @@ func (s *Subscriber) feed(ctx context.Context, from kv.Topic, replay string) (f 
 		return nil, true
 	default:
 		cfg := s.opts.Feed
-		if replay == "" && cfg.Gaps == kv.GapsReplay {
-			cfg.Gaps = kv.GapsDrop
+		if replay == "" && cfg.Gaps == kvfeed.GapsReplay {
+			cfg.Gaps = kvfeed.GapsDrop
 		}
-		f = &feed{s: s, pod: from.Pod, model: from.Model, feed: kv.NewFeed(cfg), replay: replay}
-		f.drive = drive.New(drive.Options[kv.FeedMessage, *kv.FeedEffects]{Machine: f.feed, Effects: new(kv.FeedEffects), Now: s.now, Carry: f.carry})
+		f = &feed{s: s, pod: from.Pod, model: from.Model, feed: kvfeed.New(cfg), replay: replay}
+		f.drive = drive.New(drive.Options[kvfeed.Message, *kvfeed.Effects]{Machine: f.feed, Effects: new(kvfeed.Effects), Now: s.now, Carry: f.carry})
 	}
 	s.feeds.Put(from.Pod, f, 0)
 	return f, false
@@ -333,7 +335,7 @@ func (s *Subscriber) gone(pods iter.Seq[string]) {
 // publishers of document 003's JSON, topic and payload or the payload alone.
 func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr) (inbound, bool) {
 	m := inbound{plain: true, replay: replay}
-	if n := len(frames); n == 3 || n >= 1 && n <= 2 && kv.IsJSON(frames[n-1]) {
+	if n := len(frames); n == 3 || n >= 1 && n <= 2 && kvcodec.IsJSON(frames[n-1]) {
 		m.payload = frames[n-1]
 	}
 	if len(m.payload) == 0 {
@@ -368,14 +370,14 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 
 // carry does what the feed asks for. Whoever has a message for it waits
 // meanwhile.
-func (f *feed) carry(_ machine.Time, fx *kv.FeedEffects, i int) {
+func (f *feed) carry(_ machine.Time, fx *kvfeed.Effects, i int) {
 	switch e := &fx.List[i]; e.Kind {
-	case kv.Deliver:
+	case kvfeed.Deliver:
 		f.s.handle(Delivery{From: kv.Topic{Pod: f.pod, Model: f.model}, Payload: e.Payload, Seq: e.Seq})
-	case kv.Lost:
+	case kvfeed.Lost:
 		f.s.opts.Log.Warn("KV events lost", "pod", f.pod, "reason", e.Reason)
 		f.s.handle(Delivery{From: kv.Topic{Pod: f.pod, Model: f.model}, Lost: e.Reason})
-	case kv.AskReplay:
+	case kvfeed.AskReplay:
 		f.ask(e.Seq)
 	}
 }
@@ -404,8 +406,8 @@ func (f *feed) take(ctx context.Context, cancel context.CancelFunc, endpoint str
 	s := f.s
 	defer s.replays.Done()
 	defer cancel()
-	tell := func(model string, m kv.FeedMessage) {
-		f.drive.With(func(now machine.Time, fx *kv.FeedEffects) {
+	tell := func(model string, m kvfeed.Message) {
+		f.drive.With(func(now machine.Time, fx *kvfeed.Effects) {
 			if round != f.round {
 				return
 			}
@@ -420,13 +422,13 @@ func (f *feed) take(ctx context.Context, cancel context.CancelFunc, endpoint str
 	err := askReplay(ctx, endpoint, from, s.opts.MaxMessage, func(topic string, seq uint64, payload []byte) {
 		source, _ := kv.ParseTopic(topic)
 		idle.Stop() // it is we who take long
-		tell(source.Model, kv.FeedMessage{Kind: kv.Replayed, Seq: seq, Payload: payload})
+		tell(source.Model, kvfeed.Message{Kind: kvfeed.Replayed, Seq: seq, Payload: payload})
 		idle.Reset(s.opts.ReplayTimeout)
 	})
 	if err != nil && s.ctx.Err() == nil {
 		s.opts.Log.Warn("replay of KV events failed", "pod", f.pod, "endpoint", endpoint, "from", from, "error", err)
 	}
-	tell("", kv.FeedMessage{Kind: kv.ReplayEnded, Whole: err == nil})
+	tell("", kvfeed.Message{Kind: kvfeed.ReplayEnded, Whole: err == nil})
 }
 
 func (f *feed) endReplay() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -51,7 +52,7 @@ func elsewhere(w http.ResponseWriter, r *http.Request) {
 
 // ready answers 200 while the index can be asked.
 func (m *Manager) ready(w http.ResponseWriter, _ *http.Request) {
-	if !m.index.Do(func(machine.Time, *kv.Index) {}) {
+	if !m.index.Do(func(machine.Time, *kvindex.Index) {}) {
 		http.Error(w, "stopping", http.StatusServiceUnavailable)
 		return
 	}
@@ -175,7 +176,7 @@ func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 	answer(w, resp)
 	pod, found := resp.Recommendation, resp.Scores[resp.Recommendation].BlocksPresent
 	// Only statistics: the answer matters more, so they may be left out.
-	m.index.Post(kv.Asked{Pod: pod, Keys: keys, Found: found})
+	m.index.Post(kvindex.Asked{Pod: pod, Keys: keys, Found: found})
 }
 
 // readScore reads a request; on an error it gives the status to answer with.
@@ -255,7 +256,7 @@ func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 }
 
 func (m *Manager) scores(keys []kv.Key, candidates []string, known *snapshot) scoreResponse {
-	scorer := m.scorers.Get().(*kv.Scorer)
+	scorer := m.scorers.Get().(*kvindex.Scorer)
 	found := make(map[string]int, len(candidates))
 	for _, s := range scorer.Score(keys) {
 		found[s.Pod] = s.Blocks
@@ -282,9 +283,9 @@ func (m *Manager) scores(keys []kv.Key, candidates []string, known *snapshot) sc
 }
 
 func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {
-	var s kv.State
+	var s kvindex.State
 	updated := machine.Time(0)
-	if !m.index.Do(func(_ machine.Time, ix *kv.Index) {
+	if !m.index.Do(func(_ machine.Time, ix *kvindex.Index) {
 		s = ix.State()
 		for _, name := range ix.PodNames() {
 			p, _ := ix.Pod(name)
@@ -300,10 +301,10 @@ func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {
 
 func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	var p kv.PodInfo
-	var top []kv.Holding
+	var p kvindex.PodInfo
+	var top []kvindex.Holding
 	known := false
-	if !m.index.Do(func(_ machine.Time, ix *kv.Index) {
+	if !m.index.Do(func(_ machine.Time, ix *kvindex.Index) {
 		p, known = ix.Pod(id)
 		top = ix.Top(id, topBlocks)
 	}) {

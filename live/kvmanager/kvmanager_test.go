@@ -23,6 +23,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -121,7 +123,7 @@ func TestDocument(t *testing.T) {
 				})
 			case "json": // one KVEvent per line
 				for line := range strings.Lines(d.Input) {
-					b, err := kv.DecodeJSON([]byte(line), kv.Limits{})
+					b, err := kvcodec.DecodeJSON([]byte(line), kvcodec.Limits{})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -167,7 +169,7 @@ func TestDocument(t *testing.T) {
 					d.ScanArgs(t, "after-scores", &n)
 					eventually(t, "the statistics", func() bool {
 						done := false
-						m.index.Do(func(_ machine.Time, ix *kv.Index) { done = ix.Stats().Asked >= uint64(n) })
+						m.index.Do(func(_ machine.Time, ix *kvindex.Index) { done = ix.Stats().Asked >= uint64(n) })
 						return done
 					})
 				}
@@ -495,7 +497,7 @@ func TestMadeUpPods(t *testing.T) { // not in parallel: it looks at the heap
 	}
 	event := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1}, Tokens: make([]uint32, 16), BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup}
 	say := func(pod string) {
-		payload := kv.AppendBatch(nil, kv.Batch{Events: []kv.Event{event}}, kv.ArrayForm)
+		payload := kvcodec.AppendBatch(nil, kv.Batch{Events: []kv.Event{event}}, kvcodec.ArrayForm)
 		if err := pub.SendMsg(zmq4.NewMsgFrom([]byte("kv@"+pod+"@m"), kv.EncodeSequence(0), payload)); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/kvevents"
@@ -39,7 +41,7 @@ type Manager struct {
 
 // snapshot is what requests need of the pods, taken every now and then.
 type snapshot struct {
-	pods  map[string]kv.PodInfo
+	pods  map[string]kvindex.PodInfo
 	names []string // sorted
 }
 
@@ -56,8 +58,8 @@ func Start(opts Options) (*Manager, error) {
 	if opts.Tokenizer == nil {
 		opts.Tokenizer = tokens.Packed{}
 	}
-	if opts.Feed.Gaps == kv.GapsDrop { // the subscriber falls back to it where there is no replay
-		opts.Feed.Gaps = kv.GapsReplay
+	if opts.Feed.Gaps == kvfeed.GapsDrop { // the subscriber falls back to it where there is no replay
+		opts.Feed.Gaps = kvfeed.GapsReplay
 	}
 	m := &Manager{opts: opts, log: opts.Log, serving: serve.Group{Log: opts.Log}}
 	m.events.log = opts.Log.With("component", "event_subscriber")
@@ -113,7 +115,7 @@ func (m *Manager) Hangup(pod string) { m.index.Hangup(pod) }
 
 // Keys are the blocks that the index holds of a pod, sorted: for checks.
 func (m *Manager) Keys(pod string) (keys []kv.Key) {
-	m.index.Do(func(_ machine.Time, ix *kv.Index) { keys = ix.Keys(pod) })
+	m.index.Do(func(_ machine.Time, ix *kvindex.Index) { keys = ix.Keys(pod) })
 	return keys
 }
 
@@ -180,23 +182,23 @@ func (m *Manager) noteModels(from kv.Topic, events []kv.Event) {
 	}
 }
 
-func (m *Manager) say(e kv.Effect) {
+func (m *Manager) say(e kvindex.Effect) {
 	log := m.log.With("component", "index")
 	switch e.Kind {
-	case kv.BlocksExpired:
+	case kvindex.BlocksExpired:
 		log.Info("blocks expired", "blocks", e.Blocks)
-	case kv.PodStale:
+	case kvindex.PodStale:
 		log.Warn("pod is silent: unhealthy", "pod_id", e.Pod)
-	case kv.PodHealthy:
+	case kvindex.PodHealthy:
 		log.Info("pod is heard of again", "pod_id", e.Pod)
-	case kv.PodForgotten:
+	case kvindex.PodForgotten:
 		log.Warn("pod was silent too long: forgotten", "pod_id", e.Pod, "blocks", e.Blocks)
 	}
 }
 
-func (m *Manager) takeSnapshot(_ machine.Time, ix *kv.Index) {
+func (m *Manager) takeSnapshot(_ machine.Time, ix *kvindex.Index) {
 	s := &snapshot{names: ix.PodNames()}
-	s.pods = make(map[string]kv.PodInfo, len(s.names))
+	s.pods = make(map[string]kvindex.PodInfo, len(s.names))
 	for _, name := range s.names {
 		s.pods[name], _ = ix.Pod(name)
 	}

@@ -3,6 +3,7 @@ package kvmanager
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
@@ -79,10 +80,10 @@ func (c *indexCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *indexCollector) Collect(ch chan<- prometheus.Metric) {
-	var state kv.State
-	var stats kv.Stats
-	var pods []kv.PodInfo
-	if !c.m.index.Do(func(_ machine.Time, ix *kv.Index) {
+	var state kvindex.State
+	var stats kvindex.Stats
+	var pods []kvindex.PodInfo
+	if !c.m.index.Do(func(_ machine.Time, ix *kvindex.Index) {
 		state, stats = ix.State(), ix.Stats()
 		for _, name := range ix.PodNames() {
 			p, _ := ix.Pod(name)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/kvevents"
@@ -26,9 +28,9 @@ type Options struct {
 	// sent, on the address that they come from; 0 if they do not.
 	ReplayPort int
 
-	Index kv.Config
-	Feed  kv.FeedConfig
-	// Lenient takes msgpack that llm-d-router would refuse (kv.Decoder).
+	Index kvindex.Config
+	Feed  kvfeed.Config
+	// Lenient takes msgpack that llm-d-router would refuse (kvcodec.Decoder).
 	Lenient bool
 	// Model is meant by requests that name none; "" means the one that events
 	// came for, if there is only one.
@@ -68,7 +70,7 @@ func DefaultOptions() Options {
 	return Options{
 		ZMQBind:     "tcp://127.0.0.1:5555",
 		HTTPAddress: "127.0.0.1:8080",
-		Index: kv.Config{
+		Index: kvindex.Config{
 			// 16 tokens also fits engines with blocks of 64; the other way
 			// round nothing would ever match.
 			Hasher: kv.Hasher{BlockTokens: 16},

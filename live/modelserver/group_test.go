@@ -12,13 +12,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 )
 
 // grouped is a server of four ranks on two nodes.
 func grouped(t *testing.T) ServerOptions {
 	t.Helper()
-	h, err := latency.HardwareNames{Model: "llama-3.1-8b", Accelerator: "A100", TP: 4, Nodes: 2}.Resolve()
+	h, err := hardware.Names{Model: "llama-3.1-8b", Accelerator: "A100", TP: 4, Nodes: 2}.Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func grouped(t *testing.T) ServerOptions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := latency.PlanMemory(latency.MemoryConfig{Hardware: h, MaxModelLen: 8192})
+	plan, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: h, MaxModelLen: 8192})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func TestUtilization(t *testing.T) {
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	o := fast()
-	o.OutOfMemory = &latency.OutOfMemoryError{Where: "accelerator", What: "the weights need", Need: 129 << 30, Have: 72 << 30, Remedy: "use quantization"}
+	o.OutOfMemory = &hardware.OutOfMemoryError{Where: "accelerator", What: "the weights need", Need: 129 << 30, Have: 72 << 30, Remedy: "use quantization"}
 	b := start(t, o)
 	for _, path := range []string{"/health", "/v1/models", "/metrics"} {
 		if status, body := b.text(http.MethodGet, path, ""); status != 503 || !strings.Contains(body, "OOMKilled") || !strings.Contains(body, "129.00 GiB") {

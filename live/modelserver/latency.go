@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
@@ -75,16 +76,16 @@ func (s *Server) SetTimes(t Times) error {
 		return fmt.Errorf("the server's step times come from an accelerator or from coefficients, and cannot be set")
 	}
 	d := *s.draws.Load()
-	prefill, token := latency.Fixed(ttft), latency.Fixed(itl)
+	prefill, token := dist.Fixed(ttft), dist.Fixed(itl)
 	d.Prefill, d.TokenTime = &prefill, &token
 	s.draws.Store(&d)
 	return nil
 }
 
 // isConstant tells whether every draw is the same; what is not set is 0.
-func isConstant(d *latency.Dist) bool { return d == nil || d.IsConstant() }
+func isConstant(d *dist.Dist) bool { return d == nil || d.IsConstant() }
 
-func mean(d *latency.Dist) time.Duration {
+func mean(d *dist.Dist) time.Duration {
 	if d == nil {
 		return 0
 	}

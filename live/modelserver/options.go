@@ -7,7 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
@@ -49,11 +49,11 @@ type ServerOptions struct {
 	Engine engine.Config
 	// Prefill and TokenTime draw a request's own times where the engine's
 	// batching is independent. Nil: the engine draws from its configuration.
-	Prefill, TokenTime *latency.Dist
+	Prefill, TokenTime *dist.Dist
 	// OutputTokens draws how many tokens the model says before it stops by
 	// itself. Nil: it says as much as it is asked for, and DefaultOutput where
 	// the request does not say.
-	OutputTokens *latency.Dist
+	OutputTokens *dist.Dist
 	// Adapters are the LoRA adapters known from the start.
 	Adapters []Adapter
 	// Version is what /version says; empty is DefaultVersion.
@@ -116,7 +116,7 @@ type ServerOptions struct {
 	// painting takes.
 	Omni         bool
 	ImagePercent int
-	ImageTime    *latency.Dist
+	ImageTime    *dist.Dist
 	// Tools bounds the arguments that the model makes up for tool calls.
 	Tools modelserver.ToolOptions
 	// FullStatus answers requests that find the queue full: 429, or vLLM's 503

@@ -11,7 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -104,7 +104,7 @@ func TestSlowBodies(t *testing.T) {
 		r := start(t, quick(func(s *scenario.Scenario) {
 			e := &s.Pools[0].EPP
 			e.BodyIdleTimeout, e.BodyTimeout = limits[0], limits[1]
-			s.Pools[0].ModelServer.Prefill = latency.Fixed(1200 * machine.Millisecond)
+			s.Pools[0].ModelServer.Prefill = dist.Fixed(1200 * machine.Millisecond)
 		}), nil)
 		pr, pw := io.Pipe()
 		go func() {

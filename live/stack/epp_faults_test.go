@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
@@ -103,7 +103,7 @@ type panicking struct{ picker.Base }
 func (*panicking) Score(_ *picker.Cycle, in []int32, scores []float64) { scores[len(in)] = 1 }
 
 func slowPrefill(s *scenario.Scenario) {
-	s.Pools[0].ModelServer.Prefill = latency.Fixed(300 * machine.Millisecond)
+	s.Pools[0].ModelServer.Prefill = dist.Fixed(300 * machine.Millisecond)
 }
 
 // The EPP dies while requests are held: the client gets an error and no hang,
@@ -116,7 +116,7 @@ func TestEPPDiesWhileHolding(t *testing.T) {
 			const n = 5
 			r := start(t, quick(func(s *scenario.Scenario) {
 				s.Pools[0].FailureMode = mode
-				s.Pools[0].ModelServer.Prefill = latency.Fixed(machine.Second)
+				s.Pools[0].ModelServer.Prefill = dist.Fixed(machine.Second)
 			}), nil)
 			answers := make(chan answer, n)
 			for range n {
@@ -163,7 +163,7 @@ func TestEPPStopsGracefully(t *testing.T) {
 // A stop has a bound: what is still held then is cut, not waited for.
 func TestEPPStopIsBounded(t *testing.T) {
 	t.Parallel()
-	r := start(t, quick(func(s *scenario.Scenario) { s.Pools[0].ModelServer.Prefill = latency.Fixed(100 * machine.Second) }), nil)
+	r := start(t, quick(func(s *scenario.Scenario) { s.Pools[0].ModelServer.Prefill = dist.Fixed(100 * machine.Second) }), nil)
 	got := make(chan answer, 1)
 	go func() { got <- r.post("/v1/chat/completions", chat) }()
 	r.until("it is held", func() bool { return r.rec.count(flow.Server, flow.PrefillStarted) == 1 })

@@ -11,9 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -43,7 +42,7 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 				w, m := &s.Workload, &s.Pools[0].ModelServer
 				w.Requests, w.Concurrency, w.Rate = min(w.Requests, 8), 1, 0
 				if m.Accelerator == "" && m.Coefficients == (scenario.Coefficients{}) && m.StepTimes == "" {
-					m.Prefill = latency.Fixed(20e6)
+					m.Prefill = dist.Fixed(20e6)
 				}
 				return s
 			}

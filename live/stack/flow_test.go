@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -123,7 +123,7 @@ func TestManyHeld(t *testing.T) {
 	const n = 2000
 	s := quick(func(s *scenario.Scenario) {
 		s.Workload.Requests, s.Workload.Concurrency = n, n
-		s.Pools[0].ModelServer.Prefill = latency.Fixed(6 * machine.Second)
+		s.Pools[0].ModelServer.Prefill = dist.Fixed(6 * machine.Second)
 	})
 	r := start(t, s, nil)
 	most := 0

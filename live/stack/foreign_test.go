@@ -8,26 +8,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/scenario"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"sigs.k8s.io/yaml"
-
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/held"
-	"github.com/windtunnel/windtunnel/core/latency"
-	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/live/modelserver"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // Model servers that someone else runs, behind our gateway and EPP.
 func TestForeignEndpoints(t *testing.T) {
 	t.Parallel()
-	soon := latency.Fixed(machine.Millisecond) // left to itself a server prefills for up to 30 s
+	soon := dist.Fixed(machine.Millisecond) // left to itself a server prefills for up to 30 s
 	fleet, err := modelserver.New(modelserver.Options{Servers: []modelserver.ServerOptions{{Models: []string{"m"}, Prefill: &soon, TokenTime: &soon,
 		Engine: engine.Config{Batching: engine.BatchingIndependent}}}})
 	if err != nil {

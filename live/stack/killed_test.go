@@ -11,7 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -47,7 +47,7 @@ func TestEPPProcessKilledWhileHolding(t *testing.T) {
 	t.Parallel()
 	const n = 5
 	rec := &recording{}
-	prefill := latency.Fixed(100 * machine.Second)
+	prefill := dist.Fixed(100 * machine.Second)
 	fleet, err := modelserver.New(modelserver.Options{Recorder: rec, Servers: []modelserver.ServerOptions{
 		{Models: []string{"m"}, Prefill: &prefill, Engine: engine.Config{Batching: engine.BatchingIndependent}}}})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/kvevents"
@@ -32,11 +33,11 @@ type announcers struct {
 	manager *kvmanager.Manager
 
 	mu    sync.Mutex
-	names map[kv.Hasher]*kv.Index // what engines' names of blocks mean, by the index's rule
-	list  map[int]*announcer      // by server
-	pods  map[string]*announcer   // by every name that a pod goes by
-	lag   map[string]*lagMeter    // by index
-	first time.Time               // of the first event; zero before it
+	names map[kv.Hasher]*kvindex.Index // what engines' names of blocks mean, by the index's rule
+	list  map[int]*announcer           // by server
+	pods  map[string]*announcer        // by every name that a pod goes by
+	lag   map[string]*lagMeter         // by index
+	first time.Time                    // of the first event; zero before it
 }
 
 // announcer is one server's publisher. It notes each event before it travels.
@@ -51,7 +52,7 @@ type announcer struct {
 func (a *announcer) Publish(e kv.Event) {
 	a.all.mu.Lock()
 	for _, names := range a.all.names {
-		names.Input(0, &kv.Events{From: a.as, List: []kv.Event{e}}, new(kv.Effects))
+		names.Input(0, &kvindex.Events{From: a.as, List: []kv.Event{e}}, new(kvindex.Effects))
 	}
 	if a.all.first.IsZero() {
 		a.all.first = time.Now()
@@ -66,7 +67,7 @@ func (x *announcers) understand(h kv.Hasher) {
 	defer x.mu.Unlock()
 	h.BlockTokens = h.Tokens()
 	if x.names[h] == nil {
-		x.names[h] = kv.NewIndex(kv.Config{Hasher: h, Orphans: 1 << 20})
+		x.names[h] = kvindex.New(kvindex.Config{Hasher: h, Orphans: 1 << 20})
 	}
 }
 
@@ -77,7 +78,7 @@ func (s *Stack) startKVManager(context.Context) error {
 		return nil
 	}
 	hasher := kv.Hasher{BlockTokens: s.pool.BlockTokens()}
-	s.kv = &announcers{names: map[kv.Hasher]*kv.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{}, lag: map[string]*lagMeter{}}
+	s.kv = &announcers{names: map[kv.Hasher]*kvindex.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{}, lag: map[string]*lagMeter{}}
 	if !s.pool.KVManager {
 		return nil
 	}

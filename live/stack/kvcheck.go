@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/report"
@@ -74,7 +75,7 @@ func (s *Stack) checkKV() []report.IndexSummary {
 // missing. The lock is held.
 func (x *announcers) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
 	h.BlockTokens = h.Tokens()
-	found := kv.Compare(engines, x.names[h], held)
+	found := kvindex.Compare(engines, x.names[h], held)
 	c := report.IndexSummary{Index: index, Pods: found.Pods, Blocks: found.Blocks, Missing: found.Missing, Extra: found.Extra}
 	x.measured(&c)
 	return c

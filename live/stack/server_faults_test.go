@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -98,9 +98,9 @@ func TestClientLeaves(t *testing.T) {
 			r := start(t, quick(func(s *scenario.Scenario) {
 				p := &s.Pools[0]
 				p.Upstream = upstream
-				p.ModelServer.InterTokenLatency = latency.Fixed(20 * machine.Millisecond)
+				p.ModelServer.InterTokenLatency = dist.Fixed(20 * machine.Millisecond)
 				p.ModelServer.OutputTokens = mustCount("100000")
-				p.ModelServer.Prefill = latency.Fixed(machine.Second / 2)
+				p.ModelServer.Prefill = dist.Fixed(machine.Second / 2)
 			}), nil)
 			t.Run("upload", func(t *testing.T) {
 				pr, pw := io.Pipe()
@@ -142,8 +142,8 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-func mustCount(text string) latency.Dist {
-	d, err := latency.ParseCount(text)
+func mustCount(text string) dist.Dist {
+	d, err := dist.ParseCount(text)
 	if err != nil {
 		panic(err)
 	}

@@ -15,7 +15,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/kv"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -59,9 +60,9 @@ held-open request's first part).`
 func (c *modelserverCmd) listed() ([]string, error) {
 	switch c.List {
 	case "models":
-		return latency.ModelNames(), nil
+		return modelshape.Names(), nil
 	case "accelerators":
-		return latency.AcceleratorNames(), nil
+		return hardware.AcceleratorNames(), nil
 	case "flags":
 		return dropin.Flags(), nil
 	}
@@ -109,7 +110,7 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 	}
 	r.RestartOOM = c.OOM == "restart"
 	options, err := r.Fleet()
-	var memory *latency.OutOfMemoryError
+	var memory *hardware.OutOfMemoryError
 	switch {
 	case errors.As(err, &memory):
 		return none, exit.With(exit.Broken, fmt.Errorf("OOMKilled: %w", err))

@@ -1,7 +1,7 @@
 package lifecycle
 
 import (
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -13,10 +13,10 @@ type Draws struct {
 	// Prefill and TokenTime are the request's own times where every request is
 	// alone on its server (document 000); unused under other batching. Nil leaves
 	// them to the engine.
-	Prefill, TokenTime *latency.Dist
+	Prefill, TokenTime *dist.Dist
 	// OutputTokens is how many tokens an answer has if the request allows. Nil
 	// says nothing about it.
-	OutputTokens *latency.Dist
+	OutputTokens *dist.Dist
 }
 
 // PrefillTime is how long the request's prefill takes; 0 leaves it to the engine.
@@ -36,7 +36,7 @@ func (d *Draws) Tokens(request string) int {
 	return int(d.draw(d.OutputTokens, "output_tokens", request))
 }
 
-func (d *Draws) draw(from *latency.Dist, purpose, request string) int64 {
+func (d *Draws) draw(from *dist.Dist, purpose, request string) int64 {
 	if from == nil {
 		return 0
 	}

@@ -11,12 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"pgregory.net/rapid"
-
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
+	"pgregory.net/rapid"
 )
 
 // randomLook plays random requests at a random server, and looks at it.
@@ -84,7 +84,7 @@ var typeLine = regexp.MustCompile(`(?m)^# TYPE (\S+) `)
 func TestSamplesAsText(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	h, err := latency.HardwareNames{Model: "llama-3.1-8b", Accelerator: "H100"}.Resolve()
+	h, err := hardware.Names{Model: "llama-3.1-8b", Accelerator: "H100"}.Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package stats
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -34,7 +35,7 @@ type Stats struct {
 	failedTransfers, expiredHandles     uint64
 	rates                               rates
 	steps                               stepTimes
-	hardware                            *latency.Hardware // nil where none is simulated
+	hardware                            *hardware.Hardware // nil where none is simulated
 	kvStored, kvRemoved                 uint64
 }
 
@@ -49,7 +50,7 @@ func New(c *engine.Config) *Stats {
 }
 
 // Hardware is what the engine runs on, nil where none is simulated.
-func (s *Stats) Hardware() *latency.Hardware { return s.hardware }
+func (s *Stats) Hardware() *hardware.Hardware { return s.hardware }
 
 // Sequence is one completion in the engine: the unit that it schedules.
 type Sequence struct {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -111,8 +112,8 @@ func (c *preciseConfig) hasher() kv.Hasher {
 	return kv.Hasher{BlockTokens: c.TokenProcessor.BlockTokens, Seed: c.TokenProcessor.HashSeed}
 }
 
-func (c *preciseConfig) index() kv.Config {
-	x := kv.Config{Hasher: c.hasher()}
+func (c *preciseConfig) index() kvindex.Config {
+	x := kvindex.Config{Hasher: c.hasher()}
 	if m := c.IndexerConfig.BlockIndex.InMemory; m != nil && m.Size > 0 {
 		x.MaxBlocks = m.Size
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -30,7 +31,7 @@ type PrecisePrefix struct {
 	rendered bool // a token-producer asks a renderer; else tokens are estimated
 
 	index  KVIndex
-	scorer *kv.Scorer
+	scorer *kvindex.Scorer
 	lookup LookupStats
 	clock  func() machine.Time
 	view   *picker.View     // for which slots was made
@@ -40,7 +41,7 @@ type PrecisePrefix struct {
 // KVIndex is what a PrecisePrefix needs of an index of KV blocks, whose pods
 // are named "address:port".
 type KVIndex struct {
-	View kv.View
+	View kvindex.View
 	// Speculate counts keys as held by a pod for ttl. It is called when a
 	// decision takes effect, and has taken effect itself when it returns.
 	Speculate func(pod string, keys []kv.Key, ttl machine.Time)
@@ -49,7 +50,7 @@ type KVIndex struct {
 // LookupStats are counts of look-ups since the start.
 type LookupStats struct {
 	Requests uint64 // prompts looked up
-	Hits     uint64 // of their blocks, on the pod with most (kv.Scorer.MostHeld); 0 without EnableMetrics
+	Hits     uint64 // of their blocks, on the pod with most (kvindex.Scorer.MostHeld); 0 without EnableMetrics
 }
 
 func newPrecisePrefix(typ string) picker.Factory {
@@ -88,7 +89,7 @@ func (s *PrecisePrefix) Connect(x KVIndex) {
 }
 
 // Index is how the producer's index must be made.
-func (s *PrecisePrefix) Index() kv.Config { return s.cfg.index() }
+func (s *PrecisePrefix) Index() kvindex.Config { return s.cfg.index() }
 
 // Sources are where the producer's events come from.
 func (s *PrecisePrefix) Sources() KVSources { return s.cfg.sources() }
@@ -189,7 +190,7 @@ func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
 }
 
 // add counts what an endpoint holds of one prompt.
-func (m *preciseMatch) add(slot int, held kv.PodScore) {
+func (m *preciseMatch) add(slot int, held kvindex.PodScore) {
 	for len(m.weights) <= slot {
 		m.weights = append(m.weights, 0)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -173,7 +173,7 @@ var carried = map[string]bool{"inflight-load-producer": true, "session-affinity-
 func Unknown(p *picker.Picker, s *State) (notes []string) {
 	for _, pl := range p.Plugins() {
 		_, keeps := pl.(picker.StateKeeper)
-		_, indexes := pl.(interface{ Index() kv.Config })
+		_, indexes := pl.(interface{ Index() kvindex.Config })
 		if s.Live && (keeps || indexes) && !carried[pl.Type()] {
 			notes = append(notes, fmt.Sprintf("what %s remembers is not in the state of a running picker, which has no prompts, and counts as nothing here; a recording has it (windtunnel epp --record, preview --from)", pl.Name()))
 		}

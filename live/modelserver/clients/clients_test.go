@@ -16,6 +16,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -84,7 +85,7 @@ func installed(t *testing.T, kind, version, list string, fill func(dir string) (
 // serve starts a model server and returns the base URL of its API.
 func serve(t *testing.T, batching engine.Batching) string {
 	t.Helper()
-	prefill, token := latency.Fixed(machine.Millisecond), latency.Fixed(200*machine.Microsecond)
+	prefill, token := dist.Fixed(machine.Millisecond), dist.Fixed(200*machine.Microsecond)
 	f, err := modelserver.New(modelserver.Options{Seed: 1, Servers: []modelserver.ServerOptions{{Models: []string{"m"},
 		Prefill: &prefill, TokenTime: &token, Engine: engine.Config{Batching: batching,
 			Timer: latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: 200 * machine.Microsecond}}}}})

@@ -113,7 +113,7 @@ type Config struct {
 	PodIP                 string
 }
 
-// Timing is a mean with a spread, in the form of latency.ParseDist, or as
+// Timing is a mean with a spread, in the form of dist.Parse, or as
 // llm-d-inference-sim writes it: milliseconds or a duration, and a standard
 // deviation.
 type Timing struct {

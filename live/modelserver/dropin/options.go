@@ -9,8 +9,10 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/machine"
+
 	core "github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -49,9 +51,9 @@ func (r *Result) fill(simFlags bool) error {
 			r.InterTokenLatency.Mean = "0"
 		}
 	case ProfileVLLM:
-		a, err := latency.AcceleratorNamed(r.Accelerator)
+		a, err := hardware.AcceleratorNamed(r.Accelerator)
 		if err != nil { // none named, or none that is known: that is told later
-			a, _ = latency.AcceleratorNamed(defaultAccelerator)
+			a, _ = hardware.AcceleratorNamed(defaultAccelerator)
 		}
 		seqs, batched := a.VLLMDefaults()
 		def(&r.MaxNumBatchedTokens, max(batched, r.MaxNumSeqs))
@@ -200,7 +202,7 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 		return so, err
 	}
 	if r.OutputTokens != "" {
-		d, err := latency.ParseCount(r.OutputTokens)
+		d, err := dist.ParseCount(r.OutputTokens)
 		if err != nil {
 			return so, fmt.Errorf("--output-tokens: %w", err)
 		}

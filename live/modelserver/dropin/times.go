@@ -10,6 +10,9 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -19,7 +22,7 @@ func (r *Result) independent(so *modelserver.ServerOptions) error {
 	for _, t := range []struct {
 		flag   string
 		timing Timing
-		to     **latency.Dist
+		to     **dist.Dist
 	}{{"time-to-first-token", r.TimeToFirstToken, &so.Prefill}, {"inter-token-latency", r.InterTokenLatency, &so.TokenTime}} {
 		if !t.timing.Set() {
 			continue
@@ -46,7 +49,7 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	if r.Seed != nil {
 		config.Seed = *r.Seed
 	}
-	hardware, err := r.hardware()
+	hw, err := r.hardware()
 	if err != nil {
 		return err
 	}
@@ -55,8 +58,8 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 		if err := r.given(&config); err != nil {
 			return err
 		}
-	case hardware != nil:
-		config.Hardware = hardware
+	case hw != nil:
+		config.Hardware = hw
 	default:
 		config.Kind, config.Constant = latency.KindConstant, latency.Constant{TimeToFirstToken: defaultTTFT, InterTokenLatency: defaultITL}
 	}
@@ -70,13 +73,13 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	} else if config.Kind == latency.KindConstant && config.Jitter.Factor.IsConstant() {
 		so.Engine.Timer = modelserver.NewAdjustable(config.Constant) // the admin API can change it
 	}
-	if hardware == nil {
+	if hw == nil {
 		return nil
 	}
-	plan, err := latency.PlanMemory(latency.MemoryConfig{Hardware: hardware, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
+	plan, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: hw, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
 		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: max(r.MaxModelLen, 1), EnforceEager: r.EnforceEager,
 		SwapSpaceBytes: int64(r.SwapSpaceGiB * (1 << 30))})
-	var oom *latency.OutOfMemoryError
+	var oom *hardware.OutOfMemoryError
 	if errors.As(err, &oom) && r.RestartOOM {
 		so.OutOfMemory = err
 		so.Engine.NumGPUBlocks = max(so.Engine.NumGPUBlocks, so.Engine.MaxModelLen, 8192) // it never serves
@@ -87,13 +90,13 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 		so.Engine.NumGPUBlocks = plan.NumGPUBlocks
 	}
 	if so.OutOfMemory == nil {
-		if err := r.context(so, hardware, &plan); err != nil {
+		if err := r.context(so, hw, &plan); err != nil {
 			return err
 		}
 	}
 	so.Engine.NumCPUBlocks = max(so.Engine.NumCPUBlocks, plan.NumCPUBlocks)
 	so.MemoryBytes = plan.Weights + plan.Activations + plan.Runtime
-	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hardware.Group.TP) / int64(max(r.BlockSize, 1))
+	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hw.Group.TP) / int64(max(r.BlockSize, 1))
 	return nil
 }
 
@@ -101,7 +104,7 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 // context or, with --max-model-len auto and outside of vLLM's profile, as much
 // of it as the KV cache holds. vLLM itself refuses to start then; so does this
 // with its profile, in the same words.
-func (r *Result) context(so *modelserver.ServerOptions, h *latency.Hardware, plan *latency.MemoryPlan) error {
+func (r *Result) context(so *modelserver.ServerOptions, h *hardware.Hardware, plan *hardware.MemoryPlan) error {
 	if r.MaxModelLen > 0 {
 		return nil
 	}
@@ -122,11 +125,11 @@ func (r *Result) context(so *modelserver.ServerOptions, h *latency.Hardware, pla
 
 // hardware is the model on its accelerator; nil where none was named and the
 // model is not in the catalogue.
-func (r *Result) hardware() (*latency.Hardware, error) {
-	n := latency.HardwareNames{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, Nodes: r.Nodes, Quantization: r.Quantization,
+func (r *Result) hardware() (*hardware.Hardware, error) {
+	n := hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, Nodes: r.Nodes, Quantization: r.Quantization,
 		KVCacheDType: strings.TrimPrefix(r.KVCacheDType, "auto"), NCCLIBDisable: r.NCCLIBDisable}
 	if r.Accelerator == "" {
-		if _, err := latency.ModelShape(r.Model); err != nil || r.Profile == ProfileSim {
+		if _, err := modelshape.Named(r.Model); err != nil || r.Profile == ProfileSim {
 			return nil, nil
 		}
 		n.Accelerator = defaultAccelerator
@@ -182,7 +185,7 @@ func (r *Result) given(c *latency.Config) error {
 			return fmt.Errorf("standard deviation: %w", err)
 		}
 		if dev > 0 {
-			c.Jitter.Factor, err = latency.ParseUnit(latency.Millionths, fmt.Sprintf("normal(1, %.6f, min=0.3, max=1.7)", dev.Seconds()/t.mean.Seconds()))
+			c.Jitter.Factor, err = dist.ParseUnit(dist.Millionths, fmt.Sprintf("normal(1, %.6f, min=0.3, max=1.7)", dev.Seconds()/t.mean.Seconds()))
 			return err
 		}
 	}
@@ -190,19 +193,19 @@ func (r *Result) given(c *latency.Config) error {
 }
 
 // dist is a timing as a distribution.
-func (t Timing) dist() (latency.Dist, error) {
+func (t Timing) dist() (dist.Dist, error) {
 	mean, err := parseSpan(t.Mean)
 	if err != nil {
-		return latency.ParseDist(t.Mean)
+		return dist.Parse(t.Mean)
 	}
 	if t.StdDev == "" {
-		return latency.Fixed(mean), nil
+		return dist.Fixed(mean), nil
 	}
 	dev, err := parseSpan(t.StdDev)
 	if err != nil {
-		return latency.Dist{}, err
+		return dist.Dist{}, err
 	}
-	return latency.ParseDist(fmt.Sprintf("normal(%s, %s)", mean.Duration(), dev.Duration()))
+	return dist.Parse(fmt.Sprintf("normal(%s, %s)", mean.Duration(), dev.Duration()))
 }
 
 // parseSpan reads a duration, or a number of milliseconds.

@@ -1,0 +1,511 @@
+package kvfeed
+
+import (
+	"bytes"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Gaps says what a Feed does about missing sequence numbers.
+type Gaps uint8
+
+// The ways to treat a gap.
+const (
+	// GapsDrop forgets the publisher's blocks when a message stays away: a
+	// lost removal would make the index promise what is not there.
+	GapsDrop Gaps = iota
+	// GapsReplay asks the publisher for what is missing, and forgets its
+	// blocks only if that fails.
+	GapsReplay
+	// GapsIgnore takes every message as it comes. llm-d-router does so when
+	// no replaySocketPort is configured.
+	GapsIgnore
+)
+
+// Config shapes a Feed. The zero value is usable.
+type Config struct {
+	Gaps Gaps
+	// Wait is how long a missing message may come late before the gap counts
+	// (GapsDrop); 0 means 100 ms.
+	Wait machine.Time
+	// Probe is how long the stream may be silent, from its opening on, before
+	// a replay is asked for all the same (GapsReplay): when the last messages
+	// are lost, none comes after them to show it. It doubles with every probe
+	// of one silence, up to a minute. 0 means 1 s, below 0 never.
+	Probe machine.Time
+	// HoldMessages and HoldBytes bound what waits behind a gap; 0 means 4,096
+	// messages and 64 MiB. Beyond them the gap counts at once, but during a
+	// replay what waits is let go: the replay is asked for it.
+	HoldMessages int
+	HoldBytes    int
+}
+
+// Feed puts one publisher's messages into order: a machine (see core/machine).
+// Messages go in by sequence number; what comes out is each message once and in
+// order, and word of what was lost.
+//
+//   - A message again, within the last 1,024 (window), is a duplicate if its bytes are
+//     the same, and nothing.
+//   - A number that goes back otherwise means that the publisher began anew:
+//     Lost, then everything from the beginning (a replay where there is one).
+//   - Numbers that are skipped are a gap: later messages wait until the
+//     missing ones come, by themselves or by replay. When they do not, Lost,
+//     then those that waited.
+//   - The first message may have any number: the publisher is older than the
+//     subscriber. With GapsReplay what it still has is asked for first, from 0
+//     on, and again and again while that fails. What the publisher no longer
+//     has is not known: its blocks count when they are stored again.
+//   - When the stream was broken, the replay begins at the last message that
+//     is known: if the publisher does not have it, or another one under its
+//     number, it began anew.
+type Feed struct {
+	cfg Config
+	now machine.Time
+
+	started   bool   // the next two mean something
+	first     uint64 // the number that was delivered first since the last loss
+	next      uint64 // the one to be delivered next
+	live      uint64 // highest number that came by itself
+	anyLive   bool
+	replaying bool
+	asked     bool         // the first replay was asked for
+	came      bool         // something of this replay did
+	deadline  machine.Time // of a gap
+	suspect   uint64       // a message that the publisher must show again
+	suspected bool         // it has not done so since the stream was opened
+	behind    bool         // the publisher's history was asked for in vain
+	retry     machine.Time // when to ask for it again
+	patience  machine.Time // until the next retry after that
+	probe     machine.Time // when to ask in spite of no gap
+	silence   machine.Time // how long the next silence may be
+
+	held      map[uint64][]byte
+	heldBytes int
+	recent    []uint64 // checksums of delivered messages, by number: a ring that grows to window
+	newest    uint64   // the last number in it
+	kept      uint64   // how many numbers up to that are in it, while it grows
+	fx        *Effects // the caller's, during a call
+}
+
+// MessageKind says what a Message is.
+type MessageKind uint8
+
+// What a Feed is told.
+const (
+	// Live is a message of the live stream: Seq and Payload.
+	Live MessageKind = iota + 1
+	// Connected: the stream was opened, for the first time or again. With
+	// GapsReplay what was published meanwhile is asked for.
+	Connected
+	// Replayed is a message of the replay that was asked for last.
+	Replayed
+	// ReplayEnded: that replay is over, Whole or broken off before its end.
+	ReplayEnded
+)
+
+// Message is what a Feed is told. The payload belongs to the feed from then
+// on.
+type Message struct {
+	Kind    MessageKind
+	Seq     uint64
+	Payload []byte
+	Whole   bool
+}
+
+// window is how many delivered messages are told from others that have their
+// numbers.
+const window = 1024
+
+// EffectKind says what an Effect is.
+type EffectKind uint8
+
+// What a Feed tells its driver.
+const (
+	Deliver   EffectKind = iota + 1 // Payload is next in order
+	AskReplay                       // send Seq to the publisher's replay socket; in the end comes a ReplayEnded
+	Lost                            // what the publisher holds is not known any more
+)
+
+// Effect is what should happen next.
+type Effect struct {
+	At      machine.Time
+	Kind    EffectKind
+	Seq     uint64
+	Payload []byte
+	Reason  string // of Lost
+}
+
+// Due is At.
+func (e Effect) Due() machine.Time { return e.At }
+
+// Effects is the buffer that a Feed fills.
+type Effects = machine.Effects[Effect]
+
+var _ machine.Machine[Message, *Effects] = (*Feed)(nil)
+
+// New makes the feed of one publisher.
+func New(cfg Config) *Feed {
+	set := func(v *machine.Time, d machine.Time) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&cfg.Wait, 100*machine.Millisecond)
+	if cfg.Probe == 0 {
+		cfg.Probe = machine.Second
+	}
+	if cfg.Gaps != GapsReplay {
+		cfg.Probe = -1
+	}
+	if cfg.HoldMessages <= 0 {
+		cfg.HoldMessages = 4096
+	}
+	if cfg.HoldBytes <= 0 {
+		cfg.HoldBytes = 64 << 20
+	}
+	return &Feed{cfg: cfg, deadline: machine.Never, probe: machine.Never, retry: machine.Never}
+}
+
+// Input takes a message.
+func (f *Feed) Input(now machine.Time, m Message, fx *Effects) {
+	f.Advance(now, fx)
+	f.fx = fx
+	switch m.Kind {
+	case Live:
+		f.take(m.Seq, m.Payload)
+	case Connected:
+		f.connected()
+	case Replayed:
+		f.replayed(m.Seq, m.Payload)
+	case ReplayEnded:
+		switch {
+		case !f.replaying:
+		case m.Whole:
+			f.endReplay(true, "a replay did not bring the messages that are missing")
+		default:
+			f.endReplay(false, "a replay failed")
+		}
+	}
+	f.fx = nil
+}
+
+// take is a message of the live stream.
+func (f *Feed) take(seq uint64, payload []byte) {
+	if f.cfg.Gaps == GapsIgnore {
+		f.emit(Effect{Kind: Deliver, Seq: seq, Payload: payload})
+		return
+	}
+	f.heard()
+	if f.started && seq < f.next && f.same(seq, payload) {
+		return
+	}
+	if waiting, ok := f.held[seq]; ok && bytes.Equal(waiting, payload) {
+		return
+	}
+	back := f.anyLive && seq <= f.live && (!f.started || seq < f.next)
+	if back || f.started && seq < f.next && f.next-seq <= window {
+		f.anew("the publisher's sequence went back: it began anew")
+	}
+	f.live = max(f.live, seq)
+	if !f.anyLive {
+		f.anyLive, f.live = true, seq
+	}
+	if !f.started && f.cfg.Gaps == GapsReplay && !f.replaying && (!f.asked || seq > 0) {
+		f.ask(0)
+	}
+	if f.started && seq < f.next {
+		return // a replay was faster
+	}
+	if !f.started && !f.replaying {
+		f.start(seq)
+	}
+	if f.started && seq == f.next {
+		f.deliver(seq, payload)
+		f.drain()
+		return
+	}
+	f.hold(seq, payload)
+	switch {
+	case f.replaying && f.full():
+		f.forgetHeld()
+	case f.full():
+		f.giveUp("too many messages wait behind a gap in the sequence")
+	case f.replaying:
+	case f.cfg.Gaps == GapsReplay:
+		f.ask(f.firstMissing())
+	case f.deadline == machine.Never:
+		f.deadline = f.now.Add(f.cfg.Wait)
+	}
+}
+
+// anew forgets a publisher's sequence: it has begun another one.
+func (f *Feed) anew(reason string) {
+	f.lose(reason)
+	f.started, f.asked, f.replaying, f.anyLive, f.behind, f.suspected = false, false, false, false, false, false
+	f.deadline, f.retry = machine.Never, machine.Never
+	f.forgetHeld()
+}
+
+// connected is the stream's beginning.
+func (f *Feed) connected() {
+	if f.cfg.Gaps != GapsReplay {
+		return
+	}
+	if f.started && !f.suspected {
+		f.suspected, f.suspect = true, f.next-1
+	}
+	if !f.replaying {
+		f.silence = f.cfg.Probe
+		f.inquire()
+	}
+}
+
+// inquire asks for what may have been missed, and for the last message that is
+// known.
+func (f *Feed) inquire() {
+	if f.behind || !f.started {
+		f.ask(0)
+	} else {
+		f.ask(f.next - 1)
+	}
+}
+
+// replayed is a message of a replay.
+func (f *Feed) replayed(seq uint64, payload []byte) {
+	if !f.replaying {
+		return
+	}
+	if f.started && seq < f.next {
+		switch {
+		case f.behind && seq < f.first: // the history at last: all over again, in its order
+			f.lose("the publisher's earlier messages are here now")
+			f.behind, f.started, f.suspected = false, false, false
+		case !f.same(seq, payload) && (f.next-seq <= window || f.suspected && seq == f.suspect):
+			f.anew("the publisher has another message under the number of a former one: it began anew")
+			f.ask(0)
+			return
+		default:
+			f.suspected = f.suspected && seq != f.suspect
+			return
+		}
+	}
+	f.suspected = false // who comes after it, if it is not there any more, is not to be doubted
+	if f.started && seq > f.next {
+		f.lose("the publisher no longer has the messages that are missing")
+	}
+	if !f.started {
+		f.behind = false // as far as there is a history, this is its beginning
+	}
+	if !f.started || seq > f.next {
+		f.start(seq)
+	}
+	f.came = true
+	f.deliver(seq, payload)
+	f.drain()
+}
+
+func (f *Feed) endReplay(whole bool, reason string) {
+	f.replaying = false
+	f.deadline = machine.Never
+	if whole && f.suspected {
+		f.anew("the publisher no longer has its last message: it began anew")
+		f.ask(0)
+		return
+	}
+	missing := f.started && f.anyLive && f.live >= f.next
+	if f.came && (!whole || missing) {
+		f.ask(f.firstMissing()) // it goes on
+		return
+	}
+	if f.cfg.Probe > 0 {
+		f.probe = f.now.Add(max(f.silence, f.cfg.Probe))
+	}
+	if whole {
+		f.behind, f.patience = false, 0
+	} else if f.behind || f.suspected || !f.started || missing || len(f.held) > 0 {
+		f.behind = f.behind || !f.started || missing || len(f.held) > 0
+		f.patience = min(max(2*f.patience, machine.Second), 30*machine.Second)
+		f.retry = f.now.Add(f.patience)
+	}
+	switch {
+	case len(f.held) > 0:
+		f.giveUp(reason)
+	case whole: // what is beyond it was the publisher's before it began anew
+		f.anyLive = f.anyLive && !missing
+	}
+}
+
+func (f *Feed) firstMissing() uint64 {
+	if f.started && !f.behind {
+		return f.next
+	}
+	return 0
+}
+
+// Next is when the feed wants to be woken, if at all. A replay is waited for
+// without end: whoever asks the publisher knows whether anything still comes.
+func (f *Feed) Next() (machine.Time, bool) {
+	at := f.due()
+	return at, at != machine.Never
+}
+
+func (f *Feed) due() machine.Time {
+	if f.replaying {
+		return machine.Never
+	}
+	return min(f.deadline, f.probe, f.retry)
+}
+
+// heard ends a silence of the live stream.
+func (f *Feed) heard() {
+	if f.cfg.Probe > 0 {
+		f.silence = f.cfg.Probe
+		f.probe = f.now.Add(f.silence)
+	}
+}
+
+// Advance does what is due.
+func (f *Feed) Advance(now machine.Time, fx *Effects) {
+	f.fx = fx
+	for f.due() <= now {
+		f.now = max(f.now, f.due())
+		switch {
+		case f.deadline <= f.now:
+			f.giveUp("messages are missing in the sequence")
+		case f.retry <= f.now:
+			f.inquire()
+		default:
+			f.silence = min(2*f.silence, 60*machine.Second)
+			f.inquire()
+		}
+	}
+	f.now, f.fx = max(f.now, now), nil
+}
+
+func (f *Feed) emit(e Effect) {
+	e.At = f.now
+	f.fx.Add(e)
+}
+
+func (f *Feed) ask(from uint64) {
+	if f.suspected {
+		from = min(from, f.suspect)
+	}
+	f.asked, f.replaying, f.came = true, true, false
+	f.deadline, f.retry = machine.Never, machine.Never
+	f.emit(Effect{Kind: AskReplay, Seq: from})
+}
+
+func (f *Feed) start(seq uint64) { f.started, f.first, f.next = true, seq, seq }
+
+func (f *Feed) lose(reason string) { f.emit(Effect{Kind: Lost, Reason: reason}) }
+
+func (f *Feed) deliver(seq uint64, payload []byte) {
+	f.remember(seq, checksum(seq, payload))
+	f.next = seq + 1
+	f.emit(Effect{Kind: Deliver, Seq: seq, Payload: payload})
+}
+
+// same says whether a message was delivered not long ago, byte for byte.
+func (f *Feed) same(seq uint64, payload []byte) bool {
+	return f.next-seq <= window && len(f.recent) > 0 && f.recent[seq%uint64(len(f.recent))] == checksum(seq, payload)
+}
+
+// remember notes a message that was delivered. Most publishers that a stranger
+// makes up send one, so the ring begins small; behind a jump in the numbers it
+// has its full length, as only then they share no slot.
+func (f *Feed) remember(seq, sum uint64) {
+	length := uint64(len(f.recent))
+	grown := length
+	switch {
+	case length == window:
+	case length == 0:
+		grown = 8
+	case seq != f.newest+1:
+		grown = window
+	case f.kept == length:
+		grown = 2 * length
+	}
+	if grown > length {
+		larger := make([]uint64, grown)
+		for n := f.newest - f.kept + 1; f.kept > 0; n++ {
+			larger[n%grown] = f.recent[n%length]
+			if n == f.newest {
+				break
+			}
+		}
+		f.recent = larger
+	}
+	f.recent[seq%uint64(len(f.recent))] = sum
+	f.newest, f.kept = seq, min(f.kept+1, uint64(len(f.recent)))
+}
+
+func checksum(seq uint64, payload []byte) uint64 { return xxhash.Sum64(payload) ^ seq }
+
+func (f *Feed) hold(seq uint64, payload []byte) {
+	if f.held == nil {
+		f.held = map[uint64][]byte{}
+	}
+	f.heldBytes += len(payload) - len(f.held[seq])
+	f.held[seq] = payload
+}
+
+// drain delivers what waited and is next now.
+func (f *Feed) drain() {
+	for len(f.held) > 0 {
+		payload, ok := f.held[f.next]
+		if !ok {
+			return
+		}
+		f.unhold(f.next)
+		f.deliver(f.next, payload)
+	}
+	if !f.replaying {
+		f.deadline = machine.Never
+	}
+}
+
+func (f *Feed) full() bool {
+	return len(f.held) > f.cfg.HoldMessages || f.heldBytes > f.cfg.HoldBytes
+}
+
+func (f *Feed) unhold(seq uint64) {
+	f.heldBytes -= len(f.held[seq])
+	delete(f.held, seq)
+}
+
+func (f *Feed) forgetHeld() {
+	clear(f.held)
+	f.heldBytes = 0
+}
+
+// giveUp goes on behind a gap. It is no loss where nothing was known yet.
+func (f *Feed) giveUp(reason string) {
+	lowest := ^uint64(0)
+	for seq := range f.held {
+		if f.started && seq < f.next {
+			f.unhold(seq) // a replay was faster
+			continue
+		}
+		lowest = min(lowest, seq)
+	}
+	f.deadline = machine.Never
+	if len(f.held) == 0 {
+		return
+	}
+	if f.started && lowest != f.next {
+		f.lose(reason)
+	}
+	if !f.started || lowest != f.next {
+		f.start(lowest)
+	}
+	f.drain()
+	if len(f.held) > 0 && !f.replaying { // another gap behind it
+		if f.cfg.Gaps == GapsReplay {
+			f.ask(f.firstMissing())
+		} else {
+			f.deadline = f.now.Add(f.cfg.Wait)
+		}
+	}
+}

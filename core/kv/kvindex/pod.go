@@ -1,0 +1,123 @@
+package kvindex
+
+import (
+	"iter"
+
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// pod is what the writer knows of one publisher.
+type pod struct {
+	name   string
+	number uint16
+
+	first  uint32 // of its records
+	blocks int
+
+	heard     machine.Time // last message of any kind
+	stale     bool         // and said so
+	lately    bool         // heard of again since makeRoom looked at it
+	capacity  int          // blocks, as its heartbeats say; 0 unknown
+	highWater int          // most blocks it ever held
+	bytes     int64        // per block
+	evicted   uint64
+	rate      rateWindow
+
+	asked, found uint64 // blocks of the requests sent to it
+
+	// groups are the kinds of its KV cache groups, as its events said last.
+	groups map[int]string
+	// odd counts the holdings that records cannot: an engine hash stored more
+	// than once, or a second hash for one block. Nearly always empty.
+	odd map[oddHolding]int
+	// shared counts the further engine blocks, beyond one, that stand for a
+	// key among several keys: large blocks that differ only behind it.
+	shared map[sharedKey]int
+}
+
+// maxGroups bounds the KV cache groups of one pod; models have a handful.
+const maxGroups = 256
+
+// grouped says whether a stored event's blocks are kept. One without a group
+// is; of a group, whole blocks are, if it is one of full attention.
+func (p *pod) grouped(e *kv.Event) bool {
+	if e.Group == kv.NoGroup {
+		return true
+	}
+	if e.SpecKind != "" && (len(p.groups) < maxGroups || p.groups[e.Group] != "") {
+		if p.groups == nil {
+			p.groups = map[int]string{}
+		}
+		p.groups[e.Group] = e.SpecKind
+	}
+	if !kv.FullAttention(p.groups[e.Group]) {
+		return false
+	}
+	return e.NumTokens() == 0 || e.BlockTokens > 0 && e.NumTokens() == e.BlockTokens*len(e.Hashes)
+}
+
+type sharedKey struct {
+	key   kv.Key
+	place uint16 // as a bit
+}
+
+// stillShared takes one engine block off a key and says whether another one
+// still stands for it.
+func (p *pod) stillShared(key kv.Key, bit uint16) bool {
+	n := p.shared[sharedKey{key, bit}]
+	switch {
+	case n > 1:
+		p.shared[sharedKey{key, bit}] = n - 1
+	case n == 1:
+		delete(p.shared, sharedKey{key, bit})
+	}
+	return n > 0
+}
+
+type oddHolding struct {
+	hash  kv.EngineHash
+	place uint16 // as a bit
+}
+
+func hashesOf(odd map[oddHolding]int) iter.Seq[kv.EngineHash] {
+	return func(yield func(kv.EngineHash) bool) {
+		for o := range odd {
+			if !yield(o.hash) {
+				return
+			}
+		}
+	}
+}
+
+// rateWindow counts events of the last rateSeconds seconds, one bin each.
+type rateWindow struct {
+	bins [rateSeconds]uint32
+	last int64 // the second of the newest bin
+}
+
+const rateSeconds = 60
+
+func (w *rateWindow) turn(now machine.Time) {
+	s := int64(now / machine.Second)
+	for steps := 0; w.last < s && steps < rateSeconds; steps++ {
+		w.last++
+		w.bins[w.last%rateSeconds] = 0
+	}
+	w.last = max(w.last, s)
+}
+
+func (w *rateWindow) add(now machine.Time, n uint32) {
+	w.turn(now)
+	w.bins[w.last%rateSeconds] += n
+}
+
+// perSecond is the mean over the window, or over the run while it is younger.
+func (w *rateWindow) perSecond(now machine.Time) float64 {
+	w.turn(now)
+	var sum uint64
+	for _, n := range w.bins {
+		sum += uint64(n)
+	}
+	return float64(sum) / max(1, min(rateSeconds, now.Seconds()))
+}

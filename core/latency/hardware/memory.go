@@ -1,0 +1,159 @@
+package hardware
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// MemoryConfig is what decides how many KV blocks a model server gets, under
+// the names of vLLM's flags. Zero values are the defaults written beside them.
+type MemoryConfig struct {
+	Hardware             *Hardware
+	BlockSize            int     // 16 tokens
+	GPUMemoryUtilization float64 // 0.9
+	MaxNumSeqs           int     // 256
+	MaxNumBatchedTokens  int     // 8192
+	MaxModelLen          int     // the model's
+	EnforceEager         bool    // no CUDA graphs
+	SwapSpaceBytes       int64   // host memory per rank for KV blocks that are offloaded
+	// HostLimitBytes is the container's memory limit, 0 for none; RanksPerPod
+	// is how many ranks share it (1 in document 003's LocalModel).
+	HostLimitBytes int64
+	RanksPerPod    int
+}
+
+// MemoryPlan is where one rank's memory goes.
+type MemoryPlan struct {
+	Total       int64 // bytes of the accelerator
+	Usable      int64 // of these by gpu_memory_utilization
+	Weights     int64
+	Activations int64 // the peak of a full batch
+	Runtime     int64 // driver context and communication buffers
+	Graphs      int64 // CUDA graphs, taken outside Usable
+	KV          int64 // what is left for the cache
+	BlockBytes  int64 // of one KV block on this rank
+	// NumGPUBlocks is KV in whole blocks, NumCPUBlocks SwapSpaceBytes.
+	NumGPUBlocks, NumCPUBlocks int
+	HostBytes                  int64 // host memory of a pod
+}
+
+// OutOfMemoryError says that a model server does not fit. Its pod dies as
+// OOMKilled and restarts, again and again (document 003, troubleshooting 5).
+type OutOfMemoryError struct {
+	// Where is "accelerator" or "host".
+	Where string
+	Plan  MemoryPlan
+	// Need and Have are bytes of whatever ran out; What names it.
+	What       string
+	Need, Have int64
+	Remedy     string
+}
+
+// Error shows the arithmetic and what to change.
+func (e *OutOfMemoryError) Error() string {
+	return fmt.Sprintf("out of %s memory: %s %s, there are %s; %s", e.Where, e.What, gib(e.Need), gib(e.Have), e.Remedy)
+}
+
+func gib(n int64) string { return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30)) }
+
+// Fixed parts, as vLLM's start-up log reports them for common models.
+const (
+	runtimeBytes     = 300 * mib // CUDA context, cuBLAS workspaces
+	ncclBytes        = 500 * mib // communicators and buffers, if there is more than one rank
+	graphBytes       = 400 * mib // captured graphs: a base and a part per sequence and layer
+	hostProcessBytes = 5 << 30   // API server, engine core, a weight shard being loaded
+)
+
+// PlanMemory shares one rank's memory out as vLLM does when it starts: the
+// weights, the peak of a dummy full batch, and KV blocks from the rest.
+func PlanMemory(c MemoryConfig) (MemoryPlan, error) {
+	if err := c.fill(); err != nil {
+		return MemoryPlan{}, err
+	}
+	h := c.Hardware
+	m, tp := &h.Model, int64(h.Group.TP)
+	p := MemoryPlan{Total: h.Accelerator.MemoryBytes, Weights: h.WeightBytes(), Runtime: runtimeBytes}
+	p.Usable = machine.MulDiv(p.Total, int64(math.Round(c.GPUMemoryUtilization*1e6)), 1e6)
+	if tp > 1 {
+		p.Runtime += ncclBytes
+	}
+	ffn := int64(m.FFN)
+	if m.Experts > 0 {
+		ffn = max(ffn, int64(m.ActiveExperts*m.ExpertFFN+m.SharedFFN))
+	}
+	// Residual, input and output of a layer; gate, up and their product; and
+	// the logits in 16 bits, then in 32 bits twice for sampling.
+	p.Activations = 2*int64(c.MaxNumBatchedTokens)*(3*int64(m.Hidden)+3*ffn/tp) + 10*int64(c.MaxNumSeqs)*int64(m.Vocab)
+	if !c.EnforceEager {
+		p.Graphs = graphBytes + int64(c.MaxNumSeqs)*int64(m.Layers)*32*1024
+	}
+	p.BlockBytes = int64(c.BlockSize) * m.KVBytesPerTokenRank(h.KV, h.Group.TP)
+	p.KV = p.Usable - p.Weights - p.Activations - p.Runtime
+	p.NumGPUBlocks = int(max(0, p.KV) / p.BlockBytes)
+	p.NumCPUBlocks = int(c.SwapSpaceBytes / p.BlockBytes)
+	p.HostBytes = int64(c.RanksPerPod) * (hostProcessBytes + c.SwapSpaceBytes)
+	return p, c.fits(p)
+}
+
+func (c *MemoryConfig) fits(p MemoryPlan) error {
+	oom := func(where, what string, need, have int64, remedy string) error {
+		return &OutOfMemoryError{where, p, what, need, have, remedy}
+	}
+	tp := c.Hardware.Group.TP
+	switch sequence := p.BlockBytes * int64((c.MaxModelLen+c.BlockSize-1)/c.BlockSize); {
+	case p.Weights+p.Runtime > p.Usable:
+		return oom("accelerator", fmt.Sprintf("the weights of %s on each of %d ranks and the runtime need", c.Hardware.Model.Name, tp), p.Weights+p.Runtime, p.Usable,
+			"use a larger tensor parallel size, quantization (awq, gptq, fp8) or a smaller model")
+	case p.KV <= 0:
+		return oom("accelerator", fmt.Sprintf("weights (%s), runtime (%s) and the activations of %d tokens and %d sequences need", gib(p.Weights), gib(p.Runtime), c.MaxNumBatchedTokens, c.MaxNumSeqs),
+			p.Weights+p.Runtime+p.Activations, p.Usable, "lower max-num-batched-tokens or max-num-seqs, or use quantization")
+	case sequence > p.KV:
+		return oom("accelerator", fmt.Sprintf("the KV cache of one sequence of max-model-len %d needs", c.MaxModelLen), sequence, p.KV,
+			fmt.Sprintf("lower max-model-len to at most %d, or raise gpu-memory-utilization", p.NumGPUBlocks*c.BlockSize))
+	case p.Usable+p.Graphs > p.Total:
+		return oom("accelerator", fmt.Sprintf("gpu-memory-utilization %g and the CUDA graphs of %d sequences need", c.GPUMemoryUtilization, c.MaxNumSeqs), p.Usable+p.Graphs, p.Total,
+			"lower gpu-memory-utilization (0.9 to 0.85) or max-num-seqs, or enforce-eager")
+	case c.HostLimitBytes > 0 && p.HostBytes > c.HostLimitBytes:
+		return oom("host", fmt.Sprintf("%d ranks with %s of swap space each need", c.RanksPerPod, gib(c.SwapSpaceBytes)), p.HostBytes, c.HostLimitBytes,
+			"raise the container's memory limit or lower swap-space")
+	}
+	return nil
+}
+
+// fill sets defaults and refuses what cannot be.
+func (c *MemoryConfig) fill() error {
+	if c.Hardware == nil {
+		return fmt.Errorf("memory: model and accelerator are missing; name them, or give num_gpu_blocks")
+	}
+	if err := c.Hardware.Check(); err != nil {
+		return fmt.Errorf("memory: %w", err)
+	}
+	if c.GPUMemoryUtilization == 0 {
+		c.GPUMemoryUtilization = 0.9
+	}
+	if !(c.GPUMemoryUtilization > 0 && c.GPUMemoryUtilization <= 1) {
+		return fmt.Errorf("memory: gpu-memory-utilization is %g; expected above 0 and at most 1", c.GPUMemoryUtilization)
+	}
+	for _, f := range []struct {
+		name     string
+		value    *int
+		standard int
+		limit    int
+	}{
+		{"block-size", &c.BlockSize, 16, 4096}, {"max-num-seqs", &c.MaxNumSeqs, 256, 1 << 20}, {"max-num-batched-tokens", &c.MaxNumBatchedTokens, 8192, 1 << 24},
+		{"max-model-len", &c.MaxModelLen, c.Hardware.Model.MaxModelLen, 1 << 30}, {"ranks per pod", &c.RanksPerPod, 1, 1024},
+	} {
+		if *f.value == 0 {
+			*f.value = f.standard
+		}
+		if *f.value < 1 || *f.value > f.limit {
+			return fmt.Errorf("memory: %s is %d; expected 1 to %d", f.name, *f.value, f.limit)
+		}
+	}
+	if c.SwapSpaceBytes < 0 || c.SwapSpaceBytes > 1<<50 || c.HostLimitBytes < 0 {
+		return fmt.Errorf("memory: swap space %d and memory limit %d must be bytes between 0 and 1 PiB", c.SwapSpaceBytes, c.HostLimitBytes)
+	}
+	return nil
+}

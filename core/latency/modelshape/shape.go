@@ -1,0 +1,143 @@
+package modelshape
+
+import "fmt"
+
+// Shape is the part of a model that decides how much memory and arithmetic it
+// takes: the fields of its config.json under shorter names.
+type Shape struct {
+	Name    string // as on the Hugging Face hub
+	Layers  int
+	Hidden  int
+	Heads   int
+	KVHeads int
+	HeadDim int
+	FFN     int // intermediate size of a dense layer; three matrices (SwiGLU)
+	Vocab   int
+	Tied    bool // input embedding and output head share one matrix
+	// MaxModelLen is the longest context in tokens.
+	MaxModelLen int
+
+	// Mixture of experts; Experts 0 is a dense model.
+	Experts, ActiveExperts, ExpertFFN int
+	SharedFFN                         int // intermediate size of experts that every token visits
+	DenseLayers                       int // leading layers without experts
+
+	// WindowLayers attend to the last Window tokens only; their KV cache does
+	// not grow with the context.
+	WindowLayers, Window int
+
+	// KVElements, if set, is the cached elements per token and layer of an
+	// attention that is not grouped-query (576 in DeepSeek's MLA), which every
+	// tensor parallel rank keeps whole. AttentionParams is then the
+	// parameters of one attention layer.
+	KVElements      int
+	AttentionParams int64
+
+	// Quantization is how the published weights are stored; nil is bfloat16.
+	Quantization *Quantization
+}
+
+func (s *Shape) attentionParams() int64 {
+	if s.AttentionParams > 0 {
+		return s.AttentionParams
+	}
+	q, kv := int64(s.Heads*s.HeadDim), int64(s.KVHeads*s.HeadDim)
+	return int64(s.Hidden) * (2*q + 2*kv)
+}
+
+// ExpertParams are the matrix parameters of one expert of one layer.
+func (s *Shape) ExpertParams() int64 { return 3 * int64(s.Hidden) * int64(s.ExpertFFN) }
+
+// DenseParams are the matrix parameters that every token visits, all layers,
+// without embedding and output head.
+func (s *Shape) DenseParams() int64 {
+	n := int64(s.Layers) * s.attentionParams()
+	matrix := 3 * int64(s.Hidden)
+	if s.Experts == 0 {
+		return n + int64(s.Layers)*matrix*int64(s.FFN)
+	}
+	n += int64(s.DenseLayers) * matrix * int64(s.FFN)
+	return n + s.ExpertLayers()*(matrix*int64(s.SharedFFN)+int64(s.Hidden)*int64(s.Experts))
+}
+
+// ExpertLayers is how many layers have experts.
+func (s *Shape) ExpertLayers() int64 {
+	if s.Experts == 0 {
+		return 0
+	}
+	return int64(s.Layers - s.DenseLayers)
+}
+
+// HeadParams are the parameters of the output head.
+func (s *Shape) HeadParams() int64 { return int64(s.Hidden) * int64(s.Vocab) }
+
+// Params is the number of parameters, embedding and output head included.
+// Norms and biases (below 0.1 %) are left out.
+func (s *Shape) Params() int64 {
+	n := s.DenseParams() + s.ExpertLayers()*int64(s.Experts)*s.ExpertParams() + s.HeadParams()
+	if !s.Tied {
+		n += s.HeadParams()
+	}
+	return n
+}
+
+// TokenParams are the matrix parameters that one token is multiplied with in
+// the layers, output head excluded.
+func (s *Shape) TokenParams() int64 {
+	return s.DenseParams() + s.ExpertLayers()*int64(s.ActiveExperts)*s.ExpertParams()
+}
+
+// PairFLOP is the arithmetic of attention for one query token and one key
+// token, all layers: a multiply and an add for the score, the same for the
+// value. Windowed layers are left out: their part does not grow.
+func (s *Shape) PairFLOP() int64 {
+	return 4 * int64(s.Layers-s.WindowLayers) * int64(s.Heads*s.HeadDim)
+}
+
+// KVBytesPerToken is what one token occupies in the KV cache over all ranks
+// together, keys and values of all layers: 320 KiB for a 70B Llama in 16 bits,
+// so 640 MiB for 2,048 tokens.
+func (s *Shape) KVBytesPerToken(kv DType) int64 {
+	layers := int64(s.Layers - s.WindowLayers)
+	if s.KVElements > 0 {
+		return layers * int64(s.KVElements) * int64(kv.Bits()) / 8
+	}
+	return layers * 2 * int64(s.KVHeads*s.HeadDim) * int64(kv.Bits()) / 8
+}
+
+// KVBytesPerTokenRank is one rank's share of KVBytesPerToken. Ranks beyond the
+// number of KV heads hold copies.
+func (s *Shape) KVBytesPerTokenRank(kv DType, tp int) int64 {
+	if s.KVElements > 0 {
+		return s.KVBytesPerToken(kv)
+	}
+	heads := max(1, (s.KVHeads+tp-1)/tp)
+	return s.KVBytesPerToken(kv) / int64(s.KVHeads) * int64(heads)
+}
+
+// Check tells what is wrong with a shape that a user wrote.
+func (s *Shape) Check() error {
+	fields := []struct {
+		name      string
+		value     int
+		low, high int
+	}{
+		{"layers", s.Layers, 1, 1000}, {"hidden", s.Hidden, 1, 1 << 17}, {"heads", s.Heads, 1, 4096}, {"kvHeads", s.KVHeads, 1, 4096},
+		{"headDim", s.HeadDim, 1, 4096}, {"ffn", s.FFN, 0, 1 << 20}, {"vocab", s.Vocab, 1, 1 << 22}, {"maxModelLen", s.MaxModelLen, 1, 1 << 30},
+		{"experts", s.Experts, 0, 4096}, {"activeExperts", s.ActiveExperts, 0, s.Experts}, {"expertFFN", s.ExpertFFN, 0, 1 << 20},
+		{"sharedFFN", s.SharedFFN, 0, 1 << 20}, {"denseLayers", s.DenseLayers, 0, s.Layers}, {"windowLayers", s.WindowLayers, 0, s.Layers},
+		{"window", s.Window, 0, 1 << 30}, {"kvElements", s.KVElements, 0, 1 << 20},
+	}
+	for _, f := range fields {
+		if f.value < f.low || f.value > f.high {
+			return fmt.Errorf("model %q: %s is %d; expected %d to %d", s.Name, f.name, f.value, f.low, f.high)
+		}
+	}
+	if s.Experts == 0 && s.FFN == 0 {
+		return fmt.Errorf("model %q: ffn is 0 and there are no experts; give one of them", s.Name)
+	}
+	if s.Experts > 0 && (s.ActiveExperts == 0 || s.ExpertFFN == 0) {
+		return fmt.Errorf("model %q: experts is %d, so activeExperts and expertFFN must be above 0", s.Name, s.Experts)
+	}
+	return nil
+}
