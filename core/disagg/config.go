@@ -12,7 +12,7 @@ import (
 type Connector string
 
 // The connectors: today's five (pd-sidecar --kv-connector), and the two that
-// document 003 calls deprecated.
+// document 003 (docs/documents.md) calls deprecated.
 const (
 	NIXLv2        Connector = "nixlv2"
 	SharedStorage Connector = "shared-storage"

@@ -1,7 +1,7 @@
 // Package lifecycle is one request's life at a model server, plain or held-open,
 // as a pure machine between the wire and the engine.
 //
-// It knows what may happen in which order (document 000): part 1 is submitted
+// It knows what may happen in which order (document 000, docs/documents.md): part 1 is submitted
 // to the engine; the first token is sent while the request is still open; part
 // 2 lets the engine go on; the metadata is echoed at the end. Whatever breaks
 // that order is a violation, told to the client in the response. It also knows
