@@ -1,4 +1,4 @@
-// Package extend takes scorers in the two forms that documents 002 and 003
+// Package extend takes scorers in the two forms that documents 002 and 003 (docs/documents.md)
 // print and makes plug-ins of them, so that a scorer written after these pages
 // runs in windtunnel as it is.
 //

@@ -5,7 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -63,20 +63,20 @@ func (p *Pool) Adapters() map[string]engine.AdapterID {
 const longestPrompt = 1 << 24
 
 // StepDetail is what of the engines' steps is recorded.
-func (m *ModelServer) StepDetail() serving.StepDetail {
+func (m *ModelServer) StepDetail() lifecycle.StepDetail {
 	switch m.EngineSteps {
 	case WholeSteps:
-		return serving.WholeSteps
+		return lifecycle.WholeSteps
 	case StepPhases:
-		return serving.StepPhases
+		return lifecycle.StepPhases
 	}
-	return serving.NoSteps
+	return lifecycle.NoSteps
 }
 
 // Draws are the random properties of requests at the pool's servers.
-func (s *Scenario) Draws(p *Pool) serving.Draws {
+func (s *Scenario) Draws(p *Pool) lifecycle.Draws {
 	m := &p.ModelServer
-	return serving.Draws{Seed: s.Seed, Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens}
+	return lifecycle.Draws{Seed: s.Seed, Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens}
 }
 
 // Stream is what the EPP's streams of a pool share, without a recorder.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 )
 
 // ServerFault is what goes wrong at the model servers with some of the
@@ -64,7 +64,7 @@ func (s *Scenario) checkFaults(p *Pool, path string) Problems {
 		f, at := &p.ModelServer.Faults[i], fmt.Sprintf("%s[%d]", path, i)
 		if strings.TrimSpace(f.Fault) == "" {
 			out = append(out, s.problem(at+".fault", "missing", "what goes wrong, such as status=503 or reset"))
-		} else if _, err := serving.ParseFault(f.Fault); err != nil {
+		} else if _, err := lifecycle.ParseFault(f.Fault); err != nil {
 			out = append(out, s.problem(at+".fault", err.Error(), ""))
 		}
 		numbers(at+".requests", f.Requests, 1, s.Workload.Requests, "a request of the workload")
@@ -77,16 +77,16 @@ func (s *Scenario) checkFaults(p *Pool, path string) Problems {
 
 // Faults are the faults of a pool's model servers, ready to be asked. It fails
 // only where a fault was changed after the scenario was read.
-func (s *Scenario) Faults(p *Pool) (serving.Faults, error) {
-	out := serving.Faults{Seed: s.Seed}
+func (s *Scenario) Faults(p *Pool) (lifecycle.Faults, error) {
+	out := lifecycle.Faults{Seed: s.Seed}
 	ids := s.Generator()
 	for i := range p.ModelServer.Faults {
 		f := &p.ModelServer.Faults[i]
-		fault, err := serving.ParseFault(f.Fault)
+		fault, err := lifecycle.ParseFault(f.Fault)
 		if err != nil {
 			return out, fmt.Errorf("pool %s: modelServer.faults[%d].fault: %w", p.Name, i, err)
 		}
-		r := serving.FaultRule{Fault: fault, Share: float64(f.Rate), Requests: map[string]bool{}, Servers: map[int]bool{}}
+		r := lifecycle.FaultRule{Fault: fault, Share: float64(f.Rate), Requests: map[string]bool{}, Servers: map[int]bool{}}
 		for _, n := range f.Requests {
 			r.Requests[ids.ID(n-1)] = true
 		}

@@ -5,10 +5,10 @@ import (
 	"math"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 )
 
-func faulty(t *testing.T, faults string) (*Scenario, serving.Faults) {
+func faulty(t *testing.T, faults string) (*Scenario, lifecycle.Faults) {
 	t.Helper()
 	s, err := Parse("x.yaml", fmt.Appendf(nil, `apiVersion: windtunnel/v1alpha1
 kind: Scenario

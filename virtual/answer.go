@@ -8,9 +8,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/response"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -186,9 +186,9 @@ func (onlooker) Fetched(string) bool { return true }
 // state is what core/modelserver asks of a server while it reads requests.
 type state struct{ *server }
 
-func (s state) Draws() *serving.Draws { return &s.w.draws }
+func (s state) Draws() *lifecycle.Draws { return &s.w.draws }
 
-func (s state) Fault(request string) serving.Fault { return s.w.faults.Of(request, s.index) }
+func (s state) Fault(request string) lifecycle.Fault { return s.w.faults.Of(request, s.index) }
 
 func (s state) Adapter(name string) (engine.AdapterID, bool) {
 	id, ok := s.w.adapters[name]

@@ -29,7 +29,7 @@ type sidecarRequest struct {
 
 	r    *request
 	at   *server // the sidecar's own decode server
-	x    *disagg.Exchange
+	x    *disagg.ClientRequest
 	fx   disagg.Effects
 	legs map[int]*leg
 	// later is what legs had to say while effects were being carried out, such as

@@ -9,8 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -29,7 +29,7 @@ type server struct {
 	calls    map[enginecore.Call]peer
 	fetched  *simplelru.LRU[string, struct{}] // document 002's handles that were
 	kv       kvOutbox
-	steps    serving.EngineSteps
+	steps    lifecycle.EngineSteps
 	told     stats.Server // in the metrics
 	pages    []page       // by data source
 }

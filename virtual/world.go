@@ -3,7 +3,7 @@
 // by time, class and sequence.
 //
 // A request is a few calls here: the client's bytes go into the EPP's stream
-// machine, its effects go to the sidecar's exchange or the model server's
+// machine, its effects go to the sidecar's request or the model server's
 // session and engine, and theirs back. What a network would carry arrives after
 // the time that the scenario's hops take. The record has the same steps as a live
 // one, except Envoy's own log.
@@ -20,9 +20,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -83,9 +83,9 @@ type world struct {
 	servers       []*server
 	byHost        map[string]*server
 	byAddr        map[string]*server
-	draws         serving.Draws
+	draws         lifecycle.Draws
 	chat          openai.Chat // the chat being read
-	faults        serving.Faults
+	faults        lifecycle.Faults
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
 	limit         int                      // conversations in flight at the most
@@ -231,7 +231,7 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
 	sv.class, sv.carried = machine.ClassStepEnd, sv.tell
 	sv.open(w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
-	sv.steps = serving.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
+	sv.steps = lifecycle.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{w.model},
 		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(w.model), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize)}}

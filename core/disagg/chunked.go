@@ -34,7 +34,7 @@ const maxTurns = 4096
 
 // inChunks serves the decode side in chunks, or is false where the body asks
 // for so little that one request does.
-func (x *Exchange) inChunks(body object) bool {
+func (x *ClientRequest) inChunks(body object) bool {
 	if x.c.ChunkTokens <= 0 || x.r.Path != chatPath || x.session != nil {
 		return false
 	}
@@ -54,7 +54,7 @@ func (x *Exchange) inChunks(body object) bool {
 }
 
 // nextChunk sends the next decode leg.
-func (x *Exchange) nextChunk() {
+func (x *ClientRequest) nextChunk() {
 	k := x.chunks
 	n := k.size
 	if k.budget > 0 {
@@ -73,7 +73,7 @@ func (x *Exchange) nextChunk() {
 }
 
 // chunkDone is one chunk's answer.
-func (x *Exchange) chunkDone(id int, body []byte) {
+func (x *ClientRequest) chunkDone(id int, body []byte) {
 	k, l := x.chunks, x.leg(id)
 	if l.status < 200 || l.status >= 300 {
 		x.chunkFailed(l, body)
@@ -112,7 +112,7 @@ func (x *Exchange) chunkDone(id int, body []byte) {
 
 // chunkFailed ends the answer with an error: the decode server's own, which leg
 // l brought, or the sidecar's. A client that streams has had its status.
-func (x *Exchange) chunkFailed(l *leg, body []byte) {
+func (x *ClientRequest) chunkFailed(l *leg, body []byte) {
 	switch k := x.chunks; {
 	case k.stream && k.turns > 0:
 		if o, err := parseObject(body); err == nil {
@@ -129,7 +129,7 @@ func (x *Exchange) chunkFailed(l *leg, body []byte) {
 }
 
 // chunksDone hands out the sums.
-func (x *Exchange) chunksDone(l *leg) {
+func (x *ClientRequest) chunksDone(l *leg) {
 	k := x.chunks
 	number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
 	sums := object{"usage": map[string]any{"prompt_tokens": number(k.prompt), "completion_tokens": number(k.tokens), "total_tokens": number(k.prompt + k.tokens)}}
@@ -171,7 +171,7 @@ func (k *chunked) event() []byte {
 }
 
 // say sends a piece of an answer that the sidecar makes.
-func (x *Exchange) say(data []byte, end bool) {
+func (x *ClientRequest) say(data []byte, end bool) {
 	s := Say{Data: data, End: end}
 	if !x.saying {
 		x.saying = true

@@ -12,7 +12,7 @@ import (
 type Connector string
 
 // The connectors: today's five (pd-sidecar --kv-connector), and the two that
-// document 003 calls deprecated.
+// document 003 (docs/documents.md) calls deprecated.
 const (
 	NIXLv2        Connector = "nixlv2"
 	SharedStorage Connector = "shared-storage"
@@ -48,7 +48,7 @@ const (
 	DefaultSessions      = 1000                      // document 002's LRU
 )
 
-// Config is what the exchanges of one sidecar share.
+// Config is what the requests at one sidecar share.
 type Config struct {
 	// Connector is how KV caches travel; empty is NIXLv2.
 	Connector Connector
@@ -201,7 +201,7 @@ const (
 	generatePath  = "/inference/v1/generate"
 )
 
-// parses tells whether an exchange has to know what is in the request's body.
+// parses tells whether what is in a request's body has to be known.
 func (c *Config) parses(r *Request) bool {
 	if c.Sessions != nil {
 		return r.Path == chatPath || r.Path == "/v1/completions"

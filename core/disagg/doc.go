@@ -2,7 +2,7 @@
 // decode server: which servers a request is sent to, with which bodies, and
 // what their answers mean.
 //
-// An Exchange is one request there. It is told what arrives (a leg's status,
+// A ClientRequest is one request there. It is told what arrives (a leg's status,
 // its body, its failure) and says what is to be done: call a leg, collect
 // its answer, hand it to the client, or answer at once. Prefill elsewhere is
 // asked for by the header x-prefiller-host-port, which the endpoint picker
@@ -19,5 +19,5 @@
 // conversations, prefills only new ones, and sends the decode server nothing
 // but what is new.
 //
-// Nothing here knows sockets. live/sidecar and virtual drive the same Exchange.
+// Nothing here knows sockets. live/sidecar and virtual drive the same ClientRequest.
 package disagg

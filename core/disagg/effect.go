@@ -54,10 +54,10 @@ type Effect struct {
 // Due is At.
 func (e Effect) Due() machine.Time { return e.At }
 
-// Effects is the buffer that an Exchange fills.
+// Effects is the buffer that a ClientRequest fills.
 type Effects = machine.Effects[Effect]
 
-var _ machine.Machine[Message, *Effects] = (*Exchange)(nil)
+var _ machine.Machine[Message, *Effects] = (*ClientRequest)(nil)
 
 // Action is what an Effect asks for: Call, Collect, Peek, Deliver, Drop, Say or
 // Answer.

@@ -43,7 +43,7 @@ type encoding struct {
 const maxItems = 1024
 
 // encode begins the stage. It is false when nothing is to be encoded.
-func (x *Exchange) encode() bool {
+func (x *ClientRequest) encode() bool {
 	x.add = append(x.add, header.Header{Name: RequestIDHeader, Value: x.uuid("encoder request")})
 	items := mediaItems(x.body)
 	if len(items) == 0 {
@@ -96,7 +96,7 @@ func mediaItems(body object) []any {
 }
 
 // encodedOne is an encode server's answer.
-func (x *Exchange) encodedOne(l *leg, body []byte) {
+func (x *ClientRequest) encodedOne(l *leg, body []byte) {
 	e := x.encoding
 	i := l.ID - e.first
 	x.record(flow.EncodeLegEnded, l.Target.String(), flow.D("item", i), flow.D("status", l.status))
@@ -128,7 +128,7 @@ func (x *Exchange) encodedOne(l *leg, body []byte) {
 
 // encodeFailed gives the stage up: what the other servers still do is for
 // nobody.
-func (x *Exchange) encodeFailed(reason string, head ...header.Header) {
+func (x *ClientRequest) encodeFailed(reason string, head ...header.Header) {
 	for i := range x.encoding.items {
 		x.do(Drop{x.encoding.first + i})
 	}
@@ -137,7 +137,7 @@ func (x *Exchange) encodeFailed(reason string, head ...header.Header) {
 
 // encoded marks the body as one that has been through the stage: the prefill
 // must happen, whatever the decode server's cache holds.
-func (x *Exchange) encoded() {
+func (x *ClientRequest) encoded() {
 	x.wasEncoded = true
 	x.body = x.body.with(object{"cache_hit_threshold": 0})
 }

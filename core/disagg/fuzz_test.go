@@ -25,7 +25,7 @@ func FuzzTargets(f *testing.F) {
 	})
 }
 
-// Whatever bodies come, an exchange asks for a leg or answers, and never panics.
+// whatever bodies come, a ClientRequest asks for a leg or answers, and never panics.
 func FuzzBodies(f *testing.F) {
 	f.Add([]byte(`{"messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":3}`), []byte(`{"choices":[{"kv_metadata":{"kv_handle":"h"},"message":{"content":"a"}}],"kv_transfer_params":{},"usage":{}}`), []byte("data: {\"usage\":{}}\n\n"))
 	f.Add([]byte(`null`), []byte(`[]`), []byte(`data: `))
@@ -47,7 +47,7 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-func play(x *Exchange, m Message, reply, answer []byte, left int) {
+func play(x *ClientRequest, m Message, reply, answer []byte, left int) {
 	var fx Effects
 	x.Input(1, m, &fx)
 	for _, e := range fx.List {
@@ -113,7 +113,7 @@ func TestChangeDoesNotDependOnCuts(t *testing.T) {
 	}
 }
 
-// A retry is due even when the exchange is woken late, and only once.
+// A retry is due even when the request is woken late, and only once.
 func TestRetryOnce(t *testing.T) {
 	x := New(&Config{Retries: 3}, Request{Method: "POST", Path: chatPath, Body: []byte(`{}`), Prefillers: ParseTargets("a:1")})
 	var fx Effects

@@ -40,7 +40,7 @@ type MoRIIOPeers struct {
 }
 
 // rankOfRequest is the data-parallel rank that both legs are pinned to.
-func (x *Exchange) rankOfRequest() int {
+func (x *ClientRequest) rankOfRequest() int {
 	if x.c.MoRIIO.DPSize <= 1 {
 		return 0
 	}
@@ -48,7 +48,7 @@ func (x *Exchange) rankOfRequest() int {
 }
 
 // rankHeader pins a leg to a rank where there are several.
-func (x *Exchange) rankHeader(rank int) header.List {
+func (x *ClientRequest) rankHeader(rank int) header.List {
 	if x.c.MoRIIO.DPSize <= 1 {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (x *Exchange) rankHeader(rank int) header.List {
 }
 
 // moriioPrefill are the prefill leg's parameters: whom to write to.
-func (x *Exchange) moriioPrefill() object {
+func (x *ClientRequest) moriioPrefill() object {
 	m := &x.c.MoRIIO
 	kv := object{"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil,
 		"remote_host": x.r.Peers.Local, "remote_port": nil, "remote_notify_port": m.DecodeNotifyPort, "remote_handshake_port": m.DecodeHandshakePort,
@@ -67,7 +67,7 @@ func (x *Exchange) moriioPrefill() object {
 }
 
 // hosts names the pods of the other side.
-func (x *Exchange) hosts(kv object, list []string) {
+func (x *ClientRequest) hosts(kv object, list []string) {
 	if len(list) == 0 {
 		return
 	}
@@ -84,7 +84,7 @@ func (x *Exchange) hosts(kv object, list []string) {
 // moriioDecode completes what the prefill server said with what it does not
 // know, and returns the rank that the decode leg is pinned to: the one that the
 // prefill ran on where that is one of the engine's.
-func (x *Exchange) moriioDecode(kv object) (rank int) {
+func (x *ClientRequest) moriioDecode(kv object) (rank int) {
 	m := &x.c.MoRIIO
 	rank = x.rankOfRequest()
 	if n, ok := kv.integer("remote_dp_rank"); ok && m.DPSize > 1 && n >= 0 && n < m.DPSize && fmt.Sprint(kv["remote_dp_rank"]) == strconv.Itoa(n) {
@@ -115,7 +115,7 @@ type both struct {
 }
 
 // moriioParallel sends both legs.
-func (x *Exchange) moriioParallel() {
+func (x *ClientRequest) moriioParallel() {
 	m, t := &x.c.MoRIIO, x.targets[0]
 	kv := x.moriioPrefill()
 	if x.source != nil {
@@ -151,7 +151,7 @@ func (x *Exchange) moriioParallel() {
 }
 
 // bothPrefilled is the prefill server's answer, or the lack of one.
-func (x *Exchange) bothPrefilled(good bool, answer Answer, why string) {
+func (x *ClientRequest) bothPrefilled(good bool, answer Answer, why string) {
 	b := x.both
 	if b.prefilled = good; !good {
 		x.do(Drop{b.decode})
@@ -163,7 +163,7 @@ func (x *Exchange) bothPrefilled(good bool, answer Answer, why string) {
 }
 
 // deliverBoth hands out the decode server's answer once the prefill has succeeded.
-func (x *Exchange) deliverBoth() {
+func (x *ClientRequest) deliverBoth() {
 	b := x.both
 	switch {
 	case !b.prefilled:
@@ -175,7 +175,7 @@ func (x *Exchange) deliverBoth() {
 }
 
 // bothTimedOut gives both legs up.
-func (x *Exchange) bothTimedOut() {
+func (x *ClientRequest) bothTimedOut() {
 	x.do(Drop{x.both.prefill})
 	x.do(Drop{x.both.decode})
 	why := "decode aborted: prefill did not complete within the MoRI-IO parallel-dispatch KV-wait timeout"

@@ -88,12 +88,12 @@ var okChunks = []string{
 
 var ports = map[int]string{41203: "decode", 41204: "prefill-a", 41205: "prefill-b", 41298: "bootstrap"}
 
-// player drives an Exchange against the recorded servers.
+// player drives a ClientRequest against the recorded servers.
 type player struct {
 	t     *testing.T
 	line  recorded
 	c     *Config
-	x     *Exchange
+	x     *ClientRequest
 	now   machine.Time
 	calls map[string]int
 	seen  []received
@@ -145,7 +145,7 @@ func (p *player) play() {
 	r.Prefillers = ParseTargets(head["x-prefiller-host-port"])
 	r.Source = ParseSource(head["x-kv-cache-source-host-port"])
 	p.calls, p.legs = map[string]int{}, map[int]reply{}
-	if Alive(r.Method, r.Path) { // before any Exchange
+	if Alive(r.Method, r.Path) { // before any ClientRequest
 		p.got = 200
 		return
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // disaggregate prefills elsewhere, by the connector's way.
-func (x *Exchange) disaggregate() {
+func (x *ClientRequest) disaggregate() {
 	x.mark = "disaggregated"
 	t := x.targets[0]
 	x.decided("disaggregated", t.String(), "")
@@ -54,14 +54,14 @@ func (x *Exchange) disaggregate() {
 	}
 }
 
-func (x *Exchange) number(purpose string) uint64 {
+func (x *ClientRequest) number(purpose string) uint64 {
 	d := x.draw(purpose)
 	return d.Uint64()
 }
 
 // noServer is the end of a request whose header names no server, where that is
 // known before anybody is called.
-func (x *Exchange) noServer(why string) {
+func (x *ClientRequest) noServer(why string) {
 	x.record(flow.PrefillLegFailed, x.targets[0].String(), flow.D("reason", why))
 	if x.c.FallBack {
 		x.fallBack(why)
@@ -71,7 +71,7 @@ func (x *Exchange) noServer(why string) {
 }
 
 // fallBack lets the decode server prefill.
-func (x *Exchange) fallBack(why string) {
+func (x *ClientRequest) fallBack(why string) {
 	x.targets, x.mark = nil, "fallback"
 	x.decided("local", "", why)
 	x.session = nil
@@ -86,14 +86,14 @@ func (x *Exchange) fallBack(why string) {
 }
 
 // tries tells whether the decode leg is only asked whether its cache suffices.
-func (x *Exchange) tries() bool {
+func (x *ClientRequest) tries() bool {
 	_, asked := x.body["cache_hit_threshold"]
 	return asked && x.c.Sessions == nil && x.c.connector() == SharedStorage && len(x.targets) > 0 && !x.remote && !x.wasEncoded
 }
 
 // together calls both servers at once: they find each other by themselves. The
 // prefill server's answer is not waited for.
-func (x *Exchange) together(prefill, decode []byte, set header.List) {
+func (x *ClientRequest) together(prefill, decode []byte, set header.List) {
 	x.prefillAt = x.now
 	x.record(flow.PrefillLegSent, x.targets[0].String(), flow.D("try", 1))
 	x.call(Leg{Kind: Prefill, Target: x.targets[0], Body: prefill, Set: set, Add: x.add, Detached: true})
@@ -101,7 +101,7 @@ func (x *Exchange) together(prefill, decode []byte, set header.List) {
 }
 
 // callPrefill sends the prefill leg, and waits for its answer.
-func (x *Exchange) callPrefill() {
+func (x *ClientRequest) callPrefill() {
 	t := x.targets[0]
 	x.tried++
 	if x.prefillAt == 0 {
@@ -137,7 +137,7 @@ func (x *Exchange) callPrefill() {
 // requestID is the id that NIXL's two sides agree on. As with the real sidecar
 // it is put beside the client's own; in session mode, which is document 002's,
 // only where there is none.
-func (x *Exchange) requestID() header.List {
+func (x *ClientRequest) requestID() header.List {
 	if x.r.ID != "" && x.c.Sessions != nil {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (x *Exchange) requestID() header.List {
 }
 
 // whole is a leg's whole body.
-func (x *Exchange) whole(l *leg, body []byte) {
+func (x *ClientRequest) whole(l *leg, body []byte) {
 	switch {
 	case l.Kind == Prefill:
 		x.prefilled(l, body)
@@ -166,7 +166,7 @@ func (x *Exchange) whole(l *leg, body []byte) {
 }
 
 // prefilled is the prefill server's answer.
-func (x *Exchange) prefilled(l *leg, body []byte) {
+func (x *ClientRequest) prefilled(l *leg, body []byte) {
 	good := l.status >= 200 && l.status < 300
 	reply, err := parseObject(body)
 	usage := reply.object("usage")
@@ -210,7 +210,7 @@ func (x *Exchange) prefilled(l *leg, body []byte) {
 }
 
 // decodeAfter sends the decode leg of a prompt that is prefilled.
-func (x *Exchange) decodeAfter(reply object) {
+func (x *ClientRequest) decodeAfter(reply object) {
 	var set header.List
 	if x.strict {
 		if x.c.MoRIIO.Write {
@@ -236,7 +236,7 @@ func (x *Exchange) decodeAfter(reply object) {
 }
 
 // prefillFailed tries again, or the next prefiller, or gives up.
-func (x *Exchange) prefillFailed(f failure) {
+func (x *ClientRequest) prefillFailed(f failure) {
 	x.lastBad = &f
 	again := !f.whole || f.status >= 500
 	same := !f.whole || f.status >= 502 && f.status <= 504 || again && x.c.RetryOn5xx
@@ -264,7 +264,7 @@ func (x *Exchange) prefillFailed(f failure) {
 }
 
 // askEngine finds out mooncake's engines before either leg.
-func (x *Exchange) askEngine() {
+func (x *ClientRequest) askEngine() {
 	t := x.targets[0]
 	t.Port = or(x.c.MooncakePort, DefaultBootstrapPort)
 	t.TLS, t.Plain = false, true
@@ -283,7 +283,7 @@ func (x *Exchange) askEngine() {
 	x.call(Leg{Kind: Bootstrap, Target: t, Method: "GET", Path: "/query"})
 }
 
-func (x *Exchange) bootstrapFailed(reason string) {
+func (x *ClientRequest) bootstrapFailed(reason string) {
 	if x.c.FallBack {
 		x.fallBack(reason)
 		return
@@ -292,7 +292,7 @@ func (x *Exchange) bootstrapFailed(reason string) {
 }
 
 // bootstrapped reads {"0":{"engine_id":…}}, one for each data-parallel rank.
-func (x *Exchange) bootstrapped(l *leg, body []byte) {
+func (x *ClientRequest) bootstrapped(l *leg, body []byte) {
 	if l.status < 200 || l.status >= 300 {
 		x.bootstrapFailed(fmt.Sprintf("bootstrap endpoint returned status %d", l.status))
 		return
@@ -320,7 +320,7 @@ func (x *Exchange) bootstrapped(l *leg, body []byte) {
 }
 
 // mooncake sends both legs to one of the ranks, another one each time.
-func (x *Exchange) mooncake(engines []Engine) {
+func (x *ClientRequest) mooncake(engines []Engine) {
 	e := engines[x.number("rank")%uint64(len(engines))]
 	transfer := "xfer-" + x.uuid("transfer")
 	x.together(mooncakePrefill(x.r.Path, x.body, transfer).write(),

@@ -6,7 +6,7 @@ package disagg
 // rank is the decode server that x-data-parallel-host-port names, which is one
 // of the sidecar's own ports. It is false, and the request answered, where
 // there is no such port.
-func (x *Exchange) rank() (rank int, ok bool) {
+func (x *ClientRequest) rank() (rank int, ok bool) {
 	name := x.r.RankHost
 	if name == "" || !x.c.ForwardRanks {
 		return 0, true
@@ -21,11 +21,11 @@ func (x *Exchange) rank() (rank int, ok bool) {
 }
 
 // ranked tells whether the request names its rank.
-func (x *Exchange) ranked() bool { return x.r.RankHost != "" && x.c.ForwardRanks }
+func (x *ClientRequest) ranked() bool { return x.r.RankHost != "" && x.c.ForwardRanks }
 
 // peerPort is where the offloading connector of a server listens: the port that
 // it is called on tells its rank.
-func (x *Exchange) peerPort(t *Target) int {
+func (x *ClientRequest) peerPort(t *Target) int {
 	port := or(x.c.P2PPort, DefaultP2PPort)
 	if rank := t.Port - x.c.BasePort; x.c.Ranks > 1 && x.c.BasePort > 0 && rank >= 0 && rank < x.c.Ranks {
 		port += rank
@@ -35,7 +35,7 @@ func (x *Exchange) peerPort(t *Target) int {
 
 // sourceOf says where cached blocks are to be pulled from, for a leg at a
 // server; nil is nowhere.
-func (x *Exchange) sourceOf(at *Target) object {
+func (x *ClientRequest) sourceOf(at *Target) object {
 	s := x.r.Source
 	if s == nil || at != nil && at.Host == s.Host && at.Port == s.Port {
 		return nil // a server has its own blocks

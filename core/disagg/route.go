@@ -9,7 +9,7 @@ import (
 )
 
 // start decides how the request is served.
-func (x *Exchange) start() {
+func (x *ClientRequest) start() {
 	c := x.c
 	if !c.Generates(x.r.Method, x.r.Path) {
 		x.passThrough("no request that generates tokens")
@@ -59,7 +59,7 @@ func (x *Exchange) start() {
 
 // scrubbed takes out of the body what only the sidecar may say, and is false
 // where the request is refused for it.
-func (x *Exchange) scrubbed() bool {
+func (x *ClientRequest) scrubbed() bool {
 	clean, found, err := Scrub(x.r.Body)
 	if err != nil {
 		x.refuse(400, "invalid JSON: "+explain(x.r.Body, err))
@@ -75,13 +75,13 @@ func (x *Exchange) scrubbed() bool {
 
 // nullBody is a body of null where the real sidecar goes on with one that has
 // no fields; elsewhere it breaks down over it.
-func (x *Exchange) nullBody() bool {
+func (x *ClientRequest) nullBody() bool {
 	c := x.c.connector()
 	return string(bytes.TrimSpace(x.r.Body)) == "null" && (c == SGLang || c == Mooncake || c == Offloading) && len(x.targets) > 0 && len(x.r.Encoders) == 0
 }
 
 // serve prefills elsewhere if that is asked for.
-func (x *Exchange) serve() {
+func (x *ClientRequest) serve() {
 	if len(x.targets) == 0 {
 		x.local()
 		return
@@ -92,7 +92,7 @@ func (x *Exchange) serve() {
 // allowed refuses a request whose prefiller is outside the pool. Further
 // prefillers that are, and encode servers and sources of cached blocks, are
 // left out: nobody calls them.
-func (x *Exchange) allowed() bool {
+func (x *ClientRequest) allowed() bool {
 	if x.c.Encoder == "" || x.c.Sessions != nil {
 		x.r.Encoders = nil
 	}
@@ -123,7 +123,7 @@ func (x *Exchange) allowed() bool {
 
 // inPool tells whether a server may be called, and records it when not. One
 // whose address is not known may not.
-func (x *Exchange) inPool(t *Target) bool {
+func (x *ClientRequest) inPool(t *Target) bool {
 	ok := false
 	x.c.locked(func() { ok = t.Bad == "" && x.c.Allow.Allows(t) })
 	if !ok {
@@ -134,9 +134,9 @@ func (x *Exchange) inPool(t *Target) bool {
 }
 
 // Blocked is how many servers outside the pool the request has named.
-func (x *Exchange) Blocked() int { return x.blocked }
+func (x *ClientRequest) Blocked() int { return x.blocked }
 
-func (x *Exchange) shuffle() {
+func (x *ClientRequest) shuffle() {
 	d := x.draw("prefiller")
 	for i := len(x.targets) - 1; i > 0; i-- {
 		j := d.Intn(i + 1)
@@ -145,7 +145,7 @@ func (x *Exchange) shuffle() {
 }
 
 // passThrough passes the request to the decode server as it is.
-func (x *Exchange) passThrough(why string) {
+func (x *ClientRequest) passThrough(why string) {
 	x.mark = "local"
 	if x.c.Generates(x.r.Method, x.r.Path) {
 		x.decided("local", "", why)
@@ -155,7 +155,7 @@ func (x *Exchange) passThrough(why string) {
 
 // local lets the decode server do everything, with the body as it must be for
 // that.
-func (x *Exchange) local() {
+func (x *ClientRequest) local() {
 	x.mark = "local"
 	x.decided("local", "", "no prefiller is named")
 	if x.wasEncoded {

@@ -16,7 +16,7 @@ import (
 // script plays one sidecar from a file.
 type script struct {
 	c      *Config
-	x      *Exchange
+	x      *ClientRequest
 	now    machine.Time
 	number uint64
 	out    strings.Builder

@@ -114,7 +114,7 @@ const maxRemembered = 1 << 20
 
 // startSession decides as document 002's tree does: a known session goes to the
 // local decode server, a new one to a prefill server first.
-func (x *Exchange) startSession() {
+func (x *ClientRequest) startSession() {
 	t := &sessionRequest{model: x.body.text("model")}
 	t.messages, _ = x.body["messages"].([]any)
 	h := fingerprint(0, t.model)
@@ -153,7 +153,7 @@ func (x *Exchange) startSession() {
 	x.newSession("no session " + t.id)
 }
 
-func (x *Exchange) newSession(why string) {
+func (x *ClientRequest) newSession(why string) {
 	if len(x.targets) == 0 {
 		x.session = nil
 		x.passThrough("no prefill server is known")
@@ -167,7 +167,7 @@ func (x *Exchange) newSession(why string) {
 
 // continuation is the body of a decode leg: the client's parameters without its
 // prompt, the handle, and what is new.
-func (x *Exchange) continuation(fields object) []byte {
+func (x *ClientRequest) continuation(fields object) []byte {
 	fields["kv_handle"] = x.session.handle
 	for _, key := range []string{"messages", "prompt", "session_id", "kv_transfer_params"} {
 		fields[key] = absent
@@ -183,7 +183,7 @@ func (t *sessionRequest) prefill(path string, body object) object {
 }
 
 // sessionPrefilled keeps the handle and goes on at the local decode server.
-func (x *Exchange) sessionPrefilled(l *leg, reply object, body []byte) {
+func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 	t := x.session
 	choice := reply.first("choices")
 	meta := choice.object("kv_metadata")
@@ -220,7 +220,7 @@ func (x *Exchange) sessionPrefilled(l *leg, reply object, body []byte) {
 }
 
 // keep remembers the session.
-func (x *Exchange) keep(messages int, history uint64) {
+func (x *ClientRequest) keep(messages int, history uint64) {
 	t := x.session
 	x.c.locked(func() {
 		x.c.Sessions.put(Session{ID: t.id, Handle: t.handle, Tokens: t.tokens, Messages: messages, History: history})
@@ -232,7 +232,7 @@ func (x *Exchange) keep(messages int, history uint64) {
 
 // sessionRefused is an error of the decode server. A handle that it does not
 // know any more is made anew, once.
-func (x *Exchange) sessionRefused(l *leg, body []byte) {
+func (x *ClientRequest) sessionRefused(l *leg, body []byte) {
 	t := x.session
 	unknown := l.status == 404 || l.status == 410 || l.status == 400 && strings.Contains(string(body), "kv_handle")
 	x.c.locked(func() { x.c.Sessions.Forget(t.id) })
@@ -248,7 +248,7 @@ func (x *Exchange) sessionRefused(l *leg, body []byte) {
 }
 
 // endSession remembers what was said, so that the next message is recognised.
-func (x *Exchange) endSession() {
+func (x *ClientRequest) endSession() {
 	t := x.session
 	if t == nil || len(t.prints) == 0 || t.handle == "" || t.said.Len() == 0 {
 		return

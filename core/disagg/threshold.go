@@ -21,7 +21,7 @@ const maxPeekEvents = 2
 const maxPeekBytes = 1 << 20
 
 // threshold is the decode server's JSON answer.
-func (x *Exchange) threshold(l *leg, body []byte) {
+func (x *ClientRequest) threshold(l *leg, body []byte) {
 	if tooLittle(body) {
 		x.tooLittle()
 		return
@@ -30,7 +30,7 @@ func (x *Exchange) threshold(l *leg, body []byte) {
 }
 
 // peek is a piece of its stream.
-func (x *Exchange) peek(l *leg, data []byte, end bool) {
+func (x *ClientRequest) peek(l *leg, data []byte, end bool) {
 	x.peeked.raw = append(x.peeked.raw, data...)
 	x.peeked.Write(data)
 	for e, ok := x.peeked.Next(); ok || end; e, ok = x.peeked.Next() {
@@ -70,7 +70,7 @@ func tooLittle(data []byte) bool {
 	return err == nil && o.first("choices").text("finish_reason") == cacheThreshold
 }
 
-func (x *Exchange) tooLittle() {
+func (x *ClientRequest) tooLittle() {
 	x.record(flow.PrefillDecided, x.targets[0].String(), flow.D("decision", "disaggregated"),
 		flow.D("reason", "the decode server's cache holds less than cache_hit_threshold"))
 	x.body = x.body.with(object{"cache_hit_threshold": absent})

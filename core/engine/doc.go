@@ -33,7 +33,7 @@
 // Preempted and PrefillStarted may come again in between.
 //
 // With Submit.HoldAfterFirst the request pauses after FirstToken, keeping its
-// slot and its KV blocks, until Resume: the held-open request of document 000.
+// slot and its KV blocks, until Resume: the held-open request of document 000 (docs/documents.md).
 //
 // # Time
 //

@@ -20,7 +20,7 @@ type Config struct {
 	Stream stream.Config
 	// EmitScores puts the scores into the dynamic metadata (--emit-endpoint-scores).
 	EmitScores bool
-	// DocumentHeaders adds the destination headers of documents 002 and 003 to
+	// DocumentHeaders adds the destination headers of documents 002 and 003 (docs/documents.md) to
 	// the request and the response.
 	DocumentHeaders bool
 	// Explain adds the reasons of a decision to the record of its request, with

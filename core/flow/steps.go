@@ -13,7 +13,7 @@ const (
 )
 
 // Step is something that happens at a hop. Steps of the held-open request come
-// from document 000.
+// from document 000 (docs/documents.md).
 type Step string
 
 // Steps of the client.

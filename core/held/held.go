@@ -1,4 +1,4 @@
-// Package held is the wire form of the held-open request of document 000: one
+// Package held is the wire form of the held-open request of document 000 (docs/documents.md): one
 // multipart/form-data body whose two parts travel at different times.
 //
 // The EPP sends part 1, request_payload, which is the client's JSON byte for

@@ -14,7 +14,7 @@
 //
 // Nothing here or below reads a clock, a socket or a file.
 //
-// Sources: document 003 ("LLM-D KV-Cache Manager", "Flow 2: KV Cache Aware
+// Sources: document 003 (docs/documents.md; "LLM-D KV-Cache Manager", "Flow 2: KV Cache Aware
 // Routing"); vLLM's KV events; the precise-prefix-cache-producer of
 // llm-d-router v0.10.0, whose recorded scores are this package's tests.
 package kv

@@ -39,7 +39,7 @@ type Profile struct {
 // reaches together: headers, acknowledgements and copies take the rest.
 const tcpPermille = 850
 
-// The connectors of document 003. One TCP stream moves about 4 GB/s between
+// The connectors of document 003 (docs/documents.md). One TCP stream moves about 4 GB/s between
 // hosts of today (iperf3, jumbo frames, one core copying).
 var (
 	// NIXLv2 is asynchronous, on RDMA where the wires have it. In today's vLLM

@@ -7,8 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
@@ -86,9 +86,9 @@ func EngineID(seed uint64, server int) string {
 // asked from several goroutines at once where the driver has several.
 type State interface {
 	// Draws are the times and lengths of requests at this moment.
-	Draws() *serving.Draws
+	Draws() *lifecycle.Draws
 	// Fault is what goes wrong with a request of this id, whatever it asks for.
-	Fault(request string) serving.Fault
+	Fault(request string) lifecycle.Fault
 	// Adapter finds a LoRA adapter by its name.
 	Adapter(name string) (engine.AdapterID, bool)
 	// MayFetch tells whether KV caches may be fetched from a host.

@@ -208,7 +208,7 @@ func (e *openaiWhole) texts(b []byte, c *content, choice, from, upTo int) []byte
 	return b
 }
 
-// choiceExtra is what document 002 adds to a choice.
+// choiceExtra is what document 002 (docs/documents.md) adds to a choice.
 func choiceExtra(t *Token) []byte {
 	if t.kv == nil {
 		return nil

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/serving"
 )
 
 // Head is what of a request's headers acts at a model server.
@@ -56,7 +56,7 @@ func (h *Head) id(p *openai.Sampling) string {
 
 // Fault is what goes wrong with a request: what its headers ask for, or
 // what the server has for its id.
-func (r *Reader) Fault(h *Head) (serving.Fault, error) {
+func (r *Reader) Fault(h *Head) (lifecycle.Fault, error) {
 	if !r.IgnoreFaultHeader {
 		if h.Fault != "" {
 			return ParseFault(h.Fault)
@@ -69,8 +69,8 @@ func (r *Reader) Fault(h *Head) (serving.Fault, error) {
 }
 
 // ParseFault reads the value of FaultHeader.
-func ParseFault(value string) (serving.Fault, error) {
-	f, err := serving.ParseFault(value)
+func ParseFault(value string) (lifecycle.Fault, error) {
+	f, err := lifecycle.ParseFault(value)
 	if err != nil {
 		err = fmt.Errorf("%s %q: %w", FaultHeader, value, err)
 	}

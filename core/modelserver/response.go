@@ -5,8 +5,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/serving"
 )
 
 // Kind is what an Effect has the driver do.
@@ -100,7 +100,7 @@ type Choice struct {
 type ResponseOptions struct {
 	Head     *Head
 	API      *API
-	Fault    serving.Fault
+	Fault    lifecycle.Fault
 	Endpoint string // of the server, in the record
 	Held     bool   // the request is held open
 	Recorder flow.Recorder
@@ -112,15 +112,15 @@ type ResponseOptions struct {
 // Response is one request's way through a server: a
 // machine.Machine[*Progress, *Effects] that is begun with Open, Body and Take.
 type Response struct {
-	reader  *Reader
-	session serving.Session
-	api     *API
-	fault   serving.Fault
-	brief   bool
-	silent  bool
-	below   bool // the cache holds too little of the prompt: that is the answer
-	asked   bool // for the finish reason of such an answer
-	rec     flow.Recorder
+	reader    *Reader
+	lifecycle lifecycle.Request
+	api       *API
+	fault     lifecycle.Fault
+	brief     bool
+	silent    bool
+	below     bool // the cache holds too little of the prompt: that is the answer
+	asked     bool // for the finish reason of such an answer
+	rec       flow.Recorder
 
 	req   *Request
 	seqs  []Sequence
@@ -163,11 +163,11 @@ const (
 // Init makes r the response to a request whose headers are here.
 func (r *Response) Init(rd *Reader, o ResponseOptions) {
 	*r = Response{reader: rd, api: o.API, fault: o.Fault, brief: o.Brief, silent: o.Silent, rec: o.Recorder, asked: o.Head.Threshold,
-		session: *serving.New(serving.Options{Request: o.Head.RequestID, Attempt: o.Head.Attempt, Endpoint: o.Endpoint, Held: o.Held, Recorder: o.Recorder})}
+		lifecycle: *lifecycle.New(lifecycle.Options{Request: o.Head.RequestID, Attempt: o.Head.Attempt, Endpoint: o.Endpoint, Held: o.Held, Recorder: o.Recorder})}
 }
 
 // Held tells whether the request is held open.
-func (r *Response) Held() bool { return r.session.Held() }
+func (r *Response) Held() bool { return r.lifecycle.Held() }
 
 // Over is true once nothing more will happen.
 func (r *Response) Over() bool { return r.over }
@@ -179,7 +179,7 @@ func (r *Response) Request() *Request { return r.req }
 func (r *Response) Sequences() []Sequence { return r.seqs }
 
 // Fault is what goes wrong with the request.
-func (r *Response) Fault() *serving.Fault { return &r.fault }
+func (r *Response) Fault() *lifecycle.Fault { return &r.fault }
 
 // Open is told first of all, before any of the body is read. violation is what is
 // wrong with the headers of a held request, if anything.
@@ -189,7 +189,7 @@ func (r *Response) Open(now machine.Time, violation string, fx *Effects) {
 		r.over = true // nothing was read, so there is nothing to report
 		fx.Add(Effect{At: now, Kind: Cut, Reset: r.fault.Reset})
 	case violation != "":
-		r.do(now, r.session.Violation(now, violation), fx)
+		r.do(now, r.lifecycle.Violation(now, violation), fx)
 	}
 }
 
@@ -224,7 +224,7 @@ func (r *Response) readable(now machine.Time, fx *Effects) {
 
 // refuse ends a request of which nothing has been answered.
 func (r *Response) refuse(now machine.Time, why *openai.Error, answer Effect, fx *Effects) {
-	r.session.Rejected(now, why.Status, why.Message)
+	r.lifecycle.Rejected(now, why.Status, why.Message)
 	r.over, answer.At = true, now
 	fx.Add(answer)
 }
@@ -246,7 +246,7 @@ func (r *Response) Take(now machine.Time, q *Request, bad *openai.Error, fx *Eff
 	if r.rec != nil {
 		details = []flow.Detail{flow.D("model", q.Model), flow.D("prompt_tokens", q.PromptTokens()), flow.D("stream", q.Stream)}
 	}
-	r.do(now, r.session.Received(now, r.bytes, details...), fx)
+	r.do(now, r.lifecycle.Received(now, r.bytes, details...), fx)
 }
 
 // build makes ready what the engine is asked for and what will be said.
@@ -320,10 +320,10 @@ func (r *Response) step(now machine.Time, fx *Effects) {
 	case r.over:
 		return
 	case p.Gone != "":
-		r.do(now, r.session.PeerGone(now, p.Gone), fx)
+		r.do(now, r.lifecycle.PeerGone(now, p.Gone), fx)
 		return
 	case p.Violation != "":
-		r.do(now, r.session.Violation(now, p.Violation), fx)
+		r.do(now, r.lifecycle.Violation(now, p.Violation), fx)
 		return
 	case r.req == nil:
 		return
@@ -334,12 +334,12 @@ func (r *Response) step(now machine.Time, fx *Effects) {
 	if p.Started && !r.started && r.start(now, fx) {
 		return
 	}
-	if p.Part2Begun && !r.began && r.do(now, r.session.Part2Begun(now), fx) {
+	if p.Part2Begun && !r.began && r.do(now, r.lifecycle.Part2Begun(now), fx) {
 		return
 	}
 	first := !r.began && r.tells(0) > 0
 	if first {
-		if r.do(now, r.session.FirstToken(due(r.p.FirstAt, now), r.seqs[0].said.text(0)), fx) {
+		if r.do(now, r.lifecycle.FirstToken(due(r.p.FirstAt, now), r.seqs[0].said.text(0)), fx) {
 			return
 		}
 		if r.fault.EndBeforePart2 && r.Held() {
@@ -349,7 +349,7 @@ func (r *Response) step(now machine.Time, fx *Effects) {
 	}
 	if p.Part2 && !r.part2 {
 		r.part2, r.part2At = true, now
-		if r.do(now, r.session.Part2(now, p.Metadata), fx) {
+		if r.do(now, r.lifecycle.Part2(now, p.Metadata), fx) {
 			return
 		}
 	}
@@ -369,7 +369,7 @@ func (r *Response) start(now machine.Time, fx *Effects) bool {
 	r.started = true
 	r.usage.CachedTokens = r.p.Cached
 	if r.rec != nil {
-		r.session.PrefillStarted(r.p.StartedAt, flow.D("cached_tokens", r.p.Cached))
+		r.lifecycle.PrefillStarted(r.p.StartedAt, flow.D("cached_tokens", r.p.Cached))
 	}
 	why, then := "", Effect{Kind: End}
 	switch {
@@ -387,7 +387,7 @@ func (r *Response) start(now machine.Time, fx *Effects) bool {
 // end ends a request that the engine still has, in a way that its peer is told
 // nothing of.
 func (r *Response) end(now machine.Time, why string, then Effect, fx *Effects) {
-	r.session.PeerGone(now, why)
+	r.lifecycle.PeerGone(now, why)
 	r.over, then.At = true, now
 	fx.Add(Effect{At: now, Kind: Abort})
 	fx.Add(then)
@@ -450,8 +450,8 @@ func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 	case !whole:
 		return
 	case reason != engine.ReasonNone:
-		status, text := serving.Failure(reason)
-		r.do(now, r.session.Failed(now, status, text), fx)
+		status, text := lifecycle.Failure(reason)
+		r.do(now, r.lifecycle.Failed(now, status, text), fx)
 		return
 	}
 	if d := r.reader.ImageTime; r.req.Image && d != nil && !r.painted {
@@ -462,21 +462,21 @@ func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 		return
 	}
 	r.usage.CompletionTokens = total
-	r.do(now, r.session.Generated(max(due(r.p.EndedAt, now), r.part2At), total, string(r.reason(0))), fx)
+	r.do(now, r.lifecycle.Generated(max(due(r.p.EndedAt, now), r.part2At), total, string(r.reason(0))), fx)
 }
 
 // Fail ends a request because of the server itself.
 func (r *Response) Fail(now machine.Time, status int, text string, fx *Effects) {
-	r.do(now, r.session.Failed(now, status, text), fx)
+	r.do(now, r.lifecycle.Failed(now, status, text), fx)
 }
 
 // reject answers a request that the engine did not take.
 func (r *Response) reject(now machine.Time, fx *Effects) {
-	e := serving.Rejection(r.p.Code, r.req.Model)
+	e := lifecycle.Rejection(r.p.Code, r.req.Model)
 	if r.p.Code == engine.CodeFull && r.reader.FullStatus != 0 {
 		e = openai.Errorf(r.reader.FullStatus, "", "%s", e.Message)
 	}
-	if r.session.Rejected(now, e.Status, e.Message).Do == serving.Nothing {
+	if r.lifecycle.Rejected(now, e.Status, e.Message).Do == lifecycle.Nothing {
 		return
 	}
 	r.over = true
@@ -484,33 +484,33 @@ func (r *Response) reject(now machine.Time, fx *Effects) {
 	fx.Add(Effect{At: now, Kind: Refuse, Error: e})
 }
 
-// do carries out one effect of the session, and is true when the request is over.
-func (r *Response) do(now machine.Time, e serving.Effect, fx *Effects) bool {
+// do carries out one effect of the lifecycle, and is true when the request is over.
+func (r *Response) do(now machine.Time, e lifecycle.Effect, fx *Effects) bool {
 	if e.AbortEngine {
 		fx.Add(Effect{At: now, Kind: Abort})
 	}
 	out := Effect{At: now}
 	switch e.Do {
-	case serving.Nothing:
+	case lifecycle.Nothing:
 		return false
-	case serving.Submit:
+	case lifecycle.Submit:
 		out.Kind = Submit
-	case serving.Resume:
+	case lifecycle.Resume:
 		out.Kind = Resume
-	case serving.SendFirst:
+	case lifecycle.SendFirst:
 		r.began = true
 		if !r.inPieces() {
 			return false
 		}
 		out.Kind = Begin
-	case serving.SendEnd:
+	case lifecycle.SendEnd:
 		r.over, out.Kind = true, End
 		out.Echo, out.echoes = e.Echo, r.Held()
-	case serving.Refuse:
+	case lifecycle.Refuse:
 		r.over, out.Kind, out.Error = true, Refuse, told(e)
-	case serving.SendError:
+	case lifecycle.SendError:
 		r.over, out.Kind, out.Error = true, Fail, told(e)
-	case serving.Drop:
+	case lifecycle.Drop:
 		r.over, out.Kind = true, Leave
 	}
 	fx.Add(out)
@@ -518,8 +518,8 @@ func (r *Response) do(now machine.Time, e serving.Effect, fx *Effects) bool {
 }
 
 // told is what the client is told of an effect that ends its request early.
-// The session's only 400 is a violation of the held-open request's contract.
-func told(e serving.Effect) *openai.Error {
+// The lifecycle's only 400 is a violation of the held-open request's contract.
+func told(e lifecycle.Effect) *openai.Error {
 	err := openai.Errorf(e.Status, "", "%s", e.Reason)
 	if e.Status == 400 {
 		err.Type = held.ViolationType

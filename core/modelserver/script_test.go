@@ -15,17 +15,17 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"pgregory.net/rapid"
 )
 
 // nowhere is a server without any state.
-type nowhere struct{ draws serving.Draws }
+type nowhere struct{ draws lifecycle.Draws }
 
-func (x *nowhere) Draws() *serving.Draws                        { return &x.draws }
-func (x *nowhere) Fault(string) serving.Fault                   { return serving.Fault{} }
+func (x *nowhere) Draws() *lifecycle.Draws                      { return &x.draws }
+func (x *nowhere) Fault(string) lifecycle.Fault                 { return lifecycle.Fault{} }
 func (x *nowhere) Adapter(name string) (engine.AdapterID, bool) { return 1, name == "adapter" }
 func (x *nowhere) MayFetch(host string) bool                    { return host == "peer" }
 func (x *nowhere) MeetsAt(host string, port int) bool           { return host == "here" && port == 8998 }
@@ -85,7 +85,7 @@ var kindNames = []string{"read", "submit", "resume", "abort", "begin", "tokens",
 
 func (x *script) open(violation string) {
 	x.head.RequestID, x.head.Attempt, x.head.Created = "r1", 1, 1
-	fault, err := serving.ParseFault(x.fault)
+	fault, err := lifecycle.ParseFault(x.fault)
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ type Sampling struct {
 	// cache_threshold where the cache holds less of the prompt (0…1).
 	CacheHitThreshold *float64 `json:"cache_hit_threshold"`
 	// KVHandle names blocks that another server holds, in the form of
-	// document 002.
+	// document 002 (docs/documents.md).
 	KVHandle string `json:"kv_handle"`
 	// KVMetadata asks for a handle in that form.
 	KVMetadata bool `json:"return_kv_metadata"`

@@ -1,7 +1,7 @@
 // Package picker is the endpoint picker (EPP) as pure code: given a request
 // and a snapshot of the pool it says which endpoint serves it, and why.
 //
-// It is the part of llm-d-router's EPP that decides. Documents 002 (chapter
+// It is the part of llm-d-router's EPP that decides. Documents 002 (docs/documents.md; chapter
 // 10), 003 and 004 describe it; recorded decisions of the real binary
 // (v0.10.0) are replayed against it in internal/parity, and docs/parity.md
 // lists every line where it deliberately differs.

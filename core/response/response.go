@@ -1,6 +1,6 @@
 // Package response is how a client sees its request end: Facts says what came of
 // it, and Reader reads the facts of a response's bytes: how many tokens came,
-// whether it is whole, which metadata it echoes (document 000), and whether it
+// whether it is whole, which metadata it echoes (document 000, docs/documents.md), and whether it
 // tells of an error inside a 2xx.
 package response
 

@@ -8,7 +8,7 @@
 // them, once: the request was passed through, the EPP answered it, or the
 // stream failed. Only trailers are still answered behind a whole response.
 //
-// A held request (document 000) goes out as part 1 with the upstream request
+// A held request (document 000, docs/documents.md) goes out as part 1 with the upstream request
 // left open. Part 2 and the end of the request follow once, and only after the
 // first non-empty chunk of a 2xx response: anything else, Envoy's own 503
 // included, is no first token and is passed through as the failure it is. The

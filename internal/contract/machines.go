@@ -2,7 +2,7 @@ package contract
 
 // Machines are all machines of the core.
 var Machines = []Machine{
-	of("core/disagg.Exchange", sidecars),
+	of("core/disagg.ClientRequest", sidecars),
 	of("core/engine.Engine", engines),
 	of("core/epp.Machine", pickers),
 	of("core/epp.Stream", pickerStreams),

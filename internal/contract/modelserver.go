@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"pgregory.net/rapid"
 )
@@ -15,22 +15,22 @@ import (
 // simple is the state of a server that has none.
 type simple struct {
 	modelserver.State
-	draws serving.Draws
+	draws lifecycle.Draws
 }
 
-func (s *simple) Draws() *serving.Draws      { return &s.draws }
-func (s *simple) Fault(string) serving.Fault { return serving.Fault{} }
-func (s *simple) MayFetch(string) bool       { return true }
-func (s *simple) MeetsAt(string, int) bool   { return false }
-func (s *simple) ImagePercent() int          { return 0 }
-func (s *simple) Shown([]modelserver.Media)  {}
+func (s *simple) Draws() *lifecycle.Draws      { return &s.draws }
+func (s *simple) Fault(string) lifecycle.Fault { return lifecycle.Fault{} }
+func (s *simple) MayFetch(string) bool         { return true }
+func (s *simple) MeetsAt(string, int) bool     { return false }
+func (s *simple) ImagePercent() int            { return 0 }
+func (s *simple) Shown([]modelserver.Media)    {}
 
 func responses(t *rapid.T) Kind[*modelserver.Progress, *modelserver.Effects] {
 	type fx = modelserver.Effects
 	painting := dist.Fixed(50 * machine.Millisecond)
 	rd := &modelserver.Reader{State: &simple{}, Config: &modelserver.Config{Engine: engine.Config{MaxModelLen: 100, BlockSize: 16}, Models: []string{"m"},
 		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor("m"), Vocabulary: tokens.NewVocabulary(tokens.Packed{}), Omni: true, ImageTime: &painting}}
-	fault, err := serving.ParseFault(rapid.SampledFrom([]string{"", "", "delay=20ms", "stall=2", "reset-after=2", "die-in-prefill", "end-before-part2"}).Draw(t, "fault"))
+	fault, err := lifecycle.ParseFault(rapid.SampledFrom([]string{"", "", "delay=20ms", "stall=2", "reset-after=2", "die-in-prefill", "end-before-part2"}).Draw(t, "fault"))
 	if err != nil {
 		t.Fatal(err)
 	}

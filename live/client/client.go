@@ -149,7 +149,7 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 	}
 	req := newRequest(reqCtx, o, r)
 	record(flow.RequestSent, r.Sent()...)
-	outcome, answer, details := exchange(client, req, o, r.ID, keep, record)
+	outcome, answer, details := roundTrip(client, req, o, r.ID, keep, record)
 	if o.Metadata != nil {
 		o.Metadata(r.ID) // whatever became of the request, nobody asks again
 	}
@@ -177,8 +177,8 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 	return req
 }
 
-// exchange sends a request and reads the response to its end.
-func exchange(client *http.Client, req *http.Request, o *Options, id string, keep bool, record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
+// roundTrip sends a request and reads the response to its end.
+func roundTrip(client *http.Client, req *http.Request, o *Options, id string, keep bool, record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
 	resp, err := client.Do(req)
 	if err != nil {
 		outcome, details := cut(req.Context(), err, &response.Facts{})

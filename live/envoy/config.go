@@ -74,7 +74,7 @@ type Processor struct {
 	// Mode is what the service is shown of a message. Default FullDuplex.
 	Mode Mode
 	// MessageTimeout bounds one answer in Buffered mode. Default 1000 s;
-	// document 003 has 100 ms. It never fires in FullDuplex mode.
+	// document 003 (docs/documents.md) has 100 ms. It never fires in FullDuplex mode.
 	MessageTimeout time.Duration
 	// HealthInterval is how often Envoy asks for the service's gRPC health,
 	// and so how soon FailOpen takes effect. Checks are made where Envoy has a

@@ -13,7 +13,7 @@ import (
 // record of the request (flow events), response headers on request, and the
 // pages under /debug. All tell the same decision.
 
-// log writes the lines that document 003 tells people to look for. One line
+// log writes the lines that document 003 (docs/documents.md) tells people to look for. One line
 // has all its keys.
 func (k *Picking) log(d *picker.Decision) {
 	if !k.o.Log.Enabled(context.Background(), slog.LevelInfo) || d.Request.Body == nil {

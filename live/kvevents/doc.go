@@ -1,5 +1,5 @@
 // Package kvevents carries KV-cache events over ZMQ, the way vLLM, llm-d and
-// document 003 do.
+// document 003 (docs/documents.md) do.
 //
 // A Publisher sends what a model server's cache does: three frames (topic,
 // sequence number, payload), a batch every 100 ms, on a PUB socket that binds

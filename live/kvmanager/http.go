@@ -78,7 +78,7 @@ func cut(v float64, n int) decimal {
 	return decimal(math.Floor(v*p+1e-9) / p)
 }
 
-// The bodies of document 003, field by field. Model, cache_salt and messages
+// The bodies of document 003 (docs/documents.md), field by field. Model, cache_salt and messages
 // are not in it: a prompt's keys depend on them.
 type (
 	scoreRequest struct {

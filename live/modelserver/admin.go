@@ -14,8 +14,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/serving"
 )
 
 // FailureTypes are the failures that llm-d-inference-sim injects, by its names.
@@ -69,7 +69,7 @@ func (s *Server) metricsFault() (delay time.Duration, frozen bool) {
 type injector struct {
 	mu sync.RWMutex
 	Injection
-	fault serving.Fault
+	fault lifecycle.Fault
 }
 
 // Inject has the server spoil requests from now on.
@@ -88,15 +88,15 @@ func (s *Server) Inject(i Injection) error {
 }
 
 // injected is the fault drawn for a request.
-func (s *Server) injected(id string) serving.Fault {
+func (s *Server) injected(id string) lifecycle.Fault {
 	s.injector.mu.RLock()
 	defer s.injector.mu.RUnlock()
 	if s.injector.Percent == 0 {
-		return serving.Fault{}
+		return lifecycle.Fault{}
 	}
 	d := machine.DrawFor(s.seed, "server", "injection", id)
 	if d.Float64()*100 >= s.injector.Percent {
-		return serving.Fault{}
+		return lifecycle.Fault{}
 	}
 	f := s.injector.fault
 	types := s.injector.Types

@@ -16,7 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 )
 
 // connected is a pair of batching servers that a connector joins over 10 Gb/s,
@@ -31,7 +31,7 @@ func connected(t *testing.T, profile link.Profile) (*pair, func() []flow.Event) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := ServerOptions{Models: []string{"m"}, Steps: serving.WholeSteps, Engine: engine.Config{Timer: timer, ReportSteps: true}}
+	o := ServerOptions{Models: []string{"m"}, Steps: lifecycle.WholeSteps, Engine: engine.Config{Timer: timer, ReportSteps: true}}
 	var mu sync.Mutex
 	var events []flow.Event
 	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1, Transfer: TransferOptions{Profile: profile, NIC: nic},

@@ -9,8 +9,8 @@
 //
 // A request is one goroutine, the one that net/http made for it. It reads the
 // body, submits, and then sleeps on a mailbox that the loop fills: tokens,
-// the end, a refusal. What may follow what is decided by core/serving; here it
-// is only carried out. A held-open request (document 000) has one goroutine
+// the end, a refusal. What may follow what is decided by core/modelserver/lifecycle; here it
+// is only carried out. A held-open request (document 000, docs/documents.md) has one goroutine
 // more, blocked on the open body: it sees part 2, a violation, or that the
 // peer has left.
 //

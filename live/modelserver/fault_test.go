@@ -8,12 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 )
 
 func TestParseFault(t *testing.T) {
 	five, zero := 5, 0
-	for in, want := range map[string]serving.Fault{
+	for in, want := range map[string]lifecycle.Fault{
 		"":                       {},
 		"refuse":                 {Refuse: true},
 		"status=503;delay=200ms": {Status: 503, Delay: 200 * time.Millisecond},
@@ -46,11 +46,11 @@ func FuzzParseFault(f *testing.F) {
 func TestFaultsBesideInjection(t *testing.T) {
 	t.Parallel()
 	o := fast()
-	o.Faults = func(request string) serving.Fault {
+	o.Faults = func(request string) lifecycle.Fault {
 		if request == "chosen" {
-			return serving.Fault{Status: 429}
+			return lifecycle.Fault{Status: 429}
 		}
-		return serving.Fault{}
+		return lifecycle.Fault{}
 	}
 	b := start(t, o)
 	for _, injected := range []bool{false, true} {

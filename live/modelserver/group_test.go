@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/latency/hardware"
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 )
 
 // grouped is a server of four ranks on two nodes.
@@ -31,7 +31,7 @@ func grouped(t *testing.T) ServerOptions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ServerOptions{Models: []string{"m"}, TensorParallel: 4, MemoryBytes: plan.Weights + plan.Activations + plan.Runtime, Steps: serving.StepPhases,
+	return ServerOptions{Models: []string{"m"}, TensorParallel: 4, MemoryBytes: plan.Weights + plan.Activations + plan.Runtime, Steps: lifecycle.StepPhases,
 		Engine: engine.Config{Timer: timer, ReportSteps: true, NumGPUBlocks: plan.NumGPUBlocks, KVBytesPerToken: plan.BlockBytes * 4 / 16}}
 }
 

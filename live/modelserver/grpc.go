@@ -265,7 +265,7 @@ func unary[M any, P interface {
 	}
 }
 
-// generate serves a call that takes the way of every generation.
+// generate serves a call that takes the way of every inference request.
 func (c *grpcCall) generate(read func(*modelserver.Reader, *modelserver.Head, []byte) (*modelserver.Request, *openai.Error)) {
 	c.s.inFlight.add(1)
 	defer c.s.inFlight.add(-1)

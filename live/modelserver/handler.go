@@ -9,13 +9,13 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// generation serves a POST that asks the engine for tokens.
-func (s *Server) generation(api *modelserver.API) http.HandlerFunc {
+// inference serves a POST that asks the engine for tokens.
+func (s *Server) inference(api *modelserver.API) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 {
 			// First of all: without it not even a 400 would leave while the
@@ -41,7 +41,7 @@ func (s *Server) headOf(r *http.Request) modelserver.Head {
 }
 
 func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, api *modelserver.API) {
-	g := &generation{s: s, w: w, r: r, ctx: r.Context(), api: api, head: s.headOf(r)}
+	g := &inferenceRequest{s: s, w: w, r: r, ctx: r.Context(), api: api, head: s.headOf(r)}
 	if s.opts.RequestIDHeaders {
 		w.Header().Set("X-Request-Id", g.head.RequestID)
 	}
@@ -70,7 +70,7 @@ func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, api *mo
 	g.servePlain()
 }
 
-func (g *generation) servePlain() {
+func (g *inferenceRequest) servePlain() {
 	g.pooled = buffers.Get().(*[]byte)
 	body, bad, ok := readWhole(g.r, *g.pooled, g.s.opts.MaxBodyBytes)
 	switch {
@@ -85,7 +85,7 @@ func (g *generation) servePlain() {
 	g.stay()
 }
 
-func (g *generation) serveHeld(boundary string) {
+func (g *inferenceRequest) serveHeld(boundary string) {
 	defer func() {
 		switch {
 		case g.watch != nil:
@@ -113,7 +113,7 @@ func (g *generation) serveHeld(boundary string) {
 }
 
 // broke tells the Response what was wrong with a body that is not whole.
-func (g *generation) broke(p modelserver.Progress) { g.resp.Input(g.s.clock(), &p, &g.fx) }
+func (g *inferenceRequest) broke(p modelserver.Progress) { g.resp.Input(g.s.clock(), &p, &g.fx) }
 
 // headerOf is a header's first value. Its name is in the canonical form, which
 // http.Header.Get would check again for every request.
@@ -126,11 +126,11 @@ func headerOf(r *http.Request, name string) string {
 
 // faultOf is what goes wrong with a request. What its header asks for of the
 // whole engine is done at once.
-func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (serving.Fault, error) {
+func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (lifecycle.Fault, error) {
 	if !s.opts.IgnoreFaultHeader && h.Fault != "" {
 		var err error
 		if h.Fault, err = s.killBy(r, h.Fault); err != nil {
-			return serving.Fault{}, err
+			return lifecycle.Fault{}, err
 		}
 	}
 	return s.reader.Fault(h)

@@ -5,7 +5,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/live/drive"
 )
 
@@ -24,7 +24,7 @@ type loop struct {
 	fx   enginecore.Effects
 	// act carries out what is not for a request.
 	act     func(*enginecore.Effect)
-	steps   serving.EngineSteps
+	steps   lifecycle.EngineSteps
 	waiting map[*enginecore.Control]chan<- bool // who waits for the answer to a Control
 	touched []*box
 }

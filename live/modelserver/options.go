@@ -9,8 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -95,7 +95,7 @@ type ServerOptions struct {
 	// memory, for the metrics.
 	MemoryBytes int64
 	// Steps is how much of the engine's steps the recorder is told.
-	Steps serving.StepDetail
+	Steps lifecycle.StepDetail
 	// OutOfMemory is why the server does not fit into its memory; it is then
 	// killed and restarted again and again. Nil: it fits.
 	OutOfMemory error
@@ -132,7 +132,7 @@ type ServerOptions struct {
 	Body serve.BodyLimits
 	// Faults may spoil requests, by their ids; nil spoils none. The request's
 	// FaultHeader is heard as well, unless IgnoreFaultHeader.
-	Faults            func(request string) serving.Fault
+	Faults            func(request string) lifecycle.Fault
 	IgnoreFaultHeader bool
 	// Inject spoils a part of the requests from the start.
 	Inject Injection

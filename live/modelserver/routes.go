@@ -10,7 +10,7 @@ import (
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, api := range modelserver.APIs {
-		mux.HandleFunc("POST "+api.Path, s.generation(api))
+		mux.HandleFunc("POST "+api.Path, s.inference(api))
 	}
 	mux.HandleFunc("GET /v1/responses/{id}", s.getResponse)
 	mux.HandleFunc("DELETE /v1/responses/{id}", s.deleteResponse)
@@ -57,7 +57,7 @@ func (s *Server) routes() http.Handler {
 // direct serves the two paths that nearly all requests are for; the mux would
 // come to the same, later.
 func (s *Server) direct(mux http.Handler) http.Handler {
-	chat, completion := s.generation(modelserver.Chat), s.generation(modelserver.Completions)
+	chat, completion := s.inference(modelserver.Chat), s.inference(modelserver.Completions)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			switch r.URL.Path {

@@ -16,8 +16,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -33,7 +33,7 @@ type Server struct {
 	recorder flow.Recorder
 	log      *slog.Logger
 	loop     *loop
-	draws    atomic.Pointer[serving.Draws]
+	draws    atomic.Pointer[lifecycle.Draws]
 	http     *http.Server
 	listener net.Listener
 	host     string // by which others are told of the server, once it listens
@@ -107,7 +107,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = newStore(), make(chan struct{})
-	s.draws.Store(&serving.Draws{Seed: o.Seed, Prefill: so.Prefill, TokenTime: so.TokenTime, OutputTokens: so.OutputTokens})
+	s.draws.Store(&lifecycle.Draws{Seed: o.Seed, Prefill: so.Prefill, TokenTime: so.TokenTime, OutputTokens: so.OutputTokens})
 	s.loop = newLoop(core, clock, s.act)
 	s.peers.calls, s.peers.asked = map[enginecore.Call]*peerCall{}, map[enginecore.Inquiry]chan<- enginecore.Answer{}
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {

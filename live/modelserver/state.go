@@ -6,18 +6,18 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/serving"
 )
 
 // state is what core/modelserver asks of a server while it reads requests.
 type state struct{ s *Server }
 
-func (x state) Draws() *serving.Draws { return x.s.draws.Load() }
+func (x state) Draws() *lifecycle.Draws { return x.s.draws.Load() }
 
-func (x state) Fault(request string) serving.Fault {
+func (x state) Fault(request string) lifecycle.Fault {
 	if x.s.opts.Faults != nil {
-		if f := x.s.opts.Faults(request); f != (serving.Fault{}) {
+		if f := x.s.opts.Faults(request); f != (lifecycle.Fault{}) {
 			return f
 		}
 	}

@@ -20,7 +20,7 @@ type arrival struct {
 }
 
 // launch sends a leg beside the others.
-func (e *exchange) launch(l disagg.Leg) {
+func (e *clientRequest) launch(l disagg.Leg) {
 	if e.flying == nil {
 		e.flying, e.inbox = map[int]context.CancelFunc{}, make(chan arrival)
 	}
@@ -38,7 +38,7 @@ func (e *exchange) launch(l disagg.Leg) {
 }
 
 // arrived tells the machine what a concurrent leg has brought.
-func (e *exchange) arrived(a arrival) {
+func (e *clientRequest) arrived(a arrival) {
 	delete(e.flying, a.leg)
 	e.open = append(e.open, a.stop)
 	if a.err != nil {
@@ -53,7 +53,7 @@ func (e *exchange) arrived(a arrival) {
 }
 
 // recall ends the concurrent legs that nobody waits for any more.
-func (e *exchange) recall() {
+func (e *clientRequest) recall() {
 	for _, stop := range e.flying {
 		stop()
 	}

@@ -16,7 +16,7 @@ import (
 var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
 // deliver hands a leg's answer to the client as it comes.
-func (e *exchange) deliver(d disagg.Deliver) {
+func (e *clientRequest) deliver(d disagg.Deliver) {
 	resp := e.answers[d.Leg]
 	defer e.closeAnswer(d.Leg)
 	change := d.Change
@@ -71,7 +71,7 @@ func (e *exchange) deliver(d disagg.Deliver) {
 }
 
 // send writes to the client and tells whether it is still there.
-func (e *exchange) send(data []byte, flush bool, flusher http.Flusher) bool {
+func (e *clientRequest) send(data []byte, flush bool, flusher http.Flusher) bool {
 	if len(data) == 0 {
 		return true
 	}
@@ -90,7 +90,7 @@ func (e *exchange) send(data []byte, flush bool, flusher http.Flusher) bool {
 }
 
 // document is an answer that is read whole, changed and sent with its length.
-func (e *exchange) document(resp *http.Response, before []byte, change *disagg.Change) {
+func (e *clientRequest) document(resp *http.Response, before []byte, change *disagg.Change) {
 	body, err := readAll(resp.Body)
 	if err != nil {
 		if e.r.Context().Err() != nil {
@@ -114,7 +114,7 @@ func (e *exchange) document(resp *http.Response, before []byte, change *disagg.C
 }
 
 // say sends a piece of an answer that the sidecar makes itself, at once.
-func (e *exchange) say(s disagg.Say) {
+func (e *clientRequest) say(s disagg.Say) {
 	flusher, _ := e.w.(http.Flusher)
 	if !e.begun {
 		e.begun = true
@@ -130,13 +130,13 @@ func (e *exchange) say(s disagg.Say) {
 	}
 }
 
-func (e *exchange) whole(status int) {
+func (e *clientRequest) whole(status int) {
 	e.tell(disagg.Delivered{Bytes: e.wrote})
 	e.ok.Store(status < 500)
 }
 
 // answer ends the request with what is known whole.
-func (e *exchange) answer(a disagg.Answer) {
+func (e *clientRequest) answer(a disagg.Answer) {
 	if resp := e.answers[a.Verbatim]; resp != nil {
 		e.head(resp.Header, false)
 		delete(e.w.Header(), "Content-Encoding")
@@ -150,7 +150,7 @@ func (e *exchange) answer(a disagg.Answer) {
 }
 
 // head copies a leg's headers, with document 003's timings.
-func (e *exchange) head(from http.Header, streams bool) {
+func (e *clientRequest) head(from http.Header, streams bool) {
 	removeHop(from)
 	maps.Copy(e.w.Header(), from)
 	e.times(streams)
@@ -158,7 +158,7 @@ func (e *exchange) head(from http.Header, streams bool) {
 
 // times are document 003's response headers. What is not known yet when the
 // head leaves goes into the trailers.
-func (e *exchange) times(streams bool) {
+func (e *clientRequest) times(streams bool) {
 	o := &e.k.s.o
 	if o.PlainHeaders {
 		return
@@ -187,7 +187,7 @@ func (e *exchange) times(streams bool) {
 }
 
 // trailers are what follows a streamed answer.
-func (e *exchange) trailers(from http.Header, streams bool) {
+func (e *clientRequest) trailers(from http.Header, streams bool) {
 	h := e.w.Header()
 	for name, values := range from {
 		h[http.TrailerPrefix+name] = values

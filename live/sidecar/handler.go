@@ -118,7 +118,7 @@ func (k *rank) generate(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	e := &exchange{k: k, w: w, r: r, x: disagg.New(&k.c, in), body: in.Body}
+	e := &clientRequest{k: k, w: w, r: r, x: disagg.New(&k.c, in), body: in.Body}
 	e.ctx, e.cancel = context.WithCancel(r.Context())
 	e.run()
 }

@@ -78,7 +78,7 @@ func newMetrics() *metrics {
 }
 
 // ended counts a request that generates tokens.
-func (m *metrics) ended(x *disagg.Exchange, t disagg.Times, ok bool, blockBytes int64) {
+func (m *metrics) ended(x *disagg.ClientRequest, t disagg.Times, ok bool, blockBytes int64) {
 	if ok {
 		m.success.Inc()
 	} else {

@@ -92,7 +92,7 @@ type Options struct {
 	// BlockBytes is the size of one KV block, for the transfer's metric; 0 does
 	// not count bytes.
 	BlockBytes int64
-	// DecoderHealth has /health tell of the decode server (document 003), and not
+	// DecoderHealth has /health tell of the decode server (document 003, docs/documents.md), and not
 	// of the sidecar alone.
 	DecoderHealth bool
 	// PlainHeaders leaves document 003's x-…-time-ms out of answers.

@@ -18,7 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -159,17 +159,17 @@ func TestDisaggregatedFlow(t *testing.T) {
 }
 
 // apartFault spoils requests at the servers of one role.
-func apartFault(role string, f serving.Fault, times *atomic.Int32) func(*Options) {
+func apartFault(role string, f lifecycle.Fault, times *atomic.Int32) func(*Options) {
 	return func(o *Options) {
 		o.Faults = func(so *modelserver.ServerOptions) {
 			if !strings.Contains(so.Name, role) {
 				return
 			}
-			so.Faults = func(string) serving.Fault {
+			so.Faults = func(string) lifecycle.Fault {
 				if times.Add(-1) >= 0 {
 					return f
 				}
-				return serving.Fault{}
+				return lifecycle.Fault{}
 			}
 		}
 	}
@@ -192,19 +192,19 @@ func TestDisaggregatedFaults(t *testing.T) {
 		name   string
 		change func(*scenario.Scenario)
 		role   string
-		fault  serving.Fault
+		fault  lifecycle.Fault
 		status int
 		cut    bool
 		body   string
 	}{
-		{"the prefill pod dies in its prefill", nil, "prefill", serving.Fault{DieInPrefill: true}, 502, false, ""},
-		{"the prefill pod dies, the decode pod does it all", local, "prefill", serving.Fault{DieInPrefill: true}, 200, false, "[DONE]"},
-		{"the prefill pod refuses", nil, "prefill", serving.Fault{Status: 503}, 503, false, ""},
-		{"the decode pod dies after the prefill", nil, "decode", serving.Fault{Reset: true}, 502, false, "BadGateway"},
-		{"the decode pod dies after its first token", nil, "decode", serving.Fault{ResetAfter: &zero}, 0, true, ""},
-		{"the blocks are gone before they are fetched", nil, "decode", serving.Fault{Delay: 500 * time.Millisecond}, 500, false, ""},
-		{"the transfer fails", nil, "decode", serving.Fault{LoseKV: true}, 500, false, ""},
-		{"the transfer fails, the prompt is computed again", recompute, "decode", serving.Fault{LoseKV: true}, 200, false, "[DONE]"},
+		{"the prefill pod dies in its prefill", nil, "prefill", lifecycle.Fault{DieInPrefill: true}, 502, false, ""},
+		{"the prefill pod dies, the decode pod does it all", local, "prefill", lifecycle.Fault{DieInPrefill: true}, 200, false, "[DONE]"},
+		{"the prefill pod refuses", nil, "prefill", lifecycle.Fault{Status: 503}, 503, false, ""},
+		{"the decode pod dies after the prefill", nil, "decode", lifecycle.Fault{Reset: true}, 502, false, "BadGateway"},
+		{"the decode pod dies after its first token", nil, "decode", lifecycle.Fault{ResetAfter: &zero}, 0, true, ""},
+		{"the blocks are gone before they are fetched", nil, "decode", lifecycle.Fault{Delay: 500 * time.Millisecond}, 500, false, ""},
+		{"the transfer fails", nil, "decode", lifecycle.Fault{LoseKV: true}, 500, false, ""},
+		{"the transfer fails, the prompt is computed again", recompute, "decode", lifecycle.Fault{LoseKV: true}, 200, false, "[DONE]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -397,7 +397,7 @@ func TestConnectors(t *testing.T) {
 func TestLostRooms(t *testing.T) {
 	t.Parallel()
 	for _, connector := range []disagg.Connector{disagg.SGLang, disagg.Mooncake, disagg.Offloading} {
-		for name, fault := range map[string]serving.Fault{"the prefill pod dies": {DieInPrefill: true}, "it refuses": {Status: 503}} {
+		for name, fault := range map[string]lifecycle.Fault{"the prefill pod dies": {DieInPrefill: true}, "it refuses": {Status: 503}} {
 			for _, failure := range []scenario.TransferFailure{scenario.FailRequest, scenario.Recompute} {
 				t.Run(string(connector)+" "+name+" "+string(failure), func(t *testing.T) {
 					t.Parallel()

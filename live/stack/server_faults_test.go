@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/serving"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -157,12 +157,12 @@ func TestRetries(t *testing.T) {
 	r := start(t, quick(func(s *scenario.Scenario) { s.Pools[0].Replicas = 1 }), func(o *Options) {
 		o.Envoy = retryTwice
 		o.Faults = func(so *modelserver.ServerOptions) {
-			so.Faults = func(string) serving.Fault {
+			so.Faults = func(string) lifecycle.Fault {
 				if !failed {
 					failed = true
-					return serving.Fault{Status: 503}
+					return lifecycle.Fault{Status: 503}
 				}
-				return serving.Fault{}
+				return lifecycle.Fault{}
 			}
 		}
 	})

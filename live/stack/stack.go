@@ -19,8 +19,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	core "github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/serving"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -248,7 +248,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 		}
 		s.publish(&so, i)
 		if len(faults.Rules) > 0 {
-			so.Faults = func(request string) serving.Fault { return faults.Of(request, i) }
+			so.Faults = func(request string) lifecycle.Fault { return faults.Of(request, i) }
 		}
 		if s.o.Faults != nil {
 			s.o.Faults(&so)

@@ -18,7 +18,7 @@ import (
 )
 
 // sidecarCmd runs the routing sidecar alone, with the flags of today's
-// pd-sidecar and of documents 002 and 003.
+// pd-sidecar and of documents 002 and 003 (docs/documents.md).
 type sidecarCmd struct {
 	Listen          string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
 	Port            int    `name:"port" default:"8000" help:"Port to listen on."`

@@ -4,6 +4,6 @@
 // rules that it follows stand beside the code: unknown parents, duplicates and
 // removals in Index.
 //
-// Sources: document 003 ("LLM-D KV-Cache Manager", "Flow 2: KV Cache Aware
+// Sources: document 003 (docs/documents.md; "LLM-D KV-Cache Manager", "Flow 2: KV Cache Aware
 // Routing") and the precise-prefix-cache-producer of llm-d-router v0.10.0.
 package kvindex

@@ -19,7 +19,7 @@ type Fabric struct {
 }
 
 // The fabrics by name. NVLink, PCIe and Infinity Fabric figures are the
-// vendors', one direction; document 003 counts InfiniBand at 200 Gb/s and
+// vendors', one direction; document 003 (docs/documents.md) counts InfiniBand at 200 Gb/s and
 // calls 10–100 Gb/s Ethernet too slow. Hop costs: NCCL measures about 1.5 µs
 // per NVLink step and 5 µs over InfiniBand; TCP takes tens.
 var (

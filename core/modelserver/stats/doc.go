@@ -1,5 +1,5 @@
 // Package stats counts what happens at a model server and tells it as metrics:
-// vLLM's own and those that document 003 names (docs/modelserver.md).
+// vLLM's own and those that document 003 (docs/documents.md) names (docs/modelserver.md).
 //
 // Stats hears every effect of the server's engine. Look is what can be said of
 // the server at one moment; its Write tells all families to a metrics.Writer,

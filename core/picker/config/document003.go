@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
-// Document 003 writes the picker's configuration as profiles with
+// Document 003 (docs/documents.md) writes the picker's configuration as profiles with
 // plugins/{filter,score,scrape}/enabled, CamelCase names, and pluginConfig.
 // It becomes an ordinary Config with today's plug-ins.
 

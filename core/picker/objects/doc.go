@@ -12,7 +12,7 @@
 //
 //   - inference.networking.k8s.io/v1: selector.matchLabels, targetPorts,
 //     endpointPickerRef
-//   - inference.networking.x-k8s.io/v1alpha2 (document 002): selector is the
+//   - inference.networking.x-k8s.io/v1alpha2 (document 002, docs/documents.md): selector is the
 //     labels themselves, targetPortNumber, extensionRef; and status.targets,
 //     from which document 002's scheduler reads its pods
 //   - serving.kserve.io/v1alpha1 (document 003): matchExpressions too, and

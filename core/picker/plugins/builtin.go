@@ -1,5 +1,5 @@
 // Package plugins holds the endpoint picker's built-in plug-ins: every type of
-// llm-d-router v0.10 that stands in its Beta set, those that documents 002 and
+// llm-d-router v0.10 that stands in its Beta set, those that documents 002 (docs/documents.md) and
 // 003 name though deprecated or older, and some of the Alpha set. One file per
 // plug-in or family; formulas and defaults stand beside the types.
 //

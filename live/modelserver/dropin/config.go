@@ -132,7 +132,7 @@ type KVTransfer struct {
 	Port        int    `json:"kv_port"`
 }
 
-// KVEvents is vLLM's --kv-events-config, or what document 003 and
+// KVEvents is vLLM's --kv-events-config, or what document 003 (docs/documents.md) and
 // llm-d-inference-sim say in its place.
 type KVEvents struct {
 	Enabled   bool   `json:"enable_kv_cache_events"`

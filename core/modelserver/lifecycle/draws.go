@@ -1,4 +1,4 @@
-package serving
+package lifecycle
 
 import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"

@@ -9,9 +9,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Exchange is one request at the sidecar: a machine (see core/machine) that
+// ClientRequest is one request at the sidecar: a machine (see core/machine) that
 // begins with Start.
-type Exchange struct {
+type ClientRequest struct {
 	c   *Config
 	r   Request
 	now machine.Time
@@ -67,11 +67,11 @@ type failure struct {
 	useless bool
 }
 
-// New makes an exchange; nothing happens before Start.
-func New(c *Config, r Request) *Exchange { return &Exchange{c: c, r: r} }
+// New makes a ClientRequest; nothing happens before Start.
+func New(c *Config, r Request) *ClientRequest { return &ClientRequest{c: c, r: r} }
 
 // Next is when a prefiller is to be tried again, or given up, if at all.
-func (x *Exchange) Next() (machine.Time, bool) {
+func (x *ClientRequest) Next() (machine.Time, bool) {
 	switch {
 	case x.over:
 	case x.both != nil && !x.both.prefilled:
@@ -83,7 +83,7 @@ func (x *Exchange) Next() (machine.Time, bool) {
 }
 
 // Advance plays what is due.
-func (x *Exchange) Advance(now machine.Time, fx *Effects) {
+func (x *ClientRequest) Advance(now machine.Time, fx *Effects) {
 	x.fx = fx
 	for at, ok := x.Next(); ok && at <= now; at, ok = x.Next() {
 		x.now = max(x.now, at)
@@ -99,7 +99,7 @@ func (x *Exchange) Advance(now machine.Time, fx *Effects) {
 
 // Input takes a message. Messages about legs that nobody waits for any more
 // do nothing.
-func (x *Exchange) Input(now machine.Time, m Message, fx *Effects) {
+func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	x.Advance(now, fx)
 	x.fx = fx
 	switch m := m.(type) {
@@ -143,14 +143,14 @@ func (x *Exchange) Input(now machine.Time, m Message, fx *Effects) {
 	x.fx = nil
 }
 
-func (x *Exchange) do(a Action) { x.fx.Add(Effect{x.now, a}) }
+func (x *ClientRequest) do(a Action) { x.fx.Add(Effect{x.now, a}) }
 
-// Over reports whether the exchange has ended: everything is delivered,
+// Over reports whether the request has ended: everything is delivered,
 // answered or given up.
-func (x *Exchange) Over() bool { return x.over }
+func (x *ClientRequest) Over() bool { return x.over }
 
 // Times is what has passed so far.
-func (x *Exchange) Times(now machine.Time) Times {
+func (x *ClientRequest) Times(now machine.Time) Times {
 	t := Times{Total: now - x.began}
 	if x.prefillEnd > 0 {
 		t.Prefill = x.prefillEnd - x.prefillAt
@@ -169,17 +169,17 @@ func (x *Exchange) Times(now machine.Time) Times {
 }
 
 // Blocks is how many KV blocks the prefill leg named.
-func (x *Exchange) Blocks() int { return x.blocks }
+func (x *ClientRequest) Blocks() int { return x.blocks }
 
 // Prefiller is the server that the prompt was prefilled on, or empty.
-func (x *Exchange) Prefiller() string {
+func (x *ClientRequest) Prefiller() string {
 	if !x.remote || len(x.targets) == 0 {
 		return ""
 	}
 	return x.targets[0].String()
 }
 
-func (x *Exchange) decided(how, endpoint, why string) {
+func (x *ClientRequest) decided(how, endpoint, why string) {
 	d := []flow.Detail{flow.D("decision", how), flow.D("connector", string(x.c.connector()))}
 	if why != "" {
 		d = append(d, flow.D("reason", why))
@@ -188,7 +188,7 @@ func (x *Exchange) decided(how, endpoint, why string) {
 }
 
 // call sends a leg and gives it its number.
-func (x *Exchange) call(l Leg) int {
+func (x *ClientRequest) call(l Leg) int {
 	l.ID = len(x.legs) + 1
 	if l.Kind != Bootstrap && l.Kind != Encode && x.c.Generates(x.r.Method, x.r.Path) {
 		l.Remove = routing
@@ -201,14 +201,14 @@ func (x *Exchange) call(l Leg) int {
 	return l.ID
 }
 
-func (x *Exchange) callDecode(l Leg) int {
+func (x *ClientRequest) callDecode(l Leg) int {
 	l.Kind = Decode
 	x.decodeAt = x.now
 	x.record(flow.DecodeLegSent, "")
 	return x.call(l)
 }
 
-func (x *Exchange) leg(id int) *leg {
+func (x *ClientRequest) leg(id int) *leg {
 	if id < 1 || id > len(x.legs) {
 		return nil
 	}
@@ -216,12 +216,12 @@ func (x *Exchange) leg(id int) *leg {
 }
 
 // deliver hands a leg's answer to the client.
-func (x *Exchange) deliver(l *leg, before []byte, change *Change) {
+func (x *ClientRequest) deliver(l *leg, before []byte, change *Change) {
 	x.decodeEnd = 0
 	x.do(Deliver{Leg: l.ID, Before: before, Change: change})
 }
 
-func (x *Exchange) delivered(m Delivered) {
+func (x *ClientRequest) delivered(m Delivered) {
 	if x.over {
 		return
 	}
@@ -238,7 +238,7 @@ func (x *Exchange) delivered(m Delivered) {
 }
 
 // size is what the record says of an answer's size.
-func (x *Exchange) size(bytes int) []flow.Detail {
+func (x *ClientRequest) size(bytes int) []flow.Detail {
 	if x.c.StandIns {
 		return nil
 	}
@@ -246,19 +246,19 @@ func (x *Exchange) size(bytes int) []flow.Detail {
 }
 
 // answer ends the request.
-func (x *Exchange) answer(a Answer, why string) {
+func (x *ClientRequest) answer(a Answer, why string) {
 	x.over = true
 	x.record(flow.Answered, "", flow.D("status", a.Status), flow.D("reason", why))
 	x.do(a)
 }
 
 // refuse answers with an error of the sidecar's own.
-func (x *Exchange) refuse(status int, message string, head ...header.Header) {
+func (x *ClientRequest) refuse(status int, message string, head ...header.Header) {
 	x.answer(Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: ErrorBody(status, message)}, message)
 }
 
 // finish answers with a body that the sidecar has put together from a leg's.
-func (x *Exchange) finish(l *leg, body []byte) {
+func (x *ClientRequest) finish(l *leg, body []byte) {
 	x.over = true
 	x.decodeEnd = x.now
 	x.record(flow.ResponseEndSeen, "", append(x.size(len(body)), flow.D("status", l.status))...)
@@ -266,13 +266,13 @@ func (x *Exchange) finish(l *leg, body []byte) {
 	x.endSession()
 }
 
-func (x *Exchange) draw(purpose string) machine.Draw {
+func (x *ClientRequest) draw(purpose string) machine.Draw {
 	return machine.NewDraw(x.c.Seed, "sidecar", purpose, x.r.Number)
 }
 
-func (x *Exchange) uuid(purpose string) string { d := x.draw(purpose); return d.UUID() }
+func (x *ClientRequest) uuid(purpose string) string { d := x.draw(purpose); return d.UUID() }
 
-func (x *Exchange) record(step flow.Step, endpoint string, details ...flow.Detail) {
+func (x *ClientRequest) record(step flow.Step, endpoint string, details ...flow.Detail) {
 	if x.c.Recorder == nil {
 		return
 	}
@@ -283,7 +283,7 @@ func (x *Exchange) record(step flow.Step, endpoint string, details ...flow.Detai
 }
 
 // head is a leg's status.
-func (x *Exchange) head(l *leg) {
+func (x *ClientRequest) head(l *leg) {
 	switch {
 	case x.over && !l.Detached:
 		x.do(Drop{l.ID})
@@ -319,7 +319,7 @@ func (x *Exchange) head(l *leg) {
 }
 
 // failed is a leg that brought nothing.
-func (x *Exchange) failed(l *leg, m Failed) {
+func (x *ClientRequest) failed(l *leg, m Failed) {
 	if x.over && !l.Detached {
 		return
 	}
@@ -348,7 +348,7 @@ func (x *Exchange) failed(l *leg, m Failed) {
 }
 
 // decodeFailed answers for a decode server that brought nothing.
-func (x *Exchange) decodeFailed(m Failed) {
+func (x *ClientRequest) decodeFailed(m Failed) {
 	switch {
 	case x.chunks != nil && x.saying:
 		x.chunkFailed(nil, ErrorBody(502, m.Reason))
@@ -371,4 +371,4 @@ func plainText(s string) string {
 
 // Served is how the request was served, for counters: local, disaggregated,
 // session, fallback or blocked.
-func (x *Exchange) Served() string { return x.mark }
+func (x *ClientRequest) Served() string { return x.mark }

@@ -1,4 +1,4 @@
-package serving
+package lifecycle
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ func (e Effect) describe() string {
 
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		var s *Session
+		var s *Request
 		var out strings.Builder
 		rec := flow.Func(func(e flow.Event) {
 			fmt.Fprintf(&out, "%v %s", e.Time, e.Step)
@@ -62,7 +62,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-func play(s *Session, cmd, arg string, now machine.Time, out *strings.Builder) string {
+func play(s *Request, cmd, arg string, now machine.Time, out *strings.Builder) string {
 	var e Effect
 	switch cmd {
 	case "received":

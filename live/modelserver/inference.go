@@ -12,9 +12,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
-// generation is one request on its way through the server: the goroutine that
+// inferenceRequest is one request on its way through the server: the goroutine that
 // net/http made for it, asleep on the box, carrying out what the Response says.
-type generation struct {
+type inferenceRequest struct {
 	s      *Server
 	w      http.ResponseWriter
 	r      *http.Request
@@ -54,7 +54,7 @@ const keptBuffer = 64 << 10 // larger buffers are not kept
 var chats = sync.Pool{New: func() any { return new(openai.Chat) }}
 
 // stay goes on with the request to its end.
-func (g *generation) stay() {
+func (g *inferenceRequest) stay() {
 	g.play()
 	for !g.resp.Over() {
 		var due <-chan time.Time
@@ -76,7 +76,7 @@ func (g *generation) stay() {
 }
 
 // gone is why nobody waits for the answer any more.
-func (g *generation) gone() string {
+func (g *inferenceRequest) gone() string {
 	if cause := context.Cause(g.ctx); errors.Is(cause, errAborted) {
 		return cause.Error()
 	}
@@ -84,7 +84,7 @@ func (g *generation) gone() string {
 }
 
 // told tells the Response what has happened.
-func (g *generation) told() {
+func (g *inferenceRequest) told() {
 	p, kept := g.box.look(g.now)
 	if kept != nil && g.kept == nil && g.resp.Request().KV.Named() {
 		if host, port, err := g.s.side.address(); err == nil {
@@ -98,7 +98,7 @@ func (g *generation) told() {
 }
 
 // play carries out effects; what comes of it may be more.
-func (g *generation) play() {
+func (g *inferenceRequest) play() {
 	for i := 0; i < len(g.fx.List); i++ {
 		e := g.fx.List[i]
 		g.do(&e)
@@ -106,7 +106,7 @@ func (g *generation) play() {
 	g.fx.Reset()
 }
 
-func (g *generation) do(e *modelserver.Effect) {
+func (g *inferenceRequest) do(e *modelserver.Effect) {
 	switch e.Kind {
 	case modelserver.ReadBody:
 		g.take()
@@ -138,7 +138,7 @@ func (g *generation) do(e *modelserver.Effect) {
 // send sends what the Response has to say. The buffer is borrowed while there is
 // something to write: a request that waits has none, and those that write share
 // what is warm.
-func (g *generation) send(e *modelserver.Effect) {
+func (g *inferenceRequest) send(e *modelserver.Effect) {
 	pooled := buffers.Get().(*[]byte)
 	b := g.resp.Append((*pooled)[:0], e)
 	var err error
@@ -168,7 +168,7 @@ func (g *generation) send(e *modelserver.Effect) {
 	}
 }
 
-func (g *generation) flush(b []byte) error {
+func (g *inferenceRequest) flush(b []byte) error {
 	_, err := g.w.Write(b)
 	if err == nil {
 		g.w.(http.Flusher).Flush()
@@ -178,14 +178,14 @@ func (g *generation) flush(b []byte) error {
 
 // closes tells the client that the connection ends with an answer that comes
 // before the request's body is whole.
-func (g *generation) closes() {
+func (g *inferenceRequest) closes() {
 	if !g.whole {
 		closeAfter(g.w, g.r)
 	}
 }
 
 // take reads the body.
-func (g *generation) take() {
+func (g *inferenceRequest) take() {
 	g.head.Scratch = chats.Get().(*openai.Chat)
 	body := g.body
 	q, bad := g.api.Read(&g.s.reader, &g.head, body)
@@ -207,7 +207,7 @@ func (g *generation) take() {
 }
 
 // submit gives the engine what the request asks for.
-func (g *generation) submit() {
+func (g *inferenceRequest) submit() {
 	all := g.resp.Sequences()
 	g.seqs = g.one.seqs[:0]
 	for i := range all {

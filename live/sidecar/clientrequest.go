@@ -17,10 +17,10 @@ import (
 	"github.com/windtunnel/windtunnel/live/drive"
 )
 
-// exchange drives one disagg.Exchange. Legs run in the request's own
+// clientRequest drives one disagg.ClientRequest. Legs run in the request's own
 // goroutine, one after the other; only concurrent and detached ones have
 // theirs. What concurrent ones bring comes through the inbox.
-type exchange struct {
+type clientRequest struct {
 	k      *rank
 	w      http.ResponseWriter
 	r      *http.Request
@@ -29,7 +29,7 @@ type exchange struct {
 	cancel context.CancelFunc
 
 	drive *drive.Driver[disagg.Message, *disagg.Effects]
-	x     *disagg.Exchange // for who has it in hand
+	x     *disagg.ClientRequest // for who has it in hand
 	fx    disagg.Effects
 
 	mu      sync.Mutex // guards the next two
@@ -46,7 +46,7 @@ type exchange struct {
 	ok    atomic.Bool // the client has a whole answer that is no 5xx
 }
 
-func (e *exchange) run() {
+func (e *clientRequest) run() {
 	defer e.end()
 	e.drive = drive.New(drive.Options[disagg.Message, *disagg.Effects]{Machine: e.x, Effects: &e.fx, Now: e.k.s.now, Carry: e.carry})
 	e.tell(disagg.Start{})
@@ -73,7 +73,7 @@ func (e *exchange) run() {
 
 // carry keeps what is to be done for the request's goroutine, which may wait
 // for it.
-func (e *exchange) carry(_ machine.Time, fx *disagg.Effects, i int) {
+func (e *clientRequest) carry(_ machine.Time, fx *disagg.Effects, i int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.todo = append(e.todo, fx.List[i].Do)
@@ -86,7 +86,7 @@ func (e *exchange) carry(_ machine.Time, fx *disagg.Effects, i int) {
 }
 
 // next is what is to be done next, nil if nothing is.
-func (e *exchange) next() disagg.Action {
+func (e *clientRequest) next() disagg.Action {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.todo) == 0 {
@@ -97,14 +97,14 @@ func (e *exchange) next() disagg.Action {
 	return a
 }
 
-func (e *exchange) idle() bool {
+func (e *clientRequest) idle() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.todo) == 0
 }
 
 // waits says whether the machine has something to do later, or has ended.
-func (e *exchange) waits() (waits, over bool) {
+func (e *clientRequest) waits() (waits, over bool) {
 	e.drive.With(func(machine.Time, *disagg.Effects) {
 		over = e.x.Over()
 		_, waits = e.x.Next()
@@ -117,17 +117,17 @@ func (e *exchange) waits() (waits, over bool) {
 	return waits, over
 }
 
-func (e *exchange) tell(m disagg.Message) { e.drive.Input(m) }
+func (e *clientRequest) tell(m disagg.Message) { e.drive.Input(m) }
 
 // gone ends the request without an answer: nobody waits for it, or it broke
 // off in the middle.
-func (e *exchange) gone(reason string) {
+func (e *clientRequest) gone(reason string) {
 	e.tell(disagg.Gone{Reason: reason})
 	e.cancel()
 }
 
 // end closes what is open and counts.
-func (e *exchange) end() {
+func (e *clientRequest) end() {
 	e.recall()
 	for _, a := range e.answers {
 		_ = a.Body.Close() // whoever wanted it has read it
@@ -147,7 +147,7 @@ func (e *exchange) end() {
 	}
 }
 
-func (e *exchange) play(a disagg.Action) {
+func (e *clientRequest) play(a disagg.Action) {
 	switch fx := a.(type) {
 	case disagg.Call:
 		if fx.Leg.Detached {
@@ -185,14 +185,14 @@ func (e *exchange) play(a disagg.Action) {
 	}
 }
 
-func (e *exchange) closeAnswer(leg int) {
+func (e *clientRequest) closeAnswer(leg int) {
 	if a := e.answers[leg]; a != nil {
 		_ = a.Body.Close()
 	}
 }
 
 // call sends a leg and tells its status.
-func (e *exchange) call(l *disagg.Leg) {
+func (e *clientRequest) call(l *disagg.Leg) {
 	resp, err := e.k.send(e.ctx, e, l) //nolint:bodyclose // closed by closeAnswer, or when the answer is delivered
 	if err != nil {
 		e.failed(l.ID, err)
@@ -202,7 +202,7 @@ func (e *exchange) call(l *disagg.Leg) {
 	e.tell(disagg.Head{Leg: l.ID, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type")})
 }
 
-func (e *exchange) keep(leg int, resp *http.Response) {
+func (e *clientRequest) keep(leg int, resp *http.Response) {
 	if e.answers == nil {
 		e.answers = map[int]*http.Response{}
 	}
@@ -211,7 +211,7 @@ func (e *exchange) keep(leg int, resp *http.Response) {
 
 // failed tells of a leg that brought nothing, unless that is because the client
 // has left.
-func (e *exchange) failed(leg int, err error) {
+func (e *clientRequest) failed(leg int, err error) {
 	if e.r.Context().Err() != nil {
 		e.gone("the client left")
 		return
@@ -222,7 +222,7 @@ func (e *exchange) failed(leg int, err error) {
 
 // detached runs a leg that nobody waits for to its end. It outlives the
 // request when that had its answer, and ends with it otherwise.
-func (e *exchange) detached(l disagg.Leg) {
+func (e *clientRequest) detached(l disagg.Leg) {
 	s := e.k.s
 	defer s.detached.Done()
 	defer s.inFlight.Add(-1)
@@ -261,7 +261,7 @@ func readAll(r io.Reader) ([]byte, error) {
 }
 
 // send makes a leg's request and waits for its status.
-func (k *rank) send(ctx context.Context, e *exchange, l *disagg.Leg) (*http.Response, error) {
+func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http.Response, error) {
 	s, in := k.s, e.r
 	way := s.decodeWay
 	u := *in.URL
@@ -345,7 +345,7 @@ func (b *bounded) Close() error {
 	return b.ReadCloser.Close()
 }
 
-func (e *exchange) setBody(out *http.Request, body []byte) {
+func (e *clientRequest) setBody(out *http.Request, body []byte) {
 	out.Header.Set("Content-Length", strconv.Itoa(len(body)))
 	out.ContentLength = int64(len(body))
 	out.Body = io.NopCloser(bytes.NewReader(body))
@@ -354,7 +354,7 @@ func (e *exchange) setBody(out *http.Request, body []byte) {
 
 // peek hands the machine an answer piece by piece until it knows what to do
 // with it.
-func (e *exchange) peek(leg int) {
+func (e *clientRequest) peek(leg int) {
 	buf := make([]byte, 32<<10)
 	for e.idle() {
 		n, err := e.answers[leg].Body.Read(buf)

@@ -1,17 +1,17 @@
-// Package serving is one request's life at a model server, plain or held-open,
+// Package lifecycle is one request's life at a model server, plain or held-open,
 // as a pure machine between the wire and the engine.
 //
-// It knows what may happen in which order (document 000): part 1 is submitted
+// It knows what may happen in which order (document 000, docs/documents.md): part 1 is submitted
 // to the engine; the first token is sent while the request is still open; part
 // 2 lets the engine go on; the metadata is echoed at the end. Whatever breaks
 // that order is a violation, told to the client in the response. It also knows
 // which flow events the hop "server" reports, so that a live and a virtual
 // server report the same ones.
 //
-// A session has no timers. Every method takes the time and returns what to do;
+// A request has no timers. Every method takes the time and returns what to do;
 // tokens between the first and the last pass it by, since nothing is decided
 // about them.
-package serving
+package lifecycle
 
 import (
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -56,8 +56,8 @@ type Effect struct {
 	AbortEngine bool
 }
 
-// Session is one request at one model server.
-type Session struct {
+// Request is one request at one model server.
+type Request struct {
 	request  string
 	attempt  int
 	endpoint string
@@ -78,7 +78,7 @@ const (
 	ended
 )
 
-// Options of one session.
+// Options of one request.
 type Options struct {
 	Request  string
 	Attempt  int
@@ -87,159 +87,159 @@ type Options struct {
 	Recorder flow.Recorder
 }
 
-// New begins a session when the request's headers are here.
-func New(o Options) *Session {
-	return &Session{request: o.Request, attempt: o.Attempt, endpoint: o.Endpoint, held: o.Held, rec: o.Recorder}
+// New begins a request when its headers are here.
+func New(o Options) *Request {
+	return &Request{request: o.Request, attempt: o.Attempt, endpoint: o.Endpoint, held: o.Held, rec: o.Recorder}
 }
 
 // record reports a step. Callers that have details look for a recorder first,
-// so that a session without one builds none.
-func (s *Session) record(now machine.Time, step flow.Step, details ...flow.Detail) {
-	if s.rec != nil {
-		s.rec.Record(flow.Event{Time: now, Request: s.request, Attempt: s.attempt, Hop: flow.Server, Step: step,
-			Endpoint: s.endpoint, Details: details})
+// so that a request without one builds none.
+func (r *Request) record(now machine.Time, step flow.Step, details ...flow.Detail) {
+	if r.rec != nil {
+		r.rec.Record(flow.Event{Time: now, Request: r.request, Attempt: r.attempt, Hop: flow.Server, Step: step,
+			Endpoint: r.endpoint, Details: details})
 	}
 }
 
 // Held tells whether the request is held open.
-func (s *Session) Held() bool { return s.held }
+func (r *Request) Held() bool { return r.held }
 
 // Ended is true once nothing more will happen.
-func (s *Session) Ended() bool { return s.state == ended }
+func (r *Request) Ended() bool { return r.state == ended }
 
 // Received is told when part 1 of a held request, or the whole of a plain one,
 // is here and readable. Details name what a person wants to see of it.
-func (s *Session) Received(now machine.Time, payloadBytes int, details ...flow.Detail) Effect {
-	if s.state != receiving {
+func (r *Request) Received(now machine.Time, payloadBytes int, details ...flow.Detail) Effect {
+	if r.state != receiving {
 		return Effect{}
 	}
 	step := flow.RequestReceived
-	if s.held {
+	if r.held {
 		step = flow.Part1Received
 	}
-	if s.rec != nil {
-		s.record(now, step, append([]flow.Detail{flow.D("bytes", payloadBytes)}, details...)...)
+	if r.rec != nil {
+		r.record(now, step, append([]flow.Detail{flow.D("bytes", payloadBytes)}, details...)...)
 	}
-	s.state, s.inEngine = prefilling, true
+	r.state, r.inEngine = prefilling, true
 	return Effect{Do: Submit}
 }
 
 // PrefillStarted is told when the engine first schedules the request.
-func (s *Session) PrefillStarted(now machine.Time, details ...flow.Detail) {
-	if s.state == prefilling {
-		s.record(now, flow.PrefillStarted, details...)
+func (r *Request) PrefillStarted(now machine.Time, details ...flow.Detail) {
+	if r.state == prefilling {
+		r.record(now, flow.PrefillStarted, details...)
 	}
 }
 
 // FirstToken is told when the engine has computed the prompt and the first
 // token.
-func (s *Session) FirstToken(now machine.Time, token string) Effect {
-	if s.state != prefilling {
+func (r *Request) FirstToken(now machine.Time, token string) Effect {
+	if r.state != prefilling {
 		return Effect{}
 	}
-	if s.rec != nil {
-		s.record(now, flow.PrefillFinished)
-		s.record(now, flow.FirstTokenSent, flow.D("token", token))
+	if r.rec != nil {
+		r.record(now, flow.PrefillFinished)
+		r.record(now, flow.FirstTokenSent, flow.D("token", token))
 	}
-	if s.held {
-		s.state = holding
+	if r.held {
+		r.state = holding
 	} else {
-		s.state = decoding
-		s.record(now, flow.DecodeStarted)
+		r.state = decoding
+		r.record(now, flow.DecodeStarted)
 	}
 	return Effect{Do: SendFirst}
 }
 
 // Part2Begun is told at the first byte behind part 1. The EPP must have seen
 // the first token before it sends any.
-func (s *Session) Part2Begun(now machine.Time) Effect {
-	if s.state == receiving || s.state == prefilling {
-		return s.Violation(now, "part 2 began before the first token was sent")
+func (r *Request) Part2Begun(now machine.Time) Effect {
+	if r.state == receiving || r.state == prefilling {
+		return r.Violation(now, "part 2 began before the first token was sent")
 	}
 	return Effect{}
 }
 
 // Part2 is told when part 2 and the end of the request are here.
-func (s *Session) Part2(now machine.Time, metadata string) Effect {
-	if s.state != holding {
-		return s.Part2Begun(now)
+func (r *Request) Part2(now machine.Time, metadata string) Effect {
+	if r.state != holding {
+		return r.Part2Begun(now)
 	}
-	if s.rec != nil {
-		s.record(now, flow.Part2Received, flow.D("metadata", metadata), flow.D("bytes", len(metadata)))
-		s.record(now, flow.DecodeStarted)
+	if r.rec != nil {
+		r.record(now, flow.Part2Received, flow.D("metadata", metadata), flow.D("bytes", len(metadata)))
+		r.record(now, flow.DecodeStarted)
 	}
-	s.state, s.metadata = decoding, metadata
+	r.state, r.metadata = decoding, metadata
 	return Effect{Do: Resume}
 }
 
 // Violation is told when the request's body is not what docs/flow.md says. A
 // violation before the first token is answered with 400; a later one is told
 // at the end of the response. After the end it is of no interest.
-func (s *Session) Violation(now machine.Time, reason string) Effect {
-	if s.state == ended {
+func (r *Request) Violation(now machine.Time, reason string) Effect {
+	if r.state == ended {
 		return Effect{}
 	}
-	s.record(now, flow.Violation, flow.D("reason", reason))
-	e := Effect{Do: Refuse, Status: 400, Reason: reason, AbortEngine: s.inEngine}
-	if s.state == holding || s.state == decoding {
+	r.record(now, flow.Violation, flow.D("reason", reason))
+	e := Effect{Do: Refuse, Status: 400, Reason: reason, AbortEngine: r.inEngine}
+	if r.state == holding || r.state == decoding {
 		e.Do = SendError
 	}
-	s.end()
+	r.end()
 	return e
 }
 
 // Rejected is told when the request is refused before any token: a bad body,
 // or an engine that does not take it.
-func (s *Session) Rejected(now machine.Time, status int, reason string) Effect {
-	if s.state != receiving && s.state != prefilling {
+func (r *Request) Rejected(now machine.Time, status int, reason string) Effect {
+	if r.state != receiving && r.state != prefilling {
 		return Effect{}
 	}
-	s.record(now, flow.Rejected, flow.D("status", status), flow.D("reason", reason))
-	s.end()
+	r.record(now, flow.Rejected, flow.D("status", status), flow.D("reason", reason))
+	r.end()
 	return Effect{Do: Refuse, Status: status, Reason: reason}
 }
 
 // Generated is told when the engine has finished the request.
-func (s *Session) Generated(now machine.Time, tokens int, finishReason string) Effect {
-	if s.state != decoding {
+func (r *Request) Generated(now machine.Time, tokens int, finishReason string) Effect {
+	if r.state != decoding {
 		return Effect{}
 	}
-	if s.rec != nil {
+	if r.rec != nil {
 		details := []flow.Detail{flow.D("tokens", tokens), flow.D("finish_reason", finishReason)}
-		if s.held {
-			details = append(details, flow.D("metadata", s.metadata))
+		if r.held {
+			details = append(details, flow.D("metadata", r.metadata))
 		}
-		s.record(now, flow.LastTokenSent, details...)
+		r.record(now, flow.LastTokenSent, details...)
 	}
-	s.end()
-	return Effect{Do: SendEnd, Echo: s.metadata}
+	r.end()
+	return Effect{Do: SendEnd, Echo: r.metadata}
 }
 
 // Failed is told when the engine, or a fault, ends the request early: a crash,
 // a lost KV transfer. Before the first token it is a 5xx, afterwards an error
 // inside the response.
-func (s *Session) Failed(now machine.Time, status int, reason string) Effect {
-	if s.state == ended {
+func (r *Request) Failed(now machine.Time, status int, reason string) Effect {
+	if r.state == ended {
 		return Effect{}
 	}
-	s.record(now, flow.Aborted, flow.D("reason", reason))
-	e := Effect{Do: Refuse, Status: status, Reason: reason, AbortEngine: s.inEngine}
-	if s.state == holding || s.state == decoding {
+	r.record(now, flow.Aborted, flow.D("reason", reason))
+	e := Effect{Do: Refuse, Status: status, Reason: reason, AbortEngine: r.inEngine}
+	if r.state == holding || r.state == decoding {
 		e.Do = SendError
 	}
-	s.end()
+	r.end()
 	return e
 }
 
 // PeerGone is told when the connection or the stream is cut.
-func (s *Session) PeerGone(now machine.Time, reason string) Effect {
-	if s.state == ended {
+func (r *Request) PeerGone(now machine.Time, reason string) Effect {
+	if r.state == ended {
 		return Effect{}
 	}
-	s.record(now, flow.Aborted, flow.D("reason", reason))
-	e := Effect{Do: Drop, AbortEngine: s.inEngine}
-	s.end()
+	r.record(now, flow.Aborted, flow.D("reason", reason))
+	e := Effect{Do: Drop, AbortEngine: r.inEngine}
+	r.end()
 	return e
 }
 
-func (s *Session) end() { s.state, s.inEngine = ended, false }
+func (r *Request) end() { r.state, r.inEngine = ended, false }
