@@ -209,6 +209,13 @@ func (c Config) Check() error {
 	return c.validate()
 }
 
+// BlockBytes is the size of one KV block of the engine that the configuration
+// makes.
+func (c Config) BlockBytes() int64 {
+	c.setDefaults()
+	return c.KVBytesPerToken * int64(c.BlockSize)
+}
+
 func def(v *int, d int) {
 	if *v == 0 {
 		*v = d

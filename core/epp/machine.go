@@ -23,6 +23,9 @@ type Config struct {
 	// DocumentHeaders adds the destination headers of documents 002 and 003 (docs/documents.md) to
 	// the request and the response.
 	DocumentHeaders bool
+	// ExplainHeaders has every response say why, as one whose request asks for it
+	// by picker.HeaderExplain. DocumentHeaders is part of it.
+	ExplainHeaders bool
 	// Explain adds the reasons of a decision to the record of its request, with
 	// so many endpoints in each list; 0 adds none.
 	Explain int

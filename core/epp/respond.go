@@ -29,8 +29,9 @@ type prefixProducer interface {
 	MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int)
 }
 
-// explained are the response headers that say why: the selected pod where the
-// documents' headers are on, and all when the request asked for them.
+// explained are the response headers that say why: the selected pods where the
+// documents' headers are on, and all when the configuration or the request asks
+// for them.
 func (m *Machine) explained(d *picker.Decision) header.List {
 	if d == nil || d.Err != nil || len(d.Targets) == 0 {
 		return nil
@@ -38,17 +39,18 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	var out header.List
 	add := func(name, value string) { out = append(out, header.Header{Name: name, Value: value}) }
 	ask := d.Request.Headers.Get(picker.HeaderExplain)
-	asked := ask != "" && ask != "false" && ask != "0"
-	if asked || m.c.DocumentHeaders {
-		add(picker.HeaderSelectedPod, d.Targets[0].Endpoint.Name)
+	asked := m.c.ExplainHeaders || ask != "" && ask != "false" && ask != "0"
+	if !asked && !m.c.DocumentHeaders {
+		return nil
+	}
+	add(picker.HeaderSelectedPod, d.Targets[0].Endpoint.Name)
+	if p := d.Prefiller(); p != nil {
+		add(picker.HeaderPrefillPod, p.Name)
 	}
 	if !asked {
 		return out
 	}
 	add(picker.HeaderDecodePod, d.Targets[0].Endpoint.Name)
-	if p := d.Prefiller(); p != nil {
-		add(picker.HeaderPrefillPod, p.Name)
-	}
 	if r := d.PrimaryProfile(); r.Ok() {
 		for _, pl := range m.p.Plugins() {
 			if x, ok := pl.(prefixProducer); ok {

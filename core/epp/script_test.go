@@ -201,7 +201,7 @@ func (s *script) config(d *datadriven.TestData) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := epp.Config{Picker: p, EmitScores: d.HasArg("scores"), DocumentHeaders: d.HasArg("document-headers"),
+	c := epp.Config{Picker: p, EmitScores: d.HasArg("scores"), DocumentHeaders: d.HasArg("document-headers"), ExplainHeaders: d.HasArg("explain-headers"),
 		Stream: stream.Config{Errors: stream.EPPErrors, Deadline: s.span(s.arg(d, "deadline", "0s"))}}
 	c.History = s.number(s.arg(d, "history", "0"))
 	if s.m, err = epp.New(c); err != nil {

@@ -205,7 +205,7 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 	r.SentBytes = len(body)
 	out.Set, out.Remove = d.RequestHeaders(len(body))
 	out.Endpoint = d.Destination()
-	if s.m.c.DocumentHeaders {
+	if s.m.c.DocumentHeaders || s.m.c.ExplainHeaders {
 		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: out.Endpoint},
 			header.Header{Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name})
 	}

@@ -91,7 +91,7 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 	x := k.testAsk(context.Background(), chat(1), hello)
 	got := get(x.respond(ok, ""))
 	x.leave()
-	if got["x-selected-pod"] != "decode-0" || got["x-prefill-pod"] != "" {
+	if got["x-selected-pod"] != "decode-0" || got["x-prefill-pod"] != "prefill-0" || got["x-decode-pod"] != "" {
 		t.Errorf("unasked: %v", got)
 	}
 	if h := get(x.set); h["x-target-pod"] != "127.0.0.1:8000" || h["x-selected-pod"] != "decode-0" {

@@ -1,12 +1,7 @@
 package epp
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
@@ -14,12 +9,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
-)
-
-// Limits of a directory of objects; those of a file are core/picker/objects'.
-const (
-	maxObjectFiles = 10_000
-	maxObjectBytes = 256 << 20
 )
 
 // ObjectsOptions say where Kubernetes objects are and which of them count.
@@ -53,7 +42,7 @@ type ObjectsDir struct {
 func OpenObjectsDir(k *Picking, o ObjectsOptions, log *slog.Logger, changed func(found bool)) (*ObjectsDir, error) {
 	d := &ObjectsDir{o: o, k: k, log: log, changed: changed}
 	var err error
-	d.watcher, err = watch.Dir("objects in "+o.Dir, o.Dir, log, isManifest, d.load)
+	d.watcher, err = watch.Dir("objects in "+o.Dir, o.Dir, log, files.IsManifest, d.load)
 	return d, err
 }
 
@@ -63,51 +52,9 @@ func (d *ObjectsDir) Found() bool { return d.found.Load() }
 // Close ends the watching.
 func (d *ObjectsDir) Close() { d.watcher.Close() }
 
-func isManifest(name string) bool {
-	name = filepath.Base(name)
-	ext := filepath.Ext(name)
-	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
-}
-
-// ReadObjects reads every YAML and JSON file of a directory, in the order of
-// their names.
-func ReadObjects(dir, namespace string) (*objects.Set, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("objects: %w", err)
-	}
-	set := &objects.Set{DefaultNamespace: namespace}
-	var errs []error
-	count, size := 0, int64(0)
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		if !isManifest(path) {
-			continue
-		}
-		info, err := os.Stat(path) // a ConfigMap's files are links
-		if errors.Is(err, os.ErrNotExist) {
-			continue // gone since the directory was read
-		}
-		if err != nil || !info.Mode().IsRegular() {
-			errs = append(errs, err)
-			continue
-		}
-		count, size = count+1, size+info.Size()
-		if count > maxObjectFiles || size > maxObjectBytes {
-			return nil, fmt.Errorf("objects: %s has more than %d files or %d bytes", dir, maxObjectFiles, maxObjectBytes)
-		}
-		data, err := files.Read(path, objects.MaxFileBytes)
-		if err == nil {
-			err = set.Add(path, data)
-		}
-		errs = append(errs, err)
-	}
-	return set, errors.Join(errs...)
-}
-
 func (d *ObjectsDir) load() error {
-	set, err := ReadObjects(d.o.Dir, d.o.Namespace)
-	if err != nil {
+	set := &objects.Set{DefaultNamespace: d.o.Namespace}
+	if err := files.Manifests("objects", d.o.Dir, objects.MaxFileBytes, set.Add); err != nil {
 		return err
 	}
 	for _, w := range set.Warnings {

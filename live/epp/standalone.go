@@ -66,7 +66,9 @@ type StandaloneOptions struct {
 	MaxRecvBytes, MaxSendBytes int
 
 	AllowExperimental, IgnoreSubset, EmitScores bool
-	RefreshMetrics                              time.Duration
+	// PodHeaders and ExplainHeaders are core/epp's DocumentHeaders and ExplainHeaders.
+	PodHeaders, ExplainHeaders bool
+	RefreshMetrics             time.Duration
 	// Profiling serves Go's profiles under /debug/pprof/ beside the metrics.
 	Profiling bool
 	// StreamMetrics adds figures about ext_proc streams.

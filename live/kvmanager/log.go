@@ -28,8 +28,8 @@ func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
 	}}))
 }
 
-// eventLog writes one line per message of a publisher, about its first event.
-// Beyond linesPerSecond it counts instead, so that a burst costs no more.
+// eventLog writes one line per event. Beyond linesPerSecond it counts instead, so
+// that a burst costs no more.
 type eventLog struct {
 	log        *slog.Logger
 	second     int64
@@ -46,11 +46,17 @@ func (l *eventLog) received(now time.Time, pod string, events []kv.Event, took t
 		}
 		l.second, l.lines, l.suppressed = s, 0, 0
 	}
-	if l.lines++; l.lines > linesPerSecond {
-		l.suppressed++
-		return
+	for i := range events {
+		if l.lines++; l.lines > linesPerSecond {
+			l.suppressed += len(events) - i
+			return
+		}
+		l.line(&events[i], pod, len(events), took)
 	}
-	e := &events[0]
+}
+
+// line tells of one event of a message of so many, which took so long in all.
+func (l *eventLog) line(e *kv.Event, pod string, events int, took time.Duration) {
 	attrs := []any{"event_type", e.Kind.Document(), "pod_id", pod}
 	if e.Pod != "" {
 		attrs[3] = e.Pod
@@ -65,6 +71,6 @@ func (l *eventLog) received(now time.Time, pod string, events []kv.Event, took t
 	if e.BlockTokens > 0 {
 		attrs = append(attrs, "block_size", e.BlockTokens)
 	}
-	attrs = append(attrs, "processing_time_ms", float64(took.Microseconds())/1000, "events", len(events))
+	attrs = append(attrs, "processing_time_ms", float64(took.Microseconds())/1000, "events", events)
 	l.log.Info("KVEvent received", attrs...)
 }

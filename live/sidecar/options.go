@@ -53,15 +53,18 @@ type Options struct {
 	// as host:port or URL: document 002's --prefill-url.
 	Prefillers []string
 	// Protect refuses prefillers that are not in the pool (SSRF protection).
-	// Pool is then read from EndpointsFile, or given as Allow.
+	// The pool is then read from EndpointsFile or Objects, or given as Allow.
 	Protect bool
 	// EndpointsFile is the pool, in the format of the EPP's file-discovery
 	// plug-in; it is followed as it changes. In session mode its endpoints with
 	// the label llm-d.ai/role prefill are the prefillers.
 	EndpointsFile string
-	// Namespace is that of endpoints that name none.
+	// Objects, in place of EndpointsFile, is a directory of Kubernetes objects
+	// with the InferencePool called PoolName and its pods; it is followed too.
+	Objects, PoolName string
+	// Namespace is the pool's, and that of endpoints and objects that name none.
 	Namespace string
-	// Allow is the pool where there is no EndpointsFile.
+	// Allow is the pool where there is neither EndpointsFile nor Objects.
 	Allow []netip.AddrPort
 
 	// Serve, Prefiller, DecoderTLS and Encoder are the TLS settings of the four

@@ -6,10 +6,13 @@ import (
 	"maps"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/discovery"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
@@ -25,23 +28,30 @@ type pool struct {
 	names      map[string]netip.Addr // of the pool's endpoints, and of the loopback
 	prefillers []disagg.Target
 
-	path, namespace string
-	log             *slog.Logger
-	changed         func(size int)
-	watcher         *watch.Watch
+	path, namespace, name string // name is the InferencePool's, where path is a directory
+	log                   *slog.Logger
+	changed               func(size int)
+	watcher               *watch.Watch
 }
 
-// openPool reads the endpoints file, which must be right, and follows it.
-func openPool(path, namespace string, log *slog.Logger, changed func(size int)) (*pool, error) {
-	p := &pool{path: path, namespace: namespace, log: log, changed: changed}
+// openPool reads the endpoints file or the directory of objects, which must be
+// right, and follows it.
+func openPool(o *Options, changed func(size int)) (*pool, error) {
+	p := &pool{path: o.EndpointsFile, namespace: o.Namespace, log: o.Log, changed: changed}
 	var err error
-	if p.watcher, err = watch.File("endpoints file "+path, path, log, p.load); err != nil {
+	if o.EndpointsFile != "" {
+		p.watcher, err = watch.File("endpoints file "+p.path, p.path, p.log, p.loadFile)
+	} else {
+		p.path, p.name = o.Objects, o.PoolName
+		p.watcher, err = watch.Dir("objects in "+p.path, p.path, p.log, files.IsManifest, p.loadObjects)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *pool) load() error {
+func (p *pool) loadFile() error {
 	data, err := files.Read(p.path, discovery.MaxFileBytes)
 	if err != nil {
 		return fmt.Errorf("endpoints file: %w", err)
@@ -50,6 +60,27 @@ func (p *pool) load() error {
 	if err != nil {
 		return err
 	}
+	return p.load(list)
+}
+
+// loadObjects takes the pods that the InferencePool selects, as the real
+// sidecar does from Kubernetes. A pool that is not there allows nobody.
+func (p *pool) loadObjects() error {
+	set := &objects.Set{DefaultNamespace: p.namespace}
+	if err := files.Manifests("objects", p.path, objects.MaxFileBytes, set.Add); err != nil {
+		return err
+	}
+	for _, w := range set.Warnings {
+		p.log.Warn("sidecar: objects", "warning", w)
+	}
+	s := set.Select(p.namespace, p.name)
+	if !s.Found {
+		p.log.Warn("sidecar: no such InferencePool among the objects: no prefiller is allowed", "namespace", p.namespace, "pool", p.name)
+	}
+	return p.load(s.Endpoints)
+}
+
+func (p *pool) load(list []*picker.Endpoint) error {
 	var all []netip.AddrPort
 	names := map[string]netip.Addr{}
 	var prefillers []disagg.Target
@@ -64,6 +95,7 @@ func (p *pool) load() error {
 		}
 		all = append(all, netip.AddrPortFrom(a, uint16(port)))
 		names[e.Name] = a
+		names[strings.TrimSuffix(e.Name, "-rank-"+strconv.Itoa(e.Rank))] = a // the pod's own name
 		if e.Labels[roleLabel] == "prefill" {
 			prefillers = append(prefillers, disagg.Target{Host: e.Address, Port: int(port), Addr: a})
 		}
@@ -80,7 +112,7 @@ func (p *pool) set(all []netip.AddrPort, names map[string]netip.Addr, prefillers
 	p.names, p.prefillers = known, prefillers
 	size := p.allow.Size()
 	p.mu.Unlock()
-	p.log.Info("allowlist_updated", "addresses", size, "prefillers", len(prefillers), "file", p.path)
+	p.log.Info("allowlist_updated", "addresses", size, "prefillers", len(prefillers), "from", p.path)
 	p.changed(size)
 }
 

@@ -160,11 +160,11 @@ func Start(o Options) (s *Sidecar, err error) {
 func (s *Sidecar) openPool() (err error) {
 	changed := func(size int) { s.metrics.allowed.Set(float64(size)) }
 	switch {
-	case s.o.EndpointsFile != "":
-		s.pool, err = openPool(s.o.EndpointsFile, s.o.Namespace, s.log, changed)
+	case s.o.EndpointsFile != "" || s.o.Objects != "":
+		s.pool, err = openPool(&s.o, changed)
 		return exit.With(exit.Input, err)
 	case s.o.Protect && s.o.Allow == nil:
-		return errors.New("SSRF protection needs to know the pool: give the endpoints file; without Kubernetes there is nobody to ask")
+		return errors.New("SSRF protection needs to know the pool: give the endpoints file or the directory of objects; without Kubernetes there is nobody to ask")
 	}
 	s.pool = &pool{log: s.log, changed: changed}
 	if s.o.Protect {

@@ -79,8 +79,20 @@ func (r *rig) settled() {
 
 var usageLine = regexp.MustCompile(`(?m)^vllm:kv_cache_usage_perc\{[^}]*\} (\S+)$`)
 
+var transferredLine = regexp.MustCompile(`(?m)^llmd_sidecar_kv_cache_transfer_bytes (\S+)$`)
+
 // usage is the part of a server's KV blocks that is in use.
 func (r *rig) usage(url string) string {
+	r.t.Helper()
+	m := usageLine.FindStringSubmatch(r.page(url))
+	if m == nil {
+		r.t.Fatalf("no vllm:kv_cache_usage_perc at %s", url)
+	}
+	return strings.TrimSuffix(m[1], ".0")
+}
+
+// page is a server's metrics.
+func (r *rig) page(url string) string {
 	r.t.Helper()
 	way := &http.Transport{DisableKeepAlives: true}
 	resp, err := (&http.Client{Transport: way}).Get(url + "/metrics")
@@ -92,11 +104,7 @@ func (r *rig) usage(url string) string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := usageLine.FindSubmatch(page)
-	if m == nil {
-		r.t.Fatalf("no vllm:kv_cache_usage_perc at %s", url)
-	}
-	return strings.TrimSuffix(string(m[1]), ".0")
+	return string(page)
 }
 
 func (r *rig) okay(a answer) {
@@ -126,6 +134,9 @@ func TestDisaggregatedFlow(t *testing.T) {
 	r.settled()
 	if got := r.decisions(); got != "disaggregated" {
 		t.Fatalf("cold: %s", got)
+	}
+	if m := transferredLine.FindStringSubmatch(r.page("http://" + r.Sidecars[0].Addr())); m == nil || m[1] == "0" {
+		t.Errorf("the sidecar counts no bytes of the transfer: %v", m)
 	}
 	var edges []flow.Edge
 	for _, e := range flow.DisaggregatedEdges() { // the client here is none of ours

@@ -28,6 +28,11 @@ func (s *Stack) startSidecars(context.Context) error {
 			SessionCache: s.pool.Disaggregation.SessionCache, Protect: true, EndpointsFile: s.EndpointsFile(),
 			Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout},
 			Seed: s.o.Scenario.Seed + uint64(i) + 1, PodName: s.Names[i], Now: s.Now, Recorder: s.o.Recorder, Log: s.o.Log}
+		engine, err := s.o.Scenario.Engine(s.pool, i)
+		if err != nil {
+			return err
+		}
+		o.BlockBytes = engine.BlockBytes()
 		x, err := sidecar.Start(o)
 		if err != nil {
 			return fmt.Errorf("sidecar of %s: %w", s.Names[i], err)

@@ -50,6 +50,8 @@ type eppCmd struct {
 	HoldLimit time.Duration `name:"hold-limit" default:"1m" help:"How long a request may be held before the client gets a 504."`
 
 	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
+	PodHeaders                bool          `name:"pod-headers" help:"Tell the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod (documents 002 and 003)."`
+	ExplainHeaders            bool          `name:"explain-headers" help:"These, and cache hits, scores and scheduling times in every response, as x-windtunnel-explain asks for one."`
 	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
 	AllowExperimental         bool          `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
 	RefreshMetricsInterval    time.Duration `name:"refresh-metrics-interval" default:"50ms" help:"How often model servers are scraped."`
@@ -115,7 +117,7 @@ func (c *eppCmd) Run(o *outside) error {
 		log.Info("epp: a flag that has no effect here", "flag", flag)
 	}
 	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
-		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
+		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores, PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders,
 		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
 		BuildInfo: versionText(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
 	if err := c.serving(&opts, c.MetricsAuth); err != nil {

@@ -40,12 +40,13 @@ type sidecarCmd struct {
 	FallBack bool          `name:"prefill-fallback-local" help:"Let the decode server prefill when no prefiller can, instead of answering with the prefiller's error."`
 	Chunk    int           `name:"decode-chunk-size" help:"Ask the decode server for this many tokens at a time; 0 for all."`
 
-	Protect       bool   `name:"enable-ssrf-protection" help:"Refuse prefillers outside the pool. Needs --endpoints-file."`
+	Protect       bool   `name:"enable-ssrf-protection" help:"Refuse prefillers outside the pool. Needs --objects or --endpoints-file."`
 	EndpointsFile string `name:"endpoints-file" placeholder:"FILE" help:"The pool, as the EPP's file-discovery reads it; followed as it changes."`
+	Objects       string `name:"objects" placeholder:"DIR" fromenv:"WINDTUNNEL_OBJECTS" help:"Directory of YAML files in place of a Kubernetes API server: the InferencePool and its Pods; followed as it changes (WINDTUNNEL_OBJECTS)."`
 	PoolNamespace string `name:"inference-pool-namespace" fromenv:"INFERENCE_POOL_NAMESPACE" default:"default" help:"Namespace of the pool (INFERENCE_POOL_NAMESPACE)."`
-	PoolName      string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool, for the log (INFERENCE_POOL_NAME)."`
+	PoolName      string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool among --objects (INFERENCE_POOL_NAME)."`
 	Pool          string `name:"inference-pool" placeholder:"NAMESPACE/NAME" fromenv:"INFERENCE_POOL" help:"Both in one (INFERENCE_POOL)."`
-	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; the pool is --endpoints-file."`
+	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; the pool is found by its name."`
 
 	PrefillURL   []string `name:"prefill-url" placeholder:"URL" help:"Document 002's session mode: prefill new conversations there. May be repeated; without it the pool's endpoints with llm-d.ai/role: prefill."`
 	SessionCache int      `name:"session-cache-size" fromenv:"SESSION_CACHE_SIZE" placeholder:"SESSIONS" help:"Sessions that are remembered; turns session mode on (SESSION_CACHE_SIZE; 1000 with --prefill-url)."`
@@ -85,19 +86,20 @@ type sidecarCmd struct {
 func (sidecarCmd) Help() string {
 	return `The routing sidecar by itself, in front of a decode server: a request with
 x-prefiller-host-port is prefilled there first, all others go straight through.
-It takes the flags of pd-sidecar and of documents 002 and 003. Two of the latter
-need more, or another word: --enable-ssrf-protection also wants --endpoints-file,
-the pool's addresses that Kubernetes would tell, and a connector tcp there is
-none: without RDMA each of the connectors goes over TCP.
+It takes the flags of pd-sidecar and of documents 002 and 003. What Kubernetes
+would tell about the pool, for --enable-ssrf-protection, comes from --objects (or
+WINDTUNNEL_OBJECTS beside INFERENCE_POOL_NAME), or from --endpoints-file. Document
+002's connector tcp is nixlv2: without RDMA each of the connectors goes over TCP.
 
   windtunnel sidecar --secure-proxy=false --model-server-port 8001
   windtunnel sidecar -port=8000 -vllm-port=8001 -connector=nixlv2 -secure-proxy=false
+  windtunnel sidecar --enable-ssrf-protection --objects ./manifests --inference-pool-name my-pool
   windtunnel sidecar --enable-ssrf-protection --endpoints-file endpoints.yaml
   windtunnel sidecar --prefill-url http://127.0.0.2:8000        # document 002's sessions
 
 Environment: INFERENCE_POOL, INFERENCE_POOL_NAMESPACE, INFERENCE_POOL_NAME,
-SESSION_CACHE_SIZE, SGLANG_BOOTSTRAP_PORT, MOONCAKE_BOOTSTRAP_PORT,
-P2P_CONNECTOR_PORT, ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP,
+WINDTUNNEL_OBJECTS, SESSION_CACHE_SIZE, SGLANG_BOOTSTRAP_PORT,
+MOONCAKE_BOOTSTRAP_PORT, P2P_CONNECTOR_PORT, ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP,
 MORIIO_METRICS_ADDR, MORIIO_DNS_RESOLVE_TTL_SECONDS,
 MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS; UCX_TLS is read by nobody.`
 }
@@ -173,6 +175,10 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 			return none, fmt.Errorf("%s %d: with --data-parallel-size %d the last rank's port would be above 65535", flag, port, c.Ranks)
 		}
 	}
+	if strings.EqualFold(c.Connector, "tcp") { // document 002's
+		fmt.Fprintln(o.Stderr, "notice: a connector tcp there is not; nixlv2 is used, which goes over TCP without RDMA")
+		c.Connector = string(disagg.NIXLv2)
+	}
 	connector, err := disagg.ParseConnector(c.Connector)
 	if err != nil {
 		return none, fmt.Errorf("--kv-connector: %w", err)
@@ -191,8 +197,18 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 	if strings.Count(c.Pool, "/") > 1 || strings.HasPrefix(c.Pool, "/") || strings.HasSuffix(c.Pool, "/") {
 		return none, fmt.Errorf("--inference-pool %q: expected NAMESPACE/NAME or NAME", c.Pool)
 	}
-	if c.Protect && c.EndpointsFile == "" {
-		return none, errors.New("--enable-ssrf-protection needs --endpoints-file: there is no Kubernetes here to ask for the pods of the pool")
+	if namespace, name, ok := strings.Cut(c.Pool, "/"); ok {
+		c.PoolNamespace, c.PoolName = namespace, name
+	} else if c.Pool != "" {
+		c.PoolName = c.Pool
+	}
+	switch {
+	case c.EndpointsFile != "":
+		c.Objects = "" // the file alone counts
+	case c.Objects != "" && c.PoolName == "":
+		return none, errors.New("--objects needs the pool's name: give --inference-pool-name, or INFERENCE_POOL_NAME in the environment")
+	case c.Protect && c.Objects == "":
+		return none, errors.New("--enable-ssrf-protection needs the pool: give --objects (or WINDTUNNEL_OBJECTS), a directory with the InferencePool and its Pods, or --endpoints-file; there is no Kubernetes here to ask")
 	}
 	for flag, list := range map[string][]string{"--enable-tls": c.EnableTLS, "--tls-insecure-skip-verify": c.SkipVerify} {
 		for _, who := range list {
@@ -200,9 +216,6 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 				return none, fmt.Errorf("%s %q: expected prefiller, decoder or encoder", flag, who)
 			}
 		}
-	}
-	if namespace, _, ok := strings.Cut(c.Pool, "/"); ok {
-		c.PoolNamespace = namespace
 	}
 	opts := sidecar.Options{
 		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Advertise: c.Advertise, Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
@@ -212,7 +225,7 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 		Peers:      disagg.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts, Prefill: c.MoRIIO.RemoteHosts},
 		ResolveTTL: time.Duration(c.MoRIIO.TTL) * time.Second, ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
 		SessionCache: c.SessionCache, Prefillers: c.PrefillURL,
-		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Namespace: c.PoolNamespace,
+		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Objects: c.Objects, PoolName: c.PoolName, Namespace: c.PoolNamespace,
 		Serve:      sidecar.ServeTLS{On: c.SecureProxy, CertPath: c.CertPath},
 		Prefiller:  sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"), Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
 		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"), Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},

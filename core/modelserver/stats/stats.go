@@ -26,6 +26,7 @@ type Stats struct {
 
 	ttft, itl, tpot                     histogram
 	e2e, queue, inference, prefill      histogram
+	latest                              latest // of e2e
 	decode                              histogram
 	promptTokens, generationTokens      histogram
 	maxGeneration, paramMaxTokens       histogram
@@ -219,6 +220,7 @@ func (s *Stats) finished(q *Sequence, f *engine.Effect) {
 func (s *Stats) ended(q *Sequence, f *engine.Effect, reason int) {
 	s.Success[reason]++
 	s.e2e.observe((f.At - q.Arrived).Seconds())
+	s.latest.add((f.At - q.Arrived).Seconds())
 	s.promptTokens.observe(float64(q.PromptTokens))
 	s.generationTokens.observe(float64(f.Count))
 	s.maxGeneration.observe(float64(f.Count))

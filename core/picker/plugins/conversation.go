@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
@@ -17,20 +18,33 @@ func conversation(r *picker.Request) string {
 
 // sessionPrefix is session-prefix-scorer: 1 for an endpoint that has the
 // request's conversation (document 002, chapter 10: "Has session?"), 0 for others. A session of
-// the endpoint that ends in "*" stands for all that begin so.
-type sessionPrefix struct{ named }
+// the endpoint that ends in "*" stands for all that begin so. Beside what the
+// endpoints say, a conversation is where this picker sent it last.
+type sessionPrefix struct {
+	named
+	sent *bounded.Store[string, string] // endpoint by conversation
+}
 
 func newSessionPrefix(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &sessionPrefix{base("session-prefix-scorer", name)}, nil
+	return &sessionPrefix{base("session-prefix-scorer", name), bounded.New[string, string](bounded.Limits{Entries: maxSessions, Bytes: maxSessionBytes}, nil)}, nil
 }
 
 // Score looks for the conversation.
 func (s *sessionPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {
 	id := conversation(c.Request)
+	sent, ok := s.sent.Peek(id)
 	for j, i := range in {
-		if hasSession(c.State(i), id) {
+		if hasSession(c.State(i), id) || ok && c.State(i).ID() == sent {
 			scores[j] = 1
 		}
+	}
+}
+
+// Commit remembers where the conversation went.
+func (s *sessionPrefix) Commit(_ machine.Time, d *picker.Decision) {
+	if id := conversation(d.Request); id != "" && len(d.Targets) > 0 {
+		where := d.Targets[0].Endpoint.ID()
+		s.sent.Put(id, where, len(id)+len(where))
 	}
 }
 

@@ -200,7 +200,7 @@ type pd struct {
 	PrefixName     string `json:"prefixPluginName"`
 	Prefix         string `json:"prefixMatchInfoProducerName"`
 	HashBlockSize  int    `json:"hashBlockSize"`
-	Threshold      int    `json:"threshold"`
+	Threshold      int    `json:"threshold" min:"0"`
 
 	decider Decider
 	source  prefixSource
@@ -214,12 +214,18 @@ func newPD(b *picker.Builder, name string, p picker.Params) (picker.Plugin, erro
 	if h.DeciderName == "" {
 		return nil, p.At("deciderPluginName").Expected("the name of a decider")
 	}
+	if h.Threshold > 0 && !p.At("deciderPluginName").Given() { // document 003: no decider of its own
+		d := &prefixDecider{named: base("prefix-based-pd-decider", name), NonCached: h.Threshold}
+		findPrefix(b, h.Prefix, name, &d.source)
+		h.decider = d
+		return h, nil
+	}
+	findPrefix(b, h.Prefix, name, &h.source)
 	d, err := decider(b, h.DeciderName, p, "deciderPluginName")
 	if err != nil {
 		return nil, err
 	}
 	h.decider = d
-	findPrefix(b, h.Prefix, name, &h.source)
 	return h, nil
 }
 

@@ -149,21 +149,6 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// qpsLoad is qps-load-scorer (document 002, chapter 10): 1 - qps/maxQps. An endpoint without a maximum
-// scores 1.
-type qpsLoad struct{ named }
-
-func newQPSLoad(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &qpsLoad{base("qps-load-scorer", name)}, nil
-}
-
-// Score prefers endpoints with room for more requests per second.
-func (s *qpsLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
-	for j, i := range in {
-		scores[j] = 1 - load01(c.State(i))
-	}
-}
-
 // load01 is how loaded an endpoint is, from 0 to 1: by requests per second
 // where they are known, else by its queue (five are full) and KV cache.
 func load01(s *picker.State) float64 {

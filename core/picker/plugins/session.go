@@ -33,6 +33,8 @@ const (
 	strategyHeader    = "encoded_endpoint_header"
 	strategySessionID = "session_id"
 	maxSessions       = 1 << 20
+	maxSessionBytes   = 64 << 20 // of conversations' names and where they are
+	maxRates          = 1 << 16  // endpoints whose requests per second are counted
 )
 
 // session pins the requests of one session to one endpoint. With the strategy

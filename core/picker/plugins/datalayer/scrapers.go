@@ -74,6 +74,12 @@ func (s *scraper) read(b *picker.Builder, p picker.Params) error {
 	if a.Timeout > a.Interval {
 		b.Warn("plugin %s: the timeout %s is longer than the interval %s", s.Name(), a.Timeout.Time(), a.Interval.Time())
 	}
+	if a.Interval.Time() < machine.Second { // document 003's dos and don'ts
+		b.Warn("plugin %s: the interval %s is below 1s; document 003 advises 5s to 10s", s.Name(), a.Interval.Time())
+	}
+	if a.TTL.Time() > 30*machine.Second {
+		b.Warn("plugin %s: figures up to %s old are believed; document 003 advises 30s at most", s.Name(), a.TTL.Time())
+	}
 	for i, name := range a.Metrics {
 		if spec, err := metrics.ParseSpec(name); err != nil || spec.Name == "" || len(spec.Labels) > 0 {
 			return p.At(fmt.Sprintf("metrics[%d]", i)).Expected("the name of a metric")

@@ -1,0 +1,24 @@
+package stats
+
+import "testing"
+
+// Percentiles are values that there were, the newest ones.
+func TestLatest(t *testing.T) {
+	var l latest
+	l.add(.0486)
+	if got := l.quantile(.99); got != .0486 {
+		t.Errorf("of one: %v", got)
+	}
+	for i := range 99 {
+		l.add(float64(i))
+	}
+	if got := l.quantile(.99); got != 97 {
+		t.Errorf("of a hundred: %v", got)
+	}
+	for range latestKept {
+		l.add(.25)
+	}
+	if got := l.quantile(.99); got != .25 || len(l.values) != latestKept {
+		t.Errorf("of %d newer ones: %v", len(l.values), got)
+	}
+}

@@ -1,0 +1,59 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Limits of a directory of manifests.
+const (
+	maxManifests     = 10_000
+	maxManifestBytes = 256 << 20
+)
+
+// IsManifest says whether a file's name is that of a YAML or JSON file that is
+// not hidden.
+func IsManifest(name string) bool {
+	name = filepath.Base(name)
+	ext := filepath.Ext(name)
+	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
+}
+
+// Manifests hands every manifest of a directory to add, in the order of their
+// names, and returns all that was wrong: what they are (as errors name it), files
+// above limit bytes, and what add said.
+func Manifests(what, dir string, limit int64, add func(path string, data []byte) error) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	var errs []error
+	count, size := 0, int64(0)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if !IsManifest(path) {
+			continue
+		}
+		info, err := os.Stat(path) // a ConfigMap's files are links
+		if errors.Is(err, os.ErrNotExist) {
+			continue // gone since the directory was read
+		}
+		if err != nil || !info.Mode().IsRegular() {
+			errs = append(errs, err)
+			continue
+		}
+		count, size = count+1, size+info.Size()
+		if count > maxManifests || size > maxManifestBytes {
+			return fmt.Errorf("%s: %s has more than %d files or %d bytes", what, dir, maxManifests, maxManifestBytes)
+		}
+		data, err := Read(path, limit)
+		if err == nil {
+			err = add(path, data)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
