@@ -28,7 +28,6 @@ type answering struct {
 	p      modelserver.Progress
 	reader *held.Reader // of a held request
 	body   []byte       // as far as it is here, of a plain one
-	opened bool
 	news   bool // of the engine, not told yet
 }
 

@@ -179,7 +179,7 @@ func (m *Machine) pick(r *Request) {
 	if d.Err == nil {
 		d.Err = m.p.Commit(m.now, d)
 		if d.Err != nil { // a plug-in panicked: what the others hold is given back
-			m.p.Release(m.now, d)
+			_ = m.p.Release(m.now, d) // the first error is the one to tell
 		}
 	}
 	d.Took = m.p.Stopwatch() - began

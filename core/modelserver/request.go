@@ -115,10 +115,3 @@ type Token struct {
 	kv []byte // document 002's kv_metadata, on a choice's last token
 }
 
-// tool is the call that the token is part of; nil of a text.
-func (t *Token) tool() *toolCall {
-	if t.of == nil {
-		return nil
-	}
-	return t.of.tool
-}

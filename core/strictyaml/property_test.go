@@ -2,6 +2,7 @@ package strictyaml_test
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -117,7 +118,8 @@ func TestASpoiledLeafIsTold(t *testing.T) {
 		text = bytes.Replace(text, []byte("'"+x.node.Value+"'"), []byte(x.node.Value), 1) // the library puts it in quotes
 		line := 1 + bytes.Count(text[:bytes.Index(text, []byte(x.node.Value))], []byte("\n"))
 		_, err = decode(text, false)
-		problems, _ := err.(strictyaml.Problems)
+		var problems strictyaml.Problems
+		errors.As(err, &problems)
 		if len(problems) != 1 || problems[0].Line != line || problems[0].Path != x.path {
 			t.Fatalf("%s on line %d of\n%s\n%v", x.path, line, text, err)
 		}

@@ -141,7 +141,6 @@ type portConn struct {
 	stream extprocv3.ExternalProcessor_ProcessClient
 	cancel context.CancelFunc
 	in     chan Message
-	over   bool // in is closed
 	left   bool
 }
 

@@ -143,7 +143,7 @@ func (x *InputLog) loop() {
 		select {
 		case <-x.wake:
 		case <-x.stop:
-			x.write()
+			_ = x.write() // a log that cannot be written is marked with its gap already
 			return
 		}
 		select {

@@ -2,6 +2,7 @@ package epp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -350,7 +351,7 @@ func (s wireStream) untilOver(piece string) string {
 	for {
 		m, err := s.Recv()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			if answered {
 				return "passed"
 			}

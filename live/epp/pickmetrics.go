@@ -329,13 +329,6 @@ func (m *PickMetrics) ScrapeFailed(source, extractor string) {
 	}
 }
 
-// round is told how long a round of flow control took.
-func (m *PickMetrics) round(took time.Duration) {
-	if m != nil {
-		m.cycle.observe(took.Seconds())
-	}
-}
-
 // mean and deviation of a figure over endpoints, to two digits as the real
 // one tells them.
 func spread(v []float64) (mean, deviation float64) {

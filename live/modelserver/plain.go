@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -72,9 +71,4 @@ func (s *Server) appendModel(b []byte, id, root, parent string) []byte {
 	b = append(b, `,"max_model_len":`...)
 	b = strconv.AppendInt(b, int64(s.cfg.MaxModelLen), 10)
 	return append(b, `,"permission":[]}`...)
-}
-
-func appendEcho(b []byte, metadata string) []byte {
-	b = append(b, `,"`+held.EchoField+`":`...)
-	return openai.AppendString(b, metadata)
 }

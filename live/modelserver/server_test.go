@@ -20,7 +20,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/response"
 	"go.uber.org/goleak"
 )
@@ -583,5 +582,3 @@ func TestPortTaken(t *testing.T) {
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-func (s *Server) fakeUsage() openai.Usage { return openai.Usage{PromptTokens: 3, CompletionTokens: 3} }

@@ -41,10 +41,6 @@ const (
 
 const anyPort = "127.0.0.1:0"
 
-// scrapeInterval is how often the picker reads model servers' metrics, the
-// real EPP's --refresh-metrics-interval.
-const scrapeInterval = 50 * time.Millisecond
-
 // Options of a stack.
 type Options struct {
 	Scenario *scenario.Scenario

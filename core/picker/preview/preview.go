@@ -138,9 +138,12 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 			if d.Err != nil {
 				return nil, fmt.Errorf("endpoints[%d].served[%d]: %w", i, n, d.Err)
 			}
-			p.Commit(0, d)
-			if !s.Endpoints[i].Served[n].Held {
-				p.Release(0, d)
+			failed := p.Commit(0, d)
+			if !s.Endpoints[i].Served[n].Held && failed == nil {
+				failed = p.Release(0, d)
+			}
+			if failed != nil {
+				return nil, fmt.Errorf("endpoints[%d].served[%d]: %w", i, n, failed)
 			}
 		}
 	}
