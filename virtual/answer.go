@@ -39,8 +39,8 @@ type sequence struct {
 
 // reach begins a request at a model server, with its headers.
 func (r *request) reach(s *server, endpoint string, head header.List) {
-	if why := s.core.Refuses(r.w.now); why != "" {
-		r.respond(503, jsonType, openai.AppendError(nil, openai.Errorf(503, "", "%s", why)), true)
+	if bad := s.core.Refuses(r.w.now); bad != nil {
+		r.respond(bad.Status, jsonType, openai.AppendError(nil, bad), true)
 		return
 	}
 	a := &answering{r: r, s: s, api: modelserver.APIOf(r.Path), head: modelserver.ReadHead(head.Get)}
@@ -51,7 +51,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	if a.api == nil {
 		a.api = modelserver.Chat
 	}
-	fault, err := s.reader.Fault(&a.head)
+	fault, bad := s.reader.Fault(&a.head)
 	boundary, isHeld, violation := held.Boundary(head.Get("content-type"))
 	if isHeld {
 		a.reader = held.NewReader(boundary, max(r.w.stream.MaxBodyBytes, len(r.Body)))
@@ -59,8 +59,8 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	a.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
 		Brief: true, Silent: !r.w.verbose})
 	switch {
-	case err != nil:
-		a.resp.Take(r.w.now, nil, openai.Errorf(400, modelserver.FaultHeader, "%v", err), &a.fx)
+	case bad != nil:
+		a.resp.Take(r.w.now, nil, bad, &a.fx)
 	case violation != nil:
 		a.resp.Open(r.w.now, violation.Error(), &a.fx)
 	}

@@ -117,7 +117,7 @@ func (p *sidecarRequest) act(a disagg.Action) {
 	case disagg.Drop:
 		p.legs[a.Leg].drop("the client left")
 	case disagg.Answer:
-		if a.Status >= 500 { // legs that nobody waits for are for nobody
+		if disagg.EndsLegs(a.Status) {
 			p.drop("the client left")
 		}
 		p.r.whole = a.Status < 300
@@ -295,7 +295,8 @@ func (l *leg) broke(reason string) {
 	p.drop("the client left")
 	if l.bytes == 0 && l.change != nil && !l.streams() {
 		// It was read whole to be changed, so that nothing has left yet.
-		p.r.respond(502, jsonType, []byte(text+reason), true)
+		a := disagg.Failed{Reason: reason}.Answer()
+		p.r.respond(a.Status, jsonType, a.Body, true)
 		return
 	}
 	p.r.lost()

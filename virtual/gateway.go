@@ -24,7 +24,7 @@ func (r *request) lost() {
 			return
 		}
 		f := r.facts()
-		r.toClient(func() { r.finish(flow.Broken, f.Cut("the answer was cut short")...) })
+		r.toClient(func() { r.finish(f.Broke("the answer was cut short")) })
 		r.tell(stream.Message{Kind: stream.PeerGone})
 	})
 }
@@ -91,8 +91,7 @@ func (r *request) received(body []byte, end bool) {
 		r.refusal.Close()
 	}
 	f := r.facts()
-	outcome, details := f.Ended(r.record)
-	r.finish(outcome, details...)
+	r.finish(f.Ended(r.record))
 }
 
 // facts are what the client knows of the response.

@@ -58,7 +58,7 @@ func (w *world) ended(r *request, o flow.Outcome) {
 	w.done++
 	if v := r.conversation; v.More() {
 		r.heard.Close()
-		think := v.Next(r.heard.Text(), o == flow.Completed)
+		think := v.Next(r.heard.Text(), o)
 		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{kind: nextTurn, request: r})
 		return
 	}

@@ -123,7 +123,7 @@ func (r *request) answered(a stream.Answer) {
 		r.received(a.Body, true)
 		return
 	}
-	r.finish(flow.OutcomeOfStatus(a.Status), flow.D("status", a.Status))
+	r.finish(flow.OutcomeOfStatus(a.Status), []flow.Detail{flow.D("status", a.Status)})
 }
 
 // toServer is what the EPP sends to what is behind Envoy.
@@ -177,7 +177,7 @@ func (r *request) evicted() {
 func (r *request) giveUp() {
 	if !r.over {
 		f := r.facts()
-		r.finish(flow.TimedOut, f.Cut(response.TimeLimit)...)
+		r.finish(f.TimedOut())
 		r.left()
 	}
 }
@@ -185,9 +185,8 @@ func (r *request) giveUp() {
 // leaves is the client going away on purpose.
 func (r *request) leaves() {
 	if !r.over {
-		r.record(flow.ClientLeft)
 		f := r.facts()
-		r.finish(flow.Left, f.Cut(response.ClientLeft)...)
+		r.finish(f.Left(response.ClientLeft))
 		r.left()
 	}
 }
@@ -240,11 +239,11 @@ func (r *request) dropServer(reason string) {
 	}
 }
 
-func (r *request) finish(o flow.Outcome, details ...flow.Detail) {
+func (r *request) finish(o flow.Outcome, details []flow.Detail) {
 	if r.over {
 		return
 	}
 	r.over, r.alarm.r = true, nil
-	r.record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(o))}, details...)...)
+	response.Finish(r.record, o, details)
 	r.w.ended(r, o)
 }

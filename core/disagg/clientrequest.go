@@ -254,7 +254,11 @@ func (x *ClientRequest) answer(a Answer, why string) {
 
 // refuse answers with an error of the sidecar's own.
 func (x *ClientRequest) refuse(status int, message string, head ...header.Header) {
-	x.answer(Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: ErrorBody(status, message)}, message)
+	x.answer(refusal(status, message, head...), message)
+}
+
+func refusal(status int, message string, head ...header.Header) Answer {
+	return Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: ErrorBody(status, message)}
 }
 
 // finish answers with a body that the sidecar has put together from a leg's.
@@ -353,10 +357,25 @@ func (x *ClientRequest) decodeFailed(m Failed) {
 	case x.chunks != nil && x.saying:
 		x.chunkFailed(nil, ErrorBody(502, m.Reason))
 	case m.Refused:
-		x.refuse(503, "The decode node is not ready. Please check that the vLLM service is running and the port configuration is correct.")
+		x.answer(m.Answer(), notReady)
 	default:
-		x.refuse(502, m.Reason)
+		x.answer(m.Answer(), m.Reason)
 	}
+}
+
+// EndsLegs tells whether an answer of this status also ends the legs that
+// nobody waits for: it stands for a whole exchange that has failed.
+func EndsLegs(status int) bool { return status >= 500 }
+
+const notReady = "The decode node is not ready. Please check that the vLLM service is running and the port configuration is correct."
+
+// Answer is what a client gets for a decode leg that failed before anything of
+// its answer was sent on.
+func (m Failed) Answer() Answer {
+	if m.Refused {
+		return refusal(503, notReady)
+	}
+	return refusal(502, m.Reason)
 }
 
 // plainText is a reason as a header's value.

@@ -56,16 +56,27 @@ func (h *Head) id(p *openai.Sampling) string {
 
 // Fault is what goes wrong with a request: what its headers ask for, or
 // what the server has for its id.
-func (r *Reader) Fault(h *Head) (lifecycle.Fault, error) {
+func (r *Reader) Fault(h *Head) (lifecycle.Fault, *openai.Error) {
 	if !r.IgnoreFaultHeader {
-		if h.Fault != "" {
-			return ParseFault(h.Fault)
+		asked := h.Fault
+		if asked == "" && h.ReturnError != "" {
+			asked = "status=" + h.ReturnError
 		}
-		if h.ReturnError != "" {
-			return ParseFault("status=" + h.ReturnError)
+		if asked != "" {
+			f, err := ParseFault(asked)
+			return f, BadFault(err)
 		}
 	}
 	return r.State.Fault(h.RequestID), nil
+}
+
+// BadFault is the answer to a request whose FaultHeader cannot be done; nil where
+// err is.
+func BadFault(err error) *openai.Error {
+	if err == nil {
+		return nil
+	}
+	return openai.Errorf(400, FaultHeader, "%v", err)
 }
 
 // ParseFault reads the value of FaultHeader.

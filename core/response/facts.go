@@ -82,9 +82,28 @@ const (
 	ClientLeft = "the client left"
 )
 
-// Cut are the details of a request whose response did not come to its end. A
-// Status of 0 says that none of it came.
-func (f *Facts) Cut(reason string) []flow.Detail {
+// TimedOut is the outcome, with its details, of a request that the client's own
+// time limit has ended. In this and the next two, a Status of 0 says that
+// nothing of the response came.
+func (f *Facts) TimedOut() (flow.Outcome, []flow.Detail) { return flow.TimedOut, f.cut(TimeLimit) }
+
+// Left is the outcome of a request that the client gave up.
+func (f *Facts) Left(reason string) (flow.Outcome, []flow.Detail) { return flow.Left, f.cut(reason) }
+
+// Broke is the outcome of a request whose connection broke.
+func (f *Facts) Broke(reason string) (flow.Outcome, []flow.Detail) {
+	return flow.Broken, f.cut(reason)
+}
+
+// Finish records how a request ended.
+func Finish(record func(flow.Step, ...flow.Detail), o flow.Outcome, details []flow.Detail) {
+	if o == flow.Left {
+		record(flow.ClientLeft)
+	}
+	record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(o))}, details...)...)
+}
+
+func (f *Facts) cut(reason string) []flow.Detail {
 	details := []flow.Detail{flow.D("reason", reason)}
 	if f.Status != 0 {
 		details = append(details, flow.D("status", f.Status), flow.D("tokens", f.Tokens))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -96,11 +97,11 @@ func (v *Conversation) Session() string {
 // More tells whether there is another turn after this one.
 func (v *Conversation) More() bool { return v.turn+1 < v.Turns }
 
-// Next ends a turn: answer is what was said, and ok whether it came whole. What
-// was not answered is not spoken of again. It returns how long the user thinks
+// Next ends a turn: answer is what was said, and o how its request ended. What
+// was not answered whole is not spoken of again. It returns how long the user thinks
 // before the next request.
-func (v *Conversation) Next(answer string, ok bool) machine.Time {
-	if n := len(v.user) + len(answer); ok && v.size+n <= maxHistory {
+func (v *Conversation) Next(answer string, o flow.Outcome) machine.Time {
+	if n := len(v.user) + len(answer); o == flow.Completed && v.size+n <= maxHistory {
 		v.history = append(v.history, message{"user", v.user}, message{"assistant", answer})
 		v.size += n
 	}

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -85,11 +86,12 @@ func TestConversations(t *testing.T) {
 			if more := turn+1 < v.Turns; v.More() != more {
 				t.Fatalf("turn %d of %d: more %v", turn, v.Turns, v.More())
 			}
-			ok := turn%3 != 1
-			if ok {
+			outcome := flow.Broken
+			if turn%3 != 1 {
+				outcome = flow.Completed
 				said = append(said, "user "+user.Content, "assistant answer "+r.ID)
 			}
-			v.Next("answer "+r.ID, ok)
+			v.Next("answer "+r.ID, outcome)
 		}
 		next += v.Turns
 		talked++

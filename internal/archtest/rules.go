@@ -7,6 +7,8 @@
 // source and hold it against them.
 package archtest
 
+import "strings"
+
 // Module is the path that all imports inside the repository begin with.
 const Module = "github.com/windtunnel/windtunnel/"
 
@@ -139,3 +141,65 @@ var WordExceptions = map[string]string{
 
 // Skipped are directories that are no part of the source.
 var Skipped = []string{".git", ".cache", "bin", "node_modules"}
+
+// Drivers are the parts that act and do not decide.
+var Drivers = []string{"live", "virtual"}
+
+// Decision is a family of text constants of the core that a driver passes on
+// and never names itself.
+type Decision struct {
+	Kind string
+	// Dir is the package that has them; Type their type, Prefix what their names
+	// begin with. Empty is any.
+	Dir, Type, Prefix string
+}
+
+// Holds tells whether a constant belongs to the family.
+func (d *Decision) Holds(dir, name, typ string) bool {
+	return (d.Dir == "" || d.Dir == dir) && (d.Type == "" || d.Type == typ) && strings.HasPrefix(name, d.Prefix)
+}
+
+// Decisions are those families. HTTP's and gRPC's status codes are one more,
+// which the test knows by itself.
+var Decisions = []Decision{
+	{"outcome", "core/flow", "Outcome", ""},
+	{"finish reason", "", "FinishReason", ""},
+	{"drop reason", "core/picker/flowcontrol", "", "Reason"},
+}
+
+// DriverExceptions are the files of a driver that may name one kind of decision
+// all the same. The key is "file kind".
+var DriverExceptions = map[string]string{
+	"live/epp/docmetrics.go finish reason":            "\"error\" is the value of a metric's label in document 003",
+	"live/epp/metrics.go status":                      "400 is a number of histogram buckets",
+	"live/epp/pickmetrics.go outcome":                 "\"timed_out\" is the value of a metric's label in llm-d-router",
+	"live/epp/pickmetrics.go status":                  "counts what the core has refused for want of room; only the metrics page tells it",
+	"live/epp/processor.go status":                    "a panic of a plug-in, and gRPC's code for a stream that ended: the core is told of neither",
+	"live/epp/server.go status":                       "who may ask for metrics and profiles: virtual time has no such pages",
+	"live/envoy/defaults.go status":                   "Envoy's own configuration: what it tries again",
+	"live/kvmanager/http.go status":                   "the manager's HTTP: wrong paths, methods, bodies; virtual time asks it without HTTP",
+	"live/modelserver/adapters.go status":             "the API of adapters, which virtual time does not serve",
+	"live/modelserver/admin.go status":                "the API of failures and of the engine, which virtual time does not serve, and llm-d-inference-sim's names for faults",
+	"live/modelserver/body.go status":                 "a body that comes too slowly or is too long to be kept; virtual time has bodies whole",
+	"live/modelserver/control.go status":              "the API of sleep, which virtual time does not serve",
+	"live/modelserver/conversations.go status":        "the API of conversations, which virtual time does not serve",
+	"live/modelserver/dropin/flags.go status":         "what a flag of vLLM means; the core takes the status as a value",
+	"live/modelserver/grpc.go status":                 "gRPC's codes for calls that are no requests for tokens; virtual time speaks no gRPC",
+	"live/modelserver/grpc_generate.go status":        "messages of gRPC that cannot be read; virtual time speaks no gRPC",
+	"live/modelserver/grpc_generate.go finish reason": "SGLang's and vLLM's Abort call, which only gRPC has",
+	"live/modelserver/grpc_stream.go status":          "gRPC's codes for calls that are no requests for tokens; virtual time speaks no gRPC",
+	"live/modelserver/guard.go status":                "keys, and a start that is not over, before anything is read",
+	"live/modelserver/meeting.go status":              "the page of a connector's side channel, not of a request",
+	"live/modelserver/metrics.go status":              "the page of metrics, not a request",
+	"live/modelserver/plain.go status":                "/health of a dead engine; whether it is dead the core says",
+	"live/modelserver/responses.go status":            "stored responses by their id, which virtual time does not serve",
+	"live/modelserver/routes.go status":               "paths and methods that nobody serves",
+	"live/modelserver/tokenize.go status":             "the API of the tokenizer, which virtual time does not serve",
+	"live/modelserver/vllmgrpc/frame.go status":       "gRPC frames that cannot be read",
+	"live/modelserver/vllmgrpc/status.go status":      "how gRPC calls what HTTP calls by a number",
+	"live/serve/guard.go status":                      "who may ask for a page that controls something",
+	"live/sidecar/handler.go status":                  "a body that is too long, comes too slowly or is no JSON, before the core sees it",
+	"live/sidecar/metrics.go status":                  "the page of metrics, not a request",
+	"virtual/gateway.go status":                       "what Envoy answers by itself; in wall time the real one does",
+	"virtual/outside.go status":                       "what a page or a service of this stack answers a data source or a plug-in; whether the engine is dead the core says",
+}

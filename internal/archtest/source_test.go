@@ -124,3 +124,14 @@ func read(t *testing.T, path string) string {
 }
 
 func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// fragment is a file with one function of these statements.
+func fragment(t *testing.T, code string) *file {
+	t.Helper()
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, "fragment.go", "package p\nfunc _() { "+code+" }", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &file{path: "fragment.go", ast: parsed, fset: fset}
+}

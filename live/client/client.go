@@ -117,7 +117,7 @@ func transport(o Options) *http.Transport {
 func converse(ctx context.Context, client *http.Client, o *Options, v *workload.Conversation) {
 	for {
 		answer, outcome := one(ctx, client, o, v.Request(), v.More())
-		if !v.More() || ctx.Err() != nil || !pause.For(ctx, v.Next(answer, outcome == flow.Completed).Duration()) {
+		if !v.More() || ctx.Err() != nil || !pause.For(ctx, v.Next(answer, outcome).Duration()) {
 			return
 		}
 	}
@@ -153,10 +153,7 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 	if o.Metadata != nil {
 		o.Metadata(r.ID) // whatever became of the request, nobody asks again
 	}
-	if outcome == flow.Left {
-		record(flow.ClientLeft)
-	}
-	record(flow.Finished, append([]flow.Detail{flow.D("outcome", string(outcome))}, details...)...)
+	response.Finish(record, outcome, details)
 	return answer, outcome
 }
 
@@ -222,11 +219,11 @@ func roundTrip(client *http.Client, req *http.Request, o *Options, id string, ke
 func cut(ctx context.Context, err error, f *response.Facts) (flow.Outcome, []flow.Detail) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return flow.TimedOut, f.Cut(response.TimeLimit)
+		return f.TimedOut()
 	case errors.Is(context.Cause(ctx), errLeft):
-		return flow.Left, f.Cut(response.ClientLeft)
+		return f.Left(response.ClientLeft)
 	case errors.Is(ctx.Err(), context.Canceled):
-		return flow.Left, f.Cut(err.Error())
+		return f.Left(err.Error())
 	}
-	return flow.Broken, f.Cut(err.Error())
+	return f.Broke(err.Error())
 }

@@ -209,7 +209,7 @@ func (p *Process) explainEnd() error {
 			return e
 		case strings.Contains(line, "error initializing config"), strings.Contains(line, "[critical]"):
 			e.Kind = BadConfig
-			e.Message = "Envoy refused its configuration " + filepath.Join(p.Dir, ConfigFile) + ": " + clip(message(line), 500)
+			e.Message = "Envoy refused its configuration " + filepath.Join(p.Dir, ConfigFile) + ": " + clip(message(line), 512)
 			return e
 		}
 	}

@@ -189,7 +189,7 @@ func (c *served) over() {
 }
 
 // errEvicted is what receive says when the request must end early.
-var errEvicted = errors.New("evicted")
+var errEvicted = errors.New("the request is evicted")
 
 type arrival struct {
 	in  *extprocv3.ProcessingRequest

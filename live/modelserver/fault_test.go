@@ -29,7 +29,7 @@ func TestParseFault(t *testing.T) {
 			t.Errorf("%q: %s", in, d)
 		}
 	}
-	for _, in := range []string{"boom", "status=abc", "status=99", "stall=-1", "delay=1", "reset-after", ";"} {
+	for _, in := range []string{"boom", "status=abc", "status=99", "stall=-1", "delay=1", "reset-after", "refuse=3", ";"} {
 		if _, err := modelserver.ParseFault(in); err == nil {
 			t.Errorf("%q passed", in)
 		}

@@ -45,10 +45,10 @@ func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, api *mo
 	if s.opts.RequestIDHeaders {
 		w.Header().Set("X-Request-Id", g.head.RequestID)
 	}
-	fault, err := s.faultOf(r, &g.head)
-	if err != nil {
+	fault, bad := s.faultOf(r, &g.head)
+	if bad != nil {
 		closeAfter(w, r)
-		answer(w, openai.Errorf(400, modelserver.FaultHeader, "%v", err))
+		answer(w, bad)
 		return
 	}
 	boundary, isHeld, err := held.Boundary(headerOf(r, "Content-Type"))
@@ -126,11 +126,11 @@ func headerOf(r *http.Request, name string) string {
 
 // faultOf is what goes wrong with a request. What its header asks for of the
 // whole engine is done at once.
-func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (lifecycle.Fault, error) {
+func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (lifecycle.Fault, *openai.Error) {
 	if !s.opts.IgnoreFaultHeader && h.Fault != "" {
 		var err error
 		if h.Fault, err = s.killBy(r, h.Fault); err != nil {
-			return lifecycle.Fault{}, err
+			return lifecycle.Fault{}, modelserver.BadFault(err)
 		}
 	}
 	return s.reader.Fault(h)

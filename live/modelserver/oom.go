@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
@@ -27,5 +26,5 @@ func (s *Server) crashLoop() {
 // killed answers every request to such a server.
 func (s *Server) killed(w http.ResponseWriter, r *http.Request) {
 	closeAfter(w, r)
-	answer(w, openai.Errorf(http.StatusServiceUnavailable, "", "%s", s.loop.core.Refuses(s.clock())))
+	answer(w, s.loop.core.Refuses(s.clock()))
 }

@@ -132,7 +132,7 @@ func (e *clientRequest) say(s disagg.Say) {
 
 func (e *clientRequest) whole(status int) {
 	e.tell(disagg.Delivered{Bytes: e.wrote})
-	e.ok.Store(status < 500)
+	e.ok.Store(!disagg.EndsLegs(status))
 }
 
 // answer ends the request with what is known whole.
@@ -146,7 +146,7 @@ func (e *clientRequest) answer(a disagg.Answer) {
 	e.begun = true
 	write(e.w, a.Status, a.Head, a.Body)
 	e.wrote += len(a.Body)
-	e.ok.Store(a.Status < 500)
+	e.ok.Store(!disagg.EndsLegs(a.Status))
 }
 
 // head copies a leg's headers, with document 003's timings.

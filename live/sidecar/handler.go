@@ -90,15 +90,8 @@ func (k *rank) reverseProxy() *httputil.ReverseProxy {
 
 // refused answers for a decode server that cannot be reached.
 func refused(w http.ResponseWriter, err error) {
-	x := disagg.New(&disagg.Config{}, disagg.Request{})
-	var fx disagg.Effects
-	x.Input(0, disagg.Start{}, &fx)
-	x.Input(0, disagg.Failed{Leg: 1, Reason: err.Error(), Refused: isRefused(err)}, &fx)
-	for _, e := range fx.List {
-		if a, ok := e.Do.(disagg.Answer); ok {
-			write(w, a.Status, a.Head, a.Body)
-		}
-	}
+	a := disagg.Failed{Reason: err.Error(), Refused: isRefused(err)}.Answer()
+	write(w, a.Status, a.Head, a.Body)
 }
 
 func write(w http.ResponseWriter, status int, head header.List, body []byte) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
 )
 
 // life is whether a Core serves.
@@ -80,12 +81,11 @@ func Kills(since machine.Time) (n int, backOff machine.Time) {
 }
 
 // Refuses is what everybody is told who asks a server that was started at the
-// beginning of time and does not fit into its memory; the status is 503. It is
-// empty where the server fits.
-func (s *Core) Refuses(now machine.Time) string {
+// beginning of time and does not fit into its memory; nil where the server fits.
+func (s *Core) Refuses(now machine.Time) *openai.Error {
 	if s.c.OutOfMemory == nil {
-		return ""
+		return nil
 	}
 	n, _ := Kills(now)
-	return fmt.Sprintf("OOMKilled (CrashLoopBackOff, %d restarts): %v.", n-1, s.c.OutOfMemory)
+	return openai.Errorf(503, "", "OOMKilled (CrashLoopBackOff, %d restarts): %v.", n-1, s.c.OutOfMemory)
 }

@@ -351,7 +351,13 @@ func (f *fleet) command(d *datadriven.TestData) {
 		quest.Op, quest.Key, quest.EngineID = Op(f.arg(d, "op", "")), f.arg(d, "key", ""), f.arg(d, "engine", "")
 		s.input(Asked{100, quest})
 	case "health":
-		fmt.Fprintf(&f.out, "dead=%v, refuses: %q, after 100s: %q\n", s.Dead(), s.Refuses(0), s.Refuses(100*machine.Second))
+		refuses := func(at machine.Time) string {
+			if bad := s.Refuses(at); bad != nil {
+				return fmt.Sprintf("%d %q", bad.Status, bad.Message)
+			}
+			return "nobody"
+		}
+		fmt.Fprintf(&f.out, "dead=%v, refuses: %s, after 100s: %s\n", s.Dead(), refuses(0), refuses(100*machine.Second))
 	case "leave":
 		s.input(Left{100})
 	case "break": // the connections of a server

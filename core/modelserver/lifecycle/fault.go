@@ -38,6 +38,50 @@ type Fault struct {
 	LoseKV bool
 }
 
+// faults are those that there are, in the order in which errors name them: how
+// each is written, and what that says. A text after "=" is what the fault needs.
+var faults = []struct {
+	form string
+	set  func(f *Fault, arg string) error
+}{
+	{"refuse", flag(func(f *Fault) *bool { return &f.Refuse })},
+	{"reset", flag(func(f *Fault) *bool { return &f.Reset })},
+	{"reset-after=N", tokens(func(f *Fault) **int { return &f.ResetAfter })},
+	{"status=CODE", func(f *Fault, arg string) (err error) {
+		if f.Status, err = strconv.Atoi(arg); err != nil || f.Status < 200 || f.Status > 599 {
+			return fmt.Errorf("expected 200 to 599, got %q", arg)
+		}
+		return nil
+	}},
+	{"delay=DURATION", func(f *Fault, arg string) (err error) {
+		if f.Delay, err = time.ParseDuration(arg); err != nil || f.Delay < 0 || f.Delay > time.Hour {
+			return fmt.Errorf("expected a duration up to 1h, for example 200ms, got %q", arg)
+		}
+		return nil
+	}},
+	{"die-in-prefill", flag(func(f *Fault) *bool { return &f.DieInPrefill })},
+	{"end-before-part2", flag(func(f *Fault) *bool { return &f.EndBeforePart2 })},
+	{"no-body", flag(func(f *Fault) *bool { return &f.NoBody })},
+	{"lose-kv", flag(func(f *Fault) *bool { return &f.LoseKV })},
+	{"stall", func(f *Fault, _ string) error { f.StallAfter = new(int); return nil }},
+	{"stall=N", tokens(func(f *Fault) **int { return &f.StallAfter })},
+}
+
+func flag(of func(*Fault) *bool) func(*Fault, string) error {
+	return func(f *Fault, _ string) error { *of(f) = true; return nil }
+}
+
+func tokens(of func(*Fault) **int) func(*Fault, string) error {
+	return func(f *Fault, arg string) error {
+		n, err := strconv.Atoi(arg)
+		if err != nil || n < 0 {
+			return fmt.Errorf("expected a number of tokens, got %q", arg)
+		}
+		*of(f) = &n
+		return nil
+	}
+}
+
 // ParseFault reads "kind", "kind=value" or several of them separated by
 // semicolons. An empty text is no fault.
 func ParseFault(text string) (Fault, error) {
@@ -46,58 +90,28 @@ func ParseFault(text string) (Fault, error) {
 		return f, nil
 	}
 	for item := range strings.SplitSeq(text, ";") {
-		kind, arg, hasArg := strings.Cut(strings.TrimSpace(item), "=")
-		if err := f.set(kind, arg, hasArg); err != nil {
+		if err := f.read(strings.TrimSpace(item)); err != nil {
 			return Fault{}, err
 		}
 	}
 	return f, nil
 }
 
-func (f *Fault) set(kind, arg string, hasArg bool) error {
-	number := func() (*int, error) {
-		n, err := strconv.Atoi(arg)
-		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%s: expected a number of tokens, got %q", kind, arg)
+func (f *Fault) read(item string) error {
+	kind, arg, valued := strings.Cut(item, "=")
+	var forms []string
+	for _, x := range faults {
+		name, _, needs := strings.Cut(x.form, "=")
+		if name == kind && needs == valued {
+			if err := x.set(f, arg); err != nil {
+				return fmt.Errorf("%s: %w", kind, err)
+			}
+			return nil
 		}
-		return &n, nil
+		forms = append(forms, x.form)
 	}
-	var err error
-	switch kind {
-	case "refuse":
-		f.Refuse = true
-	case "reset":
-		f.Reset = true
-	case "die-in-prefill":
-		f.DieInPrefill = true
-	case "end-before-part2":
-		f.EndBeforePart2 = true
-	case "no-body":
-		f.NoBody = true
-	case "lose-kv":
-		f.LoseKV = true
-	case "stall":
-		f.StallAfter = new(int)
-		if hasArg {
-			f.StallAfter, err = number()
-		}
-	case "reset-after":
-		f.ResetAfter, err = number()
-	case "status":
-		f.Status, err = strconv.Atoi(arg)
-		if err != nil || f.Status < 200 || f.Status > 599 {
-			return fmt.Errorf("status: expected 200 to 599, got %q", arg)
-		}
-	case "delay":
-		f.Delay, err = time.ParseDuration(arg)
-		if err != nil || f.Delay < 0 || f.Delay > time.Hour {
-			return fmt.Errorf("delay: expected a duration up to 1h, for example 200ms, got %q", arg)
-		}
-	default:
-		return fmt.Errorf("unknown fault %q, expected refuse, reset, reset-after=N, status=CODE, delay=DURATION, die-in-prefill, "+
-			"end-before-part2, no-body, lose-kv, stall or stall=N", kind)
-	}
-	return err
+	last := len(forms) - 1
+	return fmt.Errorf("unknown fault %q, expected %s or %s", item, strings.Join(forms[:last], ", "), forms[last])
 }
 
 // FaultRule spoils some requests: those in Requests and the part Share of all
