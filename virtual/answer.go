@@ -28,7 +28,7 @@ type answering struct {
 	p      modelserver.Progress
 	reader *held.Reader // of a held request
 	body   []byte       // as far as it is here, of a plain one
-	news   bool // of the engine, not told yet
+	news   bool         // of the engine, not told yet
 }
 
 // sequence is one completion, and whose it is.

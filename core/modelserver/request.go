@@ -114,4 +114,3 @@ type Token struct {
 	of *content
 	kv []byte // document 002's kv_metadata, on a choice's last token
 }
-

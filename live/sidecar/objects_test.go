@@ -35,8 +35,7 @@ status: {podIP: 127.0.0.1, conditions: [{type: Ready, status: "True"}]}
 			t.Fatal(err)
 		}
 	}
-	var r *rig
-	r = start(t, func(r *rig, o *Options) {
+	r := start(t, func(r *rig, o *Options) {
 		o.Protect, o.Objects, o.Namespace, o.PoolName = true, dir, "prod", "chat"
 		write("prefill", r.prefill)
 	})
