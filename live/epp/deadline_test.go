@@ -2,6 +2,7 @@ package epp
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -13,8 +14,8 @@ import (
 // An alarm for the picker's deadline that rings while the decision is being
 // taken must not be heard as the alarm for the hold that the decision began.
 func TestOldAlarmDoesNotEndAHold(t *testing.T) {
-	now := machine.Time(0)
-	clock := func() machine.Time { return now }
+	var now atomic.Int64 // the picker's own timers look at it, too
+	clock := func() machine.Time { return machine.Time(now.Load()) }
 	k := picking(t, "plugins: [{type: random-picker}]", 1, func(o *PickingOptions) {
 		o.Now, o.Stream = clock, stream.Config{Hold: true, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8}
 	})
@@ -23,18 +24,19 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 	c.tell(stream.Message{Kind: stream.Headers, Head: chat(1)})
 	c.tell(stream.Message{Kind: stream.Body, Body: []byte(hello), End: true})
 	defer c.drive.Stop()
-	now = 10*machine.Second - 1
+	now.Store(int64(10*machine.Second - 1))
 	c.ask(context.Background())
-	now++
+	now.Add(1)
 	if !c.machine.Holding() {
 		t.Fatal("the request is not held")
 	}
 	ring := func() { c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) {}) }
 	ring()
 	if c.machine.Result() != stream.Running || !c.machine.Holding() {
-		t.Fatalf("the hold ended at %v with %v, 60 s before its time", now, c.machine.Result())
+		t.Fatalf("the hold ended at %v with %v, 60 s before its time", clock(), c.machine.Result())
 	}
-	now, _ = c.machine.Next()
+	at, _ := c.machine.Next()
+	now.Store(int64(at))
 	ring()
 	if c.machine.Result() != stream.Answered {
 		t.Fatalf("the hold did not end at its time: %v", c.machine.Result())
