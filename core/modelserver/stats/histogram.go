@@ -104,6 +104,7 @@ func (s *Stats) histograms(tokens []float64) map[*histogram][]float64 {
 func (s *Stats) Snapshot() *Stats {
 	c := *s
 	c.steps = stepTimes{} // of those who go on counting
+	c.latest = latest{values: slices.Clone(s.latest.values)}
 	for h := range c.histograms(nil) {
 		*h = h.clone()
 	}

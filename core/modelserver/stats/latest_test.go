@@ -22,3 +22,19 @@ func TestLatest(t *testing.T) {
 		t.Errorf("of %d newer ones: %v", len(l.values), got)
 	}
 }
+
+// A snapshot's percentiles are of what had come by then, whatever comes next.
+func TestSnapshotKeepsLatest(t *testing.T) {
+	t.Parallel()
+	var s Stats
+	for range latestKept {
+		s.latest.add(1)
+	}
+	c := s.Snapshot()
+	for range latestKept {
+		s.latest.add(2)
+	}
+	if got := c.p99(); got != 1 {
+		t.Errorf("p99 of a snapshot is %v, and has become that of later requests", got)
+	}
+}
