@@ -244,8 +244,7 @@ func slope(samples []sample, of func(*sample) *float64) float64 {
 
 // judge fails where the second half of the samples has more of something than
 // the first, beyond noise.
-func judge(t *testing.T, samples []sample) {
-	t.Helper()
+func judge(t interface{ Errorf(string, ...any) }, samples []sample) {
 	half := len(samples) / 2
 	for _, k := range kinds {
 		of := func(list []sample) float64 {
@@ -263,10 +262,30 @@ func judge(t *testing.T, samples []sample) {
 	}
 }
 
-// A leak is seen, and noise is none.
+// verdict is what judge says.
+type verdict struct{ said []string }
+
+func (v *verdict) Errorf(format string, args ...any) {
+	v.said = append(v.said, fmt.Sprintf(format, args...))
+}
+
+// A leak of each kind is seen, and noise is none.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	if s := slope([]sample{{Requests: 0, Series: 5}, {Requests: 100, Series: 10}, {Requests: 200, Series: 15}}, kinds[4].of); s != 0.05 {
 		t.Errorf("slope %v", s)
+	}
+	for _, k := range kinds {
+		var noise, leak verdict
+		for out, step := range map[*verdict]float64{&noise: 0, &leak: 1} {
+			samples := make([]sample, rounds-warm)
+			for i := range samples {
+				*k.of(&samples[i]) = 10000 + float64(i%2) + step*float64(i)*(k.allowed+k.share*10000)
+			}
+			judge(out, samples)
+		}
+		if len(noise.said) > 0 || len(leak.said) != 1 || !strings.HasPrefix(leak.said[0], k.name+" grow") {
+			t.Errorf("%s: noise %q, a leak %q", k.name, noise.said, leak.said)
+		}
 	}
 }
