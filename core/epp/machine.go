@@ -20,6 +20,8 @@ type Config struct {
 	Stream stream.Config
 	// EmitScores puts the scores into the dynamic metadata (--emit-endpoint-scores).
 	EmitScores bool
+	// NoMetadata leaves the dynamic metadata of requests out: nobody reads it.
+	NoMetadata bool
 	// DocumentHeaders adds the destination headers of documents 002 and 003 (docs/documents.md) to
 	// the request and the response.
 	DocumentHeaders bool
