@@ -38,7 +38,7 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		return nil, err
 	}
 	k := &picking{}
-	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, NoMetadata: true, DocumentHeaders: true, Explain: flow.Explained(w.rec), Describe: flow.Explained(w.rec) > 0})
+	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, RecordOnly: true, DocumentHeaders: true, Explain: flow.Explained(w.rec), Describe: flow.Explained(w.rec) > 0})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
