@@ -31,6 +31,8 @@ var Layers = []Layer{
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
+	{"live/modelserver", []string{"live/drive", "live/serve", "core", "internal/files", "internal/pause", "internal/tlsfiles"}, true,
+		"a model server's own packages know each other, and no other room"},
 	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
 	// anything listens and live/drive what drives every machine: no parts that could
 	// be swapped.
@@ -180,7 +182,7 @@ var DriverExceptions = map[string]string{
 	"live/kvmanager/http.go status":                   "the manager's HTTP: wrong paths, methods, bodies; virtual time asks it without HTTP",
 	"live/modelserver/adapters.go status":             "the API of adapters, which virtual time does not serve",
 	"live/modelserver/admin.go status":                "the API of failures and of the engine, which virtual time does not serve, and llm-d-inference-sim's names for faults",
-	"live/modelserver/body.go status":                 "a body that comes too slowly or is too long to be kept; virtual time has bodies whole",
+	"live/modelserver/wire/wire.go status":            "a body that comes too slowly or is too long to be kept; virtual time has bodies whole",
 	"live/modelserver/control.go status":              "the API of sleep, which virtual time does not serve",
 	"live/modelserver/conversations.go status":        "the API of conversations, which virtual time does not serve",
 	"live/modelserver/dropin/flags.go status":         "what a flag of vLLM means; the core takes the status as a value",
@@ -189,7 +191,7 @@ var DriverExceptions = map[string]string{
 	"live/modelserver/grpc_generate.go finish reason": "SGLang's and vLLM's Abort call, which only gRPC has",
 	"live/modelserver/grpc_stream.go status":          "gRPC's codes for calls that are no requests for tokens; virtual time speaks no gRPC",
 	"live/modelserver/guard.go status":                "keys, and a start that is not over, before anything is read",
-	"live/modelserver/meeting.go status":              "the page of a connector's side channel, not of a request",
+	"live/modelserver/kvtransfer/meeting.go status":   "the page of a connector's side channel, not of a request",
 	"live/modelserver/metrics.go status":              "the page of metrics, not a request",
 	"live/modelserver/plain.go status":                "/health of a dead engine; whether it is dead the core says",
 	"live/modelserver/responses.go status":            "stored responses by their id, which virtual time does not serve",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // conversation is a list of items that responses go on from and add to.
@@ -103,13 +104,13 @@ type conversationRequest struct {
 }
 
 func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Request) ([]modelserver.Item, bool) {
-	body, ok := s.readBody(w, r)
+	body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
 	if !ok {
 		return nil, false
 	}
 	if len(body) > 0 {
 		if bad := openai.Decode(body, q); bad != nil {
-			answer(w, bad)
+			wire.Answer(w, bad)
 			return nil, false
 		}
 	}
@@ -121,11 +122,11 @@ func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Req
 	}
 	items, bad := modelserver.ParseItems(q.Items)
 	if bad != nil {
-		answer(w, bad)
+		wire.Answer(w, bad)
 		return nil, false
 	}
 	if n := itemsBytes(items) + len(q.Metadata); n > maxConversationBytes {
-		answer(w, openai.Errorf(http.StatusRequestEntityTooLarge, "items", "items and metadata take %d bytes; a conversation keeps at most %d.", n, maxConversationBytes))
+		wire.Answer(w, openai.Errorf(http.StatusRequestEntityTooLarge, "items", "items and metadata take %d bytes; a conversation keeps at most %d.", n, maxConversationBytes))
 		return nil, false
 	}
 	return items, true
@@ -138,10 +139,10 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	c := &conversation{id: "conv_" + newID(), created: time.Now().Unix(), metadata: q.Metadata}
+	c := &conversation{id: "conv_" + wire.NewID(), created: time.Now().Unix(), metadata: q.Metadata}
 	grown := c.add(items)
 	s.store.put(c.id, c, grown+cap(c.metadata))
-	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 }
 
 // withConversation finds the conversation named in the path.
@@ -149,7 +150,7 @@ func (s *Server) withConversation(serve func(w http.ResponseWriter, r *http.Requ
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := s.conversation(r.PathValue("id"))
 		if c == nil {
-			answer(w, openai.Errorf(404, "conversation_id", "Conversation with id '%s' not found.", r.PathValue("id")))
+			wire.Answer(w, openai.Errorf(404, "conversation_id", "Conversation with id '%s' not found.", r.PathValue("id")))
 			return
 		}
 		serve(w, r, c)
@@ -160,12 +161,12 @@ func (s *Server) withConversation(serve func(w http.ResponseWriter, r *http.Requ
 func (s *Server) conversationRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/conversations", s.createConversation)
 	mux.HandleFunc("GET /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
-		writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+		wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 	}))
 	mux.HandleFunc("POST /v1/conversations/{id}", s.withConversation(s.updateConversation))
 	mux.HandleFunc("DELETE /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
 		s.store.delete(c.id)
-		writeWhole(w, http.StatusOK, jsonType, fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, c.id))
+		wire.Write(w, http.StatusOK, wire.JSON, fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, c.id))
 	}))
 	mux.HandleFunc("GET /v1/conversations/{id}/items", s.withConversation(listItems))
 	mux.HandleFunc("POST /v1/conversations/{id}/items", s.withConversation(s.addItems))
@@ -183,7 +184,7 @@ func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c *c
 	c.metadata = q.Metadata
 	c.mu.Unlock()
 	s.store.grow(c.id, grown)
-	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 }
 
 func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c *conversation) {
@@ -193,7 +194,7 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c *conversatio
 		return
 	}
 	s.addTo(c, items)
-	writeWhole(w, http.StatusOK, jsonType, appendItems(nil, items, false))
+	wire.Write(w, http.StatusOK, wire.JSON, appendItems(nil, items, false))
 }
 
 func listItems(w http.ResponseWriter, r *http.Request, c *conversation) {
@@ -211,17 +212,17 @@ func listItems(w http.ResponseWriter, r *http.Request, c *conversation) {
 		limit = n
 	}
 	more := len(items) > limit
-	writeWhole(w, http.StatusOK, jsonType, appendItems(nil, items[:min(limit, len(items))], more))
+	wire.Write(w, http.StatusOK, wire.JSON, appendItems(nil, items[:min(limit, len(items))], more))
 }
 
 func getItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 	for _, it := range c.list() {
 		if it.ID == r.PathValue("item") {
-			writeWhole(w, http.StatusOK, jsonType, modelserver.AppendItem(nil, &it))
+			wire.Write(w, http.StatusOK, wire.JSON, modelserver.AppendItem(nil, &it))
 			return
 		}
 	}
-	answer(w, openai.Errorf(404, "item_id", "Item with id '%s' not found.", r.PathValue("item")))
+	wire.Answer(w, openai.Errorf(404, "item_id", "Item with id '%s' not found.", r.PathValue("item")))
 }
 
 func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {
@@ -238,5 +239,5 @@ func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c *conversat
 	grown := c.weight - before
 	c.mu.Unlock()
 	s.store.grow(c.id, grown)
-	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 }

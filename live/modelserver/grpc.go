@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // errAborted is why the context of a call ends that the client has aborted by
@@ -79,7 +80,7 @@ func (s *Server) grpcRoutes(mux *http.ServeMux) {
 	}))
 }
 
-func (s *Server) healthy() bool { return !s.dead.Load() && s.startingFor() <= 0 }
+func (s *Server) healthy() bool { return !s.engine.Dead() && s.startingFor() <= 0 }
 
 // grpcCalls are the calls in flight by their request ids, for Abort. Ids are
 // the clients' and may be used twice.
@@ -214,8 +215,8 @@ func (c *grpcCall) end() {
 func (s *Server) grpcCall(calls *grpcCalls, serve func(*grpcCall)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 || !vllmgrpc.IsGRPC(r.Header.Get("Content-Type")) {
-			closeAfter(w, r)
-			answer(w, openai.Errorf(http.StatusUnsupportedMediaType, "", "This path speaks gRPC: HTTP/2 with the content type %s.", vllmgrpc.ContentType))
+			wire.CloseAfter(w, r)
+			wire.Answer(w, openai.Errorf(http.StatusUnsupportedMediaType, "", "This path speaks gRPC: HTTP/2 with the content type %s.", vllmgrpc.ContentType))
 			return
 		}
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -247,7 +248,7 @@ func unary[M any, P interface {
 	*M
 	proto.Message
 }](c *grpcCall, serve func(P) proto.Message) {
-	body, bad, ok := readWhole(c.r, nil, c.s.opts.MaxBodyBytes)
+	body, bad, ok := wire.ReadWhole(c.r, nil, c.s.opts.MaxBodyBytes)
 	switch {
 	case bad != nil:
 		c.fail(vllmgrpc.CodeOf(bad.Status), bad.Message)
@@ -293,7 +294,7 @@ func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
 
 func (s *Server) serverInfo() *vllmgrpc.GetServerInfoResponse {
 	return &vllmgrpc.GetServerInfoResponse{
-		ActiveRequests: uint32(s.inFlight.value()), IsPaused: s.sleepLevel.Load() > 0, ServerType: "vllm-grpc",
+		ActiveRequests: uint32(s.inFlight.value()), IsPaused: s.engine.SleepLevel() > 0, ServerType: "vllm-grpc",
 		UptimeSeconds: time.Since(s.started).Seconds(), KvEngineId: s.reader.EngineID, KvRole: s.opts.KVRole, DataParallelSize: 1,
 	}
 }

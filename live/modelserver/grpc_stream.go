@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // kvFeed keeps a server's last KV events for gRPC's SubscribeKvEvents, each as a
@@ -167,7 +168,7 @@ func batchOf(e *kv.Event, number uint64) *vllmgrpc.KvEventBatch {
 // readOne reads the message of a call whose answer is a stream; false means that
 // the call has failed.
 func (c *grpcCall) readOne(m proto.Message) bool {
-	body, bad, ok := readWhole(c.r, nil, c.s.opts.MaxBodyBytes)
+	body, bad, ok := wire.ReadWhole(c.r, nil, c.s.opts.MaxBodyBytes)
 	switch {
 	case bad != nil:
 		c.fail(vllmgrpc.CodeOf(bad.Status), bad.Message)

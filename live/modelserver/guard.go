@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -78,8 +79,8 @@ func refuse(w http.ResponseWriter, r *http.Request, e *openai.Error) {
 		c.end()
 		return
 	}
-	closeAfter(w, r)
-	answer(w, e)
+	wire.CloseAfter(w, r)
+	wire.Answer(w, e)
 }
 
 // startingFor is how long the server still pretends to start.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // getResponse answers GET /v1/responses/{id}.
@@ -14,28 +15,28 @@ func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) {
 	v, ok := s.store.get(r.PathValue("id"))
 	resp, isResponse := v.(*modelserver.StoredResponse)
 	if !ok || !isResponse {
-		answer(w, openai.Errorf(404, "response_id", "Response with id '%s' not found.", r.PathValue("id")))
+		wire.Answer(w, openai.Errorf(404, "response_id", "Response with id '%s' not found.", r.PathValue("id")))
 		return
 	}
-	writeWhole(w, http.StatusOK, jsonType, resp.Body)
+	wire.Write(w, http.StatusOK, wire.JSON, resp.Body)
 }
 
 // cancelResponse answers POST /v1/responses/{id}/cancel. Nothing runs in the
 // background here, so there is never anything to cancel.
 func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request) {
 	if _, ok := s.store.get(r.PathValue("id")); !ok {
-		answer(w, openai.Errorf(404, "response_id", "Response with id '%s' not found.", r.PathValue("id")))
+		wire.Answer(w, openai.Errorf(404, "response_id", "Response with id '%s' not found.", r.PathValue("id")))
 		return
 	}
-	answer(w, openai.Errorf(400, "response_id", "Cannot cancel a synchronous response."))
+	wire.Answer(w, openai.Errorf(400, "response_id", "Cannot cancel a synchronous response."))
 }
 
 // deleteResponse answers DELETE /v1/responses/{id}.
 func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	if !strings.HasPrefix(id, "resp_") || !s.store.delete(id) {
-		answer(w, openai.Errorf(404, "response_id", "Response with id '%s' not found.", id))
+		wire.Answer(w, openai.Errorf(404, "response_id", "Response with id '%s' not found.", id))
 		return
 	}
-	writeWhole(w, http.StatusOK, jsonType, fmt.Appendf(nil, `{"id":%q,"object":"response","deleted":true}`, id))
+	wire.Write(w, http.StatusOK, wire.JSON, fmt.Appendf(nil, `{"id":%q,"object":"response","deleted":true}`, id))
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 func (s *Server) routes() http.Handler {
@@ -41,15 +42,15 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/models", s.models)
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		closeAfter(w, r)
+		wire.CloseAfter(w, r)
 		if allowed := methodsOf(mux, r); allowed != "" {
 			w.Header().Set("Allow", allowed)
-			answer(w, openai.Errorf(http.StatusMethodNotAllowed, "", "Method Not Allowed"))
+			wire.Answer(w, openai.Errorf(http.StatusMethodNotAllowed, "", "Method Not Allowed"))
 			return
 		}
 		notFound := openai.Errorf(http.StatusNotFound, "", "Not Found")
 		notFound.Type = "Not Found" // vLLM's name for a path; a model that is not found is a NotFoundError
-		answer(w, notFound)
+		wire.Answer(w, notFound)
 	})
 	return mux
 }

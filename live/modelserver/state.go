@@ -2,12 +2,15 @@ package modelserver
 
 import (
 	"net"
+	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // state is what core/modelserver asks of a server while it reads requests.
@@ -29,9 +32,9 @@ func (x state) Adapter(name string) (engine.AdapterID, bool) {
 	return a.id, ok
 }
 
-func (x state) MayFetch(host string) bool { return x.s.opts.KVPeers.allow(host) }
+func (x state) Own(a netip.Addr) bool { return slices.Contains(serve.OwnAddresses(), a) }
 
-func (x state) MeetsAt(host string, port int) bool { return x.s.meetsAt(host, port) }
+func (x state) MeetsAt(host string, port int) bool { return x.s.kv.MeetsAt(host, port) }
 
 func (x state) Fetched(handle string) bool {
 	_, fetched := x.s.store.get(handle)

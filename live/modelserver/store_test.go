@@ -134,7 +134,7 @@ func TestHandlesAreBounded(t *testing.T) {
 		}
 	}
 	used := -1
-	b.loop.ask(func(machine.Time) { used = b.loop.eng.KVBlocksUsed() })
+	b.engine.With(func(machine.Time) { used = b.engine.Core.Engine().KVBlocksUsed() })
 	if used != 0 {
 		t.Errorf("%d blocks are used", used)
 	}
