@@ -22,9 +22,7 @@ func (s *Server) inference(api *modelserver.API) http.HandlerFunc {
 				_ = full.EnableFullDuplex() // a server of HTTP/1.1 always can
 			}
 		}
-		s.inFlight.add(1)
-		defer s.inFlight.add(-1)
-		s.serveGeneration(w, r, api)
+		s.infer(w, r, api)
 	}
 }
 
@@ -38,7 +36,10 @@ func (s *Server) headOf(r *http.Request) modelserver.Head {
 	return h
 }
 
-func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, api *modelserver.API) {
+// infer serves a request for tokens, whatever API it came by.
+func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.API) {
+	s.inFlight.add(1)
+	defer s.inFlight.add(-1)
 	g := &inferenceRequest{s: s, w: w, r: r, ctx: r.Context(), api: api, head: s.headOf(r)}
 	if s.opts.RequestIDHeaders {
 		w.Header().Set("X-Request-Id", g.head.RequestID)

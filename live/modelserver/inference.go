@@ -79,7 +79,7 @@ func (g *inferenceRequest) stay() {
 
 // gone is why nobody waits for the answer any more.
 func (g *inferenceRequest) gone() string {
-	if cause := context.Cause(g.ctx); errors.Is(cause, errAborted) {
+	if cause := context.Cause(g.ctx); cause != g.ctx.Err() { // who ended it says why
 		return cause.Error()
 	}
 	return "the client left"

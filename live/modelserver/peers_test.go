@@ -207,3 +207,20 @@ func TestSideChannelKeysAreBounded(t *testing.T) {
 		t.Errorf("%.100s %v", answer, err)
 	}
 }
+
+// A handle names no more blocks than its tokens can fill, and none is made for
+// one that does not fit.
+func TestHandlesAreBounded(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	for _, handle := range []string{"kv://h:1/e/0-1048576-1", "kv://h:1/e/0-900000-900000", "kv://h:1/" + strings.Repeat("e", 1024) + "/0-1-1"} {
+		if resp, body := b.post("/v1/completions", `{"prompt":"a","max_tokens":1,"kv_handle":"`+handle+`"}`); resp.StatusCode != 400 {
+			t.Errorf("%.40s: %d %s", handle, resp.StatusCode, body)
+		}
+	}
+	used := -1
+	b.engine.With(func(machine.Time) { used = b.engine.Core.Engine().KVBlocksUsed() })
+	if used != 0 {
+		t.Errorf("%d blocks are used", used)
+	}
+}

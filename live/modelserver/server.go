@@ -20,7 +20,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
+	"github.com/windtunnel/windtunnel/live/modelserver/grpcapi"
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
+	"github.com/windtunnel/windtunnel/live/modelserver/stored"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -45,13 +47,13 @@ type Server struct {
 	started  time.Time
 	told     stats.Server // in the metrics
 	adapters adapters
-	store    *store
+	store    *stored.Store
 	reader   modelserver.Reader
 
 	fleet     *Fleet
 	kv        *kvtransfer.End
 	publisher KVPublisher
-	feed      kvFeed
+	feed      *grpcapi.Feed // nil without a publisher
 	seen      seenMedia
 	leaving   chan struct{} // closed when the server begins to stop
 	pages     pageCache
@@ -102,7 +104,10 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}}
 	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens}
 	s.adapters.known, s.adapters.next = known.known, known.next
-	s.store, s.leaving = newStore(), make(chan struct{})
+	s.store, s.leaving = stored.New(so.MaxBodyBytes), make(chan struct{})
+	if so.KVEvents != nil {
+		s.feed = new(grpcapi.Feed)
+	}
 	s.draws.Store(&lifecycle.Draws{Seed: o.Seed, Prefill: so.Prefill, TokenTime: so.TokenTime, OutputTokens: so.OutputTokens})
 	s.engine = enginedrive.New(core, clock, s.act)
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {

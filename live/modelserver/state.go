@@ -9,7 +9,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
-	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -36,13 +35,7 @@ func (x state) Own(a netip.Addr) bool { return slices.Contains(serve.OwnAddresse
 
 func (x state) MeetsAt(host string, port int) bool { return x.s.kv.MeetsAt(host, port) }
 
-func (x state) Fetched(handle string) bool {
-	_, fetched := x.s.store.get(handle)
-	if !fetched {
-		x.s.store.put(handle, nil, 0)
-	}
-	return fetched
-}
+func (x state) Fetched(handle string) bool { return x.s.store.Fetched(handle) }
 
 func (x state) Shown(all []modelserver.Media) { x.s.seen.show(all) }
 
@@ -59,31 +52,4 @@ func (x state) EncodingsAt() (host string, port int) {
 	return host, port
 }
 
-func (x state) Stored() modelserver.Stored { return x }
-
-func (x state) Response(id string) ([]openai.Message, bool) {
-	v, _ := x.s.store.get(id)
-	r, ok := v.(*modelserver.StoredResponse)
-	if !ok {
-		return nil, false
-	}
-	return r.Messages, true
-}
-
-func (x state) KeepResponse(id string, r *modelserver.StoredResponse) {
-	x.s.store.put(id, r, r.Bytes())
-}
-
-func (x state) Conversation(id string) ([]modelserver.Item, bool) {
-	c := x.s.conversation(id)
-	if c == nil {
-		return nil, false
-	}
-	return c.list(), true
-}
-
-func (x state) Continue(id string, items []modelserver.Item) {
-	if c := x.s.conversation(id); c != nil {
-		x.s.addTo(c, items)
-	}
-}
+func (x state) Stored() modelserver.Stored { return x.s.store }

@@ -1,4 +1,4 @@
-package modelserver
+package stored
 
 import (
 	"encoding/json"
@@ -26,8 +26,8 @@ type conversation struct {
 	next     int
 }
 
-func (s *Server) conversation(id string) *conversation {
-	v, _ := s.store.get(id)
+func (s *Store) conversation(id string) *conversation {
+	v, _ := s.get(id)
 	c, _ := v.(*conversation)
 	return c
 }
@@ -63,7 +63,7 @@ func (c *conversation) add(items []modelserver.Item) (grown int) {
 }
 
 // addTo adds items to a conversation that is kept.
-func (s *Server) addTo(c *conversation, items []modelserver.Item) { s.store.grow(c.id, c.add(items)) }
+func (s *Store) addTo(c *conversation, items []modelserver.Item) { s.grow(c.id, c.add(items)) }
 
 func (c *conversation) append(b []byte) []byte {
 	c.mu.Lock()
@@ -103,8 +103,8 @@ type conversationRequest struct {
 	Items    json.RawMessage `json:"items"`
 }
 
-func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Request) ([]modelserver.Item, bool) {
-	body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
+func (q *conversationRequest) read(s *Store, w http.ResponseWriter, r *http.Request) ([]modelserver.Item, bool) {
+	body, ok := wire.ReadBody(w, r, s.maxBody)
 	if !ok {
 		return nil, false
 	}
@@ -133,7 +133,7 @@ func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Req
 }
 
 // createConversation answers POST /v1/conversations.
-func (s *Server) createConversation(w http.ResponseWriter, r *http.Request) {
+func (s *Store) createConversation(w http.ResponseWriter, r *http.Request) {
 	var q conversationRequest
 	items, ok := q.read(s, w, r)
 	if !ok {
@@ -141,12 +141,12 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &conversation{id: "conv_" + wire.NewID(), created: time.Now().Unix(), metadata: q.Metadata}
 	grown := c.add(items)
-	s.store.put(c.id, c, grown+cap(c.metadata))
+	s.put(c.id, c, grown+cap(c.metadata))
 	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 }
 
 // withConversation finds the conversation named in the path.
-func (s *Server) withConversation(serve func(w http.ResponseWriter, r *http.Request, c *conversation)) http.HandlerFunc {
+func (s *Store) withConversation(serve func(w http.ResponseWriter, r *http.Request, c *conversation)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := s.conversation(r.PathValue("id"))
 		if c == nil {
@@ -157,15 +157,19 @@ func (s *Server) withConversation(serve func(w http.ResponseWriter, r *http.Requ
 	}
 }
 
-// conversationRoutes are the routes below /v1/conversations.
-func (s *Server) conversationRoutes(mux *http.ServeMux) {
+// Routes serves the API: what is below /v1/responses and /v1/conversations, but for
+// making a response.
+func (s *Store) Routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/responses/{id}", s.getResponse)
+	mux.HandleFunc("DELETE /v1/responses/{id}", s.deleteResponse)
+	mux.HandleFunc("POST /v1/responses/{id}/cancel", s.cancelResponse)
 	mux.HandleFunc("POST /v1/conversations", s.createConversation)
 	mux.HandleFunc("GET /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
 		wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 	}))
 	mux.HandleFunc("POST /v1/conversations/{id}", s.withConversation(s.updateConversation))
 	mux.HandleFunc("DELETE /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
-		s.store.delete(c.id)
+		s.delete(c.id)
 		wire.Write(w, http.StatusOK, wire.JSON, fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, c.id))
 	}))
 	mux.HandleFunc("GET /v1/conversations/{id}/items", s.withConversation(listItems))
@@ -174,7 +178,7 @@ func (s *Server) conversationRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("DELETE /v1/conversations/{id}/items/{item}", s.withConversation(s.deleteItem))
 }
 
-func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c *conversation) {
+func (s *Store) updateConversation(w http.ResponseWriter, r *http.Request, c *conversation) {
 	var q conversationRequest
 	if _, ok := q.read(s, w, r); !ok {
 		return
@@ -183,11 +187,11 @@ func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c *c
 	grown := cap(q.Metadata) - cap(c.metadata)
 	c.metadata = q.Metadata
 	c.mu.Unlock()
-	s.store.grow(c.id, grown)
+	s.grow(c.id, grown)
 	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 }
 
-func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c *conversation) {
+func (s *Store) addItems(w http.ResponseWriter, r *http.Request, c *conversation) {
 	var q conversationRequest
 	items, ok := q.read(s, w, r)
 	if !ok {
@@ -225,7 +229,7 @@ func getItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 	wire.Answer(w, openai.Errorf(404, "item_id", "Item with id '%s' not found.", r.PathValue("item")))
 }
 
-func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {
+func (s *Store) deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 	c.mu.Lock()
 	before := c.weight
 	c.items = slices.DeleteFunc(c.items, func(it modelserver.Item) bool {
@@ -238,6 +242,6 @@ func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c *conversat
 	c.items = slices.Clone(c.items)
 	grown := c.weight - before
 	c.mu.Unlock()
-	s.store.grow(c.id, grown)
+	s.grow(c.id, grown)
 	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 }

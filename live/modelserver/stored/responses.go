@@ -1,4 +1,4 @@
-package modelserver
+package stored
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 )
 
 // getResponse answers GET /v1/responses/{id}.
-func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) {
-	v, ok := s.store.get(r.PathValue("id"))
+func (s *Store) getResponse(w http.ResponseWriter, r *http.Request) {
+	v, ok := s.get(r.PathValue("id"))
 	resp, isResponse := v.(*modelserver.StoredResponse)
 	if !ok || !isResponse {
 		wire.Answer(w, openai.Errorf(404, "response_id", "Response with id '%s' not found.", r.PathValue("id")))
@@ -23,8 +23,8 @@ func (s *Server) getResponse(w http.ResponseWriter, r *http.Request) {
 
 // cancelResponse answers POST /v1/responses/{id}/cancel. Nothing runs in the
 // background here, so there is never anything to cancel.
-func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request) {
-	if _, ok := s.store.get(r.PathValue("id")); !ok {
+func (s *Store) cancelResponse(w http.ResponseWriter, r *http.Request) {
+	if _, ok := s.get(r.PathValue("id")); !ok {
 		wire.Answer(w, openai.Errorf(404, "response_id", "Response with id '%s' not found.", r.PathValue("id")))
 		return
 	}
@@ -32,9 +32,9 @@ func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request) {
 }
 
 // deleteResponse answers DELETE /v1/responses/{id}.
-func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request) {
+func (s *Store) deleteResponse(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	if !strings.HasPrefix(id, "resp_") || !s.store.delete(id) {
+	if !strings.HasPrefix(id, "resp_") || !s.delete(id) {
 		wire.Answer(w, openai.Errorf(404, "response_id", "Response with id '%s' not found.", id))
 		return
 	}
