@@ -3,11 +3,15 @@ package structured
 import (
 	"fmt"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// Regex is the form of a text that a regular expression matches as a whole.
+// Regex is the form of a text that a regular expression matches as a whole: one
+// of ECMAScript's, as far as xgrammar takes it (cpp/regex_converter.cc), with
+// Unicode classes and case folding as its stand-in does.
 func Regex(pattern string, spend func(int) bool) (*Grammar, error) {
 	b := builder{spend: spend}
 	root, err := b.regex(pattern, 0, false)
@@ -29,165 +33,348 @@ func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) (*node,
 	if !b.spend(regexWork * len(pattern)) {
 		return nil, tooMuch
 	}
-	text, err := ofGo(pattern)
-	if err != nil {
-		return nil, err
+	r := regexReader{builder: b, text: pattern, flags: flags, quoted: quoted}
+	n := r.alternatives()
+	if r.at < len(r.text) {
+		r.fail("Unmatched ')'")
 	}
-	re, err := syntax.Parse(text, syntax.Perl|flags)
-	if err != nil {
-		return nil, fmt.Errorf("regex parsing error: %w", err)
-	}
-	return b.regexNode(re, quoted)
+	return n, r.err
 }
 
-// ofGo writes a pattern that JavaScript reads in Go's way. What neither xgrammar
-// nor its stand-in can do is named as xgrammar names it.
-func ofGo(pattern string) (string, error) {
-	var out strings.Builder
-	fail := func(at int, format string, args ...any) (string, error) {
-		return "", fmt.Errorf("regex parsing error at position %d: %s", at+1, fmt.Sprintf(format, args...))
+// regexReader reads an expression. What one character may be is left to
+// regexp/syntax, which has limits to repetitions that nothing here needs. After a
+// mistake it is at the end.
+type regexReader struct {
+	*builder
+	text   string
+	at     int
+	depth  int
+	flags  syntax.Flags
+	quoted bool
+	err    error
+}
+
+func (r *regexReader) fail(format string, args ...any) *node {
+	if r.err == nil {
+		r.err = fmt.Errorf("Regex parsing error at position %d: %s", r.at+1, fmt.Sprintf(format, args...))
 	}
-	inClass := false
-	for i := 0; i < len(pattern); i++ {
-		rest := pattern[i:]
-		switch c := rest[0]; {
-		case c == '\\' && len(rest) < 2:
-			return fail(i, "Escape sequence is not finished.")
-		case c == '\\':
-			n := 2
-			switch e := rest[1]; {
-			case e == 'u' || e == 'x' && !strings.HasPrefix(rest, `\x{`):
-				r, size, ok := codePoint(rest)
-				if !ok {
-					return fail(i, "Invalid Unicode escape sequence.")
-				}
-				fmt.Fprintf(&out, `\x{%x}`, r)
-				n = size
-			case e == 'c':
-				if len(rest) < 3 || rest[2]|0x20 < 'a' || rest[2]|0x20 > 'z' {
-					return fail(i, "Invalid control character escape sequence.")
-				}
-				fmt.Fprintf(&out, `\x{%x}`, rest[2]%32)
-				n = 3
-			case e == '0':
-				out.WriteString(`\x00`)
-			case e >= '1' && e <= '9' && !inClass, e == 'k':
-				return fail(i, "Backreference is not supported yet.")
-			case e == 'b' && inClass:
-				out.WriteString(`\x08`)
-			case e == 'b' || e == 'B':
-				return fail(i, "Word boundary is not supported yet.")
-			case e == '/' || e == '-' || e == '"' || e == '\'':
-				out.WriteString(`\x` + strconv.FormatInt(int64(e), 16))
-			default:
-				out.WriteString(rest[:2])
-			}
-			i += n - 1
+	r.at = len(r.text)
+	return nil
+}
+
+func (r *regexReader) rest() string { return r.text[r.at:] }
+
+func (r *regexReader) take(prefix string) bool {
+	if !strings.HasPrefix(r.rest(), prefix) {
+		return false
+	}
+	r.at += len(prefix)
+	return true
+}
+
+func (r *regexReader) alternatives() *node {
+	kids := []*node{r.sequence()}
+	for r.take("|") {
+		kids = append(kids, r.sequence())
+	}
+	return r.either(kids...)
+}
+
+func (r *regexReader) sequence() *node {
+	var kids []*node
+	text := "" // plain characters, until something else comes
+	flush := func() {
+		if text != "" {
+			kids, text = append(kids, r.literal(text)), ""
+		}
+	}
+	for r.at < len(r.text) && r.text[r.at] != '|' && r.text[r.at] != ')' {
+		plain, n := r.atom()
+		if r.err != nil {
+			break
+		}
+		least, most, repeated := r.times()
+		if n == nil && !repeated {
+			text += plain
 			continue
-		case inClass:
-			inClass = c != ']'
-		case c == '[':
-			inClass = true
-			if strings.HasPrefix(rest, "[]") || strings.HasPrefix(rest, "[^]") && !strings.Contains(rest[3:], "]") {
-				return fail(i, "Empty character class is not allowed in regex.")
-			}
-		case strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!"):
-			return fail(i, "Lookahead is not supported yet.")
-		case strings.HasPrefix(rest, "(?<=") || strings.HasPrefix(rest, "(?<!"):
-			return fail(i, "Lookbehind is not supported yet.")
-		case c == '{':
-			if high, size, ok := bigRange(rest); ok {
-				out.WriteString(high)
-				i += size - 1
-				continue
-			}
 		}
-		out.WriteByte(pattern[i])
+		flush()
+		if n == nil {
+			n = r.literal(plain)
+		}
+		if repeated {
+			n = r.repeat(n, least, most)
+		}
+		kids = append(kids, n)
 	}
-	return out.String(), nil
+	if flush(); len(kids) == 0 {
+		return r.literal("")
+	}
+	return r.builder.sequence(kids...)
 }
 
-// codePoint reads \xHH, \uHHHH and \u{H…}.
-func codePoint(s string) (r uint64, size int, ok bool) {
-	digits, size := "", 4
+// times reads how often what stood before is repeated.
+func (r *regexReader) times() (least, most int, ok bool) {
 	switch {
-	case strings.HasPrefix(s, `\u{`):
-		end := strings.IndexByte(s, '}')
-		if end < 0 {
-			return 0, 0, false
-		}
-		digits, size = s[3:end], end+1
-	case s[1] == 'u':
-		size = 6
-		fallthrough
+	case r.take("*"):
+		least, most = 0, -1
+	case r.take("+"):
+		least, most = 1, -1
+	case r.take("?"):
+		least, most = 0, 1
 	default:
-		if len(s) < size {
+		var size int
+		if least, most, size = span(r.rest()); size == 0 {
 			return 0, 0, false
 		}
-		digits = s[2:size]
+		if r.at += size; most >= 0 && most < least {
+			r.fail("Invalid repetition count.")
+		}
 	}
-	r, err := strconv.ParseUint(digits, 16, 21)
-	return r, size, err == nil && r <= 0x10FFFF
+	r.take("?") // a lazy one matches the same texts
+	if _, _, size := span(r.rest()); size > 0 || r.at < len(r.text) && strings.IndexByte("*+?", r.text[r.at]) >= 0 {
+		r.fail("Two consecutive repetition modifiers are not allowed.")
+	}
+	return least, most, true
 }
 
-// bigRange is a repetition of more than Go reads, with less: there are enough
-// texts within.
-func bigRange(s string) (less string, size int, ok bool) {
-	const most = 1000 // of regexp/syntax
+// span reads {m}, {m,} and {m,n}; size is 0 where a text does not begin with one.
+func span(s string) (least, most, size int) {
 	end := strings.IndexByte(s, '}')
-	if end < 0 {
-		return "", 0, false
+	if !strings.HasPrefix(s, "{") || end < 0 || end > 32 {
+		return 0, 0, 0
 	}
 	low, high, both := strings.Cut(s[1:end], ",")
-	n, err := strconv.Atoi(low)
-	if !both || err != nil || n > most {
-		return "", 0, false
+	least, err := strconv.Atoi(low)
+	if err != nil || least < 0 {
+		return 0, 0, 0
 	}
-	if m, err := strconv.Atoi(high); err != nil || m <= most {
-		return "", 0, false
+	switch most = least; {
+	case both && high == "":
+		most = -1
+	case both:
+		if most, err = strconv.Atoi(high); err != nil || most < 0 {
+			return 0, 0, 0
+		}
+		most = min(most, endless-1)
 	}
-	return fmt.Sprintf("{%d,%d}", n, most), end + 1, true
+	return min(least, endless-1), most, end + 1
 }
 
-func (b *builder) regexNode(re *syntax.Regexp, quoted bool) (*node, error) {
-	kids := make([]*node, len(re.Sub))
-	for i, sub := range re.Sub {
-		var err error
-		if kids[i], err = b.regexNode(sub, quoted); err != nil {
-			return nil, err
+// atom reads what one repetition would be about: plain text, or a node.
+func (r *regexReader) atom() (string, *node) {
+	switch c := r.text[r.at]; c {
+	case '(':
+		return "", r.group()
+	case '[':
+		return "", r.brackets()
+	case '.':
+		r.at++
+		return "", r.class(scalar, r.quoted)
+	case '^', '$': // the whole text matches anyway
+		r.at++
+		return "", r.literal("")
+	case '\\':
+		return r.escape()
+	case '*', '+', '?':
+		return "", r.fail("Nothing to repeat.")
+	}
+	c, size := utf8.DecodeRuneInString(r.rest())
+	r.at += size
+	return r.char(c), nil
+}
+
+// char is a character as it is written.
+func (r *regexReader) char(c rune) string {
+	if r.quoted {
+		return string(appendEscaped(nil, c))
+	}
+	return string(c)
+}
+
+func (r *regexReader) group() *node {
+	r.at++
+	before := r.flags
+	defer func() { r.flags = before }()
+	if r.take("?") {
+		switch rest := r.rest(); {
+		case r.take(":"):
+		case strings.HasPrefix(rest, "=") || strings.HasPrefix(rest, "!"):
+			return r.fail("Lookahead is not supported yet.")
+		case strings.HasPrefix(rest, "<=") || strings.HasPrefix(rest, "<!"):
+			return r.fail("Lookbehind is not supported yet.")
+		case r.take("<") || r.take("P<"):
+			end := strings.IndexByte(r.rest(), '>')
+			if end < 1 {
+				return r.fail("Invalid named capturing group.")
+			}
+			r.at += end + 1
+		default:
+			n := len(rest) - len(strings.TrimLeft(rest, "imsux"))
+			if strings.Contains(rest[:n], "i") {
+				r.flags |= syntax.FoldCase
+			}
+			if r.at += n; n > 0 && r.take(")") {
+				before = r.flags // up to the end of the group around it
+				return r.literal("")
+			}
+			if n == 0 || !r.take(":") {
+				return r.fail("Group modifier flag is not supported yet.")
+			}
 		}
+	}
+	if r.depth++; r.depth > maxDepth {
+		return r.fail("Nest layer exceeded the maximum limit")
+	}
+	n := r.alternatives()
+	if r.depth--; !r.take(")") {
+		return r.fail("The parenthesis is not closed.")
+	}
+	return n
+}
+
+// brackets reads a class of characters.
+func (r *regexReader) brackets() *node {
+	from := r.at
+	if r.take("[^]") {
+		return r.class(scalar, r.quoted)
+	}
+	if r.take("[]") {
+		return r.fail("Empty character class is not allowed in regex.")
+	}
+	var out strings.Builder
+	for r.at++; ; {
+		switch {
+		case r.at >= len(r.text):
+			r.at = from
+			return r.fail("Unclosed '['")
+		case r.take("]"):
+			return r.one("[" + out.String() + "]")
+		case r.take(`\b`):
+			out.WriteString(`\x08`)
+		case r.text[r.at] == '\\':
+			c, ok := r.point()
+			if r.err != nil {
+				return nil
+			}
+			if ok {
+				fmt.Fprintf(&out, `\x{%x}`, c)
+				continue
+			}
+			out.WriteString(r.property())
+		default:
+			if r.text[r.at] == '[' {
+				out.WriteByte('\\') // [: means nothing here
+			}
+			_, size := utf8.DecodeRuneInString(r.rest())
+			out.WriteString(r.text[r.at : r.at+size])
+			r.at += size
+		}
+	}
+}
+
+// one is one character of a class, as regexp/syntax reads it.
+func (r *regexReader) one(class string) *node {
+	re, err := syntax.Parse(class, syntax.Perl|r.flags)
+	if err != nil {
+		return r.fail("%v", err)
 	}
 	switch re.Op {
-	case syntax.OpNoMatch:
-		return b.class(nil, quoted), nil
 	case syntax.OpLiteral:
-		text := string(re.Rune)
-		if quoted {
-			text = escaped(text)
-		}
-		return b.literal(text), nil
+		return r.literal(r.char(re.Rune[0]))
 	case syntax.OpCharClass:
-		return b.class(re.Rune, quoted), nil
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		return b.class(scalar, quoted), nil
-	case syntax.OpCapture:
-		return kids[0], nil
-	case syntax.OpStar:
-		return b.repeat(kids[0], 0, -1), nil
-	case syntax.OpPlus:
-		return b.repeat(kids[0], 1, -1), nil
-	case syntax.OpQuest:
-		return b.repeat(kids[0], 0, 1), nil
-	case syntax.OpRepeat:
-		return b.repeat(kids[0], re.Min, re.Max), nil
-	case syntax.OpConcat:
-		return b.sequence(kids...), nil
-	case syntax.OpAlternate:
-		return b.either(kids...), nil
-	case syntax.OpWordBoundary, syntax.OpNoWordBoundary:
-		return nil, fmt.Errorf("regex parsing error: Word boundary is not supported yet.")
+		return r.class(re.Rune, r.quoted)
+	case syntax.OpAnyCharNotNL:
+		return r.class(others([]rune{'\n', '\n'}), r.quoted)
+	case syntax.OpAnyChar:
+		return r.class(scalar, r.quoted)
 	}
-	return b.literal(""), nil // the empty text, and what says where a text begins and ends
+	return r.class(nil, r.quoted)
+}
+
+func (r *regexReader) escape() (string, *node) {
+	from := r.at
+	c, ok := r.point()
+	if r.err != nil {
+		return "", nil
+	}
+	if ok {
+		return r.char(c), nil
+	}
+	switch e := r.text[from+1]; {
+	case e >= '1' && e <= '9', e == 'k':
+		return "", r.fail("Backreference is not supported yet.")
+	case e == 'b' || e == 'B':
+		return "", r.fail("Word boundary is not supported yet.")
+	case e == 'A' || e == 'z' || e == 'Z':
+		r.at += 2
+		return "", r.literal("")
+	}
+	return "", r.one(r.property())
+}
+
+// property reads \d and its like, and Unicode's \p{…}.
+func (r *regexReader) property() string {
+	rest, size := r.rest(), min(2, len(r.rest()))
+	if strings.HasPrefix(rest, `\p{`) || strings.HasPrefix(rest, `\P{`) {
+		if end := strings.IndexByte(rest, '}'); end > 0 {
+			size = end + 1
+		}
+	} else if strings.HasPrefix(rest, `\p`) || strings.HasPrefix(rest, `\P`) {
+		size = min(3, len(rest))
+	}
+	r.at += size
+	return rest[:size]
+}
+
+// point reads an escape that stands for one character.
+func (r *regexReader) point() (c rune, ok bool) {
+	rest := r.rest()
+	if len(rest) < 2 {
+		r.fail("Escape sequence is not finished.")
+		return 0, false
+	}
+	const from, to = `nrtvf0`, "\n\r\t\v\f\x00"
+	e, size := utf8.DecodeRuneInString(rest[1:])
+	size++
+	switch i := strings.IndexRune(from, e); {
+	case i >= 0:
+		c = rune(to[i])
+	case e == 'u' || e == 'x':
+		if c, size = codePoint(rest); size == 0 {
+			r.fail("Invalid Unicode escape sequence.")
+			return 0, false
+		}
+	case e == 'c':
+		if size = 3; len(rest) < size || rest[2]|0x20 < 'a' || rest[2]|0x20 > 'z' {
+			r.fail("Invalid control character escape sequence.")
+			return 0, false
+		}
+		c = rune(rest[2] % 32)
+	case slices.Contains([]rune("dDwWsSpPbBkAzZ123456789"), e):
+		return 0, false
+	default:
+		c = e // any other stands for itself
+	}
+	r.at += size
+	return c, true
+}
+
+// codePoint reads \xHH, \uHHHH and either with {H…}; size is 0 where it cannot.
+func codePoint(s string) (c rune, size int) {
+	size = map[byte]int{'x': 4, 'u': 6}[s[1]]
+	digits := ""
+	if strings.HasPrefix(s[2:], "{") {
+		size = strings.IndexByte(s, '}') + 1
+		digits = s[3:max(3, size-1)]
+	} else if len(s) >= size {
+		digits = s[2:size]
+	}
+	v, err := strconv.ParseUint(digits, 16, 32)
+	if err != nil || v > utf8.MaxRune {
+		return 0, 0
+	}
+	return rune(v), size
 }
 
 // class is one of the characters of pairs, which are in order; without any there

@@ -15,8 +15,8 @@ import (
 // Schema is the form of a JSON text that a schema describes.
 //
 // What xgrammar leaves out without a word is left out here too: not, if, then,
-// else, dependentRequired and dependentSchemas; and oneOf is anyOf. What it
-// refuses and its stand-in, llguidance, has not implemented is refused.
+// else, dependentRequired and dependentSchemas; and oneOf is anyOf. What
+// neither it nor its stand-in, llguidance, takes is refused.
 func Schema(raw json.RawMessage, spend func(int) bool) (*Grammar, error) {
 	if err := tooLong("JSON schema", len(raw)); err != nil {
 		return nil, err
@@ -33,6 +33,27 @@ func Schema(raw json.RawMessage, spend func(int) bool) (*Grammar, error) {
 	return c.grammar(root)
 }
 
+// Arguments is the form of a tool's arguments, which nobody forces a model to
+// keep to: what of their schema is refused elsewhere is passed over, and without a
+// schema of an object there are no arguments.
+func Arguments(raw json.RawMessage, spend func(int) bool) *Grammar {
+	none := &Grammar{&node{kind: literal, text: "{}", min: 2}}
+	v, err := parseValue(raw, spend)
+	if err != nil || len(raw) > MaxBytes {
+		return none
+	}
+	c := newCompiler(v, builder{spend: spend})
+	c.lenient = true
+	root, err := c.schema(v, 0)
+	if err != nil || root.kind != object && root.kind != either {
+		return none
+	}
+	if g, err := c.grammar(root); err == nil {
+		return g
+	}
+	return none
+}
+
 // Object is the form of any JSON object.
 func Object(spend func(int) bool) (*Grammar, error) {
 	return Schema(json.RawMessage(`{"type": "object"}`), spend)
@@ -42,6 +63,7 @@ func Object(spend func(int) bool) (*Grammar, error) {
 type compiler struct {
 	builder
 	document *value
+	lenient  bool // what is not known is passed over
 	done     map[*value]*node
 	merged   map[[2]*value]*value
 }
@@ -99,7 +121,7 @@ func (c *compiler) fill(n *node, v *value, depth int) ([]*node, error) {
 		return nil, fmt.Errorf("Schema should be an object or bool, but got %s", v.append(nil))
 	}
 	for _, key := range unimplemented {
-		if k := v.get(key); k != nil && !k.is('f') {
+		if k := v.get(key); k != nil && !k.is('f') && !c.lenient {
 			return nil, fmt.Errorf("Unimplemented keys: [%q]", key)
 		}
 	}
@@ -499,6 +521,9 @@ func (c *compiler) str(n *node, v *value) error {
 			return nil
 		}
 		expression, known := formats[k.text]
+		if !known && c.lenient {
+			return nil
+		}
 		if !known {
 			return fmt.Errorf("Unknown format: %s", k.text)
 		}
@@ -508,6 +533,9 @@ func (c *compiler) str(n *node, v *value) error {
 		return errors.New("pattern must be a string")
 	}
 	re, err := c.regex(pattern.text, 0, true)
+	if err != nil && c.lenient {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

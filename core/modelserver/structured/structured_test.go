@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -137,7 +138,7 @@ func TestSchemasFit(t *testing.T) {
 		seed, target := rapid.Uint64().Draw(t, "seed"), rapid.IntRange(0, 2000).Draw(t, "target")
 		text := say(g, seed, target)
 		if !fitting(t, raw, text) || text != say(g, seed, target) {
-			t.Fatalf("%s\nis no %s", text, raw)
+			t.Fatalf("%.2000s\nis no %s", text, raw)
 		}
 		for range 3 {
 			cut := rapid.IntRange(0, len(text)).Draw(t, "cut")
@@ -203,6 +204,168 @@ func TestExpressionsMatch(t *testing.T) {
 		text := say(g, rapid.Uint64().Draw(t, "seed"), rapid.IntRange(0, 400).Draw(t, "target"))
 		if !regexp.MustCompile(`(?s)^(?:` + javaScript.Replace(pattern) + `)$`).MatchString(text) {
 			t.Fatalf("%q does not match %s", text, pattern)
+		}
+	})
+}
+
+// part is a part of a grammar, for the recogniser below.
+type part struct {
+	op    string // text, chars, rule, sequence, either, or how often: * + ? {1,2}
+	text  string
+	parts []*part
+}
+
+// parts draws one. Rules r0 to r3 may be named, left of all else too.
+func parts(t *rapid.T, depth int) *part {
+	ops := []string{"text", "text", "chars", "rule", "sequence", "either", "*", "+", "?", "{1,2}"}
+	if depth > 3 {
+		ops = ops[:4]
+	}
+	p := &part{op: rapid.SampledFrom(ops).Draw(t, "op")}
+	switch p.op {
+	case "text":
+		p.text = rapid.SampledFrom([]string{"a", "bc", "é", "x\ny", `"q"`, "", `\`}).Draw(t, "text")
+	case "chars":
+		p.text = rapid.SampledFrom([]string{"[a-c]", "[0-9x]", "[^a-z]"}).Draw(t, "chars")
+	case "rule":
+		p.text = rapid.SampledFrom([]string{"r0", "r1", "r2", "r3"}).Draw(t, "rule")
+	case "sequence", "either":
+		p.parts = []*part{parts(t, depth+1), parts(t, depth+1)}
+	default:
+		p.parts = []*part{parts(t, depth+1)}
+	}
+	return p
+}
+
+// print writes it in a dialect.
+func (p *part) print(d dialect) string {
+	switch p.op {
+	case "text":
+		return quote(p.text)
+	case "chars":
+		if d == lark {
+			return "/" + p.text + "/"
+		}
+		return p.text
+	case "rule":
+		return p.text
+	case "sequence":
+		return p.parts[0].print(d) + " " + p.parts[1].print(d)
+	case "either":
+		return "(" + p.parts[0].print(d) + " | " + p.parts[1].print(d) + ")"
+	}
+	return "(" + p.parts[0].print(d) + ")" + p.op
+}
+
+// recogniser finds where parts of a text may end, by rules that may refer to
+// themselves anywhere: it goes over them until it learns nothing more.
+type recogniser struct {
+	text    string
+	rules   map[string]*part
+	ends    map[string]map[int]bool // of a rule from a place
+	looked  map[string]bool         // in this pass
+	learned bool
+}
+
+func (r *recogniser) matches(root *part) bool {
+	for r.learned = true; r.learned; {
+		r.learned, r.looked = false, map[string]bool{}
+		if r.from(root, 0)[len(r.text)] {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *recogniser) from(p *part, at int) map[int]bool {
+	out := map[int]bool{}
+	each := func(p *part, starts map[int]bool) map[int]bool {
+		ends := map[int]bool{}
+		for s := range starts {
+			for e := range r.from(p, s) {
+				ends[e] = true
+			}
+		}
+		return ends
+	}
+	switch p.op {
+	case "text":
+		if strings.HasPrefix(r.text[at:], p.text) {
+			out[at+len(p.text)] = true
+		}
+	case "chars":
+		if m := regexp.MustCompile("^(?s)" + p.text).FindString(r.text[at:]); m != "" {
+			out[at+len(m)] = true
+		}
+	case "sequence":
+		return each(p.parts[1], r.from(p.parts[0], at))
+	case "either":
+		for _, k := range p.parts {
+			for e := range r.from(k, at) {
+				out[e] = true
+			}
+		}
+	case "rule":
+		key := fmt.Sprint(p.text, " ", at)
+		if r.ends[key] == nil {
+			r.ends[key] = map[int]bool{}
+		}
+		if !r.looked[key] {
+			r.looked[key] = true
+			for e := range r.from(r.rules[p.text], at) {
+				r.learned = r.learned || !r.ends[key][e]
+				r.ends[key][e] = true
+			}
+		}
+		return maps.Clone(r.ends[key])
+	default:
+		times := map[string][2]int{"*": {0, 1 << 20}, "+": {1, 1 << 20}, "?": {0, 1}, "{1,2}": {1, 2}}[p.op]
+		now := map[int]bool{at: true}
+		for i := 0; i <= times[1] && len(now) > 0; i++ {
+			before := len(out)
+			if i >= times[0] {
+				for e := range now {
+					out[e] = true
+				}
+				if len(out) == before {
+					break
+				}
+			}
+			now = each(p.parts[0], now)
+		}
+	}
+	return out
+}
+
+// What is made of a grammar is one of its texts, in both ways of writing it.
+func TestGrammarsParse(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		rules := map[string]*part{}
+		var asEBNF, asLark strings.Builder
+		asEBNF.WriteString("# a comment\nroot ::= r0\n")
+		asLark.WriteString("// a comment\nstart: r0\n")
+		for i := range 4 {
+			name := fmt.Sprint("r", i)
+			// One way out of each, so that there is a text.
+			rules[name] = &part{op: "either", parts: []*part{parts(t, 0), {op: "text", text: fmt.Sprint(i)}}}
+			fmt.Fprintf(&asEBNF, "%s ::= %s |\n   %s\n", name, rules[name].parts[0].print(ebnf), rules[name].parts[1].print(ebnf))
+			fmt.Fprintf(&asLark, "?%s: %s -> one\n   | %s\n", name, rules[name].parts[0].print(lark), rules[name].parts[1].print(lark))
+		}
+		seed, target := rapid.Uint64().Draw(t, "seed"), rapid.IntRange(0, 40).Draw(t, "target")
+		for _, source := range []string{asEBNF.String(), asLark.String()} {
+			g, err := Parse(source, budget())
+			if err != nil {
+				t.Fatalf("%s\n%v", source, err)
+			}
+			text := say(g, seed, target)
+			if len(text) > 200 {
+				continue // it takes the recogniser too long
+			}
+			r := &recogniser{text: text, rules: rules, ends: map[string]map[int]bool{}}
+			if !r.matches(&part{op: "rule", text: "r0"}) {
+				t.Fatalf("%q is no text of\n%s", text, source)
+			}
 		}
 	})
 }

@@ -294,7 +294,7 @@ func (w *writer) array(f *frame) {
 	if f.i < len(n.kids) {
 		kid = n.kids[f.i]
 	}
-	if f.i >= f.count || kid == nil || f.i >= n.least && (kid.min == endless || f.i >= max(1, len(n.kids)) && !w.room(kid.min+2)) {
+	if f.i >= f.count || kid == nil || f.i >= n.least && (kid.min == endless || !w.room(kid.min+2)) {
 		w.b = append(w.b, ']')
 		w.pop()
 		return
@@ -379,7 +379,7 @@ func (w *writer) further(f *frame) bool {
 			f.keys[n.props[i].key] = true
 		}
 	}
-	if f.i == len(n.props)+1 || f.count >= max(1, n.least) && !w.room(n.more.min) {
+	if f.i == len(n.props)+1 || f.count >= n.least && !w.room(n.more.min) {
 		return false
 	}
 	f.i--
