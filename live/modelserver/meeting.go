@@ -99,16 +99,15 @@ func (s *Server) meetsAt(host string, port int) bool {
 
 // isHTTP looks whether somebody speaks HTTP.
 func (c *sideChannel) isHTTP(conn net.Conn, r *bufio.Reader) bool {
-	if c != &c.s.meeting {
-		return false
-	}
 	_ = conn.SetDeadline(time.Now().Add(sideTimeout))
 	b, err := r.Peek(4)
 	return err == nil && string(b) == "GET "
 }
 
 // bootstrap answers GET /query as Mooncake's bootstrap server does: the engine
-// of each data-parallel rank. One answer is all that it gives.
+// of each data-parallel rank. At the side channel, where people look with curl
+// whether they get there (document 003, troubleshooting 4), it says who is here.
+// One answer is all that it gives.
 func (c *sideChannel) bootstrap(conn net.Conn, r *bufio.Reader) {
 	line, err := r.ReadSlice('\n')
 	path := strings.Fields(string(line))
@@ -119,7 +118,10 @@ func (c *sideChannel) bootstrap(conn net.Conn, r *bufio.Reader) {
 		return
 	}
 	status, body := "404 Not Found", "{}"
-	if len(path) > 1 && path[1] == "/query" {
+	switch {
+	case c == &c.s.side:
+		status, body = "200 OK", fmt.Sprintf(`{"side_channel":%q,"engine_id":%q}`, c.s.connector().Name, c.s.reader.EngineID)
+	case len(path) > 1 && path[1] == "/query":
 		status, body = "200 OK", fmt.Sprintf(`{"0":{"engine_id":%q}}`, c.s.reader.EngineID)
 	}
 	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body)

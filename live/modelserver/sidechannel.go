@@ -110,6 +110,7 @@ func (c *sideChannel) listen(address string) error {
 		return err
 	}
 	c.listener, c.conns = l, map[net.Conn]bool{}
+	c.s.log.Info(c.s.kvName()+" side channel listens", "server", c.s.name, "address", l.Addr().String())
 	c.s.serving.Go("KV caches at "+l.Addr().String(), func() error { return c.accept(l) })
 	return nil
 }
@@ -180,7 +181,11 @@ func (c *sideChannel) serve(conn net.Conn) {
 	for {
 		var q sideRequest
 		_ = conn.SetDeadline(time.Now().Add(limit))
-		if readLine(r, &q) != nil || !c.s.inquire(&number, q.question(), answers) {
+		if readLine(r, &q) != nil {
+			return
+		}
+		c.s.log.Info(c.s.kvName()+" side channel asked", "server", c.s.name, "by", conn.RemoteAddr().String(), "op", q.Op, "blocks", max(len(q.Blocks), len(q.Hashes)))
+		if !c.s.inquire(&number, q.question(), answers) {
 			return
 		}
 		a, ok := c.answer(conn, r, answers)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,17 +50,36 @@ func (s *Server) act(e *enginecore.Effect) {
 		}
 	case enginecore.Event:
 		s.publish(a.Event)
+	case enginecore.Fetched:
+		s.fetched(e.Sequence, &a)
 	case enginecore.Lost:
 		from := "the external cache"
 		if a.From != nil {
 			from = a.From.Address()
 		}
-		s.log.Warn("KV transfer failed", "server", s.name, "from", from, "error", a.Err)
+		s.log.Warn(s.kvName()+" KV transfer failed", "server", s.name, "from", from, "error", a.Err)
 	case enginecore.Kept:
 		s.log.Warn("KV not released: the holder keeps it until its time is up", "server", s.name, "error", a.Err)
 	case enginecore.Controlled:
 		s.controlled(&a)
 	}
+}
+
+// fetched is a prompt's KV cache that has come.
+func (s *Server) fetched(q *enginecore.Sequence, a *enginecore.Fetched) {
+	b := q.Owner.(*seq).box
+	b.mu.Lock()
+	b.Fetched = max(b.Fetched, a.Took)
+	b.mu.Unlock()
+	s.log.Info(s.kvName()+" KV transfer done", "server", s.name, "tokens", a.Tokens, "bytes", a.Bytes, "ms", a.Took.Seconds()*1e3)
+}
+
+// kvName is what log lines call the way on which caches travel.
+func (s *Server) kvName() string {
+	if name := s.connector().Name; name != "" && !strings.HasPrefix(name, "nixl") {
+		return name
+	}
+	return "NIXL"
 }
 
 // ask puts a question over a call's connection; the first one opens it.
