@@ -39,8 +39,7 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	}
 	var out header.List
 	add := func(name, value string) { out = append(out, header.Header{Name: name, Value: value}) }
-	ask := d.Request.Headers.Get(picker.HeaderExplain)
-	asked := m.c.ExplainHeaders || ask != "" && ask != "false" && ask != "0"
+	asked := m.asked(d)
 	if !asked && !m.c.DocumentHeaders {
 		return nil
 	}
@@ -95,6 +94,12 @@ func traceID(h header.List) string {
 		return digits
 	}
 	return id
+}
+
+// asked says whether the response of a decided request is to explain it.
+func (m *Machine) asked(d *picker.Decision) bool {
+	ask := d.Request.Headers.Get(picker.HeaderExplain)
+	return m.c.ExplainHeaders || ask != "" && ask != "false" && ask != "0"
 }
 
 func milliseconds(t machine.Time) string { return strconv.FormatFloat(t.Seconds()*1e3, 'f', 3, 64) }

@@ -10,6 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -26,8 +28,8 @@ type inferenceRequest struct {
 	fx     modelserver.Effects
 	body   []byte  // what is read of the request,
 	pooled *[]byte // in this buffer; nil: in the held reader's
-	box    *box
-	seqs   []*seq
+	box    *enginedrive.Box
+	seqs   []*enginedrive.Seq
 	now    []modelserver.Choice // the box's choices as last seen
 	kept   *modelserver.Kept    // blocks kept for the decode server
 	began  bool                 // status and first token have left
@@ -38,10 +40,10 @@ type inferenceRequest struct {
 	// one is what nearly every request needs, in the same piece of memory; the
 	// slices above stand on it where there is one choice.
 	one struct {
-		box  box
-		seq  seq
+		box  enginedrive.Box
+		seq  enginedrive.Seq
 		now  [1]modelserver.Choice
-		seqs [1]*seq
+		seqs [1]*enginedrive.Seq
 		fx   [3]modelserver.Effect
 	}
 }
@@ -65,11 +67,11 @@ func (g *inferenceRequest) stay() {
 			due = t.C
 		}
 		select {
-		case <-g.box.ready:
+		case <-g.box.Ready:
 		case <-due:
 		case <-g.ctx.Done():
-			g.box.put(func(p *modelserver.Progress) { p.Gone = g.gone() })
-			<-g.box.ready
+			g.box.Put(func(p *modelserver.Progress) { p.Gone = g.gone() })
+			<-g.box.Ready
 		}
 		g.told()
 		g.play()
@@ -78,7 +80,7 @@ func (g *inferenceRequest) stay() {
 
 // gone is why nobody waits for the answer any more.
 func (g *inferenceRequest) gone() string {
-	if cause := context.Cause(g.ctx); errors.Is(cause, errAborted) {
+	if cause := context.Cause(g.ctx); cause != g.ctx.Err() { // who ended it says why
 		return cause.Error()
 	}
 	return "the client left"
@@ -86,9 +88,9 @@ func (g *inferenceRequest) gone() string {
 
 // told tells the Response what has happened.
 func (g *inferenceRequest) told() {
-	p, kept := g.box.look(g.now)
+	p, kept := g.box.Look(g.now)
 	if kept != nil && g.kept == nil && g.resp.Request().KV.Named() {
-		if host, port, err := g.s.side.address(); err == nil {
+		if host, port, err := g.s.kv.Address(); err == nil {
 			g.kept = &modelserver.Kept{Host: host, Port: port, Hold: kept}
 		} else {
 			g.s.log.Error("no KV side channel", "server", g.s.name, "error", err)
@@ -117,14 +119,14 @@ func (g *inferenceRequest) do(e *modelserver.Effect) {
 		}
 		g.submit()
 	case modelserver.Resume:
-		g.s.loop.resume(g.seqs)
+		g.s.engine.Resume(g.seqs)
 	case modelserver.Abort:
-		g.s.loop.abort(g.seqs)
+		g.s.engine.Abort(g.seqs)
 	case modelserver.Bodyless:
 		g.closes()
 		g.w.WriteHeader(e.Status)
 	case modelserver.Cut:
-		cut(g.w, e.Reset)
+		wire.Cut(g.w, e.Reset)
 	case modelserver.Leave:
 		if cause := context.Cause(g.ctx); cause == nil || errors.Is(cause, context.Canceled) {
 			// Returning would make an empty 200 of it, if somebody is there
@@ -146,10 +148,10 @@ func (g *inferenceRequest) send(e *modelserver.Effect) {
 	switch {
 	case e.Kind == modelserver.Refuse:
 		g.closes()
-		writeWhole(g.w, e.Error.Status, jsonType, b)
+		wire.Write(g.w, e.Error.Status, wire.JSON, b)
 	case e.Kind == modelserver.End && !g.began:
 		g.timings(true, true, "")
-		writeWhole(g.w, http.StatusOK, g.resp.Request().Encoder.ContentType(), b)
+		wire.Write(g.w, http.StatusOK, g.resp.Request().Encoder.ContentType(), b)
 	case e.Kind == modelserver.End:
 		// Not flushed: net/http sends it with the end of the response, in one piece.
 		_, _ = g.w.Write(b) // the client may be gone; there is nobody to tell
@@ -170,7 +172,7 @@ func (g *inferenceRequest) send(e *modelserver.Effect) {
 		buffers.Put(pooled)
 	}
 	if err != nil {
-		g.box.put(func(p *modelserver.Progress) { p.Gone = "the client left" })
+		g.box.Put(func(p *modelserver.Progress) { p.Gone = "the client left" })
 	}
 }
 
@@ -186,7 +188,7 @@ func (g *inferenceRequest) flush(b []byte) error {
 // before the request's body is whole.
 func (g *inferenceRequest) closes() {
 	if !g.whole {
-		closeAfter(g.w, g.r)
+		wire.CloseAfter(g.w, g.r)
 	}
 }
 
@@ -206,7 +208,7 @@ func (g *inferenceRequest) take() {
 		buffers.Put(g.pooled)
 	}
 	if bad == nil && q.Choices() != 1 {
-		g.box.init(q.Choices())
+		g.box.Init(q.Choices())
 		g.now = make([]modelserver.Choice, q.Choices())
 	}
 	g.resp.Take(g.s.clock(), q, bad, &g.fx)
@@ -219,11 +221,11 @@ func (g *inferenceRequest) submit() {
 	for i := range all {
 		x := &g.one.seq
 		if len(all) > 1 {
-			x = new(seq)
+			x = new(enginedrive.Seq)
 		}
-		*x = seq{Sequence: &all[i], box: g.box}
+		*x = enginedrive.Seq{Sequence: &all[i], Box: g.box}
 		x.Owner = x
 		g.seqs = append(g.seqs, x)
 	}
-	g.s.loop.submit(g.seqs)
+	g.s.engine.Submit(g.seqs)
 }

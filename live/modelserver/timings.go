@@ -4,12 +4,13 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Document 003's response headers that a model server knows, as net/http writes
-// them. What is not known when the head of a streamed
-// answer leaves follows it as trailers, for clients that take them (TE).
+// them. What is not known when the head of a streamed answer leaves follows it as
+// trailers, for clients that take them (TE).
 const (
 	prefillTimeHeader     = "X-Prefill-Time-Ms" // from the request's arrival to its first token
 	decodeTimeHeader      = "X-Decode-Time-Ms"  // from the first token to the last
@@ -24,9 +25,12 @@ func (g *inferenceRequest) timings(began, ended bool, prefix string) {
 	if !g.s.opts.TimingHeaders || len(g.seqs) == 0 {
 		return
 	}
-	g.box.mu.Lock()
-	defer g.box.mu.Unlock()
-	p := &g.box.Progress
+	var one [1]modelserver.Choice
+	choices := one[:]
+	if len(g.now) > 1 {
+		choices = make([]modelserver.Choice, len(g.now))
+	}
+	p, _ := g.box.Look(choices)
 	arrived := g.seqs[0].Counted.Arrived
 	h := g.w.Header()
 	set := func(name, value string) { h[prefix+name] = []string{value} }

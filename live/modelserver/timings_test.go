@@ -107,7 +107,7 @@ func TestDocumentTimings(t *testing.T) {
 			t.Errorf("the log lacks %s: %s", want, log.String())
 		}
 	}
-	host, port, err := p.prefill.side.address()
+	host, port, err := p.prefill.kv.Address()
 	if err != nil {
 		t.Fatal(err)
 	}

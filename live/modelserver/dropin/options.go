@@ -177,7 +177,7 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 		Tools: r.Tools, FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
 	}
 	var err error
-	if so.KVPeers, err = modelserver.ParsePeers(r.KVPeers); err != nil {
+	if so.KVPeers, err = core.ParsePeers(r.KVPeers); err != nil {
 		return so, fmt.Errorf("--kv-peers: %w", err)
 	}
 	if r.ImageTime.Set() {
