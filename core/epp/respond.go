@@ -38,8 +38,7 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	}
 	var out header.List
 	add := func(name, value string) { out = append(out, header.Header{Name: name, Value: value}) }
-	ask := d.Request.Headers.Get(picker.HeaderExplain)
-	asked := m.c.ExplainHeaders || ask != "" && ask != "false" && ask != "0"
+	asked := m.asked(d)
 	if !asked && !m.c.DocumentHeaders {
 		return nil
 	}
@@ -78,6 +77,12 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	add(picker.HeaderFilterTime, milliseconds(filters))
 	add(picker.HeaderScorerTime, milliseconds(scorers))
 	return out
+}
+
+// asked says whether the response of a decided request is to explain it.
+func (m *Machine) asked(d *picker.Decision) bool {
+	ask := d.Request.Headers.Get(picker.HeaderExplain)
+	return m.c.ExplainHeaders || ask != "" && ask != "false" && ask != "0"
 }
 
 func milliseconds(t machine.Time) string { return strconv.FormatFloat(t.Seconds()*1e3, 'f', 3, 64) }

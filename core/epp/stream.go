@@ -209,9 +209,14 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: out.Endpoint},
 			header.Header{Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name})
 	}
-	out.Metadata = s.metadata(out.Endpoint)
-	if s.m.c.Stream.Recorder != nil {
+	if !s.m.c.RecordOnly {
+		out.Metadata = s.metadata(out.Endpoint)
+	}
+	if s.m.c.Stream.Recorder != nil && !s.m.c.Stream.Brief {
 		out.Details = d.Recorded(s.m.c.Explain)
+	}
+	if s.m.c.RecordOnly && !s.m.asked(d) {
+		s.m.p.Strip(d)
 	}
 	if r.Body != nil {
 		out.Leave = r.Body.SkipResponse

@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -85,6 +86,7 @@ type Publisher struct {
 	mu       sync.Mutex
 	closed   bool
 	pending  []kv.Event
+	text     []byte // memory of flush
 	seq      uint64
 	last     time.Time
 	buffer   []published // oldest first
@@ -203,7 +205,7 @@ func (p *Publisher) Flush() {
 func (p *Publisher) flush() {
 	now := time.Now()
 	batch := kv.Batch{At: float64(now.UnixMicro()) / 1e6, Events: p.pending, DataParallelRank: p.opts.DataParallelRank}
-	var payload []byte
+	text := p.text[:0]
 	switch p.opts.Format {
 	case JSON:
 		if len(batch.Events) == 0 || p.seq == 0 && p.opts.CapacityBlocks > 0 {
@@ -215,16 +217,18 @@ func (p *Publisher) flush() {
 			}
 		}
 		var err error
-		if payload, err = kvcodec.AppendJSON(nil, batch, p.opts.Topic.Pod); err != nil {
+		if text, err = kvcodec.AppendJSON(text, batch, p.opts.Topic.Pod); err != nil {
 			p.opts.Log.Error("KV events cannot be written", "error", err)
 			p.pending = p.pending[:0]
 			return
 		}
 	case MsgpackMap:
-		payload = kvcodec.AppendBatch(nil, batch, kvcodec.MapForm)
+		text = kvcodec.AppendBatch(text, batch, kvcodec.MapForm)
 	default:
-		payload = kvcodec.AppendBatch(nil, batch, kvcodec.ArrayForm)
+		text = kvcodec.AppendBatch(text, batch, kvcodec.ArrayForm)
 	}
+	p.text = text
+	payload := bytes.Clone(text) // to be kept: no more than is counted
 	if p.opts.OnSend != nil {
 		p.opts.OnSend(p.seq, batch.Events)
 	}
