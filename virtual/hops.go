@@ -55,6 +55,15 @@ func (r *route) takes(d *machine.Draw) machine.Time {
 	return t
 }
 
+// longest is more than any message takes.
+func (r *route) longest() machine.Time {
+	t := r.fixed
+	for i := range r.varied {
+		t = t.Add(machine.Time(r.varied[i].Quantile(1)) + 1)
+	}
+	return t
+}
+
 // way is one direction between two parts, of one request. Nothing on it
 // overtakes what went before.
 type way struct {

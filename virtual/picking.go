@@ -53,6 +53,7 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, p.Labels(sv.index)))
 	}
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
+		w.eachPage = true
 		x, text := r.Inputs(), string(c.Text)
 		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
@@ -61,7 +62,14 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		k.samples = append(k.samples, metrics.NewCollector(k.m.Sources()[i].Wants))
 	}
 	w.kv.connect(k.m)
+	f := newFigures(w, k, p, endpoints)
+	if f != nil {
+		k.m.Pull(f.upTo)
+	}
 	k.Input(epp.Endpoints{List: endpoints})
+	if f != nil {
+		f.begin(endpoints)
+	}
 	return k, nil
 }
 
@@ -103,11 +111,20 @@ func (k *picking) scrape(t *epp.Target, source int) {
 		h.scrapes++
 		took = h.scrape.takes(&d)
 	}
-	var way way
-	k.w.pass(&way, &route{fixed: took / 2}, func() {
+	k.look(k.w.now.Add(took/2), func() {
 		page, err := k.page(t, source)
-		k.w.pass(&way, &route{fixed: took - took/2}, func() { k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err}) })
+		k.look(k.w.now.Add(took-took/2), func() { k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err}) })
 	})
+}
+
+// look has f happen at a time, as the last of that moment; at the beginning at
+// once.
+func (k *picking) look(at machine.Time, f func()) {
+	if at == 0 {
+		f()
+		return
+	}
+	k.w.queue.Push(at, machine.ClassLook, event{kind: arrives, then: f})
 }
 
 // decide hands a request to the picker.

@@ -74,6 +74,7 @@ type Machine struct {
 	affine    []affine
 	hooks     picker.Hooks
 	scraping  scraping
+	pull      func(now machine.Time) // brings figures, in place of scrapes; may be nil
 	indexes   []*index
 	indexFx   kvindex.Effects
 	told      kvindex.Events
@@ -179,6 +180,9 @@ func (m *Machine) advance(now machine.Time) {
 func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.fx = fx
 	m.advance(now)
+	if m.pull != nil {
+		m.pull(m.now)
+	}
 	if _, later := msg.(KVEvents); !later {
 		m.logged(msg)
 	}
