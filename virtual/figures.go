@@ -6,17 +6,19 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// figures bring what scrapes bring, but only when somebody looks: nothing
+// figures bring what the scrapes of a data source bring, but only when somebody looks: nothing
 // happens at the times of the scrapes themselves. What a page says is how a
 // server stood in the middle of the scrape's hop. It is worked out before the
 // server changes, or when the picker looks at it, whichever is first.
 type figures struct {
 	k        *picking
+	source   int
 	interval machine.Time
 	list     []*reading // in the order of their turns
 	next     int64      // of all servers' turns, the first that is still to come
@@ -43,15 +45,27 @@ type reading struct {
 // of each, pages count or measure what happens, or a scrape may fail, or take
 // longer than its interval.
 func newFigures(w *world, k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *figures {
-	sources := k.m.Sources()
-	if w.eachPage || len(sources) != 1 || k.m.FlowControl() != nil || w.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != 0 {
+	if w.eachPage || k.m.FlowControl() != nil || w.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != lifecycle.NoSteps {
 		return nil
 	}
-	src := &sources[0]
+	source, sources := -1, k.m.Sources()
+	for i := range sources {
+		switch {
+		case len(sources[i].Extractors) == 0: // it only asks whether somebody is there
+		case source >= 0:
+			return nil
+		default:
+			source = i
+		}
+	}
+	if source < 0 {
+		return nil
+	}
+	src := &sources[source]
 	if _, probes := src.Source.(picker.Prober); probes || src.Path != "/metrics" || w.hops.scrape.longest() >= src.Interval {
 		return nil
 	}
-	f := &figures{k: k, interval: src.Interval, list: make([]*reading, len(endpoints)), pages: metrics.NewCollector(src.Wants)}
+	f := &figures{k: k, source: source, interval: src.Interval, list: make([]*reading, len(endpoints)), pages: metrics.NewCollector(src.Wants)}
 	for i, e := range endpoints {
 		_, sv, err := w.outside.reach(&url.URL{Scheme: src.Scheme, Host: src.Address(&epp.Target{Endpoint: e})})
 		if err != nil || sv != w.servers[i] {
@@ -75,7 +89,7 @@ func (f *figures) begin(endpoints []*picker.Endpoint) {
 		f.list[r.target.Place()], r.server.reading = r, r
 		r.look(0)
 		r.tell(0)
-		r.due = f.k.m.Turn(r.target, 0, 1)
+		r.due = r.turn(1)
 	}
 }
 
@@ -91,7 +105,7 @@ func (f *figures) upTo(now machine.Time) {
 		f.bring(r, now)
 	}
 	n := int64(len(f.list))
-	turn := func() machine.Time { return f.k.m.Turn(f.list[f.next%n].target, 0, 1+f.next/n) }
+	turn := func() machine.Time { return f.list[f.next%n].turn(1 + f.next/n) }
 	if late := now - 1 - turn(); late > 2*f.interval { // one turn of each is enough
 		f.next += n * int64(late/f.interval-1)
 	}
@@ -106,11 +120,14 @@ func (f *figures) bring(r *reading, now machine.Time) {
 	}
 }
 
+func (r *reading) turn(number int64) machine.Time {
+	return r.f.k.m.Turn(r.target, r.f.source, number)
+}
+
 // hop is when the page of a turn says how it stands, and when the picker has it.
 func (r *reading) hop(number int64) (made, arrives machine.Time) {
-	asked, h := r.f.k.m.Turn(r.target, 0, number), &r.f.k.w.hops
-	d := machine.NewDraw(h.seed, "hops", "scrape", uint64((number-1)*int64(len(r.f.list))+int64(r.target.Place())))
-	took := h.scrape.takes(&d)
+	asked := r.turn(number)
+	took := r.f.k.w.hops.scrapes(r.f.source, r.target.Place(), len(r.f.list), number)
 	return asked + took/2, asked + took
 }
 
@@ -137,7 +154,7 @@ func (r *reading) upTo(now machine.Time) {
 		r.tell(arrives)
 	}
 	r.look(made)
-	r.done, r.due = number, r.f.k.m.Turn(r.target, 0, number+1)
+	r.done, r.due = number, r.turn(number+1)
 	if r.held, r.arrives = arrives >= now, arrives; !r.held {
 		r.tell(arrives)
 	}
@@ -158,7 +175,7 @@ func (r *reading) look(made machine.Time) {
 	x := s.look(made)
 	x.WriteNow(r.f.pages)
 	page := r.f.pages.Take()
-	r.figures, r.readable = r.f.k.m.Figures(r.target, 0, page)
+	r.figures, r.readable = r.f.k.m.Figures(r.target, r.f.source, page)
 	r.f.pages.Reuse(page)
 	r.known, r.said = true, at
 }

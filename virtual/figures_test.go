@@ -42,13 +42,14 @@ pools:
       - {type: lora-affinity-scorer}
       - {type: metrics-data-source, parameters: {interval: %s}}
       - {type: core-metrics-extractor}
+      - {type: health-data-source}
       schedulingProfiles:
       - {name: default, plugins: [{pluginRef: queue-scorer}, {pluginRef: kv-cache-utilization-scorer}, {pluginRef: running-requests-size-scorer}, {pluginRef: lora-affinity-scorer}]}
-      dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}]}
+      dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}%s]}
 workload: {requests: %d, prompt: {characters: 40..4000}, %s, leaving: {after: 1ms..1s, rate: 10%%}, %s}
 hops: {network: '%s', scrape: '%s'}
 `, rapid.IntRange(1, 1000).Draw(t, "seed"), rapid.IntRange(2, 9).Draw(t, "replicas"), some("batching", "continuous", "continuous", "static"),
-			some("adapters", "loraAdapters: [a, b, c]", "maxNumSeqs: 8"), some("interval", "50ms", "10ms", "1s", "37ms"), rapid.IntRange(20, 150).Draw(t, "requests"),
+			some("adapters", "loraAdapters: [a, b, c]", "maxNumSeqs: 8"), some("interval", "50ms", "10ms", "1s", "37ms"), some("sources", "", ", {pluginRef: health-data-source}"), rapid.IntRange(20, 150).Draw(t, "requests"),
 			some("arrivals", "rate: 20", "rate: 200", "rate: 1000", "concurrency: 3", "concurrency: 30"), some("prompts", "conversations: {turns: 1..3, thinkTime: 20ms}", "maxTokens: 50"),
 			some("network", "0", "1ms", "lognormal(330us, 100us)"), some("scrape", "0", "2ms", "8ms", "lognormal(350us, 65us)", "1ms..9ms"))
 		play := func(eachPage bool) (events []flow.Event) {

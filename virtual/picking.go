@@ -25,6 +25,7 @@ type picking struct {
 	number uint64
 
 	samples []*metrics.Collector // of each data source
+	turns   [][]int64            // of each data source and endpoint, so far
 }
 
 func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
@@ -60,14 +61,19 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	}
 	for i := range k.m.Sources() {
 		k.samples = append(k.samples, metrics.NewCollector(k.m.Sources()[i].Wants))
+		k.turns = append(k.turns, make([]int64, len(endpoints)))
 	}
 	w.kv.connect(k.m)
 	f := newFigures(w, k, p, endpoints)
-	if f != nil {
-		k.m.Pull(f.upTo)
+	read := f != nil && plugins.ReadsFigures(built)
+	switch {
+	case read:
+		k.m.Pull(f.source, f.upTo)
+	case f != nil:
+		k.m.Pull(f.source, func(machine.Time) {})
 	}
 	k.Input(epp.Endpoints{List: endpoints})
-	if f != nil {
+	if read {
 		f.begin(endpoints)
 	}
 	return k, nil
@@ -104,12 +110,11 @@ func (k *picking) scrape(t *epp.Target, source int) {
 	if !k.w.busy() {
 		return
 	}
-	h := &k.w.hops
 	took := machine.Time(0)
 	if k.w.now > 0 {
-		d := machine.NewDraw(h.seed, "hops", "scrape", h.scrapes)
-		h.scrapes++
-		took = h.scrape.takes(&d)
+		n := &k.turns[source][t.Place()]
+		*n++
+		took = k.w.hops.scrapes(source, t.Place(), len(k.w.servers), *n)
 	}
 	k.look(k.w.now.Add(took/2), func() {
 		page, err := k.page(t, source)

@@ -31,6 +31,7 @@ type targetSource struct {
 type Source struct {
 	picker.Scrape
 	picker.ScrapeSpec
+	pulled bool // there are no Scrapes
 }
 
 // scraping is the schedule of scrapes: each endpoint at once when it joins, and
@@ -54,7 +55,7 @@ type turn struct {
 func (s *scraping) init(p *picker.Picker, interval machine.Time) {
 	s.targets = map[string]*Target{}
 	for _, src := range p.Scrapes() {
-		x := Source{src, src.Source.Scrape()}
+		x := Source{Scrape: src, ScrapeSpec: src.Source.Scrape()}
 		if x.Interval <= 0 {
 			x.Interval = interval
 		}
@@ -113,7 +114,7 @@ func (s *scraping) follow(now machine.Time, view *picker.View) (gone []*Target) 
 		s.targets[e.ID()] = t
 		for i := range s.sources {
 			t.sources[i].last = now
-			if !s.quiet {
+			if !s.quiet && !s.sources[i].pulled {
 				s.queue.Push(now, machine.ClassTimer, turn{t, i})
 			}
 		}
@@ -222,11 +223,14 @@ func (m *Machine) extract(t *Target, src *Source, page metrics.Page, into *picke
 	return nil, nil
 }
 
-// Pull has the driver bring figures whenever somebody is about to look at them,
-// in place of a Scrape for each page: pull is called in the Machine's turn, and
-// calls Figures and Refresh. It is to be said before there are endpoints, and
-// not of a Machine with a log or with flow control, which hear of every page.
-func (m *Machine) Pull(pull func(now machine.Time)) { m.pull, m.scraping.quiet = pull, true }
+// Pull has the driver bring the figures of a data source whenever somebody is
+// about to look at them, in place of a Scrape for each page: pull is called in
+// the Machine's turn, and calls Figures and Refresh. It is to be said before
+// there are endpoints, and not of a Machine with a log or with flow control,
+// which hear of every page.
+func (m *Machine) Pull(source int, pull func(now machine.Time)) {
+	m.pull, m.scraping.sources[source].pulled = pull, true
+}
 
 // Figures are an endpoint's, with what a page of a data source says; false where
 // it cannot be read.
@@ -239,9 +243,10 @@ func (m *Machine) Figures(t *Target, source int, page metrics.Page) (picker.Metr
 // Known are an endpoint's figures.
 func (m *Machine) Known(t *Target) picker.Metrics { return m.p.Pool().View().States[t.place].Metrics }
 
-// Refresh takes an endpoint's figures, which a page brought at a time.
+// Refresh takes an endpoint's figures, which a page brought at a time. Another
+// source's may have come since.
 func (m *Machine) Refresh(at machine.Time, t *Target, figures picker.Metrics) {
-	m.p.Pool().Update(at, t.place, figures)
+	m.p.Pool().Update(max(at, m.p.Pool().View().States[t.place].UpdatedAt), t.place, figures)
 }
 
 // Place is where an endpoint stands in the pool's order, by which the turns of
