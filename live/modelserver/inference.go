@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // inferenceRequest is one request on its way through the server: the goroutine that
@@ -132,13 +133,18 @@ func (g *inferenceRequest) send(e *modelserver.Effect) {
 		g.closes()
 		wire.Write(g.w, e.Error.Status, wire.JSON, b)
 	case e.Kind == modelserver.End && !g.began:
+		g.timings(true, true, "")
 		wire.Write(g.w, http.StatusOK, g.resp.Request().Encoder.ContentType(), b)
 	case e.Kind == modelserver.End:
 		// Not flushed: net/http sends it with the end of the response, in one piece.
 		_, _ = g.w.Write(b) // the client may be gone; there is nobody to tell
+		if serve.TakesTrailers(g.r) {
+			g.timings(false, true, http.TrailerPrefix)
+		}
 	case e.Kind == modelserver.Begin:
 		g.began = true
 		g.w.Header()["Content-Type"] = []string{g.resp.Request().Encoder.ContentType()}
+		g.timings(true, false, "")
 		g.w.WriteHeader(http.StatusOK)
 		err = g.flush(b)
 	case len(b) > 0:
