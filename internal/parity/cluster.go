@@ -216,8 +216,9 @@ func (pl *player) applyCluster() error {
 
 // pages are what a picker shows of itself over HTTP, where there is that.
 type pages interface {
-	// figures are its metrics whose series match a pattern, by series.
-	figures(pattern string) map[string]float64
+	// figures are its metrics whose series match a pattern, by series, and the
+	// types of all families.
+	figures(pattern string) (values map[string]float64, types map[string]string)
 	get(path string) (status int, body []byte)
 	// health is what the health service on a port ("grpc_port", "health_port")
 	// says of a service; found tells it whether there is a pool.
@@ -431,11 +432,16 @@ const everyFigure = ""
 // the moment, and the time between pieces, which the player sends at once.
 var notCompared = regexp.MustCompile(`duration_seconds_sum|size_bytes_sum|request_sizes_sum|pending_reclaim|prefix_indexer_size|streaming_itl_seconds`)
 
+// notObserved are families that the player's picker never has a sample of: they
+// tell of the process and of what the player does at one moment.
+var notObserved = regexp.MustCompile(`_info$|dispatch_cycle_duration|streaming_itl_seconds`)
+
 // compareFigures compares the picker's own metrics.
 func (pl *player) compareFigures(s *Step, w pages) {
 	var want struct {
 		Pattern string
 		Values  map[string]float64
+		Types   map[string]string
 	}
 	if err := json.Unmarshal(s.EPPMetrics, &want); err != nil {
 		pl.fault("metrics", "step", "", err.Error())
@@ -444,7 +450,12 @@ func (pl *player) compareFigures(s *Step, w pages) {
 	if want.Pattern == "" {
 		want.Pattern = everyFigure
 	}
-	got := w.figures(want.Pattern)
+	got, types := w.figures(want.Pattern)
+	for _, family := range slices.Sorted(maps.Keys(want.Types)) {
+		if types[family] != want.Types[family] && !notObserved.MatchString(family) {
+			pl.fault("metrics", family+" type", want.Types[family], types[family])
+		}
+	}
 	for _, list := range []map[string]float64{want.Values, got} {
 		for _, series := range slices.Sorted(maps.Keys(list)) {
 			w, recorded := want.Values[series]
@@ -459,6 +470,8 @@ func (pl *player) compareFigures(s *Step, w pages) {
 	}
 }
 
+var timestamps = regexp.MustCompile(`"timestamp":"[^"]*"`)
+
 // comparePage compares a debug page; the order of lists means nothing.
 func (pl *player) comparePage(s *Step, w pages) {
 	if strings.HasPrefix(s.HTTPGet, "/debug/pprof") {
@@ -468,12 +481,16 @@ func (pl *player) comparePage(s *Step, w pages) {
 	if want := string(s.Status); want != fmt.Sprint(status) {
 		pl.fault(s.HTTPGet, "status", want, fmt.Sprint(status))
 	}
-	if status != 200 {
-		return
-	}
 	var text string
-	if json.Unmarshal(s.Body, &text) == nil {
-		return // only its beginning was recorded
+	if json.Unmarshal(s.Body, &text) == nil { // of a page its beginning
+		var tight bytes.Buffer
+		if json.Compact(&tight, body) == nil {
+			body = tight.Bytes()
+		}
+		if got := timestamps.ReplaceAllString(string(body), `"timestamp":"<time>"`); !strings.HasPrefix(got, text) {
+			pl.fault(s.HTTPGet, "body", text, got[:min(len(got), len(text))])
+		}
+		return
 	}
 	var want, got struct{ Plugins map[string]any }
 	if err := errors.Join(json.Unmarshal(s.Body, &want), json.Unmarshal(body, &got)); err != nil {

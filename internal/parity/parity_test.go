@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -77,7 +78,25 @@ func acceptance(l *Line) []Fault {
 		}
 		return []Fault{f}
 	}
-	return nil
+	return effective(l, c)
+}
+
+// declared is a plug-in in the real one's text.
+var declared = regexp.MustCompile(`\{Name: ([^,{}]+), Type: ([^,{}]+)`)
+
+// effective compares which plug-ins there are in an accepted configuration, the
+// defaulted ones among them.
+func effective(l *Line, c core.Config) (faults []Fault) {
+	if !*l.Accepted {
+		return nil
+	}
+	plugins, _, _ := strings.Cut(l.Effective, "SchedulingProfiles:")
+	for _, m := range declared.FindAllStringSubmatch(plugins, -1) {
+		if c.Picker.Plugin(m[1]) == nil {
+			faults = append(faults, Fault{"effective", m[1], m[2], "none"})
+		}
+	}
+	return faults
 }
 
 // endpointsYAML is the endpoints file of a line; JSON is YAML.

@@ -240,14 +240,15 @@ var notRecorded = regexp.MustCompile(`_info$|dispatch_cycle_duration|datalayer_(
 const notRecordedWithoutPattern = "plugin_duration_seconds"
 
 // figures are the canonical metrics whose series match, by series.
-func (o *port) figures(pattern string) map[string]float64 {
+func (o *port) figures(pattern string) (out map[string]float64, types map[string]string) {
 	wanted := regexp.MustCompile(pattern)
-	out := map[string]float64{}
+	out, types = map[string]float64{}, map[string]string{}
 	families, err := o.registry.Gather()
 	if err != nil {
 		o.t.Error(err)
 	}
 	for _, f := range families {
+		types[f.GetName()] = strings.ToLower(f.GetType().String())
 		if !strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyFigure || notRecorded.MatchString(f.GetName()) ||
 			pattern == everyFigure && strings.HasSuffix(f.GetName(), notRecordedWithoutPattern) {
 			continue
@@ -280,7 +281,7 @@ func (o *port) figures(pattern string) map[string]float64 {
 			}
 		}
 	}
-	return out
+	return out, types
 }
 
 func (o *port) found(pool bool) { o.server.SetReady(pool) }
