@@ -45,17 +45,18 @@ func TestRecordings(t *testing.T) {
 	t.Logf("%d lines", lines)
 }
 
-// recordings are the files; some are where others play them on their level, too.
+// recordings are the files; those that flow control plays on its level, too, are there.
 func recordings(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.jsonl.gz")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no recordings", err)
 	}
-	return append(files,
-		"../../core/picker/flowcontrol/testdata/recordings/kubernetes-priority.jsonl.gz",
-		"../../core/picker/objects/testdata/recordings/kubernetes-pool.jsonl.gz",
-		"../../core/picker/objects/testdata/recordings/kubernetes-rewrite.jsonl.gz")
+	shared, err := filepath.Glob("../../core/picker/flowcontrol/testdata/recordings/*.jsonl.gz")
+	if err != nil || len(shared) == 0 {
+		t.Fatal("no recordings of flow control", err)
+	}
+	return append(files, shared...)
 }
 
 func acceptance(l *Line) []Fault {

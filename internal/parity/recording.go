@@ -204,6 +204,9 @@ func Load(fsys fs.FS, file string) ([]Line, error) {
 		}
 		out = append(out, *l)
 	}
+	if len(out) == 0 && sc.Err() == nil {
+		return nil, fmt.Errorf("%s: no recordings", file)
+	}
 	return out, sc.Err()
 }
 
