@@ -31,6 +31,7 @@ featureGates: [flowControl]
 plugins:
 - {type: concurrency-detector, parameters: {maxConcurrency: 2}}
 - {type: token-producer, parameters: {modelName: m, vllm: {url: "http://renderer:8000"}}}
+- type: endpoint-notification-source
 - type: precise-prefix-cache-producer
   parameters: {tokenProcessorConfig: {blockSize: 4}, kvEventsConfig: {discoverPods: true}, speculativeIndexing: true}
 - {type: approx-prefix-cache-producer}
@@ -51,6 +52,7 @@ schedulingProfiles:
   plugins: [{pluginRef: prefix-cache-scorer}, {pluginRef: approximate}, {pluginRef: session-affinity-scorer}, {pluginRef: no-hit-lru-scorer}, {pluginRef: active-request-scorer}, {pluginRef: queue-scorer}]
 dataLayer:
   sources:
+  - {pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}
   - {pluginRef: health-data-source}
   - {pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}
 flowControl:
