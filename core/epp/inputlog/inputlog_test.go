@@ -255,12 +255,19 @@ func FuzzPlayer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		other := &inputlog.Other{Config: everything, Name: "other"}
-		p := inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other}}
+		p, again := inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other}}, inputlog.Player{Registry: plugins.Builtin()}
 		var q inputlog.Requests
 		for line := range bytes.Lines(text) {
-			_ = q.Line(line)
-			if p.Line(bytes.TrimSpace(line)) != nil {
+			told := q.Line(line)
+			err, same := p.Line(bytes.TrimSpace(line)), again.Line(bytes.TrimSpace(line))
+			if (err == nil) != (same == nil) {
+				t.Fatalf("%q: %v beside another configuration, %v alone", line, err, same)
+			}
+			if err != nil {
 				return
+			}
+			if told != nil && json.Valid(line) {
+				t.Fatalf("%q is played, and cannot be read for its requests: %v", line, told)
 			}
 		}
 	})
