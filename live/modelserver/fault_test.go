@@ -38,7 +38,16 @@ func TestParseFault(t *testing.T) {
 
 func FuzzParseFault(f *testing.F) {
 	f.Add("status=503;stall=1")
-	f.Fuzz(func(t *testing.T, s string) { _, _ = modelserver.ParseFault(s) })
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := modelserver.ParseFault(s)
+		if err != nil {
+			return
+		}
+		count := func(n *int) bool { return n == nil || *n >= 0 }
+		if got.Status != 0 && (got.Status < 100 || got.Status > 599) || got.Delay < 0 || !count(got.StallAfter) || !count(got.ResetAfter) {
+			t.Errorf("%q gives %+v", s, got)
+		}
+	})
 }
 
 // A server whose options spoil some requests still hears the admin API about
