@@ -87,6 +87,7 @@ type world struct {
 	draws         lifecycle.Draws
 	chat          openai.Chat // the chat being read
 	faults        lifecycle.Faults
+	modes         modes
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
 	limit         int                      // conversations in flight at the most
@@ -186,6 +187,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder, w.stream.Brief, w.stream.StandIns = rec, !flow.Detailed(rec), true
+	w.modes = modesOf(p)
 	w.hops = newHops(s.Seed, &s.Hops)
 	w.kv = newKVWire(w, p)
 	w.adapters = p.Adapters()
@@ -237,9 +239,10 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	sv.steps = lifecycle.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{w.model},
-		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(w.model), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize)}}
+		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(w.model), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
+		PromptTokensDetails: true}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
-		c.PromptTokensDetails, c.Connector = true, p.Link()
+		c.Connector = p.Link()
 		if c.KVRole = modelserver.RoleConsumer; p.Prefills(i) {
 			c.KVRole = modelserver.RoleProducer
 		}
