@@ -43,9 +43,10 @@ func FuzzParseFault(f *testing.F) {
 		if err != nil {
 			return
 		}
-		count := func(n *int) bool { return n == nil || *n >= 0 }
-		if got.Status != 0 && (got.Status < 100 || got.Status > 599) || got.Delay < 0 || !count(got.StallAfter) || !count(got.ResetAfter) {
-			t.Errorf("%q gives %+v", s, got)
+		for at, strike := range got {
+			if status := strike.Do == lifecycle.Answer; status && (strike.N < 100 || strike.N > 599) || strike.N < 0 || strike.For < 0 {
+				t.Errorf("%q gives %+v at moment %d", s, strike, at)
+			}
 		}
 	})
 }
