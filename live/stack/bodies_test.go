@@ -58,6 +58,10 @@ func TestBodiesLiveAsVirtual(t *testing.T) {
 		{name: "a seed", workload: `, maxTokens: 5, bodyFields: '{"seed": 7}'`},
 		{name: "too long", workload: `, maxTokens: 100000`, want: "status=400"},
 		{name: "a bad field", workload: `, bodyFields: '{"temperature": -1}'`, want: "status=400"},
+		{name: "a stranger's cache", workload: `, bodyFields: '{"kv_transfer_params": {"do_remote_prefill": true, "remote_engine_id": "e", "remote_block_ids": [1], "remote_host": "192.0.2.1", "remote_port": 1}}'`, want: "status=403"},
+		{name: "a stranger's handle", workload: `, bodyFields: '{"kv_handle": "kv://192.0.2.1:1/e/1-1-4"}'`, want: "status=403"},
+		{name: "a peer that is not there", workload: `, bodyFields: '{"kv_transfer_params": {"do_remote_prefill": true, "remote_engine_id": "e", "remote_block_ids": [1], "remote_host": "127.9.9.9", "remote_port": 1}}'`, want: "status=500"},
+		{name: "the handle of one that is not there", workload: `, bodyFields: '{"kv_handle": "kv://127.9.9.9:1/e/1-1-4"}'`},
 		{name: "a field of the wrong type", workload: `, bodyFields: '{"priority": "high"}'`, want: "status=400"},
 	} {
 		for _, kind := range []string{"held", "plain"} {

@@ -199,7 +199,6 @@ func once() *atomic.Int32 {
 // request is served.
 func TestDisaggregatedFaults(t *testing.T) {
 	t.Parallel()
-	zero := 0
 	local := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnPrefillFailure = scenario.DecodeAlone }
 	recompute := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnTransferFailure = scenario.Recompute }
 	for _, c := range []struct {
@@ -211,14 +210,14 @@ func TestDisaggregatedFaults(t *testing.T) {
 		cut    bool
 		body   string
 	}{
-		{"the prefill pod dies in its prefill", nil, "prefill", lifecycle.Fault{DieInPrefill: true}, 502, false, ""},
-		{"the prefill pod dies, the decode pod does it all", local, "prefill", lifecycle.Fault{DieInPrefill: true}, 200, false, "[DONE]"},
-		{"the prefill pod refuses", nil, "prefill", lifecycle.Fault{Status: 503}, 503, false, ""},
-		{"the decode pod dies after the prefill", nil, "decode", lifecycle.Fault{Reset: true}, 502, false, "BadGateway"},
-		{"the decode pod dies after its first token", nil, "decode", lifecycle.Fault{ResetAfter: &zero}, 0, true, ""},
-		{"the blocks are gone before they are fetched", nil, "decode", lifecycle.Fault{Delay: 500 * time.Millisecond}, 500, false, ""},
-		{"the transfer fails", nil, "decode", lifecycle.Fault{LoseKV: true}, 500, false, ""},
-		{"the transfer fails, the prompt is computed again", recompute, "decode", lifecycle.Fault{LoseKV: true}, 200, false, "[DONE]"},
+		{"the prefill pod dies in its prefill", nil, "prefill", lifecycle.Fault{lifecycle.AtPrefill: {Do: lifecycle.Close}}, 502, false, ""},
+		{"the prefill pod dies, the decode pod does it all", local, "prefill", lifecycle.Fault{lifecycle.AtPrefill: {Do: lifecycle.Close}}, 200, false, "[DONE]"},
+		{"the prefill pod refuses", nil, "prefill", lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}, 503, false, ""},
+		{"the decode pod dies after the prefill", nil, "decode", lifecycle.Fault{lifecycle.AtConnect: {Do: lifecycle.Reset}}, 502, false, "BadGateway"},
+		{"the decode pod dies after its first token", nil, "decode", lifecycle.Fault{lifecycle.AtTokens: {Do: lifecycle.Reset}}, 0, true, ""},
+		{"the blocks are gone before they are fetched", nil, "decode", lifecycle.Fault{lifecycle.AtBody: {Do: lifecycle.Wait, For: 500 * time.Millisecond}}, 500, false, ""},
+		{"the transfer fails", nil, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 500, false, ""},
+		{"the transfer fails, the prompt is computed again", recompute, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 200, false, "[DONE]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -408,7 +407,7 @@ func TestConnectors(t *testing.T) {
 func TestLostRooms(t *testing.T) {
 	t.Parallel()
 	for _, connector := range []disagg.Connector{disagg.SGLang, disagg.Mooncake, disagg.Offloading} {
-		for name, fault := range map[string]lifecycle.Fault{"the prefill pod dies": {DieInPrefill: true}, "it refuses": {Status: 503}} {
+		for name, fault := range map[string]lifecycle.Fault{"the prefill pod dies": {lifecycle.AtPrefill: {Do: lifecycle.Close}}, "it refuses": {lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}} {
 			for _, failure := range []scenario.TransferFailure{scenario.FailRequest, scenario.Recompute} {
 				t.Run(string(connector)+" "+name+" "+string(failure), func(t *testing.T) {
 					t.Parallel()
