@@ -48,6 +48,9 @@ func (v *value) read(from gjson.Result, spend func(int) bool, depth int) (err er
 	switch v.kind = from.Raw[0]; {
 	case from.IsObject(), from.IsArray():
 		object := from.IsObject()
+		if v.vals = make([]*value, 0, 4); object {
+			v.keys = make([]string, 0, 4)
+		}
 		from.ForEach(func(key, kid gjson.Result) bool {
 			if object {
 				v.keys = append(v.keys, key.String())
