@@ -36,7 +36,12 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 	if bad := r.fill(q, &c.Sampling, limit, limited); bad != nil {
 		return nil, bad
 	}
-	q.tools, q.toolChoice = c.Tools, c.ToolChoice
+	if bad := q.offer(c.Tools, c.ToolChoice); bad != nil {
+		return nil, bad
+	}
+	if given(c.StructuredOutputs) && c.ToolChoice.Mode == "function" {
+		return nil, openai.Errorf(400, "structured_outputs", "You can only either use constraints for structured outputs or tools, not both.")
+	}
 	lp := (*Logprobs)(nil)
 	if c.Logprobs {
 		lp = q.Logprobs(max(c.TopLogprobs, 0))
@@ -136,6 +141,9 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 		if bad := r.useHandle(q, p.KVHandle); bad != nil {
 			return bad
 		}
+	}
+	if q.form, bad = q.formOf(p); bad != nil {
+		return bad
 	}
 	if p.Seed != nil {
 		q.Seed = uint64(*p.Seed)

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -38,7 +39,8 @@ type Request struct {
 
 	tools      []openai.Tool
 	toolChoice openai.ToolChoice
-	schemas    map[int]any // of the tools, as far as they were read
+	arguments  map[int]*structured.Grammar // of the tools, as far as they were read
+	form       *structured.Grammar         // of the answer; nil is any words
 
 	work       work // that its answer takes
 	tokenBytes int  // what each token adds to an answer that is collected

@@ -36,8 +36,12 @@ type Sampling struct {
 	ReturnTokenIDs   bool               `json:"return_token_ids"`
 	// TruncatePrompt keeps only the last so many tokens of the prompt; -1
 	// means as many as fit.
-	TruncatePrompt   *int            `json:"truncate_prompt_tokens"`
-	ResponseFormat   json.RawMessage `json:"response_format"`
+	TruncatePrompt *int `json:"truncate_prompt_tokens"`
+	// ResponseFormat and StructuredOutputs say what form an answer has, Guided the
+	// same as vLLM took it before 0.12.
+	ResponseFormat    json.RawMessage `json:"response_format"`
+	StructuredOutputs json.RawMessage `json:"structured_outputs"`
+	*Guided
 	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 	ECTransferParams json.RawMessage `json:"ec_transfer_params"`
 	// Bootstrap fields are SGLang's: where prefill and decode server of this
@@ -53,6 +57,14 @@ type Sampling struct {
 	KVHandle string `json:"kv_handle"`
 	// KVMetadata asks for a handle in that form.
 	KVMetadata bool `json:"return_kv_metadata"`
+}
+
+// Guided are the older fields about the form of an answer.
+type Guided struct {
+	JSON    json.RawMessage `json:"guided_json"`
+	Regex   json.RawMessage `json:"guided_regex"`
+	Choice  json.RawMessage `json:"guided_choice"`
+	Grammar json.RawMessage `json:"guided_grammar"`
 }
 
 // StreamRequest are a request's stream_options.

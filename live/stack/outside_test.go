@@ -54,7 +54,7 @@ pools:
         - {type: prefill-filter}
         - {type: always-disagg-pd-decider}
         - {type: disagg-profile-handler, parameters: {deciders: {prefill: always-disagg-pd-decider}}}
-        - {type: vllm-metric-scraper, parameters: {port: %d, interval: 100ms, timeout: 100ms}}
+        - {type: vllm-metric-scraper, parameters: {port: %d, interval: 100ms, timeout: 10s}}
         schedulingProfiles:
         - {name: decode, plugins: [{pluginRef: decode-filter}]}
         - {name: prefill, plugins: [{pluginRef: prefill-filter}]}
