@@ -236,7 +236,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
 		setHardware(s.pool, &so)
 		if s.places != nil {
-			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
+			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
 			if so.KVRole = core.RoleConsumer; s.pool.Prefills(i) {
 				so.KVRole = core.RoleProducer
 			}
