@@ -81,7 +81,7 @@ type approxPrefix struct {
 }
 
 func newApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	a := &approxPrefix{named: base(typeApproxPrefix, name), AutoTune: true, BlockToken: 16, MaxBlocks: 2048,
+	a := &approxPrefix{AutoTune: true, BlockToken: 16, MaxBlocks: 2048,
 		MaxTokens: 131072, Capacity: defaultLRUCapacity, index: newPrefixIndex()}
 	if err := p.Decode(a); err != nil {
 		return nil, err
