@@ -15,7 +15,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	core "github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -94,7 +94,7 @@ func describe(t *testing.T, r *Result) string {
 		if f.Kind() == reflect.Pointer && !f.IsNil() {
 			f = f.Elem()
 		}
-		if tools, ok := f.Interface().(core.ToolOptions); ok && !f.IsZero() {
+		if tools, ok := f.Interface().(structured.Options); ok && !f.IsZero() {
 			raw, _ := json.Marshal(tools) // pointers print as addresses otherwise
 			lines = append(lines, "Tools: "+string(raw))
 			continue
