@@ -43,9 +43,10 @@ func FuzzParseFault(f *testing.F) {
 		if err != nil {
 			return
 		}
-		count := func(n *int) bool { return n == nil || *n >= 0 }
-		if got.Status != 0 && (got.Status < 100 || got.Status > 599) || got.Delay < 0 || !count(got.StallAfter) || !count(got.ResetAfter) {
-			t.Errorf("%q gives %+v", s, got)
+		for at, strike := range got {
+			if status := lifecycle.Moment(at) == lifecycle.AtAnswer && strike.Do == lifecycle.Answer; strike.N < 0 || strike.For < 0 || status && (strike.N < 100 || strike.N > 599) {
+				t.Errorf("%q gives %+v", s, got)
+			}
 		}
 	})
 }
