@@ -28,8 +28,8 @@ type server struct {
 	engine   *engine.Engine // the core's
 	calls    map[enginecore.Call]peer
 	fetched  *simplelru.LRU[string, struct{}] // document 002's handles that were
-	ends     uint64 // requests of which the engine has said that they are over
-	made     uint64 // their tokens
+	ends     uint64                           // requests of which the engine has said that they are over
+	made     uint64                           // their tokens
 	kv       kvOutbox
 	steps    lifecycle.EngineSteps
 	told     stats.Server // in the metrics
