@@ -18,6 +18,7 @@ type content struct {
 	stopping stopping
 	before   string    // the prompt, where it is echoed
 	silent   bool      // nothing but the prompt is told
+	prompt   []piece   // the prompt, where its likelihoods are told
 	tool     *toolCall // what it calls instead of saying something
 }
 

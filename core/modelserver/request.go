@@ -34,6 +34,9 @@ type Request struct {
 	echo     bool   // the prompt stands before the output
 	silent   bool   // the output itself is not told
 	echoText string // what echo mode says back
+	// promptTop is how many alternatives to each token of the prompt are told, 0 the
+	// token itself alone; nil where none is.
+	promptTop *int
 
 	encodes []string // hashes of media that are encoded for other servers
 

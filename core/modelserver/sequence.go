@@ -88,6 +88,9 @@ func (r *Reader) say(c *content, q *Request, i int) {
 			c.before = tokens.Decode(r.Tokenizer, p.Tokens)
 		}
 	}
+	if q.promptTop != nil && q.work.spend((tokenWork+logprobWork*(1+*q.promptTop))*len(p.Tokens)) {
+		c.prompt = r.pieces(p.Tokens)
+	}
 	if !q.IgnoreEOS {
 		r.stopByItself(c, q, i)
 	}
@@ -141,6 +144,8 @@ func (r *Reader) submit(q *Request, i int, c *content) engine.Submit {
 		Priority:     int32(max(min(q.Priority, 1<<31-1), -1<<31)),
 		Adapter:      q.Adapter,
 		HoldKV:       q.KV.RemoteDecode,
+
+		SkipReadingCache: q.promptTop != nil,
 	}
 	if r.Engine.Batching == engine.BatchingIndependent {
 		d := r.State.Draws()

@@ -38,7 +38,17 @@ func TestParseFault(t *testing.T) {
 
 func FuzzParseFault(f *testing.F) {
 	f.Add("status=503;stall=1")
-	f.Fuzz(func(t *testing.T, s string) { _, _ = modelserver.ParseFault(s) })
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := modelserver.ParseFault(s)
+		if err != nil {
+			return
+		}
+		for at, strike := range got {
+			if status := lifecycle.Moment(at) == lifecycle.AtAnswer && strike.Do == lifecycle.Answer; strike.N < 0 || strike.For < 0 || status && (strike.N < 100 || strike.N > 599) {
+				t.Errorf("%q gives %+v", s, got)
+			}
+		}
+	})
 }
 
 // A server whose options spoil some requests still hears the admin API about

@@ -189,5 +189,15 @@ func FuzzDataset(f *testing.F) {
 	if raw, err := os.ReadFile("testdata/answers.sqlite3"); err == nil {
 		f.Add(raw)
 	}
-	f.Fuzz(func(t *testing.T, raw []byte) { _, _ = parseDataset(raw, "") })
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		got, err := parseDataset(raw, "")
+		if err == nil && (len(got) == 0 || len(got) > maxAnswers) {
+			t.Fatalf("%d answers", len(got))
+		}
+		for _, answer := range got {
+			if err != nil || answer == "" || len(answer) > maxAnswerBytes {
+				t.Fatalf("an answer of %d bytes, with error %v", len(answer), err)
+			}
+		}
+	})
 }
