@@ -38,7 +38,7 @@ type compared struct {
 // times, and prints what came of it.
 func takeTurns(b *testing.B, wait string, roles ...string) map[string]*compared {
 	b.Helper()
-	at, n, turns := 64, 1500, 9
+	at, n, turns := 64, 1000, 15
 	if testing.Short() {
 		n, turns = 200, 1
 	}

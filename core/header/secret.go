@@ -17,6 +17,9 @@ func Secret(name string) bool {
 	if secret[name] {
 		return true
 	}
+	if _, ok := usual[name]; ok {
+		return false
+	}
 	for _, part := range [...]string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "authorization", "private-key"} {
 		if strings.Contains(name, part) {
 			return true

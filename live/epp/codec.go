@@ -1,7 +1,6 @@
 package epp
 
 import (
-	"strings"
 	"unicode/utf8"
 
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -288,7 +287,7 @@ func (in *incoming) readHeaders(b []byte) bool {
 		if len(value) == 0 {
 			value = parts[headerValue]
 		}
-		in.head = append(in.head, header.Header{Name: headerName(parts[headerKey]), Value: string(value)})
+		in.head = append(in.head, header.Header{Name: header.Lower(parts[headerKey]), Value: string(value)})
 		return true
 	})
 }
@@ -321,24 +320,6 @@ func (in *incoming) readConfig(b []byte) bool {
 		}
 		return true
 	})
-}
-
-// headerNames are those that nearly every message has.
-var headerNames = func() map[string]string {
-	out := map[string]string{}
-	for _, name := range []string{":authority", ":method", ":path", ":scheme", ":status", "accept", "accept-encoding", "authorization", "content-length", "content-type",
-		"date", "server", "traceparent", "transfer-encoding", "user-agent", "x-envoy-expected-rq-timeout-ms", "x-envoy-upstream-service-time", "x-forwarded-for",
-		"x-forwarded-proto", "x-request-id"} {
-		out[name] = name
-	}
-	return out
-}()
-
-func headerName(b []byte) string {
-	if name, ok := headerNames[string(b)]; ok {
-		return name
-	}
-	return strings.ToLower(string(b))
 }
 
 // fields calls f for every field of a message: with the bytes of one that has a
