@@ -26,6 +26,7 @@ type request struct {
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
+	seen         seen
 
 	sidecar *sidecarRequest // at the sidecar before a decode server
 	leg     *leg            // of a leg itself: where its answer goes
@@ -58,7 +59,9 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 func (r *request) begin() {
 	r.w.picking.number++
 	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
-	if r.w.rec != nil {
+	if r.w.stream.Brief {
+		r.record(flow.RequestSent)
+	} else {
 		r.record(flow.RequestSent, r.Sent()...)
 	}
 	r.ways = r.w.hops.open(r.ID, 0)
@@ -78,8 +81,9 @@ func (r *request) begin() {
 	}
 	head := append(r.head(), r.Header...).Normalize()
 	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
-		r.tell(stream.Message{Kind: stream.Headers, Head: head})
+		r.tell(stream.Message{Kind: stream.Headers, Head: head, Modes: stream.Modes{Response: r.w.modes.response}})
 		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, End: true})
+		r.awaited()
 	})
 }
 
@@ -101,6 +105,7 @@ func (r *request) said(e stream.Effect) {
 	case stream.Decide:
 		r.w.picking.decide(r)
 	case stream.SendRequestHeaders:
+		r.seen.replied = true
 		r.toServer(func() { r.forward(e.Set) })
 	case stream.SendRequestBody:
 		r.toServer(func() { r.serverBody(e.Body, e.End) })

@@ -20,6 +20,10 @@ type Config struct {
 	Stream stream.Config
 	// EmitScores puts the scores into the dynamic metadata (--emit-endpoint-scores).
 	EmitScores bool
+	// RecordOnly says that only the record is read of a decision: no dynamic
+	// metadata is made, and once a decision is told it forgets the endpoints that
+	// it did not choose (picker.Picker.Strip), unless its response explains it.
+	RecordOnly bool
 	// DocumentHeaders adds the destination headers of documents 002 and 003 (docs/documents.md) to
 	// the request and the response.
 	DocumentHeaders bool
@@ -70,6 +74,7 @@ type Machine struct {
 	affine    []affine
 	hooks     picker.Hooks
 	scraping  scraping
+	pull      func(now machine.Time) // brings figures, in place of scrapes; may be nil
 	indexes   []*index
 	indexFx   kvindex.Effects
 	told      kvindex.Events
@@ -175,6 +180,7 @@ func (m *Machine) advance(now machine.Time) {
 func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.fx = fx
 	m.advance(now)
+	m.look(msg)
 	if _, later := msg.(KVEvents); !later {
 		m.logged(msg)
 	}
@@ -209,6 +215,21 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 		}
 	}
 	m.fx = nil
+}
+
+// look has figures brought for those messages at which plug-ins may read them.
+func (m *Machine) look(msg Message) {
+	if m.pull == nil {
+		return
+	}
+	switch msg.(type) {
+	case Arrive, Answered, Headers, Piece:
+		m.pull(m.now)
+	case Done:
+		if m.hooks.ResponseBody {
+			m.pull(m.now)
+		}
+	}
 }
 
 func (m *Machine) emit(e Effect) {

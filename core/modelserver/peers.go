@@ -1,0 +1,75 @@
+package modelserver
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+)
+
+// A request names the server that its cache is fetched from. Which servers may
+// be named is the operator's to say, whoever sent the request.
+
+// Peers are the servers from which KV caches may be fetched. The zero value is
+// LocalPeers.
+type Peers struct {
+	any, local bool
+	networks   []netip.Prefix
+	names      []string
+}
+
+// Words that ParsePeers understands beside addresses.
+const (
+	LocalPeers = "local" // the addresses of this machine, the loopback among them
+	AnyPeers   = "any"   // whoever a request names
+)
+
+// ParsePeers reads addresses, networks such as 10.244.0.0/16, names, and the
+// words local and any. Names count as they are written: what they stand for is
+// the operator's affair.
+func ParsePeers(list []string) (Peers, error) {
+	var p Peers
+	for _, text := range list {
+		if network, err := netip.ParsePrefix(text); err == nil {
+			p.networks = append(p.networks, network.Masked())
+			continue
+		}
+		if a, err := netip.ParseAddr(text); err == nil {
+			p.networks = append(p.networks, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+			continue
+		}
+		switch {
+		case text == LocalPeers:
+			p.local = true
+		case text == AnyPeers:
+			p.any = true
+		case !hostName.MatchString(text):
+			return p, fmt.Errorf("%q: expected an address, a network such as 10.244.0.0/16, a name, %s or %s", text, LocalPeers, AnyPeers)
+		default:
+			p.names = append(p.names, text)
+		}
+	}
+	return p, nil
+}
+
+// hostName is a host's name, as in DNS.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+
+// allow tells whether a host may be dialled; own are this machine's addresses
+// beside the loopback. A name is not looked up for it.
+func (p *Peers) allow(host string, own func(netip.Addr) bool) bool {
+	if p.any || slices.Contains(p.names, host) {
+		return true
+	}
+	local := p.local || len(p.networks)+len(p.names) == 0
+	if host == "localhost" {
+		return local
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	a = a.Unmap()
+	return slices.ContainsFunc(p.networks, func(n netip.Prefix) bool { return n.Contains(a) }) ||
+		local && (a.IsLoopback() || own(a))
+}

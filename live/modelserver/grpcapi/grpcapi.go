@@ -1,0 +1,338 @@
+// Package grpcapi serves vLLM's gRPC engine service and the standard health service
+// on the port of a model server's HTTP API.
+package grpcapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
+	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
+)
+
+// errAborted is why the context of a call ends that the client has aborted by
+// name.
+var errAborted = errors.New("the client aborted the request")
+
+// Server is the model server behind the service.
+type Server struct {
+	Reader *modelserver.Reader
+	Engine *enginedrive.Engine
+	// Infer serves a request for tokens, and InFlight counts them.
+	Infer    func(http.ResponseWriter, *http.Request, *modelserver.API)
+	InFlight func() int
+	Healthy  func() bool
+	Look     func() (stats.Look, bool)
+	// Feed has the KV events; nil where none are published.
+	Feed *Feed
+	// Leaving is closed when the server begins to stop.
+	Leaving       <-chan struct{}
+	Started       time.Time
+	Version       string
+	TokenizerJSON []byte // as in ServerOptions
+	MaxBodyBytes  int64
+
+	calls calls
+}
+
+// HealthService is what the paths of gRPC's health service begin with.
+const HealthService = "/grpc.health.v1.Health/"
+
+// Refuse answers a call that may not be made.
+func Refuse(w http.ResponseWriter, r *http.Request, code codes.Code, message string) {
+	c := call{ResponseWriter: w, r: r}
+	c.fail(code, message)
+	c.end()
+}
+
+// Routes serves the methods.
+func (s *Server) Routes(mux *http.ServeMux) {
+	s.calls.named = map[string][]*call{}
+	engineMethod := func(name string, serve func(*call)) {
+		mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/"+name, s.method(serve))
+	}
+	engineMethod("Generate", func(c *call) { c.generate(c.readGenerate) })
+	engineMethod("Embed", func(c *call) { c.generate(c.readEmbed) })
+	engineMethod("Abort", func(c *call) {
+		unary(c, func(q *vllmgrpc.AbortRequest) proto.Message {
+			for _, id := range q.RequestIds {
+				c.s.calls.abort(id)
+			}
+			return &vllmgrpc.AbortResponse{}
+		})
+	})
+	engineMethod("HealthCheck", func(c *call) {
+		unary(c, func(*vllmgrpc.HealthCheckRequest) proto.Message {
+			if !s.Healthy() {
+				return &vllmgrpc.HealthCheckResponse{Message: "Engine is not alive"}
+			}
+			return &vllmgrpc.HealthCheckResponse{Healthy: true, Message: "Health"}
+		})
+	})
+	engineMethod("GetModelInfo", func(c *call) {
+		unary(c, func(*vllmgrpc.GetModelInfoRequest) proto.Message { return s.modelInfo() })
+	})
+	engineMethod("GetServerInfo", func(c *call) {
+		unary(c, func(*vllmgrpc.GetServerInfoRequest) proto.Message { return s.serverInfo() })
+	})
+	engineMethod("GetLoads", func(c *call) {
+		unary(c, func(*vllmgrpc.GetLoadsRequest) proto.Message { return s.loads() })
+	})
+	engineMethod("GetTokenizer", (*call).tokenizerFiles)
+	engineMethod("SubscribeKvEvents", (*call).subscribe)
+	health := func(c *call) {
+		unary(c, func(q *healthpb.HealthCheckRequest) proto.Message {
+			if q.Service != "" && q.Service != vllmgrpc.VllmEngine_ServiceDesc.ServiceName {
+				c.fail(codes.NotFound, "Unknown service: "+q.Service)
+				return nil
+			}
+			if !s.Healthy() {
+				return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
+			}
+			return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}
+		})
+	}
+	// As vLLM's, Watch tells the state once.
+	mux.HandleFunc("POST "+HealthService+"Check", s.method(health))
+	mux.HandleFunc("POST "+HealthService+"Watch", s.method(health))
+	mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/", s.method(func(c *call) {
+		c.fail(codes.Unimplemented, "this server does not know the method "+c.r.URL.Path)
+	}))
+}
+
+// calls are those in flight by their request ids, for Abort. Ids are
+// the clients' and may be used twice.
+type calls struct {
+	mu    sync.Mutex
+	named map[string][]*call
+}
+
+func (cs *calls) add(id string, c *call) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c.name = id
+	cs.named[id] = append(cs.named[id], c)
+}
+
+func (cs *calls) remove(c *call) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	list := cs.named[c.name]
+	for i := range list {
+		if list[i] == c {
+			list = append(list[:i:i], list[i+1:]...)
+			break
+		}
+	}
+	if len(list) == 0 {
+		delete(cs.named, c.name)
+		return
+	}
+	cs.named[c.name] = list
+}
+
+func (cs *calls) abort(id string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, c := range cs.named[id] {
+		c.cancel(errAborted)
+	}
+}
+
+// call is one call. To the rest of the server it is the ResponseWriter of
+// an ordinary request; what would be an error's status and body there becomes
+// a gRPC status.
+type call struct {
+	http.ResponseWriter
+	s      *Server
+	r      *http.Request
+	cancel context.CancelCauseFunc
+	name   string // the request's id, while the call can be aborted
+	reply  *generation
+
+	began   bool // the response's headers have left
+	failed  bool
+	code    codes.Code
+	message string
+}
+
+// Unwrap leads http.ResponseController to the connection.
+func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// WriteHeader begins the response, or notes a status to end it with.
+func (c *call) WriteHeader(code int) {
+	if code != http.StatusOK {
+		if !c.failed {
+			c.fail(vllmgrpc.CodeOf(code), http.StatusText(code))
+		}
+		return
+	}
+	c.begin()
+}
+
+func (c *call) begin() {
+	if c.began {
+		return
+	}
+	c.began = true
+	h := c.Header()
+	h["Content-Type"] = []string{vllmgrpc.ContentType}
+	delete(h, "Content-Length")
+	c.ResponseWriter.WriteHeader(http.StatusOK)
+}
+
+// Write sends messages; the JSON of an error is swallowed.
+func (c *call) Write(b []byte) (int, error) {
+	if c.failed {
+		return len(b), nil
+	}
+	c.begin()
+	return c.ResponseWriter.Write(b)
+}
+
+// Flush sends what was written.
+func (c *call) Flush() {
+	if c.began {
+		c.ResponseWriter.(http.Flusher).Flush()
+	}
+}
+
+func (c *call) fail(code codes.Code, message string) {
+	c.failed, c.code, c.message = true, code, message
+}
+
+// failError notes an error in the place where an HTTP client would get JSON.
+func (c *call) failError(b []byte, e *openai.Error) []byte {
+	if !c.failed {
+		c.fail(vllmgrpc.CodeOf(e.Status), e.Message)
+	}
+	return b
+}
+
+// end sends the status, in the trailers or, where nothing has left yet, in the
+// headers alone.
+func (c *call) end() {
+	h := c.Header()
+	prefix := http.TrailerPrefix
+	if !c.began {
+		prefix = ""
+		h["Content-Type"] = []string{vllmgrpc.ContentType}
+		delete(h, "Content-Length")
+	}
+	h[prefix+"Grpc-Status"] = []string{strconv.Itoa(int(c.code))}
+	if c.message != "" {
+		h[prefix+"Grpc-Message"] = []string{vllmgrpc.EscapeMessage(c.message)}
+	}
+	if !c.began {
+		c.ResponseWriter.WriteHeader(http.StatusOK)
+	}
+}
+
+// method serves one method.
+func (s *Server) method(serve func(*call)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor < 2 || !vllmgrpc.IsGRPC(r.Header.Get("Content-Type")) {
+			wire.CloseAfter(w, r)
+			wire.Answer(w, openai.Errorf(http.StatusUnsupportedMediaType, "", "This path speaks gRPC: HTTP/2 with the content type %s.", vllmgrpc.ContentType))
+			return
+		}
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		c := &call{ResponseWriter: w, s: s, cancel: cancel}
+		if v := r.Header.Get("Grpc-Timeout"); v != "" {
+			limit, err := vllmgrpc.ParseTimeout(v)
+			if err != nil {
+				c.fail(codes.Internal, err.Error())
+				c.end()
+				return
+			}
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeout(ctx, limit)
+			defer stop()
+		}
+		c.r = r.WithContext(ctx)
+		serve(c)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && !c.failed {
+			c.fail(codes.DeadlineExceeded, "the call's deadline has passed")
+		}
+		c.end()
+	}
+}
+
+// unary answers a call with one message of the same kind as its request's; nil
+// where it has failed.
+func unary[M any, P interface {
+	*M
+	proto.Message
+}](c *call, serve func(P) proto.Message) {
+	q := P(new(M))
+	if !c.readOne(q) {
+		return
+	}
+	if m := serve(q); m != nil && !c.failed {
+		_, _ = c.Write(vllmgrpc.AppendMessage(nil, m)) // the client may be gone; there is nobody to tell
+	}
+}
+
+// generate serves a call that takes the way of every inference request.
+func (c *call) generate(read func(*modelserver.Reader, *modelserver.Head, []byte) (*modelserver.Request, *openai.Error)) {
+	defer func() {
+		if c.name != "" {
+			c.s.calls.remove(c)
+		}
+	}()
+	c.s.Infer(c, c.r, &modelserver.API{Read: read, AppendError: c.failError})
+	if errors.Is(context.Cause(c.r.Context()), errAborted) && c.reply != nil && !c.failed {
+		_, _ = c.Write(c.reply.aborted(nil)) // as above
+	}
+}
+
+func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
+	info := &vllmgrpc.GetModelInfoResponse{
+		ModelPath: s.Reader.Models[0], ServedModelName: s.Reader.Models[0], TokenizerPath: s.Reader.Models[0],
+		IsGeneration: true, MaxContextLength: uint32(s.Reader.Engine.MaxModelLen), MaxReqInputLen: int32(s.Reader.Engine.MaxModelLen), SupportsVision: true,
+	}
+	if t, ok := s.Reader.Tokenizer.(interface{ VocabularySize() int }); ok {
+		info.VocabSize = uint32(t.VocabularySize())
+	}
+	return info
+}
+
+func (s *Server) serverInfo() *vllmgrpc.GetServerInfoResponse {
+	return &vllmgrpc.GetServerInfoResponse{
+		ActiveRequests: uint32(s.InFlight()), IsPaused: s.Engine.SleepLevel() > 0, ServerType: "vllm-grpc",
+		UptimeSeconds: time.Since(s.Started).Seconds(), KvEngineId: s.Reader.EngineID, KvRole: s.Reader.KVRole, DataParallelSize: 1,
+	}
+}
+
+func (s *Server) loads() *vllmgrpc.GetLoadsResponse {
+	x, ok := s.Look()
+	if !ok {
+		x.Stats = &stats.Stats{} // the server is stopping
+	}
+	st, used := x.Engine, x.KVBlocks
+	load := &vllmgrpc.SchedulerLoad{
+		NumRunningReqs: int32(st.Running), NumWaitingReqs: int32(st.Waiting), NumTotalReqs: int32(st.Running + st.Waiting),
+		MaxRunningRequests: int32(s.Reader.Engine.MaxNumSeqs), NumUsedTokens: int32(used * s.Reader.Engine.BlockSize), MaxTotalNumTokens: int32(s.Reader.Engine.NumGPUBlocks * s.Reader.Engine.BlockSize),
+	}
+	load.GenThroughput, load.Utilization = x.Recent()
+	load.CacheHitRate = x.HitRate()
+	if s.Reader.Engine.NumGPUBlocks > 0 {
+		load.TokenUsage = float64(used) / float64(s.Reader.Engine.NumGPUBlocks)
+	}
+	return &vllmgrpc.GetLoadsResponse{
+		Timestamp: time.Now().UTC().Format(time.RFC3339Nano), Version: s.Version, DpRankCount: 1, Loads: []*vllmgrpc.SchedulerLoad{load},
+	}
+}
