@@ -13,12 +13,12 @@ var secret = map[string]bool{
 // Secret says whether a header may carry a credential, so that its value is to be
 // written nowhere. Its name may be.
 func Secret(name string) bool {
+	if s, ok := usual[name]; ok {
+		return secret[s]
+	}
 	name = strings.ToLower(name)
 	if secret[name] {
 		return true
-	}
-	if _, ok := usual[name]; ok {
-		return false
 	}
 	for _, part := range [...]string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "authorization", "private-key"} {
 		if strings.Contains(name, part) {
