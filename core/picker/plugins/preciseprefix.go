@@ -55,7 +55,7 @@ type LookupStats struct {
 
 func newPrecisePrefix(typ string) picker.Factory {
 	return func(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-		s := &PrecisePrefix{named: base(typ, name), clock: b.Options().Stopwatch}
+		s := &PrecisePrefix{clock: b.Options().Stopwatch}
 		if err := s.cfg.read(b, name, p); err != nil {
 			return nil, err
 		}
