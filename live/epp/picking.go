@@ -181,7 +181,7 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 	w := newWaiter()
 	r.Owner = w
 	if o := k.written.Load(); o != nil {
-		r.Note = o.AppendRequest(nil, r.Request)
+		r.Note = o.AppendRequest(make([]byte, 0, 2048), r.Request)
 	}
 	k.Input(core.Arrive{Request: r})
 	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.o.Metrics.rewritten(r.Request); return nil })

@@ -65,6 +65,7 @@ type served struct {
 	sent     bool          // the decision's figures are taken
 	spent    time.Duration // on the response
 	out      outgoing
+	room     [3]stream.Effect // for fx, which rarely holds more
 
 	// And these for the stream's goroutine.
 	in       stream.Message
@@ -78,6 +79,7 @@ type served struct {
 
 func newServed(s *Server, k *Picking, wire wire, cancel context.CancelFunc) *served {
 	c := &served{s: s, k: k, wire: wire, cancel: cancel, machine: core.NewStream(k.m, k, k.number.Add(1))}
+	c.fx.List = c.room[:0]
 	c.machine.Over = func() {
 		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), func() error { c.over(); return nil })
 	}

@@ -132,7 +132,7 @@ type Server struct {
 const stuck = time.Second
 
 // streamWorkers is how many streams are served without a new goroutine each.
-const streamWorkers = 64
+const streamWorkers = 256
 
 // StreamServerOptions are what every ext_proc server of windtunnel's is given,
 // and what another must be given that is compared with it.
