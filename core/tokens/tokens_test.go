@@ -221,9 +221,16 @@ func FuzzTokenizerJSON(f *testing.F) {
 	f.Add(strings.Replace(good, `\\p{N}{1,3}|`, `x*|`, 1), "xxyy")
 	f.Fuzz(func(t *testing.T, file, text string) {
 		b, err := ParseTokenizerJSON([]byte(file))
-		if err == nil {
-			Decode(b, b.EncodeWhole(nil, text))
+		if err != nil {
+			return
 		}
+		ids := b.EncodeWhole(nil, text)
+		for _, id := range ids {
+			if _, known := b.text[id]; !known {
+				t.Fatalf("%q has the token %d, which has no text", text, id)
+			}
+		}
+		Decode(b, ids)
 	})
 }
 

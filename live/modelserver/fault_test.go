@@ -38,7 +38,17 @@ func TestParseFault(t *testing.T) {
 
 func FuzzParseFault(f *testing.F) {
 	f.Add("status=503;stall=1")
-	f.Fuzz(func(t *testing.T, s string) { _, _ = modelserver.ParseFault(s) })
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := modelserver.ParseFault(s)
+		if err != nil {
+			return
+		}
+		for at, strike := range got {
+			if status := strike.Do == lifecycle.Answer; status && (strike.N < 100 || strike.N > 599) || strike.N < 0 || strike.For < 0 {
+				t.Errorf("%q gives %+v at moment %d", s, strike, at)
+			}
+		}
+	})
 }
 
 // A server whose options spoil some requests still hears the admin API about

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -435,4 +438,42 @@ func numberOf(v any) float64 {
 		return 0
 	}
 	return n
+}
+
+// A prefill leg makes one token, so that whatever a model would call or write is
+// cut there: what the client has is whole all the same.
+func TestStructuredApart(t *testing.T) {
+	t.Parallel()
+	r := start(t, apart(nil), nil)
+	words := strings.Repeat("word ", 400)
+	const schema = `{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"}},"required":["city","days"]}`
+	for i := range 4 {
+		said := words + strconv.Itoa(i)
+		for _, c := range []struct{ path, body, field string }{
+			{"/v1/messages", `{"model":"m","max_tokens":60,"messages":[{"role":"user","content":"` + said + `m"}],"tools":[{"name":"weather","input_schema":` + schema + `}],"tool_choice":{"type":"any"}}`, "content.0.input"},
+			{"/v1/messages", `{"model":"m","max_tokens":3,"messages":[{"role":"user","content":"` + said + `c"}],"tools":[{"name":"weather","input_schema":` + schema + `}],"tool_choice":{"type":"any"}}`, ""},
+			{"/v1/messages", `{"model":"m","max_tokens":60,"messages":[{"role":"user","content":"` + said + `f"}],"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}}`, "content.0.text"},
+			{chatPath, `{"model":"m","messages":[{"role":"user","content":"` + said + `t"}],"tools":[{"type":"function","function":{"name":"weather","parameters":` + schema + `}}],"tool_choice":"required"}`, "choices.0.message.tool_calls.0.function.arguments"},
+			{chatPath, `{"model":"m","messages":[{"role":"user","content":"` + said + `r"}],"response_format":{"type":"json_schema","json_schema":{"name":"weather","schema":` + schema + `}}}`, "choices.0.message.content"},
+			{"/v1/responses", `{"model":"m","input":"` + said + `o","text":{"format":{"type":"json_schema","name":"weather","schema":` + schema + `}}}`, "output.0.content.0.text"},
+		} {
+			a := r.post(c.path, c.body)
+			var weather struct {
+				City *string
+				Days *int
+			}
+			at := gjson.Get(a.body, c.field)
+			text := at.String()
+			if c.field == "" {
+				text = `{"city":"","days":0}`
+			}
+			if a.status != 200 || !gjson.Valid(a.body) || json.Unmarshal([]byte(text), &weather) != nil || weather.City == nil || weather.Days == nil {
+				t.Errorf("%s %s: %d %v %s", c.path, c.field, a.status, a.err, a.body)
+			}
+		}
+	}
+	if got := r.decisions(); strings.Contains(got, "local") || !strings.Contains(got, "disaggregated") {
+		t.Errorf("decided %s", got)
+	}
+	r.settled()
 }

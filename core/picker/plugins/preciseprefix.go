@@ -74,6 +74,7 @@ func newPrecisePrefix(typ string) picker.Factory {
 				}
 				b.Warn("plugin %s: %s, so tokens are estimated at four bytes each and match only engines that tokenise like that", name, why)
 			}
+			s.cfg.reach(b, name)
 			return nil
 		})
 		if typ == typePrecisePrefix {
