@@ -24,13 +24,12 @@ type Likely struct {
 
 // Of is the likelihoods at one token, the token itself first.
 func (l *Logprobs) Of(t *Token) []Likely {
-	return t.of.likely("logprob", t.Index, t.of.piece(t.Index), l.Top)
+	return t.of.likely(machine.NewDraw(t.of.base, "content", "logprob", uint64(t.Index)), t.of.piece(t.Index), l.Top)
 }
 
 // likely are a token and others that might have been in its place; what the
 // client sees of the token itself may be held back, or more.
-func (c *content) likely(purpose string, index int, own piece, top int) []Likely {
-	d := machine.NewDraw(c.base, "content", purpose, uint64(index))
+func (c *content) likely(d machine.Draw, own piece, top int) []Likely {
 	p := 0.3 + 0.69*d.Float64()
 	out := []Likely{{own.id, own.text, round(math.Log(p))}}
 	rest := 1 - p
@@ -50,7 +49,9 @@ func (c *content) ofPrompt(i, top int) []Likely {
 	if i == 0 {
 		return nil
 	}
-	return c.likely("prompt logprob", i, c.prompt[i], top)
+	// The same after the same token, whoever asks.
+	d := machine.NewDraw(0, "content", "prompt logprob", uint64(c.prompt[i-1].id)<<32|uint64(c.prompt[i].id))
+	return c.likely(d, c.prompt[i], top)
 }
 
 // appendPrompt appends the list that prompt_logprobs asks for: of each token of

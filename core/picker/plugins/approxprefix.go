@@ -36,6 +36,9 @@ type prefixMatch struct {
 	done        bool
 }
 
+// Spare implements picker.Spare.
+func (*prefixMatch) Spare() {}
+
 // of is the matched blocks of an endpoint.
 func (m *prefixMatch) of(s *picker.State) int32 {
 	if slot := s.Slot(); slot < len(m.matched) {
