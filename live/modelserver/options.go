@@ -40,6 +40,8 @@ type ServerOptions struct {
 	// Listen is where it listens, host:port; port 0 takes a free one. Empty is
 	// 127.0.0.1:0.
 	Listen string
+	// ListenAlso is a second place where it answers, in the clear; empty is none.
+	ListenAlso string
 	// Advertise is the host that others are told: by KV events, in answers for
 	// other servers, in headers and in the record. Empty is the one of Listen, or
 	// where that is a wildcard the machine's first address.
