@@ -23,7 +23,7 @@ const (
 	otherLabel = "other"
 )
 
-// series is what clients choose of a figure's labels.
+// series is what clients choose of a metric's labels.
 type series struct {
 	model, target, fairness string
 	priority                int

@@ -15,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
-// PickMetrics are the figures of a picker, under the real EPP's names
+// PickMetrics are the metrics of a picker, under the real EPP's names
 // (llm_d_epp_*) and under the older ones that it still serves beside them
 // (inference_objective_*, inference_pool_*, inference_extension_*). A nil
 // *PickMetrics keeps none.
@@ -70,7 +70,7 @@ var (
 
 const epps = "llm_d_epp_"
 
-// NewPickMetrics registers the figures; the pool's own are read from k when
+// NewPickMetrics registers the metrics; the pool's own are read from k when
 // they are asked for (Observe).
 func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	f := factory{reg}
@@ -343,7 +343,7 @@ func (m *PickMetrics) ScrapeFailed(source, extractor string) {
 	}
 }
 
-// mean and deviation of a figure over endpoints, to two digits as the real
+// mean and deviation of a metric over endpoints, to two digits as the real
 // one tells them.
 func spread(v []float64) (mean, deviation float64) {
 	if len(v) == 0 {

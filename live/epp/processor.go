@@ -62,7 +62,7 @@ type served struct {
 	broken   error         // what a panic ended the stream with
 	whole    time.Time     // when the last byte of the request's body came
 	answered bool          // the first message is out
-	sent     bool          // the decision's figures are taken
+	sent     bool          // the decision's metrics are taken
 	spent    time.Duration // on the response
 	out      outgoing
 	room     [3]stream.Effect // for fx, which rarely holds more
@@ -175,7 +175,7 @@ func (c *served) ask(ctx context.Context) {
 	c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) { c.note() })
 }
 
-// note takes the figures of a decision, once it is on its way.
+// note takes the metrics of a decision, once it is on its way.
 func (c *served) note() {
 	r := c.machine.Request()
 	if c.sent || r == nil || r.Request == nil {

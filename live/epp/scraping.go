@@ -153,7 +153,7 @@ func (s *scraper) failed(f *fetch, key fetchKey, err error, had bool) {
 	}
 	s.k.o.Metrics.ScrapeFailed(src.Source.Source.Type(), extractor)
 	if !f.failing {
-		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last figures", "endpoint", key.target.ID(), "url", f.url, "scraper", src.Source.Source.Type(), "error", err)
+		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", key.target.ID(), "url", f.url, "scraper", src.Source.Source.Type(), "error", err)
 	}
 	f.failing = true
 }
@@ -165,7 +165,7 @@ func (s *scraper) unread(e *core.Effect) {
 	s.k.o.Metrics.ScrapeFailed(src.Source.Source.Type(), e.Plugin.Type())
 	if f := s.fetches[fetchKey{e.Target, e.Source}]; f != nil && !f.unreadable {
 		f.unreadable = true
-		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last figures", "endpoint", e.Target.ID(), "url", f.url, "scraper", src.Source.Source.Type(), "error", e.Err)
+		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", e.Target.ID(), "url", f.url, "scraper", src.Source.Source.Type(), "error", e.Err)
 	}
 }
 

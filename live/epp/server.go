@@ -58,7 +58,7 @@ type Options struct {
 	Now func() machine.Time
 	// Registry takes the server's metrics; nil makes one.
 	Registry *prometheus.Registry
-	// StreamMetrics adds figures about ext_proc streams
+	// StreamMetrics adds metrics about ext_proc streams
 	// (--enable-grpc-stream-metrics).
 	StreamMetrics bool
 	// Pages are further handlers of the metrics listener, by pattern. They show

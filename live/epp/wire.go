@@ -64,7 +64,7 @@ func (in *incoming) take(m *extprocv3.ProcessingRequest) {
 	}
 }
 
-// responsePiece plays a piece of the response and takes its figures.
+// responsePiece plays a piece of the response and takes its metrics.
 func (c *served) responsePiece(body []byte, end bool) {
 	c.in = stream.Message{Kind: stream.ResponseBody, Body: body, End: end}
 	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {

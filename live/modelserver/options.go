@@ -140,7 +140,7 @@ type ServerOptions struct {
 	IgnoreFaultHeader bool
 	// Inject spoils a part of the requests from the start.
 	Inject Injection
-	// FakeMetrics replace figures in /metrics; nil tells the truth.
+	// FakeMetrics replace metrics in /metrics; nil tells the truth.
 	FakeMetrics *stats.FakeMetrics
 	// APIKeys are accepted as bearer tokens wherever one is needed: everywhere
 	// but for health and metrics. None lets everybody in, but for what changes
