@@ -189,15 +189,6 @@ func (c *Chat) Limit() (int, bool) {
 	return 0, false
 }
 
-// ParseChat reads a request to /v1/chat/completions.
-func ParseChat(body []byte) (*Chat, *Error) {
-	c := new(Chat)
-	if err := c.Parse(body); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
 // Parse makes c the request to /v1/chat/completions that body is, whatever it
 // was before. A server that reads many reuses one c: of the one before only the
 // list of messages is overwritten; nothing else that it led to is touched.

@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"pgregory.net/rapid"
 )
 
@@ -168,26 +167,6 @@ func TestPacked(t *testing.T) {
 	}
 	if got := Decode(Packed{}, []uint32{0xff80, 0xe69d}); got != "\ufffd\ufffd\ufffd\ufffd" {
 		t.Errorf("got %q", got)
-	}
-}
-
-func TestRandomText(t *testing.T) {
-	for name, tokenizer := range map[string]Tokenizer{"packed": Packed{}, "bpe": small(t)} {
-		for _, n := range []int{0, 1, 7, 1000} {
-			draw := machine.NewDraw(1, "test", name, uint64(n))
-			again := draw
-			text := Text(&draw, tokenizer, n)
-			if text != Text(&again, tokenizer, n) {
-				t.Errorf("%s: the same draw gave another text", name)
-			}
-			if got := Count(tokenizer, text); got < n-n/50-1 || got > n {
-				t.Errorf("%s: %d tokens, asked for %d", name, got, n)
-			}
-		}
-	}
-	draw := machine.NewDraw(1, "test", "ids", 0)
-	if ids := IDs(&draw, 5); len(ids) != 5 || len(Decode(Packed{}, ids)) != 20 {
-		t.Errorf("ids %v", ids)
 	}
 }
 

@@ -59,7 +59,7 @@ func (f *faulty) ResponseBody(_ machine.Time, r *picker.Response) {
 	f.panics("ResponseBody", r.Decision.Request)
 }
 
-// MatchOf is asked for the figures, the log and the response headers.
+// MatchOf is asked for the metrics, the log and the response headers.
 func (f *faulty) MatchOf(d *picker.Decision, _ *picker.State) (int, int, int) {
 	f.panics("MatchOf", d.Request)
 	return 0, 0, 0
@@ -108,10 +108,10 @@ func faultyPicking(t *testing.T, at string, log *lockedBuffer, change ...func(*P
 	t.Helper()
 	reg := plugins.Builtin()
 	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faulty{picker.NewBase("faulty", name), at}, nil
+		return &faulty{picker.Base{}, at}, nil
 	}}
 	reg["ledger"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &ledger{Base: picker.NewBase("ledger", name), open: map[string]int{}}, nil
+		return &ledger{open: map[string]int{}}, nil
 	}}
 	cfg, err := config.Read("epp.yaml", []byte(withFaulty))
 	if err != nil {

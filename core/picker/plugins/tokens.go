@@ -135,7 +135,7 @@ func (e *estimateParams) table() (t parse.Estimate) {
 const typeTokens = "token-producer"
 
 func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	t := &tokenProducer{named: base(typeTokens, name)}
+	t := &tokenProducer{}
 	if err := p.Decode(t); err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (t *tokenProducer) Needs(_ machine.Time, r *picker.Request, _ *picker.View)
 		return nil
 	}
 	timeout := t.VLLM.Timeout
-	if r.Body.Multimodal > 0 {
+	if r.Body.ContentParts {
 		timeout = t.VLLM.MMTimeout
 	}
 	return []picker.Need{{Plugin: t.Name(), Key: KeyRender, Method: "POST", URL: t.VLLM.URL + path,
