@@ -123,6 +123,9 @@ func (r *request) said(e stream.Effect) {
 	case stream.SendResponseBody:
 		r.toClient(func() { r.received(e.Body, e.End) })
 	case stream.SendAnswer:
+		if r.seen.givenUp {
+			return
+		}
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
 		r.toClient(func() { r.answered(e.Answer) })
 	}
