@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/header"
@@ -28,6 +29,7 @@ type answering struct {
 	p      modelserver.Progress
 	reader *held.Reader // of a held request
 	body   []byte       // as far as it is here, of a plain one
+	told   *described.Body
 	news   bool         // of the engine, not told yet
 }
 
@@ -54,7 +56,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	fault, bad := s.reader.Fault(&a.head)
 	boundary, isHeld, violation := held.Boundary(head.Get("content-type"))
 	if isHeld {
-		a.reader = held.NewReader(boundary, max(r.w.stream.MaxBodyBytes, len(r.Body)))
+		a.reader = held.NewReader(boundary, max(r.w.stream.MaxBodyBytes, r.Len()))
 	}
 	a.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
 		Brief: true, Silent: !r.w.verbose})
@@ -66,8 +68,11 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	}
 }
 
-// read is more of the request's body.
-func (a *answering) read(body []byte, end bool) {
+// read is more of the request's body; a description is all of it.
+func (a *answering) read(body []byte, d *described.Body, end bool) {
+	if d != nil {
+		a.told = d
+	}
 	switch {
 	case a.resp.Over():
 	case a.reader == nil:
@@ -77,7 +82,7 @@ func (a *answering) read(body []byte, end bool) {
 			a.body = append(a.body[:len(a.body):len(a.body)], body...)
 		}
 		if end {
-			a.whole(len(a.body))
+			a.whole()
 		}
 	default:
 		was := a.reader.PayloadDone()
@@ -91,7 +96,7 @@ func (a *answering) read(body []byte, end bool) {
 			a.input(&a.p)
 		case !was && a.reader.PayloadDone():
 			a.body = a.reader.Payload()
-			a.whole(len(a.body))
+			a.whole()
 		}
 		if !a.resp.Over() && a.reader.Part2Begun() {
 			a.p.Part2Begun, a.p.Part2 = true, a.reader.Done()
@@ -104,7 +109,11 @@ func (a *answering) read(body []byte, end bool) {
 }
 
 // whole is told when the request can be read.
-func (a *answering) whole(bytes int) {
+func (a *answering) whole() {
+	bytes := len(a.body)
+	if a.told != nil {
+		bytes = a.told.Len()
+	}
 	a.resp.Open(a.r.w.now, "", &a.fx)
 	if !a.resp.Over() {
 		a.resp.Body(a.r.w.now, bytes, &a.fx)
@@ -123,7 +132,13 @@ func (a *answering) do(e *modelserver.Effect) {
 	r := a.r
 	switch e.Kind {
 	case modelserver.ReadBody:
-		q, bad := a.api.Read(&a.s.reader, &a.head, a.body)
+		var q *modelserver.Request
+		var bad *openai.Error
+		if a.told != nil {
+			q, bad = a.s.reader.ReadDescribed(a.api, &a.head, a.told)
+		} else {
+			q, bad = a.api.Read(&a.s.reader, &a.head, a.body)
+		}
 		if a.body = nil; bad == nil {
 			a.p.Choices = make([]modelserver.Choice, q.Choices())
 		}

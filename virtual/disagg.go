@@ -98,7 +98,7 @@ func (r *request) enter(at *server, prefillers string) {
 	r.sidecar = p
 	x.busy[p] = x.requests
 	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
-		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
+		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Bytes(), Bytes: r.Len()})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
@@ -167,7 +167,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	}
 	body := d.Body
 	if d.Original {
-		body = p.r.Body
+		body = p.r.Bytes()
 	}
 	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: body}, w: w, server: to, leg: l}
 	endpoint := to.endpoint
@@ -177,7 +177,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	head := header.Of("content-type", "application/json", "x-request-id", p.r.ID)
 	l.send(func() {
 		l.sub.reach(to, endpoint, head)
-		l.sub.serverBody(body, true)
+		l.sub.serverBody(body, nil, true)
 	})
 }
 

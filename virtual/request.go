@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -79,7 +80,11 @@ func (r *request) begin() {
 	head := append(r.head(), r.Header...).Normalize()
 	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
 		r.tell(stream.Message{Kind: stream.Headers, Head: head})
-		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, End: true})
+		body := stream.Message{Kind: stream.Body, Body: r.Body, End: true}
+		if r.IsDescribed() {
+			body.Described = &r.Described
+		}
+		r.tell(body)
 	})
 }
 
@@ -87,7 +92,7 @@ func (r *request) begin() {
 func (r *request) head() header.List {
 	h := header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID)
 	if !r.w.chunked {
-		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(len(r.Body))})
+		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(r.Len())})
 	}
 	return h
 }
@@ -103,7 +108,7 @@ func (r *request) said(e stream.Effect) {
 	case stream.SendRequestHeaders:
 		r.toServer(func() { r.forward(e.Set) })
 	case stream.SendRequestBody:
-		r.toServer(func() { r.serverBody(e.Body, e.End) })
+		r.toServer(func() { r.serverBody(e.Body, e.Described, e.End) })
 	case stream.SendResponseHeaders:
 		if r.bare {
 			r.toClient(func() { r.received(nil, true) })
@@ -154,7 +159,7 @@ func (r *request) promptTokens() []uint32 {
 	if api == nil {
 		return nil
 	}
-	q, bad := api.Read(&rd, &modelserver.Head{RequestID: r.ID}, r.Body)
+	q, bad := api.Read(&rd, &modelserver.Head{RequestID: r.ID}, r.Bytes())
 	if bad != nil {
 		return nil
 	}
@@ -211,14 +216,14 @@ func (r *request) forward(set header.List) {
 }
 
 // serverBody is the request's body as the model server reads it.
-func (r *request) serverBody(body []byte, end bool) {
+func (r *request) serverBody(body []byte, d *described.Body, end bool) {
 	switch {
 	case r.sidecar != nil:
 		if end {
 			r.sidecar.tell(disagg.Start{})
 		}
 	case r.at != nil:
-		r.at.read(body, end)
+		r.at.read(body, d, end)
 	}
 }
 

@@ -89,6 +89,7 @@ type world struct {
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
 	limit         int                      // conversations in flight at the most
+	bytes         bool                     // everything is spelt out, as it would be sent
 	planned       int                      // requests of conversations that have arrived
 	conversations int                      // conversations that have arrived
 	flying        int                      // conversations in flight
@@ -100,16 +101,29 @@ type world struct {
 // A progress function may be nil; it is told how many requests have ended, and
 // stops the run by returning false.
 func Run(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) error {
-	_, err := Play(s, rec, progress)
+	_, err := Play(s, rec, Options{Progress: progress})
 	return err
 }
 
+// Options are how a scenario is played.
+type Options struct {
+	// Progress is as in Run.
+	Progress func(done int) bool
+	// Bytes has all requests and answers spelt out as they would be sent, which
+	// takes longer and changes nothing.
+	Bytes bool
+}
+
 // Play is Run, and tells what the picker's indexes of KV blocks came to.
-func Play(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) ([]report.IndexSummary, error) {
+func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSummary, error) {
 	w, err := build(s, rec)
 	if err != nil {
 		return nil, err
 	}
+	if w.bytes = o.Bytes; !w.bytes {
+		w.load.Describe()
+	}
+	progress := o.Progress
 	if err := w.run(progress); err != nil || w.busy() {
 		return nil, err
 	}

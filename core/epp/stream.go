@@ -176,7 +176,11 @@ func (s *Stream) settle() {
 func (s *Stream) read(e *stream.Effect) bool {
 	began := s.m.p.Stopwatch()
 	s.r = &Request{}
-	s.r.Request, s.r.Err = s.m.p.NewRequest(e.Head, e.Body, !e.End, s.number)
+	if e.Described != nil {
+		s.r.Request, s.r.Err = s.m.p.NewDescribedRequest(e.Head, e.Described, s.number)
+	} else {
+		s.r.Request, s.r.Err = s.m.p.NewRequest(e.Head, e.Body, !e.End, s.number)
+	}
 	s.r.Parsing = s.m.p.Stopwatch() - began
 	if s.r.Err != nil {
 		s.r.state = ended
@@ -196,14 +200,20 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 		return s.refusal()
 	}
 	var out stream.Decision
-	body, err := r.ForwardBody()
-	if err != nil {
-		r.Err = &apierror.Error{Status: 500, Message: fmt.Sprintf("the model could not be rewritten: %v", err)}
-		return s.refusal()
+	var body []byte
+	if out.Described = r.ForwardDescribed(); out.Described != nil {
+		r.SentBytes = out.Described.Len()
+		out.Replace = out.Described != r.Body.Of()
+	} else {
+		var err error
+		if body, err = r.ForwardBody(); err != nil {
+			r.Err = &apierror.Error{Status: 500, Message: fmt.Sprintf("the model could not be rewritten: %v", err)}
+			return s.refusal()
+		}
+		r.SentBytes = len(body)
 	}
 	d := r.Decision
-	r.SentBytes = len(body)
-	out.Set, out.Remove = d.RequestHeaders(len(body))
+	out.Set, out.Remove = d.RequestHeaders(r.SentBytes)
 	out.Endpoint = d.Destination()
 	if s.m.c.DocumentHeaders || s.m.c.ExplainHeaders {
 		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: out.Endpoint},
@@ -215,9 +225,8 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 	}
 	if r.Body != nil {
 		out.Leave = r.Body.SkipResponse
-		out.Replace = !bytes.Equal(body, r.Body.Raw())
-		if out.Replace {
-			out.Body = body
+		if out.Described == nil && !bytes.Equal(body, r.Body.Raw()) {
+			out.Body, out.Replace = body, true
 		}
 		r.Body.Forget()
 	}

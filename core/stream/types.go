@@ -3,6 +3,7 @@ package stream
 import (
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -87,9 +88,11 @@ type Decision struct {
 	// held request, content-type are the stream's own business.
 	Set    header.List
 	Remove []string
-	// Body replaces the request's body when Replace is true.
-	Body    []byte
-	Replace bool
+	// Body, or what it is Described by, replaces the request's body when Replace is
+	// true.
+	Body      []byte
+	Described *described.Body
+	Replace   bool
 	// Plain keeps a request from being held although its pool holds.
 	Plain bool
 	// Leave ends the stream once the request is sent on: nobody looks at the
@@ -156,19 +159,22 @@ const (
 )
 
 // Effect is one thing that should go out. Body is only valid until the next
-// input.
+// input. The request's body may be Described instead: to Decide, and with the
+// last of the SendRequestBody effects which it would take; Body is then what
+// is around it in part 1, empty for a plain one.
 type Effect struct {
-	At       machine.Time
-	Kind     Kind
-	Head     header.List // Decide
-	Set      header.List
-	Remove   []string
-	Body     []byte
-	End      bool
-	Replace  bool
-	Answer   Answer
-	Reason   string
-	Metadata Metadata
+	At        machine.Time
+	Kind      Kind
+	Head      header.List // Decide
+	Set       header.List
+	Remove    []string
+	Body      []byte
+	Described *described.Body
+	End       bool
+	Replace   bool
+	Answer    Answer
+	Reason    string
+	Metadata  Metadata
 }
 
 // Due is when it was due.
@@ -180,7 +186,7 @@ type MessageKind uint8
 // The messages, with the fields that they use.
 const (
 	Headers          MessageKind = iota // Modes, Head, End: the request's headers
-	Body                                // Body, End: a piece of the request's body
+	Body                                // Body, End: a piece of the request's body; or all of it, Described
 	Trailers                            // the request ends with trailers
 	Decided                             // Decision: the picker's
 	ResponseHeaders                     // Head, End
@@ -193,12 +199,13 @@ const (
 
 // Message is what a stream is told. One may be used again and again.
 type Message struct {
-	Kind     MessageKind
-	Modes    Modes
-	Head     header.List
-	Body     []byte
-	End      bool
-	Decision Decision
-	Answer   Answer
-	Reason   string
+	Kind      MessageKind
+	Modes     Modes
+	Head      header.List
+	Body      []byte
+	Described *described.Body
+	End       bool
+	Decision  Decision
+	Answer    Answer
+	Reason    string
 }
