@@ -30,7 +30,7 @@ type answering struct {
 	reader *held.Reader // of a held request
 	body   []byte       // as far as it is here, of a plain one
 	told   *described.Body
-	news   bool         // of the engine, not told yet
+	news   bool // of the engine, not told yet
 }
 
 // sequence is one completion, and whose it is.
@@ -166,8 +166,17 @@ func (a *answering) do(e *modelserver.Effect) {
 		end := e.Kind == modelserver.Fail || e.Kind == modelserver.End
 		if e.Kind == modelserver.End {
 			r.whole, r.echo = true, e.Echo
+			if v := r.conversation; v != nil && v.More() && !r.w.verbose {
+				r.words, r.said = a.resp.Said()
+			}
 		}
 		r.tokens = a.tokens()
+		if a.told != nil && r.leg == nil && !r.w.verbose && r.stream.TakesPieces() {
+			if piece, ok := a.resp.Describe(e); ok {
+				r.tellPiece(a.resp.Request().Encoder.ContentType(), &piece, end)
+				return
+			}
+		}
 		if b := a.resp.Append(nil, e); len(b) > 0 || end {
 			r.respond(200, a.resp.Request().Encoder.ContentType(), b, end)
 		}

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/response"
@@ -20,7 +21,7 @@ func (r *request) lost() {
 		case r.stream.Result() != stream.Running:
 			return
 		case r.status == 0:
-			r.responded(503, "text/plain", []byte(lostBeforeHeaders), true)
+			r.responded(503, "text/plain", []byte(lostBeforeHeaders), nil, true)
 			return
 		}
 		f := r.facts()
@@ -48,32 +49,37 @@ func (r *request) respond(status int, contentType string, body []byte, end bool)
 		r.leg.respond(status, contentType, body, end)
 		return
 	}
-	r.toEPP(func() { r.responded(status, contentType, body, end) })
+	r.toEPP(func() { r.responded(status, contentType, body, nil, end) })
+}
+
+// tellPiece is respond, with a piece that is described.
+func (r *request) tellPiece(contentType string, piece *described.Piece, end bool) {
+	r.toEPP(func() { r.responded(200, contentType, nil, piece, end) })
 }
 
 // responded is a piece of the response at the EPP.
-func (r *request) responded(status int, contentType string, body []byte, end bool) {
+func (r *request) responded(status int, contentType string, body []byte, piece *described.Piece, end bool) {
 	if r.stream.Result() != stream.Running { // it has answered, or the client is gone
 		return
 	}
 	if r.status == 0 {
 		r.status = status
-		r.bare = end && len(body) == 0
+		r.bare = end && len(body) == 0 && piece == nil
 		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", contentType), End: r.bare})
 		if r.bare {
 			return
 		}
 	}
-	r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end})
+	r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, Piece: piece, End: end})
 }
 
 // received is a piece of the response at the client.
-func (r *request) received(body []byte, end bool) {
+func (r *request) received(body []byte, piece *described.Piece, end bool) {
 	if r.over {
 		return
 	}
 	ok := r.status >= 200 && r.status < 300
-	if ok && !r.first && len(body) > 0 {
+	if ok && !r.first && (len(body) > 0 || piece != nil) {
 		r.first = true
 		r.record(flow.FirstTokenReceived, flow.D("status", r.status))
 	}

@@ -46,7 +46,9 @@ type request struct {
 	first   bool             // the client has seen the first token
 	over    bool
 	gone    bool             // behind Envoy it is known that nobody waits any more
-	heard   *response.Reader // the answer, where somebody goes on from it
+	heard   *response.Reader // the answer, where a sidecar may have put it together
+	words   described.Text   // the answer, where somebody goes on from it
+	said    string           // or this, where it is not words
 }
 
 func (r *request) record(step flow.Step, details ...flow.Detail) {
@@ -68,7 +70,7 @@ func (r *request) begin() {
 			r.slot.end()
 		}
 	}
-	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.said(r.fx.List[i]) })
+	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.do(r.fx.List[i]) })
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
 	if r.w.timeout > 0 {
@@ -100,8 +102,8 @@ func (r *request) head() header.List {
 // tell gives the EPP's stream a message of Envoy's.
 func (r *request) tell(m stream.Message) { r.slot.input(&m) }
 
-// said carries out what the EPP says.
-func (r *request) said(e stream.Effect) {
+// do carries out what the EPP says.
+func (r *request) do(e stream.Effect) {
 	switch e.Kind {
 	case stream.Decide:
 		r.w.picking.decide(r)
@@ -111,10 +113,10 @@ func (r *request) said(e stream.Effect) {
 		r.toServer(func() { r.serverBody(e.Body, e.Described, e.End) })
 	case stream.SendResponseHeaders:
 		if r.bare {
-			r.toClient(func() { r.received(nil, true) })
+			r.toClient(func() { r.received(nil, nil, true) })
 		}
 	case stream.SendResponseBody:
-		r.toClient(func() { r.received(e.Body, e.End) })
+		r.toClient(func() { r.received(e.Body, e.Piece, e.End) })
 	case stream.SendAnswer:
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
 		r.toClient(func() { r.answered(e.Answer) })
@@ -125,7 +127,7 @@ func (r *request) said(e stream.Effect) {
 func (r *request) answered(a stream.Answer) {
 	if r.status == 0 {
 		r.status = a.Status
-		r.received(a.Body, true)
+		r.received(a.Body, nil, true)
 		return
 	}
 	r.finish(flow.OutcomeOfStatus(a.Status), []flow.Detail{flow.D("status", a.Status)})

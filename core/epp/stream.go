@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -283,6 +284,18 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 		fx.Add(*e)
 		return
 	}
+	if e.Piece != nil {
+		pass := r.Response.ReadPiece(now, e.Piece, e.End)
+		s.tellPiece()
+		if !pass && !e.End {
+			return
+		}
+		if e.End {
+			e.Metadata = stream.Metadata(r.Response.Metadata())
+		}
+		fx.Add(*e)
+		return
+	}
 	out := r.Response.Read(now, e.Body, e.End)
 	s.tellPiece()
 	if s.modes.Response != stream.FullDuplex { // one answer for each message
@@ -295,6 +308,13 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 		e.Metadata = stream.Metadata(r.Response.Metadata())
 	}
 	s.pieces(e, fx)
+}
+
+// TakesPieces says whether the answer may come in pieces that are described: nobody
+// here looks at its bytes but for its usage, nor writes down how many there are.
+func (s *Stream) TakesPieces() bool {
+	return s.m.log == nil && !s.m.hooks.ResponseChunks && s.modes == stream.Modes{} && s.r != nil && s.r.Request != nil &&
+		s.r.Body != nil && s.r.Body.Parser == parse.TypeOpenAI
 }
 
 // tellPiece has the plug-ins look at what was read last, in the Machine's turn.

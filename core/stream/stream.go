@@ -108,7 +108,7 @@ func (s *Stream) Input(now machine.Time, m *Message, fx *machine.Effects[Effect]
 	case ResponseHeaders:
 		s.responseHeaders(m.Head, m.End)
 	case ResponseBody:
-		s.responseBody(m.Body, m.End)
+		s.responseBody(m.Body, m.Piece, m.End)
 	case ResponseTrailers:
 		s.responseTrailers()
 	case Evicted:

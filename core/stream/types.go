@@ -170,6 +170,7 @@ type Effect struct {
 	Remove    []string
 	Body      []byte
 	Described *described.Body
+	Piece     *described.Piece // in the place of a response's Body
 	End       bool
 	Replace   bool
 	Answer    Answer
@@ -190,7 +191,7 @@ const (
 	Trailers                            // the request ends with trailers
 	Decided                             // Decision: the picker's
 	ResponseHeaders                     // Head, End
-	ResponseBody                        // Body, End
+	ResponseBody                        // Body or Piece, End
 	ResponseTrailers                    // the response ends with trailers
 	Evicted                             // Answer: the picker wants the request's room back, also in the middle of its response
 	Broken                              // Reason: the EPP itself cannot go on
@@ -204,6 +205,7 @@ type Message struct {
 	Head      header.List
 	Body      []byte
 	Described *described.Body
+	Piece     *described.Piece
 	End       bool
 	Decision  Decision
 	Answer    Answer

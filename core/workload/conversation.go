@@ -131,8 +131,11 @@ func (v *Conversation) Next(answer string, o flow.Outcome) machine.Time {
 	return v.next()
 }
 
-// NextDescribed is Next in a conversation whose requests are described.
+// NextDescribed is Next with an answer of words.
 func (v *Conversation) NextDescribed(answer described.Text, o flow.Outcome) machine.Time {
+	if v.fields == nil {
+		return v.Next(answer.String(), o)
+	}
 	if n := v.said.Len() + answer.Len(); o == flow.Completed && v.size+n <= maxHistory {
 		if v.past == nil {
 			v.past = new(described.History)
