@@ -166,14 +166,14 @@ func (a *answering) do(e *modelserver.Effect) {
 		end := e.Kind == modelserver.Fail || e.Kind == modelserver.End
 		if e.Kind == modelserver.End {
 			r.whole, r.echo = true, e.Echo
-			if v := r.conversation; v != nil && v.More() && !r.w.verbose {
-				r.words, r.said = a.resp.Said()
+			if c := r.client(); c.conversation.More() && !r.w.verbose && (r.leg == nil || r.leg.Kind == disagg.Decode) {
+				c.words, c.said = a.resp.Said()
 			}
 		}
 		r.tokens = a.tokens()
-		if a.told != nil && r.leg == nil && !r.w.verbose && r.stream.TakesPieces() {
+		if a.told != nil && !r.w.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
 			if piece, ok := a.resp.Describe(e); ok {
-				r.tellPiece(a.resp.Request().Encoder.ContentType(), &piece, end)
+				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, &piece, end)
 				return
 			}
 		}

@@ -45,16 +45,16 @@ func (r *request) cut(reset bool) {
 
 // respond is a piece of the response on its way to the EPP.
 func (r *request) respond(status int, contentType string, body []byte, end bool) {
-	if r.leg != nil {
-		r.leg.respond(status, contentType, body, end)
-		return
-	}
-	r.toEPP(func() { r.responded(status, contentType, body, nil, end) })
+	r.answer(status, contentType, body, nil, end)
 }
 
-// tellPiece is respond, with a piece that is described.
-func (r *request) tellPiece(contentType string, piece *described.Piece, end bool) {
-	r.toEPP(func() { r.responded(200, contentType, nil, piece, end) })
+// answer is respond, with bytes or with a piece that is described.
+func (r *request) answer(status int, contentType string, body []byte, piece *described.Piece, end bool) {
+	if r.leg != nil {
+		r.leg.respond(status, contentType, body, piece, end)
+		return
+	}
+	r.toEPP(func() { r.responded(status, contentType, body, piece, end) })
 }
 
 // responded is a piece of the response at the EPP.

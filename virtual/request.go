@@ -82,12 +82,24 @@ func (r *request) begin() {
 	head := append(r.head(), r.Header...).Normalize()
 	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
 		r.tell(stream.Message{Kind: stream.Headers, Head: head})
-		body := stream.Message{Kind: stream.Body, Body: r.Body, End: true}
-		if r.IsDescribed() {
-			body.Described = &r.Described
-		}
-		r.tell(body)
+		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
 	})
+}
+
+// description is what the body is described by; nil where there is the body.
+func (r *request) description() *described.Body {
+	if !r.IsDescribed() {
+		return nil
+	}
+	return &r.Described
+}
+
+// client is the client's request that this one, perhaps a leg, is for.
+func (r *request) client() *request {
+	if r.leg != nil {
+		return r.leg.p.r
+	}
+	return r
 }
 
 // head are the headers that every request of the client's has.

@@ -194,7 +194,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	}
 	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
-	w.verbose = p.Sidecar == scenario.RoutingSidecar && (w.load.Turns != nil || p.Disaggregation.SessionCache > 0)
+	w.verbose = p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder, w.stream.StandIns = rec, true
 	w.hops = newHops(s.Seed, &s.Hops)

@@ -17,7 +17,8 @@ type Fields struct {
 	// Picker, Sidecar and ModelServer are what each has read of them.
 	Picker, Sidecar, ModelServer any
 
-	spelt *scratch
+	sorted bool // a message's fields are in alphabetical order
+	spelt  *scratch
 }
 
 // scratch is memory in which texts are spelt out.
@@ -35,21 +36,34 @@ func NewFields(chat bool, body []byte) *Fields {
 
 // cut takes the sample out of a body.
 func (f *Fields) cut(body []byte) *Fields {
-	prompt := f.prompt()
-	at := bytes.Index(body, prompt)
-	if at < 0 || bytes.LastIndex(body, prompt) != at {
-		return nil
+	for _, f.sorted = range [2]bool{false, true} {
+		prompt := f.prompt()
+		if at := bytes.Index(body, prompt); at >= 0 && bytes.LastIndex(body, prompt) == at {
+			f.Before, f.After = body[:at:at], body[at+len(prompt):]
+			return f
+		}
 	}
-	f.Before, f.After = body[:at:at], body[at+len(prompt):]
-	return f
+	return nil
 }
 
 // prompt is the sample as it stands in a body.
 func (f *Fields) prompt() []byte {
-	if f.Chat {
-		return []byte(`[{"role":"user","content":"` + sample + `"}]`)
+	if !f.Chat {
+		return []byte(`"` + sample + `"`)
 	}
-	return []byte(`"` + sample + `"`)
+	first, between, last := f.message()
+	if f.sorted {
+		return []byte("[" + first + sample + between + "user" + last + "]")
+	}
+	return []byte("[" + first + "user" + between + sample + last + "]")
+}
+
+// message is what is around a message's role and content, in their order.
+func (f *Fields) message() (first, between, last string) {
+	if f.sorted {
+		return `{"content":"`, `","role":"`, `"}`
+	}
+	return `{"role":"`, `","content":"`, `"}`
 }
 
 // Sample is a whole body with these fields and a prompt of one character.
@@ -217,14 +231,18 @@ func (b *Body) AppendFirst(out []byte, n int) []byte {
 		out = append(b.last.append(append(out, '"'), n), '"')
 	} else {
 		next := byte('[')
+		first, between, last := b.message()
 		b.each(0, func(m *Message) {
 			if len(out) >= end {
 				return
 			}
-			out = append(append(out, next), `{"role":"`...)
-			out = append(append(out, m.Role...), `","content":"`...)
-			out = append(m.append(out, n), `"}`...)
-			next = ','
+			out = append(append(out, next), first...)
+			if b.sorted {
+				out = append(append(m.append(out, n), between...), m.Role...)
+			} else {
+				out = m.append(append(append(out, m.Role...), between...), n)
+			}
+			out, next = append(out, last...), ','
 		})
 		out = append(out, ']')
 	}
