@@ -167,11 +167,10 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		return
 	}
 	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: d.Body}, w: w, server: to, leg: l}
-	if d.Original {
-		l.sub.Body = p.r.Body
-	}
 	if d.Described != nil {
 		l.sub.Described = *d.Described
+	} else if d.Original {
+		l.sub.Body = p.r.Bytes()
 	}
 	endpoint := to.endpoint
 	if to == p.at { // behind the sidecar

@@ -11,6 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
+const talking = "conversations: {turns: 1..4, thinkTime: 0s..200ms}"
+
 // anything draws a scenario in which much goes wrong at once.
 func anything(t *rapid.T) string {
 	some := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
@@ -54,8 +56,10 @@ func anything(t *rapid.T) string {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: 5s\n  stream: %v\n  prompt: {characters: 40..2000}\n  conversations: {turns: 1..4, thinkTime: 0s..200ms}\n  loraAdapters: [{name: a, share: 30%%}, {name: b, share: 20%%}]\n  leaving: {after: 1ms..1s, rate: %d%%}\n",
-		n("requests", 10, 80), rapid.Bool().Draw(t, "stream"), n("leaving", 1, 30))
+	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: 5s\n  stream: %v\n  %s\n  bodyFields: '%s'\n  prompt: {%s}\n  loraAdapters: [{name: a, share: 30%%}, {name: b, share: 20%%}]\n  leaving: {after: 1ms..1s, rate: %d%%}\n",
+		n("requests", 10, 80), rapid.Bool().Draw(t, "stream"), some("api", talking, talking, "api: completions"),
+		some("fields", "{}", "{}", `{"cache_salt": "x"}`, `{"n": 2}`, `{"cache_hit_threshold": 0.5}`, `{"temperature": -1}`, `{"stop": ["the"]}`),
+		some("prompt", "characters: 40..2000", "characters: 100..1000, shared: {groups: 3, characters: 500}", "text: a fixed text of some length that is the same each time", "characters: 20..300, alphabet: unicode"), n("leaving", 1, 30))
 	if rapid.Bool().Draw(t, "open loop") {
 		fmt.Fprintf(&b, "  rate: %d\n", n("per second", 5, 100))
 	} else {
@@ -75,12 +79,12 @@ func anything(t *rapid.T) string {
 
 // Whatever goes wrong in whatever order: every request has one outcome, nothing
 // stays in flight, no block is held for anybody, the picker's gauges are zero,
-// and the same seed gives the same run.
+// and the same seed gives the same run, whether requests are described or written.
 func TestConservation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := anything(t)
 		config := rapid.SampledFrom([]string{"", scored, controlled}).Draw(t, "picker")
-		play := func() (events []flow.Event, w *world) {
+		play := func(described bool) (events []flow.Event, w *world) {
 			s, err := scenario.Parse("any.yaml", []byte(text))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
@@ -92,12 +96,15 @@ func TestConservation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if described {
+				w.load.Describe()
+			}
 			if err := w.run(nil); err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
 			return events, w
 		}
-		events, w := play()
+		events, w := play(true)
 		ended, sent := map[string]int{}, 0
 		for i, e := range events {
 			switch {
@@ -125,9 +132,9 @@ func TestConservation(t *testing.T) {
 				t.Fatalf("%+v\n%s", c, text)
 			}
 		}
-		again, _ := play()
-		if len(again) != len(events) {
-			t.Fatalf("the same seed gives another run\n%s", text)
+		again, _ := play(false)
+		if d := firstDifference(events, again); d != "" {
+			t.Fatalf("the same seed gives another run in bytes: %s\n%s", d, text)
 		}
 	})
 }

@@ -89,7 +89,6 @@ type world struct {
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
 	limit         int                      // conversations in flight at the most
-	bytes         bool                     // everything is spelt out, as it would be sent
 	planned       int                      // requests of conversations that have arrived
 	conversations int                      // conversations that have arrived
 	flying        int                      // conversations in flight
@@ -120,11 +119,10 @@ func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSum
 	if err != nil {
 		return nil, err
 	}
-	if w.bytes = o.Bytes; !w.bytes {
+	if !o.Bytes {
 		w.load.Describe()
 	}
-	progress := o.Progress
-	if err := w.run(progress); err != nil || w.busy() {
+	if err := w.run(o.Progress); err != nil || w.busy() {
 		return nil, err
 	}
 	return w.kv.check(w), nil
