@@ -123,6 +123,12 @@ func (s *Session) Record(e flow.Event) {
 // reasons of decisions, a terminal does not show them.
 func (s *Session) Explained() int { return s.options.Explained() }
 
+// Detailed implements flow.Selective: a summary, and a line for each request,
+// are made of the steps.
+func (s *Session) Detailed() bool {
+	return s.lines != nil || s.file != nil || s.view != nil && s.view.detail == Steps
+}
+
 // Explained is how many endpoints of a decision somebody reads.
 func (o *Options) Explained() int {
 	if !o.JSON && o.File == "" {

@@ -1,11 +1,14 @@
 package virtual
 
 import (
+	"net/netip"
+
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
@@ -218,10 +221,10 @@ func (s state) Adapter(name string) (engine.AdapterID, bool) {
 	return id, ok
 }
 
-func (s state) MayFetch(host string) bool { return s.w.byHost[host] != nil }
+func (s state) Own(a netip.Addr) bool { return s.w.byHost[a.String()] != nil }
 
 func (s state) MeetsAt(host string, port int) bool {
-	return host == s.host() && port == disagg.DefaultBootstrapPort
+	return host == s.host() && port == link.BootstrapPort
 }
 
 func (s state) Fetched(handle string) bool {

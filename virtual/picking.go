@@ -33,12 +33,12 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	if err != nil {
 		return nil, err
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: w.rec != nil})
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: !w.stream.Brief})
 	if err != nil {
 		return nil, err
 	}
 	k := &picking{}
-	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, EmitScores: true, DocumentHeaders: true, Explain: flow.Explained(w.rec), Describe: flow.Explained(w.rec) > 0})
+	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, RecordOnly: true, DocumentHeaders: true, Explain: flow.Explained(w.rec), Describe: flow.Explained(w.rec) > 0})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}

@@ -61,7 +61,9 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 func (r *request) begin() {
 	r.w.picking.number++
 	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
-	if r.w.rec != nil {
+	if r.w.stream.Brief {
+		r.record(flow.RequestSent)
+	} else {
 		r.record(flow.RequestSent, r.Sent()...)
 	}
 	r.ways = r.w.hops.open(r.ID, 0)

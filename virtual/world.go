@@ -194,7 +194,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.verbose = p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
-	w.stream.Recorder, w.stream.StandIns = rec, true
+	w.stream.Recorder, w.stream.Brief, w.stream.StandIns = rec, !flow.Detailed(rec), true
 	w.hops = newHops(s.Seed, &s.Hops)
 	w.kv = newKVWire(w, p)
 	w.adapters = p.Adapters()

@@ -16,8 +16,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -28,36 +30,36 @@ import (
 	"github.com/windtunnel/windtunnel/bench/internal/child"
 )
 
+var profiles = flag.String("profiles", "", "a folder for heap profiles, one after each round: go tool pprof -diff_base shows what grew from one to another")
+
 var soak = flag.Duration("soak", 0, "how long ordinary load and how long hostile load goes on; 0 is a few seconds of each, without a verdict on what grows")
 
 // Rounds after which the load stops and what is left is counted; of them warm
-// go by before growth counts, since caches, pools and bounded tables fill up
-// first.
+// go by before growth counts, since caches and pools find their size first.
 const (
 	rounds = 20
-	warm   = 8
+	warm   = 4
 )
 
+// filling is for how long ordinary load goes on before the first round. What is
+// bounded fills up meanwhile, so that its filling is not taken for growth: the
+// slowest is what each model server keeps of its KV events for those who missed
+// some, 10,000 messages.
+const filling = 2 * time.Minute
+
 // TestOrdinary is load as clients make it.
-func TestOrdinary(t *testing.T) {
-	run(t, nil, func(r *rig, rng *rand.Rand) string {
-		text := strings.Repeat("Why is the sky blue? ", 1+rng.IntN(40))
-		session := fmt.Sprint("user-", rng.IntN(50))
-		return r.ask(fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":%q}]}`, text), "x-session-token", session)
-	})
+func TestOrdinary(t *testing.T) { run(t, ordinary) }
+
+func ordinary(r *rig, rng *rand.Rand) string {
+	text := strings.Repeat("Why is the sky blue? ", 1+rng.IntN(40))
+	session := fmt.Sprint("user-", rng.IntN(50))
+	return r.ask(fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":%q}]}`, text), "x-session-token", session)
 }
 
 // TestHostile is load as nobody should make it, with an ordinary request among
 // ten: those have to be answered all the same.
 func TestHostile(t *testing.T) {
-	// Labels of metrics are bounded in number: the bound is reached first, so that
-	// it is not what grows.
-	names := func(r *rig) {
-		for i := range 2000 {
-			r.ask(fmt.Sprintf(`{"model":"m%d","stream":true,"messages":[]}`, i), "x-gateway-inference-fairness-id", fmt.Sprint(i))
-		}
-	}
-	run(t, names, func(r *rig, rng *rand.Rand) string {
+	run(t, func(r *rig, rng *rand.Rand) string {
 		if rng.IntN(10) > 0 {
 			r.harm(rng)
 			return ""
@@ -91,43 +93,26 @@ var kinds = []struct {
 	{"series", func(s *sample) *float64 { return &s.Series }, 20, 0},
 }
 
-// run plays rounds of once against both stacks, after fill where it soaks.
-func run(t *testing.T, fill func(*rig), once func(*rig, *rand.Rand) string) {
+// run plays rounds of once against both stacks, after they were filled where it
+// soaks.
+func run(t *testing.T, once func(*rig, *rand.Rand) string) {
 	rigs := make([]*rig, len(scenarios))
 	for i, text := range scenarios {
-		if rigs[i] = start(t, text); *soak > 0 && fill != nil {
-			fill(rigs[i])
-		}
+		rigs[i] = start(t, text)
 	}
 	n, each := rounds, *soak/rounds
 	if *soak == 0 {
 		n, each = 2, time.Second
+	} else {
+		fill(t, rigs)
 	}
 	var samples []sample
 	var asked atomic.Int64
 	for i := range n {
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		wrong := map[string]int{}
-		ctx, cancel := context.WithTimeout(context.Background(), each)
-		for k := range 16 {
-			rng := rand.New(rand.NewPCG(uint64(i), uint64(k)))
-			wg.Go(func() {
-				for ctx.Err() == nil {
-					asked.Add(1)
-					if bad := once(rigs[k%len(rigs)], rng); bad != "" {
-						mu.Lock()
-						wrong[bad]++
-						mu.Unlock()
-					}
-				}
-			})
-		}
-		wg.Wait()
-		cancel()
-		for bad, n := range wrong {
-			t.Errorf("round %d: %d ordinary requests: %.300s", i, n, bad)
-		}
+		load(t, i, each, rigs, func(r *rig, rng *rand.Rand) string {
+			asked.Add(1)
+			return once(r, rng)
+		})
 		s := sample{Requests: int(asked.Load())}
 		for _, r := range rigs {
 			r.client.CloseIdleConnections()
@@ -135,6 +120,7 @@ func run(t *testing.T, fill func(*rig), once func(*rig, *rand.Rand) string) {
 			s.add(t, r)
 		}
 		s.process()
+		profile(t, i)
 		samples = append(samples, s)
 		if t.Failed() {
 			break
@@ -143,6 +129,45 @@ func run(t *testing.T, fill func(*rig), once func(*rig, *rand.Rand) string) {
 	t.Log("\n" + table(samples))
 	if *soak > 0 && !t.Failed() {
 		judge(t, samples[warm:])
+	}
+}
+
+// fill has every bounded store reach its bound: those of ordinary load, and the
+// names in metrics' labels, which clients make up.
+func fill(t *testing.T, rigs []*rig) {
+	for _, r := range rigs {
+		for i := range 500 {
+			if bad := r.ask(fmt.Sprintf(`{"model":"m%d","stream":true,"messages":[{"role":"user","content":"hi"}]}`, i), "x-gateway-inference-fairness-id", fmt.Sprint(i)); !strings.Contains(bad, "NotFoundError") {
+				t.Fatalf("a model that no server has: %s", bad)
+			}
+		}
+	}
+	load(t, -1, filling, rigs, ordinary)
+}
+
+// load has once called for a while, from 16 goroutines, each for one stack. A
+// round's load is the same in every run.
+func load(t *testing.T, round int, long time.Duration, rigs []*rig, once func(*rig, *rand.Rand) string) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	wrong := map[string]int{}
+	ctx, cancel := context.WithTimeout(context.Background(), long)
+	defer cancel()
+	for k := range 16 {
+		rng := rand.New(rand.NewPCG(uint64(round), uint64(k)))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if bad := once(rigs[k%len(rigs)], rng); bad != "" {
+					mu.Lock()
+					wrong[bad]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for bad, n := range wrong {
+		t.Errorf("round %d: %d ordinary requests: %.300s", round, n, bad)
 	}
 }
 
@@ -176,6 +201,22 @@ func (s *sample) process() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	s.Files += own
+}
+
+// profile writes down what is on the heap after a round, where asked to.
+func profile(t *testing.T, round int) {
+	t.Helper()
+	if *profiles == "" {
+		return
+	}
+	f, err := os.Create(filepath.Join(*profiles, fmt.Sprintf("%s-%02d.pprof", t.Name(), round)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := pprof.WriteHeapProfile(f); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func files(pid string) int {

@@ -42,7 +42,7 @@ pools:
       prefill: 2ms
       interTokenLatency: 1ms
       outputTokens: 1..16
-      kvEvents: {format: json, interval: 10ms}
+      kvEvents: {format: json, interval: 1ms}
     epp: {bodyIdleTimeout: 2s, bodyTimeout: 5s}
 `}
 

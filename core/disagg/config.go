@@ -43,10 +43,8 @@ func ParseConnector(name string) (Connector, error) {
 
 // Defaults of today's sidecar.
 const (
-	DefaultBootstrapPort = 8998                      // SGLang's and Mooncake's bootstrap server
-	DefaultP2PPort       = 7777                      // the offloading connector's peer port
-	DefaultRetryBackoff  = 200 * machine.Millisecond // between tries of a prefill
-	DefaultSessions      = 1000                      // document 002's LRU
+	DefaultRetryBackoff = 200 * machine.Millisecond // between tries of a prefill
+	DefaultSessions     = 1000                      // document 002's LRU
 )
 
 // Config is what the requests at one sidecar share.

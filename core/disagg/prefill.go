@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/link"
 )
 
 // disaggregate prefills elsewhere, by the connector's way.
@@ -36,7 +37,7 @@ func (x *ClientRequest) disaggregate() {
 	switch c := x.c; c.connector() {
 	case SGLang:
 		room := int64(x.number("bootstrap room") >> 1)
-		body := sglangBody(x.body, t.Host, or(c.SGLangPort, DefaultBootstrapPort), room).write()
+		body := sglangBody(x.body, t.Host, or(c.SGLangPort, link.BootstrapPort), room).write()
 		x.together(body, body, nil)
 	case Mooncake:
 		x.askEngine()
@@ -266,7 +267,7 @@ func (x *ClientRequest) prefillFailed(f failure) {
 // askEngine finds out mooncake's engines before either leg.
 func (x *ClientRequest) askEngine() {
 	t := x.targets[0]
-	t.Port = or(x.c.MooncakePort, DefaultBootstrapPort)
+	t.Port = or(x.c.MooncakePort, link.BootstrapPort)
 	t.TLS, t.Plain = false, true
 	if t.Host != "?" {
 		t.Bad = "" // it was the port
@@ -324,7 +325,7 @@ func (x *ClientRequest) mooncake(engines []Engine) {
 	e := engines[x.number("rank")%uint64(len(engines))]
 	transfer := "xfer-" + x.uuid("transfer")
 	x.together(mooncakePrefill(x.r.Path, x.body, transfer).write(),
-		mooncakeDecode(x.body, x.targets[0], or(x.c.MooncakePort, DefaultBootstrapPort), e.ID, transfer).write(),
+		mooncakeDecode(x.body, x.targets[0], or(x.c.MooncakePort, link.BootstrapPort), e.ID, transfer).write(),
 		header.Of(RankHeader, plainText(e.Rank)))
 }
 

@@ -1,5 +1,7 @@
 package disagg
 
+import "github.com/windtunnel/windtunnel/core/link"
+
 // Data-parallel ranks: the server behind rank i listens on the port above the
 // first one's by i, and so does the sidecar before it.
 
@@ -26,7 +28,7 @@ func (x *ClientRequest) ranked() bool { return x.r.RankHost != "" && x.c.Forward
 // peerPort is where the offloading connector of a server listens: the port that
 // it is called on tells its rank.
 func (x *ClientRequest) peerPort(t *Target) int {
-	port := or(x.c.P2PPort, DefaultP2PPort)
+	port := or(x.c.P2PPort, link.PeerPort)
 	if rank := t.Port - x.c.BasePort; x.c.Ranks > 1 && x.c.BasePort > 0 && rank >= 0 && rank < x.c.Ranks {
 		port += rank
 	}

@@ -20,6 +20,10 @@ type Config struct {
 	Stream stream.Config
 	// EmitScores puts the scores into the dynamic metadata (--emit-endpoint-scores).
 	EmitScores bool
+	// RecordOnly says that only the record is read of a decision: no dynamic
+	// metadata is made, and once a decision is told it forgets the endpoints that
+	// it did not choose (picker.Picker.Strip), unless its response explains it.
+	RecordOnly bool
 	// DocumentHeaders adds the destination headers of documents 002 and 003 (docs/documents.md) to
 	// the request and the response.
 	DocumentHeaders bool

@@ -2,6 +2,7 @@ package epp
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -38,14 +39,16 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	}
 	var out header.List
 	add := func(name, value string) { out = append(out, header.Header{Name: name, Value: value}) }
-	ask := d.Request.Headers.Get(picker.HeaderExplain)
-	asked := m.c.ExplainHeaders || ask != "" && ask != "false" && ask != "0"
+	asked := m.asked(d)
 	if !asked && !m.c.DocumentHeaders {
 		return nil
 	}
 	add(picker.HeaderSelectedPod, d.Targets[0].Endpoint.Name)
 	if p := d.Prefiller(); p != nil {
 		add(picker.HeaderPrefillPod, p.Name)
+	}
+	if id := traceID(d.Request.Headers); id != "" {
+		add(picker.HeaderTraceID, id)
 	}
 	if !asked {
 		return out
@@ -78,6 +81,25 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	add(picker.HeaderFilterTime, milliseconds(filters))
 	add(picker.HeaderScorerTime, milliseconds(scorers))
 	return out
+}
+
+// traceID is the trace of a request: of its traceparent (W3C Trace Context), or
+// the request's id, of which a UUID's digits are a trace's id.
+func traceID(h header.List) string {
+	if parts := strings.Split(h.Get("traceparent"), "-"); len(parts) >= 4 && len(parts[1]) == 32 {
+		return parts[1]
+	}
+	id := h.Get(picker.HeaderRequestID)
+	if digits := strings.ReplaceAll(id, "-", ""); len(digits) == 32 {
+		return digits
+	}
+	return id
+}
+
+// asked says whether the response of a decided request is to explain it.
+func (m *Machine) asked(d *picker.Decision) bool {
+	ask := d.Request.Headers.Get(picker.HeaderExplain)
+	return m.c.ExplainHeaders || ask != "" && ask != "false" && ask != "0"
 }
 
 func milliseconds(t machine.Time) string { return strconv.FormatFloat(t.Seconds()*1e3, 'f', 3, 64) }

@@ -217,12 +217,17 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 	out.Set, out.Remove = d.RequestHeaders(r.SentBytes)
 	out.Endpoint = d.Destination()
 	if s.m.c.DocumentHeaders || s.m.c.ExplainHeaders {
-		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: out.Endpoint},
+		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: d.Targets[0].Endpoint.Address},
 			header.Header{Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name})
 	}
-	out.Metadata = s.metadata(out.Endpoint)
-	if s.m.c.Stream.Recorder != nil {
+	if !s.m.c.RecordOnly {
+		out.Metadata = s.metadata(out.Endpoint)
+	}
+	if s.m.c.Stream.Recorder != nil && !s.m.c.Stream.Brief {
 		out.Details = d.Recorded(s.m.c.Explain)
+	}
+	if s.m.c.RecordOnly && !s.m.asked(d) {
+		s.m.p.Strip(d)
 	}
 	if r.Body != nil {
 		out.Leave = r.Body.SkipResponse

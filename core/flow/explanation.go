@@ -12,6 +12,9 @@ type Selective interface {
 	// Explained is how many endpoints of each list the recorder keeps in that
 	// detail: 0 for nothing at all.
 	Explained() int
+	// Detailed says whether it reads the details that only people read: what came
+	// of a request, and what a summary counts, it is told without.
+	Detailed() bool
 }
 
 // DefaultExplained is how many endpoints of each list the record of a decision
@@ -28,4 +31,11 @@ func Explained(r Recorder) int {
 		return 0
 	}
 	return DefaultExplained
+}
+
+// Detailed says whether r reads the details that only people read. Who does not
+// say reads them.
+func Detailed(r Recorder) bool {
+	s, selects := r.(Selective)
+	return r != nil && (!selects || s.Detailed())
 }

@@ -33,6 +33,9 @@ type Profile struct {
 	CompressBits int64
 	// ViaStore sends through the external cache: there and back.
 	ViaStore bool
+	// MeetingPort is where prefill and decode servers of one request usually find
+	// each other before either has a cache; 0 where they need not.
+	MeetingPort int
 }
 
 // tcpPermille is the part of the line rate that any number of TCP streams
@@ -54,18 +57,24 @@ var (
 	LMCache = Profile{Name: "lmcache", Handshake: 2 * machine.Millisecond, NoRDMA: true, Streams: 2, StreamBytesPerSecond: 3e9, CompressBits: 8, ViaStore: true}
 )
 
+// The usual meeting ports.
+const (
+	BootstrapPort = 8998 // SGLang's and Mooncake's bootstrap server
+	PeerPort      = 7777 // the offloading connector's
+)
+
 // The connectors that today's sidecar knows besides. Their figures are
 // assumptions of the same kind: what the wires allow, and a handshake.
 var (
 	// Mooncake and SGLang (which uses Mooncake's transfer engine) exchange
 	// addresses over a bootstrap port, then write by RDMA.
-	Mooncake = Profile{Name: "mooncake", Handshake: 2 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
-	SGLang   = Profile{Name: "sglang", Handshake: 2 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
+	Mooncake = Profile{Name: "mooncake", MeetingPort: BootstrapPort, Handshake: 2 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
+	SGLang   = Profile{Name: "sglang", MeetingPort: BootstrapPort, Handshake: 2 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
 	// SharedStorage writes files that the other side reads.
 	SharedStorage = Profile{Name: "shared-storage", Handshake: 5 * machine.Millisecond, NoRDMA: true, Streams: 4, StreamBytesPerSecond: 2e9, ViaStore: true}
 	// Offloading pulls from the memory of the other host, where blocks were put
 	// before.
-	Offloading = Profile{Name: "offloading", Handshake: 2 * machine.Millisecond, RDMAPermille: 900, Streams: 4, StreamBytesPerSecond: 4e9}
+	Offloading = Profile{Name: "offloading", MeetingPort: PeerPort, Handshake: 2 * machine.Millisecond, RDMAPermille: 900, Streams: 4, StreamBytesPerSecond: 4e9}
 )
 
 var profiles = []Profile{NIXLv2, NIXLv1, LMCache, Mooncake, SGLang, SharedStorage, Offloading, TCP}

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
@@ -53,6 +54,9 @@ type Config struct {
 	// request names).
 	Connector link.Profile
 	KVRole    string
+	// KVPeers are the servers from which KV caches may be fetched; a request that
+	// names another one is refused.
+	KVPeers Peers
 	// EngineID is what other servers know the engine by, TensorParallel how many
 	// ranks it has, for those who fetch from it.
 	EngineID       string
@@ -91,8 +95,8 @@ type State interface {
 	Fault(request string) lifecycle.Fault
 	// Adapter finds a LoRA adapter by its name.
 	Adapter(name string) (engine.AdapterID, bool)
-	// MayFetch tells whether KV caches may be fetched from a host.
-	MayFetch(host string) bool
+	// Own tells whether an address is this machine's.
+	Own(netip.Addr) bool
 	// MeetsAt tells whether an address is the server's own meeting port.
 	MeetsAt(host string, port int) bool
 	// Fetched notes a kv_handle, and tells whether it was noted before.

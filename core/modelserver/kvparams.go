@@ -216,7 +216,7 @@ func (r *Reader) meetAt(q *Request, kv *KVParams, p *openai.Sampling) *openai.Er
 // mayFetch refuses a request that names a server which is no peer.
 func (r *Reader) mayFetch(from ...*enginecore.Remote) *openai.Error {
 	for _, kv := range from {
-		if kv != nil && !r.State.MayFetch(kv.Host) {
+		if kv != nil && !r.KVPeers.allow(kv.Host, r.State.Own) {
 			return openai.Errorf(403, "kv_transfer_params", "%.100q is none of the servers that this one fetches KV caches from. Start it with --kv-peers to name them.", kv.Host)
 		}
 	}

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"pgregory.net/rapid"
+
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -18,7 +21,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
-	"pgregory.net/rapid"
 )
 
 // nowhere is a server without any state.
@@ -27,7 +29,7 @@ type nowhere struct{ draws lifecycle.Draws }
 func (x *nowhere) Draws() *lifecycle.Draws                      { return &x.draws }
 func (x *nowhere) Fault(string) lifecycle.Fault                 { return lifecycle.Fault{} }
 func (x *nowhere) Adapter(name string) (engine.AdapterID, bool) { return 1, name == "adapter" }
-func (x *nowhere) MayFetch(host string) bool                    { return host == "peer" }
+func (x *nowhere) Own(netip.Addr) bool                          { return false }
 func (x *nowhere) MeetsAt(host string, port int) bool           { return host == "here" && port == 8998 }
 func (x *nowhere) Fetched(string) bool                          { return false }
 func (x *nowhere) Shown([]Media)                                {}

@@ -91,24 +91,53 @@ type Removal struct {
 // ProfileResult is one run of one profile.
 type ProfileResult struct {
 	Name string
-	// Removed lists what each filter took out, in order (with Detail).
-	Removed []Removal
-	// Left are the endpoints after all filters. Raw and Totals run beside it.
-	Left []int32
-	// Scorers are the profile's scorers; Raw[i] their clamped scores, one
-	// slice of len(Left) each; Totals the weighted sums.
+	tables
+	// Scorers are the profile's scorers.
 	Scorers []WeightedScorer
-	Raw     [][]float64
-	Totals  []float64
-	// Tied are the endpoints that shared the best total, when more than one
-	// did (with Detail). Which of them won was drawn.
-	Tied []int32
 	// Picked are the chosen endpoints, best first, and Picker is what chose them.
 	// Empty is a failed run.
 	Picked []int32
 	Picker Plugin
+}
+
+// tables are what a run has of every endpoint: in a large pool nearly all of a
+// decision's memory.
+type tables struct {
+	// Removed lists what each filter took out, in order (with Detail).
+	Removed []Removal
+	// Left are the endpoints after all filters. Raw and Totals run beside it.
+	Left []int32
+	// Raw[i] are scorer i's clamped scores, one slice of len(Left) each; Totals
+	// the weighted sums.
+	Raw    [][]float64
+	Totals []float64
+	// Tied are the endpoints that shared the best total, when more than one
+	// did (with Detail). Which of them won was drawn.
+	Tied []int32
 
 	rawBuf []float64
+}
+
+// spares is memory that stripped decisions left to the next ones.
+type spares[T any] struct{ list []T }
+
+func (s *spares[T]) take() (x T) {
+	if n := len(s.list); n > 0 {
+		x, s.list = s.list[n-1], s.list[:n-1]
+	}
+	return x
+}
+
+// Strip has a decision forget the endpoints that it did not choose: what it says
+// of them is told, and it stays in flight for as long as its request. The next
+// decision has the memory.
+func (p *Picker) Strip(d *Decision) {
+	p.candidates.list = append(p.candidates.list, d.Candidates)
+	d.Candidates, d.Screened, d.scratch, d.cycle.Candidates = nil, nil, nil, nil
+	for i := range d.Profiles {
+		p.tables.list = append(p.tables.list, d.Profiles[i].tables)
+		d.Profiles[i].tables = tables{}
+	}
 }
 
 // WeightedScorer is a scorer's place in a profile.
@@ -247,6 +276,9 @@ func (d *Decision) run(name string) *ProfileResult {
 		d.Profiles = append(d.Profiles, ProfileResult{})
 	}
 	r := &d.Profiles[len(d.Profiles)-1]
+	if r.Left == nil && d.cycle.p != nil {
+		r.tables = d.cycle.p.tables.take()
+	}
 	r.Name = name
 	r.Removed, r.Left, r.Raw = r.Removed[:0], r.Left[:0], r.Raw[:0]
 	r.Totals, r.Tied, r.Picked = r.Totals[:0], r.Tied[:0], r.Picked[:0]

@@ -63,6 +63,8 @@ type Picker struct {
 	discovery    Discovery
 	scrapes      []Scrape
 	objects      Objects
+	candidates   spares[[]int32]
+	tables       spares[tables]
 
 	plugins         []Plugin
 	bodyReaders     []BodyReader
@@ -272,6 +274,9 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	d.reset(len(p.plugins))
 	d.Request, d.View, d.At, d.Detail = r, view, now, p.opt.Detail
 	d.cycle = Cycle{Now: now, Request: r, View: view, Decision: d, p: p, answers: answers, peer: -1, seed: p.opt.Seed ^ (p.seq+1)*0x9e3779b97f4a7c15}
+	if d.Candidates == nil {
+		d.Candidates = p.candidates.take()[:0]
+	}
 	c := &d.cycle
 	defer func() {
 		if v := recover(); v != nil {

@@ -93,7 +93,7 @@ func (s *Stream) trailers() {
 }
 
 func (s *Stream) requestWhole() {
-	if s.recording() {
+	if s.detailed(flow.RequestReceived) {
 		s.record(s.now, flow.RequestReceived, flow.D("bytes", s.bodyLen()),
 			flow.D("method", s.head.Get(":method")), flow.D("path", s.head.Get(":path")))
 	}
@@ -174,7 +174,7 @@ func (s *Stream) changes(set header.List, remove []string) []flow.Detail {
 }
 
 func (s *Stream) passRequest() {
-	if s.recording() {
+	if s.detailed(flow.RequestPassed) {
 		s.record(s.now, flow.RequestPassed, append([]flow.Detail{flow.D("bytes", s.bodyLen())}, s.changes(s.decided.Set, s.decided.Remove)...)...)
 	}
 	e := Effect{Kind: SendRequestHeaders, Set: s.decided.Set, Remove: s.decided.Remove, Metadata: s.decided.Metadata}

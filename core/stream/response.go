@@ -18,7 +18,7 @@ func (s *Stream) responseHeaders(head header.List, end bool) {
 	}
 	s.state = inResponse
 	s.status = statusOf(head)
-	if s.recording() {
+	if s.detailed(flow.ResponseHeadersSeen) {
 		s.record(s.now, flow.ResponseHeadersSeen, flow.D("status", s.status))
 	}
 	if s.holding && !s.success() {
@@ -100,7 +100,7 @@ func (s *Stream) size(bytes int) []flow.Detail {
 }
 
 func (s *Stream) responseEnded() {
-	if s.recording() {
+	if s.detailed(flow.ResponseEndSeen) {
 		s.record(s.now, flow.ResponseEndSeen, append(s.size(int(s.respBytes)), flow.D("status", s.status))...)
 	}
 	s.end(PassedThrough)

@@ -173,6 +173,15 @@ func (s *Stream) record(at machine.Time, step flow.Step, details ...flow.Detail)
 
 func (s *Stream) recording() bool { return s.cfg.Recorder != nil }
 
+// detailed is true where a step of every request is to be recorded with its
+// details. Where only the steps are read it is recorded here.
+func (s *Stream) detailed(step flow.Step) bool {
+	if s.recording() && s.cfg.Brief {
+		s.record(s.now, step)
+	}
+	return s.recording() && !s.cfg.Brief
+}
+
 // answer ends the stream with a response of the EPP's own.
 func (s *Stream) answer(status int, message string) { s.answerAt(s.now, status, message) }
 

@@ -57,6 +57,8 @@ type Config struct {
 	Errors ErrorStyle
 	// Recorder takes the hop's flow events; nil records nothing.
 	Recorder flow.Recorder
+	// Brief records what happens to every request without details (flow.Detailed).
+	Brief bool
 	// StandIns says that response bodies stand for longer ones, as in virtual
 	// time: their sizes are not recorded.
 	StandIns bool

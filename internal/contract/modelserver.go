@@ -2,6 +2,9 @@ package contract
 
 import (
 	"fmt"
+	"net/netip"
+
+	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
@@ -9,7 +12,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/tokens"
-	"pgregory.net/rapid"
 )
 
 // simple is the state of a server that has none.
@@ -20,7 +22,7 @@ type simple struct {
 
 func (s *simple) Draws() *lifecycle.Draws      { return &s.draws }
 func (s *simple) Fault(string) lifecycle.Fault { return lifecycle.Fault{} }
-func (s *simple) MayFetch(string) bool         { return true }
+func (s *simple) Own(netip.Addr) bool          { return true }
 func (s *simple) MeetsAt(string, int) bool     { return false }
 func (s *simple) ImagePercent() int            { return 0 }
 func (s *simple) Shown([]modelserver.Media)    {}

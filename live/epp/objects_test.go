@@ -20,7 +20,7 @@ const manifests = `
 apiVersion: inference.networking.k8s.io/v1
 kind: InferencePool
 metadata: {name: sim}
-spec: {selector: {matchLabels: {app: sim}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp}}
+spec: {selector: {matchLabels: {app: sim}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp, port: {number: 9002}}}
 ---
 apiVersion: v1
 kind: Pod

@@ -1,12 +1,15 @@
 package kvevents
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,6 +88,7 @@ type Publisher struct {
 	mu       sync.Mutex
 	closed   bool
 	pending  []kv.Event
+	text     []byte // memory of flush
 	seq      uint64
 	last     time.Time
 	buffer   []published // oldest first
@@ -203,7 +207,7 @@ func (p *Publisher) Flush() {
 func (p *Publisher) flush() {
 	now := time.Now()
 	batch := kv.Batch{At: float64(now.UnixMicro()) / 1e6, Events: p.pending, DataParallelRank: p.opts.DataParallelRank}
-	var payload []byte
+	text := p.text[:0]
 	switch p.opts.Format {
 	case JSON:
 		if len(batch.Events) == 0 || p.seq == 0 && p.opts.CapacityBlocks > 0 {
@@ -215,15 +219,20 @@ func (p *Publisher) flush() {
 			}
 		}
 		var err error
-		if payload, err = kvcodec.AppendJSON(nil, batch, p.opts.Topic.Pod); err != nil {
+		if text, err = kvcodec.AppendJSON(text, batch, p.opts.Topic.Pod); err != nil {
 			p.opts.Log.Error("KV events cannot be written", "error", err)
 			p.pending = p.pending[:0]
 			return
 		}
 	case MsgpackMap:
-		payload = kvcodec.AppendBatch(nil, batch, kvcodec.MapForm)
+		text = kvcodec.AppendBatch(text, batch, kvcodec.MapForm)
 	default:
-		payload = kvcodec.AppendBatch(nil, batch, kvcodec.ArrayForm)
+		text = kvcodec.AppendBatch(text, batch, kvcodec.ArrayForm)
+	}
+	p.text = text
+	payload := bytes.Clone(text) // to be kept: no more than is counted
+	if p.opts.Log.Enabled(context.Background(), slog.LevelInfo) {
+		p.opts.Log.Info("KV_EVENT published", "pod_id", p.opts.Topic.Pod, "sequence", p.seq, "events", tell(batch.Events), "bytes", len(payload), "subscribers", len(p.subs))
 	}
 	if p.opts.OnSend != nil {
 		p.opts.OnSend(p.seq, batch.Events)
@@ -250,6 +259,21 @@ func (p *Publisher) flush() {
 			p.dropped++
 		}
 	}
+}
+
+// tell counts events by document 003's names.
+func tell(events []kv.Event) string {
+	var n [kv.Heartbeat + 1]int
+	for i := range events {
+		n[min(events[i].Kind, kv.Heartbeat)]++
+	}
+	var b strings.Builder
+	for kind, n := range n {
+		if n > 0 {
+			fmt.Fprintf(&b, ",%s=%d", kv.Kind(kind).Document(), n)
+		}
+	}
+	return strings.TrimPrefix(b.String(), ",")
 }
 
 // run sends batches when their interval is over.

@@ -1,17 +1,15 @@
 package modelserver
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // Adapter is a LoRA adapter that a server knows from its start (vLLM:
@@ -83,90 +81,56 @@ type adapterRequest struct {
 // loadAdapter answers POST /v1/load_lora_adapter.
 func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 	var q adapterRequest
-	if !s.readJSON(w, r, &q) {
+	if !wire.ReadJSON(w, r, s.opts.MaxBodyBytes, &q, false) {
 		return
 	}
 	if q.Name == "" || q.Path == "" {
-		answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput", Message: "Both 'lora_name' and 'lora_path' must be provided."})
+		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput", Message: "Both 'lora_name' and 'lora_path' must be provided."})
 		return
 	}
 	known, loaded := s.adapters.find(q.Name)
 	switch {
 	case max(len(q.Name), len(q.Path), len(q.Base)) > maxAdapterText:
-		answer(w, openai.Errorf(400, "lora_name", "lora_name, lora_path and base_model_name: expected at most %d bytes each.", maxAdapterText))
+		wire.Answer(w, openai.Errorf(400, "lora_name", "lora_name, lora_path and base_model_name: expected at most %d bytes each.", maxAdapterText))
 		return
 	case loaded && !q.Inplace, slices.Contains(s.opts.Models, q.Name):
-		answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
+		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
 			Message: fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", q.Name)})
 		return
 	case len(s.adapters.list()) >= MaxAdapters:
-		answer(w, openai.Errorf(400, "lora_name", "The server already knows %d adapters; unload one first.", MaxAdapters))
+		wire.Answer(w, openai.Errorf(400, "lora_name", "The server already knows %d adapters; unload one first.", MaxAdapters))
 		return
 	}
 	if !loaded {
 		known.id = s.adapters.add(Adapter{q.Name, q.Path, q.Base})
 	}
-	if !s.control(&enginecore.Control{Control: engine.Control{Op: engine.OpLoadAdapter, Adapter: known.id}}) {
+	if !s.engine.Operate(engine.Control{Op: engine.OpLoadAdapter, Adapter: known.id}) {
 		s.adapters.remove(q.Name)
-		answer(w, openai.Errorf(500, "", "The engine did not load the adapter '%s'.", q.Name))
+		wire.Answer(w, openai.Errorf(500, "", "The engine did not load the adapter '%s'.", q.Name))
 		return
 	}
 	if s.cfg.LoRALoadTime > 0 && !pause.For(r.Context(), (s.cfg.LoRALoadTime+s.cfg.LoRAActivateTime).Duration()) {
 		return
 	}
-	writeWhole(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' added successfully.", q.Name))
+	wire.Write(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' added successfully.", q.Name))
 }
 
 // unloadAdapter answers POST /v1/unload_lora_adapter.
 func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) {
 	var q adapterRequest
-	if !s.readJSON(w, r, &q) {
+	if !wire.ReadJSON(w, r, s.opts.MaxBodyBytes, &q, false) {
 		return
 	}
 	if q.Name == "" {
-		answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput", Message: "'lora_name' needs to be provided to unload a LoRA adapter."})
+		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput", Message: "'lora_name' needs to be provided to unload a LoRA adapter."})
 		return
 	}
 	known, loaded := s.adapters.find(q.Name)
 	if !loaded {
-		answer(w, openai.Errorf(404, "", "The lora adapter '%s' cannot be found.", q.Name))
+		wire.Answer(w, openai.Errorf(404, "", "The lora adapter '%s' cannot be found.", q.Name))
 		return
 	}
 	s.adapters.remove(q.Name)
-	s.control(&enginecore.Control{Control: engine.Control{Op: engine.OpUnloadAdapter, Adapter: known.id}})
-	writeWhole(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' removed successfully.", q.Name))
-}
-
-// maxControlBody bounds the body of a request that is not for tokens.
-const maxControlBody = 1 << 20
-
-// readJSON reads a small JSON body; false means that it has answered.
-func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
-	return s.readSmall(w, r, func(body []byte) error { return json.Unmarshal(body, into) })
-}
-
-// readKnown is readJSON for those that know all keys there are.
-func (s *Server) readKnown(w http.ResponseWriter, r *http.Request, into any) bool {
-	return s.readSmall(w, r, func(body []byte) error {
-		d := json.NewDecoder(bytes.NewReader(body))
-		d.DisallowUnknownFields()
-		return d.Decode(into)
-	})
-}
-
-func (s *Server) readSmall(w http.ResponseWriter, r *http.Request, read func([]byte) error) bool {
-	body, bad, ok := readWhole(r, nil, min(maxControlBody, s.opts.MaxBodyBytes))
-	if bad != nil {
-		closeAfter(w, r)
-		answer(w, bad)
-		return false
-	}
-	if !ok {
-		return false
-	}
-	if err := read(body); err != nil {
-		answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
-		return false
-	}
-	return true
+	s.engine.Operate(engine.Control{Op: engine.OpUnloadAdapter, Adapter: known.id})
+	wire.Write(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' removed successfully.", q.Name))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // FailureTypes are the failures that llm-d-inference-sim injects, by its names.
@@ -130,11 +131,11 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 			ITL     any             `json:"inter-token-latency"`
 			Images  *int            `json:"image-emission-rate"`
 		}
-		if !s.readKnown(w, r, &q) {
+		if !wire.ReadJSON(w, r, s.opts.MaxBodyBytes, &q, true) {
 			return
 		}
 		if q.Images != nil && (*q.Images < 0 || *q.Images > 100) {
-			answer(w, openai.Errorf(400, "image-emission-rate", "image-emission-rate: expected 0 to 100, got %d.", *q.Images))
+			wire.Answer(w, openai.Errorf(400, "image-emission-rate", "image-emission-rate: expected 0 to 100, got %d.", *q.Images))
 			return
 		}
 		if q.Percent != nil {
@@ -149,7 +150,7 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		if q.Delay != nil {
 			d, err := time.ParseDuration(*q.Delay)
 			if err != nil {
-				answer(w, openai.Errorf(400, "metrics-delay", "metrics-delay: expected a duration such as 2s, got %q.", *q.Delay))
+				wire.Answer(w, openai.Errorf(400, "metrics-delay", "metrics-delay: expected a duration such as 2s, got %q.", *q.Delay))
 				return
 			}
 			now.MetricsDelay = d
@@ -158,23 +159,23 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 			now.MetricsFrozen = *q.Frozen
 		}
 		if err := now.Check(); err != nil {
-			answer(w, openai.Errorf(400, "", "%v.", err))
+			wire.Answer(w, openai.Errorf(400, "", "%v.", err))
 			return
 		}
 		if q.Fake != nil {
 			fake, err := s.fake.Load().With(q.Fake)
 			if err != nil {
-				answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
+				wire.Answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
 				return
 			}
 			s.SetFakeMetrics(fake)
 		}
 		if bad := s.setTimes(q.TTFT, q.ITL); bad != nil {
-			answer(w, bad)
+			wire.Answer(w, bad)
 			return
 		}
 		if err := s.Inject(now); err != nil {
-			answer(w, openai.Errorf(400, "", "%v.", err))
+			wire.Answer(w, openai.Errorf(400, "", "%v.", err))
 			return
 		}
 		if q.Images != nil {
@@ -192,7 +193,7 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		b = openai.AppendString(append(b, `,"inter-token-latency":`...), t.InterTokenLatency.String())
 	}
 	b = openai.AppendField(b, "image-emission-rate", int(s.imagePercent.Load()))
-	writeWhole(w, http.StatusOK, jsonType, append(s.appendFixed(b), '}'))
+	wire.Write(w, http.StatusOK, wire.JSON, append(s.appendFixed(b), '}'))
 }
 
 // appendFixed appends what cannot be changed while the server runs, under
@@ -263,23 +264,23 @@ func (s *Server) adminEngine(w http.ResponseWriter, r *http.Request) {
 		c.Op = engine.OpRestart
 	case "drain":
 		// Its answer comes when the last request has ended; nobody waits here.
-		s.loop.send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
-		empty(w)
+		s.engine.Send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
+		wire.Empty(w)
 		return
 	case "fail_rank":
 		rank, err := strconv.Atoi(r.URL.Query().Get("rank"))
 		if last := max(1, s.opts.TensorParallel) - 1; err != nil || rank < 0 || rank > last {
-			answer(w, openai.Errorf(400, "rank", "rank: expected 0 to %d, got %q.", last, r.URL.Query().Get("rank")))
+			wire.Answer(w, openai.Errorf(400, "rank", "rank: expected 0 to %d, got %q.", last, r.URL.Query().Get("rank")))
 			return
 		}
 		c.Op, c.Rank = engine.OpFailRank, rank
 	default:
-		answer(w, openai.Errorf(404, "", "Not Found"))
+		wire.Answer(w, openai.Errorf(404, "", "Not Found"))
 		return
 	}
 	if s.live(c) != nil {
-		answer(w, openai.Errorf(409, "", "The engine refused to %s: it is not in a state to.", op))
+		wire.Answer(w, openai.Errorf(409, "", "The engine refused to %s: it is not in a state to.", op))
 		return
 	}
-	empty(w)
+	wire.Empty(w)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 )
 
 // deadlines counts who touches the connection's read deadline.
@@ -31,10 +32,10 @@ func TestWholeBodyLeavesTheConnectionAlone(t *testing.T) {
 	}
 	w := &deadlines{ResponseWriter: httptest.NewRecorder()}
 	watch := &bodyWatch{w: w}
-	box := new(box)
-	box.init(1)
+	box := new(enginedrive.Box)
+	box.Init(1)
 	watch.read(bytes.NewReader(held.Part2(boundary, "metadata")), reader, box)
-	if s, _ := box.look(nil); !s.Part2 || s.Metadata != "metadata" {
+	if s, _ := box.Look(nil); !s.Part2 || s.Metadata != "metadata" {
 		t.Fatalf("%+v", s)
 	}
 	synctest.Test(t, func(t *testing.T) {

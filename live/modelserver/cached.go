@@ -8,6 +8,6 @@ import (
 // Cached are the engine's own names for the blocks in its KV cache, on any
 // tier. After Stop there are none.
 func (s *Server) Cached() (held []kv.EngineHash) {
-	s.loop.ask(func(machine.Time) { held = s.loop.core.Cached() })
+	s.engine.With(func(machine.Time) { held = s.engine.Core.Cached() })
 	return held
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
 
 // connected is a pair of batching servers that a connector joins over 10 Gb/s,
@@ -34,7 +34,7 @@ func connected(t *testing.T, profile link.Profile) (*pair, func() []flow.Event) 
 	o := ServerOptions{Models: []string{"m"}, Steps: lifecycle.WholeSteps, Engine: engine.Config{Timer: timer, ReportSteps: true}}
 	var mu sync.Mutex
 	var events []flow.Event
-	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1, Transfer: TransferOptions{Profile: profile, NIC: nic},
+	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1, Transfer: kvtransfer.NetworkOptions{Profile: profile, NIC: nic},
 		Recorder: flow.Func(func(e flow.Event) { mu.Lock(); events = append(events, e); mu.Unlock() })})
 	if err != nil {
 		t.Fatal(err)
@@ -187,18 +187,14 @@ func TestCrashDuringTransfer(t *testing.T) {
 			t.Errorf("%d %s", dec.status, dec.body)
 		}
 	})
-	moves := func() (n int) {
-		net := p.fleet.network
-		net.drive.With(func(machine.Time, *enginecore.NetworkEffects) { n = net.net.InFlight() })
-		return n
-	}
+	moves := p.fleet.network.InFlight
 	p.waitFor("the cache is on its way", func() bool { return moves() == 1 })
 	if err := p.decode.Fail(engine.Control{Op: engine.OpCrash}); err != nil {
 		t.Fatal(err)
 	}
 	p.waitFor("nothing moves, and the decode server waits for nothing", func() bool {
 		busy := 0
-		p.decode.loop.ask(func(machine.Time) { busy = p.decode.loop.core.Busy() })
+		p.decode.engine.With(func(machine.Time) { busy = p.decode.engine.Core.Busy() })
 		return moves() == 0 && busy == 0
 	})
 	answers.Wait()

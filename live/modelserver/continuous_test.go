@@ -285,8 +285,8 @@ func TestSetTimes(t *testing.T) {
 		t.Fatalf("%v %v", got, ok)
 	}
 	// The step that runs still takes its hour; whoever comes later does not.
-	b.control(&enginecore.Control{Control: engine.Control{Op: engine.OpSleep}})
-	b.control(&enginecore.Control{Control: engine.Control{Op: engine.OpWake}})
+	b.engine.Control(&enginecore.Control{Control: engine.Control{Op: engine.OpSleep}})
+	b.engine.Control(&enginecore.Control{Control: engine.Control{Op: engine.OpWake}})
 	<-done
 	if _, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":5}`); !strings.Contains(body, `"completion_tokens":5`) {
 		t.Fatal(body)

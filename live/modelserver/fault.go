@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -45,17 +44,4 @@ func (s *Server) rankOf(text string) (engine.Op, int, error) {
 		return 0, 0, fmt.Errorf("fail-rank: expected a rank from 0 to %d, got %q", last, text)
 	}
 	return engine.OpFailRank, rank, nil
-}
-
-// cut breaks the connection under a request: abruptly with a reset, or by
-// closing it. It does not return.
-func cut(w http.ResponseWriter, reset bool) {
-	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-		if tcp, ok := conn.(*net.TCPConn); ok && reset {
-			_ = tcp.SetLinger(0) // close then sends RST; failing that, FIN is a cut as well
-		}
-		_ = conn.Close()
-	}
-	// HTTP/2 resets the stream; a hijacked HTTP/1.1 handler just ends.
-	panic(http.ErrAbortHandler)
 }

@@ -5,17 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
 	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
+	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Fleet is a number of model servers in one process.
 type Fleet struct {
 	servers  []*Server
-	network  *network
+	network  *kvtransfer.Network
 	log      *slog.Logger
 	serving  serve.Group
 	stopOnce sync.Once
@@ -41,14 +44,20 @@ func New(o Options) (*Fleet, error) {
 		s.fleet, s.serving = f, &f.serving
 		f.servers = append(f.servers, s)
 	}
-	n, err := newNetwork(o.Transfer, f.servers, clock)
+	var engines []*enginedrive.Engine
+	for _, s := range f.servers {
+		engines = append(engines, s.engine)
+	}
+	n, err := kvtransfer.NewNetwork(o.Transfer, engines, clock)
 	if err != nil {
 		return nil, errors.Join(append(errs, err)...)
 	}
 	f.network = n
 	for _, s := range f.servers {
-		s.network = n
-		s.reader.Connector = *s.connector()
+		s.reader.Connector = *n.Profile()
+		host, _, _ := net.SplitHostPort(s.opts.Listen)
+		s.kv = kvtransfer.New(s.ctx, n, kvtransfer.Options{Name: s.name, Engine: s.engine, Profile: n.Profile(), KVRole: s.opts.KVRole, EngineID: s.reader.EngineID,
+			Keeps: s.cfg.KVHoldTimeout, ListenHost: host, SideChannel: s.opts.SideChannel, Meeting: s.opts.Meeting, Serving: s.serving, Log: s.log})
 	}
 	return f, errors.Join(errs...)
 }
@@ -98,7 +107,7 @@ func (f *Fleet) stop(ctx context.Context) {
 		<-done
 	}
 	f.serving.Wait()
-	f.network.stop()
+	f.network.Stop()
 }
 
 // Failed has the error of the first server that ended by itself.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/windtunnel/windtunnel/live/modelserver/grpcapi"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 )
 
@@ -66,8 +67,8 @@ func TestGRPCSubscribe(t *testing.T) {
 	b.until("nothing runs", b.idle)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range feedLength + 1 { // so far back nothing is kept
-		b.feed.add(c.events[i%len(c.events)])
+	for i := range grpcapi.FeedLength + 1 { // so far back nothing is kept
+		b.feed.Add(c.events[i%len(c.events)])
 	}
 	late, err := client.SubscribeKvEvents(t.Context(), &vllmgrpc.SubscribeKvEventsRequest{StartSequenceNumber: 1})
 	if err != nil {

@@ -11,7 +11,9 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/grpcapi"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -47,9 +49,6 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// healthService is gRPC's.
-const healthService = "/grpc.health.v1.Health/"
-
 // open tells whether a path needs no key: what says how the server is doing.
 // vLLM asks for one below /v1 alone.
 func open(path string) bool {
@@ -57,7 +56,7 @@ func open(path string) bool {
 	case "/health", "/health/ready", "/ping", "/version", "/load", "/metrics", "/query":
 		return true
 	}
-	return strings.HasPrefix(path, healthService)
+	return strings.HasPrefix(path, grpcapi.HealthService)
 }
 
 // controls tells whether a path changes what the server is for everybody. vLLM
@@ -73,13 +72,11 @@ func controls(path string) bool {
 // refuse answers who may not, in the words of what they speak.
 func refuse(w http.ResponseWriter, r *http.Request, e *openai.Error) {
 	if vllmgrpc.IsGRPC(r.Header.Get("Content-Type")) {
-		c := grpcCall{ResponseWriter: w, r: r}
-		c.fail(codes.Unauthenticated, "show a key as authorization: Bearer KEY")
-		c.end()
+		grpcapi.Refuse(w, r, codes.Unauthenticated, "show a key as authorization: Bearer KEY")
 		return
 	}
-	closeAfter(w, r)
-	answer(w, e)
+	wire.CloseAfter(w, r)
+	wire.Answer(w, e)
 }
 
 // startingFor is how long the server still pretends to start.
@@ -89,3 +86,5 @@ func (s *Server) startingFor() machine.Time {
 	}
 	return machine.FromDuration(s.opts.StartupDelay - time.Since(s.started))
 }
+
+func (s *Server) healthy() bool { return !s.engine.Dead() && s.startingFor() <= 0 }

@@ -143,7 +143,7 @@ func TestSideChannelHostile(t *testing.T) {
 	o := fast()
 	o.SideChannel = "127.0.0.1:0"
 	b := start(t, o)
-	host, port, err := b.side.address()
+	host, port, err := b.kv.Address()
 	if err != nil {
 		t.Fatal(err)
 	}

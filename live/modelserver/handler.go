@@ -1,9 +1,6 @@
 package modelserver
 
 import (
-	"encoding/binary"
-	"encoding/hex"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -11,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -24,55 +22,55 @@ func (s *Server) inference(api *modelserver.API) http.HandlerFunc {
 				_ = full.EnableFullDuplex() // a server of HTTP/1.1 always can
 			}
 		}
-		s.inFlight.add(1)
-		defer s.inFlight.add(-1)
-		s.serveGeneration(w, r, api)
+		s.infer(w, r, api)
 	}
 }
 
 // headOf reads a request's headers; one that brought no id is given one.
 func (s *Server) headOf(r *http.Request) modelserver.Head {
-	h := modelserver.ReadHead(func(name string) string { return headerOf(r, name) })
+	h := modelserver.ReadHead(func(name string) string { return wire.Header(r, name) })
 	if h.RequestID == "" {
-		h.RequestID = newID()
+		h.RequestID = wire.NewID()
 	}
 	h.Created = time.Now().Unix()
 	return h
 }
 
-func (s *Server) serveGeneration(w http.ResponseWriter, r *http.Request, api *modelserver.API) {
+// infer serves a request for tokens, whatever API it came by.
+func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.API) {
+	s.inFlight.add(1)
+	defer s.inFlight.add(-1)
 	g := &inferenceRequest{s: s, w: w, r: r, ctx: r.Context(), api: api, head: s.headOf(r)}
 	if s.opts.RequestIDHeaders {
 		w.Header().Set("X-Request-Id", g.head.RequestID)
 	}
 	fault, bad := s.faultOf(r, &g.head)
 	if bad != nil {
-		closeAfter(w, r)
-		answer(w, bad)
+		wire.CloseAfter(w, r)
+		wire.Answer(w, bad)
 		return
 	}
-	boundary, isHeld, err := held.Boundary(headerOf(r, "Content-Type"))
+	boundary, isHeld, err := held.Boundary(wire.Header(r, "Content-Type"))
 	violation := ""
 	if err != nil {
 		violation = err.Error()
 	}
 	g.box, g.now, g.fx.List = &g.one.box, g.one.now[:], g.one.fx[:0]
-	g.box.init(1)
+	g.box.Init(1)
 	g.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &g.head, API: api, Fault: fault, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})
-	if g.resp.Open(s.clock(), violation, &g.fx); g.resp.Over() {
-		g.play()
-		return
-	}
-	if isHeld {
+	switch g.resp.Open(s.clock(), violation, &g.fx); {
+	case g.resp.Over():
+		g.stay()
+	case isHeld:
 		g.serveHeld(boundary)
-		return
+	default:
+		g.servePlain()
 	}
-	g.servePlain()
 }
 
 func (g *inferenceRequest) servePlain() {
 	g.pooled = buffers.Get().(*[]byte)
-	body, bad, ok := readWhole(g.r, *g.pooled, g.s.opts.MaxBodyBytes)
+	body, bad, ok := wire.ReadWhole(g.r, *g.pooled, g.s.opts.MaxBodyBytes)
 	switch {
 	case bad != nil:
 		g.resp.Take(g.s.clock(), nil, bad, &g.fx)
@@ -97,7 +95,7 @@ func (g *inferenceRequest) serveHeld(boundary string) {
 	}()
 	g.held = held.NewReader(boundary, int(g.s.opts.MaxBodyBytes))
 	violation, err := readPart1(g.r, g.held)
-	switch bad := tooSlow(err); {
+	switch bad := wire.TooSlow(err); {
 	case bad != nil:
 		g.resp.Take(g.s.clock(), nil, bad, &g.fx)
 	case err != nil:
@@ -115,15 +113,6 @@ func (g *inferenceRequest) serveHeld(boundary string) {
 // broke tells the Response what was wrong with a body that is not whole.
 func (g *inferenceRequest) broke(p modelserver.Progress) { g.resp.Input(g.s.clock(), &p, &g.fx) }
 
-// headerOf is a header's first value. Its name is in the canonical form, which
-// http.Header.Get would check again for every request.
-func headerOf(r *http.Request, name string) string {
-	if v := r.Header[name]; len(v) > 0 {
-		return v[0]
-	}
-	return ""
-}
-
 // faultOf is what goes wrong with a request. What its header asks for of the
 // whole engine is done at once.
 func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (lifecycle.Fault, *openai.Error) {
@@ -134,25 +123,4 @@ func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (lifecycle.Fault,
 		}
 	}
 	return s.reader.Fault(h)
-}
-
-// closeAfter tells an HTTP/1.1 client that the connection ends with this
-// answer: the request's body is not read to its end, so net/http will close it,
-// and a client that was not told might send its next request into the void.
-func closeAfter(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor == 1 {
-		w.Header()["Connection"] = []string{"close"}
-	}
-}
-
-func answer(w http.ResponseWriter, e *openai.Error) {
-	writeWhole(w, e.Status, jsonType, openai.AppendError(nil, e))
-}
-
-// newID is a fresh request id for a client that brought none.
-func newID() string {
-	var b [16]byte // an id need not be secret
-	binary.LittleEndian.PutUint64(b[:], rand.Uint64())
-	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
-	return hex.EncodeToString(b[:])
 }

@@ -220,19 +220,12 @@ func TestWildcardIsNoIdentity(t *testing.T) {
 // A listener that dies is no secret: the fleet tells of it.
 func TestDeadListenersAreTold(t *testing.T) {
 	t.Parallel()
-	for name, dies := range map[string]func(*Server) error{
-		"HTTP": func(s *Server) error { return s.listener.Close() },
-		"side": func(s *Server) error { return s.side.listener.Close() },
-	} {
-		o := fast()
-		o.SideChannel = "127.0.0.1:0"
-		b := start(t, o)
-		if err := dies(b.Server); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-b.fleet.Failed(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s: %v", name, err)
-		}
+	dead := start(t, fast())
+	if err := dead.listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-dead.fleet.Failed(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
 	}
 	b := start(t, fast())
 	b.fleet.Stop(context.Background())

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // inferenceRequest is one request on its way through the server: the goroutine that
@@ -25,8 +28,8 @@ type inferenceRequest struct {
 	fx     modelserver.Effects
 	body   []byte  // what is read of the request,
 	pooled *[]byte // in this buffer; nil: in the held reader's
-	box    *box
-	seqs   []*seq
+	box    *enginedrive.Box
+	seqs   []*enginedrive.Seq
 	now    []modelserver.Choice // the box's choices as last seen
 	kept   *modelserver.Kept    // blocks kept for the decode server
 	began  bool                 // status and first token have left
@@ -37,10 +40,10 @@ type inferenceRequest struct {
 	// one is what nearly every request needs, in the same piece of memory; the
 	// slices above stand on it where there is one choice.
 	one struct {
-		box  box
-		seq  seq
+		box  enginedrive.Box
+		seq  enginedrive.Seq
 		now  [1]modelserver.Choice
-		seqs [1]*seq
+		seqs [1]*enginedrive.Seq
 		fx   [3]modelserver.Effect
 	}
 }
@@ -53,60 +56,43 @@ const keptBuffer = 64 << 10 // larger buffers are not kept
 // is kept but strings and lists of their own.
 var chats = sync.Pool{New: func() any { return new(openai.Chat) }}
 
-// stay goes on with the request to its end.
+// stay carries out what the Response says to the request's end.
 func (g *inferenceRequest) stay() {
-	g.play()
-	for !g.resp.Over() {
-		var due <-chan time.Time
-		if at, ok := g.resp.Next(); ok {
-			t := time.NewTimer((at - g.s.clock()).Duration())
-			defer t.Stop() // there are two at the most
-			due = t.C
-		}
-		select {
-		case <-g.box.ready:
-		case <-due:
-		case <-g.ctx.Done():
-			g.box.put(func(p *modelserver.Progress) { p.Gone = g.gone() })
-			<-g.box.ready
-		}
-		g.told()
-		g.play()
-	}
+	drive.Run[*modelserver.Progress, *modelserver.Effects](&g.resp, &g.fx, g.s.clock, g)
 }
+
+// Over, Woken, Done, Left, Message and Carry are for drive.Run.
+
+func (g *inferenceRequest) Over() bool             { return g.resp.Over() }
+func (g *inferenceRequest) Woken() <-chan struct{} { return g.box.Ready }
+func (g *inferenceRequest) Done() <-chan struct{}  { return g.ctx.Done() }
+func (g *inferenceRequest) Left()                  { g.box.Put(func(p *modelserver.Progress) { p.Gone = g.gone() }) }
 
 // gone is why nobody waits for the answer any more.
 func (g *inferenceRequest) gone() string {
-	if cause := context.Cause(g.ctx); errors.Is(cause, errAborted) {
+	if cause := context.Cause(g.ctx); cause != g.ctx.Err() { // who ended it says why
 		return cause.Error()
 	}
 	return "the client left"
 }
 
-// told tells the Response what has happened.
-func (g *inferenceRequest) told() {
-	p, kept := g.box.look(g.now)
+// Message is what has happened, as the Response is told of it.
+func (g *inferenceRequest) Message() *modelserver.Progress {
+	p, kept := g.box.Look(g.now)
 	if kept != nil && g.kept == nil && g.resp.Request().KV.Named() {
-		if host, port, err := g.s.side.address(); err == nil {
+		if host, port, err := g.s.kv.Address(); err == nil {
 			g.kept = &modelserver.Kept{Host: host, Port: port, Hold: kept}
 		} else {
 			g.s.log.Error("no KV side channel", "server", g.s.name, "error", err)
 		}
 	}
 	p.Kept = g.kept
-	g.resp.Input(g.s.clock(), &p, &g.fx)
+	return &p
 }
 
-// play carries out effects; what comes of it may be more.
-func (g *inferenceRequest) play() {
-	for i := 0; i < len(g.fx.List); i++ {
-		e := g.fx.List[i]
-		g.do(&e)
-	}
-	g.fx.Reset()
-}
-
-func (g *inferenceRequest) do(e *modelserver.Effect) {
+// Carry carries out an effect; what comes of it may be more.
+func (g *inferenceRequest) Carry(i int) {
+	e := g.fx.List[i]
 	switch e.Kind {
 	case modelserver.ReadBody:
 		g.take()
@@ -116,14 +102,14 @@ func (g *inferenceRequest) do(e *modelserver.Effect) {
 		}
 		g.submit()
 	case modelserver.Resume:
-		g.s.loop.resume(g.seqs)
+		g.s.engine.Resume(g.seqs)
 	case modelserver.Abort:
-		g.s.loop.abort(g.seqs)
+		g.s.engine.Abort(g.seqs)
 	case modelserver.Bodyless:
 		g.closes()
 		g.w.WriteHeader(e.Status)
 	case modelserver.Cut:
-		cut(g.w, e.Reset)
+		wire.Cut(g.w, e.Reset)
 	case modelserver.Leave:
 		if cause := context.Cause(g.ctx); cause == nil || errors.Is(cause, context.Canceled) {
 			// Returning would make an empty 200 of it, if somebody is there
@@ -131,7 +117,7 @@ func (g *inferenceRequest) do(e *modelserver.Effect) {
 			panic(http.ErrAbortHandler)
 		} // a call that was aborted or ran out of time is told so
 	default:
-		g.send(e)
+		g.send(&e)
 	}
 }
 
@@ -145,15 +131,20 @@ func (g *inferenceRequest) send(e *modelserver.Effect) {
 	switch {
 	case e.Kind == modelserver.Refuse:
 		g.closes()
-		writeWhole(g.w, e.Error.Status, jsonType, b)
+		wire.Write(g.w, e.Error.Status, wire.JSON, b)
 	case e.Kind == modelserver.End && !g.began:
-		writeWhole(g.w, http.StatusOK, g.resp.Request().Encoder.ContentType(), b)
+		g.timings(true, true, "")
+		wire.Write(g.w, http.StatusOK, g.resp.Request().Encoder.ContentType(), b)
 	case e.Kind == modelserver.End:
 		// Not flushed: net/http sends it with the end of the response, in one piece.
 		_, _ = g.w.Write(b) // the client may be gone; there is nobody to tell
+		if serve.TakesTrailers(g.r) {
+			g.timings(false, true, http.TrailerPrefix)
+		}
 	case e.Kind == modelserver.Begin:
 		g.began = true
 		g.w.Header()["Content-Type"] = []string{g.resp.Request().Encoder.ContentType()}
+		g.timings(true, false, "")
 		g.w.WriteHeader(http.StatusOK)
 		err = g.flush(b)
 	case len(b) > 0:
@@ -164,7 +155,7 @@ func (g *inferenceRequest) send(e *modelserver.Effect) {
 		buffers.Put(pooled)
 	}
 	if err != nil {
-		g.box.put(func(p *modelserver.Progress) { p.Gone = "the client left" })
+		g.box.Put(func(p *modelserver.Progress) { p.Gone = "the client left" })
 	}
 }
 
@@ -180,7 +171,7 @@ func (g *inferenceRequest) flush(b []byte) error {
 // before the request's body is whole.
 func (g *inferenceRequest) closes() {
 	if !g.whole {
-		closeAfter(g.w, g.r)
+		wire.CloseAfter(g.w, g.r)
 	}
 }
 
@@ -200,7 +191,7 @@ func (g *inferenceRequest) take() {
 		buffers.Put(g.pooled)
 	}
 	if bad == nil && q.Choices() != 1 {
-		g.box.init(q.Choices())
+		g.box.Init(q.Choices())
 		g.now = make([]modelserver.Choice, q.Choices())
 	}
 	g.resp.Take(g.s.clock(), q, bad, &g.fx)
@@ -213,11 +204,11 @@ func (g *inferenceRequest) submit() {
 	for i := range all {
 		x := &g.one.seq
 		if len(all) > 1 {
-			x = new(seq)
+			x = new(enginedrive.Seq)
 		}
-		*x = seq{Sequence: &all[i], box: g.box}
+		*x = enginedrive.Seq{Sequence: &all[i], Box: g.box}
 		x.Owner = x
 		g.seqs = append(g.seqs, x)
 	}
-	g.s.loop.submit(g.seqs)
+	g.s.engine.Submit(g.seqs)
 }

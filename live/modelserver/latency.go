@@ -69,7 +69,7 @@ func (s *Server) SetTimes(t Times) error {
 		a.now.Store(&latency.Constant{TimeToFirstToken: ttft, InterTokenLatency: itl})
 		// A message, even about nothing, ends the run of steps that was laid out
 		// with the old times.
-		s.loop.send(enginecore.Look{})
+		s.engine.Send(enginecore.Look{})
 		return nil
 	}
 	if s.cfg.Batching != engine.BatchingIndependent {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // seenMedia are the last media that a server has been shown: vLLM's cache of
@@ -46,5 +47,5 @@ func (x *seenMedia) counts() (queries, hits float64) {
 // serves which data-parallel rank.
 func (s *Server) query(w http.ResponseWriter, _ *http.Request) {
 	b := openai.AppendString([]byte(`{"0":{"engine_id":`), s.reader.EngineID)
-	writeWhole(w, http.StatusOK, jsonType, append(b, "}}"...))
+	wire.Write(w, http.StatusOK, wire.JSON, append(b, "}}"...))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
 
 // apart is a prefill and a decode server under a connector, each with a meeting
@@ -28,13 +29,13 @@ func apart(t *testing.T, profile link.Profile, change func(*ServerOptions)) *pai
 		t.Fatal(err)
 	}
 	o := ServerOptions{Models: []string{"m"}, Engine: engine.Config{Timer: timer}, PromptTokensDetails: true}
-	if meetingPorts[profile.Name] != 0 {
+	if profile.MeetingPort != 0 {
 		o.Meeting = "127.0.0.1:0"
 	}
 	if change != nil {
 		change(&o)
 	}
-	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1, Transfer: TransferOptions{Profile: profile}})
+	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1, Transfer: kvtransfer.NetworkOptions{Profile: profile}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func (p *pair) idle() {
 	p.waitFor("all blocks are free", func() bool {
 		for _, s := range p.fleet.Servers() {
 			n := 0
-			s.loop.ask(func(machine.Time) { n = s.loop.eng.KVBlocksUsed() })
+			s.engine.With(func(machine.Time) { n = s.engine.Core.Engine().KVBlocksUsed() })
 			if n != 0 || s.InFlight() != 0 {
 				return false
 			}

@@ -11,24 +11,25 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // look is one consistent look at the server: everything in it was read at one
 // moment.
 func (s *Server) look() (x stats.Look, ok bool) {
-	ok = s.loop.ask(func(now machine.Time) {
-		l := s.loop
-		stats := l.core.Stats() // a long run is counted up to now
-		if stats.Hardware() != nil && l.eng.Computing() {
-			l.core.Input(now, enginecore.Look{}, &l.fx)
+	ok = s.engine.With(func(now machine.Time) {
+		l := s.engine.Core
+		stats := l.Stats() // a long run is counted up to now
+		if stats.Hardware() != nil && l.Engine().Computing() {
+			s.engine.Tell(now, enginecore.Look{})
 		}
-		x = stats.At(now, &s.told, l.eng)
+		x = stats.At(now, &s.told, l.Engine())
 		x.Stats, x.Unix = stats.Snapshot(), unixSeconds(time.Now())
 		if len(s.adapters.list()) > 0 {
-			x.UseAdapters(l.eng, l.core.Counted)
+			x.UseAdapters(l.Engine(), l.Counted)
 		}
 	})
-	x.SleepLevel = int(s.sleepLevel.Load())
+	x.SleepLevel = s.engine.SleepLevel()
 	x.MediaQueries, x.MediaHits = s.seen.counts()
 	if f := s.fake.Load(); f != nil && ok {
 		f.Pretend(&x, time.Since(s.started))
@@ -47,7 +48,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		page := s.pages.body
 		s.pages.mu.Unlock()
 		if page != nil {
-			writeWhole(w, http.StatusOK, promType, page)
+			wire.Write(w, http.StatusOK, promType, page)
 			return
 		}
 	}
@@ -56,7 +57,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the server is stopping", http.StatusServiceUnavailable)
 		return
 	}
-	writeWhole(w, http.StatusOK, promType, page)
+	wire.Write(w, http.StatusOK, promType, page)
 }
 
 const promType = "text/plain; version=0.0.4; charset=utf-8"
@@ -66,7 +67,7 @@ type pageKey struct {
 	stats.Moment
 	faked    int64 // which tenth of a second it is, where figures are made up
 	adapters int
-	sleep    int32
+	sleep    int
 	fake     *stats.FakeMetrics
 }
 
@@ -78,9 +79,9 @@ type pageCache struct {
 
 func (s *Server) page() ([]byte, bool) {
 	var key pageKey
-	if !s.loop.ask(func(now machine.Time) {
-		l := s.loop
-		key = pageKey{Moment: l.core.Stats().Moment(now, l.eng), adapters: len(s.adapters.list()), sleep: s.sleepLevel.Load()}
+	if !s.engine.With(func(now machine.Time) {
+		l := s.engine.Core
+		key = pageKey{Moment: l.Stats().Moment(now, l.Engine()), adapters: len(s.adapters.list()), sleep: s.engine.SleepLevel()}
 		if key.fake = s.fake.Load(); key.fake != nil {
 			key.faked = int64(now / fakeRefresh)
 		}
@@ -113,15 +114,15 @@ func (s *Server) SetFakeMetrics(f *stats.FakeMetrics) { s.fake.Store(f) }
 // fakeMetrics answers POST /fake_metrics, an older way to say what
 // /admin/config says under fake-metrics.
 func (s *Server) fakeMetrics(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readBody(w, r)
+	body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
 	if !ok {
 		return
 	}
 	f, err := s.fake.Load().With(body)
 	if err != nil {
-		answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
+		wire.Answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
 		return
 	}
 	s.SetFakeMetrics(f)
-	empty(w)
+	wire.Empty(w)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // A server that does not fit into its memory never serves (enginecore.Kills). The
@@ -13,7 +14,6 @@ import (
 
 // crashLoop tells of the kills until the server stops.
 func (s *Server) crashLoop() {
-	s.dead.Store(true)
 	for {
 		n, backOff := enginecore.Kills(s.clock())
 		s.log.Warn("OOMKilled", "server", s.name, "restarts", n-1, "back-off", backOff.Duration(), "error", s.opts.OutOfMemory)
@@ -25,6 +25,6 @@ func (s *Server) crashLoop() {
 
 // killed answers every request to such a server.
 func (s *Server) killed(w http.ResponseWriter, r *http.Request) {
-	closeAfter(w, r)
-	answer(w, s.loop.core.Refuses(s.clock()))
+	wire.CloseAfter(w, r)
+	wire.Answer(w, s.engine.Core.Refuses(s.clock()))
 }

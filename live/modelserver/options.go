@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -26,7 +27,7 @@ type Options struct {
 	// Recorder takes the flow events of the hop "server"; nil records nothing.
 	Recorder flow.Recorder
 	// Transfer says how KV caches travel between the servers.
-	Transfer TransferOptions
+	Transfer kvtransfer.NetworkOptions
 	// Logger is told of starts, stops and what went wrong; nil is silent.
 	Logger *slog.Logger
 }
@@ -84,7 +85,7 @@ type ServerOptions struct {
 	KVRole string
 	// KVPeers are the servers from which KV caches may be fetched; a request that
 	// names another one is refused.
-	KVPeers Peers
+	KVPeers modelserver.Peers
 	// PeerTimeout is how long such a server may take for the first byte of its
 	// answer; then the transfer has failed, and its blocks are free. Zero is
 	// enginecore.DefaultPeerTimeout.
@@ -149,6 +150,8 @@ type ServerOptions struct {
 	// PodName and PodNamespace are told in X-Inference-Pod and
 	// X-Inference-Namespace; an empty PodName tells neither.
 	PodName, PodNamespace string
+	// TimingHeaders answers document 003's x-prefill-time-ms and their like.
+	TimingHeaders bool
 	// RequestIDHeaders answers X-Request-Id (vLLM: --enable-request-id-headers).
 	RequestIDHeaders bool
 	// PromptTokensDetails tells cached tokens in usage (vLLM:

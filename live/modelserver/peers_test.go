@@ -16,37 +16,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 )
 
-func TestParsePeers(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		list      string
-		yes, no   []string
-		isRefused bool
-	}{
-		{list: "", yes: []string{"127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"},
-			no: []string{"192.0.2.1", "169.254.169.254", "0.0.0.0", "::", "decode-0", "2130706433", "0x7f.1", "127.1", "", "localhost.example.com", "127.0.0.1.example.com"}},
-		{list: "10.244.0.0/16 10.0.0.7 fd00::/8", yes: []string{"10.244.1.1", "10.0.0.7", "::ffff:10.0.0.7", "fd00::7"}, no: []string{"127.0.0.1", "localhost", "10.0.0.8", "10.245.0.1", "::1"}},
-		{list: "prefill-0 local", yes: []string{"prefill-0", "127.0.0.1"}, no: []string{"prefill-1", "192.0.2.1"}},
-		{list: "any", yes: []string{"192.0.2.1", "whoever"}},
-		{list: "10.0.0.0/40", isRefused: true}, {list: "http://a", isRefused: true}, {list: "10.0.0.1:80", isRefused: true}, {list: ",", isRefused: true},
-	} {
-		p, err := ParsePeers(strings.Fields(c.list))
-		if (err != nil) != c.isRefused {
-			t.Errorf("%q: %v", c.list, err)
-		}
-		for _, host := range c.yes {
-			if !p.allow(host) {
-				t.Errorf("%q: %s is refused", c.list, host)
-			}
-		}
-		for _, host := range c.no {
-			if p.allow(host) {
-				t.Errorf("%q: %s is allowed", c.list, host)
-			}
-		}
-	}
-}
-
 // fields are all ways in which a request can name a server.
 func fields(host string, port int) map[string]string {
 	at := net.JoinHostPort(host, fmt.Sprint(port))
@@ -67,7 +36,7 @@ func TestOnlyPeersAreDialled(t *testing.T) {
 	port, asked := silence(t)
 	o := batched()
 	var err error
-	if o.KVPeers, err = ParsePeers([]string{"10.244.0.0/16"}); err != nil {
+	if o.KVPeers, err = modelserver.ParsePeers([]string{"10.244.0.0/16"}); err != nil {
 		t.Fatal(err)
 	}
 	b := start(t, o)
@@ -80,7 +49,7 @@ func TestOnlyPeersAreDialled(t *testing.T) {
 	}
 	p := apart(t, link.SGLang, func(o *ServerOptions) {
 		o.KVRole = modelserver.RoleConsumer
-		o.KVPeers, _ = ParsePeers([]string{"10.244.0.0/16"})
+		o.KVPeers, _ = modelserver.ParsePeers([]string{"10.244.0.0/16"})
 	})
 	if a := p.ask(p.decode, fmt.Sprintf(`{"prompt":"a","max_tokens":1,"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7}`, port)); a.status != 403 {
 		t.Errorf("sglang: %d %s", a.status, a.body)
@@ -128,7 +97,7 @@ func TestSilentPeersHoldNoBlocks(t *testing.T) {
 				case <-tick.C:
 				}
 				used := -1
-				b.loop.ask(func(machine.Time) { used = b.loop.eng.KVBlocksUsed() })
+				b.engine.With(func(machine.Time) { used = b.engine.Core.Engine().KVBlocksUsed() })
 				if used > o.Engine.NumGPUBlocks/10 {
 					t.Errorf("%d of %d blocks are held for a server that never answered", used, o.Engine.NumGPUBlocks)
 				}
@@ -223,7 +192,7 @@ func TestSideChannelKeysAreBounded(t *testing.T) {
 	o := fast()
 	o.SideChannel = "127.0.0.1:0"
 	b := start(t, o)
-	host, port, err := b.side.address()
+	host, port, err := b.kv.Address()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,5 +205,22 @@ func TestSideChannelKeysAreBounded(t *testing.T) {
 	answer, err := io.ReadAll(c)
 	if err != nil || !strings.Contains(string(answer), "at most 1024") {
 		t.Errorf("%.100s %v", answer, err)
+	}
+}
+
+// A handle names no more blocks than its tokens can fill, and none is made for
+// one that does not fit.
+func TestHandlesAreBounded(t *testing.T) {
+	t.Parallel()
+	b := start(t, batched())
+	for _, handle := range []string{"kv://h:1/e/0-1048576-1", "kv://h:1/e/0-900000-900000", "kv://h:1/" + strings.Repeat("e", 1024) + "/0-1-1"} {
+		if resp, body := b.post("/v1/completions", `{"prompt":"a","max_tokens":1,"kv_handle":"`+handle+`"}`); resp.StatusCode != 400 {
+			t.Errorf("%.40s: %d %s", handle, resp.StatusCode, body)
+		}
+	}
+	used := -1
+	b.engine.With(func(machine.Time) { used = b.engine.Core.Engine().KVBlocksUsed() })
+	if used != 0 {
+		t.Errorf("%d blocks are used", used)
 	}
 }

@@ -5,17 +5,18 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // health answers /health as vLLM does: 200 with an empty body, or 503 when the
 // engine is dead.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
-	if s.dead.Load() {
+	if s.engine.Dead() {
 		w.Header()["Content-Length"] = []string{"0"}
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	empty(w)
+	wire.Empty(w)
 }
 
 // models answers /v1/models.
@@ -36,23 +37,23 @@ func (s *Server) models(w http.ResponseWriter, r *http.Request) {
 		b = s.appendModel(b, a.Name, a.Path, base)
 	}
 	b = append(b, "]}"...)
-	writeWhole(w, http.StatusOK, jsonType, b)
+	wire.Write(w, http.StatusOK, wire.JSON, b)
 }
 
 // version answers /version.
 func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 	b := openai.AppendString([]byte(`{"version":`), s.opts.Version)
-	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
 }
 
 // ping answers /ping, SageMaker's health check.
-func (s *Server) ping(w http.ResponseWriter, r *http.Request) { empty(w) }
+func (s *Server) ping(w http.ResponseWriter, r *http.Request) { wire.Empty(w) }
 
 // load answers /load: the requests that the server has (vLLM:
 // --enable-server-load-tracking).
 func (s *Server) load(w http.ResponseWriter, r *http.Request) {
 	b := strconv.AppendInt([]byte(`{"server_load":`), int64(s.inFlight.value()), 10)
-	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
 }
 
 func (s *Server) appendModel(b []byte, id, root, parent string) []byte {

@@ -20,5 +20,5 @@ func (s *Server) publish(e kv.Event) {
 	}
 	e.At = unixSeconds(time.Now())
 	s.publisher.Publish(e)
-	s.feed.add(e)
+	s.feed.Add(e)
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/grpcapi"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 func (s *Server) routes() http.Handler {
@@ -12,10 +14,7 @@ func (s *Server) routes() http.Handler {
 	for _, api := range modelserver.APIs {
 		mux.HandleFunc("POST "+api.Path, s.inference(api))
 	}
-	mux.HandleFunc("GET /v1/responses/{id}", s.getResponse)
-	mux.HandleFunc("DELETE /v1/responses/{id}", s.deleteResponse)
-	mux.HandleFunc("POST /v1/responses/{id}/cancel", s.cancelResponse)
-	s.conversationRoutes(mux)
+	s.store.Routes(mux)
 	mux.HandleFunc("POST /v1/messages/count_tokens", s.countTokens)
 	mux.HandleFunc("POST /v1/chat/completions/render", s.render(modelserver.Chat, false))
 	mux.HandleFunc("POST /v1/completions/render", s.render(modelserver.Completions, true))
@@ -27,7 +26,8 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /wake_up", s.wakeUp)
 	mux.HandleFunc("GET /is_sleeping", s.isSleeping)
 	mux.HandleFunc("POST /reset_prefix_cache", s.resetPrefixCache)
-	s.grpcRoutes(mux)
+	(&grpcapi.Server{Reader: &s.reader, Engine: s.engine, Infer: s.infer, InFlight: s.InFlight, Healthy: s.healthy, Look: s.look, Feed: s.feed, Leaving: s.leaving,
+		Started: s.started, Version: s.opts.Version, TokenizerJSON: s.opts.TokenizerJSON, MaxBodyBytes: s.opts.MaxBodyBytes}).Routes(mux)
 	mux.HandleFunc("GET /admin/config", s.adminConfig)
 	mux.HandleFunc("POST /admin/config", s.adminConfig)
 	mux.HandleFunc("POST /admin/{op}", s.adminEngine)
@@ -41,15 +41,15 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/models", s.models)
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		closeAfter(w, r)
+		wire.CloseAfter(w, r)
 		if allowed := methodsOf(mux, r); allowed != "" {
 			w.Header().Set("Allow", allowed)
-			answer(w, openai.Errorf(http.StatusMethodNotAllowed, "", "Method Not Allowed"))
+			wire.Answer(w, openai.Errorf(http.StatusMethodNotAllowed, "", "Method Not Allowed"))
 			return
 		}
 		notFound := openai.Errorf(http.StatusNotFound, "", "Not Found")
 		notFound.Type = "Not Found" // vLLM's name for a path; a model that is not found is a NotFoundError
-		answer(w, notFound)
+		wire.Answer(w, notFound)
 	})
 	return mux
 }

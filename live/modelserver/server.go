@@ -19,6 +19,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
+	"github.com/windtunnel/windtunnel/live/modelserver/grpcapi"
+	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
+	"github.com/windtunnel/windtunnel/live/modelserver/stored"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -32,39 +36,33 @@ type Server struct {
 	clock    func() machine.Time
 	recorder flow.Recorder
 	log      *slog.Logger
-	loop     *loop
+	engine   *enginedrive.Engine
 	draws    atomic.Pointer[lifecycle.Draws]
 	http     *http.Server
 	listener net.Listener
-	host     string // by which others are told of the server, once it listens
-	endpoint string // that and its port
+	endpoint string // host and port by which others are told of the server, once it listens
 	served   bool
 	serving  *serve.Group // the fleet's
 	inFlight gauge
 	started  time.Time
 	told     stats.Server // in the metrics
 	adapters adapters
-	store    *store
+	store    *stored.Store
 	reader   modelserver.Reader
 
 	fleet     *Fleet
-	network   *network
-	peers     peers
-	side      sideChannel
-	meeting   sideChannel
+	kv        *kvtransfer.End
 	publisher KVPublisher
-	feed      kvFeed
+	feed      *grpcapi.Feed // nil without a publisher
 	seen      seenMedia
 	leaving   chan struct{} // closed when the server begins to stop
 	pages     pageCache
 	injector  injector
 	fake      atomic.Pointer[stats.FakeMetrics]
-	dead      atomic.Bool // the engine crashed or lost a rank
 	crashes   sync.WaitGroup
 	ctx       context.Context // ends with the server
 	cancel    context.CancelFunc
 
-	sleepLevel   atomic.Int32 // 0 is awake
 	imagePercent atomic.Int32 // of the chats, see ServerOptions.ImagePercent
 }
 
@@ -86,6 +84,11 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	so.Engine.KVEvents = so.Engine.KVEvents || so.KVEvents != nil
 	so.Engine.Seed, so.Engine.Index = o.Seed, uint64(index)
+	loading := []any{"server", so.Name, "model", so.Models[0], "tensor_parallel_size", max(1, so.TensorParallel)}
+	if timer, ok := so.Engine.Timer.(*latency.Timer); ok && timer.Hardware() != nil {
+		loading = append(loading, "weights_gib", float64(timer.Hardware().WeightBytes())/(1<<30))
+	}
+	o.Logger.Info("Loading model", loading...)
 	var known adapters
 	for _, a := range so.Adapters {
 		so.Engine.Adapters = append(so.Engine.Adapters, known.add(a))
@@ -102,19 +105,20 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		Seed: o.Seed, Engine: s.cfg, Models: so.Models, Tokenizer: so.Tokenizer, Template: tokens.TemplateFor(so.Models[0]), Vocabulary: tokens.NewVocabulary(so.Tokenizer),
 		Content: so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.IgnoreFaultHeader, CacheHitThreshold: so.CacheHitThreshold,
 		Dimensions: so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime, PromptTokensDetails: so.PromptTokensDetails,
-		FullStatus: so.FullStatus, KVRole: so.KVRole, EngineID: engineID, TensorParallel: so.TensorParallel,
+		FullStatus: so.FullStatus, KVRole: so.KVRole, KVPeers: so.KVPeers, EngineID: engineID, TensorParallel: so.TensorParallel,
 	}}
 	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens}
 	s.adapters.known, s.adapters.next = known.known, known.next
-	s.store, s.leaving = newStore(), make(chan struct{})
-	s.draws.Store(&lifecycle.Draws{Seed: o.Seed, Prefill: so.Prefill, TokenTime: so.TokenTime, OutputTokens: so.OutputTokens})
-	s.loop = newLoop(core, clock, s.act)
-	s.peers.calls, s.peers.asked = map[enginecore.Call]*peerCall{}, map[enginecore.Inquiry]chan<- enginecore.Answer{}
-	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {
-		s.loop.steps.Timer = timer
+	s.store, s.leaving = stored.New(so.MaxBodyBytes), make(chan struct{})
+	if so.KVEvents != nil {
+		s.feed = new(grpcapi.Feed)
 	}
-	s.loop.steps.Recorder, s.loop.steps.Detail = o.Recorder, so.Steps
-	s.side.s, s.meeting.s = s, s
+	s.draws.Store(&lifecycle.Draws{Seed: o.Seed, Prefill: so.Prefill, TokenTime: so.TokenTime, OutputTokens: so.OutputTokens})
+	s.engine = enginedrive.New(core, clock, s.act)
+	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {
+		s.engine.Steps.Timer = timer
+	}
+	s.engine.Steps.Recorder, s.engine.Steps.Detail = o.Recorder, so.Steps
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -156,19 +160,12 @@ func (s *Server) listen() error {
 	}
 	s.listener = l
 	host, port, _ := net.SplitHostPort(l.Addr().String())
-	if s.host, err = serve.Advertised(host, s.opts.Advertise, noEnvironment); err != nil {
+	if host, err = serve.Advertised(host, s.opts.Advertise, noEnvironment); err != nil {
 		return err
 	}
-	s.endpoint = net.JoinHostPort(s.host, port)
-	s.loop.steps.Endpoint = s.endpoint
-	if s.opts.SideChannel != "" {
-		s.side.mu.Lock()
-		defer s.side.mu.Unlock()
-		if err := s.side.listen(s.opts.SideChannel); err != nil {
-			return err
-		}
-	}
-	if err := s.openMeeting(); err != nil {
+	s.endpoint = net.JoinHostPort(host, port)
+	s.engine.Steps.Endpoint = s.endpoint
+	if err := s.kv.Open(host); err != nil {
 		return err
 	}
 	if s.opts.KVEvents != nil {
@@ -177,12 +174,6 @@ func (s *Server) listen() error {
 		}
 	}
 	return nil
-}
-
-// listenHost is the host that the server listens on.
-func (s *Server) listenHost() string {
-	host, _, _ := net.SplitHostPort(s.opts.Listen)
-	return host
 }
 
 // noEnvironment: what is to be known of it is in the options.
@@ -194,8 +185,7 @@ func (s *Server) abandon() {
 		_ = s.listener.Close() // the error that led here is the one to tell
 	}
 	s.cancel()
-	s.side.close()
-	s.meeting.close()
+	s.kv.Close()
 	if s.publisher != nil {
 		s.publisher.Close()
 	}
@@ -220,21 +210,32 @@ func (s *Server) stop(ctx context.Context) {
 		return
 	}
 	close(s.leaving)
-	s.loop.send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
+	s.engine.Send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close() // the time is up: what is left is cut
 	}
 	s.inFlight.wait()
 	s.cancel()
 	s.crashes.Wait()
-	s.loop.stop()
-	s.peers.done.Wait()
-	s.side.close()
-	s.meeting.close()
+	s.engine.Stop()
+	s.kv.HungUp()
+	s.kv.Close()
 	if s.publisher != nil {
 		s.publisher.Close()
 	}
 }
+
+// act carries out what is not for a request; it has the engine in hand.
+func (s *Server) act(e *enginecore.Effect) {
+	if x, ok := e.Do.(enginecore.Event); ok {
+		s.publish(x.Event)
+		return
+	}
+	s.kv.Act(e.Do)
+}
+
+// MeetingAddress is where the server's meeting port is, or empty.
+func (s *Server) MeetingAddress() string { return s.kv.MeetingAddress() }
 
 // InFlight is how many requests the server is serving, in whatever phase.
 func (s *Server) InFlight() int { return s.inFlight.value() }
@@ -242,6 +243,6 @@ func (s *Server) InFlight() int { return s.inFlight.value() }
 // EngineStats reads the engine's counters. After Stop they are zero.
 func (s *Server) EngineStats() engine.Stats {
 	var st engine.Stats
-	s.loop.ask(func(machine.Time) { st = s.loop.eng.Stats() })
+	s.engine.With(func(machine.Time) { st = s.engine.Core.Engine().Stats() })
 	return st
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
@@ -21,7 +23,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/response"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

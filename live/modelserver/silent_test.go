@@ -73,7 +73,7 @@ func (p *pair) released() {
 			}
 		}
 		busy := 0
-		p.decode.loop.ask(func(machine.Time) { busy = p.decode.loop.core.Busy() })
+		p.decode.engine.With(func(machine.Time) { busy = p.decode.engine.Core.Busy() })
 		return p.held() == 0 && busy == 0
 	})
 }

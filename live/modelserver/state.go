@@ -2,12 +2,14 @@ package modelserver
 
 import (
 	"net"
+	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // state is what core/modelserver asks of a server while it reads requests.
@@ -29,17 +31,11 @@ func (x state) Adapter(name string) (engine.AdapterID, bool) {
 	return a.id, ok
 }
 
-func (x state) MayFetch(host string) bool { return x.s.opts.KVPeers.allow(host) }
+func (x state) Own(a netip.Addr) bool { return slices.Contains(serve.OwnAddresses(), a) }
 
-func (x state) MeetsAt(host string, port int) bool { return x.s.meetsAt(host, port) }
+func (x state) MeetsAt(host string, port int) bool { return x.s.kv.MeetsAt(host, port) }
 
-func (x state) Fetched(handle string) bool {
-	_, fetched := x.s.store.get(handle)
-	if !fetched {
-		x.s.store.put(handle, nil, 0)
-	}
-	return fetched
-}
+func (x state) Fetched(handle string) bool { return x.s.store.Fetched(handle) }
 
 func (x state) Shown(all []modelserver.Media) { x.s.seen.show(all) }
 
@@ -56,31 +52,4 @@ func (x state) EncodingsAt() (host string, port int) {
 	return host, port
 }
 
-func (x state) Stored() modelserver.Stored { return x }
-
-func (x state) Response(id string) ([]openai.Message, bool) {
-	v, _ := x.s.store.get(id)
-	r, ok := v.(*modelserver.StoredResponse)
-	if !ok {
-		return nil, false
-	}
-	return r.Messages, true
-}
-
-func (x state) KeepResponse(id string, r *modelserver.StoredResponse) {
-	x.s.store.put(id, r, r.Bytes())
-}
-
-func (x state) Conversation(id string) ([]modelserver.Item, bool) {
-	c := x.s.conversation(id)
-	if c == nil {
-		return nil, false
-	}
-	return c.list(), true
-}
-
-func (x state) Continue(id string, items []modelserver.Item) {
-	if c := x.s.conversation(id); c != nil {
-		x.s.addTo(c, items)
-	}
-}
+func (x state) Stored() modelserver.Stored { return x.s.store }

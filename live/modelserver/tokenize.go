@@ -8,11 +8,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // tokenizeText answers POST /tokenize: the tokens of a prompt or of a chat.
 func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readBody(w, r)
+	body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
 	if !ok {
 		return
 	}
@@ -23,12 +24,12 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 		ReturnStrs bool             `json:"return_token_strs"`
 	}
 	if err := json.Unmarshal(body, &q); err != nil {
-		answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
+		wire.Answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
 		return
 	}
 	var req modelserver.Request
 	if bad := s.reader.Model(&req, q.Model); bad != nil {
-		answer(w, bad)
+		wire.Answer(w, bad)
 		return
 	}
 	var text string
@@ -38,7 +39,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 	case q.Messages != nil:
 		text = s.reader.ChatText(q.Messages)
 	default:
-		answer(w, openai.Invalidf("prompt", "prompt: field required, or messages."))
+		wire.Answer(w, openai.Invalidf("prompt", "prompt: field required, or messages."))
 		return
 	}
 	ids := s.reader.Prompt(text).Tokens
@@ -59,12 +60,12 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 		}
 		b = append(b, ']')
 	}
-	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
 }
 
 // detokenizeIDs answers POST /detokenize.
 func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readBody(w, r)
+	body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
 	if !ok {
 		return
 	}
@@ -72,11 +73,11 @@ func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
 		Tokens []uint32 `json:"tokens"`
 	}
 	if err := json.Unmarshal(body, &q); err != nil || q.Tokens == nil {
-		answer(w, openai.Errorf(400, "tokens", "tokens: expected a list of token ids."))
+		wire.Answer(w, openai.Errorf(400, "tokens", "tokens: expected a list of token ids."))
 		return
 	}
 	b := openai.AppendString([]byte(`{"prompt":`), tokens.Decode(s.reader.Tokenizer, q.Tokens))
-	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
 }
 
 // render answers the render endpoints: what /inference/v1/generate would be
@@ -84,14 +85,14 @@ func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
 // object, a completion a list with one object per prompt.
 func (s *Server) render(api *modelserver.API, list bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		body, ok := s.readBody(w, r)
+		body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
 		if !ok {
 			return
 		}
 		head := s.headOf(r)
 		req, bad := api.Read(&s.reader, &head, body)
 		if bad != nil {
-			answer(w, bad)
+			wire.Answer(w, bad)
 			return
 		}
 		var b []byte
@@ -107,7 +108,7 @@ func (s *Server) render(api *modelserver.API, list bool) http.HandlerFunc {
 		if list {
 			b = append(b, ']')
 		}
-		writeWhole(w, http.StatusOK, jsonType, b)
+		wire.Write(w, http.StatusOK, wire.JSON, b)
 	}
 }
 
@@ -149,26 +150,18 @@ func appendRendered(b []byte, req *modelserver.Request, i int) []byte {
 
 // countTokens answers POST /v1/messages/count_tokens.
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.readBody(w, r)
+	body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
 	if !ok {
 		return
 	}
 	n, bad := s.reader.CountMessages(body)
 	if bad != nil {
-		writeWhole(w, bad.Status, jsonType, modelserver.AppendMessagesError(nil, bad))
+		wire.Write(w, bad.Status, wire.JSON, modelserver.AppendMessagesError(nil, bad))
 		return
 	}
 	b := strconv.AppendInt([]byte(`{"input_tokens":`), int64(n), 10)
-	writeWhole(w, http.StatusOK, jsonType, append(b, '}'))
+	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
 }
 
 // readBody reads a body of any allowed length; false means that it has
 // answered.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
-	body, bad, ok := readWhole(r, nil, s.opts.MaxBodyBytes)
-	if bad != nil {
-		closeAfter(w, r)
-		answer(w, bad)
-	}
-	return body, ok
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // pair is a prefill and a decode server.
@@ -92,12 +93,12 @@ func (p *pair) waitFor(what string, ok func() bool) {
 // held is how many caches the prefill server keeps, awaited how many it is
 // waited for.
 func (p *pair) held() (n int) {
-	p.prefill.loop.ask(func(machine.Time) { n = p.prefill.loop.core.Holds() })
+	p.prefill.engine.With(func(machine.Time) { n = p.prefill.engine.Core.Holds() })
 	return n
 }
 
 func (p *pair) awaited() (n int) {
-	p.prefill.loop.ask(func(machine.Time) { n = p.prefill.loop.core.Awaited() })
+	p.prefill.engine.With(func(machine.Time) { n = p.prefill.engine.Core.Awaited() })
 	return n
 }
 
@@ -202,7 +203,7 @@ func TestDocumentHandoff(t *testing.T) {
 		}
 		for _, more := range []string{`"continue_from":" hi"`, `"new_messages":[{"role":"user","content":"What's 2+2?"}]`} {
 			body := `{"kv_handle":` + strconvQuote(meta.Handle) + `,` + more + `,"max_tokens":3` + stream + `}`
-			resp, err := http.Post(p.decode.URL()+"/v1/chat/completions", jsonType, strings.NewReader(body))
+			resp, err := http.Post(p.decode.URL()+"/v1/chat/completions", wire.JSON, strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}

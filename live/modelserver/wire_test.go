@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 var volatile = regexp.MustCompile(`"(created|created_at|peer_port)":\d+`)
@@ -66,7 +67,7 @@ func TestWire(t *testing.T) {
 func checkJSON(t *testing.T, resp *http.Response, body []byte) {
 	t.Helper()
 	switch resp.Header.Get("Content-Type") {
-	case jsonType:
+	case wire.JSON:
 		if !json.Valid(body) {
 			t.Errorf("not JSON: %s", body)
 		}

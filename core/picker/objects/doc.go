@@ -26,6 +26,10 @@
 // produces it.
 //
 // Everything is pure: bytes in, structs out. Errors carry file, line and
-// field. Fields that are not known are only warned about, because manifests
+// field. What the CRDs' schemas refuse (config/crd/bases of
+// gateway-api-inference-extension v1.6 and llm-d-router, and of v1.3 for
+// v1alpha2), and what the API server demands of names and labels, is refused
+// here; status, which is not the author's to write, is not checked against
+// them. null counts as absent, as there. Fields that are not known are only warned about, because manifests
 // of newer versions should load; other kinds are left alone.
 package objects

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -22,30 +23,62 @@ func readRef(v value) Ref {
 		"kind": func(v value) { ref.Kind = schemaText(v, kindForm, 63, "a kind, such as InferencePool") },
 		"name": func(v value) { ref.Name = schemaText(v, nil, 253, "the name of the pool") },
 	})
-	if !v.Get("name").Given() {
-		v.Get("name").Fail("missing", "the name of the pool", "")
+	if v.IsMapping() {
+		demand(v.Get("name"), "the name of the pool")
 	}
 	return ref
 }
 
-// What the API server demands of references, by the schemas of the CRDs.
+// What the API server demands of texts, by the schemas of the CRDs.
 var (
+	nameForm  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	spaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	labelForm = regexp.MustCompile(`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`)
 	groupForm = regexp.MustCompile(`^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 	kindForm  = regexp.MustCompile(`^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`)
 )
+
+const aLabel = "letters, digits, -, _ and . with a letter or digit at both ends"
 
 // schemaText reads text of at most so many characters and of a form. Without a
 // form it must not be empty.
 func schemaText(v value, form *regexp.Regexp, most int, want string) string {
 	text := v.Text()
+	if v.Given() && v.IsText() {
+		checkText(v, text, form, most, want)
+	}
+	return text
+}
+
+func checkText(v value, text string, form *regexp.Regexp, most int, want string) {
 	switch n := utf8.RuneCountInString(text); {
-	case !v.Given():
 	case n > most:
-		v.Fail(fmt.Sprintf("found %d characters", n), fmt.Sprintf("%s of at most %d", want, most), "")
+		v.Fail(fmt.Sprintf("found %d characters", n), fmt.Sprintf("%s, at most %d characters", want, most), "")
 	case form == nil && text == "", form != nil && !form.MatchString(text):
 		v.Fail(v.Found(), want, "")
 	}
-	return text
+}
+
+// checkKeys checks the keys of labels, or of annotations, in which the API server
+// takes capitals for small letters.
+func checkKeys(m value, form func(string) string) {
+	for _, p := range m.Pairs() {
+		prefix, name, qualified := strings.Cut(form(p.Name), "/")
+		if !qualified {
+			prefix, name = "a", prefix
+		}
+		if len(prefix) > 253 || len(name) > 63 || name == "" || !nameForm.MatchString(prefix) || !labelForm.MatchString(name) {
+			p.Key.Fail(p.Key.Found(), "a key such as app or llm-d.ai/role", "")
+		}
+	}
+}
+
+// demand fails for a field that a schema requires, and that is not there. null
+// is not there: the API server prunes it.
+func demand(v value, want string) {
+	if !v.Given() {
+		v.Fail("missing", want, "")
+	}
 }
 
 func (r Ref) means(p *Pool) bool {
@@ -68,10 +101,19 @@ func readObjective(v value, body map[string]func(value), meta Meta) Objective {
 		})
 	}
 	v.Fields(body)
-	if o.Pool.Name == "" && !v.Get("spec").Get("poolRef").Given() {
-		v.Get("spec").Get("poolRef").Fail("missing", "a poolRef: it says whose objective this is", "")
-	}
+	ofPool(v.Get("spec"), "objective")
 	return o
+}
+
+// ofPool demands a spec's poolRef. It says whether there is a spec at all: the
+// schemas do not require one, and an object without is nobody's.
+func ofPool(spec value, what string) bool {
+	if !spec.Given() {
+		spec.Warn("missing", "", "the "+what+" is of no pool")
+		return false
+	}
+	demand(spec.Get("poolRef"), "a poolRef: it says whose "+what+" this is")
+	return true
 }
 
 // Rewrite is an InferenceModelRewrite.
@@ -94,11 +136,8 @@ func readRewrite(v value, body map[string]func(value), meta Meta) Rewrite {
 		})
 	}
 	v.Fields(body)
-	if w.Pool.Name == "" && !v.Get("spec").Get("poolRef").Given() {
-		v.Get("spec").Get("poolRef").Fail("missing", "a poolRef: it says whose rewrite this is", "")
-	}
-	if !v.Get("spec").Get("rules").Given() {
-		v.Get("spec").Get("rules").Fail("missing", "rules; [] is none", "")
+	if ofPool(v.Get("spec"), "rewrite") {
+		demand(v.Get("spec").Get("rules"), "rules; [] is none")
 	}
 	return w
 }
@@ -110,7 +149,7 @@ func readRule(v value) (r picker.RewriteRule) {
 				e.Fields(map[string]func(value){"model": func(v value) {
 					model := v.Get("value").Text()
 					v.Fields(map[string]func(value){"type": func(v value) { v.OneOf("Exact") }, "value": func(value) {}})
-					if model == "" {
+					if v.Get("value").IsText() && model == "" || !v.Get("value").Given() {
 						v.Get("value").Fail(v.Get("value").Found(), "the model's name", "")
 					}
 					r.Models = append(r.Models, model)
@@ -130,15 +169,18 @@ func readRule(v value) (r picker.RewriteRule) {
 						t.Weight = &w
 					},
 				})
-				if !e.Get("modelRewrite").Given() {
-					e.Get("modelRewrite").Fail("missing", "the model's name", "")
-				}
+				demand(e.Get("modelRewrite"), "the model's name")
 				r.Targets = append(r.Targets, t)
 			}
 		},
 	})
-	if len(r.Targets) == 0 {
-		v.Get("targets").Fail("there are none", "at least one target", "")
+	switch t := v.Get("targets"); {
+	case !v.Given():
+		v.Fail(v.Found(), "a rule", "")
+	case t.IsList() && len(r.Targets) == 0:
+		t.Fail("there are none", "at least one target", "")
+	case !t.Given():
+		v.Warn("there are no targets", "", "every request that the rule matches is answered with 400")
 	}
 	return r
 }

@@ -134,13 +134,22 @@ func (s *Set) meta(v value, kind string) Meta {
 		Labels: m.Get("labels").Texts(), Annotations: m.Get("annotations").Texts(),
 		Created: m.Get("creationTimestamp").Text(), File: v.File(), Line: v.Line(), order: s.count,
 	}
-	if meta.Namespace == "" {
+	if meta.Namespace != "" {
+		checkText(m.Get("namespace"), meta.Namespace, spaceForm, 63, "a namespace of lower-case letters, digits and -")
+	} else {
 		if meta.Namespace = s.DefaultNamespace; meta.Namespace == "" {
 			meta.Namespace = "default"
 		}
 	}
 	if meta.Name == "" {
 		m.Get("name").Fail(m.Get("name").Found(), "the name of the "+kind, "")
+	} else {
+		checkText(m.Get("name"), meta.Name, nameForm, 253, "a name of lower-case letters, digits, - and .")
+	}
+	checkKeys(m.Get("labels"), strings.Clone)
+	checkKeys(m.Get("annotations"), strings.ToLower)
+	for _, p := range m.Get("labels").Pairs() {
+		checkText(p.Value, meta.Labels[p.Name], labelForm, 63, aLabel)
 	}
 	if c := meta.Created; c != "" && (len(c) != len("2006-01-02T15:04:05Z") || c[10] != 'T' || c[19] != 'Z') {
 		m.Get("creationTimestamp").Fail(m.Get("creationTimestamp").Found(), "a time like 2006-01-02T15:04:05Z", "")

@@ -64,7 +64,7 @@ func (r *Result) meet(so *modelserver.ServerOptions, rank int) {
 	case strings.HasPrefix(strings.ToLower(r.KVTransfer.Connector), "moriio"):
 		port = cmp.Or(r.KVTransfer.Port, disagg.DefaultMoRIIOHandshakePort)
 	case r.joined():
-		port = cmp.Or(r.KVTransfer.Port, modelserver.DefaultPeerPort)
+		port = cmp.Or(r.KVTransfer.Port, link.PeerPort)
 	}
 	if port != 0 {
 		host, _, _ := net.SplitHostPort(so.Listen)

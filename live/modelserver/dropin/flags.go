@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	core "github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -107,7 +108,7 @@ func limit(to func(*Config) *time.Duration) flag {
 // several values.
 func addPeers(c *Config, v string) error {
 	list := strings.Split(v, ",")
-	_, err := modelserver.ParsePeers(list)
+	_, err := core.ParsePeers(list)
 	c.KVPeers = append(c.KVPeers, list...)
 	return err
 }
@@ -185,6 +186,7 @@ var flags = map[string]flag{
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
 
+	"timing-headers":    on(func(c *Config) *bool { return &c.TimingHeaders }),
 	"advertise":         text(func(c *Config) *string { return &c.Advertise }),
 	"kv-peers":          {many: true, set: addPeers},
 	"kv-peer-timeout":   {set: setPeerTimeout},

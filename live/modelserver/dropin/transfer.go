@@ -10,13 +10,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/internal/files"
-	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
 
 // transfer chooses the connector by vLLM's names, and by UCX_TLS whether it
 // has RDMA.
-func (r *Result) transfer() (modelserver.TransferOptions, error) {
-	var t modelserver.TransferOptions
+func (r *Result) transfer() (kvtransfer.NetworkOptions, error) {
+	var t kvtransfer.NetworkOptions
 	if r.KVTransferLatency.Set() || r.KVTransferTimePerToken.Set() {
 		return r.givenTransfer()
 	}
@@ -32,8 +32,8 @@ func (r *Result) transfer() (modelserver.TransferOptions, error) {
 
 // givenTransfer makes a link of llm-d-inference-sim's flags: a time for the
 // whole cache, or one for each of its tokens.
-func (r *Result) givenTransfer() (modelserver.TransferOptions, error) {
-	var t modelserver.TransferOptions
+func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
+	var t kvtransfer.NetworkOptions
 	whole, each := machine.Time(0), machine.Time(0)
 	for _, x := range []struct {
 		flag   string

@@ -1,4 +1,4 @@
-package modelserver
+package kvtransfer
 
 import (
 	"sync"
@@ -7,10 +7,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 )
 
-// TransferOptions say how KV caches travel between servers.
-type TransferOptions struct {
+// NetworkOptions say how KV caches travel between servers.
+type NetworkOptions struct {
 	// Profile is the connector; the zero value is link.NIXLv2.
 	Profile link.Profile
 	// NIC joins each server to the network; the zero value is infiniband-200.
@@ -20,13 +21,13 @@ type TransferOptions struct {
 	Store link.Wire
 }
 
-// network drives what joins a fleet's servers, in wall time. What it says it
+// Network drives what joins a fleet's servers, in wall time. What it says it
 // gives to the servers itself; what they say waits here, as they must not wait
 // for it while it waits for them.
-type network struct {
+type Network struct {
 	drive   *drive.Driver[enginecore.NetworkMessage, *enginecore.NetworkEffects]
 	net     *enginecore.Network // for who has it in hand; its Profile for everybody
-	servers []*Server
+	engines []*enginedrive.Engine
 
 	mu      sync.Mutex
 	mail    []enginecore.NetworkMessage
@@ -34,27 +35,37 @@ type network struct {
 	done    sync.WaitGroup
 }
 
-func newNetwork(o TransferOptions, servers []*Server, clock func() machine.Time) (*network, error) {
+// NewNetwork joins engines.
+func NewNetwork(o NetworkOptions, engines []*enginedrive.Engine, clock func() machine.Time) (*Network, error) {
 	c := enginecore.NetworkConfig{Profile: o.Profile, NIC: o.NIC, Store: o.Store}
-	for _, s := range servers {
-		c.Engines = append(c.Engines, s.reader.EngineID)
+	for _, e := range engines {
+		c.Engines = append(c.Engines, e.Core.Config().EngineID)
 	}
 	net, err := enginecore.NewNetwork(c)
 	if err != nil {
 		return nil, err
 	}
-	n := &network{net: net, servers: servers}
+	n := &Network{net: net, engines: engines}
 	n.drive = drive.New(drive.Options[enginecore.NetworkMessage, *enginecore.NetworkEffects]{Machine: net, Effects: new(enginecore.NetworkEffects), Now: clock, Carry: n.carry})
 	return n, nil
 }
 
-func (n *network) carry(_ machine.Time, fx *enginecore.NetworkEffects, i int) {
-	d := &fx.List[i]
-	n.servers[d.To].loop.send(d.Message)
+// Profile is the connector.
+func (n *Network) Profile() *link.Profile { return n.net.Profile() }
+
+// InFlight is how many transfers are on their way.
+func (n *Network) InFlight() (transfers int) {
+	n.drive.With(func(machine.Time, *enginecore.NetworkEffects) { transfers = n.net.InFlight() })
+	return transfers
 }
 
-// send gives the network a message, in the order of the calls.
-func (n *network) send(m enginecore.NetworkMessage) {
+func (n *Network) carry(_ machine.Time, fx *enginecore.NetworkEffects, i int) {
+	d := &fx.List[i]
+	n.engines[d.To].Send(d.Message)
+}
+
+// Send gives the network a message, in the order of the calls.
+func (n *Network) Send(m enginecore.NetworkMessage) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mail = append(n.mail, m)
@@ -65,7 +76,7 @@ func (n *network) send(m enginecore.NetworkMessage) {
 }
 
 // hand hands in all mail there is.
-func (n *network) hand() {
+func (n *Network) hand() {
 	for {
 		n.mu.Lock()
 		mail := n.mail
@@ -81,8 +92,8 @@ func (n *network) hand() {
 	}
 }
 
-// stop ends it, when no server is left to say anything.
-func (n *network) stop() {
+// Stop ends it, when no server is left to say anything.
+func (n *Network) Stop() {
 	n.done.Wait()
 	n.drive.Stop()
 }

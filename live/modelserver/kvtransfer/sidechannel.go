@@ -1,4 +1,4 @@
-package modelserver
+package kvtransfer
 
 import (
 	"bufio"
@@ -70,9 +70,10 @@ func (a *sideAnswer) reply() enginecore.Reply {
 	return r
 }
 
-// sideChannel is a server's end of it.
-type sideChannel struct {
-	s        *Server
+// channel is a port at which others ask a server: the side channel, or the
+// meeting port.
+type channel struct {
+	e        *End
 	mu       sync.Mutex
 	listener net.Listener
 	conns    map[net.Conn]bool
@@ -80,16 +81,17 @@ type sideChannel struct {
 	done     sync.WaitGroup // of those who ask
 }
 
-// address is where others find the side channel; the first call opens it where
+// Address is where others find the side channel; the first call opens it where
 // the options did not say, on the server's own address and any port.
-func (c *sideChannel) address() (host string, port int, err error) {
+func (e *End) Address() (host string, port int, err error) {
+	c := &e.side
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return "", 0, net.ErrClosed
 	}
 	if c.listener == nil {
-		if err := c.listen(net.JoinHostPort(c.s.listenHost(), "0")); err != nil {
+		if err := c.listen(net.JoinHostPort(e.o.ListenHost, "0")); err != nil {
 			return "", 0, err
 		}
 	}
@@ -97,25 +99,33 @@ func (c *sideChannel) address() (host string, port int, err error) {
 	if !ok {
 		return "", 0, fmt.Errorf("side channel: not a TCP address: %v", c.listener.Addr())
 	}
-	if a.IP.IsUnspecified() || c.s.opts.SideChannel == "" {
-		return c.s.host, a.Port, nil
+	if a.IP.IsUnspecified() || e.o.SideChannel == "" {
+		return e.host, a.Port, nil
 	}
 	return a.IP.String(), a.Port, nil
 }
 
-// listen opens the channel; c.mu is held.
-func (c *sideChannel) listen(address string) error {
+// open listens at an address.
+func (c *channel) open(address string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.listen(address)
+}
+
+// listen is open with c.mu held.
+func (c *channel) listen(address string) error {
 	l, err := serve.Listen("KV caches", address)
 	if err != nil {
 		return err
 	}
 	c.listener, c.conns = l, map[net.Conn]bool{}
-	c.s.serving.Go("KV caches at "+l.Addr().String(), func() error { return c.accept(l) })
+	c.e.o.Log.Info(c.e.name()+" side channel listens", "server", c.e.o.Name, "address", l.Addr().String())
+	c.e.o.Serving.Go("KV caches at "+l.Addr().String(), func() error { return c.accept(l) })
 	return nil
 }
 
 // accept takes askers until the channel is closed.
-func (c *sideChannel) accept(l net.Listener) error {
+func (c *channel) accept(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
 		c.mu.Lock()
@@ -131,7 +141,7 @@ func (c *sideChannel) accept(l net.Listener) error {
 			return err
 		case err != nil: // out of descriptors, most likely
 			c.mu.Unlock()
-			pause.For(c.s.ctx, 100*time.Millisecond)
+			pause.For(c.e.ctx, 100*time.Millisecond)
 			continue
 		case len(c.conns) >= maxSideConns:
 			c.mu.Unlock()
@@ -144,7 +154,7 @@ func (c *sideChannel) accept(l net.Listener) error {
 	}
 }
 
-func (c *sideChannel) close() {
+func (c *channel) close() {
 	c.mu.Lock()
 	c.closed = true
 	if c.listener != nil {
@@ -157,7 +167,7 @@ func (c *sideChannel) close() {
 	c.done.Wait()
 }
 
-func (c *sideChannel) serve(conn net.Conn) {
+func (c *channel) serve(conn net.Conn) {
 	defer func() {
 		_ = conn.Close()
 		c.mu.Lock()
@@ -172,7 +182,7 @@ func (c *sideChannel) serve(conn net.Conn) {
 	var number enginecore.Inquiry
 	defer func() {
 		if number != 0 {
-			c.s.left(number)
+			c.e.left(number)
 		}
 	}()
 	answers := make(chan enginecore.Answer, 2) // that it has to wait, and then the cache
@@ -180,7 +190,11 @@ func (c *sideChannel) serve(conn net.Conn) {
 	for {
 		var q sideRequest
 		_ = conn.SetDeadline(time.Now().Add(limit))
-		if readLine(r, &q) != nil || !c.s.inquire(&number, q.question(), answers) {
+		if readLine(r, &q) != nil {
+			return
+		}
+		c.e.o.Log.Info(c.e.name()+" side channel asked", "server", c.e.o.Name, "by", conn.RemoteAddr().String(), "op", q.Op, "blocks", max(len(q.Blocks), len(q.Hashes)))
+		if !c.e.inquire(&number, q.question(), answers) {
 			return
 		}
 		a, ok := c.answer(conn, r, answers)
@@ -189,20 +203,20 @@ func (c *sideChannel) serve(conn net.Conn) {
 		}
 		// Between get and release lies the transfer, so the asker has as long as
 		// the holder keeps the blocks.
-		limit = c.s.cfg.KVHoldTimeout.Duration()
+		limit = c.e.o.Keeps.Duration()
 	}
 }
 
 // answer passes on what the core answers; a cache may have to be waited for. It
 // is false where the asker has left: one that waits says nothing.
-func (c *sideChannel) answer(conn net.Conn, r *bufio.Reader, answers <-chan enginecore.Answer) (a enginecore.Answer, ok bool) {
+func (c *channel) answer(conn net.Conn, r *bufio.Reader, answers <-chan enginecore.Answer) (a enginecore.Answer, ok bool) {
 	var left chan struct{}
 	for {
 		select {
 		case a = <-answers:
 		case <-left:
 			return a, false
-		case <-c.s.loop.done:
+		case <-c.e.o.Engine.Done():
 			return a, false
 		}
 		if left != nil {

@@ -3,9 +3,8 @@ package modelserver
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
-
-	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // A request names the server that its cache is fetched from. Which servers may
@@ -39,22 +38,26 @@ func ParsePeers(list []string) (Peers, error) {
 			p.networks = append(p.networks, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
 			continue
 		}
-		switch host, err := serve.Advertised("", text, nil); {
+		switch {
 		case text == LocalPeers:
 			p.local = true
 		case text == AnyPeers:
 			p.any = true
-		case err != nil || text == "":
+		case !hostName.MatchString(text):
 			return p, fmt.Errorf("%q: expected an address, a network such as 10.244.0.0/16, a name, %s or %s", text, LocalPeers, AnyPeers)
 		default:
-			p.names = append(p.names, host)
+			p.names = append(p.names, text)
 		}
 	}
 	return p, nil
 }
 
-// allow tells whether a host may be dialled; a name is not looked up for it.
-func (p *Peers) allow(host string) bool {
+// hostName is a host's name, as in DNS.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+
+// allow tells whether a host may be dialled; own are this machine's addresses
+// beside the loopback. A name is not looked up for it.
+func (p *Peers) allow(host string, own func(netip.Addr) bool) bool {
 	if p.any || slices.Contains(p.names, host) {
 		return true
 	}
@@ -68,5 +71,5 @@ func (p *Peers) allow(host string) bool {
 	}
 	a = a.Unmap()
 	return slices.ContainsFunc(p.networks, func(n netip.Prefix) bool { return n.Contains(a) }) ||
-		local && (a.IsLoopback() || slices.Contains(serve.OwnAddresses(), a))
+		local && (a.IsLoopback() || own(a))
 }

@@ -1,4 +1,4 @@
-package modelserver
+package grpcapi
 
 import (
 	"unicode/utf8"
@@ -12,7 +12,7 @@ import (
 )
 
 // readGenerate reads a GenerateRequest.
-func (c *grpcCall) readGenerate(rd *modelserver.Reader, head *modelserver.Head, body []byte) (*modelserver.Request, *openai.Error) {
+func (c *call) readGenerate(rd *modelserver.Reader, head *modelserver.Head, body []byte) (*modelserver.Request, *openai.Error) {
 	q := &vllmgrpc.GenerateRequest{}
 	if bad := c.read(body, q); bad != nil {
 		return nil, bad
@@ -38,7 +38,7 @@ func (c *grpcCall) readGenerate(rd *modelserver.Reader, head *modelserver.Head, 
 	if bad != nil {
 		return nil, bad
 	}
-	c.reply = &grpcGenerate{call: c, req: req, open: make([]*vllmgrpc.GenerateComplete, req.Choices())}
+	c.reply = &generation{call: c, req: req, open: make([]*vllmgrpc.GenerateComplete, req.Choices())}
 	if sp := q.SamplingParams; sp != nil && sp.Logprobs != nil {
 		top := int(*sp.Logprobs)
 		if top < 0 || top > maxGRPCLogprobs {
@@ -56,7 +56,7 @@ const maxGRPCLogprobs = 20
 
 // read reads the call's message. What is wrong with it may have a code of its
 // own, so it is noted here.
-func (c *grpcCall) read(body []byte, m proto.Message) *openai.Error {
+func (c *call) read(body []byte, m proto.Message) *openai.Error {
 	if err := vllmgrpc.ReadMessage(body, m); err != nil {
 		c.fail(status.Code(err), status.Convert(err).Message())
 		return openai.Errorf(400, "", "%s", c.message)
@@ -65,11 +65,11 @@ func (c *grpcCall) read(body []byte, m proto.Message) *openai.Error {
 }
 
 // nameOf is the request's id; under that of its message it can be aborted.
-func (c *grpcCall) nameOf(id string, head *modelserver.Head) string {
+func (c *call) nameOf(id string, head *modelserver.Head) string {
 	if id == "" {
 		return head.RequestID
 	}
-	c.calls.add(id, c)
+	c.s.calls.add(id, c)
 	return id
 }
 
@@ -117,9 +117,9 @@ func samplingOf(q *vllmgrpc.GenerateRequest) *openai.Sampling {
 	return out
 }
 
-// grpcGenerate encodes the responses of Generate.
-type grpcGenerate struct {
-	call     *grpcCall
+// generation encodes the responses of Generate.
+type generation struct {
+	call     *call
 	req      *modelserver.Request
 	logprobs *modelserver.Logprobs
 	prompt   uint32
@@ -131,9 +131,9 @@ type grpcGenerate struct {
 	open []*vllmgrpc.GenerateComplete
 }
 
-func (e *grpcGenerate) ContentType() string { return vllmgrpc.ContentType }
+func (e *generation) ContentType() string { return vllmgrpc.ContentType }
 
-func (e *grpcGenerate) Begin(b []byte, u openai.Usage) []byte {
+func (e *generation) Begin(b []byte, u openai.Usage) []byte {
 	e.prompt, e.cached = uint32(u.PromptTokens), uint32(u.CachedTokens)
 	for i := range e.open {
 		e.open[i] = &vllmgrpc.GenerateComplete{Index: uint32(i), PromptTokens: e.prompt, CachedTokens: e.cached}
@@ -141,7 +141,7 @@ func (e *grpcGenerate) Begin(b []byte, u openai.Usage) []byte {
 	return b
 }
 
-func (e *grpcGenerate) Token(b []byte, t *modelserver.Token) []byte {
+func (e *generation) Token(b []byte, t *modelserver.Token) []byte {
 	end := e.open[t.Choice]
 	if end == nil {
 		// Ended before it began: a prompt of which too little is cached.
@@ -174,7 +174,7 @@ func (e *grpcGenerate) Token(b []byte, t *modelserver.Token) []byte {
 	return e.appendEnd(b, t.Choice)
 }
 
-func (e *grpcGenerate) appendChunk(b []byte, t *modelserver.Token, lp *vllmgrpc.OutputLogProbs) []byte {
+func (e *generation) appendChunk(b []byte, t *modelserver.Token, lp *vllmgrpc.OutputLogProbs) []byte {
 	c := &e.chunk
 	e.ids[0] = t.ID
 	c.TokenIds, c.Index, c.OutputLogprobs = e.ids[:], uint32(t.Choice), lp
@@ -182,7 +182,7 @@ func (e *grpcGenerate) appendChunk(b []byte, t *modelserver.Token, lp *vllmgrpc.
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Chunk{Chunk: c}})
 }
 
-func (e *grpcGenerate) appendEnd(b []byte, choice int) []byte {
+func (e *generation) appendEnd(b []byte, choice int) []byte {
 	c := e.open[choice]
 	e.open[choice] = nil
 	if c == nil {
@@ -192,7 +192,7 @@ func (e *grpcGenerate) appendEnd(b []byte, choice int) []byte {
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: c}})
 }
 
-func (e *grpcGenerate) addLogprobs(c *vllmgrpc.GenerateComplete, t *modelserver.Token) {
+func (e *generation) addLogprobs(c *vllmgrpc.GenerateComplete, t *modelserver.Token) {
 	if e.logprobs == nil {
 		return
 	}
@@ -211,7 +211,7 @@ func (e *grpcGenerate) addLogprobs(c *vllmgrpc.GenerateComplete, t *modelserver.
 	l.TopLogprobs = append(l.TopLogprobs, top)
 }
 
-func (e *grpcGenerate) End(b []byte, _ openai.Usage, kv, _ []byte) []byte {
+func (e *generation) End(b []byte, _ openai.Usage, kv, _ []byte) []byte {
 	for i, c := range e.open {
 		if c != nil && len(kv) > 0 {
 			text := string(kv)
@@ -222,11 +222,11 @@ func (e *grpcGenerate) End(b []byte, _ openai.Usage, kv, _ []byte) []byte {
 	return b
 }
 
-func (e *grpcGenerate) Fail(b []byte, err *openai.Error) []byte { return e.call.failError(b, err) }
+func (e *generation) Fail(b []byte, err *openai.Error) []byte { return e.call.failError(b, err) }
 
 // aborted ends the choices that were still going on when the client aborted
 // the request.
-func (e *grpcGenerate) aborted(b []byte) []byte {
+func (e *generation) aborted(b []byte) []byte {
 	for i, c := range e.open {
 		if c == nil && !e.call.began {
 			c = &vllmgrpc.GenerateComplete{Index: uint32(i)}
@@ -245,7 +245,7 @@ func (e *grpcGenerate) aborted(b []byte) []byte {
 
 // readEmbed reads an EmbedRequest: like /v1/embeddings a prefill and one
 // token that nobody sees.
-func (c *grpcCall) readEmbed(rd *modelserver.Reader, head *modelserver.Head, body []byte) (*modelserver.Request, *openai.Error) {
+func (c *call) readEmbed(rd *modelserver.Reader, head *modelserver.Head, body []byte) (*modelserver.Request, *openai.Error) {
 	q := &vllmgrpc.EmbedRequest{}
 	if bad := c.read(body, q); bad != nil {
 		return nil, bad
@@ -258,21 +258,21 @@ func (c *grpcCall) readEmbed(rd *modelserver.Reader, head *modelserver.Head, bod
 	if bad != nil {
 		return nil, bad
 	}
-	req.Encoder = &grpcEmbed{call: c, tokens: ids}
+	req.Encoder = &embedding{call: c, tokens: ids}
 	return req, nil
 }
 
-// grpcEmbed encodes the response of Embed.
-type grpcEmbed struct {
-	call   *grpcCall
+// embedding encodes the response of Embed.
+type embedding struct {
+	call   *call
 	tokens []uint32
 }
 
-func (e *grpcEmbed) ContentType() string                         { return vllmgrpc.ContentType }
-func (e *grpcEmbed) Begin(b []byte, _ openai.Usage) []byte       { return b }
-func (e *grpcEmbed) Token(b []byte, _ *modelserver.Token) []byte { return b }
-func (e *grpcEmbed) Fail(b []byte, err *openai.Error) []byte     { return e.call.failError(b, err) }
-func (e *grpcEmbed) End(b []byte, _ openai.Usage, _, _ []byte) []byte {
-	v := e.call.s.reader.Embedding(e.tokens)
+func (e *embedding) ContentType() string                         { return vllmgrpc.ContentType }
+func (e *embedding) Begin(b []byte, _ openai.Usage) []byte       { return b }
+func (e *embedding) Token(b []byte, _ *modelserver.Token) []byte { return b }
+func (e *embedding) Fail(b []byte, err *openai.Error) []byte     { return e.call.failError(b, err) }
+func (e *embedding) End(b []byte, _ openai.Usage, _, _ []byte) []byte {
+	v := e.call.s.Reader.Embedding(e.tokens)
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.EmbedResponse{Embedding: v, PromptTokens: uint32(len(e.tokens)), EmbeddingDim: uint32(len(v))})
 }

@@ -1,4 +1,4 @@
-package modelserver
+package stored
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // conversation is a list of items that responses go on from and add to.
@@ -25,8 +26,8 @@ type conversation struct {
 	next     int
 }
 
-func (s *Server) conversation(id string) *conversation {
-	v, _ := s.store.get(id)
+func (s *Store) conversation(id string) *conversation {
+	v, _ := s.get(id)
 	c, _ := v.(*conversation)
 	return c
 }
@@ -62,7 +63,7 @@ func (c *conversation) add(items []modelserver.Item) (grown int) {
 }
 
 // addTo adds items to a conversation that is kept.
-func (s *Server) addTo(c *conversation, items []modelserver.Item) { s.store.grow(c.id, c.add(items)) }
+func (s *Store) addTo(c *conversation, items []modelserver.Item) { s.grow(c.id, c.add(items)) }
 
 func (c *conversation) append(b []byte) []byte {
 	c.mu.Lock()
@@ -102,14 +103,14 @@ type conversationRequest struct {
 	Items    json.RawMessage `json:"items"`
 }
 
-func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Request) ([]modelserver.Item, bool) {
-	body, ok := s.readBody(w, r)
+func (q *conversationRequest) read(s *Store, w http.ResponseWriter, r *http.Request) ([]modelserver.Item, bool) {
+	body, ok := wire.ReadBody(w, r, s.maxBody)
 	if !ok {
 		return nil, false
 	}
 	if len(body) > 0 {
 		if bad := openai.Decode(body, q); bad != nil {
-			answer(w, bad)
+			wire.Answer(w, bad)
 			return nil, false
 		}
 	}
@@ -121,51 +122,55 @@ func (q *conversationRequest) read(s *Server, w http.ResponseWriter, r *http.Req
 	}
 	items, bad := modelserver.ParseItems(q.Items)
 	if bad != nil {
-		answer(w, bad)
+		wire.Answer(w, bad)
 		return nil, false
 	}
 	if n := itemsBytes(items) + len(q.Metadata); n > maxConversationBytes {
-		answer(w, openai.Errorf(http.StatusRequestEntityTooLarge, "items", "items and metadata take %d bytes; a conversation keeps at most %d.", n, maxConversationBytes))
+		wire.Answer(w, openai.Errorf(http.StatusRequestEntityTooLarge, "items", "items and metadata take %d bytes; a conversation keeps at most %d.", n, maxConversationBytes))
 		return nil, false
 	}
 	return items, true
 }
 
 // createConversation answers POST /v1/conversations.
-func (s *Server) createConversation(w http.ResponseWriter, r *http.Request) {
+func (s *Store) createConversation(w http.ResponseWriter, r *http.Request) {
 	var q conversationRequest
 	items, ok := q.read(s, w, r)
 	if !ok {
 		return
 	}
-	c := &conversation{id: "conv_" + newID(), created: time.Now().Unix(), metadata: q.Metadata}
+	c := &conversation{id: "conv_" + wire.NewID(), created: time.Now().Unix(), metadata: q.Metadata}
 	grown := c.add(items)
-	s.store.put(c.id, c, grown+cap(c.metadata))
-	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+	s.put(c.id, c, grown+cap(c.metadata))
+	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 }
 
 // withConversation finds the conversation named in the path.
-func (s *Server) withConversation(serve func(w http.ResponseWriter, r *http.Request, c *conversation)) http.HandlerFunc {
+func (s *Store) withConversation(serve func(w http.ResponseWriter, r *http.Request, c *conversation)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := s.conversation(r.PathValue("id"))
 		if c == nil {
-			answer(w, openai.Errorf(404, "conversation_id", "Conversation with id '%s' not found.", r.PathValue("id")))
+			wire.Answer(w, openai.Errorf(404, "conversation_id", "Conversation with id '%s' not found.", r.PathValue("id")))
 			return
 		}
 		serve(w, r, c)
 	}
 }
 
-// conversationRoutes are the routes below /v1/conversations.
-func (s *Server) conversationRoutes(mux *http.ServeMux) {
+// Routes serves the API: what is below /v1/responses and /v1/conversations, but for
+// making a response.
+func (s *Store) Routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/responses/{id}", s.getResponse)
+	mux.HandleFunc("DELETE /v1/responses/{id}", s.deleteResponse)
+	mux.HandleFunc("POST /v1/responses/{id}/cancel", s.cancelResponse)
 	mux.HandleFunc("POST /v1/conversations", s.createConversation)
 	mux.HandleFunc("GET /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
-		writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+		wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 	}))
 	mux.HandleFunc("POST /v1/conversations/{id}", s.withConversation(s.updateConversation))
 	mux.HandleFunc("DELETE /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
-		s.store.delete(c.id)
-		writeWhole(w, http.StatusOK, jsonType, fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, c.id))
+		s.delete(c.id)
+		wire.Write(w, http.StatusOK, wire.JSON, fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, c.id))
 	}))
 	mux.HandleFunc("GET /v1/conversations/{id}/items", s.withConversation(listItems))
 	mux.HandleFunc("POST /v1/conversations/{id}/items", s.withConversation(s.addItems))
@@ -173,7 +178,7 @@ func (s *Server) conversationRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("DELETE /v1/conversations/{id}/items/{item}", s.withConversation(s.deleteItem))
 }
 
-func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c *conversation) {
+func (s *Store) updateConversation(w http.ResponseWriter, r *http.Request, c *conversation) {
 	var q conversationRequest
 	if _, ok := q.read(s, w, r); !ok {
 		return
@@ -182,18 +187,18 @@ func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c *c
 	grown := cap(q.Metadata) - cap(c.metadata)
 	c.metadata = q.Metadata
 	c.mu.Unlock()
-	s.store.grow(c.id, grown)
-	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+	s.grow(c.id, grown)
+	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 }
 
-func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c *conversation) {
+func (s *Store) addItems(w http.ResponseWriter, r *http.Request, c *conversation) {
 	var q conversationRequest
 	items, ok := q.read(s, w, r)
 	if !ok {
 		return
 	}
 	s.addTo(c, items)
-	writeWhole(w, http.StatusOK, jsonType, appendItems(nil, items, false))
+	wire.Write(w, http.StatusOK, wire.JSON, appendItems(nil, items, false))
 }
 
 func listItems(w http.ResponseWriter, r *http.Request, c *conversation) {
@@ -211,20 +216,20 @@ func listItems(w http.ResponseWriter, r *http.Request, c *conversation) {
 		limit = n
 	}
 	more := len(items) > limit
-	writeWhole(w, http.StatusOK, jsonType, appendItems(nil, items[:min(limit, len(items))], more))
+	wire.Write(w, http.StatusOK, wire.JSON, appendItems(nil, items[:min(limit, len(items))], more))
 }
 
 func getItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 	for _, it := range c.list() {
 		if it.ID == r.PathValue("item") {
-			writeWhole(w, http.StatusOK, jsonType, modelserver.AppendItem(nil, &it))
+			wire.Write(w, http.StatusOK, wire.JSON, modelserver.AppendItem(nil, &it))
 			return
 		}
 	}
-	answer(w, openai.Errorf(404, "item_id", "Item with id '%s' not found.", r.PathValue("item")))
+	wire.Answer(w, openai.Errorf(404, "item_id", "Item with id '%s' not found.", r.PathValue("item")))
 }
 
-func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {
+func (s *Store) deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 	c.mu.Lock()
 	before := c.weight
 	c.items = slices.DeleteFunc(c.items, func(it modelserver.Item) bool {
@@ -237,6 +242,6 @@ func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c *conversat
 	c.items = slices.Clone(c.items)
 	grown := c.weight - before
 	c.mu.Unlock()
-	s.store.grow(c.id, grown)
-	writeWhole(w, http.StatusOK, jsonType, c.append(nil))
+	s.grow(c.id, grown)
+	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
 }

@@ -1,18 +1,19 @@
-package modelserver
+package enginedrive
 
 import (
 	"sync"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
 
-// box is where a request's goroutine learns what happened to it: the loop puts
+// Box is where a request's goroutine learns what happened to it: the loop puts
 // in what the engine did, the body's reader what the peer did. It holds the
 // latest state and not a queue, so a goroutine that is late sees several
 // tokens at once and memory per request is constant.
-type box struct {
-	ready chan struct{} // one pending wake-up at most
+type Box struct {
+	Ready chan struct{} // one pending wake-up at most
 
 	mu                   sync.Mutex
 	modelserver.Progress                       // Choices are the request's completions; one for nearly every request
@@ -20,32 +21,39 @@ type box struct {
 	kept                 *enginecore.Hold      // blocks kept for another server
 }
 
-// init makes a zero box ready.
-func (b *box) init(choices int) {
-	b.ready = make(chan struct{}, 1)
+// Init makes a zero box ready.
+func (b *Box) Init(choices int) {
+	b.Ready = make(chan struct{}, 1)
 	if b.Choices = b.one[:]; choices != 1 {
 		b.Choices = make([]modelserver.Choice, choices)
 	}
 }
 
 // wake makes the request's goroutine look.
-func (b *box) wake() {
+func (b *Box) wake() {
 	select {
-	case b.ready <- struct{}{}:
+	case b.Ready <- struct{}{}:
 	default: // a wake-up is pending already
 	}
 }
 
-// put changes the state and wakes the request.
-func (b *box) put(change func(*modelserver.Progress)) {
+// Put changes the state and wakes the request.
+func (b *Box) Put(change func(*modelserver.Progress)) {
 	b.mu.Lock()
 	change(&b.Progress)
 	b.mu.Unlock()
 	b.wake()
 }
 
-// look copies the state; choices are copied into into.
-func (b *box) look(into []modelserver.Choice) (modelserver.Progress, *enginecore.Hold) {
+// fetched notes how long KV took to come, without waking anybody.
+func (b *Box) fetched(took machine.Time) {
+	b.mu.Lock()
+	b.Fetched = max(b.Fetched, took)
+	b.mu.Unlock()
+}
+
+// Look copies the state; choices are copied into into.
+func (b *Box) Look(into []modelserver.Choice) (modelserver.Progress, *enginecore.Hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	copy(into, b.Choices)

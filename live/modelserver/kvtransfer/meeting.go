@@ -1,4 +1,4 @@
-package modelserver
+package kvtransfer
 
 import (
 	"bufio"
@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -27,61 +26,42 @@ import (
 // The meeting port speaks the side channel's language, and enough HTTP to tell
 // Mooncake's sidecar which engine is here (GET /query).
 
-// DefaultPeerPort is the offloading connector's usual meeting port.
-const DefaultPeerPort = disagg.DefaultP2PPort
-
-// meetingPorts are the usual ones.
-var meetingPorts = map[string]int{
-	link.SGLang.Name: disagg.DefaultBootstrapPort, link.Mooncake.Name: disagg.DefaultBootstrapPort, link.Offloading.Name: disagg.DefaultP2PPort,
-}
-
 // openMeeting listens at the meeting port where the connector needs one.
-func (s *Server) openMeeting() error {
-	port := meetingPorts[s.connector().Name]
-	if port == 0 && s.opts.Meeting == "" {
+func (e *End) openMeeting() error {
+	port := e.o.Profile.MeetingPort
+	if port == 0 && e.o.Meeting == "" {
 		return nil
 	}
-	s.meeting.mu.Lock()
-	defer s.meeting.mu.Unlock()
-	if s.opts.Meeting != "" {
-		return s.meeting.listen(s.opts.Meeting)
+	if e.o.Meeting != "" {
+		return e.meeting.open(e.o.Meeting)
 	}
-	if s.opts.KVRole == modelserver.RoleConsumer && port == disagg.DefaultBootstrapPort {
+	if e.o.KVRole == modelserver.RoleConsumer && port == link.BootstrapPort {
 		return nil // nobody asks here; the port is left to those who prefill
 	}
-	address := net.JoinHostPort(s.listenHost(), strconv.Itoa(port))
-	if err := s.meeting.listen(address); err != nil {
-		s.log.Warn("no meeting port: decode servers will not find this one's caches; give it an address of its own", "server", s.name, "connector", s.connector().Name, "address", address, "error", err)
+	address := net.JoinHostPort(e.o.ListenHost, strconv.Itoa(port))
+	if err := e.meeting.open(address); err != nil {
+		e.o.Log.Warn("no meeting port: decode servers will not find this one's caches; give it an address of its own", "server", e.o.Name, "connector", e.o.Profile.Name, "address", address, "error", err)
 	}
 	return nil
 }
 
-// connector is how this server's caches travel; a server outside a fleet has
-// none.
-func (s *Server) connector() *link.Profile {
-	if s.network == nil {
-		return &link.Profile{}
-	}
-	return s.network.net.Profile()
-}
-
 // MeetingAddress is where the server's meeting port is, or empty.
-func (s *Server) MeetingAddress() string {
-	s.meeting.mu.Lock()
-	defer s.meeting.mu.Unlock()
-	if s.meeting.listener == nil {
+func (e *End) MeetingAddress() string {
+	e.meeting.mu.Lock()
+	defer e.meeting.mu.Unlock()
+	if e.meeting.listener == nil {
 		return ""
 	}
-	return s.meeting.listener.Addr().String()
+	return e.meeting.listener.Addr().String()
 }
 
-// meetsAt tells whether an address is this server's own meeting port.
-func (s *Server) meetsAt(host string, port int) bool {
-	own, err := netip.ParseAddrPort(s.MeetingAddress())
+// MeetsAt tells whether an address is this server's own meeting port.
+func (e *End) MeetsAt(host string, port int) bool {
+	own, err := netip.ParseAddrPort(e.MeetingAddress())
 	if err != nil || int(own.Port()) != port {
 		return false
 	}
-	if host == s.host {
+	if host == e.host {
 		return true
 	}
 	a, err := netip.ParseAddr(host)
@@ -98,18 +78,17 @@ func (s *Server) meetsAt(host string, port int) bool {
 }
 
 // isHTTP looks whether somebody speaks HTTP.
-func (c *sideChannel) isHTTP(conn net.Conn, r *bufio.Reader) bool {
-	if c != &c.s.meeting {
-		return false
-	}
+func (c *channel) isHTTP(conn net.Conn, r *bufio.Reader) bool {
 	_ = conn.SetDeadline(time.Now().Add(sideTimeout))
 	b, err := r.Peek(4)
 	return err == nil && string(b) == "GET "
 }
 
 // bootstrap answers GET /query as Mooncake's bootstrap server does: the engine
-// of each data-parallel rank. One answer is all that it gives.
-func (c *sideChannel) bootstrap(conn net.Conn, r *bufio.Reader) {
+// of each data-parallel rank. At the side channel, where people look with curl
+// whether they get there (document 003, troubleshooting 4), it says who is here.
+// One answer is all that it gives.
+func (c *channel) bootstrap(conn net.Conn, r *bufio.Reader) {
 	line, err := r.ReadSlice('\n')
 	path := strings.Fields(string(line))
 	for err == nil && len(strings.TrimSpace(string(line))) > 0 {
@@ -119,8 +98,11 @@ func (c *sideChannel) bootstrap(conn net.Conn, r *bufio.Reader) {
 		return
 	}
 	status, body := "404 Not Found", "{}"
-	if len(path) > 1 && path[1] == "/query" {
-		status, body = "200 OK", fmt.Sprintf(`{"0":{"engine_id":%q}}`, c.s.reader.EngineID)
+	switch {
+	case c == &c.e.side:
+		status, body = "200 OK", fmt.Sprintf(`{"side_channel":%q,"engine_id":%q}`, c.e.o.Profile.Name, c.e.o.EngineID)
+	case len(path) > 1 && path[1] == "/query":
+		status, body = "200 OK", fmt.Sprintf(`{"0":{"engine_id":%q}}`, c.e.o.EngineID)
 	}
 	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body)
 }

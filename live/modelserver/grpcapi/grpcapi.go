@@ -1,4 +1,6 @@
-package modelserver
+// Package grpcapi serves vLLM's gRPC engine service and the standard health service
+// on the port of a model server's HTTP API.
+package grpcapi
 
 import (
 	"context"
@@ -10,92 +12,121 @@ import (
 
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // errAborted is why the context of a call ends that the client has aborted by
 // name.
 var errAborted = errors.New("the client aborted the request")
 
-// grpcRoutes serves vLLM's gRPC engine service and the standard health service
-// on the port of the HTTP API.
-func (s *Server) grpcRoutes(mux *http.ServeMux) {
-	calls := &grpcCalls{named: map[string][]*grpcCall{}}
-	engineMethod := func(name string, serve func(*grpcCall)) {
-		mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/"+name, s.grpcCall(calls, serve))
+// Server is the model server behind the service.
+type Server struct {
+	Reader *modelserver.Reader
+	Engine *enginedrive.Engine
+	// Infer serves a request for tokens, and InFlight counts them.
+	Infer    func(http.ResponseWriter, *http.Request, *modelserver.API)
+	InFlight func() int
+	Healthy  func() bool
+	Look     func() (stats.Look, bool)
+	// Feed has the KV events; nil where none are published.
+	Feed *Feed
+	// Leaving is closed when the server begins to stop.
+	Leaving       <-chan struct{}
+	Started       time.Time
+	Version       string
+	TokenizerJSON []byte // as in ServerOptions
+	MaxBodyBytes  int64
+
+	calls calls
+}
+
+// HealthService is what the paths of gRPC's health service begin with.
+const HealthService = "/grpc.health.v1.Health/"
+
+// Refuse answers a call that may not be made.
+func Refuse(w http.ResponseWriter, r *http.Request, code codes.Code, message string) {
+	c := call{ResponseWriter: w, r: r}
+	c.fail(code, message)
+	c.end()
+}
+
+// Routes serves the methods.
+func (s *Server) Routes(mux *http.ServeMux) {
+	s.calls.named = map[string][]*call{}
+	engineMethod := func(name string, serve func(*call)) {
+		mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/"+name, s.method(serve))
 	}
-	engineMethod("Generate", func(c *grpcCall) { c.generate(c.readGenerate) })
-	engineMethod("Embed", func(c *grpcCall) { c.generate(c.readEmbed) })
-	engineMethod("Abort", func(c *grpcCall) {
+	engineMethod("Generate", func(c *call) { c.generate(c.readGenerate) })
+	engineMethod("Embed", func(c *call) { c.generate(c.readEmbed) })
+	engineMethod("Abort", func(c *call) {
 		unary(c, func(q *vllmgrpc.AbortRequest) proto.Message {
 			for _, id := range q.RequestIds {
-				c.calls.abort(id)
+				c.s.calls.abort(id)
 			}
 			return &vllmgrpc.AbortResponse{}
 		})
 	})
-	engineMethod("HealthCheck", func(c *grpcCall) {
+	engineMethod("HealthCheck", func(c *call) {
 		unary(c, func(*vllmgrpc.HealthCheckRequest) proto.Message {
-			if !s.healthy() {
+			if !s.Healthy() {
 				return &vllmgrpc.HealthCheckResponse{Message: "Engine is not alive"}
 			}
 			return &vllmgrpc.HealthCheckResponse{Healthy: true, Message: "Health"}
 		})
 	})
-	engineMethod("GetModelInfo", func(c *grpcCall) {
+	engineMethod("GetModelInfo", func(c *call) {
 		unary(c, func(*vllmgrpc.GetModelInfoRequest) proto.Message { return s.modelInfo() })
 	})
-	engineMethod("GetServerInfo", func(c *grpcCall) {
+	engineMethod("GetServerInfo", func(c *call) {
 		unary(c, func(*vllmgrpc.GetServerInfoRequest) proto.Message { return s.serverInfo() })
 	})
-	engineMethod("GetLoads", func(c *grpcCall) {
+	engineMethod("GetLoads", func(c *call) {
 		unary(c, func(*vllmgrpc.GetLoadsRequest) proto.Message { return s.loads() })
 	})
-	engineMethod("GetTokenizer", (*grpcCall).tokenizerFiles)
-	engineMethod("SubscribeKvEvents", (*grpcCall).subscribe)
-	health := func(c *grpcCall) {
+	engineMethod("GetTokenizer", (*call).tokenizerFiles)
+	engineMethod("SubscribeKvEvents", (*call).subscribe)
+	health := func(c *call) {
 		unary(c, func(q *healthpb.HealthCheckRequest) proto.Message {
 			if q.Service != "" && q.Service != vllmgrpc.VllmEngine_ServiceDesc.ServiceName {
 				c.fail(codes.NotFound, "Unknown service: "+q.Service)
 				return nil
 			}
-			if !s.healthy() {
+			if !s.Healthy() {
 				return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
 			}
 			return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}
 		})
 	}
 	// As vLLM's, Watch tells the state once.
-	mux.HandleFunc("POST "+healthService+"Check", s.grpcCall(calls, health))
-	mux.HandleFunc("POST "+healthService+"Watch", s.grpcCall(calls, health))
-	mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/", s.grpcCall(calls, func(c *grpcCall) {
+	mux.HandleFunc("POST "+HealthService+"Check", s.method(health))
+	mux.HandleFunc("POST "+HealthService+"Watch", s.method(health))
+	mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/", s.method(func(c *call) {
 		c.fail(codes.Unimplemented, "this server does not know the method "+c.r.URL.Path)
 	}))
 }
 
-func (s *Server) healthy() bool { return !s.dead.Load() && s.startingFor() <= 0 }
-
-// grpcCalls are the calls in flight by their request ids, for Abort. Ids are
+// calls are those in flight by their request ids, for Abort. Ids are
 // the clients' and may be used twice.
-type grpcCalls struct {
+type calls struct {
 	mu    sync.Mutex
-	named map[string][]*grpcCall
+	named map[string][]*call
 }
 
-func (cs *grpcCalls) add(id string, c *grpcCall) {
+func (cs *calls) add(id string, c *call) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c.name = id
 	cs.named[id] = append(cs.named[id], c)
 }
 
-func (cs *grpcCalls) remove(c *grpcCall) {
+func (cs *calls) remove(c *call) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	list := cs.named[c.name]
@@ -112,7 +143,7 @@ func (cs *grpcCalls) remove(c *grpcCall) {
 	cs.named[c.name] = list
 }
 
-func (cs *grpcCalls) abort(id string) {
+func (cs *calls) abort(id string) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for _, c := range cs.named[id] {
@@ -120,17 +151,16 @@ func (cs *grpcCalls) abort(id string) {
 	}
 }
 
-// grpcCall is one call. To the rest of the server it is the ResponseWriter of
+// call is one call. To the rest of the server it is the ResponseWriter of
 // an ordinary request; what would be an error's status and body there becomes
 // a gRPC status.
-type grpcCall struct {
+type call struct {
 	http.ResponseWriter
 	s      *Server
 	r      *http.Request
-	calls  *grpcCalls
 	cancel context.CancelCauseFunc
 	name   string // the request's id, while the call can be aborted
-	reply  *grpcGenerate
+	reply  *generation
 
 	began   bool // the response's headers have left
 	failed  bool
@@ -139,10 +169,10 @@ type grpcCall struct {
 }
 
 // Unwrap leads http.ResponseController to the connection.
-func (c *grpcCall) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // WriteHeader begins the response, or notes a status to end it with.
-func (c *grpcCall) WriteHeader(code int) {
+func (c *call) WriteHeader(code int) {
 	if code != http.StatusOK {
 		if !c.failed {
 			c.fail(vllmgrpc.CodeOf(code), http.StatusText(code))
@@ -152,7 +182,7 @@ func (c *grpcCall) WriteHeader(code int) {
 	c.begin()
 }
 
-func (c *grpcCall) begin() {
+func (c *call) begin() {
 	if c.began {
 		return
 	}
@@ -164,7 +194,7 @@ func (c *grpcCall) begin() {
 }
 
 // Write sends messages; the JSON of an error is swallowed.
-func (c *grpcCall) Write(b []byte) (int, error) {
+func (c *call) Write(b []byte) (int, error) {
 	if c.failed {
 		return len(b), nil
 	}
@@ -173,18 +203,18 @@ func (c *grpcCall) Write(b []byte) (int, error) {
 }
 
 // Flush sends what was written.
-func (c *grpcCall) Flush() {
+func (c *call) Flush() {
 	if c.began {
 		c.ResponseWriter.(http.Flusher).Flush()
 	}
 }
 
-func (c *grpcCall) fail(code codes.Code, message string) {
+func (c *call) fail(code codes.Code, message string) {
 	c.failed, c.code, c.message = true, code, message
 }
 
 // failError notes an error in the place where an HTTP client would get JSON.
-func (c *grpcCall) failError(b []byte, e *openai.Error) []byte {
+func (c *call) failError(b []byte, e *openai.Error) []byte {
 	if !c.failed {
 		c.fail(vllmgrpc.CodeOf(e.Status), e.Message)
 	}
@@ -193,7 +223,7 @@ func (c *grpcCall) failError(b []byte, e *openai.Error) []byte {
 
 // end sends the status, in the trailers or, where nothing has left yet, in the
 // headers alone.
-func (c *grpcCall) end() {
+func (c *call) end() {
 	h := c.Header()
 	prefix := http.TrailerPrefix
 	if !c.began {
@@ -210,17 +240,17 @@ func (c *grpcCall) end() {
 	}
 }
 
-// grpcCall serves one method.
-func (s *Server) grpcCall(calls *grpcCalls, serve func(*grpcCall)) http.HandlerFunc {
+// method serves one method.
+func (s *Server) method(serve func(*call)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 || !vllmgrpc.IsGRPC(r.Header.Get("Content-Type")) {
-			closeAfter(w, r)
-			answer(w, openai.Errorf(http.StatusUnsupportedMediaType, "", "This path speaks gRPC: HTTP/2 with the content type %s.", vllmgrpc.ContentType))
+			wire.CloseAfter(w, r)
+			wire.Answer(w, openai.Errorf(http.StatusUnsupportedMediaType, "", "This path speaks gRPC: HTTP/2 with the content type %s.", vllmgrpc.ContentType))
 			return
 		}
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		c := &grpcCall{ResponseWriter: w, s: s, calls: calls, cancel: cancel}
+		c := &call{ResponseWriter: w, s: s, cancel: cancel}
 		if v := r.Header.Get("Grpc-Timeout"); v != "" {
 			limit, err := vllmgrpc.ParseTimeout(v)
 			if err != nil {
@@ -246,18 +276,9 @@ func (s *Server) grpcCall(calls *grpcCalls, serve func(*grpcCall)) http.HandlerF
 func unary[M any, P interface {
 	*M
 	proto.Message
-}](c *grpcCall, serve func(P) proto.Message) {
-	body, bad, ok := readWhole(c.r, nil, c.s.opts.MaxBodyBytes)
-	switch {
-	case bad != nil:
-		c.fail(vllmgrpc.CodeOf(bad.Status), bad.Message)
-		return
-	case !ok:
-		panic(http.ErrAbortHandler) // the client left
-	}
+}](c *call, serve func(P) proto.Message) {
 	q := P(new(M))
-	if err := vllmgrpc.ReadMessage(body, q); err != nil {
-		c.fail(status.Code(err), status.Convert(err).Message())
+	if !c.readOne(q) {
 		return
 	}
 	if m := serve(q); m != nil && !c.failed {
@@ -266,15 +287,13 @@ func unary[M any, P interface {
 }
 
 // generate serves a call that takes the way of every inference request.
-func (c *grpcCall) generate(read func(*modelserver.Reader, *modelserver.Head, []byte) (*modelserver.Request, *openai.Error)) {
-	c.s.inFlight.add(1)
-	defer c.s.inFlight.add(-1)
+func (c *call) generate(read func(*modelserver.Reader, *modelserver.Head, []byte) (*modelserver.Request, *openai.Error)) {
 	defer func() {
 		if c.name != "" {
-			c.calls.remove(c)
+			c.s.calls.remove(c)
 		}
 	}()
-	c.s.serveGeneration(c, c.r, &modelserver.API{Read: read, AppendError: c.failError})
+	c.s.Infer(c, c.r, &modelserver.API{Read: read, AppendError: c.failError})
 	if errors.Is(context.Cause(c.r.Context()), errAborted) && c.reply != nil && !c.failed {
 		_, _ = c.Write(c.reply.aborted(nil)) // as above
 	}
@@ -282,10 +301,10 @@ func (c *grpcCall) generate(read func(*modelserver.Reader, *modelserver.Head, []
 
 func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
 	info := &vllmgrpc.GetModelInfoResponse{
-		ModelPath: s.opts.Models[0], ServedModelName: s.opts.Models[0], TokenizerPath: s.opts.Models[0],
-		IsGeneration: true, MaxContextLength: uint32(s.cfg.MaxModelLen), MaxReqInputLen: int32(s.cfg.MaxModelLen), SupportsVision: true,
+		ModelPath: s.Reader.Models[0], ServedModelName: s.Reader.Models[0], TokenizerPath: s.Reader.Models[0],
+		IsGeneration: true, MaxContextLength: uint32(s.Reader.Engine.MaxModelLen), MaxReqInputLen: int32(s.Reader.Engine.MaxModelLen), SupportsVision: true,
 	}
-	if t, ok := s.reader.Tokenizer.(interface{ VocabularySize() int }); ok {
+	if t, ok := s.Reader.Tokenizer.(interface{ VocabularySize() int }); ok {
 		info.VocabSize = uint32(t.VocabularySize())
 	}
 	return info
@@ -293,27 +312,27 @@ func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
 
 func (s *Server) serverInfo() *vllmgrpc.GetServerInfoResponse {
 	return &vllmgrpc.GetServerInfoResponse{
-		ActiveRequests: uint32(s.inFlight.value()), IsPaused: s.sleepLevel.Load() > 0, ServerType: "vllm-grpc",
-		UptimeSeconds: time.Since(s.started).Seconds(), KvEngineId: s.reader.EngineID, KvRole: s.opts.KVRole, DataParallelSize: 1,
+		ActiveRequests: uint32(s.InFlight()), IsPaused: s.Engine.SleepLevel() > 0, ServerType: "vllm-grpc",
+		UptimeSeconds: time.Since(s.Started).Seconds(), KvEngineId: s.Reader.EngineID, KvRole: s.Reader.KVRole, DataParallelSize: 1,
 	}
 }
 
 func (s *Server) loads() *vllmgrpc.GetLoadsResponse {
-	x, ok := s.look()
+	x, ok := s.Look()
 	if !ok {
 		x.Stats = &stats.Stats{} // the server is stopping
 	}
 	st, used := x.Engine, x.KVBlocks
 	load := &vllmgrpc.SchedulerLoad{
 		NumRunningReqs: int32(st.Running), NumWaitingReqs: int32(st.Waiting), NumTotalReqs: int32(st.Running + st.Waiting),
-		MaxRunningRequests: int32(s.cfg.MaxNumSeqs), NumUsedTokens: int32(used * s.cfg.BlockSize), MaxTotalNumTokens: int32(s.cfg.NumGPUBlocks * s.cfg.BlockSize),
+		MaxRunningRequests: int32(s.Reader.Engine.MaxNumSeqs), NumUsedTokens: int32(used * s.Reader.Engine.BlockSize), MaxTotalNumTokens: int32(s.Reader.Engine.NumGPUBlocks * s.Reader.Engine.BlockSize),
 	}
 	load.GenThroughput, load.Utilization = x.Recent()
 	load.CacheHitRate = x.HitRate()
-	if s.cfg.NumGPUBlocks > 0 {
-		load.TokenUsage = float64(used) / float64(s.cfg.NumGPUBlocks)
+	if s.Reader.Engine.NumGPUBlocks > 0 {
+		load.TokenUsage = float64(used) / float64(s.Reader.Engine.NumGPUBlocks)
 	}
 	return &vllmgrpc.GetLoadsResponse{
-		Timestamp: time.Now().UTC().Format(time.RFC3339Nano), Version: s.opts.Version, DpRankCount: 1, Loads: []*vllmgrpc.SchedulerLoad{load},
+		Timestamp: time.Now().UTC().Format(time.RFC3339Nano), Version: s.Version, DpRankCount: 1, Loads: []*vllmgrpc.SchedulerLoad{load},
 	}
 }

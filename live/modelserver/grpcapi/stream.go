@@ -1,4 +1,4 @@
-package modelserver
+package grpcapi
 
 import (
 	"archive/zip"
@@ -17,36 +17,41 @@ import (
 	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// kvFeed keeps a server's last KV events for gRPC's SubscribeKvEvents, each as a
+// Feed keeps a server's last KV events for gRPC's SubscribeKvEvents, each as a
 // batch of its own, numbered from 1.
-type kvFeed struct {
+type Feed struct {
 	mu     sync.Mutex
 	kept   *bounded.Store[uint64, kv.Event] // by number; nil before the first
 	next   uint64                           // the number of the next event, less one
 	waiter chan struct{}
 }
 
-// A subscriber may be behind by this many events, as long as they take no more
-// than this many bytes: one of a long prompt names all its tokens.
+// FeedLength is by how many events a subscriber may be behind, as long as they take no
+// more than feedBytes: one of a long prompt names all its tokens.
 const (
-	feedLength = 8192
+	FeedLength = 8192
 	feedBytes  = 32 << 20
 	// feedAtOnce is how many events are sent in one go.
 	feedAtOnce = 128
 )
 
+// entryBytes is what keeping anything takes beside the thing itself.
+const entryBytes = 256
+
 var eventBytes = int(reflect.TypeFor[kv.Event]().Size())
 
-func (f *kvFeed) add(e kv.Event) {
+// Add takes the next event.
+func (f *Feed) Add(e kv.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.kept == nil {
-		f.kept = bounded.New[uint64, kv.Event](bounded.Limits{Entries: feedLength, Bytes: feedBytes}, nil)
+		f.kept = bounded.New[uint64, kv.Event](bounded.Limits{Entries: FeedLength, Bytes: feedBytes}, nil)
 	}
 	f.next++
-	f.kept.Put(f.next, e, storedBytes+eventBytes+8*cap(e.Hashes)+4*cap(e.Tokens))
+	f.kept.Put(f.next, e, entryBytes+eventBytes+8*cap(e.Hashes)+4*cap(e.Tokens))
 	if f.waiter != nil {
 		close(f.waiter)
 		f.waiter = nil
@@ -56,7 +61,7 @@ func (f *kvFeed) add(e kv.Event) {
 // from are the events from number n on, not all at once; where there are none
 // yet, wait is closed when there are. gone says that the first of them are no
 // longer kept.
-func (f *kvFeed) from(n uint64) (events []kv.Event, wait <-chan struct{}, gone bool) {
+func (f *Feed) from(n uint64) (events []kv.Event, wait <-chan struct{}, gone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n > f.next {
@@ -75,40 +80,40 @@ func (f *kvFeed) from(n uint64) (events []kv.Event, wait <-chan struct{}, gone b
 	return events, nil, len(events) == 0
 }
 
-func (f *kvFeed) last() uint64 {
+func (f *Feed) last() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.next
 }
 
 // subscribe answers SubscribeKvEvents until the client or the server leaves.
-func (c *grpcCall) subscribe() {
+func (c *call) subscribe() {
 	q := &vllmgrpc.SubscribeKvEventsRequest{}
 	if !c.readOne(q) {
 		return
 	}
-	if c.s.publisher == nil {
+	if c.s.Feed == nil {
 		c.fail(codes.FailedPrecondition, "this server tells of no KV events: start it with --kv-events-config")
 		return
 	}
 	n := q.StartSequenceNumber
 	if n == 0 {
-		n = c.s.feed.last() + 1
+		n = c.s.Feed.last() + 1
 	}
 	c.begin()
 	c.Flush()
 	for {
-		events, wait, gone := c.s.feed.from(n)
+		events, wait, gone := c.s.Feed.from(n)
 		switch {
 		case gone:
-			c.fail(codes.OutOfRange, fmt.Sprintf("event %d is no longer kept; the server keeps the last %d, as far as they fit into %d MiB", n, feedLength, feedBytes>>20))
+			c.fail(codes.OutOfRange, fmt.Sprintf("event %d is no longer kept; the server keeps the last %d, as far as they fit into %d MiB", n, FeedLength, feedBytes>>20))
 			return
 		case wait != nil:
 			select {
 			case <-wait:
 			case <-c.r.Context().Done():
 				return
-			case <-c.s.leaving:
+			case <-c.s.Leaving:
 				c.fail(codes.Unavailable, "the server is shutting down")
 				return
 			}
@@ -164,10 +169,9 @@ func batchOf(e *kv.Event, number uint64) *vllmgrpc.KvEventBatch {
 	return &vllmgrpc.KvEventBatch{SequenceNumber: number, Timestamp: e.At, Events: []*vllmgrpc.KvCacheEvent{out}, DpRank: &rank}
 }
 
-// readOne reads the message of a call whose answer is a stream; false means that
-// the call has failed.
-func (c *grpcCall) readOne(m proto.Message) bool {
-	body, bad, ok := readWhole(c.r, nil, c.s.opts.MaxBodyBytes)
+// readOne reads the one message of a call; false means that the call has failed.
+func (c *call) readOne(m proto.Message) bool {
+	body, bad, ok := wire.ReadWhole(c.r, nil, c.s.MaxBodyBytes)
 	switch {
 	case bad != nil:
 		c.fail(vllmgrpc.CodeOf(bad.Status), bad.Message)
@@ -187,11 +191,11 @@ const tokenizerPiece = 1 << 20
 
 // tokenizerFiles answers GetTokenizer: a zip archive with tokenizer.json. The
 // tokenizer without a vocabulary has no files.
-func (c *grpcCall) tokenizerFiles() {
+func (c *call) tokenizerFiles() {
 	if !c.readOne(&vllmgrpc.GetTokenizerRequest{}) {
 		return
 	}
-	if len(c.s.opts.TokenizerJSON) == 0 {
+	if len(c.s.TokenizerJSON) == 0 {
 		c.fail(codes.FailedPrecondition, "this server has no tokenizer files: four bytes of text are one token; give it some with --tokenizer DIR")
 		return
 	}
@@ -199,7 +203,7 @@ func (c *grpcCall) tokenizerFiles() {
 	w := zip.NewWriter(&archive)
 	f, err := w.Create("tokenizer.json")
 	if err == nil {
-		_, err = f.Write(c.s.opts.TokenizerJSON)
+		_, err = f.Write(c.s.TokenizerJSON)
 	}
 	if err == nil {
 		err = w.Close()

@@ -1,0 +1,236 @@
+// Package enginedrive drives a model server's engine in wall time, and lets the
+// goroutines of its requests sleep until something has happened to them.
+package enginedrive
+
+import (
+	"sync/atomic"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/live/drive"
+)
+
+// Engine is one engine, with what joins it to other servers, in wall time
+// (live/drive): whoever has a message for it gives it, plays what is due and
+// hands out what happened, and a timer rings at its next moment. A request that
+// is due at once costs no switch to another goroutine.
+type Engine struct {
+	// Core is for who has the engine in hand, but for its Config.
+	Core *enginecore.Core
+	// Steps are told of, where they have a recorder. To be set before the first
+	// message.
+	Steps lifecycle.EngineSteps
+
+	drive      *drive.Driver[enginecore.Message, *enginecore.Effects]
+	done       chan struct{} // closed when it has been stopped
+	dead       atomic.Bool   // it crashed or lost a rank
+	sleepLevel atomic.Int32
+
+	// Everything below is for who has the engine in hand.
+	fx      enginecore.Effects
+	act     func(*enginecore.Effect)
+	waiting map[*enginecore.Control]chan<- bool // who waits for the answer to a Control
+	touched []*Box
+}
+
+// Seq is one completion in the engine, and who is told of it.
+type Seq struct {
+	*modelserver.Sequence
+	Box    *Box
+	tokens int
+}
+
+// New drives core. act carries out what is not for a request; it has the engine
+// in hand and must not enter it again, but by Tell.
+func New(core *enginecore.Core, clock func() machine.Time, act func(*enginecore.Effect)) *Engine {
+	e := &Engine{Core: core, act: act, waiting: map[*enginecore.Control]chan<- bool{}, done: make(chan struct{})}
+	e.dead.Store(core.Dead())
+	e.drive = drive.New(drive.Options[enginecore.Message, *enginecore.Effects]{Machine: core, Effects: &e.fx, Now: clock,
+		Carry: e.carry, Carried: e.delivered, Gap: wakeGap, Soon: soon})
+	return e
+}
+
+// soon is so near that sleeping for it takes longer.
+const soon = 2 * machine.Microsecond
+
+// wakeGap is the least time between two wake-ups. Where a thousand requests each
+// have their own rhythm something is due every few microseconds; that costs as
+// much as sending it. A token is late by less than the gap, and the one after it
+// is on time again.
+const wakeGap = 500 * machine.Microsecond
+
+// With runs f with the engine in hand, which has played what was due, and then
+// delivers what f brought about. It is false when the engine has been stopped.
+func (e *Engine) With(f func(now machine.Time)) bool {
+	return e.drive.With(func(now machine.Time, _ *enginecore.Effects) { f(now) })
+}
+
+// Tell gives the engine a message; it is for who has it in hand.
+func (e *Engine) Tell(now machine.Time, m enginecore.Message) { e.Core.Input(now, m, &e.fx) }
+
+// Send gives the engine a message.
+func (e *Engine) Send(m enginecore.Message) { e.drive.Input(m) }
+
+// Control has the server do an operation and waits for its answer; false means
+// that it was refused, or that the engine is being stopped.
+func (e *Engine) Control(c *enginecore.Control) bool {
+	result := make(chan bool, 1)
+	if !e.With(func(now machine.Time) {
+		e.waiting[c] = result
+		e.Tell(now, c)
+	}) {
+		return false
+	}
+	select {
+	case ok := <-result:
+		return ok
+	case <-e.done:
+		return false
+	}
+}
+
+// Operate is Control for one of the engine's own operations.
+func (e *Engine) Operate(c engine.Control) bool { return e.Control(&enginecore.Control{Control: c}) }
+
+// controlled tells who waits of the answer to a Control.
+func (e *Engine) controlled(a *enginecore.Controlled) {
+	e.dead.Store(e.Core.Dead())
+	e.sleepLevel.Store(int32(e.Core.SleepLevel()))
+	if to := e.waiting[a.Control]; to != nil {
+		to <- a.Done
+		delete(e.waiting, a.Control)
+	}
+}
+
+// Dead tells whether the engine crashed, lost a rank or does not fit into its
+// memory.
+func (e *Engine) Dead() bool { return e.dead.Load() }
+
+// SleepLevel is vLLM's; 0 is awake.
+func (e *Engine) SleepLevel() int { return int(e.sleepLevel.Load()) }
+
+// Stop ends the driving; Done is closed then.
+func (e *Engine) Stop() {
+	e.drive.Stop()
+	close(e.done)
+}
+
+// Done is closed when the engine has been stopped.
+func (e *Engine) Done() <-chan struct{} { return e.done }
+
+// Submit gives a request's completions to the engine, all at one moment.
+func (e *Engine) Submit(seqs []*Seq) {
+	e.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })
+}
+
+// Abort ends completions that are not over.
+func (e *Engine) Abort(seqs []*Seq) {
+	e.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Abort{Sequence: q} })
+}
+
+// Resume lets held completions go on.
+func (e *Engine) Resume(seqs []*Seq) {
+	e.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Resume{Sequence: q} })
+}
+
+func (e *Engine) all(seqs []*Seq, message func(*enginecore.Sequence) enginecore.Message) {
+	e.With(func(now machine.Time) {
+		for _, s := range seqs {
+			e.Tell(now, message(&s.Sequence.Sequence))
+		}
+	})
+}
+
+// carry hands an effect to the request that it concerns, or to the server.
+func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
+	x := &fx.List[i]
+	switch a := x.Do.(type) {
+	case nil:
+	case enginecore.Controlled:
+		e.controlled(&a)
+		return
+	case enginecore.Fetched:
+		x.Sequence.Owner.(*Seq).Box.fetched(a.Took)
+		e.act(x)
+		return
+	default:
+		e.act(x)
+		return
+	}
+	f := fx.OfEngine(x)
+	if f.Kind == engine.Stepped {
+		e.Steps.Record(&fx.Engine, f)
+	}
+	if x.Sequence == nil {
+		return
+	}
+	s := x.Sequence.Owner.(*Seq)
+	if f.Kind == engine.Tokens {
+		e.tokens(s, f)
+	} else {
+		e.milestone(s, f)
+	}
+}
+
+// delivered wakes each request that something was handed to once.
+func (e *Engine) delivered() {
+	for i, b := range e.touched {
+		b.wake()
+		e.touched[i] = nil
+	}
+	e.touched = e.touched[:0]
+}
+
+func (e *Engine) tokens(s *Seq, f *engine.Effect) {
+	s.tokens += int(f.Count)
+	b := s.Box
+	b.mu.Lock()
+	b.Choices[s.Choice].Tokens = s.tokens
+	b.mu.Unlock()
+	e.touch(s, s.Every)
+}
+
+func (e *Engine) milestone(s *Seq, f *engine.Effect) {
+	b := s.Box
+	c := &b.Choices[s.Choice]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch f.Kind {
+	case engine.Rejected:
+		b.Rejected, b.Code = true, f.Code
+		e.touch(s, true)
+	case engine.PrefillStarted:
+		if !b.Started {
+			b.Started, b.StartedAt, b.Cached = true, f.At, int(f.Count)
+		}
+		e.touch(s, s.Start)
+	case engine.FirstToken:
+		s.tokens = 1
+		c.Tokens = 1
+		if b.FirstAt == 0 {
+			b.FirstAt = f.At
+		}
+		e.touch(s, s.First)
+	case engine.KVHeld:
+		b.kept = s.Hold
+	case engine.Finished:
+		s.tokens = int(f.Count)
+		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
+		b.EndedAt = f.At
+		e.touch(s, true)
+	case engine.Aborted:
+		c.Finished, c.Aborted = true, true
+		e.touch(s, true)
+	}
+}
+
+// touch has the request woken at the end of the delivery, if it wants to be.
+// A box may be listed twice: waking it again costs less than looking for it.
+func (e *Engine) touch(s *Seq, wants bool) {
+	if wants {
+		e.touched = append(e.touched, s.Box)
+	}
+}

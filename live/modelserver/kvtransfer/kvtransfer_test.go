@@ -1,0 +1,39 @@
+package kvtransfer
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+// A side channel whose listener dies is no secret; one that is closed is none.
+func TestDeadListenerIsTold(t *testing.T) {
+	t.Parallel()
+	for _, dies := range []bool{true, false} {
+		g := serve.Group{Log: slog.New(slog.DiscardHandler)}
+		e := New(t.Context(), nil, Options{SideChannel: "127.0.0.1:0", Serving: &g})
+		if err := e.side.open("127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		if !dies {
+			e.Close()
+			g.Wait()
+			select {
+			case err := <-g.Failed():
+				t.Errorf("it was told to close: %v", err)
+			default:
+			}
+			continue
+		}
+		if err := e.side.listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-g.Failed(); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		g.Wait()
+	}
+}

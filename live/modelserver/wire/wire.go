@@ -1,0 +1,106 @@
+// Package wire reads the bodies of a model server's requests and writes its
+// answers, as vLLM's HTTP server does.
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+// Header is a header's first value. Its name is in the canonical form, which
+// http.Header.Get would check again for every request.
+func Header(r *http.Request, name string) string {
+	if v := r.Header[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// JSON is the content type of nearly all answers.
+const JSON = "application/json"
+
+// ReadWhole reads a plain request's body. Its error is what to answer; a nil
+// answer with ok false means that the peer left while sending.
+func ReadWhole(r *http.Request, into []byte, limit int64) (body []byte, answer *openai.Error, ok bool) {
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit), false
+	}
+	if n := min(int(r.ContentLength), trustedLength); n > cap(into) {
+		into = make([]byte, 0, n+1)
+	}
+	b := into[:0]
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if int64(len(b)) > limit {
+			return nil, tooLarge(limit), false
+		}
+		if err == io.EOF {
+			return b, nil, true
+		}
+		if err != nil {
+			return nil, TooSlow(err), false
+		}
+	}
+}
+
+// trustedLength is the most room that is made for a body that has only been
+// announced.
+const trustedLength = 1 << 20
+
+// TooSlow answers a body that was cut for its slowness; nil is another error.
+func TooSlow(err error) *openai.Error {
+	var slow *serve.SlowBodyError
+	if !errors.As(err, &slow) {
+		return nil
+	}
+	return openai.Errorf(http.StatusRequestTimeout, "", "%v; send it faster, or start the server with a larger --body-idle-timeout or --body-timeout.", slow)
+}
+
+func tooLarge(limit int64) *openai.Error {
+	return openai.Errorf(http.StatusRequestEntityTooLarge, "", "The request body is longer than %d bytes.", limit)
+}
+
+// ReadBody reads a request's body. Where it is false nothing is left to do: the
+// answer has been given, or there is nobody to give it to.
+func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, bool) {
+	body, bad, ok := ReadWhole(r, nil, limit)
+	if bad != nil {
+		CloseAfter(w, r)
+		Answer(w, bad)
+	}
+	return body, ok
+}
+
+// maxControlBody bounds the body of a request that is not for tokens.
+const maxControlBody = 1 << 20
+
+// ReadJSON reads a small JSON body; false means that it has answered. known
+// refuses keys that into does not have.
+func ReadJSON(w http.ResponseWriter, r *http.Request, limit int64, into any, known bool) bool {
+	body, ok := ReadBody(w, r, min(maxControlBody, limit))
+	if !ok {
+		return false
+	}
+	var err error
+	if known {
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.DisallowUnknownFields()
+		err = d.Decode(into)
+	} else {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil {
+		Answer(w, openai.Errorf(http.StatusBadRequest, "", "The request body is not the expected JSON object: %v.", err))
+	}
+	return err == nil
+}
