@@ -32,6 +32,14 @@ type server struct {
 	steps    lifecycle.EngineSteps
 	told     stats.Server // in the metrics
 	pages    []page       // by data source
+	reading  *reading     // nil where pages are made at their times
+}
+
+// changes brings up to date what the picker knows of the server as it was.
+func (s *server) changes() {
+	if s.reading != nil {
+		s.reading.upTo(s.w.now)
+	}
 }
 
 // host is the server's address without its port.

@@ -17,6 +17,8 @@ type slot[M any, F machine.Buffer] struct {
 	// carried, if not nil, is called when all of a list is carried out. What it
 	// brings about in the same machine is a list of its own.
 	carried func()
+	// changes, if not nil, is called before anything happens to the machine.
+	changes func()
 	// class orders the wake-ups among what else happens at their moment.
 	class machine.Class
 	// while, if not nil, says whether wake-ups are still wanted, of a machine
@@ -43,6 +45,9 @@ func (s *slot[M, F]) open(w *world, m machine.Machine[M, F], fx F, carry func(i 
 
 // input gives the machine a message, now.
 func (s *slot[M, F]) input(m M) {
+	if s.changes != nil {
+		s.changes()
+	}
 	s.m.Input(s.w.now, m, s.fx)
 	s.play()
 }
@@ -58,6 +63,9 @@ func (s *slot[M, F]) wake(at machine.Time) {
 
 // advance plays what is due.
 func (s *slot[M, F]) advance() {
+	if s.changes != nil {
+		s.changes()
+	}
 	s.m.Advance(s.w.now, s.fx)
 	s.play()
 }

@@ -74,6 +74,7 @@ type world struct {
 	adapters      map[string]engine.AdapterID
 	voc           *tokens.Vocabulary
 	verbose       bool // sidecars go on from what answers say
+	eachPage      bool // every page of metrics is made at its time, whether or not anybody looks
 	picking       *picking
 	outside       outside
 	kv            *kvWire  // of model servers that publish KV events
@@ -182,7 +183,9 @@ func (w *world) start() {
 	}
 }
 
-func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
+func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) { return newWorld(s, rec, false) }
+
+func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, error) {
 	if len(s.Pools) != 1 {
 		return nil, fmt.Errorf("virtual: expected one pool, the scenario has %d", len(s.Pools))
 	}
@@ -190,7 +193,7 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if len(p.Endpoints) > 0 {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+	w := &world{rec: rec, eachPage: eachPage, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.verbose = p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
@@ -241,7 +244,7 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 		return nil, err
 	}
 	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
-	sv.class, sv.carried = machine.ClassStepEnd, sv.tell
+	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
 	sv.open(w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = lifecycle.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
