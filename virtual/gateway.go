@@ -65,12 +65,27 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 	if r.status == 0 {
 		r.status = status
 		r.bare = end && len(body) == 0 && piece == nil
-		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", contentType), End: r.bare})
+		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: r.w.responseHead(status, contentType), End: r.bare})
 		if r.bare {
 			return
 		}
 	}
 	r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, Piece: piece, End: end})
+}
+
+// responseHead are a response's headers. Many responses share them, and nobody
+// writes to them.
+func (w *world) responseHead(status int, contentType string) header.List {
+	is := responseKind{status, contentType}
+	if w.heads[is] == nil {
+		w.heads[is] = header.Of(":status", statusText(status), "content-type", contentType)
+	}
+	return w.heads[is]
+}
+
+type responseKind struct {
+	status      int
+	contentType string
 }
 
 // received is a piece of the response at the client.

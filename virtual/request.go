@@ -24,6 +24,8 @@ type request struct {
 	conversation *workload.Conversation
 	stream       *epp.Stream
 	fx           machine.Effects[stream.Effect] // of the stream
+	room         [2]stream.Effect               // as many as there mostly are at once, in fx
+	msg          stream.Message                 // the last one to it
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
@@ -72,7 +74,8 @@ func (r *request) begin() {
 			r.slot.end()
 		}
 	}
-	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.do(r.fx.List[i]) })
+	r.fx.List = r.room[:0]
+	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.do(&r.fx.List[i]) })
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
 	if r.w.timeout > 0 {
@@ -114,26 +117,33 @@ func (r *request) head() header.List {
 }
 
 // tell gives the EPP's stream a message of Envoy's.
-func (r *request) tell(m stream.Message) { r.slot.input(&m) }
+func (r *request) tell(m stream.Message) {
+	r.msg = m
+	r.slot.input(&r.msg)
+}
 
 // do carries out what the EPP says.
-func (r *request) do(e stream.Effect) {
+func (r *request) do(e *stream.Effect) {
 	switch e.Kind {
 	case stream.Decide:
 		r.w.picking.decide(r)
 	case stream.SendRequestHeaders:
-		r.toServer(func() { r.forward(e.Set) })
+		set := e.Set
+		r.toServer(func() { r.forward(set) })
 	case stream.SendRequestBody:
-		r.toServer(func() { r.serverBody(e.Body, e.Described, e.End) })
+		body, d, end := e.Body, e.Described, e.End
+		r.toServer(func() { r.serverBody(body, d, end) })
 	case stream.SendResponseHeaders:
 		if r.bare {
 			r.toClient(func() { r.received(nil, nil, true) })
 		}
 	case stream.SendResponseBody:
-		r.toClient(func() { r.received(e.Body, e.Piece, e.End) })
+		body, piece, end := e.Body, e.Piece, e.End
+		r.toClient(func() { r.received(body, piece, end) })
 	case stream.SendAnswer:
+		answer := e.Answer
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
-		r.toClient(func() { r.answered(e.Answer) })
+		r.toClient(func() { r.answered(answer) })
 	}
 }
 

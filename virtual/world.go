@@ -16,6 +16,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -73,8 +74,9 @@ type world struct {
 	model         string
 	adapters      map[string]engine.AdapterID
 	voc           *tokens.Vocabulary
-	verbose       bool // sidecars go on from what answers say
-	eachPage      bool // every page of metrics is made at its time, whether or not anybody looks
+	heads         map[responseKind]header.List // of responses
+	verbose       bool                         // sidecars go on from what answers say
+	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	picking       *picking
 	outside       outside
 	kv            *kvWire  // of model servers that publish KV events
@@ -194,7 +196,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	w := &world{rec: rec, eachPage: eachPage, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
+		voc: tokens.NewVocabulary(tokens.Packed{}), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.verbose = p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder, w.stream.Brief, w.stream.StandIns = rec, !flow.Detailed(rec), true

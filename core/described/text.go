@@ -12,8 +12,9 @@
 package described
 
 import (
+	"bytes"
 	"encoding/binary"
-	"strings"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -89,30 +90,28 @@ func (t *Text) String() string {
 // margin is how many bytes of white space are at the text's beginning and, unless
 // it is nothing else, at its end.
 func (t *Text) margin() (left, right int) {
-	s := t.literal
-	if t.words != nil || s == "" && t.n > 0 && t.n <= 64 {
-		s = t.String()
-	}
-	if s == "" && t.n > 0 { // of a long text mostly a few letters at either end
-		var some [64]byte
-		if left = margin(string(AppendLetters(some[:0], t.draw, 64)), strings.TrimLeft); left < 64 {
-			last := t.draw
-			last.Skip(uint64(t.n/8 - 7))
-			tail := AppendLetters(some[:0], last, 56+t.n%8)
-			if right = margin(string(tail), strings.TrimRight); right < len(tail) {
-				return left, right
-			}
+	const some = 64 // letters that mostly suffice
+	if t.words == nil && t.literal == "" && t.n > 2*some {
+		var buf [some + 7]byte
+		left = margin(AppendLetters(buf[:0], t.draw, some), bytes.TrimLeft)
+		last := t.draw
+		last.Skip(uint64(t.n/8 - 7))
+		tail := AppendLetters(buf[:0], last, some-8+t.n%8)
+		if right = margin(tail, bytes.TrimRight); left < some && right < len(tail) {
+			return left, right
 		}
-		s = t.String()
 	}
-	if left = margin(s, strings.TrimLeft); left < len(s) {
-		right = margin(s, strings.TrimRight)
+	text := t.Append(nil)
+	if left = margin(text, bytes.TrimLeft); left < len(text) {
+		return left, margin(text, bytes.TrimRight)
 	}
-	return left, right
+	return left, 0
 }
 
 // margin is how many bytes are taken off that are white space.
-func margin(s string, trim func(s, cutset string) string) int { return len(s) - len(trim(s, " ")) }
+func margin(b []byte, trim func(b []byte, cutset string) []byte) int {
+	return len(b) - len(trim(b, " "))
+}
 
 // letters are what random texts are made of.
 const letters = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJ 0123456789 "
@@ -128,17 +127,14 @@ var letterOf = func() (table [256]byte) {
 // AppendLetters appends n letters, digits and spaces: eight for each value of a
 // draw.
 func AppendLetters(b []byte, d machine.Draw, n int) []byte {
-	for ; n >= 8; n -= 8 {
+	at := len(b)
+	b = slices.Grow(b, max(0, n)+7)[:at+max(0, n)+7]
+	for out := b[at:]; len(out) >= 8; out = out[8:] {
 		z := d.Uint64()
-		b = append(b, letterOf[byte(z)], letterOf[byte(z>>8)], letterOf[byte(z>>16)], letterOf[byte(z>>24)],
-			letterOf[byte(z>>32)], letterOf[byte(z>>40)], letterOf[byte(z>>48)], letterOf[byte(z>>56)])
+		binary.LittleEndian.PutUint64(out, uint64(letterOf[byte(z)])|uint64(letterOf[byte(z>>8)])<<8|
+			uint64(letterOf[byte(z>>16)])<<16|uint64(letterOf[byte(z>>24)])<<24|
+			uint64(letterOf[byte(z>>32)])<<32|uint64(letterOf[byte(z>>40)])<<40|
+			uint64(letterOf[byte(z>>48)])<<48|uint64(letterOf[byte(z>>56)])<<56)
 	}
-	if n > 0 {
-		var last [8]byte
-		binary.LittleEndian.PutUint64(last[:], d.Uint64())
-		for _, c := range last[:n] {
-			b = append(b, letterOf[c])
-		}
-	}
-	return b
+	return b[:at+max(0, n)]
 }

@@ -29,6 +29,7 @@ type Stream struct {
 	door    Door
 	inner   stream.Stream
 	fx      machine.Effects[stream.Effect]
+	room    [2]stream.Effect // as many as there mostly are at once, in fx
 	told    stream.Message // the stream's own messages to inner
 	modes   stream.Modes
 	r       *Request
@@ -45,7 +46,9 @@ type Stream struct {
 // NewStream begins a stream. number makes the id of a request that came without
 // one.
 func NewStream(m *Machine, door Door, number uint64) *Stream {
-	return &Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
+	s := &Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
+	s.fx.List = s.room[:0]
+	return s
 }
 
 // Request is what the Machine knows of it; nil before Decide, and where the
@@ -273,6 +276,9 @@ func (s *Stream) responseHeaders(now machine.Time, e *stream.Effect) {
 	r.Response.Served = s.served
 	if s.m.hooks.ResponseHeader && r.Response.Scheduled() {
 		s.door.Input(Headers{r})
+	}
+	if s.m.c.Stream.StandIns {
+		return
 	}
 	e.Set = append(e.Set[:len(e.Set):len(e.Set)], r.Response.SetHeaders()...)
 	e.Set = append(e.Set, s.m.explained(r.Decision)...)

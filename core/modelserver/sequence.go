@@ -55,7 +55,7 @@ func (r *Reader) fillSequence(q *Request, s *Sequence) {
 	s.Key, s.Remote, s.Source = q.KV.Key, q.KV.Remote, q.KV.Source
 	size := r.Engine.BlockSize
 	if blocks := s.Submit.PromptTokens / max(1, size); s.Remote == nil && (s.Source != nil || r.Connector.ViaStore) && len(s.Submit.Hashes) < blocks {
-		s.Prefix, _ = r.promptHashes(q, s.prompt, blocks)
+		s.Prefix, _ = r.promptHashes(q, s.prompt, blocks, 0)
 	}
 	if r.Engine.KVEvents {
 		s.Tokens = func(first, count int) []uint32 { return s.ids(r, first, count) }
@@ -165,12 +165,11 @@ func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
 	}
 	n := p.Len()
 	total := min(n+out, r.Engine.MaxModelLen)
-	list, rest := r.promptHashes(q, p, total/size)
+	list, ids := r.promptHashes(q, p, total/size, total)
 	if total/size == len(list) {
 		return list
 	}
 	left := total - len(list)*size
-	ids := append(make([]uint32, 0, left), rest...)
 	for i := range left - len(ids) {
 		ids = append(ids, c.piece(i).id)
 	}
@@ -182,16 +181,21 @@ func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
 }
 
 // promptHashes names the whole blocks of a prompt, in a list with room for so many,
-// and tells the tokens behind them.
-func (r *Reader) promptHashes(q *Request, p *Prompt, room int) (list []uint64, rest []uint32) {
+// and tells the tokens behind them, in one with room for what is up to total.
+func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []uint64, rest []uint32) {
 	list = make([]uint64, 0, room)
 	size := r.Engine.BlockSize
 	if p.of == nil {
 		list = engine.BlockHashes(list, q.salt(), p.Tokens, size)
-		return list, p.Tokens[len(list)*size:]
+		rest = make([]uint32, 0, max(0, total-len(list)*size))
+		return list, append(rest, p.Tokens[len(list)*size:]...)
 	}
 	list, bytes := p.of.Names(list, &described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * size, Template: r.Template, Answer: true})
-	return list, tokens.Packed{}.Encode(nil, string(bytes))
+	rest = make([]uint32, 0, max(0, total-len(list)*size))
+	for ; len(bytes) > 0; bytes = bytes[min(4, len(bytes)):] {
+		rest = tokens.Packed{}.Encode(rest, string(bytes[:min(4, len(bytes))]))
+	}
+	return list, rest
 }
 
 // salt keeps prefixes apart that must not be shared: between adapters, and

@@ -59,8 +59,8 @@ type Config struct {
 	Recorder flow.Recorder
 	// Brief records what happens to every request without details (flow.Detailed).
 	Brief bool
-	// StandIns says that response bodies stand for longer ones, as in virtual
-	// time: their sizes are not recorded.
+	// StandIns says that responses stand for longer ones, as in virtual time: the
+	// sizes of their bodies are not recorded, and nobody reads their headers.
 	StandIns bool
 	// OnMetadata is told what was made up for a request; may be nil.
 	OnMetadata func(request, metadata string)
