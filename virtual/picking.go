@@ -129,7 +129,8 @@ func (k *picking) look(at machine.Time, f func()) {
 		f()
 		return
 	}
-	k.w.queue.Push(at, machine.ClassLook, event{kind: arrives, then: f})
+	k.w.asking++
+	k.w.queue.Push(at, machine.ClassLook, event{kind: looks, then: f})
 }
 
 // decide hands a request to the picker.

@@ -35,12 +35,13 @@ type slot[M any, F machine.Buffer] struct {
 // needs any more.
 type place struct {
 	slot interface{ wake(at machine.Time) }
+	asks bool // the machine would want to be woken for ever
 }
 
 // open puts a machine into a slot. Class, carried and while may be set before.
 func (s *slot[M, F]) open(w *world, m machine.Machine[M, F], fx F, carry func(i int)) {
 	s.w, s.m, s.fx, s.carry, s.wakeAt = w, m, fx, carry, machine.Never
-	s.place = &place{s}
+	s.place = &place{s, s.while != nil}
 }
 
 // input gives the machine a message, now.
@@ -89,6 +90,9 @@ func (s *slot[M, F]) play() {
 	s.playing = false
 	if at, ok := s.m.Next(); ok && at < s.wakeAt && s.place.slot != nil && (s.while == nil || s.while()) {
 		s.wakeAt = at
+		if s.place.asks {
+			s.w.asking++
+		}
 		s.w.queue.Push(at, s.class, event{kind: wake, place: s.place})
 	}
 }

@@ -30,7 +30,7 @@ type Stream struct {
 	inner   stream.Stream
 	fx      machine.Effects[stream.Effect]
 	room    [2]stream.Effect // as many as there mostly are at once, in fx
-	told    stream.Message // the stream's own messages to inner
+	told    stream.Message   // the stream's own messages to inner
 	modes   stream.Modes
 	r       *Request
 	subset  []string
@@ -91,6 +91,12 @@ func (s *Stream) Input(now machine.Time, msg *stream.Message, fx *machine.Effect
 		s.modes = msg.Modes
 	case stream.ResponseHeaders:
 		s.head = msg.Head
+	}
+	if msg.Kind == stream.PeerGone {
+		if s.Advance(now, fx); s.arrived && !s.decided && s.r.state != arriving && s.Result() == stream.Running {
+			s.door.Input(Leave{s.r}) // what that decides ends the stream
+			return
+		}
 	}
 	s.inner.Input(now, msg, &s.fx)
 	s.play(now, fx)

@@ -71,7 +71,7 @@ func (r *Response) describable() bool {
 // else a text.
 func (r *Response) Said() (words described.Text, text string) {
 	said, n := r.seqs[0].said, r.tells(0)
-	if x := &said.stopping; len(said.echo) == 0 && said.before == "" && x.masked == 0 && x.back == 0 && x.drop == 0 && said.tool == nil && !r.below {
+	if x := &said.stopping; len(said.given) == 0 && said.before == "" && x.masked == 0 && x.back == 0 && x.drop == 0 && said.tool == nil && !r.below {
 		return described.Words(said.voc, said.base, n), ""
 	}
 	if said.tool != nil || r.below {

@@ -52,7 +52,7 @@ func (s *Stream) awaitMore() {
 
 // requestBody is a piece of the request's body. The bytes are copied.
 func (s *Stream) requestBody(chunk []byte, d *described.Body, end bool) {
-	if d != nil && (s.state != awaitBody || s.modes != Modes{} || len(s.body) > 0) {
+	if d != nil && (s.state != awaitBody || s.modes.Request != FullDuplex || len(s.body) > 0) {
 		chunk, d = d.Bytes(), nil
 	}
 	if s.modes.Request == Streamed && s.state != over && s.state != awaitHeaders {
