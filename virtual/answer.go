@@ -34,6 +34,13 @@ type answering struct {
 	body   []byte       // as far as it is here, of a plain one
 	told   *described.Body
 	news   bool // of the engine, not told yet
+
+	// one is what nearly every request needs, in the same piece of memory.
+	one struct {
+		choice   [1]modelserver.Choice
+		sequence sequence
+		effects  [2]modelserver.Effect // as many as there mostly are at once, in fx
+	}
 }
 
 // sequence is one completion, and whose it is.
@@ -51,6 +58,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	a := &answering{r: r, s: s, api: modelserver.APIOf(r.Path), head: modelserver.ReadHead(head.Get)}
 	r.at = a
 	a.class = machine.ClassArrival // after a delay this is when it arrives, to the server
+	a.fx.List = a.one.effects[:0]
 	a.open(r.w, &a.resp, &a.fx, func(i int) { a.do(&a.fx.List[i]) })
 	a.head.Created, a.head.Scratch = int64(r.w.now.Seconds()), &r.w.chat
 	if a.api == nil {
@@ -143,13 +151,20 @@ func (a *answering) do(e *modelserver.Effect) {
 			q, bad = a.api.Read(&a.s.reader, &a.head, a.body)
 		}
 		if a.body = nil; bad == nil {
-			a.p.Choices = make([]modelserver.Choice, q.Choices())
+			if a.p.Choices = a.one.choice[:]; q.Choices() != 1 {
+				a.p.Choices = make([]modelserver.Choice, q.Choices())
+			}
 		}
 		a.resp.Take(r.w.now, q, bad, &a.fx)
 	case modelserver.Submit:
 		all := a.resp.Sequences()
 		for i := range all {
-			all[i].Owner = &sequence{&all[i], a}
+			x := &a.one.sequence
+			if i > 0 {
+				x = new(sequence)
+			}
+			*x = sequence{&all[i], a}
+			all[i].Owner = x
 		}
 		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })
 	case modelserver.Resume:
@@ -176,7 +191,8 @@ func (a *answering) do(e *modelserver.Effect) {
 		r.tokens = a.tokens()
 		if a.told != nil && !r.w.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
 			if piece, ok := a.resp.Describe(e); ok {
-				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, &piece, end)
+				told := piece // which needs memory of its own
+				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, &told, end)
 				return
 			}
 		}

@@ -25,7 +25,6 @@ type request struct {
 	stream       *epp.Stream
 	fx           machine.Effects[stream.Effect] // of the stream
 	room         [2]stream.Effect               // as many as there mostly are at once, in fx
-	msg          stream.Message                 // the last one to it
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
@@ -120,8 +119,8 @@ func (r *request) head() header.List {
 
 // tell gives the EPP's stream a message of Envoy's.
 func (r *request) tell(m stream.Message) {
-	r.msg = m
-	r.slot.input(&r.msg)
+	r.w.msg = m // which is read before anybody tells anything else
+	r.slot.input(&r.w.msg)
 }
 
 // do carries out what the EPP says.

@@ -78,6 +78,7 @@ type world struct {
 	adapters      map[string]engine.AdapterID
 	voc           *tokens.Vocabulary
 	heads         map[responseKind]header.List // of responses
+	msg           stream.Message               // the last one to an EPP's stream
 	verbose       bool                         // sidecars go on from what answers say
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	picking       *picking
