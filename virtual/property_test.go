@@ -97,8 +97,8 @@ func TestConservation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !inBytes {
-				w.load.Describe()
+			if inBytes {
+				w.load.Write()
 			}
 			if err := w.run(nil); err != nil {
 				t.Fatalf("%v\n%s", err, text)

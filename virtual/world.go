@@ -129,8 +129,8 @@ func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSum
 	if err != nil {
 		return nil, err
 	}
-	if !o.Bytes {
-		w.load.Describe()
+	if o.Bytes {
+		w.load.Write()
 	}
 	if err := w.run(o.Progress); err != nil || w.busy() {
 		return nil, err

@@ -44,6 +44,9 @@ func (c *Config) Describe() {
 // does it stand for anything else.
 func plain(s string) bool { return described.Plain(s) && !held.MayBound(s) }
 
+// Write takes Describe back.
+func (c *Config) Write() { c.fields, c.shared = nil, nil }
+
 func (c *Config) adapters() []string {
 	var names []string
 	for _, a := range c.Adapters {
