@@ -26,6 +26,7 @@ type request struct {
 	fx           machine.Effects[stream.Effect] // of the stream
 	room         [2]stream.Effect               // as many as there mostly are at once, in fx
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
+	closed       bool // Envoy has ended the stream
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
 	seen         seen
@@ -119,12 +120,16 @@ func (r *request) head() header.List {
 
 // tell gives the EPP's stream a message of Envoy's.
 func (r *request) tell(m stream.Message) {
+	r.closed = r.closed || m.Kind == stream.PeerGone
 	r.w.msg = m // which is read before anybody tells anything else
 	r.slot.input(&r.w.msg)
 }
 
-// do carries out what the EPP says.
+// do carries out what the EPP says, as long as Envoy listens.
 func (r *request) do(e *stream.Effect) {
+	if r.closed {
+		return
+	}
 	switch e.Kind {
 	case stream.Decide:
 		r.w.picking.decide(r)

@@ -29,7 +29,7 @@ type Stream struct {
 	door    Door
 	inner   stream.Stream
 	fx      machine.Effects[stream.Effect]
-	room    [2]stream.Effect // as many as there mostly are at once, in fx
+	room    [3]stream.Effect // for fx, which rarely holds more
 	told    stream.Message   // the stream's own messages to inner
 	modes   stream.Modes
 	r       *Request

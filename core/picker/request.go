@@ -191,7 +191,7 @@ func (p *Picker) newRequest(headers header.List, body []byte, d *described.Body,
 	}
 	b, err := p.parseAs(apiPath(r.Headers), body, d)
 	if err != nil {
-		r.TargetModel = newer(r.Headers, HeadersModelRewrite) // for the figures
+		r.TargetModel = newer(r.Headers, HeadersModelRewrite) // for the metrics
 		return r, err
 	}
 	r.Body = b

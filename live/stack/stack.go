@@ -37,6 +37,7 @@ const (
 	KeptExtProc = "127.0.0.1:9002"
 	KeptMetrics = "127.0.0.1:9090"
 	KeptHealth  = "127.0.0.1:9003"
+	KeptAdmin   = "127.0.0.1:19000" // Envoy's own pages
 )
 
 const anyPort = "127.0.0.1:0"
@@ -86,7 +87,7 @@ type Options struct {
 
 // Ports are the ports of 127.0.0.1 that a stack listens on for others. 0 is a
 // free one, or with Keep the well-known one.
-type Ports struct{ Gateway, ExtProc, Health, Metrics int }
+type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin int }
 
 // at is the address for a port, whose well-known one is kept.
 func (o *Options) at(port int, kept string) string {
@@ -236,7 +237,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
 		setHardware(s.pool, &so)
 		if s.places != nil {
-			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
+			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
 			if so.KVRole = core.RoleConsumer; s.pool.Prefills(i) {
 				so.KVRole = core.RoleProducer
 			}
@@ -302,7 +303,7 @@ func (s *Stack) startPicker(ctx context.Context) error {
 	}
 	s.Picker, err = epp.Start(o)
 	if err != nil && strings.Contains(err.Error(), "address already in use") {
-		return &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, --grpc-health-port, --metrics-port)", Err: err}
+		return &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, --grpc-health-port, --metrics-port, --admin-port)", Err: err}
 	}
 	return err
 }
@@ -331,6 +332,7 @@ func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string,
 
 func (s *Stack) startGateway(ctx context.Context) error {
 	c := GatewayConfig(s.o.Scenario, s.ExtProc(), s.Endpoints, s.o.at(s.o.Ports.Gateway, KeptGateway))
+	c.Admin = s.o.at(s.o.Ports.Admin, KeptAdmin)
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
 	}

@@ -168,6 +168,10 @@ func (w *writer) step() {
 		}
 		w.push(kid)
 	case either:
+		if len(n.kids) == 0 { // a class without a character
+			w.pop()
+			return
+		}
 		kid := n.kids[w.Draw.Intn(len(n.kids))]
 		w.pop()
 		if kid.kind != literal && !w.room(kid.min) {
