@@ -148,6 +148,9 @@ func (r *request) do(e *stream.Effect) {
 		body, piece, end := e.Body, e.Piece, e.End
 		r.toClient(func() { r.received(body, piece, end) })
 	case stream.SendAnswer:
+		if r.seen.givenUp {
+			return
+		}
 		answer := e.Answer
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
 		r.toClient(func() { r.answered(answer) })
