@@ -41,5 +41,6 @@ func (s *Scenario) Generator() *workload.Config {
 	if s.recorded != nil {
 		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.recorded, len(s.recorded), 1, nil, nil, workload.Leaving{}
 	}
+	c.Describe()
 	return c
 }

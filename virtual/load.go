@@ -31,7 +31,7 @@ func (w *world) arrived() {
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
 	r := &request{w: w, conversation: v, Request: v.Request()}
-	if v.More() {
+	if v.More() && w.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
 	}
@@ -57,8 +57,15 @@ func (r *request) hear(body []byte) {
 func (w *world) ended(r *request, o flow.Outcome) {
 	w.done++
 	if v := r.conversation; v.More() {
-		r.heard.Close()
-		think := v.Next(r.heard.Text(), o)
+		var think machine.Time
+		if r.heard != nil {
+			r.heard.Close()
+			think = v.Next(r.heard.Text(), o)
+		} else if r.said != "" {
+			think = v.Next(r.said, o)
+		} else {
+			think = v.NextDescribed(r.words, o)
+		}
 		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{kind: nextTurn, request: r})
 		return
 	}

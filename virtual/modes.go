@@ -60,15 +60,12 @@ func (r *request) unanswered() {
 	r.seen.past = true
 	to := r.w.modes.servers[r.Index%len(r.w.modes.servers)]
 	r.toServer(func() { r.forward(header.Of("x-gateway-destination-endpoint", to)) })
-	r.toServer(func() { r.serverBody(r.Body, true) })
+	r.toServer(func() { r.serverBody(r.Body, r.description(), true) })
 }
 
-// waits keeps a piece of a response that the picker is shown whole, and says
+// waits keeps a piece of a response that the picker is shown whole, in bytes, and says
 // whether it was not the last.
 func (r *request) waits(end bool, piece func(end bool)) bool {
-	if r.w.modes.response != stream.Buffered {
-		return false
-	}
 	r.seen.kept = append(r.seen.kept, piece)
 	if !end {
 		return true

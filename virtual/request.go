@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -23,6 +24,7 @@ type request struct {
 	conversation *workload.Conversation
 	stream       *epp.Stream
 	fx           machine.Effects[stream.Effect] // of the stream
+	room         [2]stream.Effect               // as many as there mostly are at once, in fx
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
 	closed       bool // Envoy has ended the stream
 	alarm        *alarm
@@ -47,7 +49,9 @@ type request struct {
 	first   bool             // the client has seen the first token
 	over    bool
 	gone    bool             // behind Envoy it is known that nobody waits any more
-	heard   *response.Reader // the answer, where somebody goes on from it
+	heard   *response.Reader // the answer, where a sidecar may have put it together
+	words   described.Text   // the answer, where somebody goes on from it
+	said    string           // or this, where it is not words
 }
 
 func (r *request) record(step flow.Step, details ...flow.Detail) {
@@ -71,7 +75,8 @@ func (r *request) begin() {
 			r.slot.end()
 		}
 	}
-	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.said(r.fx.List[i]) })
+	r.fx.List = r.room[:0]
+	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.do(&r.fx.List[i]) })
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
 	if r.w.timeout > 0 {
@@ -83,16 +88,32 @@ func (r *request) begin() {
 	head := append(r.head(), r.Header...).Normalize()
 	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
 		r.tell(stream.Message{Kind: stream.Headers, Head: head, Modes: stream.Modes{Response: r.w.modes.response}})
-		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, End: true})
+		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
 		r.awaited()
 	})
+}
+
+// description is what the body is described by; nil where there is the body.
+func (r *request) description() *described.Body {
+	if !r.IsDescribed() {
+		return nil
+	}
+	return &r.Described
+}
+
+// client is the client's request that this one, perhaps a leg, is for.
+func (r *request) client() *request {
+	if r.leg != nil {
+		return r.leg.p.r
+	}
+	return r
 }
 
 // head are the headers that every request of the client's has.
 func (r *request) head() header.List {
 	h := header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID)
 	if !r.w.chunked {
-		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(len(r.Body))})
+		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(r.Len())})
 	}
 	return h
 }
@@ -100,11 +121,12 @@ func (r *request) head() header.List {
 // tell gives the EPP's stream a message of Envoy's.
 func (r *request) tell(m stream.Message) {
 	r.closed = r.closed || m.Kind == stream.PeerGone
-	r.slot.input(&m)
+	r.w.msg = m // which is read before anybody tells anything else
+	r.slot.input(&r.w.msg)
 }
 
-// said carries out what the EPP says, as long as Envoy listens.
-func (r *request) said(e stream.Effect) {
+// do carries out what the EPP says, as long as Envoy listens.
+func (r *request) do(e *stream.Effect) {
 	if r.closed {
 		return
 	}
@@ -113,21 +135,25 @@ func (r *request) said(e stream.Effect) {
 		r.w.picking.decide(r)
 	case stream.SendRequestHeaders:
 		r.seen.replied = true
-		r.toServer(func() { r.forward(e.Set) })
+		set := e.Set
+		r.toServer(func() { r.forward(set) })
 	case stream.SendRequestBody:
-		r.toServer(func() { r.serverBody(e.Body, e.End) })
+		body, d, end := e.Body, e.Described, e.End
+		r.toServer(func() { r.serverBody(body, d, end) })
 	case stream.SendResponseHeaders:
 		if r.bare {
-			r.toClient(func() { r.received(nil, true) })
+			r.toClient(func() { r.received(nil, nil, true) })
 		}
 	case stream.SendResponseBody:
-		r.toClient(func() { r.received(e.Body, e.End) })
+		body, piece, end := e.Body, e.Piece, e.End
+		r.toClient(func() { r.received(body, piece, end) })
 	case stream.SendAnswer:
 		if r.seen.givenUp {
 			return
 		}
+		answer := e.Answer
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
-		r.toClient(func() { r.answered(e.Answer) })
+		r.toClient(func() { r.answered(answer) })
 	}
 }
 
@@ -135,7 +161,7 @@ func (r *request) said(e stream.Effect) {
 func (r *request) answered(a stream.Answer) {
 	if r.status == 0 {
 		r.status = a.Status
-		r.received(a.Body, true)
+		r.received(a.Body, nil, true)
 		return
 	}
 	r.finish(flow.OutcomeOfStatus(a.Status), []flow.Detail{flow.D("status", a.Status)})
@@ -169,7 +195,7 @@ func (r *request) promptTokens() []uint32 {
 	if api == nil {
 		return nil
 	}
-	q, bad := api.Read(&rd, &modelserver.Head{RequestID: r.ID}, r.Body)
+	q, bad := api.Read(&rd, &modelserver.Head{RequestID: r.ID}, r.Bytes())
 	if bad != nil {
 		return nil
 	}
@@ -226,14 +252,14 @@ func (r *request) forward(set header.List) {
 }
 
 // serverBody is the request's body as the model server reads it.
-func (r *request) serverBody(body []byte, end bool) {
+func (r *request) serverBody(body []byte, d *described.Body, end bool) {
 	switch {
 	case r.sidecar != nil:
 		if end {
 			r.sidecar.tell(disagg.Start{})
 		}
 	case r.at != nil:
-		r.at.read(body, end)
+		r.at.read(body, d, end)
 	}
 }
 

@@ -59,7 +59,8 @@ func (s *server) effect(e enginecore.Effect) {
 	}
 	f := *s.fx.OfEngine(&e) // what is said of it may move the list
 	if f.Kind == engine.Stepped {
-		s.steps.Record(&s.fx.Engine, &f)
+		stepped := f
+		s.steps.Record(&s.fx.Engine, &stepped)
 	}
 	if f.Kind == engine.Finished || f.Kind == engine.Aborted {
 		s.ends++

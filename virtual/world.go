@@ -18,6 +18,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -76,8 +77,10 @@ type world struct {
 	model         string
 	adapters      map[string]engine.AdapterID
 	voc           *tokens.Vocabulary
-	verbose       bool // somebody goes on from what answers say
-	eachPage      bool // every page of metrics is made at its time, whether or not anybody looks
+	heads         map[responseKind]header.List // of responses
+	msg           stream.Message               // the last one to an EPP's stream
+	verbose       bool                         // sidecars go on from what answers say
+	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	picking       *picking
 	outside       outside
 	kv            *kvWire  // of model servers that publish KV events
@@ -107,17 +110,29 @@ type world struct {
 // A progress function may be nil; it is told how many requests have ended, and
 // stops the run by returning false.
 func Run(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) error {
-	_, err := Play(s, rec, progress)
+	_, err := Play(s, rec, Options{Progress: progress})
 	return err
 }
 
+// Options are how a scenario is played.
+type Options struct {
+	// Progress is as in Run.
+	Progress func(done int) bool
+	// Bytes has all requests and answers spelt out as they would be sent, which
+	// takes longer and changes nothing.
+	Bytes bool
+}
+
 // Play is Run, and tells what the picker's indexes of KV blocks came to.
-func Play(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) ([]report.IndexSummary, error) {
+func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSummary, error) {
 	w, err := build(s, rec)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.run(progress); err != nil || w.busy() {
+	if o.Bytes {
+		w.load.Write()
+	}
+	if err := w.run(o.Progress); err != nil || w.busy() {
 		return nil, err
 	}
 	return w.kv.check(w), nil
@@ -252,8 +267,8 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	w := &world{rec: rec, eachPage: eachPage, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
-	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
+		voc: tokens.NewVocabulary(tokens.Packed{}), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
+	w.verbose = p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder, w.stream.Brief, w.stream.StandIns = rec, !flow.Detailed(rec), true
 	w.modes = modesOf(p)

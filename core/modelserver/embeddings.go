@@ -59,7 +59,7 @@ func (r *Reader) readEmbeddings(head *Head, body []byte) (*Request, *openai.Erro
 	p := openai.Sampling{Model: q.Model, TruncatePrompt: q.Truncate, Priority: q.Priority, RequestID: q.RequestID}
 	key := head.id(&p)
 	req := &Request{Key: key, ID: "embd-" + key, N: 1}
-	r.prompts(req, &q.Input)
+	req.Prompts = r.prompts(&q.Input)
 	if bad := r.fill(req, &p, 1, true); bad != nil {
 		return nil, bad
 	}

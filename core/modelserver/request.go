@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -74,7 +75,13 @@ func newRequest(stream bool) *Request {
 type Prompt struct {
 	Tokens []uint32
 	Text   string // empty where only tokens came
+
+	of    *described.Body // spells it out, where there is neither of them
+	count int             // of its tokens then
 }
+
+// Len is how many tokens the prompt has.
+func (p *Prompt) Len() int { return max(p.count, len(p.Tokens)) }
 
 // Choices is how many completions the request makes in all.
 func (r *Request) Choices() int { return len(r.Prompts) * r.N }
@@ -83,7 +90,7 @@ func (r *Request) Choices() int { return len(r.Prompts) * r.N }
 func (r *Request) PromptTokens() int {
 	n := 0
 	for i := range r.Prompts {
-		n += len(r.Prompts[i].Tokens)
+		n += r.Prompts[i].Len()
 	}
 	return n
 }

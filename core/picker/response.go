@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -90,12 +91,26 @@ func (r *Response) SetMetadata(namespace, key string, value any) {
 // the first two a Response belongs to its request alone, and without the third
 // so does the end of a Decision: a driver with many requests at once need then
 // take no turns for them.
-type Hooks struct{ ResponseHeader, ResponseBody, Release bool }
+type Hooks struct {
+	ResponseHeader, ResponseBody, Release bool
+	// ResponseChunks: some look at the response's bytes, too.
+	ResponseChunks bool
+}
 
 // Hooks says which plug-ins there are.
 func (p *Picker) Hooks() Hooks {
-	return Hooks{len(p.responseHeaders) > 0, len(p.responseBodies) > 0, len(p.releasers) > 0}
+	h := Hooks{ResponseHeader: len(p.responseHeaders) > 0, ResponseBody: len(p.responseBodies) > 0, Release: len(p.releasers) > 0}
+	for _, x := range p.responseBodies {
+		if progress, ok := x.(ProgressReader); !ok || !progress.ReadsProgress() {
+			h.ResponseChunks = true
+		}
+	}
+	return h
 }
+
+// ProgressReader is a ResponseBody that looks at a Response's Progress and not at
+// its Chunk, if it says so. Then no bytes need be made for it in virtual time.
+type ProgressReader interface{ ReadsProgress() bool }
 
 // NewResponse begins a response by its headers. d is nil when Envoy answered by
 // itself before the request was decided.
@@ -194,6 +209,29 @@ func (r *Response) Read(now machine.Time, chunk []byte, end bool) []byte {
 	}
 	r.ended = end
 	return out
+}
+
+// ReadPiece is Read of a piece that is described. It is false where nothing goes
+// to the client yet.
+func (r *Response) ReadPiece(now machine.Time, piece *described.Piece, end bool) bool {
+	if r.ended {
+		return false
+	}
+	r.First = r.Chunks == 0
+	r.Chunks++
+	r.chunk, r.described, r.End, r.ended = nil, true, end, end
+	if r.FirstAt == 0 {
+		r.FirstAt = now
+	}
+	r.LastAt = now
+	if piece.Has && (end || r.Streaming) {
+		u := &piece.Usage
+		r.Usage, r.HasUsage = parse.Usage{PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, TotalTokens: u.PromptTokens + u.CompletionTokens}, true
+		if u.Details {
+			r.Usage.CachedTokens, r.Usage.HasCached = u.CachedTokens, true
+		}
+	}
+	return end || r.Streaming || !r.rewritesBack()
 }
 
 // whole gathers a response that does not stream, for its usage at the end.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -26,6 +27,11 @@ type Conversation struct {
 	user    string // what the turn under way says
 	history []message
 	size    int
+
+	// Instead, of a conversation that is described.
+	fields *described.Fields
+	said   described.Message
+	past   *described.History
 }
 
 type message struct {
@@ -41,6 +47,7 @@ func (c *Config) Conversation(index, first int) *Conversation {
 		return nil
 	}
 	v := &Conversation{Index: index, First: first, Turns: 1, c: c, model: c.adapter(index)}
+	v.fields = c.fields[v.model]
 	if c.Turns != nil {
 		d := machine.NewDraw(c.Seed, "client", "turns", uint64(index))
 		v.Turns = max(1, int(c.Turns(&d)))
@@ -73,13 +80,25 @@ func (v *Conversation) Request() Request {
 	if c.Recorded != nil {
 		return c.Recorded[index].request(v.model, index)
 	}
-	v.user = c.prompt(index)
+	group := -1 // none
 	if n := len(c.Prefixes); n > 0 && v.turn == 0 {
 		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))
-		v.user = c.Prefixes[d.Intn(n)] + v.user
+		group = d.Intn(n)
 	}
-	messages := append(v.history[:len(v.history):len(v.history)], message{"user", v.user})
-	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions", Body: c.body(v.model, messages)}
+	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions"}
+	if v.fields != nil {
+		v.said = c.say(index, group)
+		if v.said.Len() > 0 || !c.Completions { // an empty prompt has no field
+			r.Described = described.NewBody(v.fields, v.past, v.said)
+		} else {
+			r.Body = c.body(v.model, []message{{"user", ""}})
+		}
+	} else {
+		if v.user = c.prompt(index); group >= 0 {
+			v.user = c.Prefixes[group] + v.user
+		}
+		r.Body = c.body(v.model, append(v.history[:len(v.history):len(v.history)], message{"user", v.user}))
+	}
 	if c.Completions {
 		r.Path = "/v1/completions"
 	}
@@ -102,10 +121,44 @@ func (v *Conversation) More() bool { return v.turn+1 < v.Turns }
 // was not answered whole is not spoken of again. It returns how long the user thinks
 // before the next request.
 func (v *Conversation) Next(answer string, o flow.Outcome) machine.Time {
+	if v.fields != nil && (o != flow.Completed || plain(answer)) {
+		return v.NextDescribed(described.Literal(answer), o)
+	}
+	v.write()
 	if n := len(v.user) + len(answer); o == flow.Completed && v.size+n <= maxHistory {
 		v.history = append(v.history, message{"user", v.user}, message{"assistant", answer})
 		v.size += n
 	}
+	return v.next()
+}
+
+// NextDescribed is Next with an answer of words.
+func (v *Conversation) NextDescribed(answer described.Text, o flow.Outcome) machine.Time {
+	if v.fields == nil {
+		return v.Next(answer.String(), o)
+	}
+	if n := v.said.Len() + answer.Len(); o == flow.Completed && v.size+n <= maxHistory {
+		if v.past == nil {
+			v.past = new(described.History)
+		}
+		v.past.Add(v.said)
+		v.past.Add(described.NewMessage("assistant", nil, answer))
+		v.size += n
+	}
+	return v.next()
+}
+
+// write has the conversation go on in bytes.
+func (v *Conversation) write() {
+	if v.fields == nil {
+		return
+	}
+	v.past.Each(func(m *described.Message) { v.history = append(v.history, message{m.Role, m.String()}) })
+	v.user, v.past, v.fields = v.said.String(), nil, nil
+}
+
+// next is the time before the next turn.
+func (v *Conversation) next() machine.Time {
 	v.turn++
 	if v.c.ThinkTime == nil {
 		return 0

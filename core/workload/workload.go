@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -64,6 +65,10 @@ type Config struct {
 	Fields []byte
 	// Leaving is who does not wait for the answer.
 	Leaving Leaving
+
+	// Of requests that are described (Describe), by model, and for Prefixes.
+	fields map[string]*described.Fields
+	shared []*described.Shared
 }
 
 // Adapter is a LoRA adapter and the part of all conversations that ask for it.
@@ -89,17 +94,42 @@ type Request struct {
 	Path  string
 	// Header is what is sent besides the content's type and the id.
 	Header header.List
-	Body   []byte
+	// Body is what is sent, unless it is Described, which has Fields then.
+	Body      []byte
+	Described described.Body
+}
+
+// IsDescribed says whether there is a description of the body and not the body.
+func (r *Request) IsDescribed() bool { return r.Described.Fields != nil }
+
+// Len is the length of the body.
+func (r *Request) Len() int {
+	if r.IsDescribed() {
+		return r.Described.Len()
+	}
+	return len(r.Body)
+}
+
+// Bytes are the body.
+func (r *Request) Bytes() []byte {
+	if r.Body == nil && r.IsDescribed() {
+		r.Body = r.Described.Bytes()
+	}
+	return r.Body
 }
 
 // Sent is what the record says of the request when it is sent: of a long body
 // the beginning.
 func (r *Request) Sent() []flow.Detail {
-	body := string(r.Body[:min(len(r.Body), maxShown)])
-	if len(r.Body) > maxShown {
+	first := r.Body
+	if r.IsDescribed() {
+		first = r.Described.AppendFirst(nil, maxShown)
+	}
+	body := string(first[:min(len(first), maxShown)])
+	if r.Len() > maxShown {
 		body = strings.ToValidUTF8(body[:maxShown-len("…")], "") + "…"
 	}
-	return []flow.Detail{flow.D("path", r.Path), flow.D("bytes", len(r.Body)), flow.D("body", body)}
+	return []flow.Detail{flow.D("path", r.Path), flow.D("bytes", r.Len()), flow.D("body", body)}
 }
 
 // maxShown is how long a body is that is shown whole.
@@ -123,12 +153,18 @@ func (c *Config) prompt(index int) string {
 	if c.Text != "" {
 		return c.Text
 	}
+	d, n := c.drawn(index)
+	return text(&d, c.Alphabet, n, c.Characters)
+}
+
+// drawn is what a random prompt is drawn from, and how long it is.
+func (c *Config) drawn(index int) (machine.Draw, int) {
 	d := machine.NewDraw(c.Seed, "client", "prompt", uint64(index))
 	n := 64
 	if c.Length != nil {
 		n = c.Length(&d)
 	}
-	return text(&d, c.Alphabet, n, c.Characters)
+	return d, n
 }
 
 // Gap is the time from the arrival of the conversation before this one to its
@@ -147,8 +183,6 @@ func (c *Config) Gap(index int) machine.Time {
 	return machine.Time(-math.Log(1-d.Float64()) / c.Rate * 1e9)
 }
 
-const asciiLetters = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJ 0123456789 "
-
 var boundaryPieces = []string{"\r\n--windtunnel-", "--", "\r\n", "\r\n--", "windtunnel-", "--\r\n", "Content-Disposition: form-data; name=\"metadata\"\r\n\r\n", "x"}
 
 // text is n bytes, or n characters, of an alphabet. A length in bytes is met
@@ -156,11 +190,8 @@ var boundaryPieces = []string{"\r\n--windtunnel-", "--", "\r\n", "\r\n--", "wind
 // rest is filled with 'x'.
 func text(d *machine.Draw, a Alphabet, n int, characters bool) string {
 	if a == ASCII { // nearly always, and long
-		b := make([]byte, max(0, n))
-		for i := range b {
-			b[i] = asciiLetters[d.Intn(len(asciiLetters))]
-		}
-		return string(b)
+		t := described.Letters(*d, n)
+		return t.String()
 	}
 	var b strings.Builder
 	count := 0

@@ -158,7 +158,8 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 }
 
 func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Request {
-	var body io.Reader = bytes.NewReader(r.Body)
+	whole := r.Bytes()
+	var body io.Reader = bytes.NewReader(whole)
 	if o.Chunked {
 		body = io.MultiReader(body) // hides the length
 	}
@@ -167,7 +168,7 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 	for _, h := range r.Header {
 		req.Header.Set(h.Name, h.Value)
 	}
-	req.ContentLength = int64(len(r.Body))
+	req.ContentLength = int64(len(whole))
 	if o.Chunked {
 		req.ContentLength = -1
 	}

@@ -303,7 +303,7 @@ workload: {requests: 6, prompt: {characters: 2000, shared: {groups: 2, character
 	if err != nil {
 		t.Fatal(err)
 	}
-	checks, err := virtual.Play(s, nil, nil)
+	checks, err := virtual.Play(s, nil, virtual.Options{})
 	if err != nil || len(checks) != 1 || checks[0].Missing == 0 || checks[0].Extra > 0 || !checks[0].OK() {
 		t.Errorf("%v %+v", err, checks)
 	}
