@@ -43,6 +43,7 @@ type Core struct {
 
 	sequences map[engine.RequestID]*Sequence // in the engine
 	over      []engine.RequestID             // of these, ended in the effects that are being heard
+	outside   uint64                         // completions that ended before the engine had them
 
 	// As holder.
 	holds     map[uint64]*Hold // by the engine's handle
