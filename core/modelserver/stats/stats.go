@@ -37,6 +37,7 @@ type Stats struct {
 	rates                               rates
 	steps                               stepTimes
 	hardware                            *hardware.Hardware // nil where none is simulated
+	noUsage                             bool               // nobody reads how much of it the steps used
 }
 
 // New counts for a server with this engine.
@@ -48,6 +49,10 @@ func New(c *engine.Config) *Stats {
 	}
 	return s
 }
+
+// SkipUsage leaves out how much of the hardware each step uses, for a driver
+// whose readers want none of UsageFamilies: it costs time for every step.
+func (s *Stats) SkipUsage() { s.noUsage = true }
 
 // Hardware is what the engine runs on, nil where none is simulated.
 func (s *Stats) Hardware() *hardware.Hardware { return s.hardware }
@@ -184,7 +189,7 @@ func (s *Stats) stepped(fx *engine.Effects, f *engine.Effect) {
 	s.steps.add(f)
 	s.iterationTokens.observe(float64(f.Batch) + float64(f.First))
 	s.iterationTokens.observeN(float64(f.Batch), uint64(f.Count-1))
-	if s.hardware == nil {
+	if s.hardware == nil || s.noUsage {
 		return
 	}
 	for k := range int(f.Count) {
