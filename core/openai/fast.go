@@ -239,6 +239,8 @@ func fastChat(body []byte, c *Chat, spare []Message) bool {
 			return 1024, s.streamOptions(c.StreamOptions)
 		case "response_format":
 			return 2048, s.value(&c.ResponseFormat)
+		case "kv_transfer_params":
+			return 4096, s.value(&c.KVTransferParams)
 		}
 		return 0, false
 	})
