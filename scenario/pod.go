@@ -3,6 +3,7 @@ package scenario
 import (
 	"net"
 	"strconv"
+	"strings"
 )
 
 // The ports of a pod, as in a cluster.
@@ -34,10 +35,31 @@ const (
 	RenderName = "model-server:8000"
 )
 
+// Services are addresses behind names.
+type Services map[string]string
+
+// Address is what is behind host:port, or "". A name may also be written as a
+// cluster's DNS has it, with its namespace: kv-cache-manager.llm-d-system,
+// kv-cache-manager.llm-d-system.svc, kv-cache-manager.llm-d-system.svc.cluster.local.
+func (s Services) Address(at string) string {
+	if to := s[at]; to != "" {
+		return to
+	}
+	host, port, err := net.SplitHostPort(at)
+	if err != nil {
+		return ""
+	}
+	name, rest, _ := strings.Cut(host, ".")
+	if _, zone, _ := strings.Cut(rest, "."); zone != "" && zone != "svc" && zone != "svc.cluster.local" {
+		return ""
+	}
+	return s[net.JoinHostPort(name, port)]
+}
+
 // Services are the addresses behind the names that are there in this pool: those
 // of a KV-Cache Manager and of a model server. Empty ones are not there.
-func (p *Pool) Services(manager, server string) map[string]string {
-	m := map[string]string{}
+func (p *Pool) Services(manager, server string) Services {
+	m := Services{}
 	if p.KVManager && p.ModelServer.KVEvents.Published() && manager != "" {
 		m[ManagerName] = manager
 	}

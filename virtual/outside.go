@@ -20,7 +20,7 @@ import (
 // are.
 type outside struct {
 	servers map[string]*server // by each address at which they are reached, sidecars in between or not
-	names   map[string]string
+	names   scenario.Services
 }
 
 // managerAddress is where a KV-Cache Manager listens.
@@ -42,7 +42,7 @@ func (x *outside) reach(u *url.URL) (manager bool, sv *server, err error) {
 	if u.Port() == "" {
 		at = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	}
-	if to, known := x.names[at]; known {
+	if to := x.names.Address(at); to != "" {
 		at = to
 	}
 	manager, sv = x.names[scenario.ManagerName] != "" && at == managerAddress, x.servers[at]

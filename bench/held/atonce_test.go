@@ -56,12 +56,18 @@ func startAtOnce(servers []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return serveWatched(e, &atOnce{servers: servers})
+}
+
+// serveWatched serves an endpoint picker with windtunnel's own options, and says
+// where, and where its times are found.
+func serveWatched(l net.Listener, p extprocv3.ExternalProcessorServer) ([]string, error) {
 	w, page, err := newWatch()
 	if err != nil {
 		return nil, err
 	}
 	g := grpc.NewServer(epp.StreamServerOptions()...)
-	extprocv3.RegisterExternalProcessorServer(g, &atOnce{servers: servers})
-	go func() { _ = g.Serve(w.over(e)) }()
-	return []string{e.Addr().String(), page}, nil
+	extprocv3.RegisterExternalProcessorServer(g, p)
+	go func() { _ = g.Serve(w.over(l)) }()
+	return []string{l.Addr().String(), page}, nil
 }

@@ -8,12 +8,10 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"google.golang.org/grpc"
-
-	"github.com/windtunnel/windtunnel/live/epp"
 )
 
 // reference is the least that makes document 000's flow happen: an ext_proc
@@ -87,6 +85,9 @@ func mutation(b []byte, end bool) *extprocv3.BodyMutation {
 // refTokens is how many tokens either side answers with.
 const refTokens = 4
 
+// refEvent is one, with the fields that clients of the API insist on.
+const refEvent = `data: {"id":"chatcmpl-6f1f2c1b0a0e4c3d","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":0,"delta":{"content":" tok"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
+
 func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex() // HTTP/2 needs none
@@ -101,8 +102,7 @@ func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	w.Header().Set("content-type", "text/event-stream")
-	token := []byte("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"tok\"}}]}\n\n")
-	_, _ = w.Write(token)
+	_, _ = io.WriteString(w, refEvent+refEvent) // who speaks, and the first token
 	_ = control.Flush()
 	part, err = mr.NextPart()
 	if err != nil {
@@ -111,9 +111,7 @@ func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	metadata, _ := io.ReadAll(part)
 	_, _ = io.Copy(io.Discard, req.Body)
 	// What is there at the same time is sent at once, as windtunnel's server does.
-	rest := bytes.Repeat(token, refTokens-1)
-	rest = append(rest, "data: {\"choices\":[],\"metadata\":"+strconv.Quote(string(bytes.TrimSpace(metadata)))+"}\n\ndata: [DONE]\n\n"...)
-	_, _ = w.Write(rest)
+	_, _ = io.WriteString(w, strings.Repeat(refEvent, refTokens-1)+"data: {\"choices\":[],\"metadata\":"+strconv.Quote(string(bytes.TrimSpace(metadata)))+"}\n\ndata: [DONE]\n\n")
 }
 
 // startReference serves both and returns their addresses.
@@ -129,8 +127,5 @@ func startReference() ([]string, error) {
 	r := &reference{upstream: l.Addr().String()}
 	server := &http.Server{Handler: r}
 	go func() { _ = server.Serve(l) }()
-	g := grpc.NewServer(epp.StreamServerOptions()...)
-	extprocv3.RegisterExternalProcessorServer(g, r)
-	go func() { _ = g.Serve(e) }()
-	return []string{e.Addr().String(), r.upstream}, nil
+	return serveWatched(e, r)
 }

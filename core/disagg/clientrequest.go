@@ -2,6 +2,7 @@ package disagg
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -42,6 +43,8 @@ type ClientRequest struct {
 	peeked     peeked
 
 	began, prefillAt, prefillEnd, decodeAt, decodeHead, decodeEnd machine.Time
+	fetched                                                       machine.Time // as the decode server says
+	streams                                                       bool         // its answer does
 	started, first, over                                          bool
 	blocked                                                       int
 	mark                                                          string // how the request was served, for counters
@@ -112,6 +115,9 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	case Head:
 		if l := x.leg(m.Leg); l != nil {
 			l.status, l.contentType = m.Status, m.ContentType
+			if l.Kind == Decode {
+				x.fetched = m.Fetched
+			}
 			x.head(l)
 		}
 	case Whole:
@@ -161,11 +167,28 @@ func (x *ClientRequest) Times(now machine.Time) Times {
 			end = x.decodeEnd
 		}
 		t.Decode = end - x.decodeAt
-		if x.remote && x.decodeHead > 0 {
+		switch {
+		case !x.remote || x.decodeHead == 0:
+		case x.fetched > 0:
+			t.Transfer = x.fetched
+		case x.streams:
 			t.Transfer = x.decodeHead - x.decodeAt
 		}
 	}
 	return t
+}
+
+// TransferHeader is the response header in which a decode server says how many
+// milliseconds the KV cache was under way (document 003).
+const TransferHeader = "X-Kv-Transfer-Time-Ms"
+
+// Transferred reads TransferHeader; 0 is no time.
+func Transferred(value string) machine.Time {
+	ms, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(ms > 0 && ms < 1e9) {
+		return 0
+	}
+	return machine.Time(ms * float64(machine.Millisecond))
 }
 
 // Blocks is how many KV blocks the prefill leg named.
@@ -298,7 +321,7 @@ func (x *ClientRequest) head(l *leg) {
 		}
 		return
 	}
-	x.decodeHead = x.now
+	x.decodeHead, x.streams = x.now, strings.HasPrefix(l.contentType, "text/event-stream")
 	ok := l.status >= 200 && l.status < 300
 	x.record(flow.ResponseHeadersSeen, "", flow.D("status", l.status))
 	switch {

@@ -117,6 +117,9 @@ type (
 		Leg         int
 		Status      int
 		ContentType string
+		// Fetched is how long the server says that it took to fetch the KV cache
+		// (TransferHeader); 0 where it does not.
+		Fetched machine.Time
 	}
 	// Whole is a leg's whole body.
 	Whole struct {
@@ -157,9 +160,10 @@ func (Gone) message()      {}
 // zero span has not happened.
 type Times struct {
 	Prefill machine.Time // from the prefill leg's beginning to its whole answer
-	// Transfer is from the decode leg's beginning to the first byte of its
-	// answer, where a prefill leg went before: all that the sidecar can see of
-	// the KV transfer, with the first decode step in it.
+	// Transfer is of the KV cache after a prefill leg: as the decode server says,
+	// or where it does not and its answer streams, from the decode leg's beginning
+	// to the first byte: all that the sidecar can see of it, with the first decode
+	// step in it.
 	Transfer machine.Time
 	Decode   machine.Time // from the decode leg's beginning to now, or its end
 	Total    machine.Time

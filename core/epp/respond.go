@@ -2,6 +2,7 @@ package epp
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -46,6 +47,9 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	if p := d.Prefiller(); p != nil {
 		add(picker.HeaderPrefillPod, p.Name)
 	}
+	if id := traceID(d.Request.Headers); id != "" {
+		add(picker.HeaderTraceID, id)
+	}
 	if !asked {
 		return out
 	}
@@ -77,6 +81,19 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	add(picker.HeaderFilterTime, milliseconds(filters))
 	add(picker.HeaderScorerTime, milliseconds(scorers))
 	return out
+}
+
+// traceID is the trace of a request: of its traceparent (W3C Trace Context), or
+// the request's id, of which a UUID's digits are a trace's id.
+func traceID(h header.List) string {
+	if parts := strings.Split(h.Get("traceparent"), "-"); len(parts) >= 4 && len(parts[1]) == 32 {
+		return parts[1]
+	}
+	id := h.Get(picker.HeaderRequestID)
+	if digits := strings.ReplaceAll(id, "-", ""); len(digits) == 32 {
+		return digits
+	}
+	return id
 }
 
 // asked says whether the response of a decided request is to explain it.

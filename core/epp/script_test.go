@@ -401,7 +401,7 @@ func (s *script) request(d *datadriven.TestData, name string) {
 	s.conns[name], s.names = c, append(s.names, name)
 	c.head = header.Of(":method", "POST", ":path", s.arg(d, "path", "/v1/completions"), "x-request-id", name)
 	for _, a := range d.CmdArgs {
-		if len(a.Vals) > 0 && strings.HasPrefix(a.Key, "x-") {
+		if len(a.Vals) > 0 && (strings.HasPrefix(a.Key, "x-") || a.Key == "traceparent") {
 			c.head = append(c.head, header.Header{Name: a.Key, Value: a.Vals[0]})
 		}
 	}

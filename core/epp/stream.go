@@ -206,7 +206,7 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 	out.Set, out.Remove = d.RequestHeaders(len(body))
 	out.Endpoint = d.Destination()
 	if s.m.c.DocumentHeaders || s.m.c.ExplainHeaders {
-		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: out.Endpoint},
+		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: d.Targets[0].Endpoint.Address},
 			header.Header{Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name})
 	}
 	if !s.m.c.RecordOnly {

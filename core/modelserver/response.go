@@ -71,6 +71,8 @@ type Progress struct {
 	Started   bool // the engine has begun the prompt
 	StartedAt machine.Time
 	Cached    int // prompt tokens found in the prefix cache
+	// Fetched is how long it took to fetch KV from another server; 0 where none was.
+	Fetched machine.Time
 	// When the first token was due, and the end of the last choice, where whoever
 	// tells of it may be late; 0 is now.
 	FirstAt, EndedAt machine.Time

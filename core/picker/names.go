@@ -42,8 +42,9 @@ const (
 // Headers of documents 002 and 003, for people to read: routing goes by
 // HeaderDestination. All but the first are response headers.
 const (
-	HeaderTargetPod      = "x-target-pod"   // the destination's address
+	HeaderTargetPod      = "x-target-pod"   // the destination's IP address, without its port
 	HeaderSelectedPod    = "x-selected-pod" // its name
+	HeaderTraceID        = "x-trace-id"     // the trace that the client or Envoy began, else the request's id
 	HeaderDecodePod      = "x-decode-pod"
 	HeaderPrefillPod     = "x-prefill-pod"
 	HeaderCacheHit       = "x-cache-hit"           // whether the destination was known to hold part of the prompt

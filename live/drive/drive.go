@@ -5,7 +5,8 @@
 // takes the lock, and before it goes on everything that was due by now, the
 // message included, has been played and carried out. A timer rings when the
 // machine wants to be woken and does the same without a message. No goroutine
-// waits, so that a machine with nothing to do costs nothing.
+// waits, so that a machine with nothing to do costs nothing. Where carrying out
+// may take long, Run drives a machine in a goroutine of its own.
 package drive
 
 import (

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
@@ -44,8 +42,6 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 }
 
 // deafWire is Envoy's side of a stream that nobody reads.
-type deafWire struct {
-	extprocv3.ExternalProcessor_ProcessServer
-}
+type deafWire struct{ wire }
 
-func (deafWire) Send(*extprocv3.ProcessingResponse) error { return nil }
+func (deafWire) SendMsg(any) error { return nil }

@@ -94,7 +94,7 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 	if got["x-selected-pod"] != "decode-0" || got["x-prefill-pod"] != "prefill-0" || got["x-decode-pod"] != "" {
 		t.Errorf("unasked: %v", got)
 	}
-	if h := get(x.set); h["x-target-pod"] != "127.0.0.1:8000" || h["x-selected-pod"] != "decode-0" {
+	if h := get(x.set); h["x-target-pod"] != "127.0.0.1" || h["x-selected-pod"] != "decode-0" {
 		t.Errorf("request headers: %v", h)
 	}
 	x = k.testAsk(context.Background(), chatHead("2", "x-windtunnel-explain", "true"), hello)

@@ -1,17 +1,18 @@
 package epp
 
 import (
+	"cmp"
 	"context"
 	"net"
 )
 
-// dialer connects to an address of the map where it has one: what has a name
+// dialer connects to the address that hosts has for a name, if any: what has a name
 // in a cluster has an address in a run.
-func dialer(hosts map[string]string) func(ctx context.Context, network, address string) (net.Conn, error) {
+func dialer(hosts func(string) string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	var d net.Dialer
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		if to, ok := hosts[address]; ok {
-			address = to
+		if hosts != nil {
+			address = cmp.Or(hosts(address), address)
 		}
 		return d.DialContext(ctx, network, address)
 	}

@@ -29,19 +29,23 @@ type series struct {
 	priority                int
 }
 
+// labels are those of a series: model, target model, fairness id and priority.
+// A labelSet makes them once, so that their address stands for them: append to a
+// copy of the list.
+type labels struct{ list []string }
+
 // labelSet makes metric labels of what clients say. It is the only way from
 // there to a label: they may say anything, and of everything they say, something
 // else each time. The zero value is ready.
 type labelSet struct {
 	mu    sync.Mutex // guards the making of another series
-	known atomic.Pointer[map[series][]string]
+	known atomic.Pointer[map[series]*labels]
 }
 
-// of are the labels model, target model, fairness id and priority. They are
-// shared: append to a copy. Beyond maxSeries the fairness id is told no more,
+// of are the labels. Beyond maxSeries the fairness id is told no more,
 // and beyond half as many again neither are the models. Priorities are the
 // objects', not the clients', and stay.
-func (s *labelSet) of(key series) []string {
+func (s *labelSet) of(key series) *labels {
 	key.model, key.target, key.fairness = cut(key.model), cut(key.target), cut(key.fairness)
 	if l := s.find(key, maxSeries); l != nil {
 		return l
@@ -56,7 +60,7 @@ func (s *labelSet) of(key series) []string {
 
 // find are the labels of a series that is known, or becomes so while there are
 // fewer than most; else nil.
-func (s *labelSet) find(key series, most int) []string {
+func (s *labelSet) find(key series, most int) *labels {
 	known := s.all()
 	if l := known[key]; l != nil || len(known) >= most {
 		return l
@@ -69,15 +73,15 @@ func (s *labelSet) find(key series, most int) []string {
 	}
 	// Neither a whole body nor a view into it stays with a name.
 	key.model, key.target, key.fairness = strings.Clone(key.model), strings.Clone(key.target), strings.Clone(key.fairness)
-	more := make(map[series][]string, len(known)+1)
+	more := make(map[series]*labels, len(known)+1)
 	maps.Copy(more, known)
-	more[key] = []string{label(key.model), label(key.target), label(key.fairness), strconv.Itoa(key.priority)}
+	more[key] = &labels{[]string{label(key.model), label(key.target), label(key.fairness), strconv.Itoa(key.priority)}}
 	s.known.Store(&more)
 	return more[key]
 }
 
 // request is of a request.
-func (s *labelSet) request(r *picker.Request) []string {
+func (s *labelSet) request(r *picker.Request) *labels {
 	fairness := r.FairnessID
 	if fairness == "" {
 		fairness = picker.DefaultFairnessID
@@ -86,9 +90,9 @@ func (s *labelSet) request(r *picker.Request) []string {
 }
 
 // flow is the label of a fairness id alone.
-func (s *labelSet) flow(fairness string) string { return s.of(series{fairness: fairness})[2] }
+func (s *labelSet) flow(fairness string) string { return s.of(series{fairness: fairness}).list[2] }
 
-func (s *labelSet) all() map[series][]string {
+func (s *labelSet) all() map[series]*labels {
 	if m := s.known.Load(); m != nil {
 		return *m
 	}

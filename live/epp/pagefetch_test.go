@@ -80,7 +80,7 @@ func TestPagesAreFetched(t *testing.T) {
 		{"/none", "error: status 404", 1},
 	} {
 		before := connections.Load()
-		get := fetches(t, s.URL+c.path, 5*time.Second)
+		get := fetches(t, s.URL+c.path, time.Minute)
 		for range 3 {
 			if got := get(); got != c.want {
 				t.Errorf("%s: got %q, want %q", c.path, got, c.want)
@@ -90,7 +90,7 @@ func TestPagesAreFetched(t *testing.T) {
 			t.Errorf("%s: %d connections, want %d", c.path, n, c.connections)
 		}
 	}
-	get := fetches(t, s.URL+"/whole", 5*time.Second)
+	get := fetches(t, s.URL+"/whole", time.Minute)
 	for i := range 3 {
 		if i == 2 {
 			s.CloseClientConnections() // the next page comes over another connection

@@ -30,9 +30,9 @@ type PickingOptions struct {
 	PoolName string
 	// Metrics takes the real EPP's figures; nil keeps none.
 	Metrics *PickMetrics
-	// Hosts are addresses for host:port of the URLs that plug-ins ask; others
-	// are looked up as usual.
-	Hosts map[string]string
+	// Hosts, if not nil, is the address for host:port of a URL that a plug-in
+	// asks, or "": then it is looked up as usual.
+	Hosts func(string) string
 	// KV says where KV events come from.
 	KV KVOptions
 	// Made is what a log of inputs says of how the picker was built.

@@ -3,6 +3,7 @@ package epp
 import (
 	"math"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,20 @@ type PickMetrics struct {
 	objective *objectiveMetrics
 
 	labels labelSet
+	spans  spanLabels
+}
+
+// spanLabels are the labels of plug-ins' times, of which there are as many as
+// the configuration has plug-ins.
+type spanLabels struct{ by sync.Map }
+
+func (s *spanLabels) of(point string, p picker.Plugin) *labels {
+	key := [...]string{point, p.Type(), p.Name()}
+	l, ok := s.by.Load(key)
+	if !ok {
+		l, _ = s.by.LoadOrStore(key, &labels{key[:]})
+	}
+	return l.(*labels)
 }
 
 var (
@@ -117,7 +132,7 @@ func (m *PickMetrics) refused(r *picker.Request, e *apierror.Error) {
 	if m == nil {
 		return
 	}
-	m.errors.inc(append([]string{e.Code()}, m.labels.request(r)...)...)
+	m.errors.inc(append([]string{e.Code()}, m.labels.request(r).list...)...)
 }
 
 // rewritten is told of a request whose model an InferenceModelRewrite chose, when
@@ -126,12 +141,12 @@ func (m *PickMetrics) rewritten(r *picker.Request) {
 	if m == nil || r.Rewrite == "" {
 		return
 	}
-	l := m.labels.request(r)
+	l := m.labels.request(r).list
 	m.rewrites.inc(r.Rewrite, l[0], l[1])
 }
 
 func (m *PickMetrics) flowValues(r *picker.Request) []string {
-	l := m.labels.request(r)
+	l := m.labels.request(r).list
 	return []string{l[2], l[3], m.pool, l[0], l[1]}
 }
 
@@ -204,10 +219,10 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 		return
 	}
 	m.document.decided(p, r)
-	l := m.labels.request(d.Request)
+	l := m.labels.request(d.Request).list
 	target := l[1]
 	for _, s := range d.Spans {
-		m.plugin.observe(s.Took.Seconds(), s.Point, s.Plugin.Type(), s.Plugin.Name())
+		m.plugin.observeTo(m.spans.of(s.Point, s.Plugin), s.Took.Seconds())
 	}
 	if d.Err != nil {
 		if d.Err.Status == 429 {
@@ -244,10 +259,10 @@ func (m *PickMetrics) dispatched(r *core.Request) {
 		return
 	}
 	l := m.labels.request(r.Request)
-	m.total.inc(l...)
-	m.size.observe(float64(r.SentBytes), l...)
+	m.total.addTo(l, 1)
+	m.size.observeTo(l, float64(r.SentBytes))
 	if !r.Body.SkipResponse {
-		m.running.add(1, l...)
+		m.running.addTo(l, 1)
 	}
 }
 
@@ -256,7 +271,7 @@ func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
 	if m == nil || !r.Response.Streaming || gap <= 0 {
 		return
 	}
-	m.itl.observe(gap.Seconds(), m.labels.request(r.Request)...)
+	m.itl.observeTo(m.labels.request(r.Request), gap.Seconds())
 }
 
 // ended is told once per dispatched request; spent is the time that its response
@@ -268,14 +283,14 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 	d, r, began := x.Decision, x.Response, x.ArrivedAt
 	l := m.labels.request(d.Request)
 	if d.Request.Body != nil && !d.Request.Body.SkipResponse {
-		m.running.add(-1, l...)
+		m.running.addTo(l, -1)
 	}
 	if r == nil || r.Chunks == 0 || !r.Complete() {
 		return
 	}
 	seconds := (now - began).Seconds()
-	m.duration.observe(seconds, l...)
-	m.respSize.observe(float64(r.Bytes), l...)
+	m.duration.observeTo(l, seconds)
+	m.respSize.observeTo(l, float64(r.Bytes))
 	m.respProcessing.observe(spent.Seconds())
 	pieces := 1
 	if r.Streaming {
@@ -291,28 +306,28 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 			tpot = (r.LastAt - r.FirstAt).Duration() / time.Duration(n-1)
 		}
 	}
-	m.objective.measured(d.Request, ttft, tpot, l[:2])
+	m.objective.measured(d.Request, ttft, tpot, l.list[:2])
 	if r.FirstAt > 0 {
-		m.ttft.observe((r.FirstAt - began).Seconds(), append([]string{strconv.FormatBool(r.Streaming)}, l...)...)
+		m.ttft.observe((r.FirstAt - began).Seconds(), append([]string{strconv.FormatBool(r.Streaming)}, l.list...)...)
 	}
 	if r.Failed() {
-		m.errors.inc(append([]string{"ModelServerError"}, l...)...)
+		m.errors.inc(append([]string{"ModelServerError"}, l.list...)...)
 	}
 	if !r.HasUsage {
 		return
 	}
 	u := r.Usage
 	if u.PromptTokens > 0 {
-		m.input.observe(float64(u.PromptTokens), l...)
+		m.input.observeTo(l, float64(u.PromptTokens))
 	}
 	if u.HasCached || u.CachedTokens > 0 {
-		m.cached.observe(float64(u.CachedTokens), l...)
+		m.cached.observeTo(l, float64(u.CachedTokens))
 	}
 	if u.CompletionTokens > 0 {
-		m.output.observe(float64(u.CompletionTokens), l...)
-		m.ntpot.observe(seconds/float64(u.CompletionTokens), l...)
+		m.output.observeTo(l, float64(u.CompletionTokens))
+		m.ntpot.observeTo(l, seconds/float64(u.CompletionTokens))
 		if r.Streaming && u.CompletionTokens > 1 && r.Chunks > 1 {
-			m.tpot.observe((now-r.FirstAt).Seconds()/float64(u.CompletionTokens-1), l...)
+			m.tpot.observeTo(l, (now-r.FirstAt).Seconds()/float64(u.CompletionTokens-1))
 		}
 	}
 }

@@ -41,11 +41,17 @@ func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) (err
 	return c.run(ctx)
 }
 
+// wire is a stream's two directions, for messages that codec knows.
+type wire interface {
+	RecvMsg(m any) error
+	SendMsg(m any) error
+}
+
 // served is one stream's goroutine and its machine, which live/drive drives.
 type served struct {
 	s       *Server
 	k       *Picking
-	wire    extprocv3.ExternalProcessor_ProcessServer
+	wire    wire
 	drive   *drive.Driver[*stream.Message, *machine.Effects[stream.Effect]]
 	machine *core.Stream // the driver's
 	cancel  context.CancelFunc
@@ -58,10 +64,11 @@ type served struct {
 	answered bool          // the first message is out
 	sent     bool          // the decision's figures are taken
 	spent    time.Duration // on the response
-	lent     *pieceMessage // see piece
+	out      outgoing
 
 	// And these for the stream's goroutine.
 	in       stream.Message
+	heard    incoming
 	modes    stream.Modes
 	decide   bool // the picker is to be asked
 	lastAt   machine.Time
@@ -69,7 +76,7 @@ type served struct {
 	arrivals chan arrival    // nil until receive needs it
 }
 
-func newServed(s *Server, k *Picking, wire extprocv3.ExternalProcessor_ProcessServer, cancel context.CancelFunc) *served {
+func newServed(s *Server, k *Picking, wire wire, cancel context.CancelFunc) *served {
 	c := &served{s: s, k: k, wire: wire, cancel: cancel, machine: core.NewStream(k.m, k, k.number.Add(1))}
 	c.machine.Over = func() {
 		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), func() error { c.over(); return nil })
@@ -91,7 +98,7 @@ func (c *served) run(ctx context.Context) error {
 
 // turn is step. A panic in it (plug-ins have guards of their own) breaks this
 // stream off and no other.
-func (c *served) turn(ctx context.Context, in *extprocv3.ProcessingRequest, err error) (done bool, _ error) {
+func (c *served) turn(ctx context.Context, in *incoming, err error) (done bool, _ error) {
 	panicked := guarded(c.s.o.Log, deciding, c.machine.RequestID(), func() error {
 		done, err = c.step(ctx, in, err)
 		return nil
@@ -113,7 +120,7 @@ func (c *served) panicked(now machine.Time, v any, rang bool) {
 	if rang { // who reads waits for Envoy, so Envoy has to end it
 		c.cancel()
 		a := stream.Answer{Status: 500, Body: []byte(status.Convert(c.broken).Message())}
-		_ = c.wire.Send(c.output(&stream.Effect{Kind: stream.SendAnswer, Answer: a})) // or it has ended it already
+		_ = c.wire.SendMsg((&outgoing{Effect: &stream.Effect{Kind: stream.SendAnswer, Answer: a}})) // or it has ended it already
 	}
 }
 
@@ -130,7 +137,7 @@ func (c *served) breakOff(now machine.Time, reason string) {
 
 // step plays what was received, or why nothing was. It says whether the stream
 // is over, and with which gRPC status.
-func (c *served) step(ctx context.Context, in *extprocv3.ProcessingRequest, err error) (bool, error) {
+func (c *served) step(ctx context.Context, in *incoming, err error) (bool, error) {
 	switch {
 	case errors.Is(err, errEvicted):
 		c.evicted = nil
@@ -142,7 +149,7 @@ func (c *served) step(ctx context.Context, in *extprocv3.ProcessingRequest, err 
 	case err != nil:
 		return true, c.gone(err)
 	default:
-		if c.whole.IsZero() && (in.GetRequestBody().GetEndOfStream() || in.GetRequestTrailers() != nil) {
+		if c.whole.IsZero() && in.known && (in.kind == stream.Body && in.end || in.kind == stream.Trailers) {
 			c.whole = time.Now()
 		}
 		c.input(in)
@@ -192,21 +199,22 @@ func (c *served) over() {
 var errEvicted = errors.New("the request is evicted")
 
 type arrival struct {
-	in  *extprocv3.ProcessingRequest
+	in  *incoming
 	err error
 }
 
 // receive is the next message. Of a request that can be evicted a goroutine of
 // its own waits for messages, since Recv cannot be left otherwise.
-func (c *served) receive(ctx context.Context) (*extprocv3.ProcessingRequest, error) {
+func (c *served) receive(ctx context.Context) (*incoming, error) {
 	if c.arrivals == nil && c.evicted == nil {
-		return c.wire.Recv()
+		return &c.heard, c.wire.RecvMsg(&c.heard)
 	}
 	if c.arrivals == nil {
 		c.arrivals = make(chan arrival)
 		go func() {
 			for {
-				in, err := c.wire.Recv()
+				in := new(incoming)
+				err := c.wire.RecvMsg(in)
 				select {
 				case c.arrivals <- arrival{in, err}:
 				case <-ctx.Done():
@@ -246,8 +254,9 @@ func (c *served) send(e *stream.Effect) {
 	if e.Kind == stream.Fail || c.sendErr != nil {
 		return
 	}
-	c.sendErr = c.wire.Send(c.output(e))
-	c.giveBack()
+	c.out = outgoing{Effect: e, modes: c.modes}
+	c.sendErr = c.wire.SendMsg(&c.out)
+	c.out.Effect = nil
 	if !c.answered {
 		c.answered = true
 		if !c.whole.IsZero() {

@@ -192,7 +192,7 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 
-	options := append(StreamServerOptions(), grpc.MaxRecvMsgSize(cmp.Or(o.MaxRecvBytes, 64<<20)), grpc.UnaryInterceptor(s.checks.intercept))
+	options := append(StreamServerOptions(), grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(cmp.Or(o.MaxRecvBytes, 64<<20)), grpc.UnaryInterceptor(s.checks.intercept))
 	if o.MaxSendBytes > 0 {
 		options = append(options, grpc.MaxSendMsgSize(o.MaxSendBytes))
 	}

@@ -2,7 +2,6 @@ package epp
 
 import (
 	"strings"
-	"sync"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,37 +17,58 @@ import (
 )
 
 // input plays one message of Envoy into the machine.
-func (c *served) input(in *extprocv3.ProcessingRequest) {
-	if in.ProtocolConfig != nil {
-		c.modes = stream.Modes{Request: modeOf(in.ProtocolConfig.RequestBodyMode), Response: modeOf(in.ProtocolConfig.ResponseBodyMode)}
+func (c *served) input(in *incoming) {
+	if in.configured {
+		c.modes = in.modes
 	}
-	switch m := in.Request.(type) {
-	case *extprocv3.ProcessingRequest_RequestHeaders:
-		c.tell(stream.Message{Kind: stream.Headers, Modes: c.modes, Head: headersOf(m.RequestHeaders.GetHeaders()), End: m.RequestHeaders.EndOfStream})
-	case *extprocv3.ProcessingRequest_RequestBody:
-		if in.MetadataContext != nil { // the real EPP reads the subset hint from there, and only there
-			c.machine.Subset(subsetOf(in.MetadataContext.FilterMetadata))
+	if !in.known {
+		return
+	}
+	switch in.kind {
+	case stream.Body:
+		if in.described { // the real EPP reads the subset hint from there, and only there
+			c.machine.Subset(subsetOf(in.metadata))
 		}
-		c.tell(stream.Message{Kind: stream.Body, Body: m.RequestBody.Body, End: m.RequestBody.EndOfStream})
+	case stream.ResponseHeaders:
+		c.machine.Served(servedBy(in.metadata))
+	case stream.ResponseBody:
+		c.responsePiece(in.body, in.end)
+		return
+	}
+	c.tell(stream.Message{Kind: in.kind, Modes: c.modes, Head: in.head, Body: in.body, End: in.end})
+}
+
+// take is what read makes of a message, of one that the library has read.
+func (in *incoming) take(m *extprocv3.ProcessingRequest) {
+	*in = incoming{described: m.MetadataContext != nil, metadata: m.MetadataContext.GetFilterMetadata(), known: true}
+	if m.ProtocolConfig != nil {
+		in.configured, in.modes = true, stream.Modes{Request: modeOf(m.ProtocolConfig.RequestBodyMode), Response: modeOf(m.ProtocolConfig.ResponseBodyMode)}
+	}
+	switch x := m.Request.(type) {
+	case *extprocv3.ProcessingRequest_RequestHeaders:
+		in.kind, in.head, in.end = stream.Headers, headersOf(x.RequestHeaders.GetHeaders()), x.RequestHeaders.GetEndOfStream()
+	case *extprocv3.ProcessingRequest_RequestBody:
+		in.kind, in.body, in.end = stream.Body, x.RequestBody.GetBody(), x.RequestBody.GetEndOfStream()
 	case *extprocv3.ProcessingRequest_RequestTrailers:
-		c.tell(stream.Message{Kind: stream.Trailers})
+		in.kind = stream.Trailers
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		c.machine.Served(servedBy(in.MetadataContext.GetFilterMetadata()))
-		c.tell(stream.Message{Kind: stream.ResponseHeaders, Head: headersOf(m.ResponseHeaders.GetHeaders()), End: m.ResponseHeaders.EndOfStream})
+		in.kind, in.head, in.end = stream.ResponseHeaders, headersOf(x.ResponseHeaders.GetHeaders()), x.ResponseHeaders.GetEndOfStream()
 	case *extprocv3.ProcessingRequest_ResponseBody:
-		c.responsePiece(m.ResponseBody)
+		in.kind, in.body, in.end = stream.ResponseBody, x.ResponseBody.GetBody(), x.ResponseBody.GetEndOfStream()
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
-		c.tell(stream.Message{Kind: stream.ResponseTrailers})
+		in.kind = stream.ResponseTrailers
+	default:
+		in.known = false
 	}
 }
 
 // responsePiece plays a piece of the response and takes its figures.
-func (c *served) responsePiece(m *extprocv3.HttpBody) {
-	c.in = stream.Message{Kind: stream.ResponseBody, Body: m.Body, End: m.EndOfStream}
+func (c *served) responsePiece(body []byte, end bool) {
+	c.in = stream.Message{Kind: stream.ResponseBody, Body: body, End: end}
 	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		started := time.Now()
 		c.machine.Input(now, &c.in, fx)
-		if r := c.machine.Request(); r != nil && r.Response != nil && r.Decision != nil && len(m.Body) > 0 {
+		if r := c.machine.Request(); r != nil && r.Response != nil && r.Decision != nil && len(body) > 0 {
 			if c.lastAt > 0 {
 				c.k.o.Metrics.piece(r, (now - c.lastAt).Duration())
 			}
@@ -108,14 +128,9 @@ func headersOf(m *corev3.HeaderMap) header.List {
 	return head
 }
 
-// output is an effect as a message to Envoy.
-func (c *served) output(e *stream.Effect) *extprocv3.ProcessingResponse {
-	switch {
-	case e.Kind == stream.SendRequestBody && c.modes.Request == stream.FullDuplex:
-		return c.piece(true, e)
-	case e.Kind == stream.SendResponseBody && c.modes.Response == stream.FullDuplex:
-		return c.piece(false, e)
-	}
+// message is an effect as the library's message to Envoy, whatever it is.
+func (o *outgoing) message() *extprocv3.ProcessingResponse {
+	e := o.Effect
 	out := &extprocv3.ProcessingResponse{DynamicMetadata: metadataOf(e.Metadata)}
 	switch e.Kind {
 	case stream.ContinueHeaders:
@@ -125,7 +140,10 @@ func (c *served) output(e *stream.Effect) *extprocv3.ProcessingResponse {
 			Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove)}}}
 	case stream.SendRequestBody:
 		r := &extprocv3.CommonResponse{}
-		if c.modes.Request == stream.Buffered {
+		switch o.modes.Request {
+		case stream.FullDuplex:
+			r.BodyMutation = streamed(e)
+		case stream.Buffered:
 			r = &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove), BodyMutation: replaced(e)}
 		}
 		out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{Response: r}}
@@ -135,7 +153,11 @@ func (c *served) output(e *stream.Effect) *extprocv3.ProcessingResponse {
 		out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
 			Response: &extprocv3.CommonResponse{HeaderMutation: mutation(e.Set, e.Remove)}}}
 	case stream.SendResponseBody:
-		out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: replaced(e)}}}
+		m := replaced(e)
+		if o.modes.Response == stream.FullDuplex {
+			m = streamed(e)
+		}
+		out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: m}}}
 	case stream.PassResponseTrailers:
 		out.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}
 	case stream.SendAnswer:
@@ -153,70 +175,19 @@ func replaced(e *stream.Effect) *extprocv3.BodyMutation {
 	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: e.Body}}
 }
 
-// piece is a message with one piece of a body, in memory that is used again
-// once it is sent: there is one for every piece of every response.
-func (c *served) piece(request bool, e *stream.Effect) *extprocv3.ProcessingResponse {
-	m := pieces.Get().(*pieceMessage)
-	m.content.Body, m.content.EndOfStream = e.Body, e.End
-	if m.message.Response = &m.response; request {
-		m.message.Response = &m.request
-	}
-	m.message.DynamicMetadata = metadataOf(e.Metadata)
-	c.lent = m
-	return &m.message
+// streamed is a piece of a body that has no other limits than its own.
+func streamed(e *stream.Effect) *extprocv3.BodyMutation {
+	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: e.Body, EndOfStream: e.End}}}
 }
-
-// giveBack gives back what piece has lent.
-func (c *served) giveBack() {
-	if m := c.lent; m != nil {
-		c.lent = nil
-		m.content.Body, m.message.DynamicMetadata = nil, nil
-		pieces.Put(m)
-	}
-}
-
-// pieceMessage is all that a message with a piece of a body is made of.
-type pieceMessage struct {
-	message  extprocv3.ProcessingResponse
-	request  extprocv3.ProcessingResponse_RequestBody
-	response extprocv3.ProcessingResponse_ResponseBody
-	body     extprocv3.BodyResponse
-	common   extprocv3.CommonResponse
-	mutation extprocv3.BodyMutation
-	streamed extprocv3.BodyMutation_StreamedResponse
-	content  extprocv3.StreamedBodyResponse
-}
-
-var pieces = sync.Pool{New: func() any {
-	m := &pieceMessage{}
-	m.request.RequestBody, m.response.ResponseBody = &m.body, &m.body
-	m.body.Response, m.common.BodyMutation = &m.common, &m.mutation
-	m.mutation.Mutation, m.streamed.StreamedResponse = &m.streamed, &m.content
-	return m
-}}
 
 func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
 	if len(set) == 0 && len(remove) == 0 {
 		return nil
 	}
-	// A request's headers are all sent again, so there are a dozen or two: their
-	// messages lie in one piece of memory, and their values in another.
-	type header struct {
-		option corev3.HeaderValueOption
-		value  corev3.HeaderValue
-	}
-	headers, bytes := make([]header, len(set)), 0
-	for i := range set {
-		bytes += len(set[i].Value)
-	}
-	values := make([]byte, 0, bytes)
-	m := &extprocv3.HeaderMutation{RemoveHeaders: remove, SetHeaders: make([]*corev3.HeaderValueOption, len(set))}
-	for i := range set {
-		h, from := &headers[i], len(values)
-		values = append(values, set[i].Value...)
-		h.value.Key, h.value.RawValue = set[i].Name, values[from:len(values):len(values)]
-		h.option.Header, h.option.AppendAction = &h.value, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
-		m.SetHeaders[i] = &h.option
+	m := &extprocv3.HeaderMutation{RemoveHeaders: remove}
+	for _, h := range set {
+		m.SetHeaders = append(m.SetHeaders, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)},
+			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
 	}
 	return m
 }

@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -242,6 +244,9 @@ func (p *Publisher) flush() {
 	}
 	p.text = text
 	payload := bytes.Clone(text) // to be kept: no more than is counted
+	if p.opts.Log.Enabled(context.Background(), slog.LevelInfo) {
+		p.opts.Log.Info("KV_EVENT published", "pod_id", p.opts.Topic.Pod, "sequence", p.seq, "events", tell(batch.Events), "bytes", len(payload), "subscribers", len(p.subs))
+	}
 	if p.opts.OnSend != nil {
 		p.opts.OnSend(p.seq, batch.Events)
 	}
@@ -267,6 +272,21 @@ func (p *Publisher) flush() {
 			p.dropped++
 		}
 	}
+}
+
+// tell counts events by document 003's names.
+func tell(events []kv.Event) string {
+	var n [kv.Heartbeat + 1]int
+	for i := range events {
+		n[min(events[i].Kind, kv.Heartbeat)]++
+	}
+	var b strings.Builder
+	for kind, n := range n {
+		if n > 0 {
+			fmt.Fprintf(&b, ",%s=%d", kv.Kind(kind).Document(), n)
+		}
+	}
+	return strings.TrimPrefix(b.String(), ",")
 }
 
 // run sends batches when their interval is over.

@@ -25,6 +25,7 @@ func (m *Manager) handler() http.Handler {
 	mux.HandleFunc("POST /api/v1/score", m.score)
 	mux.HandleFunc("GET /api/v1/cache/state", m.state)
 	mux.HandleFunc("GET /api/v1/cache/pod/{id...}", m.pod)
+	mux.HandleFunc("GET /api/v1/cache/block/{hash...}", m.block)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", m.ready)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.metrics.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -34,12 +35,12 @@ func (m *Manager) handler() http.Handler {
 
 // elsewhere answers what no other handler takes.
 func elsewhere(w http.ResponseWriter, r *http.Request) {
-	const here = "POST /api/v1/score, GET /api/v1/cache/state, /api/v1/cache/pod/{id}, /healthz, /readyz and /metrics"
+	const here = "POST /api/v1/score, GET /api/v1/cache/state, /api/v1/cache/pod/{id}, /api/v1/cache/block/{hash}, /healthz, /readyz and /metrics"
 	method := ""
 	switch path := r.URL.Path; {
 	case path == "/api/v1/score":
 		method = http.MethodPost
-	case path == "/api/v1/cache/state", path == "/healthz", path == "/readyz", path == "/metrics", strings.HasPrefix(path, "/api/v1/cache/pod/"):
+	case path == "/api/v1/cache/state", path == "/healthz", path == "/readyz", path == "/metrics", strings.HasPrefix(path, "/api/v1/cache/pod/"), strings.HasPrefix(path, "/api/v1/cache/block/"):
 		method = http.MethodGet
 	}
 	if method == "" {
@@ -120,6 +121,21 @@ type (
 		EvictionRatePerSec decimal    `json:"eviction_rate_per_sec"`
 		TopBlocks          []topBlock `json:"top_blocks"`
 		Status             string     `json:"status"`
+		LastHeartbeat      time.Time  `json:"last_heartbeat"` // the document's pod_statistics have it
+	}
+	// blockResponse is an entry of the document's kv_block_index.
+	blockResponse struct {
+		BlockHash       string     `json:"block_hash"`
+		Pods            []blockPod `json:"pods"`
+		BlockSize       int        `json:"block_size"` // tokens, as the pods say; 0 where they do not
+		TotalCopies     int        `json:"total_copies"`
+		PopularityScore decimal    `json:"popularity_score"`
+	}
+	blockPod struct {
+		PodID       string    `json:"pod_id"`
+		Timestamp   time.Time `json:"timestamp"` // when it was stored there
+		AccessCount int       `json:"access_count"`
+		LastAccess  time.Time `json:"last_access"`
 	}
 	topBlock struct {
 		BlockHash   string    `json:"block_hash"`
@@ -316,12 +332,35 @@ func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resp := podResponse{PodID: id, BlocksCached: p.Blocks, CacheUtilization: cut(p.Utilization, 2), CacheSizeGB: cut(float64(p.Bytes)/(1<<30), 1),
-		HitRate: cut(p.HitRate, 2), EvictionRatePerSec: cut(p.EvictionRate, 2), TopBlocks: []topBlock{}, Status: "healthy"}
+		HitRate: cut(p.HitRate, 2), EvictionRatePerSec: cut(p.EvictionRate, 2), TopBlocks: []topBlock{}, Status: "healthy", LastHeartbeat: m.second(p.Heard)}
 	if !p.Healthy {
 		resp.Status = "unhealthy"
 	}
 	for _, h := range top {
 		resp.TopBlocks = append(resp.TopBlocks, topBlock{h.Name, h.Hits, m.second(h.Touched)})
+	}
+	answer(w, resp)
+}
+
+// block tells which pods hold a block.
+func (m *Manager) block(w http.ResponseWriter, r *http.Request) {
+	hash := r.PathValue("hash")
+	var held []kvindex.Holding
+	var popularity float64
+	if !m.index.Do(func(_ machine.Time, ix *kvindex.Index) {
+		held, popularity = ix.Holders(ix.View().Resolve(kv.Named(hash)))
+	}) {
+		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))
+		return
+	}
+	if len(held) == 0 {
+		fail(w, http.StatusNotFound, fmt.Errorf("no pod holds a block %.200q", hash))
+		return
+	}
+	resp := blockResponse{BlockHash: hash, TotalCopies: len(held), PopularityScore: cut(popularity, 2)}
+	for _, h := range held {
+		resp.BlockSize = max(resp.BlockSize, h.Tokens)
+		resp.Pods = append(resp.Pods, blockPod{h.Pod, m.second(h.Stored), h.Hits, m.second(h.Touched)})
 	}
 	answer(w, resp)
 }

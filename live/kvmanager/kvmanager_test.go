@@ -3,6 +3,7 @@ package kvmanager
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -205,7 +206,7 @@ func hideTimes(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range slices.Collect(maps.Keys(v)) {
-			if s, ok := v[key].(string); ok && (key == "last_access" || key == "last_updated") {
+			if s, ok := v[key].(string); ok && slices.Contains([]string{"last_access", "last_updated", "last_heartbeat", "timestamp"}, key) {
 				if _, err := time.Parse(time.RFC3339, s); err == nil && strings.HasSuffix(s, "Z") {
 					v[key] = "a time"
 				}
@@ -246,6 +247,9 @@ func TestFromEnv(t *testing.T) {
 	}
 	o = DefaultOptions()
 	if err := o.FromEnv(env("VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://x:6000")); err != nil || o.ZMQBind != "tcp://127.0.0.1:6000" {
+		t.Fatalf("%v %q", err, o.ZMQBind)
+	}
+	if err := o.FromEnv(env("VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://x:6001,tcp://y:6002")); err != nil || o.ZMQBind != "tcp://127.0.0.1:6001" {
 		t.Fatalf("%v %q", err, o.ZMQBind)
 	}
 	if err := o.FromEnv(env("VLLM_KV_EVENT_ENABLED", "false")); err != nil || o.ZMQBind != "" {
@@ -479,6 +483,20 @@ func TestListener(t *testing.T) {
 	other := start(t, nil)
 	if _, err := Start(Options{HTTPAddress: "127.0.0.1:0", ZMQBind: other.ZMQEndpoint()}); exit.Of(err) != exit.Environment {
 		t.Errorf("a taken one: %v", err)
+	}
+}
+
+// A manager that has more memory than it may ends, and says what to change.
+func TestMemoryLimit(t *testing.T) { // not in parallel: the limit is the process's
+	m := start(t, func(o *Options) { o.MemoryLimit = 1 << 20 })
+	var killed *OutOfMemoryError
+	err := serve.Until(t.Context(), time.Second, m.Failed(), m.Stop)
+	if !errors.As(err, &killed) || exit.Of(err) != exit.Broken || !strings.Contains(err.Error(), "INDEX_MAX_BLOCKS") {
+		t.Fatal(err)
+	}
+	enough := start(t, func(o *Options) { o.MemoryLimit = 1 << 40 })
+	if _, body := call(t, enough, "GET", "/readyz", ""); body != "ok\n" {
+		t.Error(body)
 	}
 }
 

@@ -37,6 +37,7 @@ type Manager struct {
 	http    net.Listener
 	serving serve.Group
 	closed  sync.Once
+	leave   context.CancelFunc
 }
 
 // snapshot is what requests need of the pods, taken every now and then.
@@ -94,11 +95,16 @@ func (m *Manager) open() error {
 		return err
 	}
 	m.server = serve.Pages(m.handler(), m.log)
+	if m.opts.MemoryLimit > 0 {
+		ctx, leave := context.WithCancel(context.Background())
+		m.leave = leave
+		m.serving.Go("the KV-cache manager", func() error { return watchMemory(ctx, m.opts.MemoryLimit) })
+	}
 	m.serving.Go("the API at "+m.HTTPAddress(), func() error { return m.server.Serve(m.http) })
 	return nil
 }
 
-// Failed has the error of a listener that ended by itself.
+// Failed has the error of a listener that ended by itself, or OutOfMemoryError.
 func (m *Manager) Failed() <-chan error { return m.serving.Failed() }
 
 // ZMQEndpoint is where model servers connect to, with the port that it got.
@@ -128,6 +134,9 @@ func (m *Manager) Stop(context.Context) error {
 // Close ends the manager and waits until all of it has ended.
 func (m *Manager) Close() {
 	m.closed.Do(func() {
+		if m.leave != nil {
+			m.leave()
+		}
 		if m.server != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			// Whoever is not done by then is cut off.

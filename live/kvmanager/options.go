@@ -40,6 +40,9 @@ type Options struct {
 	Tokenizer tokens.Tokenizer
 
 	MaxBodyBytes int64 // of a request; 0 means 8 MiB
+	// MemoryLimit is how many bytes of memory the process may have, as a
+	// container's limit; Failed tells when it has more. 0 is no limit.
+	MemoryLimit int64
 	// OnMessage, if not nil, is told of every message, after it took effect.
 	OnMessage func(kvevents.Report)
 	Log       *slog.Logger
@@ -93,7 +96,9 @@ func (o *Options) FromEnv(lookup func(string) (string, bool)) error {
 	}{
 		{"ZMQ_BIND_ADDRESS", func(s string) error { o.ZMQBind, bound = s, true; return nil }},
 		{"VLLM_KV_EVENT_ZMQ_ENDPOINT", func(s string) error {
-			// What engines connect to: its port is ours, unless we are told.
+			// What engines connect to: its port is ours, unless we are told. Of
+			// several managers the first.
+			s, _, _ = strings.Cut(s, ",")
 			_, port, err := net.SplitHostPort(strings.TrimPrefix(s, "tcp://"))
 			if err == nil && !bound {
 				o.ZMQBind = "tcp://127.0.0.1:" + port

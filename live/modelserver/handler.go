@@ -58,15 +58,14 @@ func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.
 	g.box, g.now, g.fx.List = &g.one.box, g.one.now[:], g.one.fx[:0]
 	g.box.Init(1)
 	g.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &g.head, API: api, Fault: fault, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})
-	if g.resp.Open(s.clock(), violation, &g.fx); g.resp.Over() {
-		g.play()
-		return
-	}
-	if isHeld {
+	switch g.resp.Open(s.clock(), violation, &g.fx); {
+	case g.resp.Over():
+		g.stay()
+	case isHeld:
 		g.serveHeld(boundary)
-		return
+	default:
+		g.servePlain()
 	}
-	g.servePlain()
 }
 
 func (g *inferenceRequest) servePlain() {

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // inferenceRequest is one request on its way through the server: the goroutine that
@@ -55,27 +56,17 @@ const keptBuffer = 64 << 10 // larger buffers are not kept
 // is kept but strings and lists of their own.
 var chats = sync.Pool{New: func() any { return new(openai.Chat) }}
 
-// stay goes on with the request to its end.
+// stay carries out what the Response says to the request's end.
 func (g *inferenceRequest) stay() {
-	g.play()
-	for !g.resp.Over() {
-		var due <-chan time.Time
-		if at, ok := g.resp.Next(); ok {
-			t := time.NewTimer((at - g.s.clock()).Duration())
-			defer t.Stop() // there are two at the most
-			due = t.C
-		}
-		select {
-		case <-g.box.Ready:
-		case <-due:
-		case <-g.ctx.Done():
-			g.box.Put(func(p *modelserver.Progress) { p.Gone = g.gone() })
-			<-g.box.Ready
-		}
-		g.told()
-		g.play()
-	}
+	drive.Run[*modelserver.Progress, *modelserver.Effects](&g.resp, &g.fx, g.s.clock, g)
 }
+
+// Over, Woken, Done, Left, Message and Carry are for drive.Run.
+
+func (g *inferenceRequest) Over() bool             { return g.resp.Over() }
+func (g *inferenceRequest) Woken() <-chan struct{} { return g.box.Ready }
+func (g *inferenceRequest) Done() <-chan struct{}  { return g.ctx.Done() }
+func (g *inferenceRequest) Left()                  { g.box.Put(func(p *modelserver.Progress) { p.Gone = g.gone() }) }
 
 // gone is why nobody waits for the answer any more.
 func (g *inferenceRequest) gone() string {
@@ -85,8 +76,8 @@ func (g *inferenceRequest) gone() string {
 	return "the client left"
 }
 
-// told tells the Response what has happened.
-func (g *inferenceRequest) told() {
+// Message is what has happened, as the Response is told of it.
+func (g *inferenceRequest) Message() *modelserver.Progress {
 	p, kept := g.box.Look(g.now)
 	if kept != nil && g.kept == nil && g.resp.Request().KV.Named() {
 		if host, port, err := g.s.kv.Address(); err == nil {
@@ -96,19 +87,12 @@ func (g *inferenceRequest) told() {
 		}
 	}
 	p.Kept = g.kept
-	g.resp.Input(g.s.clock(), &p, &g.fx)
+	return &p
 }
 
-// play carries out effects; what comes of it may be more.
-func (g *inferenceRequest) play() {
-	for i := 0; i < len(g.fx.List); i++ {
-		e := g.fx.List[i]
-		g.do(&e)
-	}
-	g.fx.Reset()
-}
-
-func (g *inferenceRequest) do(e *modelserver.Effect) {
+// Carry carries out an effect; what comes of it may be more.
+func (g *inferenceRequest) Carry(i int) {
+	e := g.fx.List[i]
 	switch e.Kind {
 	case modelserver.ReadBody:
 		g.take()
@@ -133,7 +117,7 @@ func (g *inferenceRequest) do(e *modelserver.Effect) {
 			panic(http.ErrAbortHandler)
 		} // a call that was aborted or ran out of time is told so
 	default:
-		g.send(e)
+		g.send(&e)
 	}
 }
 
@@ -149,13 +133,18 @@ func (g *inferenceRequest) send(e *modelserver.Effect) {
 		g.closes()
 		wire.Write(g.w, e.Error.Status, wire.JSON, b)
 	case e.Kind == modelserver.End && !g.began:
+		g.timings(true, true, "")
 		wire.Write(g.w, http.StatusOK, g.resp.Request().Encoder.ContentType(), b)
 	case e.Kind == modelserver.End:
 		// Not flushed: net/http sends it with the end of the response, in one piece.
 		_, _ = g.w.Write(b) // the client may be gone; there is nobody to tell
+		if serve.TakesTrailers(g.r) {
+			g.timings(false, true, http.TrailerPrefix)
+		}
 	case e.Kind == modelserver.Begin:
 		g.began = true
 		g.w.Header()["Content-Type"] = []string{g.resp.Request().Encoder.ContentType()}
+		g.timings(true, false, "")
 		g.w.WriteHeader(http.StatusOK)
 		err = g.flush(b)
 	case len(b) > 0:

@@ -150,6 +150,8 @@ type ServerOptions struct {
 	// PodName and PodNamespace are told in X-Inference-Pod and
 	// X-Inference-Namespace; an empty PodName tells neither.
 	PodName, PodNamespace string
+	// TimingHeaders answers document 003's x-prefill-time-ms and their like.
+	TimingHeaders bool
 	// RequestIDHeaders answers X-Request-Id (vLLM: --enable-request-id-headers).
 	RequestIDHeaders bool
 	// PromptTokensDetails tells cached tokens in usage (vLLM:

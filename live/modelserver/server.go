@@ -84,6 +84,11 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	so.Engine.KVEvents = so.Engine.KVEvents || so.KVEvents != nil
 	so.Engine.Seed, so.Engine.Index = o.Seed, uint64(index)
+	loading := []any{"server", so.Name, "model", so.Models[0], "tensor_parallel_size", max(1, so.TensorParallel)}
+	if timer, ok := so.Engine.Timer.(*latency.Timer); ok && timer.Hardware() != nil {
+		loading = append(loading, "weights_gib", float64(timer.Hardware().WeightBytes())/(1<<30))
+	}
+	o.Logger.Info("Loading model", loading...)
 	var known adapters
 	for _, a := range so.Adapters {
 		so.Engine.Adapters = append(so.Engine.Adapters, known.add(a))

@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // clientRequest drives one disagg.ClientRequest. Legs run in the request's own
@@ -199,7 +200,12 @@ func (e *clientRequest) call(l *disagg.Leg) {
 		return
 	}
 	e.keep(l.ID, resp)
-	e.tell(disagg.Head{Leg: l.ID, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type")})
+	e.tell(headOf(l.ID, resp))
+}
+
+// headOf is what the machine is told of an answer's head.
+func headOf(leg int, resp *http.Response) disagg.Head {
+	return disagg.Head{Leg: leg, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Fetched: disagg.Transferred(resp.Header.Get(disagg.TransferHeader))}
 }
 
 func (e *clientRequest) keep(leg int, resp *http.Response) {
@@ -237,7 +243,7 @@ func (e *clientRequest) detached(l disagg.Leg) {
 	resp, err := e.k.send(ctx, e, &l)
 	if err == nil {
 		defer resp.Body.Close()
-		e.tell(disagg.Head{Leg: l.ID, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type")})
+		e.tell(headOf(l.ID, resp))
 		var body []byte
 		if body, err = readAll(resp.Body); err == nil {
 			e.tell(disagg.Whole{Leg: l.ID, Body: body})
@@ -301,7 +307,7 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 	case in.ContentLength != 0:
 		out.Body, out.ContentLength = in.Body, in.ContentLength
 	}
-	trailers := wantsTrailers(in)
+	trailers := serve.TakesTrailers(in)
 	removeHop(out.Header)
 	if trailers && !own {
 		out.Header["Te"] = []string{"trailers"}

@@ -46,7 +46,7 @@ func (e *clientRequest) arrived(a arrival) {
 		return
 	}
 	e.keep(a.leg, a.resp)
-	e.tell(disagg.Head{Leg: a.leg, Status: a.resp.StatusCode, ContentType: a.resp.Header.Get("Content-Type")})
+	e.tell(headOf(a.leg, a.resp))
 	if a.kind != disagg.Decode {
 		e.tell(disagg.Whole{Leg: a.leg, Body: a.body})
 	}

@@ -6,11 +6,11 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
@@ -169,11 +169,11 @@ func (e *clientRequest) times(streams bool) {
 	h := e.w.Header()
 	set := func(name string, v machine.Time) {
 		if v > 0 {
-			h[name] = []string{millis(v)}
+			h[name] = []string{serve.Millis(v)}
 		}
 	}
 	set("X-Prefill-Time-Ms", t.Prefill)
-	set("X-Kv-Transfer-Time-Ms", t.Transfer)
+	set(disagg.TransferHeader, t.Transfer)
 	if !streams {
 		set("X-Decode-Time-Ms", t.Decode)
 		set("X-Total-Time-Ms", t.Total)
@@ -192,27 +192,11 @@ func (e *clientRequest) trailers(from http.Header, streams bool) {
 	for name, values := range from {
 		h[http.TrailerPrefix+name] = values
 	}
-	if !streams || e.k.s.o.PlainHeaders || !wantsTrailers(e.r) {
+	if !streams || e.k.s.o.PlainHeaders || !serve.TakesTrailers(e.r) {
 		return
 	}
 	var t disagg.Times
 	e.drive.With(func(now machine.Time, _ *disagg.Effects) { t = e.x.Times(now) })
-	h[http.TrailerPrefix+"X-Decode-Time-Ms"] = []string{millis(t.Decode)}
-	h[http.TrailerPrefix+"X-Total-Time-Ms"] = []string{millis(t.Total)}
-}
-
-// wantsTrailers tells whether the client has said that it reads trailers, as
-// RFC 9110 wants it for fields that it can do without.
-func wantsTrailers(r *http.Request) bool {
-	for _, v := range r.Header["Te"] {
-		if strings.Contains(strings.ToLower(v), "trailers") {
-			return true
-		}
-	}
-	return false
-}
-
-// millis is a span in milliseconds, to the microsecond.
-func millis(t machine.Time) string {
-	return strconv.FormatFloat(float64(t/machine.Microsecond)/1e3, 'f', -1, 64)
+	h[http.TrailerPrefix+"X-Decode-Time-Ms"] = []string{serve.Millis(t.Decode)}
+	h[http.TrailerPrefix+"X-Total-Time-Ms"] = []string{serve.Millis(t.Total)}
 }

@@ -57,7 +57,7 @@ func newMetrics() *metrics {
 	m.prefills = counter("prefill_requests_total", "Prefill legs sent, tries included.")
 	m.decodes = counter("decode_requests_total", "Requests sent to the decode server.")
 	m.transferBytes = counter("kv_cache_transfer_bytes", "KV cache named by prefill servers for the decode server to fetch, in bytes.")
-	m.transferSeconds = summary("kv_cache_transfer_duration_seconds", "Time from the decode leg's beginning to its first byte, after a prefill leg.")
+	m.transferSeconds = summary("kv_cache_transfer_duration_seconds", "Time of the KV transfer after a prefill leg: as the decode server says, or from the decode leg's beginning to the first byte of a streamed answer.")
 	m.connections = gauge("active_connections", "Open client connections.")
 	m.connectionErrors = counter("connection_errors_total", "Legs that could not be reached or broke off.")
 	m.blocked = counter("ssrf_blocked_requests_total", "Requests that named a server outside the pool.")
@@ -90,6 +90,8 @@ func (m *metrics) ended(x *disagg.ClientRequest, t disagg.Times, ok bool, blockB
 	}
 	if t.Transfer > 0 {
 		m.transferSeconds.Observe(t.Transfer.Seconds())
+	}
+	if ok && x.Blocks() > 0 {
 		m.transferBytes.Add(float64(int64(x.Blocks()) * blockBytes))
 	}
 }

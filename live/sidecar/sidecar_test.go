@@ -203,6 +203,11 @@ func until(t *testing.T, what string, ok func() bool) {
 func TestDisaggregated(t *testing.T) {
 	t.Parallel()
 	r := start(t, nil)
+	answers := r.decode.then
+	r.decode.then = func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set(disagg.TransferHeader, "13.6")
+		answers(w, q)
+	}
 	resp, body := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr(), "authorization", "Bearer tok", "x-forwarded-for", "9.9.9.9")
 	if resp.StatusCode != 200 || !strings.Contains(body, `"cached_tokens":4`) {
 		t.Fatal(resp.StatusCode, body)
@@ -211,6 +216,9 @@ func TestDisaggregated(t *testing.T) {
 		if resp.Header.Get(h) == "" {
 			t.Errorf("no %s", h)
 		}
+	}
+	if h := resp.Header.Get(disagg.TransferHeader); h != "13.6" {
+		t.Errorf("the KV transfer took %s ms, the decode server said 13.6", h)
 	}
 	for _, leg := range []*worker{r.prefill, r.decode} {
 		h := leg.seen[0].Header
@@ -230,7 +238,7 @@ func TestDisaggregated(t *testing.T) {
 	}
 	_, page := r.get("/metrics")
 	for _, want := range []string{`llmd_sidecar_requests_total{status="success"} 1`, "llmd_sidecar_prefill_requests_total 1", "llmd_sidecar_decode_requests_total 1",
-		"llmd_sidecar_kv_cache_transfer_bytes 200", "llmd_sidecar_kv_cache_transfer_duration_seconds_count 1", "llmd_sidecar_active_connections 1",
+		"llmd_sidecar_kv_cache_transfer_bytes 200", "llmd_sidecar_kv_cache_transfer_duration_seconds_count 1", "llmd_sidecar_kv_cache_transfer_duration_seconds_sum 0.0136", "llmd_sidecar_active_connections 1",
 		`llmd_sidecar_request_duration_seconds{quantile="0.99"}`, "llmd_sidecar_ssrf_blocked_requests_total 0", "llmd_sidecar_allowlist_size 0", "llmd_sidecar_connection_errors_total 0"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("/metrics lacks %s", want)

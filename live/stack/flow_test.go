@@ -3,12 +3,12 @@ package stack
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
-	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -121,30 +121,26 @@ func TestPlainFlow(t *testing.T) {
 func TestManyHeld(t *testing.T) {
 	t.Parallel()
 	const n = 2000
-	s := quick(func(s *scenario.Scenario) {
-		s.Workload.Requests, s.Workload.Concurrency = n, n
-		s.Pools[0].ModelServer.Prefill = dist.Fixed(6 * machine.Second)
-	})
-	r := start(t, s, nil)
-	most := 0
-	stop, watched := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(watched)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				most = max(most, r.Picker.Active())
-				<-time.After(time.Millisecond)
+	s := quick(func(s *scenario.Scenario) { s.Workload.Requests, s.Workload.Concurrency = n, n })
+	var r *rig
+	var came, most atomic.Int64
+	all := make(chan struct{})
+	r = start(t, s, func(o *Options) {
+		o.Faults = func(so *modelserver.ServerOptions) {
+			// No server reads on before all are here.
+			so.Faults = func(string) lifecycle.Fault {
+				if came.Add(1) == n {
+					most.Store(int64(r.Picker.Active()))
+					close(all)
+				}
+				<-all
+				return lifecycle.Fault{}
 			}
 		}
-	}()
+	})
 	events := r.load()
-	close(stop)
-	<-watched
 	wantCompleted(t, events, n)
-	if most != n {
-		t.Fatalf("at most %d were held at once", most)
+	if most.Load() != n {
+		t.Fatalf("%d were held at once", most.Load())
 	}
 }

@@ -177,7 +177,7 @@ func (s *Stack) eventsOf(e *picker.Endpoint) (events, replay string) {
 }
 
 // hosts are the names that picker configurations may use.
-func (s *Stack) hosts() map[string]string {
+func (s *Stack) hosts() scenario.Services {
 	manager, server := "", ""
 	if len(s.Endpoints) > 0 {
 		server = s.Endpoints[0]

@@ -54,7 +54,7 @@ pools:
         - {type: prefill-filter}
         - {type: always-disagg-pd-decider}
         - {type: disagg-profile-handler, parameters: {deciders: {prefill: always-disagg-pd-decider}}}
-        - {type: vllm-metric-scraper, parameters: {port: %d, interval: 100ms, timeout: 100ms}}
+        - {type: vllm-metric-scraper, parameters: {port: %d, interval: 100ms, timeout: 10s}}
         schedulingProfiles:
         - {name: decode, plugins: [{pluginRef: decode-filter}]}
         - {name: prefill, plugins: [{pluginRef: prefill-filter}]}
@@ -104,6 +104,7 @@ func TestNamesLiveAsVirtual(t *testing.T) {
 		want               []string
 	}{
 		{"the manager's name", "kvManager: true", "http://kv-cache-manager:8080", nil},
+		{"the document's name", "kvManager: true", "http://kv-cache-manager.llm-d-system.svc.cluster.local:8080", nil},
 		{"no manager", "kvManager: false", "http://kv-cache-manager:8080", []string{"req-1-000001 kv-cache-manager-scorer http://kv-cache-manager:8080/api/v1/score"}},
 		{"another name", "kvManager: true", "http://manager.invalid:8080", []string{"req-1-000001 kv-cache-manager-scorer http://manager.invalid:8080/api/v1/score"}},
 	} {

@@ -71,7 +71,7 @@ func (s *Stack) generation(p *picking, config *scenario.PickerConfig) (g *epp.Ge
 	g = &epp.Generation{Registry: prometheus.NewRegistry()}
 	g.Picking, err = epp.NewPicking(epp.PickingOptions{
 		Config: core.Config{Picker: built, Stream: p.stream, EmitScores: true, DocumentHeaders: true, Explain: s.o.Explain, History: remembered, Describe: s.o.Describe},
-		Made:   o.Made(), Now: s.Now, PoolName: s.pool.Name, Metrics: p.metrics, Hosts: s.hosts(), KV: s.kvOptions(g.Registry), Scraped: s.o.Scraped, Log: s.o.Log})
+		Made:   o.Made(), Now: s.Now, PoolName: s.pool.Name, Metrics: p.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(g.Registry), Scraped: s.o.Scraped, Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}

@@ -268,11 +268,11 @@ pools:
   - name: pool
     model: m
     replicas: 1
-    modelServer: {batching: continuous, coefficients: {step: 1s}, outputTokens: 2, numGPUBlocks: 4096, maxModelLen: 16384, tensorParallelSize: 2}
-    incidents: [{at: 500ms, what: lose-rank, rank: 1, for: 900ms}]
+    modelServer: {batching: continuous, coefficients: {step: 2s}, outputTokens: 1, numGPUBlocks: 4096, maxModelLen: 16384, tensorParallelSize: 2}
+    incidents: [{at: 1s, what: lose-rank, rank: 1, for: 3s}]
 workload:
   requests: 3
-  conversations: {turns: 3, thinkTime: 700ms}
+  conversations: {turns: 3, thinkTime: 2s}
 `)
 	var ended []any
 	for _, e := range live {
@@ -280,7 +280,8 @@ workload:
 			ended = append(ended, e.Details.Get("status"))
 		}
 	}
-	// In flight when the rank is lost; dead; back again.
+	// In flight when the rank is lost; dead; back again. Each comes a second from
+	// when it would be another's turn.
 	if want := "[500 503 200]"; fmt.Sprint(ended) != want {
 		t.Errorf("the requests were answered %v, expected %s", ended, want)
 	}

@@ -10,21 +10,23 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // kvManagerCmd runs the KV-cache manager alone. Document 003's environment
 // variables act as they do there; flags go first.
 type kvManagerCmd struct {
-	ZMQBind    string   `name:"zmq-bind" placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
-	HTTP       string   `name:"http" placeholder:"HOST:PORT" help:"Where the API is served (127.0.0.1 and HTTP_PORT, 8080)."`
-	Pod        []string `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 where it replays. May be repeated."`
-	ReplayPort int      `name:"replay-port" placeholder:"PORT" help:"Port on which model servers that come by themselves replay what was missed."`
-	BlockSize  int      `name:"block-size" placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
-	HashSeed   string   `name:"hash-seed" placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, when keys are compared."`
-	Model      string   `name:"model" placeholder:"NAME" help:"Model of requests and events that name none."`
-	Tokenizer  string   `name:"tokenizer" placeholder:"FILE" help:"A tokenizer.json for prompts given as text; without it four bytes are one token, as in windtunnel's model server."`
-	Lenient    bool     `name:"lenient" help:"Take events in forms that llm-d-router refuses."`
-	LogLevel   string   `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
+	ZMQBind    string         `name:"zmq-bind" placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
+	HTTP       string         `name:"http" placeholder:"HOST:PORT" help:"Where the API is served (127.0.0.1 and HTTP_PORT, 8080)."`
+	Pod        []string       `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 where it replays. May be repeated."`
+	ReplayPort int            `name:"replay-port" placeholder:"PORT" help:"Port on which model servers that come by themselves replay what was missed."`
+	BlockSize  int            `name:"block-size" placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
+	HashSeed   string         `name:"hash-seed" placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, when keys are compared."`
+	Model      string         `name:"model" placeholder:"NAME" help:"Model of requests and events that name none."`
+	Tokenizer  string         `name:"tokenizer" placeholder:"FILE" help:"A tokenizer.json for prompts given as text; without it four bytes are one token, as in windtunnel's model server."`
+	Lenient    bool           `name:"lenient" help:"Take events in forms that llm-d-router refuses."`
+	Memory     scenario.Bytes `name:"memory-limit" placeholder:"BYTES" help:"How much memory the manager may have, as a container's limit, such as 2Gi: with more it ends as OOMKilled. No limit by default."`
+	LogLevel   string         `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
 }
 
 func (kvManagerCmd) Help() string {
@@ -42,6 +44,7 @@ A model server beside it, and questions:
   curl -d '{"prompt":"Tell me about machine learning","candidate_pods":["127.0.0.1:8000"]}' localhost:8080/api/v1/score
   curl localhost:8080/api/v1/cache/state
   curl localhost:8080/api/v1/cache/pod/127.0.0.1:8000
+  curl localhost:8080/api/v1/cache/block/sha256:00000000000004d2        # which pods hold it
   curl localhost:8080/metrics                                           # /healthz and /readyz, too
 
 Environment, with what it is without:
@@ -54,8 +57,11 @@ Environment, with what it is without:
   INDEX_CLEANUP_INTERVAL      300                    seconds between looks at the age of blocks
   VLLM_KV_BLOCK_SIZE          16                     tokens per block of the index; no larger than the engines'
   VLLM_KV_EVENT_ENABLED       true                   false binds no socket for events
-  VLLM_KV_EVENT_ZMQ_ENDPOINT                         as model servers have it: its port is bound without ZMQ_BIND_ADDRESS
+  VLLM_KV_EVENT_ZMQ_ENDPOINT                         as model servers have it, of several the first: its port is bound without ZMQ_BIND_ADDRESS
   VLLM_KV_EVENT_INTERVAL_MS   100                    how late a message that was overtaken may be
+
+Several managers, for high availability: each takes all events where a model server's
+VLLM_KV_EVENT_ZMQ_ENDPOINT names them all, with commas between.
 
 Missed messages are asked for at --replay-port, on the address that a pod comes from, or
 where --pod says. Where there is nobody to ask, all that a pod held is forgotten.`
@@ -78,6 +84,7 @@ func (c *kvManagerCmd) Run(o *outside) error {
 	}
 	ctx, stop := o.Context()
 	defer stop()
+	opts.MemoryLimit = int64(c.Memory)
 	m, err := kvmanager.Start(opts)
 	if err != nil {
 		return exit.ByCause(exit.Usage, err)

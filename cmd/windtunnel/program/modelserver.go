@@ -117,7 +117,7 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 	case err != nil:
 		return none, exit.ByCause(exit.Usage, err)
 	}
-	level := slog.LevelWarn
+	level := slog.LevelInfo
 	if c.Verbose {
 		level = slog.LevelDebug
 	}
@@ -209,7 +209,7 @@ func publisher(e *dropin.KVEvents, host string, eng *engine.Config, rank int, lo
 			o.Format = kvevents.MsgpackMap
 		}
 		if e.Connect {
-			o.Connect = []string{e.Endpoint}
+			o.Connect = strings.Split(e.Endpoint, ",") // of several managers
 		} else {
 			o.Bind = higher(own(e.Endpoint, host), rank)
 		}

@@ -177,6 +177,9 @@ func (ix *Index) event(now machine.Time, from kv.Topic, e *kv.Event, fx *Effects
 	if e.BlockBytes > 0 {
 		p.bytes = e.BlockBytes
 	}
+	if e.BlockTokens > 0 {
+		p.tokens = e.BlockTokens
+	}
 	switch e.Kind {
 	case kv.Stored, kv.Updated:
 		ix.store(now, p, from.Model, e)

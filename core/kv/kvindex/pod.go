@@ -21,6 +21,7 @@ type pod struct {
 	capacity  int          // blocks, as its heartbeats say; 0 unknown
 	highWater int          // most blocks it ever held
 	bytes     int64        // per block
+	tokens    int          // per block, as its events said last; 0 unknown
 	evicted   uint64
 	rate      rateWindow
 

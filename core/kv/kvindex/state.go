@@ -51,6 +51,7 @@ type savedPod struct {
 	Capacity  int            `json:"capacity,omitempty"`
 	HighWater int            `json:"highWater,omitempty"`
 	Bytes     int64          `json:"bytes,omitempty"`
+	Tokens    int            `json:"tokens,omitempty"`
 	Evicted   uint64         `json:"evicted,omitempty"`
 	Rate      []uint32       `json:"rate,omitempty"`
 	RateLast  int64          `json:"rateLast,omitempty"`
@@ -118,7 +119,7 @@ func (ix *Index) Save() *Saved {
 }
 
 func (p *pod) save() savedPod {
-	s := savedPod{Name: p.name, Number: p.number, Heard: p.heard, Stale: p.stale, Lately: p.lately, Capacity: p.capacity, HighWater: p.highWater, Bytes: p.bytes,
+	s := savedPod{Name: p.name, Number: p.number, Heard: p.heard, Stale: p.stale, Lately: p.lately, Capacity: p.capacity, HighWater: p.highWater, Bytes: p.bytes, Tokens: p.tokens,
 		Evicted: p.evicted, RateLast: p.rate.last, Asked: p.asked, Found: p.found, Groups: maps.Clone(p.groups)}
 	if p.rate != (rateWindow{last: p.rate.last}) {
 		s.Rate = slices.Clone(p.rate.bins[:])
@@ -232,7 +233,7 @@ func (ix *Index) Load(s *Saved) error {
 }
 
 func (ix *Index) loadPod(x *savedPod) {
-	p := &pod{name: x.Name, number: x.Number, heard: x.Heard, stale: x.Stale, lately: x.Lately, capacity: x.Capacity, highWater: x.HighWater, bytes: x.Bytes,
+	p := &pod{name: x.Name, number: x.Number, heard: x.Heard, stale: x.Stale, lately: x.Lately, capacity: x.Capacity, highWater: x.HighWater, bytes: x.Bytes, tokens: x.Tokens,
 		evicted: x.Evicted, asked: x.Asked, found: x.Found, groups: maps.Clone(x.Groups)}
 	p.rate.last = x.RateLast
 	copy(p.rate.bins[:], x.Rate)

@@ -132,6 +132,7 @@ type Holding struct {
 	Stored  machine.Time
 	Touched machine.Time // last stored, updated or asked for
 	Hits    int          // access_count
+	Tokens  int          // of the pod's own blocks, as its events said last; 0 unknown
 }
 
 // Holders are the pods that hold a block, sorted by name, and its popularity:
@@ -211,7 +212,7 @@ func (ix *Index) Names(h kv.EngineHash) []kv.Key {
 }
 
 func (ix *Index) holding(rec *record) Holding {
-	h := Holding{Key: rec.key, Name: ix.names[rec.key], Pod: ix.byNumber[rec.pod].name, Stored: rec.stored, Touched: rec.touched, Hits: int(rec.hits)}
+	h := Holding{Key: rec.key, Name: ix.names[rec.key], Pod: ix.byNumber[rec.pod].name, Stored: rec.stored, Touched: rec.touched, Hits: int(rec.hits), Tokens: ix.byNumber[rec.pod].tokens}
 	if h.Name == "" {
 		name := rec.engine
 		if name == 0 {

@@ -105,7 +105,7 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 	switch sequence := p.BlockBytes * int64((c.MaxModelLen+c.BlockSize-1)/c.BlockSize); {
 	case p.Weights+p.Runtime > p.Usable:
 		return oom("accelerator", fmt.Sprintf("the weights of %s on each of %d ranks and the runtime need", c.Hardware.Model.Name, tp), p.Weights+p.Runtime, p.Usable,
-			"use a larger tensor parallel size, quantization (awq, gptq, fp8) or a smaller model")
+			c.larger()+"quantization (awq, gptq, fp8) or a smaller model")
 	case p.KV <= 0:
 		return oom("accelerator", fmt.Sprintf("weights (%s), runtime (%s) and the activations of %d tokens and %d sequences need", gib(p.Weights), gib(p.Runtime), c.MaxNumBatchedTokens, c.MaxNumSeqs),
 			p.Weights+p.Runtime+p.Activations, p.Usable, "lower max-num-batched-tokens or max-num-seqs, or use quantization")
@@ -120,6 +120,19 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 			"raise the container's memory limit or lower swap-space")
 	}
 	return nil
+}
+
+// larger names the smallest tensor parallel size at which all fits, of those
+// that groups usually have; nothing where there is none.
+func (c *MemoryConfig) larger() string {
+	for tp := 2 * c.Hardware.Group.TP; tp <= 64; tp *= 2 {
+		h, more := *c.Hardware, *c
+		h.Group.TP, more.Hardware = tp, &h
+		if p, err := PlanMemory(more); err == nil {
+			return fmt.Sprintf("use --tensor-parallel-size %d (%s on each rank), ", tp, gib(p.Weights+p.Runtime))
+		}
+	}
+	return "use "
 }
 
 // fill sets defaults and refuses what cannot be.

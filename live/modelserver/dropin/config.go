@@ -90,6 +90,7 @@ type Config struct {
 	FullStatus          int // of requests that find the queue full; 0 is 429
 	APIKeys             []string
 	RequestIDHeaders    bool
+	TimingHeaders       bool // document 003's
 	PromptTokensDetails bool
 	MaxBodyMiB          int
 	StartupDelay        Timing

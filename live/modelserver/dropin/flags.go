@@ -186,6 +186,7 @@ var flags = map[string]flag{
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
 
+	"timing-headers":    on(func(c *Config) *bool { return &c.TimingHeaders }),
 	"advertise":         text(func(c *Config) *string { return &c.Advertise }),
 	"kv-peers":          {many: true, set: addPeers},
 	"kv-peer-timeout":   {set: setPeerTimeout},

@@ -170,7 +170,7 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 	so := modelserver.ServerOptions{
 		Advertise: advertised, PeerTimeout: r.PeerTimeout, Body: serve.BodyLimits{Idle: r.BodyIdle, Total: r.BodyTotal},
 		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
-		RequestIDHeaders: r.RequestIDHeaders, PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
+		RequestIDHeaders: r.RequestIDHeaders, TimingHeaders: r.TimingHeaders || r.Profile == ProfileDocument, PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
 		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys, Inject: r.Inject, FakeMetrics: r.FakeMetrics,
 		PodName: r.PodName, PodNamespace: r.PodNamespace,
 		Dimensions: r.Dimensions, CacheHitThreshold: r.CacheHitThreshold, EncoderOnly: r.EncoderOnly, Omni: r.Omni, ImagePercent: r.ImagePercent,

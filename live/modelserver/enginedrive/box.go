@@ -3,6 +3,7 @@ package enginedrive
 import (
 	"sync"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
@@ -42,6 +43,13 @@ func (b *Box) Put(change func(*modelserver.Progress)) {
 	change(&b.Progress)
 	b.mu.Unlock()
 	b.wake()
+}
+
+// fetched notes how long KV took to come, without waking anybody.
+func (b *Box) fetched(took machine.Time) {
+	b.mu.Lock()
+	b.Fetched = max(b.Fetched, took)
+	b.mu.Unlock()
 }
 
 // Look copies the state; choices are copied into into.

@@ -152,6 +152,10 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 	case enginecore.Controlled:
 		e.controlled(&a)
 		return
+	case enginecore.Fetched:
+		x.Sequence.Owner.(*Seq).Box.fetched(a.Took)
+		e.act(x)
+		return
 	default:
 		e.act(x)
 		return

@@ -79,16 +79,15 @@ func (e *End) MeetsAt(host string, port int) bool {
 
 // isHTTP looks whether somebody speaks HTTP.
 func (c *channel) isHTTP(conn net.Conn, r *bufio.Reader) bool {
-	if c != &c.e.meeting {
-		return false
-	}
 	_ = conn.SetDeadline(time.Now().Add(sideTimeout))
 	b, err := r.Peek(4)
 	return err == nil && string(b) == "GET "
 }
 
 // bootstrap answers GET /query as Mooncake's bootstrap server does: the engine
-// of each data-parallel rank. One answer is all that it gives.
+// of each data-parallel rank. At the side channel, where people look with curl
+// whether they get there (document 003, troubleshooting 4), it says who is here.
+// One answer is all that it gives.
 func (c *channel) bootstrap(conn net.Conn, r *bufio.Reader) {
 	line, err := r.ReadSlice('\n')
 	path := strings.Fields(string(line))
@@ -99,7 +98,10 @@ func (c *channel) bootstrap(conn net.Conn, r *bufio.Reader) {
 		return
 	}
 	status, body := "404 Not Found", "{}"
-	if len(path) > 1 && path[1] == "/query" {
+	switch {
+	case c == &c.e.side:
+		status, body = "200 OK", fmt.Sprintf(`{"side_channel":%q,"engine_id":%q}`, c.e.o.Profile.Name, c.e.o.EngineID)
+	case len(path) > 1 && path[1] == "/query":
 		status, body = "200 OK", fmt.Sprintf(`{"0":{"engine_id":%q}}`, c.e.o.EngineID)
 	}
 	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body)

@@ -119,6 +119,7 @@ func (c *channel) listen(address string) error {
 		return err
 	}
 	c.listener, c.conns = l, map[net.Conn]bool{}
+	c.e.o.Log.Info(c.e.name()+" side channel listens", "server", c.e.o.Name, "address", l.Addr().String())
 	c.e.o.Serving.Go("KV caches at "+l.Addr().String(), func() error { return c.accept(l) })
 	return nil
 }
@@ -189,7 +190,11 @@ func (c *channel) serve(conn net.Conn) {
 	for {
 		var q sideRequest
 		_ = conn.SetDeadline(time.Now().Add(limit))
-		if readLine(r, &q) != nil || !c.e.inquire(&number, q.question(), answers) {
+		if readLine(r, &q) != nil {
+			return
+		}
+		c.e.o.Log.Info(c.e.name()+" side channel asked", "server", c.e.o.Name, "by", conn.RemoteAddr().String(), "op", q.Op, "blocks", max(len(q.Blocks), len(q.Hashes)))
+		if !c.e.inquire(&number, q.question(), answers) {
 			return
 		}
 		a, ok := c.answer(conn, r, answers)

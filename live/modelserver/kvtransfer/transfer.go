@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,15 +105,25 @@ func (e *End) Act(do enginecore.Action) {
 		if to := e.asked[a.Inquiry]; to != nil {
 			to <- a // there is room for all answers to one question
 		}
+	case enginecore.Fetched:
+		e.o.Log.Info(e.name()+" KV transfer done", "server", e.o.Name, "tokens", a.Tokens, "bytes", a.Bytes, "ms", a.Took.Seconds()*1e3)
 	case enginecore.Lost:
 		from := "the external cache"
 		if a.From != nil {
 			from = a.From.Address()
 		}
-		e.o.Log.Warn("KV transfer failed", "server", e.o.Name, "from", from, "error", a.Err)
+		e.o.Log.Warn(e.name()+" KV transfer failed", "server", e.o.Name, "from", from, "error", a.Err)
 	case enginecore.Kept:
 		e.o.Log.Warn("KV not released: the holder keeps it until its time is up", "server", e.o.Name, "error", a.Err)
 	}
+}
+
+// name is what log lines call the way on which caches travel.
+func (e *End) name() string {
+	if p := e.o.Profile; p != nil && p.Name != "" && !strings.HasPrefix(p.Name, "nixl") {
+		return p.Name
+	}
+	return "NIXL"
 }
 
 // ask puts a question over a call's connection; the first one opens it.
