@@ -126,6 +126,9 @@ type ServerOptions struct {
 	// SpeculativeTokens is how many tokens the model is said to draft in each
 	// step. Speculation is not simulated: the metrics are there and say 0.
 	SpeculativeTokens int
+	// KVCacheMetricsSample is the share of the KV blocks that vllm:kv_block_*
+	// tell of, 0 to 1 (vLLM: --kv-cache-metrics-sample); 0 tells of none.
+	KVCacheMetricsSample float64
 	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.
 	MaxBodyBytes int64
 	// Body limits the time that a request's body takes; of a held-open one, its

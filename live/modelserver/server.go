@@ -58,6 +58,7 @@ type Server struct {
 	leaving   chan struct{} // closed when the server begins to stop
 	pages     pageCache
 	injector  injector
+	traffic   traffic
 	fake      atomic.Pointer[stats.FakeMetrics]
 	crashes   sync.WaitGroup
 	ctx       context.Context // ends with the server
@@ -82,7 +83,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	if so.Tokenizer == nil {
 		so.Tokenizer = tokens.Packed{}
 	}
-	so.Engine.KVEvents = so.Engine.KVEvents || so.KVEvents != nil
+	so.Engine.KVEvents = so.Engine.KVEvents || so.KVEvents != nil || so.KVCacheMetricsSample > 0
 	so.Engine.Seed, so.Engine.Index = o.Seed, uint64(index)
 	loading := []any{"server", so.Name, "model", so.Models[0], "tensor_parallel_size", max(1, so.TensorParallel)}
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok && timer.Hardware() != nil {
@@ -95,7 +96,8 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	engineID := modelserver.EngineID(o.Seed, index)
 	core, err := enginecore.New(enginecore.Config{Engine: so.Engine, Index: index, EngineID: engineID, ViaStore: o.Transfer.Profile.ViaStore,
-		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil, OutOfMemory: so.OutOfMemory})
+		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil, OutOfMemory: so.OutOfMemory,
+		SampleBlocks: so.KVCacheMetricsSample})
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +127,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	protocols.SetUnencryptedHTTP2(so.TLS == nil)
 	protocols.SetHTTP2(so.TLS != nil)
 	s.http = &http.Server{
-		Handler:           so.Body.Handler(s.guard(s.direct(s.routes()))),
+		Handler:           so.Body.Handler(s.guard(s.measured(s.direct(s.routes())))),
 		Protocols:         &protocols,
 		TLSConfig:         so.TLS,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},

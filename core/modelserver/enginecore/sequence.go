@@ -120,6 +120,9 @@ func (s *Core) begin(q *Sequence) {
 	}
 	q.Submit.Remote.Handle = uint64(q.Submit.ID)
 	s.sequences[q.Submit.ID], q.state, q.Counted.Arrived = q, inEngine, s.now
+	if s.stats.SamplesBlocks() {
+		q.Counted.Blocks = q.Submit.Hashes
+	}
 	s.input(&q.Submit)
 }
 

@@ -58,6 +58,9 @@ type Config struct {
 	// DataParallelLocal is how many of the ranks are here; 0: all.
 	DataParallelLocal int
 	SpeculativeTokens int
+	// KVCacheMetrics tells of KV blocks, and of which share.
+	KVCacheMetrics       bool
+	KVCacheMetricsSample float64
 
 	Accelerator, Quantization, KVCacheDType string
 	// TimeToFirstToken and InterTokenLatency are distributions. With them given

@@ -161,6 +161,8 @@ var flags = map[string]flag{
 	"data-parallel-size-local":     number(func(c *Config) *int { return &c.DataParallelLocal }, 0, 64),
 	"max-num-queued-reqs":          {set: setMaxQueued},
 	"speculative-config":           {set: setSpeculation},
+	"kv-cache-metrics":             on(func(c *Config) *bool { return &c.KVCacheMetrics }),
+	"kv-cache-metrics-sample":      fraction(func(c *Config) *float64 { return &c.KVCacheMetricsSample }, 1),
 	"mm-encoder-only":              on(func(c *Config) *bool { return &c.EncoderOnly }),
 	"nnodes":                       number(func(c *Config) *int { return &c.Nodes }, 1, 4096),
 	"quantization":                 text(func(c *Config) *string { return &c.Quantization }),

@@ -176,6 +176,9 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 		Dimensions: r.Dimensions, CacheHitThreshold: r.CacheHitThreshold, EncoderOnly: r.EncoderOnly, Omni: r.Omni, ImagePercent: r.ImagePercent,
 		Tools: r.Tools, FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
 	}
+	if r.KVCacheMetrics {
+		so.KVCacheMetricsSample = cmp.Or(r.KVCacheMetricsSample, 0.01)
+	}
 	var err error
 	if so.KVPeers, err = core.ParsePeers(r.KVPeers); err != nil {
 		return so, fmt.Errorf("--kv-peers: %w", err)
