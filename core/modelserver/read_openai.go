@@ -14,7 +14,10 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 	key := head.id(&c.Sampling)
 	q := newRequest(c.Stream)
 	q.Key, q.ID, q.N = key, "chatcmpl-"+key, c.Choices()
-	text := r.chatText(c.Messages, c.Tools)
+	text, bad := r.chatText(c)
+	if bad != nil {
+		return nil, bad
+	}
 	q.Prompts = append(q.Prompts, r.Prompt(text))
 	for i := range c.Messages {
 		if len(c.Messages[i].Content.Media) > 0 {

@@ -57,7 +57,10 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	for _, it := range items {
 		messages = append(messages, it.message())
 	}
-	text := r.chatText(messages, nil)
+	text, bad := r.ChatText(messages)
+	if bad != nil {
+		return nil, bad
+	}
 	q := &Request{Key: key, ID: enc.id, N: 1, Stream: m.Stream, Prompts: []Prompt{r.Prompt(text)}}
 	q.echoText = messages[len(messages)-1].Content.Text
 	limit, limited := 0, m.MaxTokens != nil

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
@@ -64,6 +65,9 @@ type ServerOptions struct {
 	// TokenizerJSON is the file that Tokenizer was read from, for gRPC clients that
 	// ask for it; nil where there is none.
 	TokenizerJSON []byte
+	// ChatTemplate is the model's own; nil writes chats as the model's name has it
+	// (tokens.TemplateFor).
+	ChatTemplate *chattemplate.Template
 	// Content is what the server says: ContentRandom or ContentEcho.
 	Content modelserver.Content
 	// Dataset are answers to draw from, in the place of random words.

@@ -81,6 +81,7 @@ type Config struct {
 	Adapters                       []modelserver.Adapter
 
 	Tokenizer           string // a tokenizer.json, or the directory it is in
+	ChatTemplate        string // the file of a chat template
 	Mode                string // random or echo
 	Dataset             string // a file of answers
 	DatasetTable        string // its table, where it is a database

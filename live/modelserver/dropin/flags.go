@@ -169,6 +169,7 @@ var flags = map[string]flag{
 	"kv-cache-dtype":               text(func(c *Config) *string { return &c.KVCacheDType }),
 	"seed":                         {set: setSeed},
 	"tokenizer":                    text(func(c *Config) *string { return &c.Tokenizer }),
+	"chat-template":                text(func(c *Config) *string { return &c.ChatTemplate }),
 	"max-loras":                    number(func(c *Config) *int { return &c.MaxLoRAs }, 1, 1<<16),
 	"max-cpu-loras":                number(func(c *Config) *int { return &c.MaxCPULoRAs }, 1, 1<<16),
 	"lora-modules":                 {many: true, set: addAdapter},

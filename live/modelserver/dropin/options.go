@@ -201,7 +201,7 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 			return so, fmt.Errorf("--dataset-path: %w", err)
 		}
 	}
-	if so.Tokenizer, so.TokenizerJSON, err = readTokenizer(r.Tokenizer); err != nil {
+	if err := readTokenizer(&so, r.Tokenizer, r.ChatTemplate); err != nil {
 		return so, err
 	}
 	if r.OutputTokens != "" {
