@@ -38,6 +38,10 @@ run: build ## Build, get Envoy, play the embedded scenario (ARGS='--keep' adds f
 test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=./core/... for a part)
 	$(GO) test $(RACEFLAG) -timeout 20m $(or $(PKG),./...)
 
+.PHONY: test-clients
+test-clients: ## Drive the model server with the clients that people use, LangChain too (needs Python with pip, Node with npm)
+	WINDTUNNEL_CLIENTS=all $(GO) test ./live/modelserver/clients -count 1 -timeout 20m
+
 .PHONY: test-replay
 test-replay: ## Play every example live for up to 20 s, and what entered its endpoint picker again (REPLAY=5s for less)
 	WINDTUNNEL_REPLAY_TIME=$(or $(REPLAY),20s) $(GO) test ./live/stack -run TestExamplesThroughCore -count 1 -v -timeout 20m

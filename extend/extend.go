@@ -83,7 +83,7 @@ type CustomScorer interface {
 func Scorer(typ string, factory func(p picker.Params) (ScorerPlugin, error)) {
 	plugins.Register(typ, picker.Registration{New: func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 		s, err := factory(p)
-		return &podScorer{picker.NewBase(typ, name), s}, err
+		return &podScorer{picker.Base{}, s}, err
 	}})
 }
 
@@ -91,7 +91,7 @@ func Scorer(typ string, factory func(p picker.Params) (ScorerPlugin, error)) {
 func PodsScorer(typ string, factory func(p picker.Params) (CustomScorer, error)) {
 	plugins.Register(typ, picker.Registration{New: func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 		s, err := factory(p)
-		return &podsScorer{picker.NewBase(typ, name), s}, err
+		return &podsScorer{picker.Base{}, s}, err
 	}})
 }
 

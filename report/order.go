@@ -32,12 +32,9 @@ type Ordered struct {
 	after  func() // called after each batch
 }
 
-// NewOrdered hands events on to a reader that need not be safe for concurrent
-// use. clock is the run's. Close it to see the last events.
-func NewOrdered(to flow.Recorder, clock func() machine.Time) *Ordered {
-	return newOrdered(to, clock, func() {})
-}
-
+// newOrdered hands events on to a reader that need not be safe for concurrent
+// use, and calls after behind each batch. clock is the run's. Close it to see the
+// last events.
 func newOrdered(to flow.Recorder, clock func() machine.Time, after func()) *Ordered {
 	o := &Ordered{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan chan struct{}), done: make(chan struct{}), after: after}
 	o.room.L = &o.mu

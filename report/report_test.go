@@ -174,11 +174,11 @@ func TestOrdered(t *testing.T) {
 	var got []machine.Time
 	var now atomic.Int64
 	all := make(chan bool)
-	o := NewOrdered(flow.Func(func(e flow.Event) {
+	o := newOrdered(flow.Func(func(e flow.Event) {
 		if got = append(got, e.Time); len(got) == 800 {
 			close(all)
 		}
-	}), func() machine.Time { return machine.Time(now.Load()) })
+	}), func() machine.Time { return machine.Time(now.Load()) }, func() {})
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {

@@ -97,6 +97,16 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 			add("epp.bodyMode", fmt.Sprintf("%q with flow held", p.EPP.BodyMode),
 				"FULL_DUPLEX_STREAMED (no other mode lets the picker send part 2 later), or flow: plain")
 		}
+		if m := p.EPP.ResponseBodyMode; m != "" && m != ResponseFullDuplex {
+			add("epp.responseBodyMode", fmt.Sprintf("%q with flow held", m), "FULL_DUPLEX_STREAMED (the picker waits for the first token of the response), or flow: plain")
+		}
+	}
+	switch {
+	case p.EPP.BodyMode == Buffered && p.EPP.ResponseBodyMode == ResponseFullDuplex:
+		add("epp.responseBodyMode", `"FULL_DUPLEX_STREAMED" with bodyMode BUFFERED`, "STREAMED, BUFFERED or NONE")
+	case p.EPP.BodyMode != Buffered && p.EPP.ProcessingTimeout > 0:
+		add("epp.processingTimeout", fmt.Sprintf("%s with bodyMode %s", p.EPP.ProcessingTimeout, p.EPP.BodyMode),
+			"bodyMode: BUFFERED (Envoy waits for no answer in the other), or epp.deadline, which is the picker's own limit")
 	}
 	out = append(out, s.checkDisaggregation(p, path)...)
 	out = append(out, s.checkKVCache(p, path)...)

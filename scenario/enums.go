@@ -124,6 +124,22 @@ const (
 
 func (BodyMode) Values() []string { return []string{"FULL_DUPLEX_STREAMED", "BUFFERED"} }
 
+// ResponseBodyMode is an Envoy ext_proc body mode for responses.
+type ResponseBodyMode string
+
+// The modes of responses. Without one it is FULL_DUPLEX_STREAMED where requests
+// are, and else NONE, as document 003 has it.
+const (
+	ResponseFullDuplex ResponseBodyMode = "FULL_DUPLEX_STREAMED"
+	ResponseStreamed   ResponseBodyMode = "STREAMED"
+	ResponseBuffered   ResponseBodyMode = "BUFFERED"
+	ResponseUnseen     ResponseBodyMode = "NONE"
+)
+
+func (ResponseBodyMode) Values() []string {
+	return []string{"FULL_DUPLEX_STREAMED", "STREAMED", "BUFFERED", "NONE"}
+}
+
 // Sidecar is the proxy beside each model server.
 type Sidecar string
 

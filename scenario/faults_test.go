@@ -37,7 +37,7 @@ func TestFaultsSelect(t *testing.T) {
 	seen := [2]map[int]int{{}, {}}
 	for i := range 10000 {
 		for server := range seen {
-			seen[server][f.Of(ids.ID(i), server).Status]++
+			seen[server][f.Of(ids.ID(i), server)[lifecycle.AtAnswer].N]++
 		}
 	}
 	near := func(got, want int) bool { return math.Abs(float64(got-want)) < 100 } // over four deviations
@@ -47,7 +47,7 @@ func TestFaultsSelect(t *testing.T) {
 	if seen[0][500] != 2 {
 		t.Errorf("%d named requests", seen[0][500])
 	}
-	if _, f := faulty(t, "[{fault: reset, servers: [1]}]"); !f.Of("anything", 1).Reset || f.Of("anything", 0).Reset {
+	if _, f := faulty(t, "[{fault: reset, servers: [1]}]"); f.Of("anything", 1)[lifecycle.AtConnect].Do != lifecycle.Reset || f.Of("anything", 0) != (lifecycle.Fault{}) {
 		t.Error("a fault without rate and requests is for all requests at its servers")
 	}
 }

@@ -186,8 +186,23 @@ type EPP struct {
 	Errors ErrorStyle `json:"errors"`
 	// Envoy's body mode towards the picker. A held request needs FULL_DUPLEX_STREAMED.
 	BodyMode BodyMode `json:"bodyMode"`
+	// Envoy's body mode for responses: what the picker sees of them, and so which of its metrics there are. With BUFFERED the client gets nothing of an answer before its end. Left out: FULL_DUPLEX_STREAMED where bodyMode is, else NONE.
+	ResponseBodyMode ResponseBodyMode `json:"responseBodyMode"`
+	// How long Envoy waits for an answer of the picker's (document 003's processingTimeout, Envoy's message_timeout): then failureMode says what happens. It needs bodyMode BUFFERED; left out there is none.
+	ProcessingTimeout time.Duration `json:"processingTimeout" min:"1ms" max:"1h"`
 	// The EndpointPickerConfig: the path of its file, or written here in place.
 	Config PickerConfig `json:"config"`
+}
+
+// Responses is Envoy's body mode for responses.
+func (e *EPP) Responses() ResponseBodyMode {
+	switch {
+	case e.ResponseBodyMode != "":
+		return e.ResponseBodyMode
+	case e.BodyMode == Buffered:
+		return ResponseUnseen
+	}
+	return ResponseFullDuplex
 }
 
 func (e *EPP) defaults() {

@@ -17,7 +17,7 @@ const lostBeforeHeaders = "upstream connect error or disconnect/reset before hea
 func (r *request) lost() {
 	r.toEPP(func() {
 		switch {
-		case r.stream.Result() != stream.Running:
+		case r.stream.Result() != stream.Running && !r.seen.past:
 			return
 		case r.status == 0:
 			r.responded(503, "text/plain", []byte(lostBeforeHeaders), true)
@@ -53,18 +53,29 @@ func (r *request) respond(status int, contentType string, body []byte, end bool)
 
 // responded is a piece of the response at the EPP.
 func (r *request) responded(status int, contentType string, body []byte, end bool) {
-	if r.stream.Result() != stream.Running { // it has answered, or the client is gone
+	if r.stream.Result() != stream.Running && !r.seen.past { // it has answered, or the client is gone
 		return
 	}
 	if r.status == 0 {
 		r.status = status
 		r.bare = end && len(body) == 0
+		if r.seen.past && r.bare {
+			r.toClient(func() { r.received(nil, true) })
+			return
+		}
 		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", contentType), End: r.bare})
 		if r.bare {
 			return
 		}
+		r.seen.past = r.seen.past || r.w.modes.response == stream.NoBody
 	}
-	r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end})
+	switch {
+	case r.seen.past:
+		r.toClient(func() { r.received(body, end) })
+	case r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) }):
+	default:
+		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end})
+	}
 }
 
 // received is a piece of the response at the client.

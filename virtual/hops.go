@@ -20,7 +20,6 @@ type hops struct {
 	// Between a sidecar and its own pod's model server, and that of another pod.
 	pod, pods route
 	scrape    route
-	scrapes   uint64 // so far
 }
 
 // route is what a message passes on its way.
@@ -55,6 +54,15 @@ func (r *route) takes(d *machine.Draw) machine.Time {
 	return t
 }
 
+// longest is more than any message takes.
+func (r *route) longest() machine.Time {
+	t := r.fixed
+	for i := range r.varied {
+		t = t.Add(machine.Time(r.varied[i].Quantile(1)) + 1)
+	}
+	return t
+}
+
 // way is one direction between two parts, of one request. Nothing on it
 // overtakes what went before.
 type way struct {
@@ -65,6 +73,13 @@ type way struct {
 
 // ways are those of one request, or of a leg of one.
 type ways struct{ up, upBehind, downBehind, down way }
+
+// scrapes is how long a scrape takes: the draws of each endpoint and data source
+// are its own.
+func (h *hops) scrapes(source, endpoint, endpoints int, number int64) machine.Time {
+	d := machine.NewDraw(h.seed, "hops", "scrape", uint64(source)<<48|uint64((number-1)*int64(endpoints)+int64(endpoint)))
+	return h.scrape.takes(&d)
+}
 
 // open begins a request's ways: the draws of each are its own, so that what
 // passes one moves nothing on another.

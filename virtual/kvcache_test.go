@@ -31,9 +31,11 @@ pools:
         kind: EndpointPickerConfig
         plugins:
         - {type: token-producer, parameters: {modelName: llama-3.1-8b, vllm: {url: "http://model-server:8000"}}}
+        - {type: endpoint-notification-source}
         - {type: precise-prefix-cache-producer, parameters: {speculativeIndexing: %v}}
         - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
         - {type: queue-scorer}
+        dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}]}
         schedulingProfiles:
         - name: default
           plugins:

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
@@ -27,12 +28,18 @@ func (s *server) page(source int, c *metrics.Collector) metrics.Page {
 	if counts.Hardware() != nil && s.engine.Computing() {
 		s.input(enginecore.Look{})
 	}
-	x := counts.At(s.w.now, &s.told, s.engine)
-	x.Unix = s.w.now.Seconds() // there is no date
-	if len(s.w.adapters) > 0 {
-		x.UseAdapters(s.engine, s.core.Counted)
-	}
+	x := s.look(s.w.now)
 	x.Write(c)
 	*known = page{at, c.Take()}
 	return known.Page
+}
+
+// look is the server as its engine stands.
+func (s *server) look(now machine.Time) stats.Look {
+	x := s.core.Stats().At(now, &s.told, s.engine)
+	x.Unix = now.Seconds() // there is no date
+	if len(s.w.adapters) > 0 {
+		x.UseAdapters(s.engine, s.core.Counted)
+	}
+	return x
 }

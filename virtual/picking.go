@@ -25,6 +25,7 @@ type picking struct {
 	number uint64
 
 	samples []*metrics.Collector // of each data source
+	turns   [][]int64            // of each data source and endpoint, so far
 }
 
 func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
@@ -53,15 +54,28 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, p.Labels(sv.index)))
 	}
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
+		w.eachPage = true
 		x, text := r.Inputs(), string(c.Text)
 		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
 	}
 	for i := range k.m.Sources() {
 		k.samples = append(k.samples, metrics.NewCollector(k.m.Sources()[i].Wants))
+		k.turns = append(k.turns, make([]int64, len(endpoints)))
 	}
 	w.kv.connect(k.m)
+	f := newFigures(w, k, p, endpoints)
+	read := f != nil && plugins.ReadsFigures(built)
+	switch {
+	case read:
+		k.m.Pull(f.source, f.upTo)
+	case f != nil:
+		k.m.Pull(f.source, func(machine.Time) {})
+	}
 	k.Input(epp.Endpoints{List: endpoints})
+	if read {
+		f.begin(endpoints)
+	}
 	return k, nil
 }
 
@@ -96,18 +110,27 @@ func (k *picking) scrape(t *epp.Target, source int) {
 	if !k.w.busy() {
 		return
 	}
-	h := &k.w.hops
 	took := machine.Time(0)
 	if k.w.now > 0 {
-		d := machine.NewDraw(h.seed, "hops", "scrape", h.scrapes)
-		h.scrapes++
-		took = h.scrape.takes(&d)
+		n := &k.turns[source][t.Place()]
+		*n++
+		took = k.w.hops.scrapes(source, t.Place(), len(k.w.servers), *n)
 	}
-	var way way
-	k.w.pass(&way, &route{fixed: took / 2}, func() {
+	k.look(k.w.now.Add(took/2), func() {
 		page, err := k.page(t, source)
-		k.w.pass(&way, &route{fixed: took - took/2}, func() { k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err}) })
+		k.look(k.w.now.Add(took-took/2), func() { k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err}) })
 	})
+}
+
+// look has f happen at a time, as the last of that moment; at the beginning at
+// once.
+func (k *picking) look(at machine.Time, f func()) {
+	if at == 0 {
+		f()
+		return
+	}
+	k.w.asking++
+	k.w.queue.Push(at, machine.ClassLook, event{kind: looks, then: f})
 }
 
 // decide hands a request to the picker.

@@ -26,6 +26,7 @@ type request struct {
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
+	seen         seen
 
 	sidecar *sidecarRequest // at the sidecar before a decode server
 	leg     *leg            // of a leg itself: where its answer goes
@@ -80,8 +81,9 @@ func (r *request) begin() {
 	}
 	head := append(r.head(), r.Header...).Normalize()
 	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
-		r.tell(stream.Message{Kind: stream.Headers, Head: head})
+		r.tell(stream.Message{Kind: stream.Headers, Head: head, Modes: stream.Modes{Response: r.w.modes.response}})
 		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, End: true})
+		r.awaited()
 	})
 }
 
@@ -103,6 +105,7 @@ func (r *request) said(e stream.Effect) {
 	case stream.Decide:
 		r.w.picking.decide(r)
 	case stream.SendRequestHeaders:
+		r.seen.replied = true
 		r.toServer(func() { r.forward(e.Set) })
 	case stream.SendRequestBody:
 		r.toServer(func() { r.serverBody(e.Body, e.End) })

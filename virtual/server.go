@@ -28,10 +28,20 @@ type server struct {
 	engine   *engine.Engine // the core's
 	calls    map[enginecore.Call]peer
 	fetched  *simplelru.LRU[string, struct{}] // document 002's handles that were
+	ends     uint64                           // requests of which the engine has said that they are over
+	made     uint64                           // their tokens
 	kv       kvOutbox
 	steps    lifecycle.EngineSteps
 	told     stats.Server // in the metrics
 	pages    []page       // by data source
+	reading  *reading     // nil where pages are made at their times
+}
+
+// changes brings up to date what the picker knows of the server as it was.
+func (s *server) changes() {
+	if s.reading != nil {
+		s.reading.upTo(s.w.now)
+	}
 }
 
 // host is the server's address without its port.
@@ -50,6 +60,10 @@ func (s *server) effect(e enginecore.Effect) {
 	f := *s.fx.OfEngine(&e) // what is said of it may move the list
 	if f.Kind == engine.Stepped {
 		s.steps.Record(&s.fx.Engine, &f)
+	}
+	if f.Kind == engine.Finished || f.Kind == engine.Aborted {
+		s.ends++
+		s.made += uint64(f.Count)
 	}
 	if e.Sequence == nil {
 		return

@@ -17,6 +17,8 @@ type slot[M any, F machine.Buffer] struct {
 	// carried, if not nil, is called when all of a list is carried out. What it
 	// brings about in the same machine is a list of its own.
 	carried func()
+	// changes, if not nil, is called before anything happens to the machine.
+	changes func()
 	// class orders the wake-ups among what else happens at their moment.
 	class machine.Class
 	// while, if not nil, says whether wake-ups are still wanted, of a machine
@@ -33,16 +35,20 @@ type slot[M any, F machine.Buffer] struct {
 // needs any more.
 type place struct {
 	slot interface{ wake(at machine.Time) }
+	asks bool // the machine would want to be woken for ever
 }
 
 // open puts a machine into a slot. Class, carried and while may be set before.
 func (s *slot[M, F]) open(w *world, m machine.Machine[M, F], fx F, carry func(i int)) {
 	s.w, s.m, s.fx, s.carry, s.wakeAt = w, m, fx, carry, machine.Never
-	s.place = &place{s}
+	s.place = &place{s, s.while != nil}
 }
 
 // input gives the machine a message, now.
 func (s *slot[M, F]) input(m M) {
+	if s.changes != nil {
+		s.changes()
+	}
 	s.m.Input(s.w.now, m, s.fx)
 	s.play()
 }
@@ -58,6 +64,9 @@ func (s *slot[M, F]) wake(at machine.Time) {
 
 // advance plays what is due.
 func (s *slot[M, F]) advance() {
+	if s.changes != nil {
+		s.changes()
+	}
 	s.m.Advance(s.w.now, s.fx)
 	s.play()
 }
@@ -81,6 +90,9 @@ func (s *slot[M, F]) play() {
 	s.playing = false
 	if at, ok := s.m.Next(); ok && at < s.wakeAt && s.place.slot != nil && (s.while == nil || s.while()) {
 		s.wakeAt = at
+		if s.place.asks {
+			s.w.asking++
+		}
 		s.w.queue.Push(at, s.class, event{kind: wake, place: s.place})
 	}
 }

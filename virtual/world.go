@@ -11,6 +11,8 @@ package virtual
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
@@ -58,6 +60,7 @@ const (
 	sendKV
 	deliverKV
 	arrives
+	looks
 	happens
 	ends
 )
@@ -74,6 +77,7 @@ type world struct {
 	adapters      map[string]engine.AdapterID
 	voc           *tokens.Vocabulary
 	verbose       bool // somebody goes on from what answers say
+	eachPage      bool // every page of metrics is made at its time, whether or not anybody looks
 	picking       *picking
 	outside       outside
 	kv            *kvWire  // of model servers that publish KV events
@@ -86,6 +90,7 @@ type world struct {
 	draws         lifecycle.Draws
 	chat          openai.Chat // the chat being read
 	faults        lifecycle.Faults
+	modes         modes
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
 	limit         int                      // conversations in flight at the most
@@ -94,6 +99,8 @@ type world struct {
 	flying        int                      // conversations in flight
 	overdue       []*workload.Conversation // those that wait for the limit
 	done          int                      // requests that have ended
+	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
+	asking        int                      // events in the queue that are nothing else
 }
 
 // Run plays a scenario and reports every event to rec, in the order of time.
@@ -119,10 +126,17 @@ func Play(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool)
 // run plays until nothing is left to happen, or progress stops it.
 func (w *world) run(progress func(done int) bool) error {
 	w.start()
+	return w.goOn(progress)
+}
+
+func (w *world) goOn(progress func(done int) bool) error {
 	reported := 0
 	for w.queue.Len() > 0 {
 		at, e := w.queue.Pop()
 		w.now = max(w.now, at)
+		if w.idles(&e) {
+			return w.stuck()
+		}
 		w.play(at, e)
 		if progress != nil && w.done >= reported+1000 {
 			reported = w.done
@@ -134,11 +148,15 @@ func (w *world) run(progress func(done int) bool) error {
 	return w.settled()
 }
 
-// settled is what must hold after every run: each request has ended, and no
-// engine has one or keeps blocks for anybody.
+// settled is what must hold after every run: each request has ended once, no
+// engine has one or keeps blocks for anybody, and the tokens that engines made
+// are those of the requests that they ended.
 func (w *world) settled() error {
-	if n := w.flying + len(w.overdue); n > 0 {
-		return fmt.Errorf("virtual: %d conversations never ended; this is a fault of windtunnel", n)
+	if w.flying+len(w.overdue) > 0 {
+		return w.stuck()
+	}
+	if w.done != int(w.picking.number) {
+		return fmt.Errorf("virtual: %d requests were sent and %d ended; this is a fault of windtunnel", w.picking.number, w.done)
 	}
 	if n := len(w.net.askers) + w.net.net.InFlight(); n > 0 {
 		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", n)
@@ -152,11 +170,64 @@ func (w *world) settled() error {
 			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault of windtunnel",
 				sv.name, n, sv.engine.KVBlocksUsed(), sv.core.Holds())
 		}
+		if st.Accepted != sv.ends || st.GenerationTokens != sv.made {
+			return fmt.Errorf("virtual: %s accepted %d requests and made %d tokens, and ended %d with %d; this is a fault of windtunnel",
+				sv.name, st.Accepted, st.GenerationTokens, sv.ends, sv.made)
+		}
 		if sv.sidecar != nil && len(sv.sidecar.busy) > 0 {
 			return fmt.Errorf("virtual: the sidecar of %s still serves %d requests; this is a fault of windtunnel", sv.name, len(sv.sidecar.busy))
 		}
 	}
 	return nil
+}
+
+// patience is how much longer than all else the picker may go on asking
+// endpoints how they are while requests wait, before nothing is taken to come of
+// it.
+const patience = machine.Time(10 * time.Minute)
+
+// idles says whether nothing comes any more of what is in the queue, of which e
+// was the first.
+func (w *world) idles(e *event) bool {
+	if e.kind != looks && (e.kind != wake || !e.place.asks) {
+		w.moved = w.now
+		return false
+	}
+	w.asking--
+	if w.now-w.moved <= patience || w.flying == 0 || w.queue.Len() > w.asking {
+		return false
+	}
+	if fc := w.picking.m.FlowControl(); fc != nil {
+		if _, due := fc.Next(); due {
+			return false
+		}
+	}
+	return true
+}
+
+// stuck says that nothing more will happen, and which requests wait, and where.
+func (w *world) stuck() error {
+	var where []string
+	add := func(n int, what string) {
+		if n > 0 {
+			where = append(where, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add(len(w.overdue), "conversations that wait for the limit of those in flight")
+	add(w.picking.m.InFlight(), "requests that flow control holds or has let go")
+	for _, sv := range w.servers {
+		if sv.sidecar != nil {
+			add(len(sv.sidecar.busy), "at the sidecar of "+sv.name)
+		}
+		st := sv.engine.Stats()
+		add(st.Running, "that run on "+sv.name)
+		add(st.Waiting, "that wait in the engine of "+sv.name)
+	}
+	if len(where) == 0 {
+		where = []string{"none of them in flow control or at a model server"}
+	}
+	return fmt.Errorf("virtual: at %v nothing more happens, and %d conversations have not ended: %s; set workload.timeout if they wait for what never comes, else this is a fault of windtunnel",
+		w.moved, w.flying, strings.Join(where[:min(len(where), 10)], ", "))
 }
 
 // start has the first conversations begin, and what happens by the clock.
@@ -170,7 +241,9 @@ func (w *world) start() {
 	}
 }
 
-func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
+func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) { return newWorld(s, rec, false) }
+
+func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, error) {
 	if len(s.Pools) != 1 {
 		return nil, fmt.Errorf("virtual: expected one pool, the scenario has %d", len(s.Pools))
 	}
@@ -178,11 +251,12 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 	if len(p.Endpoints) > 0 {
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	w := &world{rec: rec, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+	w := &world{rec: rec, eachPage: eachPage, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(p.Tokenizer()), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder, w.stream.Brief, w.stream.StandIns = rec, !flow.Detailed(rec), true
+	w.modes = modesOf(p)
 	w.hops = newHops(s.Seed, &s.Hops)
 	w.kv = newKVWire(w, p)
 	w.adapters = p.Adapters()
@@ -229,14 +303,15 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 		return nil, err
 	}
 	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
-	sv.class, sv.carried = machine.ClassStepEnd, sv.tell
+	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
 	sv.open(w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = lifecycle.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{w.model},
-		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(w.model), ChatTemplate: p.Template(), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize)}}
+		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(w.model), ChatTemplate: p.Template(), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
+		PromptTokensDetails: true}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
-		c.PromptTokensDetails, c.Connector = true, p.Link()
+		c.Connector = p.Link()
 		if c.KVRole = modelserver.RoleConsumer; p.Prefills(i) {
 			c.KVRole = modelserver.RoleProducer
 		}
@@ -286,7 +361,7 @@ func (w *world) play(at machine.Time, e event) {
 		e.server.sendKV()
 	case deliverKV:
 		e.server.deliverKV()
-	case arrives:
+	case arrives, looks:
 		e.then()
 	case happens:
 		w.happen(e.incident)

@@ -5,14 +5,16 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Connector is a way to bring a KV cache from a prefill to a decode server.
 type Connector string
 
-// The connectors: today's five (pd-sidecar --kv-connector), and the two that
-// document 003 (docs/documents.md) calls deprecated.
+// The connectors whose requests look unlike others': today's five (pd-sidecar
+// --kv-connector), and the two that document 003 (docs/documents.md) calls
+// deprecated.
 const (
 	NIXLv2        Connector = "nixlv2"
 	SharedStorage Connector = "shared-storage"
@@ -23,9 +25,13 @@ const (
 	LMCache       Connector = "lmcache"
 )
 
-// Connectors lists every connector, the default first.
+// Connectors lists every connector (core/link), the default first.
 func Connectors() []Connector {
-	return []Connector{NIXLv2, SharedStorage, SGLang, Mooncake, Offloading, NIXLv1, LMCache}
+	var all []Connector
+	for _, p := range link.Connectors {
+		all = append(all, Connector(p.Name))
+	}
+	return all
 }
 
 // ParseConnector reads a connector's name, in any case.

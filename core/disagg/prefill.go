@@ -22,7 +22,8 @@ func (x *ClientRequest) disaggregate() {
 			x.noServer(t.Bad)
 			return
 		}
-	case NIXLv2, NIXLv1:
+	case SharedStorage, LMCache:
+	default: // as NIXL
 		x.add = append(x.add, x.requestID()...)
 		x.source = x.sourceOf(&t)
 		if x.c.MoRIIO.Write && x.c.MoRIIO.Parallel {

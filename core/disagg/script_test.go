@@ -85,7 +85,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 			for e := range strings.SplitSeq(a, "+") {
 				list = append(list, netip.MustParseAddrPort(e))
 			}
-			s.c.Allow = NewAllowlist(list)
+			s.c.Allow = new(Allowlist)
+			s.c.Allow.Set(list)
 		}
 	case "request":
 		s.number++

@@ -133,15 +133,8 @@ func ParseSource(text string) *Target {
 
 // Allowlist is whom a request may name as prefiller: the pool's addresses
 // (document 003, SSRF protection). A port counts only on a loopback address,
-// which many servers share.
+// which many servers share. A new one allows nobody.
 type Allowlist struct{ by map[netip.Addr]map[int]bool }
-
-// NewAllowlist makes one of a pool's endpoints.
-func NewAllowlist(endpoints []netip.AddrPort) *Allowlist {
-	a := &Allowlist{}
-	a.Set(endpoints)
-	return a
-}
 
 // Set replaces the pool's endpoints.
 func (a *Allowlist) Set(endpoints []netip.AddrPort) {

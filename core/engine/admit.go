@@ -104,7 +104,7 @@ func (e *Engine) unready(r *request) {
 // find looks a request's content up in the prefix cache. The last token is
 // always computed, because somebody has to say what comes after it.
 func (e *Engine) find(r *request) hit {
-	if len(r.hashes) == 0 && !r.again {
+	if r.uncached || len(r.hashes) == 0 && !r.again {
 		return hit{}
 	}
 	return e.pool.lookup(&r.chain, (r.prompt+r.made-1)/e.pool.blockSize)

@@ -50,6 +50,9 @@ type Submit struct {
 	// request's. BlockHashes computes them from token ids. The engine keeps the
 	// slice; do not write to it afterwards. It may be shared between requests.
 	Hashes []uint64
+	// SkipReadingCache has the whole prompt computed, though its blocks may be used
+	// again afterwards (vLLM: requests with prompt_logprobs).
+	SkipReadingCache bool
 
 	// MaxTokens bounds the output; 0 means as far as MaxModelLen allows.
 	// Reaching it finishes with ReasonLength.

@@ -58,6 +58,7 @@ type request struct {
 	// BatchingIndependent.
 	start       machine.Time // when decoding began or went on
 	base        int32        // tokens made at start
+	uncached    bool         // its prompt is computed whatever the cache has
 	tokenTime   machine.Time
 	prefillTime machine.Time
 	due         machine.Time // its event in the timeline
@@ -80,7 +81,7 @@ func (e *Engine) slot(m *Submit) int32 {
 	r.total, r.stop = e.cfg.outputTokens(m)
 	r.every, r.quiet = m.Interest == EveryToken, m.Interest == EndOnly && !m.HoldAfterFirst
 	r.hold, r.holdKV, r.remote = m.HoldAfterFirst, m.HoldKV, m.Remote
-	r.adapter = m.Adapter
+	r.adapter, r.uncached = m.Adapter, m.SkipReadingCache
 	if e.cfg.Policy == PolicyPriority {
 		r.priority = m.Priority
 	}

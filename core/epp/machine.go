@@ -74,6 +74,7 @@ type Machine struct {
 	affine    []affine
 	hooks     picker.Hooks
 	scraping  scraping
+	pull      func(now machine.Time) // brings figures, in place of scrapes; may be nil
 	indexes   []*index
 	indexFx   kvindex.Effects
 	told      kvindex.Events
@@ -179,6 +180,7 @@ func (m *Machine) advance(now machine.Time) {
 func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.fx = fx
 	m.advance(now)
+	m.look(msg)
 	if _, later := msg.(KVEvents); !later {
 		m.logged(msg)
 	}
@@ -213,6 +215,21 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 		}
 	}
 	m.fx = nil
+}
+
+// look has figures brought for those messages at which plug-ins may read them.
+func (m *Machine) look(msg Message) {
+	if m.pull == nil {
+		return
+	}
+	switch msg.(type) {
+	case Arrive, Answered, Headers, Piece:
+		m.pull(m.now)
+	case Done:
+		if m.hooks.ResponseBody {
+			m.pull(m.now)
+		}
+	}
 }
 
 func (m *Machine) emit(e Effect) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
@@ -30,6 +31,7 @@ type targetSource struct {
 type Source struct {
 	picker.Scrape
 	picker.ScrapeSpec
+	pulled bool // there are no Scrapes
 }
 
 // scraping is the schedule of scrapes: each endpoint at once when it joins, and
@@ -53,7 +55,7 @@ type turn struct {
 func (s *scraping) init(p *picker.Picker, interval machine.Time) {
 	s.targets = map[string]*Target{}
 	for _, src := range p.Scrapes() {
-		x := Source{src, src.Source.Scrape()}
+		x := Source{Scrape: src, ScrapeSpec: src.Source.Scrape()}
 		if x.Interval <= 0 {
 			x.Interval = interval
 		}
@@ -112,7 +114,7 @@ func (s *scraping) follow(now machine.Time, view *picker.View) (gone []*Target) 
 		s.targets[e.ID()] = t
 		for i := range s.sources {
 			t.sources[i].last = now
-			if !s.quiet {
+			if !s.quiet && !s.sources[i].pulled {
 				s.queue.Push(now, machine.ClassTimer, turn{t, i})
 			}
 		}
@@ -142,7 +144,7 @@ func (m *Machine) scrapes() {
 		next := src.Interval
 		if !t.shifted {
 			t.shifted = true
-			next += src.Interval * machine.Time(x.target.place) / machine.Time(len(s.targets))
+			next += s.shift(x.target, src.Interval)
 		}
 		s.queue.Push(at.Add(next), machine.ClassTimer, x)
 		if t.busy {
@@ -180,9 +182,8 @@ func (m *Machine) scraped(x *Scraped) {
 		_ = m.p.Guard(src.Source, func() { p.Probed(x.Target.Slot(), x.Err) })
 	}
 	extractor, err := picker.Plugin(nil), x.Err
-	for i := 0; err == nil && i < len(src.Extractors); i++ {
-		extractor = src.Extractors[i]
-		err = m.p.Extract(src.Extractors[i], x.Page, x.Target.Labels, &figures)
+	if err == nil {
+		extractor, err = m.extract(x.Target, src, x.Page, &figures)
 	}
 	switch {
 	case err == nil:
@@ -209,6 +210,59 @@ func (m *Machine) scraped(x *Scraped) {
 	pool.Expire(x.Target.place, figures, known)
 	m.emit(Effect{Kind: Forgotten, Target: x.Target, Source: x.Source})
 	m.loaded(x.Target.place)
+}
+
+// extract reads a page into figures. Where it cannot, it names the plug-in that
+// could not.
+func (m *Machine) extract(t *Target, src *Source, page metrics.Page, into *picker.Metrics) (picker.Plugin, error) {
+	for _, x := range src.Extractors {
+		if err := m.p.Extract(x, page, t.Labels, into); err != nil {
+			return x, err
+		}
+	}
+	return nil, nil
+}
+
+// Pull has the driver bring the figures of a data source whenever somebody is
+// about to look at them, in place of a Scrape for each page: pull is called in
+// the Machine's turn, and calls Figures and Refresh. It is to be said before
+// there are endpoints, and not of a Machine with a log or with flow control,
+// which hear of every page.
+func (m *Machine) Pull(source int, pull func(now machine.Time)) {
+	m.pull, m.scraping.sources[source].pulled = pull, true
+}
+
+// Figures are an endpoint's, with what a page of a data source says; false where
+// it cannot be read.
+func (m *Machine) Figures(t *Target, source int, page metrics.Page) (picker.Metrics, bool) {
+	figures := m.Known(t)
+	_, err := m.extract(t, &m.scraping.sources[source], page, &figures)
+	return figures, err == nil
+}
+
+// Known are an endpoint's figures.
+func (m *Machine) Known(t *Target) picker.Metrics { return m.p.Pool().View().States[t.place].Metrics }
+
+// Refresh takes an endpoint's figures, which a page brought at a time. Another
+// source's may have come since.
+func (m *Machine) Refresh(at machine.Time, t *Target, figures picker.Metrics) {
+	m.p.Pool().Update(max(at, m.p.Pool().View().States[t.place].UpdatedAt), t.place, figures)
+}
+
+// Place is where an endpoint stands in the pool's order, by which the turns of
+// scrapes are shifted; -1 once it has left.
+func (t *Target) Place() int { return t.place }
+
+// Turn is when an endpoint's turn with a data source comes, of a pool that stays
+// as it was at the zero of time: the first turn after that is number 1.
+func (m *Machine) Turn(t *Target, source int, number int64) machine.Time {
+	interval := m.scraping.sources[source].Interval
+	return interval*machine.Time(number) + m.scraping.shift(t, interval)
+}
+
+// shift is by how much an endpoint's turns come later than those of the first.
+func (s *scraping) shift(t *Target, interval machine.Time) machine.Time {
+	return interval * machine.Time(t.place) / machine.Time(len(s.targets))
 }
 
 // loaded tells flow control of an endpoint's new figures.

@@ -217,10 +217,10 @@ func (s *script) config(d *datadriven.TestData) {
 func (s *script) registry() picker.Registry {
 	reg := plugins.Builtin()
 	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faulty{picker.NewBase("faulty", name), s}, nil
+		return &faulty{picker.Base{}, s}, nil
 	}}
 	reg["faulty-source"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faultySource{picker.NewBase("faulty-source", name)}, nil
+		return &faultySource{}, nil
 	}}
 	return reg
 }

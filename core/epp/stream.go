@@ -88,6 +88,12 @@ func (s *Stream) Input(now machine.Time, msg *stream.Message, fx *machine.Effect
 	case stream.ResponseHeaders:
 		s.head = msg.Head
 	}
+	if msg.Kind == stream.PeerGone {
+		if s.Advance(now, fx); s.arrived && !s.decided && s.r.state != arriving && s.Result() == stream.Running {
+			s.door.Input(Leave{s.r}) // what that decides ends the stream
+			return
+		}
+	}
 	s.inner.Input(now, msg, &s.fx)
 	s.play(now, fx)
 }

@@ -64,7 +64,8 @@ func (t Time) String() string {
 }
 
 // Class orders what happens at one and the same time: step ends come first,
-// then aborts, then arrivals, then everything else. Without a fixed order a
+// then aborts, then arrivals, then everything else, and last who only looks at
+// what there is. Without a fixed order a
 // live and a virtual run of one scenario drift apart.
 type Class uint8
 
@@ -74,4 +75,5 @@ const (
 	ClassAbort
 	ClassArrival
 	ClassTimer
+	ClassLook
 )

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 )
@@ -154,6 +155,8 @@ type Collector struct {
 	// most of their families are not wanted.
 	asked []answer
 	next  int
+
+	spare Page // memory of families; nil until some is given back
 }
 
 type answer struct {
@@ -172,6 +175,17 @@ func (c *Collector) Take() Page {
 	p := c.page
 	c.page, c.labels, c.family, c.next = Page{}, nil, nil, 0
 	return p
+}
+
+// Reuse gives back the memory of a page that was taken and that nobody keeps:
+// the next one is written to it.
+func (c *Collector) Reuse(p Page) {
+	if c.spare == nil {
+		c.spare = Page{}
+	}
+	maps.Copy(c.spare, p)
+	clear(p)
+	c.page = p
 }
 
 func (c *Collector) wants(name string) bool {
@@ -197,7 +211,10 @@ func (c *Collector) Family(name, kind, _ string) bool {
 	if c.family = nil; !c.wants(name) {
 		return false
 	}
-	c.family = &Family{Typed: kind != "histogram" && kind != "summary"}
+	if c.family = c.spare[name]; c.family == nil {
+		c.family = new(Family)
+	}
+	*c.family = Family{Typed: kind != "histogram" && kind != "summary", Samples: c.family.Samples[:0]}
 	c.page[name] = c.family
 	return true
 }

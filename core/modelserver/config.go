@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
@@ -35,7 +36,7 @@ type Config struct {
 	// Tools bounds the arguments of the calls that it makes up.
 	Content Content
 	Dataset []string
-	Tools   ToolOptions
+	Tools   structured.Options
 	// IgnoreFaultHeader leaves FaultHeader and x-return-error to others.
 	IgnoreFaultHeader bool
 	// CacheHitThreshold is that of requests which bring none, 0 to 1.

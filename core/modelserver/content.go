@@ -11,12 +11,14 @@ import (
 type content struct {
 	voc      *tokens.Vocabulary
 	base     uint64  // what its random words are drawn from
-	echo     []piece // echo mode and datasets: what to say, in order
+	given    []piece // what to say, in order, where words are not drawn
+	once     bool    // and nothing behind it; else it begins anew
 	stopAt   int     // tokens after which a stop ends the output; 0: none
 	total    int     // tokens of the whole output, however it ends
 	stopping stopping
 	before   string    // the prompt, where it is echoed
 	silent   bool      // nothing but the prompt is told
+	prompt   []piece   // the prompt, where its likelihoods are told
 	tool     *toolCall // what it calls instead of saying something
 }
 
@@ -28,11 +30,11 @@ type piece struct {
 
 // piece is token number i.
 func (c *content) piece(i int) piece {
-	if c.tool != nil {
-		return c.tool.pieces[min(i, len(c.tool.pieces)-1)]
-	}
-	if len(c.echo) > 0 {
-		return c.echo[i%len(c.echo)]
+	if n := len(c.given); n > 0 {
+		if c.once && i >= n {
+			return piece{}
+		}
+		return c.given[i%n]
 	}
 	id, word := c.voc.Pick(c.base, i)
 	if i < c.stopping.masked {

@@ -150,11 +150,14 @@ type openaiWhole struct {
 	image    bool   // every choice ends with a picture
 	encoded  []byte // ec_transfer_params, as a field; nil where there are none
 	open     int    // choices opened so far
-	inText   bool
-	tool     *toolCall
-	args     []byte // the arguments of the open choice's tool call
-	chatLogs []byte
-	lists    completionLogprobs
+	// promptTop has each choice, or a whole chat, tell of the prompt that said had.
+	promptTop *int
+	said      *content
+	inText    bool
+	tool      *toolCall
+	args      []byte // the arguments of the open choice's tool call
+	chatLogs  []byte
+	lists     completionLogprobs
 }
 
 func (e *openaiWhole) ContentType() string { return jsonType }
@@ -170,6 +173,7 @@ func (e *openaiWhole) Token(b []byte, t *Token) []byte {
 		}
 		e.open, e.inText = t.Choice+1, true
 	}
+	e.said = t.of
 	if !t.None {
 		if t.of.tool != nil {
 			e.tool = t.of.tool
@@ -192,7 +196,7 @@ func (e *openaiWhole) Token(b []byte, t *Token) []byte {
 
 // plain is true where a choice consists of nothing but text.
 func (e *openaiWhole) plain(c *content) bool {
-	return !e.tokens && !e.image && e.logprobs == nil && c.tool == nil
+	return !e.tokens && e.promptTop == nil && !e.image && e.logprobs == nil && c.tool == nil
 }
 
 // texts appends tokens of a plain choice, none of them its last: what token
@@ -240,6 +244,9 @@ func (e *openaiWhole) closeChoice(b []byte, c *openai.Choice) []byte {
 	case e.logprobs != nil:
 		c.Logprobs = e.lists.append(nil)
 	}
+	if e.promptTop != nil && e.said != nil && !e.head.Chat {
+		c.PromptLogprobs = e.said.appendPrompt(nil, *e.promptTop)
+	}
 	if e.tool != nil {
 		c.ToolCalls = appendToolCalls(nil, e.tool, string(e.args))
 	}
@@ -268,6 +275,9 @@ func (e *openaiWhole) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
 	t := openai.Tail{Usage: u, KVTransferParams: kv, Extra: extra}
 	if e.tokens && e.head.Chat {
 		t.Prompt = e.prompts[0]
+	}
+	if e.promptTop != nil && e.said != nil && e.head.Chat {
+		t.PromptLogprobs = e.said.appendPrompt(nil, *e.promptTop)
 	}
 	return openai.AppendTail(b, &t, e.head.Chat)
 }

@@ -131,7 +131,7 @@ func (e *responsesEncoder) open(b []byte) []byte {
 func (e *responsesEncoder) close(b []byte) []byte {
 	if !e.req.Stream {
 		if e.tool != nil {
-			return append(b, `","status":"completed"}`...)
+			return append(append(append(b, `","status":"`...), e.itemStatus()...), `"}`...)
 		}
 		return append(b, `"}],"status":"completed"}`...)
 	}
@@ -160,7 +160,7 @@ func (e *responsesEncoder) close(b []byte) []byte {
 	}
 	b = e.event(b, "response.output_item.done")
 	b = append(b, `,"output_index":0,"item":`...)
-	b = e.item(b, "completed", e.text)
+	b = e.item(b, e.itemStatus(), e.text)
 	return append(b, "}\n\n"...)
 }
 
@@ -193,6 +193,15 @@ func (e *responsesEncoder) item(b []byte, status string, text []byte) []byte {
 	b = append(b, `,"status":"`...)
 	b = append(b, status...)
 	return append(b, `"}`...)
+}
+
+// itemStatus is that of the output item: a call whose arguments were cut is none
+// to carry out.
+func (e *responsesEncoder) itemStatus() string {
+	if e.tool != nil {
+		return e.status()
+	}
+	return "completed"
 }
 
 func (e *responsesEncoder) status() string {
@@ -287,7 +296,11 @@ func (e *responsesEncoder) tail(b []byte, status string, u *openai.Usage, err *o
 	b = strconv.AppendBool(b, e.store)
 	b = append(b, `,"temperature":`...)
 	b = appendNumberOr(b, q.Temperature, 1)
-	b = append(b, `,"text":null,"tool_choice":`...)
+	b = append(b, `,"text":`...)
+	if b = append(b, q.Text...); len(q.Text) == 0 {
+		b = append(b, "null"...)
+	}
+	b = append(b, `,"tool_choice":`...)
 	switch q.ToolChoice.Mode {
 	case "":
 		b = append(b, `"auto"`...)
@@ -335,7 +348,7 @@ func (e *responsesEncoder) object(b []byte, status string, u *openai.Usage, err 
 	b = e.head(b)
 	b = append(b, `,"output":[`...)
 	if u != nil {
-		b = e.item(b, "completed", e.text)
+		b = e.item(b, e.itemStatus(), e.text)
 	}
 	b = append(b, ']')
 	return append(e.tail(b, status, u, err, false), '}')
@@ -347,7 +360,7 @@ func (e *responsesEncoder) keep(u openai.Usage) {
 	if e.tool != nil {
 		output = Item{Type: "function_call", Name: e.tool.name, Arguments: string(e.text), CallID: "call_" + e.tool.id}
 	}
-	output.raw = e.item(nil, "completed", e.text)
+	output.raw = e.item(nil, e.itemStatus(), e.text)
 	if e.conversation != "" {
 		e.stored.Continue(e.conversation, append(append([]Item(nil), e.items...), output))
 	}

@@ -63,6 +63,7 @@ type generateEncoder struct {
 	encoded []byte // ec_transfer_params; nil where there are none
 	open    bool
 	any     bool
+	prompt  []byte // prompt_logprobs
 }
 
 // maxEncodes bounds the media of one request.
@@ -98,6 +99,9 @@ func (e *generateEncoder) Token(b []byte, t *Token) []byte {
 		}
 		return append(b, "]}]}\n\n"...)
 	}
+	if top := e.req.promptTop; top != nil && t.of != nil && e.prompt == nil {
+		e.prompt = t.of.appendPrompt(nil, *top)
+	}
 	if !e.open {
 		if t.Choice > 0 {
 			b = append(b, ',')
@@ -132,11 +136,10 @@ func (e *generateEncoder) End(b []byte, u openai.Usage, kv, extra []byte) []byte
 	if e.req.Stream {
 		return append(b, openai.Done...)
 	}
-	b = append(b, `],"prompt_logprobs":null,"kv_transfer_params":`...)
-	if kv == nil {
-		kv = []byte("null")
-	}
-	b = append(b, kv...)
+	b = append(b, `],"prompt_logprobs":`...)
+	b = openai.AppendOrNull(b, e.prompt)
+	b = append(b, `,"kv_transfer_params":`...)
+	b = openai.AppendOrNull(b, kv)
 	b = append(b, e.encoded...)
 	b = append(b, extra...)
 	return append(b, '}')

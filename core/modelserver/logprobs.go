@@ -24,13 +24,16 @@ type Likely struct {
 
 // Of is the likelihoods at one token, the token itself first.
 func (l *Logprobs) Of(t *Token) []Likely {
-	c := t.of
-	d := machine.NewDraw(c.base, "content", "logprob", uint64(t.Index))
+	return t.of.likely(machine.NewDraw(t.of.base, "content", "logprob", uint64(t.Index)), t.of.piece(t.Index), l.Top)
+}
+
+// likely are a token and others that might have been in its place; what the
+// client sees of the token itself may be held back, or more.
+func (c *content) likely(d machine.Draw, own piece, top int) []Likely {
 	p := 0.3 + 0.69*d.Float64()
-	own := c.piece(t.Index).text // what the client sees of it may be held back, or more
-	out := []Likely{{t.ID, own, round(math.Log(p))}}
+	out := []Likely{{own.id, own.text, round(math.Log(p))}}
 	rest := 1 - p
-	for range l.Top - 1 {
+	for range top - 1 {
 		p = rest * (0.4 + 0.4*d.Float64())
 		rest -= p
 		w := d.Intn(c.voc.Len())
@@ -38,6 +41,57 @@ func (l *Logprobs) Of(t *Token) []Likely {
 		out = append(out, Likely{id, word, round(math.Log(p))})
 	}
 	return out
+}
+
+// ofPrompt is the likelihoods of token number i of the prompt, nil for the first:
+// nothing stands before it that could make it likely.
+func (c *content) ofPrompt(i, top int) []Likely {
+	if i == 0 {
+		return nil
+	}
+	// The same after the same token, whoever asks.
+	d := machine.NewDraw(0, "content", "prompt logprob", uint64(c.prompt[i-1].id)<<32|uint64(c.prompt[i].id))
+	return c.likely(d, c.prompt[i], top)
+}
+
+// appendPrompt appends the list that prompt_logprobs asks for: of each token of
+// the prompt what might have been there, by token ids.
+func (c *content) appendPrompt(b []byte, top int) []byte {
+	b = append(b, '[')
+	for i := range c.prompt {
+		if i == 0 {
+			b = append(b, "null"...)
+			continue
+		}
+		b = append(b, ",{"...)
+		seen := map[uint32]bool{}
+		all := c.ofPrompt(i, top)
+		for _, x := range all {
+			if seen[x.ID] {
+				continue
+			}
+			if len(seen) > 0 {
+				b = append(b, ',')
+			}
+			seen[x.ID] = true
+			b = append(b, '"')
+			b = strconv.AppendUint(b, uint64(x.ID), 10)
+			b = append(b, `":{"logprob":`...)
+			b = strconv.AppendFloat(b, x.Logprob, 'g', -1, 64)
+			b = append(b, `,"rank":`...)
+			rank := int64(1)
+			for _, y := range all {
+				if y.Logprob > x.Logprob {
+					rank++
+				}
+			}
+			b = strconv.AppendInt(b, rank, 10)
+			b = append(b, `,"decoded_token":`...)
+			b = append(openai.AppendString(b, x.Text), '}')
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
 }
 
 func round(v float64) float64 { return math.Round(v*1e6) / 1e6 }
@@ -78,24 +132,44 @@ func appendLikely(b []byte, x Likely) []byte {
 // completionLogprobs collects the four parallel lists of a completion.
 type completionLogprobs struct{ offsets, logprobs, tokens, tops []byte }
 
+// add adds a token, and before the first of an echoed prompt's answer the prompt.
 func (o *completionLogprobs) add(l *Logprobs, t *Token) {
+	for len(l.offsets) <= t.Choice {
+		l.offsets = append(l.offsets, 0)
+	}
+	at := &l.offsets[t.Choice]
+	if t.Index == 0 && t.of.before != "" {
+		for i, p := range t.of.prompt {
+			o.one(at, p.text, t.of.ofPrompt(i, l.Top), l.Top)
+		}
+		if t.of.silent {
+			return
+		}
+	}
 	all := l.Of(t)
+	o.one(at, all[0].Text, all, l.Top)
+}
+
+// one adds a token that begins at an offset of the text, and moves that behind it.
+func (o *completionLogprobs) one(at *int, text string, all []Likely, top int) {
 	comma := func(b []byte) []byte {
 		if len(b) > 0 {
 			return append(b, ',')
 		}
 		return b
 	}
-	for len(l.offsets) <= t.Choice {
-		l.offsets = append(l.offsets, 0)
+	o.offsets = strconv.AppendInt(comma(o.offsets), int64(*at), 10)
+	*at += len(text)
+	o.tokens = openai.AppendString(comma(o.tokens), text)
+	if all == nil {
+		o.logprobs, o.tops = append(comma(o.logprobs), "null"...), append(comma(o.tops), "null"...)
+		return
 	}
-	o.offsets = strconv.AppendInt(comma(o.offsets), int64(l.offsets[t.Choice]), 10)
 	o.logprobs = strconv.AppendFloat(comma(o.logprobs), all[0].Logprob, 'g', -1, 64)
-	o.tokens = openai.AppendString(comma(o.tokens), all[0].Text)
 	o.tops = append(comma(o.tops), '{')
 	seen := map[string]bool{}
 	for i, x := range all {
-		if seen[x.Text] || i > 0 && i >= l.Top {
+		if seen[x.Text] || i > 0 && i >= top {
 			continue
 		}
 		if len(seen) > 0 {
@@ -107,7 +181,6 @@ func (o *completionLogprobs) add(l *Logprobs, t *Token) {
 		o.tops = strconv.AppendFloat(o.tops, x.Logprob, 'g', -1, 64)
 	}
 	o.tops = append(o.tops, '}')
-	l.offsets[t.Choice] += len(all[0].Text)
 }
 
 func (o *completionLogprobs) append(b []byte) []byte {

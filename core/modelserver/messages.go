@@ -3,9 +3,11 @@ package modelserver
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -28,6 +30,9 @@ type messagesRequest struct {
 		Type string `json:"type"`
 		Name string `json:"name"`
 	} `json:"tool_choice"`
+	Output struct {
+		Format json.RawMessage `json:"format"`
+	} `json:"output_config"`
 	KV json.RawMessage `json:"kv_transfer_params"`
 }
 
@@ -108,6 +113,12 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 	if bad := p.Check(); bad != nil {
 		return nil, bad
 	}
+	if f := m.Output.Format; given(f) {
+		var bad *openai.Error
+		if p.ResponseFormat, bad = messagesFormat(f); bad != nil {
+			return nil, bad
+		}
+	}
 	key := head.id(&p)
 	text, bad := r.ChatText(m.chat())
 	if bad != nil {
@@ -118,20 +129,39 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 	if bad := r.fill(q, &p, *m.MaxTokens, true); bad != nil {
 		return nil, bad
 	}
-	for _, t := range m.Tools {
-		var tool openai.Tool
-		tool.Type, tool.Function.Name, tool.Function.Parameters = "function", t.Name, t.Schema
-		q.tools = append(q.tools, tool)
+	tools := make([]openai.Tool, len(m.Tools))
+	for i, t := range m.Tools {
+		f := &tools[i].Function
+		tools[i].Type, f.Name, f.Parameters = "function", t.Name, t.Schema
 	}
-	q.toolChoice = openai.ToolChoice{Mode: m.ToolChoice.Type, Name: m.ToolChoice.Name}
+	choice := openai.ToolChoice{Mode: m.ToolChoice.Type, Name: m.ToolChoice.Name}
 	switch m.ToolChoice.Type {
 	case "any":
-		q.toolChoice.Mode = "required"
+		choice.Mode = "required"
 	case "tool":
-		q.toolChoice.Mode = "function"
+		choice.Mode = "function"
+	}
+	if bad := q.offer(tools, choice); bad != nil {
+		return nil, bad
 	}
 	q.Encoder = &messagesEncoder{req: q}
 	return q, nil
+}
+
+// messagesFormat is output_config.format as the chat's response_format.
+func messagesFormat(raw json.RawMessage) (json.RawMessage, *openai.Error) {
+	var f struct {
+		Type   string          `json:"type"`
+		Schema json.RawMessage `json:"schema"`
+	}
+	if bad := openai.Decode(raw, &f); bad != nil {
+		bad.Message = "output_config.format: " + bad.Message
+		return nil, bad
+	}
+	if f.Type != "json_schema" || !given(f.Schema) {
+		return nil, openai.Errorf(400, "output_config", "output_config.format: expected the type json_schema and a schema, got the type %q.", f.Type)
+	}
+	return slices.Concat([]byte(`{"type":"json_schema","json_schema":{"name":"output","schema":`), f.Schema, []byte("}}")), nil
 }
 
 // CountMessages is how many tokens the prompt of a body to /v1/messages has.
@@ -162,6 +192,7 @@ type messagesEncoder struct {
 	prompt  int
 	opened  bool
 	tool    *toolCall
+	args    []byte // of the tool, until they are whole: they stand as an object
 	reason  openai.FinishReason
 	stopped string
 }
@@ -208,7 +239,7 @@ func (e *messagesEncoder) Token(b []byte, t *Token) []byte {
 			b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"...)
 			b = append(openai.AppendString(b, t.Text), "}}\n\n"...)
 		case e.tool != nil:
-			b = append(b, t.Text...) // the arguments stand as an object
+			e.args = append(e.args, t.Text...)
 		default:
 			b = openai.AppendText(b, t.Text)
 		}
@@ -248,7 +279,7 @@ func (e *messagesEncoder) close(b []byte) []byte {
 	case e.req.Stream:
 		return append(b, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"...)
 	case e.tool != nil:
-		return append(b, '}')
+		return append(append(b, structured.Close(e.args)...), '}')
 	}
 	return append(b, `"}`...)
 }
@@ -298,9 +329,6 @@ func (e *messagesEncoder) Fail(b []byte, err *openai.Error) []byte {
 		return append(b, "\n\n"...)
 	}
 	if e.opened && e.reason == "" {
-		if e.tool != nil {
-			b = append(b, "null"...)
-		}
 		b = e.close(b)
 	}
 	b = append(b, `],`...)

@@ -39,7 +39,12 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 	if bad := r.fill(q, &c.Sampling, limit, limited); bad != nil {
 		return nil, bad
 	}
-	q.tools, q.toolChoice = c.Tools, c.ToolChoice
+	if bad := q.offer(c.Tools, c.ToolChoice); bad != nil {
+		return nil, bad
+	}
+	if given(c.StructuredOutputs) && c.ToolChoice.Mode == "function" {
+		return nil, openai.Errorf(400, "structured_outputs", "You can only either use constraints for structured outputs or tools, not both.")
+	}
 	lp := (*Logprobs)(nil)
 	if c.Logprobs {
 		lp = q.Logprobs(max(c.TopLogprobs, 0))
@@ -69,7 +74,9 @@ func (r *Reader) readCompletion(head *Head, body []byte) (*Request, *openai.Erro
 	}
 	lp := (*Logprobs)(nil)
 	if c.Logprobs != nil {
-		lp = q.Logprobs(*c.Logprobs)
+		if lp = q.Logprobs(*c.Logprobs); c.Echo && q.promptTop == nil {
+			q.promptTop = c.Logprobs // the prompt is a part of the text
+		}
 	}
 	r.encode(q, head, &c.Sampling, false, lp)
 	return q, nil
@@ -140,6 +147,10 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 			return bad
 		}
 	}
+	q.promptTop = p.PromptLogprobs
+	if q.form, bad = q.formOf(p); bad != nil {
+		return bad
+	}
 	if p.Seed != nil {
 		q.Seed = uint64(*p.Seed)
 	}
@@ -178,7 +189,7 @@ func (r *Reader) encode(q *Request, head *Head, p *openai.Sampling, chat bool, l
 	}
 	if !q.Stream {
 		*q.Encoder.(*openaiWhole) = openaiWhole{head: openai.Head{ID: q.ID, Model: q.Model, Created: head.Created, Chat: chat},
-			prompts: ids, n: q.N, tokens: p.ReturnTokenIDs, logprobs: lp, image: q.Image, encoded: r.encoded(q)}
+			prompts: ids, n: q.N, tokens: p.ReturnTokenIDs, logprobs: lp, image: q.Image, encoded: r.encoded(q), promptTop: q.promptTop}
 		return
 	}
 	include, continuous := p.Usage()

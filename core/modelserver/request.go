@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
@@ -33,12 +34,16 @@ type Request struct {
 	echo     bool   // the prompt stands before the output
 	silent   bool   // the output itself is not told
 	echoText string // what echo mode says back
+	// promptTop is how many alternatives to each token of the prompt are told, 0 the
+	// token itself alone; nil where none is.
+	promptTop *int
 
 	encodes []string // hashes of media that are encoded for other servers
 
 	tools      []openai.Tool
 	toolChoice openai.ToolChoice
-	schemas    map[int]any // of the tools, as far as they were read
+	arguments  map[int]*structured.Grammar // of the tools, as far as they were read
+	form       *structured.Grammar         // of the answer; nil is any words
 
 	work       work // that its answer takes
 	tokenBytes int  // what each token adds to an answer that is collected

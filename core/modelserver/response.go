@@ -187,9 +187,9 @@ func (r *Response) Fault() *lifecycle.Fault { return &r.fault }
 // wrong with the headers of a held request, if anything.
 func (r *Response) Open(now machine.Time, violation string, fx *Effects) {
 	switch {
-	case r.fault.Refuse || r.fault.Reset:
+	case r.fault[lifecycle.AtConnect].Do != 0:
 		r.over = true // nothing was read, so there is nothing to report
-		fx.Add(Effect{At: now, Kind: Cut, Reset: r.fault.Reset})
+		fx.Add(Effect{At: now, Kind: Cut, Reset: r.fault[lifecycle.AtConnect].Do == lifecycle.Reset})
 	case violation != "":
 		r.do(now, r.lifecycle.Violation(now, violation), fx)
 	}
@@ -199,7 +199,7 @@ func (r *Response) Open(now machine.Time, violation string, fx *Effects) {
 // here, and how long it is.
 func (r *Response) Body(now machine.Time, bytes int, fx *Effects) {
 	r.bytes = bytes
-	if d := r.fault.Delay; d > 0 && !r.over {
+	if d := r.fault[lifecycle.AtBody].For; d > 0 && !r.over {
 		r.waits, r.wake = delay, now.Add(machine.FromDuration(d))
 		return
 	}
@@ -208,16 +208,18 @@ func (r *Response) Body(now machine.Time, bytes int, fx *Effects) {
 
 // readable carries out the faults that come before anything is read.
 func (r *Response) readable(now machine.Time, fx *Effects) {
-	switch f := &r.fault; {
-	case r.over:
-	case f.Status != 0:
-		e := openai.Errorf(f.Status, "", "A fault was asked for: status %d.", f.Status)
-		if f.Status == 204 || f.Status == 304 {
-			r.refuse(now, e, Effect{Kind: Bodyless, Status: f.Status}, fx)
+	if r.over {
+		return
+	}
+	switch f := r.fault[lifecycle.AtAnswer]; f.Do {
+	case lifecycle.Answer:
+		e := openai.Errorf(f.N, "", "A fault was asked for: status %d.", f.N)
+		if f.N == 204 || f.N == 304 {
+			r.refuse(now, e, Effect{Kind: Bodyless, Status: f.N}, fx)
 		} else {
 			r.refuse(now, e, Effect{Kind: Refuse, Error: e}, fx)
 		}
-	case f.NoBody:
+	case lifecycle.Empty:
 		r.refuse(now, openai.Errorf(200, "", "A fault was asked for: no body."), Effect{Kind: Bodyless, Status: 200}, fx)
 	default:
 		fx.Add(Effect{At: now, Kind: ReadBody})
@@ -260,13 +262,13 @@ func (r *Response) build(q *Request) *openai.Error {
 	} else {
 		r.sent, r.close, r.seqs = make([]int, n), make([]bool, n), make([]Sequence, n)
 	}
-	counts := r.fault.ResetAfter != nil || r.fault.StallAfter != nil
+	counts := r.fault[lifecycle.AtTokens].Do != 0
 	for i := range n {
 		s := &r.seqs[i]
 		*s = Sequence{Choice: i, prompt: &q.Prompts[i/q.N], said: &r.one.said,
 			Every: counts || q.Stream && !r.brief,
 			First: counts || q.Stream || r.Held() || r.rec != nil,
-			Start: r.rec != nil || r.fault.DieInPrefill || r.asked || q.KV.Threshold > 0}
+			Start: r.rec != nil || r.fault[lifecycle.AtPrefill].Do != 0 || r.asked || q.KV.Threshold > 0}
 		if n > 1 {
 			s.said = new(content)
 		}
@@ -275,7 +277,7 @@ func (r *Response) build(q *Request) *openai.Error {
 		if bad := q.work.tooMuch(); bad != nil {
 			return bad
 		}
-		s.Submit.HoldAfterFirst, s.LoseKV = r.Held(), r.fault.LoseKV
+		s.Submit.HoldAfterFirst, s.LoseKV = r.Held(), r.fault[lifecycle.AtTransfer].Do != 0
 		switch {
 		case s.Every:
 			s.Submit.Interest = engine.EveryToken
@@ -344,7 +346,7 @@ func (r *Response) step(now machine.Time, fx *Effects) {
 		if r.do(now, r.lifecycle.FirstToken(due(r.p.FirstAt, now), r.seqs[0].said.text(0)), fx) {
 			return
 		}
-		if r.fault.EndBeforePart2 && r.Held() {
+		if r.fault[lifecycle.AtFirstToken].Do != 0 && r.Held() {
 			r.end(now, "fault: ended before part 2", Effect{Kind: End}, fx)
 			return
 		}
@@ -377,8 +379,8 @@ func (r *Response) start(now machine.Time, fx *Effects) bool {
 	switch {
 	case r.asked, r.req.KV.Threshold > 0 && float64(r.p.Cached) < r.req.KV.Threshold*float64(r.usage.PromptTokens):
 		why, r.below = "the cache holds less of the prompt than cache_hit_threshold", true
-	case r.fault.DieInPrefill:
-		why, then = "fault: died in prefill", Effect{Kind: Cut}
+	case r.fault[lifecycle.AtPrefill].Do != 0:
+		why, then = "fault: died in prefill", Effect{Kind: Cut, Reset: r.fault[lifecycle.AtPrefill].Do == lifecycle.Reset}
 	default:
 		return false
 	}
@@ -397,11 +399,11 @@ func (r *Response) end(now machine.Time, why string, then Effect, fx *Effects) {
 
 // limit is how many tokens of each choice a fault lets be sent; below 0 all.
 func (r *Response) limit() int {
-	switch {
-	case r.fault.StallAfter != nil:
-		return *r.fault.StallAfter
-	case r.fault.ResetAfter != nil && r.inPieces():
-		return max(1, *r.fault.ResetAfter)
+	switch f := r.fault[lifecycle.AtTokens]; {
+	case f.Do == lifecycle.Stall:
+		return f.N
+	case f.Do != 0 && r.inPieces():
+		return max(1, f.N)
 	}
 	return -1
 }
@@ -444,10 +446,10 @@ func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 		fx.Add(Effect{At: now, Kind: Tokens})
 	}
 	switch {
-	case limited && r.fault.StallAfter != nil:
+	case limited && r.fault[lifecycle.AtTokens].Do == lifecycle.Stall:
 		return
 	case limited && r.began:
-		r.end(now, "fault: reset", Effect{Kind: Cut, Reset: true}, fx)
+		r.end(now, "fault: reset", Effect{Kind: Cut, Reset: r.fault[lifecycle.AtTokens].Do == lifecycle.Reset}, fx)
 		return
 	case !whole:
 		return

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -28,6 +29,9 @@ type responsesRequest struct {
 	CacheSalt    string            `json:"cache_salt"`
 	RequestID    string            `json:"request_id"`
 	KV           json.RawMessage   `json:"kv_transfer_params"`
+	Background   bool              `json:"background"`
+	Text         json.RawMessage   `json:"text"`
+	Structured   json.RawMessage   `json:"structured_outputs"`
 }
 
 // readResponses reads /v1/responses.
@@ -41,7 +45,13 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 		return nil, bad
 	}
 	p := openai.Sampling{Model: m.Model, Temperature: m.Temperature, TopP: m.TopP, Priority: m.Priority, CacheSalt: m.CacheSalt,
-		RequestID: m.RequestID, KVTransferParams: m.KV}
+		RequestID: m.RequestID, KVTransferParams: m.KV, StructuredOutputs: m.Structured}
+	if p.ResponseFormat, bad = m.format(); bad != nil {
+		return nil, bad
+	}
+	if m.Background {
+		return nil, m.refuseBackground()
+	}
 	if bad := p.Check(); bad != nil {
 		return nil, bad
 	}
@@ -72,12 +82,54 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	if bad := r.fill(q, &p, limit, limited); bad != nil {
 		return nil, bad
 	}
-	if q.tools, bad = responsesTools(m.Tools); bad != nil {
+	tools, bad := responsesTools(m.Tools)
+	if bad == nil {
+		bad = q.offer(tools, m.ToolChoice)
+	}
+	if bad != nil {
 		return nil, bad
 	}
-	q.toolChoice = m.ToolChoice
 	enc.req, q.Encoder = q, enc
 	return q, nil
+}
+
+// format is text.format in the form of the chat's response_format, which has the
+// schema one level deeper.
+func (m *responsesRequest) format() (json.RawMessage, *openai.Error) {
+	if !given(m.Text) {
+		return nil, nil
+	}
+	var text struct {
+		Format json.RawMessage `json:"format"`
+	}
+	var f struct {
+		Type string `json:"type"`
+	}
+	bad := openai.Decode(m.Text, &text)
+	if bad == nil && given(text.Format) {
+		bad = openai.Decode(text.Format, &f)
+	}
+	switch {
+	case bad != nil:
+		bad.Param, bad.Message = "text", "text: "+bad.Message
+		return nil, bad
+	case !given(text.Format):
+		return nil, nil
+	case given(m.Structured):
+		return nil, openai.Errorf(400, "text", "Cannot specify both structured_outputs and text.format")
+	case f.Type == "json_schema":
+		return slices.Concat([]byte(`{"type":"json_schema","json_schema":`), text.Format, []byte("}")), nil
+	}
+	return text.Format, nil
+}
+
+// refuseBackground is the answer to a request that nobody shall wait for.
+func (m *responsesRequest) refuseBackground() *openai.Error {
+	if m.Store != nil && !*m.Store {
+		return openai.Errorf(400, "background", "background can only be used when `store` is true")
+	}
+	return openai.Errorf(400, "background", "This vLLM engine does not support `store=True` and therefore does not support the background mode. "+
+		"To enable these features, set the environment variable `VLLM_ENABLE_RESPONSES_API_STORE=1` when launching the vLLM server.")
 }
 
 // history puts what came before in front of the input: the response that this

@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
@@ -64,25 +65,31 @@ func (r *Reader) say(c *content, q *Request, i int) {
 	if q.KV.RemoteDecode && q.MaxTokens == 0 {
 		limit = 1 // a prefill alone
 	}
-	if c.tool = r.callOf(q, i, limit); c.tool != nil {
-		c.stopAt = len(c.tool.pieces)
+	if c.tool = r.callOf(c, q, i, limit); c.tool != nil {
+		c.stopAt = len(c.given)
 		c.total = min(limit, c.stopAt)
 		q.work.spend(q.tokenBytes * c.total)
 		return
 	}
 	switch {
+	case q.form != nil:
+		r.write(c, q, q.form, &structured.Text{Draw: machine.DrawFor(r.Seed^q.Seed, "server", "structured", keyOf(q.Key, i)), Free: true,
+			Options: structured.Options{MinItems: 1, MaxItems: 3}, Target: r.State.Draws().Tokens(keyOf(q.Key, i))}, limit)
 	case r.Content == ContentEcho:
 		if q.work.spend(pieceWork * len(q.echoText)) {
-			c.echo = r.piecesOf(q.echoText)
+			c.given = r.piecesOf(q.echoText)
 		}
 	case len(r.Dataset) > 0:
 		d := machine.DrawFor(r.Seed^q.Seed, "server", "dataset", keyOf(q.Key, i))
-		c.echo = r.piecesOf(r.Dataset[d.Intn(len(r.Dataset))])
+		c.given = r.piecesOf(r.Dataset[d.Intn(len(r.Dataset))])
 	}
 	if q.echo {
 		if c.before, c.silent = p.Text, q.silent; c.before == "" && q.work.spend(tokenWork*len(p.Tokens)) {
 			c.before = tokens.Decode(r.Tokenizer, p.Tokens)
 		}
+	}
+	if q.promptTop != nil && q.work.spend((tokenWork+logprobWork*(1+*q.promptTop))*len(p.Tokens)) {
+		c.prompt = r.pieces(p.Tokens)
 	}
 	if !q.IgnoreEOS {
 		r.stopByItself(c, q, i)
@@ -102,7 +109,7 @@ func (r *Reader) say(c *content, q *Request, i int) {
 
 // stopByItself sets where the model would end its output.
 func (r *Reader) stopByItself(c *content, q *Request, i int) {
-	c.stopAt = len(c.echo)
+	c.stopAt = len(c.given)
 	if c.stopAt == 0 {
 		c.stopAt = r.State.Draws().Tokens(keyOf(q.Key, i))
 	}
@@ -137,6 +144,8 @@ func (r *Reader) submit(q *Request, i int, c *content) engine.Submit {
 		Priority:     int32(max(min(q.Priority, 1<<31-1), -1<<31)),
 		Adapter:      q.Adapter,
 		HoldKV:       q.KV.RemoteDecode,
+
+		SkipReadingCache: q.promptTop != nil,
 	}
 	if r.Engine.Batching == engine.BatchingIndependent {
 		d := r.State.Draws()

@@ -77,7 +77,7 @@ func (c *content) findStop(r *Request, limit int) {
 			c.stopping.back = max(c.stopping.back, utf8.RuneCountInString(s)-1)
 		}
 	}
-	if c.stopping.tokens = r.stopIDs; len(r.stopIDs) > 0 && len(c.echo) == 0 {
+	if c.stopping.tokens = r.stopIDs; len(r.stopIDs) > 0 && len(c.given) == 0 {
 		c.stopping.masked = r.MinTokens
 	}
 	var window []byte // the end of the output so far

@@ -18,10 +18,13 @@ func (r *Reader) tokenize(text string) []uint32 {
 }
 
 // piecesOf is a text as tokens, each with the text that it completes.
-func (r *Reader) piecesOf(text string) []piece {
+func (r *Reader) piecesOf(text string) []piece { return r.pieces(r.Tokenizer.Encode(nil, text)) }
+
+// pieces are tokens, each with the text that it completes.
+func (r *Reader) pieces(ids []uint32) []piece {
 	var d tokens.Detokenizer
-	var out []piece
-	for _, id := range r.Tokenizer.Encode(nil, text) {
+	out := make([]piece, 0, len(ids))
+	for _, id := range ids {
 		out = append(out, piece{id, d.Next(r.Tokenizer, id)})
 	}
 	if rest := d.Rest(); rest != "" && len(out) > 0 {

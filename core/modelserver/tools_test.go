@@ -25,23 +25,25 @@ func TestToolCallsAreNotCut(t *testing.T) {
 		for i := range 20 {
 			r := &Request{Key: fmt.Sprint(i), N: 1, Prompts: []Prompt{{Tokens: []uint32{1}}}, toolChoice: openai.ToolChoice{Mode: "required"}, tools: make([]openai.Tool, 1)}
 			r.tools[0].Function.Parameters = []byte(nested(depth))
-			whole := rd.callOf(r, 0, 1<<20)
+			var whole content
+			rd.callOf(&whole, r, 0, 1<<20)
 			text := ""
-			for _, p := range whole.pieces {
+			for _, p := range whole.given {
 				text += p.text
 			}
 			if !json.Valid([]byte(text)) {
 				t.Fatalf("%s is no JSON", text)
 			}
-			n := len(whole.pieces)
+			n := len(whole.given)
 			for _, limit := range []int{0, 1, n / 2, n - 1, n, n + 1} {
-				cut := rd.callOf(r, 0, limit)
-				if told := min(limit, len(whole.pieces)); len(cut.pieces) < told || limit < len(whole.pieces) && len(cut.pieces) <= limit {
-					t.Fatalf("%d of %d pieces for a limit of %d", len(cut.pieces), len(whole.pieces), limit)
+				var cut content
+				rd.callOf(&cut, r, 0, limit)
+				if told := min(limit, len(whole.given)); len(cut.given) < told || limit < len(whole.given) && len(cut.given) <= limit {
+					t.Fatalf("%d of %d pieces for a limit of %d", len(cut.given), len(whole.given), limit)
 				}
-				for k, p := range cut.pieces[:min(limit, len(whole.pieces))] {
-					if p != whole.pieces[k] {
-						t.Fatalf("piece %d is %q, want %q", k, p.text, whole.pieces[k].text)
+				for k, p := range cut.given[:min(limit, len(whole.given))] {
+					if p != whole.given[k] {
+						t.Fatalf("piece %d is %q, want %q", k, p.text, whole.given[k].text)
 					}
 				}
 			}

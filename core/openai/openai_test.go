@@ -47,7 +47,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"prompt":[[1,2],[3]],"stop":["x"],"logprobs":3}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, parse := range []func([]byte) (any, *Error){
-			func(b []byte) (any, *Error) { return ParseChat(b) },
+			func(b []byte) (any, *Error) { c := new(Chat); return c, c.Parse(b) },
 			func(b []byte) (any, *Error) { return ParseCompletion(b) },
 		} {
 			if _, bad := parse(body); bad != nil && (bad.Status != 400 || !json.Valid(AppendError(nil, bad))) {
@@ -110,7 +110,7 @@ func BenchmarkParseChat(b *testing.B) {
 	b.Run("own", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, bad := ParseChat(body); bad != nil {
+			if bad := new(Chat).Parse(body); bad != nil {
 				b.Fatal(bad)
 			}
 		}

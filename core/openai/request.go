@@ -34,10 +34,15 @@ type Sampling struct {
 	SessionID        string             `json:"session_id"`
 	CacheSalt        string             `json:"cache_salt"`
 	ReturnTokenIDs   bool               `json:"return_token_ids"`
+	PromptLogprobs   *int               `json:"prompt_logprobs"`
 	// TruncatePrompt keeps only the last so many tokens of the prompt; -1
 	// means as many as fit.
-	TruncatePrompt   *int            `json:"truncate_prompt_tokens"`
-	ResponseFormat   json.RawMessage `json:"response_format"`
+	TruncatePrompt *int `json:"truncate_prompt_tokens"`
+	// ResponseFormat and StructuredOutputs say what form an answer has, Guided the
+	// same as vLLM took it before 0.12.
+	ResponseFormat    json.RawMessage `json:"response_format"`
+	StructuredOutputs json.RawMessage `json:"structured_outputs"`
+	*Guided
 	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 	ECTransferParams json.RawMessage `json:"ec_transfer_params"`
 	// Bootstrap fields are SGLang's: where prefill and decode server of this
@@ -53,6 +58,14 @@ type Sampling struct {
 	KVHandle string `json:"kv_handle"`
 	// KVMetadata asks for a handle in that form.
 	KVMetadata bool `json:"return_kv_metadata"`
+}
+
+// Guided are the older fields about the form of an answer.
+type Guided struct {
+	JSON    json.RawMessage `json:"guided_json"`
+	Regex   json.RawMessage `json:"guided_regex"`
+	Choice  json.RawMessage `json:"guided_choice"`
+	Grammar json.RawMessage `json:"guided_grammar"`
 }
 
 // StreamRequest are a request's stream_options.
@@ -81,6 +94,10 @@ func (s *Sampling) Choices() int {
 // MaxChoices limits n, as vLLM does, so that one request cannot ask for
 // unbounded work.
 const MaxChoices = 16384
+
+// MaxLogprobs is the most alternatives whose likelihood is told, vLLM's default
+// of --max-logprobs.
+const MaxLogprobs = 20
 
 // Check refuses values that vLLM refuses.
 func (s *Sampling) Check() *Error {
@@ -113,6 +130,16 @@ func (s *Sampling) Check() *Error {
 	}
 	if s.MinP != nil && (*s.MinP < 0 || *s.MinP > 1) {
 		return Errorf(400, "min_p", "min_p must be in [0, 1], got %v.", *s.MinP)
+	}
+	if n := s.PromptLogprobs; n != nil {
+		switch {
+		case s.Stream && (*n > 0 || *n == -1):
+			return Errorf(400, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.")
+		case *n < -1:
+			return Errorf(400, "prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.")
+		case *n == -1 || *n > MaxLogprobs:
+			return Errorf(400, "prompt_logprobs", "Requested prompt logprobs of %d, which is greater than max allowed: %d", *n, MaxLogprobs)
+		}
 	}
 	if h := s.CacheHitThreshold; h != nil && !(*h >= 0 && *h <= 1) {
 		return Errorf(400, "cache_hit_threshold", "cache_hit_threshold must be in [0, 1], got %v.", *h)
@@ -162,15 +189,6 @@ func (c *Chat) Limit() (int, bool) {
 		return *c.MaxTokens, true
 	}
 	return 0, false
-}
-
-// ParseChat reads a request to /v1/chat/completions.
-func ParseChat(body []byte) (*Chat, *Error) {
-	c := new(Chat)
-	if err := c.Parse(body); err != nil {
-		return nil, err
-	}
-	return c, nil
 }
 
 // Parse makes c the request to /v1/chat/completions that body is, whatever it
@@ -254,8 +272,8 @@ func ParseCompletion(body []byte) (*Completion, *Error) {
 	if c.Suffix != "" {
 		return nil, Errorf(400, "suffix", "suffix is not currently supported")
 	}
-	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > 20) {
-		return nil, Errorf(400, "logprobs", "logprobs: expected 0 to 20, got %d.", *c.Logprobs)
+	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > MaxLogprobs) {
+		return nil, Errorf(400, "logprobs", "logprobs: expected 0 to %d, got %d.", MaxLogprobs, *c.Logprobs)
 	}
 	return c, c.Check()
 }

@@ -62,7 +62,9 @@ type Choice struct {
 	Logprobs  []byte   // encoded object; nil for null
 	Tokens    []uint32 // told when not nil
 	Prompt    []uint32 // completions only, told when not nil
-	Extra     []byte   // appended to the choice: `,"name":value`
+	// PromptLogprobs is an encoded list; nil for null. Completions only.
+	PromptLogprobs []byte
+	Extra          []byte // appended to the choice: `,"name":value`
 }
 
 // AppendChoiceEnd closes the choice's text and the choice.
@@ -87,11 +89,7 @@ func AppendChoiceEnd(b []byte, c *Choice, chat bool) []byte {
 		b = append(b, '}')
 	}
 	b = append(b, `,"logprobs":`...)
-	if c.Logprobs == nil {
-		b = append(b, "null"...)
-	} else {
-		b = append(b, c.Logprobs...)
-	}
+	b = AppendOrNull(b, c.Logprobs)
 	b = append(b, `,"finish_reason":"`...)
 	b = append(b, c.Reason...)
 	b = append(b, `","stop_reason":`...)
@@ -99,7 +97,9 @@ func AppendChoiceEnd(b []byte, c *Choice, chat bool) []byte {
 	b = append(b, `,"token_ids":`...)
 	b = appendTokensOrNull(b, c.Tokens)
 	if !chat {
-		b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
+		b = append(b, `,"prompt_logprobs":`...)
+		b = AppendOrNull(b, c.PromptLogprobs)
+		b = append(b, `,"prompt_token_ids":`...)
 		b = appendTokensOrNull(b, c.Prompt)
 	}
 	b = append(b, c.Extra...)
@@ -111,6 +111,7 @@ type Tail struct {
 	Usage            Usage
 	Prompt           []uint32 // chat only, told when not nil
 	KVTransferParams []byte   // encoded object; nil for null
+	PromptLogprobs   []byte   // chat only: an encoded list; nil for null
 	// Extra is appended to the response's top level: `,"name":value`.
 	Extra []byte
 }
@@ -120,17 +121,23 @@ func AppendTail(b []byte, t *Tail, chat bool) []byte {
 	b = append(b, `],"service_tier":null,"system_fingerprint":null,"usage":`...)
 	b = AppendUsage(b, t.Usage, true)
 	if chat {
-		b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
+		b = append(b, `,"prompt_logprobs":`...)
+		b = AppendOrNull(b, t.PromptLogprobs)
+		b = append(b, `,"prompt_token_ids":`...)
 		b = appendTokensOrNull(b, t.Prompt)
 	}
 	b = append(b, `,"kv_transfer_params":`...)
-	if t.KVTransferParams == nil {
-		b = append(b, "null"...)
-	} else {
-		b = append(b, t.KVTransferParams...)
-	}
+	b = AppendOrNull(b, t.KVTransferParams)
 	b = append(b, t.Extra...)
 	return append(b, '}')
+}
+
+// AppendOrNull appends JSON that is encoded already, and null for nil.
+func AppendOrNull(b, raw []byte) []byte {
+	if raw == nil {
+		return append(b, "null"...)
+	}
+	return append(b, raw...)
 }
 
 func appendTokensOrNull(b []byte, tokens []uint32) []byte {

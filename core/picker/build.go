@@ -399,6 +399,15 @@ func (b *Builder) injects() bool {
 	})
 }
 
+// Extracts says whether a source of this type among dataLayer.sources has the
+// named plug-in as an extractor.
+func (b *Builder) Extracts(sourceType, name string) bool {
+	return b.cfg.DataLayer != nil && slices.ContainsFunc(b.cfg.DataLayer.Sources, func(s config.Source) bool {
+		spec := b.cfg.Plugin(s.PluginRef)
+		return spec != nil && spec.Type == sourceType && slices.ContainsFunc(s.Extractors, func(e config.Ref) bool { return e.PluginRef == name })
+	})
+}
+
 func (b *Builder) parserRefs() []config.Ref {
 	if refs := b.cfg.Parsers(); len(refs) > 0 {
 		return refs

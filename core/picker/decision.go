@@ -138,7 +138,20 @@ func (p *Picker) Strip(d *Decision) {
 		p.tables.list = append(p.tables.list, d.Profiles[i].tables)
 		d.Profiles[i].tables = tables{}
 	}
+	for i, x := range d.data {
+		if _, spare := x.(Spare); spare {
+			for len(p.data) <= i {
+				p.data = append(p.data, spares[any]{})
+			}
+			p.data[i].list = append(p.data[i].list, x)
+			d.data[i], d.fresh[i] = nil, false
+		}
+	}
 }
+
+// Spare marks what a plug-in keeps for a decision (Data) and needs no more once
+// that has taken effect.
+type Spare interface{ Spare() }
 
 // WeightedScorer is a scorer's place in a profile.
 type WeightedScorer struct {
@@ -300,6 +313,11 @@ func Data[T any](d *Decision, p Plugin) (data *T, fresh bool) {
 		return t, fresh
 	}
 	t := new(T)
+	if p := d.cycle.p; p != nil && i < len(p.data) {
+		if spare, ok := p.data[i].take().(*T); ok {
+			t = spare
+		}
+	}
 	d.data[i] = t
 	d.fresh[i] = true
 	return t, true

@@ -64,6 +64,7 @@ type Picker struct {
 	objects      Objects
 	candidates   spares[[]int32]
 	tables       spares[tables]
+	data         []spares[any] // by plug-in
 
 	plugins         []Plugin
 	bodyReaders     []BodyReader

@@ -19,15 +19,15 @@ type Plugin interface {
 	base() *Base
 }
 
-// Base carries a plug-in's identity. Embed it by value and make it with
-// NewBase.
+// Base carries a plug-in's identity. Embed it by value; the Builder fills it in.
 type Base struct {
 	typ, name string
 	index     int
 	called    string
 }
 
-// NewBase names a plug-in instance.
+// NewBase names a plug-in that stands in no Registry. One that a Factory makes is
+// named by the Builder.
 func NewBase(typ, name string) Base { return Base{typ: typ, name: name, index: -1} }
 
 // Type is the name under which the Registry made the plug-in, or that which

@@ -44,8 +44,19 @@ func FuzzParseSelector(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := picker.ParseSelector(text)
-		if err == nil {
-			s.Matches(map[string]string{"app": "sim"})
+		if (err == nil) != (len(s) > 0) {
+			t.Fatalf("%q gives %v and %v", text, s, err)
+		}
+		labels := map[string]string{"app": "sim"}
+		for i := range s {
+			r := &s[i]
+			if err := r.Check(); err != nil {
+				t.Errorf("%q has %+v: %v", text, r, err)
+			}
+			opposite := map[string]string{"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}[r.Operator]
+			if other := (picker.Selector{{Key: r.Key, Operator: opposite, Values: r.Values}}); other.Matches(labels) == (picker.Selector{*r}).Matches(labels) {
+				t.Errorf("%q: %+v and its opposite both match, or neither does", text, r)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package response
 
 import (
+	"github.com/google/go-cmp/cmp"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -83,11 +84,23 @@ func TestFacts(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	f.Add("text/event-stream", []byte("data: {\"choices\":[{\"text\":\"x\"}]}\n\n"))
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
-		r := NewReader(contentType)
-		_, _ = r.Write(body)
-		r.Close()
-		f := r.Facts(200)
-		f.Outcome()
+		read := func(parts ...[]byte) Facts {
+			r := NewReader(contentType)
+			for _, p := range parts {
+				if n, err := r.Write(p); n != len(p) || err != nil {
+					t.Fatalf("%d of %d bytes: %v", n, len(p), err)
+				}
+			}
+			r.Close()
+			return r.Facts(200)
+		}
+		whole, cut := read(body), read(body[:len(body)/2], body[len(body)/2:])
+		if d := cmp.Diff(whole, cut); d != "" {
+			t.Errorf("whole (-), cut (+): %s", d)
+		}
+		if outcome, _ := whole.Outcome(); (outcome == flow.Completed) != (whole.Whole && whole.Error == nil) {
+			t.Errorf("%v of %+v", outcome, whole)
+		}
 	})
 }
 

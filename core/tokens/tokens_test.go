@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"pgregory.net/rapid"
 )
 
@@ -171,26 +170,6 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-func TestRandomText(t *testing.T) {
-	for name, tokenizer := range map[string]Tokenizer{"packed": Packed{}, "bpe": small(t)} {
-		for _, n := range []int{0, 1, 7, 1000} {
-			draw := machine.NewDraw(1, "test", name, uint64(n))
-			again := draw
-			text := Text(&draw, tokenizer, n)
-			if text != Text(&again, tokenizer, n) {
-				t.Errorf("%s: the same draw gave another text", name)
-			}
-			if got := Count(tokenizer, text); got < n-n/50-1 || got > n {
-				t.Errorf("%s: %d tokens, asked for %d", name, got, n)
-			}
-		}
-	}
-	draw := machine.NewDraw(1, "test", "ids", 0)
-	if ids := IDs(&draw, 5); len(ids) != 5 || len(Decode(Packed{}, ids)) != 20 {
-		t.Errorf("ids %v", ids)
-	}
-}
-
 func TestTemplates(t *testing.T) {
 	conversation := []Message{{"system", "Be brief. "}, {"user", "Hi"}}
 	for model, want := range map[string]string{
@@ -242,9 +221,16 @@ func FuzzTokenizerJSON(f *testing.F) {
 	f.Add(strings.Replace(good, `\\p{N}{1,3}|`, `x*|`, 1), "xxyy")
 	f.Fuzz(func(t *testing.T, file, text string) {
 		b, err := ParseTokenizerJSON([]byte(file))
-		if err == nil {
-			Decode(b, b.EncodeWhole(nil, text))
+		if err != nil {
+			return
 		}
+		ids := b.EncodeWhole(nil, text)
+		for _, id := range ids {
+			if _, known := b.text[id]; !known {
+				t.Fatalf("%q has the token %d, which has no text", text, id)
+			}
+		}
+		Decode(b, ids)
 	})
 }
 

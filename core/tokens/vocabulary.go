@@ -31,7 +31,7 @@ func NewVocabulary(t Tokenizer) *Vocabulary {
 		if len(v.words) >= vocabularySize {
 			break
 		}
-		add(Word(&d))
+		add(" " + d.Letters(3)) // four bytes, so one token of Packed
 	}
 	for c := byte('a'); c <= 'z' && len(v.words) == 0; c++ {
 		// A vocabulary without words has letters, or it is none.

@@ -26,6 +26,7 @@ featureGates: [flowControl]
 plugins:
 - {type: concurrency-detector, parameters: {maxConcurrency: 2}}
 - {type: token-producer, parameters: {modelName: m, vllm: {url: "http://renderer:8000"}}}
+- type: endpoint-notification-source
 - type: precise-prefix-cache-producer
   parameters: {tokenProcessorConfig: {blockSize: 4}, kvEventsConfig: {discoverPods: true}, speculativeIndexing: true}
 - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
@@ -35,6 +36,7 @@ plugins:
 - {type: core-metrics-extractor}
 dataLayer:
   sources:
+  - {pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}
   - {pluginRef: health-data-source}
   - {pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}
 flowControl:

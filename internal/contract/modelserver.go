@@ -45,7 +45,7 @@ func responses(t *rapid.T) Kind[*modelserver.Progress, *modelserver.Effects] {
 			r.Init(rd, modelserver.ResponseOptions{Head: &head, API: modelserver.Chat, Fault: fault, Held: held})
 			r.Open(0, "", x)
 			r.Body(0, len(body), x)
-			if fault.Delay == 0 {
+			if fault[lifecycle.AtBody].For == 0 {
 				q, bad := modelserver.Chat.Read(rd, &head, body)
 				r.Take(0, q, bad, x)
 			}

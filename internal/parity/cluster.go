@@ -30,18 +30,81 @@ type cluster struct {
 	ages  objects.Ages
 }
 
+// create adds an object. One that is refused leaves no trace, as with all that
+// follows.
 func (c *cluster) create(text string) error {
 	var o map[string]any
 	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
 		return err
 	}
-	meta, _ := o["metadata"].(map[string]any)
-	key := fmt.Sprint(o["kind"], "/", meta["name"])
-	if c.text[key] == nil {
-		c.names = append(c.names, key)
+	key := fmt.Sprint(o["kind"], "/", metaOf(o)["name"])
+	if c.text[key] != nil {
+		return errors.New("there is one of this name")
 	}
-	c.text[key] = o
+	c.names = append(c.names, key)
+	return c.set(key, o)
+}
+
+// patch applies a JSON merge patch.
+func (c *cluster) patch(p *KubePatch) error {
+	key, fresh := p.Kind+"/"+p.Name, map[string]any{}
+	if c.text[key] == nil {
+		return errNone
+	}
+	merge(fresh, c.text[key])
+	merge(fresh, p.Patch)
+	if err := c.set(key, fresh); err != nil {
+		return err
+	}
+	if meta := metaOf(fresh); meta["deletionTimestamp"] != nil && !finalized(meta) {
+		c.remove(key)
+	}
 	return nil
+}
+
+// delete removes an object, or has one with finalizers await them.
+func (c *cluster) delete(p *KubePatch) error {
+	key := p.Kind + "/" + p.Name
+	if c.text[key] == nil {
+		return errNone
+	}
+	if meta := metaOf(c.text[key]); finalized(meta) {
+		meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+	} else {
+		c.remove(key)
+	}
+	return nil
+}
+
+var errNone = errors.New("there is none of this name")
+
+func metaOf(o map[string]any) map[string]any {
+	meta, _ := o["metadata"].(map[string]any)
+	return meta
+}
+
+// finalized says whether an object has finalizers: it is there until they are
+// gone.
+func finalized(meta map[string]any) bool {
+	list, _ := meta["finalizers"].([]any)
+	return len(list) > 0
+}
+
+func (c *cluster) set(key string, o map[string]any) error {
+	before := c.text[key]
+	c.text[key] = o
+	_, err := c.read()
+	if err != nil {
+		if c.text[key] = before; before == nil {
+			c.remove(key)
+		}
+	}
+	return err
+}
+
+func (c *cluster) remove(key string) {
+	c.names = slices.DeleteFunc(c.names, func(n string) bool { return n == key })
+	delete(c.text, key)
 }
 
 // merge applies a JSON merge patch.
@@ -53,10 +116,13 @@ func merge(into, patch map[string]any) {
 		case v == nil:
 			delete(into, k)
 		case isMap && wasMap:
-			merge(old, sub)
+			fresh := maps.Clone(old)
+			merge(fresh, sub)
+			into[k] = fresh
 		case isMap:
-			into[k] = map[string]any{}
-			merge(into[k].(map[string]any), sub)
+			fresh := map[string]any{}
+			merge(fresh, sub)
+			into[k] = fresh
 		default:
 			into[k] = v
 		}
@@ -73,6 +139,9 @@ func (c *cluster) read() (*objects.Set, error) {
 		if err != nil {
 			return nil, err
 		}
+	}
+	if len(s.Warnings) > 0 {
+		return nil, fmt.Errorf("warnings about what the API server took: %v", s.Warnings)
 	}
 	c.ages.Settle(s)
 	return s, nil
@@ -117,16 +186,20 @@ func (pl *player) applyCluster() error {
 		return err
 	}
 	var s objects.Selection
-	if i := slices.Index(pl.line.Flags, "--endpoint-selector"); i >= 0 {
-		selector, err := picker.ParseSelector(pl.line.Flags[i+1])
+	if text := pl.line.flag("--endpoint-selector"); text != "" {
+		selector, err := picker.ParseSelector(text)
 		if err != nil {
 			return err
 		}
-		port, err := strconv.Atoi(pl.line.Flags[slices.Index(pl.line.Flags, "--endpoint-target-ports")+1])
-		if err != nil {
-			return err
+		var ports []int
+		for text := range strings.SplitSeq(pl.line.flag("--endpoint-target-ports"), ",") {
+			port, err := strconv.Atoi(text)
+			if err != nil {
+				return err
+			}
+			ports = append(ports, port)
 		}
-		s.Endpoints = set.Endpoints("default", selector, []int{port})
+		s.Found, s.Endpoints = true, set.Endpoints("default", selector, ports)
 	} else {
 		name := pl.line.PoolName
 		if name == "" {
@@ -135,14 +208,22 @@ func (pl *player) applyCluster() error {
 		s = set.Select("default", name)
 	}
 	pl.input(core.Objects{Selection: s})
+	if p, shown := pl.driver.(pages); shown {
+		p.found(s.Found)
+	}
 	return nil
 }
 
 // pages are what a picker shows of itself over HTTP, where there is that.
 type pages interface {
-	// figures are its metrics whose series match a pattern, by series.
-	figures(pattern string) map[string]float64
+	// figures are its metrics whose series match a pattern, by series, and the
+	// types of all families.
+	figures(pattern string) (values map[string]float64, types map[string]string)
 	get(path string) (status int, body []byte)
+	// health is what the health service on a port ("grpc_port", "health_port")
+	// says of a service; found tells it whether there is a pool.
+	health(port, service string) string
+	found(bool)
 }
 
 // clusterStep plays the steps that only such runs have, or have in another
@@ -159,16 +240,14 @@ func (pl *player) clusterStep(s *Step) bool {
 		case s.KubeCreate != "":
 			err = pl.cluster.create(s.KubeCreate)
 		case s.KubePatch != nil:
-			merge(pl.cluster.text[s.KubePatch.Kind+"/"+s.KubePatch.Name], s.KubePatch.Patch)
+			err = pl.cluster.patch(s.KubePatch)
 		default:
-			key := s.KubeDelete.Kind + "/" + s.KubeDelete.Name
-			pl.cluster.names = slices.DeleteFunc(pl.cluster.names, func(n string) bool { return n == key })
-			delete(pl.cluster.text, key)
+			err = pl.cluster.delete(s.KubeDelete)
 		}
-		if err == nil {
-			err = pl.applyCluster()
+		if refused := s.Refused != nil || s.Code >= 400; refused != (err != nil) {
+			pl.fault("objects", "refused", fmt.Sprint(string(s.Refused), s.Code), fmt.Sprint(err))
 		}
-		if err != nil {
+		if err := pl.applyCluster(); err != nil {
 			pl.fault("objects", "error", "", err.Error())
 		}
 		pl.changed = pl.now
@@ -177,10 +256,21 @@ func (pl *player) clusterStep(s *Step) bool {
 		pl.probe(s)
 	case s.Burst != nil:
 		pl.burst(s)
-	case s.HTTPGet != "" && pages:
-		pl.comparePage(s, w)
-	case s.EPPMetrics != nil && pages && !pl.line.bursts():
-		pl.compareFigures(s, w)
+	case s.Health != "":
+		if pages {
+			pl.compareHealth(s, w)
+		}
+	case s.HTTPGet != "":
+		if pages {
+			pl.comparePage(s, w)
+		}
+	case s.EPPMetrics != nil:
+		if pages && !pl.line.bursts() {
+			pl.compareFigures(s, w)
+		}
+	case s.DistinctSecond > 0:
+		// How many seconds the rewrites were created in: says what those of one
+		// second mean.
 	case s.Partial != "":
 		if x := pl.open[s.Partial]; x != nil && !refused(x.got) {
 			pl.begin(x, "text/event-stream")
@@ -193,6 +283,12 @@ func (pl *player) clusterStep(s *Step) bool {
 		pl.pass(600 * machine.Millisecond)
 		for _, e := range s.Evicted {
 			pl.gone[e.ID] = true
+			if x := pl.open[e.ID]; x != nil {
+				pl.sameRefusal(e.ID, &e.Observed, x.evicted)
+			}
+		}
+		if got := slices.Contains(pl.order, s.AfterOne); got != s.AnsweredIt {
+			pl.fault(s.AfterOne, "answered", fmt.Sprint(s.AnsweredIt), fmt.Sprint(got))
 		}
 		for id, x := range pl.open {
 			if (x.evicted != nil) != pl.gone[id] {
@@ -304,8 +400,8 @@ func (pl *player) burst(s *Step) {
 		if m := x.refusal(); m != nil {
 			status := fmt.Sprint(m.Status)
 			counts[status]++
-			if want := s.Rejections[status].Body; want != "" && want != *m.Body && counts[status] == 1 {
-				pl.fault("burst", "rejection "+status, want, *m.Body)
+			if want, sampled := s.Rejections[status]; sampled && counts[status] == 1 {
+				pl.sameRefusal("burst "+status, &want, m)
 			}
 		} else {
 			counts[x.destination()]++
@@ -336,11 +432,16 @@ const everyFigure = ""
 // the moment, and the time between pieces, which the player sends at once.
 var notCompared = regexp.MustCompile(`duration_seconds_sum|size_bytes_sum|request_sizes_sum|pending_reclaim|prefix_indexer_size|streaming_itl_seconds`)
 
+// notObserved are families that the player's picker never has a sample of: they
+// tell of the process and of what the player does at one moment.
+var notObserved = regexp.MustCompile(`_info$|dispatch_cycle_duration|streaming_itl_seconds`)
+
 // compareFigures compares the picker's own metrics.
 func (pl *player) compareFigures(s *Step, w pages) {
 	var want struct {
 		Pattern string
 		Values  map[string]float64
+		Types   map[string]string
 	}
 	if err := json.Unmarshal(s.EPPMetrics, &want); err != nil {
 		pl.fault("metrics", "step", "", err.Error())
@@ -349,7 +450,12 @@ func (pl *player) compareFigures(s *Step, w pages) {
 	if want.Pattern == "" {
 		want.Pattern = everyFigure
 	}
-	got := w.figures(want.Pattern)
+	got, types := w.figures(want.Pattern)
+	for _, family := range slices.Sorted(maps.Keys(want.Types)) {
+		if types[family] != want.Types[family] && !notObserved.MatchString(family) {
+			pl.fault("metrics", family+" type", want.Types[family], types[family])
+		}
+	}
 	for _, list := range []map[string]float64{want.Values, got} {
 		for _, series := range slices.Sorted(maps.Keys(list)) {
 			w, recorded := want.Values[series]
@@ -364,6 +470,8 @@ func (pl *player) compareFigures(s *Step, w pages) {
 	}
 }
 
+var timestamps = regexp.MustCompile(`"timestamp":"[^"]*"`)
+
 // comparePage compares a debug page; the order of lists means nothing.
 func (pl *player) comparePage(s *Step, w pages) {
 	if strings.HasPrefix(s.HTTPGet, "/debug/pprof") {
@@ -373,12 +481,16 @@ func (pl *player) comparePage(s *Step, w pages) {
 	if want := string(s.Status); want != fmt.Sprint(status) {
 		pl.fault(s.HTTPGet, "status", want, fmt.Sprint(status))
 	}
-	if status != 200 {
-		return
-	}
 	var text string
-	if json.Unmarshal(s.Body, &text) == nil {
-		return // only its beginning was recorded
+	if json.Unmarshal(s.Body, &text) == nil { // of a page its beginning
+		var tight bytes.Buffer
+		if json.Compact(&tight, body) == nil {
+			body = tight.Bytes()
+		}
+		if got := timestamps.ReplaceAllString(string(body), `"timestamp":"<time>"`); !strings.HasPrefix(got, text) {
+			pl.fault(s.HTTPGet, "body", text, got[:min(len(got), len(text))])
+		}
+		return
 	}
 	var want, got struct{ Plugins map[string]any }
 	if err := errors.Join(json.Unmarshal(s.Body, &want), json.Unmarshal(body, &got)); err != nil {
@@ -423,21 +535,34 @@ func (pl *player) share(what string, n int, want, got map[string]int) {
 func (pl *player) onHeld(s *Step) {
 	var heard []Message
 	_ = json.Unmarshal(s.Observed, &heard)
-	heard = slices.DeleteFunc(heard, func(m Message) bool { return m.Type != "immediate_response" })
 	x := pl.open[s.OnHeld]
 	if x == nil {
 		pl.fault(s.OnHeld, "held", "open", "closed")
 		return
 	}
-	if len(heard) == 0 {
+	m := first(heard, "immediate_response")
+	if m == nil {
 		if x.evicted != nil && !pl.gone[s.OnHeld] {
 			pl.fault(s.OnHeld, "evicted", "false", "true")
 		}
 		return
 	}
 	pl.gone[s.OnHeld] = true
-	m := heard[0]
-	if e := x.evicted; e == nil || e.Status != m.Status || *e.Body != *m.Body || e.dropReason() != m.dropReason() {
-		pl.fault(s.OnHeld, "evicted", fmt.Sprint(m.Status, " ", *m.Body), fmt.Sprint(e))
+	pl.sameRefusal(s.OnHeld, m, x.evicted)
+	if ended := first(heard, "stream_end") != nil; ended && !x.over {
+		pl.fault(s.OnHeld, "stream", "ended", "open")
+	}
+}
+
+// compareHealth compares what the health services say. Without any a service is
+// unknown to gRPC itself.
+func (pl *player) compareHealth(s *Step, w pages) {
+	var want map[string]string
+	_ = json.Unmarshal(s.Status, &want)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		port, service, _ := strings.Cut(name, ":")
+		if got := w.health(port, service); got != want[name] {
+			pl.fault("health "+s.Health, name, want[name], got)
+		}
 	}
 }

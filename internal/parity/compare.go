@@ -201,14 +201,23 @@ func (pl *player) compareRefusal(x *exchange, m *Message) {
 		pl.fault(x.id, "answer", *m.Body, "dispatched to "+x.destination())
 		return
 	}
-	if got.Status != m.Status {
-		pl.fault(x.id, "status", fmt.Sprint(m.Status), fmt.Sprint(got.Status))
+	pl.sameRefusal(x.id, m, got)
+}
+
+// sameRefusal compares two immediate responses.
+func (pl *player) sameRefusal(unit string, want, got *Message) {
+	if got == nil {
+		pl.fault(unit, "immediate response", fmt.Sprint(want.Status, " ", *want.Body), "none")
+		return
 	}
-	if *m.Body != *got.Body && *m.Body != uuids.ReplaceAllString(*got.Body, "<uuid>") {
-		pl.fault(x.id, "immediate body", *m.Body, *got.Body)
+	if got.Status != want.Status && want.Status != 0 {
+		pl.fault(unit, "status", fmt.Sprint(want.Status), fmt.Sprint(got.Status))
 	}
-	if d := cmp.Diff(m.SetHeaders, got.SetHeaders, cmpopts.EquateEmpty()); d != "" {
-		pl.fault(x.id, "refusal set_headers", "", d)
+	if *want.Body != *got.Body && *want.Body != uuids.ReplaceAllString(*got.Body, "<uuid>") {
+		pl.fault(unit, "immediate body", *want.Body, *got.Body)
+	}
+	if d := cmp.Diff(want.SetHeaders, got.SetHeaders, cmpopts.EquateEmpty()); d != "" {
+		pl.fault(unit, "refusal set_headers", "", d)
 	}
 }
 

@@ -24,6 +24,8 @@ var deviations = []deviation{
 	dev("ext-proc-edge", "trailers-and-order", "request-trailers-instead-of-eos", "response messages", "trailers end a request as a last body message does"),
 	dev("kubernetes-debug", "stateful-plugins", "h0|h1|h2|r", "scores", "a request's own tokens are exact; in that run its whole blocks counted, by an order that is random per start"),
 	dev("epp-metrics", "metrics-flow-control", "metrics", ".*request_error_total.*ModelServerError.*", "statuses from 400 on are errors of the model server"),
+	dev("kubernetes-pool", ".*", "health .*", "health_port:liveness", "a restart would not bring the pool"),
+	dev("kubernetes-pool", ".*", "health .*", "grpc_port:.*", "Envoy's own health check asks there"),
 	dev("metrics-formats", "vllm-raw", "typed-inf", "scores", "a queue of infinite length is not a figure: the last one stays"),
 }
 

@@ -57,6 +57,8 @@ func (pl *player) flowStep(s *Step) {
 				pl.fault(id, "seconds", fmt.Sprint(want), fmt.Sprint(got))
 			}
 		}
+	case s.EPPMetrics == nil: // which only a picker with pages has
+		pl.fault("step", "unknown", fmt.Sprintf("%+v", *s), "not played")
 	}
 }
 

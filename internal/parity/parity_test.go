@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -44,17 +45,18 @@ func TestRecordings(t *testing.T) {
 	t.Logf("%d lines", lines)
 }
 
-// recordings are the files; some are where others play them on their level, too.
+// recordings are the files; those that flow control plays on its level, too, are there.
 func recordings(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.jsonl.gz")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no recordings", err)
 	}
-	return append(files,
-		"../../core/picker/flowcontrol/testdata/recordings/kubernetes-priority.jsonl.gz",
-		"../../core/picker/objects/testdata/recordings/kubernetes-pool.jsonl.gz",
-		"../../core/picker/objects/testdata/recordings/kubernetes-rewrite.jsonl.gz")
+	shared, err := filepath.Glob("../../core/picker/flowcontrol/testdata/recordings/*.jsonl.gz")
+	if err != nil || len(shared) == 0 {
+		t.Fatal("no recordings of flow control", err)
+	}
+	return append(files, shared...)
 }
 
 func acceptance(l *Line) []Fault {
@@ -77,7 +79,25 @@ func acceptance(l *Line) []Fault {
 		}
 		return []Fault{f}
 	}
-	return nil
+	return effective(l, c)
+}
+
+// declared is a plug-in in the real one's text.
+var declared = regexp.MustCompile(`\{Name: ([^,{}]+), Type: ([^,{}]+)`)
+
+// effective compares which plug-ins there are in an accepted configuration, the
+// defaulted ones among them.
+func effective(l *Line, c core.Config) (faults []Fault) {
+	if !*l.Accepted {
+		return nil
+	}
+	plugins, _, _ := strings.Cut(l.Effective, "SchedulingProfiles:")
+	for _, m := range declared.FindAllStringSubmatch(plugins, -1) {
+		if c.Picker.Plugin(m[1]) == nil {
+			faults = append(faults, Fault{"effective", m[1], m[2], "none"})
+		}
+	}
+	return faults
 }
 
 // endpointsYAML is the endpoints file of a line; JSON is YAML.

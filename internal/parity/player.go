@@ -74,6 +74,7 @@ type exchange struct {
 	evicted  *Message
 	done     bool // has an answer
 	started  bool // its response has begun
+	over     bool // the picker has ended the stream
 	closed   bool
 }
 
@@ -81,6 +82,7 @@ type exchange struct {
 func (x *exchange) hear() bool {
 	got, over := x.conn.heard()
 	x.inbox = append(x.inbox, got...)
+	x.over = x.over || over
 	return over
 }
 
@@ -106,12 +108,33 @@ func build(l *Line, force force) (core.Config, error) {
 		}
 	}
 	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{
-		AllowExperimental: slices.Contains(l.Flags, "--allow-experimental-plugins"), Detail: true, Force: force,
-		Stopwatch: func() machine.Time { return 0 }})
+		AllowExperimental: l.flag("--allow-experimental-plugins") == "true", IgnoreSubset: l.flag("--disable-endpoint-subset-filter") == "true",
+		Detail: true, Force: force, Stopwatch: func() machine.Time { return 0 }})
 	if err == nil && cfg.Discovery().PluginRef == "" && l.Objects == nil {
 		err = fmt.Errorf("no endpoint discovery is configured")
 	}
 	return core.Config{Picker: p, EmitScores: true, Stream: stream.Config{Errors: stream.EPPErrors, MaxBodyBytes: 64 << 20}}, err
+}
+
+// knownFlags are those that make a difference to a run, and are heeded.
+var knownFlags = []string{"--allow-experimental-plugins", "--disable-endpoint-subset-filter", "--endpoint-selector", "--endpoint-target-ports",
+	"--enable-grpc-stream-metrics", "--refresh-prometheus-metrics-interval"}
+
+// flag is the value of a flag, "" where it was not given; of a switch that was
+// given it is "true".
+func (l *Line) flag(name string) string {
+	for i, flag := range l.Flags {
+		if given, v, joined := strings.Cut(flag, "="); given != name {
+			continue
+		} else if joined {
+			return v
+		}
+		if i+1 < len(l.Flags) && !strings.HasPrefix(l.Flags[i+1], "--") {
+			return l.Flags[i+1]
+		}
+		return "true"
+	}
+	return ""
 }
 
 // Play plays a line and returns its differences.
@@ -127,6 +150,14 @@ func playWith(l *Line, open opener, between func(force) force) []Fault {
 		pl.noHit, pl.weight = true, 1
 		if _, err := fmt.Sscanf(l.Config[i:], "pluginRef: no-hit-lru-scorer, weight: %f", &pl.weight); err != nil {
 			pl.weight = 1
+		}
+	}
+	if l.unknown != nil {
+		pl.fault("recording", "unknown", l.unknown.Error(), "not played")
+	}
+	for _, flag := range l.Flags {
+		if name, _, _ := strings.Cut(flag, "="); strings.HasPrefix(name, "--") && !slices.Contains(knownFlags, name) {
+			pl.fault("start", "flag", flag, "not played")
 		}
 	}
 	choose := force(pl.choose)
@@ -286,6 +317,7 @@ func (pl *player) listen() {
 		for _, m := range x.inbox {
 			if m.Type == "immediate_response" {
 				x.evicted, x.closed = &m, true
+				pl.await(func() bool { return x.over || x.hear() })
 				pl.evicted++
 				x.conn.leave()
 				break

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
@@ -48,7 +49,7 @@ type port struct {
 	closed  bool
 }
 
-func openPort(t *testing.T, pool string, flags []string) opener {
+func openPort(t *testing.T, pool string, l *Line) opener {
 	return func(c core.Config, page func(address string) (string, error)) (driver, error) {
 		o := &port{t: t, page: page, registry: prometheus.NewRegistry()}
 		o.rounds = sync.NewCond(&o.mu)
@@ -62,8 +63,8 @@ func openPort(t *testing.T, pool string, flags []string) opener {
 		if err = epp.ObservePool(o.registry, o.Picking, pool); err != nil {
 			return nil, err
 		}
-		o.server, err = epp.Start(epp.Options{Address: "127.0.0.1:0", Pickers: o.Picking, Now: now, Registry: o.registry,
-			StreamMetrics: slices.Contains(flags, "--enable-grpc-stream-metrics")})
+		o.server, err = epp.Start(epp.Options{Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", Pickers: o.Picking, Now: now, Registry: o.registry,
+			StreamMetrics: l.flag("--enable-grpc-stream-metrics") == "true"})
 		if err != nil {
 			return nil, err
 		}
@@ -239,14 +240,15 @@ var notRecorded = regexp.MustCompile(`_info$|dispatch_cycle_duration|datalayer_(
 const notRecordedWithoutPattern = "plugin_duration_seconds"
 
 // figures are the canonical metrics whose series match, by series.
-func (o *port) figures(pattern string) map[string]float64 {
+func (o *port) figures(pattern string) (out map[string]float64, types map[string]string) {
 	wanted := regexp.MustCompile(pattern)
-	out := map[string]float64{}
+	out, types = map[string]float64{}, map[string]string{}
 	families, err := o.registry.Gather()
 	if err != nil {
 		o.t.Error(err)
 	}
 	for _, f := range families {
+		types[f.GetName()] = strings.ToLower(f.GetType().String())
 		if !strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyFigure || notRecorded.MatchString(f.GetName()) ||
 			pattern == everyFigure && strings.HasSuffix(f.GetName(), notRecordedWithoutPattern) {
 			continue
@@ -279,7 +281,26 @@ func (o *port) figures(pattern string) map[string]float64 {
 			}
 		}
 	}
-	return out
+	return out, types
+}
+
+func (o *port) found(pool bool) { o.server.SetReady(pool) }
+
+func (o *port) health(at, service string) string {
+	address := o.server.Addr()
+	if at == "health_port" {
+		address = o.server.HealthAddr()
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	defer conn.Close()
+	got, err := healthv1.NewHealthClient(conn).Check(o.t.Context(), &healthv1.HealthCheckRequest{Service: service})
+	if err != nil {
+		return err.Error()
+	}
+	return got.Status.String()
 }
 
 func (o *port) get(path string) (int, []byte) {
@@ -360,10 +381,10 @@ func TestRecordingsThroughThePort(t *testing.T) {
 				if pool == "" {
 					pool = "sim-pool"
 				}
-				if strings.Contains(fmt.Sprint(l.Flags), "--endpoint-selector") {
+				if l.flag("--endpoint-selector") != "" {
 					pool = "epp" // the Deployment's name
 				}
-				for _, f := range play(l, openPort(t, pool, l.Flags)) {
+				for _, f := range play(l, openPort(t, pool, l)) {
 					if Deviation(topic, l.ID, f) == "" {
 						t.Errorf("%s %s | %s | recorded %.300s | got %.600s", l.ID, f.Unit, f.Field, f.Recorded, f.Got)
 					}

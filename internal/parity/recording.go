@@ -2,6 +2,7 @@ package parity
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,12 @@ type Line struct {
 	ExitCode                *int               `json:"exit_code"`
 	Accepted                *bool
 	EndpointsFile           *string `json:"endpoints_file"`
+
+	Errors    []json.RawMessage // why it did not start
+	Warnings  []json.RawMessage
+	Effective string // the configuration with its defaults, as text
+
+	unknown error // what was recorded and is not known here
 
 	// Of runs against a Kubernetes API server.
 	Objects  json.RawMessage // "Kind/name": YAML, in the order of creation
@@ -72,6 +79,9 @@ type Step struct {
 	EOSSent        string             `json:"response_eos_sent"`
 	SleepS         float64            `json:"sleep_s"`
 	Cancels        string             `json:"client_cancels"`
+	Abort          bool               // the client gave up
+	End            string             // how the stream ended then
+	How, Note      string             // remarks
 	EndpointsNow   []Endpoint         `json:"endpoints_file_now"`
 	EndpointsRaw   *string            `json:"endpoints_file_raw"`
 	BlockedThen    []string           `json:"blocked_before_release"`
@@ -90,35 +100,50 @@ type Step struct {
 	KubePatch  *KubePatch `json:"kube_patch"`
 	KubeDelete *KubePatch `json:"kube_delete"`
 	Probes     string
-	Runs       []struct{ Answer string }
+	Runs       []struct {
+		Answer string
+		Seen   float64 `json:"first_seen_s"`
+		Count  int
+	}
 	Burst      *Burst
 	Counts     map[string]int
-	Rejections map[string]struct{ Body string }
+	Rejections map[string]Message
 	BodyModels map[string]int `json:"body_models"`
 	OnHeld     string         `json:"received_on_held"`
 	Saturation *float64
 	OrderMs    [][2]any `json:"order_ms"`
 	Dispatched map[string]int
 	AfterOne   string `json:"after_arrival"`
-	Evicted    []struct{ ID string }
+	Evicted    []struct {
+		ID       string
+		Observed Message
+	}
 	AfterBand  *int   `json:"after_priority"`
 	Partial    string `json:"partial_response_sent"`
 	HTTPGet    string `json:"http_get"`
 	Body       json.RawMessage
 	Status     json.RawMessage
+	Refused    json.RawMessage // the API server's code and message
+	Code       int             // its answer to a deletion
+	Health     string
+	AnsweredIt bool `json:"answered"`
+
+	AnsweredBefore int `json:"answered_before"`
+	DistinctSecond int `json:"distinct_creation_seconds"`
 }
 
 // KubePatch is a change of one object.
 type KubePatch struct {
-	Kind, Name string
-	Patch      map[string]any `json:"merge_patch"`
+	Kind, Name, Subresource string
+	Patch                   map[string]any `json:"merge_patch"`
 }
 
 // Burst is many equal requests.
 type Burst struct {
-	N       int
-	Headers map[string]string
-	Body    string
+	N           int
+	Concurrency int
+	Headers     map[string]string
+	Body        string
 }
 
 // Request is one request as it was sent.
@@ -173,13 +198,29 @@ func Load(fsys fs.FS, file string) ([]Line, error) {
 	sc := bufio.NewScanner(z)
 	sc.Buffer(nil, 64<<20)
 	for sc.Scan() {
-		var l Line
-		if err := json.Unmarshal(sc.Bytes(), &l); err != nil {
+		l, err := readLine(sc.Bytes())
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		out = append(out, l)
+		out = append(out, *l)
+	}
+	if len(out) == 0 && sc.Err() == nil {
+		return nil, fmt.Errorf("%s: no recordings", file)
 	}
 	return out, sc.Err()
+}
+
+// readLine reads one run. What it has that no field is for is told when it is
+// played.
+func readLine(text []byte) (*Line, error) {
+	l := &Line{}
+	if err := json.Unmarshal(text, l); err != nil {
+		return nil, err
+	}
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields()
+	l.unknown = strict.Decode(&Line{})
+	return l, nil
 }
 
 // Page is the text of a fake model server's metrics page.

@@ -4,6 +4,7 @@ package envoy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -126,5 +127,15 @@ func TestAccessLogWhole(t *testing.T) {
 
 func FuzzParseAccessLine(f *testing.F) {
 	f.Add([]byte(accessSample))
-	f.Fuzz(func(t *testing.T, line []byte) { _, _ = ParseAccessLine(line) })
+	f.Fuzz(func(t *testing.T, line []byte) {
+		r, err := ParseAccessLine(line)
+		switch {
+		case err != nil:
+			if d := cmp.Diff(AccessRecord{}, r); d != "" {
+				t.Errorf("%q is refused (%v), and read in part: %s", line, err, d)
+			}
+		case !json.Valid(line) || r.RequestID == "-":
+			t.Errorf("%q gives %+v", line, r)
+		}
+	})
 }

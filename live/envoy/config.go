@@ -73,6 +73,9 @@ type Processor struct {
 	TLS *TLS
 	// Mode is what the service is shown of a message. Default FullDuplex.
 	Mode Mode
+	// Responses, if not empty, is what it is shown of a response's body instead:
+	// FullDuplex, Streamed, Buffered or HeadersOnly.
+	Responses Mode
 	// MessageTimeout bounds one answer in Buffered mode. Default 1000 s;
 	// document 003 (docs/documents.md) has 100 ms. It never fires in FullDuplex mode.
 	MessageTimeout time.Duration

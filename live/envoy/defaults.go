@@ -157,6 +157,8 @@ func (p Processor) validate(at string) error {
 	}
 	if modes := []Mode{FullDuplex, Buffered, Streamed, HeadersOnly}; !slices.Contains(modes, p.Mode) {
 		return fail(BadConfig, nil, "%s.mode: %q is none of %v", at, p.Mode, modes)
+	} else if p.Responses != "" && !slices.Contains(modes, p.Responses) {
+		return fail(BadConfig, nil, "%s.responses: %q is none of %v", at, p.Responses, modes)
 	}
 	if p.MessageTimeout < 0 || p.HealthInterval < 10*time.Millisecond {
 		return fail(BadConfig, nil, "%s: messageTimeout %v, healthInterval %v; expected not negative, and at least 10ms", at, p.MessageTimeout, p.HealthInterval)

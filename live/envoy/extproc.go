@@ -18,7 +18,7 @@ func externalProcessor(cluster string, p Processor, mode FailureMode) *extprocv3
 	return &extprocv3.ExternalProcessor{
 		GrpcService:      grpcService(cluster),
 		FailureModeAllow: mode == FailOpen,
-		ProcessingMode:   p.Mode.processing(),
+		ProcessingMode:   p.processing(),
 		MessageTimeout:   duration(p.MessageTimeout),
 		// Without it a client cannot tell a missing picker from a bug: 500.
 		StatusOnError:   &typev3.HttpStatus{Code: typev3.StatusCode_ServiceUnavailable},
@@ -30,7 +30,7 @@ func externalProcessor(cluster string, p Processor, mode FailureMode) *extprocv3
 func pickerOverride(p Pool) *extprocv3.ExtProcPerRoute {
 	return &extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Overrides{
 		Overrides: &extprocv3.ExtProcOverrides{
-			ProcessingMode:   p.Picker.Mode.processing(),
+			ProcessingMode:   p.Picker.processing(),
 			GrpcService:      grpcService(PickerCluster(p.Name)),
 			FailureModeAllow: wrapperspb.Bool(p.FailureMode == FailOpen),
 		},
@@ -43,25 +43,42 @@ func grpcService(cluster string) *corev3.GrpcService {
 	}}
 }
 
-func (m Mode) processing() *extprocv3.ProcessingMode {
+// processing is what the service is shown of requests and responses.
+func (p *Processor) processing() *extprocv3.ProcessingMode {
 	mode := &extprocv3.ProcessingMode{
 		RequestHeaderMode:   extprocv3.ProcessingMode_SEND,
 		ResponseHeaderMode:  extprocv3.ProcessingMode_SEND,
 		RequestTrailerMode:  extprocv3.ProcessingMode_SKIP,
 		ResponseTrailerMode: extprocv3.ProcessingMode_SKIP,
+		RequestBodyMode:     p.Mode.bodies(),
 	}
-	switch m {
-	case Buffered:
-		mode.RequestBodyMode = extprocv3.ProcessingMode_BUFFERED
-	case Streamed:
-		mode.RequestBodyMode, mode.ResponseBodyMode = extprocv3.ProcessingMode_STREAMED, extprocv3.ProcessingMode_STREAMED
-	case HeadersOnly: // NONE both ways
-	default:
-		mode.RequestBodyMode, mode.ResponseBodyMode = extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED, extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED
-		// Full duplex is refused without trailers.
-		mode.RequestTrailerMode, mode.ResponseTrailerMode = extprocv3.ProcessingMode_SEND, extprocv3.ProcessingMode_SEND
+	responses := p.Responses
+	if responses == "" {
+		if responses = p.Mode; responses == Buffered {
+			responses = HeadersOnly
+		}
+	}
+	mode.ResponseBodyMode = responses.bodies()
+	// Full duplex is refused without trailers.
+	if mode.RequestBodyMode == extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED {
+		mode.RequestTrailerMode = extprocv3.ProcessingMode_SEND
+	}
+	if mode.ResponseBodyMode == extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED {
+		mode.ResponseTrailerMode = extprocv3.ProcessingMode_SEND
 	}
 	return mode
+}
+
+func (m Mode) bodies() extprocv3.ProcessingMode_BodySendMode {
+	switch m {
+	case Buffered:
+		return extprocv3.ProcessingMode_BUFFERED
+	case Streamed:
+		return extprocv3.ProcessingMode_STREAMED
+	case HeadersOnly:
+		return extprocv3.ProcessingMode_NONE
+	}
+	return extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED
 }
 
 // pickerMetadata is what the protocol exchanges beside headers: the subset of

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -114,7 +115,6 @@ func leaves(t *testing.T, mode FailureMode, stage string, crash bool) {
 	p := startEnvoy(t, c)
 	cl := newClient(t, p, false)
 	cl.http.Timeout = 10 * time.Second
-	began := time.Now()
 	code, body, err := cl.try(strings.NewReader("part one"))
 	switch {
 	case code == http.StatusServiceUnavailable && err == nil:
@@ -122,8 +122,8 @@ func leaves(t *testing.T, mode FailureMode, stage string, crash bool) {
 	default:
 		t.Errorf("got %d %q %v, want 503 (or a 200 broken off after the first token)", code, body, err)
 	}
-	if took := time.Since(began); took > 9*time.Second {
-		t.Errorf("it took %v: a hang", took)
+	if os.IsTimeout(err) {
+		t.Errorf("a hang: %v", err)
 	}
 	idle(t, p)
 	if n := whole.Load(); n != 0 {

@@ -14,10 +14,12 @@ import (
 
 const precise = `
 plugins:
+- {type: endpoint-notification-source}
 - {type: precise-prefix-cache-producer, parameters: {kvEventsConfig: {discoverPods: true}}}
 - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: prefix-cache-scorer}]}
+dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}]}
 `
 
 // An endpoint that comes is dialled, one that leaves is forgotten with its

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,8 +14,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,13 +47,14 @@ type preciseRun struct {
 			ID, Path, Body string
 			Headers        map[string]string
 		}
-		TokenIDs  [][]uint32 `json:"token_ids"`
-		Calls     []struct{ Path string }
+		TokenIDs  [][]uint32   `json:"token_ids"`
+		Calls     []renderCall `json:"render_calls"`
 		Scores    map[string]float64
 		Picked    string
 		Immediate []struct {
-			Status int
-			Body   string
+			Status  int
+			Body    string
+			Headers [][2]string `json:"set_headers"`
 		} `json:"immediate_response"`
 		SleepS  float64 `json:"sleep_s"`
 		Metrics *struct {
@@ -58,6 +62,9 @@ type preciseRun struct {
 		} `json:"epp_metrics"`
 	}
 }
+
+// renderCall is what a renderer is asked.
+type renderCall struct{ Path, Body string }
 
 // preciseRig is a picker with its index, fed over ZMQ, and a renderer.
 type preciseRig struct {
@@ -70,7 +77,9 @@ type preciseRig struct {
 	mu     sync.Mutex
 	heard  map[string]bool // models of markers
 	tokens [][]uint32      // the renderer's next answer; nil is an error
+	asked  []renderCall    // of the renderer since the request began
 	picked string
+	ahead  atomic.Int64 // nanoseconds by which the picker's clock is ahead
 }
 
 // Scores, refusals and figures are those that were recorded, with events over
@@ -118,6 +127,8 @@ func newPreciseRig(t *testing.T, run *preciseRun) *preciseRig {
 		where[e.Address] = "tcp://" + freeOn(t, e.Address)
 	}
 	r.k = picking(t, "", 0, func(o *PickingOptions) {
+		real := o.Now
+		o.Now = func() machine.Time { return real() + machine.Time(r.ahead.Load()) }
 		o.Picker = pickerOf(t, text, picker.Options{Force: r.choose, Stopwatch: func() machine.Time { return machine.Time(time.Now().UnixNano()) }})
 		o.EmitScores = true
 		o.KV = KVOptions{Registry: r.reg, OnMessage: r.message, Publisher: func(e *picker.Endpoint) (string, string) { return where[e.Address], "" }}
@@ -170,7 +181,8 @@ func (r *preciseRig) message(_ string, m kvevents.Report) {
 }
 
 func (r *preciseRig) render(w http.ResponseWriter, q *http.Request) {
-	_, _ = io.Copy(io.Discard, q.Body)
+	body, _ := io.ReadAll(q.Body)
+	r.asked = append(r.asked, renderCall{q.URL.Path, string(body)})
 	if r.tokens == nil {
 		http.Error(w, "no", http.StatusInternalServerError)
 		return
@@ -237,9 +249,8 @@ func (r *preciseRig) step(i int) {
 			r.t.Fatal(err)
 		}
 		r.flush(e.From, false)
-	case s.SleepS > 0 && r.run.ID == "speculative": // an entry lives for its ttl; elsewhere flush knows better
-		pause := time.NewTimer(time.Duration(s.SleepS * float64(time.Second)))
-		<-pause.C
+	case s.SleepS > 0:
+		r.ahead.Add(int64(s.SleepS * float64(time.Second)))
 	case s.Request != nil:
 		r.request(i)
 	case s.Metrics != nil:
@@ -249,12 +260,13 @@ func (r *preciseRig) step(i int) {
 
 func (r *preciseRig) request(i int) {
 	s := &r.run.Steps[i]
-	r.tokens, r.picked = s.TokenIDs, s.Picked
+	r.tokens, r.picked, r.asked = s.TokenIDs, s.Picked, nil
 	x := r.k.testAsk(context.Background(), append(header.Of(":method", "POST", ":path", s.Request.Path, "x-request-id", s.Request.ID), header.FromMap(s.Request.Headers)...), s.Request.Body)
 	defer x.leave()
+	r.renders(i)
 	if len(s.Immediate) > 0 {
 		want := &s.Immediate[0]
-		if x.answer == nil || x.answer.Status != want.Status || string(x.answer.Body) != want.Body {
+		if x.answer == nil || x.answer.Status != want.Status || string(x.answer.Body) != want.Body || len(x.answer.Set) != len(want.Headers) {
 			r.t.Errorf("step %d, request %s: answered %+v, recorded %+v", i, s.Request.ID, x.answer, want)
 		}
 		return
@@ -264,10 +276,28 @@ func (r *preciseRig) request(i int) {
 		return
 	}
 	m, _ := x.metadata[picker.NamespaceLB][picker.KeyScores].(map[string]any)
+	if x.endpoint != s.Picked || len(m) != len(s.Scores) {
+		r.t.Errorf("step %d, request %s: %s of %v, recorded %s of %v", i, s.Request.ID, x.endpoint, m, s.Picked, s.Scores)
+	}
 	for pod, want := range s.Scores {
 		if got, _ := m[pod].(float64); math.Abs(got-want) > 1e-9 {
 			r.t.Errorf("step %d, request %s: %s scores %v, recorded %v", i, s.Request.ID, pod, got, want)
 		}
+	}
+}
+
+// renders compares what the renderer was asked: the body as JSON, since the
+// client's own bytes are sent.
+func (r *preciseRig) renders(i int) {
+	s := &r.run.Steps[i]
+	same := len(r.asked) == len(s.Calls)
+	for j := range min(len(r.asked), len(s.Calls)) {
+		var got, want any
+		bad := errors.Join(json.Unmarshal([]byte(r.asked[j].Body), &got), json.Unmarshal([]byte(s.Calls[j].Body), &want))
+		same = same && bad == nil && r.asked[j].Path == s.Calls[j].Path && reflect.DeepEqual(got, want)
+	}
+	if !same {
+		r.t.Errorf("step %d, request %s: asked the renderer %q, recorded %q", i, s.Request.ID, r.asked, s.Calls)
 	}
 }
 

@@ -55,9 +55,11 @@ func TestRewritesCountOnArrival(t *testing.T) {
 	if x := k.testAsk(context.Background(), chatHead("1"), hello); x.answer == nil {
 		t.Error("taken without endpoints")
 	}
-	want := `llm_d_epp_model_rewrite_decisions_total{model_name="m",model_rewrite_name="rw",target_model="m-v2"} 1`
-	if got := seriesOf(reg, "llm_d_epp_model_rewrite_decisions_total"); len(got) != 1 || got[0] != want {
-		t.Errorf("%q", got)
+	for _, name := range []string{"llm_d_epp_model_rewrite_decisions_total", "inference_extension_model_rewrite_decisions_total"} { // document 004 has the second
+		want := name + `{model_name="m",model_rewrite_name="rw",target_model="m-v2"} 1`
+		if got := seriesOf(reg, name); len(got) != 1 || got[0] != want {
+			t.Errorf("%q", got)
+		}
 	}
 }
 

@@ -108,10 +108,10 @@ func faultyPicking(t *testing.T, at string, log *lockedBuffer, change ...func(*P
 	t.Helper()
 	reg := plugins.Builtin()
 	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faulty{picker.NewBase("faulty", name), at}, nil
+		return &faulty{picker.Base{}, at}, nil
 	}}
 	reg["ledger"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &ledger{Base: picker.NewBase("ledger", name), open: map[string]int{}}, nil
+		return &ledger{open: map[string]int{}}, nil
 	}}
 	cfg, err := config.Read("epp.yaml", []byte(withFaulty))
 	if err != nil {

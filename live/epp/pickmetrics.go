@@ -106,7 +106,8 @@ func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 		[]string{"plugin_name", "plugin_type", "model_name", "decision_type"}, []string{"model_name", "decision_type"})
 	m.pd = f.counter("pd_decision_total", "Decisions of pd-profile-handler. Deprecated.", "llm_d_inference_scheduler_pd_decision_total",
 		[]string{"plugin_name", "plugin_type", "model_name", "decision_type"}, []string{"model_name", "decision_type"})
-	m.rewrites = f.counter("model_rewrite_decisions_total", "Requests whose model an InferenceModelRewrite chose.", "", []string{"model_rewrite_name", "model_name", "target_model"}, nil)
+	m.rewrites = f.counter("model_rewrite_decisions_total", "Requests whose model an InferenceModelRewrite chose.", ext+"model_rewrite_decisions_total",
+		[]string{"model_rewrite_name", "model_name", "target_model"}, []string{"model_rewrite_name", "model_name", "target_model"})
 	m.hitBytes = f.histogram("prefix_indexer_hit_bytes", "How much of a prompt its endpoint was known to hold.", ext+"prefix_indexer_hit_bytes", hitByteBuckets, []string{"plugin_name", "plugin_type"}, []string{})
 	m.hitRatio = f.histogram("prefix_indexer_hit_ratio", "Which share of a prompt its endpoint was known to hold.", ext+"prefix_indexer_hit_ratio", ratioBuckets, []string{"plugin_name", "plugin_type"}, []string{})
 	m.queueTime = f.histogram("flow_control_request_queue_duration_seconds", "Time in the flow-control queue.", ext+"flow_control_request_queue_duration_seconds", queueBuckets,

@@ -2,46 +2,64 @@ package kvevents
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 )
 
-// However the bytes are cut into reads, the guard comes to the same verdict,
-// and lets no message beyond its limit pass.
+// follow has a guard follow a stream that arrives so many bytes at a time.
+func (g *guard) followed(stream []byte, step int) (err error) {
+	for rest := stream; len(rest) > 0 && err == nil; {
+		n := min(len(rest), step)
+		err = g.follow(rest[:n])
+		rest = rest[n:]
+	}
+	return err
+}
+
+// Messages of known sizes, however they are cut into reads: the guard stops at
+// the first that is too large or has too many frames, and stands between two
+// frames when it has followed all.
 func FuzzGuard(f *testing.F) {
-	greeting := make([]byte, 64)
-	f.Add(append(greeting, 1, 3, 'a', 'b', 'c', 0, 1, 'd'), uint8(3))
-	f.Add(append(greeting, 2, 0, 0, 0, 0, 0, 0, 4, 0), uint8(1))
-	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
+	f.Add([]byte{3, 1, 0, 0, 128, 3}, uint8(3))
+	f.Add([]byte{100, 1, 29, 0}, uint8(1))
+	f.Add(make([]byte, 40), uint8(7))
+	f.Fuzz(func(t *testing.T, frames []byte, step uint8) {
 		const limit = 512
-		whole, cut := &guard{skip: 64, limit: limit}, &guard{skip: 64, limit: limit}
-		want := whole.follow(stream)
-		var got error
-		for rest := stream; len(rest) > 0 && got == nil; {
-			n := min(len(rest), int(step)+1)
-			got = cut.follow(rest[:n])
-			rest = rest[n:]
-		}
-		if (want == nil) != (got == nil) {
-			t.Fatalf("in one: %v, in parts: %v", want, got)
-		}
-		if want != nil || len(stream) < 64 {
-			return
-		}
-		for rest, sum := stream[64:], uint64(0); len(rest) >= 2; {
-			size, head := uint64(rest[1]), 2
-			if rest[0]&2 != 0 {
-				if len(rest) < 9 {
-					return
-				}
-				size, head = binary.BigEndian.Uint64(rest[1:]), 9
+		stream, message, parts, large := make([]byte, 64), 0, 0, false
+		for ; len(frames) >= 2 && !large; frames = frames[2:] {
+			size, flags := int(frames[0])*4, frames[1]&3 // 1: more frames follow; 2: the size has 8 bytes
+			if size > 255 {
+				flags |= 2
 			}
-			if sum += size; size > limit || sum > limit {
-				t.Fatalf("a message of %d bytes passed", sum)
+			stream = append(stream, flags)
+			if flags&2 != 0 {
+				stream = binary.BigEndian.AppendUint64(stream, uint64(size))
+			} else {
+				stream = append(stream, byte(size))
 			}
-			if rest[0]&1 == 0 {
-				sum = 0
+			stream = append(stream, make([]byte, size)...)
+			message, parts = message+size, parts+1
+			large = message > limit || parts > maxFrames
+			if flags&1 == 0 {
+				message, parts = 0, 0
 			}
-			rest = rest[min(uint64(len(rest)), uint64(head)+size):]
+		}
+		g := &guard{skip: 64, limit: limit}
+		err := g.followed(stream, int(step)+1)
+		if errors.Is(err, errTooLarge) != large || err == nil && (g.skip != 0 || g.headLen != 0) {
+			t.Fatalf("a message too large: %v, the guard says %v and is at %+v", large, err, g)
+		}
+	})
+}
+
+// Of any bytes the guard says the same however they are cut.
+func FuzzGuardCuts(f *testing.F) {
+	f.Add(append(make([]byte, 64), 2, 0, 0, 0, 0, 0, 0, 4, 0), uint8(1))
+	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
+		whole, cut := &guard{skip: 64, limit: 512}, &guard{skip: 64, limit: 512}
+		want, got := whole.followed(stream, max(1, len(stream))), cut.followed(stream, int(step)+1)
+		if (want == nil) != (got == nil) || want == nil && *whole != *cut {
+			t.Fatalf("in one: %v %+v, in parts: %v %+v", want, whole, got, cut)
 		}
 	})
 }

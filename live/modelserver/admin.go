@@ -107,8 +107,8 @@ func (s *Server) injected(id string) lifecycle.Fault {
 		}
 		slices.Sort(types)
 	}
-	if len(types) > 0 && f.Status == 0 {
-		f.Status = FailureTypes[types[d.Intn(len(types))]]
+	if at := &f[lifecycle.AtAnswer]; len(types) > 0 && at.Do != lifecycle.Answer {
+		*at = lifecycle.Strike{Do: lifecycle.Answer, N: FailureTypes[types[d.Intn(len(types))]]}
 	}
 	return f
 }

@@ -12,14 +12,14 @@ import (
 )
 
 func TestParseFault(t *testing.T) {
-	five, zero := 5, 0
 	for in, want := range map[string]lifecycle.Fault{
 		"":                       {},
-		"refuse":                 {Refuse: true},
-		"status=503;delay=200ms": {Status: 503, Delay: 200 * time.Millisecond},
-		"stall":                  {StallAfter: &zero},
-		"stall=5; lose-kv":       {StallAfter: &five, LoseKV: true},
-		"reset-after=5":          {ResetAfter: &five},
+		"refuse":                 {lifecycle.AtConnect: {Do: lifecycle.Close}},
+		"stall":                  {lifecycle.AtTokens: {Do: lifecycle.Stall}},
+		"reset-after=5":          {lifecycle.AtTokens: {Do: lifecycle.Reset, N: 5}},
+		"stall=5; lose-kv":       {lifecycle.AtTokens: {Do: lifecycle.Stall, N: 5}, lifecycle.AtTransfer: {Do: lifecycle.Lose}},
+		"status=503;delay=200ms": {lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}, lifecycle.AtBody: {Do: lifecycle.Wait, For: 200 * time.Millisecond}},
+		"reset-after=1;stall":    {lifecycle.AtTokens: {Do: lifecycle.Stall}},
 	} {
 		got, err := modelserver.ParseFault(in)
 		if err != nil {
@@ -38,7 +38,17 @@ func TestParseFault(t *testing.T) {
 
 func FuzzParseFault(f *testing.F) {
 	f.Add("status=503;stall=1")
-	f.Fuzz(func(t *testing.T, s string) { _, _ = modelserver.ParseFault(s) })
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := modelserver.ParseFault(s)
+		if err != nil {
+			return
+		}
+		for at, strike := range got {
+			if status := strike.Do == lifecycle.Answer; status && (strike.N < 100 || strike.N > 599) || strike.N < 0 || strike.For < 0 {
+				t.Errorf("%q gives %+v at moment %d", s, strike, at)
+			}
+		}
+	})
 }
 
 // A server whose options spoil some requests still hears the admin API about
@@ -48,7 +58,7 @@ func TestFaultsBesideInjection(t *testing.T) {
 	o := fast()
 	o.Faults = func(request string) lifecycle.Fault {
 		if request == "chosen" {
-			return lifecycle.Fault{Status: 429}
+			return lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 429}}
 		}
 		return lifecycle.Fault{}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
+	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 )
 
@@ -364,5 +365,31 @@ func TestGRPCAsThePickerReadsIt(t *testing.T) {
 		Complete: &vllmgrpc.GenerateComplete{OutputIds: []uint32{1, 2}, PromptTokens: 5, CompletionTokens: 2, CachedTokens: 4}}}), false)
 	if !ok || usage.PromptTokens != 5 || usage.CompletionTokens != 2 || usage.CachedTokens != 4 {
 		t.Errorf("%+v", usage)
+	}
+}
+
+// The constraints of a message act as those of a body do.
+func TestGRPCConstraints(t *testing.T) {
+	t.Parallel()
+	b := start(t, fast())
+	conn := dial(t, b)
+	for i, p := range []*vllmgrpc.SamplingParams{
+		{Constraint: &vllmgrpc.SamplingParams_JsonSchema{JsonSchema: `{"const": "yes"}`}},
+		{Constraint: &vllmgrpc.SamplingParams_Regex{Regex: `"yes"`}},
+		{Constraint: &vllmgrpc.SamplingParams_Grammar{Grammar: `root ::= "\"yes\""`}},
+		{Constraint: &vllmgrpc.SamplingParams_Choice{Choice: &vllmgrpc.ChoiceConstraint{Choices: []string{`"yes"`}}}},
+	} {
+		q := ask(fmt.Sprint("form", i), 9, false)
+		p.MaxTokens = q.SamplingParams.MaxTokens
+		q.SamplingParams = p
+		_, ends, err := generateCall(t, t.Context(), conn, q)
+		if err != nil || len(ends) != 1 || tokens.Decode(tokens.Packed{}, ends[0].OutputIds) != `"yes"` || ends[0].FinishReason != "stop" {
+			t.Errorf("%v: %v %v", p, ends, err)
+		}
+	}
+	q := ask("refused", 9, false)
+	q.SamplingParams.Constraint = &vllmgrpc.SamplingParams_JsonObject{}
+	if _, _, err := generateCall(t, t.Context(), conn, q); status.Code(err) != codes.InvalidArgument {
+		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -123,7 +124,7 @@ type ServerOptions struct {
 	ImagePercent int
 	ImageTime    *dist.Dist
 	// Tools bounds the arguments that the model makes up for tool calls.
-	Tools modelserver.ToolOptions
+	Tools structured.Options
 	// FullStatus answers requests that find the queue full: 429, or vLLM's 503
 	// (--max-num-queued-reqs). Zero is 429.
 	FullStatus int

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -196,7 +199,6 @@ func once() *atomic.Int32 {
 // request is served.
 func TestDisaggregatedFaults(t *testing.T) {
 	t.Parallel()
-	zero := 0
 	local := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnPrefillFailure = scenario.DecodeAlone }
 	recompute := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnTransferFailure = scenario.Recompute }
 	for _, c := range []struct {
@@ -208,14 +210,14 @@ func TestDisaggregatedFaults(t *testing.T) {
 		cut    bool
 		body   string
 	}{
-		{"the prefill pod dies in its prefill", nil, "prefill", lifecycle.Fault{DieInPrefill: true}, 502, false, ""},
-		{"the prefill pod dies, the decode pod does it all", local, "prefill", lifecycle.Fault{DieInPrefill: true}, 200, false, "[DONE]"},
-		{"the prefill pod refuses", nil, "prefill", lifecycle.Fault{Status: 503}, 503, false, ""},
-		{"the decode pod dies after the prefill", nil, "decode", lifecycle.Fault{Reset: true}, 502, false, "BadGateway"},
-		{"the decode pod dies after its first token", nil, "decode", lifecycle.Fault{ResetAfter: &zero}, 0, true, ""},
-		{"the blocks are gone before they are fetched", nil, "decode", lifecycle.Fault{Delay: 500 * time.Millisecond}, 500, false, ""},
-		{"the transfer fails", nil, "decode", lifecycle.Fault{LoseKV: true}, 500, false, ""},
-		{"the transfer fails, the prompt is computed again", recompute, "decode", lifecycle.Fault{LoseKV: true}, 200, false, "[DONE]"},
+		{"the prefill pod dies in its prefill", nil, "prefill", lifecycle.Fault{lifecycle.AtPrefill: {Do: lifecycle.Close}}, 502, false, ""},
+		{"the prefill pod dies, the decode pod does it all", local, "prefill", lifecycle.Fault{lifecycle.AtPrefill: {Do: lifecycle.Close}}, 200, false, "[DONE]"},
+		{"the prefill pod refuses", nil, "prefill", lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}, 503, false, ""},
+		{"the decode pod dies after the prefill", nil, "decode", lifecycle.Fault{lifecycle.AtConnect: {Do: lifecycle.Reset}}, 502, false, "BadGateway"},
+		{"the decode pod dies after its first token", nil, "decode", lifecycle.Fault{lifecycle.AtTokens: {Do: lifecycle.Reset}}, 0, true, ""},
+		{"the blocks are gone before they are fetched", nil, "decode", lifecycle.Fault{lifecycle.AtBody: {Do: lifecycle.Wait, For: 500 * time.Millisecond}}, 500, false, ""},
+		{"the transfer fails", nil, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 500, false, ""},
+		{"the transfer fails, the prompt is computed again", recompute, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 200, false, "[DONE]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -405,7 +407,7 @@ func TestConnectors(t *testing.T) {
 func TestLostRooms(t *testing.T) {
 	t.Parallel()
 	for _, connector := range []disagg.Connector{disagg.SGLang, disagg.Mooncake, disagg.Offloading} {
-		for name, fault := range map[string]lifecycle.Fault{"the prefill pod dies": {DieInPrefill: true}, "it refuses": {Status: 503}} {
+		for name, fault := range map[string]lifecycle.Fault{"the prefill pod dies": {lifecycle.AtPrefill: {Do: lifecycle.Close}}, "it refuses": {lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}} {
 			for _, failure := range []scenario.TransferFailure{scenario.FailRequest, scenario.Recompute} {
 				t.Run(string(connector)+" "+name+" "+string(failure), func(t *testing.T) {
 					t.Parallel()
@@ -436,4 +438,42 @@ func numberOf(v any) float64 {
 		return 0
 	}
 	return n
+}
+
+// A prefill leg makes one token, so that whatever a model would call or write is
+// cut there: what the client has is whole all the same.
+func TestStructuredApart(t *testing.T) {
+	t.Parallel()
+	r := start(t, apart(nil), nil)
+	words := strings.Repeat("word ", 400)
+	const schema = `{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"}},"required":["city","days"]}`
+	for i := range 4 {
+		said := words + strconv.Itoa(i)
+		for _, c := range []struct{ path, body, field string }{
+			{"/v1/messages", `{"model":"m","max_tokens":60,"messages":[{"role":"user","content":"` + said + `m"}],"tools":[{"name":"weather","input_schema":` + schema + `}],"tool_choice":{"type":"any"}}`, "content.0.input"},
+			{"/v1/messages", `{"model":"m","max_tokens":3,"messages":[{"role":"user","content":"` + said + `c"}],"tools":[{"name":"weather","input_schema":` + schema + `}],"tool_choice":{"type":"any"}}`, ""},
+			{"/v1/messages", `{"model":"m","max_tokens":60,"messages":[{"role":"user","content":"` + said + `f"}],"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}}`, "content.0.text"},
+			{chatPath, `{"model":"m","messages":[{"role":"user","content":"` + said + `t"}],"tools":[{"type":"function","function":{"name":"weather","parameters":` + schema + `}}],"tool_choice":"required"}`, "choices.0.message.tool_calls.0.function.arguments"},
+			{chatPath, `{"model":"m","messages":[{"role":"user","content":"` + said + `r"}],"response_format":{"type":"json_schema","json_schema":{"name":"weather","schema":` + schema + `}}}`, "choices.0.message.content"},
+			{"/v1/responses", `{"model":"m","input":"` + said + `o","text":{"format":{"type":"json_schema","name":"weather","schema":` + schema + `}}}`, "output.0.content.0.text"},
+		} {
+			a := r.post(c.path, c.body)
+			var weather struct {
+				City *string
+				Days *int
+			}
+			at := gjson.Get(a.body, c.field)
+			text := at.String()
+			if c.field == "" {
+				text = `{"city":"","days":0}`
+			}
+			if a.status != 200 || !gjson.Valid(a.body) || json.Unmarshal([]byte(text), &weather) != nil || weather.City == nil || weather.Days == nil {
+				t.Errorf("%s %s: %d %v %s", c.path, c.field, a.status, a.err, a.body)
+			}
+		}
+	}
+	if got := r.decisions(); strings.Contains(got, "local") || !strings.Contains(got, "disaggregated") {
+		t.Errorf("decided %s", got)
+	}
+	r.settled()
 }

@@ -87,7 +87,7 @@ func TestEPPPanics(t *testing.T) {
 	}), func(o *Options) {
 		o.Plugins = plugins.Builtin()
 		o.Plugins["my-scorer"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-			return &panicking{picker.NewBase("my-scorer", name)}, nil
+			return &panicking{}, nil
 		}}
 	})
 	if a := r.post("/v1/chat/completions", chat); a.status != 500 || !strings.Contains(a.body, "my-scorer") {

@@ -34,6 +34,7 @@ pools:
         kind: EndpointPickerConfig
         plugins:
         - {type: token-producer, parameters: {modelName: m, vllm: {url: "http://model-server:8000"}}}
+        - {type: endpoint-notification-source}
         - {type: precise-prefix-cache-producer, parameters: {tokenProcessorConfig: {blockSizeTokens: 16}, kvEventsConfig: {podDiscoveryConfig: {socketPort: 5557}}}}
         - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
         - {type: prefill-filter}
@@ -41,6 +42,7 @@ pools:
         - {type: max-score-picker}
         - {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 32}}
         - {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}}
+        dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}]}
         schedulingProfiles:
         - {name: prefill, plugins: [{pluginRef: prefill-filter}, {pluginRef: prefix-cache-scorer, weight: 2}, {pluginRef: max-score-picker}]}
         - {name: decode, plugins: [{pluginRef: decode-filter}, {pluginRef: prefix-cache-scorer, weight: 2}, {pluginRef: max-score-picker}]}

@@ -59,10 +59,12 @@ func TestSmallIndexIsExcused(t *testing.T) {
 			s.Pools[0].EPP.Config.Text = fmt.Appendf(nil, `
 plugins:
 - {type: token-producer, parameters: {modelName: llama-3.1-8b, vllm: {url: "http://model-server:8000"}}}
+- {type: endpoint-notification-source}
 - {type: precise-prefix-cache-producer, parameters: {%s}}
 - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: prefix-cache-scorer, weight: 1}]}
+dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}]}
 `, parameters)
 			r := start(t, s, nil)
 			ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -18,6 +18,7 @@ var preciseApart = strings.NewReplacer(
 	"replicas: 1\n", "replicas: 2\n",
 	"prefillReplicas: 1", "prefillReplicas: 2",
 	"{type: precise-prefix-cache-producer, ", "{type: precise-prefix-cache-producer, name: approx-prefix-cache-producer, ",
+	"extractors: [{pluginRef: precise-prefix-cache-producer}]", "extractors: [{pluginRef: approx-prefix-cache-producer}]",
 	"prefixMatchInfoProducerName: precise-prefix-cache-producer", "prefixMatchInfoProducerName: approx-prefix-cache-producer",
 ).Replace(indexed)
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
 )
 
 // ended are the details of each request's end, without what is written out in
@@ -62,6 +64,73 @@ workload: {requests: 3, rate: 20, concurrency: 3}
 	}
 	if refused != 2 {
 		t.Errorf("%d requests were refused for a reason, expected those that wait behind the first: %v", refused, a)
+	}
+}
+
+// Clients that leave while flow control still has their requests are forgotten by
+// the same steps in both times, and the next in the queue is none of them.
+func TestLeavingTheQueueLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := liveAsVirtual(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    flow: plain
+    modelServer: {prefill: 2s, interTokenLatency: 2ms, outputTokens: 5}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        featureGates: [flowControl]
+        plugins:
+        - {type: concurrency-detector, parameters: {maxConcurrency: 1}}
+        - {type: queue-scorer}
+        schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
+        flowControl: {saturationDetector: {pluginRef: concurrency-detector}, defaultRequestTTL: 60s}
+workload: {requests: 3, rate: 5, concurrency: 3, leaving: {requests: [2], after: 500ms}}
+`)
+	a, b := ended(live), ended(played)
+	if d := cmp.Diff(a, b); d != "" {
+		t.Errorf("live (-) and virtual (+) differ: %s", d)
+	}
+	for _, e := range live {
+		if e.Request == "req-1-000002" && e.Hop == flow.Server {
+			t.Errorf("the request of a client that has left reached a server: %v", e)
+		}
+	}
+	if len(a) != 3 || !strings.Contains(a["req-1-000003"], "outcome=completed") {
+		t.Errorf("%v", a)
+	}
+}
+
+// A server that does not fit into its memory says so by the same words in both
+// times.
+func TestOutOfMemoryLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	parse := func() *scenario.Scenario {
+		s, err := scenario.Parse("test.yaml", []byte(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools: [{name: pool, flow: plain, model: llama-70b, modelServer: {batching: continuous, oom: restart}}]
+workload: {requests: 2}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	live := start(t, parse(), nil).load()
+	var played []flow.Event
+	if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+		t.Fatal(err)
+	}
+	a, b := said(live), said(played)
+	if d := cmp.Diff(a, b); d != "" {
+		t.Errorf("live (-) and virtual (+) differ: %s", d)
+	}
+	if all := fmt.Sprint(a); !strings.Contains(all, "status=503") {
+		t.Errorf("expected requests that are refused: %s", all)
 	}
 }
 

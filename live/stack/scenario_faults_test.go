@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -32,8 +33,8 @@ func TestScenarioFaults(t *testing.T) {
 	for i := range n {
 		id := s.Generator().ID(i)
 		want[id] = flow.Completed
-		if f := faults.Of(id, 0); f.Status != 0 {
-			want[id] = flow.OutcomeOfStatus(f.Status)
+		if f := faults.Of(id, 0); f[lifecycle.AtAnswer].N != 0 {
+			want[id] = flow.OutcomeOfStatus(f[lifecycle.AtAnswer].N)
 		}
 	}
 	id := func(number int) string { return s.Generator().ID(number - 1) }

@@ -160,7 +160,7 @@ func TestRetries(t *testing.T) {
 			so.Faults = func(string) lifecycle.Fault {
 				if !failed {
 					failed = true
-					return lifecycle.Fault{Status: 503}
+					return lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}
 				}
 				return lifecycle.Fault{}
 			}

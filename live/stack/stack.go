@@ -231,13 +231,12 @@ func (s *Stack) startServers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		so := modelserver.ServerOptions{TimingHeaders: true, Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
+		so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true, Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
 		setHardware(s.pool, &so)
 		if s.places != nil {
 			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
-			so.PromptTokensDetails = true
 			if so.KVRole = core.RoleConsumer; s.pool.Prefills(i) {
 				so.KVRole = core.RoleProducer
 			}
@@ -308,6 +307,10 @@ func (s *Stack) startPicker(ctx context.Context) error {
 	return err
 }
 
+// responseModes are Envoy's modes of a scenario's.
+var responseModes = map[scenario.ResponseBodyMode]envoy.Mode{scenario.ResponseFullDuplex: envoy.FullDuplex, scenario.ResponseStreamed: envoy.Streamed,
+	scenario.ResponseBuffered: envoy.Buffered, scenario.ResponseUnseen: envoy.HeadersOnly}
+
 // GatewayConfig is the gateway's configuration for a scenario, with the gateway,
 // the EPP and the model servers at these addresses.
 func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string, listen string) envoy.Config {
@@ -319,6 +322,7 @@ func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string,
 	if p.EPP.BodyMode == scenario.Buffered {
 		pool.Picker.Mode = envoy.Buffered
 	}
+	pool.Picker.Responses, pool.Picker.MessageTimeout = responseModes[p.EPP.Responses()], p.EPP.ProcessingTimeout
 	if p.FailureMode == scenario.FailOpen {
 		pool.HealthPath = "/health"
 	}

@@ -31,6 +31,7 @@ featureGates: [flowControl]
 plugins:
 - {type: concurrency-detector, parameters: {maxConcurrency: 2}}
 - {type: token-producer, parameters: {modelName: m, vllm: {url: "http://renderer:8000"}}}
+- type: endpoint-notification-source
 - type: precise-prefix-cache-producer
   parameters: {tokenProcessorConfig: {blockSize: 4}, kvEventsConfig: {discoverPods: true}, speculativeIndexing: true}
 - {type: approx-prefix-cache-producer}
@@ -51,6 +52,7 @@ schedulingProfiles:
   plugins: [{pluginRef: prefix-cache-scorer}, {pluginRef: approximate}, {pluginRef: session-affinity-scorer}, {pluginRef: no-hit-lru-scorer}, {pluginRef: active-request-scorer}, {pluginRef: queue-scorer}]
 dataLayer:
   sources:
+  - {pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}
   - {pluginRef: health-data-source}
   - {pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}
 flowControl:
@@ -253,12 +255,19 @@ func FuzzPlayer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		other := &inputlog.Other{Config: everything, Name: "other"}
-		p := inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other}}
+		p, again := inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other}}, inputlog.Player{Registry: plugins.Builtin()}
 		var q inputlog.Requests
 		for line := range bytes.Lines(text) {
-			_ = q.Line(line)
-			if p.Line(bytes.TrimSpace(line)) != nil {
+			told := q.Line(line)
+			err, same := p.Line(bytes.TrimSpace(line)), again.Line(bytes.TrimSpace(line))
+			if (err == nil) != (same == nil) {
+				t.Fatalf("%q: %v beside another configuration, %v alone", line, err, same)
+			}
+			if err != nil {
 				return
+			}
+			if told != nil && json.Valid(line) {
+				t.Fatalf("%q is played, and cannot be read for its requests: %v", line, told)
 			}
 		}
 	})

@@ -9,83 +9,94 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Fault is what goes wrong with one request at a model server. The zero Fault
-// is none.
-type Fault struct {
-	// Refuse closes the connection before anything is read.
-	Refuse bool
-	// Reset breaks the connection (TCP RST, or a stream reset on HTTP/2)
-	// before anything is answered.
-	Reset bool
-	// Status answers at once with this status; 204 and other bodiless ones
-	// have no body.
-	Status int
-	// Delay waits before anything is answered.
-	Delay time.Duration
-	// DieInPrefill breaks the connection once the engine has begun the prompt.
-	DieInPrefill bool
-	// EndBeforePart2 ends the response after the first token without waiting
-	// for part 2 of a held-open request.
-	EndBeforePart2 bool
-	// NoBody answers 200 and ends without a byte of body.
-	NoBody bool
-	// StallAfter stops sending after so many tokens and keeps the connection;
-	// 0 stalls before the first token. Nil does not stall.
-	StallAfter *int
-	// ResetAfter breaks the connection after so many tokens.
-	ResetAfter *int
-	// LoseKV fails the KV transfer of a request that would pull blocks.
-	LoseKV bool
+// Fault is what goes wrong with one request at a model server, by the moment. The
+// zero Fault is none.
+type Fault [moments]Strike
+
+// Moment is when a fault strikes.
+type Moment uint8
+
+// The moments.
+const (
+	AtConnect    Moment = iota // before anything is read
+	AtBody                     // the body is here, and nobody has read it
+	AtAnswer                   // before anything is answered
+	AtPrefill                  // the engine has begun the prompt
+	AtFirstToken               // a held-open request's first token has been sent
+	AtTokens                   // so many tokens have been sent
+	AtTransfer                 // blocks would be pulled
+	moments
+)
+
+// Strike is what a fault does at its moment; the zero Strike is nothing.
+type Strike struct {
+	Do Action
+	// N is Answer's status, and at AtTokens how many tokens are sent before.
+	N int
+	// For is how long Wait waits.
+	For time.Duration
 }
+
+// Action is what a fault does.
+type Action uint8
+
+// The actions. At a moment where one of them means nothing it does nothing.
+const (
+	_      Action = iota
+	Close         // closes the connection
+	Reset         // breaks it: TCP RST, or a stream reset on HTTP/2
+	Wait          // waits
+	Answer        // answers with a status; 204 and other bodiless ones have no body
+	Empty         // answers 200 and ends without a byte of body
+	End           // ends the response as if all were said
+	Stall         // stops sending and keeps the connection
+	Lose          // fails
+)
 
 // faults are those that there are, in the order in which errors name them: how
-// each is written, and what that says. A text after "=" is what the fault needs.
+// each is written, when it strikes and what it does. What follows "=" is what it
+// needs.
 var faults = []struct {
 	form string
-	set  func(f *Fault, arg string) error
+	at   Moment
+	do   Action
 }{
-	{"refuse", flag(func(f *Fault) *bool { return &f.Refuse })},
-	{"reset", flag(func(f *Fault) *bool { return &f.Reset })},
-	{"reset-after=N", tokens(func(f *Fault) **int { return &f.ResetAfter })},
-	{"status=CODE", func(f *Fault, arg string) (err error) {
-		if f.Status, err = strconv.Atoi(arg); err != nil || f.Status < 200 || f.Status > 599 {
-			return fmt.Errorf("expected 200 to 599, got %q", arg)
-		}
-		return nil
-	}},
-	{"delay=DURATION", func(f *Fault, arg string) (err error) {
-		if f.Delay, err = time.ParseDuration(arg); err != nil || f.Delay < 0 || f.Delay > time.Hour {
-			return fmt.Errorf("expected a duration up to 1h, for example 200ms, got %q", arg)
-		}
-		return nil
-	}},
-	{"die-in-prefill", flag(func(f *Fault) *bool { return &f.DieInPrefill })},
-	{"end-before-part2", flag(func(f *Fault) *bool { return &f.EndBeforePart2 })},
-	{"no-body", flag(func(f *Fault) *bool { return &f.NoBody })},
-	{"lose-kv", flag(func(f *Fault) *bool { return &f.LoseKV })},
-	{"stall", func(f *Fault, _ string) error { f.StallAfter = new(int); return nil }},
-	{"stall=N", tokens(func(f *Fault) **int { return &f.StallAfter })},
+	{"refuse", AtConnect, Close},
+	{"reset", AtConnect, Reset},
+	{"reset-after=N", AtTokens, Reset},
+	{"status=CODE", AtAnswer, Answer},
+	{"delay=DURATION", AtBody, Wait},
+	{"die-in-prefill", AtPrefill, Close},
+	{"end-before-part2", AtFirstToken, End},
+	{"no-body", AtAnswer, Empty},
+	{"lose-kv", AtTransfer, Lose},
+	{"stall", AtTokens, Stall},
+	{"stall=N", AtTokens, Stall},
 }
 
-func flag(of func(*Fault) *bool) func(*Fault, string) error {
-	return func(f *Fault, _ string) error { *of(f) = true; return nil }
-}
-
-func tokens(of func(*Fault) **int) func(*Fault, string) error {
-	return func(f *Fault, arg string) error {
-		n, err := strconv.Atoi(arg)
-		if err != nil || n < 0 {
+// read reads what a fault needs.
+func (s *Strike) read(needs, arg string) (err error) {
+	switch needs {
+	case "N":
+		if s.N, err = strconv.Atoi(arg); err != nil || s.N < 0 {
 			return fmt.Errorf("expected a number of tokens, got %q", arg)
 		}
-		*of(f) = &n
-		return nil
+	case "CODE":
+		if s.N, err = strconv.Atoi(arg); err != nil || s.N < 200 || s.N > 599 {
+			return fmt.Errorf("expected 200 to 599, got %q", arg)
+		}
+	case "DURATION":
+		if s.For, err = time.ParseDuration(arg); err != nil || s.For < 0 || s.For > time.Hour {
+			return fmt.Errorf("expected a duration up to 1h, for example 200ms, got %q", arg)
+		}
 	}
+	return nil
 }
 
 // ParseFault reads "kind", "kind=value" or several of them separated by
-// semicolons. An empty text is no fault.
-func ParseFault(text string) (Fault, error) {
-	var f Fault
+// semicolons; of two that strike at one moment the last counts. An empty text is
+// no fault.
+func ParseFault(text string) (f Fault, err error) {
 	if strings.TrimSpace(text) == "" {
 		return f, nil
 	}
@@ -101,11 +112,13 @@ func (f *Fault) read(item string) error {
 	kind, arg, valued := strings.Cut(item, "=")
 	var forms []string
 	for _, x := range faults {
-		name, _, needs := strings.Cut(x.form, "=")
-		if name == kind && needs == valued {
-			if err := x.set(f, arg); err != nil {
+		name, needs, needed := strings.Cut(x.form, "=")
+		if name == kind && needed == valued {
+			s := Strike{Do: x.do}
+			if err := s.read(needs, arg); err != nil {
 				return fmt.Errorf("%s: %w", kind, err)
 			}
+			f[x.at] = s
 			return nil
 		}
 		forms = append(forms, x.form)

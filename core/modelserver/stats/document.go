@@ -41,5 +41,7 @@ func (x *Look) writeDocument(w metrics.Writer) {
 		metrics.Gauge(w, "vllm_gpu_memory_total_bytes", "Memory of one accelerator.", float64(x.hardware.Accelerator.MemoryBytes))
 	}
 	metrics.Gauge(w, "vllm_gpu_cache_usage_percent", "As vllm_kv_cache_usage_percent.", 100*x.KVUsage())
-	metrics.Gauge(w, "vllm_request_latency_p99", "99th percentile of the time from arrival to end, in seconds, of the last 512 requests.", x.p99())
+	if w.Family("vllm_request_latency_p99", "gauge", "99th percentile of the time from arrival to end, in seconds, of the last 512 requests.") {
+		w.Sample(x.p99())
+	}
 }

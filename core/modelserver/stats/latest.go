@@ -12,14 +12,22 @@ const latestKept = 512
 type latest struct {
 	values []float64
 	next   int
-	sorted []float64 // of values; empty when one has come since
+	sorted []float64 // of values, once somebody has asked
 }
 
 func (l *latest) add(v float64) {
-	l.sorted = l.sorted[:0]
+	asked := len(l.sorted) > 0
+	if asked {
+		i, _ := slices.BinarySearch(l.sorted, v)
+		l.sorted = slices.Insert(l.sorted, i, v)
+	}
 	if len(l.values) < latestKept {
 		l.values = append(l.values, v)
 		return
+	}
+	if asked {
+		i, _ := slices.BinarySearch(l.sorted, l.values[l.next])
+		l.sorted = slices.Delete(l.sorted, i, i+1)
 	}
 	l.values[l.next] = v
 	l.next = (l.next + 1) % latestKept

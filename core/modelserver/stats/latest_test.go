@@ -1,6 +1,12 @@
 package stats
 
-import "testing"
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
 
 // Percentiles are values that there were, the newest ones.
 func TestLatest(t *testing.T) {
@@ -20,6 +26,20 @@ func TestLatest(t *testing.T) {
 	}
 	if got := l.quantile(.99); got != .25 || len(l.values) != latestKept {
 		t.Errorf("of %d newer ones: %v", len(l.values), got)
+	}
+}
+
+// Whoever asks after every value gets what a sort of the newest ones says.
+func TestLatestIsSorted(t *testing.T) {
+	t.Parallel()
+	var l latest
+	draw := machine.NewDraw(1, "test", "latest", 0)
+	for n := range 3 * latestKept {
+		l.add(float64(draw.Intn(300)))
+		want := slices.Sorted(slices.Values(l.values))
+		if got := l.quantile(.99); n%5 == 0 && (got != want[int(math.Ceil(.99*float64(len(want))))-1] || !slices.Equal(l.sorted, want)) {
+			t.Fatalf("after %d: %v", n+1, got)
+		}
 	}
 }
 

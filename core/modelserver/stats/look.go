@@ -78,10 +78,24 @@ func (x *Look) UseAdapters(e *engine.Engine, sequences iter.Seq[*Sequence]) {
 	x.Adapters = &AdapterUse{join(running), join(waiting), len(e.AdaptersInMemory(engine.TierGPU, nil)), len(e.AdaptersInMemory(engine.TierCPU, nil))}
 }
 
+// WriteNow tells the families that say only how things stand at the moment, and
+// count nothing.
+func (x *Look) WriteNow(w metrics.Writer) {
+	w.Labels(x.own()...)
+	x.writeState(w)
+	w.Labels()
+	x.writeInfo(w)
+}
+
+func (x *Look) own() []metrics.Label {
+	return []metrics.Label{{Name: "model_name", Value: x.Server.Model}, {Name: "engine", Value: "0"}}
+}
+
 // Write tells all families of metrics.
 func (x *Look) Write(w metrics.Writer) {
-	own := []metrics.Label{{Name: "model_name", Value: x.Server.Model}, {Name: "engine", Value: "0"}}
+	own := x.own()
 	w.Labels(own...)
+	x.writeState(w)
 	x.writeEngine(w)
 	w.Labels()
 	x.writeInfo(w)
@@ -121,12 +135,13 @@ func (x *Look) HitRate() float64 {
 // another one says the same. Servers are asked twenty times a second.
 type Moment struct {
 	version uint64
+	blocks  int   // in use: they grow with every step, and not every step is told
 	second  int64 // while something happened lately: rates change with time alone
 }
 
 // Moment is that of a look at an engine that has played what was due.
 func (s *Stats) Moment(now machine.Time, e *engine.Engine) Moment {
-	m := Moment{s.version, -1}
+	m := Moment{s.version, e.KVBlocksUsed(), -1}
 	if e.InFlight() > 0 || now < s.active+2*rateSpan*machine.Second {
 		m.second = int64(now / machine.Second)
 	}

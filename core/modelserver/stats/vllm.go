@@ -6,9 +6,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/metrics"
 )
 
-// writeEngine writes the metrics of vLLM's V1 engine under its own names
+// writeState writes what vLLM's V1 engine says of the moment, under its own names
 // (vllm/v1/metrics/loggers.py).
-func (x *Look) writeEngine(w metrics.Writer) {
+func (x *Look) writeState(w metrics.Writer) {
 	metrics.Gauge(w, "vllm:num_requests_running", "Number of requests in model execution batches.", float64(x.Engine.Running))
 	metrics.Gauge(w, "vllm:num_requests_waiting", "Number of requests waiting to be processed.", float64(x.Engine.Waiting))
 	series(w, "vllm:num_requests_waiting_by_reason", "gauge", "Number of waiting requests by reason: capacity (no room), deferred (KV on its way).", "reason",
@@ -16,6 +16,10 @@ func (x *Look) writeEngine(w metrics.Writer) {
 	x.writeSleep(w)
 	metrics.Gauge(w, "vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", x.KVUsage())
 	metrics.Gauge(w, "vllm:gpu_cache_usage_perc", "GPU KV-cache usage. 1 means 100 percent usage. DEPRECATED: Use vllm:kv_cache_usage_perc instead.", x.KVUsage())
+}
+
+// writeEngine writes what it counts and measures.
+func (x *Look) writeEngine(w metrics.Writer) {
 	metrics.Counter(w, "vllm:prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.", float64(x.QueriedTokens))
 	metrics.Counter(w, "vllm:prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.", float64(x.CachedTokens))
 	metrics.Counter(w, "vllm:external_prefix_cache_queries_total", "External prefix cache queries from KV connector cross-instance cache sharing, in terms of number of queried tokens.", float64(x.externalTokens))

@@ -141,8 +141,11 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		p, err := picker.New(cfg, plugins.Builtin(), picker.Options{AllowExperimental: true})
-		if err == nil {
-			_, _ = plugins.FlowControl(p)
+		if err != nil || !p.FlowControl() {
+			return
+		}
+		if _, err := plugins.FlowControl(p); err != nil && !strings.Contains(err.Error(), "flowControl") {
+			t.Errorf("no field is named: %v", err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -28,5 +29,16 @@ func TestRead(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("endpoints:\n- {name: w1, address: 127.0.0.1, port: \"8000\", labels: {a: b}}\n"))
-	f.Fuzz(func(t *testing.T, data []byte) { _, _ = Read("endpoints.yaml", data, "") })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := Read("endpoints.yaml", data, "")
+		if err != nil {
+			return
+		}
+		for _, e := range list {
+			at, err := netip.ParseAddrPort(e.HostPort())
+			if err != nil || !at.Addr().Is4() || at.Port() == 0 || e.Namespace == "" {
+				t.Errorf("%q gives %+v (%v)", data, e, err)
+			}
+		}
+	})
 }

@@ -13,7 +13,7 @@ type latencySLO struct {
 }
 
 func newLatencySLO(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	a := &latencySLO{named: base("latency-slo-admitter", name)}
+	a := &latencySLO{}
 	var ps struct {
 		Producer string `json:"latencyPredictionInfoProducerName"`
 	}
@@ -57,7 +57,7 @@ func newProbabilistic(_ *picker.Builder, name string, p picker.Params) (picker.P
 	if err := p.Decode(&ps); err != nil {
 		return nil, err
 	}
-	a := &probabilistic{base("probabilistic-admitter", name), flowcontrol.Probabilistic{
+	a := &probabilistic{named{}, flowcontrol.Probabilistic{
 		QueueDepthThreshold: ps.Queue, KVCacheUtilThreshold: ps.KV, Power: ps.Power, K: ps.K}}
 	if err := a.Validate(); err != nil {
 		return nil, p.Errorf("%v", err)

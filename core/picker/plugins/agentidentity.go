@@ -20,7 +20,7 @@ type agentIdentity struct {
 }
 
 func newAgentIdentity(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	a := &agentIdentity{named: base("agent-identity", name)}
+	a := &agentIdentity{}
 	if err := p.Decode(a); err != nil {
 		return nil, err
 	}

@@ -36,6 +36,9 @@ type prefixMatch struct {
 	done        bool
 }
 
+// Spare implements picker.Spare.
+func (*prefixMatch) Spare() {}
+
 // of is the matched blocks of an endpoint.
 func (m *prefixMatch) of(s *picker.State) int32 {
 	if slot := s.Slot(); slot < len(m.matched) {
@@ -78,7 +81,7 @@ type approxPrefix struct {
 }
 
 func newApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	a := &approxPrefix{named: base(typeApproxPrefix, name), AutoTune: true, BlockToken: 16, MaxBlocks: 2048,
+	a := &approxPrefix{AutoTune: true, BlockToken: 16, MaxBlocks: 2048,
 		MaxTokens: 131072, Capacity: defaultLRUCapacity, index: newPrefixIndex()}
 	if err := p.Decode(a); err != nil {
 		return nil, err

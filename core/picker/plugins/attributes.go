@@ -20,7 +20,7 @@ type utilizationFilter struct {
 }
 
 func newUtilizationFilter(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &utilizationFilter{named: base("utilization-filter", name)}
+	f := &utilizationFilter{}
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ type attributeFilter struct {
 }
 
 func newAttributeFilter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &attributeFilter{named: base("endpoint-attribute-filter", name), OnMissing: "Pass"}
+	f := &attributeFilter{OnMissing: "Pass"}
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ type attributeScorer struct {
 }
 
 func newAttributeScorer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &attributeScorer{named: base("endpoint-attribute-scorer", name)}
+	s := &attributeScorer{}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

@@ -149,8 +149,6 @@ func Builtin() picker.Registry {
 // named is embedded by every plug-in here.
 type named = picker.Base
 
-func base(typ, name string) named { return picker.NewBase(typ, name) }
-
 // registered are the types that the program added to the built-in ones.
 var registered = picker.Registry{}
 

@@ -14,7 +14,7 @@ const headerServed = "x-conformance-test-served-endpoint"
 type servedVerifier struct{ named }
 
 func newServedVerifier(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &servedVerifier{base("destination-endpoint-served-verifier", name)}, nil
+	return &servedVerifier{}, nil
 }
 
 // ResponseHeader writes the endpoint into the response.

@@ -18,7 +18,7 @@ type contextLength struct {
 }
 
 func newContextLength(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &contextLength{named: base("context-length-aware", name), Label: "llm-d.ai/context-length-range"}
+	s := &contextLength{Label: "llm-d.ai/context-length-range"}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ type sessionPrefix struct {
 }
 
 func newSessionPrefix(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &sessionPrefix{base("session-prefix-scorer", name), bounded.New[string, string](bounded.Limits{Entries: maxSessions, Bytes: maxSessionBytes}, nil)}, nil
+	return &sessionPrefix{named{}, bounded.New[string, string](bounded.Limits{Entries: maxSessions, Bytes: maxSessionBytes}, nil)}, nil
 }
 
 // Score looks for the conversation.
@@ -74,7 +74,7 @@ type conversationHandler struct {
 }
 
 func newConversationHandler(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &conversationHandler{named: base("conversation-profile-handler", name), Prefill: prefillProfile, Decode: "decode", TTLSeconds: 300,
+	h := &conversationHandler{Prefill: prefillProfile, Decode: "decode", TTLSeconds: 300,
 		seen: map[string]machine.Time{}}
 	return h, p.Decode(h)
 }

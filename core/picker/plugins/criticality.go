@@ -11,7 +11,7 @@ import (
 type criticality struct{ named }
 
 func newCriticality(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &criticality{base("criticality-scorer", name)}, nil
+	return &criticality{}, nil
 }
 
 // Score goes by the request's priority.

@@ -20,7 +20,7 @@ type prefixDecider struct {
 }
 
 func newPrefixDecider(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	d := &prefixDecider{named: base("prefix-based-pd-decider", name)}
+	d := &prefixDecider{}
 	if err := p.Decode(d); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (d *prefixDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
 type alwaysPD struct{ named }
 
 func newAlwaysPD(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &alwaysPD{base("always-disagg-pd-decider", name)}, nil
+	return &alwaysPD{}, nil
 }
 
 // Disaggregate always does.
@@ -53,7 +53,7 @@ func (d *alwaysPD) Disaggregate(*picker.Cycle, int32) bool { return true }
 type alwaysMM struct{ named }
 
 func newAlwaysMM(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &alwaysMM{base("always-disagg-multimodal-decider", name)}, nil
+	return &alwaysMM{}, nil
 }
 
 // Disaggregate looks for parts that need encoding.
@@ -71,7 +71,7 @@ type newTokenDecider struct {
 }
 
 func newNewTokenDecider(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	d := &newTokenDecider{named: base("new-token-pd-decider", name), Threshold: 10}
+	d := &newTokenDecider{Threshold: 10}
 	if err := p.Decode(d); err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func newUtilizationDetector(_ *picker.Builder, name string, p picker.Params) (pi
 	if err := p.Decode(&ps); err != nil {
 		return nil, err
 	}
-	u := &utilizationDetector{base(flowcontrol.UtilizationDetectorType, name), flowcontrol.Utilization{
+	u := &utilizationDetector{named{}, flowcontrol.Utilization{
 		QueueDepthThreshold: ps.Queue, KVCacheUtilThreshold: ps.KV, MetricsStalenessThreshold: ps.Stale.Time(), Headroom: ps.Headroom}}
 	if err := u.Validate(); err != nil {
 		return nil, p.Errorf("%v", err)
@@ -62,7 +62,7 @@ func newConcurrencyDetector(b *picker.Builder, name string, p picker.Params) (pi
 	if err := p.Decode(&ps); err != nil {
 		return nil, err
 	}
-	d := &concurrencyDetector{named: base(flowcontrol.ConcurrencyDetectorType, name), Concurrency: flowcontrol.Concurrency{
+	d := &concurrencyDetector{Concurrency: flowcontrol.Concurrency{
 		Mode: ps.Mode, MaxConcurrency: ps.Requests, MaxTokenConcurrency: ps.Tokens, Headroom: ps.Headroom}}
 	if err := d.Validate(); err != nil {
 		return nil, p.Errorf("%v", err)

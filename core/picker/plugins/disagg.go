@@ -58,8 +58,7 @@ func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 	if err := p.Decode(&ps); err != nil {
 		return nil, err
 	}
-	h := &disagg{named: base("disagg-profile-handler", name),
-		decode:  cmp.Or(ps.Profiles.Decode, ps.DecodeProfile, "decode"),
+	h := &disagg{decode: cmp.Or(ps.Profiles.Decode, ps.DecodeProfile, "decode"),
 		prefill: cmp.Or(ps.Profiles.Prefill, ps.PrefillProfile, prefillProfile),
 		encode:  cmp.Or(ps.Profiles.Encode, ps.EncodeProfile, "encode")}
 	switch strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(ps.StageOrder)) {
@@ -174,7 +173,7 @@ type disaggHeaders struct {
 }
 
 func newDisaggHeaders(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &disaggHeaders{base("disagg-headers-handler", name), prefillProfile, "encode"}
+	h := &disaggHeaders{Prefill: prefillProfile, Encode: "encode"}
 	return h, p.Decode(h)
 }
 
@@ -207,7 +206,7 @@ type pd struct {
 }
 
 func newPD(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &pd{named: base("pd-profile-handler", name), DecodeProfile: "decode", PrefillProfile: prefillProfile, DeciderName: "prefix-based-pd-decider"}
+	h := &pd{DecodeProfile: "decode", PrefillProfile: prefillProfile, DeciderName: "prefix-based-pd-decider"}
 	if err := p.Decode(h); err != nil {
 		return nil, err
 	}
@@ -215,7 +214,7 @@ func newPD(b *picker.Builder, name string, p picker.Params) (picker.Plugin, erro
 		return nil, p.At("deciderPluginName").Expected("the name of a decider")
 	}
 	if h.Threshold > 0 && !p.At("deciderPluginName").Given() { // document 003: no decider of its own
-		d := &prefixDecider{named: base("prefix-based-pd-decider", name), NonCached: h.Threshold}
+		d := &prefixDecider{named: picker.NewBase("prefix-based-pd-decider", name), NonCached: h.Threshold}
 		findPrefix(b, h.Prefix, name, &d.source)
 		h.decider = d
 		return h, nil

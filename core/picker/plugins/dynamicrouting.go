@@ -23,7 +23,7 @@ type dynamicRouting struct {
 }
 
 func newDynamicRouting(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &dynamicRouting{named: base("dynamic-routing", name), MaxQueue: 10, MinCacheHit: .5, MaxLatency: 500}
+	s := &dynamicRouting{MaxQueue: 10, MinCacheHit: .5, MaxLatency: 500}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ type embeddings struct {
 }
 
 func newEmbeddings(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	e := &embeddings{named: base(typeEmbeddings, name)}
+	e := &embeddings{}
 	if err := p.Decode(e); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ type embeddingsScorer struct {
 }
 
 func newEmbeddingsScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &embeddingsScorer{named: base("mm-embeddings-cache-scorer", name)}
+	s := &embeddingsScorer{}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

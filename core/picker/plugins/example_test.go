@@ -17,7 +17,7 @@ type spareBlocks struct {
 }
 
 func newSpareBlocks(_ *picker.Builder, name string, params picker.Params) (picker.Plugin, error) {
-	s := &spareBlocks{Base: picker.NewBase("spare-blocks-scorer", name), Enough: 1000}
+	s := &spareBlocks{Enough: 1000}
 	return s, params.Decode(s)
 }
 

@@ -13,7 +13,7 @@ import (
 type single struct{ named }
 
 func newSingle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &single{base("single-profile-handler", name)}, nil
+	return &single{}, nil
 }
 
 // CheckProfiles refuses more than one profile.
@@ -43,7 +43,7 @@ type dataParallel struct {
 }
 
 func newDataParallel(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &dataParallel{base("data-parallel-profile-handler", name), 8000}
+	h := &dataParallel{named{}, 8000}
 	if err := p.Decode(h); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ type headerProfile struct {
 }
 
 func newHeaderProfile(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &headerProfile{named: base("header-profile-handler", name)}
+	h := &headerProfile{}
 	if err := p.Decode(h); err != nil {
 		return nil, err
 	}

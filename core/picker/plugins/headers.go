@@ -13,7 +13,7 @@ import (
 type headerTesting struct{ named }
 
 func newHeaderTesting(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &headerTesting{base("header-based-testing-filter", name)}, nil
+	return &headerTesting{}, nil
 }
 
 // Filter keeps the named endpoints.
@@ -38,7 +38,7 @@ type headerLabel struct {
 }
 
 func newHeaderLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &headerLabel{named: base("header-label-affinity-scorer", name)}
+	s := &headerLabel{}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

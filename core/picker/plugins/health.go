@@ -21,7 +21,7 @@ type health struct {
 }
 
 func newHealth(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &health{named: base("health-data-source", name), Path: "/health", Interval: config.Duration(500 * machine.Millisecond),
+	h := &health{Path: "/health", Interval: config.Duration(500 * machine.Millisecond),
 		Timeout: config.Duration(5 * machine.Second), Threshold: 3}
 	return h, p.Decode(h)
 }
@@ -65,7 +65,7 @@ func (h *health) Why(*picker.Decision, int32) string { return "is not ready" }
 type readyFilter struct{ named }
 
 func newReady(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &readyFilter{base("ready-filter", name)}, nil
+	return &readyFilter{}, nil
 }
 
 // Filter keeps ready endpoints.

@@ -73,7 +73,7 @@ type charge struct {
 }
 
 func newInflight(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &inflight{named: base(typeInflight, name), OutputRatio: 1.5}
+	f := &inflight{OutputRatio: 1.5}
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ type active struct {
 }
 
 func newActive(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &active{named: base("active-request-scorer", name), MaxBusyScore: 1}
+	s := &active{MaxBusyScore: 1}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
@@ -317,7 +317,7 @@ type tokenLoad struct {
 }
 
 func newTokenLoad(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &tokenLoad{named: base("token-load-scorer", name), Threshold: 4194304}
+	s := &tokenLoad{Threshold: 4194304}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type kvManager struct {
 }
 
 func newKVManager(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &kvManager{named: base("kv-cache-manager-scorer", name), Timeout: config.Duration(50 * machine.Millisecond), Threshold: .5}
+	s := &kvManager{Timeout: config.Duration(50 * machine.Millisecond), Threshold: .5}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

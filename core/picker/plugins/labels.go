@@ -29,7 +29,7 @@ func newLabelSelector(_ *picker.Builder, name string, p picker.Params) (picker.P
 			return nil, p.At(fmt.Sprintf("matchExpressions[%d]", i)).Errorf("%v", err)
 		}
 	}
-	return &labelSelector{base("label-selector-filter", name), append(picker.SelectLabels(spec.Labels), spec.Expressions...)}, nil
+	return &labelSelector{named{}, append(picker.SelectLabels(spec.Labels), spec.Expressions...)}, nil
 }
 
 // Filter keeps matching endpoints.
@@ -57,7 +57,7 @@ type byLabel struct {
 }
 
 func newByLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &byLabel{named: base("by-label", name)}
+	f := &byLabel{}
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func newRoleFilter(roles ...string) picker.Factory {
 		}
 	}
 	return func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		made := &roleFilter{base("by-label", name), f.roles, f.unlabeled}
+		made := &roleFilter{named{}, f.roles, f.unlabeled}
 		made.CallType("by-label")
 		return made, nil
 	}

@@ -27,7 +27,7 @@ type latencyScorer struct {
 }
 
 func newLatencyScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &latencyScorer{named: base("latency-scorer", name), TTFTWeight: .8, TPOTWeight: .2, Strategy: "least",
+	s := &latencyScorer{TTFTWeight: .8, TPOTWeight: .2, Strategy: "least",
 		KVWeight: 1, QueueWeight: 1, PrefixWeight: 1}
 	if err := p.Decode(s); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ type headroomTier struct {
 }
 
 func newHeadroomTier(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &headroomTier{named: base("slo-headroom-tier-filter", name), Epsilon: .01}
+	f := &headroomTier{Epsilon: .01}
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}

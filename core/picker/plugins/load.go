@@ -12,7 +12,7 @@ import (
 type queue struct{ named }
 
 func newQueue(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &queue{base("queue-scorer", name)}, nil
+	return &queue{}, nil
 }
 
 // Score prefers short queues.
@@ -44,7 +44,7 @@ func ones(scores []float64) {
 type running struct{ named }
 
 func newRunning(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &running{base("running-requests-size-scorer", name)}, nil
+	return &running{}, nil
 }
 
 // Score prefers small batches.
@@ -69,7 +69,7 @@ func (s *running) Score(c *picker.Cycle, in []int32, scores []float64) {
 type kvUsage struct{ named }
 
 func newKVUsage(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &kvUsage{base("kv-cache-utilization-scorer", name)}, nil
+	return &kvUsage{}, nil
 }
 
 // Score prefers free KV cache.
@@ -87,7 +87,7 @@ type loadAware struct {
 }
 
 func newLoadAware(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &loadAware{base("load-aware-scorer", name), 128}
+	s := &loadAware{named{}, 128}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *loadAware) Score(c *picker.Cycle, in []int32, scores []float64) {
 type lora struct{ named }
 
 func newLoRA(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &lora{base("lora-affinity-scorer", name)}, nil
+	return &lora{}, nil
 }
 
 // Score prefers endpoints that have the adapter.
@@ -171,7 +171,7 @@ type weightedLoad struct {
 }
 
 func newWeightedLoad(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &weightedLoad{named: base("weighted-load-scorer", name), QueueWeight: .6, GPUWeight: .4, MaxQueue: 10}
+	s := &weightedLoad{QueueWeight: .6, GPUWeight: .4, MaxQueue: 10}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ type noHitLRU struct {
 type coldness struct{ cold bool }
 
 func newNoHitLRU(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &noHitLRU{named: base("no-hit-lru-scorer", name)}
+	s := &noHitLRU{}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

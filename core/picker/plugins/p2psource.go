@@ -21,7 +21,7 @@ type p2pSource struct {
 }
 
 func newP2PSource(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &p2pSource{named: base("p2p-source-producer", name), delta: 1}
+	s := &p2pSource{delta: 1}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ type parser struct {
 }
 
 func newParser(p parse.Parser) picker.Factory {
-	return func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &parser{base(p.Type(), name), p}, nil
+	return func(*picker.Builder, string, picker.Params) (picker.Plugin, error) {
+		return &parser{p: p}, nil
 	}
 }
 

@@ -30,7 +30,7 @@ type maxScore struct {
 }
 
 func newMaxScore(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &maxScore{named: base("max-score-picker", name)}
+	s := &maxScore{}
 	return s, s.read(p)
 }
 
@@ -87,7 +87,7 @@ type random struct {
 }
 
 func newRandom(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &random{named: base("random-picker", name)}
+	s := &random{}
 	return s, s.read(p)
 }
 
@@ -111,7 +111,7 @@ type weightedRandom struct {
 }
 
 func newWeightedRandom(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &weightedRandom{named: base("weighted-random-picker", name)}
+	s := &weightedRandom{}
 	return s, s.read(p)
 }
 
@@ -152,7 +152,7 @@ type roundRobin struct {
 }
 
 func newRoundRobin(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	return &roundRobin{named: base("round-robin-picker", name)}, p.Decode(&struct{}{})
+	return &roundRobin{}, p.Decode(&struct{}{})
 }
 
 // PickEndpoints takes the next one.

@@ -25,7 +25,7 @@ type policy struct {
 // ignore them, as the real EPP does.
 func newPolicy(typ string) picker.Factory {
 	return func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-		pol := &policy{named: base(typ, name)}
+		pol := &policy{}
 		switch typ {
 		case flowcontrol.GlobalStrict, flowcontrol.RoundRobin:
 			pol.fairness = true
@@ -170,11 +170,11 @@ func (r resolver) policy(ref string, is func(*policy) bool, kind string) (*polic
 	if pl == nil {
 		switch ref {
 		case flowcontrol.GlobalStrict:
-			return &policy{named: base(ref, ref), fairness: true}, nil
+			return &policy{named: picker.NewBase(ref, ref), fairness: true}, nil
 		case string(flowcontrol.FCFS):
-			return &policy{named: base(ref, ref), ordering: true}, nil
+			return &policy{named: picker.NewBase(ref, ref), ordering: true}, nil
 		case flowcontrol.StaticUsageLimit:
-			return &policy{named: base(ref, ref), usage: true, limit: flowcontrol.DefaultConfig().UsageLimit}, nil
+			return &policy{named: picker.NewBase(ref, ref), usage: true, limit: flowcontrol.DefaultConfig().UsageLimit}, nil
 		}
 		return nil, fmt.Errorf("plugin %q not found; declare it under plugins", ref)
 	}

@@ -55,6 +55,39 @@ func TestPreciseParameters(t *testing.T) {
 	}
 }
 
+// Endpoints are dialled where a source tells the producer of them, as the real
+// one has it; where they are to be dialled and nobody tells, there is a warning.
+func TestPreciseDiscoversThroughItsSource(t *testing.T) {
+	const wired = "sources: [{pluginRef: heard, extractors: [{pluginRef: precise}]}]"
+	for _, test := range []struct {
+		events, dataLayer, warning string
+		discover                   bool
+	}{
+		{"{discoverPods: true}", wired, "", true},
+		{"{}", wired, "", true},
+		{"{discoverPods: false, zmqEndpoint: 'tcp://*:5557'}", wired, "", false},
+		{"{discoverPods: true}", "", "discoverPods is on, and no source tells of the endpoints, so no events will ever come and all scores stay 0; declare {type: endpoint-notification-source}", false},
+		{"{}", "sources: [{pluginRef: heard}]", "no events will ever come", false},
+		{"{discoverPods: true}", "sources: [{pluginRef: models-data-source, extractors: [{pluginRef: precise}]}]", "no events will ever come", false},
+		{"{discoverPods: true, zmqEndpoint: 'tcp://*:5557'}", "", "so events come only to zmqEndpoint", false},
+		{"{zmqEndpoint: 'tcp://*:5557'}", "", "", false}, // by default, and nobody has asked for it
+	} {
+		cfg, err := config.Read("epp.yaml", []byte("plugins:\n- {type: endpoint-notification-source, name: heard}\n- {type: models-data-source}\n- {type: token-producer, parameters: {modelName: m, vllm: {}}}\n"+
+			"- {type: precise-prefix-cache-producer, name: precise, parameters: {kvEventsConfig: "+test.events+"}}\ndataLayer: {"+test.dataLayer+"}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := picker.New(cfg, plugins.Builtin(), picker.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(p.Warnings, "\n")
+		if got := plugins.Precise(p.Plugin("precise")).Sources().Discover; got != test.discover || (test.warning == "") == strings.Contains(all, "precise") || !strings.Contains(all, test.warning) {
+			t.Errorf("%s, %s: dials %v, warns %q", test.events, test.dataLayer, got, all)
+		}
+	}
+}
+
 // Any parameters give a picker or an error.
 func FuzzPreciseParameters(f *testing.F) {
 	f.Add(`{tokenProcessorConfig: {blockSizeTokens: 16}, kvEventsConfig: {zmqEndpoint: "tcp://127.0.0.1:5557"}}`)

@@ -57,6 +57,8 @@ type preciseConfig struct {
 	} `json:"kvEventsConfig"`
 	Speculative    bool            `json:"speculativeIndexing"`
 	SpeculativeTTL config.Duration `json:"speculativeTTL"`
+
+	told bool // of the endpoints
 }
 
 func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) error {
@@ -77,8 +79,6 @@ func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) er
 		return p.At("kvEventsConfig.zmqEndpoint").Expected("tcp://<address or *>:<port>")
 	case c.Speculative && c.SpeculativeTTL <= 0:
 		return p.At("speculativeTTL").Expected("a duration above zero, since speculativeIndexing is on")
-	case e.Endpoint == "" && !c.discover():
-		b.Warn("plugin %s: kvEventsConfig has neither zmqEndpoint nor discoverPods, so no events will ever come and all scores stay 0", name)
 	}
 	for i, backend := range c.IndexerConfig.Backends {
 		if backend.Name == "" {
@@ -108,6 +108,27 @@ func bindable(endpoint string) bool {
 
 func (c *preciseConfig) discover() bool { return c.Events.Discover == nil || *c.Events.Discover }
 
+// typeEndpointSource is the source that tells of the pool's endpoints. Only
+// through it does a producer hear of those that it is to dial.
+const typeEndpointSource = "endpoint-notification-source"
+
+// reach warns of a configuration under which no events come, or not those that
+// are asked for.
+func (c *preciseConfig) reach(b *picker.Builder, name string) {
+	const silent = "so no events will ever come and all scores stay 0"
+	switch c.told = b.Extracts(typeEndpointSource, name); {
+	case !c.discover() && c.Events.Endpoint == "":
+		b.Warn("plugin %s: kvEventsConfig has neither zmqEndpoint nor discoverPods, "+silent, name)
+	case !c.told && c.discover() && (c.Events.Endpoint == "" || c.Events.Discover != nil):
+		so := silent
+		if c.Events.Endpoint != "" {
+			so = "so events come only to zmqEndpoint"
+		}
+		b.Warn("plugin %s: kvEventsConfig.discoverPods is on, and no source tells of the endpoints, %s; declare {type: %s} under plugins, and {pluginRef: %s, extractors: [{pluginRef: %s}]} under dataLayer.sources",
+			name, so, typeEndpointSource, typeEndpointSource, name)
+	}
+}
+
 func (c *preciseConfig) hasher() kv.Hasher {
 	return kv.Hasher{BlockTokens: c.TokenProcessor.BlockTokens, Seed: c.TokenProcessor.HashSeed}
 }
@@ -130,7 +151,8 @@ func (c *preciseConfig) index() kvindex.Config {
 type KVSources struct {
 	// Bind is where model servers connect to, like tcp://*:5557; "" is nowhere.
 	Bind string
-	// Discover dials every endpoint at its address and SocketPort. ReplayPort,
+	// Discover dials every endpoint at its address and SocketPort. It takes an
+	// endpoint-notification-source, too. ReplayPort,
 	// where it is not 0, is where lost events can be asked for.
 	Discover               bool
 	SocketPort, ReplayPort int
@@ -144,7 +166,7 @@ type KVSources struct {
 
 func (c *preciseConfig) sources() KVSources {
 	e := &c.Events
-	s := KVSources{Bind: e.Endpoint, Discover: c.discover(), SocketPort: e.Pods.SocketPort, ReplayPort: e.Pods.ReplayPort,
+	s := KVSources{Bind: e.Endpoint, Discover: c.discover() && c.told, SocketPort: e.Pods.SocketPort, ReplayPort: e.Pods.ReplayPort,
 		TopicFilter: e.TopicFilter, SGLang: e.EngineType == engineSGLang, Workers: e.Concurrency}
 	if s.Workers <= 0 {
 		s.Workers = 4

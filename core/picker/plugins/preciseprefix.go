@@ -55,7 +55,7 @@ type LookupStats struct {
 
 func newPrecisePrefix(typ string) picker.Factory {
 	return func(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-		s := &PrecisePrefix{named: base(typ, name), clock: b.Options().Stopwatch}
+		s := &PrecisePrefix{clock: b.Options().Stopwatch}
 		if err := s.cfg.read(b, name, p); err != nil {
 			return nil, err
 		}
@@ -74,6 +74,7 @@ func newPrecisePrefix(typ string) picker.Factory {
 				}
 				b.Warn("plugin %s: %s, so tokens are estimated at four bytes each and match only engines that tokenise like that", name, why)
 			}
+			s.cfg.reach(b, name)
 			return nil
 		})
 		if typ == typePrecisePrefix {

@@ -51,7 +51,7 @@ type predictions struct {
 }
 
 func newPredicted(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &predicted{named: base(typePredicted, name), SamplingMean: 1000, BufferFactor: 1, InProduce: true}
+	s := &predicted{SamplingMean: 1000, BufferFactor: 1, InProduce: true}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type prefixAffinity struct {
 }
 
 func newPrefixAffinity(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &prefixAffinity{named: base("prefix-cache-affinity-filter", name), Threshold: .8, PenaltyMs: 18000,
+	f := &prefixAffinity{Threshold: .8, PenaltyMs: 18000,
 		TTFTSource: "prefillThroughput", Throughput: 15928}
 	if err := p.Decode(f); err != nil {
 		return nil, err

@@ -256,12 +256,3 @@ func (l *blockLRU) pop() uint64 {
 	l.len--
 	return l.nodes[n].hash
 }
-
-// PrefixHistory is the approximate index by itself, for measuring it.
-type PrefixHistory struct{ x *prefixIndex }
-
-// NewPrefixHistory is an empty index.
-func NewPrefixHistory() *PrefixHistory { return &PrefixHistory{newPrefixIndex()} }
-
-// Add makes blocks the most recent ones of a slot.
-func (h *PrefixHistory) Add(hashes []uint64, slot, capacity int) { h.x.add(hashes, slot, capacity) }

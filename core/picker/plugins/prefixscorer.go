@@ -20,7 +20,7 @@ type prefixScorer struct {
 }
 
 func newPrefixScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &prefixScorer{named: base("prefix-cache-scorer", name), Scale: 8192}
+	s := &prefixScorer{Scale: 8192}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ type thresholdPrefix struct {
 }
 
 func newThresholdPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &thresholdPrefix{named: base("threshold-prefix-scorer", name)}
+	s := &thresholdPrefix{}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ type qpsLoad struct {
 }
 
 func newQPSLoad(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &qpsLoad{named: base("qps-load-scorer", name), sent: bounded.New[string, *rate](bounded.Limits{Entries: maxRates}, nil)}
+	s := &qpsLoad{sent: bounded.New[string, *rate](bounded.Limits{Entries: maxRates}, nil)}
 	return s, p.Decode(s)
 }
 

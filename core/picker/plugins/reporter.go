@@ -26,7 +26,7 @@ type reporter struct {
 }
 
 func newReporter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	r := &reporter{named: base("request-attribute-reporter", name)}
+	r := &reporter{}
 	if err := p.Decode(r); err != nil {
 		return nil, err
 	}

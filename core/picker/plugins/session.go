@@ -226,7 +226,7 @@ type sessionFilter struct {
 }
 
 func newSessionFilter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &sessionFilter{named: base("session-affinity-filter", name)}
+	f := &sessionFilter{}
 	return f, f.read(p)
 }
 
@@ -251,7 +251,7 @@ type sessionScorer struct {
 }
 
 func newSessionScorer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &sessionScorer{named: base("session-affinity-scorer", name)}
+	s := &sessionScorer{}
 	return s, s.read(p)
 }
 
@@ -279,7 +279,7 @@ type sessionIDProducer struct {
 }
 
 func newSessionID(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &sessionIDProducer{named: base("session-id-producer", name)}
+	s := &sessionIDProducer{}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

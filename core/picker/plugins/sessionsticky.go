@@ -23,7 +23,7 @@ func newSessionSticky(_ *picker.Builder, name string, p picker.Params) (picker.P
 		return nil, err
 	}
 	stick := map[string]float64{"high": 1, "medium": .6, "low": .3}[ps.Stickiness]
-	s := &sessionSticky{sessionScorer: sessionScorer{named: base("session-sticky-scorer", name)}, stick: stick}
+	s := &sessionSticky{stick: stick}
 	s.Strategy, s.ttl, s.bindings = strategySessionID, ps.TTL.Time(), map[string]binding{}
 	s.sweep = machine.Second
 	return s, nil

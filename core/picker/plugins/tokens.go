@@ -135,7 +135,7 @@ func (e *estimateParams) table() (t parse.Estimate) {
 const typeTokens = "token-producer"
 
 func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	t := &tokenProducer{named: base(typeTokens, name)}
+	t := &tokenProducer{}
 	if err := p.Decode(t); err != nil {
 		return nil, err
 	}

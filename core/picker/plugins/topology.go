@@ -19,7 +19,7 @@ type topology struct {
 }
 
 func newTopology(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	t := &topology{named: base(typeTopology, name)}
+	t := &topology{}
 	if err := p.Decode(t); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ type topologyFilter struct {
 }
 
 func newTopologyFilter(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &topologyFilter{named: base("topology-affinity-filter", name)}
+	f := &topologyFilter{}
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ type topologyScorer struct {
 }
 
 func newTopologyScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &topologyScorer{named: base("topology-affinity-scorer", name)}
+	s := &topologyScorer{}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}

@@ -106,8 +106,9 @@ func serve(t *testing.T, batching engine.Batching) string {
 	return f.Servers()[0].URL() + "/v1"
 }
 
-// verdicts runs a script against servers of both kinds and reports each line.
-func verdicts(t *testing.T, env []string, name string, args ...string) {
+// verdicts runs a script against servers of both kinds and reports each of its
+// lines, of which there have to be so many.
+func verdicts(t *testing.T, least int, env []string, name string, args ...string) {
 	t.Helper()
 	for _, batching := range []engine.Batching{engine.BatchingIndependent, engine.BatchingContinuous} {
 		t.Run(fmt.Sprint(batching), func(t *testing.T) {
@@ -128,15 +129,16 @@ func verdicts(t *testing.T, env []string, name string, args ...string) {
 					}
 				})
 			}
-			if checks < 12 {
+			if checks < least {
 				t.Errorf("only %d checks ran:\n%s%s", checks, out, stderr)
 			}
 		})
 	}
 }
 
-func TestPython(t *testing.T) {
-	t.Parallel()
+// withPython runs scripts with the packages of a list.
+func withPython(t *testing.T, packages string, scripts map[string]int) {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		missing(t, "no python3 on PATH: %v", err)
@@ -146,7 +148,7 @@ func TestPython(t *testing.T) {
 	if err != nil {
 		missing(t, "python3 with pip, 3.10 or newer, is needed: %v\n%s", err, stderr)
 	}
-	list, err := filepath.Abs("testdata/requirements.txt")
+	list, err := filepath.Abs(filepath.Join("testdata", packages))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +157,25 @@ func TestPython(t *testing.T) {
 			"--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", dir, "-r", list)
 		return stderr, err
 	})
-	verdicts(t, []string{"PYTHONPATH=" + site, "PYTHONDONTWRITEBYTECODE=1"}, python, filepath.Join("testdata", "client.py"))
+	for script, checks := range scripts {
+		t.Run(script, func(t *testing.T) {
+			verdicts(t, checks, []string{"PYTHONPATH=" + site, "PYTHONDONTWRITEBYTECODE=1", "LANGSMITH_TRACING=false"}, python, filepath.Join("testdata", script))
+		})
+	}
+}
+
+func TestPython(t *testing.T) {
+	t.Parallel()
+	withPython(t, "requirements.txt", map[string]int{"client.py": 15, "messages.py": 6})
+}
+
+// LangChain brings forty packages, which make test-clients fetches.
+func TestLangChain(t *testing.T) {
+	if os.Getenv("WINDTUNNEL_CLIENTS") != "all" {
+		t.Skip("make test-clients runs it: it fetches forty packages")
+	}
+	t.Parallel()
+	withPython(t, "langchain.txt", map[string]int{"with_langchain.py": 6})
 }
 
 func TestNode(t *testing.T) {
@@ -184,5 +204,5 @@ func TestNode(t *testing.T) {
 		_, stderr, err := run(t, dir, nil, npm, "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error")
 		return stderr, err
 	})
-	verdicts(t, []string{"NODE_PATH=" + filepath.Join(modules, "node_modules")}, node, filepath.Join("testdata", "client.cjs"))
+	verdicts(t, 15, []string{"NODE_PATH=" + filepath.Join(modules, "node_modules")}, node, filepath.Join("testdata", "client.cjs"))
 }

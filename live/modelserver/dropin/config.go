@@ -3,8 +3,8 @@ package dropin
 import (
 	"time"
 
-	core "github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -90,7 +90,7 @@ type Config struct {
 	EncoderOnly, Omni   bool
 	ImagePercent        int
 	ImageTime           Timing
-	Tools               core.ToolOptions
+	Tools               structured.Options
 	FullStatus          int // of requests that find the queue full; 0 is 429
 	APIKeys             []string
 	RequestIDHeaders    bool

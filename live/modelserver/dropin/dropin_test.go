@@ -15,7 +15,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	core "github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -94,7 +94,7 @@ func describe(t *testing.T, r *Result) string {
 		if f.Kind() == reflect.Pointer && !f.IsNil() {
 			f = f.Elem()
 		}
-		if tools, ok := f.Interface().(core.ToolOptions); ok && !f.IsZero() {
+		if tools, ok := f.Interface().(structured.Options); ok && !f.IsZero() {
 			raw, _ := json.Marshal(tools) // pointers print as addresses otherwise
 			lines = append(lines, "Tools: "+string(raw))
 			continue
@@ -189,5 +189,15 @@ func FuzzDataset(f *testing.F) {
 	if raw, err := os.ReadFile("testdata/answers.sqlite3"); err == nil {
 		f.Add(raw)
 	}
-	f.Fuzz(func(t *testing.T, raw []byte) { _, _ = parseDataset(raw, "") })
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		got, err := parseDataset(raw, "")
+		if err == nil && (len(got) == 0 || len(got) > maxAnswers) {
+			t.Fatalf("%d answers", len(got))
+		}
+		for _, answer := range got {
+			if err != nil || answer == "" || len(answer) > maxAnswerBytes {
+				t.Fatalf("an answer of %d bytes, with error %v", len(answer), err)
+			}
+		}
+	})
 }

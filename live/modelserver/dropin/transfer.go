@@ -24,7 +24,7 @@ func (r *Result) transfer() (kvtransfer.NetworkOptions, error) {
 	if r.KVTransfer == nil {
 		return t, nil
 	}
-	t.Profile = connectorOf(r.KVTransfer.Connector)
+	t.Profile = link.VLLMProfile(r.KVTransfer.Connector)
 	if !link.UCXHasRDMA(r.UCXTLS) || r.NCCLIBDisable {
 		t.Profile = t.Profile.WithoutRDMA()
 	}

@@ -1,6 +1,7 @@
 package grpcapi
 
 import (
+	"encoding/json"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/status"
@@ -114,7 +115,35 @@ func samplingOf(q *vllmgrpc.GenerateRequest) *openai.Sampling {
 	}
 	out.MinTokens, out.IgnoreEOS = int(p.MinTokens), p.IgnoreEos
 	out.Stop, out.StopTokenIDs, out.IncludeStop = p.Stop, p.StopTokenIds, p.IncludeStopStrInOutput
+	out.StructuredOutputs = constraintOf(p)
 	return out
+}
+
+// constraintOf is the form that the message asks for, as structured_outputs.
+func constraintOf(p *vllmgrpc.SamplingParams) json.RawMessage {
+	var field string
+	var value any
+	switch c := p.Constraint.(type) {
+	case *vllmgrpc.SamplingParams_JsonSchema:
+		field, value = "json", c.JsonSchema
+	case *vllmgrpc.SamplingParams_Regex:
+		field, value = "regex", c.Regex
+	case *vllmgrpc.SamplingParams_Grammar:
+		field, value = "grammar", c.Grammar
+	case *vllmgrpc.SamplingParams_StructuralTag:
+		field, value = "structural_tag", c.StructuralTag
+	case *vllmgrpc.SamplingParams_JsonObject:
+		field, value = "json_object", c.JsonObject
+	case *vllmgrpc.SamplingParams_Choice:
+		field, value = "choice", append([]string{}, c.Choice.GetChoices()...)
+	default:
+		return nil
+	}
+	raw, err := json.Marshal(map[string]any{field: value})
+	if err != nil {
+		return nil // strings, lists of them and truths are always written
+	}
+	return raw
 }
 
 // generation encodes the responses of Generate.

@@ -19,7 +19,7 @@ type idlePlugin struct{ named }
 
 // NewIdle makes a plug-in that does nothing.
 func NewIdle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &idlePlugin{base("idle", name)}, nil
+	return &idlePlugin{}, nil
 }
 
 // NewModelsSource is models-data-source: nothing here reads its figures, but
@@ -29,7 +29,7 @@ func NewModelsSource(_ *picker.Builder, name string, p picker.Params) (picker.Pl
 	if err := t.read(p, &t); err != nil {
 		return nil, err
 	}
-	return &idlePlugin{base("idle", name)}, nil
+	return &idlePlugin{}, nil
 }
 
 // NewNotificationSource is k8s-notification-source: it watches one kind of
@@ -48,7 +48,7 @@ func NewNotificationSource(_ *picker.Builder, name string, p picker.Params) (pic
 			return nil, p.At(field).Expected("the " + field + " of the objects to watch")
 		}
 	}
-	return &idlePlugin{base("idle", name)}, nil
+	return &idlePlugin{}, nil
 }
 
 // target is where a source of figures asks each endpoint.
@@ -89,7 +89,7 @@ type metricsSource struct {
 
 // NewMetricsSource makes a metrics-data-source.
 func NewMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &metricsSource{named: base("metrics-data-source", name), target: target{Scheme: "http", Path: "/metrics"}}
+	s := &metricsSource{target: target{Scheme: "http", Path: "/metrics"}}
 	if err := s.read(p, s); err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ type engineConfig struct {
 
 // NewExtractor makes a core-metrics-extractor.
 func NewExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	x := &extractor{named: base("core-metrics-extractor", name), Default: "vllm", engines: engines()}
+	x := &extractor{Default: "vllm", engines: engines()}
 	if err := p.Decode(x); err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ type fileDiscovery struct {
 
 // NewFileDiscovery makes a file-discovery.
 func NewFileDiscovery(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	d := &fileDiscovery{named: base("file-discovery", name)}
+	d := &fileDiscovery{}
 	if err := p.Decode(d); err != nil {
 		return nil, err
 	}

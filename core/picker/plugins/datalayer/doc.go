@@ -6,5 +6,3 @@ import "github.com/windtunnel/windtunnel/core/picker"
 
 // named is embedded by every plug-in here.
 type named = picker.Base
-
-func base(typ, name string) named { return picker.NewBase(typ, name) }

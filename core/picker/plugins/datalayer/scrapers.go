@@ -61,7 +61,7 @@ func first(names ...string) []series {
 	return out
 }
 
-func (s *scraper) read(b *picker.Builder, p picker.Params) error {
+func (s *scraper) read(b *picker.Builder, name string, p picker.Params) error {
 	s.args = scraperArgs{Endpoint: "/metrics", Interval: config.Duration(5 * machine.Second),
 		Timeout: config.Duration(2 * machine.Second), TTL: config.Duration(30 * machine.Second)}
 	a := &s.args
@@ -72,13 +72,13 @@ func (s *scraper) read(b *picker.Builder, p picker.Params) error {
 		return p.At("endpoint").Expected("the path of the metrics page, which begins with /")
 	}
 	if a.Timeout > a.Interval {
-		b.Warn("plugin %s: the timeout %s is longer than the interval %s", s.Name(), a.Timeout.Time(), a.Interval.Time())
+		b.Warn("plugin %s: the timeout %s is longer than the interval %s", name, a.Timeout.Time(), a.Interval.Time())
 	}
 	if a.Interval.Time() < machine.Second { // document 003's dos and don'ts
-		b.Warn("plugin %s: the interval %s is below 1s; document 003 advises 5s to 10s", s.Name(), a.Interval.Time())
+		b.Warn("plugin %s: the interval %s is below 1s; document 003 advises 5s to 10s", name, a.Interval.Time())
 	}
 	if a.TTL.Time() > 30*machine.Second {
-		b.Warn("plugin %s: figures up to %s old are believed; document 003 advises 30s at most", s.Name(), a.TTL.Time())
+		b.Warn("plugin %s: figures up to %s old are believed; document 003 advises 30s at most", name, a.TTL.Time())
 	}
 	for i, name := range a.Metrics {
 		if spec, err := metrics.ParseSpec(name); err != nil || spec.Name == "" || len(spec.Labels) > 0 {
@@ -93,8 +93,8 @@ func (s *scraper) read(b *picker.Builder, p picker.Params) error {
 // NewScraper makes a factory for one of the three kinds.
 func NewScraper(kind string) picker.Factory {
 	return func(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-		s := &scraper{named: base(kind, name)}
-		if err := s.read(b, p); err != nil {
+		s := &scraper{}
+		if err := s.read(b, name, p); err != nil {
 			return nil, err
 		}
 		switch kind {

@@ -1,7 +1,10 @@
 // Drives a model server with OpenAI's Node client: BASE_URL and MODEL from the
 // environment. Prints "ok NAME" or "FAIL NAME: why" for every check.
 const assert = require("node:assert/strict");
+const Anthropic = require("@anthropic-ai/sdk");
 const OpenAI = require("openai");
+const { zodResponseFormat, zodTextFormat } = require("openai/helpers/zod");
+const { z } = require("zod");
 
 const model = process.env.MODEL;
 const client = new OpenAI({ baseURL: process.env.BASE_URL, apiKey: "none", maxRetries: 0 });
@@ -85,6 +88,32 @@ const checks = {
     const s = await client.chat.completions.stream(ask).finalChatCompletion();
     assert.equal(typeof JSON.parse(s.choices[0].message.tool_calls[0].function.arguments).city, "string");
     assert.equal(s.choices[0].finish_reason, "tool_calls");
+  },
+
+  async structured() {
+    const Person = z.object({ name: z.string(), age: z.number().int().min(18).max(99), kind: z.enum(["staff", "guest"]), tags: z.array(z.string()) });
+    const c = await client.chat.completions.parse({ model, messages: hello, response_format: zodResponseFormat(Person, "person") });
+    assert.ok(["staff", "guest"].includes(c.choices[0].message.parsed.kind));
+    const r = await client.responses.parse({ model, input: "Hello", text: { format: zodTextFormat(Person, "person") } });
+    assert.ok(r.output_parsed.age >= 18);
+    const choice = await client.chat.completions.create({ model, messages: hello, structured_outputs: { choice: ["yes"] } });
+    assert.equal(choice.choices[0].message.content, "yes");
+    await assert.rejects(client.chat.completions.create({ model, messages: hello, structured_outputs: { json: {}, regex: "a" } }), OpenAI.BadRequestError);
+  },
+
+  async anthropicMessages() {
+    const a = new Anthropic({ baseURL: process.env.BASE_URL.replace(/\/v1$/, ""), apiKey: "none", maxRetries: 0 });
+    const ask = { model, max_tokens: 100, messages: hello };
+    assert.ok((await a.messages.create(ask)).content[0].text);
+    const tools = [{ name: "get_weather", input_schema: parameters }];
+    for (const max_tokens of [1, 2, 3, 5, 100]) {
+      const m = await a.messages.create({ ...ask, max_tokens, tools, tool_choice: { type: "any" } });
+      assert.equal(typeof m.content[0].input, "object");
+      const s = await a.messages.stream({ ...ask, max_tokens, tools, tool_choice: { type: "any" } }).finalMessage();
+      assert.equal(s.content[0].type, "tool_use");
+    }
+    const format = { type: "json_schema", schema: { ...parameters, additionalProperties: false } };
+    assert.equal(typeof JSON.parse((await a.messages.create({ ...ask, output_config: { format } })).content[0].text).days, "number");
   },
 
   async completions() {

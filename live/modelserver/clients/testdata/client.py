@@ -5,9 +5,12 @@ Prints "ok NAME" or "FAIL NAME: why" for every check.
 
 import asyncio
 import base64
+import json
 import os
+import re
 import struct
 import traceback
+import typing
 
 import openai
 import pydantic
@@ -115,6 +118,48 @@ def chat_tools():
     Arguments.model_validate_json(streamed)
     answered = hello + [r.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
     assert client.chat.completions.create(model=MODEL, messages=answered, max_tokens=2).choices[0].message.content
+
+
+class Person(pydantic.BaseModel):
+    name: str = pydantic.Field(min_length=3, max_length=20)
+    age: int = pydantic.Field(ge=18, le=99)
+    kind: typing.Literal["staff", "guest"]
+    tags: list[str]
+    boss: typing.Optional["Person"]
+
+
+@check
+def structured():
+    for i in range(5):
+        c = client.chat.completions.parse(model=MODEL, messages=hello, response_format=Person).choices[0]
+        assert c.finish_reason == "stop" and isinstance(c.message.parsed, Person), c
+        r = client.responses.parse(model=MODEL, input="Hello", text_format=Person)
+        assert isinstance(r.output_parsed, Person), r
+    with client.chat.completions.stream(model=MODEL, messages=hello, response_format=Person) as s:
+        assert isinstance(s.get_final_completion().choices[0].message.parsed, Person)
+    raises(openai.LengthFinishReasonError, lambda: client.chat.completions.parse(model=MODEL, messages=hello, response_format=Person, max_tokens=3))
+    tool = openai.pydantic_function_tool(Person)
+    r = client.chat.completions.parse(model=MODEL, messages=hello, tools=[tool], tool_choice="required")
+    assert isinstance(r.choices[0].message.tool_calls[0].function.parsed_arguments, Person)
+    ask = dict(model=MODEL, messages=hello)
+    assert json.loads(client.chat.completions.create(**ask, response_format={"type": "json_object"}).choices[0].message.content) != None
+    for extra, fits in (
+        ({"choice": ["yes", "no"]}, r"yes|no"),
+        ({"regex": r"[a-z]{3}-\d+"}, r"[a-z]{3}-\d+"),
+        ({"grammar": 'root ::= "<" [0-9]+ ">"'}, r"<[0-9]+>"),
+    ):
+        said = client.chat.completions.create(**ask, extra_body={"structured_outputs": extra}).choices[0].message.content
+        assert re.fullmatch(fits, said), (extra, said)
+    e = raises(openai.BadRequestError, lambda: client.chat.completions.create(**ask, extra_body={"structured_outputs": {"json": {"type": "array", "uniqueItems": True}}}))
+    assert "uniqueItems" in e.message
+
+
+@check
+def prompt_logprobs():
+    c = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=0, echo=True, logprobs=2).choices[0]
+    assert c.text == "Once upon a time" == "".join(c.logprobs.tokens) and c.logprobs.token_logprobs[0] is None, c
+    r = client.chat.completions.create(model=MODEL, messages=hello, max_tokens=1, extra_body={"prompt_logprobs": 1})
+    assert len(r.prompt_logprobs) == r.usage.prompt_tokens and r.prompt_logprobs[0] is None
 
 
 @check

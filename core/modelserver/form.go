@@ -1,0 +1,223 @@
+package modelserver
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/modelserver/structured"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
+)
+
+// bytesPerToken is how many bytes of a text one token is, more or less; those of
+// tokens.Packed are exactly so many.
+const bytesPerToken = 4
+
+// write has c say a text of a form and nothing behind it, as far as limit tokens
+// of it will be told. t.Target is about how many tokens it has, 0 DefaultOutput.
+func (r *Reader) write(c *content, q *Request, form *structured.Grammar, t *structured.Text, limit int) {
+	if t.Target == 0 {
+		t.Target = DefaultOutput
+	}
+	t.Words, t.Spend = r.Vocabulary, q.work.spend
+	t.Target *= bytesPerToken
+	if t.Most = bytesPerToken * (limit + 1); !packed(r.Tokenizer) {
+		// A token has few bytes or many, and the last ones of a text that is cut may
+		// be others than those of the whole.
+		t.Most = 16*limit + 64
+	}
+	text := form.Write(nil, t)
+	if q.work.spend(pieceWork * len(text)) {
+		c.given = r.piecesOf(string(text))
+	}
+	if c.once = true; len(c.given) == 0 {
+		c.given = []piece{{}} // the end of an empty text is a token too
+	}
+}
+
+func packed(t tokens.Tokenizer) bool {
+	_, ok := t.(tokens.Packed)
+	return ok
+}
+
+// structuredOutputs are vLLM's StructuredOutputsParams (vllm/sampling_params.py).
+// What they say about white space has no effect: none is made but a blank behind
+// commas and colons.
+type structuredOutputs struct {
+	JSON       json.RawMessage `json:"json"`
+	Regex      *string         `json:"regex"`
+	Choice     *[]string       `json:"choice"`
+	Grammar    *string         `json:"grammar"`
+	JSONObject *bool           `json:"json_object"`
+	Tag        json.RawMessage `json:"structural_tag"`
+}
+
+// given tells whether an optional field has a value.
+func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// formOf is the form that a request asks its answers to have; nil is any words.
+// What is refused, and how, is vLLM's.
+func (q *Request) formOf(p *openai.Sampling) (*structured.Grammar, *openai.Error) {
+	if p.Guided == nil && !given(p.StructuredOutputs) && !given(p.ResponseFormat) {
+		return nil, nil
+	}
+	s := new(structuredOutputs)
+	param, bad := s.read(p)
+	if bad != nil || param == "" {
+		return nil, bad
+	}
+	form, bad := s.compile(param, q.work.spend)
+	if tooMuch := q.work.tooMuch(); tooMuch != nil {
+		bad = tooMuch
+	}
+	return form, bad
+}
+
+// read collects what a request says about the form of its answers, and returns
+// the field that says it; "" is none. response_format takes the place of the same
+// kind of constraint among structured_outputs, as in vLLM's
+// structured_outputs_from_response_format.
+func (s *structuredOutputs) read(p *openai.Sampling) (param string, bad *openai.Error) {
+	if given(p.StructuredOutputs) {
+		param = "structured_outputs"
+		if bad := openai.Decode(p.StructuredOutputs, s); bad != nil {
+			bad.Message = param + ": " + bad.Message
+			bad.Param = param
+			return "", bad
+		}
+	}
+	if g := p.Guided; g != nil {
+		for _, f := range []struct {
+			name string
+			raw  json.RawMessage
+			into any
+			want string
+		}{
+			{"guided_json", g.JSON, &s.JSON, "a schema"}, {"guided_regex", g.Regex, &s.Regex, "a string"},
+			{"guided_choice", g.Choice, &s.Choice, "a list of strings"}, {"guided_grammar", g.Grammar, &s.Grammar, "a string"},
+		} {
+			if !given(f.raw) {
+				continue
+			}
+			if param = f.name; json.Unmarshal(f.raw, f.into) != nil {
+				return "", openai.Invalidf(param, "%s: expected %s.", param, f.want)
+			}
+		}
+	}
+	if !given(p.ResponseFormat) {
+		return param, nil
+	}
+	asks, bad := s.format(p.ResponseFormat)
+	if asks {
+		param = "response_format"
+	}
+	return param, bad
+}
+
+// format reads response_format, and tells whether it asks for anything.
+func (s *structuredOutputs) format(raw json.RawMessage) (asks bool, bad *openai.Error) {
+	const param = "response_format"
+	var f struct {
+		Type   string `json:"type"`
+		Schema *struct {
+			Name   string          `json:"name"`
+			Schema json.RawMessage `json:"schema"`
+		} `json:"json_schema"`
+	}
+	if bad := openai.Decode(raw, &f); bad != nil {
+		bad.Param, bad.Message = param, param+": "+bad.Message
+		return false, bad
+	}
+	switch f.Type {
+	case "text":
+		return false, nil
+	case "json_object":
+		yes := true
+		s.JSONObject = &yes
+		return true, nil
+	case "json_schema":
+		switch {
+		case f.Schema == nil:
+			return false, openai.Errorf(400, param, "When response_format type is 'json_schema', the 'json_schema' field must be provided.")
+		case f.Schema.Name == "":
+			return false, openai.Invalidf(param+".json_schema.name", "response_format.json_schema.name: field required.")
+		}
+		s.JSON = f.Schema.Schema
+		return true, nil
+	case "structural_tag":
+		s.Tag = raw
+		return true, nil
+	}
+	return false, openai.Invalidf(param+".type", "response_format.type: expected text, json_object, json_schema or structural_tag, got %q.", f.Type)
+}
+
+// kinds are the constraints that are there.
+func (s *structuredOutputs) kinds() []string {
+	var out []string
+	for _, k := range []struct {
+		name  string
+		there bool
+	}{{"json", given(s.JSON)}, {"regex", s.Regex != nil}, {"choice", s.Choice != nil}, {"grammar", s.Grammar != nil}, {"json_object", s.JSONObject != nil}, {"structural_tag", given(s.Tag)}} {
+		if k.there {
+			out = append(out, k.name)
+		}
+	}
+	return out
+}
+
+// compile makes the form of what was read of param.
+func (s *structuredOutputs) compile(param string, spend func(int) bool) (*structured.Grammar, *openai.Error) {
+	refuse := func(format string, args ...any) (*structured.Grammar, *openai.Error) {
+		return nil, openai.Errorf(400, param, format, args...)
+	}
+	switch kinds := s.kinds(); {
+	case len(kinds) == 0:
+		return refuse("You must use one kind of structured outputs constraint but none are specified.")
+	case len(kinds) > 1 && !slices.ContainsFunc(kinds, func(k string) bool { return k != "json" && k != "regex" && k != "choice" }):
+		return refuse("You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').")
+	case len(kinds) > 1:
+		return refuse("You can only use one kind of structured outputs constraint but multiple are specified: %s.", strings.Join(kinds, ", "))
+	}
+	var form *structured.Grammar
+	var err error
+	switch {
+	case s.Regex != nil:
+		if strings.Contains(*s.Regex, "\x00") {
+			return refuse("structured_outputs.regex must not contain a NUL character ('\\x00')")
+		}
+		form, err = structured.Regex(*s.Regex, spend)
+	case s.Choice != nil:
+		if len(*s.Choice) == 0 {
+			return refuse("Choice '[]' cannot be an empty list")
+		}
+		form, err = structured.Choice(*s.Choice, spend)
+	case s.Grammar != nil:
+		if strings.TrimSpace(*s.Grammar) == "" {
+			return refuse("structured_outputs.grammar cannot be an empty string")
+		}
+		form, err = structured.Parse(*s.Grammar, spend)
+	case s.JSONObject != nil:
+		if !*s.JSONObject {
+			return refuse("structured_outputs.json_object must be True if set; omit structured_outputs to disable structured outputs")
+		}
+		form, err = structured.Object(spend)
+	case given(s.Tag):
+		return refuse("structural_tag is not simulated; use json, regex, choice or grammar.")
+	default:
+		var text string
+		schema := s.JSON
+		if json.Unmarshal(schema, &text) == nil {
+			if schema = json.RawMessage(text); strings.TrimSpace(text) == "" {
+				return refuse("structured_outputs.json cannot be an empty string")
+			} else if !json.Valid(schema) {
+				return refuse("Invalid JSON grammar specification.")
+			}
+		}
+		form, err = structured.Schema(schema, spend)
+	}
+	if err != nil {
+		return refuse("Grammar error: %v", err)
+	}
+	return form, nil
+}

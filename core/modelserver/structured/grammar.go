@@ -1,0 +1,77 @@
+package structured
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Grammar is a form that texts can be made of, and is never changed.
+type Grammar struct{ root *node }
+
+// tooMuch is where the work that may be done is spent: the server then says so
+// in its own words.
+var tooMuch = errors.New("the form takes too much work")
+
+// MaxBytes bounds a schema, a regular expression and a grammar.
+const MaxBytes = 1 << 20
+
+// builder makes the nodes of a form.
+type builder struct {
+	all   []*node
+	spend func(int) bool
+}
+
+// nodeWork is about what one node takes.
+const nodeWork = 256
+
+func (b *builder) node(n node) *node {
+	b.spend(nodeWork)
+	p := &n
+	b.all = append(b.all, p)
+	return p
+}
+
+func (b *builder) literal(text string) *node { return b.node(node{kind: literal, text: text}) }
+
+func (b *builder) sequence(kids ...*node) *node {
+	if len(kids) == 1 {
+		return kids[0]
+	}
+	return b.node(node{kind: sequence, kids: kids})
+}
+
+func (b *builder) either(kids ...*node) *node {
+	if len(kids) == 1 {
+		return kids[0]
+	}
+	return b.node(node{kind: either, kids: kids})
+}
+
+func (b *builder) repeat(kid *node, least, most int) *node {
+	return b.node(node{kind: repeat, kids: []*node{kid}, least: least, most: most})
+}
+
+// grammar ends the making of a form.
+func (b *builder) grammar(root *node) (*Grammar, error) {
+	if err := lengths(b.all, b.spend); err != nil {
+		return nil, err
+	}
+	return &Grammar{root}, nil
+}
+
+// Choice is the form of one of several texts.
+func Choice(texts []string, spend func(int) bool) (*Grammar, error) {
+	b := builder{spend: spend}
+	kids := make([]*node, len(texts))
+	for i, t := range texts {
+		kids[i] = b.literal(t)
+	}
+	return b.grammar(b.either(kids...))
+}
+
+func tooLong(what string, n int) error {
+	if n > MaxBytes {
+		return fmt.Errorf("%s: expected at most %d bytes, got %d", what, MaxBytes, n)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package structured
+
+import (
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/openai"
+)
+
+// kind is what a node writes.
+type kind uint8
+
+const (
+	literal  kind = iota // its text
+	class                // one character of a set
+	sequence             // its kids in order
+	either               // one of its kids
+	repeat               // its kid, least to most times
+	str                  // a JSON string of least to most characters
+	number               // a JSON number
+	array                // a JSON array: its kids, and then more
+	object               // a JSON object
+	anyValue             // a JSON value
+)
+
+// endless is the length of what has no end.
+const endless = math.MaxInt32
+
+// node is a part of a form. Rules refer to each other by pointer, in circles too.
+type node struct {
+	kind kind
+	text string
+	kids []*node
+	// least and most are how many characters, repetitions, elements or members;
+	// most is below 0 where there is no limit.
+	least, most int
+	min         int // bytes of the shortest text, endless where there is none
+	best        *node
+	set         *set
+	num         *numbers
+	props       []property
+	names       *node // how further members are called; nil is any word
+	more        *node // further elements or members; nil where there are none
+	free        bool  // further members may be, but nobody has said what
+}
+
+// property is a member of an object.
+type property struct {
+	name     string
+	key      string // as it is written, with its colon
+	value    *node
+	required bool
+	after    int // required ones behind it
+}
+
+// lengths finds how short the text of each node can be: the least fixed point,
+// by passes over all nodes until nothing changes. Nodes refer mostly to those
+// that were made after them, so nearly always two passes do.
+func lengths(all []*node, spend func(int) bool) error {
+	for _, n := range all {
+		n.min = endless
+	}
+	for changed := true; changed; {
+		changed = false
+		if !spend(2 * len(all)) {
+			return tooMuch
+		}
+		for i := len(all) - 1; i >= 0; i-- {
+			if m := all[i].shortest(); m < all[i].min {
+				all[i].min, changed = m, true
+			}
+		}
+	}
+	for _, n := range all {
+		if n.kind == either {
+			n.kids, n.best = ending(n.kids)
+		}
+	}
+	return nil
+}
+
+// ending are those of a node's kids that come to an end, or all where none does,
+// and the shortest of them.
+func ending(kids []*node) (some []*node, best *node) {
+	for _, k := range kids {
+		if k.min < endless {
+			some = append(some, k)
+		}
+		if best == nil || k.min < best.min {
+			best = k
+		}
+	}
+	if len(some) == 0 {
+		some = kids
+	}
+	return some, best
+}
+
+func sum(a, b int) int { return min(endless, a+b) }
+
+func times(n, a int) int {
+	if n == 0 || a == 0 {
+		return 0
+	}
+	if a > endless/n {
+		return endless
+	}
+	return n * a
+}
+
+func (n *node) shortest() int {
+	switch n.kind {
+	case literal:
+		return len(n.text)
+	case class, number:
+		return 1
+	case sequence:
+		total := 0
+		for _, k := range n.kids {
+			total = sum(total, k.min)
+		}
+		return total
+	case either:
+		least := endless
+		for _, k := range n.kids {
+			least = min(least, k.min)
+		}
+		return least
+	case repeat:
+		return times(n.least, n.kids[0].min)
+	case str:
+		return sum(2, n.least)
+	case array:
+		total := 2
+		for i := range min(n.least, len(n.kids)) {
+			total = sum(total, n.kids[i].min+2)
+		}
+		if rest := n.least - len(n.kids); rest > 0 && n.more != nil {
+			total = sum(total, times(rest, sum(n.more.min, 2)))
+		}
+		return total
+	case object:
+		total := 2
+		for i := range n.props {
+			if p := &n.props[i]; p.required {
+				total = sum(total, sum(len(p.key)+2, p.value.min))
+			}
+		}
+		return total
+	}
+	return len("null")
+}
+
+// quote is a text as a JSON string.
+func quote(s string) string { return string(openai.AppendString(nil, s)) }

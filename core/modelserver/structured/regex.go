@@ -1,0 +1,387 @@
+package structured
+
+import (
+	"fmt"
+	"regexp/syntax"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Regex is the form of a text that a regular expression matches as a whole: one
+// of ECMAScript's, as far as xgrammar takes it (cpp/regex_converter.cc), with
+// Unicode classes and case folding as its stand-in does.
+func Regex(pattern string, spend func(int) bool) (*Grammar, error) {
+	b := builder{spend: spend}
+	root, err := b.regex(pattern, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	return b.grammar(root)
+}
+
+// regexWork is what reading one byte of a regular expression takes.
+const regexWork = 64
+
+// regex makes a regular expression's nodes. quoted is where it says what stands
+// within a JSON string.
+func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) (*node, error) {
+	if err := tooLong("regex", len(pattern)); err != nil {
+		return nil, err
+	}
+	if !b.spend(regexWork * len(pattern)) {
+		return nil, tooMuch
+	}
+	r := regexReader{builder: b, text: pattern, flags: flags, quoted: quoted}
+	n := r.alternatives()
+	if r.at < len(r.text) {
+		r.fail("Unmatched ')'")
+	}
+	return n, r.err
+}
+
+// regexReader reads an expression. What one character may be is left to
+// regexp/syntax, which has limits to repetitions that nothing here needs. After a
+// mistake it is at the end.
+type regexReader struct {
+	*builder
+	text   string
+	at     int
+	depth  int
+	flags  syntax.Flags
+	quoted bool
+	err    error
+}
+
+func (r *regexReader) fail(format string, args ...any) *node {
+	if r.err == nil {
+		r.err = fmt.Errorf("Regex parsing error at position %d: %s", r.at+1, fmt.Sprintf(format, args...))
+	}
+	r.at = len(r.text)
+	return nil
+}
+
+func (r *regexReader) rest() string { return r.text[r.at:] }
+
+func (r *regexReader) take(prefix string) bool {
+	if !strings.HasPrefix(r.rest(), prefix) {
+		return false
+	}
+	r.at += len(prefix)
+	return true
+}
+
+func (r *regexReader) alternatives() *node {
+	kids := []*node{r.sequence()}
+	for r.take("|") {
+		kids = append(kids, r.sequence())
+	}
+	return r.either(kids...)
+}
+
+func (r *regexReader) sequence() *node {
+	var kids []*node
+	text := "" // plain characters, until something else comes
+	flush := func() {
+		if text != "" {
+			kids, text = append(kids, r.literal(text)), ""
+		}
+	}
+	for r.at < len(r.text) && r.text[r.at] != '|' && r.text[r.at] != ')' {
+		plain, n := r.atom()
+		if r.err != nil {
+			break
+		}
+		least, most, repeated := r.times()
+		if n == nil && !repeated {
+			text += plain
+			continue
+		}
+		flush()
+		if n == nil {
+			n = r.literal(plain)
+		}
+		if repeated {
+			n = r.repeat(n, least, most)
+		}
+		kids = append(kids, n)
+	}
+	if flush(); len(kids) == 0 {
+		return r.literal("")
+	}
+	return r.builder.sequence(kids...)
+}
+
+// times reads how often what stood before is repeated.
+func (r *regexReader) times() (least, most int, ok bool) {
+	switch {
+	case r.take("*"):
+		least, most = 0, -1
+	case r.take("+"):
+		least, most = 1, -1
+	case r.take("?"):
+		least, most = 0, 1
+	default:
+		var size int
+		if least, most, size = span(r.rest()); size == 0 {
+			return 0, 0, false
+		}
+		if r.at += size; most >= 0 && most < least {
+			r.fail("Invalid repetition count.")
+		}
+	}
+	r.take("?") // a lazy one matches the same texts
+	if _, _, size := span(r.rest()); size > 0 || r.at < len(r.text) && strings.IndexByte("*+?", r.text[r.at]) >= 0 {
+		r.fail("Two consecutive repetition modifiers are not allowed.")
+	}
+	return least, most, true
+}
+
+// span reads {m}, {m,} and {m,n}; size is 0 where a text does not begin with one.
+func span(s string) (least, most, size int) {
+	end := strings.IndexByte(s, '}')
+	if !strings.HasPrefix(s, "{") || end < 0 || end > 32 {
+		return 0, 0, 0
+	}
+	low, high, both := strings.Cut(s[1:end], ",")
+	least, err := strconv.Atoi(low)
+	if err != nil || least < 0 {
+		return 0, 0, 0
+	}
+	switch most = least; {
+	case both && high == "":
+		most = -1
+	case both:
+		if most, err = strconv.Atoi(high); err != nil || most < 0 {
+			return 0, 0, 0
+		}
+		most = min(most, endless-1)
+	}
+	return min(least, endless-1), most, end + 1
+}
+
+// atom reads what one repetition would be about: plain text, or a node.
+func (r *regexReader) atom() (string, *node) {
+	switch c := r.text[r.at]; c {
+	case '(':
+		return "", r.group()
+	case '[':
+		return "", r.brackets()
+	case '.':
+		r.at++
+		return "", r.class(scalar, r.quoted)
+	case '^', '$': // the whole text matches anyway
+		r.at++
+		return "", r.literal("")
+	case '\\':
+		return r.escape()
+	case '*', '+', '?':
+		return "", r.fail("Nothing to repeat.")
+	}
+	c, size := utf8.DecodeRuneInString(r.rest())
+	r.at += size
+	return r.char(c), nil
+}
+
+// char is a character as it is written.
+func (r *regexReader) char(c rune) string {
+	if r.quoted {
+		return string(appendEscaped(nil, c))
+	}
+	return string(c)
+}
+
+func (r *regexReader) group() *node {
+	r.at++
+	before := r.flags
+	defer func() { r.flags = before }()
+	if r.take("?") {
+		switch rest := r.rest(); {
+		case r.take(":"):
+		case strings.HasPrefix(rest, "=") || strings.HasPrefix(rest, "!"):
+			return r.fail("Lookahead is not supported yet.")
+		case strings.HasPrefix(rest, "<=") || strings.HasPrefix(rest, "<!"):
+			return r.fail("Lookbehind is not supported yet.")
+		case r.take("<") || r.take("P<"):
+			end := strings.IndexByte(r.rest(), '>')
+			if end < 1 {
+				return r.fail("Invalid named capturing group.")
+			}
+			r.at += end + 1
+		default:
+			n := len(rest) - len(strings.TrimLeft(rest, "imsux"))
+			if strings.Contains(rest[:n], "i") {
+				r.flags |= syntax.FoldCase
+			}
+			if r.at += n; n > 0 && r.take(")") {
+				before = r.flags // up to the end of the group around it
+				return r.literal("")
+			}
+			if n == 0 || !r.take(":") {
+				return r.fail("Group modifier flag is not supported yet.")
+			}
+		}
+	}
+	if r.depth++; r.depth > maxDepth {
+		return r.fail("Nest layer exceeded the maximum limit")
+	}
+	n := r.alternatives()
+	if r.depth--; !r.take(")") {
+		return r.fail("The parenthesis is not closed.")
+	}
+	return n
+}
+
+// brackets reads a class of characters.
+func (r *regexReader) brackets() *node {
+	from := r.at
+	if r.take("[^]") {
+		return r.class(scalar, r.quoted)
+	}
+	if r.take("[]") {
+		return r.fail("Empty character class is not allowed in regex.")
+	}
+	var out strings.Builder
+	for r.at++; ; {
+		switch {
+		case r.at >= len(r.text):
+			r.at = from
+			return r.fail("Unclosed '['")
+		case r.take("]"):
+			return r.one("[" + out.String() + "]")
+		case r.take(`\b`):
+			out.WriteString(`\x08`)
+		case r.text[r.at] == '\\':
+			c, ok := r.point()
+			if r.err != nil {
+				return nil
+			}
+			if ok {
+				fmt.Fprintf(&out, `\x{%x}`, c)
+				continue
+			}
+			out.WriteString(r.property())
+		default:
+			if r.text[r.at] == '[' {
+				out.WriteByte('\\') // [: means nothing here
+			}
+			_, size := utf8.DecodeRuneInString(r.rest())
+			out.WriteString(r.text[r.at : r.at+size])
+			r.at += size
+		}
+	}
+}
+
+// one is one character of a class, as regexp/syntax reads it.
+func (r *regexReader) one(class string) *node {
+	re, err := syntax.Parse(class, syntax.Perl|r.flags)
+	if err != nil {
+		return r.fail("%v", err)
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		return r.literal(r.char(re.Rune[0]))
+	case syntax.OpCharClass:
+		return r.class(re.Rune, r.quoted)
+	case syntax.OpAnyCharNotNL:
+		return r.class(others([]rune{'\n', '\n'}), r.quoted)
+	case syntax.OpAnyChar:
+		return r.class(scalar, r.quoted)
+	}
+	return r.class(nil, r.quoted)
+}
+
+func (r *regexReader) escape() (string, *node) {
+	from := r.at
+	c, ok := r.point()
+	if r.err != nil {
+		return "", nil
+	}
+	if ok {
+		return r.char(c), nil
+	}
+	switch e := r.text[from+1]; {
+	case e >= '1' && e <= '9', e == 'k':
+		return "", r.fail("Backreference is not supported yet.")
+	case e == 'b' || e == 'B':
+		return "", r.fail("Word boundary is not supported yet.")
+	case e == 'A' || e == 'z' || e == 'Z':
+		r.at += 2
+		return "", r.literal("")
+	}
+	return "", r.one(r.property())
+}
+
+// property reads \d and its like, and Unicode's \p{…}.
+func (r *regexReader) property() string {
+	rest, size := r.rest(), min(2, len(r.rest()))
+	if strings.HasPrefix(rest, `\p{`) || strings.HasPrefix(rest, `\P{`) {
+		if end := strings.IndexByte(rest, '}'); end > 0 {
+			size = end + 1
+		}
+	} else if strings.HasPrefix(rest, `\p`) || strings.HasPrefix(rest, `\P`) {
+		size = min(3, len(rest))
+	}
+	r.at += size
+	return rest[:size]
+}
+
+// point reads an escape that stands for one character.
+func (r *regexReader) point() (c rune, ok bool) {
+	rest := r.rest()
+	if len(rest) < 2 {
+		r.fail("Escape sequence is not finished.")
+		return 0, false
+	}
+	const from, to = `nrtvf0`, "\n\r\t\v\f\x00"
+	e, size := utf8.DecodeRuneInString(rest[1:])
+	size++
+	switch i := strings.IndexRune(from, e); {
+	case i >= 0:
+		c = rune(to[i])
+	case e == 'u' || e == 'x':
+		if c, size = codePoint(rest); size == 0 {
+			r.fail("Invalid Unicode escape sequence.")
+			return 0, false
+		}
+	case e == 'c':
+		if size = 3; len(rest) < size || rest[2]|0x20 < 'a' || rest[2]|0x20 > 'z' {
+			r.fail("Invalid control character escape sequence.")
+			return 0, false
+		}
+		c = rune(rest[2] % 32)
+	case slices.Contains([]rune("dDwWsSpPbBkAzZ123456789"), e):
+		return 0, false
+	default:
+		c = e // any other stands for itself
+	}
+	r.at += size
+	return c, true
+}
+
+// codePoint reads \xHH, \uHHHH and either with {H…}; size is 0 where it cannot.
+func codePoint(s string) (c rune, size int) {
+	size = map[byte]int{'x': 4, 'u': 6}[s[1]]
+	digits := ""
+	if strings.HasPrefix(s[2:], "{") {
+		size = strings.IndexByte(s, '}') + 1
+		digits = s[3:max(3, size-1)]
+	} else if len(s) >= size {
+		digits = s[2:size]
+	}
+	v, err := strconv.ParseUint(digits, 16, 32)
+	if err != nil || v > utf8.MaxRune {
+		return 0, 0
+	}
+	return rune(v), size
+}
+
+// class is one of the characters of pairs, which are in order; without any there
+// is no such text.
+func (b *builder) class(pairs []rune, quoted bool) *node {
+	if s := newSet(pairs, quoted); s != nil {
+		return b.node(node{kind: class, set: s})
+	}
+	return b.node(node{kind: either})
+}

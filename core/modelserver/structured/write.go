@@ -1,0 +1,423 @@
+package structured
+
+import (
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
+)
+
+// Options bound what is made up where a form does not say, with
+// llm-d-inference-sim's meanings.
+type Options struct {
+	MinInteger, MaxInteger int     // 0 to 100 where both are 0
+	MinNumber, MaxNumber   float64 // 0 to 100 where both are 0
+	MinItems, MaxItems     int     // of an array, 1 where both are 0
+	// OmitOptional is in how many per cent of the texts a member of the outermost
+	// object that is not required is left out, OmitField the same for objects
+	// within. Nil is 50.
+	OmitOptional, OmitField *int
+}
+
+var half = 50
+
+func (o Options) withDefaults() Options {
+	if o.MinInteger == 0 && o.MaxInteger == 0 {
+		o.MaxInteger = 100
+	}
+	if o.MinNumber == 0 && o.MaxNumber == 0 {
+		o.MaxNumber = 100
+	}
+	o.MinItems = max(o.MinItems, 1)
+	o.MaxItems = max(o.MaxItems, o.MinItems)
+	if o.OmitOptional == nil {
+		o.OmitOptional = &half
+	}
+	if o.OmitField == nil {
+		o.OmitField = &half
+	}
+	return o
+}
+
+// Text is what one text is made of.
+type Text struct {
+	Draw    machine.Draw // what is drawn for it
+	Words   *tokens.Vocabulary
+	Options Options
+	// Free lets an object of which nothing is said have a few members all the same.
+	Free bool
+	// Target is about how many bytes a text has that may be of any length.
+	Target int
+	// Most ends it, whole or not, at about so many bytes: more will not be told.
+	Most int
+	// Spend counts the work that it takes, in about bytes, and is false when no
+	// more may be done.
+	Spend func(int) bool
+}
+
+// What writing takes, in the units of Text.Spend: each step, and a frame far down.
+const (
+	stepWork  = 16
+	frameWork = 64
+	shallow   = 1 << 10 // frames that are not counted
+)
+
+// maxIdle is how many steps may pass without a byte: what then still says nothing
+// never will.
+const maxIdle = 1 << 16
+
+// frame is a node that is being written.
+type frame struct {
+	n     *node
+	i     int // what of it is next
+	count int // how many elements, repetitions or members it has, or will have
+	owes  int // the least bytes that it will still add
+	keys  map[string]bool
+}
+
+// writer writes one text. It keeps its own stack, so that no form is nested too
+// deeply for it.
+type writer struct {
+	*Text
+	b     []byte
+	o     Options
+	root  *node
+	stack []frame
+	owed  int // by all frames together
+}
+
+// Write appends a text to b. It is not whole where it has become longer than
+// t.Most, or took too much work.
+func (g *Grammar) Write(b []byte, t *Text) []byte {
+	w := writer{Text: t, b: b, o: t.Options.withDefaults(), root: g.root}
+	w.Target += len(b)
+	w.Most += len(b)
+	w.push(g.root)
+	w.run(0)
+	return w.b
+}
+
+func (w *writer) push(n *node) {
+	owes := n.min
+	if owes == endless {
+		owes = 0
+	}
+	w.owed += owes
+	if len(w.stack) > shallow {
+		w.Spend(frameWork)
+	}
+	w.stack = append(w.stack, frame{n: n, owes: owes})
+}
+
+// pop takes the innermost frame off. A pointer to it is none any more.
+func (w *writer) pop() {
+	last := len(w.stack) - 1
+	w.owed -= w.stack[last].owes
+	w.stack = w.stack[:last]
+}
+
+// pay counts bytes that a frame has written, or leaves to one within it.
+func (w *writer) pay(f *frame, n int) {
+	n = min(n, f.owes)
+	f.owes -= n
+	w.owed -= n
+}
+
+// room tells whether so many bytes more would leave the text as long as it is
+// meant to be.
+func (w *writer) room(n int) bool { return len(w.b)+w.owed+n < w.Target }
+
+// run writes until no more than so many frames are open.
+func (w *writer) run(open int) bool {
+	said, idle := len(w.b), 0
+	for len(w.stack) > open {
+		if idle++; len(w.b) > said {
+			said, idle = len(w.b), 0
+		}
+		if said >= w.Most || idle > maxIdle || !w.Spend(stepWork) {
+			return false
+		}
+		w.step()
+	}
+	return true
+}
+
+// step writes the next piece of the innermost frame.
+func (w *writer) step() {
+	f := &w.stack[len(w.stack)-1]
+	n := f.n
+	switch n.kind {
+	case literal:
+		w.b = append(w.b, n.text...)
+		w.Spend(len(n.text))
+		w.pop()
+	case class:
+		w.b = n.set.append(w.b, &w.Draw)
+		w.pop()
+	case sequence:
+		if f.i == len(n.kids) {
+			w.pop()
+			return
+		}
+		kid := n.kids[f.i]
+		f.i++
+		w.pay(f, kid.min)
+		if f.i == len(n.kids) {
+			w.pop() // so that a rule that ends with itself needs no stack
+		}
+		w.push(kid)
+	case either:
+		kid := n.kids[w.Draw.Intn(len(n.kids))]
+		w.pop()
+		if kid.kind != literal && !w.room(kid.min) {
+			kid = n.best
+		}
+		w.push(kid)
+	case repeat:
+		w.repeat(f)
+	case str:
+		w.str(n)
+		w.pop()
+	case number:
+		w.b = n.num.append(w.b, &w.Draw, &w.o)
+		w.pop()
+	case array:
+		w.array(f)
+	case object:
+		w.object(f)
+	case anyValue:
+		w.any()
+		w.pop()
+	}
+}
+
+// spread is by how many repetitions a form is gone beyond its least.
+const spread = 8
+
+// amount draws from least to most, where most is below 0 without a limit.
+func (w *writer) amount(least, most, spread int) int {
+	more := spread
+	if most >= 0 {
+		more = min(more, most-least)
+	}
+	return least + w.Draw.Intn(max(0, more)+1)
+}
+
+func (w *writer) repeat(f *frame) {
+	n, kid := f.n, f.n.kids[0]
+	if f.i == 0 {
+		f.count = n.least
+		if kid.min < endless {
+			f.count = w.amount(n.least, n.most, spread)
+		}
+	}
+	if f.i >= f.count || f.i >= n.least && !w.room(kid.min) {
+		w.pop()
+		return
+	}
+	if f.i++; f.i <= n.least {
+		w.pay(f, kid.min)
+	}
+	w.push(kid)
+}
+
+func (w *writer) word() string {
+	_, word := w.Words.Word(w.Draw.Intn(w.Words.Len()))
+	return strings.TrimPrefix(word, " ")
+}
+
+// str writes a string of words.
+func (w *writer) str(n *node) {
+	words := 1
+	if w.Free {
+		words += w.Draw.Intn(3)
+	}
+	var text []rune
+	for i := 0; (i < words || len(text) < n.least) && (n.most < 0 || len(text) < n.most); i++ {
+		if i > 0 {
+			text = append(text, ' ')
+		}
+		from := len(text)
+		if text = append(text, []rune(w.word())...); len(text) == from {
+			text = append(text, 'x') // a vocabulary may have empty words
+		}
+		if w.Spend(stepWork * (len(text) - from)); len(w.b)+len(text) > w.Most {
+			break
+		}
+	}
+	if n.most >= 0 && len(text) > n.most {
+		text = text[:n.most]
+	}
+	w.b = openai.AppendString(w.b, string(text))
+}
+
+func (w *writer) any() {
+	switch w.Draw.Intn(4) {
+	case 0:
+		w.b = plain.append(w.b, &w.Draw, &w.o)
+	case 1:
+		w.b = append(w.b, []string{"true", "false"}[w.Draw.Intn(2)]...)
+	case 2:
+		w.b = append(w.b, "null"...)
+	default:
+		w.str(anyString)
+	}
+}
+
+var (
+	plain     = &numbers{integer: true}
+	anyString = &node{kind: str, most: -1}
+)
+
+func (w *writer) array(f *frame) {
+	n := f.n
+	if f.i == 0 {
+		w.b = append(w.b, '[')
+		w.pay(f, 1)
+		f.count = w.amount(w.o.MinItems, -1, w.o.MaxItems-w.o.MinItems)
+		if n.more == nil || n.most >= 0 {
+			high := len(n.kids)
+			if n.more != nil {
+				high = n.most
+			} else if n.most >= 0 {
+				high = min(high, n.most)
+			}
+			f.count = min(f.count, high)
+		}
+		if len(n.kids) > f.count && (n.most < 0 || n.most >= len(n.kids)) {
+			f.count = len(n.kids) // as many as are described
+		}
+		f.count = max(f.count, n.least)
+	}
+	kid := n.more
+	if f.i < len(n.kids) {
+		kid = n.kids[f.i]
+	}
+	if f.i >= f.count || kid == nil || f.i >= n.least && (kid.min == endless || !w.room(kid.min+2)) {
+		w.b = append(w.b, ']')
+		w.pop()
+		return
+	}
+	if f.i > 0 {
+		w.b = append(w.b, ", "...)
+	}
+	if f.i++; f.i <= n.least {
+		w.pay(f, kid.min+2)
+	}
+	w.push(kid)
+}
+
+func (w *writer) object(f *frame) {
+	n := f.n
+	if f.i == 0 {
+		w.b = append(w.b, '{')
+		w.pay(f, 1)
+	}
+	for f.i < len(n.props) {
+		p := &n.props[f.i]
+		f.i++
+		if !p.required && !w.wanted(f, p) {
+			continue
+		}
+		w.comma(f)
+		w.b = append(w.b, p.key...)
+		if p.required {
+			w.pay(f, len(p.key)+2+p.value.min)
+		}
+		w.push(p.value)
+		return
+	}
+	if w.further(f) {
+		return
+	}
+	w.b = append(w.b, '}')
+	w.pop()
+}
+
+func (w *writer) comma(f *frame) {
+	if f.count > 0 {
+		w.b = append(w.b, ", "...)
+	}
+	f.count++
+}
+
+// wanted decides about a member that need not be.
+func (w *writer) wanted(f *frame, p *property) bool {
+	n, omit := f.n, *w.o.OmitField
+	if n == w.root {
+		omit = *w.o.OmitOptional
+	}
+	out := w.Draw.Intn(100) < omit || !w.room(len(p.key)+2+p.value.min)
+	switch {
+	case p.value.min == endless, n.most >= 0 && f.count+p.after >= n.most:
+		return false
+	case f.count+len(n.props)-f.i < n.least && n.more == nil:
+		return true // too few would be left
+	}
+	return !out
+}
+
+// further writes a member of which the form does not tell the name.
+func (w *writer) further(f *frame) bool {
+	n := f.n
+	if n.more == nil || n.more.min == endless {
+		return false
+	}
+	if f.i == len(n.props) { // decided once
+		f.i++
+		want := 0
+		if !n.free || w.Free && len(n.props) == 0 {
+			want = 1 + w.Draw.Intn(3)
+		}
+		if n.most >= 0 {
+			want = min(want, n.most-f.count)
+		}
+		f.i += max(want, n.least-f.count)
+		f.keys = map[string]bool{}
+		for i := range n.props {
+			f.keys[n.props[i].key] = true
+		}
+	}
+	if f.i == len(n.props)+1 || f.count >= n.least && !w.room(n.more.min) {
+		return false
+	}
+	f.i--
+	key, ok := w.key(f)
+	if !ok {
+		return false
+	}
+	f = &w.stack[len(w.stack)-1]
+	w.comma(f)
+	w.b = append(w.b, key...)
+	w.push(n.more)
+	return true
+}
+
+// key is the name of a further member, unlike those that there are; false where
+// none could be found.
+func (w *writer) key(f *frame) (string, bool) {
+	names, keys := f.n.names, f.keys
+	const tries = 64
+	for i := range tries {
+		key := ""
+		if names == nil {
+			if key = w.word(); i > tries/2 || key == "" {
+				key += w.Draw.Letters(8)
+			}
+			key = quote(key)
+		} else {
+			from, open := len(w.b), len(w.stack)
+			if w.push(names); !w.run(open) {
+				return "", false // the text ends within it
+			}
+			key = string(w.b[from:])
+			w.b = w.b[:from]
+		}
+		if key += ": "; !keys[key] {
+			keys[key] = true
+			return key, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,79 @@
+package virtual
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// Pages that are made when somebody looks lead to the run to which pages lead
+// that are made at their times: each decision has the same figures.
+func TestFiguresWhenLookedAt(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		some := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
+		text := fmt.Sprintf(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+seed: %d
+pools:
+- name: pool
+  replicas: %d
+  flow: plain
+  modelServer:
+    batching: %s
+    accelerator: H100
+    outputTokens: 1..200
+    numGPUBlocks: 900
+    %s
+  epp:
+    config:
+      apiVersion: llm-d.ai/v1alpha1
+      kind: EndpointPickerConfig
+      plugins:
+      - {type: queue-scorer}
+      - {type: kv-cache-utilization-scorer}
+      - {type: running-requests-size-scorer}
+      - {type: lora-affinity-scorer}
+      - {type: metrics-data-source, parameters: {interval: %s}}
+      - {type: core-metrics-extractor}
+      - {type: health-data-source}
+      schedulingProfiles:
+      - {name: default, plugins: [{pluginRef: queue-scorer}, {pluginRef: kv-cache-utilization-scorer}, {pluginRef: running-requests-size-scorer}, {pluginRef: lora-affinity-scorer}]}
+      dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}%s]}
+workload: {requests: %d, prompt: {characters: 40..4000}, %s, leaving: {after: 1ms..1s, rate: 10%%}, %s}
+hops: {network: '%s', scrape: '%s'}
+`, rapid.IntRange(1, 1000).Draw(t, "seed"), rapid.IntRange(2, 9).Draw(t, "replicas"), some("batching", "continuous", "continuous", "static"),
+			some("adapters", "loraAdapters: [a, b, c]", "maxNumSeqs: 8"), some("interval", "50ms", "10ms", "1s", "37ms"), some("sources", "", ", {pluginRef: health-data-source}"), rapid.IntRange(20, 150).Draw(t, "requests"),
+			some("arrivals", "rate: 20", "rate: 200", "rate: 1000", "concurrency: 3", "concurrency: 30"), some("prompts", "conversations: {turns: 1..3, thinkTime: 20ms}", "maxTokens: 50"),
+			some("network", "0", "1ms", "lognormal(330us, 100us)"), some("scrape", "0", "2ms", "8ms", "lognormal(350us, 65us)", "1ms..9ms"))
+		play := func(eachPage bool) (events []flow.Event) {
+			s, err := scenario.Parse("any.yaml", []byte(text))
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			w, err := newWorld(s, flow.Func(func(e flow.Event) { events = append(events, e) }), eachPage)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			if lazy := w.servers[0].reading != nil; lazy == eachPage {
+				t.Fatalf("pages are made when somebody looks: %v\n%s", lazy, text)
+			}
+			if err := w.run(nil); err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			return events
+		}
+		looked, each := play(false), play(true)
+		for i := range max(len(looked), len(each)) {
+			if i >= min(len(looked), len(each)) || !reflect.DeepEqual(looked[i], each[i]) {
+				t.Fatalf("event %d of %d and %d differs:\n%+v\n%+v\n%s", i, len(looked), len(each), looked[i], each[i], text)
+			}
+		}
+	})
+}

@@ -1,0 +1,79 @@
+package virtual
+
+import (
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// modes are what Envoy shows the picker of responses, and how long it waits for
+// an answer about a request: what the real Envoy does with BUFFERED, NONE and
+// its message_timeout, as measured (live/stack tests it). What it does in the
+// other modes looks alike from here.
+type modes struct {
+	response stream.BodyMode
+	limit    machine.Time // 0 is none
+	failOpen bool
+	servers  []string // of which any serves a request that the picker says nothing of
+}
+
+func modesOf(p *scenario.Pool) modes {
+	m := modes{limit: machine.FromDuration(p.EPP.ProcessingTimeout), failOpen: p.FailureMode == scenario.FailOpen}
+	m.servers, _ = Servers(p)
+	switch p.EPP.Responses() {
+	case scenario.ResponseBuffered:
+		m.response = stream.Buffered
+	case scenario.ResponseUnseen:
+		m.response = stream.NoBody
+	}
+	return m
+}
+
+// seen is how a request goes on between Envoy and the picker.
+type seen struct {
+	replied bool // the picker has said where the request goes, or answered
+	past    bool // what comes of the answer goes past the picker
+	kept    []func(end bool)
+}
+
+// awaited has Envoy wait for the picker no longer than it may.
+func (r *request) awaited() {
+	if limit := r.w.modes.limit; limit > 0 {
+		r.w.queue.Push(r.w.now.Add(limit), machine.ClassTimer, event{kind: arrives, then: r.unanswered})
+	}
+}
+
+// unanswered is Envoy giving the picker up: the client gets a 504 without a
+// body, or the request goes to any server.
+func (r *request) unanswered() {
+	if r.seen.replied || r.over || r.stream.Result() != stream.Running {
+		return
+	}
+	r.tell(stream.Message{Kind: stream.PeerGone})
+	if !r.w.modes.failOpen {
+		r.toClient(func() { r.answered(stream.Answer{Status: 504}) })
+		return
+	}
+	r.seen.past = true
+	to := r.w.modes.servers[r.Index%len(r.w.modes.servers)]
+	r.toServer(func() { r.forward(header.Of("x-gateway-destination-endpoint", to)) })
+	r.toServer(func() { r.serverBody(r.Body, true) })
+}
+
+// waits keeps a piece of a response that the picker is shown whole, and says
+// whether it was not the last.
+func (r *request) waits(end bool, piece func(end bool)) bool {
+	if r.w.modes.response != stream.Buffered {
+		return false
+	}
+	r.seen.kept = append(r.seen.kept, piece)
+	if !end {
+		return true
+	}
+	for i, f := range r.seen.kept {
+		f(i == len(r.seen.kept)-1)
+	}
+	r.seen.kept = nil
+	return true
+}

@@ -1,0 +1,43 @@
+package virtual
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// A run in which requests wait for what never comes ends and says so, whether or
+// not the picker goes on asking endpoints how they are.
+func TestNoHang(t *testing.T) {
+	t.Parallel()
+	for _, eachPage := range []bool{false, true} {
+		s := batching(t, scored)
+		s.Workload.Timeout = 0
+		w, err := newWorld(s, nil, eachPage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		for w.flying == 0 {
+			at, e := w.queue.Pop()
+			w.now = at
+			w.idles(&e)
+			w.play(at, e)
+		}
+		lost := w.queue // with the request on its way to the picker
+		w.queue = machine.Queue[event]{}
+		for lost.Len() > 0 {
+			if at, e := lost.Pop(); e.kind == looks || e.kind == wake && e.place.asks {
+				w.queue.Push(at, machine.ClassLook, e)
+			}
+		}
+		at := w.now
+		if err := w.goOn(nil); err == nil || !strings.Contains(err.Error(), "nothing more happens, and 1 conversations") {
+			t.Errorf("each page %v: %v", eachPage, err)
+		}
+		if pages := w.now > at; pages != eachPage || w.now > at+2*patience {
+			t.Errorf("each page %v: it went on from %v to %v", eachPage, at, w.now)
+		}
+	}
+}
