@@ -96,6 +96,7 @@ func (s *Stack) startKVManager(context.Context) error {
 	told := s.kv.indexed()
 	o.OnMessage = func(r kvevents.Report) { told(managerIndex, r) }
 	var err error
+	o.Tokenizer = s.pool.Tokenizer()
 	s.kv.manager, err = kvmanager.Start(o)
 	return err
 }
