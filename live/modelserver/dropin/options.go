@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -91,6 +93,12 @@ func (r *Result) fill(simFlags bool) error {
 		{"array-param-length", float64(r.Tools.MinItems), float64(r.Tools.MaxItems)}} {
 		if t.max != 0 && t.min > t.max {
 			return fmt.Errorf("--min-tool-call-%s: expected at most --max-tool-call-%s, %v, got %v", t.what, t.what, t.max, t.min)
+		}
+	}
+	if r.ChatTemplate != "" {
+		if _, err := os.Stat(r.ChatTemplate); errors.Is(err, fs.ErrNotExist) {
+			r.Notes = append(r.Notes, "--chat-template: "+r.ChatTemplate+" is not on this machine; chats are written with the model's own template, or as its name has it")
+			r.ChatTemplate = ""
 		}
 	}
 	if r.SpeculativeTokens > 0 {
