@@ -50,6 +50,8 @@ type Scenario struct {
 	Workload Workload `json:"workload"`
 	// What it takes to get from one part to the next, in virtual time; in wall time it takes what it takes.
 	Hops Hops `json:"hops"`
+	// The ports on which a live run listens, where they matter.
+	Ports Ports `json:"ports"`
 	// What the run must come to; a run that misses one of these fails.
 	Expectations Expectations `json:"expectations"`
 
