@@ -43,7 +43,7 @@ func (r *Request) Prompt() []byte {
 	return r.body.Prompts[0].Text()
 }
 
-// Pod is one endpoint with its figures.
+// Pod is one endpoint with its metrics.
 type Pod struct {
 	Name    string
 	Address string // host:port
@@ -51,16 +51,16 @@ type Pod struct {
 	Metrics Metrics
 }
 
-// Metrics are a pod's newest figures. What no scrape has brought is 0.
+// Metrics are a pod's newest metrics. What no scrape has brought is 0.
 type Metrics struct {
 	QueueLength    int64
 	ActiveRequests int64
 	KVCacheUsage   float64 // share, 0..1
-	// Document 002's figures, read from the custom metrics
+	// Document 002's metrics, read from the custom metrics
 	// gpu_memory_used_bytes and gpu_memory_total_bytes (also with the prefix
 	// vllm_).
 	GPUMemoryUsedBytes, GPUMemoryTotalBytes int64
-	// Custom are all further figures under the names that the configuration
+	// Custom are all further metrics under the names that the configuration
 	// gave them.
 	Custom map[string]float64
 }

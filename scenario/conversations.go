@@ -2,11 +2,13 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
@@ -88,6 +90,15 @@ func (s *Scenario) checkConversations() Problems {
 		}
 	}
 	sum := 0.0
+	for i, h := range w.Headers {
+		at := fmt.Sprintf("headers[%d]", i)
+		if !headerName(h.Name) || slices.Contains(reserved, strings.ToLower(h.Name)) {
+			add(at+".name", fmt.Sprintf("found %q", h.Name), "the name of a header that the client does not send itself, such as x-llm-d-inference-objective")
+		}
+		if len(h.Value) > 4096 || strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' || r > '~' }) {
+			add(at+".value", fmt.Sprintf("found %.80q", h.Value), "printable ASCII, at most 4096 characters")
+		}
+	}
 	for i := range w.LoRAAdapters {
 		a, at := &w.LoRAAdapters[i], fmt.Sprintf("loraAdapters[%d]", i)
 		sum += float64(a.Share)
@@ -140,6 +151,9 @@ func (w *Workload) conversations(c *workload.Config) {
 		if w.Conversations.ThinkTime.Quantile(1) > 0 {
 			c.ThinkTime = w.Conversations.ThinkTime.Sample
 		}
+	}
+	for _, h := range w.Headers {
+		c.Headers = append(c.Headers, workload.Header{Header: header.Header{Name: strings.ToLower(h.Name), Value: h.Value}, Share: cmp.Or(float64(h.Share), 1)})
 	}
 	for _, a := range w.LoRAAdapters {
 		c.Adapters = append(c.Adapters, workload.Adapter{Name: a.Name, Share: float64(a.Share)})

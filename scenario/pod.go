@@ -26,6 +26,16 @@ func (p *Pool) ServerPort(i int) int {
 	return PodPort
 }
 
+// AlsoPort is a further port at which pod i's model server answers, 0 for none:
+// in a pool with sidecars all do at BehindPort, where document 003's scrapers ask
+// every worker.
+func (p *Pool) AlsoPort(i int) int {
+	if p.Sidecar == RoutingSidecar && p.ServerPort(i) != BehindPort {
+		return BehindPort
+	}
+	return 0
+}
+
 // Names that picker configurations may use instead of addresses, which a run
 // does not know before it begins.
 const (

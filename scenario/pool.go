@@ -1,12 +1,15 @@
 package scenario
 
 import (
-	"github.com/windtunnel/windtunnel/core/chattemplate"
+	"slices"
 	"time"
+
+	"github.com/windtunnel/windtunnel/core/chattemplate"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
 // Pool is an InferencePool: model servers that serve one model, and the
@@ -190,8 +193,32 @@ type EPP struct {
 	ResponseBodyMode ResponseBodyMode `json:"responseBodyMode"`
 	// How long Envoy waits for an answer of the picker's (document 003's processingTimeout, Envoy's message_timeout): then failureMode says what happens. It needs bodyMode BUFFERED; left out there is none.
 	ProcessingTimeout time.Duration `json:"processingTimeout" min:"1ms" max:"1h"`
+	// The pool's InferenceObjectives: priorities for requests that name one in the header x-llm-d-inference-objective.
+	Objectives []Objective `json:"objectives" max:"1024"`
 	// The EndpointPickerConfig: the path of its file, or written here in place.
 	Config PickerConfig `json:"config"`
+}
+
+// Objective is an InferenceObjective.
+type Objective struct {
+	// Its name.
+	Name string `json:"name"`
+	// Its priority; what is below 0 is shed when the pool is saturated.
+	Priority int `json:"priority" min:"-1000000" max:"1000000"`
+}
+
+// Objects are the pool's InferenceObjectives as the picker takes them; false
+// where there are none.
+func (e *EPP) Objects() (s objects.Selection, given bool) {
+	s.Objects.Objectives = map[string]int{}
+	for _, o := range e.Objectives {
+		s.Objects.Objectives[o.Name] = o.Priority
+		s.Priorities = append(s.Priorities, o.Priority)
+	}
+	slices.Sort(s.Priorities)
+	s.Priorities = slices.Compact(s.Priorities)
+	slices.Reverse(s.Priorities)
+	return s, len(e.Objectives) > 0
 }
 
 // Responses is Envoy's body mode for responses.

@@ -30,6 +30,8 @@ type Workload struct {
 	MaxTokens int `json:"maxTokens" min:"0" max:"1000000"`
 	// Requests that go on from earlier ones.
 	Conversations Conversations `json:"conversations"`
+	// Headers that requests have besides their own, such as an InferenceObjective's name or a latency objective.
+	Headers []RequestHeader `json:"headers" max:"64"`
 	// LoRA adapters that conversations ask for in the place of the pool's model; the shares come to at most 100%.
 	LoRAAdapters []AdapterShare `json:"loraAdapters" max:"1024"`
 	// Clients that do not wait for the answer.
@@ -45,6 +47,16 @@ func (w *Workload) defaults() {
 	w.HTTP = HTTP1
 	w.API = ChatAPI
 	w.Timeout = 2 * time.Minute
+}
+
+// RequestHeader is a header of requests.
+type RequestHeader struct {
+	// The header's name, such as x-llm-d-inference-objective.
+	Name string `json:"name"`
+	// Its value.
+	Value string `json:"value"`
+	// The part of all requests that have it; left out, all.
+	Share Share `json:"share"`
 }
 
 // Prompt is what prompts are made of. At most one of text, bytes and

@@ -34,6 +34,7 @@ func modesOf(p *scenario.Pool) modes {
 type seen struct {
 	replied bool // the picker has said where the request goes, or answered
 	past    bool // what comes of the answer goes past the picker
+	givenUp bool // Envoy does not hear what the picker says
 	kept    []func(end bool)
 }
 
@@ -50,6 +51,7 @@ func (r *request) unanswered() {
 	if r.seen.replied || r.over || r.stream.Result() != stream.Running {
 		return
 	}
+	r.seen.givenUp = true
 	r.tell(stream.Message{Kind: stream.PeerGone})
 	if !r.w.modes.failOpen {
 		r.toClient(func() { r.answered(stream.Answer{Status: 504}) })

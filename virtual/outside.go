@@ -31,6 +31,9 @@ func (x *outside) open(w *world, p *scenario.Pool) {
 	for _, sv := range w.servers {
 		host, _, _ := strings.Cut(sv.endpoint, ":")
 		x.servers[sv.endpoint], x.servers[scenario.JoinPort(host, p.ServerPort(sv.index))] = sv, sv
+		if also := p.AlsoPort(sv.index); also != 0 {
+			x.servers[scenario.JoinPort(host, also)] = sv
+		}
 	}
 	x.names = p.Services(managerAddress, w.servers[0].endpoint)
 }

@@ -72,6 +72,9 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	case f != nil:
 		k.m.Pull(f.source, func(machine.Time) {})
 	}
+	if o, given := p.EPP.Objects(); given {
+		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
+	}
 	k.Input(epp.Endpoints{List: endpoints})
 	if read {
 		f.begin(endpoints)

@@ -24,6 +24,7 @@ type request struct {
 	stream       *epp.Stream
 	fx           machine.Effects[stream.Effect] // of the stream
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
+	closed       bool // Envoy has ended the stream
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
 	seen         seen
@@ -97,10 +98,16 @@ func (r *request) head() header.List {
 }
 
 // tell gives the EPP's stream a message of Envoy's.
-func (r *request) tell(m stream.Message) { r.slot.input(&m) }
+func (r *request) tell(m stream.Message) {
+	r.closed = r.closed || m.Kind == stream.PeerGone
+	r.slot.input(&m)
+}
 
-// said carries out what the EPP says.
+// said carries out what the EPP says, as long as Envoy listens.
 func (r *request) said(e stream.Effect) {
+	if r.closed {
+		return
+	}
 	switch e.Kind {
 	case stream.Decide:
 		r.w.picking.decide(r)
@@ -116,6 +123,9 @@ func (r *request) said(e stream.Effect) {
 	case stream.SendResponseBody:
 		r.toClient(func() { r.received(e.Body, e.End) })
 	case stream.SendAnswer:
+		if r.seen.givenUp {
+			return
+		}
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
 		r.toClient(func() { r.answered(e.Answer) })
 	}

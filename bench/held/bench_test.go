@@ -107,13 +107,13 @@ func client(c int, http2 bool) *http.Client {
 // the two take turns, and whose turn it is not is paused; the figures are medians
 // over rounds. The gates' aims are 1.15 and 0.95.
 //
-// Then each is sent the same number of requests a second, 60 % of what the
+// Then each is sent the same number of requests a second, 40 % of what the
 // reference took at most, and its picker is timed: from a request's last bytes at
 // its socket until the answer's first there. With 64 requests at once the cores
 // are all busy and every picker's requests queue for them, so that the figure
-// would be the machine's: the reference's picker, which decides nothing, is
-// as late then. What the reference has of late answers at 60 % is the machine's,
-// too.
+// would be the machine's; 40 % leaves half of them to the slower of the two.
+// What the reference, which decides nothing, has of late answers at the same load
+// is the machine's, too: the gate is a hundredth of the answers beyond those.
 func BenchmarkAgainstReference(b *testing.B) {
 	at, n, rounds := 64, 2000, 15
 	if testing.Short() {
@@ -152,7 +152,7 @@ func BenchmarkAgainstReference(b *testing.B) {
 			s.cpu = append(s.cpu, float64((s.CPU(b)-was).Microseconds())/float64(n))
 			s.speed = append(s.speed, float64(n)/took.Seconds())
 		})
-		rate := 0.6 * median(ref.speed)
+		rate := roomy * median(ref.speed)
 		turns((rounds+2)/3, func(s *side) {
 			was := processing(b, s.Addresses[1])
 			paced(b, cl, s.gateway.Addr, n, at, rate)
@@ -162,15 +162,20 @@ func BenchmarkAgainstReference(b *testing.B) {
 	for _, s := range sides {
 		s.Resume(b)
 	}
+	b.Logf("CPU per request %.0f and %.0f µs, %.0f and %.0f requests/s; at %.0f requests/s p50 %.0f and %.0f µs, within 1 ms %.2f and %.2f %%", median(ours.cpu), median(ref.cpu), median(ours.speed), median(ref.speed),
+		roomy*median(ref.speed), 1e6*ours.took.quantile(.5), 1e6*ref.took.quantile(.5), ours.took.within(.001), ref.took.within(.001))
 	b.ReportMetric(median(ours.cpu), "cpu-µs/req")
 	b.ReportMetric(median(ref.cpu), "reference-cpu-µs/req")
 	gate.AtMost(b, median(ratios(ours.cpu, ref.cpu)), "cpu-ratio", 1.5)
 	b.ReportMetric(median(ours.speed), "req/s")
 	gate.AtLeast(b, median(ratios(ours.speed, ref.speed)), "throughput-ratio", 0.8)
-	gate.AtLeast(b, ours.took.within(0.001), "epp-within-1ms-%", 99)
+	gate.AtLeast(b, ours.took.within(0.001), "epp-within-1ms-%", ref.took.within(0.001)-1)
 	b.ReportMetric(ref.took.within(0.001), "reference-within-1ms-%")
 	b.ReportMetric(0, "ns/op")
 }
+
+// roomy is the share of what the reference carries at which pickers are timed.
+const roomy = 0.4
 
 // paced sends n requests, so many a second, and at most c at once: where an
 // answer is late the next request does not wait for it.

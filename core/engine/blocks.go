@@ -12,7 +12,9 @@ package engine
 type pool struct {
 	blockSize int32
 	total     int
-	free      int // blocks in the free queue
+	free      int // blocks in the free queue,
+	blank     int // and of these those without content that can be asked for
+	named     int // blocks whose content can be asked for
 	caching   bool
 
 	nodes  []node // nodes[0] stands for none, and for the root of the tree
@@ -61,7 +63,7 @@ func newPool(c *Config) *pool {
 func (p *pool) clear() {
 	clear(p.nodes)
 	p.nodes, p.unused = append(p.nodes[:0], node{}), p.unused[:0]
-	p.head, p.tail, p.free = 0, 0, 0
+	p.head, p.tail, p.free, p.blank, p.named = 0, 0, 0, 0, 0
 	p.offload = offload{total: p.offload.total}
 	p.index = make(map[uint64]int32)
 	p.giveAnonymous(int32(p.total))
@@ -97,7 +99,10 @@ func (p *pool) take(n int) {
 		k := min(n, int(x.count))
 		n -= k
 		x.count -= int32(k)
-		if !x.anonymous {
+		if x.anonymous {
+			p.blank -= k
+		} else {
+			p.named -= k
 			p.evicted(i, int32(k))
 		}
 		if x.count == 0 {
@@ -129,6 +134,7 @@ func (p *pool) giveAnonymous(n int32) {
 		return
 	}
 	p.free += int(n)
+	p.blank += int(n)
 	if t := &p.nodes[p.tail]; p.tail != 0 && t.anonymous {
 		t.count += n
 		return

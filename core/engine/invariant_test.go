@@ -28,6 +28,18 @@ func audit(t *rapid.T, e *Engine) {
 		t.Fatalf("free queue holds %d blocks, counted %d of %d", free, p.free, p.total)
 	}
 
+	named, blank := 0, 0
+	for i := range p.nodes {
+		if p.nodes[i].anonymous {
+			blank += int(p.nodes[i].count)
+		} else {
+			named += int(p.nodes[i].count)
+		}
+	}
+	if held, findable := e.KVBlocksHeld(); findable != named || held != p.total-blank {
+		t.Fatalf("%d blocks can be found and %d hold something, counted %d and %d", named, p.total-blank, findable, held)
+	}
+
 	// Who refers to which node, and who uses which blocks.
 	refs := map[int32]int32{}
 	used := 0

@@ -66,6 +66,7 @@ func (p *pool) warm(i int32, owner RequestID) {
 		p.log.stored(&x.chain, x.start+x.count, x.cold, owner, TierGPU)
 		p.log.removed(&x.chain, x.start+x.count, x.cold, TierCPU)
 	}
+	p.named += int(x.cold)
 	x.count += x.cold
 	x.cold = 0
 }

@@ -161,6 +161,7 @@ func (p *pool) adopt(i int32, owner RequestID) {
 	case x.count > 0:
 		j := p.newNode()
 		p.nodes[j] = node{anonymous: true, count: p.nodes[i].count}
+		p.blank += int(p.nodes[j].count)
 		p.linkBehind(i, j)
 		p.unlink(i)
 	}
@@ -175,6 +176,7 @@ func (p *pool) extend(h *holding, full int32) bool {
 	n := full - h.indexed
 	if x := &p.nodes[h.leaf]; h.leaf != 0 && x.key == h.key && x.refs == 1 && x.children == 0 {
 		x.count += n
+		p.named += int(n)
 		h.indexed = full
 		return true
 	}
@@ -184,6 +186,7 @@ func (p *pool) extend(h *holding, full int32) bool {
 	}
 	i := p.newNode()
 	p.nodes[i] = node{chain: h.chain, start: h.indexed, count: n, refs: 1, parent: h.leaf}
+	p.named += int(n)
 	p.index[k] = i
 	p.nodes[h.leaf].children++
 	h.leaf, h.indexed = i, full

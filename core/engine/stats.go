@@ -69,6 +69,17 @@ func (e *Engine) KVBlocksUsed() int {
 	return e.pool.used()
 }
 
+// KVBlocksHeld is how many blocks of the KV cache hold something: those in use,
+// and those that are merely cached. Of all these findable is how many can be
+// found by the hash of their content.
+func (e *Engine) KVBlocksHeld() (blocks, findable int) {
+	if e.pool == nil {
+		return 0, 0
+	}
+	e.catchUp(e.now)
+	return e.pool.total - e.pool.blank, e.pool.named
+}
+
 // Cached calls each with the hash of every full block whose content the cache
 // has, and where it is: what an index of KV events is held against. A block
 // that is announced and still belongs to one request alone is not among them.

@@ -28,7 +28,8 @@ type Stream struct {
 	door    Door
 	inner   stream.Stream
 	fx      machine.Effects[stream.Effect]
-	told    stream.Message // the stream's own messages to inner
+	room    [3]stream.Effect // for fx, which rarely holds more
+	told    stream.Message   // the stream's own messages to inner
 	modes   stream.Modes
 	r       *Request
 	subset  []string
@@ -44,7 +45,9 @@ type Stream struct {
 // NewStream begins a stream. number makes the id of a request that came without
 // one.
 func NewStream(m *Machine, door Door, number uint64) *Stream {
-	return &Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
+	s := &Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
+	s.fx.List = s.room[:0]
+	return s
 }
 
 // Request is what the Machine knows of it; nil before Decide, and where the

@@ -106,3 +106,24 @@ func BenchmarkNormalize(b *testing.B) {
 		})
 	}
 }
+
+func TestLower(t *testing.T) {
+	for _, name := range []string{"x-request-id", "X-Request-ID", "Ü", ""} {
+		if got := header.Lower([]byte(name)); got != strings.ToLower(name) {
+			t.Errorf("%q is %q", name, got)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { header.Lower([]byte("content-type")) }); n > 0 {
+		t.Errorf("a usual name takes memory %v times", n)
+	}
+	for _, name := range []string{"authorization", "Authorization", "X-My-Api-Key", "cookie"} {
+		if !header.Secret(name) {
+			t.Errorf("%s is told", name)
+		}
+	}
+	for _, name := range []string{"content-type", "x-request-id", "accept"} {
+		if header.Secret(name) {
+			t.Errorf("%s is not told", name)
+		}
+	}
+}

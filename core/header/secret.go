@@ -13,6 +13,9 @@ var secret = map[string]bool{
 // Secret says whether a header may carry a credential, so that its value is to be
 // written nowhere. Its name may be.
 func Secret(name string) bool {
+	if s, ok := usual[name]; ok {
+		return secret[s]
+	}
 	name = strings.ToLower(name)
 	if secret[name] {
 		return true

@@ -31,6 +31,13 @@ func (r *Reader) write(c *content, q *Request, form *structured.Grammar, t *stru
 	if q.work.spend(pieceWork * len(text)) {
 		c.given = r.piecesOf(string(text))
 	}
+	said := 0
+	for i := range c.given {
+		said += len(c.given[i].text)
+	}
+	if said > len(text) {
+		c.given[0].text = strings.TrimPrefix(c.given[0].text, " ") // the one that SentencePiece puts in front
+	}
 	if c.once = true; len(c.given) == 0 {
 		c.given = []piece{{}} // the end of an empty text is a token too
 	}
@@ -207,7 +214,7 @@ func (s *structuredOutputs) compile(param string, spend func(int) bool) (*struct
 	default:
 		var text string
 		schema := s.JSON
-		if json.Unmarshal(schema, &text) == nil {
+		if schema[0] == '"' && json.Unmarshal(schema, &text) == nil {
 			if schema = json.RawMessage(text); strings.TrimSpace(text) == "" {
 				return refuse("structured_outputs.json cannot be an empty string")
 			} else if !json.Valid(schema) {

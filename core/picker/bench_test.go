@@ -11,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 )
 
-// pool builds the default picker over n endpoints with different figures.
+// pool builds the default picker over n endpoints with different metrics.
 func pool(tb testing.TB, n int, opt picker.Options) *picker.Picker {
 	tb.Helper()
 	p, err := picker.New(config.Default(), plugins.Builtin(), opt)

@@ -21,7 +21,7 @@ type Cycle struct {
 	seed    uint64
 }
 
-// State is the endpoint with an index, with its figures.
+// State is the endpoint with an index, with its metrics.
 func (c *Cycle) State(i int32) *State { return &c.View.States[i] }
 
 // Answer is what came back for a plug-in's Need, nil when nothing did.

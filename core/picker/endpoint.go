@@ -84,7 +84,7 @@ type LoRA struct {
 	Waiting []string
 }
 
-// Metrics is the newest figure of each signal that a scrape has brought. The
+// Metrics is the newest metric of each signal that a scrape has brought. The
 // zero value is an endpoint that was never scraped: it looks idle.
 type Metrics struct {
 	Waiting        int64   // requests in the engine's queue
@@ -96,7 +96,7 @@ type Metrics struct {
 	Custom         map[string]float64
 }
 
-// State is an endpoint with its figures and their age.
+// State is an endpoint with its metrics and their age.
 type State struct {
 	*Endpoint
 	Metrics
@@ -115,7 +115,7 @@ type Serving struct {
 	MaxQPS   float64  // requests per second at most
 }
 
-// View is the pool's endpoints in a fixed order, with their newest figures.
+// View is the pool's endpoints in a fixed order, with their newest metrics.
 // Plug-ins address endpoints by their index in States.
 type View struct {
 	States []State

@@ -110,7 +110,7 @@ func (p *Picker) responseBody(h ResponseBody, now machine.Time, r *Response) (er
 	return nil
 }
 
-// Extract has an extractor read a page into figures, which stay as they were
+// Extract has an extractor read a page into metrics, which stay as they were
 // where it cannot.
 func (p *Picker) Extract(x MetricsExtractor, page metrics.Page, labels map[string]string, into *Metrics) (err error) {
 	defer func() {

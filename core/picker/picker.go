@@ -157,7 +157,7 @@ func (p *Picker) DivideBy(tokens, limit int) {
 	p.unit, p.unitLimit = unit, max(p.unitLimit, limit)
 }
 
-// Pool is the endpoints and their figures; the driver keeps it up to date.
+// Pool is the endpoints and their metrics; the driver keeps it up to date.
 func (p *Picker) Pool() *Pool { return p.pool }
 
 // Config is the configuration that the picker was built from.

@@ -236,10 +236,10 @@ type RequestParser interface {
 	Parser() parse.Parser
 }
 
-// MetricsExtractor reads the samples of one scrape into an endpoint's figures.
+// MetricsExtractor reads the samples of one scrape into an endpoint's metrics.
 // Wants says which families of metrics it reads: a page has no others. labels
 // are the endpoint's: one of them may name its engine. An error leaves the
-// figures as they were; it is counted and logged, and names the plug-in. The
+// metrics as they were; it is counted and logged, and names the plug-in. The
 // page's memory is used again for the next one.
 type MetricsExtractor interface {
 	Plugin
@@ -259,7 +259,7 @@ type MetricsForgetter interface {
 	Forget(m *Metrics)
 }
 
-// MetricsSource says where and how often figures are fetched; the driver
+// MetricsSource says where and how often metrics are fetched; the driver
 // fetches. Kind "scrape" of document 003.
 type MetricsSource interface {
 	Plugin
@@ -273,7 +273,7 @@ type ScrapeSpec struct {
 	Port     string       // "" is the endpoint's own
 	Interval machine.Time // 0 is the driver's default
 	Timeout  machine.Time // 0 is the driver's default
-	TTL      machine.Time // figures older than this are forgotten; 0 is never
+	TTL      machine.Time // metrics older than this are forgotten; 0 is never
 	// InsecureSkipVerify accepts any certificate.
 	InsecureSkipVerify bool
 }

@@ -9,7 +9,7 @@ import (
 // maxDeparted bounds how many names of departed endpoints a Pool remembers.
 const maxDeparted = 4096
 
-// Pool is the set of endpoints with their newest figures. It gives every
+// Pool is the set of endpoints with their newest metrics. It gives every
 // endpoint name a slot. It belongs to one goroutine.
 type Pool struct {
 	view     *View
@@ -32,11 +32,11 @@ func NewPool() *Pool {
 func (p *Pool) OnGone(f func(slot int, forget bool)) { p.onGone = append(p.onGone, f) }
 
 // View is the pool as of now. Its endpoints and their places stay as they are,
-// also when the pool has others; their figures are the newest, and to be read
+// also when the pool has others; their metrics are the newest, and to be read
 // by the pool's goroutine alone.
 func (p *Pool) View() *View { return p.view }
 
-// Set replaces the endpoints. Of several with one name the last counts. Figures
+// Set replaces the endpoints. Of several with one name the last counts. Metrics
 // stay with endpoints whose name and address are unchanged. Order is by name.
 func (p *Pool) Set(endpoints []*Endpoint) {
 	byID := make(map[string]*Endpoint, len(endpoints))
@@ -120,14 +120,14 @@ func (p *Pool) leave(id string) {
 	}
 }
 
-// Update brings figures of endpoint number i of the current View.
-func (p *Pool) Update(now machine.Time, i int, figures Metrics) {
+// Update brings metrics of endpoint number i of the current View.
+func (p *Pool) Update(now machine.Time, i int, m Metrics) {
 	s := &p.view.States[i]
-	s.Metrics, s.UpdatedAt, s.Scraped = figures, now, true
+	s.Metrics, s.UpdatedAt, s.Scraped = m, now, true
 }
 
 // Announce replaces what document 002's control plane says of the endpoints,
-// by ID. It is no figure of a scrape.
+// by ID. It is no metric of a scrape.
 func (p *Pool) Announce(serving map[string]*Serving) {
 	for i := range p.view.States {
 		s := &p.view.States[i]
@@ -135,10 +135,10 @@ func (p *Pool) Announce(serving map[string]*Serving) {
 	}
 }
 
-// Expire takes figures of endpoint number i back that are too old to be believed
-// (document 003: 30 s). figures are what is left; without any that are known it
-// counts as never scraped.
-func (p *Pool) Expire(i int, figures Metrics, known bool) {
+// Expire takes metrics of endpoint number i back that are too old to be believed
+// (document 003: 30 s) and leaves the others; without any that are known it counts
+// as never scraped.
+func (p *Pool) Expire(i int, left Metrics, known bool) {
 	s := &p.view.States[i]
-	s.Metrics, s.Scraped = figures, s.Scraped && known
+	s.Metrics, s.Scraped = left, s.Scraped && known
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Recorded is what the record of a request says of a decision, live and in
-// virtual time: the figures that a person reads at a glance and, where somebody
+// virtual time: the metrics that a person reads at a glance and, where somebody
 // keeps it, the whole of it for windtunnel explain. Each list of endpoints has
 // the best of them, so many as explain says, or a default where that is 0 and
 // nothing is explained.

@@ -178,7 +178,7 @@ func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, num
 	}
 	b, err := p.Parse(apiPath(r.Headers), body)
 	if err != nil {
-		r.TargetModel = newer(r.Headers, HeadersModelRewrite) // for the figures
+		r.TargetModel = newer(r.Headers, HeadersModelRewrite) // for the metrics
 		return r, err
 	}
 	r.Body = b

@@ -30,7 +30,7 @@ type SavedPool struct {
 	Next      int32            `json:"next"`
 }
 
-// SavedEndpoint is an endpoint with its figures.
+// SavedEndpoint is an endpoint with its metrics.
 type SavedEndpoint struct {
 	Namespace string                   `json:"namespace"`
 	Name      string                   `json:"name"`

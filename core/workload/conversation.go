@@ -83,8 +83,9 @@ func (v *Conversation) Request() Request {
 	if c.Completions {
 		r.Path = "/v1/completions"
 	}
+	r.Header = c.headers(index)
 	if c.SessionHeader != "" {
-		r.Header = header.Of(c.SessionHeader, v.Session())
+		r.Header = append(r.Header, header.Header{Name: c.SessionHeader, Value: v.Session()})
 	}
 	return r
 }

@@ -53,6 +53,8 @@ type Config struct {
 	Turns, ThinkTime func(d *machine.Draw) int64
 	// SessionHeader carries the conversation's name; empty is none.
 	SessionHeader string
+	// Headers are further ones, each of a share of the requests.
+	Headers []Header
 	// Adapters are LoRA adapters that conversations ask for in the place of the
 	// model.
 	Adapters []Adapter
@@ -199,4 +201,22 @@ func unicodePoint(d *machine.Draw) int {
 			return p
 		}
 	}
+}
+
+// Header is one that a share of the requests has, 0 to 1.
+type Header struct {
+	header.Header
+	Share float64
+}
+
+// headers are a request's.
+func (c *Config) headers(index int) header.List {
+	var out header.List
+	for i, h := range c.Headers {
+		d := machine.NewDraw(c.Seed, "client", "header "+h.Name+" "+h.Value, uint64(index)<<8|uint64(i))
+		if h.Share >= 1 || d.Float64() < h.Share {
+			out = append(out, h.Header)
+		}
+	}
+	return out
 }

@@ -204,5 +204,6 @@ var DriverExceptions = map[string]string{
 	"live/sidecar/handler.go status":                     "a body that is too long, comes too slowly or is no JSON, before the core sees it",
 	"live/sidecar/metrics.go status":                     "the page of metrics, not a request",
 	"virtual/gateway.go status":                          "what Envoy answers by itself; in wall time the real one does",
+	"virtual/modes.go status":                            "as virtual/gateway.go: Envoy's limit for an answer of the picker",
 	"virtual/outside.go status":                          "what a page or a service of this stack answers a data source or a plug-in; whether the engine is dead the core says",
 }

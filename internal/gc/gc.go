@@ -17,7 +17,16 @@ const percent = 400
 
 // Serve sets the target for a process that serves, unless the user has set one
 // with GOGC.
-func Serve() {
+func Serve() { set(percent) }
+
+// playing trades less memory for CPU: in virtual time a single thread makes
+// garbage, nobody waits between two tokens, and the heap grows with the pool.
+const playing = 150
+
+// Play sets the target for a run in virtual time, unless the user has set one.
+func Play() { set(playing) }
+
+func set(percent int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)
 	}

@@ -1,10 +1,8 @@
 package epp
 
 import (
-	"strings"
 	"unicode/utf8"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/encoding"
@@ -12,9 +10,9 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	protobuf "google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -75,6 +73,10 @@ const (
 	commonHeaders, commonBody, clearRoute = 2, 3, 5
 	bodyStreamed                          = 3 // BodyMutation
 	setHeader, removeHeader               = 1, 2
+	metadataFilter                        = 1 // Metadata
+	structEntry, entryKey, entryValue     = 1, 1, 2
+	valueString, valueStruct, valueList   = 3, 5, 6
+	listValue                             = 1
 	optionHeader, optionAction            = 1, 3
 )
 
@@ -87,8 +89,11 @@ type incoming struct {
 	modes      stream.Modes
 	head       header.List
 	body       []byte
-	described  bool                        // metadata is given, which may be empty
-	metadata   map[string]*structpb.Struct // by namespace
+	// Of the metadata: whether any is given, the subset hint, and who answered.
+	described bool
+	subset    []string
+	hinted    bool
+	served    picker.Served
 }
 
 func (in *incoming) unmarshal(b []byte) error {
@@ -143,12 +148,107 @@ func (in *incoming) read(b []byte) bool {
 		}
 		return true
 	})
-	if ok && metadata != nil {
-		var m corev3.Metadata
-		ok = protobuf.Unmarshal(metadata, &m) == nil
-		in.metadata, in.described = m.FilterMetadata, true
+	return ok && (metadata == nil || in.readMetadata(metadata))
+}
+
+// readMetadata reads, of Envoy's filter metadata, what somebody looks at. It
+// comes with every message.
+func (in *incoming) readMetadata(b []byte) bool {
+	in.described = true
+	return fields(b, func(num protowire.Number, v []byte, _ uint64) bool {
+		if num != metadataFilter || v == nil {
+			return num != metadataFilter
+		}
+		namespace, values, ok := readEntry(v)
+		switch {
+		case !ok:
+			return false
+		case namespace == picker.NamespaceSubset:
+			return !in.hinted && fields(values, in.readSubset)
+		case namespace == picker.NamespaceLB:
+			if in.served.Told {
+				return false
+			}
+			in.served.Told = true
+			return fields(values, in.readServed)
+		}
+		return true
+	})
+}
+
+// readServed reads a field of the Struct that says who answered.
+func (in *incoming) readServed(num protowire.Number, v []byte, _ uint64) bool {
+	key, value, ok := readEntry(v)
+	if num != structEntry || !ok || key != picker.KeyServed {
+		return num == structEntry && ok
 	}
-	return ok
+	if in.served.Known {
+		return false
+	}
+	return fields(value, func(num protowire.Number, v []byte, _ uint64) bool {
+		if in.served.Known || !utf8.Valid(v) {
+			return false
+		}
+		if in.served.Known = num == valueString && v != nil; in.served.Known {
+			in.served.Endpoint = string(v)
+		}
+		return true
+	})
+}
+
+// readSubset reads a field of the Struct with the subset hint.
+func (in *incoming) readSubset(num protowire.Number, v []byte, _ uint64) bool {
+	key, value, ok := readEntry(v)
+	if num != structEntry || !ok || key != picker.KeySubset {
+		return num == structEntry && ok
+	}
+	return !in.hinted && fields(value, func(num protowire.Number, v []byte, _ uint64) bool {
+		if num != valueList || v == nil || in.hinted {
+			return false // let the library see what it is
+		}
+		in.hinted = true
+		return fields(v, func(num protowire.Number, v []byte, _ uint64) bool {
+			return num == listValue && v != nil && fields(v, func(num protowire.Number, v []byte, _ uint64) bool {
+				if num != valueString || v == nil || !utf8.Valid(v) {
+					return false
+				}
+				in.subset = append(in.subset, string(v))
+				return true
+			})
+		})
+	})
+}
+
+// readEntry reads a map's entry that has both key and value, in this order.
+func readEntry(b []byte) (key string, value []byte, ok bool) {
+	n := 0
+	ok = fields(b, func(num protowire.Number, v []byte, _ uint64) bool {
+		if n++; v == nil || int(num) != n || n > 2 {
+			return false
+		}
+		if n == entryKey {
+			key = internedKey(v)
+			return utf8.Valid(v)
+		}
+		value = v
+		return true
+	})
+	return key, value, ok && n == entryValue
+}
+
+// internedKey is a key that somebody looks for, or the empty one.
+func internedKey(b []byte) string {
+	switch string(b) {
+	case picker.NamespaceSubset:
+		return picker.NamespaceSubset
+	case picker.NamespaceLB:
+		return picker.NamespaceLB
+	case picker.KeyServed:
+		return picker.KeyServed
+	case picker.KeySubset:
+		return picker.KeySubset
+	}
+	return ""
 }
 
 func (in *incoming) readHeaders(b []byte) bool {
@@ -187,7 +287,7 @@ func (in *incoming) readHeaders(b []byte) bool {
 		if len(value) == 0 {
 			value = parts[headerValue]
 		}
-		in.head = append(in.head, header.Header{Name: headerName(parts[headerKey]), Value: string(value)})
+		in.head = append(in.head, header.Header{Name: header.Lower(parts[headerKey]), Value: string(value)})
 		return true
 	})
 }
@@ -220,24 +320,6 @@ func (in *incoming) readConfig(b []byte) bool {
 		}
 		return true
 	})
-}
-
-// headerNames are those that nearly every message has.
-var headerNames = func() map[string]string {
-	out := map[string]string{}
-	for _, name := range []string{":authority", ":method", ":path", ":scheme", ":status", "accept", "accept-encoding", "authorization", "content-length", "content-type",
-		"date", "server", "traceparent", "transfer-encoding", "user-agent", "x-envoy-expected-rq-timeout-ms", "x-envoy-upstream-service-time", "x-forwarded-for",
-		"x-forwarded-proto", "x-request-id"} {
-		out[name] = name
-	}
-	return out
-}()
-
-func headerName(b []byte) string {
-	if name, ok := headerNames[string(b)]; ok {
-		return name
-	}
-	return strings.ToLower(string(b))
 }
 
 // fields calls f for every field of a message: with the bytes of one that has a
@@ -300,12 +382,10 @@ func (o *outgoing) size() (n int, fits bool) {
 	}
 	n = sizeOf(sizeOf(o.common()))
 	if len(o.Metadata) > 0 {
-		m, err := protobuf.Marshal(metadataOf(o.Metadata))
-		if err != nil {
+		if o.metadata, fits = appendMetadata(nil, o.Metadata); !fits {
 			return 0, false
 		}
-		o.metadata = m
-		n += sizeOf(len(m))
+		n += sizeOf(len(o.metadata))
 	}
 	return n, true
 }
@@ -407,6 +487,34 @@ func appendMutation(b []byte, set header.List, remove []string) []byte {
 		b = append(appendLength(b, removeHeader, len(name)), name...)
 	}
 	return b
+}
+
+// appendMetadata writes dynamic metadata that has nothing but text.
+func appendMetadata(b []byte, m stream.Metadata) ([]byte, bool) {
+	for namespace, values := range m {
+		if !utf8.ValidString(namespace) {
+			return nil, false
+		}
+		n := 0
+		for k, v := range values {
+			text, ok := v.(string)
+			if !ok || !utf8.ValidString(k) || !utf8.ValidString(text) {
+				return nil, false
+			}
+			n += sizeOf(sizeOf(len(k)) + sizeOf(sizeOf(len(text))))
+		}
+		b = appendLength(b, structEntry, sizeOf(len(namespace))+sizeOf(sizeOf(n)))
+		b = append(appendLength(b, entryKey, len(namespace)), namespace...)
+		b = appendLength(appendLength(b, entryValue, sizeOf(n)), valueStruct, n)
+		for k, v := range values {
+			text := v.(string)
+			b = appendLength(b, structEntry, sizeOf(len(k))+sizeOf(sizeOf(len(text))))
+			b = append(appendLength(b, entryKey, len(k)), k...)
+			b = appendLength(b, entryValue, sizeOf(len(text)))
+			b = append(appendLength(b, valueString, len(text)), text...)
+		}
+	}
+	return b, true
 }
 
 // sizeOf is what a field of so many bytes takes, whose number is below 16.

@@ -144,7 +144,7 @@ func TestOneDecisionIsToldEverywhere(t *testing.T) {
 	}
 }
 
-// The pool's page is a state that preview reads: figures, and what is in
+// The pool's page is a state that preview reads: metrics, and what is in
 // flight.
 func TestLiveStateIsPreviewed(t *testing.T) {
 	k := picking(t, "plugins: [{type: active-request-scorer}, {type: queue-scorer}]", 2, func(o *PickingOptions) { o.History = 10 })

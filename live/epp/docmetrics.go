@@ -11,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-// documentMetrics are a picker's figures under the names of document 002
+// documentMetrics are a picker's metrics under the names of document 002
 // (scheduler_*) and document 003 (llmd_epp_*). This is the one place that maps
 // them; those of document 004 (inference_objective_*, inference_pool_*) are the
 // older names of the real EPP's own and stand beside them in pickmetrics.go
@@ -19,7 +19,7 @@ import (
 //
 // What has a label per pod is worked out when somebody asks, from the last
 // decision: a decision over a thousand endpoints must not write a thousand
-// figures.
+// metrics.
 type documentMetrics struct {
 	duration        prometheus.Summary
 	filters, scorer *prometheus.HistogramVec
@@ -55,7 +55,7 @@ type podFigures struct {
 	prefixBytes    float64 // of the last prompt
 }
 
-// maxPods bounds the pods that figures are kept for.
+// maxPods bounds the pods that metrics are kept for.
 const maxPods = 16384
 
 func newDocumentMetrics(reg prometheus.Registerer) *documentMetrics {
@@ -173,7 +173,7 @@ func resultOf(d *picker.Decision) string {
 // Describe sends nothing: which series exist depends on the profiles.
 func (m *documentMetrics) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the figures of the moment.
+// Collect tells the metrics of the moment.
 func (m *documentMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

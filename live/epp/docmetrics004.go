@@ -8,10 +8,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-// objectiveMetrics are the figures of document 004 that the real EPP of today
+// objectiveMetrics are the metrics of document 004 that the real EPP of today
 // no longer has under these names; the others are twins in pickmetrics.go.
 // Predictions are there when something predicts. inference_request_metric
-// gathers the last request's figures in one gauge, by type.
+// gathers the last request's times in one gauge, by type.
 type objectiveMetrics struct {
 	ttft, predictedTTFT, predictingTTFT *prometheus.HistogramVec
 	predictedTPOT, predictingTPOT       *prometheus.HistogramVec
@@ -36,7 +36,7 @@ func newObjectiveMetrics(reg prometheus.Registerer) *objectiveMetrics {
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "request_slo_violation_total",
 			Help: "Requests that missed the objective that they stated, by type: ttft or tpot."}, append([]string{"type"}, labels...)),
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "inference_request_metric",
-			Help: "The last request's figures in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot."}, append([]string{"type"}, labels...)),
+			Help: "The last request's times in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot."}, append([]string{"type"}, labels...)),
 	}
 	reg.MustRegister(m.violations, m.last)
 	return m

@@ -21,7 +21,7 @@ import (
 
 // KVOptions are what a picker's KV indexes need besides its configuration.
 type KVOptions struct {
-	// Registry takes the figures that the configuration asks for
+	// Registry takes the metrics that the configuration asks for
 	// (kvBlockIndexConfig.enableMetrics); nil takes none.
 	Registry prometheus.Registerer
 	// Publisher, if not nil, says where an endpoint publishes and replays its KV

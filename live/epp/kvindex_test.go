@@ -82,7 +82,7 @@ type preciseRig struct {
 	ahead  atomic.Int64 // nanoseconds by which the picker's clock is ahead
 }
 
-// Scores, refusals and figures are those that were recorded, with events over
+// Scores, refusals and metrics are those that were recorded, with events over
 // real ZMQ sockets and tokens from a renderer over HTTP.
 func TestRecordedPreciseScores(t *testing.T) {
 	file, err := os.ReadFile("../../core/kv/testdata/precise-prefix.jsonl")
@@ -301,7 +301,7 @@ func (r *preciseRig) renders(i int) {
 	}
 }
 
-// figures compares those whose meaning is the same here.
+// metrics compares those whose meaning is the same here.
 func (r *preciseRig) figures(i int) {
 	got := map[string]float64{}
 	families, err := r.reg.Gather()

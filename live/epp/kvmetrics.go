@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
-// kvMetrics are an index's figures under the real EPP's names
+// kvMetrics are an index's metrics under the real EPP's names
 // (llm_d_router_epp_kv_cache_*) and the older ones (kvcache_*).
 type kvMetrics struct {
 	source *kvSource

@@ -23,26 +23,60 @@ const (
 	otherLabel = "other"
 )
 
-// series is what clients choose of a figure's labels.
+// series is what clients choose of a metric's labels.
 type series struct {
 	model, target, fairness string
 	priority                int
 }
 
-// labels are those of a series: model, target model, fairness id and priority.
-// A labelSet makes them once, so that their address stands for them: append to a
-// copy of the list.
-type labels struct{ list []string }
+// labels are label values that are made once, so that their address stands for
+// them: append to a copy of the list.
+type labels struct {
+	list []string
+	// A series' with "false" and with "true" before them: did the response stream?
+	streamed [2]*labels
+}
+
+// interned are labels by what they are made of. The zero value is ready.
+type interned[K comparable] struct {
+	mu    sync.Mutex // guards the making of more
+	known atomic.Pointer[map[K]*labels]
+}
+
+// find are the labels of a key that is known, or becomes so while there are
+// fewer than most; else nil. made makes them, and the key to keep.
+func (s *interned[K]) find(key K, most int, made func(K) (K, *labels)) *labels {
+	known := s.all()
+	if l := known[key]; l != nil || len(known) >= most {
+		return l
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known = s.all() // others may have been first
+	if l := known[key]; l != nil || len(known) >= most {
+		return l
+	}
+	more := make(map[K]*labels, len(known)+1)
+	maps.Copy(more, known)
+	key, l := made(key)
+	more[key] = l
+	s.known.Store(&more)
+	return l
+}
+
+func (s *interned[K]) all() map[K]*labels {
+	if m := s.known.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
 
 // labelSet makes metric labels of what clients say. It is the only way from
 // there to a label: they may say anything, and of everything they say, something
 // else each time. The zero value is ready.
-type labelSet struct {
-	mu    sync.Mutex // guards the making of another series
-	known atomic.Pointer[map[series]*labels]
-}
+type labelSet struct{ interned[series] }
 
-// of are the labels. Beyond maxSeries the fairness id is told no more,
+// of are the labels model, target model, fairness id and priority. Beyond maxSeries the fairness id is told no more,
 // and beyond half as many again neither are the models. Priorities are the
 // objects', not the clients', and stay.
 func (s *labelSet) of(key series) *labels {
@@ -58,26 +92,16 @@ func (s *labelSet) of(key series) *labels {
 	return s.find(key, math.MaxInt)
 }
 
-// find are the labels of a series that is known, or becomes so while there are
-// fewer than most; else nil.
-func (s *labelSet) find(key series, most int) *labels {
-	known := s.all()
-	if l := known[key]; l != nil || len(known) >= most {
-		return l
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known = s.all() // others may have been first
-	if l := known[key]; l != nil || len(known) >= most {
-		return l
-	}
+func (s *labelSet) find(key series, most int) *labels { return s.interned.find(key, most, ofSeries) }
+
+func ofSeries(key series) (series, *labels) {
 	// Neither a whole body nor a view into it stays with a name.
 	key.model, key.target, key.fairness = strings.Clone(key.model), strings.Clone(key.target), strings.Clone(key.fairness)
-	more := make(map[series]*labels, len(known)+1)
-	maps.Copy(more, known)
-	more[key] = &labels{[]string{label(key.model), label(key.target), label(key.fairness), strconv.Itoa(key.priority)}}
-	s.known.Store(&more)
-	return more[key]
+	l := &labels{list: []string{label(key.model), label(key.target), label(key.fairness), strconv.Itoa(key.priority)}}
+	for i, streamed := range []string{"false", "true"} {
+		l.streamed[i] = &labels{list: append([]string{streamed}, l.list...)}
+	}
+	return key, l
 }
 
 // request is of a request.
@@ -91,13 +115,6 @@ func (s *labelSet) request(r *picker.Request) *labels {
 
 // flow is the label of a fairness id alone.
 func (s *labelSet) flow(fairness string) string { return s.of(series{fairness: fairness}).list[2] }
-
-func (s *labelSet) all() map[series]*labels {
-	if m := s.known.Load(); m != nil {
-		return *m
-	}
-	return nil
-}
 
 // cut shortens what is too long for a label.
 func cut(s string) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
-// byProgram tells figures by fairness id everywhere: flow control's, the load's
+// byProgram tells metrics by fairness id everywhere: flow control's, the load's
 // and the programs'.
 const byProgram = `
 featureGates: [flowControl]
@@ -31,7 +31,7 @@ flowControl:
   defaultPriorityBand: {fairnessPolicyRef: program-aware-fairness}
 `
 
-// measured is a picking with all its figures in one registry.
+// measured is a picking with all its metrics in one registry.
 func measured(t *testing.T, text string) (*Picking, *prometheus.Registry) {
 	t.Helper()
 	reg := prometheus.NewRegistry()

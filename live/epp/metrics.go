@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// serverMetrics are the server's own figures, under the real EPP's names.
+// serverMetrics are the server's own metrics, under the real EPP's names.
 type serverMetrics struct {
 	processing prometheus.Histogram
 

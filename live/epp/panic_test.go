@@ -59,7 +59,7 @@ func (f *faulty) ResponseBody(_ machine.Time, r *picker.Response) {
 	f.panics("ResponseBody", r.Decision.Request)
 }
 
-// MatchOf is asked for the figures, the log and the response headers.
+// MatchOf is asked for the metrics, the log and the response headers.
 func (f *faulty) MatchOf(d *picker.Decision, _ *picker.State) (int, int, int) {
 	f.panics("MatchOf", d.Request)
 	return 0, 0, 0

@@ -28,7 +28,7 @@ type PickingOptions struct {
 	Now func() machine.Time
 	// PoolName names the pool in metrics.
 	PoolName string
-	// Metrics takes the real EPP's figures; nil keeps none.
+	// Metrics takes the real EPP's metrics; nil keeps none.
 	Metrics *PickMetrics
 	// Hosts, if not nil, is the address for host:port of a URL that a plug-in
 	// asks, or "": then it is looked up as usual.
@@ -149,7 +149,7 @@ func (k *Picking) effect(e *core.Effect) {
 	case core.Unread:
 		k.scraper.unread(e)
 	case core.Forgotten:
-		k.o.Log.Warn("epp: figures are older than their ttl and are forgotten", "scraper", k.m.Sources()[e.Source].Source.Name(), "endpoint", e.Target.ID())
+		k.o.Log.Warn("epp: metrics are older than their ttl and are forgotten", "scraper", k.m.Sources()[e.Source].Source.Name(), "endpoint", e.Target.ID())
 	case core.Dial:
 		k.kv.dial(e.Source, e.Target)
 	case core.Hangup:
@@ -181,7 +181,7 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 	w := newWaiter()
 	r.Owner = w
 	if o := k.written.Load(); o != nil {
-		r.Note = o.AppendRequest(nil, r.Request)
+		r.Note = o.AppendRequest(make([]byte, 0, 2048), r.Request)
 	}
 	k.Input(core.Arrive{Request: r})
 	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.o.Metrics.rewritten(r.Request); return nil })
@@ -199,7 +199,7 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 	}
 }
 
-// note takes the figures of a decision and logs it. Others wait neither for
+// note takes the metrics of a decision and logs it. Others wait neither for
 // the lock nor for Envoy meanwhile.
 func (k *Picking) note(r *core.Request) {
 	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.measure(r); return nil })

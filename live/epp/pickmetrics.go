@@ -3,7 +3,6 @@ package epp
 import (
 	"math"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
-// PickMetrics are the figures of a picker, under the real EPP's names
+// PickMetrics are the metrics of a picker, under the real EPP's names
 // (llm_d_epp_*) and under the older ones that it still serves beside them
 // (inference_objective_*, inference_pool_*, inference_extension_*). A nil
 // *PickMetrics keeps none.
@@ -39,21 +38,16 @@ type PickMetrics struct {
 	objective *objectiveMetrics
 
 	labels labelSet
-	spans  spanLabels
+	spans  interned[[3]string] // extension point, type and name of a plug-in
 }
 
-// spanLabels are the labels of plug-ins' times, of which there are as many as
-// the configuration has plug-ins.
-type spanLabels struct{ by sync.Map }
-
-func (s *spanLabels) of(point string, p picker.Plugin) *labels {
-	key := [...]string{point, p.Type(), p.Name()}
-	l, ok := s.by.Load(key)
-	if !ok {
-		l, _ = s.by.LoadOrStore(key, &labels{key[:]})
-	}
-	return l.(*labels)
+// span counts a time of a plug-in. There are as many series as the
+// configuration has plug-ins.
+func (m *PickMetrics) span(point, kind, name string, took time.Duration) {
+	m.plugin.observeTo(m.spans.find([...]string{point, kind, name}, math.MaxInt, ofSpan), took.Seconds())
 }
+
+func ofSpan(key [3]string) ([3]string, *labels) { return key, &labels{list: key[:]} }
 
 var (
 	lifeLabels = []string{"model_name", "target_model_name", "fairness_id", "priority"}
@@ -76,7 +70,7 @@ var (
 
 const epps = "llm_d_epp_"
 
-// NewPickMetrics registers the figures; the pool's own are read from k when
+// NewPickMetrics registers the metrics; the pool's own are read from k when
 // they are asked for (Observe).
 func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	f := factory{reg}
@@ -192,7 +186,7 @@ func (m *PickMetrics) parsed(p *picker.Picker, r *picker.Request, point string, 
 		return
 	}
 	for range times {
-		m.plugin.observe(took.Seconds()/float64(times), point, parser, parser)
+		m.span(point, parser, parser, took/time.Duration(times))
 	}
 }
 
@@ -223,7 +217,7 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	l := m.labels.request(d.Request).list
 	target := l[1]
 	for _, s := range d.Spans {
-		m.plugin.observeTo(m.spans.of(s.Point, s.Plugin), s.Took.Seconds())
+		m.span(s.Point, s.Plugin.Type(), s.Plugin.Name(), s.Took.Duration())
 	}
 	if d.Err != nil {
 		if d.Err.Status == 429 {
@@ -309,7 +303,11 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 	}
 	m.objective.measured(d.Request, ttft, tpot, l.list[:2])
 	if r.FirstAt > 0 {
-		m.ttft.observe((r.FirstAt - began).Seconds(), append([]string{strconv.FormatBool(r.Streaming)}, l.list...)...)
+		streamed := 0
+		if r.Streaming {
+			streamed = 1
+		}
+		m.ttft.observeTo(l.streamed[streamed], (r.FirstAt - began).Seconds())
 	}
 	if r.Failed() {
 		m.errors.inc(append([]string{"ModelServerError"}, l.list...)...)
@@ -345,7 +343,7 @@ func (m *PickMetrics) ScrapeFailed(source, extractor string) {
 	}
 }
 
-// mean and deviation of a figure over endpoints, to two digits as the real
+// mean and deviation of a metric over endpoints, to two digits as the real
 // one tells them.
 func spread(v []float64) (mean, deviation float64) {
 	if len(v) == 0 {

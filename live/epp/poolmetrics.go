@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
-// poolCollector tells the pool's own figures at the moment of a scrape.
+// poolCollector tells the pool's own metrics at the moment of a scrape.
 type poolCollector struct {
 	k    *Picking
 	pool string
@@ -19,7 +19,7 @@ type poolCollector struct {
 	flows labelSet
 }
 
-// ObservePool registers the figures of k's pool.
+// ObservePool registers the metrics of k's pool.
 func ObservePool(reg prometheus.Registerer, k *Picking, pool string) error {
 	return reg.Register(&poolCollector{k: k, pool: pool, desc: map[string]*prometheus.Desc{}})
 }
@@ -37,7 +37,7 @@ func (c *poolCollector) gauge(out chan<- prometheus.Metric, name, help string, v
 }
 
 // Collect reads the pool under its lock, on a goroutine of the metrics
-// library's: where a plug-in that is asked panics, the rest of the pool's figures
+// library's: where a plug-in that is asked panics, the rest of the pool's metrics
 // are missing from the page.
 func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	_ = guarded(c.k.o.Log, "the page of metrics", "", func() error {
@@ -131,6 +131,6 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 			s := &v.States[i]
 			loads = append(loads, flowcontrol.Load{Scraped: s.Scraped, UpdatedAt: s.UpdatedAt, KVUsage: s.KVUsage})
 		}
-		c.gauge(out, epps+"flow_control_stale_endpoints", "Endpoints whose figures are too old.", float64(u.StaleEndpoints(loads, now)), []string{"detector"}, p.Detector().Name())
+		c.gauge(out, epps+"flow_control_stale_endpoints", "Endpoints whose metrics are too old.", float64(u.StaleEndpoints(loads, now)), []string{"detector"}, p.Detector().Name())
 	}
 }

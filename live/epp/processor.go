@@ -62,9 +62,10 @@ type served struct {
 	broken   error         // what a panic ended the stream with
 	whole    time.Time     // when the last byte of the request's body came
 	answered bool          // the first message is out
-	sent     bool          // the decision's figures are taken
+	sent     bool          // the decision's metrics are taken
 	spent    time.Duration // on the response
 	out      outgoing
+	room     [3]stream.Effect // for fx, which rarely holds more
 
 	// And these for the stream's goroutine.
 	in       stream.Message
@@ -78,6 +79,7 @@ type served struct {
 
 func newServed(s *Server, k *Picking, wire wire, cancel context.CancelFunc) *served {
 	c := &served{s: s, k: k, wire: wire, cancel: cancel, machine: core.NewStream(k.m, k, k.number.Add(1))}
+	c.fx.List = c.room[:0]
 	c.machine.Over = func() {
 		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), func() error { c.over(); return nil })
 	}
@@ -173,7 +175,7 @@ func (c *served) ask(ctx context.Context) {
 	c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) { c.note() })
 }
 
-// note takes the figures of a decision, once it is on its way.
+// note takes the metrics of a decision, once it is on its way.
 func (c *served) note() {
 	r := c.machine.Request()
 	if c.sent || r == nil || r.Request == nil {

@@ -28,7 +28,7 @@ type Generation struct {
 	*Picking
 	file    *EndpointsFile
 	objects *ObjectsDir
-	// Registry has the figures that belong to this generation alone.
+	// Registry has the metrics that belong to this generation alone.
 	Registry *prometheus.Registry
 	closing  sync.Once
 }
@@ -165,7 +165,7 @@ func (r *Generations) Close() {
 // Describe sends nothing: which series there are depends on the generation.
 func (r *Generations) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the current generation's figures.
+// Collect tells the current generation's metrics.
 func (r *Generations) Collect(out chan<- prometheus.Metric) { r.Current().Registry.Collect(out) }
 
 // Pages are the current generation's, whichever that is when they are asked

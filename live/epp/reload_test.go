@@ -143,7 +143,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 		t.Error("what was decided before is forgotten")
 	}
 	if !strings.Contains(r.page("/metrics"), `inference_pool_ready_pods{name="pool"} 1`) {
-		t.Error("the pool's figures are missing after the reload")
+		t.Error("the pool's metrics are missing after the reload")
 	}
 	select {
 	case <-old.idle:

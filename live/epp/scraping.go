@@ -43,7 +43,9 @@ type fetchKey struct {
 // way.
 type fetch struct {
 	*pageFetch
-	failing bool // the last page could not be had; the fetching goroutine's
+	// These two are the fetching goroutine's.
+	failing bool // the last page could not be had
+	reading bool // one could, and it is told
 
 	// These are for who has the picker in hand.
 	busy       bool
@@ -122,7 +124,10 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 	if msg.Err != nil {
 		s.failed(f, key, msg.Err, err == nil)
 	} else {
-		f.failing = false
+		if f.failing || !f.reading {
+			s.k.o.Log.Info("epp: the scraper reads the endpoint's figures", "endpoint", key.target.ID(), "url", f.url, "scraper", src.Source.Source.Type())
+		}
+		f.failing, f.reading = false, true
 		if s.k.o.Scraped != nil {
 			s.k.o.Scraped(time.Since(began))
 		}
@@ -148,7 +153,7 @@ func (s *scraper) failed(f *fetch, key fetchKey, err error, had bool) {
 	}
 	s.k.o.Metrics.ScrapeFailed(src.Source.Source.Type(), extractor)
 	if !f.failing {
-		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last figures", "endpoint", key.target.ID(), "url", f.url, "error", err)
+		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", key.target.ID(), "url", f.url, "scraper", src.Source.Source.Type(), "error", err)
 	}
 	f.failing = true
 }
@@ -160,7 +165,7 @@ func (s *scraper) unread(e *core.Effect) {
 	s.k.o.Metrics.ScrapeFailed(src.Source.Source.Type(), e.Plugin.Type())
 	if f := s.fetches[fetchKey{e.Target, e.Source}]; f != nil && !f.unreadable {
 		f.unreadable = true
-		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last figures", "endpoint", e.Target.ID(), "url", f.url, "error", e.Err)
+		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", e.Target.ID(), "url", f.url, "scraper", src.Source.Source.Type(), "error", e.Err)
 	}
 }
 

@@ -35,8 +35,8 @@ pluginConfig:
 `
 
 // The three scrapers of document 003 read what it lists; a page that is
-// malformed or does not come leaves the figures until their ttl, and then they
-// are forgotten; a figure that a good page does not tell is forgotten at once.
+// malformed or does not come leaves the metrics until their ttl, and then they
+// are forgotten; a metric that a good page does not tell is forgotten at once.
 func TestDocumentScrapers(t *testing.T) {
 	t.Parallel()
 	page := func(lines string) *string { return &lines }

@@ -58,7 +58,7 @@ type Options struct {
 	Now func() machine.Time
 	// Registry takes the server's metrics; nil makes one.
 	Registry *prometheus.Registry
-	// StreamMetrics adds figures about ext_proc streams
+	// StreamMetrics adds metrics about ext_proc streams
 	// (--enable-grpc-stream-metrics).
 	StreamMetrics bool
 	// Pages are further handlers of the metrics listener, by pattern. They show
@@ -132,7 +132,7 @@ type Server struct {
 const stuck = time.Second
 
 // streamWorkers is how many streams are served without a new goroutine each.
-const streamWorkers = 64
+const streamWorkers = 256
 
 // StreamServerOptions are what every ext_proc server of windtunnel's is given,
 // and what another must be given that is compared with it.

@@ -71,7 +71,7 @@ type StandaloneOptions struct {
 	RefreshMetrics             time.Duration
 	// Profiling serves Go's profiles under /debug/pprof/ beside the metrics.
 	Profiling bool
-	// StreamMetrics adds figures about ext_proc streams.
+	// StreamMetrics adds metrics about ext_proc streams.
 	StreamMetrics bool
 	Errors        stream.ErrorStyle
 	// Hold asks for the held-open flow of document 000.

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A twin is one figure under two names: the real EPP's of today and the older
+// A twin is one metric under two names: the real EPP's of today and the older
 // one that dashboards still read. The older one has some of the labels.
 
 type factory struct{ reg prometheus.Registerer }

@@ -27,10 +27,10 @@ func (c *served) input(in *incoming) {
 	switch in.kind {
 	case stream.Body:
 		if in.described { // the real EPP reads the subset hint from there, and only there
-			c.machine.Subset(subsetOf(in.metadata))
+			c.machine.Subset(in.subset, in.hinted)
 		}
 	case stream.ResponseHeaders:
-		c.machine.Served(servedBy(in.metadata))
+		c.machine.Served(in.served)
 	case stream.ResponseBody:
 		c.responsePiece(in.body, in.end)
 		return
@@ -40,7 +40,9 @@ func (c *served) input(in *incoming) {
 
 // take is what read makes of a message, of one that the library has read.
 func (in *incoming) take(m *extprocv3.ProcessingRequest) {
-	*in = incoming{described: m.MetadataContext != nil, metadata: m.MetadataContext.GetFilterMetadata(), known: true}
+	metadata := m.MetadataContext.GetFilterMetadata()
+	*in = incoming{known: true, described: m.MetadataContext != nil, served: servedBy(metadata)}
+	in.subset, in.hinted = subsetOf(metadata)
 	if m.ProtocolConfig != nil {
 		in.configured, in.modes = true, stream.Modes{Request: modeOf(m.ProtocolConfig.RequestBodyMode), Response: modeOf(m.ProtocolConfig.ResponseBodyMode)}
 	}
@@ -62,7 +64,7 @@ func (in *incoming) take(m *extprocv3.ProcessingRequest) {
 	}
 }
 
-// responsePiece plays a piece of the response and takes its figures.
+// responsePiece plays a piece of the response and takes its metrics.
 func (c *served) responsePiece(body []byte, end bool) {
 	c.in = stream.Message{Kind: stream.ResponseBody, Body: body, End: end}
 	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {

@@ -3,7 +3,7 @@
 // holds which block, and scores pods for a prompt over HTTP.
 //
 //	POST /api/v1/score           which of these pods holds most of this prompt
-//	GET  /api/v1/cache/state     the fleet's cache in figures
+//	GET  /api/v1/cache/state     the fleet's cache in numbers
 //	GET  /api/v1/cache/pod/{id}  one pod's
 //	GET  /healthz, /readyz, /metrics
 //

@@ -106,7 +106,7 @@ func seen(t *testing.T, m *Manager, pairs int) {
 }
 
 // The scripts under testdata are conversations as document 003 shows them:
-// what engines publish, what is asked over HTTP and the answer. Figures
+// what engines publish, what is asked over HTTP and the answer. Metrics
 // that depend on the time are cut out.
 func TestDocument(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {

@@ -56,7 +56,7 @@ func (x *metrics) processed(r *kvevents.Report) {
 	}
 }
 
-// indexCollector asks the index for its figures when somebody scrapes.
+// indexCollector asks the index for its metrics when somebody scrapes.
 type indexCollector struct{ m *Manager }
 
 var (

@@ -166,7 +166,7 @@ func TestGaugesUnderLoad(t *testing.T) {
 	}
 }
 
-// checkPage fails for a figure below zero.
+// checkPage fails for a metric below zero.
 func checkPage(t *testing.T, page string) {
 	t.Helper()
 	for line := range strings.Lines(page) {

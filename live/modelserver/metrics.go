@@ -65,7 +65,7 @@ const promType = "text/plain; version=0.0.4; charset=utf-8"
 // pageKey is all that a metrics page depends on.
 type pageKey struct {
 	stats.Moment
-	faked    int64 // which tenth of a second it is, where figures are made up
+	faked    int64 // which tenth of a second it is, where metrics are made up
 	adapters int
 	sleep    int
 	fake     *stats.FakeMetrics
@@ -115,10 +115,10 @@ func (s *Server) page() ([]byte, bool) {
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
-// fakeRefresh is how long a page with changing figures is kept.
+// fakeRefresh is how long a page with changing metrics is kept.
 const fakeRefresh = 100 * machine.Millisecond
 
-// SetFakeMetrics replaces figures in /metrics from now on; nil ends that.
+// SetFakeMetrics replaces metrics in /metrics from now on; nil ends that.
 func (s *Server) SetFakeMetrics(f *stats.FakeMetrics) { s.fake.Store(f) }
 
 // fakeMetrics answers POST /fake_metrics, an older way to say what

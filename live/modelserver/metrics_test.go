@@ -1,6 +1,9 @@
 package modelserver
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // said is what a server's metrics say now of one series without labels of its
 // own.
@@ -24,3 +27,28 @@ const (
 	saidExpired = "vllm:nixl_num_kv_expired_reqs_total"
 	saidHits    = "vllm:external_prefix_cache_hits_total"
 )
+
+// Document 003's figures of the KV cache are true of a server without KV events:
+// what it holds when nobody asks anything of it, how much of that can be found,
+// and a hit rate of which what came from another server is none.
+func TestDocumentCacheFigures(t *testing.T) {
+	t.Parallel()
+	p := startPair(t, func(o *ServerOptions) {
+		*o = batchedLong()
+		o.Engine.KVBytesPerToken = 1000
+	})
+	const rate, size, hashes = "vllm_kv_cache_hit_rate", "vllm_kv_cache_size_bytes", "vllm_kv_cache_prefix_hashes"
+	prompt := strings.Repeat("a prompt of many words, ", 40) // 960 bytes, 240 tokens, 15 blocks
+	pre := p.ask(p.prefill, `{"prompt":"`+prompt+`","max_tokens":1,`+remoteDecode+`}`)
+	p.ask(p.decode, `{"prompt":"`+prompt+`","max_tokens":4,"kv_transfer_params":`+string(pre.KV)+`}`)
+	p.waitFor("the prefill server's blocks are free", func() bool { return p.held() == 0 })
+	for _, s := range []*Server{p.prefill, p.decode} {
+		if r, n, b := said(t, s, rate), said(t, s, hashes), said(t, s, size); r != 0 || n < 14 || b < n*16*1000 {
+			t.Errorf("%s: hit rate %v, %v blocks can be found, of %v bytes", s.Name(), r, n, b)
+		}
+	}
+	p.ask(p.decode, `{"prompt":"`+prompt+`","max_tokens":4}`)
+	if r := said(t, p.decode, rate); r < .4 || r > .5 { // the second prompt's, of two
+		t.Errorf("hit rate %v", r)
+	}
+}

@@ -41,6 +41,8 @@ type ServerOptions struct {
 	// Listen is where it listens, host:port; port 0 takes a free one. Empty is
 	// 127.0.0.1:0.
 	Listen string
+	// ListenAlso is a second place where it answers, in the clear; empty is none.
+	ListenAlso string
 	// Advertise is the host that others are told: by KV events, in answers for
 	// other servers, in headers and in the record. Empty is the one of Listen, or
 	// where that is a wildcard the machine's first address.
@@ -145,7 +147,7 @@ type ServerOptions struct {
 	IgnoreFaultHeader bool
 	// Inject spoils a part of the requests from the start.
 	Inject Injection
-	// FakeMetrics replace figures in /metrics; nil tells the truth.
+	// FakeMetrics replace metrics in /metrics; nil tells the truth.
 	FakeMetrics *stats.FakeMetrics
 	// APIKeys are accepted as bearer tokens wherever one is needed: everywhere
 	// but for health and metrics. None lets everybody in, but for what changes

@@ -40,7 +40,8 @@ type Server struct {
 	draws    atomic.Pointer[lifecycle.Draws]
 	http     *http.Server
 	listener net.Listener
-	endpoint string // host and port by which others are told of the server, once it listens
+	also     net.Listener // of ServerOptions.ListenAlso, or nil
+	endpoint string       // host and port by which others are told of the server, once it listens
 	served   bool
 	serving  *serve.Group // the fleet's
 	inFlight gauge
@@ -161,6 +162,11 @@ func (s *Server) listen() error {
 		return err
 	}
 	s.listener = l
+	if s.opts.ListenAlso != "" {
+		if s.also, err = serve.Listen("a model server", s.opts.ListenAlso); err != nil {
+			return err
+		}
+	}
 	host, port, _ := net.SplitHostPort(l.Addr().String())
 	if host, err = serve.Advertised(host, s.opts.Advertise, noEnvironment); err != nil {
 		return err
@@ -186,6 +192,9 @@ func (s *Server) abandon() {
 	if s.listener != nil {
 		_ = s.listener.Close() // the error that led here is the one to tell
 	}
+	if s.also != nil {
+		_ = s.also.Close()
+	}
 	s.cancel()
 	s.kv.Close()
 	if s.publisher != nil {
@@ -204,6 +213,9 @@ func (s *Server) serve() {
 		}
 		return s.http.Serve(s.listener)
 	})
+	if l := s.also; l != nil {
+		s.serving.Go("model server "+s.name+" at "+l.Addr().String(), func() error { return s.http.Serve(l) })
+	}
 	s.log.Debug("model server listens", "server", s.name, "address", s.endpoint, "models", s.opts.Models)
 }
 

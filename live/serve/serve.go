@@ -81,7 +81,7 @@ func Until(ctx context.Context, grace time.Duration, failed <-chan error, stop f
 	return errors.Join(exit.With(exit.Broken, err), stop(last))
 }
 
-// Pages is a server of pages for operators: metrics, health, figures. Nobody
+// Pages is a server of pages for operators: metrics, health. Nobody
 // keeps it waiting; an answer, such as a profile, may take its time.
 func Pages(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{Handler: BodyLimits{Total: 30 * time.Second}.Handler(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,

@@ -88,6 +88,9 @@ func (s *Stack) generation(p *picking, config *scenario.PickerConfig) (g *epp.Ge
 	if err != nil {
 		return nil, err
 	}
+	if o, given := s.pool.EPP.Objects(); given {
+		g.Apply(o, true)
+	}
 	g.SetEndpoints(endpoints)
 	return g, nil
 }

@@ -19,8 +19,9 @@ type place struct {
 	// Front is what the picker, Envoy and prefill legs reach: the sidecar, or
 	// the model server where there is none.
 	front string
-	// Server is the model server itself, Side its KV side channel.
-	server, side string
+	// Server is the model server itself, also or empty where it answers, too; Side
+	// is its KV side channel.
+	server, also, side string
 }
 
 // places gives every pod of a pool whose ports matter a loopback address of its own,
@@ -83,7 +84,11 @@ func findPlaces(p *scenario.Pool) *places {
 		x := &places{lock: lock}
 		for k := range n {
 			on := func(port int) string { return scenario.JoinPort(at(k+1).String(), port) }
-			x.pods = append(x.pods, place{front: on(scenario.PodPort), server: on(p.ServerPort(k)), side: on(scenario.SideChannelPort)})
+			pod := place{front: on(scenario.PodPort), server: on(p.ServerPort(k)), side: on(scenario.SideChannelPort)}
+			if also := p.AlsoPort(k); also != 0 {
+				pod.also = on(also)
+			}
+			x.pods = append(x.pods, pod)
 		}
 		return x
 	}

@@ -38,6 +38,7 @@ const (
 	KeptExtProc = "127.0.0.1:9002"
 	KeptMetrics = "127.0.0.1:9090"
 	KeptHealth  = "127.0.0.1:9003"
+	KeptAdmin   = "127.0.0.1:19000" // Envoy's own pages
 )
 
 const anyPort = "127.0.0.1:0"
@@ -87,7 +88,7 @@ type Options struct {
 
 // Ports are the ports of 127.0.0.1 that a stack listens on for others. 0 is a
 // free one, or with Keep the well-known one.
-type Ports struct{ Gateway, ExtProc, Health, Metrics int }
+type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin int }
 
 // at is the address for a port, whose well-known one is kept.
 func (o *Options) at(port int, kept string) string {
@@ -149,6 +150,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	}
 	fix := &o.Scenario.Ports
 	o.Ports.Gateway, o.Ports.ExtProc = cmp.Or(o.Ports.Gateway, fix.Gateway), cmp.Or(o.Ports.ExtProc, fix.ExtProc)
+	o.Ports.Admin = cmp.Or(o.Ports.Admin, fix.EnvoyAdmin)
 	o.Ports.Health, o.Ports.Metrics = cmp.Or(o.Ports.Health, fix.Health), cmp.Or(o.Ports.Metrics, fix.Metrics)
 	s = &Stack{o: o, pool: &o.Scenario.Pools[0], origin: o.Origin, Dir: o.Dir}
 	began := time.Now()
@@ -241,7 +243,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 		setHardware(s.pool, &so)
 		so.Listen = fixed(s.o.Scenario.Ports.Servers, i, "")
 		if s.places != nil {
-			so.Listen, so.SideChannel = s.places.pods[i].server, s.places.pods[i].side
+			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
 			if so.KVRole = core.RoleConsumer; s.pool.Prefills(i) {
 				so.KVRole = core.RoleProducer
 			}
@@ -307,7 +309,7 @@ func (s *Stack) startPicker(ctx context.Context) error {
 	}
 	s.Picker, err = epp.Start(o)
 	if err != nil && strings.Contains(err.Error(), "address already in use") {
-		return &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, --grpc-health-port, --metrics-port)", Err: err}
+		return &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, --grpc-health-port, --metrics-port, --admin-port)", Err: err}
 	}
 	return err
 }
@@ -336,7 +338,7 @@ func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string,
 
 func (s *Stack) startGateway(ctx context.Context) error {
 	c := GatewayConfig(s.o.Scenario, s.ExtProc(), s.Endpoints, s.o.at(s.o.Ports.Gateway, KeptGateway))
-	c.Admin = fixed(s.o.Scenario.Ports.EnvoyAdmin, 0, "")
+	c.Admin = s.o.at(s.o.Ports.Admin, KeptAdmin)
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
 	}

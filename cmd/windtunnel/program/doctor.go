@@ -38,6 +38,7 @@ func (c *doctorCmd) Run(o *outside) error {
 			{Addr: stack.KeptGateway, Use: "gateway"},
 			{Addr: stack.KeptExtProc, Use: "EPP, ext_proc"},
 			{Addr: stack.KeptHealth, Use: "EPP, health"},
+			{Addr: stack.KeptAdmin, Use: "Envoy's own pages"},
 			{Addr: stack.KeptMetrics, Use: "EPP, metrics"},
 		},
 	})

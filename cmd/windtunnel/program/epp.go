@@ -55,7 +55,7 @@ type eppCmd struct {
 	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
 	AllowExperimental         bool          `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
 	RefreshMetricsInterval    time.Duration `name:"refresh-metrics-interval" default:"50ms" help:"How often model servers are scraped."`
-	RefreshPrometheusInterval time.Duration `name:"refresh-prometheus-metrics-interval" default:"5s" help:"Accepted; the pool's figures are always those of the moment."`
+	RefreshPrometheusInterval time.Duration `name:"refresh-prometheus-metrics-interval" default:"5s" help:"Accepted; the pool's metrics are always those of the moment."`
 	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; the detectors have their own threshold."`
 	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
 

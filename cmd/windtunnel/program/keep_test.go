@@ -3,6 +3,7 @@ package program
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -48,7 +49,7 @@ func free(t *testing.T, n int) (ports []string) {
 // first and "Still up" last; what is sent by hand then is shown and counted apart.
 func TestKeep(t *testing.T) {
 	t.Parallel()
-	ports := free(t, 4)
+	ports := free(t, 5)
 	out := &locked{}
 	o := theOutside()
 	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0
@@ -56,7 +57,7 @@ func TestKeep(t *testing.T) {
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
 	code := make(chan int, 1)
 	go func() {
-		code <- run([]string{"run", "--keep", "-n", "12", "-c", "12", "--prefill", "5ms", "--port", ports[0], "--grpc-port", ports[1], "--grpc-health-port", ports[2], "--metrics-port", ports[3]}, o)
+		code <- run([]string{"run", "--keep", "-n", "12", "-c", "12", "--prefill", "5ms", "--port", ports[0], "--grpc-port", ports[1], "--grpc-health-port", ports[2], "--metrics-port", ports[3], "--admin-port", ports[4]}, o)
 	}()
 	defer stop()
 	await := func(what string) string {
@@ -84,6 +85,15 @@ func TestKeep(t *testing.T) {
 	}
 	resp.Body.Close()
 	await("envoy    logged ")
+	resp, err = http.Get("http://127.0.0.1:" + ports[4] + "/stats") // document 003: curl localhost:19000/stats | grep ext_proc
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if !strings.Contains(string(stats), "ext_proc.streams_started: 13") {
+		t.Errorf("Envoy's statistics lack the streams to the picker: %.2000s", stats)
+	}
 	stop()
 	if c := <-code; c != 0 {
 		t.Errorf("exit code %d", c)

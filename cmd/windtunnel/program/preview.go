@@ -24,7 +24,7 @@ import (
 // previewCmd decides for a saved or live state, without sending anything.
 type previewCmd struct {
 	Config  []string          `name:"config" sep:"none" placeholder:"FILE" help:"EndpointPickerConfig; several are shown side by side. With --from the recorded one is shown, too."`
-	State   string            `name:"state" placeholder:"FILE|HOST:PORT" help:"The pool: endpoints with their figures, and what they have served; or the metrics address of a running endpoint picker."`
+	State   string            `name:"state" placeholder:"FILE|HOST:PORT" help:"The pool: endpoints with their metrics, and what they have served; or the metrics address of a running endpoint picker."`
 	From    []string          `name:"from" sep:"none" placeholder:"RECORDING" help:"In place of --state: all that the picker knew, by a recording; several that go on from each other may be given."`
 	At      *time.Duration    `name:"at" placeholder:"12.3s" help:"With --from: when, by the recording's clock. Left out: at its end."`
 	Request string            `name:"request" required:"" placeholder:"FILE" help:"The request's body, JSON; - for standard input."`

@@ -42,6 +42,7 @@ type runCmd struct {
 	GRPCPort    int           `name:"grpc-port" placeholder:"N" help:"Port of the endpoint picker; left out 9002 or a free one."`
 	HealthPort  int           `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health; left out 9003 or a free one."`
 	MetricsPort int           `name:"metrics-port" placeholder:"N" help:"Port of its metrics; left out 9090 or a free one."`
+	AdminPort   int           `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump); left out 19000 with --keep, else a free one."`
 	Addresses   string        `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to this file, as JSON: Envoy and its admin pages, the endpoint picker, every model server; .targets in it is what Prometheus' file_sd_configs takes."`
 	EnvoyPath   string        `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
 	Hops        bool          `help:"After the run, print how long it took from part to part, as the hops: section of a scenario for windtunnel sim."`
@@ -100,7 +101,7 @@ func (c *runCmd) Run(o *outside) error {
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
 	shown := c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) })
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
@@ -341,5 +342,5 @@ func (c *runCmd) kept(st *stack.Stack, s *scenario.Scenario) string {
 	if st.Picker != nil {
 		text += fmt.Sprintf("  windtunnel explain 1 --from %s\n", st.Picker.MetricsAddr())
 	}
-	return text + "\n"
+	return text + fmt.Sprintf("  curl http://%s/stats | grep ext_proc\n\n", st.Gateway.AdminAddr)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -42,6 +43,8 @@ func (c *simCmd) Run(o *outside) error {
 
 // sim plays a scenario in virtual time.
 func sim(o *outside, s *scenario.Scenario, options report.Options) error {
+	gc.Play()
+	defer gc.Serve()
 	session, err := report.Start(options)
 	if err != nil {
 		return exit.With(exit.Input, err)

@@ -14,7 +14,7 @@ import (
 
 // FakeMetrics replace what the engine says in /metrics, in the form of
 // llm-d-inference-sim's fake-metrics: to see what an endpoint picker or an
-// autoscaler makes of figures without making the load. Fields that are not
+// autoscaler makes of metrics without making the load. Fields that are not
 // given stay true.
 type FakeMetrics struct {
 	Running  *Wave     `json:"running-requests"`
@@ -266,7 +266,7 @@ func (w *Wave) at(since time.Duration) float64 {
 	return w.from + (w.to-w.from)*part
 }
 
-// Pretend puts the false figures into a look whose counts are nobody else's
+// Pretend puts the false metrics into a look whose counts are nobody else's
 // (Snapshot). since is how long the server has run.
 func (f *FakeMetrics) Pretend(x *Look, since time.Duration) {
 	if f.Running != nil {
@@ -308,7 +308,7 @@ func (f *FakeMetrics) Pretend(x *Look, since time.Duration) {
 	}
 }
 
-// replace fills a histogram with made-up figures. A count of a bucket stands
+// replace fills a histogram with made-up metrics. A count of a bucket stands
 // for values in its middle.
 func (l *fakeList) replace(h *histogram) {
 	*h = newHistogram(h.bounds)

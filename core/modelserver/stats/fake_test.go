@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Made-up figures change with time as they say.
+// Made-up metrics change with time as they say.
 func TestWaves(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][3]float64{

@@ -43,7 +43,7 @@ func (l *latest) quantile(q float64) float64 {
 }
 
 // p99 is the time that 99 of 100 requests took at most: of those that ended, or
-// where there are only made-up figures, estimated from their histogram.
+// where there are only made-up metrics, estimated from their histogram.
 func (s *Stats) p99() float64 {
 	if len(s.latest.values) > 0 {
 		return s.latest.quantile(0.99)

@@ -35,6 +35,9 @@ type Look struct {
 	Unix     float64
 	Engine   engine.Stats
 	KVBlocks int // in use
+	// KVHeld are those that hold something, in use or cached; KVFindable can be
+	// found by the hash of their content.
+	KVHeld, KVFindable int
 	// Adapters are those of running and of waiting requests; nil where the server
 	// has none.
 	Adapters *AdapterUse
@@ -56,7 +59,9 @@ type AdapterUse struct {
 
 // At looks at an engine that has played what was due.
 func (s *Stats) At(now machine.Time, server *Server, e *engine.Engine) Look {
-	return Look{Stats: s, Server: server, Now: now, Engine: e.Stats(), KVBlocks: e.KVBlocksUsed()}
+	x := Look{Stats: s, Server: server, Now: now, Engine: e.Stats(), KVBlocks: e.KVBlocksUsed()}
+	x.KVHeld, x.KVFindable = e.KVBlocksHeld()
+	return x
 }
 
 // UseAdapters tells the look of the adapters that an engine's sequences use.

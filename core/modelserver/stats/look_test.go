@@ -52,7 +52,7 @@ func randomLook(t *rapid.T, timer engine.StepTimer) *Look {
 		case 0:
 			x.input(now, engine.Abort{ID: id + 1})
 		case 1:
-			x.Fetched(rapid.IntRange(1, 1000).Draw(t, "tokens"), c.BlockSize, rapid.Int64Range(1, 1e10).Draw(t, "bytes"), 0.01, rapid.Float64Range(0, 3).Draw(t, "took"))
+			x.Fetched(new(Sequence), rapid.IntRange(1, 1000).Draw(t, "tokens"), c.BlockSize, rapid.Int64Range(1, 1e10).Draw(t, "bytes"), 0.01, rapid.Float64Range(0, 3).Draw(t, "took"))
 		case 2:
 			x.FetchFailed(1)
 		}

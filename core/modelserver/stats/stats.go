@@ -38,9 +38,8 @@ type Stats struct {
 	rates                                rates
 	steps                                stepTimes
 	hardware                             *hardware.Hardware // nil where none is simulated
-	kvStored, kvRemoved                  uint64
-	preemptionsEach                      histogram  // of each request that ended
-	residency                            *residency // nil where blocks are not sampled
+	preemptionsEach                      histogram          // of each request that ended
+	residency                            *residency         // nil where blocks are not sampled
 	blockLifetime, blockIdle, blockReuse histogram
 }
 
@@ -76,6 +75,7 @@ type Sequence struct {
 	begun, first               bool // scheduled and firstAt are known
 	cached                     int
 	preempted                  int
+	fetched                    int                // tokens that came from another server
 	before                     [itlBuckets]uint32 // steps that ended by its first token, by duration; where not every token is told
 }
 
@@ -103,10 +103,6 @@ func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 	case engine.Stepped:
 		s.stepped(fx, f)
 		s.settle()
-	case engine.BlockStored:
-		s.kvStored += uint64(len(fx.BlockHashes(f)))
-	case engine.BlockRemoved:
-		s.kvRemoved += uint64(len(fx.BlockHashes(f)))
 	case engine.KVPull:
 		s.externalTokens += uint64(f.Count)
 	case engine.KVFreed:
@@ -129,7 +125,7 @@ func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 		if !q.begun { // it comes again after a preemption
 			q.begun, q.scheduled, q.cached = true, f.At, int(f.Count)
 			s.QueriedTokens += uint64(q.PromptTokens)
-			s.CachedTokens += uint64(f.Count)
+			s.CachedTokens += uint64(max(0, int(f.Count)-q.fetched))
 		}
 	case engine.FirstToken:
 		q.first, q.firstAt, q.lastAt = true, f.At, f.At
@@ -164,10 +160,11 @@ func (s *Stats) Computed(from, to machine.Time, computing bool) {
 	}
 }
 
-// Fetched counts a KV cache that came from another server: its tokens in blocks
+// Fetched counts a KV cache that came from another server for q: its tokens in blocks
 // of so many, its bytes, how long until the holder had answered and until it
 // was there, in seconds.
-func (s *Stats) Fetched(tokens, blockTokens int, bytes int64, posted, took float64) {
+func (s *Stats) Fetched(q *Sequence, tokens, blockTokens int, bytes int64, posted, took float64) {
+	q.fetched += tokens
 	s.externalHits += uint64(tokens)
 	s.transferSeconds.observe(took)
 	s.postSeconds.observe(posted)

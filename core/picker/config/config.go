@@ -87,7 +87,7 @@ type CrossReplica struct {
 	PublishTimeout  Duration `json:"publishTimeout"`
 }
 
-// DataLayer says where endpoints and their figures come from.
+// DataLayer says where endpoints and their metrics come from.
 type DataLayer struct {
 	InjectDefaults              *bool         `json:"injectDefaults"`
 	Sources                     []Source      `json:"sources"`

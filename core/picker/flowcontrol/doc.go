@@ -17,7 +17,7 @@
 // enabled, which running requests should be ended early (Evict).
 //
 // A driver sends Pool when endpoints come and go, LoadChanged (or Pool again)
-// when their figures change, and Objectives when those change. It sends Arrive
+// when their metrics change, and Objectives when those change. It sends Arrive
 // for a request with a body, and on its Dispatched effect schedules it, counts
 // it in its endpoint's Load, and sends Placed; whatever becomes of it, in the
 // end comes one Done, or Gone. Flow control looks at the whole pool; a request's

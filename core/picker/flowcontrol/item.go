@@ -41,7 +41,7 @@ type item struct {
 	deadline   machine.Time // end of the TTL
 	rank       machine.Time // by the band's ordering policy
 	dispatched uint64       // order of dispatch; 0 while it waits
-	placed     bool         // its load is in the endpoints' figures
+	placed     bool         // its load is in the endpoints' metrics
 	issuedAt   machine.Time // when it was evicted
 	credit     float64      // what its eviction is expected to free; > 0 once evicted
 

@@ -3,7 +3,7 @@ package flowcontrol
 import "github.com/windtunnel/windtunnel/core/machine"
 
 // pool is the endpoints' loads with the saturation that follows from them.
-// Figures that only the other detector needs are kept too; they are cheap.
+// Metrics that only the other detector needs are kept too; they are cheap.
 type pool struct {
 	detector Detector
 	loads    []Load

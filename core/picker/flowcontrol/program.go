@@ -124,7 +124,7 @@ func (p *programs) sweep(now machine.Time) {
 	}
 }
 
-// ProgramStats are the figures of one program.
+// ProgramStats are the metrics of one program.
 type ProgramStats struct {
 	ID              string
 	AttainedService float64 // tokens, completion tokens twice

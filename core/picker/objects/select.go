@@ -18,7 +18,7 @@ type Selection struct {
 	// "<pod>-rank-<index of the port>".
 	Endpoints []*picker.Endpoint
 
-	// Serving are document 002's figures by endpoint ID.
+	// Serving are document 002's metrics by endpoint ID.
 	Serving map[string]*picker.Serving
 
 	Objects picker.Objects

@@ -113,7 +113,9 @@ func (Anthropic) Parse(path string, raw []byte) (*Body, error) {
 	for i := range req.Messages {
 		out = append(out, req.Messages[i].Role...)
 		out = b.anthropicContent(out, &req.Messages[i].Content)
+		b.ContentParts = b.ContentParts || req.Messages[i].texts() > 1
 	}
+	b.ContentParts = b.ContentParts || b.Multimodal > 0
 	b.Prompts = []Prompt{TextPrompt(out)}
 	b.CacheSalt = req.CacheSalt
 	b.MaxOutputTokens = m.limit("max_tokens")
@@ -138,6 +140,18 @@ func (c *anthropicContent) system() string {
 		}
 	}
 	return out.String()
+}
+
+// texts are the parts of a message's content that are rendered as texts of their
+// own; one alone is rendered as a text.
+func (m *anthropicMessage) texts() (n int) {
+	for i := range m.Content.blocks {
+		p := &m.Content.blocks[i]
+		if p.Type == "text" && p.Text != "" || p.Type == "tool_result" && m.Role != "user" {
+			n++
+		}
+	}
+	return n
 }
 
 func (b *Body) anthropicContent(out []byte, c *anthropicContent) []byte {

@@ -60,6 +60,9 @@ type Body struct {
 	// content is known.
 	Multimodal int
 	Assets     []Asset
+	// ContentParts says that a message's content is a list of parts, as a renderer
+	// gets it: nothing but text, perhaps, and perhaps what takes long to render.
+	ContentParts bool
 	// Wrapped says that the JSON stands inside another message, so that its
 	// model cannot be replaced in place.
 	Wrapped bool

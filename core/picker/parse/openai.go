@@ -174,6 +174,7 @@ func (b *Body) chat(m object) error {
 		if err := json.Unmarshal(msg.Content, &parts); err != nil {
 			return err
 		}
+		b.ContentParts = b.ContentParts || len(parts) > 0
 		for j := range parts {
 			p := &parts[j]
 			switch p.Type {

@@ -91,7 +91,7 @@ func Loads(p *picker.Picker, v *picker.View) []flowcontrol.Load {
 	return out
 }
 
-// Load is one endpoint's: flowcontrol.LoadChanged, whenever its figures or what
+// Load is one endpoint's: flowcontrol.LoadChanged, whenever its metrics or what
 // is in flight there have changed.
 func Load(p *picker.Picker, s *picker.State) flowcontrol.Load {
 	var f *inflight

@@ -2,7 +2,7 @@ package plugins
 
 import "github.com/windtunnel/windtunnel/core/picker"
 
-// unmetered are the types that decide without endpoints' figures. Detectors look
+// unmetered are the types that decide without endpoints' metrics. Detectors look
 // at those for requests with a priority below 0, which only objectives give, and
 // for flow control.
 var unmetered = map[string]bool{

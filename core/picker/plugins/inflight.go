@@ -28,7 +28,7 @@ type inflight struct {
 type slotLoad struct {
 	requests, tokens int64
 	epoch            uint32
-	flows            []flowLoad // for the figures
+	flows            []flowLoad // for the metrics
 }
 
 // flowLoad is a flow's share of what is in flight on one endpoint.

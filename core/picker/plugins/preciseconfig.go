@@ -159,7 +159,7 @@ type KVSources struct {
 	TopicFilter            string
 	// SGLang says that the engines' events are SGLang's, not vLLM's.
 	SGLang bool
-	// Workers is concurrency, for the figure of that name; one goroutine does
+	// Workers is concurrency, for the metric of that name; one goroutine does
 	// the work here.
 	Workers int
 }

@@ -95,7 +95,7 @@ func (s *PrecisePrefix) Index() kvindex.Config { return s.cfg.index() }
 // Sources are where the producer's events come from.
 func (s *PrecisePrefix) Sources() KVSources { return s.cfg.sources() }
 
-// EnableMetrics says whether the configuration asks for the index's figures.
+// EnableMetrics says whether the configuration asks for the index's metrics.
 func (s *PrecisePrefix) EnableMetrics() bool { return s.cfg.IndexerConfig.BlockIndex.EnableMetrics }
 
 // Lookups are the counts of look-ups.
@@ -212,7 +212,7 @@ func (s *PrecisePrefix) know(v *picker.View) {
 		for i := range v.States {
 			same = same && s.view.States[i].Endpoint == v.States[i].Endpoint
 		}
-		if same { // a scrape brings new figures, most often not new endpoints
+		if same { // a scrape brings new metrics, most often not new endpoints
 			s.view = v
 			return
 		}

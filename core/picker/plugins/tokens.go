@@ -233,7 +233,7 @@ func (t *tokenProducer) Needs(_ machine.Time, r *picker.Request, _ *picker.View)
 		return nil
 	}
 	timeout := t.VLLM.Timeout
-	if r.Body.Multimodal > 0 {
+	if r.Body.ContentParts {
 		timeout = t.VLLM.MMTimeout
 	}
 	return []picker.Need{{Plugin: t.Name(), Key: KeyRender, Method: "POST", URL: t.VLLM.URL + path,

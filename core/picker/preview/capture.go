@@ -4,7 +4,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-// Capture saves a live picker's state: endpoints with their figures, and the
+// Capture saves a live picker's state: endpoints with their metrics, and the
 // objectives' priorities. served are its newest decisions, oldest first; those
 // that are still in flight, and sessions, go into the state. Prompts do not:
 // the picker does not keep them, so prefix histories are not in a live state.

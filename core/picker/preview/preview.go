@@ -1,6 +1,6 @@
 // Package preview answers "where would this request go" for a saved state,
 // without sending anything and without changing anything: the endpoints with
-// their figures, a configuration, and a request in; the explained decision out.
+// their metrics, a configuration, and a request in; the explained decision out.
 package preview
 
 import (
@@ -25,7 +25,7 @@ type State struct {
 	Live bool `json:"live,omitempty"`
 }
 
-// Endpoint is one endpoint with its figures and what it has seen.
+// Endpoint is one endpoint with its metrics and what it has seen.
 type Endpoint struct {
 	Name      string             `json:"name"`
 	Namespace string             `json:"namespace,omitempty"`

@@ -22,7 +22,7 @@ func NewIdle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, er
 	return &idlePlugin{}, nil
 }
 
-// NewModelsSource is models-data-source: nothing here reads its figures, but
+// NewModelsSource is models-data-source: nothing here reads its metrics, but
 // its parameters are checked like those of a source that is asked.
 func NewModelsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	t := target{Scheme: "http", Path: "/v1/models"}
@@ -51,7 +51,7 @@ func NewNotificationSource(_ *picker.Builder, name string, p picker.Params) (pic
 	return &idlePlugin{}, nil
 }
 
-// target is where a source of figures asks each endpoint.
+// target is where a source of metrics asks each endpoint.
 type target struct {
 	Scheme   string `json:"scheme" oneof:"http,https"`
 	Path     string `json:"path"`

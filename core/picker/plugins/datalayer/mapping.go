@@ -78,7 +78,7 @@ func (m *mapping) wants(name string) bool {
 	return false
 }
 
-// apply reads the page's signals into an endpoint's figures. What the page
+// apply reads the page's signals into an endpoint's metrics. What the page
 // does not say stays as it was; so does a signal that is not a number. It
 // returns whether the page said anything.
 func (m *mapping) apply(p metrics.Page, into *picker.Metrics) (any bool) {

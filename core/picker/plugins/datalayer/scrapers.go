@@ -13,17 +13,17 @@ import (
 )
 
 // scraper is a metric scraper of document 003: where the page is, how often it
-// is fetched, and which figures are taken from it. It is source and extractor
+// is fetched, and which metrics are taken from it. It is source and extractor
 // in one.
 //
-// A figure that a good page does not tell is unknown from then on, except for
+// A metric that a good page does not tell is unknown from then on, except for
 // the counts of requests, which keep their last value as with the real EPP. A
 // page that cannot be fetched or read changes nothing until ttl has passed;
-// then all of the scraper's figures are forgotten.
+// then all of the scraper's metrics are forgotten.
 type scraper struct {
 	named
-	args    scraperArgs
-	figures []figure
+	args   scraperArgs
+	wanted []metric
 }
 
 type scraperArgs struct {
@@ -36,9 +36,9 @@ type scraperArgs struct {
 	Track    bool            `json:"cachePrefixTracking"`
 }
 
-// figure is one thing that a page tells: the first of its series that is
+// metric is one thing that a page tells: the first of its series that is
 // there, times scale.
-type figure struct {
+type metric struct {
 	series []series
 	put    func(m *picker.Metrics, v float64)
 	key    string // of Metrics.Custom, in place of put
@@ -78,14 +78,14 @@ func (s *scraper) read(b *picker.Builder, name string, p picker.Params) error {
 		b.Warn("plugin %s: the interval %s is below 1s; document 003 advises 5s to 10s", name, a.Interval.Time())
 	}
 	if a.TTL.Time() > 30*machine.Second {
-		b.Warn("plugin %s: figures up to %s old are believed; document 003 advises 30s at most", name, a.TTL.Time())
+		b.Warn("plugin %s: metrics up to %s old are believed; document 003 advises 30s at most", name, a.TTL.Time())
 	}
 	for i, name := range a.Metrics {
 		if spec, err := metrics.ParseSpec(name); err != nil || spec.Name == "" || len(spec.Labels) > 0 {
 			return p.At(fmt.Sprintf("metrics[%d]", i)).Expected("the name of a metric")
 		}
-		s.figures = append(s.figures, figure{series: first(name)[:1], key: name})
-		s.figures[len(s.figures)-1].series[0].scale = 1 // under its own name it is what the page says
+		s.wanted = append(s.wanted, metric{series: first(name)[:1], key: name})
+		s.wanted[len(s.wanted)-1].series[0].scale = 1 // under its own name it is what the page says
 	}
 	return nil
 }
@@ -99,14 +99,14 @@ func NewScraper(kind string) picker.Factory {
 		}
 		switch kind {
 		case "vllm-metric-scraper":
-			s.figures = append(s.figures, vllmFigures...)
+			s.wanted = append(s.wanted, vllmMetrics...)
 		case "kv-cache-metric-scraper":
-			s.figures = append(s.figures, cacheFigures...)
+			s.wanted = append(s.wanted, cacheMetrics...)
 			if s.args.Track {
-				s.figures = append(s.figures, figure{series: first("vllm_kv_cache_prefix_hashes"), key: FigureHashes})
+				s.wanted = append(s.wanted, metric{series: first("vllm_kv_cache_prefix_hashes"), key: FigureHashes})
 			}
 		default:
-			if len(s.figures) == 0 {
+			if len(s.wanted) == 0 {
 				return nil, p.At("metrics").Expected("a list of the metrics to read")
 			}
 		}
@@ -119,14 +119,14 @@ func NewScraper(kind string) picker.Factory {
 
 // The document's names come first, then those of vLLM itself.
 var (
-	vllmFigures = []figure{
+	vllmMetrics = []metric{
 		{series: first("vllm_queue_length", "vllm:num_requests_waiting"), put: func(m *picker.Metrics, v float64) { m.Waiting = int64(v) }},
 		{series: first("vllm_active_requests", "vllm:num_requests_running"), put: func(m *picker.Metrics, v float64) { m.Running = int64(v) }},
 		{series: first("vllm_gpu_utilization", "vllm_gpu_utilization_percent"), key: FigureGPU},
 		{series: first("vllm_tokens_per_second"), key: FigureTokenRate},
 		{series: first("vllm_request_latency_p99"), key: FigureP99},
 	}
-	cacheFigures = []figure{
+	cacheMetrics = []metric{
 		{series: first("vllm_kv_cache_usage_percent", "vllm:kv_cache_usage_perc"), put: func(m *picker.Metrics, v float64) { m.KVUsage = v }},
 		{series: first("vllm_kv_cache_hit_rate"), key: FigureHitRate},
 	}
@@ -141,7 +141,7 @@ func (s *scraper) Scrape() picker.ScrapeSpec {
 	return spec
 }
 
-// Names under which the scrapers keep figures that are not fields of
+// Names under which the scrapers keep metrics that are not fields of
 // picker.Metrics (Metrics.Custom).
 const (
 	FigureGPU       = "gpu_utilization"        // share of the time that the accelerator is busy, 0..1
@@ -154,13 +154,13 @@ const (
 // cacheConfig is where an engine tells its block size.
 const cacheConfig = "vllm:cache_config_info"
 
-// Wants says whether a figure is told by a family.
+// Wants says whether a metric is told by a family.
 func (s *scraper) Wants(name string) bool {
 	if s.args.Track && name == cacheConfig {
 		return true
 	}
-	for i := range s.figures {
-		for _, n := range s.figures[i].series {
+	for i := range s.wanted {
+		for _, n := range s.wanted[i].series {
 			if n.name == name {
 				return true
 			}
@@ -169,14 +169,14 @@ func (s *scraper) Wants(name string) bool {
 	return false
 }
 
-// Extract takes the figures from a page.
+// Extract takes the metrics from a page.
 func (s *scraper) Extract(p metrics.Page, _ map[string]string, into *picker.Metrics) error {
-	custom := make(map[string]float64, len(into.Custom)+len(s.figures))
+	custom := make(map[string]float64, len(into.Custom)+len(s.wanted))
 	for k, v := range into.Custom {
 		custom[k] = v
 	}
-	for i := range s.figures {
-		f := &s.figures[i]
+	for i := range s.wanted {
+		f := &s.wanted[i]
 		v, ok := f.value(p)
 		switch {
 		case f.put == nil && ok:
@@ -198,7 +198,7 @@ func (s *scraper) Extract(p metrics.Page, _ map[string]string, into *picker.Metr
 	return nil
 }
 
-func (f *figure) value(p metrics.Page) (float64, bool) {
+func (f *metric) value(p metrics.Page) (float64, bool) {
 	for _, n := range f.series {
 		m, _, ok := (metrics.Spec{Name: n.name}).Latest(p)
 		if ok && !math.IsNaN(m.Value) && math.Abs(m.Value) < 1<<53 {
@@ -208,14 +208,14 @@ func (f *figure) value(p metrics.Page) (float64, bool) {
 	return 0, false
 }
 
-// Forget takes the scraper's figures back: they are older than their ttl.
+// Forget takes the scraper's metrics back: they are older than their ttl.
 func (s *scraper) Forget(m *picker.Metrics) {
 	custom := make(map[string]float64, len(m.Custom))
 	for k, v := range m.Custom {
 		custom[k] = v
 	}
-	for i := range s.figures {
-		if f := &s.figures[i]; f.put != nil {
+	for i := range s.wanted {
+		if f := &s.wanted[i]; f.put != nil {
 			f.put(m, 0)
 		} else {
 			delete(custom, f.key)

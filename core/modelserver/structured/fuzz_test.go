@@ -1,0 +1,62 @@
+package structured
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Whatever a form is, it is compiled or refused with a reason, and what is written
+// of it ends; of a schema it is JSON, and so is every cut of it once it is closed.
+func FuzzForms(f *testing.F) {
+	for i, text := range []string{
+		`{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"required":["a","b"],"$defs":{"x":{"anyOf":[{"type":"null"},{"$ref":"#"}]}},"patternProperties":{"^x":{}}}`,
+		`^(?:a|b)*[^\d\u00e9]{2,3}?\p{L}(?i)x$`,
+		"root ::= a | \"x\\x41\" [^a-z\\-]{2,} # comment\na ::= (root \"y\")?",
+		"start: \"a\"i | /[a-z]+/s ~ 2..3 -> x\n | [B] %json {\"type\":\"integer\"}\nB: \"a\"..\"z\"\n%import common (INT, WS)\n%ignore WS",
+		`{"type":"number","exclusiveMinimum":1e-300,"multipleOf":0.1}`,
+		`{"allOf":[{"$ref":"#"},{"type":["string","integer"],"minLength":3,"maximum":7}]}`,
+		`{"type":"array","prefixItems":[{"const":"é\\u0000"}],"minItems":3,"items":{"type":"string","format":"date-time"}}`,
+	} {
+		f.Add(i, text, uint64(i))
+	}
+	f.Add(2, "root ::= []", uint64(0))
+	f.Fuzz(func(t *testing.T, kind int, text string, seed uint64) {
+		left := 4 << 20
+		spend := func(n int) bool { left -= n; return left > 0 }
+		var g *Grammar
+		var err error
+		schema := false
+		switch uint(kind) % 4 {
+		case 1:
+			g, err = Regex(text, spend)
+		case 2, 3:
+			g, err = Parse(text, spend)
+		default:
+			schema = true
+			if !json.Valid([]byte(text)) {
+				return
+			}
+			Arguments([]byte(text), spend)
+			g, err = Schema([]byte(text), spend)
+		}
+		if err != nil {
+			if err.Error() == "" {
+				t.Fatal("refused without a reason")
+			}
+			return
+		}
+		const most = 4096
+		said := g.Write(nil, &Text{Draw: machine.NewDraw(seed, "test", "text", 0), Words: words, Free: true, Target: 100, Most: most, Spend: spend})
+		if !schema || left <= 0 {
+			return
+		}
+		if len(said) < most && g.root.min < endless && !json.Valid(said) {
+			t.Fatalf("%q is no JSON", said)
+		}
+		if whole := Close(said[:seed%uint64(len(said)+1)]); !json.Valid(whole) {
+			t.Fatalf("%q", whole)
+		}
+	})
+}
