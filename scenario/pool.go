@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/chattemplate"
-
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
