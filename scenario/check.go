@@ -46,6 +46,7 @@ func (s *Scenario) check() Problems {
 		names[p.Name] = i
 		out = append(out, s.checkPool(p, path)...)
 	}
+	out = append(out, s.checkPorts()...)
 	w := &s.Workload
 	if !s.written("workload.timeout") {
 		for i := range s.Pools { // as for the hold limit in checkPool

@@ -185,7 +185,7 @@ func (w *world) settled() error {
 			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault of windtunnel",
 				sv.name, n, sv.engine.KVBlocksUsed(), sv.core.Holds())
 		}
-		if st.Accepted+sv.core.Outside() != sv.ends || st.GenerationTokens != sv.made {
+		if st.Accepted != sv.ends || st.GenerationTokens != sv.made {
 			return fmt.Errorf("virtual: %s accepted %d requests and made %d tokens, and ended %d with %d; this is a fault of windtunnel",
 				sv.name, st.Accepted, st.GenerationTokens, sv.ends, sv.made)
 		}
@@ -267,8 +267,9 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	w := &world{rec: rec, eachPage: eachPage, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(tokens.Packed{}), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
-	w.verbose = p.Disaggregation.SessionCache > 0
+		voc: tokens.NewVocabulary(p.Tokenizer()), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
+	_, packed := p.Tokenizer().(tokens.Packed)
+	w.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder, w.stream.Brief, w.stream.StandIns = rec, !flow.Detailed(rec), true
 	w.modes = modesOf(p)
@@ -323,7 +324,7 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	sv.steps = lifecycle.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{w.model},
-		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(w.model), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
+		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(w.model), ChatTemplate: p.Template(), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
 		PromptTokensDetails: true}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()

@@ -36,7 +36,11 @@ func (r *Reader) readEmbeddings(head *Head, body []byte) (*Request, *openai.Erro
 		return nil, bad
 	}
 	if q.Messages != nil && q.Input.Len() == 0 {
-		q.Input.Texts = []string{r.chatText(q.Messages, nil)}
+		text, bad := r.ChatText(q.Messages)
+		if bad != nil {
+			return nil, bad
+		}
+		q.Input.Texts = []string{text}
 	}
 	switch {
 	case q.Input.Len() == 0:

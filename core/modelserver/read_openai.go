@@ -16,7 +16,7 @@ type fieldsRead struct {
 // are only made where that takes more than their length, and the names of blocks.
 func (r *Reader) ReadDescribed(api *API, head *Head, d *described.Body) (*Request, *openai.Error) {
 	_, packed := r.Tokenizer.(tokens.Packed)
-	if !packed || r.Content == ContentEcho || len(r.Dataset) > 0 || r.EncoderOnly || api != Chat && api != Completions || d.Chat != (api == Chat) {
+	if !packed || r.ChatTemplate != nil || r.Content == ContentEcho || len(r.Dataset) > 0 || r.EncoderOnly || api != Chat && api != Completions || d.Chat != (api == Chat) {
 		return api.Read(r, head, d.Bytes())
 	}
 	read, known := d.ModelServer.(*fieldsRead)
@@ -50,7 +50,11 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 	if bad := c.Parse(body); bad != nil {
 		return nil, bad
 	}
-	return r.fillChat(head, c, r.Prompt(r.chatText(c.Messages, c.Tools)))
+	text, bad := r.chatText(c)
+	if bad != nil {
+		return nil, bad
+	}
+	return r.fillChat(head, c, r.Prompt(text))
 }
 
 // fillChat is the request that a chat is, whose prompt is p.

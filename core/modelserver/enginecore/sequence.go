@@ -125,17 +125,15 @@ func (s *Core) begin(q *Sequence) {
 	}
 	q.Submit.Remote.Handle = uint64(q.Submit.ID)
 	s.sequences[q.Submit.ID], q.state, q.entered, q.Counted.Arrived = q, inEngine, true, s.now
+	if s.stats.SamplesBlocks() {
+		q.Counted.Blocks = q.Submit.Hashes
+	}
 	s.input(&q.Submit)
 }
-
-// Outside is how many completions ended before the engine had them: their KV
-// cache could not be fetched, or nobody waited any more.
-func (s *Core) Outside() uint64 { return s.outside }
 
 // end says that a completion is over which the engine does not have.
 func (s *Core) end(q *Sequence, kind engine.Kind, why engine.Reason) {
 	q.state, q.fetches = ended, nil
-	s.outside++
 	s.fx.Engine.List = append(s.fx.Engine.List, engine.Effect{At: s.now, Kind: kind, Request: q.Submit.ID, Reason: why})
 	s.fx.heard++
 	s.fx.List = append(s.fx.List, Effect{At: s.now, Engine: int32(s.fx.heard - 1), Sequence: q})
