@@ -62,7 +62,7 @@ func (s *server) effect(e enginecore.Effect) {
 		stepped := f
 		s.steps.Record(&s.fx.Engine, &stepped)
 	}
-	if (f.Kind == engine.Finished || f.Kind == engine.Aborted) && (e.Sequence == nil || e.Sequence.Entered()) {
+	if f.Kind == engine.Finished || f.Kind == engine.Aborted {
 		s.ends++
 		s.made += uint64(f.Count)
 	}

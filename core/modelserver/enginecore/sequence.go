@@ -42,7 +42,6 @@ type Sequence struct {
 	Hold *Hold
 
 	state   sequenceState
-	entered bool  // the engine was given it
 	fetches *call // what it waits for before it is in the engine, or the cache that it fetches
 	stores  bool  // its blocks are to be put into the external cache
 }
@@ -63,10 +62,6 @@ type Hold struct {
 	handle uint64
 	key    string
 }
-
-// Entered says whether the engine was given the sequence. One that is over before
-// that is none that it has ended.
-func (q *Sequence) Entered() bool { return q.entered }
 
 func (s *Core) submit(q *Sequence) {
 	q.state = arriving
@@ -124,7 +119,7 @@ func (s *Core) begin(q *Sequence) {
 		q.Submit.ID++
 	}
 	q.Submit.Remote.Handle = uint64(q.Submit.ID)
-	s.sequences[q.Submit.ID], q.state, q.entered, q.Counted.Arrived = q, inEngine, true, s.now
+	s.sequences[q.Submit.ID], q.state, q.Counted.Arrived = q, inEngine, s.now
 	s.input(&q.Submit)
 }
 
