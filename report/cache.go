@@ -15,9 +15,10 @@ type cacheTally struct{ prompt, cached int }
 
 // record takes a server's event into account: the prompt's length when it
 // comes, and once for each time it comes what was cached when it was scheduled
-// first. A preempted request finds its own blocks again, which is no hit.
+// first. A preempted request finds its own blocks again, which is no hit, and a
+// decode server has all that the prefill leg computed, which is none either.
 func (c *cacheTally) record(r *openRequest, e *flow.Event) {
-	if e.Hop != flow.Server {
+	if e.Hop != flow.Server || r.prefilled && e.Endpoint != r.prefiller {
 		return
 	}
 	switch e.Step {
@@ -29,7 +30,8 @@ func (c *cacheTally) record(r *openRequest, e *flow.Event) {
 		if n, ok := whole(e.Details.Get("cached_tokens")); ok && r.prompt > 0 {
 			c.prompt += r.prompt
 			c.cached += min(n, r.prompt)
-			r.prompt = 0
+			r.asked, r.cached = r.prompt, min(n, r.prompt)
+			r.prompt, r.prefilled = 0, e.Endpoint == r.prefiller
 		}
 	}
 }

@@ -344,7 +344,7 @@ func TestTallyIsBounded(t *testing.T) {
 	if err := s.Write(&out, false, 0); err != nil || !strings.Contains(out.String(), "dropped    "+thousands(s.Dropped)) || len(out.String()) > 1<<17 {
 		t.Errorf("%v, %d bytes: %.2000s", err, len(out.String()), out.String())
 	}
-	tally = newTally(many)
+	tally = NewTallyFor(many)
 	for i := range many {
 		event(strconv.Itoa(i), flow.Client, flow.RequestSent, 0)
 	}

@@ -70,7 +70,7 @@ type Session struct {
 
 // Start opens the recording and begins to listen.
 func Start(o Options) (*Session, error) {
-	s := &Session{options: o, tally: newTally(o.InFlight)}
+	s := &Session{options: o, tally: NewTallyFor(o.InFlight)}
 	if o.File != "" {
 		var err error
 		if s.file, err = Create(o.File); err != nil {

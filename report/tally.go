@@ -39,6 +39,7 @@ type Tally struct {
 	upstream counts[string]            // by Envoy's account, for pickers that do not report
 	failed   map[flow.Outcome][]string // ids of the first ones that did not complete
 	slowest  []string                  // per span: whose was the largest
+	ended    sample
 	byHand   ByHand
 	warnings []Warning
 }
@@ -51,6 +52,11 @@ type openRequest struct {
 	server string
 	byHand bool // not of the run: somebody sent it besides
 	prompt int  // tokens at a model server, until its cache was asked
+
+	sentAt, firstAt       machine.Time
+	asked, cached, tokens int    // of the prompt, of those cached, of the answer
+	prefiller             string // where the sidecar's prefill leg goes, or went
+	prefilled             bool   // it has computed the prompt
 }
 
 type spanAt struct {
@@ -106,11 +112,11 @@ func idOf(request string) string {
 }
 
 // NewTally begins to count.
-func NewTally() *Tally { return newTally(0) }
+func NewTally() *Tally { return NewTallyFor(0) }
 
-// newTally is for a run that may have so many requests in flight, 0 where nobody
+// NewTallyFor is for a run that may have so many requests in flight, 0 where nobody
 // knows.
-func newTally(inFlight int) *Tally {
+func NewTallyFor(inFlight int) *Tally {
 	t := &Tally{
 		index:    newSpanIndex(),
 		outcomes: counts[flow.Outcome]{},
@@ -132,6 +138,12 @@ func newTally(inFlight int) *Tally {
 	t.slowest = make([]string, len(t.index.spans))
 	return t
 }
+
+// Explained implements flow.Selective: nobody reads reasons here.
+func (t *Tally) Explained() int { return 0 }
+
+// Detailed implements flow.Selective.
+func (t *Tally) Detailed() bool { return false }
 
 // Record takes one event into account.
 func (t *Tally) Record(e flow.Event) {
@@ -160,13 +172,14 @@ func (t *Tally) Record(e flow.Event) {
 		t.step(e.Hop).add(e.Step, maxSteps)
 		t.cache.record(r, &e)
 	}
+	leg := e.Hop == flow.Server && e.Endpoint != "" && e.Endpoint == r.prefiller
 	for _, i := range t.index.begins[at] {
-		if r.at(e.Attempt, i) < 0 && len(r.begun) < maxBegun {
+		if t.index.spans[i].Leg == leg && r.at(e.Attempt, i) < 0 && len(r.begun) < maxBegun {
 			r.begun = append(r.begun, spanAt{int32(e.Attempt), int32(i), e.Time})
 		}
 	}
 	for _, i := range t.index.ends[at] {
-		if j := r.at(e.Attempt, i); j >= 0 && e.Time >= r.begun[j].at {
+		if j := r.at(e.Attempt, i); t.index.spans[i].Leg == leg && j >= 0 && e.Time >= r.begun[j].at {
 			took := e.Time - r.begun[j].at
 			if !t.index.spans[i].Completed && !r.byHand {
 				t.measure(i, took, id)
@@ -177,9 +190,18 @@ func (t *Tally) Record(e flow.Event) {
 	}
 	switch {
 	case at == sent:
-		r.sent = true
-	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegSent} && e.Endpoint != "" && !r.byHand:
-		t.prefills.add(e.Endpoint, maxEndpoints)
+		r.sent, r.sentAt = true, e.Time
+	case at == flow.At{Hop: flow.Client, Step: flow.FirstTokenReceived}:
+		r.firstAt = e.Time
+	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegSent} && e.Endpoint != "":
+		if r.prefiller = ""; len(e.Endpoint) <= longestName {
+			r.prefiller = e.Endpoint
+		}
+		if !r.byHand {
+			t.prefills.add(e.Endpoint, maxEndpoints)
+		}
+	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegFailed}:
+		r.prefilled = false
 	case at == flow.At{Hop: flow.EPP, Step: flow.EndpointPicked} && e.Endpoint != "":
 		if !r.byHand {
 			t.pods.add(e.Endpoint, maxEndpoints)
@@ -197,6 +219,8 @@ func (t *Tally) Record(e flow.Event) {
 		t.finished++
 		o := outcomeOf(e)
 		t.outcomes.add(o, maxOutcomes)
+		r.tokens, _ = whole(e.Details.Get("tokens"))
+		t.endedAs(r, id, o, e.Time)
 		if o == flow.Completed {
 			t.completed(r, id)
 		} else if len(t.failed[o]) < maxFailed && t.outcomes[o] > 0 { // what has no count of its own has no ids

@@ -50,6 +50,10 @@ type SpanExpectations struct {
 	Pick Quantiles `json:"pick"`
 	// Part 1 sent to part 2 sent, at the EPP.
 	Hold Quantiles `json:"hold"`
+	// Request received to prefill started, at the prefill server of a prefill leg.
+	QueueP Quantiles `json:"queueP"`
+	// Prefill started to finished, at the prefill server of a prefill leg.
+	PrefillP Quantiles `json:"prefillP"`
 	// Request received to prefill started, at the model server.
 	Queue Quantiles `json:"queue"`
 	// Prefill started to finished.
@@ -201,8 +205,8 @@ type spanLimits struct {
 }
 
 func (s *SpanExpectations) list() []spanLimits {
-	return []spanLimits{{"total", s.Total}, {"ttft", s.TTFT}, {"pick", s.Pick}, {"hold", s.Hold}, {"queue", s.Queue},
-		{"prefill", s.Prefill}, {"decode", s.Decode}}
+	return []spanLimits{{"total", s.Total}, {"ttft", s.TTFT}, {"pick", s.Pick}, {"hold", s.Hold},
+		{"queueP", s.QueueP}, {"prefillP", s.PrefillP}, {"queue", s.Queue}, {"prefill", s.Prefill}, {"decode", s.Decode}}
 }
 
 type quantileLimit struct {

@@ -25,6 +25,7 @@ type cli struct {
 	KVManager   kvManagerCmd   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
 	Explain     explainCmd     `cmd:"" group:"look" help:"Say why a request went where it went."`
 	Preview     previewCmd     `cmd:"" group:"look" help:"Say where a request would go, for a saved state of the pool."`
+	Compare     compareCmd     `cmd:"" group:"decide" help:"Say what is better and what is worse in one scenario than in another."`
 	Replay      replayCmd      `cmd:"" group:"play" help:"Show a recording again."`
 	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`
 	Config      configCmd      `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
@@ -39,6 +40,7 @@ Every command has examples: windtunnel help COMMAND.`
 
 var groups = []kong.Group{
 	{Key: "play", Title: "Play a scenario"},
+	{Key: "decide", Title: "Decide"},
 	{Key: "look", Title: "Look"},
 	{Key: "parts", Title: "One part alone"},
 }

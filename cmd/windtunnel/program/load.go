@@ -11,7 +11,12 @@ import (
 // loadFlags say what is played: a scenario, and what to change in it. run and
 // sim have the same.
 type loadFlags struct {
-	File        string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario to play, - for one on standard input. Left out: the embedded one (windtunnel scenario show prints it)."`
+	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario to play, - for one on standard input. Left out: the embedded one (windtunnel scenario show prints it)."`
+	changeFlags
+}
+
+// changeFlags say what to change in a scenario.
+type changeFlags struct {
 	Requests    *int     `short:"n" placeholder:"N" help:"Send this many requests instead of the scenario's."`
 	Concurrency *int     `short:"c" placeholder:"C" help:"Have this many requests in flight at once."`
 	Rate        *float64 `placeholder:"R" help:"Send R requests a second, whether or not earlier ones have ended."`
@@ -31,14 +36,16 @@ func (f *loadFlags) scenario(o *outside, more ...func(*scenario.Overrides)) (*sc
 			return nil, err
 		}
 	}
+	return s, f.change(s, more...)
+}
+
+// change applies the flags.
+func (f *changeFlags) change(s *scenario.Scenario, more ...func(*scenario.Overrides)) error {
 	x := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate, Prefill: f.Prefill, Batching: f.Batching, Replicas: f.Replicas}
 	for _, change := range more {
 		change(&x)
 	}
-	if err := s.Override(x); err != nil {
-		return nil, exit.With(exit.Usage, err)
-	}
-	return s, nil
+	return exit.With(exit.Usage, s.Override(x))
 }
 
 // inputs are the files that a run of s reads.
@@ -56,11 +63,13 @@ func loadScenario(o *outside, path string) (*scenario.Scenario, error) {
 		load = func() (*scenario.Scenario, error) { return scenario.Read("standard input", o.Stdin) }
 	}
 	s, err := load()
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, exit.Hint(exit.Input, err, "windtunnel scenario show > my.yaml writes one to start from")
-	case err != nil:
-		return nil, exit.With(exit.Input, err)
+	return s, loadError(err)
+}
+
+// loadError gives what is wrong with a scenario its exit code.
+func loadError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return exit.Hint(exit.Input, err, "windtunnel scenario show > my.yaml writes one to start from")
 	}
-	return s, nil
+	return exit.With(exit.Input, err)
 }

@@ -1,0 +1,390 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/stats"
+)
+
+// SLO is what makes an answer good: it is whole, and each of these that is above 0
+// holds.
+type SLO struct {
+	TTFT, TPOT, E2E time.Duration
+}
+
+// Given says whether there is any.
+func (o SLO) Given() bool { return o != SLO{} }
+
+// Holds tells whether a request was answered within it.
+func (o SLO) Holds(e *Ended) bool {
+	within := func(seconds float64, most time.Duration) bool { return most == 0 || seconds <= most.Seconds() }
+	tpot, _ := e.TPOT()
+	return e.Completed && within(float64(e.TTFT)/1e6, o.TTFT) && within(tpot, o.TPOT) && within(float64(e.E2E)/1e6, o.E2E)
+}
+
+// Measure is something that a run is measured by.
+type Measure struct {
+	// Name is such as "ttft p99" or "requests/s".
+	Name string
+	// Unit is seconds, share, or a count per second.
+	Unit Unit
+	// HigherIsBetter says which of two values is better.
+	HigherIsBetter bool
+
+	quantile float64 // of the values of one request each, 0 for a mean
+	value    func(e *Ended) (float64, bool)
+	whole    func(p *part) float64 // where it is no request's
+}
+
+// Unit is what a measure counts in.
+type Unit string
+
+// The units.
+const (
+	Seconds   Unit = "seconds"
+	Share     Unit = "share"
+	PerSecond Unit = "per second"
+)
+
+// part is a stretch of a run: the requests that were sent in it, and what came to
+// its end in it.
+type part struct {
+	sent                     []Ended
+	seconds                  float64
+	completed, input, output float64
+	good                     float64 // of those sent
+}
+
+// quantiles of latencies that are measured.
+var quantiles = []struct {
+	name string
+	p    float64
+}{{"mean", 0}, {"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}}
+
+// Measures are all of them, in the order in which they are told.
+func Measures() []Measure {
+	over := func(name string, of func(*part) float64) Measure {
+		return Measure{Name: name, Unit: PerSecond, HigherIsBetter: true, whole: func(p *part) float64 { return of(p) / p.seconds }}
+	}
+	list := []Measure{
+		over("requests/s", func(p *part) float64 { return p.completed }),
+		over("input tokens/s", func(p *part) float64 { return p.input }),
+		over("output tokens/s", func(p *part) float64 { return p.output }),
+		over("goodput", func(p *part) float64 { return p.good }),
+		{Name: "attainment", Unit: Share, HigherIsBetter: true, whole: func(p *part) float64 { return p.good / float64(len(p.sent)) }},
+		{Name: "completed", Unit: Share, HigherIsBetter: true, whole: func(p *part) float64 {
+			return float64(count(p.sent, func(e *Ended) bool { return e.Completed })) / float64(len(p.sent))
+		}},
+		{Name: "hit rate", Unit: Share, HigherIsBetter: true, whole: func(p *part) float64 {
+			cached, prompt := 0.0, 0.0
+			for i := range p.sent {
+				cached += float64(p.sent[i].Cached)
+				prompt += float64(p.sent[i].Prompt)
+			}
+			return cached / prompt
+		}},
+	}
+	latency := func(name string, value func(e *Ended) (float64, bool)) {
+		for _, q := range quantiles {
+			list = append(list, Measure{Name: name + " " + q.name, Unit: Seconds, quantile: q.p, value: value})
+		}
+	}
+	latency("ttft", func(e *Ended) (float64, bool) { return float64(e.TTFT) / 1e6, e.Completed && e.TTFT > 0 })
+	latency("tpot", func(e *Ended) (float64, bool) {
+		tpot, ok := e.TPOT()
+		return tpot, ok && e.Completed
+	})
+	list = append(list, Measure{Name: "itl mean", Unit: Seconds, whole: func(p *part) float64 {
+		took, gaps := 0.0, 0.0
+		for i := range p.sent {
+			if _, ok := p.sent[i].TPOT(); ok && p.sent[i].Completed {
+				took += float64(p.sent[i].E2E-p.sent[i].TTFT) / 1e6
+				gaps += float64(p.sent[i].Tokens - 1)
+			}
+		}
+		return took / gaps
+	}})
+	latency("e2e", func(e *Ended) (float64, bool) { return float64(e.E2E) / 1e6, e.Completed })
+	return list
+}
+
+// MeasureNamed is the measure of this name.
+func MeasureNamed(name string) (Measure, bool) {
+	for _, m := range Measures() {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return Measure{}, false
+}
+
+func count(list []Ended, of func(*Ended) bool) (n int) {
+	for i := range list {
+		if of(&list[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// in is what the measure comes to in a part of a run, and from how many requests;
+// not a number where there is nothing to measure.
+func (m *Measure) in(p *part) (value float64, from int) {
+	if m.whole != nil {
+		if len(p.sent) == 0 {
+			return math.NaN(), 0
+		}
+		return m.whole(p), len(p.sent)
+	}
+	values := make([]float64, 0, len(p.sent))
+	for i := range p.sent {
+		if v, ok := m.value(&p.sent[i]); ok {
+			values = append(values, v)
+		}
+	}
+	switch {
+	case len(values) == 0:
+		return math.NaN(), 0
+	case m.quantile == 0:
+		return stats.Mean(values), len(values)
+	}
+	slices.Sort(values)
+	return stats.Quantile(values, m.quantile), len(values)
+}
+
+// Runs are runs of one scenario, each with a seed of its own.
+type Runs []*Sample
+
+// sections cuts the runs into about k parts of as many requests each: several runs
+// are parts by themselves.
+func (r Runs) sections(k int, slo SLO) (all part, parts []part) {
+	for _, x := range r {
+		if len(r) > 1 {
+			k = 1
+		}
+		parts = append(parts, x.cut(k, slo)...)
+	}
+	for i := range parts {
+		p := &parts[i]
+		all.sent = append(all.sent, p.sent...)
+		all.seconds += p.seconds
+		all.completed += p.completed
+		all.input += p.input
+		all.output += p.output
+		all.good += p.good
+	}
+	return all, parts
+}
+
+// cut cuts a run into k parts of as many requests each.
+func (x *Sample) cut(k int, slo SLO) []part {
+	n := len(x.Requests)
+	if k = min(k, n); k < 1 {
+		return nil
+	}
+	parts, begins := make([]part, k), make([]machine.Time, k+1)
+	for i := range parts {
+		parts[i].sent = x.Requests[i*n/k : (i+1)*n/k]
+		begins[i] = parts[i].sent[0].Sent
+	}
+	begins[0], begins[k] = x.From, x.To
+	each := float64(x.Each)
+	for i := range parts {
+		parts[i].seconds = (begins[i+1] - begins[i]).Seconds()
+		for j := range parts[i].sent {
+			e := &parts[i].sent[j]
+			if slo.Holds(e) {
+				parts[i].good += each
+			}
+			at, _ := slices.BinarySearchFunc(begins, e.ends()+1, func(b, t machine.Time) int { return cmp.Compare(b, t) })
+			if at--; e.Completed && at < k {
+				parts[at].completed += each
+				parts[at].input += each * float64(e.Prompt)
+				parts[at].output += each * float64(e.Tokens)
+			}
+		}
+	}
+	return parts
+}
+
+// Most and fewest sections of an interval, and how many requests beyond a
+// percentile each of them has at least.
+const (
+	mostSections, fewestSections = 20, 10
+	beyond                       = 25
+)
+
+// Estimate is a measure's value, and how sure it is.
+type Estimate struct {
+	stats.Interval
+	// Sure says that there is an interval; Why not, else.
+	Sure bool
+	Why  string
+}
+
+// Estimate measures runs of one scenario. Where it is not measured at all, it is false.
+func (r Runs) Estimate(m Measure, slo SLO) (Estimate, bool) {
+	all, _ := r.sections(1, slo)
+	value, _ := m.in(&all)
+	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !slo.Given() {
+		return Estimate{}, false
+	}
+	e := estimate(len(r), value, r.tooShort(), func(k int) ([]float64, int) {
+		_, parts := r.sections(k, slo)
+		return valuesIn(parts, &m)
+	}, m.quantile)
+	if m.Unit == Share {
+		e.Low, e.High = max(e.Low, 0), min(e.High, 1)
+	}
+	e.Low = max(e.Low, 0)
+	return e, true
+}
+
+func valuesIn(parts []part, m *Measure) (values []float64, fewest int) {
+	fewest = math.MaxInt
+	for i := range parts {
+		v, from := m.in(&parts[i])
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, 0
+		}
+		values, fewest = append(values, v), min(fewest, from)
+	}
+	return values, fewest
+}
+
+// tooShort is why nothing that is measured in these runs has an interval, empty
+// where it may.
+func (r Runs) tooShort() string {
+	for _, x := range r {
+		if !x.Steady {
+			return "the requests in flight never settle"
+		}
+	}
+	return ""
+}
+
+// estimate finds the interval around a value by as many sections as are long
+// enough and independent. in is what each of k sections came to by itself, and of how
+// many requests the smallest is.
+func estimate(runs int, value float64, not string, in func(k int) (values []float64, fewest int), quantile float64) Estimate {
+	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
+	if not != "" && runs == 1 {
+		return e
+	}
+	needed := int(math.Ceil(beyond/(1-quantile) - 1e-6))
+	if runs > 1 {
+		needed = int(math.Ceil(1/(1-quantile) - 1e-6))
+	}
+	for _, k := range []int{mostSections, fewestSections} {
+		values, fewest := in(k)
+		switch {
+		case len(values) < 2 || runs == 1 && len(values) < k || fewest < needed:
+			each := fmt.Sprintf("%s requests", thousands(needed*fewestSections))
+			if runs > 1 {
+				each = fmt.Sprintf("%s requests in each run", thousands(needed))
+			}
+			e.Why = "too short: " + each + " are needed"
+		case runs == 1 && stats.Dependent(values):
+			e.Why = "too short: its tenths depend on each other"
+		default:
+			return Estimate{Interval: stats.Around(value, values), Sure: true}
+		}
+	}
+	return e
+}
+
+// Difference is how one measure of b differs from the same of a: of the same
+// requests, where both have as many.
+type Difference struct {
+	A, B Estimate
+	// By is B less A.
+	By Estimate
+}
+
+// Compare measures what b has more of than a. Runs of a pair of scenarios with the same
+// seeds meet the same chances, so that what differs is what the scenarios do.
+func Compare(m Measure, a, b Runs, slo SLO) (Difference, bool) {
+	var d Difference
+	var okA, okB bool
+	if d.A, okA = a.Estimate(m, slo); !okA {
+		return d, false
+	}
+	if d.B, okB = b.Estimate(m, slo); !okB || len(a) != len(b) {
+		return d, false
+	}
+	not := cmp.Or(a.tooShort(), b.tooShort())
+	d.By = estimate(len(a), d.B.Value-d.A.Value, not, func(k int) ([]float64, int) {
+		_, partsA := a.sections(k, slo)
+		_, partsB := b.sections(k, slo)
+		x, fewestX := valuesIn(partsA, &m)
+		y, fewestY := valuesIn(partsB, &m)
+		if len(x) != len(y) {
+			return nil, 0
+		}
+		for i := range x {
+			x[i] = y[i] - x[i]
+		}
+		return x, min(fewestX, fewestY)
+	}, m.quantile)
+	return d, true
+}
+
+// Paired leaves only the requests in both of two runs that both played, from when
+// both had warmed up.
+func Paired(a, b *Sample) (x, y *Sample) {
+	from := max(firstOf(a), firstOf(b))
+	has := func(s *Sample) map[int32]bool {
+		numbers := make(map[int32]bool, len(s.Requests))
+		for i := range s.Requests {
+			numbers[s.Requests[i].Number] = true
+		}
+		return numbers
+	}
+	keep := func(s *Sample, other map[int32]bool) *Sample {
+		c := *s
+		c.Requests = slices.DeleteFunc(slices.Clone(s.Requests), func(e Ended) bool { return e.Number < from || !other[e.Number] })
+		if len(c.Requests) > 0 {
+			c.From = max(c.From, c.Requests[0].Sent)
+		}
+		return &c
+	}
+	inA, inB := has(a), has(b)
+	return keep(a, inB), keep(b, inA)
+}
+
+func firstOf(s *Sample) int32 {
+	if len(s.Requests) == 0 {
+		return 0
+	}
+	return s.Requests[0].Number
+}
+
+// Text is a value of the measure as people read it.
+func (m *Measure) Text(v float64) string {
+	switch m.Unit {
+	case Seconds:
+		return span(v)
+	case Share:
+		return fmt.Sprintf("%.1f%%", 100*v)
+	}
+	if v >= 99.95 {
+		return thousands(int(math.Round(min(v, math.MaxInt32))))
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// Signed is a difference of two values.
+func (m *Measure) Signed(v float64) string {
+	switch {
+	case v > 0:
+		return "+" + m.Text(v)
+	case v < 0:
+		return "-" + m.Text(-v)
+	}
+	return "0"
+}

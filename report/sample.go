@@ -1,0 +1,183 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/stats"
+)
+
+// Ended is what one of a run's requests came to.
+type Ended struct {
+	// Number is the request's, from 1: the same in every run of one seed.
+	Number int32
+	// Sent is when its client sent it.
+	Sent machine.Time
+	// TTFT and E2E are how long its first and its last token took from there, in
+	// microseconds; of a request that did not complete E2E is how long that took.
+	TTFT, E2E uint32
+	// Prompt is how many tokens its prompt had, and Cached how many of them were
+	// cached where it was prefilled; Tokens is how many it was answered with.
+	Prompt, Cached, Tokens int32
+	// Completed says that it was answered wholly.
+	Completed bool
+}
+
+// TPOT is the time for each output token after the first, in seconds: what vLLM's
+// bench calls so. False where there is no second token.
+func (e *Ended) TPOT() (seconds float64, ok bool) {
+	if e.Tokens < 2 || e.E2E < e.TTFT {
+		return 0, false
+	}
+	return float64(e.E2E-e.TTFT) / 1e6 / float64(e.Tokens-1), true
+}
+
+// micros is a span in whole microseconds, at most 71 minutes.
+func micros(d machine.Time) uint32 { return uint32(min(max(d/machine.Microsecond, 0), 1<<32-1)) }
+
+// MaxSample is how many requests of a run are kept, one in two, one in four … of
+// more of them.
+const MaxSample = 1 << 19
+
+// sample keeps requests as they end, evenly thinned where they are too many.
+type sample struct {
+	list   []Ended
+	stride int32
+}
+
+func (s *sample) add(e Ended) {
+	s.stride = max(s.stride, 1)
+	if (e.Number-1)%s.stride != 0 {
+		return
+	}
+	s.list = append(s.list, e)
+	if len(s.list) == MaxSample {
+		s.stride *= 2
+		s.list = slices.DeleteFunc(s.list, func(e Ended) bool { return (e.Number-1)%s.stride != 0 })
+	}
+}
+
+// Sample is the requests of a run that count: those after its warm-up, in the
+// order in which they were sent.
+type Sample struct {
+	Requests []Ended
+	// Each stands for so many requests: 1, but of a very long run.
+	Each int
+	// From and To are when the first was sent and when the last was. What came to
+	// its end between them is what is measured per second: what drains after it is
+	// not.
+	From, To machine.Time
+	// Cut is how long the run took to warm up, by MSER-5 over the requests in
+	// flight.
+	Cut machine.Time
+	// Steady is false for a run in which the requests in flight never settled.
+	Steady bool
+}
+
+// Sample is what was counted until now, from the requests that ended.
+func (t *Tally) Sample() *Sample {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return newSample(slices.Clone(t.ended.list), int(max(t.ended.stride, 1)))
+}
+
+// intervals is into how many a run is cut to see whether it settles.
+const intervals = 1000
+
+func newSample(list []Ended, each int) *Sample {
+	slices.SortFunc(list, func(a, b Ended) int {
+		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number))
+	})
+	x := &Sample{Requests: list, Each: each, Steady: true}
+	if len(list) == 0 {
+		return x
+	}
+	x.From, x.To = list[0].Sent, list[len(list)-1].Sent
+	end := x.To
+	for i := range list {
+		end = max(end, list[i].ends())
+	}
+	if x.To-x.From < (end-x.From)/2 { // most were sent at once
+		x.To = end
+	}
+	inFlight := x.InFlight(min(intervals, len(list)/5))
+	if len(inFlight) == 0 {
+		return x
+	}
+	cut, steady := stats.WarmUp(inFlight)
+	x.Steady = steady && !grows(inFlight[min(cut, len(inFlight)-1):])
+	if !steady {
+		cut = 0
+	}
+	x.Cut = (x.To - x.From) / machine.Time(len(inFlight)) * machine.Time(cut)
+	first, _ := slices.BinarySearchFunc(list, x.From+x.Cut, func(e Ended, at machine.Time) int { return cmp.Compare(e.Sent, at) })
+	x.Requests, x.From = list[first:], x.From+x.Cut
+	return x
+}
+
+func (e *Ended) ends() machine.Time { return e.Sent + machine.Time(e.E2E)*machine.Microsecond }
+
+// InFlight is how many requests were in flight on average in each of n equal
+// intervals between From and To.
+func (x *Sample) InFlight(n int) []float64 {
+	width := 0.0
+	if n > 0 {
+		width = float64(x.To-x.From) / float64(n)
+	}
+	if width <= 0 {
+		return nil
+	}
+	// Each request adds the part of an interval that it was in flight for: at the ends a part,
+	// in between all of it, which is a difference summed up.
+	part, whole := make([]float64, n+1), make([]float64, n+2)
+	for i := range x.Requests {
+		e := &x.Requests[i]
+		from, to := float64(e.Sent-x.From)/width, min(float64(e.ends()-x.From)/width, float64(n))
+		a, b := min(int(from), n), min(int(to), n)
+		if a == b {
+			part[a] += to - from
+			continue
+		}
+		part[a] += float64(a+1) - from
+		part[b] += to - float64(b)
+		whole[a+1]++
+		whole[b]--
+	}
+	out, sum := make([]float64, n), 0.0
+	for i := range out {
+		sum += whole[i]
+		out[i] = (sum + part[i]) * float64(x.Each)
+	}
+	return out
+}
+
+// grows tells whether a queue builds up: over ten parts of the series, by more
+// than chance and by more than half of what there is.
+func grows(inFlight []float64) bool {
+	const parts = 10
+	if len(inFlight) < 2*parts {
+		return false
+	}
+	var means []float64
+	for part := range slices.Chunk(inFlight[:len(inFlight)/parts*parts], len(inFlight)/parts) {
+		means = append(means, stats.Mean(part))
+	}
+	slope, sure := stats.Slope(means)
+	return sure > 4 && slope*parts > stats.Mean(means)/2
+}
+
+// ended is told of a request of the run that has its outcome.
+func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Time) {
+	number, ok := flow.RequestNumber(id)
+	if !ok || !r.sent {
+		return
+	}
+	e := Ended{Number: int32(min(number, 1<<31-1)), Sent: r.sentAt, E2E: micros(at - r.sentAt), Completed: o == flow.Completed,
+		Prompt: int32(min(r.asked, 1<<31-1)), Cached: int32(min(r.cached, 1<<31-1)), Tokens: int32(min(r.tokens, 1<<31-1))}
+	if r.firstAt > 0 {
+		e.TTFT = micros(r.firstAt - r.sentAt)
+	}
+	t.ended.add(e)
+}
