@@ -444,7 +444,9 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	for _, h := range p.committers {
 		t := c.begin()
 		err = first(err, p.commit(h, now, d))
-		c.end("PreRequest", h, t)
+		if _, picks := h.(EndpointPicker); !picks { // its turn counted when it picked
+			c.end("PreRequest", h, t)
+		}
 	}
 	return err
 }

@@ -34,6 +34,12 @@ type Response struct {
 	Progress
 	// Err is the first panic of a plug-in over this response.
 	Err *apierror.Error
+	// Reads is how often the body was parsed: each piece of a stream and its
+	// trailers, else once, at the end.
+	Reads int
+	// Spans are how long each hook took (with Options.Stopwatch), for the driver to
+	// take away: a response may be long.
+	Spans []Span
 
 	chunk     []byte
 	described bool // there are no chunks, only Progress
@@ -141,7 +147,9 @@ func (r *Response) TellHeaders(now machine.Time) {
 		return
 	}
 	for _, h := range r.p.responseHeaders {
+		t := r.p.Stopwatch()
 		r.Err = first(r.Err, r.p.responseHeader(h, now, r))
+		r.took("ResponseReceived", h, t)
 	}
 }
 
@@ -189,6 +197,9 @@ func (r *Response) Read(now machine.Time, chunk []byte, end bool) []byte {
 	}
 	r.First = r.Chunks == 0
 	r.Chunks++
+	if r.Streaming || end {
+		r.Reads++
+	}
 	r.chunk, r.End = chunk, end
 	r.Bytes += int64(len(chunk))
 	if len(chunk) > 0 {
@@ -277,6 +288,7 @@ func (r *Response) Close() (out []byte, news bool) {
 	if r.rewritesBack() && !r.overflow {
 		out = parse.RestoreModel(all, r.Decision.Request.TargetModel, r.Decision.Request.Model)
 	}
+	r.Reads++
 	r.First, r.chunk, r.End = r.Chunks == 0, nil, true
 	r.ended = true
 	return out, true
@@ -307,9 +319,19 @@ func (r *Response) Tell(now machine.Time) {
 	}
 	r.told = r.End
 	for _, h := range r.p.responseBodies {
+		t := r.p.Stopwatch()
 		r.Err = first(r.Err, r.p.responseBody(h, now, r))
+		if r.Streaming || r.End { // the real one's hooks hear of another response as a whole
+			r.took("ResponseStreaming", h, t)
+		}
 	}
 	r.chunk = nil
+}
+
+func (r *Response) took(point string, h Plugin, began machine.Time) {
+	if r.p.opt.Stopwatch != nil {
+		r.Spans = append(r.Spans, Span{point, h, r.p.Stopwatch() - began})
+	}
 }
 
 // readStream looks for usage in whole events, however they were cut.
