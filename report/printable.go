@@ -161,6 +161,10 @@ func (s Summary) printable() Summary {
 		x := &s.Warnings[i]
 		x.Plugin, x.URL, x.Reason = Printable(x.Plugin), Printable(x.URL), Printable(x.Reason)
 	}
+	s.Classes = slices.Clone(s.Classes)
+	for i := range s.Classes {
+		s.Classes[i].Name = Printable(s.Classes[i].Name)
+	}
 	s.Expectations = slices.Clone(s.Expectations)
 	for i := range s.Expectations {
 		x := &s.Expectations[i]

@@ -179,5 +179,6 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	if r.firstAt > 0 {
 		e.TTFT = micros(r.firstAt - r.sentAt)
 	}
+	t.good.ended(r.class, r.slo, &e)
 	t.ended.add(e)
 }

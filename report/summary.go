@@ -49,6 +49,9 @@ type Summary struct {
 	Warnings []Warning `json:"warnings,omitempty"`
 	// HopTimes are how long the hops of a live run took; nil where nobody measured.
 	HopTimes *HopTimes `json:"hopTimes,omitempty"`
+	// Classes are the classes of traffic, and last all of them together; nothing where
+	// there is one class without an SLO.
+	Classes []ClassSummary `json:"classes,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
 	Expectations []Expectation `json:"expectations,omitempty"`
 }
@@ -148,6 +151,9 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	s.writeSpans(&l)
 	if c := s.PrefixCache; c != nil {
 		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate, counted(c.PromptTokens, "prompt token")))
+	}
+	for i := range s.Classes {
+		s.Classes[i].write(&l)
 	}
 	for _, x := range s.IndexLag {
 		x.write(&l)

@@ -40,6 +40,8 @@ type Tally struct {
 	failed   map[flow.Outcome][]string // ids of the first ones that did not complete
 	slowest  []string                  // per span: whose was the largest
 	ended    sample
+	good     goodput
+	sentTo   machine.Time // when the last request was sent
 	byHand   ByHand
 	warnings []Warning
 }
@@ -55,6 +57,8 @@ type openRequest struct {
 
 	sentAt, firstAt       machine.Time
 	asked, cached, tokens int    // of the prompt, of those cached, of the answer
+	class                 string // of traffic
+	slo                   SLO
 	prefiller             string // where the sidecar's prefill leg goes, or went
 	prefilled             bool   // it has computed the prompt
 }
@@ -190,7 +194,11 @@ func (t *Tally) Record(e flow.Event) {
 	}
 	switch {
 	case at == sent:
-		r.sent, r.sentAt = true, e.Time
+		if r.sent, r.sentAt, t.sentTo = true, e.Time, e.Time; !r.byHand {
+			c := t.good.of(classOf(&e))
+			c.Requests++
+			r.class, r.slo = c.Name, t.good.slo(&e)
+		}
 	case at == flow.At{Hop: flow.Client, Step: flow.FirstTokenReceived}:
 		r.firstAt = e.Time
 	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegSent} && e.Endpoint != "":
@@ -398,6 +406,7 @@ func (t *Tally) Summary() Summary {
 	if len(t.prefills) > 0 {
 		s.PrefillServers = maps.Clone(t.prefills)
 	}
+	s.Classes = t.good.summary(measured(t.sentTo, t.last).Seconds())
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
 		if h == nil {
@@ -409,6 +418,14 @@ func (t *Tally) Summary() Summary {
 			P50: at(50), P90: at(90), P99: at(99), Max: most, Slowest: t.slowest[i]})
 	}
 	return s
+}
+
+// measured is the part of a run in which requests are counted per second.
+func measured(sent, last machine.Time) machine.Time {
+	if sent < last/2 { // most were sent at once
+		return last
+	}
+	return sent
 }
 
 // round takes away the digits that floating point adds to a microsecond count.

@@ -87,19 +87,22 @@ func (s *Scenario) settle() Problems {
 		return nil
 	}
 	if w.most == 0 {
-		if w.most = w.Requests; !s.written("workload.requests") {
-			w.most = maxRequests
-		}
+		w.most = w.Requests
 	}
 	w.Requests = w.most
 	if w.Rate == 0 && len(w.Stages) == 0 {
 		return nil // in a closed loop it shows when it is played
 	}
-	c := &workload.Config{Seed: s.Seed}
-	w.arrivals(s.Seed, c)
-	if w.Conversations.Turns.Quantile(1) > 1 {
-		c.Turns = w.Conversations.Turns.Sample
+	turns := func(own *Workload) *workload.Config {
+		c := &workload.Config{Seed: s.Seed}
+		if own.Conversations.Turns.Quantile(1) > 1 {
+			c.Turns = own.Conversations.Turns.Sample
+		}
+		return c
 	}
+	c := turns(w)
+	w.arrivals(s.Seed, c)
+	s.classes(c, turns)
 	if w.Requests = c.Count(w.most); w.Requests == 0 {
 		return Problems{s.problem("workload.duration", fmt.Sprintf("no request arrives in %s", w.Duration), "a longer duration, or more requests per second")}
 	}

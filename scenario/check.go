@@ -27,6 +27,10 @@ func (s *Scenario) check() Problems {
 	var out Problems
 	add := func(path, found, expected string) { out = append(out, s.problem(path, found, expected)) }
 
+	w := &s.Workload
+	if (w.Duration > 0 || len(w.Stages) > 0) && !s.written("workload.requests") {
+		w.Requests = maxRequests
+	}
 	out = append(out, s.checkKind()...)
 	if len(s.Pools) == 0 {
 		add("pools", "there are none", "at least one pool")
@@ -47,37 +51,37 @@ func (s *Scenario) check() Problems {
 		out = append(out, s.checkPool(p, path)...)
 	}
 	out = append(out, s.checkPorts()...)
-	w := &s.Workload
 	if !s.written("workload.timeout") {
 		for i := range s.Pools { // as for the hold limit in checkPool
 			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].ModelServer.Prefill.Quantile(1)))
 		}
 	}
-	if given := countTrue(w.Prompt.Text != "", !w.Prompt.Bytes.IsZero(), w.Prompt.Characters.Quantile(1) > 0, w.Prompt.Tokens.Quantile(1) > 0); given > 1 {
-		add("workload.prompt", "several of text, bytes, characters and tokens are given", "one of them")
-	} else if given == 0 {
+	if w.Prompt.unsaid() {
 		w.Prompt.Characters = mustCount("100")
 	}
-	out = append(out, s.checkShared()...)
-	out = append(out, s.checkConversations()...)
-	out = append(out, s.checkArrivals()...)
-	if w.OutputTokens.Quantile(1) > 0 && w.MaxTokens > 0 {
-		add("workload.outputTokens", "given beside maxTokens", "one of them")
+	asked := append(s.checkShared(&w.Prompt.Shared, "workload.prompt.shared"), s.checkAsked(w, "workload")...)
+	if out = append(out, asked...); len(asked) == 0 { // else each class says it again
+		out = append(out, s.checkClasses()...)
 	}
+	out = append(out, s.checkArrivals()...)
 	if len(out) == 0 {
 		out = append(out, s.settle()...)
 	}
 	if w.peak() > 0 && !s.written("workload.concurrency") {
-		w.Concurrency = w.openLoop()
+		w.Concurrency = s.openLoop()
 	}
 	return out
 }
 
 // openLoop is a limit on conversations in flight that never binds: none lives
 // longer than its turns' timeouts and what their user thinks between them.
-func (w *Workload) openLoop() int {
-	turns := max(1, float64(w.Conversations.Turns.Quantile(1)))
-	think := time.Duration(w.Conversations.ThinkTime.Quantile(1)).Seconds()
+func (s *Scenario) openLoop() int {
+	w := &s.Workload
+	turns, think := 1.0, 0.0
+	w.each(s, func(own *Workload) {
+		turns = max(turns, float64(own.Conversations.Turns.Quantile(1)))
+		think = max(think, time.Duration(own.Conversations.ThinkTime.Quantile(1)).Seconds())
+	})
 	return int(min(float64(w.Requests), math.Ceil(w.peak()*turns*(w.Timeout.Seconds()+think))+1, 1_000_000))
 }
 

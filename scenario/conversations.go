@@ -57,14 +57,26 @@ func headerName(name string) bool {
 	})
 }
 
+// headerValue is what a header's value may be.
+func headerValue(value string) bool {
+	return len(value) <= 4096 && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+const headerValueHelp = "printable ASCII, at most 4096 characters"
+
 // reserved are headers that the client sends itself.
 var reserved = []string{"host", "content-type", "content-length", "transfer-encoding", "connection", "x-request-id"}
 
-// checkConversations tells what is wrong with conversations, adapters and leaving.
-func (s *Scenario) checkConversations() Problems {
+// checkAsked tells what is wrong with what a workload, or a class of it, asks for.
+func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	var out Problems
-	add := func(path, found, expected string) { out = append(out, s.problem("workload."+path, found, expected)) }
-	w := &s.Workload
+	add := func(path, found, expected string) { out = append(out, s.problem(where+"."+path, found, expected)) }
+	if given := countTrue(w.Prompt.Text != "", !w.Prompt.Bytes.IsZero(), w.Prompt.Characters.Quantile(1) > 0, w.Prompt.Tokens.Quantile(1) > 0); given > 1 {
+		add("prompt", "several of text, bytes, characters and tokens are given", "one of them")
+	}
+	if w.OutputTokens.Quantile(1) > 0 && w.MaxTokens > 0 {
+		add("outputTokens", "given beside maxTokens", "one of them")
+	}
 	if c := &w.Conversations; c.SessionHeader != "" {
 		name := c.SessionHeader
 		if !headerName(name) || slices.Contains(reserved, strings.ToLower(name)) {
@@ -95,8 +107,8 @@ func (s *Scenario) checkConversations() Problems {
 		if !headerName(h.Name) || slices.Contains(reserved, strings.ToLower(h.Name)) {
 			add(at+".name", fmt.Sprintf("found %q", h.Name), "the name of a header that the client does not send itself, such as x-llm-d-inference-objective")
 		}
-		if len(h.Value) > 4096 || strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' || r > '~' }) {
-			add(at+".value", fmt.Sprintf("found %.80q", h.Value), "printable ASCII, at most 4096 characters")
+		if !headerValue(h.Value) {
+			add(at+".value", fmt.Sprintf("found %.80q", h.Value), headerValueHelp)
 		}
 	}
 	for i := range w.LoRAAdapters {
@@ -106,7 +118,7 @@ func (s *Scenario) checkConversations() Problems {
 		case a.Share == 0:
 			add(at+".share", "missing", shareHelp)
 		case known != nil && !slices.Contains(known, a.Name):
-			p := s.problem("workload."+at+".name", fmt.Sprintf("found %q", a.Name), "one of pools[0].modelServer.loraAdapters")
+			p := s.problem(where+"."+at+".name", fmt.Sprintf("found %q", a.Name), "one of pools[0].modelServer.loraAdapters")
 			p.Hint = strictyaml.DidYouMean(a.Name, known)
 			out = append(out, p)
 		case a.Name == "":
@@ -138,13 +150,21 @@ func (s *Scenario) adapters() []string {
 	return append([]string{}, s.Pools[0].ModelServer.LoRAAdapters...)
 }
 
+// objectInside is what is between the braces of what was an object when it was
+// checked.
+func objectInside(text string) []byte {
+	inside := bytes.TrimSpace([]byte(text))
+	if len(inside) == 0 {
+		return nil
+	}
+	return bytes.TrimSpace(inside[1 : len(inside)-1])
+}
+
 // conversations gives the generator what the workload says of conversations.
 func (w *Workload) conversations(c *workload.Config) {
 	c.Requests = w.Requests
 	c.Completions = w.API == CompletionsAPI
-	if inside := bytes.TrimSpace([]byte(w.BodyFields)); len(inside) > 0 {
-		c.Fields = bytes.TrimSpace(inside[1 : len(inside)-1]) // it was an object when it was checked
-	}
+	c.Fields = w.fields()
 	c.SessionHeader = w.Conversations.SessionHeader
 	if w.Conversations.Turns.Quantile(1) > 1 {
 		c.Turns = w.Conversations.Turns.Sample

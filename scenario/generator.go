@@ -19,9 +19,20 @@ func (s *Scenario) CachesPrefixes() bool {
 // Generator is the workload as the core makes it: the same requests for a live
 // and a virtual run.
 func (s *Scenario) Generator() *workload.Config {
-	w := &s.Workload
+	c := s.generator(&s.Workload)
+	s.classes(c, s.generator)
+	if s.recorded != nil {
+		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.recorded, len(s.recorded), 1, nil, nil, workload.Leaving{}
+		c.Phases, c.Until, c.Classes = nil, 0, nil
+	}
+	c.Describe()
+	return c
+}
+
+// generator makes the requests of a workload of one class.
+func (s *Scenario) generator(w *Workload) *workload.Config {
 	c := &workload.Config{Seed: s.Seed, Model: s.Pools[0].Model, Stream: w.Stream, MaxTokens: w.MaxTokens,
-		Text: w.Prompt.Text}
+		Text: w.Prompt.Text, SLO: w.SLO.String()}
 	w.arrivals(s.Seed, c)
 	if w.OutputTokens.Quantile(1) > 0 {
 		c.Output = func(d *machine.Draw) int { return int(w.OutputTokens.Sample(d)) }
@@ -44,12 +55,12 @@ func (s *Scenario) Generator() *workload.Config {
 		c.Length = func(d *machine.Draw) int { return int(w.Prompt.Characters.Sample(d)) }
 	}
 	w.conversations(c)
-	c.Prefixes = workload.Prefixes(s.Seed, w.Prompt.Shared.Groups, c.Alphabet, w.Prompt.Shared.Characters.Sample)
-	if s.recorded != nil {
-		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.recorded, len(s.recorded), 1, nil, nil, workload.Leaving{}
-		c.Phases, c.Until = nil, 0
+	seed := s.Seed
+	if w.class > 0 { // others than those of other classes
+		d := machine.NewDraw(seed, "client", "class's prefixes", uint64(w.class))
+		seed = d.Uint64()
 	}
-	c.Describe()
+	c.Prefixes = workload.Prefixes(seed, w.Prompt.Shared.Groups, c.Alphabet, w.Prompt.Shared.Characters.Sample)
 	return c
 }
 

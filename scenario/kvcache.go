@@ -85,9 +85,7 @@ func checkZMQ(endpoint string) error {
 const maxShared = 64 << 20
 
 // checkShared tells shared beginnings without a length, or too many.
-func (s *Scenario) checkShared() Problems {
-	p := &s.Workload.Prompt.Shared
-	const field = "workload.prompt.shared"
+func (s *Scenario) checkShared(p *SharedPrompt, field string) Problems {
 	switch longest := p.Characters.Quantile(1); {
 	case p.Groups > 0 && p.Characters.Mean() <= 0:
 		return Problems{s.problem(field, "groups without characters", "characters: how long a shared beginning is")}

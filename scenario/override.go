@@ -99,7 +99,7 @@ func (s *Scenario) Override(o Overrides) error {
 		}
 	}
 	if w := &s.Workload; w.peak() > 0 && o.Concurrency == nil && !s.written("workload.concurrency") {
-		w.Concurrency = w.openLoop()
+		w.Concurrency = s.openLoop()
 	}
 	if len(o.Endpoints) > 0 {
 		s.Pools[0].Endpoints, s.Pools[0].Replicas = o.Endpoints, 0

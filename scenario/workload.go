@@ -48,12 +48,20 @@ type Workload struct {
 	Headers []RequestHeader `json:"headers" max:"64"`
 	// LoRA adapters that conversations ask for in the place of the pool's model; the shares come to at most 100%.
 	LoRAAdapters []AdapterShare `json:"loraAdapters" max:"1024"`
+	// Whether streamed answers end with how many tokens they had (stream_options.include_usage).
+	IncludeUsage bool `json:"includeUsage"`
+	// Several kinds of traffic at once.
+	Classes []TrafficClass `json:"classes" max:"64"`
+	// What a good request keeps to; a class may have another.
+	SLO SLO `json:"slo"`
 	// Clients that do not wait for the answer.
 	Leaving Leaving `json:"leaving"`
 	// How long the client waits for a whole answer.
 	Timeout time.Duration `json:"timeout" min:"1ms" max:"24h"`
 
-	most int // the requests that were asked for, see settle
+	most     int // the requests that were asked for, see settle
+	class    int // the class's number from 1, if this is one's own
+	priority int // of a class
 }
 
 func (w *Workload) defaults() {
@@ -100,6 +108,11 @@ type SharedPrompt struct {
 	Groups int `json:"groups" min:"0" max:"100000"`
 	// How long a beginning is, in characters.
 	Characters dist.Dist `json:"characters" unit:"count" min:"1" max:"16777216"`
+}
+
+// unsaid tells whether nothing says what a prompt is or how long.
+func (p *Prompt) unsaid() bool {
+	return p.Text == "" && p.Bytes.IsZero() && p.Characters.Quantile(1) == 0 && p.Tokens.Quantile(1) == 0
 }
 
 func (p *Prompt) defaults() { p.Alphabet = ASCII }

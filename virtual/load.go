@@ -50,7 +50,7 @@ func (w *world) send(v *workload.Conversation) {
 }
 
 func (r *request) contentType() string {
-	if r.w.load.Stream {
+	if r.conversation != nil && r.conversation.Streams() {
 		return "text/event-stream"
 	}
 	return "application/json"

@@ -65,7 +65,7 @@ func (r *request) begin() {
 	r.w.picking.number++
 	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
 	if r.w.stream.Brief {
-		r.record(flow.RequestSent)
+		r.record(flow.RequestSent, r.Told()...)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
 	}

@@ -165,7 +165,7 @@ func (c *Config) Count(most int) (requests int) {
 		if _, more := a.Next(); !more {
 			break
 		}
-		requests += c.turns(index)
+		requests += c.class(index).turns(index)
 	}
 	return min(requests, most)
 }

@@ -47,9 +47,8 @@ func (c *Config) Conversation(index, first int) *Conversation {
 	if c.Requests > 0 && first >= c.Requests {
 		return nil
 	}
-	v := &Conversation{Index: index, First: first, c: c, model: c.adapter(index)}
-	v.described = c.fields != nil
-	v.Turns = c.turns(index)
+	own := c.class(index)
+	v := &Conversation{Index: index, First: first, Turns: own.turns(index), c: own, model: own.adapter(index), described: own.fields != nil}
 	if c.Requests > 0 {
 		v.Turns = min(v.Turns, c.Requests-first)
 	}
@@ -92,7 +91,7 @@ func (v *Conversation) Request() Request {
 		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))
 		group = d.Intn(n)
 	}
-	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions"}
+	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions", Class: c.Class, SLO: c.SLO}
 	as := asked{v.model, c.output(index)}
 	if v.described {
 		v.said = c.say(index, group)
@@ -121,6 +120,9 @@ func (v *Conversation) Request() Request {
 func (v *Conversation) Session() string {
 	return fmt.Sprintf("conv-%d-%06d", v.c.Seed, v.Index+1)
 }
+
+// Streams tells whether answers are asked for as server-sent events.
+func (v *Conversation) Streams() bool { return v.c.Stream }
 
 // More tells whether there is another turn after this one.
 func (v *Conversation) More() bool { return v.turn+1 < v.Turns }

@@ -3,6 +3,7 @@ package workload
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/held"
@@ -17,6 +18,9 @@ var describable = map[string]bool{"model": true, "messages": true, "prompt": tru
 // Describe has requests described instead of written, where everything in them
 // can be. They are made by one goroutine then.
 func (c *Config) Describe() {
+	for _, x := range c.Classes {
+		x.Config.Describe()
+	}
 	if c.Recorded != nil || c.Text == "" && c.Alphabet != ASCII || !plain(c.Text) {
 		return
 	}
@@ -60,7 +64,14 @@ func (c *Config) fieldsOf(as asked) *described.Fields {
 func plain(s string) bool { return described.Plain(s) && !held.MayBound(s) }
 
 // Write takes Describe back.
-func (c *Config) Write() { c.fields, c.shared = nil, nil }
+func (c *Config) Write() {
+	c.fields, c.shared, c.Classes = nil, nil, slices.Clone(c.Classes)
+	for i, x := range c.Classes {
+		own := *x.Config
+		own.Write()
+		c.Classes[i].Config = &own
+	}
+}
 
 func (c *Config) adapters() []string {
 	var names []string

@@ -76,6 +76,12 @@ type Config struct {
 	Fields []byte
 	// Leaving is who does not wait for the answer.
 	Leaving Leaving
+	// Class names the class of traffic that this makes, if it is one of several.
+	Class string
+	// SLO is what a good request keeps to, for the record.
+	SLO string
+	// Classes, if there are any, make the conversations, each a share of them.
+	Classes []Class
 
 	// Of requests that are described (Describe), and for Prefixes.
 	fields map[asked]*described.Fields
@@ -103,6 +109,9 @@ type Request struct {
 	ID    string
 	Index int
 	Path  string
+	// Class is that of the traffic, if there are several, and SLO what a good request
+	// keeps to.
+	Class, SLO string
 	// Header is what is sent besides the content's type and the id.
 	Header header.List
 	// Body is what is sent, unless it is Described, which has Fields then.
@@ -140,7 +149,19 @@ func (r *Request) Sent() []flow.Detail {
 	if r.Len() > maxShown {
 		body = strings.ToValidUTF8(body[:maxShown-len("…")], "") + "…"
 	}
-	return []flow.Detail{flow.D("path", r.Path), flow.D("bytes", r.Len()), flow.D("body", body)}
+	return append([]flow.Detail{flow.D("path", r.Path), flow.D("bytes", r.Len()), flow.D("body", body)}, r.Told()...)
+}
+
+// Told is the part of Sent that summaries read.
+func (r *Request) Told() []flow.Detail {
+	var details []flow.Detail
+	if r.Class != "" {
+		details = append(details, flow.D("class", r.Class))
+	}
+	if r.SLO != "" {
+		details = append(details, flow.D("slo", r.SLO))
+	}
+	return details
 }
 
 // maxShown is how long a body is that is shown whole.

@@ -81,10 +81,10 @@ type versusValue struct {
 }
 
 func (c *compareCmd) Run(o *outside) error {
-	slo, err := parseSLO(c.SLO)
+	slo, err := report.ParseSLO(c.SLO)
 	switch {
 	case err != nil:
-		return err
+		return exit.With(exit.Usage, fmt.Errorf("--slo: %w", err))
 	case c.Replications < 1 || c.Replications > maxReplications:
 		return exit.With(exit.Usage, fmt.Errorf("--replications: found %d; expected a whole number, from 1 to %d", c.Replications, maxReplications))
 	case len(c.Files)+len(c.Set) < 2:

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -168,18 +167,4 @@ func recorded(file string) (*result, error) {
 // isRecording tells whether a file's name is that of a recording.
 func isRecording(file string) bool {
 	return strings.HasSuffix(file, ".gz") || strings.HasSuffix(file, ".ndjson") || strings.HasSuffix(file, ".jsonl")
-}
-
-// sloFlag is what a request keeps to be good, such as ttft=200ms,tpot=30ms.
-func parseSLO(list []string) (slo report.SLO, err error) {
-	for _, text := range list {
-		name, value, _ := strings.Cut(text, "=")
-		d, err := time.ParseDuration(value)
-		to := map[string]*time.Duration{"ttft": &slo.TTFT, "tpot": &slo.TPOT, "e2e": &slo.E2E}[name]
-		if to == nil || err != nil || d <= 0 {
-			return slo, exit.With(exit.Usage, fmt.Errorf("--slo: found %q; expected ttft, tpot or e2e with a duration above 0, such as ttft=200ms,tpot=30ms", text))
-		}
-		*to = d
-	}
-	return slo, nil
 }

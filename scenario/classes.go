@@ -1,0 +1,202 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/workload"
+)
+
+// TrafficClass is a kind of traffic, one of several at once. What it leaves out is
+// as the workload says; headers are added to the workload's.
+type TrafficClass struct {
+	// What the class is called in records and in the report.
+	Name string `json:"name"`
+	// The part of all conversations. Either every class has a share, and they come to 100%, or every class has a rate.
+	Share Share `json:"share"`
+	// Conversations per second of this class; workload.rate is their sum.
+	Rate float64 `json:"rate" min:"0" max:"10000000"`
+	// The name of the InferenceObjective that requests ask for by header.
+	Objective string `json:"objective"`
+	// The fairness id that requests have by header: whose they are.
+	FairnessID string `json:"fairnessID"`
+	// The priority field of the body, for model servers whose policy is priority; smaller is earlier. 0: none.
+	Priority int `json:"priority" min:"-1000000" max:"1000000"`
+	// Headers of the class's requests, besides the workload's.
+	Headers []RequestHeader `json:"headers" max:"64"`
+	// LoRA adapters of the class, in place of the workload's.
+	LoRAAdapters []AdapterShare `json:"loraAdapters" max:"1024"`
+	// What its prompts are made of, in place of all that the workload says of them.
+	Prompt Prompt `json:"prompt"`
+	// The most tokens that its requests ask for.
+	MaxTokens int `json:"maxTokens" min:"0" max:"1000000"`
+	// How many tokens each of its answers has.
+	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
+	// Whether its answers are asked for as server-sent events.
+	Stream bool `json:"stream"`
+	// Whether streamed answers end with how many tokens they had.
+	IncludeUsage bool `json:"includeUsage"`
+	// How many requests its conversations have, and the pauses between them.
+	Conversations Conversations `json:"conversations"`
+	// What a good request keeps to.
+	SLO SLO `json:"slo"`
+}
+
+// SLO is what a good request keeps to: it completes, and within all that is set.
+type SLO struct {
+	// The most time to the first token.
+	TTFT time.Duration `json:"ttft" min:"0s" max:"24h"`
+	// The most time for each output token after the first, on average over the request. An answer of one token has none.
+	TPOT time.Duration `json:"tpot" min:"0s" max:"24h"`
+	// The most time to the end of the answer.
+	E2E time.Duration `json:"e2e" min:"0s" max:"24h"`
+}
+
+// String is the bounds that are set, such as ttft=200ms,tpot=30ms.
+func (o SLO) String() string {
+	var out []string
+	for _, x := range []struct {
+		name string
+		most time.Duration
+	}{{"ttft", o.TTFT}, {"tpot", o.TPOT}, {"e2e", o.E2E}} {
+		if x.most > 0 {
+			out = append(out, x.name+"="+x.most.String())
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// checkClasses tells what is wrong with the classes of traffic, and fills in what
+// they leave out.
+func (s *Scenario) checkClasses() Problems {
+	var out Problems
+	w := &s.Workload
+	add := func(path, found, expected string) { out = append(out, s.problem("workload."+path, found, expected)) }
+	if len(w.Classes) == 0 {
+		return nil
+	}
+	names := map[string]bool{}
+	shares, rates, shareSum, rateSum := 0, 0, 0.0, 0.0
+	for i := range w.Classes {
+		x, at := &w.Classes[i], fmt.Sprintf("classes[%d]", i)
+		if x.Name == "" || len(x.Name) > 64 || names[x.Name] {
+			add(at+".name", found(x.Name), "a name of its own, at most 64 characters")
+		}
+		names[x.Name] = true
+		shares, rates = shares+countTrue(x.Share > 0), rates+countTrue(x.Rate > 0)
+		shareSum, rateSum = shareSum+float64(x.Share), rateSum+x.Rate
+		for _, h := range []struct{ field, value string }{{"objective", x.Objective}, {"fairnessID", x.FairnessID}} {
+			if !headerValue(h.value) {
+				add(at+"."+h.field, fmt.Sprintf("found %.80q", h.value), headerValueHelp)
+			}
+		}
+		if s.written("workload."+at+".prompt") && x.Prompt.unsaid() {
+			x.Prompt.Characters = mustCount("100")
+		}
+		own := w.of(s, i)
+		out = append(append(out, s.checkShared(&own.Prompt.Shared, "workload."+at+".prompt.shared")...), s.checkAsked(own, "workload."+at)...)
+	}
+	switch n := len(w.Classes); {
+	case shares > 0 && rates > 0, shares < n && rates < n:
+		add("classes", "some have a share, and some a rate or neither", "a share of each, or a rate of each")
+	case shares > 0 && (shareSum < 1-1e-6 || shareSum > 1+1e-6):
+		add("classes", fmt.Sprintf("the shares come to %.4g%%", 100*shareSum), "100%")
+	case rates > 0 && (s.written("workload.rate") || len(w.Stages) > 0):
+		add("classes", "they have rates, and the workload has, too", "shares of the workload's rate, or rates of the classes alone")
+	case rates > 0:
+		w.Rate = rateSum
+	}
+	return out
+}
+
+// each calls yield with the workload of each class, or with the workload itself.
+func (w *Workload) each(s *Scenario, yield func(*Workload)) {
+	for i := range w.Classes {
+		yield(w.of(s, i))
+	}
+	if len(w.Classes) == 0 {
+		yield(w)
+	}
+}
+
+// of is the workload of one class alone.
+func (w *Workload) of(s *Scenario, i int) *Workload {
+	x, own := &w.Classes[i], *w
+	own.Classes = nil
+	has := func(field string) bool { return s.written(fmt.Sprintf("workload.classes[%d].%s", i, field)) }
+	if has("stream") {
+		own.Stream = x.Stream
+	}
+	if has("includeUsage") {
+		own.IncludeUsage = x.IncludeUsage
+	}
+	if has("prompt") {
+		own.Prompt = x.Prompt
+	}
+	if has("maxTokens") {
+		own.MaxTokens, own.OutputTokens = x.MaxTokens, dist.Dist{}
+	}
+	if has("outputTokens") {
+		own.OutputTokens = x.OutputTokens
+		if !has("maxTokens") {
+			own.MaxTokens = 0
+		}
+	}
+	if has("conversations") {
+		own.Conversations = x.Conversations
+	}
+	if has("loraAdapters") {
+		own.LoRAAdapters = x.LoRAAdapters
+	}
+	if has("slo") {
+		own.SLO = x.SLO
+	}
+	own.Headers = append(x.Headers[:len(x.Headers):len(x.Headers)], w.Headers...)
+	for _, h := range []RequestHeader{{Name: picker.HeadersObjective[0], Value: x.Objective}, {Name: picker.HeadersFairness[0], Value: x.FairnessID}} {
+		if h.Value != "" && headerValue(h.Value) { // else it is told of where it stands
+			own.Headers = append(own.Headers, h)
+		}
+	}
+	own.priority, own.class = x.Priority, i+1
+	return &own
+}
+
+// fields are the further fields of bodies, the inside of a JSON object.
+func (w *Workload) fields() []byte {
+	inside := objectInside(w.BodyFields)
+	add := func(name string, value any) {
+		text, err := json.Marshal(value)
+		if err != nil {
+			panic(err) // a number or a mapping of a bool
+		}
+		if len(inside) > 0 {
+			inside = append(inside, ',')
+		}
+		inside = append(fmt.Appendf(inside, "%q:", name), text...)
+	}
+	if w.IncludeUsage && w.Stream {
+		add("stream_options", map[string]bool{"include_usage": true})
+	}
+	if w.priority != 0 {
+		add("priority", w.priority)
+	}
+	return inside
+}
+
+// classes gives the generator the classes of traffic, each as of makes it.
+func (s *Scenario) classes(c *workload.Config, of func(*Workload) *workload.Config) {
+	w, sum := &s.Workload, 0.0
+	for i := range w.Classes {
+		sum += float64(w.Classes[i].Share) + w.Classes[i].Rate
+	}
+	for i := range w.Classes {
+		x := &w.Classes[i]
+		own := of(w.of(s, i))
+		own.Class = x.Name
+		c.Classes = append(c.Classes, workload.Class{Share: (float64(x.Share) + x.Rate) / sum, Config: own})
+	}
+}
