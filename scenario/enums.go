@@ -1,5 +1,7 @@
 package scenario
 
+import "github.com/windtunnel/windtunnel/core/workload/trace"
+
 // Flow is how a request reaches its model server.
 type Flow string
 
@@ -175,3 +177,15 @@ const (
 )
 
 func (Arrivals) Values() []string { return []string{"poisson", "constant", "gamma", "weibull"} }
+
+// TraceFormat is what a trace is written in.
+type TraceFormat string
+
+// The formats.
+const (
+	AzureTrace    TraceFormat = trace.Azure
+	MooncakeTrace TraceFormat = trace.Mooncake
+	BurstGPTTrace TraceFormat = trace.BurstGPT
+)
+
+func (TraceFormat) Values() []string { return []string{trace.Azure, trace.Mooncake, trace.BurstGPT} }

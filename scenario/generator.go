@@ -22,7 +22,7 @@ func (s *Scenario) Generator() *workload.Config {
 	c := s.generator(&s.Workload)
 	s.classes(c, s.generator)
 	if s.recorded != nil {
-		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.recorded, len(s.recorded), 1, nil, nil, workload.Leaving{}
+		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.recorded, min(len(s.recorded), s.Workload.Requests), 1, nil, nil, workload.Leaving{}
 		c.Phases, c.Until, c.Classes = nil, 0, nil
 	}
 	c.Describe()

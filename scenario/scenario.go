@@ -62,6 +62,7 @@ type Scenario struct {
 	read []string // see Files
 
 	recorded []workload.Recorded // see SendAgain
+	assumed  []string
 }
 
 // SendAgain has requests sent that are like recorded ones, in place of the
@@ -162,7 +163,7 @@ func (s *Scenario) Pool(name string) *Pool {
 
 // readFiles reads what the scenario refers to, and checks it.
 func (s *Scenario) readFiles(dir string) Problems {
-	var out Problems
+	out := s.readTrace(dir)
 	for i := range s.Pools {
 		out = append(out, s.readStepTimes(&s.Pools[i], fmt.Sprintf("pools[%d].modelServer", i), dir)...)
 		out = append(out, s.readTokenizer(&s.Pools[i], fmt.Sprintf("pools[%d].modelServer", i), dir)...)

@@ -10,6 +10,8 @@ import (
 type Workload struct {
 	// How many requests to send.
 	Requests int `json:"requests" min:"1" max:"100000000"`
+	// Requests that were once sent, in place of made up ones.
+	Trace WorkloadTrace `json:"trace"`
 	// How many requests to have in flight at once (closed loop). With a rate, the most that may be.
 	Concurrency int `json:"concurrency" min:"1" max:"1000000"`
 	// Requests per second that arrive whether or not earlier ones have ended (open loop). Left out: the next request is sent when one ends.

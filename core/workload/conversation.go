@@ -84,7 +84,9 @@ func (c *Config) adapter(index int) string {
 func (v *Conversation) Request() Request {
 	c, index := v.c, v.First+v.turn
 	if c.Recorded != nil {
-		return c.Recorded[index].request(v.model, index)
+		r := c.Recorded[index].request(v.model, index)
+		r.ID = cmp.Or(r.ID, c.ID(index))
+		return r
 	}
 	group := -1 // none
 	if n := len(c.Prefixes); n > 0 && v.turn == 0 {

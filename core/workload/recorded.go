@@ -11,7 +11,7 @@ import (
 // Recorded is a request that was once sent, as far as is known of it: enough to
 // send one that is like it.
 type Recorded struct {
-	ID     string
+	ID     string       // empty: as of any request with its number
 	At     machine.Time // after the first one
 	Header header.List
 	Chat   bool // messages, else a prompt

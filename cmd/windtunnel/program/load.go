@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -63,6 +64,11 @@ func loadScenario(o *outside, path string) (*scenario.Scenario, error) {
 		load = func() (*scenario.Scenario, error) { return scenario.Read("standard input", o.Stdin) }
 	}
 	s, err := load()
+	if err == nil {
+		for _, a := range s.Assumed() {
+			fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", a)
+		}
+	}
 	return s, loadError(err)
 }
 

@@ -1,0 +1,68 @@
+package trace
+
+import (
+	"strings"
+	"testing"
+)
+
+// Each format becomes requests with its times and lengths; what fails is left out
+// and told.
+func TestRead(t *testing.T) {
+	for _, x := range []struct {
+		format, text string
+		seconds      []float64
+		input, out   []int
+		told         string
+	}{
+		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.5000000,100,20\r\n2023-11-16 18:15:48.7500000,7,1", []float64{0, 2.25}, []int{100, 7}, []int{20, 1}, "nothing of what prompts have in common"},
+		{BurstGPT, "Timestamp,Session ID,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,1,ChatGPT,10,20,30,API log\n9,2,GPT-4,11,0,11,API log\n45,,GPT-4,12,3,15,API log\n", []float64{0, 40}, []int{10, 12}, []int{20, 3}, "1 lines without an answer"},
+		{Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}` + "\n" + `{"timestamp":3000,"input_length":600,"output_length":6,"hash_ids":[0,7]}`, []float64{0, 3}, []int{1030, 600}, []int{5, 6}, "stands for 512 tokens"},
+	} {
+		got, err := Read(strings.NewReader(x.text), Options{Format: x.format, Most: 10, Speedup: 1, Block: 512})
+		if err != nil || len(got.Requests) != len(x.input) {
+			t.Errorf("%s: %v %+v", x.format, err, got)
+			continue
+		}
+		for i, r := range got.Requests {
+			if r.At.Seconds() != x.seconds[i] || r.Prompt[0].Bytes != 4*x.input[i] || r.Output != x.out[i] {
+				t.Errorf("%s: request %d: %+v", x.format, i, r)
+			}
+		}
+		if !strings.Contains(strings.Join(got.Assumed, "\n"), x.told) {
+			t.Errorf("%s: told %q", x.format, got.Assumed)
+		}
+	}
+}
+
+// Mistakes are told with their line.
+func TestMistakes(t *testing.T) {
+	for _, x := range [][3]string{
+		{Azure, "a,b\n", "line 1: found"}, {Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2", "line 2: TIMESTAMP"},
+		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,2", "line 2: ContextTokens"},
+		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\n", "no request"}, {BurstGPT, "Timestamp,Request tokens,Response tokens\nNaN,1,2", "expected seconds"},
+		{Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0]}`, "1 hash ids for 1030 tokens"}, {Mooncake, "x", "line 1"},
+		{Mooncake, `{"input_length":1}`, "timestamp is missing"},
+	} {
+		if _, err := Read(strings.NewReader(x[1]), Options{Format: x[0], Most: 10, Speedup: 1, Block: 512}); err == nil || !strings.Contains(err.Error(), x[2]) {
+			t.Errorf("%s: %v, want %q", x[1], err, x[2])
+		}
+	}
+}
+
+// Nothing that a file holds ends in a panic, or in a request that cannot be made.
+func FuzzRead(f *testing.F) {
+	f.Add(Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,100,20\n")
+	f.Add(BurstGPT, "Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n")
+	f.Add(Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}`)
+	f.Fuzz(func(t *testing.T, format, text string) {
+		got, err := Read(strings.NewReader(text), Options{Format: format, Most: 100, Speedup: 2, Block: 512})
+		if err != nil {
+			return
+		}
+		for i, r := range got.Requests {
+			if r.At < 0 || r.Prompt[0].Bytes < 1 || i > 0 && r.At < got.Requests[i-1].At {
+				t.Fatalf("%+v", r)
+			}
+		}
+	})
+}
