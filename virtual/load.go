@@ -66,7 +66,7 @@ func (w *world) ended(r *request, o flow.Outcome) {
 		} else {
 			think = v.NextDescribed(r.words, o)
 		}
-		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{kind: nextTurn, request: r})
+		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{nextTurn, v})
 		return
 	}
 	w.flying--

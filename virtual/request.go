@@ -80,17 +80,13 @@ func (r *request) begin() {
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
 	if r.w.timeout > 0 {
-		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{kind: giveUp, alarm: r.alarm})
+		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{giveUp, r.alarm})
 	}
 	if after, leaves := r.w.load.Leaves(r.Index); leaves {
-		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{kind: leave, alarm: r.alarm})
+		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
 	head := append(r.head(), r.Header...).Normalize()
-	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
-		r.tell(stream.Message{Kind: stream.Headers, Head: head, Modes: stream.Modes{Response: r.w.modes.response}})
-		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
-		r.awaited()
-	})
+	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).begun, head: head})
 }
 
 // description is what the body is described by; nil where there is the body.
@@ -135,25 +131,22 @@ func (r *request) do(e *stream.Effect) {
 		r.w.picking.decide(r)
 	case stream.SendRequestHeaders:
 		r.seen.replied = true
-		set := e.Set
-		r.toServer(func() { r.forward(set) })
+		r.toServer(message{do: (*message).forward, head: e.Set})
 	case stream.SendRequestBody:
-		body, d, end := e.Body, e.Described, e.End
-		r.toServer(func() { r.serverBody(body, d, end) })
+		r.toServer(message{do: (*message).serverBody, body: e.Body, described: e.Described, end: e.End})
 	case stream.SendResponseHeaders:
 		if r.bare {
-			r.toClient(func() { r.received(nil, nil, true) })
+			r.toClient(message{do: (*message).received, end: true})
 		}
 	case stream.SendResponseBody:
-		body, piece, end := e.Body, e.Piece, e.End
-		r.toClient(func() { r.received(body, piece, end) })
+		r.toClient(message{do: (*message).received, body: e.Body, piece: e.Piece, end: e.End})
 	case stream.SendAnswer:
 		if r.seen.givenUp {
 			return
 		}
 		answer := e.Answer
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
-		r.toClient(func() { r.answered(answer) })
+		r.toClient(message{do: (*message).answered, answer: &answer})
 	}
 }
 
@@ -168,24 +161,25 @@ func (r *request) answered(a stream.Answer) {
 }
 
 // toServer is what the EPP sends to what is behind Envoy.
-func (r *request) toServer(f func()) {
-	r.w.pass(&r.ways.upBehind, &r.w.hops.server, func() {
-		if !r.gone {
-			f()
-		}
-	})
+func (r *request) toServer(m message) {
+	m.r = r
+	r.w.pass(&r.ways.upBehind, &r.w.hops.server, m)
 }
 
 // toEPP is what comes from behind Envoy, and toClient what the EPP lets pass.
-func (r *request) toEPP(f func())    { r.w.pass(&r.ways.downBehind, &r.w.hops.client, f) }
-func (r *request) toClient(f func()) { r.w.pass(&r.ways.down, &r.w.hops.server, f) }
+func (r *request) toEPP(m message) {
+	m.r = r
+	r.w.pass(&r.ways.downBehind, &r.w.hops.client, m)
+}
+
+func (r *request) toClient(m message) {
+	m.r = r
+	r.w.pass(&r.ways.down, &r.w.hops.server, m)
+}
 
 // drop lets what is behind Envoy know that nobody waits any more.
 func (r *request) drop(by *route, reason string) {
-	r.w.pass(&r.ways.upBehind, by, func() {
-		r.gone = true
-		r.dropServer(reason)
-	})
+	r.w.pass(&r.ways.upBehind, by, message{r: r, do: (*message).dropped, reason: reason})
 }
 
 // promptTokens are the prompt's tokens as the model server counts them.
@@ -234,7 +228,7 @@ func (r *request) leaves() {
 
 // left tells everybody that nobody waits for the answer any more.
 func (r *request) left() {
-	r.w.pass(&r.ways.up, &r.w.hops.client, func() { r.tell(stream.Message{Kind: stream.PeerGone}) })
+	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).left})
 	r.drop(&r.w.hops.past, "the client left")
 }
 

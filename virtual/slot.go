@@ -93,7 +93,7 @@ func (s *slot[M, F]) play() {
 		if s.place.asks {
 			s.w.asking++
 		}
-		s.w.queue.Push(at, s.class, event{kind: wake, place: s.place})
+		s.w.queue.Push(at, s.class, event{wake, s.place})
 	}
 }
 
