@@ -30,7 +30,8 @@ func (w *world) arrived() {
 
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
-	r := &request{w: w, conversation: v, Request: v.Request()}
+	r := w.newRequest()
+	r.conversation, r.Request = v, v.Request()
 	if v.More() && w.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()

@@ -30,6 +30,7 @@ type request struct {
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
 	seen         seen
+	memory       *memory // that it and its parts are in; nil of a leg
 
 	sidecar *sidecarRequest // at the sidecar before a decode server
 	leg     *leg            // of a leg itself: where its answer goes
@@ -63,26 +64,26 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 // begin sends the request: headers and body reach the EPP together.
 func (r *request) begin() {
 	r.w.picking.number++
-	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
+	r.stream = &r.memory.stream
+	r.stream.Init(r.w.picking.m, r.w.picking, r.w.picking.number)
 	if r.w.stream.Brief {
 		r.record(flow.RequestSent)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
 	}
 	r.ways = r.w.hops.open(r.ID, 0)
-	r.slot.class, r.slot.carried = machine.ClassTimer, func() {
-		if r.stream.Result() != stream.Running {
-			r.slot.end()
-		}
-	}
 	r.fx.List = r.room[:0]
-	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.do(&r.fx.List[i]) })
+	r.slot.open(r.w, r.stream, &r.fx, r.slot.carry)
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
+	after, leaves := r.w.load.Leaves(r.Index)
+	if leaves || r.w.timeout > 0 {
+		r.alarm = &alarm{r}
+	}
 	if r.w.timeout > 0 {
 		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{giveUp, r.alarm})
 	}
-	if after, leaves := r.w.load.Leaves(r.Index); leaves {
+	if leaves {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
 	head := append(r.head(), r.Header...).Normalize()
@@ -278,7 +279,12 @@ func (r *request) finish(o flow.Outcome, details []flow.Detail) {
 	if r.over {
 		return
 	}
-	r.over, r.alarm.r = true, nil
+	if r.over = true; r.alarm != nil {
+		r.alarm.r = nil
+	}
 	response.Finish(r.record, o, details)
+	if r.memory != nil {
+		r.w.ending = append(r.w.ending, r)
+	}
 	r.w.ended(r, o)
 }

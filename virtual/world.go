@@ -99,6 +99,8 @@ type world struct {
 	overdue       []*workload.Conversation // those that wait for the limit
 	done          int                      // requests that have ended
 	messages      []*message               // that have arrived, to be used again
+	memories      []*memory                // that are to be used again
+	ending        []*request               // that have ended in this event
 	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
 	asking        int                      // events in the queue that are nothing else
 }
@@ -150,6 +152,7 @@ func (w *world) goOn(progress func(done int) bool) error {
 			return w.stuck()
 		}
 		w.play(at, e)
+		w.recycle()
 		if progress != nil && w.done >= reported+1000 {
 			reported = w.done
 			if !progress(w.done) {
