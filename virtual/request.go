@@ -30,6 +30,7 @@ type request struct {
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
 	seen         seen
+	memory       *memory // that it and its parts are in; nil of a leg
 
 	sidecar *sidecarRequest // at the sidecar before a decode server
 	leg     *leg            // of a leg itself: where its answer goes
@@ -63,34 +64,30 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 // begin sends the request: headers and body reach the EPP together.
 func (r *request) begin() {
 	r.w.picking.number++
-	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
+	r.stream = &r.memory.stream
+	r.stream.Init(r.w.picking.m, r.w.picking, r.w.picking.number)
 	if r.w.stream.Brief {
 		r.record(flow.RequestSent)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
 	}
 	r.ways = r.w.hops.open(r.ID, 0)
-	r.slot.class, r.slot.carried = machine.ClassTimer, func() {
-		if r.stream.Result() != stream.Running {
-			r.slot.end()
-		}
-	}
 	r.fx.List = r.room[:0]
-	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.do(&r.fx.List[i]) })
+	r.slot.open(r.w, r.stream, &r.fx, r.slot.carry)
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
-	if r.w.timeout > 0 {
-		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{kind: giveUp, alarm: r.alarm})
+	after, leaves := r.w.load.Leaves(r.Index)
+	if leaves || r.w.timeout > 0 {
+		r.alarm = &alarm{r}
 	}
-	if after, leaves := r.w.load.Leaves(r.Index); leaves {
-		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{kind: leave, alarm: r.alarm})
+	if r.w.timeout > 0 {
+		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{giveUp, r.alarm})
+	}
+	if leaves {
+		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
 	head := append(r.head(), r.Header...).Normalize()
-	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
-		r.tell(stream.Message{Kind: stream.Headers, Head: head, Modes: stream.Modes{Response: r.w.modes.response}})
-		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
-		r.awaited()
-	})
+	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).begun, head: head})
 }
 
 // description is what the body is described by; nil where there is the body.
@@ -135,25 +132,22 @@ func (r *request) do(e *stream.Effect) {
 		r.w.picking.decide(r)
 	case stream.SendRequestHeaders:
 		r.seen.replied = true
-		set := e.Set
-		r.toServer(func() { r.forward(set) })
+		r.toServer(message{do: (*message).forward, head: e.Set})
 	case stream.SendRequestBody:
-		body, d, end := e.Body, e.Described, e.End
-		r.toServer(func() { r.serverBody(body, d, end) })
+		r.toServer(message{do: (*message).serverBody, body: e.Body, described: e.Described, end: e.End})
 	case stream.SendResponseHeaders:
 		if r.bare {
-			r.toClient(func() { r.received(nil, nil, true) })
+			r.toClient(message{do: (*message).received, end: true})
 		}
 	case stream.SendResponseBody:
-		body, piece, end := e.Body, e.Piece, e.End
-		r.toClient(func() { r.received(body, piece, end) })
+		r.toClient(message{do: (*message).received, body: e.Body, piece: e.Piece, end: e.End})
 	case stream.SendAnswer:
 		if r.seen.givenUp {
 			return
 		}
 		answer := e.Answer
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
-		r.toClient(func() { r.answered(answer) })
+		r.toClient(message{do: (*message).answered, answer: &answer})
 	}
 }
 
@@ -168,24 +162,25 @@ func (r *request) answered(a stream.Answer) {
 }
 
 // toServer is what the EPP sends to what is behind Envoy.
-func (r *request) toServer(f func()) {
-	r.w.pass(&r.ways.upBehind, &r.w.hops.server, func() {
-		if !r.gone {
-			f()
-		}
-	})
+func (r *request) toServer(m message) {
+	m.r = r
+	r.w.pass(&r.ways.upBehind, &r.w.hops.server, m)
 }
 
 // toEPP is what comes from behind Envoy, and toClient what the EPP lets pass.
-func (r *request) toEPP(f func())    { r.w.pass(&r.ways.downBehind, &r.w.hops.client, f) }
-func (r *request) toClient(f func()) { r.w.pass(&r.ways.down, &r.w.hops.server, f) }
+func (r *request) toEPP(m message) {
+	m.r = r
+	r.w.pass(&r.ways.downBehind, &r.w.hops.client, m)
+}
+
+func (r *request) toClient(m message) {
+	m.r = r
+	r.w.pass(&r.ways.down, &r.w.hops.server, m)
+}
 
 // drop lets what is behind Envoy know that nobody waits any more.
 func (r *request) drop(by *route, reason string) {
-	r.w.pass(&r.ways.upBehind, by, func() {
-		r.gone = true
-		r.dropServer(reason)
-	})
+	r.w.pass(&r.ways.upBehind, by, message{r: r, do: (*message).dropped, reason: reason})
 }
 
 // promptTokens are the prompt's tokens as the model server counts them.
@@ -234,7 +229,7 @@ func (r *request) leaves() {
 
 // left tells everybody that nobody waits for the answer any more.
 func (r *request) left() {
-	r.w.pass(&r.ways.up, &r.w.hops.client, func() { r.tell(stream.Message{Kind: stream.PeerGone}) })
+	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).left})
 	r.drop(&r.w.hops.past, "the client left")
 }
 
@@ -284,7 +279,12 @@ func (r *request) finish(o flow.Outcome, details []flow.Detail) {
 	if r.over {
 		return
 	}
-	r.over, r.alarm.r = true, nil
+	if r.over = true; r.alarm != nil {
+		r.alarm.r = nil
+	}
 	response.Finish(r.record, o, details)
+	if r.memory != nil {
+		r.w.ending = append(r.w.ending, r)
+	}
 	r.w.ended(r, o)
 }

@@ -46,9 +46,15 @@ type Stream struct {
 // NewStream begins a stream. number makes the id of a request that came without
 // one.
 func NewStream(m *Machine, door Door, number uint64) *Stream {
-	s := &Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
-	s.fx.List = s.room[:0]
+	s := new(Stream)
+	s.Init(m, door, number)
 	return s
+}
+
+// Init makes s what NewStream begins, in memory that is there.
+func (s *Stream) Init(m *Machine, door Door, number uint64) {
+	*s = Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
+	s.fx.List = s.room[:0]
 }
 
 // Request is what the Machine knows of it; nil before Decide, and where the
