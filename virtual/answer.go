@@ -30,6 +30,7 @@ type answering struct {
 	fx     modelserver.Effects
 	p      modelserver.Progress
 	reader *held.Reader // of a held request
+	room   modelserver.Memory
 	body   []byte       // as far as it is here, of a plain one
 	told   *described.Body
 	news   bool // of the engine, not told yet
@@ -60,7 +61,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	a.s, a.api, a.head = s, modelserver.APIOf(r.Path), modelserver.ReadHead(head.Get)
 	a.fx.List = a.one.effects[:0]
 	a.open(r.w, &a.resp, &a.fx, a.carry)
-	a.head.Created, a.head.Scratch = int64(r.w.now.Seconds()), &r.w.chat
+	a.head.Created, a.head.Scratch, a.head.Memory = int64(r.w.now.Seconds()), &r.w.chat, &a.room
 	if a.api == nil {
 		a.api = modelserver.Chat
 	}

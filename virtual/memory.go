@@ -4,6 +4,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -12,6 +13,7 @@ import (
 type memory struct {
 	request   request
 	stream    epp.Stream
+	response  picker.Response
 	answering answering
 }
 
@@ -69,9 +71,9 @@ func (w *world) recycle() {
 		m, a := r.memory, &r.memory.answering
 		r.slot.end()
 		a.end()
-		carry, carried, answers := r.slot.carry, r.slot.carried, a.carry
-		*m = memory{}
-		r.slot.carry, r.slot.carried, a.carry = carry, carried, answers
+		carry, carried, answers, effects := r.slot.carry, r.slot.carried, a.carry, r.fx.List[:0]
+		m.request, *a = request{}, answering{}
+		r.slot.carry, r.slot.carried, a.carry, r.fx.List = carry, carried, answers, effects
 		w.memories = append(w.memories, m)
 	}
 	w.ending = w.ending[:0]

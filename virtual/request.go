@@ -24,7 +24,6 @@ type request struct {
 	conversation *workload.Conversation
 	stream       *epp.Stream
 	fx           machine.Effects[stream.Effect] // of the stream
-	room         [2]stream.Effect               // as many as there mostly are at once, in fx
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
 	closed       bool // Envoy has ended the stream
 	alarm        *alarm
@@ -66,13 +65,13 @@ func (r *request) begin() {
 	r.w.picking.number++
 	r.stream = &r.memory.stream
 	r.stream.Init(r.w.picking.m, r.w.picking, r.w.picking.number)
+	r.stream.Response = &r.memory.response
 	if r.w.stream.Brief {
 		r.record(flow.RequestSent)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
 	}
 	r.ways = r.w.hops.open(r.ID, 0)
-	r.fx.List = r.room[:0]
 	r.slot.open(r.w, r.stream, &r.fx, r.slot.carry)
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
@@ -86,7 +85,7 @@ func (r *request) begin() {
 	if leaves {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
-	head := append(r.head(), r.Header...).Normalize()
+	head := r.head().Normalize()
 	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).begun, head: head})
 }
 
@@ -106,13 +105,15 @@ func (r *request) client() *request {
 	return r
 }
 
-// head are the headers that every request of the client's has.
+// head are the headers that the client sends.
 func (r *request) head() header.List {
-	h := header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID)
+	h := make(header.List, 4, 5+len(r.Header))
+	h[0], h[1] = header.Header{Name: ":method", Value: "POST"}, header.Header{Name: ":path", Value: r.Path}
+	h[2], h[3] = header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID}
 	if !r.w.chunked {
 		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(r.Len())})
 	}
-	return h
+	return append(h, r.Header...)
 }
 
 // tell gives the EPP's stream a message of Envoy's.
@@ -235,8 +236,9 @@ func (r *request) left() {
 
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set header.List) {
-	head := append(header.Of("content-type", "application/json", "x-request-id", r.ID), r.Header...)
-	head = append(head, set...)
+	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID})
+	head = append(append(head, r.Header...), set...)
+	r.w.head = head // which is read before anything else is sent
 	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks
 	r.server = r.w.byAddr[first]
 	if r.server.sidecar != nil {

@@ -100,6 +100,7 @@ type world struct {
 	overdue       []*workload.Conversation // those that wait for the limit
 	done          int                      // requests that have ended
 	messages      []*message               // that have arrived, to be used again
+	head          header.List              // the last one to a model server
 	memories      []*memory                // that are to be used again
 	ending        []*request               // that have ended in this event
 	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
