@@ -20,6 +20,28 @@ type SLO struct {
 // Given says whether there is any.
 func (o SLO) Given() bool { return o != SLO{} }
 
+// SLOTold is an SLO in a summary, in seconds.
+type SLOTold struct {
+	TTFT float64 `json:"ttft,omitempty"`
+	TPOT float64 `json:"tpot,omitempty"`
+	E2E  float64 `json:"e2e,omitempty"`
+}
+
+func (o SLO) told() *SLOTold {
+	if !o.Given() {
+		return nil
+	}
+	return &SLOTold{o.TTFT.Seconds(), o.TPOT.Seconds(), o.E2E.Seconds()}
+}
+
+func (t *SLOTold) slo() SLO {
+	if t == nil {
+		return SLO{}
+	}
+	of := func(seconds float64) time.Duration { return time.Duration(math.Round(min(seconds, 1e6) * 1e9)) }
+	return SLO{of(t.TTFT), of(t.TPOT), of(t.E2E)}
+}
+
 // Holds tells whether a request was answered within it.
 func (o SLO) Holds(e *Ended) bool {
 	within := func(seconds float64, most time.Duration) bool { return most == 0 || seconds <= most.Seconds() }
@@ -290,12 +312,14 @@ func valuesIn(parts []part, m *Measure) (values []float64, fewest int) {
 	return values, fewest
 }
 
+const unsettled = "the requests in flight never settle"
+
 // unsteady is why nothing that is measured in a run has an interval, empty where it
 // may.
 func (r Runs) unsteady() string {
 	for _, x := range r {
 		if !x.Steady {
-			return "the requests in flight never settle"
+			return unsettled
 		}
 	}
 	return ""
