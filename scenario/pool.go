@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -42,7 +43,8 @@ type Pool struct {
 	// What happens to parts of the pool while requests are under way.
 	Incidents []Incident `json:"incidents" max:"1000"`
 
-	hardware pooledHardware // what the model servers are made of, for all replicas
+	hardware pooledHardware      // what the model servers are made of, for all replicas
+	model    *chattemplate.Model // what tokenizer names; nil where it names none
 }
 
 func (p *Pool) defaults() {
@@ -105,6 +107,10 @@ type ModelServer struct {
 
 	// The model whose step times are simulated by a server that batches; left out, the pool's.
 	Model string `json:"model"`
+	// The directory of the model's tokenizer: tokenizer.json, and where they are there tokenizer_config.json and chat_template.jinja, as transformers saves them (vLLM's --tokenizer). Its path counts from the scenario's own directory. Left out, four bytes are one token.
+	Tokenizer string `json:"tokenizer"`
+	// The file of a chat template that counts in place of the model's own (vLLM's --chat-template).
+	ChatTemplate string `json:"chatTemplate"`
 	// The accelerator whose step times are simulated by a server that batches, H100 if left out.
 	Accelerator string `json:"accelerator"`
 	// Over how many accelerators each layer is split (vLLM's --tensor-parallel-size).

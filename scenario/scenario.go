@@ -50,6 +50,8 @@ type Scenario struct {
 	Workload Workload `json:"workload"`
 	// What it takes to get from one part to the next, in virtual time; in wall time it takes what it takes.
 	Hops Hops `json:"hops"`
+	// The ports on which a live run listens, where they matter.
+	Ports Ports `json:"ports"`
 	// What the run must come to; a run that misses one of these fails.
 	Expectations Expectations `json:"expectations"`
 
@@ -163,6 +165,7 @@ func (s *Scenario) readFiles(dir string) Problems {
 	var out Problems
 	for i := range s.Pools {
 		out = append(out, s.readStepTimes(&s.Pools[i], fmt.Sprintf("pools[%d].modelServer", i), dir)...)
+		out = append(out, s.readTokenizer(&s.Pools[i], fmt.Sprintf("pools[%d].modelServer", i), dir)...)
 		c := &s.Pools[i].EPP.Config
 		if c.Given() && c.Text == nil {
 			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)

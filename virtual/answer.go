@@ -3,11 +3,12 @@ package virtual
 import (
 	"net/netip"
 
+	"github.com/windtunnel/windtunnel/core/described"
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/link"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
@@ -29,8 +30,19 @@ type answering struct {
 	fx     modelserver.Effects
 	p      modelserver.Progress
 	reader *held.Reader // of a held request
+	room   modelserver.Memory
 	body   []byte       // as far as it is here, of a plain one
-	news   bool         // of the engine, not told yet
+	told   *described.Body
+	news   bool // of the engine, not told yet
+
+	// one is what nearly every request needs, in the same piece of memory.
+	one struct {
+		choice   [1]modelserver.Choice
+		sequence sequence
+		effects  [2]modelserver.Effect // as many as there mostly are at once, in fx
+		pieces   [2]described.Piece    // of the answer: the first and the last
+		told     int                   // of them
+	}
 }
 
 // sequence is one completion, and whose it is.
@@ -45,18 +57,18 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 		r.respond(bad.Status, jsonType, openai.AppendError(nil, bad), true)
 		return
 	}
-	a := &answering{r: r, s: s, api: modelserver.APIOf(r.Path), head: modelserver.ReadHead(head.Get)}
-	r.at = a
-	a.class = machine.ClassArrival // after a delay this is when it arrives, to the server
-	a.open(r.w, &a.resp, &a.fx, func(i int) { a.do(&a.fx.List[i]) })
-	a.head.Created, a.head.Scratch = int64(r.w.now.Seconds()), &r.w.chat
+	a := r.newAnswering()
+	a.s, a.api, a.head = s, modelserver.APIOf(r.Path), modelserver.ReadHead(head.Get)
+	a.fx.List = a.one.effects[:0]
+	a.open(r.w, &a.resp, &a.fx, a.carry)
+	a.head.Created, a.head.Scratch, a.head.Memory = int64(r.w.now.Seconds()), &r.w.chat, &a.room
 	if a.api == nil {
 		a.api = modelserver.Chat
 	}
 	fault, bad := s.reader.Fault(&a.head)
 	boundary, isHeld, violation := held.Boundary(head.Get("content-type"))
 	if isHeld {
-		a.reader = held.NewReader(boundary, max(r.w.stream.MaxBodyBytes, len(r.Body)))
+		a.reader = held.NewReader(boundary, max(r.w.stream.MaxBodyBytes, r.Len()))
 	}
 	a.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
 		Brief: true, Silent: !r.w.verbose})
@@ -68,8 +80,11 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	}
 }
 
-// read is more of the request's body.
-func (a *answering) read(body []byte, end bool) {
+// read is more of the request's body; a description is all of it.
+func (a *answering) read(body []byte, d *described.Body, end bool) {
+	if d != nil {
+		a.told = d
+	}
 	switch {
 	case a.resp.Over():
 	case a.reader == nil:
@@ -79,7 +94,7 @@ func (a *answering) read(body []byte, end bool) {
 			a.body = append(a.body[:len(a.body):len(a.body)], body...)
 		}
 		if end {
-			a.whole(len(a.body))
+			a.whole()
 		}
 	default:
 		was := a.reader.PayloadDone()
@@ -93,7 +108,7 @@ func (a *answering) read(body []byte, end bool) {
 			a.input(&a.p)
 		case !was && a.reader.PayloadDone():
 			a.body = a.reader.Payload()
-			a.whole(len(a.body))
+			a.whole()
 		}
 		if !a.resp.Over() && a.reader.Part2Begun() {
 			a.p.Part2Begun, a.p.Part2 = true, a.reader.Done()
@@ -106,7 +121,11 @@ func (a *answering) read(body []byte, end bool) {
 }
 
 // whole is told when the request can be read.
-func (a *answering) whole(bytes int) {
+func (a *answering) whole() {
+	bytes := len(a.body)
+	if a.told != nil {
+		bytes = a.told.Len()
+	}
 	a.resp.Open(a.r.w.now, "", &a.fx)
 	if !a.resp.Over() {
 		a.resp.Body(a.r.w.now, bytes, &a.fx)
@@ -125,15 +144,28 @@ func (a *answering) do(e *modelserver.Effect) {
 	r := a.r
 	switch e.Kind {
 	case modelserver.ReadBody:
-		q, bad := a.api.Read(&a.s.reader, &a.head, a.body)
+		var q *modelserver.Request
+		var bad *openai.Error
+		if a.told != nil {
+			q, bad = a.s.reader.ReadDescribed(a.api, &a.head, a.told)
+		} else {
+			q, bad = a.api.Read(&a.s.reader, &a.head, a.body)
+		}
 		if a.body = nil; bad == nil {
-			a.p.Choices = make([]modelserver.Choice, q.Choices())
+			if a.p.Choices = a.one.choice[:]; q.Choices() != 1 {
+				a.p.Choices = make([]modelserver.Choice, q.Choices())
+			}
 		}
 		a.resp.Take(r.w.now, q, bad, &a.fx)
 	case modelserver.Submit:
 		all := a.resp.Sequences()
 		for i := range all {
-			all[i].Owner = &sequence{&all[i], a}
+			x := &a.one.sequence
+			if i > 0 {
+				x = new(sequence)
+			}
+			*x = sequence{&all[i], a}
+			all[i].Owner = x
 		}
 		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })
 	case modelserver.Resume:
@@ -153,8 +185,17 @@ func (a *answering) do(e *modelserver.Effect) {
 		end := e.Kind == modelserver.Fail || e.Kind == modelserver.End
 		if e.Kind == modelserver.End {
 			r.whole, r.echo = true, e.Echo
+			if c := r.client(); c.conversation.More() && !r.w.verbose && (r.leg == nil || r.leg.Kind == disagg.Decode) {
+				c.words, c.said = a.resp.Said()
+			}
 		}
 		r.tokens = a.tokens()
+		if a.told != nil && !r.w.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
+			if piece, ok := a.resp.Describe(e); ok {
+				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, a.keep(piece), end)
+				return
+			}
+		}
 		if b := a.resp.Append(nil, e); len(b) > 0 || end {
 			r.respond(200, a.resp.Request().Encoder.ContentType(), b, end)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -98,7 +99,7 @@ func (r *request) enter(at *server, prefillers string) {
 	r.sidecar = p
 	x.busy[p] = x.requests
 	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
-		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Bytes: len(r.Body)})
+		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Described: r.description(), Bytes: r.Len()})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
@@ -112,7 +113,7 @@ func (p *sidecarRequest) act(a disagg.Action) {
 		l := p.legs[a.Leg]
 		l.deliver, l.change = true, a.Change
 		if len(a.Before) > 0 {
-			l.pass(200, a.Before, false)
+			l.pass(200, a.Before, nil, false)
 		}
 	case disagg.Drop:
 		p.legs[a.Leg].drop("the client left")
@@ -165,11 +166,12 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		})
 		return
 	}
-	body := d.Body
-	if d.Original {
-		body = p.r.Body
+	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: d.Body}, w: w, server: to, leg: l}
+	if d.Described != nil {
+		l.sub.Described = *d.Described
+	} else if d.Original {
+		l.sub.Body = p.r.Bytes()
 	}
-	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: body}, w: w, server: to, leg: l}
 	endpoint := to.endpoint
 	if to == p.at { // behind the sidecar
 		endpoint = strings.TrimSuffix(endpoint, ":8000") + ":8001"
@@ -177,7 +179,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	head := header.Of("content-type", "application/json", "x-request-id", p.r.ID)
 	l.send(func() {
 		l.sub.reach(to, endpoint, head)
-		l.sub.serverBody(body, true)
+		l.sub.serverBody(l.sub.Body, l.sub.description(), true)
 	})
 }
 
@@ -192,15 +194,15 @@ func (p *sidecarRequest) hear() {
 }
 
 // send is what the sidecar sends to the leg's server.
-func (l *leg) send(f func()) { l.p.r.w.pass(&l.ways.up, l.by, f) }
+func (l *leg) send(f func()) { l.p.r.w.pass(&l.ways.up, l.by, message{do: (*message).call, f: f}) }
 
 // back is what comes back, for as long as the sidecar waits for it.
 func (l *leg) back(f func()) {
-	l.p.r.w.pass(&l.ways.down, l.by, func() {
+	l.p.r.w.pass(&l.ways.down, l.by, message{do: (*message).call, f: func() {
 		if !l.dropped {
 			f()
 		}
-	})
+	}})
 }
 
 // drop ends the leg.
@@ -212,17 +214,17 @@ func (l *leg) drop(reason string) {
 }
 
 // respond is a piece of the leg's answer.
-func (l *leg) respond(status int, contentType string, body []byte, end bool) {
-	l.back(func() { l.responded(status, contentType, body, end) })
+func (l *leg) respond(status int, contentType string, body []byte, piece *described.Piece, end bool) {
+	l.back(func() { l.responded(status, contentType, body, piece, end) })
 }
 
 // responded is that piece at the sidecar.
-func (l *leg) responded(status int, contentType string, body []byte, end bool) {
+func (l *leg) responded(status int, contentType string, body []byte, piece *described.Piece, end bool) {
 	if l.p.playing {
 		body = bytes.Clone(body)
 		l.p.later = append(l.p.later, func() {
 			if !l.dropped {
-				l.responded(status, contentType, body, end)
+				l.responded(status, contentType, body, piece, end)
 			}
 		})
 		return
@@ -233,15 +235,19 @@ func (l *leg) responded(status int, contentType string, body []byte, end bool) {
 	}
 	switch {
 	case l.deliver:
-		l.pass(status, body, end)
+		l.pass(status, body, piece, end)
 	case end:
 		l.p.tell(disagg.Whole{Leg: l.ID, Body: body})
 	}
 }
 
 // pass hands the leg's answer on to the client.
-func (l *leg) pass(status int, body []byte, end bool) {
-	if l.change != nil {
+func (l *leg) pass(status int, body []byte, piece *described.Piece, end bool) {
+	if piece != nil {
+		if l.change != nil && !l.change.Piece(piece, end) {
+			piece = nil
+		}
+	} else if l.change != nil {
 		if len(body) > 0 {
 			body = bytes.Clone(l.change.Write(body))
 		}
@@ -249,8 +255,12 @@ func (l *leg) pass(status int, body []byte, end bool) {
 			body = append(body, l.change.End()...)
 		}
 	}
-	first := l.bytes == 0 && len(body) > 0
-	l.bytes += len(body)
+	n := len(body)
+	if piece != nil {
+		n = 1 // at least
+	}
+	first := l.bytes == 0 && n > 0
+	l.bytes += n
 	r := l.p.r
 	if end {
 		r.tokens, r.whole = l.sub.tokens, l.sub.whole
@@ -259,13 +269,13 @@ func (l *leg) pass(status int, body []byte, end bool) {
 		}
 	}
 	if first {
-		l.p.tell(disagg.FirstByte{Bytes: len(body)})
+		l.p.tell(disagg.FirstByte{Bytes: n})
 	}
 	if end {
 		l.p.tell(disagg.Delivered{Bytes: l.bytes})
 	}
-	if len(body) > 0 || end {
-		r.respond(status, l.kind, body, end)
+	if n > 0 || end {
+		r.answer(status, l.kind, body, piece, end)
 	}
 }
 

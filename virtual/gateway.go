@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/response"
@@ -15,18 +16,18 @@ const lostBeforeHeaders = "upstream connect error or disconnect/reset before hea
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
-	r.toEPP(func() {
+	r.toEPP(message{do: (*message).call, f: func() {
 		switch {
 		case r.stream.Result() != stream.Running && !r.seen.past:
 			return
 		case r.status == 0:
-			r.responded(503, "text/plain", []byte(lostBeforeHeaders), true)
+			r.responded(503, "text/plain", []byte(lostBeforeHeaders), nil, true)
 			return
 		}
 		f := r.facts()
-		r.toClient(func() { r.finish(f.Broke("the answer was cut short")) })
+		r.toClient(message{do: (*message).call, f: func() { r.finish(f.Broke("the answer was cut short")) }})
 		r.tell(stream.Message{Kind: stream.PeerGone})
-	})
+	}})
 }
 
 // cut is the connection to the model server breaking.
@@ -44,26 +45,31 @@ func (r *request) cut(reset bool) {
 
 // respond is a piece of the response on its way to the EPP.
 func (r *request) respond(status int, contentType string, body []byte, end bool) {
+	r.answer(status, contentType, body, nil, end)
+}
+
+// answer is respond, with bytes or with a piece that is described.
+func (r *request) answer(status int, contentType string, body []byte, piece *described.Piece, end bool) {
 	if r.leg != nil {
-		r.leg.respond(status, contentType, body, end)
+		r.leg.respond(status, contentType, body, piece, end)
 		return
 	}
-	r.toEPP(func() { r.responded(status, contentType, body, end) })
+	r.toEPP(message{do: (*message).responded, status: status, contentType: contentType, body: body, piece: piece, end: end})
 }
 
 // responded is a piece of the response at the EPP.
-func (r *request) responded(status int, contentType string, body []byte, end bool) {
+func (r *request) responded(status int, contentType string, body []byte, piece *described.Piece, end bool) {
 	if r.stream.Result() != stream.Running && !r.seen.past { // it has answered, or the client is gone
 		return
 	}
 	if r.status == 0 {
 		r.status = status
-		r.bare = end && len(body) == 0
+		r.bare = end && len(body) == 0 && piece == nil
 		if r.seen.past && r.bare {
-			r.toClient(func() { r.received(nil, true) })
+			r.toClient(message{do: (*message).received, end: true})
 			return
 		}
-		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", statusText(status), "content-type", contentType), End: r.bare})
+		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: r.w.responseHead(status, contentType), End: r.bare})
 		if r.bare {
 			return
 		}
@@ -71,20 +77,35 @@ func (r *request) responded(status int, contentType string, body []byte, end boo
 	}
 	switch {
 	case r.seen.past:
-		r.toClient(func() { r.received(body, end) })
-	case r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) }):
+		r.toClient(message{do: (*message).received, body: body, piece: piece, end: end})
+	case r.w.modes.response == stream.Buffered && r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) }):
 	default:
-		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end})
+		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, Piece: piece, End: end})
 	}
 }
 
+// responseHead are a response's headers. Many responses share them, and nobody
+// writes to them.
+func (w *world) responseHead(status int, contentType string) header.List {
+	is := responseKind{status, contentType}
+	if w.heads[is] == nil {
+		w.heads[is] = header.Of(":status", statusText(status), "content-type", contentType)
+	}
+	return w.heads[is]
+}
+
+type responseKind struct {
+	status      int
+	contentType string
+}
+
 // received is a piece of the response at the client.
-func (r *request) received(body []byte, end bool) {
+func (r *request) received(body []byte, piece *described.Piece, end bool) {
 	if r.over {
 		return
 	}
 	ok := r.status >= 200 && r.status < 300
-	if ok && !r.first && len(body) > 0 {
+	if ok && !r.first && (len(body) > 0 || piece != nil) {
 		r.first = true
 		r.record(flow.FirstTokenReceived, flow.D("status", r.status))
 	}

@@ -16,9 +16,7 @@ func (w *world) arrived() {
 	w.conversations++
 	w.planned += v.Turns
 	if w.load.Rate > 0 {
-		if w.planned < w.load.Requests {
-			w.queue.Push(w.now+w.load.Gap(w.conversations), machine.ClassArrival, event{kind: arrive})
-		}
+		w.awaitArrival()
 		if w.flying >= w.limit {
 			w.overdue = append(w.overdue, v)
 			return
@@ -28,10 +26,24 @@ func (w *world) arrived() {
 	w.send(v)
 }
 
+// awaitArrival looks when the next conversation of an open loop arrives.
+func (w *world) awaitArrival() {
+	if w.planned >= w.load.Requests {
+		return
+	}
+	at, more := w.arrivals.Next()
+	if !more {
+		w.planned = w.load.Requests // there are fewer
+		return
+	}
+	w.queue.Push(at, machine.ClassArrival, event{kind: arrive})
+}
+
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
-	r := &request{w: w, conversation: v, Request: v.Request()}
-	if v.More() {
+	r := w.newRequest()
+	r.conversation, r.Request = v, v.Request()
+	if v.More() && w.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
 	}
@@ -57,9 +69,16 @@ func (r *request) hear(body []byte) {
 func (w *world) ended(r *request, o flow.Outcome) {
 	w.done++
 	if v := r.conversation; v.More() {
-		r.heard.Close()
-		think := v.Next(r.heard.Text(), o)
-		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{kind: nextTurn, request: r})
+		var think machine.Time
+		if r.heard != nil {
+			r.heard.Close()
+			think = v.Next(r.heard.Text(), o)
+		} else if r.said != "" {
+			think = v.Next(r.said, o)
+		} else {
+			think = v.NextDescribed(r.words, o)
+		}
+		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{nextTurn, v})
 		return
 	}
 	w.flying--
@@ -69,6 +88,8 @@ func (w *world) ended(r *request, o flow.Outcome) {
 		w.overdue = w.overdue[1:]
 		w.flying++
 		w.send(v)
+	case w.load.Rate == 0 && w.load.Until > 0 && w.now >= w.load.Until:
+		w.planned = w.load.Requests // time is up
 	case w.load.Rate == 0 && w.planned < w.load.Requests:
 		w.queue.Push(w.now, machine.ClassArrival, event{kind: arrive})
 	}

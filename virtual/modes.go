@@ -34,13 +34,14 @@ func modesOf(p *scenario.Pool) modes {
 type seen struct {
 	replied bool // the picker has said where the request goes, or answered
 	past    bool // what comes of the answer goes past the picker
+	givenUp bool // Envoy does not hear what the picker says
 	kept    []func(end bool)
 }
 
 // awaited has Envoy wait for the picker no longer than it may.
 func (r *request) awaited() {
 	if limit := r.w.modes.limit; limit > 0 {
-		r.w.queue.Push(r.w.now.Add(limit), machine.ClassTimer, event{kind: arrives, then: r.unanswered})
+		r.w.queue.Push(r.w.now.Add(limit), machine.ClassTimer, event{then, r.unanswered})
 	}
 }
 
@@ -50,23 +51,21 @@ func (r *request) unanswered() {
 	if r.seen.replied || r.over || r.stream.Result() != stream.Running {
 		return
 	}
+	r.seen.givenUp = true
 	r.tell(stream.Message{Kind: stream.PeerGone})
 	if !r.w.modes.failOpen {
-		r.toClient(func() { r.answered(stream.Answer{Status: 504}) })
+		r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 504}})
 		return
 	}
 	r.seen.past = true
 	to := r.w.modes.servers[r.Index%len(r.w.modes.servers)]
-	r.toServer(func() { r.forward(header.Of("x-gateway-destination-endpoint", to)) })
-	r.toServer(func() { r.serverBody(r.Body, true) })
+	r.toServer(message{do: (*message).forward, head: header.Of("x-gateway-destination-endpoint", to)})
+	r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})
 }
 
-// waits keeps a piece of a response that the picker is shown whole, and says
+// waits keeps a piece of a response that the picker is shown whole, in bytes, and says
 // whether it was not the last.
 func (r *request) waits(end bool, piece func(end bool)) bool {
-	if r.w.modes.response != stream.Buffered {
-		return false
-	}
 	r.seen.kept = append(r.seen.kept, piece)
 	if !end {
 		return true

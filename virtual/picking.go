@@ -3,12 +3,14 @@ package virtual
 import (
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/report"
@@ -63,6 +65,11 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		k.samples = append(k.samples, metrics.NewCollector(k.m.Sources()[i].Wants))
 		k.turns = append(k.turns, make([]int64, len(endpoints)))
 	}
+	if !slices.ContainsFunc(stats.UsageFamilies, k.wanted) {
+		for _, sv := range w.servers {
+			sv.core.Stats().SkipUsage()
+		}
+	}
 	w.kv.connect(k.m)
 	f := newFigures(w, k, p, endpoints)
 	read := f != nil && plugins.ReadsFigures(built)
@@ -84,6 +91,11 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 
 // recording is a recorder that also takes a log of the picker's inputs.
 type recording interface{ Inputs() *report.Inputs }
+
+// wanted says whether any data source reads a family of metrics.
+func (k *picking) wanted(family string) bool {
+	return slices.ContainsFunc(k.m.Sources(), func(s epp.Source) bool { return s.Wants(family) })
+}
 
 // Input implements epp.Door.
 func (k *picking) Input(m epp.Message) { k.input(m) }
@@ -133,7 +145,7 @@ func (k *picking) look(at machine.Time, f func()) {
 		return
 	}
 	k.w.asking++
-	k.w.queue.Push(at, machine.ClassLook, event{kind: looks, then: f})
+	k.w.queue.Push(at, machine.ClassLook, event{looks, f})
 }
 
 // decide hands a request to the picker.

@@ -11,6 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
+const talking = "conversations: {turns: 1..4, thinkTime: 0s..200ms}"
+
 // anything draws a scenario in which much goes wrong at once.
 func anything(t *rapid.T) string {
 	some := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
@@ -54,8 +56,10 @@ func anything(t *rapid.T) string {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: 5s\n  stream: %v\n  prompt: {characters: 40..2000}\n  conversations: {turns: 1..4, thinkTime: 0s..200ms}\n  loraAdapters: [{name: a, share: 30%%}, {name: b, share: 20%%}]\n  leaving: {after: 1ms..1s, rate: %d%%}\n",
-		n("requests", 10, 80), rapid.Bool().Draw(t, "stream"), n("leaving", 1, 30))
+	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: 5s\n  stream: %v\n  %s\n  bodyFields: '%s'\n  prompt: {%s}\n  loraAdapters: [{name: a, share: 30%%}, {name: b, share: 20%%}]\n  leaving: {after: 1ms..1s, rate: %d%%}\n",
+		n("requests", 10, 80), rapid.Bool().Draw(t, "stream"), some("api", talking, talking, "api: completions"),
+		some("fields", "{}", "{}", `{"cache_salt": "x"}`, `{"n": 2}`, `{"cache_hit_threshold": 0.5}`, `{"temperature": -1}`, `{"stop": ["the"]}`),
+		some("prompt", "characters: 40..2000", "characters: 100..1000, shared: {groups: 3, characters: 500}", "text: a fixed text of some length that is the same each time", "characters: 20..300, alphabet: unicode"), n("leaving", 1, 30))
 	if rapid.Bool().Draw(t, "open loop") {
 		fmt.Fprintf(&b, "  rate: %d\n", n("per second", 5, 100))
 	} else {
@@ -75,13 +79,13 @@ func anything(t *rapid.T) string {
 
 // Whatever goes wrong in whatever order: every request has one outcome, nothing
 // stays in flight, no block is held for anybody, the picker's gauges are zero,
-// and the same seed gives the same run, also where only its steps are read, and
-// where every page of metrics is made at its time.
+// and the same seed gives the same run, also where only its steps are read, where
+// every page of metrics is made at its time, and in bytes.
 func TestConservation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := anything(t)
 		config := rapid.SampledFrom([]string{"", scored, controlled}).Draw(t, "picker")
-		play := func(listens func(flow.Func) flow.Recorder, eachPage bool) (events []flow.Event, w *world) {
+		play := func(listens func(flow.Func) flow.Recorder, eachPage, inBytes bool) (events []flow.Event, w *world) {
 			s, err := scenario.Parse("any.yaml", []byte(text))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
@@ -93,12 +97,16 @@ func TestConservation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if inBytes {
+				w.load.Write()
+			}
 			if err := w.run(nil); err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
 			return events, w
 		}
-		events, w := play(func(f flow.Func) flow.Recorder { return f }, false)
+		all := func(f flow.Func) flow.Recorder { return f }
+		events, w := play(all, false, false)
 		ended, sent := map[string]int{}, 0
 		for i, e := range events {
 			switch {
@@ -126,11 +134,15 @@ func TestConservation(t *testing.T) {
 				t.Fatalf("%+v\n%s", c, text)
 			}
 		}
-		again, _ := play(func(f flow.Func) flow.Recorder { return counting{f} }, true)
+		again, _ := play(func(f flow.Func) flow.Recorder { return counting{f} }, true, false)
 		for i := range max(len(again), len(events)) {
 			if i >= min(len(again), len(events)) || stepOf(again[i]) != stepOf(events[i]) {
 				t.Fatalf("the same seed gives another run from event %d\n%s", i, text)
 			}
+		}
+		written, _ := play(all, false, true)
+		if d := firstDifference(events, written); d != "" {
+			t.Fatalf("the same seed gives another run in bytes: %s\n%s", d, text)
 		}
 	})
 }

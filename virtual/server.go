@@ -59,9 +59,10 @@ func (s *server) effect(e enginecore.Effect) {
 	}
 	f := *s.fx.OfEngine(&e) // what is said of it may move the list
 	if f.Kind == engine.Stepped {
-		s.steps.Record(&s.fx.Engine, &f)
+		stepped := f
+		s.steps.Record(&s.fx.Engine, &stepped)
 	}
-	if f.Kind == engine.Finished || f.Kind == engine.Aborted {
+	if (f.Kind == engine.Finished || f.Kind == engine.Aborted) && (e.Sequence == nil || e.Sequence.Entered()) {
 		s.ends++
 		s.made += uint64(f.Count)
 	}

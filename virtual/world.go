@@ -18,6 +18,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -35,13 +36,8 @@ import (
 // event is one slot of the queue: a machine's wake-up or the client's next
 // move. The target decides which.
 type event struct {
-	kind     kind
-	server   *server
-	request  *request
-	incident *scenario.Incident
-	alarm    *alarm
-	place    *place
-	then     func()
+	kind kind
+	of   any // a pointer or a function, by kind
 }
 
 // alarm is a request that something waits for which hardly ever comes: its time
@@ -60,6 +56,7 @@ const (
 	sendKV
 	deliverKV
 	arrives
+	then
 	looks
 	happens
 	ends
@@ -71,13 +68,16 @@ type world struct {
 	now           machine.Time
 	rec           flow.Recorder
 	load          *workload.Config
+	arrivals      *workload.Arrivals // of an open loop
 	stream        stream.Config
 	hops          hops
 	model         string
 	adapters      map[string]engine.AdapterID
 	voc           *tokens.Vocabulary
-	verbose       bool // somebody goes on from what answers say
-	eachPage      bool // every page of metrics is made at its time, whether or not anybody looks
+	heads         map[responseKind]header.List // of responses
+	msg           stream.Message               // the last one to an EPP's stream
+	verbose       bool                         // sidecars go on from what answers say
+	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	picking       *picking
 	outside       outside
 	kv            *kvWire  // of model servers that publish KV events
@@ -99,6 +99,10 @@ type world struct {
 	flying        int                      // conversations in flight
 	overdue       []*workload.Conversation // those that wait for the limit
 	done          int                      // requests that have ended
+	messages      []*message               // that have arrived, to be used again
+	head          header.List              // the last one to a model server
+	memories      []*memory                // that are to be used again
+	ending        []*request               // that have ended in this event
 	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
 	asking        int                      // events in the queue that are nothing else
 }
@@ -107,17 +111,29 @@ type world struct {
 // A progress function may be nil; it is told how many requests have ended, and
 // stops the run by returning false.
 func Run(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) error {
-	_, err := Play(s, rec, progress)
+	_, err := Play(s, rec, Options{Progress: progress})
 	return err
 }
 
+// Options are how a scenario is played.
+type Options struct {
+	// Progress is as in Run.
+	Progress func(done int) bool
+	// Bytes has all requests and answers spelt out as they would be sent, which
+	// takes longer and changes nothing.
+	Bytes bool
+}
+
 // Play is Run, and tells what the picker's indexes of KV blocks came to.
-func Play(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) ([]report.IndexSummary, error) {
+func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSummary, error) {
 	w, err := build(s, rec)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.run(progress); err != nil || w.busy() {
+	if o.Bytes {
+		w.load.Write()
+	}
+	if err := w.run(o.Progress); err != nil || w.busy() {
 		return nil, err
 	}
 	return w.kv.check(w), nil
@@ -138,6 +154,7 @@ func (w *world) goOn(progress func(done int) bool) error {
 			return w.stuck()
 		}
 		w.play(at, e)
+		w.recycle()
 		if progress != nil && w.done >= reported+1000 {
 			reported = w.done
 			if !progress(w.done) {
@@ -189,7 +206,7 @@ const patience = machine.Time(10 * time.Minute)
 // idles says whether nothing comes any more of what is in the queue, of which e
 // was the first.
 func (w *world) idles(e *event) bool {
-	if e.kind != looks && (e.kind != wake || !e.place.asks) {
+	if e.kind != looks && (e.kind != wake || !e.of.(*place).asks) {
 		w.moved = w.now
 		return false
 	}
@@ -233,7 +250,7 @@ func (w *world) stuck() error {
 // start has the first conversations begin, and what happens by the clock.
 func (w *world) start() {
 	if w.load.Rate > 0 {
-		w.queue.Push(w.load.Gap(0), machine.ClassArrival, event{kind: arrive})
+		w.awaitArrival()
 		return
 	}
 	for range min(w.limit, w.load.Requests) {
@@ -252,8 +269,10 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	w := &world{rec: rec, eachPage: eachPage, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(tokens.Packed{}), timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
-	w.verbose = w.load.Turns != nil || p.Disaggregation.SessionCache > 0
+		voc: tokens.NewVocabulary(p.Tokenizer()), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
+	_, packed := p.Tokenizer().(tokens.Packed)
+	w.arrivals = w.load.Arrivals()
+	w.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder, w.stream.Brief, w.stream.StandIns = rec, !flow.Detailed(rec), true
 	w.modes = modesOf(p)
@@ -278,7 +297,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 	// An incident is the last of its moment: who arrives then finds the server as
 	// it was, and sees it die.
 	for i := range p.Incidents {
-		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{kind: happens, incident: &p.Incidents[i]})
+		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &p.Incidents[i]})
 	}
 	w.outside.open(w, p)
 	w.picking, err = newPicking(w, s, p)
@@ -308,7 +327,7 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	sv.steps = lifecycle.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{w.model},
-		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(w.model), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
+		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(w.model), ChatTemplate: p.Template(), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
 		PromptTokensDetails: true}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
@@ -344,29 +363,31 @@ func (w *world) play(at machine.Time, e event) {
 	case arrive:
 		w.arrived()
 	case wake:
-		if e.place.slot != nil {
-			e.place.slot.wake(at)
+		if p := e.of.(*place); p.slot != nil {
+			p.slot.wake(at)
 		}
 	case giveUp:
-		if r := e.alarm.r; r != nil {
+		if r := e.of.(*alarm).r; r != nil {
 			r.giveUp()
 		}
 	case leave:
-		if r := e.alarm.r; r != nil {
+		if r := e.of.(*alarm).r; r != nil {
 			r.leaves()
 		}
 	case nextTurn:
-		w.send(e.request.conversation)
+		w.send(e.of.(*workload.Conversation))
 	case sendKV:
-		e.server.sendKV()
+		e.of.(*server).sendKV()
 	case deliverKV:
-		e.server.deliverKV()
-	case arrives, looks:
-		e.then()
+		e.of.(*server).deliverKV()
+	case arrives:
+		w.arrive(e.of.(*message))
+	case then, looks:
+		e.of.(func())()
 	case happens:
-		w.happen(e.incident)
+		w.happen(e.of.(*scenario.Incident))
 	case ends:
-		w.recover(e.incident)
+		w.recover(e.of.(*scenario.Incident))
 	}
 }
 

@@ -219,6 +219,7 @@ func (x *ClientRequest) call(l Leg) int {
 	if l.Original && x.rewritten {
 		l.Original, l.Body = false, x.r.Body
 	}
+	l.describe(x.r.Described)
 	x.legs = append(x.legs, leg{Leg: l})
 	x.do(Call{l})
 	return l.ID

@@ -2,6 +2,7 @@ package disagg
 
 import (
 	"fmt"
+	"github.com/windtunnel/windtunnel/core/described"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -173,8 +174,9 @@ type Request struct {
 	Peers MoRIIOPeers
 	// Session is SessionHeader's value.
 	Session string
-	// Body is the whole body.
-	Body []byte
+	// Body is the whole body, unless it is Described.
+	Body      []byte
+	Described *described.Body
 	// Bytes is the body's length, for the record.
 	Bytes int
 }

@@ -1,6 +1,7 @@
 package disagg
 
 import (
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -29,8 +30,10 @@ type Leg struct {
 	// Method and Path, where not empty, replace those of the client's request.
 	Method, Path string
 	// Body is what to send; with Original it is the client's own, byte for byte.
-	Body     []byte
-	Original bool
+	// Of a request that is described both are Described.
+	Body      []byte
+	Original  bool
+	Described *described.Body
 	// Set are headers to set, Add those to put beside what is there, Remove
 	// those to leave out. Bootstrap and Encode legs are the sidecar's own: they
 	// have none of the client's headers.

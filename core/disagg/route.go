@@ -34,7 +34,7 @@ func (x *ClientRequest) start() {
 		x.passThrough("no prefiller is named")
 		return
 	}
-	body, err := parseObject(x.r.Body)
+	body, err := x.parse()
 	if err != nil && !x.nullBody() {
 		message := explain(x.r.Body, err)
 		switch {
@@ -60,6 +60,9 @@ func (x *ClientRequest) start() {
 // scrubbed takes out of the body what only the sidecar may say, and is false
 // where the request is refused for it.
 func (x *ClientRequest) scrubbed() bool {
+	if x.spell(); x.r.Described != nil {
+		return true // there is nothing
+	}
 	clean, found, err := Scrub(x.r.Body)
 	if err != nil {
 		x.refuse(400, "invalid JSON: "+explain(x.r.Body, err))

@@ -236,7 +236,8 @@ func (m *Machine) emit(e Effect) {
 	e.At = m.now
 	m.fx.Add(e)
 	if m.log != nil && e.Kind != Scrape {
-		m.log.Effect(&e)
+		logged := e // which needs memory of its own, and hardly ever there is a log
+		m.log.Effect(&logged)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -23,6 +24,9 @@ type Stream struct {
 	// Over, if not nil, is called when the stream is over, before the Machine
 	// takes back what the request held.
 	Over func()
+	// Response is memory for what is known of the response, used by nobody else
+	// any more; nil takes new memory.
+	Response *picker.Response
 
 	m       *Machine
 	door    Door
@@ -45,9 +49,15 @@ type Stream struct {
 // NewStream begins a stream. number makes the id of a request that came without
 // one.
 func NewStream(m *Machine, door Door, number uint64) *Stream {
-	s := &Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
-	s.fx.List = s.room[:0]
+	s := new(Stream)
+	s.Init(m, door, number)
 	return s
+}
+
+// Init makes s what NewStream begins, in memory that is there.
+func (s *Stream) Init(m *Machine, door Door, number uint64) {
+	*s = Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
+	s.fx.List = s.room[:0]
 }
 
 // Request is what the Machine knows of it; nil before Decide, and where the
@@ -185,7 +195,11 @@ func (s *Stream) settle() {
 func (s *Stream) read(e *stream.Effect) bool {
 	began := s.m.p.Stopwatch()
 	s.r = &Request{}
-	s.r.Request, s.r.Err = s.m.p.NewRequest(e.Head, e.Body, !e.End, s.number)
+	if e.Described != nil {
+		s.r.Request, s.r.Err = s.m.p.NewDescribedRequest(e.Head, e.Described, s.number)
+	} else {
+		s.r.Request, s.r.Err = s.m.p.NewRequest(e.Head, e.Body, !e.End, s.number)
+	}
 	s.r.Parsing = s.m.p.Stopwatch() - began
 	if s.r.Err != nil {
 		s.r.state = ended
@@ -205,14 +219,20 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 		return s.refusal()
 	}
 	var out stream.Decision
-	body, err := r.ForwardBody()
-	if err != nil {
-		r.Err = &apierror.Error{Status: 500, Message: fmt.Sprintf("the model could not be rewritten: %v", err)}
-		return s.refusal()
+	var body []byte
+	if out.Described = r.ForwardDescribed(); out.Described != nil {
+		r.SentBytes = out.Described.Len()
+		out.Replace = out.Described != r.Body.Of()
+	} else {
+		var err error
+		if body, err = r.ForwardBody(); err != nil {
+			r.Err = &apierror.Error{Status: 500, Message: fmt.Sprintf("the model could not be rewritten: %v", err)}
+			return s.refusal()
+		}
+		r.SentBytes = len(body)
 	}
 	d := r.Decision
-	r.SentBytes = len(body)
-	out.Set, out.Remove = d.RequestHeaders(len(body))
+	out.Set, out.Remove = d.RequestHeaders(r.SentBytes)
 	out.Endpoint = d.Destination()
 	if s.m.c.DocumentHeaders || s.m.c.ExplainHeaders {
 		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: d.Targets[0].Endpoint.Address},
@@ -229,9 +249,8 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 	}
 	if r.Body != nil {
 		out.Leave = r.Body.SkipResponse
-		out.Replace = !bytes.Equal(body, r.Body.Raw())
-		if out.Replace {
-			out.Body = body
+		if out.Described == nil && !bytes.Equal(body, r.Body.Raw()) {
+			out.Body, out.Replace = body, true
 		}
 		r.Body.Forget()
 	}
@@ -268,10 +287,16 @@ func (s *Stream) responseHeaders(now machine.Time, e *stream.Effect) {
 		s.r = &Request{state: ended}
 	}
 	r := s.r
-	r.Response = s.m.p.NewResponse(now, r.Decision, s.head.Normalize())
+	if s.Response == nil {
+		s.Response = new(picker.Response)
+	}
+	r.Response = s.m.p.ResponseIn(s.Response, now, r.Decision, s.head.Normalize())
 	r.Response.Served = s.served
 	if s.m.hooks.ResponseHeader && r.Response.Scheduled() {
 		s.door.Input(Headers{r})
+	}
+	if s.m.c.Stream.StandIns {
+		return
 	}
 	e.Set = append(e.Set[:len(e.Set):len(e.Set)], r.Response.SetHeaders()...)
 	e.Set = append(e.Set, s.m.explained(r.Decision)...)
@@ -288,6 +313,18 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 		fx.Add(*e)
 		return
 	}
+	if e.Piece != nil {
+		pass := r.Response.ReadPiece(now, e.Piece, e.End)
+		s.tellPiece()
+		if !pass && !e.End {
+			return
+		}
+		if e.End {
+			e.Metadata = stream.Metadata(r.Response.Metadata())
+		}
+		fx.Add(*e)
+		return
+	}
 	out := r.Response.Read(now, e.Body, e.End)
 	s.tellPiece()
 	if s.modes.Response != stream.FullDuplex { // one answer for each message
@@ -300,6 +337,13 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 		e.Metadata = stream.Metadata(r.Response.Metadata())
 	}
 	s.pieces(e, fx)
+}
+
+// TakesPieces says whether the answer may come in pieces that are described: nobody
+// here looks at its bytes but for its usage, nor writes down how many there are.
+func (s *Stream) TakesPieces() bool {
+	return s.m.log == nil && !s.m.hooks.ResponseChunks && s.modes == stream.Modes{} && s.r != nil && s.r.Request != nil &&
+		s.r.Body != nil && s.r.Body.Parser == parse.TypeOpenAI
 }
 
 // tellPiece has the plug-ins look at what was read last, in the Machine's turn.

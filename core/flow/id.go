@@ -8,7 +8,14 @@ import (
 
 // RequestID is the id of a run's nth request, counted from 1: it names the
 // request at every hop, and its number is the request's in every view.
-func RequestID(seed uint64, n int) string { return fmt.Sprintf("%s%06d", RequestPrefix(seed), n) }
+func RequestID(seed uint64, n int) string {
+	b := make([]byte, 0, 32)
+	b = append(strconv.AppendUint(append(b, "req-"...), seed, 10), '-')
+	for digits := 100_000; digits > max(n, 1); digits /= 10 {
+		b = append(b, '0')
+	}
+	return string(strconv.AppendInt(b, int64(n), 10))
+}
 
 // RequestPrefix is what the ids of a run's requests begin with.
 func RequestPrefix(seed uint64) string { return fmt.Sprintf("req-%d-", seed) }

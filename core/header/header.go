@@ -52,8 +52,12 @@ func (l List) Get(name string) string {
 }
 
 // Normalize is the list with names in lower case, and of several values under
-// one name only the last, where the first stood.
+// one name only the last, where the first stood. One that is so already is
+// returned itself.
 func (l List) Normalize() List {
+	if l.normal() {
+		return l[:len(l):len(l)]
+	}
 	out := make(List, 0, len(l))
 	var at map[string]int
 	if len(l) > few {
@@ -71,6 +75,24 @@ func (l List) Normalize() List {
 		out = append(out, h)
 	}
 	return out
+}
+
+// normal says whether a list is as Normalize makes it, where that is told fast.
+func (l List) normal() bool {
+	if len(l) > few {
+		return false
+	}
+	for i := range l {
+		for k := range len(l[i].Name) {
+			if c := l[i].Name[k]; 'A' <= c && c <= 'Z' || c > '~' {
+				return false
+			}
+		}
+		if l[:i].place(nil, l[i].Name) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // few is how many headers are looked through faster than looked up.

@@ -28,6 +28,7 @@ import (
 	"bytes"
 	"fmt"
 	"mime"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -49,15 +50,19 @@ const (
 
 const boundaryPrefix = "windtunnel-"
 
-// NewBoundary draws a boundary that does not occur anywhere in the payload.
-func NewBoundary(d *machine.Draw, payload []byte) string {
+// NewBoundary draws a boundary that does not occur anywhere in the parts of the
+// payload that may hold one (MayBound).
+func NewBoundary(d *machine.Draw, payload ...[]byte) string {
 	for {
 		b := boundaryPrefix + d.Letters(24)
-		if !bytes.Contains(payload, []byte(b)) {
+		if !slices.ContainsFunc(payload, func(part []byte) bool { return bytes.Contains(part, []byte(b)) }) {
 			return b
 		}
 	}
 }
+
+// MayBound says whether a boundary may occur in a text.
+func MayBound(text string) bool { return strings.Contains(text, boundaryPrefix) }
 
 // ContentType is the header value that announces a held body.
 func ContentType(boundary string) string {

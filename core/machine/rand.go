@@ -31,6 +31,9 @@ func (d *Draw) Uint64() uint64 {
 	return mix(d.state)
 }
 
+// Skip passes n values over.
+func (d *Draw) Skip(n uint64) { d.state += n * 0x9e3779b97f4a7c15 }
+
 // Float64 is the next value, uniform in [0, 1).
 func (d *Draw) Float64() float64 { return float64(d.Uint64()>>11) / (1 << 53) }
 

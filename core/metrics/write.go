@@ -12,7 +12,8 @@ import (
 type Writer interface {
 	// Labels are on every sample from now on, before its own.
 	Labels(labels ...Label)
-	// Family begins a family: its name, "gauge", "counter" or "histogram", and
+	// Family begins a family: its name, "gauge", "counter", "histogram" or
+	// "summary", and
 	// what it is. It is false where nobody wants it; what is told of it then has
 	// no effect.
 	Family(name, kind, help string) bool
@@ -22,6 +23,8 @@ type Writer interface {
 	// each (not in those before it; the last is above all bounds), and the sum of
 	// all values.
 	Histogram(bounds []float64, counts []uint64, sum float64)
+	// Summary is the family's count and sum; it has no quantiles.
+	Summary(count uint64, sum float64)
 }
 
 // Gauge writes a family of one gauge.
@@ -95,7 +98,12 @@ func (t *Text) Histogram(bounds []float64, counts []uint64, sum float64) {
 		b = append(appendValue(append(b, `"} `...), float64(total)), '\n')
 	}
 	t.Page = b
-	t.sample("_count", float64(total), nil)
+	t.Summary(total, sum)
+}
+
+// Summary implements Writer.
+func (t *Text) Summary(count uint64, sum float64) {
+	t.sample("_count", float64(count), nil)
 	t.sample("_sum", sum, nil)
 }
 
@@ -206,7 +214,7 @@ func (c *Collector) Family(name, kind, _ string) bool {
 	if c.family = c.spare[name]; c.family == nil {
 		c.family = new(Family)
 	}
-	*c.family = Family{Typed: kind != "histogram", Samples: c.family.Samples[:0]}
+	*c.family = Family{Typed: kind != "histogram" && kind != "summary", Samples: c.family.Samples[:0]}
 	c.page[name] = c.family
 	return true
 }
@@ -233,6 +241,11 @@ func (c *Collector) Histogram(_ []float64, counts []uint64, sum float64) {
 		total += n
 		c.Sample(float64(total))
 	}
-	c.Sample(float64(total))
+	c.Summary(total, sum)
+}
+
+// Summary implements Writer.
+func (c *Collector) Summary(count uint64, sum float64) {
+	c.Sample(float64(count))
 	c.Sample(sum)
 }

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -30,6 +31,56 @@ func (r *Response) Append(b []byte, e *Effect) []byte {
 		return r.req.Encoder.Fail(b, e.Error)
 	}
 	return b
+}
+
+// Describe is what the bytes of Append say of an effect, for those who need not
+// read more. It is false where only the bytes tell; a Response that is described
+// once is never written.
+func (r *Response) Describe(e *Effect) (p described.Piece, ok bool) {
+	switch e.Kind {
+	case Begin:
+		r.told = r.describable()
+	case End:
+		if r.told = r.told || (!r.began || !r.inPieces()) && r.describable(); r.told {
+			p.Usage, p.Has = r.usage, true
+			if s, streams := r.req.Encoder.(*openaiStream); streams {
+				p.Has = s.includeUsage
+			}
+		}
+	case Fail:
+		p.Has = !r.req.Stream // a whole answer ends with a usage that says nothing
+	}
+	return p, r.told
+}
+
+// describable says whether a description of an answer has all that is in it.
+func (r *Response) describable() bool {
+	if r.limit() >= 0 {
+		return false
+	}
+	switch e := r.req.Encoder.(type) {
+	case *openaiStream:
+		return !e.o.ContinuousUsage
+	case *openaiWhole:
+		return true
+	}
+	return false
+}
+
+// Said is the content of the first choice, as far as the client is told: words, or
+// else a text.
+func (r *Response) Said() (words described.Text, text string) {
+	said, n := r.seqs[0].said, r.tells(0)
+	if x := &said.stopping; len(said.given) == 0 && said.before == "" && x.masked == 0 && x.back == 0 && x.drop == 0 && said.tool == nil && !r.below {
+		return described.Words(said.voc, said.base, n), ""
+	}
+	if said.tool != nil || r.below {
+		n = 0
+	}
+	for i := range n {
+		text += said.text(i)
+	}
+	return words, text
 }
 
 func (r *Response) appendEnd(b, echo []byte) []byte {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/link"
@@ -25,9 +26,12 @@ type Config struct {
 	Models []string
 	// Tokenizer turns text into tokens and back, Template chats into text, and
 	// Vocabulary is of what random words are made.
-	Tokenizer  tokens.Tokenizer
-	Template   tokens.Template
-	Vocabulary *tokens.Vocabulary
+	Tokenizer tokens.Tokenizer
+	Template  tokens.Template
+	// ChatTemplate is the model's own, which then counts in place of Template; nil
+	// where there is none.
+	ChatTemplate *chattemplate.Template
+	Vocabulary   *tokens.Vocabulary
 	// Content is what it says, Dataset the answers to draw from in its place, and
 	// Tools bounds the arguments of the calls that it makes up.
 	Content Content

@@ -36,7 +36,11 @@ func (r *Reader) readEmbeddings(head *Head, body []byte) (*Request, *openai.Erro
 		return nil, bad
 	}
 	if q.Messages != nil && q.Input.Len() == 0 {
-		q.Input.Texts = []string{r.chatText(q.Messages, nil)}
+		text, bad := r.ChatText(q.Messages)
+		if bad != nil {
+			return nil, bad
+		}
+		q.Input.Texts = []string{text}
 	}
 	switch {
 	case q.Input.Len() == 0:
@@ -59,7 +63,7 @@ func (r *Reader) readEmbeddings(head *Head, body []byte) (*Request, *openai.Erro
 	p := openai.Sampling{Model: q.Model, TruncatePrompt: q.Truncate, Priority: q.Priority, RequestID: q.RequestID}
 	key := head.id(&p)
 	req := &Request{Key: key, ID: "embd-" + key, N: 1}
-	r.prompts(req, &q.Input)
+	req.Prompts = r.prompts(&q.Input)
 	if bad := r.fill(req, &p, 1, true); bad != nil {
 		return nil, bad
 	}

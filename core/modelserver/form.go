@@ -214,7 +214,7 @@ func (s *structuredOutputs) compile(param string, spend func(int) bool) (*struct
 	default:
 		var text string
 		schema := s.JSON
-		if json.Unmarshal(schema, &text) == nil {
+		if schema[0] == '"' && json.Unmarshal(schema, &text) == nil {
 			if schema = json.RawMessage(text); strings.TrimSpace(text) == "" {
 				return refuse("structured_outputs.json cannot be an empty string")
 			} else if !json.Valid(schema) {

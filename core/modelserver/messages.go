@@ -120,7 +120,10 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 		}
 	}
 	key := head.id(&p)
-	text := r.chatText(m.chat(), nil)
+	text, bad := r.ChatText(m.chat())
+	if bad != nil {
+		return nil, bad
+	}
 	q := &Request{Key: key, ID: "msg_" + key, N: 1, Stream: m.Stream, Prompts: []Prompt{r.Prompt(text)},
 		echoText: string(m.Messages[len(m.Messages)-1].Content)}
 	if bad := r.fill(q, &p, *m.MaxTokens, true); bad != nil {
@@ -167,7 +170,11 @@ func (r *Reader) CountMessages(body []byte) (int, *openai.Error) {
 	if bad := openai.Decode(body, &m); bad != nil {
 		return 0, bad
 	}
-	return len(r.tokenize(r.chatText(m.chat(), nil))), nil
+	text, bad := r.ChatText(m.chat())
+	if bad != nil {
+		return 0, bad
+	}
+	return len(r.tokenize(text)), nil
 }
 
 // AppendMessagesError appends an error in Anthropic's form.

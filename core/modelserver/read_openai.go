@@ -1,6 +1,45 @@
 package modelserver
 
-import "github.com/windtunnel/windtunnel/core/openai"
+import (
+	"github.com/windtunnel/windtunnel/core/described"
+	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tokens"
+)
+
+// fieldsRead is what was read of a described body's fields: one of the two.
+type fieldsRead struct {
+	chat       *openai.Chat
+	completion *openai.Completion
+}
+
+// ReadDescribed is what api reads in the bytes of a body that is described. They
+// are only made where that takes more than their length, and the names of blocks.
+func (r *Reader) ReadDescribed(api *API, head *Head, d *described.Body) (*Request, *openai.Error) {
+	_, packed := r.Tokenizer.(tokens.Packed)
+	if !packed || r.ChatTemplate != nil || r.Content == ContentEcho || len(r.Dataset) > 0 || r.EncoderOnly || api != Chat && api != Completions || d.Chat != (api == Chat) {
+		return api.Read(r, head, d.Bytes())
+	}
+	read, known := d.ModelServer.(*fieldsRead)
+	if !known {
+		read = new(fieldsRead)
+		var bad *openai.Error
+		if d.Chat {
+			read.chat = new(openai.Chat)
+			bad = read.chat.Parse(d.Sample())
+		} else {
+			read.completion, bad = openai.ParseCompletion(d.Sample())
+		}
+		if bad != nil {
+			return api.Read(r, head, d.Bytes())
+		}
+		d.ModelServer = read
+	}
+	p := Prompt{of: d, count: (d.PromptLen(&r.Template, true) + 3) / 4}
+	if d.Chat {
+		return r.fillChat(head, read.chat, p)
+	}
+	return r.fillCompletion(head, read.completion, p)
+}
 
 // readChat reads /v1/chat/completions.
 func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
@@ -11,14 +50,22 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 	if bad := c.Parse(body); bad != nil {
 		return nil, bad
 	}
+	text, bad := r.chatText(c)
+	if bad != nil {
+		return nil, bad
+	}
+	return r.fillChat(head, c, r.Prompt(text))
+}
+
+// fillChat is the request that a chat is, whose prompt is p.
+func (r *Reader) fillChat(head *Head, c *openai.Chat, p Prompt) (*Request, *openai.Error) {
 	key := head.id(&c.Sampling)
-	q := newRequest(c.Stream)
+	q := head.Memory.newRequest(c.Stream)
 	q.Key, q.ID, q.N = key, "chatcmpl-"+key, c.Choices()
-	text := r.chatText(c.Messages, c.Tools)
-	q.Prompts = append(q.Prompts, r.Prompt(text))
+	q.Prompts = append(q.Prompts, p)
 	for i := range c.Messages {
 		if len(c.Messages[i].Content.Media) > 0 {
-			q.Media = r.mediaOf(c.Messages, text)
+			q.Media = r.mediaOf(c.Messages, p.Text)
 			r.State.Shown(q.Media)
 			break
 		}
@@ -56,10 +103,15 @@ func (r *Reader) readCompletion(head *Head, body []byte) (*Request, *openai.Erro
 	if bad != nil {
 		return nil, bad
 	}
+	return r.fillCompletion(head, c, r.prompts(&c.Prompt)...)
+}
+
+// fillCompletion is the request that a completion is, of these prompts.
+func (r *Reader) fillCompletion(head *Head, c *openai.Completion, prompts ...Prompt) (*Request, *openai.Error) {
 	key := head.id(&c.Sampling)
-	q := newRequest(c.Stream)
+	q := head.Memory.newRequest(c.Stream)
 	q.Key, q.ID, q.N = key, "cmpl-"+key, c.Choices()
-	r.prompts(q, &c.Prompt)
+	q.Prompts = append(q.Prompts, prompts...)
 	if len(c.Prompt.Texts) > 0 {
 		q.echoText = c.Prompt.Texts[0]
 	}
@@ -80,13 +132,15 @@ func (r *Reader) readCompletion(head *Head, body []byte) (*Request, *openai.Erro
 }
 
 // prompts are a list of texts or token ids.
-func (r *Reader) prompts(q *Request, p *openai.Prompt) {
+func (r *Reader) prompts(p *openai.Prompt) []Prompt {
+	list := make([]Prompt, 0, p.Len())
 	for _, t := range p.Texts {
-		q.Prompts = append(q.Prompts, r.Prompt(t))
+		list = append(list, r.Prompt(t))
 	}
 	for _, ids := range p.Tokens {
-		q.Prompts = append(q.Prompts, Prompt{Tokens: ids})
+		list = append(list, Prompt{Tokens: ids})
 	}
+	return list
 }
 
 // fill checks what all APIs' requests share and fills it in.
@@ -96,7 +150,7 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 	}
 	most := r.Engine.MaxModelLen
 	for i := range q.Prompts {
-		n := len(q.Prompts[i].Tokens)
+		n := q.Prompts[i].Len()
 		if p.TruncatePrompt != nil && *p.TruncatePrompt > 0 && n > *p.TruncatePrompt {
 			q.Prompts[i].Tokens = q.Prompts[i].Tokens[n-*p.TruncatePrompt:]
 			n = *p.TruncatePrompt

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -49,32 +50,40 @@ type Request struct {
 	tokenBytes int  // what each token adds to an answer that is collected
 }
 
-// newRequest is a request with OpenAI's encoder and room for its prompt, all in
-// one piece of memory.
-func newRequest(stream bool) *Request {
-	if stream {
-		r := new(struct {
-			Request
-			enc    openaiStream
-			prompt [1]Prompt
-		})
-		r.Stream, r.Encoder, r.Prompts = true, &r.enc, r.prompt[:0]
-		return &r.Request
+// Memory is a request with OpenAI's encoders and room for its prompt, all in one
+// piece.
+type Memory struct {
+	request Request
+	stream  openaiStream
+	whole   openaiWhole
+	prompt  [1]Prompt
+}
+
+// newRequest is an empty request in m, or in new memory where that is nil.
+func (m *Memory) newRequest(stream bool) *Request {
+	if m == nil {
+		m = new(Memory)
 	}
-	r := new(struct {
-		Request
-		enc    openaiWhole
-		prompt [1]Prompt
-	})
-	r.Encoder, r.Prompts = &r.enc, r.prompt[:0]
-	return &r.Request
+	*m = Memory{}
+	r := &m.request
+	r.Stream, r.Prompts, r.Encoder = stream, m.prompt[:0], &m.whole
+	if stream {
+		r.Encoder = &m.stream
+	}
+	return r
 }
 
 // Prompt is one text to go on from.
 type Prompt struct {
 	Tokens []uint32
 	Text   string // empty where only tokens came
+
+	of    *described.Body // spells it out, where there is neither of them
+	count int             // of its tokens then
 }
+
+// Len is how many tokens the prompt has.
+func (p *Prompt) Len() int { return max(p.count, len(p.Tokens)) }
 
 // Choices is how many completions the request makes in all.
 func (r *Request) Choices() int { return len(r.Prompts) * r.N }
@@ -83,7 +92,7 @@ func (r *Request) Choices() int { return len(r.Prompts) * r.N }
 func (r *Request) PromptTokens() int {
 	n := 0
 	for i := range r.Prompts {
-		n += len(r.Prompts[i].Tokens)
+		n += r.Prompts[i].Len()
 	}
 	return n
 }

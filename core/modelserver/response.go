@@ -142,6 +142,7 @@ type Response struct {
 	part2   bool
 	part2At machine.Time
 	over    bool
+	told    bool // a piece of it was described
 
 	// one is what nearly every request needs, in the same piece of memory; the
 	// slices above stand on it where there is one choice.

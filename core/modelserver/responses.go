@@ -67,7 +67,10 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	for _, it := range items {
 		messages = append(messages, it.message())
 	}
-	text := r.chatText(messages, nil)
+	text, bad := r.ChatText(messages)
+	if bad != nil {
+		return nil, bad
+	}
 	q := &Request{Key: key, ID: enc.id, N: 1, Stream: m.Stream, Prompts: []Prompt{r.Prompt(text)}}
 	q.echoText = messages[len(messages)-1].Content.Text
 	limit, limited := 0, m.MaxTokens != nil
@@ -135,7 +138,7 @@ func (e *responsesEncoder) history(m []openai.Message) ([]openai.Message, *opena
 	if e.q.Previous != "" {
 		before, ok := e.stored.Response(e.q.Previous)
 		if !ok {
-			return nil, openai.Errorf(404, "previous_response_id", "Response with id '%s' not found.", e.q.Previous)
+			return nil, UnknownResponse("previous_response_id", e.q.Previous)
 		}
 		m = append(m, before...)
 	}
@@ -310,4 +313,10 @@ func (r *StoredResponse) Bytes() int {
 		n += messageBytes + len(m.Role) + contentBytes(&m.Content)
 	}
 	return n
+}
+
+// UnknownResponse is the error for a response that the server does not keep: in
+// vLLM's words, and with what to look at where a pool has several servers.
+func UnknownResponse(param, id string) *openai.Error {
+	return openai.Errorf(404, param, "Response with id '%s' not found. A server keeps the responses that it made itself: another server of the pool may have it, so send what belongs together to one of them (a session's header, for instance).", id)
 }

@@ -3,6 +3,7 @@ package modelserver
 import (
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
@@ -25,10 +26,18 @@ type Sequence struct {
 	said   *content
 }
 
+// ids are the prompt's tokens.
+func (r *Reader) ids(p *Prompt) []uint32 {
+	if p.Tokens == nil && p.of != nil {
+		p.Tokens = r.tokenize(string(p.of.AppendPrompt(nil, &r.Template, true)))
+	}
+	return p.Tokens
+}
+
 // ids are some of its token ids: the prompt's and then its own.
-func (q *Sequence) ids(first, count int) []uint32 {
+func (q *Sequence) ids(r *Reader, first, count int) []uint32 {
 	out := make([]uint32, 0, count)
-	prompt := q.prompt.Tokens
+	prompt := r.ids(q.prompt)
 	for i := first; i < first+count; i++ {
 		if i < len(prompt) {
 			out = append(out, prompt[i])
@@ -47,10 +56,10 @@ func (r *Reader) fillSequence(q *Request, s *Sequence) {
 	s.Key, s.Remote, s.Source = q.KV.Key, q.KV.Remote, q.KV.Source
 	size := r.Engine.BlockSize
 	if blocks := s.Submit.PromptTokens / max(1, size); s.Remote == nil && (s.Source != nil || r.Connector.ViaStore) && len(s.Submit.Hashes) < blocks {
-		s.Prefix = engine.BlockHashes(make([]uint64, 0, blocks), q.salt(), s.prompt.Tokens, size)
+		s.Prefix, _ = r.promptHashes(q, s.prompt, blocks, 0)
 	}
 	if r.Engine.KVEvents {
-		s.Tokens = s.ids
+		s.Tokens = func(first, count int) []uint32 { return s.ids(r, first, count) }
 	}
 }
 
@@ -60,7 +69,7 @@ func (r *Reader) say(c *content, q *Request, i int) {
 	*c = content{voc: r.Vocabulary, base: tokens.Answer(r.Seed^q.Seed, keyOf(q.Key, i))}
 	limit := q.MaxTokens
 	if limit == 0 {
-		limit = r.Engine.MaxModelLen - len(p.Tokens)
+		limit = r.Engine.MaxModelLen - p.Len()
 	}
 	if q.KV.RemoteDecode && q.MaxTokens == 0 {
 		limit = 1 // a prefill alone
@@ -138,7 +147,7 @@ func (r *Reader) submit(q *Request, i int, c *content) engine.Submit {
 	p := &q.Prompts[i/q.N]
 	m := engine.Submit{
 		ID:           requestID(q.Key, i),
-		PromptTokens: len(p.Tokens),
+		PromptTokens: p.Len(),
 		MaxTokens:    q.MaxTokens,
 		StopAfter:    c.stopAt,
 		Priority:     int32(max(min(q.Priority, 1<<31-1), -1<<31)),
@@ -150,7 +159,7 @@ func (r *Reader) submit(q *Request, i int, c *content) engine.Submit {
 	if r.Engine.Batching == engine.BatchingIndependent {
 		d := r.State.Draws()
 		m.PrefillTime, m.TokenTime = d.PrefillTime(q.Key), d.InterTokenTime(q.Key)
-	} else if !r.Engine.DisablePrefixCaching && q.work.spend(8*(len(p.Tokens)+c.total)/r.Engine.BlockSize) {
+	} else if !r.Engine.DisablePrefixCaching && q.work.spend(8*(p.Len()+c.total)/r.Engine.BlockSize) {
 		m.Hashes = r.hashes(q, p, c)
 	}
 	return m
@@ -163,17 +172,39 @@ func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
 	if c.stopAt > 0 && (out == 0 || c.stopAt < out) {
 		out = c.stopAt
 	}
-	n, parent := len(p.Tokens), q.salt()
+	n := p.Len()
 	total := min(n+out, r.Engine.MaxModelLen)
-	list := engine.BlockHashes(make([]uint64, 0, total/size), parent, p.Tokens, size)
+	list, ids := r.promptHashes(q, p, total/size, total)
 	if total/size == len(list) {
 		return list
 	}
-	whole := len(list) * size
+	left := total - len(list)*size
+	for i := range left - len(ids) {
+		ids = append(ids, c.piece(i).id)
+	}
+	parent := q.salt()
 	if len(list) > 0 {
 		parent = list[len(list)-1]
 	}
-	return engine.BlockHashes(list, parent, (&Sequence{prompt: p, said: c}).ids(whole, total-whole), size)
+	return engine.BlockHashes(list, parent, ids, size)
+}
+
+// promptHashes names the whole blocks of a prompt, in a list with room for so many,
+// and tells the tokens behind them, in one with room for what is up to total.
+func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []uint64, rest []uint32) {
+	list = make([]uint64, 0, room)
+	size := r.Engine.BlockSize
+	if p.of == nil {
+		list = engine.BlockHashes(list, q.salt(), p.Tokens, size)
+		rest = make([]uint32, 0, max(0, total-len(list)*size))
+		return list, append(rest, p.Tokens[len(list)*size:]...)
+	}
+	list, bytes := p.of.Names(list, &described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * size, Template: r.Template, Answer: true})
+	rest = make([]uint32, 0, max(0, total-len(list)*size))
+	for ; len(bytes) > 0; bytes = bytes[min(4, len(bytes)):] {
+		rest = tokens.Packed{}.Encode(rest, string(bytes[:min(4, len(bytes))]))
+	}
+	return list, rest
 }
 
 // salt keeps prefixes apart that must not be shared: between adapters, and

@@ -237,10 +237,39 @@ func fastChat(body []byte, c *Chat, spare []Message) bool {
 		case "stream_options":
 			c.StreamOptions = &StreamRequest{}
 			return 1024, s.streamOptions(c.StreamOptions)
+		case "response_format":
+			return 2048, s.value(&c.ResponseFormat)
+		case "kv_transfer_params":
+			return 4096, s.value(&c.KVTransferParams)
 		}
 		return 0, false
 	})
 	return ok && s.done()
+}
+
+// value reads an object as it stands.
+func (s *scanner) value(into *json.RawMessage) bool {
+	s.space()
+	start, open := s.i, 0
+	for first := true; s.i < len(s.b) && (first || open > 0); first = false {
+		switch s.b[s.i] {
+		case '{':
+			open++
+		case '}':
+			open--
+		case '"':
+			if _, _, ok := s.raw(); !ok {
+				return false
+			}
+			s.i--
+		}
+		s.i++
+	}
+	if raw := s.b[min(start, len(s.b)):min(s.i, len(s.b))]; json.Valid(raw) && raw[0] == '{' {
+		*into = append(json.RawMessage(nil), raw...) // the body's memory is used again
+		return true
+	}
+	return false
 }
 
 func (s *scanner) streamOptions(o *StreamRequest) bool {

@@ -32,13 +32,13 @@ func TestFastChat(t *testing.T) {
 	}
 	checkFast(t, []byte(common))
 	for _, body := range []string{`{}`, ` { "model" : "m" } `, `{"model":"m","model":"n"}`, `{"max_tokens":007}`, `{"max_tokens":1.5}`, `{"temperature":1.}`,
-		`{"Model":"m"}`, `{"messages":[]}`, `{"messages":[{}]}`, `{"model":"` + "\xff" + `"}`, `{"n":1}x`, `{"n":1,}`, `{"max_tokens":99999999999999999999}`} {
+		`{"Model":"m"}`, `{"messages":[]}`, `{"messages":[{}]}`, `{"model":"` + "\xff" + `"}`, `{"n":1}x`, `{"response_format":{"type":"json_schema","x":["}{",{}]} }`, `{"response_format":null}`, `{"kv_transfer_params":{"remote_block_ids":[1,2]},"max_tokens":1}`, `{"response_format":{"a":}}`, `{"response_format":"{"}`, `{"response_format":{"a":"\\"}`, `{"n":1,}`, `{"max_tokens":99999999999999999999}`} {
 		checkFast(t, []byte(body))
 	}
 }
 
 func FuzzFastChat(f *testing.F) {
-	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"x\u00e9"}],"n":2,"temperature":0.5,"stream_options":{}}`))
+	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"x\u00e9"}],"n":2,"temperature":0.5,"stream_options":{},"response_format":{"type":"text"}}`))
 	f.Fuzz(func(t *testing.T, body []byte) { checkFast(t, body) })
 }
 

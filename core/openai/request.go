@@ -171,6 +171,8 @@ type Chat struct {
 	ReasoningEffort     string     `json:"reasoning_effort"`
 	Echo                bool       `json:"echo"`
 	AddGenerationPrompt *bool      `json:"add_generation_prompt"`
+	// ChatTemplateKwargs are variables for the chat template.
+	ChatTemplateKwargs json.RawMessage `json:"chat_template_kwargs"`
 	// NewMessages and ContinueFrom come with KVHandle (document 002): what the
 	// handle does not hold yet, and the text to go on from.
 	NewMessages  []Message `json:"new_messages"`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -137,13 +138,18 @@ func (p *Picker) gone(o EndpointObserver) func(slot int, forget bool) {
 }
 
 // parse has a parser, which may be a plug-in's, read a body.
-func (p *Picker) parse(ps parse.Parser, path string, body []byte) (b *parse.Body, bad *apierror.Error) {
+func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.Body) (b *parse.Body, bad *apierror.Error) {
 	defer func() {
 		if v := recover(); v != nil {
 			b, bad = nil, p.opt.panicked("parser "+ps.Type(), v)
 		}
 	}()
-	b, err := ps.Parse(path, body)
+	var err error
+	if d != nil {
+		b, err = parse.Describe(ps, path, d)
+	} else {
+		b, err = ps.Parse(path, body)
+	}
 	if err != nil {
 		return nil, &apierror.Error{Status: 400, Message: err.Error()}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -203,14 +204,23 @@ func (p *Picker) profile(name string) *profile {
 // Parse reads a request's body with the parser that its path asks for. The
 // error is the answer to the client.
 func (p *Picker) Parse(path string, body []byte) (*parse.Body, *apierror.Error) {
+	return p.parseAs(path, body, nil)
+}
+
+// parseAs is Parse, of bytes or of a description.
+func (p *Picker) parseAs(path string, body []byte, d *described.Body) (*parse.Body, *apierror.Error) {
 	ps, err := parse.Choose(p.parsers, path)
 	if err != nil {
 		return nil, &apierror.Error{Status: 400, Message: err.Error()}
 	}
-	if len(body) > parse.MaxBodyBytes {
-		return nil, &apierror.Error{Status: 400, Message: fmt.Sprintf("request body of %d bytes is larger than %d", len(body), parse.MaxBodyBytes)}
+	size := len(body)
+	if d != nil {
+		size = d.Len()
 	}
-	return p.parse(ps, path, body)
+	if size > parse.MaxBodyBytes {
+		return nil, &apierror.Error{Status: 400, Message: fmt.Sprintf("request body of %d bytes is larger than %d", size, parse.MaxBodyBytes)}
+	}
+	return p.parse(ps, path, body, d)
 }
 
 // ParserName is the name of the parser that a request's path asks for, "" for
@@ -434,7 +444,9 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	for _, h := range p.committers {
 		t := c.begin()
 		err = first(err, p.commit(h, now, d))
-		c.end("PreRequest", h, t)
+		if _, picks := h.(EndpointPicker); !picks { // its turn counted when it picked
+			c.end("PreRequest", h, t)
+		}
 	}
 	return err
 }

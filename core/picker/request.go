@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
@@ -169,14 +170,26 @@ func (r *Request) PreferIfAvailable() bool {
 // It and Read are the costly part of a decision, and need nothing that changes:
 // requests' own goroutines may call them, several at once.
 func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, number uint64) (*Request, *apierror.Error) {
+	return p.newRequest(headers, body, nil, withBody, number)
+}
+
+// NewDescribedRequest is NewRequest with a body that is described.
+func (p *Picker) NewDescribedRequest(headers header.List, d *described.Body, number uint64) (*Request, *apierror.Error) {
+	return p.newRequest(headers, nil, d, true, number)
+}
+
+func (p *Picker) newRequest(headers header.List, body []byte, d *described.Body, withBody bool, number uint64) (*Request, *apierror.Error) {
 	r := &Request{Headers: headers.Normalize(), SizeBytes: len(body)}
+	if d != nil {
+		r.SizeBytes = d.Len()
+	}
 	if r.ID = r.Headers.Get(HeaderRequestID); r.ID == "" {
 		r.ID = p.RequestID(number)
 	}
 	if !withBody {
 		return r, nil
 	}
-	b, err := p.Parse(apiPath(r.Headers), body)
+	b, err := p.parseAs(apiPath(r.Headers), body, d)
 	if err != nil {
 		r.TargetModel = newer(r.Headers, HeadersModelRewrite) // for the metrics
 		return r, err

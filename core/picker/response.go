@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -33,6 +34,12 @@ type Response struct {
 	Progress
 	// Err is the first panic of a plug-in over this response.
 	Err *apierror.Error
+	// Reads is how often the body was parsed: each piece of a stream and its
+	// trailers, else once, at the end.
+	Reads int
+	// Spans are how long each hook took (with Options.Stopwatch), for the driver to
+	// take away: a response may be long.
+	Spans []Span
 
 	chunk     []byte
 	described bool // there are no chunks, only Progress
@@ -90,17 +97,36 @@ func (r *Response) SetMetadata(namespace, key string, value any) {
 // the first two a Response belongs to its request alone, and without the third
 // so does the end of a Decision: a driver with many requests at once need then
 // take no turns for them.
-type Hooks struct{ ResponseHeader, ResponseBody, Release bool }
+type Hooks struct {
+	ResponseHeader, ResponseBody, Release bool
+	// ResponseChunks: some look at the response's bytes, too.
+	ResponseChunks bool
+}
 
 // Hooks says which plug-ins there are.
 func (p *Picker) Hooks() Hooks {
-	return Hooks{len(p.responseHeaders) > 0, len(p.responseBodies) > 0, len(p.releasers) > 0}
+	h := Hooks{ResponseHeader: len(p.responseHeaders) > 0, ResponseBody: len(p.responseBodies) > 0, Release: len(p.releasers) > 0}
+	for _, x := range p.responseBodies {
+		if progress, ok := x.(ProgressReader); !ok || !progress.ReadsProgress() {
+			h.ResponseChunks = true
+		}
+	}
+	return h
 }
+
+// ProgressReader is a ResponseBody that looks at a Response's Progress and not at
+// its Chunk, if it says so. Then no bytes need be made for it in virtual time.
+type ProgressReader interface{ ReadsProgress() bool }
 
 // NewResponse begins a response by its headers. d is nil when Envoy answered by
 // itself before the request was decided.
 func (p *Picker) NewResponse(now machine.Time, d *Decision, headers header.List) *Response {
-	r := &Response{Decision: d, Headers: headers, p: p, StartedAt: now}
+	return p.ResponseIn(new(Response), now, d, headers)
+}
+
+// ResponseIn is NewResponse in memory that is there.
+func (p *Picker) ResponseIn(r *Response, now machine.Time, d *Decision, headers header.List) *Response {
+	*r = Response{Decision: d, Headers: headers, p: p, StartedAt: now}
 	r.Status = headers.Get(":status")
 	r.events = strings.Contains(strings.ToLower(headers.Get("content-type")), "text/event-stream")
 	r.Streaming = r.events
@@ -126,7 +152,9 @@ func (r *Response) TellHeaders(now machine.Time) {
 		return
 	}
 	for _, h := range r.p.responseHeaders {
+		t := r.p.Stopwatch()
 		r.Err = first(r.Err, r.p.responseHeader(h, now, r))
+		r.took("ResponseReceived", h, t)
 	}
 }
 
@@ -174,6 +202,9 @@ func (r *Response) Read(now machine.Time, chunk []byte, end bool) []byte {
 	}
 	r.First = r.Chunks == 0
 	r.Chunks++
+	if r.Streaming || end {
+		r.Reads++
+	}
 	r.chunk, r.End = chunk, end
 	r.Bytes += int64(len(chunk))
 	if len(chunk) > 0 {
@@ -194,6 +225,29 @@ func (r *Response) Read(now machine.Time, chunk []byte, end bool) []byte {
 	}
 	r.ended = end
 	return out
+}
+
+// ReadPiece is Read of a piece that is described. It is false where nothing goes
+// to the client yet.
+func (r *Response) ReadPiece(now machine.Time, piece *described.Piece, end bool) bool {
+	if r.ended {
+		return false
+	}
+	r.First = r.Chunks == 0
+	r.Chunks++
+	r.chunk, r.described, r.End, r.ended = nil, true, end, end
+	if r.FirstAt == 0 {
+		r.FirstAt = now
+	}
+	r.LastAt = now
+	if piece.Has && (end || r.Streaming) {
+		u := &piece.Usage
+		r.Usage, r.HasUsage = parse.Usage{PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, TotalTokens: u.PromptTokens + u.CompletionTokens}, true
+		if u.Details {
+			r.Usage.CachedTokens, r.Usage.HasCached = u.CachedTokens, true
+		}
+	}
+	return end || r.Streaming || !r.rewritesBack()
 }
 
 // whole gathers a response that does not stream, for its usage at the end.
@@ -239,6 +293,7 @@ func (r *Response) Close() (out []byte, news bool) {
 	if r.rewritesBack() && !r.overflow {
 		out = parse.RestoreModel(all, r.Decision.Request.TargetModel, r.Decision.Request.Model)
 	}
+	r.Reads++
 	r.First, r.chunk, r.End = r.Chunks == 0, nil, true
 	r.ended = true
 	return out, true
@@ -269,9 +324,19 @@ func (r *Response) Tell(now machine.Time) {
 	}
 	r.told = r.End
 	for _, h := range r.p.responseBodies {
+		t := r.p.Stopwatch()
 		r.Err = first(r.Err, r.p.responseBody(h, now, r))
+		if r.Streaming || r.End { // the real one's hooks hear of another response as a whole
+			r.took("ResponseStreaming", h, t)
+		}
 	}
 	r.chunk = nil
+}
+
+func (r *Response) took(point string, h Plugin, began machine.Time) {
+	if r.p.opt.Stopwatch != nil {
+		r.Spans = append(r.Spans, Span{point, h, r.p.Stopwatch() - began})
+	}
 }
 
 // readStream looks for usage in whole events, however they were cut.

@@ -2,6 +2,7 @@ package picker
 
 import (
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
@@ -106,6 +107,26 @@ func (r *Request) AskedModel() string {
 		}
 	}
 	return r.Body.Model
+}
+
+// ForwardDescribed is the body that goes to the endpoint where it need not be
+// written for that, else nil.
+func (r *Request) ForwardDescribed() *described.Body {
+	if r.Body == nil || r.Body.Of() == nil {
+		return nil
+	}
+	d := r.Body.Of()
+	if !r.Body.JSON() || r.TargetModel == r.Body.Model {
+		return d
+	}
+	sample, err := parse.RewriteModel(d.Sample(), r.TargetModel)
+	if err != nil {
+		return nil
+	}
+	if f := d.Fields.With(sample); f != nil {
+		return d.With(f)
+	}
+	return nil
 }
 
 // ForwardBody is the body that goes to the endpoint: the client's own bytes,

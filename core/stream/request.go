@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
@@ -50,7 +51,10 @@ func (s *Stream) awaitMore() {
 }
 
 // requestBody is a piece of the request's body. The bytes are copied.
-func (s *Stream) requestBody(chunk []byte, end bool) {
+func (s *Stream) requestBody(chunk []byte, d *described.Body, end bool) {
+	if d != nil && (s.state != awaitBody || s.modes.Request != FullDuplex || len(s.body) > 0) {
+		chunk, d = d.Bytes(), nil
+	}
 	if s.modes.Request == Streamed && s.state != over && s.state != awaitHeaders {
 		s.emit(Effect{Kind: SendRequestBody, Body: chunk, End: end})
 		return
@@ -61,7 +65,8 @@ func (s *Stream) requestBody(chunk []byte, end bool) {
 	if s.state != awaitBody {
 		return
 	}
-	if s.cfg.MaxBodyBytes > 0 && len(s.body)+len(chunk) > s.cfg.MaxBodyBytes {
+	s.told = d
+	if s.cfg.MaxBodyBytes > 0 && s.bodyLen()+len(chunk) > s.cfg.MaxBodyBytes {
 		s.answer(413, fmt.Sprintf("the request body has more than %d bytes; send a shorter prompt or raise the limit", s.cfg.MaxBodyBytes))
 		return
 	}
@@ -89,7 +94,7 @@ func (s *Stream) trailers() {
 
 func (s *Stream) requestWhole() {
 	if s.detailed(flow.RequestReceived) {
-		s.record(s.now, flow.RequestReceived, flow.D("bytes", len(s.body)),
+		s.record(s.now, flow.RequestReceived, flow.D("bytes", s.bodyLen()),
 			flow.D("method", s.head.Get(":method")), flow.D("path", s.head.Get(":path")))
 	}
 	s.state, s.deadline = awaitDecision, machine.Never
@@ -97,7 +102,7 @@ func (s *Stream) requestWhole() {
 		s.deadline = s.now.Add(s.cfg.Deadline)
 	}
 	bodyless := s.endsWith == endedByHeaders || s.modes.Request == Streamed || s.modes.Request == NoBody
-	s.emit(Effect{Kind: Decide, Head: s.head, Body: s.body, End: bodyless})
+	s.emit(Effect{Kind: Decide, Head: s.head, Body: s.body, Described: s.told, End: bodyless})
 }
 
 // take is told the picker's decision.
@@ -115,7 +120,7 @@ func (s *Stream) take(d Decision) {
 		s.record(s.now, flow.EndpointPicked, d.Details...)
 	}
 	if d.Replace {
-		s.body = d.Body
+		s.body, s.told = d.Body, d.Described
 	}
 	s.state = awaitResponse
 	if s.cfg.Hold && !d.Plain && s.canHold() {
@@ -123,19 +128,24 @@ func (s *Stream) take(d Decision) {
 	} else {
 		s.passRequest()
 	}
-	s.body = nil
+	s.body, s.told = nil, nil
 }
 
 // canHold tells whether this request may be held. A body mode other than full
 // duplex cannot: Envoy would wait for the whole body before it sends any.
 func (s *Stream) canHold() bool {
-	return s.endsWith != endedByHeaders && len(s.body) > 0 && HoldPath(s.head.Get(":path")) &&
+	return s.endsWith != endedByHeaders && s.bodyLen() > 0 && HoldPath(s.head.Get(":path")) &&
 		s.modes.Request == FullDuplex && s.modes.Response == FullDuplex
 }
 
 func (s *Stream) hold() {
 	d := s.cfg.draw("boundary", s.request)
-	boundary := held.NewBoundary(&d, s.body)
+	var boundary string
+	if s.told != nil { // all else of it has no boundary
+		boundary = held.NewBoundary(&d, s.told.Before, s.told.After)
+	} else {
+		boundary = held.NewBoundary(&d, s.body)
+	}
 	// The real EPP announces the new length; a held body has none yet.
 	set := slices.DeleteFunc(append(slices.Clip(s.decided.Set), header.Header{Name: "content-type", Value: held.ContentType(boundary)}),
 		func(h header.Header) bool { return h.Name == "content-length" })
@@ -165,7 +175,7 @@ func (s *Stream) changes(set header.List, remove []string) []flow.Detail {
 
 func (s *Stream) passRequest() {
 	if s.detailed(flow.RequestPassed) {
-		s.record(s.now, flow.RequestPassed, append([]flow.Detail{flow.D("bytes", len(s.body))}, s.changes(s.decided.Set, s.decided.Remove)...)...)
+		s.record(s.now, flow.RequestPassed, append([]flow.Detail{flow.D("bytes", s.bodyLen())}, s.changes(s.decided.Set, s.decided.Remove)...)...)
 	}
 	e := Effect{Kind: SendRequestHeaders, Set: s.decided.Set, Remove: s.decided.Remove, Metadata: s.decided.Metadata}
 	switch {
@@ -175,6 +185,9 @@ func (s *Stream) passRequest() {
 		// Headers still wait in Envoy; the one body answer changes both.
 		e.Kind, e.Body, e.End, e.Replace = SendRequestBody, s.body, true, s.decided.Replace
 		s.emit(e)
+	case s.told != nil:
+		s.emit(e)
+		s.sendDescribed(nil, s.endsWith == endWithBody)
 	default:
 		s.emit(e)
 		s.sendBody(SendRequestBody, s.body, s.endsWith == endWithBody)

@@ -3,6 +3,7 @@ package stream
 import (
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -43,12 +44,13 @@ func (s *Stream) passResponseHeaders() {
 	s.emit(Effect{Kind: SendResponseHeaders, Set: s.decided.ResponseSet})
 }
 
-// responseBody is a piece of the response.
-func (s *Stream) responseBody(chunk []byte, end bool) {
+// responseBody is a piece of the response; one that is described is not empty.
+func (s *Stream) responseBody(chunk []byte, piece *described.Piece, end bool) {
 	if s.state != inResponse {
 		return
 	}
-	if s.holding && len(chunk) == 0 {
+	some := len(chunk) > 0 || piece != nil
+	if s.holding && !some {
 		// An empty chunk is no token. One that ends nothing is dropped: the
 		// headers before it still wait.
 		if end {
@@ -56,7 +58,7 @@ func (s *Stream) responseBody(chunk []byte, end bool) {
 		}
 		return
 	}
-	if len(chunk) > 0 && !s.respBodySeen {
+	if some && !s.respBodySeen {
 		s.respBodySeen = true
 		if s.success() && s.recording() {
 			s.record(s.now, flow.FirstTokenSeen, s.size(len(chunk))...)
@@ -67,7 +69,7 @@ func (s *Stream) responseBody(chunk []byte, end bool) {
 		}
 	}
 	s.respBytes += int64(len(chunk))
-	s.emit(Effect{Kind: SendResponseBody, Body: chunk, End: end})
+	s.emit(Effect{Kind: SendResponseBody, Body: chunk, Piece: piece, End: end})
 	if end {
 		s.responseEnded()
 	}

@@ -23,6 +23,7 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
@@ -43,6 +44,7 @@ type Stream struct {
 	modes    Modes
 	head     header.List
 	body     []byte
+	told     *described.Body // the body, where that is described
 	decided  Decision
 	holding  bool // part 1 is out, part 2 is not
 	boundary string
@@ -98,7 +100,7 @@ func (s *Stream) Input(now machine.Time, m *Message, fx *machine.Effects[Effect]
 	case Headers:
 		s.headers(m.Modes, m.Head, m.End)
 	case Body:
-		s.requestBody(m.Body, m.End)
+		s.requestBody(m.Body, m.Described, m.End)
 	case Trailers:
 		s.trailers()
 	case Decided:
@@ -106,7 +108,7 @@ func (s *Stream) Input(now machine.Time, m *Message, fx *machine.Effects[Effect]
 	case ResponseHeaders:
 		s.responseHeaders(m.Head, m.End)
 	case ResponseBody:
-		s.responseBody(m.Body, m.End)
+		s.responseBody(m.Body, m.Piece, m.End)
 	case ResponseTrailers:
 		s.responseTrailers()
 	case Evicted:
@@ -205,7 +207,15 @@ func (s *Stream) fail(reason string) {
 
 func (s *Stream) end(r Result) {
 	s.state, s.result, s.holding, s.deadline = over, r, false, machine.Never
-	s.body, s.head = nil, nil
+	s.body, s.told, s.head = nil, nil, nil
+}
+
+// bodyLen is the length of the request's body.
+func (s *Stream) bodyLen() int {
+	if s.told != nil {
+		return s.told.Len()
+	}
+	return len(s.body)
 }
 
 // peerGone is Envoy's stream ending, cleanly (reason empty) or not. Envoy closes
@@ -231,14 +241,28 @@ func (s *Stream) sendBody(kind Kind, body []byte, end bool) {
 	}
 }
 
+// sendDescribed is sendBody of a request's body that is described, and of what is
+// around it: as many effects, the body with the last.
+func (s *Stream) sendDescribed(around []byte, end bool) {
+	for left := len(around) + s.told.Len(); left > MaxChunkBytes; left -= MaxChunkBytes {
+		s.emit(Effect{Kind: SendRequestBody})
+	}
+	s.emit(Effect{Kind: SendRequestBody, Body: around, Described: s.told, End: end})
+}
+
 func (s *Stream) sendPart1(boundary string, set header.List, remove []string) {
 	s.boundary = boundary
 	part1 := held.Part1(s.boundary, s.body)
 	if s.recording() {
-		s.record(s.now, flow.Part1Sent, append([]flow.Detail{flow.D("bytes", len(part1)), flow.D("payload_bytes", len(s.body)),
+		size := len(part1) - len(s.body) + s.bodyLen()
+		s.record(s.now, flow.Part1Sent, append([]flow.Detail{flow.D("bytes", size), flow.D("payload_bytes", s.bodyLen()),
 			flow.D("boundary", s.boundary)}, s.changes(set, remove)...)...)
 	}
-	s.sendBody(SendRequestBody, part1, false)
+	if s.told != nil {
+		s.sendDescribed(part1, false)
+	} else {
+		s.sendBody(SendRequestBody, part1, false)
+	}
 	s.holding = true
 	if s.cfg.HoldLimit > 0 {
 		s.deadline = s.now.Add(s.cfg.HoldLimit)

@@ -3,6 +3,7 @@ package stream
 import (
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -58,8 +59,8 @@ type Config struct {
 	Recorder flow.Recorder
 	// Brief records what happens to every request without details (flow.Detailed).
 	Brief bool
-	// StandIns says that response bodies stand for longer ones, as in virtual
-	// time: their sizes are not recorded.
+	// StandIns says that responses stand for longer ones, as in virtual time: the
+	// sizes of their bodies are not recorded, and nobody reads their headers.
 	StandIns bool
 	// OnMetadata is told what was made up for a request; may be nil.
 	OnMetadata func(request, metadata string)
@@ -89,9 +90,11 @@ type Decision struct {
 	// held request, content-type are the stream's own business.
 	Set    header.List
 	Remove []string
-	// Body replaces the request's body when Replace is true.
-	Body    []byte
-	Replace bool
+	// Body, or what it is Described by, replaces the request's body when Replace is
+	// true.
+	Body      []byte
+	Described *described.Body
+	Replace   bool
 	// Plain keeps a request from being held although its pool holds.
 	Plain bool
 	// Leave ends the stream once the request is sent on: nobody looks at the
@@ -158,19 +161,23 @@ const (
 )
 
 // Effect is one thing that should go out. Body is only valid until the next
-// input.
+// input. The request's body may be Described instead: to Decide, and with the
+// last of the SendRequestBody effects which it would take; Body is then what
+// is around it in part 1, empty for a plain one.
 type Effect struct {
-	At       machine.Time
-	Kind     Kind
-	Head     header.List // Decide
-	Set      header.List
-	Remove   []string
-	Body     []byte
-	End      bool
-	Replace  bool
-	Answer   Answer
-	Reason   string
-	Metadata Metadata
+	At        machine.Time
+	Kind      Kind
+	Head      header.List // Decide
+	Set       header.List
+	Remove    []string
+	Body      []byte
+	Described *described.Body
+	Piece     *described.Piece // in the place of a response's Body
+	End       bool
+	Replace   bool
+	Answer    Answer
+	Reason    string
+	Metadata  Metadata
 }
 
 // Due is when it was due.
@@ -182,11 +189,11 @@ type MessageKind uint8
 // The messages, with the fields that they use.
 const (
 	Headers          MessageKind = iota // Modes, Head, End: the request's headers
-	Body                                // Body, End: a piece of the request's body
+	Body                                // Body, End: a piece of the request's body; or all of it, Described
 	Trailers                            // the request ends with trailers
 	Decided                             // Decision: the picker's
 	ResponseHeaders                     // Head, End
-	ResponseBody                        // Body, End
+	ResponseBody                        // Body or Piece, End
 	ResponseTrailers                    // the response ends with trailers
 	Evicted                             // Answer: the picker wants the request's room back, also in the middle of its response
 	Broken                              // Reason: the EPP itself cannot go on
@@ -195,12 +202,14 @@ const (
 
 // Message is what a stream is told. One may be used again and again.
 type Message struct {
-	Kind     MessageKind
-	Modes    Modes
-	Head     header.List
-	Body     []byte
-	End      bool
-	Decision Decision
-	Answer   Answer
-	Reason   string
+	Kind      MessageKind
+	Modes     Modes
+	Head      header.List
+	Body      []byte
+	Described *described.Body
+	Piece     *described.Piece
+	End       bool
+	Decision  Decision
+	Answer    Answer
+	Reason    string
 }

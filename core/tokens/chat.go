@@ -68,11 +68,17 @@ func (t Template) Render(messages []Message, tools string, answer bool) string {
 		turn(m.Role, m.Content)
 	}
 	if answer {
-		b.WriteString(t.Before)
-		b.WriteString(t.AnswerRole)
-		if t.Name != Harmony.Name { // gpt-oss opens a channel itself
-			b.WriteString(t.After)
+		for _, part := range t.Opening() {
+			b.WriteString(part)
 		}
 	}
 	return b.String()
+}
+
+// Opening is what the model's answer follows, in parts.
+func (t *Template) Opening() [3]string {
+	if t.Name == Harmony.Name { // gpt-oss opens a channel itself
+		return [3]string{t.Before, t.AnswerRole}
+	}
+	return [3]string{t.Before, t.AnswerRole, t.After}
 }

@@ -2,9 +2,11 @@ package workload
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -26,6 +28,11 @@ type Conversation struct {
 	user    string // what the turn under way says
 	history []message
 	size    int
+
+	// Instead, of a conversation that is described.
+	described bool
+	said      described.Message
+	past      *described.History
 }
 
 type message struct {
@@ -40,15 +47,22 @@ func (c *Config) Conversation(index, first int) *Conversation {
 	if c.Requests > 0 && first >= c.Requests {
 		return nil
 	}
-	v := &Conversation{Index: index, First: first, Turns: 1, c: c, model: c.adapter(index)}
-	if c.Turns != nil {
-		d := machine.NewDraw(c.Seed, "client", "turns", uint64(index))
-		v.Turns = max(1, int(c.Turns(&d)))
-	}
+	v := &Conversation{Index: index, First: first, c: c, model: c.adapter(index)}
+	v.described = c.fields != nil
+	v.Turns = c.turns(index)
 	if c.Requests > 0 {
 		v.Turns = min(v.Turns, c.Requests-first)
 	}
 	return v
+}
+
+// turns is how many requests a conversation has.
+func (c *Config) turns(index int) int {
+	if c.Turns == nil {
+		return 1
+	}
+	d := machine.NewDraw(c.Seed, "client", "turns", uint64(index))
+	return max(1, int(c.Turns(&d)))
 }
 
 // adapter is the model that a conversation asks for: the base model, or one of
@@ -73,13 +87,26 @@ func (v *Conversation) Request() Request {
 	if c.Recorded != nil {
 		return c.Recorded[index].request(v.model, index)
 	}
-	v.user = c.prompt(index)
+	group := -1 // none
 	if n := len(c.Prefixes); n > 0 && v.turn == 0 {
 		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))
-		v.user = c.Prefixes[d.Intn(n)] + v.user
+		group = d.Intn(n)
 	}
-	messages := append(v.history[:len(v.history):len(v.history)], message{"user", v.user})
-	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions", Body: c.body(v.model, messages)}
+	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions"}
+	as := asked{v.model, c.output(index)}
+	if v.described {
+		v.said = c.say(index, group)
+		if v.said.Len() > 0 || !c.Completions { // an empty prompt has no field
+			r.Described = described.NewBody(c.fieldsOf(as), v.past, v.said)
+		} else {
+			r.Body = c.body(as, []message{{"user", ""}})
+		}
+	} else {
+		if v.user = c.prompt(index); group >= 0 {
+			v.user = c.Prefixes[group] + v.user
+		}
+		r.Body = c.body(as, append(v.history[:len(v.history):len(v.history)], message{"user", v.user}))
+	}
 	if c.Completions {
 		r.Path = "/v1/completions"
 	}
@@ -102,10 +129,44 @@ func (v *Conversation) More() bool { return v.turn+1 < v.Turns }
 // was not answered whole is not spoken of again. It returns how long the user thinks
 // before the next request.
 func (v *Conversation) Next(answer string, o flow.Outcome) machine.Time {
+	if v.described && (o != flow.Completed || plain(answer)) {
+		return v.NextDescribed(described.Literal(answer), o)
+	}
+	v.write()
 	if n := len(v.user) + len(answer); o == flow.Completed && v.size+n <= maxHistory {
 		v.history = append(v.history, message{"user", v.user}, message{"assistant", answer})
 		v.size += n
 	}
+	return v.next()
+}
+
+// NextDescribed is Next with an answer of words.
+func (v *Conversation) NextDescribed(answer described.Text, o flow.Outcome) machine.Time {
+	if !v.described {
+		return v.Next(answer.String(), o)
+	}
+	if n := v.said.Len() + answer.Len(); o == flow.Completed && v.size+n <= maxHistory {
+		if v.past == nil {
+			v.past = new(described.History)
+		}
+		v.past.Add(v.said)
+		v.past.Add(described.NewMessage("assistant", nil, answer))
+		v.size += n
+	}
+	return v.next()
+}
+
+// write has the conversation go on in bytes.
+func (v *Conversation) write() {
+	if !v.described {
+		return
+	}
+	v.past.Each(func(m *described.Message) { v.history = append(v.history, message{m.Role, m.String()}) })
+	v.user, v.past, v.described = v.said.String(), nil, false
+}
+
+// next is the time before the next turn.
+func (v *Conversation) next() machine.Time {
 	v.turn++
 	if v.c.ThinkTime == nil {
 		return 0
@@ -114,15 +175,24 @@ func (v *Conversation) Next(answer string, o flow.Outcome) machine.Time {
 	return machine.Time(v.c.ThinkTime(&d))
 }
 
+// asked is what requests ask for besides their prompts, as far as it is not the
+// same in all.
+type asked struct {
+	model  string
+	output int // tokens, 0: not said
+}
+
 // body is the JSON of a request.
-func (c *Config) body(model string, messages []message) []byte {
+func (c *Config) body(as asked, messages []message) []byte {
 	body := struct {
 		Model    string    `json:"model"`
 		Messages []message `json:"messages,omitempty"`
 		Prompt   string    `json:"prompt,omitempty"`
 		Stream   bool      `json:"stream,omitempty"`
 		Max      int       `json:"max_tokens,omitempty"`
-	}{Model: model, Messages: messages, Stream: c.Stream, Max: c.MaxTokens}
+		Min      int       `json:"min_tokens,omitempty"`
+		NoEOS    bool      `json:"ignore_eos,omitempty"`
+	}{as.model, messages, "", c.Stream, cmp.Or(as.output, c.MaxTokens), as.output, as.output > 0}
 	if c.Completions {
 		body.Messages, body.Prompt = nil, messages[len(messages)-1].Content
 	}

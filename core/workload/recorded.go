@@ -3,6 +3,7 @@ package workload
 import (
 	"encoding/json"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -30,15 +31,17 @@ type RecordedPrompt struct {
 
 // text makes the prompt up.
 func (p *RecordedPrompt) text() string {
-	b := make([]byte, p.Bytes)
-	var d machine.Draw
-	for i := range b {
-		if p.Unit <= 0 && i == 0 {
-			d = machine.NewDraw(uint64(p.Bytes), "client", "recorded", 0)
-		} else if p.Unit > 0 && i%p.Unit == 0 && i/p.Unit < len(p.Heads) {
-			d = machine.NewDraw(p.Heads[i/p.Unit], "client", "recorded", 0)
+	b := make([]byte, 0, p.Bytes)
+	unit, heads := p.Unit, p.Heads
+	if unit <= 0 || len(heads) == 0 {
+		unit, heads = max(1, p.Bytes), []uint64{uint64(p.Bytes)}
+	}
+	for i, head := range heads {
+		n := min(unit, p.Bytes-len(b))
+		if i == len(heads)-1 {
+			n = p.Bytes - len(b)
 		}
-		b[i] = asciiLetters[d.Intn(len(asciiLetters))]
+		b = described.AppendLetters(b, machine.NewDraw(head, "client", "recorded", 0), n)
 	}
 	return string(b)
 }

@@ -4,9 +4,9 @@
 package workload
 
 import (
-	"math"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -28,6 +28,8 @@ type Config struct {
 	Model     string
 	Stream    bool
 	MaxTokens int // 0 leaves it to the model server
+	// Output is how many tokens each answer has; nil leaves it to MaxTokens.
+	Output func(d *machine.Draw) int
 	// Text is the prompt; empty draws one whose length comes from Length, in
 	// bytes of UTF-8 or in characters.
 	Text       string
@@ -37,9 +39,19 @@ type Config struct {
 	// Prefixes are beginnings that prompts share: each prompt begins with one
 	// of them, drawn evenly. None is none.
 	Prefixes []string
-	// Rate is arrivals of conversations per second (Poisson); 0 means that one
-	// begins when an earlier one ends.
+	// Rate is arrivals of conversations per second; 0 means that one begins when an
+	// earlier one ends.
 	Rate float64
+	// Process is how the times between arrivals are distributed, and Burstiness the
+	// shape of gamma and Weibull: their gaps vary more than Poisson's below 1, and
+	// less above.
+	Process    Process
+	Burstiness float64
+	// Phases, if not nil, are how the rate goes, one after the other (from 0); Rate
+	// is then no number of anything, and above 0. None has an empty time.
+	Phases func(number int) (p Phase, more bool)
+	// Until, if above 0, is when no conversation begins any more.
+	Until machine.Time
 
 	// Recorded, if not nil, are the requests, with the times at which they arrive.
 	// Rate, which is then no number of anything, is above 0.
@@ -64,6 +76,10 @@ type Config struct {
 	Fields []byte
 	// Leaving is who does not wait for the answer.
 	Leaving Leaving
+
+	// Of requests that are described (Describe), and for Prefixes.
+	fields map[asked]*described.Fields
+	shared []*described.Shared
 }
 
 // Adapter is a LoRA adapter and the part of all conversations that ask for it.
@@ -89,17 +105,42 @@ type Request struct {
 	Path  string
 	// Header is what is sent besides the content's type and the id.
 	Header header.List
-	Body   []byte
+	// Body is what is sent, unless it is Described, which has Fields then.
+	Body      []byte
+	Described described.Body
+}
+
+// IsDescribed says whether there is a description of the body and not the body.
+func (r *Request) IsDescribed() bool { return r.Described.Fields != nil }
+
+// Len is the length of the body.
+func (r *Request) Len() int {
+	if r.IsDescribed() {
+		return r.Described.Len()
+	}
+	return len(r.Body)
+}
+
+// Bytes are the body.
+func (r *Request) Bytes() []byte {
+	if r.Body == nil && r.IsDescribed() {
+		r.Body = r.Described.Bytes()
+	}
+	return r.Body
 }
 
 // Sent is what the record says of the request when it is sent: of a long body
 // the beginning.
 func (r *Request) Sent() []flow.Detail {
-	body := string(r.Body[:min(len(r.Body), maxShown)])
-	if len(r.Body) > maxShown {
+	first := r.Body
+	if r.IsDescribed() {
+		first = r.Described.AppendFirst(nil, maxShown)
+	}
+	body := string(first[:min(len(first), maxShown)])
+	if r.Len() > maxShown {
 		body = strings.ToValidUTF8(body[:maxShown-len("…")], "") + "…"
 	}
-	return []flow.Detail{flow.D("path", r.Path), flow.D("bytes", len(r.Body)), flow.D("body", body)}
+	return []flow.Detail{flow.D("path", r.Path), flow.D("bytes", r.Len()), flow.D("body", body)}
 }
 
 // maxShown is how long a body is that is shown whole.
@@ -123,31 +164,29 @@ func (c *Config) prompt(index int) string {
 	if c.Text != "" {
 		return c.Text
 	}
+	d, n := c.drawn(index)
+	return text(&d, c.Alphabet, n, c.Characters)
+}
+
+// output is how long the answer to the request with this number is, 0 where it is
+// not said.
+func (c *Config) output(index int) int {
+	if c.Output == nil {
+		return 0
+	}
+	d := machine.NewDraw(c.Seed, "client", "output", uint64(index))
+	return max(1, c.Output(&d))
+}
+
+// drawn is what a random prompt is drawn from, and how long it is.
+func (c *Config) drawn(index int) (machine.Draw, int) {
 	d := machine.NewDraw(c.Seed, "client", "prompt", uint64(index))
 	n := 64
 	if c.Length != nil {
 		n = c.Length(&d)
 	}
-	return text(&d, c.Alphabet, n, c.Characters)
+	return d, n
 }
-
-// Gap is the time from the arrival of the conversation before this one to its
-// own, for an open loop.
-func (c *Config) Gap(index int) machine.Time {
-	if c.Recorded != nil {
-		if index == 0 || index >= len(c.Recorded) {
-			return 0
-		}
-		return max(0, c.Recorded[index].At-c.Recorded[index-1].At)
-	}
-	if c.Rate <= 0 {
-		return 0
-	}
-	d := machine.NewDraw(c.Seed, "client", "arrival", uint64(index))
-	return machine.Time(-math.Log(1-d.Float64()) / c.Rate * 1e9)
-}
-
-const asciiLetters = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJ 0123456789 "
 
 var boundaryPieces = []string{"\r\n--windtunnel-", "--", "\r\n", "\r\n--", "windtunnel-", "--\r\n", "Content-Disposition: form-data; name=\"metadata\"\r\n\r\n", "x"}
 
@@ -156,11 +195,8 @@ var boundaryPieces = []string{"\r\n--windtunnel-", "--", "\r\n", "\r\n--", "wind
 // rest is filled with 'x'.
 func text(d *machine.Draw, a Alphabet, n int, characters bool) string {
 	if a == ASCII { // nearly always, and long
-		b := make([]byte, max(0, n))
-		for i := range b {
-			b[i] = asciiLetters[d.Intn(len(asciiLetters))]
-		}
-		return string(b)
+		t := described.Letters(*d, n)
+		return t.String()
 	}
 	var b strings.Builder
 	count := 0

@@ -104,6 +104,7 @@ var CoreClock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc",
 var CoreModules = map[string]string{
 	"github.com/hashicorp/golang-lru/v2/simplelru": "an LRU without lock or clock, the one of the ecosystem's indexer",
 	"cel.dev/cel-go":                                "expressions in an EndpointPickerConfig, compiled and evaluated in memory",
+	"github.com/nikolalohinski/gonja/v2":            "Jinja, in which chat templates are written; templates reach no files, and nothing random",
 	"golang.org/x/text/unicode/norm":                "Unicode normal forms, which tokenizers begin with",
 	"github.com/tidwall/gjson":                      "fields of a request body in memory",
 	"go.yaml.in/yaml/v3":                            "reads configuration from memory, with line numbers",

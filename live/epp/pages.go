@@ -105,8 +105,11 @@ func programs(m *core.Machine, now machine.Time) any {
 	}{Index: 1}
 	if fc := m.FlowControl(); fc != nil {
 		s := fc.Snapshot(now)
-		state.Total, state.Index = len(s.Programs), s.FairnessIndex
+		state.Index = s.FairnessIndex
 		for i := range s.Programs {
+			if s.Programs[i].Weighed {
+				state.Total++
+			}
 			state.InFlight += s.Programs[i].InFlight
 		}
 	}

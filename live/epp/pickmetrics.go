@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 // PickMetrics are the metrics of a picker, under the real EPP's names
@@ -216,7 +217,13 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	m.document.decided(p, r)
 	l := m.labels.request(d.Request).list
 	target := l[1]
+	// Of a body that nobody looked into there are no tokens: the real producer of
+	// them fails, and those behind it are not asked.
+	opaque := d.Request.Body.Kind == parse.Opaque
 	for _, s := range d.Spans {
+		if _, tokens := s.Plugin.(picker.AnswerReader); s.Point == "DataProducer" && opaque && !tokens {
+			continue
+		}
 		m.span(s.Point, s.Plugin.Type(), s.Plugin.Name(), s.Took.Duration())
 	}
 	if d.Err != nil {
@@ -236,7 +243,7 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 		}
 		c.inc(by.Name(), by.Type(), target, d.Disagg)
 	}
-	if r := d.PrimaryProfile(); r.Ok() {
+	if r := d.PrimaryProfile(); r.Ok() && !opaque {
 		for _, pl := range p.Plugins() {
 			if x, ok := pl.(prefixFigures); ok {
 				matched, total, block := x.MatchOf(d, &d.View.States[r.Picked[0]])
@@ -261,16 +268,29 @@ func (m *PickMetrics) dispatched(r *core.Request) {
 	}
 }
 
+// hooked counts what a response's hooks took.
+func (m *PickMetrics) hooked(r *picker.Response) {
+	for _, s := range r.Spans {
+		m.span(s.Point, s.Plugin.Type(), s.Plugin.Name(), s.Took.Duration())
+	}
+	r.Spans = r.Spans[:0]
+}
+
 // piece is told of every piece of a response; gap is the time since the last.
 func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
-	if m == nil || !r.Response.Streaming || gap <= 0 {
+	if m == nil {
+		return
+	}
+	m.hooked(r.Response)
+	if !r.Response.Streaming || gap <= 0 {
 		return
 	}
 	m.itl.observeTo(m.labels.request(r.Request), gap.Seconds())
 }
 
 // ended is told once per dispatched request; spent is the time that its response
-// took of the picker's.
+// took of the picker's. Of a response that is no stream the real one counts the
+// time from its headers to its end.
 func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Duration) {
 	if m == nil {
 		return
@@ -280,20 +300,24 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 	if d.Request.Body != nil && !d.Request.Body.SkipResponse {
 		m.running.addTo(l, -1)
 	}
-	if r == nil || r.Chunks == 0 || !r.Complete() {
+	if r == nil {
+		return
+	}
+	m.hooked(r)
+	if r.Complete() && !r.Streaming {
+		m.respProcessing.observe((now - r.StartedAt).Seconds())
+	} else {
+		m.respProcessing.observe(spent.Seconds())
+	}
+	if d.Request.Body != nil {
+		m.parsed(nil, d.Request, "ResponseParsing", spent, r.Reads)
+	}
+	if r.Chunks == 0 || !r.Complete() {
 		return
 	}
 	seconds := (now - began).Seconds()
 	m.duration.observeTo(l, seconds)
 	m.respSize.observeTo(l, float64(r.Bytes))
-	m.respProcessing.observe(spent.Seconds())
-	pieces := 1
-	if r.Streaming {
-		pieces = r.Chunks
-	}
-	if d.Request.Body != nil {
-		m.parsed(nil, d.Request, "ResponseParsing", spent, pieces)
-	}
 	var ttft, tpot time.Duration
 	if r.FirstAt > 0 {
 		ttft = (r.FirstAt - began).Duration()

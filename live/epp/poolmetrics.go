@@ -105,18 +105,24 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 	c.gauge(out, "inference_extension_flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
 	s := m.FlowControl().Snapshot(now)
 	type program struct{ service, wait float64 }
-	programs := map[string]program{}
+	programs, weighed := map[string]program{}, false
 	for i := range s.Programs {
 		q := &s.Programs[i]
+		weighed = weighed || q.Weighed
+		if q.Dispatched == 0 { // it has waited, at most
+			continue
+		}
 		id := c.flows.flow(q.ID)
 		was := programs[id]
 		programs[id] = program{was.service + q.AttainedService, max(was.wait, q.AverageWaitMs)}
 	}
 	for id, q := range programs {
-		c.gauge(out, epps+"program_aware_attained_service_tokens", "Service that a program has had lately.", q.service, []string{"program_id"}, id)
+		if q.service > 0 {
+			c.gauge(out, epps+"program_aware_attained_service_tokens", "Service that a program has had lately.", q.service, []string{"program_id"}, id)
+		}
 		c.gauge(out, epps+"program_aware_avg_wait_time_milliseconds", "How long a program's requests waited; of several under one label, the longest.", q.wait, []string{"program_id"}, id)
 	}
-	if len(s.Programs) > 0 {
+	if weighed {
 		c.gauge(out, epps+"program_aware_jains_fairness_index", "Jain's index over the programs' waits; 1 is fair.", s.FairnessIndex, nil)
 	}
 	if x := c.k.o.Metrics; x != nil && x.revoked.Load() {

@@ -31,11 +31,13 @@ func (c *served) input(in *incoming) {
 		}
 	case stream.ResponseHeaders:
 		c.machine.Served(in.served)
-	case stream.ResponseBody:
-		c.responsePiece(in.body, in.end)
+	}
+	m := stream.Message{Kind: in.kind, Modes: c.modes, Head: in.head, Body: in.body, End: in.end}
+	if in.kind == stream.ResponseHeaders || in.kind == stream.ResponseBody {
+		c.response(m)
 		return
 	}
-	c.tell(stream.Message{Kind: in.kind, Modes: c.modes, Head: in.head, Body: in.body, End: in.end})
+	c.tell(m)
 }
 
 // take is what read makes of a message, of one that the library has read.
@@ -64,13 +66,13 @@ func (in *incoming) take(m *extprocv3.ProcessingRequest) {
 	}
 }
 
-// responsePiece plays a piece of the response and takes its metrics.
-func (c *served) responsePiece(body []byte, end bool) {
-	c.in = stream.Message{Kind: stream.ResponseBody, Body: body, End: end}
+// response plays a part of the response and takes its metrics.
+func (c *served) response(m stream.Message) {
+	c.in = m
 	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		started := time.Now()
 		c.machine.Input(now, &c.in, fx)
-		if r := c.machine.Request(); r != nil && r.Response != nil && r.Decision != nil && len(body) > 0 {
+		if r := c.machine.Request(); r != nil && r.Response != nil && r.Decision != nil && len(c.in.Body) > 0 {
 			if c.lastAt > 0 {
 				c.k.o.Metrics.piece(r, (now - c.lastAt).Duration())
 			}

@@ -88,7 +88,8 @@ type Publisher struct {
 	mu       sync.Mutex
 	closed   bool
 	pending  []kv.Event
-	text     []byte // memory of flush
+	text     []byte         // memory of flush
+	copies   kvcodec.Copies // where the format is JSON
 	seq      uint64
 	last     time.Time
 	buffer   []published // oldest first
@@ -218,8 +219,20 @@ func (p *Publisher) flush() {
 				e.BlockBytes = p.opts.BlockBytes
 			}
 		}
+		told := batch
+		told.Events = nil
+		for _, e := range batch.Events {
+			if e, any := p.copies.Last(e); any {
+				told.Events = append(told.Events, e)
+			}
+		}
+		if len(told.Events) == 0 {
+			clear(p.pending)
+			p.pending = p.pending[:0]
+			return
+		}
 		var err error
-		if text, err = kvcodec.AppendJSON(text, batch, p.opts.Topic.Pod); err != nil {
+		if text, err = kvcodec.AppendJSON(text, told, p.opts.Topic.Pod); err != nil {
 			p.opts.Log.Error("KV events cannot be written", "error", err)
 			p.pending = p.pending[:0]
 			return

@@ -69,6 +69,8 @@ type pageKey struct {
 	adapters int
 	sleep    int
 	fake     *stats.FakeMetrics
+	http     uint64 // which version of the counts of HTTP requests
+	second   int64  // of the process's own metrics
 }
 
 type pageCache struct {
@@ -88,6 +90,10 @@ func (s *Server) page() ([]byte, bool) {
 	}) {
 		return nil, false
 	}
+	key.second = time.Now().Unix()
+	s.traffic.mu.Lock()
+	key.http = s.traffic.counts.Version()
+	s.traffic.mu.Unlock()
 	s.pages.mu.Lock()
 	defer s.pages.mu.Unlock()
 	if s.pages.body != nil && s.pages.key == key {
@@ -99,6 +105,10 @@ func (s *Server) page() ([]byte, bool) {
 	}
 	t := metrics.Text{Page: make([]byte, 0, len(s.pages.body)+1024)}
 	x.Write(&t)
+	s.traffic.mu.Lock()
+	s.traffic.counts.Write(&t)
+	s.traffic.mu.Unlock()
+	t.Page = append(t.Page, processPage(key.second)...)
 	s.pages.key, s.pages.body = key, t.Page
 	return t.Page, true
 }

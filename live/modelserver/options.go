@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
@@ -67,6 +68,9 @@ type ServerOptions struct {
 	// TokenizerJSON is the file that Tokenizer was read from, for gRPC clients that
 	// ask for it; nil where there is none.
 	TokenizerJSON []byte
+	// ChatTemplate is the model's own; nil writes chats as the model's name has it
+	// (tokens.TemplateFor).
+	ChatTemplate *chattemplate.Template
 	// Content is what the server says: ContentRandom or ContentEcho.
 	Content modelserver.Content
 	// Dataset are answers to draw from, in the place of random words.
@@ -129,6 +133,9 @@ type ServerOptions struct {
 	// SpeculativeTokens is how many tokens the model is said to draft in each
 	// step. Speculation is not simulated: the metrics are there and say 0.
 	SpeculativeTokens int
+	// KVCacheMetricsSample is the share of the KV blocks that vllm:kv_block_*
+	// tell of, 0 to 1 (vLLM: --kv-cache-metrics-sample); 0 tells of none.
+	KVCacheMetricsSample float64
 	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.
 	MaxBodyBytes int64
 	// Body limits the time that a request's body takes; of a held-open one, its

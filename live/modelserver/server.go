@@ -59,6 +59,7 @@ type Server struct {
 	leaving   chan struct{} // closed when the server begins to stop
 	pages     pageCache
 	injector  injector
+	traffic   traffic
 	fake      atomic.Pointer[stats.FakeMetrics]
 	crashes   sync.WaitGroup
 	ctx       context.Context // ends with the server
@@ -83,7 +84,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	if so.Tokenizer == nil {
 		so.Tokenizer = tokens.Packed{}
 	}
-	so.Engine.KVEvents = so.Engine.KVEvents || so.KVEvents != nil
+	so.Engine.KVEvents = so.Engine.KVEvents || so.KVEvents != nil || so.KVCacheMetricsSample > 0
 	so.Engine.Seed, so.Engine.Index = o.Seed, uint64(index)
 	loading := []any{"server", so.Name, "model", so.Models[0], "tensor_parallel_size", max(1, so.TensorParallel)}
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok && timer.Hardware() != nil {
@@ -96,14 +97,15 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	engineID := modelserver.EngineID(o.Seed, index)
 	core, err := enginecore.New(enginecore.Config{Engine: so.Engine, Index: index, EngineID: engineID, ViaStore: o.Transfer.Profile.ViaStore,
-		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil, OutOfMemory: so.OutOfMemory})
+		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil, OutOfMemory: so.OutOfMemory,
+		SampleBlocks: so.KVCacheMetricsSample})
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: core.Engine().Config(), clock: clock, started: time.Now(),
 		recorder: o.Recorder, log: o.Logger, endpoint: so.Listen}
 	s.reader = modelserver.Reader{State: state{s}, Config: &modelserver.Config{
-		Seed: o.Seed, Engine: s.cfg, Models: so.Models, Tokenizer: so.Tokenizer, Template: tokens.TemplateFor(so.Models[0]), Vocabulary: tokens.NewVocabulary(so.Tokenizer),
+		Seed: o.Seed, Engine: s.cfg, Models: so.Models, Tokenizer: so.Tokenizer, Template: tokens.TemplateFor(so.Models[0]), ChatTemplate: so.ChatTemplate, Vocabulary: tokens.NewVocabulary(so.Tokenizer),
 		Content: so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.IgnoreFaultHeader, CacheHitThreshold: so.CacheHitThreshold,
 		Dimensions: so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime, PromptTokensDetails: so.PromptTokensDetails,
 		FullStatus: so.FullStatus, KVRole: so.KVRole, KVPeers: so.KVPeers, EngineID: engineID, TensorParallel: so.TensorParallel,
@@ -126,7 +128,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	protocols.SetUnencryptedHTTP2(so.TLS == nil)
 	protocols.SetHTTP2(so.TLS != nil)
 	s.http = &http.Server{
-		Handler:           so.Body.Handler(s.guard(s.direct(s.routes()))),
+		Handler:           so.Body.Handler(s.guard(s.measured(s.direct(s.routes())))),
 		Protocols:         &protocols,
 		TLSConfig:         so.TLS,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},

@@ -37,7 +37,11 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 	case q.Prompt != nil:
 		text = *q.Prompt
 	case q.Messages != nil:
-		text = s.reader.ChatText(q.Messages)
+		var bad *openai.Error
+		if text, bad = s.reader.ChatText(q.Messages); bad != nil {
+			wire.Answer(w, bad)
+			return
+		}
 	default:
 		wire.Answer(w, openai.Invalidf("prompt", "prompt: field required, or messages."))
 		return

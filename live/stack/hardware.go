@@ -12,6 +12,7 @@ func setHardware(p *scenario.Pool, so *modelserver.ServerOptions) {
 	for _, name := range m.LoRAAdapters {
 		so.Adapters = append(so.Adapters, modelserver.Adapter{Name: name})
 	}
+	so.Tokenizer, so.TokenizerJSON, so.ChatTemplate = p.Tokenizer(), p.TokenizerJSON(), p.Template()
 	so.TensorParallel = max(1, m.TensorParallelSize)
 	so.MemoryBytes = p.MemoryTaken()
 	so.OutOfMemory = p.OutOfMemory()

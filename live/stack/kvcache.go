@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,11 +92,14 @@ func (s *Stack) startKVManager(context.Context) error {
 	if s.o.Keep {
 		o.ZMQBind, o.HTTPAddress = KeptKVEvents, KeptKVManager
 	}
+	fix := &s.o.Scenario.Ports
+	o.ZMQBind, o.HTTPAddress = "tcp://"+fixed(fix.KVManagerEvents, 0, strings.TrimPrefix(o.ZMQBind, "tcp://")), fixed(fix.KVManager, 0, o.HTTPAddress)
 	o.Index.MaxBlocks = 0 // as many as the servers hold
 	s.kv.understand(hasher)
 	told := s.kv.indexed()
 	o.OnMessage = func(r kvevents.Report) { told(managerIndex, r) }
 	var err error
+	o.Tokenizer = s.pool.Tokenizer()
 	s.kv.manager, err = kvmanager.Start(o)
 	return err
 }

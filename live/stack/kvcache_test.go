@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -156,4 +158,32 @@ schedulingProfiles:
 		t.Errorf("the manager's metrics: %s", page)
 	}
 	r.idle()
+}
+
+// The same prompt twice under one id has the same answer, too: its blocks are
+// filled a second time and the copies go. What is left is still in every index.
+func TestIndexKeepsABlockWhoseCopyGoes(t *testing.T) {
+	t.Parallel()
+	s := cacheScenario(t, "json", true)
+	s.Workload.Requests = 1
+	r := start(t, s, nil)
+	body := `{"model":"llama-3.1-8b","max_tokens":20,"messages":[{"role":"user","content":"` + strings.Repeat("hello world ", 30) + `"}]}`
+	for range 2 {
+		if a := r.postTo("http://"+r.Endpoints[0], "/v1/chat/completions", body, "x-request-id", "again"); a.status != 200 {
+			t.Fatalf("%+v", a)
+		}
+	}
+	p := r.kv.list[0].Publisher
+	p.Flush()
+	sent := int(p.Stats().Messages)
+	var checks []report.IndexSummary
+	r.until("every event has arrived", func() bool {
+		checks = r.checkKV()
+		return !slices.ContainsFunc(checks, func(c report.IndexSummary) bool { return c.Events < sent })
+	})
+	for _, c := range checks {
+		if c.Blocks == 0 || c.Missing+c.Extra > 0 {
+			t.Errorf("%+v", c)
+		}
+	}
 }

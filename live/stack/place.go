@@ -45,6 +45,13 @@ const (
 // findPlaces finds the pool's places, once.
 func (s *Stack) findPlaces() {
 	if s.places == nil {
+		if p := &s.o.Scenario.Ports; p.Servers > 0 || p.Sidecars > 0 {
+			s.places = &places{}
+			for i := range s.pool.Servers() {
+				s.places.pods = append(s.places.pods, place{front: fixed(p.Sidecars, i, anyPort), server: fixed(p.Servers, i, anyPort), side: anyPort})
+			}
+			return
+		}
 		s.places = findPlaces(s.pool)
 	}
 }

@@ -4,6 +4,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,6 +148,10 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if o.Origin.IsZero() {
 		o.Origin = time.Now()
 	}
+	fix := &o.Scenario.Ports
+	o.Ports.Gateway, o.Ports.ExtProc = cmp.Or(o.Ports.Gateway, fix.Gateway), cmp.Or(o.Ports.ExtProc, fix.ExtProc)
+	o.Ports.Admin = cmp.Or(o.Ports.Admin, fix.EnvoyAdmin)
+	o.Ports.Health, o.Ports.Metrics = cmp.Or(o.Ports.Health, fix.Health), cmp.Or(o.Ports.Metrics, fix.Metrics)
 	s = &Stack{o: o, pool: &o.Scenario.Pools[0], origin: o.Origin, Dir: o.Dir}
 	began := time.Now()
 	started := s // a step that returns an error has set s to nil by then
@@ -236,6 +241,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
 		setHardware(s.pool, &so)
+		so.Listen = fixed(s.o.Scenario.Ports.Servers, i, "")
 		if s.places != nil {
 			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
 			if so.KVRole = core.RoleConsumer; s.pool.Prefills(i) {

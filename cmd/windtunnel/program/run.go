@@ -2,12 +2,14 @@ package program
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -40,6 +43,7 @@ type runCmd struct {
 	HealthPort  int           `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health; left out 9003 or a free one."`
 	MetricsPort int           `name:"metrics-port" placeholder:"N" help:"Port of its metrics; left out 9090 or a free one."`
 	AdminPort   int           `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump); left out 19000 with --keep, else a free one."`
+	Addresses   string        `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to this file, as JSON: Envoy and its admin pages, the endpoint picker, every model server; .targets in it is what Prometheus' file_sd_configs takes."`
 	EnvoyPath   string        `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
 	Hops        bool          `help:"After the run, print how long it took from part to part, as the hops: section of a scenario for windtunnel sim."`
 	Verbose     bool          `short:"v" help:"Log what the parts do, to stderr."`
@@ -55,6 +59,7 @@ Examples:
   windtunnel run -n 200 -c 50 --prefill 100ms..500ms    # more of them, faster
   windtunnel run --keep                                 # stays up, and prints a curl line
   windtunnel run --record yesterday.ndjson.gz           # windtunnel replay shows it again
+  windtunnel run --keep --addresses-file at.json        # where everything listens, for programs; jq .targets at.json is for Prometheus
   windtunnel run --output json | jq 'select(.hop == "epp")'
   windtunnel run mine.yaml --hops                       # what to write into it for windtunnel sim to take as long
   windtunnel run --endpoint 127.0.0.1:8000              # in front of a real vLLM, with the model that it serves
@@ -70,6 +75,11 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	if err := c.spares(append(c.inputs(s), c.EnvoyPath)); err != nil {
 		return err
+	}
+	for _, in := range c.inputs(s) {
+		if c.Addresses != "" && files.Same(in, c.Addresses) {
+			return exit.With(exit.Usage, fmt.Errorf("--addresses-file %s: this is %s, which the run reads; choose another file", c.Addresses, in))
+		}
 	}
 	elsewhere, err := c.elsewhere(o)
 	if err != nil {
@@ -117,6 +127,9 @@ func (c *runCmd) Run(o *outside) error {
 	if x := session.Inputs(); x != nil {
 		inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: *x, Log: c.log(o)})
 		st.Record(inputs)
+	}
+	if err := c.writeAddresses(st); err != nil {
+		return errors.Join(err, stopStack(st))
 	}
 	c.ready(o, st, s)
 	loadErr := c.load(ctx, st)
@@ -278,6 +291,21 @@ func (c *runCmd) notes(o *outside) io.Writer {
 		return o.Stderr
 	}
 	return o.Stdout
+}
+
+// writeAddresses tells programs where everything listens.
+func (c *runCmd) writeAddresses(st *stack.Stack) error {
+	if c.Addresses == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(st.Addresses(), "", "  ")
+	if err == nil {
+		err = os.WriteFile(c.Addresses, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		return exit.With(exit.Input, fmt.Errorf("--addresses-file: %w", err))
+	}
+	return nil
 }
 
 // ready prints the one line that says what listens where.

@@ -14,6 +14,7 @@ type simCmd struct {
 	loadFlags
 	outputFlags
 	NoHops bool `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
+	Bytes  bool `help:"Spell out every request and answer, as run does. It takes longer, and the record is the same."`
 }
 
 func (c *simCmd) Help() string {
@@ -38,11 +39,11 @@ func (c *simCmd) Run(o *outside) error {
 	if c.NoHops {
 		s.Hops = scenario.Hops{}
 	}
-	return sim(o, s, c.options(o, s, nil))
+	return sim(o, s, c.options(o, s, nil), c.Bytes)
 }
 
-// sim plays a scenario in virtual time.
-func sim(o *outside, s *scenario.Scenario, options report.Options) error {
+// sim plays a scenario in virtual time, in bytes or not.
+func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool) error {
 	gc.Play()
 	defer gc.Serve()
 	session, err := report.Start(options)
@@ -52,7 +53,7 @@ func sim(o *outside, s *scenario.Scenario, options report.Options) error {
 	ctx, stop := o.Context()
 	defer stop()
 	session.Servers(virtual.Servers(&s.Pools[0]))
-	indexes, err := virtual.Play(s, session, func(int) bool { return ctx.Err() == nil })
+	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }})
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())

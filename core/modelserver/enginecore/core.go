@@ -28,6 +28,9 @@ type Config struct {
 	// OutOfMemory is why the server does not fit into its memory; it never serves
 	// then. Nil: it fits.
 	OutOfMemory error
+	// SampleBlocks is the share of the KV blocks whose times are counted, 0 to 1;
+	// the engine must report its blocks.
+	SampleBlocks float64
 }
 
 // Core is the part of a model server that all its requests share. It is a
@@ -82,7 +85,9 @@ func New(c Config) (*Core, error) {
 	}
 	c.Ranks = max(1, c.Ranks)
 	cfg := eng.Config()
-	return &Core{c: c, cfg: cfg, eng: eng, stats: stats.New(&cfg), sequences: map[engine.RequestID]*Sequence{},
+	counts := stats.New(&cfg)
+	counts.SampleBlocks(c.SampleBlocks)
+	return &Core{c: c, cfg: cfg, eng: eng, stats: counts, sequences: map[engine.RequestID]*Sequence{},
 		holds: map[uint64]*Hold{}, byBlock: map[int]*Hold{}, named: map[string]*Hold{}, inquiries: map[Inquiry]*inquiry{}, waiting: map[string][]*inquiry{},
 		calls: map[Call]*call{}, known: bounded.New[string, struct{}](bounded.Limits{Entries: maxKnown}, nil)}, nil
 }

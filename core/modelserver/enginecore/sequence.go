@@ -42,6 +42,7 @@ type Sequence struct {
 	Hold *Hold
 
 	state   sequenceState
+	entered bool  // the engine was given it
 	fetches *call // what it waits for before it is in the engine, or the cache that it fetches
 	stores  bool  // its blocks are to be put into the external cache
 }
@@ -62,6 +63,10 @@ type Hold struct {
 	handle uint64
 	key    string
 }
+
+// Entered says whether the engine was given the sequence. One that is over before
+// that is none that it has ended.
+func (q *Sequence) Entered() bool { return q.entered }
 
 func (s *Core) submit(q *Sequence) {
 	q.state = arriving
@@ -119,7 +124,10 @@ func (s *Core) begin(q *Sequence) {
 		q.Submit.ID++
 	}
 	q.Submit.Remote.Handle = uint64(q.Submit.ID)
-	s.sequences[q.Submit.ID], q.state, q.Counted.Arrived = q, inEngine, s.now
+	s.sequences[q.Submit.ID], q.state, q.entered, q.Counted.Arrived = q, inEngine, true, s.now
+	if s.stats.SamplesBlocks() {
+		q.Counted.Blocks = q.Submit.Hashes
+	}
 	s.input(&q.Submit)
 }
 

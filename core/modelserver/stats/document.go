@@ -2,6 +2,15 @@ package stats
 
 import "github.com/windtunnel/windtunnel/core/metrics"
 
+// What SkipUsage leaves out.
+const (
+	computeFamily   = "vllm_gpu_compute_utilization_percent"
+	bandwidthFamily = "vllm_gpu_memory_bandwidth_utilization_percent"
+)
+
+// UsageFamilies tell how much of the hardware the steps used.
+var UsageFamilies = []string{computeFamily, bandwidthFamily}
+
 // writeDocument writes the metrics that document 003 names, under its names.
 // They say the same as vLLM's own where both exist; what only the document has
 // is computed from the engine: how busy it was in the last ten seconds, what
@@ -36,8 +45,8 @@ func (x *Look) writeDocument(w metrics.Writer) {
 	metrics.Gauge(w, "vllm_gpu_utilization_percent", "Part of the last ten seconds in which the engine computed, in percent.", 100*busy)
 	metrics.Gauge(w, "vllm_gpu_utilization", "Part of the last ten seconds in which the engine computed.", busy)
 	if x.hardware != nil {
-		metrics.Gauge(w, "vllm_gpu_compute_utilization_percent", "Part of the accelerator's peak arithmetic that the last ten seconds used (MFU), in percent.", 100*min(1, recent.computed.Seconds()/span))
-		metrics.Gauge(w, "vllm_gpu_memory_bandwidth_utilization_percent", "Part of its memory bandwidth that they used (MBU), in percent.", 100*min(1, recent.moved.Seconds()/span))
+		metrics.Gauge(w, computeFamily, "Part of the accelerator's peak arithmetic that the last ten seconds used (MFU), in percent.", 100*min(1, recent.computed.Seconds()/span))
+		metrics.Gauge(w, bandwidthFamily, "Part of its memory bandwidth that they used (MBU), in percent.", 100*min(1, recent.moved.Seconds()/span))
 		metrics.Gauge(w, "vllm_gpu_memory_total_bytes", "Memory of one accelerator.", float64(x.hardware.Accelerator.MemoryBytes))
 	}
 	metrics.Gauge(w, "vllm_gpu_cache_usage_percent", "As vllm_kv_cache_usage_percent.", 100*x.KVUsage())

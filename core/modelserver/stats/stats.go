@@ -20,34 +20,44 @@ type Stats struct {
 	active         machine.Time // when they last did
 	heard          bool         // something, since Delivered
 	preemptions    uint64
+	blockTokens    int
 	refused        uint64 // because too many waited
 	externalTokens uint64 // prompt tokens asked of other servers
 	externalHits   uint64 // of these, fetched
 
-	ttft, itl, tpot                     histogram
-	e2e, queue, inference, prefill      histogram
-	latest                              latest // of e2e
-	decode                              histogram
-	promptTokens, generationTokens      histogram
-	maxGeneration, paramMaxTokens       histogram
-	paramN, iterationTokens, kvComputed histogram
-	transferSeconds, transferBytes      histogram
-	postSeconds, descriptors            histogram // of transfers: until the holder has answered; blocks
-	failedTransfers, expiredHandles     uint64
-	rates                               rates
-	steps                               stepTimes
-	hardware                            *hardware.Hardware // nil where none is simulated
+	ttft, itl, tpot                      histogram
+	e2e, queue, inference, prefill       histogram
+	latest                               latest // of e2e
+	decode                               histogram
+	promptTokens, generationTokens       histogram
+	maxGeneration, paramMaxTokens        histogram
+	paramN, iterationTokens, kvComputed  histogram
+	transferSeconds, transferBytes       histogram
+	postSeconds, descriptors             histogram // of transfers: until the holder has answered; blocks
+	failedTransfers, expiredHandles      uint64
+	rates                                rates
+	steps                                stepTimes
+	hardware                             *hardware.Hardware // nil where none is simulated
+	noUsage                              bool               // nobody reads how much of it the steps used
+	preemptionsEach                      histogram          // of each request that ended
+	residency                            *residency         // nil where blocks are not sampled
+	blockLifetime, blockIdle, blockReuse histogram
 }
 
 // New counts for a server with this engine.
 func New(c *engine.Config) *Stats {
 	s := new(Stats)
 	s.init(c.MaxModelLen)
+	s.blockTokens = c.BlockSize
 	if timer, ok := c.Timer.(*latency.Timer); ok {
 		s.hardware = timer.Hardware()
 	}
 	return s
 }
+
+// SkipUsage leaves out how much of the hardware each step uses, for a driver
+// whose readers want none of UsageFamilies: it costs time for every step.
+func (s *Stats) SkipUsage() { s.noUsage = true }
 
 // Hardware is what the engine runs on, nil where none is simulated.
 func (s *Stats) Hardware() *hardware.Hardware { return s.hardware }
@@ -61,12 +71,15 @@ type Sequence struct {
 	N, MaxTokens int
 	// Adapter is the LoRA adapter's name, or empty.
 	Adapter string
+	// Blocks are the prompt's block hashes, where a sample of blocks is followed.
+	Blocks []uint64
 	// Arrived is when the engine got it.
 	Arrived machine.Time
 
 	scheduled, firstAt, lastAt machine.Time
 	begun, first               bool // scheduled and firstAt are known
 	cached                     int
+	preempted                  int
 	fetched                    int                // tokens that came from another server
 	before                     [itlBuckets]uint32 // steps that ended by its first token, by duration; where not every token is told
 }
@@ -90,6 +103,7 @@ var finishedNames = [finishReasons]string{"stop", "length", "abort", "error", "r
 // concerns none.
 func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 	s.active, s.heard = f.At, true
+	s.blockEffect(fx, f)
 	switch f.Kind {
 	case engine.Stepped:
 		s.stepped(fx, f)
@@ -110,6 +124,9 @@ func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 			s.refused++
 		}
 	case engine.PrefillStarted:
+		if s.residency != nil && s.blockTokens > 0 {
+			s.residency.accessed(f.At, q.Blocks[:min(len(q.Blocks), int(f.Count)/s.blockTokens)])
+		}
 		if !q.begun { // it comes again after a preemption
 			q.begun, q.scheduled, q.cached = true, f.At, int(f.Count)
 			s.QueriedTokens += uint64(q.PromptTokens)
@@ -123,6 +140,7 @@ func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 		q.lastAt = f.At
 	case engine.Preempted:
 		s.preemptions++
+		q.preempted++
 	case engine.Finished:
 		s.finished(q, f)
 	case engine.Aborted:
@@ -184,7 +202,7 @@ func (s *Stats) stepped(fx *engine.Effects, f *engine.Effect) {
 	s.steps.add(f)
 	s.iterationTokens.observe(float64(f.Batch) + float64(f.First))
 	s.iterationTokens.observeN(float64(f.Batch), uint64(f.Count-1))
-	if s.hardware == nil {
+	if s.hardware == nil || s.noUsage {
 		return
 	}
 	for k := range int(f.Count) {
@@ -222,6 +240,7 @@ func (s *Stats) ended(q *Sequence, f *engine.Effect, reason int) {
 	s.generationTokens.observe(float64(f.Count))
 	s.maxGeneration.observe(float64(f.Count))
 	s.paramN.observe(float64(max(1, q.N)))
+	s.preemptionsEach.observe(float64(q.preempted))
 	if q.MaxTokens > 0 {
 		s.paramMaxTokens.observe(float64(q.MaxTokens))
 	}

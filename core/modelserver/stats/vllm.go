@@ -33,6 +33,8 @@ func (x *Look) writeEngine(w metrics.Writer) {
 		value{"local_compute", float64(x.QueriedTokens - min(x.QueriedTokens, x.CachedTokens+x.externalHits))},
 		value{"local_cache_hit", float64(x.CachedTokens)}, value{"external_kv_transfer", float64(x.externalHits)})
 	metrics.Counter(w, "vllm:prompt_tokens_cached_total", "Number of cached prompt tokens (local + external).", float64(x.CachedTokens+x.externalHits))
+	series(w, "vllm:prompt_tokens_cached_by_source_total", "counter", "Number of cached prompt tokens by where they were, counted at admission.", "source",
+		value{"device", float64(x.CachedTokens - min(x.CachedTokens, x.Engine.CPUCacheHits))}, value{"host", float64(x.Engine.CPUCacheHits)}, value{"p2p", float64(x.externalHits)}, value{"disk", 0}, value{"external_unspecified", 0})
 	metrics.Counter(w, "vllm:corrupted_requests_total", "Corrupted requests, in terms of total number of requests with NaNs in logits.", 0)
 	var success [finishReasons]value
 	for i, name := range finishedNames {
@@ -55,6 +57,11 @@ func (x *Look) writeEngine(w metrics.Writer) {
 	histogramOf(w, "vllm:request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", &x.prefill)
 	histogramOf(w, "vllm:request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", &x.decode)
 	histogramOf(w, "vllm:request_prefill_kv_computed_tokens", "Histogram of new KV tokens computed during prefill (excluding cached tokens).", &x.kvComputed)
+	histogramOf(w, "vllm:request_num_preemptions", "Histogram of the number of preemptions per request.", &x.preemptionsEach)
+	x.writeResidency(w)
+	for _, unit := range [...][2]string{{"flops", "floating point operations"}, {"read_bytes", "bytes read from memory"}, {"write_bytes", "bytes written to memory"}} {
+		metrics.Counter(w, "vllm:estimated_"+unit[0]+"_per_gpu_total", "Estimated number of "+unit[1]+" per GPU (with --enable-mfu-metrics).", 0)
+	}
 	histogramOf(w, "vllm:nixl_xfer_time_seconds", "Histogram of transfer duration for NIXL KV Cache transfers.", &x.transferSeconds)
 	histogramOf(w, "vllm:nixl_post_time_seconds", "Histogram of transfer post time for NIXL KV Cache transfers.", &x.postSeconds)
 	histogramOf(w, "vllm:nixl_num_descriptors", "Histogram of number of descriptors per NIXL KV Cache transfers.", &x.descriptors)

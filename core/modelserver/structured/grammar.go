@@ -18,6 +18,7 @@ const MaxBytes = 1 << 20
 // builder makes the nodes of a form.
 type builder struct {
 	all   []*node
+	room  []node // where the next ones are made, several at once
 	spend func(int) bool
 }
 
@@ -26,7 +27,12 @@ const nodeWork = 256
 
 func (b *builder) node(n node) *node {
 	b.spend(nodeWork)
-	p := &n
+	if len(b.room) == 0 {
+		b.room = make([]node, 16)
+	}
+	p := &b.room[0]
+	b.room = b.room[1:]
+	*p = n
 	b.all = append(b.all, p)
 	return p
 }

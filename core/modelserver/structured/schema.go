@@ -270,7 +270,9 @@ func (c *compiler) resolve(ref *value) (*value, error) {
 		if p, err := url.PathUnescape(part); err == nil {
 			part = p
 		}
-		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		if strings.Contains(part, "~") {
+			part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		}
 		next := at.get(part)
 		if i, err := strconv.Atoi(part); err == nil && at.is('[') && i >= 0 && i < len(at.vals) {
 			next = at.vals[i]

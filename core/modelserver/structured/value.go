@@ -1,11 +1,13 @@
 package structured
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tidwall/gjson"
 )
 
 // value is a JSON value that keeps its members in order: texts have theirs in
@@ -24,19 +26,46 @@ type value struct {
 const maxDepth = 200
 
 func parseValue(raw []byte, spend func(int) bool) (*value, error) {
-	if !spend(valueWork * len(raw)) {
-		return nil, tooMuch
+	if !gjson.ValidBytes(raw) {
+		return nil, errors.New("expected one JSON value")
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	v, err := readValue(d, spend, 0)
-	if err != nil {
-		return nil, err
+	v := new(value)
+	return v, v.read(gjson.ParseBytes(raw), spend, 0)
+}
+
+// valueWork is what reading one byte of a schema takes, for each value that it is
+// within.
+const valueWork = 4
+
+func (v *value) read(from gjson.Result, spend func(int) bool, depth int) (err error) {
+	if depth > maxDepth {
+		return fmt.Errorf("nested more than %d deep", maxDepth)
 	}
-	if d.More() {
-		return nil, fmt.Errorf("expected one JSON value")
+	if !spend(valueWork * len(from.Raw)) {
+		return tooMuch
 	}
-	return v, nil
+	v.spend = spend
+	switch v.kind = from.Raw[0]; {
+	case from.IsObject(), from.IsArray():
+		object := from.IsObject()
+		if v.vals = make([]*value, 0, 4); object {
+			v.keys = make([]string, 0, 4)
+		}
+		from.ForEach(func(key, kid gjson.Result) bool {
+			if object {
+				v.keys = append(v.keys, key.String())
+			}
+			x := new(value)
+			v.vals = append(v.vals, x)
+			err = x.read(kid, spend, depth+1)
+			return err == nil
+		})
+	case from.Type == gjson.String:
+		v.text = from.String()
+	case from.Type == gjson.Number:
+		v.kind, v.lit = '0', from.Raw
+	}
+	return err
 }
 
 // firstValue is the JSON value that a text begins with, as it stands there.
@@ -45,51 +74,6 @@ func firstValue(text string) (json.RawMessage, error) {
 	var raw json.RawMessage
 	err := d.Decode(&raw)
 	return json.RawMessage(text[:d.InputOffset()]), err
-}
-
-// valueWork is what reading one byte of a schema takes.
-const valueWork = 8
-
-func readValue(d *json.Decoder, spend func(int) bool, depth int) (*value, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
-	}
-	t, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	v := &value{spend: spend}
-	switch t := t.(type) {
-	case json.Delim:
-		v.kind = byte(t)
-		for d.More() {
-			if t == '{' {
-				key, err := d.Token()
-				if err != nil {
-					return nil, err
-				}
-				v.keys = append(v.keys, key.(string))
-			}
-			kid, err := readValue(d, spend, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			v.vals = append(v.vals, kid)
-		}
-		_, err = d.Token()
-	case string:
-		v.kind, v.text = '"', t
-	case json.Number:
-		v.kind, v.lit = '0', t.String()
-	case bool:
-		v.kind = 'f'
-		if t {
-			v.kind = 't'
-		}
-	default:
-		v.kind = 'n'
-	}
-	return v, err
 }
 
 // get is a member; nil where there is none. Of several by one name the last

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
@@ -237,23 +236,26 @@ func (w *writer) str(n *node) {
 	if w.Free {
 		words += w.Draw.Intn(3)
 	}
-	var text []rune
-	for i := 0; (i < words || len(text) < n.least) && (n.most < 0 || len(text) < n.most); i++ {
+	w.b = append(w.b, '"')
+	for i, size := 0, 0; (i < words || size < n.least) && (n.most < 0 || size < n.most) && len(w.b) < w.Most; i++ {
 		if i > 0 {
-			text = append(text, ' ')
+			w.b = append(w.b, ' ')
+			size++
 		}
-		from := len(text)
-		if text = append(text, []rune(w.word())...); len(text) == from {
-			text = append(text, 'x') // a vocabulary may have empty words
+		word := w.word()
+		if word == "" {
+			word = "x" // a vocabulary may have empty words
 		}
-		if w.Spend(stepWork * (len(text) - from)); len(w.b)+len(text) > w.Most {
-			break
+		w.Spend(stepWork * len(word))
+		for _, r := range word {
+			if size == n.most {
+				break
+			}
+			w.b = appendEscaped(w.b, r)
+			size++
 		}
 	}
-	if n.most >= 0 && len(text) > n.most {
-		text = text[:n.most]
-	}
-	w.b = openai.AppendString(w.b, string(text))
+	w.b = append(w.b, '"')
 }
 
 func (w *writer) any() {

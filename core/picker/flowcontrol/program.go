@@ -76,6 +76,7 @@ type program struct {
 	dispatched int64
 	waitSumMs  float64
 	lastDone   machine.Time
+	weighed    bool // it was among those of which one was to be served
 }
 
 func newPrograms(config Program) *programs {
@@ -130,6 +131,10 @@ type ProgramStats struct {
 	AttainedService float64 // tokens, completion tokens twice
 	AverageWaitMs   float64
 	InFlight        int
+	// Dispatched is how many requests it has had sent on, and Weighed whether it was
+	// ever among those of which one was to be served.
+	Dispatched int64
+	Weighed    bool
 }
 
 // stats lists the programs by id and Jain's fairness index over their average
@@ -137,7 +142,7 @@ type ProgramStats struct {
 func (p *programs) stats() (list []ProgramStats, index float64) {
 	n := 0 // those that waited
 	for id, q := range p.byID {
-		s := ProgramStats{ID: id, AttainedService: p.decayed(q), InFlight: q.running}
+		s := ProgramStats{ID: id, AttainedService: p.decayed(q), InFlight: q.running, Dispatched: q.dispatched, Weighed: q.weighed || q.dispatched > 0}
 		if q.dispatched > 0 {
 			s.AverageWaitMs = q.waitSumMs / float64(q.dispatched)
 			n++
@@ -212,6 +217,7 @@ func (p *programAware) pick(now machine.Time) *flow {
 	low, high := math.Inf(1), math.Inf(-1)
 	short, long := math.Inf(1), math.Inf(-1)
 	for _, f := range p.flows {
+		f.program.weighed = true
 		low, high = min(low, f.program.service), max(high, f.program.service)
 		w := waitMs(f, now)
 		short, long = min(short, w), max(long, w)

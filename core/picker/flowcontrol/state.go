@@ -171,7 +171,7 @@ func (c *Controller) Load(s *Saved) {
 			continue
 		}
 		for _, q := range list {
-			c.programs[name].byID[q.ID] = &program{q.ID, float64(q.Service), q.WorkedAt, q.RestCycles, q.RestUntil, q.Running, q.Waiting, q.Dispatched, float64(q.WaitSumMs), q.LastDone}
+			c.programs[name].byID[q.ID] = &program{q.ID, float64(q.Service), q.WorkedAt, q.RestCycles, q.RestUntil, q.Running, q.Waiting, q.Dispatched, float64(q.WaitSumMs), q.LastDone, q.Dispatched > 0}
 		}
 	}
 	for i := range s.Items {

@@ -3,6 +3,8 @@ package parse
 import (
 	"fmt"
 	"slices"
+
+	"github.com/windtunnel/windtunnel/core/described"
 )
 
 // MaxBodyBytes is the longest request body that is parsed.
@@ -72,8 +74,9 @@ type Body struct {
 	// what the prompts say.
 	Described bool
 
-	raw         []byte // as the client sent it
-	assetTokens int    // of all assets
+	raw         []byte          // as the client sent it
+	of          *described.Body // instead, as long as nobody asks for the bytes
+	assetTokens int             // of all assets
 }
 
 // Raw are the bytes as the client sent them.
@@ -81,12 +84,18 @@ func (b *Body) Raw() []byte {
 	if b.Described {
 		panic(&Unknown{"the body's bytes"})
 	}
+	if b.raw == nil && b.of != nil {
+		b.raw = b.of.Bytes()
+	}
 	return b.raw
 }
 
+// Of is what the body is described by; nil where there are its bytes alone.
+func (b *Body) Of() *described.Body { return b.of }
+
 // Forget gives up the content, which has done its work: a request that is held
 // for long should not hold it.
-func (b *Body) Forget() { b.raw, b.Prompts = nil, nil }
+func (b *Body) Forget() { b.raw, b.of, b.Prompts = nil, nil, nil }
 
 // EstimatedTokens is the length of all prompts in tokens.
 func (b *Body) EstimatedTokens() int {

@@ -6,7 +6,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // UnitTokens is how many tokens a unit of a prompt has where nothing asks for
@@ -23,9 +25,10 @@ type Prompt struct {
 	text   []byte
 	tokens []uint32
 
-	described bool // there is no content, only what follows
-	ids       bool // the client sent, or a renderer made, token ids
-	length    int  // bytes of text, four for a token id
+	of        *described.Body // has the content, which is spelt out where somebody asks for it
+	described bool            // there is no content, only what follows
+	ids       bool            // the client sent, or a renderer made, token ids
+	length    int             // bytes of text, four for a token id
 
 	unit  int      // bytes
 	heads []uint64 // hash of the prompt's beginning, up to the end of each unit
@@ -66,8 +69,14 @@ func (p *Prompt) Text() []byte {
 	if p.described && !p.ids {
 		panic(&Unknown{"the prompt's text"})
 	}
+	if p.of != nil && p.text == nil {
+		p.text = p.of.AppendPrompt(make([]byte, 0, p.length), &asSent, false)
+	}
 	return p.text
 }
+
+// asSent is how prompts are compared: roles and contents one behind the other.
+var asSent tokens.Template
 
 // Tokens are the prompt's token ids; nil where it is text.
 func (p *Prompt) Tokens() []uint32 {
@@ -134,14 +143,40 @@ func (p *Prompt) AppendBlocks(dst []uint64, seed uint64, blockTokens, limit int)
 // appendHeads hashes the prompt's beginnings up to the ends of its units, no
 // further than limit bytes.
 func (p *Prompt) appendHeads(unit, limit int) []uint64 {
+	if p.of != nil && p.text == nil && (limit >= p.length || limit%unit == 0) {
+		return p.headsOf(unit, limit)
+	}
 	content := p.Bytes()
 	content = content[:min(len(content), limit)]
 	heads := make([]uint64, 0, (len(content)+unit-1)/unit)
 	h := uint64(unit)
 	for len(content) > 0 {
 		n := min(unit, len(content))
-		h = Mix(h, xxhash.Sum64(content[:n]))
+		h = headNamer{}.Name(h, content[:n])
 		heads, content = append(heads, h), content[n:]
+	}
+	return heads
+}
+
+// headNamer names the units of appendHeads.
+type headNamer struct{}
+
+// Name implements described.Namer.
+func (headNamer) Name(before uint64, unit []byte) uint64 { return Mix(before, xxhash.Sum64(unit)) }
+
+// headsOf is appendHeads for a prompt that is not spelt out.
+func (p *Prompt) headsOf(unit, limit int) []uint64 {
+	rule := described.Rule{Namer: headNamer{}, Seed: uint64(unit), Unit: unit}
+	heads, rest := p.of.Names(make([]uint64, 0, (p.length+unit-1)/unit), &rule)
+	if len(rest) > 0 {
+		last := rule.Seed
+		if n := len(heads); n > 0 {
+			last = heads[n-1]
+		}
+		heads = append(heads, headNamer{}.Name(last, rest))
+	}
+	if limit < p.length {
+		heads = heads[:limit/unit]
 	}
 	return heads
 }

@@ -226,6 +226,9 @@ func (f *inflight) release(ch *charge, request bool) {
 	}
 }
 
+// ReadsProgress implements picker.ProgressReader.
+func (*inflight) ReadsProgress() bool { return true }
+
 // ResponseBody frees the prompt's tokens at the first chunk, when prefill is
 // over, and the prefill endpoint altogether. With estimated output only the
 // latter: the output is yet to come.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
@@ -21,6 +22,17 @@ type policy struct {
 	usage    bool
 }
 
+func (pol *policy) itself() *policy { return pol }
+
+// programPolicy is program-aware-fairness. Flow control does the work of its
+// hooks, which are there to be counted as the real one's.
+type programPolicy struct{ policy }
+
+// PreRequest and ResponseBody do nothing.
+func (*programPolicy) PreRequest(*picker.Cycle) {}
+
+func (*programPolicy) ResponseBody(machine.Time, *picker.Response) {}
+
 // newPolicy reads the parameters of a policy type; types without parameters
 // ignore them, as the real EPP does.
 func newPolicy(typ string) picker.Factory {
@@ -32,8 +44,8 @@ func newPolicy(typ string) picker.Factory {
 		case string(flowcontrol.FCFS), string(flowcontrol.EDF), string(flowcontrol.SLODeadline):
 			pol.ordering = true
 		case flowcontrol.ProgramAware:
-			pol.fairness = true
-			return pol, pol.readProgram(p)
+			x := &programPolicy{policy{fairness: true}}
+			return x, x.readProgram(p)
 		case flowcontrol.StaticUsageLimit:
 			pol.CallType(typ + "-type") // as the real one has it
 			pol.usage = true
@@ -178,11 +190,10 @@ func (r resolver) policy(ref string, is func(*policy) bool, kind string) (*polic
 		}
 		return nil, fmt.Errorf("plugin %q not found; declare it under plugins", ref)
 	}
-	pol, ok := pl.(*policy)
-	if !ok || !is(pol) {
-		return nil, picker.TypeError(pl, kind)
+	if x, ok := pl.(interface{ itself() *policy }); ok && is(x.itself()) {
+		return x.itself(), nil
 	}
-	return pol, nil
+	return nil, picker.TypeError(pl, kind)
 }
 
 func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {

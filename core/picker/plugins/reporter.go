@@ -64,6 +64,9 @@ func newReporter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin
 	return r, nil
 }
 
+// ReadsProgress implements picker.ProgressReader.
+func (*reporter) ReadsProgress() bool { return true }
+
 // ResponseBody reports at the end of a response. One that told no usage used
 // nothing.
 func (r *reporter) ResponseBody(_ machine.Time, resp *picker.Response) {

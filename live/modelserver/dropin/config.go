@@ -58,6 +58,9 @@ type Config struct {
 	// DataParallelLocal is how many of the ranks are here; 0: all.
 	DataParallelLocal int
 	SpeculativeTokens int
+	// KVCacheMetrics tells of KV blocks, and of which share.
+	KVCacheMetrics       bool
+	KVCacheMetricsSample float64
 
 	Accelerator, Quantization, KVCacheDType string
 	// TimeToFirstToken and InterTokenLatency are distributions. With them given
@@ -78,6 +81,7 @@ type Config struct {
 	Adapters                       []modelserver.Adapter
 
 	Tokenizer           string // a tokenizer.json, or the directory it is in
+	ChatTemplate        string // the file of a chat template
 	Mode                string // random or echo
 	Dataset             string // a file of answers
 	DatasetTable        string // its table, where it is a database

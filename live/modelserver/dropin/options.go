@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -93,6 +95,12 @@ func (r *Result) fill(simFlags bool) error {
 			return fmt.Errorf("--min-tool-call-%s: expected at most --max-tool-call-%s, %v, got %v", t.what, t.what, t.max, t.min)
 		}
 	}
+	if r.ChatTemplate != "" {
+		if _, err := os.Stat(r.ChatTemplate); errors.Is(err, fs.ErrNotExist) {
+			r.Notes = append(r.Notes, "--chat-template: "+r.ChatTemplate+" is not on this machine; chats are written with the model's own template, or as its name has it")
+			r.ChatTemplate = ""
+		}
+	}
 	if r.SpeculativeTokens > 0 {
 		r.Notes = append(r.Notes, "--speculative-config: speculation is not simulated; its metrics are there and say 0")
 	}
@@ -176,6 +184,9 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 		Dimensions: r.Dimensions, CacheHitThreshold: r.CacheHitThreshold, EncoderOnly: r.EncoderOnly, Omni: r.Omni, ImagePercent: r.ImagePercent,
 		Tools: r.Tools, FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
 	}
+	if r.KVCacheMetrics {
+		so.KVCacheMetricsSample = cmp.Or(r.KVCacheMetricsSample, 0.01)
+	}
 	var err error
 	if so.KVPeers, err = core.ParsePeers(r.KVPeers); err != nil {
 		return so, fmt.Errorf("--kv-peers: %w", err)
@@ -198,7 +209,7 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 			return so, fmt.Errorf("--dataset-path: %w", err)
 		}
 	}
-	if so.Tokenizer, so.TokenizerJSON, err = readTokenizer(r.Tokenizer); err != nil {
+	if err := readTokenizer(&so, r.Tokenizer, r.ChatTemplate); err != nil {
 		return so, err
 	}
 	if r.OutputTokens != "" {

@@ -3,13 +3,14 @@ package dropin
 import (
 	"fmt"
 	"os"
-	"path/filepath"
+
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
 
@@ -69,27 +70,36 @@ const fastest, slowest = 1e14, 8e6
 // engineKVBytes is the engine's default of KV bytes per token.
 const engineKVBytes = 131072
 
-// readTokenizer reads a tokenizer.json; a model's name, which vLLM would fetch,
-// is not one.
-func readTokenizer(path string) (t tokens.Tokenizer, raw []byte, err error) {
-	if path == "" {
-		return nil, nil, nil
-	}
+// readTokenizer reads a tokenizer.json, or the directory of a model with its chat
+// template; a model's name, which vLLM would fetch, is neither. A chat template of
+// its own needs no tokenizer.
+func readTokenizer(so *modelserver.ServerOptions, path, template string) error {
 	info, err := os.Stat(path)
-	if err != nil {
-		if !strings.HasSuffix(path, ".json") {
-			return nil, nil, nil // a name in a registry; nothing is fetched
+	switch {
+	case path == "" || err != nil && !strings.HasSuffix(path, ".json"): // a name in a registry; nothing is fetched
+		if template == "" {
+			return nil
 		}
-		return nil, nil, fmt.Errorf("--tokenizer: %w", err)
+		text, err := files.Read(template, chattemplate.MaxTemplateBytes)
+		if err == nil {
+			so.ChatTemplate, err = chattemplate.Parse(template, string(text), nil)
+		}
+		if err != nil {
+			return fmt.Errorf("--chat-template: %w", err)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("--tokenizer: %w", err)
 	}
+	var m *chattemplate.Model
 	if info.IsDir() {
-		path = filepath.Join(path, "tokenizer.json")
+		m, err = chattemplate.Load(path, template, files.Read)
+	} else {
+		m, err = chattemplate.LoadFile(path, template, files.Read)
 	}
-	if raw, err = files.Read(path, tokens.MaxFileBytes); err != nil {
-		return nil, nil, fmt.Errorf("--tokenizer: %w", err)
+	if err != nil {
+		return fmt.Errorf("--tokenizer: %w", err)
 	}
-	if t, err = tokens.ParseTokenizerJSON(raw); err != nil {
-		return nil, nil, fmt.Errorf("--tokenizer %s: %w", path, err)
-	}
-	return t, raw, nil
+	so.Tokenizer, so.TokenizerJSON, so.ChatTemplate = m.Tokenizer, m.JSON, m.Template
+	return nil
 }

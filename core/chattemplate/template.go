@@ -1,0 +1,327 @@
+package chattemplate
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nikolalohinski/gonja/v2/builtins"
+	controlstructures "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
+	"github.com/nikolalohinski/gonja/v2/config"
+	"github.com/nikolalohinski/gonja/v2/exec"
+	"github.com/nikolalohinski/gonja/v2/loaders"
+	"github.com/nikolalohinski/gonja/v2/nodes"
+	"github.com/nikolalohinski/gonja/v2/parser"
+)
+
+// Limits of one template and of one prompt.
+const (
+	MaxTemplateBytes = 1 << 20
+	// MaxPromptBytes is the longest prompt that is written.
+	MaxPromptBytes = 64 << 20
+	// maxSteps is how many tags, outputs and rounds of loops one prompt may take;
+	// each counts for more where the conversation is long, since templates go
+	// through it again and again.
+	maxSteps = 8 << 20
+	maxRange = 100_000
+)
+
+// Template is a chat template. It may be used by many goroutines at once.
+type Template struct {
+	template *exec.Template
+	special  map[string]string
+}
+
+// Raised is what a template said with raise_exception: the conversation is not
+// one that the model takes.
+type Raised struct{ Message string }
+
+func (e *Raised) Error() string { return e.Message }
+
+// tags are those that templates may use. Others would reach for files, or belong
+// to web pages.
+var tags = []string{"for", "if", "set", "macro", "call", "filter", "raw", "with", "break", "continue", "do"}
+
+// Parse compiles a template. name is where it stands, for errors; special are
+// texts that templates know by name, such as bos_token.
+func Parse(name, text string, special map[string]string) (*Template, error) {
+	if len(text) > MaxTemplateBytes {
+		return nil, fmt.Errorf("%s: the chat template has %d bytes, the limit is %d", name, len(text), MaxTemplateBytes)
+	}
+	if err := onlyKnownTags(text); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	const root = "/template"
+	loader, err := loaders.NewMemoryLoader(map[string]string{root: rewritten(text)})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	c := config.New()
+	c.TrimBlocks, c.LeftStripBlocks = true, true
+	t := &Template{special: special}
+	err = safely(func() error {
+		t.template, err = exec.NewTemplate(root, c, loader, environment)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, syntaxError(err))
+	}
+	return t, nil
+}
+
+// syntaxError is what a parser's error says, without the whole template.
+func syntaxError(err error) error {
+	if e, ok := errors.AsType[*parser.SyntaxError](err); ok && e.Line > 0 {
+		return fmt.Errorf("line %d: %s, near %.40q", e.Line, e.Message, e.Raw)
+	}
+	text := err.Error()
+	if i := strings.LastIndex(text, "': "); i >= 0 && strings.HasPrefix(text, "failed to parse template") {
+		text = text[i+3:]
+	}
+	return errors.New(text)
+}
+
+// tagPattern finds the tags, and comments and raw passages, in which none counts.
+var tagPattern = regexp.MustCompile(`(?s)\{#.*?#\}|\{%[-+]?\s*raw\s*[-+]?%\}.*?\{%[-+]?\s*endraw\s*[-+]?%\}|\{%[-+]?\s*([A-Za-z_]\w*)`)
+
+func onlyKnownTags(text string) error {
+	for _, m := range tagPattern.FindAllStringSubmatchIndex(text, -1) {
+		if m[2] < 0 {
+			continue
+		}
+		tag := text[m[2]:m[3]]
+		switch {
+		case slices.Contains(tags, strings.TrimPrefix(tag, "end")), tag == "generation", tag == "endgeneration", tag == "elif", tag == "else":
+		default:
+			return fmt.Errorf("line %d: the tag %q is not supported, expected one of %s or generation", 1+strings.Count(text[:m[2]], "\n"), tag, strings.Join(tags, ", "))
+		}
+	}
+	return nil
+}
+
+// environment is that of transformers' apply_chat_template.
+var environment = func() *exec.Environment {
+	known := map[string]parser.ControlStructureParser{"generation": generation}
+	for _, name := range tags {
+		parse, ok := builtins.ControlStructures.Get(name)
+		if !ok {
+			continue
+		}
+		known[name] = func(p, args *parser.Parser) (nodes.ControlStructure, error) {
+			made, err := parse(p, args)
+			if inner, ok := made.(exec.ControlStructure); ok && err == nil {
+				return &counted{inner}, nil
+			}
+			return made, err
+		}
+	}
+	globals := map[string]any{"range": rangeOf, "raise_exception": raise, "strftime_now": strftimeNow}
+	for _, name := range []string{"dict", "namespace", "joiner", "cycler"} {
+		globals[name], _ = builtins.GlobalFunctions.Get(name)
+	}
+	filters := exec.NewFilterSet(map[string]exec.FilterFunction{}).Update(builtins.Filters)
+	filters.Update(exec.NewFilterSet(map[string]exec.FilterFunction{"tojson": toJSON, "items": ofDict(pairOf), "keys": ofDict(keyOf), "values": ofDict(valueOf)}))
+	return &exec.Environment{Context: exec.NewContext(globals), Filters: filters, Tests: builtins.Tests,
+		ControlStructures: exec.NewControlStructureSet(known), Methods: builtins.Methods}
+}()
+
+// Render writes a conversation as a prompt. The error is a *Raised where the
+// template refuses it.
+func (t *Template) Render(c *Conversation) (string, error) {
+	w := &writer{budget: budget{left: maxSteps, each: 1 + (len(c.Messages)+len(c.Tools))/256}}
+	data := map[string]any{budgetName: &w.budget}
+	for name, text := range t.special {
+		data[name] = text
+	}
+	if err := c.values(data); err != nil {
+		return "", err
+	}
+	err := safely(func() error { return t.template.Execute(w, exec.NewContext(data)) })
+	switch {
+	case w.raised != nil:
+		return "", w.raised
+	case w.err != nil:
+		return "", w.err
+	case err != nil:
+		return "", fmt.Errorf("the chat template cannot write this conversation: %s", last(err))
+	}
+	return w.text.String(), nil
+}
+
+// last is the innermost of an error that was wrapped at every level of the
+// template.
+func last(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, "): "); i >= 0 {
+		text = text[i+3:]
+	}
+	return text[:min(len(text), 300)]
+}
+
+// safely runs what a library does with other people's input.
+func safely(do func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%v", v)
+		}
+	}()
+	return do()
+}
+
+// budget is what is left of the work for one prompt, and why it ended.
+type budget struct {
+	left, each int
+	nested     int // calls of macros
+	raised     *Raised
+	err        error
+}
+
+// budgetName is one that no template can write.
+const budgetName = " budget"
+
+var errWork = fmt.Errorf("the chat template takes more than %d steps for this conversation", maxSteps)
+
+func (b *budget) take(n int) error {
+	if b.err == nil {
+		if b.left -= n * b.each; b.left < 0 {
+			b.err = errWork
+		}
+	}
+	return b.err
+}
+
+func budgetOf(c *exec.Context) *budget {
+	v, _ := c.Get(budgetName)
+	b, _ := v.(*budget)
+	return b
+}
+
+// writer takes the prompt.
+type writer struct {
+	budget
+	text strings.Builder
+}
+
+func (w *writer) Write(p []byte) (int, error) { return w.WriteString(string(p)) }
+
+func (w *writer) WriteString(s string) (int, error) {
+	if w.text.Len()+len(s) > MaxPromptBytes && w.err == nil {
+		w.err = fmt.Errorf("the chat template writes more than %d bytes", MaxPromptBytes)
+	}
+	if err := w.take(1); err != nil {
+		return 0, err
+	}
+	return w.text.WriteString(s)
+}
+
+// counted is a tag whose work is counted.
+type counted struct{ exec.ControlStructure }
+
+// Execute implements exec.ControlStructure.
+func (c *counted) Execute(r *exec.Renderer, block *nodes.ControlStructureBlock) error {
+	b := budgetOf(r.Environment.Context)
+	n := 1
+	if loop, ok := c.ControlStructure.(*controlstructures.ForControlStructure); ok {
+		if over := r.Eval(loop.ObjectEvaluator); !over.IsError() && !over.IsNil() { // an empty round writes nothing that would be counted
+			n += over.Len()
+		}
+	}
+	if err := b.take(n); err != nil {
+		return err
+	}
+	if err := c.ControlStructure.Execute(r, block); err != nil {
+		return err
+	}
+	if macro, ok := c.ControlStructure.(*controlstructures.MacroControlStructure); ok {
+		made, _ := r.Environment.Context.Get(macro.Name)
+		if call, ok := made.(exec.Macro); ok {
+			r.Environment.Context.Set(macro.Name, exec.Macro(func(args *exec.VarArgs) *exec.Value { return b.within(call, args) }))
+		}
+	}
+	return nil
+}
+
+// maxNested is how deep macros may call each other.
+const maxNested = 100
+
+// within calls a macro.
+func (b *budget) within(call exec.Macro, args *exec.VarArgs) *exec.Value {
+	if b.nested++; b.nested > maxNested && b.err == nil {
+		b.err = fmt.Errorf("the chat template's macros call each other more than %d deep", maxNested)
+	}
+	defer func() { b.nested-- }()
+	if err := b.take(1); err != nil {
+		return exec.AsValue(err)
+	}
+	return call(args)
+}
+
+// generation is {% generation %}: what it encloses is what the model says.
+func generation(p, args *parser.Parser) (nodes.ControlStructure, error) {
+	wrapper, _, err := p.WrapUntil("endgeneration")
+	return &enclosed{wrapper}, err
+}
+
+type enclosed struct{ *nodes.Wrapper }
+
+// Execute implements exec.ControlStructure.
+func (e *enclosed) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
+	return r.ExecuteWrapper(e.Wrapper)
+}
+
+func raise(e *exec.Evaluator, args *exec.VarArgs) (string, error) {
+	message := ""
+	if len(args.Args) > 0 {
+		message = args.Args[0].String()
+	}
+	raised := &Raised{message[:min(len(message), 1000)]}
+	if b := budgetOf(e.Environment.Context); b != nil {
+		b.raised = raised
+	}
+	return "", raised
+}
+
+func rangeOf(e *exec.Evaluator, args *exec.VarArgs) ([]int, error) {
+	from, to, step := 0, 0, 1
+	for i, a := range args.Args {
+		if !a.IsInteger() || i > 2 {
+			return nil, errors.New("range takes one to three whole numbers")
+		}
+	}
+	switch a := args.Args; len(a) {
+	case 1:
+		to = a[0].Integer()
+	case 2:
+		from, to = a[0].Integer(), a[1].Integer()
+	case 3:
+		from, to, step = a[0].Integer(), a[1].Integer(), a[2].Integer()
+	}
+	if step == 0 {
+		return nil, errors.New("range with a step of 0")
+	}
+	var out []int
+	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
+		if len(out) == maxRange {
+			return nil, fmt.Errorf("range of more than %d numbers", maxRange)
+		}
+		out = append(out, i)
+	}
+	return out, budgetOf(e.Environment.Context).take(len(out))
+}
+
+// today is the date that templates are told: always the same, so that a scenario
+// gives the same prompts every day and in both times.
+var today = time.Date(2026, time.January, 15, 12, 0, 0, 0, time.UTC)
+
+// strftimeNow is today in the form of Python's strftime.
+func strftimeNow(_ *exec.Evaluator, args *exec.VarArgs) (string, error) {
+	if len(args.Args) != 1 {
+		return "", errors.New("strftime_now takes a format")
+	}
+	forms := strings.NewReplacer("%Y", "2006", "%y", "06", "%m", "01", "%d", "02", "%-d", "2", "%B", "January", "%b", "Jan", "%A", "Monday", "%a", "Mon",
+		"%H", "15", "%M", "04", "%S", "05", "%Z", "UTC", "%%", "%")
+	return today.Format(forms.Replace(args.Args[0].String())), nil
+}

@@ -1,0 +1,144 @@
+package described
+
+import "github.com/windtunnel/windtunnel/core/tokens"
+
+// Namer names a unit of a text together with all that is before it.
+type Namer interface {
+	Name(before uint64, unit []byte) uint64
+}
+
+// Rule is how the beginnings of prompts are named. Rules are compared, so a Namer
+// is a value that can be.
+type Rule struct {
+	Namer Namer
+	// Seed is what the first unit is named with, and Unit how many bytes one has.
+	Seed uint64
+	Unit int
+	// Template is what a chat is spelt with; Answer as in PromptLen.
+	Template tokens.Template
+	Answer   bool
+}
+
+// known is what is remembered under a rule: the names of the whole units up to
+// some place, and the bytes behind the last one.
+type known struct {
+	rule  Rule
+	count int // messages
+	names []uint64
+	rest  []byte
+}
+
+type memory []*known
+
+func (m *memory) of(r *Rule) *known {
+	for _, k := range *m {
+		if k.rule == *r {
+			return k
+		}
+	}
+	k := &known{rule: *r}
+	*m = append(*m, k)
+	return k
+}
+
+// add names what is new in text, whose beginning is k.rest.
+func (k *known) add(text []byte) {
+	k.names, text = k.rule.names(k.names, text)
+	k.rest = append(k.rest[:0], text...)
+}
+
+// names appends the names of the whole units of a text that follows those which
+// dst has; what is behind them is left.
+func (r *Rule) names(dst []uint64, text []byte) ([]uint64, []byte) {
+	last := r.Seed
+	if n := len(dst); n > 0 {
+		last = dst[n-1]
+	}
+	for ; len(text) >= r.Unit; text = text[r.Unit:] {
+		last = r.Namer.Name(last, text[:r.Unit])
+		dst = append(dst, last)
+	}
+	return dst, text
+}
+
+// Names appends the names of the whole units of a prompt's text to dst, which is
+// empty, and tells the bytes that are left behind the last one. They are good until
+// the next call. What requests have in common is named once.
+func (b *Body) Names(dst []uint64, r *Rule) (names []uint64, rest []byte) {
+	buf := b.spelt.b[:0]
+	if !b.Chat {
+		buf = b.last.append(buf, b.last.Len())
+		b.spelt.b = buf
+		return r.names(dst, buf)
+	}
+	t, from := &r.Template, nothing
+	if n := b.sums.messages - 1; n > 0 {
+		k := b.history.known.of(r)
+		if k.count > n { // the conversation is further than this request
+			k = &known{rule: *r}
+		}
+		b.history.name(k, n, b.spelt)
+		dst, buf = append(dst, k.names...), append(b.spelt.b[:0], k.rest...)
+	} else if s := b.last.Shared; s != nil && b.last.divides(t) {
+		k := s.known.of(r)
+		s.name(k, b.last.Role, b.spelt)
+		dst, buf, from = append(dst, k.names...), append(b.spelt.b[:0], k.rest...), shared
+	} else {
+		buf = append(buf, t.Begin...)
+	}
+	buf = b.last.spell(buf, t, from)
+	if r.Answer {
+		buf = appendOpening(buf, t)
+	}
+	b.spelt.b = buf
+	return r.names(dst, buf)
+}
+
+// divides says whether what a message shares is the same text under a template,
+// whatever follows.
+func (m *Message) divides(t *tokens.Template) bool {
+	return m.Role == roleOfShared && (!t.Trim || !m.Shared.all && m.right < m.Text.size)
+}
+
+// roleOfShared is that of messages whose beginnings are remembered.
+const roleOfShared = "user"
+
+// name brings what is known of a prompt that begins with a shared beginning up to
+// its end.
+func (s *Shared) name(k *known, role string, spelt *scratch) {
+	if k.count > 0 {
+		return
+	}
+	t := &k.rule.Template
+	buf := append(spelt.b[:0], t.Begin...)
+	buf = append(append(append(buf, t.Before...), role...), t.After...)
+	at := len(buf)
+	buf = s.Text.Append(buf)
+	if t.Trim {
+		buf = buf[:at+copy(buf[at:], buf[at+s.left:])]
+	}
+	k.add(buf)
+	k.count, spelt.b = 1, buf
+}
+
+// name brings what is known of the conversation up to its first n messages.
+func (h *History) name(k *known, n int, spelt *scratch) {
+	if k.count == n {
+		return
+	}
+	t, from := &k.rule.Template, nothing
+	buf := append(spelt.b[:0], k.rest...)
+	if first := &h.messages[0]; k.count == 0 && first.Shared != nil && first.divides(t) {
+		s := first.Shared.known.of(&k.rule)
+		first.Shared.name(s, first.Role, spelt)
+		k.names, buf, from = append(k.names, s.names...), append(spelt.b[:0], s.rest...), shared
+	} else if k.count == 0 {
+		buf = append(buf, t.Begin...)
+	}
+	for ; k.count < n; k.count++ {
+		buf = h.messages[k.count].spell(buf, t, from)
+		from = nothing
+	}
+	k.add(buf)
+	spelt.b = buf
+}

@@ -1,0 +1,156 @@
+package stats
+
+import (
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/metrics"
+)
+
+// HTTP counts what passed a server's HTTP interface, under the names that
+// prometheus-fastapi-instrumentator gives them in vLLM
+// (vllm/entrypoints/serve/instrumentator/metrics.py). The zero value is ready.
+// Whoever uses it from several goroutines holds a lock of their own.
+type HTTP struct {
+	exchanges map[exchange]*exchanged
+	all       histogram // durations, finely
+	version   uint64
+}
+
+// exchange is what requests are counted by: as many kinds as there are routes,
+// methods and classes of statuses.
+type exchange struct{ handler, method, status string }
+
+type exchanged struct {
+	n       uint64
+	seconds histogram
+	in, out float64 // bytes
+}
+
+var (
+	httpFineBounds = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60}
+	httpBounds     = []float64{0.1, 0.5, 1}
+	// unmeasured are the paths that vLLM does not count.
+	unmeasured = []string{"/metrics", "/health", "/load", "/ping", "/version", "/server_info"}
+)
+
+// Exchange is one request and its answer.
+type Exchange struct {
+	// Handler is the route's path, empty where there is none.
+	Handler, Method string
+	Status          int
+	// Seconds is how long it took until the answer's last byte, In and Out the
+	// bytes of both bodies.
+	Seconds float64
+	In, Out int64
+}
+
+// Observe counts one request.
+func (h *HTTP) Observe(e *Exchange) {
+	if slices.Contains(unmeasured, e.Handler) {
+		return
+	}
+	k := exchange{e.Handler, e.Method, strconv.Itoa(e.Status/100) + "xx"}
+	if k.handler == "" {
+		k.handler = "none"
+	}
+	if !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, k.method) {
+		k.method = "none"
+	}
+	if h.exchanges == nil {
+		h.exchanges, h.all = map[exchange]*exchanged{}, newHistogram(httpFineBounds)
+	}
+	x := h.exchanges[k]
+	if x == nil {
+		x = &exchanged{seconds: newHistogram(httpBounds)}
+		h.exchanges[k] = x
+	}
+	x.n++
+	x.in += float64(e.In)
+	x.out += float64(e.Out)
+	x.seconds.observe(e.Seconds)
+	h.all.observe(e.Seconds)
+	h.version++
+}
+
+// Version changes whenever the counts do.
+func (h *HTTP) Version() uint64 { return h.version }
+
+// Write writes the families.
+func (h *HTTP) Write(w metrics.Writer) {
+	if len(h.exchanges) == 0 {
+		return
+	}
+	keys := make([]exchange, 0, len(h.exchanges))
+	for k := range h.exchanges {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b exchange) int {
+		return strings.Compare(a.handler+" "+a.method+" "+a.status, b.handler+" "+b.method+" "+b.status)
+	})
+	w.Labels()
+	if w.Family("http_requests_total", "counter", "Total number of requests by method, status and handler.") {
+		for _, k := range keys {
+			w.Sample(float64(h.exchanges[k].n), metrics.Label{Name: "handler", Value: k.handler}, metrics.Label{Name: "method", Value: k.method}, metrics.Label{Name: "status", Value: k.status})
+		}
+	}
+	h.size(w, keys, "http_request_size_bytes", "Content length of incoming requests by handler. Only value of header is respected. Otherwise ignored. No percentile calculated.",
+		func(x *exchanged) float64 { return x.in })
+	h.size(w, keys, "http_response_size_bytes", "Content length of outgoing responses by handler. Only value of header is respected. Otherwise ignored. No percentile calculated.",
+		func(x *exchanged) float64 { return x.out })
+	histogramOf(w, "http_request_duration_highr_seconds", "Latency with many buckets but no API specific labels. Made for more accurate percentile calculations.", &h.all)
+	if w.Family("http_request_duration_seconds", "histogram", "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important.") {
+		for route := range grouped(keys, func(k exchange) exchange { return exchange{handler: k.handler, method: k.method} }) {
+			sum := newHistogram(httpBounds)
+			for _, k := range route {
+				sum.merge(&h.exchanges[k].seconds)
+			}
+			w.Labels(metrics.Label{Name: "handler", Value: route[0].handler}, metrics.Label{Name: "method", Value: route[0].method})
+			w.Histogram(sum.bounds, sum.counts, sum.sum)
+		}
+	}
+	w.Labels()
+}
+
+// size writes one of the summaries by handler.
+func (h *HTTP) size(w metrics.Writer, keys []exchange, name, help string, of func(*exchanged) float64) {
+	if !w.Family(name, "summary", help) {
+		return
+	}
+	for handler := range grouped(keys, func(k exchange) exchange { return exchange{handler: k.handler} }) {
+		n, sum := uint64(0), 0.0
+		for _, k := range handler {
+			n, sum = n+h.exchanges[k].n, sum+of(h.exchanges[k])
+		}
+		w.Labels(metrics.Label{Name: "handler", Value: handler[0].handler})
+		w.Summary(n, sum)
+	}
+	w.Labels()
+}
+
+// grouped are the runs of keys that have one value of by.
+func grouped(keys []exchange, by func(exchange) exchange) iter.Seq[[]exchange] {
+	return func(yield func([]exchange) bool) {
+		for first := 0; first < len(keys); {
+			end := first + 1
+			for end < len(keys) && by(keys[end]) == by(keys[first]) {
+				end++
+			}
+			if !yield(keys[first:end]) {
+				return
+			}
+			first = end
+		}
+	}
+}
+
+// merge adds another histogram with the same bounds.
+func (h *histogram) merge(o *histogram) {
+	for i, n := range o.counts {
+		h.counts[i] += n
+	}
+	h.sum += o.sum
+	h.n += o.n
+}

@@ -1,0 +1,37 @@
+package parse
+
+import "github.com/windtunnel/windtunnel/core/described"
+
+// fieldsRead is what OpenAI has read of a body's fields at a path.
+type fieldsRead struct {
+	path string
+	body *Body // nil where its prompt must be there
+}
+
+// Describe is what Parse makes of the bytes of a body that is described, of which
+// it only makes those that it needs.
+func Describe(ps Parser, path string, d *described.Body) (*Body, error) {
+	if _, ours := ps.(OpenAI); !ours {
+		return ps.Parse(path, d.Bytes())
+	}
+	known, _ := d.Picker.(*fieldsRead)
+	if known == nil || known.path != path {
+		known = &fieldsRead{path: path}
+		d.Picker = known
+		b, err := OpenAI{}.Parse(path, d.Sample())
+		if err == nil && (b.Kind == Chat && d.Chat || b.Kind == Completions && !d.Chat) {
+			known.body = b
+		}
+	}
+	if known.body == nil {
+		return ps.Parse(path, d.Bytes())
+	}
+	b := &struct {
+		Body
+		prompt [1]Prompt
+	}{Body: *known.body}
+	b.raw, b.of = nil, d
+	b.prompt[0] = Prompt{of: d, length: d.PromptLen(&asSent, false)}
+	b.Prompts = b.prompt[:]
+	return &b.Body, nil
+}

@@ -1,0 +1,62 @@
+package scenario
+
+import "fmt"
+
+// Ports are ports of 127.0.0.1 on which a live run listens, so that others, such
+// as a Prometheus, find its parts. What is left out is a free port, or with
+// --keep the well-known one. Flags count before them.
+type Ports struct {
+	// Envoy, for clients.
+	Gateway int `json:"gateway" min:"1" max:"65535"`
+	// Envoy's own pages, with its metrics at /stats/prometheus.
+	EnvoyAdmin int `json:"envoyAdmin" min:"1" max:"65535"`
+	// The endpoint picker's ext_proc.
+	ExtProc int `json:"extProc" min:"1" max:"65535"`
+	// The endpoint picker's gRPC health.
+	Health int `json:"health" min:"1" max:"65535"`
+	// The endpoint picker's metrics.
+	Metrics int `json:"metrics" min:"1" max:"65535"`
+	// The first model server; the next ones are on the ports that follow.
+	Servers int `json:"servers" min:"1" max:"65000"`
+	// The first sidecar; the next ones are on the ports that follow.
+	Sidecars int `json:"sidecars" min:"1" max:"65000"`
+	// The KV-Cache Manager's HTTP.
+	KVManager int `json:"kvManager" min:"1" max:"65535"`
+	// Where the KV-Cache Manager takes events.
+	KVManagerEvents int `json:"kvManagerEvents" min:"1" max:"65535"`
+}
+
+// checkPorts tells two parts that would listen on one port.
+func (s *Scenario) checkPorts() Problems {
+	p := &s.Ports
+	servers, sidecars := 0, 0
+	for i := range s.Pools {
+		servers += s.Pools[i].Servers()
+		if s.Pools[i].Sidecar == RoutingSidecar {
+			sidecars += s.Pools[i].Replicas
+		}
+	}
+	taken := map[int]string{}
+	var out Problems
+	for _, part := range []struct {
+		field    string
+		first, n int
+	}{{"gateway", p.Gateway, 1}, {"envoyAdmin", p.EnvoyAdmin, 1}, {"extProc", p.ExtProc, 1}, {"health", p.Health, 1}, {"metrics", p.Metrics, 1},
+		{"servers", p.Servers, servers}, {"sidecars", p.Sidecars, sidecars}, {"kvManager", p.KVManager, 1}, {"kvManagerEvents", p.KVManagerEvents, 1}} {
+		for k := range part.n {
+			port := part.first + k
+			switch other, twice := taken[port]; {
+			case part.first == 0:
+			case port > 65535:
+				out = append(out, s.problem("ports."+part.field, fmt.Sprintf("%d, and there are %d", part.first, part.n), "a port with enough others behind it"))
+			case twice:
+				out = append(out, s.problem("ports."+part.field, fmt.Sprintf("port %d is also one of %s", port, other), "ports of its own for each part"))
+			default:
+				taken[port] = part.field
+				continue
+			}
+			break
+		}
+	}
+	return out
+}

@@ -1,0 +1,58 @@
+package scenario
+
+import (
+	"path/filepath"
+
+	"github.com/windtunnel/windtunnel/core/chattemplate"
+	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/internal/files"
+)
+
+// readTokenizer reads a pool's tokenizer and chat template.
+func (s *Scenario) readTokenizer(p *Pool, path, dir string) Problems {
+	m := &p.ModelServer
+	beside := func(name string) string {
+		if name == "" || filepath.IsAbs(name) {
+			return name
+		}
+		return filepath.Join(dir, name)
+	}
+	switch {
+	case m.Tokenizer == "" && m.ChatTemplate == "":
+		return nil
+	case m.Tokenizer == "":
+		return Problems{s.problem(path+".chatTemplate", "given without a tokenizer", "tokenizer beside it: the directory of the model's tokenizer.json")}
+	}
+	model, err := chattemplate.Load(beside(m.Tokenizer), beside(m.ChatTemplate), files.Read)
+	if err != nil {
+		return Problems{s.problem(path+".tokenizer", err.Error(), "the directory of a model's tokenizer.json, from the scenario's own directory")}
+	}
+	p.model = model
+	s.read = append(s.read, model.Read...)
+	return nil
+}
+
+// Tokenizer turns the pool's texts into tokens: tokens.Packed where the scenario
+// names none.
+func (p *Pool) Tokenizer() tokens.Tokenizer {
+	if p.model == nil {
+		return tokens.Packed{}
+	}
+	return p.model.Tokenizer
+}
+
+// TokenizerJSON is the tokenizer's file, nil where there is none.
+func (p *Pool) TokenizerJSON() []byte {
+	if p.model == nil {
+		return nil
+	}
+	return p.model.JSON
+}
+
+// Template is the model's own chat template, nil where there is none.
+func (p *Pool) Template() *chattemplate.Template {
+	if p.model == nil {
+		return nil
+	}
+	return p.model.Template
+}
