@@ -35,21 +35,21 @@ func TestMeasures(t *testing.T) {
 		if !ok {
 			t.Fatalf("no measure is called %s", name)
 		}
-		e, ok := x.Estimate(m, slo)
+		e, ok := x.Under(slo).Estimate(m)
 		if !ok || math.Abs(e.Value-want) > 0.005*want {
 			t.Errorf("%s: found %+v, expected %v", name, e, want)
 		}
 	}
 	slo.TTFT--
 	m, _ := MeasureNamed("attainment")
-	if e, _ := x.Estimate(m, slo); e.Value != 0 {
+	if e, _ := x.Under(slo).Estimate(m); e.Value != 0 {
 		t.Errorf("all are later than the objective, and %v of them are good", e.Value)
 	}
-	if e, ok := x.Estimate(m, SLO{}); ok {
+	if e, ok := x.Under(SLO{}).Estimate(m); ok {
 		t.Errorf("without an objective there is an attainment of %v", e.Value)
 	}
 	m, _ = MeasureNamed("ttft p99")
-	if e, _ := x.Estimate(m, SLO{}); e.Sure || e.Why != "too short: 25,000 requests are needed" {
+	if e, _ := x.Under(SLO{}).Estimate(m); e.Sure || e.Why != "too short: 25,000 requests are needed" {
 		t.Errorf("1,000 requests say %+v of a 99th percentile", e)
 	}
 }
@@ -58,7 +58,7 @@ func TestMeasures(t *testing.T) {
 func TestOverloadIsNotSteady(t *testing.T) {
 	x := Runs{run(5000, func(i int) time.Duration { return time.Millisecond * time.Duration(i) })}
 	m, _ := MeasureNamed("e2e mean")
-	if e, _ := x.Estimate(m, SLO{}); x[0].Steady || e.Sure || e.Why != "the requests in flight never settle" {
+	if e, _ := x.Under(SLO{}).Estimate(m); x[0].Steady || e.Sure || e.Why != "the requests in flight never settle" {
 		t.Errorf("requests that take ever longer are steady %v, sure %v: %s", x[0].Steady, e.Sure, e.Why)
 	}
 }
@@ -101,7 +101,7 @@ func TestSampleIsThinned(t *testing.T) {
 		t.Errorf("of %d requests %d are kept, each for %d", n, len(x.Requests), x.Each)
 	}
 	m, _ := MeasureNamed("requests/s")
-	if e, _ := (Runs{x}).Estimate(m, SLO{}); math.Abs(e.Value-1000) > 1 {
+	if e, _ := (Runs{x}).Under(SLO{}).Estimate(m); math.Abs(e.Value-1000) > 1 {
 		t.Errorf("1,000 requests a second are told as %v", e.Value)
 	}
 }

@@ -50,6 +50,8 @@ type Workload struct {
 	LoRAAdapters []AdapterShare `json:"loraAdapters" max:"1024"`
 	// Clients that do not wait for the answer.
 	Leaving Leaving `json:"leaving"`
+	// What makes an answer good: goodput and attainment in the summary count those within all of these.
+	SLO SLO `json:"slo"`
 	// How long the client waits for a whole answer.
 	Timeout time.Duration `json:"timeout" min:"1ms" max:"24h"`
 
@@ -65,6 +67,16 @@ func (w *Workload) defaults() {
 	w.Arrivals = PoissonArrivals
 	w.Burstiness = 1
 	w.Timeout = 2 * time.Minute
+}
+
+// SLO is what makes an answer good; what is left out does not matter.
+type SLO struct {
+	// The most that the first token may take.
+	TTFT time.Duration `json:"ttft" above:"0s" max:"24h"`
+	// The most that each further token may take on average.
+	TPOT time.Duration `json:"tpot" above:"0s" max:"24h"`
+	// The most that the whole answer may take.
+	E2E time.Duration `json:"e2e" above:"0s" max:"24h"`
 }
 
 // RequestHeader is a header of requests.

@@ -109,13 +109,13 @@ func parseObjectives(list []string) (out []objective, err error) {
 
 // load is one load that was played, and what came of it.
 type load struct {
-	Rate     float64         `json:"rate"`
-	Servers  string          `json:"servers"`
-	Verdict  string          `json:"verdict"`
-	Why      string          `json:"why,omitempty"`
-	Runs     int             `json:"runs"`
-	Requests int             `json:"requestsEach"`
-	Measures []measuredValue `json:"measures"`
+	Rate     float64           `json:"rate"`
+	Servers  string            `json:"servers"`
+	Verdict  string            `json:"verdict"`
+	Why      string            `json:"why,omitempty"`
+	Runs     int               `json:"runs"`
+	Requests int               `json:"requestsEach"`
+	Measures []report.Measured `json:"measures"`
 
 	verdict verdictOf
 }
@@ -420,13 +420,14 @@ func (l *load) judge(runs report.Runs, objectives []objective) {
 		}
 	}
 	var why []string
+	under := runs.Under(report.SLO{})
 	worst := keeps
 	for _, b := range objectives {
-		e, ok := runs.Estimate(b.measure, report.SLO{})
+		e, ok := under.Estimate(b.measure)
 		if !ok {
 			e.Why, e.Sure = "no request completed", false
 		}
-		l.Measures = append(l.Measures, valueOf(b.measure, e))
+		l.Measures = append(l.Measures, b.measure.Measured(e))
 		said := b.kept(e)
 		if said != keeps {
 			if said < worst {
@@ -463,8 +464,8 @@ func (x *capacity) write(o *outside, objectives []objective) error {
 	})
 	for _, l := range loads {
 		fmt.Fprintf(w, "%v\t%s\t%d x %d\t", l.Rate, l.Servers, l.Runs, l.Requests)
-		for i, b := range objectives {
-			fmt.Fprintf(w, "%s\t", intervalText(b.measure, l.Measures[i]))
+		for i := range objectives {
+			fmt.Fprintf(w, "%s\t", l.Measures[i].Interval())
 		}
 		verdict := l.Verdict
 		if l.Why != "" {
@@ -481,12 +482,4 @@ func (x *capacity) write(o *outside, objectives []objective) error {
 	}
 	_, err := io.WriteString(o.Stdout, report.Wrap(answer, 9, o.Columns)+"\n")
 	return err
-}
-
-// intervalText is a value with half of its interval, or with a question mark.
-func intervalText(m report.Measure, v measuredValue) string {
-	if v.Low == nil {
-		return m.Text(v.Value) + " ?"
-	}
-	return m.Text(v.Value) + " ±" + m.Text((*v.High-*v.Low)/2)
 }

@@ -54,40 +54,10 @@ type point struct {
 	Set      map[string]string `json:"set"`
 	Requests int               `json:"requests"`
 	// Failed is how many requests did not complete.
-	Failed   int             `json:"failed"`
-	Steady   bool            `json:"steady"`
-	WarmUp   float64         `json:"warmUpSeconds"`
-	Measures []measuredValue `json:"measures"`
-}
-
-// measuredValue is a measure's value; Low and High are where the true one is, or Why
-// says why that is not known.
-type measuredValue struct {
-	Measure string      `json:"measure"`
-	Unit    report.Unit `json:"unit"`
-	Value   float64     `json:"value"`
-	Low     *float64    `json:"low,omitempty"`
-	High    *float64    `json:"high,omitempty"`
-	Why     string      `json:"why,omitempty"`
-}
-
-// measured is every measure of some runs.
-func measured(runs report.Runs, slo report.SLO) (out []measuredValue) {
-	for _, m := range report.Measures() {
-		if e, ok := runs.Estimate(m, slo); ok {
-			out = append(out, valueOf(m, e))
-		}
-	}
-	return out
-}
-
-func valueOf(m report.Measure, e report.Estimate) measuredValue {
-	v := measuredValue{Measure: m.Name, Unit: m.Unit, Value: digits(e.Value), Why: e.Why}
-	if e.Sure {
-		low, high := digits(e.Low), digits(e.High)
-		v.Low, v.High = &low, &high
-	}
-	return v
+	Failed   int               `json:"failed"`
+	Steady   bool              `json:"steady"`
+	WarmUp   float64           `json:"warmUpSeconds"`
+	Measures []report.Measured `json:"measures"`
 }
 
 func (c *sweepCmd) Run(o *outside) error {
@@ -278,9 +248,9 @@ func (p *point) play(ctx context.Context, v variant, replications int, slo repor
 		p.Requests += x.summary.Requests
 		p.Failed += x.summary.Requests - x.summary.Outcomes[flow.Completed]
 		p.Steady = p.Steady && x.sample.Steady
-		p.WarmUp = max(p.WarmUp, digits(x.sample.Cut.Seconds()))
+		p.WarmUp = max(p.WarmUp, report.Digits(x.sample.Cut.Seconds()))
 	}
-	p.Measures = measured(runs, slo)
+	p.Measures = runs.Under(slo).All()
 	return nil
 }
 
@@ -397,7 +367,7 @@ func (p *point) text(m report.Measure, unsure *bool) string {
 	for _, v := range p.Measures {
 		if v.Measure == m.Name {
 			*unsure = *unsure || v.Low == nil
-			return intervalText(m, v)
+			return v.Interval()
 		}
 	}
 	return "-"
