@@ -189,12 +189,13 @@ func (t *Tally) Record(e flow.Event) {
 		t.cache.record(r, &e)
 	}
 	leg := e.Hop == flow.Server && e.Endpoint != "" && e.Endpoint == r.prefiller
-	for _, i := range t.index.begins[at] {
+	borders := t.index.of[at]
+	for _, i := range borders.begins {
 		if t.index.spans[i].Leg == leg && r.at(e.Attempt, i) < 0 && len(r.begun) < maxBegun {
 			r.begun = append(r.begun, spanAt{int32(e.Attempt), int32(i), e.Time})
 		}
 	}
-	for _, i := range t.index.ends[at] {
+	for _, i := range borders.ends {
 		if j := r.at(e.Attempt, i); t.index.spans[i].Leg == leg && j >= 0 && e.Time >= r.begun[j].at {
 			took := e.Time - r.begun[j].at
 			if !t.index.spans[i].Completed && !r.byHand {

@@ -31,7 +31,7 @@ type answering struct {
 	p      modelserver.Progress
 	reader *held.Reader // of a held request
 	room   modelserver.Memory
-	body   []byte       // as far as it is here, of a plain one
+	body   []byte // as far as it is here, of a plain one
 	told   *described.Body
 	news   bool // of the engine, not told yet
 

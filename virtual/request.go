@@ -238,7 +238,7 @@ func (r *request) left() {
 func (r *request) forward(set header.List) {
 	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID})
 	head = append(append(head, r.Header...), set...)
-	r.w.head = head // which is read before anything else is sent
+	r.w.head = head                                                             // which is read before anything else is sent
 	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks
 	r.server = r.w.byAddr[first]
 	if r.server.sidecar != nil {
