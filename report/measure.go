@@ -20,6 +20,28 @@ type SLO struct {
 // Given says whether there is any.
 func (o SLO) Given() bool { return o != SLO{} }
 
+// SLOTold is an SLO in a summary, in seconds.
+type SLOTold struct {
+	TTFT float64 `json:"ttft,omitempty"`
+	TPOT float64 `json:"tpot,omitempty"`
+	E2E  float64 `json:"e2e,omitempty"`
+}
+
+func (o SLO) told() *SLOTold {
+	if !o.Given() {
+		return nil
+	}
+	return &SLOTold{o.TTFT.Seconds(), o.TPOT.Seconds(), o.E2E.Seconds()}
+}
+
+func (t *SLOTold) slo() SLO {
+	if t == nil {
+		return SLO{}
+	}
+	of := func(seconds float64) time.Duration { return time.Duration(math.Round(min(seconds, 1e6) * 1e9)) }
+	return SLO{of(t.TTFT), of(t.TPOT), of(t.E2E)}
+}
+
 // Holds tells whether a request was answered within it.
 func (o SLO) Holds(e *Ended) bool {
 	within := func(seconds float64, most time.Duration) bool { return most == 0 || seconds <= most.Seconds() }
@@ -36,6 +58,7 @@ type Measure struct {
 	// HigherIsBetter says which of two values is better.
 	HigherIsBetter bool
 
+	family   string  // of those that are of the same values
 	quantile float64 // of the values of one request each, 0 for a mean
 	value    func(e *Ended) (float64, bool)
 	whole    func(p *part) float64 // where it is no request's
@@ -58,6 +81,8 @@ type part struct {
 	seconds                  float64
 	completed, input, output float64
 	good                     float64 // of those sent
+
+	sorted map[string][]float64 // what requests came to, by the measure's family: once for all its quantiles
 }
 
 // quantiles of latencies that are measured.
@@ -91,7 +116,7 @@ func Measures() []Measure {
 	}
 	latency := func(name string, value func(e *Ended) (float64, bool)) {
 		for _, q := range quantiles {
-			list = append(list, Measure{Name: name + " " + q.name, Unit: Seconds, quantile: q.p, value: value})
+			list = append(list, Measure{Name: name + " " + q.name, Unit: Seconds, family: name, quantile: q.p, value: value})
 		}
 	}
 	latency("ttft", func(e *Ended) (float64, bool) { return float64(e.TTFT) / 1e6, e.Completed && e.TTFT > 0 })
@@ -141,11 +166,19 @@ func (m *Measure) in(p *part) (value float64, from int) {
 		}
 		return m.whole(p), len(p.sent)
 	}
-	values := make([]float64, 0, len(p.sent))
-	for i := range p.sent {
-		if v, ok := m.value(&p.sent[i]); ok {
-			values = append(values, v)
+	values, done := p.sorted[m.family]
+	if !done {
+		values = make([]float64, 0, len(p.sent))
+		for i := range p.sent {
+			if v, ok := m.value(&p.sent[i]); ok {
+				values = append(values, v)
+			}
 		}
+		slices.Sort(values)
+		if p.sorted == nil {
+			p.sorted = map[string][]float64{}
+		}
+		p.sorted[m.family] = values
 	}
 	switch {
 	case len(values) == 0:
@@ -153,32 +186,58 @@ func (m *Measure) in(p *part) (value float64, from int) {
 	case m.quantile == 0:
 		return stats.Mean(values), len(values)
 	}
-	slices.Sort(values)
 	return stats.Quantile(values, m.quantile), len(values)
 }
 
 // Runs are runs of one scenario, each with a seed of its own.
 type Runs []*Sample
 
+// Analysis is runs that are being measured.
+type Analysis struct {
+	runs  Runs
+	slo   SLO
+	whole part
+	parts map[int][]part
+}
+
+// Under begins to measure runs, with what makes an answer good.
+func (r Runs) Under(slo SLO) *Analysis {
+	a := &Analysis{runs: r, slo: slo, parts: map[int][]part{}}
+	a.whole = merged(a.sections(1))
+	return a
+}
+
 // sections cuts the runs into about k parts of as many requests each: several runs
 // are parts by themselves.
-func (r Runs) sections(k int, slo SLO) (all part, parts []part) {
-	for _, x := range r {
-		if len(r) > 1 {
-			k = 1
-		}
-		parts = append(parts, x.cut(k, slo)...)
+func (a *Analysis) sections(k int) []part {
+	if len(a.runs) > 1 {
+		k = 1
 	}
+	parts, done := a.parts[k]
+	if !done {
+		for _, x := range a.runs {
+			parts = append(parts, x.cut(k, a.slo)...)
+		}
+		a.parts[k] = parts
+	}
+	return parts
+}
+
+func merged(parts []part) (all part) {
 	for i := range parts {
 		p := &parts[i]
-		all.sent = append(all.sent, p.sent...)
+		if len(parts) == 1 {
+			all.sent = p.sent
+		} else {
+			all.sent = append(all.sent, p.sent...)
+		}
 		all.seconds += p.seconds
 		all.completed += p.completed
 		all.input += p.input
 		all.output += p.output
 		all.good += p.good
 	}
-	return all, parts
+	return all
 }
 
 // cut cuts a run into k parts of as many requests each.
@@ -227,19 +286,15 @@ type Estimate struct {
 	Why  string
 }
 
-// Estimate measures runs of one scenario. Where it is not measured at all, it is false.
-func (r Runs) Estimate(m Measure, slo SLO) (Estimate, bool) {
-	all, _ := r.sections(1, slo)
-	value, _ := m.in(&all)
-	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !slo.Given() {
+// Estimate measures the runs. Where they have nothing of it, it is false.
+func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
+	value, _ := m.in(&a.whole)
+	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !a.slo.Given() {
 		return Estimate{}, false
 	}
-	e := estimate(len(r), value, r.tooShort(), func(k int) ([]float64, int) {
-		_, parts := r.sections(k, slo)
-		return valuesIn(parts, &m)
-	}, m.quantile)
+	e := estimate(len(a.runs), value, a.runs.unsteady(), func(k int) ([]float64, int) { return valuesIn(a.sections(k), &m) }, m)
 	if m.Unit == Share {
-		e.Low, e.High = max(e.Low, 0), min(e.High, 1)
+		e.High = min(e.High, 1)
 	}
 	e.Low = max(e.Low, 0)
 	return e, true
@@ -257,12 +312,14 @@ func valuesIn(parts []part, m *Measure) (values []float64, fewest int) {
 	return values, fewest
 }
 
-// tooShort is why nothing that is measured in these runs has an interval, empty
-// where it may.
-func (r Runs) tooShort() string {
+const unsettled = "the requests in flight never settle"
+
+// unsteady is why nothing that is measured in a run has an interval, empty where it
+// may.
+func (r Runs) unsteady() string {
 	for _, x := range r {
 		if !x.Steady {
-			return "the requests in flight never settle"
+			return unsettled
 		}
 	}
 	return ""
@@ -271,14 +328,14 @@ func (r Runs) tooShort() string {
 // estimate finds the interval around a value by as many sections as are long
 // enough and independent. in is what each of k sections came to by itself, and of how
 // many requests the smallest is.
-func estimate(runs int, value float64, not string, in func(k int) (values []float64, fewest int), quantile float64) Estimate {
+func estimate(runs int, value float64, not string, in func(k int) (values []float64, fewest int), m Measure) Estimate {
 	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
 	if not != "" && runs == 1 {
 		return e
 	}
-	needed := int(math.Ceil(beyond/(1-quantile) - 1e-6))
+	needed := m.Least()
 	if runs > 1 {
-		needed = int(math.Ceil(1/(1-quantile) - 1e-6))
+		needed = needed * 2 / 5 // the spread of independent runs tells how much chance there is in each
 	}
 	for _, k := range []int{mostSections, fewestSections} {
 		values, fewest := in(k)
@@ -308,21 +365,19 @@ type Difference struct {
 
 // Compare measures what b has more of than a. Runs of a pair of scenarios with the same
 // seeds meet the same chances, so that what differs is what the scenarios do.
-func Compare(m Measure, a, b Runs, slo SLO) (Difference, bool) {
+func Compare(m Measure, a, b *Analysis) (Difference, bool) {
 	var d Difference
 	var okA, okB bool
-	if d.A, okA = a.Estimate(m, slo); !okA {
+	if d.A, okA = a.Estimate(m); !okA {
 		return d, false
 	}
-	if d.B, okB = b.Estimate(m, slo); !okB || len(a) != len(b) {
+	if d.B, okB = b.Estimate(m); !okB || len(a.runs) != len(b.runs) {
 		return d, false
 	}
-	not := cmp.Or(a.tooShort(), b.tooShort())
-	d.By = estimate(len(a), d.B.Value-d.A.Value, not, func(k int) ([]float64, int) {
-		_, partsA := a.sections(k, slo)
-		_, partsB := b.sections(k, slo)
-		x, fewestX := valuesIn(partsA, &m)
-		y, fewestY := valuesIn(partsB, &m)
+	not := cmp.Or(a.runs.unsteady(), b.runs.unsteady())
+	d.By = estimate(len(a.runs), d.B.Value-d.A.Value, not, func(k int) ([]float64, int) {
+		x, fewestX := valuesIn(a.sections(k), &m)
+		y, fewestY := valuesIn(b.sections(k), &m)
 		if len(x) != len(y) {
 			return nil, 0
 		}
@@ -330,7 +385,7 @@ func Compare(m Measure, a, b Runs, slo SLO) (Difference, bool) {
 			x[i] = y[i] - x[i]
 		}
 		return x, min(fewestX, fewestY)
-	}, m.quantile)
+	}, m)
 	return d, true
 }
 
@@ -387,4 +442,53 @@ func (m *Measure) Signed(v float64) string {
 		return "-" + m.Text(-v)
 	}
 	return "0"
+}
+
+// Least is how many requests a run needs so that the measure is more than the run's
+// extreme.
+func (m *Measure) Least() int { return int(math.Ceil(beyond/(1-m.quantile) - 1e-6)) }
+
+// Measured is a measure's value: Low and High are where the true one is, 95 times in
+// 100, or Why says why that is not known.
+type Measured struct {
+	Measure string   `json:"measure"`
+	Unit    Unit     `json:"unit"`
+	Value   float64  `json:"value"`
+	Low     *float64 `json:"low,omitempty"`
+	High    *float64 `json:"high,omitempty"`
+	Why     string   `json:"why,omitempty"`
+}
+
+// Digits leaves a value the nine digits after the point that are the same on every
+// machine.
+func Digits(v float64) float64 { return math.Round(v*1e9) / 1e9 }
+
+// Measured is an estimate of the measure as it is told.
+func (m *Measure) Measured(e Estimate) Measured {
+	v := Measured{Measure: m.Name, Unit: m.Unit, Value: Digits(e.Value), Why: e.Why}
+	if e.Sure {
+		low, high := Digits(e.Low), Digits(e.High)
+		v.Low, v.High = &low, &high
+	}
+	return v
+}
+
+// All is every measure of the runs.
+func (a *Analysis) All() (out []Measured) {
+	for _, m := range Measures() {
+		if e, ok := a.Estimate(m); ok {
+			out = append(out, m.Measured(e))
+		}
+	}
+	return out
+}
+
+// Interval is a value with half of its interval, or with a question mark where there is
+// none.
+func (v *Measured) Interval() string {
+	m := Measure{Unit: v.Unit}
+	if v.Low == nil {
+		return m.Text(v.Value) + " ?"
+	}
+	return m.Text(v.Value) + " ±" + m.Text((*v.High-*v.Low)/2)
 }

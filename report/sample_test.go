@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -34,21 +35,21 @@ func TestMeasures(t *testing.T) {
 		if !ok {
 			t.Fatalf("no measure is called %s", name)
 		}
-		e, ok := x.Estimate(m, slo)
+		e, ok := x.Under(slo).Estimate(m)
 		if !ok || math.Abs(e.Value-want) > 0.005*want {
 			t.Errorf("%s: found %+v, expected %v", name, e, want)
 		}
 	}
 	slo.TTFT--
 	m, _ := MeasureNamed("attainment")
-	if e, _ := x.Estimate(m, slo); e.Value != 0 {
+	if e, _ := x.Under(slo).Estimate(m); e.Value != 0 {
 		t.Errorf("all are later than the objective, and %v of them are good", e.Value)
 	}
-	if e, ok := x.Estimate(m, SLO{}); ok {
+	if e, ok := x.Under(SLO{}).Estimate(m); ok {
 		t.Errorf("without an objective there is an attainment of %v", e.Value)
 	}
 	m, _ = MeasureNamed("ttft p99")
-	if e, _ := x.Estimate(m, SLO{}); e.Sure || e.Why != "too short: 25,000 requests are needed" {
+	if e, _ := x.Under(SLO{}).Estimate(m); e.Sure || e.Why != "too short: 25,000 requests are needed" {
 		t.Errorf("1,000 requests say %+v of a 99th percentile", e)
 	}
 }
@@ -57,7 +58,7 @@ func TestMeasures(t *testing.T) {
 func TestOverloadIsNotSteady(t *testing.T) {
 	x := Runs{run(5000, func(i int) time.Duration { return time.Millisecond * time.Duration(i) })}
 	m, _ := MeasureNamed("e2e mean")
-	if e, _ := x.Estimate(m, SLO{}); x[0].Steady || e.Sure || e.Why != "the requests in flight never settle" {
+	if e, _ := x.Under(SLO{}).Estimate(m); x[0].Steady || e.Sure || e.Why != "the requests in flight never settle" {
 		t.Errorf("requests that take ever longer are steady %v, sure %v: %s", x[0].Steady, e.Sure, e.Why)
 	}
 }
@@ -100,7 +101,35 @@ func TestSampleIsThinned(t *testing.T) {
 		t.Errorf("of %d requests %d are kept, each for %d", n, len(x.Requests), x.Each)
 	}
 	m, _ := MeasureNamed("requests/s")
-	if e, _ := (Runs{x}).Estimate(m, SLO{}); math.Abs(e.Value-1000) > 1 {
+	if e, _ := (Runs{x}).Under(SLO{}).Estimate(m); math.Abs(e.Value-1000) > 1 {
 		t.Errorf("1,000 requests a second are told as %v", e.Value)
+	}
+}
+
+// A queue with room to spare is steady, however short the run, and one that gets more than it can
+// serve is not: M/M/1 by Lindley's recursion.
+func TestSteady(t *testing.T) {
+	for _, c := range []struct {
+		load        float64
+		n           int
+		least, most int // of 100 runs that are steady
+	}{{0.5, 200, 94, 100}, {0.5, 20_000, 99, 100}, {0.8, 2000, 90, 100}, {0.8, 20_000, 97, 100}, {1.05, 20_000, 0, 12}, {1.2, 5000, 0, 3}, {1.5, 1000, 0, 3}} {
+		steady := 0
+		for seed := range uint64(100) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			list, at, wait := make([]Ended, c.n), 0.0, 0.0
+			for i := range list {
+				service := r.ExpFloat64() * 0.01
+				list[i] = Ended{Number: int32(i + 1), Sent: machine.Time(at * 1e9), E2E: uint32((wait + service) * 1e6), Completed: true}
+				gap := r.ExpFloat64() * 0.01 / c.load
+				at, wait = at+gap, max(0, wait+service-gap)
+			}
+			if newSample(list, 1).Steady {
+				steady++
+			}
+		}
+		if steady < c.least || steady > c.most {
+			t.Errorf("at %.0f%% load, %d of 100 runs of %d requests are steady; expected %d to %d", 100*c.load, steady, c.n, c.least, c.most)
+		}
 	}
 }

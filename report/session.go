@@ -43,6 +43,8 @@ type Options struct {
 	// PrefixCache says that the model servers keep prefixes of prompts, so that it
 	// is worth telling where they found none.
 	PrefixCache bool
+	// SLO is what makes an answer good; nothing where the scenario does not say.
+	SLO SLO
 	// Explain is how many endpoints of a decision are explained to those who
 	// read the reasons; 0 is flow.DefaultExplained.
 	Explain int
@@ -100,6 +102,7 @@ func Start(o Options) (*Session, error) {
 func (s *Session) Retell(told Summary) {
 	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops = told.Scenario, told.Seed, told.IndexLag, told.HopTimes
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
+	s.options.SLO = told.SLO.slo()
 	s.options.PrefixCache = told.PrefixCache != nil
 	s.Servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
 }
@@ -203,6 +206,7 @@ func (s *Session) summary(interrupted bool) Summary {
 	if sum.PrefixCache != nil && sum.PrefixCache.CachedTokens == 0 && !s.options.PrefixCache {
 		sum.PrefixCache = nil
 	}
+	sum.Measures = (Runs{s.tally.Sample()}).Under(s.options.SLO).All()
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)
@@ -262,7 +266,7 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		s.ordered.Close()
 	}
 	sum := s.summary(interrupted)
-	sum.HopTimes = s.options.hops
+	sum.HopTimes, sum.SLO = s.options.hops, s.options.SLO.told()
 	if s.hops != nil {
 		sum.HopTimes = s.hops.times()
 	}

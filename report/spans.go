@@ -42,18 +42,24 @@ func Spans() []Span {
 
 // spanIndex finds the spans that a step begins and ends.
 type spanIndex struct {
-	spans  []Span
-	begins map[flow.At][]int
-	ends   map[flow.At][]int
+	spans []Span
+	of    map[flow.At]borders
 }
 
+// borders are the spans that one step begins, and those that it ends.
+type borders struct{ begins, ends []int }
+
 func newSpanIndex() spanIndex {
-	x := spanIndex{Spans(), map[flow.At][]int{}, map[flow.At][]int{}}
+	x := spanIndex{Spans(), map[flow.At]borders{}}
 	for i, s := range x.spans {
 		for _, from := range s.From {
-			x.begins[from] = append(x.begins[from], i)
+			b := x.of[from]
+			b.begins = append(b.begins, i)
+			x.of[from] = b
 		}
-		x.ends[s.To] = append(x.ends[s.To], i)
+		b := x.of[s.To]
+		b.ends = append(b.ends, i)
+		x.of[s.To] = b
 	}
 	return x
 }

@@ -36,6 +36,10 @@ type Summary struct {
 	Endpoints      map[string]int `json:"endpoints,omitempty"`
 	PrefillServers map[string]int `json:"prefillServers,omitempty"`
 	Spans          []SpanSummary  `json:"spans,omitempty"`
+	// Measures are what the run comes to, with intervals (docs/decide.md), and SLO what
+	// makes an answer good, where the scenario says so.
+	Measures []Measured `json:"measures,omitempty"`
+	SLO      *SLOTold   `json:"slo,omitempty"`
 	// ByHand is what somebody sent besides the run's own requests. Nothing else
 	// here counts it.
 	ByHand *ByHand `json:"byHand,omitempty"`
@@ -149,6 +153,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	l.list("endpoints", shares(s.Endpoints))
 	l.list("prefill", shares(s.PrefillServers))
 	s.writeSpans(&l)
+	s.writeMeasures(&l)
 	if c := s.PrefixCache; c != nil {
 		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate, counted(c.PromptTokens, "prompt token")))
 	}
@@ -248,6 +253,61 @@ func (s Summary) writeSpans(l *lines) {
 			row += whose
 		}
 		l.b.WriteString(row + "\n")
+	}
+}
+
+// measuredFrom is from how many requests on people are shown measures: of fewer the spans
+// say as much.
+const measuredFrom = 100
+
+// writeMeasures shows what is measured per second, and the latencies' percentiles with
+// their intervals.
+func (s Summary) writeMeasures(l *lines) {
+	if s.Requests < measuredFrom || len(s.Measures) == 0 {
+		return
+	}
+	of := map[string]*Measured{}
+	for i := range s.Measures {
+		of[s.Measures[i].Measure] = &s.Measures[i]
+	}
+	var rates []string
+	for _, name := range []string{"requests/s", "input tokens/s", "output tokens/s", "goodput", "attainment"} {
+		if v := of[name]; v != nil {
+			m := Measure{Unit: v.Unit}
+			rates = append(rates, m.Text(v.Value)+" "+name)
+		}
+	}
+	l.list("rates", rates)
+	names := []string{"p50", "p90", "p95", "p99"}
+	head, why := l.paint.bold("latency  ")+"  ", map[string]bool{}
+	for _, name := range names {
+		head += fmt.Sprintf("%-17s", name)
+	}
+	l.b.WriteString(strings.TrimRight(head, " ") + "\n")
+	for _, family := range []string{"ttft", "tpot", "itl", "e2e"} {
+		row := fmt.Sprintf("  %-9s", family)
+		for _, name := range names {
+			cell := ""
+			if v := of[family+" "+name]; v != nil {
+				cell = v.Interval()
+				why[v.Why] = true
+			}
+			row += fmt.Sprintf("%-17s", cell)
+		}
+		if v := of[family+" mean"]; family == "itl" && v != nil {
+			row = fmt.Sprintf("  %-9s%s on average", family, v.Interval())
+			why[v.Why] = true
+		}
+		if row = strings.TrimRight(row, " "); len(row) > labelColumns {
+			l.b.WriteString(row + "\n")
+		}
+	}
+	reason := "the run is too short; --output json says what each needs"
+	if why[unsettled] {
+		reason = unsettled
+	}
+	if delete(why, ""); len(why) > 0 {
+		l.add("?", "no interval: "+reason)
 	}
 }
 

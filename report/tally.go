@@ -30,6 +30,7 @@ type Tally struct {
 	steps    map[flow.Hop]counts[flow.Step]
 	pods     counts[string]
 	open     *simplelru.LRU[string, *openRequest] // the first to go is the one that was quiet for longest
+	free     []*openRequest                       // that went from open, to be used again
 	closed   []string                             // finished ones whose late events may still come, oldest first
 	finished int
 	lost     int // went from open before they had ended
@@ -136,11 +137,26 @@ func NewTallyFor(inFlight int) *Tally {
 		if !r.done {
 			t.lost++
 		}
+		if len(t.free) < lateRequests {
+			t.free = append(t.free, r)
+		}
 	})
 	t.hist = make([]*hdrhistogram.Histogram, len(t.index.spans))
 	t.largest = make([]machine.Time, len(t.index.spans))
 	t.slowest = make([]string, len(t.index.spans))
 	return t
+}
+
+// newRequest is one of which nothing is known, in the memory of one that went.
+func (t *Tally) newRequest(byHand bool) *openRequest {
+	n := len(t.free)
+	if n == 0 {
+		return &openRequest{byHand: byHand}
+	}
+	r := t.free[n-1]
+	t.free = t.free[:n-1]
+	*r = openRequest{begun: r.begun[:0], spans: r.spans[:0], byHand: byHand}
+	return r
 }
 
 // Explained implements flow.Selective: nobody reads reasons here.
@@ -164,7 +180,7 @@ func (t *Tally) Record(e flow.Event) {
 	r, known := t.open.Get(id)
 	if !known {
 		_, ours := flow.RequestNumber(id)
-		r = &openRequest{byHand: !ours && at != sent}
+		r = t.newRequest(!ours && at != sent)
 		t.open.Add(id, r)
 		if r.byHand {
 			t.byHand.Requests++
@@ -177,12 +193,13 @@ func (t *Tally) Record(e flow.Event) {
 		t.cache.record(r, &e)
 	}
 	leg := e.Hop == flow.Server && e.Endpoint != "" && e.Endpoint == r.prefiller
-	for _, i := range t.index.begins[at] {
+	borders := t.index.of[at]
+	for _, i := range borders.begins {
 		if t.index.spans[i].Leg == leg && r.at(e.Attempt, i) < 0 && len(r.begun) < maxBegun {
 			r.begun = append(r.begun, spanAt{int32(e.Attempt), int32(i), e.Time})
 		}
 	}
-	for _, i := range t.index.ends[at] {
+	for _, i := range borders.ends {
 		if j := r.at(e.Attempt, i); t.index.spans[i].Leg == leg && j >= 0 && e.Time >= r.begun[j].at {
 			took := e.Time - r.begun[j].at
 			if !t.index.spans[i].Completed && !r.byHand {
@@ -349,6 +366,9 @@ func (t *Tally) Counts() (sent, finished int) {
 func (t *Tally) sentByHand(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.byHand.Requests == 0 {
+		return false
+	}
 	r, known := t.open.Get(idOf(id))
 	return known && r.byHand
 }

@@ -46,16 +46,6 @@ type TrafficClass struct {
 	SLO SLO `json:"slo"`
 }
 
-// SLO is what a good request keeps to: it completes, and within all that is set.
-type SLO struct {
-	// The most time to the first token.
-	TTFT time.Duration `json:"ttft" min:"0s" max:"24h"`
-	// The most time for each output token after the first, on average over the request. An answer of one token has none.
-	TPOT time.Duration `json:"tpot" min:"0s" max:"24h"`
-	// The most time to the end of the answer.
-	E2E time.Duration `json:"e2e" min:"0s" max:"24h"`
-}
-
 // String is the bounds that are set, such as ttft=200ms,tpot=30ms.
 func (o SLO) String() string {
 	var out []string

@@ -32,7 +32,10 @@ func (s *Scenario) Generator() *workload.Config {
 // generator makes the requests of a workload of one class.
 func (s *Scenario) generator(w *Workload) *workload.Config {
 	c := &workload.Config{Seed: s.Seed, Model: s.Pools[0].Model, Stream: w.Stream, MaxTokens: w.MaxTokens,
-		Text: w.Prompt.Text, SLO: w.SLO.String()}
+		Text: w.Prompt.Text}
+	if w.class > 0 { // the record says which of several a request has
+		c.SLO = w.SLO.String()
+	}
 	w.arrivals(s.Seed, c)
 	if w.OutputTokens.Quantile(1) > 0 {
 		c.Output = func(d *machine.Draw) int { return int(w.OutputTokens.Sample(d)) }

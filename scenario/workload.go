@@ -54,10 +54,10 @@ type Workload struct {
 	IncludeUsage bool `json:"includeUsage"`
 	// Several kinds of traffic at once.
 	Classes []TrafficClass `json:"classes" max:"64"`
-	// What a good request keeps to; a class may have another.
-	SLO SLO `json:"slo"`
 	// Clients that do not wait for the answer.
 	Leaving Leaving `json:"leaving"`
+	// What makes an answer good: goodput and attainment in the summary count those within all of these. A class of traffic may have another.
+	SLO SLO `json:"slo"`
 	// How long the client waits for a whole answer.
 	Timeout time.Duration `json:"timeout" min:"1ms" max:"24h"`
 
@@ -75,6 +75,16 @@ func (w *Workload) defaults() {
 	w.Arrivals = PoissonArrivals
 	w.Burstiness = 1
 	w.Timeout = 2 * time.Minute
+}
+
+// SLO is what makes an answer good; what is left out does not matter.
+type SLO struct {
+	// The most that the first token may take.
+	TTFT time.Duration `json:"ttft" above:"0s" max:"24h"`
+	// The most that each further token may take on average.
+	TPOT time.Duration `json:"tpot" above:"0s" max:"24h"`
+	// The most that the whole answer may take.
+	E2E time.Duration `json:"e2e" above:"0s" max:"24h"`
 }
 
 // RequestHeader is a header of requests.

@@ -9,7 +9,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/link"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
@@ -31,7 +30,8 @@ type answering struct {
 	fx     modelserver.Effects
 	p      modelserver.Progress
 	reader *held.Reader // of a held request
-	body   []byte       // as far as it is here, of a plain one
+	room   modelserver.Memory
+	body   []byte // as far as it is here, of a plain one
 	told   *described.Body
 	news   bool // of the engine, not told yet
 
@@ -40,6 +40,8 @@ type answering struct {
 		choice   [1]modelserver.Choice
 		sequence sequence
 		effects  [2]modelserver.Effect // as many as there mostly are at once, in fx
+		pieces   [2]described.Piece    // of the answer: the first and the last
+		told     int                   // of them
 	}
 }
 
@@ -55,12 +57,11 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 		r.respond(bad.Status, jsonType, openai.AppendError(nil, bad), true)
 		return
 	}
-	a := &answering{r: r, s: s, api: modelserver.APIOf(r.Path), head: modelserver.ReadHead(head.Get)}
-	r.at = a
-	a.class = machine.ClassArrival // after a delay this is when it arrives, to the server
+	a := r.newAnswering()
+	a.s, a.api, a.head = s, modelserver.APIOf(r.Path), modelserver.ReadHead(head.Get)
 	a.fx.List = a.one.effects[:0]
-	a.open(r.w, &a.resp, &a.fx, func(i int) { a.do(&a.fx.List[i]) })
-	a.head.Created, a.head.Scratch = int64(r.w.now.Seconds()), &r.w.chat
+	a.open(r.w, &a.resp, &a.fx, a.carry)
+	a.head.Created, a.head.Scratch, a.head.Memory = int64(r.w.now.Seconds()), &r.w.chat, &a.room
 	if a.api == nil {
 		a.api = modelserver.Chat
 	}
@@ -191,8 +192,7 @@ func (a *answering) do(e *modelserver.Effect) {
 		r.tokens = a.tokens()
 		if a.told != nil && !r.w.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
 			if piece, ok := a.resp.Describe(e); ok {
-				told := piece // which needs memory of its own
-				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, &told, end)
+				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, a.keep(piece), end)
 				return
 			}
 		}

@@ -194,15 +194,15 @@ func (p *sidecarRequest) hear() {
 }
 
 // send is what the sidecar sends to the leg's server.
-func (l *leg) send(f func()) { l.p.r.w.pass(&l.ways.up, l.by, f) }
+func (l *leg) send(f func()) { l.p.r.w.pass(&l.ways.up, l.by, message{do: (*message).call, f: f}) }
 
 // back is what comes back, for as long as the sidecar waits for it.
 func (l *leg) back(f func()) {
-	l.p.r.w.pass(&l.ways.down, l.by, func() {
+	l.p.r.w.pass(&l.ways.down, l.by, message{do: (*message).call, f: func() {
 		if !l.dropped {
 			f()
 		}
-	})
+	}})
 }
 
 // drop ends the leg.

@@ -16,7 +16,7 @@ const lostBeforeHeaders = "upstream connect error or disconnect/reset before hea
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
-	r.toEPP(func() {
+	r.toEPP(message{do: (*message).call, f: func() {
 		switch {
 		case r.stream.Result() != stream.Running && !r.seen.past:
 			return
@@ -25,9 +25,9 @@ func (r *request) lost() {
 			return
 		}
 		f := r.facts()
-		r.toClient(func() { r.finish(f.Broke("the answer was cut short")) })
+		r.toClient(message{do: (*message).call, f: func() { r.finish(f.Broke("the answer was cut short")) }})
 		r.tell(stream.Message{Kind: stream.PeerGone})
-	})
+	}})
 }
 
 // cut is the connection to the model server breaking.
@@ -54,7 +54,7 @@ func (r *request) answer(status int, contentType string, body []byte, piece *des
 		r.leg.respond(status, contentType, body, piece, end)
 		return
 	}
-	r.toEPP(func() { r.responded(status, contentType, body, piece, end) })
+	r.toEPP(message{do: (*message).responded, status: status, contentType: contentType, body: body, piece: piece, end: end})
 }
 
 // responded is a piece of the response at the EPP.
@@ -66,7 +66,7 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 		r.status = status
 		r.bare = end && len(body) == 0 && piece == nil
 		if r.seen.past && r.bare {
-			r.toClient(func() { r.received(nil, nil, true) })
+			r.toClient(message{do: (*message).received, end: true})
 			return
 		}
 		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: r.w.responseHead(status, contentType), End: r.bare})
@@ -77,7 +77,7 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 	}
 	switch {
 	case r.seen.past:
-		r.toClient(func() { r.received(body, piece, end) })
+		r.toClient(message{do: (*message).received, body: body, piece: piece, end: end})
 	case r.w.modes.response == stream.Buffered && r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) }):
 	default:
 		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, Piece: piece, End: end})

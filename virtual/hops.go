@@ -89,22 +89,36 @@ func (h *hops) open(request string, leg int) ways {
 	return ways{at(0), at(1), at(2), at(3)}
 }
 
-// pass has f happen when a message arrives that leaves now.
-func (w *world) pass(on *way, by *route, f func()) {
+// pass has a message arrive that leaves now.
+func (w *world) pass(on *way, by *route, m message) {
 	took := by.takes(&on.draw)
-	if took == 0 && on.busy == 0 {
-		f()
+	under := takeFrom(&w.messages)
+	m.on = on
+	*under = m
+	on.busy++
+	if took == 0 && on.busy == 1 {
+		w.arrive(under)
 		return
 	}
-	on.busy++
 	on.until = max(on.until, w.now.Add(took))
-	w.after(on.until, func() {
-		on.busy--
-		f()
-	})
+	w.queue.Push(on.until, machine.ClassArrival, event{arrives, under})
 }
 
-// after has f happen at a time, as an arrival.
-func (w *world) after(at machine.Time, f func()) {
-	w.queue.Push(at, machine.ClassArrival, event{kind: arrives, then: f})
+// arrive is a message at its place.
+func (w *world) arrive(m *message) {
+	m.on.busy--
+	m.do(m)
+	*m = message{}
+	w.messages = append(w.messages, m)
+}
+
+// takeFrom takes something from what can be used again, or makes it.
+func takeFrom[T any](free *[]*T) *T {
+	n := len(*free)
+	if n == 0 {
+		return new(T)
+	}
+	x := (*free)[n-1]
+	*free = (*free)[:n-1]
+	return x
 }

@@ -160,14 +160,14 @@ func TestNothingOvertakes(t *testing.T) {
 			at := machine.Time(0)
 			for i, after := range leave {
 				at += machine.Time(after)
-				w.queue.Push(at, machine.ClassTimer, event{kind: arrives, then: func() {
+				w.queue.Push(at, machine.ClassTimer, event{then, func() {
 					left, instant := w.now, len(by.varied) == 0 && by.fixed == 0
-					w.pass(&on, &by, func() {
+					w.pass(&on, &by, message{do: (*message).call, f: func() {
 						if w.now < left || instant && w.now > left {
 							t.Fatalf("it left at %v and arrived at %v", left, w.now)
 						}
 						arrived = append(arrived, fmt.Sprint(i, " ", w.now))
-					})
+					}})
 				}})
 			}
 			for w.queue.Len() > 0 {

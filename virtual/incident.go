@@ -18,7 +18,7 @@ func (w *world) happen(x *scenario.Incident) {
 	if c, ok := x.Control(); ok {
 		w.servers[x.Server].control(c)
 		if x.For > 0 {
-			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{kind: ends, incident: x})
+			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
 		}
 		return
 	}

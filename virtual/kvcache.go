@@ -96,7 +96,7 @@ func (s *server) announce(e *kv.Event) {
 	}
 	m := &s.kv.pending
 	if m.events == nil {
-		s.w.queue.Push(s.w.now.Add(x.interval), machine.ClassTimer, event{kind: sendKV, server: s})
+		s.w.queue.Push(s.w.now.Add(x.interval), machine.ClassTimer, event{sendKV, s})
 	}
 	m.events, m.made = append(m.events, *e), append(m.made, s.w.now)
 }
@@ -109,7 +109,7 @@ func (s *server) sendKV() {
 	s.kv.pending = kvMessage{}
 	// Last of its moment: who is decided just then is decided without it, as
 	// without a scrape of that moment.
-	s.w.queue.Push(s.w.now.Add(s.w.kv.delay), machine.ClassTimer, event{kind: deliverKV, server: s})
+	s.w.queue.Push(s.w.now.Add(s.w.kv.delay), machine.ClassTimer, event{deliverKV, s})
 }
 
 // deliverKV brings the oldest message that is under way to the indexes.

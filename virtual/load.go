@@ -41,7 +41,8 @@ func (w *world) awaitArrival() {
 
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
-	r := &request{w: w, conversation: v, Request: v.Request()}
+	r := w.newRequest()
+	r.conversation, r.Request = v, v.Request()
 	if v.More() && w.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
@@ -77,7 +78,7 @@ func (w *world) ended(r *request, o flow.Outcome) {
 		} else {
 			think = v.NextDescribed(r.words, o)
 		}
-		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{kind: nextTurn, request: r})
+		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{nextTurn, v})
 		return
 	}
 	w.flying--

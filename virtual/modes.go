@@ -41,7 +41,7 @@ type seen struct {
 // awaited has Envoy wait for the picker no longer than it may.
 func (r *request) awaited() {
 	if limit := r.w.modes.limit; limit > 0 {
-		r.w.queue.Push(r.w.now.Add(limit), machine.ClassTimer, event{kind: arrives, then: r.unanswered})
+		r.w.queue.Push(r.w.now.Add(limit), machine.ClassTimer, event{then, r.unanswered})
 	}
 }
 
@@ -54,13 +54,13 @@ func (r *request) unanswered() {
 	r.seen.givenUp = true
 	r.tell(stream.Message{Kind: stream.PeerGone})
 	if !r.w.modes.failOpen {
-		r.toClient(func() { r.answered(stream.Answer{Status: 504}) })
+		r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 504}})
 		return
 	}
 	r.seen.past = true
 	to := r.w.modes.servers[r.Index%len(r.w.modes.servers)]
-	r.toServer(func() { r.forward(header.Of("x-gateway-destination-endpoint", to)) })
-	r.toServer(func() { r.serverBody(r.Body, r.description(), true) })
+	r.toServer(message{do: (*message).forward, head: header.Of("x-gateway-destination-endpoint", to)})
+	r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})
 }
 
 // waits keeps a piece of a response that the picker is shown whole, in bytes, and says

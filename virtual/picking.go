@@ -145,7 +145,7 @@ func (k *picking) look(at machine.Time, f func()) {
 		return
 	}
 	k.w.asking++
-	k.w.queue.Push(at, machine.ClassLook, event{kind: looks, then: f})
+	k.w.queue.Push(at, machine.ClassLook, event{looks, f})
 }
 
 // decide hands a request to the picker.

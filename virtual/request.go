@@ -24,12 +24,12 @@ type request struct {
 	conversation *workload.Conversation
 	stream       *epp.Stream
 	fx           machine.Effects[stream.Effect] // of the stream
-	room         [2]stream.Effect               // as many as there mostly are at once, in fx
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
 	closed       bool // Envoy has ended the stream
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
 	seen         seen
+	memory       *memory // that it and its parts are in; nil of a leg
 
 	sidecar *sidecarRequest // at the sidecar before a decode server
 	leg     *leg            // of a leg itself: where its answer goes
@@ -63,34 +63,30 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 // begin sends the request: headers and body reach the EPP together.
 func (r *request) begin() {
 	r.w.picking.number++
-	r.stream, r.alarm = epp.NewStream(r.w.picking.m, r.w.picking, r.w.picking.number), &alarm{r}
+	r.stream = &r.memory.stream
+	r.stream.Init(r.w.picking.m, r.w.picking, r.w.picking.number)
+	r.stream.Response = &r.memory.response
 	if r.w.stream.Brief {
 		r.record(flow.RequestSent, r.Told()...)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
 	}
 	r.ways = r.w.hops.open(r.ID, 0)
-	r.slot.class, r.slot.carried = machine.ClassTimer, func() {
-		if r.stream.Result() != stream.Running {
-			r.slot.end()
-		}
-	}
-	r.fx.List = r.room[:0]
-	r.slot.open(r.w, r.stream, &r.fx, func(i int) { r.do(&r.fx.List[i]) })
+	r.slot.open(r.w, r.stream, &r.fx, r.slot.carry)
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
+	after, leaves := r.w.load.Leaves(r.Index)
+	if leaves || r.w.timeout > 0 {
+		r.alarm = &alarm{r}
+	}
 	if r.w.timeout > 0 {
-		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{kind: giveUp, alarm: r.alarm})
+		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{giveUp, r.alarm})
 	}
-	if after, leaves := r.w.load.Leaves(r.Index); leaves {
-		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{kind: leave, alarm: r.alarm})
+	if leaves {
+		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
-	head := append(r.head(), r.Header...).Normalize()
-	r.w.pass(&r.ways.up, &r.w.hops.client, func() {
-		r.tell(stream.Message{Kind: stream.Headers, Head: head, Modes: stream.Modes{Response: r.w.modes.response}})
-		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
-		r.awaited()
-	})
+	head := r.head().Normalize()
+	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).begun, head: head})
 }
 
 // description is what the body is described by; nil where there is the body.
@@ -109,13 +105,15 @@ func (r *request) client() *request {
 	return r
 }
 
-// head are the headers that every request of the client's has.
+// head are the headers that the client sends.
 func (r *request) head() header.List {
-	h := header.Of(":method", "POST", ":path", r.Path, "content-type", "application/json", "x-request-id", r.ID)
+	h := make(header.List, 4, 5+len(r.Header))
+	h[0], h[1] = header.Header{Name: ":method", Value: "POST"}, header.Header{Name: ":path", Value: r.Path}
+	h[2], h[3] = header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID}
 	if !r.w.chunked {
 		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(r.Len())})
 	}
-	return h
+	return append(h, r.Header...)
 }
 
 // tell gives the EPP's stream a message of Envoy's.
@@ -135,25 +133,22 @@ func (r *request) do(e *stream.Effect) {
 		r.w.picking.decide(r)
 	case stream.SendRequestHeaders:
 		r.seen.replied = true
-		set := e.Set
-		r.toServer(func() { r.forward(set) })
+		r.toServer(message{do: (*message).forward, head: e.Set})
 	case stream.SendRequestBody:
-		body, d, end := e.Body, e.Described, e.End
-		r.toServer(func() { r.serverBody(body, d, end) })
+		r.toServer(message{do: (*message).serverBody, body: e.Body, described: e.Described, end: e.End})
 	case stream.SendResponseHeaders:
 		if r.bare {
-			r.toClient(func() { r.received(nil, nil, true) })
+			r.toClient(message{do: (*message).received, end: true})
 		}
 	case stream.SendResponseBody:
-		body, piece, end := e.Body, e.Piece, e.End
-		r.toClient(func() { r.received(body, piece, end) })
+		r.toClient(message{do: (*message).received, body: e.Body, piece: e.Piece, end: e.End})
 	case stream.SendAnswer:
 		if r.seen.givenUp {
 			return
 		}
 		answer := e.Answer
 		r.drop(&r.w.hops.server, "the EPP answered by itself")
-		r.toClient(func() { r.answered(answer) })
+		r.toClient(message{do: (*message).answered, answer: &answer})
 	}
 }
 
@@ -168,24 +163,25 @@ func (r *request) answered(a stream.Answer) {
 }
 
 // toServer is what the EPP sends to what is behind Envoy.
-func (r *request) toServer(f func()) {
-	r.w.pass(&r.ways.upBehind, &r.w.hops.server, func() {
-		if !r.gone {
-			f()
-		}
-	})
+func (r *request) toServer(m message) {
+	m.r = r
+	r.w.pass(&r.ways.upBehind, &r.w.hops.server, m)
 }
 
 // toEPP is what comes from behind Envoy, and toClient what the EPP lets pass.
-func (r *request) toEPP(f func())    { r.w.pass(&r.ways.downBehind, &r.w.hops.client, f) }
-func (r *request) toClient(f func()) { r.w.pass(&r.ways.down, &r.w.hops.server, f) }
+func (r *request) toEPP(m message) {
+	m.r = r
+	r.w.pass(&r.ways.downBehind, &r.w.hops.client, m)
+}
+
+func (r *request) toClient(m message) {
+	m.r = r
+	r.w.pass(&r.ways.down, &r.w.hops.server, m)
+}
 
 // drop lets what is behind Envoy know that nobody waits any more.
 func (r *request) drop(by *route, reason string) {
-	r.w.pass(&r.ways.upBehind, by, func() {
-		r.gone = true
-		r.dropServer(reason)
-	})
+	r.w.pass(&r.ways.upBehind, by, message{r: r, do: (*message).dropped, reason: reason})
 }
 
 // promptTokens are the prompt's tokens as the model server counts them.
@@ -234,14 +230,15 @@ func (r *request) leaves() {
 
 // left tells everybody that nobody waits for the answer any more.
 func (r *request) left() {
-	r.w.pass(&r.ways.up, &r.w.hops.client, func() { r.tell(stream.Message{Kind: stream.PeerGone}) })
+	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).left})
 	r.drop(&r.w.hops.past, "the client left")
 }
 
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set header.List) {
-	head := append(header.Of("content-type", "application/json", "x-request-id", r.ID), r.Header...)
-	head = append(head, set...)
+	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID})
+	head = append(append(head, r.Header...), set...)
+	r.w.head = head                                                             // which is read before anything else is sent
 	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks
 	r.server = r.w.byAddr[first]
 	if r.server.sidecar != nil {
@@ -284,7 +281,12 @@ func (r *request) finish(o flow.Outcome, details []flow.Detail) {
 	if r.over {
 		return
 	}
-	r.over, r.alarm.r = true, nil
+	if r.over = true; r.alarm != nil {
+		r.alarm.r = nil
+	}
 	response.Finish(r.record, o, details)
+	if r.memory != nil {
+		r.w.ending = append(r.w.ending, r)
+	}
 	r.w.ended(r, o)
 }

@@ -27,7 +27,8 @@ type slot[M any, F machine.Buffer] struct {
 
 	playing bool
 	wakeAt  machine.Time // the one wake-up that counts; Never is none
-	place   *place
+	place   *place       // nil until there is a wake-up
+	ended   bool
 }
 
 // place is what the queue knows of a slot. It is empty once the slot has ended,
@@ -41,7 +42,7 @@ type place struct {
 // open puts a machine into a slot. Class, carried and while may be set before.
 func (s *slot[M, F]) open(w *world, m machine.Machine[M, F], fx F, carry func(i int)) {
 	s.w, s.m, s.fx, s.carry, s.wakeAt = w, m, fx, carry, machine.Never
-	s.place = &place{s, s.while != nil}
+	s.place, s.ended = nil, false
 }
 
 // input gives the machine a message, now.
@@ -88,14 +89,21 @@ func (s *slot[M, F]) play() {
 		}
 	}
 	s.playing = false
-	if at, ok := s.m.Next(); ok && at < s.wakeAt && s.place.slot != nil && (s.while == nil || s.while()) {
+	if at, ok := s.m.Next(); ok && at < s.wakeAt && !s.ended && (s.while == nil || s.while()) {
+		if s.place == nil {
+			s.place = &place{s, s.while != nil}
+		}
 		s.wakeAt = at
 		if s.place.asks {
 			s.w.asking++
 		}
-		s.w.queue.Push(at, s.class, event{kind: wake, place: s.place})
+		s.w.queue.Push(at, s.class, event{wake, s.place})
 	}
 }
 
 // end takes the machine out of the queue.
-func (s *slot[M, F]) end() { s.place.slot = nil }
+func (s *slot[M, F]) end() {
+	if s.ended = true; s.place != nil {
+		s.place.slot = nil
+	}
+}

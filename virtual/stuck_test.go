@@ -28,7 +28,7 @@ func TestNoHang(t *testing.T) {
 		lost := w.queue // with the request on its way to the picker
 		w.queue = machine.Queue[event]{}
 		for lost.Len() > 0 {
-			if at, e := lost.Pop(); e.kind == looks || e.kind == wake && e.place.asks {
+			if at, e := lost.Pop(); e.kind == looks || e.kind == wake && e.of.(*place).asks {
 				w.queue.Push(at, machine.ClassLook, e)
 			}
 		}

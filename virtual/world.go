@@ -36,13 +36,8 @@ import (
 // event is one slot of the queue: a machine's wake-up or the client's next
 // move. The target decides which.
 type event struct {
-	kind     kind
-	server   *server
-	request  *request
-	incident *scenario.Incident
-	alarm    *alarm
-	place    *place
-	then     func()
+	kind kind
+	of   any // a pointer or a function, by kind
 }
 
 // alarm is a request that something waits for which hardly ever comes: its time
@@ -61,6 +56,7 @@ const (
 	sendKV
 	deliverKV
 	arrives
+	then
 	looks
 	happens
 	ends
@@ -103,6 +99,10 @@ type world struct {
 	flying        int                      // conversations in flight
 	overdue       []*workload.Conversation // those that wait for the limit
 	done          int                      // requests that have ended
+	messages      []*message               // that have arrived, to be used again
+	head          header.List              // the last one to a model server
+	memories      []*memory                // that are to be used again
+	ending        []*request               // that have ended in this event
 	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
 	asking        int                      // events in the queue that are nothing else
 }
@@ -154,6 +154,7 @@ func (w *world) goOn(progress func(done int) bool) error {
 			return w.stuck()
 		}
 		w.play(at, e)
+		w.recycle()
 		if progress != nil && w.done >= reported+1000 {
 			reported = w.done
 			if !progress(w.done) {
@@ -205,7 +206,7 @@ const patience = machine.Time(10 * time.Minute)
 // idles says whether nothing comes any more of what is in the queue, of which e
 // was the first.
 func (w *world) idles(e *event) bool {
-	if e.kind != looks && (e.kind != wake || !e.place.asks) {
+	if e.kind != looks && (e.kind != wake || !e.of.(*place).asks) {
 		w.moved = w.now
 		return false
 	}
@@ -296,7 +297,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 	// An incident is the last of its moment: who arrives then finds the server as
 	// it was, and sees it die.
 	for i := range p.Incidents {
-		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{kind: happens, incident: &p.Incidents[i]})
+		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &p.Incidents[i]})
 	}
 	w.outside.open(w, p)
 	w.picking, err = newPicking(w, s, p)
@@ -362,29 +363,31 @@ func (w *world) play(at machine.Time, e event) {
 	case arrive:
 		w.arrived()
 	case wake:
-		if e.place.slot != nil {
-			e.place.slot.wake(at)
+		if p := e.of.(*place); p.slot != nil {
+			p.slot.wake(at)
 		}
 	case giveUp:
-		if r := e.alarm.r; r != nil {
+		if r := e.of.(*alarm).r; r != nil {
 			r.giveUp()
 		}
 	case leave:
-		if r := e.alarm.r; r != nil {
+		if r := e.of.(*alarm).r; r != nil {
 			r.leaves()
 		}
 	case nextTurn:
-		w.send(e.request.conversation)
+		w.send(e.of.(*workload.Conversation))
 	case sendKV:
-		e.server.sendKV()
+		e.of.(*server).sendKV()
 	case deliverKV:
-		e.server.deliverKV()
-	case arrives, looks:
-		e.then()
+		e.of.(*server).deliverKV()
+	case arrives:
+		w.arrive(e.of.(*message))
+	case then, looks:
+		e.of.(func())()
 	case happens:
-		w.happen(e.incident)
+		w.happen(e.of.(*scenario.Incident))
 	case ends:
-		w.recover(e.incident)
+		w.recover(e.of.(*scenario.Incident))
 	}
 }
 

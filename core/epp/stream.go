@@ -24,6 +24,9 @@ type Stream struct {
 	// Over, if not nil, is called when the stream is over, before the Machine
 	// takes back what the request held.
 	Over func()
+	// Response is memory for what is known of the response, used by nobody else
+	// any more; nil takes new memory.
+	Response *picker.Response
 
 	m       *Machine
 	door    Door
@@ -46,9 +49,15 @@ type Stream struct {
 // NewStream begins a stream. number makes the id of a request that came without
 // one.
 func NewStream(m *Machine, door Door, number uint64) *Stream {
-	s := &Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
-	s.fx.List = s.room[:0]
+	s := new(Stream)
+	s.Init(m, door, number)
 	return s
+}
+
+// Init makes s what NewStream begins, in memory that is there.
+func (s *Stream) Init(m *Machine, door Door, number uint64) {
+	*s = Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
+	s.fx.List = s.room[:0]
 }
 
 // Request is what the Machine knows of it; nil before Decide, and where the
@@ -278,7 +287,10 @@ func (s *Stream) responseHeaders(now machine.Time, e *stream.Effect) {
 		s.r = &Request{state: ended}
 	}
 	r := s.r
-	r.Response = s.m.p.NewResponse(now, r.Decision, s.head.Normalize())
+	if s.Response == nil {
+		s.Response = new(picker.Response)
+	}
+	r.Response = s.m.p.ResponseIn(s.Response, now, r.Decision, s.head.Normalize())
 	r.Response.Served = s.served
 	if s.m.hooks.ResponseHeader && r.Response.Scheduled() {
 		s.door.Input(Headers{r})

@@ -24,6 +24,9 @@ type Head struct {
 	Created int64
 	// Scratch is memory that chats are parsed into; nil takes new memory.
 	Scratch *openai.Chat
+	// Memory is where the request is read into, which is one of before that nobody
+	// needs any more; nil takes new memory.
+	Memory *Memory
 }
 
 // FaultHeader asks one server for a fault in one request, as

@@ -60,7 +60,7 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 // fillChat is the request that a chat is, whose prompt is p.
 func (r *Reader) fillChat(head *Head, c *openai.Chat, p Prompt) (*Request, *openai.Error) {
 	key := head.id(&c.Sampling)
-	q := newRequest(c.Stream)
+	q := head.Memory.newRequest(c.Stream)
 	q.Key, q.ID, q.N = key, "chatcmpl-"+key, c.Choices()
 	q.Prompts = append(q.Prompts, p)
 	for i := range c.Messages {
@@ -109,7 +109,7 @@ func (r *Reader) readCompletion(head *Head, body []byte) (*Request, *openai.Erro
 // fillCompletion is the request that a completion is, of these prompts.
 func (r *Reader) fillCompletion(head *Head, c *openai.Completion, prompts ...Prompt) (*Request, *openai.Error) {
 	key := head.id(&c.Sampling)
-	q := newRequest(c.Stream)
+	q := head.Memory.newRequest(c.Stream)
 	q.Key, q.ID, q.N = key, "cmpl-"+key, c.Choices()
 	q.Prompts = append(q.Prompts, prompts...)
 	if len(c.Prompt.Texts) > 0 {

@@ -50,25 +50,27 @@ type Request struct {
 	tokenBytes int  // what each token adds to an answer that is collected
 }
 
-// newRequest is a request with OpenAI's encoder and room for its prompt, all in
-// one piece of memory.
-func newRequest(stream bool) *Request {
-	if stream {
-		r := new(struct {
-			Request
-			enc    openaiStream
-			prompt [1]Prompt
-		})
-		r.Stream, r.Encoder, r.Prompts = true, &r.enc, r.prompt[:0]
-		return &r.Request
+// Memory is a request with OpenAI's encoders and room for its prompt, all in one
+// piece.
+type Memory struct {
+	request Request
+	stream  openaiStream
+	whole   openaiWhole
+	prompt  [1]Prompt
+}
+
+// newRequest is an empty request in m, or in new memory where that is nil.
+func (m *Memory) newRequest(stream bool) *Request {
+	if m == nil {
+		m = new(Memory)
 	}
-	r := new(struct {
-		Request
-		enc    openaiWhole
-		prompt [1]Prompt
-	})
-	r.Encoder, r.Prompts = &r.enc, r.prompt[:0]
-	return &r.Request
+	*m = Memory{}
+	r := &m.request
+	r.Stream, r.Prompts, r.Encoder = stream, m.prompt[:0], &m.whole
+	if stream {
+		r.Encoder = &m.stream
+	}
+	return r
 }
 
 // Prompt is one text to go on from.

@@ -121,7 +121,12 @@ type ProgressReader interface{ ReadsProgress() bool }
 // NewResponse begins a response by its headers. d is nil when Envoy answered by
 // itself before the request was decided.
 func (p *Picker) NewResponse(now machine.Time, d *Decision, headers header.List) *Response {
-	r := &Response{Decision: d, Headers: headers, p: p, StartedAt: now}
+	return p.ResponseIn(new(Response), now, d, headers)
+}
+
+// ResponseIn is NewResponse in memory that is there.
+func (p *Picker) ResponseIn(r *Response, now machine.Time, d *Decision, headers header.List) *Response {
+	*r = Response{Decision: d, Headers: headers, p: p, StartedAt: now}
 	r.Status = headers.Get(":status")
 	r.events = strings.Contains(strings.ToLower(headers.Get("content-type")), "text/event-stream")
 	r.Streaming = r.events

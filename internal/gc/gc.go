@@ -19,9 +19,9 @@ const percent = 400
 // with GOGC.
 func Serve() { set(percent) }
 
-// playing trades less memory for CPU: in virtual time a single thread makes
+// playing trades CPU for memory: in virtual time a single thread makes little
 // garbage, nobody waits between two tokens, and the heap grows with the pool.
-const playing = 150
+const playing = 75
 
 // Play sets the target for a run in virtual time, unless the user has set one.
 func Play() { set(playing) }

@@ -197,15 +197,16 @@ func compareRuns(nameA, nameB string, a, b report.Runs, slo report.SLO) versus {
 		pairedA[i], pairedB[i] = report.Paired(a[i], b[i])
 		x.Paired += len(pairedA[i].Requests) * a[i].Each
 	}
+	underA, underB := pairedA.Under(slo), pairedB.Under(slo)
 	var better, worse, same, open []string
 	for _, m := range report.Measures() {
-		d, ok := report.Compare(m, pairedA, pairedB, slo)
+		d, ok := report.Compare(m, underA, underB)
 		if !ok {
 			continue
 		}
-		v := versusValue{Measure: m.Name, Unit: m.Unit, A: digits(d.A.Value), B: digits(d.B.Value), Difference: digits(d.By.Value), Why: d.By.Why, measure: m}
+		v := versusValue{Measure: m.Name, Unit: m.Unit, A: report.Digits(d.A.Value), B: report.Digits(d.B.Value), Difference: report.Digits(d.By.Value), Why: d.By.Why, measure: m}
 		if d.By.Sure {
-			low, high := digits(d.By.Low), digits(d.By.High)
+			low, high := report.Digits(d.By.Low), report.Digits(d.By.High)
 			v.Low, v.High = &low, &high
 		}
 		switch {
@@ -262,9 +263,6 @@ func (x *versus) words(better, worse, same, open []string) string {
 	add("these runs cannot say: ", open)
 	return strings.Join(parts, "; ")
 }
-
-// digits leaves a value the nine digits after the point that are the same on every machine.
-func digits(v float64) float64 { return math.Round(v*1e9) / 1e9 }
 
 func relative(of, by float64) string {
 	if of == 0 || math.Abs(by/of) > 100 {

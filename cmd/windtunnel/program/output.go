@@ -26,7 +26,7 @@ type outputFlags struct {
 func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
 	r := report.Options{
 		Out: o.out(), JSON: f.Output == "json", Color: o.color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: versionText(), Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
-		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
+		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests, SLO: report.SLO(s.Workload.SLO),
 		Judge: func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}
 	if s.Workload.Uncounted() {

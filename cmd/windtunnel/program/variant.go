@@ -92,14 +92,19 @@ func (v *variant) play(ctx context.Context, replication int) (*result, error) {
 
 func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 	t := report.NewTallyFor(s.Workload.Requests)
-	err := virtual.Run(s, t, func(int) bool { return ctx.Err() == nil })
-	switch {
-	case ctx.Err() != nil:
-		return nil, exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
-	case err != nil:
-		return nil, exit.With(exit.Input, err)
+	if err := playTo(ctx, s, t); err != nil {
+		return nil, err
 	}
 	return &result{sample: t.Sample(), summary: t.Summary(), seed: s.Seed}, nil
+}
+
+// playTo plays a scenario in virtual time for a reader of its events.
+func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder) error {
+	err := virtual.Run(s, to, func(int) bool { return ctx.Err() == nil })
+	if ctx.Err() != nil {
+		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+	}
+	return exit.With(exit.Input, err)
 }
 
 // player comes to a result, for each replication.

@@ -1,0 +1,199 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+type validateCmd struct {
+	loadFlags
+	EnvoyPath string  `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
+	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"How far virtual time may be off a latency before that is pointed out."`
+	Fail      bool    `name:"fail" help:"Exit with code 1 where outcomes differ or a latency at p50 or p90 is off by more than the tolerance."`
+	Output    string  `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
+}
+
+func (c *validateCmd) Help() string {
+	return `Plays the scenario in wall time, through a real Envoy, and in virtual time, and says how far virtual time is off: latencies by percentile, outcomes and endpoints by request. The machine has to be idle: what else it does makes the live run slower.
+
+Examples:
+  windtunnel validate examples/plain.yaml
+  windtunnel validate mine.yaml -n 500 --output json
+  windtunnel validate mine.yaml --tolerance 10 --fail`
+}
+
+// validated is what validate says with --output json.
+type validated struct {
+	Requests  int       `json:"requests"`
+	Tolerance float64   `json:"tolerancePercent"`
+	Spans     []offBy   `json:"spans"`
+	Outcomes  []offFrom `json:"outcomes,omitempty"`
+	// Moved is how many requests went to another server.
+	Moved  int    `json:"moved"`
+	Answer string `json:"answer"`
+}
+
+// offBy is one percentile of a span in both times, in seconds.
+type offBy struct {
+	Span     string  `json:"span"`
+	Quantile string  `json:"quantile"`
+	Live     float64 `json:"live"`
+	Virtual  float64 `json:"virtual"`
+	// Off is by how many percent virtual time is longer.
+	Off  float64 `json:"offPercent"`
+	Over bool    `json:"over"`
+}
+
+// offFrom is an outcome that requests have more often in one of the times.
+type offFrom struct {
+	Outcome flow.Outcome `json:"outcome"`
+	Live    int          `json:"live"`
+	Virtual int          `json:"virtual"`
+}
+
+func (c *validateCmd) Run(o *outside) error {
+	switch {
+	case c.File == "-":
+		return exit.With(exit.Usage, errors.New("a scenario on standard input can be read once, and is played twice; expected a file"))
+	case !(c.Tolerance > 0 && c.Tolerance <= 1000):
+		return exit.With(exit.Usage, fmt.Errorf("--tolerance: found %v; expected percent, above 0 and at most 1000", c.Tolerance))
+	}
+	v, err := readVariant(o, c.File, &c.changeFlags)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "windtunnel-validate-")
+	if err != nil {
+		return exit.With(exit.Environment, err)
+	}
+	defer os.RemoveAll(dir)
+	live := runCmd{loadFlags: c.loadFlags, outputFlags: outputFlags{Output: "text", View: "progress", Record: filepath.Join(dir, "live.ndjson")}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
+	quiet := *o
+	quiet.Stdout, quiet.screen, quiet.Terminal = io.Discard, nil, false
+	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at
+		return err
+	}
+	picked := [2]map[string]string{{}, {}}
+	watch := func(i int, t *report.Tally) flow.Recorder {
+		return flow.Tee(t, flow.Func(func(e flow.Event) {
+			if e.Hop == flow.EPP && e.Step == flow.EndpointPicked {
+				picked[i][e.Request], _ = e.Details.Get("name").(string)
+			}
+		}))
+	}
+	var sums [2]report.Summary
+	tally := report.NewTally()
+	to := watch(0, tally)
+	if _, err := report.ReadFile(live.Record, func(e flow.Event) error { to.Record(e); return nil }); err != nil {
+		return inputError(err)
+	}
+	sums[0] = tally.Summary()
+	ctx, stop := o.Context()
+	defer stop()
+	s, err := v.scenario(0)
+	if err != nil {
+		return err
+	}
+	tally = report.NewTally()
+	if err := playTo(ctx, s, watch(1, tally)); err != nil {
+		return err
+	}
+	sums[1] = tally.Summary()
+	out := compareTimes(sums[0], sums[1], c.Tolerance)
+	for id, name := range picked[0] {
+		if picked[1][id] != name {
+			out.Moved++
+		}
+	}
+	out.answer()
+	if c.Output == "json" {
+		err = writeJSON(o.Stdout, out)
+	} else {
+		err = out.write(o)
+	}
+	if err == nil && c.Fail && (len(out.Outcomes) > 0 || len(out.over()) > 0) {
+		return exit.With(exit.Failed, alreadyTold{errors.New("virtual time is off")})
+	}
+	return err
+}
+
+// compareTimes holds a summary of virtual time against one of wall time.
+func compareTimes(live, virtual report.Summary, tolerance float64) *validated {
+	out := &validated{Requests: live.Requests, Tolerance: tolerance}
+	for _, sp := range live.Spans {
+		other, ok := virtual.Span(sp.Name)
+		if !ok {
+			continue
+		}
+		for _, q := range []string{"p50", "p90", "p99"} {
+			x := offBy{Span: sp.Name, Quantile: q, Live: sp.Quantile(q), Virtual: other.Quantile(q)}
+			if x.Live > 0 {
+				x.Off = math.Round(1e4*(x.Virtual-x.Live)/x.Live) / 100
+			}
+			// What is shorter than a timer's and a scheduler's own time is no fault of a model of it.
+			x.Over = math.Abs(x.Off) > tolerance && math.Abs(x.Virtual-x.Live) > 0.001
+			out.Spans = append(out.Spans, x)
+		}
+	}
+	for _, k := range flow.Outcomes() {
+		if a, b := live.Outcomes[k], virtual.Outcomes[k]; a != b {
+			out.Outcomes = append(out.Outcomes, offFrom{k, a, b})
+		}
+	}
+	return out
+}
+
+// over are the latencies at p50 and p90 that are off by more than the tolerance.
+func (x *validated) over() (list []string) {
+	for _, s := range x.Spans {
+		if s.Over && s.Quantile != "p99" {
+			list = append(list, fmt.Sprintf("%s %s (%+.1f%%)", s.Span, s.Quantile, s.Off))
+		}
+	}
+	return list
+}
+
+func (x *validated) answer() {
+	var parts []string
+	if list := x.over(); len(list) > 0 {
+		parts = append(parts, fmt.Sprintf("virtual time is off by more than %v%% and 1 ms in %s", x.Tolerance, strings.Join(list, ", ")))
+	} else {
+		parts = append(parts, fmt.Sprintf("virtual time is within %v%% or 1 ms of every latency at p50 and p90", x.Tolerance))
+	}
+	for _, k := range x.Outcomes {
+		parts = append(parts, fmt.Sprintf("%d ended %s live and %d in virtual time", k.Live, k.Outcome, k.Virtual))
+	}
+	if x.Moved > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d requests went to another server", x.Moved, x.Requests))
+	}
+	x.Answer = strings.Join(parts, "; ")
+}
+
+func (x *validated) write(o *outside) error {
+	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "span\t\tlive\tvirtual\toff\t\t\n")
+	m := report.Measure{Unit: report.Seconds}
+	for _, s := range x.Spans {
+		note := ""
+		if s.Over {
+			note = "differs"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%+.1f%%\t%s\t\n", s.Span, s.Quantile, m.Text(s.Live), m.Text(s.Virtual), s.Off, note)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(o.Stdout, report.Wrap("answer   "+x.Answer, 9, o.Columns)+"\n")
+	return err
+}

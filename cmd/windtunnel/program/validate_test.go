@@ -1,0 +1,29 @@
+package program
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// What is off by more than the tolerance, and more than a timer is, is pointed out; so are
+// outcomes.
+func TestCompareTimes(t *testing.T) {
+	live := report.Summary{Requests: 10, Outcomes: map[flow.Outcome]int{flow.Completed: 10}, Spans: []report.SpanSummary{
+		{Name: "ttft", P50: 0.100, P90: 0.200, P99: 0.300}, {Name: "pick", P50: 0.0001, P90: 0.0002, P99: 0.0003}}}
+	virtual := report.Summary{Requests: 10, Outcomes: map[flow.Outcome]int{flow.Completed: 9, flow.TimedOut: 1}, Spans: []report.SpanSummary{
+		{Name: "ttft", P50: 0.104, P90: 0.220, P99: 0.400}, {Name: "pick"}}}
+	x := compareTimes(live, virtual, 5)
+	x.answer()
+	if got := strings.Join(x.over(), ", "); got != "ttft p90 (+10.0%)" {
+		t.Errorf("pointed out is %q", got)
+	}
+	if want := "10 ended completed live and 9 in virtual time; 0 ended timed_out live and 1 in virtual time"; !strings.Contains(x.Answer, want) {
+		t.Errorf("the answer is %q, expected %q in it", x.Answer, want)
+	}
+	if x = compareTimes(live, live, 5); len(x.over())+len(x.Outcomes) > 0 {
+		t.Errorf("a summary differs from itself: %+v", x)
+	}
+}

@@ -1,0 +1,52 @@
+package virtual
+
+import (
+	"testing"
+
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// A run takes memory for as many requests as there are at once, whatever their
+// number; that of one whose client has left is not used again, as something may
+// still come of it.
+func TestMemoryIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		workload string
+		least    int // requests' memory that is free in the end
+		most     int
+	}{
+		"all end":   {"requests: 300, concurrency: 5", 5, 6},
+		"all leave": {"requests: 300, concurrency: 5, leaving: {after: 1ms, rate: 100%}", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := scenario.Parse("x.yaml", []byte(`apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+- name: a
+  replicas: 2
+  modelServer: {prefill: 10ms}
+workload: {`+c.workload+`}
+`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := build(s, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.run(nil); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(w.memories); w.done != 300 || n < c.least || n > c.most {
+				t.Errorf("%d requests have ended, and the memory of %d is free; expected 300, and %d to %d", w.done, n, c.least, c.most)
+			}
+			for _, m := range w.memories {
+				if m.request.ID != "" || m.answering.r != nil {
+					t.Error("free memory still knows of a request")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,76 @@
+package virtual
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// erlangC is the probability that a request waits for one of c servers, at a load of so much
+// of all of them.
+func erlangC(c int, load float64) float64 {
+	a := load * float64(c)
+	term, sum := 1.0, 0.0
+	for k := range c {
+		sum += term
+		term *= a / float64(k+1)
+	}
+	last := term / (1 - load)
+	return last / (sum + last)
+}
+
+// The mean wait for a model server is the one that queueing theory has: for service times that are
+// all the same (Pollaczek and Khinchine), and exponential ones at one place and at four. Service takes
+// 100 ms on average. Its interval holds the truth, or is within 3 % of it.
+func TestWaitsAreThoseOfQueueingTheory(t *testing.T) {
+	const service = 0.1
+	exponential := "interTokenLatency: 1ms, prefill: 1ms, outputTokens: 'exponential(100, min=1, max=10000)'"
+	for _, q := range []struct {
+		name, server string
+		places       int
+		wait         func(load float64) float64 // in services
+		requests     int
+	}{
+		{"M/D/1", "batching: none, interTokenLatency: 1ms, prefill: 100ms, outputTokens: 1", 1, func(r float64) float64 { return r / (2 * (1 - r)) }, 32_000},
+		{"M/M/1", "batching: none, " + exponential, 1, func(r float64) float64 { return r / (1 - r) }, 32_000},
+		{"M/M/4", "batching: continuous, maxNumSeqs: 4, " + exponential, 4, func(r float64) float64 { return erlangC(4, r) / (4 * (1 - r)) }, 32_000},
+	} {
+		for _, load := range []float64{0.5, 0.8, 0.95} {
+			t.Run(fmt.Sprintf("%s at %.0f%%", q.name, 100*load), func(t *testing.T) {
+				t.Parallel()
+				if testing.Short() {
+					t.Skip("long")
+				}
+				var runs report.Runs
+				for seed := range 4 {
+					s, err := scenario.Parse("queue.yaml", fmt.Appendf(nil, `{apiVersion: windtunnel/v1alpha1, kind: Scenario, name: queue, seed: %d,
+						pools: [{name: default, flow: plain, replicas: 1, modelServer: {%s}}],
+						workload: {requests: %d, rate: %v, concurrency: 1000000, timeout: 24h}}`, 11+seed, q.server, q.requests/4, load*float64(q.places)/service))
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.Hops = scenario.Hops{}
+					tally := report.NewTally()
+					if err := Run(s, tally, nil); err != nil {
+						t.Fatal(err)
+					}
+					runs = append(runs, tally.Sample())
+				}
+				m, _ := report.MeasureNamed("ttft mean")
+				e, _ := runs.Under(report.SLO{}).Estimate(m)
+				first := 0.001
+				if q.name == "M/D/1" {
+					first = service
+				}
+				want := q.wait(load)*service + first
+				if !e.Sure || (want < e.Low || want > e.High) && math.Abs(e.Value-want) > 0.03*want {
+					t.Errorf("the mean time to the first token is %.1f ms (%.1f to %.1f, %s), expected %.1f ms", 1e3*e.Value, 1e3*e.Low, 1e3*e.High, e.Why, 1e3*want)
+				}
+				t.Logf("%.1f ms (%.1f to %.1f), expected %.1f ms", 1e3*e.Value, 1e3*e.Low, 1e3*e.High, 1e3*want)
+			})
+		}
+	}
+}
