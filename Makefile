@@ -56,6 +56,10 @@ bench: ## Measure baselines and windtunnel in one run, and fail where a gate is 
 bench-smoke: # that the benchmarks against a baseline work: little of each, no gates
 	@./scripts/bench "$(GO)" -timeout 5m -short -benchtime 1x ./bench/...
 
+.PHONY: bench-peers
+bench-peers: ## Hold virtual time against DynoSim on the same work (PEERS="-requests 500000" for more; needs Python 3)
+	$(GO) run ./bench/peers $(PEERS)
+
 .PHONY: soak
 soak: ## Run whole stacks 10 minutes under ordinary and 10 under hostile load, and look at what grows (SOAK=1m for less)
 	$(GO) test ./bench/soak -v -run 'TestOrdinary|TestHostile' -timeout 2h -soak $(or $(SOAK),10m)

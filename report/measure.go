@@ -237,7 +237,7 @@ func (r Runs) Estimate(m Measure, slo SLO) (Estimate, bool) {
 	e := estimate(len(r), value, r.tooShort(), func(k int) ([]float64, int) {
 		_, parts := r.sections(k, slo)
 		return valuesIn(parts, &m)
-	}, m.quantile)
+	}, m)
 	if m.Unit == Share {
 		e.Low, e.High = max(e.Low, 0), min(e.High, 1)
 	}
@@ -271,14 +271,14 @@ func (r Runs) tooShort() string {
 // estimate finds the interval around a value by as many sections as are long
 // enough and independent. in is what each of k sections came to by itself, and of how
 // many requests the smallest is.
-func estimate(runs int, value float64, not string, in func(k int) (values []float64, fewest int), quantile float64) Estimate {
+func estimate(runs int, value float64, not string, in func(k int) (values []float64, fewest int), m Measure) Estimate {
 	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
 	if not != "" && runs == 1 {
 		return e
 	}
-	needed := int(math.Ceil(beyond/(1-quantile) - 1e-6))
+	needed := m.Least()
 	if runs > 1 {
-		needed = int(math.Ceil(1/(1-quantile) - 1e-6))
+		needed = needed * 2 / 5 // the spread of independent runs tells how much chance there is in each
 	}
 	for _, k := range []int{mostSections, fewestSections} {
 		values, fewest := in(k)
@@ -330,7 +330,7 @@ func Compare(m Measure, a, b Runs, slo SLO) (Difference, bool) {
 			x[i] = y[i] - x[i]
 		}
 		return x, min(fewestX, fewestY)
-	}, m.quantile)
+	}, m)
 	return d, true
 }
 
@@ -388,3 +388,7 @@ func (m *Measure) Signed(v float64) string {
 	}
 	return "0"
 }
+
+// Least is how many requests a run needs so that the measure is more than the run's
+// extreme.
+func (m *Measure) Least() int { return int(math.Ceil(beyond/(1-m.quantile) - 1e-6)) }

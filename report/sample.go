@@ -106,11 +106,11 @@ func newSample(list []Ended, each int) *Sample {
 	if len(inFlight) == 0 {
 		return x
 	}
-	cut, steady := stats.WarmUp(inFlight)
-	x.Steady = steady && !grows(inFlight[min(cut, len(inFlight)-1):])
-	if !steady {
+	cut, settles := stats.WarmUp(inFlight)
+	if !settles { // for want of a trend it is chance: short series have some
 		cut = 0
 	}
+	x.Steady = !grows(inFlight[cut:], settles)
 	x.Cut = (x.To - x.From) / machine.Time(len(inFlight)) * machine.Time(cut)
 	first, _ := slices.BinarySearchFunc(list, x.From+x.Cut, func(e Ended, at machine.Time) int { return cmp.Compare(e.Sent, at) })
 	x.Requests, x.From = list[first:], x.From+x.Cut
@@ -154,8 +154,9 @@ func (x *Sample) InFlight(n int) []float64 {
 }
 
 // grows tells whether a queue builds up: over ten parts of the series, by more
-// than chance and by more than half of what there is.
-func grows(inFlight []float64) bool {
+// than chance, and by more than half of what there is unless something else says that it
+// does not settle.
+func grows(inFlight []float64, settles bool) bool {
 	const parts = 10
 	if len(inFlight) < 2*parts {
 		return false
@@ -165,10 +166,10 @@ func grows(inFlight []float64) bool {
 		means = append(means, stats.Mean(part))
 	}
 	slope, sure := stats.Slope(means)
-	return sure > 4 && slope*parts > stats.Mean(means)/2
+	return sure > 4 && (!settles || slope*parts > stats.Mean(means)/2)
 }
 
-// ended is told of a request of the run that has its outcome.
+// endedAs is told of a request of the run that has its outcome.
 func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Time) {
 	number, ok := flow.RequestNumber(id)
 	if !ok || !r.sent {

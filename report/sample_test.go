@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -102,5 +103,33 @@ func TestSampleIsThinned(t *testing.T) {
 	m, _ := MeasureNamed("requests/s")
 	if e, _ := (Runs{x}).Estimate(m, SLO{}); math.Abs(e.Value-1000) > 1 {
 		t.Errorf("1,000 requests a second are told as %v", e.Value)
+	}
+}
+
+// A queue with room to spare is steady, however short the run, and one that gets more than it can
+// serve is not: M/M/1 by Lindley's recursion.
+func TestSteady(t *testing.T) {
+	for _, c := range []struct {
+		load        float64
+		n           int
+		least, most int // of 100 runs that are steady
+	}{{0.5, 200, 94, 100}, {0.5, 20_000, 99, 100}, {0.8, 2000, 90, 100}, {0.8, 20_000, 97, 100}, {1.05, 20_000, 0, 12}, {1.2, 5000, 0, 3}, {1.5, 1000, 0, 3}} {
+		steady := 0
+		for seed := range uint64(100) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			list, at, wait := make([]Ended, c.n), 0.0, 0.0
+			for i := range list {
+				service := r.ExpFloat64() * 0.01
+				list[i] = Ended{Number: int32(i + 1), Sent: machine.Time(at * 1e9), E2E: uint32((wait + service) * 1e6), Completed: true}
+				gap := r.ExpFloat64() * 0.01 / c.load
+				at, wait = at+gap, max(0, wait+service-gap)
+			}
+			if newSample(list, 1).Steady {
+				steady++
+			}
+		}
+		if steady < c.least || steady > c.most {
+			t.Errorf("at %.0f%% load, %d of 100 runs of %d requests are steady; expected %d to %d", 100*c.load, steady, c.n, c.least, c.most)
+		}
 	}
 }

@@ -53,14 +53,21 @@ func (s *Scenario) check() Problems {
 			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].ModelServer.Prefill.Quantile(1)))
 		}
 	}
-	if given := countTrue(w.Prompt.Text != "", !w.Prompt.Bytes.IsZero(), w.Prompt.Characters.Quantile(1) > 0); given > 1 {
-		add("workload.prompt", "several of text, bytes and characters are given", "one of them")
+	if given := countTrue(w.Prompt.Text != "", !w.Prompt.Bytes.IsZero(), w.Prompt.Characters.Quantile(1) > 0, w.Prompt.Tokens.Quantile(1) > 0); given > 1 {
+		add("workload.prompt", "several of text, bytes, characters and tokens are given", "one of them")
 	} else if given == 0 {
 		w.Prompt.Characters = mustCount("100")
 	}
 	out = append(out, s.checkShared()...)
 	out = append(out, s.checkConversations()...)
-	if w.Rate > 0 && !s.written("workload.concurrency") {
+	out = append(out, s.checkArrivals()...)
+	if w.OutputTokens.Quantile(1) > 0 && w.MaxTokens > 0 {
+		add("workload.outputTokens", "given beside maxTokens", "one of them")
+	}
+	if len(out) == 0 {
+		out = append(out, s.settle()...)
+	}
+	if w.peak() > 0 && !s.written("workload.concurrency") {
 		w.Concurrency = w.openLoop()
 	}
 	return out
@@ -71,7 +78,7 @@ func (s *Scenario) check() Problems {
 func (w *Workload) openLoop() int {
 	turns := max(1, float64(w.Conversations.Turns.Quantile(1)))
 	think := time.Duration(w.Conversations.ThinkTime.Quantile(1)).Seconds()
-	return int(min(float64(w.Requests), math.Ceil(w.Rate*turns*(w.Timeout.Seconds()+think))+1, 1_000_000))
+	return int(min(float64(w.Requests), math.Ceil(w.peak()*turns*(w.Timeout.Seconds()+think))+1, 1_000_000))
 }
 
 func (s *Scenario) checkPool(p *Pool, path string) Problems {

@@ -162,3 +162,16 @@ const (
 )
 
 func (Alphabet) Values() []string { return []string{"ascii", "unicode", "boundary-like"} }
+
+// Arrivals is how the times between arrivals are distributed.
+type Arrivals string
+
+// The distributions.
+const (
+	PoissonArrivals  Arrivals = "poisson"
+	ConstantArrivals Arrivals = "constant"
+	GammaArrivals    Arrivals = "gamma"
+	WeibullArrivals  Arrivals = "weibull"
+)
+
+func (Arrivals) Values() []string { return []string{"poisson", "constant", "gamma", "weibull"} }

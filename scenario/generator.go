@@ -21,7 +21,11 @@ func (s *Scenario) CachesPrefixes() bool {
 func (s *Scenario) Generator() *workload.Config {
 	w := &s.Workload
 	c := &workload.Config{Seed: s.Seed, Model: s.Pools[0].Model, Stream: w.Stream, MaxTokens: w.MaxTokens,
-		Text: w.Prompt.Text, Rate: w.Rate}
+		Text: w.Prompt.Text}
+	w.arrivals(s.Seed, c)
+	if w.OutputTokens.Quantile(1) > 0 {
+		c.Output = func(d *machine.Draw) int { return int(w.OutputTokens.Sample(d)) }
+	}
 	switch w.Prompt.Alphabet {
 	case Unicode:
 		c.Alphabet = workload.Unicode
@@ -32,6 +36,9 @@ func (s *Scenario) Generator() *workload.Config {
 	case !w.Prompt.Bytes.IsZero():
 		low, high := machine.Time(w.Prompt.Bytes.Low), machine.Time(w.Prompt.Bytes.High)
 		c.Length = func(d *machine.Draw) int { return int(d.Between(low, high)) }
+	case w.Prompt.Tokens.Quantile(1) > 0:
+		c.Characters = true
+		c.Length = func(d *machine.Draw) int { return charactersPerToken * int(w.Prompt.Tokens.Sample(d)) }
 	case w.Prompt.Characters.Mean() > 0:
 		c.Characters = true
 		c.Length = func(d *machine.Draw) int { return int(w.Prompt.Characters.Sample(d)) }
@@ -40,7 +47,11 @@ func (s *Scenario) Generator() *workload.Config {
 	c.Prefixes = workload.Prefixes(s.Seed, w.Prompt.Shared.Groups, c.Alphabet, w.Prompt.Shared.Characters.Sample)
 	if s.recorded != nil {
 		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.recorded, len(s.recorded), 1, nil, nil, workload.Leaving{}
+		c.Phases, c.Until = nil, 0
 	}
 	c.Describe()
 	return c
 }
+
+// charactersPerToken is what tokens.Packed makes a token of.
+const charactersPerToken = 4

@@ -31,6 +31,7 @@ func (s *Scenario) Override(o Overrides) error {
 		s.Seed = *o.Seed
 	}
 	if o.Requests != nil {
+		s.Workload.most = *o.Requests
 		if s.Workload.Requests = *o.Requests; *o.Requests < 1 || *o.Requests > 100_000_000 {
 			bad("requests", fmt.Sprintf("found %d", *o.Requests), "a whole number, from 1 to 100000000")
 		}
@@ -43,6 +44,8 @@ func (s *Scenario) Override(o Overrides) error {
 	if o.Rate != nil {
 		if s.Workload.Rate = *o.Rate; !(*o.Rate > 0 && *o.Rate <= 10_000_000) {
 			bad("rate", fmt.Sprintf("found %v", *o.Rate), "requests per second, above 0 and at most 10000000")
+		} else if len(s.Workload.Stages) > 0 {
+			bad("rate", "the scenario's stages have rates of their own", "a scenario without stages")
 		}
 	}
 	if o.Replicas != nil && (*o.Replicas < 1 || *o.Replicas > 4096) {
@@ -70,6 +73,9 @@ func (s *Scenario) Override(o Overrides) error {
 			bad("prefill", fmt.Sprintf("%q can be zero", o.Prefill), "a duration or distribution above zero, such as 100ms..30s")
 		}
 	}
+	if len(out) == 0 {
+		out = s.settle()
+	}
 	if len(out) > 0 {
 		return out
 	}
@@ -92,7 +98,7 @@ func (s *Scenario) Override(o Overrides) error {
 			p.Replicas = *o.Replicas
 		}
 	}
-	if w := &s.Workload; w.Rate > 0 && o.Concurrency == nil && !s.written("workload.concurrency") {
+	if w := &s.Workload; w.peak() > 0 && o.Concurrency == nil && !s.written("workload.concurrency") {
 		w.Concurrency = w.openLoop()
 	}
 	if len(o.Endpoints) > 0 {

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -93,7 +94,7 @@ func ParseWith(file string, data []byte, settings []Setting) (*Scenario, error) 
 		return nil, err
 	}
 	s, err := Parse(file, changed)
-	if problems, ok := err.(Problems); ok {
+	if problems := (Problems)(nil); errors.As(err, &problems) {
 		problems = slices.Clone(problems)
 		for i := range problems {
 			p := &problems[i]

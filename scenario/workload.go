@@ -14,6 +14,18 @@ type Workload struct {
 	Concurrency int `json:"concurrency" min:"1" max:"1000000"`
 	// Requests per second that arrive whether or not earlier ones have ended (open loop). Left out: the next request is sent when one ends.
 	Rate float64 `json:"rate" min:"0" max:"10000000"`
+	// How the times between arrivals are distributed: poisson, constant, gamma or weibull.
+	Arrivals Arrivals `json:"arrivals"`
+	// The shape of gamma and weibull arrivals, as the burstiness of vLLM's benchmark: below 1 they come in heaps, 1 is poisson, above 1 they are more regular.
+	Burstiness float64 `json:"burstiness" min:"0.01" max:"10000"`
+	// Rates one after the other, in place of rate. After the last nobody arrives.
+	Stages []Stage `json:"stages" max:"10000"`
+	// Times in which requests arrive and times in which none does, by turns.
+	Bursts Bursts `json:"bursts"`
+	// A rate that follows the time of day.
+	Diurnal Diurnal `json:"diurnal"`
+	// When the client begins no conversation any more. Without requests beside it there are as many as it takes.
+	Duration time.Duration `json:"duration" min:"1ms" max:"8760h"`
 	// Whether answers are asked for as server-sent events ("stream": true).
 	Stream bool `json:"stream"`
 	// Whether request bodies are sent without content-length, as they are written.
@@ -28,6 +40,8 @@ type Workload struct {
 	Prompt Prompt `json:"prompt"`
 	// The most tokens that a request asks for (max_tokens). 0 leaves it to the model server.
 	MaxTokens int `json:"maxTokens" min:"0" max:"1000000"`
+	// How many tokens each answer has (max_tokens and min_tokens with ignore_eos), in place of maxTokens.
+	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
 	// Requests that go on from earlier ones.
 	Conversations Conversations `json:"conversations"`
 	// Headers that requests have besides their own, such as an InferenceObjective's name or a latency objective.
@@ -38,6 +52,8 @@ type Workload struct {
 	Leaving Leaving `json:"leaving"`
 	// How long the client waits for a whole answer.
 	Timeout time.Duration `json:"timeout" min:"1ms" max:"24h"`
+
+	most int // the requests that were asked for, see settle
 }
 
 func (w *Workload) defaults() {
@@ -46,6 +62,8 @@ func (w *Workload) defaults() {
 	w.Stream = true
 	w.HTTP = HTTP1
 	w.API = ChatAPI
+	w.Arrivals = PoissonArrivals
+	w.Burstiness = 1
 	w.Timeout = 2 * time.Minute
 }
 
@@ -59,8 +77,8 @@ type RequestHeader struct {
 	Share Share `json:"share"`
 }
 
-// Prompt is what prompts are made of. At most one of text, bytes and
-// characters is given.
+// Prompt is what prompts are made of. At most one of text, bytes, characters and
+// tokens is given.
 type Prompt struct {
 	// The same words in every request.
 	Text string `json:"text"`
@@ -68,6 +86,8 @@ type Prompt struct {
 	Bytes ByteRange `json:"bytes" min:"1" max:"64MiB"`
 	// The length of a random prompt in characters.
 	Characters dist.Dist `json:"characters" unit:"count" min:"1" max:"67108864"`
+	// The length of a random prompt in tokens of four ASCII characters, which is what simulated servers without a tokenizer count; another tokenizer makes more or fewer of them. The chat template's own come on top.
+	Tokens dist.Dist `json:"tokens" unit:"count" min:"1" max:"16777216"`
 	// Which characters a random prompt has: ascii, unicode (any code point), or boundary-like (text that resembles a multipart delimiter).
 	Alphabet Alphabet `json:"alphabet"`
 	// What prompts have in common at their beginnings, such as system prompts; the rest of a prompt follows it.

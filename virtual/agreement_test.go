@@ -35,7 +35,7 @@ workload: {requests: 200, rate: 30, stream: true, prompt: {characters: 200..6000
 			var asked, first, last = map[string]machine.Time{}, map[string]machine.Time{}, map[string]machine.Time{}
 			tokens := 0
 			w, err := newWorld(s, flow.Func(func(e flow.Event) {
-				at := machine.Time(e.Time)
+				at := e.Time
 				switch {
 				case e.Hop != flow.Client:
 				case e.Step == flow.RequestSent:

@@ -16,9 +16,7 @@ func (w *world) arrived() {
 	w.conversations++
 	w.planned += v.Turns
 	if w.load.Rate > 0 {
-		if w.planned < w.load.Requests {
-			w.queue.Push(w.now+w.load.Gap(w.conversations), machine.ClassArrival, event{kind: arrive})
-		}
+		w.awaitArrival()
 		if w.flying >= w.limit {
 			w.overdue = append(w.overdue, v)
 			return
@@ -26,6 +24,19 @@ func (w *world) arrived() {
 	}
 	w.flying++
 	w.send(v)
+}
+
+// awaitArrival looks when the next conversation of an open loop arrives.
+func (w *world) awaitArrival() {
+	if w.planned >= w.load.Requests {
+		return
+	}
+	at, more := w.arrivals.Next()
+	if !more {
+		w.planned = w.load.Requests // there are fewer
+		return
+	}
+	w.queue.Push(at, machine.ClassArrival, event{kind: arrive})
 }
 
 // send is a conversation's next request.
@@ -77,6 +88,8 @@ func (w *world) ended(r *request, o flow.Outcome) {
 		w.overdue = w.overdue[1:]
 		w.flying++
 		w.send(v)
+	case w.load.Rate == 0 && w.load.Until > 0 && w.now >= w.load.Until:
+		w.planned = w.load.Requests // time is up
 	case w.load.Rate == 0 && w.planned < w.load.Requests:
 		w.queue.Push(w.now, machine.ClassArrival, event{kind: arrive})
 	}

@@ -68,6 +68,7 @@ type world struct {
 	now           machine.Time
 	rec           flow.Recorder
 	load          *workload.Config
+	arrivals      *workload.Arrivals // of an open loop
 	stream        stream.Config
 	hops          hops
 	model         string
@@ -249,7 +250,7 @@ func (w *world) stuck() error {
 // start has the first conversations begin, and what happens by the clock.
 func (w *world) start() {
 	if w.load.Rate > 0 {
-		w.queue.Push(w.load.Gap(0), machine.ClassArrival, event{kind: arrive})
+		w.awaitArrival()
 		return
 	}
 	for range min(w.limit, w.load.Requests) {
@@ -270,6 +271,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 	w := &world{rec: rec, eachPage: eachPage, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(p.Tokenizer()), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	_, packed := p.Tokenizer().(tokens.Packed)
+	w.arrivals = w.load.Arrivals()
 	w.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
 	w.stream.Recorder, w.stream.Brief, w.stream.StandIns = rec, !flow.Detailed(rec), true

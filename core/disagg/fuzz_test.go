@@ -25,9 +25,11 @@ func FuzzTargets(f *testing.F) {
 	})
 }
 
-// whatever bodies come, a ClientRequest asks for a leg or answers, and never panics.
+// Whatever bodies come, a ClientRequest asks for legs that make sense, one after
+// another, and gives the client exactly one answer.
 func FuzzBodies(f *testing.F) {
 	f.Add([]byte(`{"messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":3}`), []byte(`{"choices":[{"kv_metadata":{"kv_handle":"h"},"message":{"content":"a"}}],"kv_transfer_params":{},"usage":{}}`), []byte("data: {\"usage\":{}}\n\n"))
+	f.Add([]byte(`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`), []byte(`{"id":1}`), []byte(`{"choices":[{"finish_reason":"length"}]}`))
 	f.Add([]byte(`null`), []byte(`[]`), []byte(`data: `))
 	f.Fuzz(func(t *testing.T, request, reply, answer []byte) {
 		for _, connector := range Connectors() {
@@ -40,41 +42,104 @@ func FuzzBodies(f *testing.F) {
 				if sessions {
 					c.Sessions, _ = NewSessions(1, nil)
 				}
-				x := New(c, Request{Method: "POST", Path: chatPath, Body: request, Prefillers: ParseTargets("a:1"), Encoders: ParseTargets("b:1,c:2")})
-				play(x, Start{}, reply, answer, 40)
+				p := played{T: t, request: request, reply: reply, answer: answer, left: 200, connector: connector,
+					x: New(c, Request{Method: "POST", Path: chatPath, Body: request, Prefillers: ParseTargets("a:1"), Encoders: ParseTargets("b:1,c:2")})}
+				p.tell(Start{})
+				if p.left > 0 && p.ends != 1 {
+					t.Fatalf("%s: %d ends of the answer", connector, p.ends)
+				}
 			}
 		}
 	})
 }
 
-func play(x *ClientRequest, m Message, reply, answer []byte, left int) {
+// played is a request whose legs all have these answers.
+type played struct {
+	*testing.T
+	x                      *ClientRequest
+	request, reply, answer []byte
+	connector              Connector
+	left                   int // messages
+	legs                   []Leg
+	ends                   int
+}
+
+func (p *played) tell(m Message) {
+	if p.left--; p.left < 0 {
+		return
+	}
 	var fx Effects
-	x.Input(1, m, &fx)
-	for _, e := range fx.List {
-		if left--; left < 0 {
-			return
+	p.x.Input(1, m, &fx)
+	for _, e := range fx.List { // legs begin in order, whatever comes of each
+		if c, ok := e.Do.(Call); ok {
+			p.called(c.Leg)
 		}
+	}
+	for _, e := range fx.List {
 		switch e := e.Do.(type) {
 		case Call:
 			kind := "text/event-stream"
-			if e.Leg.Kind != Decode || left%2 == 0 {
+			if e.Leg.Kind != Decode || e.Leg.ID%2 == 0 {
 				kind = "application/json"
 			}
-			play(x, Head{Leg: e.Leg.ID, Status: 200, ContentType: kind}, reply, answer, left)
+			p.tell(Head{Leg: e.Leg.ID, Status: 200, ContentType: kind})
 			if e.Leg.Concurrent && e.Leg.Kind != Decode {
-				play(x, Whole{e.Leg.ID, reply}, reply, answer, left)
+				p.tell(Whole{e.Leg.ID, p.reply})
 			}
 		case Collect:
-			play(x, Whole{e.Leg, reply}, reply, answer, left)
+			p.known(e.Leg)
+			p.tell(Whole{e.Leg, p.reply})
 		case Peek:
-			play(x, Part{Leg: e.Leg, Data: answer, End: true}, reply, answer, left)
+			p.known(e.Leg)
+			p.tell(Part{Leg: e.Leg, Data: p.answer, End: true})
+		case Drop:
+			p.known(e.Leg)
 		case Deliver:
-			if e.Change != nil && len(answer) > 0 {
-				e.Change.Write(answer)
+			p.known(e.Leg)
+			p.ends++
+			if e.Change != nil && len(p.answer) > 0 {
+				e.Change.Write(p.answer)
 				e.Change.End()
 			}
-			play(x, Delivered{}, reply, answer, left)
+			p.tell(Delivered{})
+		case Say:
+			if e.End {
+				p.ends++
+			}
+		case Answer:
+			p.ends++
+			if e.Status < 200 || e.Status > 599 {
+				p.Fatalf("%s: the answer's status is %d", p.connector, e.Status)
+			}
+			if e.Verbatim == 0 && !json.Valid(e.Body) {
+				p.Fatalf("%s: an answer of its own is no JSON: %q", p.connector, e.Body)
+			} else if e.Verbatim > 0 {
+				p.known(e.Verbatim)
+			}
 		}
+	}
+}
+
+// called checks a leg.
+func (p *played) called(l Leg) {
+	switch {
+	case l.ID != len(p.legs)+1:
+		p.Fatalf("%s: leg %d after %d others", p.connector, l.ID, len(p.legs))
+	case p.ends > 0:
+		p.Fatalf("%s: leg %d after the answer's end", p.connector, l.ID)
+	case l.Original && l.Body != nil:
+		p.Fatalf("%s: leg %d has the client's body and another, %q", p.connector, l.ID, l.Body)
+	case !l.Original && len(l.Body) > 0 && !json.Valid(l.Body):
+		p.Fatalf("%s: leg %d has a body that is no JSON: %q", p.connector, l.ID, l.Body)
+	case l.Kind == Prefill && l.Target.String() != "a:1" || l.Kind == Decode && l.Target != (Target{}):
+		p.Fatalf("%s: the %s leg goes to %s", p.connector, l.Kind, l.Target)
+	}
+	p.legs = append(p.legs, l)
+}
+
+func (p *played) known(leg int) {
+	if leg < 1 || leg > len(p.legs) {
+		p.Fatalf("%s: nobody called leg %d", p.connector, leg)
 	}
 }
 

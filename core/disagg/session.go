@@ -128,13 +128,13 @@ func (x *ClientRequest) startSession() {
 	}
 	x.session = t
 	var s Session
-	var ok bool
+	var ok, named bool
 	x.c.locked(func() {
 		if t.id != "" {
-			s, ok = x.c.Sessions.Get(t.id)
+			s, named = x.c.Sessions.Get(t.id)
 			// Another conversation under the same name, or one whose past the
 			// client has changed, is a new one.
-			ok = ok && s.Messages > 0 && s.Messages < len(t.prints) && s.History == t.prints[s.Messages-1]
+			ok = named && s.Messages > 0 && s.Messages < len(t.prints) && s.History == t.prints[s.Messages-1]
 			return
 		}
 		s, ok = x.c.Sessions.find(t.prints)
@@ -150,7 +150,11 @@ func (x *ClientRequest) startSession() {
 		d := x.draw("session")
 		t.id = "sess-" + d.Letters(12)
 	}
-	x.newSession("no session " + t.id)
+	why := "no session " + t.id
+	if named {
+		why = "the messages do not begin with those of session " + t.id + " and its answer"
+	}
+	x.newSession(why)
 }
 
 func (x *ClientRequest) newSession(why string) {

@@ -75,6 +75,8 @@ type ExplainedScorer struct {
 	Weight float64 `json:"weight"`
 }
 
+func (s *ExplainedScorer) text() string { return fmt.Sprintf("%s x%g", s.Name, s.Weight) }
+
 // ExplainedEndpoint is a row: one endpoint's scores in the order of Scorers.
 type ExplainedEndpoint struct {
 	Name     string    `json:"name"`
@@ -83,6 +85,10 @@ type ExplainedEndpoint struct {
 	Weighted []float64 `json:"weighted"`
 	Total    float64   `json:"total"`
 	Picked   bool      `json:"picked,omitempty"`
+}
+
+func (r *ExplainedEndpoint) text(scorer int) string {
+	return fmt.Sprintf("%.4g = %.4g", r.Raw[scorer], r.Weighted[scorer])
 }
 
 // Explain tells a decision.
@@ -171,8 +177,9 @@ func (d *Decision) Explain() *Explanation {
 const maxRows = 20
 
 // WriteTable writes the explanation so that a person sees at a glance where
-// the request went and why.
-func (e *Explanation) WriteTable(w io.Writer) error {
+// the request went and why. Of scorers that columns are too few for, some stand
+// below others; 0 columns are enough for all.
+func (e *Explanation) WriteTable(w io.Writer, columns int) error {
 	model := e.Model
 	if e.TargetModel != e.Model {
 		model += " -> " + e.TargetModel
@@ -200,7 +207,7 @@ func (e *Explanation) WriteTable(w io.Writer) error {
 		fmt.Fprintf(w, "%s screened out %s\n", r.By, r.text())
 	}
 	for i := range e.Profiles {
-		if err := e.Profiles[i].write(w); err != nil {
+		if err := e.Profiles[i].write(w, columns); err != nil {
 			return err
 		}
 	}
@@ -300,7 +307,7 @@ func sortedNames[V any](m map[string]V) []string {
 	return out
 }
 
-func (p *ExplainedProfile) write(w io.Writer) error {
+func (p *ExplainedProfile) write(w io.Writer, columns int) error {
 	fmt.Fprintf(w, "\nprofile %s\n", p.Name)
 	for _, r := range p.Removed {
 		fmt.Fprintf(w, "  %s removed %s\n", r.By, r.text())
@@ -309,32 +316,90 @@ func (p *ExplainedProfile) write(w io.Writer) error {
 		fmt.Fprintf(w, "  no endpoint was left\n")
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "  endpoint")
-	for _, s := range p.Scorers {
-		fmt.Fprintf(t, "\t%s x%g", s.Name, s.Weight)
-	}
-	fmt.Fprint(t, "\ttotal\t\n")
-	for i, r := range p.Endpoints {
-		if i == maxRows {
-			fmt.Fprintf(t, "  and %d more\t\n", len(p.Endpoints)-maxRows+p.More)
-			break
+	for from, last := 0, false; !last; {
+		to := p.beside(from, columns)
+		last = to == len(p.Scorers) && (to == from || columns <= 0 || p.width(from, to)+p.totals() <= columns)
+		if err := p.table(w, from, to, last); err != nil {
+			return err
 		}
-		fmt.Fprintf(t, "  %s", r.Name)
-		for n := range r.Raw {
-			fmt.Fprintf(t, "\t%.4g = %.4g", r.Raw[n], r.Weighted[n])
-		}
-		mark := ""
-		if r.Picked {
-			mark = "<- picked"
-		}
-		fmt.Fprintf(t, "\t%.4g\t%s\n", r.Total, mark)
-	}
-	if err := t.Flush(); err != nil {
-		return err
+		from = to
 	}
 	if len(p.Tied) > 1 {
 		fmt.Fprintf(w, "  %d endpoints tied for the best total; %s took %s\n", len(p.Tied), p.Picker, strings.Join(p.Picked, ", "))
 	}
 	return nil
+}
+
+// table writes the scores of some of the scorers, and the totals.
+func (p *ExplainedProfile) table(w io.Writer, from, to int, totals bool) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(t, "  endpoint")
+	for _, s := range p.Scorers[from:to] {
+		fmt.Fprint(t, "\t", s.text())
+	}
+	if totals {
+		fmt.Fprint(t, "\ttotal\t")
+	}
+	fmt.Fprintln(t)
+	for i := range p.Endpoints {
+		r := &p.Endpoints[i]
+		if i == maxRows {
+			if totals {
+				fmt.Fprintf(t, "  and %d more\t\n", len(p.Endpoints)-maxRows+p.More)
+			}
+			break
+		}
+		fmt.Fprintf(t, "  %s", r.Name)
+		for n := from; n < min(to, len(r.Raw)); n++ {
+			fmt.Fprint(t, "\t", r.text(n))
+		}
+		if totals {
+			mark := ""
+			if r.Picked {
+				mark = "<- picked"
+			}
+			fmt.Fprintf(t, "\t%.4g\t%s", r.Total, mark)
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// beside is up to which scorer there is room beside each other, one at least.
+func (p *ExplainedProfile) beside(from, columns int) int {
+	to := min(from+1, len(p.Scorers))
+	for to < len(p.Scorers) && (columns <= 0 || p.width(from, to+1) <= columns) {
+		to++
+	}
+	return to
+}
+
+// width is how many columns a table of these scorers takes.
+func (p *ExplainedProfile) width(from, to int) int {
+	widths := make([]int, 1+to-from)
+	widths[0] = len("  endpoint")
+	for n, s := range p.Scorers[from:to] {
+		widths[1+n] = len(s.text())
+	}
+	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {
+		r := &p.Endpoints[i]
+		widths[0] = max(widths[0], 2+len(r.Name))
+		for n := from; n < min(to, len(r.Raw)); n++ {
+			widths[1+n-from] = max(widths[1+n-from], len(r.text(n)))
+		}
+	}
+	all := 2 * (to - from)
+	for _, n := range widths {
+		all += n
+	}
+	return all
+}
+
+// totals is how many columns they take.
+func (p *ExplainedProfile) totals() int {
+	widest := len("total")
+	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {
+		widest = max(widest, len(fmt.Sprintf("%.4g", p.Endpoints[i].Total)))
+	}
+	return 2 + widest + 2 + len("<- picked")
 }

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -29,9 +30,9 @@ type Conversation struct {
 	size    int
 
 	// Instead, of a conversation that is described.
-	fields *described.Fields
-	said   described.Message
-	past   *described.History
+	described bool
+	said      described.Message
+	past      *described.History
 }
 
 type message struct {
@@ -46,16 +47,22 @@ func (c *Config) Conversation(index, first int) *Conversation {
 	if c.Requests > 0 && first >= c.Requests {
 		return nil
 	}
-	v := &Conversation{Index: index, First: first, Turns: 1, c: c, model: c.adapter(index)}
-	v.fields = c.fields[v.model]
-	if c.Turns != nil {
-		d := machine.NewDraw(c.Seed, "client", "turns", uint64(index))
-		v.Turns = max(1, int(c.Turns(&d)))
-	}
+	v := &Conversation{Index: index, First: first, c: c, model: c.adapter(index)}
+	v.described = c.fields != nil
+	v.Turns = c.turns(index)
 	if c.Requests > 0 {
 		v.Turns = min(v.Turns, c.Requests-first)
 	}
 	return v
+}
+
+// turns is how many requests a conversation has.
+func (c *Config) turns(index int) int {
+	if c.Turns == nil {
+		return 1
+	}
+	d := machine.NewDraw(c.Seed, "client", "turns", uint64(index))
+	return max(1, int(c.Turns(&d)))
 }
 
 // adapter is the model that a conversation asks for: the base model, or one of
@@ -86,18 +93,19 @@ func (v *Conversation) Request() Request {
 		group = d.Intn(n)
 	}
 	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions"}
-	if v.fields != nil {
+	as := asked{v.model, c.output(index)}
+	if v.described {
 		v.said = c.say(index, group)
 		if v.said.Len() > 0 || !c.Completions { // an empty prompt has no field
-			r.Described = described.NewBody(v.fields, v.past, v.said)
+			r.Described = described.NewBody(c.fieldsOf(as), v.past, v.said)
 		} else {
-			r.Body = c.body(v.model, []message{{"user", ""}})
+			r.Body = c.body(as, []message{{"user", ""}})
 		}
 	} else {
 		if v.user = c.prompt(index); group >= 0 {
 			v.user = c.Prefixes[group] + v.user
 		}
-		r.Body = c.body(v.model, append(v.history[:len(v.history):len(v.history)], message{"user", v.user}))
+		r.Body = c.body(as, append(v.history[:len(v.history):len(v.history)], message{"user", v.user}))
 	}
 	if c.Completions {
 		r.Path = "/v1/completions"
@@ -121,7 +129,7 @@ func (v *Conversation) More() bool { return v.turn+1 < v.Turns }
 // was not answered whole is not spoken of again. It returns how long the user thinks
 // before the next request.
 func (v *Conversation) Next(answer string, o flow.Outcome) machine.Time {
-	if v.fields != nil && (o != flow.Completed || plain(answer)) {
+	if v.described && (o != flow.Completed || plain(answer)) {
 		return v.NextDescribed(described.Literal(answer), o)
 	}
 	v.write()
@@ -134,7 +142,7 @@ func (v *Conversation) Next(answer string, o flow.Outcome) machine.Time {
 
 // NextDescribed is Next with an answer of words.
 func (v *Conversation) NextDescribed(answer described.Text, o flow.Outcome) machine.Time {
-	if v.fields == nil {
+	if !v.described {
 		return v.Next(answer.String(), o)
 	}
 	if n := v.said.Len() + answer.Len(); o == flow.Completed && v.size+n <= maxHistory {
@@ -150,11 +158,11 @@ func (v *Conversation) NextDescribed(answer described.Text, o flow.Outcome) mach
 
 // write has the conversation go on in bytes.
 func (v *Conversation) write() {
-	if v.fields == nil {
+	if !v.described {
 		return
 	}
 	v.past.Each(func(m *described.Message) { v.history = append(v.history, message{m.Role, m.String()}) })
-	v.user, v.past, v.fields = v.said.String(), nil, nil
+	v.user, v.past, v.described = v.said.String(), nil, false
 }
 
 // next is the time before the next turn.
@@ -167,15 +175,24 @@ func (v *Conversation) next() machine.Time {
 	return machine.Time(v.c.ThinkTime(&d))
 }
 
+// asked is what requests ask for besides their prompts, as far as it is not the
+// same in all.
+type asked struct {
+	model  string
+	output int // tokens, 0: not said
+}
+
 // body is the JSON of a request.
-func (c *Config) body(model string, messages []message) []byte {
+func (c *Config) body(as asked, messages []message) []byte {
 	body := struct {
 		Model    string    `json:"model"`
 		Messages []message `json:"messages,omitempty"`
 		Prompt   string    `json:"prompt,omitempty"`
 		Stream   bool      `json:"stream,omitempty"`
 		Max      int       `json:"max_tokens,omitempty"`
-	}{Model: model, Messages: messages, Stream: c.Stream, Max: c.MaxTokens}
+		Min      int       `json:"min_tokens,omitempty"`
+		NoEOS    bool      `json:"ignore_eos,omitempty"`
+	}{as.model, messages, "", c.Stream, cmp.Or(as.output, c.MaxTokens), as.output, as.output > 0}
 	if c.Completions {
 		body.Messages, body.Prompt = nil, messages[len(messages)-1].Content
 	}

@@ -15,7 +15,7 @@ var describable = map[string]bool{"model": true, "messages": true, "prompt": tru
 	"min_p": true, "seed": true, "priority": true, "cache_salt": true, "cache_hit_threshold": true, "presence_penalty": true, "frequency_penalty": true}
 
 // Describe has requests described instead of written, where everything in them
-// can be.
+// can be. They are made by one goroutine then.
 func (c *Config) Describe() {
 	if c.Recorded != nil || c.Text == "" && c.Alphabet != ASCII || !plain(c.Text) {
 		return
@@ -25,19 +25,34 @@ func (c *Config) Describe() {
 			return
 		}
 	}
-	fields := map[string]*described.Fields{}
 	for _, model := range append([]string{c.Model}, c.adapters()...) {
-		body := c.body(model, []message{{"user", "@"}})
-		f := described.NewFields(!c.Completions, body)
-		if f == nil || !described.Plain(model) || !eachOnce(body) {
+		body := c.sample(asked{model, c.output(0)})
+		if described.NewFields(!c.Completions, body) == nil || !described.Plain(model) || !eachOnce(body) {
 			return
 		}
-		fields[model] = f
 	}
-	c.fields = fields
+	c.fields = map[asked]*described.Fields{}
 	for _, p := range c.Prefixes {
 		c.shared = append(c.shared, described.NewShared(described.Literal(p)))
 	}
+}
+
+// sample is a body with the prompt "@".
+func (c *Config) sample(as asked) []byte { return c.body(as, []message{{"user", "@"}}) }
+
+// maxFields bounds how many Fields are kept for later requests.
+const maxFields = 1 << 14
+
+// fieldsOf are the fields of all requests that ask for the same.
+func (c *Config) fieldsOf(as asked) *described.Fields {
+	f := c.fields[as]
+	if f == nil {
+		f = described.NewFields(!c.Completions, c.sample(as))
+		if len(c.fields) < maxFields {
+			c.fields[as] = f
+		}
+	}
+	return f
 }
 
 // plain says whether a text can be described: neither in JSON nor in a held body

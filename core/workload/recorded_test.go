@@ -17,8 +17,10 @@ func TestRecorded(t *testing.T) {
 		{ID: "c", At: 20, Prompt: []RecordedPrompt{{Bytes: 12, Unit: 10, Heads: []uint64{11, 12}}, {Bytes: 3}}},
 	}}
 	var at, bodies []string
+	arrivals := c.Arrivals()
 	for i := range 3 {
-		at = append(at, c.Gap(i).String())
+		next, _ := arrivals.Next()
+		at = append(at, next.String())
 		r := c.Conversation(i, i).Request()
 		var body struct {
 			Messages  []message
@@ -37,8 +39,8 @@ func TestRecorded(t *testing.T) {
 		}
 		bodies = append(bodies, body.Prompt...)
 	}
-	if want := []string{"0s", machine.Time(30).String(), "0s"}; strings.Join(at, " ") != strings.Join(want, " ") {
-		t.Errorf("gaps %v, want %v", at, want)
+	if want := []string{"0s", machine.Time(30).String(), machine.Time(30).String()}; strings.Join(at, " ") != strings.Join(want, " ") {
+		t.Errorf("arrivals %v, want %v", at, want)
 	}
 	a, b := bodies[0], bodies[1]
 	if len(a) != 25 || len(b) != 25 || a[:20] != b[:20] || a[20:] == b[20:] || len(bodies[2]) != 12 || len(bodies[3]) != 3 {

@@ -4,7 +4,6 @@
 package workload
 
 import (
-	"math"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/described"
@@ -29,6 +28,8 @@ type Config struct {
 	Model     string
 	Stream    bool
 	MaxTokens int // 0 leaves it to the model server
+	// Output is how many tokens each answer has; nil leaves it to MaxTokens.
+	Output func(d *machine.Draw) int
 	// Text is the prompt; empty draws one whose length comes from Length, in
 	// bytes of UTF-8 or in characters.
 	Text       string
@@ -38,9 +39,19 @@ type Config struct {
 	// Prefixes are beginnings that prompts share: each prompt begins with one
 	// of them, drawn evenly. None is none.
 	Prefixes []string
-	// Rate is arrivals of conversations per second (Poisson); 0 means that one
-	// begins when an earlier one ends.
+	// Rate is arrivals of conversations per second; 0 means that one begins when an
+	// earlier one ends.
 	Rate float64
+	// Process is how the times between arrivals are distributed, and Burstiness the
+	// shape of gamma and Weibull: their gaps vary more than Poisson's below 1, and
+	// less above.
+	Process    Process
+	Burstiness float64
+	// Phases, if not nil, are how the rate goes, one after the other (from 0); Rate
+	// is then no number of anything, and above 0. None has an empty time.
+	Phases func(number int) (p Phase, more bool)
+	// Until, if above 0, is when no conversation begins any more.
+	Until machine.Time
 
 	// Recorded, if not nil, are the requests, with the times at which they arrive.
 	// Rate, which is then no number of anything, is above 0.
@@ -66,8 +77,8 @@ type Config struct {
 	// Leaving is who does not wait for the answer.
 	Leaving Leaving
 
-	// Of requests that are described (Describe), by model, and for Prefixes.
-	fields map[string]*described.Fields
+	// Of requests that are described (Describe), and for Prefixes.
+	fields map[asked]*described.Fields
 	shared []*described.Shared
 }
 
@@ -157,6 +168,16 @@ func (c *Config) prompt(index int) string {
 	return text(&d, c.Alphabet, n, c.Characters)
 }
 
+// output is how long the answer to the request with this number is, 0 where it is
+// not said.
+func (c *Config) output(index int) int {
+	if c.Output == nil {
+		return 0
+	}
+	d := machine.NewDraw(c.Seed, "client", "output", uint64(index))
+	return max(1, c.Output(&d))
+}
+
 // drawn is what a random prompt is drawn from, and how long it is.
 func (c *Config) drawn(index int) (machine.Draw, int) {
 	d := machine.NewDraw(c.Seed, "client", "prompt", uint64(index))
@@ -165,22 +186,6 @@ func (c *Config) drawn(index int) (machine.Draw, int) {
 		n = c.Length(&d)
 	}
 	return d, n
-}
-
-// Gap is the time from the arrival of the conversation before this one to its
-// own, for an open loop.
-func (c *Config) Gap(index int) machine.Time {
-	if c.Recorded != nil {
-		if index == 0 || index >= len(c.Recorded) {
-			return 0
-		}
-		return max(0, c.Recorded[index].At-c.Recorded[index-1].At)
-	}
-	if c.Rate <= 0 {
-		return 0
-	}
-	d := machine.NewDraw(c.Seed, "client", "arrival", uint64(index))
-	return machine.Time(-math.Log(1-d.Float64()) / c.Rate * 1e9)
 }
 
 var boundaryPieces = []string{"\r\n--windtunnel-", "--", "\r\n", "\r\n--", "windtunnel-", "--\r\n", "Content-Disposition: form-data; name=\"metadata\"\r\n\r\n", "x"}

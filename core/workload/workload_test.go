@@ -42,17 +42,6 @@ func TestPrompts(t *testing.T) {
 	})
 }
 
-func TestArrivals(t *testing.T) {
-	c := Config{Seed: 1, Rate: 100}
-	var sum machine.Time
-	for i := range 10_000 {
-		sum += c.Gap(i)
-	}
-	if mean := sum.Seconds() / 10_000; mean < 0.0095 || mean > 0.0105 {
-		t.Fatalf("mean gap %v s at 100 requests per second", mean)
-	}
-}
-
 // Conversations follow one another without a gap in the requests' numbers;
 // each turn carries all that was said before, and what failed is not spoken of.
 func TestConversations(t *testing.T) {

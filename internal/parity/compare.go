@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
@@ -45,9 +44,6 @@ func (m *Message) header(name string) string {
 	}
 	return ""
 }
-
-// dropReason is why a refusal says that its request was dropped.
-func (m *Message) dropReason() string { return m.header(apierror.DroppedReasonHeader) }
 
 // choose is the picker's test hook: the endpoints that the real one chose.
 func (pl *player) choose(c *picker.Cycle, profile string, candidates []int32) []int32 {

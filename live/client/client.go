@@ -61,12 +61,19 @@ func Run(ctx context.Context, o Options) error {
 	}
 	load := *o.Workload
 	load.Requests = o.Requests
+	load.Write() // conversations go on in goroutines of their own
 	var wg sync.WaitGroup
 	slots := make(chan *workload.Conversation)
 	go func() {
 		defer close(slots)
 		start := o.Now()
-		due := machine.Time(0)
+		var ended <-chan time.Time
+		if load.Rate == 0 && load.Until > 0 {
+			timer := time.NewTimer(load.Until.Duration())
+			defer timer.Stop()
+			ended = timer.C
+		}
+		arrivals := load.Arrivals()
 		planned := 0
 		for index := 0; ctx.Err() == nil; index++ {
 			v := load.Conversation(index, planned)
@@ -75,13 +82,15 @@ func Run(ctx context.Context, o Options) error {
 			}
 			planned += v.Turns
 			if load.Rate > 0 {
-				due += load.Gap(index)
-				if !pause.For(ctx, (start + due - o.Now()).Duration()) {
+				due, more := arrivals.Next()
+				if !more || !pause.For(ctx, (start+due-o.Now()).Duration()) {
 					return
 				}
 			}
 			select {
 			case slots <- v:
+			case <-ended:
+				return
 			case <-ctx.Done():
 			}
 		}

@@ -132,10 +132,10 @@ func TestOneDecisionIsToldEverywhere(t *testing.T) {
 		t.Fatal(err, w.Body)
 	}
 	var a, b strings.Builder
-	if err := recorded.WriteTable(&a); err != nil {
+	if err := recorded.WriteTable(&a, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := page[0].WriteTable(&b); err != nil {
+	if err := page[0].WriteTable(&b, 0); err != nil {
 		t.Fatal(err)
 	}
 	if a.String() != b.String() || !strings.Contains(a.String(), "prefill on prefill-0") ||

@@ -70,7 +70,7 @@ func (g *inferenceRequest) Left()                  { g.box.Put(func(p *modelserv
 
 // gone is why nobody waits for the answer any more.
 func (g *inferenceRequest) gone() string {
-	if cause := context.Cause(g.ctx); cause != g.ctx.Err() { // who ended it says why
+	if cause := context.Cause(g.ctx); !errors.Is(cause, g.ctx.Err()) { // who ended it says why
 		return cause.Error()
 	}
 	return "the client left"

@@ -171,8 +171,12 @@ func TestPeersMayTakeTheirTimeToPrefill(t *testing.T) {
 			p.waitFor("the decode server asks", func() bool {
 				return p.awaited() == 1
 			})
-			for began, tick := time.Now(), time.NewTicker(10*time.Millisecond); time.Since(began) < p.decode.opts.PeerTimeout*3/2; {
-				<-tick.C // the time for a first byte passes
+			// The time for a first byte passes, for a peer that is asked now.
+			port, _ := silence(t)
+			names := map[string]string{link.Mooncake.Name: fields("127.0.0.1", port)["mooncake"], link.Offloading.Name: fields("127.0.0.1", port)["peer"],
+				link.SGLang.Name: fmt.Sprintf(`"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7`, port)}
+			if a := p.ask(p.decode, `{"prompt":"a b c","max_tokens":1,`+names[profile.Name]+`}`); a.status != 500 {
+				t.Errorf("a silent peer: %d %s", a.status, a.body)
 			}
 			if pre := p.ask(p.prefill, first); pre.status != 200 {
 				t.Fatal(pre.body)

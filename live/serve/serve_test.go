@@ -249,14 +249,30 @@ func TestHeldBodiesHaveNoLimit(t *testing.T) {
 			client, url := serveEcho(t, limits, proto)
 			r, p := io.Pipe()
 			go func() { _, _ = p.Write([]byte("first")) }()
-			began := time.Now()
 			resp, err := client.Post(url+"/held", "text/plain", r)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			for tick := time.NewTicker(10 * time.Millisecond); time.Since(began) < 2*limits.Total; {
-				<-tick.C // the limits pass; it is no matter of how fast anything is
+			for _, every := range []time.Duration{10 * time.Millisecond, time.Hour} { // the limits pass, for bodies that begin now
+				slow, pieces := io.Pipe()
+				go func() {
+					tick := time.NewTicker(every)
+					defer tick.Stop()
+					for _, err := pieces.Write([]byte("x")); err == nil; _, err = pieces.Write([]byte("x")) {
+						select {
+						case <-tick.C:
+						case <-t.Context().Done():
+							return
+						}
+					}
+				}()
+				cut, err := client.Post(url, "text/plain", slow)
+				if err != nil || cut.StatusCode != http.StatusRequestTimeout {
+					t.Fatal(cut, err)
+				}
+				cut.Body.Close()
+				slow.Close()
 			}
 			go func() {
 				_, _ = p.Write([]byte("second"))

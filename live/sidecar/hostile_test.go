@@ -181,6 +181,39 @@ func TestDecoderIsVerifiedByItsHost(t *testing.T) {
 	}
 }
 
+// trickle sends a request's head and then a byte of its body every so often,
+// until there is an answer.
+func (r *rig) trickle(path, length string, every time.Duration) (*http.Response, error) {
+	c, err := net.Dial("tcp", r.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n", path, length)
+	quit := make(chan struct{})
+	defer close(quit)
+	go func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				piece := "x"
+				if strings.HasPrefix(length, "T") {
+					piece = "1\r\nx\r\n"
+				}
+				if _, err := io.WriteString(c, piece); err != nil {
+					return
+				}
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return http.ReadResponse(bufio.NewReader(c), nil)
+}
+
 // A body that trickles is cut, wherever its request goes; a decode server that
 // thinks for longer than the limits is waited for.
 func TestSlowBodies(t *testing.T) {
@@ -191,34 +224,7 @@ func TestSlowBodies(t *testing.T) {
 	for _, path := range []string{"/v1/chat/completions", "/v1/embeddings"} {
 		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {
 			for _, length := range []string{"Content-Length: 1000", "Content-Length: 100000000", "Transfer-Encoding: chunked"} {
-				c, err := net.Dial("tcp", r.Addr())
-				if err != nil {
-					t.Fatal(err)
-				}
-				_ = c.SetDeadline(time.Now().Add(patience))
-				fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n", path, length)
-				quit := make(chan struct{})
-				go func() {
-					tick := time.NewTicker(every)
-					defer tick.Stop()
-					for {
-						select {
-						case <-tick.C:
-							piece := "x"
-							if strings.HasPrefix(length, "T") {
-								piece = "1\r\nx\r\n"
-							}
-							if _, err := io.WriteString(c, piece); err != nil {
-								return
-							}
-						case <-quit:
-							return
-						}
-					}
-				}()
-				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-				close(quit)
-				c.Close()
+				resp, err := r.trickle(path, length, every)
 				if want := map[bool]int{true: 413, false: 408}[strings.Contains(length, "100000000")]; err != nil || resp.StatusCode != want {
 					t.Errorf("%s, %s every %v: %v %v", path, length, every, resp, err)
 				}
@@ -226,7 +232,12 @@ func TestSlowBodies(t *testing.T) {
 		}
 	}
 	r.decode.then = func(w http.ResponseWriter, _ *http.Request) {
-		<-time.After(900 * time.Millisecond) // a prefill that is longer than both limits
+		// A prefill that is longer than both limits: those of bodies that begin now.
+		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {
+			if resp, err := r.trickle("/v1/chat/completions", "Content-Length: 1000", every); err != nil || resp.StatusCode != 408 {
+				t.Errorf("beside a slow decode server: %v %v", resp, err)
+			}
+		}
 		_, _ = io.WriteString(w, decoded)
 	}
 	if resp, body := r.ask(chatBody); resp.StatusCode != 200 {

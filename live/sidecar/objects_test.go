@@ -59,3 +59,49 @@ status: {podIP: 127.0.0.1, conditions: [{type: Ready, status: "True"}]}
 		t.Error(r.logged())
 	}
 }
+
+// Document 003's troubleshooting: a pool of another name allows nobody, and the
+// log says which was looked for; pods without the prefill label are in the pool
+// and prefill for nobody who names none.
+func TestPoolOfAnotherName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	set := func(pool, role, of string) {
+		t.Helper()
+		text := fmt.Sprintf(`
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {name: %s, namespace: prod}
+spec:
+  selector: {matchLabels: {app: vllm}}
+  targetPorts: [{number: %s}]
+  endpointPickerRef: {name: epp, port: {number: 9002}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pod-a, namespace: prod, labels: {app: vllm, llm-d.ai/role: %s}}
+status: {podIP: 127.0.0.1, conditions: [{type: Ready, status: "True"}]}
+`, pool, of, role)
+		if err := os.WriteFile(filepath.Join(dir, "pool.yaml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := start(t, func(r *rig, o *Options) {
+		o.Protect, o.Objects, o.Namespace, o.PoolName = true, dir, "prod", "llama-70b-pool"
+		set("llama-pool", "prefill", port(r.prefill))
+	})
+	status := func() int {
+		resp, _ := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr())
+		return resp.StatusCode
+	}
+	if got := status(); got != 403 || !strings.Contains(r.logged(), "no such InferencePool among the objects") || !strings.Contains(r.logged(), "pool=llama-70b-pool") {
+		t.Errorf("%d %s", got, r.logged())
+	}
+	set("llama-70b-pool", "prefil", port(r.prefill))
+	until(t, "the pool's name matches", func() bool { return status() == 200 })
+	if list := r.pool.known(); len(list) != 0 {
+		t.Errorf("%v prefill without the label", list)
+	}
+	set("llama-70b-pool", "prefill", port(r.prefill))
+	until(t, "the label is right", func() bool { return len(r.pool.known()) == 1 })
+}

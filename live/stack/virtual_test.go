@@ -137,7 +137,7 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "the client leaves the prefill leg", prefill: "1s", load: ", leaving: {requests: [2], after: 500ms}"},
 		{name: "the client leaves the decode leg", server: faulty("stall=2", decode), load: ", leaving: {requests: [2], after: 1500ms}"},
 		{name: "the sidecar restarts in the prefill leg", prefill: "1s", load: ", conversations: {turns: 3, thinkTime: 500ms}", pool: "    incidents: [{at: 500ms, what: restart-sidecar, server: 0}]"},
-		{name: "the prefill engine crashes", prefill: "1s", pool: "    incidents: [{at: 500ms, what: crash, server: 1, for: 100ms}]"},
+		{name: "the prefill engine crashes", prefill: "1s", load: ", conversations: {turns: 3, thinkTime: 1s}", pool: "    incidents: [{at: 500ms, what: crash, server: 1, for: 100ms}]"},
 		{name: "nixl v1", disagg: ", connector: nixl"},
 		{name: "shared storage", disagg: ", connector: shared-storage"},
 		{name: "an external cache and conversations", disagg: ", connector: lmcache", load: ", conversations: {turns: 3}"},

@@ -29,6 +29,9 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
 		Judge: func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}
+	if s.Workload.Uncounted() {
+		r.Requests, r.InFlight = 0, s.Workload.Concurrency
+	}
 	if f.View != "auto" {
 		r.Detail = report.Detail(f.View)
 	}

@@ -12,7 +12,7 @@ import (
 // other.
 func TestSpansCanBeExpected(t *testing.T) {
 	limit := scenario.Quantiles{Max: time.Second}
-	all := scenario.Expectations{Spans: scenario.SpanExpectations{Total: limit, TTFT: limit, Pick: limit, Hold: limit, Queue: limit, Prefill: limit, Decode: limit}}
+	all := scenario.Expectations{Spans: scenario.SpanExpectations{Total: limit, TTFT: limit, Pick: limit, Hold: limit, QueueP: limit, PrefillP: limit, Queue: limit, Prefill: limit, Decode: limit}}
 	var sum report.Summary
 	for _, s := range report.Spans() {
 		sum.Spans = append(sum.Spans, report.SpanSummary{Name: s.Name, Max: 0.5})

@@ -35,7 +35,11 @@ func (c *scenarioCheckCmd) Run(o *outside) error {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		fmt.Fprintf(o.Stdout, "%s: fine (%s; %s)\n", file, count(len(s.Pools), "pool"), count(s.Workload.Requests, "request"))
+		requests := count(s.Workload.Requests, "request")
+		if s.Workload.Uncounted() {
+			requests = "requests for " + s.Workload.Duration.String()
+		}
+		fmt.Fprintf(o.Stdout, "%s: fine (%s; %s)\n", file, count(len(s.Pools), "pool"), requests)
 	}
 	if failed != nil {
 		return exit.With(exit.Input, alreadyTold{failed})

@@ -2,9 +2,12 @@ package program
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/report"
 )
 
 // shownAs is the flag of commands that answer once: a table for a person, or
@@ -20,7 +23,20 @@ func (s shownAs) show(o *outside, e *picker.Explanation) error {
 	if s.json() {
 		return writeJSON(o.Stdout, e)
 	}
-	return e.WriteTable(o.Stdout)
+	var table strings.Builder
+	if err := e.WriteTable(&table, o.Columns); err != nil {
+		return err
+	}
+	for line := range strings.Lines(table.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		if o.Columns > 0 && len(strings.TrimRight(line, " ")) > o.Columns {
+			line = report.Wrap(line, 4, o.Columns)
+		}
+		if _, err := fmt.Fprintln(o.Stdout, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -79,3 +79,10 @@ func horner(coefficients []float64, x float64) float64 {
 	}
 	return sum
 }
+
+// Exp, Log and Normal are for others who draw: e to the x, the natural logarithm
+// of a positive x, and the value that a standard normal variable stays below with
+// probability u (above 0, below 1), the same on every processor.
+func Exp(x float64) float64    { return exactExp(x) }
+func Log(x float64) float64    { return exactLog(x) }
+func Normal(u float64) float64 { return exactProbit(u) }

@@ -8,9 +8,9 @@ import (
 // Grammar is a form that texts can be made of, and is never changed.
 type Grammar struct{ root *node }
 
-// tooMuch is where the work that may be done is spent: the server then says so
+// errTooMuch is where the work that may be done is spent: the server then says so
 // in its own words.
-var tooMuch = errors.New("the form takes too much work")
+var errTooMuch = errors.New("the form takes too much work")
 
 // MaxBytes bounds a schema, a regular expression and a grammar.
 const MaxBytes = 1 << 20

@@ -62,7 +62,7 @@ func lengths(all []*node, spend func(int) bool) error {
 	for changed := true; changed; {
 		changed = false
 		if !spend(2 * len(all)) {
-			return tooMuch
+			return errTooMuch
 		}
 		for i := len(all) - 1; i >= 0; i-- {
 			if m := all[i].shortest(); m < all[i].min {

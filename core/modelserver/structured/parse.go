@@ -41,7 +41,7 @@ func Parse(text string, spend func(int) bool) (*Grammar, error) {
 		return nil, err
 	}
 	if !spend(grammarWork * len(text)) {
-		return nil, tooMuch
+		return nil, errTooMuch
 	}
 	p := parser{builder: builder{spend: spend}, text: text, rules: map[string]*node{}, defined: map[string]bool{}}
 	start := "root"

@@ -31,7 +31,7 @@ func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) (*node,
 		return nil, err
 	}
 	if !b.spend(regexWork * len(pattern)) {
-		return nil, tooMuch
+		return nil, errTooMuch
 	}
 	r := regexReader{builder: b, text: pattern, flags: flags, quoted: quoted}
 	n := r.alternatives()

@@ -93,7 +93,7 @@ func (c *compiler) schema(v *value, depth int) (*node, error) {
 		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
 	}
 	if !c.spend(nodeWork) {
-		return nil, tooMuch
+		return nil, errTooMuch
 	}
 	n := c.node(node{})
 	c.done[v] = n
@@ -294,7 +294,7 @@ func (c *compiler) merge(a, b *value) (*value, error) {
 		return m, nil
 	}
 	if !c.spend(nodeWork) {
-		return nil, tooMuch
+		return nil, errTooMuch
 	}
 	if a.is('{') && len(a.keys) == 0 || a.is('t') {
 		return b, nil

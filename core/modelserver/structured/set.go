@@ -113,11 +113,3 @@ func appendEscaped(b []byte, r rune) []byte {
 	}
 	return utf8.AppendRune(b, r)
 }
-
-func escaped(s string) string {
-	var b []byte
-	for _, r := range s {
-		b = appendEscaped(b, r)
-	}
-	return string(b)
-}

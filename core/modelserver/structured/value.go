@@ -42,7 +42,7 @@ func (v *value) read(from gjson.Result, spend func(int) bool, depth int) (err er
 		return fmt.Errorf("nested more than %d deep", maxDepth)
 	}
 	if !spend(valueWork * len(from.Raw)) {
-		return tooMuch
+		return errTooMuch
 	}
 	v.spend = spend
 	switch v.kind = from.Raw[0]; {

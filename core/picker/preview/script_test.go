@@ -85,7 +85,7 @@ func request(t *testing.T, d *datadriven.TestData, text string, s *State, answer
 		return err.Error()
 	}
 	var b strings.Builder
-	if err := dec.Explain().WriteTable(&b); err != nil {
+	if err := dec.Explain().WriteTable(&b, 0); err != nil {
 		return err.Error()
 	}
 	return b.String()

@@ -1,0 +1,211 @@
+// Command peers plays the same work in windtunnel's virtual time and in DynoSim 1.4.2,
+// the fastest of the other simulators, one after the other and several times,
+// and prints what each cost: CPU seconds and the most memory of the whole
+// process, start-up included and also alone.
+//
+//	go run ./bench/peers                              # 50,000 requests, 64 and 1,024 pods
+//	go run ./bench/peers -requests 500000 -rounds 3
+//
+// DynoSim is a Python package; it is installed, pinned, into windtunnel's cache
+// the first time. Without Python 3 the program says so and ends with 1. It is no
+// part of make test.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+)
+
+// packages are DynoSim, and what its replay imports without saying so.
+var packages = []string{"ai-dynamo==1.4.2", "ai-dynamo-runtime==1.4.2", "msgspec", "numpy", "pydantic", "pyyaml"}
+
+// work is one row of the comparison. Both sides have requests of 512 tokens in
+// and 128 out, and 5 arrivals a second for each pod.
+type work struct {
+	name    string
+	pods    int
+	router  string // DynoSim's
+	plugins string // windtunnel's
+}
+
+const (
+	roundRobin = `          - {type: round-robin-picker}
+        schedulingProfiles:
+          - name: default
+            plugins: [{pluginRef: round-robin-picker}]`
+	scored = `          - {type: prefix-cache-scorer}
+          - {type: queue-scorer}
+          - {type: kv-cache-utilization-scorer}
+        schedulingProfiles:
+          - name: default
+            plugins:
+              - {pluginRef: prefix-cache-scorer, weight: 2}
+              - {pluginRef: queue-scorer, weight: 1}
+              - {pluginRef: kv-cache-utilization-scorer, weight: 1}`
+)
+
+var works = []work{
+	{"round robin", 64, "round_robin", roundRobin},
+	{"prefix + queue + KV", 64, "kv_router", scored},
+	{"round robin", 1024, "round_robin", roundRobin},
+	{"prefix + queue + KV", 1024, "kv_router", scored},
+}
+
+// scenario is the work as windtunnel reads it.
+func (w *work) scenario(requests int) string {
+	return fmt.Sprintf(`apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: %s, %d pods
+seed: 1
+pools:
+  - name: default
+    flow: plain
+    replicas: %[2]d
+    modelServer: {batching: continuous, accelerator: H100, outputTokens: 128, numGPUBlocks: 27000}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins:
+%[3]s
+workload:
+  requests: %[4]d
+  rate: %[5]d
+  maxTokens: 128
+  prompt: {characters: 2048}
+`, w.name, w.pods, w.plugins, requests, 5*w.pods)
+}
+
+// cost is what a process took.
+type cost struct {
+	seconds float64 // of CPU
+	mib     float64 // at the most
+}
+
+func measure(ctx context.Context, dir, name string, args ...string) (cost, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var said bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &said, &said
+	if err := cmd.Run(); err != nil {
+		return cost{}, fmt.Errorf("%s: %w\n%s", name, err, said.Bytes()[max(0, said.Len()-2000):])
+	}
+	used := cmd.ProcessState
+	rusage, ok := used.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return cost{}, errors.New("this system does not tell what a process took")
+	}
+	return cost{(used.UserTime() + used.SystemTime()).Seconds(), float64(rusage.Maxrss) / 1024}, nil
+}
+
+// median is that of the CPU time, and the most memory.
+func median(list []cost) cost {
+	slices.SortFunc(list, func(a, b cost) int { return cmp.Compare(a.seconds, b.seconds) })
+	out := list[len(list)/2]
+	for _, c := range list {
+		out.mib = max(out.mib, c.mib)
+	}
+	return out
+}
+
+// install makes sure that DynoSim is there, and tells its Python.
+func install(ctx context.Context) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "windtunnel", "dynosim-1.4.2")
+	python, done := filepath.Join(dir, "bin", "python"), filepath.Join(dir, "installed")
+	if _, err := os.Stat(done); err == nil {
+		return python, nil
+	}
+	fmt.Fprintln(os.Stderr, "installing DynoSim 1.4.2 into", dir)
+	for _, line := range [][]string{
+		{"python3", "-m", "venv", dir},
+		append([]string{python, "-m", "pip", "install", "--quiet"}, packages...),
+	} {
+		cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+		cmd.Stderr = os.Stderr
+		if err := cmd.Run(); err != nil {
+			return "", fmt.Errorf("%s: %w; Python 3 with venv and pip is needed", line[0], err)
+		}
+	}
+	return python, os.WriteFile(done, nil, 0o600)
+}
+
+func run(ctx context.Context) error {
+	requests := flag.Int("requests", 50_000, "how many requests each run has")
+	rounds := flag.Int("rounds", 3, "how many runs of each side, in turns; the median is printed")
+	pods := flag.Int("pods", 0, "only the rows with this many pods")
+	flag.Parse()
+	if *requests < 1 || *rounds < 1 {
+		return errors.New("-requests and -rounds have to be 1 or more")
+	}
+	python, err := install(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "windtunnel-peers-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	own := filepath.Join(dir, "windtunnel")
+	if _, err := measure(ctx, ".", "go", "build", "-o", own, "github.com/windtunnel/windtunnel/cmd/windtunnel"); err != nil {
+		return err
+	}
+	fmt.Printf("%-20s %5s  %22s  %22s  %8s\n", "", "pods", "windtunnel", "DynoSim 1.4.2", "ratio")
+	for i := range works {
+		w := &works[i]
+		if *pods != 0 && w.pods != *pods {
+			continue
+		}
+		for _, n := range []int{1, *requests} {
+			file := filepath.Join(dir, "scenario.yaml")
+			if err := os.WriteFile(file, []byte(w.scenario(n)), 0o600); err != nil {
+				return err
+			}
+			var ours, theirs []cost
+			for range *rounds {
+				a, err := measure(ctx, dir, own, "sim", file)
+				if err != nil {
+					return err
+				}
+				b, err := measure(ctx, dir, python, "-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", w.router,
+					"--num-workers", strconv.Itoa(w.pods), "--input-tokens", "512", "--output-tokens", "128", "--request-count", strconv.Itoa(n),
+					"--request-rate", strconv.Itoa(5*w.pods), "--extra-engine-args", `{"block_size":16,"num_gpu_blocks":27000}`)
+				if err != nil {
+					return err
+				}
+				ours, theirs = append(ours, a), append(theirs, b)
+			}
+			a, b := median(ours), median(theirs)
+			name := w.name
+			if n == 1 {
+				name = "start-up alone"
+			}
+			fmt.Printf("%-20s %5d  %9.2f s %6.0f MiB  %9.2f s %6.0f MiB  %7.1f×\n", name, w.pods, a.seconds, a.mib, b.seconds, b.mib, b.seconds/a.seconds)
+		}
+	}
+	return nil
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
