@@ -77,3 +77,40 @@ hops: {network: '%s', scrape: '%s'}
 		}
 	})
 }
+
+// Where only objectives look at metrics, they are read: requests of a priority
+// below 0 are refused once the servers' queues are long.
+func TestObjectivesReadMetrics(t *testing.T) {
+	t.Parallel()
+	s, err := scenario.Parse("any.yaml", []byte(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+- name: pool
+  flow: plain
+  modelServer: {batching: continuous, accelerator: H100, outputTokens: 200, maxNumSeqs: 2}
+  epp:
+    objectives: [{name: sheddable, priority: -10}]
+    config:
+      apiVersion: llm-d.ai/v1alpha1
+      kind: EndpointPickerConfig
+      plugins: [{type: round-robin-picker}, {type: utilization-detector}]
+      schedulingProfiles: [{name: default, plugins: [{pluginRef: round-robin-picker}]}]
+workload:
+  requests: 200
+  rate: 50
+  headers: [{name: x-llm-d-inference-objective, value: sheddable}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]int{}
+	err = Run(s, flow.Func(func(e flow.Event) {
+		if e.Step == flow.Finished {
+			outcomes[fmt.Sprint(e.Details.Get("outcome"))]++
+		}
+	}), nil)
+	if err != nil || outcomes["overloaded"] < 100 || outcomes["completed"] < 5 {
+		t.Errorf("%v, %v; expected most requests to be overloaded, and the first to be completed", outcomes, err)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -71,16 +72,16 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		}
 	}
 	w.kv.connect(k.m)
+	if o, given := p.EPP.Objects(); given {
+		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
+	}
 	f := newFigures(w, k, p, endpoints)
-	read := f != nil && plugins.ReadsFigures(built)
+	read := f != nil && datalayer.ReadsMetrics(built)
 	switch {
 	case read:
 		k.m.Pull(f.source, f.upTo)
 	case f != nil:
 		k.m.Pull(f.source, func(machine.Time) {})
-	}
-	if o, given := p.EPP.Objects(); given {
-		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
 	}
 	k.Input(epp.Endpoints{List: endpoints})
 	if read {

@@ -1,4 +1,4 @@
-package plugins
+package datalayer
 
 import "github.com/windtunnel/windtunnel/core/picker"
 
@@ -14,9 +14,9 @@ var unmetered = map[string]bool{
 	"metrics-data-source": true, "core-metrics-extractor": true, "health-data-source": true,
 }
 
-// ReadsFigures says whether any decision may depend on what endpoints' metrics
+// ReadsMetrics says whether any decision may depend on what endpoints' metrics
 // say: of every type that is not known to do without it is taken to.
-func ReadsFigures(p *picker.Picker) bool {
+func ReadsMetrics(p *picker.Picker) bool {
 	for _, pl := range p.Plugins() {
 		if !unmetered[pl.Type()] {
 			return true
