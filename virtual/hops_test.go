@@ -214,6 +214,6 @@ func TestScrapesTakeTime(t *testing.T) {
 		t.Errorf("the page was made at %v", w.now)
 	}
 	if until(machine.Second + 30*machine.Millisecond); w.now != machine.Second+30*machine.Millisecond || state().UpdatedAt != w.now {
-		t.Errorf("the page was read at %v, the figures are of %v", w.now, state().UpdatedAt)
+		t.Errorf("the page was read at %v, the metrics are of %v", w.now, state().UpdatedAt)
 	}
 }

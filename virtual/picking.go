@@ -75,7 +75,7 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	if o, given := p.EPP.Objects(); given {
 		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
 	}
-	f := newFigures(w, k, p, endpoints)
+	f := newOnDemand(w, k, p, endpoints)
 	read := f != nil && datalayer.ReadsMetrics(built)
 	switch {
 	case read:

@@ -73,9 +73,9 @@ func TestScrapeInterval(t *testing.T) {
 	}
 }
 
-// Whatever a server's metrics say can be scored by: histograms' figures, rates,
+// Whatever a server's metrics say can be scored by: histograms' quantiles, rates,
 // and what has labels.
-func TestScrapedFigures(t *testing.T) {
+func TestScrapedMetrics(t *testing.T) {
 	t.Parallel()
 	const core = "{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}"
 	for _, spec := range []string{"vllm_request_latency_p99", "vllm_tokens_per_second", "vllm_gpu_utilization", "vllm:prompt_tokens_total",

@@ -3,7 +3,7 @@
 // events and objects on the one side, and decisions on the other.
 //
 // Machine is what all requests share: core/picker with its plug-ins, flow
-// control, the indexes of KV blocks, and the schedule by which figures are
+// control, the indexes of KV blocks, and the schedule by which metrics are
 // scraped. Stream is one request's ext_proc stream: core/stream with what the
 // picker adds to requests and responses. The way of a request:
 //

@@ -74,7 +74,7 @@ type Machine struct {
 	affine    []affine
 	hooks     picker.Hooks
 	scraping  scraping
-	pull      func(now machine.Time) // brings figures, in place of scrapes; may be nil
+	pull      func(now machine.Time) // brings metrics, in place of scrapes; may be nil
 	indexes   []*index
 	indexFx   kvindex.Effects
 	told      kvindex.Events
@@ -217,7 +217,7 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.fx = nil
 }
 
-// look has figures brought for those messages at which plug-ins may read them.
+// look has metrics brought for those messages at which plug-ins may read them.
 func (m *Machine) look(msg Message) {
 	if m.pull == nil {
 		return

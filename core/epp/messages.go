@@ -105,7 +105,7 @@ const (
 	// Departed: Target has left the pool, and nothing is asked of it any more.
 	Departed
 	// Unread: extractor Plugin could not read Target's page (Err). Forgotten: the
-	// figures of data source number Source are older than its TTL.
+	// metrics of data source number Source are older than its TTL.
 	Unread
 	Forgotten
 	// Dial: hear the KV events of Target for index number Source. Hangup: no more.

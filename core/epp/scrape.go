@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-// Target is an endpoint of which something is asked regularly: its figures, its
+// Target is an endpoint of which something is asked regularly: its metrics, its
 // KV events.
 type Target struct {
 	*picker.Endpoint
@@ -22,7 +22,7 @@ type targetSource struct {
 	busy    bool         // a Scrape is out
 	missed  bool         // and the next was due meanwhile
 	shifted bool         // its turn has been shifted against the others'
-	current bool         // its figures count
+	current bool         // its metrics count
 	failing bool         // the last page did not come
 	last    machine.Time // when it last answered
 }
@@ -162,7 +162,7 @@ func (m *Machine) scrape(x turn) {
 }
 
 // scraped takes what came of a scrape. A page that cannot be had or read leaves
-// the figures as they were, until they are older than the source's TTL: then
+// the metrics as they were, until they are older than the source's TTL: then
 // they are forgotten.
 func (m *Machine) scraped(x *Scraped) {
 	src, t := &m.scraping.sources[x.Source], &x.Target.sources[x.Source]
@@ -177,18 +177,18 @@ func (m *Machine) scraped(x *Scraped) {
 	}
 	m.scrapeFailed(x, src, t)
 	pool := m.p.Pool()
-	figures := pool.View().States[x.Target.place].Metrics
+	values := pool.View().States[x.Target.place].Metrics
 	if p, ok := src.Source.(picker.Prober); ok {
 		_ = m.p.Guard(src.Source, func() { p.Probed(x.Target.Slot(), x.Err) })
 	}
 	extractor, err := picker.Plugin(nil), x.Err
 	if err == nil {
-		extractor, err = m.extract(x.Target, src, x.Page, &figures)
+		extractor, err = m.extract(x.Target, src, x.Page, &values)
 	}
 	switch {
 	case err == nil:
 		t.current, t.last = true, m.now
-		pool.Update(m.now, x.Target.place, figures)
+		pool.Update(m.now, x.Target.place, values)
 		m.loaded(x.Target.place)
 	case x.Err == nil:
 		m.emit(Effect{Kind: Unread, Target: x.Target, Source: x.Source, Plugin: extractor, Err: err})
@@ -197,22 +197,22 @@ func (m *Machine) scraped(x *Scraped) {
 		return
 	}
 	t.current = false
-	figures = pool.View().States[x.Target.place].Metrics
+	values = pool.View().States[x.Target.place].Metrics
 	for _, e := range src.Extractors {
 		if f, ok := e.(picker.MetricsForgetter); ok {
-			_ = m.p.Guard(e, func() { f.Forget(&figures) })
+			_ = m.p.Guard(e, func() { f.Forget(&values) })
 		}
 	}
 	known := false
 	for i := range x.Target.sources {
 		known = known || x.Target.sources[i].current
 	}
-	pool.Expire(x.Target.place, figures, known)
+	pool.Expire(x.Target.place, values, known)
 	m.emit(Effect{Kind: Forgotten, Target: x.Target, Source: x.Source})
 	m.loaded(x.Target.place)
 }
 
-// extract reads a page into figures. Where it cannot, it names the plug-in that
+// extract reads a page into metrics. Where it cannot, it names the plug-in that
 // could not.
 func (m *Machine) extract(t *Target, src *Source, page metrics.Page, into *picker.Metrics) (picker.Plugin, error) {
 	for _, x := range src.Extractors {
@@ -223,30 +223,30 @@ func (m *Machine) extract(t *Target, src *Source, page metrics.Page, into *picke
 	return nil, nil
 }
 
-// Pull has the driver bring the figures of a data source whenever somebody is
+// Pull has the driver bring the metrics of a data source whenever somebody is
 // about to look at them, in place of a Scrape for each page: pull is called in
-// the Machine's turn, and calls Figures and Refresh. It is to be said before
+// the Machine's turn, and calls Read and Refresh. It is to be said before
 // there are endpoints, and not of a Machine with a log or with flow control,
 // which hear of every page.
 func (m *Machine) Pull(source int, pull func(now machine.Time)) {
 	m.pull, m.scraping.sources[source].pulled = pull, true
 }
 
-// Figures are an endpoint's, with what a page of a data source says; false where
+// Read is an endpoint's metrics, with what a page of a data source says; false where
 // it cannot be read.
-func (m *Machine) Figures(t *Target, source int, page metrics.Page) (picker.Metrics, bool) {
-	figures := m.Known(t)
-	_, err := m.extract(t, &m.scraping.sources[source], page, &figures)
-	return figures, err == nil
+func (m *Machine) Read(t *Target, source int, page metrics.Page) (picker.Metrics, bool) {
+	values := m.Known(t)
+	_, err := m.extract(t, &m.scraping.sources[source], page, &values)
+	return values, err == nil
 }
 
-// Known are an endpoint's figures.
+// Known are an endpoint's metrics.
 func (m *Machine) Known(t *Target) picker.Metrics { return m.p.Pool().View().States[t.place].Metrics }
 
-// Refresh takes an endpoint's figures, which a page brought at a time. Another
+// Refresh takes an endpoint's metrics, which a page brought at a time. Another
 // source's may have come since.
-func (m *Machine) Refresh(at machine.Time, t *Target, figures picker.Metrics) {
-	m.p.Pool().Update(max(at, m.p.Pool().View().States[t.place].UpdatedAt), t.place, figures)
+func (m *Machine) Refresh(at machine.Time, t *Target, values picker.Metrics) {
+	m.p.Pool().Update(max(at, m.p.Pool().View().States[t.place].UpdatedAt), t.place, values)
 }
 
 // Place is where an endpoint stands in the pool's order, by which the turns of
@@ -265,7 +265,7 @@ func (s *scraping) shift(t *Target, interval machine.Time) machine.Time {
 	return interval * machine.Time(t.place) / machine.Time(len(s.targets))
 }
 
-// loaded tells flow control of an endpoint's new figures.
+// loaded tells flow control of an endpoint's new metrics.
 func (m *Machine) loaded(endpoint int) {
 	if m.fc != nil {
 		m.load(endpoint)

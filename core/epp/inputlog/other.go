@@ -76,7 +76,7 @@ func (o *Other) compare(k, own *played, s *epp.State) {
 			}
 		}
 		if !found {
-			o.note("data source %s asks endpoints for %s, and nobody did: its figures are unknown", theirs.Source.Name(), theirs.Path)
+			o.note("data source %s asks endpoints for %s, and nobody did: its metrics are unknown", theirs.Source.Name(), theirs.Path)
 		}
 	}
 	o.unlike = nil

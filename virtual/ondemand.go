@@ -12,11 +12,11 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// figures bring what the scrapes of a data source bring, but only when somebody looks: nothing
+// onDemand brings what the scrapes of a data source bring, but only when somebody looks: nothing
 // happens at the times of the scrapes themselves. What a page says is how a
 // server stood in the middle of the scrape's hop. It is worked out before the
 // server changes, or when the picker looks at it, whichever is first.
-type figures struct {
+type onDemand struct {
 	k        *picking
 	source   int
 	interval machine.Time
@@ -28,7 +28,7 @@ type figures struct {
 
 // reading is what is known of one server.
 type reading struct {
-	f        *figures
+	f        *onDemand
 	server   *server
 	target   *epp.Target
 	done     int64        // the number of the last turn whose page is known
@@ -37,14 +37,14 @@ type reading struct {
 	known    bool
 	held     bool         // it is on its way
 	arrives  machine.Time // then
-	figures  picker.Metrics
+	values   picker.Metrics
 	readable bool // they are
 }
 
-// newFigures is nil where every page has to be made at its time: somebody is told
+// newOnDemand is nil where every page has to be made at its time: somebody is told
 // of each, pages count or measure what happens, or a scrape may fail, or take
 // longer than its interval.
-func newFigures(w *world, k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *figures {
+func newOnDemand(w *world, k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *onDemand {
 	if w.eachPage || k.m.FlowControl() != nil || w.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != lifecycle.NoSteps {
 		return nil
 	}
@@ -65,7 +65,7 @@ func newFigures(w *world, k *picking, p *scenario.Pool, endpoints []*picker.Endp
 	if _, probes := src.Source.(picker.Prober); probes || src.Path != "/metrics" || w.hops.scrape.longest() >= src.Interval {
 		return nil
 	}
-	f := &figures{k: k, source: source, interval: src.Interval, list: make([]*reading, len(endpoints)), pages: metrics.NewCollector(src.Wants)}
+	f := &onDemand{k: k, source: source, interval: src.Interval, list: make([]*reading, len(endpoints)), pages: metrics.NewCollector(src.Wants)}
 	for i, e := range endpoints {
 		_, sv, err := w.outside.reach(&url.URL{Scheme: src.Scheme, Host: src.Address(&epp.Target{Endpoint: e})})
 		if err != nil || sv != w.servers[i] {
@@ -83,7 +83,7 @@ func newFigures(w *world, k *picking, p *scenario.Pool, endpoints []*picker.Endp
 
 // begin reads the first pages: the picker has been up for long enough to know
 // the endpoints, which it was told just now.
-func (f *figures) begin(endpoints []*picker.Endpoint) {
+func (f *onDemand) begin(endpoints []*picker.Endpoint) {
 	for i, e := range endpoints {
 		r := &reading{f: f, server: f.k.w.servers[i], target: f.k.m.Target(e.ID())}
 		f.list[r.target.Place()], r.server.reading = r, r
@@ -93,9 +93,9 @@ func (f *figures) begin(endpoints []*picker.Endpoint) {
 	}
 }
 
-// upTo brings the picker's figures up to date, as they were before what happens
+// upTo brings the picker's metrics up to date, as they were before what happens
 // now.
-func (f *figures) upTo(now machine.Time) {
+func (f *onDemand) upTo(now machine.Time) {
 	if f.list[0] == nil {
 		return // the picker is being told of the endpoints
 	}
@@ -114,7 +114,7 @@ func (f *figures) upTo(now machine.Time) {
 	}
 }
 
-func (f *figures) bring(r *reading, now machine.Time) {
+func (f *onDemand) bring(r *reading, now machine.Time) {
 	if r.upTo(now); r.held || r.due < now {
 		f.flying = append(f.flying, r)
 	}
@@ -175,14 +175,14 @@ func (r *reading) look(made machine.Time) {
 	x := s.look(made)
 	x.WriteNow(r.f.pages)
 	page := r.f.pages.Take()
-	r.figures, r.readable = r.f.k.m.Figures(r.target, r.f.source, page)
+	r.values, r.readable = r.f.k.m.Read(r.target, r.f.source, page)
 	r.f.pages.Reuse(page)
 	r.known, r.said = true, at
 }
 
-// tell gives the picker the figures of the newest page, which came at a time.
+// tell gives the picker the metrics of the newest page, which came at a time.
 func (r *reading) tell(arrives machine.Time) {
 	if r.readable {
-		r.f.k.m.Refresh(arrives, r.target, r.figures)
+		r.f.k.m.Refresh(arrives, r.target, r.values)
 	}
 }

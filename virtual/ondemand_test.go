@@ -12,8 +12,8 @@ import (
 )
 
 // Pages that are made when somebody looks lead to the run to which pages lead
-// that are made at their times: each decision has the same figures.
-func TestFiguresWhenLookedAt(t *testing.T) {
+// that are made at their times: each decision has the same metrics.
+func TestMetricsWhenLookedAt(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		some := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
