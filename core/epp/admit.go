@@ -222,7 +222,7 @@ func (m *Machine) Tell(now machine.Time, r *Request, elsewhere *picker.Decision,
 // were not.
 func (m *Machine) affinity() (kept, moved int64) {
 	for _, a := range m.affine {
-		_ = m.p.Guard(a, func() { // a figure less
+		_ = m.p.Guard(a, func() { // one metric less
 			hits, misses := a.Affinity()
 			kept, moved = kept+hits, moved+misses
 		})

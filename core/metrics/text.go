@@ -4,7 +4,7 @@
 // It keeps the habits of the real EPP that decide where requests go: a page
 // with one broken line counts for nothing (and what is broken is what
 // Prometheus' own parser for Go calls so: a blank behind a value, a second TYPE
-// line, no newline at the end); a family that is absent leaves the last figure;
+// line, no newline at the end); a family that is absent leaves the last value;
 // a sample without a TYPE line is 0; of several series the first wins unless
 // timestamps say otherwise.
 package metrics

@@ -119,11 +119,11 @@ func (p *Picker) Extract(x MetricsExtractor, page metrics.Page, labels map[strin
 			err = p.opt.panicked(naming(x), v)
 		}
 	}()
-	figures := *into
-	if err := x.Extract(page, labels, &figures); err != nil {
+	values := *into
+	if err := x.Extract(page, labels, &values); err != nil {
 		return fmt.Errorf("%s: %w", x.Name(), err)
 	}
-	*into = figures
+	*into = values
 	return nil
 }
 

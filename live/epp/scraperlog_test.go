@@ -53,7 +53,7 @@ func TestScraperIsLogged(t *testing.T) {
 			}
 		}
 	}
-	const reads, fails = "the scraper reads the endpoint's figures", "scraper=metrics-data-source error=\"out of order\""
+	const reads, fails = "the scraper reads the endpoint's metrics", "scraper=metrics-data-source error=\"out of order\""
 	until(reads, 2)
 	broken.Store(true)
 	until(fails, 2)

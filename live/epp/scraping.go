@@ -125,7 +125,7 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 		s.failed(f, key, msg.Err, err == nil)
 	} else {
 		if f.failing || !f.reading {
-			s.k.o.Log.Info("epp: the scraper reads the endpoint's figures", "endpoint", key.target.ID(), "url", f.url, "scraper", src.Source.Source.Type())
+			s.k.o.Log.Info("epp: the scraper reads the endpoint's metrics", "endpoint", key.target.ID(), "url", f.url, "scraper", src.Source.Source.Type())
 		}
 		f.failing, f.reading = false, true
 		if s.k.o.Scraped != nil {

@@ -125,7 +125,7 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 	p.Pool().Set(list)
 	for i := range p.Pool().View().States {
 		st := &p.Pool().View().States[i]
-		p.Pool().Update(0, i, figures(byID[st.ID()]))
+		p.Pool().Update(0, i, metricsOf(byID[st.ID()]))
 		st.Serving = serving(byID[st.ID()])
 	}
 	for i := range s.Endpoints {
@@ -151,7 +151,7 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 	return p, nil
 }
 
-func figures(e *Endpoint) picker.Metrics {
+func metricsOf(e *Endpoint) picker.Metrics {
 	m := picker.Metrics{Waiting: e.Waiting, Running: e.Running, KVUsage: e.KV, Custom: e.Custom, CacheBlockSize: e.BlockSize, CacheBlocks: e.Blocks}
 	if e.LoRA != nil {
 		m.LoRA = &picker.LoRA{Max: e.LoRA.Max, Running: e.LoRA.Running, Waiting: e.LoRA.Waiting}
