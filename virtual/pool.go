@@ -29,7 +29,8 @@ type pool struct {
 	voc        *tokens.Vocabulary
 	stream     stream.Config
 	modes      modes
-	verbose    bool // sidecars go on from what answers say
+	lost       string // what Envoy says of a server that is lost before it answers
+	verbose    bool   // sidecars go on from what answers say
 	pickers    []*picking
 	turn       int // of the pickers
 	outside    outside
@@ -51,7 +52,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	x := &pool{w: w, index: index, draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(p.Tokenizer()), stream: s.Stream(p), modes: modesOf(index, p), adapters: p.Adapters()}
+		voc: tokens.NewVocabulary(p.Tokenizer()), stream: s.Stream(p), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	_, packed := p.Tokenizer().(tokens.Packed)
 	x.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
