@@ -54,7 +54,7 @@ type dict = map[string]any
 
 var (
 	hostnames  = []string{"", "example.com", "*.example.com", "a.example.com", "*.a.example.com", "other.org"}
-	askedHosts = []string{"example.com", "a.example.com", "b.example.com", "x.a.example.com", "x.b.example.com", "other.org", "none.org", "A.example.com"}
+	askedHosts = []string{"example.com", "a.example.com", "b.example.com", "x.a.example.com", "x.b.example.com", "other.org", "none.org", "A.example.com", "example.com:8080"}
 	prefixes   = []string{"/", "/a", "/a/", "/a/b", "/ab", "/a/b/c", "/v1"}
 	askedPaths = []string{"/", "/a", "/a/", "/a/b", "/ab", "/abc", "/a/b/c", "/a/b/c/d", "/v1/x", "/v1/", "/zzz", "/a//b", "/a/./b", "/a/x/../b"}
 	headerList = []string{"x-a", "x-b"}
