@@ -31,6 +31,8 @@ var Layers = []Layer{
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
+	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},
 	{"live/modelserver", []string{"live/drive", "live/serve", "core", "internal/files", "internal/pause", "internal/tlsfiles"}, true,
 		"a model server's own packages know each other, and no other room"},
 	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
