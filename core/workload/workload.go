@@ -109,6 +109,8 @@ type Request struct {
 	ID    string
 	Index int
 	Path  string
+	// Model is what it asks for.
+	Model string
 	// Class is that of the traffic, if there are several, and SLO what a good request
 	// keeps to.
 	Class, SLO string
