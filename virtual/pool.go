@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -110,8 +111,8 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 		PromptTokensDetails: true}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
-		if c.KVRole = modelserver.RoleConsumer; p.Prefills(i) {
-			c.KVRole = modelserver.RoleProducer
+		if c.KVRole = connector.RoleConsumer; p.Prefills(i) {
+			c.KVRole = connector.RoleProducer
 		}
 	}
 	x.servers = append(x.servers, sv)

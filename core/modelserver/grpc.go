@@ -205,7 +205,7 @@ func (e *generation) Token(b []byte, t *Token) []byte {
 	case t.StopID != nil:
 		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedTokenId{MatchedTokenId: *t.StopID}
 	}
-	if e.req.KV.RemoteDecode {
+	if e.req.KV.Keep {
 		return b // it waits for the handoff
 	}
 	return e.appendEnd(b, t.Choice)

@@ -183,29 +183,9 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 	}
 	q.stops, q.stopIDs, q.keepStop = p.Stop, p.StopTokenIDs, p.IncludeStop
 	q.Priority, q.Salt = p.Priority, p.CacheSalt
-	kv, bad := parseKV(p.KVTransferParams)
+	bad := r.readKV(q, p)
 	if bad != nil {
 		return bad
-	}
-	kv.Session = p.SessionID
-	if bad := r.meetAt(q, &kv, p); bad != nil {
-		return bad
-	}
-	if bad := r.mayFetch(kv.Remote, kv.Source); bad != nil {
-		return bad
-	}
-	q.KV = kv
-	q.KV.Threshold = r.CacheHitThreshold
-	if p.CacheHitThreshold != nil {
-		q.KV.Threshold = *p.CacheHitThreshold
-	}
-	if p.KVMetadata {
-		q.KV.Document, q.KV.RemoteDecode = true, true
-	}
-	if p.KVHandle != "" {
-		if bad := r.useHandle(q, p.KVHandle); bad != nil {
-			return bad
-		}
 	}
 	q.promptTop = p.PromptLogprobs
 	if q.form, bad = q.formOf(p); bad != nil {
