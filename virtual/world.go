@@ -321,7 +321,8 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return nil, err
 	}
-	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize,
+		Connector: p.Link().Name, KVConsumer: !p.Prefills(i)}
 	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
 	sv.open(w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = lifecycle.EngineSteps{Recorder: w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}

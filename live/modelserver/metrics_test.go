@@ -3,6 +3,8 @@ package modelserver
 import (
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/core/link"
 )
 
 // said is what a server's metrics say now of one series without labels of its
@@ -12,6 +14,9 @@ func said(t *testing.T, s *Server, name string) float64 {
 	page, ok := s.page()
 	if !ok {
 		t.Fatal("the server is stopping")
+	}
+	if s.reader.Connector.Name == link.Mooncake.Name {
+		name = strings.Replace(name, ":nixl_", ":mooncake_", 1)
 	}
 	return value(t, string(page), name)
 }

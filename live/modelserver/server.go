@@ -110,7 +110,8 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		Dimensions: so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime, PromptTokensDetails: so.PromptTokensDetails,
 		FullStatus: so.FullStatus, KVRole: so.KVRole, KVPeers: so.KVPeers, EngineID: engineID, TensorParallel: so.TensorParallel,
 	}}
-	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens}
+	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens,
+		Connector: o.Transfer.Profile.Name, KVConsumer: so.KVRole != modelserver.RoleProducer}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = stored.New(so.MaxBodyBytes), make(chan struct{})
 	if so.KVEvents != nil {
