@@ -74,6 +74,7 @@ type world struct {
 	model         string
 	adapters      map[string]engine.AdapterID
 	voc           *tokens.Vocabulary
+	forms         *modelserver.FormStore       // of all servers together
 	heads         map[responseKind]header.List // of responses
 	msg           stream.Message               // the last one to an EPP's stream
 	verbose       bool                         // sidecars go on from what answers say
@@ -269,7 +270,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 		return nil, fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	w := &world{rec: rec, eachPage: eachPage, load: s.Generator(), draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(p.Tokenizer()), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
+		voc: tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout), limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	_, packed := p.Tokenizer().(tokens.Packed)
 	w.arrivals = w.load.Arrivals()
 	w.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
@@ -329,7 +330,7 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{w.model},
 		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(w.model), ChatTemplate: p.Template(), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
-		PromptTokensDetails: true}}
+		PromptTokensDetails: true, Forms: w.forms}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
 		if c.KVRole = modelserver.RoleConsumer; p.Prefills(i) {
