@@ -15,8 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/windtunnel/windtunnel/core/link"
-	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/connector"
 )
 
 // vllmMetrics are the metrics that vLLM 0.33 registers: what switches them on,
@@ -56,9 +55,9 @@ func TestEveryMetricOfVLLM(t *testing.T) {
 			so.Engine.MaxLoRAs, so.Adapters = 1, []Adapter{{Name: "a"}}
 		}},
 		"a producer with Mooncake": {"always mooncake", func(so *ServerOptions, o *Options) {
-			so.KVRole, o.Transfer.Profile = modelserver.RoleProducer, link.Mooncake
+			so.KVRole, o.Transfer.Profile = connector.RoleProducer, connector.Mooncake.Profile
 		}},
-		"a connector without metrics of its own": {"always consumer nixl", func(_ *ServerOptions, o *Options) { o.Transfer.Profile = link.LMCache }},
+		"a connector without metrics of its own": {"always consumer nixl", func(_ *ServerOptions, o *Options) { o.Transfer.Profile = connector.LMCache.Profile }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,8 +3,6 @@ package modelserver
 import (
 	"strings"
 	"testing"
-
-	"github.com/windtunnel/windtunnel/core/link"
 )
 
 // said is what a server's metrics say now of one series without labels of its
@@ -15,8 +13,8 @@ func said(t *testing.T, s *Server, name string) float64 {
 	if !ok {
 		t.Fatal("the server is stopping")
 	}
-	if s.reader.Connector.Name == link.Mooncake.Name {
-		name = strings.Replace(name, ":nixl_", ":mooncake_", 1)
+	if other := s.reader.Connector.Metrics; other != "" {
+		name = strings.Replace(name, ":nixl_", ":"+other+"_", 1)
 	}
 	return value(t, string(page), name)
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -112,7 +113,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		Forms: &forms{kept: modelserver.NewForms()},
 	}}
 	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens,
-		Connector: o.Transfer.Profile.Name, KVConsumer: so.KVRole != modelserver.RoleProducer}
+		Transfers: o.Transfer.Profile.Metrics, KVConsumer: so.KVRole != connector.RoleProducer}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = stored.New(so.MaxBodyBytes), make(chan struct{})
 	if so.KVEvents != nil {

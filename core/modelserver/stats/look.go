@@ -23,9 +23,9 @@ type Server struct {
 	// SpeculativeTokens is the number of tokens drafted at once where the server
 	// is said to speculate.
 	SpeculativeTokens int
-	// Connector is the name of the profile by which KV caches travel (core/link),
-	// and KVConsumer says that they may come here.
-	Connector  string
+	// Transfers is what metrics call the connector by which KV caches travel
+	// (link.Profile.Metrics), and KVConsumer says that they may come here.
+	Transfers  string
 	KVConsumer bool
 }
 

@@ -3,7 +3,6 @@ package stats
 import (
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/metrics"
 )
 
@@ -88,7 +87,7 @@ func (x *Look) writeEngine(w metrics.Writer) {
 // they tell their transfers under NIXL's names.
 func (x *Look) writeTransfers(w metrics.Writer) {
 	const expired = "Number of requests that had their KV expire. NOTE: This metric is tracked on the P instance."
-	if x.Server.Connector == link.Mooncake.Name {
+	if x.Server.Transfers == "mooncake" {
 		histogramOf(w, "vllm:mooncake_xfer_time_seconds", "Histogram of transfer duration for Mooncake KV Cache transfers.", &x.transferSeconds)
 		histogramOf(w, "vllm:mooncake_bytes_transferred", "Histogram of bytes transferred per Mooncake KV Cache transfer.", &x.transferBytes)
 		histogramOf(w, "vllm:mooncake_num_descriptors", "Histogram of number of descriptors per Mooncake KV Cache transfer.", &x.descriptors)
