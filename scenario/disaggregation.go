@@ -9,7 +9,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/config"
 )
 
 // Disaggregation is prefill on other servers than decode. It needs sidecar:
@@ -194,7 +193,7 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 		p.EPP.Config = PickerConfig{File: builtInPicker, Text: []byte(text)}
 	}
 	if !p.EPP.Config.Given() {
-		p.EPP.Config = PickerConfig{File: "the built-in picker configuration", Text: []byte(config.RoundRobin)}
+		p.EPP.Config = s.builtInConfig()
 	}
 	return out
 }

@@ -17,7 +17,7 @@ import (
 // with every connector, whether or not prefilling works.
 func TestDescribedLegs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		load := workload.Config{Seed: 3, Model: "m", Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 2).Draw(t, "max"), Completions: rapid.Bool().Draw(t, "completions"),
+		load := workload.Config{Seed: 3, Model: "m", Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 2).Draw(t, "max"), API: rapid.SampledFrom([]workload.API{workload.Chat, workload.Completions}).Draw(t, "api"),
 			Fields: []byte(rapid.SampledFrom([]string{"", `"cache_hit_threshold":0.5`, `"min_tokens":2`, `"stream_options":{"include_usage":true}`}).Draw(t, "fields"))}
 		load.Describe()
 		q := load.Conversation(0, 0).Request()
