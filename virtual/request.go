@@ -72,7 +72,7 @@ func (r *request) begin() {
 	r.stream = &r.memory.stream
 	r.stream.Init(r.picker.m, r.picker, r.picker.number)
 	r.stream.Response = &r.memory.response
-	if r.pool.stream.Brief {
+	if r.w.brief {
 		r.record(flow.RequestSent, r.Told()...)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
@@ -92,7 +92,7 @@ func (r *request) begin() {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
 	head := r.head().Normalize()
-	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).begun, head: head})
+	r.w.pass(&r.ways.up, &r.w.hops.first, message{r: r, do: (*message).begun, head: head})
 }
 
 // description is what the body is described by; nil where there is the body.

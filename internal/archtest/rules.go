@@ -31,6 +31,8 @@ var Layers = []Layer{
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
+	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},
 	{"live/modelserver", []string{"live/drive", "live/serve", "core", "internal/files", "internal/pause", "internal/tlsfiles"}, true,
 		"a model server's own packages know each other, and no other room"},
 	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
@@ -183,6 +185,7 @@ var DriverExceptions = map[string]string{
 	"live/epp/pickmetrics.go outcome":                 "\"timed_out\" is the value of a metric's label in llm-d-router",
 	"live/epp/pickmetrics.go status":                  "counts what the core has refused for want of room; only the metrics page tells it",
 	"live/epp/processor.go status":                    "a panic of a plug-in, and gRPC's code for a stream that ended: the core is told of neither",
+	"live/bbr/server.go status":                       "gRPC's code for a stream that ended: the core is told of none",
 	"live/epp/server.go status":                       "who may ask for metrics and profiles: virtual time has no such pages",
 	"live/envoy/defaults.go status":                   "Envoy's own configuration: what it tries again",
 	"live/kvmanager/http.go status":                   "the manager's HTTP: wrong paths, methods, bodies; virtual time asks it without HTTP",
