@@ -1,12 +1,15 @@
 package trace
 
 import (
+	"bytes"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/workload"
 )
 
 // Each format becomes requests with its times and lengths; what fails is left out
@@ -131,5 +134,45 @@ func TestSpread(t *testing.T) {
 	}
 	if len(times) != 10 || got.Requests[5].At < machine.Second/10 {
 		t.Error(times)
+	}
+}
+
+// What is written is read again: times, lengths, and what prompts have in common.
+func TestWritten(t *testing.T) {
+	c := &workload.Config{Seed: 3, Model: "m", Requests: 40, Rate: 2, Burstiness: 1, Characters: true, API: workload.Completions,
+		Prefixes: []string{strings.Repeat("a", 4*512), strings.Repeat("b", 4*512)},
+		Length:   func(d *machine.Draw) int { return int(d.Between(1, 9000)) }, Output: func(*machine.Draw) int { return 7 }}
+	for _, format := range []string{Azure, Mooncake, BurstGPT} {
+		var b bytes.Buffer
+		lost, err := Write(&b, c, WriteOptions{Format: format, Block: 512})
+		if err != nil || lost != nil {
+			t.Fatal(err, lost)
+		}
+		got, err := Read(&b, Options{Format: format, Most: 100, Speedup: 1})
+		if err != nil || len(got.Requests) != 40 {
+			t.Fatalf("%s: %v %d", format, err, len(got.Requests))
+		}
+		arrivals, first, beginnings := c.Arrivals(), machine.Time(0), map[uint64]bool{}
+		for i, r := range got.Requests {
+			at, _ := arrivals.Next()
+			if i == 0 {
+				first = at
+			}
+			made := c.Conversation(i, i).Request()
+			text, _, err := lengths(made.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := r.At - (at - first); d > machine.Millisecond || d < -machine.Millisecond || r.Prompt[0].Bytes != (len(text)+3)/4*4 || r.Output != 7 {
+				t.Fatalf("%s: request %d: %+v, made at %v with %d bytes", format, i, r, at-first, len(text))
+			}
+			beginnings[r.Prompt[0].Heads[0]] = true
+		}
+		if want := map[string]int{Azure: 40, BurstGPT: 40, Mooncake: 2}[format]; len(beginnings) != want {
+			t.Errorf("%s: %d beginnings, want %d", format, len(beginnings), want)
+		}
+	}
+	if _, err := Write(io.Discard, &workload.Config{Requests: 1}, WriteOptions{Format: Azure}); err == nil || !strings.Contains(err.Error(), "expected a rate") {
+		t.Error(err)
 	}
 }
