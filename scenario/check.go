@@ -117,6 +117,9 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 		add("epp.processingTimeout", fmt.Sprintf("%s with bodyMode %s", p.EPP.ProcessingTimeout, p.EPP.BodyMode),
 			"bodyMode: BUFFERED (Envoy waits for no answer in the other), or epp.deadline, which is the picker's own limit")
 	}
+	if service := p.EPP.ServiceTime; s.written(path+".epp.workers") && service.Quantile(1) == 0 {
+		add("epp.workers", "given without serviceTime", "serviceTime beside it, such as 2ms")
+	}
 	out = append(out, s.checkDisaggregation(p, path)...)
 	out = append(out, s.checkKVCache(p, path)...)
 	out = append(out, s.checkHardware(p, path+".modelServer")...)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
@@ -104,6 +105,12 @@ func (p *Pool) GroupName(index int) string { return "" }
 
 // PickerName is what people call a replica of the pool's EPP.
 func (p *Pool) PickerName(replica int) string { return fmt.Sprintf("%s-epp-%d", p.Name, replica) }
+
+// PickerService is the time that a replica of a pool's EPP takes for each request.
+func (s *Scenario) PickerService(pool, replica int) epp.ServiceConfig {
+	e := &s.Pools[pool].EPP
+	return epp.ServiceConfig{Takes: e.ServiceTime, Workers: e.Workers, Seed: s.PickerSeed(pool, replica)}
+}
 
 // PickerSeed is what a replica of a pool's EPP draws from, by their numbers.
 func (s *Scenario) PickerSeed(pool, replica int) uint64 {

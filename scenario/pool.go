@@ -176,6 +176,10 @@ func (m *ModelServer) defaults() {
 type EPP struct {
 	// How many replicas of it there are. Each has a view of the model servers of its own: scrapes at times of its own, indexes and flow control. Envoy asks them by turns.
 	Replicas int `json:"replicas" min:"1" max:"64"`
+	// How long a replica works on a request before it decides, such as 2ms or lognormal(2ms, 1ms): others wait meanwhile. In wall time it comes on top of what deciding takes anyway. Left out: no time.
+	ServiceTime dist.Dist `json:"serviceTime" max:"1m"`
+	// On how many requests a replica works at once, with a serviceTime.
+	Workers int `json:"workers" min:"1" max:"4096"`
 	// The longest pause between two pieces of a request's body before the client gets a 408.
 	BodyIdleTimeout time.Duration `json:"bodyIdleTimeout" min:"1ms" max:"24h"`
 	// How long all of a request's body may take before the client gets a 408. Neither counts while a request is held.
@@ -236,7 +240,7 @@ func (e *EPP) Responses() ResponseBodyMode {
 }
 
 func (e *EPP) defaults() {
-	e.Replicas = 1
+	e.Replicas, e.Workers = 1, 1
 	e.BodyIdleTimeout = 30 * time.Second
 	e.BodyTimeout = 5 * time.Minute
 	e.Deadline = 10 * time.Second

@@ -28,7 +28,8 @@ type pool struct {
 	maxBody    int  // bytes
 	verbose    bool // sidecars go on from what answers say
 	pickers    []*picking
-	turn       int // of the pickers
+	turn       int  // of the pickers
+	mortal     bool // some of them dies in the run
 	outside    outside
 	kv         *kvWire  // of model servers that publish KV events
 	sessions   int      // that each sidecar remembers
@@ -72,6 +73,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	// An incident is the last of its moment: who arrives then finds the server as
 	// it was, and sees it die.
 	for i := range p.Incidents {
+		x.mortal = x.mortal || p.Incidents[i].What == scenario.RestartEPP
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &incident{&p.Incidents[i], x}})
 	}
 	x.outside.open(x, p)

@@ -159,7 +159,9 @@ func resolve(ctx context.Context, endpoints []string) ([]string, error) {
 func (s *Pool) stop(ctx context.Context) error {
 	var errs []error
 	for _, k := range s.Pickers {
-		errs = append(errs, k.Stop(ctx))
+		if !k.down {
+			errs = append(errs, k.Stop(ctx))
+		}
 	}
 	s.command.stop(ctx)
 	s.watcher.Close()
