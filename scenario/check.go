@@ -47,7 +47,7 @@ func (s *Scenario) check() Problems {
 		names[p.Name] = i
 		out = append(out, s.checkPool(p, path)...)
 	}
-	out = append(append(out, s.checkPorts()...), s.checkRoutes()...)
+	out = append(append(append(out, s.checkPorts()...), s.checkRoutes()...), s.checkGRPC()...)
 	if !s.written("workload.timeout") {
 		for i := range s.Pools { // as for the hold limit in checkPool
 			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].ModelServer.Prefill.Quantile(1)))

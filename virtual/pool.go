@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -25,8 +26,9 @@ type pool struct {
 	adapters   map[string]engine.AdapterID
 	voc        *tokens.Vocabulary
 	modes      modes
-	maxBody    int  // bytes
-	verbose    bool // sidecars go on from what answers say
+	maxBody    int    // bytes
+	lost       string // what Envoy says of a server that is lost before it answers
+	verbose    bool   // sidecars go on from what answers say
 	pickers    []*picking
 	turn       int  // of the pickers
 	mortal     bool // some of them dies in the run
@@ -49,7 +51,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	x := &pool{w: w, index: index, draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(p.Tokenizer()), modes: modesOf(index, p), adapters: p.Adapters()}
+		voc: tokens.NewVocabulary(p.Tokenizer()), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	_, packed := p.Tokenizer().(tokens.Packed)
 	x.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
@@ -114,8 +116,8 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 		PromptTokensDetails: true}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
-		if c.KVRole = modelserver.RoleConsumer; p.Prefills(i) {
-			c.KVRole = modelserver.RoleProducer
+		if c.KVRole = connector.RoleConsumer; p.Prefills(i) {
+			c.KVRole = connector.RoleProducer
 		}
 	}
 	x.servers = append(x.servers, sv)

@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -44,7 +45,8 @@ type request struct {
 	whole  bool       // all of it has
 
 	// At the client.
-	echo    string // the metadata that came back
+	ended   *callStatus // of a call by gRPC
+	echo    string      // the metadata that came back
 	status  int
 	bare    bool             // the response is its headers
 	failed  *response.Error  // told inside the answer
@@ -115,8 +117,11 @@ func (r *request) client() *request {
 func (r *request) head() header.List {
 	h := make(header.List, 4, 5+len(r.Header))
 	h[0], h[1] = header.Header{Name: ":method", Value: "POST"}, header.Header{Name: ":path", Value: r.Path}
-	h[2], h[3] = header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID}
-	if !r.w.chunked {
+	h[2], h[3] = header.Header{Name: "content-type", Value: r.ContentType()}, header.Header{Name: "x-request-id", Value: r.ID}
+	switch {
+	case r.GRPC:
+		h = append(h, header.Header{Name: "te", Value: "trailers"})
+	case !r.w.chunked:
 		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(r.Len())})
 	}
 	return append(h, r.Header...)
@@ -155,6 +160,8 @@ func (r *request) do(e *stream.Effect) {
 		}
 	case stream.SendResponseBody:
 		r.toClient(message{do: (*message).received, body: e.Body, piece: e.Piece, end: e.End})
+	case stream.PassResponseTrailers:
+		r.toClient(message{do: (*message).received, end: true})
 	case stream.SendAnswer:
 		if r.seen.givenUp {
 			return
@@ -167,7 +174,12 @@ func (r *request) do(e *stream.Effect) {
 
 // answered is the EPP's own answer at the client.
 func (r *request) answered(a stream.Answer) {
-	if r.status == 0 {
+	switch {
+	case r.status == 0 && r.GRPC:
+		r.status, r.ended = 200, &callStatus{vllmgrpc.EnvoyCodeOf(a.Status), string(a.Body)}
+		r.received(nil, nil, true)
+		return
+	case r.status == 0:
 		r.status = a.Status
 		r.received(a.Body, nil, true)
 		return
@@ -249,7 +261,7 @@ func (r *request) left() {
 
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set header.List) {
-	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID})
+	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: r.ContentType()}, header.Header{Name: "x-request-id", Value: r.ID})
 	head = append(append(head, r.Header...), set...)
 	r.w.head = head                                                             // which is read before anything else is sent
 	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks

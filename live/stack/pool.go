@@ -7,7 +7,7 @@ import (
 	"net"
 	"sync"
 
-	core "github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -110,8 +110,8 @@ func (s *Pool) startServers(ctx context.Context) error {
 		so.Listen = fixed(s.o.Scenario.Ports.Servers, s.first+i, "")
 		if s.places != nil {
 			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
-			if so.KVRole = core.RoleConsumer; s.pool.Prefills(i) {
-				so.KVRole = core.RoleProducer
+			if so.KVRole = connector.RoleConsumer; s.pool.Prefills(i) {
+				so.KVRole = connector.RoleProducer
 			}
 		}
 		s.publish(&so, i)
