@@ -84,7 +84,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 	for i := range p.Incidents {
 		x, at := &p.Incidents[i], fmt.Sprintf("%s[%d]", path, i)
 		add := func(field, found, expected string) { out = append(out, s.problem(at+field, found, expected)) }
-		switch ranks := max(1, p.ModelServer.TensorParallelSize); {
+		switch ranks := max(1, p.Server(x.Server).TensorParallelSize); {
 		case len(p.Endpoints) > 0:
 			add("", "given beside endpoints", "simulated model servers (replicas): nothing happens on purpose to someone else's")
 		case x.What == "":

@@ -40,7 +40,6 @@ type pool struct {
 	servers    []*server
 	byHost     map[string]*server
 	byAddr     map[string]*server
-	draws      lifecycle.Draws
 	faults     lifecycle.Faults
 }
 
@@ -50,7 +49,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	if len(p.Endpoints) > 0 {
 		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	x := &pool{w: w, index: index, draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+	x := &pool{w: w, index: index, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(p.Tokenizer()), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	_, packed := p.Tokenizer().(tokens.Packed)
@@ -94,25 +93,26 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	if err != nil {
 		return err
 	}
+	m := p.Server(i)
 	for id := range len(x.adapters) {
 		config.Adapters = append(config.Adapters, engine.AdapterID(id+1))
 	}
 	core, err := enginecore.New(enginecore.Config{Engine: config, Index: i, EngineID: modelserver.EngineID(s.Seed, i), ViaStore: p.Link().ViaStore,
-		Ranks: p.ModelServer.TensorParallelSize, Publish: x.kv != nil, OutOfMemory: p.OutOfMemory()})
+		Ranks: m.TensorParallelSize, Publish: x.kv != nil, OutOfMemory: m.OutOfMemory()})
 	if err != nil {
 		return fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	sv := &server{pool: x, index: i, name: p.ServerName(i), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
+	sv := &server{pool: x, draws: s.Draws(m), index: i, name: p.ServerName(i), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
-	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: m.MemoryTaken(), TensorParallel: m.TensorParallelSize}
 	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
 	sv.open(x.w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
-	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
+	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: m.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: p.Models(),
-		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
+		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, m.TensorParallelSize),
 		PromptTokensDetails: true}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
