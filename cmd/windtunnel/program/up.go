@@ -177,7 +177,6 @@ type manifestsCmd struct {
 	Show  manifestsShowCmd  `cmd:"" help:"Print what was understood, with the conditions that a controller would set."`
 }
 
-
 type manifestsCheckCmd struct {
 	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
 }
