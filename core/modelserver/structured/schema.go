@@ -58,7 +58,8 @@ func Object(spend func(int) bool) (*Grammar, error) {
 type compiler struct {
 	builder
 	document *value
-	lenient  bool // what is not known is passed over
+	lenient  bool     // what is not known is passed over
+	excludes []string // what strings do not have, where that can be
 	done     map[*value]*node
 	merged   map[[2]*value]*value
 }
@@ -220,6 +221,25 @@ func (c *compiler) anyOf(v *value, key string, options *value, depth int) ([]*no
 
 // annotations say nothing about which values fit.
 var annotations = []string{"title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly", "discriminator"}
+
+// pattern is the regular expression that a string keeps to, of its format where it
+// has none of its own; "" where it has neither.
+func (v *value) pattern() (string, error) {
+	pattern, format := v.get("pattern"), v.get("format")
+	switch {
+	case pattern.is('"'):
+		return pattern.text, nil
+	case pattern != nil:
+		return "", errors.New("pattern must be a string")
+	case !format.is('"'):
+		return "", nil
+	}
+	expression, known := formats[format.text]
+	if !known {
+		return "", fmt.Errorf("Unknown format: %s", format.text)
+	}
+	return expression, nil
+}
 
 // formats are those that xgrammar knows, as regular expressions of some of their
 // texts (vllm/v1/structured_output/backend_xgrammar.py: STRING_SUPPORTED_FORMATS).

@@ -125,29 +125,18 @@ func counts(n *node, v *value, least, most string) (err error) {
 }
 
 func (c *compiler) str(n *node, v *value) error {
-	n.kind = str
+	n.kind, n.excludes = str, c.excludes
 	if err := counts(n, v, "minLength", "maxLength"); err != nil {
 		return err
 	}
-	pattern := v.get("pattern")
-	if pattern == nil {
-		k := v.get("format")
-		if !k.is('"') {
-			return nil
-		}
-		expression, known := formats[k.text]
-		if !known && c.lenient {
-			return nil
-		}
-		if !known {
-			return fmt.Errorf("Unknown format: %s", k.text)
-		}
-		pattern = &value{kind: '"', text: expression}
+	pattern, err := v.pattern()
+	if pattern == "" && err == nil && v.get("pattern") == nil {
+		return nil
 	}
-	if !pattern.is('"') {
-		return errors.New("pattern must be a string")
+	var re *node
+	if err == nil {
+		re, err = c.regex(pattern, 0, true)
 	}
-	re, err := c.regex(pattern.text, 0, true)
 	if err != nil && c.lenient {
 		return nil
 	}
