@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// dnsLabel is what an InferencePool may be called, and all that is named after it.
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // checkKind tells whether a file says that it is a scenario, of this version.
 func (s *Scenario) checkKind() Problems {
@@ -41,6 +45,8 @@ func (s *Scenario) check() Problems {
 		path := fmt.Sprintf("pools[%d]", i)
 		if p.Name == "" {
 			add(path+".name", "missing", "a name for the pool")
+		} else if !dnsLabel.MatchString(p.Name) {
+			add(path+".name", fmt.Sprintf("found %.80q", p.Name), "a DNS label such as llama-pool: lower-case letters, digits and dashes, 63 at most")
 		} else if first, twice := names[p.Name]; twice {
 			add(path+".name", fmt.Sprintf("%q is also the name of pools[%d]", p.Name, first), "a name of its own")
 		}

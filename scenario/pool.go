@@ -14,7 +14,7 @@ import (
 // Pool is an InferencePool: model servers that serve one model, and the
 // endpoint picker that chooses among them.
 type Pool struct {
-	// The pool's name, unique in the scenario.
+	// The pool's name, a DNS label that is unique in the scenario.
 	Name string `json:"name"`
 	// The model that the pool serves. Of several pools each has another one: a request finds its pool by the model, or the LoRA adapter, that it asks for.
 	Model string `json:"model"`
