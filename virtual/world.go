@@ -74,6 +74,7 @@ type world struct {
 	answers       func(request string, piece []byte) // Options.Answers
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
+	closing       machine.Time             // before a client learns that its answer was cut
 	limit         int                      // conversations in flight at the most
 	planned       int                      // requests of conversations that have arrived
 	conversations int                      // conversations that have arrived
@@ -239,6 +240,9 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 		w.eachPage = true
 	}
 	w.hops, w.routes = newHops(s.Seed, &s.Hops, len(s.Pools) > 1), s.Routes()
+	if s.Workload.HTTP == scenario.HTTP1 {
+		w.closing = delayedClose
+	}
 	for i := range s.Pools {
 		if err := w.newPool(s, i); err != nil {
 			return nil, err

@@ -134,10 +134,10 @@ type Request struct {
 	ID    string
 	Index int
 	Path  string
-	// GRPC says that the request is a call of a gRPC service.
-	GRPC bool
 	// Model is what it asks for.
 	Model string
+	// GRPC says that the request is a call of a gRPC service.
+	GRPC bool
 	// Class is that of the traffic, if there are several, and SLO what a good request
 	// keeps to.
 	Class, SLO string

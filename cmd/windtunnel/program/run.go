@@ -260,6 +260,10 @@ func startError(ctx context.Context, err error) error {
 	if errors.As(err, &config) || errors.As(err, &objects) {
 		return exit.With(exit.Input, err)
 	}
+	var file *fs.PathError
+	if errors.As(err, &file) && strings.HasPrefix(file.Path, filepath.Clean(os.TempDir())) {
+		return exit.Hint(exit.Environment, err, "a run's files go where temporary ones do; TMPDIR says where that is")
+	}
 	var e *envoy.Error
 	if errors.As(err, &e) {
 		switch e.Kind {
@@ -273,7 +277,6 @@ func startError(ctx context.Context, err error) error {
 		return exit.Hint(exit.Environment, err, "start it without TLS, with the endpoints file above as its file-discovery's path; --epp-wait waits longer")
 	}
 	var name *net.DNSError
-	var file *fs.PathError
 	if errors.As(err, &name) || errors.As(err, &file) {
 		return exit.With(exit.Environment, err)
 	}
