@@ -60,7 +60,7 @@ func (x *outside) reach(u *url.URL) (manager bool, sv *server, err error) {
 
 // answer is what the outside says to a plug-in's question.
 func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
-	a := picker.Answer{Plugin: n.Plugin, Key: n.Key}
+	a := picker.AnswerTo(n)
 	u, err := url.Parse(n.URL)
 	if err != nil {
 		a.Err = err

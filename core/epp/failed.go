@@ -4,18 +4,19 @@ import (
 	"net/url"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/picker"
 )
 
 // What the outside did not answer goes on without it, which is easily taken for
 // a bad decision; so the record says it.
 
 // callsFailed records the questions of a request that brought no answer.
-func (m *Machine) callsFailed(r *Request) {
+func (m *Machine) callsFailed(r *Request, answers []picker.Answer) {
 	if m.c.Stream.Recorder == nil {
 		return
 	}
-	for i := range r.Answers {
-		a := &r.Answers[i]
+	for i := range answers {
+		a := &answers[i]
 		if a.Err == nil {
 			continue
 		}

@@ -223,7 +223,7 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 	for i := range needs {
 		wg.Go(func() {
 			n := &needs[i]
-			answers[i] = picker.Answer{Plugin: n.Plugin, Key: n.Key}
+			answers[i] = picker.AnswerTo(n)
 			answers[i].Value, answers[i].Err = k.call(ctx, n)
 			if err := answers[i].Err; err != nil {
 				k.o.Log.Warn("epp: a plug-in's question was not answered", "plugin", n.Plugin, "url", n.URL, "error", err)

@@ -23,6 +23,9 @@ type answer struct {
 	Value   []byte   `json:"value"`
 	Error   *string  `json:"error"`
 	Prompts []prompt `json:"prompts"`
+	// Endpoints are those of which Latencies, in milliseconds, were predicted.
+	Endpoints []string     `json:"endpoints"`
+	Latencies [][2]float64 `json:"latencies"`
 }
 
 // appendAnswers writes answers. What a renderer said is in its prompts.
@@ -36,11 +39,20 @@ func (o *Options) appendAnswers(b []byte, list []picker.Answer) []byte {
 		b = append(b, '{')
 		b = appendText(b, "plugin", a.Plugin)
 		b = appendText(b, "key", a.Key)
+		if a.Endpoints != nil {
+			b = appendJSON(b, "endpoints", a.Endpoints)
+		}
 		switch {
 		case a.Err != nil:
 			b = openai.AppendString(field(b, "error"), a.Err.Error())
 		case a.Prompts != nil:
 			b = o.appendPrompts(b, a.Prompts, true)
+		case a.Latencies != nil:
+			list := make([][2]float64, len(a.Latencies))
+			for j, l := range a.Latencies {
+				list[j] = [2]float64{l.TTFTMs, l.TPOTMs}
+			}
+			b = appendJSON(b, "latencies", list)
 		default:
 			b = appendBytes(b, "value", a.Value)
 		}
@@ -50,7 +62,10 @@ func (o *Options) appendAnswers(b []byte, list []picker.Answer) []byte {
 }
 
 func (x *answer) answer() picker.Answer {
-	a := picker.Answer{Plugin: x.Plugin, Key: x.Key, Value: x.Value, Prompts: prompts(x.Prompts)}
+	a := picker.Answer{Plugin: x.Plugin, Key: x.Key, Value: x.Value, Prompts: prompts(x.Prompts), Endpoints: x.Endpoints}
+	for _, l := range x.Latencies {
+		a.Latencies = append(a.Latencies, picker.Latency{TTFTMs: l[0], TPOTMs: l[1]})
+	}
 	if x.Error != nil {
 		a.Err = errors.New(*x.Error)
 	}
