@@ -278,6 +278,7 @@ func (m *Machine) done(r *Request) {
 	m.unlink(r)
 	r.state = ended
 	m.respond(r, (*picker.Response).Tell)
+	m.checkPrediction(r)
 	if err := m.p.Release(m.now, r.Decision); r.Err == nil {
 		r.Err = err
 	}

@@ -31,6 +31,37 @@ func (m *Machine) callsFailed(r *Request, answers []picker.Answer) {
 	}
 }
 
+// checkPrediction records what was predicted of a request, and what came of it.
+func (m *Machine) checkPrediction(r *Request) {
+	if m.c.Stream.Recorder == nil {
+		return
+	}
+	for _, x := range m.p.Foretellers() {
+		var f picker.Foretold
+		var ok bool
+		if m.p.Guard(x, func() { f, ok = x.Foretold(r.Decision) }) != nil || !ok {
+			continue
+		}
+		var out flow.Details
+		add := func(name string, predicted, observed float64) {
+			if observed <= 0 {
+				return
+			}
+			if f.Predicted {
+				out = append(out, flow.D("predicted_"+name, predicted))
+			}
+			out = append(out, flow.D(name, observed))
+		}
+		add("ttft_ms", f.Prediction.TTFTMs, f.Observed.TTFTMs)
+		add("tpot_ms", f.Prediction.TPOTMs, f.Observed.TPOTMs)
+		e := flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.PredictionChecked, Details: out}
+		if t := r.Decision.Targets; len(t) > 0 {
+			e.Endpoint = t[0].HostPort
+		}
+		m.c.Stream.Recorder.Record(e)
+	}
+}
+
 // scrapeFailed records a page that did not come, of several in a row the first.
 func (m *Machine) scrapeFailed(x *Scraped, src *Source, t *targetSource) {
 	was := t.failing

@@ -29,10 +29,49 @@ type Options struct {
 	// Panicked, when given, is told of a plug-in's panic while its stack still
 	// stands, so that the driver can log where it was.
 	Panicked func(*apierror.Error)
+	// Predictor is who predicts latencies for predicted-latency-producer; nil is
+	// nobody.
+	Predictor *PredictorService
 	// Force is for tests: it may name the endpoints that a profile's picker is
 	// to choose (indexes of the View, among candidates). The header-only pick
 	// asks with an empty profile name.
 	Force func(c *Cycle, profile string, candidates []int32) []int32
+}
+
+// PredictorService says where llm-d's latency predictor is asked and told, as
+// http://host:port.
+type PredictorService struct {
+	Prediction []string // each question goes to one of them
+	Training   string   // "" is told nothing
+}
+
+// Foreteller is a plug-in that predicts latencies, and sees what comes of it.
+type Foreteller interface {
+	Plugin
+	// Foretold is what was predicted of a decision's endpoint, and what came of it
+	// until now; false where that is nothing.
+	Foretold(d *Decision) (Foretold, bool)
+	// Forecast is what was predicted of an endpoint (an index of the decision's View),
+	// nil where nothing was.
+	Forecast(d *Decision, endpoint int32) *Forecast
+}
+
+// Forecast is what was predicted of a request at an endpoint, and how far that is
+// below the request's objectives, in milliseconds. Nil is no objective.
+type Forecast struct {
+	TTFTMs         float64  `json:"ttft_ms"`
+	TPOTMs         float64  `json:"tpot_ms"`
+	TTFTHeadroomMs *float64 `json:"ttft_headroom_ms,omitempty"`
+	TPOTHeadroomMs *float64 `json:"tpot_headroom_ms,omitempty"`
+}
+
+// Foretellers are the plug-ins that predict latencies.
+func (p *Picker) Foretellers() []Foreteller { return p.foretellers }
+
+// Foretold is a prediction beside the truth. What was not observed is 0.
+type Foretold struct {
+	Predicted            bool
+	Prediction, Observed Latency
 }
 
 // Scrape is one data source with the extractors that read it.
@@ -78,6 +117,7 @@ type Picker struct {
 	consulters      []Consulter
 	senders         []Sender
 	consultation    *Decision
+	foretellers     []Foreteller
 	admitters       []Admitter
 	preRequests     []PreRequest
 	committers      []Committer
@@ -126,6 +166,9 @@ func (p *Picker) wire(plugins []Plugin) {
 		}
 		if x, ok := pl.(Consulter); ok {
 			p.consulters = append(p.consulters, x)
+		}
+		if x, ok := pl.(Foreteller); ok {
+			p.foretellers = append(p.foretellers, x)
 		}
 		if x, ok := pl.(Sender); ok {
 			p.senders = append(p.senders, x)

@@ -335,6 +335,8 @@ type Answer struct {
 	Latencies []Latency
 	Endpoints []string
 	Err       error
+	// Took is how long the driver waited, for metrics; 0 is unknown.
+	Took machine.Time
 }
 
 // Latency is what is predicted of a request at an endpoint, in milliseconds: the time

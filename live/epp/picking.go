@@ -224,7 +224,9 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 		wg.Go(func() {
 			n := &needs[i]
 			answers[i] = picker.AnswerTo(n)
+			began := time.Now()
 			answers[i].Value, answers[i].Err = k.call(ctx, n)
+			answers[i].Took = machine.FromDuration(time.Since(began))
 			if err := answers[i].Err; err != nil {
 				k.o.Log.Warn("epp: a plug-in's question was not answered", "plugin", n.Plugin, "url", n.URL, "error", err)
 			}

@@ -112,6 +112,7 @@ type progress struct {
 	Chunks     int          `json:"chunks"`
 	FirstAt    machine.Time `json:"firstAt"`
 	LastAt     machine.Time `json:"lastAt"`
+	Events     int          `json:"events"`
 	Usage      bool         `json:"usage"`
 	Prompt     int          `json:"prompt"`
 	Completion int          `json:"completion"`
@@ -126,6 +127,7 @@ func appendProgress(b []byte, p *picker.Progress) []byte {
 	b = appendInt(b, "chunks", p.Chunks)
 	b = appendInt(b, "firstAt", p.FirstAt)
 	b = appendInt(b, "lastAt", p.LastAt)
+	b = appendInt(b, "events", p.Events)
 	b = appendTrue(b, "usage", p.HasUsage)
 	b = appendInt(b, "prompt", p.Usage.PromptTokens)
 	b = appendInt(b, "completion", p.Usage.CompletionTokens)
@@ -137,7 +139,7 @@ func appendProgress(b []byte, p *picker.Progress) []byte {
 }
 
 func (x *progress) progress() picker.Progress {
-	p := picker.Progress{First: x.First, End: x.End, Bytes: x.Bytes, Chunks: x.Chunks, FirstAt: x.FirstAt, LastAt: x.LastAt, HasUsage: x.Usage,
+	p := picker.Progress{First: x.First, End: x.End, Bytes: x.Bytes, Chunks: x.Chunks, FirstAt: x.FirstAt, LastAt: x.LastAt, HasUsage: x.Usage, Events: x.Events,
 		Usage: parse.Usage{PromptTokens: x.Prompt, CompletionTokens: x.Completion, TotalTokens: x.Total}}
 	if x.Cached != nil {
 		p.Usage.CachedTokens, p.Usage.HasCached = *x.Cached, true
