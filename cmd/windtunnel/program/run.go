@@ -18,6 +18,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/cachedir"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/client"
@@ -191,7 +192,7 @@ func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
 	}
 	x = stack.Elsewhere{Address: c.EPP, Command: c.Command, EndpointsFile: c.Discovery, Wait: c.Wait}
 	if x.EndpointsFile == "" {
-		cache, err := envoy.CacheDir(func(name string) string { v, _ := o.Env(name); return v })
+		cache, err := cachedir.Dir(func(name string) string { v, _ := o.Env(name); return v })
 		if err != nil {
 			return x, exit.With(exit.Environment, err)
 		}
