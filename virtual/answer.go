@@ -68,10 +68,10 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	fault, bad := s.reader.Fault(&a.head)
 	boundary, isHeld, violation := held.Boundary(head.Get("content-type"))
 	if isHeld {
-		a.reader = held.NewReader(boundary, max(r.w.stream.MaxBodyBytes, r.Len()))
+		a.reader = held.NewReader(boundary, max(r.pool.stream.MaxBodyBytes, r.Len()))
 	}
 	a.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
-		Brief: true, Silent: !r.w.verbose})
+		Brief: true, Silent: !r.pool.verbose})
 	switch {
 	case bad != nil:
 		a.resp.Take(r.w.now, nil, bad, &a.fx)
@@ -185,12 +185,12 @@ func (a *answering) do(e *modelserver.Effect) {
 		end := e.Kind == modelserver.Fail || e.Kind == modelserver.End
 		if e.Kind == modelserver.End {
 			r.whole, r.echo = true, e.Echo
-			if c := r.client(); c.conversation.More() && !r.w.verbose && (r.leg == nil || r.leg.Kind == disagg.Decode) {
+			if c := r.client(); c.conversation.More() && !r.pool.verbose && (r.leg == nil || r.leg.Kind == disagg.Decode) {
 				c.words, c.said = a.resp.Said()
 			}
 		}
 		r.tokens = a.tokens()
-		if a.told != nil && !r.w.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
+		if a.told != nil && !r.pool.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
 			if piece, ok := a.resp.Describe(e); ok {
 				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, a.keep(piece), end)
 				return
@@ -228,16 +228,16 @@ func (onlooker) Fetched(string) bool { return true }
 // state is what core/modelserver asks of a server while it reads requests.
 type state struct{ *server }
 
-func (s state) Draws() *lifecycle.Draws { return &s.w.draws }
+func (s state) Draws() *lifecycle.Draws { return &s.pool.draws }
 
-func (s state) Fault(request string) lifecycle.Fault { return s.w.faults.Of(request, s.index) }
+func (s state) Fault(request string) lifecycle.Fault { return s.pool.faults.Of(request, s.index) }
 
 func (s state) Adapter(name string) (engine.AdapterID, bool) {
-	id, ok := s.w.adapters[name]
+	id, ok := s.pool.adapters[name]
 	return id, ok
 }
 
-func (s state) Own(a netip.Addr) bool { return s.w.byHost[a.String()] != nil }
+func (s state) Own(a netip.Addr) bool { return s.pool.byHost[a.String()] != nil }
 
 func (s state) MeetsAt(host string, port int) bool {
 	return host == s.host() && port == link.BootstrapPort

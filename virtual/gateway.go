@@ -73,12 +73,12 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 		if r.bare {
 			return
 		}
-		r.seen.past = r.seen.past || r.w.modes.response == stream.NoBody
+		r.seen.past = r.seen.past || r.pool.modes.response == stream.NoBody
 	}
 	switch {
 	case r.seen.past:
 		r.toClient(message{do: (*message).received, body: body, piece: piece, end: end})
-	case r.w.modes.response == stream.Buffered && r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) }):
+	case r.pool.modes.response == stream.Buffered && r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) }):
 	default:
 		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, Piece: piece, End: end})
 	}

@@ -42,8 +42,8 @@ func (w *world) awaitArrival() {
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
 	r := w.newRequest()
-	r.conversation, r.Request = v, v.Request()
-	if v.More() && w.verbose {
+	r.conversation, r.Request, r.pool = v, v.Request(), w.pools[0]
+	if v.More() && r.pool.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
 	}

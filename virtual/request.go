@@ -21,6 +21,8 @@ import (
 type request struct {
 	workload.Request
 	w            *world
+	pool         *pool
+	picker       *picking // of the pool's
 	conversation *workload.Conversation
 	stream       *epp.Stream
 	fx           machine.Effects[stream.Effect] // of the stream
@@ -62,11 +64,13 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 
 // begin sends the request: headers and body reach the EPP together.
 func (r *request) begin() {
-	r.w.picking.number++
+	r.w.sent++
+	r.picker = r.pool.picker()
+	r.picker.number++
 	r.stream = &r.memory.stream
-	r.stream.Init(r.w.picking.m, r.w.picking, r.w.picking.number)
+	r.stream.Init(r.picker.m, r.picker, r.picker.number)
 	r.stream.Response = &r.memory.response
-	if r.w.stream.Brief {
+	if r.pool.stream.Brief {
 		r.record(flow.RequestSent, r.Told()...)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
@@ -130,7 +134,7 @@ func (r *request) do(e *stream.Effect) {
 	}
 	switch e.Kind {
 	case stream.Decide:
-		r.w.picking.decide(r)
+		r.picker.decide(r)
 	case stream.SendRequestHeaders:
 		r.seen.replied = true
 		r.toServer(message{do: (*message).forward, head: e.Set})
@@ -186,7 +190,7 @@ func (r *request) drop(by *route, reason string) {
 
 // promptTokens are the prompt's tokens as the model server counts them.
 func (r *request) promptTokens() []uint32 {
-	rd := modelserver.Reader{Config: r.w.servers[0].reader.Config, State: onlooker{state{r.w.servers[0]}}}
+	rd := modelserver.Reader{Config: r.pool.servers[0].reader.Config, State: onlooker{state{r.pool.servers[0]}}}
 	api := modelserver.APIOf(r.Path)
 	if api == nil {
 		return nil
@@ -240,7 +244,7 @@ func (r *request) forward(set header.List) {
 	head = append(append(head, r.Header...), set...)
 	r.w.head = head                                                             // which is read before anything else is sent
 	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks
-	r.server = r.w.byAddr[first]
+	r.server = r.pool.byAddr[first]
 	if r.server.sidecar != nil {
 		r.enter(r.server, head.Get("x-prefiller-host-port"))
 		return
