@@ -38,7 +38,7 @@ func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	if err != nil {
 		return nil, err
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: !of.stream.Brief})
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: !of.stream.Brief, Predictor: of.predicting.service(&p.Predictor)})
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	}
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
 		x, text := r.Inputs(), string(c.Text)
-		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
+		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Predictor: of.predicting != nil, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
 	}
 	for i := range k.m.Sources() {
@@ -120,6 +120,10 @@ func (k *picking) effect(e epp.Effect) {
 		e.Request.Owner.(*request).decided()
 	case epp.Evict:
 		e.Request.Owner.(*request).evicted()
+	case epp.Send:
+		for i := range e.Needs {
+			k.pool.predicting.send(&e.Needs[i])
+		}
 	case epp.Scrape:
 		k.scrape(e.Target, e.Source)
 	}

@@ -32,10 +32,11 @@ type pool struct {
 	pickers    []*picking
 	turn       int // of the pickers
 	outside    outside
-	kv         *kvWire  // of model servers that publish KV events
-	sessions   int      // that each sidecar remembers
-	prefillers []string // whom sidecars call in session mode
-	net        *network // between model servers
+	predicting *predicting // nil where nothing predicts
+	kv         *kvWire     // of model servers that publish KV events
+	sessions   int         // that each sidecar remembers
+	prefillers []string    // whom sidecars call in session mode
+	net        *network    // between model servers
 	servers    []*server
 	byHost     map[string]*server
 	byAddr     map[string]*server
@@ -77,6 +78,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &incident{&p.Incidents[i], x}})
 	}
 	x.outside.open(x, p)
+	x.predicting = newPredicting(w, s, &p.Predictor)
 	k, err := newPicking(x, s, p)
 	x.pickers = append(x.pickers, k)
 	return err

@@ -183,6 +183,9 @@ func (p *Predictor) predict(m *Models, t Target, rows []Features, out []Predicti
 // modelFormat names what Save writes.
 const modelFormat = "windtunnel/latency-model/v1"
 
+// MaxFileBytes bounds the file that Save writes.
+const MaxFileBytes = 2 * xgboost.MaxBytes
+
 type savedModels struct {
 	Format  string                   `json:"format"`
 	Options Options                  `json:"options"`
@@ -205,8 +208,8 @@ func (m *Models) Save() ([]byte, error) {
 // Load reads models that were trained before.
 func Load(text []byte) (*Models, error) {
 	var s savedModels
-	if len(text) > 2*xgboost.MaxBytes {
-		return nil, fmt.Errorf("a file of %d bytes; expected at most %d", len(text), 2*xgboost.MaxBytes)
+	if len(text) > MaxFileBytes {
+		return nil, fmt.Errorf("a file of %d bytes; expected at most %d", len(text), MaxFileBytes)
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("%w; expected a file that windtunnel predictor or sim --save-model wrote", err)

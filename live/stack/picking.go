@@ -63,7 +63,7 @@ func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
 // model servers fresh.
 func (s *Stack) generation(p *picking, config *scenario.PickerConfig) (g *epp.Generation, err error) {
 	o := epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
-		Seed: s.o.Scenario.Seed, AllowExperimental: true, History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
+		Seed: s.o.Scenario.Seed, AllowExperimental: true, Predictor: s.predicts(), History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
 	built, err := epp.BuildPicker(&o)
 	if err != nil {
 		return nil, &ConfigError{err}

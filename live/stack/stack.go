@@ -26,6 +26,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -74,6 +75,8 @@ type Options struct {
 	// Explain is how many endpoints of a decision the record of its request
 	// explains; 0 explains nothing.
 	Explain int
+	// Fit fits the trees of latency predictors; nil has none that learns.
+	Fit Fitter
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
@@ -123,6 +126,8 @@ type Stack struct {
 	Gateway *envoy.Process
 	// Picker is our own EPP, nil where somebody else's is used.
 	Picker *epp.Server
+	// Predictor is the latency predictor, nil where there is none.
+	Predictor *predictor.Server
 	// Fleet is the simulated model servers, nil where somebody else's are used.
 	Fleet *modelserver.Fleet
 	// Sidecars are those before the decode servers of a disaggregated pool.
@@ -173,7 +178,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		}
 		s.Dir = s.ownDir.path
 	}
-	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPicker, s.awaitSubscribers, s.startGateway} {
+	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPredictor, s.startPicker, s.awaitSubscribers, s.startGateway} {
 		if err = step(ctx); err != nil {
 			return nil, err
 		}
@@ -406,6 +411,9 @@ func (s *Stack) stop(ctx context.Context) error {
 	s.command.stop(ctx)
 	if s.picking != nil {
 		s.picking.stop()
+	}
+	if s.Predictor != nil {
+		errs = append(errs, s.Predictor.Stop(ctx))
 	}
 	errs = append(errs, s.stopSidecars(ctx))
 	if s.Fleet != nil {
