@@ -31,9 +31,10 @@ type PredictionErrors struct {
 
 // PredictionWindow are those of requests that ended between two times, in seconds.
 type PredictionWindow struct {
-	From float64 `json:"from"`
-	To   float64 `json:"to"`
-	PredictionErrors
+	From float64         `json:"from"`
+	To   float64         `json:"to"`
+	TTFT PredictionError `json:"ttft"`
+	TPOT PredictionError `json:"tpot"`
 }
 
 // PredictionError is by how much predictions were off, as a share of what was
@@ -196,7 +197,7 @@ func (p *predictionTally) summary() *PredictionSummary {
 	}
 	for i, w := range p.windows {
 		if w[0].n+w[1].n > 0 {
-			s.Windows = append(s.Windows, PredictionWindow{(p.width * machine.Time(i)).Seconds(), (p.width * machine.Time(i+1)).Seconds(), w.summary()})
+			s.Windows = append(s.Windows, PredictionWindow{(p.width * machine.Time(i)).Seconds(), (p.width * machine.Time(i+1)).Seconds(), w[0].summary(), w[1].summary()})
 		}
 	}
 	return s
@@ -220,15 +221,15 @@ func (s *PredictionSummary) write(l *lines) {
 	if s.Unpredicted > 0 {
 		l.add("", counted(s.Unpredicted, "request")+" without a prediction")
 	}
-	median := func(name string, e PredictionErrors) string {
-		return fmt.Sprintf("%s %.1f%% %.1f%%", name, 100*e.TTFT.Median, 100*e.TPOT.Median)
+	median := func(name string, ttft, tpot PredictionError) string {
+		return fmt.Sprintf("%s %.1f%% %.1f%%", name, 100*ttft.Median, 100*tpot.Median)
 	}
 	var by, over []string
 	for _, name := range slices.Sorted(maps.Keys(s.Endpoints)) {
-		by = append(by, median(name, s.Endpoints[name]))
+		by = append(by, median(name, s.Endpoints[name].TTFT, s.Endpoints[name].TPOT))
 	}
 	for _, w := range s.Windows {
-		over = append(over, median(fmt.Sprintf("%.4gs", w.To), w.PredictionErrors))
+		over = append(over, median(fmt.Sprintf("%.4gs", w.To), w.TTFT, w.TPOT))
 	}
 	if len(by) > 1 {
 		l.list("", by[:min(len(by), 16)])

@@ -181,6 +181,8 @@ var DriverExceptions = map[string]string{
 	"live/epp/server.go status":                          "who may ask for metrics and profiles: virtual time has no such pages",
 	"live/envoy/defaults.go status":                      "Envoy's own configuration: what it tries again",
 	"live/kvmanager/http.go status":                      "the manager's HTTP: wrong paths, methods, bodies; virtual time asks it without HTTP",
+	"live/predictor/http.go status":                      "the latency predictor's HTTP: wrong bodies and paths; virtual time asks it without HTTP",
+	"live/predictor/training.go status":                  "likewise, and models that are not there yet",
 	"live/modelserver/adapters.go status":                "the API of adapters, which virtual time does not serve",
 	"live/modelserver/admin.go status":                   "the API of failures and of the engine, which virtual time does not serve, and llm-d-inference-sim's names for faults",
 	"live/modelserver/wire/wire.go status":               "a body that comes too slowly or is too long to be kept; virtual time has bodies whole",

@@ -290,7 +290,7 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 	}
 	defer resp.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
-	if err == nil && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusAccepted {
+	if err == nil && resp.StatusCode/100 != 2 {
 		err = fmt.Errorf("status %d", resp.StatusCode)
 	}
 	return body, err
