@@ -3,10 +3,10 @@ package virtual
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/header"
@@ -149,11 +149,12 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	if to == p.at {
 		l.by = &w.hops.pod
 	}
-	if to != nil && d.Kind == disagg.Bootstrap { // Mooncake: which engine is it?
+	if to != nil && d.Kind == disagg.Bootstrap {
 		l.send(func() {
 			l.back(func() {
 				p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
-				p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.core.Config().EngineID)})
+				told, _ := connector.Answer(d.Path, to.core.Config().EngineID)
+				p.tell(disagg.Whole{Leg: d.ID, Body: told})
 			})
 		})
 		return

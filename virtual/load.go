@@ -42,12 +42,21 @@ func (w *world) awaitArrival() {
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
 	r := w.newRequest()
-	r.conversation, r.Request, r.pool = v, v.Request(), w.pools[0]
+	r.conversation, r.Request = v, v.Request()
+	r.pool = w.poolOf(r.Model)
 	if v.More() && r.pool.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
 	}
 	r.begin()
+}
+
+// poolOf is the pool that a model leads to: one that no pool serves is not asked for.
+func (w *world) poolOf(model string) *pool {
+	if len(w.pools) == 1 {
+		return w.pools[0]
+	}
+	return w.pools[w.routes[model].Pool]
 }
 
 func (r *request) contentType() string {

@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -43,7 +44,8 @@ type request struct {
 	whole  bool       // all of it has
 
 	// At the client.
-	echo    string // the metadata that came back
+	ended   *callStatus // of a call by gRPC
+	echo    string      // the metadata that came back
 	status  int
 	bare    bool             // the response is its headers
 	failed  *response.Error  // told inside the answer
@@ -70,7 +72,7 @@ func (r *request) begin() {
 	r.stream = &r.memory.stream
 	r.stream.Init(r.picker.m, r.picker, r.picker.number)
 	r.stream.Response = &r.memory.response
-	if r.pool.stream.Brief {
+	if r.w.brief {
 		r.record(flow.RequestSent, r.Told()...)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
@@ -90,7 +92,7 @@ func (r *request) begin() {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
 	head := r.head().Normalize()
-	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).begun, head: head})
+	r.w.pass(&r.ways.up, &r.w.hops.first, message{r: r, do: (*message).begun, head: head})
 }
 
 // description is what the body is described by; nil where there is the body.
@@ -113,8 +115,11 @@ func (r *request) client() *request {
 func (r *request) head() header.List {
 	h := make(header.List, 4, 5+len(r.Header))
 	h[0], h[1] = header.Header{Name: ":method", Value: "POST"}, header.Header{Name: ":path", Value: r.Path}
-	h[2], h[3] = header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID}
-	if !r.w.chunked {
+	h[2], h[3] = header.Header{Name: "content-type", Value: r.ContentType()}, header.Header{Name: "x-request-id", Value: r.ID}
+	switch {
+	case r.GRPC:
+		h = append(h, header.Header{Name: "te", Value: "trailers"})
+	case !r.w.chunked:
 		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(r.Len())})
 	}
 	return append(h, r.Header...)
@@ -146,6 +151,8 @@ func (r *request) do(e *stream.Effect) {
 		}
 	case stream.SendResponseBody:
 		r.toClient(message{do: (*message).received, body: e.Body, piece: e.Piece, end: e.End})
+	case stream.PassResponseTrailers:
+		r.toClient(message{do: (*message).received, end: true})
 	case stream.SendAnswer:
 		if r.seen.givenUp {
 			return
@@ -158,7 +165,12 @@ func (r *request) do(e *stream.Effect) {
 
 // answered is the EPP's own answer at the client.
 func (r *request) answered(a stream.Answer) {
-	if r.status == 0 {
+	switch {
+	case r.status == 0 && r.GRPC:
+		r.status, r.ended = 200, &callStatus{vllmgrpc.EnvoyCodeOf(a.Status), string(a.Body)}
+		r.received(nil, nil, true)
+		return
+	case r.status == 0:
 		r.status = a.Status
 		r.received(a.Body, nil, true)
 		return
@@ -240,7 +252,7 @@ func (r *request) left() {
 
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set header.List) {
-	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID})
+	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: r.ContentType()}, header.Header{Name: "x-request-id", Value: r.ID})
 	head = append(append(head, r.Header...), set...)
 	r.w.head = head                                                             // which is read before anything else is sent
 	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks

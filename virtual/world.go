@@ -10,11 +10,13 @@
 package virtual
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/bbr"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -60,6 +62,7 @@ type world struct {
 	queue         machine.Queue[event]
 	now           machine.Time
 	rec           flow.Recorder
+	brief         bool // nobody reads details
 	load          *workload.Config
 	arrivals      *workload.Arrivals // of an open loop
 	hops          hops
@@ -68,6 +71,7 @@ type world struct {
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	pools         []*pool
 	fit           Fitter      // of latency predictors; nil where nobody can
+	routes        bbr.Table   // of models to several pools
 	chat          openai.Chat // the chat being read
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
@@ -76,6 +80,7 @@ type world struct {
 	conversations int                      // conversations that have arrived
 	flying        int                      // conversations in flight
 	overdue       []*workload.Conversation // those that wait for the limit
+	logged        int                      // pickers with a log of their inputs
 	sent, done    int                      // requests, and those of them that have ended
 	messages      []*message               // that have arrived, to be used again
 	head          header.List              // the last one to a model server
@@ -229,16 +234,16 @@ func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
 }
 
 func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error) {
-	if len(s.Pools) != 1 {
-		return nil, fmt.Errorf("virtual: expected one pool, the scenario has %d", len(s.Pools))
+	if len(s.Pools) == 0 {
+		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
-	w := &world{rec: rec, eachPage: o.eachPage, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
+	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
 		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
 	if r, ok := rec.(recording); ok && r.Inputs() != nil {
 		w.eachPage = true
 	}
-	w.hops = newHops(s.Seed, &s.Hops)
+	w.hops, w.routes = newHops(s.Seed, &s.Hops, len(s.Pools) > 1), s.Routes()
 	for i := range s.Pools {
 		if err := w.newPool(s, i); err != nil {
 			return nil, err

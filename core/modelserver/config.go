@@ -37,6 +37,8 @@ type Config struct {
 	Content Content
 	Dataset []string
 	Tools   structured.Options
+	// Forms are those that were compiled lately; nil keeps none.
+	Forms Forms
 	// IgnoreFaultHeader leaves FaultHeader and x-return-error to others.
 	IgnoreFaultHeader bool
 	// CacheHitThreshold is that of requests which bring none, 0 to 1.
@@ -55,7 +57,7 @@ type Config struct {
 	// FullStatus answers requests that find the queue full. Zero is 429.
 	FullStatus int
 	// Connector is how KV caches travel, KVRole the server's part where both have a
-	// request (RoleProducer or RoleConsumer; empty tells by the address that the
+	// request (connector.RoleProducer or connector.RoleConsumer; empty tells by the address that the
 	// request names).
 	Connector link.Profile
 	KVRole    string
@@ -67,12 +69,6 @@ type Config struct {
 	EngineID       string
 	TensorParallel int
 }
-
-// Values of Config.KVRole: vLLM's kv_role.
-const (
-	RoleProducer = "kv_producer"
-	RoleConsumer = "kv_consumer"
-)
 
 const (
 	// DefaultOutput is how many tokens the model says where neither the request

@@ -13,7 +13,7 @@ type Fitter func(ctx context.Context, f core.Fit) core.Fitted
 
 // startPredictor starts the latency predictor, if there is one and somebody can fit
 // its trees.
-func (s *Stack) startPredictor(context.Context) error {
+func (s *Pool) startPredictor(context.Context) error {
 	p := &s.pool.Predictor
 	if !p.Given() || p.Train && s.o.Fit == nil {
 		return nil
@@ -27,7 +27,7 @@ func (s *Stack) startPredictor(context.Context) error {
 }
 
 // predicts says where the picker finds the predictor; nil where there is none.
-func (s *Stack) predicts() *picker.PredictorService {
+func (s *Pool) predicts() *picker.PredictorService {
 	if s.Predictor == nil {
 		return nil
 	}
