@@ -70,10 +70,12 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// homes lists where in a struct a field of this name belongs.
+// homes lists where in a struct a field of this name belongs. Of a type within
+// itself the outer one is looked at.
 func homes(name string, root reflect.Type) []string {
 	var out []string
 	var walk func(t reflect.Type, path string)
+	var within []reflect.Type
 	walk = func(t reflect.Type, path string) {
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
@@ -81,13 +83,15 @@ func homes(name string, root reflect.Type) []string {
 		switch {
 		case t.Kind() == reflect.Slice:
 			walk(t.Elem(), path+"[]")
-		case t.Kind() == reflect.Struct:
+		case t.Kind() == reflect.Struct && !slices.Contains(within, t):
+			within = append(within, t)
 			for _, f := range Fields(t) {
 				if f.Name == name {
 					out = append(out, strings.TrimPrefix(path+"."+f.Name, "."))
 				}
 				walk(f.Type, path+"."+f.Name)
 			}
+			within = within[:len(within)-1]
 		}
 	}
 	walk(root, "")
