@@ -168,14 +168,14 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	}
 	r, err := dropin.Parse(args, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	if err != nil {
-		return err
+		return &InvalidError{err}
 	}
 	for _, note := range r.Notes {
 		u.note(fmt.Sprintf("%s:%d: container %s: %s", p.workload.File, c.At.Line(), c.Name, note))
 	}
 	options, err := r.Fleet()
 	if err != nil {
-		return err
+		return &InvalidError{err}
 	}
 	options.Logger, options.Origin, options.Recorder = u.log, u.origin, u.o.Recorder
 	for i := range options.Servers {

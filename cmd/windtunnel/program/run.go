@@ -24,6 +24,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/stack"
+	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -255,7 +256,8 @@ func startError(ctx context.Context, err error) error {
 		return exit.With(exit.Interrupted, alreadyTold{err})
 	}
 	var config *stack.ConfigError
-	if errors.As(err, &config) {
+	var objects *up.InvalidError
+	if errors.As(err, &config) || errors.As(err, &objects) {
 		return exit.With(exit.Input, err)
 	}
 	var file *fs.PathError
