@@ -328,7 +328,7 @@ func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*serve
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{w.model},
 		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(w.model), ChatTemplate: p.Template(), Vocabulary: w.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
-		PromptTokensDetails: true}}
+		PromptTokensDetails: true, OwnNames: w.kv == nil && p.Sidecar != scenario.RoutingSidecar && !p.Link().ViaStore}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
 		if c.KVRole = modelserver.RoleConsumer; p.Prefills(i) {

@@ -180,6 +180,9 @@ func (h *History) Each(yield func(*Message)) {
 // Body is a request's body.
 type Body struct {
 	*Fields
+	// Once says that no other request has this one's own letters, and that none goes
+	// on from it.
+	Once    bool
 	history *History // nil: none
 	last    Message
 	sums    sums // of all messages, the last one included

@@ -173,6 +173,11 @@ func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
 		out = c.stopAt
 	}
 	n := p.Len()
+	if r.OwnNames && p.of != nil && q.Choices() == 1 {
+		if list, ok := p.of.SharedNames(nil, r.rule(q)); ok {
+			return list
+		}
+	}
 	total := min(n+out, r.Engine.MaxModelLen)
 	list, ids := r.promptHashes(q, p, total/size, total)
 	if total/size == len(list) {
@@ -199,12 +204,17 @@ func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []ui
 		rest = make([]uint32, 0, max(0, total-len(list)*size))
 		return list, append(rest, p.Tokens[len(list)*size:]...)
 	}
-	list, bytes := p.of.Names(list, &described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * size, Template: r.Template, Answer: true})
+	list, bytes := p.of.Names(list, r.rule(q))
 	rest = make([]uint32, 0, max(0, total-len(list)*size))
 	for ; len(bytes) > 0; bytes = bytes[min(4, len(bytes)):] {
 		rest = tokens.Packed{}.Encode(rest, string(bytes[:min(4, len(bytes))]))
 	}
 	return list, rest
+}
+
+// rule is how the blocks of a described prompt are named.
+func (r *Reader) rule(q *Request) *described.Rule {
+	return &described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * r.Engine.BlockSize, Template: r.Template, Answer: true}
 }
 
 // salt keeps prefixes apart that must not be shared: between adapters, and

@@ -99,6 +99,7 @@ func (v *Conversation) Request() Request {
 		v.said = c.say(index, group)
 		if v.said.Len() > 0 || !c.Completions { // an empty prompt has no field
 			r.Described = described.NewBody(c.fieldsOf(as), v.past, v.said)
+			r.Described.Once = v.Turns == 1
 		} else {
 			r.Body = c.body(as, []message{{"user", ""}})
 		}
