@@ -7,7 +7,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
@@ -42,7 +41,7 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		return nil, err
 	}
 	k := &picking{}
-	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, RecordOnly: true, DocumentHeaders: true, Explain: flow.Explained(w.rec), Describe: flow.Explained(w.rec) > 0})
+	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, RecordOnly: true, DocumentHeaders: true, Explain: w.explained, Describe: w.explained > 0})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -104,14 +103,13 @@ func (k *picking) Input(m epp.Message) { k.input(m) }
 func (k *picking) effect(e epp.Effect) {
 	switch e.Kind {
 	case epp.Ask:
-		r := e.Request
-		var answers []picker.Answer
-		for i := range r.Needs {
-			answers = append(answers, k.w.outside.answer(r.Owner.(*request), &r.Needs[i]))
+		if d, direct := e.Request.Owner.(*direct); direct {
+			d.takeSteps(true)
+		} else {
+			k.ask(e.Request)
 		}
-		k.Input(k.m.Answer(r, answers))
 	case epp.Decided:
-		e.Request.Owner.(*request).decided()
+		e.Request.Owner.(interface{ decided() }).decided()
 	case epp.Evict:
 		e.Request.Owner.(*request).evicted()
 	case epp.Scrape:
@@ -153,5 +151,21 @@ func (k *picking) look(at machine.Time, f func()) {
 func (k *picking) decide(r *request) {
 	x := r.stream.Request()
 	x.Owner = r
-	k.Input(epp.Arrive{Request: x})
+	switch {
+	case !r.direct:
+		k.Input(epp.Arrive{Request: x})
+	case x.Asking():
+		k.ask(x)
+	default:
+		r.decided()
+	}
+}
+
+// ask puts what plug-ins want to know of a request to the outside.
+func (k *picking) ask(x *epp.Request) {
+	var answers []picker.Answer
+	for i := range x.Needs {
+		answers = append(answers, k.w.outside.answer(x.Owner.(*request), &x.Needs[i]))
+	}
+	k.Input(k.m.Answer(x, answers))
 }

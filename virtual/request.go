@@ -30,6 +30,8 @@ type request struct {
 	ways         ways // its own; a leg's are the leg's
 	seen         seen
 	memory       *memory // that it and its parts are in; nil of a leg
+	direct       bool    // it was, up to its decision
+	past         *past   // as it becomes one that takes every step
 
 	sidecar *sidecarRequest // at the sidecar before a decode server
 	leg     *leg            // of a leg itself: where its answer goes
@@ -63,16 +65,13 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 // begin sends the request: headers and body reach the EPP together.
 func (r *request) begin() {
 	r.w.picking.number++
-	r.stream = &r.memory.stream
-	r.stream.Init(r.w.picking.m, r.w.picking, r.w.picking.number)
-	r.stream.Response = &r.memory.response
+	r.open(r.w.picking.number)
 	if r.w.stream.Brief {
 		r.record(flow.RequestSent, r.Told()...)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
 	}
 	r.ways = r.w.hops.open(r.ID, 0)
-	r.slot.open(r.w, r.stream, &r.fx, r.slot.carry)
 	// Who leaves has left before others arrive at the same moment, and after the
 	// step that ends then: what it brought was in time.
 	after, leaves := r.w.load.Leaves(r.Index)
@@ -80,13 +79,21 @@ func (r *request) begin() {
 		r.alarm = &alarm{r}
 	}
 	if r.w.timeout > 0 {
-		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{giveUp, r.alarm})
+		r.w.limits.add(r.w, deadline{at: r.w.now.Add(r.w.timeout), alarm: r.alarm})
 	}
 	if leaves {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
 	head := r.head().Normalize()
 	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).begun, head: head})
+}
+
+// open begins the request's stream at the EPP.
+func (r *request) open(number uint64) {
+	r.stream = &r.memory.stream
+	r.stream.Init(r.w.picking.m, r.w.picking, number)
+	r.stream.Response = &r.memory.response
+	r.slot.open(r.w, r.stream, &r.fx, r.slot.carry)
 }
 
 // description is what the body is described by; nil where there is the body.
@@ -164,19 +171,24 @@ func (r *request) answered(a stream.Answer) {
 
 // toServer is what the EPP sends to what is behind Envoy.
 func (r *request) toServer(m message) {
-	m.r = r
-	r.w.pass(&r.ways.upBehind, &r.w.hops.server, m)
+	r.pass(&r.ways.upBehind, &r.w.hops.server, m)
 }
 
 // toEPP is what comes from behind Envoy, and toClient what the EPP lets pass.
 func (r *request) toEPP(m message) {
-	m.r = r
-	r.w.pass(&r.ways.downBehind, &r.w.hops.client, m)
+	r.pass(&r.ways.downBehind, &r.w.hops.client, m)
 }
 
 func (r *request) toClient(m message) {
-	m.r = r
-	r.w.pass(&r.ways.down, &r.w.hops.server, m)
+	r.pass(&r.ways.down, &r.w.hops.server, m)
+}
+
+func (r *request) pass(on *way, by *route, m message) {
+	if m.r = r; r.past != nil {
+		r.past.passes(on, m)
+		return
+	}
+	r.w.pass(on, by, m)
 }
 
 // drop lets what is behind Envoy know that nobody waits any more.

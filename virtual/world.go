@@ -40,8 +40,8 @@ type event struct {
 	of   any // a pointer or a function, by kind
 }
 
-// alarm is a request that something waits for which hardly ever comes: its time
-// limits. It is empty once the request has ended, so that memory goes with the
+// alarm is a request that something waits for which hardly ever comes: its client giving
+// it up. It is empty once the request has ended, so that memory goes with the
 // requests in flight.
 type alarm struct{ r *request }
 
@@ -60,6 +60,10 @@ const (
 	looks
 	happens
 	ends
+	decides
+	enters
+	seesEnd
+	getsEnd
 )
 
 // world is everything in one virtual run.
@@ -102,9 +106,16 @@ type world struct {
 	messages      []*message               // that have arrived, to be used again
 	head          header.List              // the last one to a model server
 	memories      []*memory                // that are to be used again
-	ending        []*request               // that have ended in this event
-	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
-	asking        int                      // events in the queue that are nothing else
+	limits        limits
+	mute          *mute        // rec, where requests may be direct
+	explained     int          // endpoints of a decision, in the record
+	lives         flow.Lives   // takes those of direct requests; may be nil
+	straight      bool         // requests may be direct
+	directs       []*direct    // all that were made
+	spares        []*direct    // those that are to be used again
+	ending        []*request   // that have ended in this event
+	moved         machine.Time // when something last happened but the picker asking endpoints how they are
+	asking        int          // events in the queue that are nothing else
 }
 
 // Run plays a scenario and reports every event to rec, in the order of time.
@@ -158,6 +169,7 @@ func (w *world) goOn(progress func(done int) bool) error {
 		if progress != nil && w.done >= reported+1000 {
 			reported = w.done
 			if !progress(w.done) {
+				w.interrupted()
 				return nil
 			}
 		}
@@ -274,7 +286,13 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 	w.arrivals = w.load.Arrivals()
 	w.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
 	w.stream = s.Stream(p)
-	w.stream.Recorder, w.stream.Brief, w.stream.StandIns = rec, !flow.Detailed(rec), true
+	w.stream.Brief, w.stream.StandIns = !flow.Detailed(rec), true
+	w.explained = flow.Explained(rec)
+	if w.lives = flow.LivesOf(rec); w.lives != nil {
+		w.mute = &mute{Recorder: rec}
+		w.rec = w.mute
+	}
+	w.stream.Recorder = w.rec
 	w.modes = modesOf(p)
 	w.hops = newHops(s.Seed, &s.Hops)
 	w.kv = newKVWire(w, p)
@@ -300,8 +318,11 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, e
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &p.Incidents[i]})
 	}
 	w.outside.open(w, p)
-	w.picking, err = newPicking(w, s, p)
-	return w, err
+	if w.picking, err = newPicking(w, s, p); err != nil {
+		return nil, err
+	}
+	w.straight = w.mayBeDirect(s, p)
+	return w, nil
 }
 
 func (w *world) newServer(s *scenario.Scenario, p *scenario.Pool, i int) (*server, error) {
@@ -367,9 +388,7 @@ func (w *world) play(at machine.Time, e event) {
 			p.slot.wake(at)
 		}
 	case giveUp:
-		if r := e.of.(*alarm).r; r != nil {
-			r.giveUp()
-		}
+		w.limits.wake(w)
 	case leave:
 		if r := e.of.(*alarm).r; r != nil {
 			r.leaves()
@@ -388,6 +407,8 @@ func (w *world) play(at machine.Time, e event) {
 		w.happen(e.of.(*scenario.Incident))
 	case ends:
 		w.recover(e.of.(*scenario.Incident))
+	case decides, enters, seesEnd, getsEnd:
+		e.of.(*direct).play(e.kind)
 	}
 }
 

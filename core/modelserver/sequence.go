@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
+	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
@@ -48,10 +49,17 @@ func (q *Sequence) ids(r *Reader, first, count int) []uint32 {
 	return out
 }
 
-// fillSequence sets what the engine is asked for with a sequence that knows what it will
-// say.
-func (r *Reader) fillSequence(q *Request, s *Sequence) {
+// fillSequence sets what a sequence says, and what the engine is asked for. The error
+// says that this is too much.
+func (r *Reader) fillSequence(q *Request, s *Sequence) *openai.Error {
+	r.say(s.said, q, s.Choice)
 	s.Submit = r.submit(q, s.Choice, s.said)
+	switch {
+	case s.Every:
+		s.Submit.Interest = engine.EveryToken
+	case !s.First:
+		s.Submit.Interest = engine.EndOnly
+	}
 	s.Counted = stats.Sequence{PromptTokens: s.Submit.PromptTokens, EveryToken: s.Every, N: q.N, MaxTokens: q.MaxTokens, Adapter: q.LoRA}
 	s.Key, s.Remote, s.Source = q.KV.Key, q.KV.Remote, q.KV.Source
 	size := r.Engine.BlockSize
@@ -61,6 +69,7 @@ func (r *Reader) fillSequence(q *Request, s *Sequence) {
 	if r.Engine.KVEvents {
 		s.Tokens = func(first, count int) []uint32 { return s.ids(r, first, count) }
 	}
+	return q.work.tooMuch()
 }
 
 // say sets what choice number i of a request will say.
