@@ -51,6 +51,7 @@ func (s *Scenario) check() Problems {
 		out = append(out, s.checkPool(p, path)...)
 	}
 	out = append(out, s.checkPorts()...)
+	out = append(out, s.checkGRPC()...)
 	if !s.written("workload.timeout") {
 		for i := range s.Pools { // as for the hold limit in checkPool
 			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].ModelServer.Prefill.Quantile(1)))

@@ -163,7 +163,7 @@ func objectInside(text string) []byte {
 // conversations gives the generator what the workload says of conversations.
 func (w *Workload) conversations(c *workload.Config) {
 	c.Requests = w.Requests
-	c.Completions = w.API == CompletionsAPI
+	c.API = workloadAPIs[w.API]
 	c.Fields = w.fields()
 	c.SessionHeader = w.Conversations.SessionHeader
 	if w.Conversations.Turns.Quantile(1) > 1 {

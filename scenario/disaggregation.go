@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/config"
 )
 
 // Disaggregation is prefill on other servers than decode. It needs sidecar:
@@ -37,7 +37,7 @@ type Disaggregation struct {
 }
 
 func (d *Disaggregation) defaults() {
-	d.Connector = Connector(disagg.NIXLv2)
+	d.Connector = Connector(connector.NIXLv2.Name)
 	d.NIC = defaultNIC
 	d.OnPrefillFailure = ErrorToClient
 	d.OnTransferFailure = FailRequest
@@ -49,8 +49,8 @@ type Connector string
 
 func (Connector) Values() []string {
 	var out []string
-	for _, c := range disagg.Connectors() {
-		out = append(out, string(c))
+	for _, c := range connector.All {
+		out = append(out, c.Name)
 	}
 	return out
 }
@@ -80,15 +80,21 @@ func (TransferFailure) Values() []string { return []string{string(FailRequest), 
 // SidecarConfig is how the pool's sidecars serve, as the core takes it.
 func (p *Pool) SidecarConfig() disagg.Config {
 	d := &p.Disaggregation
-	return disagg.Config{Connector: disagg.Connector(d.Connector), Retries: d.PrefillRetries, FallBack: d.OnPrefillFailure == DecodeAlone}
+	return disagg.Config{Connector: d.connector(), Retries: d.PrefillRetries, FallBack: d.OnPrefillFailure == DecodeAlone}
+}
+
+// connector is that of the name, which a scenario made in Go may leave out.
+func (d *Disaggregation) connector() *connector.Connector {
+	c, err := connector.Named(string(d.Connector))
+	if err != nil {
+		return connector.NIXLv2
+	}
+	return c
 }
 
 // Link is how KV caches travel.
 func (p *Pool) Link() link.Profile {
-	profile, err := link.ProfileNamed(string(p.Disaggregation.Connector))
-	if err != nil {
-		return link.NIXLv2 // a test holds the two lists together
-	}
+	profile := p.Disaggregation.connector().Profile
 	if p.Disaggregation.CompressINT8 {
 		profile = profile.Compressed()
 	}
@@ -187,7 +193,7 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 		p.EPP.Config = PickerConfig{File: builtInPicker, Text: []byte(text)}
 	}
 	if !p.EPP.Config.Given() {
-		p.EPP.Config = PickerConfig{File: "the built-in picker configuration", Text: []byte(config.RoundRobin)}
+		p.EPP.Config = s.builtInConfig()
 	}
 	return out
 }

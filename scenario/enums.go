@@ -29,11 +29,13 @@ type API string
 
 // The APIs.
 const (
-	ChatAPI        API = "chat"
-	CompletionsAPI API = "completions"
+	ChatAPI         API = "chat"
+	CompletionsAPI  API = "completions"
+	GRPCGenerateAPI API = "grpc-generate"
+	GRPCEmbedAPI    API = "grpc-embed"
 )
 
-func (API) Values() []string { return []string{"chat", "completions"} }
+func (API) Values() []string { return []string{"chat", "completions", "grpc-generate", "grpc-embed"} }
 
 // FailureMode is InferencePool's answer to an endpoint picker that is down.
 type FailureMode string

@@ -68,7 +68,7 @@ func (s *Scenario) checkPicker(p *Pool, path string) Problems {
 		}
 		return problems
 	}
-	return s.checkPrecise(p, k, path)
+	return append(s.checkParsed(k, path), s.checkPrecise(p, k, path)...)
 }
 
 // checkPrecise holds a pool's precise-prefix producers against its model

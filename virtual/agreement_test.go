@@ -61,7 +61,7 @@ workload: {requests: 200, rate: 30, stream: true, prompt: {characters: 200..6000
 				e2e += (at - asked[id]).Seconds()
 			}
 			said := map[string]float64{}
-			for i, sv := range w.servers {
+			for i, sv := range w.pools[0].servers {
 				if s.Pools[0].Prefills(i) {
 					continue
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -53,7 +54,10 @@ type sequence struct {
 
 // reach begins a request at a model server, with its headers.
 func (r *request) reach(s *server, endpoint string, head header.List) {
-	if bad := s.core.Refuses(r.w.now); bad != nil {
+	if bad := s.core.Refuses(r.w.now); bad != nil && r.GRPC {
+		r.endCall(bad, nil)
+		return
+	} else if bad != nil {
 		r.respond(bad.Status, jsonType, openai.AppendError(nil, bad), true)
 		return
 	}
@@ -68,10 +72,10 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	fault, bad := s.reader.Fault(&a.head)
 	boundary, isHeld, violation := held.Boundary(head.Get("content-type"))
 	if isHeld {
-		a.reader = held.NewReader(boundary, max(r.w.stream.MaxBodyBytes, r.Len()))
+		a.reader = held.NewReader(boundary, max(r.pool.stream.MaxBodyBytes, r.Len()))
 	}
 	a.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
-		Brief: true, Silent: !r.w.verbose})
+		Brief: true, Silent: !r.pool.verbose && !r.GRPC}) // a call by gRPC counts in its messages
 	switch {
 	case bad != nil:
 		a.resp.Take(r.w.now, nil, bad, &a.fx)
@@ -176,33 +180,48 @@ func (a *answering) do(e *modelserver.Effect) {
 		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Resume{Sequence: q} })
 	case modelserver.Abort:
 		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Abort{Sequence: q} })
-	case modelserver.Bodyless:
-		r.respond(e.Status, jsonType, nil, true)
+	case modelserver.Bodyless, modelserver.Refuse:
+		a.refuse(e)
 	case modelserver.Cut:
 		r.cut(e.Reset)
-	case modelserver.Refuse:
-		r.respond(e.Error.Status, jsonType, a.resp.Append(nil, e), true)
 	case modelserver.Begin, modelserver.Tokens, modelserver.Fail, modelserver.End:
-		if e.Kind == modelserver.Fail {
+		if e.Kind == modelserver.Fail && !r.GRPC {
 			r.fail(&response.Error{Type: e.Error.Type, Message: e.Error.Message})
 		}
 		end := e.Kind == modelserver.Fail || e.Kind == modelserver.End
 		if e.Kind == modelserver.End {
 			r.whole, r.echo = true, e.Echo
-			if c := r.client(); c.conversation.More() && !r.w.verbose && (r.leg == nil || r.leg.Kind == disagg.Decode) {
+			if c := r.client(); c.conversation.More() && !r.pool.verbose && (r.leg == nil || r.leg.Kind == disagg.Decode) {
 				c.words, c.said = a.resp.Said()
 			}
 		}
 		r.tokens = a.tokens()
-		if a.described != nil && !r.w.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
+		if a.described != nil && !r.pool.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
 			if piece, ok := a.resp.Describe(e); ok {
 				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, a.keep(piece), end)
 				return
 			}
 		}
-		if b := a.resp.Append(nil, e); len(b) > 0 || end {
+		if b := a.resp.Append(nil, e); r.GRPC && end {
+			r.endCall(e.Error, b)
+		} else if len(b) > 0 || end {
 			r.respond(200, a.resp.Request().Encoder.ContentType(), b, end)
 		}
+	}
+}
+
+// refuse answers in place of everything.
+func (a *answering) refuse(e *modelserver.Effect) {
+	r := a.r
+	switch {
+	case r.GRPC && e.Kind == modelserver.Bodyless && e.Status != 200:
+		r.endCall(&openai.Error{Status: e.Status, Message: vllmgrpc.HTTPMessage(e.Status)}, nil)
+	case r.GRPC:
+		r.endCall(e.Error, nil)
+	case e.Kind == modelserver.Bodyless:
+		r.respond(e.Status, jsonType, nil, true)
+	default:
+		r.respond(e.Error.Status, jsonType, a.resp.Append(nil, e), true)
 	}
 }
 
@@ -211,6 +230,9 @@ const jsonType = "application/json"
 // tokens is how many tokens the answer has, up to now.
 func (a *answering) tokens() int {
 	n := 0
+	if a.api == modelserver.GRPCEmbed {
+		return n // the one that the engine makes is not told
+	}
 	for i := range a.p.Choices {
 		n += a.p.Choices[i].Tokens
 	}
@@ -232,16 +254,16 @@ func (onlooker) Fetched(string) bool { return true }
 // state is what core/modelserver asks of a server while it reads requests.
 type state struct{ *server }
 
-func (s state) Draws() *lifecycle.Draws { return &s.w.draws }
+func (s state) Draws() *lifecycle.Draws { return &s.pool.draws }
 
-func (s state) Fault(request string) lifecycle.Fault { return s.w.faults.Of(request, s.index) }
+func (s state) Fault(request string) lifecycle.Fault { return s.pool.faults.Of(request, s.index) }
 
 func (s state) Adapter(name string) (engine.AdapterID, bool) {
-	id, ok := s.w.adapters[name]
+	id, ok := s.pool.adapters[name]
 	return id, ok
 }
 
-func (s state) Own(a netip.Addr) bool { return s.w.byHost[a.String()] != nil }
+func (s state) Own(a netip.Addr) bool { return s.pool.byHost[a.String()] != nil }
 
 func (s state) MeetsAt(host string, port int) bool {
 	return host == s.host() && port == link.BootstrapPort

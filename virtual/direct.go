@@ -23,10 +23,13 @@ import (
 type direct struct {
 	workload.Request
 	w            *world
+	pool         *pool
+	picker       *picking // of the pool's
 	conversation *workload.Conversation
 	ways         ways
 	life         flow.Life
-	number       uint64
+	number       uint64 // the picker's
+	sent         int    // of all that were sent, which one
 	picked       epp.Direct
 	server       *server
 	asked        modelserver.Direct
@@ -39,15 +42,20 @@ type direct struct {
 	head         [6]header.Header
 }
 
-// mayBeDirect says whether requests may be direct in this scenario.
-func (w *world) mayBeDirect(s *scenario.Scenario, p *scenario.Pool) bool {
-	if w.rec != nil && w.lives == nil || w.verbose || w.kv != nil || p.Sidecar == scenario.RoutingSidecar || p.Link().ViaStore || len(p.Incidents) > 0 ||
-		w.modes.response != stream.FullDuplex || w.modes.limit > 0 || len(w.faults.Rules) > 0 || p.OutOfMemory() != nil ||
-		!w.picking.m.Direct() || w.load.Recorded != nil {
+// mayBeDirect says whether requests to the pool may be direct.
+func (x *pool) mayBeDirect(p *scenario.Pool) bool {
+	w := x.w
+	if w.rec != nil && w.lives == nil || x.verbose || x.kv != nil || p.Sidecar == scenario.RoutingSidecar || p.Link().ViaStore || len(p.Incidents) > 0 ||
+		x.modes.response != stream.FullDuplex || x.modes.limit > 0 || len(x.faults.Rules) > 0 || p.OutOfMemory() != nil || w.load.Recorded != nil {
 		return false
 	}
-	first := w.servers[0].engine.Config()
-	for _, sv := range w.servers {
+	for _, k := range x.pickers {
+		if !k.m.Direct() {
+			return false
+		}
+	}
+	first := x.servers[0].engine.Config()
+	for _, sv := range x.servers {
 		// What a request is to one server it is to all.
 		if c := sv.engine.Config(); c.MaxModelLen != first.MaxModelLen || c.BlockSize != first.BlockSize || c.Batching != first.Batching ||
 			c.DisablePrefixCaching != first.DisablePrefixCaching || c.MaxInFlight < w.limit {
@@ -62,8 +70,9 @@ var acting = []string{modelserver.FaultHeader, "x-return-error", "x-cache-thresh
 	"x-gateway-destination-endpoint"}
 
 // sendDirect sends a request, if it may be direct.
-func (w *world) sendDirect(v *workload.Conversation, q *workload.Request) bool {
-	if _, leaves := w.load.Leaves(q.Index); leaves || !q.IsDescribed() {
+func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
+	w := x.w
+	if _, leaves := w.load.Leaves(q.Index); leaves || !q.IsDescribed() || q.GRPC {
 		return false
 	}
 	for _, name := range acting {
@@ -72,18 +81,20 @@ func (w *world) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 		}
 	}
 	d := w.spareDirect()
-	d.Request, d.conversation = *q, v
+	d.Request, d.conversation, d.pool = *q, v, x
 	api := modelserver.APIOf(q.Path)
 	head := modelserver.Head{RequestID: q.ID, Attempt: 1, Scratch: &w.chat}
-	if api == nil || !d.asked.Read(&w.servers[0].reader, &head, api, &d.Described, w.rec != nil) {
+	if api == nil || !d.asked.Read(&x.servers[0].reader, &head, api, &d.Described, w.rec != nil) {
 		w.spares = append(w.spares, d)
 		return false
 	}
 	d.flies = true
-	w.picking.number++
-	d.number = w.picking.number
+	w.sent++
+	d.picker = x.picker()
+	d.picker.number++
+	d.number, d.sent = d.picker.number, w.sent
 	if w.timeout > 0 {
-		w.limits.add(w, deadline{at: w.now.Add(w.timeout), direct: d, number: d.number})
+		w.limits.add(w, deadline{at: w.now.Add(w.timeout), direct: d, number: d.sent})
 	}
 	d.life = flow.Life{Request: q.ID, Number: q.Index + 1, Class: q.Class, SLO: q.SLO, Sent: w.now, Prompt: d.asked.PromptTokens(),
 		Picked: machine.Never, Reached: machine.Never, Started: machine.Never, First: machine.Never, FirstSeen: machine.Never, FirstGot: machine.Never,
@@ -137,7 +148,7 @@ func (d *direct) headers() header.List {
 func (d *direct) decide() {
 	w := d.w
 	d.life.Picked = w.now
-	if !d.picked.Arrive(w.picking.m, w.picking, d.headers().Normalize(), &d.Described, d.number, d) {
+	if !d.picked.Arrive(d.picker.m, d.picker, d.headers().Normalize(), &d.Described, d.number, d) {
 		d.takeSteps(false)
 	}
 }
@@ -150,7 +161,7 @@ func (d *direct) decided() {
 		d.takeSteps(true)
 		return
 	}
-	d.server = w.byAddr[to]
+	d.server = d.pool.byAddr[to]
 	if d.server == nil { // several, one for another
 		d.takeSteps(true)
 		return
@@ -178,7 +189,7 @@ func (d *direct) takeSteps(decided bool) {
 func (d *direct) retire() *request {
 	w, r := d.w, d.w.newRequest()
 	d.tell()
-	r.conversation, r.Request, r.ways = d.conversation, d.Request, d.ways
+	r.conversation, r.Request, r.ways, r.pool, r.picker = d.conversation, d.Request, d.ways, d.pool, d.picker
 	r.open(d.number)
 	if d.flies = false; w.timeout > 0 {
 		r.alarm = &alarm{r}
@@ -317,7 +328,7 @@ func (d *direct) seesEnd() {
 	if !d.asked.Streams {
 		l.FirstSeen = w.now
 	}
-	w.picking.Input(epp.Done{Request: &d.picked.Request})
+	d.picker.Input(epp.Done{Request: &d.picked.Request})
 	d.goes(d.ways.down.passes(w.now, &w.hops.server), getsEnd)
 }
 

@@ -95,7 +95,7 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.straight = w.straight && straight
+			w.pools[0].straight = w.pools[0].straight && straight
 			w.start()
 			for w.queue.Len() > 0 {
 				at, e := w.queue.Pop()

@@ -3,10 +3,10 @@ package virtual
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/header"
@@ -55,23 +55,23 @@ type leg struct {
 }
 
 // sidecars puts a sidecar before each decode server.
-func (w *world) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
+func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 	if p.Sidecar != scenario.RoutingSidecar {
 		return nil
 	}
-	w.sessions = p.Disaggregation.SessionCache
+	x.sessions = p.Disaggregation.SessionCache
 	for i := range p.Replicas {
 		c := p.SidecarConfig()
 		c.StandIns = true
-		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, w.rec, w.servers[i].endpoint, disagg.NewEngines()
-		x := &sidecar{config: c, busy: map[*sidecarRequest]uint64{}}
-		if err := x.forget(w.sessions); err != nil {
+		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, x.w.rec, x.servers[i].endpoint, disagg.NewEngines()
+		car := &sidecar{config: c, busy: map[*sidecarRequest]uint64{}}
+		if err := car.forget(x.sessions); err != nil {
 			return err
 		}
-		w.servers[i].sidecar = x
+		x.servers[i].sidecar = car
 	}
 	for i := p.Replicas; i < p.Servers(); i++ {
-		w.prefillers = append(w.prefillers, w.servers[i].endpoint)
+		x.prefillers = append(x.prefillers, x.servers[i].endpoint)
 	}
 	return nil
 }
@@ -90,10 +90,10 @@ func (x *sidecar) forget(sessions int) error {
 func (r *request) enter(at *server, prefillers string) {
 	x := at.sidecar
 	x.requests++
-	if prefillers == "" && x.config.Sessions != nil && len(r.w.prefillers) > 0 {
-		n := x.turn % len(r.w.prefillers)
+	if prefillers == "" && x.config.Sessions != nil && len(r.pool.prefillers) > 0 {
+		n := x.turn % len(r.pool.prefillers)
 		x.turn++
-		prefillers = strings.Join(append(append([]string(nil), r.w.prefillers[n:]...), r.w.prefillers[:n]...), ",")
+		prefillers = strings.Join(append(append([]string(nil), r.pool.prefillers[n:]...), r.pool.prefillers[:n]...), ",")
 	}
 	p := &sidecarRequest{r: r, at: at, legs: map[int]*leg{}}
 	r.sidecar = p
@@ -137,23 +137,24 @@ func (p *sidecarRequest) tell(m disagg.Message) {
 // call begins a leg at its model server.
 func (p *sidecarRequest) call(d disagg.Leg) {
 	w := p.r.w
-	l := &leg{Leg: d, p: p, ways: w.hops.open(p.r.ID, d.ID), by: &w.hops.pods, sub: &request{w: w}}
+	l := &leg{Leg: d, p: p, ways: w.hops.open(p.r.ID, d.ID), by: &w.hops.pods, sub: &request{w: w, pool: p.r.pool}}
 	p.legs[d.ID] = l
 	to := p.at
 	if d.Target.Host != "" {
-		to = w.byAddr[d.Target.String()]
+		to = p.r.pool.byAddr[d.Target.String()]
 	}
 	if d.Kind == disagg.Bootstrap {
-		to = w.byHost[d.Target.Host]
+		to = p.r.pool.byHost[d.Target.Host]
 	}
 	if to == p.at {
 		l.by = &w.hops.pod
 	}
-	if to != nil && d.Kind == disagg.Bootstrap { // Mooncake: which engine is it?
+	if to != nil && d.Kind == disagg.Bootstrap {
 		l.send(func() {
 			l.back(func() {
 				p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
-				p.tell(disagg.Whole{Leg: d.ID, Body: fmt.Appendf(nil, `{"0":{"engine_id":%q}}`, to.core.Config().EngineID)})
+				told, _ := connector.Answer(d.Path, to.core.Config().EngineID)
+				p.tell(disagg.Whole{Leg: d.ID, Body: told})
 			})
 		})
 		return
@@ -166,7 +167,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		})
 		return
 	}
-	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: d.Body}, w: w, server: to, leg: l}
+	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: d.Body}, w: w, pool: p.r.pool, server: to, leg: l}
 	if d.Described != nil {
 		l.sub.Described = *d.Described
 	} else if d.Original {

@@ -37,7 +37,7 @@ workload: {requests: 4, stream: false}
 	if err := w.run(nil); err != nil {
 		t.Fatal(err)
 	}
-	programs := w.picking.m.FlowControl().Snapshot(w.now).Programs
+	programs := w.pools[0].pickers[0].m.FlowControl().Snapshot(w.now).Programs
 	if len(programs) != 1 || programs[0].AttainedService < 4*5*2 {
 		t.Errorf("service %+v, expected that of 4 requests of 5 tokens", programs)
 	}

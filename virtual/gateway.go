@@ -4,15 +4,21 @@ import (
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // What Envoy does by itself, as measured: without its model server it answers
 // 503 as long as no response headers have come, and breaks the answer off
 // afterwards.
 
-const lostBeforeHeaders = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+const lostBeforeHeaders = "upstream connect error or disconnect/reset before headers. reset reason: "
+
+// lostReasons are how a connection, or a stream of one, ends.
+var lostReasons = map[scenario.HTTPVersion]string{scenario.HTTP1: "connection termination", scenario.HTTP2: "remote reset"}
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
@@ -20,8 +26,12 @@ func (r *request) lost() {
 		switch {
 		case r.stream.Result() != stream.Running && !r.seen.past:
 			return
+		case r.status == 0 && r.GRPC:
+			r.ended = &callStatus{vllmgrpc.EnvoyCodeOf(503), r.pool.lost}
+			r.responded(200, vllmgrpc.ContentType, nil, nil, true)
+			return
 		case r.status == 0:
-			r.responded(503, "text/plain", []byte(lostBeforeHeaders), nil, true)
+			r.responded(503, "text/plain", []byte(r.pool.lost), nil, true)
 			return
 		}
 		f := r.facts()
@@ -57,6 +67,21 @@ func (r *request) answer(status int, contentType string, body []byte, piece *des
 	r.toEPP(message{do: (*message).responded, status: status, contentType: contentType, body: body, piece: piece, end: end})
 }
 
+// callStatus is how a call by gRPC ended.
+type callStatus struct {
+	code    vllmgrpc.Code
+	message string
+}
+
+// endCall ends a call by gRPC with a status, or with an error of the model server's,
+// behind the last of its messages.
+func (r *request) endCall(bad *openai.Error, last []byte) {
+	if r.ended = new(callStatus); bad != nil {
+		*r.ended = callStatus{vllmgrpc.CodeOf(bad.Status), bad.Message}
+	}
+	r.respond(200, vllmgrpc.ContentType, last, true)
+}
+
 // responded is a piece of the response at the EPP.
 func (r *request) responded(status int, contentType string, body []byte, piece *described.Piece, end bool) {
 	if r.stream.Result() != stream.Running && !r.seen.past { // it has answered, or the client is gone
@@ -64,7 +89,7 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 	}
 	if r.status == 0 {
 		r.status = status
-		r.bare = end && len(body) == 0 && piece == nil
+		r.bare = end && len(body) == 0 && piece == nil && (r.ended == nil || r.ended.code != vllmgrpc.OK)
 		if r.seen.past && r.bare {
 			r.toClient(message{do: (*message).received, end: true})
 			return
@@ -73,12 +98,17 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 		if r.bare {
 			return
 		}
-		r.seen.past = r.seen.past || r.w.modes.response == stream.NoBody
+		r.seen.past = r.seen.past || r.pool.modes.response == stream.NoBody
 	}
 	switch {
 	case r.seen.past:
 		r.toClient(message{do: (*message).received, body: body, piece: piece, end: end})
-	case r.w.modes.response == stream.Buffered && r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) }):
+	case r.pool.modes.response == stream.Buffered && r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) }):
+	case r.GRPC && end: // by trailers
+		if len(body) > 0 {
+			r.tell(stream.Message{Kind: stream.ResponseBody, Body: body})
+		}
+		r.tell(stream.Message{Kind: stream.ResponseTrailers})
 	default:
 		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, Piece: piece, End: end})
 	}
@@ -136,6 +166,9 @@ func (r *request) facts() response.Facts {
 		f.Error, f.Text = read.Error, read.Text
 	} else if !r.first {
 		f.Bytes = 0
+	}
+	if c := r.ended; c != nil {
+		f.Call(c.code, c.message, true)
 	}
 	return f
 }

@@ -201,8 +201,8 @@ func TestScrapesTakeTime(t *testing.T) {
 	}
 	w.now = machine.Second
 	w.queue = machine.Queue[event]{} // but for the schedule
-	state := func() *picker.State { return &w.picking.m.Picker().Pool().View().States[0] }
-	w.picking.scrape(w.picking.m.Target("default/"+state().Name), 0)
+	state := func() *picker.State { return &w.pools[0].pickers[0].m.Picker().Pool().View().States[0] }
+	w.pools[0].pickers[0].scrape(w.pools[0].pickers[0].m.Target("default/"+state().Name), 0)
 	until := func(made machine.Time) {
 		for w.now < made {
 			at, e := w.queue.Pop()

@@ -9,14 +9,21 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
+// incident is something that happens to a part of a pool.
+type incident struct {
+	*scenario.Incident
+	pool *pool
+}
+
 // happen plays an incident; none happens once all requests have ended.
-func (w *world) happen(x *scenario.Incident) {
+func (x *incident) happen() {
+	w, p := x.pool.w, x.pool
 	if !w.busy() {
 		return
 	}
-	w.tell(x, flow.IncidentBegan)
+	x.tell(flow.IncidentBegan)
 	if c, ok := x.Control(); ok {
-		w.servers[x.Server].control(c)
+		p.servers[x.Server].control(c)
 		if x.For > 0 {
 			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
 		}
@@ -24,35 +31,35 @@ func (w *world) happen(x *scenario.Incident) {
 	}
 	switch x.What {
 	case scenario.RestartSidecar:
-		w.restartSidecar(w.servers[x.Server])
+		p.restartSidecar(p.servers[x.Server])
 	case scenario.LoseIndex:
-		w.kv.lose(w)
+		p.kv.lose()
 	}
 }
 
 // recover ends an incident.
-func (w *world) recover(x *scenario.Incident) {
-	if w.busy() {
-		w.tell(x, flow.IncidentEnded)
+func (x *incident) recover() {
+	if x.pool.w.busy() {
+		x.tell(flow.IncidentEnded)
 	}
-	w.servers[x.Server].control(engine.Control{Op: engine.OpRestart})
+	x.pool.servers[x.Server].control(engine.Control{Op: engine.OpRestart})
 }
 
-func (w *world) tell(x *scenario.Incident, step flow.Step) {
-	if w.rec != nil {
-		w.rec.Record(x.Event(w.now, step, w.servers[x.Server].endpoint))
+func (x *incident) tell(step flow.Step) {
+	if w := x.pool.w; w.rec != nil {
+		w.rec.Record(x.Event(w.now, step, x.pool.servers[x.Server].endpoint))
 	}
 }
 
 // restartSidecar breaks off what a sidecar serves, and begins with an empty
 // memory.
-func (w *world) restartSidecar(s *server) {
+func (x *pool) restartSidecar(s *server) {
 	serves := s.sidecar.serves()
 	for _, p := range serves {
 		p.leave("the client left")
 		p.r.lost()
 	}
-	if err := s.sidecar.forget(w.sessions); err != nil {
+	if err := s.sidecar.forget(x.sessions); err != nil {
 		panic(fmt.Sprintf("virtual: %v", err)) // the same number was taken before
 	}
 }

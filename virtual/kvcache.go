@@ -12,7 +12,7 @@ import (
 // picker: as live publishers do, a server gathers events for an interval and
 // sends them together; then they are under way for the delay.
 type kvWire struct {
-	w               *world
+	pool            *pool
 	model           string
 	interval, delay machine.Time
 	indexes         []*kvIndex
@@ -27,8 +27,9 @@ type index struct{ *kvindex.Index }
 
 func (ix index) input(now machine.Time, m kvindex.Message) { ix.Input(now, m, new(kvindex.Effects)) }
 
-// kvIndex is one of the picker's indexes, by its number there.
+// kvIndex is one of a picker's indexes, by its number there.
 type kvIndex struct {
+	picker *picking
 	number int
 	name   string
 	hasher kv.Hasher
@@ -49,12 +50,12 @@ type kvMessage struct {
 	made   []machine.Time
 }
 
-func newKVWire(w *world, p *scenario.Pool) *kvWire {
+func newKVWire(of *pool, p *scenario.Pool) *kvWire {
 	e := &p.ModelServer.KVEvents
 	if !e.Published() {
 		return nil
 	}
-	x := &kvWire{w: w, model: p.Model, interval: machine.FromDuration(e.Interval), delay: machine.FromDuration(e.Delay), names: map[kv.Hasher]index{}}
+	x := &kvWire{pool: of, model: p.Model, interval: machine.FromDuration(e.Interval), delay: machine.FromDuration(e.Delay), names: map[kv.Hasher]index{}}
 	if p.KVManager {
 		x.manager = newKVManager(p)
 		x.understand(x.manager.hasher)
@@ -62,32 +63,34 @@ func newKVWire(w *world, p *scenario.Pool) *kvWire {
 	return x
 }
 
-// connect learns of the picker's indexes.
-func (x *kvWire) connect(m *epp.Machine) {
+// connect learns of a picker's indexes.
+func (x *kvWire) connect(k *picking) {
 	if x == nil {
 		return
 	}
-	for i, ix := range m.Indexes() {
+	for i, ix := range k.m.Indexes() {
 		x.understand(ix.Config.Hasher)
-		x.indexes = append(x.indexes, &kvIndex{number: i, name: ix.Producer.Name(), hasher: ix.Config.Hasher, bound: ix.Config.MaxBlocks, lag: newLag()})
+		x.indexes = append(x.indexes, &kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: ix.Config.Hasher, bound: ix.Config.MaxBlocks, lag: newLag()})
 	}
 }
 
-// lose empties the picker's indexes in the middle of the run, as if it had been
+// lose empties the pickers' indexes in the middle of the run, as if they had been
 // started anew.
-func (x *kvWire) lose(w *world) {
+func (x *kvWire) lose() {
 	if x == nil {
 		return
 	}
 	for _, ix := range x.indexes {
 		ix.lost = true
 	}
-	w.picking.Input(epp.LoseIndexes{})
+	for _, k := range x.pool.pickers {
+		k.Input(epp.LoseIndexes{})
+	}
 }
 
 // announce takes what the engine says of its blocks.
 func (s *server) announce(e *kv.Event) {
-	x := s.w.kv
+	x := s.pool.kv
 	if x == nil {
 		return
 	}
@@ -101,7 +104,7 @@ func (s *server) announce(e *kv.Event) {
 	m.events, m.made = append(m.events, *e), append(m.made, s.w.now)
 }
 
-func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.w.kv.model} }
+func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.pool.kv.model} }
 
 // sendKV ends an interval.
 func (s *server) sendKV() {
@@ -109,7 +112,7 @@ func (s *server) sendKV() {
 	s.kv.pending = kvMessage{}
 	// Last of its moment: who is decided just then is decided without it, as
 	// without a scrape of that moment.
-	s.w.queue.Push(s.w.now.Add(s.w.kv.delay), machine.ClassTimer, event{deliverKV, s})
+	s.w.queue.Push(s.w.now.Add(s.pool.kv.delay), machine.ClassTimer, event{deliverKV, s})
 }
 
 // deliverKV brings the oldest message that is under way to the indexes.
@@ -117,13 +120,13 @@ func (s *server) deliverKV() {
 	sent := s.kv.sent[0]
 	s.kv.sent = s.kv.sent[1:]
 	from := s.topic()
-	for _, ix := range s.w.kv.indexes {
-		s.w.picking.Input(epp.KVEvents{Index: ix.number, From: from, Events: sent.events})
+	for _, ix := range s.pool.kv.indexes {
+		ix.picker.Input(epp.KVEvents{Index: ix.number, From: from, Events: sent.events})
 		for _, made := range sent.made {
 			ix.lag.note(s.w.now - made)
 		}
 	}
-	if m := s.w.kv.manager; m != nil {
+	if m := s.pool.kv.manager; m != nil {
 		m.input(s.w.now, &kvindex.Events{From: kv.Topic{Pod: s.name, Model: from.Model}, List: sent.events})
 		for _, made := range sent.made {
 			m.lag.note(s.w.now - made)

@@ -97,14 +97,14 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 			if ended != w.load.Requests || hits < ended/3 {
 				t.Errorf("%d requests ended, %d found blocks", ended, hits)
 			}
-			checks := w.kv.check(w)
+			checks := w.pools[0].kv.check()
 			if len(checks) != 1 || checks[0].Missing+checks[0].Extra > 0 || checks[0].Blocks == 0 || checks[0].Pods == 0 {
 				t.Errorf("the index is not the union of the engines' blocks: %+v", checks)
 			}
-			if most := (w.kv.interval + w.kv.delay).Seconds(); checks[0].Events == 0 || checks[0].Max > most {
+			if most := (w.pools[0].kv.interval + w.pools[0].kv.delay).Seconds(); checks[0].Events == 0 || checks[0].Max > most {
 				t.Errorf("%d events took at most %v s, expected at most %v", checks[0].Events, checks[0].Max, most)
 			}
-			for _, sv := range w.servers {
+			for _, sv := range w.pools[0].servers {
 				if len(sv.kv.sent)+len(sv.kv.pending.events)+sv.core.Busy() > 0 {
 					t.Errorf("%s: left behind: %+v", sv.name, sv.kv)
 				}

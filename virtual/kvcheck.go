@@ -48,27 +48,29 @@ const managerIndex = "kv-cache-manager"
 
 // check holds every index, after the last event has arrived, against the blocks
 // that the engines truly have.
-func (x *kvWire) check(w *world) []report.IndexSummary {
+func (x *kvWire) check() []report.IndexSummary {
 	if x == nil {
 		return nil
 	}
+	p := x.pool
+	w := p.w
 	w.now = w.now.Add(speculation) // what was only expected is over
 	for _, ix := range x.indexes {
-		w.picking.m.KV(ix.number).Advance(w.now, new(kvindex.Effects))
+		ix.picker.m.KV(ix.number).Advance(w.now, new(kvindex.Effects))
 	}
-	engines := make([][]kv.EngineHash, len(w.servers))
-	for i, sv := range w.servers {
+	engines := make([][]kv.EngineHash, len(p.servers))
+	for i, sv := range p.servers {
 		engines[i] = sv.core.Cached()
 	}
 	var out []report.IndexSummary
 	for _, ix := range x.indexes {
-		c := x.compare(ix.name, ix.hasher, engines, func(i int) []kv.Key { return w.picking.m.KV(ix.number).Keys(w.servers[i].endpoint) })
+		c := x.compare(ix.name, ix.hasher, engines, func(i int) []kv.Key { return ix.picker.m.KV(ix.number).Keys(p.servers[i].endpoint) })
 		ix.lag.tell(&c)
-		c.Excuse = x.excuse(ix, w, &c)
+		c.Excuse = x.excuse(ix, &c)
 		out = append(out, c)
 	}
 	if m := x.manager; m != nil {
-		c := x.compare(managerIndex, m.hasher, engines, func(i int) []kv.Key { return m.Keys(w.servers[i].name) })
+		c := x.compare(managerIndex, m.hasher, engines, func(i int) []kv.Key { return m.Keys(p.servers[i].name) })
 		m.lag.tell(&c)
 		out = append(out, c)
 	}
@@ -87,14 +89,14 @@ func (x *kvWire) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, h
 }
 
 // excuse is why an index cannot be the union of the engines' blocks.
-func (x *kvWire) excuse(ix *kvIndex, w *world, c *report.IndexSummary) string {
-	own, index := w.servers[0].engine.Config().BlockSize, ix.hasher.Tokens()
+func (x *kvWire) excuse(ix *kvIndex, c *report.IndexSummary) string {
+	own, index := x.pool.servers[0].engine.Config().BlockSize, ix.hasher.Tokens()
 	switch {
 	case c.Missing+c.Extra == 0:
 	case own%index != 0:
 		return fmt.Sprintf("the engines' blocks have %d tokens, the index's %d", own, index)
 	case c.Extra > 0:
-	case w.picking.m.KV(ix.number).Stats().Displaced > 0:
+	case ix.picker.m.KV(ix.number).Stats().Displaced > 0:
 		return fmt.Sprintf("it keeps at most %d blocks", ix.bound)
 	case ix.lost:
 		return "it was lost in the middle of the run"

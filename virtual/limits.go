@@ -13,8 +13,8 @@ type limits struct {
 type deadline struct {
 	at     machine.Time
 	alarm  *alarm  // of the request,
-	direct *direct // or of a direct one, if it still has this number
-	number uint64
+	direct *direct // or of a direct one, if it still is the one that was sent with this number
+	number int
 }
 
 // waits is whose limit it is: a request, or a direct one. Both are nil where it has ended.
@@ -23,7 +23,7 @@ func (x *deadline) waits() (*request, *direct) {
 	switch {
 	case d == nil:
 		return x.alarm.r, nil
-	case d.number != x.number:
+	case d.sent != x.number:
 		return nil, nil
 	case d.alarm != nil: // another one has taken its place
 		return d.alarm.r, nil

@@ -42,12 +42,12 @@ func (w *world) awaitArrival() {
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
 	q := v.Request()
-	if w.straight && w.sendDirect(v, &q) {
+	if p := w.pools[0]; p.straight && p.sendDirect(v, &q) {
 		return
 	}
 	r := w.newRequest()
-	r.conversation, r.Request = v, q
-	if v.More() && w.verbose {
+	r.conversation, r.Request, r.pool = v, q, w.pools[0]
+	if v.More() && r.pool.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
 	}

@@ -38,7 +38,7 @@ func (s *server) page(source int, c *metrics.Collector) metrics.Page {
 func (s *server) look(now machine.Time) stats.Look {
 	x := s.core.Stats().At(now, &s.told, s.engine)
 	x.Unix = now.Seconds() // there is no date
-	if len(s.w.adapters) > 0 {
+	if len(s.pool.adapters) > 0 {
 		x.UseAdapters(s.engine, s.core.Counted)
 	}
 	return x

@@ -18,9 +18,9 @@ type modes struct {
 	servers  []string // of which any serves a request that the picker says nothing of
 }
 
-func modesOf(p *scenario.Pool) modes {
+func modesOf(index int, p *scenario.Pool) modes {
 	m := modes{limit: machine.FromDuration(p.EPP.ProcessingTimeout), failOpen: p.FailureMode == scenario.FailOpen}
-	m.servers, _ = Servers(p)
+	m.servers, _ = Servers(index, p)
 	switch p.EPP.Responses() {
 	case scenario.ResponseBuffered:
 		m.response = stream.Buffered
@@ -40,7 +40,7 @@ type seen struct {
 
 // awaited has Envoy wait for the picker no longer than it may.
 func (r *request) awaited() {
-	if limit := r.w.modes.limit; limit > 0 {
+	if limit := r.pool.modes.limit; limit > 0 {
 		r.w.queue.Push(r.w.now.Add(limit), machine.ClassTimer, event{then, r.unanswered})
 	}
 }
@@ -53,12 +53,12 @@ func (r *request) unanswered() {
 	}
 	r.seen.givenUp = true
 	r.tell(stream.Message{Kind: stream.PeerGone})
-	if !r.w.modes.failOpen {
+	if !r.pool.modes.failOpen {
 		r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 504}})
 		return
 	}
 	r.seen.past = true
-	to := r.w.modes.servers[r.Index%len(r.w.modes.servers)]
+	to := r.pool.modes.servers[r.Index%len(r.pool.modes.servers)]
 	r.toServer(message{do: (*message).forward, head: header.Of("x-gateway-destination-endpoint", to)})
 	r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})
 }

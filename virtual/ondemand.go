@@ -44,8 +44,9 @@ type reading struct {
 // newOnDemand is nil where every page has to be made at its time: somebody is told
 // of each, pages count or measure what happens, or a scrape may fail, or take
 // longer than its interval.
-func newOnDemand(w *world, k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *onDemand {
-	if w.eachPage || k.m.FlowControl() != nil || w.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != lifecycle.NoSteps {
+func newOnDemand(k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *onDemand {
+	of, w := k.pool, k.pool.w
+	if w.eachPage || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != lifecycle.NoSteps {
 		return nil
 	}
 	source, sources := -1, k.m.Sources()
@@ -67,12 +68,12 @@ func newOnDemand(w *world, k *picking, p *scenario.Pool, endpoints []*picker.End
 	}
 	f := &onDemand{k: k, source: source, interval: src.Interval, list: make([]*reading, len(endpoints)), pages: metrics.NewCollector(src.Wants)}
 	for i, e := range endpoints {
-		_, sv, err := w.outside.reach(&url.URL{Scheme: src.Scheme, Host: src.Address(&epp.Target{Endpoint: e})})
-		if err != nil || sv != w.servers[i] {
+		_, sv, err := of.outside.reach(&url.URL{Scheme: src.Scheme, Host: src.Address(&epp.Target{Endpoint: e})})
+		if err != nil || sv != of.servers[i] {
 			return nil
 		}
 	}
-	x := w.servers[0].look(0)
+	x := of.servers[0].look(0)
 	x.Write(f.pages)
 	all := len(f.pages.Take())
 	if x.WriteNow(f.pages); len(f.pages.Take()) != all {
@@ -85,8 +86,8 @@ func newOnDemand(w *world, k *picking, p *scenario.Pool, endpoints []*picker.End
 // the endpoints, which it was told just now.
 func (f *onDemand) begin(endpoints []*picker.Endpoint) {
 	for i, e := range endpoints {
-		r := &reading{f: f, server: f.k.w.servers[i], target: f.k.m.Target(e.ID())}
-		f.list[r.target.Place()], r.server.reading = r, r
+		r := &reading{f: f, server: f.k.pool.servers[i], target: f.k.m.Target(e.ID())}
+		f.list[r.target.Place()], r.server.readings = r, append(r.server.readings, r)
 		r.look(0)
 		r.tell(0)
 		r.due = r.turn(1)

@@ -61,7 +61,7 @@ hops: {network: '%s', scrape: '%s'}
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			if lazy := w.servers[0].reading != nil; lazy == eachPage {
+			if lazy := w.pools[0].servers[0].readings != nil; lazy == eachPage {
 				t.Fatalf("pages are made when somebody looks: %v\n%s", lazy, text)
 			}
 			if err := w.run(nil); err != nil {

@@ -21,21 +21,19 @@ import (
 type outside struct {
 	servers map[string]*server // by each address at which they are reached, sidecars in between or not
 	names   scenario.Services
+	manager string // where a KV-Cache Manager listens
 }
 
-// managerAddress is where a KV-Cache Manager listens.
-const managerAddress = "10.0.255.1:8080"
-
-func (x *outside) open(w *world, p *scenario.Pool) {
-	x.servers = map[string]*server{}
-	for _, sv := range w.servers {
+func (x *outside) open(of *pool, p *scenario.Pool) {
+	x.servers, x.manager = map[string]*server{}, fmt.Sprintf("10.%d.255.1:8080", of.index)
+	for _, sv := range of.servers {
 		host, _, _ := strings.Cut(sv.endpoint, ":")
 		x.servers[sv.endpoint], x.servers[scenario.JoinPort(host, p.ServerPort(sv.index))] = sv, sv
 		if also := p.AlsoPort(sv.index); also != 0 {
 			x.servers[scenario.JoinPort(host, also)] = sv
 		}
 	}
-	x.names = p.Services(managerAddress, w.servers[0].endpoint)
+	x.names = p.Services(x.manager, of.servers[0].endpoint)
 }
 
 // reach finds who listens at the address of a URL: the KV-Cache Manager, or a
@@ -48,7 +46,7 @@ func (x *outside) reach(u *url.URL) (manager bool, sv *server, err error) {
 	if to := x.names.Address(at); to != "" {
 		at = to
 	}
-	manager, sv = x.names[scenario.ManagerName] != "" && at == managerAddress, x.servers[at]
+	manager, sv = x.names[scenario.ManagerName] != "" && at == x.manager, x.servers[at]
 	switch {
 	case !manager && sv == nil:
 		return false, nil, fmt.Errorf("connection refused: nobody listens on %s in virtual time, where names are %s", at, strings.Join(slices.Sorted(maps.Keys(x.names)), ", "))
@@ -71,7 +69,7 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 	case err != nil:
 		a.Err = err
 	case manager && n.Key == plugins.KeyKVScore:
-		a.Value, a.Err = r.w.kv.scores(r)
+		a.Value, a.Err = r.pool.kv.scores(r)
 	case !manager && n.Key == plugins.KeyRender: // a renderer answers as the model server tokenises
 		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
 	default:
@@ -83,7 +81,7 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 // page is what a server says to a data source.
 func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
 	src := &k.m.Sources()[source]
-	_, sv, err := k.w.outside.reach(&url.URL{Scheme: src.Scheme, Host: src.Address(t)})
+	_, sv, err := k.pool.outside.reach(&url.URL{Scheme: src.Scheme, Host: src.Address(t)})
 	switch {
 	case err != nil:
 		return nil, err

@@ -32,13 +32,13 @@ type (
 	}
 )
 
-func newNetwork(w *world, p *scenario.Pool) (*network, error) {
+func newNetwork(of *pool, p *scenario.Pool) (*network, error) {
 	nic, err := p.NIC()
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	c := enginecore.NetworkConfig{Profile: p.Link(), NIC: nic}
-	for _, s := range w.servers {
+	for _, s := range of.servers {
 		c.Engines = append(c.Engines, s.core.Config().EngineID)
 	}
 	net, err := enginecore.NewNetwork(c)
@@ -47,16 +47,16 @@ func newNetwork(w *world, p *scenario.Pool) (*network, error) {
 	}
 	x := &network{net: net, askers: map[enginecore.Inquiry]asker{}}
 	x.class = machine.ClassTimer
-	x.open(w, net, new(enginecore.NetworkEffects), func(i int) {
+	x.open(of.w, net, new(enginecore.NetworkEffects), func(i int) {
 		d := &x.fx.List[i]
-		w.servers[d.To].input(d.Message)
+		of.servers[d.To].input(d.Message)
 	})
 	return x, nil
 }
 
 // act carries out what a server says to others.
 func (s *server) act(do enginecore.Action) {
-	x := s.w.net
+	x := s.pool.net
 	switch a := do.(type) {
 	case enginecore.NetworkMessage:
 		x.input(a)
@@ -78,10 +78,10 @@ func (s *server) act(do enginecore.Action) {
 
 // ask puts a question to a server; the first of a call finds it.
 func (s *server) ask(a *enginecore.Ask) {
-	x := s.w.net
+	x := s.pool.net
 	to, open := s.calls[a.Call]
 	if !open {
-		if to.server = s.w.byHost[a.To.Host]; to.server == nil {
+		if to.server = s.pool.byHost[a.To.Host]; to.server == nil {
 			s.input(enginecore.Broke{Call: a.Call, Err: errors.New("no such host")})
 			return
 		}

@@ -22,6 +22,7 @@ import (
 type picking struct {
 	slot[epp.Message, *epp.Effects]
 
+	pool   *pool
 	m      *epp.Machine
 	fx     epp.Effects
 	number uint64
@@ -30,25 +31,25 @@ type picking struct {
 	turns   [][]int64            // of each data source and endpoint, so far
 }
 
-func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
-	c := &p.EPP.Config
+func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
+	w, c := of.w, &p.EPP.Config
 	cfg, err := c.Read()
 	if err != nil {
 		return nil, err
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: !w.stream.Brief})
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: !of.stream.Brief})
 	if err != nil {
 		return nil, err
 	}
-	k := &picking{}
-	k.m, err = epp.New(epp.Config{Picker: built, Stream: w.stream, RecordOnly: true, DocumentHeaders: true, Explain: w.explained, Describe: w.explained > 0})
+	k := &picking{pool: of}
+	k.m, err = epp.New(epp.Config{Picker: built, Stream: of.stream, RecordOnly: true, DocumentHeaders: true, Explain: w.explained, Describe: w.explained > 0})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
 	k.class, k.while = machine.ClassTimer, w.busy // pages are scraped for ever
 	k.open(w, k.m, &k.fx, func(i int) { k.effect(k.fx.List[i]) })
 	var endpoints []*picker.Endpoint
-	for _, sv := range w.servers {
+	for _, sv := range of.servers {
 		host, port, err := net.SplitHostPort(sv.endpoint)
 		if err != nil {
 			return nil, err
@@ -56,7 +57,6 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, p.Labels(sv.index)))
 	}
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
-		w.eachPage = true
 		x, text := r.Inputs(), string(c.Text)
 		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
@@ -66,15 +66,15 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		k.turns = append(k.turns, make([]int64, len(endpoints)))
 	}
 	if !slices.ContainsFunc(stats.UsageFamilies, k.wanted) {
-		for _, sv := range w.servers {
+		for _, sv := range of.servers {
 			sv.core.Stats().SkipUsage()
 		}
 	}
-	w.kv.connect(k.m)
+	of.kv.connect(k)
 	if o, given := p.EPP.Objects(); given {
 		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
 	}
-	f := newOnDemand(w, k, p, endpoints)
+	f := newOnDemand(k, p, endpoints)
 	read := f != nil && datalayer.ReadsMetrics(built)
 	switch {
 	case read:
@@ -87,6 +87,12 @@ func newPicking(w *world, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		f.begin(endpoints)
 	}
 	return k, nil
+}
+
+// picker is the next request's: as Envoy's round robin does, they take turns.
+func (x *pool) picker() *picking {
+	x.turn++
+	return x.pickers[(x.turn-1)%len(x.pickers)]
 }
 
 // recording is a recorder that also takes a log of the picker's inputs.
@@ -128,7 +134,7 @@ func (k *picking) scrape(t *epp.Target, source int) {
 	if k.w.now > 0 {
 		n := &k.turns[source][t.Place()]
 		*n++
-		took = k.w.hops.scrapes(source, t.Place(), len(k.w.servers), *n)
+		took = k.w.hops.scrapes(source, t.Place(), len(k.pool.servers), *n)
 	}
 	k.look(k.w.now.Add(took/2), func() {
 		page, err := k.page(t, source)
@@ -165,7 +171,7 @@ func (k *picking) decide(r *request) {
 func (k *picking) ask(x *epp.Request) {
 	var answers []picker.Answer
 	for i := range x.Needs {
-		answers = append(answers, k.w.outside.answer(x.Owner.(*request), &x.Needs[i]))
+		answers = append(answers, k.pool.outside.answer(x.Owner.(*request), &x.Needs[i]))
 	}
 	k.Input(k.m.Answer(x, answers))
 }

@@ -129,7 +129,7 @@ func TestConservation(t *testing.T) {
 		if sent != w.load.Requests || len(ended) != sent {
 			t.Fatalf("%d requests sent, %d ended\n%s", sent, len(ended), text)
 		}
-		for _, c := range w.kv.check(w) {
+		for _, c := range w.pools[0].kv.check() {
 			if !c.OK() {
 				t.Fatalf("%+v\n%s", c, text)
 			}

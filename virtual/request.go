@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -21,6 +22,8 @@ import (
 type request struct {
 	workload.Request
 	w            *world
+	pool         *pool
+	picker       *picking // of the pool's
 	conversation *workload.Conversation
 	stream       *epp.Stream
 	fx           machine.Effects[stream.Effect] // of the stream
@@ -43,7 +46,8 @@ type request struct {
 	whole  bool       // all of it has
 
 	// At the client.
-	echo    string // the metadata that came back
+	ended   *callStatus // of a call by gRPC
+	echo    string      // the metadata that came back
 	status  int
 	bare    bool             // the response is its headers
 	failed  *response.Error  // told inside the answer
@@ -64,9 +68,11 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 
 // begin sends the request: headers and body reach the EPP together.
 func (r *request) begin() {
-	r.w.picking.number++
-	r.open(r.w.picking.number)
-	if r.w.stream.Brief {
+	r.w.sent++
+	r.picker = r.pool.picker()
+	r.picker.number++
+	r.open(r.picker.number)
+	if r.pool.stream.Brief {
 		r.record(flow.RequestSent, r.Told()...)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
@@ -91,7 +97,7 @@ func (r *request) begin() {
 // open begins the request's stream at the EPP.
 func (r *request) open(number uint64) {
 	r.stream = &r.memory.stream
-	r.stream.Init(r.w.picking.m, r.w.picking, number)
+	r.stream.Init(r.picker.m, r.picker, number)
 	r.stream.Response = &r.memory.response
 	r.slot.open(r.w, r.stream, &r.fx, r.slot.carry)
 }
@@ -116,8 +122,11 @@ func (r *request) client() *request {
 func (r *request) head() header.List {
 	h := make(header.List, 4, 5+len(r.Header))
 	h[0], h[1] = header.Header{Name: ":method", Value: "POST"}, header.Header{Name: ":path", Value: r.Path}
-	h[2], h[3] = header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID}
-	if !r.w.chunked {
+	h[2], h[3] = header.Header{Name: "content-type", Value: r.ContentType()}, header.Header{Name: "x-request-id", Value: r.ID}
+	switch {
+	case r.GRPC:
+		h = append(h, header.Header{Name: "te", Value: "trailers"})
+	case !r.w.chunked:
 		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(r.Len())})
 	}
 	return append(h, r.Header...)
@@ -137,7 +146,7 @@ func (r *request) do(e *stream.Effect) {
 	}
 	switch e.Kind {
 	case stream.Decide:
-		r.w.picking.decide(r)
+		r.picker.decide(r)
 	case stream.SendRequestHeaders:
 		r.seen.replied = true
 		r.toServer(message{do: (*message).forward, head: e.Set})
@@ -149,6 +158,8 @@ func (r *request) do(e *stream.Effect) {
 		}
 	case stream.SendResponseBody:
 		r.toClient(message{do: (*message).received, body: e.Body, piece: e.Piece, end: e.End})
+	case stream.PassResponseTrailers:
+		r.toClient(message{do: (*message).received, end: true})
 	case stream.SendAnswer:
 		if r.seen.givenUp {
 			return
@@ -161,7 +172,12 @@ func (r *request) do(e *stream.Effect) {
 
 // answered is the EPP's own answer at the client.
 func (r *request) answered(a stream.Answer) {
-	if r.status == 0 {
+	switch {
+	case r.status == 0 && r.GRPC:
+		r.status, r.ended = 200, &callStatus{vllmgrpc.EnvoyCodeOf(a.Status), string(a.Body)}
+		r.received(nil, nil, true)
+		return
+	case r.status == 0:
 		r.status = a.Status
 		r.received(a.Body, nil, true)
 		return
@@ -198,7 +214,7 @@ func (r *request) drop(by *route, reason string) {
 
 // promptTokens are the prompt's tokens as the model server counts them.
 func (r *request) promptTokens() []uint32 {
-	rd := modelserver.Reader{Config: r.w.servers[0].reader.Config, State: onlooker{state{r.w.servers[0]}}}
+	rd := modelserver.Reader{Config: r.pool.servers[0].reader.Config, State: onlooker{state{r.pool.servers[0]}}}
 	api := modelserver.APIOf(r.Path)
 	if api == nil {
 		return nil
@@ -248,11 +264,11 @@ func (r *request) left() {
 
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set header.List) {
-	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: r.ID})
+	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: r.ContentType()}, header.Header{Name: "x-request-id", Value: r.ID})
 	head = append(append(head, r.Header...), set...)
 	r.w.head = head                                                             // which is read before anything else is sent
 	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks
-	r.server = r.w.byAddr[first]
+	r.server = r.pool.byAddr[first]
 	if r.server.sidecar != nil {
 		r.enter(r.server, head.Get("x-prefiller-host-port"))
 		return

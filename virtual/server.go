@@ -18,6 +18,7 @@ import (
 type server struct {
 	slot[enginecore.Message, *enginecore.Effects]
 
+	pool     *pool
 	index    int
 	name     string
 	endpoint string
@@ -35,13 +36,13 @@ type server struct {
 	steps    lifecycle.EngineSteps
 	told     stats.Server // in the metrics
 	pages    []page       // by data source
-	reading  *reading     // nil where pages are made at their times
+	readings []*reading   // of each picker; none where pages are made at their times
 }
 
 // changes brings up to date what the picker knows of the server as it was.
 func (s *server) changes() {
-	if s.reading != nil {
-		s.reading.upTo(s.w.now)
+	for _, r := range s.readings {
+		r.upTo(s.w.now)
 	}
 }
 

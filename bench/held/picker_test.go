@@ -173,18 +173,22 @@ func (l lines) load(b *testing.B, n int) time.Duration {
 // one that answers at once: what those have of late answers is the machine's.
 //
 // The EPP's times are from a request's last bytes at its socket until the
-// answer's first there. The gate is for the load that leaves the machine room.
+// answer's first there. The gate is for model servers that take 20 ms: the 99th
+// percentile is at most three times that of the picker that answers at once. An
+// absolute one says nothing here: on two busy cores, which it shares with Envoy,
+// client and model servers, even that picker has 1.1 to 3.4 ms.
 func BenchmarkPickerThroughEnvoy(b *testing.B) {
 	for _, wait := range []string{"20ms", "0s"} {
 		b.Run(wait, func(b *testing.B) {
 			sides := takeTurns(b, wait, "at-once", "epp-unscraped", "epp")
 			epp, none := sides["epp"], sides["at-once"]
 			b.ReportMetric(1e6*epp.took.quantile(.5), "p50-µs")
-			limit := 1000.
+			limit := 3.
 			if wait == "0s" {
 				limit = math.Inf(1)
 			}
-			gate.AtMost(b, 1e6*epp.took.quantile(.99), "p99-µs", limit)
+			gate.AtMost(b, epp.took.quantile(.99)/none.took.quantile(.99), "p99-ratio", limit)
+			b.ReportMetric(1e6*epp.took.quantile(.99), "p99-µs")
 			b.ReportMetric(1e6*none.took.quantile(.99), "at-once-p99-µs")
 			b.ReportMetric(epp.took.within(.001), "epp-within-1ms-%")
 			b.ReportMetric(float64(epp.epp.Microseconds())/float64(epp.requests), "epp-cpu-µs/req")

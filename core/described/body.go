@@ -11,6 +11,9 @@ import (
 type Fields struct {
 	// Chat says that the prompt is messages and not one text.
 	Chat bool
+	// Generate says that the body is no JSON but a GenerateRequest of vLLM's gRPC
+	// service in its frame, which begins with the request's id and the prompt.
+	Generate bool
 	// Before and After are the bytes of the body around the messages, or around the
 	// prompt's string.
 	Before, After []byte
@@ -32,6 +35,12 @@ const sample = "@"
 func NewFields(chat bool, body []byte) *Fields {
 	f := &Fields{Chat: chat, spelt: new(scratch)}
 	return f.cut(body)
+}
+
+// NewGenerateFields are the fields of a GenerateRequest; after are the bytes of
+// those behind the prompt.
+func NewGenerateFields(after []byte) *Fields {
+	return &Fields{Generate: true, After: after, spelt: new(scratch)}
 }
 
 // cut takes the sample out of a body.
@@ -67,11 +76,20 @@ func (f *Fields) message() (first, between, last string) {
 }
 
 // Sample is a whole body with these fields and a prompt of one character.
-func (f *Fields) Sample() []byte { return bytes.Join([][]byte{f.Before, f.After}, f.prompt()) }
+func (f *Fields) Sample() []byte {
+	if f.Generate {
+		b := NewBody(f, nil, NewMessage("user", nil, Literal(sample)))
+		return b.Bytes()
+	}
+	return bytes.Join([][]byte{f.Before, f.After}, f.prompt())
+}
 
 // With are fields that belong to the same prompts, of another Sample. It is nil
 // where they cannot be told apart from the prompt.
 func (f *Fields) With(sample []byte) *Fields {
+	if f.Generate {
+		return nil
+	}
 	g := &Fields{Chat: f.Chat, spelt: f.spelt}
 	return g.cut(sample)
 }
@@ -183,6 +201,7 @@ type Body struct {
 	// Once says that no other request has this one's own letters, and that none goes
 	// on from it.
 	Once    bool
+	ID      string   // of a GenerateRequest
 	history *History // nil: none
 	last    Message
 	sums    sums // of all messages, the last one included
@@ -217,6 +236,9 @@ func (b *Body) each(from int, yield func(*Message)) {
 // Len is the length of the bytes.
 func (b *Body) Len() int {
 	n := len(b.Before) + len(b.After)
+	if b.Generate {
+		return n + generateLen(b.ID, b.sums.contents) + b.sums.contents
+	}
 	if !b.Chat {
 		return n + len(`""`) + b.sums.contents
 	}
@@ -229,6 +251,10 @@ func (b *Body) Bytes() []byte { return b.AppendFirst(make([]byte, 0, b.Len()), b
 // AppendFirst appends the first n of the bytes, or all where there are fewer.
 func (b *Body) AppendFirst(out []byte, n int) []byte {
 	end := len(out) + min(n, b.Len())
+	if b.Generate {
+		out = AppendGenerate(out, b.ID, b.sums.contents, len(b.After))
+		return append(b.last.append(out, n), b.After...)[:end]
+	}
 	out = append(out, b.Before...)
 	if !b.Chat {
 		out = append(b.last.append(append(out, '"'), n), '"')

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/jsonobject"
 	"github.com/windtunnel/windtunnel/core/sse"
 )
 
@@ -84,7 +85,7 @@ func (c *Change) End() []byte {
 	if len(c.held) == 0 {
 		return nil
 	}
-	o, err := parseObject(c.held)
+	o, err := jsonobject.Parse(c.held)
 	if err != nil {
 		return c.held
 	}
@@ -95,7 +96,7 @@ func (c *Change) End() []byte {
 	if !changed {
 		return c.held
 	}
-	return o.write()
+	return o.Write()
 }
 
 var usageKey = []byte(`"usage"`)
@@ -105,7 +106,7 @@ func (c *Change) event(b []byte, e sse.Event) []byte {
 	if e.Data == nil || c.session == nil && !bytes.Contains(e.Data, usageKey) {
 		return append(b, e.Raw...)
 	}
-	o, err := parseObject(e.Data)
+	o, err := jsonobject.Parse(e.Data)
 	if err != nil {
 		return append(b, e.Raw...) // [DONE], or nothing of ours
 	}
@@ -116,16 +117,16 @@ func (c *Change) event(b []byte, e sse.Event) []byte {
 	if !changed {
 		return append(b, e.Raw...)
 	}
-	return e.Replace(b, o.write())
+	return e.Replace(b, o.Write())
 }
 
 // setCached writes the cached tokens into a usage, wherever this API has it,
 // and tells whether that changes anything.
 func setCached(o object, cached int) bool {
-	usage := o.object("usage")
+	usage := o.Object("usage")
 	for _, in := range []string{"response", "message"} {
 		if usage == nil {
-			usage = o.object(in).object("usage")
+			usage = o.Object(in).Object("usage")
 		}
 	}
 	if usage == nil {
@@ -142,11 +143,11 @@ func setCached(o object, cached int) bool {
 			details = "input_tokens_details"
 		}
 	}
-	d := usage.object(details)
+	d := usage.Object(details)
 	if d == nil {
 		d = object{}
 	}
-	if was, ok := d.integer("cached_tokens"); ok && was == cached {
+	if was, ok := d.Integer("cached_tokens"); ok && was == cached {
 		return false
 	}
 	d["cached_tokens"] = n

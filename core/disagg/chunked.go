@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/jsonobject"
 	"github.com/windtunnel/windtunnel/core/sse"
 )
 
@@ -38,9 +39,9 @@ func (x *ClientRequest) inChunks(body object) bool {
 	if x.c.ChunkTokens <= 0 || x.r.Path != chatPath || x.session != nil {
 		return false
 	}
-	k := &chunked{body: body, size: x.c.ChunkTokens, stream: body.flag("stream")}
+	k := &chunked{body: body, size: x.c.ChunkTokens, stream: body.Flag("stream")}
 	for _, key := range []string{"max_tokens", "max_completion_tokens"} { // the second wins
-		if n, ok := body.integer(key); ok && n > 0 {
+		if n, ok := body.Integer(key); ok && n > 0 {
 			k.budget = n
 		}
 	}
@@ -60,15 +61,15 @@ func (x *ClientRequest) nextChunk() {
 	if k.budget > 0 {
 		n = min(n, k.budget-k.tokens)
 	}
-	fields := object{"max_tokens": n, "max_completion_tokens": n, "stream": false, "stream_options": absent}
+	fields := object{"max_tokens": n, "max_completion_tokens": n, "stream": false, "stream_options": jsonobject.Absent}
 	if k.turns > 0 {
 		if len(k.messages) > 0 {
 			fields["messages"] = k.messages
 		}
-		fields["kv_transfer_params"] = absent // it is there by now
+		fields["kv_transfer_params"] = jsonobject.Absent // it is there by now
 		fields["continue_final_message"], fields["add_generation_prompt"] = true, false
 	}
-	id := x.callDecode(Leg{Body: k.body.with(fields).write(), Add: x.add})
+	id := x.callDecode(Leg{Body: k.body.With(fields).Write(), Add: x.add})
 	x.legs[id-1].then = func(body []byte) { x.chunkDone(id, body) }
 }
 
@@ -79,17 +80,17 @@ func (x *ClientRequest) chunkDone(id int, body []byte) {
 		x.chunkFailed(l, body)
 		return
 	}
-	reply, err := parseObject(body)
+	reply, err := jsonobject.Parse(body)
 	if err != nil {
-		x.chunkFailed(nil, ErrorBody(500, explain(body, err)))
+		x.chunkFailed(nil, ErrorBody(500, jsonobject.Explain(body, err)))
 		return
 	}
-	choice := reply.first("choices")
-	said, reason := choice.object("message").text("content"), choice.text("finish_reason")
-	made, _ := reply.object("usage").integer("completion_tokens")
+	choice := reply.First("choices")
+	said, reason := choice.Object("message").Text("content"), choice.Text("finish_reason")
+	made, _ := reply.Object("usage").Integer("completion_tokens")
 	made = max(0, made)
 	if k.turns == 0 {
-		k.prompt, _ = reply.object("usage").integer("prompt_tokens")
+		k.prompt, _ = reply.Object("usage").Integer("prompt_tokens")
 	}
 	k.turns++
 	k.tokens += made
@@ -115,8 +116,8 @@ func (x *ClientRequest) chunkDone(id int, body []byte) {
 func (x *ClientRequest) chunkFailed(l *leg, body []byte) {
 	switch k := x.chunks; {
 	case k.stream && k.turns > 0:
-		if o, err := parseObject(body); err == nil {
-			body = o.write() // on one line
+		if o, err := jsonobject.Parse(body); err == nil {
+			body = o.Write() // on one line
 		} else {
 			body = ErrorBody(502, "the decode server failed after "+strconv.Itoa(k.turns)+" chunks")
 		}
@@ -138,22 +139,22 @@ func (x *ClientRequest) chunksDone(l *leg) {
 	}
 	if k.stream {
 		sums["choices"] = []any{}
-		x.say(sse.Append(sse.Append(nil, sums.write()), []byte("[DONE]")), true)
+		x.say(sse.Append(sse.Append(nil, sums.Write()), []byte("[DONE]")), true)
 		return
 	}
 	k.reply["usage"] = sums["usage"]
-	if choice := k.reply.first("choices"); choice != nil {
-		if message := choice.object("message"); message != nil {
+	if choice := k.reply.First("choices"); choice != nil {
+		if message := choice.Object("message"); message != nil {
 			message["content"] = k.text.String()
 		}
 		k.reply["choices"] = []any{map[string]any(choice)}
 	}
-	x.finish(l, k.reply.write())
+	x.finish(l, k.reply.Write())
 }
 
 // event is a chunk as an event of a stream.
 func (k *chunked) event() []byte {
-	out := k.reply.with(object{"usage": absent})
+	out := k.reply.With(object{"usage": jsonobject.Absent})
 	if choices, _ := k.reply["choices"].([]any); len(choices) > 0 {
 		list := make([]any, 0, len(choices))
 		for _, c := range choices {
@@ -163,11 +164,11 @@ func (k *chunked) event() []byte {
 			}
 			choice := object(m)
 			list = append(list, object{"index": choice["index"], "finish_reason": choice["finish_reason"],
-				"delta": object{"content": choice.object("message").text("content"), "role": "assistant"}})
+				"delta": object{"content": choice.Object("message").Text("content"), "role": "assistant"}})
 		}
 		out["choices"] = list
 	}
-	return sse.Append(nil, out.write())
+	return sse.Append(nil, out.Write())
 }
 
 // say sends a piece of an answer that the sidecar makes.

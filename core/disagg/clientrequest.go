@@ -203,7 +203,7 @@ func (x *ClientRequest) Prefiller() string {
 }
 
 func (x *ClientRequest) decided(how, endpoint, why string) {
-	d := []flow.Detail{flow.D("decision", how), flow.D("connector", string(x.c.connector()))}
+	d := []flow.Detail{flow.D("decision", how), flow.D("connector", x.c.connector().Name)}
 	if why != "" {
 		d = append(d, flow.D("reason", why))
 	}
@@ -357,7 +357,7 @@ func (x *ClientRequest) failed(l *leg, m Failed) {
 		switch {
 		case l.Detached:
 		case x.both != nil:
-			x.bothPrefilled(false, Answer{Status: 502, Head: header.Of(ErrorHeader, plainText(m.Reason))}, m.Reason)
+			x.bothPrefilled(false, Answer{Status: 502, Head: header.Of(ErrorHeader, header.Text(m.Reason))}, m.Reason)
 		default:
 			x.prefillFailed(failure{leg: l.ID, reason: m.Reason})
 		}
@@ -365,7 +365,7 @@ func (x *ClientRequest) failed(l *leg, m Failed) {
 		x.bootstrapFailed("failed to query bootstrap endpoint: " + m.Reason)
 	case Encode:
 		x.record(flow.EncodeLegFailed, l.Target.String(), flow.D("item", l.ID-x.encoding.first), flow.D("reason", m.Reason))
-		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: ", l.ID-x.encoding.first), header.Header{Name: ErrorHeader, Value: plainText(m.Reason)})
+		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: ", l.ID-x.encoding.first), header.Header{Name: ErrorHeader, Value: header.Text(m.Reason)})
 	case Decode:
 		if x.both != nil && !x.both.prefilled {
 			x.both.failed = &m
@@ -400,16 +400,6 @@ func (m Failed) Answer() Answer {
 		return refusal(503, notReady)
 	}
 	return refusal(502, m.Reason)
-}
-
-// plainText is a reason as a header's value.
-func plainText(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return ' '
-		}
-		return r
-	}, s[:min(len(s), 300)])
 }
 
 // Served is how the request was served, for counters: local, disaggregated,

@@ -1,51 +1,13 @@
 package disagg
 
 import (
-	"fmt"
-	"github.com/windtunnel/windtunnel/core/described"
-	"strings"
+	"slices"
 
+	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
-
-// Connector is a way to bring a KV cache from a prefill to a decode server.
-type Connector string
-
-// The connectors whose requests look unlike others': today's five (pd-sidecar
-// --kv-connector), and the two that document 003 (docs/documents.md) calls
-// deprecated.
-const (
-	NIXLv2        Connector = "nixlv2"
-	SharedStorage Connector = "shared-storage"
-	SGLang        Connector = "sglang"
-	Mooncake      Connector = "mooncake"
-	Offloading    Connector = "offloading"
-	NIXLv1        Connector = "nixl"
-	LMCache       Connector = "lmcache"
-)
-
-// Connectors lists every connector (core/link), the default first.
-func Connectors() []Connector {
-	var all []Connector
-	for _, p := range link.Connectors {
-		all = append(all, Connector(p.Name))
-	}
-	return all
-}
-
-// ParseConnector reads a connector's name, in any case.
-func ParseConnector(name string) (Connector, error) {
-	var names []string
-	for _, c := range Connectors() {
-		if strings.EqualFold(name, string(c)) {
-			return c, nil
-		}
-		names = append(names, string(c))
-	}
-	return "", fmt.Errorf("connector %q is not known; expected one of %s", name, strings.Join(names, ", "))
-}
 
 // Defaults of today's sidecar.
 const (
@@ -55,11 +17,11 @@ const (
 
 // Config is what the requests at one sidecar share.
 type Config struct {
-	// Connector is how KV caches travel; empty is NIXLv2.
-	Connector Connector
-	// SGLangPort and MooncakePort are the prefill servers' bootstrap ports, and
-	// P2PPort their peer port for offloading; 0 is the default.
-	SGLangPort, MooncakePort, P2PPort int
+	// Connector is how KV caches travel; nil is NIXLv2.
+	Connector *connector.Connector
+	// MeetingPort is the prefill servers' bootstrap port, and P2PPort their peer
+	// port for offloading; 0 is the default.
+	MeetingPort, P2PPort int
 	// P2PPull lets x-kv-cache-source-host-port name a server to pull cached
 	// blocks from. The offloading connector always does.
 	P2PPull bool
@@ -85,7 +47,7 @@ type Config struct {
 	// that a request names alone.
 	Encoder ECConnector
 	// MoRIIO is nixlv2 over MoRI-IO; the zero value is off.
-	MoRIIO MoRIIO
+	MoRIIO connector.MoRIIO
 	// Ranks is the number of data-parallel ranks, BasePort the port of the
 	// sidecar's first one, Port that of this one, and PodIP the host that others
 	// call it by. ForwardRanks obeys x-data-parallel-host-port, as the first rank
@@ -97,7 +59,7 @@ type Config struct {
 	Allow *Allowlist
 	// Sessions, when not nil, is document 002's session mode.
 	Sessions *Sessions
-	// Engines remembers mooncake's engine ids; nil asks each time.
+	// Engines remembers the engines of prefill servers (Mooncake); nil asks each time.
 	Engines *Engines
 	// Lock runs a function while nobody else touches Allow, Sessions and
 	// Engines; nil calls it as it is.
@@ -110,9 +72,9 @@ type Config struct {
 	Endpoint string
 }
 
-func (c *Config) connector() Connector {
-	if c.Connector == "" {
-		return NIXLv2
+func (c *Config) connector() *connector.Connector {
+	if c.Connector == nil {
+		return connector.NIXLv2
 	}
 	return c.Connector
 }
@@ -139,8 +101,8 @@ const (
 	SourceHeader    = "X-Kv-Cache-Source-Host-Port"
 	RankHostHeader  = "X-Data-Parallel-Host-Port"
 	SessionHeader   = "X-Session-Id"
-	RequestIDHeader = "X-Request-Id"
-	RankHeader      = "X-Data-Parallel-Rank"
+	RequestIDHeader = connector.RequestIDHeader
+	RankHeader      = connector.RankHeader
 )
 
 // routing are the headers that end at the sidecar, of requests that generate
@@ -171,7 +133,7 @@ type Request struct {
 	// RankHost is RankHostHeader's value.
 	RankHost string
 	// Peers are what the legs of MoRI-IO name.
-	Peers MoRIIOPeers
+	Peers connector.MoRIIOPeers
 	// Session is SessionHeader's value.
 	Session string
 	// Body is the whole body, unless it is Described.
@@ -183,16 +145,16 @@ type Request struct {
 
 // Generates tells whether a request makes tokens, so that it may be prefilled
 // elsewhere. The match is exact, as the real sidecar's is: a trailing slash
-// makes it another path. /generate is SGLang's own.
+// makes it another path.
 func (c *Config) Generates(method, path string) bool {
 	if method != "POST" {
 		return false
 	}
 	switch path {
-	case chatPath, "/v1/completions", "/v1/messages", responsesPath, generatePath:
+	case chatPath, "/v1/completions", "/v1/messages", connector.ResponsesPath, connector.GeneratePath:
 		return true
 	}
-	return path == "/generate" && c.connector() == SGLang
+	return slices.Contains(c.connector().Paths, path)
 }
 
 // Alive tells whether a request asks for the sidecar's own health: 200 while it
@@ -201,11 +163,7 @@ func Alive(method, path string) bool {
 	return (method == "GET" || method == "HEAD") && path == "/health"
 }
 
-const (
-	chatPath      = "/v1/chat/completions"
-	responsesPath = "/v1/responses"
-	generatePath  = "/inference/v1/generate"
-)
+const chatPath = "/v1/chat/completions"
 
 // parses tells whether what is in a request's body has to be known.
 func (c *Config) parses(r *Request) bool {
@@ -218,5 +176,5 @@ func (c *Config) parses(r *Request) bool {
 // pulls tells whether servers can pull cached blocks from one another: the
 // offloading connector can, and NIXL can be joined with it.
 func (c *Config) pulls() bool {
-	return c.connector() == Offloading || c.P2PPull && c.connector() == NIXLv2
+	return c.connector().Pulls || c.P2PPull && c.connector() == connector.NIXLv2
 }

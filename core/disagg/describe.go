@@ -2,6 +2,7 @@ package disagg
 
 import (
 	"github.com/windtunnel/windtunnel/core/described"
+	"github.com/windtunnel/windtunnel/core/jsonobject"
 )
 
 // A request may be described (core/described): then the legs are, and only what is
@@ -22,12 +23,12 @@ func (x *ClientRequest) spell() {
 func (x *ClientRequest) parse() (object, error) {
 	d := x.r.Described
 	if d == nil {
-		return parseObject(x.r.Body)
+		return jsonobject.Parse(x.r.Body)
 	}
 	if o, known := d.Sidecar.(object); known {
 		return o, nil
 	}
-	o, err := parseObject(d.Sample())
+	o, err := jsonobject.Parse(d.Sample())
 	if err == nil {
 		d.Sidecar = o
 	}
@@ -46,8 +47,8 @@ func (l *Leg) describe(d *described.Body) {
 			return
 		}
 		// Something else in it looks like the sample.
-		o, err := parseObject(l.Body)
-		was, bad := parseObject(d.Bytes())
+		o, err := jsonobject.Parse(l.Body)
+		was, bad := jsonobject.Parse(d.Bytes())
 		if err != nil || bad != nil {
 			panic("disagg: a leg's body cannot be read again") // both were written by us
 		}
@@ -56,7 +57,7 @@ func (l *Leg) describe(d *described.Body) {
 				o[key] = v
 			}
 		}
-		l.Body = o.write()
+		l.Body = o.Write()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -16,13 +17,13 @@ import (
 // with every connector, whether or not prefilling works.
 func TestDescribedLegs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		load := workload.Config{Seed: 3, Model: "m", Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 2).Draw(t, "max"), Completions: rapid.Bool().Draw(t, "completions"),
+		load := workload.Config{Seed: 3, Model: "m", Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 2).Draw(t, "max"), API: rapid.SampledFrom([]workload.API{workload.Chat, workload.Completions}).Draw(t, "api"),
 			Fields: []byte(rapid.SampledFrom([]string{"", `"cache_hit_threshold":0.5`, `"min_tokens":2`, `"stream_options":{"include_usage":true}`}).Draw(t, "fields"))}
 		load.Describe()
 		q := load.Conversation(0, 0).Request()
-		c := Config{Seed: 1, Connector: rapid.SampledFrom([]Connector{NIXLv2, NIXLv1, LMCache, SharedStorage, Offloading, SGLang, Mooncake}).Draw(t, "connector"),
+		c := Config{Seed: 1, Connector: rapid.SampledFrom(connector.All).Draw(t, "connector"),
 			FallBack: rapid.Bool().Draw(t, "fall back"), ChunkTokens: rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "chunk")}
-		c.MoRIIO.Write = c.Connector == NIXLv2 && rapid.Bool().Draw(t, "moriio")
+		c.MoRIIO.Write = c.Connector == connector.NIXLv2 && rapid.Bool().Draw(t, "moriio")
 		c.MoRIIO.Parallel = rapid.Bool().Draw(t, "parallel")
 		status := rapid.SampledFrom([]int{200, 200, 400, 500}).Draw(t, "status")
 		prefillers := rapid.SampledFrom([]string{"", "10.0.0.1:8000", "10.0.0.1:8000,10.0.0.2:8000"}).Draw(t, "prefillers")

@@ -6,10 +6,8 @@
 // its body, its failure) and says what is to be done: call a leg, collect
 // its answer, hand it to the client, or answer at once. Prefill elsewhere is
 // asked for by the header x-prefiller-host-port, which the endpoint picker
-// sets; how the KV cache travels is the connector's matter, and the legs'
-// bodies are those of today's pd-sidecar (v0.10.0) to the byte, except where
-// docs/parity-sidecar.md says otherwise. NIXL v1 and LMCache are as document
-// 003 describes them.
+// sets; how the KV cache travels, and what the legs' bodies say of it, is the
+// connector's matter (core/connector).
 //
 // Before the prefill, images and sounds may go to encode servers (Config.Encoder,
 // x-encoder-hosts-ports). Legs that run at once, those and the two of parallel

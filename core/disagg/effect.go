@@ -13,7 +13,7 @@ type LegKind uint8
 const (
 	Prefill LegKind = iota
 	Decode
-	Bootstrap // mooncake: which engine is it?
+	Bootstrap // the connector asks which engine it is
 	Encode    // one image, sound or film at an encode server
 )
 

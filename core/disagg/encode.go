@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/jsonobject"
 )
 
 // Encode servers (pd-sidecar --ec-connector, x-encoder-hosts-ports) turn images,
@@ -56,11 +58,11 @@ func (x *ClientRequest) encode() bool {
 	}
 	x.encoding = &encoding{first: len(x.legs) + 1, items: len(items), left: len(items), params: make([]object, len(items))}
 	for i, item := range items {
-		f := singleLoose(chatPath, x.body)
+		f := connector.OneTokenLoose(chatPath, x.body)
 		f["messages"] = []any{object{"role": "user", "content": []any{item}}}
 		t := x.r.Encoders[i%len(x.r.Encoders)]
 		x.record(flow.EncodeLegSent, t.String(), flow.D("item", i))
-		x.call(Leg{Kind: Encode, Target: t, Method: "POST", Path: chatPath, Body: x.body.with(f).write(), Concurrent: true,
+		x.call(Leg{Kind: Encode, Target: t, Method: "POST", Path: chatPath, Body: x.body.With(f).Write(), Concurrent: true,
 			Set: header.Of("Content-Type", "application/json", RequestIDHeader, x.uuid("encoder request")+"-enc-"+strconv.Itoa(i))})
 	}
 	return true
@@ -82,7 +84,7 @@ func mediaItems(body object) []any {
 				continue
 			}
 			if kind != "input_audio" {
-				if u := object(part).object(kind).text("url"); u != "" {
+				if u := object(part).Object(kind).Text("url"); u != "" {
 					if seen[u] {
 						continue
 					}
@@ -105,22 +107,22 @@ func (x *ClientRequest) encodedOne(l *leg, body []byte) {
 		return
 	}
 	if x.c.Encoder == ECNIXL {
-		reply, err := parseObject(body)
+		reply, err := jsonobject.Parse(body)
 		if err != nil {
-			x.encodeFailed(fmt.Sprintf("failed to parse encoder response for item %d: %s", i, explain(body, err)))
+			x.encodeFailed(fmt.Sprintf("failed to parse encoder response for item %d: %s", i, jsonobject.Explain(body, err)))
 			return
 		}
-		e.params[i] = reply.object("ec_transfer_params")
+		e.params[i] = reply.Object("ec_transfer_params")
 	}
 	if e.left--; e.left > 0 {
 		return
 	}
 	all := object{}
 	for _, p := range e.params {
-		all = all.with(p)
+		all = all.With(p)
 	}
 	if len(all) > 0 {
-		x.body = x.body.with(object{"ec_transfer_params": map[string]any(all)})
+		x.body = x.body.With(object{"ec_transfer_params": map[string]any(all)})
 	}
 	x.encoded()
 	x.serve()
@@ -139,5 +141,5 @@ func (x *ClientRequest) encodeFailed(reason string, head ...header.Header) {
 // must happen, whatever the decode server's cache holds.
 func (x *ClientRequest) encoded() {
 	x.wasEncoded = true
-	x.body = x.body.with(object{"cache_hit_threshold": 0})
+	x.body = x.body.With(object{"cache_hit_threshold": 0})
 }

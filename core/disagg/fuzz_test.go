@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -32,21 +33,21 @@ func FuzzBodies(f *testing.F) {
 	f.Add([]byte(`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`), []byte(`{"id":1}`), []byte(`{"choices":[{"finish_reason":"length"}]}`))
 	f.Add([]byte(`null`), []byte(`[]`), []byte(`data: `))
 	f.Fuzz(func(t *testing.T, request, reply, answer []byte) {
-		for _, connector := range Connectors() {
+		for _, k := range connector.All {
 			for _, sessions := range []bool{false, true} {
-				c := &Config{Connector: connector, ChunkTokens: len(request) % 2}
+				c := &Config{Connector: k, ChunkTokens: len(request) % 2}
 				if len(reply)%2 == 1 {
 					c.Encoder = ECNIXL
 				}
-				c.MoRIIO = MoRIIO{Write: len(answer)%3 == 0, Parallel: len(answer)%2 == 0, DPSize: 3}
+				c.MoRIIO = connector.MoRIIO{Write: len(answer)%3 == 0, Parallel: len(answer)%2 == 0, DPSize: 3}
 				if sessions {
 					c.Sessions, _ = NewSessions(1, nil)
 				}
-				p := played{T: t, request: request, reply: reply, answer: answer, left: 200, connector: connector,
+				p := played{T: t, request: request, reply: reply, answer: answer, left: 200, connector: k.Name,
 					x: New(c, Request{Method: "POST", Path: chatPath, Body: request, Prefillers: ParseTargets("a:1"), Encoders: ParseTargets("b:1,c:2")})}
 				p.tell(Start{})
 				if p.left > 0 && p.ends != 1 {
-					t.Fatalf("%s: %d ends of the answer", connector, p.ends)
+					t.Fatalf("%s: %d ends of the answer", k.Name, p.ends)
 				}
 			}
 		}
@@ -58,7 +59,7 @@ type played struct {
 	*testing.T
 	x                      *ClientRequest
 	request, reply, answer []byte
-	connector              Connector
+	connector              string
 	left                   int // messages
 	legs                   []Leg
 	ends                   int
@@ -203,7 +204,7 @@ func TestRetryOnce(t *testing.T) {
 // What was due before a message is played before it: the prefill server's answer
 // comes too late for a wait that was over by then.
 func TestLateInput(t *testing.T) {
-	c := &Config{MoRIIO: MoRIIO{Write: true, Parallel: true, Wait: machine.Second}}
+	c := &Config{MoRIIO: connector.MoRIIO{Write: true, Parallel: true, Wait: machine.Second}}
 	x := New(c, Request{Method: "POST", Path: chatPath, Body: []byte(`{}`), Prefillers: ParseTargets("a:1")})
 	var fx Effects
 	x.Input(0, Start{}, &fx)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -109,7 +110,7 @@ type reply struct {
 }
 
 func config(t *testing.T, l *recorded) *Config {
-	c := &Config{Connector: Connector(l.Connector), MooncakePort: 41298, Engines: NewEngines(), Seed: 7}
+	c := &Config{Connector: connectorOf(l.Connector), Engines: NewEngines(), Seed: 7}
 	for i := 0; i < len(l.Flags); i++ {
 		next := func() int { i++; n, _ := strconv.Atoi(l.Flags[i]); return n }
 		switch l.Flags[i] {
@@ -127,7 +128,12 @@ func config(t *testing.T, l *recorded) *Config {
 			t.Fatalf("flag %s", l.Flags[i])
 		}
 	}
-	c.SGLangPort, _ = strconv.Atoi(l.Env["SGLANG_BOOTSTRAP_PORT"])
+	switch c.Connector {
+	case connector.Mooncake:
+		c.MeetingPort = 41298
+	case connector.SGLang:
+		c.MeetingPort, _ = strconv.Atoi(l.Env["SGLANG_BOOTSTRAP_PORT"])
+	}
 	return c
 }
 
@@ -311,14 +317,14 @@ func want(l *recorded) []received {
 		var head [][2]string
 		for _, h := range r.Headers {
 			if h[1] == "<uuid>" ||
-				strings.EqualFold(h[0], RankHeader) && l.Connector == string(Mooncake) {
+				strings.EqualFold(h[0], RankHeader) && l.Connector == connector.Mooncake.Name {
 				head = append(head, h)
 			}
 		}
 		r.Headers = head
 		out = append(out, r)
 	}
-	if c := Connector(l.Connector); c == SGLang || c == Mooncake || c == Offloading { // the legs are concurrent
+	if connectorOf(l.Connector).AtOnce { // the legs are concurrent
 		slices.SortStableFunc(out, func(a, b received) int { return strings.Compare(a.To, b.To) })
 	}
 	return out
@@ -348,7 +354,7 @@ func TestRecordedSidecar(t *testing.T) {
 		}
 		p := &player{t: t, line: l, c: config(t, &l)}
 		if strings.HasPrefix(l.ID, "mooncake/") && !strings.Contains(l.ID, "bootstrap") && l.ID != "mooncake/chat" {
-			p.c.Engines.put("127.0.0.1:41204", Engine{"0", "eng-0"}) // one process: asked once
+			p.c.Engines.put("127.0.0.1:41204", connector.Engine{Rank: "0", ID: "eng-0"}) // one process: asked once
 		}
 		p.play()
 		for i := range p.seen {
@@ -358,7 +364,7 @@ func TestRecordedSidecar(t *testing.T) {
 			}
 		}
 		sorted := p.seen
-		if c := Connector(l.Connector); c == SGLang || c == Mooncake || c == Offloading {
+		if connectorOf(l.Connector).AtOnce {
 			slices.SortStableFunc(sorted, func(a, b received) int { return strings.Compare(a.To, b.To) })
 		}
 		diff := cmp.Diff(want(&l), sorted)

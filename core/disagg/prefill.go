@@ -1,64 +1,63 @@
 package disagg
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/jsonobject"
 )
 
 // disaggregate prefills elsewhere, by the connector's way.
 func (x *ClientRequest) disaggregate() {
 	x.mark = "disaggregated"
-	t := x.targets[0]
+	k, t := x.c.connector(), x.targets[0]
 	x.decided("disaggregated", t.String(), "")
-	switch x.c.connector() {
-	case SGLang, Mooncake, Offloading:
-		if t.NoURL {
-			x.noServer(t.Bad)
-			return
-		}
-	case SharedStorage, LMCache:
-	default: // as NIXL
+	if k.RequestID {
 		x.add = append(x.add, x.requestID()...)
-		x.source = x.sourceOf(&t)
-		if x.c.MoRIIO.Write && x.c.MoRIIO.Parallel {
-			if t.NoURL {
-				x.noServer(t.Bad)
-				return
-			}
-			x.moriioParallel()
-			return
-		}
 	}
-	switch c := x.c; c.connector() {
-	case SGLang:
-		room := int64(x.number("bootstrap room") >> 1)
-		body := sglangBody(x.body, t.Host, or(c.SGLangPort, link.BootstrapPort), room).write()
-		x.together(body, body, nil)
-	case Mooncake:
+	x.source = x.sourceOf(&t)
+	if k.AtOnce && t.NoURL {
+		x.noServer(t.Bad)
+		return
+	}
+	if k.Ask != nil {
 		x.askEngine()
-	case Offloading:
-		id := x.uuid("transfer")
-		x.together(offloadingPrefill(x.r.Path, x.body, id, x.sourceOf(&t)).write(), offloadingDecode(x.body, t, x.peerPort(&t), id).write(), nil)
-	case SharedStorage:
-		if _, ok := x.body["cache_hit_threshold"]; ok && !x.wasEncoded {
-			x.callDecode(Leg{Original: true})
-			return // prefill only if the decode server's cache has too little
-		}
-		x.callPrefill()
-	default:
-		x.callPrefill()
+		return
 	}
+	if _, asked := x.body["cache_hit_threshold"]; asked && k.DecodeFirst && !x.wasEncoded {
+		x.callDecode(Leg{Original: true})
+		return // prefill only if the decode server's cache has too little
+	}
+	x.prefill(connector.Engine{})
 }
 
-func (x *ClientRequest) number(purpose string) uint64 {
-	d := x.draw(purpose)
-	return d.Uint64()
+// seen is the request as its connector sees it.
+func (x *ClientRequest) seen(e connector.Engine) *connector.Request {
+	t := &x.targets[0]
+	return &connector.Request{Path: x.r.Path, Body: x.body, Host: t.Host, Port: t.Port, MeetingPort: x.meetingPort(), PeerPort: x.peerPort(t),
+		Source: x.source, Engine: e, MoRIIO: &x.c.MoRIIO, Peers: &x.r.Peers, Draw: x.draw}
+}
+
+func (x *ClientRequest) meetingPort() int { return or(x.c.MeetingPort, x.c.connector().MeetingPort) }
+
+// prefill sends both legs at once, or first that to the prefill server.
+func (x *ClientRequest) prefill(e connector.Engine) {
+	var legs *connector.Legs
+	if together := x.c.connector().Together; together != nil {
+		legs = together(x.seen(e))
+	}
+	switch {
+	case legs == nil:
+		x.callPrefill()
+	case x.targets[0].NoURL:
+		x.noServer(x.targets[0].Bad)
+	case legs.Wait > 0:
+		x.bothAwaited(legs)
+	default:
+		x.together(legs)
+	}
 }
 
 // noServer is the end of a request whose header names no server, where that is
@@ -81,7 +80,7 @@ func (x *ClientRequest) fallBack(why string) {
 		return
 	}
 	if x.wasEncoded {
-		x.callDecode(Leg{Body: x.body.write(), Add: x.add})
+		x.callDecode(Leg{Body: x.body.Write(), Add: x.add})
 		return
 	}
 	x.callDecode(Leg{Original: true})
@@ -90,16 +89,16 @@ func (x *ClientRequest) fallBack(why string) {
 // tries tells whether the decode leg is only asked whether its cache suffices.
 func (x *ClientRequest) tries() bool {
 	_, asked := x.body["cache_hit_threshold"]
-	return asked && x.c.Sessions == nil && x.c.connector() == SharedStorage && len(x.targets) > 0 && !x.remote && !x.wasEncoded
+	return asked && x.c.Sessions == nil && x.c.connector().DecodeFirst && len(x.targets) > 0 && !x.remote && !x.wasEncoded
 }
 
 // together calls both servers at once: they find each other by themselves. The
 // prefill server's answer is not waited for.
-func (x *ClientRequest) together(prefill, decode []byte, set header.List) {
+func (x *ClientRequest) together(legs *connector.Legs) {
 	x.prefillAt = x.now
 	x.record(flow.PrefillLegSent, x.targets[0].String(), flow.D("try", 1))
-	x.call(Leg{Kind: Prefill, Target: x.targets[0], Body: prefill, Set: set, Add: x.add, Detached: true})
-	x.callDecode(Leg{Body: decode, Add: x.add})
+	x.call(Leg{Kind: Prefill, Target: x.targets[0], Body: legs.Prefill.Write(), Set: legs.Head, Add: x.add, Detached: true})
+	x.callDecode(Leg{Body: legs.Decode.Write(), Add: x.add})
 }
 
 // callPrefill sends the prefill leg, and waits for its answer.
@@ -117,23 +116,13 @@ func (x *ClientRequest) callPrefill() {
 		return
 	}
 	var body object
-	set := x.rankHeader(x.rankOfRequest())
-	switch x.c.connector() {
-	case SharedStorage:
-		body = sharedStoragePrefill(x.r.Path, x.body)
-	case LMCache:
-		body = lmcachePrefill(x.r.Path, x.body)
-	default:
-		var kv object
-		if x.c.MoRIIO.Write {
-			kv = x.moriioPrefill()
-		}
-		body = nixlPrefill(x.r.Path, x.body, kv, x.source)
-	}
+	var set header.List
 	if x.session != nil {
 		body = x.session.prefill(x.r.Path, x.body)
+	} else {
+		body, set = x.c.connector().Prefill(x.seen(connector.Engine{}))
 	}
-	x.call(Leg{Kind: Prefill, Target: t, Body: body.write(), Set: set, Add: x.add})
+	x.call(Leg{Kind: Prefill, Target: t, Body: body.Write(), Set: set, Add: x.add})
 }
 
 // requestID is the id that NIXL's two sides agree on. As with the real sidecar
@@ -170,9 +159,9 @@ func (x *ClientRequest) whole(l *leg, body []byte) {
 // prefilled is the prefill server's answer.
 func (x *ClientRequest) prefilled(l *leg, body []byte) {
 	good := l.status >= 200 && l.status < 300
-	reply, err := parseObject(body)
-	usage := reply.object("usage")
-	cached, _ := usage.object("prompt_tokens_details").integer("cached_tokens")
+	reply, err := jsonobject.Parse(body)
+	usage := reply.Object("usage")
+	cached, _ := usage.Object("prompt_tokens_details").Integer("cached_tokens")
 	x.record(flow.PrefillLegEnded, l.Target.String(), flow.D("status", l.status), flow.D("cached_tokens", cached))
 	x.prefillEnd = x.now
 	if l.Detached {
@@ -190,39 +179,26 @@ func (x *ClientRequest) prefilled(l *leg, body []byte) {
 		x.prefillFailed(failure{leg: l.ID, status: l.status, body: body, whole: true, reason: fmt.Sprintf("the prefiller answered %d", l.status)})
 		return
 	}
-	connector := x.c.connector()
-	byContent := x.session == nil && (connector == SharedStorage || connector == LMCache)
-	if err != nil && !byContent {
+	byContent := x.c.connector().ByContent
+	if err != nil && (x.session != nil || !byContent) {
 		x.prefillFailed(failure{leg: l.ID, useless: true, reason: fmt.Sprintf("the prefiller's answer (%d) is not understood: %v", l.status, err)})
 		return
 	}
 	x.remote, x.cached = true, cached
-	x.blocks = count(reply.object("kv_transfer_params")["remote_block_ids"])
-	switch {
-	case x.session != nil:
+	x.blocks = count(reply.Object("kv_transfer_params")["remote_block_ids"])
+	if x.session != nil {
 		x.sessionPrefilled(l, reply, body)
 		return
-	case connector == SharedStorage:
-		x.body = sharedStorageDecode(x.body)
-	case connector == LMCache:
-	default:
-		x.strict = true
 	}
+	x.strict = !byContent
 	x.decodeAfter(reply)
 }
 
 // decodeAfter sends the decode leg of a prompt that is prefilled.
 func (x *ClientRequest) decodeAfter(reply object) {
-	var set header.List
-	if x.strict {
-		if x.c.MoRIIO.Write {
-			set = x.rankHeader(x.moriioDecode(reply.object("kv_transfer_params")))
-		}
-		x.body = x.body.with(object{"kv_transfer_params": reply["kv_transfer_params"]})
-		if _, given := x.body["sampling_params"]; given && x.r.Path == generatePath && x.body.object("sampling_params") == nil {
-			x.body = x.body.with(object{"sampling_params": absent})
-		}
-	}
+	k := x.c.connector()
+	body, set := k.Decode(x.seen(connector.Engine{}), reply)
+	x.body = body
 	rank := 0
 	if x.strict {
 		var ok bool
@@ -230,10 +206,8 @@ func (x *ClientRequest) decodeAfter(reply object) {
 			return
 		}
 	}
-	switch {
-	case (x.strict || x.c.connector() == LMCache) && !(x.strict && x.ranked()) && x.inChunks(x.body):
-	default:
-		x.callDecode(Leg{Body: x.body.write(), Set: set, Add: x.add, Rank: rank})
+	if k.DecodeFirst || x.strict && x.ranked() || !x.inChunks(x.body) {
+		x.callDecode(Leg{Body: x.body.Write(), Set: set, Add: x.add, Rank: rank})
 	}
 }
 
@@ -261,28 +235,28 @@ func (x *ClientRequest) prefillFailed(f failure) {
 	case f.useless:
 		x.refuse(502, "prefill failed: "+f.reason)
 	default:
-		x.answer(Answer{Status: 502, Head: header.Of(ErrorHeader, plainText(f.reason))}, "prefill failed: "+f.reason)
+		x.answer(Answer{Status: 502, Head: header.Of(ErrorHeader, header.Text(f.reason))}, "prefill failed: "+f.reason)
 	}
 }
 
-// askEngine finds out mooncake's engines before either leg.
+// askEngine finds out the prefill server's engines before either leg.
 func (x *ClientRequest) askEngine() {
 	t := x.targets[0]
-	t.Port = or(x.c.MooncakePort, link.BootstrapPort)
+	t.Port = x.meetingPort()
 	t.TLS, t.Plain = false, true
 	if t.Host != "?" {
 		t.Bad = "" // it was the port
 	}
-	var known []Engine
+	var known []connector.Engine
 	var ok bool
 	if x.c.Engines != nil {
 		x.c.locked(func() { known, ok = x.c.Engines.get(x.targets[0].String()) })
 	}
 	if ok {
-		x.mooncake(known)
+		x.prefillAtOne(known)
 		return
 	}
-	x.call(Leg{Kind: Bootstrap, Target: t, Method: "GET", Path: "/query"})
+	x.call(Leg{Kind: Bootstrap, Target: t, Method: "GET", Path: x.c.connector().Ask.Path})
 }
 
 func (x *ClientRequest) bootstrapFailed(reason string) {
@@ -293,41 +267,27 @@ func (x *ClientRequest) bootstrapFailed(reason string) {
 	x.refuse(502, reason)
 }
 
-// bootstrapped reads {"0":{"engine_id":…}}, one for each data-parallel rank.
+// bootstrapped is what the prefill server says.
 func (x *ClientRequest) bootstrapped(l *leg, body []byte) {
 	if l.status < 200 || l.status >= 300 {
 		x.bootstrapFailed(fmt.Sprintf("bootstrap endpoint returned status %d", l.status))
 		return
 	}
-	var ranks map[string]map[string]any
-	if err := json.Unmarshal(body, &ranks); err != nil {
-		x.bootstrapFailed("failed to parse bootstrap response: " + err.Error())
-		return
-	}
-	var engines []Engine
-	for rank, v := range ranks {
-		if id, ok := v["engine_id"].(string); ok {
-			engines = append(engines, Engine{rank, id})
-		}
-	}
-	slices.SortFunc(engines, func(a, b Engine) int { return strings.Compare(a.Rank, b.Rank) })
-	if len(engines) == 0 {
-		x.bootstrapFailed("engine_id not found in bootstrap response")
+	engines, err := x.c.connector().Ask.Read(body)
+	if err != nil {
+		x.bootstrapFailed(err.Error())
 		return
 	}
 	if x.c.Engines != nil {
 		x.c.locked(func() { x.c.Engines.put(x.targets[0].String(), engines...) })
 	}
-	x.mooncake(engines)
+	x.prefillAtOne(engines)
 }
 
-// mooncake sends both legs to one of the ranks, another one each time.
-func (x *ClientRequest) mooncake(engines []Engine) {
-	e := engines[x.number("rank")%uint64(len(engines))]
-	transfer := "xfer-" + x.uuid("transfer")
-	x.together(mooncakePrefill(x.r.Path, x.body, transfer).write(),
-		mooncakeDecode(x.body, x.targets[0], or(x.c.MooncakePort, link.BootstrapPort), e.ID, transfer).write(),
-		header.Of(RankHeader, plainText(e.Rank)))
+// prefillAtOne goes on with one of the ranks, another one each time.
+func (x *ClientRequest) prefillAtOne(engines []connector.Engine) {
+	d := x.draw("rank")
+	x.prefill(engines[d.Uint64()%uint64(len(engines))])
 }
 
 // count is the number of ids in a list, or lists, of block ids.

@@ -1,6 +1,9 @@
 package disagg
 
-import "github.com/windtunnel/windtunnel/core/link"
+import (
+	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/link"
+)
 
 // Data-parallel ranks: the server behind rank i listens on the port above the
 // first one's by i, and so does the sidecar before it.
@@ -42,5 +45,5 @@ func (x *ClientRequest) sourceOf(at *Target) object {
 	if s == nil || at != nil && at.Host == s.Host && at.Port == s.Port {
 		return nil // a server has its own blocks
 	}
-	return object{"kv_request_id": x.uuid("kv source"), "remote_host": s.Host, "remote_port": x.peerPort(s)}
+	return connector.Peer(x.uuid("kv source"), s.Host, x.peerPort(s))
 }

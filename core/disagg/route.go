@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/jsonobject"
 )
 
 // start decides how the request is served.
@@ -36,14 +37,11 @@ func (x *ClientRequest) start() {
 	}
 	body, err := x.parse()
 	if err != nil && !x.nullBody() {
-		message := explain(x.r.Body, err)
-		switch {
-		case len(x.targets) == 0 || len(x.r.Encoders) > 0 || c.connector() != SGLang && c.connector() != Mooncake && c.connector() != Offloading:
-			message = "invalid JSON: " + message
-		case c.connector() == SGLang:
-			message = "failed to parse request body: " + message
+		before := "invalid JSON: "
+		if k := c.connector(); k.AtOnce && len(x.targets) > 0 && len(x.r.Encoders) == 0 {
+			before = k.BadBody
 		}
-		x.refuse(400, message)
+		x.refuse(400, before+jsonobject.Explain(x.r.Body, err))
 		return
 	}
 	x.body = body
@@ -65,7 +63,7 @@ func (x *ClientRequest) scrubbed() bool {
 	}
 	clean, found, err := Scrub(x.r.Body)
 	if err != nil {
-		x.refuse(400, "invalid JSON: "+explain(x.r.Body, err))
+		x.refuse(400, "invalid JSON: "+jsonobject.Explain(x.r.Body, err))
 		return false
 	}
 	if len(found) > 0 {
@@ -79,8 +77,7 @@ func (x *ClientRequest) scrubbed() bool {
 // nullBody is a body of null where the real sidecar goes on with one that has
 // no fields; elsewhere it breaks down over it.
 func (x *ClientRequest) nullBody() bool {
-	c := x.c.connector()
-	return string(bytes.TrimSpace(x.r.Body)) == "null" && (c == SGLang || c == Mooncake || c == Offloading) && len(x.targets) > 0 && len(x.r.Encoders) == 0
+	return string(bytes.TrimSpace(x.r.Body)) == "null" && x.c.connector().AtOnce && len(x.targets) > 0 && len(x.r.Encoders) == 0
 }
 
 // serve prefills elsewhere if that is asked for.
@@ -163,14 +160,14 @@ func (x *ClientRequest) local() {
 	x.decided("local", "", "no prefiller is named")
 	if x.wasEncoded {
 		if rank, ok := x.rank(); ok {
-			x.callDecode(Leg{Body: x.body.write(), Add: x.add, Rank: rank})
+			x.callDecode(Leg{Body: x.body.Write(), Add: x.add, Rank: rank})
 		}
 		return
 	}
 	l := Leg{Original: true}
 	if s := x.sourceOf(&Target{Host: x.c.PodIP, Port: x.c.Port}); s != nil {
-		x.body = x.body.with(object{"kv_transfer_params": object{"remote_kv_source": s}})
-		l = Leg{Body: x.body.write()}
+		x.body = x.body.With(object{"kv_transfer_params": object{"remote_kv_source": s}})
+		l = Leg{Body: x.body.Write()}
 	}
 	if !x.inChunks(x.body) {
 		x.callDecode(l)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -33,6 +34,12 @@ func (s *script) Record(e flow.Event) {
 		}
 	}
 	s.out.WriteByte('\n')
+}
+
+// connectorOf is the connector of a name; nil, which is the default, where there is none.
+func connectorOf(name string) *connector.Connector {
+	c, _ := connector.Named(name)
+	return c
 }
 
 func TestScripts(t *testing.T) {
@@ -60,7 +67,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 	status, _ := strconv.Atoi(arg("status"))
 	switch d.Cmd {
 	case "sidecar":
-		s.c.Connector = Connector(arg("connector"))
+		s.c.Connector = connectorOf(arg("connector"))
 		s.c.FallBack = d.HasArg("fall-back")
 		s.c.Retries, _ = strconv.Atoi(arg("retries"))
 		s.c.RetryOn5xx = d.HasArg("retry-on-5xx")
@@ -70,8 +77,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		if s.c.Ranks, _ = strconv.Atoi(arg("ranks")); s.c.Ranks > 0 {
 			s.c.BasePort, s.c.Port, s.c.PodIP, s.c.ForwardRanks = 8000, 8000, "10.0.0.1", true
 		}
-		s.c.MoRIIO = MoRIIO{Write: d.HasArg("moriio"), Parallel: d.HasArg("parallel"), DecodeNotifyPort: DefaultMoRIIONotifyPort, DecodeHandshakePort: DefaultMoRIIOHandshakePort,
-			PrefillNotifyPort: DefaultMoRIIONotifyPort, PrefillHandshakePort: DefaultMoRIIOHandshakePort}
+		s.c.MoRIIO = connector.MoRIIO{Write: d.HasArg("moriio"), Parallel: d.HasArg("parallel"), DecodeNotifyPort: connector.DefaultMoRIIONotifyPort, DecodeHandshakePort: connector.DefaultMoRIIOHandshakePort,
+			PrefillNotifyPort: connector.DefaultMoRIIONotifyPort, PrefillHandshakePort: connector.DefaultMoRIIOHandshakePort}
 		if n := arg("sessions"); n != "" {
 			size, _ := strconv.Atoi(n)
 			var err error
@@ -95,7 +102,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 			path = chatPath
 		}
 		r := Request{Number: s.number, ID: "r", Method: "POST", Path: path, Session: arg("session"), Body: []byte(d.Input), Prefillers: ParseTargets(arg("prefiller")),
-			Encoders: ParseTargets(arg("encoders")), Source: ParseSource(arg("source")), RankHost: arg("rank"), Peers: MoRIIOPeers{Local: "10.0.0.9"}}
+			Encoders: ParseTargets(arg("encoders")), Source: ParseSource(arg("source")), RankHost: arg("rank"), Peers: connector.MoRIIOPeers{Local: "10.0.0.9"}}
 		for i := range r.Prefillers {
 			if a := arg("resolves-to"); a != "" && !r.Prefillers[i].Addr.IsValid() {
 				r.Prefillers[i].Addr = netip.MustParseAddr(a)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/jsonobject"
 )
 
 // transferFields are the fields of a body that tell an engine which server to
@@ -65,22 +67,22 @@ func Scrub(body []byte) (clean []byte, found []string, err error) {
 	if !mayName(body) && bytes.IndexByte(body, 0) < 0 {
 		return body, nil, nil
 	}
-	o, err := parseObject(body)
+	o, err := jsonobject.Parse(body)
 	if err != nil {
 		return nil, nil, err
 	}
-	if found = o.scrub(nil); len(found) == 0 {
+	if found = scrub(o, nil); len(found) == 0 {
 		return body, nil, nil
 	}
 	slices.Sort(found)
-	return o.write(), found, nil
+	return o.Write(), found, nil
 }
 
 // carriers are the fields whose fields reach an engine as if they were the
 // body's own: vLLM has kv_transfer_params among extra_args itself.
 var carriers = []string{"sampling_params", "extra_args", "vllm_xargs"}
 
-func (o object) scrub(found []string) []string {
+func scrub(o object, found []string) []string {
 	for name, v := range o {
 		if isTransferField(name) {
 			found = append(found, name)
@@ -88,7 +90,7 @@ func (o object) scrub(found []string) []string {
 			continue
 		}
 		if inner, ok := v.(map[string]any); ok && slices.ContainsFunc(carriers, func(c string) bool { return strings.EqualFold(c, name) }) {
-			found = object(inner).scrub(found)
+			found = scrub(inner, found)
 		}
 	}
 	return found

@@ -9,7 +9,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/windtunnel/windtunnel/core/bounded"
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/jsonobject"
 	"github.com/windtunnel/windtunnel/core/sse"
 )
 
@@ -115,7 +117,7 @@ const maxRemembered = 1 << 20
 // startSession decides as document 002's tree does: a known session goes to the
 // local decode server, a new one to a prefill server first.
 func (x *ClientRequest) startSession() {
-	t := &sessionRequest{model: x.body.text("model")}
+	t := &sessionRequest{model: x.body.Text("model")}
 	t.messages, _ = x.body["messages"].([]any)
 	h := fingerprint(0, t.model)
 	for _, m := range t.messages {
@@ -124,7 +126,7 @@ func (x *ClientRequest) startSession() {
 	}
 	t.id = x.r.Session
 	if t.id == "" {
-		t.id = x.body.text("session_id")
+		t.id = x.body.Text("session_id")
 	}
 	x.session = t
 	var s Session
@@ -174,29 +176,29 @@ func (x *ClientRequest) newSession(why string) {
 func (x *ClientRequest) continuation(fields object) []byte {
 	fields["kv_handle"] = x.session.handle
 	for _, key := range []string{"messages", "prompt", "session_id", "kv_transfer_params"} {
-		fields[key] = absent
+		fields[key] = jsonobject.Absent
 	}
-	return x.body.with(fields).write()
+	return x.body.With(fields).Write()
 }
 
 // prefill is the body of the prefill leg.
 func (t *sessionRequest) prefill(path string, body object) object {
-	f := single(path, body)
+	f := connector.OneToken(path, body)
 	f["session_id"], f["return_kv_metadata"] = t.id, true
-	return body.with(f)
+	return body.With(f)
 }
 
 // sessionPrefilled keeps the handle and goes on at the local decode server.
 func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 	t := x.session
-	choice := reply.first("choices")
-	meta := choice.object("kv_metadata")
+	choice := reply.First("choices")
+	meta := choice.Object("kv_metadata")
 	if meta == nil {
-		meta = reply.object("kv_metadata")
+		meta = reply.Object("kv_metadata")
 	}
-	t.handle = meta.text("kv_handle")
-	t.tokens, _ = meta.integer("tokens_processed")
-	t.prompt, _ = reply.object("usage").integer("prompt_tokens")
+	t.handle = meta.Text("kv_handle")
+	t.tokens, _ = meta.Integer("tokens_processed")
+	t.prompt, _ = reply.Object("usage").Integer("prompt_tokens")
 	if t.handle == "" {
 		x.session = nil
 		x.mark = "local"
@@ -204,7 +206,7 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 		x.callDecode(Leg{Original: true})
 		return
 	}
-	for _, said := range []string{choice.object("delta").text("content"), choice.object("message").text("content"), choice.text("text")} {
+	for _, said := range []string{choice.Object("delta").Text("content"), choice.Object("message").Text("content"), choice.Text("text")} {
 		if t.first == "" {
 			t.first = said
 		}
@@ -212,9 +214,9 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 	x.keep(0, 0)
 	fields := object{"continue_from": t.first}
 	for _, key := range []string{"max_tokens", "max_completion_tokens"} {
-		if n, ok := x.body.integer(key); ok && n > 1 {
+		if n, ok := x.body.Integer(key); ok && n > 1 {
 			fields[key] = n - 1
-		} else if ok && !x.body.flag("stream") {
+		} else if ok && !x.body.Flag("stream") {
 			x.finish(l, body) // one token was asked for, and here it is
 			return
 		}
@@ -268,11 +270,11 @@ func (t *sessionRequest) change(document bool) *Change {
 
 // event is an event of the answer; what it returns goes before it.
 func (t *sessionRequest) event(o object) []byte {
-	choice := o.first("choices")
+	choice := o.First("choices")
 	var before []byte
 	if t.pending {
 		t.pending = false
-		first := choice.with(object{"finish_reason": nil})
+		first := choice.With(object{"finish_reason": nil})
 		if _, text := choice["text"]; text {
 			first["text"] = t.first
 		} else {
@@ -281,22 +283,22 @@ func (t *sessionRequest) event(o object) []byte {
 		if _, ok := first["index"]; !ok {
 			first["index"] = 0
 		}
-		before = sse.Append(nil, o.with(object{"choices": []any{first}, "usage": absent}).write())
+		before = sse.Append(nil, o.With(object{"choices": []any{first}, "usage": jsonobject.Absent}).Write())
 		t.say(t.first)
 	}
-	t.say(choice.object("delta").text("content"))
-	t.say(choice.text("text"))
+	t.say(choice.Object("delta").Text("content"))
+	t.say(choice.Text("text"))
 	return before
 }
 
 // document is the whole answer as one document.
 func (t *sessionRequest) document(o object) bool {
-	choice := o.first("choices")
+	choice := o.First("choices")
 	if choice == nil {
 		return false
 	}
-	message := choice.object("message")
-	said := message.text("content") + choice.text("text")
+	message := choice.Object("message")
+	said := message.Text("content") + choice.Text("text")
 	t.say(t.first + said)
 	if !t.pending {
 		return false
@@ -307,13 +309,13 @@ func (t *sessionRequest) document(o object) bool {
 	} else {
 		choice["text"] = t.first + said
 	}
-	if usage := o.object("usage"); usage != nil {
+	if usage := o.Object("usage"); usage != nil {
 		number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
-		made, _ := usage.integer("completion_tokens")
+		made, _ := usage.Integer("completion_tokens")
 		if t.prompt > 0 {
 			usage["prompt_tokens"] = number(t.prompt)
 		}
-		prompt, _ := usage.integer("prompt_tokens")
+		prompt, _ := usage.Integer("prompt_tokens")
 		usage["completion_tokens"], usage["total_tokens"] = number(made+1), number(prompt+made+1)
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/jsonobject"
 	"github.com/windtunnel/windtunnel/core/sse"
 )
 
@@ -66,13 +67,13 @@ func tooLittle(data []byte) bool {
 	if !bytes.Contains(data, []byte(cacheThreshold)) {
 		return false
 	}
-	o, err := parseObject(data)
-	return err == nil && o.first("choices").text("finish_reason") == cacheThreshold
+	o, err := jsonobject.Parse(data)
+	return err == nil && o.First("choices").Text("finish_reason") == cacheThreshold
 }
 
 func (x *ClientRequest) tooLittle() {
 	x.record(flow.PrefillDecided, x.targets[0].String(), flow.D("decision", "disaggregated"),
 		flow.D("reason", "the decode server's cache holds less than cache_hit_threshold"))
-	x.body = x.body.with(object{"cache_hit_threshold": absent})
+	x.body = x.body.With(object{"cache_hit_threshold": jsonobject.Absent})
 	x.callPrefill()
 }

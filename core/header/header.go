@@ -135,3 +135,13 @@ func (l List) Index() Index {
 
 // Has says whether a name is in the list.
 func (x *Index) Has(name string) bool { return x.list.place(x.at, name) >= 0 }
+
+// Text is a reason as a header's value: in one line, and not too long.
+func Text(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return ' '
+		}
+		return r
+	}, s[:min(len(s), 300)])
+}

@@ -232,6 +232,9 @@ func TestEqualTransfers(t *testing.T) {
 	})
 }
 
+// rdma is a usual connector.
+var rdma = Profile{RDMAPermille: 960, Handshake: 3 * machine.Millisecond}
+
 // 1,000 transfers between 64 nodes, each with its NIC: the time to begin one
 // and to play one end.
 func BenchmarkThousandTransfers(b *testing.B) {
@@ -245,7 +248,7 @@ func BenchmarkThousandTransfers(b *testing.B) {
 	id := ID(0)
 	begin := func(now machine.Time) {
 		id++
-		s, _ := NIXLv2.Transfer(topology, id, draw.Intn(64), draw.Intn(64), int64(draw.Between(1e6, 1e9)))
+		s, _ := rdma.Transfer(topology, id, draw.Intn(64), draw.Intn(64), int64(draw.Between(1e6, 1e9)))
 		n.Input(now, s, &fx)
 	}
 	for n.InFlight() < 1000 {
@@ -272,7 +275,7 @@ func BenchmarkThousandPairs(b *testing.B) {
 	var fx Effects
 	draw := machine.NewDraw(1, "bench", "link", 0)
 	begin := func(now machine.Time, id ID) {
-		s, _ := NIXLv2.Transfer(topology, id, 2*int(id), 2*int(id)+1, int64(draw.Between(1e6, 1e9)))
+		s, _ := rdma.Transfer(topology, id, 2*int(id), 2*int(id)+1, int64(draw.Between(1e6, 1e9)))
 		n.Input(now, s, &fx)
 	}
 	for id := range ID(1000) {

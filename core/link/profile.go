@@ -2,7 +2,6 @@ package link
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -46,72 +45,15 @@ type Profile struct {
 // reaches together: headers, acknowledgements and copies take the rest.
 const tcpPermille = 850
 
-// The connectors of document 003 (docs/documents.md). One TCP stream moves about 4 GB/s between
-// hosts of today (iperf3, jumbo frames, one core copying).
-var (
-	// NIXLv2 is asynchronous, on RDMA where the wires have it. In today's vLLM
-	// decoding waits for the whole cache; Pipelined lets it begin early.
-	NIXLv2 = Profile{Name: "nixlv2", VLLM: "nixl multi moriio", Handshake: 3 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
-	// NIXLv1 is synchronous over one TCP stream.
-	NIXLv1 = Profile{Name: "nixl", VLLM: "p2pnccl pynccl", Handshake: 5 * machine.Millisecond, NoRDMA: true, Streams: 1, StreamBytesPerSecond: 4e9, Blocking: true}
-	// TCP is a plain copy over one stream.
-	TCP = Profile{Name: "tcp", Handshake: machine.Millisecond, NoRDMA: true, Streams: 1, StreamBytesPerSecond: 4e9}
-	// LMCache stores compressed blocks in Redis and reads them back, a round
-	// trip for each leg.
-	LMCache = Profile{Name: "lmcache", VLLM: "lmcache", Handshake: 2 * machine.Millisecond, NoRDMA: true, Streams: 2, StreamBytesPerSecond: 3e9, CompressBits: 8, ViaStore: true}
-)
+// TCP is a plain copy over one stream, which moves about 4 GB/s between hosts of today (iperf3, jumbo frames, one
+// core copying).
+var TCP = Profile{Name: "tcp", Handshake: machine.Millisecond, NoRDMA: true, Streams: 1, StreamBytesPerSecond: 4e9}
 
 // The usual meeting ports.
 const (
 	BootstrapPort = 8998 // SGLang's and Mooncake's bootstrap server
 	PeerPort      = 7777 // the offloading connector's
 )
-
-// The connectors that today's sidecar knows besides. Their figures are
-// assumptions of the same kind: what the wires allow, and a handshake.
-var (
-	// Mooncake and SGLang (which uses Mooncake's transfer engine) exchange
-	// addresses over a bootstrap port, then write by RDMA.
-	Mooncake = Profile{Name: "mooncake", VLLM: "mooncake", MeetingPort: BootstrapPort, Handshake: 2 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
-	SGLang   = Profile{Name: "sglang", VLLM: "sglang", MeetingPort: BootstrapPort, Handshake: 2 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9}
-	// SharedStorage writes files that the other side reads.
-	SharedStorage = Profile{Name: "shared-storage", VLLM: "sharedstorage exampleconnector", Handshake: 5 * machine.Millisecond, NoRDMA: true, Streams: 4, StreamBytesPerSecond: 2e9, ViaStore: true}
-	// Offloading pulls from the memory of the other host, where blocks were put
-	// before.
-	Offloading = Profile{Name: "offloading", VLLM: "offloading", MeetingPort: PeerPort, Handshake: 2 * machine.Millisecond, RDMAPermille: 900, Streams: 4, StreamBytesPerSecond: 4e9}
-)
-
-// Connectors are those of a routing sidecar, the default first.
-var Connectors = []Profile{NIXLv2, SharedStorage, SGLang, Mooncake, Offloading, NIXLv1, LMCache}
-
-// ProfileNamed reads the values of the sidecar's --kv-connector (and of
-// document 003's -connector), and tcp.
-func ProfileNamed(name string) (Profile, error) {
-	var names []string
-	for _, p := range append(slices.Clone(Connectors), TCP) {
-		if p.Name == strings.ToLower(name) {
-			return p, nil
-		}
-		names = append(names, p.Name)
-	}
-	return Profile{}, fmt.Errorf("connector %q is unknown; expected one of %s", name, strings.Join(names, ", "))
-}
-
-// VLLMProfile is the connector of a name in vLLM's --kv-transfer-config, or one
-// that ProfileNamed knows; NIXL's where it is neither.
-func VLLMProfile(name string) Profile {
-	if p, err := ProfileNamed(name); err == nil {
-		return p
-	}
-	for _, p := range Connectors {
-		for begin := range strings.FieldsSeq(p.VLLM) {
-			if strings.HasPrefix(strings.ToLower(name), begin) {
-				return p
-			}
-		}
-	}
-	return NIXLv2
-}
 
 // Compressed is the profile with 16-bit caches sent as INT8: half the bytes.
 func (p Profile) Compressed() Profile {

@@ -1,4 +1,4 @@
-package link
+package link_test
 
 import (
 	"fmt"
@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -15,10 +18,10 @@ import (
 // start, cancel, change, run (play until nothing is pending), ucx.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
-		var topology *Topology
-		var n *Network
+		var topology *link.Topology
+		var n *link.Network
 		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
-			var fx Effects
+			var fx link.Effects
 			var now machine.Time
 			var out strings.Builder
 			fail := func(err error) string { return "error: " + err.Error() + "\n" }
@@ -40,33 +43,30 @@ func TestScripts(t *testing.T) {
 			}
 			switch td.Cmd {
 			case "topology":
-				c := TopologyConfig{Nodes: number("nodes"), NodesPerRack: number("perrack")}
-				for key, to := range map[string]*Wire{"nic": &c.NIC, "uplink": &c.Uplink, "inside": &c.Inside, "store": &c.Store} {
+				c := link.TopologyConfig{Nodes: number("nodes"), NodesPerRack: number("perrack")}
+				for key, to := range map[string]*link.Wire{"nic": &c.NIC, "uplink": &c.Uplink, "inside": &c.Inside, "store": &c.Store} {
 					if td.HasArg(key) {
 						var name string
 						td.ScanArgs(t, key, &name)
 						var err error
-						if *to, err = WireNamed(name); err != nil {
+						if *to, err = link.WireNamed(name); err != nil {
 							return fail(err)
 						}
 					}
 				}
 				var err error
-				if topology, err = NewTopology(c); err != nil {
+				if topology, err = link.NewTopology(c); err != nil {
 					return fail(err)
 				}
-				n, err = New(topology.Links())
+				n, err = link.New(topology.Links())
 				if err != nil {
 					return fail(err)
 				}
 				return fmt.Sprintf("%d links\n", len(topology.Links()))
 			case "start":
-				var connector string
-				td.ScanArgs(t, "connector", &connector)
-				p, err := ProfileNamed(connector)
-				if err != nil {
-					return fail(err)
-				}
+				var name string
+				td.ScanArgs(t, "connector", &name)
+				p := connector.ProfileOf(name)
 				if td.HasArg("int8") {
 					p = p.Compressed()
 				}
@@ -80,24 +80,24 @@ func TestScripts(t *testing.T) {
 							tls = a.Vals
 						}
 					}
-					if !UCXHasRDMA(strings.Join(tls, ",")) {
+					if !link.UCXHasRDMA(strings.Join(tls, ",")) {
 						p = p.WithoutRDMA()
 					}
 				}
-				s, err := p.Transfer(topology, ID(number("id")), number("from"), number("to"), int64(number("mib"))<<20)
+				s, err := p.Transfer(topology, link.ID(number("id")), number("from"), number("to"), int64(number("mib"))<<20)
 				if err != nil {
 					return fail(err)
 				}
 				n.Input(now, s, &fx)
 			case "cancel":
-				n.Input(now, Cancel{ID(number("id"))}, &fx)
+				n.Input(now, link.Cancel{link.ID(number("id"))}, &fx)
 			case "change":
-				n.Input(now, Change{LinkID(number("link")), int64(number("mbps")) * 1e6}, &fx)
+				n.Input(now, link.Change{link.LinkID(number("link")), int64(number("mbps")) * 1e6}, &fx)
 			case "advance":
 				n.Advance(now, &fx)
 			case "load":
-				transfers, permille := n.Load(LinkID(number("link")))
-				return fmt.Sprintf("%s: %d transfers, %d ‰\n", n.Link(LinkID(number("link"))).Name, transfers, permille)
+				transfers, permille := n.Load(link.LinkID(number("link")))
+				return fmt.Sprintf("%s: %d transfers, %d ‰\n", n.Link(link.LinkID(number("link"))).Name, transfers, permille)
 			case "run":
 				for at, ok := n.Next(); ok; at, ok = n.Next() {
 					n.Advance(at, &fx)
@@ -105,7 +105,7 @@ func TestScripts(t *testing.T) {
 				fmt.Fprintf(&out, "%d in flight\n", n.InFlight())
 			case "ucx":
 				for _, line := range strings.Split(td.Input, "\n") {
-					fmt.Fprintf(&out, "%s: rdma %v\n", line, UCXHasRDMA(line))
+					fmt.Fprintf(&out, "%s: rdma %v\n", line, link.UCXHasRDMA(line))
 				}
 			}
 			list := ""
@@ -114,7 +114,7 @@ func TestScripts(t *testing.T) {
 				if e.Leg > 0 {
 					list += " leg " + strconv.Itoa(e.Leg)
 				}
-				if e.Kind == Usable || e.Kind == Cancelled {
+				if e.Kind == link.Usable || e.Kind == link.Cancelled {
 					list += fmt.Sprintf(" with %d MiB", e.Moved>>20)
 				}
 				if e.Reason != "" {

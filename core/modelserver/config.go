@@ -58,7 +58,7 @@ type Config struct {
 	// FullStatus answers requests that find the queue full. Zero is 429.
 	FullStatus int
 	// Connector is how KV caches travel, KVRole the server's part where both have a
-	// request (RoleProducer or RoleConsumer; empty tells by the address that the
+	// request (connector.RoleProducer or connector.RoleConsumer; empty tells by the address that the
 	// request names).
 	Connector link.Profile
 	KVRole    string
@@ -70,12 +70,6 @@ type Config struct {
 	EngineID       string
 	TensorParallel int
 }
-
-// Values of Config.KVRole: vLLM's kv_role.
-const (
-	RoleProducer = "kv_producer"
-	RoleConsumer = "kv_consumer"
-)
 
 const (
 	// DefaultOutput is how many tokens the model says where neither the request

@@ -8,28 +8,22 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
 
 // Named tells whether the response names the blocks that are kept.
-func (k *KVParams) Named() bool { return k.RemoteDecode && (k.Key == "" || k.Answers || k.Document) }
+func (k *KVParams) Named() bool { return k.Keep && (k.Answer != nil || k.Document) }
 
-// kvAnswer is the kv_transfer_params of a response: for a prefill leg what the
-// decode leg needs to fetch the blocks, with everything else that was in the
-// request.
+// kvAnswer is the kv_transfer_params of a response: what its connector has the server say of
+// the blocks.
 func (r *Reader) kvAnswer(q *Request, kept *Kept) []byte {
 	if kept == nil || q.KV.Document || !q.KV.Named() {
 		return nil
 	}
-	fields := map[string]any{}
-	_ = json.Unmarshal(q.KV.Raw, &fields) // it was an object when it came
-	fields["do_remote_prefill"], fields["do_remote_decode"] = true, false
-	fields["remote_engine_id"], fields["remote_block_ids"] = r.EngineID, kept.Hold.Blocks.Numbers()
-	fields["remote_host"], fields["remote_port"] = kept.Host, kept.Port
-	fields["remote_request_id"], fields["tp_size"] = q.ID, max(1, r.TensorParallel)
-	out, err := json.Marshal(fields)
+	out, err := json.Marshal(q.KV.Answer(&connector.Kept{EngineID: r.EngineID, RequestID: q.ID, Host: kept.Host, Port: kept.Port,
+		Blocks: kept.Hold.Blocks, TensorParallel: r.TensorParallel}))
 	if err != nil {
 		return nil
 	}
@@ -63,8 +57,8 @@ func (r *Reader) kvMetadata(q *Request, kept *Kept) []byte {
 const maxHandle = 1024
 
 // parseHandle reads a kv_handle, whose cache must be shorter than the context.
-func parseHandle(handle string, maxModelLen int) (*enginecore.Remote, *openai.Error) {
-	fail := func(why string) (*enginecore.Remote, *openai.Error) {
+func parseHandle(handle string, maxModelLen int) (*connector.Remote, *openai.Error) {
+	fail := func(why string) (*connector.Remote, *openai.Error) {
 		return nil, openai.Errorf(400, "kv_handle", "kv_handle %.100q: %s; expected a handle that a prefill gave in kv_metadata.", handle, why)
 	}
 	u, err := url.Parse(handle[:min(len(handle), maxHandle)])
@@ -77,13 +71,13 @@ func parseHandle(handle string, maxModelLen int) (*enginecore.Remote, *openai.Er
 		return fail("it names no blocks")
 	}
 	port, err := strconv.Atoi(u.Port())
-	if err != nil || count < 1 || count > min(tokens, maxRemoteBlocks) || tokens > count*(1<<16) || first < 0 {
+	if err != nil || count < 1 || count > min(tokens, connector.MaxRemoteBlocks) || tokens > count*(1<<16) || first < 0 {
 		return fail("its numbers are out of range")
 	}
 	if tokens >= maxModelLen {
 		return nil, openai.TooLong(maxModelLen, tokens)
 	}
-	return &enginecore.Remote{EngineID: engineID, Host: u.Hostname(), Port: port, Tokens: tokens, Blocks: enginecore.Blocks{First: first, Count: count}}, nil
+	return &connector.Remote{EngineID: engineID, Host: u.Hostname(), Port: port, Tokens: tokens, Blocks: connector.Blocks{First: first, Count: count}}, nil
 }
 
 // useHandle makes a request go on from the cache that a handle names. The

@@ -118,6 +118,12 @@ var APIs = []*API{
 
 // APIOf is the API that is served at a path, or nil.
 func APIOf(path string) *API {
+	switch path {
+	case GRPCGenerate.Path:
+		return GRPCGenerate
+	case GRPCEmbed.Path:
+		return GRPCEmbed
+	}
 	for _, a := range APIs {
 		if a.Path == path {
 			return a

@@ -2,12 +2,14 @@ package modelserver
 
 import (
 	"github.com/windtunnel/windtunnel/core/described"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
-// fieldsRead is what was read of a described body's fields: one of the two.
+// fieldsRead is what was read of a described body's fields: one of the three.
 type fieldsRead struct {
+	generate   *vllmgrpc.GenerateRequest
 	chat       *openai.Chat
 	completion *openai.Completion
 }
@@ -16,17 +18,21 @@ type fieldsRead struct {
 // are only made where that takes more than their length, and the names of blocks.
 func (r *Reader) ReadDescribed(api *API, head *Head, d *described.Body) (*Request, *openai.Error) {
 	_, packed := r.Tokenizer.(tokens.Packed)
-	if !packed || r.ChatTemplate != nil || r.Content == ContentEcho || len(r.Dataset) > 0 || r.EncoderOnly || api != Chat && api != Completions || d.Chat != (api == Chat) {
+	if !packed || r.ChatTemplate != nil || r.Content == ContentEcho || len(r.Dataset) > 0 || r.EncoderOnly || d.Chat != (api == Chat) || d.Generate != (api == GRPCGenerate) || !d.Chat && !d.Generate && api != Completions {
 		return api.Read(r, head, d.Bytes())
 	}
 	read, known := d.ModelServer.(*fieldsRead)
 	if !known {
 		read = new(fieldsRead)
 		var bad *openai.Error
-		if d.Chat {
+		switch {
+		case d.Generate:
+			read.generate = new(vllmgrpc.GenerateRequest)
+			bad = readMessage(d.Sample(), read.generate)
+		case d.Chat:
 			read.chat = new(openai.Chat)
 			bad = read.chat.Parse(d.Sample())
-		} else {
+		default:
 			read.completion, bad = openai.ParseCompletion(d.Sample())
 		}
 		if bad != nil {
@@ -35,7 +41,10 @@ func (r *Reader) ReadDescribed(api *API, head *Head, d *described.Body) (*Reques
 		d.ModelServer = read
 	}
 	p := Prompt{of: d, count: (d.PromptLen(&r.Template, true) + 3) / 4}
-	if d.Chat {
+	switch {
+	case d.Generate:
+		return r.fillGRPC(head, read.generate, p, d.ID)
+	case d.Chat:
 		return r.fillChat(head, read.chat, p)
 	}
 	return r.fillCompletion(head, read.completion, p)
@@ -174,29 +183,9 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 	}
 	q.stops, q.stopIDs, q.keepStop = p.Stop, p.StopTokenIDs, p.IncludeStop
 	q.Priority, q.Salt = p.Priority, p.CacheSalt
-	kv, bad := parseKV(p.KVTransferParams)
+	bad := r.readKV(q, p)
 	if bad != nil {
 		return bad
-	}
-	kv.Session = p.SessionID
-	if bad := r.meetAt(q, &kv, p); bad != nil {
-		return bad
-	}
-	if bad := r.mayFetch(kv.Remote, kv.Source); bad != nil {
-		return bad
-	}
-	q.KV = kv
-	q.KV.Threshold = r.CacheHitThreshold
-	if p.CacheHitThreshold != nil {
-		q.KV.Threshold = *p.CacheHitThreshold
-	}
-	if p.KVMetadata {
-		q.KV.Document, q.KV.RemoteDecode = true, true
-	}
-	if p.KVHandle != "" {
-		if bad := r.useHandle(q, p.KVHandle); bad != nil {
-			return bad
-		}
 	}
 	q.promptTop = p.PromptLogprobs
 	if q.form, bad = q.formOf(p); bad != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"pgregory.net/rapid"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -250,7 +251,7 @@ func TestScripts(t *testing.T) {
 				x.p.Rejected, x.p.Code = true, engine.CodeFull
 				x.tell()
 			case "kept":
-				x.p.Kept = &Kept{Host: "10.0.0.1", Port: 5600, Hold: &enginecore.Hold{Blocks: enginecore.Blocks{First: 7, Count: 2}, Tokens: 20}}
+				x.p.Kept = &Kept{Host: "10.0.0.1", Port: 5600, Hold: &enginecore.Hold{Blocks: connector.Blocks{First: 7, Count: 2}, Tokens: 20}}
 			case "at":
 				span, err := time.ParseDuration(d.CmdArgs[0].Key)
 				if err != nil {

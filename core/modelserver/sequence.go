@@ -80,7 +80,7 @@ func (r *Reader) say(c *content, q *Request, i int) {
 	if limit == 0 {
 		limit = r.Engine.MaxModelLen - p.Len()
 	}
-	if q.KV.RemoteDecode && q.MaxTokens == 0 {
+	if q.KV.Keep && q.MaxTokens == 0 {
 		limit = 1 // a prefill alone
 	}
 	if c.tool = r.callOf(c, q, i, limit); c.tool != nil {
@@ -161,7 +161,7 @@ func (r *Reader) submit(q *Request, i int, c *content) engine.Submit {
 		StopAfter:    c.stopAt,
 		Priority:     int32(max(min(q.Priority, 1<<31-1), -1<<31)),
 		Adapter:      q.Adapter,
-		HoldKV:       q.KV.RemoteDecode,
+		HoldKV:       q.KV.Keep,
 
 		SkipReadingCache: q.promptTop != nil,
 	}

@@ -1,8 +1,12 @@
 package response
 
 import (
+	"cmp"
+	"fmt"
+
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 )
 
 // Facts are what a client knows of a response that has come to its end, from
@@ -28,6 +32,19 @@ type Facts struct {
 	// where that cannot be told (a plain request, someone else's EPP).
 	Want  string
 	Known bool
+}
+
+// Call says how a call by gRPC ended, whose status is in its trailers; known is
+// false where they never came.
+func (f *Facts) Call(code vllmgrpc.Code, message string, known bool) {
+	switch {
+	case !known:
+		f.Whole, f.Bad = false, cmp.Or(f.Bad, "the response has no gRPC status")
+	case code != vllmgrpc.OK:
+		f.Status, f.Error, f.Text = vllmgrpc.HTTPOf(code), nil, fmt.Sprintf("gRPC status %d: %s", code, message)
+	case f.Bytes == 0:
+		f.Whole = false
+	}
 }
 
 // Outcome tells how the request ended. The reason is empty for a completed one.

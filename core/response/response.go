@@ -5,10 +5,13 @@
 package response
 
 import (
-	"bytes"
 	"encoding/json"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/sse"
 )
 
@@ -19,6 +22,7 @@ const MaxBytes = 64 << 20
 // Reader takes a response body in pieces of any size.
 type Reader struct {
 	sse    bool
+	grpc   bool
 	events sse.Scanner
 	buf    []byte // of a response that is not streamed
 	size   int64
@@ -43,7 +47,7 @@ type Error struct {
 
 // NewReader reads a response of this content type.
 func NewReader(contentType string) *Reader {
-	return &Reader{sse: bytes.HasPrefix([]byte(contentType), []byte("text/event-stream")), events: sse.Scanner{Limit: MaxBytes}}
+	return &Reader{sse: strings.HasPrefix(contentType, "text/event-stream"), grpc: vllmgrpc.IsGRPC(contentType), events: sse.Scanner{Limit: MaxBytes}}
 }
 
 // Keep has the reader keep what the answer says, for Text.
@@ -64,6 +68,9 @@ func (r *Reader) Write(p []byte) (int, error) {
 		}
 	default:
 		r.buf = append(r.buf, p...)
+		if r.grpc {
+			r.messages()
+		}
 	}
 	if r.tooLong() {
 		r.bad = "the response is larger than a client keeps"
@@ -145,6 +152,34 @@ func (r *Reader) object(data []byte) {
 	}
 }
 
+// messages reads the gRPC messages that are whole.
+func (r *Reader) messages() {
+	for {
+		m, rest, _, ok := vllmgrpc.Next(r.buf)
+		if !ok {
+			return
+		}
+		r.message(m)
+		r.buf = append(r.buf[:0], rest...)
+	}
+}
+
+// message reads a message of Generate's answer, or Embed's, which has no tokens: in
+// it the second field is a number.
+func (r *Reader) message(data []byte) {
+	var e vllmgrpc.EmbedResponse
+	if proto.Unmarshal(data, &e) == nil && (e.EmbeddingDim > 0 || e.PromptTokens > 0) {
+		return
+	}
+	var m vllmgrpc.GenerateResponse
+	if err := proto.Unmarshal(data, &m); err != nil {
+		r.bad = "the response is no message of " + vllmgrpc.Service + ": " + err.Error()
+		return
+	}
+	r.tokens += len(m.GetChunk().GetTokenIds())
+	r.tokens = max(r.tokens, int(m.GetComplete().GetCompletionTokens()))
+}
+
 // Close is told that the body ended without an error of the connection. What is
 // told afterwards has no effect.
 func (r *Reader) Close() {
@@ -155,7 +190,12 @@ func (r *Reader) Close() {
 	if e, ok := r.events.Last(); ok {
 		r.event(e)
 	}
-	if len(r.buf) > 0 {
+	switch {
+	case r.grpc:
+		if r.done = len(r.buf) == 0 && r.bad == ""; len(r.buf) > 0 && r.bad == "" {
+			r.bad = "the response ends inside a gRPC message"
+		}
+	case len(r.buf) > 0:
 		r.object(r.buf)
 		r.done = r.bad == ""
 	}

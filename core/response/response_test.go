@@ -1,10 +1,13 @@
 package response
 
 import (
-	"github.com/google/go-cmp/cmp"
+	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 )
 
 func TestOutcomes(t *testing.T) {
@@ -81,8 +84,49 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// Answers by gRPC are read message by message, and end with their status.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	chunk := vllmgrpc.AppendMessage(nil, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Chunk{Chunk: &vllmgrpc.GenerateStreamChunk{TokenIds: []uint32{1}, PromptTokens: 9, CompletionTokens: 1}}})
+	end := vllmgrpc.AppendMessage(nil, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: &vllmgrpc.GenerateComplete{OutputIds: []uint32{1}, CompletionTokens: 1}}})
+	whole := vllmgrpc.AppendMessage(nil, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: &vllmgrpc.GenerateComplete{OutputIds: []uint32{1, 2, 3}, CompletionTokens: 3}}})
+	embedding := vllmgrpc.AppendMessage(nil, &vllmgrpc.EmbedResponse{Embedding: []float32{1, 2}, PromptTokens: 3, EmbeddingDim: 2})
+	for name, c := range map[string]struct {
+		body   []byte
+		code   vllmgrpc.Code
+		known  bool
+		want   flow.Outcome
+		tokens int
+	}{
+		"stream":       {slices.Concat(chunk, chunk, end), 0, true, flow.Completed, 2},
+		"whole":        {whole, 0, true, flow.Completed, 3},
+		"embedding":    {embedding, 0, true, flow.Completed, 0},
+		"no status":    {slices.Concat(chunk, end), 0, false, flow.Broken, 1},
+		"cut":          {slices.Concat(chunk, end[:4]), 0, true, flow.Broken, 1},
+		"nothing":      {nil, 0, true, flow.Broken, 0},
+		"no messages":  {[]byte("\x00\x00\x00\x00\x01\xff"), 0, true, flow.Broken, 0},
+		"refused":      {nil, vllmgrpc.InvalidArgument, true, flow.Refused, 0},
+		"fails within": {chunk, vllmgrpc.Internal, true, flow.ServerError, 1},
+	} {
+		for _, step := range []int{1, 3, 1 << 20} {
+			r := NewReader(vllmgrpc.ContentType)
+			for p := range slices.Chunk(c.body, step) {
+				_, _ = r.Write(p)
+			}
+			r.Close()
+			f := r.Facts(200)
+			f.Call(c.code, "why", c.known)
+			got, reason := f.Outcome()
+			if got != c.want || f.Tokens != c.tokens || (reason == "") != (got == flow.Completed) {
+				t.Errorf("%s, %d at a time: got %s (%q), %d tokens; want %s, %d", name, step, got, reason, f.Tokens, c.want, c.tokens)
+			}
+		}
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	f.Add("text/event-stream", []byte("data: {\"choices\":[{\"text\":\"x\"}]}\n\n"))
+	f.Add(vllmgrpc.ContentType, []byte("\x00\x00\x00\x00\x02\x0a\x00"))
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
 		read := func(parts ...[]byte) Facts {
 			r := NewReader(contentType)

@@ -101,6 +101,13 @@ const maxPath = 200
 // Fail notes a mistake at this place.
 func (v Value) Fail(found, expected, hint string) { v.doc.fail(v.Problem(found, expected, hint)) }
 
+// Note adds what Decode or Told returned to the document's mistakes.
+func (v Value) Note(list Problems) {
+	for _, p := range list {
+		v.doc.fail(p)
+	}
+}
+
 // Warn notes something odd at this place.
 func (v Value) Warn(found, expected, hint string) { v.doc.warn(v.Problem(found, expected, hint)) }
 

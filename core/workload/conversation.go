@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 )
 
 // maxHistory bounds what one conversation remembers, in bytes of text.
@@ -93,13 +96,14 @@ func (v *Conversation) Request() Request {
 		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))
 		group = d.Intn(n)
 	}
-	r := Request{ID: c.ID(index), Index: index, Path: "/v1/chat/completions", Class: c.Class, SLO: c.SLO}
+	r := Request{ID: c.ID(index), Index: index, Path: c.API.Path(), GRPC: c.API.GRPC(), Class: c.Class, SLO: c.SLO}
 	as := asked{v.model, c.output(index)}
 	if v.described {
 		v.said = c.say(index, group)
-		if v.said.Len() > 0 || !c.Completions { // an empty prompt has no field
+		if v.said.Len() > 0 || c.API != Completions { // an empty prompt has no field
 			r.Described = described.NewBody(c.fieldsOf(as), v.past, v.said)
 			r.Described.Once = v.Turns == 1
+			r.Described.ID = r.ID
 		} else {
 			r.Body = c.body(as, []message{{"user", ""}})
 		}
@@ -107,10 +111,15 @@ func (v *Conversation) Request() Request {
 		if v.user = c.prompt(index); group >= 0 {
 			v.user = c.Prefixes[group] + v.user
 		}
-		r.Body = c.body(as, append(v.history[:len(v.history):len(v.history)], message{"user", v.user}))
-	}
-	if c.Completions {
-		r.Path = "/v1/completions"
+		switch c.API {
+		case Generate:
+			after := c.sampling(as)
+			r.Body = append(append(described.AppendGenerate(nil, r.ID, len(v.user), len(after)), v.user...), after...)
+		case Embed:
+			r.Body = vllmgrpc.AppendMessage(nil, &vllmgrpc.EmbedRequest{RequestId: r.ID, Tokenized: &vllmgrpc.TokenizedInput{InputIds: c.Tokenizer.Encode(nil, v.user)}})
+		default:
+			r.Body = c.body(as, append(v.history[:len(v.history):len(v.history)], message{"user", v.user}))
+		}
 	}
 	r.Header = c.headers(index)
 	if c.SessionHeader != "" {
@@ -198,7 +207,7 @@ func (c *Config) body(as asked, messages []message) []byte {
 		Min      int       `json:"min_tokens,omitempty"`
 		NoEOS    bool      `json:"ignore_eos,omitempty"`
 	}{as.model, messages, "", c.Stream, cmp.Or(as.output, c.MaxTokens), as.output, as.output > 0}
-	if c.Completions {
+	if c.API == Completions {
 		body.Messages, body.Prompt = nil, messages[len(messages)-1].Content
 	}
 	var b bytes.Buffer
@@ -212,6 +221,19 @@ func (c *Config) body(as asked, messages []message) []byte {
 		out = append(append(append(out[:len(out)-1], ','), c.Fields...), '}')
 	}
 	return out
+}
+
+// sampling are the fields of a GenerateRequest behind its prompt.
+func (c *Config) sampling(as asked) []byte {
+	p := &vllmgrpc.SamplingParams{MinTokens: uint32(as.output), IgnoreEos: as.output > 0}
+	if most := uint32(cmp.Or(as.output, c.MaxTokens)); most > 0 {
+		p.MaxTokens = &most
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&vllmgrpc.GenerateRequest{SamplingParams: p, Stream: c.Stream})
+	if err != nil {
+		panic(err) // numbers and bools always encode
+	}
+	return b
 }
 
 // Leaves tells whether the client goes away on purpose during the request with

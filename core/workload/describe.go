@@ -21,7 +21,7 @@ func (c *Config) Describe() {
 	for _, x := range c.Classes {
 		x.Config.Describe()
 	}
-	if c.Recorded != nil || c.Text == "" && c.Alphabet != ASCII || !plain(c.Text) {
+	if c.Recorded != nil || c.API == Embed || c.Text == "" && c.Alphabet != ASCII || !plain(c.Text) {
 		return
 	}
 	for _, p := range c.Prefixes {
@@ -31,7 +31,7 @@ func (c *Config) Describe() {
 	}
 	for _, model := range append([]string{c.Model}, c.adapters()...) {
 		body := c.sample(asked{model, c.output(0)})
-		if described.NewFields(!c.Completions, body) == nil || !described.Plain(model) || !eachOnce(body) {
+		if c.API != Generate && (described.NewFields(c.API == Chat, body) == nil || !described.Plain(model) || !eachOnce(body)) {
 			return
 		}
 	}
@@ -51,7 +51,11 @@ const maxFields = 1 << 14
 func (c *Config) fieldsOf(as asked) *described.Fields {
 	f := c.fields[as]
 	if f == nil {
-		f = described.NewFields(!c.Completions, c.sample(as))
+		if c.API == Generate {
+			f = described.NewGenerateFields(c.sampling(as))
+		} else {
+			f = described.NewFields(c.API == Chat, c.sample(as))
+		}
 		if len(c.fields) < maxFields {
 			c.fields[as] = f
 		}

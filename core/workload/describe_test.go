@@ -30,7 +30,7 @@ func TestDescribedIsWritten(t *testing.T) {
 	voc := tokens.NewVocabulary(tokens.Packed{})
 	rapid.Check(t, func(t *rapid.T) {
 		written := Config{Seed: rapid.Uint64().Draw(t, "seed"), Model: rapid.SampledFrom([]string{"m", "llama-3", "a/b c"}).Draw(t, "model"),
-			Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 3).Draw(t, "max"), Completions: rapid.Bool().Draw(t, "completions"),
+			Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 3).Draw(t, "max"), API: rapid.SampledFrom([]API{Chat, Completions, Generate}).Draw(t, "api"),
 			Fields: []byte(rapid.SampledFrom([]string{"", `"temperature":0.5,"ignore_eos":true`, `"seed": 7`}).Draw(t, "fields"))}
 		if rapid.Bool().Draw(t, "fixed") {
 			written.Text = rapid.SampledFrom([]string{"hello", "  spaces around  ", "   "}).Draw(t, "text")
@@ -64,7 +64,7 @@ func TestDescribedIsWritten(t *testing.T) {
 		for {
 			want, got := v.Request(), d.Request()
 			if !got.IsDescribed() {
-				if !bytes.Equal(got.Body, want.Body) || !told.Completions || v.user != "" {
+				if !bytes.Equal(got.Body, want.Body) || told.API != Completions || v.user != "" {
 					t.Fatalf("expected a description of %s, got %s", want.Body, got.Body)
 				}
 				return
@@ -135,7 +135,7 @@ func ownIn(beginning, said string, prefixes []string) bool {
 
 // promptText is the prompt of the request under way.
 func (v *Conversation) promptText(t *tokens.Template, answer bool) string {
-	if v.c.Completions {
+	if v.c.API != Chat {
 		return v.user
 	}
 	var list []tokens.Message

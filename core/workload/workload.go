@@ -4,12 +4,15 @@
 package workload
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
 // Alphabet is what random prompts are made of.
@@ -21,6 +24,25 @@ const (
 	Unicode                      // any code point, one to four bytes each
 	BoundaryLike                 // text that resembles a multipart delimiter
 )
+
+// API is what requests are asked by.
+type API uint8
+
+// The APIs.
+const (
+	Chat        API = iota
+	Completions     // text to go on from a prompt
+	Generate        // the same, by vLLM's gRPC
+	Embed           // the embedding of a prompt, by vLLM's gRPC
+)
+
+// GRPC says whether requests are calls of a gRPC service.
+func (a API) GRPC() bool { return a == Generate || a == Embed }
+
+// Path is where requests go.
+func (a API) Path() string {
+	return [...]string{"/v1/chat/completions", "/v1/completions", vllmgrpc.GeneratePath, vllmgrpc.EmbedPath}[a]
+}
 
 // Config is what the requests of one run have in common.
 type Config struct {
@@ -70,8 +92,9 @@ type Config struct {
 	// Adapters are LoRA adapters that conversations ask for in the place of the
 	// model.
 	Adapters []Adapter
-	// Completions asks for text to go on from a prompt, in the place of chats.
-	Completions bool
+	// API is what is asked for. Tokenizer makes tokens of the prompts of Embed.
+	API       API
+	Tokenizer tokens.Tokenizer
 	// Fields are more fields of every body: the inside of a JSON object.
 	Fields []byte
 	// Leaving is who does not wait for the answer.
@@ -109,6 +132,8 @@ type Request struct {
 	ID    string
 	Index int
 	Path  string
+	// GRPC says that the request is a call of a gRPC service.
+	GRPC bool
 	// Class is that of the traffic, if there are several, and SLO what a good request
 	// keeps to.
 	Class, SLO string
@@ -138,6 +163,14 @@ func (r *Request) Bytes() []byte {
 	return r.Body
 }
 
+// ContentType is that of the body.
+func (r *Request) ContentType() string {
+	if r.GRPC {
+		return vllmgrpc.ContentType
+	}
+	return "application/json"
+}
+
 // Sent is what the record says of the request when it is sent: of a long body
 // the beginning.
 func (r *Request) Sent() []flow.Detail {
@@ -146,7 +179,9 @@ func (r *Request) Sent() []flow.Detail {
 		first = r.Described.AppendFirst(nil, maxShown)
 	}
 	body := string(first[:min(len(first), maxShown)])
-	if r.Len() > maxShown {
+	if r.GRPC { // it is no text
+		body = strings.Trim(strconv.QuoteToASCII(body), `"`)
+	} else if r.Len() > maxShown {
 		body = strings.ToValidUTF8(body[:maxShown-len("…")], "") + "…"
 	}
 	return append([]flow.Detail{flow.D("path", r.Path), flow.D("bytes", r.Len()), flow.D("body", body)}, r.Told()...)

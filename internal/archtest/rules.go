@@ -31,6 +31,8 @@ var Layers = []Layer{
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
+	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},
 	{"live/modelserver", []string{"live/drive", "live/serve", "core", "internal/files", "internal/pause", "internal/tlsfiles"}, true,
 		"a model server's own packages know each other, and no other room"},
 	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
@@ -90,10 +92,12 @@ var CoreAllowed = map[string]string{
 // CorePackageExceptions allow one package of the core one import. The key is
 // "package import".
 var CorePackageExceptions = map[string]string{
-	"core/latency sync":           "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
-	"core/kv/kvindex sync/atomic": "kvindex.View looks the index up without a lock while its owner takes events; the owner needs none either",
-	"core/metrics unsafe":         "names in a metrics page are looked up without copying them; the view does not outlive the page",
-	"core/picker/parse unsafe":    "token ids are hashed where they lie on little-endian machines, and copied on others",
+	"core/latency sync":                "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/kv/kvindex sync/atomic":      "kvindex.View looks the index up without a lock while its owner takes events; the owner needs none either",
+	"core/metrics unsafe":              "names in a metrics page are looked up without copying them; the view does not outlive the page",
+	"core/modelserver/vllmgrpc sync":   "generated: the messages' descriptors are made once",
+	"core/modelserver/vllmgrpc unsafe": "generated: the messages' descriptors are a string that nobody changes",
+	"core/picker/parse unsafe":         "token ids are hashed where they lie on little-endian machines, and copied on others",
 }
 
 // CoreClock are the functions of package time that read or wait for a clock.
@@ -110,6 +114,9 @@ var CoreModules = map[string]string{
 	"go.yaml.in/yaml/v3":                            "reads configuration from memory, with line numbers",
 	"github.com/cespare/xxhash/v2":                  "the block hash of the ecosystem",
 	"google.golang.org/protobuf/encoding/protowire": "reads and writes protobuf's bare wire format in memory",
+	"google.golang.org/protobuf/proto":              "reads and writes the messages of vLLM's gRPC service in memory",
+	"google.golang.org/protobuf/reflect":            "what generated messages are described with",
+	"google.golang.org/protobuf/runtime":            "what generated messages are made of",
 }
 
 // OnlyInCommand are functions that end the process or write to its standard
@@ -139,7 +146,7 @@ var ForbiddenWords = map[string]string{
 // WordExceptions are files in which a forbidden word is meant. The key is
 // "file word", with * at the end of the file for everything below.
 var WordExceptions = map[string]string{
-	"live/modelserver/vllmgrpc/vllm_engine_grpc.pb.go " + "not " + "implemented": "generated: what gRPC's own stubs answer",
+	"live/modelserver/vllmservice/vllm_engine_grpc.pb.go " + "not " + "implemented": "generated: what gRPC's own stubs answer",
 }
 
 // Skipped are directories that are no part of the source.
@@ -173,37 +180,33 @@ var Decisions = []Decision{
 // DriverExceptions are the files of a driver that may name one kind of decision
 // all the same. The key is "file kind".
 var DriverExceptions = map[string]string{
-	"live/epp/docmetrics.go finish reason":               "\"error\" is the value of a metric's label in document 003",
-	"live/epp/metrics.go status":                         "400 is a number of histogram buckets",
-	"live/epp/pickmetrics.go outcome":                    "\"timed_out\" is the value of a metric's label in llm-d-router",
-	"live/epp/pickmetrics.go status":                     "counts what the core has refused for want of room; only the metrics page tells it",
-	"live/epp/processor.go status":                       "a panic of a plug-in, and gRPC's code for a stream that ended: the core is told of neither",
-	"live/epp/server.go status":                          "who may ask for metrics and profiles: virtual time has no such pages",
-	"live/envoy/defaults.go status":                      "Envoy's own configuration: what it tries again",
-	"live/kvmanager/http.go status":                      "the manager's HTTP: wrong paths, methods, bodies; virtual time asks it without HTTP",
-	"live/modelserver/adapters.go status":                "the API of adapters, which virtual time does not serve",
-	"live/modelserver/admin.go status":                   "the API of failures and of the engine, which virtual time does not serve, and llm-d-inference-sim's names for faults",
-	"live/modelserver/wire/wire.go status":               "a body that comes too slowly or is too long to be kept; virtual time has bodies whole",
-	"live/modelserver/control.go status":                 "the API of sleep, which virtual time does not serve",
-	"live/modelserver/stored/conversations.go status":    "the API of conversations, which virtual time does not serve",
-	"live/modelserver/dropin/flags.go status":            "what a flag of vLLM means; the core takes the status as a value",
-	"live/modelserver/grpcapi/grpcapi.go status":         "gRPC's codes for calls that are no requests for tokens; virtual time speaks no gRPC",
-	"live/modelserver/grpcapi/generate.go status":        "messages of gRPC that cannot be read; virtual time speaks no gRPC",
-	"live/modelserver/grpcapi/generate.go finish reason": "SGLang's and vLLM's Abort call, which only gRPC has",
-	"live/modelserver/grpcapi/stream.go status":          "gRPC's codes for calls that are no requests for tokens; virtual time speaks no gRPC",
-	"live/modelserver/guard.go status":                   "keys, and a start that is not over, before anything is read",
-	"live/modelserver/kvtransfer/meeting.go status":      "the page of a connector's side channel, not of a request",
-	"live/modelserver/metrics.go status":                 "the page of metrics, not a request",
-	"live/modelserver/plain.go status":                   "/health of a dead engine; whether it is dead the core says",
-	"live/modelserver/stored/responses.go status":        "stored responses by their id, which virtual time does not serve",
-	"live/modelserver/routes.go status":                  "paths and methods that nobody serves",
-	"live/modelserver/tokenize.go status":                "the API of the tokenizer, which virtual time does not serve",
-	"live/modelserver/vllmgrpc/frame.go status":          "gRPC frames that cannot be read",
-	"live/modelserver/vllmgrpc/status.go status":         "how gRPC calls what HTTP calls by a number",
-	"live/serve/guard.go status":                         "who may ask for a page that controls something",
-	"live/sidecar/handler.go status":                     "a body that is too long, comes too slowly or is no JSON, before the core sees it",
-	"live/sidecar/metrics.go status":                     "the page of metrics, not a request",
-	"virtual/gateway.go status":                          "what Envoy answers by itself; in wall time the real one does",
-	"virtual/modes.go status":                            "as virtual/gateway.go: Envoy's limit for an answer of the picker",
-	"virtual/outside.go status":                          "what a page or a service of this stack answers a data source or a plug-in; whether the engine is dead the core says",
+	"live/epp/docmetrics.go finish reason":            "\"error\" is the value of a metric's label in document 003",
+	"live/epp/metrics.go status":                      "400 is a number of histogram buckets",
+	"live/epp/pickmetrics.go outcome":                 "\"timed_out\" is the value of a metric's label in llm-d-router",
+	"live/epp/pickmetrics.go status":                  "counts what the core has refused for want of room; only the metrics page tells it",
+	"live/epp/processor.go status":                    "a panic of a plug-in, and gRPC's code for a stream that ended: the core is told of neither",
+	"live/epp/server.go status":                       "who may ask for metrics and profiles: virtual time has no such pages",
+	"live/envoy/defaults.go status":                   "Envoy's own configuration: what it tries again",
+	"live/kvmanager/http.go status":                   "the manager's HTTP: wrong paths, methods, bodies; virtual time asks it without HTTP",
+	"live/modelserver/adapters.go status":             "the API of adapters, which virtual time does not serve",
+	"live/modelserver/admin.go status":                "the API of failures and of the engine, which virtual time does not serve, and llm-d-inference-sim's names for faults",
+	"live/modelserver/wire/wire.go status":            "a body that comes too slowly or is too long to be kept; virtual time has bodies whole",
+	"live/modelserver/control.go status":              "the API of sleep, which virtual time does not serve",
+	"live/modelserver/stored/conversations.go status": "the API of conversations, which virtual time does not serve",
+	"live/modelserver/dropin/flags.go status":         "what a flag of vLLM means; the core takes the status as a value",
+	"live/modelserver/grpcapi/grpcapi.go status":      "gRPC's codes for calls that are no requests for tokens, which virtual time does not make",
+	"live/modelserver/grpcapi/stream.go status":       "gRPC's codes for calls that are no requests for tokens, which virtual time does not make",
+	"live/modelserver/guard.go status":                "keys, and a start that is not over, before anything is read",
+	"live/modelserver/kvtransfer/meeting.go status":   "the page of a connector's side channel, not of a request",
+	"live/modelserver/metrics.go status":              "the page of metrics, not a request",
+	"live/modelserver/plain.go status":                "/health of a dead engine; whether it is dead the core says",
+	"live/modelserver/stored/responses.go status":     "stored responses by their id, which virtual time does not serve",
+	"live/modelserver/routes.go status":               "paths and methods that nobody serves",
+	"live/modelserver/tokenize.go status":             "the API of the tokenizer, which virtual time does not serve",
+	"live/serve/guard.go status":                      "who may ask for a page that controls something",
+	"live/sidecar/handler.go status":                  "a body that is too long, comes too slowly or is no JSON, before the core sees it",
+	"live/sidecar/metrics.go status":                  "the page of metrics, not a request",
+	"virtual/gateway.go status":                       "what Envoy answers by itself; in wall time the real one does",
+	"virtual/modes.go status":                         "as virtual/gateway.go: Envoy's limit for an answer of the picker",
+	"virtual/outside.go status":                       "what a page or a service of this stack answers a data source or a plug-in; whether the engine is dead the core says",
 }

@@ -5,6 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -15,9 +16,9 @@ var answers = []string{`{}`, `null`, `no JSON`, `{"0":{"engine_id":"e"}}`,
 	`{"choices":[{"message":{"content":"a"},"kv_metadata":{"kv_handle":"h","tokens_processed":3}}],"kv_transfer_params":{"remote_block_ids":[1,2]},"usage":{"completion_tokens":2}}`}
 
 func sidecars(t *rapid.T) Kind[disagg.Message, *disagg.Effects] {
-	c := disagg.Config{Connector: rapid.SampledFrom(disagg.Connectors()).Draw(t, "connector"), Retries: rapid.IntRange(0, 2).Draw(t, "retries"),
+	c := disagg.Config{Connector: rapid.SampledFrom(connector.All).Draw(t, "connector"), Retries: rapid.IntRange(0, 2).Draw(t, "retries"),
 		FallBack: rapid.Bool().Draw(t, "fall back"), ChunkTokens: rapid.SampledFrom([]int{0, 2}).Draw(t, "chunk"), Seed: 1,
-		MoRIIO: disagg.MoRIIO{Write: rapid.Bool().Draw(t, "MoRI-IO"), Parallel: rapid.Bool().Draw(t, "parallel"), Wait: 300 * machine.Millisecond}}
+		MoRIIO: connector.MoRIIO{Write: rapid.Bool().Draw(t, "MoRI-IO"), Parallel: rapid.Bool().Draw(t, "parallel"), Wait: 300 * machine.Millisecond}}
 	if rapid.IntRange(0, 3).Draw(t, "encodes") == 0 {
 		c.Encoder = disagg.ECNIXL
 	}

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/link"
@@ -29,8 +30,8 @@ func engineCores(t *rapid.T) Kind[enginecore.Message, *enginecore.Effects] {
 		return enginecore.Inquiry(rapid.IntRange(1, 4).Draw(t, "inquiry"))
 	}
 	key := func(t *rapid.T) string { return rapid.SampledFrom([]string{"", "k1", "k2"}).Draw(t, "key") }
-	remote := func(t *rapid.T) *enginecore.Remote {
-		return &enginecore.Remote{Host: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "host"), Key: key(t), EngineID: "f", Tokens: rapid.IntRange(0, 20).Draw(t, "remote tokens")}
+	remote := func(t *rapid.T) *connector.Remote {
+		return &connector.Remote{Host: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "host"), Key: key(t), EngineID: "f", Tokens: rapid.IntRange(0, 20).Draw(t, "remote tokens")}
 	}
 	return Kind[enginecore.Message, *enginecore.Effects]{
 		Make: func() Instance[enginecore.Message, *enginecore.Effects] {
@@ -68,7 +69,7 @@ func engineCores(t *rapid.T) Kind[enginecore.Message, *enginecore.Effects] {
 				return enginecore.Resume{Sequence: one(t)}
 			case 2, 3:
 				op := rapid.SampledFrom([]enginecore.Op{enginecore.OpHello, enginecore.OpGet, enginecore.OpAwait, enginecore.OpAwait, enginecore.OpFind, enginecore.OpRelease}).Draw(t, "op")
-				return enginecore.Asked{Inquiry: inquiry(t), Question: enginecore.Question{Op: op, EngineID: "e", Key: key(t), Blocks: enginecore.Blocks{First: rapid.IntRange(1, 9).Draw(t, "first"), Count: rapid.IntRange(1, 4).Draw(t, "count")}}}
+				return enginecore.Asked{Inquiry: inquiry(t), Question: enginecore.Question{Op: op, EngineID: "e", Key: key(t), Blocks: connector.Blocks{First: rapid.IntRange(1, 9).Draw(t, "first"), Count: rapid.IntRange(1, 4).Draw(t, "count")}}}
 			case 4:
 				return enginecore.Left{Inquiry: inquiry(t)}
 			case 5, 6:
@@ -130,7 +131,7 @@ func sayEngineCore(fx *enginecore.Effects) []Said {
 
 func enginecoreNetworks(t *rapid.T) Kind[enginecore.NetworkMessage, *enginecore.NetworkEffects] {
 	cfg := enginecore.NetworkConfig{Engines: []string{"a", "b"}, NIC: link.Wire{BytesPerSecond: 1e8},
-		Profile: rapid.SampledFrom([]link.Profile{link.NIXLv2, link.NIXLv1, link.NIXLv2.Pipelined(), link.LMCache}).Draw(t, "connector")}
+		Profile: rapid.SampledFrom([]link.Profile{connector.NIXLv2.Profile, connector.NIXLv1.Profile, connector.NIXLv2.Profile.Pipelined(), connector.LMCache.Profile}).Draw(t, "connector")}
 	server := rapid.IntRange(0, 1)
 	call := func(t *rapid.T) enginecore.Call { return enginecore.Call(rapid.IntRange(1, 12).Draw(t, "call")) }
 	hashes := rapid.SampledFrom([][]uint64{{1}, {1, 2}, {1, 2, 3}})

@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"net"
@@ -116,9 +117,29 @@ func Authorities(file string, system bool, log *slog.Logger) (*Files[*x509.CertP
 // process: for localhost and the given hosts, good for a year. Nobody can verify
 // it.
 func SelfSigned(hosts []string, protocols ...string) (*tls.Config, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	der, key, err := selfSigned(hosts)
 	if err != nil {
 		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, nil
+}
+
+// SelfSignedPEM is the same as text: the certificate, and its key.
+func SelfSignedPEM(hosts []string) (cert, key []byte, err error) {
+	der, private, err := selfSigned(hosts)
+	if err != nil {
+		return nil, nil, err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a certificate: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
+}
+
+func selfSigned(hosts []string) (der []byte, key *ecdsa.PrivateKey, err error) {
+	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, nil, err
 	}
 	t := &x509.Certificate{Subject: pkix.Name{CommonName: "windtunnel"}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
@@ -130,9 +151,8 @@ func SelfSigned(hosts []string, protocols ...string) (*tls.Config, error) {
 			t.DNSNames = append(t.DNSNames, host)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a certificate: %w", err)
+	if der, err = x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key); err != nil {
+		return nil, nil, fmt.Errorf("cannot make a certificate: %w", err)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, nil
+	return der, key, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/internal/pause"
@@ -158,7 +159,7 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 	}
 	req := newRequest(reqCtx, o, r)
 	record(flow.RequestSent, r.Sent()...)
-	outcome, answer, details := roundTrip(client, req, o, r.ID, keep, record)
+	outcome, answer, details := roundTrip(client, req, o, &r, keep, record)
 	if o.Metadata != nil {
 		o.Metadata(r.ID) // whatever became of the request, nobody asks again
 	}
@@ -169,23 +170,26 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Request {
 	whole := r.Bytes()
 	var body io.Reader = bytes.NewReader(whole)
-	if o.Chunked {
+	if o.Chunked || r.GRPC {
 		body = io.MultiReader(body) // hides the length
 	}
 	req := (&http.Request{Method: http.MethodPost, URL: &url.URL{Scheme: "http", Host: o.Target, Path: r.Path}, Host: o.Target,
-		Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {r.ID}}, Body: io.NopCloser(body)}).WithContext(ctx)
+		Header: http.Header{"Content-Type": {r.ContentType()}, "X-Request-Id": {r.ID}}, Body: io.NopCloser(body)}).WithContext(ctx)
 	for _, h := range r.Header {
 		req.Header.Set(h.Name, h.Value)
 	}
 	req.ContentLength = int64(len(whole))
-	if o.Chunked {
+	if r.GRPC {
+		req.Header.Set("Te", "trailers")
+	}
+	if o.Chunked || r.GRPC {
 		req.ContentLength = -1
 	}
 	return req
 }
 
 // roundTrip sends a request and reads the response to its end.
-func roundTrip(client *http.Client, req *http.Request, o *Options, id string, keep bool, record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
+func roundTrip(client *http.Client, req *http.Request, o *Options, r *workload.Request, keep bool, record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
 	resp, err := client.Do(req)
 	if err != nil {
 		outcome, details := cut(req.Context(), err, &response.Facts{})
@@ -219,10 +223,23 @@ func roundTrip(client *http.Client, req *http.Request, o *Options, id string, ke
 	reader.Close()
 	facts := reader.Facts(resp.StatusCode)
 	if o.Metadata != nil {
-		facts.Want, facts.Known = o.Metadata(id)
+		facts.Want, facts.Known = o.Metadata(r.ID)
+	}
+	if r.GRPC {
+		facts.Call(callStatus(resp))
 	}
 	outcome, details := facts.Ended(record)
 	return outcome, reader.Text(), details
+}
+
+// callStatus is the status of a call by gRPC: in the trailers or, where there was
+// nothing else, in the headers.
+func callStatus(resp *http.Response) (vllmgrpc.Code, string, bool) {
+	h := resp.Trailer
+	if h.Get("Grpc-Status") == "" {
+		h = resp.Header
+	}
+	return vllmgrpc.ReadStatus(h.Get("Grpc-Status"), h.Get("Grpc-Message"))
 }
 
 // cut is how a request ended whose connection broke, or was given up.

@@ -142,14 +142,18 @@ func (p *Process) Active(ctx context.Context) (Active, error) {
 		return Active{}, err
 	}
 	a := Active{Requests: stats["http."+listenerName+".downstream_rq_active"]}
-	for _, pool := range p.Config.Pools {
-		servers, picker := "cluster."+PoolCluster(pool.Name), "cluster."+PickerCluster(pool.Name)
-		a.Upstream += stats[servers+".upstream_rq_active"]
-		a.Pending += stats[servers+".upstream_rq_pending_active"]
-		a.Streams += stats[picker+".upstream_rq_active"] + stats[picker+".upstream_rq_pending_active"]
-	}
-	if p.Config.BodyRouter != nil {
-		a.Streams += stats["cluster."+bodyRouterName+".upstream_rq_active"]
+	for name, n := range stats {
+		cluster, is := strings.CutPrefix(name, "cluster.")
+		pending := strings.HasSuffix(name, ".upstream_rq_pending_active")
+		switch {
+		case !is, !pending && !strings.HasSuffix(name, ".upstream_rq_active"), strings.HasPrefix(cluster, controlName+"."):
+		case strings.HasPrefix(cluster, "picker"), strings.HasPrefix(cluster, bodyRouterName):
+			a.Streams += n
+		case pending:
+			a.Pending += n
+		default:
+			a.Upstream += n
+		}
 	}
 	return a, nil
 }

@@ -20,6 +20,7 @@ import (
 const (
 	listenerName   = "gateway"
 	bodyRouterName = "body-router"
+	controlName    = "control"
 )
 
 // PoolCluster is the name of a pool's model servers in Envoy's statistics
@@ -39,6 +40,9 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 	admin, err := address(c.Admin)
 	if err != nil {
 		return nil, err
+	}
+	if c.Control != "" {
+		return c.controlled(admin)
 	}
 	listener, err := c.listener()
 	if err != nil {
@@ -73,6 +77,34 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 		return nil, fail(BadConfig, err, "the configuration breaks a rule of Envoy's: %v", err)
 	}
 	return b, nil
+}
+
+// controlled asks a control plane for everything but the way to it.
+func (c Config) controlled(admin *corev3.Address) (*bootstrapv3.Bootstrap, error) {
+	cluster, err := c.processorCluster(controlName, Processor{Addresses: []string{c.Control}}, FailClose)
+	if err != nil {
+		return nil, err
+	}
+	b := &bootstrapv3.Bootstrap{
+		Node:            &corev3.Node{Id: "windtunnel", Cluster: "windtunnel"},
+		Admin:           &bootstrapv3.Admin{Address: admin},
+		StaticResources: &bootstrapv3.Bootstrap_StaticResources{Clusters: []*clusterv3.Cluster{cluster}},
+		DynamicResources: &bootstrapv3.Bootstrap_DynamicResources{
+			AdsConfig: &corev3.ApiConfigSource{ApiType: corev3.ApiConfigSource_DELTA_GRPC, TransportApiVersion: corev3.ApiVersion_V3,
+				SetNodeOnFirstMessageOnly: true, GrpcServices: []*corev3.GrpcService{grpcService(controlName)}},
+			LdsConfig: fromControl(), CdsConfig: fromControl(),
+		},
+	}
+	if err := b.ValidateAll(); err != nil {
+		return nil, fail(BadConfig, err, "the configuration breaks a rule of Envoy's: %v", err)
+	}
+	return b, nil
+}
+
+// fromControl is where a resource comes from that the control plane gives.
+func fromControl() *corev3.ConfigSource {
+	return &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 }
 
 func address(hostport string) (*corev3.Address, error) {

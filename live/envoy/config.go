@@ -11,8 +11,11 @@ type Config struct {
 	// Admin is the address of Envoy's own pages. Default 127.0.0.1:0. They can
 	// stop the process, so they belong on loopback.
 	Admin string
+	// Control is the address of a control plane that gives listeners, routes and
+	// clusters over delta ADS; Listen, Pools and Routes are then empty. Default none.
+	Control string
 	// Pools are the groups of model servers, each with its endpoint picker. At
-	// least one.
+	// least one, but with Control.
 	Pools []Pool
 	// Routes are tried in order. Default: every path leads to the first pool,
 	// whose picker answers unknown paths with 404 itself.

@@ -79,6 +79,12 @@ func (c Config) Validate() error {
 	if _, err := netip.ParseAddrPort(c.Admin); err != nil {
 		return fail(BadConfig, err, "admin: %q is not ip:port: %v", c.Admin, err)
 	}
+	if c.Control != "" {
+		if _, err := netip.ParseAddrPort(c.Control); err != nil {
+			return fail(BadConfig, err, "control: %q is not ip:port: %v", c.Control, err)
+		}
+		return c.Limits.validate()
+	}
 	if len(c.Pools) == 0 {
 		return fail(BadConfig, nil, "pools: there are none; a gateway needs at least one pool with a picker")
 	}

@@ -57,6 +57,16 @@ func (c Config) connectionManager() (*hcmv3.HttpConnectionManager, error) {
 	if err != nil {
 		return nil, err
 	}
+	m, err := c.manager(filters)
+	if err != nil {
+		return nil, err
+	}
+	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes}
+	return m, nil
+}
+
+// manager is a connection manager without its routes.
+func (c Config) manager(filters []*hcmv3.HttpFilter) (*hcmv3.HttpConnectionManager, error) {
 	guard, err := extension("envoy.http.early_header_mutation.header_mutation", dropDestination())
 	if err != nil {
 		return nil, err
@@ -72,7 +82,6 @@ func (c Config) connectionManager() (*hcmv3.HttpConnectionManager, error) {
 	return &hcmv3.HttpConnectionManager{
 		CodecType:            hcmv3.HttpConnectionManager_AUTO, // HTTP/1.1, and HTTP/2 by its preface
 		StatPrefix:           listenerName,
-		RouteSpecifier:       &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes},
 		HttpFilters:          filters,
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(streamsPerConnection)},
 		StreamIdleTimeout:    duration(c.Limits.idleTimeout()),

@@ -43,7 +43,8 @@ type Process struct {
 	Config Config
 	// Dir holds the run's configuration and logs.
 	Dir string
-	// Addr is where clients connect, ip:port; AdminAddr is Envoy's own.
+	// Addr is where clients connect, ip:port, "" where a control plane says that;
+	// AdminAddr is Envoy's own.
 	Addr      string
 	AdminAddr string
 	// Startup is the time from exec to ready.
@@ -190,6 +191,9 @@ func (p *Process) readyNow(ctx context.Context) bool {
 	}
 	if !p.admin.ready(ctx) {
 		return false
+	}
+	if p.Config.Control != "" {
+		return true // listeners come and go
 	}
 	addr, err := p.admin.listener(ctx, listenerName)
 	p.Addr = addr

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -78,7 +79,7 @@ func TestConnectors(t *testing.T) {
 	for _, c := range []struct {
 		profile link.Profile
 		blocks  bool
-	}{{link.NIXLv2, false}, {link.NIXLv2.Compressed(), false}, {link.NIXLv2.Pipelined(), false}, {link.NIXLv1, true}, {link.TCP, false}, {link.LMCache, false}} {
+	}{{connector.NIXLv2.Profile, false}, {connector.NIXLv2.Profile.Compressed(), false}, {connector.NIXLv2.Profile.Pipelined(), false}, {connector.NIXLv1.Profile, true}, {link.TCP, false}, {connector.LMCache.Profile, false}} {
 		name := fmt.Sprintf("%s-%d-bits-%d-permille", c.profile.Name, c.profile.CompressBits, c.profile.PipelinePermille)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +154,7 @@ func alone(t *testing.T, profile link.Profile, bytes int64) machine.Time {
 // all their bytes fit through it, and not before.
 func TestContention(t *testing.T) {
 	t.Parallel()
-	p, _ := connected(t, link.NIXLv2)
+	p, _ := connected(t, connector.NIXLv2.Profile)
 	var handed []json.RawMessage
 	for i := range 4 {
 		pre := p.ask(p.prefill, `{"prompt":`+strconvQuote(longPrompt(i))+`,"max_tokens":1,`+remoteDecode+`}`)
@@ -184,7 +185,7 @@ func TestContention(t *testing.T) {
 // their time is up.
 func TestCrashDuringTransfer(t *testing.T) {
 	t.Parallel()
-	p, _ := connected(t, link.NIXLv1)
+	p, _ := connected(t, connector.NIXLv1.Profile)
 	pre := p.ask(p.prefill, `{"prompt":`+strconvQuote(longPrompt(1))+`,"max_tokens":1,`+remoteDecode+`}`)
 	if pre.status != 200 {
 		t.Fatal(pre.body)

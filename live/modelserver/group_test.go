@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -184,5 +187,9 @@ func TestOutOfMemory(t *testing.T) {
 		t.Fatal(resp, err)
 	} else {
 		resp.Body.Close()
+	}
+	_, _, err := generateCall(t, t.Context(), dial(t, b), ask("r", 1, false))
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "129.00 GiB") {
+		t.Fatal(err)
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/live/modelserver/grpcapi"
-	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/vllmservice"
 )
 
 // A subscriber is told of blocks as they come, and one that comes back goes on
@@ -25,7 +26,7 @@ func TestGRPCSubscribe(t *testing.T) {
 	var c collector
 	o.KVEvents = func(_, _ string) (KVPublisher, error) { return &c, nil }
 	b := start(t, o)
-	client := vllmgrpc.NewVllmEngineClient(dial(t, b))
+	client := vllmservice.NewVllmEngineClient(dial(t, b))
 	ctx, leave := context.WithCancel(t.Context())
 	live, err := client.SubscribeKvEvents(ctx, &vllmgrpc.SubscribeKvEventsRequest{})
 	if err != nil {
@@ -81,7 +82,7 @@ func TestGRPCSubscribe(t *testing.T) {
 
 func TestGRPCSubscribeToNothing(t *testing.T) {
 	t.Parallel()
-	s, err := vllmgrpc.NewVllmEngineClient(dial(t, start(t, batched()))).SubscribeKvEvents(t.Context(), &vllmgrpc.SubscribeKvEventsRequest{})
+	s, err := vllmservice.NewVllmEngineClient(dial(t, start(t, batched()))).SubscribeKvEvents(t.Context(), &vllmgrpc.SubscribeKvEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestGRPCTokenizer(t *testing.T) {
 	get := func(file []byte) ([]byte, string, error) {
 		o := batched()
 		o.TokenizerJSON = file
-		s, err := vllmgrpc.NewVllmEngineClient(dial(t, start(t, o))).GetTokenizer(t.Context(), &vllmgrpc.GetTokenizerRequest{})
+		s, err := vllmservice.NewVllmEngineClient(dial(t, start(t, o))).GetTokenizer(t.Context(), &vllmgrpc.GetTokenizerRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestGRPCLoads(t *testing.T) {
 	body := `{"prompt":[1,2,3,4,5,6,7,8,9],"max_tokens":2}`
 	b.post("/v1/completions", body)
 	b.post("/v1/completions", body)
-	r, err := vllmgrpc.NewVllmEngineClient(dial(t, b)).GetLoads(t.Context(), &vllmgrpc.GetLoadsRequest{})
+	r, err := vllmservice.NewVllmEngineClient(dial(t, b)).GetLoads(t.Context(), &vllmgrpc.GetLoadsRequest{})
 	if err != nil || len(r.Loads) != 1 {
 		t.Fatal(r, err)
 	}

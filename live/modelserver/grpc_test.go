@@ -22,9 +22,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/tokens"
-	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/vllmservice"
 )
 
 func dial(t *testing.T, b *bench) *grpc.ClientConn {
@@ -64,7 +65,7 @@ func receive(t *testing.T, stream grpc.ServerStreamingClient[vllmgrpc.GenerateRe
 
 func generateCall(t *testing.T, ctx context.Context, conn *grpc.ClientConn, q *vllmgrpc.GenerateRequest, opts ...grpc.CallOption) ([]*vllmgrpc.GenerateStreamChunk, []*vllmgrpc.GenerateComplete, error) {
 	t.Helper()
-	stream, err := vllmgrpc.NewVllmEngineClient(conn).Generate(ctx, q, opts...)
+	stream, err := vllmservice.NewVllmEngineClient(conn).Generate(ctx, q, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +217,7 @@ func TestGRPCStandardHealth(t *testing.T) {
 	t.Parallel()
 	b := start(t, fast())
 	conn := dial(t, b)
-	engineClient, health := vllmgrpc.NewVllmEngineClient(conn), healthpb.NewHealthClient(conn)
+	engineClient, health := vllmservice.NewVllmEngineClient(conn), healthpb.NewHealthClient(conn)
 	check := func(want bool) {
 		t.Helper()
 		h, err := engineClient.HealthCheck(t.Context(), &vllmgrpc.HealthCheckRequest{})
@@ -254,7 +255,7 @@ func slow() ServerOptions {
 func (b *bench) allFree(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	for {
-		l, err := vllmgrpc.NewVllmEngineClient(conn).GetLoads(t.Context(), &vllmgrpc.GetLoadsRequest{})
+		l, err := vllmservice.NewVllmEngineClient(conn).GetLoads(t.Context(), &vllmgrpc.GetLoadsRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +272,7 @@ func TestGRPCAbort(t *testing.T) {
 	t.Parallel()
 	b := start(t, slow())
 	conn := dial(t, b)
-	client := vllmgrpc.NewVllmEngineClient(conn)
+	client := vllmservice.NewVllmEngineClient(conn)
 	for _, streamed := range []bool{true, false} {
 		id := fmt.Sprintf("endless-%v", streamed)
 		stream, err := client.Generate(t.Context(), ask(id, 4000, streamed))
@@ -300,7 +301,7 @@ func TestGRPCAbort(t *testing.T) {
 func (b *bench) running(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	for {
-		l, err := vllmgrpc.NewVllmEngineClient(conn).GetLoads(t.Context(), &vllmgrpc.GetLoadsRequest{})
+		l, err := vllmservice.NewVllmEngineClient(conn).GetLoads(t.Context(), &vllmgrpc.GetLoadsRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +316,7 @@ func TestGRPCClientLeaves(t *testing.T) {
 	b := start(t, slow())
 	conn := dial(t, b)
 	ctx, leave := context.WithCancel(t.Context())
-	stream, err := vllmgrpc.NewVllmEngineClient(conn).Generate(ctx, ask("left", 4000, true))
+	stream, err := vllmservice.NewVllmEngineClient(conn).Generate(ctx, ask("left", 4000, true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +337,7 @@ func TestGRPCClientLeaves(t *testing.T) {
 func TestGRPCEmbedAndInfo(t *testing.T) {
 	t.Parallel()
 	b := start(t, fast())
-	client := vllmgrpc.NewVllmEngineClient(dial(t, b))
+	client := vllmservice.NewVllmEngineClient(dial(t, b))
 	e, err := client.Embed(t.Context(), &vllmgrpc.EmbedRequest{Tokenized: &vllmgrpc.TokenizedInput{InputIds: []uint32{7, 8, 9}}})
 	if err != nil || int(e.EmbeddingDim) != modelserver.DefaultDimensions || len(e.Embedding) != modelserver.DefaultDimensions || e.PromptTokens != 3 {
 		t.Fatal(e, err)

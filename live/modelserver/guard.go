@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/grpcapi"
-	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -72,7 +72,7 @@ func controls(path string) bool {
 // refuse answers who may not, in the words of what they speak.
 func refuse(w http.ResponseWriter, r *http.Request, e *openai.Error) {
 	if vllmgrpc.IsGRPC(r.Header.Get("Content-Type")) {
-		grpcapi.Refuse(w, r, codes.Unauthenticated, "show a key as authorization: Bearer KEY")
+		grpcapi.Refuse(w, r, codes.Code(vllmgrpc.CodeOf(e.Status)), e.Message)
 		return
 	}
 	wire.CloseAfter(w, r)

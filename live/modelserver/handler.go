@@ -47,7 +47,7 @@ func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.
 	fault, bad := s.faultOf(r, &g.head)
 	if bad != nil {
 		wire.CloseAfter(w, r)
-		wire.Answer(w, bad)
+		wire.Write(w, bad.Status, wire.JSON, api.AppendError(nil, bad))
 		return
 	}
 	boundary, isHeld, err := held.Boundary(wire.Header(r, "Content-Type"))

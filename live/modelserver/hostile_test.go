@@ -24,7 +24,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
-	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/live/modelserver/vllmservice"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -72,7 +73,7 @@ func TestKeysGuardAllButHealth(t *testing.T) {
 	o2.APIKeys = o.APIKeys
 	b2 := start(t, o2)
 	conn := dial(t, b2)
-	engine := vllmgrpc.NewVllmEngineClient(conn)
+	engine := vllmservice.NewVllmEngineClient(conn)
 	if _, err := engine.GetModelInfo(t.Context(), &vllmgrpc.GetModelInfoRequest{}); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("gRPC without a key: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/link"
@@ -90,13 +91,13 @@ func legs(p *pair, profile link.Profile, prompt, id string) (prefill, decode str
 		return `{"prompt":` + strconvQuote(prompt) + `,"max_tokens":` + fmt.Sprint(n) + more + `}`
 	}
 	switch profile.Name {
-	case link.SGLang.Name:
+	case connector.SGLang.Name:
 		both := body(3, fmt.Sprintf(`,"bootstrap_host":%q,"bootstrap_port":%s,"bootstrap_room":%s`, host, port, id))
 		return both, both
-	case link.Mooncake.Name:
+	case connector.Mooncake.Name:
 		return body(1, `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"xfer-`+id+`"}`),
 			body(3, fmt.Sprintf(`,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_bootstrap_addr":"http://%s","remote_engine_id":%q,"transfer_id":"xfer-%s"}`, p.prefill.MeetingAddress(), p.prefill.reader.EngineID, id))
-	case link.Offloading.Name:
+	case connector.Offloading.Name:
 		return body(1, `,"kv_transfer_params":{"remote_decoder":{"kv_request_id":"`+id+`"}}`),
 			body(3, fmt.Sprintf(`,"kv_transfer_params":{"remote_prefiller":{"kv_request_id":"%s","remote_host":%q,"remote_port":%s}}`, id, host, port))
 	}
@@ -108,7 +109,7 @@ func legs(p *pair, profile link.Profile, prompt, id string) (prefill, decode str
 // but the last.
 func TestMeeting(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []link.Profile{link.SGLang, link.Mooncake, link.Offloading} {
+	for _, profile := range []link.Profile{connector.SGLang.Profile, connector.Mooncake.Profile, connector.Offloading.Profile} {
 		for _, decodeFirst := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s decode first %v", profile.Name, decodeFirst), func(t *testing.T) {
 				t.Parallel()
@@ -147,7 +148,7 @@ func TestMeeting(t *testing.T) {
 // while its decode server waits: each ends once, and nothing is held.
 func TestMeetingInVain(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []link.Profile{link.SGLang, link.Mooncake, link.Offloading} {
+	for _, profile := range []link.Profile{connector.SGLang.Profile, connector.Mooncake.Profile, connector.Offloading.Profile} {
 		t.Run(profile.Name, func(t *testing.T) {
 			t.Parallel()
 			p := apart(t, profile, func(o *ServerOptions) { o.Engine.KVHoldTimeout = 300 * machine.Millisecond })
@@ -183,10 +184,10 @@ func TestMeetingInVain(t *testing.T) {
 // Recompute: a lost room costs time and nothing else.
 func TestMeetingRecompute(t *testing.T) {
 	t.Parallel()
-	p := apart(t, link.Mooncake, func(o *ServerOptions) {
+	p := apart(t, connector.Mooncake.Profile, func(o *ServerOptions) {
 		o.Engine.KVHoldTimeout, o.Engine.KVLoadFailure = 100*machine.Millisecond, engine.KVLoadRecompute
 	})
-	_, second := legs(p, link.Mooncake, longPrompt(1), "1")
+	_, second := legs(p, connector.Mooncake.Profile, longPrompt(1), "1")
 	if a := p.ask(p.decode, second); a.status != 200 || cached(t, a.body) != 0 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -197,7 +198,7 @@ func TestMeetingRecompute(t *testing.T) {
 // content, in as many blocks as agree.
 func TestExternalCache(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []link.Profile{link.SharedStorage, link.LMCache} {
+	for _, profile := range []link.Profile{connector.SharedStorage.Profile, connector.LMCache.Profile} {
 		for _, batching := range []engine.Batching{engine.BatchingContinuous, engine.BatchingIndependent} {
 			t.Run(fmt.Sprint(profile.Name, " ", batching), func(t *testing.T) {
 				t.Parallel()
@@ -232,7 +233,7 @@ func TestExternalCache(t *testing.T) {
 // has it in its cache.
 func TestKVSource(t *testing.T) {
 	t.Parallel()
-	p := apart(t, link.Offloading, nil)
+	p := apart(t, connector.Offloading.Profile, nil)
 	body := `{"prompt":` + strconvQuote(longPrompt(1)) + `,"max_tokens":2}`
 	if a := p.ask(p.prefill, body); a.status != 200 {
 		t.Fatal(a.body)
@@ -254,7 +255,7 @@ func TestKVSource(t *testing.T) {
 // once the servers meet by the transfer's id at the handshake port.
 func TestMoRIIO(t *testing.T) {
 	t.Parallel()
-	p := apart(t, link.NIXLv2, func(o *ServerOptions) { o.Meeting = "127.0.0.1:0" })
+	p := apart(t, connector.NIXLv2.Profile, func(o *ServerOptions) { o.Meeting = "127.0.0.1:0" })
 	host, port, _ := net.SplitHostPort(p.prefill.MeetingAddress())
 	body := func(i, n int, kv string) string {
 		return fmt.Sprintf(`{"prompt":%s,"max_tokens":%d,"kv_transfer_params":%s}`, strconvQuote(longPrompt(i)), n, kv)
@@ -283,7 +284,7 @@ func TestMoRIIO(t *testing.T) {
 // The meeting port answers Mooncake's question over HTTP, and nothing else.
 func TestBootstrapQuery(t *testing.T) {
 	t.Parallel()
-	p := apart(t, link.Mooncake, nil)
+	p := apart(t, connector.Mooncake.Profile, nil)
 	resp, err := http.Get("http://" + p.prefill.MeetingAddress() + "/query")
 	if err != nil {
 		t.Fatal(err)
@@ -311,13 +312,13 @@ func TestBootstrapQuery(t *testing.T) {
 // What cannot be meant is refused by name.
 func TestMeetingFields(t *testing.T) {
 	t.Parallel()
-	p := apart(t, link.SGLang, nil)
+	p := apart(t, connector.SGLang.Profile, nil)
 	for _, fields := range []string{`"bootstrap_room":"x"`, `"bootstrap_room":5,"bootstrap_host":7,"bootstrap_port":1`, `"bootstrap_room":5,"bootstrap_host":"h","bootstrap_port":99999`, `"bootstrap_room":-1,"bootstrap_host":"h","bootstrap_port":9`} {
 		if a := p.ask(p.decode, `{"prompt":"x",`+fields+`}`); a.status != 400 || !strings.Contains(a.body, "bootstrap_room") {
 			t.Errorf("%s: %d %s", fields, a.status, a.body)
 		}
 	}
-	m := apart(t, link.Mooncake, nil)
+	m := apart(t, connector.Mooncake.Profile, nil)
 	if a := m.ask(m.decode, `{"prompt":"x","kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"t","remote_bootstrap_addr":"::"}}`); a.status != 400 {
 		t.Errorf("%d %s", a.status, a.body)
 	}

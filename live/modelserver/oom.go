@@ -5,7 +5,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/internal/pause"
-	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
 // A server that does not fit into its memory never serves (enginecore.Kills). The
@@ -25,6 +24,5 @@ func (s *Server) crashLoop() {
 
 // killed answers every request to such a server.
 func (s *Server) killed(w http.ResponseWriter, r *http.Request) {
-	wire.CloseAfter(w, r)
-	wire.Answer(w, s.engine.Core.Refuses(s.clock()))
+	refuse(w, r, s.engine.Core.Refuses(s.clock()))
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -47,8 +48,8 @@ func TestOnlyPeersAreDialled(t *testing.T) {
 			}
 		}
 	}
-	p := apart(t, link.SGLang, func(o *ServerOptions) {
-		o.KVRole = modelserver.RoleConsumer
+	p := apart(t, connector.SGLang.Profile, func(o *ServerOptions) {
+		o.KVRole = connector.RoleConsumer
 		o.KVPeers, _ = modelserver.ParsePeers([]string{"10.244.0.0/16"})
 	})
 	if a := p.ask(p.decode, fmt.Sprintf(`{"prompt":"a","max_tokens":1,"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7}`, port)); a.status != 403 {
@@ -160,7 +161,7 @@ func TestPeerFallsSilent(t *testing.T) {
 // cache which is still to be computed says so, and is waited for.
 func TestPeersMayTakeTheirTimeToPrefill(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []link.Profile{link.SGLang, link.Mooncake, link.Offloading} {
+	for _, profile := range []link.Profile{connector.SGLang.Profile, connector.Mooncake.Profile, connector.Offloading.Profile} {
 		t.Run(profile.Name, func(t *testing.T) {
 			t.Parallel()
 			p := apart(t, profile, func(o *ServerOptions) { o.PeerTimeout = time.Second })
@@ -173,8 +174,8 @@ func TestPeersMayTakeTheirTimeToPrefill(t *testing.T) {
 			})
 			// The time for a first byte passes, for a peer that is asked now.
 			port, _ := silence(t)
-			names := map[string]string{link.Mooncake.Name: fields("127.0.0.1", port)["mooncake"], link.Offloading.Name: fields("127.0.0.1", port)["peer"],
-				link.SGLang.Name: fmt.Sprintf(`"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7`, port)}
+			names := map[string]string{connector.Mooncake.Name: fields("127.0.0.1", port)["mooncake"], connector.Offloading.Name: fields("127.0.0.1", port)["peer"],
+				connector.SGLang.Name: fmt.Sprintf(`"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7`, port)}
 			if a := p.ask(p.decode, `{"prompt":"a b c","max_tokens":1,`+names[profile.Name]+`}`); a.status != 500 {
 				t.Errorf("a silent peer: %d %s", a.status, a.body)
 			}

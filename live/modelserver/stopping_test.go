@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 )
 
 // The same stop ends the same request on every way to the server: whole,

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -95,7 +96,7 @@ func TestEncodeServerFails(t *testing.T) {
 func TestParallelDispatch(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(_ *rig, o *Options) {
-		o.Disagg.MoRIIO = disagg.MoRIIO{Write: true, Parallel: true, DecodeNotifyPort: 1, PrefillHandshakePort: 2}
+		o.Disagg.MoRIIO = connector.MoRIIO{Write: true, Parallel: true, DecodeNotifyPort: 1, PrefillHandshakePort: 2}
 		o.Peers.Local = "10.0.0.9"
 	})
 	answer := r.prefill.then
@@ -122,7 +123,7 @@ func TestParallelDispatchFails(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} {
 		r := start(t, func(_ *rig, o *Options) {
-			o.Disagg.MoRIIO = disagg.MoRIIO{Write: true, Parallel: true, Wait: 50 * machine.Millisecond}
+			o.Disagg.MoRIIO = connector.MoRIIO{Write: true, Parallel: true, Wait: 50 * machine.Millisecond}
 		})
 		ended := make(chan struct{})
 		r.decode.then = func(_ http.ResponseWriter, q *http.Request) {
@@ -200,7 +201,7 @@ func TestRankHeader(t *testing.T) {
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
-	o := Options{Peers: disagg.MoRIIOPeers{Local: "localhost", Decode: []string{"10.0.0.1"}}, ResolveTTL: time.Nanosecond, Log: slog.New(slog.DiscardHandler)}
+	o := Options{Peers: connector.MoRIIOPeers{Local: "localhost", Decode: []string{"10.0.0.1"}}, ResolveTTL: time.Nanosecond, Log: slog.New(slog.DiscardHandler)}
 	p, err := newPeers(t.Context(), &o, m)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -89,7 +90,7 @@ type Options struct {
 	// Peers are what MoRI-IO's legs name: names or addresses. Names are resolved
 	// at the start and again when ResolveTTL has passed; a look-up may take
 	// ResolveTimeout. Zero is 30 s and 5 s.
-	Peers                      disagg.MoRIIOPeers
+	Peers                      connector.MoRIIOPeers
 	ResolveTTL, ResolveTimeout time.Duration
 
 	// BlockBytes is the size of one KV block, for the transfer's metric; 0 does

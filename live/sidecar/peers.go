@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/connector"
 )
 
 const resolveTTL = 30 * time.Second
@@ -21,7 +21,7 @@ const resolveTTL = 30 * time.Second
 // those beside it still get the old address while one goroutine asks for the
 // new one, and keep it should nobody answer.
 type peers struct {
-	names        disagg.MoRIIOPeers
+	names        connector.MoRIIOPeers
 	ttl, timeout time.Duration
 	log          *slog.Logger
 	lookUp       func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -90,7 +90,7 @@ func (p *peers) ask(name string) (string, error) {
 }
 
 // now are the peers' addresses as far as they are known.
-func (p *peers) now() disagg.MoRIIOPeers {
+func (p *peers) now() connector.MoRIIOPeers {
 	all := func(names []string) []string {
 		var out []string
 		for _, n := range names {
@@ -98,7 +98,7 @@ func (p *peers) now() disagg.MoRIIOPeers {
 		}
 		return out
 	}
-	return disagg.MoRIIOPeers{Local: p.one(p.names.Local), Decode: all(p.names.Decode), Prefill: all(p.names.Prefill)}
+	return connector.MoRIIOPeers{Local: p.one(p.names.Local), Decode: all(p.names.Decode), Prefill: all(p.names.Prefill)}
 }
 
 func (p *peers) one(name string) string {

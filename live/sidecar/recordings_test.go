@@ -23,6 +23,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 )
 
@@ -136,9 +137,8 @@ func (s *stage) start(l *recordedLine) *rig {
 	}
 	r := start(s.t, func(_ *rig, o *Options) {
 		*o = Options{Listen: o.Listen, Decoder: "127.0.0.1:" + at("decode"), PlainHeaders: true, Seed: 7, Log: o.Log, Recorder: o.Recorder,
-			Disagg: disagg.Config{Connector: disagg.Connector(l.Connector)}}
-		o.Disagg.MooncakePort, _ = strconv.Atoi(at("bootstrap"))
-		o.Disagg.SGLangPort, _ = strconv.Atoi(l.Env["SGLANG_BOOTSTRAP_PORT"])
+			Disagg: disagg.Config{Connector: l.connector()}}
+		o.Disagg.MeetingPort, _ = strconv.Atoi(map[*connector.Connector]string{connector.Mooncake: at("bootstrap"), connector.SGLang: l.Env["SGLANG_BOOTSTRAP_PORT"]}[l.connector()])
 		for i := 0; i < len(l.Flags); i++ {
 			next := func() (n int) { i++; n, _ = strconv.Atoi(l.Flags[i]); return n }
 			switch l.Flags[i] {
@@ -169,10 +169,10 @@ func (s *stage) start(l *recordedLine) *rig {
 	return r
 }
 
-// concurrent says whether the connector's legs run side by side, so that the
-// order in which they arrive was arbitrary.
-func (l *recordedLine) concurrent() bool {
-	return l.Connector == string(disagg.SGLang) || l.Connector == string(disagg.Mooncake) || l.Connector == string(disagg.Offloading)
+// connector is the one that was recorded; nil is the default.
+func (l *recordedLine) connector() *connector.Connector {
+	c, _ := connector.Named(l.Connector)
+	return c
 }
 
 func (s *stage) serve(name string, w http.ResponseWriter, r *http.Request) {
@@ -194,7 +194,7 @@ func (s *stage) serve(name string, w http.ResponseWriter, r *http.Request) {
 	if len(s.received) == len(s.line.Received) {
 		close(s.all)
 	}
-	all, answered, concurrent := s.all, s.answered, s.line.concurrent()
+	all, answered, concurrent := s.all, s.answered, s.line.connector().AtOnce
 	s.mu.Unlock()
 	switch {
 	case concurrent && b.Delay > 0: // no answer of another leg is held back for it
@@ -436,7 +436,7 @@ func differs(want, got recordedLine) (diff string) {
 		}
 	}
 	want.Received = slices.Clone(want.Received)
-	if want.concurrent() {
+	if want.connector().AtOnce {
 		for _, legs := range [][]recordedLeg{want.Received, got.Received} {
 			slices.SortStableFunc(legs, func(a, b recordedLeg) int { return cmp.Compare(a.To, b.To) })
 		}

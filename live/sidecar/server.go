@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -135,6 +136,9 @@ func Start(o Options) (s *Sidecar, err error) {
 		return nil, exit.With(exit.Input, err)
 	}
 	config := o.Disagg
+	if config.Connector == nil {
+		config.Connector = connector.NIXLv2
+	}
 	config.Seed, config.Engines, config.Lock = o.Seed, disagg.NewEngines(), s.locked
 	if o.Protect {
 		config.Allow = &s.pool.allow
@@ -321,7 +325,7 @@ func (k *rank) serve(secure bool) {
 		}
 		return k.server.Serve(k.listener)
 	})
-	k.s.log.Info("sidecar listens", "address", k.c.Endpoint, "decoder", k.decoder.String(), "connector", string(k.c.Connector))
+	k.s.log.Info("sidecar listens", "address", k.c.Endpoint, "decoder", k.decoder.String(), "connector", k.c.Connector.Name)
 }
 
 func (s *Sidecar) connState(_ net.Conn, state http.ConnState) {

@@ -24,6 +24,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
@@ -570,7 +571,7 @@ func TestRanks(t *testing.T) {
 // sglang's prefill leg is not waited for, and runs on after the answer.
 func TestDetachedLeg(t *testing.T) {
 	t.Parallel()
-	r := start(t, func(_ *rig, o *Options) { o.Disagg.Connector = disagg.SGLang })
+	r := start(t, func(_ *rig, o *Options) { o.Disagg.Connector = connector.SGLang })
 	finish := make(chan struct{})
 	r.prefill.then = func(w http.ResponseWriter, q *http.Request) {
 		select {

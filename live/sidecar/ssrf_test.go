@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
 )
@@ -78,13 +79,13 @@ func TestNobodyOutsideThePoolIsContacted(t *testing.T) {
 		{name: "as source of blocks", change: func(c *disagg.Config) { c.P2PPull = true }, head: func(_, fake *worker) []string {
 			return []string{"x-kv-cache-source-host-port", fake.addr()}
 		}, status: 200},
-		{name: "mooncake", change: func(c *disagg.Config) { c.Connector = disagg.Mooncake }, head: func(_, fake *worker) []string {
+		{name: "mooncake", change: func(c *disagg.Config) { c.Connector = connector.Mooncake }, head: func(_, fake *worker) []string {
 			return []string{"x-prefiller-host-port", fake.addr()}
 		}, status: 403},
-		{name: "sglang", change: func(c *disagg.Config) { c.Connector = disagg.SGLang }, head: func(_, fake *worker) []string {
+		{name: "sglang", change: func(c *disagg.Config) { c.Connector = connector.SGLang }, head: func(_, fake *worker) []string {
 			return []string{"x-prefiller-host-port", fake.addr()}
 		}, status: 403},
-		{name: "MoRI-IO", change: func(c *disagg.Config) { c.MoRIIO = disagg.MoRIIO{Write: true, Parallel: true} }, head: func(_, fake *worker) []string {
+		{name: "MoRI-IO", change: func(c *disagg.Config) { c.MoRIIO = connector.MoRIIO{Write: true, Parallel: true} }, head: func(_, fake *worker) []string {
 			return []string{"x-prefiller-host-port", fake.addr()}
 		}, status: 403},
 	} {
@@ -121,24 +122,24 @@ func TestNobodyOutsideThePoolIsContacted(t *testing.T) {
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		for _, connector := range []disagg.Connector{disagg.NIXLv2, disagg.SharedStorage, disagg.SGLang, disagg.Offloading, disagg.Mooncake} {
-			t.Run(strconv.Itoa(status)+" "+string(connector), func(t *testing.T) {
+		for _, way := range []*connector.Connector{connector.NIXLv2, connector.SharedStorage, connector.SGLang, connector.Offloading, connector.Mooncake} {
+			t.Run(strconv.Itoa(status)+" "+way.Name, func(t *testing.T) {
 				t.Parallel()
 				fake := outside(t)
 				bootstrap := httptest.NewServer(http.RedirectHandler(fake.URL+"/query", status))
 				t.Cleanup(bootstrap.Close)
 				u, _ := url.Parse(bootstrap.URL)
 				r := start(t, func(_ *rig, o *Options) {
-					o.Disagg.Connector = connector
-					o.Disagg.MooncakePort, _ = strconv.Atoi(u.Port())
+					o.Disagg.Connector = way
+					o.Disagg.MeetingPort, _ = strconv.Atoi(u.Port())
 					o.Disagg.FallBack = true
 				})
 				r.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 				away := http.RedirectHandler(fake.URL+"/v1/chat/completions", status)
 				r.prefill.then = away.ServeHTTP
 				resp, body := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr())
-				switch connector {
-				case disagg.NIXLv2, disagg.SharedStorage: // as the prefiller's error
+				switch way {
+				case connector.NIXLv2, connector.SharedStorage: // as the prefiller's error
 					if resp.StatusCode != status {
 						t.Errorf("%d %s", resp.StatusCode, body)
 					}

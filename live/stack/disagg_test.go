@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -160,7 +161,7 @@ func TestDisaggregatedFlow(t *testing.T) {
 	}
 	r.settled()
 	// Ports mean what they mean in a cluster, where there are addresses enough.
-	if r.places.lock != nil {
+	if r.places.block != nil {
 		for i, want := range []string{"8000", "8000"} {
 			if _, port, _ := net.SplitHostPort(r.Endpoints[i]); port != want {
 				t.Errorf("%s listens on %s", r.Names[i], r.Endpoints[i])
@@ -375,10 +376,10 @@ func between(s, before, after string) string {
 // the decode server gets the prompt's cache instead of computing it again.
 func TestConnectors(t *testing.T) {
 	t.Parallel()
-	for _, connector := range disagg.Connectors() {
-		t.Run(string(connector), func(t *testing.T) {
+	for _, way := range connector.All {
+		t.Run(way.Name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].Disaggregation.Connector = scenario.Connector(connector) }), nil)
+			r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].Disaggregation.Connector = scenario.Connector(way.Name) }), nil)
 			r.okay(r.post(chatPath, long("x")))
 			r.settled()
 			if got := r.decisions(); got != "disaggregated" {
@@ -406,14 +407,14 @@ func TestConnectors(t *testing.T) {
 // for which blocks are held is up, and nothing is kept for it.
 func TestLostRooms(t *testing.T) {
 	t.Parallel()
-	for _, connector := range []disagg.Connector{disagg.SGLang, disagg.Mooncake, disagg.Offloading} {
+	for _, way := range []*connector.Connector{connector.SGLang, connector.Mooncake, connector.Offloading} {
 		for name, fault := range map[string]lifecycle.Fault{"the prefill pod dies": {lifecycle.AtPrefill: {Do: lifecycle.Close}}, "it refuses": {lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}} {
 			for _, failure := range []scenario.TransferFailure{scenario.FailRequest, scenario.Recompute} {
-				t.Run(string(connector)+" "+name+" "+string(failure), func(t *testing.T) {
+				t.Run(way.Name+" "+name+" "+string(failure), func(t *testing.T) {
 					t.Parallel()
 					r := start(t, apart(func(s *scenario.Scenario) {
 						d := &s.Pools[0].Disaggregation
-						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(connector), 150*time.Millisecond, failure
+						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(way.Name), 150*time.Millisecond, failure
 					}), apartFault("prefill", fault, once()))
 					a := r.post(chatPath, long("x"))
 					switch {

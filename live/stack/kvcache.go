@@ -85,7 +85,7 @@ func (s *Stack) startKVManager(context.Context) error {
 	}
 	s.findPlaces()
 	o := kvmanager.DefaultOptions()
-	if s.places.lock != nil {
+	if s.places.block != nil {
 		o.ReplayPort = replayPort
 	}
 	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
@@ -138,7 +138,7 @@ func (s *Stack) publish(so *modelserver.ServerOptions, index int) {
 		a := &announcer{all: s.kv, as: kv.Topic{Pod: so.Name, Model: model}}
 		o.OnSend = a.made.note
 		var err error
-		if a.Publisher, err = bindAt(o, endpoint, s.places != nil && s.places.lock != nil); err != nil {
+		if a.Publisher, err = bindAt(o, endpoint, s.places != nil && s.places.block != nil); err != nil {
 			return nil, err
 		}
 		s.kv.mu.Lock()

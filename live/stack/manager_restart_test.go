@@ -55,7 +55,7 @@ func TestManagerRestarts(t *testing.T) {
 
 			o := kvmanager.DefaultOptions()
 			o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Index.MaxBlocks = events, api, kv.Hasher{BlockTokens: 16}, 0
-			if r.places.lock != nil {
+			if r.places.block != nil {
 				o.ReplayPort = replayPort
 			}
 			again, err := kvmanager.Start(o)
@@ -81,7 +81,7 @@ func TestManagerRestarts(t *testing.T) {
 			}
 			r.until("the union", func() bool {
 				checks := r.askManager(ctx, r.checkKV())
-				return len(checks) == 1 && filled(&checks[0], r.places.lock != nil)
+				return len(checks) == 1 && filled(&checks[0], r.places.block != nil)
 			})
 			r.idle()
 		})

@@ -3,14 +3,11 @@ package stack
 import (
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -30,17 +27,9 @@ type place struct {
 // pods share 127.0.0.1 on ports of their own, and Notice says so.
 type places struct {
 	pods   []place
-	lock   net.Listener
+	block  *serve.Block
 	notice string
 }
-
-// blocks of loopback addresses: 127.A.0.0/16. A run holds port 8000 of
-// 127.A.0.1 for as long as it uses the block, so that two runs at once do not
-// meet.
-const (
-	firstBlock = 16
-	lastBlock  = 250
-)
 
 // findPlaces finds the pool's places, once.
 func (s *Stack) findPlaces() {
@@ -68,22 +57,11 @@ func (s *Stack) scrapesPort() bool {
 
 func findPlaces(p *scenario.Pool) *places {
 	n := p.Servers()
-	var taken error
-	for i := range lastBlock - firstBlock {
-		block := firstBlock + (os.Getpid()*7+i)%(lastBlock-firstBlock)
-		at := func(k int) netip.Addr {
-			return netip.AddrFrom4([4]byte{127, byte(block), byte(k / 250), byte(k%250 + 1)})
-		}
-		lock, err := net.Listen("tcp", netip.AddrPortFrom(at(0), scenario.PodPort).String())
-		if err != nil {
-			if taken = err; strings.Contains(err.Error(), "assign requested address") {
-				break // there is one loopback address only
-			}
-			continue
-		}
-		x := &places{lock: lock}
+	block, taken := serve.OwnBlock(scenario.PodPort)
+	if taken == nil {
+		x := &places{block: block}
 		for k := range n {
-			on := func(port int) string { return scenario.JoinPort(at(k+1).String(), port) }
+			on := func(port int) string { return scenario.JoinPort(block.Address(k+1).String(), port) }
 			pod := place{front: on(scenario.PodPort), server: on(p.ServerPort(k)), side: on(scenario.SideChannelPort)}
 			if also := p.AlsoPort(k); also != 0 {
 				pod.also = on(also)
@@ -99,8 +77,4 @@ func findPlaces(p *scenario.Pool) *places {
 	return x
 }
 
-func (x *places) free() {
-	if x.lock != nil {
-		_ = x.lock.Close() // nobody ever connects to it
-	}
-}
+func (x *places) free() { x.block.Free() }

@@ -17,9 +17,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	core "github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/live/client"
@@ -244,8 +244,8 @@ func (s *Stack) startServers(ctx context.Context) error {
 		so.Listen = fixed(s.o.Scenario.Ports.Servers, i, "")
 		if s.places != nil {
 			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
-			if so.KVRole = core.RoleConsumer; s.pool.Prefills(i) {
-				so.KVRole = core.RoleProducer
+			if so.KVRole = connector.RoleConsumer; s.pool.Prefills(i) {
+				so.KVRole = connector.RoleProducer
 			}
 		}
 		s.publish(&so, i)

@@ -19,6 +19,7 @@ import (
 type cli struct {
 	Run         runCmd         `cmd:"" group:"play" help:"Play a scenario for real: Envoy, endpoint picker and simulated model servers."`
 	Sim         simCmd         `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
+	Up          upCmd          `cmd:"" group:"play" help:"Bring Kubernetes manifests up: Gateways, routes and pools with a real Envoy and simulated model servers."`
 	ModelServer modelserverCmd `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's own flags."`
 	EPP         eppCmd         `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
 	Sidecar     sidecarCmd     `cmd:"" name:"sidecar" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags and those of documents 002 and 003."`
@@ -31,6 +32,7 @@ type cli struct {
 	Validate    validateCmd    `cmd:"" group:"decide" help:"Play a scenario in wall time and in virtual time, and say how far virtual time is off."`
 	Replay      replayCmd      `cmd:"" group:"play" help:"Show a recording again."`
 	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`
+	Manifests   manifestsCmd   `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
 	Config      configCmd      `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
 	Doctor      doctorCmd      `cmd:"" group:"look" help:"Say which Envoy a run would use, and what this machine lacks."`
 	Completion  completionCmd  `cmd:"" group:"look" help:"Print what completes commands and flags in a shell."`

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -125,7 +126,7 @@ func (c *sidecarCmd) Run(o *outside) error {
 	if c.SecureProxy {
 		scheme = "https"
 	}
-	fmt.Fprintf(o.Stderr, "windtunnel sidecar: %s://%s before %s, connector %s\n", scheme, s.Addr(), opts.Decoder, opts.Disagg.Connector)
+	fmt.Fprintf(o.Stderr, "windtunnel sidecar: %s://%s before %s, connector %s\n", scheme, s.Addr(), opts.Decoder, opts.Disagg.Connector.Name)
 	if at := s.MetricsAddr(); at != "" {
 		fmt.Fprintf(o.Stderr, "windtunnel sidecar: its own metrics on http://%s/metrics\n", at)
 	}
@@ -149,6 +150,17 @@ func (f bodyFlags) limits() (serve.BodyLimits, error) {
 		}
 	}
 	return l, nil
+}
+
+// meetingPort is where prefill servers meet the decode server, as the connector's own flag says.
+func (c *sidecarCmd) meetingPort(way *connector.Connector) int {
+	switch way {
+	case connector.Mooncake:
+		return c.BootstrapPort
+	case connector.SGLang:
+		return c.SGLangPort
+	}
+	return 0
 }
 
 func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
@@ -177,14 +189,14 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 	}
 	if strings.EqualFold(c.Connector, "tcp") { // document 002's
 		fmt.Fprintln(o.Stderr, "notice: a connector tcp there is not; nixlv2 is used, which goes over TCP without RDMA")
-		c.Connector = string(disagg.NIXLv2)
+		c.Connector = connector.NIXLv2.Name
 	}
-	connector, err := disagg.ParseConnector(c.Connector)
+	way, err := connector.Named(c.Connector)
 	if err != nil {
 		return none, fmt.Errorf("--kv-connector: %w", err)
 	}
-	if c.P2PPull && connector != disagg.NIXLv2 {
-		return none, fmt.Errorf("--enable-p2p-pull joins the offloading connector to nixlv2; with --kv-connector %s it has no meaning", connector)
+	if c.P2PPull && way != connector.NIXLv2 {
+		return none, fmt.Errorf("--enable-p2p-pull joins the offloading connector to nixlv2; with --kv-connector %s it has no meaning", way.Name)
 	}
 	encoder, err := disagg.ParseECConnector(c.ECConnector)
 	if err != nil {
@@ -219,10 +231,10 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 	}
 	opts := sidecar.Options{
 		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Advertise: c.Advertise, Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
-		Disagg: disagg.Config{Connector: connector, SGLangPort: c.SGLangPort, MooncakePort: c.BootstrapPort, P2PPort: c.P2PPort, P2PPull: c.P2PPull,
+		Disagg: disagg.Config{Connector: way, MeetingPort: c.meetingPort(way), P2PPort: c.P2PPort, P2PPull: c.P2PPull,
 			Sample: c.Sampling, Retries: c.Retries, RetryOn5xx: c.RetryAll, RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
 			Encoder: encoder, MoRIIO: moriio, PodIP: c.PodIP},
-		Peers:      disagg.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts, Prefill: c.MoRIIO.RemoteHosts},
+		Peers:      connector.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts, Prefill: c.MoRIIO.RemoteHosts},
 		ResolveTTL: time.Duration(c.MoRIIO.TTL) * time.Second, ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
 		SessionCache: c.SessionCache, Prefillers: c.PrefillURL,
 		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Objects: c.Objects, PoolName: c.PoolName, Namespace: c.PoolNamespace,

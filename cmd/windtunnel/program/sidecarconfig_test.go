@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
@@ -54,7 +54,7 @@ metrics-port: 9400
 		t.Fatal(err)
 	}
 	d := o.Disagg
-	if o.Listen != "127.0.0.1:8086" || o.Decoder != "127.0.0.1:8203" || d.Connector != disagg.Mooncake || d.MooncakePort != 9001 || d.Sample ||
+	if o.Listen != "127.0.0.1:8086" || o.Decoder != "127.0.0.1:8203" || d.Connector != connector.Mooncake || d.MeetingPort != 9001 || d.Sample ||
 		d.Retries != 2 || d.RetryBackoff.Duration().String() != "50ms" || o.Prefiller.On || !o.DecoderTLS.On || o.Encoder.On || o.Serve.On ||
 		o.MetricsListen != "127.0.0.1:9400" || d.P2PPort != 7900 || d.PodIP != "10.0.0.9" {
 		t.Errorf("%+v", o)

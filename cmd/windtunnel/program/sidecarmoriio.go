@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -29,8 +29,8 @@ type moriioFlags struct {
 }
 
 // config checks the flags as the real sidecar does.
-func (m *moriioFlags) config() (disagg.MoRIIO, error) {
-	c := disagg.MoRIIO{Write: m.Write, Parallel: m.Parallel, Wait: machine.FromDuration(m.Wait), TPSize: m.TPSize, DPSize: m.DPSize, DPSizeLocal: m.DPSizeLocal,
+func (m *moriioFlags) config() (connector.MoRIIO, error) {
+	c := connector.MoRIIO{Write: m.Write, Parallel: m.Parallel, Wait: machine.FromDuration(m.Wait), TPSize: m.TPSize, DPSize: m.DPSize, DPSizeLocal: m.DPSizeLocal,
 		DecodeNotifyPort: m.DecodeNotify, DecodeHandshakePort: m.DecodeHandshake, PrefillNotifyPort: m.PrefillNotify, PrefillHandshakePort: m.PrefillHandshake}
 	switch {
 	case m.Write && m.LocalIP == "":

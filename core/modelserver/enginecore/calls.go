@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -13,8 +14,8 @@ import (
 type call struct {
 	id    Call
 	what  errand
-	seq   *Sequence // of all but greetings
-	to    *Remote   // nil: the external cache
+	seq   *Sequence         // of all but greetings
+	to    *connector.Remote // nil: the external cache
 	timer machine.Handle
 	greet []*Sequence // who waits for the greeting
 
@@ -55,7 +56,7 @@ const (
 
 var errLost = errors.New("a fault was asked for: the transfer is lost")
 
-func (s *Core) call(what errand, q *Sequence, to *Remote) *call {
+func (s *Core) call(what errand, q *Sequence, to *connector.Remote) *call {
 	s.serial++
 	c := &call{id: s.serial, what: what, seq: q, to: to, began: s.now}
 	s.calls[c.id] = c
@@ -86,7 +87,7 @@ func (s *Core) hangUp(c *call) {
 // never answered is greeted first, without any: nobody who never answers holds
 // blocks, and who answers no more holds them for PeerTimeout.
 
-func (s *Core) greeted(r *Remote) bool {
+func (s *Core) greeted(r *connector.Remote) bool {
 	_, ok := s.known.Get(r.Address())
 	return ok
 }
@@ -155,7 +156,7 @@ func (s *Core) pull(f *engine.Effect, q *Sequence) {
 	c := s.call(fetching, q, q.Remote)
 	c.tokens, c.bytes = int(f.Count), f.Bytes
 	if q.Remote != nil {
-		s.ask(c, q.Remote.fetch())
+		s.ask(c, fetch(q.Remote))
 		return
 	}
 	c.to, c.writer, c.stored = found.to, found.writer, found.what == looking
@@ -341,7 +342,7 @@ func (s *Core) release(f *engine.Effect, q *Sequence) {
 		// Nothing was fetched: all of it was here already, or nobody waits for it
 		// any more. The holder need not keep it until its time is up.
 		if q.Remote != nil {
-			s.ask(s.call(freeing, q, q.Remote), q.Remote.fetch())
+			s.ask(s.call(freeing, q, q.Remote), fetch(q.Remote))
 		}
 		return
 	case c.step == moving && !c.told:

@@ -1,6 +1,7 @@
 package enginecore
 
 import (
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -107,7 +108,7 @@ type (
 	// connection, which stays open until HangUp. Replied or Broke answers.
 	Ask struct {
 		Call     Call
-		To       *Remote
+		To       *connector.Remote
 		Question Question
 	}
 	// HangUp ends a Call. No more is heard of it.
@@ -131,7 +132,7 @@ type (
 		Took, Posted machine.Time
 	}
 	Lost struct {
-		From *Remote // nil is the external cache
+		From *connector.Remote // nil is the external cache
 		Err  error
 	}
 	Kept struct{ Err error }

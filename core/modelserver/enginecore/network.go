@@ -3,13 +3,14 @@ package enginecore
 import (
 	"slices"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // NetworkConfig says what joins the servers of a fleet.
 type NetworkConfig struct {
-	// Profile is the connector; the zero value is link.NIXLv2.
+	// Profile is the connector; the zero value is NIXL v2's.
 	Profile link.Profile
 	// NIC joins each server to the network; the zero value is infiniband-200.
 	NIC link.Wire
@@ -50,7 +51,7 @@ type move struct {
 // NewNetwork makes one on which nothing moves.
 func NewNetwork(c NetworkConfig) (*Network, error) {
 	if c.Profile.Name == "" {
-		c.Profile = link.NIXLv2
+		c.Profile = connector.NIXLv2.Profile
 	}
 	if c.NIC.BytesPerSecond == 0 {
 		var err error

@@ -1,73 +1,16 @@
 package enginecore
 
 import (
-	"strconv"
-	"strings"
-
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Remote names a KV cache that another server has, or will have.
-type Remote struct {
-	// Host and Port are where that server answers for its caches.
-	Host string
-	Port int
-	// EngineID and Blocks name a cache that is there. With a Key EngineID may be
-	// empty.
-	EngineID string
-	Blocks   Blocks
-	// Key names a cache that may still have to be computed, by what both of its
-	// servers were told.
-	Key string
-	// Tokens is how much of the prompt it has; 0 is all.
-	Tokens int
-}
-
-// Address is where the server answers, host:port.
-func (r *Remote) Address() string {
-	host := r.Host
-	if strings.Contains(host, ":") { // IPv6
-		host = "[" + host + "]"
-	}
-	return host + ":" + strconv.Itoa(r.Port)
-}
-
 // fetch is how the cache is asked for.
-func (r *Remote) fetch() Question {
+func fetch(r *connector.Remote) Question {
 	if r.Key != "" {
 		return Question{Op: OpAwait, EngineID: r.EngineID, Key: r.Key}
 	}
 	return Question{Op: OpGet, EngineID: r.EngineID, Blocks: r.Blocks}
-}
-
-// Blocks are the numbers of a cache's blocks, one after the other. They count
-// modulo blockNumbers: a cache has far fewer, so that none comes again while it
-// is held.
-type Blocks struct{ First, Count int }
-
-const blockNumbers = 1 << 30
-
-// Numbers lists them.
-func (b Blocks) Numbers() []int {
-	list := make([]int, b.Count)
-	for i := range list {
-		list[i] = (b.First + i) % blockNumbers
-	}
-	return list
-}
-
-// BlocksOf reads a list of numbers. No server holds blocks that are not one
-// after the other: of those nobody finds any.
-func BlocksOf(numbers []int) Blocks {
-	for i, n := range numbers {
-		if n != (numbers[0]+i)%blockNumbers {
-			return Blocks{First: -1, Count: len(numbers)}
-		}
-	}
-	if len(numbers) == 0 {
-		return Blocks{}
-	}
-	return Blocks{numbers[0], len(numbers)}
 }
 
 // Op is what one server asks of another.
@@ -90,7 +33,7 @@ const (
 type Question struct {
 	Op       Op
 	EngineID string // whom it is meant for
-	Blocks   Blocks
+	Blocks   connector.Blocks
 	Key      string
 	Hashes   []uint64 // of the prompt's blocks
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/link"
@@ -284,10 +285,7 @@ func (f *fleet) command(d *datadriven.TestData) {
 		return n
 	}
 	if d.Cmd == "fleet" {
-		p, err := link.ProfileNamed(f.arg(d, "connector", "nixlv2"))
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		p := connector.ProfileOf(f.arg(d, "connector", "nixlv2"))
 		if d.HasArg("pipelined") {
 			p = p.Pipelined()
 		}
@@ -333,11 +331,11 @@ func (f *fleet) command(d *datadriven.TestData) {
 		switch {
 		case d.HasArg("get"):
 			h := f.seqs[f.arg(d, "get", "")].Hold
-			q.Remote = &Remote{Host: host, Port: 1, EngineID: "e" + host[1:], Blocks: h.Blocks, Tokens: number("tokens", "0")}
+			q.Remote = &connector.Remote{Host: host, Port: 1, EngineID: "e" + host[1:], Blocks: h.Blocks, Tokens: number("tokens", "0")}
 		case d.HasArg("await"):
-			q.Remote = &Remote{Host: host, Port: 1, Key: f.arg(d, "await", "")}
+			q.Remote = &connector.Remote{Host: host, Port: 1, Key: f.arg(d, "await", "")}
 		case d.HasArg("source"):
-			q.Source = &Remote{Host: f.arg(d, "source", ""), Port: 1}
+			q.Source = &connector.Remote{Host: f.arg(d, "source", ""), Port: 1}
 		}
 		s.input(Submit{q})
 	case "abort":

@@ -3,6 +3,7 @@ package enginecore
 import (
 	"cmp"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 )
@@ -20,10 +21,10 @@ type Sequence struct {
 	Owner any
 
 	// Remote, if not nil, has the prompt's KV cache.
-	Remote *Remote
+	Remote *connector.Remote
 	// Source, if not nil, may have the KV of the prompt's beginning in its prefix
 	// cache.
-	Source *Remote
+	Source *connector.Remote
 	// Prefix are the hashes of the prompt's whole blocks, where Submit.Hashes does
 	// not begin with them.
 	Prefix []uint64
@@ -58,7 +59,7 @@ const (
 
 // Hold is a KV cache that is kept for another server.
 type Hold struct {
-	Blocks Blocks
+	Blocks connector.Blocks
 	Tokens int // of the prompt
 	handle uint64
 	key    string

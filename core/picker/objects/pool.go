@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // Pool is an InferencePool of any group.
@@ -163,6 +164,9 @@ func readTargets(v value) (out []Target) {
 	}
 	return out
 }
+
+// ReadSelector reads a label selector: matchLabels and matchExpressions.
+func ReadSelector(v strictyaml.Value) picker.Selector { return readSelector(v, true) }
 
 // readSelector reads matchLabels, and matchExpressions where the schema has them.
 func readSelector(v value, expressions bool) (s picker.Selector) {

@@ -31,6 +31,10 @@ type Set struct {
 	// DefaultNamespace is that of objects which name none; "" is "default".
 	DefaultNamespace string
 
+	// Others says who reads objects of further kinds: nil for what nobody does.
+	// A kind of the whole cluster has no namespace.
+	Others func(kind, group string) (read func(strictyaml.Value, Meta), cluster bool)
+
 	seen  map[string]*Meta
 	count int
 }
@@ -97,20 +101,35 @@ func (s *Set) object(v value, listed bool) {
 	if !versioned {
 		group = ""
 	}
+	var read func(strictyaml.Value, Meta)
+	cluster := false
 	if !groups[kind][group] {
-		return
+		if s.Others != nil {
+			read, cluster = s.Others(kind, group)
+		}
+		if read == nil {
+			return
+		}
 	}
 	if s.count++; s.count > MaxObjects {
 		v.Fail(fmt.Sprintf("more than %d objects", MaxObjects), "", "")
 		return
 	}
 	meta := s.meta(v, kind)
-	v = v.Named(kind + " " + meta.Namespace + "/" + meta.Name + ": ")
+	name := meta.Namespace + "/" + meta.Name
+	if cluster {
+		meta.Namespace, name = "", meta.Name
+	}
+	v = v.Named(kind + " " + name + ": ")
 	if first := s.seen[v.Path()]; first != nil {
 		v.Fail(fmt.Sprintf("the object is given twice, first at %s:%d", first.File, first.Line), "each object once", "")
 	}
 	s.seen[v.Path()] = &meta
 	v.CheckKeys()
+	if read != nil {
+		read(v, meta)
+		return
+	}
 	body := map[string]func(value){"apiVersion": func(value) {}, "kind": func(value) {}, "metadata": func(value) {}, "status": func(value) {}}
 	switch kind {
 	case "InferencePool":
@@ -204,3 +223,6 @@ func older(a, b Meta) int {
 	}
 	return a.order - b.order
 }
+
+// Count is how many objects were read.
+func (s *Set) Count() int { return s.count }

@@ -2,24 +2,27 @@ package parse
 
 import "github.com/windtunnel/windtunnel/core/described"
 
-// fieldsRead is what OpenAI has read of a body's fields at a path.
+// fieldsRead is what a parser has read of a body's fields at a path.
 type fieldsRead struct {
-	path string
-	body *Body // nil where its prompt must be there
+	parser Parser
+	path   string
+	body   *Body // nil where its prompt must be there
 }
 
 // Describe is what Parse makes of the bytes of a body that is described, of which
 // it only makes those that it needs.
 func Describe(ps Parser, path string, d *described.Body) (*Body, error) {
-	if _, ours := ps.(OpenAI); !ours {
+	switch ps.(type) {
+	case OpenAI, VLLMGRPC:
+	default:
 		return ps.Parse(path, d.Bytes())
 	}
 	known, _ := d.Picker.(*fieldsRead)
-	if known == nil || known.path != path {
-		known = &fieldsRead{path: path}
+	if known == nil || known.path != path || known.parser != ps {
+		known = &fieldsRead{parser: ps, path: path}
 		d.Picker = known
-		b, err := OpenAI{}.Parse(path, d.Sample())
-		if err == nil && (b.Kind == Chat && d.Chat || b.Kind == Completions && !d.Chat) {
+		b, err := ps.Parse(path, d.Sample())
+		if err == nil && (b.Kind == Chat && d.Chat || b.Kind == Completions && !d.Chat && !d.Generate || b.Kind == GRPCGenerate && d.Generate) {
 			known.body = b
 		}
 	}

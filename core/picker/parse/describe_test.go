@@ -23,14 +23,14 @@ func TestDescribe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(1, 3000)
 		c := workload.Config{Seed: rapid.Uint64().Draw(t, "seed"), Model: "m", Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 9).Draw(t, "max"),
-			Completions: rapid.Bool().Draw(t, "completions"), Fields: []byte(rapid.SampledFrom([]string{"", `"cache_salt":"x"`, `"cache_salt":7`, `"n":2`}).Draw(t, "fields")),
+			API: rapid.SampledFrom([]workload.API{workload.Chat, workload.Completions, workload.Generate}).Draw(t, "api"), Fields: []byte(rapid.SampledFrom([]string{"", `"cache_salt":"x"`, `"cache_salt":7`, `"n":2`}).Draw(t, "fields")),
 			Length: func(*machine.Draw) int { return length.Draw(t, "length") }, Turns: func(*machine.Draw) int64 { return 4 }}
 		if rapid.Bool().Draw(t, "prefixes") {
 			c.Prefixes = workload.Prefixes(1, 2, workload.ASCII, func(*machine.Draw) int64 { return 600 })
 		}
 		c.Describe()
 		v := c.Conversation(0, 0)
-		ps := rapid.SampledFrom([]parse.Parser{parse.OpenAI{}, parse.VLLMHTTP{}, parse.Passthrough{}}).Draw(t, "parser")
+		ps := rapid.SampledFrom([]parse.Parser{parse.OpenAI{}, parse.VLLMHTTP{}, parse.VLLMGRPC{}, parse.Passthrough{}}).Draw(t, "parser")
 		for {
 			r := v.Request()
 			d := r.Described

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -26,13 +26,13 @@ func (r *Result) meet(so *modelserver.ServerOptions, rank int) {
 	}
 	so.KVRole = r.KVTransfer.Role
 	port := 0
-	switch name := link.VLLMProfile(r.KVTransfer.Connector).Name; {
-	case name == link.Mooncake.Name:
+	switch profile := connector.ProfileOf(r.KVTransfer.Connector); {
+	case profile.Name == connector.Mooncake.Name:
 		port = cmp.Or(r.KVTransfer.Port, r.BootstrapPort)
-	case name == link.SGLang.Name, name == link.Offloading.Name:
+	case profile.MeetingPort != 0:
 		port = r.KVTransfer.Port
 	case strings.HasPrefix(strings.ToLower(r.KVTransfer.Connector), "moriio"):
-		port = cmp.Or(r.KVTransfer.Port, disagg.DefaultMoRIIOHandshakePort)
+		port = cmp.Or(r.KVTransfer.Port, connector.DefaultMoRIIOHandshakePort)
 	case r.joined():
 		port = cmp.Or(r.KVTransfer.Port, link.PeerPort)
 	}

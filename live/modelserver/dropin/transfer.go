@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/chattemplate"
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -24,7 +25,7 @@ func (r *Result) transfer() (kvtransfer.NetworkOptions, error) {
 	if r.KVTransfer == nil {
 		return t, nil
 	}
-	t.Profile = link.VLLMProfile(r.KVTransfer.Connector)
+	t.Profile = connector.ProfileOf(r.KVTransfer.Connector)
 	if !link.UCXHasRDMA(r.UCXTLS) || r.NCCLIBDisable {
 		t.Profile = t.Profile.WithoutRDMA()
 	}

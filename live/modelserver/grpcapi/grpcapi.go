@@ -16,9 +16,9 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
-	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
@@ -61,10 +61,10 @@ func Refuse(w http.ResponseWriter, r *http.Request, code codes.Code, message str
 func (s *Server) Routes(mux *http.ServeMux) {
 	s.calls.named = map[string][]*call{}
 	engineMethod := func(name string, serve func(*call)) {
-		mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/"+name, s.method(serve))
+		mux.HandleFunc("POST /"+vllmgrpc.Service+"/"+name, s.method(serve))
 	}
-	engineMethod("Generate", func(c *call) { c.generate(c.readGenerate) })
-	engineMethod("Embed", func(c *call) { c.generate(c.readEmbed) })
+	engineMethod("Generate", func(c *call) { c.generate(modelserver.GRPCGenerate) })
+	engineMethod("Embed", func(c *call) { c.generate(modelserver.GRPCEmbed) })
 	engineMethod("Abort", func(c *call) {
 		unary(c, func(q *vllmgrpc.AbortRequest) proto.Message {
 			for _, id := range q.RequestIds {
@@ -94,7 +94,7 @@ func (s *Server) Routes(mux *http.ServeMux) {
 	engineMethod("SubscribeKvEvents", (*call).subscribe)
 	health := func(c *call) {
 		unary(c, func(q *healthpb.HealthCheckRequest) proto.Message {
-			if q.Service != "" && q.Service != vllmgrpc.VllmEngine_ServiceDesc.ServiceName {
+			if q.Service != "" && q.Service != vllmgrpc.Service {
 				c.fail(codes.NotFound, "Unknown service: "+q.Service)
 				return nil
 			}
@@ -107,7 +107,7 @@ func (s *Server) Routes(mux *http.ServeMux) {
 	// As vLLM's, Watch tells the state once.
 	mux.HandleFunc("POST "+HealthService+"Check", s.method(health))
 	mux.HandleFunc("POST "+HealthService+"Watch", s.method(health))
-	mux.HandleFunc("POST /"+vllmgrpc.VllmEngine_ServiceDesc.ServiceName+"/", s.method(func(c *call) {
+	mux.HandleFunc("POST /"+vllmgrpc.Service+"/", s.method(func(c *call) {
 		c.fail(codes.Unimplemented, "this server does not know the method "+c.r.URL.Path)
 	}))
 }
@@ -159,8 +159,8 @@ type call struct {
 	s      *Server
 	r      *http.Request
 	cancel context.CancelCauseFunc
-	name   string // the request's id, while the call can be aborted
-	reply  *generation
+	name   string              // the request's id, while the call can be aborted
+	reply  modelserver.Encoder // of what it asks the engine for
 
 	began   bool // the response's headers have left
 	failed  bool
@@ -175,7 +175,7 @@ func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 func (c *call) WriteHeader(code int) {
 	if code != http.StatusOK {
 		if !c.failed {
-			c.fail(vllmgrpc.CodeOf(code), http.StatusText(code))
+			c.fail(codes.Code(vllmgrpc.CodeOf(code)), vllmgrpc.HTTPMessage(code))
 		}
 		return
 	}
@@ -216,7 +216,7 @@ func (c *call) fail(code codes.Code, message string) {
 // failError notes an error in the place where an HTTP client would get JSON.
 func (c *call) failError(b []byte, e *openai.Error) []byte {
 	if !c.failed {
-		c.fail(vllmgrpc.CodeOf(e.Status), e.Message)
+		c.fail(codes.Code(vllmgrpc.CodeOf(e.Status)), e.Message)
 	}
 	return b
 }
@@ -286,18 +286,36 @@ func unary[M any, P interface {
 	}
 }
 
-// generate serves a call that takes the way of every inference request.
-func (c *call) generate(read func(*modelserver.Reader, *modelserver.Head, []byte) (*modelserver.Request, *openai.Error)) {
+// generate serves a call that takes the way of every inference request. Under the
+// request's id it can be aborted.
+func (c *call) generate(api *modelserver.API) {
 	defer func() {
 		if c.name != "" {
 			c.s.calls.remove(c)
 		}
 	}()
-	c.s.Infer(c, c.r, &modelserver.API{Read: read, AppendError: c.failError})
-	if errors.Is(context.Cause(c.r.Context()), errAborted) && c.reply != nil && !c.failed {
-		_, _ = c.Write(c.reply.aborted(nil)) // as above
+	read := func(rd *modelserver.Reader, head *modelserver.Head, body []byte) (*modelserver.Request, *openai.Error) {
+		req, bad := api.Read(rd, head, body)
+		if bad == nil {
+			c.s.calls.add(req.Key, c)
+			c.reply = req.Encoder
+			req.Encoder = failing{req.Encoder, c}
+		}
+		return req, bad
+	}
+	c.s.Infer(c, c.r, &modelserver.API{Path: api.Path, Read: read, AppendError: c.failError})
+	if reply, ok := c.reply.(modelserver.Aborter); ok && errors.Is(context.Cause(c.r.Context()), errAborted) && !c.failed {
+		_, _ = c.Write(reply.Aborted(nil, c.began)) // as above
 	}
 }
+
+// failing has errors inside a response told in the call's status.
+type failing struct {
+	modelserver.Encoder
+	c *call
+}
+
+func (f failing) Fail(b []byte, e *openai.Error) []byte { return f.c.failError(b, e) }
 
 func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
 	info := &vllmgrpc.GetModelInfoResponse{

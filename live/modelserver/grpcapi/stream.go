@@ -5,18 +5,18 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
 	"sync"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
-	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
@@ -174,13 +174,17 @@ func (c *call) readOne(m proto.Message) bool {
 	body, bad, ok := wire.ReadWhole(c.r, nil, c.s.MaxBodyBytes)
 	switch {
 	case bad != nil:
-		c.fail(vllmgrpc.CodeOf(bad.Status), bad.Message)
+		c.fail(codes.Code(vllmgrpc.CodeOf(bad.Status)), bad.Message)
 		return false
 	case !ok:
 		panic(http.ErrAbortHandler) // the client left
 	}
 	if err := vllmgrpc.ReadMessage(body, m); err != nil {
-		c.fail(status.Code(err), status.Convert(err).Message())
+		code := codes.Internal
+		if bad := new(vllmgrpc.Error); errors.As(err, &bad) {
+			code = codes.Code(bad.Code)
+		}
+		c.fail(code, err.Error())
 		return false
 	}
 	return true

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/link"
-	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -35,7 +35,7 @@ func (e *End) openMeeting() error {
 	if e.o.Meeting != "" {
 		return e.meeting.open(e.o.Meeting)
 	}
-	if e.o.KVRole == modelserver.RoleConsumer && port == link.BootstrapPort {
+	if e.o.KVRole == connector.RoleConsumer && port == link.BootstrapPort {
 		return nil // nobody asks here; the port is left to those who prefill
 	}
 	address := net.JoinHostPort(e.o.ListenHost, strconv.Itoa(port))
@@ -101,8 +101,10 @@ func (c *channel) bootstrap(conn net.Conn, r *bufio.Reader) {
 	switch {
 	case c == &c.e.side:
 		status, body = "200 OK", fmt.Sprintf(`{"side_channel":%q,"engine_id":%q}`, c.e.o.Profile.Name, c.e.o.EngineID)
-	case len(path) > 1 && path[1] == "/query":
-		status, body = "200 OK", fmt.Sprintf(`{"0":{"engine_id":%q}}`, c.e.o.EngineID)
+	case len(path) > 1:
+		if told, ok := connector.Answer(path[1], c.e.o.EngineID); ok {
+			status, body = "200 OK", string(told)
+		}
 	}
 	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body)
 }

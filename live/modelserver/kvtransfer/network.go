@@ -12,7 +12,7 @@ import (
 
 // NetworkOptions say how KV caches travel between servers.
 type NetworkOptions struct {
-	// Profile is the connector; the zero value is link.NIXLv2.
+	// Profile is the connector; the zero value is NIXL v2's.
 	Profile link.Profile
 	// NIC joins each server to the network; the zero value is infiniband-200.
 	NIC link.Wire

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -55,7 +56,7 @@ func sideRequestOf(q *enginecore.Question) sideRequest {
 }
 
 func (q *sideRequest) question() enginecore.Question {
-	return enginecore.Question{Op: enginecore.Op(q.Op), EngineID: q.EngineID, Blocks: enginecore.BlocksOf(q.Blocks), Key: q.Key, Hashes: q.Hashes}
+	return enginecore.Question{Op: enginecore.Op(q.Op), EngineID: q.EngineID, Blocks: connector.BlocksOf(q.Blocks), Key: q.Key, Hashes: q.Hashes}
 }
 
 func sideAnswerOf(r *enginecore.Reply) sideAnswer {

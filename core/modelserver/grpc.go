@@ -1,31 +1,48 @@
-package grpcapi
+package modelserver
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"unicode/utf8"
 
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/live/modelserver/vllmgrpc"
 )
 
-// readGenerate reads a GenerateRequest.
-func (c *call) readGenerate(rd *modelserver.Reader, head *modelserver.Head, body []byte) (*modelserver.Request, *openai.Error) {
+// The methods of vLLM's gRPC service that ask for tokens. Errors are told in the
+// call's status, which whoever sends the answer writes, so that none has a body.
+var (
+	GRPCGenerate = &API{vllmgrpc.GeneratePath, (*Reader).readGRPCGenerate, appendNothing}
+	GRPCEmbed    = &API{vllmgrpc.EmbedPath, (*Reader).readGRPCEmbed, appendNothing}
+)
+
+func appendNothing(b []byte, _ *openai.Error) []byte { return b }
+
+// GRPC says whether the API is called by gRPC.
+func (a *API) GRPC() bool { return a == GRPCGenerate || a == GRPCEmbed }
+
+// readGRPCGenerate reads a GenerateRequest.
+func (r *Reader) readGRPCGenerate(head *Head, body []byte) (*Request, *openai.Error) {
 	q := &vllmgrpc.GenerateRequest{}
-	if bad := c.read(body, q); bad != nil {
+	if bad := readMessage(body, q); bad != nil {
 		return nil, bad
 	}
-	var p modelserver.Prompt
+	var p Prompt
 	switch in := q.Input.(type) {
 	case *vllmgrpc.GenerateRequest_Tokenized:
-		p = modelserver.Prompt{Tokens: in.Tokenized.GetInputIds(), Text: in.Tokenized.GetOriginalText()}
+		p = Prompt{Tokens: in.Tokenized.GetInputIds(), Text: in.Tokenized.GetOriginalText()}
 	case *vllmgrpc.GenerateRequest_Text:
-		p = rd.Prompt(in.Text)
+		p = r.Prompt(in.Text)
 	}
-	if len(p.Tokens) == 0 {
+	return r.fillGRPC(head, q, p, q.RequestId)
+}
+
+// fillGRPC is the request that a message is, whose prompt is p.
+func (r *Reader) fillGRPC(head *Head, q *vllmgrpc.GenerateRequest, p Prompt, id string) (*Request, *openai.Error) {
+	if p.Len() == 0 {
 		return nil, openai.Errorf(400, "input", "input: expected text, or tokenized with at least one of input_ids.")
 	}
 	sampling := samplingOf(q)
@@ -35,19 +52,19 @@ func (c *call) readGenerate(rd *modelserver.Reader, head *modelserver.Head, body
 			return nil, openai.Errorf(400, "max_tokens", "max_tokens must be at least 1, got 0.")
 		}
 	}
-	req, bad := rd.FromPrompt(c.nameOf(q.RequestId, head), p, sampling, limit, limited)
+	req, bad := r.FromPrompt(cmp.Or(id, head.RequestID), p, sampling, limit, limited)
 	if bad != nil {
 		return nil, bad
 	}
-	c.reply = &generation{call: c, req: req, open: make([]*vllmgrpc.GenerateComplete, req.Choices())}
+	e := &generation{req: req, open: make([]*vllmgrpc.GenerateComplete, req.Choices())}
 	if sp := q.SamplingParams; sp != nil && sp.Logprobs != nil {
 		top := int(*sp.Logprobs)
 		if top < 0 || top > maxGRPCLogprobs {
 			top = maxGRPCLogprobs
 		}
-		c.reply.logprobs = req.Logprobs(top)
+		e.logprobs = req.Logprobs(top)
 	}
-	req.Encoder = c.reply
+	req.Encoder = e
 	return req, nil
 }
 
@@ -55,23 +72,15 @@ func (c *call) readGenerate(rd *modelserver.Reader, head *modelserver.Head, body
 // asks for all or for more.
 const maxGRPCLogprobs = 20
 
-// read reads the call's message. What is wrong with it may have a code of its
-// own, so it is noted here.
-func (c *call) read(body []byte, m proto.Message) *openai.Error {
-	if err := vllmgrpc.ReadMessage(body, m); err != nil {
-		c.fail(status.Code(err), status.Convert(err).Message())
-		return openai.Errorf(400, "", "%s", c.message)
+// readMessage reads a call's message. What is wrong with it has a code of its own,
+// which the status stands for.
+func readMessage(body []byte, m proto.Message) *openai.Error {
+	err := vllmgrpc.ReadMessage(body, m)
+	var bad *vllmgrpc.Error
+	if errors.As(err, &bad) {
+		return openai.Errorf(vllmgrpc.HTTPOf(bad.Code), "", "%s", bad.Text)
 	}
 	return nil
-}
-
-// nameOf is the request's id; under that of its message it can be aborted.
-func (c *call) nameOf(id string, head *modelserver.Head) string {
-	if id == "" {
-		return head.RequestID
-	}
-	c.s.calls.add(id, c)
-	return id
 }
 
 // samplingOf is what the message asks for, in the terms of the HTTP API.
@@ -148,9 +157,8 @@ func constraintOf(p *vllmgrpc.SamplingParams) json.RawMessage {
 
 // generation encodes the responses of Generate.
 type generation struct {
-	call     *call
-	req      *modelserver.Request
-	logprobs *modelserver.Logprobs
+	req      *Request
+	logprobs *Logprobs
 	prompt   uint32
 	cached   uint32
 	chunk    vllmgrpc.GenerateStreamChunk
@@ -170,7 +178,7 @@ func (e *generation) Begin(b []byte, u openai.Usage) []byte {
 	return b
 }
 
-func (e *generation) Token(b []byte, t *modelserver.Token) []byte {
+func (e *generation) Token(b []byte, t *Token) []byte {
 	end := e.open[t.Choice]
 	if end == nil {
 		// Ended before it began: a prompt of which too little is cached.
@@ -197,13 +205,13 @@ func (e *generation) Token(b []byte, t *modelserver.Token) []byte {
 	case t.StopID != nil:
 		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedTokenId{MatchedTokenId: *t.StopID}
 	}
-	if e.req.KV.RemoteDecode {
+	if e.req.KV.Keep {
 		return b // it waits for the handoff
 	}
 	return e.appendEnd(b, t.Choice)
 }
 
-func (e *generation) appendChunk(b []byte, t *modelserver.Token, lp *vllmgrpc.OutputLogProbs) []byte {
+func (e *generation) appendChunk(b []byte, t *Token, lp *vllmgrpc.OutputLogProbs) []byte {
 	c := &e.chunk
 	e.ids[0] = t.ID
 	c.TokenIds, c.Index, c.OutputLogprobs = e.ids[:], uint32(t.Choice), lp
@@ -221,7 +229,7 @@ func (e *generation) appendEnd(b []byte, choice int) []byte {
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: c}})
 }
 
-func (e *generation) addLogprobs(c *vllmgrpc.GenerateComplete, t *modelserver.Token) {
+func (e *generation) addLogprobs(c *vllmgrpc.GenerateComplete, t *Token) {
 	if e.logprobs == nil {
 		return
 	}
@@ -251,13 +259,18 @@ func (e *generation) End(b []byte, _ openai.Usage, kv, _ []byte) []byte {
 	return b
 }
 
-func (e *generation) Fail(b []byte, err *openai.Error) []byte { return e.call.failError(b, err) }
+func (e *generation) Fail(b []byte, _ *openai.Error) []byte { return b }
 
-// aborted ends the choices that were still going on when the client aborted
-// the request.
-func (e *generation) aborted(b []byte) []byte {
+// Aborter is an Encoder whose client may abort the request by its name.
+type Aborter interface {
+	// Aborted ends the choices that were still going on then; began says whether
+	// the response has.
+	Aborted(b []byte, began bool) []byte
+}
+
+func (e *generation) Aborted(b []byte, began bool) []byte {
 	for i, c := range e.open {
-		if c == nil && !e.call.began {
+		if c == nil && !began {
 			c = &vllmgrpc.GenerateComplete{Index: uint32(i)}
 			e.open[i] = c
 		}
@@ -272,36 +285,36 @@ func (e *generation) aborted(b []byte) []byte {
 	return b
 }
 
-// readEmbed reads an EmbedRequest: like /v1/embeddings a prefill and one
+// readGRPCEmbed reads an EmbedRequest: like /v1/embeddings a prefill and one
 // token that nobody sees.
-func (c *call) readEmbed(rd *modelserver.Reader, head *modelserver.Head, body []byte) (*modelserver.Request, *openai.Error) {
+func (r *Reader) readGRPCEmbed(head *Head, body []byte) (*Request, *openai.Error) {
 	q := &vllmgrpc.EmbedRequest{}
-	if bad := c.read(body, q); bad != nil {
+	if bad := readMessage(body, q); bad != nil {
 		return nil, bad
 	}
 	ids := q.Tokenized.GetInputIds()
 	if len(ids) == 0 {
 		return nil, openai.Errorf(400, "tokenized", "EmbedRequest requires tokenized input: expected at least one of tokenized.input_ids.")
 	}
-	req, bad := rd.FromPrompt(c.nameOf(q.RequestId, head), modelserver.Prompt{Tokens: ids}, &openai.Sampling{IgnoreEOS: true}, 1, true)
+	req, bad := r.FromPrompt(cmp.Or(q.RequestId, head.RequestID), Prompt{Tokens: ids}, &openai.Sampling{IgnoreEOS: true}, 1, true)
 	if bad != nil {
 		return nil, bad
 	}
-	req.Encoder = &embedding{call: c, tokens: ids}
+	req.Encoder = &grpcEmbedding{reader: r, tokens: ids}
 	return req, nil
 }
 
-// embedding encodes the response of Embed.
-type embedding struct {
-	call   *call
+// grpcEmbedding encodes the response of Embed.
+type grpcEmbedding struct {
+	reader *Reader
 	tokens []uint32
 }
 
-func (e *embedding) ContentType() string                         { return vllmgrpc.ContentType }
-func (e *embedding) Begin(b []byte, _ openai.Usage) []byte       { return b }
-func (e *embedding) Token(b []byte, _ *modelserver.Token) []byte { return b }
-func (e *embedding) Fail(b []byte, err *openai.Error) []byte     { return e.call.failError(b, err) }
-func (e *embedding) End(b []byte, _ openai.Usage, _, _ []byte) []byte {
-	v := e.call.s.Reader.Embedding(e.tokens)
+func (e *grpcEmbedding) ContentType() string                   { return vllmgrpc.ContentType }
+func (e *grpcEmbedding) Begin(b []byte, _ openai.Usage) []byte { return b }
+func (e *grpcEmbedding) Token(b []byte, _ *Token) []byte       { return b }
+func (e *grpcEmbedding) Fail(b []byte, _ *openai.Error) []byte { return b }
+func (e *grpcEmbedding) End(b []byte, _ openai.Usage, _, _ []byte) []byte {
+	v := e.reader.Embedding(e.tokens)
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.EmbedResponse{Embedding: v, PromptTokens: uint32(len(e.tokens)), EmbeddingDim: uint32(len(v))})
 }

@@ -1,4 +1,6 @@
-package disagg
+// Package jsonobject reads, changes and writes JSON objects as the real routing sidecar does, so that what it
+// sends on is the same to the byte.
+package jsonobject
 
 import (
 	"bytes"
@@ -9,16 +11,16 @@ import (
 	"strings"
 )
 
-// object is a JSON object. An integer above 2^53 stays what it is.
-type object map[string]any
+// Object is a JSON object. An integer above 2^53 stays what it is.
+type Object map[string]any
 
 var errNoObject = errors.New("expected a JSON object")
 
-// parseObject reads one JSON object and nothing behind it.
-func parseObject(data []byte) (object, error) {
+// Parse reads one JSON object and nothing behind it.
+func Parse(data []byte) (Object, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	var o object
+	var o Object
 	err := d.Decode(&o)
 	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -44,9 +46,9 @@ func parseObject(data []byte) (object, error) {
 	return o, nil
 }
 
-// explain is what Go's encoding/json says of a text that is no object, in the
+// Explain is what Go's encoding/json says of a text that is no object, in the
 // words in which the real sidecar passes it on.
-func explain(data []byte, err error) string {
+func Explain(data []byte, err error) string {
 	var o map[string]any
 	if e := json.Unmarshal(data, &o); e != nil {
 		return e.Error()
@@ -94,8 +96,8 @@ func number(n json.Number) (json.Number, error) {
 	return json.Number(b), nil
 }
 
-// write is the object with its keys sorted, as the real sidecar writes it.
-func (o object) write() []byte {
+// Write is the object with its keys sorted, as the real sidecar writes it.
+func (o Object) Write() []byte {
 	b, err := json.Marshal(o)
 	if err != nil {
 		panic(err) // every value came out of a JSON text, or is one of ours
@@ -103,14 +105,14 @@ func (o object) write() []byte {
 	return b
 }
 
-// with is a copy of the object with some fields set; absent removes one.
-func (o object) with(fields object) object {
-	out := make(object, len(o)+len(fields))
+// With is a copy of the object with some fields set; Absent removes one.
+func (o Object) With(fields Object) Object {
+	out := make(Object, len(o)+len(fields))
 	for k, v := range o {
 		out[k] = v
 	}
 	for k, v := range fields {
-		if v == absent {
+		if v == Absent {
 			delete(out, k)
 		} else {
 			out[k] = v
@@ -121,31 +123,34 @@ func (o object) with(fields object) object {
 
 type absence struct{}
 
-// absent as a value in with removes the field.
-var absent any = absence{}
+// Absent as a value in With removes the field.
+var Absent any = absence{}
 
-func (o object) object(key string) object {
+// Object is the object in a field, nil where there is none.
+func (o Object) Object(key string) Object {
 	switch v := o[key].(type) {
 	case map[string]any:
 		return v
-	case object:
+	case Object:
 		return v
 	}
 	return nil
 }
 
-func (o object) text(key string) string {
+// Text is the string in a field, empty where there is none.
+func (o Object) Text(key string) string {
 	s, _ := o[key].(string)
 	return s
 }
 
-func (o object) flag(key string) bool {
+// Flag is the boolean in a field, false where there is none.
+func (o Object) Flag(key string) bool {
 	b, _ := o[key].(bool)
 	return b
 }
 
-// integer is a number without its fraction, and whether there is one.
-func (o object) integer(key string) (int, bool) {
+// Integer is a number without its fraction, and whether there is one.
+func (o Object) Integer(key string) (int, bool) {
 	n, ok := o[key].(json.Number)
 	if !ok {
 		return 0, false
@@ -163,8 +168,8 @@ func (o object) integer(key string) (int, bool) {
 // maxWhole bounds the numbers with a fraction that are read as whole ones.
 const maxWhole = 1 << 53
 
-// first is the first object of a list.
-func (o object) first(key string) object {
+// First is the first object of a list.
+func (o Object) First(key string) Object {
 	list, _ := o[key].([]any)
 	if len(list) == 0 {
 		return nil

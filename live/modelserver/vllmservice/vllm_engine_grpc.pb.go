@@ -7,10 +7,12 @@
 // - protoc             v7.35.1
 // source: vllm_engine.proto
 
-package vllmgrpc
+package vllmservice
 
 import (
 	context "context"
+
+	vllmgrpc "github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
@@ -40,15 +42,15 @@ const (
 type VllmEngineClient interface {
 	// A stream even where the request does not ask for one: then it has one
 	// GenerateComplete per completion and nothing else.
-	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error)
-	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
-	HealthCheck(ctx context.Context, in *HealthCheckRequest, opts ...grpc.CallOption) (*HealthCheckResponse, error)
-	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
-	GetModelInfo(ctx context.Context, in *GetModelInfoRequest, opts ...grpc.CallOption) (*GetModelInfoResponse, error)
-	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
-	GetLoads(ctx context.Context, in *GetLoadsRequest, opts ...grpc.CallOption) (*GetLoadsResponse, error)
-	GetTokenizer(ctx context.Context, in *GetTokenizerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetTokenizerChunk], error)
-	SubscribeKvEvents(ctx context.Context, in *SubscribeKvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KvEventBatch], error)
+	Generate(ctx context.Context, in *vllmgrpc.GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[vllmgrpc.GenerateResponse], error)
+	Embed(ctx context.Context, in *vllmgrpc.EmbedRequest, opts ...grpc.CallOption) (*vllmgrpc.EmbedResponse, error)
+	HealthCheck(ctx context.Context, in *vllmgrpc.HealthCheckRequest, opts ...grpc.CallOption) (*vllmgrpc.HealthCheckResponse, error)
+	Abort(ctx context.Context, in *vllmgrpc.AbortRequest, opts ...grpc.CallOption) (*vllmgrpc.AbortResponse, error)
+	GetModelInfo(ctx context.Context, in *vllmgrpc.GetModelInfoRequest, opts ...grpc.CallOption) (*vllmgrpc.GetModelInfoResponse, error)
+	GetServerInfo(ctx context.Context, in *vllmgrpc.GetServerInfoRequest, opts ...grpc.CallOption) (*vllmgrpc.GetServerInfoResponse, error)
+	GetLoads(ctx context.Context, in *vllmgrpc.GetLoadsRequest, opts ...grpc.CallOption) (*vllmgrpc.GetLoadsResponse, error)
+	GetTokenizer(ctx context.Context, in *vllmgrpc.GetTokenizerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[vllmgrpc.GetTokenizerChunk], error)
+	SubscribeKvEvents(ctx context.Context, in *vllmgrpc.SubscribeKvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[vllmgrpc.KvEventBatch], error)
 }
 
 type vllmEngineClient struct {
@@ -59,13 +61,13 @@ func NewVllmEngineClient(cc grpc.ClientConnInterface) VllmEngineClient {
 	return &vllmEngineClient{cc}
 }
 
-func (c *vllmEngineClient) Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error) {
+func (c *vllmEngineClient) Generate(ctx context.Context, in *vllmgrpc.GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[vllmgrpc.GenerateResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &VllmEngine_ServiceDesc.Streams[0], VllmEngine_Generate_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[GenerateRequest, GenerateResponse]{ClientStream: stream}
+	x := &grpc.GenericClientStream[vllmgrpc.GenerateRequest, vllmgrpc.GenerateResponse]{ClientStream: stream}
 	if err := x.ClientStream.SendMsg(in); err != nil {
 		return nil, err
 	}
@@ -76,11 +78,11 @@ func (c *vllmEngineClient) Generate(ctx context.Context, in *GenerateRequest, op
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type VllmEngine_GenerateClient = grpc.ServerStreamingClient[GenerateResponse]
+type VllmEngine_GenerateClient = grpc.ServerStreamingClient[vllmgrpc.GenerateResponse]
 
-func (c *vllmEngineClient) Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error) {
+func (c *vllmEngineClient) Embed(ctx context.Context, in *vllmgrpc.EmbedRequest, opts ...grpc.CallOption) (*vllmgrpc.EmbedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(EmbedResponse)
+	out := new(vllmgrpc.EmbedResponse)
 	err := c.cc.Invoke(ctx, VllmEngine_Embed_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -88,9 +90,9 @@ func (c *vllmEngineClient) Embed(ctx context.Context, in *EmbedRequest, opts ...
 	return out, nil
 }
 
-func (c *vllmEngineClient) HealthCheck(ctx context.Context, in *HealthCheckRequest, opts ...grpc.CallOption) (*HealthCheckResponse, error) {
+func (c *vllmEngineClient) HealthCheck(ctx context.Context, in *vllmgrpc.HealthCheckRequest, opts ...grpc.CallOption) (*vllmgrpc.HealthCheckResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(HealthCheckResponse)
+	out := new(vllmgrpc.HealthCheckResponse)
 	err := c.cc.Invoke(ctx, VllmEngine_HealthCheck_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -98,9 +100,9 @@ func (c *vllmEngineClient) HealthCheck(ctx context.Context, in *HealthCheckReque
 	return out, nil
 }
 
-func (c *vllmEngineClient) Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error) {
+func (c *vllmEngineClient) Abort(ctx context.Context, in *vllmgrpc.AbortRequest, opts ...grpc.CallOption) (*vllmgrpc.AbortResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(AbortResponse)
+	out := new(vllmgrpc.AbortResponse)
 	err := c.cc.Invoke(ctx, VllmEngine_Abort_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -108,9 +110,9 @@ func (c *vllmEngineClient) Abort(ctx context.Context, in *AbortRequest, opts ...
 	return out, nil
 }
 
-func (c *vllmEngineClient) GetModelInfo(ctx context.Context, in *GetModelInfoRequest, opts ...grpc.CallOption) (*GetModelInfoResponse, error) {
+func (c *vllmEngineClient) GetModelInfo(ctx context.Context, in *vllmgrpc.GetModelInfoRequest, opts ...grpc.CallOption) (*vllmgrpc.GetModelInfoResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetModelInfoResponse)
+	out := new(vllmgrpc.GetModelInfoResponse)
 	err := c.cc.Invoke(ctx, VllmEngine_GetModelInfo_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -118,9 +120,9 @@ func (c *vllmEngineClient) GetModelInfo(ctx context.Context, in *GetModelInfoReq
 	return out, nil
 }
 
-func (c *vllmEngineClient) GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error) {
+func (c *vllmEngineClient) GetServerInfo(ctx context.Context, in *vllmgrpc.GetServerInfoRequest, opts ...grpc.CallOption) (*vllmgrpc.GetServerInfoResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetServerInfoResponse)
+	out := new(vllmgrpc.GetServerInfoResponse)
 	err := c.cc.Invoke(ctx, VllmEngine_GetServerInfo_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -128,9 +130,9 @@ func (c *vllmEngineClient) GetServerInfo(ctx context.Context, in *GetServerInfoR
 	return out, nil
 }
 
-func (c *vllmEngineClient) GetLoads(ctx context.Context, in *GetLoadsRequest, opts ...grpc.CallOption) (*GetLoadsResponse, error) {
+func (c *vllmEngineClient) GetLoads(ctx context.Context, in *vllmgrpc.GetLoadsRequest, opts ...grpc.CallOption) (*vllmgrpc.GetLoadsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetLoadsResponse)
+	out := new(vllmgrpc.GetLoadsResponse)
 	err := c.cc.Invoke(ctx, VllmEngine_GetLoads_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -138,13 +140,13 @@ func (c *vllmEngineClient) GetLoads(ctx context.Context, in *GetLoadsRequest, op
 	return out, nil
 }
 
-func (c *vllmEngineClient) GetTokenizer(ctx context.Context, in *GetTokenizerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetTokenizerChunk], error) {
+func (c *vllmEngineClient) GetTokenizer(ctx context.Context, in *vllmgrpc.GetTokenizerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[vllmgrpc.GetTokenizerChunk], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &VllmEngine_ServiceDesc.Streams[1], VllmEngine_GetTokenizer_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[GetTokenizerRequest, GetTokenizerChunk]{ClientStream: stream}
+	x := &grpc.GenericClientStream[vllmgrpc.GetTokenizerRequest, vllmgrpc.GetTokenizerChunk]{ClientStream: stream}
 	if err := x.ClientStream.SendMsg(in); err != nil {
 		return nil, err
 	}
@@ -155,15 +157,15 @@ func (c *vllmEngineClient) GetTokenizer(ctx context.Context, in *GetTokenizerReq
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type VllmEngine_GetTokenizerClient = grpc.ServerStreamingClient[GetTokenizerChunk]
+type VllmEngine_GetTokenizerClient = grpc.ServerStreamingClient[vllmgrpc.GetTokenizerChunk]
 
-func (c *vllmEngineClient) SubscribeKvEvents(ctx context.Context, in *SubscribeKvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KvEventBatch], error) {
+func (c *vllmEngineClient) SubscribeKvEvents(ctx context.Context, in *vllmgrpc.SubscribeKvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[vllmgrpc.KvEventBatch], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &VllmEngine_ServiceDesc.Streams[2], VllmEngine_SubscribeKvEvents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[SubscribeKvEventsRequest, KvEventBatch]{ClientStream: stream}
+	x := &grpc.GenericClientStream[vllmgrpc.SubscribeKvEventsRequest, vllmgrpc.KvEventBatch]{ClientStream: stream}
 	if err := x.ClientStream.SendMsg(in); err != nil {
 		return nil, err
 	}
@@ -174,7 +176,7 @@ func (c *vllmEngineClient) SubscribeKvEvents(ctx context.Context, in *SubscribeK
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type VllmEngine_SubscribeKvEventsClient = grpc.ServerStreamingClient[KvEventBatch]
+type VllmEngine_SubscribeKvEventsClient = grpc.ServerStreamingClient[vllmgrpc.KvEventBatch]
 
 // VllmEngineServer is the server API for VllmEngine service.
 // All implementations must embed UnimplementedVllmEngineServer
@@ -182,15 +184,15 @@ type VllmEngine_SubscribeKvEventsClient = grpc.ServerStreamingClient[KvEventBatc
 type VllmEngineServer interface {
 	// A stream even where the request does not ask for one: then it has one
 	// GenerateComplete per completion and nothing else.
-	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error
-	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
-	HealthCheck(context.Context, *HealthCheckRequest) (*HealthCheckResponse, error)
-	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
-	GetModelInfo(context.Context, *GetModelInfoRequest) (*GetModelInfoResponse, error)
-	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
-	GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error)
-	GetTokenizer(*GetTokenizerRequest, grpc.ServerStreamingServer[GetTokenizerChunk]) error
-	SubscribeKvEvents(*SubscribeKvEventsRequest, grpc.ServerStreamingServer[KvEventBatch]) error
+	Generate(*vllmgrpc.GenerateRequest, grpc.ServerStreamingServer[vllmgrpc.GenerateResponse]) error
+	Embed(context.Context, *vllmgrpc.EmbedRequest) (*vllmgrpc.EmbedResponse, error)
+	HealthCheck(context.Context, *vllmgrpc.HealthCheckRequest) (*vllmgrpc.HealthCheckResponse, error)
+	Abort(context.Context, *vllmgrpc.AbortRequest) (*vllmgrpc.AbortResponse, error)
+	GetModelInfo(context.Context, *vllmgrpc.GetModelInfoRequest) (*vllmgrpc.GetModelInfoResponse, error)
+	GetServerInfo(context.Context, *vllmgrpc.GetServerInfoRequest) (*vllmgrpc.GetServerInfoResponse, error)
+	GetLoads(context.Context, *vllmgrpc.GetLoadsRequest) (*vllmgrpc.GetLoadsResponse, error)
+	GetTokenizer(*vllmgrpc.GetTokenizerRequest, grpc.ServerStreamingServer[vllmgrpc.GetTokenizerChunk]) error
+	SubscribeKvEvents(*vllmgrpc.SubscribeKvEventsRequest, grpc.ServerStreamingServer[vllmgrpc.KvEventBatch]) error
 	mustEmbedUnimplementedVllmEngineServer()
 }
 
@@ -201,31 +203,31 @@ type VllmEngineServer interface {
 // pointer dereference when methods are called.
 type UnimplementedVllmEngineServer struct{}
 
-func (UnimplementedVllmEngineServer) Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error {
+func (UnimplementedVllmEngineServer) Generate(*vllmgrpc.GenerateRequest, grpc.ServerStreamingServer[vllmgrpc.GenerateResponse]) error {
 	return status.Error(codes.Unimplemented, "method Generate not implemented")
 }
-func (UnimplementedVllmEngineServer) Embed(context.Context, *EmbedRequest) (*EmbedResponse, error) {
+func (UnimplementedVllmEngineServer) Embed(context.Context, *vllmgrpc.EmbedRequest) (*vllmgrpc.EmbedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Embed not implemented")
 }
-func (UnimplementedVllmEngineServer) HealthCheck(context.Context, *HealthCheckRequest) (*HealthCheckResponse, error) {
+func (UnimplementedVllmEngineServer) HealthCheck(context.Context, *vllmgrpc.HealthCheckRequest) (*vllmgrpc.HealthCheckResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HealthCheck not implemented")
 }
-func (UnimplementedVllmEngineServer) Abort(context.Context, *AbortRequest) (*AbortResponse, error) {
+func (UnimplementedVllmEngineServer) Abort(context.Context, *vllmgrpc.AbortRequest) (*vllmgrpc.AbortResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Abort not implemented")
 }
-func (UnimplementedVllmEngineServer) GetModelInfo(context.Context, *GetModelInfoRequest) (*GetModelInfoResponse, error) {
+func (UnimplementedVllmEngineServer) GetModelInfo(context.Context, *vllmgrpc.GetModelInfoRequest) (*vllmgrpc.GetModelInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetModelInfo not implemented")
 }
-func (UnimplementedVllmEngineServer) GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error) {
+func (UnimplementedVllmEngineServer) GetServerInfo(context.Context, *vllmgrpc.GetServerInfoRequest) (*vllmgrpc.GetServerInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetServerInfo not implemented")
 }
-func (UnimplementedVllmEngineServer) GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error) {
+func (UnimplementedVllmEngineServer) GetLoads(context.Context, *vllmgrpc.GetLoadsRequest) (*vllmgrpc.GetLoadsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetLoads not implemented")
 }
-func (UnimplementedVllmEngineServer) GetTokenizer(*GetTokenizerRequest, grpc.ServerStreamingServer[GetTokenizerChunk]) error {
+func (UnimplementedVllmEngineServer) GetTokenizer(*vllmgrpc.GetTokenizerRequest, grpc.ServerStreamingServer[vllmgrpc.GetTokenizerChunk]) error {
 	return status.Error(codes.Unimplemented, "method GetTokenizer not implemented")
 }
-func (UnimplementedVllmEngineServer) SubscribeKvEvents(*SubscribeKvEventsRequest, grpc.ServerStreamingServer[KvEventBatch]) error {
+func (UnimplementedVllmEngineServer) SubscribeKvEvents(*vllmgrpc.SubscribeKvEventsRequest, grpc.ServerStreamingServer[vllmgrpc.KvEventBatch]) error {
 	return status.Error(codes.Unimplemented, "method SubscribeKvEvents not implemented")
 }
 func (UnimplementedVllmEngineServer) mustEmbedUnimplementedVllmEngineServer() {}
@@ -250,18 +252,18 @@ func RegisterVllmEngineServer(s grpc.ServiceRegistrar, srv VllmEngineServer) {
 }
 
 func _VllmEngine_Generate_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(GenerateRequest)
+	m := new(vllmgrpc.GenerateRequest)
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(VllmEngineServer).Generate(m, &grpc.GenericServerStream[GenerateRequest, GenerateResponse]{ServerStream: stream})
+	return srv.(VllmEngineServer).Generate(m, &grpc.GenericServerStream[vllmgrpc.GenerateRequest, vllmgrpc.GenerateResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type VllmEngine_GenerateServer = grpc.ServerStreamingServer[GenerateResponse]
+type VllmEngine_GenerateServer = grpc.ServerStreamingServer[vllmgrpc.GenerateResponse]
 
 func _VllmEngine_Embed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(EmbedRequest)
+	in := new(vllmgrpc.EmbedRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -273,13 +275,13 @@ func _VllmEngine_Embed_Handler(srv interface{}, ctx context.Context, dec func(in
 		FullMethod: VllmEngine_Embed_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(VllmEngineServer).Embed(ctx, req.(*EmbedRequest))
+		return srv.(VllmEngineServer).Embed(ctx, req.(*vllmgrpc.EmbedRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _VllmEngine_HealthCheck_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(HealthCheckRequest)
+	in := new(vllmgrpc.HealthCheckRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -291,13 +293,13 @@ func _VllmEngine_HealthCheck_Handler(srv interface{}, ctx context.Context, dec f
 		FullMethod: VllmEngine_HealthCheck_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(VllmEngineServer).HealthCheck(ctx, req.(*HealthCheckRequest))
+		return srv.(VllmEngineServer).HealthCheck(ctx, req.(*vllmgrpc.HealthCheckRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _VllmEngine_Abort_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AbortRequest)
+	in := new(vllmgrpc.AbortRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -309,13 +311,13 @@ func _VllmEngine_Abort_Handler(srv interface{}, ctx context.Context, dec func(in
 		FullMethod: VllmEngine_Abort_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(VllmEngineServer).Abort(ctx, req.(*AbortRequest))
+		return srv.(VllmEngineServer).Abort(ctx, req.(*vllmgrpc.AbortRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _VllmEngine_GetModelInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetModelInfoRequest)
+	in := new(vllmgrpc.GetModelInfoRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -327,13 +329,13 @@ func _VllmEngine_GetModelInfo_Handler(srv interface{}, ctx context.Context, dec 
 		FullMethod: VllmEngine_GetModelInfo_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(VllmEngineServer).GetModelInfo(ctx, req.(*GetModelInfoRequest))
+		return srv.(VllmEngineServer).GetModelInfo(ctx, req.(*vllmgrpc.GetModelInfoRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _VllmEngine_GetServerInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetServerInfoRequest)
+	in := new(vllmgrpc.GetServerInfoRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -345,13 +347,13 @@ func _VllmEngine_GetServerInfo_Handler(srv interface{}, ctx context.Context, dec
 		FullMethod: VllmEngine_GetServerInfo_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(VllmEngineServer).GetServerInfo(ctx, req.(*GetServerInfoRequest))
+		return srv.(VllmEngineServer).GetServerInfo(ctx, req.(*vllmgrpc.GetServerInfoRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _VllmEngine_GetLoads_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetLoadsRequest)
+	in := new(vllmgrpc.GetLoadsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -363,32 +365,32 @@ func _VllmEngine_GetLoads_Handler(srv interface{}, ctx context.Context, dec func
 		FullMethod: VllmEngine_GetLoads_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(VllmEngineServer).GetLoads(ctx, req.(*GetLoadsRequest))
+		return srv.(VllmEngineServer).GetLoads(ctx, req.(*vllmgrpc.GetLoadsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _VllmEngine_GetTokenizer_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(GetTokenizerRequest)
+	m := new(vllmgrpc.GetTokenizerRequest)
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(VllmEngineServer).GetTokenizer(m, &grpc.GenericServerStream[GetTokenizerRequest, GetTokenizerChunk]{ServerStream: stream})
+	return srv.(VllmEngineServer).GetTokenizer(m, &grpc.GenericServerStream[vllmgrpc.GetTokenizerRequest, vllmgrpc.GetTokenizerChunk]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type VllmEngine_GetTokenizerServer = grpc.ServerStreamingServer[GetTokenizerChunk]
+type VllmEngine_GetTokenizerServer = grpc.ServerStreamingServer[vllmgrpc.GetTokenizerChunk]
 
 func _VllmEngine_SubscribeKvEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(SubscribeKvEventsRequest)
+	m := new(vllmgrpc.SubscribeKvEventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(VllmEngineServer).SubscribeKvEvents(m, &grpc.GenericServerStream[SubscribeKvEventsRequest, KvEventBatch]{ServerStream: stream})
+	return srv.(VllmEngineServer).SubscribeKvEvents(m, &grpc.GenericServerStream[vllmgrpc.SubscribeKvEventsRequest, vllmgrpc.KvEventBatch]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type VllmEngine_SubscribeKvEventsServer = grpc.ServerStreamingServer[KvEventBatch]
+type VllmEngine_SubscribeKvEventsServer = grpc.ServerStreamingServer[vllmgrpc.KvEventBatch]
 
 // VllmEngine_ServiceDesc is the grpc.ServiceDesc for VllmEngine service.
 // It's only intended for direct use with grpc.RegisterService,

@@ -1,12 +1,11 @@
 package vllmgrpc
 
 import (
+	"errors"
 	"math"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -19,16 +18,17 @@ func TestMessages(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		body []byte
-		code codes.Code
+		code Code
 	}{
-		"empty":      {nil, codes.Internal},
-		"short":      {framed[:len(framed)-1], codes.Internal},
-		"two":        {append(append([]byte{}, framed...), framed...), codes.Internal},
-		"compressed": {append([]byte{1}, framed[1:]...), codes.Unimplemented},
-		"flag":       {append([]byte{7}, framed[1:]...), codes.Internal},
-		"no message": {[]byte{0, 0, 0, 0, 1, 0xff}, codes.Internal},
+		"empty":      {nil, Internal},
+		"short":      {framed[:len(framed)-1], Internal},
+		"two":        {append(append([]byte{}, framed...), framed...), Internal},
+		"compressed": {append([]byte{1}, framed[1:]...), Unimplemented},
+		"flag":       {append([]byte{7}, framed[1:]...), Internal},
+		"no message": {[]byte{0, 0, 0, 0, 1, 0xff}, Internal},
 	} {
-		if err := ReadMessage(c.body, &got); status.Code(err) != c.code {
+		var bad *Error
+		if err := ReadMessage(c.body, &got); !errors.As(err, &bad) || bad.Code != c.code {
 			t.Errorf("%s: expected %v, got %v", name, c.code, err)
 		}
 	}
@@ -58,10 +58,33 @@ func TestNames(t *testing.T) {
 	if got := EscapeMessage("50% é\n"); got != "50%25 %C3%A9%0A" {
 		t.Error(got)
 	}
-	for in, want := range map[int]codes.Code{400: codes.InvalidArgument, 404: codes.NotFound, 429: codes.ResourceExhausted, 503: codes.Unavailable, 500: codes.Internal, 418: codes.Unknown} {
+	for in, want := range map[int]Code{400: InvalidArgument, 404: NotFound, 429: ResourceExhausted, 503: Unavailable, 500: Internal, 418: Unknown} {
 		if got := CodeOf(in); got != want {
 			t.Errorf("%d: expected %v, got %v", in, want, got)
 		}
+	}
+}
+
+// What HTTP says is told in codes and back; Envoy's codes are coarser.
+func TestCodes(t *testing.T) {
+	for _, status := range []int{200, 400, 401, 403, 404, 429, 500, 501, 503, 504} {
+		if got := HTTPOf(CodeOf(status)); got != status {
+			t.Errorf("%d: %d is %d", status, CodeOf(status), got)
+		}
+	}
+	for status, want := range map[int]Code{400: Internal, 401: Unauthenticated, 403: PermissionDenied, 404: Unimplemented, 413: Unknown, 429: Unavailable, 502: Unavailable, 503: Unavailable, 504: Unavailable} {
+		if got := EnvoyCodeOf(status); got != want {
+			t.Errorf("%d: expected %d, got %d", status, want, got)
+		}
+	}
+	if code, message, ok := ReadStatus("14", EscapeMessage("50% é")); code != Unavailable || message != "50% é" || !ok {
+		t.Error(code, message, ok)
+	}
+	if code, message, ok := ReadStatus("14", "100%"); code != Unavailable || message != "100%" || !ok {
+		t.Error(code, message, ok)
+	}
+	if _, _, ok := ReadStatus("", ""); ok {
+		t.Error("a status of nothing")
 	}
 }
 

@@ -2791,7 +2791,7 @@ const file_vllm_engine_proto_rawDesc = "" +
 	"\rGetServerInfo\x12&.vllm.grpc.engine.GetServerInfoRequest\x1a'.vllm.grpc.engine.GetServerInfoResponse\x12Q\n" +
 	"\bGetLoads\x12!.vllm.grpc.engine.GetLoadsRequest\x1a\".vllm.grpc.engine.GetLoadsResponse\x12\\\n" +
 	"\fGetTokenizer\x12%.vllm.grpc.engine.GetTokenizerRequest\x1a#.vllm.grpc.engine.GetTokenizerChunk0\x01\x12a\n" +
-	"\x11SubscribeKvEvents\x12*.vllm.grpc.engine.SubscribeKvEventsRequest\x1a\x1e.vllm.grpc.engine.KvEventBatch0\x01B<Z:github.com/windtunnel/windtunnel/live/modelserver/vllmgrpcb\x06proto3"
+	"\x11SubscribeKvEvents\x12*.vllm.grpc.engine.SubscribeKvEventsRequest\x1a\x1e.vllm.grpc.engine.KvEventBatch0\x01B<Z:github.com/windtunnel/windtunnel/core/modelserver/vllmgrpcb\x06proto3"
 
 var (
 	file_vllm_engine_proto_rawDescOnce sync.Once

@@ -1,0 +1,220 @@
+package program
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/up"
+)
+
+type upCmd struct {
+	Files     []string `name:"filename" short:"f" required:"" placeholder:"FILE|DIR|-" sep:"none" help:"Manifests: a file, a directory of YAML and JSON files, or - for standard input; repeatable."`
+	DryRun    bool     `name:"dry-run" help:"Print what would be brought up, and start nothing."`
+	Listen    string   `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address of the first Gateway; further ones have those that follow."`
+	AdminPort int      `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump); left out, a free one."`
+	EnvoyPath string   `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
+	Output    string   `name:"output" short:"o" enum:"text,json" default:"text" help:"Say where everything listens for people, or for programs."`
+	Verbose   bool     `short:"v" help:"Log what the parts do, to stderr."`
+}
+
+func (upCmd) Help() string {
+	return `Reads Kubernetes manifests and stays up: Gateways are listeners of a real Envoy, HTTPRoutes its routes, InferencePools
+have an endpoint picker each, and the replicas of Deployments are simulated model servers with the arguments of their containers.
+An edited file is in force within a second, while requests flow; a bad one is told and changes nothing. Ctrl-C drains and ends.
+What is missing and a cluster's controllers would have made (a picker's Service, a certificate) is made up, and said.
+docs/gateway.md has every kind and field.
+
+Examples:
+  windtunnel up -f examples/manifests/document-002      # document 002's Gateway, HTTPRoute and InferencePool
+  windtunnel up -f gateway.yaml -f pool.yaml --dry-run  # what would be brought up
+  kustomize build . | windtunnel up -f -
+  windtunnel up -f DIR --output json | jq -r .listeners[0].url
+  windtunnel manifests check DIR                        # every mistake, with file, line and what to do`
+}
+
+// Run brings the manifests up until it is told to stop.
+func (c *upCmd) Run(o *outside) error {
+	host, err := netip.ParseAddr(c.Listen)
+	if err != nil {
+		return exit.With(exit.Usage, fmt.Errorf("--listen %q: expected an IP address such as 127.0.0.1", c.Listen))
+	}
+	set, err := up.Load(c.Files, o.Stdin)
+	if err != nil {
+		return exit.ByCause(exit.Input, err)
+	}
+	for _, w := range set.Warnings {
+		fmt.Fprintf(o.Stderr, "windtunnel: %s\n", w)
+	}
+	if c.DryRun {
+		return plan(o.Stdout, set)
+	}
+	var log *slog.Logger
+	if c.Verbose {
+		log = slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	dir, err := os.MkdirTemp("", "windtunnel-up-")
+	if err != nil {
+		return exit.With(exit.Environment, err)
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	tell := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
+	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir, Host: host, Note: tell, Tell: tell, Log: log}
+	if c.AdminPort > 0 {
+		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
+	}
+	u, err := up.Start(ctx, options)
+	if err != nil {
+		return startError(ctx, err)
+	}
+	if err := c.ready(o, u); err != nil {
+		return errors.Join(err, stopUp(u, dir))
+	}
+	unfollow, err := u.Follow(c.Files, func(at string, err error) {
+		if err != nil {
+			tell(fmt.Sprintf("%s was changed and is not used; what was in force stays: %v", at, err))
+			return
+		}
+		tell(at + " was changed and is in force")
+	})
+	if err != nil {
+		return errors.Join(exit.With(exit.Environment, err), stopUp(u, dir))
+	}
+	select {
+	case <-ctx.Done():
+	case <-u.Envoy.Done():
+		err = u.Envoy.Wait()
+	}
+	unfollow()
+	return errors.Join(err, stopUp(u, dir))
+}
+
+func stopUp(u *up.Up, dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := u.Stop(ctx); err != nil {
+		return err // the logs stay
+	}
+	return os.RemoveAll(dir)
+}
+
+// ready says where everything listens.
+func (c *upCmd) ready(o *outside, u *up.Up) error {
+	a := u.Addresses()
+	if c.Output == "json" {
+		return json.NewEncoder(o.Stdout).Encode(a)
+	}
+	fmt.Fprintf(o.Stdout, "ready in %.2f s: Envoy %s\n", u.Startup.Seconds(), u.Binary.Version)
+	for _, l := range a.Listeners {
+		line := fmt.Sprintf("  Gateway %s: %s", l.Gateway, l.URL)
+		if !strings.HasSuffix(l.URL, ":"+strconv.Itoa(l.Port)) {
+			line += fmt.Sprintf(" (port %d of the manifest)", l.Port)
+		}
+		fmt.Fprintln(o.Stdout, line)
+	}
+	for _, p := range a.Pickers {
+		fmt.Fprintf(o.Stdout, "  pool %s: EPP %s (metrics %s)\n", p.Pool, p.ExtProc, p.Metrics)
+	}
+	for _, p := range a.Pods {
+		var at []string
+		for _, address := range p.Ports {
+			at = append(at, address)
+		}
+		slices.Sort(at)
+		fmt.Fprintf(o.Stdout, "  pod %s/%s: %s\n", p.Namespace, p.Name, strings.Join(at, ", "))
+	}
+	_, err := fmt.Fprintf(o.Stdout, "  Envoy's pages: %s\n", a.EnvoyAdmin)
+	return err
+}
+
+// plan prints what would be brought up.
+func plan(w io.Writer, s *gateway.Set) error {
+	p, err := up.Dry(s)
+	for _, g := range p.Gateways {
+		fmt.Fprintf(w, "Gateway %s/%s\n", g.Namespace, g.Name)
+		for _, t := range g.Tables() {
+			fmt.Fprintf(w, "  %s\n", t.Name)
+			for _, h := range t.Hosts {
+				host := h.Domain
+				if host == "" {
+					host = "any host"
+				}
+				fmt.Fprintf(w, "    %s\n", host)
+				for _, r := range h.Routes {
+					fmt.Fprintf(w, "      %s\n", r)
+				}
+			}
+		}
+	}
+	for _, line := range up.Replicas(s) {
+		fmt.Fprintln(w, line)
+	}
+	for _, n := range p.Notes {
+		fmt.Fprintln(w, "note:", n)
+	}
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	return nil
+}
+
+// manifestsCmd looks at manifests without starting anything.
+type manifestsCmd struct {
+	Check manifestsCheckCmd `cmd:"" help:"Say what is wrong with manifests, all at once."`
+	Show  manifestsShowCmd  `cmd:"" help:"Print what was understood, with the conditions that a controller would set."`
+}
+
+func (manifestsCmd) Help() string {
+	return `Examples:
+  windtunnel manifests check DIR
+  windtunnel manifests show gateway.yaml routes.yaml`
+}
+
+type manifestsCheckCmd struct {
+	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
+}
+
+// Run prints every mistake; nothing else is one, but told.
+func (c *manifestsCheckCmd) Run(o *outside) error {
+	s, err := up.Load(c.Files, o.Stdin)
+	if err != nil {
+		return exit.ByCause(exit.Input, err)
+	}
+	p, _ := up.Dry(s)
+	for _, text := range append(s.Warnings, p.Notes...) {
+		fmt.Fprintln(o.Stdout, "note:", text)
+	}
+	fmt.Fprintf(o.Stdout, "no mistakes in %d objects\n", s.Count())
+	return nil
+}
+
+type manifestsShowCmd struct {
+	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
+}
+
+// Run prints routes in the order in which they are tried, and all conditions.
+func (c *manifestsShowCmd) Run(o *outside) error {
+	s, err := up.Load(c.Files, o.Stdin)
+	if err != nil {
+		return exit.ByCause(exit.Input, err)
+	}
+	p, _ := up.Dry(s)
+	_ = plan(o.Stdout, s) // without a Gateway there is nothing to serve, and that is no mistake here
+	for _, x := range p.Status {
+		fmt.Fprint(o.Stdout, x)
+	}
+	return nil
+}

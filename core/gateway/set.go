@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+)
+
+// Set is the objects of any number of files.
+type Set struct {
+	// Set are InferencePools and what else an endpoint picker acts on.
+	objects.Set
+
+	Classes    []Class
+	Gateways   []Gateway
+	Routes     []HTTPRoute
+	Grants     []Grant
+	Workloads  []Workload
+	Services   []Service
+	ConfigMaps []ConfigMap
+	Secrets    []Secret
+	Namespaces []Namespace
+
+	// Unread are the kinds that were found and that nothing here acts on.
+	Unread map[string]int
+}
+
+// Add reads a file of any number of YAML documents. On an error, which is every
+// mistake in it, the file's objects may be in the Set in part: throw it away.
+func (s *Set) Add(file string, data []byte) error {
+	s.Others = s.others
+	return s.Set.Add(file, data)
+}
+
+func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Meta), cluster bool) {
+	switch kind + "." + group {
+	case "GatewayClass." + Group:
+		return into(&s.Classes, func(x *Class, m objects.Meta) { x.Meta = m }, (*Class).check), true
+	case "Gateway." + Group:
+		return into(&s.Gateways, func(x *Gateway, m objects.Meta) { x.Meta = m }, (*Gateway).check), false
+	case "HTTPRoute." + Group:
+		return into(&s.Routes, func(x *HTTPRoute, m objects.Meta) { x.Meta = m }, (*HTTPRoute).check), false
+	case "ReferenceGrant." + Group:
+		return into(&s.Grants, func(x *Grant, m objects.Meta) { x.Meta = m }, (*Grant).check), false
+	case "Deployment.apps", "StatefulSet.apps", "ReplicaSet.apps":
+		return readInto(&s.Workloads, readWorkload), false
+	case "Service.":
+		return readInto(&s.Services, readService), false
+	case "ConfigMap.":
+		return readInto(&s.ConfigMaps, readConfigMap), false
+	case "Secret.":
+		return readInto(&s.Secrets, readSecret), false
+	case "Namespace.":
+		return readInto(&s.Namespaces, func(_ strictyaml.Value, m objects.Meta) Namespace { return Namespace{m} }), true
+	}
+	if s.Unread == nil {
+		s.Unread = map[string]int{}
+	}
+	s.Unread[kind+"."+group]++
+	return nil, false
+}
+
+func readInto[T any](to *[]T, read func(strictyaml.Value, objects.Meta) T) func(strictyaml.Value, objects.Meta) {
+	return func(v strictyaml.Value, m objects.Meta) { *to = append(*to, read(v, m)) }
+}
+
+// into reads an object's spec by its tags, and then checks what tags cannot say.
+func into[T any](to *[]T, name func(*T, objects.Meta), check func(*T, strictyaml.Value)) func(strictyaml.Value, objects.Meta) {
+	return func(v strictyaml.Value, m objects.Meta) {
+		var x T
+		name(&x, m)
+		v.Fields(map[string]func(strictyaml.Value){"apiVersion": skip, "kind": skip, "metadata": skip, "status": skip, "spec": skip})
+		spec := v.Get("spec")
+		if !spec.Given() {
+			spec.Fail("missing", "a spec", "")
+		}
+		spec.Note(spec.Decode(&x))
+		check(&x, spec)
+		*to = append(*to, x)
+	}
+}
+
+func skip(strictyaml.Value) {}
+
+// find is the object of a namespace and a name, or nil.
+func find[T any](list []T, meta func(*T) *objects.Meta, namespace, name string) *T {
+	i := slices.IndexFunc(list, func(x T) bool { m := meta(&x); return m.Namespace == namespace && m.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+// Service is the one of a namespace and a name, or nil.
+func (s *Set) Service(namespace, name string) *Service {
+	return find(s.Services, func(x *Service) *objects.Meta { return &x.Meta }, namespace, name)
+}
+
+// ConfigMap is the one of a namespace and a name, or nil.
+func (s *Set) ConfigMap(namespace, name string) *ConfigMap {
+	return find(s.ConfigMaps, func(x *ConfigMap) *objects.Meta { return &x.Meta }, namespace, name)
+}
+
+// Secret is the one of a namespace and a name, or nil.
+func (s *Set) Secret(namespace, name string) *Secret {
+	return find(s.Secrets, func(x *Secret) *objects.Meta { return &x.Meta }, namespace, name)
+}
+
+// Gateway is the one of a namespace and a name, or nil.
+func (s *Set) Gateway(namespace, name string) *Gateway {
+	return find(s.Gateways, func(x *Gateway) *objects.Meta { return &x.Meta }, namespace, name)
+}
+
+// Pool is the InferencePool of a namespace and a name, or nil. One of another
+// group than the reference's is meant all the same: documents and guides differ in it.
+func (s *Set) Pool(namespace, name string) *objects.Pool {
+	return find(s.Pools, func(x *objects.Pool) *objects.Meta { return &x.Meta }, namespace, name)
+}

@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// String is a route in one line, for people: what it matches, and what becomes of
+// a request.
+func (r *Route) String() string {
+	var b strings.Builder
+	switch r.Path.kind() {
+	case Exact:
+		b.WriteString("= " + r.Path.Value)
+	case Regex:
+		b.WriteString("~ " + r.Path.Value)
+	default:
+		b.WriteString(orElse(r.Prefix(), "/"))
+	}
+	if r.Match.Method != "" {
+		b.WriteString(" " + r.Match.Method)
+	}
+	values := func(what string, list []ValueMatch) {
+		for _, x := range list {
+			sign := "="
+			if x.kind() == Regex {
+				sign = "~"
+			}
+			fmt.Fprintf(&b, " %s %s%s%q", what, x.Name, sign, x.Value)
+		}
+	}
+	values("header", r.Match.Headers)
+	values("query", r.Match.Query)
+	b.WriteString(" → ")
+	switch {
+	case r.Redirect != nil:
+		fmt.Fprintf(&b, "redirect %d", r.Redirect.Code())
+	case len(r.Shares) == 0:
+		fmt.Fprintf(&b, "%d: no backend", StatusUnusable)
+	}
+	for i := range r.Shares {
+		if i > 0 {
+			b.WriteString(" | ")
+		}
+		s := &r.Shares[i]
+		if len(r.Shares) > 1 {
+			fmt.Fprintf(&b, "%d × ", s.Weight)
+		}
+		if s.Backend == nil {
+			fmt.Fprint(&b, StatusUnusable)
+		} else {
+			b.WriteString(s.Backend.Key)
+		}
+	}
+	if x := r.Rewrite; x != nil {
+		if x.Path != nil && x.Path.Full != nil {
+			b.WriteString(", path " + *x.Path.Full)
+		}
+		if x.Path != nil && x.Path.Prefix != nil {
+			b.WriteString(", prefix " + orElse(*x.Path.Prefix, "/"))
+		}
+		if x.Hostname != "" {
+			b.WriteString(", host " + x.Hostname)
+		}
+	}
+	if r.Timeout != nil {
+		b.WriteString(", timeout " + time.Duration(*r.Timeout).String())
+	}
+	if r.Try != nil {
+		b.WriteString(", per try " + time.Duration(*r.Try).String())
+	}
+	for _, m := range r.Mirrors {
+		fmt.Fprintf(&b, ", %d/%d mirrored to %s", m.Numerator, m.Denominator, m.Backend.Key)
+	}
+	fmt.Fprintf(&b, "  (%s)", r.Name)
+	return b.String()
+}
+
+// String is an object's status, a line for each condition.
+func (s Status) String() string {
+	var b strings.Builder
+	name := s.Namespace + "/" + s.Name
+	if s.Namespace == "" {
+		name = s.Name
+	}
+	list := func(where string, conditions []Condition) {
+		for _, c := range conditions {
+			fmt.Fprintf(&b, "%s %s%s: %s %s %s\n", s.Kind, name, where, c.Type, c.Status, c.Reason)
+		}
+	}
+	list("", s.Conditions)
+	for _, l := range s.Listeners {
+		list(fmt.Sprintf(" listener %s (%d routes)", l.Name, l.Attached), l.Conditions)
+	}
+	for _, p := range s.Parents {
+		at := p.Gateway
+		if p.Ref != nil {
+			at = orElse(p.Ref.Namespace, s.Namespace) + "/" + p.Ref.Name
+			if p.Ref.Section != "" {
+				at += " " + p.Ref.Section
+			}
+		}
+		list(" at "+at, p.Conditions)
+	}
+	return b.String()
+}

@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+)
+
+// Status is what a controller reports of one object.
+type Status struct {
+	Kind string
+	objects.Meta
+	Conditions []Condition
+	Listeners  []ListenerStatus
+	Parents    []ParentStatus
+}
+
+// ListenerStatus is what it reports of one listener.
+type ListenerStatus struct {
+	Name       string
+	Attached   int
+	Kinds      []string // of routes that may attach
+	Conditions []Condition
+}
+
+// ParentStatus is what it reports of a route, or of a pool, at one parent.
+type ParentStatus struct {
+	Ref        *ParentRef // of a route
+	Gateway    string     // of a pool: namespace/name
+	Conditions []Condition
+}
+
+// Condition is one of an object's conditions.
+type Condition struct {
+	Type string
+	// Status is True, False or Unknown.
+	Status, Reason, Message string
+}
+
+func yes(kind, reason, message string) Condition { return Condition{kind, "True", reason, message} }
+func no(kind, reason, message string) Condition  { return Condition{kind, "False", reason, message} }
+
+func (b *builder) classes() {
+	for i := range b.Classes {
+		if c := &b.Classes[i]; b.o.Controller == "" || c.Controller == b.o.Controller {
+			b.p.Status = append(b.p.Status, Status{Kind: "GatewayClass", Meta: c.Meta, Conditions: []Condition{yes("Accepted", "Accepted", "its Gateways are served")}})
+		}
+	}
+}
+
+// serves says whether the Gateways of a class are ours.
+func (b *builder) serves(class string) bool {
+	if b.o.Controller == "" {
+		return true
+	}
+	c := find(b.Classes, func(x *Class) *objects.Meta { return &x.Meta }, "", class)
+	return c != nil && c.Controller == b.o.Controller
+}
+
+// open makes a Gateway ready for routes: it says of each listener whether it can
+// be served.
+func (b *builder) open(g *Gateway) *attachable {
+	a := &attachable{Gateway: g}
+	for i := range g.Listeners {
+		l := &listener{Listener: &g.Listeners[i]}
+		l.status.Name = l.Name
+		b.judge(g, l)
+		a.listeners = append(a.listeners, l)
+	}
+	return a
+}
+
+func (b *builder) judge(g *Gateway, l *listener) {
+	accepted, resolved := yes("Accepted", "Accepted", "it is served"), yes("ResolvedRefs", "ResolvedRefs", "every reference is resolved")
+	conflicted := no("Conflicted", "NoConflicts", "no other listener is in its way")
+	for i := range g.Listeners {
+		o := &g.Listeners[i]
+		if o == l.Listener || o.Port != l.Port {
+			continue
+		}
+		switch {
+		case o.Protocol != l.Protocol:
+			conflicted = yes("Conflicted", "ProtocolConflict", fmt.Sprintf("listener %s has another protocol on port %d", o.Name, l.Port))
+		case o.Hostname == l.Hostname:
+			conflicted = yes("Conflicted", "HostnameConflict", fmt.Sprintf("listener %s has the same hostname on port %d", o.Name, l.Port))
+		}
+	}
+	if l.Protocol != "HTTP" && l.Protocol != "HTTPS" {
+		accepted = no("Accepted", "UnsupportedProtocol", "protocol "+l.Protocol+"; HTTP and HTTPS are served")
+	}
+	l.kinds = true
+	l.status.Kinds = []string{"HTTPRoute"}
+	if l.Allowed != nil && len(l.Allowed.Kinds) > 0 {
+		l.kinds, l.status.Kinds = false, nil
+		for _, k := range l.Allowed.Kinds {
+			if (k.Group == nil || *k.Group == Group) && k.Kind == "HTTPRoute" {
+				l.kinds, l.status.Kinds = true, []string{"HTTPRoute"}
+			} else {
+				resolved = no("ResolvedRefs", "InvalidRouteKinds", "kind "+k.Kind+"; HTTPRoutes are served")
+			}
+		}
+	}
+	if l.Protocol == "HTTPS" {
+		if reason, why := b.certificates(g, l); reason != "" {
+			resolved = no("ResolvedRefs", reason, why)
+		}
+	}
+	l.good = accepted.Status == "True" && conflicted.Status == "False" && (resolved.Status == "True" || resolved.Reason == "InvalidRouteKinds" && l.kinds)
+	programmed := yes("Programmed", "Programmed", "it is served")
+	if !l.good {
+		programmed = no("Programmed", "Invalid", "see the other conditions")
+		if conflicted.Status == "True" {
+			accepted = no("Accepted", conflicted.Reason, conflicted.Message)
+		}
+		for _, c := range []Condition{accepted, resolved} {
+			if c.Status == "False" {
+				b.note(l.At.Problem("listener "+l.Name+": "+c.Message, "", "it serves nothing ("+c.Reason+")").Error())
+			}
+		}
+	}
+	l.status.Conditions = []Condition{accepted, programmed, resolved, conflicted}
+}
+
+// certificates resolves a listener's certificates, or says why it cannot.
+func (b *builder) certificates(g *Gateway, l *listener) (reason, why string) {
+	for i := range l.TLS.Certificates {
+		ref := &l.TLS.Certificates[i]
+		namespace := orElse(ref.Namespace, g.Namespace)
+		what := "Secret " + namespace + "/" + ref.Name
+		if ref.Group != nil && *ref.Group != "" || orElse(ref.Kind, "Secret") != "Secret" {
+			return "InvalidCertificateRef", "a certificate is a Secret, and no " + ref.Kind
+		}
+		if !b.granted(Group, "Gateway", g.Namespace, "", "Secret", namespace, ref.Name) {
+			return "RefNotPermitted", "no ReferenceGrant of namespace " + namespace + " lets Gateways of " + g.Namespace + " refer to " + what
+		}
+		s := b.Secret(namespace, ref.Name)
+		if s == nil {
+			if b.o.Supply {
+				b.note(ref.At.Problem("there is no "+what, "", "listener "+l.Name+" has a self-signed certificate").Error())
+				continue
+			}
+			return "InvalidCertificateRef", "there is no " + what
+		}
+		cert, _ := s.Get("tls.crt")
+		key, _ := s.Get("tls.key")
+		if _, err := tls.X509KeyPair(cert, key); err != nil {
+			return "InvalidCertificateRef", what + " has no certificate and key in tls.crt and tls.key"
+		}
+		l.secrets = append(l.secrets, s)
+	}
+	return "", ""
+}
+
+func (b *builder) gatewayStatus(a *attachable, any bool) {
+	s := Status{Kind: "Gateway", Meta: a.Meta}
+	good := 0
+	for _, l := range a.listeners {
+		l.status.Attached = l.attached
+		s.Listeners = append(s.Listeners, l.status)
+		if l.good {
+			good++
+		}
+	}
+	switch {
+	case !any:
+		s.Conditions = []Condition{no("Accepted", "ListenersNotValid", "no listener can be served"), no("Programmed", "Invalid", "no listener can be served")}
+	case good < len(a.listeners):
+		s.Conditions = []Condition{yes("Accepted", "ListenersNotValid", "some listeners cannot be served"), yes("Programmed", "Programmed", "the others are served")}
+	default:
+		s.Conditions = []Condition{yes("Accepted", "Accepted", "it is served"), yes("Programmed", "Programmed", "it is served")}
+	}
+	b.p.Status = append(b.p.Status, s)
+}
+
+// pools reports of InferencePools at each Gateway through which requests come.
+func (b *builder) pools() {
+	parents := map[string][]string{}
+	for _, g := range b.p.Gateways {
+		for _, t := range g.Tables() {
+			for _, h := range t.Hosts {
+				for _, r := range h.Routes {
+					for _, s := range r.Shares {
+						if name := g.Namespace + "/" + g.Name; s.Backend != nil && s.Backend.Pool != nil && !slices.Contains(parents[s.Backend.Key], name) {
+							parents[s.Backend.Key] = append(parents[s.Backend.Key], name)
+						}
+					}
+				}
+			}
+		}
+	}
+	for i := range b.Pools {
+		p := &b.Pools[i]
+		resolved := yes("ResolvedRefs", "ResolvedRefs", "every reference is resolved")
+		accepted := yes("Accepted", "Accepted", "it is served")
+		switch ref := p.Picker; {
+		case ref == nil:
+			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: no endpointPickerRef; it has an endpoint picker of windtunnel's own", p.File, p.Line, p.Namespace, p.Name))
+		case ref.Kind != "Service" || b.Service(p.Namespace, ref.Name) == nil:
+			if !b.o.Supply {
+				resolved = no("ResolvedRefs", "InvalidExtensionRef", "there is no Service "+p.Namespace+"/"+ref.Name)
+			} else {
+				b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: there is no Service %s among the objects; the pool has an endpoint picker of windtunnel's own", p.File, p.Line, p.Namespace, p.Name, ref.Name))
+			}
+		}
+		s := Status{Kind: "InferencePool", Meta: p.Meta}
+		for _, g := range parents["pool/"+p.Namespace+"/"+p.Name] {
+			s.Parents = append(s.Parents, ParentStatus{Gateway: g, Conditions: []Condition{accepted, resolved}})
+		}
+		b.p.Status = append(b.p.Status, s)
+	}
+}
+
+// Tables are all of a Gateway's tables.
+func (g *Served) Tables() (out []*Table) {
+	for _, p := range g.Ports {
+		if p.Table != nil {
+			out = append(out, p.Table)
+		}
+		for _, s := range p.Secure {
+			out = append(out, s.Table)
+		}
+	}
+	return out
+}
+
+func (b *builder) unread() {
+	for _, kind := range slices.Sorted(maps.Keys(b.Unread)) {
+		b.note(fmt.Sprintf("kind %s has no effect here (%d found)", strings.TrimSuffix(kind, "."), b.Unread[kind]))
+	}
+}

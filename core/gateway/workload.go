@@ -1,0 +1,247 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+)
+
+// Workload is a Deployment, ReplicaSet or StatefulSet: pods of one kind.
+type Workload struct {
+	objects.Meta
+	Kind     string
+	Replicas int
+	// Selector is the workload's own, Pods the labels of its pods and
+	// PodAnnotations their annotations.
+	Selector       picker.Selector
+	Pods           map[string]string
+	PodAnnotations map[string]string
+	Containers     []Container
+	Volumes        map[string]Volume
+
+	At strictyaml.Value
+}
+
+// Container is one of a pod's, init containers that stay (sidecars) among them.
+type Container struct {
+	Name, Image   string
+	Init          bool
+	Command, Args []string
+	Env           []EnvVar
+	Ports         []ContainerPort
+	// Mounts are the volumes by the paths where they are.
+	Mounts map[string]string
+
+	At strictyaml.Value
+}
+
+// EnvVar is an environment variable; From is the field of the pod that it is
+// taken from, such as status.podIP.
+type EnvVar struct{ Name, Value, From string }
+
+// ContainerPort is a port that a container says it listens on.
+type ContainerPort struct {
+	Name   string
+	Number int
+}
+
+// Volume is what a volume's files come from.
+type Volume struct{ ConfigMap, Secret string }
+
+// Service is a Service.
+type Service struct {
+	objects.Meta
+	Selector picker.Selector
+	Headless bool
+	Ports    []ServicePort
+
+	At strictyaml.Value
+}
+
+// ServicePort is a port of a Service, and where its pods listen: at a number, or
+// at the container's port of that name.
+type ServicePort struct {
+	Name, AppProtocol string
+	Number            int
+	TargetNumber      int
+	TargetName        string
+}
+
+// ConfigMap is a ConfigMap.
+type ConfigMap struct {
+	objects.Meta
+	Data map[string]string
+	// Values are the same where they stand, for what is said about them.
+	Values map[string]strictyaml.Value
+}
+
+// Secret is a Secret. Its data are told to nobody.
+type Secret struct {
+	objects.Meta
+	Type string
+	data map[string][]byte
+
+	At strictyaml.Value
+}
+
+// Get is one of a Secret's values.
+func (s *Secret) Get(key string) ([]byte, bool) {
+	v, ok := s.data[key]
+	return v, ok
+}
+
+// Namespace is a Namespace, whose labels a listener may select by.
+type Namespace struct{ objects.Meta }
+
+// maxReplicas bounds what one workload asks for.
+const maxReplicas = 10_000
+
+func readWorkload(v strictyaml.Value, m objects.Meta) (w Workload) {
+	w = Workload{Meta: m, Kind: v.Get("kind").Text(), At: v, Volumes: map[string]Volume{}}
+	spec := v.Get("spec").Mapping()
+	w.Replicas = int(spec.Get("replicas").Int(0, maxReplicas, 1))
+	w.Selector = picker.SelectLabels(spec.Get("selector").Mapping().Get("matchLabels").Texts())
+	if !spec.Get("selector").Given() {
+		spec.Get("selector").Fail(spec.Get("selector").Found(), "the labels of the pods: matchLabels, as in the template", "")
+	}
+	pod := spec.Get("template").Mapping()
+	w.Pods = pod.Get("metadata").Mapping().Get("labels").Texts()
+	w.PodAnnotations = pod.Get("metadata").Get("annotations").Texts()
+	if len(w.Selector) > 0 && !w.Selector.Matches(w.Pods) {
+		spec.Get("selector").Fail("the selector does not select the pods of the template", "its labels among the template's", "")
+	}
+	inside := pod.Get("spec").Mapping()
+	for _, c := range inside.Get("initContainers").List() {
+		if c.Mapping().Get("restartPolicy").Text() == "Always" { // others have ended before the pod serves
+			w.Containers = append(w.Containers, readContainer(c, true))
+		}
+	}
+	for _, c := range inside.Get("containers").List() {
+		w.Containers = append(w.Containers, readContainer(c, false))
+	}
+	if len(inside.Get("containers").List()) == 0 {
+		inside.Get("containers").Fail("there are none", "at least one container", "")
+	}
+	for _, x := range inside.Get("volumes").List() {
+		w.Volumes[x.Mapping().Get("name").Text()] = Volume{ConfigMap: x.Get("configMap").Mapping().Get("name").Text(), Secret: x.Get("secret").Mapping().Get("secretName").Text()}
+	}
+	return w
+}
+
+func readContainer(v strictyaml.Value, init bool) Container {
+	c := Container{Name: v.Get("name").Text(), Image: v.Get("image").Text(), Init: init, Command: v.Get("command").TextList(), Args: v.Get("args").TextList(), Mounts: map[string]string{}, At: v}
+	for _, e := range v.Get("env").List() {
+		c.Env = append(c.Env, EnvVar{Name: e.Mapping().Get("name").Text(), Value: e.Get("value").Text(), From: e.Get("valueFrom").Mapping().Get("fieldRef").Mapping().Get("fieldPath").Text()})
+	}
+	for _, p := range v.Get("ports").List() {
+		c.Ports = append(c.Ports, ContainerPort{Name: p.Mapping().Get("name").Text(), Number: int(p.Get("containerPort").Int(1, 65535, 0))})
+	}
+	for _, m := range v.Get("volumeMounts").List() {
+		c.Mounts[m.Mapping().Get("mountPath").Text()] = m.Get("name").Text()
+	}
+	return c
+}
+
+// Line is the container's command line, as its image's own command and arguments
+// are not known.
+func (c *Container) Line() []string { return append(slices.Clone(c.Command), c.Args...) }
+
+// Port is the number of the container's port of a name.
+func (w *Workload) Port(name string) (int, bool) {
+	for _, c := range w.Containers {
+		for _, p := range c.Ports {
+			if p.Name == name {
+				return p.Number, true
+			}
+		}
+	}
+	return 0, false
+}
+
+func readService(v strictyaml.Value, m objects.Meta) Service {
+	s := Service{Meta: m, At: v}
+	spec := v.Get("spec").Mapping()
+	s.Selector = picker.SelectLabels(spec.Get("selector").Texts())
+	s.Headless = spec.Get("clusterIP").Text() == "None"
+	for _, p := range spec.Get("ports").List() {
+		port := ServicePort{Name: p.Mapping().Get("name").Text(), AppProtocol: p.Get("appProtocol").Text(), Number: int(p.Get("port").Int(1, 65535, 0))}
+		if port.Number == 0 {
+			p.Get("port").Fail(p.Get("port").Found(), "the Service's port", "")
+		}
+		switch t := p.Get("targetPort"); {
+		case !t.Given():
+			port.TargetNumber = port.Number
+		case t.IsText():
+			port.TargetName = t.Text()
+		default:
+			port.TargetNumber = int(t.Int(1, 65535, 0))
+		}
+		s.Ports = append(s.Ports, port)
+	}
+	return s
+}
+
+// Port is the Service's port of a number.
+func (s *Service) Port(number int) (ServicePort, bool) {
+	i := slices.IndexFunc(s.Ports, func(p ServicePort) bool { return p.Number == number })
+	if i < 0 {
+		return ServicePort{}, false
+	}
+	return s.Ports[i], true
+}
+
+func readConfigMap(v strictyaml.Value, m objects.Meta) ConfigMap {
+	c := ConfigMap{Meta: m, Data: v.Get("data").Texts(), Values: map[string]strictyaml.Value{}}
+	for name := range c.Data {
+		c.Values[name] = v.Get("data").Get(name)
+	}
+	return c
+}
+
+func readSecret(v strictyaml.Value, m objects.Meta) Secret {
+	s := Secret{Meta: m, Type: v.Get("type").Text(), data: map[string][]byte{}, At: v}
+	for _, p := range v.Get("data").Mapping().Pairs() {
+		raw, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(p.Text()), ""))
+		if err != nil {
+			p.Fail("what stands here is not base64", "data in base64; stringData takes text as it is", "")
+		}
+		s.data[p.Name] = raw
+	}
+	for _, p := range v.Get("stringData").Mapping().Pairs() {
+		s.data[p.Name] = []byte(p.Text())
+	}
+	return s
+}
+
+// Selected are the workloads of a namespace that a selector selects pods of, in
+// the order of their names.
+func (s *Set) Selected(namespace string, selector picker.Selector) (out []*Workload) {
+	for i := range s.Workloads {
+		if w := &s.Workloads[i]; w.Namespace == namespace && len(selector) > 0 && selector.Matches(w.Pods) {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Workload) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Mounted is the text of a file in a container that comes from a ConfigMap.
+func (s *Set) Mounted(w *Workload, c *Container, path string) (text, from string, found bool) {
+	for _, at := range slices.Sorted(maps.Keys(c.Mounts)) {
+		name, below := strings.CutPrefix(path, strings.TrimSuffix(at, "/")+"/")
+		if !below {
+			continue
+		}
+		if m := s.ConfigMap(w.Namespace, w.Volumes[c.Mounts[at]].ConfigMap); m != nil {
+			text, found = m.Data[name]
+			return text, fmt.Sprintf("%s: ConfigMap %s/%s: %s", m.File, m.Namespace, m.Name, name), found
+		}
+	}
+	return "", "", false
+}

@@ -1,0 +1,249 @@
+package envoy
+
+import (
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+)
+
+func routerFilter() *routerv3.Router { return &routerv3.Router{SuppressEnvoyHeaders: true} }
+
+// unusable is a cluster that there never is: Envoy answers for it with the code
+// that a route says (500).
+const unusable = "unusable"
+
+// route is one route in Envoy's words: one, or two where a prefix and the path
+// without anything behind it are rewritten differently.
+func (t *translation) route(r *gateway.Route, at string) ([]*routev3.Route, error) {
+	out := &routev3.Route{Name: r.Name, Match: matchOf(r)}
+	out.RequestHeadersToAdd, out.RequestHeadersToRemove = headersOf(r.RequestHeaders)
+	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = headersOf(r.ResponseHeaders)
+	if r.Redirect != nil {
+		out.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at)}
+		return []*routev3.Route{out}, nil
+	}
+	if len(r.Shares) == 0 {
+		out.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: gateway.StatusUnusable}}
+		return []*routev3.Route{out}, nil
+	}
+	action := &routev3.RouteAction{Timeout: duration(0), IdleTimeout: duration(t.c.Limits.idleTimeout()),
+		ClusterNotFoundResponseCode: routev3.RouteAction_INTERNAL_SERVER_ERROR}
+	out.Action = &routev3.Route_Route{Route: action}
+	t.timeouts(r, action)
+	for _, m := range r.Mirrors {
+		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{Cluster: m.Backend.Key, DisableShadowHostSuffixAppend: true,
+			RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: fraction(m.Numerator, m.Denominator)}})
+	}
+	if err := t.shares(r, out, action); err != nil {
+		return nil, err
+	}
+	rewriteOf(r, action)
+	return []*routev3.Route{out}, nil
+}
+
+// shares says which clusters get the requests, and whom they ask.
+func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *routev3.RouteAction) error {
+	if s := &r.Shares[0]; len(r.Shares) == 1 && s.RequestHeaders == nil && s.ResponseHeaders == nil {
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: clusterOf(s)}
+		if s.Hostname != "" {
+			action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
+		}
+		var err error
+		out.TypedPerFilterConfig, err = t.asks(s)
+		return err
+	}
+	weighted := &routev3.WeightedCluster{}
+	for i := range r.Shares {
+		s := &r.Shares[i]
+		w := &routev3.WeightedCluster_ClusterWeight{Name: clusterOf(s), Weight: count(s.Weight)}
+		w.RequestHeadersToAdd, w.RequestHeadersToRemove = headersOf(s.RequestHeaders)
+		w.ResponseHeadersToAdd, w.ResponseHeadersToRemove = headersOf(s.ResponseHeaders)
+		if s.Hostname != "" {
+			w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
+		}
+		var err error
+		if w.TypedPerFilterConfig, err = t.asks(s); err != nil {
+			return err
+		}
+		weighted.Clusters = append(weighted.Clusters, w)
+	}
+	action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
+	return nil
+}
+
+func clusterOf(s *gateway.Share) string {
+	if s.Backend == nil {
+		return unusable
+	}
+	return s.Backend.Key
+}
+
+// asks makes requests for a pool ask its picker.
+func (t *translation) asks(s *gateway.Share) (map[string]*anypb.Any, error) {
+	if s.Backend == nil || s.Backend.Pool == nil {
+		return nil, nil
+	}
+	p := t.Pickers[s.Backend.Key].withDefaults()
+	own, err := pack(&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Overrides{Overrides: &extprocv3.ExtProcOverrides{
+		ProcessingMode:   p.processing(),
+		GrpcService:      grpcService(pickerCluster(s.Backend.Key)),
+		MetadataOptions:  pickerMetadata(),
+		FailureModeAllow: wrapperspb.Bool(s.Backend.FailOpen),
+	}}})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]*anypb.Any{pickerFilter: own}, nil
+}
+
+// timeouts are the route's: none is Envoy's 0. Without retries one attempt is the
+// whole exchange.
+func (t *translation) timeouts(r *gateway.Route, action *routev3.RouteAction) {
+	whole, try := time.Duration(0), time.Duration(0)
+	if r.Timeout != nil {
+		whole = time.Duration(*r.Timeout)
+	}
+	if r.Try != nil {
+		try = time.Duration(*r.Try)
+	}
+	if try > 0 && (whole == 0 || try < whole) {
+		whole = try
+	}
+	action.Timeout = duration(whole)
+}
+
+func fraction(numerator, denominator int) *typev3.FractionalPercent {
+	return &typev3.FractionalPercent{Numerator: uint32(int64(numerator) * 1_000_000 / int64(denominator)), Denominator: typev3.FractionalPercent_MILLION}
+}
+
+func matchOf(r *gateway.Route) *routev3.RouteMatch {
+	m := &routev3.RouteMatch{}
+	prefix := r.Prefix()
+	switch {
+	case r.Path.Type == gateway.Exact:
+		m.PathSpecifier = &routev3.RouteMatch_Path{Path: r.Path.Value}
+	case r.Path.Type == gateway.Regex:
+		m.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: r.Path.Value}}
+	case prefix == "":
+		m.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: "/"}
+	default:
+		m.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: prefix}
+	}
+	if r.Match.Method != "" {
+		m.Headers = append(m.Headers, &routev3.HeaderMatcher{Name: ":method", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: exactly(r.Match.Method)}})
+	}
+	for _, h := range r.Match.Headers {
+		m.Headers = append(m.Headers, &routev3.HeaderMatcher{Name: strings.ToLower(h.Name), HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: valueOf(&h)}})
+	}
+	for _, q := range r.Match.Query {
+		m.QueryParameters = append(m.QueryParameters, &routev3.QueryParameterMatcher{Name: q.Name,
+			QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: valueOf(&q)}})
+	}
+	return m
+}
+
+func exactly(s string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
+}
+
+func valueOf(m *gateway.ValueMatch) *matcherv3.StringMatcher {
+	if m.Type == gateway.Regex {
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: m.Value}}}
+	}
+	return exactly(m.Value)
+}
+
+// headersOf is a modifier. A percent sign would begin one of Envoy's variables.
+func headersOf(m *gateway.HeaderModifier) (add []*corev3.HeaderValueOption, remove []string) {
+	if m == nil {
+		return nil, nil
+	}
+	to := func(list []gateway.HeaderValue, action corev3.HeaderValueOption_HeaderAppendAction) {
+		for _, h := range list {
+			add = append(add, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: strings.ToLower(h.Name), Value: strings.ReplaceAll(h.Value, "%", "%%")}, AppendAction: action})
+		}
+	}
+	to(m.Set, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
+	to(m.Add, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)
+	for _, name := range m.Remove {
+		remove = append(remove, strings.ToLower(name))
+	}
+	return add, remove
+}
+
+// rewriteOf changes host and path on the way to the backend. What is put in a
+// prefix's place has no slash at its end, or paths below it would have two.
+func rewriteOf(r *gateway.Route, action *routev3.RouteAction) {
+	x := r.Rewrite
+	if x == nil {
+		return
+	}
+	if x.Hostname != "" {
+		action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: x.Hostname}
+	}
+	switch p := x.Path; {
+	case p == nil:
+	case p.Type == gateway.ReplaceFullPath:
+		action.RegexRewrite = wholePath(*p.Full)
+	default:
+		action.PrefixRewrite, action.RegexRewrite = prefixFor(r, *p.Prefix)
+	}
+}
+
+func wholePath(path string) *matcherv3.RegexMatchAndSubstitute {
+	return &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: `^/.*$`}, Substitution: strings.ReplaceAll(path, `\`, `\\`)}
+}
+
+// prefixFor is what a route's prefix becomes. Of every path only the slash is
+// replaced, so that it stays; where nothing takes the prefix's place, the slash
+// behind it goes with it.
+func prefixFor(r *gateway.Route, to string) (prefix string, regex *matcherv3.RegexMatchAndSubstitute) {
+	to = strings.TrimRight(to, "/")
+	switch {
+	case r.Prefix() == "":
+		return to + "/", nil
+	case to == "":
+		return "", &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: "^" + regexp.QuoteMeta(r.Prefix()) + "/*"}, Substitution: "/"}
+	}
+	return to, nil
+}
+
+func redirectOf(r *gateway.Route, at string) *routev3.RedirectAction {
+	x := r.Redirect
+	_, text, _ := net.SplitHostPort(at)
+	bound, _ := strconv.Atoi(text)
+	a := &routev3.RedirectAction{ResponseCode: redirectCodes[x.Code()], HostRedirect: x.Hostname, PortRedirect: uint32(x.PortOf(bound))}
+	if x.Scheme != "" {
+		a.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: x.Scheme}
+	}
+	switch p := x.Path; {
+	case p == nil:
+	case p.Type == gateway.ReplaceFullPath:
+		a.PathRewriteSpecifier = &routev3.RedirectAction_PathRedirect{PathRedirect: *p.Full}
+	default:
+		prefix, regex := prefixFor(r, *p.Prefix)
+		a.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
+		if regex != nil {
+			a.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: regex}
+		}
+	}
+	return a
+}
+
+var redirectCodes = map[int]routev3.RedirectAction_RedirectResponseCode{
+	301: routev3.RedirectAction_MOVED_PERMANENTLY, 302: routev3.RedirectAction_FOUND, 303: routev3.RedirectAction_SEE_OTHER,
+	307: routev3.RedirectAction_TEMPORARY_REDIRECT, 308: routev3.RedirectAction_PERMANENT_REDIRECT,
+}

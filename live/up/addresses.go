@@ -1,0 +1,80 @@
+package up
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+)
+
+// Addresses are where everything listens, for programs.
+type Addresses struct {
+	EnvoyAdmin string          `json:"envoyAdmin"`
+	Listeners  []ListenAddress `json:"listeners"`
+	Pickers    []PickerAddress `json:"pickers"`
+	Pods       []PodAddress    `json:"pods"`
+}
+
+// ListenAddress is one port of a Gateway.
+type ListenAddress struct {
+	Gateway string `json:"gateway"` // namespace/name
+	Port    int    `json:"port"`    // that of the manifest
+	URL     string `json:"url"`
+}
+
+// PickerAddress is a pool's endpoint picker.
+type PickerAddress struct {
+	Pool    string `json:"pool"` // namespace/name
+	ExtProc string `json:"extProc"`
+	Health  string `json:"health"`
+	Metrics string `json:"metrics"`
+}
+
+// PodAddress is where a pod listens, by its ports' numbers.
+type PodAddress struct {
+	Name      string            `json:"name"`
+	Namespace string            `json:"namespace"`
+	Role      string            `json:"role"`
+	Model     string            `json:"model,omitempty"`
+	Ports     map[string]string `json:"ports"`
+}
+
+// Addresses tells them.
+func (u *Up) Addresses() *Addresses {
+	u.applying.Lock()
+	defer u.applying.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	a := &Addresses{EnvoyAdmin: "http://" + u.Envoy.AdminAddr}
+	for _, g := range u.program.Gateways {
+		for _, p := range g.Ports {
+			scheme := "http"
+			if p.Table == nil {
+				scheme = "https"
+			}
+			a.Listeners = append(a.Listeners, ListenAddress{Gateway: g.Namespace + "/" + g.Name, Port: p.Number, URL: scheme + "://" + u.listen[portKey(g, p.Number)]})
+		}
+	}
+	for _, b := range u.program.Backends {
+		if x := u.pickers[b.Namespace+"/"+b.Name]; b.Pool != nil && x != nil {
+			a.Pickers = append(a.Pickers, PickerAddress{b.Namespace + "/" + b.Name, x.server.Addr(), x.server.HealthAddr(), x.server.MetricsAddr()})
+		}
+	}
+	for _, p := range sorted(u.pods) {
+		ports := map[string]string{}
+		for n, at := range p.at {
+			ports[strconv.Itoa(n)] = at
+		}
+		a.Pods = append(a.Pods, PodAddress{p.name, p.namespace, string(p.role), p.model, ports})
+	}
+	return a
+}
+
+// Moved tells of ports that are not those of the manifest.
+func (a *Addresses) Moved() (out []string) {
+	for _, l := range a.Listeners {
+		if _, port, err := net.SplitHostPort(l.URL[len("http://"):]); err == nil && port != strconv.Itoa(l.Port) && port != "" {
+			out = append(out, fmt.Sprintf("port %d of Gateway %s is %s", l.Port, l.Gateway, l.URL))
+		}
+	}
+	return out
+}

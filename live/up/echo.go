@@ -1,0 +1,90 @@
+package up
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+// echo stands in for a container that nothing here simulates: it answers with what
+// it was asked, as JSON, over HTTP/1.1 and HTTP/2 in the clear. Two headers make it
+// do more: X-Echo-Set-Header (name:value, …) sets headers of the answer, and the
+// query parameter delay (a duration) lets the answer wait.
+type echo struct {
+	namespace, pod string
+	at             []string // where it listens
+	servers        []*http.Server
+	serving        serve.Group
+}
+
+// echoed is the answer.
+type echoed struct {
+	Path      string              `json:"path"`
+	Host      string              `json:"host"`
+	Method    string              `json:"method"`
+	Proto     string              `json:"proto"`
+	Headers   map[string][]string `json:"headers"`
+	Port      string              `json:"httpPort"`
+	Namespace string              `json:"namespace"`
+	Pod       string              `json:"pod"`
+}
+
+// maxDelay bounds what a request asks to wait.
+const maxDelay = time.Minute
+
+func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*echo, error) {
+	e := &echo{namespace: namespace, pod: pod, serving: serve.Group{Log: log}}
+	for _, at := range addresses {
+		l, err := serve.Listen("pod "+pod, at)
+		if err != nil {
+			e.stop(context.Background())
+			return nil, err
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		server := serve.Pages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.answer(w, r, port) }), log)
+		server.Protocols = new(http.Protocols)
+		server.Protocols.SetHTTP1(true)
+		server.Protocols.SetUnencryptedHTTP2(true)
+		e.at = append(e.at, l.Addr().String())
+		e.servers = append(e.servers, server)
+		e.serving.Go("pod "+pod, func() error { return server.Serve(l) })
+	}
+	return e, nil
+}
+
+func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
+	if d, err := time.ParseDuration(r.URL.Query().Get("delay")); err == nil && !pause.For(r.Context(), min(d, maxDelay)) {
+		return
+	}
+	for _, pair := range strings.Split(strings.Join(r.Header.Values("X-Echo-Set-Header"), ","), ",") {
+		if name, value, ok := strings.Cut(pair, ":"); ok {
+			w.Header().Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if status, err := strconv.Atoi(r.Header.Get("X-Echo-Status")); err == nil && status >= 200 && status <= 599 {
+		w.WriteHeader(status)
+	}
+	if err := json.NewEncoder(w).Encode(echoed{r.RequestURI, r.Host, r.Method, r.Proto, r.Header, port, e.namespace, e.pod}); err != nil && !errors.Is(err, net.ErrClosed) {
+		return // the client has left
+	}
+}
+
+func (e *echo) stop(ctx context.Context) {
+	for _, s := range e.servers {
+		if s.Shutdown(ctx) != nil {
+			_ = s.Close()
+		}
+	}
+	e.serving.Wait()
+}

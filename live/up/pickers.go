@@ -1,0 +1,168 @@
+package up
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	core "github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/live/epp"
+)
+
+// poolPicker is the endpoint picker of one pool.
+type poolPicker struct {
+	server *epp.Standalone
+	config string
+}
+
+// pickerConfig is the EndpointPickerConfig of a pool, and where it stands; nil is
+// the default one. It is that of the Deployment behind the pool's Service, else
+// the one that a ConfigMap beside the pool holds.
+func (u *Up) pickerConfig(s *gateway.Set, p *objects.Pool) (text []byte, from string, err error) {
+	if ref := p.Picker; ref != nil {
+		if service := s.Service(p.Namespace, ref.Name); service != nil {
+			for _, w := range s.Selected(p.Namespace, service.Selector) {
+				if c := has(w, picker); c != nil {
+					return pickerFlags(s, w, c)
+				}
+			}
+		}
+	}
+	type found struct{ text, from string }
+	var all []found
+	for i := range s.ConfigMaps {
+		m := &s.ConfigMaps[i]
+		for _, name := range slices.Sorted(maps.Keys(m.Data)) {
+			if m.Namespace == p.Namespace && isPickerConfig(m.Data[name]) {
+				all = append(all, found{m.Data[name], fmt.Sprintf("%s:%d: ConfigMap %s/%s: %s", m.File, m.Line, m.Namespace, m.Name, name)})
+			}
+		}
+	}
+	switch len(all) {
+	case 0:
+		return nil, "", nil
+	case 1:
+		u.note(fmt.Sprintf("%s is the configuration of InferencePool %s/%s: no other is near it", all[0].from, p.Namespace, p.Name))
+		return []byte(all[0].text), all[0].from, nil
+	}
+	u.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: %d ConfigMaps hold an EndpointPickerConfig and none is mounted by the picker's Deployment; the default one counts", p.File, p.Line, p.Namespace, p.Name, len(all)))
+	return nil, "", nil
+}
+
+// isPickerConfig says whether a text is an EndpointPickerConfig, today's or
+// document 003's.
+func isPickerConfig(text string) bool {
+	return strings.Contains(text, "kind: EndpointPickerConfig") || strings.HasPrefix(strings.TrimSpace(text), "profiles:") && strings.Contains(text, "plugins:")
+}
+
+// pickerFlags is the configuration that a picker's container is started with.
+func pickerFlags(s *gateway.Set, w *gateway.Workload, c *gateway.Container) ([]byte, string, error) {
+	at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
+	if text, ok := flag(c.Line(), "config-text"); ok {
+		return []byte(text), at + ": --config-text", nil
+	}
+	path, ok := flag(c.Line(), "config-file")
+	if !ok {
+		return nil, "", nil
+	}
+	text, from, found := s.Mounted(w, c, path)
+	if !found {
+		return nil, "", fmt.Errorf("%s: --config-file %s is in no ConfigMap that is mounted; expected a volume with a ConfigMap among the objects", at, path)
+	}
+	return []byte(text), from, nil
+}
+
+// startPicker starts a pool's picker.
+func (u *Up) startPicker(s *gateway.Set, p *objects.Pool) (*poolPicker, error) {
+	text, from, err := u.pickerConfig(s, p)
+	if err != nil {
+		return nil, err
+	}
+	server, err := epp.StartStandalone(epp.StandaloneOptions{Config: text, ConfigName: from, PoolName: p.Name, Namespace: p.Namespace, Endpoints: []*core.Endpoint{},
+		Address: anyPort, HealthAddress: anyPort, MetricsAddress: anyPort, AllowExperimental: true, EmitScores: true, PodHeaders: true, History: remembered, Log: u.log})
+	if err != nil {
+		return nil, err
+	}
+	return &poolPicker{server: server, config: string(text)}, nil
+}
+
+// reload gives a picker the configuration that the objects have now.
+func (x *poolPicker) reload(u *Up, s *gateway.Set, p *objects.Pool) error {
+	text, _, err := u.pickerConfig(s, p)
+	if err != nil || string(text) == x.config {
+		return err
+	}
+	if err := x.server.Reload(text); err != nil {
+		return err
+	}
+	x.config = string(text)
+	return nil
+}
+
+// endpointsOf are a pool's: the ports of its pods that run here, and what else the
+// objects say.
+func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.Selection {
+	out := s.Select(p.Namespace, p.Name)
+	var here []*core.Endpoint
+	for _, x := range pods {
+		if x.namespace != p.Namespace || len(p.Selector) == 0 || !p.Selector.Matches(x.workload.Pods) {
+			continue
+		}
+		served := false
+		for i, port := range p.Ports {
+			at, ok := x.at[port]
+			if !ok {
+				continue
+			}
+			served = true
+			host, number, err := net.SplitHostPort(at)
+			if err != nil {
+				continue
+			}
+			e := core.NewEndpoint(p.Namespace, core.RankName(x.name, i), host, number, x.workload.Pods)
+			e.Rank = i
+			here = append(here, e)
+		}
+		if !served {
+			u.note(fmt.Sprintf("%s:%d: %s %s/%s: its pods listen on %s and not on port %v of InferencePool %s; they are no endpoints of it",
+				x.workload.File, x.workload.Line, x.workload.Kind, x.namespace, x.workload.Name, portsOf(x), p.Ports, p.Name))
+		}
+	}
+	if len(here) > 0 && len(p.Targets) > 0 {
+		out.Endpoints, out.Serving = nil, nil // what a controller once wrote into the status is not here
+	}
+	out.Endpoints = append(here, out.Endpoints...)
+	return out
+}
+
+func portsOf(x *pod) string {
+	numbers := slices.Sorted(maps.Keys(x.at))
+	if len(numbers) == 0 {
+		return "no port"
+	}
+	return strings.Trim(fmt.Sprint(numbers), "[]")
+}
+
+// serviceEndpoints are where a Service's port leads.
+func serviceEndpoints(b *gateway.Backend, pods []*pod) (out []string) {
+	for _, x := range pods {
+		if x.namespace != b.Namespace || len(b.Service.Selector) == 0 || !b.Service.Selector.Matches(x.workload.Pods) {
+			continue
+		}
+		number := b.Port.TargetNumber
+		if b.Port.TargetName != "" {
+			number, _ = x.workload.Port(b.Port.TargetName)
+		}
+		if at, ok := x.at[number]; ok {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+func (x *poolPicker) stop(ctx context.Context) error { return x.server.Stop(ctx) }

@@ -1,0 +1,241 @@
+package up
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+// pod is one running replica of a workload.
+type pod struct {
+	workload  *gateway.Workload
+	name      string
+	namespace string
+	role      role
+	number    int // of its address in the block
+	ip        netip.Addr
+	// at are the places where its ports listen, by the ports' numbers.
+	at    map[int]string
+	model string
+	stops []func(context.Context)
+}
+
+// key is the same for replicas that may be taken for one another.
+func podKey(w *gateway.Workload, i int) string {
+	return fmt.Sprintf("%s/%s/%s/%d", w.Kind, w.Namespace, w.Name, i)
+}
+
+// same says whether a workload's pods are still what they were, so that they go
+// on.
+func same(a, b *gateway.Workload) bool {
+	bare := func(w *gateway.Workload) []gateway.Container {
+		list := slices.Clone(w.Containers)
+		for i := range list {
+			list[i].At = b.At
+		}
+		return list
+	}
+	return reflect.DeepEqual(bare(a), bare(b)) && reflect.DeepEqual(a.Volumes, b.Volumes)
+}
+
+// places gives pods their addresses.
+type places struct {
+	block *serve.Block // nil where the machine has one loopback address only
+	used  map[int]bool
+}
+
+func (x *places) take() (number int, ip netip.Addr, err error) {
+	for number = 1; x.used[number]; number++ {
+	}
+	if number >= serve.MaxBlock {
+		return 0, ip, fmt.Errorf("there are more than %d pods", serve.MaxBlock)
+	}
+	x.used[number] = true
+	if x.block == nil {
+		return number, netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	return number, x.block.Address(number), nil
+}
+
+// on is where a pod's port is listened on.
+func (x *places) on(ip netip.Addr, port int) string {
+	if x.block == nil {
+		port = 0
+	}
+	return netip.AddrPortFrom(ip, uint16(port)).String()
+}
+
+// environment is a container's, with what Kubernetes fills in.
+func environment(c *gateway.Container, p *pod) map[string]string {
+	out := map[string]string{}
+	for _, e := range c.Env {
+		switch e.From {
+		case "":
+			out[e.Name] = expand(e.Value, out)
+		case "status.podIP", "status.hostIP":
+			out[e.Name] = p.ip.String()
+		case "metadata.name":
+			out[e.Name] = p.name
+		case "metadata.namespace":
+			out[e.Name] = p.namespace
+		}
+	}
+	return out
+}
+
+// expand puts $(NAME) in, as Kubernetes does.
+func expand(text string, env map[string]string) string {
+	for name, value := range env {
+		text = strings.ReplaceAll(text, "$("+name+")", value)
+	}
+	return text
+}
+
+// line is a container's command line. What a shell is given is split at blanks.
+func line(c *gateway.Container, env map[string]string) []string {
+	var out []string
+	for _, word := range c.Line() {
+		out = append(out, expand(word, env))
+	}
+	if len(out) > 2 && strings.HasSuffix(out[0], "sh") && strings.HasPrefix(out[1], "-") && strings.HasSuffix(out[1], "c") {
+		return strings.Fields(strings.ReplaceAll(strings.Join(out[2:], " "), "\\\n", " "))
+	}
+	return out
+}
+
+// startPod starts a replica. An error says which container is at fault, and leaves
+// nothing behind.
+func (u *Up) startPod(w *gateway.Workload, i int) (p *pod, err error) {
+	c, r := serves(w)
+	p = &pod{workload: w, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r, at: map[int]string{}}
+	u.mu.Lock()
+	p.number, p.ip, err = u.places.take()
+	u.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name, err)
+			u.stopPod(context.Background(), p)
+		}
+	}()
+	if r == modelServer {
+		return p, u.startServer(p, c)
+	}
+	var ports []int
+	for _, x := range c.Ports {
+		ports = append(ports, x.Number)
+	}
+	slices.Sort(ports)
+	ports = slices.Compact(ports)
+	var addresses []string
+	for _, n := range ports {
+		addresses = append(addresses, u.places.on(p.ip, n))
+	}
+	e, err := startEcho(p.namespace, p.name, addresses, u.log)
+	if err != nil {
+		return p, err
+	}
+	for k, n := range ports {
+		p.at[n] = e.at[k]
+	}
+	p.stops = append(p.stops, e.stop)
+	return p, nil
+}
+
+// startServer starts the pod's model server with its own command line, and the
+// sidecar before it.
+func (u *Up) startServer(p *pod, c *gateway.Container) error {
+	env := environment(c, p)
+	args := append(line(c, env), "--host", p.ip.String())
+	if u.places.block == nil {
+		args = append(args, "--port", "0")
+	}
+	r, err := dropin.Parse(args, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	if err != nil {
+		return err
+	}
+	for _, note := range r.Notes {
+		u.note(fmt.Sprintf("%s:%d: container %s: %s", p.workload.File, c.At.Line(), c.Name, note))
+	}
+	options, err := r.Fleet()
+	if err != nil {
+		return err
+	}
+	options.Logger, options.Origin, options.Recorder = u.log, u.origin, u.o.Recorder
+	for i := range options.Servers {
+		options.Servers[i].Name, options.Servers[i].PodName, options.Servers[i].PodNamespace = p.name, p.name, p.namespace
+	}
+	p.model = options.Servers[0].Models[0]
+	fleet, err := modelserver.New(options)
+	if err != nil {
+		return err
+	}
+	if err := fleet.Start(context.Background()); err != nil {
+		return err
+	}
+	p.stops = append(p.stops, fleet.Stop)
+	for i, at := range fleet.Addresses() {
+		number := r.Port + i
+		if u.places.block == nil {
+			number = declared(c, i)
+		}
+		p.at[number] = at
+	}
+	return u.startSidecar(p, p.at[firstPort(p)])
+}
+
+// firstPort is the lowest of a pod's ports.
+func firstPort(p *pod) int {
+	first := 0
+	for n := range p.at {
+		if first == 0 || n < first {
+			first = n
+		}
+	}
+	return first
+}
+
+// declared is the number that a port would have if pods had addresses of their own.
+func declared(c *gateway.Container, i int) int {
+	if i < len(c.Ports) {
+		return c.Ports[i].Number
+	}
+	if v, ok := flag(c.Line(), "port"); ok {
+		if n, err := strconv.Atoi(v); err == nil {
+			return n + i
+		}
+	}
+	return 8000 + i
+}
+
+// stopPod ends a pod; what it is answering may finish until ctx ends.
+func (u *Up) stopPod(ctx context.Context, p *pod) {
+	for _, stop := range slices.Backward(p.stops) {
+		stop(ctx)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.places.used, p.number)
+}
+
+// portOf is a port's number in an address.
+func portOf(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
+
+// discard is where nobody listens.
+var discard = slog.New(slog.DiscardHandler)

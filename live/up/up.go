@@ -1,0 +1,458 @@
+package up
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/tlsfiles"
+	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/envoy/xds"
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+const (
+	lockPort = 8000 // of a block of addresses, held while it is used
+	anyPort  = "127.0.0.1:0"
+	// remembered is how many decisions a picker tells.
+	remembered = 1000
+	// drained is how long what a pod answers may take once it is no endpoint.
+	drained = 30 * time.Second
+)
+
+// Options say what to bring up, and where.
+type Options struct {
+	// Objects are the objects to begin with.
+	Objects *gateway.Set
+	// EnvoyPath names the Envoy to use; empty looks for one.
+	EnvoyPath string
+	// Dir is where Envoy's files go.
+	Dir string
+	// Host is the address of the first Gateway; the zero value is 127.0.0.1. Others
+	// have those that follow.
+	Host netip.Addr
+	// OwnAddresses gives every Gateway an address of the run's own, so that runs at
+	// once do not meet.
+	OwnAddresses bool
+	// Admin is Envoy's own pages' address; empty is a free port of loopback.
+	Admin string
+	// Recorder takes the flow events of model servers; nil records nothing.
+	Recorder flow.Recorder
+	// Note is told, once each, what was taken to be meant and what has no effect.
+	Note func(text string)
+	// Tell is told what the start waits for; may be nil.
+	Tell func(what string)
+	// Log hears what a person who debugs wants to know; nil is silent.
+	Log *slog.Logger
+}
+
+// Up is running manifests.
+type Up struct {
+	o       Options
+	log     *slog.Logger
+	origin  time.Time
+	control *xds.Server
+	noted   map[string]bool
+
+	// Envoy is the gateway, Binary which it is.
+	Envoy  *envoy.Process
+	Binary envoy.Binary
+	// Startup is how long it took until all was ready.
+	Startup time.Duration
+
+	applying sync.Mutex // one change at a time
+	objects  *gateway.Set
+	program  *gateway.Program
+	pods     map[string]*pod
+	pickers  map[string]*poolPicker // by namespace/name
+	certs    map[string][2][]byte
+	draining sync.WaitGroup
+
+	mu       sync.Mutex // guards places and listen
+	places   places
+	hosts    map[string]netip.Addr // of Gateways, by namespace/name
+	listen   map[string]string     // of their ports
+	nextHost int
+}
+
+// Start brings everything up. On an error nothing is left running.
+func Start(ctx context.Context, o Options) (u *Up, err error) {
+	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: time.Now(), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, certs: map[string][2][]byte{},
+		places: places{used: map[int]bool{}}, hosts: map[string]netip.Addr{}, listen: map[string]string{}}
+	if !u.o.Host.IsValid() {
+		u.o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	if u.o.Tell == nil {
+		u.o.Tell = func(string) {}
+	}
+	started := u
+	defer func() {
+		if err != nil {
+			_ = started.Stop(context.Background()) // the first error is the one to tell
+		}
+	}()
+	if u.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: u.log, Tell: u.o.Tell}); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if u.places.block, err = serve.OwnBlock(lockPort); err != nil {
+		u.note(fmt.Sprintf("pods share 127.0.0.1 on ports of their own, and not on the manifests': %v", err))
+	}
+	if u.control, err = xds.Start(); err != nil {
+		return nil, err
+	}
+	c := envoy.Config{Control: u.control.Addr(), Admin: cmp.Or(o.Admin, anyPort)}
+	if u.Envoy, err = envoy.Start(ctx, u.Binary, c, filepath.Join(o.Dir, "envoy")); err != nil {
+		return nil, err
+	}
+	if err = u.Apply(ctx, o.Objects); err != nil {
+		return nil, err
+	}
+	u.Startup = time.Since(began)
+	return u, nil
+}
+
+func (u *Up) note(text string) {
+	if u.noted[text] || u.o.Note == nil {
+		return
+	}
+	u.noted[text] = true
+	u.o.Note(text)
+}
+
+// Apply makes other objects those in force, while requests flow. On an error all
+// is as it was.
+//
+// What is new is started, and known to Envoy, before a picker may choose it; what
+// is gone is no picker's any more before Envoy forgets it, and stops when it has
+// answered.
+func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
+	u.applying.Lock()
+	defer u.applying.Unlock()
+	program := gateway.Build(s, gateway.Options{Supply: true})
+	if len(program.Gateways) == 0 {
+		return errors.Join(errNoGateway, told(program.Notes))
+	}
+	for _, text := range program.Notes {
+		u.note(text)
+	}
+	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}}
+	defer func() {
+		if err != nil {
+			next.undo()
+		}
+	}()
+	if err := next.start(); err != nil {
+		return err
+	}
+	if err := u.open(program); err != nil {
+		return err
+	}
+	wide, err := next.state(next.both())
+	if err != nil {
+		return err
+	}
+	if err := u.control.Set(ctx, wide); err != nil {
+		return err
+	}
+	next.tellPickers()
+	narrow, err := next.state(next.list())
+	if err == nil {
+		err = u.control.Set(ctx, narrow)
+	}
+	if err != nil {
+		return err
+	}
+	gonePods, gonePickers := next.gone()
+	u.objects, u.program, u.pods, u.pickers = s, program, next.pods, next.pickers
+	u.draining.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), drained)
+		defer cancel()
+		for _, x := range gonePickers {
+			_ = x.stop(ctx) // nobody waits for it
+		}
+		for _, p := range gonePods {
+			u.stopPod(ctx, p)
+		}
+	})
+	return nil
+}
+
+func told(notes []string) error {
+	if len(notes) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(notes, "\n"))
+}
+
+// change is what one Apply is about to put in place.
+type change struct {
+	u       *Up
+	s       *gateway.Set
+	program *gateway.Program
+	pods    map[string]*pod
+	pickers map[string]*poolPicker
+	// started and opened are what was not there before.
+	started []*pod
+	opened  []*poolPicker
+	// reloaded have another configuration, and before it had.
+	reloaded map[*poolPicker]string
+}
+
+// start starts the pods and pickers that are new, and keeps those that stay.
+func (c *change) start() error {
+	for i := range c.s.Workloads {
+		w := &c.s.Workloads[i]
+		if container, _ := serves(w); container == nil {
+			continue
+		}
+		for k := range w.Replicas {
+			key := podKey(w, k)
+			if p := c.u.pods[key]; p != nil && same(p.workload, w) {
+				kept := *p
+				kept.workload = w
+				c.pods[key] = &kept
+				continue
+			}
+			p, err := c.u.startPod(w, k)
+			if err != nil {
+				return err
+			}
+			c.started = append(c.started, p)
+			c.pods[key] = p
+		}
+	}
+	c.reloaded = map[*poolPicker]string{}
+	for _, b := range c.program.Backends {
+		if b.Pool == nil {
+			continue
+		}
+		key := b.Namespace + "/" + b.Name
+		x := c.u.pickers[key]
+		if x == nil {
+			var err error
+			if x, err = c.u.startPicker(c.s, b.Pool); err != nil {
+				return err
+			}
+			c.opened = append(c.opened, x)
+		} else {
+			was := x.config
+			if err := x.reload(c.u, c.s, b.Pool); err != nil {
+				return err
+			}
+			if x.config != was {
+				c.reloaded[x] = was
+			}
+		}
+		c.pickers[key] = x
+	}
+	return nil
+}
+
+// undo ends what was started.
+func (c *change) undo() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, p := range c.started {
+		c.u.stopPod(ctx, p)
+	}
+	for _, x := range c.opened {
+		_ = x.stop(ctx) // nothing asks it
+	}
+	for x, was := range c.reloaded {
+		if err := x.server.Reload([]byte(was)); err == nil {
+			x.config = was
+		}
+	}
+	if c.u.program != nil {
+		old := change{u: c.u, s: c.u.objects, program: c.u.program, pods: c.u.pods, pickers: c.u.pickers}
+		old.tellPickers()
+	}
+}
+
+// list are the pods that there are to be, by name.
+func (c *change) list() []*pod { return sorted(c.pods) }
+
+// both are these and those that will be gone.
+func (c *change) both() []*pod {
+	gone, _ := c.gone()
+	return append(c.list(), gone...)
+}
+
+func sorted(pods map[string]*pod) (out []*pod) {
+	for _, key := range slices.Sorted(maps.Keys(pods)) {
+		out = append(out, pods[key])
+	}
+	return out
+}
+
+func (c *change) gone() (pods []*pod, pickers []*poolPicker) {
+	for _, key := range slices.Sorted(maps.Keys(c.u.pods)) {
+		if now := c.pods[key]; now == nil || now.number != c.u.pods[key].number {
+			pods = append(pods, c.u.pods[key])
+		}
+	}
+	for key, x := range c.u.pickers {
+		if c.pickers[key] != x {
+			pickers = append(pickers, x)
+		}
+	}
+	return pods, pickers
+}
+
+// tellPickers gives every picker the endpoints that it may choose from.
+func (c *change) tellPickers() {
+	pods := c.list()
+	for _, b := range c.program.Backends {
+		if x := c.pickers[b.Namespace+"/"+b.Name]; b.Pool != nil && x != nil {
+			x.server.Picking().Apply(c.u.endpointsOf(c.s, b.Pool, pods), false)
+		}
+	}
+}
+
+// state is what Envoy is told with these pods.
+func (c *change) state(pods []*pod) (xds.State, error) {
+	d := envoy.Dynamic{Program: c.program, Pickers: map[string]envoy.Processor{}, Endpoints: map[string][]string{}, Certificate: c.u.certificate,
+		AccessLog: filepath.Join(c.u.Envoy.Dir, envoy.AccessLogFile),
+		Listen: func(g *gateway.Served, port int) string {
+			c.u.mu.Lock()
+			defer c.u.mu.Unlock()
+			return c.u.listen[portKey(g, port)]
+		}}
+	for _, b := range c.program.Backends {
+		if b.Pool == nil {
+			d.Endpoints[b.Key] = serviceEndpoints(b, pods)
+			continue
+		}
+		for _, e := range c.u.endpointsOf(c.s, b.Pool, pods).Endpoints {
+			d.Endpoints[b.Key] = append(d.Endpoints[b.Key], e.HostPort())
+		}
+		d.Pickers[b.Key] = envoy.Processor{Addresses: []string{c.pickers[b.Namespace+"/"+b.Name].server.Addr()}}
+	}
+	r, err := d.Resources()
+	if err != nil {
+		return xds.State{}, err
+	}
+	return xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters), Endpoints: xds.Of(r.Endpoints)}, nil
+}
+
+func portKey(g *gateway.Served, port int) string {
+	return fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, port)
+}
+
+// certificate is a listener's where no Secret has one: made once.
+func (u *Up) certificate(g *gateway.Served, s *gateway.Secure) (cert, key []byte, err error) {
+	name := s.Table.Name + " " + s.Hostname
+	if have, ok := u.certs[name]; ok {
+		return have[0], have[1], nil
+	}
+	u.mu.Lock()
+	host := u.hosts[g.Namespace+"/"+g.Name]
+	u.mu.Unlock()
+	cert, key, err = tlsfiles.SelfSignedPEM([]string{host.String(), s.Hostname})
+	u.certs[name] = [2][]byte{cert, key}
+	return cert, key, err
+}
+
+// open finds an address for every port of every Gateway that has none yet. A port
+// below 1024 that this process may not listen on becomes one 8,000 higher.
+func (u *Up) open(p *gateway.Program) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, g := range p.Gateways {
+		name := g.Namespace + "/" + g.Name
+		host, ok := u.hosts[name]
+		if !ok {
+			host = u.host()
+			u.hosts[name] = host
+		}
+		for _, port := range g.Ports {
+			key := portKey(g, port.Number)
+			if u.listen[key] != "" {
+				continue
+			}
+			at, err := u.free(host, port.Number)
+			if err != nil {
+				return fmt.Errorf("%s:%d: Gateway %s: port %d: %w", g.File, g.Line, name, port.Number, err)
+			}
+			u.listen[key] = at
+		}
+	}
+	return nil
+}
+
+// host is the next Gateway's address.
+func (u *Up) host() netip.Addr {
+	if u.o.OwnAddresses && u.places.block != nil {
+		_, ip, err := u.places.take()
+		if err == nil {
+			return ip
+		}
+	}
+	ip := u.o.Host
+	for range u.nextHost {
+		ip = ip.Next()
+	}
+	u.nextHost++
+	return ip
+}
+
+// raised is what is added to a port that may not be listened on.
+const raised = 8000
+
+func (u *Up) free(host netip.Addr, port int) (string, error) {
+	try := func(port int) (string, error) {
+		at := netip.AddrPortFrom(host, uint16(port)).String()
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			return "", err
+		}
+		return l.Addr().String(), l.Close()
+	}
+	at, err := try(port)
+	if errors.Is(err, syscall.EACCES) && port < 1024 {
+		at, err = try(port + raised)
+	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return try(0) // a second Gateway where there is one loopback address
+	}
+	if err != nil {
+		return "", &envoy.Error{Kind: envoy.PortTaken, Err: err, Message: fmt.Sprintf("cannot listen: %v; stop what listens there, or say --listen with another address", err)}
+	}
+	return at, nil
+}
+
+// Stop takes everything down. Requests in flight may finish until ctx ends.
+func (u *Up) Stop(ctx context.Context) error {
+	u.applying.Lock()
+	defer u.applying.Unlock()
+	var errs []error
+	if u.Envoy != nil {
+		errs = append(errs, u.Envoy.Drain(ctx), u.Envoy.Stop(ctx))
+	}
+	for _, key := range slices.Sorted(maps.Keys(u.pickers)) {
+		errs = append(errs, u.pickers[key].stop(ctx))
+	}
+	for _, p := range sorted(u.pods) {
+		u.stopPod(ctx, p)
+	}
+	u.draining.Wait()
+	if u.control != nil {
+		u.control.Stop()
+	}
+	u.places.block.Free()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,149 @@
+package up
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// objects reads files of examples/manifests, or manifests as text.
+func objectsOf(t *testing.T, paths ...string) *gateway.Set {
+	t.Helper()
+	s := &gateway.Set{}
+	for i, path := range paths {
+		var err error
+		if strings.Contains(path, "\n") {
+			err = s.Add("given-"+string(rune('a'+i))+".yaml", []byte(path))
+		} else {
+			s, err = Load([]string{"../../examples/manifests/" + path}, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+type rig struct {
+	*Up
+	t     *testing.T
+	notes []string
+}
+
+// bring brings objects up with addresses of the test's own.
+func bring(t *testing.T, s *gateway.Set) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	dir, err := os.MkdirTemp("", "windtunnel-up-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := Start(t.Context(), Options{Objects: s, Dir: dir, OwnAddresses: true, Note: func(text string) { r.notes = append(r.notes, text) }})
+	if err != nil {
+		t.Fatalf("%v\n%s in %s", err, strings.Join(r.notes, "\n"), dir)
+	}
+	r.Up = u
+	t.Cleanup(func() {
+		if err := u.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log("Envoy's files are kept in", dir, "notes:", strings.Join(r.notes, "\n"))
+			return
+		}
+		os.RemoveAll(dir)
+	})
+	return r
+}
+
+// url is where a port of the only Gateway listens.
+func (r *rig) url(port int) string {
+	r.t.Helper()
+	for _, l := range r.Addresses().Listeners {
+		if l.Port == port {
+			return l.URL
+		}
+	}
+	r.t.Fatalf("no listener on port %d: %+v", port, r.Addresses().Listeners)
+	return ""
+}
+
+type answer struct {
+	status int
+	head   http.Header
+	body   []byte
+}
+
+func (r *rig) post(url, body string, headers ...string) answer {
+	r.t.Helper()
+	return r.do(http.MethodPost, url, body, headers...)
+}
+
+func (r *rig) do(method, url, body string, headers ...string) answer {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, text}
+}
+
+// Document 002's walk: /default/my-llm/v1/chat/completions comes to the Gateway on
+// port 80, is rewritten, and is answered by the pod that the scheduler picked.
+func TestDocument002Walk(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, "document-002"))
+	const body = `{"model":"llama-3-8b","max_tokens":3,"messages":[{"role":"user","content":"Hello!"}]}`
+	at := r.url(80)
+	pods := map[string]bool{}
+	for range 6 {
+		a := r.post(at+"/default/my-llm/v1/chat/completions", body, "Content-Type", "application/json")
+		var chat struct {
+			Object string
+			Model  string
+			Usage  struct {
+				Completion int `json:"completion_tokens"`
+			}
+		}
+		if err := json.Unmarshal(a.body, &chat); err != nil || a.status != http.StatusOK || chat.Object != "chat.completion" || chat.Model != "llama-3-8b" || chat.Usage.Completion != 3 {
+			t.Fatalf("status %d: %s (%v)", a.status, a.body, err)
+		}
+		pods[a.head.Get("x-inference-pod")] = true
+	}
+	if a := r.post(at+"/default/other/v1/chat/completions", body); a.status != http.StatusNotFound {
+		t.Errorf("another path: status %d: %s", a.status, a.body)
+	}
+	if a := r.post(at+"/default/my-llmx/v1/chat/completions", body); a.status != http.StatusNotFound {
+		t.Errorf("a path that only begins like the prefix: status %d: %s", a.status, a.body)
+	}
+	if !bytes.Contains([]byte(strings.Join(r.notes, "\n")), []byte("my-llm-epp-service")) {
+		t.Errorf("nothing says that the picker's Service is missing:\n%s", strings.Join(r.notes, "\n"))
+	}
+}

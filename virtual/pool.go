@@ -1,0 +1,199 @@
+package virtual
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// pool is one of the run's pools: its model servers, and its endpoint picker.
+type pool struct {
+	w          *world
+	index      int
+	model      string
+	adapters   map[string]engine.AdapterID
+	voc        *tokens.Vocabulary
+	stream     stream.Config
+	modes      modes
+	lost       string // what Envoy says of a server that is lost before it answers
+	verbose    bool   // sidecars go on from what answers say
+	straight   bool   // requests may be direct
+	pickers    []*picking
+	turn       int // of the pickers
+	outside    outside
+	kv         *kvWire  // of model servers that publish KV events
+	sessions   int      // that each sidecar remembers
+	prefillers []string // whom sidecars call in session mode
+	net        *network // between model servers
+	servers    []*server
+	byHost     map[string]*server
+	byAddr     map[string]*server
+	draws      lifecycle.Draws
+	faults     lifecycle.Faults
+}
+
+// newPool makes the pool with this index.
+func (w *world) newPool(s *scenario.Scenario, index int) error {
+	p := &s.Pools[index]
+	if len(p.Endpoints) > 0 {
+		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
+	}
+	x := &pool{w: w, index: index, draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+		voc: tokens.NewVocabulary(p.Tokenizer()), stream: s.Stream(p), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
+	w.pools = append(w.pools, x)
+	_, packed := p.Tokenizer().(tokens.Packed)
+	x.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
+	x.stream.Recorder, x.stream.Brief, x.stream.StandIns = w.rec, w.brief, true
+	x.kv = newKVWire(x, p)
+	var err error
+	if x.faults, err = s.Faults(p); err != nil {
+		return err
+	}
+	for i := range p.Servers() {
+		if err := x.newServer(s, p, i); err != nil {
+			return err
+		}
+	}
+	if err := x.startSidecars(s, p); err != nil {
+		return err
+	}
+	if x.net, err = newNetwork(x, p); err != nil {
+		return err
+	}
+	// An incident is the last of its moment: who arrives then finds the server as
+	// it was, and sees it die.
+	for i := range p.Incidents {
+		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &incident{&p.Incidents[i], x}})
+	}
+	x.outside.open(x, p)
+	k, err := newPicking(x, s, p)
+	if x.pickers = append(x.pickers, k); err == nil {
+		x.straight = x.mayBeDirect(p)
+	}
+	return err
+}
+
+func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
+	config, err := s.Engine(p, i)
+	if err != nil {
+		return err
+	}
+	for id := range len(x.adapters) {
+		config.Adapters = append(config.Adapters, engine.AdapterID(id+1))
+	}
+	core, err := enginecore.New(enginecore.Config{Engine: config, Index: i, EngineID: modelserver.EngineID(s.Seed, i), ViaStore: p.Link().ViaStore,
+		Ranks: p.ModelServer.TensorParallelSize, Publish: x.kv != nil, OutOfMemory: p.OutOfMemory()})
+	if err != nil {
+		return fmt.Errorf("pool %s: %w", p.Name, err)
+	}
+	sv := &server{pool: x, index: i, name: p.ServerName(i), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
+	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
+		return err
+	}
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
+	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
+	sv.open(x.w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
+	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
+	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
+	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{x.model},
+		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
+		PromptTokensDetails: true, OwnNames: x.kv == nil && p.Sidecar != scenario.RoutingSidecar && !p.Link().ViaStore}}
+	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
+		c.Connector = p.Link()
+		if c.KVRole = connector.RoleConsumer; p.Prefills(i) {
+			c.KVRole = connector.RoleProducer
+		}
+	}
+	x.servers = append(x.servers, sv)
+	x.byAddr[sv.endpoint], x.byHost[sv.host()] = sv, sv
+	return nil
+}
+
+// Servers are the made-up addresses of a pool's servers, those that only prefill
+// apart; index is the pool's number in the scenario.
+func Servers(index int, p *scenario.Pool) (endpoints, prefill []string) {
+	for i := range p.Servers() {
+		if p.Prefills(i) {
+			prefill = append(prefill, address(index, i))
+		} else {
+			endpoints = append(endpoints, address(index, i))
+		}
+	}
+	return endpoints, prefill
+}
+
+// address is a made-up one that looks like a pod's, of a pool and a server in it.
+func address(pool, i int) string {
+	return scenario.JoinPort(fmt.Sprintf("10.%d.%d.%d", pool, i/250, i%250+1), scenario.PodPort)
+}
+
+// settled is what must hold of the pool after every run.
+func (x *pool) settled() error {
+	if n := len(x.net.askers) + x.net.net.InFlight(); n > 0 {
+		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", n)
+	}
+	if n := x.inFlowControl(); n > 0 {
+		return fmt.Errorf("virtual: flow control still has %d requests; this is a fault of windtunnel", n)
+	}
+	for _, sv := range x.servers {
+		st := sv.engine.Stats()
+		if n := sv.core.Busy() + st.Running + st.Waiting + len(sv.calls); n > 0 || sv.engine.KVBlocksUsed() > 0 {
+			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault of windtunnel",
+				sv.name, n, sv.engine.KVBlocksUsed(), sv.core.Holds())
+		}
+		if st.Accepted != sv.ends || st.GenerationTokens != sv.made {
+			return fmt.Errorf("virtual: %s accepted %d requests and made %d tokens, and ended %d with %d; this is a fault of windtunnel",
+				sv.name, st.Accepted, st.GenerationTokens, sv.ends, sv.made)
+		}
+		if sv.sidecar != nil && len(sv.sidecar.busy) > 0 {
+			return fmt.Errorf("virtual: the sidecar of %s still serves %d requests; this is a fault of windtunnel", sv.name, len(sv.sidecar.busy))
+		}
+	}
+	return nil
+}
+
+// inFlowControl is how many requests flow control holds or has let go.
+func (x *pool) inFlowControl() (n int) {
+	for _, k := range x.pickers {
+		n += k.m.InFlight()
+	}
+	return n
+}
+
+// expects says whether flow control has something to do at a time to come.
+func (x *pool) expects() bool {
+	return slices.ContainsFunc(x.pickers, func(k *picking) bool {
+		fc := k.m.FlowControl()
+		if fc == nil {
+			return false
+		}
+		_, due := fc.Next()
+		return due
+	})
+}
+
+// waiting tells how many requests are where in the pool.
+func (x *pool) waiting(add func(n int, what string)) {
+	add(x.inFlowControl(), "requests that flow control holds or has let go")
+	for _, sv := range x.servers {
+		if sv.sidecar != nil {
+			add(len(sv.sidecar.busy), "at the sidecar of "+sv.name)
+		}
+		st := sv.engine.Stats()
+		add(st.Running, "that run on "+sv.name)
+		add(st.Waiting, "that wait in the engine of "+sv.name)
+	}
+}
