@@ -40,6 +40,7 @@ type direct struct {
 	due          machine.Time // of its event in the queue
 	before       way          // what the answer takes to the client, before any of it went there
 	head         [6]header.Header
+	reading      modelserver.Head
 }
 
 // mayBeDirect says whether requests to the pool may be direct.
@@ -83,8 +84,8 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	d := w.spareDirect()
 	d.Request, d.conversation, d.pool = *q, v, x
 	api := modelserver.APIOf(q.Path)
-	head := modelserver.Head{RequestID: q.ID, Attempt: 1, Scratch: &w.chat}
-	if api == nil || !d.asked.Read(&x.servers[0].reader, &head, api, &d.Described, w.rec != nil) {
+	d.reading = modelserver.Head{RequestID: q.ID, Attempt: 1, Scratch: &w.chat}
+	if api == nil || !d.asked.Read(&x.servers[0].reader, &d.reading, api, &d.Described, w.rec != nil) {
 		w.spares = append(w.spares, d)
 		return false
 	}
@@ -350,7 +351,7 @@ func (d *direct) getsEnd() {
 			think = v.Next(d.asked.Text(), l.Outcome())
 		}
 	} else {
-		v = nil
+		w.talks, v = append(w.talks, v), nil
 	}
 	d.flies, d.conversation = false, nil
 	w.spares = append(w.spares, d)

@@ -6,6 +6,7 @@ import "github.com/windtunnel/windtunnel/core/machine"
 // long. There is one event in the queue for the first of them.
 type limits struct {
 	list  []deadline
+	room  []deadline // that list is in
 	awake bool
 }
 
@@ -36,7 +37,13 @@ func (x *deadline) waits() (*request, *direct) {
 // add is told of a request that is sent.
 func (x *limits) add(w *world, d deadline) {
 	x.forget()
-	x.list = append(x.list, d)
+	if len(x.list) == cap(x.list) && cap(x.room) > 2*len(x.list) { // most of the room is behind those that are over
+		x.list = x.room[:copy(x.room[:cap(x.room)], x.list)]
+	}
+	had := cap(x.list)
+	if x.list = append(x.list, d); cap(x.list) > had {
+		x.room = x.list[:0]
+	}
 	x.await(w)
 }
 

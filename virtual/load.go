@@ -9,7 +9,7 @@ import (
 
 // arrived begins the next conversation, or lets it wait for the limit.
 func (w *world) arrived() {
-	v := w.load.Conversation(w.conversations, w.planned)
+	v := w.load.ConversationIn(takeFrom(&w.talks), w.conversations, w.planned)
 	if v == nil {
 		return
 	}

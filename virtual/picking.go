@@ -27,8 +27,9 @@ type picking struct {
 	fx     epp.Effects
 	number uint64
 
-	samples []*metrics.Collector // of each data source
-	turns   [][]int64            // of each data source and endpoint, so far
+	samples  []*metrics.Collector // of each data source
+	onDemand bool                 // of what servers say only how they stand is read
+	turns    [][]int64            // of each data source and endpoint, so far
 }
 
 func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
@@ -75,6 +76,7 @@ func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
 	}
 	f := newOnDemand(k, p, endpoints)
+	k.onDemand = f != nil
 	read := f != nil && datalayer.ReadsMetrics(built)
 	switch {
 	case read:

@@ -80,10 +80,18 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	}
 	x.outside.open(x, p)
 	k, err := newPicking(x, s, p)
-	if x.pickers = append(x.pickers, k); err == nil {
-		x.straight = x.mayBeDirect(p)
+	if err != nil {
+		return err
 	}
-	return err
+	x.pickers = append(x.pickers, k)
+	x.straight = x.mayBeDirect(p)
+	for _, sv := range x.servers {
+		if k.onDemand {
+			sv.core.Stats().OnlyNow()
+			sv.engine.ReportNoSteps()
+		}
+	}
+	return nil
 }
 
 func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {

@@ -83,15 +83,16 @@ type world struct {
 	head          header.List              // the last one to a model server
 	memories      []*memory                // that are to be used again
 	limits        limits
-	mute          *mute        // rec, where requests may be direct
-	explained     int          // endpoints of a decision, in the record
-	brief         bool         // nobody reads the details of events
-	lives         flow.Lives   // takes those of direct requests; may be nil
-	directs       []*direct    // all that were made
-	spares        []*direct    // those that are to be used again
-	ending        []*request   // that have ended in this event
-	moved         machine.Time // when something last happened but the picker asking endpoints how they are
-	asking        int          // events in the queue that are nothing else
+	mute          *mute                    // rec, where requests may be direct
+	explained     int                      // endpoints of a decision, in the record
+	brief         bool                     // nobody reads the details of events
+	lives         flow.Lives               // takes those of direct requests; may be nil
+	directs       []*direct                // all that were made
+	spares        []*direct                // those that are to be used again
+	talks         []*workload.Conversation // that are over, to be used again
+	ending        []*request               // that have ended in this event
+	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
+	asking        int                      // events in the queue that are nothing else
 }
 
 // Run plays a scenario and reports every event to rec, in the order of time.

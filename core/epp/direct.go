@@ -3,13 +3,15 @@ package epp
 import (
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/picker"
 )
 
 // Direct is a described request that needs no Stream: nobody looks at its messages, and
 // all that is decided about it is where it goes, at once.
 type Direct struct {
 	Request
-	m *Machine
+	m      *Machine
+	memory picker.RequestMemory
 }
 
 // Direct says whether requests may be direct: there is no flow control, no plug-in
@@ -26,7 +28,7 @@ func (x *Direct) Arrive(m *Machine, door Door, head header.List, d *described.Bo
 		return false
 	}
 	x.Request, x.m = Request{Owner: owner}, m
-	r, err := m.p.NewDescribedRequest(head, d, number)
+	r, err := m.p.NewDescribedRequestIn(&x.memory, head, d, number)
 	if err != nil {
 		return false
 	}

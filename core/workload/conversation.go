@@ -47,11 +47,16 @@ type message struct {
 // the number first; nil when the workload has no such request any more. A
 // driver asks for one after the other, each beginning where the last one ended.
 func (c *Config) Conversation(index, first int) *Conversation {
+	return c.ConversationIn(new(Conversation), index, first)
+}
+
+// ConversationIn is Conversation in the memory of one that is over.
+func (c *Config) ConversationIn(v *Conversation, index, first int) *Conversation {
 	if c.Requests > 0 && first >= c.Requests {
 		return nil
 	}
 	own := c.class(index)
-	v := &Conversation{Index: index, First: first, Turns: own.turns(index), c: own, model: own.adapter(index), described: own.fields != nil}
+	*v = Conversation{Index: index, First: first, Turns: own.turns(index), c: own, model: own.adapter(index), described: own.fields != nil}
 	if c.Requests > 0 {
 		v.Turns = min(v.Turns, c.Requests-first)
 	}

@@ -34,7 +34,7 @@ func TestDescribe(t *testing.T) {
 		for {
 			r := v.Request()
 			d := r.Described
-			got, err := parse.Describe(ps, r.Path, &d)
+			got, err := parse.Describe(ps, r.Path, &d, nil)
 			want, bad := ps.Parse(r.Path, d.Bytes())
 			if (err == nil) != (bad == nil) || err != nil && err.Error() != bad.Error() {
 				t.Fatalf("expected %v, got %v", bad, err)
