@@ -22,7 +22,7 @@ func show(t *testing.T, o Options, events []flow.Event, servers ...[]string) (st
 		t.Fatal(err)
 	}
 	if len(servers) == 2 {
-		s.Servers(servers[0], servers[1])
+		s.servers(servers[0], servers[1])
 	}
 	for _, e := range events {
 		s.Record(e)

@@ -104,12 +104,11 @@ func (s *Session) Retell(told Summary) {
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
 	s.options.SLO = told.SLO.slo()
 	s.options.PrefixCache = told.PrefixCache != nil
-	s.Servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
+	s.servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
 }
 
-// Servers names the pool's servers, those that only prefill apart, so that the
-// summary also tells of the ones that get nothing.
-func (s *Session) Servers(endpoints, prefill []string) {
+// servers names the run's servers, those that only prefill apart.
+func (s *Session) servers(endpoints, prefill []string) {
 	s.options.servers, s.options.prefill = endpoints, prefill
 }
 

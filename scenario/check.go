@@ -35,9 +35,6 @@ func (s *Scenario) check() Problems {
 	if len(s.Pools) == 0 {
 		add("pools", "there are none", "at least one pool")
 	}
-	if len(s.Pools) > 1 {
-		add("pools", fmt.Sprintf("there are %d", len(s.Pools)), "one: requests are not routed among several pools yet")
-	}
 	names := map[string]int{}
 	for i := range s.Pools {
 		p := &s.Pools[i]
@@ -50,7 +47,7 @@ func (s *Scenario) check() Problems {
 		names[p.Name] = i
 		out = append(out, s.checkPool(p, path)...)
 	}
-	out = append(out, s.checkPorts()...)
+	out = append(append(out, s.checkPorts()...), s.checkRoutes()...)
 	out = append(out, s.checkGRPC()...)
 	if !s.written("workload.timeout") {
 		for i := range s.Pools { // as for the hold limit in checkPool

@@ -28,6 +28,8 @@ type TrafficClass struct {
 	Priority int `json:"priority" min:"-1000000" max:"1000000"`
 	// Headers of the class's requests, besides the workload's.
 	Headers []RequestHeader `json:"headers" max:"64"`
+	// The model that its requests ask for, in place of the workload's.
+	Model string `json:"model"`
 	// LoRA adapters of the class, in place of the workload's.
 	LoRAAdapters []AdapterShare `json:"loraAdapters" max:"1024"`
 	// What its prompts are made of, in place of all that the workload says of them.
@@ -118,6 +120,9 @@ func (w *Workload) of(s *Scenario, i int) *Workload {
 	x, own := &w.Classes[i], *w
 	own.Classes = nil
 	has := func(field string) bool { return s.written(fmt.Sprintf("workload.classes[%d].%s", i, field)) }
+	if has("model") {
+		own.Model = x.Model
+	}
 	if has("stream") {
 		own.Stream = x.Stream
 	}

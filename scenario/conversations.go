@@ -71,6 +71,7 @@ var reserved = []string{"host", "content-type", "content-length", "transfer-enco
 func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	var out Problems
 	add := func(path, found, expected string) { out = append(out, s.problem(where+"."+path, found, expected)) }
+	out = append(out, s.checkModel(w, where)...)
 	if given := countTrue(w.Prompt.Text != "", !w.Prompt.Bytes.IsZero(), w.Prompt.Characters.Quantile(1) > 0, w.Prompt.Tokens.Quantile(1) > 0); given > 1 {
 		add("prompt", "several of text, bytes, characters and tokens are given", "one of them")
 	}
@@ -118,7 +119,7 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 		case a.Share == 0:
 			add(at+".share", "missing", shareHelp)
 		case known != nil && !slices.Contains(known, a.Name):
-			p := s.problem(where+"."+at+".name", fmt.Sprintf("found %q", a.Name), "one of pools[0].modelServer.loraAdapters")
+			p := s.problem(where+"."+at+".name", fmt.Sprintf("found %q", a.Name), "one of pools[].modelServer.loraAdapters")
 			p.Hint = strictyaml.DidYouMean(a.Name, known)
 			out = append(out, p)
 		case a.Name == "":
@@ -141,13 +142,20 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	return out
 }
 
-// adapters are those that the simulated servers know; nil where the servers
+// adapters are those that the simulated servers know; nil where servers of some pool
 // are someone else's, or there is no pool.
 func (s *Scenario) adapters() []string {
-	if len(s.Pools) == 0 || len(s.Pools[0].Endpoints) > 0 {
+	known := []string{}
+	for i := range s.Pools {
+		if len(s.Pools[i].Endpoints) > 0 {
+			return nil
+		}
+		known = append(known, s.Pools[i].ModelServer.LoRAAdapters...)
+	}
+	if len(s.Pools) == 0 {
 		return nil
 	}
-	return append([]string{}, s.Pools[0].ModelServer.LoRAAdapters...)
+	return known
 }
 
 // objectInside is what is between the braces of what was an object when it was

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -79,8 +80,8 @@ func (s *Scenario) Draws(p *Pool) lifecycle.Draws {
 	return lifecycle.Draws{Seed: s.Seed, Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens}
 }
 
-// Stream is what the EPP's streams of a pool share, without a recorder.
-func (s *Scenario) Stream(p *Pool) stream.Config {
+// Stream is what the streams of a replica of a pool's EPP share, without a recorder.
+func (s *Scenario) Stream(p *Pool, replica int) stream.Config {
 	c := stream.Config{Hold: p.Flow == Held, MaxBodyBytes: int(p.EPP.MaxBodyBytes), Seed: s.Seed,
 		BodyIdle: machine.FromDuration(p.EPP.BodyIdleTimeout), BodyTotal: machine.FromDuration(p.EPP.BodyTimeout),
 		Deadline: machine.FromDuration(p.EPP.Deadline), HoldLimit: machine.FromDuration(p.EPP.HoldLimit),
@@ -88,7 +89,29 @@ func (s *Scenario) Stream(p *Pool) stream.Config {
 	if p.EPP.Errors == EPPErrors {
 		c.Errors = stream.EPPErrors
 	}
+	if len(s.Pools) > 1 {
+		c.Told = append(c.Told, flow.D("pool", p.Name))
+	}
+	if p.EPP.Replicas > 1 {
+		c.Told = append(c.Told, flow.D("picker", p.PickerName(replica)))
+	}
 	return c
+}
+
+// GroupName is what the group of the server with this index is called, "" where the
+// pool has no groups.
+func (p *Pool) GroupName(index int) string { return "" }
+
+// PickerName is what people call a replica of the pool's EPP.
+func (p *Pool) PickerName(replica int) string { return fmt.Sprintf("%s-epp-%d", p.Name, replica) }
+
+// PickerSeed is what a replica of a pool's EPP draws from, by their numbers.
+func (s *Scenario) PickerSeed(pool, replica int) uint64 {
+	if pool == 0 && replica == 0 {
+		return s.Seed
+	}
+	d := machine.NewDraw(s.Seed, "epp", "seed", uint64(pool)<<16|uint64(replica))
+	return d.Uint64()
 }
 
 // ServerName is what people call the pool's model server with this index.

@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"cmp"
+
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/workload"
 )
@@ -31,7 +33,7 @@ func (s *Scenario) Generator() *workload.Config {
 
 // generator makes the requests of a workload of one class.
 func (s *Scenario) generator(w *Workload) *workload.Config {
-	c := &workload.Config{Seed: s.Seed, Model: s.Pools[0].Model, Stream: w.Stream, MaxTokens: w.MaxTokens,
+	c := &workload.Config{Seed: s.Seed, Model: cmp.Or(w.Model, s.Pools[0].Model), Stream: w.Stream, MaxTokens: w.MaxTokens,
 		Text: w.Prompt.Text}
 	if w.class > 0 { // the record says which of several a request has
 		c.SLO = w.SLO.String()

@@ -16,8 +16,10 @@ import (
 type Pool struct {
 	// The pool's name, unique in the scenario.
 	Name string `json:"name"`
-	// The model that requests ask for.
+	// The model that the pool serves. Of several pools each has another one: a request finds its pool by the model, or the LoRA adapter, that it asks for.
 	Model string `json:"model"`
+	// Further names of the model (vLLM's --served-model-name).
+	ServedModelNames []string `json:"servedModelNames" max:"64"`
 	// How a request reaches its model server: held keeps the upstream request open after part 1 until the first token is there (document 000); plain sends it whole.
 	Flow Flow `json:"flow"`
 	// How many model servers to simulate. Left out where endpoints are given.
@@ -172,6 +174,8 @@ func (m *ModelServer) defaults() {
 
 // EPP is how the pool's endpoint picker behaves.
 type EPP struct {
+	// How many replicas of it there are. Each has a view of the model servers of its own: scrapes at times of its own, indexes and flow control. Envoy asks them by turns.
+	Replicas int `json:"replicas" min:"1" max:"64"`
 	// The longest pause between two pieces of a request's body before the client gets a 408.
 	BodyIdleTimeout time.Duration `json:"bodyIdleTimeout" min:"1ms" max:"24h"`
 	// How long all of a request's body may take before the client gets a 408. Neither counts while a request is held.
@@ -232,6 +236,7 @@ func (e *EPP) Responses() ResponseBodyMode {
 }
 
 func (e *EPP) defaults() {
+	e.Replicas = 1
 	e.BodyIdleTimeout = 30 * time.Second
 	e.BodyTimeout = 5 * time.Minute
 	e.Deadline = 10 * time.Second

@@ -10,28 +10,28 @@ type Ports struct {
 	Gateway int `json:"gateway" min:"1" max:"65535"`
 	// Envoy's own pages, with its metrics at /stats/prometheus.
 	EnvoyAdmin int `json:"envoyAdmin" min:"1" max:"65535"`
-	// The endpoint picker's ext_proc.
+	// The first endpoint picker's ext_proc; the next ones, of the replicas and of further pools, are on the ports that follow. So it is with health and metrics.
 	ExtProc int `json:"extProc" min:"1" max:"65535"`
-	// The endpoint picker's gRPC health.
+	// The first endpoint picker's gRPC health.
 	Health int `json:"health" min:"1" max:"65535"`
-	// The endpoint picker's metrics.
+	// The first endpoint picker's metrics.
 	Metrics int `json:"metrics" min:"1" max:"65535"`
 	// The first model server; the next ones are on the ports that follow.
 	Servers int `json:"servers" min:"1" max:"65000"`
 	// The first sidecar; the next ones are on the ports that follow.
 	Sidecars int `json:"sidecars" min:"1" max:"65000"`
-	// The KV-Cache Manager's HTTP.
+	// The first KV-Cache Manager's HTTP; those of further pools are on the ports that follow.
 	KVManager int `json:"kvManager" min:"1" max:"65535"`
-	// Where the KV-Cache Manager takes events.
+	// Where the first KV-Cache Manager takes events.
 	KVManagerEvents int `json:"kvManagerEvents" min:"1" max:"65535"`
 }
 
 // checkPorts tells two parts that would listen on one port.
 func (s *Scenario) checkPorts() Problems {
 	p := &s.Ports
-	servers, sidecars := 0, 0
+	servers, sidecars, pickers, managers := 0, 0, 0, 0
 	for i := range s.Pools {
-		servers += s.Pools[i].Servers()
+		servers, pickers, managers = servers+s.Pools[i].Servers(), pickers+s.Pools[i].EPP.Replicas, managers+countTrue(s.Pools[i].KVManager)
 		if s.Pools[i].Sidecar == RoutingSidecar {
 			sidecars += s.Pools[i].Replicas
 		}
@@ -41,8 +41,8 @@ func (s *Scenario) checkPorts() Problems {
 	for _, part := range []struct {
 		field    string
 		first, n int
-	}{{"gateway", p.Gateway, 1}, {"envoyAdmin", p.EnvoyAdmin, 1}, {"extProc", p.ExtProc, 1}, {"health", p.Health, 1}, {"metrics", p.Metrics, 1},
-		{"servers", p.Servers, servers}, {"sidecars", p.Sidecars, sidecars}, {"kvManager", p.KVManager, 1}, {"kvManagerEvents", p.KVManagerEvents, 1}} {
+	}{{"gateway", p.Gateway, 1}, {"envoyAdmin", p.EnvoyAdmin, 1}, {"extProc", p.ExtProc, pickers}, {"health", p.Health, pickers}, {"metrics", p.Metrics, pickers},
+		{"servers", p.Servers, servers}, {"sidecars", p.Sidecars, sidecars}, {"kvManager", p.KVManager, managers}, {"kvManagerEvents", p.KVManagerEvents, managers}} {
 		for k := range part.n {
 			port := part.first + k
 			switch other, twice := taken[port]; {

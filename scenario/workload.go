@@ -32,6 +32,8 @@ type Workload struct {
 	Stream bool `json:"stream"`
 	// Whether request bodies are sent without content-length, as they are written.
 	ChunkedUpload bool `json:"chunkedUpload"`
+	// The model that requests ask for: that of a pool, or an adapter. Left out, the first pool's.
+	Model string `json:"model"`
 	// What is asked: chat for POST /v1/chat/completions, completions for POST /v1/completions, grpc-generate and grpc-embed for Generate and Embed of vLLM's gRPC service (vllm.grpc.engine.VllmEngine), which take HTTP/2 all the way and end with trailers.
 	API API `json:"api"`
 	// More fields of every request's body, a JSON object such as '{"n": 2, "stop": ["a"]}'.

@@ -72,7 +72,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	fault, bad := s.reader.Fault(&a.head)
 	boundary, isHeld, violation := held.Boundary(head.Get("content-type"))
 	if isHeld {
-		a.reader = held.NewReader(boundary, max(r.pool.stream.MaxBodyBytes, r.Len()))
+		a.reader = held.NewReader(boundary, max(r.pool.maxBody, r.Len()))
 	}
 	a.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
 		Brief: true, Silent: !r.pool.verbose && !r.GRPC}) // a call by gRPC counts in its messages

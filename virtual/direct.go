@@ -104,7 +104,7 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 		w.lives.Sending(w.now, 1)
 	}
 	d.ways = w.hops.open(q.ID, 0)
-	d.goes(d.ways.up.passes(w.now, &w.hops.client), decides)
+	d.goes(d.ways.up.passes(w.now, &w.hops.first), decides)
 	return true
 }
 

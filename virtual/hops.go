@@ -14,6 +14,8 @@ type hops struct {
 	// Between client and picker, and between picker and what is behind Envoy, in
 	// either direction. Envoy's own work on what passes is on the client's side.
 	client, server route
+	// first is client's for a request: of several pools its own is found on the way.
+	first route
 	// Past the picker, from the client to what is behind Envoy: nobody waits any
 	// more.
 	past route
@@ -28,8 +30,12 @@ type route struct {
 	varied []dist.Dist
 }
 
-func newHops(seed uint64, h *scenario.Hops) hops {
-	return hops{seed: seed, client: newRoute(h.Network, h.Envoy, h.ExtProc), server: newRoute(h.ExtProc, h.Network),
+func newHops(seed uint64, h *scenario.Hops, routed bool) hops {
+	first := []dist.Dist{h.Network, h.Envoy, h.ExtProc}
+	if routed { // to the body-based router and back
+		first = append(first, h.ExtProc, h.ExtProc)
+	}
+	return hops{seed: seed, first: newRoute(first...), client: newRoute(h.Network, h.Envoy, h.ExtProc), server: newRoute(h.ExtProc, h.Network),
 		past: newRoute(h.Network, h.Envoy, h.Network), pod: newRoute(h.Sidecar), pods: newRoute(h.Sidecar, h.Network), scrape: newRoute(h.Scrape)}
 }
 

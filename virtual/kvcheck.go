@@ -64,7 +64,7 @@ func (x *kvWire) check() []report.IndexSummary {
 	}
 	var out []report.IndexSummary
 	for _, ix := range x.indexes {
-		c := x.compare(ix.name, ix.hasher, engines, func(i int) []kv.Key { return ix.picker.m.KV(ix.number).Keys(p.servers[i].endpoint) })
+		c := x.compare(ix.told(), ix.hasher, engines, func(i int) []kv.Key { return ix.picker.m.KV(ix.number).Keys(p.servers[i].endpoint) })
 		ix.lag.tell(&c)
 		c.Excuse = x.excuse(ix, &c)
 		out = append(out, c)
@@ -86,6 +86,14 @@ func (x *kvWire) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, h
 	h.BlockTokens = h.Tokens()
 	found := kvindex.Compare(engines, x.names[h].Index, held)
 	return report.IndexSummary{Index: index, Pods: found.Pods, Blocks: found.Blocks, Missing: found.Missing, Extra: found.Extra}
+}
+
+// told is what the index is called, with its picker where there are several.
+func (ix *kvIndex) told() string {
+	if ix.picker.name == "" {
+		return ix.name
+	}
+	return ix.name + " of " + ix.picker.name
 }
 
 // excuse is why an index cannot be the union of the engines' blocks.

@@ -42,16 +42,25 @@ func (w *world) awaitArrival() {
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
 	q := v.Request()
-	if p := w.pools[0]; p.straight && p.sendDirect(v, &q) {
+	p := w.poolOf(q.Model)
+	if p.straight && p.sendDirect(v, &q) {
 		return
 	}
 	r := w.newRequest()
-	r.conversation, r.Request, r.pool = v, q, w.pools[0]
+	r.conversation, r.Request, r.pool = v, q, p
 	if v.More() && r.pool.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
 	}
 	r.begin()
+}
+
+// poolOf is the pool that a model leads to: one that no pool serves is not asked for.
+func (w *world) poolOf(model string) *pool {
+	if len(w.pools) == 1 {
+		return w.pools[0]
+	}
+	return w.pools[w.routes[model].Pool]
 }
 
 func (r *request) contentType() string {

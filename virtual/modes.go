@@ -20,7 +20,7 @@ type modes struct {
 
 func modesOf(index int, p *scenario.Pool) modes {
 	m := modes{limit: machine.FromDuration(p.EPP.ProcessingTimeout), failOpen: p.FailureMode == scenario.FailOpen}
-	m.servers, _ = Servers(index, p)
+	m.servers = Endpoints(index, p)[:p.Replicas]
 	switch p.EPP.Responses() {
 	case scenario.ResponseBuffered:
 		m.response = stream.Buffered

@@ -23,6 +23,7 @@ type picking struct {
 	slot[epp.Message, *epp.Effects]
 
 	pool   *pool
+	name   string // where there are several
 	m      *epp.Machine
 	fx     epp.Effects
 	number uint64
@@ -32,18 +33,23 @@ type picking struct {
 	turns    [][]int64            // of each data source and endpoint, so far
 }
 
-func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool) (*picking, error) {
-	w, c := of.w, &p.EPP.Config
+func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool, replica int) (*picking, error) {
+	w, c, seed := of.w, &p.EPP.Config, s.PickerSeed(of.index, replica)
 	cfg, err := c.Read()
 	if err != nil {
 		return nil, err
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: s.Seed, AllowExperimental: true, Detail: !of.stream.Brief})
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief})
 	if err != nil {
 		return nil, err
 	}
+	streams := s.Stream(p, replica)
+	streams.Recorder, streams.Brief, streams.StandIns = w.rec, w.brief, true
 	k := &picking{pool: of}
-	k.m, err = epp.New(epp.Config{Picker: built, Stream: of.stream, RecordOnly: true, DocumentHeaders: true, Explain: w.explained, Describe: w.explained > 0})
+	if p.EPP.Replicas > 1 {
+		k.name = p.PickerName(replica)
+	}
+	k.m, err = epp.New(epp.Config{Picker: built, Replica: replica, Replicas: p.EPP.Replicas, Stream: streams, RecordOnly: true, DocumentHeaders: true, Explain: w.explained, Describe: w.explained > 0})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -59,7 +65,8 @@ func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool) (*picking, err
 	}
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
 		x, text := r.Inputs(), string(c.Text)
-		h := inputlog.Header{Picker: 1, Name: c.File, Config: &text, Seed: s.Seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
+		w.logged++
+		h := inputlog.Header{Picker: w.logged, Name: c.File, Config: &text, Seed: seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
 	}
 	for i := range k.m.Sources() {

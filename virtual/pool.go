@@ -14,7 +14,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
-	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -26,9 +25,10 @@ type pool struct {
 	model      string
 	adapters   map[string]engine.AdapterID
 	voc        *tokens.Vocabulary
-	stream     stream.Config
+	forms      *modelserver.FormStore // of all servers together
 	modes      modes
 	lost       string // what Envoy says of a server that is lost before it answers
+	maxBody    int    // bytes
 	verbose    bool   // sidecars go on from what answers say
 	straight   bool   // requests may be direct
 	pickers    []*picking
@@ -52,11 +52,11 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	x := &pool{w: w, index: index, draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(p.Tokenizer()), stream: s.Stream(p), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
+		voc: tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	_, packed := p.Tokenizer().(tokens.Packed)
 	x.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
-	x.stream.Recorder, x.stream.Brief, x.stream.StandIns = w.rec, w.brief, true
+	x.maxBody = max(1, int(p.EPP.MaxBodyBytes))
 	x.kv = newKVWire(x, p)
 	var err error
 	if x.faults, err = s.Faults(p); err != nil {
@@ -79,14 +79,20 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &incident{&p.Incidents[i], x}})
 	}
 	x.outside.open(x, p)
-	k, err := newPicking(x, s, p)
-	if err != nil {
-		return err
+	onDemand := 0
+	for i := range p.EPP.Replicas {
+		k, err := newPicking(x, s, p, i)
+		if err != nil {
+			return err
+		}
+		x.pickers = append(x.pickers, k)
+		if k.onDemand {
+			onDemand++
+		}
 	}
-	x.pickers = append(x.pickers, k)
 	x.straight = x.mayBeDirect(p)
 	for _, sv := range x.servers {
-		if k.onDemand {
+		if onDemand == len(x.pickers) {
 			sv.core.Stats().OnlyNow()
 			sv.engine.ReportNoSteps()
 		}
@@ -111,14 +117,15 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
-	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize}
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize,
+		Transfers: p.Link().Metrics, KVConsumer: !p.Prefills(i)}
 	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
 	sv.open(x.w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
-	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: []string{x.model},
+	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: p.Models(),
 		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
-		PromptTokensDetails: true, OwnNames: x.kv == nil && p.Sidecar != scenario.RoutingSidecar && !p.Link().ViaStore}}
+		PromptTokensDetails: true, Forms: x.forms, OwnNames: x.kv == nil && p.Sidecar != scenario.RoutingSidecar && !p.Link().ViaStore}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
 		if c.KVRole = connector.RoleConsumer; p.Prefills(i) {
@@ -130,17 +137,14 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	return nil
 }
 
-// Servers are the made-up addresses of a pool's servers, those that only prefill
-// apart; index is the pool's number in the scenario.
-func Servers(index int, p *scenario.Pool) (endpoints, prefill []string) {
-	for i := range p.Servers() {
-		if p.Prefills(i) {
-			prefill = append(prefill, address(index, i))
-		} else {
-			endpoints = append(endpoints, address(index, i))
-		}
+// Endpoints are the made-up addresses of a pool's servers; index is the pool's number
+// in the scenario.
+func Endpoints(index int, p *scenario.Pool) []string {
+	out := make([]string, p.Servers())
+	for i := range out {
+		out[i] = address(index, i)
 	}
-	return endpoints, prefill
+	return out
 }
 
 // address is a made-up one that looks like a pod's, of a pool and a server in it.

@@ -72,7 +72,7 @@ func (r *request) begin() {
 	r.picker = r.pool.picker()
 	r.picker.number++
 	r.open(r.picker.number)
-	if r.pool.stream.Brief {
+	if r.w.brief {
 		r.record(flow.RequestSent, r.Told()...)
 	} else {
 		r.record(flow.RequestSent, r.Sent()...)
@@ -91,7 +91,7 @@ func (r *request) begin() {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
 	head := r.head().Normalize()
-	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).begun, head: head})
+	r.w.pass(&r.ways.up, &r.w.hops.first, message{r: r, do: (*message).begun, head: head})
 }
 
 // open begins the request's stream at the EPP.

@@ -10,11 +10,13 @@
 package virtual
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/bbr"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -63,6 +65,7 @@ type world struct {
 	queue         machine.Queue[event]
 	now           machine.Time
 	rec           flow.Recorder
+	brief         bool // nobody reads details
 	load          *workload.Config
 	arrivals      *workload.Arrivals // of an open loop
 	hops          hops
@@ -70,6 +73,7 @@ type world struct {
 	msg           stream.Message               // the last one to an EPP's stream
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	pools         []*pool
+	routes        bbr.Table   // of models to several pools
 	chat          openai.Chat // the chat being read
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
@@ -78,6 +82,7 @@ type world struct {
 	conversations int                      // conversations that have arrived
 	flying        int                      // conversations in flight
 	overdue       []*workload.Conversation // those that wait for the limit
+	logged        int                      // pickers with a log of their inputs
 	sent, done    int                      // requests, and those of them that have ended
 	messages      []*message               // that have arrived, to be used again
 	head          header.List              // the last one to a model server
@@ -85,7 +90,6 @@ type world struct {
 	limits        limits
 	mute          *mute                    // rec, where requests may be direct
 	explained     int                      // endpoints of a decision, in the record
-	brief         bool                     // nobody reads the details of events
 	lives         flow.Lives               // takes those of direct requests; may be nil
 	directs       []*direct                // all that were made
 	spares        []*direct                // those that are to be used again
@@ -228,21 +232,21 @@ func (w *world) start() {
 func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) { return newWorld(s, rec, false) }
 
 func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, error) {
-	if len(s.Pools) != 1 {
-		return nil, fmt.Errorf("virtual: expected one pool, the scenario has %d", len(s.Pools))
+	if len(s.Pools) == 0 {
+		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
-	w := &world{rec: rec, eachPage: eachPage, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
+	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: eachPage, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
 		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
 	if r, ok := rec.(recording); ok && r.Inputs() != nil {
 		w.eachPage = true
 	}
-	w.explained, w.brief = flow.Explained(rec), !flow.Detailed(rec)
+	w.explained = flow.Explained(rec)
 	if w.lives = flow.LivesOf(rec); w.lives != nil {
 		w.mute = &mute{Recorder: rec}
 		w.rec = w.mute
 	}
-	w.hops = newHops(s.Seed, &s.Hops)
+	w.hops, w.routes = newHops(s.Seed, &s.Hops, len(s.Pools) > 1), s.Routes()
 	for i := range s.Pools {
 		if err := w.newPool(s, i); err != nil {
 			return nil, err

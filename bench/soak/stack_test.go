@@ -49,6 +49,7 @@ pools:
 // rig is a running stack.
 type rig struct {
 	*stack.Stack
+	*stack.Pool // the first
 	client *http.Client
 	ports  []stack.Listener
 }
@@ -68,7 +69,7 @@ func start(tb testing.TB, text string) *rig {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &rig{Stack: st, client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, ports: st.Listeners()}
+	r := &rig{Stack: st, Pool: st.Pools[0], client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, ports: st.Listeners()}
 	tb.Cleanup(func() {
 		r.client.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -127,12 +128,12 @@ func (r *rig) idle(tb testing.TB) {
 		for _, s := range r.Fleet.Servers() {
 			busy += s.InFlight()
 		}
-		if active.Idle() && r.Picker.Active() == 0 && busy == 0 {
+		if active.Idle() && r.Pickers[0].Active() == 0 && busy == 0 {
 			return
 		}
 		select {
 		case <-ctx.Done():
-			tb.Fatalf("still in flight: Envoy %+v, streams at the picker %d, requests at the model servers %d", active, r.Picker.Active(), busy)
+			tb.Fatalf("still in flight: Envoy %+v, streams at the picker %d, requests at the model servers %d", active, r.Pickers[0].Active(), busy)
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -46,6 +46,9 @@ type Config struct {
 	// ScrapeInterval is that of data sources which do not say their own. 0 is
 	// DefaultScrapeInterval.
 	ScrapeInterval machine.Time
+	// Replica is the number of this picker among so many Replicas, which share the
+	// time between their scrapes; 0 of 0 is the only one.
+	Replica, Replicas int
 }
 
 // describedTokens is how much of a prompt a log describes: as much as an
@@ -117,7 +120,7 @@ func New(c Config) (*Machine, error) {
 			return nil, fmt.Errorf("flowControl: %w", err)
 		}
 	}
-	m.scraping.quiet = c.Quiet
+	m.scraping.quiet, m.scraping.replica, m.scraping.replicas = c.Quiet, c.Replica, max(1, c.Replicas)
 	m.scraping.init(m.p, c.ScrapeInterval)
 	m.openIndexes()
 	return m, nil

@@ -42,8 +42,11 @@ type scraping struct {
 	sources []Source
 	targets map[string]*Target // by "namespace/name"
 	queue   machine.Queue[turn]
-	out     int  // scrapes that wait for their Scraped
-	quiet   bool // there are none
+	out     int // scrapes that wait for their Scraped
+	// Which of so many replicas of the picker this is.
+	replica, replicas int
+
+	quiet bool // there are none
 }
 
 // turn is one target's turn with one source.
@@ -260,9 +263,10 @@ func (m *Machine) Turn(t *Target, source int, number int64) machine.Time {
 	return interval*machine.Time(number) + m.scraping.shift(t, interval)
 }
 
-// shift is by how much an endpoint's turns come later than those of the first.
+// shift is by how much an endpoint's turns come later than those of the first at the
+// first replica of the picker.
 func (s *scraping) shift(t *Target, interval machine.Time) machine.Time {
-	return interval * machine.Time(t.place) / machine.Time(len(s.targets))
+	return interval * machine.Time(t.place*s.replicas+s.replica) / machine.Time(len(s.targets)*s.replicas)
 }
 
 // loaded tells flow control of an endpoint's new metrics.

@@ -141,7 +141,7 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 	case "tool":
 		choice.Mode = "function"
 	}
-	if bad := q.offer(tools, choice); bad != nil {
+	if bad := r.offer(q, tools, choice); bad != nil {
 		return nil, bad
 	}
 	q.Encoder = &messagesEncoder{req: q}

@@ -92,7 +92,7 @@ func (r *Reader) fillChat(head *Head, c *openai.Chat, p Prompt) (*Request, *open
 	if bad := r.fill(q, &c.Sampling, limit, limited); bad != nil {
 		return nil, bad
 	}
-	if bad := q.offer(c.Tools, c.ToolChoice); bad != nil {
+	if bad := r.offer(q, c.Tools, c.ToolChoice); bad != nil {
 		return nil, bad
 	}
 	if given(c.StructuredOutputs) && c.ToolChoice.Mode == "function" {
@@ -188,7 +188,7 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 		return bad
 	}
 	q.promptTop = p.PromptLogprobs
-	if q.form, bad = q.formOf(p); bad != nil {
+	if q.form, bad = r.formOf(q, p); bad != nil {
 		return bad
 	}
 	if p.Seed != nil {

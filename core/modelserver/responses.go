@@ -84,7 +84,7 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	}
 	tools, bad := responsesTools(m.Tools)
 	if bad == nil {
-		bad = q.offer(tools, m.ToolChoice)
+		bad = r.offer(q, tools, m.ToolChoice)
 	}
 	if bad != nil {
 		return nil, bad

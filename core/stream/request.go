@@ -93,9 +93,9 @@ func (s *Stream) trailers() {
 }
 
 func (s *Stream) requestWhole() {
-	if s.detailed(flow.RequestReceived) {
-		s.record(s.now, flow.RequestReceived, flow.D("bytes", s.bodyLen()),
-			flow.D("method", s.head.Get(":method")), flow.D("path", s.head.Get(":path")))
+	if s.detailed(flow.RequestReceived, s.cfg.Told...) {
+		s.record(s.now, flow.RequestReceived, append([]flow.Detail{flow.D("bytes", s.bodyLen()),
+			flow.D("method", s.head.Get(":method")), flow.D("path", s.head.Get(":path"))}, s.cfg.Told...)...)
 	}
 	s.state, s.deadline = awaitDecision, machine.Never
 	if s.cfg.Deadline > 0 {

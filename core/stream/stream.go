@@ -174,10 +174,11 @@ func (s *Stream) record(at machine.Time, step flow.Step, details ...flow.Detail)
 func (s *Stream) recording() bool { return s.cfg.Recorder != nil }
 
 // detailed is true where a step of every request is to be recorded with its
-// details. Where only the steps are read it is recorded here.
-func (s *Stream) detailed(step flow.Step) bool {
+// details. Where only the steps are read it is recorded here, with what is told
+// even then.
+func (s *Stream) detailed(step flow.Step, always ...flow.Detail) bool {
 	if s.recording() && s.cfg.Brief {
-		s.record(s.now, step)
+		s.record(s.now, step, always...)
 	}
 	return s.recording() && !s.cfg.Brief
 }

@@ -57,6 +57,9 @@ type Config struct {
 	Errors ErrorStyle
 	// Recorder takes the hop's flow events; nil records nothing.
 	Recorder flow.Recorder
+	// Told is what the record always says of a request that is here: which of
+	// several pools and pickers this is. Nobody writes to it.
+	Told []flow.Detail
 	// Brief records what happens to every request without details (flow.Detailed).
 	Brief bool
 	// StandIns says that responses stand for longer ones, as in virtual time: the

@@ -93,7 +93,7 @@ func (v *Conversation) Request() Request {
 	c, index := v.c, v.First+v.turn
 	if c.Recorded != nil {
 		r := c.Recorded[index].request(v.model, index)
-		r.ID = cmp.Or(r.ID, c.ID(index))
+		r.ID, r.Model = cmp.Or(r.ID, c.ID(index)), v.model
 		return r
 	}
 	group := -1 // none
@@ -101,7 +101,7 @@ func (v *Conversation) Request() Request {
 		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))
 		group = d.Intn(n)
 	}
-	r := Request{ID: c.ID(index), Index: index, Path: c.API.Path(), GRPC: c.API.GRPC(), Class: c.Class, SLO: c.SLO}
+	r := Request{ID: c.ID(index), Index: index, Path: c.API.Path(), GRPC: c.API.GRPC(), Model: v.model, Class: c.Class, SLO: c.SLO}
 	as := asked{v.model, c.output(index)}
 	if v.described {
 		v.said = c.say(index, group)

@@ -134,6 +134,8 @@ type Request struct {
 	Path  string
 	// GRPC says that the request is a call of a gRPC service.
 	GRPC bool
+	// Model is what it asks for.
+	Model string
 	// Class is that of the traffic, if there are several, and SLO what a good request
 	// keeps to.
 	Class, SLO string

@@ -127,7 +127,7 @@ func (c Config) processorCluster(name string, p Processor, mode FailureMode) (*c
 		Name:                          name,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 		ConnectTimeout:                duration(5 * time.Second),
-		LbPolicy:                      clusterv3.Cluster_LEAST_REQUEST,
+		LbPolicy:                      clusterv3.Cluster_ROUND_ROBIN,
 		LoadAssignment:                endpoints,
 		CircuitBreakers:               c.breakers(),
 		TypedExtensionProtocolOptions: options,

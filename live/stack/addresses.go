@@ -10,23 +10,30 @@ type Addresses struct {
 	// Gateway is Envoy for clients, EnvoyAdmin its own pages.
 	Gateway    string `json:"gateway"`
 	EnvoyAdmin string `json:"envoyAdmin"`
-	// Picker is the endpoint picker; somebody else's has an ext_proc address only.
-	Picker struct {
-		ExtProc string `json:"extProc"`
-		Health  string `json:"health,omitempty"`
-		Metrics string `json:"metrics,omitempty"`
-	} `json:"picker"`
+	// Picker is the first endpoint picker, Pickers are all.
+	Picker  PickerAddress   `json:"picker"`
+	Pickers []PickerAddress `json:"pickers"`
 	// Servers are the model servers.
 	Servers []ServerAddress `json:"servers"`
-	// KVManager is the KV-Cache Manager's HTTP.
+	// KVManager is the first KV-Cache Manager's HTTP.
 	KVManager string `json:"kvManager,omitempty"`
 	// Targets are all metrics pages, in the form of Prometheus' file_sd_configs.
 	Targets []Target `json:"targets"`
 }
 
+// PickerAddress is one endpoint picker; somebody else's has an ext_proc address only.
+type PickerAddress struct {
+	Name    string `json:"name"`
+	Pool    string `json:"pool"`
+	ExtProc string `json:"extProc"`
+	Health  string `json:"health,omitempty"`
+	Metrics string `json:"metrics,omitempty"`
+}
+
 // ServerAddress is one model server.
 type ServerAddress struct {
 	Name string `json:"name"`
+	Pool string `json:"pool"`
 	// Address is the server itself; Sidecar is what stands before it, if anything does.
 	Address string `json:"address"`
 	Sidecar string `json:"sidecar,omitempty"`
@@ -43,29 +50,44 @@ type Target struct {
 // Addresses tells where everything listens.
 func (s *Stack) Addresses() *Addresses {
 	a := &Addresses{Gateway: "http://" + s.Gateway.Addr, EnvoyAdmin: "http://" + s.Gateway.AdminAddr}
-	scrape := func(job, instance, address, path string) {
-		a.Targets = append(a.Targets, Target{[]string{address}, map[string]string{"job": job, "instance": instance, "__metrics_path__": path}})
-	}
-	scrape("envoy", "envoy", s.Gateway.AdminAddr, "/stats/prometheus")
-	a.Picker.ExtProc = s.ExtProc()
-	if s.Picker != nil {
-		a.Picker.Health, a.Picker.Metrics = s.Picker.HealthAddr(), s.Picker.MetricsAddr()
-		scrape("epp", "epp", a.Picker.Metrics, "/metrics")
-	}
-	for i, name := range s.Names {
-		x := ServerAddress{Name: name, Address: s.Endpoints[i]}
-		if s.Fleet != nil {
-			x.Address, x.Prefill = s.Fleet.Addresses()[i], s.pool.Prefills(i)
+	scrape := func(job, pool, instance, address, path string) {
+		labels := map[string]string{"job": job, "instance": instance, "__metrics_path__": path}
+		if pool != "" {
+			labels["inference_pool"] = pool
 		}
-		if i < len(s.Sidecars) {
-			x.Sidecar = s.Sidecars[i].Addr()
-		}
-		a.Servers = append(a.Servers, x)
-		scrape("model-server", name, x.Address, "/metrics")
+		a.Targets = append(a.Targets, Target{[]string{address}, labels})
 	}
-	if s.kv != nil && s.kv.manager != nil {
-		a.KVManager = "http://" + s.kv.manager.HTTPAddress()
-		scrape("kv-manager", "kv-manager", s.kv.manager.HTTPAddress(), "/metrics")
+	scrape("envoy", "", "envoy", s.Gateway.AdminAddr, "/stats/prometheus")
+	for _, p := range s.Pools {
+		for i, at := range p.ExtProc() {
+			x := PickerAddress{Name: p.pool.PickerName(i), Pool: p.pool.Name, ExtProc: at}
+			if p.Pickers != nil {
+				x.Health, x.Metrics = p.Pickers[i].HealthAddr(), p.Pickers[i].MetricsAddr()
+				scrape("epp", x.Pool, x.Name, x.Metrics, "/metrics")
+			}
+			a.Pickers = append(a.Pickers, x)
+		}
+	}
+	a.Picker = a.Pickers[0]
+	for _, p := range s.Pools {
+		for i, name := range p.Names {
+			x := ServerAddress{Name: name, Pool: p.pool.Name, Address: p.Endpoints[i]}
+			if p.Fleet != nil {
+				x.Address, x.Prefill = p.Fleet.Addresses()[i], p.pool.Prefills(i)
+			}
+			if i < len(p.Sidecars) {
+				x.Sidecar = p.Sidecars[i].Addr()
+			}
+			a.Servers = append(a.Servers, x)
+			scrape("model-server", x.Pool, name, x.Address, "/metrics")
+		}
+		if p.kv != nil && p.kv.manager != nil {
+			at := p.kv.manager.HTTPAddress()
+			if a.KVManager == "" {
+				a.KVManager = "http://" + at
+			}
+			scrape("kv-manager", p.pool.Name, "kv-manager", at, "/metrics")
+		}
 	}
 	return a
 }

@@ -145,7 +145,7 @@ func TestSlowBodies(t *testing.T) {
 func TestDefaultLimitsHoldALongPrefill(t *testing.T) {
 	t.Parallel()
 	s := quick(nil)
-	c := s.Stream(&s.Pools[0])
+	c := s.Stream(&s.Pools[0], 0)
 	if c.BodyIdle <= 0 || c.BodyTotal <= c.BodyIdle || c.BodyIdle > 30*machine.Second {
 		t.Fatalf("bodies may stop for %v, and take %v", c.BodyIdle, c.BodyTotal)
 	}

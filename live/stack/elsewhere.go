@@ -56,7 +56,7 @@ func (e *AbsentError) Error() string { return e.Message }
 
 // writeEndpoints writes the file that the real EPP's file-discovery reads. Who
 // follows it sees the old or the new one, whole.
-func (s *Stack) writeEndpoints() error {
+func (s *Pool) writeEndpoints() error {
 	type endpoint struct {
 		Name    string            `json:"name"`
 		Address string            `json:"address"`
@@ -97,16 +97,23 @@ func (s *Stack) writeEndpoints() error {
 }
 
 // EndpointsFile is what somebody else's EPP can read the endpoints from.
-func (s *Stack) EndpointsFile() string {
-	return cmp.Or(s.o.EPP.EndpointsFile, filepath.Join(s.Dir, "endpoints.yaml"))
+func (s *Pool) EndpointsFile() string {
+	name := "endpoints.yaml"
+	if s.index > 0 {
+		name = "endpoints-" + s.pool.Name + ".yaml"
+	}
+	return cmp.Or(s.o.EPP.EndpointsFile, filepath.Join(s.Dir, name))
 }
 
-// ExtProc is where the endpoint picker listens, whose ever it is.
-func (s *Stack) ExtProc() string {
-	if s.Picker != nil {
-		return s.Picker.Addr()
+// ExtProc is where the endpoint pickers listen, whose ever they are.
+func (s *Pool) ExtProc() (at []string) {
+	for _, k := range s.Pickers {
+		at = append(at, k.Addr())
 	}
-	return s.o.EPP.Address
+	if at == nil {
+		at = []string{s.o.EPP.Address}
+	}
+	return at
 }
 
 // command is a picker that the stack has started.
@@ -117,7 +124,7 @@ type command struct {
 }
 
 // startCommand starts somebody else's picker.
-func (s *Stack) startCommand() error {
+func (s *Pool) startCommand() error {
 	x := &s.o.EPP
 	ports := make([]string, 3)
 	for i := range ports {
@@ -185,7 +192,7 @@ func (c *command) stop(ctx context.Context) {
 
 // awaitPicker returns when somebody else's picker picks one of the endpoints for
 // a request, or seems to know what it does.
-func (s *Stack) awaitPicker(ctx context.Context) error {
+func (s *Pool) awaitPicker(ctx context.Context) error {
 	x := &s.o.EPP
 	wait := cmp.Or(x.Wait, time.Minute)
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -234,7 +241,7 @@ const speaks = "it answers, and "
 
 // probe asks the picker where a request without a body would go, which leaves
 // the least behind in it.
-func (s *Stack) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, what string) {
+func (s *Pool) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, what string) {
 	conn.ResetConnectBackoff() // it is we who say how often to ask
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

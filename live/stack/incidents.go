@@ -13,7 +13,7 @@ import (
 
 // incidents has happen what the scenario wants to happen, counted from now, and
 // returns what ends it.
-func (s *Stack) incidents(ctx context.Context) (stop func()) {
+func (s *Pool) incidents(ctx context.Context) (stop func()) {
 	type moment struct {
 		at   time.Duration
 		x    *scenario.Incident
@@ -37,7 +37,11 @@ func (s *Stack) incidents(ctx context.Context) (stop func()) {
 	go func() {
 		defer close(done)
 		for _, m := range moments {
-			pause.For(ctx, time.Until(began.Add(m.at)))
+			if s.o.moment != nil {
+				s.o.moment(ctx, m.step)
+			} else {
+				pause.For(ctx, time.Until(began.Add(m.at)))
+			}
 			if ctx.Err() != nil {
 				return
 			}
@@ -54,7 +58,7 @@ func (s *Stack) incidents(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-func (s *Stack) happen(ctx context.Context, x *scenario.Incident) error {
+func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
 	if c, ok := x.Control(); ok {
 		return s.Fleet.Servers()[x.Server].Fail(c)
 	}
@@ -70,8 +74,8 @@ func (s *Stack) happen(ctx context.Context, x *scenario.Incident) error {
 }
 
 // loseIndex empties the picker's indexes of KV blocks.
-func (s *Stack) loseIndex() {
-	if s.picking != nil {
-		s.picking.now().Input(epp.LoseIndexes{})
+func (s *Pool) loseIndex() {
+	for _, k := range s.Pickers {
+		k.now().Input(epp.LoseIndexes{})
 	}
 }

@@ -52,7 +52,7 @@ pools:
 // engines as a picker does that has just started.
 func (r *rig) loseIndex() {
 	r.t.Helper()
-	r.Stack.loseIndex()
+	r.Pool.loseIndex()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := r.awaitSubscribers(ctx); err != nil {
@@ -121,7 +121,7 @@ func TestIndexLostAndReplayed(t *testing.T) {
 	r.okay(r.post(chatPath, long("new")))
 	r.settled()
 	r.indexIs("the union still", whole)
-	if checks := r.CheckKV(t.Context()); len(checks) != 1 || !checks[0].OK() || checks[0].Excuse != "" {
+	if checks := r.Stack.CheckKV(t.Context()); len(checks) != 1 || !checks[0].OK() || checks[0].Excuse != "" {
 		t.Errorf("%+v", checks)
 	}
 }

@@ -74,7 +74,7 @@ func (x *announcers) understand(h kv.Hasher) {
 
 // startKVManager starts document 003's KV-Cache Manager where the scenario
 // wants it, before there are servers that send it events.
-func (s *Stack) startKVManager(context.Context) error {
+func (s *Pool) startKVManager(context.Context) error {
 	if !s.pool.ModelServer.KVEvents.Published() {
 		return nil
 	}
@@ -89,14 +89,14 @@ func (s *Stack) startKVManager(context.Context) error {
 		o.ReplayPort = replayPort
 	}
 	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
-	if s.o.Keep {
+	if s.o.Keep && s.managers == 0 {
 		o.ZMQBind, o.HTTPAddress = KeptKVEvents, KeptKVManager
 	}
 	fix := &s.o.Scenario.Ports
-	o.ZMQBind, o.HTTPAddress = "tcp://"+fixed(fix.KVManagerEvents, 0, strings.TrimPrefix(o.ZMQBind, "tcp://")), fixed(fix.KVManager, 0, o.HTTPAddress)
+	o.ZMQBind, o.HTTPAddress = "tcp://"+fixed(fix.KVManagerEvents, s.managers, strings.TrimPrefix(o.ZMQBind, "tcp://")), fixed(fix.KVManager, s.managers, o.HTTPAddress)
 	o.Index.MaxBlocks = 0 // as many as the servers hold
 	s.kv.understand(hasher)
-	told := s.kv.indexed()
+	told := s.kv.indexed("")
 	o.OnMessage = func(r kvevents.Report) { told(managerIndex, r) }
 	var err error
 	o.Tokenizer = s.pool.Tokenizer()
@@ -113,7 +113,7 @@ const managerIndex = "kv-cache-manager"
 
 // publish makes a server publish its KV events: at its own address, on vLLM's
 // port where that is free, and to the manager.
-func (s *Stack) publish(so *modelserver.ServerOptions, index int) {
+func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
 	cfg := &s.pool.ModelServer.KVEvents
 	if s.kv == nil {
 		return
@@ -168,7 +168,7 @@ func bindAt(o kvevents.PublisherOptions, endpoint string, own bool) (*kvevents.P
 }
 
 // eventsOf is where an endpoint publishes; the picker dials it there.
-func (s *Stack) eventsOf(e *picker.Endpoint) (events, replay string) {
+func (s *Pool) eventsOf(e *picker.Endpoint) (events, replay string) {
 	if s.kv == nil {
 		return "", ""
 	}
@@ -181,7 +181,7 @@ func (s *Stack) eventsOf(e *picker.Endpoint) (events, replay string) {
 }
 
 // hosts are the names that picker configurations may use.
-func (s *Stack) hosts() scenario.Services {
+func (s *Pool) hosts() scenario.Services {
 	manager, server := "", ""
 	if len(s.Endpoints) > 0 {
 		server = s.Endpoints[0]
@@ -194,13 +194,13 @@ func (s *Stack) hosts() scenario.Services {
 
 // awaitSubscribers waits until every publisher that the picker dials, or that
 // sends to the manager, is heard: what is published before that is lost.
-func (s *Stack) awaitSubscribers(ctx context.Context) error {
+func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	if s.kv == nil {
 		return nil
 	}
 	want := 0
-	if s.picking != nil {
-		want = s.picking.now().Dialling()
+	for _, k := range s.Pickers {
+		want += k.now().Dialling()
 	}
 	if s.kv.manager != nil {
 		want++
@@ -228,7 +228,7 @@ func (s *Stack) awaitSubscribers(ctx context.Context) error {
 	return nil
 }
 
-func (s *Stack) stopKVManager() {
+func (s *Pool) stopKVManager() {
 	if s.kv != nil && s.kv.manager != nil {
 		s.kv.manager.Close()
 	}

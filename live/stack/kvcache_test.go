@@ -77,7 +77,7 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 			if err := r.Load(ctx); err != nil {
 				t.Fatal(err)
 			}
-			checks := r.CheckKV(ctx)
+			checks := r.Stack.CheckKV(ctx)
 			if len(checks) != 2 {
 				t.Fatalf("%d indexes were checked, expected the picker's and the manager's", len(checks))
 			}
@@ -146,7 +146,7 @@ schedulingProfiles:
 	if err := r.Load(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range r.CheckKV(ctx) {
+	for _, c := range r.Stack.CheckKV(ctx) {
 		if c.Index != "kv-cache-manager" || c.Missing+c.Extra > 0 {
 			t.Errorf("%+v", c)
 		}

@@ -19,6 +19,15 @@ const settle = 3 * time.Second
 // CheckKV holds every index of the run against the blocks that the engines
 // have, once all events had time to arrive.
 func (s *Stack) CheckKV(ctx context.Context) []report.IndexSummary {
+	var out []report.IndexSummary
+	for _, p := range s.Pools {
+		out = append(out, p.CheckKV(ctx)...)
+	}
+	return out
+}
+
+// CheckKV is that of the pool's indexes.
+func (s *Pool) CheckKV(ctx context.Context) []report.IndexSummary {
 	if s.kv == nil {
 		return nil
 	}
@@ -35,7 +44,7 @@ func (s *Stack) CheckKV(ctx context.Context) []report.IndexSummary {
 
 // engineBlocks are the blocks that each server's engine has now, by the
 // engines' own names for them.
-func (s *Stack) engineBlocks() [][]kv.EngineHash {
+func (s *Pool) engineBlocks() [][]kv.EngineHash {
 	out := make([][]kv.EngineHash, len(s.Names))
 	for i, server := range s.Fleet.Servers() {
 		out[i] = server.Cached()
@@ -43,11 +52,11 @@ func (s *Stack) engineBlocks() [][]kv.EngineHash {
 	return out
 }
 
-func (s *Stack) checkKV() []report.IndexSummary {
+func (s *Pool) checkKV() []report.IndexSummary {
 	engines := s.engineBlocks()
-	var states []epp.KVState
-	if s.picking != nil {
-		states = s.picking.now().KVState()
+	states := make([][]epp.KVState, len(s.Pickers))
+	for i, k := range s.Pickers {
+		states[i] = k.now().KVState()
 	}
 	var managed [][]kv.Key
 	if s.kv.manager != nil {
@@ -58,11 +67,13 @@ func (s *Stack) checkKV() []report.IndexSummary {
 	s.kv.mu.Lock()
 	defer s.kv.mu.Unlock()
 	var out []report.IndexSummary
-	for i := range states {
-		state := &states[i]
-		c := s.kv.compare(state.Plugin, state.Hasher, engines, func(i int) []kv.Key { return state.Blocks[s.Endpoints[i]] })
-		c.Excuse = s.excuse(&c, state)
-		out = append(out, c)
+	for n, k := range s.Pickers {
+		for i := range states[n] {
+			state := &states[n][i]
+			c := s.kv.compare(indexName(state.Plugin, k.name()), state.Hasher, engines, func(i int) []kv.Key { return state.Blocks[s.Endpoints[i]] })
+			c.Excuse = s.excuse(&c, state)
+			out = append(out, c)
+		}
 	}
 	if s.kv.manager != nil {
 		out = append(out, s.kv.compare(managerIndex, kv.Hasher{BlockTokens: s.pool.BlockTokens()}, engines, func(i int) []kv.Key { return managed[i] }))
@@ -83,7 +94,7 @@ func (x *announcers) compare(index string, h kv.Hasher, engines [][]kv.EngineHas
 
 // excuse is why an index cannot be the union of the engines' blocks. The lock
 // is held.
-func (s *Stack) excuse(c *report.IndexSummary, state *epp.KVState) string {
+func (s *Pool) excuse(c *report.IndexSummary, state *epp.KVState) string {
 	total := map[kv.Key]struct{}{}
 	for _, keys := range state.Blocks {
 		for _, k := range keys {

@@ -72,7 +72,7 @@ dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pl
 			if err := r.Load(ctx); err != nil {
 				t.Fatal(err)
 			}
-			checks := r.CheckKV(ctx)
+			checks := r.Stack.CheckKV(ctx)
 			if len(checks) != 1 || checks[0].Blocks == 0 || !checks[0].OK() || len(excuse) > len(checks[0].Excuse) || checks[0].Excuse[:len(excuse)] != excuse || excuse == "" && checks[0].Excuse != "" {
 				t.Errorf("%+v, expected the excuse %q", checks, excuse)
 			}

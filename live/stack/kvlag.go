@@ -75,10 +75,12 @@ type lagMeter struct {
 const longestLag = time.Hour
 
 // indexed returns what is to be told of every message that an index took which
-// begins to listen now. What was made before that is history, no lag.
-func (x *announcers) indexed() func(index string, r kvevents.Report) {
+// begins to listen now, of a picker where there are several. What was made before
+// that is history, no lag.
+func (x *announcers) indexed(picker string) func(index string, r kvevents.Report) {
 	began := unixSeconds(time.Now())
 	return func(index string, r kvevents.Report) {
+		index = indexName(index, picker)
 		if r.Err != nil || r.Lost != "" || len(r.Events) == 0 {
 			return
 		}
@@ -104,6 +106,14 @@ func (x *announcers) indexed() func(index string, r kvevents.Report) {
 			_ = m.hist.RecordValues(min(lag, longestLag).Microseconds(), int64(e.n))
 		}
 	}
+}
+
+// indexName is what an index is called, with its picker where there are several.
+func indexName(index, picker string) string {
+	if picker == "" {
+		return index
+	}
+	return index + " of " + picker
 }
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -16,7 +16,7 @@ import (
 
 // askManager compares once more what the KV-Cache Manager has, as it tells
 // itself over HTTP.
-func (s *Stack) askManager(ctx context.Context, checks []report.IndexSummary) []report.IndexSummary {
+func (s *Pool) askManager(ctx context.Context, checks []report.IndexSummary) []report.IndexSummary {
 	at := slices.IndexFunc(checks, func(c report.IndexSummary) bool { return c.Index == managerIndex })
 	if at < 0 || ctx.Err() != nil {
 		return checks
@@ -40,7 +40,7 @@ func (s *Stack) askManager(ctx context.Context, checks []report.IndexSummary) []
 
 // blockNames are document 003's names of an engine's blocks, one for each
 // content.
-func (s *Stack) blockNames(hashes []kv.EngineHash) []string {
+func (s *Pool) blockNames(hashes []kv.EngineHash) []string {
 	s.kv.mu.Lock()
 	defer s.kv.mu.Unlock()
 	names := s.kv.names[kv.Hasher{BlockTokens: s.pool.BlockTokens()}]
@@ -64,7 +64,7 @@ const askedAtOnce = 4096
 // askAbout counts what a pod's engine has and the manager lacks, and the
 // reverse. A score counts blocks up to the first that is missing, so the
 // question goes on behind each of these.
-func (s *Stack) askAbout(ctx context.Context, pod string, blocks []string) (missing, extra int, err error) {
+func (s *Pool) askAbout(ctx context.Context, pod string, blocks []string) (missing, extra int, err error) {
 	base := "http://" + s.kv.manager.HTTPAddress() + "/api/v1/"
 	present := 0
 	for ask := blocks; len(ask) > 0; {

@@ -5,7 +5,7 @@ import "strings"
 // Listener is an address at which a part of a stack listens: all that somebody
 // on this machine can reach.
 type Listener struct {
-	// Part is what listens there: gateway, gateway-admin, epp, epp-health,
+	// Part is what listens there: gateway, gateway-admin, body-based-router, epp, epp-health,
 	// epp-metrics, kv-manager, kv-manager-events, and with the name of its server
 	// modelserver, sidecar, side-channel and kv-events.
 	Part, Server string
@@ -26,26 +26,31 @@ func (s *Stack) Listeners() []Listener {
 	}
 	add("gateway", "", s.Gateway.Addr)
 	add("gateway-admin", "", s.Gateway.AdminAddr)
-	if s.Picker != nil {
-		add("epp", "", s.Picker.Addr())
-		add("epp-health", "", s.Picker.HealthAddr())
-		add("epp-metrics", "", s.Picker.MetricsAddr())
+	if s.Router != nil {
+		add("body-based-router", "", s.Router.Addr())
 	}
-	for i, x := range s.Sidecars {
-		add("sidecar", s.Names[i], x.Addr())
-	}
-	if s.Fleet != nil {
-		for i, x := range s.Fleet.Servers() {
-			add("modelserver", s.Names[i], x.Address())
-			add("side-channel", s.Names[i], x.MeetingAddress())
-			if s.kv != nil && s.kv.list[i] != nil {
-				add("kv-events", s.Names[i], s.kv.list[i].Endpoint())
+	for _, p := range s.Pools {
+		for _, k := range p.Pickers {
+			add("epp", "", k.Addr())
+			add("epp-health", "", k.HealthAddr())
+			add("epp-metrics", "", k.MetricsAddr())
+		}
+		for i, x := range p.Sidecars {
+			add("sidecar", p.Names[i], x.Addr())
+		}
+		if p.Fleet != nil {
+			for i, x := range p.Fleet.Servers() {
+				add("modelserver", p.Names[i], x.Address())
+				add("side-channel", p.Names[i], x.MeetingAddress())
+				if p.kv != nil && p.kv.list[i] != nil {
+					add("kv-events", p.Names[i], p.kv.list[i].Endpoint())
+				}
 			}
 		}
-	}
-	if s.kv != nil && s.kv.manager != nil {
-		add("kv-manager", "", s.kv.manager.HTTPAddress())
-		add("kv-manager-events", "", s.kv.manager.ZMQEndpoint())
+		if p.kv != nil && p.kv.manager != nil {
+			add("kv-manager", "", p.kv.manager.HTTPAddress())
+			add("kv-manager-events", "", p.kv.manager.ZMQEndpoint())
+		}
 	}
 	return out
 }

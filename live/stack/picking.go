@@ -1,17 +1,17 @@
 package stack
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -27,51 +27,93 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // remembered is how many decisions /debug/decisions tells.
 const remembered = 1000
 
-// picking is the picker of a pool with an EndpointPickerConfig, which may change
-// while the run goes on.
-type picking struct {
+// Picker is one replica of a pool's endpoint picker, whose configuration may change
+// while the run goes on. It has a view of the model servers of its own.
+type Picker struct {
+	*epp.Server
+	pool        *Pool
+	replica     int
 	generations *epp.Generations
 	metrics     *epp.PickMetrics
 	stream      stream.Config
-	watcher     *watch.Watch
-
-	mu   sync.Mutex // one change at a time
-	text []byte     // the configuration in force
 }
 
 // now is what decides about requests that come now.
-func (p *picking) now() *epp.Generation { return p.generations.Current() }
+func (k *Picker) now() *epp.Generation { return k.generations.Current() }
 
-func (s *Stack) newPicking(o *epp.Options) (*picking, error) {
-	o.Registry = prometheus.NewRegistry()
-	p := &picking{generations: epp.NewGenerations(), metrics: epp.NewPickMetrics(o.Registry, s.pool.Name), stream: s.streams(), text: s.pool.EPP.Config.Text}
-	g, err := s.generation(p, &s.pool.EPP.Config)
+// name is what the picker is called where there are several, else "".
+func (k *Picker) name() string {
+	if k.pool.pool.EPP.Replicas == 1 {
+		return ""
+	}
+	return k.pool.pool.PickerName(k.replica)
+}
+
+// startPickers starts the pool's own pickers, or waits for somebody else's.
+func (s *Pool) startPickers(ctx context.Context) error {
+	if s.o.EPP.given() {
+		err := s.writeEndpoints()
+		if err == nil && s.o.EPP.Command != "" {
+			err = s.startCommand()
+		}
+		if err == nil {
+			err = s.awaitPicker(ctx)
+		}
+		return err
+	}
+	s.text = s.pool.EPP.Config.Text
+	p := &s.o.Ports
+	for i := range s.pool.EPP.Replicas {
+		n := s.pickers + i
+		k := &Picker{pool: s, replica: i}
+		if err := k.start(s.o.at(p.ExtProc, n, KeptExtProc), s.o.at(p.Health, n, KeptHealth), s.o.at(p.Metrics, n, KeptMetrics)); err != nil {
+			return err
+		}
+		s.Pickers = append(s.Pickers, k)
+	}
+	var err error
+	s.watcher, err = s.watchConfig()
+	return err
+}
+
+// start has the picker begin without any knowledge, at these addresses.
+func (k *Picker) start(extProc, health, metrics string) error {
+	s := k.pool
+	o := epp.Options{Address: extProc, HealthAddress: health, MetricsAddress: metrics, Now: s.Now, Log: s.o.Log, Registry: prometheus.NewRegistry()}
+	k.generations, k.metrics, k.stream = epp.NewGenerations(), epp.NewPickMetrics(o.Registry, s.pool.Name), s.streams(k)
+	g, err := s.generation(k, &scenario.PickerConfig{File: s.pool.EPP.Config.File, Text: s.text})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p.generations.Replace(g)
-	o.Registry.MustRegister(p.generations)
-	o.Pickers, o.Pages = p.generations, p.generations.Pages()
-	if p.watcher, err = s.watchConfig(p); err != nil {
-		p.generations.Close()
-		return nil, err
+	k.generations.Replace(g)
+	o.Registry.MustRegister(k.generations)
+	o.Pickers, o.Pages = k.generations, k.generations.Pages()
+	server, err := epp.Start(o)
+	if err != nil {
+		k.generations.Close()
+		if strings.Contains(err.Error(), "address already in use") {
+			err = &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, --grpc-health-port, --metrics-port, --admin-port)", Err: err}
+		}
+		return err
 	}
-	return p, nil
+	k.Server = server
+	return nil
 }
 
 // generation is the picker of one configuration with what keeps its view of the
 // model servers fresh.
-func (s *Stack) generation(p *picking, config *scenario.PickerConfig) (g *epp.Generation, err error) {
+func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Generation, err error) {
 	o := epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
-		Seed: s.o.Scenario.Seed, AllowExperimental: true, History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
+		Seed: s.o.Scenario.PickerSeed(s.index, k.replica), AllowExperimental: true, History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
 	built, err := epp.BuildPicker(&o)
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
 	g = &epp.Generation{Registry: prometheus.NewRegistry()}
 	g.Picking, err = epp.NewPicking(epp.PickingOptions{
-		Config: core.Config{Picker: built, Stream: p.stream, EmitScores: true, DocumentHeaders: true, Explain: s.o.Explain, History: remembered, Describe: s.o.Describe},
-		Made:   o.Made(), Now: s.Now, PoolName: s.pool.Name, Metrics: p.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(g.Registry), Scraped: s.o.Scraped, Log: s.o.Log})
+		Config: core.Config{Picker: built, Stream: k.stream, EmitScores: true, DocumentHeaders: true, Explain: s.o.Explain, History: remembered, Describe: s.o.Describe,
+			Replica: k.replica, Replicas: s.pool.EPP.Replicas},
+		Made: o.Made(), Now: s.Now, PoolName: s.pool.Name, Metrics: k.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(k, g.Registry), Scraped: s.o.Scraped, Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}
@@ -95,9 +137,9 @@ func (s *Stack) generation(p *picking, config *scenario.PickerConfig) (g *epp.Ge
 	return g, nil
 }
 
-// streams is what the EPP's streams share.
-func (s *Stack) streams() stream.Config {
-	c := s.o.Scenario.Stream(s.pool)
+// streams is what a picker's streams share.
+func (s *Pool) streams(k *Picker) stream.Config {
+	c := s.o.Scenario.Stream(s.pool, k.replica)
 	c.Recorder = s.o.Recorder
 	// Only our own client compares; requests by hand (--keep) leave nothing.
 	ours := s.o.Scenario.Generator().Prefix()
@@ -109,8 +151,8 @@ func (s *Stack) streams() stream.Config {
 	return c
 }
 
-// kvOptions are those of the picker's KV indexes, which begin to listen now.
-func (s *Stack) kvOptions(registry prometheus.Registerer) epp.KVOptions {
+// kvOptions are those of a picker's KV indexes, which begin to listen now.
+func (s *Pool) kvOptions(k *Picker, registry prometheus.Registerer) epp.KVOptions {
 	o := epp.KVOptions{Registry: registry, Publisher: s.eventsOf}
 	if s.kv != nil {
 		s.kv.mu.Lock()
@@ -120,12 +162,12 @@ func (s *Stack) kvOptions(registry prometheus.Registerer) epp.KVOptions {
 			}
 		}
 		s.kv.mu.Unlock()
-		o.OnIndex, o.OnMessage = s.kv.understand, s.kv.indexed()
+		o.OnIndex, o.OnMessage = s.kv.understand, s.kv.indexed(k.name())
 	}
 	return o
 }
 
-func (s *Stack) pickerEndpoints() ([]*picker.Endpoint, error) {
+func (s *Pool) pickerEndpoints() ([]*picker.Endpoint, error) {
 	var out []*picker.Endpoint
 	for i, e := range s.Endpoints {
 		host, port, err := net.SplitHostPort(e)
@@ -137,15 +179,12 @@ func (s *Stack) pickerEndpoints() ([]*picker.Endpoint, error) {
 	return out, nil
 }
 
-// Record has what enters the picker written down from now on. Somebody else's
+// Record has what enters the pickers written down from now on. Somebody else's
 // picker is not recorded.
 func (s *Stack) Record(x *epp.InputLog) {
-	if s.picking != nil {
-		s.picking.generations.Record(x)
+	for _, p := range s.Pools {
+		for _, k := range p.Pickers {
+			k.generations.Record(x)
+		}
 	}
-}
-
-func (p *picking) stop() {
-	p.watcher.Close()
-	p.generations.Close()
 }

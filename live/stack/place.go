@@ -32,12 +32,12 @@ type places struct {
 }
 
 // findPlaces finds the pool's places, once.
-func (s *Stack) findPlaces() {
+func (s *Pool) findPlaces() {
 	if s.places == nil {
 		if p := &s.o.Scenario.Ports; p.Servers > 0 || p.Sidecars > 0 {
 			s.places = &places{}
 			for i := range s.pool.Servers() {
-				s.places.pods = append(s.places.pods, place{front: fixed(p.Sidecars, i, anyPort), server: fixed(p.Servers, i, anyPort), side: anyPort})
+				s.places.pods = append(s.places.pods, place{front: fixed(p.Sidecars, s.cars+i, anyPort), server: fixed(p.Servers, s.first+i, anyPort), side: anyPort})
 			}
 			return
 		}
@@ -47,7 +47,7 @@ func (s *Stack) findPlaces() {
 
 // scrapesPort says whether the picker asks pods for pages on a port that its
 // configuration names, which then has to be the one that it is in a cluster.
-func (s *Stack) scrapesPort() bool {
+func (s *Pool) scrapesPort() bool {
 	built, err := epp.BuildPicker(&epp.StandaloneOptions{Config: s.pool.EPP.Config.Text, ConfigName: s.pool.EPP.Config.File, AllowExperimental: true, Registry: s.o.Plugins, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return false // it is told when the picker starts

@@ -9,6 +9,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -17,7 +18,7 @@ import (
 // losing a request; a bad one is refused, and the old one stays.
 
 // watchConfig follows the configuration's file, if it is one.
-func (s *Stack) watchConfig(p *picking) (*watch.Watch, error) {
+func (s *Pool) watchConfig() (*watch.Watch, error) {
 	file := s.pool.EPP.Config.File
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -26,7 +27,7 @@ func (s *Stack) watchConfig(p *picking) (*watch.Watch, error) {
 		return nil, err
 	}
 	return watch.File("picker configuration "+file, file, s.o.Log, func() error {
-		changed, err := s.reload(p, file)
+		changed, err := s.reload(file)
 		if s.o.Reloaded != nil && (changed || err != nil) {
 			s.o.Reloaded(file, err)
 		}
@@ -34,31 +35,40 @@ func (s *Stack) watchConfig(p *picking) (*watch.Watch, error) {
 	})
 }
 
-// reload makes what the file says now the picker's configuration, if that is
+// reload makes what the file says now the pickers' configuration, if that is
 // another one.
-func (s *Stack) reload(p *picking, file string) (changed bool, err error) {
+func (s *Pool) reload(file string) (changed bool, err error) {
 	text, err := s.configIn(file)
 	if err != nil || len(text) == 0 {
 		return false, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if bytes.Equal(text, p.text) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if bytes.Equal(text, s.text) {
 		return false, nil
 	}
-	g, err := s.generation(p, &scenario.PickerConfig{File: file, Text: text})
-	if err != nil {
-		return false, err
+	made := make([]*epp.Generation, 0, len(s.Pickers))
+	for _, k := range s.Pickers {
+		g, err := s.generation(k, &scenario.PickerConfig{File: file, Text: text})
+		if err != nil {
+			for _, g := range made {
+				g.Close()
+			}
+			return false, err
+		}
+		made = append(made, g)
 	}
-	p.text = text
-	p.generations.Replace(g)
+	s.text = text
+	for i, k := range s.Pickers {
+		k.generations.Replace(made[i])
+	}
 	return true, nil
 }
 
 // configIn is the picker's configuration in a file: all of it, or of the
 // scenario the part that configures the picker. An empty file is one that
 // somebody is about to write: it gives nothing.
-func (s *Stack) configIn(file string) ([]byte, error) {
+func (s *Pool) configIn(file string) ([]byte, error) {
 	text, err := files.Read(file, scenario.MaxFileBytes)
 	switch {
 	case err != nil:

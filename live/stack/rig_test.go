@@ -73,6 +73,8 @@ func (r *recording) count(hop flow.Hop, step flow.Step) int {
 // rig is a stack under test.
 type rig struct {
 	*Stack
+	*Pool          // the first
+	Picker *Picker // its first; nil where somebody else's is used
 	t      *testing.T
 	rec    *recording
 	inputs *inputs
@@ -114,7 +116,10 @@ func start(t *testing.T, s *scenario.Scenario, change func(*Options)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Stack = st
+	r.Stack, r.Pool = st, st.Pools[0]
+	if len(r.Pickers) > 0 {
+		r.Picker = r.Pickers[0]
+	}
 	r.record()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -14,7 +14,7 @@ import (
 
 // startSidecars puts a routing sidecar before each decode server. It is the
 // sidecar that the picker and Envoy then know as the endpoint.
-func (s *Stack) startSidecars(context.Context) error {
+func (s *Pool) startSidecars(context.Context) error {
 	if s.pool.Sidecar != scenario.RoutingSidecar || s.Fleet == nil {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (s *Stack) startSidecars(context.Context) error {
 
 // restartSidecar stops the sidecar with this index, cutting what it serves, and
 // starts it anew on the same port.
-func (s *Stack) restartSidecar(ctx context.Context, i int) error {
+func (s *Pool) restartSidecar(ctx context.Context, i int) error {
 	err := s.Sidecars[i].Stop(ctx)
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
@@ -61,7 +61,7 @@ func (s *Stack) restartSidecar(ctx context.Context, i int) error {
 	return err
 }
 
-func (s *Stack) stopSidecars(ctx context.Context) error {
+func (s *Pool) stopSidecars(ctx context.Context) error {
 	errs := make([]error, len(s.Sidecars))
 	var wg sync.WaitGroup
 	for i, x := range s.Sidecars {

@@ -9,25 +9,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/connector"
+	core "github.com/windtunnel/windtunnel/core/bbr"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
-	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
-	"github.com/windtunnel/windtunnel/live/serve"
-	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -84,60 +79,61 @@ type Options struct {
 	Tell func(what string)
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
+
+	// moment waits for an incident's beginning or end; nil waits for its time.
+	moment func(ctx context.Context, step flow.Step)
 }
 
 // Ports are the ports of 127.0.0.1 that a stack listens on for others. 0 is a
 // free one, or with Keep the well-known one.
 type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin int }
 
-// at is the address for a port, whose well-known one is kept.
-func (o *Options) at(port int, kept string) string {
+// at is the address for a port of the first of several parts, whose well-known one
+// is kept, and this one's number among them.
+func (o *Options) at(first, number int, kept string) string {
 	switch {
-	case port > 0:
-		return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	case o.Keep:
+	case o.Keep && first == 0 && number == 0:
 		return kept
+	default:
+		return fixed(first, number, anyPort)
 	}
-	return anyPort
+}
+
+// run is what the parts of a stack share.
+type run struct {
+	o      Options
+	origin time.Time
+	made   sync.Map // request id → metadata that an EPP made up
+
+	// Dir holds the run's configuration and logs.
+	Dir string
 }
 
 // Stack is a running client-facing gateway with all that is behind it.
 type Stack struct {
-	o        Options
-	pool     *scenario.Pool
-	origin   time.Time
-	ownDir   *runDir  // nil where Options.Dir is given
-	made     sync.Map // request id → metadata that the EPP made up
-	picking  *picking
-	kv       *announcers
-	places   *places
-	command  *command // somebody else's picker that we started, or nil
+	*run
+	ownDir   *runDir // nil where Options.Dir is given
 	tailDone chan struct{}
 	tailStop context.CancelFunc
 
-	// Dir holds the run's configuration and logs.
-	Dir string
 	// Startup is how long it took until all was ready.
 	Startup time.Duration
 	Binary  envoy.Binary
 	Gateway *envoy.Process
-	// Picker is our own EPP, nil where somebody else's is used.
-	Picker *epp.Server
-	// Fleet is the simulated model servers, nil where somebody else's are used.
-	Fleet *modelserver.Fleet
-	// Sidecars are those before the decode servers of a disaggregated pool.
-	Sidecars       []*sidecar.Sidecar
-	sidecarOptions []sidecar.Options
-	// Endpoints are the model servers' addresses, or their sidecars', and Names
-	// what they are called. Servers that only prefill come last.
-	Endpoints, Names []string
+	// Pools are the scenario's, in its order.
+	Pools []*Pool
+	// Router reads requests' models, where there are several pools; else it is nil.
+	Router *bbr.Server
 }
 
 // Start brings the whole stack up. On an error nothing is left running, and
 // the error says where the logs are.
 func Start(ctx context.Context, o Options) (s *Stack, err error) {
-	if len(o.Scenario.Pools) != 1 {
-		return nil, fmt.Errorf("stack: expected one pool, the scenario has %d", len(o.Scenario.Pools))
+	if len(o.Scenario.Pools) == 0 {
+		return nil, errors.New("stack: expected a pool, the scenario has none")
+	}
+	if len(o.Scenario.Pools) > 1 && o.EPP.given() {
+		return nil, &ConfigError{fmt.Errorf("the scenario has %d pools, and somebody else's endpoint picker stands for that of one; expected one pool with --epp or --epp-command", len(o.Scenario.Pools))}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -152,7 +148,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	o.Ports.Gateway, o.Ports.ExtProc = cmp.Or(o.Ports.Gateway, fix.Gateway), cmp.Or(o.Ports.ExtProc, fix.ExtProc)
 	o.Ports.Admin = cmp.Or(o.Ports.Admin, fix.EnvoyAdmin)
 	o.Ports.Health, o.Ports.Metrics = cmp.Or(o.Ports.Health, fix.Health), cmp.Or(o.Ports.Metrics, fix.Metrics)
-	s = &Stack{o: o, pool: &o.Scenario.Pools[0], origin: o.Origin, Dir: o.Dir}
+	s = &Stack{run: &run{o: o, origin: o.Origin, Dir: o.Dir}}
 	began := time.Now()
 	started := s // a step that returns an error has set s to nil by then
 	defer func() {
@@ -173,7 +169,14 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		}
 		s.Dir = s.ownDir.path
 	}
-	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPicker, s.awaitSubscribers, s.startGateway} {
+	for i := range o.Scenario.Pools {
+		p := s.newPool(i)
+		s.Pools = append(s.Pools, p)
+		if err = p.start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, step := range []func(context.Context) error{s.startRouter, s.startGateway} {
 		if err = step(ctx); err != nil {
 			return nil, err
 		}
@@ -189,156 +192,73 @@ func checkDescriptors(s *scenario.Scenario) error {
 	if s.Workload.HTTP != scenario.HTTP2 {
 		http1++
 	}
-	if s.Pools[0].Upstream != scenario.HTTP2 {
+	if slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return p.Upstream != scenario.HTTP2 }) {
 		http1++
 	}
 	return envoy.CheckDescriptors(min(s.Workload.Concurrency, s.Workload.Requests), http1)
 }
 
-// Servers are the model servers' addresses, or their sidecars', those that only
-// prefill apart.
-func (s *Stack) Servers() (endpoints, prefill []string) {
-	if s.Fleet == nil {
-		return s.Endpoints, nil
-	}
-	return s.Endpoints[:s.pool.Replicas], s.Endpoints[s.pool.Replicas:]
-}
-
 // Now is the run's clock.
-func (s *Stack) Now() machine.Time { return machine.FromDuration(time.Since(s.origin)) }
-
-func (s *Stack) startServers(ctx context.Context) error {
-	if len(s.pool.Endpoints) > 0 {
-		var err error
-		s.Endpoints, err = resolve(ctx, s.pool.Endpoints)
-		s.Names = s.pool.Endpoints
-		return err
-	}
-	m := &s.pool.ModelServer
-	faults, err := s.o.Scenario.Faults(s.pool)
-	if err != nil {
-		return err
-	}
-	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
-	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() || s.scrapesPort() {
-		s.findPlaces()
-		options.Transfer.Profile = s.pool.Link()
-		nic, err := s.pool.NIC()
-		if err != nil {
-			return err
-		}
-		options.Transfer.NIC = nic
-		if s.places.notice != "" {
-			s.o.Log.Warn(s.places.notice)
-		}
-	}
-	for i := range s.pool.Servers() {
-		config, err := s.o.Scenario.Engine(s.pool, i)
-		if err != nil {
-			return err
-		}
-		so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true, Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: []string{s.pool.Model}, Engine: config,
-			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
-			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
-		setHardware(s.pool, &so)
-		so.Listen = fixed(s.o.Scenario.Ports.Servers, i, "")
-		if s.places != nil {
-			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
-			if so.KVRole = connector.RoleConsumer; s.pool.Prefills(i) {
-				so.KVRole = connector.RoleProducer
-			}
-		}
-		s.publish(&so, i)
-		if len(faults.Rules) > 0 {
-			so.Faults = func(request string) lifecycle.Fault { return faults.Of(request, i) }
-		}
-		if s.o.Faults != nil {
-			s.o.Faults(&so)
-		}
-		options.Servers = append(options.Servers, so)
-	}
-	fleet, err := modelserver.New(options)
-	if err != nil {
-		return err
-	}
-	if err := fleet.Start(context.WithoutCancel(ctx)); err != nil {
-		return err
-	}
-	s.Fleet = fleet
-	s.Endpoints = fleet.Addresses()
-	for _, server := range fleet.Servers() {
-		s.Names = append(s.Names, server.Name())
-	}
-	return nil
-}
-
-// resolve turns names into the literal addresses that ORIGINAL_DST and the
-// endpoint picker protocol need.
-func resolve(ctx context.Context, endpoints []string) ([]string, error) {
-	var out []string
-	for _, e := range endpoints {
-		host, port, err := net.SplitHostPort(e)
-		if err != nil {
-			return nil, fmt.Errorf("endpoint %q: %w; expected HOST:PORT", e, err)
-		}
-		addrs, err := net.DefaultResolver.LookupHost(ctx, host)
-		if err != nil {
-			return nil, fmt.Errorf("endpoint %q: %w", e, err)
-		}
-		out = append(out, net.JoinHostPort(addrs[0], port))
-	}
-	return out, nil
-}
-
-func (s *Stack) startPicker(ctx context.Context) error {
-	if s.o.EPP.given() {
-		err := s.writeEndpoints()
-		if err == nil && s.o.EPP.Command != "" {
-			err = s.startCommand()
-		}
-		if err == nil {
-			err = s.awaitPicker(ctx)
-		}
-		return err
-	}
-	p := &s.o.Ports
-	o := epp.Options{Address: s.o.at(p.ExtProc, KeptExtProc), HealthAddress: s.o.at(p.Health, KeptHealth), MetricsAddress: s.o.at(p.Metrics, KeptMetrics), Now: s.Now, Log: s.o.Log}
-	var err error
-	if s.picking, err = s.newPicking(&o); err != nil {
-		return err
-	}
-	s.Picker, err = epp.Start(o)
-	if err != nil && strings.Contains(err.Error(), "address already in use") {
-		return &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, --grpc-health-port, --metrics-port, --admin-port)", Err: err}
-	}
-	return err
-}
+func (s *run) Now() machine.Time { return machine.FromDuration(time.Since(s.origin)) }
 
 // responseModes are Envoy's modes of a scenario's.
 var responseModes = map[scenario.ResponseBodyMode]envoy.Mode{scenario.ResponseFullDuplex: envoy.FullDuplex, scenario.ResponseStreamed: envoy.Streamed,
 	scenario.ResponseBuffered: envoy.Buffered, scenario.ResponseUnseen: envoy.HeadersOnly}
 
-// GatewayConfig is the gateway's configuration for a scenario, with the gateway,
-// the EPP and the model servers at these addresses.
-func GatewayConfig(sc *scenario.Scenario, eppAddress string, endpoints []string, listen string) envoy.Config {
-	p := &sc.Pools[0]
-	pool := envoy.Pool{Name: p.Name, Picker: envoy.Processor{Addresses: []string{eppAddress}}, FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: endpoints}
-	if p.Upstream == scenario.HTTP2 {
-		pool.Protocol = envoy.HTTP2
+// Listening is where the pickers and the model servers of a pool listen.
+type Listening struct{ Pickers, Endpoints []string }
+
+// GatewayConfig is the gateway's configuration for a scenario, with the gateway at
+// an address, of each pool the pickers and the model servers at others, and the
+// body-based router where there are several pools.
+func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string) envoy.Config {
+	c := envoy.Config{Listen: listen}
+	for i := range sc.Pools {
+		p := &sc.Pools[i]
+		pool := envoy.Pool{Name: p.Name, Picker: envoy.Processor{Addresses: at[i].Pickers}, FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: at[i].Endpoints}
+		if p.Upstream == scenario.HTTP2 {
+			pool.Protocol = envoy.HTTP2
+		}
+		if p.EPP.BodyMode == scenario.Buffered {
+			pool.Picker.Mode = envoy.Buffered
+		}
+		pool.Picker.Responses, pool.Picker.MessageTimeout = responseModes[p.EPP.Responses()], p.EPP.ProcessingTimeout
+		if p.FailureMode == scenario.FailOpen {
+			pool.HealthPath = "/health"
+		}
+		c.Pools = append(c.Pools, pool)
+		c.Limits.BodyBytes = max(c.Limits.BodyBytes, int(p.EPP.MaxBodyBytes))
+		if len(sc.Pools) > 1 {
+			c.Routes = append(c.Routes, envoy.Route{Headers: map[string]string{core.HeaderBaseModel: p.Model}, Pool: p.Name})
+		}
+		c.Limits.BodyTime, c.Limits.Hold = max(c.Limits.BodyTime, p.EPP.BodyTimeout), max(c.Limits.Hold, p.EPP.HoldLimit)
 	}
-	if p.EPP.BodyMode == scenario.Buffered {
-		pool.Picker.Mode = envoy.Buffered
+	if len(sc.Pools) > 1 { // what names no model goes to the first
+		c.BodyRouter = &envoy.Processor{Addresses: []string{router}, Responses: envoy.HeadersOnly}
+		c.Routes = append(c.Routes, envoy.Route{Pool: sc.Pools[0].Name})
 	}
-	pool.Picker.Responses, pool.Picker.MessageTimeout = responseModes[p.EPP.Responses()], p.EPP.ProcessingTimeout
-	if p.FailureMode == scenario.FailOpen {
-		pool.HealthPath = "/health"
+	return c
+}
+
+// startRouter starts what finds the pool of a request, where there are several.
+func (s *Stack) startRouter(context.Context) (err error) {
+	if len(s.Pools) > 1 {
+		s.Router, err = bbr.Start(bbr.Options{Address: anyPort, Find: s.o.Scenario.Routes().Find, Stream: s.o.Scenario.RouterStream(), Now: s.Now})
 	}
-	return envoy.Config{Listen: listen, Pools: []envoy.Pool{pool}, Limits: envoy.Limits{BodyBytes: int(p.EPP.MaxBodyBytes), BodyTime: p.EPP.BodyTimeout, Hold: p.EPP.HoldLimit}}
+	return err
 }
 
 func (s *Stack) startGateway(ctx context.Context) error {
-	c := GatewayConfig(s.o.Scenario, s.ExtProc(), s.Endpoints, s.o.at(s.o.Ports.Gateway, KeptGateway))
-	c.Admin = s.o.at(s.o.Ports.Admin, KeptAdmin)
+	at := make([]Listening, len(s.Pools))
+	for i, p := range s.Pools {
+		at[i] = Listening{p.ExtProc(), p.Endpoints}
+	}
+	router := ""
+	if s.Router != nil {
+		router = s.Router.Addr()
+	}
+	c := GatewayConfig(s.o.Scenario, at, router, s.o.at(s.o.Ports.Gateway, 0, KeptGateway))
+	c.Admin = s.o.at(s.o.Ports.Admin, 0, KeptAdmin)
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
 	}
@@ -356,10 +276,12 @@ func (s *Stack) Load(ctx context.Context) error {
 	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP == scenario.HTTP2, Chunked: w.ChunkedUpload, Timeout: w.Timeout,
 		Requests: w.Requests, Concurrency: w.Concurrency, Workload: s.o.Scenario.Generator(), Recorder: s.o.Recorder, Now: s.Now,
 		Connections: 1 + w.Concurrency/80}
-	if s.Picker != nil {
+	if !s.o.EPP.given() {
 		o.Metadata = s.metadata
 	}
-	defer s.incidents(ctx)()
+	for _, p := range s.Pools {
+		defer p.incidents(ctx)()
+	}
 	return client.Run(ctx, o)
 }
 
@@ -375,7 +297,11 @@ func (s *Stack) metadata(request string) (string, bool) {
 // Stop takes everything down in reverse. Requests in flight may finish until
 // ctx ends. That Envoy had ended before is an error, and its log is kept.
 func (s *Stack) Stop(ctx context.Context) error {
-	if err := errors.Join(s.gatewayEnded(), s.command.failed(), s.stop(ctx)); err != nil {
+	errs := []error{s.gatewayEnded()}
+	for _, p := range s.Pools {
+		errs = append(errs, p.command.failed())
+	}
+	if err := errors.Join(append(errs, s.stop(ctx))...); err != nil {
 		return errors.Join(err, s.ownDir.keep())
 	}
 	return s.ownDir.remove()
@@ -400,20 +326,11 @@ func (s *Stack) stop(ctx context.Context) error {
 		errs = append(errs, s.Gateway.Stop(ctx))
 		s.endAccessLog()
 	}
-	if s.Picker != nil {
-		errs = append(errs, s.Picker.Stop(ctx))
+	if s.Router != nil {
+		s.Router.Stop(ctx)
 	}
-	s.command.stop(ctx)
-	if s.picking != nil {
-		s.picking.stop()
-	}
-	errs = append(errs, s.stopSidecars(ctx))
-	if s.Fleet != nil {
-		s.Fleet.Stop(ctx)
-	}
-	s.stopKVManager()
-	if s.places != nil {
-		s.places.free()
+	for _, p := range s.Pools {
+		errs = append(errs, p.stop(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package program
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -57,22 +56,46 @@ func (c *configCmd) Run(o *outside) error {
 			return exit.With(exit.Usage, fmt.Errorf("--endpoint: %q is not IP:PORT; expected a literal address such as 10.0.0.8:8000", e))
 		}
 	}
-	epp, endpoints := cmp.Or(c.Address, stack.KeptExtProc), c.Endpoints
-	if len(endpoints) == 0 {
-		endpoints = s.Pools[0].Endpoints
-	}
-	for i := range s.Pools[0].Replicas {
-		if len(c.Endpoints)+len(s.Pools[0].Endpoints) == 0 {
-			endpoints = append(endpoints, fmt.Sprintf("127.0.0.1:%d", 8000+i))
-		}
-	}
-	text, err := stack.GatewayConfig(s, epp, endpoints, stack.KeptGateway).YAML()
+	text, err := stack.GatewayConfig(s, c.listening(s), "127.0.0.1:9009", stack.KeptGateway).YAML()
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}
 	_, err = fmt.Fprintf(o.Stdout, "# For Envoy 1.36 or newer; written by windtunnel config.\n%s", text)
 	return err
 }
+
+// listening is where the parts of the pools are taken to listen: the pickers at the
+// well-known port and each ten behind it, and the model servers from 8000 on.
+func (c *configCmd) listening(s *scenario.Scenario) []stack.Listening {
+	var out []stack.Listening
+	pickers, servers := 0, 0
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		at := stack.Listening{Endpoints: p.Endpoints}
+		for range p.EPP.Replicas {
+			at.Pickers = append(at.Pickers, fmt.Sprintf("127.0.0.1:%d", eppPort+10*pickers))
+			pickers++
+		}
+		if i == 0 && c.Address != "" {
+			at.Pickers = []string{c.Address}
+		}
+		if i == 0 && len(c.Endpoints) > 0 {
+			at.Endpoints = c.Endpoints
+		}
+		simulated := len(at.Endpoints) == 0
+		for range p.Replicas {
+			if simulated {
+				at.Endpoints = append(at.Endpoints, fmt.Sprintf("127.0.0.1:%d", 8000+servers))
+			}
+			servers++
+		}
+		out = append(out, at)
+	}
+	return out
+}
+
+// eppPort is the endpoint picker's in the ecosystem.
+const eppPort = 9002
 
 // picker prints the endpoint picker's configuration.
 func (c *configCmd) picker(o *outside, p *scenario.Pool) error {

@@ -121,7 +121,7 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return errors.Join(exit.With(exit.Input, err), stopStack(st))
 	}
-	session.Servers(st.Servers())
+	session.Pools(reported(s, func(pool int) []string { return st.Pools[pool].Endpoints }))
 	readers.Store(session)
 	var inputs *epp.InputLog
 	if x := session.Inputs(); x != nil {
@@ -314,13 +314,29 @@ func (c *runCmd) ready(o *outside, st *stack.Stack, s *scenario.Scenario) {
 	if what == "" {
 		what = "the embedded scenario"
 	}
-	picker := st.ExtProc() + " (someone else's; endpoints in " + st.EndpointsFile() + ")"
-	if st.Picker != nil {
-		picker = fmt.Sprintf("%s (metrics %s, health %s)", st.Picker.Addr(), st.Picker.MetricsAddr(), st.Picker.HealthAddr())
+	var pools []string
+	for _, p := range st.Pools {
+		name := ""
+		if len(st.Pools) > 1 {
+			name = "pool " + p.Name() + ": "
+		}
+		pools = append(pools, name+"EPP "+pickers(p)+" → "+servers(p.Endpoints))
 	}
-	line := fmt.Sprintf("ready in %.2f s: Envoy %s on http://%s → EPP %s → %s; playing %s, seed %d",
-		st.Startup.Seconds(), st.Binary.Version, st.Gateway.Addr, picker, servers(st.Endpoints), what, s.Seed)
+	line := fmt.Sprintf("ready in %.2f s: Envoy %s on http://%s → %s; playing %s, seed %d",
+		st.Startup.Seconds(), st.Binary.Version, st.Gateway.Addr, strings.Join(pools, "; "), what, s.Seed)
 	fmt.Fprintln(c.notes(o), report.Wrap(line, 2, o.Columns))
+}
+
+// pickers says where a pool's endpoint pickers listen.
+func pickers(p *stack.Pool) string {
+	if len(p.Pickers) == 0 {
+		return p.ExtProc()[0] + " (someone else's; endpoints in " + p.EndpointsFile() + ")"
+	}
+	var out []string
+	for _, k := range p.Pickers {
+		out = append(out, fmt.Sprintf("%s (metrics %s, health %s)", k.Addr(), k.MetricsAddr(), k.HealthAddr()))
+	}
+	return strings.Join(out, ", ")
 }
 
 func servers(endpoints []string) string {
@@ -339,8 +355,8 @@ func servers(endpoints []string) string {
 func (c *runCmd) kept(st *stack.Stack, s *scenario.Scenario) string {
 	text := fmt.Sprintf("\nStill up; Ctrl-C ends it. Try:\n  curl -N http://%s/v1/chat/completions -H 'content-type: application/json' -d '{\"model\":%q,\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}'\n",
 		st.Gateway.Addr, s.Pools[0].Model)
-	if st.Picker != nil {
-		text += fmt.Sprintf("  windtunnel explain 1 --from %s\n", st.Picker.MetricsAddr())
+	if list := st.Pools[0].Pickers; len(list) > 0 {
+		text += fmt.Sprintf("  windtunnel explain 1 --from %s\n", list[0].MetricsAddr())
 	}
 	return text + fmt.Sprintf("  curl http://%s/stats | grep ext_proc\n\n", st.Gateway.AdminAddr)
 }

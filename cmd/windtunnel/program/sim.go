@@ -52,7 +52,7 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool) e
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	session.Servers(virtual.Servers(0, &s.Pools[0]))
+	session.Pools(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
 	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }})
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {

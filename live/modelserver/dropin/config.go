@@ -47,6 +47,7 @@ type Config struct {
 	MaxLongPartialPrefills    int
 	GPUMemoryUtilization      float64
 	SwapSpaceGiB              float64
+	KVOffloadingGiB           float64 // host memory for KV blocks of all ranks together
 	NoPrefixCaching           bool
 	NoChunkedPrefill          bool
 	EnforceEager              bool

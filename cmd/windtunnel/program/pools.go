@@ -1,0 +1,25 @@
+package program
+
+import (
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// reported are the scenario's pools as a report tells of them, with the addresses of
+// each one's servers.
+func reported(s *scenario.Scenario, endpoints func(pool int) []string) []report.Pool {
+	out := make([]report.Pool, len(s.Pools))
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		out[i].Name = p.Name
+		for n, endpoint := range endpoints(i) {
+			name, prefill := p.GroupName(n), p.Servers() > 0 && p.Prefills(n)
+			if k := len(out[i].Groups); k == 0 || out[i].Groups[k-1].Name != name || out[i].Groups[k-1].Prefill != prefill {
+				out[i].Groups = append(out[i].Groups, report.Group{Name: name, Prefill: prefill})
+			}
+			g := &out[i].Groups[len(out[i].Groups)-1]
+			g.Endpoints = append(g.Endpoints, endpoint)
+		}
+	}
+	return out
+}

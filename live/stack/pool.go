@@ -1,0 +1,178 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/live/sidecar"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// Pool is one of the scenario's pools: its model servers with what stands before
+// them, and its endpoint pickers.
+type Pool struct {
+	*run
+	pool *scenario.Pool
+	// index is the pool's number in the scenario. What the pools before it have of
+	// model servers, decode servers with sidecars, pickers and KV-Cache Managers are
+	// counted by the others.
+	index, first, cars, pickers, managers int
+
+	kv      *announcers
+	places  *places
+	command *command // somebody else's picker that we started, or nil
+
+	// Pickers are our own EPPs, none where somebody else's is used.
+	Pickers  []*Picker
+	watcher  *watch.Watch // of their configuration
+	changing sync.Mutex   // it, one change at a time
+	text     []byte       // the configuration in force
+	// Fleet is the simulated model servers, nil where somebody else's are used.
+	Fleet *modelserver.Fleet
+	// Sidecars are those before the decode servers of a disaggregated pool.
+	Sidecars       []*sidecar.Sidecar
+	sidecarOptions []sidecar.Options
+	// Endpoints are the model servers' addresses, or their sidecars', and Names
+	// what they are called. Servers that only prefill come last.
+	Endpoints, Names []string
+}
+
+// newPool is the scenario's pool with this index; those before it are there.
+func (s *Stack) newPool(index int) *Pool {
+	p := &Pool{run: s.run, pool: &s.o.Scenario.Pools[index], index: index}
+	for _, x := range s.Pools {
+		p.first += x.pool.Servers()
+		p.pickers += x.pool.EPP.Replicas
+		if x.pool.KVManager {
+			p.managers++
+		}
+		if x.pool.Sidecar == scenario.RoutingSidecar {
+			p.cars += x.pool.Replicas
+		}
+	}
+	return p
+}
+
+func (s *Pool) start(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPickers, s.awaitSubscribers} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Name is the pool's.
+func (s *Pool) Name() string { return s.pool.Name }
+
+func (s *Pool) startServers(ctx context.Context) error {
+	if len(s.pool.Endpoints) > 0 {
+		var err error
+		s.Endpoints, err = resolve(ctx, s.pool.Endpoints)
+		s.Names = s.pool.Endpoints
+		return err
+	}
+	m := &s.pool.ModelServer
+	faults, err := s.o.Scenario.Faults(s.pool)
+	if err != nil {
+		return err
+	}
+	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
+	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() || s.scrapesPort() {
+		s.findPlaces()
+		options.Transfer.Profile = s.pool.Link()
+		nic, err := s.pool.NIC()
+		if err != nil {
+			return err
+		}
+		options.Transfer.NIC = nic
+		if s.places.notice != "" {
+			s.o.Log.Warn(s.places.notice)
+		}
+	}
+	for i := range s.pool.Servers() {
+		config, err := s.o.Scenario.Engine(s.pool, i)
+		if err != nil {
+			return err
+		}
+		so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true, Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: s.pool.Models(), Engine: config,
+			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
+			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
+		setHardware(s.pool, &so)
+		so.Listen = fixed(s.o.Scenario.Ports.Servers, s.first+i, "")
+		if s.places != nil {
+			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
+			if so.KVRole = connector.RoleConsumer; s.pool.Prefills(i) {
+				so.KVRole = connector.RoleProducer
+			}
+		}
+		s.publish(&so, i)
+		if len(faults.Rules) > 0 {
+			so.Faults = func(request string) lifecycle.Fault { return faults.Of(request, i) }
+		}
+		if s.o.Faults != nil {
+			s.o.Faults(&so)
+		}
+		options.Servers = append(options.Servers, so)
+	}
+	fleet, err := modelserver.New(options)
+	if err != nil {
+		return err
+	}
+	if err := fleet.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	s.Fleet = fleet
+	s.Endpoints = fleet.Addresses()
+	for _, server := range fleet.Servers() {
+		s.Names = append(s.Names, server.Name())
+	}
+	return nil
+}
+
+// resolve turns names into the literal addresses that ORIGINAL_DST and the
+// endpoint picker protocol need.
+func resolve(ctx context.Context, endpoints []string) ([]string, error) {
+	var out []string
+	for _, e := range endpoints {
+		host, port, err := net.SplitHostPort(e)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %q: %w; expected HOST:PORT", e, err)
+		}
+		addrs, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %q: %w", e, err)
+		}
+		out = append(out, net.JoinHostPort(addrs[0], port))
+	}
+	return out, nil
+}
+
+func (s *Pool) stop(ctx context.Context) error {
+	var errs []error
+	for _, k := range s.Pickers {
+		errs = append(errs, k.Stop(ctx))
+	}
+	s.command.stop(ctx)
+	s.watcher.Close()
+	for _, k := range s.Pickers {
+		k.generations.Close()
+	}
+	errs = append(errs, s.stopSidecars(ctx))
+	if s.Fleet != nil {
+		s.Fleet.Stop(ctx)
+	}
+	s.stopKVManager()
+	if s.places != nil {
+		s.places.free()
+	}
+	return errors.Join(errs...)
+}

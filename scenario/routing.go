@@ -1,0 +1,100 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/bbr"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+)
+
+// Models are the names by which requests may ask for the pool's model itself.
+func (p *Pool) Models() []string { return append([]string{p.Model}, p.ServedModelNames...) }
+
+// Routes says to which pool each model and each adapter leads. A single pool gets
+// every request, whatever it asks for.
+func (s *Scenario) Routes() bbr.Table {
+	t := bbr.Table{}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		for _, name := range append(p.Models(), p.ModelServer.LoRAAdapters...) {
+			t[name] = bbr.Target{Pool: i, Base: p.Model}
+		}
+	}
+	return t
+}
+
+// RouterStream is what the streams of the body-based router share: the widest of
+// what the pools' pickers take.
+func (s *Scenario) RouterStream() stream.Config {
+	var c stream.Config
+	for i := range s.Pools {
+		e := &s.Pools[i].EPP
+		c.MaxBodyBytes = max(c.MaxBodyBytes, int(e.MaxBodyBytes))
+		c.BodyIdle, c.BodyTotal = max(c.BodyIdle, machine.FromDuration(e.BodyIdleTimeout)), max(c.BodyTotal, machine.FromDuration(e.BodyTimeout))
+	}
+	return c
+}
+
+// checkRoutes tells models that lead to several pools.
+func (s *Scenario) checkRoutes() Problems {
+	var out Problems
+	of := map[string]int{}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		own := map[string]bool{}
+		claim := func(field, name string) {
+			at := fmt.Sprintf("pools[%d].%s", i, field)
+			switch other, taken := of[name]; {
+			case name == "":
+				out = append(out, s.problem(at, "it is empty", "the name of a model"))
+			case own[name] && field != "model":
+				out = append(out, s.problem(at, fmt.Sprintf("%q is there twice", name), "each name once"))
+			case taken && !own[name]:
+				found := fmt.Sprintf("%q also leads to pools[%d], %s", name, other, s.Pools[other].Name)
+				if !s.written(at) {
+					found = "left out, and " + found
+				}
+				out = append(out, s.problem(at, found, "a name of its own: a request finds its pool by the model that it asks for"))
+			}
+			if own[name] = true; name != "" {
+				if _, taken := of[name]; !taken {
+					of[name] = i
+				}
+			}
+		}
+		claim("model", p.Model)
+		for k, name := range p.ServedModelNames {
+			claim(fmt.Sprintf("servedModelNames[%d]", k), name)
+		}
+		if len(s.Pools) == 1 {
+			continue // its engines know how to take an adapter twice
+		}
+		for k, name := range p.ModelServer.LoRAAdapters {
+			if !own[name] {
+				claim(fmt.Sprintf("modelServer.loraAdapters[%d]", k), name)
+			}
+		}
+	}
+	return out
+}
+
+// checkModel tells a model that a workload, or a class of it, asks for and nobody
+// serves.
+func (s *Scenario) checkModel(w *Workload, where string) Problems {
+	if w.Model == "" || slices.ContainsFunc(s.Pools, func(p Pool) bool { return len(p.Endpoints) > 0 }) {
+		return nil
+	}
+	var known []string
+	for i := range s.Pools {
+		known = append(append(known, s.Pools[i].Models()...), s.Pools[i].ModelServer.LoRAAdapters...)
+	}
+	if slices.Contains(known, w.Model) {
+		return nil
+	}
+	p := s.problem(where+".model", fmt.Sprintf("found %q", w.Model), "the model of a pool, or an adapter")
+	p.Hint = strictyaml.DidYouMean(w.Model, known)
+	return Problems{p}
+}
