@@ -75,14 +75,14 @@ func plain(t *rapid.T) string {
 	return b.String()
 }
 
-// A direct request has the record of one that takes every step, and so has one that
-// becomes such: because it is refused, or its client gives it up, wherever it is.
+// A direct request has the record of one that takes every step, in bytes or not, and so
+// has one that becomes such: because it is refused, or its client gives it up, wherever it is.
 func TestDirectGivesTheSameRecord(t *testing.T) {
 	direct, became := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		text, config := plain(t), rapid.SampledFrom([]string{"", scored, refusing}).Draw(t, "picker")
 		stop := rapid.IntRange(1, 200).Draw(t, "stop")
-		play := func(straight bool) *living {
+		play := func(straight, inBytes bool) *living {
 			s, err := scenario.Parse("any.yaml", []byte(text))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
@@ -96,6 +96,9 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.pools[0].straight = w.pools[0].straight && straight
+			if inBytes {
+				w.load.Write()
+			}
 			w.start()
 			for w.queue.Len() > 0 {
 				at, e := w.queue.Pop()
@@ -116,9 +119,12 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 			direct += x.lives
 			return x
 		}
-		long, short := play(false).read(), play(true).read()
-		if d := firstDifference(short, long); d != "" {
+		long := play(false, false).read()
+		if d := firstDifference(play(true, false).read(), long); d != "" {
 			t.Fatalf("%s\n%s", d, text)
+		}
+		if d := firstDifference(play(false, true).read(), long); d != "" {
+			t.Fatalf("in bytes: %s\n%s", d, text)
 		}
 	})
 	if direct == 0 || became == 0 {

@@ -39,7 +39,7 @@ func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool, replica int) (
 	if err != nil {
 		return nil, err
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief})
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, OwnNames: w.brief && w.explained == 0 && of.kv == nil})
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,9 @@ type Options struct {
 	IgnoreSubset bool
 	// Detail records removals and ties in every decision.
 	Detail bool
+	// OwnNames says that nobody but the picker's own indexes sees the hashes of
+	// prompts' beginnings, so that those which only one prompt has need none.
+	OwnNames bool
 	// Stopwatch, when given, is read before and after each plug-in's turn, and
 	// the spans go into Decision.Spans. It is the driver's clock; nil costs
 	// nothing, and decisions never depend on it.

@@ -216,7 +216,10 @@ func (p *Picker) newRequest(r *Request, room *parse.Room, headers header.List, b
 // of a body, or of a renderer.
 func (p *Picker) readPrompts(r *Request, prompts []parse.Prompt) (err *apierror.Error) {
 	for i := range prompts {
-		if p.unit > 0 {
+		switch {
+		case p.unit > 0 && p.opt.OwnNames:
+			prompts[i].DivideAlone(p.unit, p.unitLimit)
+		case p.unit > 0:
 			prompts[i].Divide(p.unit, p.unitLimit)
 		}
 		for _, x := range p.promptReaders {
