@@ -109,6 +109,9 @@ var finishedNames = [finishReasons]string{"stop", "length", "abort", "error", "r
 func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 	s.active, s.heard = f.At, true
 	if s.onlyNow {
+		if q != nil && f.Kind == engine.PrefillStarted {
+			q.begun = true // its adapter runs
+		}
 		return
 	}
 	s.blockEffect(fx, f)
