@@ -46,20 +46,20 @@ type direct struct {
 // mayBeDirect says whether requests to the pool may be direct.
 func (x *pool) mayBeDirect(p *scenario.Pool) bool {
 	w := x.w
-	if w.rec != nil && w.lives == nil || x.verbose || x.kv != nil || p.Sidecar == scenario.RoutingSidecar || p.Link().ViaStore || len(p.Incidents) > 0 ||
-		x.modes.response != stream.FullDuplex || x.modes.limit > 0 || len(x.faults.Rules) > 0 || p.OutOfMemory() != nil || w.load.Recorded != nil {
+	if w.rec != nil && w.lives == nil || x.verbose || x.mortal || x.kv != nil || p.Sidecar == scenario.RoutingSidecar || p.Link().ViaStore || len(p.Incidents) > 0 ||
+		x.modes.response != stream.FullDuplex || x.modes.limit > 0 || len(x.faults.Rules) > 0 || w.load.Recorded != nil {
 		return false
 	}
 	for _, k := range x.pickers {
-		if !k.m.Direct() {
+		if !k.m.Direct() || k.service != nil {
 			return false
 		}
 	}
-	first := x.servers[0].engine.Config()
+	first, draws := x.servers[0].engine.Config(), x.servers[0].draws
 	for _, sv := range x.servers {
 		// What a request is to one server it is to all.
 		if c := sv.engine.Config(); c.MaxModelLen != first.MaxModelLen || c.BlockSize != first.BlockSize || c.Batching != first.Batching ||
-			c.DisablePrefixCaching != first.DisablePrefixCaching || c.MaxInFlight < w.limit {
+			c.DisablePrefixCaching != first.DisablePrefixCaching || c.MaxInFlight < w.limit || sv.draws != draws || sv.core.Refuses(0) != nil {
 			return false
 		}
 	}
@@ -190,8 +190,10 @@ func (d *direct) takeSteps(decided bool) {
 func (d *direct) retire() *request {
 	w, r := d.w, d.w.newRequest()
 	d.tell()
-	r.conversation, r.Request, r.ways, r.pool, r.picker = d.conversation, d.Request, d.ways, d.pool, d.picker
-	r.open(d.number)
+	r.conversation, r.Request, r.ways, r.pool = d.conversation, d.Request, d.ways, d.pool
+	r.stream = &r.memory.stream
+	r.attach(d.picker, d.number)
+	r.slot.open(w, r.stream, &r.fx, r.slot.carry)
 	if d.flies = false; w.timeout > 0 {
 		r.alarm = &alarm{r}
 		d.alarm = r.alarm

@@ -42,7 +42,7 @@ func (w *world) awaitArrival() {
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
 	q := v.Request()
-	p := w.poolOf(q.Model)
+	p := w.poolOf(&q)
 	if p.straight && p.sendDirect(v, &q) {
 		return
 	}
@@ -55,12 +55,13 @@ func (w *world) send(v *workload.Conversation) {
 	r.begin()
 }
 
-// poolOf is the pool that a model leads to: one that no pool serves is not asked for.
-func (w *world) poolOf(model string) *pool {
-	if len(w.pools) == 1 {
+// poolOf is the pool that a request leads to. A model that no pool serves is not asked
+// for.
+func (w *world) poolOf(r *workload.Request) *pool {
+	if len(w.pools) == 1 || r.GRPC { // a call names no model
 		return w.pools[0]
 	}
-	return w.pools[w.routes[model].Pool]
+	return w.pools[w.routes[r.Model].Pool]
 }
 
 func (r *request) contentType() string {
@@ -72,6 +73,9 @@ func (r *request) contentType() string {
 
 // hear keeps what the answer says, where the conversation goes on from it.
 func (r *request) hear(body []byte) {
+	if r.w.answers != nil {
+		r.w.answers(r.ID, body)
+	}
 	if r.heard != nil {
 		_, _ = r.heard.Write(body) // it never fails
 	}
