@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/report"
@@ -69,10 +70,13 @@ type world struct {
 	msg           stream.Message               // the last one to an EPP's stream
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	pools         []*pool
-	routes        bbr.Table   // of models to several pools
-	chat          openai.Chat // the chat being read
+	fit           Fitter                             // of latency predictors; nil where nobody can
+	routes        bbr.Table                          // of models to several pools
+	chat          openai.Chat                        // the chat being read
+	answers       func(request string, piece []byte) // Options.Answers
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
+	closing       machine.Time             // before a client learns that its answer was cut
 	limit         int                      // conversations in flight at the most
 	planned       int                      // requests of conversations that have arrived
 	conversations int                      // conversations that have arrived
@@ -100,25 +104,43 @@ func Run(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) 
 type Options struct {
 	// Progress is as in Run.
 	Progress func(done int) bool
-	// Bytes has all requests and answers spelt out as they would be sent, which
-	// takes longer and changes nothing.
+	// Bytes has all requests and answers spelt out as they would be sent, but for
+	// the tokens in the middle of answers, which are counted. It takes longer and changes nothing.
 	Bytes bool
+	// Answers is told of the bytes of a request's answer, each piece as its client
+	// gets it; every token is spelt out then. Nil tells nobody.
+	Answers func(request string, piece []byte)
+	// Fit fits the trees of latency predictors; without it one that is to learn is not
+	// there, as where Python is missing in wall time.
+	Fit Fitter
+	// Trained is told in the end what each pool's latency predictor came to; may be nil.
+	Trained func(predictor.Status)
+
+	eachPage bool // every page of metrics is made at its time, whether or not anybody looks
 }
 
 // Play is Run, and tells what the picker's indexes of KV blocks came to.
 func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSummary, error) {
-	w, err := build(s, rec)
+	w, err := newWorld(s, rec, o)
 	if err != nil {
 		return nil, err
 	}
-	if o.Bytes {
+	if o.Bytes || o.Answers != nil {
 		w.load.Write()
+	}
+	if w.answers = o.Answers; o.Answers != nil {
+		for _, p := range w.pools {
+			p.verbose = true
+		}
 	}
 	if err := w.run(o.Progress); err != nil || w.busy() {
 		return nil, err
 	}
 	var checks []report.IndexSummary
 	for _, p := range w.pools {
+		if p.predicting != nil && o.Trained != nil {
+			o.Trained(p.predicting.m.Status())
+		}
 		checks = append(checks, p.kv.check()...)
 	}
 	return checks, nil
@@ -217,19 +239,24 @@ func (w *world) start() {
 	}
 }
 
-func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) { return newWorld(s, rec, false) }
+func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
+	return newWorld(s, rec, Options{})
+}
 
-func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, error) {
+func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error) {
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
-	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: eachPage, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
+	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
 		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
 	if r, ok := rec.(recording); ok && r.Inputs() != nil {
 		w.eachPage = true
 	}
 	w.hops, w.routes = newHops(s.Seed, &s.Hops, len(s.Pools) > 1), s.Routes()
+	if s.Workload.HTTP == scenario.HTTP1 {
+		w.closing = delayedClose
+	}
 	for i := range s.Pools {
 		if err := w.newPool(s, i); err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ var Machines = []Machine{
 	of("core/disagg.ClientRequest", sidecars),
 	of("core/engine.Engine", engines),
 	of("core/epp.Machine", pickers),
+	of("core/epp.Service", pickerServices),
 	of("core/epp.Stream", pickerStreams),
 	of("core/kv/kvfeed.Feed", feeds),
 	of("core/kv/kvindex.Index", indexes),
@@ -13,5 +14,6 @@ var Machines = []Machine{
 	of("core/modelserver/enginecore.Core", engineCores),
 	of("core/modelserver/enginecore.Network", enginecoreNetworks),
 	of("core/picker/flowcontrol.Controller", controllers),
+	of("core/predictor.Machine", predictors),
 	of("core/stream.Stream", streams),
 }

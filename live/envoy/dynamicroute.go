@@ -13,6 +13,7 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -32,8 +33,7 @@ func (t *translation) route(r *gateway.Route, at string) ([]*routev3.Route, erro
 	out.RequestHeadersToAdd, out.RequestHeadersToRemove = headersOf(r.RequestHeaders)
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = headersOf(r.ResponseHeaders)
 	if r.Redirect != nil {
-		out.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at)}
-		return []*routev3.Route{out}, nil
+		return redirects(r, out, at), nil
 	}
 	if len(r.Shares) == 0 {
 		out.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: gateway.StatusUnusable}}
@@ -62,7 +62,7 @@ func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *route
 			action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
 		}
 		var err error
-		out.TypedPerFilterConfig, err = t.asks(s)
+		out.TypedPerFilterConfig, err = t.asks(r, s)
 		return err
 	}
 	weighted := &routev3.WeightedCluster{}
@@ -75,7 +75,7 @@ func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *route
 			w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
 		}
 		var err error
-		if w.TypedPerFilterConfig, err = t.asks(s); err != nil {
+		if w.TypedPerFilterConfig, err = t.asks(r, s); err != nil {
 			return err
 		}
 		weighted.Clusters = append(weighted.Clusters, w)
@@ -92,21 +92,37 @@ func clusterOf(s *gateway.Share) string {
 }
 
 // asks makes requests for a pool ask its picker.
-func (t *translation) asks(s *gateway.Share) (map[string]*anypb.Any, error) {
+func (t *translation) asks(r *gateway.Route, s *gateway.Share) (map[string]*anypb.Any, error) {
 	if s.Backend == nil || s.Backend.Pool == nil {
 		return nil, nil
 	}
-	p := t.Pickers[s.Backend.Key].withDefaults()
+	p, open := t.Pickers[s.Backend.Key], s.Backend.FailOpen
+	if a := r.Asking; a != nil {
+		p.Mode, p.Responses, open = bodyModes[a.Request], bodyModes[a.Response], a.FailOpen
+	}
+	p = p.withDefaults()
 	own, err := pack(&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Overrides{Overrides: &extprocv3.ExtProcOverrides{
 		ProcessingMode:   p.processing(),
 		GrpcService:      grpcService(pickerCluster(s.Backend.Key)),
 		MetadataOptions:  pickerMetadata(),
-		FailureModeAllow: wrapperspb.Bool(s.Backend.FailOpen),
+		FailureModeAllow: wrapperspb.Bool(open),
 	}}})
 	if err != nil {
 		return nil, err
 	}
-	return map[string]*anypb.Any{pickerFilter: own}, nil
+	return map[string]*anypb.Any{askingFilter(r): own}, nil
+}
+
+// bodyModes are a policy's ways to show bodies.
+var bodyModes = map[gateway.Body]Mode{gateway.BodyFullDuplex: FullDuplex, gateway.BodyBuffered: Buffered, gateway.BodyStreamed: Streamed, gateway.BodyUnseen: HeadersOnly}
+
+// askingFilter is the filter that asks for a route. How long an answer may take
+// belongs to a filter and to no route, so each time has a filter of its own.
+func askingFilter(r *gateway.Route) string {
+	if r.Asking == nil || r.Asking.Timeout == 0 {
+		return pickerFilter
+	}
+	return pickerFilter + "/" + r.Asking.Timeout.String()
 }
 
 // timeouts are the route's: none is Envoy's 0. Without retries one attempt is the
@@ -173,7 +189,13 @@ func headersOf(m *gateway.HeaderModifier) (add []*corev3.HeaderValueOption, remo
 	}
 	to := func(list []gateway.HeaderValue, action corev3.HeaderValueOption_HeaderAppendAction) {
 		for _, h := range list {
-			add = append(add, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: strings.ToLower(h.Name), Value: strings.ReplaceAll(h.Value, "%", "%%")}, AppendAction: action})
+			x := &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: strings.ToLower(h.Name), Value: h.Value}, AppendAction: action}
+			if !h.Variables {
+				x.Header.Value = strings.ReplaceAll(h.Value, "%", "%%")
+			} else if action == corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD {
+				x.AppendAction = corev3.HeaderValueOption_ADD_IF_ABSENT
+			}
+			add = append(add, x)
 		}
 	}
 	to(m.Set, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
@@ -221,11 +243,30 @@ func prefixFor(r *gateway.Route, to string) (prefix string, regex *matcherv3.Reg
 	return to, nil
 }
 
-func redirectOf(r *gateway.Route, at string) *routev3.RedirectAction {
+// redirects are one route, or two: Envoy writes a port that is asked for although
+// the scheme has it anyway, and else keeps that of the client's Host.
+func redirects(r *gateway.Route, plain *routev3.Route, at string) []*routev3.Route {
+	plain.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at, false)}
+	if r.Redirect.Hostname != "" || plain.GetRedirect().PortRedirect != 0 {
+		return []*routev3.Route{plain}
+	}
+	ported := proto.Clone(plain).(*routev3.Route)
+	ported.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at, true)}
+	ported.Match.Headers = append(ported.Match.Headers, &routev3.HeaderMatcher{Name: ":authority", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+		StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*:[0-9]+"}}}}})
+	return []*routev3.Route{ported, plain}
+}
+
+// redirectOf is a redirect; named writes the port also where the scheme has it
+// anyway.
+func redirectOf(r *gateway.Route, at string, named bool) *routev3.RedirectAction {
 	x := r.Redirect
 	_, text, _ := net.SplitHostPort(at)
 	bound, _ := strconv.Atoi(text)
 	a := &routev3.RedirectAction{ResponseCode: redirectCodes[x.Code()], HostRedirect: x.Hostname, PortRedirect: uint32(x.PortOf(bound))}
+	if !named && x.Usual(bound, r.Secure) {
+		a.PortRedirect = 0
+	}
 	if x.Scheme != "" {
 		a.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: x.Scheme}
 	}

@@ -26,6 +26,9 @@ type PickingOptions struct {
 	core.Config
 	// Now is the run's clock.
 	Now func() machine.Time
+	// Service is the time that the picker takes for each request, on top of what it
+	// takes anyway.
+	Service core.ServiceConfig
 	// PoolName names the pool in metrics.
 	PoolName string
 	// Metrics takes the real EPP's metrics; nil keeps none.
@@ -56,11 +59,17 @@ type Picking struct {
 	scraper *scraper
 	kv      *kvEvents
 	number  atomic.Uint64
+	senders sync.WaitGroup
+	sending atomic.Int32    // messages that wait for no answer
+	ctx     context.Context // of these
+	cancel  context.CancelFunc
 	written atomic.Pointer[inputlog.Options] // how requests are written down; nil where they are not
 
-	drive  *drive.Driver[core.Message, *core.Effects]
-	m      *core.Machine // the driver's
-	inputs *InputLog     // for who has it in hand
+	drive *drive.Driver[core.Message, *core.Effects]
+	m     *core.Machine // the driver's
+	// service is the time that the picker is said to take besides; nil is none.
+	service *drive.Driver[*core.Request, *machine.Effects[core.Attended]]
+	inputs  *InputLog // for who has it in hand
 }
 
 // NewPicking makes the picker. It is wrong to use its picker.Picker elsewhere
@@ -75,11 +84,18 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 	}
 	k := &Picking{openRequests: openRequests{idle: make(chan struct{})}, o: o, m: m,
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer(o.Hosts)}}}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.scraper = newScraper(k)
 	k.drive = drive.New(drive.Options[core.Message, *core.Effects]{Machine: m, Effects: new(core.Effects), Now: o.Now, Panicked: k.panicked,
 		Carry: func(_ machine.Time, fx *core.Effects, i int) {
 			_ = guarded(o.Log, "an effect of the picker's", "", func() error { k.effect(&fx.List[i]); return nil })
 		}})
+	if o.Service.Given() {
+		k.service = drive.New(drive.Options[*core.Request, *machine.Effects[core.Attended]]{Machine: core.NewService(o.Service), Effects: new(machine.Effects[core.Attended]), Now: o.Now,
+			Carry: func(_ machine.Time, fx *machine.Effects[core.Attended], i int) {
+				close(fx.List[i].Request.Owner.(*waiter).attended)
+			}})
+	}
 	if k.kv, err = listenKV(k, o.KV); err != nil {
 		k.Close()
 		return nil, err
@@ -110,9 +126,14 @@ func (k *Picking) SetEndpoints(list []*picker.Endpoint) { k.Input(core.Endpoints
 
 // Close refuses what waits and stops what goes on beside the requests.
 func (k *Picking) Close() {
+	if k.service != nil {
+		k.service.Stop()
+	}
 	k.Input(core.Shutdown{})
 	k.drive.Quiet()
 	k.With(func(*core.Machine, machine.Time) { k.inputs.forget(k) })
+	k.cancel()
+	k.senders.Wait()
 	k.scraper.close()
 	k.kv.close()
 	k.client.CloseIdleConnections()
@@ -142,6 +163,8 @@ func (k *Picking) effect(e *core.Effect) {
 		close(w.evicted)
 	case core.Failed:
 		k.o.Log.Error("epp: a plug-in failed when its request was over", "request", e.Request.ID, "error", e.Request.Err)
+	case core.Send:
+		k.send(e.Needs)
 	case core.Scrape:
 		k.scraper.scrape(e.Target, e.Source)
 	case core.Departed:
@@ -167,12 +190,13 @@ func (k *Picking) effect(e *core.Effect) {
 
 // waiter is a stream's goroutine that waits for the machine's word.
 type waiter struct {
-	ready   chan struct{} // words that have not been heard: Ask and Decided at most
-	evicted chan struct{} // closed when flow control wants the request ended
+	ready    chan struct{} // words that have not been heard: Ask and Decided at most
+	attended chan struct{} // closed when the picker has taken its time
+	evicted  chan struct{} // closed when flow control wants the request ended
 }
 
 func newWaiter() *waiter {
-	return &waiter{ready: make(chan struct{}, 2), evicted: make(chan struct{})}
+	return &waiter{ready: make(chan struct{}, 2), attended: make(chan struct{}), evicted: make(chan struct{})}
 }
 
 // decide hands a request to the machine and returns when it has decided. ctx
@@ -182,6 +206,12 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 	r.Owner = w
 	if o := k.written.Load(); o != nil {
 		r.Note = o.AppendRequest(make([]byte, 0, 2048), r.Request)
+	}
+	if k.service != nil && k.service.Input(r) {
+		select {
+		case <-w.attended:
+		case <-ctx.Done(): // nobody waits for the decision any more; the time is taken all the same
+		}
 	}
 	k.Input(core.Arrive{Request: r})
 	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.o.Metrics.rewritten(r.Request); return nil })
@@ -223,8 +253,10 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 	for i := range needs {
 		wg.Go(func() {
 			n := &needs[i]
-			answers[i] = picker.Answer{Plugin: n.Plugin, Key: n.Key}
+			answers[i] = picker.AnswerTo(n)
+			began := time.Now()
 			answers[i].Value, answers[i].Err = k.call(ctx, n)
+			answers[i].Took = machine.FromDuration(time.Since(began))
 			if err := answers[i].Err; err != nil {
 				k.o.Log.Warn("epp: a plug-in's question was not answered", "plugin", n.Plugin, "url", n.URL, "error", err)
 			}
@@ -232,6 +264,27 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 	}
 	wg.Wait()
 	return answers
+}
+
+// maxSending bounds how many messages wait for a service that takes them slowly.
+const maxSending = 8
+
+// send puts what plug-ins tell the outside on its way. What does not arrive is lost.
+func (k *Picking) send(needs []picker.Need) {
+	for i := range needs {
+		n := &needs[i]
+		if k.sending.Add(1) > maxSending {
+			k.sending.Add(-1)
+			k.o.Log.Warn("epp: what a plug-in sends is lost: earlier messages are still on their way", "plugin", n.Plugin, "url", n.URL)
+			continue
+		}
+		k.senders.Go(func() {
+			defer k.sending.Add(-1)
+			if _, err := k.call(k.ctx, n); err != nil && k.ctx.Err() == nil {
+				k.o.Log.Warn("epp: what a plug-in sends did not arrive, and is lost", "plugin", n.Plugin, "url", n.URL, "error", err)
+			}
+		})
+	}
 }
 
 func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
@@ -258,7 +311,7 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 	}
 	defer resp.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
-	if err == nil && resp.StatusCode != http.StatusOK {
+	if err == nil && resp.StatusCode/100 != 2 {
 		err = fmt.Errorf("status %d", resp.StatusCode)
 	}
 	return body, err

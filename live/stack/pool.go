@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -35,6 +36,8 @@ type Pool struct {
 	watcher  *watch.Watch // of their configuration
 	changing sync.Mutex   // it, one change at a time
 	text     []byte       // the configuration in force
+	// Predictor is the latency predictor, nil where there is none.
+	Predictor *predictor.Server
 	// Fleet is the simulated model servers, nil where somebody else's are used.
 	Fleet *modelserver.Fleet
 	// Sidecars are those before the decode servers of a disaggregated pool.
@@ -62,7 +65,7 @@ func (s *Stack) newPool(index int) *Pool {
 }
 
 func (s *Pool) start(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPickers, s.awaitSubscribers} {
+	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPredictor, s.startPickers, s.awaitSubscribers} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -80,7 +83,6 @@ func (s *Pool) startServers(ctx context.Context) error {
 		s.Names = s.pool.Endpoints
 		return err
 	}
-	m := &s.pool.ModelServer
 	faults, err := s.o.Scenario.Faults(s.pool)
 	if err != nil {
 		return err
@@ -103,10 +105,11 @@ func (s *Pool) startServers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		m := s.pool.Server(i)
 		so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true, Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: s.pool.Models(), Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
-		setHardware(s.pool, &so)
+		setHardware(s.pool, m, &so)
 		so.Listen = fixed(s.o.Scenario.Ports.Servers, s.first+i, "")
 		if s.places != nil {
 			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
@@ -159,12 +162,17 @@ func resolve(ctx context.Context, endpoints []string) ([]string, error) {
 func (s *Pool) stop(ctx context.Context) error {
 	var errs []error
 	for _, k := range s.Pickers {
-		errs = append(errs, k.Stop(ctx))
+		if !k.down {
+			errs = append(errs, k.Stop(ctx))
+		}
 	}
 	s.command.stop(ctx)
 	s.watcher.Close()
 	for _, k := range s.Pickers {
 		k.generations.Close()
+	}
+	if s.Predictor != nil {
+		errs = append(errs, s.Predictor.Stop(ctx))
 	}
 	errs = append(errs, s.stopSidecars(ctx))
 	if s.Fleet != nil {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/bbr"
@@ -22,6 +23,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -69,6 +71,8 @@ type Options struct {
 	// Explain is how many endpoints of a decision the record of its request
 	// explains; 0 explains nothing.
 	Explain int
+	// Fit fits the trees of latency predictors; nil has none that learns.
+	Fit Fitter
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
@@ -104,6 +108,7 @@ type run struct {
 	o      Options
 	origin time.Time
 	made   sync.Map // request id → metadata that an EPP made up
+	inputs atomic.Pointer[epp.InputLog]
 
 	// Dir holds the run's configuration and logs.
 	Dir string
