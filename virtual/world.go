@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/report"
@@ -34,8 +35,8 @@ type event struct {
 	of   any // a pointer or a function, by kind
 }
 
-// alarm is a request that something waits for which hardly ever comes: its time
-// limits. It is empty once the request has ended, so that memory goes with the
+// alarm is a request that something waits for which hardly ever comes: its client giving
+// it up. It is empty once the request has ended, so that memory goes with the
 // requests in flight.
 type alarm struct{ r *request }
 
@@ -54,6 +55,10 @@ const (
 	looks
 	happens
 	ends
+	decides
+	enters
+	seesEnd
+	getsEnd
 )
 
 // world is everything in one virtual run.
@@ -69,6 +74,7 @@ type world struct {
 	msg           stream.Message               // the last one to an EPP's stream
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	pools         []*pool
+	fit           Fitter                             // of latency predictors; nil where nobody can
 	routes        bbr.Table                          // of models to several pools
 	chat          openai.Chat                        // the chat being read
 	answers       func(request string, piece []byte) // Options.Answers
@@ -85,6 +91,13 @@ type world struct {
 	messages      []*message               // that have arrived, to be used again
 	head          header.List              // the last one to a model server
 	memories      []*memory                // that are to be used again
+	limits        limits
+	mute          *mute                    // rec, where requests may be direct
+	explained     int                      // endpoints of a decision, in the record
+	lives         flow.Lives               // takes those of direct requests; may be nil
+	directs       []*direct                // all that were made
+	spares        []*direct                // those that are to be used again
+	talks         []*workload.Conversation // that are over, to be used again
 	ending        []*request               // that have ended in this event
 	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
 	asking        int                      // events in the queue that are nothing else
@@ -108,11 +121,18 @@ type Options struct {
 	// Answers is told of the bytes of a request's answer, each piece as its client
 	// gets it; every token is spelt out then. Nil tells nobody.
 	Answers func(request string, piece []byte)
+	// Fit fits the trees of latency predictors; without it one that is to learn is not
+	// there, as where Python is missing in wall time.
+	Fit Fitter
+	// Trained is told in the end what each pool's latency predictor came to; may be nil.
+	Trained func(predictor.Status)
+
+	eachPage bool // every page of metrics is made at its time, whether or not anybody looks
 }
 
 // Play is Run, and tells what the picker's indexes of KV blocks came to.
 func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSummary, error) {
-	w, err := build(s, rec)
+	w, err := newWorld(s, rec, o)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +149,9 @@ func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSum
 	}
 	var checks []report.IndexSummary
 	for _, p := range w.pools {
+		if p.predicting != nil && o.Trained != nil {
+			o.Trained(p.predicting.m.Status())
+		}
 		checks = append(checks, p.kv.check()...)
 	}
 	return checks, nil
@@ -153,6 +176,7 @@ func (w *world) goOn(progress func(done int) bool) error {
 		if progress != nil && w.done >= reported+1000 {
 			reported = w.done
 			if !progress(w.done) {
+				w.interrupted()
 				return nil
 			}
 		}
@@ -227,17 +251,24 @@ func (w *world) start() {
 	}
 }
 
-func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) { return newWorld(s, rec, false) }
+func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
+	return newWorld(s, rec, Options{})
+}
 
-func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, error) {
+func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error) {
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
-	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: eachPage, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
+	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
 		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
 	if r, ok := rec.(recording); ok && r.Inputs() != nil {
 		w.eachPage = true
+	}
+	w.explained = flow.Explained(rec)
+	if w.lives = flow.LivesOf(rec); w.lives != nil {
+		w.mute = &mute{Recorder: rec}
+		w.rec = w.mute
 	}
 	w.hops, w.routes = newHops(s.Seed, &s.Hops, len(s.Pools) > 1), s.Routes()
 	if s.Workload.HTTP == scenario.HTTP1 {
@@ -260,9 +291,7 @@ func (w *world) play(at machine.Time, e event) {
 			p.slot.wake(at)
 		}
 	case giveUp:
-		if r := e.of.(*alarm).r; r != nil {
-			r.giveUp()
-		}
+		w.limits.wake(w)
 	case leave:
 		if r := e.of.(*alarm).r; r != nil {
 			r.leaves()
@@ -281,6 +310,8 @@ func (w *world) play(at machine.Time, e event) {
 		e.of.(*incident).happen()
 	case ends:
 		e.of.(*incident).recover()
+	case decides, enters, seesEnd, getsEnd:
+		e.of.(*direct).play(e.kind)
 	}
 }
 
