@@ -62,6 +62,7 @@ type Scenario struct {
 	read []string // see Files
 
 	recorded []workload.Recorded // see SendAgain
+	untimed  bool                // they come as the workload says
 	assumed  []string
 }
 

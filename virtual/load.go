@@ -69,6 +69,9 @@ func (r *request) contentType() string {
 
 // hear keeps what the answer says, where the conversation goes on from it.
 func (r *request) hear(body []byte) {
+	if r.w.answers != nil {
+		r.w.answers(r.ID, body)
+	}
 	if r.heard != nil {
 		_, _ = r.heard.Write(body) // it never fails
 	}

@@ -25,9 +25,10 @@ type pool struct {
 	model      string
 	adapters   map[string]engine.AdapterID
 	voc        *tokens.Vocabulary
+	forms      *modelserver.FormStore // of all servers together
 	modes      modes
-	maxBody    int    // bytes
 	lost       string // what Envoy says of a server that is lost before it answers
+	maxBody    int    // bytes
 	verbose    bool   // sidecars go on from what answers say
 	pickers    []*picking
 	turn       int  // of the pickers
@@ -50,7 +51,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
 	x := &pool{w: w, index: index, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(p.Tokenizer()), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
+		voc: tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	_, packed := p.Tokenizer().(tokens.Packed)
 	x.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
@@ -106,14 +107,15 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
-	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: m.MemoryTaken(), TensorParallel: m.TensorParallelSize}
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: m.MemoryTaken(), TensorParallel: m.TensorParallelSize,
+		Transfers: p.Link().Metrics, KVConsumer: !p.Prefills(i)}
 	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
 	sv.open(x.w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: m.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: p.Models(),
 		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, m.TensorParallelSize),
-		PromptTokensDetails: true}}
+		PromptTokensDetails: true, Forms: x.forms}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
 		if c.KVRole = connector.RoleConsumer; p.Prefills(i) {

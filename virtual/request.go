@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/described"
-	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
@@ -277,9 +276,7 @@ func (r *request) forward(set header.List) {
 func (r *request) serverBody(body []byte, d *described.Body, end bool) {
 	switch {
 	case r.sidecar != nil:
-		if end {
-			r.sidecar.tell(disagg.Start{})
-		}
+		r.sidecar.read(body, d, end)
 	case r.at != nil:
 		r.at.read(body, d, end)
 	}

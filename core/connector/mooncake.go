@@ -19,7 +19,7 @@ import (
 // Mooncake has both servers told of a transfer. Which engine the prefill server has the sidecar asks at its bootstrap
 // port, where the servers exchange addresses, too; then they write by RDMA.
 var Mooncake = &Connector{
-	Profile: link.Profile{Name: "mooncake", VLLM: "mooncake", MeetingPort: link.BootstrapPort, Handshake: 2 * machine.Millisecond,
+	Profile: link.Profile{Name: "mooncake", VLLM: "mooncake", Metrics: "mooncake", MeetingPort: link.BootstrapPort, Handshake: 2 * machine.Millisecond,
 		RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9},
 	Sidecar: Sidecar{
 		AtOnce: true,

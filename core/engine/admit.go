@@ -114,6 +114,9 @@ func (e *Engine) find(r *request) hit {
 func (e *Engine) reuse(r *request, found hit) {
 	e.pool.share(&r.holding, found, r.id)
 	e.loading += e.cpuBlock * Fixed(found.cold)
+	if found.cold > 0 {
+		e.pool.offload.loads.count(found.cold)
+	}
 	if !r.again && e.pool.caching {
 		size := uint64(e.pool.blockSize)
 		e.stats.PrefixCacheQueries += uint64(r.prompt)

@@ -64,7 +64,7 @@ func (p *pool) clear() {
 	clear(p.nodes)
 	p.nodes, p.unused = append(p.nodes[:0], node{}), p.unused[:0]
 	p.head, p.tail, p.free, p.blank, p.named = 0, 0, 0, 0, 0
-	p.offload = offload{total: p.offload.total}
+	p.offload = offload{total: p.offload.total, loads: p.offload.loads, stores: p.offload.stores}
 	p.index = make(map[uint64]int32)
 	p.giveAnonymous(int32(p.total))
 }

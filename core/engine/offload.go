@@ -1,5 +1,7 @@
 package engine
 
+import "maps"
+
 // The CPU tier (document 003's swap space; in vLLM V1 the offloading connector).
 // A block that is evicted from the accelerator moves to host memory, as long as
 // that has room, and is brought back when a prompt asks for it. Within a node
@@ -13,6 +15,27 @@ type offload struct {
 	used  int
 	head  int32 // dropped next
 	tail  int32
+
+	loads, stores Moves
+}
+
+// Moves count moves of blocks by how many blocks they were of.
+type Moves map[int]uint64
+
+func (m *Moves) count(blocks int32) {
+	if *m == nil {
+		*m = Moves{}
+	}
+	(*m)[int(blocks)]++
+}
+
+// CPUMoves are the moves from and to host memory until now: a store is what one
+// eviction from one prefix moves there, a load what one request has brought back.
+func (e *Engine) CPUMoves() (loads, stores Moves) {
+	if e.pool == nil {
+		return nil, nil
+	}
+	return maps.Clone(e.pool.offload.loads), maps.Clone(e.pool.offload.stores)
 }
 
 // chill moves the last k blocks that a node has on the accelerator, which are
@@ -25,6 +48,7 @@ func (p *pool) chill(i, k int32) {
 	x.cold += k
 	p.cool(i)
 	p.offload.used += int(k)
+	p.offload.stores.count(k)
 	if p.log != nil {
 		p.log.stored(&x.chain, x.start+x.count, k, 0, TierCPU)
 	}

@@ -16,6 +16,9 @@ type Profile struct {
 	// VLLM is how its names in vLLM's --kv-transfer-config begin, in small letters,
 	// a space between them.
 	VLLM string
+	// Metrics is what vLLM calls it in the names of its metrics; where it is empty,
+	// transfers are told under NIXL's names.
+	Metrics string
 	// Handshake passes before bytes move: side channel, metadata, registration.
 	Handshake machine.Time
 	// RDMAPermille is the part of the line rate that one transfer reaches where

@@ -43,10 +43,16 @@ func one(w Writer, name, kind, help string, value float64) {
 type Text struct {
 	// Page is what has been written; it may begin with memory to write to.
 	Page []byte
+	// Created has every family that counts be followed by a gauge of when it began
+	// to, in seconds since 1970, as Python's client does (NAME_created). Zero
+	// leaves these out.
+	Created float64
 
-	name   string
-	labels []byte // on every sample
-	bucket []byte // scratch
+	name, help string
+	counts     bool   // the family does, and Created is told
+	labels     []byte // on every sample
+	bucket     []byte // scratch
+	created    []byte // the lines of that gauge, until the family ends
 }
 
 // Labels implements Writer.
@@ -54,18 +60,43 @@ func (t *Text) Labels(labels ...Label) { t.labels = appendLabels(t.labels[:0], l
 
 // Family implements Writer. Every family is wanted.
 func (t *Text) Family(name, kind, help string) bool {
-	t.name = name
+	t.End()
+	t.name, t.help, t.counts = name, help, t.Created > 0 && kind != "gauge"
 	b := append(append(append(append(t.Page, "# HELP "...), name...), ' '), help...)
 	b = append(append(append(append(b, "\n# TYPE "...), name...), ' '), kind...)
 	t.Page = append(b, '\n')
 	return true
 }
 
-// Sample implements Writer.
-func (t *Text) Sample(value float64, labels ...Label) { t.sample("", value, labels) }
+// End ends the last family. It must be called where Created is told.
+func (t *Text) End() {
+	if len(t.created) == 0 {
+		return
+	}
+	name := createdName(t.name)
+	b := append(append(append(append(t.Page, "# HELP "...), name...), ' '), t.help...)
+	b = append(append(append(b, "\n# TYPE "...), name...), " gauge\n"...)
+	t.Page, t.created = append(b, t.created...), t.created[:0]
+}
 
-func (t *Text) sample(suffix string, value float64, labels []Label) {
-	b := append(append(t.Page, t.name...), suffix...)
+func createdName(family string) string { return strings.TrimSuffix(family, "_total") + "_created" }
+
+// Sample implements Writer.
+func (t *Text) Sample(value float64, labels ...Label) {
+	t.Page = t.sample(t.Page, t.name, "", value, labels)
+	t.tellCreated(labels)
+}
+
+// tellCreated is when a series of the family began.
+func (t *Text) tellCreated(labels []Label) {
+	if t.counts {
+		t.created = t.sample(t.created, createdName(t.name), "", t.Created, labels)
+	}
+}
+
+// sample appends a sample to b.
+func (t *Text) sample(b []byte, name, suffix string, value float64, labels []Label) []byte {
+	b = append(append(b, name...), suffix...)
 	if len(t.labels)+len(labels) > 0 {
 		b = append(append(b, '{'), t.labels...)
 		if len(t.labels) > 0 && len(labels) > 0 {
@@ -73,7 +104,7 @@ func (t *Text) sample(suffix string, value float64, labels []Label) {
 		}
 		b = append(appendLabels(b, labels), '}')
 	}
-	t.Page = append(appendValue(append(b, ' '), value), '\n')
+	return append(appendValue(append(b, ' '), value), '\n')
 }
 
 // Histogram implements Writer.
@@ -103,8 +134,9 @@ func (t *Text) Histogram(bounds []float64, counts []uint64, sum float64) {
 
 // Summary implements Writer.
 func (t *Text) Summary(count uint64, sum float64) {
-	t.sample("_count", float64(count), nil)
-	t.sample("_sum", sum, nil)
+	t.Page = t.sample(t.Page, t.name, "_count", float64(count), nil)
+	t.Page = t.sample(t.Page, t.name, "_sum", sum, nil)
+	t.tellCreated(nil)
 }
 
 func appendLabels(b []byte, labels []Label) []byte {

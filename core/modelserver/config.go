@@ -37,6 +37,8 @@ type Config struct {
 	Content Content
 	Dataset []string
 	Tools   structured.Options
+	// Forms are those that were compiled lately; nil keeps none.
+	Forms Forms
 	// IgnoreFaultHeader leaves FaultHeader and x-return-error to others.
 	IgnoreFaultHeader bool
 	// CacheHitThreshold is that of requests which bring none, 0 to 1.

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -65,7 +66,7 @@ func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "nu
 
 // formOf is the form that a request asks its answers to have; nil is any words.
 // What is refused, and how, is vLLM's.
-func (q *Request) formOf(p *openai.Sampling) (*structured.Grammar, *openai.Error) {
+func (r *Reader) formOf(q *Request, p *openai.Sampling) (*structured.Grammar, *openai.Error) {
 	if p.Guided == nil && !given(p.StructuredOutputs) && !given(p.ResponseFormat) {
 		return nil, nil
 	}
@@ -74,7 +75,7 @@ func (q *Request) formOf(p *openai.Sampling) (*structured.Grammar, *openai.Error
 	if bad != nil || param == "" {
 		return nil, bad
 	}
-	form, bad := s.compile(param, q.work.spend)
+	form, bad := r.compile(q, s, param)
 	if tooMuch := q.work.tooMuch(); tooMuch != nil {
 		bad = tooMuch
 	}
@@ -92,6 +93,16 @@ func (s *structuredOutputs) read(p *openai.Sampling) (param string, bad *openai.
 			bad.Message = param + ": " + bad.Message
 			bad.Param = param
 			return "", bad
+		}
+		var tag string
+		if given(s.Tag) {
+			if json.Unmarshal(s.Tag, &tag) != nil {
+				return "", openai.Errorf(400, param, "Invalid structured_outputs structural_tag specification. Expected a string with JSON.")
+			}
+			s.Tag = json.RawMessage(tag)
+			if tag == "" {
+				s.Tag = json.RawMessage(" ")
+			}
 		}
 	}
 	if g := p.Guided; g != nil {
@@ -173,8 +184,38 @@ func (s *structuredOutputs) kinds() []string {
 	return out
 }
 
+var tooDeep = fmt.Sprintf("The JSON schema is nested too deeply: objects and arrays may nest at most %d levels", maxNesting)
+
+// maxNesting is how deep a schema may nest objects and arrays, and moreTagNesting
+// how much deeper a structural tag may (vllm/sampling_params.py).
+const (
+	maxNesting     = 64
+	moreTagNesting = 16
+)
+
+// nestedDeeper tells whether a JSON text nests objects and arrays deeper than so.
+func nestedDeeper(raw []byte, most int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{', c == '[':
+			if depth++; depth > most {
+				return true
+			}
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+	return false
+}
+
 // compile makes the form of what was read of param.
-func (s *structuredOutputs) compile(param string, spend func(int) bool) (*structured.Grammar, *openai.Error) {
+func (r *Reader) compile(q *Request, s *structuredOutputs, param string) (*structured.Grammar, *openai.Error) {
 	refuse := func(format string, args ...any) (*structured.Grammar, *openai.Error) {
 		return nil, openai.Errorf(400, param, format, args...)
 	}
@@ -193,24 +234,29 @@ func (s *structuredOutputs) compile(param string, spend func(int) bool) (*struct
 		if strings.Contains(*s.Regex, "\x00") {
 			return refuse("structured_outputs.regex must not contain a NUL character ('\\x00')")
 		}
-		form, err = structured.Regex(*s.Regex, spend)
+		form, err = r.formIn(q, regexForm, *s.Regex, structured.Regex)
 	case s.Choice != nil:
 		if len(*s.Choice) == 0 {
 			return refuse("Choice '[]' cannot be an empty list")
 		}
-		form, err = structured.Choice(*s.Choice, spend)
+		form, err = structured.Choice(*s.Choice, q.work.spend)
 	case s.Grammar != nil:
 		if strings.TrimSpace(*s.Grammar) == "" {
 			return refuse("structured_outputs.grammar cannot be an empty string")
 		}
-		form, err = structured.Parse(*s.Grammar, spend)
+		form, err = r.formIn(q, grammarForm, *s.Grammar, structured.Parse)
 	case s.JSONObject != nil:
 		if !*s.JSONObject {
 			return refuse("structured_outputs.json_object must be True if set; omit structured_outputs to disable structured outputs")
 		}
-		form, err = structured.Object(spend)
+		form, err = structured.Object(q.work.spend)
 	case given(s.Tag):
-		return refuse("structural_tag is not simulated; use json, regex, choice or grammar.")
+		if nestedDeeper(s.Tag, maxNesting+moreTagNesting) {
+			return refuse("%s", tooDeep)
+		}
+		if form, err = r.formIn(q, tagForm, string(s.Tag), r.compileTag); err != nil {
+			return refuse("Invalid %s structural_tag specification. %v.", param, err)
+		}
 	default:
 		var text string
 		schema := s.JSON
@@ -221,7 +267,10 @@ func (s *structuredOutputs) compile(param string, spend func(int) bool) (*struct
 				return refuse("Invalid JSON grammar specification.")
 			}
 		}
-		form, err = structured.Schema(schema, spend)
+		if nestedDeeper(schema, maxNesting) {
+			return refuse("%s", tooDeep)
+		}
+		form, err = r.formIn(q, schemaForm, string(schema), compileSchema)
 	}
 	if err != nil {
 		return refuse("Grammar error: %v", err)

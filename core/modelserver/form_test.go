@@ -100,6 +100,9 @@ func TestFormsAreBounded(t *testing.T) {
 		"long strings":     `{"json": {"type": "string", "minLength": 1000000000}}`,
 		"long lists":       `{"json": {"type": "array", "items": {"const": 1}, "minItems": 1000000000}}`,
 		"many choices":     `{"choice": ["` + strings.Repeat(`a","`, 20000) + `b"]}`,
+		"many excluded":    `{"structural_tag": "{\"format\":{\"type\":\"any_text\",\"excludes\":[` + strings.Repeat(`\"a\",`, 50000) + `\"b\"]}}"}`,
+		"many tags":        `{"structural_tag": "{\"structures\":[` + strings.Repeat(`{\"begin\":\"a\",\"schema\":{},\"end\":\"\"},`, 20000) + `{}],\"triggers\":[` + strings.Repeat(`\"b\",`, 100000) + `\"a\"]}"}`,
+		"repeating":        `{"structural_tag": "{\"format\":{\"type\":\"repeat\",\"min\":1000000000,\"max\":-1,\"content\":{\"value\":\"\"}}}"}`,
 		"merging":          `{"json": {"allOf": [{"$ref": "#"}, {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}]}}`,
 	} {
 		p := &openai.Sampling{Model: "m", StructuredOutputs: json.RawMessage(outputs)}
@@ -112,5 +115,57 @@ func TestFormsAreBounded(t *testing.T) {
 		} else if bad.Status != 400 {
 			t.Errorf("%s: %v", name, bad)
 		}
+	}
+}
+
+// A form that was asked for before is not compiled again: it costs the request the
+// same work, and says the same.
+func TestFormsAreKept(t *testing.T) {
+	t.Parallel()
+	kept := NewForms()
+	rd := testReader(t, func(c *Config) { c.Forms = kept })
+	bare := testReader(t, nil)
+	for i, outputs := range []string{
+		person, person, `{"regex": "[a-z]+"}`, `{"grammar": "root ::= [a-z]+"}`, `{"json": "[a-z]+"}`,
+		`{"structural_tag": "{\"format\":{\"type\":\"regex\",\"pattern\":\"[a-z]+\"}}"}`, `{"regex": "[a-z]+"}`,
+	} {
+		p := &openai.Sampling{Model: "m", StructuredOutputs: json.RawMessage(outputs)}
+		said := func(rd *Reader) (string, int) {
+			q, bad := rd.FromPrompt("k", rd.Prompt("Hello"), p, 20, true)
+			if bad != nil {
+				return bad.Message, 0
+			}
+			c := rd.content(q, 0)
+			return c.upTo(c.total), q.work.spent
+		}
+		text, spent := said(rd)
+		if again, other := said(bare); text != again || spent != other {
+			t.Errorf("%d: %q for %d, %q for %d without what is kept", i, text, spent, again, other)
+		}
+	}
+	if n := kept.kept.Len(); n != 4 {
+		t.Errorf("%d forms are kept of 4 that were taken", n)
+	}
+	for i := range 2 * maxForms {
+		kept.Put(FormKey{regexForm, strings.Repeat("a", i)}, Form{work: maxFormBytes / 100})
+	}
+	if n, bytes := kept.kept.Len(), kept.kept.Bytes(); n > 100 || bytes > maxFormBytes {
+		t.Errorf("%d forms of %d bytes are kept", n, bytes)
+	}
+}
+
+// What repeating a schema costs: with what is kept, compiled anew.
+func BenchmarkSchemaAgain(b *testing.B) {
+	for name, forms := range map[string]Forms{"kept": NewForms(), "anew": nil} {
+		b.Run(name, func(b *testing.B) {
+			rd := testReader(b, func(c *Config) { c.Forms = forms })
+			p := &openai.Sampling{Model: "m", StructuredOutputs: json.RawMessage(person)}
+			for b.Loop() {
+				q := new(Request)
+				if _, bad := rd.formOf(q, p); bad != nil {
+					b.Fatal(bad)
+				}
+			}
+		})
 	}
 }

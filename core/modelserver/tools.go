@@ -39,28 +39,28 @@ func (r *Reader) callOf(c *content, q *Request, i, limit int) *toolCall {
 		}
 		at = d.Intn(len(q.tools))
 	}
-	r.write(c, q, q.schema(at), &structured.Text{Draw: d, Options: r.Tools}, limit)
+	r.write(c, q, r.arguments(q, at), &structured.Text{Draw: d, Options: r.Tools}, limit)
 	id := machine.DrawFor(r.Seed^q.Seed, "server", "tool id", keyOf(q.Key, i))
 	return &toolCall{id: "chatcmpl-tool-" + id.Letters(32), name: q.tools[at].Function.Name, named: q.toolChoice.Mode == "function"}
 }
 
-// schema is the form of a tool's arguments.
-func (r *Request) schema(tool int) *structured.Grammar {
-	g := r.arguments[tool]
+// arguments is the form of a tool's arguments.
+func (r *Reader) arguments(q *Request, tool int) *structured.Grammar {
+	g := q.arguments[tool]
 	if g == nil {
-		if r.arguments == nil {
-			r.arguments = map[int]*structured.Grammar{}
+		if q.arguments == nil {
+			q.arguments = map[int]*structured.Grammar{}
 		}
-		g = structured.Arguments(r.tools[tool].Function.Parameters, r.work.spend)
-		r.arguments[tool] = g
+		g, _ = r.formIn(q, argumentsForm, string(q.tools[tool].Function.Parameters), compileArguments) // is never refused
+		q.arguments[tool] = g
 	}
 	return g
 }
 
 // offer has the answers call tools. Where they must, the arguments have to keep to
 // a schema, which is refused as one of a structured output is.
-func (r *Request) offer(tools []openai.Tool, choice openai.ToolChoice) *openai.Error {
-	r.tools, r.toolChoice = tools, choice
+func (r *Reader) offer(q *Request, tools []openai.Tool, choice openai.ToolChoice) *openai.Error {
+	q.tools, q.toolChoice = tools, choice
 	if choice.Mode != "required" && choice.Mode != "function" {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (r *Request) offer(tools []openai.Tool, choice openai.ToolChoice) *openai.E
 		if choice.Mode == "function" && f.Name != choice.Name || !given(f.Parameters) {
 			continue
 		}
-		if _, err := structured.Schema(f.Parameters, r.work.spend); err != nil {
+		if _, err := r.formIn(q, schemaForm, string(f.Parameters), compileSchema); err != nil {
 			return openai.Errorf(400, "tools", "Grammar error: tools[%d].function.parameters: %v", i, err)
 		}
 	}

@@ -76,8 +76,10 @@ type Config struct {
 	Until machine.Time
 
 	// Recorded, if not nil, are the requests, with the times at which they arrive.
-	// Rate, which is then no number of anything, is above 0.
+	// Rate, which is then no number of anything, is above 0. Where they are Untimed
+	// they arrive as others would.
 	Recorded []Recorded
+	Untimed  bool
 
 	// Requests is how many there are in all; 0 is no end.
 	Requests int

@@ -55,6 +55,23 @@ func moduleOf(path string, required []string) string {
 	return best
 }
 
+// Each difference from the real ones says why it is.
+func TestDifferencesHaveReasons(t *testing.T) {
+	for _, file := range []string{"docs/parity.md", "docs/parity-sidecar.md"} {
+		reasoned := false
+		for i, line := range strings.Split(read(t, file), "\n") {
+			switch {
+			case !strings.HasPrefix(line, "|"):
+				reasoned = false
+			case strings.HasSuffix(line, "| why |"):
+				reasoned = true
+			case reasoned && strings.HasSuffix(strings.ReplaceAll(line, " ", ""), "||"):
+				t.Errorf("%s:%d: a difference without a reason", file, i+1)
+			}
+		}
+	}
+}
+
 // docs/flow.md names every hop, step and outcome of core/flow, and no other
 // step.
 func TestFlowIsDocumented(t *testing.T) {

@@ -140,7 +140,7 @@ func TestOpaqueBodyHasNoPrefix(t *testing.T) {
 }
 
 // A program counts once one of its requests was sent on or weighed against
-// others, and its service once it had any.
+// others, and its service once it had any. The index is there from the start.
 func TestProgramsCountOnceWeighed(t *testing.T) {
 	t.Parallel()
 	k, reg := timed(t, byProgram)
@@ -154,7 +154,7 @@ func TestProgramsCountOnceWeighed(t *testing.T) {
 	for waits := int64(0); waits == 0; {
 		k.With(func(m *core.Machine, _ machine.Time) { waits, _ = m.FlowControl().Waiting() })
 	}
-	if got := seriesOf(reg, "llm_d_epp_program_aware"); len(got) != 0 {
+	if got := seriesOf(reg, "llm_d_epp_program_aware"); len(got) != 1 || !strings.Contains(got[0], "fairness_index 0") {
 		t.Errorf("%q", got)
 	}
 	cancel()

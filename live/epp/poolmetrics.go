@@ -1,12 +1,14 @@
 package epp
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
@@ -122,8 +124,12 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 		}
 		c.gauge(out, epps+"program_aware_avg_wait_time_milliseconds", "How long a program's requests waited; of several under one label, the longest.", q.wait, []string{"program_id"}, id)
 	}
-	if weighed {
-		c.gauge(out, epps+"program_aware_jains_fairness_index", "Jain's index over the programs' waits; 1 is fair.", s.FairnessIndex, nil)
+	if slices.ContainsFunc(p.Plugins(), func(pl picker.Plugin) bool { return pl.Type() == flowcontrol.ProgramAware }) {
+		index := 0.0 // nothing was weighed yet
+		if weighed {
+			index = s.FairnessIndex
+		}
+		c.gauge(out, epps+"program_aware_jains_fairness_index", "Jain's index over the programs' waits; 1 is fair, 0 before anything was weighed.", index, nil)
 	}
 	if x := c.k.o.Metrics; x != nil && x.revoked.Load() {
 		c.gauge(out, epps+"flow_control_reclaim_target", "By how much the pool was too full when requests were evicted last.", s.ReclaimTarget, []string{"inference_pool"}, c.pool)

@@ -1,31 +1,38 @@
 package modelserver
 
 import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	diff "github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/windtunnel/windtunnel/core/connector"
 )
 
-// vllmFamilies are what vLLM registers (vllm/v1/metrics/loggers.py,
-// vllm/v1/spec_decode/metrics.py, the NIXL connector's stats.py and
-// prometheus-fastapi-instrumentator), without what Python tells of itself.
-// Those with ! need their flag.
-const vllmFamilies = `
-gauge vllm:num_requests_running vllm:num_requests_waiting vllm:num_requests_waiting_by_reason vllm:engine_sleep_state vllm:kv_cache_usage_perc vllm:cache_config_info
-counter vllm:prefix_cache_queries_total vllm:prefix_cache_hits_total vllm:external_prefix_cache_queries_total vllm:external_prefix_cache_hits_total
-counter vllm:mm_cache_queries_total vllm:mm_cache_hits_total vllm:corrupted_requests_total vllm:num_preemptions_total
-counter vllm:prompt_tokens_total vllm:prompt_tokens_by_source_total vllm:prompt_tokens_cached_total vllm:prompt_tokens_cached_by_source_total vllm:generation_tokens_total
-counter vllm:request_success_total vllm:estimated_flops_per_gpu_total vllm:estimated_read_bytes_per_gpu_total vllm:estimated_write_bytes_per_gpu_total
-histogram vllm:request_prompt_tokens vllm:request_generation_tokens vllm:iteration_tokens_total vllm:request_max_num_generation_tokens vllm:request_params_n vllm:request_params_max_tokens
-histogram vllm:time_to_first_token_seconds vllm:inter_token_latency_seconds vllm:request_time_per_output_token_seconds vllm:e2e_request_latency_seconds
-histogram vllm:request_queue_time_seconds vllm:request_inference_time_seconds vllm:request_prefill_time_seconds vllm:request_decode_time_seconds
-histogram vllm:request_prefill_kv_computed_tokens vllm:request_num_preemptions
-histogram vllm:nixl_xfer_time_seconds vllm:nixl_post_time_seconds vllm:nixl_bytes_transferred vllm:nixl_num_descriptors
-counter vllm:nixl_num_failed_transfers_total vllm:nixl_num_failed_notifications_total vllm:nixl_num_kv_expired_reqs_total
-histogram !vllm:kv_block_lifetime_seconds !vllm:kv_block_idle_before_evict_seconds !vllm:kv_block_reuse_gap_seconds
-counter !vllm:spec_decode_num_drafts_total !vllm:spec_decode_num_draft_tokens_total !vllm:spec_decode_num_accepted_tokens_total !vllm:spec_decode_num_accepted_tokens_per_pos_total
+// vllmMetrics are the metrics that vLLM 0.33 registers: what switches them on,
+// kind, name, labels, bounds of buckets (1-2-5: 1, 2, 5, 10 … to the model's length)
+// and help, from vllm/v1/metrics/{loggers,perf,buckets}.py,
+// vllm/v1/spec_decode/metrics.py, vllm/v1/kv_offload/cpu/{common,spec}.py,
+// vllm/config/cache.py and {nixl/stats,mooncake/stats,offloading/metrics}.py below
+// vllm/distributed/kv_transfer/kv_connector/v1. Not there: vllm:corrupted_requests
+// and vllm:watermark_requests (an environment variable and a watermark, which are
+// not simulated), what other connectors, the realtime API, the development mode's
+// sleep and a tool parser count.
+//
+//go:embed testdata/vllm-metrics.txt
+var vllmMetrics string
+
+// httpMetrics are prometheus-fastapi-instrumentator's and Python's own of a process.
+const httpMetrics = `
 counter http_requests_total
 summary http_request_size_bytes http_response_size_bytes
 histogram http_request_duration_highr_seconds http_request_duration_seconds
@@ -33,45 +40,90 @@ gauge process_virtual_memory_bytes process_resident_memory_bytes process_start_t
 counter process_cpu_seconds_total
 `
 
-// Whoever has a dashboard or an alert for vLLM finds every family there, with
-// its kind, those with a flag where the flag is given.
-func TestEveryFamilyOfVLLM(t *testing.T) {
+// Whoever has a dashboard or an alert for vLLM finds every metric there and no other
+// one, as vLLM registers it, those with a switch where that is on; and with each that
+// counts when it began to.
+func TestEveryMetricOfVLLM(t *testing.T) {
 	t.Parallel()
-	for name, flags := range map[string]bool{"plain": false, "with the flags": true} {
+	for name, c := range map[string]struct {
+		on string
+		so func(*ServerOptions, *Options)
+	}{
+		"plain": {"always consumer nixl", func(*ServerOptions, *Options) {}},
+		"with the flags": {"always consumer nixl kv-cache-metrics speculation offload lora", func(so *ServerOptions, _ *Options) {
+			so.SpeculativeTokens, so.KVCacheMetricsSample, so.Engine.NumCPUBlocks = 2, 1, 100
+			so.Engine.MaxLoRAs, so.Adapters = 1, []Adapter{{Name: "a"}}
+		}},
+		"a producer with Mooncake": {"always mooncake", func(so *ServerOptions, o *Options) {
+			so.KVRole, o.Transfer.Profile = connector.RoleProducer, connector.Mooncake.Profile
+		}},
+		"a connector without metrics of its own": {"always consumer nixl", func(_ *ServerOptions, o *Options) { o.Transfer.Profile = connector.LMCache.Profile }},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			so, o := batched(), Options{Seed: 1}
+			c.so(&so, &o)
+			o.Servers = []ServerOptions{so}
+			s := startWith(t, o)
+			s.post("/v1/completions", `{"prompt":"a","max_tokens":1}`)
+			parser := expfmt.NewTextParser(model.UTF8Validation)
+			page, err := parser.TextToMetricFamilies(strings.NewReader(s.page()))
+			if err != nil {
+				t.Fatal(err)
+			}
 			var want, got []string
-			for line := range strings.Lines(vllmFamilies) {
+			for line := range strings.Lines(httpMetrics) {
 				fields := strings.Fields(line)
 				for _, family := range fields[min(1, len(fields)):] {
-					if bare, flagged := strings.CutPrefix(family, "!"); flags || !flagged {
-						want = append(want, bare+" "+fields[0])
+					if m := page[family]; m == nil || strings.ToLower(m.GetType().String()) != fields[0] {
+						t.Errorf("%s %s is not there", fields[0], family)
 					}
 				}
 			}
-			so := batched()
-			if flags {
-				so.SpeculativeTokens, so.KVCacheMetricsSample = 2, 1
-			}
-			s := start(t, so)
-			s.post("/v1/completions", `{"prompt":"a","max_tokens":1}`)
-			page := s.page()
-			for line := range strings.Lines(page) {
-				f := strings.Fields(line)
-				if len(f) == 4 && f[1] == "TYPE" && slices.Contains(want, f[2]+" "+f[3]) {
-					got = append(got, f[2]+" "+f[3])
+			for line := range strings.Lines(vllmMetrics) {
+				if on, rest, _ := strings.Cut(strings.TrimSpace(line), " "); slices.Contains(strings.Fields(c.on), on) {
+					want = append(want, strings.Replace(rest, " 1-2-5 ", " 1,2,5,10,20,50,100,200 ", 1)) // what batched() has
 				}
 			}
-			slices.Sort(want)
-			slices.Sort(got)
-			if d := cmp.Diff(want, got); d != "" {
-				t.Error(d)
+			for name, m := range page {
+				if counted, created := strings.CutSuffix(name, "_created"); created {
+					of := cmp.Or(page[counted+"_total"], page[counted])
+					if of.GetType() == dto.MetricType_GAUGE || len(of.Metric) != len(m.Metric) || of.GetHelp() != m.GetHelp() || m.Metric[0].Gauge.GetValue() < 1e9 {
+						t.Errorf("%v, of %v", m, of)
+					}
+				} else if strings.HasPrefix(name, "vllm:") {
+					got = append(got, told(m))
+					if m.GetType() != dto.MetricType_GAUGE && page[strings.TrimSuffix(name, "_total")+"_created"] == nil {
+						t.Errorf("when %s began to count is not told", name)
+					}
+				}
 			}
-			if strings.Contains(page, "vllm:kv_block") != flags || strings.Contains(page, "vllm:spec_decode") != flags {
-				t.Error("what needs a flag is there without, or not with it")
+			slices.Sort(got)
+			slices.Sort(want)
+			if d := diff.Diff(want, got); d != "" {
+				t.Error(d)
 			}
 		})
 	}
+}
+
+// told is a family as a line of vllmMetrics has it.
+func told(m *dto.MetricFamily) string {
+	var labels, bounds []string
+	for _, l := range m.Metric[0].Label {
+		labels = append(labels, l.GetName())
+	}
+	slices.Sort(labels)
+	for _, b := range m.Metric[0].GetHistogram().GetBucket() {
+		if v := b.GetUpperBound(); !math.IsInf(v, 1) {
+			format := byte('g')
+			if v >= 1 {
+				format = 'f'
+			}
+			bounds = append(bounds, strconv.FormatFloat(v, format, -1, 64))
+		}
+	}
+	return fmt.Sprintf("%s %s %s %s %s", strings.ToLower(m.GetType().String()), m.GetName(), strings.Join(labels, ","), cmp.Or(strings.Join(bounds, ","), "-"), m.GetHelp())
 }
 
 // What passes the HTTP interface is counted by route, method and class of status;

@@ -103,11 +103,12 @@ func (s *Server) page() ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	t := metrics.Text{Page: make([]byte, 0, len(s.pages.body)+1024)}
+	t := metrics.Text{Page: make([]byte, 0, len(s.pages.body)+1024), Created: unixSeconds(s.started)}
 	x.Write(&t)
 	s.traffic.mu.Lock()
 	s.traffic.counts.Write(&t)
 	s.traffic.mu.Unlock()
+	t.End()
 	t.Page = append(t.Page, processPage(key.second)...)
 	s.pages.key, s.pages.body = key, t.Page
 	return t.Page, true

@@ -13,6 +13,9 @@ func said(t *testing.T, s *Server, name string) float64 {
 	if !ok {
 		t.Fatal("the server is stopping")
 	}
+	if other := s.reader.Connector.Metrics; other != "" {
+		name = strings.Replace(name, ":nixl_", ":"+other+"_", 1)
+	}
 	return value(t, string(page), name)
 }
 

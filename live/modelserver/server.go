@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -109,8 +110,10 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		Content: so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.IgnoreFaultHeader, CacheHitThreshold: so.CacheHitThreshold,
 		Dimensions: so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime, PromptTokensDetails: so.PromptTokensDetails,
 		FullStatus: so.FullStatus, KVRole: so.KVRole, KVPeers: so.KVPeers, EngineID: engineID, TensorParallel: so.TensorParallel,
+		Forms: &forms{kept: modelserver.NewForms()},
 	}}
-	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens}
+	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens,
+		Transfers: o.Transfer.Profile.Metrics, KVConsumer: so.KVRole != connector.RoleProducer}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = stored.New(so.MaxBodyBytes), make(chan struct{})
 	if so.KVEvents != nil {

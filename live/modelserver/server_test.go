@@ -50,8 +50,14 @@ func fast() ServerOptions {
 
 func start(t *testing.T, o ServerOptions) *bench {
 	t.Helper()
+	return startWith(t, Options{Servers: []ServerOptions{o}, Seed: 1})
+}
+
+func startWith(t *testing.T, o Options) *bench {
+	t.Helper()
 	b := &bench{t: t, moved: make(chan struct{}, 1)}
-	f, err := New(Options{Servers: []ServerOptions{o}, Seed: 1, Recorder: flow.Func(b.record)})
+	o.Recorder = flow.Func(b.record)
+	f, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,11 @@ func (s *Pool) incidents(ctx context.Context) (stop func()) {
 	go func() {
 		defer close(done)
 		for _, m := range moments {
-			pause.For(ctx, time.Until(began.Add(m.at)))
+			if s.o.moment != nil {
+				s.o.moment(ctx, m.step)
+			} else {
+				pause.For(ctx, time.Until(began.Add(m.at)))
+			}
 			if ctx.Err() != nil {
 				return
 			}

@@ -160,7 +160,7 @@ kind: Scenario
 pools:
   - {name: pool, model: m, modelServer: {prefill: 1ms, interTokenLatency: 1ms, outputTokens: 3}, epp: {replicas: 2}, incidents: [{at: 2s, what: restart-epp, replica: 1, for: 2s}]}
 workload: {requests: 600, rate: 100, arrivals: constant}
-`)
+`, nil)
 	for name, events := range map[string][]flow.Event{"live": live, "in virtual time": played} {
 		phase, unavailable := 0, 0 // before, while it is dead, after
 		var asked [3]map[string]int

@@ -81,6 +81,9 @@ type Options struct {
 	Tell func(what string)
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
+
+	// moment waits for an incident's beginning or end; nil waits for its time.
+	moment func(ctx context.Context, step flow.Step)
 }
 
 // Ports are the ports of 127.0.0.1 that a stack listens on for others. 0 is a

@@ -1,12 +1,15 @@
 package stack
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -15,7 +18,13 @@ import (
 // the same steps of every request at every hop, and the same outcome.
 func liveAsVirtual(t *testing.T, text string, but ...flow.Hop) (live, played []flow.Event) {
 	t.Helper()
-	live, played = bothTimes(t, text)
+	return liveAsVirtualWith(t, text, nil, but...)
+}
+
+// liveAsVirtualWith is liveAsVirtual, with the live run's options changed.
+func liveAsVirtualWith(t *testing.T, text string, change func(*Options), but ...flow.Hop) (live, played []flow.Event) {
+	t.Helper()
+	live, played = bothTimes(t, text, change)
 	if err := flow.Same(live, played, append(but, flow.Envoy)...); err != nil {
 		t.Fatalf("live and virtual differ: %v", err)
 	}
@@ -34,7 +43,7 @@ func liveAsVirtual(t *testing.T, text string, but ...flow.Hop) (live, played []f
 }
 
 // bothTimes plays a scenario both ways.
-func bothTimes(t *testing.T, text string) (live, played []flow.Event) {
+func bothTimes(t *testing.T, text string, change func(*Options)) (live, played []flow.Event) {
 	t.Helper()
 	parse := func() *scenario.Scenario {
 		s, err := scenario.Parse("test.yaml", []byte(text))
@@ -43,7 +52,7 @@ func bothTimes(t *testing.T, text string) (live, played []flow.Event) {
 		}
 		return s
 	}
-	r := start(t, parse(), nil)
+	r := start(t, parse(), change)
 	live = r.load()
 	r.settled()
 	if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
@@ -264,11 +273,13 @@ workload:
 	}
 }
 
-// A rank of a tensor-parallel group is lost at a time: what the group has fails,
-// it answers 503 until it is back, and all of that is the same in both times.
+// A rank of a tensor-parallel group is lost: what the group has fails, it answers
+// 503 until it is back, and all of that is the same in both times. In wall time it
+// is lost once the first request is in its step, and back once the second is
+// answered, however long that takes.
 func TestLostRankLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	live, _ := liveAsVirtual(t, `
+	const text = `
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
 pools:
@@ -280,15 +291,25 @@ pools:
 workload:
   requests: 3
   conversations: {turns: 3, thinkTime: 2s}
-`)
+`
+	live, _ := liveAsVirtualWith(t, text, func(o *Options) {
+		rec := o.Recorder.(*recording)
+		o.moment = func(ctx context.Context, step flow.Step) {
+			for ctx.Err() == nil {
+				if step == flow.IncidentBegan && rec.count(flow.Server, flow.PrefillStarted) == 1 || step == flow.IncidentEnded && rec.count(flow.Client, flow.Finished) == 2 {
+					return
+				}
+				pause.For(ctx, time.Millisecond)
+			}
+		}
+	})
 	var ended []any
 	for _, e := range live {
 		if e.Step == flow.Finished {
 			ended = append(ended, e.Details.Get("status"))
 		}
 	}
-	// In flight when the rank is lost; dead; back again. Each comes a second from
-	// when it would be another's turn.
+	// In flight when the rank is lost; dead; back again.
 	if want := "[500 503 200]"; fmt.Sprint(ended) != want {
 		t.Errorf("the requests were answered %v, expected %s", ended, want)
 	}

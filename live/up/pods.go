@@ -160,6 +160,9 @@ func (u *Up) startPod(w *gateway.Workload, i int) (p *pod, err error) {
 func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	env := environment(c, p)
 	args := append(line(c, env), "--host", p.ip.String())
+	if strings.Contains(c.Image, "inference-sim") {
+		args = append(args, "--profile", string(dropin.ProfileSim))
+	}
 	if u.places.block == nil {
 		args = append(args, "--port", "0")
 	}

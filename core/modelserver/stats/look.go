@@ -23,6 +23,10 @@ type Server struct {
 	// SpeculativeTokens is the number of tokens drafted at once where the server
 	// is said to speculate.
 	SpeculativeTokens int
+	// Transfers is what metrics call the connector by which KV caches travel
+	// (link.Profile.Metrics), and KVConsumer says that they may come here.
+	Transfers  string
+	KVConsumer bool
 }
 
 // Look is a server at one moment.
@@ -38,6 +42,8 @@ type Look struct {
 	// KVHeld are those that hold something, in use or cached; KVFindable can be
 	// found by the hash of their content.
 	KVHeld, KVFindable int
+	// Loads and Stores are what was moved from and to host memory.
+	Loads, Stores engine.Moves
 	// Adapters are those of running and of waiting requests; nil where the server
 	// has none.
 	Adapters *AdapterUse
@@ -61,6 +67,7 @@ type AdapterUse struct {
 func (s *Stats) At(now machine.Time, server *Server, e *engine.Engine) Look {
 	x := Look{Stats: s, Server: server, Now: now, Engine: e.Stats(), KVBlocks: e.KVBlocksUsed()}
 	x.KVHeld, x.KVFindable = e.KVBlocksHeld()
+	x.Loads, x.Stores = e.CPUMoves()
 	return x
 }
 

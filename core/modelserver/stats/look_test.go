@@ -75,7 +75,7 @@ func randomLook(t *rapid.T, timer engine.StepTimer) *Look {
 }
 
 // families is how many there are in all.
-const families = 71
+const families = 85
 
 var typeLine = regexp.MustCompile(`(?m)^# TYPE (\S+) `)
 

@@ -22,17 +22,22 @@ func FuzzForms(f *testing.F) {
 		f.Add(i, text, uint64(i))
 	}
 	f.Add(2, "root ::= []", uint64(0))
+	f.Add(4, `{"format":{"type":"triggered_tags","triggers":["<"],"tags":[{"begin":"<a>","content":{"type":"json_schema","style":"qwen_xml","json_schema":{"properties":{"a":{"enum":[1,"b"]}}}},"end":["x",""]}],"excludes":["z"]}}`, uint64(0))
+	f.Add(4, `{"format":{"elements":[{"type":"any_text","excludes":["a"]},{"type":"dispatch","rules":[["b",{"type":"star","content":{"value":"c"}}]],"loop":false},{"type":"token","token":3}],"type":"sequence"}}`, uint64(0))
+	f.Add(4, `{"structures":[{"begin":"<f>","schema":{"$ref":"#"},"end":""}],"triggers":["<f"]}`, uint64(0))
 	f.Fuzz(func(t *testing.T, kind int, text string, seed uint64) {
 		left := 4 << 20
 		spend := func(n int) bool { left -= n; return left > 0 }
 		var g *Grammar
 		var err error
 		schema := false
-		switch uint(kind) % 4 {
+		switch uint(kind) % 5 {
 		case 1:
 			g, err = Regex(text, spend)
 		case 2, 3:
 			g, err = Parse(text, spend)
+		case 4:
+			g, err = Tag([]byte(text), tokenText, spend)
 		default:
 			schema = true
 			if !json.Valid([]byte(text)) {

@@ -20,6 +20,7 @@ const (
 	array                // a JSON array: its kids, and then more
 	object               // a JSON object
 	anyValue             // a JSON value
+	free                 // words of no form
 )
 
 // endless is the length of what has no end.
@@ -41,6 +42,10 @@ type node struct {
 	names       *node // how further members are called; nil is any word
 	more        *node // further elements or members; nil where there are none
 	free        bool  // further members may be, but nobody has said what
+
+	words    *freeText // of free
+	excludes []string  // what must not stand in a string, where that can be
+	bare     bool      // a string without quotes
 }
 
 // property is a member of an object.
@@ -128,7 +133,12 @@ func (n *node) shortest() int {
 	case repeat:
 		return times(n.least, n.kids[0].min)
 	case str:
+		if n.bare {
+			return n.least
+		}
 		return sum(2, n.least)
+	case free:
+		return n.words.least
 	case array:
 		total := 2
 		for i := range min(n.least, len(n.kids)) {

@@ -37,16 +37,23 @@ func IsLark(text string) bool {
 
 // Parse is the form of the texts of a grammar in EBNF or Lark.
 func Parse(text string, spend func(int) bool) (*Grammar, error) {
+	if IsLark(text) {
+		return parse(text, lark, spend)
+	}
+	return parse(text, ebnf, spend)
+}
+
+func parse(text string, in dialect, spend func(int) bool) (*Grammar, error) {
 	if err := tooLong("grammar", len(text)); err != nil {
 		return nil, err
 	}
 	if !spend(grammarWork * len(text)) {
 		return nil, errTooMuch
 	}
-	p := parser{builder: builder{spend: spend}, text: text, rules: map[string]*node{}, defined: map[string]bool{}}
+	p := parser{builder: builder{spend: spend}, dialect: in, text: text, rules: map[string]*node{}, defined: map[string]bool{}}
 	start := "root"
-	if IsLark(text) {
-		p.dialect, start = lark, "start"
+	if in == lark {
+		start = "start"
 	}
 	for p.blank(); p.err == nil && p.at < len(text); p.blank() {
 		if p.dialect == lark {

@@ -63,7 +63,8 @@ func Object(spend func(int) bool) (*Grammar, error) {
 type compiler struct {
 	builder
 	document *value
-	lenient  bool // what is not known is passed over
+	lenient  bool     // what is not known is passed over
+	excludes []string // what strings do not have, where that can be
 	done     map[*value]*node
 	merged   map[[2]*value]*value
 }
@@ -512,29 +513,18 @@ func counts(n *node, v *value, least, most string) (err error) {
 }
 
 func (c *compiler) str(n *node, v *value) error {
-	n.kind = str
+	n.kind, n.excludes = str, c.excludes
 	if err := counts(n, v, "minLength", "maxLength"); err != nil {
 		return err
 	}
-	pattern := v.get("pattern")
-	if pattern == nil {
-		k := v.get("format")
-		if !k.is('"') {
-			return nil
-		}
-		expression, known := formats[k.text]
-		if !known && c.lenient {
-			return nil
-		}
-		if !known {
-			return fmt.Errorf("Unknown format: %s", k.text)
-		}
-		pattern = &value{kind: '"', text: expression}
+	pattern, err := v.pattern()
+	if pattern == "" && err == nil && v.get("pattern") == nil {
+		return nil
 	}
-	if !pattern.is('"') {
-		return errors.New("pattern must be a string")
+	var re *node
+	if err == nil {
+		re, err = c.regex(pattern, 0, true)
 	}
-	re, err := c.regex(pattern.text, 0, true)
 	if err != nil && c.lenient {
 		return nil
 	}
@@ -544,6 +534,25 @@ func (c *compiler) str(n *node, v *value) error {
 	fit(re, n.least, n.most)
 	n.kind, n.kids = sequence, []*node{c.literal(`"`), re, c.literal(`"`)}
 	return nil
+}
+
+// pattern is the regular expression that a string keeps to, of its format where it
+// has none of its own; "" where it has neither.
+func (v *value) pattern() (string, error) {
+	pattern, format := v.get("pattern"), v.get("format")
+	switch {
+	case pattern.is('"'):
+		return pattern.text, nil
+	case pattern != nil:
+		return "", errors.New("pattern must be a string")
+	case !format.is('"'):
+		return "", nil
+	}
+	expression, known := formats[format.text]
+	if !known {
+		return "", fmt.Errorf("Unknown format: %s", format.text)
+	}
+	return expression, nil
 }
 
 // fit has a pattern that is a single repetition keep to a length.

@@ -1,7 +1,10 @@
 package structured
 
 import (
+	"math"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -192,6 +195,9 @@ func (w *writer) step() {
 	case anyValue:
 		w.any()
 		w.pop()
+	case free:
+		w.free(n.words)
+		w.pop()
 	}
 }
 
@@ -236,7 +242,10 @@ func (w *writer) str(n *node) {
 	if w.Free {
 		words += w.Draw.Intn(3)
 	}
-	w.b = append(w.b, '"')
+	if !n.bare {
+		w.b = append(w.b, '"')
+	}
+	from := len(w.b)
 	for i, size := 0, 0; (i < words || size < n.least) && (n.most < 0 || size < n.most) && len(w.b) < w.Most; i++ {
 		if i > 0 {
 			w.b = append(w.b, ' ')
@@ -251,11 +260,57 @@ func (w *writer) str(n *node) {
 			if size == n.most {
 				break
 			}
-			w.b = appendEscaped(w.b, r)
-			size++
+			if size++; n.bare {
+				w.b = utf8.AppendRune(w.b, r)
+			} else {
+				w.b = appendEscaped(w.b, r)
+			}
 		}
 	}
-	w.b = append(w.b, '"')
+	if len(n.excludes) > 0 && w.Spend(len(n.excludes)*(len(w.b)-from)) && slices.ContainsFunc(n.excludes, func(e string) bool { return strings.Contains(string(w.b[from:]), e) }) {
+		w.b = append(w.b[:from], strings.Repeat("x", min(n.least, w.Most))...)
+	}
+	if !n.bare {
+		w.b = append(w.b, '"')
+	}
+}
+
+// free writes words of no form.
+func (w *writer) free(f *freeText) {
+	from, words := len(w.b), f.least
+	if f.long {
+		words = math.MaxInt
+	} else if f.least == 0 {
+		words = w.Draw.Intn(spread)
+	}
+	for i, failed := 0, 0; i < words && failed < spread && len(w.b) < w.Most && w.Spend(0); {
+		word := w.word()
+		if i > 0 {
+			word = " " + word
+		}
+		w.Spend(stepWork*(len(word)+1) + f.work)
+		if i >= f.least && !w.room(len(word)) || f.most >= 0 && len(w.b)-from+len(word) > f.most {
+			return
+		}
+		if word == "" || !f.fits(w.b[from:], word) {
+			failed++
+			continue
+		}
+		w.b = append(w.b, word...)
+		i++
+	}
+}
+
+// fits tells whether what is excluded begins neither in the end of a text nor in a
+// word behind it.
+func (f *freeText) fits(text []byte, word string) bool {
+	for _, e := range f.excludes {
+		end := string(text[max(0, len(text)-len(e)):]) + word
+		if i := strings.Index(end+f.next, e); i >= 0 && i < len(end) {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *writer) any() {

@@ -148,6 +148,7 @@ var flags = map[string]flag{
 	"gpu-memory-utilization":       fraction(func(c *Config) *float64 { return &c.GPUMemoryUtilization }, 1),
 	"swap-space":                   fraction(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 1e6),
 	"cpu-offload-gb":               fraction(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 1e6),
+	"kv-offloading-size":           fraction(func(c *Config) *float64 { return &c.KVOffloadingGiB }, 1e6),
 	"enable-prefix-caching":        flip(func(c *Config) *bool { return &c.NoPrefixCaching }, true),
 	"enable-chunked-prefill":       flip(func(c *Config) *bool { return &c.NoChunkedPrefill }, true),
 	"enforce-eager":                on(func(c *Config) *bool { return &c.EnforceEager }),

@@ -1,0 +1,74 @@
+package stats
+
+import (
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/metrics"
+)
+
+// The bounds of the histograms of vLLM's offloading connector
+// (vllm/distributed/kv_transfer/kv_connector/v1/offloading/metrics.py and
+// vllm/v1/kv_offload/cpu/spec.py), in bytes, seconds and chunks of blocks.
+var (
+	moveBounds       = []float64{1e6, 5e6, 10e6, 20e6, 40e6, 60e6, 80e6, 100e6, 150e6, 200e6}
+	lookupBounds     = []float64{0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1}
+	deferredBounds   = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10}
+	allocationBounds = []float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144}
+)
+
+// writeOffload writes what vLLM's offloading connector registers, where there is
+// host memory for KV blocks. A store is what one eviction moves there, a load what
+// one request gets back. Look-ups take no time here, and nothing is pinned: moving
+// is a part of the engine's steps.
+func (x *Look) writeOffload(w metrics.Writer) {
+	c := &x.Server.Engine
+	if c.NumCPUBlocks == 0 || c.Batching == engine.BatchingIndependent {
+		return
+	}
+	block := float64(c.BlockSize) * float64(c.KVBytesPerToken)
+	sizes := func(moves engine.Moves, unit float64, bounds []float64) *histogram {
+		h := newHistogram(bounds)
+		for blocks, n := range moves {
+			h.observeN(float64(blocks)*unit, n)
+		}
+		return &h
+	}
+	loads, stores := sizes(x.Loads, block, moveBounds), sizes(x.Stores, block, moveBounds)
+	seconds := func(h *histogram) float64 { return h.sum / float64(c.CPUBandwidth) }
+	const load, store = "CPU_to_GPU", "GPU_to_CPU"
+	series(w, "vllm:kv_offload_total_bytes_total", "counter", "Number of bytes offloaded by KV connector", "transfer_type", value{load, loads.sum}, value{store, stores.sum})
+	series(w, "vllm:kv_offload_total_time_total", "counter", "Total time measured by all KV offloading operations", "transfer_type", value{load, seconds(loads)}, value{store, seconds(stores)})
+	if w.Family("vllm:kv_offload_size", "histogram", "Histogram of KV offload transfer size, in bytes.") {
+		for _, of := range []struct {
+			kind string
+			h    *histogram
+		}{{load, loads}, {store, stores}} {
+			w.Labels(append(x.own(), metrics.Label{Name: "transfer_type", Value: of.kind})...)
+			w.Histogram(of.h.bounds, of.h.counts, of.h.sum)
+		}
+		w.Labels(x.own()...)
+	}
+	metrics.Gauge(w, "vllm:kv_offload_cpu_cache_usage_perc", "Fraction of CPU KV-cache space currently pinned by active transfers (0.0 = idle, 1.0 = saturated). "+
+		"Sustained high values indicate transfers (stores or promotions) may be dropped due to insufficient capacity.", 0)
+	metrics.Gauge(w, "vllm:kv_offload_cpu_cache_write_usage_perc", "Fraction of CPU KV-cache space currently pinned by in-flight stores that have not yet completed (0.0 = idle, 1.0 = saturated).", 0)
+	metrics.Gauge(w, "vllm:kv_offload_cpu_cache_read_usage_perc", "Fraction of CPU KV-cache space currently pinned by in-flight loads that have not yet completed (0.0 = idle, 1.0 = saturated).", 0)
+	histogramOf(w, "vllm:kv_offload_cpu_allocation_size", "Histogram of the number of CPU chunks requested by each KV offload prepare_store call.", sizes(x.Stores, 1, allocationBounds))
+	metrics.Counter(w, "vllm:kv_offload_load_bytes_total", "Total bytes loaded from offload storage to GPU.", loads.sum)
+	metrics.Counter(w, "vllm:kv_offload_load_time_total", "Total load time from offload storage to GPU, in seconds.", seconds(loads))
+	histogramOf(w, "vllm:kv_offload_load_size", "Histogram of KV offload load operation size, in bytes.", loads)
+	metrics.Counter(w, "vllm:kv_offload_store_bytes_total", "Total bytes stored from GPU to offload storage.", stores.sum)
+	metrics.Counter(w, "vllm:kv_offload_store_time_total", "Total store time from GPU to offload storage, in seconds.", seconds(stores))
+	histogramOf(w, "vllm:kv_offload_store_size", "Histogram of KV offload store operation size, in bytes.", stores)
+	histogramOf(w, "vllm:kv_offload_lookup_sync_delay_seconds", "Histogram of the time spent in a single offload lookup call, in seconds.", sizes(nil, 1, lookupBounds))
+	histogramOf(w, "vllm:kv_offload_lookup_async_delay_seconds", "Histogram of time between a request's offload lookup first deferring and the following lookup resolving, or request finish, in seconds.", sizes(nil, 1, deferredBounds))
+	metrics.Counter(w, "vllm:kv_offload_allocation_failure_total", "Number of KV offload store allocation attempts that failed.", 0)
+	if w.Family("vllm:kv_offload_config_info", "gauge", "Static configuration of the KV offload managers of this engine instance. The configured offloading spec declares the label names, "+
+		"and each manager fills the values, so a series appears from the first scheduler step of its engine. A manager reports one series for each configuration it holds, "+
+		"and a label of its own tells the series apart. Each engine reports its own configuration, not the instance total.") {
+		blocks := strconv.Itoa(c.NumCPUBlocks)
+		w.Sample(1, metrics.Label{Name: "cpu_num_chunks", Value: blocks}, metrics.Label{Name: "cpu_blocks_per_chunk", Value: "1"},
+			metrics.Label{Name: "cpu_kv_cache_size_bytes", Value: strconv.FormatFloat(float64(c.NumCPUBlocks)*block, 'f', 0, 64)},
+			metrics.Label{Name: "cpu_kv_cache_size_tokens", Value: strconv.Itoa(c.NumCPUBlocks * c.BlockSize)})
+	}
+}

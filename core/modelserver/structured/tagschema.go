@@ -1,0 +1,208 @@
+package structured
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// style is how a structural tag has the members of an object written: what stands
+// before a name, between it and its value (which may tell its TYPE, and whether it
+// IS_STRING), and behind.
+type style struct{ before, middle, behind string }
+
+const dsml = "｜DSML｜"
+
+// styles are xgrammar's (JSONSchemaFormat.style), by their names.
+var styles = map[string]style{
+	"qwen_xml":          {"<parameter=", ">", "</parameter>"},
+	"minimax_xml":       {`<parameter name="`, `">`, "</parameter>"},
+	"deepseek_xml":      {"<" + dsml + `parameter name="`, `" string="IS_STRING">`, "</" + dsml + "parameter>"},
+	"deepseek_v4_1_xml": {"<" + dsml + ` parameter name="`, `" string="IS_STRING">`, "</" + dsml + " parameter>"},
+	"glm_xml":           {"<arg_key>", "</arg_key><arg_value>", "</arg_value>"},
+	"kimi_k3_xml":       {`<|open|>argument key="`, `" type="TYPE"<|sep|>`, "<|close|>argument<|sep|>"},
+}
+
+// schema is the node of a JSON text, or of one of the styles.
+func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
+	schema := v.get("json_schema")
+	if !schema.is('{') && !schema.is('t') && !schema.is('f') {
+		return nil, errors.New("JSON schema format must have a json_schema field with a object or boolean value")
+	}
+	excludes, err := v.strings("excludes")
+	if err != nil {
+		return nil, err
+	}
+	if blanks := v.get("max_whitespace_cnt"); blanks != nil && !blanks.is('n') {
+		if n, err := strconv.Atoi(blanks.lit); err != nil || n < 1 {
+			return nil, errors.New("max_whitespace_cnt must be positive.")
+		}
+	}
+	name := "json"
+	if s := v.get("style"); s != nil {
+		name = s.text
+	}
+	if kind == "qwen_xml_parameter" {
+		name = "qwen_xml"
+	}
+	if name == "json" {
+		return t.json(schema, excludes)
+	}
+	s, known := styles[name]
+	switch {
+	case name == "cohere_xml", name == "minimax_m3_xml":
+		return nil, fmt.Errorf("the style %s is not simulated; use json or qwen_xml", name)
+	case !known:
+		return nil, fmt.Errorf("style must be json, qwen_xml, minimax_xml, minimax_m3_xml, deepseek_xml, glm_xml, cohere_xml, kimi_k3_xml or deepseek_v4_1_xml, got %q", name)
+	}
+	c := newCompiler(schema, builder{spend: t.spend})
+	c.excludes = append(excludes, s.behind)
+	root, err := c.members(schema, s)
+	if err != nil {
+		return nil, err
+	}
+	return within(c.grammar(root))
+}
+
+// json is the node of a JSON text whose strings do not have what is excluded.
+func (t *tagCompiler) json(schema *value, excludes []string) (*node, error) {
+	c := newCompiler(schema, builder{spend: t.spend})
+	c.excludes = excludes
+	root, err := c.schema(schema, 0)
+	if err != nil {
+		return nil, err
+	}
+	return within(c.grammar(root))
+}
+
+// members is an object in a style: its members one after the other, those that
+// need not be there now and then. What is no object is as it is within one.
+func (c *compiler) members(v *value, s style) (*node, error) {
+	whole, err := c.plain(v)
+	if err != nil {
+		return nil, err
+	}
+	if kind := whole.typeName(); kind != "object" && kind != "" {
+		return c.raw(whole)
+	}
+	required, err := whole.strings("required")
+	if err != nil {
+		return nil, err
+	}
+	properties := whole.get("properties")
+	if properties == nil {
+		properties = &value{kind: '{', spend: c.spend}
+	}
+	if !properties.is('{') {
+		return nil, errors.New("properties must be an object")
+	}
+	all := []*node{c.literal("")}
+	for i, name := range properties.keys {
+		of, err := c.plain(properties.vals[i])
+		if err != nil {
+			return nil, err
+		}
+		options := []*value{of}
+		if some := of.get("enum").list(); len(some) > 0 && of.get("const") == nil {
+			options = nil
+			for _, x := range some { // each tells its own type
+				only := &value{kind: '{', spend: c.spend}
+				only.set("const", x)
+				options = append(options, only)
+			}
+		}
+		kids := make([]*node, len(options))
+		for k, option := range options {
+			n, err := c.raw(option)
+			if err != nil {
+				return nil, err
+			}
+			kids[k] = c.sequence(c.literal(s.tells(option)), n)
+		}
+		member := c.sequence(c.literal(s.before+name), c.either(kids...), c.literal(s.behind))
+		if !slices.Contains(required, name) {
+			member = c.repeat(member, 0, 1)
+		}
+		all = append(all, member)
+	}
+	return c.sequence(all...), nil
+}
+
+// tells is what stands between a name and its value.
+func (s style) tells(v *value) string {
+	kind := v.typeName()
+	if kind == "integer" {
+		kind = "number"
+	}
+	if kind == "" {
+		kind = "string"
+	}
+	return strings.NewReplacer("TYPE", kind, "IS_STRING", strconv.FormatBool(kind == "string")).Replace(s.middle)
+}
+
+// typeName is the one type of a schema, "string" where it may be one, "" where it
+// does not say.
+func (v *value) typeName() string {
+	of := v.get("type")
+	if first := v.get("enum").list(); of == nil && len(first) > 0 {
+		of = typeOf(first[0])
+	} else if x := v.get("const"); of == nil && x != nil {
+		of = typeOf(x)
+	} else if of.is('[') && len(of.vals) > 0 {
+		of = of.vals[0]
+	}
+	if of.is('"') {
+		return of.text
+	}
+	if v.get("properties") != nil {
+		return "object"
+	}
+	return ""
+}
+
+// typeOf is the name of a value's type.
+func typeOf(v *value) *value {
+	names := map[byte]string{'{': "object", '[': "array", '"': "string", '0': "number", 't': "boolean", 'f': "boolean", 'n': "null"}
+	return &value{kind: '"', text: names[v.kind]}
+}
+
+// plain is a schema without what it refers to.
+func (c *compiler) plain(v *value) (*value, error) {
+	for _, key := range []string{"$ref", "allOf"} {
+		for depth := 0; v.get(key) != nil; depth++ {
+			if depth > maxDepth {
+				return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+			}
+			var err error
+			if v, err = c.together(v, key); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v, nil
+}
+
+// raw is a value in a style: a string without its quotes, anything else as JSON.
+func (c *compiler) raw(v *value) (*node, error) {
+	switch only := v.get("const"); {
+	case only.is('"'):
+		return c.literal(only.text), nil
+	case only != nil:
+		return c.literal(string(only.append(nil))), nil
+	case v.typeName() == "":
+		return c.without(c.excludes, ""), nil
+	case v.typeName() != "string":
+		return c.schema(v, 0)
+	}
+	pattern, err := v.pattern()
+	if err != nil {
+		return nil, err
+	}
+	if pattern != "" {
+		return c.regex(pattern, 0, false)
+	}
+	n := c.node(node{kind: str, bare: true, excludes: c.excludes})
+	return n, counts(n, v, "minLength", "maxLength")
+}

@@ -1,0 +1,27 @@
+package modelserver
+
+import (
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/modelserver"
+)
+
+// forms are the forms that requests asked for lately, for any goroutine.
+type forms struct {
+	mu   sync.Mutex
+	kept *modelserver.FormStore
+}
+
+// Get implements modelserver.Forms.
+func (f *forms) Get(k modelserver.FormKey) (modelserver.Form, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kept.Get(k)
+}
+
+// Put implements modelserver.Forms.
+func (f *forms) Put(k modelserver.FormKey, x modelserver.Form) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kept.Put(k, x)
+}
