@@ -9,14 +9,16 @@
 //	extend.Scorer("gpu-memory-scorer", func(p picker.Params) (extend.ScorerPlugin, error) { ... })
 //	extend.PodsScorer("custom-scorer", func(p picker.Params) (extend.CustomScorer, error) { ... })
 //
-// Both register a type that an EndpointPickerConfig then names. Scores outside
-// 0..1 are clamped; the weight is the profile's, so a scorer that multiplies by
-// a weight of its own should leave that at 1. A scorer that panics fails its
-// own request only, by name.
+// Both register a type that an EndpointPickerConfig then names. How much a scorer
+// counts is the profile's weight: what it gives is brought into 0..1. Where one
+// multiplies by a weight of its own and goes beyond 1, its scores for a request are
+// divided by the largest of them, so that the order of pods is the scorer's; below
+// 0 they count as 0. A scorer that panics fails its own request only, by name.
 package extend
 
 import (
 	"context"
+	"math"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -107,6 +109,21 @@ func (s *podScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 		pod := podOf(c.State(i))
 		scores[j] = s.scorer.Score(context.Background(), &r, &pod)
 	}
+	withinOne(scores)
+}
+
+// withinOne divides scores by the largest of them, where that is beyond 1. Clamping
+// would make equals of those that are.
+func withinOne(scores []float64) {
+	most := 1.0
+	for _, s := range scores {
+		if s > most && !math.IsInf(s, 1) {
+			most = s
+		}
+	}
+	for j := range scores {
+		scores[j] /= most
+	}
 }
 
 type podsScorer struct {
@@ -127,6 +144,7 @@ func (s *podsScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	for j := range pods {
 		scores[j] = said[pods[j].Name]
 	}
+	withinOne(scores)
 }
 
 func requestOf(r *picker.Request) Request {

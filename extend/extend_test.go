@@ -61,7 +61,7 @@ func init() {
 const text = `
 plugins:
 - type: gpu-memory-scorer
-- {type: by-name-scorer, parameters: {a: 0.25, b: 7}}
+- {type: by-name-scorer, parameters: {a: 1.75, b: 7}}
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: gpu-memory-scorer, weight: 2}, {pluginRef: by-name-scorer, weight: 1}]}
 `
@@ -100,8 +100,8 @@ func totals(t *testing.T, headers map[string]string) (map[string]float64, *picke
 	return got, d
 }
 
-// a has 3/4 of its memory free and is named .25; b has 1/4 and 7, which counts
-// as 1; c says nothing of its memory (0/0 is no score) and is not named.
+// a has 3/4 of its memory free and b 1/4. The scorer of names goes beyond 1 with a
+// weight of its own: 7 counts as 1 and 1.75 as a quarter of it, not as the same; c says nothing of its memory (0/0 is no score) and is not named.
 func TestBothForms(t *testing.T) {
 	got, _ := totals(t, nil)
 	if diff := cmp.Diff(map[string]float64{"a": 1.75, "b": 1.5, "c": 0}, got); diff != "" {

@@ -83,7 +83,7 @@ func (s *Scenario) checkArrivals() Problems {
 // which they arrive.
 func (s *Scenario) settle() Problems {
 	w := &s.Workload
-	if s.recorded != nil || w.Duration == 0 && len(w.Stages) == 0 {
+	if s.recorded != nil && !s.untimed || w.Duration == 0 && len(w.Stages) == 0 {
 		return nil
 	}
 	if w.most == 0 {

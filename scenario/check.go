@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// dnsLabel is what an InferencePool may be called, and all that is named after it.
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // checkKind tells whether a file says that it is a scenario, of this version.
 func (s *Scenario) checkKind() Problems {
@@ -41,17 +45,18 @@ func (s *Scenario) check() Problems {
 		path := fmt.Sprintf("pools[%d]", i)
 		if p.Name == "" {
 			add(path+".name", "missing", "a name for the pool")
+		} else if !dnsLabel.MatchString(p.Name) {
+			add(path+".name", fmt.Sprintf("found %.80q", p.Name), "a DNS label such as llama-pool: lower-case letters, digits and dashes, 63 at most")
 		} else if first, twice := names[p.Name]; twice {
 			add(path+".name", fmt.Sprintf("%q is also the name of pools[%d]", p.Name, first), "a name of its own")
 		}
 		names[p.Name] = i
 		out = append(out, s.checkPool(p, path)...)
 	}
-	out = append(append(out, s.checkPorts()...), s.checkRoutes()...)
-	out = append(out, s.checkGRPC()...)
+	out = append(append(append(out, s.checkPorts()...), s.checkRoutes()...), s.checkGRPC()...)
 	if !s.written("workload.timeout") {
 		for i := range s.Pools { // as for the hold limit in checkPool
-			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].ModelServer.Prefill.Quantile(1)))
+			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].longestPrefill()))
 		}
 	}
 	if w.Prompt.unsaid() {
@@ -87,6 +92,7 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	var out Problems
 	add := func(field, found, expected string) { out = append(out, s.problem(path+"."+field, found, expected)) }
 
+	out = append(out, s.checkGroups(p, path)...)
 	if p.Replicas > 0 && len(p.Endpoints) > 0 && s.written(path+".replicas") {
 		add("replicas", "given beside endpoints", "replicas (simulated model servers) or endpoints (someone else's), not both")
 	}
@@ -118,12 +124,19 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 		add("epp.processingTimeout", fmt.Sprintf("%s with bodyMode %s", p.EPP.ProcessingTimeout, p.EPP.BodyMode),
 			"bodyMode: BUFFERED (Envoy waits for no answer in the other), or epp.deadline, which is the picker's own limit")
 	}
+	if service := p.EPP.ServiceTime; s.written(path+".epp.workers") && service.Quantile(1) == 0 {
+		add("epp.workers", "given without serviceTime", "serviceTime beside it, such as 2ms")
+	}
 	out = append(out, s.checkDisaggregation(p, path)...)
 	out = append(out, s.checkKVCache(p, path)...)
-	out = append(out, s.checkHardware(p, path+".modelServer")...)
+	var servers Problems
+	for _, k := range p.kinds(path) {
+		servers = append(servers, s.checkHardware(p, &k)...)
+	}
+	out = append(out, once(servers)...)
 	out = append(out, s.checkFaults(p, path+".modelServer.faults")...)
 	out = append(out, s.checkIncidents(p, path+".incidents")...)
-	longest := time.Duration(p.ModelServer.Prefill.Quantile(1))
+	longest := time.Duration(p.longestPrefill())
 	if !s.written(path+".epp.holdLimit") && p.EPP.HoldLimit < 2*longest {
 		p.EPP.HoldLimit = 2 * longest // a limit nobody asked for must not cut a prefill somebody did
 	}

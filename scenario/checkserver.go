@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/latency"
@@ -22,14 +23,14 @@ var (
 
 // checkHardware tells where a model server's times come from, and what is
 // wrong with it.
-func (s *Scenario) checkHardware(p *Pool, path string) Problems {
+func (s *Scenario) checkHardware(p *Pool, k *kind) Problems {
 	var out Problems
-	m := &p.ModelServer
-	written := func(field string) bool { return s.written(path + "." + field) }
+	m := k.m
+	written := func(field string) bool { return k.written(s, field) }
 	refuse := func(fields []string, found, expected string) {
 		for _, field := range fields {
 			if written(field) {
-				out = append(out, s.problem(path+"."+field, found, expected))
+				out = append(out, k.problem(s, field, found, expected))
 			}
 		}
 	}
@@ -49,7 +50,7 @@ func (s *Scenario) checkHardware(p *Pool, path string) Problems {
 		}
 	}
 	if len(given) > 1 {
-		out = append(out, s.problem(path, "several of "+strings.Join(given, ", ")+" are given", "one of them: each says how long a step takes"))
+		out = append(out, k.problem(s, "", "several of "+strings.Join(given, ", ")+" are given", "one of them: each says how long a step takes"))
 	}
 	if m.constant {
 		for _, f := range []struct {
@@ -57,7 +58,7 @@ func (s *Scenario) checkHardware(p *Pool, path string) Problems {
 			dist dist.Dist
 		}{{"prefill", m.Prefill}, {"interTokenLatency", m.InterTokenLatency}} {
 			if !f.dist.IsConstant() {
-				out = append(out, s.problem(path+"."+f.name, fmt.Sprintf("%s with batching %s, where requests share steps", f.dist, m.Batching),
+				out = append(out, k.problem(s, f.name, fmt.Sprintf("%s with batching %s, where requests share steps", f.dist, m.Batching),
 					"one duration, such as 200ms, or neither of prefill and interTokenLatency: the accelerator then tells the times"))
 			}
 		}
@@ -67,25 +68,25 @@ func (s *Scenario) checkHardware(p *Pool, path string) Problems {
 		refuse(needHardware, "given beside "+given[0]+", where no accelerator is simulated", "step times that come from an accelerator, or none of this")
 	}
 	if m.NumCPUBlocks > 0 && m.SwapSpace > 0 {
-		out = append(out, s.problem(path+".swapSpace", "given beside numCPUBlocks", "one of them"))
+		out = append(out, k.problem(s, "swapSpace", "given beside numCPUBlocks", "one of them"))
 	}
 	if m.MaxLoRAs > 0 && m.MaxCPULoRAs > 0 && m.MaxCPULoRAs < m.MaxLoRAs {
-		out = append(out, s.problem(path+".maxCPULoras", fmt.Sprintf("found %d", m.MaxCPULoRAs), fmt.Sprintf("at least maxLoras, %d", m.MaxLoRAs)))
+		out = append(out, k.problem(s, "maxCPULoras", fmt.Sprintf("found %d", m.MaxCPULoRAs), fmt.Sprintf("at least maxLoras, %d", m.MaxLoRAs)))
 	}
 	if _, err := latency.Coefficients(m.Coefficients).PerToken(); err != nil {
 		field, why, _ := strings.Cut(err.Error(), ": ")
-		out = append(out, s.problem(path+".coefficients."+field, why, ""))
+		out = append(out, k.problem(s, "coefficients."+field, why, ""))
 	}
-	return append(out, s.checkNames(p, path)...)
+	return append(out, s.checkNames(p, k)...)
 }
 
 // checkNames looks every name of the hardware up, each at its own line.
-func (s *Scenario) checkNames(p *Pool, path string) Problems {
+func (s *Scenario) checkNames(p *Pool, k *kind) Problems {
 	var out Problems
-	m := &p.ModelServer
+	m := k.m
 	add := func(field string, err error) {
 		if err != nil {
-			out = append(out, s.problem(path+"."+field, err.Error(), ""))
+			out = append(out, k.problem(s, field, err.Error(), ""))
 		}
 	}
 	named := func(field, name string, find func(string) error) {
@@ -99,17 +100,17 @@ func (s *Scenario) checkNames(p *Pool, path string) Problems {
 	named("quantization", m.Quantization, func(name string) error { _, err := modelshape.ParseQuantization(name); return err })
 	named("kvCacheDType", m.KVCacheDType, func(name string) error { _, err := modelshape.ParseDType(name); return err })
 	if m.Interconnect.Between != "" && m.Nodes < 2 {
-		out = append(out, s.problem(path+".interconnect.between", "given for a server on one node", "nodes: 2 or more beside it"))
+		out = append(out, k.problem(s, "interconnect.between", "given for a server on one node", "nodes: 2 or more beside it"))
 	}
 	if m.constant || m.StepTimes != "" || m.Coefficients != (Coefficients{}) && m.Accelerator == "" {
 		return out // the file of stepTimes has names of its own, and is not read yet
 	}
 	if _, err := hardware.AcceleratorNamed(m.acceleratorName()); err != nil {
 		add("accelerator", err)
-	} else if _, err := modelshape.Named(p.modelName()); err != nil {
+	} else if _, err := modelshape.Named(p.modelName(m)); err != nil {
 		add("model", err)
 	} else if len(out) == 0 {
-		_, err := p.names().Resolve()
+		_, err := p.names(m).Resolve()
 		add("nodes", err)
 	}
 	return out
@@ -124,15 +125,23 @@ func (s *Scenario) checkEngines() Problems {
 		if len(p.Endpoints) > 0 {
 			continue
 		}
-		c, err := s.Engine(p, 0)
-		if err == nil {
-			err = c.Check()
+		for n := 0; n < p.Servers(); n++ {
+			if g, number := p.group(n); g != nil && number > 0 || g == nil && n > 0 {
+				continue // like the one before
+			}
+			c, err := s.Engine(p, n)
+			if err == nil {
+				err = c.Check()
+			}
+			if err != nil {
+				path := fmt.Sprintf("pools[%d].modelServer", i)
+				if k := slices.IndexFunc(p.Groups, func(g ServerGroup) bool { return g.Name == p.GroupName(n) }); k >= 0 {
+					path = fmt.Sprintf("pools[%d].groups[%d]", i, k)
+				}
+				out = append(out, s.problem(path, strings.TrimPrefix(err.Error(), "pool "+p.Name+": "), ""))
+			}
 		}
-		if err != nil {
-			path := fmt.Sprintf("pools[%d].modelServer", i)
-			out = append(out, s.problem(path, strings.TrimPrefix(err.Error(), "pool "+p.Name+": "), ""))
-		}
-		p.hardware.ready = false // whoever changes the scenario in memory is heard
+		p.each(func(m *ModelServer) { m.hardware.ready = false }) // whoever changes the scenario in memory is heard
 	}
 	return out
 }

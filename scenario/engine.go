@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
@@ -13,7 +14,7 @@ import (
 // Engine is the engine of the pool's server with this index, as the core takes
 // it: the same for a live and a virtual run.
 func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
-	m := &p.ModelServer
+	m := p.Server(index)
 	batching, err := engine.ParseBatching(string(m.Batching))
 	if err != nil {
 		return engine.Config{}, fmt.Errorf("pool %s: %w", p.Name, err)
@@ -74,9 +75,8 @@ func (m *ModelServer) StepDetail() lifecycle.StepDetail {
 	return lifecycle.NoSteps
 }
 
-// Draws are the random properties of requests at the pool's servers.
-func (s *Scenario) Draws(p *Pool) lifecycle.Draws {
-	m := &p.ModelServer
+// Draws are the random properties of requests at such servers.
+func (s *Scenario) Draws(m *ModelServer) lifecycle.Draws {
 	return lifecycle.Draws{Seed: s.Seed, Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens}
 }
 
@@ -98,12 +98,14 @@ func (s *Scenario) Stream(p *Pool, replica int) stream.Config {
 	return c
 }
 
-// GroupName is what the group of the server with this index is called, "" where the
-// pool has no groups.
-func (p *Pool) GroupName(index int) string { return "" }
-
 // PickerName is what people call a replica of the pool's EPP.
 func (p *Pool) PickerName(replica int) string { return fmt.Sprintf("%s-epp-%d", p.Name, replica) }
+
+// PickerService is the time that a replica of a pool's EPP takes for each request.
+func (s *Scenario) PickerService(pool, replica int) epp.ServiceConfig {
+	e := &s.Pools[pool].EPP
+	return epp.ServiceConfig{Takes: e.ServiceTime, Workers: e.Workers, Seed: s.PickerSeed(pool, replica)}
+}
 
 // PickerSeed is what a replica of a pool's EPP draws from, by their numbers.
 func (s *Scenario) PickerSeed(pool, replica int) uint64 {
@@ -116,7 +118,10 @@ func (s *Scenario) PickerSeed(pool, replica int) uint64 {
 
 // ServerName is what people call the pool's model server with this index.
 func (p *Pool) ServerName(index int) string {
+	g, number := p.group(index)
 	switch {
+	case g != nil:
+		return fmt.Sprintf("%s-%s-%d", p.Name, g.Name, number)
 	case p.Disaggregation.PrefillReplicas == 0:
 		return fmt.Sprintf("%s-%d", p.Name, index)
 	case p.Prefills(index):

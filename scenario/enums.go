@@ -188,6 +188,8 @@ const (
 	AzureTrace    TraceFormat = trace.Azure
 	MooncakeTrace TraceFormat = trace.Mooncake
 	BurstGPTTrace TraceFormat = trace.BurstGPT
+	BailianTrace  TraceFormat = trace.Bailian
+	ShareGPTTrace TraceFormat = trace.ShareGPT
 )
 
-func (TraceFormat) Values() []string { return []string{trace.Azure, trace.Mooncake, trace.BurstGPT} }
+func (TraceFormat) Values() []string { return trace.Formats() }

@@ -24,8 +24,10 @@ func (s *Scenario) Generator() *workload.Config {
 	c := s.generator(&s.Workload)
 	s.classes(c, s.generator)
 	if s.recorded != nil {
-		c.Recorded, c.Requests, c.Rate, c.Turns, c.Adapters, c.Leaving = s.recorded, min(len(s.recorded), s.Workload.Requests), 1, nil, nil, workload.Leaving{}
-		c.Phases, c.Until, c.Classes = nil, 0, nil
+		c.Recorded, c.Requests, c.Turns, c.Adapters, c.Leaving, c.Classes = s.recorded, min(len(s.recorded), s.Workload.Requests), nil, nil, workload.Leaving{}, nil
+		if c.Untimed = s.untimed; !c.Untimed {
+			c.Rate, c.Phases, c.Until = 1, nil, 0
+		}
 	}
 	c.Describe()
 	return c

@@ -37,14 +37,15 @@ const documentModelLen = 8192
 // steps gives an engine that batches its clock, its KV blocks and the
 // profile's defaults.
 func (s *Scenario) steps(p *Pool, index int, c *engine.Config) error {
-	h := &p.hardware
+	m := p.Server(index)
+	h := &m.hardware
 	if !h.ready {
-		if err := s.prepare(p); err != nil {
+		if err := s.prepare(p, m); err != nil {
 			return err
 		}
 		h.ready = true
 	}
-	p.schedulerDefaults(c)
+	m.schedulerDefaults(c)
 	c.Timer = h.timer.For(p.ServerName(index))
 	if h.plan.BlockBytes > 0 {
 		block := max(c.BlockSize, 16)
@@ -66,8 +67,8 @@ func (s *Scenario) steps(p *Pool, index int, c *engine.Config) error {
 }
 
 // schedulerDefaults fills in what the profile says.
-func (p *Pool) schedulerDefaults(c *engine.Config) {
-	m, h := &p.ModelServer, p.hardware.model
+func (m *ModelServer) schedulerDefaults(c *engine.Config) {
+	h := m.hardware.model
 	if m.Profile == VLLMProfile {
 		a, err := hardware.AcceleratorNamed(m.acceleratorName())
 		if err == nil {
@@ -101,8 +102,8 @@ func or(v, otherwise int) int {
 }
 
 // prepare makes the timer and shares the accelerator's memory out.
-func (s *Scenario) prepare(p *Pool) error {
-	m, h := &p.ModelServer, &p.hardware
+func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
+	h := &m.hardware
 	config := latency.Config{Seed: s.Seed, Component: "step", Jitter: latency.Jitter{Factor: m.Jitter.Factor, Extra: m.Jitter.Extra}}
 	var err error
 	h.model, h.plan, h.oom = nil, hardware.MemoryPlan{}, nil
@@ -113,13 +114,13 @@ func (s *Scenario) prepare(p *Pool) error {
 	case m.Coefficients != (Coefficients{}):
 		config.Kind = latency.KindPerToken
 		if config.PerToken, err = latency.Coefficients(m.Coefficients).PerToken(); err == nil && m.Accelerator != "" {
-			h.model, err = p.names().Resolve()
+			h.model, err = p.names(m).Resolve()
 		}
 	case m.StepTimes != "":
 		config.Kind = latency.KindTable
-		config.Points, h.model, err = p.measured()
+		config.Points, h.model, err = p.measured(m)
 	default:
-		h.model, err = p.names().Resolve()
+		h.model, err = p.names(m).Resolve()
 	}
 	if err != nil {
 		return err
@@ -131,15 +132,15 @@ func (s *Scenario) prepare(p *Pool) error {
 	if h.model == nil {
 		return nil
 	}
-	return p.planMemory()
+	return m.planMemory()
 }
 
 // planMemory says how many KV blocks there are. Blocks that the scenario gives
 // are taken as they are.
-func (p *Pool) planMemory() error {
-	m, h := &p.ModelServer, &p.hardware
+func (m *ModelServer) planMemory() error {
+	h := &m.hardware
 	c := engine.Config{MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen, BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks}
-	p.schedulerDefaults(&c)
+	m.schedulerDefaults(&c)
 	var err error
 	h.plan, err = hardware.PlanMemory(hardware.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize, GPUMemoryUtilization: m.GPUMemoryUtilization,
 		MaxNumSeqs: c.MaxNumSeqs, MaxNumBatchedTokens: c.MaxNumBatchedTokens, MaxModelLen: c.MaxModelLen, EnforceEager: m.EnforceEager,
@@ -155,20 +156,20 @@ func (p *Pool) planMemory() error {
 	return err
 }
 
-// OutOfMemory is why the pool's model servers are killed again and again; nil
-// where they fit.
-func (p *Pool) OutOfMemory() error {
-	if p.hardware.oom == nil {
+// OutOfMemory is why such model servers are killed again and again; nil where they
+// fit.
+func (m *ModelServer) OutOfMemory() error {
+	if m.hardware.oom == nil {
 		return nil
 	}
-	return p.hardware.oom
+	return m.hardware.oom
 }
 
 // MemoryTaken is how many bytes of an accelerator's memory are taken beside the
 // KV cache, 0 where none is simulated. Engine has worked it out.
-func (p *Pool) MemoryTaken() int64 {
-	m := &p.hardware.plan
-	return m.Weights + m.Activations + m.Runtime
+func (m *ModelServer) MemoryTaken() int64 {
+	plan := &m.hardware.plan
+	return plan.Weights + plan.Activations + plan.Runtime
 }
 
 func (m *ModelServer) acceleratorName() string {
@@ -178,26 +179,25 @@ func (m *ModelServer) acceleratorName() string {
 	return m.Accelerator
 }
 
-func (p *Pool) modelName() string {
-	if p.ModelServer.Model == "" {
+func (p *Pool) modelName(m *ModelServer) string {
+	if m.Model == "" {
 		return p.Model
 	}
-	return p.ModelServer.Model
+	return m.Model
 }
 
 // names is the hardware in the words of the scenario.
-func (p *Pool) names() hardware.Names {
-	m := &p.ModelServer
-	return hardware.Names{Model: p.modelName(), Accelerator: m.acceleratorName(), TP: m.TensorParallelSize, Nodes: m.Nodes,
+func (p *Pool) names(m *ModelServer) hardware.Names {
+	return hardware.Names{Model: p.modelName(m), Accelerator: m.acceleratorName(), TP: m.TensorParallelSize, Nodes: m.Nodes,
 		Within: m.Interconnect.Within, Between: m.Interconnect.Between, Quantization: m.Quantization, KVCacheDType: m.KVCacheDType}
 }
 
-// measured finds the pool's points in the file of stepTimes: those of its
+// measured finds a server's points in the file of stepTimes: those of its
 // model, accelerator and tensor parallel size, or the only ones that there are.
 // What the catalogues know of these names says how fast the points may be.
-func (p *Pool) measured() ([]latency.Point, *hardware.Hardware, error) {
-	m, all := &p.ModelServer, p.hardware.measured
-	names := p.names()
+func (p *Pool) measured(m *ModelServer) ([]latency.Point, *hardware.Hardware, error) {
+	all := m.hardware.measured
+	names := p.names(m)
 	chosen := -1
 	var have []string
 	for i := range all {
@@ -236,8 +236,8 @@ func sameAccelerator(a, b string) bool {
 }
 
 // readStepTimes reads the file of stepTimes.
-func (s *Scenario) readStepTimes(p *Pool, path, dir string) Problems {
-	m := &p.ModelServer
+func (s *Scenario) readStepTimes(k *kind, dir string) Problems {
+	m := k.m
 	if m.StepTimes == "" {
 		return nil
 	}
@@ -248,13 +248,13 @@ func (s *Scenario) readStepTimes(p *Pool, path, dir string) Problems {
 	text, err := files.Read(file, MaxFileBytes)
 	if err == nil {
 		s.read = append(s.read, file)
-		p.hardware.measured, err = latency.ParseCSV(file, string(text))
+		m.hardware.measured, err = latency.ParseCSV(file, string(text))
 	}
-	if err == nil && len(p.hardware.measured) == 0 {
+	if err == nil && len(m.hardware.measured) == 0 {
 		err = fmt.Errorf("%s: there are no points in it", file)
 	}
 	if err != nil {
-		return Problems{s.problem(path+".stepTimes", err.Error(), "")}
+		return Problems{k.problem(s, "stepTimes", err.Error(), "")}
 	}
 	return nil
 }

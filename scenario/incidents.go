@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -14,13 +15,15 @@ import (
 type Incident struct {
 	// When it happens, from the first request on.
 	At time.Duration `json:"at" min:"0s" max:"240h"`
-	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty).
+	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost).
 	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, the first being 0; servers that only prefill come last.
 	Server int `json:"server" min:"0" max:"4096"`
 	// Which rank is lost, the leader being 0.
 	Rank int `json:"rank" min:"0" max:"63"`
-	// How long until the engine is back, with an empty cache. Left out: it stays dead.
+	// Which replica of the endpoint picker restarts, the first being 0.
+	Replica int `json:"replica" min:"0" max:"63"`
+	// How long until the engine is back, with an empty cache (left out: it stays dead), or the endpoint picker (left out: it is at once).
 	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
 
@@ -33,11 +36,15 @@ const (
 	Crash          IncidentKind = "crash"
 	RestartSidecar IncidentKind = "restart-sidecar"
 	LoseIndex      IncidentKind = "lose-index"
+	RestartEPP     IncidentKind = "restart-epp"
 )
 
 func (IncidentKind) Values() []string {
-	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex)}
+	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP)}
 }
+
+// ofServer says that it happens to one server, or to its sidecar.
+func (k IncidentKind) ofServer() bool { return k != LoseIndex && k != RestartEPP }
 
 // Control is what the engine is told; false where the incident is none of an
 // engine.
@@ -59,6 +66,9 @@ func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.
 		e.Hop = flow.Sidecar
 	case LoseIndex:
 		e.Hop, e.Endpoint = flow.EPP, ""
+	case RestartEPP:
+		e.Hop, e.Endpoint = flow.EPP, ""
+		e.Details = append(e.Details, flow.D("replica", i.Replica))
 	case LoseRank:
 		e.Details = append(e.Details, flow.D("rank", i.Rank))
 	}
@@ -74,18 +84,20 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 	for i := range p.Incidents {
 		x, at := &p.Incidents[i], fmt.Sprintf("%s[%d]", path, i)
 		add := func(field, found, expected string) { out = append(out, s.problem(at+field, found, expected)) }
-		switch ranks := max(1, p.ModelServer.TensorParallelSize); {
+		switch ranks := max(1, p.Server(x.Server).TensorParallelSize); {
 		case len(p.Endpoints) > 0:
 			add("", "given beside endpoints", "simulated model servers (replicas): nothing happens on purpose to someone else's")
 		case x.What == "":
-			add(".what", "missing", "one of lose-rank, crash, restart-sidecar, lose-index")
+			add(".what", "missing", "one of "+strings.Join(x.What.Values(), ", "))
 		case x.What == LoseIndex && !p.ModelServer.KVEvents.Published():
 			add(".what", "lose-index where the model servers publish no KV events", "modelServer.kvEvents with a format beside it")
 		case x.What == RestartSidecar && p.Sidecar != RoutingSidecar:
 			add(".what", "restart-sidecar without sidecars", "sidecar: routing beside it")
 		case x.What == RestartSidecar && x.Server >= p.Replicas:
 			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a decode server of the pool", p.Replicas-1))
-		case x.What != LoseIndex && x.Server >= p.Servers():
+		case x.What == RestartEPP && x.Replica >= p.EPP.Replicas:
+			add(".replica", fmt.Sprintf("found %d", x.Replica), fmt.Sprintf("0 to %d, a replica of the pool's endpoint picker", p.EPP.Replicas-1))
+		case x.What.ofServer() && x.Server >= p.Servers():
 			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a server of the pool", p.Servers()-1))
 		case x.What == LoseRank && ranks == 1:
 			add(".what", "lose-rank where a server has one accelerator", "modelServer.tensorParallelSize of 2 or more beside it, or what: crash")
@@ -95,7 +107,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 		for _, f := range []struct {
 			field string
 			wrong bool
-		}{{"rank", x.What != LoseRank}, {"for", x.What == RestartSidecar || x.What == LoseIndex}, {"server", x.What == LoseIndex}} {
+		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"for", x.What == RestartSidecar || x.What == LoseIndex}, {"server", !x.What.ofServer()}} {
 			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
 				add("."+f.field, "given with what: "+string(x.What), "nothing: it means something with another what only")
 			}

@@ -51,6 +51,11 @@ func (s *Scenario) Override(o Overrides) error {
 	if o.Replicas != nil && (*o.Replicas < 1 || *o.Replicas > 4096) {
 		bad("replicas", fmt.Sprintf("found %d", *o.Replicas), "a whole number, from 1 to 4096")
 	}
+	for i := range s.Pools {
+		if o.Replicas != nil && len(s.Pools[i].Groups) > 0 {
+			bad("replicas", fmt.Sprintf("given, and pool %s has groups of servers", s.Pools[i].Name), "pools without groups; --set changes the replicas of one where there is such a flag")
+		}
+	}
 	switch b := Batching(o.Batching); {
 	case b == "":
 	case b != Continuous && b != Static && b != NoBatching:
@@ -81,18 +86,21 @@ func (s *Scenario) Override(o Overrides) error {
 	}
 	for i := range s.Pools {
 		p := &s.Pools[i]
-		p.hardware.ready = false // the seed may be another
+		p.each(func(m *ModelServer) {
+			m.hardware.ready = false // the seed may be another
+			if o.Prefill != "" {
+				m.Prefill, m.constant = prefill, m.Batching != Independent
+			}
+			if o.Batching != "" && m.Batching != Independent {
+				m.Batching = Batching(o.Batching)
+			}
+		})
 		if o.Prefill != "" {
-			p.ModelServer.Prefill = prefill
-			p.ModelServer.constant = p.ModelServer.Batching != Independent
 			// A prefill asked for on the command line is not cut by a limit
 			// that was written for another one.
 			longest := time.Duration(prefill.Quantile(1))
 			p.EPP.HoldLimit = max(p.EPP.HoldLimit, 2*longest)
 			s.Workload.Timeout = max(s.Workload.Timeout, 2*longest)
-		}
-		if m := &p.ModelServer; o.Batching != "" && m.Batching != Independent {
-			m.Batching = Batching(o.Batching)
 		}
 		if o.Replicas != nil && len(p.Endpoints) == 0 {
 			p.Replicas = *o.Replicas

@@ -14,7 +14,7 @@ import (
 // Pool is an InferencePool: model servers that serve one model, and the
 // endpoint picker that chooses among them.
 type Pool struct {
-	// The pool's name, unique in the scenario.
+	// The pool's name, a DNS label that is unique in the scenario.
 	Name string `json:"name"`
 	// The model that the pool serves. Of several pools each has another one: a request finds its pool by the model, or the LoRA adapter, that it asks for.
 	Model string `json:"model"`
@@ -22,8 +22,10 @@ type Pool struct {
 	ServedModelNames []string `json:"servedModelNames" max:"64"`
 	// How a request reaches its model server: held keeps the upstream request open after part 1 until the first token is there (document 000); plain sends it whole.
 	Flow Flow `json:"flow"`
-	// How many model servers to simulate. Left out where endpoints are given.
+	// How many model servers to simulate. Left out where endpoints or groups are given.
 	Replicas int `json:"replicas" min:"1" max:"4096"`
+	// Model servers that are not all alike, in place of replicas.
+	Groups []ServerGroup `json:"groups" max:"64"`
 	// The protocol between Envoy and the model servers.
 	Upstream HTTPVersion `json:"upstream"`
 	// What happens when the endpoint picker is down: FailClose answers 503, FailOpen serves plainly by some ready model server.
@@ -47,8 +49,7 @@ type Pool struct {
 	// What happens to parts of the pool while requests are under way.
 	Incidents []Incident `json:"incidents" max:"1000"`
 
-	hardware pooledHardware      // what the model servers are made of, for all replicas
-	model    *chattemplate.Model // what tokenizer names; nil where it names none
+	model *chattemplate.Model // what tokenizer names; nil where it names none
 }
 
 func (p *Pool) defaults() {
@@ -155,7 +156,8 @@ type ModelServer struct {
 	// What goes wrong with some of the requests.
 	Faults []ServerFault `json:"faults" max:"64"`
 
-	constant bool // a batching server whose times are prefill and interTokenLatency
+	constant bool           // a batching server whose times are prefill and interTokenLatency
+	hardware pooledHardware // what such servers are made of, for all replicas
 }
 
 func (m *ModelServer) defaults() {
@@ -178,6 +180,10 @@ func (m *ModelServer) defaults() {
 type EPP struct {
 	// How many replicas of it there are. Each has a view of the model servers of its own: scrapes at times of its own, indexes and flow control. Envoy asks them by turns.
 	Replicas int `json:"replicas" min:"1" max:"64"`
+	// How long a replica works on a request before it decides, such as 2ms or lognormal(2ms, 1ms): others wait meanwhile. In wall time it comes on top of what deciding takes anyway. Left out: no time.
+	ServiceTime dist.Dist `json:"serviceTime" max:"1m"`
+	// On how many requests a replica works at once, with a serviceTime.
+	Workers int `json:"workers" min:"1" max:"4096"`
 	// The longest pause between two pieces of a request's body before the client gets a 408.
 	BodyIdleTimeout time.Duration `json:"bodyIdleTimeout" min:"1ms" max:"24h"`
 	// How long all of a request's body may take before the client gets a 408. Neither counts while a request is held.
@@ -238,7 +244,7 @@ func (e *EPP) Responses() ResponseBodyMode {
 }
 
 func (e *EPP) defaults() {
-	e.Replicas = 1
+	e.Replicas, e.Workers = 1, 1
 	e.BodyIdleTimeout = 30 * time.Second
 	e.BodyTimeout = 5 * time.Minute
 	e.Deadline = 10 * time.Second

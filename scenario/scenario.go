@@ -62,6 +62,7 @@ type Scenario struct {
 	read []string // see Files
 
 	recorded []workload.Recorded // see SendAgain
+	untimed  bool                // they come as the workload says
 	assumed  []string
 }
 
@@ -165,7 +166,9 @@ func (s *Scenario) Pool(name string) *Pool {
 func (s *Scenario) readFiles(dir string) Problems {
 	out := s.readTrace(dir)
 	for i := range s.Pools {
-		out = append(out, s.readStepTimes(&s.Pools[i], fmt.Sprintf("pools[%d].modelServer", i), dir)...)
+		for _, k := range s.Pools[i].kinds(fmt.Sprintf("pools[%d]", i)) {
+			out = append(out, s.readStepTimes(&k, dir)...)
+		}
 		out = append(out, s.readTokenizer(&s.Pools[i], fmt.Sprintf("pools[%d].modelServer", i), dir)...)
 		out = append(out, s.readPredictor(&s.Pools[i].Predictor, fmt.Sprintf("pools[%d].predictor", i), dir)...)
 		c := &s.Pools[i].EPP.Config

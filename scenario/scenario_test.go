@@ -69,10 +69,26 @@ func show(s *Scenario) string {
 	return b.String()
 }
 
-// showEngine tells what a model server of the first pool is made of.
+// showEngine tells what the model servers of the first pool are made of, one of each
+// group.
 func showEngine(t *testing.T, s *Scenario) string {
 	p := &s.Pools[0]
-	c, err := s.Engine(p, 0)
+	if len(p.Groups) == 0 {
+		return showServer(t, s, 0)
+	}
+	out := ""
+	for i := range p.Servers() {
+		if _, number := p.group(i); number == 0 {
+			out += p.ServerName(i) + ": " + showServer(t, s, i)
+		}
+	}
+	return out
+}
+
+func showServer(t *testing.T, s *Scenario, index int) string {
+	p := &s.Pools[0]
+	m := p.Server(index)
+	c, err := s.Engine(p, index)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,12 +97,12 @@ func showEngine(t *testing.T, s *Scenario) string {
 		t.Fatal(err)
 	}
 	c = e.Config()
-	out := fmt.Sprintf("%s\nseqs %d tokens %d length %d, %d KV blocks of %d (%d bytes per token), %d in host memory\n", p.hardware.timer.Source(),
+	out := fmt.Sprintf("%s\nseqs %d tokens %d length %d, %d KV blocks of %d (%d bytes per token), %d in host memory\n", m.hardware.timer.Source(),
 		c.MaxNumSeqs, c.MaxNumBatchedTokens, c.MaxModelLen, c.NumGPUBlocks, c.BlockSize, c.KVBytesPerToken, c.NumCPUBlocks)
 	out += fmt.Sprintf("prefill of 1000 tokens %v, decode of 8 sequences of 1000 tokens %v\n",
 		c.Timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: 1000, PrefillPairs: 500500}).Time(),
 		c.Timer.StepTime(&engine.Step{DecodeSeqs: 8, DecodeContext: 8000}).Time())
-	if err := p.OutOfMemory(); err != nil {
+	if err := m.OutOfMemory(); err != nil {
 		out += "OOMKilled: " + err.Error() + "\n"
 	}
 	return out
@@ -266,7 +282,7 @@ func TestStepTimes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if timer := p.hardware.timer; config.Timer != timer || !strings.Contains(strings.ToLower(timer.Source()), strings.ToLower(c.source)) {
+			if timer := p.ModelServer.hardware.timer; config.Timer != timer || !strings.Contains(strings.ToLower(timer.Source()), strings.ToLower(c.source)) {
 				t.Errorf("%s: the timer is %s", c.server, timer.Source())
 			}
 		}

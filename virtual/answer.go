@@ -250,7 +250,7 @@ func (onlooker) Fetched(string) bool { return true }
 // state is what core/modelserver asks of a server while it reads requests.
 type state struct{ *server }
 
-func (s state) Draws() *lifecycle.Draws { return &s.pool.draws }
+func (s state) Draws() *lifecycle.Draws { return &s.draws }
 
 func (s state) Fault(request string) lifecycle.Fault { return s.pool.faults.Of(request, s.index) }
 

@@ -33,6 +33,7 @@ type sidecarRequest struct {
 	x    *disagg.ClientRequest
 	fx   disagg.Effects
 	legs map[int]*leg
+	body disagg.Start // as the picker sends it on
 	// later is what legs had to say while effects were being carried out, such as
 	// the one that has their answer delivered.
 	later []func()
@@ -99,9 +100,18 @@ func (r *request) enter(at *server, prefillers string) {
 	r.sidecar = p
 	x.busy[p] = x.requests
 	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
-		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Body: r.Body, Described: r.description(), Bytes: r.Len()})
+		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader)})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
+}
+
+// read takes a piece of the request's body, the last of which starts it.
+func (p *sidecarRequest) read(body []byte, d *described.Body, end bool) {
+	p.body.Described = cmp.Or(d, p.body.Described)
+	p.body.Body = append(p.body.Body, body...)
+	if end {
+		p.tell(p.body)
+	}
 }
 
 // act does what the sidecar wants done.
@@ -170,8 +180,10 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: d.Body}, w: w, pool: p.r.pool, server: to, leg: l}
 	if d.Described != nil {
 		l.sub.Described = *d.Described
+	} else if d.Original && p.body.Described != nil {
+		l.sub.Body = p.body.Described.Bytes()
 	} else if d.Original {
-		l.sub.Body = p.r.Bytes()
+		l.sub.Body = p.body.Body
 	}
 	endpoint := to.endpoint
 	if to == p.at { // behind the sidecar

@@ -40,6 +40,11 @@ func (r *request) lost() {
 	}})
 }
 
+// refused is Envoy's answer to a request whose picker is gone.
+func (r *request) refused() {
+	r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 503}})
+}
+
 // cut is the connection to the model server breaking.
 func (r *request) cut(reset bool) {
 	reason := "the connection was closed"

@@ -34,6 +34,11 @@ func (x *incident) happen() {
 		p.restartSidecar(p.servers[x.Server])
 	case scenario.LoseIndex:
 		p.kv.lose()
+	case scenario.RestartEPP:
+		x.restartEPP()
+		if x.For > 0 {
+			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
+		}
 	}
 }
 
@@ -41,6 +46,10 @@ func (x *incident) happen() {
 func (x *incident) recover() {
 	if x.pool.w.busy() {
 		x.tell(flow.IncidentEnded)
+	}
+	if x.What == scenario.RestartEPP {
+		x.pool.pickers[x.Replica].revive()
+		return
 	}
 	x.pool.servers[x.Server].control(engine.Control{Op: engine.OpRestart})
 }

@@ -43,7 +43,7 @@ func (w *world) awaitArrival() {
 func (w *world) send(v *workload.Conversation) {
 	r := w.newRequest()
 	r.conversation, r.Request = v, v.Request()
-	r.pool = w.poolOf(r.Model)
+	r.pool = w.poolOf(&r.Request)
 	if v.More() && r.pool.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
@@ -51,12 +51,13 @@ func (w *world) send(v *workload.Conversation) {
 	r.begin()
 }
 
-// poolOf is the pool that a model leads to: one that no pool serves is not asked for.
-func (w *world) poolOf(model string) *pool {
-	if len(w.pools) == 1 {
+// poolOf is the pool that a request leads to. A model that no pool serves is not asked
+// for.
+func (w *world) poolOf(r *workload.Request) *pool {
+	if len(w.pools) == 1 || r.GRPC { // a call names no model
 		return w.pools[0]
 	}
-	return w.pools[w.routes[model].Pool]
+	return w.pools[w.routes[r.Model].Pool]
 }
 
 func (r *request) contentType() string {
@@ -68,6 +69,9 @@ func (r *request) contentType() string {
 
 // hear keeps what the answer says, where the conversation goes on from it.
 func (r *request) hear(body []byte) {
+	if r.w.answers != nil {
+		r.w.answers(r.ID, body)
+	}
 	if r.heard != nil {
 		_, _ = r.heard.Write(body) // it never fails
 	}

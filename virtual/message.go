@@ -32,6 +32,9 @@ func (m *message) call() { m.f() }
 // begun is the client's headers and body at the EPP.
 func (m *message) begun() {
 	r := m.r
+	if r.pool.mortal && !r.ask() {
+		return
+	}
 	r.tell(stream.Message{Kind: stream.Headers, Head: m.head, Modes: stream.Modes{Response: r.pool.modes.response}})
 	r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
 	r.awaited()

@@ -1,7 +1,6 @@
 package virtual
 
 import (
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -34,6 +33,7 @@ func modesOf(index int, p *scenario.Pool) modes {
 type seen struct {
 	replied bool // the picker has said where the request goes, or answered
 	past    bool // what comes of the answer goes past the picker
+	alone   bool // no picker has the request
 	givenUp bool // Envoy does not hear what the picker says
 	kept    []func(end bool)
 }
@@ -57,10 +57,7 @@ func (r *request) unanswered() {
 		r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 504}})
 		return
 	}
-	r.seen.past = true
-	to := r.pool.modes.servers[r.Index%len(r.pool.modes.servers)]
-	r.toServer(message{do: (*message).forward, head: header.Of("x-gateway-destination-endpoint", to)})
-	r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})
+	r.serveWithout()
 }
 
 // waits keeps a piece of a response that the picker is shown whole, in bytes, and says

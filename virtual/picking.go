@@ -23,35 +23,58 @@ import (
 type picking struct {
 	slot[epp.Message, *epp.Effects]
 
-	pool   *pool
-	name   string // where there are several
-	m      *epp.Machine
-	fx     epp.Effects
-	number uint64
+	pool    *pool
+	replica int
+	name    string                // where there are several
+	begin   func() error          // anew
+	down    bool                  // it has died
+	missed  bool                  // and Envoy has seen that, or not yet that it is back
+	has     map[*request]struct{} // its streams, where it may die
+
+	m  *epp.Machine
+	fx epp.Effects
+	// service is the time that the picker takes for each request, nil for none.
+	service *slot[*epp.Request, *machine.Effects[epp.Attended]]
+	number  uint64
 
 	samples []*metrics.Collector // of each data source
 	turns   [][]int64            // of each data source and endpoint, so far
 }
 
 func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool, replica int) (*picking, error) {
-	w, c, seed := of.w, &p.EPP.Config, s.PickerSeed(of.index, replica)
-	cfg, err := c.Read()
-	if err != nil {
-		return nil, err
+	k := &picking{pool: of, replica: replica}
+	if of.mortal {
+		k.has = map[*request]struct{}{}
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, Predictor: of.predicting.service(&p.Predictor)})
-	if err != nil {
-		return nil, err
-	}
-	streams := s.Stream(p, replica)
-	streams.Recorder, streams.Brief, streams.StandIns = w.rec, w.brief, true
-	k := &picking{pool: of}
 	if p.EPP.Replicas > 1 {
 		k.name = p.PickerName(replica)
 	}
+	k.begin = func() error { return k.start(s, p) }
+	return k, k.begin()
+}
+
+// start has the picker begin without any knowledge.
+func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
+	of, replica := k.pool, k.replica
+	w, c, seed := of.w, &p.EPP.Config, s.PickerSeed(of.index, replica)
+	cfg, err := c.Read()
+	if err != nil {
+		return err
+	}
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, Predictor: of.predicting.service(&p.Predictor)})
+	if err != nil {
+		return err
+	}
+	streams := s.Stream(p, replica)
+	streams.Recorder, streams.Brief, streams.StandIns = w.rec, w.brief, true
 	k.m, err = epp.New(epp.Config{Picker: built, Replica: replica, Replicas: p.EPP.Replicas, Stream: streams, RecordOnly: true, DocumentHeaders: true, Explain: flow.Explained(w.rec), Describe: flow.Explained(w.rec) > 0})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.File, err)
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	if c := s.PickerService(of.index, replica); c.Given() {
+		k.service = &slot[*epp.Request, *machine.Effects[epp.Attended]]{class: machine.ClassTimer}
+		fx := new(machine.Effects[epp.Attended])
+		k.service.open(w, epp.NewService(c), fx, func(i int) { k.attended(fx.List[i].Request) })
 	}
 	k.class, k.while = machine.ClassTimer, w.busy // pages are scraped for ever
 	k.open(w, k.m, &k.fx, func(i int) { k.effect(k.fx.List[i]) })
@@ -59,7 +82,7 @@ func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool, replica int) (
 	for _, sv := range of.servers {
 		host, port, err := net.SplitHostPort(sv.endpoint)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, p.Labels(sv.index)))
 	}
@@ -69,6 +92,7 @@ func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool, replica int) (
 		h := inputlog.Header{Picker: w.logged, Name: c.File, Config: &text, Seed: seed, AllowExperimental: true, Detail: true, Predictor: of.predicting != nil, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
 	}
+	k.samples, k.turns = nil, nil
 	for i := range k.m.Sources() {
 		k.samples = append(k.samples, metrics.NewCollector(k.m.Sources()[i].Wants))
 		k.turns = append(k.turns, make([]int64, len(endpoints)))
@@ -78,7 +102,9 @@ func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool, replica int) (
 			sv.core.Stats().SkipUsage()
 		}
 	}
-	of.kv.connect(k)
+	if w.now == 0 {
+		of.kv.connect(k)
+	}
 	if o, given := p.EPP.Objects(); given {
 		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
 	}
@@ -94,13 +120,7 @@ func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool, replica int) (
 	if read {
 		f.begin(endpoints)
 	}
-	return k, nil
-}
-
-// picker is the next request's: as Envoy's round robin does, they take turns.
-func (x *pool) picker() *picking {
-	x.turn++
-	return x.pickers[(x.turn-1)%len(x.pickers)]
+	return nil
 }
 
 // recording is a recorder that also takes a log of the picker's inputs.
@@ -111,8 +131,12 @@ func (k *picking) wanted(family string) bool {
 	return slices.ContainsFunc(k.m.Sources(), func(s epp.Source) bool { return s.Wants(family) })
 }
 
-// Input implements epp.Door.
-func (k *picking) Input(m epp.Message) { k.input(m) }
+// Input implements epp.Door. Who is dead hears nothing.
+func (k *picking) Input(m epp.Message) {
+	if !k.down {
+		k.input(m)
+	}
+}
 
 func (k *picking) effect(e epp.Effect) {
 	switch e.Kind {
@@ -149,9 +173,14 @@ func (k *picking) scrape(t *epp.Target, source int) {
 		*n++
 		took = k.w.hops.scrapes(source, t.Place(), len(k.pool.servers), *n)
 	}
+	asked := k.m
 	k.look(k.w.now.Add(took/2), func() {
 		page, err := k.page(t, source)
-		k.look(k.w.now.Add(took-took/2), func() { k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err}) })
+		k.look(k.w.now.Add(took-took/2), func() {
+			if k.m == asked { // else it began anew meanwhile
+				k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err})
+			}
+		})
 	})
 }
 
@@ -170,5 +199,19 @@ func (k *picking) look(at machine.Time, f func()) {
 func (k *picking) decide(r *request) {
 	x := r.stream.Request()
 	x.Owner = r
+	if k.service != nil {
+		r.attended = true
+		k.service.input(x)
+		return
+	}
 	k.Input(epp.Arrive{Request: x})
+}
+
+// attended hands in a request that the picker has taken its time for, unless it is
+// there already.
+func (k *picking) attended(x *epp.Request) {
+	if r := x.Owner.(*request); r.attended {
+		r.attended = false
+		k.Input(epp.Arrive{Request: x})
+	}
 }

@@ -31,7 +31,8 @@ type pool struct {
 	maxBody    int    // bytes
 	verbose    bool   // sidecars go on from what answers say
 	pickers    []*picking
-	turn       int // of the pickers
+	turn       int  // of the pickers
+	mortal     bool // some of them dies in the run
 	outside    outside
 	predicting *predicting // nil where nothing predicts
 	kv         *kvWire     // of model servers that publish KV events
@@ -41,7 +42,6 @@ type pool struct {
 	servers    []*server
 	byHost     map[string]*server
 	byAddr     map[string]*server
-	draws      lifecycle.Draws
 	faults     lifecycle.Faults
 }
 
@@ -51,7 +51,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	if len(p.Endpoints) > 0 {
 		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	x := &pool{w: w, index: index, draws: s.Draws(p), byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+	x := &pool{w: w, index: index, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	_, packed := p.Tokenizer().(tokens.Packed)
@@ -76,6 +76,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	// An incident is the last of its moment: who arrives then finds the server as
 	// it was, and sees it die.
 	for i := range p.Incidents {
+		x.mortal = x.mortal || p.Incidents[i].What == scenario.RestartEPP
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &incident{&p.Incidents[i], x}})
 	}
 	x.outside.open(x, p)
@@ -95,26 +96,27 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	if err != nil {
 		return err
 	}
+	m := p.Server(i)
 	for id := range len(x.adapters) {
 		config.Adapters = append(config.Adapters, engine.AdapterID(id+1))
 	}
 	core, err := enginecore.New(enginecore.Config{Engine: config, Index: i, EngineID: modelserver.EngineID(s.Seed, i), ViaStore: p.Link().ViaStore,
-		Ranks: p.ModelServer.TensorParallelSize, Publish: x.kv != nil, OutOfMemory: p.OutOfMemory()})
+		Ranks: m.TensorParallelSize, Publish: x.kv != nil, OutOfMemory: m.OutOfMemory()})
 	if err != nil {
 		return fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	sv := &server{pool: x, index: i, name: p.ServerName(i), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
+	sv := &server{pool: x, draws: s.Draws(m), index: i, name: p.ServerName(i), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
-	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: p.MemoryTaken(), TensorParallel: p.ModelServer.TensorParallelSize,
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: m.MemoryTaken(), TensorParallel: m.TensorParallelSize,
 		Transfers: p.Link().Metrics, KVConsumer: !p.Prefills(i)}
 	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
 	sv.open(x.w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
-	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: p.ModelServer.StepDetail()}
+	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: m.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: p.Models(),
-		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, p.ModelServer.TensorParallelSize),
+		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, m.TensorParallelSize),
 		PromptTokensDetails: true, Forms: x.forms}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/described"
-	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
@@ -29,6 +28,7 @@ type request struct {
 	fx           machine.Effects[stream.Effect] // of the stream
 	slot         slot[*stream.Message, *machine.Effects[stream.Effect]]
 	closed       bool // Envoy has ended the stream
+	attended     bool // the picker takes its time
 	alarm        *alarm
 	ways         ways // its own; a leg's are the leg's
 	seen         seen
@@ -67,11 +67,12 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 // begin sends the request: headers and body reach the EPP together.
 func (r *request) begin() {
 	r.w.sent++
-	r.picker = r.pool.picker()
-	r.picker.number++
 	r.stream = &r.memory.stream
-	r.stream.Init(r.picker.m, r.picker, r.picker.number)
-	r.stream.Response = &r.memory.response
+	if r.pool.mortal {
+		r.assign(r.pool.pickers[0])
+	} else {
+		r.assign(r.pool.picker())
+	}
 	if r.w.brief {
 		r.record(flow.RequestSent, r.Told()...)
 	} else {
@@ -127,7 +128,14 @@ func (r *request) head() header.List {
 
 // tell gives the EPP's stream a message of Envoy's.
 func (r *request) tell(m stream.Message) {
-	r.closed = r.closed || m.Kind == stream.PeerGone
+	if r.seen.alone {
+		return
+	}
+	if m.Kind == stream.PeerGone {
+		if r.closed = true; r.attended { // nobody waits for the decision any more; the time is taken all the same
+			r.picker.attended(r.stream.Request())
+		}
+	}
 	r.w.msg = m // which is read before anybody tells anything else
 	r.slot.input(&r.w.msg)
 }
@@ -268,9 +276,7 @@ func (r *request) forward(set header.List) {
 func (r *request) serverBody(body []byte, d *described.Body, end bool) {
 	switch {
 	case r.sidecar != nil:
-		if end {
-			r.sidecar.tell(disagg.Start{})
-		}
+		r.sidecar.read(body, d, end)
 	case r.at != nil:
 		r.at.read(body, d, end)
 	}
@@ -301,6 +307,9 @@ func (r *request) finish(o flow.Outcome, details []flow.Detail) {
 		r.alarm.r = nil
 	}
 	response.Finish(r.record, o, details)
+	if r.pool.mortal && r.picker != nil {
+		delete(r.picker.has, r)
+	}
 	if r.memory != nil {
 		r.w.ending = append(r.w.ending, r)
 	}

@@ -19,6 +19,7 @@ type server struct {
 	slot[enginecore.Message, *enginecore.Effects]
 
 	pool     *pool
+	draws    lifecycle.Draws
 	index    int
 	name     string
 	endpoint string

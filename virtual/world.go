@@ -70,11 +70,13 @@ type world struct {
 	msg           stream.Message               // the last one to an EPP's stream
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	pools         []*pool
-	fit           Fitter      // of latency predictors; nil where nobody can
-	routes        bbr.Table   // of models to several pools
-	chat          openai.Chat // the chat being read
+	fit           Fitter                             // of latency predictors; nil where nobody can
+	routes        bbr.Table                          // of models to several pools
+	chat          openai.Chat                        // the chat being read
+	answers       func(request string, piece []byte) // Options.Answers
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
+	closing       machine.Time             // before a client learns that its answer was cut
 	limit         int                      // conversations in flight at the most
 	planned       int                      // requests of conversations that have arrived
 	conversations int                      // conversations that have arrived
@@ -102,9 +104,12 @@ func Run(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) 
 type Options struct {
 	// Progress is as in Run.
 	Progress func(done int) bool
-	// Bytes has all requests and answers spelt out as they would be sent, which
-	// takes longer and changes nothing.
+	// Bytes has all requests and answers spelt out as they would be sent, but for
+	// the tokens in the middle of answers, which are counted. It takes longer and changes nothing.
 	Bytes bool
+	// Answers is told of the bytes of a request's answer, each piece as its client
+	// gets it; every token is spelt out then. Nil tells nobody.
+	Answers func(request string, piece []byte)
 	// Fit fits the trees of latency predictors; without it one that is to learn is not
 	// there, as where Python is missing in wall time.
 	Fit Fitter
@@ -120,8 +125,13 @@ func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSum
 	if err != nil {
 		return nil, err
 	}
-	if o.Bytes {
+	if o.Bytes || o.Answers != nil {
 		w.load.Write()
+	}
+	if w.answers = o.Answers; o.Answers != nil {
+		for _, p := range w.pools {
+			p.verbose = true
+		}
 	}
 	if err := w.run(o.Progress); err != nil || w.busy() {
 		return nil, err
@@ -244,6 +254,9 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 		w.eachPage = true
 	}
 	w.hops, w.routes = newHops(s.Seed, &s.Hops, len(s.Pools) > 1), s.Routes()
+	if s.Workload.HTTP == scenario.HTTP1 {
+		w.closing = delayedClose
+	}
 	for i := range s.Pools {
 		if err := w.newPool(s, i); err != nil {
 			return nil, err

@@ -20,6 +20,8 @@ type Conversation struct {
 	Tools []json.RawMessage
 	// NoGenerationPrompt leaves out the beginning of the model's answer.
 	NoGenerationPrompt bool
+	// Continue ends the prompt within the last message, for the model to go on with.
+	Continue bool
 	// Variables are what the client gives to the template: vLLM's
 	// chat_template_kwargs, a JSON object.
 	Variables json.RawMessage
@@ -28,19 +30,39 @@ type Conversation struct {
 // Message is one turn.
 type Message struct {
 	Role, Content, Name, ToolCallID string
-	Calls                           []Call
+	// Parts are the content's, where it has several: templates that go through a
+	// content get them.
+	Parts []string
+	Calls []Call
+}
+
+// content is a message's, as a template takes it: a text, or a list of parts. What a
+// tool said is always a text (vllm/renderers/chat_utils/chat_message.py).
+func (m *Message) content(o orders, parts bool) any {
+	if !parts || m.Role == "tool" {
+		return m.Content
+	}
+	texts := m.Parts
+	if len(texts) == 0 && (m.Content != "" || len(m.Calls) == 0) {
+		texts = []string{m.Content}
+	}
+	out := make([]any, len(texts))
+	for i, text := range texts {
+		out[i] = o.dict("type", "text", "text", text)
+	}
+	return out
 }
 
 // Call is a tool call that the model made. Arguments are the JSON that it wrote.
 type Call struct{ ID, Name, Arguments string }
 
 // values are the variables of the template.
-func (c *Conversation) values(data map[string]any) error {
+func (c *Conversation) values(data map[string]any, parts bool) error {
 	o := orders{}
 	data[ordersName] = o
 	messages := make([]any, len(c.Messages))
 	for i, m := range c.Messages {
-		v := o.dict("role", m.Role, "content", m.Content)
+		v := o.dict("role", m.Role, "content", m.content(o, parts))
 		if m.Name != "" {
 			o.add(v, "name", m.Name)
 		}

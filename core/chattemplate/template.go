@@ -33,6 +33,27 @@ const (
 type Template struct {
 	template *exec.Template
 	special  map[string]string
+	parts    bool // it goes through a content's parts
+}
+
+// partsPattern finds a loop over a message's content, as vLLM does to tell which of
+// both ways of writing contents a template takes (vllm/renderers/hf.py).
+var partsPattern = regexp.MustCompile(`\{%-?\s*for\s+\w+\s+in\s+(\w+\.content|\w+\[['"]content['"]\]|content)\b`)
+
+// Continued is a prompt without what follows the text of its last message, which the
+// model goes on with (continue_final_message of transformers'
+// utils/chat_template_utils.py).
+func Continued(prompt, last string) (string, error) {
+	bare := strings.TrimSpace(last)
+	at := strings.LastIndex(prompt, bare)
+	if at < 0 {
+		return "", errors.New("continue_final_message is set but the final message does not appear in the chat after applying the chat template! " +
+			"This can happen if the chat template deletes portions of the final message.")
+	}
+	if whole := strings.TrimLeft(last, " \t\r\n"); strings.HasPrefix(prompt[at:], whole) {
+		bare = whole
+	}
+	return prompt[:at+len(bare)], nil
 }
 
 // Raised is what a template said with raise_exception: the conversation is not
@@ -61,7 +82,7 @@ func Parse(name, text string, special map[string]string) (*Template, error) {
 	}
 	c := config.New()
 	c.TrimBlocks, c.LeftStripBlocks = true, true
-	t := &Template{special: special}
+	t := &Template{special: special, parts: partsPattern.MatchString(text)}
 	err = safely(func() error {
 		t.template, err = exec.NewTemplate(root, c, loader, environment)
 		return err
@@ -136,7 +157,7 @@ func (t *Template) Render(c *Conversation) (string, error) {
 	for name, text := range t.special {
 		data[name] = text
 	}
-	if err := c.values(data); err != nil {
+	if err := c.values(data, t.parts); err != nil {
 		return "", err
 	}
 	err := safely(func() error { return t.template.Execute(w, exec.NewContext(data)) })
@@ -147,6 +168,13 @@ func (t *Template) Render(c *Conversation) (string, error) {
 		return "", w.err
 	case err != nil:
 		return "", fmt.Errorf("the chat template cannot write this conversation: %s", last(err))
+	}
+	if n := len(c.Messages); c.Continue && n > 0 {
+		m := &c.Messages[n-1]
+		if k := len(m.Parts); t.parts && k > 0 {
+			return Continued(w.text.String(), m.Parts[k-1])
+		}
+		return Continued(w.text.String(), m.Content)
 	}
 	return w.text.String(), nil
 }

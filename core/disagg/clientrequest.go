@@ -109,6 +109,11 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	case Start:
 		if !x.started && !x.over {
 			x.started, x.began = true, x.now
+			if d := m.Described; d != nil {
+				x.r.Described, x.r.Bytes = d, d.Len()
+			} else if m.Body != nil {
+				x.r.Body, x.r.Bytes = m.Body, len(m.Body)
+			}
 			x.record(flow.RequestReceived, "", flow.D("method", x.r.Method), flow.D("path", x.r.Path), flow.D("bytes", x.r.Bytes))
 			x.start()
 		}

@@ -113,8 +113,11 @@ func (Answer) action()  {}
 type Message interface{ message() }
 
 type (
-	// Start takes the request up.
-	Start struct{}
+	// Start takes the request up, with its body where that was not there at New.
+	Start struct {
+		Body      []byte
+		Described *described.Body
+	}
 	// Head is a leg's status line and headers.
 	Head struct {
 		Leg         int

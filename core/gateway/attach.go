@@ -50,7 +50,7 @@ func (b *builder) attach(r *HTTPRoute) {
 			for _, d := range domains {
 				for _, x := range made.routes {
 					e := *x
-					e.Domain = d
+					e.Domain, e.Secure = d, l.Protocol == "HTTPS"
 					l.entries = append(l.entries, &e)
 				}
 			}

@@ -340,15 +340,14 @@ func (f *Fraction) denominator() int {
 
 // checkUnion holds a filter's type against the field that it comes with.
 func (f *Filter) checkUnion() {
-	fields := map[string]string{"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier", "RequestMirror": "requestMirror",
-		"RequestRedirect": "requestRedirect", "URLRewrite": "urlRewrite", "ExtensionRef": "extensionRef", "CORS": "cors", "ExternalAuth": "externalAuth"}
-	for kind, field := range fields {
-		given := f.At.Get(field).Given()
+	for _, x := range [][2]string{{"RequestHeaderModifier", "requestHeaderModifier"}, {"ResponseHeaderModifier", "responseHeaderModifier"}, {"RequestMirror", "requestMirror"},
+		{"RequestRedirect", "requestRedirect"}, {"URLRewrite", "urlRewrite"}, {"ExtensionRef", "extensionRef"}, {"CORS", "cors"}, {"ExternalAuth", "externalAuth"}} {
+		kind, v := x[0], f.At.Get(x[1])
 		switch {
-		case f.Type == kind && !given:
-			f.At.Get(field).Fail("missing", field+", which the type "+kind+" needs", "")
-		case f.Type != kind && given && f.Type != "":
-			f.At.Get(field).Fail("given beside the type "+f.Type, "it with the type "+kind+" only", "")
+		case f.Type == kind && !v.Given():
+			v.Fail("missing", x[1]+", which the type "+kind+" needs", "")
+		case f.Type != kind && v.Given() && f.Type != "":
+			v.Fail("given beside the type "+f.Type, "it with the type "+kind+" only", "")
 		}
 	}
 }

@@ -25,6 +25,22 @@ func (x *Redirect) PortOf(listener int) int {
 	return listener
 }
 
+// scheme is the scheme that a redirect names, for a listener with or without TLS.
+func (x *Redirect) scheme(secure bool) string {
+	switch {
+	case x.Scheme != "":
+		return x.Scheme
+	case secure:
+		return "https"
+	}
+	return "http"
+}
+
+// Usual says whether the redirect's port is the one that its scheme has anyway.
+func (x *Redirect) Usual(listener int, secure bool) bool {
+	return x.PortOf(listener) == map[string]int{"http": 80, "https": 443}[x.scheme(secure)]
+}
+
 // Prefix is the path prefix that a route matches, without the slash at its end;
 // "" is every path.
 func (r *Route) Prefix() string { return r.Path.prefix() }

@@ -68,6 +68,8 @@ type Route struct {
 	Rule *Rule
 	// Domain is the host that the route is attached for at this listener.
 	Domain string
+	// Secure says that requests come over TLS.
+	Secure bool
 	Path   PathMatch
 	Match  *Match
 

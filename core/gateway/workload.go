@@ -171,7 +171,7 @@ func readService(v strictyaml.Value, m objects.Meta) Service {
 	s.Headless = spec.Get("clusterIP").Text() == "None"
 	for _, p := range spec.Get("ports").List() {
 		port := ServicePort{Name: p.Mapping().Get("name").Text(), AppProtocol: p.Get("appProtocol").Text(), Number: int(p.Get("port").Int(1, 65535, 0))}
-		if port.Number == 0 {
+		if !p.Get("port").Given() {
 			p.Get("port").Fail(p.Get("port").Found(), "the Service's port", "")
 		}
 		switch t := p.Get("targetPort"); {

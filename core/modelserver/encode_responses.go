@@ -372,10 +372,7 @@ func (e *responsesEncoder) keep(u openai.Usage) {
 		before, _ := e.stored.Response(e.q.Previous) // it may have gone since
 		kept.Messages = append(kept.Messages, before...)
 	}
-	for i := range e.items {
-		kept.Messages = append(kept.Messages, e.items[i].message())
-	}
-	kept.Messages = append(kept.Messages, output.message())
+	kept.Messages = chatOf(chatOf(kept.Messages, e.items), []Item{output})
 	e.stored.KeepResponse(e.id, kept)
 }
 

@@ -2,9 +2,11 @@ package modelserver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
@@ -23,8 +25,9 @@ type messagesRequest struct {
 	TopP      *float64        `json:"top_p"`
 	TopK      *int            `json:"top_k"`
 	Tools     []struct {
-		Name   string          `json:"name"`
-		Schema json.RawMessage `json:"input_schema"`
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Schema      json.RawMessage `json:"input_schema"`
 	} `json:"tools"`
 	ToolChoice struct {
 		Type string `json:"type"`
@@ -33,7 +36,8 @@ type messagesRequest struct {
 	Output struct {
 		Format json.RawMessage `json:"format"`
 	} `json:"output_config"`
-	KV json.RawMessage `json:"kv_transfer_params"`
+	KV        json.RawMessage `json:"kv_transfer_params"`
+	Variables json.RawMessage `json:"chat_template_kwargs"`
 }
 
 type messagesTurn struct {
@@ -41,9 +45,23 @@ type messagesTurn struct {
 	Content messagesContent `json:"content"`
 }
 
-// messagesContent is a string or a list of blocks; what counts here is the
-// text of it.
-type messagesContent string
+// messagesContent is a list of blocks, or a string, which is one of text.
+type messagesContent []messagesBlock
+
+type messagesBlock struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Content   messagesContent `json:"content"`
+	Source    struct {
+		URL       string `json:"url"`
+		MediaType string `json:"media_type"`
+		Data      string `json:"data"`
+	} `json:"source"`
+}
 
 func (c *messagesContent) UnmarshalJSON(raw []byte) error {
 	raw = bytes.TrimSpace(raw)
@@ -53,46 +71,112 @@ func (c *messagesContent) UnmarshalJSON(raw []byte) error {
 			return openai.Errorf(400, "messages", "messages.content: expected a string or a list of blocks.")
 		}
 		if s != nil {
-			*c = messagesContent(*s)
+			*c = messagesContent{{Type: "text", Text: *s}}
 		}
 		return nil
 	}
-	var blocks []struct {
-		Type    string          `json:"type"`
-		Text    string          `json:"text"`
-		Name    string          `json:"name"`
-		Input   json.RawMessage `json:"input"`
-		Content messagesContent `json:"content"`
-	}
+	var blocks []messagesBlock
 	if err := json.Unmarshal(raw, &blocks); err != nil {
 		return err
 	}
-	for i, b := range blocks {
-		if i > 0 {
-			*c += "\n"
-		}
-		switch b.Type {
-		case "text":
-			*c += messagesContent(b.Text)
-		case "tool_use":
-			*c += messagesContent(b.Name + "(" + string(b.Input) + ")")
-		case "tool_result":
-			*c += b.Content
-		}
+	if len(blocks) > openai.MaxParts {
+		return openai.Errorf(400, "messages", "messages.content: expected at most %d blocks, got %d.", openai.MaxParts, len(blocks))
 	}
+	*c = blocks
 	return nil
 }
 
-// chat is the request as turns of a chat.
-func (q *messagesRequest) chat() []openai.Message {
-	var out []openai.Message
-	if q.System != "" {
-		out = append(out, openai.Message{Role: "system", Content: openai.Content{Text: string(q.System)}})
-	}
-	for _, m := range q.Messages {
-		out = append(out, openai.Message{Role: m.Role, Content: openai.Content{Text: string(m.Content)}})
+// texts are the text blocks that say something.
+func (c messagesContent) texts() (out []string) {
+	for _, b := range c {
+		if b.Type == "text" && b.Text != "" {
+			out = append(out, b.Text)
+		}
 	}
 	return out
+}
+
+// system is the text of instructions. What Claude Code says of its bill has a hash of
+// the request, and would be in no cache.
+func (c messagesContent) system() string {
+	return strings.Join(slices.DeleteFunc(c.texts(), func(t string) bool { return strings.HasPrefix(t, "x-anthropic-billing-header") }), "")
+}
+
+// image is a picture as a part of OpenAI's.
+func (b *messagesBlock) image() openai.Part {
+	url := b.Source.URL
+	if b.Source.Data != "" {
+		url = "data:" + cmp.Or(b.Source.MediaType, "image/jpeg") + ";base64," + b.Source.Data
+	}
+	return openai.Part{Type: "image_url", URL: url}
+}
+
+// appendTurn appends a turn to a chat: what tools said are turns of their own, before
+// what the user says.
+func appendTurn(out []openai.Message, m *messagesTurn) []openai.Message {
+	turn := openai.Message{Role: m.Role}
+	if m.Role == "system" {
+		if turn.Content.Text = m.Content.system(); turn.Content.Text == "" {
+			return out
+		}
+		return append(out, turn)
+	}
+	var texts []string
+	for i := range m.Content {
+		switch b := &m.Content[i]; b.Type {
+		case "text":
+			if b.Text != "" {
+				texts = append(texts, b.Text)
+			}
+		case "image":
+			turn.Content.Media = append(turn.Content.Media, b.image())
+		case "tool_use":
+			call := openai.ToolCall{ID: b.ID, Type: "function"}
+			call.Function.Name, call.Function.Arguments = b.Name, "{}"
+			if given(b.Input) {
+				call.Function.Arguments = string(b.Input)
+			}
+			turn.ToolCalls = append(turn.ToolCalls, call)
+		case "tool_result":
+			said := strings.Join(b.Content.texts(), "\n")
+			if m.Role != "user" {
+				texts = append(texts, "Tool result: "+said)
+				continue
+			}
+			out = append(out, openai.Message{Role: "tool", ToolCallID: b.ToolUseID, Content: openai.Content{Text: said}})
+			var shown []openai.Part
+			for k := range b.Content {
+				if b.Content[k].Type == "image" {
+					shown = append(shown, b.Content[k].image())
+				}
+			}
+			if len(shown) > 0 {
+				out = append(out, openai.Message{Role: "user", Content: openai.Content{Media: shown}})
+			}
+		}
+	}
+	turn.Content.SetTexts(texts)
+	if m.Role == "user" && len(texts) == 0 && len(turn.Content.Media) == 0 && len(m.Content) > 0 {
+		return out
+	}
+	return append(out, turn)
+}
+
+// chat is the request as vLLM makes a chat of it
+// (vllm/entrypoints/anthropic/serving.py).
+func (q *messagesRequest) chat() *openai.Chat {
+	c := &openai.Chat{ChatTemplateKwargs: q.Variables, Tools: make([]openai.Tool, len(q.Tools))}
+	if text := q.System.system(); text != "" {
+		c.Messages = append(c.Messages, openai.Message{Role: "system", Content: openai.Content{Text: text}})
+	}
+	for i := range q.Messages {
+		c.Messages = appendTurn(c.Messages, &q.Messages[i])
+	}
+	for i, t := range q.Tools {
+		f := &c.Tools[i].Function
+		c.Tools[i].Type, f.Name, f.Description, f.Parameters = "function", t.Name, t.Description, t.Schema
+	}
+	return c
 }
 
 // readMessages reads /v1/messages.
@@ -120,20 +204,17 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 		}
 	}
 	key := head.id(&p)
-	text, bad := r.ChatText(m.chat())
+	chat := m.chat()
+	text, bad := r.ChatText(chat)
 	if bad != nil {
 		return nil, bad
 	}
 	q := &Request{Key: key, ID: "msg_" + key, N: 1, Stream: m.Stream, Prompts: []Prompt{r.Prompt(text)},
-		echoText: string(m.Messages[len(m.Messages)-1].Content)}
+		echoText: strings.Join(m.Messages[len(m.Messages)-1].Content.texts(), "\n")}
 	if bad := r.fill(q, &p, *m.MaxTokens, true); bad != nil {
 		return nil, bad
 	}
-	tools := make([]openai.Tool, len(m.Tools))
-	for i, t := range m.Tools {
-		f := &tools[i].Function
-		tools[i].Type, f.Name, f.Parameters = "function", t.Name, t.Schema
-	}
+	r.show(q, chat.Messages, text)
 	choice := openai.ToolChoice{Mode: m.ToolChoice.Type, Name: m.ToolChoice.Name}
 	switch m.ToolChoice.Type {
 	case "any":
@@ -141,7 +222,7 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 	case "tool":
 		choice.Mode = "function"
 	}
-	if bad := r.offer(q, tools, choice); bad != nil {
+	if bad := r.offer(q, chat.Tools, choice); bad != nil {
 		return nil, bad
 	}
 	q.Encoder = &messagesEncoder{req: q}

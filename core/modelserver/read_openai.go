@@ -59,7 +59,7 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 	if bad := c.Parse(body); bad != nil {
 		return nil, bad
 	}
-	text, bad := r.chatText(c)
+	text, bad := r.ChatText(c)
 	if bad != nil {
 		return nil, bad
 	}
@@ -72,13 +72,7 @@ func (r *Reader) fillChat(head *Head, c *openai.Chat, p Prompt) (*Request, *open
 	q := head.Memory.newRequest(c.Stream)
 	q.Key, q.ID, q.N = key, "chatcmpl-"+key, c.Choices()
 	q.Prompts = append(q.Prompts, p)
-	for i := range c.Messages {
-		if len(c.Messages[i].Content.Media) > 0 {
-			q.Media = r.mediaOf(c.Messages, p.Text)
-			r.State.Shown(q.Media)
-			break
-		}
-	}
+	r.show(q, c.Messages, p.Text)
 	if r.EncoderOnly {
 		for _, m := range q.Media {
 			q.encodes = append(q.encodes, m.Hash)
@@ -104,6 +98,17 @@ func (r *Reader) fillChat(head *Head, c *openai.Chat, p Prompt) (*Request, *open
 	}
 	r.encode(q, head, &c.Sampling, true, lp)
 	return q, nil
+}
+
+// show notes the media of a chat in the prompt that it became.
+func (r *Reader) show(q *Request, messages []openai.Message, text string) {
+	for i := range messages {
+		if len(messages[i].Content.Media) > 0 {
+			q.Media = r.mediaOf(messages, text)
+			r.State.Shown(q.Media)
+			return
+		}
+	}
 }
 
 // readCompletion reads /v1/completions.

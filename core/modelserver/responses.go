@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/windtunnel/windtunnel/core/openai"
 )
@@ -64,10 +63,12 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	if messages, bad = enc.history(messages); bad != nil {
 		return nil, bad
 	}
-	for _, it := range items {
-		messages = append(messages, it.message())
+	messages = chatOf(messages, items)
+	tools, bad := responsesTools(m.Tools)
+	if bad != nil {
+		return nil, bad
 	}
-	text, bad := r.ChatText(messages)
+	text, bad := r.ChatText(&openai.Chat{Messages: messages, Tools: tools})
 	if bad != nil {
 		return nil, bad
 	}
@@ -82,13 +83,10 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	if bad := r.fill(q, &p, limit, limited); bad != nil {
 		return nil, bad
 	}
-	tools, bad := responsesTools(m.Tools)
-	if bad == nil {
-		bad = r.offer(q, tools, m.ToolChoice)
-	}
-	if bad != nil {
+	if bad := r.offer(q, tools, m.ToolChoice); bad != nil {
 		return nil, bad
 	}
+	r.show(q, messages, text)
 	enc.req, q.Encoder = q, enc
 	return q, nil
 }
@@ -140,7 +138,7 @@ func (e *responsesEncoder) history(m []openai.Message) ([]openai.Message, *opena
 		if !ok {
 			return nil, UnknownResponse("previous_response_id", e.q.Previous)
 		}
-		m = append(m, before...)
+		m = append(m, slices.DeleteFunc(slices.Clone(before), func(m openai.Message) bool { return m.Role == "system" })...) // instructions are each request's own
 	}
 	if len(e.q.Conversation) == 0 || string(e.q.Conversation) == "null" {
 		return m, nil
@@ -158,10 +156,7 @@ func (e *responsesEncoder) history(m []openai.Message) ([]openai.Message, *opena
 	if !ok {
 		return nil, openai.Errorf(404, "conversation", "Conversation with id '%s' not found.", e.conversation)
 	}
-	for _, it := range items {
-		m = append(m, it.message())
-	}
-	return m, nil
+	return chatOf(m, items), nil
 }
 
 // responsesTools reads tools in the Responses API's flat form.
@@ -172,9 +167,10 @@ func responsesTools(raw []json.RawMessage) ([]openai.Tool, *openai.Error) {
 	var out []openai.Tool
 	for i, t := range raw {
 		var flat struct {
-			Type       string          `json:"type"`
-			Name       string          `json:"name"`
-			Parameters json.RawMessage `json:"parameters"`
+			Type        string          `json:"type"`
+			Name        string          `json:"name"`
+			Description string          `json:"description"`
+			Parameters  json.RawMessage `json:"parameters"`
 		}
 		if err := json.Unmarshal(t, &flat); err != nil {
 			return nil, openai.Errorf(400, "tools", "tools[%d]: expected an object: %v.", i, err)
@@ -186,7 +182,7 @@ func responsesTools(raw []json.RawMessage) ([]openai.Tool, *openai.Error) {
 			return nil, openai.Invalidf("tools", "tools[%d].name: field required.", i)
 		}
 		var tool openai.Tool
-		tool.Type, tool.Function.Name, tool.Function.Parameters = flat.Type, flat.Name, flat.Parameters
+		tool.Type, tool.Function.Name, tool.Function.Description, tool.Function.Parameters = flat.Type, flat.Name, flat.Description, flat.Parameters
 		out = append(out, tool)
 	}
 	return out, nil
@@ -245,19 +241,47 @@ func ParseItems(raw json.RawMessage) ([]Item, *openai.Error) {
 	return out, nil
 }
 
-// message is the item as a turn of a chat.
-func (it *Item) message() openai.Message {
-	m := openai.Message{Role: it.Role, Content: it.Content}
-	switch it.Type {
-	case "function_call":
-		m.Role, m.Content.Text = "assistant", it.Name+"("+it.Arguments+")"
-	case "function_call_output":
-		m.Role, m.Content.Text = "tool", strings.Trim(string(it.Output), `"`)
-	}
-	if m.Role == "" {
-		m.Role = it.Type
+// chatOf appends items to a chat. A call belongs to the answer before it, and what an
+// assistant says to a turn that has only calls (vllm/entrypoints/openai/responses/utils.py).
+func chatOf(m []openai.Message, items []Item) []openai.Message {
+	for i := range items {
+		it := &items[i]
+		var before *openai.Message
+		if n := len(m); n > 0 && m[n-1].Role == "assistant" {
+			before = &m[n-1]
+		}
+		switch {
+		case it.Type == "function_call" && before != nil:
+			before.ToolCalls = append(slices.Clip(before.ToolCalls), it.call())
+		case it.Type == "function_call":
+			m = append(m, openai.Message{Role: "assistant", ToolCalls: []openai.ToolCall{it.call()}})
+		case it.Type == "function_call_output":
+			m = append(m, openai.Message{Role: "tool", Content: it.output(), ToolCallID: it.CallID})
+		case it.Role == "assistant" && before != nil && before.Content.Text == "":
+			before.Content = it.Content
+		case it.Role != "":
+			m = append(m, openai.Message{Role: it.Role, Content: it.Content})
+		default:
+			m = append(m, openai.Message{Role: it.Type, Content: it.Content})
+		}
 	}
 	return m
+}
+
+// call is the call of a tool that the item is.
+func (it *Item) call() openai.ToolCall {
+	c := openai.ToolCall{ID: it.CallID, Type: "function"}
+	c.Function.Name, c.Function.Arguments = it.Name, it.Arguments
+	return c
+}
+
+// output is what a tool said: a text, or a list of parts.
+func (it *Item) output() openai.Content {
+	var c openai.Content
+	if c.UnmarshalJSON(it.Output) != nil {
+		c.Text = string(it.Output)
+	}
+	return c
 }
 
 // StoredResponse is a response that clients may ask for again or follow.
@@ -289,10 +313,15 @@ var (
 	itemBytes    = 2 * int(reflect.TypeFor[Item]().Size())
 	messageBytes = 2 * int(reflect.TypeFor[openai.Message]().Size())
 	partBytes    = 2 * int(reflect.TypeFor[openai.Part]().Size())
+	callBytes    = 2 * int(reflect.TypeFor[openai.ToolCall]().Size())
+	stringBytes  = 2 * int(reflect.TypeFor[string]().Size())
 )
 
 func contentBytes(c *openai.Content) int {
 	n := len(c.Text)
+	for _, t := range c.Texts {
+		n += stringBytes + len(t)
+	}
 	for i := range c.Media {
 		n += partBytes + len(c.Media[i].Type) + len(c.Media[i].URL)
 	}
@@ -310,7 +339,11 @@ func (r *StoredResponse) Bytes() int {
 	n := cap(r.Body)
 	for i := range r.Messages {
 		m := &r.Messages[i]
-		n += messageBytes + len(m.Role) + contentBytes(&m.Content)
+		n += messageBytes + len(m.Role) + contentBytes(&m.Content) + len(m.ToolCallID)
+		for k := range m.ToolCalls {
+			c := &m.ToolCalls[k]
+			n += callBytes + len(c.ID) + len(c.Function.Name) + len(c.Function.Arguments)
+		}
 	}
 	return n
 }

@@ -33,31 +33,37 @@ func (r *Reader) pieces(ids []uint32) []piece {
 	return out
 }
 
-// ChatText is the prompt that a chat without tools becomes.
-func (r *Reader) ChatText(messages []openai.Message) (string, *openai.Error) {
-	return r.chatText(&openai.Chat{Messages: messages})
-}
-
-// chatText is the prompt that a chat becomes. A model's own template may refuse
+// ChatText is the prompt that a chat becomes. A model's own template may refuse
 // it, as in vLLM.
-func (r *Reader) chatText(c *openai.Chat) (string, *openai.Error) {
+func (r *Reader) ChatText(c *openai.Chat) (text string, bad *openai.Error) {
+	var err error
 	if r.ChatTemplate == nil {
-		return r.framed(c.Messages, c.Tools), nil
+		text = r.framed(c)
+		if n := len(c.Messages); c.ContinueFinalMessage && n > 0 {
+			text, err = chattemplate.Continued(text, textOf(&c.Messages[n-1]))
+		}
+	} else {
+		text, err = r.ChatTemplate.Render(conversation(c))
 	}
-	text, err := r.ChatTemplate.Render(conversation(c))
 	if err != nil {
 		return "", openai.Errorf(400, "", "%v", err)
 	}
 	return text, nil
 }
 
+// answers tells whether a chat's prompt ends with the beginning of an answer.
+func answers(c *openai.Chat) bool { return c.AddGenerationPrompt == nil || *c.AddGenerationPrompt }
+
 // conversation is a chat as templates see it.
 func conversation(c *openai.Chat) *chattemplate.Conversation {
-	out := &chattemplate.Conversation{NoGenerationPrompt: c.AddGenerationPrompt != nil && !*c.AddGenerationPrompt, Variables: c.ChatTemplateKwargs,
+	out := &chattemplate.Conversation{NoGenerationPrompt: !answers(c), Continue: c.ContinueFinalMessage, Variables: c.ChatTemplateKwargs,
 		Messages: make([]chattemplate.Message, len(c.Messages))}
 	for i := range c.Messages {
 		m := &c.Messages[i]
 		turn := chattemplate.Message{Role: m.Role, Content: textOf(m), Name: m.Name, ToolCallID: m.ToolCallID}
+		if len(m.Content.Media) == 0 {
+			turn.Parts = m.Content.Texts
+		}
 		for _, call := range m.ToolCalls {
 			turn.Calls = append(turn.Calls, chattemplate.Call{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
 		}
@@ -90,19 +96,19 @@ func textOf(m *openai.Message) string {
 }
 
 // framed is the prompt where the model's template is not known.
-func (r *Reader) framed(messages []openai.Message, tools []openai.Tool) string {
-	turns := make([]tokens.Message, len(messages))
-	for i, m := range messages {
+func (r *Reader) framed(c *openai.Chat) string {
+	turns := make([]tokens.Message, len(c.Messages))
+	for i, m := range c.Messages {
 		turns[i] = tokens.Message{Role: m.Role, Content: textOf(&m)}
-		for _, c := range m.ToolCalls {
-			turns[i].Content += c.Function.Name + "(" + c.Function.Arguments + ")"
+		for _, call := range m.ToolCalls {
+			turns[i].Content += call.Function.Name + "(" + call.Function.Arguments + ")"
 		}
 	}
 	var schema strings.Builder
-	for _, t := range tools {
+	for _, t := range c.Tools {
 		schema.WriteString(t.Function.Name)
 		schema.Write(t.Function.Parameters)
 		schema.WriteByte('\n')
 	}
-	return r.Template.Render(turns, schema.String(), true)
+	return r.Template.Render(turns, schema.String(), answers(c))
 }

@@ -171,12 +171,28 @@ type Chat struct {
 	ReasoningEffort     string     `json:"reasoning_effort"`
 	Echo                bool       `json:"echo"`
 	AddGenerationPrompt *bool      `json:"add_generation_prompt"`
+	// ContinueFinalMessage has the model go on with the last message.
+	ContinueFinalMessage bool `json:"continue_final_message"`
 	// ChatTemplateKwargs are variables for the chat template.
 	ChatTemplateKwargs json.RawMessage `json:"chat_template_kwargs"`
 	// NewMessages and ContinueFrom come with KVHandle (document 002): what the
 	// handle does not hold yet, and the text to go on from.
 	NewMessages  []Message `json:"new_messages"`
 	ContinueFrom string    `json:"continue_from"`
+}
+
+// CheckPrompt refuses a chat that shall both begin a message and go on with one, in
+// vLLM's words where it says both, and in those of transformers where it leaves the
+// one as it is.
+func (c *Chat) CheckPrompt() *Error {
+	switch {
+	case !c.ContinueFinalMessage || c.AddGenerationPrompt != nil && !*c.AddGenerationPrompt:
+		return nil
+	case c.AddGenerationPrompt != nil:
+		return Errorf(400, "", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+	}
+	return Errorf(400, "", "continue_final_message and add_generation_prompt are not compatible. Use continue_final_message when you want the model to continue the final message, "+
+		"and add_generation_prompt when you want to add a header that will prompt it to start a new assistant message instead.")
 }
 
 // Limit is how many tokens may be generated; false where the request does not
@@ -230,6 +246,9 @@ func (c *Chat) Parse(body []byte) *Error {
 		return Errorf(400, "top_logprobs", "top_logprobs: expected 0 to 20, got %d.", c.TopLogprobs)
 	}
 	if e := c.checkTools(); e != nil {
+		return e
+	}
+	if e := c.CheckPrompt(); e != nil {
 		return e
 	}
 	return c.Check()

@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 )
 
 // Strings is a string, a list of strings or null.
@@ -106,6 +107,9 @@ type Content struct {
 	// Text is the text of a string content, or of all text parts joined by
 	// line breaks, as vLLM joins them for templates that take strings.
 	Text string
+	// Texts are the text parts, where there are several, for templates that take
+	// parts.
+	Texts []string
 	// Media are the parts that are not text: images, audio, video.
 	Media []Part
 }
@@ -148,7 +152,7 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 	if len(parts) > MaxParts {
 		return Errorf(400, "messages", "messages.content: expected at most %d parts, got %d.", MaxParts, len(parts))
 	}
-	first := true
+	var texts []string
 	for i, p := range parts {
 		switch p.Type {
 		case "text", "input_text", "output_text", "refusal":
@@ -159,10 +163,7 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 			if text == nil {
 				return Invalidf("messages", "messages.content[%d].text: field required.", i)
 			}
-			if !first {
-				c.Text += "\n"
-			}
-			c.Text, first = c.Text+*text, false
+			texts = append(texts, *text)
 		case "image_url", "input_image":
 			c.Media = append(c.Media, Part{p.Type, urlOf(p.ImageURL)})
 		case "video_url":
@@ -175,7 +176,15 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 			return Invalidf("messages", "messages.content[%d].type: unknown part type %q, expected text, image_url, video_url, audio_url or input_audio.", i, p.Type)
 		}
 	}
+	c.SetTexts(texts)
 	return nil
+}
+
+// SetTexts makes the text that of some parts.
+func (c *Content) SetTexts(parts []string) {
+	if c.Text = strings.Join(parts, "\n"); len(parts) > 1 {
+		c.Texts = parts
+	}
 }
 
 // urlOf reads "url" or {"url": "…"}.

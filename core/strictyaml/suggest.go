@@ -10,15 +10,25 @@ import (
 // DidYouMean is the hint about a word that is not known, "" where no known one
 // is near it.
 func DidYouMean(word string, known []string) string {
-	if guess := nearest(word, known); guess != "" {
+	if guess := nearest(word, known, min(max(2, len(word)/3), len(word)-1)); guess != "" {
 		return "did you mean " + strconv.Quote(guess) + "?"
 	}
 	return ""
 }
 
-// nearest is the known word that a person most likely meant, or "".
-func nearest(word string, known []string) string {
-	best, bestDistance := "", min(max(2, len(word)/3), len(word)-1)+1
+// Slip is the known word that somebody meant whose hand slipped, or "": where
+// other words than the known ones are right, too, less is a mistake.
+func Slip(word string, known []string) string {
+	guess := nearest(word, known, min(2, len(word)/4))
+	if guess != "" && guess[0] != word[0] { // a hand begins right
+		return ""
+	}
+	return guess
+}
+
+// nearest is the known word that is fewest letters away, most at the most, or "".
+func nearest(word string, known []string, most int) string {
+	best, bestDistance := "", most+1
 	for _, k := range known {
 		if d := distance(fold(word), fold(k)); d < bestDistance {
 			best, bestDistance = k, d
@@ -60,10 +70,12 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// homes lists where in a struct a field of this name belongs.
+// homes lists where in a struct a field of this name belongs. Of a type within
+// itself the outer one is looked at.
 func homes(name string, root reflect.Type) []string {
 	var out []string
 	var walk func(t reflect.Type, path string)
+	var within []reflect.Type
 	walk = func(t reflect.Type, path string) {
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
@@ -71,13 +83,15 @@ func homes(name string, root reflect.Type) []string {
 		switch {
 		case t.Kind() == reflect.Slice:
 			walk(t.Elem(), path+"[]")
-		case t.Kind() == reflect.Struct:
+		case t.Kind() == reflect.Struct && !slices.Contains(within, t):
+			within = append(within, t)
 			for _, f := range Fields(t) {
 				if f.Name == name {
 					out = append(out, strings.TrimPrefix(path+"."+f.Name, "."))
 				}
 				walk(f.Type, path+"."+f.Name)
 			}
+			within = within[:len(within)-1]
 		}
 	}
 	walk(root, "")

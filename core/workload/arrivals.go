@@ -74,10 +74,9 @@ func (a *Arrivals) Next() (at machine.Time, more bool) {
 	c, index := a.c, a.index
 	a.index++
 	switch {
-	case c.Recorded != nil:
-		if index >= len(c.Recorded) {
-			return a.now, false
-		}
+	case c.Recorded != nil && index >= len(c.Recorded):
+		return a.now, false
+	case c.Recorded != nil && !c.Untimed:
 		a.now = max(a.now, c.Recorded[index].At)
 	case c.Phases != nil:
 		if !a.within(a.gap(index)) {

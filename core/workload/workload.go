@@ -76,8 +76,10 @@ type Config struct {
 	Until machine.Time
 
 	// Recorded, if not nil, are the requests, with the times at which they arrive.
-	// Rate, which is then no number of anything, is above 0.
+	// Rate, which is then no number of anything, is above 0. Where they are Untimed
+	// they arrive as others would.
 	Recorded []Recorded
+	Untimed  bool
 
 	// Requests is how many there are in all; 0 is no end.
 	Requests int
@@ -132,10 +134,10 @@ type Request struct {
 	ID    string
 	Index int
 	Path  string
-	// GRPC says that the request is a call of a gRPC service.
-	GRPC bool
 	// Model is what it asks for.
 	Model string
+	// GRPC says that the request is a call of a gRPC service.
+	GRPC bool
 	// Class is that of the traffic, if there are several, and SLO what a good request
 	// keeps to.
 	Class, SLO string

@@ -185,7 +185,6 @@ var DriverExceptions = map[string]string{
 	"live/epp/pickmetrics.go outcome":                 "\"timed_out\" is the value of a metric's label in llm-d-router",
 	"live/epp/pickmetrics.go status":                  "counts what the core has refused for want of room; only the metrics page tells it",
 	"live/epp/processor.go status":                    "a panic of a plug-in, and gRPC's code for a stream that ended: the core is told of neither",
-	"live/bbr/server.go status":                       "gRPC's code for a stream that ended: the core is told of none",
 	"live/epp/server.go status":                       "who may ask for metrics and profiles: virtual time has no such pages",
 	"live/envoy/defaults.go status":                   "Envoy's own configuration: what it tries again",
 	"live/kvmanager/http.go status":                   "the manager's HTTP: wrong paths, methods, bodies; virtual time asks it without HTTP",

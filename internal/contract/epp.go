@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -206,4 +207,30 @@ func (x *mover) message(m move) epp.Message {
 		return epp.Objects{Selection: s, KeepEndpoints: true}
 	}
 	return nil
+}
+
+// pickerServices are the times that a picker takes.
+func pickerServices(t *rapid.T) Kind[*epp.Request, *machine.Effects[epp.Attended]] {
+	takes, err := dist.Parse(rapid.SampledFrom([]string{"2ms", "1ms..9ms", "lognormal(3ms, 2ms)"}).Draw(t, "takes"))
+	if err != nil {
+		panic(err)
+	}
+	c := epp.ServiceConfig{Takes: takes, Workers: rapid.IntRange(1, 3).Draw(t, "workers"), Seed: 7}
+	return Kind[*epp.Request, *machine.Effects[epp.Attended]]{
+		Make: func() Instance[*epp.Request, *machine.Effects[epp.Attended]] {
+			s := epp.NewService(c)
+			return Instance[*epp.Request, *machine.Effects[epp.Attended]]{Machine: s, Effects: new(machine.Effects[epp.Attended]),
+				Say: func(fx *machine.Effects[epp.Attended]) (out []Said) {
+					for _, e := range fx.List {
+						out = append(out, Said{e.At, e.Request.ID})
+					}
+					return out
+				},
+				State: func() string { at, ok := s.Next(); return fmt.Sprint(at, ok) }}
+		},
+		Message: func(t *rapid.T, _ machine.Time) *epp.Request {
+			return &epp.Request{Request: &picker.Request{ID: fmt.Sprint(rapid.IntRange(1, 1000).Draw(t, "id"))}}
+		},
+		Spans: []machine.Time{0, machine.Millisecond, 5 * machine.Millisecond},
+	}
 }

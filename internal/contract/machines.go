@@ -5,6 +5,7 @@ var Machines = []Machine{
 	of("core/disagg.ClientRequest", sidecars),
 	of("core/engine.Engine", engines),
 	of("core/epp.Machine", pickers),
+	of("core/epp.Service", pickerServices),
 	of("core/epp.Stream", pickerStreams),
 	of("core/kv/kvfeed.Feed", feeds),
 	of("core/kv/kvindex.Index", indexes),

@@ -89,7 +89,10 @@ func read(name string, r io.Reader, size, most int64) ([]byte, error) {
 // it for writing, but not for ever.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
-	if err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+	switch {
+	case err == nil && info.IsDir():
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("it is a directory; expected a file")}
+	case err != nil || info.Mode()&fs.ModeNamedPipe == 0:
 		return os.Open(path)
 	}
 	type opened struct {

@@ -16,8 +16,6 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/windtunnel/windtunnel/core/bbr"
 	"github.com/windtunnel/windtunnel/core/header"
@@ -120,7 +118,7 @@ func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
 		case err != nil:
 			return err
 		case result == stream.Failed:
-			return status.Error(codes.Canceled, "the request was given up")
+			return errors.New("bbr: the request was given up")
 		case result != stream.Running:
 			return nil
 		}

@@ -13,6 +13,7 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -32,8 +33,7 @@ func (t *translation) route(r *gateway.Route, at string) ([]*routev3.Route, erro
 	out.RequestHeadersToAdd, out.RequestHeadersToRemove = headersOf(r.RequestHeaders)
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = headersOf(r.ResponseHeaders)
 	if r.Redirect != nil {
-		out.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at)}
-		return []*routev3.Route{out}, nil
+		return redirects(r, out, at), nil
 	}
 	if len(r.Shares) == 0 {
 		out.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: gateway.StatusUnusable}}
@@ -221,11 +221,30 @@ func prefixFor(r *gateway.Route, to string) (prefix string, regex *matcherv3.Reg
 	return to, nil
 }
 
-func redirectOf(r *gateway.Route, at string) *routev3.RedirectAction {
+// redirects are one route, or two: Envoy writes a port that is asked for although
+// the scheme has it anyway, and else keeps that of the client's Host.
+func redirects(r *gateway.Route, plain *routev3.Route, at string) []*routev3.Route {
+	plain.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at, false)}
+	if r.Redirect.Hostname != "" || plain.GetRedirect().PortRedirect != 0 {
+		return []*routev3.Route{plain}
+	}
+	ported := proto.Clone(plain).(*routev3.Route)
+	ported.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at, true)}
+	ported.Match.Headers = append(ported.Match.Headers, &routev3.HeaderMatcher{Name: ":authority", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+		StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*:[0-9]+"}}}}})
+	return []*routev3.Route{ported, plain}
+}
+
+// redirectOf is a redirect; named writes the port also where the scheme has it
+// anyway.
+func redirectOf(r *gateway.Route, at string, named bool) *routev3.RedirectAction {
 	x := r.Redirect
 	_, text, _ := net.SplitHostPort(at)
 	bound, _ := strconv.Atoi(text)
 	a := &routev3.RedirectAction{ResponseCode: redirectCodes[x.Code()], HostRedirect: x.Hostname, PortRedirect: uint32(x.PortOf(bound))}
+	if !named && x.Usual(bound, r.Secure) {
+		a.PortRedirect = 0
+	}
 	if x.Scheme != "" {
 		a.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: x.Scheme}
 	}

@@ -26,6 +26,9 @@ type PickingOptions struct {
 	core.Config
 	// Now is the run's clock.
 	Now func() machine.Time
+	// Service is the time that the picker takes for each request, on top of what it
+	// takes anyway.
+	Service core.ServiceConfig
 	// PoolName names the pool in metrics.
 	PoolName string
 	// Metrics takes the real EPP's metrics; nil keeps none.
@@ -62,9 +65,11 @@ type Picking struct {
 	cancel  context.CancelFunc
 	written atomic.Pointer[inputlog.Options] // how requests are written down; nil where they are not
 
-	drive  *drive.Driver[core.Message, *core.Effects]
-	m      *core.Machine // the driver's
-	inputs *InputLog     // for who has it in hand
+	drive *drive.Driver[core.Message, *core.Effects]
+	m     *core.Machine // the driver's
+	// service is the time that the picker is said to take besides; nil is none.
+	service *drive.Driver[*core.Request, *machine.Effects[core.Attended]]
+	inputs  *InputLog // for who has it in hand
 }
 
 // NewPicking makes the picker. It is wrong to use its picker.Picker elsewhere
@@ -85,6 +90,12 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 		Carry: func(_ machine.Time, fx *core.Effects, i int) {
 			_ = guarded(o.Log, "an effect of the picker's", "", func() error { k.effect(&fx.List[i]); return nil })
 		}})
+	if o.Service.Given() {
+		k.service = drive.New(drive.Options[*core.Request, *machine.Effects[core.Attended]]{Machine: core.NewService(o.Service), Effects: new(machine.Effects[core.Attended]), Now: o.Now,
+			Carry: func(_ machine.Time, fx *machine.Effects[core.Attended], i int) {
+				close(fx.List[i].Request.Owner.(*waiter).attended)
+			}})
+	}
 	if k.kv, err = listenKV(k, o.KV); err != nil {
 		k.Close()
 		return nil, err
@@ -115,6 +126,9 @@ func (k *Picking) SetEndpoints(list []*picker.Endpoint) { k.Input(core.Endpoints
 
 // Close refuses what waits and stops what goes on beside the requests.
 func (k *Picking) Close() {
+	if k.service != nil {
+		k.service.Stop()
+	}
 	k.Input(core.Shutdown{})
 	k.drive.Quiet()
 	k.With(func(*core.Machine, machine.Time) { k.inputs.forget(k) })
@@ -176,12 +190,13 @@ func (k *Picking) effect(e *core.Effect) {
 
 // waiter is a stream's goroutine that waits for the machine's word.
 type waiter struct {
-	ready   chan struct{} // words that have not been heard: Ask and Decided at most
-	evicted chan struct{} // closed when flow control wants the request ended
+	ready    chan struct{} // words that have not been heard: Ask and Decided at most
+	attended chan struct{} // closed when the picker has taken its time
+	evicted  chan struct{} // closed when flow control wants the request ended
 }
 
 func newWaiter() *waiter {
-	return &waiter{ready: make(chan struct{}, 2), evicted: make(chan struct{})}
+	return &waiter{ready: make(chan struct{}, 2), attended: make(chan struct{}), evicted: make(chan struct{})}
 }
 
 // decide hands a request to the machine and returns when it has decided. ctx
@@ -191,6 +206,12 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 	r.Owner = w
 	if o := k.written.Load(); o != nil {
 		r.Note = o.AppendRequest(make([]byte, 0, 2048), r.Request)
+	}
+	if k.service != nil && k.service.Input(r) {
+		select {
+		case <-w.attended:
+		case <-ctx.Done(): // nobody waits for the decision any more; the time is taken all the same
+		}
 	}
 	k.Input(core.Arrive{Request: r})
 	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.o.Metrics.rewritten(r.Request); return nil })

@@ -45,7 +45,7 @@ type PickMetrics struct {
 // span counts a time of a plug-in. There are as many series as the
 // configuration has plug-ins.
 func (m *PickMetrics) span(point, kind, name string, took time.Duration) {
-	m.plugin.observeTo(m.spans.find([...]string{point, kind, name}, math.MaxInt, ofSpan), took.Seconds())
+	m.plugin.addTo(m.spans.find([...]string{point, kind, name}, math.MaxInt, ofSpan), took.Seconds())
 }
 
 func ofSpan(key [3]string) ([3]string, *labels) { return key, &labels{list: key[:]} }
@@ -153,7 +153,7 @@ func (m *PickMetrics) queued(r *core.Request) {
 	l := m.flowValues(r.Request)
 	m.queueSize.add(1, l...)
 	m.queueBytes.add(float64(r.SizeBytes), l...)
-	m.enqueueTime.observe(0, l[0], l[1], "NotYetFinalized")
+	m.enqueueTime.add(0, l[0], l[1], "NotYetFinalized")
 }
 
 // left is told how a request left flow control.
@@ -164,7 +164,7 @@ func (m *PickMetrics) left(r *core.Request, e *flowcontrol.Effect) {
 	l := m.flowValues(r.Request)
 	m.queueSize.add(-1, l...)
 	m.queueBytes.add(-float64(r.SizeBytes), l...)
-	m.queueTime.observe(e.Wait.Seconds(), append([]string{e.Outcome.String()}, l...)...)
+	m.queueTime.add(e.Wait.Seconds(), append([]string{e.Outcome.String()}, l...)...)
 	m.flowTotal.inc(e.Outcome.String(), l[1], m.pool)
 }
 
@@ -202,7 +202,7 @@ func (m *PickMetrics) revocation(e *flowcontrol.Effect) {
 		m.revocationsIssued.inc(strconv.Itoa(e.ForPriority), m.pool)
 	case flowcontrol.RevocationConfirmed:
 		m.revocations.inc("confirmed", m.pool)
-		m.confirmation.observe(e.Wait.Seconds(), m.pool)
+		m.confirmation.add(e.Wait.Seconds(), m.pool)
 	case flowcontrol.RevocationTimedOut:
 		m.revocations.inc("timed_out", m.pool)
 	}
@@ -233,7 +233,7 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 		return
 	}
 	m.objective.decided(p, d, l[:2])
-	m.e2e.observe(d.Took.Seconds())
+	m.e2e.add(d.Took.Seconds())
 	e := d.Targets[0].Endpoint
 	m.attempts.inc("success", target, e.Pod(), e.Namespace, e.Port)
 	if by := d.DisaggBy; by != nil {
@@ -247,9 +247,9 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 		for _, pl := range p.Plugins() {
 			if x, ok := pl.(prefixFigures); ok {
 				matched, total, block := x.MatchOf(d, &d.View.States[r.Picked[0]])
-				m.hitBytes.observe(float64(matched*block*4), pl.Name(), pl.Type())
+				m.hitBytes.add(float64(matched*block*4), pl.Name(), pl.Type())
 				if total > 0 {
-					m.hitRatio.observe(float64(matched)/float64(total), pl.Name(), pl.Type())
+					m.hitRatio.add(float64(matched)/float64(total), pl.Name(), pl.Type())
 				}
 			}
 		}
@@ -262,7 +262,7 @@ func (m *PickMetrics) dispatched(r *core.Request) {
 	}
 	l := m.labels.request(r.Request)
 	m.total.addTo(l, 1)
-	m.size.observeTo(l, float64(r.SentBytes))
+	m.size.addTo(l, float64(r.SentBytes))
 	if !r.Body.SkipResponse {
 		m.running.addTo(l, 1)
 	}
@@ -285,7 +285,7 @@ func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
 	if !r.Response.Streaming || gap <= 0 {
 		return
 	}
-	m.itl.observeTo(m.labels.request(r.Request), gap.Seconds())
+	m.itl.addTo(m.labels.request(r.Request), gap.Seconds())
 }
 
 // ended is told once per dispatched request; spent is the time that its response
@@ -305,9 +305,9 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 	}
 	m.hooked(r)
 	if r.Complete() && !r.Streaming {
-		m.respProcessing.observe((now - r.StartedAt).Seconds())
+		m.respProcessing.add((now - r.StartedAt).Seconds())
 	} else {
-		m.respProcessing.observe(spent.Seconds())
+		m.respProcessing.add(spent.Seconds())
 	}
 	if d.Request.Body != nil {
 		m.parsed(nil, d.Request, "ResponseParsing", spent, r.Reads)
@@ -316,8 +316,8 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 		return
 	}
 	seconds := (now - began).Seconds()
-	m.duration.observeTo(l, seconds)
-	m.respSize.observeTo(l, float64(r.Bytes))
+	m.duration.addTo(l, seconds)
+	m.respSize.addTo(l, float64(r.Bytes))
 	var ttft, tpot time.Duration
 	if r.FirstAt > 0 {
 		ttft = (r.FirstAt - began).Duration()
@@ -331,7 +331,7 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 		if r.Streaming {
 			streamed = 1
 		}
-		m.ttft.observeTo(l.streamed[streamed], (r.FirstAt - began).Seconds())
+		m.ttft.addTo(l.streamed[streamed], (r.FirstAt - began).Seconds())
 	}
 	if r.Failed() {
 		m.errors.inc(append([]string{"ModelServerError"}, l.list...)...)
@@ -341,16 +341,16 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 	}
 	u := r.Usage
 	if u.PromptTokens > 0 {
-		m.input.observeTo(l, float64(u.PromptTokens))
+		m.input.addTo(l, float64(u.PromptTokens))
 	}
 	if u.HasCached || u.CachedTokens > 0 {
-		m.cached.observeTo(l, float64(u.CachedTokens))
+		m.cached.addTo(l, float64(u.CachedTokens))
 	}
 	if u.CompletionTokens > 0 {
-		m.output.observeTo(l, float64(u.CompletionTokens))
-		m.ntpot.observeTo(l, seconds/float64(u.CompletionTokens))
+		m.output.addTo(l, float64(u.CompletionTokens))
+		m.ntpot.addTo(l, seconds/float64(u.CompletionTokens))
 		if r.Streaming && u.CompletionTokens > 1 && r.Chunks > 1 {
-			m.tpot.observeTo(l, (now-r.FirstAt).Seconds()/float64(u.CompletionTokens-1))
+			m.tpot.addTo(l, (now-r.FirstAt).Seconds()/float64(u.CompletionTokens-1))
 		}
 	}
 }

@@ -205,8 +205,10 @@ func TestPredictorDoesNotAnswer(t *testing.T) {
 		},
 		"without a field": func(f *fakePredictor, _ *httptest.Server) { f.say(text(`{"predictions":[{},{},{}]}`)) },
 		"too few":         func(f *fakePredictor, _ *httptest.Server) { f.say(text(`{"predictions":[{"ttft_ms":5,"tpot_ms":9}]}`)) },
-		"too many":        func(f *fakePredictor, _ *httptest.Server) { f.say(text(strings.Replace(secondBest, "[", `[{"ttft_ms":5,"tpot_ms":9},`, 1))) },
-		"gone":            func(_ *fakePredictor, s *httptest.Server) { s.CloseClientConnections(); s.Close() },
+		"too many": func(f *fakePredictor, _ *httptest.Server) {
+			f.say(text(strings.Replace(secondBest, "[", `[{"ttft_ms":5,"tpot_ms":9},`, 1)))
+		},
+		"gone": func(_ *fakePredictor, s *httptest.Server) { s.CloseClientConnections(); s.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,10 +18,9 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var q struct {
-		Model      string           `json:"model"`
-		Prompt     *string          `json:"prompt"`
-		Messages   []openai.Message `json:"messages"`
-		ReturnStrs bool             `json:"return_token_strs"`
+		openai.Chat
+		Prompt     *string `json:"prompt"`
+		ReturnStrs bool    `json:"return_token_strs"`
 	}
 	if err := json.Unmarshal(body, &q); err != nil {
 		wire.Answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
@@ -38,7 +37,10 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 		text = *q.Prompt
 	case q.Messages != nil:
 		var bad *openai.Error
-		if text, bad = s.reader.ChatText(q.Messages); bad != nil {
+		if bad = q.CheckPrompt(); bad == nil {
+			text, bad = s.reader.ChatText(&q.Chat)
+		}
+		if bad != nil {
 			wire.Answer(w, bad)
 			return
 		}

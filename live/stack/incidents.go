@@ -25,7 +25,7 @@ func (s *Pool) incidents(ctx context.Context) (stop func()) {
 		x := &s.pool.Incidents[i]
 		moments = append(moments, moment{x.At, x, flow.IncidentBegan, func() error { return s.happen(ctx, x) }})
 		if x.For > 0 {
-			moments = append(moments, moment{x.At + x.For, x, flow.IncidentEnded, func() error { return s.Fleet.Servers()[x.Server].Restart() }})
+			moments = append(moments, moment{x.At + x.For, x, flow.IncidentEnded, func() error { return s.recover(x) }})
 		}
 	}
 	if len(moments) == 0 {
@@ -69,8 +69,20 @@ func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
 		return s.restartSidecar(now, x.Server)
 	case scenario.LoseIndex:
 		s.loseIndex()
+	case scenario.RestartEPP:
+		s.Pickers[x.Replica].kill()
+		if x.For == 0 {
+			return s.Pickers[x.Replica].revive()
+		}
 	}
 	return nil
+}
+
+func (s *Pool) recover(x *scenario.Incident) error {
+	if x.What == scenario.RestartEPP {
+		return s.Pickers[x.Replica].revive()
+	}
+	return s.Fleet.Servers()[x.Server].Restart()
 }
 
 // loseIndex empties the picker's indexes of KV blocks.

@@ -36,6 +36,7 @@ type Picker struct {
 	generations *epp.Generations
 	metrics     *epp.PickMetrics
 	stream      stream.Config
+	down        bool // Pool.changing is around it
 }
 
 // now is what decides about requests that come now.
@@ -86,6 +87,9 @@ func (k *Picker) start(extProc, health, metrics string) error {
 		return err
 	}
 	k.generations.Replace(g)
+	if x := s.inputs.Load(); x != nil {
+		k.generations.Record(x)
+	}
 	o.Registry.MustRegister(k.generations)
 	o.Pickers, o.Pages = k.generations, k.generations.Pages()
 	server, err := epp.Start(o)
@@ -98,6 +102,24 @@ func (k *Picker) start(extProc, health, metrics string) error {
 	}
 	k.Server = server
 	return nil
+}
+
+// kill ends the picker as a crash would.
+func (k *Picker) kill() {
+	k.pool.changing.Lock()
+	defer k.pool.changing.Unlock()
+	k.down = true
+	k.Kill()
+	k.generations.Close()
+}
+
+// revive has a picker that was killed begin anew where it listened.
+func (k *Picker) revive() error {
+	k.pool.changing.Lock()
+	defer k.pool.changing.Unlock()
+	err := k.start(k.Addr(), k.HealthAddr(), k.MetricsAddr())
+	k.down = err != nil
+	return err
 }
 
 // generation is the picker of one configuration with what keeps its view of the
@@ -113,7 +135,7 @@ func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Gene
 	g.Picking, err = epp.NewPicking(epp.PickingOptions{
 		Config: core.Config{Picker: built, Stream: k.stream, EmitScores: true, DocumentHeaders: true, Explain: s.o.Explain, History: remembered, Describe: s.o.Describe,
 			Replica: k.replica, Replicas: s.pool.EPP.Replicas},
-		Made: o.Made(), Now: s.Now, PoolName: s.pool.Name, Metrics: k.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(k, g.Registry), Scraped: s.o.Scraped, Log: s.o.Log})
+		Service: s.o.Scenario.PickerService(s.index, k.replica), Made: o.Made(), Now: s.Now, PoolName: s.pool.Name, Metrics: k.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(k, g.Registry), Scraped: s.o.Scraped, Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}
@@ -182,6 +204,7 @@ func (s *Pool) pickerEndpoints() ([]*picker.Endpoint, error) {
 // Record has what enters the pickers written down from now on. Somebody else's
 // picker is not recorded.
 func (s *Stack) Record(x *epp.InputLog) {
+	s.inputs.Store(x)
 	for _, p := range s.Pools {
 		for _, k := range p.Pickers {
 			k.generations.Record(x)

@@ -83,7 +83,6 @@ func (s *Pool) startServers(ctx context.Context) error {
 		s.Names = s.pool.Endpoints
 		return err
 	}
-	m := &s.pool.ModelServer
 	faults, err := s.o.Scenario.Faults(s.pool)
 	if err != nil {
 		return err
@@ -106,10 +105,11 @@ func (s *Pool) startServers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		m := s.pool.Server(i)
 		so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true, Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: s.pool.Models(), Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
-		setHardware(s.pool, &so)
+		setHardware(s.pool, m, &so)
 		so.Listen = fixed(s.o.Scenario.Ports.Servers, s.first+i, "")
 		if s.places != nil {
 			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
@@ -162,7 +162,9 @@ func resolve(ctx context.Context, endpoints []string) ([]string, error) {
 func (s *Pool) stop(ctx context.Context) error {
 	var errs []error
 	for _, k := range s.Pickers {
-		errs = append(errs, k.Stop(ctx))
+		if !k.down {
+			errs = append(errs, k.Stop(ctx))
+		}
 	}
 	s.command.stop(ctx)
 	s.watcher.Close()

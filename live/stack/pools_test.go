@@ -115,3 +115,81 @@ func TestBodyBasedRouting(t *testing.T) {
 	}
 	r.idle()
 }
+
+// A picker dies and begins anew: what it has in hand breaks off with a 503, what comes
+// while it is dead gets one too, and what comes then is served, in both times.
+func TestRestartedPickerLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, pool, server, down, want string }{
+		{"held", "flow: held", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "2s", "[unavailable unavailable completed]"},
+		{"plain", "flow: plain", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "2s", "[unavailable unavailable completed]"},
+		{"it takes its time", "flow: plain, epp: {serviceTime: 2s}", "prefill: 1ms, interTokenLatency: 1ms, outputTokens: 3", "2s", "[unavailable unavailable completed]"},
+		{"the answer is under way", "flow: plain", "prefill: 1ms, interTokenLatency: 200ms, outputTokens: 10", "3s", "[broken unavailable completed]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			live, played := liveAsVirtual(t, fmt.Sprintf(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - {name: pool, model: m, %s, modelServer: {%s}, incidents: [{at: 1s, what: restart-epp, for: %s}]}
+workload: {requests: 3, conversations: {turns: 3, thinkTime: 1500ms}}
+`, c.pool, c.server, c.down))
+			for name, events := range map[string][]flow.Event{"live": live, "in virtual time": played} {
+				var ended []any
+				for _, e := range events {
+					if e.Step == flow.Finished {
+						ended = append(ended, e.Details.Get("outcome"))
+					}
+				}
+				if fmt.Sprint(ended) != c.want {
+					t.Errorf("%s the requests ended with %v, expected %s", name, ended, c.want)
+				}
+			}
+		})
+	}
+}
+
+// Of two pickers one dies. Envoy asks the other alone once it has seen that, and both
+// again once the one is back: in both times some requests get a 503, and no more.
+func TestOneOfTwoPickersDies(t *testing.T) {
+	t.Parallel()
+	live, played := bothTimes(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - {name: pool, model: m, modelServer: {prefill: 1ms, interTokenLatency: 1ms, outputTokens: 3}, epp: {replicas: 2}, incidents: [{at: 2s, what: restart-epp, replica: 1, for: 2s}]}
+workload: {requests: 600, rate: 100, arrivals: constant}
+`, nil)
+	for name, events := range map[string][]flow.Event{"live": live, "in virtual time": played} {
+		phase, unavailable := 0, 0 // before, while it is dead, after
+		var asked [3]map[string]int
+		for i := range asked {
+			asked[i] = map[string]int{}
+		}
+		for _, e := range events {
+			switch e.Step {
+			case flow.IncidentBegan, flow.IncidentEnded:
+				phase++
+			case flow.RequestReceived:
+				if e.Hop == flow.EPP {
+					asked[phase][fmt.Sprint(e.Details.Get("picker"))]++
+				}
+			case flow.Finished:
+				switch o := fmt.Sprint(e.Details.Get("outcome")); o {
+				case "unavailable":
+					unavailable++
+				case "completed":
+				default:
+					t.Errorf("%s: %s ended as %s", name, e.Request, o)
+				}
+			}
+		}
+		if unavailable == 0 || unavailable > 100 {
+			t.Errorf("%s %d requests of 600 got a 503", name, unavailable)
+		}
+		if asked[0]["pool-epp-1"] == 0 || asked[1]["pool-epp-0"] == 0 || asked[1]["pool-epp-1"] > 2 || asked[2]["pool-epp-1"] == 0 || asked[2]["pool-epp-0"] == 0 {
+			t.Errorf("%s the pickers were asked %v", name, asked)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
@@ -48,7 +49,8 @@ func (s *Pool) reload(file string) (changed bool, err error) {
 		return false, nil
 	}
 	made := make([]*epp.Generation, 0, len(s.Pickers))
-	for _, k := range s.Pickers {
+	up := slices.DeleteFunc(slices.Clone(s.Pickers), func(k *Picker) bool { return k.down }) // who restarts reads it then
+	for _, k := range up {
 		g, err := s.generation(k, &scenario.PickerConfig{File: file, Text: text})
 		if err != nil {
 			for _, g := range made {
@@ -59,7 +61,7 @@ func (s *Pool) reload(file string) (changed bool, err error) {
 		made = append(made, g)
 	}
 	s.text = text
-	for i, k := range s.Pickers {
+	for i, k := range up {
 		k.generations.Replace(made[i])
 	}
 	return true, nil

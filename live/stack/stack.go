@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/bbr"
@@ -22,6 +23,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -106,6 +108,7 @@ type run struct {
 	o      Options
 	origin time.Time
 	made   sync.Map // request id → metadata that an EPP made up
+	inputs atomic.Pointer[epp.InputLog]
 
 	// Dir holds the run's configuration and logs.
 	Dir string

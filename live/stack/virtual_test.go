@@ -21,21 +21,10 @@ func liveAsVirtual(t *testing.T, text string, but ...flow.Hop) (live, played []f
 	return liveAsVirtualWith(t, text, nil, but...)
 }
 
+// liveAsVirtualWith is liveAsVirtual, with the live run's options changed.
 func liveAsVirtualWith(t *testing.T, text string, change func(*Options), but ...flow.Hop) (live, played []flow.Event) {
 	t.Helper()
-	parse := func() *scenario.Scenario {
-		s, err := scenario.Parse("test.yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	r := start(t, parse(), change)
-	live = r.load()
-	r.settled()
-	if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
-		t.Fatal(err)
-	}
+	live, played = bothTimes(t, text, change)
 	if err := flow.Same(live, played, append(but, flow.Envoy)...); err != nil {
 		t.Fatalf("live and virtual differ: %v", err)
 	}
@@ -49,6 +38,25 @@ func liveAsVirtualWith(t *testing.T, text string, change func(*Options), but ...
 		if e.Step == flow.Finished && ended[e.Request] != fmt.Sprint(e.Details.Get("outcome")) {
 			t.Errorf("%s: live %s, virtual %v", e.Request, ended[e.Request], e.Details)
 		}
+	}
+	return live, played
+}
+
+// bothTimes plays a scenario both ways.
+func bothTimes(t *testing.T, text string, change func(*Options)) (live, played []flow.Event) {
+	t.Helper()
+	parse := func() *scenario.Scenario {
+		s, err := scenario.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	r := start(t, parse(), change)
+	live = r.load()
+	r.settled()
+	if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+		t.Fatal(err)
 	}
 	return live, played
 }

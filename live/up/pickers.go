@@ -72,7 +72,7 @@ func pickerFlags(s *gateway.Set, w *gateway.Workload, c *gateway.Container) ([]b
 	}
 	text, from, found := s.Mounted(w, c, path)
 	if !found {
-		return nil, "", fmt.Errorf("%s: --config-file %s is in no ConfigMap that is mounted; expected a volume with a ConfigMap among the objects", at, path)
+		return nil, "", &InvalidError{fmt.Errorf("%s: --config-file %s is in no ConfigMap that is mounted; expected a volume with a ConfigMap among the objects", at, path)}
 	}
 	return []byte(text), from, nil
 }
@@ -86,7 +86,7 @@ func (u *Up) startPicker(s *gateway.Set, p *objects.Pool) (*poolPicker, error) {
 	server, err := epp.StartStandalone(epp.StandaloneOptions{Config: text, ConfigName: from, PoolName: p.Name, Namespace: p.Namespace, Endpoints: []*core.Endpoint{},
 		Address: anyPort, HealthAddress: anyPort, MetricsAddress: anyPort, AllowExperimental: true, EmitScores: true, PodHeaders: true, History: remembered, Log: u.log})
 	if err != nil {
-		return nil, err
+		return nil, &InvalidError{err}
 	}
 	return &poolPicker{server: server, config: string(text)}, nil
 }
@@ -98,7 +98,7 @@ func (x *poolPicker) reload(u *Up, s *gateway.Set, p *objects.Pool) error {
 		return err
 	}
 	if err := x.server.Reload(text); err != nil {
-		return err
+		return &InvalidError{err}
 	}
 	x.config = string(text)
 	return nil

@@ -160,19 +160,22 @@ func (u *Up) startPod(w *gateway.Workload, i int) (p *pod, err error) {
 func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	env := environment(c, p)
 	args := append(line(c, env), "--host", p.ip.String())
+	if strings.Contains(c.Image, "inference-sim") {
+		args = append(args, "--profile", string(dropin.ProfileSim))
+	}
 	if u.places.block == nil {
 		args = append(args, "--port", "0")
 	}
 	r, err := dropin.Parse(args, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	if err != nil {
-		return err
+		return &InvalidError{err}
 	}
 	for _, note := range r.Notes {
 		u.note(fmt.Sprintf("%s:%d: container %s: %s", p.workload.File, c.At.Line(), c.Name, note))
 	}
 	options, err := r.Fleet()
 	if err != nil {
-		return err
+		return &InvalidError{err}
 	}
 	options.Logger, options.Origin, options.Recorder = u.log, u.origin, u.o.Recorder
 	for i := range options.Servers {

@@ -88,6 +88,14 @@ type Up struct {
 	nextHost int
 }
 
+// InvalidError says what in the objects cannot be brought up.
+type InvalidError struct{ Err error }
+
+func (e *InvalidError) Error() string { return e.Err.Error() }
+
+// Unwrap is why.
+func (e *InvalidError) Unwrap() error { return e.Err }
+
 // Start brings everything up. On an error nothing is left running.
 func Start(ctx context.Context, o Options) (u *Up, err error) {
 	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: time.Now(), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, certs: map[string][2][]byte{},
@@ -144,7 +152,7 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	defer u.applying.Unlock()
 	program := gateway.Build(s, gateway.Options{Supply: true})
 	if len(program.Gateways) == 0 {
-		return errors.Join(errNoGateway, told(program.Notes))
+		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
 	}
 	for _, text := range program.Notes {
 		u.note(text)

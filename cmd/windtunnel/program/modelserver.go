@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -107,6 +108,11 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 	r, err := dropin.Parse(c.Args, o.Env)
 	if err != nil {
 		return none, exit.ByCause(exit.Usage, err)
+	}
+	for _, own := range []string{"--servers", "--oom", "--list"} {
+		if slices.Contains(r.Ignored, own) {
+			return none, exit.Hint(exit.Usage, fmt.Errorf("%s stands among the model server's flags, and is windtunnel's own", own), fmt.Sprintf("Try: windtunnel modelserver %s … -- FLAGS", own))
+		}
 	}
 	r.RestartOOM = c.OOM == "restart"
 	options, err := r.Fleet()

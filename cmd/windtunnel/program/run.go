@@ -25,6 +25,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/stack"
+	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -258,8 +259,13 @@ func startError(ctx context.Context, err error) error {
 		return exit.With(exit.Interrupted, alreadyTold{err})
 	}
 	var config *stack.ConfigError
-	if errors.As(err, &config) {
+	var objects *up.InvalidError
+	if errors.As(err, &config) || errors.As(err, &objects) {
 		return exit.With(exit.Input, err)
+	}
+	var file *fs.PathError
+	if errors.As(err, &file) && strings.HasPrefix(file.Path, filepath.Clean(os.TempDir())) {
+		return exit.Hint(exit.Environment, err, "a run's files go where temporary ones do; TMPDIR says where that is")
 	}
 	var e *envoy.Error
 	if errors.As(err, &e) {
@@ -274,7 +280,6 @@ func startError(ctx context.Context, err error) error {
 		return exit.Hint(exit.Environment, err, "start it without TLS, with the endpoints file above as its file-discovery's path; --epp-wait waits longer")
 	}
 	var name *net.DNSError
-	var file *fs.PathError
 	if errors.As(err, &name) || errors.As(err, &file) {
 		return exit.With(exit.Environment, err)
 	}

@@ -12,6 +12,8 @@ type scenarioCmd struct {
 	Check  scenarioCheckCmd  `cmd:"" help:"Say what is wrong with scenario files."`
 	Schema scenarioSchemaCmd `cmd:"" help:"Print the JSON Schema that editors use."`
 	Show   scenarioShowCmd   `cmd:"" help:"Print the embedded scenario, to start your own from."`
+	Import scenarioImportCmd `cmd:"" help:"Make a scenario of another load generator's configuration."`
+	Export scenarioExportCmd `cmd:"" help:"Write the requests of a scenario as a trace for other tools."`
 }
 
 type scenarioCheckCmd struct {

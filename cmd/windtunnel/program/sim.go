@@ -14,9 +14,9 @@ import (
 type simCmd struct {
 	loadFlags
 	outputFlags
-	NoHops    bool   `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
 	SaveModel string `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
-	Bytes     bool   `help:"Spell out every request and answer, as run does. It takes longer, and the record is the same."`
+	NoHops    bool   `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
+	Bytes     bool   `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
 }
 
 func (c *simCmd) Help() string {

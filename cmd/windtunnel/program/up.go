@@ -177,14 +177,14 @@ type manifestsCmd struct {
 	Show  manifestsShowCmd  `cmd:"" help:"Print what was understood, with the conditions that a controller would set."`
 }
 
-func (manifestsCmd) Help() string {
-	return `Examples:
-  windtunnel manifests check DIR
-  windtunnel manifests show gateway.yaml routes.yaml`
-}
-
 type manifestsCheckCmd struct {
 	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
+}
+
+func (c *manifestsCheckCmd) Help() string {
+	return `Examples:
+  windtunnel manifests check examples/manifests/document-002
+  kubectl get gateway,httproute,inferencepool -o yaml | windtunnel manifests check -`
 }
 
 // Run prints every mistake; nothing else is one, but told.
@@ -203,6 +203,11 @@ func (c *manifestsCheckCmd) Run(o *outside) error {
 
 type manifestsShowCmd struct {
 	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
+}
+
+func (c *manifestsShowCmd) Help() string {
+	return `Examples:
+  windtunnel manifests show examples/manifests/document-002`
 }
 
 // Run prints routes in the order in which they are tried, and all conditions.

@@ -5,15 +5,12 @@ package trace
 
 import (
 	"bufio"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -29,7 +26,40 @@ const (
 	Mooncake = "mooncake"
 	// BurstGPT is the CSV of github.com/HPMLL/BurstGPT.
 	BurstGPT = "burstgpt"
+	// Bailian is the JSON lines of the Qwen-Bailian usage traces
+	// (github.com/alibaba-edu/qwen-bailian-usagetraces-anon).
+	Bailian = "bailian"
+	// ShareGPT is a JSON array of conversations, as vLLM's benchmark reads it. It
+	// has no times.
+	ShareGPT = "sharegpt"
 )
+
+// Formats are all of them.
+func Formats() []string { return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT} }
+
+// format is one reader.
+type format interface {
+	// line reads a line of the file; header says that it is no request's.
+	line(text string) (r row, header bool, err error)
+	// assumed is what this format does not say.
+	assumed() []string
+}
+
+// of is the reader of a format of lines.
+func (o *Options) of() (format, error) {
+	switch o.Format {
+	case Azure:
+		return &csv{names: [3]string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}, time: wallClock, format: Azure}, nil
+	case BurstGPT:
+		return &csv{names: [3]string{"Timestamp", "Request tokens", "Response tokens"}, time: seconds, format: BurstGPT,
+			also: []string{"its requests to several models are sent to one"}}, nil
+	case Mooncake:
+		return &hashed{block: cmp.Or(o.Block, 512), unit: 1e-3}, nil
+	case Bailian:
+		return &hashed{block: cmp.Or(o.Block, 16), unit: 1, chained: true}, nil
+	}
+	return nil, fmt.Errorf("no format %q; expected one of %s", o.Format, strings.Join(Formats(), ", "))
+}
 
 // Options say how a trace is read.
 type Options struct {
@@ -38,8 +68,13 @@ type Options struct {
 	Most int
 	// Speedup makes the trace so many times as fast; 1 is its own pace.
 	Speedup float64
-	// Block is how many tokens a hash id stands for.
+	// Block is how many tokens a hash id stands for; 0 is what the format has.
 	Block int
+	// Spread moves every time evenly within the next so many seconds, for traces
+	// whose times are rounded down to steps of that.
+	Spread float64
+	// Seed is for what is drawn.
+	Seed uint64
 	// Stream asks for answers as server-sent events, Chat for chats and not completions.
 	Stream, Chat bool
 }
@@ -47,6 +82,8 @@ type Options struct {
 // Trace is what was read.
 type Trace struct {
 	Requests []workload.Recorded
+	// Untimed says that the trace has no times: those of the requests are 0.
+	Untimed bool
 	// Assumed is what the trace did not say, or what of it was left out, a sentence
 	// each.
 	Assumed []string
@@ -67,12 +104,18 @@ type row struct {
 	at            float64 // seconds from any origin
 	input, output int
 	hashes        []uint64
-	left          bool // it is no request to be sent
+	block         int // tokens that one of them stands for
 }
 
 // Read reads a trace. Errors name the line.
 func Read(from io.Reader, o Options) (*Trace, error) {
-	p := parser{options: o}
+	if o.Format == ShareGPT {
+		return conversations(from, &o)
+	}
+	f, err := o.of()
+	if err != nil {
+		return nil, err
+	}
 	scanner := bufio.NewScanner(from)
 	scanner.Buffer(nil, maxLine)
 	var rows []row
@@ -83,12 +126,15 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		if text == "" {
 			continue
 		}
-		r, header, err := p.line(text)
+		r, header, err := f.line(text)
+		if err == nil && !header {
+			err = r.check()
+		}
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("line %d: %w", line, err)
 		case header:
-		case r.left:
+		case r.output == 0: // as both kinds of CSV tell a failure
 			left++
 		default:
 			rows = append(rows, r)
@@ -102,7 +148,7 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("there is no request in it; expected a trace in the %s format", o.Format)
 	}
-	t := &Trace{Assumed: p.assumed()}
+	t := &Trace{Assumed: f.assumed()}
 	if !slices.IsSortedFunc(rows, before) {
 		slices.SortStableFunc(rows, before)
 		t.Assumed = append(t.Assumed, "its lines are not in the order of their times: they are sorted")
@@ -110,12 +156,20 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 	if left > 0 {
 		t.Assumed = append(t.Assumed, fmt.Sprintf("%d lines without an answer, which failed, are left out", left))
 	}
+	if o.Spread > 0 {
+		for i := range rows {
+			d := machine.NewDraw(o.Seed, "client", "spread", uint64(i))
+			rows[i].at += o.Spread * d.Float64()
+		}
+		slices.SortStableFunc(rows, before)
+		t.Assumed = append(t.Assumed, fmt.Sprintf("every request comes up to %g s after its time, evenly", o.Spread))
+	}
 	for i, r := range rows {
 		at := (r.at - rows[0].at) / o.Speedup * 1e9
 		if at > 1<<61 {
 			return nil, fmt.Errorf("a request comes %.3g s after the first one; expected times within some years", at/1e9)
 		}
-		prompt := workload.RecordedPrompt{Bytes: r.input * bytesPerToken, Unit: o.Block * bytesPerToken, Heads: r.hashes}
+		prompt := workload.RecordedPrompt{Bytes: r.input * bytesPerToken, Unit: r.block * bytesPerToken, Heads: r.hashes}
 		if r.hashes == nil {
 			prompt.Unit, prompt.Heads = max(1, prompt.Bytes), []uint64{unique | uint64(i)}
 		}
@@ -137,118 +191,10 @@ func before(a, b row) int {
 	return 0
 }
 
-type parser struct {
-	options Options
-	columns map[string]int // of a CSV's header
-}
-
-func (p *parser) assumed() []string {
-	const alike = "it says nothing of what prompts have in common: all are different, and nothing of them is found in caches"
-	switch p.options.Format {
-	case Azure:
-		return []string{alike}
-	case BurstGPT:
-		return []string{alike, "its requests to several models are sent to one"}
-	}
-	return []string{fmt.Sprintf("a hash id stands for %d tokens, and for all that is before them", p.options.Block),
-		"answers are not known by content: no later prompt has one of them in it but as its own hash ids say"}
-}
-
-func (p *parser) line(text string) (r row, header bool, err error) {
-	if p.options.Format == Mooncake {
-		r, err = p.mooncake(text)
-	} else if p.columns == nil {
-		return r, true, p.header(text)
-	} else {
-		r, err = p.csv(text)
-	}
-	if err == nil && (r.input < 1 || r.input > maxTokens || r.output < 0 || r.output > maxTokens) {
-		err = fmt.Errorf("a prompt of %d tokens and an answer of %d; expected 1 to %d, and up to %d", r.input, r.output, maxTokens, maxTokens)
-	}
-	if r.output == 0 { // as both kinds of CSV tell a failure
-		r.left = true
-	}
-	return r, false, err
-}
-
-// names are the columns that a CSV has: time, prompt, answer.
-func (p *parser) names() [3]string {
-	if p.options.Format == BurstGPT {
-		return [3]string{"Timestamp", "Request tokens", "Response tokens"}
-	}
-	return [3]string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
-}
-
-func (p *parser) header(text string) error {
-	p.columns = map[string]int{}
-	for i, name := range strings.Split(text, ",") {
-		p.columns[strings.TrimSpace(name)] = i
-	}
-	names := p.names()
-	for _, name := range names {
-		if _, ok := p.columns[name]; !ok {
-			return fmt.Errorf("found %.200q; expected a header with %s, as the %s format has", text, strings.Join(names[:], ", "), p.options.Format)
-		}
+// check says whether a request like it can be sent.
+func (r *row) check() error {
+	if r.input < 1 || r.input > maxTokens || r.output < 0 || r.output > maxTokens {
+		return fmt.Errorf("a prompt of %d tokens and an answer of %d; expected 1 to %d, and up to %d", r.input, r.output, maxTokens, maxTokens)
 	}
 	return nil
-}
-
-func (p *parser) csv(text string) (r row, err error) {
-	fields, names := strings.Split(text, ","), p.names()
-	field := func(i int) string {
-		if at := p.columns[names[i]]; at < len(fields) {
-			return strings.TrimSpace(fields[at])
-		}
-		return ""
-	}
-	if p.options.Format == Azure {
-		r.at, err = wallClock(field(0))
-	} else {
-		r.at, err = seconds(field(0))
-	}
-	for i, to := range []*int{&r.input, &r.output} {
-		if err == nil {
-			if *to, err = strconv.Atoi(field(i + 1)); err != nil {
-				err = fmt.Errorf("%s: found %.80q; expected a whole number of tokens", names[i+1], field(i+1))
-			}
-		}
-	}
-	return r, err
-}
-
-func seconds(text string) (float64, error) {
-	at, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(at) || math.IsInf(at, 0) {
-		return 0, fmt.Errorf("time: found %.80q; expected seconds", text)
-	}
-	return at, nil
-}
-
-// wallClock reads 2023-11-16 18:15:46.6805900, with or without a fraction or zone.
-func wallClock(text string) (float64, error) {
-	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04:05Z07:00", time.RFC3339} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return float64(at.Unix()) + float64(at.Nanosecond())/1e9, nil
-		}
-	}
-	return 0, fmt.Errorf("TIMESTAMP: found %.80q; expected such as 2023-11-16 18:15:46.6805900", text)
-}
-
-func (p *parser) mooncake(text string) (row, error) {
-	var x struct {
-		Timestamp *float64 `json:"timestamp"` // ms
-		Input     int      `json:"input_length"`
-		Output    int      `json:"output_length"`
-		Hashes    []uint64 `json:"hash_ids"`
-	}
-	if err := json.Unmarshal([]byte(text), &x); err != nil {
-		return row{}, fmt.Errorf("%w; expected a JSON object with timestamp, input_length, output_length and hash_ids", err)
-	}
-	if x.Timestamp == nil {
-		return row{}, errors.New("timestamp is missing; expected milliseconds")
-	}
-	if blocks := (x.Input + p.options.Block - 1) / p.options.Block; len(x.Hashes) != blocks || blocks > maxBlocks {
-		return row{}, fmt.Errorf("%d hash ids for %d tokens; expected one for each %d tokens begun (blockSize)", len(x.Hashes), x.Input, p.options.Block)
-	}
-	return row{at: *x.Timestamp / 1e3, input: x.Input, output: x.Output, hashes: x.Hashes}, nil
 }

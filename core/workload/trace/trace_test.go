@@ -1,8 +1,15 @@
 package trace
 
 import (
+	"bytes"
+	"io"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/workload"
 )
 
 // Each format becomes requests with its times and lengths; what fails is left out
@@ -17,8 +24,10 @@ func TestRead(t *testing.T) {
 		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.5000000,100,20\r\n2023-11-16 18:15:48.7500000,7,1", []float64{0, 2.25}, []int{100, 7}, []int{20, 1}, "nothing of what prompts have in common"},
 		{BurstGPT, "Timestamp,Session ID,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,1,ChatGPT,10,20,30,API log\n9,2,GPT-4,11,0,11,API log\n45,,GPT-4,12,3,15,API log\n", []float64{0, 40}, []int{10, 12}, []int{20, 3}, "1 lines without an answer"},
 		{Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}` + "\n" + `{"timestamp":3000,"input_length":600,"output_length":6,"hash_ids":[0,7]}`, []float64{0, 3}, []int{1030, 600}, []int{5, 6}, "stands for 512 tokens"},
+		{Mooncake, `{"created_time":0.5,"input_tokens":3,"output_tokens":5,"hash_ids":[4],"session_id":"a"}` + "\n", []float64{0}, []int{3}, []int{5}, "do not wait for the answer"},
+		{Bailian, `{"timestamp":1.5,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":1,"parent_chat_id":-1,"turn":1,"type":"text"}` + "\n" + `{"timestamp":2,"input_length":17,"output_length":6,"hash_ids":[7,1]}`, []float64{0, .5}, []int{20, 17}, []int{5, 6}, "stands for 16 tokens"},
 	} {
-		got, err := Read(strings.NewReader(x.text), Options{Format: x.format, Most: 10, Speedup: 1, Block: 512})
+		got, err := Read(strings.NewReader(x.text), Options{Format: x.format, Most: 10, Speedup: 1})
 		if err != nil || len(got.Requests) != len(x.input) {
 			t.Errorf("%s: %v %+v", x.format, err, got)
 			continue
@@ -53,9 +62,11 @@ func TestMistakes(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,100,20\n")
 	f.Add(BurstGPT, "Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n")
+	f.Add(ShareGPT, `[{"conversations":[{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"}]}]`)
+	f.Add(Bailian, `{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`)
 	f.Add(Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}`)
 	f.Fuzz(func(t *testing.T, format, text string) {
-		got, err := Read(strings.NewReader(text), Options{Format: format, Most: 100, Speedup: 2, Block: 512})
+		got, err := Read(strings.NewReader(text), Options{Format: format, Most: 100, Speedup: 2, Chat: true, Spread: 1})
 		if err != nil {
 			return
 		}
@@ -65,4 +76,103 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// An id of Bailian's stands for its block alone: the same one behind another is
+// other content.
+func TestBlocksAreChained(t *testing.T) {
+	got, err := Read(strings.NewReader(`{"timestamp":1,"input_length":32,"output_length":5,"hash_ids":[0,1]}
+{"timestamp":2,"input_length":32,"output_length":6,"hash_ids":[7,1]}
+{"timestamp":2,"input_length":32,"output_length":6,"hash_ids":[0,1]}`), Options{Format: Bailian, Most: 10, Speedup: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads := func(i int) []uint64 { return got.Requests[i].Prompt[0].Heads }
+	if heads(0)[1] == heads(1)[1] || !slices.Equal(heads(0), heads(2)) {
+		t.Error(heads(0), heads(1), heads(2))
+	}
+}
+
+// Every answer of a conversation is a request that carries all before it; the same
+// words are the same again.
+func TestConversations(t *testing.T) {
+	got, err := Read(strings.NewReader(`[{"id":"a","conversations":[{"from":"system","value":"Be brief."},{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"},{"from":"gpt","value":"and again"},
+		{"from":"human","value":"Hello"},{"from":"gpt","value":""},{"from":"gpt","value":"12345678"}]},{"conversations":[{"from":"human","value":"Hello"}]},{"conversations":[]}]`),
+		Options{Format: ShareGPT, Most: 10, Speedup: 1, Chat: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Untimed || len(got.Requests) != 2 || len(got.Requests[0].Prompt) != 2 || got.Requests[0].Output != 3 || len(got.Requests[1].Prompt) != 5 || got.Requests[1].Output != 2 {
+		t.Fatalf("%+v", got)
+	}
+	if p := got.Requests[1].Prompt; !reflect.DeepEqual(p[1], p[4]) || reflect.DeepEqual(p[1], p[0]) || p[0].Bytes != len("Be brief.") {
+		t.Errorf("%+v", p)
+	}
+	for text, want := range map[string]string{"{}": "expected a JSON array", `[{"conversations":[]}]`: "no answer in it", `[1]`: "conversation 0"} {
+		if _, err := Read(strings.NewReader(text), Options{Format: ShareGPT, Most: 1, Chat: true}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := Read(strings.NewReader("[]"), Options{Format: ShareGPT, Most: 1}); err == nil || !strings.Contains(err.Error(), "api: chat") {
+		t.Error(err)
+	}
+}
+
+// Spread times stay within their steps and in order.
+func TestSpread(t *testing.T) {
+	text := strings.Repeat(`{"timestamp":3000,"input_length":3,"output_length":5,"hash_ids":[4]}`+"\n", 5) + strings.Repeat(`{"timestamp":6000,"input_length":3,"output_length":5,"hash_ids":[4]}`+"\n", 5)
+	got, err := Read(strings.NewReader(text), Options{Format: Mooncake, Most: 10, Speedup: 1, Spread: 3, Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := map[machine.Time]bool{}
+	for i, r := range got.Requests {
+		times[r.At] = true
+		if i > 0 && r.At < got.Requests[i-1].At || r.At > 6*machine.Second {
+			t.Errorf("%d: %v", i, r.At)
+		}
+	}
+	if len(times) != 10 || got.Requests[5].At < machine.Second/10 {
+		t.Error(times)
+	}
+}
+
+// What is written is read again: times, lengths, and what prompts have in common.
+func TestWritten(t *testing.T) {
+	c := &workload.Config{Seed: 3, Model: "m", Requests: 40, Rate: 2, Burstiness: 1, Characters: true, API: workload.Completions,
+		Prefixes: []string{strings.Repeat("a", 4*512), strings.Repeat("b", 4*512)},
+		Length:   func(d *machine.Draw) int { return int(d.Between(1, 9000)) }, Output: func(*machine.Draw) int { return 7 }}
+	for _, format := range []string{Azure, Mooncake, BurstGPT} {
+		var b bytes.Buffer
+		lost, err := Write(&b, c, WriteOptions{Format: format, Block: 512})
+		if err != nil || lost != nil {
+			t.Fatal(err, lost)
+		}
+		got, err := Read(&b, Options{Format: format, Most: 100, Speedup: 1})
+		if err != nil || len(got.Requests) != 40 {
+			t.Fatalf("%s: %v %d", format, err, len(got.Requests))
+		}
+		arrivals, first, beginnings := c.Arrivals(), machine.Time(0), map[uint64]bool{}
+		for i, r := range got.Requests {
+			at, _ := arrivals.Next()
+			if i == 0 {
+				first = at
+			}
+			made := c.Conversation(i, i).Request()
+			text, _, err := lengths(made.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := r.At - (at - first); d > machine.Millisecond || d < -machine.Millisecond || r.Prompt[0].Bytes != (len(text)+3)/4*4 || r.Output != 7 {
+				t.Fatalf("%s: request %d: %+v, made at %v with %d bytes", format, i, r, at-first, len(text))
+			}
+			beginnings[r.Prompt[0].Heads[0]] = true
+		}
+		if want := map[string]int{Azure: 40, BurstGPT: 40, Mooncake: 2}[format]; len(beginnings) != want {
+			t.Errorf("%s: %d beginnings, want %d", format, len(beginnings), want)
+		}
+	}
+	if _, err := Write(io.Discard, &workload.Config{Requests: 1}, WriteOptions{Format: Azure}); err == nil || !strings.Contains(err.Error(), "expected a rate") {
+		t.Error(err)
+	}
 }

@@ -26,7 +26,7 @@ type Config struct {
 	Model  string   // --model, or vllm serve's first argument
 	Served []string // --served-model-name
 	Host   string
-	Port   int
+	Port   int // 0 is any free one
 
 	Advertise string // the host that others are told
 	// BodyIdle and BodyTotal limit a request's body; 0 is the default, below 0 no

@@ -73,7 +73,6 @@ func (r *Result) fill(simFlags bool) error {
 	if r.DataParallel > maxRanks {
 		return fmt.Errorf("--data-parallel-size: expected at most %d ranks in one process, got %d; say how many are here with --data-parallel-size-local", maxRanks, r.DataParallel)
 	}
-	def(&r.Port, 8000)
 	if r.GPUMemoryUtilization == 0 {
 		r.GPUMemoryUtilization = 0.9
 	}

@@ -3,6 +3,7 @@ package dropin
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,9 @@ var booleans = strings.Fields(`trust-remote-code disable-log-requests disable-lo
 	enable-elastic-ep enable-ep-weight-filter data-parallel-multi-port-external-lb disable-log-requests-on-startup enable-multimodal-encoder-data-parallel
 	alsologtostderr logtostderr tokens-only add-dir-header one-output skip-headers skip-log-headers legacy-stderr-threshold-behavior`)
 
+// defaultPort is vLLM's.
+const defaultPort = 8000
+
 // maxArgs bounds a command line, and the size of each argument.
 const (
 	maxArgs     = 4096
@@ -52,7 +56,7 @@ type Result struct {
 // The words "vllm", "serve" and "python -m vllm.entrypoints…" at its beginning
 // are skipped. env looks environment variables up.
 func Parse(args []string, env func(string) (string, bool)) (*Result, error) {
-	r := &Result{}
+	r := &Result{Config: Config{Port: defaultPort}}
 	if len(args) > maxArgs {
 		return nil, fmt.Errorf("%d arguments are more than %d", len(args), maxArgs)
 	}
@@ -170,7 +174,11 @@ func (p *parser) long(arg string) error {
 				return nil
 			}
 		}
-		p.r.Ignored = append(p.r.Ignored, "--"+name)
+		ignored := "--" + name
+		if meant := strictyaml.Slip(name, slices.Sorted(maps.Keys(flags))); meant != "" && !slices.Contains(booleans, name) {
+			ignored += " (did you mean --" + meant + "?)"
+		}
+		p.r.Ignored = append(p.r.Ignored, ignored)
 		if !has && !slices.Contains(booleans, name) {
 			for _, more := p.value(); more; _, more = p.value() { // some take several
 			}

@@ -1,0 +1,75 @@
+package program
+
+import (
+	"bufio"
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/workload/trace"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/scenario/imports"
+)
+
+type scenarioImportCmd struct {
+	From string `required:"" enum:"inference-perf,guidellm,priority-mix" help:"What the configuration is for: inference-perf, guidellm, or priority-mix of llm-d-benchmark."`
+	File string `arg:"" name:"configuration.yaml" help:"The configuration."`
+}
+
+func (c *scenarioImportCmd) Help() string {
+	return `The scenario goes to standard output. What it says otherwise than the configuration, and what of it is not taken over, stands in its first lines.
+
+Examples:
+  windtunnel scenario import --from inference-perf examples/workloads/inference-perf.yaml > mine.yaml
+  windtunnel sim mine.yaml`
+}
+
+func (c *scenarioImportCmd) Run(o *outside) error {
+	text, err := files.Read(c.File, strictyaml.MaxBytes)
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	s, err := imports.Read(c.From, text)
+	if err != nil {
+		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
+	}
+	if _, err := scenario.Parse("what was made of "+c.File, s.Text); err != nil {
+		return exit.With(exit.Input, err)
+	}
+	_, err = o.Stdout.Write(s.Text)
+	return err
+}
+
+type scenarioExportCmd struct {
+	To    string `required:"" enum:"azure,mooncake,burstgpt" help:"The trace's format: azure, mooncake or burstgpt."`
+	Block int    `default:"512" help:"How many tokens a hash id of mooncake stands for."`
+	File  string `arg:"" name:"scenario.yaml" help:"The scenario."`
+}
+
+func (c *scenarioExportCmd) Help() string {
+	return `Every request becomes a line with its time, its prompt's length and its answer's, in tokens of four characters; mooncake's have hash ids of the prompts besides. Times are known of an open loop (rate, stages), and prompts of a conversation's first request.
+
+Examples:
+  windtunnel scenario export --to mooncake examples/pd-apart.yaml > mine.jsonl
+  windtunnel scenario export --to azure examples/classes.yaml > mine.csv`
+}
+
+func (c *scenarioExportCmd) Run(o *outside) error {
+	s, err := loadScenario(o, c.File)
+	if err != nil {
+		return err
+	}
+	if c.Block < 1 || c.Block > 1<<16 {
+		return exit.With(exit.Usage, fmt.Errorf("--block is %d; expected 1 to %d", c.Block, 1<<16))
+	}
+	out := bufio.NewWriter(o.Stdout)
+	notes, err := trace.Write(out, s.Generator(), trace.WriteOptions{Format: c.To, Block: c.Block})
+	if err != nil {
+		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
+	}
+	for _, n := range notes {
+		fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", n)
+	}
+	return out.Flush()
+}

@@ -1,0 +1,77 @@
+package epp
+
+import (
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Service is the time that a picker itself takes for each request: it works on so
+// many at once, and others wait for their turn, first come, first served. It stands
+// before the Machine's door: a request is handed in (Arrive) when its time is over, so
+// that it is decided about with what is known then. It is a
+// machine.Machine[*Request, *machine.Effects[Attended]].
+type Service struct {
+	c       ServiceConfig
+	now     machine.Time
+	waiting []*Request
+	working machine.Queue[*Request]
+}
+
+// ServiceConfig is how long a picker takes, and for how many requests at once.
+type ServiceConfig struct {
+	Takes   dist.Dist
+	Workers int // at least 1
+	// Seed and the request's id are what its time is drawn from.
+	Seed uint64
+}
+
+// Given tells whether a picker takes any time.
+func (c *ServiceConfig) Given() bool { return c.Takes.Quantile(1) > 0 }
+
+// Attended says that a request's time is over.
+type Attended struct {
+	At      machine.Time
+	Request *Request
+}
+
+// Due is when it was.
+func (a Attended) Due() machine.Time { return a.At }
+
+// NewService is idle.
+func NewService(c ServiceConfig) *Service { return &Service{c: c} }
+
+// Input takes a request.
+func (s *Service) Input(now machine.Time, r *Request, fx *machine.Effects[Attended]) {
+	s.Advance(now, fx)
+	if s.working.Len() < s.c.Workers {
+		s.begin(s.now, r)
+		return
+	}
+	s.waiting = append(s.waiting, r)
+}
+
+func (s *Service) begin(at machine.Time, r *Request) {
+	d := machine.DrawFor(s.c.Seed, "epp", "service", r.ID)
+	s.working.Push(at.Add(max(0, s.c.Takes.SampleTime(&d))), machine.ClassTimer, r)
+}
+
+// Next is when the next request's time is over.
+func (s *Service) Next() (machine.Time, bool) { return s.working.Next() }
+
+// Advance hands out the requests whose time is over by now.
+func (s *Service) Advance(now machine.Time, fx *machine.Effects[Attended]) {
+	for {
+		at, ok := s.working.Next()
+		if !ok || at > now {
+			break
+		}
+		_, r := s.working.Pop()
+		fx.Add(Attended{at, r})
+		if len(s.waiting) > 0 {
+			s.begin(at, s.waiting[0])
+			s.waiting[0] = nil
+			s.waiting = s.waiting[1:]
+		}
+	}
+	s.now = max(s.now, now)
+}

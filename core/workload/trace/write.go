@@ -1,0 +1,142 @@
+package trace
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/workload"
+)
+
+// WriteOptions say what a trace is written in.
+type WriteOptions struct {
+	Format string // Azure, Mooncake or BurstGPT
+	// Block is how many tokens a hash id stands for.
+	Block int
+}
+
+// Write writes the requests that a workload makes, and says what of them is lost.
+func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err error) {
+	if c.Rate <= 0 && c.Phases == nil && c.Recorded == nil {
+		return nil, errors.New("requests are sent when others have ended (concurrency), so their times are known after a run only; expected a rate")
+	}
+	w := writer{to: to, options: o, ids: map[uint64]int{}}
+	w.head()
+	arrivals, turns, unlimited := c.Arrivals(), 0, 0
+	sent := 0
+	for index := 0; w.err == nil && (c.Requests == 0 || sent < c.Requests); index++ {
+		at, more := arrivals.Next()
+		if !more {
+			break
+		}
+		v := c.Conversation(index, sent)
+		r := v.Request()
+		prompt, output, err := lengths(r.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		if turns += v.Turns - 1; output == 0 {
+			unlimited++
+		}
+		sent += v.Turns
+		w.request(at, prompt, output)
+	}
+	if turns > 0 {
+		lost = append(lost, fmt.Sprintf("%d later turns of conversations are left out: their prompts have the answers in them, and their times depend on them", turns))
+	}
+	if unlimited > 0 {
+		lost = append(lost, fmt.Sprintf("%d requests leave the length of the answer to the model server: they are written as 1 token", unlimited))
+	}
+	return lost, w.err
+}
+
+// lengths are the prompt's text and how many tokens are asked for.
+func lengths(body []byte) (prompt string, output int, err error) {
+	var x struct {
+		Messages []struct {
+			Content string `json:"content"`
+		} `json:"messages"`
+		Prompt json.RawMessage `json:"prompt"`
+		Max    int             `json:"max_tokens"`
+	}
+	if err := json.Unmarshal(body, &x); err != nil {
+		return "", 0, fmt.Errorf("a request has no prompt of text: %w", err)
+	}
+	if x.Prompt != nil && json.Unmarshal(x.Prompt, &prompt) != nil {
+		return "", 0, errors.New("a request has several prompts; expected one each")
+	}
+	for _, m := range x.Messages {
+		prompt += m.Content
+	}
+	return prompt, x.Max, nil
+}
+
+type writer struct {
+	to      io.Writer
+	options WriteOptions
+	err     error
+	ids     map[uint64]int // of hashes, as they appear
+}
+
+func (w *writer) print(format string, args ...any) {
+	if w.err == nil {
+		_, w.err = fmt.Fprintf(w.to, format, args...)
+	}
+}
+
+func (w *writer) head() {
+	switch w.options.Format {
+	case Azure:
+		w.print("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+	case BurstGPT:
+		w.print("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n")
+	}
+}
+
+// began is the first day of Azure's traces: times of that format have a date.
+var began = time.Date(2023, time.November, 16, 0, 0, 0, 0, time.UTC)
+
+func (w *writer) request(at machine.Time, prompt string, output int) {
+	input := (len(prompt) + bytesPerToken - 1) / bytesPerToken
+	input, output = max(1, input), max(1, output)
+	switch w.options.Format {
+	case Azure:
+		w.print("%s,%d,%d\n", began.Add(at.Duration()).Format("2006-01-02 15:04:05.0000000"), input, output)
+	case BurstGPT:
+		w.print("%.3f,windtunnel,%d,%d,%d,API log\n", at.Seconds(), input, output, input+output)
+	case Mooncake:
+		text, err := json.Marshal(map[string]any{"timestamp": int64(at.Seconds()*1e3 + 0.5), "input_length": input, "output_length": output, "hash_ids": w.hashes(prompt)})
+		if w.err == nil {
+			w.err = err
+		}
+		w.print("%s\n", text)
+	}
+}
+
+// hashes are numbers for the beginnings of a prompt up to the end of each block.
+func (w *writer) hashes(prompt string) []int {
+	out := []int{}
+	var h xxhash.Digest
+	h.Reset()
+	for size := w.options.Block * bytesPerToken; ; prompt = prompt[size:] {
+		n := min(size, len(prompt))
+		_, _ = h.WriteString(prompt[:n]) // cannot fail
+		sum := h.Sum64()
+		if n < size { // what follows a shorter block is another one
+			sum = ^sum
+		}
+		id, known := w.ids[sum]
+		if !known {
+			id = len(w.ids)
+			w.ids[sum] = id
+		}
+		if out = append(out, id); len(prompt) <= size {
+			return out
+		}
+	}
+}

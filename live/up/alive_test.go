@@ -1,0 +1,288 @@
+package up
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/tlsfiles"
+)
+
+func oneGateway(listeners ...dict) string {
+	if listeners == nil {
+		listeners = []dict{{"name": "http", "port": 80, "protocol": "HTTP"}}
+	}
+	return object("Gateway", "g", dict{"gatewayClassName": "any", "listeners": listeners})
+}
+
+func leadTo(path string, refs ...dict) string {
+	return object("HTTPRoute", "r"+strings.TrimRight(strings.ReplaceAll(path, "/", "-"), "-"), dict{"parentRefs": []dict{{"name": "g"}},
+		"rules": []dict{{"matches": []dict{{"path": dict{"value": path}}}, "backendRefs": refs}}})
+}
+
+// servers are model servers of a pool, by its name.
+func servers(pool string, replicas int, more string) string {
+	return fmt.Sprintf(`
+---
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {name: %[1]s}
+spec:
+  selector: {matchLabels: {pool: %[1]s}}
+  targetPorts: [{number: 8000}]
+  endpointPickerRef: {name: epp-%[1]s, port: {number: 9002}%[3]s}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {pool: %[1]s}}
+  template:
+    metadata: {labels: {pool: %[1]s}}
+    spec: {containers: [{name: vllm, image: ghcr.io/llm-d/llm-d-inference-sim, args: ["--model", "%[1]s"], ports: [{containerPort: 8000}]}]}
+`, pool, replicas, more)
+}
+
+func pool(name string) dict {
+	return dict{"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatal("waited 20 s for: " + what)
+		case <-tick.C:
+		}
+	}
+}
+
+const ask = `{"model":"%s","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`
+
+// Pods come and go, weights and routes change, and no request under way fails.
+func TestNoRequestIsLostWhileManifestsChange(t *testing.T) {
+	t.Parallel()
+	state := func(a, b, weight int) *gateway.Set {
+		return objectsOf(t, oneGateway()+servers("a", a, "")+servers("b", b, "")+leadTo("/v1", dict{"name": "a", "kind": "InferencePool", "group": "inference.networking.k8s.io", "weight": weight},
+			dict{"name": "b", "kind": "InferencePool", "group": "inference.networking.k8s.io", "weight": 10 - weight}))
+	}
+	r := bring(t, state(2, 2, 5))
+	at := r.url(80) + "/v1/chat/completions"
+	var done atomic.Bool
+	var asked atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			client := http.Client{}
+			defer client.CloseIdleConnections()
+			for !done.Load() {
+				resp, err := client.Post(at, "application/json", strings.NewReader(fmt.Sprintf(ask, "a")))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				body, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if model404 := strings.Contains(string(body), "does not exist"); err != nil || resp.StatusCode != http.StatusOK && !model404 {
+					t.Errorf("status %d: %s (%v)", resp.StatusCode, body, err)
+					return
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	for i := range 12 {
+		before := asked.Load()
+		if err := r.Apply(t.Context(), state(1+i%3, 3-i%3, i%10)); err != nil {
+			t.Error(err)
+			break
+		}
+		eventually(t, "more requests", func() bool { return asked.Load() > before+20 || t.Failed() })
+	}
+	done.Store(true)
+	wg.Wait()
+	t.Logf("%d requests", asked.Load())
+}
+
+// What is edited is in force; what is wrong is told, and the last good state stays.
+func TestEditedFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "new"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "all.yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ref := dict{"name": "one", "port": 8080}
+	write(oneGateway() + backends("one") + leadTo("/a", ref))
+	s, err := Load([]string{dir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bring(t, s)
+	var mu sync.Mutex
+	var told []string
+	stop, err := r.Follow([]string{dir}, func(_ string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, fmt.Sprint(err))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	status := func(path string) int { return r.do(http.MethodGet, r.url(80)+path, "").status }
+	if got := status("/a"); got != http.StatusOK {
+		t.Fatalf("/a: %d", got)
+	}
+	write(oneGateway() + backends("one") + leadTo("/b", ref))
+	eventually(t, "the new route", func() bool { return status("/b") == http.StatusOK && status("/a") == http.StatusNotFound })
+	write(oneGateway() + backends("one") + leadTo("c", ref))
+	eventually(t, "the mistake to be told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(told) > 0 && strings.Contains(told[len(told)-1], "expected a path that begins with /")
+	})
+	if got := status("/b"); got != http.StatusOK {
+		t.Errorf("after a mistake /b: %d", got)
+	}
+}
+
+// What Envoy refuses is told, and everything stays as it was.
+func TestRefusedByEnvoy(t *testing.T) {
+	t.Parallel()
+	ref := dict{"name": "one", "port": 8080}
+	r := bring(t, objectsOf(t, oneGateway()+backends("one")+leadTo("/a", ref)))
+	at := r.url(80)
+	// RE2 as Go has it takes the expression; Envoy's limit on a program's size does not.
+	bad := object("HTTPRoute", "bad", dict{"parentRefs": []dict{{"name": "g"}}, "rules": []dict{{"matches": []dict{{"path": dict{"type": "RegularExpression", "value": "/" + strings.Repeat("(a{1,999}b{1,999})", 40)}}}, "backendRefs": []dict{ref}}}})
+	err := r.Apply(t.Context(), objectsOf(t, oneGateway()+backends("one", "two")+leadTo("/b", ref)+bad))
+	if err == nil || !strings.Contains(err.Error(), "Envoy refused default/g/80") {
+		t.Fatalf("%v", err)
+	}
+	if a := r.do(http.MethodGet, at+"/a", ""); a.status != http.StatusOK {
+		t.Errorf("/a after a refusal: %d", a.status)
+	}
+	if err := r.Apply(t.Context(), objectsOf(t, oneGateway()+backends("one")+leadTo("/b", ref))); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.do(http.MethodGet, at+"/b", ""); a.status != http.StatusOK {
+		t.Errorf("/b afterwards: %d", a.status)
+	}
+}
+
+// HTTPS listeners serve a Secret's certificate by the name that is asked for, and
+// one made for the occasion where there is no Secret.
+func TestHTTPS(t *testing.T) {
+	t.Parallel()
+	cert, key, err := tlsfiles.SelfSignedPEM([]string{"a.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := json.Marshal(dict{"apiVersion": "v1", "kind": "Secret", "metadata": dict{"name": "cert"}, "stringData": dict{"tls.crt": string(cert), "tls.key": string(key)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := dict{"name": "one", "port": 8080}
+	listener := func(name, host, secret string) dict {
+		return dict{"name": name, "port": 443, "protocol": "HTTPS", "hostname": host, "tls": dict{"certificateRefs": []dict{{"name": secret}}}}
+	}
+	r := bring(t, objectsOf(t, oneGateway(listener("a", "a.example.com", "cert"), listener("b", "*.b.example.com", "missing"))+backends("one")+leadTo("/", ref)+"\n---\n"+string(secret)))
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cert)
+	get := func(name string, config *tls.Config) (int, error) {
+		config.ServerName = name
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, ForceAttemptHTTP2: true}}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url(443)+"/x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = name
+		resp, err := client.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode, nil
+	}
+	if status, err := get("a.example.com", &tls.Config{RootCAs: roots}); err != nil || status != http.StatusOK {
+		t.Errorf("with the Secret's certificate: %d %v", status, err)
+	}
+	if status, err := get("x.b.example.com", &tls.Config{InsecureSkipVerify: true}); err != nil || status != http.StatusOK {
+		t.Errorf("with a certificate of its own: %d %v", status, err)
+	}
+	if _, err := get("x.b.example.com", &tls.Config{RootCAs: roots}); err == nil {
+		t.Error("the other listener's certificate is not the Secret's, and was taken for it")
+	}
+	if status, err := get("c.example.com", &tls.Config{InsecureSkipVerify: true}); err == nil {
+		t.Errorf("a name of no listener: %d", status)
+	}
+	if !strings.Contains(strings.Join(r.notes, "\n"), "self-signed") {
+		t.Error("nothing says that a certificate was made")
+	}
+}
+
+// A pool whose picker fails closed answers 503 without it, one that fails open is
+// served by any of its pods.
+func TestPickerGone(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, oneGateway()+servers("closed", 1, "")+servers("open", 2, ", failureMode: FailOpen")+leadTo("/closed", pool("closed"))+leadTo("/open", pool("open"))))
+	at := r.url(80)
+	status := func(name string) int {
+		return r.post(at+"/"+name+"/v1/chat/completions", fmt.Sprintf(ask, name), "Content-Type", "application/json").status
+	}
+	for _, name := range []string{"closed", "open"} {
+		// The pool's own path is part of what the server is asked for, so only the status of the gateway tells.
+		if got := status(name); got == http.StatusServiceUnavailable {
+			t.Errorf("%s with its picker: %d", name, got)
+		}
+	}
+	for _, x := range r.pickers {
+		x.server.Kill()
+	}
+	eventually(t, "the open pool to be served", func() bool { return status("open") != http.StatusServiceUnavailable })
+	if got := status("closed"); got != http.StatusServiceUnavailable {
+		t.Errorf("closed without its picker: %d", got)
+	}
+}
+
+// Each pool's requests are for its own picker, in the shares that the rule says,
+// and the pod that a picker chose is the one that answers.
+func TestWeightedPools(t *testing.T) {
+	t.Parallel()
+	a, b := pool("a"), pool("b")
+	a["weight"], b["weight"] = 3, 1
+	r := bring(t, objectsOf(t, oneGateway()+servers("a", 2, "")+servers("b", 2, "")+leadTo("/v1", a, b)))
+	at := r.url(80) + "/v1/chat/completions"
+	got := map[string]int{}
+	for range 200 {
+		x := r.post(at, fmt.Sprintf(ask, "a"), "Content-Type", "application/json")
+		var e struct{ Model string }
+		_ = json.Unmarshal(x.body, &e) // b does not serve the model
+		got[fmt.Sprint(x.status, " ", e.Model)]++
+	}
+	if n := got["200 a"]; n < 120 || n > 178 || n+got["404 "] != 200 {
+		t.Errorf("%v; expected about 150 of 200 at pool a, the others at b, which does not have the model", got)
+	}
+}

@@ -1,0 +1,146 @@
+package imports
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// inferencePerf reads a configuration of inference-perf.
+func inferencePerf(m *maker, n *node) {
+	n.leave("server", "tokenizer", "storage", "metrics")
+	api := n.at("api")
+	switch api.at("type").one(m, "completion", "chat") {
+	case "completion":
+		m.set("api", "completions")
+	default:
+		m.set("api", "chat")
+	}
+	m.set("stream", "%t", api.at("streaming").text("false") == "true")
+	if h, ok := api.at("headers").value.(map[string]any); ok {
+		var list []string
+		for _, name := range sortedNames(h) {
+			api.at("headers").at(name)
+			list = append(list, fmt.Sprintf("{name: %q, value: %q}", name, fmt.Sprint(h[name])))
+		}
+		m.set("headers", "[%s]", strings.Join(list, ", "))
+	}
+	m.inferencePerfLoad(n.at("load"))
+	m.inferencePerfData(n.at("data"))
+	report := n.at("report")
+	report.leave("request_lifecycle", "prometheus")
+	if c := report.at("goodput").at("constraints"); c.given() {
+		var slo []string
+		for _, x := range [][2]string{{"ttft", "ttft"}, {"tpot", "tpot"}, {"request_latency", "e2e"}} {
+			if v := c.at(x[0]); v.given() {
+				slo = append(slo, fmt.Sprintf("%s: %s", x[1], seconds(v.number(m, 0))))
+			}
+		}
+		m.set("slo", "{%s}", strings.Join(slo, ", "))
+	}
+}
+
+func (m *maker) inferencePerfLoad(load *node) {
+	load.leave("num_workers", "worker_max_concurrency", "worker_max_tcp_connections", "base_seed")
+	if t := load.at("request_timeout"); t.given() {
+		m.set("timeout", "%s", seconds(t.number(m, 0)))
+	}
+	kind, stages := load.at("type"), load.at("stages").items()
+	pause := load.at("interval").number(m, 1)
+	if len(stages) == 0 {
+		m.fail(load.at("stages"), "missing", "one stage or several")
+		return
+	}
+	switch k := kind.one(m, "constant", "poisson", "concurrent"); k {
+	case "concurrent":
+		if len(stages) > 1 {
+			m.fail(load.at("stages"), fmt.Sprintf("%d stages of requests at once", len(stages)), "one: play each as a scenario of its own")
+			return
+		}
+		m.set("concurrency", "%s", whole(stages[0].at("concurrency_level").number(m, 1)))
+		m.set("requests", "%s", whole(stages[0].at("num_requests").number(m, 1)))
+	default:
+		if k == "constant" {
+			m.note("constant is what the configuration's tool calls arrivals by Poisson of which it moves all times so that each stage has its number of them: here the rate holds on average")
+		}
+		var list []string
+		for i, s := range stages {
+			if i > 0 && pause > 0 {
+				list = append(list, fmt.Sprintf("{duration: %s, rate: 0}", seconds(pause)))
+			}
+			list = append(list, fmt.Sprintf("{duration: %s, rate: %s}", seconds(s.at("duration").number(m, 1)), number(s.at("rate").number(m, 1))))
+		}
+		m.set("stages", "\n    - %s", strings.Join(list, "\n    - "))
+	}
+	var shares []string
+	for _, a := range load.at("lora_traffic_split").items() {
+		name := a.at("name").text("")
+		shares = append(shares, fmt.Sprintf("{name: %q, share: %s%%}", name, number(100*a.at("split").number(m, 0))))
+		m.adapters = append(m.adapters, fmt.Sprintf("%q", name))
+	}
+	if shares != nil {
+		m.set("loraAdapters", "[%s]", strings.Join(shares, ", "))
+	}
+}
+
+func (m *maker) inferencePerfData(data *node) {
+	data.leave("path", "use_chat_template")
+	switch data.at("type").one(m, "random", "synthetic", "shared_prefix", "mock") {
+	case "random", "synthetic":
+		m.set("prompt", "{tokens: %s}", m.inferencePerfLength("the prompts' length", data.at("input_distribution")))
+		m.set("outputTokens", "%s", m.inferencePerfLength("the answers' length", data.at("output_distribution")))
+	case "shared_prefix":
+		p := data.at("shared_prefix")
+		groups := p.at("num_groups")
+		if !groups.given() {
+			groups = p.at("num_unique_system_prompts")
+		}
+		p.leave("num_prompts_per_group", "num_users_per_system_prompt", "seed")
+		m.note("every question of a group is another one; num_prompts_per_group has no meaning then")
+		beginning := p.at("system_prompt_len")
+		if beginning.at("mean").given() {
+			beginning.leave("type", "min", "max", "std_dev", "variance", "skew", "total_count")
+			m.note("all beginnings have the mean of their lengths")
+			beginning = beginning.at("mean")
+		}
+		m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", m.inferencePerfScalar("the questions' length", p.at("question_len"), 50), whole(groups.number(m, 10)), whole(4*beginning.number(m, 100)))
+		m.set("outputTokens", "%s", m.inferencePerfScalar("the answers' length", p.at("output_len"), 50))
+		if p.at("enable_multi_turn_chat").text("false") == "true" {
+			m.set("conversations", "{turns: 10}")
+			m.note("a conversation has 10 turns: the configuration has no end of one")
+		}
+	}
+}
+
+// inferencePerfScalar is a length that is a number or a distribution.
+func (m *maker) inferencePerfScalar(what string, n *node, otherwise float64) string {
+	if _, ok := n.value.(map[string]any); ok {
+		return m.inferencePerfLength(what, n)
+	}
+	return whole(n.number(m, otherwise))
+}
+
+func (m *maker) inferencePerfLength(what string, n *node) string {
+	n.leave("total_count", "skew")
+	least, most, mean := n.at("min").number(m, 10), n.at("max").number(m, 1024), n.at("mean").number(m, 512)
+	deviation := n.at("std_dev").number(m, 200)
+	if v := n.at("variance"); v.given() {
+		deviation = math.Sqrt(v.number(m, 0))
+	}
+	if least > most {
+		m.fail(n, fmt.Sprintf("min is %v and max is %v", least, most), "min up to max")
+	}
+	switch n.at("type").one(m, "normal", "skew_normal", "lognormal", "uniform", "poisson", "fixed") {
+	case "fixed":
+		return whole(mean)
+	case "uniform":
+		return whole(least) + ".." + whole(max(1, most))
+	case "poisson":
+		deviation = math.Sqrt(mean)
+	case "skew_normal":
+		m.note("%s is taken as normal and not as skew_normal", what)
+	case "lognormal":
+		return fmt.Sprintf("%q", fmt.Sprintf("lognormal(%s, %s, min=%s, max=%s)", whole(mean), whole(deviation), whole(least), whole(most)))
+	}
+	return m.tokens(what, mean, deviation, least, most)
+}

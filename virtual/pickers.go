@@ -1,0 +1,131 @@
+package virtual
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// The replicas of a pool's endpoint picker as Envoy sees them, as measured
+// (live/stack tests it): it asks them by turns, but for those that a health check has
+// found dead; checks are made where Envoy has a choice. A request whose turn comes at
+// one that is dead gets a 503, and so does what a picker had in hand when it died,
+// unless an answer was under way: that is cut.
+
+// healthInterval is how often Envoy asks a picker for its health.
+const healthInterval = 500 * machine.Millisecond
+
+// delayedClose is how long after an answer was cut Envoy closes an HTTP/1.1
+// connection (its delayed_close_timeout), which is when the client learns of it.
+const delayedClose = machine.Second
+
+// picker is the next request's; nil where none is known to be alive.
+func (x *pool) picker() *picking {
+	for range x.pickers {
+		k := x.pickers[x.turn%len(x.pickers)]
+		if x.turn++; !k.missed {
+			return k
+		}
+	}
+	return nil
+}
+
+// assign gives a request to a picker.
+func (r *request) assign(k *picking) {
+	k.number++
+	r.picker = k
+	r.stream.Init(k.m, k, k.number)
+	r.stream.Response = &r.memory.response
+}
+
+// ask asks a picker about a request that has reached Envoy, in a pool whose pickers may
+// die. It is false where none does anything about it.
+func (r *request) ask() bool {
+	k := r.pool.picker()
+	if k != nil && !k.down {
+		r.assign(k)
+		k.has[r] = struct{}{}
+		return true
+	}
+	r.seen.alone = true
+	if k == nil && r.pool.modes.failOpen {
+		r.serveWithout()
+	} else {
+		r.refused()
+	}
+	return false
+}
+
+// serveWithout has any server serve a request of which the picker says nothing.
+func (r *request) serveWithout() {
+	r.seen.past = true
+	to := r.pool.modes.servers[r.Index%len(r.pool.modes.servers)]
+	r.toServer(message{do: (*message).forward, head: header.Of("x-gateway-destination-endpoint", to)})
+	r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})
+}
+
+// kill ends a picker as a crash would.
+func (k *picking) kill() {
+	streams := slices.SortedFunc(maps.Keys(k.has), func(a, b *request) int { return cmp.Compare(a.Index, b.Index) })
+	for _, r := range streams {
+		r.closed = true // nothing of what it says from now on arrives
+	}
+	for _, r := range streams {
+		if r.stream.Result() != stream.Running {
+			continue
+		}
+		answered := r.status != 0
+		r.tell(stream.Message{Kind: stream.PeerGone})
+		r.drop(&r.w.hops.server, "the EPP is gone")
+		if !answered {
+			r.refused()
+			continue
+		}
+		f := r.facts()
+		k.w.queue.Push(k.w.now.Add(k.w.closing), machine.ClassTimer, event{then, func() {
+			r.toClient(message{do: (*message).call, f: func() { r.finish(f.Broke("the answer was cut short")) }})
+		}})
+	}
+	clear(k.has)
+	k.down = true
+	k.end()
+	if k.service != nil {
+		k.service.end()
+	}
+	if x := k.pool.kv; x != nil {
+		for _, ix := range x.indexes {
+			ix.lost = ix.lost || ix.picker == k
+		}
+	}
+	k.check()
+}
+
+// revive has a picker that died begin anew.
+func (k *picking) revive() {
+	k.down = false
+	if err := k.begin(); err != nil {
+		panic(fmt.Sprintf("virtual: %v", err)) // the same was taken before
+	}
+	k.check()
+}
+
+// check has Envoy see at its next health check how the picker is then.
+func (k *picking) check() {
+	if len(k.pool.pickers) > 1 || k.pool.modes.failOpen {
+		k.w.queue.Push((k.w.now/healthInterval+1)*healthInterval, machine.ClassTimer, event{then, func() { k.missed = k.down }})
+	}
+}
+
+// restartEPP plays the incident; with a time the picker stays dead for so long.
+func (x *incident) restartEPP() {
+	k := x.pool.pickers[x.Replica]
+	k.kill()
+	if x.For == 0 {
+		k.revive()
+	}
+}
