@@ -43,6 +43,8 @@ type Pool struct {
 
 	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080. It takes the model servers' KV events.
 	KVManager bool `json:"kvManager"`
+	// llm-d's latency predictor, which the picker's predicted-latency-producer asks how long a request would take at each server.
+	Predictor Predictor `json:"predictor"`
 
 	// What happens to parts of the pool while requests are under way.
 	Incidents []Incident `json:"incidents" max:"1000"`

@@ -53,7 +53,9 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool) e
 	ctx, stop := o.Context()
 	defer stop()
 	session.Pools(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
-	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }})
+	fit, end := o.fitter(ctx, s)
+	defer end()
+	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit)})
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())
