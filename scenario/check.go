@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,8 @@ func (s *Scenario) check() Problems {
 			add(path+".name", "missing", "a name for the pool")
 		} else if first, twice := names[p.Name]; twice {
 			add(path+".name", fmt.Sprintf("%q is also the name of pools[%d]", p.Name, first), "a name of its own")
+		} else if len(s.Pools) > 1 && !dnsLabel.MatchString(p.Name) {
+			add(path+".name", fmt.Sprintf("found %q", p.Name), "a name as Kubernetes has them: lower-case letters, digits and dashes, at most 63")
 		}
 		names[p.Name] = i
 		out = append(out, s.checkPool(p, path)...)
@@ -136,6 +139,9 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	}
 	return out
 }
+
+// dnsLabel is a name of Kubernetes'.
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // CheckEndpoint tells what is wrong with a HOST:PORT.
 func CheckEndpoint(endpoint string) error {
