@@ -161,6 +161,11 @@ func (s Summary) printable() Summary {
 		x := &s.Warnings[i]
 		x.Plugin, x.URL, x.Reason = Printable(x.Plugin), Printable(x.URL), Printable(x.Reason)
 	}
+	if x := s.Predictions; x != nil {
+		told := *x
+		told.Endpoints = printableKeys(x.Endpoints)
+		s.Predictions = &told
+	}
 	s.Classes = slices.Clone(s.Classes)
 	for i := range s.Classes {
 		s.Classes[i].Name = Printable(s.Classes[i].Name)

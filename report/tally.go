@@ -43,6 +43,7 @@ type Tally struct {
 	ended    sample
 	good     goodput
 	pools    pools
+	foretold predictionTally
 	sentTo   machine.Time // when the last request was sent
 	byHand   ByHand
 	warnings []Warning
@@ -231,6 +232,10 @@ func (t *Tally) Record(e flow.Event) {
 		r.prefilled = false
 	case at == flow.At{Hop: flow.EPP, Step: flow.RequestReceived} && !r.byHand:
 		t.pools.received(r, &e)
+	case at == flow.At{Hop: flow.EPP, Step: flow.PredictionChecked}:
+		if !r.byHand {
+			t.foretold.record(&e)
+		}
 	case at == flow.At{Hop: flow.EPP, Step: flow.EndpointPicked} && e.Endpoint != "":
 		if !r.byHand {
 			t.pods.add(e.Endpoint, maxEndpoints)
@@ -432,6 +437,7 @@ func (t *Tally) Summary() Summary {
 	}
 	s.Classes = t.good.summary(measured(t.sentTo, t.last).Seconds())
 	s.Pools = t.pools.summary(t.pods, t.prefills)
+	s.Predictions = t.foretold.summary()
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
 		if h == nil {

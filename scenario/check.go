@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// dnsLabel is what an InferencePool may be called, and all that is named after it.
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
 // checkKind tells whether a file says that it is a scenario, of this version.
 func (s *Scenario) checkKind() Problems {
 	var out Problems
@@ -42,10 +45,10 @@ func (s *Scenario) check() Problems {
 		path := fmt.Sprintf("pools[%d]", i)
 		if p.Name == "" {
 			add(path+".name", "missing", "a name for the pool")
+		} else if !dnsLabel.MatchString(p.Name) {
+			add(path+".name", fmt.Sprintf("found %.80q", p.Name), "a DNS label such as llama-pool: lower-case letters, digits and dashes, 63 at most")
 		} else if first, twice := names[p.Name]; twice {
 			add(path+".name", fmt.Sprintf("%q is also the name of pools[%d]", p.Name, first), "a name of its own")
-		} else if len(s.Pools) > 1 && !dnsLabel.MatchString(p.Name) {
-			add(path+".name", fmt.Sprintf("found %q", p.Name), "a name as Kubernetes has them: lower-case letters, digits and dashes, at most 63")
 		}
 		names[p.Name] = i
 		out = append(out, s.checkPool(p, path)...)
@@ -139,9 +142,6 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	}
 	return out
 }
-
-// dnsLabel is a name of Kubernetes'.
-var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // CheckEndpoint tells what is wrong with a HOST:PORT.
 func CheckEndpoint(endpoint string) error {

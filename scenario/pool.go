@@ -14,7 +14,7 @@ import (
 // Pool is an InferencePool: model servers that serve one model, and the
 // endpoint picker that chooses among them.
 type Pool struct {
-	// The pool's name, unique in the scenario.
+	// The pool's name, a DNS label that is unique in the scenario.
 	Name string `json:"name"`
 	// The model that the pool serves. Of several pools each has another one: a request finds its pool by the model, or the LoRA adapter, that it asks for.
 	Model string `json:"model"`
@@ -43,6 +43,8 @@ type Pool struct {
 
 	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080. It takes the model servers' KV events.
 	KVManager bool `json:"kvManager"`
+	// llm-d's latency predictor, which the picker's predicted-latency-producer asks how long a request would take at each server.
+	Predictor Predictor `json:"predictor"`
 
 	// What happens to parts of the pool while requests are under way.
 	Incidents []Incident `json:"incidents" max:"1000"`

@@ -170,6 +170,7 @@ func (s *Scenario) readFiles(dir string) Problems {
 			out = append(out, s.readStepTimes(&k, dir)...)
 		}
 		out = append(out, s.readTokenizer(&s.Pools[i], fmt.Sprintf("pools[%d].modelServer", i), dir)...)
+		out = append(out, s.readPredictor(&s.Pools[i].Predictor, fmt.Sprintf("pools[%d].predictor", i), dir)...)
 		c := &s.Pools[i].EPP.Config
 		if c.Given() && c.Text == nil {
 			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)

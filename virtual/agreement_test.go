@@ -47,7 +47,7 @@ workload: {requests: 200, rate: 30, stream: true, prompt: {characters: 200..6000
 					n, _ := e.Details.Get("tokens").(int)
 					tokens += n
 				}
-			}), true)
+			}), Options{eachPage: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -57,7 +57,7 @@ hops: {network: '%s', scrape: '%s'}
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			w, err := newWorld(s, flow.Func(func(e flow.Event) { events = append(events, e) }), eachPage)
+			w, err := newWorld(s, flow.Func(func(e flow.Event) { events = append(events, e) }), Options{eachPage: eachPage})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}

@@ -58,7 +58,11 @@ func (x *outside) reach(u *url.URL) (manager bool, sv *server, err error) {
 
 // answer is what the outside says to a plug-in's question.
 func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
-	a := picker.Answer{Plugin: n.Plugin, Key: n.Key}
+	a := picker.AnswerTo(n)
+	if x := r.pool.predicting; x != nil && n.Key == plugins.KeyPredict {
+		x.answer(n, &a)
+		return a
+	}
 	u, err := url.Parse(n.URL)
 	if err != nil {
 		a.Err = err

@@ -61,7 +61,7 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	if err != nil {
 		return err
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief})
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, Predictor: of.predicting.service(&p.Predictor)})
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
 		x, text := r.Inputs(), string(c.Text)
 		w.logged++
-		h := inputlog.Header{Picker: w.logged, Name: c.File, Config: &text, Seed: seed, AllowExperimental: true, Detail: true, Bodies: x.Bodies, Version: x.Version}
+		h := inputlog.Header{Picker: w.logged, Name: c.File, Config: &text, Seed: seed, AllowExperimental: true, Detail: true, Predictor: of.predicting != nil, Bodies: x.Bodies, Version: x.Version}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
 	}
 	k.samples, k.turns = nil, nil
@@ -151,6 +151,10 @@ func (k *picking) effect(e epp.Effect) {
 		e.Request.Owner.(*request).decided()
 	case epp.Evict:
 		e.Request.Owner.(*request).evicted()
+	case epp.Send:
+		for i := range e.Needs {
+			k.pool.predicting.send(&e.Needs[i])
+		}
 	case epp.Scrape:
 		k.scrape(e.Target, e.Source)
 	}

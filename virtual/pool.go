@@ -34,10 +34,11 @@ type pool struct {
 	turn       int  // of the pickers
 	mortal     bool // some of them dies in the run
 	outside    outside
-	kv         *kvWire  // of model servers that publish KV events
-	sessions   int      // that each sidecar remembers
-	prefillers []string // whom sidecars call in session mode
-	net        *network // between model servers
+	predicting *predicting // nil where nothing predicts
+	kv         *kvWire     // of model servers that publish KV events
+	sessions   int         // that each sidecar remembers
+	prefillers []string    // whom sidecars call in session mode
+	net        *network    // between model servers
 	servers    []*server
 	byHost     map[string]*server
 	byAddr     map[string]*server
@@ -79,6 +80,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &incident{&p.Incidents[i], x}})
 	}
 	x.outside.open(x, p)
+	x.predicting = newPredicting(w, s, &p.Predictor)
 	for i := range p.EPP.Replicas {
 		k, err := newPicking(x, s, p, i)
 		if err != nil {

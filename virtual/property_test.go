@@ -93,7 +93,7 @@ func TestConservation(t *testing.T) {
 			if p := &s.Pools[0]; config != "" && !p.EPP.Config.Given() {
 				p.EPP.Config = scenario.PickerConfig{File: "picker.yaml", Text: []byte(config)}
 			}
-			w, err = newWorld(s, listens(func(e flow.Event) { events = append(events, e) }), eachPage)
+			w, err = newWorld(s, listens(func(e flow.Event) { events = append(events, e) }), Options{eachPage: eachPage})
 			if err != nil {
 				t.Fatal(err)
 			}

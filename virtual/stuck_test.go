@@ -14,7 +14,7 @@ func TestNoHang(t *testing.T) {
 	for _, eachPage := range []bool{false, true} {
 		s := batching(t, scored)
 		s.Workload.Timeout = 0
-		w, err := newWorld(s, nil, eachPage)
+		w, err := newWorld(s, nil, Options{eachPage: eachPage})
 		if err != nil {
 			t.Fatal(err)
 		}

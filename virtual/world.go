@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/report"
@@ -69,6 +70,7 @@ type world struct {
 	msg           stream.Message               // the last one to an EPP's stream
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	pools         []*pool
+	fit           Fitter                             // of latency predictors; nil where nobody can
 	routes        bbr.Table                          // of models to several pools
 	chat          openai.Chat                        // the chat being read
 	answers       func(request string, piece []byte) // Options.Answers
@@ -108,11 +110,18 @@ type Options struct {
 	// Answers is told of the bytes of a request's answer, each piece as its client
 	// gets it; every token is spelt out then. Nil tells nobody.
 	Answers func(request string, piece []byte)
+	// Fit fits the trees of latency predictors; without it one that is to learn is not
+	// there, as where Python is missing in wall time.
+	Fit Fitter
+	// Trained is told in the end what each pool's latency predictor came to; may be nil.
+	Trained func(predictor.Status)
+
+	eachPage bool // every page of metrics is made at its time, whether or not anybody looks
 }
 
 // Play is Run, and tells what the picker's indexes of KV blocks came to.
 func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSummary, error) {
-	w, err := build(s, rec)
+	w, err := newWorld(s, rec, o)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +138,9 @@ func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSum
 	}
 	var checks []report.IndexSummary
 	for _, p := range w.pools {
+		if p.predicting != nil && o.Trained != nil {
+			o.Trained(p.predicting.m.Status())
+		}
 		checks = append(checks, p.kv.check()...)
 	}
 	return checks, nil
@@ -227,13 +239,15 @@ func (w *world) start() {
 	}
 }
 
-func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) { return newWorld(s, rec, false) }
+func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
+	return newWorld(s, rec, Options{})
+}
 
-func newWorld(s *scenario.Scenario, rec flow.Recorder, eachPage bool) (*world, error) {
+func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error) {
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
-	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: eachPage, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
+	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
 		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
 	if r, ok := rec.(recording); ok && r.Inputs() != nil {

@@ -70,7 +70,7 @@ func readMooncake(p *openai.Sampling, _ *At) (*Params, *openai.Error) {
 		Bootstrap     string          `json:"remote_bootstrap_addr"`
 		Notify        json.RawMessage `json:"remote_notify_port"` // MoRI-IO's
 	}
-	if some, bad := ReadParams(p, &q); !some {
+	if some, bad := ReadParams(p, &q, "transfer_id"); !some {
 		return nil, bad
 	}
 	switch {

@@ -27,7 +27,7 @@ var Offloading = &Connector{
 			Prefiller *peer `json:"remote_prefiller"`
 			Source    *peer `json:"remote_kv_source"`
 		}
-		some, bad := ReadParams(p, &q)
+		some, bad := ReadParams(p, &q, "remote_decoder", "remote_prefiller")
 		switch {
 		case !some:
 			return nil, bad

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,10 +65,15 @@ func (at *At) Read(p *openai.Sampling) (Params, *openai.Error) {
 	return Params{}, nil
 }
 
-// ReadParams reads kv_transfer_params into a connector's fields; it is false where there are none.
-func ReadParams(p *openai.Sampling, into any) (bool, *openai.Error) {
+// ReadParams reads kv_transfer_params into a connector's fields. It is false where there are none, or where those by which
+// the connector knows its own are named and none of them stands there.
+func ReadParams(p *openai.Sampling, into any, own ...string) (bool, *openai.Error) {
 	raw := p.KVTransferParams
 	if len(raw) == 0 || string(bytes.TrimSpace(raw)) == "null" {
+		return false, nil
+	}
+	stands := func(name string) bool { return bytes.Contains(raw, []byte(name)) }
+	if len(own) > 0 && !slices.ContainsFunc(own, stands) && !stands(`\`) { // which may be a letter of a name
 		return false, nil
 	}
 	bad := openai.Decode(raw, into)

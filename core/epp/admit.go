@@ -30,10 +30,18 @@ func (m *Machine) arrive(r *Request) {
 	}
 }
 
-func (m *Machine) answered(r *Request) {
-	if r.state == asking {
-		m.callsFailed(r)
+func (m *Machine) answered(r *Request, answers []picker.Answer) {
+	if !r.Asking() && r.state != told {
+		return
+	}
+	r.Answers = append(r.Answers, answers...)
+	switch r.state {
+	case asking:
+		m.callsFailed(r, answers)
 		m.admit(r)
+	case consulting:
+		m.callsFailed(r, answers)
+		m.choose(r)
 	}
 }
 
@@ -41,8 +49,9 @@ func (m *Machine) answered(r *Request) {
 // has is flow control's to end.
 func (m *Machine) leave(r *Request) {
 	switch r.state {
-	case arriving, asking, told:
+	case arriving, asking, told, consulting:
 		m.refuse(r, flowcontrol.EvictedContextCancelled.Refusal(false))
+		m.placed(r)
 	case queued:
 		m.flow(flowcontrol.Gone{ID: r.number})
 	}
@@ -148,6 +157,13 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 		return
 	}
 	m.place(r)
+}
+
+// placed tells flow control what became of a request that it has let go.
+func (m *Machine) placed(r *Request) {
+	if r.number == 0 {
+		return
+	}
 	m.flow(flowcontrol.Placed{ID: r.number})
 	if r.Err != nil {
 		delete(m.queue, r.number)
@@ -163,12 +179,23 @@ func (m *Machine) refuse(r *Request, err *apierror.Error) {
 	m.emit(Effect{Kind: Decided, Request: r})
 }
 
-// place picks and commits; whatever panics over it, the request has its answer.
+// place decides, unless plug-ins need answers about endpoints first.
 func (m *Machine) place(r *Request) {
+	if needs := m.p.Consult(m.now, r.Request, m.p.Pool().View(), r.Answers); len(needs) > 0 {
+		r.Needs, r.state = needs, consulting
+		m.emit(Effect{Kind: Ask, Request: r})
+		return
+	}
+	m.choose(r)
+}
+
+// choose picks and commits; whatever panics over it, the request has its answer.
+func (m *Machine) choose(r *Request) {
 	if err := m.p.Guard(nil, func() { m.pick(r) }); err != nil {
 		_ = m.p.Release(m.now, r.Decision) // the first error is the one to tell
 		m.refuse(r, err)
 	}
+	m.placed(r)
 }
 
 func (m *Machine) pick(r *Request) {
@@ -199,7 +226,7 @@ func (m *Machine) pick(r *Request) {
 // state that all earlier decisions elsewhere have brought about (Config.Told).
 func (m *Machine) Tell(now machine.Time, r *Request, elsewhere *picker.Decision, fx *Effects, look func(*picker.Decision)) {
 	m.Advance(now, fx)
-	if r.state != told && r.state != asking {
+	if r.state != told && !r.Asking() {
 		return
 	}
 	m.fx = fx
@@ -251,6 +278,7 @@ func (m *Machine) done(r *Request) {
 	m.unlink(r)
 	r.state = ended
 	m.respond(r, (*picker.Response).Tell)
+	m.checkPrediction(r)
 	if err := m.p.Release(m.now, r.Decision); r.Err == nil {
 		r.Err = err
 	}

@@ -15,6 +15,7 @@ type Effect struct {
 	Source  int
 	Count   int
 	Flow    flowcontrol.Effect
+	Needs   []picker.Need
 	Plugin  picker.Plugin
 	Err     error
 }

@@ -4,18 +4,19 @@ import (
 	"net/url"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/picker"
 )
 
 // What the outside did not answer goes on without it, which is easily taken for
 // a bad decision; so the record says it.
 
 // callsFailed records the questions of a request that brought no answer.
-func (m *Machine) callsFailed(r *Request) {
+func (m *Machine) callsFailed(r *Request, answers []picker.Answer) {
 	if m.c.Stream.Recorder == nil {
 		return
 	}
-	for i := range r.Answers {
-		a := &r.Answers[i]
+	for i := range answers {
+		a := &answers[i]
 		if a.Err == nil {
 			continue
 		}
@@ -27,6 +28,37 @@ func (m *Machine) callsFailed(r *Request) {
 		}
 		m.c.Stream.Recorder.Record(flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.CallFailed,
 			Details: flow.Details{flow.D("plugin", a.Plugin), flow.D("url", withoutSecrets(where)), flow.D("reason", a.Err.Error())}})
+	}
+}
+
+// checkPrediction records what was predicted of a request, and what came of it.
+func (m *Machine) checkPrediction(r *Request) {
+	if m.c.Stream.Recorder == nil {
+		return
+	}
+	for _, x := range m.p.Foretellers() {
+		var f picker.Foretold
+		var ok bool
+		if m.p.Guard(x, func() { f, ok = x.Foretold(r.Decision) }) != nil || !ok {
+			continue
+		}
+		var out flow.Details
+		add := func(name string, predicted, observed float64) {
+			if observed <= 0 {
+				return
+			}
+			if f.Predicted {
+				out = append(out, flow.D("predicted_"+name, predicted))
+			}
+			out = append(out, flow.D(name, observed))
+		}
+		add("ttft_ms", f.Prediction.TTFTMs, f.Observed.TTFTMs)
+		add("tpot_ms", f.Prediction.TPOTMs, f.Observed.TPOTMs)
+		e := flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.PredictionChecked, Details: out}
+		if t := r.Decision.Targets; len(t) > 0 {
+			e.Endpoint = t[0].HostPort
+		}
+		m.c.Stream.Recorder.Record(e)
 	}
 }
 

@@ -39,7 +39,7 @@ func (m *Machine) logged(msg Message) {
 func (m *Machine) idle(msg Message) bool {
 	switch x := msg.(type) {
 	case Answered:
-		return x.state != asking
+		return !x.Asking() && x.state != told
 	case Leave:
 		return x.state == decided || x.state == ended
 	case Done:

@@ -143,6 +143,9 @@ func (m *Machine) InFlight() int { return len(m.queue) }
 // indexes expect of the time comes true before somebody looks.
 func (m *Machine) Next() (machine.Time, bool) {
 	at, _ := m.scraping.queue.Next()
+	if !m.c.Quiet {
+		at = min(at, m.p.SendAt())
+	}
 	if m.fc != nil {
 		if t, ok := m.fc.Next(); ok {
 			at = min(at, t)
@@ -167,6 +170,7 @@ func (m *Machine) advance(now machine.Time) {
 		}
 		m.now = max(m.now, at)
 		m.scrapes()
+		m.send()
 		if m.fc != nil {
 			m.fc.Advance(m.now, &m.flowFx)
 			m.play()
@@ -191,7 +195,7 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	case Arrive:
 		m.arrive(x.Request)
 	case Answered:
-		m.answered(x.Request)
+		m.answered(x.Request, x.Answers)
 	case Leave:
 		m.leave(x.Request)
 	case Headers:
@@ -238,9 +242,20 @@ func (m *Machine) look(msg Message) {
 func (m *Machine) emit(e Effect) {
 	e.At = m.now
 	m.fx.Add(e)
-	if m.log != nil && e.Kind != Scrape {
+	if m.log != nil && e.Kind != Scrape && e.Kind != Send {
 		logged := e // which needs memory of its own, and hardly ever there is a log
 		m.log.Effect(&logged)
+	}
+}
+
+// send has sent what plug-ins want to.
+func (m *Machine) send() {
+	if m.c.Quiet || m.p.SendAt() > m.now {
+		return
+	}
+	var needs []picker.Need
+	if _ = m.p.Guard(nil, func() { needs = m.p.Send(m.now) }); len(needs) > 0 {
+		m.emit(Effect{Kind: Send, Needs: needs})
 	}
 }
 

@@ -16,9 +16,11 @@ type (
 	// Arrive is a whole and parsed request that wants a decision. Decided, or
 	// first Ask, follows.
 	Arrive struct{ *Request }
-	// Answered brings Request.Answers, what came back of an Ask. Machine.Answer
-	// makes it.
-	Answered struct{ *Request }
+	// Answered brings what came back of an Ask. Machine.Answer makes it.
+	Answered struct {
+		*Request
+		Answers []picker.Answer
+	}
 	// Leave gives up a request that waits for its decision, because its client
 	// left. Decided follows at once, with an error.
 	Leave struct{ *Request }
@@ -91,6 +93,8 @@ type Kind uint8
 const (
 	// Ask: put Request.Needs to the outside, all at once, and bring Answered.
 	Ask Kind = iota
+	// Send: put Needs to the outside, and wait for no answer.
+	Send
 	// Decided: Request.Decision says where it goes, or Request.Err why nowhere.
 	// Tell its Stream.
 	Decided

@@ -12,7 +12,8 @@ import (
 // the Stream's, but for what the Machine does at the Stream's messages.
 type Request struct {
 	*picker.Request
-	// Needs are what plug-ins ask the outside; Answers run beside them.
+	// Needs are what plug-ins ask the outside, when the request comes and, others,
+	// when it is about to be placed. Answers are all that came back.
 	Needs   []picker.Need
 	Answers []picker.Answer
 	// Decision says where the request goes, and Err why nowhere. Both are nil
@@ -53,12 +54,13 @@ type Request struct {
 type requestState uint8
 
 const (
-	arriving requestState = iota
-	asking                // the driver has its Needs
-	told                  // it waits for Tell
-	queued                // in flow control
-	decided               // Decided is out
-	ended                 // and Done is in, or there was nothing to give back
+	arriving   requestState = iota
+	asking                  // the driver has its Needs
+	told                    // it waits for Tell
+	queued                  // in flow control
+	decided                 // Decided is out
+	ended                   // and Done is in, or there was nothing to give back
+	consulting              // as asking, about to be placed
 )
 
 // Answer brings what came back of an Ask: one answer for each of Request.Needs.
@@ -66,13 +68,12 @@ const (
 // no turn of the Machine.
 func (m *Machine) Answer(r *Request, answers []picker.Answer) Answered {
 	m.p.Read(r.Request, answers)
-	r.Answers = answers
-	return Answered{r}
+	return Answered{r, answers}
 }
 
 // Asking says that the Machine waits for Answers. It and Refused are to be asked
 // after an effect that concerns the request.
-func (r *Request) Asking() bool { return r.state == asking }
+func (r *Request) Asking() bool { return r.state == asking || r.state == consulting }
 
 // Evictable says that flow control may end the request early.
 func (r *Request) Evictable() bool { return r.evictable }

@@ -195,7 +195,7 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 	r.Objective = picker.Objective{Name: s.Objective, Priority: s.Priority}
 	r.TTFTMs, r.TPOTMs, r.Tokens, r.Attributes = float64(s.TTFTMs), float64(s.TPOTMs), s.Tokens, maps.Clone(s.Attributes)
 	switch {
-	case s.State != asking && s.State != queued && s.State != decided, s.State == queued && s.Number == 0, s.State == decided && s.Decision == nil:
+	case s.State != asking && s.State != consulting && s.State != queued && s.State != decided, s.State == queued && s.Number == 0, s.State == decided && s.Decision == nil:
 		return nil, errors.New("it is neither under way nor over")
 	case s.State == decided:
 		if r.Decision, err = m.p.LoadDecision(s.Decision, r.Request, m.c.Told); err != nil {
@@ -209,7 +209,7 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 		r.seen, r.Err = r.Response, r.Response.Err
 	}
 	switch {
-	case m.c.Told && r.state == queued:
+	case m.c.Told && (r.state == queued || r.state == consulting):
 		r.state, r.number = told, 0
 	case m.c.Told:
 		r.number = 0

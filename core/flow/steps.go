@@ -36,6 +36,7 @@ const (
 	MetadataGenerated   Step = "metadata_generated"    // the EPP made up part 2's content
 	Part2Sent           Step = "part2_sent"            // metadata, closing boundary and end of stream sent
 	ResponseEndSeen     Step = "response_end_seen"     // the response's last byte is here
+	PredictionChecked   Step = "prediction_checked"    // what was predicted of the request, beside what came of it
 	Answered            Step = "answered"              // the EPP answered instead of the model server
 	StreamFailed        Step = "stream_failed"         // the stream ended with an error
 	CallFailed          Step = "call_failed"           // a service that a plug-in asked about the request brought no answer

@@ -147,12 +147,22 @@ func (b *builder) routes(r *HTTPRoute) *madeRoutes {
 	for i := range rules {
 		rule := &rules[i]
 		base := Route{From: r, Rule: rule, rule: i}
+		b.extend(r, &base)
 		b.filters(m, r, rule, &base)
+		b.headers(r, &base)
 		if base.Redirect == nil {
 			for k := range rule.Backends {
 				if share := b.share(m, r, &rule.Backends[k]); share.Weight > 0 {
 					base.Shares = append(base.Shares, share)
 				}
+			}
+		}
+		for k := range base.Shares {
+			if x := base.Shares[k].Backend; x != nil && x.Pool != nil && x.Picker == nil {
+				x.Picker = base.picker
+			}
+			if x := base.Shares[k].Backend; x != nil && base.Asking != nil {
+				x.FailOpen = x.FailOpen || base.Asking.FailOpen
 			}
 		}
 		if t := rule.Timeouts; t != nil {
@@ -201,6 +211,10 @@ func (b *builder) filters(m *madeRoutes, r *HTTPRoute, rule *Rule, to *Route) {
 				to.Mirrors = append(to.Mirrors, x)
 			}
 		case "ExtensionRef":
+			if x := b.extension(r.Namespace, f.Extension.Name); x != nil && f.Extension.Kind == "EnvoyExtensionPolicy" {
+				b.asks(x, to)
+				continue
+			}
 			b.trouble(m, f.At, "InvalidKind", "filter ExtensionRef to "+f.Extension.Kind+" "+f.Extension.Name+" has no meaning here", "the rule's requests are answered with 500")
 			to.Shares = append(to.Shares, Share{Weight: 1})
 		default:
@@ -258,13 +272,14 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 		}
 		x.Key = "pool/" + namespace + "/" + ref.Name
 		x.FailOpen = x.Pool.Picker != nil && x.Pool.Picker.FailOpen
+		if p := x.Pool.Picker; p != nil {
+			x.Picker = &PickerService{namespace, p.Name}
+		}
 		x.HTTP2 = x.Pool.AppProtocol == "kubernetes.io/h2c"
 		if p := ref.Picker; p != nil {
 			b.note(p.At.Problem("extensionRef of a backend is document 002's alone", "", "it acts as the pool's own endpointPickerRef").Error())
 			x.FailOpen = p.Failure == "FailOpen"
-			if x.Pool.Picker == nil {
-				x.Pool.Picker = &objects.PickerRef{Kind: "Service", Name: p.Name, Port: 9002, FailOpen: x.FailOpen}
-			}
+			x.Picker = &PickerService{orElse(p.Namespace, namespace), p.Name}
 		}
 	} else {
 		if x.Service = b.Service(namespace, ref.Name); x.Service == nil {

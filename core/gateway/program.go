@@ -85,7 +85,11 @@ type Route struct {
 	Timeout, Try *Duration
 	Retry        *Retry
 
+	// Asking is how the picker is asked, nil where no policy says that.
+	Asking *Asking
+
 	rule, match int
+	picker      *PickerService // that a policy names
 }
 
 // Share is one backend of a rule.
@@ -116,9 +120,14 @@ type Backend struct {
 	Port      ServicePort
 	// FailOpen serves a pool's requests without its picker where that is gone.
 	FailOpen bool
+	// Picker is the Service of a pool's endpoint picker, nil where nothing names one.
+	Picker *PickerService
 	// HTTP2 is what the pods speak (h2c), instead of HTTP/1.1.
 	HTTP2 bool
 }
+
+// PickerService names the Service of an endpoint picker.
+type PickerService struct{ Namespace, Name string }
 
 // Options of Build.
 type Options struct {

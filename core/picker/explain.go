@@ -3,6 +3,7 @@ package picker
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 	"text/tabwriter"
@@ -89,6 +90,8 @@ type ExplainedEndpoint struct {
 	Weighted []float64 `json:"weighted"`
 	Total    float64   `json:"total"`
 	Picked   bool      `json:"picked,omitempty"`
+	// Predicted is how long the request would take there, where somebody said.
+	Predicted *Forecast `json:"predicted,omitempty"`
 }
 
 func (r *ExplainedEndpoint) text(scorer int) string {
@@ -168,6 +171,11 @@ func (d *Decision) Explain() *Explanation {
 			}
 			for _, c := range p.Picked {
 				row.Picked = row.Picked || c == k
+			}
+			if d.cycle.p != nil {
+				for _, f := range d.cycle.p.foretellers {
+					row.Predicted = f.Forecast(d, k)
+				}
 			}
 			x.Endpoints = append(x.Endpoints, row)
 		}
@@ -334,6 +342,9 @@ func (p *ExplainedProfile) write(w io.Writer, columns int) error {
 		}
 		from = to
 	}
+	if err := p.predictions(w); err != nil {
+		return err
+	}
 	if len(p.Tied) > 1 {
 		fmt.Fprintf(w, "  %d endpoints tied for the best total; %s took %s\n", len(p.Tied), p.Picker, strings.Join(p.Picked, ", "))
 	}
@@ -371,6 +382,30 @@ func (p *ExplainedProfile) table(w io.Writer, from, to int, totals bool) error {
 			fmt.Fprintf(t, "\t%.4g\t%s", r.Total, mark)
 		}
 		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// predictions writes what was predicted of the endpoints, where anything was.
+func (p *ExplainedProfile) predictions(w io.Writer) error {
+	if !slices.ContainsFunc(p.Endpoints, func(r ExplainedEndpoint) bool { return r.Predicted != nil }) {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "  predicted\tttft\theadroom\ttpot\theadroom")
+	headroom := func(ms *float64) string {
+		if ms == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%+.1f ms", *ms)
+	}
+	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {
+		r := &p.Endpoints[i]
+		if f := r.Predicted; f != nil {
+			fmt.Fprintf(t, "  %s\t%.1f ms\t%s\t%.2f ms\t%s\n", r.Name, f.TTFTMs, headroom(f.TTFTHeadroomMs), f.TPOTMs, headroom(f.TPOTHeadroomMs))
+		} else {
+			fmt.Fprintf(t, "  %s\tunknown\n", r.Name)
+		}
 	}
 	return t.Flush()
 }

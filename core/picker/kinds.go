@@ -45,6 +45,7 @@ var kinds = []kind{
 	{"screener", reflect.TypeFor[Screener](), byItself},
 	{"data producer", reflect.TypeFor[Producer](), byItself},
 	{"plug-in that asks outside services", reflect.TypeFor[Asker](), byItself},
+	{"plug-in that sends to outside services", reflect.TypeFor[Sender](), byItself},
 	{"admitter", reflect.TypeFor[Admitter](), byItself},
 	{"pre-request plug-in", reflect.TypeFor[PreRequest](), byItself},
 	{"plug-in that follows decisions", reflect.TypeFor[Committer](), byItself},

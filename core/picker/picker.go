@@ -29,10 +29,49 @@ type Options struct {
 	// Panicked, when given, is told of a plug-in's panic while its stack still
 	// stands, so that the driver can log where it was.
 	Panicked func(*apierror.Error)
+	// Predictor is who predicts latencies for predicted-latency-producer; nil is
+	// nobody.
+	Predictor *PredictorService
 	// Force is for tests: it may name the endpoints that a profile's picker is
 	// to choose (indexes of the View, among candidates). The header-only pick
 	// asks with an empty profile name.
 	Force func(c *Cycle, profile string, candidates []int32) []int32
+}
+
+// PredictorService says where llm-d's latency predictor is asked and told, as
+// http://host:port.
+type PredictorService struct {
+	Prediction []string // each question goes to one of them
+	Training   string   // "" is told nothing
+}
+
+// Foreteller is a plug-in that predicts latencies, and sees what comes of it.
+type Foreteller interface {
+	Plugin
+	// Foretold is what was predicted of a decision's endpoint, and what came of it
+	// until now; false where that is nothing.
+	Foretold(d *Decision) (Foretold, bool)
+	// Forecast is what was predicted of an endpoint (an index of the decision's View),
+	// nil where nothing was.
+	Forecast(d *Decision, endpoint int32) *Forecast
+}
+
+// Forecast is what was predicted of a request at an endpoint, and how far that is
+// below the request's objectives, in milliseconds. Nil is no objective.
+type Forecast struct {
+	TTFTMs         float64  `json:"ttft_ms"`
+	TPOTMs         float64  `json:"tpot_ms"`
+	TTFTHeadroomMs *float64 `json:"ttft_headroom_ms,omitempty"`
+	TPOTHeadroomMs *float64 `json:"tpot_headroom_ms,omitempty"`
+}
+
+// Foretellers are the plug-ins that predict latencies.
+func (p *Picker) Foretellers() []Foreteller { return p.foretellers }
+
+// Foretold is a prediction beside the truth. What was not observed is 0.
+type Foretold struct {
+	Predicted            bool
+	Prediction, Observed Latency
 }
 
 // Scrape is one data source with the extractors that read it.
@@ -75,6 +114,10 @@ type Picker struct {
 	screeners       []Screener
 	producers       []Producer
 	askers          []Asker
+	consulters      []Consulter
+	senders         []Sender
+	consultation    *Decision
+	foretellers     []Foreteller
 	admitters       []Admitter
 	preRequests     []PreRequest
 	committers      []Committer
@@ -120,6 +163,15 @@ func (p *Picker) wire(plugins []Plugin) {
 		}
 		if x, ok := pl.(Asker); ok {
 			p.askers = append(p.askers, x)
+		}
+		if x, ok := pl.(Consulter); ok {
+			p.consulters = append(p.consulters, x)
+		}
+		if x, ok := pl.(Foreteller); ok {
+			p.foretellers = append(p.foretellers, x)
+		}
+		if x, ok := pl.(Sender); ok {
+			p.senders = append(p.senders, x)
 		}
 		if x, ok := pl.(Admitter); ok {
 			p.admitters = append(p.admitters, x)
@@ -272,13 +324,8 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	if d == nil {
 		d = &Decision{}
 	}
-	d.reset(len(p.plugins))
-	d.Request, d.View, d.At, d.Detail = r, view, now, p.opt.Detail
-	d.cycle = Cycle{Now: now, Request: r, View: view, Decision: d, p: p, answers: answers, peer: -1, seed: p.opt.Seed ^ (p.seq+1)*0x9e3779b97f4a7c15}
-	if d.Candidates == nil {
-		d.Candidates = p.candidates.take()[:0]
-	}
-	c := &d.cycle
+	c := p.begin(now, r, view, answers, d)
+	d.Detail = p.opt.Detail
 	defer func() {
 		if v := recover(); v != nil {
 			d.Err = p.opt.panicked(naming(c.running), v)
@@ -293,16 +340,79 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	return d
 }
 
+// begin makes a decision one about this request.
+func (p *Picker) begin(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) *Cycle {
+	d.reset(len(p.plugins))
+	d.Request, d.View, d.At, d.Detail = r, view, now, false
+	d.cycle = Cycle{Now: now, Request: r, View: view, Decision: d, p: p, answers: answers, peer: -1, seed: p.opt.Seed ^ (p.seq+1)*0x9e3779b97f4a7c15}
+	if d.Candidates == nil {
+		d.Candidates = p.candidates.take()[:0]
+	}
+	return &d.cycle
+}
+
+// candidates are the endpoints that a request may go to, before screeners.
+func (c *Cycle) candidates() {
+	for i := range c.View.States {
+		if r := c.Request; !r.HasSubset || c.p.opt.IgnoreSubset || r.matchesSubset(c.View.States[i].Endpoint) {
+			c.Decision.Candidates = append(c.Decision.Candidates, int32(i))
+		}
+	}
+}
+
+// Consult returns what plug-ins ask the outside about the endpoints that a request
+// may go to, now that it is about to be placed. Like Pick it changes nothing, and
+// needs the answers that are there. A plug-in that panics asks nothing.
+func (p *Picker) Consult(now machine.Time, r *Request, view *View, answers []Answer) (all []Need) {
+	if len(p.consulters) == 0 || r.HeaderOnly() {
+		return nil
+	}
+	if p.consultation == nil {
+		p.consultation = &Decision{}
+	}
+	c := p.begin(now, r, view, answers, p.consultation)
+	c.candidates()
+	for _, s := range p.screeners {
+		if p.Guard(s, func() { c.Decision.Candidates = s.Screen(c, c.Decision.Candidates) }) != nil {
+			return nil // as it will again, when it is picked
+		}
+	}
+	if c.Candidates = c.Decision.Candidates; len(c.Candidates) == 0 {
+		return nil
+	}
+	for _, x := range p.consulters {
+		_ = p.Guard(x, func() { all = append(all, x.Consult(c)...) }) // it has no answer then
+	}
+	return all
+}
+
+// SendAt is when a plug-in next sends to the outside, and Send what is due.
+func (p *Picker) SendAt() machine.Time {
+	at := machine.Never
+	for _, x := range p.senders {
+		if t, ok := x.SendAt(); ok {
+			at = min(at, t)
+		}
+	}
+	return at
+}
+
+// Send is what plug-ins send to the outside that is due.
+func (p *Picker) Send(now machine.Time) (all []Need) {
+	for _, x := range p.senders {
+		if t, ok := x.SendAt(); ok && t <= now {
+			all = append(all, x.Send(now)...)
+		}
+	}
+	return all
+}
+
 func (p *Picker) decide(c *Cycle) *apierror.Error {
 	d, r, v := c.Decision, c.Request, c.View
 	if r.HeaderOnly() {
 		return p.anyEndpoint(c)
 	}
-	for i := range v.States {
-		if !r.HasSubset || p.opt.IgnoreSubset || r.matchesSubset(v.States[i].Endpoint) {
-			d.Candidates = append(d.Candidates, int32(i))
-		}
-	}
+	c.candidates()
 	if r.Objective.Priority < 0 && !p.cfg.FlowControlOn {
 		c.running = p.detector
 		d.Saturation = p.detector.Saturation(c.Now, v, d.Candidates)

@@ -174,6 +174,29 @@ type Asker interface {
 	Needs(now machine.Time, r *Request, v *View) []Need
 }
 
+// Consulter is a Producer that asks the outside about endpoints when a request is
+// about to be placed: other producers' data is there. Consult changes nothing;
+// what comes back is in Cycle.Answer when Produce is called.
+type Consulter interface {
+	Producer
+	Consult(c *Cycle) []Need
+}
+
+// LatencyReader is a Consulter whose answers are latencies: ReadLatencies sets
+// Answer.Latencies from Answer.Value, by the request's own goroutine.
+type LatencyReader interface {
+	Consulter
+	ReadLatencies(a *Answer)
+}
+
+// Sender is a plug-in that sends to the outside by the clock, and waits for no
+// answer. Send is called when SendAt has come, after which that is later.
+type Sender interface {
+	Plugin
+	SendAt() (machine.Time, bool)
+	Send(now machine.Time) []Need
+}
+
 // Admitter may refuse a request after data was produced. The error's text
 // follows "request cannot be admitted: " in a 500.
 type Admitter interface {
@@ -295,6 +318,10 @@ type Need struct {
 	// Body makes what is sent, when it is sent; an error is the answer then. Nil
 	// sends nothing.
 	Body func() ([]byte, error)
+	// Endpoints are those that the question is about (Endpoint.ID), in its order, and
+	// Subject is what Body writes, for who need not read bytes.
+	Endpoints []string
+	Subject   any
 }
 
 // Answer is what came back: a value, or why there is none (also a timeout).
@@ -304,5 +331,17 @@ type Answer struct {
 	Value  []byte
 	// Prompts are a renderer's answer in another form than Value.
 	Prompts []parse.Prompt
-	Err     error
+	// Latencies are what was predicted of Endpoints, which are the question's.
+	Latencies []Latency
+	Endpoints []string
+	Err       error
+	// Took is how long the driver waited, for metrics; 0 is unknown.
+	Took machine.Time
 }
+
+// Latency is what is predicted of a request at an endpoint, in milliseconds: the time
+// to its first token, and per output token after that.
+type Latency struct{ TTFTMs, TPOTMs float64 }
+
+// AnswerTo begins the answer to a question.
+func AnswerTo(n *Need) Answer { return Answer{Plugin: n.Plugin, Key: n.Key, Endpoints: n.Endpoints} }

@@ -218,8 +218,17 @@ func (p *Picker) readPrompts(r *Request, prompts []parse.Prompt) (err *apierror.
 // Read works out what answers say about a request's content.
 func (p *Picker) Read(r *Request, answers []Answer) {
 	for i := range answers {
-		x, ok := p.Plugin(answers[i].Plugin).(AnswerReader)
-		if !ok || answers[i].Err != nil {
+		if answers[i].Err != nil {
+			continue
+		}
+		pl := p.Plugin(answers[i].Plugin)
+		if x, ok := pl.(LatencyReader); ok && answers[i].Latencies == nil {
+			if err := p.Guard(x, func() { x.ReadLatencies(&answers[i]) }); err != nil {
+				answers[i].Err = err
+			}
+		}
+		x, ok := pl.(AnswerReader)
+		if !ok {
 			continue
 		}
 		err := p.readAnswer(x, &answers[i])

@@ -67,6 +67,8 @@ type Progress struct {
 	Chunks int
 	// FirstAt and LastAt are when the first and the last non-empty chunk came.
 	FirstAt, LastAt machine.Time
+	// Events is how many events of a stream came: each token is one, with vLLM.
+	Events int
 }
 
 // Chunk is the chunk that the hooks are told of, as the model server sent it.
@@ -240,6 +242,7 @@ func (r *Response) ReadPiece(now machine.Time, piece *described.Piece, end bool)
 		r.FirstAt = now
 	}
 	r.LastAt = now
+	r.Events = piece.Usage.CompletionTokens
 	if piece.Has && (end || r.Streaming) {
 		u := &piece.Usage
 		r.Usage, r.HasUsage = parse.Usage{PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, TotalTokens: u.PromptTokens + u.CompletionTokens}, true
@@ -358,6 +361,9 @@ func (r *Response) readStream(chunk []byte, end bool) {
 
 // notes takes what a response, or an event of one, says about tokens.
 func (r *Response) notes(data []byte, event bool) {
+	if event && string(data) != "[DONE]" {
+		r.Events++
+	}
 	u, ok := r.parser.Usage(data, event)
 	if !ok {
 		return

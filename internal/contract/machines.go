@@ -14,5 +14,6 @@ var Machines = []Machine{
 	of("core/modelserver/enginecore.Core", engineCores),
 	of("core/modelserver/enginecore.Network", enginecoreNetworks),
 	of("core/picker/flowcontrol.Controller", controllers),
+	of("core/predictor.Machine", predictors),
 	of("core/stream.Stream", streams),
 }

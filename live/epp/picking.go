@@ -59,6 +59,10 @@ type Picking struct {
 	scraper *scraper
 	kv      *kvEvents
 	number  atomic.Uint64
+	senders sync.WaitGroup
+	sending atomic.Int32    // messages that wait for no answer
+	ctx     context.Context // of these
+	cancel  context.CancelFunc
 	written atomic.Pointer[inputlog.Options] // how requests are written down; nil where they are not
 
 	drive *drive.Driver[core.Message, *core.Effects]
@@ -80,6 +84,7 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 	}
 	k := &Picking{openRequests: openRequests{idle: make(chan struct{})}, o: o, m: m,
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer(o.Hosts)}}}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.scraper = newScraper(k)
 	k.drive = drive.New(drive.Options[core.Message, *core.Effects]{Machine: m, Effects: new(core.Effects), Now: o.Now, Panicked: k.panicked,
 		Carry: func(_ machine.Time, fx *core.Effects, i int) {
@@ -127,6 +132,8 @@ func (k *Picking) Close() {
 	k.Input(core.Shutdown{})
 	k.drive.Quiet()
 	k.With(func(*core.Machine, machine.Time) { k.inputs.forget(k) })
+	k.cancel()
+	k.senders.Wait()
 	k.scraper.close()
 	k.kv.close()
 	k.client.CloseIdleConnections()
@@ -156,6 +163,8 @@ func (k *Picking) effect(e *core.Effect) {
 		close(w.evicted)
 	case core.Failed:
 		k.o.Log.Error("epp: a plug-in failed when its request was over", "request", e.Request.ID, "error", e.Request.Err)
+	case core.Send:
+		k.send(e.Needs)
 	case core.Scrape:
 		k.scraper.scrape(e.Target, e.Source)
 	case core.Departed:
@@ -244,8 +253,10 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 	for i := range needs {
 		wg.Go(func() {
 			n := &needs[i]
-			answers[i] = picker.Answer{Plugin: n.Plugin, Key: n.Key}
+			answers[i] = picker.AnswerTo(n)
+			began := time.Now()
 			answers[i].Value, answers[i].Err = k.call(ctx, n)
+			answers[i].Took = machine.FromDuration(time.Since(began))
 			if err := answers[i].Err; err != nil {
 				k.o.Log.Warn("epp: a plug-in's question was not answered", "plugin", n.Plugin, "url", n.URL, "error", err)
 			}
@@ -253,6 +264,27 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 	}
 	wg.Wait()
 	return answers
+}
+
+// maxSending bounds how many messages wait for a service that takes them slowly.
+const maxSending = 8
+
+// send puts what plug-ins tell the outside on its way. What does not arrive is lost.
+func (k *Picking) send(needs []picker.Need) {
+	for i := range needs {
+		n := &needs[i]
+		if k.sending.Add(1) > maxSending {
+			k.sending.Add(-1)
+			k.o.Log.Warn("epp: what a plug-in sends is lost: earlier messages are still on their way", "plugin", n.Plugin, "url", n.URL)
+			continue
+		}
+		k.senders.Go(func() {
+			defer k.sending.Add(-1)
+			if _, err := k.call(k.ctx, n); err != nil && k.ctx.Err() == nil {
+				k.o.Log.Warn("epp: what a plug-in sends did not arrive, and is lost", "plugin", n.Plugin, "url", n.URL, "error", err)
+			}
+		})
+	}
 }
 
 func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
@@ -279,7 +311,7 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 	}
 	defer resp.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
-	if err == nil && resp.StatusCode != http.StatusOK {
+	if err == nil && resp.StatusCode/100 != 2 {
 		err = fmt.Errorf("status %d", resp.StatusCode)
 	}
 	return body, err

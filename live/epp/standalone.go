@@ -65,6 +65,9 @@ type StandaloneOptions struct {
 	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is the default.
 	MaxRecvBytes, MaxSendBytes int
 
+	// Predictor is who predicts latencies; nil is nobody.
+	Predictor *picker.PredictorService
+
 	AllowExperimental, IgnoreSubset, EmitScores bool
 	// PodHeaders and ExplainHeaders are core/epp's DocumentHeaders and ExplainHeaders.
 	PodHeaders, ExplainHeaders bool
@@ -121,7 +124,7 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 		reg = plugins.Builtin()
 	}
 	began := time.Now()
-	p, err := picker.New(cfg, reg, picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
+	p, err := picker.New(cfg, reg, picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0, Predictor: o.Predictor,
 		Panicked: logPanics(o.Log), Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
 	if err != nil {
 		return nil, err
@@ -135,7 +138,7 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 // Made is what a log of inputs says of the picker that BuildPicker builds.
 func (o *StandaloneOptions) Made() inputlog.Header {
 	h := inputlog.Header{Name: o.ConfigName, Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
-		ScrapeInterval: machine.FromDuration(o.RefreshMetrics)}
+		Predictor: o.Predictor != nil, ScrapeInterval: machine.FromDuration(o.RefreshMetrics)}
 	if o.Config != nil {
 		text := string(o.Config)
 		h.Config = &text

@@ -18,7 +18,7 @@ import (
 func TestRewritesLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for name, pool := range map[string]string{"alone": "", "beside a sidecar": "    sidecar: routing\n",
-		"apart": "    sidecar: routing\n    disaggregation: {prefillReplicas: 1, holdBlocks: 2s}\n", "both legs at once": "    sidecar: routing\n    disaggregation: {prefillReplicas: 1, holdBlocks: 2s, connector: lmcache}\n"} {
+		"apart": "    sidecar: routing\n    disaggregation: {prefillReplicas: 1, holdBlocks: 2s}\n", "through a cache": "    sidecar: routing\n    disaggregation: {prefillReplicas: 1, holdBlocks: 2s, connector: lmcache}\n"} {
 		for _, stream := range []string{"true", "false"} {
 			t.Run(name+" "+stream, func(t *testing.T) {
 				t.Parallel()

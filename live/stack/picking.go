@@ -126,7 +126,7 @@ func (k *Picker) revive() error {
 // model servers fresh.
 func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Generation, err error) {
 	o := epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
-		Seed: s.o.Scenario.PickerSeed(s.index, k.replica), AllowExperimental: true, History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
+		Seed: s.o.Scenario.PickerSeed(s.index, k.replica), AllowExperimental: true, Predictor: s.predicts(), History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
 	built, err := epp.BuildPicker(&o)
 	if err != nil {
 		return nil, &ConfigError{err}

@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -35,6 +36,8 @@ type Pool struct {
 	watcher  *watch.Watch // of their configuration
 	changing sync.Mutex   // it, one change at a time
 	text     []byte       // the configuration in force
+	// Predictor is the latency predictor, nil where there is none.
+	Predictor *predictor.Server
 	// Fleet is the simulated model servers, nil where somebody else's are used.
 	Fleet *modelserver.Fleet
 	// Sidecars are those before the decode servers of a disaggregated pool.
@@ -62,7 +65,7 @@ func (s *Stack) newPool(index int) *Pool {
 }
 
 func (s *Pool) start(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPickers, s.awaitSubscribers} {
+	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPredictor, s.startPickers, s.awaitSubscribers} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -167,6 +170,9 @@ func (s *Pool) stop(ctx context.Context) error {
 	s.watcher.Close()
 	for _, k := range s.Pickers {
 		k.generations.Close()
+	}
+	if s.Predictor != nil {
+		errs = append(errs, s.Predictor.Stop(ctx))
 	}
 	errs = append(errs, s.stopSidecars(ctx))
 	if s.Fleet != nil {

@@ -30,18 +30,18 @@ func ended(events []flow.Event) map[string]string {
 	return out
 }
 
-// Whom flow control refuses is told why, by the same words in both times.
-func TestRefusalsLiveAsVirtual(t *testing.T) {
-	t.Parallel()
-	live, played := liveAsVirtual(t, `
+// oneAtATime is a scenario, but for its workload, whose servers take one request each for so long; the others
+// wait in flow control for ttl at the most. More are lines of the pool's and its picker's.
+func oneAtATime(prefill, more, ttl string) string {
+	return fmt.Sprintf(`
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
 pools:
   - name: pool
     flow: plain
-    modelServer: {prefill: 1s, interTokenLatency: 2ms, outputTokens: 5}
+    modelServer: {prefill: %s, interTokenLatency: 2ms, outputTokens: 5}
     epp:
-      config:
+%s      config:
         apiVersion: llm-d.ai/v1alpha1
         kind: EndpointPickerConfig
         featureGates: [flowControl]
@@ -49,9 +49,14 @@ pools:
         - {type: concurrency-detector, parameters: {maxConcurrency: 1}}
         - {type: queue-scorer}
         schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
-        flowControl: {saturationDetector: {pluginRef: concurrency-detector}, defaultRequestTTL: 50ms}
-workload: {requests: 3, rate: 20, concurrency: 3}
-`)
+        flowControl: {saturationDetector: {pluginRef: concurrency-detector}, defaultRequestTTL: %s}
+`, prefill, more, ttl)
+}
+
+// Whom flow control refuses is told why, by the same words in both times.
+func TestRefusalsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := liveAsVirtual(t, oneAtATime("1s", "", "50ms")+"workload: {requests: 3, rate: 20, concurrency: 3}")
 	a, b := ended(live), ended(played)
 	if d := cmp.Diff(a, b); d != "" {
 		t.Errorf("live (-) and virtual (+) differ: %s", d)
@@ -71,25 +76,7 @@ workload: {requests: 3, rate: 20, concurrency: 3}
 // the same steps in both times, and the next in the queue is none of them.
 func TestLeavingTheQueueLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	live, played := liveAsVirtual(t, `
-apiVersion: windtunnel/v1alpha1
-kind: Scenario
-pools:
-  - name: pool
-    flow: plain
-    modelServer: {prefill: 2s, interTokenLatency: 2ms, outputTokens: 5}
-    epp:
-      config:
-        apiVersion: llm-d.ai/v1alpha1
-        kind: EndpointPickerConfig
-        featureGates: [flowControl]
-        plugins:
-        - {type: concurrency-detector, parameters: {maxConcurrency: 1}}
-        - {type: queue-scorer}
-        schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
-        flowControl: {saturationDetector: {pluginRef: concurrency-detector}, defaultRequestTTL: 60s}
-workload: {requests: 3, rate: 5, concurrency: 3, leaving: {requests: [2], after: 500ms}}
-`)
+	live, played := liveAsVirtual(t, oneAtATime("2s", "", "60s")+"workload: {requests: 3, rate: 5, concurrency: 3, leaving: {requests: [2], after: 500ms}}")
 	a, b := ended(live), ended(played)
 	if d := cmp.Diff(a, b); d != "" {
 		t.Errorf("live (-) and virtual (+) differ: %s", d)

@@ -16,29 +16,7 @@ func TestProcessingTimeoutLiveAsVirtual(t *testing.T) {
 	for mode, want := range map[string][]string{"FailClose": {"completed", "completed", "timed_out", "timed_out"}, "FailOpen": {"completed", "completed", "completed", "completed"}} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			live, played := liveAsVirtual(t, fmt.Sprintf(`
-apiVersion: windtunnel/v1alpha1
-kind: Scenario
-pools:
-  - name: pool
-    flow: plain
-    replicas: 2
-    failureMode: %s
-    modelServer: {prefill: 2s, interTokenLatency: 2ms, outputTokens: 5}
-    epp:
-      bodyMode: BUFFERED
-      processingTimeout: 300ms
-      config:
-        apiVersion: llm-d.ai/v1alpha1
-        kind: EndpointPickerConfig
-        featureGates: [flowControl]
-        plugins:
-        - {type: concurrency-detector, parameters: {maxConcurrency: 1}}
-        - {type: queue-scorer}
-        schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
-        flowControl: {saturationDetector: {pluginRef: concurrency-detector}, defaultRequestTTL: 30s}
-workload: {requests: 4, rate: 20, concurrency: 4}
-`, mode), flow.EPP) // whether the picker hears first that Envoy is gone, or gives the request up first, is a race in wall time
+			live, played := liveAsVirtual(t, oneAtATime("2s", "      bodyMode: BUFFERED\n      processingTimeout: 300ms\n", "30s")+fmt.Sprintf("    replicas: 2\n    failureMode: %s\nworkload: {requests: 4, rate: 20, concurrency: 4}", mode), flow.EPP) // whether the picker hears first that Envoy is gone, or gives the request up first, is a race in wall time
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 				var got []string
 				for _, e := range events {

@@ -71,6 +71,8 @@ type Options struct {
 	// Explain is how many endpoints of a decision the record of its request
 	// explains; 0 explains nothing.
 	Explain int
+	// Fit fits the trees of latency predictors; nil has none that learns.
+	Fit Fitter
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)

@@ -67,7 +67,7 @@ func (u *Up) again(paths []string) error {
 func Dry(s *gateway.Set) (*gateway.Program, error) {
 	p := gateway.Build(s, gateway.Options{Supply: true})
 	if len(p.Gateways) == 0 {
-		return p, errNoGateway
+		return p, &InvalidError{errNoGateway}
 	}
 	return p, nil
 }

@@ -83,6 +83,9 @@ func environment(c *gateway.Container, p *pod) map[string]string {
 		switch e.From {
 		case "":
 			out[e.Name] = expand(e.Value, out)
+			if v := out[e.Name]; v == "localhost" || v == "127.0.0.1" {
+				out[e.Name] = p.ip.String() // which the pod would have to itself
+			}
 		case "status.podIP", "status.hostIP":
 			out[e.Name] = p.ip.String()
 		case "metadata.name":
@@ -155,8 +158,7 @@ func (u *Up) startPod(w *gateway.Workload, i int) (p *pod, err error) {
 	return p, nil
 }
 
-// startServer starts the pod's model server with its own command line, and the
-// sidecar before it.
+// startServer starts the pod's model server with its own command line.
 func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	env := environment(c, p)
 	args := append(line(c, env), "--host", p.ip.String())
@@ -168,14 +170,14 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	}
 	r, err := dropin.Parse(args, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	if err != nil {
-		return err
+		return &InvalidError{err}
 	}
 	for _, note := range r.Notes {
 		u.note(fmt.Sprintf("%s:%d: container %s: %s", p.workload.File, c.At.Line(), c.Name, note))
 	}
 	options, err := r.Fleet()
 	if err != nil {
-		return err
+		return &InvalidError{err}
 	}
 	options.Logger, options.Origin, options.Recorder = u.log, u.origin, u.o.Recorder
 	for i := range options.Servers {
@@ -197,18 +199,7 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 		}
 		p.at[number] = at
 	}
-	return u.startSidecar(p, p.at[firstPort(p)])
-}
-
-// firstPort is the lowest of a pod's ports.
-func firstPort(p *pod) int {
-	first := 0
-	for n := range p.at {
-		if first == 0 || n < first {
-			first = n
-		}
-	}
-	return first
+	return nil
 }
 
 // declared is the number that a port would have if pods had addresses of their own.

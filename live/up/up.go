@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/envoy/xds"
 	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
 const (
@@ -49,6 +50,8 @@ type Options struct {
 	OwnAddresses bool
 	// Admin is Envoy's own pages' address; empty is a free port of loopback.
 	Admin string
+	// Sidecar reads a routing sidecar's command line and environment.
+	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
 	// Recorder takes the flow events of model servers; nil records nothing.
 	Recorder flow.Recorder
 	// Note is told, once each, what was taken to be meant and what has no effect.
@@ -77,6 +80,7 @@ type Up struct {
 	objects  *gateway.Set
 	program  *gateway.Program
 	pods     map[string]*pod
+	starting map[string]*pod        // those of the change under way
 	pickers  map[string]*poolPicker // by namespace/name
 	certs    map[string][2][]byte
 	draining sync.WaitGroup
@@ -87,6 +91,14 @@ type Up struct {
 	listen   map[string]string     // of their ports
 	nextHost int
 }
+
+// InvalidError says what in the objects cannot be brought up.
+type InvalidError struct{ Err error }
+
+func (e *InvalidError) Error() string { return e.Err.Error() }
+
+// Unwrap is why.
+func (e *InvalidError) Unwrap() error { return e.Err }
 
 // Start brings everything up. On an error nothing is left running.
 func Start(ctx context.Context, o Options) (u *Up, err error) {
@@ -144,7 +156,7 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	defer u.applying.Unlock()
 	program := gateway.Build(s, gateway.Options{Supply: true})
 	if len(program.Gateways) == 0 {
-		return errors.Join(errNoGateway, told(program.Notes))
+		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
 	}
 	for _, text := range program.Notes {
 		u.note(text)
@@ -235,6 +247,18 @@ func (c *change) start() error {
 			c.pods[key] = p
 		}
 	}
+	c.u.starting = c.pods
+	if err := c.u.writeEndpoints(c.list()); err != nil {
+		return err
+	}
+	for _, p := range c.started {
+		if err := c.u.startSidecar(c.s, p); err != nil {
+			return err
+		}
+	}
+	if err := c.u.writeEndpoints(c.list()); err != nil {
+		return err
+	}
 	c.reloaded = map[*poolPicker]string{}
 	for _, b := range c.program.Backends {
 		if b.Pool == nil {
@@ -244,13 +268,13 @@ func (c *change) start() error {
 		x := c.u.pickers[key]
 		if x == nil {
 			var err error
-			if x, err = c.u.startPicker(c.s, b.Pool); err != nil {
+			if x, err = c.u.startPicker(c.s, b); err != nil {
 				return err
 			}
 			c.opened = append(c.opened, x)
 		} else {
 			was := x.config
-			if err := x.reload(c.u, c.s, b.Pool); err != nil {
+			if err := x.reload(c.u, c.s, b); err != nil {
 				return err
 			}
 			if x.config != was {

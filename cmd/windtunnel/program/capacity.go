@@ -183,7 +183,7 @@ func (c *capacityCmd) Run(o *outside) error {
 	case c.Find == "ratio" && p.Disaggregation.PrefillReplicas == 0:
 		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected pools[0].disaggregation.prefillReplicas in the scenario"))
 	}
-	ctx, stop := o.Context()
+	ctx, stop := o.playing()
 	defer stop()
 	k := &seeker{c: c, ctx: ctx, v: v, objectives: objectives}
 	out := capacity{Find: c.Find}

@@ -26,6 +26,7 @@ type cli struct {
 	KVManager   kvManagerCmd   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
 	Explain     explainCmd     `cmd:"" group:"look" help:"Say why a request went where it went."`
 	Preview     previewCmd     `cmd:"" group:"look" help:"Say where a request would go, for a saved state of the pool."`
+	Pods        podsCmd        `cmd:"" group:"look" help:"List the pods that an endpoint picker chooses among, with their labels and metrics."`
 	Compare     compareCmd     `cmd:"" group:"decide" help:"Say what is better and what is worse in one scenario than in another."`
 	Capacity    capacityCmd    `cmd:"" group:"decide" help:"Find the highest rate, the fewest servers or the best ratio that keep an objective."`
 	Sweep       sweepCmd       `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`

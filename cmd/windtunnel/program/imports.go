@@ -21,7 +21,7 @@ func (c *scenarioImportCmd) Help() string {
 	return `The scenario goes to standard output. What it says otherwise than the configuration, and what of it is not taken over, stands in its first lines.
 
 Examples:
-  windtunnel scenario import --from inference-perf config.yml > mine.yaml
+  windtunnel scenario import --from inference-perf examples/workloads/inference-perf.yaml > mine.yaml
   windtunnel sim mine.yaml`
 }
 
@@ -51,8 +51,8 @@ func (c *scenarioExportCmd) Help() string {
 	return `Every request becomes a line with its time, its prompt's length and its answer's, in tokens of four characters; mooncake's have hash ids of the prompts besides. Times are known of an open loop (rate, stages), and prompts of a conversation's first request.
 
 Examples:
-  windtunnel scenario export --to mooncake mine.yaml > mine.jsonl
-  windtunnel scenario export --to azure examples/bursts.yaml > mine.csv`
+  windtunnel scenario export --to mooncake examples/pd-apart.yaml > mine.jsonl
+  windtunnel scenario export --to azure examples/classes.yaml > mine.csv`
 }
 
 func (c *scenarioExportCmd) Run(o *outside) error {

@@ -18,12 +18,14 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/cachedir"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/stack"
+	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -96,12 +98,14 @@ func (c *runCmd) Run(o *outside) error {
 	if err := c.model(ctx, o, &s.Pools[0]); err != nil {
 		return err
 	}
+	fit, end := o.fitter(ctx, s)
+	defer end()
 	origin := time.Now()
 	// We send nothing before the stack is up, so the readers open late and a
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
 	shown := c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) })
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
@@ -191,7 +195,7 @@ func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
 	}
 	x = stack.Elsewhere{Address: c.EPP, Command: c.Command, EndpointsFile: c.Discovery, Wait: c.Wait}
 	if x.EndpointsFile == "" {
-		cache, err := envoy.CacheDir(func(name string) string { v, _ := o.Env(name); return v })
+		cache, err := cachedir.Dir(func(name string) string { v, _ := o.Env(name); return v })
 		if err != nil {
 			return x, exit.With(exit.Environment, err)
 		}
@@ -255,8 +259,13 @@ func startError(ctx context.Context, err error) error {
 		return exit.With(exit.Interrupted, alreadyTold{err})
 	}
 	var config *stack.ConfigError
-	if errors.As(err, &config) {
+	var objects *up.InvalidError
+	if errors.As(err, &config) || errors.As(err, &objects) {
 		return exit.With(exit.Input, err)
+	}
+	var file *fs.PathError
+	if errors.As(err, &file) && strings.HasPrefix(file.Path, filepath.Clean(os.TempDir())) {
+		return exit.Hint(exit.Environment, err, "a run's files go where temporary ones do; TMPDIR says where that is")
 	}
 	var e *envoy.Error
 	if errors.As(err, &e) {
@@ -271,7 +280,6 @@ func startError(ctx context.Context, err error) error {
 		return exit.Hint(exit.Environment, err, "start it without TLS, with the endpoints file above as its file-discovery's path; --epp-wait waits longer")
 	}
 	var name *net.DNSError
-	var file *fs.PathError
 	if errors.As(err, &name) || errors.As(err, &file) {
 		return exit.With(exit.Environment, err)
 	}

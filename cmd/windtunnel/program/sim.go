@@ -14,7 +14,7 @@ type simCmd struct {
 	loadFlags
 	outputFlags
 	NoHops bool `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
-	Bytes  bool `help:"Spell out every request and answer, as run does. It takes longer, and the record is the same."`
+	Bytes  bool `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
 }
 
 func (c *simCmd) Help() string {
@@ -53,7 +53,9 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool) e
 	ctx, stop := o.Context()
 	defer stop()
 	session.Pools(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
-	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }})
+	fit, end := o.fitter(ctx, s)
+	defer end()
+	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit)})
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())

@@ -97,7 +97,7 @@ func (c *sweepCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := o.Context()
+	ctx, stop := o.playing()
 	defer stop()
 	err = each(len(points), func(i int) error {
 		if was := results.had[points[i].Key]; was != nil {

@@ -99,7 +99,7 @@ func (c *validateCmd) Run(o *outside) error {
 		return inputError(err)
 	}
 	sums[0] = tally.Summary()
-	ctx, stop := o.Context()
+	ctx, stop := o.playing()
 	defer stop()
 	s, err := v.scenario(0)
 	if err != nil {

@@ -100,7 +100,9 @@ func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 
 // playTo plays a scenario in virtual time for a reader of its events.
 func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder) error {
-	err := virtual.Run(s, to, func(int) bool { return ctx.Err() == nil })
+	fit, end := playedBy(ctx).fitter(ctx, s)
+	defer end()
+	_, err := virtual.Play(s, to, virtual.Options{Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit)})
 	if ctx.Err() != nil {
 		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
 	}

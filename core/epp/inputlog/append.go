@@ -23,6 +23,9 @@ type answer struct {
 	Value   []byte   `json:"value"`
 	Error   *string  `json:"error"`
 	Prompts []prompt `json:"prompts"`
+	// Endpoints are those of which Latencies, in milliseconds, were predicted.
+	Endpoints []string     `json:"endpoints"`
+	Latencies [][2]float64 `json:"latencies"`
 }
 
 // appendAnswers writes answers. What a renderer said is in its prompts.
@@ -36,11 +39,20 @@ func (o *Options) appendAnswers(b []byte, list []picker.Answer) []byte {
 		b = append(b, '{')
 		b = appendText(b, "plugin", a.Plugin)
 		b = appendText(b, "key", a.Key)
+		if a.Endpoints != nil {
+			b = appendJSON(b, "endpoints", a.Endpoints)
+		}
 		switch {
 		case a.Err != nil:
 			b = openai.AppendString(field(b, "error"), a.Err.Error())
 		case a.Prompts != nil:
 			b = o.appendPrompts(b, a.Prompts, true)
+		case a.Latencies != nil:
+			list := make([][2]float64, len(a.Latencies))
+			for j, l := range a.Latencies {
+				list[j] = [2]float64{l.TTFTMs, l.TPOTMs}
+			}
+			b = appendJSON(b, "latencies", list)
 		default:
 			b = appendBytes(b, "value", a.Value)
 		}
@@ -50,7 +62,10 @@ func (o *Options) appendAnswers(b []byte, list []picker.Answer) []byte {
 }
 
 func (x *answer) answer() picker.Answer {
-	a := picker.Answer{Plugin: x.Plugin, Key: x.Key, Value: x.Value, Prompts: prompts(x.Prompts)}
+	a := picker.Answer{Plugin: x.Plugin, Key: x.Key, Value: x.Value, Prompts: prompts(x.Prompts), Endpoints: x.Endpoints}
+	for _, l := range x.Latencies {
+		a.Latencies = append(a.Latencies, picker.Latency{TTFTMs: l[0], TPOTMs: l[1]})
+	}
 	if x.Error != nil {
 		a.Err = errors.New(*x.Error)
 	}
@@ -97,6 +112,7 @@ type progress struct {
 	Chunks     int          `json:"chunks"`
 	FirstAt    machine.Time `json:"firstAt"`
 	LastAt     machine.Time `json:"lastAt"`
+	Events     int          `json:"events"`
 	Usage      bool         `json:"usage"`
 	Prompt     int          `json:"prompt"`
 	Completion int          `json:"completion"`
@@ -111,6 +127,7 @@ func appendProgress(b []byte, p *picker.Progress) []byte {
 	b = appendInt(b, "chunks", p.Chunks)
 	b = appendInt(b, "firstAt", p.FirstAt)
 	b = appendInt(b, "lastAt", p.LastAt)
+	b = appendInt(b, "events", p.Events)
 	b = appendTrue(b, "usage", p.HasUsage)
 	b = appendInt(b, "prompt", p.Usage.PromptTokens)
 	b = appendInt(b, "completion", p.Usage.CompletionTokens)
@@ -122,7 +139,7 @@ func appendProgress(b []byte, p *picker.Progress) []byte {
 }
 
 func (x *progress) progress() picker.Progress {
-	p := picker.Progress{First: x.First, End: x.End, Bytes: x.Bytes, Chunks: x.Chunks, FirstAt: x.FirstAt, LastAt: x.LastAt, HasUsage: x.Usage,
+	p := picker.Progress{First: x.First, End: x.End, Bytes: x.Bytes, Chunks: x.Chunks, FirstAt: x.FirstAt, LastAt: x.LastAt, HasUsage: x.Usage, Events: x.Events,
 		Usage: parse.Usage{PromptTokens: x.Prompt, CompletionTokens: x.Completion, TotalTokens: x.Total}}
 	if x.Cached != nil {
 		p.Usage.CachedTokens, p.Usage.HasCached = *x.Cached, true

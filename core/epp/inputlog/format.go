@@ -24,6 +24,7 @@ type Header struct {
 	AllowExperimental bool         `json:"allowExperimental,omitempty"`
 	IgnoreSubset      bool         `json:"ignoreSubset,omitempty"`
 	Detail            bool         `json:"detail,omitempty"`
+	Predictor         bool         `json:"predictor,omitempty"` // there was one to ask
 	ScrapeInterval    machine.Time `json:"scrapeInterval"`
 	// Bodies says that requests have their bodies.
 	Bodies bool `json:"bodies,omitempty"`

@@ -79,7 +79,7 @@ type flight struct {
 func (l *Log) content(r *epp.Request) []byte {
 	b := append(field([]byte{'{'}, "request"), '{')
 	b = append(l.appendRequest(b, r.Request, !r.Placed()), '}')
-	if !r.Asking() && !r.Placed() && len(r.Answers) > 0 {
+	if !r.Placed() && len(r.Answers) > 0 {
 		b = l.appendAnswers(b, r.Answers)
 	}
 	if r.Seen() {

@@ -159,6 +159,9 @@ func (h *Header) build(reg picker.Registry, change func(*picker.Options), told b
 		}
 	}
 	o := picker.Options{Seed: h.Seed, AllowExperimental: h.AllowExperimental, IgnoreSubset: h.IgnoreSubset, Detail: h.Detail}
+	if h.Predictor { // whose answers are in the log
+		o.Predictor = &picker.PredictorService{Prediction: []string{"http://recorded"}}
+	}
 	if change != nil {
 		change(&o)
 	}

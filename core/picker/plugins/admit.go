@@ -34,7 +34,7 @@ func (a *latencySLO) Admit(c *picker.Cycle) error {
 	for _, i := range c.Candidates {
 		s := c.State(i)
 		p := a.latency.of(c, i)
-		list = append(list, flowcontrol.SLOEndpoint{KVUsage: s.KVUsage, Running: int(s.Running), Predicted: p != nil, MeetsSLO: p != nil && !p.negative()})
+		list = append(list, flowcontrol.SLOEndpoint{KVUsage: s.KVUsage, Running: int(s.Running), Predicted: p != nil, MeetsSLO: p != nil && p.Valid})
 	}
 	return flowcontrol.AdmitLatencySLO(r.Objective.Priority, r.TTFTMs, r.TPOTMs, list)
 }

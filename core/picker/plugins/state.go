@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/predictor"
 )
 
 // What plug-ins remember, for picker.StateKeeper: by slot where it is about
@@ -216,11 +217,74 @@ func (s *noHitLRU) SaveState() any { return slices.Clone(s.used) }
 // LoadState takes it over.
 func (s *noHitLRU) LoadState(text []byte) error { return json.Unmarshal(text, &s.used) }
 
-// SaveState copies how many requests are where.
-func (s *predicted) SaveState() any { return slices.Clone(s.dispatched) }
+// savedQueues are the objectives of what runs at each endpoint, by slot.
+type savedQueues [][]machine.Float
+
+// SaveState copies what runs where. Samples that wait to be sent change no decision.
+func (s *predicted) SaveState() any {
+	out := make(savedQueues, len(s.running))
+	for i, q := range s.running {
+		for _, slo := range q.slos {
+			out[i] = append(out[i], machine.Float(slo))
+		}
+	}
+	return out
+}
 
 // LoadState takes it over.
-func (s *predicted) LoadState(text []byte) error { return json.Unmarshal(text, &s.dispatched) }
+func (s *predicted) LoadState(text []byte) error {
+	var list savedQueues
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	s.running = make([]runningQueue, len(list))
+	for i, slos := range list {
+		for _, slo := range slos {
+			s.running[i].add(float64(slo))
+		}
+	}
+	return nil
+}
+
+// savedFlight is a request that is under way.
+type savedFlight struct {
+	Slot     int                `json:"slot"`
+	Queued   bool               `json:"queued,omitempty"`
+	At       machine.Time       `json:"at"`
+	SLO      machine.Float      `json:"slo,omitempty"`
+	Row      predictor.Features `json:"row"`
+	Decode   predictor.Features `json:"decode"`
+	Told     bool               `json:"told,omitempty"`
+	Foretold [2]machine.Float   `json:"foretold"`
+	TTFT     machine.Float      `json:"ttft,omitempty"`
+}
+
+// SaveDecision copies what is known of a request that is under way.
+func (s *predicted) SaveDecision(d *picker.Decision) any {
+	f := s.contexts[d]
+	if f == nil {
+		return nil
+	}
+	return savedFlight{f.slot, f.queued, f.at, machine.Float(f.slo), f.row, f.decode, f.told,
+		[2]machine.Float{machine.Float(f.foretold.TTFTMs), machine.Float(f.foretold.TPOTMs)}, machine.Float(f.ttft)}
+}
+
+// LoadDecision takes it over.
+func (s *predicted) LoadDecision(d *picker.Decision, text []byte) error {
+	var x savedFlight
+	if err := json.Unmarshal(text, &x); err != nil {
+		return err
+	}
+	r := d.PrimaryProfile()
+	if x.Slot < 0 || x.Slot > maxSlot || !r.Ok() {
+		return errSlot
+	}
+	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row, decode: x.Decode, told: x.Told,
+		foretold: prediction{TTFTMs: float64(x.Foretold[0]), TPOTMs: float64(x.Foretold[1])}, ttft: float64(x.TTFT)}
+	s.contexts[d] = f
+	s.oldest = append(s.oldest, f)
+	return nil
+}
 
 // SaveState copies whose turn it is.
 func (s *roundRobin) SaveState() any { return s.turn }

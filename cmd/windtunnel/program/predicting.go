@@ -1,0 +1,68 @@
+package program
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	core "github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/live/predictor"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
+)
+
+// fitter fits the trees of a scenario's latency predictors; nil where there is
+// nothing to learn. Without the library it says so, and virtual time goes on as a
+// live run does: without predictions. stop ends its process.
+func (o *outside) fitter(ctx context.Context, s *scenario.Scenario) (fit func(context.Context, core.Fit) core.Fitted, stop func()) {
+	if !slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return p.Predictor.Train }) {
+		return nil, func() {}
+	}
+	t, err := o.trainer(ctx)
+	if err != nil {
+		fmt.Fprintf(o.Stderr, "windtunnel: %v\nwindtunnel: it goes on without a latency predictor, and the picker without predictions\n", err)
+		return nil, func() {}
+	}
+	return func(ctx context.Context, f core.Fit) core.Fitted {
+		out := t.Fit(ctx, f)
+		if out.Err != nil && ctx.Err() == nil {
+			fmt.Fprintf(o.Stderr, "windtunnel: the latency predictor was not trained at %v: %v\n", f.At, out.Err)
+		}
+		return out
+	}, t.Close
+}
+
+// playedKey is where a context has who plays.
+type playedKey struct{}
+
+// playing is Context for commands that play scenarios many times (playTo).
+func (o *outside) playing() (context.Context, context.CancelFunc) {
+	ctx, stop := o.Context()
+	return context.WithValue(ctx, playedKey{}, o), stop
+}
+
+func playedBy(ctx context.Context) *outside {
+	if o, ok := ctx.Value(playedKey{}).(*outside); ok {
+		return o
+	}
+	return theOutside()
+}
+
+// virtually is a fitter in virtual time.
+func virtually(ctx context.Context, fit func(context.Context, core.Fit) core.Fitted) virtual.Fitter {
+	if fit == nil {
+		return nil
+	}
+	return func(f core.Fit) core.Fitted { return fit(ctx, f) }
+}
+
+func (o *outside) trainer(ctx context.Context) (*predictor.Trainer, error) {
+	lib, err := predictor.Find(ctx, predictor.FindOptions{
+		Getenv: func(name string) string { v, _ := o.Env(name); return v },
+		Tell:   func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &predictor.Trainer{Library: lib}, nil
+}

@@ -1,0 +1,181 @@
+package structured
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// together is a schema with what it refers to by $ref or allOf.
+func (c *compiler) together(v *value, key string) (*value, error) {
+	parts := []*value{v.get(key)}
+	if key == "allOf" {
+		if !parts[0].is('[') {
+			return nil, errors.New("allOf must be an array")
+		}
+		parts = parts[0].vals
+	} else {
+		to, err := c.resolve(parts[0])
+		if err != nil {
+			return nil, err
+		}
+		parts = []*value{to}
+	}
+	whole := v.without(slices.Concat([]string{key}, annotations)...)
+	if len(whole.keys) == 0 && len(parts) == 1 {
+		return parts[0], nil
+	}
+	var err error
+	for _, p := range parts {
+		if whole, err = c.merge(whole, p); err != nil {
+			return nil, err
+		}
+	}
+	return whole, nil
+}
+
+// resolve finds what a $ref is about.
+func (c *compiler) resolve(ref *value) (*value, error) {
+	if !ref.is('"') {
+		return nil, errors.New("$ref must be a string")
+	}
+	if ref.text != "#" && !strings.HasPrefix(ref.text, "#/") {
+		return nil, fmt.Errorf("URI should either be '#' or start with '#/' but got %s", ref.text)
+	}
+	at := c.document
+	for part := range strings.SplitSeq(strings.TrimPrefix(ref.text[1:], "/"), "/") {
+		if ref.text == "#" {
+			break
+		}
+		if p, err := url.PathUnescape(part); err == nil {
+			part = p
+		}
+		if strings.Contains(part, "~") {
+			part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		}
+		next := at.get(part)
+		if i, err := strconv.Atoi(part); err == nil && at.is('[') && i >= 0 && i < len(at.vals) {
+			next = at.vals[i]
+		}
+		if next == nil {
+			return nil, fmt.Errorf("Cannot find field %s in %s", part, ref.text)
+		}
+		at = next
+	}
+	return at, nil
+}
+
+// merge is a schema that fits what both fit. Where both say something of one
+// keyword, bounds are the narrower ones, members are joined, and of anything else
+// the second's counts.
+func (c *compiler) merge(a, b *value) (*value, error) {
+	pair := [2]*value{a, b}
+	if m := c.merged[pair]; m != nil {
+		return m, nil
+	}
+	if !c.spend(nodeWork) {
+		return nil, errTooMuch
+	}
+	if a.is('{') && len(a.keys) == 0 || a.is('t') {
+		return b, nil
+	}
+	if b.is('t') {
+		return a, nil
+	}
+	if !a.is('{') || !b.is('{') {
+		return &value{kind: 'f', spend: c.spend}, nil
+	}
+	m := a.without()
+	c.merged[pair] = m
+	for i, key := range b.keys {
+		theirs := b.vals[i]
+		ours := m.get(key)
+		if ours == nil {
+			m.set(key, theirs)
+			continue
+		}
+		switch key {
+		case "properties":
+			joined := ours.without()
+			for k, name := range theirs.keys {
+				both := theirs.vals[k]
+				if had := joined.get(name); had != nil {
+					var err error
+					if both, err = c.merge(had, both); err != nil {
+						return nil, err
+					}
+				}
+				joined.set(name, both)
+			}
+			m.set(key, joined)
+		case "required", "allOf":
+			if ours.is('[') && theirs.is('[') {
+				m.set(key, &value{kind: '[', vals: slices.Concat(ours.vals, theirs.vals), spend: c.spend})
+			}
+		case "minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties":
+			m.set(key, narrower(ours, theirs, 1))
+		case "maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties":
+			m.set(key, narrower(ours, theirs, -1))
+		case "anyOf", "oneOf", "$ref": // both have to fit
+			part := &value{kind: '{', keys: []string{key}, vals: []*value{theirs}, spend: c.spend}
+			all := &value{kind: '[', vals: []*value{part}, spend: c.spend}
+			if had := m.get("allOf"); had.is('[') {
+				all.vals = append(all.vals, had.vals...)
+			}
+			m.set("allOf", all)
+		case "additionalProperties":
+			if !ours.is('f') {
+				m.set(key, theirs)
+			}
+		case "type":
+			if t := common(ours, theirs); t != nil {
+				m.set(key, t)
+			} else {
+				return &value{kind: 'f', spend: c.spend}, nil
+			}
+		default:
+			m.set(key, theirs)
+		}
+	}
+	return m, nil
+}
+
+// common are the types that both of two keywords name; nil is none.
+func common(a, b *value) *value {
+	list := func(v *value) []*value {
+		if v.is('[') {
+			return v.vals
+		}
+		return []*value{v}
+	}
+	out := &value{kind: '[', spend: a.spend}
+	for _, x := range list(a) {
+		for _, y := range list(b) {
+			switch {
+			case x.text == y.text, x.text == "number" && y.text == "integer":
+				out.vals = append(out.vals, y)
+			case x.text == "integer" && y.text == "number":
+				out.vals = append(out.vals, x)
+			}
+		}
+	}
+	switch len(out.vals) {
+	case 0:
+		return nil
+	case 1:
+		return out.vals[0]
+	}
+	return out
+}
+
+func narrower(a, b *value, sign float64) *value {
+	x, errX := strconv.ParseFloat(a.lit, 64)
+	y, errY := strconv.ParseFloat(b.lit, 64)
+	if errX == nil && errY == nil && sign*x > sign*y {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,66 @@
+package predictor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Paths of the servers: one predicts, the other is told of samples.
+const (
+	PathPredict = "/predict/bulk/strict"
+	PathSamples = "/add_training_data_bulk"
+)
+
+// MaxBulk is how many rows a question may have.
+const MaxBulk = 10_000
+
+// MaxEntries is how many samples one message may bring.
+const MaxEntries = 100_000
+
+// Bulk is the body of a question, and Entries that of samples.
+type (
+	Bulk struct {
+		Requests []Features `json:"requests"`
+	}
+	Entries struct {
+		Entries []Sample `json:"entries"`
+	}
+)
+
+// ReadPredictions reads the answer to a question about so many rows. It believes
+// nothing: each row has to have two finite numbers from 0 on.
+func ReadPredictions(text []byte, rows int) ([]Prediction, error) {
+	var x struct {
+		Predictions []struct {
+			TTFT *float64 `json:"ttft_ms"`
+			TPOT *float64 `json:"tpot_ms"`
+		} `json:"predictions"`
+	}
+	if err := json.Unmarshal(text, &x); err != nil {
+		return nil, fmt.Errorf("the latency predictor's answer: %w", err)
+	}
+	if len(x.Predictions) != rows {
+		return nil, fmt.Errorf("the latency predictor answered %d predictions; expected %d", len(x.Predictions), rows)
+	}
+	out := make([]Prediction, rows)
+	for i, p := range x.Predictions {
+		if p.TTFT == nil || p.TPOT == nil {
+			return nil, fmt.Errorf("the latency predictor's answer: predictions[%d] lacks ttft_ms or tpot_ms", i)
+		}
+		out[i] = Prediction{*p.TTFT, *p.TPOT}
+		if err := out[i].Check(); err != nil {
+			return nil, fmt.Errorf("the latency predictor's answer: predictions[%d]: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+// Check says what is wrong with a prediction from outside; nil is nothing.
+func (p Prediction) Check() error {
+	if !(p.TTFTMs >= 0 && p.TPOTMs >= 0) || math.IsInf(p.TTFTMs, 0) || math.IsInf(p.TPOTMs, 0) {
+		return errors.New("expected finite numbers of milliseconds from 0 on")
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package predictor
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/internal/cachedir"
+	"github.com/windtunnel/windtunnel/internal/exit"
+)
+
+// Version is the XGBoost that trees are fitted with.
+const Version = "3.2.0"
+
+// requirements are that library and what it needs, by hash. From these versions on
+// Python 3.11 is needed.
+//
+//go:embed requirements.txt
+var requirements string
+
+// installTimeout bounds a download of some 60 MB on a slow line.
+const installTimeout = 10 * time.Minute
+
+// Library is a Python that has XGBoost.
+type Library struct {
+	Python string // its path
+	Site   string // where its packages are; "" has them by itself
+}
+
+// FindOptions say where to look. The zero value means this machine's usual places.
+type FindOptions struct {
+	// Getenv replaces os.Getenv. It is asked for PATH and WINDTUNNEL_CACHE.
+	Getenv func(string) string
+	// NoInstall stops before anything is downloaded.
+	NoInstall bool
+	// Tell is told before somebody has to wait for an install; may be nil.
+	Tell func(what string)
+}
+
+// Find is the Python to fit trees with: python3, with XGBoost 3.2.0 in windtunnel's
+// cache, where it is installed once (some 235 MB), or of its own. An error says
+// what to do.
+func Find(ctx context.Context, o FindOptions) (Library, error) {
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	if o.Tell == nil {
+		o.Tell = func(string) {}
+	}
+	fail := func(err error) (Library, error) {
+		return Library{}, exit.Hint(exit.Environment, fmt.Errorf("trees cannot be fitted: %w", err),
+			"latencies are predicted with XGBoost, which needs python3 (3.11 or newer) with pip, or uv, on PATH; or name a model that was trained before (predictor.model)")
+	}
+	var python, tag string
+	var err error
+	for _, name := range []string{"python3", "python"} {
+		path := cachedir.LookPath(o.Getenv("PATH"), name)
+		if path == "" {
+			continue
+		}
+		if tag, err = ask(ctx, path, "", "import sys; assert sys.version_info >= (3, 11), 'Python %d.%d is older than 3.11' % sys.version_info[:2]; print(sys.implementation.cache_tag)"); err == nil {
+			python = path
+			break
+		}
+	}
+	switch {
+	case python == "" && err != nil:
+		return fail(err)
+	case python == "":
+		return fail(errors.New("neither of python3, python is on PATH"))
+	}
+	cache, err := cachedir.Dir(o.Getenv)
+	if err != nil {
+		return fail(err)
+	}
+	root := filepath.Join(cache, "predictor")
+	site := filepath.Join(root, "xgboost-"+Version+"-"+tag)
+	if _, err := os.Stat(site); err == nil {
+		return Library{python, site}, nil
+	}
+	if v, err := ask(ctx, python, "", "import xgboost; print(xgboost.__version__)"); err == nil && v == Version {
+		return Library{Python: python}, nil
+	}
+	if o.NoInstall {
+		return fail(fmt.Errorf("%s does not exist, and installing is switched off", site))
+	}
+	if err := install(ctx, python, root, site, o); err != nil {
+		return fail(err)
+	}
+	return Library{python, site}, nil
+}
+
+// ask has Python print something.
+func ask(ctx context.Context, python, site, program string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, "-c", program)
+	cmd.Env = environment(site)
+	cmd.WaitDelay = time.Second
+	var words strings.Builder
+	cmd.Stderr = &words
+	out, err := cmd.Output()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(words.String()), "\n")
+		return "", fmt.Errorf("%s: %w: %.300s", python, err, lines[len(lines)-1])
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// environment is Python's: one thread, since two threads wait for each other longer
+// than one takes, and answers that do not depend on how many there are.
+func environment(site string) []string {
+	env := append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "PYTHONUNBUFFERED=1")
+	if site != "" {
+		env = append(env, "PYTHONPATH="+site)
+	}
+	return env
+}
+
+// install puts the library into the cache. Several processes may do this at once:
+// one downloads, the others wait for it.
+func install(ctx context.Context, python, root, site string, o FindOptions) error {
+	ctx, cancel := context.WithTimeout(ctx, installTimeout)
+	defer cancel()
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return fmt.Errorf("the cache cannot be made: %w; set WINDTUNNEL_CACHE to a directory that can be written", err)
+	}
+	unlock, err := cachedir.Lock(ctx, filepath.Join(root, "install.lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := os.Stat(site); err == nil {
+		return nil // somebody else was first
+	}
+	dir, err := os.MkdirTemp(root, ".install-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	list, into := filepath.Join(dir, "requirements.txt"), filepath.Join(dir, "site")
+	if err := os.WriteFile(list, []byte(requirements), 0o600); err != nil {
+		return err
+	}
+	o.Tell(fmt.Sprintf("installing XGBoost %s (some 60 MB to download, 235 MB on disk, once) into %s", Version, site))
+	common := []string{"--quiet", "--target", into, "--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", list}
+	var failures []error
+	for _, in := range []struct {
+		program string
+		args    []string
+	}{{cachedir.LookPath(o.Getenv("PATH"), "uv"), []string{"pip", "install", "--python", python}}, {python, []string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"}}} {
+		if in.program == "" {
+			continue
+		}
+		_ = os.RemoveAll(into)
+		cmd := exec.CommandContext(ctx, in.program, append(in.args, common...)...)
+		cmd.WaitDelay = 2 * time.Second
+		out, err := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", in.program, ctx.Err())
+		}
+		if err == nil {
+			var v string
+			if v, err = ask(ctx, python, into, "import xgboost; print(xgboost.__version__)"); err == nil && v == Version {
+				return os.Rename(into, site)
+			}
+		}
+		failures = append(failures, fmt.Errorf("%s: %w: %.500s", in.program, err, strings.TrimSpace(string(out))))
+	}
+	return errors.Join(failures...)
+}

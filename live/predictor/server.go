@@ -1,0 +1,170 @@
+package predictor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	core "github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+// The real servers' ports, on the loopback.
+const (
+	DefaultTraining   = "127.0.0.1:8000"
+	DefaultPrediction = "127.0.0.1:8001"
+)
+
+// Options of a Server.
+type Options struct {
+	// Training and Prediction are the addresses of the two servers; several
+	// predicting ones answer alike.
+	Training   string
+	Prediction []string
+	// Machine keeps samples and models. It is the Server's alone from then on.
+	Machine *core.Machine
+	// Fit fits trees; nil never learns. It ends early when ctx does.
+	Fit func(ctx context.Context, f core.Fit) core.Fitted
+	// Now is the run's clock; nil begins one.
+	Now func() machine.Time
+	Log *slog.Logger
+}
+
+// Server is a running latency predictor.
+type Server struct {
+	o       Options
+	log     *slog.Logger
+	origin  time.Time // where Now is 0
+	driver  *drive.Driver[core.Message, *core.Effects]
+	models  atomic.Pointer[models] // the newest, for who predicts
+	serving serve.Group
+	ctx     context.Context // of what goes on beside the requests
+	cancel  context.CancelFunc
+	fitting chan struct{} // full while a training is out
+	servers []*http.Server
+	lists   []net.Listener
+}
+
+// models are some that may predict, and since when.
+type models struct {
+	*core.Models
+	loaded time.Time // zero before the first training
+}
+
+// Start starts a predictor; Stop ends it.
+func Start(o Options) (*Server, error) {
+	s := &Server{o: o, log: o.Log, fitting: make(chan struct{}, 1)}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		began := time.Now()
+		s.o.Now = func() machine.Time { return machine.FromDuration(time.Since(began)) }
+	}
+	s.origin = time.Now().Add(-s.o.Now().Duration())
+	s.serving.Log = s.log
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.models.Store(&models{Models: o.Machine.Models()})
+	s.driver = drive.New(drive.Options[core.Message, *core.Effects]{Machine: o.Machine, Effects: new(core.Effects), Now: s.o.Now,
+		Carry: func(_ machine.Time, fx *core.Effects, i int) { s.fit(fx.List[i]) }})
+	for i, at := range append([]string{o.Training}, o.Prediction...) {
+		what, h := "the latency predictor's training server", s.training()
+		if i > 0 {
+			what, h = "the latency predictor's prediction server", s.prediction()
+		}
+		l, err := serve.Listen(what, at)
+		if err != nil {
+			return nil, errors.Join(err, s.Stop(context.Background()))
+		}
+		srv := serve.Pages(h, s.log)
+		s.lists, s.servers = append(s.lists, l), append(s.servers, srv)
+		s.serving.Go(what+" at "+l.Addr().String(), func() error { return srv.Serve(l) })
+	}
+	return s, nil
+}
+
+// Failed has the error of a listener that ended by itself.
+func (s *Server) Failed() <-chan error { return s.serving.Failed() }
+
+// TrainingAddress is the training server's host:port, with the port that it got, and
+// PredictionAddresses are the others'.
+func (s *Server) TrainingAddress() string { return s.lists[0].Addr().String() }
+
+// PredictionAddresses are those of the servers that predict.
+func (s *Server) PredictionAddresses() (out []string) {
+	for _, l := range s.lists[1:] {
+		out = append(out, l.Addr().String())
+	}
+	return out
+}
+
+// Stop ends the servers and what they have running.
+func (s *Server) Stop(ctx context.Context) error {
+	var errs []error
+	for _, srv := range s.servers {
+		if err := srv.Shutdown(ctx); err != nil {
+			errs = append(errs, srv.Close())
+		}
+	}
+	s.driver.Quiet()
+	s.cancel()
+	s.serving.Wait()
+	return errors.Join(errs...)
+}
+
+// fit has models fitted, beside all else.
+func (s *Server) fit(f core.Fit) {
+	if s.o.Fit == nil {
+		return // and none is asked for again
+	}
+	s.serving.Go("training", func() error {
+		began := time.Now()
+		out := s.o.Fit(s.ctx, f)
+		if s.ctx.Err() != nil {
+			return nil
+		}
+		s.driver.Input(out)
+		var st core.Status
+		s.look(func(m *core.Machine) {
+			st = m.Status()
+			if m.Models() != s.models.Load().Models {
+				s.models.Store(&models{m.Models(), time.Now()})
+			}
+		})
+		if st.Failed != "" {
+			s.log.Error("the latency predictor was not trained, and goes on with the models that it has", "error", st.Failed)
+		} else {
+			s.log.Info("the latency predictor was trained", "ttft_samples", st.Train[0], "tpot_samples", st.Train[1], "took", time.Since(began))
+		}
+		return nil
+	})
+}
+
+// look runs f with the machine in hand.
+func (s *Server) look(f func(m *core.Machine)) {
+	s.driver.With(func(machine.Time, *core.Effects) { f(s.o.Machine) })
+}
+
+// Status is what it is now.
+func (s *Server) Status() (out core.Status) {
+	s.look(func(m *core.Machine) { out = m.Status() })
+	return out
+}
+
+// objective is what trees are fitted to, in the words of the wire.
+func (s *Server) objective() (kind string, alpha float64) {
+	o := s.models.Load().Options()
+	return o.Objective, o.Alpha
+}
+
+// String tells people where it is.
+func (s *Server) String() string {
+	return fmt.Sprintf("training on http://%s, predictions on http://%s", s.TrainingAddress(), s.PredictionAddresses())
+}

@@ -1,0 +1,35 @@
+package stack
+
+import (
+	"context"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	core "github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/live/predictor"
+)
+
+// Fitter fits the trees of a latency predictor.
+type Fitter func(ctx context.Context, f core.Fit) core.Fitted
+
+// startPredictor starts the latency predictor, if there is one and somebody can fit
+// its trees.
+func (s *Pool) startPredictor(context.Context) error {
+	p := &s.pool.Predictor
+	if !p.Given() || p.Train && s.o.Fit == nil {
+		return nil
+	}
+	var err error
+	s.Predictor, err = predictor.Start(predictor.Options{Training: anyPort, Prediction: []string{anyPort}, Machine: p.Machine(s.o.Scenario.Seed), Fit: s.o.Fit, Now: s.Now, Log: s.o.Log})
+	if err == nil {
+		s.o.Log.Info("the latency predictor serves", "where", s.Predictor.String())
+	}
+	return err
+}
+
+// predicts says where the picker finds the predictor; nil where there is none.
+func (s *Pool) predicts() *picker.PredictorService {
+	if s.Predictor == nil {
+		return nil
+	}
+	return s.pool.Predictor.Service(s.Predictor.PredictionAddresses()[0], s.Predictor.TrainingAddress())
+}

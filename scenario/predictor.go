@@ -1,0 +1,100 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/internal/files"
+)
+
+// Predictor is llm-d's latency predictor beside the picker, whose
+// predicted-latency-producer asks it. Its settings are the real trainer's.
+type Predictor struct {
+	// Whether it learns from what requests took while they are sent. Trees are fitted by the XGBoost library, in Python; without that the picker's plug-ins fall back.
+	Train bool `json:"train"`
+	// A file of models that were trained before (windtunnel sim --save-model); with train, what it begins with. Its path counts from the scenario's own directory.
+	Model string `json:"model"`
+	// What trees are fitted to: mean, or quantile.
+	Objective PredictionObjective `json:"objective"`
+	// Which quantile.
+	Quantile float64 `json:"quantile" min:"0.01" max:"0.99"`
+	// How long after one training the next is due.
+	RetrainingInterval time.Duration `json:"retrainingInterval" min:"10ms" max:"24h"`
+	// How many samples training needs.
+	MinSamples int `json:"minSamples" min:"1" max:"100000"`
+	// How many samples are kept of each bucket (of requests waiting, KV cache in use and prompt cached); older ones go.
+	SamplesPerBucket int `json:"samplesPerBucket" min:"1" max:"10000"`
+	// Whether requests that find nobody waiting get models of their own, once there are enough of both kinds.
+	Ensemble bool `json:"ensemble"`
+
+	models *predictor.Models
+}
+
+// PredictionObjective is what trees are fitted to.
+type PredictionObjective string
+
+// The objectives.
+const (
+	PredictMean     PredictionObjective = predictor.Mean
+	PredictQuantile PredictionObjective = predictor.Quantile
+)
+
+func (PredictionObjective) Values() []string { return []string{predictor.Mean, predictor.Quantile} }
+
+func (p *Predictor) defaults() {
+	o := predictor.DefaultOptions()
+	p.Objective, p.Quantile, p.RetrainingInterval, p.MinSamples = PredictMean, o.Alpha, o.Interval.Duration(), o.MinSamples
+	p.SamplesPerBucket, p.Ensemble = o.BucketSize, o.Ensemble
+}
+
+// Given says whether there is one.
+func (p *Predictor) Given() bool { return p.Train || p.Model != "" }
+
+// Machine makes the predictor of a run. Without train it never learns.
+func (p *Predictor) Machine(seed uint64) *predictor.Machine {
+	o := predictor.DefaultOptions()
+	o.Objective, o.Alpha, o.Interval, o.MinSamples = string(p.Objective), p.Quantile, machine.FromDuration(p.RetrainingInterval), p.MinSamples
+	o.BucketSize, o.Ensemble, o.Seed = p.SamplesPerBucket, p.Ensemble, seed
+	return predictor.New(o, p.models)
+}
+
+// Service is where the picker finds the predictor, nil where there is none; at is
+// the address of a server of each kind.
+func (p *Predictor) Service(prediction, training string) *picker.PredictorService {
+	if !p.Given() {
+		return nil
+	}
+	s := &picker.PredictorService{Prediction: []string{"http://" + prediction}}
+	if p.Train {
+		s.Training = "http://" + training
+	}
+	return s
+}
+
+// readPredictor reads models that were trained before.
+func (s *Scenario) readPredictor(p *Predictor, field, dir string) Problems {
+	if p.Model == "" {
+		return nil
+	}
+	path := p.Model
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	text, err := files.Read(path, predictor.MaxFileBytes)
+	if err == nil {
+		p.models, err = predictor.Load(text)
+	}
+	if err == nil && p.Train && p.models.Options().Encoder != predictor.DefaultOptions().Encoder {
+		err = errors.New("its columns are others than those that are trained with")
+	}
+	if err != nil {
+		return Problems{s.problem(field+".model", fmt.Sprintf("%q: %v", p.Model, err), "a file of models that `windtunnel sim --save-model` wrote")}
+	}
+	s.read = append(s.read, path)
+	return nil
+}

@@ -1,0 +1,61 @@
+package virtual
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// Fitter fits trees, in no virtual time. What goes wrong is in its answer.
+type Fitter func(predictor.Fit) predictor.Fitted
+
+// predicting is the pool's latency predictor. It learns at the moments at which it
+// would in wall time.
+type predicting struct {
+	slot[predictor.Message, *predictor.Effects]
+
+	m    *predictor.Machine
+	eval predictor.Predictor
+	fit  Fitter
+	rows []predictor.Prediction
+}
+
+// newPredicting makes it; nil where there is none, or nobody to fit its trees.
+func newPredicting(w *world, s *scenario.Scenario, p *scenario.Predictor) *predicting {
+	if !p.Given() || p.Train && w.fit == nil {
+		return nil
+	}
+	x := &predicting{m: p.Machine(s.Seed), fit: w.fit}
+	x.class, x.while = machine.ClassTimer, w.busy
+	x.open(w, x.m, new(predictor.Effects), func(i int) { x.input(x.fit(x.fx.List[i])) })
+	return x
+}
+
+// Where the picker finds it, for its record of what it asked.
+const predictorAddress, trainerAddress = "latency-predictor:8001", "latency-predictor:8000"
+
+// service is the predictor as the picker knows it.
+func (x *predicting) service(p *scenario.Predictor) *picker.PredictorService {
+	if x == nil {
+		return nil
+	}
+	return p.Service(predictorAddress, trainerAddress)
+}
+
+// answer predicts.
+func (x *predicting) answer(n *picker.Need, a *picker.Answer) {
+	rows, _ := n.Subject.([]predictor.Features)
+	x.rows = x.eval.Predict(x.m.Models(), rows, x.rows[:0])
+	a.Latencies = make([]picker.Latency, len(x.rows))
+	for i, p := range x.rows {
+		a.Latencies[i] = picker.Latency(p)
+	}
+}
+
+// send takes what the picker tells it.
+func (x *predicting) send(n *picker.Need) {
+	if list, ok := n.Subject.([]predictor.Sample); ok {
+		x.input(predictor.Samples{List: list})
+	}
+}
