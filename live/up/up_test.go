@@ -147,3 +147,61 @@ func TestDocument002Walk(t *testing.T) {
 		t.Errorf("nothing says that the picker's Service is missing:\n%s", strings.Join(r.notes, "\n"))
 	}
 }
+
+// The shape of the inference extension's guide: a pool whose picker has a Deployment,
+// Service and ConfigMap, its servers' adapters, and an objective.
+func TestInferenceExtensionGuide(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, "inference-extension"))
+	if len(r.notes) > 0 {
+		t.Errorf("nothing is to be made up or left out:\n%s", strings.Join(r.notes, "\n"))
+	}
+	for _, model := range []string{"meta-llama/Llama-3.1-8B-Instruct", "food-review-1"} {
+		a := r.post(r.url(80)+"/v1/completions", `{"model":"`+model+`","prompt":"Write as if you were a critic: San Francisco","max_tokens":5}`, "Content-Type", "application/json", "x-gateway-inference-objective", "food-review")
+		if a.status != http.StatusOK || !bytes.Contains(a.body, []byte(`"model":"`+model+`"`)) {
+			t.Errorf("%s: %d: %s", model, a.status, a.body)
+		}
+	}
+	if a := r.post(r.url(80)+"/v1/completions", `{"model":"unknown","prompt":"x"}`, "Content-Type", "application/json"); a.status != http.StatusNotFound {
+		t.Errorf("an unknown model: %d", a.status)
+	}
+}
+
+// What the Gateway API's guides show: paths, headers, a split, a redirect, and a
+// grant between namespaces.
+func TestHTTPRoutingGuide(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, "http-routing"))
+	at := r.url(80)
+	get := func(host, path string, headers ...string) (pod string, a answer) {
+		a = r.do(http.MethodGet, at+path, "", append([]string{"Host", host}, headers...)...)
+		pod, _ = a.pod()
+		return pod, a
+	}
+	for range 5 {
+		if pod, _ := get("web.example.com", "/login"); !strings.HasPrefix(pod, "web-v1-") {
+			t.Errorf("/login: %s", pod)
+		}
+		if pod, _ := get("web.example.com", "/", "version", "next"); pod != "web-v2-0" {
+			t.Errorf("version: next: %s", pod)
+		}
+	}
+	if pod, a := get("web.example.com", "/orders/7"); pod != "orders-0" || !bytes.Contains(a.body, []byte(`"X-From":["gateway"]`)) {
+		t.Errorf("/orders: %s: %s", pod, a.body)
+	}
+	split := map[string]int{}
+	for range 100 {
+		pod, _ := get("web.example.com", "/")
+		split[pod[:min(6, len(pod))]]++
+	}
+	if split["web-v1"] < 75 || split["web-v2"] < 1 || len(split) != 2 {
+		t.Errorf("of 100 requests: %v; expected about 90 at web-v1", split)
+	}
+	_, a := get("secure.example.com", "/x")
+	if to := a.head.Get("Location"); a.status != http.StatusMovedPermanently || to != "https://secure.example.com/x" {
+		t.Errorf("redirect: %d to %s", a.status, to)
+	}
+	if _, a := get("other.org", "/"); a.status != http.StatusNotFound {
+		t.Errorf("another host: %d", a.status)
+	}
+}
