@@ -102,7 +102,9 @@ func TestFailOpen(t *testing.T) {
 
 func TestFailClose(t *testing.T) {
 	t.Parallel()
-	p := startEnvoy(t, onePool())
+	c := onePool()
+	c.Pools[0].Picker.Addresses = []string{"127.0.0.1:1"} // somebody may have a picker on its usual port
+	p := startEnvoy(t, c)
 	for _, h2 := range []bool{false, true} {
 		if code, body := newClient(t, p, h2).post(strings.NewReader("hello")); code != http.StatusServiceUnavailable {
 			t.Errorf("without a picker: %d %q, want 503", code, body)
