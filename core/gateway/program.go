@@ -176,6 +176,7 @@ type listener struct {
 // Build makes the Program of a Set that was read without mistakes.
 func Build(s *Set, o Options) *Program {
 	b := &builder{Set: s, o: o, p: &Program{}, backends: map[string]*Backend{}, gateways: map[string]*attachable{}, noted: map[string]bool{}}
+	b.expand()
 	b.classes()
 	for i := range s.Gateways {
 		if g := &s.Gateways[i]; b.serves(g.Class) {

@@ -25,9 +25,12 @@ type Set struct {
 	Extensions      []ExtensionPolicy
 	HeaderPolicies  []HeaderPolicy
 	TrafficPolicies []TrafficPolicy
+	Models          []Model
 
 	// Unread are the kinds that were found and that nothing here acts on.
 	Unread map[string]int
+
+	expanded bool // Workloads has those that are made of Models
 }
 
 // Add reads a file of any number of YAML documents. On an error, which is every
@@ -49,6 +52,8 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return into(&s.Grants, func(x *Grant, m objects.Meta) { x.Meta = m }, (*Grant).check), false
 	case "EnvoyExtensionPolicy." + GroupEnvoy:
 		return into(&s.Extensions, func(x *ExtensionPolicy, m objects.Meta) { x.Meta = m }, (*ExtensionPolicy).check), false
+	case "InferenceModel." + objects.GroupKServe:
+		return into(&s.Models, func(x *Model, m objects.Meta) { x.Meta = m }, (*Model).check), false
 	case "BackendTrafficPolicy." + GroupEnvoy:
 		return into(&s.TrafficPolicies, func(x *TrafficPolicy, m objects.Meta) { x.Meta = m }, (*TrafficPolicy).check), false
 	case "EnvoyFilter." + GroupEnvoy:

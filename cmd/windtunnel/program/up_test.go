@@ -121,7 +121,24 @@ func (u *running) end() {
 // and its headers come back.
 func TestDocument003(t *testing.T) {
 	t.Parallel()
-	u := bringUp(t, "-f", "../../../examples/manifests/document-003", "--listen", fmt.Sprintf("127.252.%d.%d", os.Getpid()%250, os.Getpid()/250%250+1))
+	const dir = "../../../examples/manifests/document-003"
+	t.Run("deployments", func(t *testing.T) {
+		t.Parallel()
+		document003(t, 252, "llm-decode-worker-", "llm-prefill-worker-", "-f", dir)
+	})
+	// Without Deployments the pods are those that its InferenceModel asks for.
+	t.Run("model", func(t *testing.T) {
+		t.Parallel()
+		args := []string{}
+		for _, name := range []string{"gateway", "pool", "picker", "picker-config", "headers", "policies", "model"} {
+			args = append(args, "-f", dir+"/"+name+".yaml")
+		}
+		document003(t, 253, "llama-70b-model-decode-", "llama-70b-model-prefill-", args...)
+	})
+}
+
+func document003(t *testing.T, network int, decode, prefill string, args ...string) {
+	u := bringUp(t, append(args, "--listen", fmt.Sprintf("127.%d.%d.%d", network, os.Getpid()%250, os.Getpid()/250%250+1))...)
 	const body = `{"model":"meta-llama/Llama-2-70b-hf","max_tokens":4,"messages":[{"role":"user","content":"%s: why do wind tunnels matter for aviation, in a few words, please?"}]}`
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
@@ -151,7 +168,7 @@ func TestDocument003(t *testing.T) {
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s\n%s", l.URL, resp.Status, u.told.String())
 		}
-		for name, want := range map[string]string{"X-Decode-Pod": "llm-decode-worker-", "X-Prefill-Pod": "llm-prefill-worker-", "X-Selected-Pod": "llm-decode-worker-", "X-Response-Time-Ms": "", "X-Kv-Transfer-Time-Ms": "", "X-Request-Id": ""} {
+		for name, want := range map[string]string{"X-Decode-Pod": decode, "X-Prefill-Pod": prefill, "X-Selected-Pod": decode, "X-Response-Time-Ms": "", "X-Kv-Transfer-Time-Ms": "", "X-Request-Id": ""} {
 			if got := resp.Header.Get(name); got == "" || !strings.HasPrefix(got, want) || strings.Contains(got, "%") {
 				t.Errorf("%s: %s is %q; expected %s…", l.URL, name, got, want)
 			}

@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+)
+
+// Model is document 003's InferenceModel (docs/documents.md): what its controller
+// makes Deployments of.
+type Model struct {
+	objects.Meta
+	Source struct {
+		URI     string `json:"storageUri"`
+		Hugging struct {
+			ID       string `json:"modelId"`
+			Revision inert  `json:"revision"`
+			Token    inert  `json:"token"`
+		} `json:"huggingFace"`
+	} `json:"modelSource"`
+	Format    strictyaml.Value `json:"modelFormat"`
+	Resources strictyaml.Value `json:"resources"`
+	Runtime   struct {
+		Name    string           `json:"name"`
+		Version string           `json:"version"`
+		Config  strictyaml.Value `json:"config"`
+	} `json:"runtime"`
+	KV struct {
+		Backend   string `json:"backend"`
+		Size      string `json:"size"`
+		BlockSize int    `json:"blockSize" min:"1" max:"4096"`
+		Swap      string `json:"swapSpace"`
+	} `json:"kvCache"`
+	Params     inert `json:"inferenceParams"`
+	Deployment struct {
+		Type     string       `json:"type" oneof:"Unified,Disaggregated,MultiNode"`
+		Replicas int          `json:"replicas" min:"0" max:"10000"`
+		Prefill  *workersSpec `json:"prefillWorkers"`
+		Decode   *workersSpec `json:"decodeWorkers"`
+	} `json:"deployment"`
+
+	At strictyaml.Value `json:"."`
+}
+
+type workersSpec struct {
+	Replicas int               `json:"replicas" min:"0" max:"10000"`
+	Labels   map[string]string `json:"labels"`
+}
+
+// id is the model's name.
+func (m *Model) id() string { return orElse(m.Source.Hugging.ID, path.Base(m.Source.URI)) }
+
+func (m *Model) check(v strictyaml.Value) {
+	if m.Source.URI == "" && m.Source.Hugging.ID == "" {
+		v.Get("modelSource").Fail("there is none", "storageUri or huggingFace.modelId", "")
+	}
+	for _, p := range m.Runtime.Config.Mapping().Pairs() {
+		if p.IsMapping() || p.IsList() {
+			p.Fail(p.Found(), "a flag's value", "")
+		}
+	}
+}
+
+// serves says whether a pool is the model's: both name it, with or without where it
+// comes from.
+func (m *Model) serves(p *objects.Pool) bool {
+	return p.Namespace == m.Namespace && p.KServe != nil && strings.EqualFold(path.Base(p.KServe.ModelName), path.Base(m.id()))
+}
+
+// flags are the server's: the runtime's configuration, and the cache's.
+func (m *Model) flags(name string, port int) []string {
+	out := []string{"--model=" + name, fmt.Sprintf("--port=%d", port)}
+	for _, p := range m.Runtime.Config.Pairs() {
+		flag := "--" + strings.ReplaceAll(p.Name, "_", "-")
+		switch text := p.Scalar(); text {
+		case "true":
+			out = append(out, flag)
+		case "false":
+			out = append(out, strings.Replace(flag, "--", "--no-", 1))
+		default:
+			out = append(out, flag+"="+text)
+		}
+	}
+	if n := m.KV.BlockSize; n > 0 {
+		out = append(out, fmt.Sprintf("--block-size=%d", n))
+	}
+	if gib, ok := strings.CutSuffix(m.KV.Swap, "Gi"); ok {
+		out = append(out, "--swap-space="+gib)
+	}
+	return out
+}
+
+// expand makes the workloads that document 003's controller would make of models,
+// once: for each pool of the model whose pods are nobody's yet.
+func (b *builder) expand() {
+	if b.expanded {
+		return
+	}
+	b.expanded = true
+	for i := range b.Models {
+		m := &b.Models[i]
+		found := false
+		for k := range b.Pools {
+			p := &b.Pools[k]
+			if !m.serves(p) {
+				continue
+			}
+			found = true
+			if have := b.Selected(p.Namespace, p.Selector); len(have) > 0 {
+				b.note(m.At.Problem(fmt.Sprintf("InferencePool %s has pods of %s %s", p.Name, have[0].Kind, have[0].Name), "", "no others are made of the model").Error())
+				continue
+			}
+			b.Workloads = append(b.Workloads, m.workers(p)...)
+		}
+		if !found {
+			b.note(m.At.Problem("no InferencePool of the namespace has its modelName, "+m.id(), "", "no pods are made of the model").Error())
+		}
+	}
+}
+
+// workers are the pods of a model for a pool: as its deployment says, with the
+// labels by which the pool selects. Where the pool is disaggregated decode workers
+// have a sidecar.
+func (m *Model) workers(p *objects.Pool) (out []Workload) {
+	port := p.Ports[0]
+	add := func(suffix string, replicas int, labels map[string]string, sidecar bool) {
+		pods := map[string]string{"app": m.Name + suffix}
+		for _, r := range p.Selector {
+			if r.Operator == "In" {
+				pods[r.Key] = r.Values[0]
+			}
+		}
+		maps.Copy(pods, labels)
+		server := Container{Name: "vllm", Image: "vllm/vllm-openai", Args: m.flags(p.KServe.ModelName, port), Ports: []ContainerPort{{Number: port}}, Mounts: map[string]string{}, At: m.At}
+		w := Workload{Meta: m.Meta, Kind: "InferenceModel", Replicas: replicas, Selector: picker.SelectLabels(map[string]string{"app": m.Name + suffix}), Pods: pods, Volumes: map[string]Volume{}, At: m.At}
+		w.Name = m.Name + suffix
+		if sidecar {
+			server.Args, server.Ports = m.flags(p.KServe.ModelName, port+1), []ContainerPort{{Number: port + 1}}
+			w.Containers = []Container{{Name: "routing-sidecar", Image: "llm-d-routing-sidecar", Args: []string{fmt.Sprintf("--port=%d", port), fmt.Sprintf("--vllm-port=%d", port+1),
+				"--connector=" + orElse(p.KServe.Disaggregation.Connector, "nixlv2"), "--secure-proxy=false"}, Mounts: map[string]string{}, At: m.At}}
+		}
+		if p.KServe.Disaggregation.Enabled {
+			server.Args = append(server.Args, `--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}`)
+		}
+		w.Containers = append(w.Containers, server)
+		out = append(out, w)
+	}
+	d := &m.Deployment
+	if d.Type != "Disaggregated" {
+		add("", max(d.Replicas, 1), nil, false)
+		return out
+	}
+	for suffix, x := range map[string]*workersSpec{"-decode": d.Decode, "-prefill": d.Prefill} {
+		if x != nil {
+			add(suffix, x.Replicas, x.Labels, suffix == "-decode" && p.KServe.Disaggregation.Enabled)
+		}
+	}
+	slices.SortFunc(out, func(a, b Workload) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
