@@ -186,6 +186,9 @@ type HeaderModifier struct {
 type HeaderValue struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
+	// Variables says that the value has Envoy's (%REQ(name)% …), and that it is
+	// added only where there is none.
+	Variables bool
 
 	At strictyaml.Value `json:"."`
 }

@@ -50,6 +50,9 @@ func (b *builder) attach(r *HTTPRoute) {
 			for _, d := range domains {
 				for _, x := range made.routes {
 					e := *x
+					if !e.policed {
+						b.traffic(b.policy("Gateway", &a.Meta, 1), &e)
+					}
 					e.Domain, e.Secure = d, l.Protocol == "HTTPS"
 					l.entries = append(l.entries, &e)
 				}
@@ -147,7 +150,9 @@ func (b *builder) routes(r *HTTPRoute) *madeRoutes {
 	for i := range rules {
 		rule := &rules[i]
 		base := Route{From: r, Rule: rule, rule: i}
+		b.extend(r, &base)
 		b.filters(m, r, rule, &base)
+		b.headers(r, &base)
 		if base.Redirect == nil {
 			for k := range rule.Backends {
 				if share := b.share(m, r, &rule.Backends[k]); share.Weight > 0 {
@@ -155,10 +160,29 @@ func (b *builder) routes(r *HTTPRoute) *madeRoutes {
 				}
 			}
 		}
+		for k := range base.Shares {
+			if x := base.Shares[k].Backend; x != nil && x.Pool != nil && x.Picker == nil {
+				x.Picker = base.picker
+			}
+			if x := base.Shares[k].Backend; x != nil && base.Asking != nil {
+				x.FailOpen = x.FailOpen || base.Asking.FailOpen
+			}
+		}
 		if t := rule.Timeouts; t != nil {
 			base.Timeout, base.Try = t.Request, t.Backend
 		}
-		base.Retry = rule.Retry
+		if rule.Retry != nil {
+			base.Retrying = rule.Retry.retrying()
+		}
+		if own := b.policy("HTTPRoute", &r.Meta, b.named(r.Name)); own != nil {
+			b.traffic(own, &base)
+			base.policed = true
+		}
+		for k := range base.Shares {
+			if x := base.Shares[k].Backend; x != nil && x.policy != nil && !base.policed {
+				b.traffic(x.policy, &base)
+			}
+		}
 		matches := rule.Matches
 		if len(matches) == 0 {
 			matches = []Match{{}}
@@ -201,6 +225,10 @@ func (b *builder) filters(m *madeRoutes, r *HTTPRoute, rule *Rule, to *Route) {
 				to.Mirrors = append(to.Mirrors, x)
 			}
 		case "ExtensionRef":
+			if x := b.extension(r.Namespace, f.Extension.Name); x != nil && f.Extension.Kind == "EnvoyExtensionPolicy" {
+				b.asks(x, to)
+				continue
+			}
 			b.trouble(m, f.At, "InvalidKind", "filter ExtensionRef to "+f.Extension.Kind+" "+f.Extension.Name+" has no meaning here", "the rule's requests are answered with 500")
 			to.Shares = append(to.Shares, Share{Weight: 1})
 		default:
@@ -258,13 +286,14 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 		}
 		x.Key = "pool/" + namespace + "/" + ref.Name
 		x.FailOpen = x.Pool.Picker != nil && x.Pool.Picker.FailOpen
+		if p := x.Pool.Picker; p != nil {
+			x.Picker = &PickerService{namespace, p.Name}
+		}
 		x.HTTP2 = x.Pool.AppProtocol == "kubernetes.io/h2c"
 		if p := ref.Picker; p != nil {
 			b.note(p.At.Problem("extensionRef of a backend is document 002's alone", "", "it acts as the pool's own endpointPickerRef").Error())
 			x.FailOpen = p.Failure == "FailOpen"
-			if x.Pool.Picker == nil {
-				x.Pool.Picker = &objects.PickerRef{Kind: "Service", Name: p.Name, Port: 9002, FailOpen: x.FailOpen}
-			}
+			x.Picker = &PickerService{orElse(p.Namespace, namespace), p.Name}
 		}
 	} else {
 		if x.Service = b.Service(namespace, ref.Name); x.Service == nil {
@@ -289,6 +318,7 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 	if first := b.backends[x.Key]; first != nil {
 		return first
 	}
+	b.ofBackends(x)
 	b.backends[x.Key] = x
 	return x
 }

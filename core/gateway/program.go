@@ -83,9 +83,15 @@ type Route struct {
 	Shares          []Share
 	// Timeout bounds the whole exchange, Try one attempt; nil is not said.
 	Timeout, Try *Duration
-	Retry        *Retry
+	// Retrying is nil where nothing is tried again.
+	Retrying *Retrying
+
+	// Asking is how the picker is asked, nil where no policy says that.
+	Asking *Asking
 
 	rule, match int
+	picker      *PickerService // that a policy names
+	policed     bool           // by a policy about the route
 }
 
 // Share is one backend of a rule.
@@ -116,9 +122,18 @@ type Backend struct {
 	Port      ServicePort
 	// FailOpen serves a pool's requests without its picker where that is gone.
 	FailOpen bool
+	// Picker is the Service of a pool's endpoint picker, nil where nothing names one.
+	Picker *PickerService
 	// HTTP2 is what the pods speak (h2c), instead of HTTP/1.1.
 	HTTP2 bool
+	// Limits are those of a policy, nil where none says any.
+	Limits *Limits
+
+	policy *TrafficPolicy // about the backend itself
 }
+
+// PickerService names the Service of an endpoint picker.
+type PickerService struct{ Namespace, Name string }
 
 // Options of Build.
 type Options struct {

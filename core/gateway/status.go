@@ -196,14 +196,20 @@ func (b *builder) pools() {
 		p := &b.Pools[i]
 		resolved := yes("ResolvedRefs", "ResolvedRefs", "every reference is resolved")
 		accepted := yes("Accepted", "Accepted", "it is served")
-		switch ref := p.Picker; {
-		case ref == nil:
+		var picker *PickerService
+		if p.Picker != nil {
+			picker = &PickerService{p.Namespace, p.Picker.Name}
+		} else if x := b.backends["pool/"+p.Namespace+"/"+p.Name]; x != nil {
+			picker = x.Picker
+		}
+		switch {
+		case picker == nil:
 			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: no endpointPickerRef; it has an endpoint picker of windtunnel's own", p.File, p.Line, p.Namespace, p.Name))
-		case ref.Kind != "Service" || b.Service(p.Namespace, ref.Name) == nil:
+		case p.Picker != nil && p.Picker.Kind != "Service" || b.Service(picker.Namespace, picker.Name) == nil:
 			if !b.o.Supply {
-				resolved = no("ResolvedRefs", "InvalidExtensionRef", "there is no Service "+p.Namespace+"/"+ref.Name)
+				resolved = no("ResolvedRefs", "InvalidExtensionRef", "there is no Service "+picker.Namespace+"/"+picker.Name)
 			} else {
-				b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: there is no Service %s among the objects; the pool has an endpoint picker of windtunnel's own", p.File, p.Line, p.Namespace, p.Name, ref.Name))
+				b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: there is no Service %s among the objects; the pool has an endpoint picker of windtunnel's own", p.File, p.Line, p.Namespace, p.Name, picker.Name))
 			}
 		}
 		s := Status{Kind: "InferencePool", Meta: p.Meta}

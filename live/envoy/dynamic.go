@@ -16,6 +16,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
@@ -109,6 +110,7 @@ func (t *translation) backend(b *gateway.Backend) error {
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}},
 		// What left the endpoints serves nobody any more.
 		IgnoreHealthOnHostRemoval: true}
+	limit(cluster, b.Limits)
 	if err := t.endpoints(b.Key, t.Endpoints[b.Key]); err != nil {
 		return err
 	}
@@ -134,6 +136,66 @@ func (t *translation) backend(b *gateway.Backend) error {
 	return t.endpoints(picker.Name, p.Addresses)
 }
 
+// limit puts a policy's limits in the place of those that let held requests pass.
+func limit(c *clusterv3.Cluster, l *gateway.Limits) {
+	if l == nil {
+		return
+	}
+	at := c.CircuitBreakers.Thresholds[0]
+	for _, x := range []struct {
+		most *int
+		to   **wrapperspb.UInt32Value
+	}{{l.Connections, &at.MaxConnections}, {l.Pending, &at.MaxPendingRequests}, {l.Requests, &at.MaxRequests}, {l.Retries, &at.MaxRetries}} {
+		if x.most != nil {
+			*x.to = count(*x.most)
+		}
+	}
+	if l.Budget != nil {
+		at.RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{BudgetPercent: &typev3.Percent{Value: *l.Budget}}
+		if l.Least != nil {
+			at.RetryBudget.MinRetryConcurrency = count(*l.Least)
+		}
+	}
+	if l.Connect != nil {
+		c.ConnectTimeout = duration(time.Duration(*l.Connect))
+	}
+	if l.Outlier != nil {
+		c.OutlierDetection = outlier(l.Outlier)
+	}
+}
+
+// outlier has Envoy enforce what is given: of gateway errors and of single local
+// failures it would only take note by itself.
+func outlier(o *gateway.Outlier) *clusterv3.OutlierDetection {
+	out := &clusterv3.OutlierDetection{SplitExternalLocalOriginErrors: o.Split}
+	for _, x := range []struct {
+		value *int
+		to    **wrapperspb.UInt32Value
+		act   **wrapperspb.UInt32Value
+	}{{o.Consecutive5xx, &out.Consecutive_5Xx, &out.EnforcingConsecutive_5Xx}, {o.Gateway, &out.ConsecutiveGatewayFailure, &out.EnforcingConsecutiveGatewayFailure},
+		{o.LocalOrigin, &out.ConsecutiveLocalOriginFailure, &out.EnforcingConsecutiveLocalOriginFailure}, {o.MaxPercent, &out.MaxEjectionPercent, nil},
+		{o.SuccessRate, &out.EnforcingSuccessRate, nil}, {o.SuccessHosts, &out.SuccessRateMinimumHosts, nil}, {o.SuccessVolume, &out.SuccessRateRequestVolume, nil},
+		{o.FailurePercent, &out.FailurePercentageThreshold, &out.EnforcingFailurePercentage}} {
+		if x.value == nil {
+			continue
+		}
+		*x.to = count(*x.value)
+		if x.act != nil && *x.value > 0 {
+			*x.act = count(100)
+		}
+	}
+	if o.Interval != nil {
+		out.Interval = duration(time.Duration(*o.Interval))
+	}
+	if o.Base != nil {
+		out.BaseEjectionTime = duration(time.Duration(*o.Base))
+	}
+	if o.AlwaysEjectOneHost {
+		out.AlwaysEjectOneHost = wrapperspb.Bool(true)
+	}
+	return out
+}
+
 func (t *translation) endpoints(cluster string, addresses []string) error {
 	load, err := assignment(cluster, addresses)
 	if err == nil {
@@ -151,7 +213,7 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port) error {
 	if err != nil {
 		return err
 	}
-	l := &listenerv3.Listener{Name: fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, p.Number), Address: addr, PerConnectionBufferLimitBytes: count(connectionBufferBytes)}
+	l := &listenerv3.Listener{Name: fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, p.Number), Address: addr, PerConnectionBufferLimitBytes: count(t.buffer(p))}
 	t.r.Listeners[l.Name] = l
 	if p.Table != nil {
 		chain, err := t.chain(p.Table, at)
@@ -180,20 +242,50 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port) error {
 	return nil
 }
 
+// buffer is what a port's connections may hold: whole bodies, where a picker is to
+// see them so. Beyond it Envoy answers 413 itself.
+func (t *translation) buffer(p *gateway.Port) int {
+	tables := []*gateway.Table{p.Table}
+	for _, s := range p.Secure {
+		tables = append(tables, s.Table)
+	}
+	for _, table := range tables {
+		if table == nil {
+			continue
+		}
+		for _, h := range table.Hosts {
+			if slices.ContainsFunc(h.Routes, func(r *gateway.Route) bool { return r.Asking != nil && r.Asking.Request == gateway.BodyBuffered }) {
+				return max(connectionBufferBytes, t.c.Limits.BodyBytes)
+			}
+		}
+	}
+	return connectionBufferBytes
+}
+
 // chain is the filters of a table's listener. Pickers are asked where a route
 // says so, each route its own pool's.
 func (t *translation) chain(table *gateway.Table, at string) (*listenerv3.FilterChain, error) {
 	var filters []*hcmv3.HttpFilter
-	for _, x := range []struct {
-		name   string
-		filter proto.Message
-		off    bool
-	}{{pickerFilter, externalProcessor("none", Processor{}.withDefaults(), FailClose), true}, {"envoy.filters.http.router", routerFilter(), false}} {
-		config, err := pack(x.filter)
-		if err != nil {
+	add := func(name string, filter proto.Message, off bool) error {
+		config, err := pack(filter)
+		filters = append(filters, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}, Disabled: off})
+		return err
+	}
+	pickers := map[string]time.Duration{pickerFilter: 0}
+	for _, h := range table.Hosts {
+		for _, r := range h.Routes {
+			if r.Asking != nil {
+				pickers[askingFilter(r)] = r.Asking.Timeout
+			}
+		}
+	}
+	for _, name := range names(pickers) {
+		if err := add(name, externalProcessor(unusable, Processor{MessageTimeout: pickers[name]}.withDefaults(), FailClose), true); err != nil {
 			return nil, err
 		}
-		filters = append(filters, &hcmv3.HttpFilter{Name: x.name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}, Disabled: x.off})
+	}
+	if err := add("envoy.filters.http.router", routerFilter(), false); err != nil {
+		return nil, err
 	}
 	m, err := t.c.manager(filters)
 	if err != nil {

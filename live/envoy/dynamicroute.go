@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"net"
 	"regexp"
 	"strconv"
@@ -42,7 +43,9 @@ func (t *translation) route(r *gateway.Route, at string) ([]*routev3.Route, erro
 	action := &routev3.RouteAction{Timeout: duration(0), IdleTimeout: duration(t.c.Limits.idleTimeout()),
 		ClusterNotFoundResponseCode: routev3.RouteAction_INTERNAL_SERVER_ERROR}
 	out.Action = &routev3.Route_Route{Route: action}
-	t.timeouts(r, action)
+	if err := t.timeouts(r, out, action); err != nil {
+		return nil, err
+	}
 	for _, m := range r.Mirrors {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{Cluster: m.Backend.Key, DisableShadowHostSuffixAppend: true,
 			RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: fraction(m.Numerator, m.Denominator)}})
@@ -62,7 +65,7 @@ func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *route
 			action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
 		}
 		var err error
-		out.TypedPerFilterConfig, err = t.asks(s)
+		out.TypedPerFilterConfig, err = t.asks(r, s)
 		return err
 	}
 	weighted := &routev3.WeightedCluster{}
@@ -75,7 +78,7 @@ func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *route
 			w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
 		}
 		var err error
-		if w.TypedPerFilterConfig, err = t.asks(s); err != nil {
+		if w.TypedPerFilterConfig, err = t.asks(r, s); err != nil {
 			return err
 		}
 		weighted.Clusters = append(weighted.Clusters, w)
@@ -92,26 +95,42 @@ func clusterOf(s *gateway.Share) string {
 }
 
 // asks makes requests for a pool ask its picker.
-func (t *translation) asks(s *gateway.Share) (map[string]*anypb.Any, error) {
+func (t *translation) asks(r *gateway.Route, s *gateway.Share) (map[string]*anypb.Any, error) {
 	if s.Backend == nil || s.Backend.Pool == nil {
 		return nil, nil
 	}
-	p := t.Pickers[s.Backend.Key].withDefaults()
+	p, open := t.Pickers[s.Backend.Key], s.Backend.FailOpen
+	if a := r.Asking; a != nil {
+		p.Mode, p.Responses, open = bodyModes[a.Request], bodyModes[a.Response], a.FailOpen
+	}
+	p = p.withDefaults()
 	own, err := pack(&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Overrides{Overrides: &extprocv3.ExtProcOverrides{
 		ProcessingMode:   p.processing(),
 		GrpcService:      grpcService(pickerCluster(s.Backend.Key)),
 		MetadataOptions:  pickerMetadata(),
-		FailureModeAllow: wrapperspb.Bool(s.Backend.FailOpen),
+		FailureModeAllow: wrapperspb.Bool(open),
 	}}})
 	if err != nil {
 		return nil, err
 	}
-	return map[string]*anypb.Any{pickerFilter: own}, nil
+	return map[string]*anypb.Any{askingFilter(r): own}, nil
 }
 
-// timeouts are the route's: none is Envoy's 0. Without retries one attempt is the
-// whole exchange.
-func (t *translation) timeouts(r *gateway.Route, action *routev3.RouteAction) {
+// bodyModes are a policy's ways to show bodies.
+var bodyModes = map[gateway.Body]Mode{gateway.BodyFullDuplex: FullDuplex, gateway.BodyBuffered: Buffered, gateway.BodyStreamed: Streamed, gateway.BodyUnseen: HeadersOnly}
+
+// askingFilter is the filter that asks for a route. How long an answer may take
+// belongs to a filter and to no route, so each time has a filter of its own.
+func askingFilter(r *gateway.Route) string {
+	if r.Asking == nil || r.Asking.Timeout == 0 {
+		return pickerFilter
+	}
+	return pickerFilter + "/" + r.Asking.Timeout.String()
+}
+
+// timeouts are the route's, and when it tries again: none is Envoy's 0. Without
+// retries one attempt is the whole exchange.
+func (t *translation) timeouts(r *gateway.Route, out *routev3.Route, action *routev3.RouteAction) error {
 	whole, try := time.Duration(0), time.Duration(0)
 	if r.Timeout != nil {
 		whole = time.Duration(*r.Timeout)
@@ -119,10 +138,32 @@ func (t *translation) timeouts(r *gateway.Route, action *routev3.RouteAction) {
 	if r.Try != nil {
 		try = time.Duration(*r.Try)
 	}
-	if try > 0 && (whole == 0 || try < whole) {
-		whole = try
+	x := r.Retrying
+	if x == nil {
+		if try > 0 && (whole == 0 || try < whole) {
+			whole = try
+		}
+		action.Timeout = duration(whole)
+		return nil
 	}
 	action.Timeout = duration(whole)
+	retry, err := Pool{Routing: OverrideHost, Retry: &Retry{On: x.On, Attempts: x.Retries + 1, BackOff: cmp.Or(time.Duration(x.Base), 25*time.Millisecond)}}.retryPolicy()
+	if err != nil {
+		return err
+	}
+	for _, code := range x.Codes {
+		retry.RetriableStatusCodes = append(retry.RetriableStatusCodes, uint32(code))
+	}
+	if x.Max > 0 {
+		retry.RetryBackOff.MaxInterval = duration(max(time.Duration(x.Max), time.Duration(x.Base)))
+	}
+	if try = cmp.Or(try, time.Duration(x.Try)); try > 0 {
+		retry.PerTryTimeout = duration(try)
+	}
+	action.RetryPolicy = retry
+	// A retry sends the body again, so all of it must fit.
+	out.RequestBodyBufferLimit = wrapperspb.UInt64(uint64(max(connectionBufferBytes, t.c.Limits.BodyBytes+64<<10)))
+	return nil
 }
 
 func fraction(numerator, denominator int) *typev3.FractionalPercent {
@@ -173,7 +214,13 @@ func headersOf(m *gateway.HeaderModifier) (add []*corev3.HeaderValueOption, remo
 	}
 	to := func(list []gateway.HeaderValue, action corev3.HeaderValueOption_HeaderAppendAction) {
 		for _, h := range list {
-			add = append(add, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: strings.ToLower(h.Name), Value: strings.ReplaceAll(h.Value, "%", "%%")}, AppendAction: action})
+			x := &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: strings.ToLower(h.Name), Value: h.Value}, AppendAction: action}
+			if !h.Variables {
+				x.Header.Value = strings.ReplaceAll(h.Value, "%", "%%")
+			} else if action == corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD {
+				x.AppendAction = corev3.HeaderValueOption_ADD_IF_ABSENT
+			}
+			add = append(add, x)
 		}
 	}
 	to(m.Set, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)

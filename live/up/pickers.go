@@ -23,10 +23,13 @@ type poolPicker struct {
 // pickerConfig is the EndpointPickerConfig of a pool, and where it stands; nil is
 // the default one. It is that of the Deployment behind the pool's Service, else
 // the one that a ConfigMap beside the pool holds.
-func (u *Up) pickerConfig(s *gateway.Set, p *objects.Pool) (text []byte, from string, err error) {
-	if ref := p.Picker; ref != nil {
-		if service := s.Service(p.Namespace, ref.Name); service != nil {
-			for _, w := range s.Selected(p.Namespace, service.Selector) {
+func (u *Up) pickerConfig(s *gateway.Set, b *gateway.Backend) (text []byte, from string, err error) {
+	p := b.Pool
+	near := []string{p.Namespace}
+	if ref := b.Picker; ref != nil {
+		near = append(near, ref.Namespace)
+		if service := s.Service(ref.Namespace, ref.Name); service != nil {
+			for _, w := range s.Selected(ref.Namespace, service.Selector) {
 				if c := has(w, picker); c != nil {
 					return pickerFlags(s, w, c)
 				}
@@ -38,7 +41,7 @@ func (u *Up) pickerConfig(s *gateway.Set, p *objects.Pool) (text []byte, from st
 	for i := range s.ConfigMaps {
 		m := &s.ConfigMaps[i]
 		for _, name := range slices.Sorted(maps.Keys(m.Data)) {
-			if m.Namespace == p.Namespace && isPickerConfig(m.Data[name]) {
+			if slices.Contains(near, m.Namespace) && isPickerConfig(m.Data[name]) {
 				all = append(all, found{m.Data[name], fmt.Sprintf("%s:%d: ConfigMap %s/%s: %s", m.File, m.Line, m.Namespace, m.Name, name)})
 			}
 		}
@@ -78,8 +81,9 @@ func pickerFlags(s *gateway.Set, w *gateway.Workload, c *gateway.Container) ([]b
 }
 
 // startPicker starts a pool's picker.
-func (u *Up) startPicker(s *gateway.Set, p *objects.Pool) (*poolPicker, error) {
-	text, from, err := u.pickerConfig(s, p)
+func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend) (*poolPicker, error) {
+	p := b.Pool
+	text, from, err := u.pickerConfig(s, b)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +96,8 @@ func (u *Up) startPicker(s *gateway.Set, p *objects.Pool) (*poolPicker, error) {
 }
 
 // reload gives a picker the configuration that the objects have now.
-func (x *poolPicker) reload(u *Up, s *gateway.Set, p *objects.Pool) error {
-	text, _, err := u.pickerConfig(s, p)
+func (x *poolPicker) reload(u *Up, s *gateway.Set, b *gateway.Backend) error {
+	text, _, err := u.pickerConfig(s, b)
 	if err != nil || string(text) == x.config {
 		return err
 	}

@@ -83,6 +83,9 @@ func environment(c *gateway.Container, p *pod) map[string]string {
 		switch e.From {
 		case "":
 			out[e.Name] = expand(e.Value, out)
+			if v := out[e.Name]; v == "localhost" || v == "127.0.0.1" {
+				out[e.Name] = p.ip.String() // which the pod would have to itself
+			}
 		case "status.podIP", "status.hostIP":
 			out[e.Name] = p.ip.String()
 		case "metadata.name":
@@ -155,8 +158,7 @@ func (u *Up) startPod(w *gateway.Workload, i int) (p *pod, err error) {
 	return p, nil
 }
 
-// startServer starts the pod's model server with its own command line, and the
-// sidecar before it.
+// startServer starts the pod's model server with its own command line.
 func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	env := environment(c, p)
 	args := append(line(c, env), "--host", p.ip.String())
@@ -197,18 +199,7 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 		}
 		p.at[number] = at
 	}
-	return u.startSidecar(p, p.at[firstPort(p)])
-}
-
-// firstPort is the lowest of a pod's ports.
-func firstPort(p *pod) int {
-	first := 0
-	for n := range p.at {
-		if first == 0 || n < first {
-			first = n
-		}
-	}
-	return first
+	return nil
 }
 
 // declared is the number that a port would have if pods had addresses of their own.

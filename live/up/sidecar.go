@@ -1,3 +1,140 @@
 package up
 
-func (u *Up) startSidecar(p *pod, decoder string) error { return nil }
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/live/sidecar"
+)
+
+// startSidecar puts the pod's routing sidecar before its model server, with its
+// own command line. TLS inside a pod and between pods is left out: no manifest
+// tells the gateway of it.
+func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
+	c := has(p.workload, sidecarRole)
+	if c == nil {
+		return nil
+	}
+	at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", p.workload.File, c.At.Line(), p.workload.Kind, p.workload.Namespace, p.workload.Name, c.Name)
+	env := environment(c, p)
+	args := line(c, env)
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		args = args[1:] // the program
+	}
+	args = append(args, "--endpoints-file="+u.endpointsFile(p.namespace))
+	o, err := u.o.Sidecar(args, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	if err != nil {
+		return &InvalidError{fmt.Errorf("%s: %w", at, err)}
+	}
+	_, port, err := net.SplitHostPort(o.Listen)
+	number, _ := strconv.Atoi(port)
+	decoder, found := p.at[atoi(portOf(o.Decoder))]
+	if err != nil || !found {
+		return &InvalidError{fmt.Errorf("%s: the decode server's port is %s, and the pod's model server listens on %s", at, portOf(o.Decoder), portsOf(p))}
+	}
+	if o.Serve.On || o.Prefiller.On || o.DecoderTLS.On {
+		u.note(at + ": TLS of the sidecar is left out: inside the pool everything goes in the clear")
+	}
+	o.Serve.On, o.Prefiller.On, o.DecoderTLS.On = false, false, false
+	for i, to := range o.Prefillers {
+		o.Prefillers[i] = u.service(s, p.namespace, to)
+	}
+	o.Listen, o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = u.places.on(p.ip, number), decoder, p.namespace, p.name, u.o.Recorder, u.log
+	o.Ranks = 1
+	x, err := sidecar.Start(o)
+	if err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	p.at[number] = x.Addr()
+	p.stops = append(p.stops, func(ctx context.Context) { _ = x.Stop(ctx) }) // nobody asks it any more
+	return nil
+}
+
+func atoi(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// service is a URL or host:port with a Service's name resolved to a pod's address;
+// one that names no Service stays as it is.
+func (u *Up) service(s *gateway.Set, namespace, to string) string {
+	host := to
+	if x, err := url.Parse(to); err == nil && x.Host != "" {
+		host = x.Host
+	}
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		return to
+	}
+	parts := strings.Split(name, ".")
+	if len(parts) > 1 {
+		namespace = parts[1]
+	}
+	service := s.Service(namespace, parts[0])
+	if service == nil {
+		return to
+	}
+	p, ok := service.Port(atoi(port))
+	if !ok {
+		return to
+	}
+	list := serviceEndpoints(&gateway.Backend{Namespace: namespace, Service: service, Port: p}, sorted(u.starting))
+	if len(list) == 0 {
+		return to
+	}
+	return list[0]
+}
+
+// endpointsFile is where the pods of a namespace are written down for sidecars,
+// which ask no Kubernetes.
+func (u *Up) endpointsFile(namespace string) string {
+	return filepath.Join(u.o.Dir, "endpoints-"+namespace+".yaml")
+}
+
+// writeEndpoints writes these files: the old or the new one is there, whole.
+func (u *Up) writeEndpoints(pods []*pod) error {
+	type endpoint struct {
+		Name    string            `json:"name"`
+		Address string            `json:"address"`
+		Port    string            `json:"port"`
+		Labels  map[string]string `json:"labels,omitempty"`
+	}
+	byNamespace := map[string][]endpoint{}
+	for _, p := range pods {
+		if p.role != modelServer {
+			continue
+		}
+		for n, at := range p.at {
+			host, port, err := net.SplitHostPort(at)
+			if err != nil {
+				return err
+			}
+			byNamespace[p.namespace] = append(byNamespace[p.namespace], endpoint{fmt.Sprintf("%s-%d", p.name, n), host, port, p.workload.Pods})
+		}
+	}
+	var errs []error
+	for namespace, list := range byNamespace {
+		slices.SortFunc(list, func(a, b endpoint) int { return strings.Compare(a.Name, b.Name) })
+		text, err := yaml.Marshal(map[string]any{"endpoints": list})
+		if err != nil {
+			return err
+		}
+		path := u.endpointsFile(namespace)
+		if err = os.WriteFile(path+".new", text, 0o600); err == nil {
+			err = os.Rename(path+".new", path)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

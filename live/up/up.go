@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/envoy/xds"
 	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
 const (
@@ -49,6 +50,8 @@ type Options struct {
 	OwnAddresses bool
 	// Admin is Envoy's own pages' address; empty is a free port of loopback.
 	Admin string
+	// Sidecar reads a routing sidecar's command line and environment.
+	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
 	// Recorder takes the flow events of model servers; nil records nothing.
 	Recorder flow.Recorder
 	// Note is told, once each, what was taken to be meant and what has no effect.
@@ -77,9 +80,13 @@ type Up struct {
 	objects  *gateway.Set
 	program  *gateway.Program
 	pods     map[string]*pod
+	starting map[string]*pod        // those of the change under way
 	pickers  map[string]*poolPicker // by namespace/name
 	certs    map[string][2][]byte
+	ejected  map[string][]string // endpoints by their clusters
 	draining sync.WaitGroup
+	watching sync.WaitGroup
+	unwatch  context.CancelFunc
 
 	mu       sync.Mutex // guards places and listen
 	places   places
@@ -129,6 +136,9 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 	if err = u.Apply(ctx, o.Objects); err != nil {
 		return nil, err
 	}
+	watch, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	u.unwatch = cancel
+	u.watching.Go(func() { u.followEjections(watch) })
 	u.Startup = time.Since(began)
 	return u, nil
 }
@@ -243,6 +253,18 @@ func (c *change) start() error {
 			c.pods[key] = p
 		}
 	}
+	c.u.starting = c.pods
+	if err := c.u.writeEndpoints(c.list()); err != nil {
+		return err
+	}
+	for _, p := range c.started {
+		if err := c.u.startSidecar(c.s, p); err != nil {
+			return err
+		}
+	}
+	if err := c.u.writeEndpoints(c.list()); err != nil {
+		return err
+	}
 	c.reloaded = map[*poolPicker]string{}
 	for _, b := range c.program.Backends {
 		if b.Pool == nil {
@@ -252,13 +274,13 @@ func (c *change) start() error {
 		x := c.u.pickers[key]
 		if x == nil {
 			var err error
-			if x, err = c.u.startPicker(c.s, b.Pool); err != nil {
+			if x, err = c.u.startPicker(c.s, b); err != nil {
 				return err
 			}
 			c.opened = append(c.opened, x)
 		} else {
 			was := x.config
-			if err := x.reload(c.u, c.s, b.Pool); err != nil {
+			if err := x.reload(c.u, c.s, b); err != nil {
 				return err
 			}
 			if x.config != was {
@@ -326,7 +348,9 @@ func (c *change) tellPickers() {
 	pods := c.list()
 	for _, b := range c.program.Backends {
 		if x := c.pickers[b.Namespace+"/"+b.Name]; b.Pool != nil && x != nil {
-			x.server.Picking().Apply(c.u.endpointsOf(c.s, b.Pool, pods), false)
+			s := c.u.endpointsOf(c.s, b.Pool, pods)
+			s.Endpoints = c.u.withoutEjected(b.Key, s.Endpoints)
+			x.server.Picking().Apply(s, false)
 		}
 	}
 }
@@ -445,6 +469,10 @@ func (u *Up) free(host netip.Addr, port int) (string, error) {
 
 // Stop takes everything down. Requests in flight may finish until ctx ends.
 func (u *Up) Stop(ctx context.Context) error {
+	if u.unwatch != nil {
+		u.unwatch()
+		u.watching.Wait()
+	}
 	u.applying.Lock()
 	defer u.applying.Unlock()
 	var errs []error

@@ -27,6 +27,7 @@ type cli struct {
 	Predictor   predictorCmd   `cmd:"" name:"predictor" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP and XGBoost's trees."`
 	Explain     explainCmd     `cmd:"" group:"look" help:"Say why a request went where it went."`
 	Preview     previewCmd     `cmd:"" group:"look" help:"Say where a request would go, for a saved state of the pool."`
+	Pods        podsCmd        `cmd:"" group:"look" help:"List the pods that an endpoint picker chooses among, with their labels and metrics."`
 	Compare     compareCmd     `cmd:"" group:"decide" help:"Say what is better and what is worse in one scenario than in another."`
 	Capacity    capacityCmd    `cmd:"" group:"decide" help:"Find the highest rate, the fewest servers or the best ratio that keep an objective."`
 	Sweep       sweepCmd       `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`

@@ -63,7 +63,7 @@ func (c *previewCmd) Run(o *outside) error {
 	var state *preview.State
 	if c.State != "" {
 		var err error
-		if state, err = c.state(); err != nil {
+		if state, err = readState(c.State); err != nil {
 			return err
 		}
 	}
@@ -168,11 +168,12 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 	return columns, nil
 }
 
-func (c *previewCmd) state() (*preview.State, error) {
-	text, err := files.Read(c.State, maxStateBytes)
-	if errors.Is(err, os.ErrNotExist) && strings.Contains(c.State, ":") {
+// readState reads the state of a pool: a file, or what a running picker serves.
+func readState(from string) (*preview.State, error) {
+	text, err := files.Read(from, maxStateBytes)
+	if errors.Is(err, os.ErrNotExist) && strings.Contains(from, ":") {
 		var page json.RawMessage
-		if err := getJSON(c.State, "/debug/state", &page); err != nil {
+		if err := getJSON(from, "/debug/state", &page); err != nil {
 			return nil, err
 		}
 		text, err = page, nil
@@ -180,7 +181,7 @@ func (c *previewCmd) state() (*preview.State, error) {
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
-	s, err := preview.ReadState(c.State, text)
+	s, err := preview.ReadState(from, text)
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}

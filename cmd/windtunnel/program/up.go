@@ -17,6 +17,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/live/up"
 )
 
@@ -72,7 +73,7 @@ func (c *upCmd) Run(o *outside) error {
 	ctx, stop := o.Context()
 	defer stop()
 	tell := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
-	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir, Host: host, Note: tell, Tell: tell, Log: log}
+	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir, Host: host, Note: tell, Tell: tell, Log: log, Sidecar: sidecarLine(o)}
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
@@ -100,6 +101,23 @@ func (c *upCmd) Run(o *outside) error {
 	}
 	unfollow()
 	return errors.Join(err, stopUp(u, dir))
+}
+
+// sidecarLine reads the command lines of containers that are routing sidecars.
+func sidecarLine(o *outside) func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
+	return func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
+		inner := *o
+		inner.Env = env
+		commands := &cli{}
+		parser, err := newParser(commands, &inner)
+		if err == nil {
+			_, err = parser.Parse(sidecarArgs(append([]string{"sidecar"}, args...), &inner))
+		}
+		if err != nil {
+			return sidecar.Options{}, err
+		}
+		return commands.Sidecar.options(&inner)
+	}
 }
 
 func stopUp(u *up.Up, dir string) error {

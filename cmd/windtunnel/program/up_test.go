@@ -3,8 +3,10 @@ package program
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -41,49 +43,122 @@ spec: {parentRefs: [{name: g}], rules: [{matches: [{path: {value: %s}}], filters
 		}
 	}
 	write("/a")
-	out, told := &locked{}, &locked{}
-	o := theOutside()
-	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, told, false, 0
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
-	code := make(chan int, 1)
-	go func() { code <- run([]string{"up", "-f", file, "--output", "json"}, o) }()
-	await := func(what string, ok func() bool) {
-		t.Helper()
-		for !ok() {
-			select {
-			case c := <-code:
-				t.Fatalf("it ended with %d before %s:\n%s", c, what, told.String())
-			default:
-				pause.For(t.Context(), 10*time.Millisecond)
-			}
-		}
-	}
-	var at struct{ Listeners []struct{ URL string } }
-	await("the addresses", func() bool { return json.NewDecoder(bytes.NewBufferString(out.String())).Decode(&at) == nil })
+	u := bringUp(t, "-f", file)
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
 	status := func(path string) int {
-		resp, err := client.Get(at.Listeners[0].URL + path)
+		resp, err := client.Get(u.at.Listeners[0].URL + path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	if !strings.HasSuffix(at.Listeners[0].URL, ":"+port) || status("/a") != http.StatusFound {
-		t.Errorf("%+v: /a: %d", at, status("/a"))
+	if !strings.HasSuffix(u.at.Listeners[0].URL, ":"+port) || status("/a") != http.StatusFound {
+		t.Errorf("%+v: /a: %d", u.at, status("/a"))
 	}
 	write("/b")
-	await("the edited file", func() bool { return status("/b") == http.StatusFound })
+	u.await("the edited file", func() bool { return status("/b") == http.StatusFound })
 	write("b")
-	await("the mistake", func() bool { return strings.Contains(told.String(), "what was in force stays") })
+	u.await("the mistake", func() bool { return strings.Contains(u.told.String(), "what was in force stays") })
 	if got := status("/b"); got != http.StatusFound {
 		t.Errorf("after the mistake: %d", got)
 	}
-	stop()
-	if c := <-code; c != 0 {
-		t.Errorf("exit code %d:\n%s", c, told.String())
+	u.end()
+}
+
+// running is windtunnel up under test.
+type running struct {
+	t         *testing.T
+	out, told *locked
+	code      chan int
+	stop      func()
+	at        struct {
+		Listeners []struct {
+			Port int
+			URL  string
+		}
 	}
+}
+
+func bringUp(t *testing.T, args ...string) *running {
+	t.Helper()
+	u := &running{t: t, out: &locked{}, told: &locked{}, code: make(chan int, 1)}
+	o := theOutside()
+	o.Stdout, o.Stderr, o.Terminal, o.Columns = u.out, u.told, false, 0
+	ctx, stop := context.WithCancel(context.Background())
+	u.stop = stop
+	t.Cleanup(stop)
+	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
+	go func() { u.code <- run(append([]string{"up", "--output", "json"}, args...), o) }()
+	u.await("the addresses", func() bool { return json.NewDecoder(bytes.NewBufferString(u.out.String())).Decode(&u.at) == nil })
+	return u
+}
+
+func (u *running) await(what string, ok func() bool) {
+	u.t.Helper()
+	for !ok() {
+		select {
+		case c := <-u.code:
+			u.t.Fatalf("it ended with %d before %s:\n%s", c, what, u.told.String())
+		default:
+			pause.For(u.t.Context(), 10*time.Millisecond)
+		}
+	}
+}
+
+// end interrupts it, which is a clean end.
+func (u *running) end() {
+	u.t.Helper()
+	u.stop()
+	if c := <-u.code; c != 0 {
+		u.t.Errorf("exit code %d:\n%s", c, u.told.String())
+	}
+}
+
+// Document 003's manifests as they stand there: its route asks its picker as its
+// EnvoyExtensionPolicy says, its decode workers have sidecars that prefill elsewhere,
+// and its headers come back.
+func TestDocument003(t *testing.T) {
+	t.Parallel()
+	u := bringUp(t, "-f", "../../../examples/manifests/document-003", "--listen", fmt.Sprintf("127.252.%d.%d", os.Getpid()%250, os.Getpid()/250%250+1))
+	const body = `{"model":"meta-llama/Llama-2-70b-hf","max_tokens":4,"messages":[{"role":"user","content":"%s: why do wind tunnels matter for aviation, in a few words, please?"}]}`
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
+	ask := func(url, host string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(fmt.Sprintf(body, url)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	if len(u.at.Listeners) != 2 {
+		t.Fatalf("%+v", u.at)
+	}
+	for _, l := range u.at.Listeners {
+		resp := ask(l.URL, "llm.example.com")
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s\n%s", l.URL, resp.Status, u.told.String())
+		}
+		for name, want := range map[string]string{"X-Decode-Pod": "llm-decode-worker-", "X-Prefill-Pod": "llm-prefill-worker-", "X-Selected-Pod": "llm-decode-worker-", "X-Response-Time-Ms": "", "X-Kv-Transfer-Time-Ms": "", "X-Request-Id": ""} {
+			if got := resp.Header.Get(name); got == "" || !strings.HasPrefix(got, want) || strings.Contains(got, "%") {
+				t.Errorf("%s: %s is %q; expected %s…", l.URL, name, got, want)
+			}
+		}
+		if got := ask(l.URL, "other.example.com").StatusCode; got != http.StatusNotFound {
+			t.Errorf("another host: %d", got)
+		}
+	}
+	u.end()
 }

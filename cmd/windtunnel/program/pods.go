@@ -1,0 +1,91 @@
+package program
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
+	"github.com/windtunnel/windtunnel/core/picker/preview"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// podsCmd lists what an endpoint picker knows of its pool.
+type podsCmd struct {
+	From     string `name:"from" default:"127.0.0.1:9090" placeholder:"HOST:PORT|STATE" help:"Where an endpoint picker serves its metrics, or a state as windtunnel preview takes it."`
+	Selector string `short:"l" placeholder:"SELECTOR" help:"Only pods with such labels: key=value, key!=value, key in (a,b), key notin (a,b), key, !key."`
+	Labels   bool   `name:"show-labels" help:"Show the labels, too."`
+	shownAs
+}
+
+func (podsCmd) Help() string {
+	return `Shows the pods that an endpoint picker chooses among, with the metrics that it has of
+them now: requests that wait and run, how full the KV cache is, and how busy the
+accelerator where a scraper brings that (gpu_utilization). A dash is what nobody
+has told it.
+
+Examples:
+  windtunnel pods                                       # of windtunnel run --keep
+  windtunnel pods -l llm-d.ai/role=prefill --show-labels
+  windtunnel pods --from 127.0.0.1:9090 --output json   # all of it, for windtunnel preview --state`
+}
+
+// Run prints the pods, those of one pool in the picker's order.
+func (c *podsCmd) Run(o *outside) error {
+	var wanted picker.Selector
+	if c.Selector != "" {
+		var err error
+		if wanted, err = picker.ParseSelector(c.Selector); err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("-l: %w", err))
+		}
+	}
+	s, err := readState(c.From)
+	if err != nil {
+		return err
+	}
+	s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e preview.Endpoint) bool { return !wanted.Matches(e.Labels) })
+	if c.json() {
+		return writeJSON(o.Stdout, s)
+	}
+	if len(s.Endpoints) == 0 {
+		_, err := fmt.Fprintln(o.Stderr, "no pods found")
+		return err
+	}
+	w := tabwriter.NewWriter(o.Stdout, 0, 0, 3, ' ', 0)
+	heads := []string{"NAME", "ADDRESS", "WAITING", "RUNNING", "KV", "GPU"}
+	if c.Labels {
+		heads = append(heads, "LABELS")
+	}
+	fmt.Fprintln(w, strings.Join(heads, "\t"))
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		gpu := "-"
+		if share, told := e.Custom[datalayer.FigureGPU]; told {
+			gpu = percentOf(share)
+		}
+		row := []string{report.Printable(e.Name), report.Printable(net.JoinHostPort(e.Address, e.Port)), strconv.FormatInt(e.Waiting, 10), strconv.FormatInt(e.Running, 10), percentOf(e.KV), gpu}
+		if c.Labels {
+			row = append(row, labelsOf(e))
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+func percentOf(share float64) string { return strconv.FormatFloat(100*share, 'f', 0, 64) + "%" }
+
+// labelsOf are the labels as kubectl shows them.
+func labelsOf(e *preview.Endpoint) string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(e.Labels)) {
+		out = append(out, report.Printable(key+"="+e.Labels[key]))
+	}
+	return cmp.Or(strings.Join(out, ","), "<none>")
+}

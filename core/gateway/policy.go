@@ -1,0 +1,280 @@
+package gateway
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+)
+
+// Policies are attached to routes (or Gateways, or pools) by name. Envoy Gateway
+// looks for the target in the policy's own namespace; document 003 (docs/documents.md)
+// has them apart, so that a name which there is once only is found anywhere.
+
+// TargetRef names what a policy is about.
+type TargetRef struct {
+	Group   string `json:"group"`
+	Kind    string `json:"kind"`
+	Name    string `json:"name"`
+	Section string `json:"sectionName"`
+
+	At strictyaml.Value `json:"."`
+}
+
+// Targets are a policy's targetRefs, or its one targetRef.
+type Targets struct {
+	List []TargetRef `json:"targetRefs" max:"16"`
+	One  *TargetRef  `json:"targetRef"`
+}
+
+func (t *Targets) all() []TargetRef {
+	if t.One != nil {
+		return append(slices.Clone(t.List), *t.One)
+	}
+	return t.List
+}
+
+// about is whether a policy in a namespace is about an object, when of its kind and
+// name there are so many in all.
+func (t *Targets) about(namespace, kind string, m *objects.Meta, many int) bool {
+	return slices.ContainsFunc(t.all(), func(r TargetRef) bool {
+		return r.Kind == kind && r.Name == m.Name && (m.Namespace == namespace || many == 1)
+	})
+}
+
+// named is how many routes there are of a name, in all namespaces.
+func (s *Set) named(name string) (n int) {
+	for i := range s.Routes {
+		if s.Routes[i].Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+// ExtensionPolicy is an EnvoyExtensionPolicy: which external processor routes ask,
+// what it is shown and how long it may take.
+type ExtensionPolicy struct {
+	objects.Meta
+	Targets
+	// ExtProc is a list in Envoy Gateway, and one in document 003.
+	ExtProc extProcs `json:"extProc"`
+	Wasm    inert    `json:"wasm"`
+	Lua     inert    `json:"lua"`
+
+	At strictyaml.Value `json:"."`
+}
+
+// ExtProc is one external processor.
+type ExtProc struct {
+	Backends []BackendRef `json:"backendRefs" max:"16"`
+	Mode     *struct {
+		Request  *ShownMode `json:"request"`
+		Response *ShownMode `json:"response"`
+		Override inert      `json:"allowModeOverride"`
+	} `json:"processingMode"`
+	// Timeout bounds one answer of the processor; document 003 calls it Processing.
+	Timeout    *Duration `json:"messageTimeout"`
+	Processing *Duration `json:"processingTimeout"`
+	FailOpen   *bool     `json:"failOpen"`
+	Metadata   inert     `json:"metadata"`
+
+	At strictyaml.Value `json:"."`
+}
+
+// ShownMode is what of a message is shown.
+type ShownMode struct {
+	Headers    string `json:"headers" oneof:"SEND,SKIP,DEFAULT"` // document 003's
+	Body       string `json:"body" oneof:"NONE,BUFFERED,STREAMED,BUFFERED_PARTIAL,FULL_DUPLEX_STREAMED,Buffered,Streamed,BufferedPartial,FullDuplexStreamed"`
+	Attributes inert  `json:"attributes"`
+}
+
+type extProcs []ExtProc
+
+// ReadYAML reads one, or a list.
+func (x *extProcs) ReadYAML(v strictyaml.Value) strictyaml.Problems {
+	if v.IsList() {
+		var list []ExtProc
+		p := v.Decode(&list)
+		*x = list
+		return p
+	}
+	var one ExtProc
+	p := v.Decode(&one)
+	*x = extProcs{one}
+	return p
+}
+
+func (x *ExtensionPolicy) check(v strictyaml.Value) {
+	if len(x.ExtProc) > 1 {
+		v.Get("extProc").Fail(fmt.Sprintf("found %d", len(x.ExtProc)), "one: the endpoint picker", "")
+	}
+	for i := range x.ExtProc {
+		if len(x.ExtProc[i].Backends) == 0 {
+			x.ExtProc[i].At.Get("backendRefs").Fail("there are none", "the Service of the endpoint picker", "")
+		}
+	}
+}
+
+// Body is what a picker is shown of a message's body.
+type Body string
+
+// The ways to show it.
+const (
+	BodyFullDuplex Body = "FULL_DUPLEX_STREAMED"
+	BodyBuffered   Body = "BUFFERED"
+	BodyStreamed   Body = "STREAMED"
+	BodyUnseen     Body = "NONE"
+)
+
+// Asking is how a route asks its pool's picker, where a policy says so.
+type Asking struct {
+	Request, Response Body
+	// Timeout bounds an answer of the picker; 0 is not said. It has no effect on
+	// full-duplex bodies.
+	Timeout  time.Duration
+	FailOpen bool
+}
+
+func (m *ShownMode) shown() Body {
+	if m == nil {
+		return BodyUnseen
+	}
+	switch strings.ToUpper(strings.ReplaceAll(m.Body, "_", "")) {
+	case "BUFFERED", "BUFFEREDPARTIAL":
+		return BodyBuffered
+	case "STREAMED":
+		return BodyStreamed
+	case "FULLDUPLEXSTREAMED":
+		return BodyFullDuplex
+	}
+	return BodyUnseen
+}
+
+// extension is the policy of a name that a route's filter means: in its own
+// namespace, else anywhere where there is one only.
+func (b *builder) extension(namespace, name string) *ExtensionPolicy {
+	var anywhere []*ExtensionPolicy
+	for i := range b.Extensions {
+		x := &b.Extensions[i]
+		if x.Name == name && x.Namespace == namespace {
+			return x
+		}
+		if x.Name == name {
+			anywhere = append(anywhere, x)
+		}
+	}
+	if len(anywhere) == 1 {
+		return anywhere[0]
+	}
+	return nil
+}
+
+// extend makes a route ask as the policies about it say.
+func (b *builder) extend(r *HTTPRoute, to *Route) {
+	for i := range b.Extensions {
+		if x := &b.Extensions[i]; x.about(x.Namespace, "HTTPRoute", &r.Meta, b.named(r.Name)) {
+			b.asks(x, to)
+		}
+	}
+}
+
+func (b *builder) asks(x *ExtensionPolicy, to *Route) {
+	if len(x.ExtProc) == 0 {
+		return
+	}
+	p := &x.ExtProc[0]
+	a := &Asking{Request: BodyUnseen, Response: BodyUnseen}
+	if p.Mode != nil {
+		a.Request, a.Response = p.Mode.Request.shown(), p.Mode.Response.shown()
+	}
+	for _, d := range []*Duration{p.Timeout, p.Processing} {
+		if d != nil {
+			a.Timeout = time.Duration(*d)
+		}
+	}
+	a.FailOpen = p.FailOpen != nil && *p.FailOpen
+	to.Asking = a
+	if ref := &p.Backends[0]; to.picker == nil {
+		to.picker = &PickerService{Namespace: orElse(ref.Namespace, x.Namespace), Name: ref.Name}
+	}
+	if p.Processing != nil {
+		b.note(p.At.Get("processingTimeout").Problem("processingTimeout is document 003's; Envoy Gateway calls it messageTimeout", "", "it bounds each answer of the picker").Error())
+	}
+	if a.Timeout > 0 && a.Request == BodyFullDuplex {
+		b.note(p.At.Problem("a timeout of the picker has no effect on full-duplex bodies", "", "the picker's own limits count").Error())
+	}
+}
+
+// HeaderPolicy is document 003's EnvoyFilter: it changes headers of a route, with
+// Envoy's variables. Real ones are otherwise and are not read.
+type HeaderPolicy struct {
+	objects.Meta
+	Targets
+	Request  *HeaderModifier `json:"requestHeaderModifier"`
+	Response *HeaderModifier `json:"responseHeaderModifier"`
+
+	At strictyaml.Value `json:"."`
+}
+
+// variables are Envoy's that the document's values become. Of those that it makes
+// up each has one that means the same; the pod is what it calls the upstream's
+// cluster.
+var variables = map[string]string{"%REQ_ID%": "%REQ(X-REQUEST-ID)%", "%UPSTREAM_CLUSTER%": "%UPSTREAM_HOST%",
+	"%PROTOCOL%": "%PROTOCOL%", "%START_TIME%": "%START_TIME%", "%DURATION%": "%DURATION%", "%UPSTREAM_HOST%": "%UPSTREAM_HOST%"}
+
+var (
+	variableForm = regexp.MustCompile(`%[^%]*%`)
+	ofHeader     = regexp.MustCompile(`^%(REQ|RESP|UPSTREAM_HEADER)\(([-:A-Za-z0-9?]+)\)%$`)
+)
+
+func (x *HeaderPolicy) check(strictyaml.Value) {
+	for _, m := range []*HeaderModifier{x.Request, x.Response} {
+		if m == nil {
+			continue
+		}
+		m.check()
+		for _, list := range [][]HeaderValue{m.Set, m.Add} {
+			for i := range list {
+				h := &list[i]
+				h.Variables = true
+				h.Value = variableForm.ReplaceAllStringFunc(h.Value, func(v string) string {
+					if to, known := variables[v]; known {
+						return to
+					}
+					if of := ofHeader.FindStringSubmatch(v); of != nil {
+						return "%" + strings.Replace(of[1], "UPSTREAM_HEADER", "RESP", 1) + "(" + of[2] + ")%"
+					}
+					h.At.Get("value").Fail("found "+v, "%REQ_ID%, %PROTOCOL%, %START_TIME%, %DURATION%, %UPSTREAM_CLUSTER%, %UPSTREAM_HOST%, %REQ(name)%, %RESP(name)% or %UPSTREAM_HEADER(name)%", "")
+					return v
+				})
+			}
+		}
+	}
+}
+
+// headers changes a route's headers as the policies about it say.
+func (b *builder) headers(r *HTTPRoute, to *Route) {
+	for i := range b.HeaderPolicies {
+		x := &b.HeaderPolicies[i]
+		if !x.about(x.Namespace, "HTTPRoute", &r.Meta, b.named(r.Name)) {
+			continue
+		}
+		to.RequestHeaders, to.ResponseHeaders = to.RequestHeaders.and(x.Request), to.ResponseHeaders.and(x.Response)
+	}
+}
+
+// and is both modifiers, one after the other.
+func (m *HeaderModifier) and(more *HeaderModifier) *HeaderModifier {
+	switch {
+	case m == nil:
+		return more
+	case more == nil:
+		return m
+	}
+	return &HeaderModifier{Set: slices.Concat(m.Set, more.Set), Add: slices.Concat(m.Add, more.Add), Remove: slices.Concat(m.Remove, more.Remove), At: m.At}
+}
