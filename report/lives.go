@@ -33,6 +33,7 @@ func (t *Tally) Lived(l *flow.Life) {
 	e := Ended{Number: int32(min(l.Number, 1<<31-1)), Sent: l.Sent, TTFT: micros(l.FirstGot - l.Sent), E2E: micros(l.LastGot - l.Sent), Completed: true,
 		Prompt: int32(min(l.Prompt, 1<<31-1)), Cached: int32(min(cached, 1<<31-1)), Tokens: int32(min(l.Tokens, 1<<31-1))}
 	t.good.ended(class, slo, &e)
+	t.pools.lived(l, &e)
 	t.ended.add(e)
 }
 
@@ -78,9 +79,9 @@ func (t *Tally) addLives(hops map[flow.Hop]map[flow.Step]int) {
 }
 
 // Lives implements flow.Summing: lines, steps, recordings and the account of several
-// pools are of events.
+// pickers are of events.
 func (s *Session) Lives() flow.Lives {
-	if s.tally.pools.of != nil || s.ordered != nil || s.lines != nil || s.file != nil || s.view != nil && s.view.detail != Progress {
+	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.view != nil && s.view.detail != Progress {
 		return nil
 	}
 	return lives{s}

@@ -101,6 +101,7 @@ type poolCount struct {
 
 type groupCount struct {
 	Group
+	pool   *poolCount
 	served servedCount
 }
 
@@ -129,7 +130,7 @@ func (t *Tally) pooled(list []Pool) {
 			c.pickers[name] = 0
 		}
 		for _, g := range p.Groups {
-			n := &groupCount{Group: g}
+			n := &groupCount{Group: g, pool: c}
 			c.groups = append(c.groups, n)
 			for _, e := range g.Endpoints {
 				t.pools.at[e] = n
@@ -175,6 +176,22 @@ func (x *pools) ended(r *openRequest, o flow.Outcome, e *Ended) {
 	if g := x.at[r.server]; g != nil {
 		g.served.add(e)
 	}
+}
+
+// lived is a request that is told as a whole.
+func (x *pools) lived(l *flow.Life, e *Ended) {
+	if g := x.at[l.Endpoint]; g != nil {
+		g.pool.requests++
+		g.pool.outcomes.add(l.Outcome(), maxOutcomes)
+		g.pool.served.add(e)
+		g.served.add(e)
+	}
+}
+
+// named says that requests are counted by what only their events tell: which replica
+// of a picker had them.
+func (x *pools) named() bool {
+	return slices.ContainsFunc(x.list, func(p *poolCount) bool { return len(p.Pickers) > 0 })
 }
 
 func (c *servedCount) add(e *Ended) {
@@ -277,8 +294,8 @@ func (s Summary) writePools(l *lines) {
 	for i, r := range rows {
 		line := r.name + strings.Repeat(" ", width-columnsOf(r.name))
 		for k, cell := range r.cells {
-			if cell = fmt.Sprintf("%9s", cell); k == 1 {
-				cell = " " + cell
+			if cell = fmt.Sprintf(" %8s", cell); k == 1 { // under its longer head
+				cell = fmt.Sprintf(" %9s", r.cells[k])
 			}
 			if l.columns > 0 && columnsOf(line+cell) > l.columns {
 				break

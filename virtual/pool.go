@@ -109,6 +109,10 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 		return err
 	}
 	m := p.Server(i)
+	own := m
+	if m.Batching != scenario.Independent { // the engine says how long all takes but how long answers are, which is the pool's
+		own = &p.ModelServer
+	}
 	for id := range len(x.adapters) {
 		config.Adapters = append(config.Adapters, engine.AdapterID(id+1))
 	}
@@ -117,7 +121,7 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	if err != nil {
 		return fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	sv := &server{pool: x, draws: s.Draws(m), index: i, name: p.ServerName(i), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
+	sv := &server{pool: x, draws: s.Draws(own), index: i, name: p.ServerName(i), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
