@@ -16,6 +16,7 @@ type pool struct {
 	blank     int // and of these those without content that can be asked for
 	named     int // blocks whose content can be asked for
 	caching   bool
+	forgets   bool // blocks that nobody can ask for any more count as blank
 
 	nodes  []node // nodes[0] stands for none, and for the root of the tree
 	unused []int32
@@ -209,4 +210,27 @@ func (p *pool) drop(h *holding) {
 		i = parent
 	}
 	h.leaf, h.indexed, h.announced, h.blocks = 0, 0, 0, 0
+}
+
+// leave is drop for a request that is over and looks for its content no more: what
+// nobody else can ask for is forgotten, where nobody counts it either.
+func (p *pool) leave(h *holding) {
+	known := int32(len(h.hashes))
+	x := &p.nodes[h.leaf]
+	if !p.forgets || h.leaf == 0 || x.key != h.key || x.refs != 1 || x.children > 0 || x.start+x.count <= known {
+		p.drop(h)
+		return
+	}
+	p.giveAnonymous(h.blocks - h.indexed)
+	if x.start < known {
+		p.split(h.leaf, known-x.start)
+		x = &p.nodes[h.leaf]
+	}
+	gone, n := h.leaf, x.count
+	p.unindex(gone)
+	p.named -= int(n)
+	h.leaf, h.indexed, h.blocks = x.parent, h.indexed-n, h.indexed-n
+	p.dropNode(gone)
+	p.giveAnonymous(n)
+	p.drop(h)
 }
