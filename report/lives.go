@@ -77,9 +77,10 @@ func (t *Tally) addLives(hops map[flow.Hop]map[flow.Step]int) {
 	hops[flow.Client][flow.RequestSent] += t.sending
 }
 
-// Lives implements flow.Summing: lines, steps and recordings are of events.
+// Lives implements flow.Summing: lines, steps, recordings and the account of several
+// pools are of events.
 func (s *Session) Lives() flow.Lives {
-	if s.ordered != nil || s.lines != nil || s.file != nil || s.view != nil && s.view.detail != Progress {
+	if s.tally.pools.of != nil || s.ordered != nil || s.lines != nil || s.file != nil || s.view != nil && s.view.detail != Progress {
 		return nil
 	}
 	return lives{s}

@@ -44,6 +44,7 @@ type Tally struct {
 	sending  int                       // requests that will be, and are in flight
 	ended    sample
 	good     goodput
+	pools    pools
 	foretold predictionTally
 	sentTo   machine.Time // when the last request was sent
 	byHand   ByHand
@@ -62,6 +63,7 @@ type openRequest struct {
 	sentAt, firstAt       machine.Time
 	asked, cached, tokens int    // of the prompt, of those cached, of the answer
 	class                 string // of traffic
+	pool                  *poolCount
 	slo                   SLO
 	prefiller             string // where the sidecar's prefill leg goes, or went
 	prefilled             bool   // it has computed the prompt
@@ -228,6 +230,8 @@ func (t *Tally) Record(e flow.Event) {
 		}
 	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegFailed}:
 		r.prefilled = false
+	case at == flow.At{Hop: flow.EPP, Step: flow.RequestReceived} && !r.byHand:
+		t.pools.received(r, &e)
 	case at == flow.At{Hop: flow.EPP, Step: flow.PredictionChecked}:
 		if !r.byHand {
 			t.foretold.record(&e)
@@ -443,16 +447,16 @@ func (t *Tally) Summary() Summary {
 		s.PrefillServers = maps.Clone(t.prefills)
 	}
 	s.Classes = t.good.summary(measured(t.sentTo, t.last).Seconds())
+	s.Pools = t.pools.summary(t.pods, t.prefills)
 	s.Predictions = t.foretold.summary()
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
 		if h == nil {
 			continue
 		}
-		most := t.largest[i].Seconds()
-		at := func(q float64) float64 { return min(round(float64(h.ValueAtQuantile(q))/1e6), most) }
-		s.Spans = append(s.Spans, SpanSummary{Name: t.index.spans[i].Name, Count: int(h.TotalCount()),
-			P50: at(50), P90: at(90), P99: at(99), Max: most, Slowest: t.slowest[i]})
+		x := spanOf(h, t.largest[i].Seconds())
+		x.Name, x.Slowest = t.index.spans[i].Name, t.slowest[i]
+		s.Spans = append(s.Spans, x)
 	}
 	return s
 }
