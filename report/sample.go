@@ -83,6 +83,18 @@ func (t *Tally) Sample() *Sample {
 	return newSample(slices.Clone(t.ended.list), int(max(t.ended.stride, 1)))
 }
 
+// lastSample is Sample of a run that is over: nothing is counted any more.
+func (t *Tally) lastSample() *Sample {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return newSample(t.ended.list, int(max(t.ended.stride, 1)))
+}
+
+// Expect makes room for so many requests of a run: memory that is used as they end.
+func (t *Tally) Expect(requests int) {
+	t.ended.list = make([]Ended, 0, min(max(requests, 0), MaxSample))
+}
+
 // intervals is into how many a run is cut to see whether it settles.
 const intervals = 1000
 

@@ -74,6 +74,7 @@ type Session struct {
 // Start opens the recording and begins to listen.
 func Start(o Options) (*Session, error) {
 	s := &Session{options: o, tally: NewTallyFor(o.InFlight)}
+	s.tally.Expect(o.Requests)
 	if o.File != "" {
 		var err error
 		if s.file, err = Create(o.File); err != nil {
@@ -200,13 +201,13 @@ func (s *Session) Abandon() error {
 }
 
 // summary is what the run came to until now.
-func (s *Session) summary(interrupted bool) Summary {
+func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	sum := s.tally.Summary()
 	sum.Endpoints, sum.PrefillServers = withZeros(sum.Endpoints, s.options.servers), withZeros(sum.PrefillServers, s.options.prefill)
 	if sum.PrefixCache != nil && sum.PrefixCache.CachedTokens == 0 && !s.options.PrefixCache {
 		sum.PrefixCache = nil
 	}
-	sum.Measures = (Runs{s.tally.Sample()}).Under(s.options.SLO).All()
+	sum.Measures = (Runs{x}).Under(s.options.SLO).All()
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
 	if s.options.pools != nil {
 		sum.Pools = s.options.pools
@@ -241,7 +242,7 @@ func (s *Session) Loaded(settled func(Summary) bool) error {
 		return nil
 	}
 	s.told = true
-	return s.print(s.summary(false))
+	return s.print(s.summary(false, s.tally.Sample()))
 }
 
 // maxSettling is how long Loaded waits for events.
@@ -268,7 +269,7 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 	if s.ordered != nil {
 		s.ordered.Close()
 	}
-	sum := s.summary(interrupted)
+	sum := s.summary(interrupted, s.tally.lastSample())
 	sum.HopTimes, sum.SLO = s.options.hops, s.options.SLO.told()
 	if s.hops != nil {
 		sum.HopTimes = s.hops.times()

@@ -97,7 +97,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	for _, sv := range x.servers {
 		if onDemand == len(x.pickers) {
 			sv.core.Stats().OnlyNow()
-			sv.engine.ReportNoSteps()
+			sv.engine.OnlyNow()
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ type pool struct {
 	blank     int // and of these those without content that can be asked for
 	named     int // blocks whose content can be asked for
 	caching   bool
+	forgets   bool // blocks that nobody can ask for any more count as blank
 
 	nodes  []node // nodes[0] stands for none, and for the root of the tree
 	unused []int32
@@ -40,6 +41,7 @@ type node struct {
 	children  int32
 	prev      int32 // free queue
 	next      int32
+	blanks    int32 // blocks without content right before it in the free queue, where the pool forgets
 	colder    int32 // queue of cold nodes
 	warmer    int32
 }
@@ -96,6 +98,12 @@ func (p *pool) take(n int) {
 	for n > 0 {
 		i := p.head
 		x := &p.nodes[i]
+		if k := min(n, int(x.blanks)); k > 0 {
+			x.blanks -= int32(k)
+			p.blank -= k
+			n -= k
+			continue
+		}
 		k := min(n, int(x.count))
 		n -= k
 		x.count -= int32(k)
@@ -153,6 +161,12 @@ func (p *pool) give(i int32) {
 
 func (p *pool) link(i int32) {
 	x := &p.nodes[i]
+	if t := p.tail; p.forgets && t != 0 && p.nodes[t].anonymous { // one node less
+		x.blanks = p.nodes[t].blanks + p.nodes[t].count
+		p.nodes[t].blanks = 0
+		p.unlink(t)
+		p.dropNode(t)
+	}
 	x.prev, x.next = p.tail, 0
 	if p.tail != 0 {
 		p.nodes[p.tail].next = i
@@ -186,7 +200,16 @@ func (p *pool) unlink(i int32) {
 	} else {
 		p.tail = x.prev
 	}
-	x.prev, x.next = 0, 0
+	next, blanks := x.next, x.blanks
+	x.prev, x.next, x.blanks = 0, 0, 0
+	switch {
+	case blanks == 0:
+	case next != 0: // they stay where they are
+		p.nodes[next].blanks += blanks
+	default:
+		p.free, p.blank = p.free-int(blanks), p.blank-int(blanks)
+		p.giveAnonymous(blanks)
+	}
 }
 
 // grow adds n new blocks to a holding. The caller has checked that there are
@@ -209,4 +232,27 @@ func (p *pool) drop(h *holding) {
 		i = parent
 	}
 	h.leaf, h.indexed, h.announced, h.blocks = 0, 0, 0, 0
+}
+
+// leave is drop for a request that is over and looks for its content no more: what
+// nobody else can ask for is forgotten, where nobody counts it either.
+func (p *pool) leave(h *holding) {
+	known := int32(len(h.hashes))
+	x := &p.nodes[h.leaf]
+	if !p.forgets || h.leaf == 0 || x.key != h.key || x.refs != 1 || x.children > 0 || x.start+x.count <= known {
+		p.drop(h)
+		return
+	}
+	p.giveAnonymous(h.blocks - h.indexed)
+	if x.start < known {
+		p.split(h.leaf, known-x.start)
+		x = &p.nodes[h.leaf]
+	}
+	gone, n := h.leaf, x.count
+	p.unindex(gone)
+	p.named -= int(n)
+	h.leaf, h.indexed, h.blocks = x.parent, h.indexed-n, h.indexed-n
+	p.dropNode(gone)
+	p.giveAnonymous(n)
+	p.drop(h)
 }

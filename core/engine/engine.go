@@ -112,8 +112,15 @@ func (e *Engine) independent() bool { return e.cfg.Batching == BatchingIndepende
 // Config is the configuration with its defaults filled in.
 func (e *Engine) Config() Config { return e.cfg }
 
-// ReportNoSteps takes Config.ReportSteps back, where nobody reads of them after all.
-func (e *Engine) ReportNoSteps() { e.cfg.ReportSteps = false }
+// OnlyNow is for a driver whose readers want to know nothing of what has happened: no
+// steps are reported, and blocks whose content nobody can ask for any more are free
+// of it at once (KVBlocksHeld).
+func (e *Engine) OnlyNow() {
+	e.cfg.ReportSteps = false
+	if e.pool != nil {
+		e.pool.forgets = e.pool.offload.total == 0 && e.pool.log == nil
+	}
+}
 
 // Now is the engine's own time: the latest it was given.
 func (e *Engine) Now() machine.Time { return e.now }

@@ -89,6 +89,7 @@ func TestPrefixTreeIsAFlatCache(t *testing.T) {
 		const size = 4
 		total := rapid.IntRange(4, 60).Draw(t, "blocks")
 		p := newPool(&Config{BlockSize: size, NumGPUBlocks: total})
+		p.forgets = rapid.Bool().Draw(t, "forgets")
 		f := newFlat(total, size)
 		type lease struct {
 			h      holding
@@ -96,7 +97,7 @@ func TestPrefixTreeIsAFlatCache(t *testing.T) {
 			hashes []uint64
 			full   int
 		}
-		generated := uint64(0)
+		generated, own := uint64(0), map[uint64]bool{}
 		leases := make([]*lease, 3) // one per family
 		for range rapid.IntRange(1, 60).Draw(t, "operations") {
 			family := rapid.IntRange(0, 2).Draw(t, "family")
@@ -114,9 +115,13 @@ func TestPrefixTreeIsAFlatCache(t *testing.T) {
 					l.hashes = append(l.hashes, mix(h))
 				}
 				l.h.chain = chain{hashes: l.hashes, key: mix(generated + 1)}
+				if p.forgets {
+					l.h.hashes = l.hashes[:n]
+				}
 				for i := n; i < 24; i++ { // what it generates is its own
 					generated++
 					l.hashes[i] = mix(1<<40 + generated)
+					own[l.hashes[i]] = true
 				}
 				const extra = 1 // a partial last block
 				limit := (n*size + extra - 1) / size
@@ -145,7 +150,7 @@ func TestPrefixTreeIsAFlatCache(t *testing.T) {
 				p.commit(&l.h, int32(l.full), 1)
 				f.commit(l.blocks, l.hashes, l.full)
 			default:
-				p.drop(&l.h)
+				p.leave(&l.h)
 				f.drop(l.blocks)
 				leases[family] = nil
 			}
@@ -156,12 +161,16 @@ func TestPrefixTreeIsAFlatCache(t *testing.T) {
 			for i := range p.nodes {
 				if x := &p.nodes[i]; i > 0 && !x.anonymous {
 					for k := range x.count {
-						have = append(have, x.chain.at(x.start+k))
+						if h := x.chain.at(x.start + k); !p.forgets || int(x.start+k) < len(x.hashes) {
+							have = append(have, h)
+						}
 					}
 				}
 			}
 			for h := range f.cached {
-				want = append(want, h)
+				if !p.forgets || !own[h] {
+					want = append(want, h)
+				}
 			}
 			slices.Sort(have)
 			slices.Sort(want)

@@ -83,10 +83,10 @@ func (p *pool) share(h *holding, found hit, owner RequestID) {
 func (p *pool) refer(i int32) {
 	x := &p.nodes[i]
 	if x.refs == 0 && x.count > 0 {
-		p.unlink(i)
 		p.free -= int(x.count)
+		p.unlink(i)
 	}
-	x.refs++
+	p.nodes[i].refs++
 }
 
 // split cuts a node after its first n blocks and returns the new node that

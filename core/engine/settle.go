@@ -140,7 +140,7 @@ func (e *Engine) complete(at machine.Time, s int32, fx *Effects) {
 	e.pad()
 	e.pool.commit(&r.holding, r.computed/e.pool.blockSize, r.id)
 	if !r.holdKV {
-		e.pool.drop(&r.holding)
+		e.pool.leave(&r.holding)
 	}
 	why := ReasonLength
 	if r.stop {

@@ -104,14 +104,14 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		t := c.begin()
 		s.Scorer.Score(c, r.Left, raw)
 		c.end("Scorer", s.Scorer, t)
-		w := s.Weight
+		w, totals := s.Weight, r.Totals[:len(raw)]
 		for j, v := range raw {
 			if !(v >= 0) { // also not a number
 				v, raw[j] = 0, 0
 			} else if v > 1 {
 				v, raw[j] = 1, 1
 			}
-			r.Totals[j] += float64(v * w) // no fused multiply-add: the same digits everywhere
+			totals[j] += float64(v * w) // no fused multiply-add: the same digits everywhere
 		}
 		r.Raw = append(r.Raw, raw)
 	}

@@ -3,6 +3,7 @@ package picker
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/described"
@@ -356,11 +357,20 @@ func (p *Picker) begin(now machine.Time, r *Request, view *View, answers []Answe
 
 // candidates are the endpoints that a request may go to, before screeners.
 func (c *Cycle) candidates() {
-	for i := range c.View.States {
-		if r := c.Request; !r.HasSubset || c.p.opt.IgnoreSubset || r.matchesSubset(c.View.States[i].Endpoint) {
-			c.Decision.Candidates = append(c.Decision.Candidates, int32(i))
+	list := slices.Grow(c.Decision.Candidates, len(c.View.States))
+	if r := c.Request; r.HasSubset && !c.p.opt.IgnoreSubset {
+		for i := range c.View.States {
+			if r.matchesSubset(c.View.States[i].Endpoint) {
+				list = append(list, int32(i))
+			}
+		}
+	} else {
+		list = list[:len(c.View.States)]
+		for i := range list {
+			list[i] = int32(i)
 		}
 	}
+	c.Decision.Candidates = list
 }
 
 // Consult returns what plug-ins ask the outside about the endpoints that a request

@@ -92,6 +92,7 @@ func (v *variant) play(ctx context.Context, replication int) (*result, error) {
 
 func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 	t := report.NewTallyFor(s.Workload.Requests)
+	t.Expect(s.Workload.Requests)
 	if err := playTo(ctx, s, t); err != nil {
 		return nil, err
 	}
