@@ -44,8 +44,8 @@ type Tally struct {
 	sending  int                       // requests that will be, and are in flight
 	ended    sample
 	good     goodput
-	foretold predictionTally
 	pools    pools
+	foretold predictionTally
 	sentTo   machine.Time // when the last request was sent
 	byHand   ByHand
 	warnings []Warning
@@ -230,12 +230,12 @@ func (t *Tally) Record(e flow.Event) {
 		}
 	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegFailed}:
 		r.prefilled = false
+	case at == flow.At{Hop: flow.EPP, Step: flow.RequestReceived} && !r.byHand:
+		t.pools.received(r, &e)
 	case at == flow.At{Hop: flow.EPP, Step: flow.PredictionChecked}:
 		if !r.byHand {
 			t.foretold.record(&e)
 		}
-	case at == flow.At{Hop: flow.EPP, Step: flow.RequestReceived} && !r.byHand:
-		t.pools.received(r, &e)
 	case at == flow.At{Hop: flow.EPP, Step: flow.EndpointPicked} && e.Endpoint != "":
 		if !r.byHand {
 			t.pods.add(e.Endpoint, maxEndpoints)
@@ -447,8 +447,8 @@ func (t *Tally) Summary() Summary {
 		s.PrefillServers = maps.Clone(t.prefills)
 	}
 	s.Classes = t.good.summary(measured(t.sentTo, t.last).Seconds())
-	s.Predictions = t.foretold.summary()
 	s.Pools = t.pools.summary(t.pods, t.prefills)
+	s.Predictions = t.foretold.summary()
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
 		if h == nil {
