@@ -257,20 +257,6 @@ func (m *Model) Predict(row []float32) float32 {
 	return sum
 }
 
-// PredictAll predicts len(out) rows, which stand in rows one after the other. It
-// takes each tree through all of them.
-func (m *Model) PredictAll(rows []float32, out []float32) {
-	for i := range out {
-		out[i] = m.Base
-	}
-	rows = rows[:len(out)*m.Columns]
-	for _, root := range m.roots {
-		for i := range out {
-			out[i] += m.leaf(root, rows[i*m.Columns:(i+1)*m.Columns])
-		}
-	}
-}
-
 func (m *Model) leaf(i int32, row []float32) float32 {
 	n := &m.nodes[i]
 	for n.kind&leaf == 0 {

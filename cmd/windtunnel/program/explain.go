@@ -82,7 +82,7 @@ func (c *explainCmd) find(o *outside) (*picker.Explanation, error) {
 // counts.
 func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.Explanation, error) {
 	var found any
-	var pool, picked string
+	var pool, picked, observed string
 	known := false
 	err := read(func(e flow.Event) error {
 		if !flow.Named(c.Request, e.Request) {
@@ -95,6 +95,9 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 		}
 		if x := e.Details.Get(flow.Explanation); x != nil {
 			found = x
+		}
+		if e.Hop == flow.EPP && e.Step == flow.PredictionChecked {
+			observed = truth(e.Details)
 		}
 		return nil
 	})
@@ -120,7 +123,27 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 		return nil, exit.With(exit.Input, fmt.Errorf("%s: the explanation of request %s: %w", c.From, c.Request, err))
 	}
 	e.Pool, e.Picker = pool, picked
+	if observed != "" {
+		e.Notes = append(e.Notes, observed)
+	}
 	return &e, nil
+}
+
+// truth is what came of a prediction, in words.
+func truth(d flow.Details) string {
+	var out []string
+	for _, x := range []struct{ name, words string }{{"ttft_ms", "the first token took %.1f ms"}, {"tpot_ms", "each further token %.2f ms"}} {
+		was, ok := d.Get(x.name).(float64)
+		if !ok {
+			continue
+		}
+		text := fmt.Sprintf(x.words, was)
+		if is, ok := d.Get("predicted_" + x.name).(float64); ok {
+			text += fmt.Sprintf(" (predicted %.4g)", is)
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
 }
 
 // played plays a recording's log of inputs and has the picker tell why it decides

@@ -1,0 +1,2 @@
+// Package predict measures decisions that go by predicted latencies.
+package predict
