@@ -50,8 +50,8 @@ pools:
 type rig struct {
 	*stack.Stack
 	*stack.Pool // the first
-	client *http.Client
-	ports  []stack.Listener
+	client      *http.Client
+	ports       []stack.Listener
 }
 
 // patience bounds every wait for something that has to happen.
