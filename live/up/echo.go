@@ -63,7 +63,7 @@ func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*ec
 }
 
 func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
-	e.log.Debug("pod answers", "namespace", e.namespace, "pod", e.pod, "path", r.URL.Path)
+	e.log.Debug("pod answers", "namespace", e.namespace, "pod", e.pod, "path", r.RequestURI)
 	if d, err := time.ParseDuration(r.URL.Query().Get("delay")); err == nil && !pause.For(r.Context(), min(d, maxDelay)) {
 		return
 	}

@@ -366,7 +366,7 @@ func (c *change) state(pods []*pod) (xds.State, error) {
 		}}
 	for _, b := range c.program.Backends {
 		if b.Pool == nil {
-			d.Endpoints[b.Key] = serviceEndpoints(b, pods)
+			d.Endpoints[b.Key] = append(serviceEndpoints(b, pods), c.s.Sliced(b.Service, b.Port)...)
 			continue
 		}
 		for _, e := range c.u.endpointsOf(c.s, b.Pool, pods).Endpoints {

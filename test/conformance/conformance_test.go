@@ -28,6 +28,10 @@ var claimed = []features.FeatureName{
 	features.SupportHTTPRoute,
 
 	features.SupportGatewayPort8080,
+	features.SupportGatewayHTTPListenerIsolation,
+	features.SupportHTTPRouteRetry,
+	features.SupportHTTPRouteBackendProtocolWebSocket,
+	features.SupportHTTPRouteCORS,
 	features.SupportHTTPRouteQueryParamMatching,
 	features.SupportHTTPRouteMethodMatching,
 	features.SupportHTTPRouteResponseHeaderModification,
