@@ -54,9 +54,11 @@ func (g *goodput) of(class string) *ClassSummary {
 	return c
 }
 
-// slo is what a request's first event tells that a good answer keeps to.
-func (g *goodput) slo(e *flow.Event) SLO {
-	text, _ := e.Details.Get("slo").(string)
+// sent counts a request that is sent, by its class and by what it tells that a good
+// answer keeps to.
+func (g *goodput) sent(class, text string) (name string, slo SLO) {
+	c := g.of(class)
+	c.Requests++
 	o, known := g.slos[text]
 	if !known && text != "" && len(text) <= longestName && len(g.slos) < maxClasses {
 		if g.slos == nil {
@@ -65,7 +67,7 @@ func (g *goodput) slo(e *flow.Event) SLO {
 		o, _ = ParseSLO(strings.Split(text, ",")) // of somebody's recording: what is no bound bounds nothing
 		g.slos[strings.Clone(text)] = o
 	}
-	return o
+	return c.Name, o
 }
 
 // ended counts a request that has its outcome.
@@ -114,6 +116,12 @@ func (c *ClassSummary) write(l *lines) {
 func classOf(e *flow.Event) string {
 	class, _ := e.Details.Get("class").(string)
 	return class
+}
+
+// sloOf is what it tells that a good answer keeps to.
+func sloOf(e *flow.Event) string {
+	text, _ := e.Details.Get("slo").(string)
+	return text
 }
 
 // ParseSLO reads what a good request keeps to, each a bound such as ttft=200ms.

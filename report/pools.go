@@ -1,10 +1,25 @@
 package report
 
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
 // Pool is a pool of model servers, so that the summary also tells of those that get
 // nothing.
 type Pool struct {
 	Name   string
 	Groups []Group
+	// Pickers are the replicas of its endpoint picker, where there are several.
+	Pickers []string
 }
 
 // Group is some of a pool's servers that are alike.
@@ -13,6 +28,43 @@ type Group struct {
 	// Prefill says that they only prefill.
 	Prefill   bool
 	Endpoints []string
+}
+
+// PoolSummary is what became of the requests of one pool. They are told where there are
+// several, or several groups of servers or pickers in the one.
+type PoolSummary struct {
+	Name string `json:"name"`
+	// Requests are those that reached the pool's endpoint picker.
+	Requests int                  `json:"requests"`
+	Outcomes map[flow.Outcome]int `json:"outcomes,omitempty"`
+	Served   Served               `json:"served"`
+	// Pickers counts the requests that each replica of the picker got, where there are
+	// several.
+	Pickers map[string]int `json:"pickers,omitempty"`
+	// Groups are the pool's groups of servers, where they are not all alike.
+	Groups []GroupSummary `json:"groups,omitempty"`
+}
+
+// GroupSummary is what one group of servers did.
+type GroupSummary struct {
+	Name    string `json:"name"`
+	Servers int    `json:"servers"`
+	// Prefill says that they only prefill: Requests are then prefill legs, and else
+	// those for which one of them was picked.
+	Prefill  bool   `json:"prefill,omitempty"`
+	Requests int    `json:"requests"`
+	Served   Served `json:"served"`
+}
+
+// Served is what completed requests came to.
+type Served struct {
+	Completed    int `json:"completed"`
+	PromptTokens int `json:"promptTokens"`
+	OutputTokens int `json:"outputTokens"`
+	// TTFT and E2E are from the client's request to its first and its last token; nil
+	// where none completed.
+	TTFT *SpanSummary `json:"ttft,omitempty"`
+	E2E  *SpanSummary `json:"e2e,omitempty"`
 }
 
 // Pools says which pools the run has.
@@ -28,4 +80,222 @@ func (s *Session) Pools(list []Pool) {
 		}
 	}
 	s.servers(endpoints, prefill)
+	s.tally.pooled(list)
+}
+
+// pools counts by pools, and groups in them.
+type pools struct {
+	list []*poolCount
+	of   map[string]*poolCount  // by name
+	at   map[string]*groupCount // by endpoint
+}
+
+type poolCount struct {
+	Pool
+	requests int
+	outcomes counts[flow.Outcome]
+	pickers  counts[string]
+	served   servedCount
+	groups   []*groupCount
+}
+
+type groupCount struct {
+	Group
+	served servedCount
+}
+
+type servedCount struct {
+	completed, prompt, output int
+	ttft, e2e                 latencies
+}
+
+type latencies struct {
+	hist *hdrhistogram.Histogram // in microseconds
+	most machine.Time
+}
+
+// pooled has the tally count by these pools; of one pool whose servers and pickers are
+// all alike there is nothing to tell.
+func (t *Tally) pooled(list []Pool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(list) == 1 && len(list[0].Pickers) < 2 && list[0].alike() {
+		return
+	}
+	t.pools = pools{of: map[string]*poolCount{}, at: map[string]*groupCount{}}
+	for _, p := range list {
+		c := &poolCount{Pool: p, outcomes: counts[flow.Outcome]{}, pickers: counts[string]{}}
+		for _, name := range p.Pickers {
+			c.pickers[name] = 0
+		}
+		for _, g := range p.Groups {
+			n := &groupCount{Group: g}
+			c.groups = append(c.groups, n)
+			for _, e := range g.Endpoints {
+				t.pools.at[e] = n
+			}
+		}
+		t.pools.list, t.pools.of[p.Name] = append(t.pools.list, c), c
+	}
+}
+
+// alike says that the pool has no groups of servers but by what they do.
+func (p *Pool) alike() bool {
+	return !slices.ContainsFunc(p.Groups, func(g Group) bool { return g.Name != "" })
+}
+
+// received is a request at a pool's picker.
+func (x *pools) received(r *openRequest, e *flow.Event) {
+	if len(x.list) == 0 {
+		return
+	}
+	name, _ := e.Details.Get("pool").(string)
+	if r.pool = x.of[name]; r.pool == nil && len(x.list) == 1 {
+		r.pool = x.list[0]
+	}
+	if r.pool == nil {
+		return
+	}
+	r.pool.requests++
+	if k, _ := e.Details.Get("picker").(string); k != "" {
+		r.pool.pickers.add(k, maxEndpoints)
+	}
+}
+
+// ended is a request that has its outcome.
+func (x *pools) ended(r *openRequest, o flow.Outcome, e *Ended) {
+	if r.pool == nil {
+		return
+	}
+	r.pool.outcomes.add(o, maxOutcomes)
+	if !e.Completed {
+		return
+	}
+	r.pool.served.add(e)
+	if g := x.at[r.server]; g != nil {
+		g.served.add(e)
+	}
+}
+
+func (c *servedCount) add(e *Ended) {
+	c.completed, c.prompt, c.output = c.completed+1, c.prompt+int(e.Prompt), c.output+int(e.Tokens)
+	c.ttft.add(machine.Time(e.TTFT) * machine.Microsecond)
+	c.e2e.add(machine.Time(e.E2E) * machine.Microsecond)
+}
+
+func (l *latencies) add(d machine.Time) {
+	if l.hist == nil {
+		l.hist = hdrhistogram.New(1, int64(longestSpan/machine.Microsecond), 3)
+	}
+	l.most = max(l.most, d)
+	// The value is inside the histogram's bounds, the only error there is.
+	_ = l.hist.RecordValue(int64(min(d, longestSpan) / machine.Microsecond))
+}
+
+func (l *latencies) summary(name string) *SpanSummary {
+	if l.hist == nil {
+		return nil
+	}
+	s := spanOf(l.hist, l.most.Seconds())
+	s.Name = name
+	return &s
+}
+
+// spanOf is the distribution that a histogram of microseconds has, with its largest
+// value in seconds.
+func spanOf(h *hdrhistogram.Histogram, most float64) SpanSummary {
+	at := func(q float64) float64 { return min(round(float64(h.ValueAtQuantile(q))/1e6), most) }
+	return SpanSummary{Count: int(h.TotalCount()), P50: at(50), P90: at(90), P99: at(99), Max: most}
+}
+
+func (c *servedCount) summary() Served {
+	return Served{Completed: c.completed, PromptTokens: c.prompt, OutputTokens: c.output, TTFT: c.ttft.summary("ttft"), E2E: c.e2e.summary("e2e")}
+}
+
+// summary is what every pool came to, with how often each endpoint was picked, or got
+// a prefill leg.
+func (x *pools) summary(picked, prefills counts[string]) []PoolSummary {
+	var out []PoolSummary
+	for _, p := range x.list {
+		s := PoolSummary{Name: p.Name, Requests: p.requests, Outcomes: maps.Clone(p.outcomes), Served: p.served.summary()}
+		if len(p.pickers) > 0 {
+			s.Pickers = maps.Clone(p.pickers)
+		}
+		for _, g := range p.groups {
+			if g.Name == "" {
+				continue
+			}
+			from, n := picked, 0
+			if g.Prefill {
+				from = prefills
+			}
+			for _, e := range g.Endpoints {
+				n += from[e]
+			}
+			s.Groups = append(s.Groups, GroupSummary{Name: g.Name, Servers: len(g.Endpoints), Prefill: g.Prefill, Requests: n, Served: g.served.summary()})
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// longestLabel is how much of a name the table shows.
+const longestLabel = 24
+
+// writePools is a table of the pools and their groups, as far as the columns go.
+func (s Summary) writePools(l *lines) {
+	if len(s.Pools) == 0 {
+		return
+	}
+	type row struct {
+		name  string
+		cells []string
+	}
+	rows := []row{{"pool", []string{"requests", "completed", "tokens", "ttft p50", "p99", "e2e p50", "p99"}}}
+	add := func(name string, requests int, v *Served) {
+		r := row{"  " + name, []string{thousands(requests), thousands(v.Completed)}}
+		if v.TTFT != nil && v.E2E != nil {
+			r.cells = append(r.cells, thousands(v.OutputTokens), span(v.TTFT.P50), span(v.TTFT.P99), span(v.E2E.P50), span(v.E2E.P99))
+		}
+		rows = append(rows, r)
+	}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		add(p.Name, p.Requests, &p.Served)
+		for k := range p.Groups {
+			g := &p.Groups[k]
+			add("  "+g.label(), g.Requests, &g.Served)
+		}
+	}
+	width := labelColumns
+	for i := range rows {
+		if name := []rune(rows[i].name); len(name) > longestLabel {
+			rows[i].name = string(name[:longestLabel-1]) + "…"
+		}
+		width = max(width, columnsOf(rows[i].name))
+	}
+	for i, r := range rows {
+		line := r.name + strings.Repeat(" ", width-columnsOf(r.name))
+		for k, cell := range r.cells {
+			if cell = fmt.Sprintf("%9s", cell); k == 1 {
+				cell = " " + cell
+			}
+			if l.columns > 0 && columnsOf(line+cell) > l.columns {
+				break
+			}
+			line += cell
+		}
+		if i == 0 {
+			line = l.paint.bold(r.name) + line[len(r.name):]
+		}
+		l.b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	for _, p := range s.Pools {
+		l.list("pickers", shares(p.Pickers))
+	}
+}
+
+// label is the group's name and how many servers it has.
+func (g *GroupSummary) label() string {
+	return fmt.Sprintf("%s ×%d%s", cmp.Or(g.Name, "servers"), g.Servers, map[bool]string{true: " prefill"}[g.Prefill])
 }

@@ -170,6 +170,14 @@ func (s Summary) printable() Summary {
 	for i := range s.Classes {
 		s.Classes[i].Name = Printable(s.Classes[i].Name)
 	}
+	s.Pools = slices.Clone(s.Pools)
+	for i := range s.Pools {
+		x := &s.Pools[i]
+		x.Name, x.Pickers, x.Groups = Printable(x.Name), printableKeys(x.Pickers), slices.Clone(x.Groups)
+		for k := range x.Groups {
+			x.Groups[k].Name = Printable(x.Groups[k].Name)
+		}
+	}
 	s.Expectations = slices.Clone(s.Expectations)
 	for i := range s.Expectations {
 		x := &s.Expectations[i]

@@ -181,5 +181,6 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 		e.TTFT = micros(r.firstAt - r.sentAt)
 	}
 	t.good.ended(r.class, r.slo, &e)
+	t.pools.ended(r, o, &e)
 	t.ended.add(e)
 }

@@ -53,7 +53,8 @@ type Options struct {
 	Judge func(Summary) []Expectation
 
 	indexes          []IndexSummary
-	hops             *HopTimes // as a recording tells
+	pools            []PoolSummary // as a recording tells
+	hops             *HopTimes     // as a recording tells
 	servers, prefill []string
 }
 
@@ -100,7 +101,7 @@ func Start(o Options) (*Session, error) {
 
 // Retell takes from a recording's summary what its events do not tell.
 func (s *Session) Retell(told Summary) {
-	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops = told.Scenario, told.Seed, told.IndexLag, told.HopTimes
+	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops, s.options.pools = told.Scenario, told.Seed, told.IndexLag, told.HopTimes, told.Pools
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
 	s.options.SLO = told.SLO.slo()
 	s.options.PrefixCache = told.PrefixCache != nil
@@ -207,6 +208,9 @@ func (s *Session) summary(interrupted bool) Summary {
 	}
 	sum.Measures = (Runs{s.tally.Sample()}).Under(s.options.SLO).All()
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
+	if s.options.pools != nil {
+		sum.Pools = s.options.pools
+	}
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)
 	}

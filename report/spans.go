@@ -44,13 +44,15 @@ func Spans() []Span {
 type spanIndex struct {
 	spans []Span
 	of    map[flow.At]borders
+	lives []inLife
 }
 
 // borders are the spans that one step begins, and those that it ends.
 type borders struct{ begins, ends []int }
 
 func newSpanIndex() spanIndex {
-	x := spanIndex{Spans(), map[flow.At]borders{}}
+	x := spanIndex{spans: Spans(), of: map[flow.At]borders{}}
+	x.lives = spansOfLives(x.spans)
 	for i, s := range x.spans {
 		for _, from := range s.From {
 			b := x.of[from]

@@ -59,6 +59,8 @@ type Summary struct {
 	// Classes are the classes of traffic, and last all of them together; nothing where
 	// there is one class without an SLO.
 	Classes []ClassSummary `json:"classes,omitempty"`
+	// Pools are the run's, where there is more to tell than of all together.
+	Pools []PoolSummary `json:"pools,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
 	Expectations []Expectation `json:"expectations,omitempty"`
 }
@@ -157,6 +159,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	l.list("prefill", shares(s.PrefillServers))
 	s.writeSpans(&l)
 	s.writeMeasures(&l)
+	s.writePools(&l)
 	if c := s.PrefixCache; c != nil {
 		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate, counted(c.PromptTokens, "prompt token")))
 	}

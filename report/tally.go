@@ -39,9 +39,12 @@ type Tally struct {
 	prefills counts[string]            // by the server that a prefill leg went to
 	upstream counts[string]            // by Envoy's account, for pickers that do not report
 	failed   map[flow.Outcome][]string // ids of the first ones that did not complete
-	slowest  []string                  // per span: whose was the largest
+	slowest  []string                  // per span: whose was the largest, the first of those that were as large
+	lives    int                       // requests that were told as a whole
+	sending  int                       // requests that will be, and are in flight
 	ended    sample
 	good     goodput
+	pools    pools
 	foretold predictionTally
 	sentTo   machine.Time // when the last request was sent
 	byHand   ByHand
@@ -60,6 +63,7 @@ type openRequest struct {
 	sentAt, firstAt       machine.Time
 	asked, cached, tokens int    // of the prompt, of those cached, of the answer
 	class                 string // of traffic
+	pool                  *poolCount
 	slo                   SLO
 	prefiller             string // where the sidecar's prefill leg goes, or went
 	prefilled             bool   // it has computed the prompt
@@ -212,10 +216,8 @@ func (t *Tally) Record(e flow.Event) {
 	}
 	switch {
 	case at == sent:
-		if r.sent, r.sentAt, t.sentTo = true, e.Time, e.Time; !r.byHand {
-			c := t.good.of(classOf(&e))
-			c.Requests++
-			r.class, r.slo = c.Name, t.good.slo(&e)
+		if r.sent, r.sentAt, t.sentTo = true, e.Time, max(t.sentTo, e.Time); !r.byHand {
+			r.class, r.slo = t.good.sent(classOf(&e), sloOf(&e))
 		}
 	case at == flow.At{Hop: flow.Client, Step: flow.FirstTokenReceived}:
 		r.firstAt = e.Time
@@ -228,6 +230,8 @@ func (t *Tally) Record(e flow.Event) {
 		}
 	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegFailed}:
 		r.prefilled = false
+	case at == flow.At{Hop: flow.EPP, Step: flow.RequestReceived} && !r.byHand:
+		t.pools.received(r, &e)
 	case at == flow.At{Hop: flow.EPP, Step: flow.PredictionChecked}:
 		if !r.byHand {
 			t.foretold.record(&e)
@@ -342,11 +346,18 @@ func (t *Tally) measure(i int, d machine.Time, id string) {
 	if t.hist[i] == nil {
 		t.hist[i] = hdrhistogram.New(1, int64(longestSpan/machine.Microsecond), 3)
 	}
-	if d > t.largest[i] || t.slowest[i] == "" {
+	if d > t.largest[i] || t.slowest[i] == "" || d == t.largest[i] && before(id, t.slowest[i]) {
 		t.largest[i], t.slowest[i] = d, id
 	}
 	// The value is inside the histogram's bounds, the only error there is.
 	_ = t.hist[i].RecordValue(int64(min(d, longestSpan) / machine.Microsecond))
+}
+
+// before says whether an id is of an earlier request than another.
+func before(id, other string) bool {
+	n, _ := flow.RequestNumber(id)
+	m, ours := flow.RequestNumber(other)
+	return ours && n < m
 }
 
 // outcomeOf is the outcome that a finished event tells.
@@ -364,8 +375,11 @@ func outcomeOf(e flow.Event) flow.Outcome {
 func (t *Tally) Counts() (sent, finished int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.steps[flow.Client][flow.RequestSent], t.finished
+	return t.requests(), t.finished
 }
+
+// requests is how many were sent.
+func (t *Tally) requests() int { return t.steps[flow.Client][flow.RequestSent] + t.lives + t.sending }
 
 // sentByHand tells whether somebody sent a request besides the run's own.
 func (t *Tally) sentByHand(id string) bool {
@@ -399,7 +413,7 @@ func (t *Tally) Summary() Summary {
 	defer t.mu.Unlock()
 	s := Summary{
 		Duration: t.last.Seconds(),
-		Requests: t.steps[flow.Client][flow.RequestSent],
+		Requests: t.requests(),
 		Outcomes: maps.Clone(t.outcomes),
 		Hops:     map[flow.Hop]map[flow.Step]int{},
 		Dropped:  t.lost,
@@ -412,6 +426,7 @@ func (t *Tally) Summary() Summary {
 	for hop, steps := range t.steps {
 		s.Hops[hop] = maps.Clone(steps)
 	}
+	t.addLives(s.Hops)
 	if len(t.failed)+s.Unfinished > 0 {
 		s.NotCompleted = map[flow.Outcome][]string{}
 		for o, ids := range t.failed {
@@ -432,16 +447,16 @@ func (t *Tally) Summary() Summary {
 		s.PrefillServers = maps.Clone(t.prefills)
 	}
 	s.Classes = t.good.summary(measured(t.sentTo, t.last).Seconds())
+	s.Pools = t.pools.summary(t.pods, t.prefills)
 	s.Predictions = t.foretold.summary()
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
 		if h == nil {
 			continue
 		}
-		most := t.largest[i].Seconds()
-		at := func(q float64) float64 { return min(round(float64(h.ValueAtQuantile(q))/1e6), most) }
-		s.Spans = append(s.Spans, SpanSummary{Name: t.index.spans[i].Name, Count: int(h.TotalCount()),
-			P50: at(50), P90: at(90), P99: at(99), Max: most, Slowest: t.slowest[i]})
+		x := spanOf(h, t.largest[i].Seconds())
+		x.Name, x.Slowest = t.index.spans[i].Name, t.slowest[i]
+		s.Spans = append(s.Spans, x)
 	}
 	return s
 }

@@ -229,7 +229,14 @@ func (v *View) request(e flow.Event) {
 // progress prints counts whenever another tenth of the requests has been sent
 // or has ended, and when nothing was printed for long.
 func (v *View) progress(e flow.Event) {
-	if e.Hop != flow.Client || (e.Step != flow.RequestSent && e.Step != flow.Finished) {
+	if e.Hop == flow.Client && (e.Step == flow.RequestSent || e.Step == flow.Finished) {
+		v.counts(e.Time)
+	}
+}
+
+// counts are those lines, at a time.
+func (v *View) counts(now machine.Time) {
+	if v.err != nil {
 		return
 	}
 	sent, finished := v.tally.Counts()
@@ -237,10 +244,10 @@ func (v *View) progress(e flow.Event) {
 	if all == 0 {
 		all = 10_000 // a line per thousand
 	}
-	now := (sent + finished) * 10 / all
-	if now != v.shown || v.silence > 0 && e.Time-v.spoke >= v.silence {
-		v.shown, v.spoke = now, e.Time
-		v.line(fmt.Sprintf("%9.1fs", e.Time.Seconds()), []string{"sent " + thousands(sent), "in flight " + thousands(sent-finished), "ended " + thousands(finished)})
+	tenths := (sent + finished) * 10 / all
+	if tenths != v.shown || v.silence > 0 && now-v.spoke >= v.silence {
+		v.shown, v.spoke = tenths, now
+		v.line(fmt.Sprintf("%9.1fs", now.Seconds()), []string{"sent " + thousands(sent), "in flight " + thousands(sent-finished), "ended " + thousands(finished)})
 	}
 }
 

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -88,9 +87,6 @@ func (s *Scenario) readPredictor(p *Predictor, field, dir string) Problems {
 	text, err := files.Read(path, predictor.MaxFileBytes)
 	if err == nil {
 		p.models, err = predictor.Load(text)
-	}
-	if err == nil && p.Train && p.models.Options().Encoder != predictor.DefaultOptions().Encoder {
-		err = errors.New("its columns are others than those that are trained with")
 	}
 	if err != nil {
 		return Problems{s.problem(field+".model", fmt.Sprintf("%q: %v", p.Model, err), "a file of models that `windtunnel sim --save-model` wrote")}

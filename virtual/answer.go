@@ -23,18 +23,18 @@ import (
 type answering struct {
 	slot[*modelserver.Progress, *modelserver.Effects]
 
-	r      *request
-	s      *server
-	api    *modelserver.API
-	head   modelserver.Head
-	resp   modelserver.Response
-	fx     modelserver.Effects
-	p      modelserver.Progress
-	reader *held.Reader // of a held request
-	room   modelserver.Memory
-	body   []byte // as far as it is here, of a plain one
-	told   *described.Body
-	news   bool // of the engine, not told yet
+	r         *request
+	s         *server
+	api       *modelserver.API
+	head      modelserver.Head
+	resp      modelserver.Response
+	fx        modelserver.Effects
+	p         modelserver.Progress
+	reader    *held.Reader // of a held request
+	room      modelserver.Memory
+	body      []byte // as far as it is here, of a plain one
+	described *described.Body
+	news      bool // of the engine, not told yet
 
 	// one is what nearly every request needs, in the same piece of memory.
 	one struct {
@@ -87,7 +87,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 // read is more of the request's body; a description is all of it.
 func (a *answering) read(body []byte, d *described.Body, end bool) {
 	if d != nil {
-		a.told = d
+		a.described = d
 	}
 	switch {
 	case a.resp.Over():
@@ -127,8 +127,8 @@ func (a *answering) read(body []byte, d *described.Body, end bool) {
 // whole is told when the request can be read.
 func (a *answering) whole() {
 	bytes := len(a.body)
-	if a.told != nil {
-		bytes = a.told.Len()
+	if a.described != nil {
+		bytes = a.described.Len()
 	}
 	a.resp.Open(a.r.w.now, "", &a.fx)
 	if !a.resp.Over() {
@@ -150,8 +150,8 @@ func (a *answering) do(e *modelserver.Effect) {
 	case modelserver.ReadBody:
 		var q *modelserver.Request
 		var bad *openai.Error
-		if a.told != nil {
-			q, bad = a.s.reader.ReadDescribed(a.api, &a.head, a.told)
+		if a.described != nil {
+			q, bad = a.s.reader.ReadDescribed(a.api, &a.head, a.described)
 		} else {
 			q, bad = a.api.Read(&a.s.reader, &a.head, a.body)
 		}
@@ -170,6 +170,10 @@ func (a *answering) do(e *modelserver.Effect) {
 			}
 			*x = sequence{&all[i], a}
 			all[i].Owner = x
+		}
+		if r.past != nil { // the engine has it already
+			a.s.core.Replace(&r.past.d.asked.Sequence.Sequence, &all[0].Sequence)
+			return
 		}
 		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })
 	case modelserver.Resume:
@@ -192,7 +196,7 @@ func (a *answering) do(e *modelserver.Effect) {
 			}
 		}
 		r.tokens = a.tokens()
-		if a.told != nil && !r.pool.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
+		if a.described != nil && !r.pool.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
 			if piece, ok := a.resp.Describe(e); ok {
 				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, a.keep(piece), end)
 				return

@@ -9,7 +9,7 @@ import (
 
 // arrived begins the next conversation, or lets it wait for the limit.
 func (w *world) arrived() {
-	v := w.load.Conversation(w.conversations, w.planned)
+	v := w.load.ConversationIn(takeFrom(&w.talks), w.conversations, w.planned)
 	if v == nil {
 		return
 	}
@@ -41,9 +41,13 @@ func (w *world) awaitArrival() {
 
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
+	q := v.Request()
+	p := w.poolOf(&q)
+	if p.straight && p.sendDirect(v, &q) {
+		return
+	}
 	r := w.newRequest()
-	r.conversation, r.Request = v, v.Request()
-	r.pool = w.poolOf(&r.Request)
+	r.conversation, r.Request, r.pool = v, q, p
 	if v.More() && r.pool.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
@@ -80,7 +84,6 @@ func (r *request) hear(body []byte) {
 // ended is told when a request has its outcome. The conversation goes on, or
 // makes room for the next one.
 func (w *world) ended(r *request, o flow.Outcome) {
-	w.done++
 	if v := r.conversation; v.More() {
 		var think machine.Time
 		if r.heard != nil {
@@ -91,6 +94,17 @@ func (w *world) ended(r *request, o flow.Outcome) {
 		} else {
 			think = v.NextDescribed(r.words, o)
 		}
+		w.next(v, think)
+		return
+	}
+	w.next(nil, 0)
+}
+
+// next is told that a request has ended, and how long the user thinks before the
+// next of its conversation, nil where there is none.
+func (w *world) next(v *workload.Conversation, think machine.Time) {
+	w.done++
+	if v != nil {
 		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{nextTurn, v})
 		return
 	}

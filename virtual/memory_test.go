@@ -13,11 +13,13 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		workload string
-		least    int // requests' memory that is free in the end
+		steps    bool // every one is taken
+		least    int  // requests' memory that is free in the end
 		most     int
 	}{
-		"all end":   {"requests: 300, concurrency: 5", 5, 6},
-		"all leave": {"requests: 300, concurrency: 5, leaving: {after: 1ms, rate: 100%}", 0, 0},
+		"all end":               {"requests: 300, concurrency: 5", false, 5, 6},
+		"all end, in all steps": {"requests: 300, concurrency: 5", true, 5, 6},
+		"all leave":             {"requests: 300, concurrency: 5, leaving: {after: 1ms, rate: 100%}", false, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,10 +38,11 @@ workload: {`+c.workload+`}
 			if err != nil {
 				t.Fatal(err)
 			}
+			w.pools[0].straight = w.pools[0].straight && !c.steps
 			if err := w.run(nil); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(w.memories); w.done != 300 || n < c.least || n > c.most {
+			if n := len(w.memories) + len(w.spares); w.done != 300 || n < c.least || n > c.most {
 				t.Errorf("%d requests have ended, and the memory of %d is free; expected 300, and %d to %d", w.done, n, c.least, c.most)
 			}
 			for _, m := range w.memories {

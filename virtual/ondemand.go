@@ -1,8 +1,10 @@
 package virtual
 
 import (
+	"fmt"
 	"net/url"
 
+	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
@@ -24,21 +26,47 @@ type onDemand struct {
 	next     int64      // of all servers' turns, the first that is still to come
 	flying   []*reading // those whose turn has come, and whose page may not have
 	pages    *metrics.Collector
+	said     map[standing]read // what pages said lately
 }
+
+// standing is all that a page depends on of a server without adapters, besides its
+// configuration.
+type standing struct {
+	kind                              int
+	running, waiting, pulling, blocks int
+	sleep                             int
+}
+
+// kindOfServer is what of a configuration a page depends on.
+type kindOfServer struct {
+	batching              engine.Batching
+	block, blocks, onHost int
+	uncached              bool
+	labels                string
+}
+
+// read is what the picker makes of a page.
+type read struct {
+	values   picker.Metrics
+	readable bool
+}
+
+// mostSaid bounds what is remembered of pages.
+const mostSaid = 1 << 14
 
 // reading is what is known of one server.
 type reading struct {
-	f        *onDemand
-	server   *server
-	target   *epp.Target
-	done     int64        // the number of the last turn whose page is known
-	due      machine.Time // when the next comes
-	said     stats.Moment // of the newest page, which is known
-	known    bool
-	held     bool         // it is on its way
-	arrives  machine.Time // then
-	values   picker.Metrics
-	readable bool // they are
+	f       *onDemand
+	server  *server
+	target  *epp.Target
+	done    int64        // the number of the last turn whose page is known
+	due     machine.Time // when the next comes
+	said    stats.Moment // of the newest page, which is known
+	known   bool
+	held    bool         // it is on its way
+	arrives machine.Time // then
+	kind    int          // of server
+	read
 }
 
 // newOnDemand is nil where every page has to be made at its time: somebody is told
@@ -85,8 +113,16 @@ func newOnDemand(k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *on
 // begin reads the first pages: the picker has been up for long enough to know
 // the endpoints, which it was told just now.
 func (f *onDemand) begin(endpoints []*picker.Endpoint) {
+	f.said = map[standing]read{}
+	kinds := map[kindOfServer]int{}
 	for i, e := range endpoints {
 		r := &reading{f: f, server: f.k.pool.servers[i], target: f.k.m.Target(e.ID())}
+		c := r.server.engine.Config()
+		kind := kindOfServer{c.Batching, c.BlockSize, c.NumGPUBlocks, c.NumCPUBlocks, c.DisablePrefixCaching, fmt.Sprint(e.Labels)}
+		if _, known := kinds[kind]; !known {
+			kinds[kind] = len(kinds)
+		}
+		r.kind = kinds[kind]
 		f.list[r.target.Place()], r.server.readings = r, append(r.server.readings, r)
 		r.look(0)
 		r.tell(0)
@@ -173,12 +209,23 @@ func (r *reading) look(made machine.Time) {
 	if r.known && at == r.said {
 		return
 	}
+	r.known, r.said = true, at
 	x := s.look(made)
+	as := standing{r.kind, x.Engine.Running, x.Engine.Waiting, x.Engine.Pulling, x.KVBlocks, x.SleepLevel}
+	if said, known := r.f.said[as]; known && x.Adapters == nil {
+		r.read = said
+		return
+	}
 	x.WriteNow(r.f.pages)
 	page := r.f.pages.Take()
 	r.values, r.readable = r.f.k.m.Read(r.target, r.f.source, page)
 	r.f.pages.Reuse(page)
-	r.known, r.said = true, at
+	if len(r.f.said) == mostSaid {
+		clear(r.f.said)
+	}
+	if x.Adapters == nil && r.readable {
+		r.f.said[as] = r.read
+	}
 }
 
 // tell gives the picker the metrics of the newest page, which came at a time.

@@ -38,8 +38,13 @@ func (x *pool) picker() *picking {
 // assign gives a request to a picker.
 func (r *request) assign(k *picking) {
 	k.number++
+	r.attach(k, k.number)
+}
+
+// attach has a picker know a request under a number.
+func (r *request) attach(k *picking, number uint64) {
 	r.picker = k
-	r.stream.Init(k.m, k, k.number)
+	r.stream.Init(k.m, k, number)
 	r.stream.Response = &r.memory.response
 }
 

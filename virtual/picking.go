@@ -7,7 +7,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
@@ -37,8 +36,9 @@ type picking struct {
 	service *slot[*epp.Request, *machine.Effects[epp.Attended]]
 	number  uint64
 
-	samples []*metrics.Collector // of each data source
-	turns   [][]int64            // of each data source and endpoint, so far
+	samples  []*metrics.Collector // of each data source
+	onDemand bool                 // of what servers say only how they stand is read
+	turns    [][]int64            // of each data source and endpoint, so far
 }
 
 func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool, replica int) (*picking, error) {
@@ -61,13 +61,14 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	if err != nil {
 		return err
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, Predictor: of.predicting.service(&p.Predictor)})
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, OwnNames: w.brief && w.explained == 0 && of.kv == nil,
+		Predictor: of.predicting.service(&p.Predictor)})
 	if err != nil {
 		return err
 	}
 	streams := s.Stream(p, replica)
 	streams.Recorder, streams.Brief, streams.StandIns = w.rec, w.brief, true
-	k.m, err = epp.New(epp.Config{Picker: built, Replica: replica, Replicas: p.EPP.Replicas, Stream: streams, RecordOnly: true, DocumentHeaders: true, Explain: flow.Explained(w.rec), Describe: flow.Explained(w.rec) > 0})
+	k.m, err = epp.New(epp.Config{Picker: built, Replica: replica, Replicas: p.EPP.Replicas, Stream: streams, RecordOnly: true, DocumentHeaders: true, Explain: w.explained, Describe: w.explained > 0})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -109,6 +110,7 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
 	}
 	f := newOnDemand(k, p, endpoints)
+	k.onDemand = f != nil
 	read := f != nil && datalayer.ReadsMetrics(built)
 	switch {
 	case read:
@@ -141,14 +143,13 @@ func (k *picking) Input(m epp.Message) {
 func (k *picking) effect(e epp.Effect) {
 	switch e.Kind {
 	case epp.Ask:
-		r := e.Request
-		var answers []picker.Answer
-		for i := range r.Needs {
-			answers = append(answers, k.pool.outside.answer(r.Owner.(*request), &r.Needs[i]))
+		if d, direct := e.Request.Owner.(*direct); direct {
+			d.takeSteps(true)
+		} else {
+			k.ask(e.Request)
 		}
-		k.Input(k.m.Answer(r, answers))
 	case epp.Decided:
-		e.Request.Owner.(*request).decided()
+		e.Request.Owner.(interface{ decided() }).decided()
 	case epp.Evict:
 		e.Request.Owner.(*request).evicted()
 	case epp.Send:
@@ -199,12 +200,26 @@ func (k *picking) look(at machine.Time, f func()) {
 func (k *picking) decide(r *request) {
 	x := r.stream.Request()
 	x.Owner = r
-	if k.service != nil {
+	switch {
+	case k.service != nil:
 		r.attended = true
 		k.service.input(x)
-		return
+	case !r.direct:
+		k.Input(epp.Arrive{Request: x})
+	case x.Asking():
+		k.ask(x)
+	default:
+		r.decided()
 	}
-	k.Input(epp.Arrive{Request: x})
+}
+
+// ask puts what plug-ins want to know of a request to the outside.
+func (k *picking) ask(x *epp.Request) {
+	var answers []picker.Answer
+	for i := range x.Needs {
+		answers = append(answers, k.pool.outside.answer(x.Owner.(*request), &x.Needs[i]))
+	}
+	k.Input(k.m.Answer(x, answers))
 }
 
 // attended hands in a request that the picker has taken its time for, unless it is

@@ -30,6 +30,7 @@ type pool struct {
 	lost       string // what Envoy says of a server that is lost before it answers
 	maxBody    int    // bytes
 	verbose    bool   // sidecars go on from what answers say
+	straight   bool   // requests may be direct
 	pickers    []*picking
 	turn       int  // of the pickers
 	mortal     bool // some of them dies in the run
@@ -81,12 +82,23 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	}
 	x.outside.open(x, p)
 	x.predicting = newPredicting(w, s, &p.Predictor)
+	onDemand := 0
 	for i := range p.EPP.Replicas {
 		k, err := newPicking(x, s, p, i)
 		if err != nil {
 			return err
 		}
 		x.pickers = append(x.pickers, k)
+		if k.onDemand {
+			onDemand++
+		}
+	}
+	x.straight = x.mayBeDirect(p)
+	for _, sv := range x.servers {
+		if onDemand == len(x.pickers) {
+			sv.core.Stats().OnlyNow()
+			sv.engine.ReportNoSteps()
+		}
 	}
 	return nil
 }
@@ -117,7 +129,7 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: p.Models(),
 		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, m.TensorParallelSize),
-		PromptTokensDetails: true, Forms: x.forms}}
+		PromptTokensDetails: true, Forms: x.forms, OwnNames: x.kv == nil && p.Sidecar != scenario.RoutingSidecar && !p.Link().ViaStore}}
 	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
 		if c.KVRole = connector.RoleConsumer; p.Prefills(i) {

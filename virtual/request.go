@@ -33,6 +33,8 @@ type request struct {
 	ways         ways // its own; a leg's are the leg's
 	seen         seen
 	memory       *memory // that it and its parts are in; nil of a leg
+	direct       bool    // it was, up to its decision
+	past         *past   // as it becomes one that takes every step
 
 	sidecar *sidecarRequest // at the sidecar before a decode server
 	leg     *leg            // of a leg itself: where its answer goes
@@ -87,7 +89,7 @@ func (r *request) begin() {
 		r.alarm = &alarm{r}
 	}
 	if r.w.timeout > 0 {
-		r.w.queue.Push(r.w.now.Add(r.w.timeout), machine.ClassAbort, event{giveUp, r.alarm})
+		r.w.limits.add(r.w, deadline{at: r.w.now.Add(r.w.timeout), alarm: r.alarm})
 	}
 	if leaves {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
@@ -188,19 +190,24 @@ func (r *request) answered(a stream.Answer) {
 
 // toServer is what the EPP sends to what is behind Envoy.
 func (r *request) toServer(m message) {
-	m.r = r
-	r.w.pass(&r.ways.upBehind, &r.w.hops.server, m)
+	r.pass(&r.ways.upBehind, &r.w.hops.server, m)
 }
 
 // toEPP is what comes from behind Envoy, and toClient what the EPP lets pass.
 func (r *request) toEPP(m message) {
-	m.r = r
-	r.w.pass(&r.ways.downBehind, &r.w.hops.client, m)
+	r.pass(&r.ways.downBehind, &r.w.hops.client, m)
 }
 
 func (r *request) toClient(m message) {
-	m.r = r
-	r.w.pass(&r.ways.down, &r.w.hops.server, m)
+	r.pass(&r.ways.down, &r.w.hops.server, m)
+}
+
+func (r *request) pass(on *way, by *route, m message) {
+	if m.r = r; r.past != nil {
+		r.past.passes(on, m)
+		return
+	}
+	r.w.pass(on, by, m)
 }
 
 // drop lets what is behind Envoy know that nobody waits any more.

@@ -26,8 +26,9 @@ type server struct {
 	sidecar  *sidecar // before a decode server
 	core     *enginecore.Core
 	reader   modelserver.Reader
-	news     []*answering   // of which the engine has said something
+	news     []hearer       // of whom the engine has said something
 	engine   *engine.Engine // the core's
+	spare    []hearer       // memory for news
 	calls    map[enginecore.Call]peer
 	fetched  *simplelru.LRU[string, struct{}] // document 002's handles that were
 	ends     uint64                           // requests of which the engine has said that they are over
@@ -71,7 +72,11 @@ func (s *server) effect(e enginecore.Effect) {
 	if e.Sequence == nil {
 		return
 	}
-	q := e.Sequence.Owner.(*sequence)
+	q, ok := e.Sequence.Owner.(*sequence)
+	if !ok {
+		e.Sequence.Owner.(*direct).hear(&f)
+		return
+	}
 	p := &q.at.p
 	c := &p.Choices[q.Choice]
 	switch f.Kind {
@@ -101,12 +106,21 @@ func (s *server) effect(e enginecore.Effect) {
 	}
 }
 
-// tell tells the Responses what the engine has said.
+// hearer is told what the engine has said of it.
+type hearer interface{ told() }
+
+// tell tells all of whom the engine has said something.
 func (s *server) tell() {
 	news := s.news
-	s.news = nil
-	for _, a := range news {
-		a.news = false
-		a.input(&a.p)
+	s.news, s.spare = s.spare[:0], nil
+	for i, a := range news {
+		news[i] = nil
+		a.told()
 	}
+	s.spare = news[:0]
+}
+
+func (a *answering) told() {
+	a.news = false
+	a.input(&a.p)
 }

@@ -35,8 +35,8 @@ type event struct {
 	of   any // a pointer or a function, by kind
 }
 
-// alarm is a request that something waits for which hardly ever comes: its time
-// limits. It is empty once the request has ended, so that memory goes with the
+// alarm is a request that something waits for which hardly ever comes: its client giving
+// it up. It is empty once the request has ended, so that memory goes with the
 // requests in flight.
 type alarm struct{ r *request }
 
@@ -55,6 +55,10 @@ const (
 	looks
 	happens
 	ends
+	decides
+	enters
+	seesEnd
+	getsEnd
 )
 
 // world is everything in one virtual run.
@@ -87,6 +91,13 @@ type world struct {
 	messages      []*message               // that have arrived, to be used again
 	head          header.List              // the last one to a model server
 	memories      []*memory                // that are to be used again
+	limits        limits
+	mute          *mute                    // rec, where requests may be direct
+	explained     int                      // endpoints of a decision, in the record
+	lives         flow.Lives               // takes those of direct requests; may be nil
+	directs       []*direct                // all that were made
+	spares        []*direct                // those that are to be used again
+	talks         []*workload.Conversation // that are over, to be used again
 	ending        []*request               // that have ended in this event
 	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
 	asking        int                      // events in the queue that are nothing else
@@ -165,6 +176,7 @@ func (w *world) goOn(progress func(done int) bool) error {
 		if progress != nil && w.done >= reported+1000 {
 			reported = w.done
 			if !progress(w.done) {
+				w.interrupted()
 				return nil
 			}
 		}
@@ -253,6 +265,11 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	if r, ok := rec.(recording); ok && r.Inputs() != nil {
 		w.eachPage = true
 	}
+	w.explained = flow.Explained(rec)
+	if w.lives = flow.LivesOf(rec); w.lives != nil {
+		w.mute = &mute{Recorder: rec}
+		w.rec = w.mute
+	}
 	w.hops, w.routes = newHops(s.Seed, &s.Hops, len(s.Pools) > 1), s.Routes()
 	if s.Workload.HTTP == scenario.HTTP1 {
 		w.closing = delayedClose
@@ -274,9 +291,7 @@ func (w *world) play(at machine.Time, e event) {
 			p.slot.wake(at)
 		}
 	case giveUp:
-		if r := e.of.(*alarm).r; r != nil {
-			r.giveUp()
-		}
+		w.limits.wake(w)
 	case leave:
 		if r := e.of.(*alarm).r; r != nil {
 			r.leaves()
@@ -295,6 +310,8 @@ func (w *world) play(at machine.Time, e event) {
 		e.of.(*incident).happen()
 	case ends:
 		e.of.(*incident).recover()
+	case decides, enters, seesEnd, getsEnd:
+		e.of.(*direct).play(e.kind)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
@@ -69,30 +70,33 @@ func Unknown(model string) *apierror.Error {
 	return &apierror.Error{Status: 404, Message: fmt.Sprintf("The model `%s` does not exist.", model)}
 }
 
-// Model is the model of a request's body; false where there is none that a header
-// can carry.
+// Model is the model of a request's body, the last where it is there twice, as the
+// picker and model servers read it; false where there is none that a header can carry.
 func Model(body []byte) (string, bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return "", false
 	}
+	var found json.RawMessage
 	for d.More() {
 		key, err := d.Token()
-		if err != nil {
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
 			return "", false
 		}
-		if key != "model" {
-			var skipped json.RawMessage
-			if d.Decode(&skipped) != nil {
-				return "", false
-			}
-			continue
+		if key == "model" {
+			found = value
 		}
-		var model string
-		if d.Decode(&model) != nil || model == "" || strings.ContainsFunc(model, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return "", false
-		}
-		return model, true
 	}
-	return "", false
+	if _, err := d.Token(); err != nil { // it is cut off
+		return "", false
+	}
+	if _, err := d.Token(); err != io.EOF { // it goes on
+		return "", false
+	}
+	var model string
+	if found == nil || json.Unmarshal(found, &model) != nil || strings.ContainsFunc(model, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return "", false
+	}
+	return model, model != ""
 }

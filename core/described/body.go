@@ -198,6 +198,9 @@ func (h *History) Each(yield func(*Message)) {
 // Body is a request's body.
 type Body struct {
 	*Fields
+	// Once says that no other request has this one's own letters, and that none goes
+	// on from it.
+	Once    bool
 	ID      string   // of a GenerateRequest
 	history *History // nil: none
 	last    Message

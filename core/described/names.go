@@ -94,6 +94,39 @@ func (b *Body) Names(dst []uint64, r *Rule) (names []uint64, rest []byte) {
 	return r.names(dst, buf)
 }
 
+// ownLetters are so many of a request's own that nobody else draws the same: a
+// chance of 1 in 10^27.
+const ownLetters = 16
+
+// SharedNames is Names as far as another prompt may have the same: the names of the
+// units up to the first that is like no other. It is false where that cannot be
+// told.
+func (b *Body) SharedNames(dst []uint64, r *Rule) (names []uint64, ok bool) {
+	m, t := &b.last, &r.Template
+	if !b.Once || b.history != nil || !m.Text.drawn() || m.Text.size < m.left+m.right+2*ownLetters || m.Shared != nil && (!b.Chat || !m.divides(t)) {
+		return dst, false
+	}
+	buf, trimmed := b.spelt.b[:0], 0
+	switch {
+	case m.Shared != nil:
+		k := m.Shared.known.of(r)
+		m.Shared.name(k, m.Role, b.spelt)
+		dst, buf = append(dst, k.names...), append(b.spelt.b[:0], k.rest...)
+	case b.Chat:
+		buf = append(append(append(append(buf, t.Begin...), t.Before...), m.Role...), t.After...)
+		if t.Trim {
+			trimmed = m.left
+		}
+	}
+	if at := len(buf); at+ownLetters > r.Unit { // a unit ends before there are enough of them
+		buf = m.Text.append(buf, trimmed+ownLetters)
+		buf = buf[:at+copy(buf[at:], buf[at+trimmed:])]
+		dst, _ = r.names(dst, buf[:(at+ownLetters-1)/r.Unit*r.Unit])
+	}
+	b.spelt.b = buf
+	return dst, true
+}
+
 // divides says whether what a message shares is the same text under a template,
 // whatever follows.
 func (m *Message) divides(t *tokens.Template) bool {

@@ -46,6 +46,9 @@ func Words(v *tokens.Vocabulary, base uint64, n int) Text {
 	return t
 }
 
+// drawn says whether the text is letters of a draw.
+func (t *Text) drawn() bool { return t.words == nil && t.literal == "" }
+
 // Plain says whether a text stands for itself in JSON, whoever writes it.
 func Plain(s string) bool {
 	for i := range len(s) {
@@ -65,7 +68,7 @@ func (t *Text) Append(b []byte) []byte { return t.append(b, t.size) }
 // append appends the first n bytes of the text, or all where there are fewer.
 func (t *Text) append(b []byte, n int) []byte {
 	n = max(0, min(n, t.size))
-	if t.words == nil && t.literal == "" {
+	if t.drawn() {
 		return AppendLetters(b, t.draw, n)
 	}
 	if t.literal != "" {
@@ -91,7 +94,7 @@ func (t *Text) String() string {
 // it is nothing else, at its end.
 func (t *Text) margin() (left, right int) {
 	const some = 64 // letters that mostly suffice
-	if t.words == nil && t.literal == "" && t.n > 2*some {
+	if t.drawn() && t.n > 2*some {
 		var buf [some + 7]byte
 		left = margin(AppendLetters(buf[:0], t.draw, some), bytes.TrimLeft)
 		last := t.draw

@@ -111,6 +111,9 @@ func (e *Engine) independent() bool { return e.cfg.Batching == BatchingIndepende
 // Config is the configuration with its defaults filled in.
 func (e *Engine) Config() Config { return e.cfg }
 
+// ReportNoSteps takes Config.ReportSteps back, where nobody reads of them after all.
+func (e *Engine) ReportNoSteps() { e.cfg.ReportSteps = false }
+
 // Now is the engine's own time: the latest it was given.
 func (e *Engine) Now() machine.Time { return e.now }
 

@@ -36,6 +36,7 @@ type Stream struct {
 	told    stream.Message   // the stream's own messages to inner
 	modes   stream.Modes
 	r       *Request
+	adopted *Request // that was decided before
 	subset  []string
 	hinted  bool // there was a subset hint
 	number  uint64
@@ -193,6 +194,10 @@ func (s *Stream) settle() {
 
 // read parses the request; it is false where that cannot be done.
 func (s *Stream) read(e *stream.Effect) bool {
+	if s.adopted != nil {
+		s.r, s.arrived = s.adopted, true
+		return true
+	}
 	began := s.m.p.Stopwatch()
 	s.r = &Request{}
 	if e.Described != nil {

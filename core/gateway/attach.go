@@ -50,6 +50,9 @@ func (b *builder) attach(r *HTTPRoute) {
 			for _, d := range domains {
 				for _, x := range made.routes {
 					e := *x
+					if !e.policed {
+						b.traffic(b.policy("Gateway", &a.Meta, 1), &e)
+					}
 					e.Domain, e.Secure = d, l.Protocol == "HTTPS"
 					l.entries = append(l.entries, &e)
 				}
@@ -168,7 +171,18 @@ func (b *builder) routes(r *HTTPRoute) *madeRoutes {
 		if t := rule.Timeouts; t != nil {
 			base.Timeout, base.Try = t.Request, t.Backend
 		}
-		base.Retry = rule.Retry
+		if rule.Retry != nil {
+			base.Retrying = rule.Retry.retrying()
+		}
+		if own := b.policy("HTTPRoute", &r.Meta, b.named(r.Name)); own != nil {
+			b.traffic(own, &base)
+			base.policed = true
+		}
+		for k := range base.Shares {
+			if x := base.Shares[k].Backend; x != nil && x.policy != nil && !base.policed {
+				b.traffic(x.policy, &base)
+			}
+		}
 		matches := rule.Matches
 		if len(matches) == 0 {
 			matches = []Match{{}}
@@ -304,6 +318,7 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 	if first := b.backends[x.Key]; first != nil {
 		return first
 	}
+	b.ofBackends(x)
 	b.backends[x.Key] = x
 	return x
 }

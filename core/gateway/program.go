@@ -83,13 +83,15 @@ type Route struct {
 	Shares          []Share
 	// Timeout bounds the whole exchange, Try one attempt; nil is not said.
 	Timeout, Try *Duration
-	Retry        *Retry
+	// Retrying is nil where nothing is tried again.
+	Retrying *Retrying
 
 	// Asking is how the picker is asked, nil where no policy says that.
 	Asking *Asking
 
 	rule, match int
 	picker      *PickerService // that a policy names
+	policed     bool           // by a policy about the route
 }
 
 // Share is one backend of a rule.
@@ -124,6 +126,10 @@ type Backend struct {
 	Picker *PickerService
 	// HTTP2 is what the pods speak (h2c), instead of HTTP/1.1.
 	HTTP2 bool
+	// Limits are those of a policy, nil where none says any.
+	Limits *Limits
+
+	policy *TrafficPolicy // about the backend itself
 }
 
 // PickerService names the Service of an endpoint picker.

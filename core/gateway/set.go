@@ -23,8 +23,9 @@ type Set struct {
 	Secrets    []Secret
 	Namespaces []Namespace
 
-	Extensions     []ExtensionPolicy
-	HeaderPolicies []HeaderPolicy
+	Extensions      []ExtensionPolicy
+	HeaderPolicies  []HeaderPolicy
+	TrafficPolicies []TrafficPolicy
 
 	// Unread are the kinds that were found and that nothing here acts on.
 	Unread map[string]int
@@ -49,6 +50,8 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return into(&s.Grants, func(x *Grant, m objects.Meta) { x.Meta = m }, (*Grant).check), false
 	case "EnvoyExtensionPolicy." + GroupEnvoy:
 		return into(&s.Extensions, func(x *ExtensionPolicy, m objects.Meta) { x.Meta = m }, (*ExtensionPolicy).check), false
+	case "BackendTrafficPolicy." + GroupEnvoy:
+		return into(&s.TrafficPolicies, func(x *TrafficPolicy, m objects.Meta) { x.Meta = m }, (*TrafficPolicy).check), false
 	case "EnvoyFilter." + GroupEnvoy:
 		return into(&s.HeaderPolicies, func(x *HeaderPolicy, m objects.Meta) { x.Meta = m }, (*HeaderPolicy).check), false
 	case "Deployment.apps", "StatefulSet.apps", "ReplicaSet.apps":

@@ -70,6 +70,15 @@ func (r *Route) String() string {
 	if r.Try != nil {
 		b.WriteString(", per try " + time.Duration(*r.Try).String())
 	}
+	if x := r.Retrying; x != nil {
+		fmt.Fprintf(&b, ", %d retries on %s", x.Retries, strings.Join(x.On, ","))
+		if len(x.Codes) > 0 {
+			fmt.Fprintf(&b, " %d", x.Codes)
+		}
+		if x.Try > 0 {
+			fmt.Fprintf(&b, " of %s each", time.Duration(x.Try))
+		}
+	}
 	for _, m := range r.Mirrors {
 		fmt.Fprintf(&b, ", %d/%d mirrored to %s", m.Numerator, m.Denominator, m.Backend.Key)
 	}

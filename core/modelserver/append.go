@@ -55,10 +55,11 @@ func (r *Response) Describe(e *Effect) (p described.Piece, ok bool) {
 
 // describable says whether a description of an answer has all that is in it.
 func (r *Response) describable() bool {
-	if r.limit() >= 0 {
-		return false
-	}
-	switch e := r.req.Encoder.(type) {
+	return r.limit() < 0 && r.req.describable()
+}
+
+func (r *Request) describable() bool {
+	switch e := r.Encoder.(type) {
 	case *openaiStream:
 		return !e.o.ContinuousUsage
 	case *openaiWhole:
@@ -71,16 +72,32 @@ func (r *Response) describable() bool {
 // else a text.
 func (r *Response) Said() (words described.Text, text string) {
 	said, n := r.seqs[0].said, r.tells(0)
-	if x := &said.stopping; len(said.given) == 0 && said.before == "" && x.masked == 0 && x.back == 0 && x.drop == 0 && said.tool == nil && !r.below {
-		return described.Words(said.voc, said.base, n), ""
+	if words, ok := said.words(n); ok && !r.below {
+		return words, ""
 	}
-	if said.tool != nil || r.below {
+	if r.below {
 		n = 0
 	}
-	for i := range n {
-		text += said.text(i)
+	return words, said.told(n)
+}
+
+// told is the content of n tokens as the client is told it.
+func (c *content) told(n int) (text string) {
+	if c.tool != nil {
+		return ""
 	}
-	return words, text
+	for i := range n {
+		text += c.text(i)
+	}
+	return text
+}
+
+// words are the first n tokens that the client is told, where they are words.
+func (c *content) words(n int) (words described.Text, ok bool) {
+	if x := &c.stopping; len(c.given) > 0 || c.before != "" || x.masked > 0 || x.back > 0 || x.drop > 0 || c.tool != nil {
+		return words, false
+	}
+	return described.Words(c.voc, c.base, n), true
 }
 
 func (r *Response) appendEnd(b, echo []byte) []byte {

@@ -32,6 +32,9 @@ type Config struct {
 	// where there is none.
 	ChatTemplate *chattemplate.Template
 	Vocabulary   *tokens.Vocabulary
+	// OwnNames says that nobody but the engine sees the names of blocks, so that
+	// those of a prompt that nobody shares may be its own to give.
+	OwnNames bool
 	// Content is what it says, Dataset the answers to draw from in its place, and
 	// Tools bounds the arguments of the calls that it makes up.
 	Content Content

@@ -173,7 +173,9 @@ func (e *openaiWhole) Token(b []byte, t *Token) []byte {
 		}
 		e.open, e.inText = t.Choice+1, true
 	}
-	e.said = t.of
+	if t.of != nil { // the end of a choice may come by itself
+		e.said = t.of
+	}
 	if !t.None {
 		if t.of.tool != nil {
 			e.tool = t.of.tool

@@ -364,7 +364,7 @@ func (e *responsesEncoder) keep(u openai.Usage) {
 	if e.conversation != "" {
 		e.stored.Continue(e.conversation, append(append([]Item(nil), e.items...), output))
 	}
-	if !e.store {
+	if !e.store || e.req.KV.Keep { // the whole one is the decode server's
 		return
 	}
 	kept := &StoredResponse{Body: e.object(nil, e.status(), &u, nil)}

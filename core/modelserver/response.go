@@ -273,18 +273,10 @@ func (r *Response) build(q *Request) *openai.Error {
 		if n > 1 {
 			s.said = new(content)
 		}
-		r.reader.say(s.said, q, i)
-		r.reader.fillSequence(q, s)
-		if bad := q.work.tooMuch(); bad != nil {
+		if bad := r.reader.fillSequence(q, s); bad != nil {
 			return bad
 		}
 		s.Submit.HoldAfterFirst, s.LoseKV = r.Held(), r.fault[lifecycle.AtTransfer].Do != 0
-		switch {
-		case s.Every:
-			s.Submit.Interest = engine.EveryToken
-		case !s.First:
-			s.Submit.Interest = engine.EndOnly
-		}
 	}
 	r.usage = openai.Usage{PromptTokens: q.PromptTokens(), Details: r.reader.PromptTokensDetails}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
+	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
@@ -48,10 +49,17 @@ func (q *Sequence) ids(r *Reader, first, count int) []uint32 {
 	return out
 }
 
-// fillSequence sets what the engine is asked for with a sequence that knows what it will
-// say.
-func (r *Reader) fillSequence(q *Request, s *Sequence) {
+// fillSequence sets what a sequence says, and what the engine is asked for. The error
+// says that this is too much.
+func (r *Reader) fillSequence(q *Request, s *Sequence) *openai.Error {
+	r.say(s.said, q, s.Choice)
 	s.Submit = r.submit(q, s.Choice, s.said)
+	switch {
+	case s.Every:
+		s.Submit.Interest = engine.EveryToken
+	case !s.First:
+		s.Submit.Interest = engine.EndOnly
+	}
 	s.Counted = stats.Sequence{PromptTokens: s.Submit.PromptTokens, EveryToken: s.Every, N: q.N, MaxTokens: q.MaxTokens, Adapter: q.LoRA}
 	s.Key, s.Remote, s.Source = q.KV.Key, q.KV.Remote, q.KV.Source
 	size := r.Engine.BlockSize
@@ -61,6 +69,7 @@ func (r *Reader) fillSequence(q *Request, s *Sequence) {
 	if r.Engine.KVEvents {
 		s.Tokens = func(first, count int) []uint32 { return s.ids(r, first, count) }
 	}
+	return q.work.tooMuch()
 }
 
 // say sets what choice number i of a request will say.
@@ -173,6 +182,11 @@ func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
 		out = c.stopAt
 	}
 	n := p.Len()
+	if r.OwnNames && p.of != nil && q.Choices() == 1 {
+		if list, ok := p.of.SharedNames(nil, r.rule(q)); ok {
+			return list
+		}
+	}
 	total := min(n+out, r.Engine.MaxModelLen)
 	list, ids := r.promptHashes(q, p, total/size, total)
 	if total/size == len(list) {
@@ -199,12 +213,17 @@ func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []ui
 		rest = make([]uint32, 0, max(0, total-len(list)*size))
 		return list, append(rest, p.Tokens[len(list)*size:]...)
 	}
-	list, bytes := p.of.Names(list, &described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * size, Template: r.Template, Answer: true})
+	list, bytes := p.of.Names(list, r.rule(q))
 	rest = make([]uint32, 0, max(0, total-len(list)*size))
 	for ; len(bytes) > 0; bytes = bytes[min(4, len(bytes)):] {
 		rest = tokens.Packed{}.Encode(rest, string(bytes[:min(4, len(bytes))]))
 	}
 	return list, rest
+}
+
+// rule is how the blocks of a described prompt are named.
+func (r *Reader) rule(q *Request) *described.Rule {
+	return &described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * r.Engine.BlockSize, Template: r.Template, Answer: true}
 }
 
 // salt keeps prefixes apart that must not be shared: between adapters, and

@@ -12,7 +12,11 @@ import (
 // Explanation is a decision told to people and programs: why the request went
 // there. It is complete when the decision was recorded with Detail.
 type Explanation struct {
-	Request     string             `json:"request"`
+	Request string `json:"request"`
+	// Pool is the request's, and Picker the replica that decided, where a recording
+	// tells of several.
+	Pool        string             `json:"pool,omitempty"`
+	Picker      string             `json:"picker,omitempty"`
 	Path        string             `json:"path,omitempty"`
 	Model       string             `json:"model,omitempty"`
 	TargetModel string             `json:"target_model,omitempty"`
@@ -193,6 +197,12 @@ func (e *Explanation) WriteTable(w io.Writer, columns int) error {
 		model += " -> " + e.TargetModel
 	}
 	fmt.Fprintf(w, "request %s  model %s  prompt %d tokens  priority %d\n", e.Request, model, e.Tokens, e.Priority)
+	if e.Pool != "" {
+		fmt.Fprintf(w, "its model leads to pool %s\n", e.Pool)
+	}
+	if e.Picker != "" {
+		fmt.Fprintf(w, "decided by %s\n", e.Picker)
+	}
 	if e.Error != "" {
 		fmt.Fprintf(w, "refused with %d: %s\n", e.Status, e.Error)
 	} else {

@@ -138,7 +138,7 @@ func (p *Picker) gone(o EndpointObserver) func(slot int, forget bool) {
 }
 
 // parse has a parser, which may be a plug-in's, read a body.
-func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.Body) (b *parse.Body, bad *apierror.Error) {
+func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.Body, room *parse.Room) (b *parse.Body, bad *apierror.Error) {
 	defer func() {
 		if v := recover(); v != nil {
 			b, bad = nil, p.opt.panicked("parser "+ps.Type(), v)
@@ -146,7 +146,7 @@ func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.B
 	}()
 	var err error
 	if d != nil {
-		b, err = parse.Describe(ps, path, d)
+		b, err = parse.Describe(ps, path, d, room)
 	} else {
 		b, err = ps.Parse(path, body)
 	}

@@ -22,6 +22,9 @@ type Options struct {
 	IgnoreSubset bool
 	// Detail records removals and ties in every decision.
 	Detail bool
+	// OwnNames says that nobody but the picker's own indexes sees the hashes of
+	// prompts' beginnings, so that those which only one prompt has need none.
+	OwnNames bool
 	// Stopwatch, when given, is read before and after each plug-in's turn, and
 	// the spans go into Decision.Spans. It is the driver's clock; nil costs
 	// nothing, and decisions never depend on it.
@@ -256,11 +259,11 @@ func (p *Picker) profile(name string) *profile {
 // Parse reads a request's body with the parser that its path asks for. The
 // error is the answer to the client.
 func (p *Picker) Parse(path string, body []byte) (*parse.Body, *apierror.Error) {
-	return p.parseAs(path, body, nil)
+	return p.parseAs(path, body, nil, nil)
 }
 
 // parseAs is Parse, of bytes or of a description.
-func (p *Picker) parseAs(path string, body []byte, d *described.Body) (*parse.Body, *apierror.Error) {
+func (p *Picker) parseAs(path string, body []byte, d *described.Body, room *parse.Room) (*parse.Body, *apierror.Error) {
 	ps, err := parse.Choose(p.parsers, path)
 	if err != nil {
 		return nil, &apierror.Error{Status: 400, Message: err.Error()}
@@ -272,7 +275,7 @@ func (p *Picker) parseAs(path string, body []byte, d *described.Body) (*parse.Bo
 	if size > parse.MaxBodyBytes {
 		return nil, &apierror.Error{Status: 400, Message: fmt.Sprintf("request body of %d bytes is larger than %d", size, parse.MaxBodyBytes)}
 	}
-	return p.parse(ps, path, body, d)
+	return p.parse(ps, path, body, d, room)
 }
 
 // ParserName is the name of the parser that a request's path asks for, "" for

@@ -170,16 +170,27 @@ func (r *Request) PreferIfAvailable() bool {
 // It and Read are the costly part of a decision, and need nothing that changes:
 // requests' own goroutines may call them, several at once.
 func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, number uint64) (*Request, *apierror.Error) {
-	return p.newRequest(headers, body, nil, withBody, number)
+	return p.newRequest(new(Request), nil, headers, body, nil, withBody, number)
 }
 
 // NewDescribedRequest is NewRequest with a body that is described.
 func (p *Picker) NewDescribedRequest(headers header.List, d *described.Body, number uint64) (*Request, *apierror.Error) {
-	return p.newRequest(headers, nil, d, true, number)
+	return p.newRequest(new(Request), nil, headers, nil, d, true, number)
 }
 
-func (p *Picker) newRequest(headers header.List, body []byte, d *described.Body, withBody bool, number uint64) (*Request, *apierror.Error) {
-	r := &Request{Headers: headers.Normalize(), SizeBytes: len(body)}
+// RequestMemory is memory for a described request.
+type RequestMemory struct {
+	request Request
+	room    parse.Room
+}
+
+// NewDescribedRequestIn is NewDescribedRequest in memory that nobody needs any more.
+func (p *Picker) NewDescribedRequestIn(m *RequestMemory, headers header.List, d *described.Body, number uint64) (*Request, *apierror.Error) {
+	return p.newRequest(&m.request, &m.room, headers, nil, d, true, number)
+}
+
+func (p *Picker) newRequest(r *Request, room *parse.Room, headers header.List, body []byte, d *described.Body, withBody bool, number uint64) (*Request, *apierror.Error) {
+	*r = Request{Headers: headers.Normalize(), SizeBytes: len(body)}
 	if d != nil {
 		r.SizeBytes = d.Len()
 	}
@@ -189,7 +200,7 @@ func (p *Picker) newRequest(headers header.List, body []byte, d *described.Body,
 	if !withBody {
 		return r, nil
 	}
-	b, err := p.parseAs(apiPath(r.Headers), body, d)
+	b, err := p.parseAs(apiPath(r.Headers), body, d, room)
 	if err != nil {
 		r.TargetModel = newer(r.Headers, HeadersModelRewrite) // for the metrics
 		return r, err
@@ -205,7 +216,10 @@ func (p *Picker) newRequest(headers header.List, body []byte, d *described.Body,
 // of a body, or of a renderer.
 func (p *Picker) readPrompts(r *Request, prompts []parse.Prompt) (err *apierror.Error) {
 	for i := range prompts {
-		if p.unit > 0 {
+		switch {
+		case p.unit > 0 && p.opt.OwnNames:
+			prompts[i].DivideAlone(p.unit, p.unitLimit)
+		case p.unit > 0:
 			prompts[i].Divide(p.unit, p.unitLimit)
 		}
 		for _, x := range p.promptReaders {

@@ -152,8 +152,9 @@ func New(o Options, models *Models) *Machine {
 	m := &Machine{o: o, models: models, due: min(firstCheck, o.Interval), types: slices.Clone(podTypes)}
 	if models == nil {
 		m.models = Cold(o)
-	} else {
+	} else { // what is trained later has the same columns
 		m.types = slices.Clone(models.types)
+		m.o.TokensInFlight, m.o.Encoder, m.o.ZeroTokens = models.o.TokensInFlight, models.o.Encoder, models.o.ZeroTokens
 	}
 	return m
 }

@@ -47,11 +47,16 @@ type message struct {
 // the number first; nil when the workload has no such request any more. A
 // driver asks for one after the other, each beginning where the last one ended.
 func (c *Config) Conversation(index, first int) *Conversation {
+	return c.ConversationIn(new(Conversation), index, first)
+}
+
+// ConversationIn is Conversation in the memory of one that is over.
+func (c *Config) ConversationIn(v *Conversation, index, first int) *Conversation {
 	if c.Requests > 0 && first >= c.Requests {
 		return nil
 	}
 	own := c.class(index)
-	v := &Conversation{Index: index, First: first, Turns: own.turns(index), c: own, model: own.adapter(index), described: own.fields != nil}
+	*v = Conversation{Index: index, First: first, Turns: own.turns(index), c: own, model: own.adapter(index), described: own.fields != nil}
 	if c.Requests > 0 {
 		v.Turns = min(v.Turns, c.Requests-first)
 	}
@@ -102,6 +107,7 @@ func (v *Conversation) Request() Request {
 		v.said = c.say(index, group)
 		if v.said.Len() > 0 || c.API != Completions { // an empty prompt has no field
 			r.Described = described.NewBody(c.fieldsOf(as), v.past, v.said)
+			r.Described.Once = v.Turns == 1
 			r.Described.ID = r.ID
 		} else {
 			r.Body = c.body(as, []message{{"user", ""}})

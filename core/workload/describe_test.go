@@ -86,6 +86,11 @@ func TestDescribedIsWritten(t *testing.T) {
 					last = fnv{}.Name(last, left[:rule.Unit])
 					names = append(names, last)
 				}
+				shared, ok := got.Described.SharedNames(nil, &rule)
+				if common := len(names) - len(shared); ok && (len(v.history) > 0 || turns > 1 || common < 0 || !slices.Equal(shared, names[:len(shared)]) ||
+					common > 0 && !ownIn(text[:(len(shared)+1)*rule.Unit], v.user, written.Prefixes)) {
+					t.Fatalf("expected the beginning of the names %x before %q is said, got %x", names, v.user, shared)
+				}
 				if got, rest := got.Described.Names(nil, &rule); !slices.Equal(got, names) || string(rest) != string(left) {
 					t.Fatalf("expected the names %x and %q, got %x and %q", names, left, got, rest)
 				}
@@ -115,6 +120,17 @@ func TestDescribedIsWritten(t *testing.T) {
 			}
 		}
 	})
+}
+
+// ownIn says whether a prompt's beginning has some of what the user says in no other
+// request.
+func ownIn(beginning, said string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if rest, has := strings.CutPrefix(said, p); has && len(p) > 2 {
+			said = rest
+		}
+	}
+	return strings.Contains(beginning, strings.TrimLeft(said, " ")[:16])
 }
 
 // promptText is the prompt of the request under way.

@@ -192,16 +192,7 @@ func (r *Request) Sent() []flow.Detail {
 }
 
 // Told is the part of Sent that summaries read.
-func (r *Request) Told() []flow.Detail {
-	var details []flow.Detail
-	if r.Class != "" {
-		details = append(details, flow.D("class", r.Class))
-	}
-	if r.SLO != "" {
-		details = append(details, flow.D("slo", r.SLO))
-	}
-	return details
-}
+func (r *Request) Told() []flow.Detail { return flow.Told(r.Class, r.SLO) }
 
 // maxShown is how long a body is that is shown whole.
 const maxShown = 120

@@ -199,3 +199,40 @@ func (p *Process) Drain(ctx context.Context) error {
 		}
 	}
 }
+
+// Ejected are the endpoints (ip:port) that outlier detection has ejected, by their
+// clusters.
+func (p *Process) Ejected(ctx context.Context) (map[string][]string, error) {
+	body, err := p.admin.do(ctx, http.MethodGet, "/clusters?format=json")
+	if err != nil {
+		return nil, err
+	}
+	var page struct {
+		Clusters []struct {
+			Name  string `json:"name"`
+			Hosts []struct {
+				Address struct {
+					Socket struct {
+						Address string `json:"address"`
+						Port    int    `json:"port_value"`
+					} `json:"socket_address"`
+				} `json:"address"`
+				Health struct {
+					Ejected bool `json:"failed_outlier_check"`
+				} `json:"health_status"`
+			} `json:"host_statuses"`
+		} `json:"cluster_statuses"`
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		return nil, fmt.Errorf("Envoy's /clusters: %w", err)
+	}
+	out := map[string][]string{}
+	for _, c := range page.Clusters {
+		for _, h := range c.Hosts {
+			if h.Health.Ejected {
+				out[c.Name] = append(out[c.Name], net.JoinHostPort(h.Address.Socket.Address, strconv.Itoa(h.Address.Socket.Port)))
+			}
+		}
+	}
+	return out, nil
+}

@@ -16,6 +16,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
@@ -109,6 +110,7 @@ func (t *translation) backend(b *gateway.Backend) error {
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}},
 		// What left the endpoints serves nobody any more.
 		IgnoreHealthOnHostRemoval: true}
+	limit(cluster, b.Limits)
 	if err := t.endpoints(b.Key, t.Endpoints[b.Key]); err != nil {
 		return err
 	}
@@ -132,6 +134,66 @@ func (t *translation) backend(b *gateway.Backend) error {
 	picker.EdsClusterConfig, picker.LoadAssignment = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: fromControl()}, nil
 	t.r.Clusters[picker.Name] = picker
 	return t.endpoints(picker.Name, p.Addresses)
+}
+
+// limit puts a policy's limits in the place of those that let held requests pass.
+func limit(c *clusterv3.Cluster, l *gateway.Limits) {
+	if l == nil {
+		return
+	}
+	at := c.CircuitBreakers.Thresholds[0]
+	for _, x := range []struct {
+		most *int
+		to   **wrapperspb.UInt32Value
+	}{{l.Connections, &at.MaxConnections}, {l.Pending, &at.MaxPendingRequests}, {l.Requests, &at.MaxRequests}, {l.Retries, &at.MaxRetries}} {
+		if x.most != nil {
+			*x.to = count(*x.most)
+		}
+	}
+	if l.Budget != nil {
+		at.RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{BudgetPercent: &typev3.Percent{Value: *l.Budget}}
+		if l.Least != nil {
+			at.RetryBudget.MinRetryConcurrency = count(*l.Least)
+		}
+	}
+	if l.Connect != nil {
+		c.ConnectTimeout = duration(time.Duration(*l.Connect))
+	}
+	if l.Outlier != nil {
+		c.OutlierDetection = outlier(l.Outlier)
+	}
+}
+
+// outlier has Envoy enforce what is given: of gateway errors and of single local
+// failures it would only take note by itself.
+func outlier(o *gateway.Outlier) *clusterv3.OutlierDetection {
+	out := &clusterv3.OutlierDetection{SplitExternalLocalOriginErrors: o.Split}
+	for _, x := range []struct {
+		value *int
+		to    **wrapperspb.UInt32Value
+		act   **wrapperspb.UInt32Value
+	}{{o.Consecutive5xx, &out.Consecutive_5Xx, &out.EnforcingConsecutive_5Xx}, {o.Gateway, &out.ConsecutiveGatewayFailure, &out.EnforcingConsecutiveGatewayFailure},
+		{o.LocalOrigin, &out.ConsecutiveLocalOriginFailure, &out.EnforcingConsecutiveLocalOriginFailure}, {o.MaxPercent, &out.MaxEjectionPercent, nil},
+		{o.SuccessRate, &out.EnforcingSuccessRate, nil}, {o.SuccessHosts, &out.SuccessRateMinimumHosts, nil}, {o.SuccessVolume, &out.SuccessRateRequestVolume, nil},
+		{o.FailurePercent, &out.FailurePercentageThreshold, &out.EnforcingFailurePercentage}} {
+		if x.value == nil {
+			continue
+		}
+		*x.to = count(*x.value)
+		if x.act != nil && *x.value > 0 {
+			*x.act = count(100)
+		}
+	}
+	if o.Interval != nil {
+		out.Interval = duration(time.Duration(*o.Interval))
+	}
+	if o.Base != nil {
+		out.BaseEjectionTime = duration(time.Duration(*o.Base))
+	}
+	if o.AlwaysEjectOneHost {
+		out.AlwaysEjectOneHost = wrapperspb.Bool(true)
+	}
+	return out
 }
 
 func (t *translation) endpoints(cluster string, addresses []string) error {

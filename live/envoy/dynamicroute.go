@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"net"
 	"regexp"
 	"strconv"
@@ -42,7 +43,9 @@ func (t *translation) route(r *gateway.Route, at string) ([]*routev3.Route, erro
 	action := &routev3.RouteAction{Timeout: duration(0), IdleTimeout: duration(t.c.Limits.idleTimeout()),
 		ClusterNotFoundResponseCode: routev3.RouteAction_INTERNAL_SERVER_ERROR}
 	out.Action = &routev3.Route_Route{Route: action}
-	t.timeouts(r, action)
+	if err := t.timeouts(r, out, action); err != nil {
+		return nil, err
+	}
 	for _, m := range r.Mirrors {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{Cluster: m.Backend.Key, DisableShadowHostSuffixAppend: true,
 			RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: fraction(m.Numerator, m.Denominator)}})
@@ -125,9 +128,9 @@ func askingFilter(r *gateway.Route) string {
 	return pickerFilter + "/" + r.Asking.Timeout.String()
 }
 
-// timeouts are the route's: none is Envoy's 0. Without retries one attempt is the
-// whole exchange.
-func (t *translation) timeouts(r *gateway.Route, action *routev3.RouteAction) {
+// timeouts are the route's, and when it tries again: none is Envoy's 0. Without
+// retries one attempt is the whole exchange.
+func (t *translation) timeouts(r *gateway.Route, out *routev3.Route, action *routev3.RouteAction) error {
 	whole, try := time.Duration(0), time.Duration(0)
 	if r.Timeout != nil {
 		whole = time.Duration(*r.Timeout)
@@ -135,10 +138,32 @@ func (t *translation) timeouts(r *gateway.Route, action *routev3.RouteAction) {
 	if r.Try != nil {
 		try = time.Duration(*r.Try)
 	}
-	if try > 0 && (whole == 0 || try < whole) {
-		whole = try
+	x := r.Retrying
+	if x == nil {
+		if try > 0 && (whole == 0 || try < whole) {
+			whole = try
+		}
+		action.Timeout = duration(whole)
+		return nil
 	}
 	action.Timeout = duration(whole)
+	retry, err := Pool{Routing: OverrideHost, Retry: &Retry{On: x.On, Attempts: x.Retries + 1, BackOff: cmp.Or(time.Duration(x.Base), 25*time.Millisecond)}}.retryPolicy()
+	if err != nil {
+		return err
+	}
+	for _, code := range x.Codes {
+		retry.RetriableStatusCodes = append(retry.RetriableStatusCodes, uint32(code))
+	}
+	if x.Max > 0 {
+		retry.RetryBackOff.MaxInterval = duration(max(time.Duration(x.Max), time.Duration(x.Base)))
+	}
+	if try = cmp.Or(try, time.Duration(x.Try)); try > 0 {
+		retry.PerTryTimeout = duration(try)
+	}
+	action.RetryPolicy = retry
+	// A retry sends the body again, so all of it must fit.
+	out.RequestBodyBufferLimit = wrapperspb.UInt64(uint64(max(connectionBufferBytes, t.c.Limits.BodyBytes+64<<10)))
+	return nil
 }
 
 func fraction(numerator, denominator int) *typev3.FractionalPercent {

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"bytes"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -58,9 +59,15 @@ func toYAML(m proto.Message) ([]byte, error) {
 	return out.Bytes(), enc.Close()
 }
 
+// truths are what Envoy's reader of YAML takes for true or false where there are no
+// quotes; ours knows two of them.
+var truths = map[string]bool{"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true}
+
 // restyle turns the flow style of JSON into block style and adds the notes.
 func restyle(n *yaml.Node, said map[string]bool) {
-	n.Style = 0
+	if n.Style = 0; n.Tag == "!!str" && truths[strings.ToLower(n.Value)] {
+		n.Style = yaml.DoubleQuotedStyle
+	}
 	for i, child := range n.Content {
 		restyle(child, said)
 		if n.Kind == yaml.MappingNode && i%2 == 0 && notes[child.Value] != "" && !said[child.Value] {

@@ -43,8 +43,8 @@ func newObjectiveMetrics(reg prometheus.Registerer) *objectiveMetrics {
 	return m
 }
 
-// predictor is a plug-in that predicts latencies, and how long it took.
-type predictor interface {
+// predictingPlugin is a plug-in that predicts latencies, and how long it took.
+type predictingPlugin interface {
 	picker.Foreteller
 	Predicting(d *picker.Decision) machine.Time
 }
@@ -64,7 +64,7 @@ func (m *objectiveMetrics) decided(p *picker.Picker, d *picker.Decision, labels 
 		m.predictedTPOT.WithLabelValues(labels...).Observe(f.TPOTMs / 1e3)
 		m.set("predicted_ttft", f.TTFTMs/1e3, labels)
 		m.set("predicted_tpot", f.TPOTMs/1e3, labels)
-		x, ok := pl.(predictor)
+		x, ok := pl.(predictingPlugin)
 		if !ok {
 			continue
 		}

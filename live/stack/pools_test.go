@@ -1,12 +1,17 @@
 package stack
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
 )
 
 // Two models in two pools, an adapter, two replicas of the picker in one of them.
@@ -108,6 +113,11 @@ func TestBodyBasedRouting(t *testing.T) {
 			t.Errorf("%.60s: %d %v %.200s", c.body, a.status, a.err, a.body)
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if a := do(r.request(ctx, http.MethodGet, "/v1/models", "", "x-gateway-base-model-name", "coder")); a.status != 200 || strings.Contains(a.body, "coder") {
+		t.Errorf("who asks without a body is led by a header of their own: %d %s", a.status, a.body)
+	}
 	for _, p := range r.Stack.Pools {
 		for _, k := range p.Pickers {
 			r.until("the picker has nothing in flight", func() bool { return k.Active() == 0 })
@@ -192,4 +202,114 @@ workload: {requests: 600, rate: 100, arrivals: constant}
 			t.Errorf("%s the pickers were asked %v", name, asked)
 		}
 	}
+}
+
+// Servers that are not alike take as long as their group says, whether they prefill
+// for others or do all of it, in pools side by side, the same in both times.
+func TestGroupsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := liveAsVirtual(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: apart
+    model: m
+    sidecar: routing
+    disaggregation: {holdBlocks: 10s}
+    modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 2ms, outputTokens: 8, numGPUBlocks: 4096, maxModelLen: 16384}
+    groups:
+      - {name: fill, role: prefill, modelServer: {prefill: 60ms}}
+      - {name: fast}
+  - name: mixed
+    model: n
+    modelServer: {batching: continuous, prefill: 10ms, outputTokens: 4, numGPUBlocks: 4096, maxModelLen: 16384}
+    groups:
+      - {name: a, modelServer: {interTokenLatency: 2ms}}
+      - {name: b, modelServer: {interTokenLatency: 30ms}}
+workload:
+  requests: 12
+  prompt: {characters: 2000}
+  classes: [{name: apart, share: 40%}, {name: mixed, share: 60%, model: n}]
+`)
+	// took is how long each request's prefills and its answer took at the servers.
+	took := func(events []flow.Event) map[string]string {
+		began, out := map[string]machine.Time{}, map[string]string{}
+		for _, e := range events {
+			if e.Hop != flow.Server || e.Request == "" {
+				continue
+			}
+			switch e.Step {
+			case flow.PrefillStarted, flow.DecodeStarted:
+				began[e.Request] = e.Time
+			case flow.PrefillFinished, flow.LastTokenSent:
+				out[e.Request] += fmt.Sprint(" ", (e.Time - began[e.Request]).Duration())
+			}
+		}
+		return out
+	}
+	a, b := took(live), took(played)
+	kinds := map[string]int{}
+	for id := range b {
+		if kinds[b[id]]++; a[id] != b[id] {
+			t.Errorf("%s: live%s, virtual%s", id, a[id], b[id])
+		}
+	}
+	if kinds[" 10ms 6ms"] == 0 || kinds[" 10ms 90ms"] == 0 || len(kinds) != 3 {
+		t.Errorf("requests took %v", kinds)
+	}
+}
+
+// Every replica of a picker hears of KV events by itself, and one that begins anew
+// says why its index is not all that there is.
+func TestReplicasIndexes(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(indexed, "    epp:\n", "    epp:\n      replicas: 2\n", 1) + `
+workload: {requests: 6, prompt: {characters: 2000, shared: {groups: 2, characters: 1000}}, conversations: {turns: 6, thinkTime: 50ms}}
+`
+	s, err := scenario.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, s, nil)
+	r.load()
+	r.settled()
+	checks, err := virtual.Play(s, nil, virtual.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, list := range map[string]int{"live": 0, "in virtual time": 1} {
+		got := checks
+		if list == 0 {
+			got = r.Stack.CheckKV(context.Background())
+		}
+		for i, c := range got {
+			if want := fmt.Sprintf("precise-prefix-cache-producer of pool-epp-%d", i); c.Index != want || c.Blocks == 0 || c.Missing+c.Extra > 0 {
+				t.Errorf("%s %+v, expected all blocks in %s", name, c, want)
+			}
+		}
+		if len(got) != 2 {
+			t.Errorf("%s there are %d indexes", name, len(got))
+		}
+	}
+}
+
+// A body that trickles is not waited for by the router for longer than by a picker.
+func TestSlowBodyBeforeRouting(t *testing.T) {
+	t.Parallel()
+	s, err := scenario.Parse("test.yaml", []byte(strings.ReplaceAll(strings.Replace(twoPools, "epp: {replicas: 2}", "epp: {bodyIdleTimeout: 50ms}", 1), "    servedModelNames: [coder-latest]", "    epp: {bodyIdleTimeout: 50ms}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, s, nil)
+	body, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req := r.request(ctx, http.MethodPost, chatPath, "x")
+	req.Body, req.ContentLength = body, -1
+	go func() { _, _ = w.Write([]byte(`{"model":"m",`)) }()
+	if a := do(req); a.status != 408 || !strings.Contains(a.body, "came to a halt") {
+		t.Errorf("got %d %v %q", a.status, a.err, a.body)
+	}
+	r.healthy()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,9 +17,10 @@ import (
 )
 
 // echo stands in for a container that nothing here simulates: it answers with what
-// it was asked, as JSON, over HTTP/1.1 and HTTP/2 in the clear. Two headers make it
-// do more: X-Echo-Set-Header (name:value, …) sets headers of the answer, and the
-// query parameter delay (a duration) lets the answer wait.
+// it was asked, as JSON, over HTTP/1.1 and HTTP/2 in the clear. Headers make it
+// do more: X-Echo-Set-Header (name:value, …) sets headers of the answer, X-Echo-Status
+// its status, X-Echo-Delay (a duration, also as the query parameter delay) lets it
+// wait; with @ and a pod's name behind the value only this pod does so.
 type echo struct {
 	namespace, pod string
 	at             []string // where it listens
@@ -64,8 +66,20 @@ func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*ec
 
 func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
 	e.log.Debug("pod answers", "namespace", e.namespace, "pod", e.pod, "path", r.RequestURI)
-	if d, err := time.ParseDuration(r.URL.Query().Get("delay")); err == nil && !pause.For(r.Context(), min(d, maxDelay)) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil { // until then nobody tells that the client left
 		return
+	}
+	mine := func(text string) string {
+		value, pod, one := strings.Cut(text, "@")
+		if one && pod != e.pod {
+			return ""
+		}
+		return value
+	}
+	for _, text := range []string{r.URL.Query().Get("delay"), r.Header.Get("X-Echo-Delay")} {
+		if d, err := time.ParseDuration(mine(text)); err == nil && !pause.For(r.Context(), min(d, maxDelay)) {
+			return
+		}
 	}
 	for _, pair := range strings.Split(strings.Join(r.Header.Values("X-Echo-Set-Header"), ","), ",") {
 		if name, value, ok := strings.Cut(pair, ":"); ok {
@@ -74,7 +88,7 @@ func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if status, err := strconv.Atoi(r.Header.Get("X-Echo-Status")); err == nil && status >= 200 && status <= 599 {
+	if status, err := strconv.Atoi(mine(r.Header.Get("X-Echo-Status"))); err == nil && status >= 200 && status <= 599 {
 		w.WriteHeader(status)
 	}
 	if err := json.NewEncoder(w).Encode(echoed{r.RequestURI, r.Host, r.Method, r.Proto, r.Header, port, e.namespace, e.pod}); err != nil && !errors.Is(err, net.ErrClosed) {

@@ -86,7 +86,10 @@ type Up struct {
 	starting map[string]*pod        // those of the change under way
 	pickers  map[string]*poolPicker // by namespace/name
 	certs    map[string][2][]byte
+	ejected  map[string][]string // endpoints by their clusters
 	draining sync.WaitGroup
+	watching sync.WaitGroup
+	unwatch  context.CancelFunc
 
 	mu       sync.Mutex // guards places and listen
 	places   places
@@ -136,6 +139,9 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 	if err = u.Apply(ctx, o.Objects); err != nil {
 		return nil, err
 	}
+	watch, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	u.unwatch = cancel
+	u.watching.Go(func() { u.followEjections(watch) })
 	u.Startup = time.Since(began)
 	return u, nil
 }
@@ -350,7 +356,9 @@ func (c *change) tellPickers() {
 	pods := c.list()
 	for _, b := range c.program.Backends {
 		if x := c.pickers[b.Namespace+"/"+b.Name]; b.Pool != nil && x != nil {
-			x.server.Picking().Apply(c.u.endpointsOf(c.s, b.Pool, pods), false)
+			s := c.u.endpointsOf(c.s, b.Pool, pods)
+			s.Endpoints = c.u.withoutEjected(b.Key, s.Endpoints)
+			x.server.Picking().Apply(s, false)
 		}
 	}
 }
@@ -469,6 +477,10 @@ func (u *Up) free(host netip.Addr, port int) (string, error) {
 
 // Stop takes everything down. Requests in flight may finish until ctx ends.
 func (u *Up) Stop(ctx context.Context) error {
+	if u.unwatch != nil {
+		u.unwatch()
+		u.watching.Wait()
+	}
 	u.applying.Lock()
 	defer u.applying.Unlock()
 	var errs []error

@@ -24,6 +24,7 @@ type cli struct {
 	EPP         eppCmd         `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
 	Sidecar     sidecarCmd     `cmd:"" name:"sidecar" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags and those of documents 002 and 003."`
 	KVManager   kvManagerCmd   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
+	Predictor   predictorCmd   `cmd:"" name:"predictor" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP and XGBoost's trees."`
 	Explain     explainCmd     `cmd:"" group:"look" help:"Say why a request went where it went."`
 	Preview     previewCmd     `cmd:"" group:"look" help:"Say where a request would go, for a saved state of the pool."`
 	Pods        podsCmd        `cmd:"" group:"look" help:"List the pods that an endpoint picker chooses among, with their labels and metrics."`

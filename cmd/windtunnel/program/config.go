@@ -18,6 +18,7 @@ type configCmd struct {
 	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server; repeatable. A pool with a fallback lists them."`
 	Address   string   `name:"epp-address" placeholder:"HOST:PORT" help:"Where the endpoint picker listens, instead of the well-known port."`
 	EPP       bool     `name:"epp" help:"Print the endpoint picker's configuration instead: the scenario's own, or the one that it gets."`
+	Pool      string   `name:"pool" placeholder:"NAME" help:"With --epp: whose, of several pools. Left out: the first one's."`
 	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --epp: add the file-discovery plug-in with this file, as windtunnel epp and llm-d's need it without Kubernetes."`
 }
 
@@ -41,7 +42,16 @@ func (c *configCmd) Run(o *outside) error {
 		}
 	}
 	if c.EPP {
-		return c.picker(o, &s.Pools[0])
+		p := &s.Pools[0]
+		if c.Pool != "" {
+			if p = s.Pool(c.Pool); p == nil {
+				return exit.With(exit.Usage, fmt.Errorf("--pool: the scenario has no pool %q", c.Pool))
+			}
+		}
+		return c.picker(o, p)
+	}
+	if c.Pool != "" {
+		return exit.With(exit.Usage, errors.New("--pool says whose endpoint picker's configuration to print; expected --epp beside it"))
 	}
 	if c.Discovery != "" {
 		return exit.With(exit.Usage, errors.New("--endpoints-file is for the endpoint picker's configuration; expected --epp beside it"))

@@ -161,6 +161,9 @@ func (c *eppCmd) Run(o *outside) error {
 	case c.Objects == "":
 		return exit.With(exit.Usage, errors.New("--config-file or --objects is required: without Kubernetes the endpoints come from a file that the one names, or from the other"))
 	}
+	if opts.Predictor, err = predictorService(o.Env); err != nil {
+		return exit.With(exit.Usage, err)
+	}
 	recording, err := c.record(&opts)
 	if err != nil {
 		return err

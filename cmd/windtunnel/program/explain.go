@@ -82,12 +82,17 @@ func (c *explainCmd) find(o *outside) (*picker.Explanation, error) {
 // counts.
 func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.Explanation, error) {
 	var found any
+	var pool, picked string
 	known := false
 	err := read(func(e flow.Event) error {
 		if !flow.Named(c.Request, e.Request) {
 			return nil
 		}
 		known = true
+		if e.Hop == flow.EPP && e.Step == flow.RequestReceived {
+			pool, _ = e.Details.Get("pool").(string)
+			picked, _ = e.Details.Get("picker").(string)
+		}
 		if x := e.Details.Get(flow.Explanation); x != nil {
 			found = x
 		}
@@ -114,6 +119,7 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 	if err != nil {
 		return nil, exit.With(exit.Input, fmt.Errorf("%s: the explanation of request %s: %w", c.From, c.Request, err))
 	}
+	e.Pool, e.Picker = pool, picked
 	return &e, nil
 }
 

@@ -12,6 +12,9 @@ func reported(s *scenario.Scenario, endpoints func(pool int) []string) []report.
 	for i := range s.Pools {
 		p := &s.Pools[i]
 		out[i].Name = p.Name
+		for n := 0; n < p.EPP.Replicas && p.EPP.Replicas > 1; n++ {
+			out[i].Pickers = append(out[i].Pickers, p.PickerName(n))
+		}
 		for n, endpoint := range endpoints(i) {
 			name, prefill := p.GroupName(n), p.Servers() > 0 && p.Prefills(n)
 			if k := len(out[i].Groups); k == 0 || out[i].Groups[k-1].Name != name || out[i].Groups[k-1].Prefill != prefill {

@@ -2,10 +2,13 @@ package program
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	core "github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -65,4 +68,19 @@ func (o *outside) trainer(ctx context.Context) (*predictor.Trainer, error) {
 		return nil, err
 	}
 	return &predictor.Trainer{Library: lib}, nil
+}
+
+// saveModel writes models to a file.
+func saveModel(path string, m *core.Models) error {
+	if m == nil || !m.Ready(core.TTFT) || !m.Ready(core.TPOT) {
+		return exit.With(exit.Input, errors.New("--save-model: nothing was learned: the scenario has no predictor with train: true, or it saw too few requests"))
+	}
+	text, err := m.Save()
+	if err == nil {
+		err = os.WriteFile(path, text, 0o644)
+	}
+	if err != nil {
+		return exit.With(exit.Input, fmt.Errorf("--save-model: %w", err))
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package program
 import (
 	"errors"
 
+	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/report"
@@ -13,8 +14,9 @@ import (
 type simCmd struct {
 	loadFlags
 	outputFlags
-	NoHops bool `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
-	Bytes  bool `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
+	SaveModel string `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
+	NoHops    bool   `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
+	Bytes     bool   `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
 }
 
 func (c *simCmd) Help() string {
@@ -39,11 +41,12 @@ func (c *simCmd) Run(o *outside) error {
 	if c.NoHops {
 		s.Hops = scenario.Hops{}
 	}
-	return sim(o, s, c.options(o, s, nil), c.Bytes)
+	return sim(o, s, c.options(o, s, nil), c.Bytes, c.SaveModel)
 }
 
-// sim plays a scenario in virtual time, in bytes or not.
-func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool) error {
+// sim plays a scenario in virtual time, in bytes or not, and writes what its latency
+// predictor learned to a file, if there is one.
+func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, model string) error {
 	gc.Play()
 	defer gc.Serve()
 	session, err := report.Start(options)
@@ -53,9 +56,10 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool) e
 	ctx, stop := o.Context()
 	defer stop()
 	session.Pools(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
+	var trained predictor.Status
 	fit, end := o.fitter(ctx, s)
 	defer end()
-	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit)})
+	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())
@@ -66,6 +70,11 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool) e
 		return exit.With(exit.Input, err)
 	case endErr != nil:
 		return endErr
+	}
+	if model != "" {
+		if err := saveModel(model, trained.Models); err != nil {
+			return err
+		}
 	}
 	return verdict(summary)
 }

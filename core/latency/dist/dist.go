@@ -79,7 +79,7 @@ func (d Dist) Unit() Unit { return d.unit }
 func (d Dist) IsConstant() bool { return d.lo == d.hi }
 
 // Sample draws one value.
-func (d Dist) Sample(draw *machine.Draw) int64 {
+func (d *Dist) Sample(draw *machine.Draw) int64 {
 	switch d.family {
 	case FamilyConstant:
 		return d.lo
@@ -93,11 +93,11 @@ func (d Dist) Sample(draw *machine.Draw) int64 {
 }
 
 // SampleTime is Sample of a distribution of spans.
-func (d Dist) SampleTime(draw *machine.Draw) machine.Time { return machine.Time(d.Sample(draw)) }
+func (d *Dist) SampleTime(draw *machine.Draw) machine.Time { return machine.Time(d.Sample(draw)) }
 
 // Quantile is the value below which a share p of the draws falls; p outside
 // 0..1 is taken as the nearer end.
-func (d Dist) Quantile(p float64) int64 {
+func (d *Dist) Quantile(p float64) int64 {
 	switch {
 	case !(p > 0):
 		p = 0x1p-53
@@ -117,7 +117,7 @@ func (d Dist) Quantile(p float64) int64 {
 
 // Mean is the average of the draws, limits included; for the curved families
 // it is integrated over 4,096 quantiles.
-func (d Dist) Mean() float64 {
+func (d *Dist) Mean() float64 {
 	switch d.family {
 	case FamilyConstant, FamilyUniform:
 		return float64(d.lo)/2 + float64(d.hi)/2
@@ -138,7 +138,7 @@ func (d Dist) Mean() float64 {
 
 // at is the quantile within the limits. Rounding may overstep a limit by less
 // than one unit, which is taken back here.
-func (d Dist) at(u float64) int64 {
+func (d *Dist) at(u float64) int64 {
 	x := d.curve(d.u0 + mul(u, d.du))
 	if !(x < float64(d.hi)) {
 		return d.hi
@@ -147,7 +147,7 @@ func (d Dist) at(u float64) int64 {
 }
 
 // curve is the family's quantile function without limits.
-func (d Dist) curve(u float64) float64 {
+func (d *Dist) curve(u float64) float64 {
 	switch d.family {
 	case FamilyNormal:
 		return d.a + mul(d.b, exactProbit(u))
@@ -161,12 +161,12 @@ func (d Dist) curve(u float64) float64 {
 	return d.a
 }
 
-func (d Dist) totalWeight() int64 {
+func (d *Dist) totalWeight() int64 {
 	last := d.values[len(d.values)-1]
 	return last.below + last.weight
 }
 
-func (d Dist) pick(n int64) int64 {
+func (d *Dist) pick(n int64) int64 {
 	i := sort.Search(len(d.values), func(i int) bool { return d.values[i].below > n })
 	return d.values[i-1].value
 }

@@ -26,11 +26,17 @@ func exactExp(x float64) float64 {
 	k := math.Floor(mul(x, 1/math.Ln2) + 0.5)
 	r := float64(x-mul(k, ln2High)) - mul(k, ln2Low)
 	sum := 1.0
-	for n := 15; n >= 1; n-- { // Taylor, |r| <= 0.347
-		sum = 1 + mul(r/float64(n), sum)
+	for n := len(inverse) - 1; n >= 1; n-- { // Taylor, |r| <= 0.347
+		sum = 1 + mul(mul(r, inverse[n]), sum)
+	}
+	if k > -1000 && k < 1000 {
+		return mul(sum, math.Float64frombits(uint64(int(k)+1023)<<52)) // 2 to the k: it rounds nothing
 	}
 	return math.Ldexp(sum, int(k))
 }
+
+// inverse are 1/n, as far as they matter.
+var inverse = [...]float64{0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5, 1. / 6, 1. / 7, 1. / 8, 1. / 9, 1. / 10, 1. / 11, 1. / 12, 1. / 13, 1. / 14}
 
 // exactLog is the natural logarithm of a positive x, to about 1e-15.
 func exactLog(x float64) float64 {

@@ -132,6 +132,16 @@ func (s *Core) begin(q *Sequence) {
 	s.input(&q.Submit)
 }
 
+// Replace has another Sequence stand for one from now on, which it becomes like but for
+// its Owner.
+func (s *Core) Replace(q, by *Sequence) {
+	owner := by.Owner
+	*by = *q
+	if by.Owner = owner; s.sequences[q.Submit.ID] == q {
+		s.sequences[q.Submit.ID] = by
+	}
+}
+
 // end says that a completion is over which the engine does not have.
 func (s *Core) end(q *Sequence, kind engine.Kind, why engine.Reason) {
 	q.state, q.fetches = ended, nil

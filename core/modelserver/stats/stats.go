@@ -39,6 +39,7 @@ type Stats struct {
 	steps                                stepTimes
 	hardware                             *hardware.Hardware // nil where none is simulated
 	noUsage                              bool               // nobody reads how much of it the steps used
+	onlyNow                              bool               // nothing of what has happened is counted
 	preemptionsEach                      histogram          // of each request that ended
 	residency                            *residency         // nil where blocks are not sampled
 	blockLifetime, blockIdle, blockReuse histogram
@@ -58,6 +59,10 @@ func New(c *engine.Config) *Stats {
 // SkipUsage leaves out how much of the hardware each step uses, for a driver
 // whose readers want none of UsageFamilies: it costs time for every step.
 func (s *Stats) SkipUsage() { s.noUsage = true }
+
+// OnlyNow leaves out all that has happened, for a driver whose readers want nothing but
+// what WriteNow tells.
+func (s *Stats) OnlyNow() { s.onlyNow = true }
 
 // Hardware is what the engine runs on, nil where none is simulated.
 func (s *Stats) Hardware() *hardware.Hardware { return s.hardware }
@@ -103,6 +108,12 @@ var finishedNames = [finishReasons]string{"stop", "length", "abort", "error", "r
 // concerns none.
 func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 	s.active, s.heard = f.At, true
+	if s.onlyNow {
+		if q != nil && f.Kind == engine.PrefillStarted {
+			q.begun = true // its adapter runs
+		}
+		return
+	}
 	s.blockEffect(fx, f)
 	switch f.Kind {
 	case engine.Stepped:
@@ -160,7 +171,7 @@ func (s *Stats) Delivered() {
 // Computed is told whether the engine had something to compute from one moment
 // to another.
 func (s *Stats) Computed(from, to machine.Time, computing bool) {
-	if computing {
+	if computing && !s.onlyNow {
 		s.rates.busySpan(from, to)
 	}
 }

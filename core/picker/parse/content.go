@@ -32,6 +32,7 @@ type Prompt struct {
 
 	unit  int      // bytes
 	heads []uint64 // hash of the prompt's beginning, up to the end of each unit
+	alone bool     // there are none from the first unit on that no other prompt has
 	keys  []blockKeys
 }
 
@@ -120,24 +121,49 @@ func (p *Prompt) Heads() (unit int, heads []uint64) { return p.unit, p.heads }
 // AppendBlocks appends the hashes of the prompt's beginnings up to the end of
 // each block of so many tokens, at most limit, each mixed with seed. They come
 // from the units' hashes where blocks are whole numbers of units, else from the
-// content.
-func (p *Prompt) AppendBlocks(dst []uint64, seed uint64, blockTokens, limit int) []uint64 {
+// content. alone is how many blocks follow that have none, being like no other
+// prompt's (DivideAlone).
+func (p *Prompt) AppendBlocks(dst []uint64, seed uint64, blockTokens, limit int) (blocks []uint64, alone int) {
 	size := blockTokens * bytesPerToken
 	n := min((p.length+size-1)/size, limit)
 	unit, heads := p.unit, p.heads
 	if unit == 0 || size%unit != 0 {
 		unit, heads = size, nil
 	}
-	if len(heads) < (min(n*size, p.length)+unit-1)/unit {
+	named := n
+	if p.alone {
+		if unit != p.unit {
+			heads, _ = p.sharedHeads(unit)
+		}
+		named = min(n, len(heads)/(size/unit))
+	} else if len(heads) < (min(n*size, p.length)+unit-1)/unit {
 		heads = p.appendHeads(unit, n*size)
 	}
-	for i := range n {
+	for i := range named {
 		if i == 1 { // a second block is another one where the first has another size
 			seed = Mix(seed, uint64(size))
 		}
 		dst = append(dst, Mix(seed, heads[min((i+1)*(size/unit), len(heads))-1]))
 	}
-	return dst
+	return dst, n - named
+}
+
+// DivideAlone is Divide for a reader that only compares prompts with each other: of
+// one that is described only what others may have, too, is hashed.
+func (p *Prompt) DivideAlone(unitTokens, limit int) {
+	if heads, ok := p.sharedHeads(unitTokens * bytesPerToken); ok && p.unit == 0 {
+		p.unit, p.heads, p.alone = unitTokens*bytesPerToken, heads, true
+		return
+	}
+	p.Divide(unitTokens, limit)
+}
+
+// sharedHeads are the hashes of the units that other prompts may have.
+func (p *Prompt) sharedHeads(unit int) ([]uint64, bool) {
+	if p.of == nil {
+		return nil, false
+	}
+	return p.of.SharedNames(nil, &described.Rule{Namer: headNamer{}, Seed: uint64(unit), Unit: unit})
 }
 
 // appendHeads hashes the prompt's beginnings up to the ends of its units, no

@@ -31,14 +31,14 @@ func TestBlocksNameBeginnings(t *testing.T) {
 			limit := rapid.IntRange(0, 40).Draw(t, "limit")
 			p := TextPrompt(content)
 			p.Divide(unit, rapid.SampledFrom([]int{40, 1 << 40}).Draw(t, "divided"))
-			got := p.AppendBlocks(nil, 7, size, limit)
+			got, _ := p.AppendBlocks(nil, 7, size, limit)
 			if n := min(limit, (len(content)+4*size-1)/(4*size)); len(got) != n {
 				t.Fatalf("%d blocks, expected %d", len(got), n)
 			}
 			whole := TextPrompt(content)
 			whole.Divide(unit, 1<<40)
 			d := DescribedPrompt(false, len(content), whole.unit, whole.heads)
-			if described := d.AppendBlocks(nil, 7, size, limit); !slices.Equal(got, described) {
+			if described, _ := d.AppendBlocks(nil, 7, size, limit); !slices.Equal(got, described) {
 				t.Fatalf("%x of the content, %x of the description", got, described)
 			}
 			for i, h := range got {

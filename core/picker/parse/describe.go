@@ -9,9 +9,15 @@ type fieldsRead struct {
 	body   *Body // nil where its prompt must be there
 }
 
+// Room is memory for what Describe makes.
+type Room struct {
+	body   Body
+	prompt [1]Prompt
+}
+
 // Describe is what Parse makes of the bytes of a body that is described, of which
 // it only makes those that it needs.
-func Describe(ps Parser, path string, d *described.Body) (*Body, error) {
+func Describe(ps Parser, path string, d *described.Body, room *Room) (*Body, error) {
 	switch ps.(type) {
 	case OpenAI, VLLMGRPC:
 	default:
@@ -29,12 +35,13 @@ func Describe(ps Parser, path string, d *described.Body) (*Body, error) {
 	if known.body == nil {
 		return ps.Parse(path, d.Bytes())
 	}
-	b := &struct {
-		Body
-		prompt [1]Prompt
-	}{Body: *known.body}
+	if room == nil {
+		room = new(Room)
+	}
+	b := &room.body
+	*b = *known.body
 	b.raw, b.of = nil, d
-	b.prompt[0] = Prompt{of: d, length: d.PromptLen(&asSent, false)}
-	b.Prompts = b.prompt[:]
-	return &b.Body, nil
+	room.prompt[0] = Prompt{of: d, length: d.PromptLen(&asSent, false)}
+	b.Prompts = room.prompt[:]
+	return b, nil
 }

@@ -31,9 +31,16 @@ type prefixMatch struct {
 	cached      []int32 // blocks wherever they lie, by slot; nil is matched
 	total       int     // blocks of all prompts, a last partial one included
 	blockTokens int
-	hashes      [][]uint64 // per prompt
+	prompts     []blocksOf
 	buf         []uint64
 	done        bool
+}
+
+// blocksOf are a prompt's blocks: those with a hash, and how many follow that no
+// other prompt has.
+type blocksOf struct {
+	hashes []uint64
+	alone  int
 }
 
 // Spare implements picker.Spare.
@@ -149,9 +156,9 @@ func (a *approxPrefix) match(c *picker.Cycle) *prefixMatch {
 	m.matched = m.matched[:slots]
 	clear(m.matched)
 	m.total = 0
-	for _, hs := range m.hashes {
-		m.total += len(hs)
-		a.index.match(hs, m.matched)
+	for _, x := range m.prompts {
+		m.total += len(x.hashes) + x.alone
+		a.index.match(x.hashes, m.matched)
 	}
 	return m
 }
@@ -159,16 +166,16 @@ func (a *approxPrefix) match(c *picker.Cycle) *prefixMatch {
 // hash names the blocks of every prompt: each block's hash covers all before it,
 // the target model and the cache salt.
 func (a *approxPrefix) hash(r *picker.Request, m *prefixMatch, limit int) {
-	m.hashes, m.buf = m.hashes[:0], m.buf[:0]
+	m.prompts, m.buf = m.prompts[:0], m.buf[:0]
 	seed := xxhash.Sum64String(r.TargetModel)
 	if salt := r.Body.CacheSalt; salt != "" {
 		seed = parse.Mix(seed, xxhash.Sum64String(salt))
 	}
 	prompts := r.Prompts()
 	for i := range prompts {
-		start := len(m.buf)
-		m.buf = prompts[i].AppendBlocks(m.buf, seed, m.blockTokens, limit)
-		m.hashes = append(m.hashes, m.buf[start:len(m.buf):len(m.buf)])
+		start, alone := len(m.buf), 0
+		m.buf, alone = prompts[i].AppendBlocks(m.buf, seed, m.blockTokens, limit)
+		m.prompts = append(m.prompts, blocksOf{m.buf[start:len(m.buf):len(m.buf)], alone})
 	}
 }
 
@@ -184,8 +191,13 @@ func (a *approxPrefix) Commit(_ machine.Time, d *picker.Decision) {
 	if m == nil {
 		return
 	}
+	last := -1
 	record := func(i int32) {
 		s := &d.View.States[i]
+		if s.Slot() == last { // it has them as its most recent ones
+			return
+		}
+		last = s.Slot()
 		capacity := a.Capacity
 		if capacity <= 0 {
 			capacity = defaultLRUCapacity
@@ -193,8 +205,8 @@ func (a *approxPrefix) Commit(_ machine.Time, d *picker.Decision) {
 		if a.AutoTune && s.CacheBlocks > 0 {
 			capacity = int(s.CacheBlocks)
 		}
-		for _, hs := range m.hashes {
-			a.index.add(hs, s.Slot(), capacity)
+		for _, x := range m.prompts {
+			a.index.add(x.hashes, x.alone, s.Slot(), capacity)
 		}
 	}
 	if p := d.PrimaryProfile(); p.Ok() {

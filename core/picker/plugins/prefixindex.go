@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"sort"
+
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 // prefixIndex remembers which blocks each endpoint has been sent: per endpoint
@@ -12,6 +14,7 @@ type prefixIndex struct {
 	blocks map[uint64]holders
 	lrus   []*blockLRU // by slot
 	total  int         // (slot, block) pairs
+	alone  uint64      // blocks so far that were given a hash because there are too many of them
 }
 
 // holders are the slots that have a block, with their LRU nodes: one inline,
@@ -32,9 +35,11 @@ const spilled = 0
 // the usual capacity.
 const minSpill = 4 * defaultLRUCapacity
 
-// blockLRU is a doubly linked list in a slab; node 0 is its ring's anchor.
+// blockLRU is a doubly linked list in a slab; node 0 is its ring's anchor. A node is a
+// block, or a run of blocks that no other prompt has, which need no hashes.
 type blockLRU struct {
 	nodes []lruNode
+	runs  []uint32 // by node, how many blocks its run has left, 0 for a block; as long as it has to be
 	free  uint32
 	len   int
 	cap   int
@@ -153,13 +158,20 @@ func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {
 	return l
 }
 
-// add makes the blocks the slot's most recent ones. The capacity is that of
-// the first call for a slot. What a prompt longer than the capacity pushes out
-// of its own beginning still counts as held, as in the real index, but only
-// for as long as the slot's spill has room.
-func (x *prefixIndex) add(hashes []uint64, slot, capacity int) {
+// add makes the blocks the slot's most recent ones, and behind them so many that
+// no other prompt has. The capacity is that of the first call for a slot. What a
+// prompt longer than the capacity pushes out of its own beginning still counts as
+// held, as in the real index, but only for as long as the slot's spill has room.
+func (x *prefixIndex) add(hashes []uint64, alone, slot, capacity int) {
 	l := x.lru(slot, max(capacity, 1))
 	s := uint32(slot)
+	if len(hashes)+alone > l.cap { // which of them go is told by their hashes
+		hashes = append([]uint64(nil), hashes...)
+		for ; alone > 0; alone-- {
+			x.alone++
+			hashes = append(hashes, parse.Mix(x.alone, aloneSeed))
+		}
+	}
 	for n, h := range hashes {
 		if node, ok := x.node(h, s); ok && node != spilled {
 			l.touch(node)
@@ -170,18 +182,35 @@ func (x *prefixIndex) add(hashes []uint64, slot, capacity int) {
 			continue
 		}
 		own := n+1 >= l.len // all that is left came with this prompt
-		old := l.pop()
-		if !own {
+		old, run := l.pop()
+		switch {
+		case run:
+			x.total--
+		case !own:
 			x.drop(old, s)
-			continue
+		default:
+			x.set(old, s, spilled)
+			l.spill = append(l.spill, old)
+			if len(l.spill) > max(4*l.cap, minSpill) {
+				x.unspill(l, s)
+			}
 		}
-		x.set(old, s, spilled)
-		l.spill = append(l.spill, old)
-		if len(l.spill) > max(4*l.cap, minSpill) {
-			x.unspill(l, s)
+	}
+	if alone == 0 {
+		return
+	}
+	l.run(l.push(0), alone)
+	for x.total += alone; l.len > l.cap; {
+		if old, run := l.pop(); run {
+			x.total--
+		} else {
+			x.drop(old, s)
 		}
 	}
 }
+
+// aloneSeed is what hashes are made of that stand for none.
+const aloneSeed = 0x616c6f6e65
 
 // unspill forgets the oldest spilled block, unless it came back into the LRU.
 func (x *prefixIndex) unspill(l *blockLRU, slot uint32) {
@@ -199,7 +228,11 @@ func (x *prefixIndex) forget(slot int) {
 	}
 	l := x.lrus[slot]
 	for l.len > 0 {
-		x.drop(l.pop(), uint32(slot))
+		if hash, run := l.pop(); run {
+			x.total--
+		} else {
+			x.drop(hash, uint32(slot))
+		}
 	}
 	for len(l.spill) > 0 {
 		x.unspill(l, uint32(slot))
@@ -248,11 +281,27 @@ func (l *blockLRU) push(hash uint64) uint32 {
 	return n
 }
 
-func (l *blockLRU) pop() uint64 {
+// run makes the block that was pushed last a run of n.
+func (l *blockLRU) run(node uint32, n int) {
+	for len(l.runs) <= int(node) {
+		l.runs = append(l.runs, 0)
+	}
+	l.runs[node] = uint32(n)
+	l.len += n - 1
+}
+
+// pop takes the oldest block out; one of a run has no hash.
+func (l *blockLRU) pop() (hash uint64, run bool) {
 	n := l.nodes[0].prev
+	l.len--
+	if int(n) < len(l.runs) && l.runs[n] > 0 {
+		run = true
+		if l.runs[n]--; l.runs[n] > 0 {
+			return 0, true
+		}
+	}
 	l.unlink(n)
 	l.nodes[n].next = l.free
 	l.free = n
-	l.len--
-	return l.nodes[n].hash
+	return l.nodes[n].hash, run
 }

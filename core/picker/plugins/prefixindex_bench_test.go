@@ -77,7 +77,7 @@ func BenchmarkPrefixIndex(b *testing.B) {
 		}
 	}
 	own := newPrefixIndex()
-	b.Run("own", run(own.add, own.match))
+	b.Run("own", run(func(hashes []uint64, slot, capacity int) { own.add(hashes, 0, slot, capacity) }, own.match))
 	other := &lruIndex{map[uint64]map[int]struct{}{}, map[int]*simplelru.LRU[uint64, struct{}]{}}
 	b.Run("golang-lru", run(other.add, other.match))
 	runtime.KeepAlive(own)

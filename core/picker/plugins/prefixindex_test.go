@@ -12,6 +12,7 @@ func TestPrefixIndexIsAnLRUPerSlot(t *testing.T) {
 		const capacity = 6
 		x := newPrefixIndex()
 		model := map[int][]uint64{}
+		nobodyElse := uint64(1000) // blocks that no other prompt has
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			slot := rapid.IntRange(0, 3).Draw(t, "slot")
 			if rapid.IntRange(0, 15).Draw(t, "what") == 0 {
@@ -21,12 +22,17 @@ func TestPrefixIndexIsAnLRUPerSlot(t *testing.T) {
 			}
 			// Prompts no longer than the capacity: nothing spills.
 			first := rapid.Uint64Range(1, 12).Draw(t, "first")
-			n := rapid.IntRange(1, capacity).Draw(t, "n")
+			n := rapid.IntRange(0, capacity).Draw(t, "n")
 			var hashes []uint64
 			for i := range n {
 				hashes = append(hashes, first+uint64(i))
 			}
-			x.add(hashes, slot, capacity)
+			alone := rapid.IntRange(0, capacity-n).Draw(t, "alone")
+			x.add(hashes, alone, slot, capacity)
+			for range alone {
+				nobodyElse++
+				hashes = append(hashes, nobodyElse)
+			}
 			for _, h := range hashes {
 				list := model[slot]
 				for i, old := range list {
@@ -75,7 +81,7 @@ func TestSpillIsBounded(t *testing.T) {
 		for i := range 40 {
 			hashes = append(hashes, uint64(prompt*1000+i))
 		}
-		x.add(hashes, 0, 8)
+		x.add(hashes, 0, 0, 8)
 		count := make([]int32, 1)
 		x.match(hashes[:20], count)
 		if prompt == 0 && count[0] == 0 {

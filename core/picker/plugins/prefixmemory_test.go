@@ -19,7 +19,7 @@ func BenchmarkPrefixMemory(b *testing.B) {
 				for k := range hashes {
 					hashes[k] = uint64(e)<<40 | uint64(s)<<8 | uint64(k) | 1<<63
 				}
-				x.add(hashes, e, 31250)
+				x.add(hashes, 0, e, 31250)
 			}
 		}
 		runtime.GC()

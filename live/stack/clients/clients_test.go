@@ -106,13 +106,17 @@ func serve(t *testing.T, batching engine.Batching) string {
 	return f.Servers()[0].URL() + "/v1"
 }
 
-// verdicts runs a script against servers of both kinds and reports each of its
-// lines, of which there have to be so many.
+// verdicts runs a script against every target and reports each of its lines, of
+// which there have to be so many.
 func verdicts(t *testing.T, least int, env []string, name string, args ...string) {
 	t.Helper()
-	for _, batching := range []engine.Batching{engine.BatchingIndependent, engine.BatchingContinuous} {
-		t.Run(fmt.Sprint(batching), func(t *testing.T) {
-			env := append([]string{"BASE_URL=" + serve(t, batching), "MODEL=m", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"}, env...)
+	for target, start := range targets() {
+		t.Run(target, func(t *testing.T) {
+			gateway := target
+			if _, behind := stacks[target]; !behind {
+				gateway = ""
+			}
+			env := append([]string{"BASE_URL=" + start(t).url, "GATEWAY=" + gateway, "MODEL=m", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"}, env...)
 			out, stderr, err := run(t, ".", env, name, args...)
 			if err != nil {
 				t.Fatalf("%v\n%s%s", err, out, stderr)
@@ -139,29 +143,40 @@ func verdicts(t *testing.T, least int, env []string, name string, args ...string
 // withPython runs scripts with the packages of a list.
 func withPython(t *testing.T, packages string, scripts map[string]int) {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		missing(t, "no python3 on PATH: %v", err)
-	}
-	version, stderr, err := run(t, ".", nil, python, "-c",
-		"import sys, sysconfig, pip; sys.exit(sys.version_info < (3, 10)) or print(sys.version_info[:2], sysconfig.get_platform())")
-	if err != nil {
-		missing(t, "python3 with pip, 3.10 or newer, is needed: %v\n%s", err, stderr)
-	}
-	list, err := filepath.Abs(filepath.Join("testdata", packages))
-	if err != nil {
-		t.Fatal(err)
-	}
-	site := installed(t, "python", string(version), list, func(dir string) ([]byte, error) {
-		_, stderr, err := run(t, dir, nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-warn-script-location",
-			"--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", dir, "-r", list)
-		return stderr, err
-	})
+	python, site := packagesOf(t, packages, 10)
 	for script, checks := range scripts {
 		t.Run(script, func(t *testing.T) {
 			verdicts(t, checks, []string{"PYTHONPATH=" + site, "PYTHONDONTWRITEBYTECODE=1", "LANGSMITH_TRACING=false"}, python, filepath.Join("testdata", script))
 		})
 	}
+}
+
+// packagesOf are the packages of a list, and a Python 3 of at least this minor
+// version that has them.
+func packagesOf(t *testing.T, packages string, minor int) (python, site string) {
+	t.Helper()
+	var version []byte
+	for _, name := range []string{"python3", "python3.14", "python3.13", "python3.12"} {
+		out, _, err := run(t, ".", nil, name, "-c",
+			fmt.Sprintf("import sys, sysconfig, pip; assert sys.version_info >= (3, %d); print(sys.version_info[:2], sysconfig.get_platform())", minor))
+		if err == nil {
+			python, version = name, out
+			break
+		}
+	}
+	if python == "" {
+		missing(t, "no Python with pip, 3.%d or newer, on PATH", minor)
+	}
+	list, err := filepath.Abs(filepath.Join("testdata", packages))
+	if err != nil {
+		t.Fatal(err)
+	}
+	site = installed(t, "python", string(version), list, func(dir string) ([]byte, error) {
+		_, stderr, err := run(t, dir, nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-warn-script-location",
+			"--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", dir, "-r", list)
+		return stderr, err
+	})
+	return python, site
 }
 
 func TestPython(t *testing.T) {
@@ -171,11 +186,20 @@ func TestPython(t *testing.T) {
 
 // LangChain brings forty packages, which make test-clients fetches.
 func TestLangChain(t *testing.T) {
-	if os.Getenv("WINDTUNNEL_CLIENTS") != "all" {
+	if !everything {
 		t.Skip("make test-clients runs it: it fetches forty packages")
 	}
 	t.Parallel()
 	withPython(t, "langchain.txt", map[string]int{"with_langchain.py": 6})
+}
+
+// LiteLLM brings sixty.
+func TestLiteLLM(t *testing.T) {
+	if !everything {
+		t.Skip("make test-clients runs it: it fetches sixty packages")
+	}
+	t.Parallel()
+	withPython(t, "litellm.txt", map[string]int{"with_litellm.py": 8})
 }
 
 func TestNode(t *testing.T) {

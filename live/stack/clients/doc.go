@@ -1,6 +1,8 @@
 // Package clients holds the tests that drive the model server with the clients
-// that people use: OpenAI's and Anthropic's own for Python and for Node, and
-// LangChain, at pinned versions.
+// that people use: OpenAI's and Anthropic's own for Python and for Node,
+// LangChain, LiteLLM and inference-perf with a Prometheus, at pinned versions;
+// make test-clients runs all of them, also through whole stacks (plain, held,
+// prefill and decode).
 //
 // The scripts under testdata do what an application does and say line by line
 // what held; the Go test starts a server, fetches the clients once into the

@@ -7,6 +7,7 @@ const { zodResponseFormat, zodTextFormat } = require("openai/helpers/zod");
 const { z } = require("zod");
 
 const model = process.env.MODEL;
+const gateway = process.env.GATEWAY; // the stack that the server is behind; empty: none
 const client = new OpenAI({ baseURL: process.env.BASE_URL, apiKey: "none", maxRetries: 0 });
 const hello = [{ role: "user", content: "Hello" }];
 const parameters = {
@@ -45,7 +46,7 @@ const checks = {
       assert.equal(c.stop_reason, reason);
       assert.ok(whole.text.startsWith(c.text) && c.text.length < whole.text.length);
       let text = "";
-      for await (const chunk of await client.completions.create({ ...ask, ...more, stream: true }, same)) text += chunk.choices[0].text;
+      for await (const chunk of await client.completions.create({ ...ask, ...more, stream: true }, same)) text += chunk.choices[0]?.text ?? "";
       assert.equal(text, c.text);
     }
   },
@@ -127,6 +128,7 @@ const checks = {
   async responses() {
     const r = await client.responses.create({ model, input: "Hello", max_output_tokens: 6 });
     assert.ok(r.output_text);
+    if (gateway === "prefill and decode") return; // a server that only prefills may be asked, and says that it has none
     assert.equal((await client.responses.retrieve(r.id)).id, r.id);
     const more = await client.responses.create({ model, input: "And?", previous_response_id: r.id, max_output_tokens: 3 });
     assert.equal(more.previous_response_id, r.id);
@@ -153,6 +155,8 @@ const checks = {
   },
 
   async conversations() {
+    // The endpoint picker takes no body without a model.
+    if (gateway) return assert.rejects(client.conversations.create({ items: [] }), OpenAI.BadRequestError);
     const c = await client.conversations.create({ items: [{ type: "message", role: "user", content: "Hi" }] });
     await client.responses.create({ model, conversation: c.id, input: "Hello", max_output_tokens: 3 });
     let n = 0;
@@ -176,13 +180,13 @@ const checks = {
     for (const [status, kind] of Object.entries(kinds)) {
       await assert.rejects(create({}, fault(`status=${status}`)), (e) => e instanceof kind && e.status === Number(status));
     }
-    await assert.rejects(create({}, fault("reset")), OpenAI.APIConnectionError);
+    await assert.rejects(create({}, fault("reset")), gateway ? OpenAI.InternalServerError : OpenAI.APIConnectionError);
     await assert.rejects(create({}, { ...fault("stall"), timeout: 300 }), OpenAI.APIConnectionTimeoutError);
   },
 
   async cutStream() {
-    const stream = await client.chat.completions.create({ model, messages: hello, stream: true }, fault("reset-after=2"));
     await assert.rejects(async () => {
+      const stream = await client.chat.completions.create({ model, messages: hello, stream: true }, fault("reset-after=2"));
       for await (const c of stream) assert.ok(c.choices);
     });
   },

@@ -16,6 +16,7 @@ import openai
 import pydantic
 
 BASE, MODEL = os.environ["BASE_URL"], os.environ["MODEL"]
+GATEWAY = os.environ.get("GATEWAY")  # the stack that the server is behind; empty: none
 client = openai.OpenAI(base_url=BASE, api_key="none", max_retries=0)
 hello = [{"role": "user", "content": "Hello"}]
 weather = {
@@ -168,8 +169,13 @@ def completions():
     assert r.object == "text_completion" and r.choices[0].text and len(r.choices[0].logprobs.tokens) == 4
     assert len(client.completions.create(model=MODEL, prompt=["a", "b"], max_tokens=2, n=2).choices) == 4
     assert client.completions.create(model=MODEL, prompt=[1, 2, 3], max_tokens=2).usage.prompt_tokens == 3
-    assert len(client.completions.create(model=MODEL, prompt=[[1, 2], [3]], max_tokens=2).choices) == 2
+    lists = dict(model=MODEL, prompt=[[1, 2], [3]], max_tokens=2)
+    if GATEWAY:  # the endpoint picker takes no lists of lists
+        assert "must have prompt field" in raises(openai.BadRequestError, lambda: client.completions.create(**lists)).message
+    else:
+        assert len(client.completions.create(**lists).choices) == 2
     chunks = list(client.completions.create(model=MODEL, prompt="Once", max_tokens=4, stream=True))
+    chunks = [c for c in chunks if c.choices]  # the last one of a held request tells its metadata
     assert "".join(c.choices[0].text for c in chunks) and chunks[-1].choices[0].finish_reason == "length"
 
 
@@ -186,7 +192,7 @@ def stops():
         c = client.completions.create(**ask, **more).choices[0]
         assert c.finish_reason == "stop" and c.stop_reason == reason, (more, c)
         assert whole.text.startswith(c.text) and text in (None, c.text), (more, c.text, whole.text)
-        chunks = list(client.completions.create(**ask, **more, stream=True))
+        chunks = [c for c in client.completions.create(**ask, **more, stream=True) if c.choices]
         assert "".join(x.choices[0].text for x in chunks) == c.text and chunks[-1].choices[0].finish_reason == "stop", (more, chunks)
     late = client.completions.create(**ask, extra_body={"stop_token_ids": [token], "min_tokens": 8}).choices[0]
     assert len(late.text.split()) >= 8, late
@@ -207,6 +213,12 @@ def streamed_choices_and_logprobs():
 def responses():
     r = client.responses.create(model=MODEL, input="Hello", instructions="Be brief.", max_output_tokens=6)
     assert r.object == "response" and r.output_text and r.usage.output_tokens == 6
+    if GATEWAY == "prefill and decode":  # a request without a body goes to any server, and some only prefill
+        try:
+            assert client.responses.retrieve(r.id).output_text == r.output_text
+        except openai.NotFoundError as e:
+            assert "another server of the pool may have it" in e.message, e
+        return
     again = client.responses.retrieve(r.id)
     assert again.output_text == r.output_text
     more = client.responses.create(model=MODEL, input="And?", previous_response_id=r.id, max_output_tokens=4)
@@ -242,17 +254,18 @@ def responses_tools():
         told += e.delta if e.type == "response.function_call_arguments.delta" else ""
         done = e if e.type == "response.function_call_arguments.done" else done
     assert done is not None and done.arguments == told, (told, done)
-    after = client.responses.create(
-        model=MODEL,
-        previous_response_id=r.id,
-        input=[{"type": "function_call_output", "call_id": calls[0].call_id, "output": "sunny"}],
-        max_output_tokens=3,
-    )
-    assert after.output_text
+    answer = dict(model=MODEL, input=[{"type": "function_call_output", "call_id": calls[0].call_id, "output": "sunny"}], max_output_tokens=3)
+    if GATEWAY == "prefill and decode":  # the prefill server does not know what the decode server said
+        e = raises(openai.NotFoundError, lambda: client.responses.create(**answer, previous_response_id=r.id))
+        assert "another server of the pool may have it" in e.message, e
+        return
+    assert client.responses.create(**answer, previous_response_id=r.id).output_text
 
 
 @check
 def conversations():
+    if GATEWAY:  # the endpoint picker takes no body without a model
+        return raises(openai.BadRequestError, lambda: client.conversations.create(items=[]))
     c = client.conversations.create(items=[{"type": "message", "role": "user", "content": "Hi"}])
     client.responses.create(model=MODEL, conversation=c.id, input="Hello", max_output_tokens=3)
     items = list(client.conversations.items.list(c.id))
@@ -297,7 +310,8 @@ def errors():
 @check
 def broken_connections():
     create = client.chat.completions.create
-    raises(openai.APIConnectionError, lambda: create(model=MODEL, messages=hello, extra_headers=fault("reset")))
+    # Envoy, or the sidecar, answers for a server that does not.
+    raises(openai.InternalServerError if GATEWAY else openai.APIConnectionError, lambda: create(model=MODEL, messages=hello, extra_headers=fault("reset")))
     raises(openai.APITimeoutError, lambda: create(model=MODEL, messages=hello, timeout=0.3, extra_headers=fault("stall")))
     seen = 0
     try:
@@ -306,7 +320,7 @@ def broken_connections():
         raise AssertionError("a stream that was cut ended as if it were whole")
     except Exception as e:  # the transport's own error: the client passes it on
         assert not isinstance(e, AssertionError), e
-    assert seen >= 2
+    assert seen >= 2 or GATEWAY  # Envoy may lose what came with the reset
 
 
 @check

@@ -1,0 +1,71 @@
+package modelserver
+
+import (
+	"github.com/windtunnel/windtunnel/core/described"
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Direct is the completion of a described request that is answered without a
+// Response: nothing goes wrong with it on purpose, it is not held open, and nobody reads more
+// of its answer than how many tokens there are. The engine is asked for the same as a
+// Response would ask for.
+type Direct struct {
+	Sequence Sequence
+	// Streams says that the answer's first token leaves before its end.
+	Streams bool
+	// StartedAt is when the engine began the prompt, and FirstAt when it had the first
+	// token: machine.Never until then. EndedAt is when it ended.
+	StartedAt, FirstAt, EndedAt machine.Time
+	// Cached is how many of the prompt's tokens were, and Tokens how many there are of
+	// the answer.
+	Cached, Tokens int
+	// Reason is why it ended.
+	Reason engine.Reason
+
+	said   content
+	memory Memory
+}
+
+// Read reads what a request asks for; told says that somebody wants to know how far it
+// is before it ends. It is false for a request that wants a Response: a bad one, or one
+// that asks for more than one completion.
+func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, told bool) bool {
+	head.Memory = &x.memory
+	q, bad := r.ReadDescribed(api, head, d)
+	if bad != nil || q.Choices() != 1 || q.Image || head.Threshold || q.KV.Threshold > 0 || !q.describable() {
+		return false
+	}
+	x.Streams, x.StartedAt, x.FirstAt, x.EndedAt = q.Stream, machine.Never, machine.Never, machine.Never
+	x.Cached, x.Tokens = 0, 0
+	x.Sequence = Sequence{prompt: &q.Prompts[0], said: &x.said, First: q.Stream || told, Start: told}
+	return r.fillSequence(q, &x.Sequence) == nil
+}
+
+// PromptTokens is how many the prompt has.
+func (x *Direct) PromptTokens() int { return x.Sequence.Submit.PromptTokens }
+
+// Said is what a whole answer says, where that is words.
+func (x *Direct) Said() (described.Text, bool) { return x.said.words(x.Tokens) }
+
+// Text is what a whole answer says.
+func (x *Direct) Text() string { return x.said.told(x.Tokens) }
+
+// Hear takes what the engine says of it. It is false where that is not how a request
+// goes that is answered wholly.
+func (x *Direct) Hear(f *engine.Effect) bool {
+	switch f.Kind {
+	case engine.PrefillStarted:
+		if x.StartedAt == machine.Never { // it comes again after a preemption
+			x.StartedAt, x.Cached = f.At, int(f.Count)
+		}
+	case engine.FirstToken:
+		x.FirstAt = f.At
+	case engine.Finished:
+		x.EndedAt, x.Tokens, x.Reason = f.At, int(f.Count), f.Reason
+		return f.Reason == engine.ReasonStop || f.Reason == engine.ReasonLength
+	case engine.Rejected, engine.Aborted:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,237 @@
+package epp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+const predicts = `
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: predicted-latency-producer
+  parameters: {streamingMode: true}
+- type: slo-headroom-tier-filter
+  parameters: {epsilonExploreNeg: 0}
+- type: latency-scorer
+- type: latency-slo-admitter
+- type: max-score-picker
+schedulingProfiles:
+- name: default
+  plugins:
+  - pluginRef: slo-headroom-tier-filter
+  - pluginRef: latency-scorer
+  - pluginRef: max-score-picker
+`
+
+// fakePredictor answers as it is told.
+type fakePredictor struct {
+	mu      sync.Mutex
+	answer  func(w http.ResponseWriter, r *http.Request)
+	asked   []predictor.Features
+	samples []predictor.Sample
+	gone    chan struct{}
+}
+
+func (f *fakePredictor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(text))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.URL.Path == predictor.PathSamples {
+		var x predictor.Entries
+		_ = json.Unmarshal(text, &x)
+		f.samples = append(f.samples, x.Entries...)
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	var x predictor.Bulk
+	_ = json.Unmarshal(text, &x)
+	f.asked = x.Requests
+	f.answer(w, r)
+}
+
+func (f *fakePredictor) say(answer func(w http.ResponseWriter, r *http.Request)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = answer
+}
+
+func (f *fakePredictor) waitSamples(t *testing.T, n int) []predictor.Sample {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		list := f.samples
+		f.mu.Unlock()
+		if len(list) >= n {
+			return list
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d samples came; expected %d", len(list), n)
+		}
+	}
+}
+
+func text(s string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, s) }
+}
+
+// What the second of three endpoints alone would do in time.
+const secondBest = `{"predictions":[{"ttft_ms":500,"tpot_ms":9},{"ttft_ms":50,"tpot_ms":9},{"ttft_ms":300,"tpot_ms":9}]}`
+
+// events is a recorder that can be asked.
+type events struct {
+	mu   sync.Mutex
+	list []flow.Event
+}
+
+func (e *events) Record(x flow.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, x)
+}
+
+func (e *events) steps(s flow.Step) (out []flow.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, x := range e.list {
+		if x.Step == s {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+func predicting(t *testing.T, rec flow.Recorder) (*Picking, *fakePredictor, *httptest.Server) {
+	t.Helper()
+	f := &fakePredictor{answer: text(secondBest), gone: make(chan struct{})}
+	s := httptest.NewServer(f)
+	t.Cleanup(s.Close)
+	t.Cleanup(func() { close(f.gone) })
+	p := pickerOf(t, predicts, picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{s.URL}, Training: s.URL}})
+	k := picking(t, "", 3, func(o *PickingOptions) { o.Picker, o.Stream.Recorder = p, rec })
+	k.waiting(1, 2, 8)
+	return k, f, s
+}
+
+func withSLO(id int) header.List {
+	return chatHead(fmt.Sprint(id), "x-llm-d-slo-ttft-ms", "100", "x-llm-d-slo-tpot-ms", "20")
+}
+
+// Predictions are asked for before the decision, and the endpoint that keeps the
+// objectives is chosen.
+func TestPredictionsDecide(t *testing.T) {
+	t.Parallel()
+	rec := &events{}
+	k, f, _ := predicting(t, rec)
+	x := k.testAsk(context.Background(), withSLO(1), hello)
+	if x.endpoint != "127.0.0.2:8000" {
+		t.Fatalf("got %+v, want w1, which alone is in time", x)
+	}
+	if len(f.asked) != 3 || f.asked[2].Waiting != 8 || f.asked[0].InputTokens == 0 || f.asked[0].Generated != 1 {
+		t.Errorf("asked about %+v", f.asked)
+	}
+	d := x.s.Request().Decision.Explain()
+	if p := d.Profiles[0].Endpoints[0].Predicted; p == nil || p.TTFTMs != 50 || *p.TTFTHeadroomMs != 50 || *p.TPOTHeadroomMs != 11 {
+		t.Errorf("explained %+v", p)
+	}
+	// A stream of three tokens, and what it took, in two samples.
+	x.fx.Reset()
+	x.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", "200", "content-type", "text/event-stream")})
+	for i := range 3 {
+		x.tell(stream.Message{Kind: stream.ResponseBody, Body: fmt.Appendf(nil, "data: {\"choices\":[{\"delta\":{\"content\":\"t%d\"}}]}\n\n", i)})
+	}
+	x.tell(stream.Message{Kind: stream.ResponseBody, Body: []byte("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n"), End: true})
+	x.leave()
+	list := f.waitSamples(t, 2)
+	if a, b := list[0], list[1]; a.TTFTMs <= 0 || a.TPOTMs != 0 || a.Waiting != 2 || b.TPOTMs <= 0 || b.TTFTMs != 0 || b.Prefix != 0 {
+		t.Errorf("samples %+v", list)
+	}
+	checked := rec.steps(flow.PredictionChecked)
+	if len(checked) != 1 || checked[0].Details.Get("predicted_ttft_ms") != 50.0 || checked[0].Endpoint != "127.0.0.2:8000" {
+		t.Errorf("recorded %+v", checked)
+	}
+}
+
+// A predictor that is slow, broken, gone or talks nonsense: the others decide, the
+// record says so, and it is asked again.
+func TestPredictorDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for name, bad := range map[string]func(f *fakePredictor, s *httptest.Server){
+		"slow": func(f *fakePredictor, _ *httptest.Server) {
+			f.say(func(_ http.ResponseWriter, r *http.Request) {
+				select {
+				case <-r.Context().Done():
+				case <-f.gone:
+				}
+			})
+		},
+		"broken": func(f *fakePredictor, _ *httptest.Server) {
+			f.say(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
+		},
+		"cut": func(f *fakePredictor, _ *httptest.Server) {
+			f.say(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "1000")
+				fmt.Fprint(w, secondBest[:40])
+			})
+		},
+		"nonsense": func(f *fakePredictor, _ *httptest.Server) { f.say(text(`<html>`)) },
+		"no number": func(f *fakePredictor, _ *httptest.Server) {
+			f.say(text(strings.Replace(secondBest, "500", "NaN", 1)))
+		},
+		"too large a number": func(f *fakePredictor, _ *httptest.Server) {
+			f.say(text(strings.Replace(secondBest, "500", "1e999", 1)))
+		},
+		"negative": func(f *fakePredictor, _ *httptest.Server) {
+			f.say(text(strings.Replace(secondBest, "500", "-1", 1)))
+		},
+		"null": func(f *fakePredictor, _ *httptest.Server) {
+			f.say(text(strings.Replace(secondBest, "500", "null", 1)))
+		},
+		"without a field": func(f *fakePredictor, _ *httptest.Server) { f.say(text(`{"predictions":[{},{},{}]}`)) },
+		"too few":         func(f *fakePredictor, _ *httptest.Server) { f.say(text(`{"predictions":[{"ttft_ms":5,"tpot_ms":9}]}`)) },
+		"too many": func(f *fakePredictor, _ *httptest.Server) {
+			f.say(text(strings.Replace(secondBest, "[", `[{"ttft_ms":5,"tpot_ms":9},`, 1)))
+		},
+		"gone": func(_ *fakePredictor, s *httptest.Server) { s.CloseClientConnections(); s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rec := &events{}
+			k, f, s := predicting(t, rec)
+			bad(f, s)
+			x := k.testAsk(context.Background(), withSLO(1), hello)
+			if x.endpoint != "127.0.0.1:8000" {
+				t.Errorf("got %+v, want w0, which has the shortest queue", x)
+			}
+			x.leave()
+			if failed := rec.steps(flow.CallFailed); len(failed) != 1 || failed[0].Details.Get("plugin") != "predicted-latency-producer" {
+				t.Errorf("recorded %+v", failed)
+			}
+			if name == "gone" {
+				return
+			}
+			f.say(text(secondBest))
+			x = k.testAsk(context.Background(), withSLO(2), hello)
+			if x.endpoint != "127.0.0.2:8000" {
+				t.Errorf("once it answers again: got %+v, want w1", x)
+			}
+			x.leave()
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package report
+
+import (
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Sending implements flow.Lives.
+func (t *Tally) Sending(_ machine.Time, by int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sending += by
+}
+
+// Lived implements flow.Lives: what Record makes of the life's events, at once.
+func (t *Tally) Lived(l *flow.Life) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sending--
+	t.lives++
+	t.finished++
+	t.outcomes.add(l.Outcome(), maxOutcomes)
+	t.last, t.sentTo = max(t.last, l.LastGot), max(t.sentTo, l.Sent)
+	t.pods.add(l.Endpoint, maxEndpoints)
+	cached := min(l.Cached, l.Prompt)
+	t.cache.prompt += l.Prompt
+	t.cache.cached += cached
+	at := times(l)
+	for _, s := range t.index.lives {
+		t.measure(s.span, at[s.to]-at[s.from], l.Request)
+	}
+	class, slo := t.good.sent(l.Class, l.SLO)
+	e := Ended{Number: int32(min(l.Number, 1<<31-1)), Sent: l.Sent, TTFT: micros(l.FirstGot - l.Sent), E2E: micros(l.LastGot - l.Sent), Completed: true,
+		Prompt: int32(min(l.Prompt, 1<<31-1)), Cached: int32(min(cached, 1<<31-1)), Tokens: int32(min(l.Tokens, 1<<31-1))}
+	t.good.ended(class, slo, &e)
+	t.ended.add(e)
+}
+
+// times are those of a life.
+func times(l *flow.Life) [10]machine.Time {
+	return [...]machine.Time{l.Sent, l.Picked, l.Reached, l.Started, l.First, l.FirstSeen, l.FirstGot, l.Last, l.LastSeen, l.LastGot}
+}
+
+// inLife is a span that lives have, from one of their times to another.
+type inLife struct{ span, from, to int }
+
+// spansOfLives finds the spans that lives have.
+func spansOfLives(spans []Span) (out []inLife) {
+	probe := flow.Life{Picked: 1, Reached: 2, Started: 3, First: 4, FirstSeen: 5, FirstGot: 6, Last: 7, LastSeen: 8, LastGot: 9}
+	place := map[flow.At]int{} // among the times
+	for e := range probe.Events {
+		place[flow.At{Hop: e.Hop, Step: e.Step}] = int(e.Time)
+	}
+	for i := range spans {
+		for _, at := range spans[i].From {
+			from, begins := place[at]
+			to, ends := place[spans[i].To]
+			if begins && ends && !spans[i].Leg {
+				out = append(out, inLife{i, from, to})
+			}
+		}
+	}
+	return out
+}
+
+// addLives counts the steps of requests that were told as a whole.
+func (t *Tally) addLives(hops map[flow.Hop]map[flow.Step]int) {
+	if t.lives+t.sending == 0 {
+		return
+	}
+	for e := range new(flow.Life).Events {
+		if hops[e.Hop] == nil {
+			hops[e.Hop] = map[flow.Step]int{}
+		}
+		hops[e.Hop][e.Step] += t.lives
+	}
+	hops[flow.Client][flow.RequestSent] += t.sending
+}
+
+// Lives implements flow.Summing: lines, steps, recordings and the account of several
+// pools are of events.
+func (s *Session) Lives() flow.Lives {
+	if s.tally.pools.of != nil || s.ordered != nil || s.lines != nil || s.file != nil || s.view != nil && s.view.detail != Progress {
+		return nil
+	}
+	return lives{s}
+}
+
+// Lives implements flow.Summing.
+func (t *Tally) Lives() flow.Lives { return t }
+
+// lives has a session's tally take them, and its view tell how far the run is.
+type lives struct{ *Session }
+
+func (x lives) Sending(now machine.Time, by int) {
+	x.tally.Sending(now, by)
+	x.progress(now)
+}
+
+func (x lives) Lived(l *flow.Life) {
+	x.tally.Lived(l)
+	x.progress(l.LastGot)
+}
+
+func (x lives) progress(now machine.Time) {
+	if x.view != nil {
+		x.view.counts(now)
+	}
+}

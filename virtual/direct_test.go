@@ -1,0 +1,143 @@
+package virtual
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// living takes lives, and writes down the events that they stand for.
+type living struct {
+	events  []flow.Event
+	sending int
+	lives   int
+}
+
+func (x *living) Record(e flow.Event)            { x.events = append(x.events, e) }
+func (x *living) Explained() int                 { return 0 }
+func (x *living) Detailed() bool                 { return false }
+func (x *living) Lives() flow.Lives              { return x }
+func (x *living) Sending(_ machine.Time, by int) { x.sending += by }
+func (x *living) Lived(l *flow.Life) {
+	x.sending, x.lives = x.sending-1, x.lives+1
+	for e := range l.Events {
+		x.events = append(x.events, e)
+	}
+}
+
+// read are the events with the details that a summary reads, in an order of their own.
+func (x *living) read() []flow.Event {
+	for i := range x.events {
+		e := &x.events[i]
+		e.Details = slices.DeleteFunc(slices.Clone(e.Details), func(d flow.Detail) bool {
+			return !slices.Contains([]string{"class", "slo", "outcome", "tokens", "prompt_tokens", "cached_tokens", "reason"}, d.Key)
+		})
+		if len(e.Details) == 0 {
+			e.Details = nil
+		}
+	}
+	slices.SortStableFunc(x.events, func(a, b flow.Event) int {
+		return cmp.Or(cmp.Compare(a.Request, b.Request), cmp.Compare(a.Time, b.Time), cmp.Compare(a.Hop, b.Hop), cmp.Compare(a.Step, b.Step))
+	})
+	return x.events
+}
+
+// plain draws a scenario in which requests may be direct.
+func plain(t *rapid.T) string {
+	some := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
+	n := func(label string, low, high int) int { return rapid.IntRange(low, high).Draw(t, label) }
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nseed: %d\npools:\n- name: pool\n  flow: plain\n  replicas: %d\n  modelServer: {batching: %s, outputTokens: %s, numGPUBlocks: %d, loraAdapters: [a]}\n",
+		n("seed", 1, 1<<30), n("replicas", 1, 3), some("batching", "continuous", "continuous", "static", "none"), some("output", "1..20", "1", "100"), n("blocks", 100, 1000))
+	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: %s\n  stream: %v\n  %s\n  bodyFields: '%s'\n  prompt: {%s}\n  loraAdapters: [{name: a, share: 30%%}]\n",
+		n("requests", 5, 60), some("timeout", "2m", "5s", "1h", "300ms", "40ms", "21ms"), rapid.Bool().Draw(t, "stream"), some("api", talking, "api: completions", "maxTokens: 30"),
+		some("fields", "{}", "{}", "{}", `{"cache_salt": "x"}`, `{"n": 2}`, `{"temperature": -1}`, `{"stop": ["the"]}`),
+		some("prompt", "characters: 40..2000", "characters: 1..100, shared: {groups: 3, characters: 500}", "text: a fixed text that is the same each time"))
+	if rapid.Bool().Draw(t, "open loop") {
+		fmt.Fprintf(&b, "  rate: %d\n", n("per second", 5, 200))
+	} else {
+		fmt.Fprintf(&b, "  concurrency: %d\n", n("concurrency", 1, 20))
+	}
+	if h := some("hops", "measured", "none", "long", "any"); h != "measured" {
+		b.WriteString("hops:\n")
+		for _, hop := range []string{"network", "envoy", "extProc", "scrape"} {
+			fmt.Fprintf(&b, "  %s: %s\n", hop, map[string]string{"none": "0", "long": "20ms", "any": some(hop, "0", "1ms", "0s..50ms", "lognormal(10ms, 30ms, max=1s)")}[h])
+		}
+	}
+	return b.String()
+}
+
+// A direct request has the record of one that takes every step, in bytes or not, and so
+// has one that becomes such: because it is refused, or its client gives it up, wherever it is.
+func TestDirectGivesTheSameRecord(t *testing.T) {
+	direct, became := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		text, config := plain(t), rapid.SampledFrom([]string{"", scored, refusing}).Draw(t, "picker")
+		stop := rapid.IntRange(1, 200).Draw(t, "stop")
+		play := func(straight, inBytes bool) *living {
+			s, err := scenario.Parse("any.yaml", []byte(text))
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			if config != "" {
+				s.Pools[0].EPP.Config = scenario.PickerConfig{File: "picker.yaml", Text: []byte(config)}
+			}
+			x := &living{}
+			w, err := newWorld(s, x, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.pools[0].straight = w.pools[0].straight && straight
+			if inBytes {
+				w.load.Write()
+			}
+			w.start()
+			for w.queue.Len() > 0 {
+				at, e := w.queue.Pop()
+				w.now = max(w.now, at)
+				w.play(at, e)
+				w.recycle()
+				if w.done >= stop {
+					w.interrupted()
+					// What happens at that very moment may have happened, or not.
+					x.events = slices.DeleteFunc(x.events, func(e flow.Event) bool { return e.Time == w.now })
+					return x
+				}
+			}
+			if err := w.settled(); err != nil || x.sending != 0 {
+				t.Fatal(err, x.sending)
+			}
+			became += w.done - x.lives
+			direct += x.lives
+			return x
+		}
+		long := play(false, false).read()
+		if d := firstDifference(play(true, false).read(), long); d != "" {
+			t.Fatalf("%s\n%s", d, text)
+		}
+		if d := firstDifference(play(false, true).read(), long); d != "" {
+			t.Fatalf("in bytes: %s\n%s", d, text)
+		}
+	})
+	if direct == 0 || became == 0 {
+		t.Errorf("%d requests were direct, and %d were not", direct, became)
+	}
+}
+
+// refusing is a picker that finds no endpoint for anybody.
+const refusing = `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: label-selector-filter, parameters: {matchLabels: {nobody: has}}}
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: label-selector-filter}]
+`
