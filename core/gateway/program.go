@@ -256,7 +256,7 @@ func (b *builder) close(a *attachable) {
 		served.Ports = append(served.Ports, port)
 	}
 	b.gatewayStatus(a, len(served.Ports) > 0)
-	if len(served.Ports) > 0 && b.parameters(a.Gateway) == "" {
+	if len(served.Ports) > 0 {
 		b.p.Gateways = append(b.p.Gateways, served)
 	}
 }

@@ -110,7 +110,7 @@ func (b *builder) judge(g *Gateway, l *listener) {
 			resolved = no("ResolvedRefs", reason, why)
 		}
 	}
-	l.good = accepted.Status == "True" && conflicted.Status == "False" && (resolved.Status == "True" || resolved.Reason == "InvalidRouteKinds" && l.kinds)
+	l.good = b.parameters(g) == "" && accepted.Status == "True" && conflicted.Status == "False" && (resolved.Status == "True" || resolved.Reason == "InvalidRouteKinds" && l.kinds)
 	programmed := yes("Programmed", "Programmed", "it is served")
 	if !l.good {
 		programmed = no("Programmed", "Invalid", "see the other conditions")
@@ -180,9 +180,8 @@ func (b *builder) gatewayStatus(a *attachable, any bool) {
 			good++
 		}
 	}
-	switch {
-	case b.parameters(a.Gateway) != "":
-		why := b.parameters(a.Gateway)
+	switch why := b.parameters(a.Gateway); {
+	case why != "":
 		s.Conditions = []Condition{no("Accepted", "InvalidParameters", why), no("Programmed", "Invalid", why)}
 	case !any:
 		s.Conditions = []Condition{no("Accepted", "ListenersNotValid", "no listener can be served"), no("Programmed", "Invalid", "no listener can be served")}
