@@ -125,14 +125,25 @@ const RoleLabel = "llm-d.ai/role"
 
 // Labels are those of the server with this index.
 func (p *Pool) Labels(index int) map[string]string {
+	labels := map[string]string{}
 	switch {
 	case p.Disaggregation.PrefillReplicas == 0:
-		return nil
 	case p.Prefills(index):
-		return map[string]string{RoleLabel: "prefill"}
+		labels[RoleLabel] = "prefill"
+	default:
+		labels[RoleLabel] = "decode"
 	}
-	return map[string]string{RoleLabel: "decode"}
+	if g := p.GroupName(index); g != "" {
+		labels[GroupLabel] = g
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
 }
+
+// GroupLabel is the label that says which group of its pool a server is of.
+const GroupLabel = "windtunnel/group"
 
 // pickerOfPrefill is the EndpointPickerConfig of a disaggregated pool that has
 // none: the deciders and filters of llm-d, with document 003's threshold of 10

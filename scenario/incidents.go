@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 type Incident struct {
 	// When it happens, from the first request on.
 	At time.Duration `json:"at" min:"0s" max:"240h"`
-	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost).
+	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), slow-down (the steps of a server that batches take longer, as on an accelerator that is throttled), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost).
 	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, the first being 0; servers that only prefill come last.
 	Server int `json:"server" min:"0" max:"4096"`
@@ -23,7 +24,9 @@ type Incident struct {
 	Rank int `json:"rank" min:"0" max:"63"`
 	// Which replica of the endpoint picker restarts, the first being 0.
 	Replica int `json:"replica" min:"0" max:"63"`
-	// How long until the engine is back, with an empty cache (left out: it stays dead), or the endpoint picker (left out: it is at once).
+	// How many times as long steps take with slow-down; 2 is half as fast.
+	Factor float64 `json:"factor" min:"0.01" max:"100"`
+	// How long until the engine is back, with an empty cache (left out: it stays dead), or the endpoint picker (left out: it is at once), or until it is as fast as before (left out: it stays slow).
 	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
 
@@ -37,10 +40,11 @@ const (
 	RestartSidecar IncidentKind = "restart-sidecar"
 	LoseIndex      IncidentKind = "lose-index"
 	RestartEPP     IncidentKind = "restart-epp"
+	SlowDown       IncidentKind = "slow-down"
 )
 
 func (IncidentKind) Values() []string {
-	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP)}
+	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP), string(SlowDown)}
 }
 
 // ofServer says that it happens to one server, or to its sidecar.
@@ -54,8 +58,18 @@ func (i *Incident) Control() (engine.Control, bool) {
 		return engine.Control{Op: engine.OpFailRank, Rank: i.Rank}, true
 	case Crash:
 		return engine.Control{Op: engine.OpCrash}, true
+	case SlowDown:
+		return engine.Control{Op: engine.OpPace, Percent: int(math.Round(100 * i.Factor))}, true
 	}
 	return engine.Control{}, false
+}
+
+// Undo is what the engine is told when the incident is over.
+func (i *Incident) Undo() engine.Control {
+	if i.What == SlowDown {
+		return engine.Control{Op: engine.OpPace, Percent: 100}
+	}
+	return engine.Control{Op: engine.OpRestart}
 }
 
 // Event is what the record says when it begins or ends (step) at a server.
@@ -71,6 +85,8 @@ func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.
 		e.Details = append(e.Details, flow.D("replica", i.Replica))
 	case LoseRank:
 		e.Details = append(e.Details, flow.D("rank", i.Rank))
+	case SlowDown:
+		e.Details = append(e.Details, flow.D("factor", i.Factor))
 	}
 	if i.For > 0 && step == flow.IncidentBegan {
 		e.Details = append(e.Details, flow.D("for", i.For.String()))
@@ -99,6 +115,10 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			add(".replica", fmt.Sprintf("found %d", x.Replica), fmt.Sprintf("0 to %d, a replica of the pool's endpoint picker", p.EPP.Replicas-1))
 		case x.What.ofServer() && x.Server >= p.Servers():
 			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a server of the pool", p.Servers()-1))
+		case x.What == SlowDown && x.Factor == 0:
+			add(".factor", "missing", "how many times as long steps take, such as factor: 2")
+		case x.What == SlowDown && p.ModelServer.Batching == Independent:
+			add(".what", "slow-down with batching independent, whose servers take no steps", "batching: continuous, or another what")
 		case x.What == LoseRank && ranks == 1:
 			add(".what", "lose-rank where a server has one accelerator", "modelServer.tensorParallelSize of 2 or more beside it, or what: crash")
 		case x.What == LoseRank && x.Rank >= ranks:
@@ -107,7 +127,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 		for _, f := range []struct {
 			field string
 			wrong bool
-		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"for", x.What == RestartSidecar || x.What == LoseIndex}, {"server", !x.What.ofServer()}} {
+		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"factor", x.What != SlowDown}, {"for", x.What == RestartSidecar || x.What == LoseIndex}, {"server", !x.What.ofServer()}} {
 			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
 				add("."+f.field, "given with what: "+string(x.What), "nothing: it means something with another what only")
 			}

@@ -3,7 +3,6 @@ package virtual
 import (
 	"fmt"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -51,7 +50,7 @@ func (x *incident) recover() {
 		x.pool.pickers[x.Replica].revive()
 		return
 	}
-	x.pool.servers[x.Server].control(engine.Control{Op: engine.OpRestart})
+	x.pool.servers[x.Server].control(x.Undo())
 }
 
 func (x *incident) tell(step flow.Step) {

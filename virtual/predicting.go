@@ -28,7 +28,12 @@ func newPredicting(w *world, s *scenario.Scenario, p *scenario.Predictor) *predi
 	}
 	x := &predicting{m: p.Machine(s.Seed), fit: w.fit}
 	x.class, x.while = machine.ClassTimer, w.busy
-	x.open(w, x.m, new(predictor.Effects), func(i int) { x.input(x.fit(x.fx.List[i])) })
+	x.open(w, x.m, new(predictor.Effects), func(i int) {
+		x.input(x.fit(x.fx.List[i]))
+		if st := x.m.Status(); w.rec != nil {
+			w.rec.Record(st.Event(w.now))
+		}
+	})
 	return x
 }
 

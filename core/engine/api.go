@@ -132,7 +132,14 @@ const (
 	// OpRestart brings an engine back that crashed, drained or slept: empty
 	// cache, nothing in flight, adapters of the configuration.
 	OpRestart
+	// OpPace has steps that begin from now on take Control.Percent of the timer's
+	// time, as on an accelerator that is throttled; a restart leaves it so. It is
+	// refused by an engine without steps.
+	OpPace
 )
+
+// MaxPace is the most that OpPace takes: a hundred times as long.
+const MaxPace = 10_000
 
 // Control changes the engine itself. Its answer is ControlDone or
 // ControlRefused.
@@ -140,6 +147,7 @@ type Control struct {
 	Op      Op
 	Adapter AdapterID // for OpLoadAdapter and OpUnloadAdapter
 	Rank    int       // for OpFailRank, for the record only
+	Percent int       // for OpPace, from 1 to MaxPace
 }
 
 // KVArrived says that the pull asked for by KVPull is complete.

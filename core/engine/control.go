@@ -54,6 +54,12 @@ func (e *Engine) control(m Control, fx *Effects) {
 		e.life = awake
 		e.endAll(ReasonCrash, fx)
 		e.resetAdapters()
+	case OpPace:
+		if e.independent() || m.Percent < 1 || m.Percent > MaxPace {
+			kind = ControlRefused
+			break
+		}
+		e.pace = Fixed(m.Percent)
 	default:
 		kind = ControlRefused
 	}

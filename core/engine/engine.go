@@ -48,6 +48,7 @@ type Engine struct {
 	blocked  bool // the first in the queue waits for blocks
 	ready    int  // requests in the queue that have blocks reserved
 	boundary machine.Time
+	pace     Fixed // of steps, in percent of the timer's; 0 is 100
 	frac     Fixed // what the steps so far left over of a nanosecond
 	places   int   // MaxNumSeqs, or 1
 	padding  int   // finished requests of a static batch

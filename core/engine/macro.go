@@ -53,14 +53,22 @@ func (e *Engine) begin(decoding int, preempted bool, begun int) {
 		line, closed = e.cfg.Timer.DecodeLine(st.DecodeSeqs, st.DecodeContext)
 	}
 	if closed {
-		x.schedule.Base = bounded(line.Base)
-		x.schedule.Grow = max(line.Slope, 0) * Fixed(decoding)
+		x.schedule.Base = bounded(e.paced(line.Base))
+		x.schedule.Grow = e.paced(max(line.Slope, 0) * Fixed(decoding))
 		x.steps = e.length(&x, line.Until-st.DecodeContext)
 	} else {
-		x.schedule.Base = bounded(e.cfg.Timer.StepTime(st) + e.loading)
+		x.schedule.Base = bounded(e.paced(e.cfg.Timer.StepTime(st)) + e.loading)
 	}
 	x.end = x.schedule.End(x.steps)
 	e.run, e.loras.owed = x, 0
+}
+
+// paced is a step's time at the engine's pace.
+func (e *Engine) paced(f Fixed) Fixed {
+	if e.pace == 0 {
+		return f
+	}
+	return f/100*e.pace + f%100*e.pace/100
 }
 
 const (

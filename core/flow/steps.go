@@ -41,6 +41,8 @@ const (
 	StreamFailed        Step = "stream_failed"         // the stream ended with an error
 	CallFailed          Step = "call_failed"           // a service that a plug-in asked about the request brought no answer
 
+	// PredictorTrained is no request's: the latency predictor has learned, or failed to.
+	PredictorTrained Step = "predictor_trained"
 	// ScrapeFailed is no request's: a data source got no page of an endpoint. Of
 	// several in a row it is told once.
 	ScrapeFailed Step = "scrape_failed"

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -360,3 +361,14 @@ func (m *Machine) Status() Status {
 // EachTTFT tells the samples of TTFT that are trained with, the oldest of each
 // bucket first.
 func (m *Machine) EachTTFT(tell func(s *Sample)) { m.stores[TTFT].each(tell) }
+
+// Event tells that a training is over, for the record: with what library, on what
+// samples, and why it failed, if it did.
+func (s *Status) Event(at machine.Time) flow.Event {
+	e := flow.Event{Time: at, Hop: flow.EPP, Step: flow.PredictorTrained, Details: flow.Details{flow.D("training", s.Trainings),
+		flow.D("ttft_samples", s.Train[TTFT]), flow.D("tpot_samples", s.Train[TPOT]), flow.D("library", s.Models.Library())}}
+	if s.Failed != "" {
+		e.Details = append(e.Details, flow.D("error", s.Failed))
+	}
+	return e
+}

@@ -63,6 +63,7 @@ var ImportExceptions = map[string]string{}
 // TestImportExceptions are those for test files only.
 var TestImportExceptions = map[string]string{
 	"core/kv/kvindex internal/gate": "its benchmark has limits to keep",
+	"live/up internal/gate":         "its benchmark has limits to keep",
 	"live/stack virtual":            "the test that holds a live record against a virtual one needs both; no code does",
 }
 

@@ -50,7 +50,7 @@ func engines(t *rapid.T) Kind[engine.Message, *engine.Effects] {
 				return engine.Look{}
 			case 7:
 				return engine.Control{Op: rapid.SampledFrom([]engine.Op{engine.OpLoadAdapter, engine.OpUnloadAdapter, engine.OpSleep, engine.OpWake, engine.OpWake, engine.OpResetPrefixCache,
-					engine.OpDrain, engine.OpRestart, engine.OpRestart, engine.OpCrash}).Draw(t, "op"), Adapter: engine.AdapterID(rapid.IntRange(0, 3).Draw(t, "adapter"))}
+					engine.OpDrain, engine.OpRestart, engine.OpRestart, engine.OpCrash, engine.OpPace}).Draw(t, "op"), Percent: rapid.SampledFrom([]int{0, 50, 100, 330}).Draw(t, "percent"), Adapter: engine.AdapterID(rapid.IntRange(0, 3).Draw(t, "adapter"))}
 			}
 			m := &engine.Submit{ID: id(t), PromptTokens: rapid.IntRange(1, 40).Draw(t, "prompt"), MaxTokens: rapid.IntRange(0, 12).Draw(t, "max"), StopAfter: rapid.IntRange(0, 12).Draw(t, "stop"),
 				Priority: int32(rapid.IntRange(0, 2).Draw(t, "priority")), Adapter: engine.AdapterID(rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "adapter")),

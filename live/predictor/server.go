@@ -34,7 +34,9 @@ type Options struct {
 	Fit func(ctx context.Context, f core.Fit) core.Fitted
 	// Now is the run's clock; nil begins one.
 	Now func() machine.Time
-	Log *slog.Logger
+	// Trained is told of the end of each training; may be nil.
+	Trained func(at machine.Time, st core.Status)
+	Log     *slog.Logger
 }
 
 // Server is a running latency predictor.
@@ -138,6 +140,9 @@ func (s *Server) fit(f core.Fit) {
 				s.models.Store(&models{m.Models(), time.Now()})
 			}
 		})
+		if s.o.Trained != nil {
+			s.o.Trained(s.o.Now(), st)
+		}
 		if st.Failed != "" {
 			s.log.Error("the latency predictor was not trained, and goes on with the models that it has", "error", st.Failed)
 		} else {

@@ -323,8 +323,9 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	for _, t := range []core.Target{core.TTFT, core.TPOT} {
 		line(`%s_intercept{} 0.0`, t)
 		if m, err := xgboost.Read(st.Models.Text(core.Name(t.String()))); err == nil {
+			columns := o.Columns(t, false)
 			for i, v := range m.Importances() {
-				line(`%s_importance{feature="%s"} %.6f`, t, m.Features[i], v)
+				line(`%s_importance{feature="%s"} %.6f`, t, columns[i].Name, v)
 			}
 		}
 	}

@@ -82,6 +82,9 @@ func (s *Pool) recover(x *scenario.Incident) error {
 	if x.What == scenario.RestartEPP {
 		return s.Pickers[x.Replica].revive()
 	}
+	if x.What == scenario.SlowDown {
+		return s.Fleet.Servers()[x.Server].Fail(x.Undo())
+	}
 	return s.Fleet.Servers()[x.Server].Restart()
 }
 

@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	core "github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/live/predictor"
@@ -19,7 +20,12 @@ func (s *Pool) startPredictor(context.Context) error {
 		return nil
 	}
 	var err error
-	s.Predictor, err = predictor.Start(predictor.Options{Training: anyPort, Prediction: []string{anyPort}, Machine: p.Machine(s.o.Scenario.Seed), Fit: s.o.Fit, Now: s.Now, Log: s.o.Log})
+	s.Predictor, err = predictor.Start(predictor.Options{Training: anyPort, Prediction: []string{anyPort}, Machine: p.Machine(s.o.Scenario.Seed), Fit: s.o.Fit, Now: s.Now, Log: s.o.Log,
+		Trained: func(at machine.Time, st core.Status) {
+			if s.o.Recorder != nil {
+				s.o.Recorder.Record(st.Event(at))
+			}
+		}})
 	if err == nil {
 		s.o.Log.Info("the latency predictor serves", "where", s.Predictor.String())
 	}

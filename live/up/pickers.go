@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
@@ -18,6 +20,70 @@ import (
 type poolPicker struct {
 	server *epp.Standalone
 	config string
+	line   string // its container's command line
+}
+
+// pickerContainer is the container behind a pool's picker's Service, nil where
+// there is none.
+func pickerContainer(s *gateway.Set, b *gateway.Backend) (*gateway.Workload, *gateway.Container) {
+	if b.Picker == nil {
+		return nil, nil
+	}
+	service := s.Service(b.Picker.Namespace, b.Picker.Name)
+	if service == nil {
+		return nil, nil
+	}
+	for _, w := range s.Selected(b.Picker.Namespace, service.Selector) {
+		if c := has(w, picker); c != nil {
+			return w, c
+		}
+	}
+	return nil, nil
+}
+
+func pickerLine(s *gateway.Set, b *gateway.Backend) string {
+	if _, c := pickerContainer(s, b); c != nil {
+		return strings.Join(c.Line(), " ")
+	}
+	return ""
+}
+
+// pickerOptions are those that its container's own flags ask for. Where it listens,
+// and of which pool it is, the manifests say.
+func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.StandaloneOptions, err error) {
+	w, c := pickerContainer(s, b)
+	if c != nil && u.o.Picker != nil {
+		env := environment(c, &pod{namespace: w.Namespace, name: w.Name + "-0", ip: netip.AddrFrom4([4]byte{127, 0, 0, 1})})
+		args := line(c, env)
+		if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+			args = args[1:] // the program
+		}
+		if o, err = u.o.Picker(without(args, "config-file", "config-text"), func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
+			return o, &InvalidError{fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name, err)}
+		}
+		if w.Replicas > 1 {
+			u.note(fmt.Sprintf("%s:%d: %s %s/%s: one endpoint picker is started, and not %d", w.File, w.Line, w.Kind, w.Namespace, w.Name, w.Replicas))
+		}
+	}
+	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace, []*core.Endpoint{}, "", nil, nil
+	o.Address, o.HealthAddress, o.MetricsAddress, o.Secure, o.CertPath = anyPort, anyPort, anyPort, false, ""
+	o.AllowExperimental, o.PodHeaders, o.EmitScores, o.History, o.Log = true, true, true, remembered, u.log
+	return o, nil
+}
+
+// without leaves flags with their values out of a command line.
+func without(args []string, flags ...string) (out []string) {
+	for i := 0; i < len(args); i++ {
+		name, _, has := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		if strings.HasPrefix(args[i], "-") && slices.Contains(flags, strings.ReplaceAll(name, "_", "-")) {
+			if !has {
+				i++
+			}
+			continue
+		}
+		out = append(out, args[i])
+	}
+	return out
 }
 
 // pickerConfig is the EndpointPickerConfig of a pool, and where it stands; nil is
@@ -26,15 +92,11 @@ type poolPicker struct {
 func (u *Up) pickerConfig(s *gateway.Set, b *gateway.Backend) (text []byte, from string, err error) {
 	p := b.Pool
 	near := []string{p.Namespace}
-	if ref := b.Picker; ref != nil {
-		near = append(near, ref.Namespace)
-		if service := s.Service(ref.Namespace, ref.Name); service != nil {
-			for _, w := range s.Selected(ref.Namespace, service.Selector) {
-				if c := has(w, picker); c != nil {
-					return pickerFlags(s, w, c)
-				}
-			}
-		}
+	if b.Picker != nil {
+		near = append(near, b.Picker.Namespace)
+	}
+	if w, c := pickerContainer(s, b); c != nil {
+		return pickerFlags(s, w, c)
 	}
 	type found struct{ text, from string }
 	var all []found
@@ -82,17 +144,20 @@ func pickerFlags(s *gateway.Set, w *gateway.Workload, c *gateway.Container) ([]b
 
 // startPicker starts a pool's picker.
 func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend) (*poolPicker, error) {
-	p := b.Pool
 	text, from, err := u.pickerConfig(s, b)
 	if err != nil {
 		return nil, err
 	}
-	server, err := epp.StartStandalone(epp.StandaloneOptions{Config: text, ConfigName: from, PoolName: p.Name, Namespace: p.Namespace, Endpoints: []*core.Endpoint{},
-		Address: anyPort, HealthAddress: anyPort, MetricsAddress: anyPort, AllowExperimental: true, EmitScores: true, PodHeaders: true, History: remembered, Log: u.log})
+	o, err := u.pickerOptions(s, b)
+	if err != nil {
+		return nil, err
+	}
+	o.Config, o.ConfigName = text, from
+	server, err := epp.StartStandalone(o)
 	if err != nil {
 		return nil, &InvalidError{err}
 	}
-	return &poolPicker{server: server, config: string(text)}, nil
+	return &poolPicker{server: server, config: string(text), line: pickerLine(s, b)}, nil
 }
 
 // reload gives a picker the configuration that the objects have now.
@@ -152,8 +217,15 @@ func portsOf(x *pod) string {
 	return strings.Trim(fmt.Sprint(numbers), "[]")
 }
 
-// serviceEndpoints are where a Service's port leads.
-func serviceEndpoints(b *gateway.Backend, pods []*pod) (out []string) {
+// serviceEndpoints are where a Service's port leads: the pods that run here, and
+// those that run elsewhere, as the objects say.
+func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) []string {
+	out := s.Sliced(b.Service, b.Port)
+	for i := range s.Pods {
+		if p := &s.Pods[i]; p.Namespace == b.Namespace && p.Ready && p.IP != "" && b.Port.TargetNumber > 0 && len(b.Service.Selector) > 0 && b.Service.Selector.Matches(p.Labels) {
+			out = append(out, net.JoinHostPort(p.IP, strconv.Itoa(b.Port.TargetNumber)))
+		}
+	}
 	for _, x := range pods {
 		if x.namespace != b.Namespace || len(b.Service.Selector) == 0 || !b.Service.Selector.Matches(x.workload.Pods) {
 			continue

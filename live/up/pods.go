@@ -144,8 +144,8 @@ func (p *pod) listens(ports []int) bool {
 	return !slices.ContainsFunc(ports, func(n int) bool { return p.at[n] == "" })
 }
 
-// startPod starts a replica, on these ports where nothing else says them. An error says which container is at fault, and leaves
-// nothing behind.
+// startPod starts a replica, on these ports where nothing else says them. An error
+// says which container is at fault, and leaves nothing behind.
 func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err error) {
 	c, r := serves(w)
 	p = &pod{workload: w, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r, at: map[int]string{}}

@@ -89,7 +89,7 @@ func (u *Up) service(s *gateway.Set, namespace, to string) string {
 	if !ok {
 		return to
 	}
-	list := serviceEndpoints(&gateway.Backend{Namespace: namespace, Service: service, Port: p}, sorted(u.starting))
+	list := serviceEndpoints(s, &gateway.Backend{Namespace: namespace, Service: service, Port: p}, sorted(u.starting))
 	if len(list) == 0 {
 		return to
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/envoy/xds"
+	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
@@ -55,6 +56,8 @@ type Options struct {
 	Admin string
 	// Sidecar reads a routing sidecar's command line and environment.
 	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
+	// Picker reads an endpoint picker's, without its configuration; nil takes no flag.
+	Picker func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error)
 	// Recorder takes the flow events of model servers; nil records nothing.
 	Recorder flow.Recorder
 	// Note is told, once each, what was taken to be meant and what has no effect.
@@ -280,7 +283,7 @@ func (c *change) start() error {
 		}
 		key := b.Namespace + "/" + b.Name
 		x := c.u.pickers[key]
-		if x == nil {
+		if x == nil || x.line != pickerLine(c.s, b) {
 			var err error
 			if x, err = c.u.startPicker(c.s, b); err != nil {
 				return err
@@ -374,7 +377,7 @@ func (c *change) state(pods []*pod) (xds.State, error) {
 		}}
 	for _, b := range c.program.Backends {
 		if b.Pool == nil {
-			d.Endpoints[b.Key] = append(serviceEndpoints(b, pods), c.s.Sliced(b.Service, b.Port)...)
+			d.Endpoints[b.Key] = serviceEndpoints(c.s, b, pods)
 			continue
 		}
 		for _, e := range c.u.endpointsOf(c.s, b.Pool, pods).Endpoints {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -116,37 +117,13 @@ func (c *eppCmd) Run(o *outside) error {
 	for _, flag := range c.withoutEffect() {
 		log.Info("epp: a flag that has no effect here", "flag", flag)
 	}
-	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
-		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores, PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders,
-		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
-		BuildInfo: versionText(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
-	if err := c.serving(&opts, c.MetricsAuth); err != nil {
+	opts, err := c.options(log)
+	if err != nil {
 		return exit.ByCause(exit.Usage, err)
 	}
 	if opts.MetricsFor == epp.LocalReaders {
 		log.Info("epp: /metrics is served to this machine alone; --metrics-token-file, --metrics-client-ca-file or --metrics-endpoint-auth=false let others read it")
 	}
-	body, err := c.limits()
-	if err != nil {
-		return exit.With(exit.Usage, err)
-	}
-	opts.Hold.BodyIdle, opts.Hold.BodyTotal = machine.FromDuration(body.Idle), machine.FromDuration(body.Total)
-	if opts.Hold.Hold = c.Held; c.Held && c.HoldLimit <= 0 {
-		return exit.With(exit.Usage, fmt.Errorf("--hold-limit %v: expected a duration above 0", c.HoldLimit))
-	}
-	opts.Hold.HoldLimit, opts.Hold.MetadataBytes, opts.Hold.Seed = machine.FromDuration(c.HoldLimit), heldMetadataBytes, c.Seed
-	if c.EndpointSelector != "" {
-		selector, err := picker.ParseSelector(c.EndpointSelector)
-		if err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("--endpoint-selector: %w", err))
-		}
-		opts.Selector, opts.TargetPorts = selector, c.EndpointTargetPorts
-	}
-	if c.Errors == "epp" {
-		opts.Errors = stream.EPPErrors
-	}
-	at := func(port int) string { return net.JoinHostPort(c.Listen, strconv.Itoa(port)) }
-	opts.Address, opts.HealthAddress, opts.MetricsAddress = at(c.GRPCPort), at(c.GRPCHealthPort), at(c.MetricsPort)
 	switch {
 	case c.ConfigText != "" && c.ConfigFile != "":
 		return exit.With(exit.Usage, errors.New("--config-file and --config-text cannot be given at the same time"))
@@ -177,6 +154,39 @@ func (c *eppCmd) Run(o *outside) error {
 	ctx, stop := o.Context()
 	defer stop()
 	return errors.Join(serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop), recording())
+}
+
+// options are what the flags say, but for the configuration.
+func (c *eppCmd) options(log *slog.Logger) (epp.StandaloneOptions, error) {
+	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
+		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores, PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders,
+		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
+		BuildInfo: versionText(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
+	if err := c.serving(&opts, c.MetricsAuth); err != nil {
+		return opts, err
+	}
+	body, err := c.limits()
+	if err != nil {
+		return opts, err
+	}
+	opts.Hold.BodyIdle, opts.Hold.BodyTotal = machine.FromDuration(body.Idle), machine.FromDuration(body.Total)
+	if opts.Hold.Hold = c.Held; c.Held && c.HoldLimit <= 0 {
+		return opts, fmt.Errorf("--hold-limit %v: expected a duration above 0", c.HoldLimit)
+	}
+	opts.Hold.HoldLimit, opts.Hold.MetadataBytes, opts.Hold.Seed = machine.FromDuration(c.HoldLimit), heldMetadataBytes, c.Seed
+	if c.EndpointSelector != "" {
+		selector, err := picker.ParseSelector(c.EndpointSelector)
+		if err != nil {
+			return opts, fmt.Errorf("--endpoint-selector: %w", err)
+		}
+		opts.Selector, opts.TargetPorts = selector, c.EndpointTargetPorts
+	}
+	if c.Errors == "epp" {
+		opts.Errors = stream.EPPErrors
+	}
+	at := func(port int) string { return net.JoinHostPort(c.Listen, strconv.Itoa(port)) }
+	opts.Address, opts.HealthAddress, opts.MetricsAddress = at(c.GRPCPort), at(c.GRPCHealthPort), at(c.MetricsPort)
+	return opts, nil
 }
 
 // record begins the log of inputs, if there is to be one. What it returns ends it.
