@@ -90,7 +90,10 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
 		x, text := r.Inputs(), string(c.Text)
 		w.logged++
-		h := inputlog.Header{Picker: w.logged, Name: c.File, Config: &text, Seed: seed, AllowExperimental: true, Detail: true, Predictor: of.predicting != nil, Bodies: x.Bodies, Version: x.Version}
+		h := inputlog.Header{Picker: w.logged, Replica: k.name, Name: c.File, Config: &text, Seed: seed, AllowExperimental: true, Detail: true, Predictor: of.predicting != nil, Bodies: x.Bodies, Version: x.Version}
+		if len(s.Pools) > 1 {
+			h.Pool = p.Name
+		}
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
 	}
 	k.samples, k.turns = nil, nil

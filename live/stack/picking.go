@@ -131,18 +131,22 @@ func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Gene
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
+	made := o.Made()
+	if made.Replica = k.name(); len(s.o.Scenario.Pools) > 1 {
+		made.Pool = s.pool.Name
+	}
 	g = &epp.Generation{Registry: prometheus.NewRegistry()}
 	g.Picking, err = epp.NewPicking(epp.PickingOptions{
 		Config: core.Config{Picker: built, Stream: k.stream, EmitScores: true, DocumentHeaders: true, Explain: s.o.Explain, History: remembered, Describe: s.o.Describe,
 			Replica: k.replica, Replicas: s.pool.EPP.Replicas},
-		Service: s.o.Scenario.PickerService(s.index, k.replica), Made: o.Made(), Now: s.Now, PoolName: s.pool.Name, Metrics: k.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(k, g.Registry), Scraped: s.o.Scraped, Log: s.o.Log})
+		Service: s.o.Scenario.PickerService(s.index, k.replica), Made: made, Now: s.Now, PoolName: s.pool.Name, Metrics: k.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(k, g.Registry), Scraped: s.o.Scraped, Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}
-	made := g // a step that returns an error has set g to nil by then
+	begun := g // a step that returns an error has set g to nil by then
 	defer func() {
 		if err != nil {
-			made.Close()
+			begun.Close()
 		}
 	}()
 	if err := epp.ObservePool(g.Registry, g.Picking, s.pool.Name); err != nil {

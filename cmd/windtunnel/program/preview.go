@@ -27,6 +27,7 @@ type previewCmd struct {
 	State   string            `name:"state" placeholder:"FILE|HOST:PORT" help:"The pool: endpoints with their metrics, and what they have served; or the metrics address of a running endpoint picker."`
 	From    []string          `name:"from" sep:"none" placeholder:"RECORDING" help:"In place of --state: all that the picker knew, by a recording; several that go on from each other may be given."`
 	At      *time.Duration    `name:"at" placeholder:"12.3s" help:"With --from: when, by the recording's clock. Left out: at its end."`
+	Pool    string            `name:"pool" placeholder:"NAME" help:"With --from: which pool's picker, or which replica of it (NAME-epp-0), of a recording that has several."`
 	Request string            `name:"request" required:"" placeholder:"FILE" help:"The request's body, JSON; - for standard input."`
 	Path    string            `name:"path" default:"/v1/chat/completions" help:"The request's path."`
 	Header  map[string]string `name:"header" placeholder:"NAME=VALUE" help:"A header of the request; may be given several times."`
@@ -108,6 +109,8 @@ func (c *previewCmd) check() error {
 		return errors.New("missing flags: --config=FILE; a state does not say by which configuration")
 	case c.State != "" && c.At != nil:
 		return errors.New("--at is a time of a recording (--from)")
+	case c.State != "" && c.Pool != "":
+		return errors.New("--pool is a pool of a recording (--from)")
 	case c.At != nil && *c.At < 0:
 		return fmt.Errorf("--at: found %s; expected a time from 0s on", *c.At)
 	}
@@ -129,7 +132,7 @@ func (c *previewCmd) now(state *preview.State, r *preview.Request) (columns []pr
 // then is what the recorded configuration, and others, would have done at a time
 // of a recording.
 func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Column, err error) {
-	p := &inputlog.Player{Registry: plugins.Builtin(), Options: func(x *picker.Options) { x.Detail = true }}
+	p := &inputlog.Player{Registry: plugins.Builtin(), Pool: c.Pool, Options: func(x *picker.Options) { x.Detail = true }}
 	at := machine.Time(0)
 	if c.At != nil {
 		at = machine.FromDuration(*c.At)
@@ -145,9 +148,12 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 	if err := eachInput(o, c.From, p.Line); err != nil && !errors.Is(err, inputlog.ErrEnough) {
 		return nil, inputError(err)
 	}
+	if pools := p.Pools(); len(pools) > 1 && c.Pool == "" {
+		return nil, exit.With(exit.Usage, fmt.Errorf("the recording has the pools %s; expected --pool with one of them", strings.Join(pools, ", ")))
+	}
 	pick := func(name string, m *epp.Machine, notes []string) error {
 		if m == nil {
-			return exit.With(exit.Input, fmt.Errorf("%s: at that time lines are missing, or nothing was recorded yet", c.From[len(c.From)-1]))
+			return exit.With(exit.Input, fmt.Errorf("%s: at that time lines are missing, or nothing was recorded yet%s", c.From[len(c.From)-1], c.ofPool()))
 		}
 		e, err := explain(m.Picker(), m.Now(), r)
 		if err != nil {
@@ -166,6 +172,14 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 		}
 	}
 	return columns, nil
+}
+
+// ofPool is what a mistake says of --pool.
+func (c *previewCmd) ofPool() string {
+	if c.Pool == "" {
+		return ""
+	}
+	return ", of a pool or picker " + c.Pool
 }
 
 // readState reads the state of a pool: a file, or what a running picker serves.

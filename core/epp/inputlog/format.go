@@ -15,6 +15,10 @@ type Header struct {
 	Format  int    `json:"format"`
 	Version string `json:"windtunnel"` // that wrote it
 	Picker  int    `json:"picker"`     // its number in this log
+	// Pool is the pool that it picks for, and Replica what this one is called, where
+	// there are several.
+	Pool    string `json:"pool,omitempty"`
+	Replica string `json:"replica,omitempty"`
 	// Config is the EndpointPickerConfig's text, nil for the default one, and Name
 	// what errors call it.
 	Config *string `json:"config"`

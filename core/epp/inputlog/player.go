@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -19,6 +21,9 @@ import (
 type Player struct {
 	// Registry has the types of plug-ins.
 	Registry picker.Registry
+	// Pool, if not empty, is the pool, or the replica of a picker, that Machine and Of
+	// are asked about, of a log that has several.
+	Pool string
 	// Until, if not 0, is when to stop: later lines are not played.
 	Until machine.Time
 	// Options, if not nil, changes those of the pickers, before they are made.
@@ -185,7 +190,9 @@ func (p *Player) snapshot(x *snapshot) error {
 		return ErrEnough
 	}
 	p.Snapshots++
-	p.newest = x.Picker
+	if p.Pool == "" || p.Pool == k.h.Pool || p.Pool == k.h.Replica {
+		p.newest = x.Picker
+	}
 	if err := p.leftOver(k); err != nil {
 		return err
 	}
@@ -216,6 +223,18 @@ func (p *Player) snapshot(x *snapshot) error {
 		}
 	}
 	return nil
+}
+
+// Pools are the names of the pools that the log has pickers of; none where it does not
+// say.
+func (p *Player) Pools() []string {
+	names := map[string]bool{}
+	for _, k := range p.pickers {
+		if k.h.Pool != "" {
+			names[k.h.Pool] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // Machine is a picker as it was at a time: the last one that was played; nil where
