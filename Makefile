@@ -44,7 +44,7 @@ test-clients: ## Drive model server and whole stacks with the clients that peopl
 
 .PHONY: test-conformance
 test-conformance: ## Play Gateway API's own conformance suite against windtunnel up (TESTS=HTTPRouteWeight for one test; builds Kubernetes' libraries, which takes minutes)
-	@mkdir -p bin; cd test/conformance && $(GO) test -count 1 -timeout 20m -run 'TestConformance/$(TESTS)' -v . > ../../bin/conformance.log 2>&1; status=$$?; \
+	@mkdir -p bin; cd test/conformance && $(GO) test -mod=mod -count 1 -timeout 10m -run 'TestConformance/$(TESTS)' -v . > ../../bin/conformance.log 2>&1; status=$$?; \
 	sed -n '/^not claimed:/,/^[0-9]* passed/p' ../../bin/conformance.log; [ $$status = 0 ] || { tail -3 ../../bin/conformance.log; echo "see bin/conformance.log"; }; exit $$status
 
 .PHONY: test-replay
