@@ -42,6 +42,11 @@ test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=
 test-clients: ## Drive model server and whole stacks with the clients that people use (needs Python 3.12 with pip, Node with npm, a Prometheus or apt-get)
 	WINDTUNNEL_CLIENTS=all $(GO) test ./live/stack/clients -count 1 -timeout 40m
 
+.PHONY: test-conformance
+test-conformance: ## Play Gateway API's own conformance suite against windtunnel up (TESTS=HTTPRouteWeight for one test; builds Kubernetes' libraries, which takes minutes)
+	@mkdir -p bin; cd test/conformance && $(GO) test -mod=mod -count 1 -timeout 10m -run 'TestConformance/$(TESTS)' -v . > ../../bin/conformance.log 2>&1; status=$$?; \
+	sed -n '/^not claimed:/,/^[0-9]* passed/p' ../../bin/conformance.log; [ $$status = 0 ] || { tail -3 ../../bin/conformance.log; echo "see bin/conformance.log"; }; exit $$status
+
 .PHONY: test-replay
 test-replay: ## Play every example live for up to 20 s, and what entered its endpoint picker again (REPLAY=5s for less)
 	WINDTUNNEL_REPLAY_TIME=$(or $(REPLAY),20s) $(GO) test ./live/stack -run TestExamplesThroughCore -count 1 -v -timeout 20m

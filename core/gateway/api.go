@@ -26,13 +26,13 @@ type Class struct {
 // Gateway is a Gateway.
 type Gateway struct {
 	objects.Meta
-	Class            string     `json:"gatewayClassName"`
-	Listeners        []Listener `json:"listeners" max:"64"`
-	Addresses        []Address  `json:"addresses" max:"16"`
-	Infrastructure   inert      `json:"infrastructure"`
-	AllowedListeners inert      `json:"allowedListeners"`
-	TLS              inert      `json:"tls"`
-	DefaultScope     inert      `json:"defaultScope"`
+	Class            string         `json:"gatewayClassName"`
+	Listeners        []Listener     `json:"listeners" max:"64"`
+	Addresses        []Address      `json:"addresses" max:"16"`
+	Infrastructure   Infrastructure `json:"infrastructure"`
+	AllowedListeners inert          `json:"allowedListeners"`
+	TLS              inert          `json:"tls"`
+	DefaultScope     inert          `json:"defaultScope"`
 
 	At strictyaml.Value `json:"."`
 }
@@ -41,6 +41,13 @@ type Gateway struct {
 type Address struct {
 	Type  string `json:"type"`
 	Value string `json:"value"`
+}
+
+// Infrastructure says how what serves a Gateway is made, which nothing here obeys.
+type Infrastructure struct {
+	Labels      inert      `json:"labels"`
+	Annotations inert      `json:"annotations"`
+	Parameters  *ObjectRef `json:"parametersRef"`
 }
 
 // Listener is one listener of a Gateway.

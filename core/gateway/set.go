@@ -18,6 +18,7 @@ type Set struct {
 	Grants     []Grant
 	Workloads  []Workload
 	Services   []Service
+	Slices     []EndpointSlice
 	ConfigMaps []ConfigMap
 	Secrets    []Secret
 	Namespaces []Namespace
@@ -62,6 +63,8 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return readInto(&s.Workloads, readWorkload), false
 	case "Service.":
 		return readInto(&s.Services, readService), false
+	case "EndpointSlice.discovery.k8s.io":
+		return readInto(&s.Slices, readSlice), false
 	case "ConfigMap.":
 		return readInto(&s.ConfigMaps, readConfigMap), false
 	case "Secret.":

@@ -92,9 +92,10 @@ func (b *builder) judge(g *Gateway, l *listener) {
 	if l.Protocol != "HTTP" && l.Protocol != "HTTPS" {
 		accepted = no("Accepted", "UnsupportedProtocol", "protocol "+l.Protocol+"; HTTP and HTTPS are served")
 	}
-	l.kinds = true
-	l.status.Kinds = []string{"HTTPRoute"}
-	if l.Allowed != nil && len(l.Allowed.Kinds) > 0 {
+	if l.kinds = accepted.Status == "True"; l.kinds {
+		l.status.Kinds = []string{"HTTPRoute"}
+	}
+	if l.kinds && l.Allowed != nil && len(l.Allowed.Kinds) > 0 {
 		l.kinds, l.status.Kinds = false, nil
 		for _, k := range l.Allowed.Kinds {
 			if (k.Group == nil || *k.Group == Group) && k.Kind == "HTTPRoute" {
@@ -109,7 +110,7 @@ func (b *builder) judge(g *Gateway, l *listener) {
 			resolved = no("ResolvedRefs", reason, why)
 		}
 	}
-	l.good = accepted.Status == "True" && conflicted.Status == "False" && (resolved.Status == "True" || resolved.Reason == "InvalidRouteKinds" && l.kinds)
+	l.good = b.parameters(g) == "" && accepted.Status == "True" && conflicted.Status == "False" && (resolved.Status == "True" || resolved.Reason == "InvalidRouteKinds" && l.kinds)
 	programmed := yes("Programmed", "Programmed", "it is served")
 	if !l.good {
 		programmed = no("Programmed", "Invalid", "see the other conditions")
@@ -155,6 +156,20 @@ func (b *builder) certificates(g *Gateway, l *listener) (reason, why string) {
 	return "", ""
 }
 
+// parameters says why a Gateway is refused for the parameters that it asks for: no
+// kind of them is known here. Where what is missing is made up, they have no effect.
+func (b *builder) parameters(g *Gateway) (why string) {
+	ref := g.Infrastructure.Parameters
+	if ref == nil {
+		return ""
+	}
+	if b.o.Supply {
+		b.note(ref.At.Problem("it has no effect here", "", "").Error())
+		return ""
+	}
+	return "no parameters of kind " + ref.Kind + " are known"
+}
+
 func (b *builder) gatewayStatus(a *attachable, any bool) {
 	s := Status{Kind: "Gateway", Meta: a.Meta}
 	good := 0
@@ -165,7 +180,9 @@ func (b *builder) gatewayStatus(a *attachable, any bool) {
 			good++
 		}
 	}
-	switch {
+	switch why := b.parameters(a.Gateway); {
+	case why != "":
+		s.Conditions = []Condition{no("Accepted", "InvalidParameters", why), no("Programmed", "Invalid", why)}
 	case !any:
 		s.Conditions = []Condition{no("Accepted", "ListenersNotValid", "no listener can be served"), no("Programmed", "Invalid", "no listener can be served")}
 	case good < len(a.listeners):

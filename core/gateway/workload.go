@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -71,6 +72,14 @@ type ServicePort struct {
 	Number            int
 	TargetNumber      int
 	TargetName        string
+}
+
+// EndpointSlice says where the requests for a Service without a selector go.
+type EndpointSlice struct {
+	objects.Meta
+	// Ports are the slice's by the names of the Service's.
+	Ports     map[string]int
+	Addresses []netip.Addr // of endpoints that are ready
 }
 
 // ConfigMap is a ConfigMap.
@@ -185,6 +194,42 @@ func readService(v strictyaml.Value, m objects.Meta) Service {
 		s.Ports = append(s.Ports, port)
 	}
 	return s
+}
+
+func readSlice(v strictyaml.Value, m objects.Meta) EndpointSlice {
+	e := EndpointSlice{Meta: m, Ports: map[string]int{}}
+	for _, p := range v.Get("ports").List() {
+		e.Ports[p.Mapping().Get("name").Text()] = int(p.Get("port").Int(1, 65535, 0))
+	}
+	for _, x := range v.Get("endpoints").List() {
+		if ready := x.Mapping().Get("conditions").Mapping().Get("ready"); ready.Given() && !ready.Bool() {
+			continue
+		}
+		for _, a := range x.Get("addresses").List() {
+			ip, err := netip.ParseAddr(a.Text())
+			if err != nil {
+				a.Fail(a.Found(), "an IP address", "")
+				continue
+			}
+			e.Addresses = append(e.Addresses, ip)
+		}
+	}
+	return e
+}
+
+// Sliced are the endpoints that EndpointSlices give a Service's port, as host:port.
+func (s *Set) Sliced(v *Service, p ServicePort) (out []string) {
+	for i := range s.Slices {
+		e := &s.Slices[i]
+		number, ok := e.Ports[p.Name]
+		if !ok || e.Namespace != v.Namespace || e.Labels["kubernetes.io/service-name"] != v.Name {
+			continue
+		}
+		for _, a := range e.Addresses {
+			out = append(out, netip.AddrPortFrom(a, uint16(number)).String())
+		}
+	}
+	return out
 }
 
 // Port is the Service's port of a number.

@@ -153,6 +153,9 @@ var WordExceptions = map[string]string{
 // Skipped are directories that are no part of the source.
 var Skipped = []string{".git", ".cache", "bin", "node_modules"}
 
+// OtherModules are directories with a go.mod of their own.
+var OtherModules = []string{"test/conformance"}
+
 // Drivers are the parts that act and do not decide.
 var Drivers = []string{"live", "virtual"}
 

@@ -67,11 +67,12 @@ func (f *file) calls(each func(at, pkg, name string)) {
 	})
 }
 
-// source is every Go file of the repository, parsed once.
+// source is every Go file of the repository, parsed once; those of modules of their
+// own (OtherModules) have libraries and floors of their own.
 var source = sync.OnceValues(func() ([]*file, error) {
 	var out []*file
 	err := walk(func(path string) error {
-		if !strings.HasSuffix(path, ".go") || strings.Contains(path, "/testdata/") {
+		if !strings.HasSuffix(path, ".go") || strings.Contains(path, "/testdata/") || slices.ContainsFunc(OtherModules, func(m string) bool { return strings.HasPrefix(path, m+"/") }) {
 			return nil
 		}
 		fset := token.NewFileSet()

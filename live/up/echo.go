@@ -26,6 +26,7 @@ type echo struct {
 	at             []string // where it listens
 	servers        []*http.Server
 	serving        serve.Group
+	log            *slog.Logger
 }
 
 // echoed is the answer.
@@ -44,7 +45,7 @@ type echoed struct {
 const maxDelay = time.Minute
 
 func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*echo, error) {
-	e := &echo{namespace: namespace, pod: pod, serving: serve.Group{Log: log}}
+	e := &echo{namespace: namespace, pod: pod, serving: serve.Group{Log: log}, log: log}
 	for _, at := range addresses {
 		l, err := serve.Listen("pod "+pod, at)
 		if err != nil {
@@ -64,6 +65,7 @@ func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*ec
 }
 
 func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
+	e.log.Debug("pod answers", "namespace", e.namespace, "pod", e.pod, "path", r.RequestURI)
 	if _, err := io.Copy(io.Discard, r.Body); err != nil { // until then nobody tells that the client left
 		return
 	}

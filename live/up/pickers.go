@@ -219,7 +219,8 @@ func portsOf(x *pod) string {
 
 // serviceEndpoints are where a Service's port leads: the pods that run here, and
 // those that run elsewhere, as the objects say.
-func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) (out []string) {
+func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) []string {
+	out := s.Sliced(b.Service, b.Port)
 	for i := range s.Pods {
 		if p := &s.Pods[i]; p.Namespace == b.Namespace && p.Ready && p.IP != "" && b.Port.TargetNumber > 0 && len(b.Service.Selector) > 0 && b.Service.Selector.Matches(p.Labels) {
 			out = append(out, net.JoinHostPort(p.IP, strconv.Itoa(b.Port.TargetNumber)))

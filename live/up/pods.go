@@ -117,9 +117,36 @@ func line(c *gateway.Container, env map[string]string) []string {
 	return out
 }
 
-// startPod starts a replica. An error says which container is at fault, and leaves
-// nothing behind.
-func (u *Up) startPod(w *gateway.Workload, i int) (p *pod, err error) {
+// podPorts are the ports that a container listens on of which nothing else is known:
+// those that it names, and those where Services send requests, since a container
+// need not name its ports.
+func podPorts(s *gateway.Set, w *gateway.Workload, c *gateway.Container) (out []int) {
+	for _, x := range c.Ports {
+		out = append(out, x.Number)
+	}
+	for i := range s.Services {
+		v := &s.Services[i]
+		if v.Namespace != w.Namespace || len(v.Selector) == 0 || !v.Selector.Matches(w.Pods) {
+			continue
+		}
+		for _, x := range v.Ports {
+			if x.TargetNumber != 0 {
+				out = append(out, x.TargetNumber)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// listens says whether the pod listens on all of these ports.
+func (p *pod) listens(ports []int) bool {
+	return !slices.ContainsFunc(ports, func(n int) bool { return p.at[n] == "" })
+}
+
+// startPod starts a replica, on these ports where nothing else says them. An error
+// says which container is at fault, and leaves nothing behind.
+func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err error) {
 	c, r := serves(w)
 	p = &pod{workload: w, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r, at: map[int]string{}}
 	u.mu.Lock()
@@ -137,12 +164,6 @@ func (u *Up) startPod(w *gateway.Workload, i int) (p *pod, err error) {
 	if r == modelServer {
 		return p, u.startServer(p, c)
 	}
-	var ports []int
-	for _, x := range c.Ports {
-		ports = append(ports, x.Number)
-	}
-	slices.Sort(ports)
-	ports = slices.Compact(ports)
 	var addresses []string
 	for _, n := range ports {
 		addresses = append(addresses, u.places.on(p.ip, n))

@@ -39,6 +39,9 @@ const (
 type Options struct {
 	// Objects are the objects to begin with.
 	Objects *gateway.Set
+	// Controller has only the Gateways of its classes served, as in a cluster, and
+	// nothing made up that is missing; "" serves all, and makes up.
+	Controller string
 	// EnvoyPath names the Envoy to use; empty looks for one.
 	EnvoyPath string
 	// Dir is where Envoy's files go.
@@ -163,7 +166,7 @@ func (u *Up) note(text string) {
 func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	u.applying.Lock()
 	defer u.applying.Unlock()
-	program := gateway.Build(s, gateway.Options{Supply: true})
+	program := gateway.Build(s, gateway.Options{Controller: u.o.Controller, Supply: u.o.Controller == ""})
 	if len(program.Gateways) == 0 {
 		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
 	}
@@ -237,18 +240,23 @@ type change struct {
 func (c *change) start() error {
 	for i := range c.s.Workloads {
 		w := &c.s.Workloads[i]
-		if container, _ := serves(w); container == nil {
+		container, r := serves(w)
+		if container == nil {
 			continue
+		}
+		var ports []int
+		if r == other {
+			ports = podPorts(c.s, w, container)
 		}
 		for k := range w.Replicas {
 			key := podKey(w, k)
-			if p := c.u.pods[key]; p != nil && same(p.workload, w) {
+			if p := c.u.pods[key]; p != nil && same(p.workload, w) && p.listens(ports) {
 				kept := *p
 				kept.workload = w
 				c.pods[key] = &kept
 				continue
 			}
-			p, err := c.u.startPod(w, k)
+			p, err := c.u.startPod(w, k, ports)
 			if err != nil {
 				return err
 			}

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -203,5 +206,91 @@ func TestHTTPRoutingGuide(t *testing.T) {
 	}
 	if _, a := get("other.org", "/"); a.status != http.StatusNotFound {
 		t.Errorf("another host: %d", a.status)
+	}
+}
+
+// A Service's requests go to pods that name no port, and to what EndpointSlices say.
+func TestPortsThatOnlyServicesName(t *testing.T) {
+	t.Parallel()
+	const manifests = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: ours}
+spec: {controllerName: example.com/c}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: g}
+spec: {gatewayClassName: ours, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: r}
+spec:
+  parentRefs: [{name: g}]
+  rules:
+  - {matches: [{path: {value: /sliced}}], backendRefs: [{name: sliced, port: 80}]}
+  - {matches: [{path: {value: /more}}], backendRefs: [{name: more, port: 80}]}
+  - {backendRefs: [{name: web, port: 80}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: example.com/web}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 3000}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: sliced}
+spec: {ports: [{name: http, port: 80}]}
+`
+	const more = `
+apiVersion: v1
+kind: Service
+metadata: {name: more}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 3001}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: sliced-1, labels: {kubernetes.io/service-name: sliced}}
+addressType: IPv4
+ports: [{name: http, port: %s}]
+endpoints:
+- {addresses: [127.0.0.1], conditions: {ready: true}}
+- {addresses: [127.0.0.2], conditions: {ready: false}}
+`
+	r := bring(t, objectsOf(t, manifests))
+	ask := func(path string) int {
+		t.Helper()
+		response, err := http.Get(r.url(80) + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		return response.StatusCode
+	}
+	if got := ask("/"); got != 200 {
+		t.Errorf("the pod at a port that its Service names: %d, want 200", got)
+	}
+	if got := ask("/sliced"); got != 503 {
+		t.Errorf("a Service without endpoints: %d, want 503", got)
+	}
+	beside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	defer beside.Close()
+	_, port, _ := net.SplitHostPort(beside.Listener.Addr().String())
+	if err := r.Apply(t.Context(), objectsOf(t, manifests, fmt.Sprintf("\n"+more, port))); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask("/sliced"); got != http.StatusTeapot {
+		t.Errorf("a Service with an EndpointSlice: %d, want 418", got)
+	}
+	if got := ask("/more"); got != 200 {
+		t.Errorf("the pod at a port that a Service asked for later: %d, want 200", got)
 	}
 }
