@@ -160,7 +160,6 @@ type builder struct {
 type attachable struct {
 	*Gateway
 	listeners []*listener
-	status    *Status
 }
 
 type listener struct {

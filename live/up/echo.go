@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -27,7 +29,11 @@ type echo struct {
 	servers        []*http.Server
 	serving        serve.Group
 	log            *slog.Logger
+	failed         *lru.Cache[string, int] // attempts that were to fail, by uuid
 }
+
+// maxFailed bounds the requests whose failed attempts are counted.
+const maxFailed = 10_000
 
 // echoed is the answer.
 type echoed struct {
@@ -46,6 +52,7 @@ const maxDelay = time.Minute
 
 func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*echo, error) {
 	e := &echo{namespace: namespace, pod: pod, serving: serve.Group{Log: log}, log: log}
+	e.failed, _ = lru.New[string, int](maxFailed) // it refuses only sizes below 1
 	for _, at := range addresses {
 		l, err := serve.Listen("pod "+pod, at)
 		if err != nil {
@@ -86,6 +93,9 @@ func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
 			w.Header().Add(strings.TrimSpace(name), strings.TrimSpace(value))
 		}
 	}
+	if e.fails(w, r) {
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if status, err := strconv.Atoi(mine(r.Header.Get("X-Echo-Status"))); err == nil && status >= 200 && status <= 599 {
@@ -94,6 +104,28 @@ func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
 	if err := json.NewEncoder(w).Encode(echoed{r.RequestURI, r.Host, r.Method, r.Proto, r.Header, port, e.namespace, e.pod}); err != nil && !errors.Is(err, net.ErrClosed) {
 		return // the client has left
 	}
+}
+
+// fails answers the attempts of a request (uuid) that are to fail before one succeeds
+// (succeedAfter): with the status responseCode, after delayRetry.
+func (e *echo) fails(w http.ResponseWriter, r *http.Request) bool {
+	q := r.URL.Query()
+	uuid := q.Get("uuid")
+	after, err := strconv.Atoi(q.Get("succeedAfter"))
+	status, code := strconv.Atoi(q.Get("responseCode"))
+	if uuid == "" || err != nil || code != nil || status < 200 || status > 599 {
+		return false
+	}
+	n, _ := e.failed.Get(uuid) // attempts of one request follow one another
+	if n >= after {
+		return false
+	}
+	e.failed.Add(uuid, n+1)
+	if d, err := time.ParseDuration(q.Get("delayRetry")); err == nil && !pause.For(r.Context(), min(d, maxDelay)) {
+		return true
+	}
+	w.WriteHeader(status)
+	return true
 }
 
 func (e *echo) stop(ctx context.Context) {

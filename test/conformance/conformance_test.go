@@ -49,6 +49,7 @@ var claimed = []features.FeatureName{
 	features.SupportHTTPRouteParentRefPort,
 	features.SupportHTTPRouteBackendProtocolH2C,
 	features.SupportHTTPRouteNamedRouteRule,
+	features.SupportHTTPRouteRetry,
 }
 
 // patience is how long the suite waits for what should be.

@@ -31,8 +31,10 @@ func conversations(from io.Reader, o *Options) (*Trace, error) {
 		return nil, errors.New("these are conversations; expected api: chat")
 	}
 	in := json.NewDecoder(from)
-	if open, err := in.Token(); err != nil || open != json.Delim('[') {
-		return nil, fmt.Errorf("found %v (%v); expected a JSON array of conversations, as the %s format has", open, err, ShareGPT)
+	if open, err := in.Token(); err != nil {
+		return nil, fmt.Errorf("%w; expected a JSON array of conversations, as the %s format has", err, ShareGPT)
+	} else if open != json.Delim('[') {
+		return nil, fmt.Errorf("found %v; expected a JSON array of conversations, as the %s format has", open, ShareGPT)
 	}
 	t := &Trace{Untimed: true}
 	odd := 0
