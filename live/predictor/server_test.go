@@ -188,7 +188,7 @@ func TestTrainerFails(t *testing.T) {
 		"no JSON":         {hello + "echo hello; exec cat > /dev/null", "invalid character"},
 		"another answer":  {hello + `echo '{"number":7,"models":[]}'; exec cat > /dev/null`, "training 7"},
 		"a huge model":    {hello + `echo '{"number":1,"models":[{"name":"ttft","size":99999999999}]}'; exec cat > /dev/null`, "99999999999"},
-		"a cut model":     {hello + `echo '{"number":1,"models":[{"name":"ttft","size":100}]}'; echo short`, "EOF"},
+		"a cut model":     {hello + `echo '{"number":1,"models":[{"name":"ttft","size":100}]}'; echo short; exec cat > /dev/null`, "EOF"},
 		"a refusal":       {hello + `echo '{"number":1,"error":"the label has a NaN"}'; exec cat > /dev/null`, "NaN"},
 		"an endless line": {hello + "yes | tr -d '\\n'", "buffer full"},
 	} {
