@@ -190,6 +190,7 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	if err := u.open(program); err != nil {
 		return err
 	}
+	next.tellNewPickers()
 	wide, err := next.state(next.both())
 	if err != nil {
 		return err
@@ -380,14 +381,30 @@ func (c *change) gone() (pods []*pod, pickers []*poolPicker) {
 
 // tellPickers gives every picker the endpoints that it may choose from.
 func (c *change) tellPickers() {
-	pods := c.list()
 	for _, b := range c.program.Backends {
 		for _, x := range pickersOf(c.pickers, b) {
-			s := c.u.endpointsOf(c.s, b.Pool, pods)
-			s.Endpoints = c.u.withoutEjected(b.Key, s.Endpoints)
-			x.server.Picking().Apply(s, false)
+			c.tell(x, b, c.list())
 		}
 	}
+}
+
+// tellNewPickers gives pickers that are new the endpoints that Envoy knows already:
+// it may ask them before it knows the others.
+func (c *change) tellNewPickers() {
+	stay := slices.DeleteFunc(c.list(), func(p *pod) bool { return slices.Contains(c.started, p) })
+	for _, b := range c.program.Backends {
+		for _, x := range pickersOf(c.pickers, b) {
+			if slices.Contains(c.opened, x) {
+				c.tell(x, b, stay)
+			}
+		}
+	}
+}
+
+func (c *change) tell(x *poolPicker, b *gateway.Backend, pods []*pod) {
+	s := c.u.endpointsOf(c.s, b.Pool, pods)
+	s.Endpoints = c.u.withoutEjected(b.Key, s.Endpoints)
+	x.server.Picking().Apply(s, false)
 }
 
 // state is what Envoy is told with these pods.
