@@ -15,40 +15,43 @@ import (
 // everything under the newer names, where such a plug-in is. inference_request_metric
 // gathers the last request's times in one gauge, by type.
 type objectiveMetrics struct {
-	ttft, tpot                    *prometheus.HistogramVec
+	ttft, tpot                    twinHistogram
 	predictedTTFT, predictingTTFT twinHistogram
 	predictedTPOT, predictingTPOT twinHistogram
-	violations                    twinCounter
-	last                          twinGauge
+	violations, violationsToday   *prometheus.CounterVec
+	last                          twinGauge // set, not added to
+	lastToday                     *prometheus.GaugeVec
 }
 
-func newObjectiveMetrics(reg prometheus.Registerer) *objectiveMetrics {
+func newObjectiveMetrics(f factory) *objectiveMetrics {
 	const prefix = "inference_objective_"
-	f := factory{reg}
+	const violated, gathered = "request_slo_violation_total", "inference_request_metric"
+	const violatedHelp = "Requests that missed the objective that they stated, by type: ttft or tpot."
+	const gatheredHelp = "The last request's times in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot, ttft_prediction_duration, tpot_prediction_duration, ttft_slo_violation, tpot_slo_violation (0 or 1)."
 	old := []string{"model_name", "target_model_name"}
-	labels := append([]string{"plugin_name", "plugin_type"}, old...)
-	of := func(labels []string) []string { return append([]string{"type"}, labels...) }
-	histogram := func(name, help string, buckets []float64) twinHistogram {
-		return f.histogram(name, help, prefix+name, buckets, labels, old)
-	}
-	single := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+	today := append([]string{"plugin_name", "plugin_type"}, old...)
+	byType := func(labels []string) []string { return append([]string{"type"}, labels...) }
+	observed := func(name, help string, buckets []float64) twinHistogram {
 		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, old)
-		reg.MustRegister(h)
-		return h
+		f.reg.MustRegister(h)
+		return single(f, vector[prometheus.Observer](h), prometheus.Observer.Observe)
+	}
+	predicted := func(name, help string, buckets []float64) twinHistogram {
+		return f.histogram(name, help, prefix+name, buckets, today, old)
 	}
 	m := &objectiveMetrics{
-		ttft:           single("request_ttft_seconds", "From the request to the first piece of its response.", secondsToHour),
-		tpot:           single("request_tpot_seconds", "Time per output token after the first, of streams.", tpotToMinutes),
-		predictedTTFT:  histogram("request_predicted_ttft_seconds", "Predicted time to first token at the chosen endpoint.", secondsToHour),
-		predictingTTFT: histogram("request_ttft_prediction_duration_seconds", "Time that predicting took.", predictingBuckets),
-		predictedTPOT:  histogram("request_predicted_tpot_seconds", "Predicted time per output token at the chosen endpoint.", tpotToMinutes),
-		predictingTPOT: histogram("request_tpot_prediction_duration_seconds", "Time that predicting took.", predictingBuckets),
-		violations: f.counter("request_slo_violation_total", "Requests that missed the objective that they stated, by type: ttft or tpot.",
-			prefix+"request_slo_violation_total", of(labels), of(old)),
-		last: f.gauge("inference_request_metric", "The last request's times in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot, ttft_prediction_duration, "+
-			"tpot_prediction_duration, ttft_slo_violation, tpot_slo_violation (0 or 1).", prefix+"inference_request_metric", of(labels), of(old)),
+		ttft:            observed("request_ttft_seconds", "From the request to the first piece of its response.", secondsToHour),
+		tpot:            observed("request_tpot_seconds", "Time per output token after the first, of streams.", tpotToMinutes),
+		predictedTTFT:   predicted("request_predicted_ttft_seconds", "Predicted time to first token at the chosen endpoint.", secondsToHour),
+		predictingTTFT:  predicted("request_ttft_prediction_duration_seconds", "Time that predicting took.", predictingBuckets),
+		predictedTPOT:   predicted("request_predicted_tpot_seconds", "Predicted time per output token at the chosen endpoint.", tpotToMinutes),
+		predictingTPOT:  predicted("request_tpot_prediction_duration_seconds", "Time that predicting took.", predictingBuckets),
+		violations:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + violated, Help: violatedHelp}, byType(old)),
+		violationsToday: prometheus.NewCounterVec(prometheus.CounterOpts{Name: epps + violated, Help: violatedHelp}, byType(today)),
+		last:            single(f, vector[prometheus.Gauge](prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + gathered, Help: gatheredHelp}, byType(old))), prometheus.Gauge.Set),
+		lastToday:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: epps + gathered, Help: gatheredHelp}, byType(today)),
 	}
-	m.last.tell = prometheus.Gauge.Set
+	f.reg.MustRegister(m.violations, m.violationsToday, m.last.main, m.lastToday)
 	return m
 }
 
@@ -95,41 +98,44 @@ func (m *objectiveMetrics) decided(p *picker.Picker, d *picker.Decision, model [
 }
 
 // measured is told what came of it; 0 is unknown.
-func (m *objectiveMetrics) measured(p *picker.Picker, r *picker.Request, ttft, tpot time.Duration, model []string) {
-	by := []string{"", "", model[0], model[1]} // without the plug-in, the older names alone
+func (m *objectiveMetrics) measured(p *picker.Picker, r *picker.Request, ttft, tpot time.Duration, l *labels) {
+	var by []string // without such a plug-in, the older names alone
 	if all := p.Foretellers(); len(all) > 0 {
-		by[0], by[1] = all[0].Name(), all[0].Type()
+		by = append([]string{all[0].Name(), all[0].Type()}, l.models.list...)
 	}
-	for _, x := range []struct {
-		what        string
-		to          *prometheus.HistogramVec
-		took        time.Duration
-		objectiveMs float64
-	}{{"ttft", m.ttft, ttft, r.TTFTMs}, {"tpot", m.tpot, tpot, r.TPOTMs}} {
-		if x.took <= 0 {
+	histograms, objectives := [...]*twinHistogram{&m.ttft, &m.tpot}, [...]float64{r.TTFTMs, r.TPOTMs}
+	for i, took := range [...]time.Duration{ttft, tpot} {
+		if took <= 0 {
 			continue
 		}
-		x.to.WithLabelValues(model...).Observe(x.took.Seconds())
-		m.set(x.what, x.took.Seconds(), by)
-		if x.objectiveMs <= 0 {
+		histograms[i].addTo(l.models, took.Seconds())
+		m.last.addTo(l.timed[i], took.Seconds())
+		m.setToday(timedOf[i], took.Seconds(), by)
+		if objectives[i] <= 0 {
 			continue
 		}
-		missed := x.took.Seconds()*1e3 > x.objectiveMs
-		m.set(x.what+"_slo_violation", map[bool]float64{true: 1}[missed], by)
+		missed := took.Seconds()*1e3 > objectives[i]
+		violation, v := timedOf[i]+"_slo_violation", map[bool]float64{true: 1}[missed]
+		m.last.add(v, append([]string{violation}, l.models.list...)...)
+		m.setToday(violation, v, by)
 		if missed {
-			m.violations.all(ofType(&m.violations, by, x.what), 1)
+			m.violations.WithLabelValues(l.timed[i].list...).Inc()
+		}
+		if missed && by != nil {
+			m.violationsToday.WithLabelValues(append([]string{timedOf[i]}, by...)...).Inc()
 		}
 	}
 }
 
+// set sets the gauge of one type under both names; by is a plug-in's name and type, and
+// the model's names.
 func (m *objectiveMetrics) set(what string, v float64, by []string) {
-	m.last.all(ofType(&m.last, by, what), v)
+	m.last.add(v, append([]string{what}, by[2:]...)...)
+	m.setToday(what, v, by)
 }
 
-// ofType are a twin's metrics of one type; without a plug-in, the older one alone.
-func ofType[M any](t *twin[M], by []string, what string) both[M] {
-	if by[0] == "" {
-		return both[M]{t.old.WithLabelValues(what, by[2], by[3])}
+func (m *objectiveMetrics) setToday(what string, v float64, by []string) {
+	if by != nil {
+		m.lastToday.WithLabelValues(append([]string{what}, by...)...).Set(v)
 	}
-	return t.find(append([]string{what}, by...))
 }
