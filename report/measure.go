@@ -358,7 +358,7 @@ func (r Runs) unsteady() string {
 func estimate(runs int, value float64, not string, in func(k int) (values []float64, fewest int), m Measure) Estimate {
 	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
 	if m.load && runs == 1 {
-		e.Why = "it is of the whole run: several runs have an interval"
+		e.Why = "one whole run"
 		return e
 	}
 	if not != "" && runs == 1 {
