@@ -292,8 +292,9 @@ func (w *world) play(at machine.Time, e event) {
 	case arrive:
 		w.arrived()
 	case wake:
-		if p := e.of.(*place); p.slot != nil {
-			p.slot.wake(at)
+		p := e.of.(*place)
+		if p.at = 0; p.slot != nil {
+			p.slot.wake()
 		}
 	case giveUp:
 		w.limits.wake(w)
