@@ -67,6 +67,11 @@ var TestImportExceptions = map[string]string{
 	"live/stack virtual":            "the test that holds a live record against a virtual one needs both; no code does",
 }
 
+// TestHelpers are packages for tests: any test may import them, and nothing else.
+var TestHelpers = map[string]string{
+	"internal/eventually": "a test waits for a condition, wherever it stands",
+}
+
 // CoreForbidden are standard packages that the core may not import, with
 // everything below them.
 var CoreForbidden = map[string]string{
