@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -96,6 +97,7 @@ type world struct {
 	limits        limits
 	mute          *mute                    // rec, where requests may be direct
 	explained     int                      // endpoints of a decision, in the record
+	choices       bool                     // nobody reads more of a decision than what was chosen
 	lives         flow.Lives               // takes those of direct requests; may be nil
 	directs       []*direct                // all that were made
 	spares        []*direct                // those that are to be used again
@@ -133,7 +135,8 @@ type Options struct {
 	// Trained is told in the end what each pool's latency predictor came to; may be nil.
 	Trained func(predictor.Status)
 
-	eachPage bool // every page of metrics is made at its time, whether or not anybody looks
+	eachPage  bool // every page of metrics is made at its time, whether or not anybody looks
+	eachScore bool // every endpoint is scored at every decision, whether or not anything has changed
 }
 
 // Play is Run, and tells what the picker's indexes of KV blocks came to.
@@ -272,10 +275,12 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
 		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
-	if r, ok := rec.(recording); ok && r.Inputs() != nil {
+	r, logs := rec.(recording)
+	if logs = logs && r.Inputs() != nil; logs {
 		w.eachPage = true
 	}
 	w.explained = flow.Explained(rec)
+	w.choices = w.brief && w.explained == 0 && !logs && !plugins.Extended() && !o.eachScore
 	if w.lives = flow.LivesOf(rec); w.lives != nil {
 		w.mute = &mute{Recorder: rec}
 		w.rec = w.mute
@@ -297,8 +302,9 @@ func (w *world) play(at machine.Time, e event) {
 	case arrive:
 		w.arrived()
 	case wake:
-		if p := e.of.(*place); p.slot != nil {
-			p.slot.wake(at)
+		p := e.of.(*place)
+		if p.at = 0; p.slot != nil {
+			p.slot.wake()
 		}
 	case giveUp:
 		w.limits.wake(w)

@@ -29,7 +29,7 @@ type Engine struct {
 	reqs     []request
 	unused   []int32
 	arrivals uint64
-	ids      map[RequestID]int32
+	ids      machine.Few[RequestID, int32]
 
 	held     map[uint64]handle
 	expiries []expiry
@@ -98,7 +98,7 @@ func New(cfg Config) (*Engine, error) {
 // empty makes the engine one without requests and without KV.
 func (e *Engine) empty() {
 	e.reqs, e.unused = e.reqs[:0], e.unused[:0]
-	e.ids, e.held = map[RequestID]int32{}, map[uint64]handle{}
+	e.ids, e.held = machine.Few[RequestID, int32]{}, map[uint64]handle{}
 	e.expiries, e.expired = e.expiries[:0], 0
 	e.queue, e.run, e.timeline = waiting{}, run{}, timeline{}
 	e.batch = batch{first: none, last: none, bucket: make([]int32, e.cfg.BlockSize)}
@@ -130,7 +130,7 @@ func (e *Engine) OnlyNow() {
 func (e *Engine) Now() machine.Time { return e.now }
 
 // InFlight is the number of requests in the engine.
-func (e *Engine) InFlight() int { return len(e.ids) }
+func (e *Engine) InFlight() int { return e.ids.Len() }
 
 // Next is when the engine has something to say or to decide, if ever.
 func (e *Engine) Next() (machine.Time, bool) {
@@ -206,23 +206,23 @@ func (e *Engine) Input(now machine.Time, m Message, fx *Effects) {
 	case *Submit:
 		e.submit(m, fx)
 	case Abort:
-		if s, ok := e.ids[m.ID]; ok {
+		if s, ok := e.ids.Get(m.ID); ok {
 			e.abort(s, fx)
 		}
 	case Resume:
-		if s, ok := e.ids[m.ID]; ok {
+		if s, ok := e.ids.Get(m.ID); ok {
 			e.resume(s)
 		}
 	case Control:
 		e.control(m, fx)
 	case KVArrived:
-		if s, ok := e.ids[m.ID]; ok && e.independent() {
+		if s, ok := e.ids.Get(m.ID); ok && e.independent() {
 			e.arrivedTimeline(s, fx)
 		} else if ok {
 			e.arrived(s, fx)
 		}
 	case KVFailed:
-		if s, ok := e.ids[m.ID]; ok && e.independent() {
+		if s, ok := e.ids.Get(m.ID); ok && e.independent() {
 			e.failedTimeline(s, fx)
 		} else if ok {
 			e.failed(s, fx)
@@ -314,7 +314,7 @@ func (e *Engine) finish(at machine.Time, s int32, why Reason, fx *Effects) {
 
 // drained reports the end of a drain when the last request is gone.
 func (e *Engine) drained(at machine.Time, fx *Effects) {
-	if e.life == draining && len(e.ids) == 0 && !e.drainDone {
+	if e.life == draining && e.ids.Len() == 0 && !e.drainDone {
 		e.drainDone = true
 		fx.add(at, ControlDone, 0).Op = OpDrain
 	}

@@ -75,7 +75,7 @@ func (e *Engine) slot(m *Submit) int32 {
 		e.reqs = append(e.reqs, request{})
 	}
 	e.arrivals++
-	e.ids[m.ID] = s
+	e.ids.Set(m.ID, s)
 	r := &e.reqs[s]
 	*r = request{id: m.ID, generation: uint32(e.arrivals), arrival: e.arrivals}
 	r.prompt = int32(m.PromptTokens)
@@ -96,7 +96,7 @@ func (e *Engine) slot(m *Submit) int32 {
 // forget gives a slot back.
 func (e *Engine) forget(s int32) {
 	r := &e.reqs[s]
-	delete(e.ids, r.id)
+	e.ids.Delete(r.id)
 	*r = request{}
 	e.unused = append(e.unused, s)
 }
@@ -133,10 +133,10 @@ func (e *Engine) check(s *Submit) Code {
 		return CodeBadRequest
 	case s.PromptTokens >= e.cfg.MaxModelLen:
 		return CodeTooLong
-	case len(e.ids) >= e.cfg.MaxInFlight:
+	case e.ids.Len() >= e.cfg.MaxInFlight:
 		return CodeFull
 	}
-	if _, taken := e.ids[s.ID]; taken {
+	if _, taken := e.ids.Get(s.ID); taken {
 		return CodeBadRequest
 	}
 	if _, taken := e.held[uint64(s.ID)]; taken {

@@ -221,7 +221,7 @@ func (c *served) note() {
 func (c *served) over() {
 	c.note() // the client may have left before
 	if r := c.machine.Request(); r != nil && r.Decision != nil && r.Decision.Err == nil {
-		c.k.o.Metrics.ended(r, c.s.o.Now(), c.spent)
+		c.k.o.Metrics.ended(c.k.o.Picker, r, c.s.o.Now(), c.spent)
 	}
 }
 
