@@ -75,13 +75,13 @@ func (e *Engine) observe(at machine.Time, used int) {
 	l.For += d
 	running := e.batch.size
 	if e.pool == nil {
-		running = len(e.ids) - e.stats.Pulling
+		running = e.ids.Len() - e.stats.Pulling
 	} else {
 		l.Blocks.slide(d, used)
 		l.Blocks.now = e.pool.used()
 	}
 	l.Running.hold(d, running)
-	l.Waiting.hold(d, len(e.ids)-running)
+	l.Waiting.hold(d, e.ids.Len()-running)
 	e.seen = e.batch.admissions
 }
 
@@ -89,7 +89,7 @@ func (e *Engine) observe(at machine.Time, used int) {
 // and decodes.
 func (e *Engine) observeStep(at machine.Time, used int) {
 	l := &e.load
-	if len(e.fills) > 0 || e.batch.size != l.Running.now || len(e.ids) != l.Running.now+l.Waiting.now || e.batch.admissions != e.seen {
+	if len(e.fills) > 0 || e.batch.size != l.Running.now || e.ids.Len() != l.Running.now+l.Waiting.now || e.batch.admissions != e.seen {
 		e.observe(at, used)
 	}
 }

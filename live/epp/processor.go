@@ -336,12 +336,6 @@ func (c *served) told(f func(now machine.Time, fx *machine.Effects[stream.Effect
 	}
 }
 
-// tell gives the machine a message, and has carried out what comes of it.
-func (c *served) tell(m stream.Message) {
-	c.in = m
-	c.drive.Input(&c.in)
-}
-
 // gone ends a stream on which nothing more can be read.
 func (c *served) gone(err error) (result error) {
 	reason := ""
