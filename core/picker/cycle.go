@@ -1,6 +1,8 @@
 package picker
 
 import (
+	"slices"
+
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -92,12 +94,12 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		return r
 	}
 	n := len(r.Left)
-	r.Scorers = pr.scorers
+	r.Scorers = c.weighed(pr.scorers)
 	r.rawBuf = grow(r.rawBuf, n*len(pr.scorers))
 	r.Totals = grow(r.Totals, n)
 	clear(r.Totals)
-	for i := range pr.scorers {
-		s := &pr.scorers[i]
+	for i := range r.Scorers {
+		s := &r.Scorers[i]
 		c.running = s.Scorer
 		raw := r.rawBuf[i*n : (i+1)*n : (i+1)*n]
 		clear(raw)
@@ -130,6 +132,23 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		r.Tied = appendTied(r.Tied, r.Left, r.Totals)
 	}
 	return r
+}
+
+// weighed are a profile's scorers with the weights that they have for the request.
+func (c *Cycle) weighed(list []WeightedScorer) []WeightedScorer {
+	own := list
+	for _, x := range c.p.weighers {
+		c.running = x
+		for i := range list {
+			if by := x.Weigh(c.Request, list[i].Scorer); by != 1 {
+				if &own[0] == &list[0] {
+					own = slices.Clone(list)
+				}
+				own[i].Weight *= by
+			}
+		}
+	}
+	return own
 }
 
 // begin and end time a plug-in's turn with the driver's stopwatch.
