@@ -21,6 +21,8 @@ type Cycle struct {
 	running Plugin // for naming the one that panics
 	peer    int32  // the primary pick while a second profile runs, -1 for none
 	seed    uint64
+	brief   bool // nobody reads more of the decision than what was chosen
+	all     bool // every endpoint of the pool is a candidate
 }
 
 // State is the endpoint with an index, with its metrics.
@@ -74,6 +76,10 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	}
 	d := c.Decision
 	r := d.run(name)
+	scorers, own := c.weighed(pr.scorers)
+	if c.brief && c.all && !own && c.runBriefly(pr, r) {
+		return r
+	}
 	r.Left = append(r.Left, c.Candidates...)
 	for _, f := range pr.filters {
 		c.running = f
@@ -94,7 +100,7 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		return r
 	}
 	n := len(r.Left)
-	r.Scorers = c.weighed(pr.scorers)
+	r.Scorers = scorers
 	r.rawBuf = grow(r.rawBuf, n*len(pr.scorers))
 	r.Totals = grow(r.Totals, n)
 	clear(r.Totals)
@@ -134,21 +140,44 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	return r
 }
 
-// weighed are a profile's scorers with the weights that they have for the request.
-func (c *Cycle) weighed(list []WeightedScorer) []WeightedScorer {
-	own := list
+// weighed are a profile's scorers with the weights that they have for the request,
+// and whether these are others than the profile's.
+func (c *Cycle) weighed(list []WeightedScorer) (out []WeightedScorer, own bool) {
+	out = list
 	for _, x := range c.p.weighers {
 		c.running = x
 		for i := range list {
 			if by := x.Weigh(c.Request, list[i].Scorer); by != 1 {
-				if &own[0] == &list[0] {
-					own = slices.Clone(list)
+				if !own {
+					out, own = slices.Clone(list), true
 				}
-				own[i].Weight *= by
+				out[i].Weight *= by
 			}
 		}
 	}
-	return own
+	return out, own
+}
+
+// runBriefly runs a profile by what has changed since its last run, or without
+// scores where its picker reads none; false where neither can be. All that is told
+// of the run is what it chose.
+func (c *Cycle) runBriefly(pr *profile, r *ProfileResult) bool {
+	switch {
+	case pr.standing != nil:
+		endpoint, total, ok := pr.standing.pick(c, pr.picker.(BestPicker))
+		if !ok {
+			return false
+		}
+		r.Picked, r.Totals = append(r.Picked, endpoint), append(r.Totals, total)
+	case pr.blind:
+		c.running = pr.picker
+		r.Picked = pr.picker.PickEndpoints(c, c.Candidates, nil, r.Picked)
+		r.Totals = append(r.Totals, 0)
+	default:
+		return false
+	}
+	r.Left, r.Scorers, r.Picker = append(r.Left, r.Picked...), pr.scorers, pr.picker
+	return true
 }
 
 // begin and end time a plug-in's turn with the driver's stopwatch.
