@@ -127,6 +127,7 @@ type Picker struct {
 	promptReaders   []PromptReader
 	unit, unitLimit int // of prompts, in tokens; 0 where nobody compares them
 	headerProcs     []HeaderProcessor
+	weighers        []Weigher
 	screeners       []Screener
 	producers       []Producer
 	askers          []Asker
@@ -168,6 +169,9 @@ func (p *Picker) wire(plugins []Plugin) {
 		}
 		if x, ok := pl.(HeaderProcessor); ok {
 			p.headerProcs = append(p.headerProcs, x)
+		}
+		if x, ok := pl.(Weigher); ok {
+			p.weighers = append(p.weighers, x)
 		}
 		if x, ok := pl.(Screener); ok {
 			p.screeners = append(p.screeners, x)
