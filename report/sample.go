@@ -195,4 +195,5 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	t.good.ended(r.class, r.slo, &e)
 	t.pools.ended(r, o, &e)
 	t.ended.add(e)
+	t.series.ended(&e, o, at)
 }

@@ -49,6 +49,7 @@ type Tally struct {
 	sentTo   machine.Time // when the last request was sent
 	byHand   ByHand
 	warnings []Warning
+	series   *Series // nil where nobody looks at it
 }
 
 type openRequest struct {
@@ -218,6 +219,7 @@ func (t *Tally) Record(e flow.Event) {
 	case at == sent:
 		if r.sent, r.sentAt, t.sentTo = true, e.Time, max(t.sentTo, e.Time); !r.byHand {
 			r.class, r.slo = t.good.sent(classOf(&e), sloOf(&e))
+			t.series.sent(e.Time)
 		}
 	case at == flow.At{Hop: flow.Client, Step: flow.FirstTokenReceived}:
 		r.firstAt = e.Time

@@ -82,7 +82,7 @@ func (c *replayCmd) onward(o *outside) error {
 		fmt.Fprintf(told, "%d requests had no prompt and are left out\n", q.Without)
 	}
 	return sim(o, s, report.Options{Out: o.out(), JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed,
-		Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}, false, "")
+		Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}, false, "", nil)
 }
 
 func (c *replayCmd) detail() report.Detail {

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/web"
 )
 
 type replayCmd struct {
@@ -24,6 +25,7 @@ type replayCmd struct {
 	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
 	Output   string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary."`
 	View     string   `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	pageFlags
 	Speed    float64  `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
 
@@ -33,6 +35,7 @@ func (c *replayCmd) Help() string {
   windtunnel replay yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
   windtunnel replay yesterday.ndjson.gz --view requests      # one line per request
+  windtunnel replay yesterday.ndjson.gz --ui                 # on a page, at any speed
   windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'
   windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?
   windtunnel replay yesterday.ndjson.gz --config other.yaml  # what would this one have decided?
@@ -68,10 +71,16 @@ func (c *replayCmd) Run(o *outside) error {
 			return err
 		}
 	}
+	page, err := c.pageFlags.start(&options, web.Meta{Mode: "replay"})
+	if err != nil {
+		return err
+	}
+	defer page.stop()
 	session, err := report.Start(options)
 	if err != nil {
 		return err
 	}
+	page.measure(session)
 	ctx, stop := o.Context()
 	defer stop()
 	pace := pacer{ctx: ctx, speed: c.Speed, start: time.Now()}
@@ -87,6 +96,7 @@ func (c *replayCmd) Run(o *outside) error {
 	interrupted := errors.Is(err, context.Canceled)
 	if told != nil {
 		session.Retell(*told)
+		page.describe(func(m *web.Meta) { m.Scenario, m.Seed, m.Pools = told.Scenario, told.Seed, recordedPools(told) })
 		interrupted = interrupted || told.Interrupted
 	}
 	if err != nil && !interrupted && events == 0 {
@@ -102,6 +112,7 @@ func (c *replayCmd) Run(o *outside) error {
 	case err == nil && told == nil:
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.Files[0])
 	}
+	page.stay(ctx, o)
 	return inputError(err)
 }
 

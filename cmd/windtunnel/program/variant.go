@@ -103,7 +103,7 @@ func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder) error {
 	fit, end := playedBy(ctx).fitter(ctx, s)
 	defer end()
-	_, err := virtual.Play(s, to, virtual.Options{Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit)})
+	_, err := virtual.Play(s, to, virtual.Options{Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit)})
 	if ctx.Err() != nil {
 		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
 	}

@@ -1,0 +1,194 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/windtunnel/windtunnel/internal/chromium"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
+	"github.com/windtunnel/windtunnel/web"
+)
+
+// browser is one for all tests of the package, ended by TestMain.
+var browser = sync.OnceValues(func() (context.Context, error) {
+	ctx, cancel, err := chromium.Allocate(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	first, end := chromedp.NewContext(ctx)
+	closing = func() { end(); cancel() }
+	return first, chromedp.Do(first)
+})
+
+var closing = func() {}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	closing()
+	os.Exit(code)
+}
+
+// tab is a new tab of the browser; anything on its console fails the test.
+func tab(t *testing.T, width, height int64) context.Context {
+	t.Helper()
+	b, err := browser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := chromedp.NewContext(b)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	messages := chromedp.Console(ctx)
+	var said []string
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			said = append(said, m.String())
+		}
+	}()
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, height)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if shots := os.Getenv("WINDTUNNEL_SHOTS"); shots != "" {
+			shoot(t, ctx, shots)
+		}
+		end()
+		cancel()
+		<-done
+		if len(said) > 0 {
+			t.Errorf("on the console: %s", strings.Join(said, "\n"))
+		}
+	})
+	return ctx
+}
+
+// shoot writes what the tab shows, for people to look at.
+func shoot(t *testing.T, ctx context.Context, dir string) {
+	picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		t.Logf("no picture: %v", err)
+		return
+	}
+	name := strings.NewReplacer("/", "-").Replace(t.Name()) + ".png"
+	if err := os.WriteFile(filepath.Join(dir, name), picture, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// played is the page of a scenario in virtual time.
+func played(t *testing.T, text string) (*web.Server, report.Summary) {
+	t.Helper()
+	s, err := scenario.Read("scenario", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	book := web.NewBook()
+	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Requests: s.Workload.Requests, Detail: report.Progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	book.Measure(session)
+	server, err := web.Start(web.Options{Book: book, Meta: web.Meta{Mode: "sim", Scenario: s.Name, Seed: s.Seed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := virtual.Play(s, session, virtual.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := session.End(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	book.End()
+	return server, sum
+}
+
+const few = `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: few
+pools:
+  - {name: chat, flow: held, replicas: 3, modelServer: {prefill: 200ms}}
+workload: {requests: 40, concurrency: 6}
+`
+
+// until waits for an expression to be true in the page.
+func until(expression string) chromedp.Action[bool] {
+	return chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(20*time.Second))
+}
+
+// text waits for words in what a person reads of an element.
+func text(selector, words string) chromedp.Action[bool] {
+	return until(fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words))
+}
+
+func do[T any](t *testing.T, ctx context.Context, what string, a chromedp.Action[T]) T {
+	t.Helper()
+	v, err := chromedp.Run(ctx, a)
+	if err != nil {
+		body, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.innerText`))
+		t.Fatalf("%s: %v\nthe page:\n%s", what, err, body)
+	}
+	return v
+}
+
+// prefer has the browser say what its user prefers.
+func prefer(t *testing.T, ctx context.Context, name, value string) {
+	t.Helper()
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}}
+	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Somebody opens the link, finds a request by its number and reads where its time went.
+func TestRequestsAndWaterfall(t *testing.T) {
+	server, sum := played(t, few)
+	ctx := tab(t, 1400, 900)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "all requests", text("#shown", "40 requests"))
+	if at := do(t, ctx, "address", chromedp.Location()); strings.Contains(at, "token") {
+		t.Errorf("the token stays in the address bar: %s", at)
+	}
+	do(t, ctx, "the report's figures", text(".figures", fmt.Sprint(sum.Requests)))
+	do(t, ctx, "filter", chromedp.SendKeys(`input[type=search]`, "#7"))
+	do(t, ctx, "one request", text("#shown", "1 of 40 requests"))
+	do(t, ctx, "choose", chromedp.Click(chromedp.CSS(`.body .line`)))
+	do(t, ctx, "its waterfall", text(".waterfall", "holds the request open"))
+	do(t, ctx, "its lanes", text(".waterfall", "prefill 200.0 ms"))
+	do(t, ctx, "its steps", text(".steps", "part2 sent"))
+	do(t, ctx, "a step", chromedp.Click(`//li[contains(., "part1 sent")]/button`))
+	do(t, ctx, "headers as a diff", text(".diff", "content-length"))
+}
+
+// The page of a phone in the dark has all that is needed to read it.
+func TestPhone(t *testing.T) {
+	server, _ := played(t, few)
+	ctx := tab(t, 360, 740)
+	prefer(t, ctx, "prefers-color-scheme", "dark")
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "all requests", text("#shown", "40 requests"))
+	if wide := do(t, ctx, "width", chromedp.Evaluate[int](`document.documentElement.scrollWidth`)); wide > 360 {
+		t.Errorf("the page is %d pixels wide on a phone of 360", wide)
+	}
+}
