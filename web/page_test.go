@@ -166,6 +166,7 @@ func TestRequestsAndWaterfall(t *testing.T) {
 	server, sum := played(t, few)
 	ctx := tab(t, 1400, 900)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
 	do(t, ctx, "all requests", text("#shown", "40 requests"))
 	if at := do(t, ctx, "address", chromedp.Location()); strings.Contains(at, "token") {
 		t.Errorf("the token stays in the address bar: %s", at)
@@ -187,8 +188,41 @@ func TestPhone(t *testing.T) {
 	ctx := tab(t, 360, 740)
 	prefer(t, ctx, "prefers-color-scheme", "dark")
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "the rooms", text(".stage", "Endpoint picker"))
+	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
 	do(t, ctx, "all requests", text("#shown", "40 requests"))
 	if wide := do(t, ctx, "width", chromedp.Evaluate[int](`document.documentElement.scrollWidth`)); wide > 360 {
 		t.Errorf("the page is %d pixels wide on a phone of 360", wide)
 	}
+}
+
+// The topology has a room for every part, and at a moment of the run who is where.
+func TestTopology(t *testing.T) {
+	server, _ := played(t, few)
+	ctx := tab(t, 1400, 820)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "servers", text(".servers", "10.0.0.3:8000"))
+	do(t, ctx, "a moment", slide(0.4))
+	do(t, ctx, "held requests", text(".stage", "6 requests in flight"))
+	do(t, ctx, "part 1 without part 2", text(".stage", "held open"))
+	do(t, ctx, "the end", slide(1))
+	do(t, ctx, "nobody", text(".stage", "0 requests in flight"))
+	do(t, ctx, "back", slide(0.41))
+	do(t, ctx, "a room", chromedp.Click(chromedp.CSS(`[data-room="pod 10.0.0.2:8000"]`)))
+	do(t, ctx, "its figures", text(".about", "picked"))
+}
+
+// slide moves the slider of time to a share of the run, and stops there.
+func slide(share float64) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		_, err := chromedp.Run(ctx, chromedp.Poll[bool](fmt.Sprintf(`(() => {
+			const e = document.querySelector(".slider"), b = document.querySelector(".playhead button");
+			if (!e || Number(e.max) < 2) return false;
+			if (b.innerText === "Pause") { b.click(); return false; }
+			e.value = Math.round(Number(e.max) * %v);
+			e.dispatchEvent(new Event("input", {bubbles: true}));
+			return true;
+		})()`, share)))
+		return err
+	})
 }

@@ -4,11 +4,12 @@ import { useEffect, useState } from "preact/hooks";
 import htm from "htm";
 import { store, useStore, listen, open, changed, find, playhead, advance, outcome } from "./store.js";
 import { thousands, seconds, clock, label } from "./format.js";
+import { Flow, Playhead } from "./flow.js";
 import { Requests } from "./requests.js";
 import { Detail } from "./detail.js";
 
 const html = htm.bind(h);
-const views = [["requests", "Requests", Requests]];
+const views = [["flow", "Topology", Flow], ["requests", "Requests", Requests]];
 
 function route() {
   const [view, ...rest] = location.hash.slice(1).split("/").map((x) => { try { return decodeURIComponent(x); } catch { return x; } });
@@ -46,7 +47,7 @@ function Head() {
 
 function App() {
   const [at, go] = useState(route);
-  const [view, setView] = useState(at.view || "requests");
+  const [view, setView] = useState(at.view || (at.request ? "requests" : "flow"));
   useEffect(() => {
     const f = () => { const r = route(); go(r); if (r.view) setView(r.view); };
     addEventListener("hashchange", f);
@@ -59,7 +60,19 @@ function App() {
     <div class=${"room" + (at.request ? " beside" : "")}>
       <main id="view"><${V}/></main>
       ${at.request && html`<${Detail} key=${at.request} request=${at.request} close=${close}/>`}
-    </div>`;
+    </div>
+    <${Playhead}/>`;
+}
+
+// begin has a finished run played from its beginning, as fast as it can be watched.
+function begin() {
+  const f = () => {
+    if (!store.ended) return void setTimeout(f, 100);
+    const fit = [0.01, 0.1, 1, 10, 100, 1000].find((x) => store.now / 1e6 / x < 45) || 1000;
+    Object.assign(store.play, matchMedia("(prefers-reduced-motion: reduce)").matches ? { follow: true } : { follow: false, at: 0, rate: fit, playing: true });
+    changed();
+  };
+  f();
 }
 
 // start draws the page, of a run that is listened to or of a shared file's.
@@ -78,6 +91,7 @@ export async function start() {
     return;
   }
   root.textContent = "";
+  if (data || store.meta.mode !== "live") begin();
   render(html`<${App}/>`, root);
 }
 
