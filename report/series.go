@@ -194,7 +194,10 @@ func (s *Series) KV(now machine.Time, mean, most float64) {
 	defer s.mu.Unlock()
 	mean, most = round(mean), round(most)
 	s.kv = [2]float64{mean, most}
-	s.at(now).KV = []float64{mean, most}
+	s.at(now)
+	for i := int(max(now, 0) / s.width); i < len(s.list); i++ { // of a run that is over they come later
+		s.list[i].KV = []float64{mean, most}
+	}
 }
 
 // Windows are the stretches until now and how long each is, in seconds.

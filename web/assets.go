@@ -138,8 +138,10 @@ func (s *site) modules() (list []*asset) {
 func (a *asset) imports() (out []string) {
 	for specifier, file := range bare {
 		for _, quote := range []string{`"`, `'`} {
-			if strings.Contains(string(a.plain), "from"+quote+specifier+quote) || strings.Contains(string(a.plain), "from "+quote+specifier+quote) {
-				out = append(out, file)
+			for _, how := range []string{"from", "from ", "import("} {
+				if strings.Contains(string(a.plain), how+quote+specifier+quote) {
+					out = append(out, file)
+				}
 			}
 		}
 	}

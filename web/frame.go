@@ -92,14 +92,8 @@ func (b *Book) frame(c *cursor, figures []byte) []byte {
 		}
 	}
 	if c.names < len(b.names) { // before the rows that use them
-		out = append(out, `,"names":[`...)
-		for i, name := range b.names[c.names:] {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = appendText(out, name)
-		}
-		out = append(out, `],"namesFrom":`...)
+		out = list(out, "names", b.names[c.names:], func(out []byte, name *string) []byte { return appendText(out, *name) })
+		out = append(out, `,"namesFrom":`...)
 		out = strconv.AppendInt(out, int64(c.names), 10)
 		c.names = len(b.names)
 	}
@@ -108,26 +102,12 @@ func (b *Book) frame(c *cursor, figures []byte) []byte {
 	}
 	if from := max(0, c.gauges-b.gone); from < len(b.gauges) {
 		to := min(len(b.gauges), from+frameRows)
-		out = append(out, `,"gauges":[`...)
-		for i := range b.gauges[from:to] {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = b.gauges[from+i].append(out)
-		}
-		out = append(out, ']')
+		out = list(out, "gauges", b.gauges[from:to], func(out []byte, g *gauge) []byte { return g.append(out) })
 		c.gauges = b.gone + to
 	}
 	if from := slices.IndexFunc(b.notices, func(x notice) bool { return x.number >= c.notices }); from >= 0 {
-		out = append(out, `,"notices":[`...)
-		for i, x := range b.notices[from:] {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = append(out, x.text...)
-			c.notices = x.number + 1
-		}
-		out = append(out, ']')
+		out = list(out, "notices", b.notices[from:], func(out []byte, x *notice) []byte { return append(out, x.text...) })
+		c.notices = b.noticed
 	}
 	if b.first > c.first {
 		c.first = b.first
@@ -145,6 +125,18 @@ func (b *Book) frame(c *cursor, figures []byte) []byte {
 	}
 	c.frames++
 	return append(out, '}')
+}
+
+// list is a named list of what each appends.
+func list[T any](out []byte, name string, of []T, each func(out []byte, x *T) []byte) []byte {
+	out = append(append(append(out, `,"`...), name...), `":[`...)
+	for i := range of {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = each(out, &of[i])
+	}
+	return append(out, ']')
 }
 
 func (g *gauge) append(out []byte) []byte {

@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -98,7 +99,8 @@ func played(t *testing.T, text string) (*web.Server, report.Summary) {
 		t.Fatal(err)
 	}
 	book := web.NewBook()
-	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Requests: s.Workload.Requests, Detail: report.Progress})
+	inputs := web.NewInputs()
+	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Inputs: inputs, Requests: s.Workload.Requests, Detail: report.Progress})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +122,11 @@ func played(t *testing.T, text string) (*web.Server, report.Summary) {
 		t.Fatal(err)
 	}
 	book.End()
+	server.Inputs(inputs.Each)
+	if err := web.PlayGauges(context.Background(), book, inputs.Each); err != nil {
+		t.Fatal(err)
+	}
+	server.Describe(web.Meta{Mode: "sim", Scenario: s.Name, Seed: s.Seed, WhatIf: true})
 	return server, sum
 }
 
@@ -210,6 +217,8 @@ func TestTopology(t *testing.T) {
 	do(t, ctx, "back", slide(0.41))
 	do(t, ctx, "a room", chromedp.Click(chromedp.CSS(`[data-room="pod 10.0.0.2:8000"]`)))
 	do(t, ctx, "its figures", text(".about", "picked"))
+	do(t, ctx, "another moment", slide(0.43))
+	do(t, ctx, "drawn", chromedp.Sleep(700*time.Millisecond))
 }
 
 // slide moves the slider of time to a share of the run, and stops there.
@@ -225,4 +234,71 @@ func slide(share float64) chromedp.Action[chromedp.Void] {
 		})()`, share)))
 		return err
 	})
+}
+
+const chosen = `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: chosen
+pools:
+  - name: chat
+    replicas: 4
+    modelServer: {batching: continuous, profile: vllm, numGPUBlocks: 2000}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins: [{type: queue-scorer}, {type: kv-cache-utilization-scorer}, {type: prefix-cache-scorer}]
+        schedulingProfiles:
+          - name: default
+            plugins: [{pluginRef: queue-scorer, weight: 2}, {pluginRef: kv-cache-utilization-scorer, weight: 2}, {pluginRef: prefix-cache-scorer, weight: 3}]
+workload: {requests: 200, concurrency: 24, maxTokens: 60, prompt: {characters: 400..6000, shared: {groups: 3, characters: 2000}}}
+`
+
+// Why a request went where it went is a table, and another weight says where it, and
+// others, would have gone.
+func TestWhyAndWhatIf(t *testing.T) {
+	server, _ := played(t, chosen)
+	ctx := tab(t, 1500, 1000)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#request/req-1-000050"))
+	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+	do(t, ctx, "the table", text(".decision", "queue-scorer"))
+	do(t, ctx, "the choice", text(".decision", "picked"))
+	do(t, ctx, "a scorer off", chromedp.Click(chromedp.CSS(".knob input[type=checkbox]")))
+	do(t, ctx, "the answer", text(".why", "It would have gone to"))
+	do(t, ctx, "the others", text(".moved", "of 200 requests"))
+	do(t, ctx, "seen", chromedp.Evaluate[any](`document.querySelector(".why h3").scrollIntoView()`))
+}
+
+// The run over time has its plots, and the moments of the slider.
+func TestTime(t *testing.T) {
+	server, sum := played(t, chosen)
+	ctx := tab(t, 1500, 1000)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#time"))
+	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
+	do(t, ctx, "spans", text(".spans", fmt.Sprint(sum.Spans[0].Count)))
+	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
+}
+
+// One file shows the run to somebody else: no server, the same requests and steps.
+func TestShare(t *testing.T) {
+	server, _ := played(t, chosen)
+	file := filepath.Join(t.TempDir(), "run.html")
+	f, err := os.Create(file)
+	if err == nil {
+		err = errors.Join(server.WriteFile(f), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := tab(t, 1400, 900)
+	do(t, ctx, "open", chromedp.Navigate("file://"+file+"#request/req-1-000007"))
+	do(t, ctx, "a request", text(".waterfall", "prefill"))
+	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+	do(t, ctx, "its table", text(".decision", "kv-cache-utilization-scorer"))
+	do(t, ctx, "what is left out", text(".why", "left out of a shared file"))
+	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
+	do(t, ctx, "all", text("#shown", "200 requests"))
+	do(t, ctx, "time", chromedp.Click(chromedp.CSS(`nav a[href="#time"]`)))
+	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
 }

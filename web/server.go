@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,16 +75,17 @@ type Options struct {
 
 // Server serves the page.
 type Server struct {
-	book  *Book
-	site  *site
-	http  *http.Server
-	token string
-	port  string
-	meta  atomic.Pointer[Meta]
-	state atomic.Pointer[parts]
-	open  atomic.Int32 // streams
-	stop  chan struct{}
-	done  chan struct{}
+	book   *Book
+	site   *site
+	http   *http.Server
+	token  string
+	port   string
+	meta   atomic.Pointer[Meta]
+	state  atomic.Pointer[parts]
+	open   atomic.Int32 // streams
+	asking sync.Mutex   // held while what-if is answered
+	stop   chan struct{}
+	done   chan struct{}
 }
 
 // parts are what a run brings after the page is there.
@@ -125,6 +127,22 @@ func Start(o Options) (*Server, error) {
 
 // Describe says what the page shows from now on.
 func (s *Server) Describe(m Meta) { s.meta.Store(&m) }
+
+// Inputs says where what entered the run's pickers can be read, for what-if.
+func (s *Server) Inputs(each func(each func(line []byte) error) error) {
+	s.change(func(p *parts) { p.inputs = each })
+}
+
+// Acts says who does what the page's user wants done.
+func (s *Server) Acts(do func(ctx context.Context, a Act) (string, error)) {
+	s.change(func(p *parts) { p.do = do })
+}
+
+func (s *Server) change(f func(p *parts)) {
+	p := *s.state.Load()
+	f(&p)
+	s.state.Store(&p)
+}
 
 // Link opens the page in a browser. Who has it may do what the page can do.
 func (s *Server) Link() string { return "http://127.0.0.1:" + s.port + "/?token=" + s.token }
@@ -188,6 +206,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		"/data/meta":    {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { tell(w, s.meta.Load()) }},
 		"/data/stream":  {http.MethodGet, s.stream},
 		"/data/request": {http.MethodGet, s.request},
+		"/data/share":   {http.MethodGet, s.share},
+		"/data/whatif":  {http.MethodPost, s.ask},
+		"/data/do":      {http.MethodPost, s.act},
 	}[r.URL.Path]
 	switch {
 	case !ok:

@@ -7,9 +7,12 @@ import { thousands, seconds, clock, label } from "./format.js";
 import { Flow, Playhead } from "./flow.js";
 import { Requests } from "./requests.js";
 import { Detail } from "./detail.js";
+import { WhatIf } from "./why.js";
+import { Time } from "./time.js";
+import { Do } from "./do.js";
 
 const html = htm.bind(h);
-const views = [["flow", "Topology", Flow], ["requests", "Requests", Requests]];
+const views = [["flow", "Topology", Flow], ["requests", "Requests", Requests], ["time", "Time", Time], ["whatif", "What if", WhatIf], ["do", "Do", Do]];
 
 function route() {
   const [view, ...rest] = location.hash.slice(1).split("/").map((x) => { try { return decodeURIComponent(x); } catch { return x; } });
@@ -56,7 +59,7 @@ function App() {
   const V = (views.find(([id]) => id === view) || views[0])[2];
   const close = () => { location.hash = view; };
   return html`<${Head}/>
-    <nav aria-label="Views">${views.map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}</nav>
+    <nav aria-label="Views">${views.filter(([id]) => id !== "do" || (store.meta.do && !store.ended)).map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}${!store.shared && html`<a class="share" href="/data/share" download="windtunnel.html">Share as one file</a>`}</nav>
     <div class=${"room" + (at.request ? " beside" : "")}>
       <main id="view"><${V}/></main>
       ${at.request && html`<${Detail} key=${at.request} request=${at.request} close=${close}/>`}

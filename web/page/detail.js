@@ -3,6 +3,7 @@ import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import htm from "htm";
 import * as S from "./store.js";
+import { Why } from "./why.js";
 import { span, label, seconds } from "./format.js";
 
 const html = htm.bind(h);
@@ -93,6 +94,7 @@ export function Detail({ request, close }) {
   const [told, setTold] = useState(null);
   const [error, setError] = useState("");
   const [at, choose] = useState(-1);
+  const [tab, setTab] = useState("way");
   const r = S.find(request), state = r ? r.slice(S.SENT, S.FLAGS).join() : "";
   useEffect(() => {
     let good = true;
@@ -117,7 +119,8 @@ export function Detail({ request, close }) {
     ${error && html`<p class="note">${error}</p>`}
     ${told && told.missing && html`<p class="note">${s.shared ? "The steps of this request are not in the file, which has those of a part of the requests." : "Steps of this request are no longer kept: a page keeps 256 MiB of them. --record FILE keeps all."}</p>`}
     ${r && html`<dl class="facts">${[["TTFT", span(r[S.TTFT])], ["total", span(r[S.TOTAL])], ["prompt", r[S.PROMPT] + " tokens"], ["cached", r[S.CACHED] + " tokens"], ["answer", r[S.TOKENS] + " tokens"], ["attempts", r[S.ATTEMPTS] || 1]].map(([k, v]) => html`<div><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`}
-    ${events.length > 0 && html`<${Waterfall} events=${events} begin=${events[0].time} choose=${pick}/>
-    <h3>Steps</h3><${Steps} events=${events} begin=${events[0].time} added=${added} at=${at} choose=${choose}/>`}
+    ${events.length > 0 && html`<div class="tabs" role="tablist" aria-label="Of this request">${[["way", "Waterfall"], ["why", "Why"]].map(([id, words]) => html`<button role="tab" id=${"tab-" + id} aria-selected=${tab === id} aria-controls="told" onClick=${() => setTab(id)}>${words}</button>`)}</div>
+    <div id="told" role="tabpanel" aria-labelledby=${"tab-" + tab}>${tab === "way" ? html`<${Waterfall} events=${events} begin=${events[0].time} choose=${pick}/>
+    <h3>Steps</h3><${Steps} events=${events} begin=${events[0].time} added=${added} at=${at} choose=${choose}/>` : explained ? html`<${Why} request=${request} explained=${explained}/>` : html`<p class="note">The record does not say why: the picker is somebody else's, or has nothing to weigh.</p>`}</div>`}
   </aside>`;
 }

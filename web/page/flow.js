@@ -173,17 +173,18 @@ function Dots({ box }) {
       places = new Map();
       for (const e of b.querySelectorAll("[data-room]")) {
         const x = e.getBoundingClientRect();
-        places.set(e.dataset.room, { x: x.left - r.left, y: x.top - r.top, w: x.width, h: x.height, cx: x.left - r.left + x.width / 2, cy: x.top - r.top + x.height / 2 });
+        places.set(e.dataset.room, { pod: e.dataset.room.startsWith("pod "), x: x.left - r.left, y: x.top - r.top, w: x.width, h: x.height, cx: x.left - r.left + x.width / 2, cy: x.top - r.top + x.height / 2 });
       }
       const css = getComputedStyle(b);
       for (const name of colors) {
         const probe = css.getPropertyValue("--dot-" + name);
-        style[name] = probe || "#888";
+        style[name] = probe.trim() || "#888";
       }
     };
     // seat is a place in a room that stays the same for a request.
     const seat = (p, n) => {
       const a = (n * 0.618034) % 1, b = (n * 0.754878) % 1;
+      if (p.pod && p.h > 40) return [p.x + 10 + a * Math.max(1, p.w - 20), p.y + p.h - 17 + b * 11];
       return [p.x + 8 + a * Math.max(1, p.w - 16), p.y + Math.min(24, p.h * 0.5) + b * Math.max(1, p.h - Math.min(24, p.h * 0.5) - 6)];
     };
     const draw = () => {
@@ -196,6 +197,26 @@ function Dots({ box }) {
       const g = canvas.current.getContext("2d"), ratio = Math.min(2, devicePixelRatio || 1);
       g.setTransform(ratio, 0, 0, ratio, 0, 0);
       g.clearRect(0, 0, canvas.current.width, canvas.current.height);
+      const pipe = (a, b) => { // where requests can go
+        const p = places.get(a), q = places.get(b);
+        if (!p || !q) return;
+        const down = q.x < p.x + p.w, x0 = down ? p.cx : p.x + p.w, y0 = down ? p.y + p.h : p.cy, x1 = down ? q.cx : q.x, y1 = down ? q.y : q.cy, mid = (x0 + x1) / 2;
+        g.moveTo(x0, y0);
+        if (down) g.lineTo(x1, y1);
+        else g.bezierCurveTo(mid, y0, mid, y1, x1, y1);
+      };
+      g.strokeStyle = "#8a9aa5";
+      g.globalAlpha = places.size > 60 ? 0.12 : 0.45;
+      g.lineWidth = 1;
+      g.beginPath();
+      pipe("client", "envoy");
+      pipe("envoy", "epp");
+      pipe("envoy", "bbr");
+      const from = places.has("sidecar") ? "sidecar" : "envoy";
+      if (from === "sidecar") pipe("envoy", "sidecar");
+      for (const key of places.keys()) if (key.startsWith("pod ")) pipe(from, key);
+      g.stroke();
+      g.globalAlpha = 1;
       if (still.matches) return;
       const t = S.playhead(), list = S.under(t), step = Math.max(1, Math.ceil(list.length / most)), sidecar = hasSidecar();
       S.store.sampled = step;
@@ -236,7 +257,7 @@ function Dots({ box }) {
             g.beginPath();
             g.moveTo(x0, y0);
             const bend = (k) => [x0 + (x1 - x0) * k, y0 + (y1 - y0) * (k * k * (3 - 2 * k))];
-            for (let k = 0.08; k <= end + 1e-9; k += 0.078) g.lineTo(...bend(Math.min(k, end)));
+            for (let i = 1; i <= 12; i++) g.lineTo(...bend((i / 12) * end));
             g.stroke();
             g.setLineDash([]);
           }
@@ -284,10 +305,10 @@ export function Flow() {
   const t = S.playhead(), c = census(t), all = pods(), small = all.length > 24, found = hits(t);
   const at = (id) => (c.at.get(id) || { all: 0 }).all;
   const sides = hasSidecar(), prefill = all.filter((p) => p.prefill), decode = all.filter((p) => !p.prefill);
-  const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h3>${title} <small>${list.length}</small></h3><div>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;
+  const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h3>${title} <small>${list.length}</small></h3><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;
   const place = (id, title, text) => html`<${Room} id=${id} title=${title} text=${text} choose=${choose} chosen=${chosen === id}/>`;
   const recent = s.notices.filter((x) => x.time * 1e6 <= t).slice(-3).reverse();
-  return html`<section class="flow" aria-label="Topology">
+  return html`<section class="flow" aria-label="Topology"><div class="whole">
     <div class="stage" ref=${box}>
       <div class="column">${place("client", "Client", plural(c.list.length, "request") + " in flight")}</div>
       <div class="column">${place("envoy", "Envoy", at("envoy") ? at("envoy") + " here" : c.by.held ? plural(c.by.held, "request") + " held open" : "passes on")}</div>
@@ -299,7 +320,7 @@ export function Flow() {
     <div class="legend"><span class="k way">on its way</span><span class="k queue">waiting</span><span class="k prefill">prefill</span><span class="k decode">decode</span><span class="k hold">held open: unfinished until part 2</span>
       <p role="status" aria-live="off">${c.by.queue} waiting, ${c.by.prefill} in prefill, ${c.by.decode} in decode${s.sampled > 1 ? "; one dot in " + s.sampled + " is drawn" : ""}</p></div>
     ${recent.length > 0 && html`<ul class="notices" aria-label="Incidents">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.time * 1e6)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
-    ${chosen && html`<${About} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
+    </div>${chosen && html`<${About} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
   </section>`;
 }
 

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/web"
@@ -26,6 +29,7 @@ type shownPage struct {
 	book   *web.Book
 	server *web.Server
 	meta   web.Meta
+	inputs *web.Inputs
 }
 
 // start serves the page of a run, and has the report's options tell it of the events.
@@ -42,7 +46,12 @@ func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
 	if p.server, err = web.Start(web.Options{Book: p.book, Port: f.UIPort, Meta: m}); err != nil {
 		return nil, err
 	}
-	p.meta, o.Also = m, p.book
+	p.meta, p.inputs = m, web.NewInputs()
+	o.Also = p.book
+	if m.Mode != "replay" { // which has them in its file
+		o.Inputs = p.inputs
+		p.server.Inputs(p.inputs.Each)
+	}
 	return p, nil
 }
 
@@ -61,12 +70,44 @@ func (p *shownPage) tell(w io.Writer) {
 	}
 }
 
+// live has the page show what pickers know of a stack's endpoints, and do what its user
+// wants done, until ctx ends.
+func (p *shownPage) live(ctx context.Context, st *stack.Stack, s *scenario.Scenario) {
+	if p == nil {
+		return
+	}
+	p.describe(func(m *web.Meta) {
+		m.Gateway, m.Pools = st.Gateway.Addr, pagePools(s, func(pool int) []string { return st.Pools[pool].Endpoints })
+		m.Do, m.WhatIf = actions(s), len(st.Pools[0].Pickers) > 0
+	})
+	p.server.Acts(func(asking context.Context, a web.Act) (string, error) { return act(ctx, asking, st, a) })
+	go func() {
+		for pause.For(ctx, 250*time.Millisecond) {
+			st.EndpointStates(func(now machine.Time, e *picker.State) { p.book.Gauge(now, e.HostPort(), web.GaugeOf(e)) })
+		}
+	}()
+}
+
+// played has the page of a run that is over show what pickers knew, by the log of inputs.
+func (p *shownPage) played(ctx context.Context, each func(func(line []byte) error) error) {
+	if p == nil {
+		return
+	}
+	p.server.Inputs(each)
+	if err := web.PlayGauges(ctx, p.book, each); err == nil {
+		p.describe(func(m *web.Meta) { m.WhatIf = true })
+	}
+}
+
 // measure has the page show what a session measures.
 func (p *shownPage) measure(s *report.Session) {
 	if p != nil {
 		p.book.Measure(s)
 	}
 }
+
+// end says that nothing more will happen.
+func (p *shownPage) end() { p.book.End() }
 
 // stay waits until somebody ends a run that is over but for its page.
 func (p *shownPage) stay(ctx context.Context, o *outside) {

@@ -26,7 +26,7 @@ type replayCmd struct {
 	Output   string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary."`
 	View     string   `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
 	pageFlags
-	Speed    float64  `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
+	Speed float64 `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
 
 func (c *replayCmd) Help() string {
@@ -76,6 +76,7 @@ func (c *replayCmd) Run(o *outside) error {
 		return err
 	}
 	defer page.stop()
+	page.tell(o.Stderr)
 	session, err := report.Start(options)
 	if err != nil {
 		return err
@@ -111,6 +112,10 @@ func (c *replayCmd) Run(o *outside) error {
 		return exit.With(exit.Interrupted, alreadyTold{err})
 	case err == nil && told == nil:
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.Files[0])
+	}
+	if page != nil && c.Files[0] != "-" {
+		page.end()
+		page.played(ctx, func(each func(line []byte) error) error { return report.ReadInputsFile(c.Files[0], each) })
 	}
 	page.stay(ctx, o)
 	return inputError(err)

@@ -112,7 +112,7 @@ func (c *runCmd) Run(o *outside) error {
 		return err
 	}
 	defer page.stop()
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
@@ -144,9 +144,7 @@ func (c *runCmd) Run(o *outside) error {
 		return errors.Join(err, stopStack(st))
 	}
 	c.ready(o, st, s)
-	page.describe(func(m *web.Meta) {
-		m.Gateway, m.Pools = st.Gateway.Addr, pagePools(s, func(pool int) []string { return st.Pools[pool].Endpoints })
-	})
+	page.live(ctx, st, s)
 	page.tell(c.notes(o))
 	loadErr := c.load(ctx, st)
 	stay := c.Keep || c.UI

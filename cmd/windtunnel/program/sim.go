@@ -50,6 +50,7 @@ func (c *simCmd) Run(o *outside) error {
 		return err
 	}
 	defer page.stop()
+	page.tell(o.Stderr)
 	return sim(o, s, options, c.Bytes, c.SaveModel, page)
 }
 
@@ -90,6 +91,10 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, m
 		if err := saveModel(model, trained.Models); err != nil {
 			return err
 		}
+	}
+	if page != nil {
+		page.end()
+		page.played(ctx, page.inputs.Each)
 	}
 	page.stay(ctx, o)
 	return verdict(summary)
