@@ -181,7 +181,7 @@ func TestRequestsAndWaterfall(t *testing.T) {
 	do(t, ctx, "the report's figures", text(".figures", fmt.Sprint(sum.Requests)))
 	do(t, ctx, "filter", chromedp.SendKeys(`input[type=search]`, "#7"))
 	do(t, ctx, "one request", text("#shown", "1 of 40 requests"))
-	do(t, ctx, "choose", chromedp.Click(chromedp.CSS(`.body .line`)))
+	do(t, ctx, "choose", chromedp.Click(chromedp.CSS(`.all .line`)))
 	do(t, ctx, "its waterfall", text(".waterfall", "holds the request open"))
 	do(t, ctx, "its lanes", text(".waterfall", "prefill 200.0 ms"))
 	do(t, ctx, "its steps", text(".steps", "part2 sent"))
@@ -301,4 +301,54 @@ func TestShare(t *testing.T) {
 	do(t, ctx, "all", text("#shown", "200 requests"))
 	do(t, ctx, "time", chromedp.Click(chromedp.CSS(`nav a[href="#time"]`)))
 	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
+}
+
+// Everybody can use the page: nothing that axe knows of is wrong, in the light and in
+// the dark, on a phone and on a wall.
+func TestAccessible(t *testing.T) {
+	axe, err := chromium.Axe(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, _ := played(t, chosen)
+	for _, look := range []struct {
+		name, scheme  string
+		width, height int64
+	}{{"phone in the dark", "dark", 360, 740}, {"wall in the light", "light", 1920, 1080}, {"laptop in the dark", "dark", 1400, 900}} {
+		t.Run(look.name, func(t *testing.T) {
+			ctx := tab(t, look.width, look.height)
+			prefer(t, ctx, "prefers-color-scheme", look.scheme)
+			do(t, ctx, "open", chromedp.Navigate(server.Link()))
+			do(t, ctx, "loaded", until(`document.querySelectorAll("nav a").length > 3`))
+			do(t, ctx, "axe", chromedp.Evaluate[any](axe+"; 0"))
+			for _, view := range []string{"flow", "requests", "time", "whatif", "request/req-1-000050"} {
+				do(t, ctx, view, chromedp.Evaluate[any](fmt.Sprintf(`location.hash = %q; 0`, view)))
+				do(t, ctx, "drawn", until(map[string]string{"flow": `!!document.querySelector(".stage canvas")`, "requests": `!!document.querySelector(".all .line")`, "time": `document.querySelectorAll(".plot canvas").length === 6`,
+					"whatif": `!!document.querySelector(".moved")`, "request/req-1-000050": `!!document.querySelector(".waterfall .bar")`}[view]))
+				checkAxe(t, ctx, view)
+				if strings.HasPrefix(view, "request/") {
+					do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+					do(t, ctx, "its table", text(".decision", "queue-scorer"))
+					checkAxe(t, ctx, view+", why")
+				}
+				if wide := do(t, ctx, "width", chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > look.width {
+					t.Errorf("%s is %d pixels wide, of %d", view, wide, look.width)
+				}
+			}
+		})
+	}
+}
+
+func checkAxe(t *testing.T, ctx context.Context, view string) {
+	t.Helper()
+	found := do(t, ctx, "axe", chromedp.Evaluate[struct {
+		Passes     int
+		Violations []string
+	}](`axe.run(document, {resultTypes: ["violations"]}).then((r) => ({Passes: r.passes.length, Violations: r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + " " + (n.any[0] ? n.any[0].message : "")).join(" | "))}))`, chromedp.EvalAwaitPromise))
+	if found.Passes < 10 {
+		t.Errorf("%s: only %d rules were held against the page", view, found.Passes)
+	}
+	for _, v := range found.Violations {
+		t.Errorf("%s: %s", view, v)
+	}
 }

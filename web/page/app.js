@@ -60,10 +60,10 @@ function App() {
   const close = () => { location.hash = view; };
   return html`<${Head}/>
     <nav aria-label="Views">${views.filter(([id]) => id !== "do" || (store.meta.do && !store.ended)).map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}${!store.shared && html`<a class="share" href="/data/share" download="windtunnel.html">Share as one file</a>`}</nav>
-    <div class=${"room" + (at.request ? " beside" : "")}>
-      <main id="view"><${V}/></main>
+    <main class=${"room" + (at.request ? " beside" : "")}>
+      <div class="view"><${V}/></div>
       ${at.request && html`<${Detail} key=${at.request} request=${at.request} close=${close}/>`}
-    </div>
+    </main>
     <${Playhead}/>`;
 }
 

@@ -113,7 +113,7 @@ export function Detail({ request, close }) {
     choose(i);
     requestAnimationFrame(() => { const li = document.getElementById("step" + i); if (li) li.scrollIntoView({ block: "nearest" }); });
   };
-  return html`<aside class="detail" aria-label=${"Request " + label(request)}>
+  return html`<section class="detail" aria-label=${"Request " + label(request)}>
     <div class="title"><h2>Request ${label(request)}</h2>${r && html`<span class=${"outcome" + (S.bad(r) ? " bad" : "")}>${S.outcome(r).replaceAll("_", " ")}</span>`}<button class="close" onClick=${close} aria-label="Close">✕</button></div>
     ${label(request) !== request && html`<p class="id"><code>${request}</code></p>`}
     ${error && html`<p class="note">${error}</p>`}
@@ -122,5 +122,5 @@ export function Detail({ request, close }) {
     ${events.length > 0 && html`<div class="tabs" role="tablist" aria-label="Of this request">${[["way", "Waterfall"], ["why", "Why"]].map(([id, words]) => html`<button role="tab" id=${"tab-" + id} aria-selected=${tab === id} aria-controls="told" onClick=${() => setTab(id)}>${words}</button>`)}</div>
     <div id="told" role="tabpanel" aria-labelledby=${"tab-" + tab}>${tab === "way" ? html`<${Waterfall} events=${events} begin=${events[0].time} choose=${pick}/>
     <h3>Steps</h3><${Steps} events=${events} begin=${events[0].time} added=${added} at=${at} choose=${choose}/>` : explained ? html`<${Why} request=${request} explained=${explained}/>` : html`<p class="note">The record does not say why: the picker is somebody else's, or has nothing to weigh.</p>`}</div>`}
-  </aside>`;
+  </section>`;
 }

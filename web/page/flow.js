@@ -108,7 +108,7 @@ function Pod({ pod, small, c, t, hit, choose, chosen }) {
     return html`<button class=${"pod small" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)} aria-label=${words} title=${words}>
       <i class="q" style=${{ height: Math.min(100, x.queue * 10) + "%" }}></i><i class="r" style=${{ height: Math.min(100, (x.prefill + x.decode) * 8) + "%" }}></i></button>`;
   }
-  return html`<button class=${"pod" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)} aria-label=${words}>
+  return html`<button class=${"pod" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)}>
     <span class="name">${pod.id}${down ? html` <em>not ready</em>` : ""}</span>
     <span class="counts"><span class="q"><b>${x.queue}</b> waiting</span><span class="p"><b>${x.prefill}</b> prefill</span>${!pod.prefill && html`<span class="d"><b>${x.decode}</b> decode</span>`}</span>
     ${g && html`<${Bar} value=${g.kv} hit=${share} title=${kv + (found ? "; " + found : "")}/>`}
@@ -142,7 +142,7 @@ function About({ id, t, close, list }) {
   } else if (f && f.hops && f.hops[hop]) {
     for (const [step, n] of Object.entries(f.hops[hop])) facts.push([step.replaceAll("_", " "), thousands(n)]);
   }
-  return html`<aside class="about" aria-label=${"About " + id}>
+  return html`<section class="about" aria-label=${"About " + id}>
     <div class="title"><h2>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[id]}</h2><button class="close" onClick=${close} aria-label="Close">✕</button></div>
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
     <h3>What went wrong last</h3>
@@ -150,7 +150,7 @@ function About({ id, t, close, list }) {
     <ul class="plain">${notices.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${span(x.time * 1e6)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
     ${errors.map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r[S.ID])}>${label(r[S.ID])}</a> ${S.outcome(r).replaceAll("_", " ")}</li>`)}</ul>
     ${settings && html`<h3>Configuration in force</h3><pre>${settings}</pre>`}
-  </aside>`;
+  </section>`;
 }
 
 const colors = ["wait", "queue", "prefill", "decode", "hold", "bad", "accent"];
@@ -191,7 +191,6 @@ function Dots({ box }) {
       frame = requestAnimationFrame(draw);
       const now = performance.now(), ms = Math.min(200, now - before);
       before = now;
-      S.advance(ms);
       if (document.hidden || !canvas.current) return;
       if (now - measured > 400) { measure(); measured = now; }
       const g = canvas.current.getContext("2d"), ratio = Math.min(2, devicePixelRatio || 1);
@@ -305,7 +304,7 @@ export function Flow() {
   const t = S.playhead(), c = census(t), all = pods(), small = all.length > 24, found = hits(t);
   const at = (id) => (c.at.get(id) || { all: 0 }).all;
   const sides = hasSidecar(), prefill = all.filter((p) => p.prefill), decode = all.filter((p) => !p.prefill);
-  const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h3>${title} <small>${list.length}</small></h3><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;
+  const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h2>${title} <small>${list.length}</small></h2><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;
   const place = (id, title, text) => html`<${Room} id=${id} title=${title} text=${text} choose=${choose} chosen=${chosen === id}/>`;
   const recent = s.notices.filter((x) => x.time * 1e6 <= t).slice(-3).reverse();
   return html`<section class="flow" aria-label="Topology"><div class="whole">
@@ -332,8 +331,15 @@ export function Playhead() {
   const s = S.useStore(100);
   const [, tick] = useState(0);
   useEffect(() => {
-    const i = setInterval(() => { if (!S.store.play.follow && S.store.play.playing) tick((n) => n + 1); }, 100);
-    return () => clearInterval(i);
+    let frame = 0, before = performance.now(), drawn = 0;
+    const go = (now) => { // time passes in all views
+      frame = requestAnimationFrame(go);
+      S.advance(Math.min(500, Math.max(0, now - before)));
+      before = now;
+      if (!S.store.play.follow && S.store.play.playing && now - drawn > 100) { drawn = now; tick((n) => n + 1); }
+    };
+    frame = requestAnimationFrame(go);
+    return () => cancelAnimationFrame(frame);
   }, []);
   const p = s.play, live = !s.ended;
   const set = (x) => { Object.assign(s.play, x); S.changed(); tick((n) => n + 1); };

@@ -86,7 +86,7 @@ export function Requests() {
   const rows = useMemo(() => choose(filter, sort), [filter, sort, s.version]);
   const shown = columns.filter((c) => !c.some || rows.some(c.some));
   useEffect(() => {
-    const size = () => body.current && setTall(body.current.clientHeight);
+    const size = () => body.current && setTall(body.current.clientHeight - height);
     const o = new ResizeObserver(size);
     o.observe(body.current);
     body.current.scrollTop = remembered.top;
@@ -111,7 +111,7 @@ export function Requests() {
       follow.current = false;
       const b = body.current;
       if (n * height < b.scrollTop) b.scrollTop = n * height;
-      else if ((n + 1) * height > b.scrollTop + b.clientHeight) b.scrollTop = (n + 1) * height - b.clientHeight;
+      else if ((n + 2) * height > b.scrollTop + b.clientHeight) b.scrollTop = (n + 2) * height - b.clientHeight;
     } else if (e.key === "Enter" && rows[focus]) {
       location.hash = "request/" + encodeURIComponent(rows[focus][S.ID]);
     }
@@ -124,17 +124,15 @@ export function Requests() {
       <label>Filter <input type="search" value=${text} onInput=${(e) => setText(e.currentTarget.value)} placeholder="outcome:completed ttft>500ms 10.0.0.7 -chat" aria-describedby="shown" spellcheck="false"/></label>
       <p id="shown" role="status">${filter.wrong.length ? filter.wrong[0] : rows.length === s.rows.length ? plural(rows.length, "request") : thousands(rows.length) + " of " + plural(s.rows.length, "request")}${s.first > 0 ? "; " + thousands(s.first) + " earlier ones are no longer kept" : ""}</p>
     </div>
-    <div class="grid" role="grid" aria-label="Requests" aria-rowcount=${rows.length + 1} aria-colcount=${shown.length} tabindex="0" onKeyDown=${key} aria-activedescendant=${at ? "r" + at[S.N] : null}>
-      <div role="rowgroup"><div class="head line" role="row" aria-rowindex="1" style=${style}>${shown.map((c) => html`<div role="columnheader" class=${(c.number ? "number " : "") + (c.wide ? "wide" : "")} aria-sort=${sort.by === c.id ? (sort.down ? "descending" : "ascending") : "none"}>
+    <div class="grid" role="grid" ref=${body} onScroll=${scroll} aria-label="Requests" aria-rowcount=${rows.length + 1} aria-colcount=${shown.length} tabindex="0" onKeyDown=${key} aria-activedescendant=${at && focus >= from && focus < to ? "r" + at[S.N] : null}>
+      <div class="top" role="rowgroup"><div class="head line" role="row" aria-rowindex="1" style=${style}>${shown.map((c) => html`<div role="columnheader" class=${(c.number ? "number " : "") + (c.wide ? "wide" : "")} aria-sort=${sort.by === c.id ? (sort.down ? "descending" : "ascending") : "none"}>
         <button tabindex="-1" onClick=${() => setSort({ by: c.id, down: sort.by === c.id ? !sort.down : !!c.number })}>${c.text}${sort.by === c.id ? (sort.down ? " ↓" : " ↑") : ""}</button></div>`)}</div></div>
-      <div class="body" role="rowgroup" ref=${body} onScroll=${scroll} tabindex="-1">
-        <div class="all" role="presentation" style=${{ height: rows.length * height + "px" }}>
+        <div class="all" role="rowgroup" style=${{ height: rows.length * height + "px" }}>
           ${rows.slice(from, to).map((r, i) => html`<div key=${r[S.N]} id=${"r" + r[S.N]} role="row" aria-rowindex=${from + i + 2} aria-selected=${r[S.ID] === current}
             class=${"line" + (S.bad(r) ? " bad" : "") + (r[S.OVER] < 0 ? " open" : "") + (from + i === focus ? " focus" : "")}
             style=${{ ...style, transform: "translateY(" + (from + i) * height + "px)" }} onClick=${() => { setFocus(from + i); location.hash = "request/" + encodeURIComponent(r[S.ID]); }}>
             ${shown.map((c) => html`<div role="gridcell" class=${(c.number ? "number " : "") + (c.wide ? "wide " : "") + c.id}>${c.show(r)}</div>`)}</div>`)}
         </div>
-      </div>
     </div>
     ${rows.length === 0 && html`<p class="empty">${s.rows.length ? "No request passes the filter." : "No request has been sent yet."}</p>`}
   </section>`;
