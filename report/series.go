@@ -25,8 +25,8 @@ type Series struct {
 // at first, and maxStretched how many latencies of each are kept: of more one in
 // two, one in four …
 const (
-	maxStretches  = 600
-	firstWidth  = 100 * machine.Millisecond
+	maxStretches = 600
+	firstWidth   = 100 * machine.Millisecond
 	maxStretched = 1 << 12
 )
 

@@ -106,13 +106,15 @@ func (c *runCmd) Run(o *outside) error {
 	// We send nothing before the stack is up, so the readers open late and a
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
+	gaps := report.NewGaps()
 	shown := c.options(o, s, runClock(origin))
+	shown.Gaps = gaps
 	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", Envoy: true, BBR: len(s.Pools) > 1})
 	if err != nil {
 		return err
 	}
 	defer page.stop()
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
@@ -150,6 +152,7 @@ func (c *runCmd) Run(o *outside) error {
 	stay := c.Keep || c.UI
 	if stay && ctx.Err() == nil {
 		session.Indexed(st.CheckKV(ctx))
+		session.Served(st.Loads())
 		if err := session.Loaded(func(sum report.Summary) bool { return sum.Hops[flow.Envoy][flow.Logged] >= sum.Requests }); err != nil {
 			return errors.Join(err, stopStack(st))
 		}
@@ -162,6 +165,7 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	interrupted := ctx.Err() != nil && !stay || errors.Is(loadErr, context.Canceled)
 	checks := st.CheckKV(context.WithoutCancel(ctx)) // also after Ctrl-C
+	session.Served(st.Loads())
 	stopErr := errors.Join(stopStack(st), inputs.Close())
 	session.Indexed(checks)
 	summary, endErr := session.End(interrupted)
