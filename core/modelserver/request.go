@@ -53,22 +53,36 @@ type Request struct {
 // Memory is a request with OpenAI's encoders and room for its prompt, all in one
 // piece.
 type Memory struct {
+	room
+	stream openaiStream
+	whole  openaiWhole
+}
+
+// room is a request with its prompt.
+type room struct {
 	request Request
-	stream  openaiStream
-	whole   openaiWhole
 	prompt  [1]Prompt
 }
 
-// newRequest is an empty request in m, or in new memory where that is nil.
-func (m *Memory) newRequest(stream bool) *Request {
-	if m == nil {
-		m = new(Memory)
+// newRequest is an empty request in the memory that there is, or in new memory. It has
+// no encoder where nobody reads the answer.
+func (h *Head) newRequest(stream bool) *Request {
+	in, m := h.room, h.Memory
+	if in == nil {
+		if m == nil {
+			m = new(Memory)
+		}
+		in = &m.room
 	}
-	*m = Memory{}
-	r := &m.request
-	r.Stream, r.Prompts, r.Encoder = stream, m.prompt[:0], &m.whole
-	if stream {
+	*in = room{}
+	r := &in.request
+	r.Stream, r.Prompts = stream, in.prompt[:0]
+	switch {
+	case h.room != nil:
+	case stream:
 		r.Encoder = &m.stream
+	default:
+		r.Encoder = &m.whole
 	}
 	return r
 }
