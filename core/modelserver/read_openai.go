@@ -227,6 +227,8 @@ func (r *Reader) Model(q *Request, name string) *openai.Error {
 
 func (r *Reader) encode(q *Request, head *Head, p *openai.Sampling, chat bool, lp *Logprobs) {
 	if q.Encoder == nil {
+		_, continuous := p.Usage()
+		q.counted = q.Stream && continuous
 		return
 	}
 	var ids [][]uint32

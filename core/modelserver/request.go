@@ -27,8 +27,10 @@ type Request struct {
 	Media     []Media
 	Image     bool // the answer has a picture
 	KV        KVParams
-	Encoder   Encoder
+	// Encoder writes the answer; nil where nobody reads it.
+	Encoder Encoder
 
+	counted  bool // an answer that nobody reads would tell its usage with each token
 	stops    []string
 	stopIDs  []uint32
 	keepStop bool   // the stop string stays in the output
