@@ -55,14 +55,19 @@ type Measure struct {
 	Name string
 	// Unit is seconds, share, or a count per second.
 	Unit Unit
-	// HigherIsBetter says which of two values is better.
+	// HigherIsBetter says which of two values is better. Of a load neither is.
 	HigherIsBetter bool
 
 	family   string  // of those that are of the same values
 	quantile float64 // of the values of one request each, 0 for a mean
 	value    func(e *Ended) (float64, bool)
 	whole    func(p *part) float64 // where it is no request's
+	gaps     bool                  // quantile is that of the gaps between tokens
+	load     bool                  // it is of the servers, over all of a run
 }
+
+// Judged says whether one of two values of it is better.
+func (m *Measure) Judged() bool { return !m.load }
 
 // Unit is what a measure counts in.
 type Unit string
@@ -72,6 +77,8 @@ const (
 	Seconds   Unit = "seconds"
 	Share     Unit = "share"
 	PerSecond Unit = "per second"
+	Count     Unit = "count"
+	Ratio     Unit = "ratio"
 )
 
 // part is a stretch of a run: the requests that were sent in it, and what came to
@@ -81,6 +88,8 @@ type part struct {
 	seconds                  float64
 	completed, input, output float64
 	good                     float64 // of those sent
+	gaps                     gapCounts
+	load                     []LoadSummary // of a whole run
 
 	family string    // of the measure that was last asked for,
 	sorted []float64 // and what requests came to by it: once for all its quantiles
@@ -135,8 +144,11 @@ func Measures() []Measure {
 		}
 		return took / gaps
 	}})
+	for _, q := range quantiles[1:] {
+		list = append(list, Measure{Name: "itl " + q.name, Unit: Seconds, quantile: q.p, gaps: true, whole: func(p *part) float64 { return p.gaps.quantile(q.p) }})
+	}
 	latency("e2e", func(e *Ended) (float64, bool) { return float64(e.E2E) / 1e6, e.Completed })
-	return list
+	return append(list, loadMeasures()...)
 }
 
 // MeasureNamed is the measure of this name.
@@ -161,10 +173,14 @@ func count(list []Ended, of func(*Ended) bool) (n int) {
 // in is what the measure comes to in a part of a run, and from how many requests;
 // not a number where there is nothing to measure.
 func (m *Measure) in(p *part) (value float64, from int) {
-	if m.whole != nil {
-		if len(p.sent) == 0 {
-			return math.NaN(), 0
-		}
+	switch {
+	case m.load:
+		return m.whole(p), math.MaxInt
+	case m.gaps:
+		return m.whole(p), int(p.gaps.total)
+	case m.whole != nil && len(p.sent) == 0:
+		return math.NaN(), 0
+	case m.whole != nil:
 		return m.whole(p), len(p.sent)
 	}
 	if p.family != m.family {
@@ -234,6 +250,8 @@ func merged(parts []part) (all part) {
 		all.input += p.input
 		all.output += p.output
 		all.good += p.good
+		all.gaps.merge(&p.gaps)
+		all.load = append(all.load, p.load...)
 	}
 	return all
 }
@@ -253,6 +271,12 @@ func (x *Sample) cut(k int, slo SLO) []part {
 	each := float64(x.Each)
 	for i := range parts {
 		parts[i].seconds = (begins[i+1] - begins[i]).Seconds()
+		if x.Gaps != nil {
+			parts[i].gaps = *x.Gaps.between(begins[i], begins[i+1])
+		}
+		if k == 1 {
+			parts[i].load = x.Load
+		}
 		for j := range parts[i].sent {
 			e := &parts[i].sent[j]
 			if slo.Holds(e) {
@@ -294,6 +318,9 @@ func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	if m.Unit == Share {
 		e.High = min(e.High, 1)
 	}
+	if m.gaps { // no surer than what is kept
+		e.Low, e.High = min(e.Low, e.Value*(1-gapPrecision)), max(e.High, e.Value*(1+gapPrecision))
+	}
 	e.Low = max(e.Low, 0)
 	return e, true
 }
@@ -328,6 +355,10 @@ func (r Runs) unsteady() string {
 // many requests the smallest is.
 func estimate(runs int, value float64, not string, in func(k int) (values []float64, fewest int), m Measure) Estimate {
 	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
+	if m.load && runs == 1 {
+		e.Why = "one whole run"
+		return e
+	}
 	if not != "" && runs == 1 {
 		return e
 	}

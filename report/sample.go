@@ -74,20 +74,40 @@ type Sample struct {
 	Cut machine.Time
 	// Steady is false for a run in which the requests in flight never settled.
 	Steady bool
+	// Gaps are those between tokens, and Load how full the servers were, both of all of
+	// the run; nil where nobody told.
+	Gaps *Gaps
+	Load []LoadSummary
 }
 
 // Sample is what was counted until now, from the requests that ended.
 func (t *Tally) Sample() *Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return newSample(slices.Clone(t.ended.list), int(max(t.ended.stride, 1)))
+	return t.sample(slices.Clone(t.ended.list))
 }
 
 // lastSample is Sample of a run that is over: nothing is counted any more.
 func (t *Tally) lastSample() *Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return newSample(t.ended.list, int(max(t.ended.stride, 1)))
+	return t.sample(t.ended.list)
+}
+
+func (t *Tally) sample(list []Ended) *Sample {
+	x := newSample(list, int(max(t.ended.stride, 1)))
+	x.Gaps, x.Load = t.gaps, summarized(t.load)
+	return x
+}
+
+// Gaps is what counts the gaps between tokens, for engines to tell.
+func (t *Tally) Gaps() *Gaps { return t.gaps }
+
+// Loaded is told how full the servers were in the end.
+func (t *Tally) Loaded(list []ServerLoad) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.load = list
 }
 
 // Expect makes room for so many requests of a run: memory that is used as they end.
@@ -194,5 +214,8 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	}
 	t.good.ended(r.class, r.slo, &e)
 	t.pools.ended(r, o, &e)
+	if t.rows != nil {
+		t.rowOf(r, id, o, e)
+	}
 	t.ended.add(e)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -22,6 +23,7 @@ type server struct {
 	draws    lifecycle.Draws
 	index    int
 	name     string
+	role     report.Role
 	endpoint string
 	sidecar  *sidecar // before a decode server
 	core     *enginecore.Core

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/bbr"
+	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -75,6 +76,7 @@ type world struct {
 	msg           stream.Message               // the last one to an EPP's stream
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	pools         []*pool
+	gaps          engine.Gaps
 	fit           Fitter                             // of latency predictors; nil where nobody can
 	routes        bbr.Table                          // of models to several pools
 	chat          openai.Chat                        // the chat being read
@@ -126,6 +128,10 @@ type Options struct {
 	// Fit fits the trees of latency predictors; without it one that is to learn is not
 	// there, as where Python is missing in wall time.
 	Fit Fitter
+	// Gaps is told of the times between tokens, and Served in the end how full the model
+	// servers were; either may be nil.
+	Gaps   engine.Gaps
+	Served func([]report.ServerLoad)
 	// Trained is told in the end what each pool's latency predictor came to; may be nil.
 	Trained func(predictor.Status)
 
@@ -147,7 +153,11 @@ func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSum
 			p.verbose = true
 		}
 	}
-	if err := w.run(o.Progress); err != nil || w.busy() {
+	err = w.run(o.Progress)
+	if o.Served != nil {
+		o.Served(w.loads())
+	}
+	if err != nil || w.busy() {
 		return nil, err
 	}
 	var checks []report.IndexSummary
@@ -262,7 +272,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
-	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
+	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
 		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
 	r, logs := rec.(recording)

@@ -62,6 +62,10 @@ type Engine struct {
 	aborting []ticket
 	resuming []ticket
 
+	load Load
+	seen uint64   // batch.admissions, when load was observed
+	late []ticket // decoding requests that missed a step
+
 	timeline timeline // BatchingIndependent
 }
 
@@ -99,7 +103,7 @@ func (e *Engine) empty() {
 	e.queue, e.run, e.timeline = waiting{}, run{}, timeline{}
 	e.batch = batch{first: none, last: none, bucket: make([]int32, e.cfg.BlockSize)}
 	e.pending, e.blocked, e.ready, e.padding, e.frac = false, false, 0, 0, 0
-	e.aborting, e.resuming = e.aborting[:0], e.resuming[:0]
+	e.aborting, e.resuming, e.late = e.aborting[:0], e.resuming[:0], e.late[:0]
 	e.stats.Paused, e.stats.Pulling = 0, 0
 	clear(e.loras.running)
 	if e.pool != nil {
@@ -163,6 +167,7 @@ func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 	case e.independent():
 		if at, quiet := e.timeline.due(e.reqs); at <= limit {
 			e.playTimeline(quiet, fx)
+			e.observe(at, 0)
 			return true
 		}
 	case e.run.active:
@@ -176,6 +181,7 @@ func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 		}
 	case e.pending && e.sending == 0 && e.boundary < limit:
 		e.compose(fx)
+		e.observeStep(e.boundary, e.used())
 		return true
 	}
 	if expiry > now {
@@ -184,7 +190,9 @@ func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 	e.now = expiry
 	e.catchUp(expiry)
 	e.cut(fx)
+	used := e.used()
 	e.release(expiry, e.expiries[e.expired].handle, ReasonTimeout, fx)
+	e.observe(expiry, used)
 	return true
 }
 
@@ -193,6 +201,7 @@ func (e *Engine) Input(now machine.Time, m Message, fx *Effects) {
 	e.Advance(now, fx)
 	e.catchUp(e.now)
 	e.cut(fx)
+	used := e.used()
 	switch m := m.(type) {
 	case *Submit:
 		e.submit(m, fx)
@@ -222,11 +231,13 @@ func (e *Engine) Input(now machine.Time, m Message, fx *Effects) {
 		if e.run.active {
 			e.disturb()
 		}
+		return
 	case KVSending:
 		e.send(m.By)
 	case KVReleased:
 		e.release(e.now, m.Handle, ReasonStop, fx)
 	}
+	e.observe(e.now, used)
 }
 
 func (e *Engine) submit(m *Submit, fx *Effects) {

@@ -52,8 +52,9 @@ type request struct {
 	prev, next int32 // the batch's list
 	watch      int32 // place in batch.watched
 	admission  uint64
-	kvOffset   int64 // computed = kvOffset + batch.clock
-	madeOffset int64 // made = batch.clock - madeOffset
+	kvOffset   int64        // computed = kvOffset + batch.clock
+	madeOffset int64        // made = batch.clock - madeOffset
+	late       machine.Time // when its last token was, where that is not a step ago; else 0
 
 	// BatchingIndependent.
 	start       machine.Time // when decoding began or went on

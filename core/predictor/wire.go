@@ -11,7 +11,12 @@ import (
 const (
 	PathPredict = "/predict/bulk/strict"
 	PathSamples = "/add_training_data_bulk"
+	PathStatus  = "/status"              // of who predicts
+	PathInfo    = "/model/download/info" // of who trains
 )
+
+// PathTrees is where who trains has a target's trees.
+func PathTrees(t Target) string { return "/model/" + t.String() + "/xgb/json" }
 
 // MaxBulk is how many rows a question may have.
 const MaxBulk = 10_000
@@ -32,6 +37,13 @@ type (
 // ReadPredictions reads the answer to a question about so many rows. It believes
 // nothing: each row has to have two finite numbers from 0 on.
 func ReadPredictions(text []byte, rows int) ([]Prediction, error) {
+	if list, ok := quickPredictions(text, rows); ok {
+		return list, nil
+	}
+	return readPredictions(text, rows)
+}
+
+func readPredictions(text []byte, rows int) ([]Prediction, error) {
 	var x struct {
 		Predictions []struct {
 			TTFT *float64 `json:"ttft_ms"`

@@ -27,7 +27,10 @@ Examples:
   windtunnel sim examples/held.yaml                   # 100 ms to 30 s of prefill each
   windtunnel sim -n 100000 -c 500 --replicas 50 --prefill 'lognormal(200ms, 100ms)'
   windtunnel sim mine.yaml --no-hops                  # what servers take alone, without networks and Envoy
-  windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone`
+  windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone
+  windtunnel sim mine.yaml --output csv > mine.csv    # a row for each request
+  windtunnel sim mine.yaml --output llm-d-benchmark   # a report in that tool's form
+  windtunnel sim examples/ci.yaml --junit verdict.xml # what a pipeline's test reporter reads`
 }
 
 func (c *simCmd) Run(o *outside) error {
@@ -59,7 +62,7 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, m
 	var trained predictor.Status
 	fit, end := o.fitter(ctx, s)
 	defer end()
-	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
+	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Gaps: session.Gaps(), Served: session.Served, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())

@@ -150,13 +150,14 @@ func load01(s *picker.State) float64 {
 // weightedLoad is LoadAwareScorer with document 003's arguments:
 // queueLengthWeight*(1 - queue/maxQueueLength) + gpuUtilWeight*(1 - gpu), over
 // the sum of the weights. gpu is the custom metric gpu_utilization (0..1 or
-// percent), else the KV-cache usage.
+// percent), else the KV-cache usage. With threshold, as in its third flow, the
+// score is 1 - queue/threshold, kept within 0.1 and 0.9.
 type weightedLoad struct {
 	named
 	QueueWeight float64 `json:"queueLengthWeight" min:"0"`
 	GPUWeight   float64 `json:"gpuUtilWeight" min:"0"`
 	MaxQueue    float64 `json:"maxQueueLength" above:"0"`
-	Threshold   float64 `json:"threshold"` // another name of maxQueueLength
+	Threshold   float64 `json:"threshold" min:"0"`
 }
 
 func newWeightedLoad(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -164,8 +165,10 @@ func newWeightedLoad(_ *picker.Builder, name string, p picker.Params) (picker.Pl
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
-	if s.Threshold > 0 {
-		s.MaxQueue = s.Threshold
+	for _, other := range []string{"queueLengthWeight", "gpuUtilWeight", "maxQueueLength"} {
+		if s.Threshold > 0 && p.At(other).Given() {
+			return nil, p.At("threshold").Errorf("expected either it or %s", other)
+		}
 	}
 	if s.QueueWeight+s.GPUWeight == 0 {
 		return nil, p.Errorf("queueLengthWeight and gpuUtilWeight are both zero")
@@ -178,6 +181,10 @@ func (s *weightedLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
 	sum := s.QueueWeight + s.GPUWeight
 	for j, i := range in {
 		st := c.State(i)
+		if s.Threshold > 0 {
+			scores[j] = math.Min(.9, math.Max(.1, 1-float64(st.Waiting)/s.Threshold))
+			continue
+		}
 		q := 1 - math.Min(1, math.Max(0, float64(st.Waiting)/s.MaxQueue))
 		scores[j] = (float64(s.QueueWeight*q) + float64(s.GPUWeight*(1-gpu(st)))) / sum
 	}
