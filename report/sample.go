@@ -214,5 +214,8 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	}
 	t.good.ended(r.class, r.slo, &e)
 	t.pools.ended(r, o, &e)
+	if t.rows != nil {
+		t.rowOf(r, id, o, e)
+	}
 	t.ended.add(e)
 }

@@ -51,6 +51,10 @@ type Options struct {
 type PredictorService struct {
 	Prediction []string // each question goes to one of them
 	Training   string   // "" is told nothing
+	// Together is how long a question may wait for others that are asked with it, in
+	// wall time; 0 is not at all. Poll is how often the servers' states and trees are
+	// fetched, as the real picker's client does, which looks at none of them; 0 is never.
+	Together, Poll machine.Time
 }
 
 // Foreteller is a plug-in that predicts latencies, and sees what comes of it.

@@ -335,6 +335,9 @@ type Need struct {
 	// Subject is what Body writes, for who need not read bytes.
 	Endpoints []string
 	Subject   any
+	// Together is how long the driver may wait for others to the same URL, to ask all
+	// with one message; 0 is not at all. Their Subjects are predictor.Features.
+	Together machine.Time
 }
 
 // Answer is what came back: a value, or why there is none (also a timeout).

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // The cases of the inference extension's own conformance suite (v1.6), with their
@@ -181,7 +182,7 @@ func TestInferenceConformance(t *testing.T) {
 		if err := r.Apply(t.Context(), objectsOf(t, suiteObjects(0))); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the pool to be served without its picker", func() bool {
+		eventually.Is(t, "the pool to be served without its picker", func() bool {
 			_, _, a := ask("secondary", "/any", ip["secondary-server-1"], "Host", "secondary.example.com")
 			return a.status == http.StatusOK && a.head.Get("x-conformance-test-served-endpoint") == ""
 		})
