@@ -302,6 +302,36 @@ func (b *builder) traffic(x *TrafficPolicy, to *Route) {
 	}
 }
 
+// bound finds the strictest limits of the routes that lead to each backend.
+func (b *builder) bound() {
+	seen := map[*Backend]bool{}
+	for _, g := range b.p.Gateways {
+		for _, t := range g.Tables() {
+			for _, h := range t.Hosts {
+				for _, r := range h.Routes {
+					for i := range r.Shares {
+						x := r.Shares[i].Backend
+						if x == nil {
+							continue
+						}
+						if r.Timeout != nil && *r.Timeout > 0 && (x.MaxTimeout == 0 || *r.Timeout < x.MaxTimeout) {
+							x.MaxTimeout = *r.Timeout
+						}
+						retries := 0
+						if r.Retrying != nil {
+							retries = r.Retrying.Retries
+						}
+						if !seen[x] || retries < x.MaxRetries {
+							x.MaxRetries = retries
+						}
+						seen[x] = true
+					}
+				}
+			}
+		}
+	}
+}
+
 // ofBackends puts the policies about pools and Services into force, which come
 // before those about routes.
 func (b *builder) ofBackends(x *Backend) {

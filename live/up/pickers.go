@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	core "github.com/windtunnel/windtunnel/core/picker"
@@ -43,10 +44,17 @@ func pickerContainer(s *gateway.Set, b *gateway.Backend) (*gateway.Workload, *ga
 }
 
 func pickerLine(s *gateway.Set, b *gateway.Backend) string {
+	line := clientLimits(b)
 	if _, c := pickerContainer(s, b); c != nil {
-		return strings.Join(c.Line(), " ")
+		line += " " + strings.Join(c.Line(), " ")
 	}
-	return ""
+	return line
+}
+
+// clientLimits are the parameters of the pool's client-headers: the strictest limits of
+// the routes that lead there.
+func clientLimits(b *gateway.Backend) string {
+	return fmt.Sprintf(`{"maxTimeout": "%s", "maxRetries": %d}`, time.Duration(b.MaxTimeout), b.MaxRetries)
 }
 
 // pickerReplicas are how many endpoint pickers a pool has, and of how many Envoy may
@@ -91,7 +99,8 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 	}
 	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace, []*core.Endpoint{}, "", nil, nil
 	o.Address, o.HealthAddress, o.MetricsAddress, o.Secure, o.CertPath = anyPort, anyPort, anyPort, false, ""
-	o.AllowExperimental, o.PodHeaders, o.EmitScores, o.History, o.Log = true, true, true, remembered, u.log
+	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true, remembered, u.log
+	o.ClientHeaders = clientLimits(b)
 	return o, nil
 }
 

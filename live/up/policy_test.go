@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // echoes are pods that answer with what they were asked, behind a Service and in a
@@ -117,7 +119,7 @@ func TestBreaker(t *testing.T) {
 			resp.Body.Close()
 		}
 	})
-	eventually(t, "the first request to be at the server", func() bool {
+	eventually.Is(t, "the first request to be at the server", func() bool {
 		a, err := r.Envoy.Active(t.Context())
 		return err == nil && a.Upstream == 1
 	})
@@ -128,7 +130,7 @@ func TestBreaker(t *testing.T) {
 	}
 	leave()
 	held.Wait()
-	eventually(t, "the breaker to close", func() bool { return r.post(at, chat).status == http.StatusOK })
+	eventually.Is(t, "the breaker to close", func() bool { return r.post(at, chat).status == http.StatusOK })
 }
 
 // An endpoint that fails is ejected, and no picker's candidate then; after its time
@@ -150,11 +152,11 @@ func TestEjectedEndpointsReturn(t *testing.T) {
 		defer r.applying.Unlock()
 		return len(r.ejected["pool/default/one"]) > 0
 	}
-	eventually(t, "the failing endpoint to be ejected", func() bool { ask("500@one-0"); return ejected() })
+	eventually.Is(t, "the failing endpoint to be ejected", func() bool { ask("500@one-0"); return ejected() })
 	for range 10 {
 		if name := ask(""); name == "one-0" && ejected() {
 			t.Error("an ejected endpoint was chosen")
 		}
 	}
-	eventually(t, "it to return", func() bool { return ask("") == "one-0" && !ejected() })
+	eventually.Is(t, "it to return", func() bool { return ask("") == "one-0" && !ejected() })
 }
