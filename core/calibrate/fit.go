@@ -88,7 +88,7 @@ func (p *Plan) Fit() (*Fit, error) {
 		if x.probe.kind == decode {
 			s = &engine.Step{DecodeSeqs: x.probe.Requests, DecodeContext: int64(math.Round(x.context * float64(x.probe.Requests)))}
 		}
-		f.Held = append(f.Held, Held{Name: x.probe.Name, Decode: x.probe.kind == decode, Took: machine.Time(x.took), Predicted: table.StepTime(s).Time()})
+		f.Held = append(f.Held, Held{Name: x.probe.Name, Decode: x.probe.kind == decode, Took: machine.Time(median(slices.Clone(x.took))), Predicted: table.StepTime(s).Time()})
 	}
 	return f, nil
 }

@@ -107,7 +107,7 @@ type step struct {
 type comparison struct {
 	probe   Probe
 	context float64
-	took    float64
+	took    []float64 // each time
 }
 
 // Prefix is what a prompt comes to that was sent before.
@@ -233,10 +233,14 @@ func (p *Plan) Took(r Result) error {
 	switch x.kind {
 	case prefill:
 		ns := int64(max(first-p.overhead, 1))
-		if x.heldOut {
-			p.held = append(p.held, comparison{x, float64(x.Prompt), float64(ns)})
-		} else {
+		last := len(p.held) - 1
+		switch {
+		case !x.heldOut:
 			p.prompts[x.Prompt] = append(p.prompts[x.Prompt], ns)
+		case last >= 0 && p.held[last].probe == x: // once more
+			p.held[last].took = append(p.held[last].took, float64(ns))
+		default:
+			p.held = append(p.held, comparison{x, float64(x.Prompt), []float64{float64(ns)}})
 		}
 	case decode:
 		s, ok := middle(r.Arrived, x.Prompt)
@@ -245,7 +249,7 @@ func (p *Plan) Took(r Result) error {
 		case !ok:
 			p.full[x.Requests] = x.Prompt
 		case x.heldOut:
-			p.held = append(p.held, comparison{x, s.context, s.took})
+			p.held = append(p.held, comparison{x, s.context, []float64{s.took}})
 		default:
 			p.steps[x.Requests] = append(p.steps[x.Requests], s)
 		}
