@@ -22,6 +22,8 @@ import (
 type pool struct {
 	w          *world
 	index      int
+	spec       *scenario.Pool
+	fleets     []*fleet // of servers that come and go
 	model      string
 	adapters   map[string]engine.AdapterID
 	voc        *tokens.Vocabulary
@@ -52,7 +54,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	if len(p.Endpoints) > 0 {
 		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	x := &pool{w: w, index: index, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+	x := &pool{w: w, index: index, spec: p, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	_, packed := p.Tokenizer().(tokens.Packed)
@@ -74,6 +76,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	if x.net, err = newNetwork(x, p); err != nil {
 		return err
 	}
+	x.startFleets(s, p)
 	// An incident is the last of its moment: who arrives then finds the server as
 	// it was, and sees it die.
 	for i := range p.Incidents {

@@ -58,7 +58,7 @@ func (s *Stack) newPool(index int) *Pool {
 			p.managers++
 		}
 		if x.pool.Sidecar == scenario.RoutingSidecar {
-			p.cars += x.pool.Replicas
+			p.cars += x.pool.Decoders()
 		}
 	}
 	return p
