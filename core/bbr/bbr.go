@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
@@ -42,24 +43,89 @@ func (t Table) Find(model string) (Target, bool) {
 	return to, ok
 }
 
+// Router is how requests are routed by their bodies.
+type Router struct {
+	// Fields are what is copied out of the body.
+	Fields []Field
+	// Base is the header for the base of the body's model; "" is none.
+	Base string
+	// Find says where a model leads.
+	Find Find
+	// Closed answers 404 for a model that Find does not know. Otherwise its base is
+	// said to be empty, and the request passes.
+	Closed bool
+	// Strict answers 400 for a body that is no JSON object. Otherwise it passes:
+	// whoever serves it says what is wrong with it.
+	Strict bool
+}
+
+// Field is a field of the body that becomes a header.
+type Field struct {
+	Name   string `json:"fieldName"`
+	Header string `json:"headerName"`
+	// Required answers 400 for a body without the field; otherwise the header is not set.
+	Required bool `json:"required"`
+}
+
+// Closed is the router of several pools that know all models among them: both
+// headers, and 404 for a model that none of them serves.
+func Closed(find Find) Router {
+	return Router{Fields: []Field{{Name: "model", Header: HeaderModel}}, Base: HeaderBaseModel, Find: find, Closed: true}
+}
+
+// Headers are those that the router sets. Clients' own are taken out.
+func (r *Router) Headers() []string {
+	var out []string
+	for _, f := range r.Fields {
+		out = append(out, strings.ToLower(f.Header))
+	}
+	if r.Base != "" {
+		out = append(out, strings.ToLower(r.Base))
+	}
+	return out
+}
+
 // Decision is what becomes of a request: headers for the routes, or an answer.
 type Decision struct {
 	Set    header.List
 	Answer *apierror.Error
 }
 
-// Decide reads a request's body. One without a model, or that is no JSON, passes as
-// it is: whoever serves it says what is wrong with it.
-func Decide(body []byte, find Find) Decision {
-	model, ok := Model(body)
-	if !ok {
-		return Decision{}
+// Decide reads a request's body.
+func (r *Router) Decide(body []byte) Decision {
+	var d Decision
+	refuse := func(status int, format string, args ...any) Decision {
+		return Decision{Answer: &apierror.Error{Status: status, Message: fmt.Sprintf(format, args...)}}
 	}
-	to, ok := find(model)
-	if !ok {
+	var want []string
+	for _, f := range r.Fields {
+		want = append(want, f.Name)
+	}
+	values, ok := read(body, append(want, "model"))
+	if !ok && r.Strict {
+		return refuse(400, "failed to parse request body: it is no JSON object")
+	}
+	for _, f := range r.Fields {
+		v := text(values[f.Name])
+		if v == "" && f.Required {
+			return refuse(400, "the request body has no %s; expected a JSON object with one, which says where the request goes", f.Name)
+		}
+		if v != "" {
+			d.Set = append(d.Set, header.Header{Name: strings.ToLower(f.Header), Value: v})
+		}
+	}
+	model := name(values)
+	if model == "" || r.Find == nil {
+		return d
+	}
+	to, known := r.Find(model)
+	if !known && r.Closed {
 		return Decision{Answer: Unknown(model)}
 	}
-	return Decision{Set: header.Of(HeaderModel, model, HeaderBaseModel, to.Base)}
+	if r.Base != "" {
+		d.Set = append(d.Set, header.Header{Name: strings.ToLower(r.Base), Value: to.Base})
+	}
+	return d
 }
 
 // Unknown is the answer to a request for a model that no pool serves.
@@ -70,33 +136,64 @@ func Unknown(model string) *apierror.Error {
 	return &apierror.Error{Status: 404, Message: fmt.Sprintf("The model `%s` does not exist.", model)}
 }
 
-// Model is the model of a request's body, the last where it is there twice, as the
-// picker and model servers read it; false where there is none that a header can carry.
-func Model(body []byte) (string, bool) {
+// read are the values of a JSON object's fields, the last of a name that is there
+// twice, as the picker and model servers read it; false where the body is none.
+func read(body []byte, names []string) (map[string]json.RawMessage, bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return "", false
+		return nil, false
 	}
-	var found json.RawMessage
+	found := map[string]json.RawMessage{}
 	for d.More() {
 		key, err := d.Token()
 		var value json.RawMessage
 		if err != nil || d.Decode(&value) != nil {
-			return "", false
+			return nil, false
 		}
-		if key == "model" {
-			found = value
+		if name, _ := key.(string); slices.Contains(names, name) {
+			found[name] = value
 		}
 	}
 	if _, err := d.Token(); err != nil { // it is cut off
-		return "", false
+		return nil, false
 	}
 	if _, err := d.Token(); err != io.EOF { // it goes on
-		return "", false
+		return nil, false
 	}
-	var model string
-	if found == nil || json.Unmarshal(found, &model) != nil || strings.ContainsFunc(model, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return "", false
+	return found, true
+}
+
+// text is a field's value as a header carries it; "" where it cannot, or there is
+// none.
+func text(value json.RawMessage) string {
+	var out any
+	if json.Unmarshal(value, &out) != nil {
+		return ""
 	}
+	s, is := out.(string)
+	switch out.(type) {
+	case bool, float64:
+		s, is = string(value), true
+	}
+	if !is || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return ""
+	}
+	return s
+}
+
+// name is the model of a body's fields: a text, or nobody serves it.
+func name(values map[string]json.RawMessage) string {
+	v := values["model"]
+	if len(v) == 0 || v[0] != '"' {
+		return ""
+	}
+	return text(v)
+}
+
+// Model is the model of a request's body; false where there is none that a header
+// can carry.
+func Model(body []byte) (string, bool) {
+	values, _ := read(body, []string{"model"})
+	model := name(values)
 	return model, model != ""
 }

@@ -303,8 +303,11 @@ func (s *Stream) responseHeaders(now machine.Time, e *stream.Effect) {
 	if s.m.c.Stream.StandIns {
 		return
 	}
-	e.Set = append(e.Set[:len(e.Set):len(e.Set)], r.Response.SetHeaders()...)
-	e.Set = append(e.Set, s.m.explained(r.Decision)...)
+	set := append(r.Response.SetHeaders(), s.m.explained(r.Decision)...)
+	if len(e.Set) > 0 {
+		set = append(e.Set[:len(e.Set):len(e.Set)], set...)
+	}
+	e.Set = set
 	if r.Response.DropContentLength() {
 		e.Remove = append(e.Remove[:len(e.Remove):len(e.Remove)], "content-length") // no longer true
 	}

@@ -14,6 +14,11 @@ type Program struct {
 	Gateways []*Served
 	// Backends are what routes and mirrors lead to, each once, by their keys.
 	Backends []*Backend
+	// Routers are the body-based routers, by their keys.
+	Routers []*BodyRouter
+	// Mistakes are those that show only when objects are taken together; nothing is
+	// brought up with them.
+	Mistakes error
 	// Status are the conditions of every object, as a controller reports them.
 	Status []Status
 	// Notes say what was taken to be meant, and what has no effect.
@@ -24,6 +29,8 @@ type Program struct {
 type Served struct {
 	*Gateway
 	Ports []*Port
+	// Router sees requests before the routes do; nil where there is none.
+	Router *BodyRouter
 }
 
 // Port is one port of a Gateway. An HTTP port has one table for all of its
@@ -198,6 +205,7 @@ func Build(s *Set, o Options) *Program {
 	}
 	slices.SortFunc(b.p.Backends, func(x, y *Backend) int { return strings.Compare(x.Key, y.Key) })
 	b.pools()
+	b.routers()
 	b.unread()
 	slices.SortStableFunc(b.p.Status, func(x, y Status) int {
 		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))

@@ -13,7 +13,8 @@ import (
 
 // TestScripts plays testdata: "read [controller=…] [strict]" reads YAML and says
 // what is wrong or noted, "tables" shows the routes as they are tried, "status" the
-// conditions (all, or those that contain a text), "ask gateway=… [port=…]" says what
+// conditions (all, or those that contain a text), "body" what the body-based router makes of bodies, one a line,
+// "ask gateway=… [port=…]" what
 // becomes of requests, one a line: METHOD host target [header=value …].
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -32,7 +33,23 @@ func TestScripts(t *testing.T) {
 				for _, w := range append(s.Warnings, p.Notes...) {
 					fmt.Fprintln(&out, w)
 				}
+				if p.Mistakes != nil {
+					return out.String() + p.Mistakes.Error() + "\n"
+				}
 				return out.String() + "ok\n"
+			case "body":
+				r := p.Routers[0]
+				for _, g := range p.Gateways {
+					fmt.Fprintf(&out, "%s: first %v\n", g.Name, g.Router == r)
+				}
+				for line := range strings.SplitSeq(strings.TrimSpace(d.Input), "\n") {
+					v := r.Router.Decide([]byte(line))
+					if v.Answer != nil {
+						fmt.Fprintf(&out, "%d %s\n", v.Answer.Status, v.Answer.Message)
+					} else {
+						fmt.Fprintf(&out, "%v\n", v.Set)
+					}
+				}
 			case "tables":
 				for _, g := range p.Gateways {
 					for _, table := range g.Tables() {

@@ -27,6 +27,7 @@ type Set struct {
 	HeaderPolicies  []HeaderPolicy
 	TrafficPolicies []TrafficPolicy
 	Models          []Model
+	Insertions      []Insertion
 
 	// Unread are the kinds that were found and that nothing here acts on.
 	Unread map[string]int
@@ -59,6 +60,10 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return into(&s.TrafficPolicies, func(x *TrafficPolicy, m objects.Meta) { x.Meta = m }, (*TrafficPolicy).check), false
 	case "EnvoyFilter." + GroupEnvoy:
 		return into(&s.HeaderPolicies, func(x *HeaderPolicy, m objects.Meta) { x.Meta = m }, (*HeaderPolicy).check), false
+	case "EnvoyFilter.networking.istio.io":
+		return readInto(&s.Insertions, readEnvoyFilter), false
+	case "GCPRoutingExtension.networking.gke.io":
+		return readInto(&s.Insertions, readRoutingExtension), false
 	case "Deployment.apps", "StatefulSet.apps", "ReplicaSet.apps":
 		return readInto(&s.Workloads, readWorkload), false
 	case "Service.":

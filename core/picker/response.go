@@ -162,7 +162,7 @@ func (r *Response) TellHeaders(now machine.Time) {
 
 // SetHeaders are the headers to set: the plug-ins', and the response's own again.
 func (r *Response) SetHeaders() header.List {
-	set := header.Of(HeaderWentResponse, "true")
+	set := append(make(header.List, 0, 1+len(r.set)+len(r.Headers)), header.Header{Name: HeaderWentResponse, Value: "true"})
 	set = append(set, r.set...)
 	ours := r.set.Index()
 	for _, h := range r.Headers {

@@ -11,11 +11,15 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/windtunnel/windtunnel/core/bbr"
 	"github.com/windtunnel/windtunnel/core/header"
@@ -29,8 +33,8 @@ import (
 type Options struct {
 	// Address to listen on.
 	Address string
-	// Find says where a model leads.
-	Find bbr.Find
+	// Router decides; Route may put another in its place.
+	Router bbr.Router
 	// Stream is what a request's body is held to, and what errors look like.
 	Stream stream.Config
 	// Now is the run's clock.
@@ -40,6 +44,7 @@ type Options struct {
 // Server is a running body-based router.
 type Server struct {
 	o       Options
+	router  atomic.Pointer[bbr.Router]
 	grpc    *grpc.Server
 	at      net.Listener
 	serving serve.Group
@@ -52,7 +57,11 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{o: o, at: l, grpc: grpc.NewServer(grpc.MaxConcurrentStreams(1<<20), grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(16<<20), grpc.MaxRecvMsgSize(64<<20))}
+	s.Route(o.Router)
 	extprocv3.RegisterExternalProcessorServer(s.grpc, service{s: s})
+	alive := health.NewServer()
+	alive.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(s.grpc, alive)
 	s.serving.Go("body-based router", func() error {
 		if err := s.grpc.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
 			return err
@@ -61,6 +70,9 @@ func Start(o Options) (*Server, error) {
 	})
 	return s, nil
 }
+
+// Route has requests that come from now on decided by another router.
+func (s *Server) Route(r bbr.Router) { s.router.Store(&r) }
 
 // Addr is where it listens.
 func (s *Server) Addr() string { return s.at.Addr().String() }
@@ -88,17 +100,18 @@ type service struct {
 
 // request is one stream, which is one request.
 type request struct {
-	s    *Server
-	wire extprocv3.ExternalProcessor_ProcessServer
-	m    *stream.Stream
-	fx   machine.Effects[stream.Effect]
-	err  error // of sending
+	s      *Server
+	wire   extprocv3.ExternalProcessor_ProcessServer
+	router *bbr.Router
+	m      *stream.Stream
+	fx     machine.Effects[stream.Effect]
+	err    error // of sending
 }
 
 // Process serves one stream. It returns nil only once the request is on its way, or
 // answered: Envoy would take it for consent.
 func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
-	r := &request{s: x.s, wire: wire, m: stream.New(x.s.o.Stream)}
+	r := &request{s: x.s, wire: wire, router: x.s.router.Load(), m: stream.New(x.s.o.Stream)}
 	d := drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: r.m, Effects: &r.fx, Now: x.s.o.Now, Carry: r.carry})
 	defer d.Stop()
 	for {
@@ -161,12 +174,11 @@ func (r *request) carry(now machine.Time, fx *machine.Effects[stream.Effect], i 
 	var out extprocv3.ProcessingResponse
 	switch e.Kind {
 	case stream.Decide:
-		d := stream.Decision{Leave: true, Remove: []string{bbr.HeaderModel, bbr.HeaderBaseModel}} // a client's own
+		d := stream.Decision{Leave: true, Remove: r.router.Headers()} // a client's own
 		if !e.End {
-			decided := bbr.Decide(e.Body, r.s.o.Find)
-			if d.Set = decided.Set; d.Set != nil {
-				d.Remove = nil
-			}
+			decided := r.router.Decide(e.Body)
+			d.Set = decided.Set
+			d.Remove = slices.DeleteFunc(d.Remove, func(name string) bool { _, set := d.Set.Lookup(name); return set })
 			if decided.Answer != nil {
 				a := r.s.o.Stream.Errors.Answer(decided.Answer)
 				d.Answer, d.Reason = &a, decided.Answer.Message

@@ -30,6 +30,8 @@ type Dynamic struct {
 	// Pickers are the endpoint pickers of pools, by the backends' keys. A pool
 	// without one answers 503.
 	Pickers map[string]Processor
+	// Routers are the body-based routers, by their keys.
+	Routers map[string]Processor
 	// Endpoints are the backends' servers (ip:port), by their keys.
 	Endpoints map[string][]string
 	// Certificate is the certificate and key (PEM) of a listener without a Secret.
@@ -56,6 +58,11 @@ func (d Dynamic) Resources() (*Resources, error) {
 		r: &Resources{map[string]*listenerv3.Listener{}, map[string]*routev3.RouteConfiguration{}, map[string]*clusterv3.Cluster{}, map[string]*endpointv3.ClusterLoadAssignment{}}}
 	for _, b := range d.Program.Backends {
 		if err := t.backend(b); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range d.Program.Routers {
+		if err := t.processor(r.Key, d.Routers[r.Key].withDefaults(), FailClose); err != nil {
 			return nil, err
 		}
 	}
@@ -125,15 +132,23 @@ func (t *translation) backend(b *gateway.Backend) error {
 	if b.FailOpen {
 		mode = FailOpen
 	}
-	p := t.Pickers[b.Key].withDefaults()
-	picker, err := t.c.processorCluster(pickerCluster(b.Key), p, mode)
+	return t.processor(pickerCluster(b.Key), t.Pickers[b.Key].withDefaults(), mode)
+}
+
+// processor makes the cluster of an ext_proc server, the same however many replicas
+// that has: which there are the endpoints say.
+func (t *translation) processor(name string, p Processor, mode FailureMode) error {
+	addresses := p.Addresses
+	p.Addresses = nil
+	c, err := t.c.processorCluster(name, p, mode)
 	if err != nil {
 		return err
 	}
-	picker.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
-	picker.EdsClusterConfig, picker.LoadAssignment = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: fromControl()}, nil
-	t.r.Clusters[picker.Name] = picker
-	return t.endpoints(picker.Name, p.Addresses)
+	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+	c.IgnoreHealthOnHostRemoval = true
+	c.EdsClusterConfig, c.LoadAssignment = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: fromControl()}, nil
+	t.r.Clusters[name] = c
+	return t.endpoints(name, addresses)
 }
 
 // limit puts a policy's limits in the place of those that let held requests pass.
@@ -216,7 +231,7 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port) error {
 	l := &listenerv3.Listener{Name: fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, p.Number), Address: addr, PerConnectionBufferLimitBytes: count(t.buffer(p))}
 	t.r.Listeners[l.Name] = l
 	if p.Table != nil {
-		chain, err := t.chain(p.Table, at)
+		chain, err := t.chain(g, p.Table, at)
 		l.FilterChains = []*listenerv3.FilterChain{chain}
 		return err
 	}
@@ -226,7 +241,7 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port) error {
 	}
 	l.ListenerFilters = []*listenerv3.ListenerFilter{{Name: "envoy.filters.listener.tls_inspector", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: inspector}}}
 	for _, s := range p.Secure {
-		chain, err := t.chain(s.Table, at)
+		chain, err := t.chain(g, s.Table, at)
 		if err != nil {
 			return err
 		}
@@ -262,14 +277,22 @@ func (t *translation) buffer(p *gateway.Port) int {
 	return connectionBufferBytes
 }
 
-// chain is the filters of a table's listener. Pickers are asked where a route
-// says so, each route its own pool's.
-func (t *translation) chain(table *gateway.Table, at string) (*listenerv3.FilterChain, error) {
+// chain is the filters of a table's listener. A body-based router sees every
+// request, and no answer. Pickers are asked where a route says so, each route its
+// own pool's.
+func (t *translation) chain(g *gateway.Served, table *gateway.Table, at string) (*listenerv3.FilterChain, error) {
 	var filters []*hcmv3.HttpFilter
 	add := func(name string, filter proto.Message, off bool) error {
 		config, err := pack(filter)
 		filters = append(filters, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}, Disabled: off})
 		return err
+	}
+	if g.Router != nil {
+		p := t.Routers[g.Router.Key]
+		p.Responses = HeadersOnly
+		if err := add(bodyRouterFilter, externalProcessor(g.Router.Key, p.withDefaults(), FailClose), false); err != nil {
+			return nil, err
+		}
 	}
 	pickers := map[string]time.Duration{pickerFilter: 0}
 	for _, h := range table.Hosts {
@@ -280,7 +303,13 @@ func (t *translation) chain(table *gateway.Table, at string) (*listenerv3.Filter
 		}
 	}
 	for _, name := range names(pickers) {
-		if err := add(name, externalProcessor(unusable, Processor{MessageTimeout: pickers[name]}.withDefaults(), FailClose), true); err != nil {
+		filter := externalProcessor(unusable, Processor{MessageTimeout: pickers[name]}.withDefaults(), FailClose)
+		if g.Router != nil {
+			// Which filters are off is settled by the first route that matches, which
+			// is not yet the one that the body leads to. So they are on, and see nothing.
+			filter.ProcessingMode = unseen()
+		}
+		if err := add(name, filter, g.Router == nil); err != nil {
 			return nil, err
 		}
 	}

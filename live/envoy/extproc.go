@@ -69,6 +69,12 @@ func (p *Processor) processing() *extprocv3.ProcessingMode {
 	return mode
 }
 
+// unseen shows nothing of a message.
+func unseen() *extprocv3.ProcessingMode {
+	return &extprocv3.ProcessingMode{RequestHeaderMode: extprocv3.ProcessingMode_SKIP, ResponseHeaderMode: extprocv3.ProcessingMode_SKIP,
+		RequestTrailerMode: extprocv3.ProcessingMode_SKIP, ResponseTrailerMode: extprocv3.ProcessingMode_SKIP}
+}
+
 func (m Mode) bodies() extprocv3.ProcessingMode_BodySendMode {
 	switch m {
 	case Buffered:

@@ -82,7 +82,7 @@ func onePass(b testing.TB, k *Picking, number uint64, body []byte) {
 	}
 	tell(stream.Message{Kind: stream.Headers, Head: header.Of(":method", "POST", ":path", "/v1/chat/completions", "x-request-id", fmt.Sprint(number))})
 	tell(stream.Message{Kind: stream.Body, Body: body, End: true})
-	k.decide(context.Background(), s.Request())
+	k.decide(context.Background, s.Request())
 	fx.Reset()
 	s.Decide(k.o.Now(), &fx)
 	if s.Request().Err != nil {

@@ -1,7 +1,6 @@
 package epp
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 
@@ -17,13 +16,13 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 	k := picking(t, "plugins: [{type: random-picker}]", 1, func(o *PickingOptions) {
 		o.Now, o.Stream = clock, stream.Config{Hold: true, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8}
 	})
-	c := newServed(&Server{o: Options{Now: clock}}, k, deafWire{}, func() {})
+	c := newServed(&Server{o: Options{Now: clock}}, k, deafWire{}, t.Context())
 	c.answered = true
 	c.tell(stream.Message{Kind: stream.Headers, Head: chat(1)})
 	c.tell(stream.Message{Kind: stream.Body, Body: []byte(hello), End: true})
 	defer c.drive.Stop()
 	now.Store(int64(10*machine.Second - 1))
-	c.ask(context.Background())
+	c.ask()
 	now.Add(1)
 	if !c.machine.Holding() {
 		t.Fatal("the request is not held")

@@ -14,32 +14,33 @@ import (
 // Predictions are there when something predicts. inference_request_metric
 // gathers the last request's times in one gauge, by type.
 type objectiveMetrics struct {
-	ttft, predictedTTFT, predictingTTFT *prometheus.HistogramVec
-	predictedTPOT, predictingTPOT       *prometheus.HistogramVec
-	violations                          *prometheus.CounterVec
-	last                                *prometheus.GaugeVec
+	ttft                          twinHistogram
+	predictedTTFT, predictingTTFT *prometheus.HistogramVec
+	predictedTPOT, predictingTPOT *prometheus.HistogramVec
+	violations                    *prometheus.CounterVec
+	last                          twinGauge // set, not added to
 }
 
-func newObjectiveMetrics(reg prometheus.Registerer) *objectiveMetrics {
+func newObjectiveMetrics(f factory) *objectiveMetrics {
 	const prefix = "inference_objective_"
 	labels := []string{"model_name", "target_model_name"}
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
 		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels)
-		reg.MustRegister(h)
+		f.reg.MustRegister(h)
 		return h
 	}
 	m := &objectiveMetrics{
-		ttft:           histogram("request_ttft_seconds", "From the request to the first piece of its response.", ttftBuckets),
+		ttft:           single(f, vector[prometheus.Observer](histogram("request_ttft_seconds", "From the request to the first piece of its response.", ttftBuckets)), prometheus.Observer.Observe),
 		predictedTTFT:  histogram("request_predicted_ttft_seconds", "Predicted time to first token at the chosen endpoint.", ttftBuckets),
 		predictingTTFT: histogram("request_ttft_prediction_duration_seconds", "Time that predicting took.", microBuckets),
 		predictedTPOT:  histogram("request_predicted_tpot_seconds", "Predicted time per output token at the chosen endpoint.", tpotBuckets),
 		predictingTPOT: histogram("request_tpot_prediction_duration_seconds", "Time that predicting took.", microBuckets),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "request_slo_violation_total",
 			Help: "Requests that missed the objective that they stated, by type: ttft or tpot."}, append([]string{"type"}, labels...)),
-		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "inference_request_metric",
-			Help: "The last request's times in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot, ttft_prediction_duration, tpot_prediction_duration, ttft_slo_violation, tpot_slo_violation (0 or 1)."}, append([]string{"type"}, labels...)),
+		last: single(f, vector[prometheus.Gauge](prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "inference_request_metric",
+			Help: "The last request's times in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot, ttft_prediction_duration, tpot_prediction_duration, ttft_slo_violation, tpot_slo_violation (0 or 1)."}, append([]string{"type"}, labels...))), prometheus.Gauge.Set),
 	}
-	reg.MustRegister(m.violations, m.last)
+	f.reg.MustRegister(m.violations, m.last.main)
 	return m
 }
 
@@ -78,30 +79,27 @@ func (m *objectiveMetrics) decided(p *picker.Picker, d *picker.Decision, labels 
 }
 
 // measured is told what came of it; 0 is unknown.
-func (m *objectiveMetrics) measured(r *picker.Request, ttft, tpot time.Duration, labels []string) {
-	for _, x := range []struct {
-		what        string
-		took        time.Duration
-		objectiveMs float64
-	}{{"ttft", ttft, r.TTFTMs}, {"tpot", tpot, r.TPOTMs}} {
-		if x.took <= 0 {
+func (m *objectiveMetrics) measured(r *picker.Request, ttft, tpot time.Duration, l *labels) {
+	if ttft > 0 {
+		m.ttft.addTo(l.models, ttft.Seconds())
+	}
+	objectives := [...]float64{r.TTFTMs, r.TPOTMs}
+	for i, took := range [...]time.Duration{ttft, tpot} {
+		if took <= 0 {
 			continue
 		}
-		if x.what == "ttft" {
-			m.ttft.WithLabelValues(labels...).Observe(x.took.Seconds())
-		}
-		m.set(x.what, x.took.Seconds(), labels)
-		if x.objectiveMs <= 0 {
+		m.last.addTo(l.timed[i], took.Seconds())
+		if objectives[i] <= 0 {
 			continue
 		}
-		missed := x.took.Seconds()*1e3 > x.objectiveMs
-		m.set(x.what+"_slo_violation", map[bool]float64{true: 1}[missed], labels)
+		missed := took.Seconds()*1e3 > objectives[i]
+		m.set(timedOf[i]+"_slo_violation", map[bool]float64{true: 1}[missed], l.models.list)
 		if missed {
-			m.violations.WithLabelValues(append([]string{x.what}, labels...)...).Inc()
+			m.violations.WithLabelValues(l.timed[i].list...).Inc()
 		}
 	}
 }
 
 func (m *objectiveMetrics) set(what string, v float64, labels []string) {
-	m.last.WithLabelValues(append([]string{what}, labels...)...).Set(v)
+	m.last.add(v, append([]string{what}, labels...)...)
 }

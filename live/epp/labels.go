@@ -35,6 +35,11 @@ type labels struct {
 	list []string
 	// A series' with "false" and with "true" before them: did the response stream?
 	streamed [2]*labels
+	// And its models alone, also with "ttft" and with "tpot" before them.
+	models *labels
+	timed  [2]*labels
+	// found are the metrics that they have, by twin.
+	found [maxTwins]atomic.Value
 }
 
 // interned are labels by what they are made of. The zero value is ready.
@@ -94,12 +99,19 @@ func (s *labelSet) of(key series) *labels {
 
 func (s *labelSet) find(key series, most int) *labels { return s.interned.find(key, most, ofSeries) }
 
+// timedOf are the times that a request has objectives for.
+var timedOf = [...]string{"ttft", "tpot"}
+
 func ofSeries(key series) (series, *labels) {
 	// Neither a whole body nor a view into it stays with a name.
 	key.model, key.target, key.fairness = strings.Clone(key.model), strings.Clone(key.target), strings.Clone(key.fairness)
 	l := &labels{list: []string{label(key.model), label(key.target), label(key.fairness), strconv.Itoa(key.priority)}}
 	for i, streamed := range []string{"false", "true"} {
 		l.streamed[i] = &labels{list: append([]string{streamed}, l.list...)}
+	}
+	l.models = &labels{list: l.list[:2:2]}
+	for i, time := range timedOf {
+		l.timed[i] = &labels{list: append([]string{time}, l.models.list...)}
 	}
 	return key, l
 }

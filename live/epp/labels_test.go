@@ -70,11 +70,11 @@ func checkSeries(t *testing.T, reg *prometheus.Registry) (most int, values map[s
 // a wire.
 func (k *Picking) serveOne(t *testing.T, head header.List, body string) {
 	t.Helper()
-	c := newServed(&Server{o: Options{Now: k.o.Now}}, k, deafWire{}, func() {})
+	c := newServed(&Server{o: Options{Now: k.o.Now}}, k, deafWire{}, t.Context())
 	c.answered = true
 	c.tell(stream.Message{Kind: stream.Headers, Head: head})
 	c.tell(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
-	c.ask(t.Context())
+	c.ask()
 	c.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", "200")})
 	c.response(stream.Message{Kind: stream.ResponseBody, Body: []byte(`{"usage":{"prompt_tokens":3,"completion_tokens":5,"total_tokens":8}}`), End: true})
 	if r := c.machine.Result(); r != stream.PassedThrough {

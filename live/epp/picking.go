@@ -195,14 +195,13 @@ type waiter struct {
 	evicted  chan struct{} // closed when flow control wants the request ended
 }
 
-func newWaiter() *waiter {
-	return &waiter{ready: make(chan struct{}, 2), attended: make(chan struct{}), evicted: make(chan struct{})}
-}
-
-// decide hands a request to the machine and returns when it has decided. ctx
-// ends when the client has left, or the stream's deadline has passed.
-func (k *Picking) decide(ctx context.Context, r *core.Request) {
-	w := newWaiter()
+// decide hands a request to the machine and returns when it has decided. What
+// waits returns ends when the client has left, or the stream's deadline has passed.
+func (k *Picking) decide(waits func() context.Context, r *core.Request) {
+	w := &waiter{ready: make(chan struct{}, 2), evicted: make(chan struct{})}
+	if k.service != nil {
+		w.attended = make(chan struct{})
+	}
 	r.Owner = w
 	if o := k.written.Load(); o != nil {
 		r.Note = o.AppendRequest(make([]byte, 0, 2048), r.Request)
@@ -210,22 +209,26 @@ func (k *Picking) decide(ctx context.Context, r *core.Request) {
 	if k.service != nil && k.service.Input(r) {
 		select {
 		case <-w.attended:
-		case <-ctx.Done(): // nobody waits for the decision any more; the time is taken all the same
+		case <-waits().Done(): // nobody waits for the decision any more; the time is taken all the same
 		}
 	}
 	k.Input(core.Arrive{Request: r})
 	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.o.Metrics.rewritten(r.Request); return nil })
 	for {
 		select {
-		case <-w.ready:
-		case <-ctx.Done():
-			k.Input(core.Leave{Request: r})
-			<-w.ready
+		case <-w.ready: // as a rule it has decided at once
+		default:
+			select {
+			case <-w.ready:
+			case <-waits().Done():
+				k.Input(core.Leave{Request: r})
+				<-w.ready
+			}
 		}
 		if !r.Asking() {
 			return
 		}
-		k.Input(k.m.Answer(r, k.ask(ctx, r.Needs)))
+		k.Input(k.m.Answer(r, k.ask(waits(), r.Needs)))
 	}
 }
 

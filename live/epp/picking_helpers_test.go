@@ -92,7 +92,7 @@ func (k *Picking) testAsk(ctx context.Context, head header.List, body string) *a
 	for _, e := range a.fx.List {
 		if e.Kind == stream.Decide {
 			a.fx.Reset()
-			k.decide(ctx, a.s.Request())
+			k.decide(func() context.Context { return ctx }, a.s.Request())
 			a.s.Decide(k.o.Now(), &a.fx)
 			break
 		}

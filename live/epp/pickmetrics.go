@@ -40,12 +40,20 @@ type PickMetrics struct {
 
 	labels labelSet
 	spans  interned[[3]string] // extension point, type and name of a plug-in
+	chosen interned[[4]string] // target model, and an endpoint's name, namespace and port
 }
 
 // span counts a time of a plug-in. There are as many series as the
 // configuration has plug-ins.
 func (m *PickMetrics) span(point, kind, name string, took time.Duration) {
 	m.plugin.addTo(m.spans.find([...]string{point, kind, name}, math.MaxInt, ofSpan), took.Seconds())
+}
+
+// maxChosen is how many targets and endpoints keep the labels of their decisions.
+const maxChosen = 1024
+
+func ofChosen(key [4]string) ([4]string, *labels) {
+	return key, &labels{list: append([]string{"success"}, key[:]...)}
 }
 
 func ofSpan(key [3]string) ([3]string, *labels) { return key, &labels{list: key[:]} }
@@ -74,9 +82,9 @@ const epps = "llm_d_epp_"
 // NewPickMetrics registers the metrics; the pool's own are read from k when
 // they are asked for (Observe).
 func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
-	f := factory{reg}
+	f := factory{reg, new(int)}
 	ext, obj := "inference_extension_", "inference_objective_"
-	m := &PickMetrics{pool: pool, document: newDocumentMetrics(reg), objective: newObjectiveMetrics(reg)}
+	m := &PickMetrics{pool: pool, document: newDocumentMetrics(reg), objective: newObjectiveMetrics(f)}
 	old := []string{"model_name", "target_model_name"}
 	m.total = f.counter("request_total", "Requests sent on.", obj+"request_total", lifeLabels, []string{"model_name", "target_model_name", "priority"})
 	m.errors = f.counter("request_error_total", "Requests that failed.", obj+"request_error_total", append([]string{"error_code"}, lifeLabels...), append([]string{"error_code"}, old...))
@@ -235,7 +243,11 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	m.objective.decided(p, d, l[:2])
 	m.e2e.add(d.Took.Seconds())
 	e := d.Targets[0].Endpoint
-	m.attempts.inc("success", target, e.Pod(), e.Namespace, e.Port)
+	if to := m.chosen.find([...]string{target, e.Pod(), e.Namespace, e.Port}, maxChosen, ofChosen); to != nil {
+		m.attempts.addTo(to, 1)
+	} else {
+		m.attempts.inc("success", target, e.Pod(), e.Namespace, e.Port)
+	}
 	if by := d.DisaggBy; by != nil {
 		c := &m.disagg
 		if by.Type() == "pd-profile-handler" {
@@ -325,7 +337,7 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 			tpot = (r.LastAt - r.FirstAt).Duration() / time.Duration(n-1)
 		}
 	}
-	m.objective.measured(d.Request, ttft, tpot, l.list[:2])
+	m.objective.measured(d.Request, ttft, tpot, l)
 	if r.FirstAt > 0 {
 		streamed := 0
 		if r.Streaming {

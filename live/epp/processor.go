@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -33,12 +34,9 @@ func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) (err
 	defer p.s.active.Add(-1)
 	p.s.m.inflight.Inc()
 	defer p.s.m.inflight.Dec()
-	ctx, cancel := context.WithCancel(wire.Context())
-	defer cancel()
 	k, done := p.s.o.Pickers.Take()
 	defer done()
-	c := newServed(p.s, k, wire, cancel)
-	return c.run(ctx)
+	return newServed(p.s, k, wire, wire.Context()).run()
 }
 
 // wire is a stream's two directions, for messages that codec knows.
@@ -54,9 +52,13 @@ type served struct {
 	wire    wire
 	drive   *drive.Driver[*stream.Message, *machine.Effects[stream.Effect]]
 	machine *core.Stream // the driver's
-	cancel  context.CancelFunc
+	peer    context.Context
+	ended   atomic.Bool // the stream is over, or broken: result knows how
 
 	// The following are for who has the machine in hand.
+	patience context.Context // ends when nobody waits for an answer; nil until somebody has to know
+	cancel   context.CancelFunc
+	left     bool // nobody waits any more
 	fx       machine.Effects[stream.Effect]
 	sendErr  error
 	broken   error         // what a panic ended the stream with
@@ -77,8 +79,8 @@ type served struct {
 	arrivals chan arrival    // nil until receive needs it
 }
 
-func newServed(s *Server, k *Picking, wire wire, cancel context.CancelFunc) *served {
-	c := &served{s: s, k: k, wire: wire, cancel: cancel, machine: core.NewStream(k.m, k, k.number.Add(1))}
+func newServed(s *Server, k *Picking, wire wire, peer context.Context) *served {
+	c := &served{s: s, k: k, wire: wire, peer: peer, machine: core.NewStream(k.m, k, k.number.Add(1))}
 	c.fx.List = c.room[:0]
 	c.machine.Over = func() {
 		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), func() error { c.over(); return nil })
@@ -88,21 +90,46 @@ func newServed(s *Server, k *Picking, wire wire, cancel context.CancelFunc) *ser
 	return c
 }
 
-func (c *served) run(ctx context.Context) error {
+func (c *served) run() error {
+	defer c.leave()
 	defer c.drive.Stop()
 	for {
-		in, err := c.receive(ctx)
-		if done, err := c.turn(ctx, in, err); done {
+		in, err := c.receive()
+		if done, err := c.turn(in, err); done {
 			return err
 		}
 	}
 }
 
+// waits is a context that ends when the client has left or has been answered. Few
+// requests have to wait for anything but their next message, so it is made for who
+// asks.
+func (c *served) waits() context.Context {
+	ctx := c.peer
+	c.told(func(machine.Time, *machine.Effects[stream.Effect]) {
+		if c.patience == nil {
+			if c.patience, c.cancel = context.WithCancel(c.peer); c.left {
+				c.cancel()
+			}
+		}
+		ctx = c.patience
+	})
+	return ctx
+}
+
+// leave ends what is waited for: a picker that still thinks may stop. The machine
+// is in hand, or stopped.
+func (c *served) leave() {
+	if c.left = true; c.cancel != nil {
+		c.cancel()
+	}
+}
+
 // turn is step. A panic in it (plug-ins have guards of their own) breaks this
 // stream off and no other.
-func (c *served) turn(ctx context.Context, in *incoming, err error) (done bool, _ error) {
+func (c *served) turn(in *incoming, err error) (done bool, _ error) {
 	panicked := guarded(c.s.o.Log, deciding, c.machine.RequestID(), func() error {
-		done, err = c.step(ctx, in, err)
+		done, err = c.step(in, err)
 		return nil
 	})
 	if panicked == nil {
@@ -120,7 +147,7 @@ func (c *served) panicked(now machine.Time, v any, rang bool) {
 	logPanic(c.s.o.Log, deciding, c.machine.RequestID(), v)
 	c.breakOff(now, fmt.Sprintf("%s failed: panic: %v", deciding, v))
 	if rang { // who reads waits for Envoy, so Envoy has to end it
-		c.cancel()
+		c.leave()
 		a := stream.Answer{Status: 500, Body: []byte(status.Convert(c.broken).Message())}
 		_ = c.wire.SendMsg((&outgoing{Effect: &stream.Effect{Kind: stream.SendAnswer, Answer: a}})) // or it has ended it already
 	}
@@ -129,6 +156,7 @@ func (c *served) panicked(now machine.Time, v any, rang bool) {
 // breakOff ends the stream with an error, and gives back what its request holds.
 func (c *served) breakOff(now machine.Time, reason string) {
 	c.broken = status.Error(codes.Internal, reason)
+	c.ended.Store(true)
 	c.fx.Reset()
 	_ = guarded(c.s.o.Log, "the end of a stream", c.machine.RequestID(), func() error {
 		c.machine.Fail(now, reason, &c.fx)
@@ -139,7 +167,7 @@ func (c *served) breakOff(now machine.Time, reason string) {
 
 // step plays what was received, or why nothing was. It says whether the stream
 // is over, and with which gRPC status.
-func (c *served) step(ctx context.Context, in *incoming, err error) (bool, error) {
+func (c *served) step(in *incoming, err error) (bool, error) {
 	switch {
 	case errors.Is(err, errEvicted):
 		c.evicted = nil
@@ -158,16 +186,16 @@ func (c *served) step(ctx context.Context, in *incoming, err error) (bool, error
 	}
 	for c.decide {
 		c.decide = false
-		c.ask(ctx)
+		c.ask()
 	}
 	return c.result()
 }
 
 // ask lets the picker decide. A deadline may pass meanwhile, and then the decision
 // comes too late and is ignored.
-func (c *served) ask(ctx context.Context) {
+func (c *served) ask() {
 	r := c.machine.Request()
-	c.k.decide(ctx, r)
+	c.k.decide(c.waits, r)
 	if w, ok := r.Owner.(*waiter); ok && r.Evictable() {
 		c.evicted = w.evicted
 	}
@@ -207,10 +235,11 @@ type arrival struct {
 
 // receive is the next message. Of a request that can be evicted a goroutine of
 // its own waits for messages, since Recv cannot be left otherwise.
-func (c *served) receive(ctx context.Context) (*incoming, error) {
+func (c *served) receive() (*incoming, error) {
 	if c.arrivals == nil && c.evicted == nil {
 		return &c.heard, c.wire.RecvMsg(&c.heard)
 	}
+	ctx := c.waits()
 	if c.arrivals == nil {
 		c.arrivals = make(chan arrival)
 		go func() {
@@ -247,8 +276,12 @@ func (c *served) carry(_ machine.Time, fx *machine.Effects[stream.Effect], i int
 		return
 	}
 	c.send(e)
-	if e.Kind == stream.SendAnswer {
-		c.cancel() // a picker that still thinks may stop
+	switch {
+	case e.Kind == stream.SendAnswer:
+		c.ended.Store(true)
+		c.leave()
+	case e.Kind == stream.Fail, c.sendErr != nil:
+		c.ended.Store(true)
 	}
 }
 
@@ -269,6 +302,9 @@ func (c *served) send(e *stream.Effect) {
 
 // result tells whether the stream is over, and with which gRPC status.
 func (c *served) result() (done bool, err error) {
+	if !c.ended.Load() {
+		return false, nil
+	}
 	c.told(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		done, err = true, c.broken
 		if c.broken != nil {

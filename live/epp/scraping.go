@@ -39,18 +39,17 @@ type fetchKey struct {
 	source int
 }
 
-// fetch is one source's connection to one endpoint. At most one page is on its
-// way.
+// fetch is one source's connection to one endpoint, and its goroutine. At most
+// one page is on its way.
 type fetch struct {
 	*pageFetch
+	wanted chan struct{} // closed when no page is any more
+
 	// These two are the fetching goroutine's.
 	failing bool // the last page could not be had
 	reading bool // one could, and it is told
 
-	// These are for who has the picker in hand.
-	busy       bool
-	gone       bool
-	unreadable bool // a page could not be used
+	unreadable bool // a page could not be used; for who has the picker in hand
 }
 
 func newScraper(k *Picking) *scraper {
@@ -71,18 +70,23 @@ func newScraper(k *Picking) *scraper {
 
 // scrape fetches a page, without waiting for it. The picker is in hand.
 func (s *scraper) scrape(t *core.Target, source int) {
+	if s.ctx.Err() != nil {
+		return
+	}
 	key := fetchKey{t, source}
 	f := s.fetches[key]
 	if f == nil {
 		src := s.sources[source]
-		f = &fetch{pageFetch: newPageFetch(src.client, src.Timeout.Duration(), src.URL(t))}
+		f = &fetch{pageFetch: newPageFetch(src.client, src.Timeout.Duration(), src.URL(t)), wanted: make(chan struct{}, 1)}
 		s.fetches[key] = f
+		s.wg.Go(func() { // one goroutine for all pages: a new one would have to grow its stack for each
+			defer f.close()
+			for range f.wanted {
+				s.fetch(f, key)
+			}
+		})
 	}
-	if s.ctx.Err() != nil {
-		return
-	}
-	f.busy = true
-	s.wg.Go(func() { s.fetch(f, key) })
+	f.wanted <- struct{}{} // one at most is on its way, so there is room
 }
 
 // departed forgets an endpoint that has left the pool. The picker is in hand.
@@ -91,9 +95,7 @@ func (s *scraper) departed(t *core.Target) {
 		key := fetchKey{t, i}
 		if f := s.fetches[key]; f != nil {
 			delete(s.fetches, key)
-			if f.gone = true; !f.busy {
-				f.close()
-			}
+			close(f.wanted)
 		}
 	}
 }
@@ -107,7 +109,6 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 	page, err := fetch()
 	if s.ctx.Err() != nil {
 		f.done()
-		f.close()
 		return
 	}
 	src := s.sources[key.source]
@@ -132,15 +133,7 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 			s.k.o.Scraped(time.Since(began))
 		}
 	}
-	_ = guarded(s.k.o.Log, "the picker", "", func() error {
-		s.k.drive.With(func(now machine.Time, fx *core.Effects) {
-			if f.busy = false; f.gone {
-				f.close()
-			}
-			s.k.m.Input(now, msg, fx)
-		})
-		return nil
-	})
+	s.k.report(msg)
 }
 
 // failed counts and logs a page that could not be had, or read: the first time
@@ -171,11 +164,14 @@ func (s *scraper) unread(e *core.Effect) {
 
 // close ends all fetching.
 func (s *scraper) close() {
-	s.cancel()
+	s.k.With(func(*core.Machine, machine.Time) {
+		s.cancel()
+		for _, f := range s.fetches {
+			close(f.wanted)
+		}
+		clear(s.fetches)
+	})
 	s.wg.Wait()
-	for _, f := range s.fetches {
-		f.close()
-	}
 	for _, src := range s.sources {
 		src.client.CloseIdleConnections()
 	}

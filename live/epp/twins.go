@@ -2,7 +2,6 @@ package epp
 
 import (
 	"slices"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -13,9 +12,8 @@ type twin[M any] struct {
 	main, old vector[M]
 	idx       []int // of the older one's labels among the labels
 	tell      func(M, float64)
-	// known are both metrics by labels that are made once. To find a metric by its labels' texts costs
-	// more than to count, and a request is counted a dozen times.
-	known *sync.Map
+	number    int // which of a registration's twins it is
+	none      labels
 }
 
 type (
@@ -56,23 +54,38 @@ func (t *twin[M]) all(metrics both[M], v float64) {
 func (t *twin[M]) inc(values ...string) { t.add(1, values...) }
 
 // add adds a number, or observes it.
-func (t *twin[M]) add(v float64, values ...string) { t.all(t.find(values), v) }
-
-// addTo is add for labels that are made once.
-func (t *twin[M]) addTo(l *labels, v float64) {
-	found, ok := t.known.Load(l)
-	if !ok {
-		found = t.find(l.list)
-		t.known.Store(l, found)
+func (t *twin[M]) add(v float64, values ...string) {
+	if len(values) == 0 {
+		t.addTo(&t.none, v)
+		return
 	}
-	t.all(found.(both[M]), v)
+	t.all(t.find(values), v)
 }
 
-type factory struct{ reg prometheus.Registerer }
+// addTo is add for labels that are made once, which keep both metrics. To find a
+// metric by its labels' texts costs more than to count, and a request is counted
+// a dozen times.
+func (t *twin[M]) addTo(l *labels, v float64) {
+	found, ok := l.found[t.number].Load().(both[M])
+	if !ok {
+		found = t.find(l.list)
+		l.found[t.number].Store(found)
+	}
+	t.all(found, v)
+}
+
+// maxTwins is how many twins one registration has at most.
+const maxTwins = 48
+
+// factory registers the twins whose labels may come from the same hands.
+type factory struct {
+	reg   prometheus.Registerer
+	twins *int // how many there are
+}
 
 // twinOf registers the metric that named makes under both names; an empty old one is none.
 func twinOf[M any](f factory, tell func(M, float64), name, help, old string, labels, oldLabels []string, named func(name, help string, labels []string) vector[M]) twin[M] {
-	t := twin[M]{known: new(sync.Map), tell: tell, main: named(epps+name, "[ALPHA] "+help, labels)}
+	t := single(f, named(epps+name, "[ALPHA] "+help, labels), tell)
 	f.reg.MustRegister(t.main)
 	if old != "" {
 		t.old = named(old, "[ALPHA] "+help+older, oldLabels)
@@ -82,6 +95,12 @@ func twinOf[M any](f factory, tell func(M, float64), name, help, old string, lab
 		t.idx = append(t.idx, slices.Index(labels, o))
 	}
 	return t
+}
+
+// single is a metric that is registered already, under one name.
+func single[M any](f factory, main vector[M], tell func(M, float64)) twin[M] {
+	*f.twins++
+	return twin[M]{number: *f.twins - 1, tell: tell, main: main}
 }
 
 func (f factory) counter(name, help, old string, labels, oldLabels []string) twinCounter {

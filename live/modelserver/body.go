@@ -50,25 +50,67 @@ func readPart1(r *http.Request, reader *held.Reader) (violation string, err erro
 	return "", nil
 }
 
-// bodyWatch is the goroutine on the open body of a held request. While the
+// bodyWatch is a goroutine on the open body of a held request. While the
 // request is held nobody else would see that the peer has left, because
 // net/http looks at the connection only once the body is whole.
 type bodyWatch struct {
-	w     http.ResponseWriter
-	whole atomic.Bool // the body's end was read; known before anybody is told
-	done  chan struct{}
+	w      http.ResponseWriter
+	body   io.Reader
+	reader *held.Reader
+	box    *enginedrive.Box
+	whole  atomic.Bool // the body's end was read; known before anybody is told
+	done   chan struct{}
 }
 
-func watchBody(w http.ResponseWriter, r *http.Request, reader *held.Reader, b *enginedrive.Box) *bodyWatch {
-	watch := &bodyWatch{w: w, done: make(chan struct{})}
-	go func() {
-		defer close(watch.done)
-		watch.read(r.Body, reader, b)
-	}()
+// bodyWatches are the goroutines of a server's watches. Some stay for the next
+// request: a new one has to grow its stack before it has read anything.
+type bodyWatches struct {
+	next    chan *bodyWatch
+	leaving <-chan struct{} // closed when the server begins to stop
+	idle    atomic.Int32
+}
+
+// maxIdleWatches is how many goroutines wait for the next request.
+const maxIdleWatches = 64
+
+func newBodyWatches(leaving <-chan struct{}) *bodyWatches {
+	return &bodyWatches{next: make(chan *bodyWatch), leaving: leaving}
+}
+
+func (p *bodyWatches) begin(w http.ResponseWriter, body io.Reader, reader *held.Reader, b *enginedrive.Box) *bodyWatch {
+	watch := &bodyWatch{w: w, body: body, reader: reader, box: b, done: make(chan struct{})}
+	select {
+	case p.next <- watch:
+	default:
+		go p.serve(watch)
+	}
 	return watch
 }
 
-func (w *bodyWatch) read(body io.Reader, reader *held.Reader, b *enginedrive.Box) {
+func (p *bodyWatches) serve(w *bodyWatch) {
+	for ; w != nil; w = p.wait() {
+		w.read()
+		close(w.done)
+	}
+}
+
+// wait is the next request's watch; nil where enough wait already, or the
+// server stops.
+func (p *bodyWatches) wait() *bodyWatch {
+	defer p.idle.Add(-1)
+	if p.idle.Add(1) > maxIdleWatches {
+		return nil
+	}
+	select {
+	case w := <-p.next:
+		return w
+	case <-p.leaving:
+		return nil
+	}
+}
+
+func (w *bodyWatch) read() {
+	body, reader, b := w.body, w.reader, w.box
 	buf := part2Buffers.Get().(*[part2Buffer]byte)
 	defer part2Buffers.Put(buf)
 	begun := false

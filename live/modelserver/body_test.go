@@ -31,10 +31,10 @@ func TestWholeBodyLeavesTheConnectionAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &deadlines{ResponseWriter: httptest.NewRecorder()}
-	watch := &bodyWatch{w: w}
 	box := new(enginedrive.Box)
 	box.Init(1)
-	watch.read(bytes.NewReader(held.Part2(boundary, "metadata")), reader, box)
+	watch := &bodyWatch{w: w, body: bytes.NewReader(held.Part2(boundary, "metadata")), reader: reader, box: box}
+	watch.read()
 	if s, _ := box.Look(nil); !s.Part2 || s.Metadata != "metadata" {
 		t.Fatalf("%+v", s)
 	}

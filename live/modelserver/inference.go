@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
@@ -31,6 +32,7 @@ type inferenceRequest struct {
 	box    *enginedrive.Box
 	seqs   []*enginedrive.Seq
 	now    []modelserver.Choice // the box's choices as last seen
+	heard  modelserver.Progress // what it is told
 	kept   *modelserver.Kept    // blocks kept for the decode server
 	began  bool                 // status and first token have left
 	whole  bool                 // the request's body was read to its end
@@ -78,7 +80,8 @@ func (g *inferenceRequest) gone() string {
 
 // Message is what has happened, as the Response is told of it.
 func (g *inferenceRequest) Message() *modelserver.Progress {
-	p, kept := g.box.Look(g.now)
+	var kept *enginecore.Hold
+	g.heard, kept = g.box.Look(g.now)
 	if kept != nil && g.kept == nil && g.resp.Request().KV.Named() {
 		if host, port, err := g.s.kv.Address(); err == nil {
 			g.kept = &modelserver.Kept{Host: host, Port: port, Hold: kept}
@@ -86,8 +89,8 @@ func (g *inferenceRequest) Message() *modelserver.Progress {
 			g.s.log.Error("no KV side channel", "server", g.s.name, "error", err)
 		}
 	}
-	p.Kept = g.kept
-	return &p
+	g.heard.Kept = g.kept
+	return &g.heard
 }
 
 // Carry carries out an effect; what comes of it may be more.
@@ -98,7 +101,7 @@ func (g *inferenceRequest) Carry(i int) {
 		g.take()
 	case modelserver.Submit:
 		if g.held != nil {
-			g.watch = watchBody(g.w, g.r, g.held, g.box)
+			g.watch = g.s.watches.begin(g.w, g.r.Body, g.held, g.box)
 		}
 		g.submit()
 	case modelserver.Resume:

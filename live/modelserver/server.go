@@ -58,6 +58,7 @@ type Server struct {
 	feed      *grpcapi.Feed // nil without a publisher
 	seen      seenMedia
 	leaving   chan struct{} // closed when the server begins to stop
+	watches   *bodyWatches
 	pages     pageCache
 	injector  injector
 	traffic   traffic
@@ -116,6 +117,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		Transfers: o.Transfer.Profile.Metrics, KVConsumer: so.KVRole != connector.RoleProducer}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = stored.New(so.MaxBodyBytes), make(chan struct{})
+	s.watches = newBodyWatches(s.leaving)
 	if so.KVEvents != nil {
 		s.feed = new(grpcapi.Feed)
 	}

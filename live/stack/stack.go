@@ -248,7 +248,7 @@ func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string)
 // startRouter starts what finds the pool of a request, where there are several.
 func (s *Stack) startRouter(context.Context) (err error) {
 	if len(s.Pools) > 1 {
-		s.Router, err = bbr.Start(bbr.Options{Address: anyPort, Find: s.o.Scenario.Routes().Find, Stream: s.o.Scenario.RouterStream(), Now: s.Now})
+		s.Router, err = bbr.Start(bbr.Options{Address: anyPort, Router: core.Closed(s.o.Scenario.Routes().Find), Stream: s.o.Scenario.RouterStream(), Now: s.Now})
 	}
 	return err
 }

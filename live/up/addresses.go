@@ -11,6 +11,7 @@ type Addresses struct {
 	EnvoyAdmin string          `json:"envoyAdmin"`
 	Listeners  []ListenAddress `json:"listeners"`
 	Pickers    []PickerAddress `json:"pickers"`
+	Routers    []RouterAddress `json:"bodyRouters,omitempty"`
 	Pods       []PodAddress    `json:"pods"`
 }
 
@@ -21,12 +22,20 @@ type ListenAddress struct {
 	URL     string `json:"url"`
 }
 
-// PickerAddress is a pool's endpoint picker.
+// PickerAddress is a pool's endpoint picker, or one replica of it.
 type PickerAddress struct {
 	Pool    string `json:"pool"` // namespace/name
+	Name    string `json:"name"` // its pod's
 	ExtProc string `json:"extProc"`
 	Health  string `json:"health"`
 	Metrics string `json:"metrics"`
+}
+
+// RouterAddress is a body-based router, or one replica of it.
+type RouterAddress struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	ExtProc   string `json:"extProc"`
 }
 
 // PodAddress is where a pod listens, by its ports' numbers.
@@ -55,8 +64,13 @@ func (u *Up) Addresses() *Addresses {
 		}
 	}
 	for _, b := range u.program.Backends {
-		if x := u.pickers[b.Namespace+"/"+b.Name]; b.Pool != nil && x != nil {
-			a.Pickers = append(a.Pickers, PickerAddress{b.Namespace + "/" + b.Name, x.server.Addr(), x.server.HealthAddr(), x.server.MetricsAddr()})
+		for _, x := range pickersOf(u.pickers, b) {
+			a.Pickers = append(a.Pickers, PickerAddress{b.Namespace + "/" + b.Name, x.name, x.server.Addr(), x.server.HealthAddr(), x.server.MetricsAddr()})
+		}
+	}
+	for _, r := range u.program.Routers {
+		for i := 0; u.routers[routerKey(r, i)] != nil; i++ {
+			a.Routers = append(a.Routers, RouterAddress{fmt.Sprintf("%s-%d", r.Workload.Name, i), r.Workload.Namespace, u.routers[routerKey(r, i)].Addr()})
 		}
 	}
 	for _, p := range sorted(u.pods) {

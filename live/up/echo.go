@@ -45,6 +45,7 @@ type echoed struct {
 	Port      string              `json:"httpPort"`
 	Namespace string              `json:"namespace"`
 	Pod       string              `json:"pod"`
+	Bytes     int64               `json:"bodyBytes"`
 }
 
 // maxDelay bounds what a request asks to wait.
@@ -73,7 +74,8 @@ func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*ec
 
 func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
 	e.log.Debug("pod answers", "namespace", e.namespace, "pod", e.pod, "path", r.RequestURI)
-	if _, err := io.Copy(io.Discard, r.Body); err != nil { // until then nobody tells that the client left
+	size, err := io.Copy(io.Discard, r.Body)
+	if err != nil { // until then nobody tells that the client left
 		return
 	}
 	mine := func(text string) string {
@@ -101,7 +103,7 @@ func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
 	if status, err := strconv.Atoi(mine(r.Header.Get("X-Echo-Status"))); err == nil && status >= 200 && status <= 599 {
 		w.WriteHeader(status)
 	}
-	if err := json.NewEncoder(w).Encode(echoed{r.RequestURI, r.Host, r.Method, r.Proto, r.Header, port, e.namespace, e.pod}); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := json.NewEncoder(w).Encode(echoed{r.RequestURI, r.Host, r.Method, r.Proto, r.Header, port, e.namespace, e.pod, size}); err != nil && !errors.Is(err, net.ErrClosed) {
 		return // the client has left
 	}
 }

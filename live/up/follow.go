@@ -66,8 +66,11 @@ func (u *Up) again(paths []string) error {
 // Dry says what would be brought up: the Program, with its notes and conditions.
 func Dry(s *gateway.Set) (*gateway.Program, error) {
 	p := gateway.Build(s, gateway.Options{Supply: true})
-	if len(p.Gateways) == 0 {
+	switch {
+	case len(p.Gateways) == 0:
 		return p, &InvalidError{errNoGateway}
+	case p.Mistakes != nil:
+		return p, &InvalidError{p.Mistakes}
 	}
 	return p, nil
 }
@@ -78,15 +81,17 @@ var errNoGateway = errors.New("there is no Gateway that can be served; expected 
 func Replicas(s *gateway.Set) (out []string) {
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
-		c, r := serves(w)
+		c, r := w.Serves()
 		what := fmt.Sprintf("%d × %s", w.Replicas, r)
 		switch {
+		case w.With(gateway.RoleRouter) != nil:
+			what = fmt.Sprintf("%d × %s, ahead of the routes", w.Replicas, gateway.RoleRouter)
 		case c == nil:
-			what = fmt.Sprintf("%s, which runs with the pools that it is for", roleOf(&w.Containers[0]))
-		case r == other:
+			what = fmt.Sprintf("%s, which runs with the pools that it is for", w.Containers[0].Role())
+		case r == gateway.RoleOther:
 			what = fmt.Sprintf("%d × image %s, which nothing here simulates: a server that answers with what it was asked", w.Replicas, c.Image)
 		}
-		if has(w, sidecarRole) != nil {
+		if w.With(gateway.RoleSidecar) != nil {
 			what += " behind a routing sidecar"
 		}
 		out = append(out, fmt.Sprintf("%s %s/%s: %s", w.Kind, w.Namespace, w.Name, what))

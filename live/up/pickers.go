@@ -16,8 +16,9 @@ import (
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
-// poolPicker is the endpoint picker of one pool.
+// poolPicker is one replica of a pool's endpoint picker.
 type poolPicker struct {
+	name   string // its pod's
 	server *epp.Standalone
 	config string
 	line   string // its container's command line
@@ -34,7 +35,7 @@ func pickerContainer(s *gateway.Set, b *gateway.Backend) (*gateway.Workload, *ga
 		return nil, nil
 	}
 	for _, w := range s.Selected(b.Picker.Namespace, service.Selector) {
-		if c := has(w, picker); c != nil {
+		if c := w.With(gateway.RolePicker); c != nil {
 			return w, c
 		}
 	}
@@ -46,6 +47,32 @@ func pickerLine(s *gateway.Set, b *gateway.Backend) string {
 		return strings.Join(c.Line(), " ")
 	}
 	return ""
+}
+
+// pickerReplicas are how many endpoint pickers a pool has, and of how many Envoy may
+// choose: with an election one leads, and the others wait.
+func pickerReplicas(s *gateway.Set, b *gateway.Backend) (all, asked int) {
+	w, c := pickerContainer(s, b)
+	if c == nil {
+		return 1, 1
+	}
+	if v, given := c.Flag("ha-enable-leader-election"); given && v != "false" {
+		return w.Replicas, min(w.Replicas, 1)
+	}
+	return w.Replicas, w.Replicas
+}
+
+// pickerKey is the key of a replica of a pool's picker.
+func pickerKey(b *gateway.Backend, i int) string {
+	return fmt.Sprintf("%s/%s/%d", b.Namespace, b.Name, i)
+}
+
+// pickersOf are a pool's, those of the replicas that there are.
+func pickersOf(all map[string]*poolPicker, b *gateway.Backend) (out []*poolPicker) {
+	for i := 0; b.Pool != nil && all[pickerKey(b, i)] != nil; i++ {
+		out = append(out, all[pickerKey(b, i)])
+	}
+	return out
 }
 
 // pickerOptions are those that its container's own flags ask for. Where it listens,
@@ -60,9 +87,6 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 		}
 		if o, err = u.o.Picker(without(args, "config-file", "config-text"), func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
 			return o, &InvalidError{fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name, err)}
-		}
-		if w.Replicas > 1 {
-			u.note(fmt.Sprintf("%s:%d: %s %s/%s: one endpoint picker is started, and not %d", w.File, w.Line, w.Kind, w.Namespace, w.Name, w.Replicas))
 		}
 	}
 	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace, []*core.Endpoint{}, "", nil, nil
@@ -128,10 +152,10 @@ func isPickerConfig(text string) bool {
 // pickerFlags is the configuration that a picker's container is started with.
 func pickerFlags(s *gateway.Set, w *gateway.Workload, c *gateway.Container) ([]byte, string, error) {
 	at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
-	if text, ok := flag(c.Line(), "config-text"); ok {
+	if text, ok := c.Flag("config-text"); ok {
 		return []byte(text), at + ": --config-text", nil
 	}
-	path, ok := flag(c.Line(), "config-file")
+	path, ok := c.Flag("config-file")
 	if !ok {
 		return nil, "", nil
 	}
@@ -142,8 +166,8 @@ func pickerFlags(s *gateway.Set, w *gateway.Workload, c *gateway.Container) ([]b
 	return []byte(text), from, nil
 }
 
-// startPicker starts a pool's picker.
-func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend) (*poolPicker, error) {
+// startPicker starts a replica of a pool's picker.
+func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker, error) {
 	text, from, err := u.pickerConfig(s, b)
 	if err != nil {
 		return nil, err
@@ -157,7 +181,11 @@ func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend) (*poolPicker, error
 	if err != nil {
 		return nil, &InvalidError{err}
 	}
-	return &poolPicker{server: server, config: string(text), line: pickerLine(s, b)}, nil
+	name := b.Name + "-epp"
+	if w, _ := pickerContainer(s, b); w != nil {
+		name = w.Name
+	}
+	return &poolPicker{name: fmt.Sprintf("%s-%d", name, i), server: server, config: string(text), line: pickerLine(s, b)}, nil
 }
 
 // reload gives a picker the configuration that the objects have now.

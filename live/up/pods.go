@@ -22,7 +22,7 @@ type pod struct {
 	workload  *gateway.Workload
 	name      string
 	namespace string
-	role      role
+	role      gateway.Role
 	number    int // of its address in the block
 	ip        netip.Addr
 	// at are the places where its ports listen, by the ports' numbers.
@@ -147,7 +147,7 @@ func (p *pod) listens(ports []int) bool {
 // startPod starts a replica, on these ports where nothing else says them. An error
 // says which container is at fault, and leaves nothing behind.
 func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err error) {
-	c, r := serves(w)
+	c, r := w.Serves()
 	p = &pod{workload: w, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r, at: map[int]string{}}
 	u.mu.Lock()
 	p.number, p.ip, err = u.places.take()
@@ -161,7 +161,7 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 			u.stopPod(context.Background(), p)
 		}
 	}()
-	if r == modelServer {
+	if r == gateway.RoleServer {
 		return p, u.startServer(p, c)
 	}
 	var addresses []string
@@ -228,7 +228,7 @@ func declared(c *gateway.Container, i int) int {
 	if i < len(c.Ports) {
 		return c.Ports[i].Number
 	}
-	if v, ok := flag(c.Line(), "port"); ok {
+	if v, ok := c.Flag("port"); ok {
 		if n, err := strconv.Atoi(v); err == nil {
 			return n + i
 		}

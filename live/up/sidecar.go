@@ -22,7 +22,7 @@ import (
 // own command line. TLS inside a pod and between pods is left out: no manifest
 // tells the gateway of it.
 func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
-	c := has(p.workload, sidecarRole)
+	c := p.workload.With(gateway.RoleSidecar)
 	if c == nil {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (u *Up) writeEndpoints(pods []*pod) error {
 	}
 	byNamespace := map[string][]endpoint{}
 	for _, p := range pods {
-		if p.role != modelServer {
+		if p.role != gateway.RoleServer {
 			continue
 		}
 		for n, at := range p.at {

@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
+	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/envoy/xds"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -87,7 +88,8 @@ type Up struct {
 	program  *gateway.Program
 	pods     map[string]*pod
 	starting map[string]*pod        // those of the change under way
-	pickers  map[string]*poolPicker // by namespace/name
+	pickers  map[string]*poolPicker // by pickerKey
+	routers  map[string]*bbr.Server // by routerKey
 	certs    map[string][2][]byte
 	ejected  map[string][]string // endpoints by their clusters
 	draining sync.WaitGroup
@@ -111,7 +113,7 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 
 // Start brings everything up. On an error nothing is left running.
 func Start(ctx context.Context, o Options) (u *Up, err error) {
-	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: time.Now(), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, certs: map[string][2][]byte{},
+	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: time.Now(), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, certs: map[string][2][]byte{},
 		places: places{used: map[int]bool{}}, hosts: map[string]netip.Addr{}, listen: map[string]string{}}
 	if !u.o.Host.IsValid() {
 		u.o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -170,10 +172,13 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	if len(program.Gateways) == 0 {
 		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
 	}
+	if program.Mistakes != nil {
+		return &InvalidError{program.Mistakes}
+	}
 	for _, text := range program.Notes {
 		u.note(text)
 	}
-	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}}
+	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}}
 	defer func() {
 		if err != nil {
 			next.undo()
@@ -185,6 +190,7 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	if err := u.open(program); err != nil {
 		return err
 	}
+	next.tellNewPickers()
 	wide, err := next.state(next.both())
 	if err != nil {
 		return err
@@ -201,12 +207,17 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 		return err
 	}
 	gonePods, gonePickers := next.gone()
-	u.objects, u.program, u.pods, u.pickers = s, program, next.pods, next.pickers
+	goneRouters := next.goneRouters()
+	u.objects, u.program, u.pods, u.pickers, u.routers = s, program, next.pods, next.pickers, next.routers
+	u.route()
 	u.draining.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), drained)
 		defer cancel()
 		for _, x := range gonePickers {
 			_ = x.stop(ctx) // nobody waits for it
+		}
+		for _, x := range goneRouters {
+			x.Stop(ctx)
 		}
 		for _, p := range gonePods {
 			u.stopPod(ctx, p)
@@ -229,9 +240,11 @@ type change struct {
 	program *gateway.Program
 	pods    map[string]*pod
 	pickers map[string]*poolPicker
-	// started and opened are what was not there before.
+	routers map[string]*bbr.Server
+	// started, opened and routing are what was not there before.
 	started []*pod
 	opened  []*poolPicker
+	routing []*bbr.Server
 	// reloaded have another configuration, and before it had.
 	reloaded map[*poolPicker]string
 }
@@ -240,12 +253,12 @@ type change struct {
 func (c *change) start() error {
 	for i := range c.s.Workloads {
 		w := &c.s.Workloads[i]
-		container, r := serves(w)
+		container, r := w.Serves()
 		if container == nil {
 			continue
 		}
 		var ports []int
-		if r == other {
+		if r == gateway.RoleOther {
 			ports = podPorts(c.s, w, container)
 		}
 		for k := range w.Replicas {
@@ -281,25 +294,34 @@ func (c *change) start() error {
 		if b.Pool == nil {
 			continue
 		}
-		key := b.Namespace + "/" + b.Name
-		x := c.u.pickers[key]
-		if x == nil || x.line != pickerLine(c.s, b) {
-			var err error
-			if x, err = c.u.startPicker(c.s, b); err != nil {
+		all, _ := pickerReplicas(c.s, b)
+		for i := range all {
+			if err := c.picker(b, i); err != nil {
 				return err
-			}
-			c.opened = append(c.opened, x)
-		} else {
-			was := x.config
-			if err := x.reload(c.u, c.s, b); err != nil {
-				return err
-			}
-			if x.config != was {
-				c.reloaded[x] = was
 			}
 		}
-		c.pickers[key] = x
 	}
+	return c.startRouters()
+}
+
+// picker starts a replica of a pool's picker, or has the one that is there go on.
+func (c *change) picker(b *gateway.Backend, i int) (err error) {
+	x := c.u.pickers[pickerKey(b, i)]
+	if x == nil || x.line != pickerLine(c.s, b) {
+		if x, err = c.u.startPicker(c.s, b, i); err != nil {
+			return err
+		}
+		c.opened = append(c.opened, x)
+	} else {
+		was := x.config
+		if err := x.reload(c.u, c.s, b); err != nil {
+			return err
+		}
+		if x.config != was {
+			c.reloaded[x] = was
+		}
+	}
+	c.pickers[pickerKey(b, i)] = x
 	return nil
 }
 
@@ -312,6 +334,9 @@ func (c *change) undo() {
 	}
 	for _, x := range c.opened {
 		_ = x.stop(ctx) // nothing asks it
+	}
+	for _, x := range c.routing {
+		x.Stop(ctx)
 	}
 	for x, was := range c.reloaded {
 		if err := x.server.Reload([]byte(was)); err == nil {
@@ -356,19 +381,35 @@ func (c *change) gone() (pods []*pod, pickers []*poolPicker) {
 
 // tellPickers gives every picker the endpoints that it may choose from.
 func (c *change) tellPickers() {
-	pods := c.list()
 	for _, b := range c.program.Backends {
-		if x := c.pickers[b.Namespace+"/"+b.Name]; b.Pool != nil && x != nil {
-			s := c.u.endpointsOf(c.s, b.Pool, pods)
-			s.Endpoints = c.u.withoutEjected(b.Key, s.Endpoints)
-			x.server.Picking().Apply(s, false)
+		for _, x := range pickersOf(c.pickers, b) {
+			c.tell(x, b, c.list())
 		}
 	}
 }
 
+// tellNewPickers gives pickers that are new the endpoints that Envoy knows already:
+// it may ask them before it knows the others.
+func (c *change) tellNewPickers() {
+	stay := slices.DeleteFunc(c.list(), func(p *pod) bool { return slices.Contains(c.started, p) })
+	for _, b := range c.program.Backends {
+		for _, x := range pickersOf(c.pickers, b) {
+			if slices.Contains(c.opened, x) {
+				c.tell(x, b, stay)
+			}
+		}
+	}
+}
+
+func (c *change) tell(x *poolPicker, b *gateway.Backend, pods []*pod) {
+	s := c.u.endpointsOf(c.s, b.Pool, pods)
+	s.Endpoints = c.u.withoutEjected(b.Key, s.Endpoints)
+	x.server.Picking().Apply(s, false)
+}
+
 // state is what Envoy is told with these pods.
 func (c *change) state(pods []*pod) (xds.State, error) {
-	d := envoy.Dynamic{Program: c.program, Pickers: map[string]envoy.Processor{}, Endpoints: map[string][]string{}, Certificate: c.u.certificate,
+	d := envoy.Dynamic{Program: c.program, Pickers: map[string]envoy.Processor{}, Routers: c.processors(), Endpoints: map[string][]string{}, Certificate: c.u.certificate,
 		AccessLog: filepath.Join(c.u.Envoy.Dir, envoy.AccessLogFile),
 		Listen: func(g *gateway.Served, port int) string {
 			c.u.mu.Lock()
@@ -383,7 +424,12 @@ func (c *change) state(pods []*pod) (xds.State, error) {
 		for _, e := range c.u.endpointsOf(c.s, b.Pool, pods).Endpoints {
 			d.Endpoints[b.Key] = append(d.Endpoints[b.Key], e.HostPort())
 		}
-		d.Pickers[b.Key] = envoy.Processor{Addresses: []string{c.pickers[b.Namespace+"/"+b.Name].server.Addr()}}
+		var p envoy.Processor
+		_, asked := pickerReplicas(c.s, b)
+		for _, x := range pickersOf(c.pickers, b)[:asked] {
+			p.Addresses = append(p.Addresses, x.server.Addr())
+		}
+		d.Pickers[b.Key] = p
 	}
 	r, err := d.Resources()
 	if err != nil {
@@ -492,6 +538,9 @@ func (u *Up) Stop(ctx context.Context) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(u.pickers)) {
 		errs = append(errs, u.pickers[key].stop(ctx))
+	}
+	for _, x := range u.routers {
+		x.Stop(ctx)
 	}
 	for _, p := range sorted(u.pods) {
 		u.stopPod(ctx, p)

@@ -183,6 +183,9 @@ func plan(w io.Writer, s *gateway.Set) error {
 	p, err := up.Dry(s)
 	for _, g := range p.Gateways {
 		fmt.Fprintf(w, "Gateway %s/%s\n", g.Namespace, g.Name)
+		if r := g.Router; r != nil {
+			fmt.Fprintf(w, "  body-based router %s/%s sees every request first\n", r.Workload.Namespace, r.Workload.Name)
+		}
 		for _, t := range g.Tables() {
 			fmt.Fprintf(w, "  %s\n", t.Name)
 			for _, h := range t.Hosts {
@@ -232,6 +235,9 @@ func (c *manifestsCheckCmd) Run(o *outside) error {
 		return exit.ByCause(exit.Input, err)
 	}
 	p, _ := up.Dry(s)
+	if p.Mistakes != nil {
+		return exit.With(exit.Input, p.Mistakes)
+	}
 	for _, text := range append(s.Warnings, p.Notes...) {
 		fmt.Fprintln(o.Stdout, "note:", text)
 	}

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strconv"
@@ -21,7 +22,12 @@ type HTTP struct {
 
 // exchange is what requests are counted by: as many kinds as there are routes,
 // methods and classes of statuses.
-type exchange struct{ handler, method, status string }
+type exchange struct {
+	handler, method string
+	class           int // 2 is 2xx
+}
+
+func (k *exchange) status() string { return strconv.Itoa(k.class) + "xx" }
 
 type exchanged struct {
 	n       uint64
@@ -49,13 +55,27 @@ type Exchange struct {
 
 // Observe counts one request.
 func (h *HTTP) Observe(e *Exchange) {
+	x := h.exchanges[exchange{e.Handler, e.Method, e.Status / 100}]
+	if x == nil {
+		if x = h.begin(e); x == nil {
+			return
+		}
+	}
+	x.n++
+	x.in += float64(e.In)
+	x.out += float64(e.Out)
+	x.seconds.observe(e.Seconds)
+	h.all.observe(e.Seconds)
+	h.version++
+}
+
+// begin is what a request is counted in that is the first of its kind, or goes by
+// another name; nil where it is not counted.
+func (h *HTTP) begin(e *Exchange) *exchanged {
 	if slices.Contains(unmeasured, e.Handler) {
-		return
+		return nil
 	}
-	k := exchange{e.Handler, e.Method, strconv.Itoa(e.Status/100) + "xx"}
-	if k.handler == "" {
-		k.handler = "none"
-	}
+	k := exchange{cmp.Or(e.Handler, "none"), e.Method, e.Status / 100}
 	if !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, k.method) {
 		k.method = "none"
 	}
@@ -67,12 +87,7 @@ func (h *HTTP) Observe(e *Exchange) {
 		x = &exchanged{seconds: newHistogram(httpBounds)}
 		h.exchanges[k] = x
 	}
-	x.n++
-	x.in += float64(e.In)
-	x.out += float64(e.Out)
-	x.seconds.observe(e.Seconds)
-	h.all.observe(e.Seconds)
-	h.version++
+	return x
 }
 
 // Version changes whenever the counts do.
@@ -88,12 +103,12 @@ func (h *HTTP) Write(w metrics.Writer) {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b exchange) int {
-		return strings.Compare(a.handler+" "+a.method+" "+a.status, b.handler+" "+b.method+" "+b.status)
+		return strings.Compare(a.handler+" "+a.method+" "+a.status(), b.handler+" "+b.method+" "+b.status())
 	})
 	w.Labels()
 	if w.Family("http_requests_total", "counter", "Total number of requests by method, status and handler.") {
 		for _, k := range keys {
-			w.Sample(float64(h.exchanges[k].n), metrics.Label{Name: "handler", Value: k.handler}, metrics.Label{Name: "method", Value: k.method}, metrics.Label{Name: "status", Value: k.status})
+			w.Sample(float64(h.exchanges[k].n), metrics.Label{Name: "handler", Value: k.handler}, metrics.Label{Name: "method", Value: k.method}, metrics.Label{Name: "status", Value: k.status()})
 		}
 	}
 	h.size(w, keys, "http_request_size_bytes", "Content length of incoming requests by handler. Only value of header is respected. Otherwise ignored. No percentile calculated.",

@@ -12,34 +12,36 @@ const latestKept = 512
 type latest struct {
 	values []float64
 	next   int
-	sorted []float64 // of values, once somebody has asked
 }
 
 func (l *latest) add(v float64) {
-	asked := len(l.sorted) > 0
-	if asked {
-		i, _ := slices.BinarySearch(l.sorted, v)
-		l.sorted = slices.Insert(l.sorted, i, v)
-	}
 	if len(l.values) < latestKept {
 		l.values = append(l.values, v)
 		return
-	}
-	if asked {
-		i, _ := slices.BinarySearch(l.sorted, l.values[l.next])
-		l.sorted = slices.Delete(l.sorted, i, i+1)
 	}
 	l.values[l.next] = v
 	l.next = (l.next + 1) % latestKept
 }
 
-// quantile is the smallest value that the part q of all is not above.
+// quantile is the smallest value that the part q of all is not above. Of a high
+// one few values are greater: those alone are put in order.
 func (l *latest) quantile(q float64) float64 {
-	if len(l.sorted) == 0 {
-		l.sorted = append(l.sorted, l.values...)
-		slices.Sort(l.sorted)
+	greatest := len(l.values) - max(1, int(math.Ceil(q*float64(len(l.values))))) + 1
+	var room [latestKept/64 + 1]float64
+	top := room[:0]
+	for _, v := range l.values {
+		if len(top) == greatest && v <= top[0] {
+			continue
+		}
+		i, _ := slices.BinarySearch(top, v)
+		if len(top) < greatest {
+			top = slices.Insert(top, i, v)
+			continue
+		}
+		copy(top, top[1:i])
+		top[i-1] = v
 	}
-	return l.sorted[max(0, int(math.Ceil(q*float64(len(l.sorted))))-1)]
+	return top[0]
 }
 
 // p99 is the time that 99 of 100 requests took at most: of those that ended, or

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
@@ -379,3 +380,12 @@ func Default() *Config {
 
 // Duration is a span of time written as "60s"; "0s" switches something off.
 type Duration = strictyaml.Duration
+
+// Seconds is a span of time written as a number of seconds; 0 where that is not
+// between 0 and a billion.
+func Seconds(s float64) machine.Time {
+	if !(s > 0 && s < 1e9) {
+		return 0
+	}
+	return machine.Time(s * float64(machine.Second))
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/session"
 )
 
 // Builtin is a fresh registry with all built-in types, and those that the
@@ -42,7 +43,7 @@ func Builtin() picker.Registry {
 		"encode-filter":                beta(newRoleFilter("encode", "encode-prefill", "encode-prefill-decode")),
 		"prefix-cache-affinity-filter": beta(newPrefixAffinity),
 		"slo-headroom-tier-filter":     beta(newHeadroomTier),
-		"session-affinity-filter":      alpha(newSessionFilter),
+		"session-affinity-filter":      alpha(session.NewFilter),
 		"endpoint-attribute-filter":    alpha(newAttributeFilter),
 		"utilization-filter":           alpha(newUtilizationFilter),
 		"topology-affinity-filter":     alpha(newTopologyFilter),
@@ -59,7 +60,7 @@ func Builtin() picker.Registry {
 		"prefix-cache-scorer":          beta(newPrefixScorer),
 		"no-hit-lru-scorer":            beta(newNoHitLRU),
 		"context-length-aware":         beta(newContextLength),
-		"session-affinity-scorer":      alpha(newSessionScorer),
+		"session-affinity-scorer":      alpha(session.NewScorer),
 		"header-label-affinity-scorer": alpha(newHeaderLabel),
 		"endpoint-attribute-scorer":    alpha(newAttributeScorer),
 		"topology-affinity-scorer":     alpha(newTopologyScorer),
@@ -88,10 +89,10 @@ func Builtin() picker.Registry {
 		"precise-prefix-cache-scorer":  old(newPrecisePrefix("precise-prefix-cache-scorer")),
 		"inflight-load-producer":       beta(newInflight),
 		"predicted-latency-producer":   beta(newPredicted),
-		"session-id-producer":          beta(newSessionID),
+		"session-id-producer":          beta(session.NewIDProducer),
 		"mm-embeddings-cache-producer": beta(newEmbeddings),
 		"p2p-source-producer":          alpha(newP2PSource),
-		"agent-identity":               alpha(newAgentIdentity),
+		"agent-identity":               alpha(session.NewAgentIdentity),
 		// admission
 		"latency-slo-admitter":       beta(newLatencySLO),
 		"probabilistic-admitter":     beta(newProbabilistic),
@@ -123,15 +124,15 @@ func Builtin() picker.Registry {
 		"models-data-extractor":        kind(picker.KindExtractor, datalayer.NewIdle),
 		// documents 002 and 003
 		"ready-filter":                 beta(newReady),
-		"session-prefix-scorer":        beta(newSessionPrefix),
+		"session-prefix-scorer":        beta(session.NewPrefixScorer),
 		"qps-load-scorer":              beta(newQPSLoad),
 		"criticality-scorer":           beta(newCriticality),
-		"conversation-profile-handler": beta(newConversationHandler),
+		"conversation-profile-handler": beta(session.NewConversationHandler),
 		"weighted-load-scorer":         beta(newWeightedLoad),
 		"threshold-prefix-scorer":      beta(newThresholdPrefix),
 		"dynamic-routing":              beta(newDynamicRouting),
 		"kv-cache-manager-scorer":      beta(newKVManager),
-		"session-sticky-scorer":        beta(newSessionSticky),
+		"session-sticky-scorer":        beta(session.NewSticky),
 		"new-token-pd-decider":         kind(picker.KindDecider, newNewTokenDecider),
 		"vllm-metric-scraper":          beta(datalayer.NewScraper("vllm-metric-scraper")),
 		"kv-cache-metric-scraper":      beta(datalayer.NewScraper("kv-cache-metric-scraper")),

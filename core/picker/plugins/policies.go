@@ -99,7 +99,7 @@ func (pol *policy) readProgram(p picker.Params) error {
 		return err
 	}
 	pol.program = flowcontrol.Program{Strategy: ps.Strategy, WeightService: ps.Service, WeightWait: ps.HeadWait,
-		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: seconds(ps.TTL), EvictionSweep: seconds(min(ps.Sweep, 1e8))}
+		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: config.Seconds(ps.TTL), EvictionSweep: config.Seconds(min(ps.Sweep, 1e8))}
 	if err := pol.program.Validate(); err != nil {
 		return p.Errorf("%v", err)
 	}

@@ -6,6 +6,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
+// maxRates is how many endpoints' requests per second are counted.
+const maxRates = 1 << 16
+
 // qpsLoad is qps-load-scorer (document 002, chapter 10): 1 - qps/maxQps, by what the endpoint says of
 // both. With the parameter maxQps, an endpoint that says nothing has what this
 // picker sent there in the last second as its qps; without it, load01 counts.

@@ -3,7 +3,6 @@ package plugins
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -172,44 +171,6 @@ func (f *inflight) LoadDecision(d *picker.Decision, text []byte) error {
 	}
 	return nil
 }
-
-type savedSessions struct {
-	Swept    machine.Time            `json:"swept,omitempty"`
-	Sessions map[string]savedBinding `json:"sessions,omitempty"`
-}
-
-type savedBinding struct {
-	Endpoint string       `json:"endpoint"`
-	Seen     machine.Time `json:"seen"`
-}
-
-// SaveState copies who is bound where.
-func (s *session) SaveState() any {
-	out := savedSessions{Swept: s.swept, Sessions: make(map[string]savedBinding, len(s.bindings))}
-	for id, b := range s.bindings {
-		out.Sessions[id] = savedBinding{b.endpoint, b.seen}
-	}
-	return out
-}
-
-// LoadState takes it over.
-func (s *session) LoadState(text []byte) error {
-	var x savedSessions
-	if err := json.Unmarshal(text, &x); err != nil {
-		return err
-	}
-	s.swept = x.Swept
-	for id, b := range x.Sessions {
-		s.bindings[id] = binding{b.Endpoint, b.Seen}
-	}
-	return nil
-}
-
-// SaveState copies which conversations were seen.
-func (h *conversationHandler) SaveState() any { return maps.Clone(h.seen) }
-
-// LoadState takes it over.
-func (h *conversationHandler) LoadState(text []byte) error { return json.Unmarshal(text, &h.seen) }
 
 // SaveState copies the order of use.
 func (s *noHitLRU) SaveState() any { return slices.Clone(s.used) }

@@ -60,7 +60,7 @@ const trustedLength = 1 << 20
 // TooSlow answers a body that was cut for its slowness; nil is another error.
 func TooSlow(err error) *openai.Error {
 	var slow *serve.SlowBodyError
-	if !errors.As(err, &slow) {
+	if err == nil || !errors.As(err, &slow) {
 		return nil
 	}
 	return openai.Errorf(http.StatusRequestTimeout, "", "%v; send it faster, or start the server with a larger --body-idle-timeout or --body-timeout.", slow)

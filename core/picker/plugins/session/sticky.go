@@ -1,4 +1,4 @@
-package plugins
+package session
 
 import (
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -14,7 +14,8 @@ type sessionSticky struct {
 	hits, misses int64
 }
 
-func newSessionSticky(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewSticky makes a session-sticky-scorer.
+func NewSticky(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	ps := struct {
 		TTL        config.Duration `json:"ttl" above:"0s"`
 		Stickiness string          `json:"stickiness" oneof:"high,medium,low"`

@@ -1,4 +1,4 @@
-package plugins
+package session
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 )
 
 // conversation is the id of the conversation that a request belongs to: what
@@ -25,7 +26,8 @@ type sessionPrefix struct {
 	sent *bounded.Store[string, string] // endpoint by conversation
 }
 
-func newSessionPrefix(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+// NewPrefixScorer makes a session-prefix-scorer.
+func NewPrefixScorer(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
 	return &sessionPrefix{named{}, bounded.New[string, string](bounded.Limits{Entries: maxSessions, Bytes: maxSessionBytes}, nil)}, nil
 }
 
@@ -73,8 +75,9 @@ type conversationHandler struct {
 	seen map[string]machine.Time
 }
 
-func newConversationHandler(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &conversationHandler{Prefill: prefillProfile, Decode: "decode", TTLSeconds: 300,
+// NewConversationHandler makes a conversation-profile-handler.
+func NewConversationHandler(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	h := &conversationHandler{Prefill: "prefill", Decode: "decode", TTLSeconds: 300,
 		seen: map[string]machine.Time{}}
 	return h, p.Decode(h)
 }
@@ -94,7 +97,7 @@ func (h *conversationHandler) Schedule(c *picker.Cycle) error {
 }
 
 func (h *conversationHandler) known(c *picker.Cycle, id string) bool {
-	if at, ok := h.seen[id]; ok && c.Now-at < seconds(h.TTLSeconds) {
+	if at, ok := h.seen[id]; ok && c.Now-at < config.Seconds(h.TTLSeconds) {
 		return true
 	}
 	for _, i := range c.Candidates {
@@ -113,7 +116,7 @@ func (h *conversationHandler) Commit(now machine.Time, d *picker.Decision) {
 	}
 	if len(h.seen) >= maxSessions {
 		for k, at := range h.seen {
-			if now-at >= seconds(h.TTLSeconds) {
+			if now-at >= config.Seconds(h.TTLSeconds) {
 				delete(h.seen, k)
 			}
 		}

@@ -1,4 +1,6 @@
-package plugins
+// Package session has the plug-ins that know to which session or conversation a
+// request belongs, and keep it where it was.
+package session
 
 import (
 	"cmp"
@@ -9,7 +11,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 )
+
+// named is embedded by every plug-in here.
+type named = picker.Base
 
 // sessionParams are the parameters of session-affinity-filter and -scorer.
 type sessionParams struct {
@@ -34,7 +40,6 @@ const (
 	strategySessionID = "session_id"
 	maxSessions       = 1 << 20
 	maxSessionBytes   = 64 << 20 // of conversations' names and where they are
-	maxRates          = 1 << 16  // endpoints whose requests per second are counted
 )
 
 // session pins the requests of one session to one endpoint. With the strategy
@@ -84,7 +89,7 @@ func (s *session) read(p picker.Params) error {
 	if s.header == "" {
 		s.header = picker.HeaderSessionToken
 	}
-	s.ttl, s.sweep = seconds(s.SessionID.TTLSeconds), max(seconds(s.SessionID.SweepSeconds), 1)
+	s.ttl, s.sweep = config.Seconds(s.SessionID.TTLSeconds), max(config.Seconds(s.SessionID.SweepSeconds), 1)
 	s.bindings = map[string]binding{}
 	return nil
 }
@@ -225,7 +230,8 @@ type sessionFilter struct {
 	session
 }
 
-func newSessionFilter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewFilter makes a session-affinity-filter.
+func NewFilter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	f := &sessionFilter{}
 	return f, f.read(p)
 }
@@ -250,7 +256,8 @@ type sessionScorer struct {
 	session
 }
 
-func newSessionScorer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewScorer makes a session-affinity-scorer.
+func NewScorer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	s := &sessionScorer{}
 	return s, s.read(p)
 }
@@ -278,7 +285,8 @@ type sessionIDProducer struct {
 	CookieName string `json:"cookieName"`
 }
 
-func newSessionID(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewIDProducer makes a session-id-producer.
+func NewIDProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	s := &sessionIDProducer{}
 	if err := p.Decode(s); err != nil {
 		return nil, err
@@ -316,11 +324,4 @@ func (s *sessionIDProducer) RequestHeader(r *picker.Request) {
 // Why names what the session is bound to.
 func (f *sessionFilter) Why(*picker.Decision, int32) string {
 	return "the session belongs to another endpoint"
-}
-
-func seconds(s float64) machine.Time {
-	if !(s > 0 && s < 1e9) {
-		return 0
-	}
-	return machine.Time(s * float64(machine.Second))
 }

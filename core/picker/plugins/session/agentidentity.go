@@ -1,4 +1,4 @@
-package plugins
+package session
 
 import (
 	"cmp"
@@ -19,7 +19,8 @@ type agentIdentity struct {
 	headers []string
 }
 
-func newAgentIdentity(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewAgentIdentity makes an agent-identity.
+func NewAgentIdentity(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	a := &agentIdentity{}
 	if err := p.Decode(a); err != nil {
 		return nil, err

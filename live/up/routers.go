@@ -1,0 +1,74 @@
+package up
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/live/bbr"
+	"github.com/windtunnel/windtunnel/live/envoy"
+)
+
+// routed is what a body-based router lets a request's body be. The real one has no
+// limit.
+var routed = stream.Config{MaxBodyBytes: 32 << 20, BodyIdle: 60 * machine.Second, BodyTotal: 300 * machine.Second}
+
+// routerKey is the key of a replica of a body-based router.
+func routerKey(r *gateway.BodyRouter, i int) string { return fmt.Sprintf("%s/%d", r.Key, i) }
+
+// startRouters starts the body-based routers that are new, and keeps those that stay.
+func (c *change) startRouters() error {
+	for _, r := range c.program.Routers {
+		for i := range r.Workload.Replicas {
+			key := routerKey(r, i)
+			x := c.u.routers[key]
+			if x == nil {
+				var err error
+				if x, err = bbr.Start(bbr.Options{Address: anyPort, Router: r.Router, Stream: routed, Now: c.u.now}); err != nil {
+					return err
+				}
+				c.routing = append(c.routing, x)
+			}
+			c.routers[key] = x
+		}
+	}
+	return nil
+}
+
+// goneRouters are those that are in force and no more in the change.
+func (c *change) goneRouters() (out []*bbr.Server) {
+	for key, x := range c.u.routers {
+		if c.routers[key] == nil {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// processors are the body-based routers as Envoy reaches them.
+func (c *change) processors() map[string]envoy.Processor {
+	out := map[string]envoy.Processor{}
+	for _, r := range c.program.Routers {
+		var p envoy.Processor
+		for i := range r.Workload.Replicas {
+			p.Addresses = append(p.Addresses, c.routers[routerKey(r, i)].Addr())
+		}
+		out[r.Key] = p
+	}
+	return out
+}
+
+// route has the body-based routers decide as the objects in force say: Envoy has
+// the routes already.
+func (u *Up) route() {
+	for _, r := range u.program.Routers {
+		for i := range r.Workload.Replicas {
+			u.routers[routerKey(r, i)].Route(r.Router)
+		}
+	}
+}
+
+// now is the time of the run.
+func (u *Up) now() machine.Time { return machine.FromDuration(time.Since(u.origin)) }
