@@ -470,7 +470,7 @@ func (a *Autoscaling) prepare(s *Scenario, p *Pool) error {
 func (a *Autoscaling) unknown(p *Pool) (out []string) {
 	c := &a.read.Config
 	for _, name := range c.Names() {
-		if !known(name) {
+		if !Known(name) {
 			out = append(out, fmt.Sprintf("nobody here tells the metric %s; it reads as nothing", name))
 		}
 		if strings.HasPrefix(name, "llm_d_epp_flow_control_") && !strings.Contains(string(p.EPP.Config.Text), "flowControl") {
@@ -480,8 +480,8 @@ func (a *Autoscaling) unknown(p *Pool) (out []string) {
 	return out
 }
 
-// known says whether somebody in a run tells a metric.
-func known(name string) bool {
+// Known says whether somebody in a run tells a metric.
+func Known(name string) bool {
 	return strings.HasPrefix(name, "vllm:") || slices.Contains(epp.FigureNames, name) || slices.Contains(autoscaler.StateMetrics, name)
 }
 
