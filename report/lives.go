@@ -35,6 +35,7 @@ func (t *Tally) Lived(l *flow.Life) {
 	t.good.ended(class, slo, &e)
 	t.pools.lived(l, &e)
 	t.ended.add(e)
+	t.output += float64(e.Tokens)
 }
 
 // times are those of a life.

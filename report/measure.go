@@ -72,6 +72,8 @@ const (
 	Seconds   Unit = "seconds"
 	Share     Unit = "share"
 	PerSecond Unit = "per second"
+	Count     Unit = "count"
+	USD       Unit = "USD"
 )
 
 // part is a stretch of a run: the requests that were sent in it, and what came to
@@ -81,6 +83,7 @@ type part struct {
 	seconds                  float64
 	completed, input, output float64
 	good                     float64 // of those sent
+	gpuSeconds, usd          float64 // of the servers; usd is not a number where some have no price
 
 	sorted map[string][]float64 // what requests came to, by the measure's family: once for all its quantiles
 }
@@ -134,6 +137,9 @@ func Measures() []Measure {
 		}
 		return took / gaps
 	}})
+	list = append(list,
+		Measure{Name: "GPUs", Unit: Count, whole: func(p *part) float64 { return p.gpuSeconds / p.seconds }},
+		Measure{Name: "USD per 1M output tokens", Unit: USD, whole: func(p *part) float64 { return p.usd / p.output * 1e6 }})
 	latency("e2e", func(e *Ended) (float64, bool) { return float64(e.E2E) / 1e6, e.Completed })
 	return list
 }
@@ -236,6 +242,8 @@ func merged(parts []part) (all part) {
 		all.input += p.input
 		all.output += p.output
 		all.good += p.good
+		all.gpuSeconds += p.gpuSeconds
+		all.usd += p.usd
 	}
 	return all
 }
@@ -255,6 +263,12 @@ func (x *Sample) cut(k int, slo SLO) []part {
 	each := float64(x.Each)
 	for i := range parts {
 		parts[i].seconds = (begins[i+1] - begins[i]).Seconds()
+		parts[i].gpuSeconds, parts[i].usd = math.NaN(), math.NaN()
+		if l := x.Ledger; l != nil {
+			if parts[i].gpuSeconds, parts[i].usd = l.between(begins[i], begins[i+1]); !l.Priced {
+				parts[i].usd = math.NaN()
+			}
+		}
 		for j := range parts[i].sent {
 			e := &parts[i].sent[j]
 			if slo.Holds(e) {
@@ -312,13 +326,19 @@ func valuesIn(parts []part, m *Measure) (values []float64, fewest int) {
 	return values, fewest
 }
 
-const unsettled = "the requests in flight never settle"
+const (
+	unsettled = "the requests in flight never settle"
+	scaled    = "the number of servers changes with the load, so that a part of the run says nothing about another; --replications does"
+)
 
 // unsteady is why nothing that is measured in a run has an interval, empty where it
 // may.
 func (r Runs) unsteady() string {
 	for _, x := range r {
-		if !x.Steady {
+		switch {
+		case x.Scaled && len(r) == 1:
+			return scaled
+		case !x.Steady && !x.Scaled:
 			return unsettled
 		}
 	}

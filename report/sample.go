@@ -74,20 +74,31 @@ type Sample struct {
 	Cut machine.Time
 	// Steady is false for a run in which the requests in flight never settled.
 	Steady bool
+	// Scaled says that an autoscaler wanted another number of servers after that: the run is
+	// one of its own, and what it came to no sample of how it goes on.
+	Scaled bool
+
+	Ledger *Ledger // nil where servers have no price and neither come nor go
 }
 
 // Sample is what was counted until now, from the requests that ended.
 func (t *Tally) Sample() *Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return newSample(slices.Clone(t.ended.list), int(max(t.ended.stride, 1)))
+	return t.paid(newSample(slices.Clone(t.ended.list), int(max(t.ended.stride, 1))))
 }
 
 // lastSample is Sample of a run that is over: nothing is counted any more.
 func (t *Tally) lastSample() *Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return newSample(t.ended.list, int(max(t.ended.stride, 1)))
+	return t.paid(newSample(t.ended.list, int(max(t.ended.stride, 1))))
+}
+
+// paid adds to a sample what its servers were.
+func (t *Tally) paid(x *Sample) *Sample {
+	x.Ledger, x.Scaled = t.servers.ledger(), t.servers.scaledAfter(x.From)
+	return x
 }
 
 // Expect makes room for so many requests of a run: memory that is used as they end.
@@ -195,4 +206,7 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	t.good.ended(r.class, r.slo, &e)
 	t.pools.ended(r, o, &e)
 	t.ended.add(e)
+	if e.Completed {
+		t.output += float64(e.Tokens)
+	}
 }

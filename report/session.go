@@ -54,7 +54,9 @@ type Options struct {
 
 	indexes          []IndexSummary
 	pools            []PoolSummary // as a recording tells
-	hops             *HopTimes     // as a recording tells
+	fleets           []ServersSummary
+	cost             *CostSummary
+	hops             *HopTimes // as a recording tells
 	servers, prefill []string
 }
 
@@ -104,6 +106,7 @@ func Start(o Options) (*Session, error) {
 func (s *Session) Retell(told Summary) {
 	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops, s.options.pools = told.Scenario, told.Seed, told.IndexLag, told.HopTimes, told.Pools
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
+	s.options.fleets, s.options.cost = told.Servers, told.Cost
 	s.options.SLO = told.SLO.slo()
 	s.options.PrefixCache = told.PrefixCache != nil
 	s.servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
@@ -211,6 +214,9 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
 	if s.options.pools != nil {
 		sum.Pools = s.options.pools
+	}
+	if s.options.fleets != nil {
+		sum.Servers, sum.Cost = s.options.fleets, s.options.cost
 	}
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)

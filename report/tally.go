@@ -45,6 +45,8 @@ type Tally struct {
 	ended    sample
 	good     goodput
 	pools    pools
+	servers  servers
+	output   float64 // tokens of completed requests
 	foretold predictionTally
 	sentTo   machine.Time // when the last request was sent
 	byHand   ByHand
@@ -179,6 +181,7 @@ func (t *Tally) Record(e flow.Event) {
 	t.warned(&e)
 	if e.Request == "" {
 		t.step(e.Hop).add(e.Step, maxSteps)
+		t.servers.record(&e)
 		return // an event of a server's own
 	}
 	id := idOf(e.Request)
@@ -448,6 +451,8 @@ func (t *Tally) Summary() Summary {
 	}
 	s.Classes = t.good.summary(measured(t.sentTo, t.last).Seconds())
 	s.Pools = t.pools.summary(t.pods, t.prefills)
+	s.Servers = t.servers.summary(t.last)
+	s.Cost = costs(s.Servers, t.output)
 	s.Predictions = t.foretold.summary()
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {

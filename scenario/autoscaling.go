@@ -529,3 +529,25 @@ func ServerDetails(d *Deployment, name string, more ...flow.Detail) flow.Details
 func ScaledDetails(d *Deployment, e autoscaler.Effect) flow.Details {
 	return flow.Details{flow.D("deployment", d.Name), flow.D("from", e.From), flow.D("to", e.To), flow.D("by", e.By), flow.D("reason", e.Why)}
 }
+
+// DeploymentOf is that of the server with this index; nil where somebody else runs it.
+func (p *Pool) DeploymentOf(index int) *Deployment {
+	for _, d := range p.Deployments() {
+		if index < d.First+d.Places {
+			return &d
+		}
+	}
+	return nil
+}
+
+// Cost is the price of a Deployment's accelerators, how many each server has, and what they are.
+func (p *Pool) Cost(d *Deployment) (price Price, gpus int, accelerator string) {
+	m := p.Server(d.First)
+	price = p.Price
+	for i := range p.Groups {
+		if g := &p.Groups[i]; g.Name == d.Group && g.Price.PerGPUHour > 0 {
+			price = g.Price
+		}
+	}
+	return price, max(1, m.TensorParallelSize), m.acceleratorName()
+}
