@@ -39,7 +39,7 @@ test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=
 	$(GO) test $(RACEFLAG) -timeout 20m $(or $(PKG),./...)
 
 .PHONY: test-clients
-test-clients: ## Drive model server and whole stacks with the clients that people use (needs Python 3.12 with pip, Node with npm, a Prometheus or apt-get)
+test-clients: ## Drive model server and whole stacks with the clients that people use (needs Python with pip, 3.12 or newer or on a Debian, Node with npm, a Prometheus or apt-get)
 	WINDTUNNEL_CLIENTS=all $(GO) test ./live/stack/clients -count 1 -timeout 40m
 
 .PHONY: test-conformance

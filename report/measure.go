@@ -55,14 +55,19 @@ type Measure struct {
 	Name string
 	// Unit is seconds, share, or a count per second.
 	Unit Unit
-	// HigherIsBetter says which of two values is better.
+	// HigherIsBetter says which of two values is better. Of a load neither is.
 	HigherIsBetter bool
 
 	family   string  // of those that are of the same values
 	quantile float64 // of the values of one request each, 0 for a mean
 	value    func(e *Ended) (float64, bool)
 	whole    func(p *part) float64 // where it is no request's
+	gaps     bool                  // quantile is that of the gaps between tokens
+	load     bool                  // it is of the servers, over all of a run
 }
+
+// Judged says whether one of two values of it is better.
+func (m *Measure) Judged() bool { return !m.load }
 
 // Unit is what a measure counts in.
 type Unit string
@@ -74,6 +79,7 @@ const (
 	PerSecond Unit = "per second"
 	Count     Unit = "count"
 	USD       Unit = "USD"
+	Ratio     Unit = "ratio"
 )
 
 // part is a stretch of a run: the requests that were sent in it, and what came to
@@ -84,6 +90,8 @@ type part struct {
 	completed, input, output float64
 	good                     float64 // of those sent
 	gpuSeconds, usd          float64 // of the servers; usd is not a number where some have no price
+	gaps                     gapCounts
+	load                     []LoadSummary // of a whole run
 
 	sorted map[string][]float64 // what requests came to, by the measure's family: once for all its quantiles
 }
@@ -140,8 +148,11 @@ func Measures() []Measure {
 	list = append(list,
 		Measure{Name: "GPUs", Unit: Count, whole: func(p *part) float64 { return p.gpuSeconds / p.seconds }},
 		Measure{Name: "USD per 1M output tokens", Unit: USD, whole: func(p *part) float64 { return p.usd / p.output * 1e6 }})
+	for _, q := range quantiles[1:] {
+		list = append(list, Measure{Name: "itl " + q.name, Unit: Seconds, quantile: q.p, gaps: true, whole: func(p *part) float64 { return p.gaps.quantile(q.p) }})
+	}
 	latency("e2e", func(e *Ended) (float64, bool) { return float64(e.E2E) / 1e6, e.Completed })
-	return list
+	return append(list, loadMeasures()...)
 }
 
 // MeasureNamed is the measure of this name.
@@ -166,10 +177,14 @@ func count(list []Ended, of func(*Ended) bool) (n int) {
 // in is what the measure comes to in a part of a run, and from how many requests;
 // not a number where there is nothing to measure.
 func (m *Measure) in(p *part) (value float64, from int) {
-	if m.whole != nil {
-		if len(p.sent) == 0 {
-			return math.NaN(), 0
-		}
+	switch {
+	case m.load:
+		return m.whole(p), math.MaxInt
+	case m.gaps:
+		return m.whole(p), int(p.gaps.total)
+	case m.whole != nil && len(p.sent) == 0:
+		return math.NaN(), 0
+	case m.whole != nil:
 		return m.whole(p), len(p.sent)
 	}
 	values, done := p.sorted[m.family]
@@ -244,6 +259,8 @@ func merged(parts []part) (all part) {
 		all.good += p.good
 		all.gpuSeconds += p.gpuSeconds
 		all.usd += p.usd
+		all.gaps.merge(&p.gaps)
+		all.load = append(all.load, p.load...)
 	}
 	return all
 }
@@ -268,6 +285,12 @@ func (x *Sample) cut(k int, slo SLO) []part {
 			if parts[i].gpuSeconds, parts[i].usd = l.between(begins[i], begins[i+1]); !l.Priced {
 				parts[i].usd = math.NaN()
 			}
+		}
+		if x.Gaps != nil {
+			parts[i].gaps = *x.Gaps.between(begins[i], begins[i+1])
+		}
+		if k == 1 {
+			parts[i].load = x.Load
 		}
 		for j := range parts[i].sent {
 			e := &parts[i].sent[j]
@@ -310,6 +333,9 @@ func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	if m.Unit == Share {
 		e.High = min(e.High, 1)
 	}
+	if m.gaps { // no surer than what is kept
+		e.Low, e.High = min(e.Low, e.Value*(1-gapPrecision)), max(e.High, e.Value*(1+gapPrecision))
+	}
 	e.Low = max(e.Low, 0)
 	return e, true
 }
@@ -350,6 +376,10 @@ func (r Runs) unsteady() string {
 // many requests the smallest is.
 func estimate(runs int, value float64, not string, in func(k int) (values []float64, fewest int), m Measure) Estimate {
 	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
+	if m.load && runs == 1 {
+		e.Why = "one whole run"
+		return e
+	}
 	if not != "" && runs == 1 {
 		return e
 	}

@@ -166,6 +166,15 @@ func (s Summary) printable() Summary {
 		told.Endpoints = printableKeys(x.Endpoints)
 		s.Predictions = &told
 	}
+	s.Refusals, s.Incidents, s.Load = printableKeys(s.Refusals), slices.Clone(s.Incidents), slices.Clone(s.Load)
+	for i := range s.Incidents {
+		x := &s.Incidents[i]
+		x.Hop, x.What, x.Endpoint = Printable(x.Hop), Printable(x.What), Printable(x.Endpoint)
+	}
+	for i := range s.Load {
+		x := &s.Load[i]
+		x.Pool, x.Role = Printable(x.Pool), Role(Printable(string(x.Role)))
+	}
 	s.Classes = slices.Clone(s.Classes)
 	for i := range s.Classes {
 		s.Classes[i].Name = Printable(s.Classes[i].Name)

@@ -79,26 +79,41 @@ type Sample struct {
 	Scaled bool
 
 	Ledger *Ledger // nil where servers have no price and neither come nor go
+	// Gaps are those between tokens, and Load how full the servers were, both of all of
+	// the run; nil where nobody told.
+	Gaps *Gaps
+	Load []LoadSummary
 }
 
 // Sample is what was counted until now, from the requests that ended.
 func (t *Tally) Sample() *Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.paid(newSample(slices.Clone(t.ended.list), int(max(t.ended.stride, 1))))
+	return t.sample(slices.Clone(t.ended.list))
 }
 
 // lastSample is Sample of a run that is over: nothing is counted any more.
 func (t *Tally) lastSample() *Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.paid(newSample(t.ended.list, int(max(t.ended.stride, 1))))
+	return t.sample(t.ended.list)
 }
 
-// paid adds to a sample what its servers were.
-func (t *Tally) paid(x *Sample) *Sample {
+func (t *Tally) sample(list []Ended) *Sample {
+	x := newSample(list, int(max(t.ended.stride, 1)))
+	x.Gaps, x.Load = t.gaps, summarized(t.load)
 	x.Ledger, x.Scaled = t.servers.ledger(), t.servers.scaledAfter(x.From)
 	return x
+}
+
+// Gaps is what counts the gaps between tokens, for engines to tell.
+func (t *Tally) Gaps() *Gaps { return t.gaps }
+
+// Loaded is told how full the servers were in the end.
+func (t *Tally) Loaded(list []ServerLoad) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.load = list
 }
 
 // Expect makes room for so many requests of a run: memory that is used as they end.

@@ -45,6 +45,9 @@ type Options struct {
 	PrefixCache bool
 	// SLO is what makes an answer good; nothing where the scenario does not say.
 	SLO SLO
+	// Gaps count those between tokens, where engines begin to tell before the session
+	// does; nil makes its own.
+	Gaps *Gaps
 	// Explain is how many endpoints of a decision are explained to those who
 	// read the reasons; 0 is flow.DefaultExplained.
 	Explain int
@@ -52,6 +55,8 @@ type Options struct {
 	// that was not interrupted; nil where nothing is expected.
 	Judge func(Summary) []Expectation
 
+	load             []LoadSummary // as a recording tells
+	itl              []Measured    // as a recording tells
 	indexes          []IndexSummary
 	pools            []PoolSummary // as a recording tells
 	fleets           []ServersSummary
@@ -77,6 +82,9 @@ type Session struct {
 func Start(o Options) (*Session, error) {
 	s := &Session{options: o, tally: NewTallyFor(o.InFlight)}
 	s.tally.Expect(o.Requests)
+	if o.Gaps != nil {
+		s.tally.gaps = o.Gaps
+	}
 	if o.File != "" {
 		var err error
 		if s.file, err = Create(o.File); err != nil {
@@ -105,6 +113,12 @@ func Start(o Options) (*Session, error) {
 // Retell takes from a recording's summary what its events do not tell.
 func (s *Session) Retell(told Summary) {
 	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops, s.options.pools = told.Scenario, told.Seed, told.IndexLag, told.HopTimes, told.Pools
+	s.options.load, s.options.itl = told.Load, nil
+	for _, m := range told.Measures {
+		if x, ok := MeasureNamed(m.Measure); ok && (x.gaps || x.load) {
+			s.options.itl = append(s.options.itl, m)
+		}
+	}
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
 	s.options.fleets, s.options.cost = told.Servers, told.Cost
 	s.options.SLO = told.SLO.slo()
@@ -211,6 +225,12 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 		sum.PrefixCache = nil
 	}
 	sum.Measures = (Runs{x}).Under(s.options.SLO).All()
+	if s.options.load != nil {
+		sum.Load = s.options.load
+	}
+	if len(s.options.itl) > 0 {
+		sum.Measures = inOrder(append(sum.Measures, s.options.itl...))
+	}
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
 	if s.options.pools != nil {
 		sum.Pools = s.options.pools
@@ -223,6 +243,22 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	}
 	return sum
 }
+
+// inOrder puts measures into the order in which they are told.
+func inOrder(list []Measured) []Measured {
+	place := map[string]int{}
+	for i, m := range Measures() {
+		place[m.Name] = i
+	}
+	slices.SortStableFunc(list, func(a, b Measured) int { return cmp.Compare(place[a.Measure], place[b.Measure]) })
+	return list
+}
+
+// Gaps is what counts the gaps between tokens, for engines to tell.
+func (s *Session) Gaps() *Gaps { return s.tally.Gaps() }
+
+// Served is told how full the model servers were: before the summary.
+func (s *Session) Served(list []ServerLoad) { s.tally.Loaded(list) }
 
 func withZeros(counts map[string]int, names []string) map[string]int {
 	for _, name := range names {

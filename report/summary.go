@@ -29,8 +29,13 @@ type Summary struct {
 	Outcomes map[flow.Outcome]int `json:"outcomes"`
 	// NotCompleted has ids of the first requests with each other outcome, and of
 	// those without one under unfinished.
-	NotCompleted map[flow.Outcome][]string      `json:"notCompleted,omitempty"`
-	Hops         map[flow.Hop]map[flow.Step]int `json:"hops"`
+	NotCompleted map[flow.Outcome][]string `json:"notCompleted,omitempty"`
+	// Refusals counts the answers that the picker, a sidecar or a model server gave instead
+	// of tokens, by "hop: reason".
+	Refusals map[string]int `json:"refusals,omitempty"`
+	// Incidents are the first 32 of the run.
+	Incidents []Incident                     `json:"incidents,omitempty"`
+	Hops      map[flow.Hop]map[flow.Step]int `json:"hops"`
 	// Endpoints counts how often each was picked, PrefillServers how many prefill
 	// legs each got; those of the pool that got none have a 0.
 	Endpoints      map[string]int `json:"endpoints,omitempty"`
@@ -56,6 +61,9 @@ type Summary struct {
 	Warnings []Warning `json:"warnings,omitempty"`
 	// HopTimes are how long the hops of a live run took; nil where nobody measured.
 	HopTimes *HopTimes `json:"hopTimes,omitempty"`
+	// Load is how full the model servers were; nothing of those that somebody else runs, or
+	// that compute no steps.
+	Load []LoadSummary `json:"load,omitempty"`
 	// Classes are the classes of traffic, and last all of them together; nothing where
 	// there is one class without an SLO.
 	Classes []ClassSummary `json:"classes,omitempty"`
@@ -156,6 +164,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	if s.Dropped > 0 {
 		l.add("dropped", thousands(s.Dropped)+" of them: too many were in flight at once, and their times are not among those below")
 	}
+	s.writeTrouble(&l)
 	for _, h := range hopSteps {
 		l.list(string(h.hop), s.steps(h.hop, h.steps))
 	}
@@ -165,6 +174,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	s.writeMeasures(&l)
 	s.writePools(&l)
 	s.writeServers(&l)
+	s.writeLoad(&l)
 	if c := s.PrefixCache; c != nil {
 		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate, counted(c.PromptTokens, "prompt token")))
 	}
@@ -306,7 +316,7 @@ func (s Summary) writeMeasures(l *lines) {
 			}
 			row += fmt.Sprintf("%-17s", cell)
 		}
-		if v := of[family+" mean"]; family == "itl" && v != nil {
+		if v := of[family+" mean"]; family == "itl" && v != nil && of["itl p50"] == nil {
 			row = fmt.Sprintf("  %-9s%s on average", family, v.Interval())
 			why[v.Why] = true
 		}

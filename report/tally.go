@@ -22,35 +22,39 @@ import (
 //
 // It is safe for concurrent use.
 type Tally struct {
-	mu       sync.Mutex
-	index    spanIndex
-	hist     []*hdrhistogram.Histogram // per span, in microseconds
-	largest  []machine.Time            // per span: the histogram rounds
-	outcomes counts[flow.Outcome]
-	steps    map[flow.Hop]counts[flow.Step]
-	pods     counts[string]
-	open     *simplelru.LRU[string, *openRequest] // the first to go is the one that was quiet for longest
-	free     []*openRequest                       // that went from open, to be used again
-	closed   []string                             // finished ones whose late events may still come, oldest first
-	finished int
-	lost     int // went from open before they had ended
-	last     machine.Time
-	cache    cacheTally
-	prefills counts[string]            // by the server that a prefill leg went to
-	upstream counts[string]            // by Envoy's account, for pickers that do not report
-	failed   map[flow.Outcome][]string // ids of the first ones that did not complete
-	slowest  []string                  // per span: whose was the largest, the first of those that were as large
-	lives    int                       // requests that were told as a whole
-	sending  int                       // requests that will be, and are in flight
-	ended    sample
-	good     goodput
-	pools    pools
-	servers  servers
-	output   float64 // tokens of completed requests
-	foretold predictionTally
-	sentTo   machine.Time // when the last request was sent
-	byHand   ByHand
-	warnings []Warning
+	mu        sync.Mutex
+	index     spanIndex
+	hist      []*hdrhistogram.Histogram // per span, in microseconds
+	largest   []machine.Time            // per span: the histogram rounds
+	outcomes  counts[flow.Outcome]
+	steps     map[flow.Hop]counts[flow.Step]
+	pods      counts[string]
+	open      *simplelru.LRU[string, *openRequest] // the first to go is the one that was quiet for longest
+	free      []*openRequest                       // that went from open, to be used again
+	closed    []string                             // finished ones whose late events may still come, oldest first
+	finished  int
+	lost      int // went from open before they had ended
+	last      machine.Time
+	cache     cacheTally
+	prefills  counts[string]            // by the server that a prefill leg went to
+	upstream  counts[string]            // by Envoy's account, for pickers that do not report
+	failed    map[flow.Outcome][]string // ids of the first ones that did not complete
+	slowest   []string                  // per span: whose was the largest, the first of those that were as large
+	lives     int                       // requests that were told as a whole
+	sending   int                       // requests that will be, and are in flight
+	ended     sample
+	good      goodput
+	pools     pools
+	servers   servers
+	output    float64 // tokens of completed requests
+	foretold  predictionTally
+	sentTo    machine.Time // when the last request was sent
+	byHand    ByHand
+	warnings  []Warning
+	gaps      *Gaps
+	load      []ServerLoad
+	refusals  counts[string]
+	incidents []Incident
 }
 
 type openRequest struct {
@@ -137,6 +141,7 @@ func NewTallyFor(inFlight int) *Tally {
 		prefills: counts[string]{},
 		upstream: counts[string]{},
 		failed:   map[flow.Outcome][]string{},
+		gaps:     NewGaps(),
 		byHand:   ByHand{Statuses: counts[string]{}, Endpoints: counts[string]{}},
 	}
 	// The size is above 0, the only error there is.
@@ -182,6 +187,7 @@ func (t *Tally) Record(e flow.Event) {
 	if e.Request == "" {
 		t.step(e.Hop).add(e.Step, maxSteps)
 		t.servers.record(&e)
+		t.struck(&e)
 		return // an event of a server's own
 	}
 	id := idOf(e.Request)
@@ -199,6 +205,7 @@ func (t *Tally) Record(e flow.Event) {
 	} else {
 		t.step(e.Hop).add(e.Step, maxSteps)
 		t.cache.record(r, &e)
+		t.refused(&e)
 	}
 	leg := e.Hop == flow.Server && e.Endpoint != "" && e.Endpoint == r.prefiller
 	borders := t.index.of[at]
@@ -453,7 +460,8 @@ func (t *Tally) Summary() Summary {
 	s.Pools = t.pools.summary(t.pods, t.prefills)
 	s.Servers = t.servers.summary(t.last)
 	s.Cost = costs(s.Servers, t.output)
-	s.Predictions = t.foretold.summary()
+	s.Refusals, s.Incidents = maps.Clone(t.refusals), slices.Clone(t.incidents)
+	s.Predictions, s.Load = t.foretold.summary(), summarized(t.load)
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
 		if h == nil {

@@ -79,7 +79,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	if isHeld {
 		a.reader = held.NewReader(boundary, max(r.pool.maxBody, r.Len()))
 	}
-	a.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
+	a.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
 		Brief: true, Silent: !r.pool.verbose && !r.GRPC}) // a call by gRPC counts in its messages
 	switch {
 	case bad != nil:

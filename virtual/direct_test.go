@@ -91,7 +91,7 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 				s.Pools[0].EPP.Config = scenario.PickerConfig{File: "picker.yaml", Text: []byte(config)}
 			}
 			x := &living{}
-			w, err := newWorld(s, x, Options{})
+			w, err := newWorld(s, x, Options{eachScore: !straight})
 			if err != nil {
 				t.Fatal(err)
 			}

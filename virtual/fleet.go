@@ -47,7 +47,7 @@ func (x *pool) startFleets(s *scenario.Scenario, p *scenario.Pool) {
 		for i := range d.Places {
 			sv := x.servers[d.First+i]
 			if sv.fleet = f; i < d.Replicas {
-				sv.phase = deployment.Ready
+				sv.phase, sv.lived = deployment.Ready, true
 			}
 		}
 		if d.Autoscaling == nil {
@@ -187,6 +187,7 @@ func (s *server) ready() bool { return s.fleet == nil || s.phase == deployment.R
 
 // begin is a server's new process.
 func (s *server) begin() {
+	s.lived = true
 	s.control(scenario.Begin)
 	if s.sidecar != nil {
 		if err := s.sidecar.forget(s.pool.sessions); err != nil {

@@ -60,7 +60,7 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	if err != nil {
 		return err
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, OwnNames: w.brief && w.explained == 0 && of.kv == nil,
+	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, Brief: w.choices, OwnNames: w.brief && w.explained == 0 && of.kv == nil,
 		Predictor: of.predicting.service(&p.Predictor)})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -24,6 +25,7 @@ type pool struct {
 	index      int
 	spec       *scenario.Pool
 	fleets     []*fleet // of servers that come and go
+	name       string
 	model      string
 	adapters   map[string]engine.AdapterID
 	voc        *tokens.Vocabulary
@@ -54,7 +56,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	if len(p.Endpoints) > 0 {
 		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	x := &pool{w: w, index: index, spec: p, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+	x := &pool{w: w, index: index, spec: p, name: p.Name, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	_, packed := p.Tokenizer().(tokens.Packed)
@@ -111,6 +113,7 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	if err != nil {
 		return err
 	}
+	config.Gaps = x.w.gaps
 	m := p.Server(i)
 	own := m
 	if m.Batching != scenario.Independent { // the engine says how long all takes but how long answers are, which is the pool's
@@ -124,7 +127,7 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	if err != nil {
 		return fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	sv := &server{pool: x, draws: s.Draws(own), index: i, name: p.ServerName(i), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
+	sv := &server{pool: x, draws: s.Draws(own), index: i, name: p.ServerName(i), role: report.RoleOf(p.Prefills(i), p.Disaggregation.PrefillReplicas > 0), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
@@ -186,6 +189,16 @@ func (x *pool) settled() error {
 		}
 	}
 	return nil
+}
+
+// loads are how full all model servers were.
+func (w *world) loads() (out []report.ServerLoad) {
+	for _, x := range w.pools {
+		for _, sv := range x.servers {
+			out = append(out, report.ServerLoad{Pool: x.name, Name: sv.name, Endpoint: sv.endpoint, Role: sv.role, Load: sv.engine.Load(w.now)})
+		}
+	}
+	return out
 }
 
 // inFlowControl is how many requests flow control holds or has let go.

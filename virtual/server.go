@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -23,6 +24,7 @@ type server struct {
 	draws    lifecycle.Draws
 	index    int
 	name     string
+	role     report.Role
 	endpoint string
 	sidecar  *sidecar // before a decode server
 	core     *enginecore.Core
@@ -38,6 +40,7 @@ type server struct {
 	steps    lifecycle.EngineSteps
 	fleet    *fleet           // nil where servers neither come nor go
 	phase    deployment.Phase // in it
+	lived    bool             // it was ever there
 	has      []*answering     // what it may have in hand, in a fleet
 	told     stats.Server     // in the metrics
 	pages    []page           // by data source

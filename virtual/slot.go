@@ -26,7 +26,7 @@ type slot[M any, F machine.Buffer] struct {
 	while func() bool
 
 	playing bool
-	wakeAt  machine.Time // the one wake-up that counts; Never is none
+	wakeAt  machine.Time // Never is never
 	place   *place       // nil until there is a wake-up
 	ended   bool
 }
@@ -35,8 +35,9 @@ type slot[M any, F machine.Buffer] struct {
 // so that the memory of what is over is not kept for a wake-up that nobody
 // needs any more.
 type place struct {
-	slot interface{ wake(at machine.Time) }
+	slot interface{ wake() }
 	asks bool // the machine would want to be woken for ever
+	at   machine.Handle
 }
 
 // open puts a machine into a slot. Class, carried and while may be set before.
@@ -54,11 +55,8 @@ func (s *slot[M, F]) input(m M) {
 	s.play()
 }
 
-// wake plays what is due, unless an earlier wake-up took this one's place.
-func (s *slot[M, F]) wake(at machine.Time) {
-	if at != s.wakeAt {
-		return
-	}
+// wake plays what is due.
+func (s *slot[M, F]) wake() {
 	s.wakeAt = machine.Never
 	s.advance()
 }
@@ -91,13 +89,13 @@ func (s *slot[M, F]) play() {
 	s.playing = false
 	if at, ok := s.m.Next(); ok && at < s.wakeAt && !s.ended && (s.while == nil || s.while()) {
 		if s.place == nil {
-			s.place = &place{s, s.while != nil}
+			s.place = &place{slot: s, asks: s.while != nil}
 		}
 		s.wakeAt = at
-		if s.place.asks {
+		if s.place.asks && s.place.at == 0 {
 			s.w.asking++
 		}
-		s.w.queue.Push(at, s.class, event{wake, s.place})
+		s.w.queue.Put(&s.place.at, at, s.class, event{wake, s.place})
 	}
 }
 

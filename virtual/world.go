@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/bbr"
+	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -74,6 +76,7 @@ type world struct {
 	msg           stream.Message               // the last one to an EPP's stream
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	pools         []*pool
+	gaps          engine.Gaps
 	fit           Fitter                             // of latency predictors; nil where nobody can
 	routes        bbr.Table                          // of models to several pools
 	chat          openai.Chat                        // the chat being read
@@ -94,6 +97,7 @@ type world struct {
 	limits        limits
 	mute          *mute                    // rec, where requests may be direct
 	explained     int                      // endpoints of a decision, in the record
+	choices       bool                     // nobody reads more of a decision than what was chosen
 	lives         flow.Lives               // takes those of direct requests; may be nil
 	directs       []*direct                // all that were made
 	spares        []*direct                // those that are to be used again
@@ -124,10 +128,15 @@ type Options struct {
 	// Fit fits the trees of latency predictors; without it one that is to learn is not
 	// there, as where Python is missing in wall time.
 	Fit Fitter
+	// Gaps is told of the times between tokens, and Served in the end how full the model
+	// servers were; either may be nil.
+	Gaps   engine.Gaps
+	Served func([]report.ServerLoad)
 	// Trained is told in the end what each pool's latency predictor came to; may be nil.
 	Trained func(predictor.Status)
 
-	eachPage bool // every page of metrics is made at its time, whether or not anybody looks
+	eachPage  bool // every page of metrics is made at its time, whether or not anybody looks
+	eachScore bool // every endpoint is scored at every decision, whether or not anything has changed
 }
 
 // Play is Run, and tells what the picker's indexes of KV blocks came to.
@@ -144,7 +153,11 @@ func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSum
 			p.verbose = true
 		}
 	}
-	if err := w.run(o.Progress); err != nil || w.busy() {
+	err = w.run(o.Progress)
+	if o.Served != nil {
+		o.Served(w.loads())
+	}
+	if err != nil || w.busy() {
 		return nil, err
 	}
 	var checks []report.IndexSummary
@@ -264,13 +277,15 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
-	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
+	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
 		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
-	if r, ok := rec.(recording); ok && r.Inputs() != nil {
+	r, logs := rec.(recording)
+	if logs = logs && r.Inputs() != nil; logs {
 		w.eachPage = true
 	}
 	w.explained = flow.Explained(rec)
+	w.choices = w.brief && w.explained == 0 && !logs && !plugins.Extended() && !o.eachScore
 	if w.lives = flow.LivesOf(rec); w.lives != nil {
 		w.mute = &mute{Recorder: rec}
 		w.rec = w.mute
@@ -292,8 +307,9 @@ func (w *world) play(at machine.Time, e event) {
 	case arrive:
 		w.arrived()
 	case wake:
-		if p := e.of.(*place); p.slot != nil {
-			p.slot.wake(at)
+		p := e.of.(*place)
+		if p.at = 0; p.slot != nil {
+			p.slot.wake()
 		}
 	case giveUp:
 		w.limits.wake(w)

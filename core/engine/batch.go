@@ -93,6 +93,9 @@ func (e *Engine) startDecode(s int32) {
 	b.kv += int64(r.computed)
 	b.bucket[e.bucketOf(r)]++
 	e.pushFinish(s)
+	if r.late > 0 {
+		e.late = append(e.late, ticket{s, r.generation})
+	}
 	if r.every {
 		r.watch = int32(len(b.watched))
 		b.watched = append(b.watched, s)

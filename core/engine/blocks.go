@@ -244,15 +244,20 @@ func (p *pool) leave(h *holding) {
 		return
 	}
 	p.giveAnonymous(h.blocks - h.indexed)
-	if x.start < known {
-		p.split(h.leaf, known-x.start)
-		x = &p.nodes[h.leaf]
+	x = &p.nodes[h.leaf] // they may have moved
+	n := x.count
+	if x.start < known { // the rest of the node stays
+		n = x.start + x.count - known
+		x.count -= n
+	} else {
+		gone := h.leaf
+		p.unindex(gone)
+		h.leaf = x.parent
+		p.dropNode(gone)
 	}
-	gone, n := h.leaf, x.count
-	p.unindex(gone)
 	p.named -= int(n)
-	h.leaf, h.indexed, h.blocks = x.parent, h.indexed-n, h.indexed-n
-	p.dropNode(gone)
+	h.indexed -= n
+	h.blocks = h.indexed
 	p.giveAnonymous(n)
 	p.drop(h)
 }

@@ -157,6 +157,8 @@ type Config struct {
 	// CodeFull. 1,048,576 by default.
 	MaxInFlight int
 
+	// Gaps is told of the times between tokens; nil tells nobody.
+	Gaps Gaps
 	// ReportSteps asks for a Stepped effect per run of steps.
 	ReportSteps bool
 	// SingleSteps turns macro-steps off. The effects are the same, run by run

@@ -77,7 +77,7 @@ func (e *Engine) endAll(why Reason, fx *Effects) {
 	if e.pool != nil {
 		e.pool.log.flush(e.now, fx)
 	}
-	order := make([]int32, 0, len(e.ids))
+	order := make([]int32, 0, e.ids.Len())
 	for s := range e.reqs {
 		if e.reqs[s].phase != phaseFree {
 			order = append(order, int32(s))

@@ -29,7 +29,7 @@ type Engine struct {
 	reqs     []request
 	unused   []int32
 	arrivals uint64
-	ids      map[RequestID]int32
+	ids      machine.Few[RequestID, int32]
 
 	held     map[uint64]handle
 	expiries []expiry
@@ -61,6 +61,10 @@ type Engine struct {
 	order    []int32 // scratch
 	aborting []ticket
 	resuming []ticket
+
+	load Load
+	seen uint64   // batch.admissions, when load was observed
+	late []ticket // decoding requests that missed a step
 
 	timeline timeline // BatchingIndependent
 }
@@ -94,12 +98,12 @@ func New(cfg Config) (*Engine, error) {
 // empty makes the engine one without requests and without KV.
 func (e *Engine) empty() {
 	e.reqs, e.unused = e.reqs[:0], e.unused[:0]
-	e.ids, e.held = map[RequestID]int32{}, map[uint64]handle{}
+	e.ids, e.held = machine.Few[RequestID, int32]{}, map[uint64]handle{}
 	e.expiries, e.expired = e.expiries[:0], 0
 	e.queue, e.run, e.timeline = waiting{}, run{}, timeline{}
 	e.batch = batch{first: none, last: none, bucket: make([]int32, e.cfg.BlockSize)}
 	e.pending, e.blocked, e.ready, e.padding, e.frac = false, false, 0, 0, 0
-	e.aborting, e.resuming = e.aborting[:0], e.resuming[:0]
+	e.aborting, e.resuming, e.late = e.aborting[:0], e.resuming[:0], e.late[:0]
 	e.stats.Paused, e.stats.Pulling = 0, 0
 	clear(e.loras.running)
 	if e.pool != nil {
@@ -126,7 +130,7 @@ func (e *Engine) OnlyNow() {
 func (e *Engine) Now() machine.Time { return e.now }
 
 // InFlight is the number of requests in the engine.
-func (e *Engine) InFlight() int { return len(e.ids) }
+func (e *Engine) InFlight() int { return e.ids.Len() }
 
 // Next is when the engine has something to say or to decide, if ever.
 func (e *Engine) Next() (machine.Time, bool) {
@@ -163,6 +167,7 @@ func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 	case e.independent():
 		if at, quiet := e.timeline.due(e.reqs); at <= limit {
 			e.playTimeline(quiet, fx)
+			e.observe(at, 0)
 			return true
 		}
 	case e.run.active:
@@ -176,6 +181,7 @@ func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 		}
 	case e.pending && e.sending == 0 && e.boundary < limit:
 		e.compose(fx)
+		e.observeStep(e.boundary, e.used())
 		return true
 	}
 	if expiry > now {
@@ -184,7 +190,9 @@ func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 	e.now = expiry
 	e.catchUp(expiry)
 	e.cut(fx)
+	used := e.used()
 	e.release(expiry, e.expiries[e.expired].handle, ReasonTimeout, fx)
+	e.observe(expiry, used)
 	return true
 }
 
@@ -193,27 +201,28 @@ func (e *Engine) Input(now machine.Time, m Message, fx *Effects) {
 	e.Advance(now, fx)
 	e.catchUp(e.now)
 	e.cut(fx)
+	used := e.used()
 	switch m := m.(type) {
 	case *Submit:
 		e.submit(m, fx)
 	case Abort:
-		if s, ok := e.ids[m.ID]; ok {
+		if s, ok := e.ids.Get(m.ID); ok {
 			e.abort(s, fx)
 		}
 	case Resume:
-		if s, ok := e.ids[m.ID]; ok {
+		if s, ok := e.ids.Get(m.ID); ok {
 			e.resume(s)
 		}
 	case Control:
 		e.control(m, fx)
 	case KVArrived:
-		if s, ok := e.ids[m.ID]; ok && e.independent() {
+		if s, ok := e.ids.Get(m.ID); ok && e.independent() {
 			e.arrivedTimeline(s, fx)
 		} else if ok {
 			e.arrived(s, fx)
 		}
 	case KVFailed:
-		if s, ok := e.ids[m.ID]; ok && e.independent() {
+		if s, ok := e.ids.Get(m.ID); ok && e.independent() {
 			e.failedTimeline(s, fx)
 		} else if ok {
 			e.failed(s, fx)
@@ -222,11 +231,13 @@ func (e *Engine) Input(now machine.Time, m Message, fx *Effects) {
 		if e.run.active {
 			e.disturb()
 		}
+		return
 	case KVSending:
 		e.send(m.By)
 	case KVReleased:
 		e.release(e.now, m.Handle, ReasonStop, fx)
 	}
+	e.observe(e.now, used)
 }
 
 func (e *Engine) submit(m *Submit, fx *Effects) {
@@ -303,7 +314,7 @@ func (e *Engine) finish(at machine.Time, s int32, why Reason, fx *Effects) {
 
 // drained reports the end of a drain when the last request is gone.
 func (e *Engine) drained(at machine.Time, fx *Effects) {
-	if e.life == draining && len(e.ids) == 0 && !e.drainDone {
+	if e.life == draining && e.ids.Len() == 0 && !e.drainDone {
 		e.drainDone = true
 		fx.add(at, ControlDone, 0).Op = OpDrain
 	}

@@ -106,9 +106,9 @@ func audit(t *rapid.T, e *Engine) {
 	if used != p.used() {
 		t.Fatalf("%d blocks are used by somebody, but %d are not free\n%+v", used, p.used(), e.Stats())
 	}
-	parked := len(e.ids) - places - e.queue.len() - st.Pulling
-	if places != e.batch.size || parked < 0 || parked > st.Paused || st.Running+st.Waiting != len(e.ids) {
-		t.Fatalf("%d requests: %d in the batch (%d), %d in the queue: %+v", len(e.ids), places, e.batch.size, e.queue.len(), st)
+	parked := e.ids.Len() - places - e.queue.len() - st.Pulling
+	if places != e.batch.size || parked < 0 || parked > st.Paused || st.Running+st.Waiting != e.ids.Len() {
+		t.Fatalf("%d requests: %d in the batch (%d), %d in the queue: %+v", e.ids.Len(), places, e.batch.size, e.queue.len(), st)
 	}
 	if decoding != e.batch.decoding || kvTokens != e.batch.kv || !slices.Equal(bucket, e.batch.bucket) {
 		t.Fatalf("%d decode with %d tokens, %v; counted %d, %d, %v", decoding, kvTokens, bucket, e.batch.decoding, e.batch.kv, e.batch.bucket)
@@ -144,7 +144,7 @@ func audit(t *rapid.T, e *Engine) {
 		if x.refs != refs[int32(i)] {
 			t.Fatalf("node %d has %d references, counted %d", i, refs[int32(i)], x.refs)
 		}
-		if p.child(x.parent, &x.chain, x.start) != int32(i) {
+		if found, _ := p.child(x.parent, &x.chain, x.start); found != int32(i) {
 			t.Fatalf("node %d is not in the index", i)
 		}
 		if x.parent != 0 && p.nodes[x.parent].start+p.nodes[x.parent].blocks() != x.start {
@@ -334,7 +334,7 @@ func TestQueueOrderIsRespected(t *testing.T) {
 }
 
 func (e *Engine) isParked(id RequestID) bool {
-	s, ok := e.ids[id]
+	s, ok := e.ids.Get(id)
 	return ok && e.reqs[s].phase == phaseParked
 }
 

@@ -76,7 +76,7 @@ func (e *Engine) loadAdapter(a AdapterID) {
 		return
 	}
 	cost := e.bringIn(a)
-	if len(e.ids) > 0 && cost > 0 {
+	if e.ids.Len() > 0 && cost > 0 {
 		e.loras.owed += cost
 		e.disturb()
 	}

@@ -169,6 +169,7 @@ func (e *Engine) carryOn() {
 // play counts n more steps of the run.
 func (e *Engine) play(n int) {
 	x := &e.run
+	e.countGaps(n)
 	if first := x.begun - x.done; first < n {
 		if blocks := e.need(int64(n)) - e.need(int64(first)); blocks > 0 {
 			e.pool.take(blocks)

@@ -24,17 +24,18 @@ func (p *pool) childKey(parent int32, hash uint64) uint64 {
 	return mix(hash + uint64(parent)*0xd6e8feb86659fd93)
 }
 
-// child is the node that continues parent with the given block, or 0.
-func (p *pool) child(parent int32, c *chain, pos int32) int32 {
+// child is the node that continues parent with the given block, or 0; taken says that
+// another has its place in the index, which takes a collision of 64-bit hashes.
+func (p *pool) child(parent int32, c *chain, pos int32) (i int32, taken bool) {
 	h := c.at(pos)
-	i := p.index[p.childKey(parent, h)]
+	i = p.index[p.childKey(parent, h)]
 	if i == 0 {
-		return 0
+		return 0, false
 	}
 	if x := &p.nodes[i]; x.parent != parent || x.start != pos || x.chain.at(pos) != h {
-		return 0
+		return 0, true
 	}
-	return i
+	return i, true
 }
 
 // lookup finds the longest cached prefix of at most limit blocks.
@@ -43,7 +44,7 @@ func (p *pool) lookup(c *chain, limit int32) (found hit) {
 		return found
 	}
 	for found.blocks < limit {
-		i := p.child(found.leaf, c, found.blocks)
+		i, _ := p.child(found.leaf, c, found.blocks)
 		if i == 0 {
 			return found
 		}
@@ -124,8 +125,13 @@ func (p *pool) commit(h *holding, full int32, owner RequestID) {
 		return
 	}
 	for h.indexed < full {
+		if p.lengthen(h, full) {
+			p.announce(h, full, owner)
+			return
+		}
 		pos := h.indexed
-		if i := p.child(h.leaf, &h.chain, pos); i != 0 {
+		i, taken := p.child(h.leaf, &h.chain, pos)
+		if i != 0 {
 			x := &p.nodes[i]
 			n := 1 + x.chain.same(&h.chain, pos+1, min(full, pos+x.blocks()))
 			if n < x.blocks() {
@@ -142,7 +148,7 @@ func (p *pool) commit(h *holding, full int32, owner RequestID) {
 			h.announced = max(h.announced, h.indexed)
 			continue
 		}
-		if !p.extend(h, full) {
+		if !p.extend(h, full, taken) {
 			return
 		}
 		p.announce(h, full, owner)
@@ -169,25 +175,31 @@ func (p *pool) adopt(i int32, owner RequestID) {
 	p.nodes[i].refs++
 }
 
-// extend puts the blocks from h.indexed up to full into the tree, in the
-// holding's own last node or a new one. It fails, and they stay anonymous, if
-// the place in the index is taken, which takes a collision of 64-bit hashes.
-func (p *pool) extend(h *holding, full int32) bool {
-	n := full - h.indexed
-	if x := &p.nodes[h.leaf]; h.leaf != 0 && x.key == h.key && x.refs == 1 && x.children == 0 {
-		x.count += n
-		p.named += int(n)
-		h.indexed = full
-		return true
+// lengthen puts the blocks from h.indexed up to full into the holding's own last node,
+// if it has one that nothing follows.
+func (p *pool) lengthen(h *holding, full int32) bool {
+	x := &p.nodes[h.leaf]
+	if h.leaf == 0 || x.key != h.key || x.refs != 1 || x.children > 0 {
+		return false
 	}
-	k := p.childKey(h.leaf, h.chain.at(h.indexed))
-	if _, taken := p.index[k]; taken {
+	n := full - h.indexed
+	x.count += n
+	p.named += int(n)
+	h.indexed = full
+	return true
+}
+
+// extend puts the blocks from h.indexed up to full into the tree, in a new node. It
+// fails, and they stay anonymous, if the place in the index is taken.
+func (p *pool) extend(h *holding, full int32, taken bool) bool {
+	n := full - h.indexed
+	if taken {
 		return false
 	}
 	i := p.newNode()
 	p.nodes[i] = node{chain: h.chain, start: h.indexed, count: n, refs: 1, parent: h.leaf}
 	p.named += int(n)
-	p.index[k] = i
+	p.index[p.childKey(h.leaf, h.chain.at(h.indexed))] = i
 	p.nodes[h.leaf].children++
 	h.leaf, h.indexed = i, full
 	return true

@@ -52,8 +52,9 @@ type request struct {
 	prev, next int32 // the batch's list
 	watch      int32 // place in batch.watched
 	admission  uint64
-	kvOffset   int64 // computed = kvOffset + batch.clock
-	madeOffset int64 // made = batch.clock - madeOffset
+	kvOffset   int64        // computed = kvOffset + batch.clock
+	madeOffset int64        // made = batch.clock - madeOffset
+	late       machine.Time // when its last token was, where that is not a step ago; else 0
 
 	// BatchingIndependent.
 	start       machine.Time // when decoding began or went on
@@ -74,7 +75,7 @@ func (e *Engine) slot(m *Submit) int32 {
 		e.reqs = append(e.reqs, request{})
 	}
 	e.arrivals++
-	e.ids[m.ID] = s
+	e.ids.Set(m.ID, s)
 	r := &e.reqs[s]
 	*r = request{id: m.ID, generation: uint32(e.arrivals), arrival: e.arrivals}
 	r.prompt = int32(m.PromptTokens)
@@ -95,7 +96,7 @@ func (e *Engine) slot(m *Submit) int32 {
 // forget gives a slot back.
 func (e *Engine) forget(s int32) {
 	r := &e.reqs[s]
-	delete(e.ids, r.id)
+	e.ids.Delete(r.id)
 	*r = request{}
 	e.unused = append(e.unused, s)
 }
@@ -132,10 +133,10 @@ func (e *Engine) check(s *Submit) Code {
 		return CodeBadRequest
 	case s.PromptTokens >= e.cfg.MaxModelLen:
 		return CodeTooLong
-	case len(e.ids) >= e.cfg.MaxInFlight:
+	case e.ids.Len() >= e.cfg.MaxInFlight:
 		return CodeFull
 	}
-	if _, taken := e.ids[s.ID]; taken {
+	if _, taken := e.ids.Get(s.ID); taken {
 		return CodeBadRequest
 	}
 	if _, taken := e.held[uint64(s.ID)]; taken {

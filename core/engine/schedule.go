@@ -165,6 +165,7 @@ func (e *Engine) crossing(r *request) bool {
 func (e *Engine) starve(s int32) {
 	if r := &e.reqs[s]; r.phase == phaseDecode {
 		r.starved = true
+		e.isLate(s, e.boundary)
 		e.starved = append(e.starved, s)
 	}
 }
@@ -214,6 +215,9 @@ func (e *Engine) unschedule(s int32) int {
 func (e *Engine) preempt(s int32, fx *Effects) {
 	r := &e.reqs[s]
 	paused := r.phase == phasePaused
+	if r.phase == phaseDecode {
+		e.isLate(s, e.boundary)
+	}
 	e.leave(s)
 	e.pool.commit(&r.holding, r.computed/e.pool.blockSize, r.id)
 	e.pool.drop(&r.holding)

@@ -13,6 +13,7 @@ func (e *Engine) finishRun(fx *Effects) {
 	e.boundary, e.frac = at, last.Frac
 	e.now = max(e.now, at)
 	x.active = false
+	used := e.used()
 
 	e.settleStarved()
 	e.announceFilled()
@@ -37,6 +38,7 @@ func (e *Engine) finishRun(fx *Effects) {
 	e.resuming = e.resuming[:0]
 	e.pool.log.flush(at, fx)
 	e.reportSteps(at, fx)
+	e.observeStep(at, used)
 	e.pending = e.batch.decoding > 0 || len(e.batch.filling) > 0 || e.queue.len() > 0
 	e.carryOn()
 }
@@ -109,6 +111,7 @@ func (e *Engine) firstToken(at machine.Time, s int32, fx *Effects) {
 	r := &e.reqs[s]
 	r.made++
 	e.stats.GenerationTokens++
+	e.gap(at, r)
 	switch {
 	case !r.first:
 		r.first = true
@@ -127,6 +130,7 @@ func (e *Engine) firstToken(at machine.Time, s int32, fx *Effects) {
 	case r.hold:
 		r.phase = phasePaused
 		e.stats.Paused++
+		e.isLate(s, at)
 		fx.add(at, Paused, r.id)
 	default:
 		e.startDecode(s)

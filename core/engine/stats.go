@@ -40,12 +40,12 @@ func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Running = e.batch.size
 	if e.independent() {
-		s.Running = len(e.ids) - s.Pulling
+		s.Running = e.ids.Len() - s.Pulling
 	}
 	if e.run.active {
 		s.Busy += e.now - e.run.schedule.Start
 	}
-	s.Waiting = len(e.ids) - s.Running
+	s.Waiting = e.ids.Len() - s.Running
 	return s
 }
 
@@ -53,7 +53,7 @@ func (e *Engine) Stats() Stats {
 // whether anything is in flight.
 func (e *Engine) Computing() bool {
 	if e.independent() {
-		return len(e.ids) > 0
+		return e.ids.Len() > 0
 	}
 	return e.run.active
 }

@@ -108,6 +108,7 @@ func (e *Engine) playTimeline(quiet bool, fx *Effects) {
 		case r.hold:
 			r.phase = phasePaused
 			e.stats.Paused++
+			e.isLate(s, at)
 			fx.add(at, Paused, r.id)
 		default:
 			e.decodeTimeline(s, at)
@@ -149,6 +150,14 @@ func (e *Engine) countTimeline(s int32, at machine.Time, fx *Effects) {
 	n := made - r.made
 	if n <= 0 {
 		return
+	}
+	if e.cfg.Gaps != nil {
+		from, steps := int(r.made-r.base), int(n)
+		if from == 0 && r.late > 0 {
+			e.gap(r.start.Add(r.tokenTime), r)
+			from, steps = 1, steps-1
+		}
+		e.cfg.Gaps.Gaps(&Schedule{Start: r.start, Base: ToFixed(r.tokenTime)}, from, steps, 1)
 	}
 	if r.every {
 		f := fx.add(at, Tokens, r.id)

@@ -106,6 +106,11 @@ func (e *Engine) send(by int) {
 	case before == 0 && e.sending > 0 && e.run.active:
 		e.disturb()
 	case before > 0 && e.sending == 0 && e.pending && e.boundary < e.now:
+		for s := e.batch.first; s != none; s = e.reqs[s].next {
+			if e.reqs[s].phase == phaseDecode {
+				e.isLate(s, e.boundary)
+			}
+		}
 		e.boundary, e.frac = e.now, 0
 	}
 }

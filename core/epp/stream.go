@@ -114,19 +114,18 @@ func (s *Stream) Input(now machine.Time, msg *stream.Message, fx *machine.Effect
 
 // Decide goes on with what the Machine has decided.
 func (s *Stream) Decide(now machine.Time, fx *machine.Effects[stream.Effect]) {
-	s.told = stream.Message{Kind: stream.Decided}
 	if s.Result() == stream.Running {
 		s.told.Decision = s.decision(now)
 	}
 	s.decided = true
-	s.inner.Input(now, &s.told, &s.fx)
+	s.tell(now, stream.Decided)
 	s.play(now, fx)
 }
 
 // Evict ends the request, because flow control wants its room back.
 func (s *Stream) Evict(now machine.Time, fx *machine.Effects[stream.Effect]) {
-	s.told = stream.Message{Kind: stream.Evicted, Answer: s.m.c.Stream.Errors.Answer(flowcontrol.Evicted())}
-	s.inner.Input(now, &s.told, &s.fx)
+	s.told.Answer = s.m.c.Stream.Errors.Answer(flowcontrol.Evicted())
+	s.tell(now, stream.Evicted)
 	s.play(now, fx)
 }
 
@@ -134,41 +133,46 @@ func (s *Stream) Evict(now machine.Time, fx *machine.Effects[stream.Effect]) {
 // to be done.
 func (s *Stream) Fail(now machine.Time, reason string, fx *machine.Effects[stream.Effect]) {
 	s.fx.Reset()
-	s.told = stream.Message{Kind: stream.Broken, Reason: reason}
-	s.inner.Input(now, &s.told, &s.fx)
+	s.told.Reason = reason
+	s.tell(now, stream.Broken)
 	s.play(now, fx)
+}
+
+// tell gives inner the stream's own message, which has all but its kind.
+func (s *Stream) tell(now machine.Time, kind stream.MessageKind) {
+	s.told.Kind = kind
+	s.inner.Input(now, &s.told, &s.fx)
+	s.told = stream.Message{}
 }
 
 // play adds what the picker has to say to the inner stream's effects and hands
 // them out.
 func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	for i := 0; i < len(s.fx.List); i++ {
-		e := s.fx.List[i]
+		e, passed := &s.fx.List[i], true
 		switch e.Kind {
 		case stream.Decide:
-			if s.read(&e) {
-				fx.Add(e)
-				continue
+			if passed = s.read(e); !passed {
+				s.told.Decision = s.refusal()
+				s.tell(now, stream.Decided)
 			}
-			s.told = stream.Message{Kind: stream.Decided, Decision: s.refusal()}
-			s.inner.Input(now, &s.told, &s.fx)
 		case stream.SendResponseHeaders:
-			s.responseHeaders(now, &e)
-			fx.Add(e)
+			s.responseHeaders(now, e)
 		case stream.SendResponseBody:
-			s.responseBody(now, &e, fx)
+			s.responseBody(now, e, fx)
+			passed = false
 		case stream.PassResponseTrailers:
 			if !s.settled {
 				s.flush(now, fx)
 			}
-			fx.Add(e)
-		default:
-			fx.Add(e)
+		}
+		if passed {
+			fx.Add(*e)
 		}
 		if r := s.r; r != nil && r.Err != nil && s.decided && s.Result() == stream.Running { // a plug-in panicked over the response
 			r.Told = true
-			s.told = stream.Message{Kind: stream.Broken, Reason: r.Err.Message}
-			s.inner.Input(now, &s.told, &s.fx)
+			s.told.Reason = r.Err.Message
+			s.tell(now, stream.Broken)
 		}
 	}
 	s.fx.Reset()

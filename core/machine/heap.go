@@ -21,6 +21,7 @@ type Heap[T any] struct {
 	items []heaped[T]
 	slots []int32 // by handle
 	free  []Handle
+	open  bool // the first item has been taken out, and nothing has its place yet
 }
 
 type heaped[T any] struct {
@@ -30,23 +31,51 @@ type heaped[T any] struct {
 }
 
 // Len is the number of items.
-func (h *Heap[T]) Len() int { return len(h.items) }
+func (h *Heap[T]) Len() int {
+	if h.open {
+		return len(h.items) - 1
+	}
+	return len(h.items)
+}
 
 // Peek is the first item, its value to read or change in place. The heap must not
 // be empty.
-func (h *Heap[T]) Peek() (Key, *T) { return h.items[0].key, &h.items[0].value }
-
-// Push adds an item that nobody looks for.
-func (h *Heap[T]) Push(k Key, v T) {
-	h.items = append(h.items, heaped[T]{})
-	h.up(len(h.items)-1, &heaped[T]{k, 0, v})
+func (h *Heap[T]) Peek() (Key, *T) {
+	h.close()
+	return h.items[0].key, &h.items[0].value
 }
 
-// Pop takes the first item out. The heap must not be empty.
+// Push adds an item that nobody looks for.
+func (h *Heap[T]) Push(k Key, v T) { h.add(&heaped[T]{k, 0, v}) }
+
+func (h *Heap[T]) add(it *heaped[T]) {
+	if h.open {
+		h.open = false
+		h.move(0, it)
+		return
+	}
+	h.items = append(h.items, heaped[T]{})
+	h.up(len(h.items)-1, it)
+}
+
+// Pop takes the first item out. The heap must not be empty. The item that is added
+// next is put into its place, and moved once and not twice.
 func (h *Heap[T]) Pop() (Key, T) {
+	h.close()
 	first := h.items[0]
-	h.take(0)
+	if first.handle != 0 {
+		h.free = append(h.free, first.handle)
+	}
+	h.items[0], h.open = heaped[T]{}, true
 	return first.key, first.value
+}
+
+// close has the last item take an open place.
+func (h *Heap[T]) close() {
+	if h.open {
+		h.open = false
+		h.fill(0)
+	}
 }
 
 // Put adds an item under a handle that is 0, or gives the handle's item another
@@ -62,23 +91,26 @@ func (h *Heap[T]) Put(handle *Handle, k Key, v T) {
 			*handle = Handle(len(h.slots))
 			h.slots = append(h.slots, 0)
 		}
-		h.items = append(h.items, heaped[T]{})
-		h.up(len(h.items)-1, &heaped[T]{k, *handle, v})
+		h.add(&heaped[T]{k, *handle, v})
 		return
 	}
+	h.close()
 	h.move(int(h.slots[*handle]), &heaped[T]{k, *handle, v})
 }
 
 // Remove takes a handle's item out, if it has one, and makes the handle 0.
 func (h *Heap[T]) Remove(handle *Handle) {
 	if *handle != 0 {
-		h.take(int(h.slots[*handle]))
+		h.close()
+		h.free = append(h.free, *handle)
+		h.fill(int(h.slots[*handle]))
 		*handle = 0
 	}
 }
 
 // Keep takes out all items for which keep is false.
 func (h *Heap[T]) Keep(keep func(Key, *T) bool) {
+	h.close()
 	old := h.items
 	h.items = old[:0]
 	for i := range old { // the heap is refilled behind the reader
@@ -92,10 +124,8 @@ func (h *Heap[T]) Keep(keep func(Key, *T) bool) {
 	clear(old[len(h.items):])
 }
 
-func (h *Heap[T]) take(i int) {
-	if handle := h.items[i].handle; handle != 0 {
-		h.free = append(h.free, handle)
-	}
+// fill has the last item take a place.
+func (h *Heap[T]) fill(i int) {
 	last := len(h.items) - 1
 	moved := h.items[last]
 	h.items[last] = heaped[T]{}

@@ -20,6 +20,13 @@ func (q *Queue[T]) Push(at Time, class Class, value T) {
 	q.heap.Push(Key{int64(at), uint64(class)<<classShift | q.seq}, value)
 }
 
+// Put adds a value under a handle that is 0, or has the handle's value come at
+// another time, as if it were pushed now. Whoever pops it makes its handle 0.
+func (q *Queue[T]) Put(handle *Handle, at Time, class Class, value T) {
+	q.seq++
+	q.heap.Put(handle, Key{int64(at), uint64(class)<<classShift | q.seq}, value)
+}
+
 // Next is the time of the earliest item, and whether there is one.
 func (q *Queue[T]) Next() (Time, bool) {
 	if q.heap.Len() == 0 {

@@ -119,7 +119,7 @@ type usage struct {
 
 func begin(reader *Reader, api *API, head *Head, q *Request) *telling {
 	x := &telling{described: q.Prompts[0].of != nil}
-	x.resp.Init(reader, ResponseOptions{Head: head, API: api, Brief: true, Silent: true})
+	x.resp.Init(reader, &ResponseOptions{Head: head, API: api, Brief: true, Silent: true})
 	x.resp.Open(0, "", &x.fx)
 	x.resp.Body(0, 10, &x.fx)
 	x.fx.Reset()

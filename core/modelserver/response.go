@@ -164,9 +164,13 @@ const (
 )
 
 // Init makes r the response to a request whose headers are here.
-func (r *Response) Init(rd *Reader, o ResponseOptions) {
-	*r = Response{reader: rd, api: o.API, fault: o.Fault, brief: o.Brief, silent: o.Silent, rec: o.Recorder, asked: o.Head.Threshold,
-		lifecycle: *lifecycle.New(lifecycle.Options{Request: o.Head.RequestID, Attempt: o.Head.Attempt, Endpoint: o.Endpoint, Held: o.Held, Recorder: o.Recorder})}
+//
+//go:noinline
+func (r *Response) Init(rd *Reader, o *ResponseOptions) {
+	// Field by field and not inlined: copies would stand on the stack of all that follows.
+	*r = Response{}
+	r.reader, r.api, r.fault, r.brief, r.silent, r.rec, r.asked = rd, o.API, o.Fault, o.Brief, o.Silent, o.Recorder, o.Head.Threshold
+	r.lifecycle = *lifecycle.New(lifecycle.Options{Request: o.Head.RequestID, Attempt: o.Head.Attempt, Endpoint: o.Endpoint, Held: o.Held, Recorder: o.Recorder})
 }
 
 // Held tells whether the request is held open.
@@ -266,10 +270,10 @@ func (r *Response) build(q *Request) *openai.Error {
 	counts := r.fault[lifecycle.AtTokens].Do != 0
 	for i := range n {
 		s := &r.seqs[i]
-		*s = Sequence{Choice: i, prompt: &q.Prompts[i/q.N], said: &r.one.said,
-			Every: counts || q.Stream && !r.brief,
-			First: counts || q.Stream || r.Held() || r.rec != nil,
-			Start: r.rec != nil || r.fault[lifecycle.AtPrefill].Do != 0 || r.asked || q.KV.Threshold > 0}
+		s.Choice, s.prompt, s.said = i, &q.Prompts[i/q.N], &r.one.said
+		s.Every = counts || q.Stream && !r.brief
+		s.First = counts || q.Stream || r.Held() || r.rec != nil
+		s.Start = r.rec != nil || r.fault[lifecycle.AtPrefill].Do != 0 || r.asked || q.KV.Threshold > 0
 		if n > 1 {
 			s.said = new(content)
 		}

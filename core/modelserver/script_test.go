@@ -92,7 +92,7 @@ func (x *script) open(violation string) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.resp.Init(x.reader, ResponseOptions{Head: &x.head, API: x.api, Fault: fault, Endpoint: "here", Held: x.held, Brief: x.brief, Silent: x.brief,
+	x.resp.Init(x.reader, &ResponseOptions{Head: &x.head, API: x.api, Fault: fault, Endpoint: "here", Held: x.held, Brief: x.brief, Silent: x.brief,
 		Recorder: flow.Func(func(e flow.Event) {
 			fmt.Fprintf(&x.out, "%v %s", e.Time, e.Step)
 			for _, d := range e.Details {

@@ -53,7 +53,7 @@ func (q *Sequence) ids(r *Reader, first, count int) []uint32 {
 // says that this is too much.
 func (r *Reader) fillSequence(q *Request, s *Sequence) *openai.Error {
 	r.say(s.said, q, s.Choice)
-	s.Submit = r.submit(q, s.Choice, s.said)
+	r.submit(&s.Submit, q, s.Choice, s.said)
 	switch {
 	case s.Every:
 		s.Submit.Interest = engine.EveryToken
@@ -75,7 +75,8 @@ func (r *Reader) fillSequence(q *Request, s *Sequence) *openai.Error {
 // say sets what choice number i of a request will say.
 func (r *Reader) say(c *content, q *Request, i int) {
 	p := &q.Prompts[i/q.N]
-	*c = content{voc: r.Vocabulary, base: tokens.Answer(r.Seed^q.Seed, keyOf(q.Key, i))}
+	*c = content{}
+	c.voc, c.base = r.Vocabulary, tokens.Answer(r.Seed^q.Seed, keyOf(q.Key, i))
 	limit := q.MaxTokens
 	if limit == 0 {
 		limit = r.Engine.MaxModelLen - p.Len()
@@ -151,27 +152,25 @@ func keyOf(request string, choice int) string {
 	return request + "/" + strconv.Itoa(choice)
 }
 
-// submit is what the engine is asked for with choice number i.
-func (r *Reader) submit(q *Request, i int, c *content) engine.Submit {
+// submit makes m what the engine is asked for with choice number i: field by field,
+// so that no copy of it stands on the stack.
+func (r *Reader) submit(m *engine.Submit, q *Request, i int, c *content) {
 	p := &q.Prompts[i/q.N]
-	m := engine.Submit{
-		ID:           requestID(q.Key, i),
-		PromptTokens: p.Len(),
-		MaxTokens:    q.MaxTokens,
-		StopAfter:    c.stopAt,
-		Priority:     int32(max(min(q.Priority, 1<<31-1), -1<<31)),
-		Adapter:      q.Adapter,
-		HoldKV:       q.KV.Keep,
-
-		SkipReadingCache: q.promptTop != nil,
-	}
+	*m = engine.Submit{}
+	m.ID = requestID(q.Key, i)
+	m.PromptTokens = p.Len()
+	m.MaxTokens = q.MaxTokens
+	m.StopAfter = c.stopAt
+	m.Priority = int32(max(min(q.Priority, 1<<31-1), -1<<31))
+	m.Adapter = q.Adapter
+	m.HoldKV = q.KV.Keep
+	m.SkipReadingCache = q.promptTop != nil
 	if r.Engine.Batching == engine.BatchingIndependent {
 		d := r.State.Draws()
 		m.PrefillTime, m.TokenTime = d.PrefillTime(q.Key), d.InterTokenTime(q.Key)
 	} else if !r.Engine.DisablePrefixCaching && q.work.spend(8*(p.Len()+c.total)/r.Engine.BlockSize) {
 		m.Hashes = r.hashes(q, p, c)
 	}
-	return m
 }
 
 // hashes names the blocks of a prompt and of what will be said behind it, so

@@ -322,6 +322,11 @@ func (b *Builder) profiles(p *Picker) {
 		if pr.picker == nil {
 			pr.picker = fallback
 		}
+		if p.opt.Brief {
+			pr.standing = newStanding(pr, p.pool)
+			b, ok := pr.picker.(BlindPicker)
+			pr.blind = ok && b.Blind() && len(pr.filters) == 0 && len(pr.scorers) == 0
+		}
 		p.profiles = append(p.profiles, pr)
 		p.profileNames = append(p.profileNames, spec.Name)
 	}

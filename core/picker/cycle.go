@@ -19,6 +19,8 @@ type Cycle struct {
 	running Plugin // for naming the one that panics
 	peer    int32  // the primary pick while a second profile runs, -1 for none
 	seed    uint64
+	brief   bool // nobody reads more of the decision than what was chosen
+	all     bool // every endpoint of the pool is a candidate
 }
 
 // State is the endpoint with an index, with its metrics.
@@ -72,6 +74,9 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	}
 	d := c.Decision
 	r := d.run(name)
+	if c.brief && c.all && c.runBriefly(pr, r) {
+		return r
+	}
 	r.Left = append(r.Left, c.Candidates...)
 	for _, f := range pr.filters {
 		c.running = f
@@ -130,6 +135,28 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		r.Tied = appendTied(r.Tied, r.Left, r.Totals)
 	}
 	return r
+}
+
+// runBriefly runs a profile by what has changed since its last run, or without
+// scores where its picker reads none; false where neither can be. All that is told
+// of the run is what it chose.
+func (c *Cycle) runBriefly(pr *profile, r *ProfileResult) bool {
+	switch {
+	case pr.standing != nil:
+		endpoint, total, ok := pr.standing.pick(c, pr.picker.(BestPicker))
+		if !ok {
+			return false
+		}
+		r.Picked, r.Totals = append(r.Picked, endpoint), append(r.Totals, total)
+	case pr.blind:
+		c.running = pr.picker
+		r.Picked = pr.picker.PickEndpoints(c, c.Candidates, nil, r.Picked)
+		r.Totals = append(r.Totals, 0)
+	default:
+		return false
+	}
+	r.Left, r.Scorers, r.Picker = append(r.Left, r.Picked...), pr.scorers, pr.picker
+	return true
 }
 
 // begin and end time a plug-in's turn with the driver's stopwatch.

@@ -22,7 +22,7 @@ type Decision struct {
 	// Err is why there is no endpoint; everything below may then be incomplete.
 	Err *apierror.Error
 
-	// Candidates are the endpoints after subset and screeners.
+	// Candidates are the endpoints after subset and screeners. Nobody changes them.
 	Candidates []int32
 	// Profiles are the profile runs in their order.
 	Profiles []ProfileResult
@@ -63,6 +63,7 @@ type Decision struct {
 	committed bool
 	released  bool
 	scratch   []int32
+	own       []int32 // memory for Candidates, where they are not all
 }
 
 // Span is one plug-in's turn. Point is the extension point as it stands in the
@@ -132,8 +133,10 @@ func (s *spares[T]) take() (x T) {
 // of them is told, and it stays in flight for as long as its request. The next
 // decision has the memory.
 func (p *Picker) Strip(d *Decision) {
-	p.candidates.list = append(p.candidates.list, d.Candidates)
-	d.Candidates, d.Screened, d.scratch, d.cycle.Candidates = nil, nil, nil, nil
+	if d.own != nil {
+		p.candidates.list = append(p.candidates.list, d.own)
+	}
+	d.Candidates, d.own, d.Screened, d.scratch, d.cycle.Candidates = nil, nil, nil, nil, nil
 	for i := range d.Profiles {
 		p.tables.list = append(p.tables.list, d.Profiles[i].tables)
 		d.Profiles[i].tables = tables{}
@@ -245,7 +248,7 @@ func (d *Decision) SetHeader(name, value string) {
 // reset readies a decision for another request and keeps its buffers.
 func (d *Decision) reset(plugins int) {
 	d.Err, d.Request, d.View = nil, nil, nil
-	d.Candidates = d.Candidates[:0]
+	d.Candidates = nil
 	d.Profiles = d.Profiles[:0]
 	d.Targets = d.Targets[:0]
 	d.Set, d.Drop = d.Set[:0], d.Drop[:0]

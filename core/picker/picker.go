@@ -23,6 +23,10 @@ type Options struct {
 	IgnoreSubset bool
 	// Detail records removals and ties in every decision.
 	Detail bool
+	// Brief says that nobody reads more of a decision than what was chosen, unless its
+	// request asks for the reasons (HeaderExplain): the profiles' Left, Raw and Totals
+	// may then be those of the chosen endpoints alone.
+	Brief bool
 	// OwnNames says that nobody but the picker's own indexes sees the hashes of
 	// prompts' beginnings, so that those which only one prompt has need none.
 	OwnNames bool
@@ -89,6 +93,9 @@ type profile struct {
 	filters []Filter
 	scorers []WeightedScorer
 	picker  EndpointPicker
+
+	standing *standing // with Options.Brief, where its scores can be kept
+	blind    bool      // its picker reads no scores, and there are none
 }
 
 // Picker decides. It belongs to one goroutine.
@@ -107,6 +114,7 @@ type Picker struct {
 	scrapes      []Scrape
 	objects      Objects
 	candidates   spares[[]int32]
+	everyone     []int32 // 0, 1, 2 …
 	tables       spares[tables]
 	data         []spares[any] // by plug-in
 
@@ -329,7 +337,6 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 		d = &Decision{}
 	}
 	c := p.begin(now, r, view, answers, d)
-	d.Detail = p.opt.Detail
 	defer func() {
 		if v := recover(); v != nil {
 			d.Err = p.opt.panicked(naming(c.running), v)
@@ -347,30 +354,42 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 // begin makes a decision one about this request.
 func (p *Picker) begin(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) *Cycle {
 	d.reset(len(p.plugins))
-	d.Request, d.View, d.At, d.Detail = r, view, now, false
+	d.Request, d.View, d.At, d.Detail = r, view, now, p.opt.Detail
 	d.cycle = Cycle{Now: now, Request: r, View: view, Decision: d, p: p, answers: answers, peer: -1, seed: p.opt.Seed ^ (p.seq+1)*0x9e3779b97f4a7c15}
-	if d.Candidates == nil {
-		d.Candidates = p.candidates.take()[:0]
-	}
+	d.cycle.brief = p.opt.Brief && !d.Detail && p.opt.Force == nil && p.opt.Stopwatch == nil && view == p.pool.view && r.Headers.Get(HeaderExplain) == ""
 	return &d.cycle
 }
 
 // candidates are the endpoints that a request may go to, before screeners.
 func (c *Cycle) candidates() {
-	list := slices.Grow(c.Decision.Candidates, len(c.View.States))
-	if r := c.Request; r.HasSubset && !c.p.opt.IgnoreSubset {
+	p, d, n := c.p, c.Decision, len(c.View.States)
+	some := c.Request.HasSubset && !p.opt.IgnoreSubset
+	if c.all = !some && len(p.screeners) == 0; c.all {
+		d.Candidates = p.everyoneOf(n)
+		return
+	}
+	if d.own == nil {
+		d.own = p.candidates.take()
+	}
+	list := slices.Grow(d.own[:0], n)
+	if some {
 		for i := range c.View.States {
-			if r.matchesSubset(c.View.States[i].Endpoint) {
+			if c.Request.matchesSubset(c.View.States[i].Endpoint) {
 				list = append(list, int32(i))
 			}
 		}
 	} else {
-		list = list[:len(c.View.States)]
-		for i := range list {
-			list[i] = int32(i)
-		}
+		list = append(list, p.everyoneOf(n)...)
 	}
-	c.Decision.Candidates = list
+	d.own, d.Candidates = list, list
+}
+
+// everyoneOf is the indexes of n endpoints, which nobody changes.
+func (p *Picker) everyoneOf(n int) []int32 {
+	for len(p.everyone) < n {
+		p.everyone = append(p.everyone, int32(len(p.everyone)))
+	}
+	return p.everyone[:n:n]
 }
 
 // Consult returns what plug-ins ask the outside about the endpoints that a request
@@ -536,9 +555,7 @@ func (p *Picker) anyEndpoint(c *Cycle) *apierror.Error {
 	if len(v.States) == 0 {
 		return &apierror.Error{Status: 500, Message: "no pods available in datastore"}
 	}
-	for i := range v.States {
-		d.Candidates = append(d.Candidates, int32(i))
-	}
+	d.Candidates = p.everyoneOf(len(v.States))
 	draw := c.Draw("header-only")
 	pick := int32(draw.Intn(len(v.States)))
 	if p.opt.Force != nil {

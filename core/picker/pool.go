@@ -18,6 +18,7 @@ type Pool struct {
 	departed []string // names that left, oldest first
 	next     int32
 	onGone   []func(slot int, forget bool)
+	watching []*news // who is told what has come in
 }
 
 // NewPool is an empty pool.
@@ -124,6 +125,20 @@ func (p *Pool) leave(id string) {
 func (p *Pool) Update(now machine.Time, i int, m Metrics) {
 	s := &p.view.States[i]
 	s.Metrics, s.UpdatedAt, s.Scraped = m, now, true
+	p.tell(i)
+}
+
+func (p *Pool) tell(i int) {
+	for _, n := range p.watching {
+		n.tell(i)
+	}
+}
+
+// watch is told from now on what comes in of endpoints of the current View.
+func (p *Pool) watch() *news {
+	n := &news{all: true}
+	p.watching = append(p.watching, n)
+	return n
 }
 
 // Announce replaces what document 002's control plane says of the endpoints,
@@ -132,6 +147,7 @@ func (p *Pool) Announce(serving map[string]*Serving) {
 	for i := range p.view.States {
 		s := &p.view.States[i]
 		s.Serving = serving[s.id]
+		p.tell(i)
 	}
 }
 
@@ -141,4 +157,5 @@ func (p *Pool) Announce(serving map[string]*Serving) {
 func (p *Pool) Expire(i int, left Metrics, known bool) {
 	s := &p.view.States[i]
 	s.Metrics, s.Scraped = left, s.Scraped && known
+	p.tell(i)
 }

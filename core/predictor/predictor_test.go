@@ -1,6 +1,7 @@
 package predictor
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -193,6 +194,80 @@ func FuzzReadPredictions(f *testing.F) {
 		for _, p := range list {
 			if p.Check() != nil {
 				t.Errorf("%v", p)
+			}
+		}
+		if quick, ok := quickPredictions(text, rows&15); ok {
+			if slow, err := readPredictions(text, rows&15); err != nil || !slices.Equal(quick, slow) {
+				t.Errorf("quickly %v; else %v, %v", quick, slow, err)
+			}
+		}
+	})
+}
+
+// What both clients write, ours and llm-d's.
+var questions = []string{
+	`{"requests":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,"num_tokens_generated":1,"prefix_cache_score":0,"prefill_tokens_in_flight":70,"decode_tokens_in_flight":0,"encoder_matched_size":0,"encoder_input_size":0}]}`,
+	`{"requests":[{"kv_cache_percentage":0.25,"input_token_length":128,"num_request_waiting":3,"num_request_running":7,"num_tokens_generated":1,"prefix_cache_score":0.5,"encoder_input_size":20,"encoder_matched_size":10,"pod_type":"decode","prefill_tokens_in_flight":512,"decode_tokens_in_flight":0}]}`,
+}
+
+// Messages are read quickly where they are as both clients write them; and what is
+// read quickly is what encoding/json reads.
+func TestReadRows(t *testing.T) {
+	for _, text := range questions {
+		got, ok := ReadRows([]byte(text), "requests", false)
+		want := struct{ Requests []Sample }{}
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want.Requests, got); !ok || d != "" {
+			t.Errorf("%v %s", ok, d)
+		}
+		if _, ok := ReadRows([]byte(text), "requests", true); ok {
+			t.Error("a row was taken for a sample")
+		}
+	}
+}
+
+func FuzzReadRows(f *testing.F) {
+	for _, text := range questions {
+		f.Add([]byte(text), false)
+	}
+	f.Add([]byte(`{"entries":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,"num_tokens_generated":0,"actual_ttft_ms":17.25,"actual_tpot_ms":0,`+
+		`"prefix_cache_score":0,"encoder_input_size":0,"encoder_matched_size":0,"prefill_tokens_in_flight":0,"decode_tokens_in_flight":0,"timestamp":"2026-08-22T06:49:22.123456789+03:00"}]}`), true)
+	f.Fuzz(func(t *testing.T, text []byte, times bool) {
+		field := map[bool]string{false: "requests", true: "entries"}[times]
+		quick, ok := ReadRows(text, field, times)
+		if !ok {
+			return
+		}
+		slow := map[string][]Sample{}
+		if err := json.Unmarshal(text, &slow); err != nil || len(quick)+len(slow[field]) > 0 && !slices.Equal(quick, slow[field]) {
+			t.Errorf("quickly %v; else %v, %v", quick, slow, err)
+		}
+	})
+}
+
+// Sixteen rows, as a decision over so many endpoints has them.
+func BenchmarkReadRows(b *testing.B) {
+	var x Bulk
+	for i := range 16 {
+		x.Requests = append(x.Requests, Features{KV: float64(i) / 20, InputTokens: 1500, Running: int64(i), Generated: 1, Prefix: .25, PrefillTokens: 700})
+	}
+	text, err := json.Marshal(x)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("own", func(b *testing.B) {
+		for b.Loop() {
+			if list, ok := ReadRows(text, "requests", false); !ok || len(list) != 16 {
+				b.Fatal("not read")
+			}
+		}
+	})
+	b.Run("encoding-json", func(b *testing.B) {
+		for b.Loop() {
+			if err := json.Unmarshal(text, &struct{ Requests []Sample }{}); err != nil {
+				b.Fatal(err)
 			}
 		}
 	})

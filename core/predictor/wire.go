@@ -32,6 +32,13 @@ type (
 // ReadPredictions reads the answer to a question about so many rows. It believes
 // nothing: each row has to have two finite numbers from 0 on.
 func ReadPredictions(text []byte, rows int) ([]Prediction, error) {
+	if list, ok := quickPredictions(text, rows); ok {
+		return list, nil
+	}
+	return readPredictions(text, rows)
+}
+
+func readPredictions(text []byte, rows int) ([]Prediction, error) {
 	var x struct {
 		Predictions []struct {
 			TTFT *float64 `json:"ttft_ms"`

@@ -42,7 +42,7 @@ func responses(t *rapid.T) Kind[*modelserver.Progress, *modelserver.Effects] {
 	return Kind[*modelserver.Progress, *fx]{
 		Make: func() Instance[*modelserver.Progress, *fx] {
 			r, x := new(modelserver.Response), new(fx)
-			r.Init(rd, modelserver.ResponseOptions{Head: &head, API: modelserver.Chat, Fault: fault, Held: held})
+			r.Init(rd, &modelserver.ResponseOptions{Head: &head, API: modelserver.Chat, Fault: fault, Held: held})
 			r.Open(0, "", x)
 			r.Body(0, len(body), x)
 			if fault[lifecycle.AtBody].For == 0 {

@@ -40,6 +40,12 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 	}
 }
 
+// tell gives the machine a message.
+func (c *served) tell(m stream.Message) {
+	c.in = m
+	c.drive.Input(&c.in)
+}
+
 // deafWire is Envoy's side of a stream that nobody reads.
 type deafWire struct{ wire }
 

@@ -76,7 +76,8 @@ func (k *Picking) serveOne(t *testing.T, head header.List, body string) {
 	c.tell(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
 	c.ask()
 	c.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", "200")})
-	c.response(stream.Message{Kind: stream.ResponseBody, Body: []byte(`{"usage":{"prompt_tokens":3,"completion_tokens":5,"total_tokens":8}}`), End: true})
+	c.in = stream.Message{Kind: stream.ResponseBody, Body: []byte(`{"usage":{"prompt_tokens":3,"completion_tokens":5,"total_tokens":8}}`), End: true}
+	c.response()
 	if r := c.machine.Result(); r != stream.PassedThrough {
 		t.Errorf("%.100q: %v", head, r)
 	}

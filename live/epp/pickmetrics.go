@@ -303,7 +303,7 @@ func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
 // ended is told once per dispatched request; spent is the time that its response
 // took of the picker's. Of a response that is no stream the real one counts the
 // time from its headers to its end.
-func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Duration) {
+func (m *PickMetrics) ended(p *picker.Picker, x *core.Request, now machine.Time, spent time.Duration) {
 	if m == nil {
 		return
 	}
@@ -337,7 +337,7 @@ func (m *PickMetrics) ended(x *core.Request, now machine.Time, spent time.Durati
 			tpot = (r.LastAt - r.FirstAt).Duration() / time.Duration(n-1)
 		}
 	}
-	m.objective.measured(d.Request, ttft, tpot, l)
+	m.objective.measured(p, d.Request, ttft, tpot, l)
 	if r.FirstAt > 0 {
 		streamed := 0
 		if r.Streaming {

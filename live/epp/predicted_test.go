@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -165,6 +167,61 @@ func TestPredictionsDecide(t *testing.T) {
 	checked := rec.steps(flow.PredictionChecked)
 	if len(checked) != 1 || checked[0].Details.Get("predicted_ttft_ms") != 50.0 || checked[0].Endpoint != "127.0.0.2:8000" {
 		t.Errorf("recorded %+v", checked)
+	}
+}
+
+// What was predicted and what came of it is told under document 004's names and under
+// today's, which have the plug-in's name.
+func TestPredictionMetrics(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	f := &fakePredictor{answer: text(secondBest), gone: make(chan struct{})}
+	s := httptest.NewServer(f)
+	t.Cleanup(s.Close)
+	p := pickerOf(t, predicts, picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{s.URL}}})
+	m := NewPickMetrics(reg, "pool")
+	k := picking(t, "", 3, func(o *PickingOptions) { o.Picker, o.Metrics = p, m })
+	k.waiting(1, 2, 8)
+	x := k.testAsk(context.Background(), withSLO(1), hello)
+	r := x.s.Request().Request
+	m.objective.measured(p, r, 150*time.Millisecond, 10*time.Millisecond, m.labels.request(r))
+	x.leave()
+	const by = `plugin_name="predicted-latency-producer",plugin_type="predicted-latency-producer",`
+	for _, c := range []struct{ family, twin, more string }{
+		{"request_predicted_ttft_seconds_sum", "llm_d_epp_", " 0.05"},
+		{"request_predicted_ttft_seconds_bucket", "llm_d_epp_", `le="3600"} 1`},
+		{"request_predicted_tpot_seconds_sum", "llm_d_epp_", " 0.009"},
+		{"request_predicted_tpot_seconds_bucket", "llm_d_epp_", `le="360"} 1`},
+		{"request_ttft_prediction_duration_seconds_bucket", "llm_d_epp_", `le="5"} 1`},
+		{"request_tpot_prediction_duration_seconds_count", "llm_d_epp_", " 1"},
+		{"request_slo_violation_total", "llm_d_epp_", `type="ttft"} 1`},
+		{"inference_request_metric", "llm_d_epp_", `type="ttft"} 0.15`},
+		{"inference_request_metric", "llm_d_epp_", `type="predicted_tpot"} 0.009`},
+		{"inference_request_metric", "llm_d_epp_", `type="ttft_slo_violation"} 1`},
+		{"inference_request_metric", "llm_d_epp_", `type="tpot_slo_violation"} 0`},
+		{"request_tpot_seconds_sum", "", " 0.01"},
+		{"request_ttft_seconds_sum", "", " 0.15"},
+	} {
+		old := strings.Join(seriesOf(reg, "inference_objective_"+c.family), "\n") + "\n"
+		if !strings.Contains(old, c.more+"\n") || strings.Contains(old, "plugin_name") {
+			t.Errorf("inference_objective_%s: %s; expected …%s", c.family, old, c.more)
+		}
+		if c.twin == "" {
+			continue
+		}
+		if now := strings.Join(seriesOf(reg, c.twin+c.family), "\n") + "\n"; !strings.Contains(now, c.more+"\n") || !strings.Contains(now, by) {
+			t.Errorf("%s%s: %s; expected …%s", c.twin, c.family, now, c.more)
+		}
+	}
+	if got := seriesOf(reg, "llm_d_epp_request_slo_violation_total"); len(got) != 1 {
+		t.Errorf("violations %q; expected that of the first token alone", got)
+	}
+	// Without the plug-in there is nothing to name: document 004's times alone.
+	reg = prometheus.NewRegistry()
+	m = NewPickMetrics(reg, "pool")
+	m.objective.measured(pickerOf(t, "plugins: [{type: queue-scorer}]", picker.Options{}), r, 150*time.Millisecond, 0, m.labels.request(r))
+	if a, b := len(seriesOf(reg, "inference_objective_inference_request_metric")), len(seriesOf(reg, "llm_d_epp_inference_request_metric")); a != 2 || b != 0 {
+		t.Errorf("without the plug-in %d and %d gauges; expected 2 and 0", a, b)
 	}
 }
 

@@ -221,7 +221,7 @@ func (c *served) note() {
 func (c *served) over() {
 	c.note() // the client may have left before
 	if r := c.machine.Request(); r != nil && r.Decision != nil && r.Decision.Err == nil {
-		c.k.o.Metrics.ended(r, c.s.o.Now(), c.spent)
+		c.k.o.Metrics.ended(c.k.o.Picker, r, c.s.o.Now(), c.spent)
 	}
 }
 
@@ -334,12 +334,6 @@ func (c *served) told(f func(now machine.Time, fx *machine.Effects[stream.Effect
 	for tries := 0; tries < 2 && !ran; tries++ {
 		c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) { ran = true; f(now, fx) })
 	}
-}
-
-// tell gives the machine a message, and has carried out what comes of it.
-func (c *served) tell(m stream.Message) {
-	c.in = m
-	c.drive.Input(&c.in)
 }
 
 // gone ends a stream on which nothing more can be read.

@@ -32,12 +32,14 @@ func (c *served) input(in *incoming) {
 	case stream.ResponseHeaders:
 		c.machine.Served(in.served)
 	}
-	m := stream.Message{Kind: in.kind, Modes: c.modes, Head: in.head, Body: in.body, End: in.end}
+	// Field by field: a message is large, and a literal would be copied.
+	c.in = stream.Message{}
+	c.in.Kind, c.in.Modes, c.in.Head, c.in.Body, c.in.End = in.kind, c.modes, in.head, in.body, in.end
 	if in.kind == stream.ResponseHeaders || in.kind == stream.ResponseBody {
-		c.response(m)
+		c.response()
 		return
 	}
-	c.tell(m)
+	c.drive.Input(&c.in)
 }
 
 // take is what read makes of a message, of one that the library has read.
@@ -67,8 +69,7 @@ func (in *incoming) take(m *extprocv3.ProcessingRequest) {
 }
 
 // response plays a part of the response and takes its metrics.
-func (c *served) response(m stream.Message) {
-	c.in = m
+func (c *served) response() {
 	c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		started := time.Now()
 		c.machine.Input(now, &c.in, fx)

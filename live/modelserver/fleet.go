@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
@@ -112,3 +114,9 @@ func (f *Fleet) stop(ctx context.Context) {
 
 // Failed has the error of the first server that ended by itself.
 func (f *Fleet) Failed() <-chan error { return f.serving.Failed() }
+
+// Load is how full the server's engine was until now; false once it has been stopped.
+func (s *Server) Load() (l engine.Load, ok bool) {
+	ok = s.engine.With(func(now machine.Time) { l = s.engine.Core.Engine().Load(now) })
+	return l, ok
+}

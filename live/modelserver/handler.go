@@ -27,20 +27,21 @@ func (s *Server) inference(api *modelserver.API) http.HandlerFunc {
 }
 
 // headOf reads a request's headers; one that brought no id is given one.
-func (s *Server) headOf(r *http.Request) modelserver.Head {
-	h := modelserver.ReadHead(func(name string) string { return wire.Header(r, name) })
+func (s *Server) headOf(r *http.Request, h *modelserver.Head) {
+	*h = modelserver.ReadHead(func(name string) string { return wire.Header(r, name) })
 	if h.RequestID == "" {
 		h.RequestID = wire.NewID()
 	}
 	h.Created = time.Now().Unix()
-	return h
 }
 
 // infer serves a request for tokens, whatever API it came by.
 func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.API) {
 	s.inFlight.add(1)
 	defer s.inFlight.add(-1)
-	g := &inferenceRequest{s: s, w: w, r: r, ctx: r.Context(), api: api, head: s.headOf(r)}
+	g := new(inferenceRequest)
+	g.s, g.w, g.r, g.ctx, g.api = s, w, r, r.Context(), api
+	s.headOf(r, &g.head)
 	if s.opts.RequestIDHeaders {
 		w.Header().Set("X-Request-Id", g.head.RequestID)
 	}
@@ -57,7 +58,7 @@ func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.
 	}
 	g.box, g.now, g.fx.List = &g.one.box, g.one.now[:], g.one.fx[:0]
 	g.box.Init(1)
-	g.resp.Init(&s.reader, modelserver.ResponseOptions{Head: &g.head, API: api, Fault: fault, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})
+	g.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &g.head, API: api, Fault: fault, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})
 	switch g.resp.Open(s.clock(), violation, &g.fx); {
 	case g.resp.Over():
 		g.stay()

@@ -95,7 +95,8 @@ func (s *Server) render(api *modelserver.API, list bool) http.HandlerFunc {
 		if !ok {
 			return
 		}
-		head := s.headOf(r)
+		var head modelserver.Head
+		s.headOf(r, &head)
 		req, bad := api.Read(&s.reader, &head, body)
 		if bad != nil {
 			wire.Answer(w, bad)

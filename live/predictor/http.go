@@ -139,6 +139,15 @@ func (e *entry) sample(observed bool, loc ...any) (core.Sample, error) {
 	return s, nil
 }
 
+func sound(list []core.Sample) bool {
+	for i := range list {
+		if list[i].Check() != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // list reads a field that is a list of entries. What is in order is read at once; of
 // all else it is said what and where.
 func list(r *http.Request, field string, least, most int, observed bool) ([]core.Sample, error) {
@@ -146,27 +155,9 @@ func list(r *http.Request, field string, least, most int, observed bool) ([]core
 	if err != nil {
 		return nil, err
 	}
-	var quick struct {
-		Requests []entry `json:"requests"`
-		Entries  []entry `json:"entries"`
-	}
-	if len(all) <= maxBody && json.Unmarshal(all, &quick) == nil {
-		entries := quick.Requests
-		if observed {
-			entries = quick.Entries
-		}
-		if len(entries) >= max(1, least) && len(entries) <= most {
-			out := make([]core.Sample, len(entries))
-			good := true
-			for i := range entries {
-				if out[i], err = entries[i].sample(observed, field, i); err != nil {
-					good = false
-					break
-				}
-			}
-			if good {
-				return out, nil
-			}
+	if len(all) <= maxBody {
+		if out, ok := core.ReadRows(all, field, observed); ok && len(out) >= least && len(out) <= most && sound(out) {
+			return out, nil
 		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(all))

@@ -108,6 +108,7 @@ func (s *Pool) startServers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		config.Gaps = s.o.Gaps
 		m := s.pool.Server(i)
 		so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true, Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: s.pool.Models(), Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,

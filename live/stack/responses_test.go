@@ -1,47 +1,80 @@
 package stack
 
 import (
+	"context"
 	"encoding/json"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// A response can be cancelled, or rather not, and gone on from through the whole
-// stack; of one that another replica made it is said where it would be.
+// A response can be asked for, cancelled, or rather not, and gone on from through
+// the whole stack. Of one that another replica made it is said where it would be.
+// What goes on in one session always finds it; requests without a body reach any
+// server, as the picker sends them.
 func TestResponsesThroughReplicas(t *testing.T) {
 	t.Parallel()
-	pools := map[string]*scenario.Scenario{"held": quick(nil), "plain": quick(func(s *scenario.Scenario) { s.Pools[0].Flow = scenario.Plain }),
-		"sidecars": withTokenizer(t, tokenizerPools["prefill and decode"])}
-	for name, s := range pools {
+	plain := func(s *scenario.Scenario) { s.Pools[0].Flow = scenario.Plain }
+	sessions := func(s *scenario.Scenario) {
+		plain(s)
+		s.Pools[0].EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte(`plugins: [{type: single-profile-handler}, {type: session-affinity-filter, parameters: {strategy: session_id}}, {type: round-robin-picker}]
+schedulingProfiles: [{name: default, plugins: [{pluginRef: session-affinity-filter}, {pluginRef: round-robin-picker}]}]`)}
+	}
+	for name, c := range map[string]struct {
+		s     *scenario.Scenario
+		found []int // how many of four times it may be
+	}{
+		"held":     {quick(nil), []int{2}}, // round robin
+		"plain":    {quick(plain), []int{2}},
+		"sessions": {quick(sessions), []int{4}},
+		"sidecars": {withTokenizer(t, tokenizerPools["prefill and decode"]), []int{0, 1, 2, 3, 4}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, s, nil)
+			r := start(t, c.s, nil)
 			body := func(more string) string {
 				return `{"model":"m","input":"hi","max_output_tokens":4` + more + `}`
 			}
-			made := r.post("/v1/responses", body(""))
+			session := []string{"x-session-id", "one"}
+			made := r.post("/v1/responses", body(""), session...)
 			var resp struct{ ID string }
 			if err := json.Unmarshal([]byte(made.body), &resp); err != nil || made.status != 200 {
 				t.Fatalf("%+v %v", made, err)
 			}
-			found, elsewhere := map[string]int{}, map[string]int{}
-			for range 4 { // round robin: two of them reach the server that made it
-				for what, a := range map[string]answer{"cancel": r.post("/v1/responses/"+resp.ID+"/cancel", ""), "go on": r.post("/v1/responses", body(`,"previous_response_id":"`+resp.ID+`"`))} {
-					switch {
-					case what == "cancel" && a.status == 400 && strings.Contains(a.body, "Cannot cancel a synchronous response."), what == "go on" && a.status == 200:
-						found[what]++
+			ask := map[string]func() (a answer, found bool){
+				"go on": func() (answer, bool) {
+					a := r.post("/v1/responses", body(`,"previous_response_id":"`+resp.ID+`"`), session...)
+					return a, a.status == 200 && strings.Contains(a.body, `"previous_response_id":"`+resp.ID)
+				},
+				"cancel": func() (answer, bool) {
+					a := r.post("/v1/responses/"+resp.ID+"/cancel", "", session...)
+					return a, a.status == 400 && strings.Contains(a.body, "Cannot cancel a synchronous response.")
+				},
+				"get": func() (answer, bool) {
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					defer cancel()
+					a := do(r.request(ctx, http.MethodGet, "/v1/responses/"+resp.ID, "", session...))
+					return a, a.status == 200 && strings.Contains(a.body, resp.ID)
+				},
+			}
+			for what, ask := range ask {
+				found, elsewhere := 0, 0
+				for range 4 {
+					switch a, ok := ask(); {
+					case ok:
+						found++
 					case a.status == 404 && strings.Contains(a.body, "not found") && strings.Contains(a.body, "another server"):
-						elsewhere[what]++
+						elsewhere++
 					default:
 						t.Errorf("%s: %d %s", what, a.status, a.body)
 					}
 				}
-			}
-			t.Log(found, elsewhere)
-			if found["go on"]+elsewhere["go on"] != 4 || found["cancel"]+elsewhere["cancel"] != 4 {
-				t.Errorf("found %v, elsewhere %v", found, elsewhere)
+				if found+elsewhere != 4 || what == "go on" && !slices.Contains(c.found, found) {
+					t.Errorf("%s: found %d times, elsewhere %d times", what, found, elsewhere)
+				}
 			}
 		})
 	}

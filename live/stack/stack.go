@@ -17,6 +17,7 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/bbr"
+	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -76,6 +77,8 @@ type Options struct {
 	// Reloaded is told of every change of the picker's configuration while the
 	// run goes on, and why it was refused, if it was. Nil is told nothing.
 	Reloaded func(file string, err error)
+	// Gaps is told of the times between tokens; nil tells nobody.
+	Gaps engine.Gaps
 	// Scraped is told how long the picker took to fetch and read a page of metrics;
 	// may be nil.
 	Scraped func(took time.Duration)

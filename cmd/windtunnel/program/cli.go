@@ -133,9 +133,15 @@ func usageError(err error) error {
 // guessed is a usage error with a guess.
 var guessed = regexp.MustCompile(`^(.* -*(\S+)), did you mean (one of )?"-*(\S)`)
 
+// negative is a usage error with a hint that does not help.
+var negative = regexp.MustCompile(`^(.*expected) uint value (but got "-.*") \(short flag\); perhaps try .*$`)
+
 // likely leaves a guess out that does not begin with the same letter: among short
-// words any is near any other.
+// words any is near any other, and that of a sign where there is none.
 func likely(err error) error {
+	if m := negative.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s a whole number from 0 on %s", m[1], m[2])
+	}
 	m := guessed.FindStringSubmatch(err.Error())
 	if m == nil || m[2][:1] == m[4] {
 		return err

@@ -210,6 +210,8 @@ func compareRuns(nameA, nameB string, a, b report.Runs, slo report.SLO) versus {
 			v.Low, v.High = &low, &high
 		}
 		switch {
+		case !m.Judged():
+			v.Verdict = ""
 		case !d.By.Sure:
 			v.Verdict = "cannot say"
 			open = append(open, m.Name)

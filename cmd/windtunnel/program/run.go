@@ -104,8 +104,10 @@ func (c *runCmd) Run(o *outside) error {
 	// We send nothing before the stack is up, so the readers open late and a
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
+	gaps := report.NewGaps()
 	shown := c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) })
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
+	shown.Gaps = gaps
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
@@ -139,6 +141,7 @@ func (c *runCmd) Run(o *outside) error {
 	loadErr := c.load(ctx, st)
 	if c.Keep && ctx.Err() == nil {
 		session.Indexed(st.CheckKV(ctx))
+		session.Served(st.Loads())
 		if err := session.Loaded(func(sum report.Summary) bool { return sum.Hops[flow.Envoy][flow.Logged] >= sum.Requests }); err != nil {
 			return errors.Join(err, stopStack(st))
 		}
@@ -150,6 +153,7 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	interrupted := ctx.Err() != nil && !c.Keep || errors.Is(loadErr, context.Canceled)
 	checks := st.CheckKV(context.WithoutCancel(ctx)) // also after Ctrl-C
+	session.Served(st.Loads())
 	stopErr := errors.Join(stopStack(st), inputs.Close())
 	session.Indexed(checks)
 	summary, endErr := session.End(interrupted)

@@ -59,7 +59,7 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, m
 	var trained predictor.Status
 	fit, end := o.fitter(ctx, s)
 	defer end()
-	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
+	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Gaps: session.Gaps(), Served: session.Served, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())

@@ -106,7 +106,7 @@ func (c *validateCmd) Run(o *outside) error {
 		return err
 	}
 	tally = report.NewTally()
-	if err := playTo(ctx, s, watch(1, tally)); err != nil {
+	if err := playTo(ctx, s, watch(1, tally), tally); err != nil {
 		return err
 	}
 	sums[1] = tally.Summary()

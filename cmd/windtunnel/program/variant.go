@@ -94,17 +94,18 @@ func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 	t := report.NewTallyFor(s.Workload.Requests)
 	t.Expect(s.Workload.Requests)
 	t.Servers(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
-	if err := playTo(ctx, s, t); err != nil {
+	if err := playTo(ctx, s, t, t); err != nil {
 		return nil, err
 	}
 	return &result{sample: t.Sample(), summary: t.Summary(), seed: s.Seed}, nil
 }
 
-// playTo plays a scenario in virtual time for a reader of its events.
-func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder) error {
+// playTo plays a scenario in virtual time for a reader of its events, and has a tally told
+// of the rest.
+func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally) error {
 	fit, end := playedBy(ctx).fitter(ctx, s)
 	defer end()
-	_, err := virtual.Play(s, to, virtual.Options{Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit)})
+	_, err := virtual.Play(s, to, virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit)})
 	if ctx.Err() != nil {
 		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
 	}

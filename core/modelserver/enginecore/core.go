@@ -44,8 +44,8 @@ type Core struct {
 	stats *stats.Stats
 	fx    *Effects // the caller's, during a call
 
-	sequences map[engine.RequestID]*Sequence // in the engine
-	over      []engine.RequestID             // of these, ended in the effects that are being heard
+	sequences machine.Few[engine.RequestID, *Sequence] // in the engine
+	over      []engine.RequestID                       // of these, ended in the effects that are being heard
 
 	// As holder.
 	holds     map[uint64]*Hold // by the engine's handle
@@ -87,7 +87,7 @@ func New(c Config) (*Core, error) {
 	cfg := eng.Config()
 	counts := stats.New(&cfg)
 	counts.SampleBlocks(c.SampleBlocks)
-	return &Core{c: c, cfg: cfg, eng: eng, stats: counts, sequences: map[engine.RequestID]*Sequence{},
+	return &Core{c: c, cfg: cfg, eng: eng, stats: counts,
 		holds: map[uint64]*Hold{}, byBlock: map[int]*Hold{}, named: map[string]*Hold{}, inquiries: map[Inquiry]*inquiry{}, waiting: map[string][]*inquiry{},
 		calls: map[Call]*call{}, known: bounded.New[string, struct{}](bounded.Limits{Entries: maxKnown}, nil)}, nil
 }
@@ -103,7 +103,7 @@ func (s *Core) Stats() *stats.Stats { return s.stats }
 
 // Counted goes through what is counted of the completions in the engine.
 func (s *Core) Counted(yield func(*stats.Sequence) bool) {
-	for _, q := range s.sequences {
+	for _, q := range s.sequences.All {
 		if !yield(&q.Counted) {
 			return
 		}
@@ -124,7 +124,7 @@ func (s *Core) Awaited() int {
 
 // Busy is how much has not ended: completions, caches kept, and calls.
 func (s *Core) Busy() int {
-	return len(s.sequences) + len(s.holds) + len(s.inquiries) + len(s.calls) + s.timers.Len()
+	return s.sequences.Len() + len(s.holds) + len(s.inquiries) + len(s.calls) + s.timers.Len()
 }
 
 // Cached are the engine's own names for the blocks in its KV cache, on any tier.
@@ -249,7 +249,7 @@ func (s *Core) hear() {
 		x.heard++
 		f := &x.Engine.List[i]
 		s.now = max(s.now, f.At)
-		q := s.sequences[f.Request]
+		q, _ := s.sequences.Get(f.Request)
 		s.count(f, q)
 		switch f.Kind {
 		case engine.Accepted:
@@ -279,7 +279,7 @@ func (s *Core) hear() {
 		}
 	}
 	for _, id := range s.over { // of its blocks nothing more is told
-		delete(s.sequences, id)
+		s.sequences.Delete(id)
 	}
 	s.over = s.over[:0]
 	s.stats.Delivered()

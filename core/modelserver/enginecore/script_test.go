@@ -370,7 +370,7 @@ func (f *fleet) command(d *datadriven.TestData) {
 		f.until(machine.Never - 1)
 		for _, s := range f.servers {
 			if n := s.Busy() + s.eng.KVBlocksUsed() + len(s.calls) + f.net.InFlight(); n > 0 {
-				fmt.Fprintf(&f.out, "%s still has %d sequences, %d holds, %d inquiries, %d calls, %d timers, %d blocks; %d bytes move\n", s.name, len(s.sequences), len(s.holds), len(s.inquiries), len(s.Core.calls), s.timers.Len(), s.eng.KVBlocksUsed(), f.net.InFlight())
+				fmt.Fprintf(&f.out, "%s still has %d sequences, %d holds, %d inquiries, %d calls, %d timers, %d blocks; %d bytes move\n", s.name, s.sequences.Len(), len(s.holds), len(s.inquiries), len(s.Core.calls), s.timers.Len(), s.eng.KVBlocksUsed(), f.net.InFlight())
 			}
 		}
 	default:

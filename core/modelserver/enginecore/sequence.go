@@ -121,11 +121,12 @@ func (s *Core) prefix(q *Sequence) []uint64 {
 func (s *Core) begin(q *Sequence) {
 	// Ids are made from request ids; two requests that are called the same and
 	// are in flight at once must still differ.
-	for s.sequences[q.Submit.ID] != nil || s.holds[uint64(q.Submit.ID)] != nil {
+	for s.has(q.Submit.ID) || s.holds[uint64(q.Submit.ID)] != nil {
 		q.Submit.ID++
 	}
 	q.Submit.Remote.Handle = uint64(q.Submit.ID)
-	s.sequences[q.Submit.ID], q.state, q.entered, q.Counted.Arrived = q, inEngine, true, s.now
+	s.sequences.Set(q.Submit.ID, q)
+	q.state, q.entered, q.Counted.Arrived = inEngine, true, s.now
 	if s.stats.SamplesBlocks() {
 		q.Counted.Blocks = q.Submit.Hashes
 	}
@@ -137,9 +138,15 @@ func (s *Core) begin(q *Sequence) {
 func (s *Core) Replace(q, by *Sequence) {
 	owner := by.Owner
 	*by = *q
-	if by.Owner = owner; s.sequences[q.Submit.ID] == q {
-		s.sequences[q.Submit.ID] = by
+	by.Owner = owner
+	if was, _ := s.sequences.Get(q.Submit.ID); was == q {
+		s.sequences.Set(q.Submit.ID, by)
 	}
+}
+
+func (s *Core) has(id engine.RequestID) bool {
+	_, ok := s.sequences.Get(id)
+	return ok
 }
 
 // end says that a completion is over which the engine does not have.

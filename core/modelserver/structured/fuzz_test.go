@@ -25,6 +25,8 @@ func FuzzForms(f *testing.F) {
 	f.Add(4, `{"format":{"type":"triggered_tags","triggers":["<"],"tags":[{"begin":"<a>","content":{"type":"json_schema","style":"qwen_xml","json_schema":{"properties":{"a":{"enum":[1,"b"]}}}},"end":["x",""]}],"excludes":["z"]}}`, uint64(0))
 	f.Add(4, `{"format":{"elements":[{"type":"any_text","excludes":["a"]},{"type":"dispatch","rules":[["b",{"type":"star","content":{"value":"c"}}]],"loop":false},{"type":"token","token":3}],"type":"sequence"}}`, uint64(0))
 	f.Add(4, `{"structures":[{"begin":"<f>","schema":{"$ref":"#"},"end":""}],"triggers":["<f"]}`, uint64(0))
+	f.Add(4, `{"format":{"type":"json_schema","style":"cohere_xml","json_schema":{"properties":{"a":{"anyOf":[{"$ref":"#"},{"type":["null","array"]}]},"b":{"items":{"enum":[1,{"x":[2]}]}}},"additionalProperties":{"type":"string"},"minProperties":2}}}`, uint64(0))
+	f.Add(4, `{"format":{"type":"json_schema","style":"minimax_m3_xml","json_schema":{"type":"object","properties":{"a":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},"required":["a"]}}}`, uint64(0))
 	f.Fuzz(func(t *testing.T, kind int, text string, seed uint64) {
 		left := 4 << 20
 		spend := func(n int) bool { left -= n; return left > 0 }

@@ -15,8 +15,7 @@ import (
 // and triggers. token tells the text of a token id, and whether there is one.
 //
 // What is refused is what xgrammar refuses that has no tokenizer, as vLLM asks it
-// before it takes a request: a token that is named by its text is. The styles
-// cohere_xml and minimax_m3_xml are not simulated.
+// before it takes a request: a token that is named by its text is.
 func Tag(raw json.RawMessage, token func(id uint32) (string, bool), spend func(int) bool) (*Grammar, error) {
 	if err := tooLong("structural tag", len(raw)); err != nil {
 		return nil, err

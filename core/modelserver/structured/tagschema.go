@@ -50,11 +50,20 @@ func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
 	if name == "json" {
 		return t.json(schema, excludes)
 	}
+	if s := nestedStyles[name]; s != nil {
+		if len(excludes) > 0 {
+			return nil, fmt.Errorf("JSONSchemaFormat.excludes is not supported for %s", name)
+		}
+		c := nestedCompiler{newCompiler(schema, builder{spend: t.spend}), s, map[*value]*node{}}
+		c.excludes = []string{s.never}
+		root, err := c.root(schema)
+		if err != nil {
+			return nil, err
+		}
+		return within(c.grammar(root))
+	}
 	s, known := styles[name]
-	switch {
-	case name == "cohere_xml", name == "minimax_m3_xml":
-		return nil, fmt.Errorf("the style %s is not simulated; use json or qwen_xml", name)
-	case !known:
+	if !known {
 		return nil, fmt.Errorf("style must be json, qwen_xml, minimax_xml, minimax_m3_xml, deepseek_xml, glm_xml, cohere_xml, kimi_k3_xml or deepseek_v4_1_xml, got %q", name)
 	}
 	c := newCompiler(schema, builder{spend: t.spend})
@@ -156,10 +165,7 @@ func (v *value) typeName() string {
 	if of.is('"') {
 		return of.text
 	}
-	if v.get("properties") != nil {
-		return "object"
-	}
-	return ""
+	return v.kindByKeyword(2) // object and array, as xgrammar has it here
 }
 
 // typeOf is the name of a value's type.
@@ -190,7 +196,7 @@ func (c *compiler) raw(v *value) (*node, error) {
 	case only.is('"'):
 		return c.literal(only.text), nil
 	case only != nil:
-		return c.literal(string(only.append(nil))), nil
+		return c.literal(only.compact()), nil
 	case v.typeName() == "":
 		return c.without(c.excludes, ""), nil
 	case v.typeName() != "string":

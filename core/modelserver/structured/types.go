@@ -20,19 +20,7 @@ func (c *compiler) typed(n *node, v *value, depth int) error {
 		}
 		kind = t.text
 	} else {
-		for _, k := range []struct {
-			kind string
-			keys []string
-		}{
-			{"object", []string{"properties", "additionalProperties", "unevaluatedProperties", "required", "patternProperties", "propertyNames", "minProperties", "maxProperties"}},
-			{"array", []string{"items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"}},
-			{"string", []string{"pattern", "minLength", "maxLength", "format"}},
-			{"number", []string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
-		} {
-			if kind == "" && slices.ContainsFunc(k.keys, func(key string) bool { return v.get(key) != nil }) {
-				kind = k.kind
-			}
-		}
+		kind = v.kindByKeyword(len(keywords))
 	}
 	switch kind {
 	case "":
@@ -53,6 +41,27 @@ func (c *compiler) typed(n *node, v *value, depth int) error {
 		return fmt.Errorf("Unsupported type %q", kind)
 	}
 	return nil
+}
+
+// keywords are those that tell the type of a schema that does not say it.
+var keywords = []struct {
+	kind string
+	keys []string
+}{
+	{"object", []string{"properties", "additionalProperties", "unevaluatedProperties", "required", "patternProperties", "propertyNames", "minProperties", "maxProperties"}},
+	{"array", []string{"items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"}},
+	{"string", []string{"pattern", "minLength", "maxLength", "format"}},
+	{"number", []string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
+}
+
+// kindByKeyword is the first of so many types that the schema has a keyword of.
+func (v *value) kindByKeyword(types int) string {
+	for _, k := range keywords[:types] {
+		if slices.ContainsFunc(k.keys, func(key string) bool { return v.get(key) != nil }) {
+			return k.kind
+		}
+	}
+	return ""
 }
 
 func (c *compiler) number(n *node, v *value, integer bool) error {

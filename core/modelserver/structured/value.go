@@ -1,6 +1,7 @@
 package structured
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,6 +120,13 @@ func (v *value) append(b []byte) []byte {
 		return append(b, "false"...)
 	}
 	return append(b, "null"...)
+}
+
+// compact is a value as JSON without blanks.
+func (v *value) compact() string {
+	var b bytes.Buffer
+	_ = json.Compact(&b, v.append(nil)) // what was read is JSON
+	return b.String()
 }
 
 // without is an object without some of its members.

@@ -186,6 +186,10 @@ func From(root strictyaml.Value) (*Config, error) {
 		return readDocument003(root), nil
 	}
 	c := &Config{}
+	if kind := root.Get("kind"); kind.Scalar() == "Scenario" {
+		c.refuse(kind, "found a windtunnel scenario", Kind, "windtunnel config SCENARIO --epp prints the one of its endpoint picker")
+		return c, nil
+	}
 	c.Problems = root.Decode(c)
 	switch c.APIVersion {
 	case "", V1Alpha1, V1:

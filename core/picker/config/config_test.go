@@ -19,6 +19,8 @@ func TestErrorsNameLineAndField(t *testing.T) {
 		{"a: [b", "epp.yaml:1:1: not YAML: did not find expected ',' or ']'"},
 		{"plugins:\n- {type: queue-scorer}\nfoo: bar", `epp.yaml:3:1: foo: unknown field; expected one of apiVersion, `},
 		{"apiVersion: foo/v1\nkind: EndpointPickerConfig", `epp.yaml:1:13: apiVersion: no kind "EndpointPickerConfig" is registered for version "foo/v1"`},
+		{"apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools: []", `epp.yaml:2:7: kind: found a windtunnel scenario; expected EndpointPickerConfig; windtunnel config SCENARIO --epp prints the one of its endpoint picker`},
+		{"plugins:\n- {type: weighted-load-scorer, parameters: {threshold: 10, maxQueueLength: 5}}", `epp.yaml:2:56: plugins[0].parameters.threshold: expected either it or maxQueueLength`},
 		{"plugins:\n- {name: x}", "epp.yaml:2:3: plugins[0].type: missing; expected the plug-in's type"},
 		{"featureGates: ['flowControl=maybe']", "featureGates[0]: maybe is not a valid value for the feature gate flowControl"},
 		{"flowControl:\n  maxBytes: 5X", `epp.yaml:2:13: flowControl.maxBytes: found "5X"; expected a number with an optional suffix`},

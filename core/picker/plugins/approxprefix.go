@@ -28,6 +28,8 @@ type prefixSource interface {
 // prefixMatch is how much of a request's prompts each endpoint holds.
 type prefixMatch struct {
 	matched     []int32 // blocks, by slot
+	holding     []int32 // the slots that hold any, where sparse says so
+	sparse      bool
 	cached      []int32 // blocks wherever they lie, by slot; nil is matched
 	total       int     // blocks of all prompts, a last partial one included
 	blockTokens int
@@ -149,16 +151,16 @@ func (a *approxPrefix) match(c *picker.Cycle) *prefixMatch {
 	m.done = true
 	m.blockTokens = a.blockTokens(c)
 	a.hash(c.Request, m, a.maxBlocks(m.blockTokens))
-	slots := len(a.index.lrus)
-	if cap(m.matched) < slots {
+	for _, slot := range m.holding {
+		m.matched[slot] = 0
+	}
+	m.holding, m.sparse, m.total = m.holding[:0], true, 0
+	if slots := len(a.index.lrus); len(m.matched) < slots {
 		m.matched = make([]int32, slots, slots+slots/4)
 	}
-	m.matched = m.matched[:slots]
-	clear(m.matched)
-	m.total = 0
 	for _, x := range m.prompts {
 		m.total += len(x.hashes) + x.alone
-		a.index.match(x.hashes, m.matched)
+		m.holding = a.index.match(x.hashes, m.matched, m.holding)
 	}
 	return m
 }

@@ -169,3 +169,6 @@ func withRegistered(reg picker.Registry) picker.Registry {
 	maps.Copy(reg, registered)
 	return reg
 }
+
+// Extended says whether the program has registered types of its own.
+func Extended() bool { return len(registered) > 0 }

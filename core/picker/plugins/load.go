@@ -16,26 +16,21 @@ func newQueue(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, e
 }
 
 // Score prefers short queues.
-func (s *queue) Score(c *picker.Cycle, in []int32, scores []float64) {
+func (s *queue) Score(c *picker.Cycle, in []int32, scores []float64) { ranged(s, c, in, scores) }
+
+// Figure implements picker.RangeScorer.
+func (s *queue) Figure(st *picker.State) int64 { return st.Waiting }
+
+// ranged scores a figure of each candidate.
+func ranged(s picker.RangeScorer, c *picker.Cycle, in []int32, scores []float64) {
 	states := c.View.States
-	low, high := states[in[0]].Waiting, states[in[0]].Waiting
+	low, high := s.Figure(&states[in[0]]), s.Figure(&states[in[0]])
 	for _, i := range in {
-		v := states[i].Waiting
+		v := s.Figure(&states[i])
 		low, high = min(low, v), max(high, v)
 	}
-	if low == high {
-		ones(scores)
-		return
-	}
-	span := float64(high - low)
 	for j, i := range in {
-		scores[j] = float64(high-states[i].Waiting) / span
-	}
-}
-
-func ones(scores []float64) {
-	for j := range scores {
-		scores[j] = 1
+		scores[j] = picker.Ranged(s.Figure(&states[i]), low, high)
 	}
 }
 
@@ -48,22 +43,10 @@ func newRunning(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin,
 }
 
 // Score prefers small batches.
-func (s *running) Score(c *picker.Cycle, in []int32, scores []float64) {
-	states := c.View.States
-	low, high := states[in[0]].Running, states[in[0]].Running
-	for _, i := range in {
-		v := states[i].Running
-		low, high = min(low, v), max(high, v)
-	}
-	if low == high {
-		ones(scores)
-		return
-	}
-	span := float64(high - low)
-	for j, i := range in {
-		scores[j] = float64(high-states[i].Running) / span
-	}
-}
+func (s *running) Score(c *picker.Cycle, in []int32, scores []float64) { ranged(s, c, in, scores) }
+
+// Figure implements picker.RangeScorer.
+func (s *running) Figure(st *picker.State) int64 { return st.Running }
 
 // kvUsage is kv-cache-utilization-scorer: 1 - usage.
 type kvUsage struct{ named }
@@ -75,9 +58,12 @@ func newKVUsage(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin,
 // Score prefers free KV cache.
 func (s *kvUsage) Score(c *picker.Cycle, in []int32, scores []float64) {
 	for j, i := range in {
-		scores[j] = 1 - c.View.States[i].KVUsage
+		scores[j] = s.ScoreState(&c.View.States[i])
 	}
 }
+
+// ScoreState implements picker.StateScorer.
+func (s *kvUsage) ScoreState(st *picker.State) float64 { return 1 - st.KVUsage }
 
 // loadAware is load-aware-scorer: 0.5 with nothing waiting, falling to 0 at
 // the threshold.
@@ -99,18 +85,21 @@ func newLoadAware(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 
 // Score prefers short queues on an absolute scale.
 func (s *loadAware) Score(c *picker.Cycle, in []int32, scores []float64) {
-	t := float64(s.Threshold)
 	for j, i := range in {
-		w := float64(c.View.States[i].Waiting)
-		switch {
-		case w == 0:
-			scores[j] = .5
-		case w >= t:
-			scores[j] = 0
-		default:
-			scores[j] = .5 * (1 - w/t)
-		}
+		scores[j] = s.ScoreState(&c.View.States[i])
 	}
+}
+
+// ScoreState implements picker.StateScorer.
+func (s *loadAware) ScoreState(st *picker.State) float64 {
+	t, w := float64(s.Threshold), float64(st.Waiting)
+	switch {
+	case w == 0:
+		return .5
+	case w >= t:
+		return 0
+	}
+	return .5 * (1 - w/t)
 }
 
 // lora is lora-affinity-scorer: an endpoint that runs the request's adapter 1,
@@ -161,13 +150,14 @@ func load01(s *picker.State) float64 {
 // weightedLoad is LoadAwareScorer with document 003's arguments:
 // queueLengthWeight*(1 - queue/maxQueueLength) + gpuUtilWeight*(1 - gpu), over
 // the sum of the weights. gpu is the custom metric gpu_utilization (0..1 or
-// percent), else the KV-cache usage.
+// percent), else the KV-cache usage. With threshold, as in its third flow, the
+// score is 1 - queue/threshold, kept within 0.1 and 0.9.
 type weightedLoad struct {
 	named
 	QueueWeight float64 `json:"queueLengthWeight" min:"0"`
 	GPUWeight   float64 `json:"gpuUtilWeight" min:"0"`
 	MaxQueue    float64 `json:"maxQueueLength" above:"0"`
-	Threshold   float64 `json:"threshold"` // another name of maxQueueLength
+	Threshold   float64 `json:"threshold" min:"0"`
 }
 
 func newWeightedLoad(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -175,8 +165,10 @@ func newWeightedLoad(_ *picker.Builder, name string, p picker.Params) (picker.Pl
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
-	if s.Threshold > 0 {
-		s.MaxQueue = s.Threshold
+	for _, other := range []string{"queueLengthWeight", "gpuUtilWeight", "maxQueueLength"} {
+		if s.Threshold > 0 && p.At(other).Given() {
+			return nil, p.At("threshold").Errorf("expected either it or %s", other)
+		}
 	}
 	if s.QueueWeight+s.GPUWeight == 0 {
 		return nil, p.Errorf("queueLengthWeight and gpuUtilWeight are both zero")
@@ -189,6 +181,10 @@ func (s *weightedLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
 	sum := s.QueueWeight + s.GPUWeight
 	for j, i := range in {
 		st := c.State(i)
+		if s.Threshold > 0 {
+			scores[j] = math.Min(.9, math.Max(.1, 1-float64(st.Waiting)/s.Threshold))
+			continue
+		}
 		q := 1 - math.Min(1, math.Max(0, float64(st.Waiting)/s.MaxQueue))
 		scores[j] = (float64(s.QueueWeight*q) + float64(s.GPUWeight*(1-gpu(st)))) / sum
 	}

@@ -47,8 +47,7 @@ func (s *maxScore) PickEndpoints(c *picker.Cycle, in []int32, totals []float64, 
 		}
 		k := 0
 		if n > 1 {
-			d := c.Draw("tie")
-			k = d.Intn(n)
+			k = s.Tied(c, n)
 		}
 		for j, v := range totals {
 			if v == best {
@@ -66,6 +65,15 @@ func (s *maxScore) PickEndpoints(c *picker.Cycle, in []int32, totals []float64, 
 		picked = append(picked, in[j])
 	}
 	return picked
+}
+
+// Best implements picker.BestPicker.
+func (s *maxScore) Best() bool { return s.Max == 1 }
+
+// Tied implements picker.BestPicker: they are drawn.
+func (s *maxScore) Tied(c *picker.Cycle, n int) int {
+	d := c.Draw("tie")
+	return d.Intn(n)
 }
 
 func shuffled(d *machine.Draw, n int) []int {
@@ -102,6 +110,9 @@ func (s *random) PickEndpoints(c *picker.Cycle, in []int32, _ []float64, picked 
 	}
 	return picked
 }
+
+// Blind implements picker.BlindPicker.
+func (s *random) Blind() bool { return s.Max == 1 }
 
 // weightedRandom is weighted-random-picker: chances in proportion to totals
 // (A-Res: the largest u^(1/w) win). When no total is positive all are equal.
@@ -159,6 +170,9 @@ func newRoundRobin(_ *picker.Builder, name string, p picker.Params) (picker.Plug
 func (s *roundRobin) PickEndpoints(_ *picker.Cycle, in []int32, _ []float64, picked []int32) []int32 {
 	return append(picked, in[s.turn%len(in)])
 }
+
+// Blind implements picker.BlindPicker.
+func (s *roundRobin) Blind() bool { return true }
 
 // Commit goes on to the next one.
 func (s *roundRobin) Commit(machine.Time, *picker.Decision) { s.turn++ }

@@ -128,22 +128,28 @@ func (x *prefixIndex) drop(hash uint64, slot uint32) {
 	}
 }
 
-// match counts, for each slot, how many of the blocks it holds. It stops at
-// the first block that nobody holds, as the real index does.
-func (x *prefixIndex) match(hashes []uint64, count []int32) {
+// match counts, for each slot, how many of the blocks it holds, and appends those
+// that hold any to holding. It stops at the first block that nobody holds, as the
+// real index does.
+func (x *prefixIndex) match(hashes []uint64, count, holding []int32) []int32 {
 	for _, h := range hashes {
 		e, ok := x.blocks[h]
 		if !ok {
-			return
+			break
 		}
 		if e.many == nil {
-			count[e.one.slot]++
+			if count[e.one.slot]++; count[e.one.slot] == 1 {
+				holding = append(holding, int32(e.one.slot))
+			}
 			continue
 		}
 		for _, holder := range *e.many {
-			count[holder.slot]++
+			if count[holder.slot]++; count[holder.slot] == 1 {
+				holding = append(holding, int32(holder.slot))
+			}
 		}
 	}
+	return holding
 }
 
 func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {

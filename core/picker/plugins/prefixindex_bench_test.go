@@ -76,8 +76,9 @@ func BenchmarkPrefixIndex(b *testing.B) {
 			b.ReportMetric(float64(used)/(endpoints*capacity), "B/block")
 		}
 	}
-	own := newPrefixIndex()
-	b.Run("own", run(func(hashes []uint64, slot, capacity int) { own.add(hashes, 0, slot, capacity) }, own.match))
+	own, holding := newPrefixIndex(), []int32(nil)
+	b.Run("own", run(func(hashes []uint64, slot, capacity int) { own.add(hashes, 0, slot, capacity) },
+		func(hashes []uint64, count []int32) { holding = own.match(hashes, count, holding[:0]) }))
 	other := &lruIndex{map[uint64]map[int]struct{}{}, map[int]*simplelru.LRU[uint64, struct{}]{}}
 	b.Run("golang-lru", run(other.add, other.match))
 	runtime.KeepAlive(own)

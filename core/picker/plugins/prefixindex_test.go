@@ -57,7 +57,7 @@ func TestPrefixIndexIsAnLRUPerSlot(t *testing.T) {
 		}
 		for h := uint64(1); h < 20; h++ {
 			count := make([]int32, 4)
-			x.match([]uint64{h}, count)
+			x.match([]uint64{h}, count, nil)
 			for slot := range 4 {
 				want := int32(0)
 				for _, m := range model[slot] {
@@ -83,7 +83,7 @@ func TestSpillIsBounded(t *testing.T) {
 		}
 		x.add(hashes, 0, 0, 8)
 		count := make([]int32, 1)
-		x.match(hashes[:20], count)
+		x.match(hashes[:20], count, nil)
 		if prompt == 0 && count[0] == 0 {
 			t.Fatal("the beginning of a long prompt was lost at once")
 		}

@@ -53,6 +53,12 @@ func (s *prefixScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
+// Scored implements picker.SparseScorer.
+func (s *prefixScorer) Scored(c *picker.Cycle) (slots []int32, known bool) {
+	m := s.source.match(c)
+	return m.holding, m.sparse
+}
+
 // thresholdPrefix is PrecisePrefixCacheScorer with document 003's arguments:
 // the share of the prompt's first maxPrefixLength tokens that an endpoint
 // holds; below cacheHitThreshold it counts as nothing.

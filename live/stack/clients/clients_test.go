@@ -156,16 +156,24 @@ func withPython(t *testing.T, packages string, scripts map[string]int) {
 func packagesOf(t *testing.T, packages string, minor int) (python, site string) {
 	t.Helper()
 	var version []byte
-	for _, name := range []string{"python3", "python3.14", "python3.13", "python3.12"} {
-		out, _, err := run(t, ".", nil, name, "-c",
+	try := func(name string) error {
+		out, stderr, err := run(t, ".", nil, name, "-c",
 			fmt.Sprintf("import sys, sysconfig, pip; assert sys.version_info >= (3, %d); print(sys.version_info[:2], sysconfig.get_platform())", minor))
-		if err == nil {
-			python, version = name, out
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, stderr)
+		}
+		python, version = name, out
+		return nil
+	}
+	for _, name := range []string{"python3", "python3.14", "python3.13", "python3.12"} {
+		if try(name) == nil {
 			break
 		}
 	}
 	if python == "" {
-		missing(t, "no Python with pip, 3.%d or newer, on PATH", minor)
+		if err := try(debianPython(t, minor)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	list, err := filepath.Abs(filepath.Join("testdata", packages))
 	if err != nil {

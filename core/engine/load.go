@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Gaps is told how long requests wait between one token and the next.
+type Gaps interface {
+	// Gaps tells of steps of a schedule that ended, counted from 0: in each of them so many
+	// requests had a token, for which they waited as long as the step took. A negative
+	// count takes as many back.
+	Gaps(s *Schedule, from, steps, requests int)
+}
+
+// Load is how full an engine was from its beginning to a time.
+type Load struct {
+	// For is how long that was, and Busy how much of it the engine computed in steps
+	// (not counted under BatchingIndependent).
+	For, Busy machine.Time
+	// Running and Waiting are requests, Blocks those of the KV cache that were in use,
+	// of Total that there are (none under BatchingIndependent).
+	Running, Waiting, Blocks Level
+	Total                    int
+	Preemptions              uint64
+}
+
+// Level is something that rises and falls. Peak is the highest that lasts.
+type Level struct {
+	Peak   int
+	hi, lo uint64 // over time: half of units times nanoseconds
+	now    int
+}
+
+// Mean is the level on average over so long, right to a millionth.
+func (l *Level) Mean(d machine.Time) float64 {
+	if d <= 0 {
+		return 0
+	}
+	sum := float64(l.hi) * (1 << 63)
+	return math.Round(float64(float64(sum+float64(l.lo)/2)/float64(d))*1e6) / 1e6
+}
+
+// hold has the level stay for so long at what it was, and rise or fall then.
+func (l *Level) hold(d machine.Time, to int) {
+	if l.sum(2*l.now, d); d > 0 {
+		l.Peak = max(l.Peak, l.now)
+	}
+	l.now = to
+}
+
+// slide has the level rise or fall evenly for so long.
+func (l *Level) slide(d machine.Time, to int) {
+	if l.sum(l.now+to, d); d > 0 {
+		l.Peak = max(l.Peak, l.now, to)
+	}
+	l.now = to
+}
+
+func (l *Level) sum(twice int, d machine.Time) {
+	hi, lo := bits.Mul64(uint64(twice), uint64(d))
+	var carry uint64
+	l.lo, carry = bits.Add64(l.lo, lo, 0)
+	l.hi += hi + carry
+}
+
+// observe notes what the engine holds at a time. It is told of everything that changes
+// who is there: between two such times the blocks in use grow about evenly. used is how
+// many they were until now, of which some are free again.
+func (e *Engine) observe(at machine.Time, used int) {
+	l := &e.load
+	d := max(at-l.For, 0)
+	l.For += d
+	running := e.batch.size
+	if e.pool == nil {
+		running = e.ids.Len() - e.stats.Pulling
+	} else {
+		l.Blocks.slide(d, used)
+		l.Blocks.now = e.pool.used()
+	}
+	l.Running.hold(d, running)
+	l.Waiting.hold(d, e.ids.Len()-running)
+	e.seen = e.batch.admissions
+}
+
+// observeStep is observe where a step begins or ends, unless everybody is still there
+// and decodes.
+func (e *Engine) observeStep(at machine.Time, used int) {
+	l := &e.load
+	if len(e.fills) > 0 || e.batch.size != l.Running.now || e.ids.Len() != l.Running.now+l.Waiting.now || e.batch.admissions != e.seen {
+		e.observe(at, used)
+	}
+}
+
+// used is how many blocks are in use now.
+func (e *Engine) used() int {
+	if e.pool == nil {
+		return 0
+	}
+	return e.pool.used()
+}
+
+// Load is how full the engine was until now: its own time, or a later one until which
+// nothing more happens.
+func (e *Engine) Load(now machine.Time) Load {
+	s := e.Stats()
+	e.observe(max(now, e.now), e.used())
+	l := e.load
+	l.Busy, l.Preemptions = s.Busy, s.Preemptions
+	if e.pool != nil {
+		l.Total = e.pool.total
+	}
+	return l
+}
+
+// countGaps tells of n more steps of the run, before they are counted.
+func (e *Engine) countGaps(n int) {
+	x := &e.run
+	if e.cfg.Gaps == nil || x.decoding == 0 || n == 0 {
+		return
+	}
+	if x.done == 0 && len(e.late) > 0 {
+		e.countLate()
+	}
+	e.cfg.Gaps.Gaps(&x.schedule, x.done, n, x.decoding)
+	if x.done+n == x.steps { // whom an abort reached loses the token
+		for _, t := range e.aborting {
+			if r := &e.reqs[t.slot]; r.generation == t.generation && r.abort && r.phase == phaseDecode && !r.starved {
+				e.cfg.Gaps.Gaps(&x.schedule, x.steps-1, 1, -1)
+			}
+		}
+	}
+}
+
+// countLate corrects the first gap of those whose last token is longer ago than the
+// run's beginning.
+func (e *Engine) countLate() {
+	x := &e.run
+	kept := e.late[:0]
+	for _, t := range e.late {
+		r := &e.reqs[t.slot]
+		switch {
+		case r.generation != t.generation || r.late == 0 || r.phase != phaseDecode:
+		case r.starved:
+			kept = append(kept, t)
+		case r.abort && x.steps == 1:
+			r.late = 0 // it loses this token
+		default:
+			e.cfg.Gaps.Gaps(&x.schedule, 0, 1, -1)
+			e.gap(x.schedule.End(1), r)
+		}
+	}
+	e.late = kept
+}
+
+// gap tells of a request's token that comes later than one step after the one before.
+func (e *Engine) gap(at machine.Time, r *request) {
+	if e.cfg.Gaps != nil && r.late > 0 {
+		e.cfg.Gaps.Gaps(&Schedule{Start: r.late, Base: ToFixed(at - r.late)}, 0, 1, 1)
+	}
+	r.late = 0
+}
+
+// isLate notes that a request had its last token at a time, and misses the step that
+// begins then.
+func (e *Engine) isLate(s int32, at machine.Time) {
+	if r := &e.reqs[s]; e.cfg.Gaps != nil && r.late == 0 {
+		r.late = at
+		if r.phase == phaseDecode {
+			e.late = append(e.late, ticket{s, r.generation})
+		}
+	}
+}

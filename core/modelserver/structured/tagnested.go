@@ -1,0 +1,391 @@
+package structured
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// nested is a style whose objects and arrays stand between tags at any depth.
+type nested struct {
+	name  string
+	never string // what no string has
+	// open is what stands before a member of this name, or an element of an array,
+	// up to what it tells of the value; shut is what stands behind.
+	open  func(name string, member bool) (string, error)
+	shut  func(name string, member bool) string
+	tell  func(option *value) string
+	given func(v *value) (string, error) // a value of enum or const
+	fixed bool                           // nothing but the members that are named, no bounds on strings, no value of any kind
+}
+
+// nestedStyles are xgrammar's (cpp/converter_ext/cohere.cc, minimax_m3.cc).
+var nestedStyles = func() map[string]*nested {
+	cohere := &nested{name: "cohere_xml", never: "</cofl:value>"}
+	entities := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
+	cohere.open = func(name string, member bool) (string, error) {
+		switch {
+		case strings.Contains(name, "\x00"):
+			return "", errors.New("Cohere property names cannot contain NUL")
+		case member:
+			return `<cofl:value name="` + entities.Replace(name) + `"`, nil
+		}
+		return "<cofl:value", nil
+	}
+	cohere.shut = func(string, bool) string { return cohere.never }
+	cohere.tell = func(option *value) string {
+		kind := "json"
+		switch only := option.get("const"); {
+		case only.is('"'), only == nil && (option.typeName() == "string" || option.typeName() == ""):
+			kind = "raw"
+		case only != nil:
+		case option.typeName() == "object":
+			kind = "dict"
+		case option.typeName() == "array":
+			kind = "list"
+		}
+		return ` type="` + kind + `">`
+	}
+	cohere.given = func(v *value) (string, error) {
+		if v.is('"') {
+			return v.text, nil
+		}
+		return v.compact(), nil
+	}
+
+	m3 := &nested{name: "minimax_m3_xml", never: "]<]minimax[>[", fixed: true}
+	m3.open = func(name string, member bool) (string, error) {
+		if !member {
+			name = "item"
+		}
+		switch {
+		case name == "" || name[0] == '/' || strings.Contains(name, ">"):
+			return "", fmt.Errorf("Invalid minimax_m3_xml element name: %s", name)
+		case strings.Trim(name, " \t\n\r\f\v") == "":
+			return "", errors.New("minimax_m3_xml element names cannot be blank")
+		}
+		return m3.never + "<" + name + ">", nil
+	}
+	m3.shut = func(name string, member bool) string {
+		if !member {
+			name = "item"
+		}
+		return m3.never + "</" + name + ">"
+	}
+	m3.tell = func(*value) string { return "" }
+	m3.given = func(v *value) (string, error) {
+		switch {
+		case v.is('"') && strings.Contains(v.text, m3.never):
+			return "", errors.New("A minimax_m3_xml string literal cannot contain the namespace marker")
+		case v.is('"'):
+			return v.text, nil
+		case !v.is('{') && !v.is('['):
+			return string(v.append(nil)), nil
+		}
+		var b strings.Builder
+		for i, kid := range v.vals {
+			name := ""
+			if v.is('{') {
+				name = v.keys[i]
+			}
+			open, err := m3.open(name, v.is('{'))
+			if err != nil {
+				return "", err
+			}
+			text, err := m3.given(kid)
+			if err != nil {
+				return "", err
+			}
+			b.WriteString(open + text + m3.shut(name, v.is('{')))
+		}
+		return b.String(), nil
+	}
+	return map[string]*nested{cohere.name: cohere, m3.name: m3}
+}()
+
+// nestedCompiler makes the nodes of a schema in such a style.
+type nestedCompiler struct {
+	*compiler
+	*nested
+	values map[*value]*node // what stands between open and shut
+}
+
+// root is what stands in no tag.
+func (c *nestedCompiler) root(v *value) (*node, error) {
+	n := c.node(node{})
+	return n, c.options(n, v, false, 0)
+}
+
+// value is what stands between open and shut: the same node each time, so that
+// schemas may refer to themselves.
+func (c *nestedCompiler) value(v *value, depth int) (*node, error) {
+	if n := c.values[v]; n != nil {
+		return n, nil
+	}
+	n := c.node(node{})
+	c.values[v] = n
+	return n, c.options(n, v, true, depth)
+}
+
+// options makes n write one of the values that a schema allows, and what is told
+// of it.
+func (c *nestedCompiler) options(n *node, v *value, tell bool, depth int) error {
+	all, err := c.choices(v, depth)
+	if err != nil {
+		return err
+	}
+	n.kind = either
+	for _, option := range all {
+		body, err := c.body(option, depth+1)
+		if err != nil {
+			return err
+		}
+		if tell {
+			body = c.sequence(c.literal(c.tell(option)), body)
+		}
+		n.kids = append(n.kids, body)
+	}
+	return nil
+}
+
+// choices are the schemas of one type, or of one value, that a schema allows.
+func (c *nestedCompiler) choices(v *value, depth int) ([]*value, error) {
+	if depth > 2*maxDepth {
+		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+	}
+	if !c.spend(nodeWork) {
+		return nil, errTooMuch
+	}
+	v, err := c.plain(v)
+	if err != nil {
+		return nil, err
+	}
+	var options []*value
+	key := ""
+	only := func(name string, x *value) {
+		options = append(options, &value{kind: '{', spend: c.spend, keys: []string{name}, vals: []*value{x}})
+	}
+	switch {
+	case v.is('f'):
+		return nil, never("schema is false")
+	case v.get("const") != nil:
+		return []*value{v}, nil
+	case v.get("enum") != nil:
+		for _, x := range v.get("enum").list() {
+			if fits(v.get("type"), x) {
+				only("const", x)
+			}
+		}
+		if options == nil {
+			return nil, never("no value of enum has the type")
+		}
+		return options, nil
+	case v.get("anyOf") != nil:
+		key = "anyOf"
+		options = v.get(key).list()
+	case v.get("oneOf") != nil:
+		key = "oneOf"
+		options = v.get(key).list()
+	case v.get("type").is('['):
+		key = "type"
+		for _, x := range v.get(key).vals {
+			only(key, x)
+		}
+	default:
+		return []*value{v}, nil
+	}
+	if len(options) == 0 {
+		return nil, fmt.Errorf("%s must be an array, and not empty", key)
+	}
+	beside := v.without(slices.Concat([]string{key}, annotations)...)
+	var all []*value
+	for _, o := range options {
+		if len(beside.keys) > 0 {
+			if o, err = c.merge(beside, o); err != nil {
+				return nil, err
+			}
+		}
+		some, err := c.choices(o, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// body is a value of one type.
+func (c *nestedCompiler) body(v *value, depth int) (*node, error) {
+	if only := v.get("const"); only != nil {
+		text, err := c.given(only)
+		return c.literal(text), err
+	}
+	switch kind := v.typeName(); {
+	case kind == "object":
+		return c.object(v, depth)
+	case kind == "array":
+		return c.array(v, depth)
+	case kind == "" && c.fixed:
+		return nil, fmt.Errorf("%s does not support unconstrained schemas", c.name)
+	case kind == "" && depth == 1: // the arguments, of which nothing is said
+		return c.literal(""), nil
+	case kind == "string" && c.fixed:
+		_, known := formats[formatOf(v)]
+		if known || v.get("pattern") != nil || v.get("minLength") != nil || v.get("maxLength") != nil {
+			return nil, fmt.Errorf("String pattern, recognized format, and length constraints are not supported by %s", c.name)
+		}
+		return c.raw(v.without("format"))
+	}
+	return c.raw(v)
+}
+
+func formatOf(v *value) string {
+	if f := v.get("format"); f.is('"') {
+		return f.text
+	}
+	return ""
+}
+
+// tagged is a member, or an element, with its tags.
+func (c *nestedCompiler) tagged(name string, member bool, v *value, depth int) (*node, error) {
+	open, err := c.open(name, member)
+	if err != nil {
+		return nil, err
+	}
+	n, err := c.value(v, depth)
+	if err != nil {
+		return nil, err
+	}
+	return c.sequence(c.literal(open), n, c.literal(c.shut(name, member))), nil
+}
+
+// object is the members that a schema names, and as many others as it asks for.
+func (c *nestedCompiler) object(v *value, depth int) (*node, error) {
+	properties, others := v.get("properties"), v.get("additionalProperties")
+	if others == nil {
+		others = v.get("unevaluatedProperties")
+	}
+	if others.is('f') {
+		others = nil
+	}
+	switch {
+	case properties == nil:
+		properties = &value{kind: '{', spend: c.spend}
+	case !properties.is('{'):
+		return nil, errors.New("properties must be an object")
+	}
+	if c.fixed && (others != nil || v.get("patternProperties") != nil || v.get("propertyNames") != nil) {
+		return nil, fmt.Errorf("%s requires fixed object property names; additionalProperties, unevaluatedProperties, patternProperties, and propertyNames are not supported", c.name)
+	}
+	required, err := v.strings("required")
+	if err != nil {
+		return nil, err
+	}
+	var n node
+	if err := counts(&n, v, "minProperties", "maxProperties"); err != nil {
+		return nil, err
+	}
+	least, most := n.least, n.most
+	names, schemas, must := slices.Clone(properties.keys), slices.Clone(properties.vals), map[string]bool{}
+	for _, name := range required {
+		if !slices.Contains(names, name) {
+			switch {
+			case c.fixed:
+				return nil, fmt.Errorf("%s required property has no fixed schema: %s", c.name, name)
+			case others == nil: // as xgrammar passes over it
+				continue
+			}
+			names, schemas = append(names, name), append(schemas, others)
+		}
+		must[name] = true
+	}
+	if most >= 0 && most < len(must) {
+		return nil, never("maxProperties is less than the number of required properties: %d < %d", most, len(must))
+	}
+	if least > len(names) && (others == nil || v.get("patternProperties") != nil || v.get("propertyNames") != nil) {
+		return nil, never("minProperties is greater than the number of properties, but additional properties aren't allowed: %d > %d", least, len(names))
+	}
+	more := min(max(least-len(names), 1), maxOthers)
+	if others == nil {
+		more = 0
+	} else if least > len(names)+more {
+		return nil, fmt.Errorf("minProperties is at most %d more than there are properties, got %d", maxOthers, least)
+	}
+	for i := 1; more > 0; i++ {
+		if name := "key" + strconv.Itoa(i); !slices.Contains(names, name) {
+			names, schemas = append(names, name), append(schemas, others)
+			more--
+		}
+	}
+	perhaps := len(names) - len(must) // may be there
+	if most >= 0 {
+		perhaps = min(perhaps, most-len(must))
+	}
+	need := max(least-len(must), 0) // of which so many have to be
+	all := []*node{c.literal("")}
+	for i, name := range names {
+		if !must[name] && perhaps == 0 {
+			continue
+		}
+		member, err := c.tagged(name, true, schemas[i], depth)
+		if err != nil {
+			return nil, err
+		}
+		if !must[name] {
+			if perhaps--; need > 0 {
+				need--
+			} else {
+				member = c.repeat(member, 0, 1)
+			}
+		}
+		all = append(all, member)
+	}
+	return c.sequence(all...), nil
+}
+
+// maxOthers bounds the members that nobody has named.
+const maxOthers = 64
+
+// array is the elements that a schema describes.
+func (c *nestedCompiler) array(v *value, depth int) (*node, error) {
+	var n node
+	if err := counts(&n, v, "minItems", "maxItems"); err != nil {
+		return nil, err
+	}
+	least, most := n.least, n.most
+	prefix, items := v.get("prefixItems"), v.get("items")
+	if items.is('[') { // as drafts before 2020-12 have it
+		prefix, items = items, v.get("additionalItems")
+	}
+	if items == nil {
+		items = v.get("unevaluatedItems")
+	}
+	if first := len(prefix.list()); most >= 0 && most < first {
+		return nil, never("maxItems is less than the number of prefixItems: %d < %d", most, first)
+	}
+	all := []*node{c.literal("")}
+	for _, p := range prefix.list() {
+		item, err := c.tagged("", false, p, depth)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, item)
+	}
+	had := len(all) - 1
+	if items == nil || items.is('f') || most == had {
+		if least > had {
+			return nil, never("minItems is greater than the number of items, but additional items aren't allowed: %d > %d", least, had)
+		}
+		return c.sequence(all...), nil
+	}
+	item, err := c.tagged("", false, items, depth)
+	if err != nil {
+		return nil, err
+	}
+	if most >= 0 {
+		most -= had
+	}
+	return c.sequence(append(all, c.repeat(item, max(least-had, 0), most))...), nil
+}

@@ -1,0 +1,19 @@
+package stack
+
+import "github.com/windtunnel/windtunnel/report"
+
+// Loads are how full all simulated model servers were until now. They must still run.
+func (s *Stack) Loads() (out []report.ServerLoad) {
+	for _, p := range s.Pools {
+		if p.Fleet == nil {
+			continue
+		}
+		for i, server := range p.Fleet.Servers() {
+			if load, ok := server.Load(); ok {
+				out = append(out, report.ServerLoad{Pool: p.Name(), Name: p.pool.ServerName(i), Endpoint: p.Endpoints[i],
+					Role: report.RoleOf(p.pool.Prefills(i), p.pool.Disaggregation.PrefillReplicas > 0), Load: load})
+			}
+		}
+	}
+	return out
+}

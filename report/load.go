@@ -1,0 +1,236 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+)
+
+// ServerLoad is how full one of the run's model servers was.
+type ServerLoad struct {
+	Pool, Name, Endpoint string
+	Role                 Role
+	engine.Load
+}
+
+// Role is what a model server does.
+type Role string
+
+// The roles: a server that only prefills, one that goes on from what another one
+// prefilled, and one that does both.
+const (
+	Prefills Role = "prefill"
+	Decodes  Role = "decode"
+	Both     Role = "both"
+)
+
+// Roles are all of them.
+func Roles() []Role { return []Role{Prefills, Decodes, Both} }
+
+// RoleOf is that of a server which only prefills or not, in a pool that has servers which
+// only prefill or not.
+func RoleOf(prefills, apart bool) Role {
+	switch {
+	case prefills:
+		return Prefills
+	case apart:
+		return Decodes
+	}
+	return Both
+}
+
+// LoadSummary is how full the servers of a pool were that have one role, over all of
+// the run.
+type LoadSummary struct {
+	Pool    string `json:"pool,omitempty"`
+	Role    Role   `json:"role"`
+	Servers int    `json:"servers"`
+	// Busy is the share of the time in which a server computed: on average over the
+	// servers, of the one that did least and of the one that did most. Balance is the most
+	// over the mean: 1 where all did as much.
+	Busy    BusySummary `json:"busy"`
+	Balance float64     `json:"balance,omitempty"`
+	// Queue is requests that waited in a server's engine and Running those that it
+	// computed; KV is the share of a server's KV blocks in use. Means are over time and
+	// servers, peaks those of any server.
+	Queue       LevelSummary `json:"queue"`
+	Running     LevelSummary `json:"running"`
+	KV          LevelSummary `json:"kv"`
+	Preemptions uint64       `json:"preemptions"`
+	// Each is every server by itself, of at most 1,024.
+	Each []ServerSummary `json:"each,omitempty"`
+}
+
+// BusySummary are shares of the time.
+type BusySummary struct {
+	Mean  float64 `json:"mean"`
+	Least float64 `json:"least"`
+	Most  float64 `json:"most"`
+}
+
+// LevelSummary is something that rises and falls.
+type LevelSummary struct {
+	Mean float64 `json:"mean"`
+	Peak float64 `json:"peak"`
+}
+
+// ServerSummary is how full one server was.
+type ServerSummary struct {
+	Name        string       `json:"name"`
+	Endpoint    string       `json:"endpoint"`
+	Busy        float64      `json:"busy"`
+	Queue       LevelSummary `json:"queue"`
+	Running     LevelSummary `json:"running"`
+	KV          LevelSummary `json:"kv"`
+	Preemptions uint64       `json:"preemptions"`
+}
+
+// maxServersTold is of how many servers a summary tells one by one.
+const maxServersTold = 1024
+
+// summarized tells of servers by pool and role, in their order. Servers that compute no
+// steps have no load.
+func summarized(list []ServerLoad) (out []LoadSummary) {
+	pools := map[string]bool{}
+	for i := range list {
+		pools[list[i].Pool] = true
+	}
+	at := map[[2]string]int{}
+	for i := range list {
+		x := &list[i]
+		if x.Total == 0 {
+			continue
+		}
+		key := [2]string{x.Pool, string(x.Role)}
+		k, known := at[key]
+		if !known {
+			k, at[key] = len(out), len(out)
+			out = append(out, LoadSummary{Role: x.Role, Busy: BusySummary{Least: 1}})
+			if len(pools) > 1 {
+				out[k].Pool = x.Pool
+			}
+		}
+		out[k].add(x, len(list) <= maxServersTold)
+	}
+	for i := range out {
+		out[i].end()
+	}
+	return out
+}
+
+func (s *LoadSummary) add(x *ServerLoad, each bool) {
+	total := float64(x.Total)
+	one := ServerSummary{Name: x.Name, Endpoint: x.Endpoint, Preemptions: x.Preemptions,
+		Queue: LevelSummary{x.Waiting.Mean(x.For), float64(x.Waiting.Peak)}, Running: LevelSummary{x.Running.Mean(x.For), float64(x.Running.Peak)},
+		KV: LevelSummary{round(x.Blocks.Mean(x.For) / total), round(float64(x.Blocks.Peak) / total)}}
+	if x.For > 0 {
+		one.Busy = round(float64(x.Busy) / float64(x.For))
+	}
+	s.Servers++
+	s.Busy.Mean += one.Busy
+	s.Busy.Least, s.Busy.Most = min(s.Busy.Least, one.Busy), max(s.Busy.Most, one.Busy)
+	for _, l := range []struct{ all, one *LevelSummary }{{&s.Queue, &one.Queue}, {&s.Running, &one.Running}, {&s.KV, &one.KV}} {
+		l.all.Mean += l.one.Mean
+		l.all.Peak = max(l.all.Peak, l.one.Peak)
+	}
+	s.Preemptions += one.Preemptions
+	if each {
+		s.Each = append(s.Each, one)
+	}
+}
+
+// end makes means of sums.
+func (s *LoadSummary) end() {
+	for _, mean := range []*float64{&s.Busy.Mean, &s.Queue.Mean, &s.Running.Mean, &s.KV.Mean} {
+		*mean = round(*mean / float64(s.Servers))
+	}
+	if s.Busy.Mean > 0 {
+		s.Balance = round(s.Busy.Most / s.Busy.Mean)
+	}
+}
+
+// loadOf is the load of the servers of all pools that have a role; nil where there are
+// none.
+func loadOf(list []LoadSummary, role Role) *LoadSummary {
+	var all *LoadSummary
+	for i := range list {
+		x := &list[i]
+		if x.Role != role {
+			continue
+		}
+		if all == nil {
+			all = &LoadSummary{Role: role, Busy: BusySummary{Least: 1}}
+		}
+		n := float64(x.Servers)
+		all.Servers += x.Servers
+		all.Busy.Mean += float64(n * x.Busy.Mean)
+		all.Busy.Least, all.Busy.Most = min(all.Busy.Least, x.Busy.Least), max(all.Busy.Most, x.Busy.Most)
+		for _, l := range []struct{ all, one *LevelSummary }{{&all.Queue, &x.Queue}, {&all.Running, &x.Running}, {&all.KV, &x.KV}} {
+			l.all.Mean += float64(n * l.one.Mean)
+			l.all.Peak = max(l.all.Peak, l.one.Peak)
+		}
+		all.Preemptions += x.Preemptions
+	}
+	if all != nil {
+		all.end()
+	}
+	return all
+}
+
+// loadMeasures are measured of the servers, by role: of all of a run, so that only
+// several runs have an interval.
+func loadMeasures() (list []Measure) {
+	for _, role := range Roles() {
+		suffix := ""
+		if role != Both {
+			suffix = " " + string(role)
+		}
+		add := func(name string, unit Unit, of func(*LoadSummary) float64) {
+			list = append(list, Measure{Name: name + suffix, Unit: unit, load: true, whole: func(p *part) float64 {
+				if x := loadOf(p.load, role); x != nil {
+					return of(x)
+				}
+				return math.NaN()
+			}})
+		}
+		add("utilisation", Share, func(x *LoadSummary) float64 { return x.Busy.Mean })
+		add("balance", Ratio, func(x *LoadSummary) float64 {
+			if x.Balance == 0 {
+				return math.NaN()
+			}
+			return x.Balance
+		})
+		add("queue mean", Count, func(x *LoadSummary) float64 { return x.Queue.Mean })
+		add("queue peak", Count, func(x *LoadSummary) float64 { return x.Queue.Peak })
+		add("kv use mean", Share, func(x *LoadSummary) float64 { return x.KV.Mean })
+		add("kv use peak", Share, func(x *LoadSummary) float64 { return x.KV.Peak })
+		add("preemptions", Count, func(x *LoadSummary) float64 { return float64(x.Preemptions) })
+	}
+	return list
+}
+
+// writeLoad is a table of the servers by pool and role.
+func (s Summary) writeLoad(l *lines) {
+	if len(s.Load) == 0 {
+		return
+	}
+	l.b.WriteString(l.paint.bold("load     ") + fmt.Sprintf("  %7s %6s %6s %6s %8s %6s %5s %6s %6s\n", "servers", "busy", "least", "most", "balance", "queue", "peak", "kv", "peak"))
+	share := func(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
+	for i := range s.Load {
+		x := &s.Load[i]
+		name := []rune(cmp.Or(x.Pool, map[Role]string{Both: "all"}[x.Role], string(x.Role)))
+		if x.Pool != "" && x.Role != Both {
+			name = append(name, []rune(" "+string(x.Role))...)
+		}
+		if longest := labelColumns; len(name) > longest {
+			name = append(name[:longest-1], '…')
+		}
+		l.b.WriteString(fmt.Sprintf("  %-9s%7s %6s %6s %6s %8.2f %6.3g %5.0f %6s %6s\n", string(name), thousands(x.Servers), share(x.Busy.Mean), share(x.Busy.Least), share(x.Busy.Most),
+			x.Balance, x.Queue.Mean, x.Queue.Peak, share(x.KV.Mean), share(x.KV.Peak)))
+		if x.Preemptions > 0 {
+			l.add("", counted(int(min(x.Preemptions, math.MaxInt32)), "preemption"))
+		}
+	}
+}

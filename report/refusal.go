@@ -1,0 +1,88 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+)
+
+// Incident is something that happened to a part of the run.
+type Incident struct {
+	// At is when it began, in seconds since the run began, and Until when it ended, where
+	// it did.
+	At    float64 `json:"at"`
+	Until float64 `json:"until,omitempty"`
+	Hop   string  `json:"hop"`
+	// What it is, as in the scenario, and Endpoint whom it struck, where that is a server.
+	What     string `json:"what"`
+	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// Bounds of what is told apart.
+const maxIncidents, maxRefusals = 32, 32
+
+// refused counts answers that are not a model server's, by hop and reason, of the run's
+// own requests.
+func (t *Tally) refused(e *flow.Event) {
+	if e.Step != flow.Answered && e.Step != flow.Rejected {
+		return
+	}
+	reason, _ := e.Details.Get("reason").(string)
+	if reason == "" {
+		return
+	}
+	if t.refusals == nil {
+		t.refusals = counts[string]{}
+	}
+	t.refusals.add(string(e.Hop)+": "+reason, maxRefusals)
+}
+
+// struck notes the beginning or end of an incident.
+func (t *Tally) struck(e *flow.Event) {
+	text := func(s string) string { return strings.Clone(s[:min(len(s), longestName)]) }
+	what, _ := e.Details.Get("what").(string)
+	switch {
+	case e.Step == flow.IncidentBegan && len(t.incidents) < maxIncidents:
+		t.incidents = append(t.incidents, Incident{At: round(e.Time.Seconds()), Hop: text(string(e.Hop)), What: text(what), Endpoint: text(e.Endpoint)})
+	case e.Step == flow.IncidentEnded:
+		for i := range t.incidents {
+			if x := &t.incidents[i]; x.Until == 0 && x.What == what && x.Endpoint == e.Endpoint {
+				x.Until = round(e.Time.Seconds())
+				return
+			}
+		}
+	}
+}
+
+// writeTrouble is a line for the reasons of refusals, and one for incidents.
+func (s Summary) writeTrouble(l *lines) {
+	var list []string
+	for _, reason := range slices.SortedFunc(maps.Keys(s.Refusals), func(a, b string) int {
+		if d := s.Refusals[b] - s.Refusals[a]; d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	}) {
+		list = append(list, fmt.Sprintf("%s %s", reason, thousands(s.Refusals[reason])))
+	}
+	const most = 4
+	if len(list) > most {
+		list = append(list[:most], "…")
+	}
+	l.list("refused", list)
+	list = nil
+	for _, x := range s.Incidents {
+		text := strings.TrimRight(fmt.Sprintf("%s at %s %s", x.What, span(x.At), x.Endpoint), " ")
+		if x.Until > 0 {
+			text += " until " + span(x.Until)
+		}
+		list = append(list, text)
+	}
+	if len(list) > most {
+		list = append(list[:most], "…")
+	}
+	l.list("incidents", list)
+}
