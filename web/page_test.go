@@ -221,6 +221,23 @@ func TestTopology(t *testing.T) {
 	do(t, ctx, "drawn", chromedp.Sleep(700*time.Millisecond))
 }
 
+// A prefill leg goes through the sidecar to a prefill server, which has a place of its own.
+func TestTopologyOfPrefillServers(t *testing.T) {
+	pd, err := os.ReadFile("../examples/pd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, _ := played(t, string(pd))
+	ctx := tab(t, 1500, 860)
+	prefer(t, ctx, "prefers-color-scheme", "dark")
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "the sidecar", text(".stage", "Routing sidecar"))
+	do(t, ctx, "prefill servers", until(`document.querySelectorAll(".pod.prefills").length === 2`))
+	do(t, ctx, "a moment", slide(0.3))
+	do(t, ctx, "on", chromedp.Click(chromedp.CSS(".playhead button")))
+	do(t, ctx, "drawn", chromedp.Sleep(900*time.Millisecond))
+}
+
 // slide moves the slider of time to a share of the run, and stops there.
 func slide(share float64) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {

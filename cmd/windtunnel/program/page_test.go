@@ -109,3 +109,67 @@ func TestRunPage(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", c, out.String())
 	}
 }
+
+// The page of manifests shows the requests that pickers and servers see.
+func TestUpPage(t *testing.T) {
+	t.Parallel()
+	out := &locked{}
+	o := theOutside()
+	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0
+	ctx, stop := context.WithCancel(context.Background())
+	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
+	code := make(chan int, 1)
+	go func() {
+		code <- run([]string{"up", "-f", "../../../examples/manifests/document-002", "--ui", "--output", "json"}, o)
+	}()
+	defer stop()
+	link := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}`)
+	for !link.MatchString(out.String()) {
+		select {
+		case c := <-code:
+			t.Fatalf("it ended with %d:\n%s", c, out.String())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	gateway := regexp.MustCompile(`"url":"(http://[^"]+)"`).FindStringSubmatch(out.String())
+	if gateway == nil {
+		t.Fatalf("no gateway: %s", out.String())
+	}
+	at, _ := url.Parse(link.FindString(out.String()))
+	r, _ := http.NewRequest(http.MethodPost, gateway[1]+"/default/my-llm/v1/chat/completions", strings.NewReader(`{"model":"llama-3-8b","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Request-Id", "by-hand-1")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, _ := io.ReadAll(resp.Body)
+	answered := resp.Status
+	resp.Body.Close()
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar}
+	own := "http://" + at.Host
+	if resp, err = browser.Get(at.String()); err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	var text []byte
+	for range 500 {
+		if resp, err = browser.Get(own + "/data/request?id=by-hand-1"); err != nil {
+			t.Fatal(err)
+		}
+		text, _ = io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if strings.Contains(string(text), `"hop":"epp","step":"response_end_seen"`) && strings.Contains(string(text), `"hop":"server"`) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !strings.Contains(string(text), `"step":"response_end_seen"`) || !strings.Contains(string(text), `"hop":"server"`) {
+		t.Errorf("the request on the page: %.800s\nanswered: %s %.300s\n%s", text, answered, answer, out.String())
+	}
+	stop()
+	if c := <-code; c != 0 {
+		t.Errorf("exit code %d:\n%s", c, out.String())
+	}
+}
