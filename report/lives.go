@@ -34,6 +34,9 @@ func (t *Tally) Lived(l *flow.Life) {
 		Prompt: int32(min(l.Prompt, 1<<31-1)), Cached: int32(min(cached, 1<<31-1)), Tokens: int32(min(l.Tokens, 1<<31-1))}
 	t.good.ended(class, slo, &e)
 	t.pools.lived(l, &e)
+	if t.rows != nil {
+		t.rowOfLife(l, e)
+	}
 	t.ended.add(e)
 }
 

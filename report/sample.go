@@ -214,6 +214,9 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	}
 	t.good.ended(r.class, r.slo, &e)
 	t.pools.ended(r, o, &e)
+	if t.rows != nil {
+		t.rowOf(r, id, o, e)
+	}
 	t.ended.add(e)
 	t.series.ended(&e, o, at)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -45,6 +46,12 @@ type Options struct {
 	PrefixCache bool
 	// SLO is what makes an answer good; nothing where the scenario does not say.
 	SLO SLO
+	// Rows has Out get a line of comma-separated values for each request instead, and Form
+	// a report in the form of another tool in the end.
+	Rows bool
+	Form Form
+	// JUnit is a file for the verdict as JUnit's XML, "" for none.
+	JUnit string
 	// Gaps count those between tokens, where engines begin to tell before the session
 	// does; nil makes its own.
 	Gaps *Gaps
@@ -97,9 +104,13 @@ func Start(o Options) (*Session, error) {
 			return nil, fmt.Errorf("--record: %w", err)
 		}
 	}
-	if o.JSON {
+	switch {
+	case o.JSON:
 		s.lines = NewWriter(o.Out)
-	} else {
+	case o.Rows:
+		s.tally.rows = newRows(o.Out)
+	case o.Form != "":
+	default:
 		if o.Detail == "" {
 			o.Detail = DetailFor(o.Requests)
 		}
@@ -269,6 +280,17 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	return sum
 }
 
+func (s *Session) writeJUnit(sum Summary) error {
+	f, err := os.Create(s.options.JUnit)
+	if err == nil {
+		err = errors.Join(sum.WriteJUnit(f), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("--junit: %w", err)
+	}
+	return nil
+}
+
 // inOrder puts measures into the order in which they are told.
 func inOrder(list []Measured) []Measured {
 	place := map[string]int{}
@@ -358,6 +380,15 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 	if s.lines != nil {
 		s.lines.Summary(sum)
 		errs = append(errs, s.lines.Close())
+	}
+	if s.tally.rows != nil {
+		errs = append(errs, s.tally.rows.end())
+	}
+	if s.options.Form != "" {
+		errs = append(errs, figuresOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps).write(s.options.Out, s.options.Form))
+	}
+	if s.options.JUnit != "" {
+		errs = append(errs, s.writeJUnit(sum))
 	}
 	if s.file != nil {
 		s.file.Summary(sum)

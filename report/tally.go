@@ -49,6 +49,7 @@ type Tally struct {
 	sentTo    machine.Time // when the last request was sent
 	byHand    ByHand
 	warnings  []Warning
+	rows      *rows // nil where nobody wants them
 	gaps      *Gaps
 	load      []ServerLoad
 	refusals  counts[string]

@@ -26,7 +26,7 @@ type Layer struct {
 // Layers are the floors of the house, most particular first. A package belongs
 // to the first layer that holds it.
 var Layers = []Layer{
-	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit", "internal/files", "internal/gc", "internal/pause"}, true,
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit", "internal/files", "internal/gc", "internal/pause", "internal/search"}, true,
 		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
@@ -69,6 +69,11 @@ var TestImportExceptions = map[string]string{
 	"web internal/gate":             "its benchmarks have limits to keep",
 	"web internal/chromium":         "pages are tested in a browser",
 	"live/stack virtual":            "the test that holds a live record against a virtual one needs both; no code does",
+}
+
+// TestHelpers are packages for tests: any test may import them, and nothing else.
+var TestHelpers = map[string]string{
+	"internal/eventually": "a test waits for a condition, wherever it stands",
 }
 
 // CoreForbidden are standard packages that the core may not import, with

@@ -23,8 +23,8 @@ type replayCmd struct {
 	Config   string   `name:"config" placeholder:"FILE" help:"Ask another EndpointPickerConfig what it would have decided, about each recorded decision by itself."`
 	Onward   bool     `name:"onward" help:"Send the recorded requests in virtual time, to the model servers of --scenario and with its configuration or that of --config: an estimate of what would have come of all decisions together."`
 	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
-	Output   string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary."`
-	View     string   `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	shownIn
+	View string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
 	pageFlags
 	Speed float64 `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
@@ -35,6 +35,7 @@ func (c *replayCmd) Help() string {
   windtunnel replay yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
   windtunnel replay yesterday.ndjson.gz --view requests      # one line per request
+  windtunnel replay yesterday.ndjson.gz --output csv > requests.csv
   windtunnel replay yesterday.ndjson.gz --ui                 # on a page, at any speed
   windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'
   windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?
@@ -49,6 +50,8 @@ func (c *replayCmd) Run(o *outside) error {
 	switch {
 	case c.Onward != (c.Scenario != ""):
 		return exit.With(exit.Usage, errors.New("--onward and --scenario go together: the one sends the recorded requests, the other says what the model servers are like"))
+	case (c.Core || c.Config != "") && !c.Onward && (c.Output != "text" && c.Output != "json" || c.JUnit != ""):
+		return exit.With(exit.Usage, errors.New("decisions are shown as text or json, and have no verdict on requests; csv, the reports of other tools and --junit are for a replay, or for --onward"))
 	case c.Core && c.Onward:
 		return exit.With(exit.Usage, errors.New("--through-core plays what was recorded, and --onward what might come of it; give one of them"))
 	case c.Onward:
@@ -65,7 +68,8 @@ func (c *replayCmd) Run(o *outside) error {
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
 	}
-	options := report.Options{Out: o.out(), JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
+	options := report.Options{Out: o.out(), Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
+	c.set(&options)
 	if c.View == "auto" {
 		if err := c.count(&options); err != nil {
 			return err

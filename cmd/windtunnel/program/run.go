@@ -314,10 +314,10 @@ func (c *runCmd) log(o *outside) *slog.Logger {
 
 // notes is where words that are no events go.
 func (c *runCmd) notes(o *outside) io.Writer {
-	if c.Output == "json" {
-		return o.Stderr
+	if c.Output == "text" {
+		return o.Stdout
 	}
-	return o.Stdout
+	return o.Stderr
 }
 
 // writeAddresses tells programs where everything listens.

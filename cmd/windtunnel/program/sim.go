@@ -30,7 +30,10 @@ Examples:
   windtunnel sim -n 100000 -c 500 --replicas 50 --prefill 'lognormal(200ms, 100ms)'
   windtunnel sim --ui                                 # play it on a page, at any speed
   windtunnel sim mine.yaml --no-hops                  # what servers take alone, without networks and Envoy
-  windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone`
+  windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone
+  windtunnel sim mine.yaml --output csv > mine.csv    # a row for each request
+  windtunnel sim mine.yaml --output llm-d-benchmark   # a report in that tool's form
+  windtunnel sim examples/ci.yaml --junit verdict.xml # what a pipeline's test reporter reads`
 }
 
 func (c *simCmd) Run(o *outside) error {
