@@ -209,7 +209,7 @@ func TestTopology(t *testing.T) {
 	ctx := tab(t, 1400, 820)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	do(t, ctx, "servers", text(".servers", "10.0.0.3:8000"))
-	do(t, ctx, "a moment", slide(0.4))
+	do(t, ctx, "a moment", slide(0.43))
 	do(t, ctx, "held requests", text(".stage", "6 requests in flight"))
 	do(t, ctx, "part 1 without part 2", text(".stage", "held open"))
 	do(t, ctx, "the end", slide(1))
