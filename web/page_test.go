@@ -369,3 +369,32 @@ func checkAxe(t *testing.T, ctx context.Context, view string) {
 		t.Errorf("%s: %s", view, v)
 	}
 }
+
+// Who breaks something from the page says what, where and for how long, and reads what
+// came of it.
+func TestDo(t *testing.T) {
+	book := web.NewBook()
+	server, err := web.Start(web.Options{Book: book, Meta: web.Meta{Mode: "live", Pools: []web.Pool{{Name: "chat", Groups: []web.Group{{Endpoints: []string{"10.0.0.1:8000", "10.0.0.2:8000"}}}}},
+		Do: []web.Action{{Name: "slow-down", What: "Steps take longer.", Servers: true, For: true, Number: "factor", Breaks: true}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop(context.Background()) })
+	acts := make(chan web.Act, 8)
+	server.Acts(func(_ context.Context, a web.Act) (string, error) {
+		acts <- a
+		return "It has begun.", nil
+	})
+	ctx := tab(t, 1400, 900)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#do"))
+	form := `//form[contains(., "slow-down") or contains(., "slow down")]`
+	do(t, ctx, "where", chromedp.SetValue(form+`//select`, "1"))
+	do(t, ctx, "chosen", chromedp.Evaluate[any](`document.querySelectorAll("form.act")[1].querySelector("select").dispatchEvent(new Event("change", {bubbles: true})); 0`))
+	do(t, ctx, "how much", chromedp.SendKeys(form+`//label[contains(., "factor")]/input`, "3"))
+	do(t, ctx, "how long", chromedp.SendKeys(form+`//label[contains(., "seconds")]/input`, "2.5"))
+	do(t, ctx, "do it", chromedp.Click(form+`//button`))
+	do(t, ctx, "told", text(".do", "It has begun."))
+	if a := <-acts; a.Name != "slow-down" || a.Server != 1 || a.Number != 3 || a.For != 2.5 {
+		t.Errorf("it asked for %+v", a)
+	}
+}
