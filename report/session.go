@@ -87,6 +87,7 @@ type Session struct {
 	ordered *Ordered
 	hops    *hopMeter // of a live run
 	told    bool      // the summary was printed before the end
+	settled *Summary  // of Loaded
 }
 
 // Start opens the recording and begins to listen.
@@ -332,12 +333,18 @@ func (s *Session) Loaded(settled func(Summary) bool) error {
 	if s.ordered != nil {
 		s.ordered.Drain()
 	}
+	sum := s.summary(false, s.tally.Sample())
+	s.settled = &sum
 	if s.view == nil {
 		return nil
 	}
 	s.told = true
-	return s.print(s.summary(false, s.tally.Sample()))
+	return s.print(sum)
 }
+
+// Settled is what the run's own requests came to, whatever came after them; nil before
+// Loaded.
+func (s *Session) Settled() *Summary { return s.settled }
 
 // maxSettling is how long Loaded waits for events.
 const maxSettling = time.Second

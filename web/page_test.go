@@ -209,7 +209,7 @@ func TestTopology(t *testing.T) {
 	ctx := tab(t, 1400, 820)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	do(t, ctx, "servers", text(".servers", "10.0.0.3:8000"))
-	do(t, ctx, "a moment", slide(0.4))
+	do(t, ctx, "a moment", slide(0.43))
 	do(t, ctx, "held requests", text(".stage", "6 requests in flight"))
 	do(t, ctx, "part 1 without part 2", text(".stage", "held open"))
 	do(t, ctx, "the end", slide(1))
@@ -219,6 +219,23 @@ func TestTopology(t *testing.T) {
 	do(t, ctx, "its figures", text(".about", "picked"))
 	do(t, ctx, "another moment", slide(0.43))
 	do(t, ctx, "drawn", chromedp.Sleep(700*time.Millisecond))
+}
+
+// A prefill leg goes through the sidecar to a prefill server, which has a place of its own.
+func TestTopologyOfPrefillServers(t *testing.T) {
+	pd, err := os.ReadFile("../examples/pd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, _ := played(t, string(pd))
+	ctx := tab(t, 1500, 860)
+	prefer(t, ctx, "prefers-color-scheme", "dark")
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "the sidecar", text(".stage", "Routing sidecar"))
+	do(t, ctx, "prefill servers", until(`document.querySelectorAll(".pod.prefills").length === 2`))
+	do(t, ctx, "a moment", slide(0.3))
+	do(t, ctx, "on", chromedp.Click(chromedp.CSS(".playhead button")))
+	do(t, ctx, "drawn", chromedp.Sleep(900*time.Millisecond))
 }
 
 // slide moves the slider of time to a share of the run, and stops there.
@@ -350,5 +367,34 @@ func checkAxe(t *testing.T, ctx context.Context, view string) {
 	}
 	for _, v := range found.Violations {
 		t.Errorf("%s: %s", view, v)
+	}
+}
+
+// Who breaks something from the page says what, where and for how long, and reads what
+// came of it.
+func TestDo(t *testing.T) {
+	book := web.NewBook()
+	server, err := web.Start(web.Options{Book: book, Meta: web.Meta{Mode: "live", Pools: []web.Pool{{Name: "chat", Groups: []web.Group{{Endpoints: []string{"10.0.0.1:8000", "10.0.0.2:8000"}}}}},
+		Do: []web.Action{{Name: "slow-down", What: "Steps take longer.", Servers: true, For: true, Number: "factor", Breaks: true}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop(context.Background()) })
+	acts := make(chan web.Act, 8)
+	server.Acts(func(_ context.Context, a web.Act) (string, error) {
+		acts <- a
+		return "It has begun.", nil
+	})
+	ctx := tab(t, 1400, 900)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#do"))
+	form := `//form[contains(., "slow-down") or contains(., "slow down")]`
+	do(t, ctx, "where", chromedp.SetValue(form+`//select`, "1"))
+	do(t, ctx, "chosen", chromedp.Evaluate[any](`document.querySelectorAll("form.act")[1].querySelector("select").dispatchEvent(new Event("change", {bubbles: true})); 0`))
+	do(t, ctx, "how much", chromedp.SendKeys(form+`//label[contains(., "factor")]/input`, "3"))
+	do(t, ctx, "how long", chromedp.SendKeys(form+`//label[contains(., "seconds")]/input`, "2.5"))
+	do(t, ctx, "do it", chromedp.Click(form+`//button`))
+	do(t, ctx, "told", text(".do", "It has begun."))
+	if a := <-acts; a.Name != "slow-down" || a.Server != 1 || a.Number != 3 || a.For != 2.5 {
+		t.Errorf("it asked for %+v", a)
 	}
 }

@@ -70,6 +70,7 @@ function App() {
 // begin has a finished run played from its beginning, as fast as it can be watched.
 function begin() {
   const f = () => {
+    if (store.play.moved) return; // somebody was faster
     if (!store.ended) return void setTimeout(f, 100);
     const fit = [0.01, 0.1, 1, 10, 100, 1000].find((x) => store.now / 1e6 / x < 45) || 1000;
     Object.assign(store.play, matchMedia("(prefers-reduced-motion: reduce)").matches ? { follow: true } : { follow: false, at: 0, rate: fit, playing: true });

@@ -20,7 +20,7 @@ function Act({ action, pools }) {
     ${pools.length > 1 && html`<label>pool <select value=${pool} onChange=${(e) => { setPool(Number(e.currentTarget.value)); setServer(0); }}>${pools.map((p, i) => html`<option value=${i}>${p.name}</option>`)}</select></label>`}
     ${action.servers && html`<label>server <select value=${server} onChange=${(e) => setServer(Number(e.currentTarget.value))}>${servers.map((x, i) => html`<option value=${i}>${x}</option>`)}</select></label>`}
     ${action.number && html`<label>${action.number} <input type="number" step="any" min="0" required value=${number} onInput=${(e) => setNumber(e.currentTarget.value)}/></label>`}
-    ${action.for && html`<label>for seconds <input type="number" step="any" min="0" placeholder="until the end" value=${time} onInput=${(e) => setTime(e.currentTarget.value)}/></label>`}
+    ${action.for && html`<label>for seconds <input type="number" step="any" min="0" placeholder=${action.breaks ? "until the end" : "10"} value=${time} onInput=${(e) => setTime(e.currentTarget.value)}/></label>`}
     <button class=${action.breaks ? "plain danger" : "main"} disabled=${busy}>Do it</button><p role="status" class="quiet">${told}</p></form>`;
 }
 

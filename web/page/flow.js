@@ -26,7 +26,7 @@ export function pods() {
     if (r[S.ENDPOINT] && !known.has(S.name(r[S.ENDPOINT]))) more.set(S.name(r[S.ENDPOINT]), false);
     if (r[S.PREFILLER] && !known.has(S.name(r[S.PREFILLER]))) more.set(S.name(r[S.PREFILLER]), true);
   }
-  for (const [id, prefill] of more) out.push({ id, prefill });
+  for (const [id, prefill] of [...more].sort((a, b) => a[0].localeCompare(b[0], "en", { numeric: true }))) out.push({ id, prefill });
   return out;
 }
 
@@ -342,7 +342,7 @@ export function Playhead() {
     return () => cancelAnimationFrame(frame);
   }, []);
   const p = s.play, live = !s.ended;
-  const set = (x) => { Object.assign(s.play, x); S.changed(); tick((n) => n + 1); };
+  const set = (x) => { Object.assign(s.play, x, { moved: true }); S.changed(); tick((n) => n + 1); };
   const t = S.playhead();
   const play = () => (p.playing && !p.follow ? set({ playing: false }) : set({ follow: false, playing: true, at: t >= s.now - 1 && !live ? 0 : t }));
   return html`<footer class="playhead" aria-label="Time">

@@ -84,7 +84,7 @@ export function Requests() {
   Object.assign(remembered, { filter: text, sort, top });
   const filter = useMemo(() => parse(text), [text]);
   const rows = useMemo(() => choose(filter, sort), [filter, sort, s.version]);
-  const shown = columns.filter((c) => !c.some || rows.some(c.some));
+  const shown = useMemo(() => columns.filter((c) => !c.some || rows.some(c.some)), [rows]);
   useEffect(() => {
     const size = () => body.current && setTall(body.current.clientHeight - height);
     const o = new ResizeObserver(size);

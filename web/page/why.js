@@ -1,6 +1,6 @@
 // Why a request went where it went, as a table, and what would have been if.
 import { h } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import htm from "htm";
 import * as S from "./store.js";
 import { thousands, percent, label, plural } from "./format.js";
@@ -101,7 +101,7 @@ export function WhatIf() {
   const s = S.useStore(1000);
   const [pool, setPool] = useState(""), [explained, setExplained] = useState(null), [text, setText] = useState(""), [config, setConfig] = useState("");
   const [knobs, set] = useState({ weights: {}, off: [] });
-  const last = useRef("");
+  const [done, setDone] = useState("");
   useEffect(() => { // the newest decision says which scorers there are
     if (explained) return;
     let good = true;
@@ -118,7 +118,6 @@ export function WhatIf() {
   const pools = (s.meta.pools || []).map((p) => p.name).filter(Boolean);
   const able = s.meta.whatIf && !s.shared;
   const { told, error, busy } = useWhatIf(able && s.rows.length ? { weights: knobs.weights, off: knobs.off, config, pool } : null);
-  if (told && !text && last.current !== told.config) { last.current = told.config; }
   if (!able) return html`<section class="page"><p class="note">${s.shared ? "What if is left out of a shared file: the picker's machine answers it. windtunnel replay FILE --ui of the recording has it." : "This run keeps no log of inputs: what if needs windtunnel's own endpoint picker."}</p></section>`;
   return html`<section class="page whatif" aria-label="What if">
     <div class="half"><h2>What if the picker were another?</h2><p class="quiet">Each recorded decision is asked about by itself, after what was really decided before: exact, without knock-on.</p>
@@ -126,7 +125,7 @@ export function WhatIf() {
       ${scorersOf(explained).length > 0 && html`<h3>Weights</h3><${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${(x) => set({ ...knobs, ...x })}/>`}
       <h3><label for="config">EndpointPickerConfig</label></h3>
       <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
-      <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [] }); setConfig(text); }}>Ask this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>The recorded one</button> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
+      <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [] }); setConfig(text); }}>Ask this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>The recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Put it in force</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
     <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : told ? html`<${Moved} told=${told}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
   </section>`;
 }

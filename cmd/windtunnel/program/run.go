@@ -182,6 +182,9 @@ func (c *runCmd) Run(o *outside) error {
 	if loadErr != nil && ctx.Err() == nil {
 		return loadErr
 	}
+	if own := session.Settled(); own != nil && !summary.Interrupted { // what somebody did afterwards is not judged
+		summary.Outcomes, summary.Requests, summary.Expectations = own.Outcomes, own.Requests, own.Expectations
+	}
 	return verdict(summary)
 }
 
