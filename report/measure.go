@@ -49,6 +49,26 @@ func (o SLO) Holds(e *Ended) bool {
 	return e.Completed && within(float64(e.TTFT)/1e6, o.TTFT) && within(tpot, o.TPOT) && within(float64(e.E2E)/1e6, o.E2E)
 }
 
+// judge notes whether a request keeps to what it told.
+func (e *Ended) judge(own SLO) { e.Judged, e.Good = own.Given(), own.Given() && own.Holds(e) }
+
+// good says whether a request is good: by what is asked for, else by what it told itself,
+// and where neither says anything, if it completed.
+func (o SLO) good(e *Ended) bool {
+	switch {
+	case o.Given():
+		return o.Holds(e)
+	case e.Judged:
+		return e.Good
+	}
+	return e.Completed
+}
+
+// judged says whether any of them told what a good answer keeps to.
+func judged(list []Ended) bool {
+	return slices.ContainsFunc(list, func(e Ended) bool { return e.Judged })
+}
+
 // Measure is something that a run is measured by.
 type Measure struct {
 	// Name is such as "ttft p99" or "requests/s".
@@ -219,7 +239,8 @@ type Analysis struct {
 	parts map[int][]part
 }
 
-// Under begins to measure runs, with what makes an answer good.
+// Under begins to measure runs, with what makes an answer good; where nothing is asked for,
+// what each request told of itself.
 func (r Runs) Under(slo SLO) *Analysis {
 	a := &Analysis{runs: r, slo: slo, parts: map[int][]part{}}
 	a.whole = merged(a.sections(1))
@@ -292,7 +313,7 @@ func (x *Sample) cut(k int, slo SLO) []part {
 		}
 		for j := range parts[i].sent {
 			e := &parts[i].sent[j]
-			if slo.Holds(e) {
+			if slo.good(e) {
 				parts[i].good += each
 			}
 			at, _ := slices.BinarySearchFunc(begins, e.ends()+1, func(b, t machine.Time) int { return cmp.Compare(b, t) })
@@ -324,7 +345,7 @@ type Estimate struct {
 // Estimate measures the runs. Where they have nothing of it, it is false.
 func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	value, _ := m.in(&a.whole)
-	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !a.slo.Given() {
+	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !a.slo.Given() && !judged(a.whole.sent) {
 		return Estimate{}, false
 	}
 	e := estimate(len(a.runs), value, a.runs.unsteady(), func(k int) ([]float64, int) { return valuesIn(a.sections(k), &m) }, m)

@@ -21,8 +21,9 @@ type Ended struct {
 	// Prompt is how many tokens its prompt had, and Cached how many of them were
 	// cached where it was prefilled; Tokens is how many it was answered with.
 	Prompt, Cached, Tokens int32
-	// Completed says that it was answered wholly.
-	Completed bool
+	// Completed says that it was answered wholly, Judged that it told what a good answer
+	// keeps to, its class's or the workload's, and Good that it was one.
+	Completed, Judged, Good bool
 }
 
 // TPOT is the time for each output token after the first, in seconds: what vLLM's
@@ -218,6 +219,7 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	if r.firstAt > 0 {
 		e.TTFT = micros(r.firstAt - r.sentAt)
 	}
+	e.judge(r.slo)
 	t.good.ended(r.class, r.slo, &e)
 	t.pools.ended(r, o, &e)
 	if t.rows != nil {

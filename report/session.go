@@ -266,7 +266,11 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	if sum.PrefixCache != nil && sum.PrefixCache.CachedTokens == 0 && !s.options.PrefixCache {
 		sum.PrefixCache = nil
 	}
-	sum.Measures = (Runs{x}).Under(s.options.SLO).All()
+	slo := s.options.SLO
+	if judged(x.Requests) { // each by its class's
+		slo = SLO{}
+	}
+	sum.Measures = (Runs{x}).Under(slo).All()
 	if s.options.load != nil {
 		sum.Load = s.options.load
 	}
