@@ -160,7 +160,7 @@ func (t *translation) processor(name string, p Processor, mode FailureMode) erro
 func probe(b *gateway.Backend) *corev3.HealthCheck {
 	h := healthEvery(b.Health.Interval)
 	h.Timeout, h.UnhealthyThreshold, h.HealthyThreshold = duration(b.Health.Timeout), count(int(b.Health.UnhealthyThreshold)), count(int(b.Health.HealthyThreshold))
-	check := &corev3.HealthCheck_HttpHealthCheck{Path: b.Health.Endpoint}
+	check := &corev3.HealthCheck_HttpHealthCheck{Path: b.Health.Endpoint, Host: b.Name} // the cluster's name is no host
 	if b.HTTP2 {
 		check.CodecClientType = typev3.CodecClientType_HTTP2
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -65,7 +66,7 @@ spec:
 	out := func() bool {
 		r.applying.Lock()
 		defer r.applying.Unlock()
-		return len(r.ejected["pool/default/one"]) == 1
+		return slices.Equal(r.ejected["pool/default/one"], []string{net.JoinHostPort("127.0.0.2", port)})
 	}
 	eventually.Is(t, "the pod that fails its check to be taken out", out)
 	for range 20 {
