@@ -140,3 +140,20 @@ func (p *Pool) Roles(labels map[string]string) map[string]string {
 	out[picker.LabelRole] = role
 	return out
 }
+
+// Idle are the fields that are given and that nothing acts on.
+func (k *KServe) Idle() (out []string) {
+	if k == nil {
+		return nil
+	}
+	if k.RoutingType+k.SchedulerProfile+k.Algorithm != "" || len(k.Weights) > 0 {
+		out = append(out, "routingPolicy (the EndpointPickerConfig says it)")
+	}
+	if len(k.Disaggregation.ConnectorConfig) > 0 {
+		out = append(out, "disaggregation.connector.config")
+	}
+	if k.MinReplicas+k.MaxReplicas > 0 || len(k.ScaleTargets) > 0 {
+		out = append(out, "autoscaling")
+	}
+	return out
+}
