@@ -220,8 +220,12 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	}
 	t.good.ended(r.class, r.slo, &e)
 	t.pools.ended(r, o, &e)
+	if t.rows != nil {
+		t.rowOf(r, id, o, e)
+	}
 	t.ended.add(e)
 	if e.Completed {
 		t.output += float64(e.Tokens)
 	}
+	t.series.ended(&e, o, at)
 }

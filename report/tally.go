@@ -51,10 +51,12 @@ type Tally struct {
 	sentTo    machine.Time // when the last request was sent
 	byHand    ByHand
 	warnings  []Warning
+	rows      *rows // nil where nobody wants them
 	gaps      *Gaps
 	load      []ServerLoad
 	refusals  counts[string]
 	incidents []Incident
+	series    *Series // nil where nobody looks at it
 }
 
 type openRequest struct {
@@ -228,6 +230,7 @@ func (t *Tally) Record(e flow.Event) {
 	case at == sent:
 		if r.sent, r.sentAt, t.sentTo = true, e.Time, max(t.sentTo, e.Time); !r.byHand {
 			r.class, r.slo = t.good.sent(classOf(&e), sloOf(&e))
+			t.series.sent(e.Time)
 		}
 	case at == flow.At{Hop: flow.Client, Step: flow.FirstTokenReceived}:
 		r.firstAt = e.Time

@@ -41,11 +41,14 @@ const (
 	warm   = 4
 )
 
-// filling is for how long ordinary load goes on before the first round. What is
-// bounded fills up meanwhile, so that its filling is not taken for growth: the
-// slowest is what each model server keeps of its KV events for those who missed
-// some, 10,000 messages.
-const filling = 2 * time.Minute
+// Ordinary load goes on for so long, and for so many requests, before the first
+// round. What is bounded fills up meanwhile, so that its filling is not taken for
+// growth: the slowest is what each model server keeps of its KV events for those
+// who missed some, 10,000 messages.
+const (
+	filling = 2 * time.Minute
+	filled  = 40000
+)
 
 // TestOrdinary is load as clients make it.
 func TestOrdinary(t *testing.T) { run(t, ordinary) }
@@ -142,7 +145,13 @@ func fill(t *testing.T, rigs []*rig) {
 			}
 		}
 	}
-	load(t, -1, filling, rigs, ordinary)
+	var asked atomic.Int64
+	for i := -1; asked.Load() < filled && !t.Failed(); i-- {
+		load(t, i, filling, rigs, func(r *rig, rng *rand.Rand) string {
+			asked.Add(1)
+			return ordinary(r, rng)
+		})
+	}
 }
 
 // load has once called for a while, from 16 goroutines, each for one stack. A

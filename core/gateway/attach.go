@@ -53,6 +53,7 @@ func (b *builder) attach(r *HTTPRoute) {
 					if !e.policed {
 						b.traffic(b.policy("Gateway", &a.Meta, 1), &e)
 					}
+					b.secure(&e, "Gateway", &a.Meta, 1)
 					e.Domain, e.Secure = d, l.Protocol == "HTTPS"
 					l.entries = append(l.entries, &e)
 				}
@@ -183,6 +184,7 @@ func (b *builder) routes(r *HTTPRoute) *madeRoutes {
 				b.traffic(x.policy, &base)
 			}
 		}
+		b.secure(&base, "HTTPRoute", &r.Meta, b.named(r.Name))
 		matches := rule.Matches
 		if len(matches) == 0 {
 			matches = []Match{{}}

@@ -23,11 +23,12 @@ type Set struct {
 	Secrets    []Secret
 	Namespaces []Namespace
 
-	Extensions      []ExtensionPolicy
-	HeaderPolicies  []HeaderPolicy
-	TrafficPolicies []TrafficPolicy
-	Models          []Model
-	Insertions      []Insertion
+	Extensions       []ExtensionPolicy
+	HeaderPolicies   []HeaderPolicy
+	TrafficPolicies  []TrafficPolicy
+	SecurityPolicies []SecurityPolicy
+	Models           []Model
+	Insertions       []Insertion
 
 	// Unread are the kinds that were found and that nothing here acts on.
 	Unread map[string]int
@@ -58,6 +59,8 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return into(&s.Models, func(x *Model, m objects.Meta) { x.Meta = m }, (*Model).check), false
 	case "BackendTrafficPolicy." + GroupEnvoy:
 		return into(&s.TrafficPolicies, func(x *TrafficPolicy, m objects.Meta) { x.Meta = m }, (*TrafficPolicy).check), false
+	case "SecurityPolicy." + GroupEnvoy:
+		return into(&s.SecurityPolicies, func(x *SecurityPolicy, m objects.Meta) { x.Meta = m }, (*SecurityPolicy).check), false
 	case "EnvoyFilter." + GroupEnvoy:
 		return into(&s.HeaderPolicies, func(x *HeaderPolicy, m objects.Meta) { x.Meta = m }, (*HeaderPolicy).check), false
 	case "EnvoyFilter.networking.istio.io":

@@ -51,6 +51,10 @@ type Options struct {
 type PredictorService struct {
 	Prediction []string // each question goes to one of them
 	Training   string   // "" is told nothing
+	// Together is how long a question may wait for others that are asked with it, in
+	// wall time; 0 is not at all. Poll is how often the servers' states and trees are
+	// fetched, as the real picker's client does, which looks at none of them; 0 is never.
+	Together, Poll machine.Time
 }
 
 // Foreteller is a plug-in that predicts latencies, and sees what comes of it.
@@ -123,6 +127,7 @@ type Picker struct {
 	promptReaders   []PromptReader
 	unit, unitLimit int // of prompts, in tokens; 0 where nobody compares them
 	headerProcs     []HeaderProcessor
+	weighers        []Weigher
 	screeners       []Screener
 	producers       []Producer
 	askers          []Asker
@@ -164,6 +169,9 @@ func (p *Picker) wire(plugins []Plugin) {
 		}
 		if x, ok := pl.(HeaderProcessor); ok {
 			p.headerProcs = append(p.headerProcs, x)
+		}
+		if x, ok := pl.(Weigher); ok {
+			p.weighers = append(p.weighers, x)
 		}
 		if x, ok := pl.(Screener); ok {
 			p.screeners = append(p.screeners, x)

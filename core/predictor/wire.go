@@ -11,7 +11,12 @@ import (
 const (
 	PathPredict = "/predict/bulk/strict"
 	PathSamples = "/add_training_data_bulk"
+	PathStatus  = "/status"              // of who predicts
+	PathInfo    = "/model/download/info" // of who trains
 )
+
+// PathTrees is where who trains has a target's trees.
+func PathTrees(t Target) string { return "/model/" + t.String() + "/xgb/json" }
 
 // MaxBulk is how many rows a question may have.
 const MaxBulk = 10_000

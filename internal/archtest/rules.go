@@ -26,7 +26,7 @@ type Layer struct {
 // Layers are the floors of the house, most particular first. A package belongs
 // to the first layer that holds it.
 var Layers = []Layer{
-	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit", "internal/files", "internal/gc", "internal/pause"}, true,
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit", "internal/files", "internal/gc", "internal/pause", "internal/search"}, true,
 		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
@@ -52,6 +52,7 @@ var Layers = []Layer{
 	{"core", nil, true, "the core decides and depends on nothing above it"},
 	{"internal/contract", []string{"core"}, false, "plays random messages to every machine of the core"},
 	{"internal/parity", []string{"core", "live/epp"}, false, "plays the real picker's recorded decisions against the core's, also through its gRPC port"},
+	{"internal/chromium", []string{"internal/cachedir"}, false, "tests keep the browser that they fetch where windtunnel keeps its Envoy"},
 	{"internal/tlsfiles", []string{"internal/files"}, false, "certificates are files that a user names, read as all of them are"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
@@ -64,7 +65,14 @@ var ImportExceptions = map[string]string{}
 var TestImportExceptions = map[string]string{
 	"core/kv/kvindex internal/gate": "its benchmark has limits to keep",
 	"live/up internal/gate":         "its benchmark has limits to keep",
+	"web virtual":                   "pages are tested on runs, and those in virtual time take no time",
+	"web internal/chromium":         "pages are tested in a browser",
 	"live/stack virtual":            "the test that holds a live record against a virtual one needs both; no code does",
+}
+
+// TestHelpers are packages for tests: any test may import them, and nothing else.
+var TestHelpers = map[string]string{
+	"internal/eventually": "a test waits for a condition, wherever it stands",
 }
 
 // CoreForbidden are standard packages that the core may not import, with
@@ -150,6 +158,7 @@ var ForbiddenWords = map[string]string{
 // WordExceptions are files in which a forbidden word is meant. The key is
 // "file word", with * at the end of the file for everything below.
 var WordExceptions = map[string]string{
+	"web/third_party/* " + "TO" + "DO": "somebody else's, unchanged",
 	"live/modelserver/vllmservice/vllm_engine_grpc.pb.go " + "not " + "implemented": "generated: what gRPC's own stubs answer",
 }
 

@@ -11,6 +11,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	keysv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/api_key_auth/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
@@ -288,9 +290,21 @@ func (t *translation) chain(g *gateway.Served, table *gateway.Table, at string) 
 		return err
 	}
 	if g.Router != nil {
+		if keys := g.Keys(); keys != nil {
+			if err := add(keysFilter, keyFilter(keys), false); err != nil {
+				return nil, err
+			}
+		}
 		p := t.Routers[g.Router.Key]
-		p.Responses = HeadersOnly
-		if err := add(bodyRouterFilter, externalProcessor(g.Router.Key, p.withDefaults(), FailClose), false); err != nil {
+		filter := externalProcessor(g.Router.Key, p.withDefaults(), FailClose)
+		filter.ProcessingMode.ResponseHeaderMode, filter.ProcessingMode.ResponseTrailerMode = extprocv3.ProcessingMode_SKIP, extprocv3.ProcessingMode_SKIP
+		filter.ProcessingMode.ResponseBodyMode = extprocv3.ProcessingMode_NONE
+		if err := add(bodyRouterFilter, filter, false); err != nil {
+			return nil, err
+		}
+	}
+	if g.Router == nil {
+		if err := add(keysFilter, &keysv3.ApiKeyAuth{}, true); err != nil {
 			return nil, err
 		}
 	}

@@ -54,16 +54,17 @@ type PickingOptions struct {
 // decision (microseconds), never while something outside is awaited.
 type Picking struct {
 	openRequests
-	o       PickingOptions
-	client  *http.Client
-	scraper *scraper
-	kv      *kvEvents
-	number  atomic.Uint64
-	senders sync.WaitGroup
-	sending atomic.Int32    // messages that wait for no answer
-	ctx     context.Context // of these
-	cancel  context.CancelFunc
-	written atomic.Pointer[inputlog.Options] // how requests are written down; nil where they are not
+	o         PickingOptions
+	client    *http.Client
+	scraper   *scraper
+	kv        *kvEvents
+	number    atomic.Uint64
+	senders   sync.WaitGroup
+	sending   atomic.Int32 // messages that wait for no answer
+	coalescer coalescer
+	ctx       context.Context // of these
+	cancel    context.CancelFunc
+	written   atomic.Pointer[inputlog.Options] // how requests are written down; nil where they are not
 
 	drive *drive.Driver[core.Message, *core.Effects]
 	m     *core.Machine // the driver's
@@ -258,7 +259,11 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 			n := &needs[i]
 			answers[i] = picker.AnswerTo(n)
 			began := time.Now()
-			answers[i].Value, answers[i].Err = k.call(ctx, n)
+			if n.Together > 0 {
+				answers[i].Latencies, answers[i].Err = k.coalescer.predict(ctx, k, n)
+			} else {
+				answers[i].Value, answers[i].Err = k.call(ctx, n)
+			}
 			answers[i].Took = machine.FromDuration(time.Since(began))
 			if err := answers[i].Err; err != nil {
 				k.o.Log.Warn("epp: a plug-in's question was not answered", "plugin", n.Plugin, "url", n.URL, "error", err)

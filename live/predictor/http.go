@@ -263,7 +263,7 @@ func (s *Server) prediction() http.Handler {
 		}
 		return s.predict([]core.Features{x}, "Z")[0], nil
 	}))
-	mux.HandleFunc("GET /status", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
+	mux.HandleFunc("GET "+core.PathStatus, page(200, func(http.ResponseWriter, *http.Request) (any, error) {
 		m := s.models.Load()
 		kind, alpha := s.objective()
 		return map[string]any{"is_ready": true, "model_type": modelType, "objective_type": kind, "quantile": alpha, "last_model_load": loaded(m, "+00:00"),

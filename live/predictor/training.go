@@ -51,7 +51,7 @@ func (s *Server) training() http.Handler {
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.HandleFunc("POST /flush", page(200, s.flush))
 	mux.HandleFunc("GET /data/status", page(200, s.dataStatus))
-	mux.HandleFunc("GET /model/download/info", page(200, s.info))
+	mux.HandleFunc("GET "+core.PathInfo, page(200, s.info))
 	mux.HandleFunc("GET /models/list", page(200, s.list))
 	mux.HandleFunc("GET /model/export", page(200, s.export))
 	mux.HandleFunc("GET /model/export/json", page(200, func(w http.ResponseWriter, _ *http.Request) (any, error) {
@@ -66,7 +66,7 @@ func (s *Server) training() http.Handler {
 		return nil, err
 	}))
 	for _, t := range []core.Target{core.TTFT, core.TPOT} {
-		mux.HandleFunc("GET /model/"+t.String()+"/xgb/json", page(200, func(w http.ResponseWriter, _ *http.Request) (any, error) { return s.dump(w, t) }))
+		mux.HandleFunc("GET "+core.PathTrees(t), page(200, func(w http.ResponseWriter, _ *http.Request) (any, error) { return s.dump(w, t) }))
 		for _, kind := range []string{"txt", "importances"} {
 			mux.HandleFunc("GET /model/"+t.String()+"/lgb/"+kind, page(200, func(http.ResponseWriter, *http.Request) (any, error) {
 				return nil, &fault{http.StatusNotFound, "Model type is xgboost, not lightgbm"}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -46,7 +47,7 @@ type objective struct {
 }
 
 // kept is what an estimate says of it.
-func (b *objective) kept(e report.Estimate) verdictOf {
+func (b *objective) kept(e report.Estimate) search.Verdict {
 	low, high := e.Low, e.High
 	if b.measure.HigherIsBetter {
 		low, high = -high, -low
@@ -57,13 +58,13 @@ func (b *objective) kept(e report.Estimate) verdictOf {
 	}
 	switch {
 	case !e.Sure:
-		return undecided
+		return search.Undecided
 	case high <= bound:
-		return keeps
+		return search.Keeps
 	case low > bound:
-		return misses
+		return search.Misses
 	}
-	return undecided
+	return search.Undecided
 }
 
 // parseObjectives reads those of --slo. That all but one in a thousand requests complete is one of
@@ -117,7 +118,7 @@ type load struct {
 	Requests int               `json:"requestsEach"`
 	Measures []report.Measured `json:"measures"`
 
-	verdict verdictOf
+	verdict search.Verdict
 }
 
 // capacity is what the command says.
@@ -227,8 +228,8 @@ const (
 )
 
 // highest finds the highest rate for some servers.
-func (k *seeker) highest(v *variant, guess float64) (band, error) {
-	return searchHighest(guess, k.c.Precision/100, leastRate, mostRate, func(rate float64) (verdictOf, error) {
+func (k *seeker) highest(v *variant, guess float64) (search.Band, error) {
+	return search.Highest(guess, k.c.Precision/100, leastRate, mostRate, func(rate float64) (search.Verdict, error) {
 		rate = significant(rate)
 		l, err := k.play(v, rate)
 		return l.verdict, err
@@ -275,7 +276,7 @@ func (k *seeker) lowest() float64 {
 // binds is what is missed first.
 func (k *seeker) binds(rate float64) string {
 	for _, l := range k.loads {
-		if l.Rate == rate && l.verdict == misses {
+		if l.Rate == rate && l.verdict == search.Misses {
 			return l.Why
 		}
 	}
@@ -284,7 +285,7 @@ func (k *seeker) binds(rate float64) string {
 
 func (k *seeker) replicas(out *capacity, p *scenario.Pool, rate float64) error {
 	least := map[int]load{}
-	found, sure, odd, err := fewest(p.Replicas, k.c.MaxReplicas, func(n int) (verdictOf, error) {
+	found, sure, odd, err := search.Fewest(p.Replicas, k.c.MaxReplicas, func(n int) (search.Verdict, error) {
 		v := k.with(serversOf(n, p.Disaggregation.PrefillReplicas)...)
 		l, err := k.play(&v, rate)
 		least[n] = l
@@ -337,8 +338,8 @@ func serversOf(replicas, prefill int) []scenario.Setting {
 
 func (k *seeker) ratio(out *capacity, p *scenario.Pool, guess float64) error {
 	servers := p.Servers()
-	bands := map[int]band{}
-	at, err := best(p.Disaggregation.PrefillReplicas, servers-1, func(prefill int) (float64, error) {
+	bands := map[int]search.Band{}
+	at, err := search.Best(p.Disaggregation.PrefillReplicas, servers-1, func(prefill int) (float64, error) {
 		v := k.with(serversOf(servers-prefill, prefill)...)
 		b, err := k.highest(&v, guess)
 		bands[prefill] = b
@@ -404,7 +405,7 @@ func (k *seeker) play(v *variant, rate float64) (load, error) {
 		}); err != nil {
 			return l, err
 		}
-		if l.judge(runs, k.objectives); l.verdict != undecided || most == k.c.Replications {
+		if l.judge(runs, k.objectives); l.verdict != search.Undecided || most == k.c.Replications {
 			break
 		}
 	}
@@ -414,7 +415,7 @@ func (k *seeker) play(v *variant, rate float64) (load, error) {
 
 // judge says what runs come to.
 func (l *load) judge(runs report.Runs, objectives []objective) {
-	l.Runs, l.verdict, l.Why, l.Measures = len(runs), keeps, "", nil
+	l.Runs, l.verdict, l.Why, l.Measures = len(runs), search.Keeps, "", nil
 	steady := 0
 	for _, x := range runs {
 		if x.Steady {
@@ -423,7 +424,7 @@ func (l *load) judge(runs report.Runs, objectives []objective) {
 	}
 	var why []string
 	under := runs.Under(report.SLO{})
-	worst := keeps
+	worst := search.Keeps
 	for _, b := range objectives {
 		e, ok := under.Estimate(b.measure)
 		if !ok {
@@ -431,11 +432,11 @@ func (l *load) judge(runs report.Runs, objectives []objective) {
 		}
 		l.Measures = append(l.Measures, b.measure.Measured(e))
 		said := b.kept(e)
-		if said != keeps {
+		if said != search.Keeps {
 			if said < worst {
 				why = nil
 			}
-			if said <= min(worst, undecided) {
+			if said <= min(worst, search.Undecided) {
 				why = append(why, b.text)
 			}
 		}
@@ -443,11 +444,11 @@ func (l *load) judge(runs report.Runs, objectives []objective) {
 	}
 	switch {
 	case 2*steady <= len(runs):
-		worst, why = misses, []string{fmt.Sprintf("not steady: the requests in flight only grow (in %d of %d runs)", len(runs)-steady, len(runs))}
-	case steady < len(runs) && worst == keeps:
-		worst, why = undecided, []string{fmt.Sprintf("the requests in flight only grow in %d of %d runs", len(runs)-steady, len(runs))}
+		worst, why = search.Misses, []string{fmt.Sprintf("not steady: the requests in flight only grow (in %d of %d runs)", len(runs)-steady, len(runs))}
+	case steady < len(runs) && worst == search.Keeps:
+		worst, why = search.Undecided, []string{fmt.Sprintf("the requests in flight only grow in %d of %d runs", len(runs)-steady, len(runs))}
 	}
-	l.verdict, l.Verdict, l.Why = worst, map[verdictOf]string{keeps: "keeps", misses: "misses", undecided: "undecided"}[worst], strings.Join(why, ", ")
+	l.verdict, l.Verdict, l.Why = worst, map[search.Verdict]string{search.Keeps: "keeps", search.Misses: "misses", search.Undecided: "undecided"}[worst], strings.Join(why, ", ")
 }
 
 func (x *capacity) write(o *outside, objectives []objective) error {

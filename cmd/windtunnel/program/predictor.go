@@ -42,6 +42,8 @@ and evaluated here. The library is installed once, by hash, into windtunnel's ca
 An endpoint picker beside it, with predicted-latency-producer in its configuration, and questions:
 
   PREDICTION_SERVER_URL=http://127.0.0.1:8001 TRAINING_SERVER_URL=http://127.0.0.1:8000 windtunnel epp --config-file epp.yaml …
+  LATENCY_COALESCE_WINDOW_MS=0     there: ask for each request by itself; else those within 1 ms are one question
+  LATENCY_METRICS_INTERVAL_SEC=60  there: how often states and trees are fetched, as by the real one
   curl localhost:8000/data/status
   curl localhost:8000/metrics
   curl -d '{"requests":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,"num_tokens_generated":1,"prefix_cache_score":0}]}' localhost:8001/predict/bulk/strict
@@ -186,6 +188,16 @@ func predictorService(env func(string) (string, bool)) (*picker.PredictorService
 		}
 		return out, nil
 	}
+	duration := func(name string, n int, unit machine.Time, least int) (machine.Time, error) {
+		if text, ok := env(name); ok && text != "" {
+			v, err := strconv.Atoi(text)
+			if err != nil || v < least || v > 1_000_000 {
+				return 0, fmt.Errorf("%s: found %.40q; expected a whole number from %d to 1000000", name, text, least)
+			}
+			n = v
+		}
+		return machine.Time(n) * unit, nil
+	}
 	predictions, err := read("PREDICTION_SERVER_URL")
 	if err != nil {
 		return nil, err
@@ -201,5 +213,13 @@ func predictorService(env func(string) (string, bool)) (*picker.PredictorService
 	case len(predictions) == 0:
 		return nil, nil
 	}
-	return &picker.PredictorService{Prediction: predictions, Training: strings.Join(training, "")}, nil
+	together, err := duration("LATENCY_COALESCE_WINDOW_MS", 1, machine.Millisecond, 0)
+	if err != nil {
+		return nil, err
+	}
+	poll, err := duration("LATENCY_METRICS_INTERVAL_SEC", 60, machine.Second, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &picker.PredictorService{Prediction: predictions, Training: strings.Join(training, ""), Together: together, Poll: poll}, nil
 }

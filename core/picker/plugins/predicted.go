@@ -39,6 +39,7 @@ type predicted struct {
 	first    int       // of them, that is not known to be over
 	samples  []predictor.Sample
 	flushAt  machine.Time // 0: nothing is to be sent
+	pollAt   machine.Time
 }
 
 const (
@@ -176,11 +177,12 @@ func (s *predicted) podType(e *picker.Endpoint) string {
 	return e.Labels[s.RoleLabel]
 }
 
-// KeyPredict is the key of the producer's question, and KeySamples that of what it
-// tells the predictor.
+// KeyPredict is the key of the producer's question, KeySamples that of what it tells
+// the predictor, and KeyPoll that of looks at its state.
 const (
 	KeyPredict = "predict"
 	KeySamples = "samples"
+	KeyPoll    = "poll"
 )
 
 // Consult asks how long the request would take at each endpoint: picker.Consulter.
@@ -200,7 +202,7 @@ func (s *predicted) Consult(c *picker.Cycle) []picker.Need {
 		d := c.Draw("prediction server")
 		url = s.service.Prediction[d.Intn(n)]
 	}
-	return []picker.Need{{Plugin: s.Name(), Key: KeyPredict, Method: "POST", URL: url + predictor.PathPredict, Timeout: predictTimeout, Endpoints: ids, Subject: rows,
+	return []picker.Need{{Plugin: s.Name(), Key: KeyPredict, Method: "POST", URL: url + predictor.PathPredict, Timeout: predictTimeout, Endpoints: ids, Subject: rows, Together: s.service.Together,
 		Body: func() ([]byte, error) { return json.Marshal(predictor.Bulk{Requests: rows}) }}}
 }
 
@@ -401,15 +403,48 @@ func (s *predicted) tell(now machine.Time, x predictor.Sample) {
 	}
 }
 
-// SendAt is when samples are to be sent: picker.Sender.
-func (s *predicted) SendAt() (machine.Time, bool) { return s.flushAt, s.flushAt > 0 }
+// SendAt is when samples are to be sent, or the servers to be polled: picker.Sender.
+func (s *predicted) SendAt() (machine.Time, bool) {
+	switch polls := s.service != nil && s.service.Poll > 0; {
+	case polls && s.flushAt > 0:
+		return min(s.flushAt, s.pollAt), true
+	case polls:
+		return s.pollAt, true
+	}
+	return s.flushAt, s.flushAt > 0
+}
 
-// Send sends them.
-func (s *predicted) Send(machine.Time) []picker.Need {
+// Send does what is due.
+func (s *predicted) Send(now machine.Time) (out []picker.Need) {
+	if s.service.Poll > 0 && s.pollAt <= now {
+		out = s.poll(s.pollAt > 0)
+		s.pollAt = now + s.service.Poll
+	}
+	if s.flushAt == 0 || s.flushAt > now {
+		return out
+	}
 	list := s.samples
 	s.samples, s.flushAt = nil, 0
-	return []picker.Need{{Plugin: s.Name(), Key: KeySamples, Method: "POST", URL: s.service.Training + predictor.PathSamples, Timeout: flushTimeout, Subject: list,
-		Body: func() ([]byte, error) { return json.Marshal(predictor.Entries{Entries: list}) }}}
+	return append(out, picker.Need{Plugin: s.Name(), Key: KeySamples, Method: "POST", URL: s.service.Training + predictor.PathSamples, Timeout: flushTimeout, Subject: list,
+		Body: func() ([]byte, error) { return json.Marshal(predictor.Entries{Entries: list}) }})
+}
+
+// poll asks what the real client asks when it starts, and with the trees each time
+// after that.
+func (s *predicted) poll(trees bool) (out []picker.Need) {
+	get := func(url string) {
+		out = append(out, picker.Need{Plugin: s.Name(), Key: KeyPoll, Method: "GET", URL: url, Timeout: flushTimeout})
+	}
+	get(s.service.Prediction[0] + predictor.PathStatus)
+	if s.service.Training == "" {
+		return out
+	}
+	get(s.service.Training + predictor.PathInfo)
+	if trees {
+		get(s.service.Training + predictor.PathTrees(predictor.TTFT))
+		get(s.service.Training + predictor.PathTrees(predictor.TPOT))
+	}
+	return out
 }
 
 // EndpointGone forgets what runs there.

@@ -19,14 +19,18 @@ type foretold struct {
 	n uint64
 }
 
-func newForetold(t *testing.T, producer, rest string) *foretold {
+func newForetold(t *testing.T, producer, rest string, change ...func(*picker.PredictorService)) *foretold {
 	t.Helper()
 	text := "plugins:\n- {type: predicted-latency-producer, parameters: {" + producer + "}}\n" + rest
 	cfg, err := config.Read("epp.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := picker.New(cfg, Builtin(), picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{"http://p"}, Training: "http://t"}})
+	service := &picker.PredictorService{Prediction: []string{"http://p"}, Training: "http://t"}
+	for _, f := range change {
+		f(service)
+	}
+	p, err := picker.New(cfg, Builtin(), picker.Options{Detail: true, Predictor: service})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,5 +228,35 @@ func TestSamples(t *testing.T) {
 	}
 	if f.SendAt() != machine.Never {
 		t.Error("they leave twice")
+	}
+}
+
+// The servers are looked at when it starts and each minute, as the real client does,
+// beside the samples.
+func TestPolls(t *testing.T) {
+	f := newForetold(t, "", fmt.Sprintf(scorerOnly, "most"), func(s *picker.PredictorService) { s.Poll = 60 * machine.Second })
+	asked := func(now machine.Time) string {
+		var out []string
+		for _, n := range f.Send(now) {
+			out = append(out, n.Method+" "+n.URL)
+		}
+		return strings.Join(out, " ")
+	}
+	if at, got := f.SendAt(), asked(0); at != 0 || got != "GET http://p/status GET http://t/model/download/info" {
+		t.Errorf("at %v %s", at, got)
+	}
+	d := f.ask(machine.Second/2, "100", "20", []picker.Latency{{TTFTMs: 1, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}})
+	r := f.NewResponse(machine.Second/2, d, header.Of(":status", "200"))
+	r.Read(machine.Second/2+machine.Millisecond, []byte("{}"), true)
+	r.Tell(machine.Second/2 + machine.Millisecond)
+	if at, got := f.SendAt(), asked(machine.Second); at != machine.Second || got != "POST http://t/add_training_data_bulk" {
+		t.Errorf("at %v %s", at, got)
+	}
+	if at, got := f.SendAt(), asked(60*machine.Second); at != 60*machine.Second ||
+		got != "GET http://p/status GET http://t/model/download/info GET http://t/model/ttft/xgb/json GET http://t/model/tpot/xgb/json" {
+		t.Errorf("at %v %s", at, got)
+	}
+	if f.SendAt() != 120*machine.Second {
+		t.Errorf("then at %v", f.SendAt())
 	}
 }

@@ -1,0 +1,87 @@
+package epp
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/predictor"
+)
+
+// coalescer sends questions for predictions of several requests as one, as the real
+// picker's client does. The zero value is ready.
+type coalescer struct {
+	mu      sync.Mutex
+	waiting map[string]*joint // by URL
+}
+
+// joint are questions that are sent as one.
+type joint struct {
+	rows  []predictor.Features
+	once  sync.Once
+	sent  chan struct{} // closed when there is an answer
+	list  []predictor.Prediction
+	err   error
+	timer *time.Timer
+}
+
+// predict asks for predictions of a question's rows. The first of several that are
+// asked within its wait (Need.Together) begins a joint one, and the last that there is
+// room for sends it.
+func (g *coalescer) predict(ctx context.Context, k *Picking, n *picker.Need) ([]picker.Latency, error) {
+	rows, _ := n.Subject.([]predictor.Features)
+	g.mu.Lock()
+	if g.waiting == nil {
+		g.waiting = map[string]*joint{}
+	}
+	j := g.waiting[n.URL]
+	if j != nil && len(j.rows)+len(rows) > predictor.MaxBulk {
+		go g.send(k, j, *n)
+		j = nil
+	}
+	if j == nil {
+		j = &joint{sent: make(chan struct{})}
+		g.waiting[n.URL] = j
+		first := j
+		j.timer = time.AfterFunc(n.Together.Duration(), func() { g.send(k, first, *n) })
+	}
+	from := len(j.rows)
+	j.rows = append(j.rows, rows...)
+	g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, n.Timeout.Duration())
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-j.sent:
+	}
+	if j.err != nil {
+		return nil, j.err
+	}
+	out := make([]picker.Latency, len(rows))
+	for i := range out {
+		out[i] = picker.Latency(j.list[from+i])
+	}
+	return out, nil
+}
+
+// send asks a joint question, once; n is one of those in it.
+func (g *coalescer) send(k *Picking, j *joint, n picker.Need) {
+	j.once.Do(func() {
+		g.mu.Lock()
+		j.timer.Stop()
+		if g.waiting[n.URL] == j {
+			delete(g.waiting, n.URL)
+		}
+		rows := j.rows // nobody adds to it from here on
+		g.mu.Unlock()
+		defer close(j.sent)
+		n.Body = func() ([]byte, error) { return json.Marshal(predictor.Bulk{Requests: rows}) }
+		var text []byte
+		if text, j.err = k.call(k.ctx, &n); j.err == nil {
+			j.list, j.err = predictor.ReadPredictions(text, len(rows))
+		}
+	})
+}
