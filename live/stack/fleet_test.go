@@ -29,7 +29,7 @@ pools:
 workload:
   prompt: {characters: 400}
   timeout: 1m
-  stages: [{rate: 60, duration: 2s}, {rate: 3, duration: 5s}]
+  stages: [{rate: 60, duration: 2s}, {rate: 1, duration: 10s}]
 `
 
 // An autoscaler reads the picker's real page, real servers begin to listen and end, Envoy and the
