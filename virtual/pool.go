@@ -195,6 +195,9 @@ func (x *pool) settled() error {
 func (w *world) loads() (out []report.ServerLoad) {
 	for _, x := range w.pools {
 		for _, sv := range x.servers {
+			if sv.fleet != nil && !sv.lived {
+				continue
+			}
 			out = append(out, report.ServerLoad{Pool: x.name, Name: sv.name, Endpoint: sv.endpoint, Role: sv.role, Load: sv.engine.Load(w.now)})
 		}
 	}

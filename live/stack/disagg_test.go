@@ -72,8 +72,8 @@ func (r *rig) settled() {
 		return true
 	})
 	r.until("no engine has a request, or a block for anybody", func() bool {
-		for _, s := range r.Fleet.Servers() {
-			if st := s.EngineStats(); st.Running+st.Waiting > 0 || r.usage(s.URL()) != "0" {
+		for i, s := range r.Fleet.Servers() {
+			if st := s.EngineStats(); st.Running+st.Waiting > 0 || !r.isAbsent(i) && r.usage(s.URL()) != "0" {
 				return false
 			}
 		}

@@ -67,7 +67,7 @@ func (s *Pool) writeEndpoints() error {
 		Endpoints []endpoint `json:"endpoints"`
 	}
 	for i, e := range s.Endpoints {
-		if s.isAbsent(i) {
+		if s.o.EPP.given() && s.isAbsent(i) { // sidecars let all pass that the pool may ever have
 			continue
 		}
 		host, port, err := net.SplitHostPort(e)

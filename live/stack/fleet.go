@@ -23,8 +23,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -65,7 +67,7 @@ func (s *Pool) newFleets() {
 	if !s.pool.Lives() {
 		return
 	}
-	s.absent = make([]bool, s.pool.Servers())
+	s.absent, s.lived = make([]bool, s.pool.Servers()), make([]bool, s.pool.Servers())
 	for _, d := range s.pool.Deployments() {
 		f := &fleet{of: s, d: d, m: deployment.New(s.o.Scenario.Lifecycle(&d)), leaving: map[int]leaving{}}
 		f.more = sync.NewCond(&f.mu)
@@ -92,6 +94,13 @@ func (s *Pool) isAbsent(i int) bool {
 	return s.absent != nil && s.absent[i]
 }
 
+// everThere says whether a server has been an endpoint at some time.
+func (s *Pool) everThere(i int) bool {
+	s.lives.Lock()
+	defer s.lives.Unlock()
+	return s.absent == nil || !s.absent[i] || s.lived[i]
+}
+
 // endpointsFileOfEnvoy is where Envoy reads a pool's endpoints, where it has to know those that
 // come and go; "" where it need not.
 func (s *Pool) endpointsFileOfEnvoy() string {
@@ -113,7 +122,7 @@ func (s *Pool) follow(i int, absent bool) error {
 		return nil
 	}
 	s.lives.Lock()
-	s.absent[i] = absent
+	s.absent[i], s.lived[i] = absent, true
 	s.lives.Unlock()
 	if !absent {
 		if err := tell(); err != nil {
@@ -135,8 +144,8 @@ func (s *Pool) follow(i int, absent bool) error {
 	if absent {
 		err = tell()
 	}
-	if werr := s.writeEndpoints(); err == nil && s.places != nil {
-		err = werr
+	if err == nil && s.o.EPP.given() {
+		err = s.writeEndpoints()
 	}
 	return err
 }
@@ -286,8 +295,15 @@ func (f *fleet) stop(pod int) {
 	ctx, kill := context.WithCancel(f.ctx)
 	x := leaving{kill, make(chan struct{}), new(int)}
 	f.leaving[pod] = x
+	var car *sidecar.Sidecar // which may have a decode leg still to send
+	if i < len(s.Sidecars) {
+		car = s.Sidecars[i]
+	}
 	f.done.Go(func() {
 		defer kill()
+		for car != nil && car.InFlight() > 0 && ctx.Err() == nil {
+			pause.For(ctx, 10*time.Millisecond)
+		}
 		*x.cut = s.Fleet.Servers()[i].Leave(ctx)
 		close(x.gone)
 		if ctx.Err() == nil {

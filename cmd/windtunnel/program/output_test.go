@@ -33,7 +33,7 @@ func TestSpansCanBeExpected(t *testing.T) {
 
 // Every figure that a summary may have can be expected, in its unit, and no other.
 func TestFiguresCanBeExpected(t *testing.T) {
-	units := map[report.Unit]string{report.Seconds: "1s", report.Share: "50%", report.PerSecond: "7", report.Count: "7", report.Ratio: "7"}
+	units := map[report.Unit]string{report.Seconds: "1s", report.Share: "50%", report.PerSecond: "7", report.Count: "7", report.Ratio: "7", report.USD: "7"}
 	var names []string
 	for _, m := range report.Measures() {
 		names = append(names, m.Name)

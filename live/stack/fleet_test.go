@@ -1,0 +1,120 @@
+package stack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+const scaling = `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: chat
+    replicas: 1
+    failureMode: FailOpen
+    modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 5ms, outputTokens: 20}
+    lifecycle: {startup: 300ms, preStop: 200ms, gracePeriod: 1m}
+    autoscaling:
+      maxReplicas: 3
+      triggers: [{name: running, query: 'sum(llm_d_epp_request_running{namespace="x"})', target: 2}]
+      scaleUp: {stabilizationWindow: 0s}
+      scaleDown: {stabilizationWindow: 600ms}
+      scrapeInterval: 100ms
+      syncPeriod: 100ms
+      pollingInterval: 100ms
+workload:
+  prompt: {characters: 400}
+  timeout: 1m
+  stages: [{rate: 60, duration: 2s}, {rate: 1, duration: 10s}]
+`
+
+// An autoscaler reads the picker's real page, real servers begin to listen and end, Envoy and the
+// picker follow, and no request fails; virtual time does the same.
+func TestScalingLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := bothTimes(t, scaling, nil)
+	for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+		n, up, down := map[flow.Step]int{}, false, false
+		gone, picked := map[string]machine.Time{}, 0
+		for _, e := range events {
+			n[e.Step]++
+			switch e.Step {
+			case flow.Finished:
+				if o := fmt.Sprint(e.Details.Get("outcome")); o != string(flow.Completed) {
+					t.Errorf("%s: %s ended %s: %v", time, e.Request, o, e.Details)
+				}
+			case flow.Scaled:
+				from, to := e.Details.Get("from").(int), e.Details.Get("to").(int)
+				up, down = up || to > from, down || to < from
+				if to < 1 || to > 3 {
+					t.Errorf("%s: %d servers wanted", time, to)
+				}
+			case flow.ServerReady:
+				delete(gone, e.Endpoint)
+			case flow.ServerGone:
+				if cut := e.Details.Get("cut"); cut != nil {
+					t.Errorf("%s: %v requests were cut", time, cut)
+				}
+				gone[e.Endpoint] = e.Time
+			case flow.EndpointPicked:
+				if at, is := gone[e.Endpoint]; is && e.Time > at {
+					t.Errorf("%s: %s went to %s, which is gone", time, e.Request, e.Endpoint)
+				}
+				picked++
+			}
+		}
+		if !up || !down || n[flow.ServerGone] == 0 || picked != n[flow.Finished] {
+			t.Errorf("%s: up %v, down %v, %v", time, up, down, n)
+		}
+		if n[flow.ServerStarted] > n[flow.ServerReady]+n[flow.ServerGone] {
+			t.Errorf("%s: %v", time, n)
+		}
+	}
+}
+
+// Servers join and are drained by incidents, with prefill and decode apart, and each finishes
+// what it has.
+func TestJoinAndDrainLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := bothTimes(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: chat
+    model: m
+    sidecar: routing
+    groups:
+      - {name: d, replicas: 2}
+      - {name: p, replicas: 1, role: prefill}
+    modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 5ms, outputTokens: 20, numGPUBlocks: 4096, maxModelLen: 16384}
+    lifecycle: {startup: 200ms, preStop: 200ms, gracePeriod: 1m}
+    incidents:
+      - {at: 500ms, what: add-server, group: d}
+      - {at: 600ms, what: add-server, group: p}
+      - {at: 1500ms, what: drain-server, server: 0}
+      - {at: 1600ms, what: drain-server, server: 3}
+workload: {rate: 10, duration: 9s, timeout: 1m, prompt: {characters: 800}}
+`, nil)
+	for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+		var said []string
+		for _, e := range events {
+			switch e.Step {
+			case flow.Finished:
+				if o := fmt.Sprint(e.Details.Get("outcome")); o != string(flow.Completed) {
+					t.Errorf("%s: %s ended %s: %v", time, e.Request, o, e.Details)
+				}
+			case flow.ServerReady, flow.ServerLeaving, flow.ServerGone:
+				said = append(said, fmt.Sprintf("%s %v", strings.TrimPrefix(string(e.Step), "server_"), e.Details.Get("name")))
+			}
+		}
+		for _, want := range []string{"ready chat-d-2", "ready chat-p-1", "leaving chat-d-0", "gone chat-d-0", "leaving chat-p-0", "gone chat-p-0"} {
+			if !strings.Contains(strings.Join(said, ", "), want) {
+				t.Errorf("%s: no %q in %v", time, want, said)
+			}
+		}
+	}
+}
