@@ -47,7 +47,7 @@ type direct struct {
 func (x *pool) mayBeDirect(p *scenario.Pool) bool {
 	w := x.w
 	if w.rec != nil && w.lives == nil || x.verbose || x.mortal || x.fleets != nil || x.kv != nil || x.predicting != nil || p.Sidecar == scenario.RoutingSidecar || p.Link().ViaStore || len(p.Incidents) > 0 ||
-		x.modes.response != stream.FullDuplex || x.modes.limit > 0 || len(x.faults.Rules) > 0 || w.load.Recorded != nil {
+		x.modes.response != stream.FullDuplex || x.modes.limit > 0 || len(x.faults.Rules) > 0 {
 		return false
 	}
 	for _, k := range x.pickers {
@@ -169,6 +169,9 @@ func (d *direct) decided() {
 	}
 	d.life.Endpoint = d.server.endpoint
 	d.ways.upBehind.passes(w.now, &w.hops.server) // the headers
+	for left := d.Len(); left > stream.MaxChunkBytes; left -= stream.MaxChunkBytes {
+		d.ways.upBehind.passes(w.now, &w.hops.server)
+	}
 	d.goes(d.ways.upBehind.passes(w.now, &w.hops.server), enters)
 }
 

@@ -25,6 +25,7 @@ type known struct {
 	rule  Rule
 	count int // messages
 	names []uint64
+	last  uint64 // name, where names are only those behind what is before a Shared
 	rest  []byte
 }
 
@@ -80,9 +81,8 @@ func (b *Body) Names(dst []uint64, r *Rule) (names []uint64, rest []byte) {
 		b.history.name(k, n, b.spelt)
 		dst, buf = append(dst, k.names...), append(b.spelt.b[:0], k.rest...)
 	} else if s := b.last.Shared; s != nil && b.last.divides(t) {
-		k := s.known.of(r)
-		s.name(k, b.last.Role, b.spelt)
-		dst, buf, from = append(dst, k.names...), append(b.spelt.b[:0], k.rest...), shared
+		k := s.name(r, b.last.Role, b.spelt)
+		dst, buf, from = s.appendNames(dst, r), append(b.spelt.b[:0], k.rest...), shared
 	} else {
 		buf = append(buf, t.Begin...)
 	}
@@ -103,15 +103,14 @@ const ownLetters = 16
 // told.
 func (b *Body) SharedNames(dst []uint64, r *Rule) (names []uint64, ok bool) {
 	m, t := &b.last, &r.Template
-	if !b.Once || b.history != nil || !m.Text.drawn() || m.Text.size < m.left+m.right+2*ownLetters || m.Shared != nil && (!b.Chat || !m.divides(t)) {
+	if !b.Once || b.history != nil || !m.Text.random() || m.Text.size < m.left+m.right+2*ownLetters || m.Shared != nil && (!b.Chat || !m.divides(t)) {
 		return dst, false
 	}
 	buf, trimmed := b.spelt.b[:0], 0
 	switch {
 	case m.Shared != nil:
-		k := m.Shared.known.of(r)
-		m.Shared.name(k, m.Role, b.spelt)
-		dst, buf = append(dst, k.names...), append(b.spelt.b[:0], k.rest...)
+		k := m.Shared.name(r, m.Role, b.spelt)
+		dst, buf = m.Shared.appendNames(dst, r), append(b.spelt.b[:0], k.rest...)
 	case b.Chat:
 		buf = append(append(append(append(buf, t.Begin...), t.Before...), m.Role...), t.After...)
 		if t.Trim {
@@ -138,20 +137,43 @@ const roleOfShared = "user"
 
 // name brings what is known of a prompt that begins with a shared beginning up to
 // its end.
-func (s *Shared) name(k *known, role string, spelt *scratch) {
+func (s *Shared) name(r *Rule, role string, spelt *scratch) *known {
+	k := s.known.of(r)
 	if k.count > 0 {
-		return
+		return k
 	}
-	t := &k.rule.Template
-	buf := append(spelt.b[:0], t.Begin...)
-	buf = append(append(append(buf, t.Before...), role...), t.After...)
-	at := len(buf)
-	buf = s.Text.Append(buf)
-	if t.Trim {
-		buf = buf[:at+copy(buf[at:], buf[at+s.left:])]
+	t := &r.Template
+	if s.before != nil {
+		before := s.before.name(r, role, spelt)
+		k.last = before.last
+		spelt.b = s.text.Append(append(spelt.b[:0], before.rest...))
+	} else {
+		k.last = r.Seed
+		buf := append(spelt.b[:0], t.Begin...)
+		buf = append(append(append(buf, t.Before...), role...), t.After...)
+		at := len(buf)
+		buf = s.text.Append(buf)
+		if t.Trim {
+			buf = buf[:at+copy(buf[at:], buf[at+s.left:])]
+		}
+		spelt.b = buf
 	}
-	k.add(buf)
-	k.count, spelt.b = 1, buf
+	text := spelt.b
+	k.names = make([]uint64, 0, len(text)/r.Unit)
+	for ; len(text) >= r.Unit; text = text[r.Unit:] {
+		k.last = r.Namer.Name(k.last, text[:r.Unit])
+		k.names = append(k.names, k.last)
+	}
+	k.rest, k.count = append(k.rest, text...), 1
+	return k
+}
+
+// appendNames appends the names that are known of a shared beginning.
+func (s *Shared) appendNames(dst []uint64, r *Rule) []uint64 {
+	if s.before != nil {
+		dst = s.before.appendNames(dst, r)
+	}
+	return append(dst, s.known.of(r).names...)
 }
 
 // name brings what is known of the conversation up to its first n messages.
@@ -162,9 +184,8 @@ func (h *History) name(k *known, n int, spelt *scratch) {
 	t, from := &k.rule.Template, nothing
 	buf := append(spelt.b[:0], k.rest...)
 	if first := &h.messages[0]; k.count == 0 && first.Shared != nil && first.divides(t) {
-		s := first.Shared.known.of(&k.rule)
-		first.Shared.name(s, first.Role, spelt)
-		k.names, buf, from = append(k.names, s.names...), append(spelt.b[:0], s.rest...), shared
+		s := first.Shared.name(&k.rule, first.Role, spelt)
+		k.names, buf, from = first.Shared.appendNames(k.names, &k.rule), append(spelt.b[:0], s.rest...), shared
 	} else if k.count == 0 {
 		buf = append(buf, t.Begin...)
 	}

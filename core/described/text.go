@@ -26,6 +26,8 @@ type Text struct {
 	draw    machine.Draw       // of letters, where there are neither words nor a literal
 	words   *tokens.Vocabulary // that base stands for
 	base    uint64
+	units   []machine.Draw // of letters, for every unit bytes one, the last for all the rest
+	unit    int
 	n       int // letters or words
 	size    int // bytes
 }
@@ -35,6 +37,15 @@ func Literal(s string) Text { return Text{literal: s, size: len(s)} }
 
 // Letters are n letters, digits and spaces of a draw.
 func Letters(d machine.Draw, n int) Text { return Text{draw: d, n: max(0, n), size: max(0, n)} }
+
+// Units are n letters of several draws, one for every unit bytes and the last for
+// all the rest.
+func Units(draws []machine.Draw, unit, n int) Text {
+	if len(draws) == 1 {
+		return Letters(draws[0], n)
+	}
+	return Text{units: draws, unit: unit, n: max(0, n), size: max(0, n)}
+}
 
 // Words are the first n words of what a model says (tokens.Answer).
 func Words(v *tokens.Vocabulary, base uint64, n int) Text {
@@ -46,8 +57,10 @@ func Words(v *tokens.Vocabulary, base uint64, n int) Text {
 	return t
 }
 
-// drawn says whether the text is letters of a draw.
-func (t *Text) drawn() bool { return t.words == nil && t.literal == "" }
+// drawn says whether the text is letters of a draw, and random whether of one or
+// several.
+func (t *Text) drawn() bool  { return t.random() && t.units == nil }
+func (t *Text) random() bool { return t.words == nil && t.literal == "" }
 
 // Plain says whether a text stands for itself in JSON, whoever writes it.
 func Plain(s string) bool {
@@ -70,6 +83,20 @@ func (t *Text) append(b []byte, n int) []byte {
 	n = max(0, min(n, t.size))
 	if t.drawn() {
 		return AppendLetters(b, t.draw, n)
+	}
+	if t.units != nil {
+		for i, d := range t.units {
+			if n == 0 {
+				break
+			}
+			part := min(n, t.unit)
+			if i == len(t.units)-1 {
+				part = n
+			}
+			b = AppendLetters(b, d, part)
+			n -= part
+		}
+		return b
 	}
 	if t.literal != "" {
 		return append(b, t.literal[:n]...)
@@ -94,6 +121,14 @@ func (t *Text) String() string {
 // it is nothing else, at its end.
 func (t *Text) margin() (left, right int) {
 	const some = 64 // letters that mostly suffice
+	if n := len(t.units); n > 0 {
+		first, last := Letters(t.units[0], t.unit), Letters(t.units[n-1], t.n-(n-1)*t.unit)
+		left, _ = first.margin()
+		blank, right := last.margin()
+		if left < first.size && blank < last.size {
+			return left, right
+		}
+	}
 	if t.drawn() && t.n > 2*some {
 		var buf [some + 7]byte
 		left = margin(AppendLetters(buf[:0], t.draw, some), bytes.TrimLeft)

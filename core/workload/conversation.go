@@ -92,7 +92,7 @@ func (c *Config) adapter(index int) string {
 func (v *Conversation) Request() Request {
 	c, index := v.c, v.First+v.turn
 	if c.Recorded != nil {
-		r := c.Recorded[index].request(v.model, index)
+		r := c.Recorded[index].request(v.model, index, c.recordings)
 		r.ID, r.Model = cmp.Or(r.ID, c.ID(index)), v.model
 		return r
 	}

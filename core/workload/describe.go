@@ -21,7 +21,11 @@ func (c *Config) Describe() {
 	for _, x := range c.Classes {
 		x.Config.Describe()
 	}
-	if c.Recorded != nil || c.API == Embed || c.Text == "" && c.Alphabet != ASCII || !plain(c.Text) {
+	if c.Recorded != nil {
+		c.recordings = newRecordings(c.Recorded)
+		return
+	}
+	if c.API == Embed || c.Text == "" && c.Alphabet != ASCII || !plain(c.Text) {
 		return
 	}
 	for _, p := range c.Prefixes {
@@ -69,7 +73,7 @@ func plain(s string) bool { return described.Plain(s) && !held.MayBound(s) }
 
 // Write takes Describe back.
 func (c *Config) Write() {
-	c.fields, c.shared, c.Classes = nil, nil, slices.Clone(c.Classes)
+	c.fields, c.shared, c.recordings, c.Classes = nil, nil, nil, slices.Clone(c.Classes)
 	for i, x := range c.Classes {
 		own := *x.Config
 		own.Write()

@@ -29,42 +29,45 @@ type RecordedPrompt struct {
 	Heads       []uint64
 }
 
-// text makes the prompt up.
-func (p *RecordedPrompt) text() string {
-	b := make([]byte, 0, p.Bytes)
-	unit, heads := p.Unit, p.Heads
+// units are the draws of the prompt's letters, and how many letters each but the last
+// has.
+func (p *RecordedPrompt) units() (draws []machine.Draw, unit int) {
+	heads, unit := p.Heads, p.Unit
 	if unit <= 0 || len(heads) == 0 {
-		unit, heads = max(1, p.Bytes), []uint64{uint64(p.Bytes)}
+		heads, unit = []uint64{uint64(p.Bytes)}, max(1, p.Bytes)
 	}
-	for i, head := range heads {
-		n := min(unit, p.Bytes-len(b))
-		if i == len(heads)-1 {
-			n = p.Bytes - len(b)
-		}
-		b = described.AppendLetters(b, machine.NewDraw(head, "client", "recorded", 0), n)
+	heads = heads[:min(len(heads), max(1, (p.Bytes+unit-1)/unit))]
+	for _, head := range heads {
+		draws = append(draws, letters(head))
 	}
-	return string(b)
+	return draws, unit
 }
 
-// request is like the recorded one.
-func (r *Recorded) request(model string, index int) Request {
-	body := struct {
-		Model     string    `json:"model"`
-		Messages  []message `json:"messages,omitempty"`
-		Prompt    any       `json:"prompt,omitempty"`
-		Stream    bool      `json:"stream,omitempty"`
-		Max       int       `json:"max_tokens,omitempty"`
-		Min       int       `json:"min_tokens,omitempty"`
-		IgnoreEOS bool      `json:"ignore_eos,omitempty"`
-	}{Model: model, Stream: r.Stream, Max: r.Output, Min: r.Output, IgnoreEOS: r.Output > 0}
-	var texts []string
-	for i := range r.Prompt {
-		texts = append(texts, r.Prompt[i].text())
-	}
-	path := "/v1/completions"
+func letters(head uint64) machine.Draw { return machine.NewDraw(head, "client", "recorded", 0) }
+
+// text makes the prompt up.
+func (p *RecordedPrompt) text() string {
+	draws, unit := p.units()
+	t := described.Units(draws, unit, p.Bytes)
+	return t.String()
+}
+
+// recordedBody is the body of a recorded request.
+type recordedBody struct {
+	Model     string    `json:"model"`
+	Messages  []message `json:"messages,omitempty"`
+	Prompt    any       `json:"prompt,omitempty"`
+	Stream    bool      `json:"stream,omitempty"`
+	Max       int       `json:"max_tokens,omitempty"`
+	Min       int       `json:"min_tokens,omitempty"`
+	IgnoreEOS bool      `json:"ignore_eos,omitempty"`
+}
+
+// body is a body like the recorded one's, of these texts.
+func (r *Recorded) body(model string, texts []string) []byte {
+	body := recordedBody{Model: model, Stream: r.Stream, Max: r.Output, Min: r.Output, IgnoreEOS: r.Output > 0}
 	switch {
 	case r.Chat:
-		path = "/v1/chat/completions"
 		for _, t := range texts {
 			body.Messages = append(body.Messages, message{"user", t})
 		}
@@ -77,5 +80,97 @@ func (r *Recorded) request(model string, index int) Request {
 	if err != nil {
 		panic(err) // strings, bools and ints always encode
 	}
-	return Request{ID: r.ID, Index: index, Path: path, Header: r.Header, Body: text}
+	return text
+}
+
+// request is like the recorded one, described where it can be.
+func (r *Recorded) request(model string, index int, in *recordings) Request {
+	q := Request{ID: r.ID, Index: index, Path: "/v1/completions", Header: r.Header}
+	if r.Chat {
+		q.Path = "/v1/chat/completions"
+	}
+	if in.describe(r, model, &q.Described) {
+		return q
+	}
+	var texts []string
+	for i := range r.Prompt {
+		texts = append(texts, r.Prompt[i].text())
+	}
+	q.Body = r.body(model, texts)
+	return q
+}
+
+// recordings are what recorded requests have in common, where they are described.
+type recordings struct {
+	fields map[recordedKind]*described.Fields
+	often  map[uint64]bool // the heads of prompts; whether several requests have it
+	shared map[uint64]*described.Shared
+}
+
+// recordedKind is what recorded requests differ in besides their prompts.
+type recordedKind struct {
+	model        string
+	chat, stream bool
+	output       int
+}
+
+// leastUnit is how long the units of prompts are at least that are described.
+const leastUnit = 64
+
+// newRecordings looks through requests.
+func newRecordings(list []Recorded) *recordings {
+	in := &recordings{fields: map[recordedKind]*described.Fields{}, often: map[uint64]bool{}, shared: map[uint64]*described.Shared{}}
+	for i := range list {
+		for k := range list[i].Prompt {
+			for _, head := range list[i].Prompt[k].Heads {
+				_, again := in.often[head]
+				in.often[head] = again
+			}
+		}
+	}
+	for head, again := range in.often {
+		if !again {
+			delete(in.often, head)
+		}
+	}
+	return in
+}
+
+// describe describes a request; false for one that has to be written.
+func (in *recordings) describe(r *Recorded, model string, d *described.Body) bool {
+	if in == nil || len(r.Prompt) != 1 || r.Prompt[0].Bytes == 0 {
+		return false
+	}
+	p := &r.Prompt[0]
+	draws, unit := p.units()
+	if p.Unit > 0 && unit < leastUnit {
+		return false
+	}
+	var before *described.Shared
+	own := 0
+	for n := len(draws) - 1; r.Chat && len(p.Heads) > 0 && own < n && in.often[p.Heads[own]]; own++ {
+		s := in.shared[p.Heads[own]]
+		if text := described.Letters(draws[own], unit); s == nil && before == nil {
+			s = described.NewShared(text)
+		} else if s == nil {
+			s = before.Longer(text)
+		}
+		if s.Blank() {
+			return false
+		}
+		in.shared[p.Heads[own]], before = s, s
+	}
+	kind := recordedKind{model, r.Chat, r.Stream, r.Output}
+	f := in.fields[kind]
+	if f == nil {
+		if f = described.NewFields(r.Chat, r.body(model, []string{"@"})); f == nil || !described.Plain(model) {
+			return false
+		}
+		if len(in.fields) < maxFields {
+			in.fields[kind] = f
+		}
+	}
+	*d = described.NewBody(f, nil, described.NewMessage("user", before, described.Units(draws[own:], unit, p.Bytes-own*unit)))
+	d.Once = len(p.Heads) > own && !in.often[p.Heads[own]]
+	return true
 }

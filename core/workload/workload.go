@@ -109,8 +109,9 @@ type Config struct {
 	Classes []Class
 
 	// Of requests that are described (Describe), and for Prefixes.
-	fields map[asked]*described.Fields
-	shared []*described.Shared
+	fields     map[asked]*described.Fields
+	shared     []*described.Shared
+	recordings *recordings
 }
 
 // Adapter is a LoRA adapter and the part of all conversations that ask for it.
