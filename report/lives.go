@@ -38,6 +38,7 @@ func (t *Tally) Lived(l *flow.Life) {
 		t.rowOfLife(l, e)
 	}
 	t.ended.add(e)
+	t.output += float64(e.Tokens)
 }
 
 // times are those of a life.

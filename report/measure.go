@@ -78,6 +78,7 @@ const (
 	Share     Unit = "share"
 	PerSecond Unit = "per second"
 	Count     Unit = "count"
+	USD       Unit = "USD"
 	Ratio     Unit = "ratio"
 )
 
@@ -88,6 +89,7 @@ type part struct {
 	seconds                  float64
 	completed, input, output float64
 	good                     float64 // of those sent
+	gpuSeconds, usd          float64 // of the servers; usd is not a number where some have no price
 	gaps                     gapCounts
 	load                     []LoadSummary // of a whole run
 
@@ -144,6 +146,9 @@ func Measures() []Measure {
 		}
 		return took / gaps
 	}})
+	list = append(list,
+		Measure{Name: "GPUs", Unit: Count, whole: func(p *part) float64 { return p.gpuSeconds / p.seconds }},
+		Measure{Name: "USD per 1M output tokens", Unit: USD, whole: func(p *part) float64 { return p.usd / p.output * 1e6 }})
 	for _, q := range quantiles[1:] {
 		list = append(list, Measure{Name: "itl " + q.name, Unit: Seconds, quantile: q.p, gaps: true, whole: func(p *part) float64 { return p.gaps.quantile(q.p) }})
 	}
@@ -250,6 +255,8 @@ func merged(parts []part) (all part) {
 		all.input += p.input
 		all.output += p.output
 		all.good += p.good
+		all.gpuSeconds += p.gpuSeconds
+		all.usd += p.usd
 		all.gaps.merge(&p.gaps)
 		all.load = append(all.load, p.load...)
 	}
@@ -271,6 +278,12 @@ func (x *Sample) cut(k int, slo SLO) []part {
 	each := float64(x.Each)
 	for i := range parts {
 		parts[i].seconds = (begins[i+1] - begins[i]).Seconds()
+		parts[i].gpuSeconds, parts[i].usd = math.NaN(), math.NaN()
+		if l := x.Ledger; l != nil {
+			if parts[i].gpuSeconds, parts[i].usd = l.between(begins[i], begins[i+1]); !l.Priced {
+				parts[i].usd = math.NaN()
+			}
+		}
 		if x.Gaps != nil {
 			parts[i].gaps = *x.Gaps.between(begins[i], begins[i+1])
 		}
@@ -337,13 +350,19 @@ func valuesIn(parts []part, m *Measure) (values []float64, fewest int) {
 	return values, fewest
 }
 
-const unsettled = "the requests in flight never settle"
+const (
+	unsettled = "the requests in flight never settle"
+	scaled    = "the number of servers changes with the load, so that a part of the run says nothing about another; --replications does"
+)
 
 // unsteady is why nothing that is measured in a run has an interval, empty where it
 // may.
 func (r Runs) unsteady() string {
 	for _, x := range r {
-		if !x.Steady {
+		switch {
+		case x.Scaled && len(r) == 1:
+			return scaled
+		case !x.Steady && !x.Scaled:
 			return unsettled
 		}
 	}

@@ -74,6 +74,11 @@ type Sample struct {
 	Cut machine.Time
 	// Steady is false for a run in which the requests in flight never settled.
 	Steady bool
+	// Scaled says that an autoscaler wanted another number of servers after that: the run is
+	// one of its own, and what it came to no sample of how it goes on.
+	Scaled bool
+
+	Ledger *Ledger // nil where servers have no price and neither come nor go
 	// Gaps are those between tokens, and Load how full the servers were, both of all of
 	// the run; nil where nobody told.
 	Gaps *Gaps
@@ -97,6 +102,7 @@ func (t *Tally) lastSample() *Sample {
 func (t *Tally) sample(list []Ended) *Sample {
 	x := newSample(list, int(max(t.ended.stride, 1)))
 	x.Gaps, x.Load = t.gaps, summarized(t.load)
+	x.Ledger, x.Scaled = t.servers.ledger(), t.servers.scaledAfter(x.From)
 	return x
 }
 
@@ -219,4 +225,7 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	}
 	t.ended.add(e)
 	t.series.ended(&e, o, at)
+	if e.Completed {
+		t.output += float64(e.Tokens)
+	}
 }

@@ -70,7 +70,9 @@ type Options struct {
 	itl              []Measured    // as a recording tells
 	indexes          []IndexSummary
 	pools            []PoolSummary // as a recording tells
-	hops             *HopTimes     // as a recording tells
+	fleets           []ServersSummary
+	cost             *CostSummary
+	hops             *HopTimes // as a recording tells
 	servers, prefill []string
 }
 
@@ -136,6 +138,7 @@ func (s *Session) Retell(told Summary) {
 		}
 	}
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
+	s.options.fleets, s.options.cost = told.Servers, told.Cost
 	s.options.SLO = told.SLO.slo()
 	s.options.PrefixCache = told.PrefixCache != nil
 	s.servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
@@ -272,6 +275,9 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
 	if s.options.pools != nil {
 		sum.Pools = s.options.pools
+	}
+	if s.options.fleets != nil {
+		sum.Servers, sum.Cost = s.options.fleets, s.options.cost
 	}
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)

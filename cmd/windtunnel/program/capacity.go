@@ -179,6 +179,8 @@ func (c *capacityCmd) Run(o *outside) error {
 	switch {
 	case len(p.Endpoints) > 0:
 		return exit.With(exit.Usage, fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated model servers", v.file))
+	case c.Find != "rate" && p.Scales():
+		return exit.With(exit.Usage, fmt.Errorf("%s has autoscaling, which says how many servers there are; expected --find rate, or sweep over pools[0].autoscaling.maxReplicas", v.file))
 	case c.Find == "replicas" && s.Workload.Rate == 0:
 		return exit.With(exit.Usage, errors.New("--find replicas needs a rate; expected --rate, or workload.rate in the scenario"))
 	case c.Find == "ratio" && p.Disaggregation.PrefillReplicas == 0:
