@@ -70,7 +70,9 @@ type Options struct {
 	itl              []Measured    // as a recording tells
 	indexes          []IndexSummary
 	pools            []PoolSummary // as a recording tells
-	hops             *HopTimes     // as a recording tells
+	fleets           []ServersSummary
+	cost             *CostSummary
+	hops             *HopTimes // as a recording tells
 	servers, prefill []string
 }
 
@@ -140,6 +142,7 @@ func (s *Session) Retell(told Summary) {
 		}
 	}
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
+	s.options.fleets, s.options.cost = told.Servers, told.Cost
 	s.options.SLO = told.SLO.slo()
 	s.options.PrefixCache = told.PrefixCache != nil
 	s.servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
@@ -269,7 +272,11 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	if sum.PrefixCache != nil && sum.PrefixCache.CachedTokens == 0 && !s.options.PrefixCache {
 		sum.PrefixCache = nil
 	}
-	sum.Measures = (Runs{x}).Under(s.options.SLO).All()
+	slo := s.options.SLO
+	if judged(x.Requests) { // each by its class's
+		slo = SLO{}
+	}
+	sum.Measures = (Runs{x}).Under(slo).All()
 	if s.options.load != nil {
 		sum.Load = s.options.load
 	}
@@ -279,6 +286,9 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
 	if s.options.pools != nil {
 		sum.Pools = s.options.pools
+	}
+	if s.options.fleets != nil {
+		sum.Servers, sum.Cost = s.options.fleets, s.options.cost
 	}
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)

@@ -45,6 +45,8 @@ type Tally struct {
 	ended     sample
 	good      goodput
 	pools     pools
+	servers   servers
+	output    float64 // tokens of completed requests
 	foretold  predictionTally
 	sentTo    machine.Time // when the last request was sent
 	byHand    ByHand
@@ -186,6 +188,7 @@ func (t *Tally) Record(e flow.Event) {
 	t.warned(&e)
 	if e.Request == "" {
 		t.step(e.Hop).add(e.Step, maxSteps)
+		t.servers.record(&e)
 		t.struck(&e)
 		return // an event of a server's own
 	}
@@ -458,6 +461,8 @@ func (t *Tally) Summary() Summary {
 	}
 	s.Classes = t.good.summary(measured(t.sentTo, t.last).Seconds())
 	s.Pools = t.pools.summary(t.pods, t.prefills)
+	s.Servers = t.servers.summary(t.last)
+	s.Cost = costs(s.Servers, t.output)
 	s.Refusals, s.Incidents = maps.Clone(t.refusals), slices.Clone(t.incidents)
 	s.Predictions, s.Load = t.foretold.summary(), summarized(t.load)
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)

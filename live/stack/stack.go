@@ -261,13 +261,18 @@ func (s *Stack) startRouter(context.Context) (err error) {
 func (s *Stack) startGateway(ctx context.Context) error {
 	at := make([]Listening, len(s.Pools))
 	for i, p := range s.Pools {
-		at[i] = Listening{p.ExtProc(), p.Endpoints}
+		at[i] = Listening{p.ExtProc(), p.ready()}
 	}
 	router := ""
 	if s.Router != nil {
 		router = s.Router.Addr()
 	}
 	c := GatewayConfig(s.o.Scenario, at, router, s.o.at(s.o.Ports.Gateway, 0, KeptGateway))
+	for i, p := range s.Pools {
+		if file := p.endpointsFileOfEnvoy(); file != "" {
+			c.Pools[i].EndpointsFile = file
+		}
+	}
 	c.Admin = s.o.at(s.o.Ports.Admin, 0, KeptAdmin)
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
@@ -283,6 +288,12 @@ func (s *Stack) startGateway(ctx context.Context) error {
 // Load sends the scenario's workload and returns when every request has ended.
 func (s *Stack) Load(ctx context.Context) error {
 	for _, p := range s.Pools {
+		for _, f := range p.fleets {
+			f.begin()
+			if !s.o.Keep {
+				defer f.end()
+			}
+		}
 		defer p.incidents(ctx)()
 	}
 	return s.send(ctx, s.o.Scenario)

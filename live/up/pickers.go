@@ -213,7 +213,7 @@ func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.S
 			if err != nil {
 				continue
 			}
-			e := core.NewEndpoint(p.Namespace, core.RankName(x.name, i), host, number, x.workload.Pods)
+			e := core.NewEndpoint(p.Namespace, core.RankName(x.name, i), host, number, p.Roles(x.workload.Pods))
 			e.Rank = i
 			here = append(here, e)
 		}

@@ -34,6 +34,7 @@ type runCmd struct {
 	loadFlags
 	outputFlags
 	pageFlags
+	Set         []string      `placeholder:"PATH=VALUE" sep:"none" help:"Give a field of the scenario another value, such as 'pools[0].modelServer.maxNumSeqs=64'. May be repeated."`
 	Endpoints   []string      `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"Send to a model server that someone else runs, instead of simulated ones; repeatable."`
 	Model       string        `name:"model" placeholder:"NAME" help:"Ask for this model. Left out with --endpoint: the one that the server serves."`
 	EPP         string        `name:"epp" placeholder:"HOST:PORT" help:"Ask someone else's endpoint picker, and wait until it answers."`
@@ -73,7 +74,7 @@ Examples:
 }
 
 func (c *runCmd) Run(o *outside) error {
-	s, err := c.scenario(o, func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
+	s, err := c.scenarioWith(o, c.Set, func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
 	if err != nil {
 		return err
 	}

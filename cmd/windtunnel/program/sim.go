@@ -16,9 +16,10 @@ type simCmd struct {
 	loadFlags
 	outputFlags
 	pageFlags
-	SaveModel string `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
-	NoHops    bool   `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
-	Bytes     bool   `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
+	Set       []string `placeholder:"PATH=VALUE" sep:"none" help:"Give a field of the scenario another value, such as 'pools[0].modelServer.maxNumSeqs=64'. May be repeated."`
+	SaveModel string   `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
+	NoHops    bool     `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
+	Bytes     bool     `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
 }
 
 func (c *simCmd) Help() string {
@@ -29,6 +30,7 @@ Examples:
   windtunnel sim examples/held.yaml                   # 100 ms to 30 s of prefill each
   windtunnel sim -n 100000 -c 500 --replicas 50 --prefill 'lognormal(200ms, 100ms)'
   windtunnel sim --ui                                 # play it on a page, at any speed
+  windtunnel sim mine.yaml --set pools[0].modelServer.interTokenLatency=5ms --set workload.maxTokens=16
   windtunnel sim mine.yaml --no-hops                  # what servers take alone, without networks and Envoy
   windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone
   windtunnel sim mine.yaml --output csv > mine.csv    # a row for each request
@@ -37,7 +39,7 @@ Examples:
 }
 
 func (c *simCmd) Run(o *outside) error {
-	s, err := c.scenario(o)
+	s, err := c.scenarioWith(o, c.Set)
 	if err != nil {
 		return err
 	}

@@ -93,6 +93,7 @@ func (v *variant) play(ctx context.Context, replication int) (*result, error) {
 func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 	t := report.NewTallyFor(s.Workload.Requests)
 	t.Expect(s.Workload.Requests)
+	t.Servers(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
 	if err := playTo(ctx, s, t, t); err != nil {
 		return nil, err
 	}
