@@ -25,7 +25,7 @@ type Series struct {
 // at first, and maxStretched how many latencies of each are kept: of more one in
 // two, one in four …
 const (
-	maxStretches = 600
+	maxStretches = 120
 	firstWidth   = 100 * machine.Millisecond
 	maxStretched = 1 << 12
 )
@@ -181,8 +181,8 @@ func (s *Series) Level(now machine.Time, l Level) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.level = l
 	s.at(now).Level = l
+	s.level = l
 }
 
 // KV takes the share of KV caches in use: on average, and of the fullest pod.

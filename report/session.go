@@ -120,6 +120,9 @@ func Start(o Options) (*Session, error) {
 		s.view.width = o.Columns
 		if o.Clock != nil {
 			s.view.silence = maxSilence
+			if o.Color && o.Columns > 0 {
+				s.view.status = &status{out: o.Out, columns: o.Columns, requests: o.Requests}
+			}
 		}
 	}
 	if o.Clock != nil {
@@ -243,6 +246,9 @@ func (s *Session) flush() {
 	if s.lines != nil {
 		_ = s.lines.Flush()
 	}
+	if s.view != nil && s.view.err == nil {
+		s.view.err = s.view.status.show(s.options.Clock(), s.tally)
+	}
 }
 
 // Began reports whether there was any event.
@@ -356,6 +362,9 @@ const maxSettling = time.Second
 // print shows a summary for people, apart from the requests before it.
 func (s *Session) print(sum Summary) error {
 	if err := s.view.Err(); err != nil {
+		return err
+	}
+	if err := s.view.status.end(); err != nil {
 		return err
 	}
 	gap := "\n"

@@ -49,6 +49,7 @@ type View struct {
 	silence  machine.Time // Progress: how long nothing may be printed while requests go on; 0 is any time
 	spoke    machine.Time // Progress: when a line was printed last
 	blank    bool         // nothing was printed since an empty line
+	status   *status      // of a terminal; nil where there is none
 	err      error
 }
 
@@ -99,6 +100,10 @@ func (v *View) Err() error { return v.err }
 
 func (v *View) print(format string, args ...any) {
 	v.blank = format == "\n"
+	if err := v.status.clear(); err != nil {
+		v.err = err
+		return
+	}
 	if _, err := fmt.Fprintf(v.out, format, args...); err != nil {
 		v.err = err
 	}

@@ -250,8 +250,8 @@ function Dots({ box }) {
           if (q) {
             const x0 = envoy.x + envoy.w, y0 = envoy.cy, x1 = q.x, y1 = q.cy + (((r[S.N] * 7) % 11) - 5) * 1.6, end = whole ? 1 : 0.86;
             g.strokeStyle = whole ? style.decode : style.hold;
-            g.globalAlpha = Math.min(0.75, 12 / list.length + 0.18);
-            g.lineWidth = 1.4;
+            g.globalAlpha = whole ? Math.min(0.5, 8 / list.length + 0.1) : Math.min(0.95, 30 / list.length + 0.35);
+            g.lineWidth = whole ? 1.2 : 1.8;
             g.setLineDash(whole ? [] : [5, 4]);
             g.beginPath();
             g.moveTo(x0, y0);

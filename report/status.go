@@ -1,0 +1,132 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// statusEvery is how often a terminal's status line is written anew, and statusOver how
+// much of the run its rates are of.
+const (
+	statusEvery = 250 * machine.Millisecond
+	statusOver  = 2 * machine.Second
+)
+
+// status is the last line of a terminal while a live run goes on: how fast it goes, how
+// much is in flight, and how long it will take. It is taken away before anything else is
+// written.
+type status struct {
+	mu       sync.Mutex
+	out      io.Writer
+	columns  int
+	requests int // 0 where nobody knows
+	shown    bool
+	over     bool // the summary is there, and nothing is written any more
+	next     machine.Time
+	past     []passed
+}
+
+// passed is how far the run was at a time.
+type passed struct {
+	at             machine.Time
+	sent, finished int
+}
+
+// clear takes the line away.
+func (s *status) clear() error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.shown {
+		return nil
+	}
+	s.shown = false
+	_, err := io.WriteString(s.out, "\r\x1b[K")
+	return err
+}
+
+// show writes the line as of now, if it is time.
+func (s *status) show(now machine.Time, t *Tally) error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now < s.next || s.over {
+		return nil
+	}
+	s.next = now + statusEvery
+	sum := t.brief()
+	if sum.sent == 0 {
+		return nil
+	}
+	s.past = append(s.past, passed{now, sum.sent, sum.finished})
+	for len(s.past) > 2 && s.past[1].at <= now-statusOver {
+		s.past = s.past[1:]
+	}
+	line := s.line(now, sum)
+	if s.columns > 1 && columnsOf(line) >= s.columns {
+		line = string([]rune(line)[:s.columns-1])
+	}
+	s.shown = true
+	_, err := io.WriteString(s.out, "\r\x1b[K"+line)
+	return err
+}
+
+// end takes the line away for good.
+func (s *status) end() error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	return s.clear()
+}
+
+// line is what it says.
+func (s *status) line(now machine.Time, sum brief) string {
+	first := s.past[0]
+	words := []string{fmt.Sprintf("%.1fs", now.Seconds())}
+	over := (now - first.at).Seconds()
+	if over > 0 {
+		words = append(words, fmt.Sprintf("%.1f sent/s", float64(sum.sent-first.sent)/over))
+	}
+	words = append(words, thousands(sum.sent-sum.finished)+" in flight")
+	if sum.ttft.Count > 0 {
+		words = append(words, "ttft "+span(sum.ttft.P50)+" (p99 "+span(sum.ttft.P99)+")")
+	}
+	if sum.failed > 0 {
+		words = append(words, thousands(sum.failed)+" not completed")
+	}
+	if ended := sum.finished - first.finished; s.requests > 0 && ended > 0 && over > 0 {
+		words = append(words, "about "+span(float64(s.requests-sum.finished)*over/float64(ended))+" left")
+	}
+	return strings.Join(words, "  ")
+}
+
+// brief is how far a run is.
+type brief struct {
+	sent, finished, failed int
+	ttft                   SpanSummary
+}
+
+// brief tells how far the run is.
+func (t *Tally) brief() brief {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := brief{sent: t.requests(), finished: t.finished, failed: t.finished - t.outcomes[flow.Completed]}
+	for i, s := range t.index.spans {
+		if s.Name == "ttft" && t.hist[i] != nil {
+			b.ttft = spanOf(t.hist[i], t.largest[i].Seconds())
+		}
+	}
+	return b
+}
