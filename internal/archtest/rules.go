@@ -31,7 +31,7 @@ var Layers = []Layer{
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
-	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/manifests", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},
 	{"live/modelserver", []string{"live/drive", "live/serve", "core", "internal/files", "internal/pause", "internal/tlsfiles"}, true,
 		"a model server's own packages know each other, and no other room"},
@@ -47,12 +47,13 @@ var Layers = []Layer{
 	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gate", "internal/gc"}, true,
 		"benchmarks measure the parts from outside, as the command does"},
 	{"report", []string{"core", "internal/exit", "internal/files"}, true, "a report reads events, whoever made them"},
-	{"scenario", []string{"core", "internal/exit", "internal/files"}, true, "both drivers read scenarios, so a scenario knows neither"},
+	{"scenario", []string{"core", "internal/exit", "internal/files", "internal/manifests"}, true, "both drivers read scenarios, so a scenario knows neither"},
 	{"extend", []string{"core"}, false, "the documents' plug-in interfaces take a context, which the core does without"},
 	{"core", nil, true, "the core decides and depends on nothing above it"},
 	{"internal/contract", []string{"core"}, false, "plays random messages to every machine of the core"},
 	{"internal/parity", []string{"core", "live/epp"}, false, "plays the real picker's recorded decisions against the core's, also through its gRPC port"},
 	{"internal/tlsfiles", []string{"internal/files"}, false, "certificates are files that a user names, read as all of them are"},
+	{"internal/manifests", []string{"core", "internal/files"}, false, "manifests are files that a user names, read as all of them are"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 
