@@ -122,6 +122,7 @@ type figures struct {
 	prompt, output, failed                  *spread
 	completed, good, input, cached, answers float64
 	goodTokens                              float64
+	judged                                  bool // something says what is good
 }
 
 func figuresOf(sum Summary, list []Ended, each int, gaps *Gaps) *figures {
@@ -140,7 +141,8 @@ func figuresOf(sum Summary, list []Ended, each int, gaps *Gaps) *figures {
 		}
 		f.completed++
 		f.input, f.cached, f.answers = f.input+float64(e.Prompt), f.cached+float64(e.Cached), f.answers+float64(e.Tokens)
-		if f.slo.Holds(e) {
+		f.judged = f.judged || f.slo.Given() || e.Judged
+		if e.Judged && e.Good || !e.Judged && f.slo.good(e) {
 			f.good++
 			f.goodTokens += float64(e.Prompt) + float64(e.Tokens)
 		}
@@ -194,7 +196,7 @@ func (f *figures) inferencePerf() any {
 		"prompt_len": f.prompt.perf(), "output_len": f.output.perf(),
 		"prompt_tokens": tokens(f.input, f.cached, f.prompt, true), "output_tokens": tokens(f.answers, 0, f.output, false),
 	}
-	if f.slo.Given() && f.completed > 0 {
+	if f.judged && f.completed > 0 {
 		successes["goodput_metrics"] = map[string]any{"good_requests": count(f.good), "total_requests": count(f.completed),
 			"goodput_percentage": Digits(100 * f.good / f.completed), "request_goodput": f.rate(f.good), "token_goodput": f.rate(f.goodTokens)}
 	}

@@ -32,9 +32,9 @@ type Gateway struct {
 // Gateway is that of the manifests, nil in a scenario without any.
 func (s *Scenario) Gateway() *Gateway { return s.gateway }
 
-// readManifests makes the pools that the manifests say, with what the scenario's own
+// readGateway makes the pools that the manifests say, with what the scenario's own
 // pools of the same names say beside it.
-func (s *Scenario) readManifests(dir string) Problems {
+func (s *Scenario) readGateway(dir string) Problems {
 	if s.Manifests == "" {
 		if s.written("manifests") {
 			return Problems{s.problem("manifests", "it is empty", "a file or directory of Kubernetes manifests, from the scenario's own directory")}

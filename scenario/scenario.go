@@ -105,12 +105,15 @@ func Embedded() *Scenario {
 }
 
 // Load reads a scenario file. Mistakes in it come back as Problems.
-func Load(path string) (*Scenario, error) {
+func Load(path string) (*Scenario, error) { return LoadWith(path, nil) }
+
+// LoadWith is Load with fields set to other values.
+func LoadWith(path string, settings []Setting) (*Scenario, error) {
 	data, err := files.Read(path, MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	s, err := Parse(path, data)
+	s, err := ParseWith(path, data, settings)
 	if err == nil {
 		s.read = append(s.read, path)
 	}
@@ -119,12 +122,15 @@ func Load(path string) (*Scenario, error) {
 
 // Read reads a scenario from a stream; file is its name in messages, and files
 // that it refers to are looked for in the working directory.
-func Read(file string, from io.Reader) (*Scenario, error) {
+func Read(file string, from io.Reader) (*Scenario, error) { return ReadWith(file, from, nil) }
+
+// ReadWith is Read with fields set to other values.
+func ReadWith(file string, from io.Reader, settings []Setting) (*Scenario, error) {
 	data, err := files.ReadFrom(file, from, MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(file, data)
+	return ParseWith(file, data, settings)
 }
 
 // Parse reads a scenario from memory; file is its name in messages, and files
@@ -140,7 +146,7 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	}
 	problems := append(s.root.Decode(s), doc.Problems()...)
 	if len(problems) == 0 {
-		problems = s.readManifests(filepath.Dir(file))
+		problems = s.readGateway(filepath.Dir(file))
 	}
 	if len(problems) == 0 {
 		problems = s.check()
@@ -183,6 +189,7 @@ func (s *Scenario) readFiles(dir string) Problems {
 		if c.Given() && c.Text == nil {
 			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)
 		}
+		out = append(out, s.readManifests(&s.Pools[i], fmt.Sprintf("pools[%d]", i), dir)...)
 		if c.Text != nil {
 			out = append(out, s.checkPicker(&s.Pools[i], fmt.Sprintf("pools[%d].epp.config", i))...)
 		}

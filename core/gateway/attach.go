@@ -292,6 +292,9 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 			x.Picker = &PickerService{namespace, p.Name}
 		}
 		x.HTTP2 = x.Pool.AppProtocol == "kubernetes.io/h2c"
+		if k := x.Pool.KServe; k != nil && k.Health.Enabled {
+			x.Health = &k.Health
+		}
 		if p := ref.Picker; p != nil {
 			b.note(p.At.Problem("extensionRef of a backend is document 002's alone", "", "it acts as the pool's own endpointPickerRef").Error())
 			x.FailOpen = p.Failure == "FailOpen"

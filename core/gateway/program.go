@@ -137,6 +137,8 @@ type Backend struct {
 	HTTP2 bool
 	// Limits are those of a policy, nil where none says any.
 	Limits *Limits
+	// Health is how its endpoints are probed (document 003's healthCheck); nil is not.
+	Health *objects.Health
 	// MaxTimeout and MaxRetries bound what clients may ask for (x-request-timeout,
 	// x-max-retries): the strictest that the routes which lead here have; 0 is no
 	// limit, and no retry.

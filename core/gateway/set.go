@@ -28,6 +28,7 @@ type Set struct {
 	TrafficPolicies  []TrafficPolicy
 	SecurityPolicies []SecurityPolicy
 	Models           []Model
+	LocalModels      []LocalModel
 	Insertions       []Insertion
 
 	// Unread are the kinds that were found and that nothing here acts on.
@@ -57,6 +58,8 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return into(&s.Extensions, func(x *ExtensionPolicy, m objects.Meta) { x.Meta = m }, (*ExtensionPolicy).check), false
 	case "InferenceModel." + objects.GroupKServe:
 		return into(&s.Models, func(x *Model, m objects.Meta) { x.Meta = m }, (*Model).check), false
+	case "LocalModel." + objects.GroupKServe:
+		return into(&s.LocalModels, func(x *LocalModel, m objects.Meta) { x.Meta = m }, (*LocalModel).check), false
 	case "BackendTrafficPolicy." + GroupEnvoy:
 		return into(&s.TrafficPolicies, func(x *TrafficPolicy, m objects.Meta) { x.Meta = m }, (*TrafficPolicy).check), false
 	case "SecurityPolicy." + GroupEnvoy:

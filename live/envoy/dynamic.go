@@ -120,6 +120,9 @@ func (t *translation) backend(b *gateway.Backend) error {
 		// What left the endpoints serves nobody any more.
 		IgnoreHealthOnHostRemoval: true}
 	limit(cluster, b.Limits)
+	if b.Health != nil {
+		cluster.HealthChecks = []*corev3.HealthCheck{probe(b)}
+	}
 	if err := t.endpoints(b.Key, t.Endpoints[b.Key]); err != nil {
 		return err
 	}
@@ -151,6 +154,18 @@ func (t *translation) processor(name string, p Processor, mode FailureMode) erro
 	c.EdsClusterConfig, c.LoadAssignment = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: fromControl()}, nil
 	t.r.Clusters[name] = c
 	return t.endpoints(name, addresses)
+}
+
+// probe asks a pool's endpoints how they are.
+func probe(b *gateway.Backend) *corev3.HealthCheck {
+	h := healthEvery(b.Health.Interval)
+	h.Timeout, h.UnhealthyThreshold, h.HealthyThreshold = duration(b.Health.Timeout), count(int(b.Health.UnhealthyThreshold)), count(int(b.Health.HealthyThreshold))
+	check := &corev3.HealthCheck_HttpHealthCheck{Path: b.Health.Endpoint, Host: b.Name} // the cluster's name is no host
+	if b.HTTP2 {
+		check.CodecClientType = typev3.CodecClientType_HTTP2
+	}
+	h.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: check}
+	return h
 }
 
 // limit puts a policy's limits in the place of those that let held requests pass.

@@ -89,6 +89,9 @@ type StandaloneOptions struct {
 	History  int
 	// Inputs, if not nil, takes down what enters the picker.
 	Inputs *InputLog
+	// Origin is when its time began, from which the events of Hold.Recorder are timed;
+	// zero is now.
+	Origin time.Time
 	// Wrap is Options.Wrap.
 	Wrap      func(net.Listener) net.Listener
 	Log       *slog.Logger
@@ -174,7 +177,10 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	if o.RefreshMetrics <= 0 {
 		o.RefreshMetrics = 50 * time.Millisecond
 	}
-	began := time.Now()
+	began := o.Origin
+	if began.IsZero() {
+		began = time.Now()
+	}
 	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) }, generations: NewGenerations()}
 	reg := prometheus.NewRegistry()
 	s.metrics = NewPickMetrics(reg, o.PoolName)

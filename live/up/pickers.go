@@ -68,6 +68,7 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 	}
 	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace, []*core.Endpoint{}, "", nil, nil
 	o.Address, o.HealthAddress, o.MetricsAddress, o.Secure, o.CertPath = anyPort, anyPort, anyPort, false, ""
+	o.Origin, o.Hold.Recorder = u.origin, u.o.Recorder
 	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true, remembered, u.log
 	o.ClientHeaders = clientLimits(b)
 	return o, nil
@@ -156,7 +157,7 @@ func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.S
 			if err != nil {
 				continue
 			}
-			e := core.NewEndpoint(p.Namespace, core.RankName(x.name, i), host, number, x.workload.Pods)
+			e := core.NewEndpoint(p.Namespace, core.RankName(x.name, i), host, number, p.Roles(x.workload.Pods))
 			e.Rank = i
 			here = append(here, e)
 		}

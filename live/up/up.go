@@ -64,7 +64,8 @@ type Options struct {
 	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
 	// Picker reads an endpoint picker's, without its configuration; nil takes no flag.
 	Picker func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error)
-	// Recorder takes the flow events of model servers; nil records nothing.
+	// Recorder takes the flow events of endpoint pickers, sidecars and model servers; nil
+	// records nothing.
 	Recorder flow.Recorder
 	// Note is told, once each, what was taken to be meant and what has no effect.
 	Note func(text string)

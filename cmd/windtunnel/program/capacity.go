@@ -23,6 +23,7 @@ type capacityCmd struct {
 	Set          []string      `placeholder:"PATH=VALUE" sep:"none" help:"Change a field of the scenario first. May be repeated."`
 	SLO          []string      `name:"slo" placeholder:"ttft.p99=200ms" help:"What must hold: a latency (ttft, tpot, e2e) at mean, p50, p90, p95 or p99 and the most that it may be, or completed=99.9%, the least. May be repeated."`
 	Find         string        `enum:"rate,replicas,ratio" default:"rate" placeholder:"rate|replicas|ratio" help:"The highest rate; the fewest model servers (decode servers, where there are prefill servers) for the scenario's rate; or of as many servers as the scenario has the best ratio of prefill to decode servers."`
+	Pool         string        `placeholder:"NAME" help:"Of several pools the one whose servers --find replicas and ratio count; the others stay as they are."`
 	Duration     time.Duration `default:"30s" placeholder:"30s" help:"How long each run lasts at least, in virtual time: a short one hides overload."`
 	Precision    float64       `default:"5" placeholder:"PERCENT" help:"How precise a rate is found."`
 	Replications int           `short:"r" default:"12" placeholder:"R" help:"With how many seeds a load is played at most, where fewer cannot tell whether the objective is kept."`
@@ -139,6 +140,7 @@ type capacity struct {
 
 // seeker plays loads and remembers them.
 type seeker struct {
+	pool       int // whose servers are counted
 	c          *capacityCmd
 	ctx        context.Context
 	v          variant
@@ -175,18 +177,30 @@ func (c *capacityCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	p := &s.Pools[0]
+	index := slices.IndexFunc(s.Pools, func(p scenario.Pool) bool { return p.Name == c.Pool })
 	switch {
-	case len(p.Endpoints) > 0:
+	case index >= 0:
+	case c.Pool != "":
+		return exit.With(exit.Usage, fmt.Errorf("--pool: the scenario has no pool %q; expected %s", c.Pool, strings.Join(poolNames(s), ", ")))
+	case c.Find != "rate" && len(s.Pools) > 1:
+		return exit.With(exit.Usage, fmt.Errorf("--find %s counts the servers of one pool; expected --pool with one of %s", c.Find, strings.Join(poolNames(s), ", ")))
+	default:
+		index = 0
+	}
+	p := &s.Pools[index]
+	switch {
+	case slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return len(p.Endpoints) > 0 }):
 		return exit.With(exit.Usage, fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated model servers", v.file))
+	case c.Find != "rate" && p.Scales():
+		return exit.With(exit.Usage, fmt.Errorf("%s has autoscaling, which says how many servers there are; expected --find rate, or sweep over pools[0].autoscaling.maxReplicas", v.file))
 	case c.Find == "replicas" && s.Workload.Rate == 0:
 		return exit.With(exit.Usage, errors.New("--find replicas needs a rate; expected --rate, or workload.rate in the scenario"))
 	case c.Find == "ratio" && p.Disaggregation.PrefillReplicas == 0:
-		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected pools[0].disaggregation.prefillReplicas in the scenario"))
+		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in the scenario"))
 	}
 	ctx, stop := o.playing()
 	defer stop()
-	k := &seeker{c: c, ctx: ctx, v: v, objectives: objectives}
+	k := &seeker{c: c, ctx: ctx, v: v, objectives: objectives, pool: index}
 	out := capacity{Find: c.Find}
 	for _, b := range objectives {
 		out.Objectives = append(out.Objectives, b.text)
@@ -284,7 +298,7 @@ func (k *seeker) binds(rate float64) string {
 func (k *seeker) replicas(out *capacity, p *scenario.Pool, rate float64) error {
 	least := map[int]load{}
 	found, sure, odd, err := search.Fewest(p.Replicas, k.c.MaxReplicas, func(n int) (search.Verdict, error) {
-		v := k.with(serversOf(n, p.Disaggregation.PrefillReplicas)...)
+		v := k.with(k.serversOf(n, p.Disaggregation.PrefillReplicas)...)
 		l, err := k.play(&v, rate)
 		least[n] = l
 		return l.verdict, err
@@ -326,10 +340,20 @@ func (k *seeker) with(settings ...scenario.Setting) variant {
 	return v
 }
 
-func serversOf(replicas, prefill int) []scenario.Setting {
-	list := []scenario.Setting{{Path: "pools[0].replicas", Value: strconv.Itoa(replicas)}}
+// poolNames are those of a scenario's pools.
+func poolNames(s *scenario.Scenario) (names []string) {
+	for i := range s.Pools {
+		names = append(names, s.Pools[i].Name)
+	}
+	return names
+}
+
+// serversOf sets how many servers the pool has that is looked at.
+func (k *seeker) serversOf(replicas, prefill int) []scenario.Setting {
+	path := fmt.Sprintf("pools[%d].", k.pool)
+	list := []scenario.Setting{{Path: path + "replicas", Value: strconv.Itoa(replicas)}}
 	if prefill > 0 {
-		list = append(list, scenario.Setting{Path: "pools[0].disaggregation.prefillReplicas", Value: strconv.Itoa(prefill)})
+		list = append(list, scenario.Setting{Path: path + "disaggregation.prefillReplicas", Value: strconv.Itoa(prefill)})
 	}
 	return list
 }
@@ -338,7 +362,7 @@ func (k *seeker) ratio(out *capacity, p *scenario.Pool, guess float64) error {
 	servers := p.Servers()
 	bands := map[int]search.Band{}
 	at, err := search.Best(p.Disaggregation.PrefillReplicas, servers-1, func(prefill int) (float64, error) {
-		v := k.with(serversOf(servers-prefill, prefill)...)
+		v := k.with(k.serversOf(servers-prefill, prefill)...)
 		b, err := k.highest(&v, guess)
 		bands[prefill] = b
 		if b.Keeps > 0 {
@@ -371,9 +395,10 @@ func (k *seeker) play(v *variant, rate float64) (load, error) {
 	if err != nil {
 		return load{}, err
 	}
-	l := load{Rate: rate, Servers: strconv.Itoa(s.Pools[0].Replicas)}
-	if n := s.Pools[0].Disaggregation.PrefillReplicas; n > 0 {
-		l.Servers = fmt.Sprintf("%d:%d", n, s.Pools[0].Replicas)
+	p := &s.Pools[k.pool]
+	l := load{Rate: rate, Servers: strconv.Itoa(p.Replicas)}
+	if n := p.Disaggregation.PrefillReplicas; n > 0 {
+		l.Servers = fmt.Sprintf("%d:%d", n, p.Replicas)
 	}
 	// A percentile of each run has to be one: some requests lie beyond it.
 	l.Requests = max(s.Workload.Requests, int(math.Ceil(rate*k.c.Duration.Seconds())))

@@ -52,8 +52,8 @@ func newClientHeaders(_ *picker.Builder, _ string, p picker.Params) (picker.Plug
 
 // RequestHeader reads what is asked for.
 func (x *clientHeaders) RequestHeader(r *picker.Request) {
-	if r.Objective.Name == "" {
-		r.Objective.Priority = x.priority(r.Headers.Get(picker.HeaderPriority))
+	if asked := r.Headers.Get(picker.HeaderPriority); asked != "" && r.Objective.Name == "" {
+		r.Objective.Priority = x.priority(asked, r.Objective.Priority)
 	}
 	model := r.Headers.Get(picker.HeaderModelOverride)
 	if model != "" && r.Rewrite == "" && r.Body != nil && r.Body.JSON() && (len(x.Models) == 0 || slices.Contains(x.Models, model)) {
@@ -61,18 +61,20 @@ func (x *clientHeaders) RequestHeader(r *picker.Request) {
 	}
 }
 
-func (x *clientHeaders) priority(text string) int {
+func (x *clientHeaders) priority(text string, otherwise int) int {
 	l := &x.Priorities
 	switch text {
 	case "high":
 		return l.High
+	case "normal":
+		return l.Normal
 	case "low":
 		return l.Low
 	}
 	if n, err := strconv.Atoi(text); err == nil {
 		return min(max(n, l.Least), l.Most)
 	}
-	return l.Normal
+	return otherwise
 }
 
 // Weigh multiplies what scorers of cached prompts count.
