@@ -53,6 +53,7 @@ func (s *Scenario) check() Problems {
 		names[p.Name] = i
 		out = append(out, s.checkPool(p, path)...)
 	}
+	out = append(out, s.checkWhere(w, "workload")...)
 	out = append(append(append(out, s.checkPorts()...), s.checkRoutes()...), s.checkGRPC()...)
 	if !s.written("workload.timeout") {
 		for i := range s.Pools { // as for the hold limit in checkPool

@@ -26,6 +26,10 @@ type TrafficClass struct {
 	FairnessID string `json:"fairnessID"`
 	// The priority field of the body, for model servers whose policy is priority; smaller is earlier. 0: none.
 	Priority int `json:"priority" min:"-1000000" max:"1000000"`
+	// The path that its requests ask for, in place of the workload's.
+	Path string `json:"path"`
+	// The host that its requests name, in place of the workload's.
+	Host string `json:"host"`
 	// Headers of the class's requests, besides the workload's.
 	Headers []RequestHeader `json:"headers" max:"64"`
 	// The model that its requests ask for, in place of the workload's.
@@ -90,6 +94,7 @@ func (s *Scenario) checkClasses() Problems {
 			x.Prompt.Characters = mustCount("100")
 		}
 		own := w.of(s, i)
+		out = append(out, s.checkWhere(own, "workload."+at)...)
 		out = append(append(out, s.checkShared(&own.Prompt.Shared, "workload."+at+".prompt.shared")...), s.checkAsked(own, "workload."+at)...)
 	}
 	switch n := len(w.Classes); {
@@ -122,6 +127,12 @@ func (w *Workload) of(s *Scenario, i int) *Workload {
 	has := func(field string) bool { return s.written(fmt.Sprintf("workload.classes[%d].%s", i, field)) }
 	if has("model") {
 		own.Model = x.Model
+	}
+	if has("path") {
+		own.Path = x.Path
+	}
+	if has("host") {
+		own.Host = x.Host
 	}
 	if has("stream") {
 		own.Stream = x.Stream

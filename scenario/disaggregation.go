@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -147,7 +148,11 @@ const RoleLabel = "llm-d.ai/role"
 // Labels are those of the server with this index.
 func (p *Pool) Labels(index int) map[string]string {
 	labels := map[string]string{}
+	if index < len(p.labels) {
+		maps.Copy(labels, p.labels[index])
+	}
 	switch {
+	case labels[RoleLabel] != "":
 	case p.Disaggregation.PrefillReplicas == 0:
 	case p.Prefills(index):
 		labels[RoleLabel] = "prefill"

@@ -36,7 +36,7 @@ func (s *Scenario) Generator() *workload.Config {
 // generator makes the requests of a workload of one class.
 func (s *Scenario) generator(w *Workload) *workload.Config {
 	c := &workload.Config{Seed: s.Seed, Model: cmp.Or(w.Model, s.Pools[0].Model), Stream: w.Stream, MaxTokens: w.MaxTokens,
-		Text: w.Prompt.Text}
+		Text: w.Prompt.Text, Path: w.Path, Host: w.Host}
 	if w.class > 0 { // the record says which of several a request has
 		c.SLO = w.SLO.String()
 	}

@@ -58,7 +58,7 @@ func (s *Scenario) checkPicker(p *Pool, path string) Problems {
 	if err == nil {
 		k, err = picker.New(cfg, plugins.Builtin(), picker.Options{})
 	}
-	at := s.root.At(path)
+	at := s.place(path)
 	if err != nil {
 		problems := at.Told(err)
 		for i, p := range problems { // of a file of its own, paths begin there

@@ -55,7 +55,8 @@ type Pool struct {
 	// What happens to parts of the pool while requests are under way.
 	Incidents []Incident `json:"incidents" max:"1000"`
 
-	model *chattemplate.Model // what tokenizer names; nil where it names none
+	labels []map[string]string // of servers that manifests say
+	model  *chattemplate.Model // what tokenizer names; nil where it names none
 }
 
 func (p *Pool) defaults() {
@@ -214,6 +215,8 @@ type EPP struct {
 	Objectives []Objective `json:"objectives" max:"1024"`
 	// The EndpointPickerConfig: the path of its file, or written here in place.
 	Config PickerConfig `json:"config"`
+
+	objects *objects.Selection // of the manifests
 }
 
 // Objective is an InferenceObjective.
@@ -227,6 +230,9 @@ type Objective struct {
 // Objects are the pool's InferenceObjectives as the picker takes them; false
 // where there are none.
 func (e *EPP) Objects() (s objects.Selection, given bool) {
+	if e.objects != nil {
+		return *e.objects, true
+	}
 	s.Objects.Objectives = map[string]int{}
 	for _, o := range e.Objectives {
 		s.Objects.Objectives[o.Name] = o.Priority

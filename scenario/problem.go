@@ -16,11 +16,22 @@ type (
 // problem is a mistake at a field's path, placed at the field or, where it was
 // left out, at the nearest thing around it that was written.
 func (s *Scenario) problem(path, found, expected string) Problem {
-	return s.root.At(path).Problem(found, expected, "")
+	return s.place(path).Problem(found, expected, "")
 }
 
-// written says whether the file has something at a path.
-func (s *Scenario) written(path string) bool { return s.root.At(path).Given() }
+// written says whether the file, or its manifests, have something at a path.
+func (s *Scenario) written(path string) bool {
+	_, said := s.said[path]
+	return said || s.root.At(path).Given()
+}
+
+// place is where something at a path is said: in the file, or in its manifests.
+func (s *Scenario) place(path string) strictyaml.Value {
+	if v, said := s.said[path]; said && v.Line() > 0 {
+		return v
+	}
+	return s.root.At(path)
+}
 
 // defaulter is a section that has default values of its own.
 type defaulter interface{ defaults() }

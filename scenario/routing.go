@@ -40,6 +40,9 @@ func (s *Scenario) RouterStream() stream.Config {
 
 // checkRoutes tells models that lead to several pools.
 func (s *Scenario) checkRoutes() Problems {
+	if s.gateway != nil {
+		return nil // routes say where requests go
+	}
 	var out Problems
 	of := map[string]int{}
 	for i := range s.Pools {
@@ -84,7 +87,8 @@ func (s *Scenario) checkRoutes() Problems {
 // checkModel tells a model that a workload, or a class of it, asks for and nobody
 // serves.
 func (s *Scenario) checkModel(w *Workload, where string) Problems {
-	if w.Model == "" || slices.ContainsFunc(s.Pools, func(p Pool) bool { return len(p.Endpoints) > 0 }) {
+	if w.Model == "" || s.gateway != nil && slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.EPP.objects != nil && len(p.EPP.objects.Objects.Rewrites) > 0 }) ||
+		slices.ContainsFunc(s.Pools, func(p Pool) bool { return len(p.Endpoints) > 0 }) {
 		return nil
 	}
 	var known []string

@@ -44,6 +44,8 @@ type Scenario struct {
 	Name string `json:"name"`
 	// All that is random comes from this number: the same seed gives the same run.
 	Seed uint64 `json:"seed" min:"0"`
+	// Kubernetes manifests, a file or a directory, counted from the scenario's own directory: requests take their Gateway's routes to their InferencePools, under their policies. Pools then say more of the InferencePools of the same names, and what they say counts.
+	Manifests string `json:"manifests"`
 	// The pools of model servers, each with its own endpoint picker.
 	Pools []Pool `json:"pools" min:"1" max:"64"`
 	// The requests that the simulated client sends.
@@ -60,6 +62,9 @@ type Scenario struct {
 	// root tells problems found later (overrides, drivers) the line of a field.
 	root strictyaml.Value
 	read []string // see Files
+
+	gateway *Gateway                    // of the manifests
+	said    map[string]strictyaml.Value // by the manifests, by the fields' paths
 
 	recorded []workload.Recorded // see SendAgain
 	untimed  bool                // they come as the workload says
@@ -140,6 +145,9 @@ func Parse(file string, data []byte) (*Scenario, error) {
 		return nil, Problems{s.root.Problem("the file is empty", "apiVersion: "+Version+", kind: "+Kind, "`windtunnel scenario show` prints one to start from")}
 	}
 	problems := append(s.root.Decode(s), doc.Problems()...)
+	if len(problems) == 0 {
+		problems = s.readGateway(filepath.Dir(file))
+	}
 	if len(problems) == 0 {
 		problems = s.check()
 	} else if s.APIVersion != "" && s.Kind != "" {

@@ -40,6 +40,10 @@ type Workload struct {
 	BodyFields string `json:"bodyFields"`
 	// The protocol between client and Envoy.
 	HTTP HTTPVersion `json:"http"`
+	// The path that requests ask for, with a query or without, such as /default/my-llm/v1/chat/completions, in place of the API's own. It needs manifests whose routes lead from there.
+	Path string `json:"path"`
+	// The host that requests name, such as llm.example.com. It needs manifests.
+	Host string `json:"host"`
 	// What the prompts are made of.
 	Prompt Prompt `json:"prompt"`
 	// The most tokens that a request asks for (max_tokens). 0 leaves it to the model server.

@@ -67,7 +67,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	}
 	a := r.newAnswering()
 	s.serves(a)
-	a.s, a.api, a.head = s, modelserver.APIOf(r.Path), modelserver.ReadHead(head.Get)
+	a.s, a.api, a.head = s, modelserver.APIOf(r.target()), modelserver.ReadHead(head.Get)
 	a.fx.List = a.one.effects[:0]
 	a.open(r.w, &a.resp, &a.fx, a.carry)
 	a.head.Created, a.head.Scratch, a.head.Memory = int64(r.w.now.Seconds()), &r.w.chat, &a.room

@@ -99,7 +99,7 @@ func (r *request) enter(at *server, prefillers string) {
 	p := &sidecarRequest{r: r, at: at, legs: map[int]*leg{}}
 	r.sidecar = p
 	x.busy[p] = x.requests
-	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.Path,
+	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.target(),
 		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader)})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
@@ -177,7 +177,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		})
 		return
 	}
-	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.Path, Body: d.Body}, w: w, pool: p.r.pool, server: to, leg: l}
+	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.target(), Body: d.Body}, w: w, pool: p.r.pool, server: to, leg: l}
 	if d.Described != nil {
 		l.sub.Described = *d.Described
 	} else if d.Original && p.body.Described != nil {

@@ -42,12 +42,22 @@ func (w *world) awaitArrival() {
 // send is a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
 	q := v.Request()
+	if w.front != nil {
+		w.front.send(v, q)
+		return
+	}
 	p := w.poolOf(&q)
 	if p.straight && p.sendDirect(v, &q) {
 		return
 	}
 	r := w.newRequest()
-	r.conversation, r.Request, r.pool = v, q, p
+	r.Request, r.pool = q, p
+	w.begin(r, v)
+}
+
+// begin begins a request of a conversation whose pool is known.
+func (w *world) begin(r *request, v *workload.Conversation) {
+	r.conversation = v
 	if v.More() && r.pool.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()

@@ -32,6 +32,10 @@ func (m *message) call() { m.f() }
 // begun is the client's headers and body at the EPP.
 func (m *message) begun() {
 	r := m.r
+	if r.answers != nil {
+		r.toClient(message{do: (*message).answered, answer: r.answers})
+		return
+	}
 	if r.pool.mortal && !r.ask() {
 		return
 	}

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -39,6 +40,12 @@ type request struct {
 	sidecar *sidecarRequest // at the sidecar before a decode server
 	leg     *leg            // of a leg itself: where its answer goes
 
+	// What the routes of manifests say: the path and the headers that the server sees,
+	// "" and nil for the client's own, or an answer.
+	path    string
+	headers header.List
+	answers *stream.Answer
+
 	// At the model server.
 	server *server
 	at     *answering // nil: at none, or at the sidecar before it
@@ -70,7 +77,9 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 func (r *request) begin() {
 	r.w.sent++
 	r.stream = &r.memory.stream
-	if r.pool.mortal {
+	if r.answers != nil {
+		r.attach(r.pool.pickers[0], 0)
+	} else if r.pool.mortal {
 		r.assign(r.pool.pickers[0])
 	} else {
 		r.assign(r.pool.picker())
@@ -104,6 +113,12 @@ func (r *request) description() *described.Body {
 		return nil
 	}
 	return &r.Described
+}
+
+// target is the path that the server sees.
+func (r *request) target() string {
+	path, _, _ := strings.Cut(cmp.Or(r.path, r.Path), "?")
+	return path
 }
 
 // client is the client's request that this one, perhaps a leg, is for.
@@ -218,7 +233,7 @@ func (r *request) drop(by *route, reason string) {
 // promptTokens are the prompt's tokens as the model server counts them.
 func (r *request) promptTokens() []uint32 {
 	rd := modelserver.Reader{Config: r.pool.servers[0].reader.Config, State: onlooker{state{r.pool.servers[0]}}}
-	api := modelserver.APIOf(r.Path)
+	api := modelserver.APIOf(r.target())
 	if api == nil {
 		return nil
 	}
@@ -268,7 +283,12 @@ func (r *request) left() {
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set header.List) {
 	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: r.ContentType()}, header.Header{Name: "x-request-id", Value: r.ID})
-	head = append(append(head, r.Header...), set...)
+	if r.headers != nil {
+		head = append(head[:0], r.headers...)
+	} else {
+		head = append(head, r.Header...)
+	}
+	head = append(head, set...)
 	r.w.head = head                                                             // which is read before anything else is sent
 	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks
 	r.server = r.pool.byAddr[first]

@@ -78,6 +78,7 @@ type world struct {
 	pools         []*pool
 	gaps          engine.Gaps
 	fit           Fitter                             // of latency predictors; nil where nobody can
+	front         *front                             // of manifests; nil without any
 	routes        bbr.Table                          // of models to several pools
 	chat          openai.Chat                        // the chat being read
 	answers       func(request string, piece []byte) // Options.Answers
@@ -290,7 +291,12 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 		w.mute = &mute{Recorder: rec}
 		w.rec = w.mute
 	}
-	w.hops, w.routes = newHops(s.Seed, &s.Hops, len(s.Pools) > 1), s.Routes()
+	w.front = newFront(w, s.Gateway())
+	routed := len(s.Pools) > 1
+	if w.front != nil {
+		routed = w.front.router != nil
+	}
+	w.hops, w.routes = newHops(s.Seed, &s.Hops, routed), s.Routes()
 	if s.Workload.HTTP == scenario.HTTP1 {
 		w.closing = delayedClose
 	}

@@ -1,6 +1,9 @@
 package gateway
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Role is what a container is taken for, by its image, its command and its name.
 type Role string
@@ -77,6 +80,20 @@ func (w *Workload) With(r Role) *Container {
 		}
 	}
 	return nil
+}
+
+// Named are the names of the flags on the container's command line, each once.
+func (c *Container) Named() (out []string) {
+	for _, arg := range c.Line() {
+		if !strings.HasPrefix(arg, "-") || strings.Trim(arg, "-0123456789.") == "" {
+			continue
+		}
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if name = strings.ReplaceAll(name, "_", "-"); !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // Flag is the value of a flag on the container's command line, written -name value,

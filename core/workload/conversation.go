@@ -101,7 +101,7 @@ func (v *Conversation) Request() Request {
 		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))
 		group = d.Intn(n)
 	}
-	r := Request{ID: c.ID(index), Index: index, Path: c.API.Path(), GRPC: c.API.GRPC(), Model: v.model, Class: c.Class, SLO: c.SLO}
+	r := Request{ID: c.ID(index), Index: index, Path: cmp.Or(c.Path, c.API.Path()), Host: c.Host, GRPC: c.API.GRPC(), Model: v.model, Class: c.Class, SLO: c.SLO}
 	as := asked{v.model, c.output(index)}
 	if v.described {
 		v.said = c.say(index, group)

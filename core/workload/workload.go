@@ -94,6 +94,9 @@ type Config struct {
 	// Adapters are LoRA adapters that conversations ask for in the place of the
 	// model.
 	Adapters []Adapter
+	// Path is where requests go, "" the API's own; Host is the host that they name, ""
+	// where they are sent.
+	Path, Host string
 	// API is what is asked for. Tokenizer makes tokens of the prompts of Embed.
 	API       API
 	Tokenizer tokens.Tokenizer
@@ -134,7 +137,9 @@ type Request struct {
 	// ID goes into x-request-id and names the request in every record.
 	ID    string
 	Index int
-	Path  string
+	// Path is where it goes, with a query or without; Host the host that it names, "" the
+	// one where it is sent.
+	Path, Host string
 	// Model is what it asks for.
 	Model string
 	// GRPC says that the request is a call of a gRPC service.

@@ -7,6 +7,7 @@
 package client
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"errors"
@@ -167,13 +168,23 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 	return answer, outcome
 }
 
+// where is the URL of a path, which may have a query.
+func where(target, path string) *url.URL {
+	u, err := url.Parse(path)
+	if err != nil { // a recorded one, as it is
+		u = &url.URL{Path: path}
+	}
+	u.Scheme, u.Host = "http", target
+	return u
+}
+
 func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Request {
 	whole := r.Bytes()
 	var body io.Reader = bytes.NewReader(whole)
 	if o.Chunked || r.GRPC {
 		body = io.MultiReader(body) // hides the length
 	}
-	req := (&http.Request{Method: http.MethodPost, URL: &url.URL{Scheme: "http", Host: o.Target, Path: r.Path}, Host: o.Target,
+	req := (&http.Request{Method: http.MethodPost, URL: where(o.Target, r.Path), Host: cmp.Or(r.Host, o.Target),
 		Header: http.Header{"Content-Type": {r.ContentType()}, "X-Request-Id": {r.ID}}, Body: io.NopCloser(body)}).WithContext(ctx)
 	for _, h := range r.Header {
 		req.Header.Set(h.Name, h.Value)

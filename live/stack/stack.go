@@ -24,6 +24,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/envoy/xds"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -129,7 +130,9 @@ type Stack struct {
 	Binary  envoy.Binary
 	Gateway *envoy.Process
 	// Pools are the scenario's, in its order.
-	Pools []*Pool
+	Pools   []*Pool
+	control *xds.Server   // that gives Envoy its configuration, where manifests say it
+	routers []*bbr.Server // of manifests
 	// Router reads requests' models, where there are several pools; else it is nil.
 	Router *bbr.Server
 
@@ -252,6 +255,9 @@ func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string)
 
 // startRouter starts what finds the pool of a request, where there are several.
 func (s *Stack) startRouter(context.Context) (err error) {
+	if s.o.Scenario.Gateway() != nil {
+		return nil
+	}
 	if len(s.Pools) > 1 {
 		s.Router, err = bbr.Start(bbr.Options{Address: anyPort, Router: core.Closed(s.o.Scenario.Routes().Find), Stream: s.o.Scenario.RouterStream(), Now: s.Now})
 	}
@@ -262,6 +268,9 @@ func (s *Stack) startGateway(ctx context.Context) error {
 	at := make([]Listening, len(s.Pools))
 	for i, p := range s.Pools {
 		at[i] = Listening{p.ExtProc(), p.ready()}
+	}
+	if s.o.Scenario.Gateway() != nil {
+		return s.startManifests(ctx, at)
 	}
 	router := ""
 	if s.Router != nil {
@@ -351,6 +360,12 @@ func (s *Stack) stop(ctx context.Context) error {
 	if s.Gateway != nil {
 		errs = append(errs, s.Gateway.Stop(ctx))
 		s.endAccessLog()
+	}
+	if s.control != nil {
+		s.control.Stop()
+	}
+	for _, r := range s.routers {
+		r.Stop(ctx)
 	}
 	if s.Router != nil {
 		s.Router.Stop(ctx)

@@ -1,60 +1,12 @@
 package up
 
 import (
-	"errors"
-	"fmt"
 	"io"
-	"os"
-	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
-	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/manifests"
 )
 
 // Load reads the objects of files and directories ("-" is input). The error is
 // every mistake in them.
-func Load(paths []string, input io.Reader) (*gateway.Set, error) {
-	s := &gateway.Set{}
-	var errs []error
-	var problems strictyaml.Problems
-	add := func(path string, data []byte) error {
-		err := s.Add(path, data)
-		var list strictyaml.Problems
-		if errors.As(err, &list) {
-			problems = append(problems, list...)
-			return nil
-		}
-		return err
-	}
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		switch {
-		case path == "-":
-			data, err := files.ReadFrom("standard input", input, objects.MaxFileBytes)
-			if err == nil {
-				err = add("-", data)
-			}
-			errs = append(errs, err)
-		case err != nil:
-			errs = append(errs, err)
-		case info.IsDir():
-			errs = append(errs, files.Manifests("manifests", path, objects.MaxFileBytes, func(at string, data []byte) error { return add(strings.TrimPrefix(at, "./"), data) }))
-		default:
-			data, err := files.Read(path, objects.MaxFileBytes)
-			if err == nil {
-				err = add(path, data)
-			}
-			errs = append(errs, err)
-		}
-	}
-	errs = append(errs, problems.Err())
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	if s.Count() == 0 {
-		return nil, fmt.Errorf("%s: no Kubernetes object in it that means something here; expected a Gateway, HTTPRoutes and what they lead to", strings.Join(paths, ", "))
-	}
-	return s, nil
-}
+func Load(paths []string, input io.Reader) (*gateway.Set, error) { return manifests.Load(paths, input) }

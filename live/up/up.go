@@ -304,7 +304,7 @@ func (c *change) start() error {
 		if b.Pool == nil {
 			continue
 		}
-		all, _ := pickerReplicas(c.s, b)
+		all, _ := c.s.PickerReplicas(b)
 		for i := range all {
 			if err := c.picker(b, i); err != nil {
 				return err
@@ -435,7 +435,7 @@ func (c *change) state(pods []*pod) (xds.State, error) {
 			d.Endpoints[b.Key] = append(d.Endpoints[b.Key], e.HostPort())
 		}
 		var p envoy.Processor
-		_, asked := pickerReplicas(c.s, b)
+		_, asked := c.s.PickerReplicas(b)
 		for _, x := range pickersOf(c.pickers, b)[:asked] {
 			p.Addresses = append(p.Addresses, x.server.Addr())
 		}

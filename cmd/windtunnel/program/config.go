@@ -66,6 +66,9 @@ func (c *configCmd) Run(o *outside) error {
 			return exit.With(exit.Usage, fmt.Errorf("--endpoint: %q is not IP:PORT; expected a literal address such as 10.0.0.8:8000", e))
 		}
 	}
+	if s.Gateway() != nil {
+		return exit.Hint(exit.Input, fmt.Errorf("%s: Envoy gets the configuration of manifests while it runs; there is no file of it", s.File), "windtunnel up -f "+s.Manifests+" --dry-run prints the routes, and /config_dump of a running Envoy all")
+	}
 	text, err := stack.GatewayConfig(s, c.listening(s), "127.0.0.1:9009", stack.KeptGateway).YAML()
 	if err != nil {
 		return exit.With(exit.Input, err)

@@ -1,0 +1,70 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/live/bbr"
+	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/envoy/xds"
+)
+
+// startManifests starts Envoy as the scenario's manifests say: with their routes, their
+// policies and their body-based routers, in front of the scenario's pools.
+func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) {
+	g := s.o.Scenario.Gateway()
+	if s.control, err = xds.Start(); err != nil {
+		return err
+	}
+	c := envoy.Config{Control: s.control.Addr(), Admin: s.o.at(s.o.Ports.Admin, 0, KeptAdmin)}
+	if s.o.Envoy != nil {
+		s.o.Envoy(&c)
+	}
+	if s.Gateway, err = envoy.Start(ctx, s.Binary, c, filepath.Join(s.Dir, "envoy")); err != nil {
+		return err
+	}
+	if s.Gateway.Addr, err = free(s.o.at(s.o.Ports.Gateway, 0, KeptGateway)); err != nil {
+		return err
+	}
+	d := envoy.Dynamic{Program: g.Program, Pickers: map[string]envoy.Processor{}, Routers: map[string]envoy.Processor{}, Endpoints: map[string][]string{},
+		AccessLog: filepath.Join(s.Gateway.Dir, envoy.AccessLogFile), Limits: GatewayConfig(s.o.Scenario, at, "", "").Limits,
+		Listen: func(x *gateway.Served, port int) string {
+			if x == g.Served && port == g.Port.Number {
+				return s.Gateway.Addr
+			}
+			return ""
+		}}
+	for key, i := range g.Pools {
+		p := &s.o.Scenario.Pools[i]
+		d.Pickers[key] = envoy.Processor{Addresses: at[i].Pickers, MessageTimeout: p.EPP.ProcessingTimeout}
+		d.Endpoints[key] = at[i].Endpoints
+	}
+	for _, r := range g.Program.Routers {
+		router, err := bbr.Start(bbr.Options{Address: anyPort, Router: r.Router, Stream: s.o.Scenario.RouterStream(), Now: s.Now})
+		if err != nil {
+			return err
+		}
+		s.routers = append(s.routers, router)
+		d.Routers[r.Key] = envoy.Processor{Addresses: []string{router.Addr()}}
+	}
+	r, err := d.Resources()
+	if err != nil {
+		return err
+	}
+	if err := s.control.Set(ctx, xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters), Endpoints: xds.Of(r.Endpoints)}); err != nil {
+		return err
+	}
+	return s.followAccessLog()
+}
+
+// free is an address as it is, or with a port that nobody listens on in the place of 0.
+func free(at string) (string, error) {
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return "", &envoy.Error{Kind: envoy.PortTaken, Err: err, Message: fmt.Sprintf("cannot listen: %v; stop what listens there, or choose another port with --port", err)}
+	}
+	return l.Addr().String(), l.Close()
+}

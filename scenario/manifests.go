@@ -1,0 +1,484 @@
+package scenario
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/internal/manifests"
+)
+
+// Gateway is what a scenario's manifests say of the way from the client to the pools.
+type Gateway struct {
+	Program *gateway.Program
+	// Served and Port are where the workload's requests go: the first Gateway by
+	// namespace and name that has an HTTP listener, and the lowest port of these.
+	Served *gateway.Served
+	Port   *gateway.Port
+	// Pools are the numbers of the scenario's pools, by the keys of their backends.
+	Pools map[string]int
+}
+
+// Gateway is that of the manifests, nil in a scenario without any.
+func (s *Scenario) Gateway() *Gateway { return s.gateway }
+
+// readGateway makes the pools that the manifests say, with what the scenario's own
+// pools of the same names say beside it.
+func (s *Scenario) readGateway(dir string) Problems {
+	if s.Manifests == "" {
+		if s.written("manifests") {
+			return Problems{s.problem("manifests", "it is empty", "a file or directory of Kubernetes manifests, from the scenario's own directory")}
+		}
+		return nil
+	}
+	path := s.Manifests
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	set, err := manifests.Load([]string{path}, nil)
+	if err != nil {
+		return s.of(err)
+	}
+	s.read = append(s.read, manifests.Files(path)...)
+	program := gateway.Build(set, gateway.Options{Supply: true})
+	if program.Mistakes != nil {
+		return s.of(program.Mistakes)
+	}
+	g := &Gateway{Program: program, Pools: map[string]int{}}
+	for _, x := range program.Gateways {
+		for _, p := range x.Ports {
+			if p.Table != nil && g.Port == nil {
+				g.Served, g.Port = x, p
+			}
+		}
+	}
+	if g.Port == nil {
+		return Problems{s.problem("manifests", fmt.Sprintf("none of %d Gateways has a listener with protocol HTTP", len(program.Gateways)), "a Gateway whose listener takes the workload's requests")}
+	}
+	s.assumed = append(s.assumed, set.Warnings...)
+	s.assumed = append(s.assumed, program.Notes...)
+	s.gateway, s.said = g, map[string]strictyaml.Value{}
+	out := s.checkLeads(g)
+	names := poolNames(program)
+	for _, b := range program.Backends {
+		if b.Pool == nil {
+			continue
+		}
+		name := names[b.Key]
+		i := slices.IndexFunc(s.Pools, func(p Pool) bool { return p.Name == name })
+		if i < 0 {
+			p := Pool{Name: name}
+			setDefaults(reflect.ValueOf(&p).Elem())
+			i, s.Pools = len(s.Pools), append(s.Pools, p)
+		}
+		g.Pools[b.Key] = i
+		m := fromManifests{s: s, set: set, backend: b, pool: &s.Pools[i], path: fmt.Sprintf("pools[%d]", i)}
+		m.fill()
+		out = append(out, m.problems...)
+	}
+	known := slices.Sorted(maps.Values(names))
+	for i := range s.Pools {
+		if p := &s.Pools[i]; !slices.Contains(known, p.Name) {
+			mistake := s.problem(fmt.Sprintf("pools[%d].name", i), found(p.Name), "the name of an InferencePool of the manifests that a route leads to, "+strings.Join(known, ", ")+": beside manifests, pools say more of theirs")
+			mistake.Hint = strictyaml.DidYouMean(p.Name, known)
+			out = append(out, mistake)
+		}
+	}
+	if len(g.Pools) == 0 && len(out) == 0 {
+		out = append(out, s.problem("manifests", "no route of them leads to an InferencePool", "an HTTPRoute with backendRefs of kind InferencePool"))
+	}
+	return out
+}
+
+// of are the mistakes of the manifests: where they have no place of their own, at the field.
+func (s *Scenario) of(err error) Problems {
+	var list Problems
+	if errors.As(err, &list) {
+		return list
+	}
+	return Problems{s.problem("manifests", err.Error(), "manifests without mistakes; `windtunnel manifests check` tells more of them")}
+}
+
+// poolNames are the names of pools in the scenario, by their backends' keys: their own,
+// with the namespace where that does not tell.
+func poolNames(p *gateway.Program) map[string]string {
+	many, out := map[string]int{}, map[string]string{}
+	for _, b := range p.Backends {
+		if b.Pool != nil {
+			many[b.Name]++
+		}
+	}
+	for _, b := range p.Backends {
+		switch {
+		case b.Pool == nil:
+		case many[b.Name] > 1:
+			out[b.Key] = b.Namespace + "-" + b.Name
+		default:
+			out[b.Key] = b.Name
+		}
+	}
+	return out
+}
+
+// checkLeads tells routes that lead where no pool is.
+func (s *Scenario) checkLeads(g *Gateway) (out Problems) {
+	told := map[*gateway.Rule]bool{}
+	for _, h := range g.Port.Table.Hosts {
+		for _, r := range h.Routes {
+			for i := range r.Shares {
+				if b := r.Shares[i].Backend; b != nil && b.Pool == nil && !told[r.Rule] {
+					told[r.Rule] = true
+					out = append(out, r.Rule.At.Get("backendRefs").Problem("it leads to Service "+b.Namespace+"/"+b.Name, "InferencePools: a scenario plays model servers behind endpoint pickers", "windtunnel up serves Services, too"))
+				}
+			}
+			for _, m := range r.Mirrors {
+				if !told[r.Rule] {
+					told[r.Rule] = true
+					out = append(out, r.Rule.At.Get("filters").Problem("a RequestMirror to "+m.Backend.Key, "no mirrors: the requests of a scenario have one answer each", "windtunnel up mirrors"))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// fromManifests fills one pool.
+type fromManifests struct {
+	s        *Scenario
+	set      *gateway.Set
+	backend  *gateway.Backend
+	pool     *Pool
+	path     string
+	problems Problems
+}
+
+// say has the manifests say a field, unless the scenario does.
+func (m *fromManifests) say(field string, at strictyaml.Value, set func()) {
+	path := m.path + "." + field
+	if m.s.written(path) {
+		return
+	}
+	m.s.said[path] = at.Named(path)
+	set()
+}
+
+func (m *fromManifests) fill() {
+	p, b := m.pool, m.backend
+	if b.FailOpen {
+		m.say("failureMode", strictyaml.Value{}, func() { p.FailureMode = FailOpen })
+	}
+	if b.HTTP2 {
+		m.say("upstream", strictyaml.Value{}, func() { p.Upstream = HTTP2 })
+	}
+	m.picker()
+	if len(p.Endpoints) > 0 || len(p.Groups) > 0 {
+		return // the scenario says which servers there are
+	}
+	var all []*gateway.Workload
+	for _, w := range m.set.Selected(b.Namespace, b.Pool.Selector) {
+		switch c, role := w.Serves(); {
+		case c == nil, w.Replicas == 0:
+		case role != gateway.RoleServer:
+			m.problems = append(m.problems, c.At.Problem(fmt.Sprintf("nothing here simulates container %s of InferencePool %s", c.Name, b.Name), "a model server such as vllm/vllm-openai", "windtunnel up has such pods answer with what they were asked"))
+		default:
+			all = append(all, w)
+		}
+	}
+	if len(all) == 0 {
+		if len(m.problems) == 0 {
+			m.problems = append(m.problems, Problem{File: b.Pool.File, Line: b.Pool.Line, Column: 1, Found: fmt.Sprintf("InferencePool %s/%s selects the pods of no Deployment", b.Namespace, b.Name), Expected: "a Deployment whose pods have the selector's labels, or pools in the scenario with this name and endpoints"})
+		}
+		return
+	}
+	// Those that only prefill come last, as their servers do.
+	decodes := slices.ContainsFunc(all, func(w *gateway.Workload) bool { return w.With(gateway.RoleSidecar) != nil })
+	prefills := func(w *gateway.Workload) bool { return decodes && w.With(gateway.RoleSidecar) == nil }
+	slices.SortStableFunc(all, func(a, b *gateway.Workload) int {
+		switch x, y := prefills(a), prefills(b); {
+		case x == y:
+			return 0
+		case y:
+			return -1
+		}
+		return 1
+	})
+	first, _ := all[0].Serves()
+	m.models(first)
+	if decodes {
+		m.say("sidecar", all[0].At, func() { p.Sidecar = RoutingSidecar })
+		m.connector(all[0])
+	}
+	ours := !m.s.written(m.path + ".replicas")
+	same := true
+	for _, w := range all[1:] {
+		c, _ := w.Serves()
+		same = same && slices.Equal(behaviour(c), behaviour(first))
+	}
+	m.server(first, "modelServer", &p.ModelServer)
+	if !same {
+		for _, w := range all {
+			c, _ := w.Serves()
+			g := ServerGroup{Name: w.Name, Replicas: w.Replicas, Role: DecodeRole, ModelServer: p.ModelServer}
+			if prefills(w) {
+				g.Role = PrefillRole
+			}
+			p.Groups = append(p.Groups, g)
+			x := &p.Groups[len(p.Groups)-1]
+			m.server(c, fmt.Sprintf("groups[%d].modelServer", len(p.Groups)-1), &x.ModelServer)
+		}
+	} else {
+		replicas, prefill := 0, 0
+		for _, w := range all {
+			if prefills(w) {
+				prefill += w.Replicas
+			} else {
+				replicas += w.Replicas
+			}
+		}
+		m.say("replicas", all[0].At, func() { p.Replicas = replicas })
+		if prefill > 0 {
+			m.say("disaggregation.prefillReplicas", all[0].At, func() { p.Disaggregation.PrefillReplicas = prefill })
+		}
+	}
+	if ours {
+		for _, w := range all {
+			for range w.Replicas {
+				p.labels = append(p.labels, w.Pods)
+			}
+		}
+	}
+}
+
+// behaviour is the command line of a model server without what makes no difference
+// between groups.
+func behaviour(c *gateway.Container) (out []string) {
+	for _, word := range c.Line() {
+		if !strings.HasPrefix(word, "--port") && !strings.HasPrefix(word, "--kv-transfer-config") {
+			out = append(out, word)
+		}
+	}
+	return append(out, c.Image)
+}
+
+// picker says the pool's endpoint picker.
+func (m *fromManifests) picker() {
+	p, b := m.pool, m.backend
+	_, asked := m.set.PickerReplicas(b)
+	if asked == 0 {
+		m.problems = append(m.problems, Problem{File: b.Pool.File, Line: b.Pool.Line, Column: 1, Found: fmt.Sprintf("the endpoint picker of InferencePool %s/%s has no replica", b.Namespace, b.Name), Expected: "at least one"})
+		return
+	}
+	m.say("epp.replicas", strictyaml.Value{}, func() { p.EPP.Replicas = asked })
+	if _, c := m.set.PickerOf(b); c != nil {
+		if v, given := c.Flag("hold"); given && v != "false" {
+			m.say("flow", c.At, func() { p.Flow = Held })
+		}
+	}
+	text, from, note, err := m.set.PickerConfig(b)
+	if err != nil {
+		m.problems = append(m.problems, m.s.of(err)...)
+		return
+	}
+	if note != "" {
+		m.s.assumed = append(m.s.assumed, note)
+	}
+	if text != nil {
+		m.say("epp.config", strictyaml.Value{}, func() { p.EPP.Config = PickerConfig{File: from, Text: text} })
+	}
+	if o := m.set.Select(b.Namespace, b.Pool.Name); !m.s.written(m.path+".epp.objectives") && (len(o.Objects.Objectives) > 0 || len(o.Objects.Rewrites) > 0) {
+		p.EPP.objects = &objects.Selection{Found: true, Pool: o.Pool, Objects: o.Objects, Priorities: o.Priorities}
+	}
+}
+
+// models says what the pool serves.
+func (m *fromManifests) models(c *gateway.Container) {
+	p := m.pool
+	model, given := c.Flag("model")
+	if line := c.Line(); !given {
+		if i := slices.Index(line, "serve"); i >= 0 && i+1 < len(line) && !strings.HasPrefix(line[i+1], "-") {
+			model = line[i+1]
+		}
+	}
+	if model == "" {
+		m.problems = append(m.problems, c.At.Problem(fmt.Sprintf("container %s says no model", c.Name), "--model=NAME among its arguments", ""))
+		return
+	}
+	names := c.Flags("served-model-name")
+	if len(names) == 0 {
+		names = []string{model}
+	}
+	m.say("model", c.At, func() { p.Model = names[0] })
+	m.say("servedModelNames", c.At, func() { p.ServedModelNames = names[1:] })
+	if !simulator(c) {
+		m.say("modelServer.model", c.At, func() { p.ModelServer.Model = model })
+	}
+}
+
+// connector says how KV caches travel.
+func (m *fromManifests) connector(w *gateway.Workload) {
+	c := w.With(gateway.RoleSidecar)
+	for _, flag := range []string{"kv-connector", "connector"} {
+		if v, given := c.Flag(flag); given {
+			m.decode(c, "disaggregation", &m.pool.Disaggregation, map[string]any{"connector": v})
+			return
+		}
+	}
+}
+
+// serverFlags are the flags of a model server, and what they are called in a scenario.
+var serverFlags = map[string]string{
+	"max-num-seqs": "maxNumSeqs", "max-num-batched-tokens": "maxNumBatchedTokens", "max-model-len": "maxModelLen",
+	"enable-chunked-prefill": "chunkedPrefill", "long-prefill-token-threshold": "longPrefillTokenThreshold", "max-num-partial-prefills": "maxNumPartialPrefills",
+	"max-long-partial-prefills": "maxLongPartialPrefills", "scheduling-policy": "schedulingPolicy", "enable-prefix-caching": "prefixCaching",
+	"block-size": "blockSize", "num-gpu-blocks-override": "numGPUBlocks", "swap-space": "swapSpace", "gpu-memory-utilization": "gpuMemoryUtilization",
+	"enforce-eager": "enforceEager", "tensor-parallel-size": "tensorParallelSize", "quantization": "quantization", "kv-cache-dtype": "kvCacheDType",
+	"lora-modules": "loraAdapters",
+}
+
+// simFlags are those of llm-d-inference-sim that say how long all takes.
+var simFlags = map[string]string{"time-to-first-token": "prefill", "inter-token-latency": "interTokenLatency", "max-num-seqs": "maxNumSeqs"}
+
+// elsewhere are flags that act in another way, or make no difference to what is played.
+var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-transfer-config", "uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype", "mode"}
+
+// simulator says whether a container is llm-d-inference-sim's, where each request takes
+// its own time.
+func simulator(c *gateway.Container) bool { return strings.Contains(c.Image, "inference-sim") }
+
+// server says how a model server behaves.
+func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServer) {
+	known := serverFlags
+	values := map[string]any{}
+	if simulator(c) {
+		known = simFlags
+	} else {
+		values["batching"], values["profile"] = string(Continuous), string(VLLMProfile)
+	}
+	for _, name := range c.Named() {
+		to, known := known[name]
+		positive := strings.TrimPrefix(name, "no-")
+		switch {
+		case known && name == "lora-modules":
+			values[to] = adapterNames(c)
+		case known:
+			v, _ := c.Flag(name)
+			values[to] = flagValue(name, v)
+		case positive != name && serverFlags[positive] != "":
+			values[serverFlags[positive]] = false
+		case !slices.Contains(elsewhere, name):
+			m.s.assumed = append(m.s.assumed, c.At.Problem("--"+name, "", "it has no effect in a scenario").Error())
+		}
+	}
+	m.decode(c, field, to, values)
+}
+
+// flagValue is a flag's value as a scenario has it.
+func flagValue(name, v string) any {
+	if v == "" || strings.HasPrefix(v, "--") {
+		return true // a flag that is on
+	}
+	n, err := strconv.ParseFloat(v, 64)
+	switch {
+	case name == "swap-space" && err == nil:
+		return v + "GiB"
+	case simFlags[name] != "" && name != "max-num-seqs" && err == nil:
+		if n <= 0 {
+			return "1us"
+		}
+		return v + "ms"
+	case err == nil:
+		return json.Number(v)
+	case v == "true" || v == "false":
+		return v == "true"
+	}
+	return v
+}
+
+// adapterNames are those of --lora-modules: name=path, or a JSON object with a name.
+func adapterNames(c *gateway.Container) (out []string) {
+	line := c.Line()
+	for i, word := range line {
+		flag, value, has := strings.Cut(word, "=")
+		if strings.ReplaceAll(strings.TrimLeft(flag, "-"), "_", "-") != "lora-modules" || !strings.HasPrefix(word, "-") {
+			continue
+		}
+		list := []string{value}
+		if !has {
+			list = nil
+			for _, v := range line[i+1:] {
+				if strings.HasPrefix(v, "-") {
+					break
+				}
+				list = append(list, v)
+			}
+		}
+		for _, v := range list {
+			var one struct {
+				Name string `json:"name"`
+			}
+			if json.Unmarshal([]byte(v), &one) == nil && one.Name != "" {
+				out = append(out, one.Name)
+			} else if name, _, ok := strings.Cut(v, "="); ok {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// decode says fields of a section, as the scenario's own reader takes them. What is
+// wrong with one is told of the container.
+func (m *fromManifests) decode(c *gateway.Container, field string, to any, values map[string]any) {
+	for name := range values {
+		path := m.path + "." + field + "." + name
+		if m.s.written(path) {
+			delete(values, name)
+		} else {
+			m.s.said[path] = c.At.Named(path)
+		}
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // texts, numbers and lists of them
+	}
+	doc, err := strictyaml.Parse(text, strictyaml.Options{File: c.At.File()})
+	if err != nil {
+		m.problems = append(m.problems, c.At.Told(err)...)
+		return
+	}
+	for _, p := range doc.Root().Decode(to) {
+		at := c.At.Problem("", "", "")
+		p.Line, p.Column, p.Path = at.Line, at.Column, "container "+c.Name+": "+p.Path
+		m.problems = append(m.problems, p)
+	}
+}
+
+// checkWhere tells a path or a host that requests cannot have.
+func (s *Scenario) checkWhere(w *Workload, where string) Problems {
+	var out Problems
+	for _, x := range []struct{ field, value, expected string }{{"path", w.Path, "a path such as /default/my-llm/v1/chat/completions"}, {"host", w.Host, "a host name such as llm.example.com, with a port or without"}} {
+		if x.value == "" {
+			continue
+		}
+		_, err := url.ParseRequestURI("http://" + w.Host + w.Path)
+		switch at := where + "." + x.field; {
+		case !headerValue(x.value), x.field == "path" && (x.value[0] != '/' || strings.ContainsAny(x.value, " #")), x.field == "host" && strings.ContainsAny(x.value, " /?#@"), err != nil:
+			out = append(out, s.problem(at, found(x.value), x.expected))
+		case s.gateway == nil:
+			out = append(out, s.problem(at, "there are no manifests", "manifests: with routes that look at it"))
+		case w.grpc() && x.field == "path":
+			out = append(out, s.problem(at, fmt.Sprintf("given with api: %s", w.API), "the path of the gRPC method, which is the API's own"))
+		}
+	}
+	return out
+}

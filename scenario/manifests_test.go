@@ -1,0 +1,107 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const manifestHead = "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: m\nmanifests: all.yaml\n"
+
+// served are a Gateway and a route to a pool with three servers.
+const served = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: g}
+spec: {gatewayClassName: c, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: r}
+spec:
+  parentRefs: [{name: g}]
+  rules:
+  - backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: one}]
+---
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {name: one}
+spec: {selector: {matchLabels: {app: one}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp, port: {number: 9002}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: one}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: one}}
+  template:
+    metadata: {labels: {app: one, tier: fast}}
+    spec:
+      containers:
+      - name: vllm
+        image: vllm/vllm-openai
+        args: [--model=meta-llama/Llama-3.1-8B-Instruct, --served-model-name, llama, --max-num-seqs=17, --no-enable-prefix-caching, --lora-modules, sql=/sql]
+`
+
+// withManifests parses a scenario beside manifests.
+func withManifests(t *testing.T, manifests, rest string) (*Scenario, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(manifests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Parse(filepath.Join(dir, "s.yaml"), []byte(manifestHead+rest))
+}
+
+// Manifests say the pools, and what the scenario says of one counts before them.
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	s, err := withManifests(t, served, "pools: [{name: one, modelServer: {blockSize: 32}}]\nworkload: {model: sql}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &s.Pools[0]
+	m := &p.ModelServer
+	if len(s.Pools) != 1 || p.Replicas != 3 || p.Model != "llama" || m.MaxNumSeqs != 17 || m.PrefixCaching || m.BlockSize != 32 || m.Batching != Continuous || len(m.LoRAAdapters) != 1 || p.Labels(2)["tier"] != "fast" {
+		t.Errorf("%d pools, %d servers of %q: %+v, labels %v", len(s.Pools), p.Replicas, p.Model, m, p.Labels(2))
+	}
+	if s, err = withManifests(t, served, "pools: [{name: one, replicas: 5, modelServer: {maxNumSeqs: 9}}]\n"); err != nil || s.Pools[0].Replicas != 5 || s.Pools[0].ModelServer.MaxNumSeqs != 9 {
+		t.Errorf("the scenario's own: %v %+v", err, s)
+	}
+	if files := s.Files(); len(files) != 1 || filepath.Base(files[0]) != "all.yaml" {
+		t.Errorf("read %v", files)
+	}
+}
+
+// What does not go together is told with its place, in the scenario or in the manifests.
+func TestManifestMistakes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, manifests, rest, want string }{
+		{"a pool of its own", served, "pools:\n- name: two\n", "s.yaml:6:9: pools[0].name: found \"two\"; expected the name of an InferencePool of the manifests that a route leads to, one"},
+		{"a Service", strings.Replace(served, "{group: inference.networking.k8s.io, kind: InferencePool, name: one}", "{name: one, port: 80}", 1) + "---\napiVersion: v1\nkind: Service\nmetadata: {name: one}\nspec: {selector: {app: one}, ports: [{port: 80}]}\n", "", "all.yaml:13:18: HTTPRoute default/r: spec.rules[0].backendRefs: it leads to Service default/one"},
+		{"a path without a slash", served, "workload: {path: v1}\n", "s.yaml:5:18: workload.path: found \"v1\"; expected a path"},
+		{"a pool without pods", strings.Replace(served, "selector: {matchLabels: {app: one}}, targetPorts", "selector: {matchLabels: {app: none}}, targetPorts", 1), "", "all.yaml:15:1: InferencePool default/one selects the pods of no Deployment"},
+		{"no HTTP", strings.Replace(served, "port: 80, protocol: HTTP", "port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}", 1), "", "s.yaml:4:12: manifests: none of 1 Gateways has a listener with protocol HTTP"},
+		{"a flag's value", strings.Replace(served, "--max-num-seqs=17", "--max-num-seqs=0", 1), "", "all.yaml:30:9: container vllm: maxNumSeqs: found the number 0; expected"},
+		{"what an engine refuses", strings.Replace(served, "--max-num-seqs=17", "--quantization=none-such", 1), "", "all.yaml:30:9: pools[0].modelServer"},
+		{"a broken manifest", strings.Replace(served, "port: 80,", "port: 0,", 1), "", "all.yaml:5:"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := withManifests(t, c.manifests, c.rest)
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v\nis not about %s", err, c.want)
+			}
+		})
+	}
+	if _, err := Parse("s.yaml", []byte("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: m\npools: [{name: a}]\nworkload: {path: /x}\n")); err == nil || !strings.Contains(err.Error(), "s.yaml:5:18: workload.path: there are no manifests") {
+		t.Errorf("a path without manifests: %v", err)
+	}
+}

@@ -1,0 +1,69 @@
+package virtual
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/bbr"
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// front is the Gateway of a scenario's manifests: it says to which pool a request goes,
+// and what the server sees of it.
+type front struct {
+	w      *world
+	table  *gateway.Table
+	port   int
+	router *bbr.Router // ahead of the routes; nil where there is none
+	pools  map[string]int
+}
+
+func newFront(w *world, g *scenario.Gateway) *front {
+	if g == nil {
+		return nil
+	}
+	f := &front{w: w, table: g.Port.Table, port: g.Port.Number, pools: g.Pools}
+	if g.Served.Router != nil {
+		f.router = &g.Served.Router.Router
+	}
+	return f
+}
+
+// send sends a conversation's next request to where its route leads.
+func (f *front) send(v *workload.Conversation, q workload.Request) {
+	r := f.w.newRequest()
+	r.Request = q
+	list := header.Of("content-type", r.ContentType(), "x-request-id", r.ID)
+	if f.router != nil {
+		for _, name := range f.router.Headers() { // only the router may say them
+			r.Header = slices.DeleteFunc(slices.Clone(r.Header), func(h header.Header) bool { return strings.EqualFold(h.Name, name) })
+		}
+		d := f.router.Decide(r.Bytes())
+		if d.Answer != nil {
+			f.answer(r, v, d.Answer.Status, []byte(d.Answer.Message))
+			return
+		}
+		r.Header = append(r.Header, d.Set...)
+	}
+	draw := machine.DrawFor(f.w.hops.seed, "envoy", "share", r.ID)
+	said := f.table.Decide(gateway.Request{Method: "POST", Host: r.Host, Target: r.Path, Headers: append(list, r.Header...)}, f.port, draw.Intn)
+	if said.Status != 0 {
+		f.answer(r, v, said.Status, nil)
+		return
+	}
+	r.pool = f.w.pools[f.pools[said.Share.Backend.Key]]
+	r.path, r.headers = said.Target, said.Headers
+	f.w.begin(r, v)
+}
+
+// answer is Envoy's own, to a request that goes no further.
+func (f *front) answer(r *request, v *workload.Conversation, status int, body []byte) {
+	r.pool, r.seen.alone = f.w.pools[0], true
+	r.answers = &stream.Answer{Status: status, Body: body}
+	f.w.begin(r, v)
+}
