@@ -84,7 +84,7 @@ func (t *Tally) addLives(hops map[flow.Hop]map[flow.Step]int) {
 // Lives implements flow.Summing: lines, steps, recordings and the account of several
 // pickers are of events.
 func (s *Session) Lives() flow.Lives {
-	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.view != nil && s.view.detail != Progress {
+	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.options.Also != nil || s.view != nil && s.view.detail != Progress {
 		return nil
 	}
 	return lives{s}

@@ -50,6 +50,8 @@ type Options struct {
 	// a report in the form of another tool in the end.
 	Rows bool
 	Form Form
+	// Also takes every event, with the reasons of decisions; nil for nothing.
+	Also flow.Recorder
 	// JUnit is a file for the verdict as JUnit's XML, "" for none.
 	JUnit string
 	// Gaps count those between tokens, where engines begin to tell before the session
@@ -155,12 +157,12 @@ func (s *Session) Explained() int { return s.options.Explained() }
 // Detailed implements flow.Selective: a summary, and a line for each request,
 // are made of the steps.
 func (s *Session) Detailed() bool {
-	return s.lines != nil || s.file != nil || s.view != nil && s.view.detail == Steps
+	return s.lines != nil || s.file != nil || s.options.Also != nil || s.view != nil && s.view.detail == Steps
 }
 
 // Explained is how many endpoints of a decision somebody reads.
 func (o *Options) Explained() int {
-	if !o.JSON && o.File == "" {
+	if !o.JSON && o.File == "" && o.Also == nil {
 		return 0
 	}
 	return cmp.Or(o.Explain, flow.DefaultExplained)
@@ -200,6 +202,9 @@ func (s *Session) take(e flow.Event) {
 	}
 	if s.file != nil {
 		s.file.Record(e)
+	}
+	if s.options.Also != nil {
+		s.options.Also.Record(e)
 	}
 }
 

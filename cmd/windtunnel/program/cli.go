@@ -33,6 +33,7 @@ type cli struct {
 	Sweep       sweepCmd       `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
 	Validate    validateCmd    `cmd:"" group:"decide" help:"Play a scenario in wall time and in virtual time, and say how far virtual time is off."`
 	Replay      replayCmd      `cmd:"" group:"play" help:"Show a recording again."`
+	Trace       traceCmd       `cmd:"" group:"look" help:"Write a recording for Perfetto or Chrome, or one request of it as a sequence diagram."`
 	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`
 	Manifests   manifestsCmd   `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
 	Config      configCmd      `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`

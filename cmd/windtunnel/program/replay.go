@@ -23,6 +23,7 @@ type replayCmd struct {
 	Onward   bool     `name:"onward" help:"Send the recorded requests in virtual time, to the model servers of --scenario and with its configuration or that of --config: an estimate of what would have come of all decisions together."`
 	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
 	shownIn
+	otlpFlags
 	View  string  `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
 	Speed float64 `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
@@ -35,6 +36,7 @@ func (c *replayCmd) Help() string {
   windtunnel replay yesterday.ndjson.gz --view requests      # one line per request
   windtunnel replay yesterday.ndjson.gz --output csv > requests.csv
   windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'
+  windtunnel replay yesterday.ndjson.gz --otlp http://127.0.0.1:4318  # to a collector, or to Jaeger
   windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?
   windtunnel replay yesterday.ndjson.gz --config other.yaml  # what would this one have decided?
   windtunnel replay yesterday.ndjson.gz --config other.yaml --onward --scenario mine.yaml  # and what would have come of it?`
@@ -72,6 +74,11 @@ func (c *replayCmd) Run(o *outside) error {
 			return err
 		}
 	}
+	sender, err := c.send(o, time.Now(), false, &options)
+	if err != nil {
+		return err
+	}
+	defer sender.end(o)
 	session, err := report.Start(options)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -44,7 +45,13 @@ func (c *simCmd) Run(o *outside) error {
 	if c.NoHops {
 		s.Hops = scenario.Hops{}
 	}
-	return sim(o, s, c.options(o, s, nil), c.Bytes, c.SaveModel)
+	shown := c.options(o, s, nil)
+	sender, err := c.send(o, time.Now(), false, &shown)
+	if err != nil {
+		return err
+	}
+	defer sender.end(o)
+	return sim(o, s, shown, c.Bytes, c.SaveModel)
 }
 
 // sim plays a scenario in virtual time, in bytes or not, and writes what its latency
