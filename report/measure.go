@@ -91,7 +91,8 @@ type part struct {
 	gaps                     gapCounts
 	load                     []LoadSummary // of a whole run
 
-	sorted map[string][]float64 // what requests came to, by the measure's family: once for all its quantiles
+	family string    // of the measure that was last asked for,
+	sorted []float64 // and what requests came to by it: once for all its quantiles
 }
 
 // quantiles of latencies that are measured.
@@ -182,20 +183,17 @@ func (m *Measure) in(p *part) (value float64, from int) {
 	case m.whole != nil:
 		return m.whole(p), len(p.sent)
 	}
-	values, done := p.sorted[m.family]
-	if !done {
-		values = make([]float64, 0, len(p.sent))
+	if p.family != m.family {
+		values := slices.Grow(p.sorted[:0], len(p.sent))
 		for i := range p.sent {
 			if v, ok := m.value(&p.sent[i]); ok {
 				values = append(values, v)
 			}
 		}
 		slices.Sort(values)
-		if p.sorted == nil {
-			p.sorted = map[string][]float64{}
-		}
-		p.sorted[m.family] = values
+		p.family, p.sorted = m.family, values
 	}
+	values := p.sorted
 	switch {
 	case len(values) == 0:
 		return math.NaN(), 0

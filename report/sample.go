@@ -218,4 +218,5 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 		t.rowOf(r, id, o, e)
 	}
 	t.ended.add(e)
+	t.series.ended(&e, o, at)
 }

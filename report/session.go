@@ -50,8 +50,6 @@ type Options struct {
 	// a report in the form of another tool in the end.
 	Rows bool
 	Form Form
-	// Also takes every event, with the reasons of decisions; nil for nothing.
-	Also flow.Recorder
 	// JUnit is a file for the verdict as JUnit's XML, "" for none.
 	JUnit string
 	// Gaps count those between tokens, where engines begin to tell before the session
@@ -60,6 +58,10 @@ type Options struct {
 	// Explain is how many endpoints of a decision are explained to those who
 	// read the reasons; 0 is flow.DefaultExplained.
 	Explain int
+	// Also takes every event, too, after the tally and in the same order; may be
+	// nil. Inputs takes the lines of the log of inputs, besides the recording.
+	Also   flow.Recorder
+	Inputs io.Writer
 	// Judge holds the scenario's expectations against the summary of a run
 	// that was not interrupted; nil where nothing is expected.
 	Judge func(Summary) []Expectation
@@ -89,6 +91,9 @@ type Session struct {
 func Start(o Options) (*Session, error) {
 	s := &Session{options: o, tally: NewTallyFor(o.InFlight)}
 	s.tally.Expect(o.Requests)
+	if o.Also != nil {
+		s.tally.series = NewSeries()
+	}
 	if o.Gaps != nil {
 		s.tally.gaps = o.Gaps
 	}
@@ -178,12 +183,32 @@ type Inputs struct {
 	Version string
 }
 
-// Inputs is where a log of inputs goes; nil without a recording.
+// Inputs is where a log of inputs goes; nil where nobody keeps one.
 func (s *Session) Inputs() *Inputs {
-	if s.file == nil {
+	x := &Inputs{s.options.Inputs, s.options.Bodies, s.options.Version}
+	switch {
+	case s.file == nil && x.To == nil:
 		return nil
+	case x.To == nil:
+		x.To = s.file
+	case s.file != nil:
+		x.To = io.MultiWriter(s.file, x.To)
 	}
-	return &Inputs{s.file, s.options.Bodies, s.options.Version}
+	return x
+}
+
+// Summary is what the run came to until now, without what takes a whole run to
+// measure. It may be asked from any goroutine.
+func (s *Session) Summary() Summary { return s.tally.Summary() }
+
+// Series is the run over time; nil without Options.Also.
+func (s *Session) Series() *Series { return s.tally.series }
+
+// Request is what was measured of a request that is in flight or ended lately:
+// its spans by name, and the model server that was picked for it. It may be
+// asked from any goroutine.
+func (s *Session) Request(id string) (spans map[string]machine.Time, server string) {
+	return s.tally.request(id)
 }
 
 // Scraped is told how long a live picker took to read a page of metrics.

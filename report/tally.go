@@ -54,6 +54,7 @@ type Tally struct {
 	load      []ServerLoad
 	refusals  counts[string]
 	incidents []Incident
+	series    *Series // nil where nobody looks at it
 }
 
 type openRequest struct {
@@ -226,6 +227,7 @@ func (t *Tally) Record(e flow.Event) {
 	case at == sent:
 		if r.sent, r.sentAt, t.sentTo = true, e.Time, max(t.sentTo, e.Time); !r.byHand {
 			r.class, r.slo = t.good.sent(classOf(&e), sloOf(&e))
+			t.series.sent(e.Time)
 		}
 	case at == flow.At{Hop: flow.Client, Step: flow.FirstTokenReceived}:
 		r.firstAt = e.Time

@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,6 +93,23 @@ func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.
 		e.Details = append(e.Details, flow.D("for", i.For.String()))
 	}
 	return e
+}
+
+// CheckIncident tells why an incident cannot happen in a pool now, whatever its time;
+// nil where it can.
+func (s *Scenario) CheckIncident(p *Pool, x *Incident) error {
+	if x.Server < 0 || x.Server >= max(1, p.Servers()) || x.Replica < 0 || x.Rank < 0 || !(x.Factor >= 0 && x.Factor <= 100) || x.For < 0 || x.For > 240*time.Hour {
+		return fmt.Errorf("found server %d, factor %g, for %s; expected server 0 to %d, a factor up to 100 and at most 240h", x.Server, x.Factor, x.For, max(1, p.Servers())-1)
+	}
+	if !slices.Contains(x.What.Values(), string(x.What)) {
+		return fmt.Errorf("found %q; expected one of %s", x.What, strings.Join(x.What.Values(), ", "))
+	}
+	one := *p
+	one.Incidents = []Incident{*x}
+	if problems := s.checkIncidents(&one, "incident"); len(problems) > 0 {
+		return fmt.Errorf("%s; expected %s", problems[0].Found, problems[0].Expected)
+	}
+	return nil
 }
 
 // checkIncidents tells what cannot happen in this pool.

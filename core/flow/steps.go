@@ -23,6 +23,8 @@ const (
 	LastTokenReceived  Step = "last_token_received"  // the response is whole
 	ClientLeft         Step = "client_left"          // the client gave up on purpose
 	Finished           Step = "finished"             // the request's one outcome
+	// Acted is no request's: somebody did something to the run from its page.
+	Acted Step = "acted"
 )
 
 // Steps of the EPP.

@@ -52,6 +52,7 @@ var Layers = []Layer{
 	{"core", nil, true, "the core decides and depends on nothing above it"},
 	{"internal/contract", []string{"core"}, false, "plays random messages to every machine of the core"},
 	{"internal/parity", []string{"core", "live/epp"}, false, "plays the real picker's recorded decisions against the core's, also through its gRPC port"},
+	{"internal/chromium", []string{"internal/cachedir"}, false, "tests keep the browser that they fetch where windtunnel keeps its Envoy"},
 	{"internal/tlsfiles", []string{"internal/files"}, false, "certificates are files that a user names, read as all of them are"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
@@ -64,6 +65,8 @@ var ImportExceptions = map[string]string{}
 var TestImportExceptions = map[string]string{
 	"core/kv/kvindex internal/gate": "its benchmark has limits to keep",
 	"live/up internal/gate":         "its benchmark has limits to keep",
+	"web virtual":                   "pages are tested on runs, and those in virtual time take no time",
+	"web internal/chromium":         "pages are tested in a browser",
 	"live/stack virtual":            "the test that holds a live record against a virtual one needs both; no code does",
 }
 
@@ -152,6 +155,7 @@ var ForbiddenWords = map[string]string{
 // WordExceptions are files in which a forbidden word is meant. The key is
 // "file word", with * at the end of the file for everything below.
 var WordExceptions = map[string]string{
+	"web/third_party/* " + "TO" + "DO": "somebody else's, unchanged",
 	"live/modelserver/vllmservice/vllm_engine_grpc.pb.go " + "not " + "implemented": "generated: what gRPC's own stubs answer",
 }
 

@@ -45,17 +45,22 @@ func (s *Pool) incidents(ctx context.Context) (stop func()) {
 			if ctx.Err() != nil {
 				return
 			}
-			e := m.x.Event(s.Now(), m.step, s.Endpoints[m.x.Server])
-			if err := m.what(); err != nil {
-				s.o.Log.Error("an incident did not happen", "at", m.at, "error", err)
-				e.Details = append(e.Details, flow.D("reason", err.Error()))
-			}
-			if s.o.Recorder != nil {
-				s.o.Recorder.Record(e)
-			}
+			s.tell(m.x, m.step, m.what())
 		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+// tell records that an incident began or ended, or why it did not.
+func (s *Pool) tell(x *scenario.Incident, step flow.Step, err error) {
+	e := x.Event(s.Now(), step, s.Endpoints[x.Server])
+	if err != nil {
+		s.o.Log.Error("an incident did not happen", "what", x.What, "error", err)
+		e.Details = append(e.Details, flow.D("reason", err.Error()))
+	}
+	if s.o.Recorder != nil {
+		s.o.Recorder.Record(e)
+	}
 }
 
 func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {

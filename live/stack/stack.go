@@ -132,6 +132,8 @@ type Stack struct {
 	Pools []*Pool
 	// Router reads requests' models, where there are several pools; else it is nil.
 	Router *bbr.Server
+
+	loads atomic.Int64 // that somebody asked for besides the scenario's
 }
 
 // Start brings the whole stack up. On an error nothing is left running, and
@@ -280,15 +282,20 @@ func (s *Stack) startGateway(ctx context.Context) error {
 
 // Load sends the scenario's workload and returns when every request has ended.
 func (s *Stack) Load(ctx context.Context) error {
-	w := &s.o.Scenario.Workload
+	for _, p := range s.Pools {
+		defer p.incidents(ctx)()
+	}
+	return s.send(ctx, s.o.Scenario)
+}
+
+// send sends a scenario's workload through the stack.
+func (s *Stack) send(ctx context.Context, sc *scenario.Scenario) error {
+	w := &sc.Workload
 	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP == scenario.HTTP2, Chunked: w.ChunkedUpload, Timeout: w.Timeout,
-		Requests: w.Requests, Concurrency: w.Concurrency, Workload: s.o.Scenario.Generator(), Recorder: s.o.Recorder, Now: s.Now,
+		Requests: w.Requests, Concurrency: w.Concurrency, Workload: sc.Generator(), Recorder: s.o.Recorder, Now: s.Now,
 		Connections: 1 + w.Concurrency/80}
 	if !s.o.EPP.given() {
 		o.Metadata = s.metadata
-	}
-	for _, p := range s.Pools {
-		defer p.incidents(ctx)()
 	}
 	return client.Run(ctx, o)
 }

@@ -25,27 +25,9 @@ type poolPicker struct {
 	line   string // its container's command line
 }
 
-// pickerContainer is the container behind a pool's picker's Service, nil where
-// there is none.
-func pickerContainer(s *gateway.Set, b *gateway.Backend) (*gateway.Workload, *gateway.Container) {
-	if b.Picker == nil {
-		return nil, nil
-	}
-	service := s.Service(b.Picker.Namespace, b.Picker.Name)
-	if service == nil {
-		return nil, nil
-	}
-	for _, w := range s.Selected(b.Picker.Namespace, service.Selector) {
-		if c := w.With(gateway.RolePicker); c != nil {
-			return w, c
-		}
-	}
-	return nil, nil
-}
-
 func pickerLine(s *gateway.Set, b *gateway.Backend) string {
 	line := clientLimits(b)
-	if _, c := pickerContainer(s, b); c != nil {
+	if _, c := s.PickerOf(b); c != nil {
 		line += " " + strings.Join(c.Line(), " ")
 	}
 	return line
@@ -60,7 +42,7 @@ func clientLimits(b *gateway.Backend) string {
 // pickerReplicas are how many endpoint pickers a pool has, and of how many Envoy may
 // choose: with an election one leads, and the others wait.
 func pickerReplicas(s *gateway.Set, b *gateway.Backend) (all, asked int) {
-	w, c := pickerContainer(s, b)
+	w, c := s.PickerOf(b)
 	if c == nil {
 		return 1, 1
 	}
@@ -86,7 +68,7 @@ func pickersOf(all map[string]*poolPicker, b *gateway.Backend) (out []*poolPicke
 // pickerOptions are those that its container's own flags ask for. Where it listens,
 // and of which pool it is, the manifests say.
 func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.StandaloneOptions, err error) {
-	w, c := pickerContainer(s, b)
+	w, c := s.PickerOf(b)
 	if c != nil && u.o.Picker != nil {
 		env := environment(c, &pod{namespace: w.Namespace, name: w.Name + "-0", ip: netip.AddrFrom4([4]byte{127, 0, 0, 1})})
 		args := line(c, env)
@@ -128,7 +110,7 @@ func (u *Up) pickerConfig(s *gateway.Set, b *gateway.Backend) (text []byte, from
 	if b.Picker != nil {
 		near = append(near, b.Picker.Namespace)
 	}
-	if w, c := pickerContainer(s, b); c != nil {
+	if w, c := s.PickerOf(b); c != nil {
 		return pickerFlags(s, w, c)
 	}
 	type found struct{ text, from string }
@@ -191,7 +173,7 @@ func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker
 		return nil, &InvalidError{err}
 	}
 	name := b.Name + "-epp"
-	if w, _ := pickerContainer(s, b); w != nil {
+	if w, _ := s.PickerOf(b); w != nil {
 		name = w.Name
 	}
 	return &poolPicker{name: fmt.Sprintf("%s-%d", name, i), server: server, config: string(text), line: pickerLine(s, b)}, nil

@@ -32,6 +32,7 @@ type cli struct {
 	Capacity    capacityCmd    `cmd:"" group:"decide" help:"Find the highest rate, the fewest servers or the best ratio that keep an objective."`
 	Sweep       sweepCmd       `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
 	Validate    validateCmd    `cmd:"" group:"decide" help:"Play a scenario in wall time and in virtual time, and say how far virtual time is off."`
+	Calibrate   calibrateCmd   `cmd:"" group:"decide" help:"Measure a real model server, and write its step times for a scenario."`
 	Replay      replayCmd      `cmd:"" group:"play" help:"Show a recording again."`
 	Trace       traceCmd       `cmd:"" group:"look" help:"Write a recording for Perfetto or Chrome, or one request of it as a sequence diagram."`
 	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`

@@ -83,7 +83,7 @@ func (c *replayCmd) onward(o *outside) error {
 	}
 	options := report.Options{Out: o.out(), Color: o.color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed, Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
 	c.set(&options)
-	return sim(o, s, options, false, "")
+	return sim(o, s, options, false, "", nil)
 }
 
 func (c *replayCmd) detail() report.Detail {

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/web"
 )
 
 type replayCmd struct {
@@ -23,8 +24,9 @@ type replayCmd struct {
 	Onward   bool     `name:"onward" help:"Send the recorded requests in virtual time, to the model servers of --scenario and with its configuration or that of --config: an estimate of what would have come of all decisions together."`
 	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
 	shownIn
+	View string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
 	otlpFlags
-	View  string  `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	pageFlags
 	Speed float64 `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
 
@@ -35,6 +37,7 @@ func (c *replayCmd) Help() string {
   windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
   windtunnel replay yesterday.ndjson.gz --view requests      # one line per request
   windtunnel replay yesterday.ndjson.gz --output csv > requests.csv
+  windtunnel replay yesterday.ndjson.gz --ui                 # on a page, at any speed
   windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'
   windtunnel replay yesterday.ndjson.gz --otlp http://127.0.0.1:4318  # to a collector, or to Jaeger
   windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?
@@ -74,6 +77,12 @@ func (c *replayCmd) Run(o *outside) error {
 			return err
 		}
 	}
+	page, err := c.pageFlags.start(&options, web.Meta{Mode: "replay"})
+	if err != nil {
+		return err
+	}
+	defer page.stop()
+	page.tell(o.Stderr)
 	sender, err := c.send(o, time.Now(), false, &options)
 	if err != nil {
 		return err
@@ -83,6 +92,7 @@ func (c *replayCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	page.measure(session)
 	ctx, stop := o.Context()
 	defer stop()
 	pace := pacer{ctx: ctx, speed: c.Speed, start: time.Now()}
@@ -98,6 +108,7 @@ func (c *replayCmd) Run(o *outside) error {
 	interrupted := errors.Is(err, context.Canceled)
 	if told != nil {
 		session.Retell(*told)
+		page.describe(func(m *web.Meta) { m.Scenario, m.Seed, m.Pools = told.Scenario, told.Seed, recordedPools(told) })
 		interrupted = interrupted || told.Interrupted
 	}
 	if err != nil && !interrupted && events == 0 {
@@ -113,6 +124,11 @@ func (c *replayCmd) Run(o *outside) error {
 	case err == nil && told == nil:
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.Files[0])
 	}
+	if page != nil && c.Files[0] != "-" {
+		page.end()
+		page.played(ctx, func(each func(line []byte) error) error { return report.ReadInputsFile(c.Files[0], each) })
+	}
+	page.stay(ctx, o)
 	return inputError(err)
 }
 

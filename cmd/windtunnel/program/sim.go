@@ -10,11 +10,13 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
+	"github.com/windtunnel/windtunnel/web"
 )
 
 type simCmd struct {
 	loadFlags
 	outputFlags
+	pageFlags
 	SaveModel string `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
 	NoHops    bool   `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
 	Bytes     bool   `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
@@ -27,6 +29,7 @@ Examples:
   windtunnel sim                                      # the embedded scenario
   windtunnel sim examples/held.yaml                   # 100 ms to 30 s of prefill each
   windtunnel sim -n 100000 -c 500 --replicas 50 --prefill 'lognormal(200ms, 100ms)'
+  windtunnel sim --ui                                 # play it on a page, at any speed
   windtunnel sim mine.yaml --no-hops                  # what servers take alone, without networks and Envoy
   windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone
   windtunnel sim mine.yaml --output csv > mine.csv    # a row for each request
@@ -45,18 +48,29 @@ func (c *simCmd) Run(o *outside) error {
 	if c.NoHops {
 		s.Hops = scenario.Hops{}
 	}
-	shown := c.options(o, s, nil)
-	sender, err := c.send(o, time.Now(), false, &shown)
+	options := c.options(o, s, nil)
+	page, err := c.pageFlags.start(&options, web.Meta{Mode: "sim", BBR: len(s.Pools) > 1, Pools: pagePools(s, virtually(s))})
+	if err != nil {
+		return err
+	}
+	defer page.stop()
+	page.tell(o.Stderr)
+	sender, err := c.send(o, time.Now(), false, &options)
 	if err != nil {
 		return err
 	}
 	defer sender.end(o)
-	return sim(o, s, shown, c.Bytes, c.SaveModel)
+	return sim(o, s, options, c.Bytes, c.SaveModel, page)
+}
+
+// virtually are the addresses of a scenario's servers in virtual time.
+func virtually(s *scenario.Scenario) func(pool int) []string {
+	return func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }
 }
 
 // sim plays a scenario in virtual time, in bytes or not, and writes what its latency
-// predictor learned to a file, if there is one.
-func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, model string) error {
+// predictor learned to a file, if there is one. A page stays until somebody ends it.
+func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, model string, page *shownPage) error {
 	gc.Play()
 	defer gc.Serve()
 	session, err := report.Start(options)
@@ -65,11 +79,12 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, m
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	session.Pools(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
+	page.measure(session)
+	session.Pools(reported(s, virtually(s)))
 	var trained predictor.Status
 	fit, end := o.fitter(ctx, s)
 	defer end()
-	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Gaps: session.Gaps(), Served: session.Served, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
+	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Gaps: session.Gaps(), Served: session.Served, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())
@@ -86,5 +101,10 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, m
 			return err
 		}
 	}
+	if page != nil {
+		page.end()
+		page.played(ctx, page.inputs.Each)
+	}
+	page.stay(ctx, o)
 	return verdict(summary)
 }

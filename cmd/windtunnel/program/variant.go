@@ -104,7 +104,7 @@ func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally) error {
 	fit, end := playedBy(ctx).fitter(ctx, s)
 	defer end()
-	_, err := virtual.Play(s, to, virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit)})
+	_, err := virtual.Play(s, to, virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit)})
 	if ctx.Err() != nil {
 		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
 	}
