@@ -78,6 +78,8 @@ type ExplainedProfile struct {
 type ExplainedScorer struct {
 	Name   string  `json:"name"`
 	Weight float64 `json:"weight"`
+	// Type is the plug-in's, where it is not its name.
+	Type string `json:"type,omitempty"`
 }
 
 func (s *ExplainedScorer) text() string { return fmt.Sprintf("%s x%g", s.Name, s.Weight) }
@@ -158,7 +160,11 @@ func (d *Decision) Explain() *Explanation {
 			x.Picker = p.Picker.Name()
 		}
 		for _, s := range p.Scorers {
-			x.Scorers = append(x.Scorers, ExplainedScorer{s.Scorer.Name(), s.Weight})
+			column := ExplainedScorer{Name: s.Scorer.Name(), Weight: s.Weight}
+			if s.Scorer.Type() != column.Name {
+				column.Type = s.Scorer.Type()
+			}
+			x.Scorers = append(x.Scorers, column)
 		}
 		for j, k := range p.Left {
 			if j >= len(p.Totals) {

@@ -11,7 +11,7 @@ import (
 func TestTableFitsTheTerminal(t *testing.T) {
 	p := ExplainedProfile{Name: "decode", Endpoints: []ExplainedEndpoint{{Name: "decode-0", Picked: true, Total: 4.25}, {Name: "decode-10", Total: 0.125}}}
 	for i, name := range []string{"precise-prefix-cache-scorer", "queue-scorer", "kv-cache-utilization-scorer", "lora-affinity-scorer"} {
-		p.Scorers = append(p.Scorers, ExplainedScorer{name, float64(i + 1)})
+		p.Scorers = append(p.Scorers, ExplainedScorer{Name: name, Weight: float64(i + 1)})
 		for e := range p.Endpoints {
 			p.Endpoints[e].Raw = append(p.Endpoints[e].Raw, 0.1234+float64(i))
 			p.Endpoints[e].Weighted = append(p.Endpoints[e].Weighted, 0.4321*float64(i+1))

@@ -7,8 +7,8 @@
 package client
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"

@@ -15,6 +15,7 @@ import (
 // outputFlags say how a run is shown and recorded.
 type outputFlags struct {
 	shownIn
+	otlpFlags
 	View    string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
 	Record  string `placeholder:"FILE" help:"Also write every event to FILE, and what entered the endpoint picker; compressed if it ends in .gz. windtunnel replay shows it again."`
 	Explain int    `name:"explain" default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`

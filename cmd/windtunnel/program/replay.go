@@ -25,6 +25,7 @@ type replayCmd struct {
 	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
 	shownIn
 	View string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	otlpFlags
 	pageFlags
 	Speed float64 `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
@@ -38,6 +39,7 @@ func (c *replayCmd) Help() string {
   windtunnel replay yesterday.ndjson.gz --output csv > requests.csv
   windtunnel replay yesterday.ndjson.gz --ui                 # on a page, at any speed
   windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'
+  windtunnel replay yesterday.ndjson.gz --otlp http://127.0.0.1:4318  # to a collector, or to Jaeger
   windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?
   windtunnel replay yesterday.ndjson.gz --config other.yaml  # what would this one have decided?
   windtunnel replay yesterday.ndjson.gz --config other.yaml --onward --scenario mine.yaml  # and what would have come of it?`
@@ -81,6 +83,11 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	defer page.stop()
 	page.tell(o.Stderr)
+	sender, err := c.send(o, time.Now(), false, &options)
+	if err != nil {
+		return err
+	}
+	defer sender.end(o)
 	session, err := report.Start(options)
 	if err != nil {
 		return err

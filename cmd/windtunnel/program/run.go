@@ -65,6 +65,7 @@ Examples:
   windtunnel run --ui                                   # stays up, and shows everything on a page
   windtunnel run --record yesterday.ndjson.gz           # windtunnel replay shows it again
   windtunnel run --keep --addresses-file at.json        # where everything listens, for programs; jq .targets at.json is for Prometheus
+  windtunnel run --otlp http://127.0.0.1:4318           # spans of every request, to a collector or to Jaeger
   windtunnel run --output json | jq 'select(.hop == "epp")'
   windtunnel run mine.yaml --hops                       # what to write into it for windtunnel sim to take as long
   windtunnel run --endpoint 127.0.0.1:8000              # in front of a real vLLM, with the model that it serves
@@ -115,6 +116,11 @@ func (c *runCmd) Run(o *outside) error {
 		return err
 	}
 	defer page.stop()
+	sender, err := c.send(o, origin, true, &shown)
+	if err != nil {
+		return err
+	}
+	defer sender.end(o)
 	st, err := stack.Start(ctx, stack.Options{Scenario: s, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {

@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -56,6 +57,11 @@ func (c *simCmd) Run(o *outside) error {
 	}
 	defer page.stop()
 	page.tell(o.Stderr)
+	sender, err := c.send(o, time.Now(), false, &options)
+	if err != nil {
+		return err
+	}
+	defer sender.end(o)
 	return sim(o, s, options, c.Bytes, c.SaveModel, page)
 }
 

@@ -1,0 +1,181 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/otlp"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/trace"
+)
+
+// otlpFlags say where spans go, and who traces besides the parts that always do.
+type otlpFlags struct {
+	OTLP     string    `name:"otlp" placeholder:"URL" help:"Send OpenTelemetry spans of every request to a collector: http://127.0.0.1:4318 (OTLP over HTTP), or grpc://127.0.0.1:4317. docs/traces.md has their names; OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT do the same."`
+	Untraced bool      `name:"otlp-untraced-client" help:"Spans as they are when the client sends no traceparent: the picker begins each trace."`
+	Gateway  string    `name:"otlp-gateway" enum:"none,ingress,egress" default:"none" placeholder:"none|ingress|egress" help:"Spans as they are when Envoy traces, too: with its ingress span alone, or with one for each try (spawn_upstream_span)."`
+	Began    time.Time `name:"otlp-start" placeholder:"TIME" help:"When the run began, by the spans: 2026-01-02T15:04:05Z. Given, the same record sends the same bytes. Left out: when a live run did, else now."`
+}
+
+// sender is an exporter of a run's spans; nil sends none.
+type sender struct {
+	*otlp.Exporter
+	to otlp.Target
+}
+
+// send begins to send a run's spans, if the flags or the environment say where to.
+func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.Options) (*sender, error) {
+	env := func(names ...string) (value, name string) {
+		for _, n := range names {
+			if v, _ := o.Env(n); v != "" {
+				return v, n
+			}
+		}
+		return "", ""
+	}
+	target, from := f.OTLP, "--otlp"
+	if kind, _ := env("OTEL_TRACES_EXPORTER"); target == "" && kind == "otlp" {
+		target, from = env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+		if target == "" {
+			target, from = "http://localhost:4317", "OTEL_TRACES_EXPORTER=otlp"
+		}
+		protocol, name := env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+		switch protocol {
+		case "", "grpc": // as the real parts do
+			if !strings.Contains(target, "://") {
+				target = "http://" + target
+			}
+			target = strings.TrimSuffix(strings.Replace(target, "http", "grpc", 1), "/")
+		case "http/protobuf":
+			if from == "OTEL_EXPORTER_OTLP_ENDPOINT" { // a base, by OpenTelemetry's specification
+				target = strings.TrimSuffix(target, "/") + "/v1/traces"
+			}
+		default:
+			return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected grpc or http/protobuf", name, protocol))
+		}
+	}
+	if target == "" {
+		return nil, nil
+	}
+	to, err := otlp.ParseTarget(target)
+	if err != nil {
+		return nil, exit.With(exit.Usage, fmt.Errorf("%s: %w", from, err))
+	}
+	options := otlp.Options{To: to, Start: start, Wait: !live, Live: live, Share: 1,
+		Trace: trace.Options{UntracedClient: f.Untraced, Gateway: f.Gateway != "none", Egress: f.Gateway == "egress"}}
+	if !f.Began.IsZero() {
+		options.Start = f.Began
+	}
+	options.Trace.Salt = uint64(options.Start.UnixNano()) //nolint:gosec // any number keeps runs apart
+	if share, name := env("OTEL_TRACES_SAMPLER_ARG"); share != "" {
+		if options.Share, err = strconv.ParseFloat(share, 64); err != nil || !(options.Share >= 0 && options.Share <= 1) {
+			return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected a share of the traces from 0 to 1", name, share))
+		}
+	}
+	for name, into := range map[string]*[][2]string{"OTEL_EXPORTER_OTLP_HEADERS": &options.Headers, "OTEL_RESOURCE_ATTRIBUTES": &options.Attributes} {
+		list, _ := env(name)
+		for pair := range strings.SplitSeq(list, ",") {
+			key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+			if pair != "" && (!ok || key == "") {
+				return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected KEY=VALUE, further ones after a comma", name, pair))
+			}
+			if ok {
+				*into = append(*into, [2]string{key, value})
+			}
+		}
+	}
+	x, err := otlp.New(options)
+	if err != nil {
+		return nil, exit.With(exit.Environment, err)
+	}
+	shown.Also = flow.Tee(shown.Also, x)
+	return &sender{x, to}, nil
+}
+
+// end sends the rest and says what came of all spans.
+func (s *sender) end(o *outside) {
+	if s == nil {
+		return
+	}
+	stats := s.Close()
+	fmt.Fprintf(o.Stderr, "windtunnel: %d spans sent to %s\n", stats.Sent, s.to)
+	if stats.Failed > 0 {
+		fmt.Fprintf(o.Stderr, "windtunnel: %d spans were not taken: %v\n", stats.Failed, stats.Err)
+	}
+	if stats.Dropped > 0 {
+		fmt.Fprintf(o.Stderr, "windtunnel: the spans of %d requests were dropped, since the collector is slower than the run\n", stats.Dropped)
+	}
+}
+
+// traceCmd writes a recording as other tools read it.
+type traceCmd struct {
+	File    string `arg:"" name:"recording" help:"A recording, or - for standard input."`
+	Format  string `enum:"perfetto,chrome,mermaid" default:"perfetto" placeholder:"perfetto|chrome|mermaid" help:"perfetto: its native tracks, for ui.perfetto.dev; chrome: JSON for chrome://tracing; mermaid: one request as a sequence diagram."`
+	Request string `name:"request" placeholder:"N" help:"This request alone, by its number or its x-request-id; mermaid needs one, and takes the first."`
+	Max     int    `name:"requests" default:"10000" placeholder:"N" help:"The first N requests only."`
+	Gateway bool   `name:"gateway" help:"With Envoy's spans."`
+}
+
+func (traceCmd) Help() string {
+	return `Pods, picker, sidecars and the client are tracks, with a lane for each request that one has at a time.
+
+Examples:
+  windtunnel sim --record yesterday.ndjson.gz
+  windtunnel trace yesterday.ndjson.gz > yesterday.pftrace                       # open it in ui.perfetto.dev
+  windtunnel trace yesterday.ndjson.gz --format chrome > yesterday.json
+  windtunnel trace yesterday.ndjson.gz --format mermaid --request 7              # paste it into an issue`
+}
+
+// Run reads the recording and writes it to standard output.
+func (c *traceCmd) Run(o *outside) error {
+	if c.Max < 1 {
+		return exit.With(exit.Usage, fmt.Errorf("--requests: found %d; expected 1 or more", c.Max))
+	}
+	byRequest, order, cut := map[string][]flow.Event{}, []string{}, map[string]bool{}
+	_, err := (&replayCmd{Files: []string{c.File}}).read(o, func(e flow.Event) error {
+		if e.Request == "" || c.Request != "" && !flow.Named(c.Request, e.Request) {
+			return nil
+		}
+		if _, known := byRequest[e.Request]; !known {
+			if len(order) >= c.Max {
+				if len(cut) < trace.MaxOpen {
+					cut[e.Request] = true
+				}
+				return nil
+			}
+			order = append(order, e.Request)
+		}
+		if len(byRequest[e.Request]) < trace.MaxEvents {
+			byRequest[e.Request] = append(byRequest[e.Request], e)
+		}
+		return nil
+	})
+	if err != nil {
+		return inputError(err)
+	}
+	if len(order) == 0 {
+		if c.Request != "" {
+			return exit.With(exit.Input, fmt.Errorf("%s has no request %s", c.File, c.Request))
+		}
+		return exit.With(exit.Input, errors.New(c.File+" has no request"))
+	}
+	if c.Format == "mermaid" {
+		return trace.WriteMermaid(o.Stdout, byRequest[order[0]])
+	}
+	if len(cut) > 0 {
+		fmt.Fprintf(o.Stderr, "windtunnel: %d further requests are left out; --requests N takes more\n", len(cut))
+	}
+	var spans []trace.Span
+	for _, id := range order {
+		spans = append(spans, trace.Of(byRequest[id], trace.Options{Gateway: c.Gateway, Egress: c.Gateway})...)
+	}
+	if c.Format == "chrome" {
+		return trace.WriteChrome(o.Stdout, spans)
+	}
+	return trace.WritePerfetto(o.Stdout, spans)
+}

@@ -1,0 +1,310 @@
+// Package otlp sends the spans of a run to a collector, in OpenTelemetry's protocol
+// (OTLP) over HTTP or gRPC. It never slows a live run: what does not fit into its queue
+// is dropped and counted.
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/trace"
+)
+
+// Limits of an Exporter.
+const (
+	queued    = 4096             // requests that wait to become spans
+	batch     = 512              // spans in one message
+	every     = time.Second      // how long a span waits for others
+	patience  = 10 * time.Second // for one message
+	maxAnswer = 1 << 20          // bytes of a collector's answer
+)
+
+// Target is a collector.
+type Target struct {
+	url  *url.URL
+	grpc bool
+}
+
+func (t Target) String() string { return t.url.String() }
+
+// ParseTarget reads a collector's URL: http:// and https:// are OTLP over HTTP, to
+// /v1/traces where there is no path; grpc:// and grpcs:// are OTLP over gRPC.
+func ParseTarget(text string) (Target, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return Target{}, fmt.Errorf("found %q; expected a collector's URL such as http://127.0.0.1:4318 (OTLP over HTTP) or grpc://127.0.0.1:4317 (over gRPC)", text)
+	}
+	switch u.Scheme {
+	case "http", "https":
+		if strings.Trim(u.Path, "/") == "" {
+			u.Path = "/v1/traces"
+		}
+		return Target{url: u}, nil
+	case "grpc", "grpcs":
+		if strings.Trim(u.Path, "/") != "" || u.Port() == "" {
+			return Target{}, fmt.Errorf("found %q; expected a port and no path for OTLP over gRPC, such as grpc://127.0.0.1:4317", text)
+		}
+		return Target{url: u, grpc: true}, nil
+	}
+	return Target{}, fmt.Errorf("found the scheme %q; expected http, https, grpc or grpcs", u.Scheme)
+}
+
+// Options say what is sent where.
+type Options struct {
+	To Target
+	// Trace says who is whose parent.
+	Trace trace.Options
+	// Start is the wall clock's time at the run's beginning.
+	Start time.Time
+	// Wait has Record wait for room rather than drop, where time is only counted.
+	Wait bool
+	// Live has requests sent by the wall clock, also when no event comes.
+	Live bool
+	// Headers go with each message, Attributes (key, value) with each resource.
+	Headers, Attributes [][2]string
+	// Share of the traces that is sent, from 0 to 1, chosen by their ids.
+	Share float64
+}
+
+// Stats are what came of the spans.
+type Stats struct {
+	// Sent are spans that the collector took, Failed those that it did not.
+	Sent, Failed int
+	// Dropped are requests whose spans were not made: the queue was full, or too many
+	// requests were in flight at once.
+	Dropped int
+	// Err is the first failure.
+	Err error
+}
+
+// Exporter sends the spans of requests as they end. It is a flow.Recorder.
+type Exporter struct {
+	o       Options
+	collect *trace.Collector
+	queue   chan []flow.Event
+	done    chan struct{}
+	client  *http.Client
+	conn    *grpc.ClientConn
+
+	mu    sync.Mutex // guards stats
+	stats Stats
+}
+
+// New starts an Exporter; Close ends it.
+func New(o Options) (*Exporter, error) {
+	x := &Exporter{o: o, queue: make(chan []flow.Event, queued), done: make(chan struct{}), client: &http.Client{Timeout: patience, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}}
+	if o.To.grpc {
+		secure := insecure.NewCredentials()
+		if o.To.url.Scheme == "grpcs" {
+			secure = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
+		}
+		var err error
+		if x.conn, err = grpc.NewClient(o.To.url.Host, grpc.WithTransportCredentials(secure)); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.To, err)
+		}
+	}
+	x.collect = trace.NewCollector(x.enqueue)
+	go x.work()
+	return x, nil
+}
+
+// Record takes one event of the run.
+func (x *Exporter) Record(e flow.Event) { x.collect.Record(e) }
+
+func (x *Exporter) enqueue(events []flow.Event) {
+	if x.o.Wait {
+		x.queue <- events
+		return
+	}
+	select {
+	case x.queue <- events:
+	default:
+		x.count(func(s *Stats) { s.Dropped++ })
+	}
+}
+
+func (x *Exporter) count(how func(*Stats)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	how(&x.stats)
+}
+
+// Close sends what is left and says what came of all. Nothing may be recorded after it.
+func (x *Exporter) Close() Stats {
+	dropped := x.collect.Close()
+	close(x.queue)
+	<-x.done
+	x.client.CloseIdleConnections()
+	if x.conn != nil {
+		_ = x.conn.Close() // all messages were answered
+	}
+	x.count(func(s *Stats) { s.Dropped += dropped })
+	return x.stats
+}
+
+func (x *Exporter) work() {
+	defer close(x.done)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var spans []trace.Span
+	flush := func() {
+		if len(spans) > 0 {
+			x.send(spans)
+		}
+		spans = nil
+	}
+	for {
+		select {
+		case events, ok := <-x.queue:
+			if !ok {
+				flush()
+				return
+			}
+			if made := trace.Of(events, x.o.Trace); len(made) > 0 && x.sampled(made[0].Trace) {
+				spans = append(spans, made...)
+			}
+			if len(spans) >= batch {
+				flush()
+			}
+		case <-tick.C:
+			flush()
+			if x.o.Live {
+				x.collect.Settle(machine.FromDuration(time.Since(x.o.Start))) // a live run never waits for us
+			}
+		}
+	}
+}
+
+// sampled decides as OpenTelemetry's traceidratio does, by the low half of the id.
+func (x *Exporter) sampled(id trace.TraceID) bool {
+	var low uint64
+	for _, b := range id[8:] {
+		low = low<<8 | uint64(b)
+	}
+	return x.o.Share >= 1 || float64(low>>1) < x.o.Share*(1<<63)
+}
+
+// send gives spans to the collector once: a run goes on, and what failed is counted.
+func (x *Exporter) send(spans []trace.Span) {
+	message := x.message(spans)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var rejected int
+	var err error
+	if x.conn != nil {
+		rejected, err = x.byGRPC(ctx, message)
+	} else {
+		rejected, err = x.byHTTP(ctx, message)
+	}
+	x.count(func(s *Stats) {
+		if err != nil {
+			rejected = len(spans)
+		}
+		rejected = min(max(rejected, 0), len(spans))
+		s.Sent, s.Failed = s.Sent+len(spans)-rejected, s.Failed+rejected
+		if rejected > 0 && s.Err == nil {
+			s.Err = err
+			if err == nil {
+				s.Err = fmt.Errorf("%s rejected %d spans", x.o.To, rejected)
+			}
+		}
+	})
+}
+
+func (x *Exporter) byHTTP(ctx context.Context, message *tracepb.TracesData) (int, error) {
+	body, err := proto.Marshal(message)
+	if err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.o.To.url.String(), bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/x-protobuf")
+	for _, h := range x.o.Headers {
+		req.Header.Set(h[0], h[1])
+	}
+	resp, err := x.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return 0, fmt.Errorf("%s: %w", x.o.To, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return 0, fmt.Errorf("%s answered %s; expected a collector that takes OTLP over HTTP (protobuf) there", x.o.To, resp.Status)
+	}
+	return rejected(answer), nil
+}
+
+func (x *Exporter) byGRPC(ctx context.Context, message *tracepb.TracesData) (int, error) {
+	for _, h := range x.o.Headers {
+		ctx = metadata.AppendToOutgoingContext(ctx, h[0], h[1])
+	}
+	// TracesData is on the wire what ExportTraceServiceRequest is.
+	var answer emptypb.Empty
+	if err := x.conn.Invoke(ctx, "/opentelemetry.proto.collector.trace.v1.TraceService/Export", message, &answer); err != nil {
+		return 0, fmt.Errorf("%s: %w", x.o.To, err)
+	}
+	return rejected(answer.ProtoReflect().GetUnknown()), nil
+}
+
+// rejected is partial_success.rejected_spans of an answer.
+func rejected(answer []byte) int {
+	v, ok := field(answer, 1, protowire.BytesType)
+	if !ok {
+		return 0
+	}
+	partial, n := protowire.ConsumeBytes(v)
+	if n < 0 {
+		return 0
+	}
+	if v, ok = field(partial, 1, protowire.VarintType); !ok {
+		return 0
+	}
+	count, n := protowire.ConsumeVarint(v)
+	if n < 0 || count > 1<<31 {
+		return 0
+	}
+	return int(count)
+}
+
+// field is the value of a message's field, with what comes after it.
+func field(message []byte, want protowire.Number, kind protowire.Type) ([]byte, bool) {
+	for len(message) > 0 {
+		number, typ, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil, false
+		}
+		message = message[n:]
+		if number == want && typ == kind {
+			return message, true
+		}
+		if n = protowire.ConsumeFieldValue(number, typ, message); n < 0 {
+			return nil, false
+		}
+		message = message[n:]
+	}
+	return nil, false
+}

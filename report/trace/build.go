@@ -1,0 +1,248 @@
+package trace
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Of makes the spans of one request from all of its events, which may come in any
+// order. Where events are missing, so are the spans that tell of them: a recording from
+// the middle of a run has what it has. A parent that is nobody's span here is another
+// part's, or the client's.
+func Of(events []flow.Event, o Options) []Span {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b flow.Event) int { return cmp.Compare(a.Time, b.Time) })
+	if len(events) == 0 {
+		return nil
+	}
+	b := &builder{o: o, request: events[0].Request, events: events, roles: map[string]string{}}
+	b.trace = o.trace(b.request, "client")
+	b.client()
+	for _, attempt := range b.attempts() {
+		b.attempt(attempt)
+	}
+	return b.spans
+}
+
+type builder struct {
+	o       Options
+	request string
+	trace   TraceID // the client's, or the picker's where no client traces
+	events  []flow.Event
+	spans   []Span
+	root    SpanID            // the client's span, zero where it has none
+	roles   map[string]string // by endpoint: prefill or encode
+}
+
+// add appends a span, whose id is made of its key; it is to be told its attributes by
+// the pointer, before the next one.
+func (b *builder) add(key string, s Span) *Span {
+	s.Trace, s.ID, s.Request = b.trace, b.o.span(b.request, key), b.request
+	s.End = max(s.Start, s.End)
+	b.spans = append(b.spans, s)
+	return &b.spans[len(b.spans)-1]
+}
+
+func (s *Span) set(key string, value any) {
+	if value != nil && value != "" {
+		s.Attributes = append(s.Attributes, flow.D(key, value))
+	}
+}
+
+// attempts are the numbers of the request's tries.
+func (b *builder) attempts() []int {
+	var out []int
+	for _, e := range b.events {
+		if e.Hop != flow.Client && !slices.Contains(out, attemptOf(e)) {
+			out = append(out, attemptOf(e))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// attemptOf counts a hop that does not know its try to the first.
+func attemptOf(e flow.Event) int {
+	if e.Hop == flow.Envoy {
+		return 1 // it tells of all tries at once
+	}
+	return max(e.Attempt, 1)
+}
+
+func (b *builder) of(hop flow.Hop, attempt int) (out []flow.Event) {
+	for _, e := range b.events {
+		if e.Hop == hop && (hop == flow.Client || attemptOf(e) == attempt) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func first(events []flow.Event, steps ...flow.Step) (flow.Event, bool) {
+	for _, e := range events {
+		if slices.Contains(steps, e.Step) {
+			return e, true
+		}
+	}
+	return flow.Event{}, false
+}
+
+// detail is the first value under key among events.
+func detail(events []flow.Event, key string) any {
+	for _, e := range events {
+		if v := e.Details.Get(key); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func text(v any) string { s, _ := v.(string); return s }
+
+// whole is a number of a detail, which a recording has as a float64.
+func whole(v any) any {
+	if f, ok := v.(float64); ok {
+		return int(f)
+	}
+	return v
+}
+
+// operations by path, as OpenTelemetry's conventions for generative AI call them.
+var operations = map[string]string{"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+
+func (b *builder) client() {
+	events := b.of(flow.Client, 0)
+	if len(events) == 0 || b.o.UntracedClient {
+		return
+	}
+	path, model := text(detail(events, "path")), text(detail(b.events, "model"))
+	operation := cmp.Or(operations[path], "generate_content")
+	s := b.add("client", Span{Name: strings.TrimSpace(operation + " " + model), Kind: ClientOf, Part: Part{Service: "windtunnel"}, Scope: "windtunnel",
+		Start: events[0].Time, End: events[len(events)-1].Time})
+	b.root = s.ID
+	s.set("gen_ai.operation.name", operation)
+	s.set("gen_ai.provider.name", "vllm")
+	s.set("gen_ai.request.model", model)
+	s.set("http.request.header.x-request-id", b.request)
+	s.set("url.path", path)
+	if e, ok := first(events, flow.FirstTokenReceived); ok {
+		s.set("gen_ai.response.time_to_first_chunk", (e.Time - events[0].Time).Seconds())
+		s.Marks = append(s.Marks, Mark{At: e.Time, Name: string(e.Step)})
+	}
+	if e, ok := first(b.events, flow.LastTokenReceived); ok {
+		s.set("gen_ai.usage.output_tokens", whole(e.Details.Get("tokens")))
+	}
+	e, ok := first(events, flow.Finished)
+	if !ok {
+		s.Error = "unfinished"
+		return
+	}
+	s.set("http.response.status_code", whole(e.Details.Get("status")))
+	if outcome := text(e.Details.Get("outcome")); outcome != string(flow.Completed) {
+		s.Error = strings.TrimSuffix(outcome+": "+text(e.Details.Get("reason")), ": ")
+		s.set("error.type", outcome)
+	}
+}
+
+// attempt makes the spans behind the client.
+func (b *builder) attempt(n int) {
+	above, parent := b.root, b.root
+	if b.o.Gateway {
+		parent = b.envoy(n)
+	}
+	if picked, traced := b.picker(n, above); traced {
+		if !b.o.Gateway {
+			parent = picked
+		} else if b.root == (SpanID{}) { // Envoy begins a trace, and the picker another
+			defer func(t TraceID) { b.trace = t }(b.trace)
+			b.trace = b.o.trace(b.request, "envoy")
+		}
+	} else if b.o.Gateway && b.root == (SpanID{}) {
+		defer func(t TraceID) { b.trace = t }(b.trace)
+		b.trace = b.o.trace(b.request, "envoy")
+	}
+	prefix := fmt.Sprintf("%d/", n)
+	legs := b.sidecar(n, prefix, parent)
+	b.servers(n, prefix, parent, legs)
+}
+
+// within are the bounds of what one attempt did behind the client.
+func (b *builder) within(n int) (start, end machine.Time) {
+	start = machine.Never
+	for _, e := range b.events {
+		if e.Hop != flow.Client && attemptOf(e) == n {
+			start, end = min(start, e.Time), max(end, e.Time)
+		}
+	}
+	return start, end
+}
+
+// envoy adds Envoy's spans, and returns the parent of what is behind it. Its own log,
+// which live runs have, says when the request came.
+func (b *builder) envoy(n int) SpanID {
+	if b.root == (SpanID{}) {
+		defer func(t TraceID) { b.trace = t }(b.trace)
+		b.trace = b.o.trace(b.request, "envoy")
+	}
+	part := Part{Service: "envoy"}
+	start, end := b.within(n)
+	if start == machine.Never {
+		return b.root
+	}
+	log, logged := first(b.of(flow.Envoy, n), flow.Logged)
+	prefix := fmt.Sprintf("%d/", n)
+	ingress := b.o.span(b.request, "ingress")
+	if n == 1 {
+		last := end
+		for _, e := range b.events {
+			if e.Hop != flow.Client {
+				last = max(last, e.Time)
+			}
+		}
+		s := b.add("ingress", Span{Name: "ingress", Kind: ServerOf, Part: part, Scope: "envoy", Parent: b.root, Start: start, End: last})
+		s.set("component", "proxy")
+		s.set("guid:x-request-id", b.request)
+		s.set("http.method", detail(b.of(flow.EPP, n), "method"))
+		s.set("http.url", detail(b.of(flow.EPP, n), "path"))
+		s.set("http.protocol", log.Details.Get("protocol"))
+		s.set("upstream_address", log.Endpoint)
+		if logged {
+			s.set("http.status_code", fmt.Sprint(whole(log.Details.Get("status"))))
+			s.set("request_size", fmt.Sprint(whole(log.Details.Get("bytes_in"))))
+			s.set("response_size", fmt.Sprint(whole(log.Details.Get("bytes_out"))))
+		}
+	}
+	if epp := b.of(flow.EPP, n); len(epp) > 0 {
+		b.add(prefix+"ext_proc", Span{Name: "async envoy.service.ext_proc.v3.ExternalProcessor.Process egress", Kind: ClientOf, Part: part, Scope: "envoy",
+			Parent: ingress, Start: epp[0].Time, End: epp[len(epp)-1].Time})
+	}
+	if !b.o.Egress {
+		return ingress
+	}
+	sent, ok := first(b.of(flow.EPP, n), flow.Part1Sent, flow.RequestPassed)
+	if !ok {
+		sent.Time = start
+	}
+	s := b.add(prefix+"egress", Span{Name: "router egress", Kind: ClientOf, Part: part, Scope: "envoy", Parent: ingress, Start: sent.Time, End: end})
+	s.set("upstream_address", sent.Endpoint)
+	return s.ID
+}
+
+// decision is the explanation of a pick: the picker's own, or what a recording has.
+func decision(e flow.Event, into any) error {
+	x := e.Details.Get(flow.Explanation)
+	if x == nil {
+		return nil
+	}
+	data, err := json.Marshal(x)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}

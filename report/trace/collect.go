@@ -1,0 +1,114 @@
+package trace
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Limits of a Collector.
+const (
+	// MaxOpen is how many requests it follows at once.
+	MaxOpen = 65_536
+	// MaxEvents is how many events of a request it keeps.
+	MaxEvents = 4_096
+	// linger is how long it waits after a request's end for what other hops still tell:
+	// Envoy writes its log up to a tenth of a second later.
+	linger = 500 * machine.Millisecond
+)
+
+// Collector gathers the events of each request and emits them when it is over. It is a
+// flow.Recorder, safe for concurrent use.
+type Collector struct {
+	emit func([]flow.Event)
+
+	mu      sync.Mutex // guards all below
+	open    map[string][]flow.Event
+	over    []over
+	dropped int
+}
+
+type over struct {
+	at      machine.Time
+	request string
+}
+
+// NewCollector makes a Collector. emit is called with all events of one request, from
+// whoever records or closes, one call at a time; it must not record.
+func NewCollector(emit func([]flow.Event)) *Collector {
+	return &Collector{emit: emit, open: map[string][]flow.Event{}}
+}
+
+// Record takes one event.
+func (c *Collector) Record(e flow.Event) {
+	if e.Request == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle(e.Time)
+	events, known := c.open[e.Request]
+	switch {
+	case !known && (e.Hop == flow.Envoy || len(c.open) >= MaxOpen):
+		if e.Hop != flow.Envoy { // Envoy's log of one that is over
+			c.dropped++
+		}
+		return
+	case len(events) >= MaxEvents && e.Step != flow.Finished:
+		return
+	}
+	e.Details = slices.Clone(e.Details) // the caller may use them again
+	c.open[e.Request] = append(events, e)
+	if ends(events, e) {
+		c.over = append(c.over, over{e.Time, e.Request})
+	}
+}
+
+// ends says whether a request is over with e: its client says so, or, where nobody
+// hears of the client, the picker.
+func ends(before []flow.Event, e flow.Event) bool {
+	if e.Hop == flow.EPP && (e.Step == flow.ResponseEndSeen || e.Step == flow.Answered || e.Step == flow.StreamFailed) {
+		return !slices.ContainsFunc(before, func(x flow.Event) bool { return x.Hop == flow.Client })
+	}
+	return e.Step == flow.Finished
+}
+
+// Settle emits the requests that are over for long enough at the time now.
+func (c *Collector) Settle(now machine.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle(now)
+}
+
+func (c *Collector) settle(now machine.Time) {
+	n := 0
+	for ; n < len(c.over) && c.over[n].at+linger <= now; n++ {
+		c.release(c.over[n].request)
+	}
+	c.over = c.over[n:]
+}
+
+func (c *Collector) release(request string) {
+	if events, ok := c.open[request]; ok {
+		delete(c.open, request)
+		c.emit(events)
+	}
+}
+
+// Close emits what is left, also requests that have no end, and returns how many
+// were dropped since too many were open at once.
+func (c *Collector) Close() (dropped int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var rest []string
+	for request := range c.open {
+		rest = append(rest, request)
+	}
+	slices.Sort(rest)
+	for _, request := range rest {
+		c.release(request)
+	}
+	return c.dropped
+}

@@ -1,0 +1,298 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// disaggregated is a request that is prefilled on p and decoded behind the sidecar of d.
+func disaggregated(id string) (out []flow.Event) {
+	add := func(hop flow.Hop, step flow.Step, endpoint string, details ...flow.Detail) {
+		out = append(out, flow.Event{Time: machine.Time(len(out)+1) * machine.Millisecond, Request: id, Attempt: 1, Hop: hop, Step: step, Endpoint: endpoint, Details: details})
+	}
+	add(flow.Client, flow.RequestSent, "", flow.D("path", "/v1/chat/completions"))
+	add(flow.EPP, flow.RequestReceived, "", flow.D("method", "POST"), flow.D("path", "/v1/chat/completions"))
+	add(flow.EPP, flow.EndpointPicked, "d:1", flow.D("model", "m"), flow.D(flow.Explanation, map[string]any{"target_model": "m", "disaggregation": "prefill-decode", "prefill": "p",
+		"profiles": []any{map[string]any{"name": "decode", "picked": []any{"d"}, "scorers": []any{map[string]any{"name": "q", "type": "queue-scorer", "weight": 2.0}},
+			"endpoints": []any{map[string]any{"name": "d", "host_port": "d:1", "raw": []any{0.5}, "total": 1.0, "picked": true}}}}}))
+	add(flow.EPP, flow.RequestPassed, "d:1")
+	add(flow.Sidecar, flow.RequestReceived, "d:1", flow.D("method", "POST"), flow.D("path", "/v1/chat/completions"))
+	add(flow.Sidecar, flow.PrefillDecided, "p:1", flow.D("decision", "disaggregated"), flow.D("connector", "nixlv2"))
+	add(flow.Sidecar, flow.PrefillLegSent, "p:1")
+	add(flow.Server, flow.RequestReceived, "p:1", flow.D("prompt_tokens", 9))
+	add(flow.Server, flow.LastTokenSent, "p:1", flow.D("tokens", 1))
+	add(flow.Sidecar, flow.PrefillLegEnded, "p:1", flow.D("status", 200))
+	add(flow.Sidecar, flow.DecodeLegSent, "d:1")
+	add(flow.Server, flow.RequestReceived, "d:2")
+	add(flow.Server, flow.PrefillStarted, "d:2")
+	add(flow.Server, flow.FirstTokenSent, "d:2")
+	add(flow.Server, flow.LastTokenSent, "d:2", flow.D("tokens", 5), flow.D("finish_reason", "stop"))
+	add(flow.Sidecar, flow.ResponseEndSeen, "d:1", flow.D("status", 200))
+	add(flow.EPP, flow.ResponseEndSeen, "d:1", flow.D("status", 200))
+	add(flow.Client, flow.Finished, "", flow.D("outcome", "completed"))
+	return out
+}
+
+// tree draws spans, each below its parent, a trace's root without one.
+func tree(spans []Span) string {
+	var b strings.Builder
+	var below func(parent SpanID, trace TraceID, depth int)
+	below = func(parent SpanID, trace TraceID, depth int) {
+		for _, s := range spans {
+			if s.Parent == parent && s.Trace == trace {
+				fmt.Fprintf(&b, "%s%s: %s\n", strings.Repeat(" ", depth), s.Part.Service, s.Name)
+				below(s.ID, trace, depth+1)
+			}
+		}
+	}
+	seen := map[TraceID]bool{}
+	for _, s := range spans {
+		if !seen[s.Trace] {
+			seen[s.Trace] = true
+			below(SpanID{}, s.Trace, 0)
+		}
+	}
+	return b.String()
+}
+
+const picking = `llm-d-epp: gateway.request
+  llm-d-epp: gateway.request_orchestration
+   llm-d-epp: pick_disagg_profile
+   llm-d-epp: run_scheduler_profile
+    llm-d-epp: filter_endpoints
+    llm-d-epp: llm_d.epp.scoring
+     llm-d-epp: llm_d.epp.scorer.queue-scorer
+    llm-d-epp: pick_endpoints
+   llm-d-epp: pick_disagg_profile
+   llm-d-epp: prepare_disaggregation
+`
+
+const serving = `llm-d-disagg-sidecar: llm_d.pd_proxy.POST /v1/chat/completions
+ llm-d-disagg-sidecar: forward_request
+  llm-d-disagg-sidecar: prefill
+   llm-d-disagg-sidecar: HTTP POST
+    vllm-prefill: llm_request
+  llm-d-disagg-sidecar: decode
+   llm-d-disagg-sidecar: HTTP POST
+    vllm-decode: llm_request
+`
+
+const extProc = "envoy: async envoy.service.ext_proc.v3.ExternalProcessor.Process egress\n"
+
+func indent(by int, text string) string {
+	return strings.ReplaceAll(strings.Repeat(" ", by)+strings.TrimSuffix(text, "\n"), "\n", "\n"+strings.Repeat(" ", by)) + "\n"
+}
+
+// The picker's lines stand one deeper already.
+func pickingAt(depth int) string {
+	return indent(depth, strings.ReplaceAll(picking, "\n  ", "\n "))
+}
+
+// Who is whose parent, in each topology.
+func TestParents(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"Envoy does not trace":                      {Options{}, "windtunnel: chat m\n" + pickingAt(1) + indent(2, serving)},
+		"nor does the client":                       {Options{UntracedClient: true}, pickingAt(0) + indent(1, serving)},
+		"Envoy traces":                              {Options{Gateway: true}, "windtunnel: chat m\n envoy: ingress\n" + indent(2, extProc) + indent(2, serving) + pickingAt(1)},
+		"Envoy traces each try":                     {Options{Gateway: true, Egress: true}, "windtunnel: chat m\n envoy: ingress\n" + indent(2, extProc) + "  envoy: router egress\n" + indent(3, serving) + pickingAt(1)},
+		"Envoy traces and the client does not: two": {Options{Gateway: true, UntracedClient: true}, "envoy: ingress\n" + indent(1, extProc) + indent(1, serving) + pickingAt(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tree(Of(disaggregated("r"), c.o)); got != c.want {
+				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+// What a span tells comes from the events, read back from a recording or not.
+func TestAttributes(t *testing.T) {
+	var recorded []flow.Event
+	for _, e := range disaggregated("r") {
+		line, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back flow.Event
+		if err := json.Unmarshal(line, &back); err != nil {
+			t.Fatal(err)
+		}
+		recorded = append(recorded, back)
+	}
+	a, b := Of(disaggregated("r"), Options{Salt: 1}), Of(recorded, Options{Salt: 1})
+	if x, y := fmt.Sprint(a), fmt.Sprint(b); x != y {
+		t.Errorf("a recording makes other spans:\n%s\n%s", x, y)
+	}
+	got := map[string]any{}
+	for _, s := range a {
+		for _, x := range s.Attributes {
+			got[s.Part.Service+" "+x.Key] = x.Value
+		}
+	}
+	for key, want := range map[string]any{"vllm-decode gen_ai.usage.completion_tokens": 5, "vllm-decode gen_ai.latency.time_to_first_token": 0.002, "vllm-decode gen_ai.response.finish_reasons": `["stop"]`,
+		"vllm-prefill gen_ai.usage.prompt_tokens": 9, "llm-d-epp llm_d.epp.scorer.score.max": 0.5, "llm-d-disagg-sidecar llm_d.pd_proxy.disaggregation_used": true, "llm-d-epp target_model": "m"} {
+		if got[key] != want {
+			t.Errorf("%s: got %v, want %v", key, got[key], want)
+		}
+	}
+	if Of(disaggregated("r"), Options{Salt: 2})[0].Trace == a[0].Trace {
+		t.Error("two runs share a trace")
+	}
+}
+
+// Each request is emitted once, whoever tells of its end, and one without an end when all is over.
+func TestCollector(t *testing.T) {
+	var got []string
+	c := NewCollector(func(e []flow.Event) { got = append(got, fmt.Sprint(e[0].Request, len(e))) })
+	for _, e := range disaggregated("a") {
+		c.Record(e)
+	}
+	for _, e := range disaggregated("b") {
+		if e.Hop != flow.Client { // nobody hears of b's client
+			c.Record(e)
+		}
+	}
+	c.Record(flow.Event{Time: 10 * machine.Second, Request: "c", Hop: flow.EPP, Step: flow.RequestReceived})
+	if fmt.Sprint(got) != "[b16 a18]" && fmt.Sprint(got) != "[a18 b16]" {
+		t.Fatal(got)
+	}
+	c.Record(flow.Event{Time: 10 * machine.Second, Request: "a", Hop: flow.Envoy, Step: flow.Logged})
+	if n := c.Close(); n != 0 || len(got) != 3 || got[2] != "c1" {
+		t.Fatal(n, got)
+	}
+}
+
+// In the native format every slice that begins ends, in order, on a track that was described.
+func TestPerfettoNests(t *testing.T) {
+	var spans []Span
+	for i := range 5 {
+		events := disaggregated(flow.RequestID(1, i+1))
+		for j := range events {
+			events[j].Time += machine.Time(i) * 3 * machine.Millisecond // they overlap
+		}
+		spans = append(spans, Of(events, Options{})...)
+	}
+	var b bytes.Buffer
+	if err := WritePerfetto(&b, spans); err != nil {
+		t.Fatal(err)
+	}
+	tracks, depth, last, begins := map[uint64]bool{}, map[uint64]int{}, map[uint64]uint64{}, 0
+	for packet := range fields(t, b.Bytes(), tracePacket) {
+		for d := range fields(t, packet, packetDescriptor) {
+			tracks[one(t, d, trackUUID)] = true
+		}
+		for e := range fields(t, packet, packetEvent) {
+			at, track := one(t, packet, packetTime), one(t, e, eventTrack)
+			if !tracks[track] {
+				t.Fatal("an event on a track that was not described")
+			}
+			kind := one(t, e, eventType)
+			if kind != instant {
+				if at < last[track] {
+					t.Fatalf("track %d goes back from %d to %d", track, last[track], at)
+				}
+				last[track] = at
+			}
+			switch kind {
+			case sliceBegin:
+				begins++
+				depth[track]++
+			case sliceEnd:
+				if depth[track]--; depth[track] < 0 {
+					t.Fatal("a slice ends that did not begin")
+				}
+			}
+		}
+	}
+	for track, d := range depth {
+		if d != 0 {
+			t.Errorf("track %d: %d slices do not end", track, d)
+		}
+	}
+	if begins != len(spans) {
+		t.Errorf("%d of %d spans are slices", begins, len(spans))
+	}
+	var out bytes.Buffer
+	if err := WriteChrome(&out, spans); err != nil || !json.Valid(out.Bytes()) || strings.Count(out.String(), `"ph":"X"`) != len(spans) {
+		t.Errorf("Chrome's JSON: %v", err)
+	}
+}
+
+func fields(t *testing.T, b []byte, want protowire.Number) func(func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for len(b) > 0 {
+			number, kind, n := protowire.ConsumeTag(b)
+			m := protowire.ConsumeFieldValue(number, kind, b[max(n, 0):])
+			if n < 0 || m < 0 {
+				t.Fatal("no protobuf")
+			}
+			if number == want && kind == protowire.BytesType {
+				v, _ := protowire.ConsumeBytes(b[n:])
+				if !yield(v) {
+					return
+				}
+			}
+			b = b[n+m:]
+		}
+	}
+}
+
+func one(t *testing.T, b []byte, want protowire.Number) uint64 {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if number == want {
+			v, _ := protowire.ConsumeVarint(b[n:])
+			return v
+		}
+		b = b[n+protowire.ConsumeFieldValue(number, kind, b[n:]):]
+	}
+	t.Fatalf("field %d is missing", want)
+	return 0
+}
+
+func TestMermaid(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteMermaid(&b, disaggregated("r")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"sequenceDiagram\n", "participant p0 as client", "as server d#58;2", ": 6.000 ms prefill\n", "endpoint_picked d#58;1", "finished completed"} {
+		if !strings.Contains(strings.ReplaceAll(b.String(), "endpoint_picked d 1", "endpoint_picked d#58;1"), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// Whatever a recording says, nothing panics.
+func FuzzOf(f *testing.F) {
+	for _, e := range disaggregated("r") {
+		line, _ := json.Marshal(e)
+		f.Add(line)
+	}
+	f.Add([]byte(`{"time":1,"request":"r","hop":"sidecar","step":"encode_leg_sent","details":{"item":{}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var e flow.Event
+		if json.Unmarshal(data, &e) != nil {
+			return
+		}
+		spans := Of(append(disaggregated(e.Request), e), Options{Gateway: true, Egress: true})
+		for _, err := range []error{WritePerfetto(&bytes.Buffer{}, spans), WriteMermaid(&bytes.Buffer{}, []flow.Event{e})} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := WriteChrome(&bytes.Buffer{}, spans); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
