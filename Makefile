@@ -47,15 +47,23 @@ test-conformance: ## Play Gateway API's own conformance suite against windtunnel
 	@mkdir -p bin; cd test/conformance && $(GO) test -mod=mod -count 1 -timeout 10m -run 'TestConformance/$(TESTS)' -v . > ../../bin/conformance.log 2>&1; status=$$?; \
 	sed -n '/^not claimed:/,/^[0-9]* passed/p' ../../bin/conformance.log; [ $$status = 0 ] || { tail -3 ../../bin/conformance.log; echo "see bin/conformance.log"; }; exit $$status
 
+.PHONY: test-changes
+test-changes: ## Change endpoints 10,000 times under load, and lose no request (CHANGES=500 for fewer)
+	WINDTUNNEL_CHANGES=$(or $(CHANGES),10000) $(GO) test ./live/up -run TestManyEndpointChanges -count 1 -v -timeout 60m
+
 .PHONY: test-replay
 test-replay: ## Play every example live for up to 20 s, and what entered its endpoint picker again (REPLAY=5s for less)
 	WINDTUNNEL_REPLAY_TIME=$(or $(REPLAY),20s) $(GO) test ./live/stack -run TestExamplesThroughCore -count 1 -v -timeout 20m
 
-BENCHED := ./bench/... ./core/engine ./core/kv/... ./core/latency/... ./core/link ./core/machine ./core/metrics ./core/openai ./core/picker/... ./core/sse ./core/tokens ./core/header ./live/epp ./live/kvevents ./live/kvmanager ./live/up ./report
+BENCHED := ./bench/... ./core/engine ./core/kv/... ./core/latency/... ./core/link ./core/machine ./core/metrics ./core/openai ./core/picker/... ./core/sse ./core/tokens ./core/header ./live/epp ./live/kvevents ./live/kvmanager ./live/up ./report ./web
 
 .PHONY: bench
 bench: ## Measure baselines and windtunnel in one run, and fail where a gate is missed (PKG=./core/engine for one part)
 	@./scripts/bench "$(GO)" -timeout 60m -benchmem $(or $(PKG),$(BENCHED))
+
+.PHONY: bench-ui
+bench-ui: ## Measure the page in a real Chromium: first view, frames under 2,000 events/s, scrolling 100,000 rows, what it costs a run
+	@./scripts/bench "$(GO)" -timeout 20m -benchtime 3x ./web
 
 .PHONY: bench-smoke
 bench-smoke: # that the benchmarks against a baseline work: little of each, no gates

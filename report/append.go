@@ -7,9 +7,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 )
 
-// appendEvent writes an event as flow.Event.MarshalJSON does, value for value,
+// AppendEvent writes an event as flow.Event.MarshalJSON does, value for value,
 // and about ten times as fast: a long run has millions of them.
-func appendEvent(b []byte, e flow.Event) ([]byte, error) {
+func AppendEvent(b []byte, e flow.Event) ([]byte, error) {
 	b = append(b, `{"time":`...)
 	b = appendSeconds(b, int64(e.Time))
 	b = append(b, `,"request":`...)

@@ -24,7 +24,7 @@ func TestAppendEvent(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(t, "details") {
 			e.Details = append(e.Details, flow.D(text.Draw(t, "key"), value.Draw(t, "value")))
 		}
-		fast, err := appendEvent(nil, e)
+		fast, err := AppendEvent(nil, e)
 		if err != nil {
 			t.Fatal(err)
 		}

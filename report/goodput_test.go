@@ -2,6 +2,7 @@ package report
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,5 +51,32 @@ func TestGoodput(t *testing.T) {
 	tally = NewTally()
 	if request(1, "", "", 1, 2, 3, flow.Completed); tally.Summary().Classes != nil {
 		t.Error("goodput where nobody asked for it")
+	}
+}
+
+// Goodput and attainment with their intervals are of each request's own bounds, those of
+// its class; --slo goes before them.
+func TestGoodputIsOfEachClass(t *testing.T) {
+	tally := NewTally()
+	for i := range 400 {
+		id := flow.RequestID(7, i+1)
+		at := machine.Time(i) * 10 * machine.Millisecond
+		class, slo := "fast", "e2e=5ms"
+		if i%2 == 1 {
+			class, slo = "slow", "e2e=1s"
+		}
+		tally.Record(flow.Event{Time: at, Request: id, Hop: flow.Client, Step: flow.RequestSent, Details: flow.Told(class, slo)})
+		tally.Record(flow.Event{Time: at + 100*machine.Millisecond, Request: id, Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", "completed"), flow.D("tokens", 3)}})
+	}
+	m, _ := MeasureNamed("attainment")
+	if e, ok := (Runs{tally.Sample()}).Under(SLO{}).Estimate(m); !ok || e.Value < 0.49 || e.Value > 0.51 { // the warm-up is left out
+		t.Errorf("found %+v, %v; the slow half is good by its own bounds", e, ok)
+	}
+	if e, ok := (Runs{tally.Sample()}).Under(SLO{E2E: time.Minute}).Estimate(m); !ok || e.Value != 1 {
+		t.Errorf("found %+v, %v; all are within a minute", e, ok)
+	}
+	sum := tally.Summary()
+	if all := sum.Classes[len(sum.Classes)-1]; all.Attainment != 0.5 {
+		t.Errorf("the classes together have %+v", all)
 	}
 }

@@ -32,9 +32,14 @@ func (t *Tally) Lived(l *flow.Life) {
 	class, slo := t.good.sent(l.Class, l.SLO)
 	e := Ended{Number: int32(min(l.Number, 1<<31-1)), Sent: l.Sent, TTFT: micros(l.FirstGot - l.Sent), E2E: micros(l.LastGot - l.Sent), Completed: true,
 		Prompt: int32(min(l.Prompt, 1<<31-1)), Cached: int32(min(cached, 1<<31-1)), Tokens: int32(min(l.Tokens, 1<<31-1))}
+	e.judge(slo)
 	t.good.ended(class, slo, &e)
 	t.pools.lived(l, &e)
+	if t.rows != nil {
+		t.rowOfLife(l, e)
+	}
 	t.ended.add(e)
+	t.output += float64(e.Tokens)
 }
 
 // times are those of a life.
@@ -81,7 +86,7 @@ func (t *Tally) addLives(hops map[flow.Hop]map[flow.Step]int) {
 // Lives implements flow.Summing: lines, steps, recordings and the account of several
 // pickers are of events.
 func (s *Session) Lives() flow.Lives {
-	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.view != nil && s.view.detail != Progress {
+	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.options.Also != nil || s.view != nil && s.view.detail != Progress {
 		return nil
 	}
 	return lives{s}

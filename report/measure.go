@@ -49,6 +49,26 @@ func (o SLO) Holds(e *Ended) bool {
 	return e.Completed && within(float64(e.TTFT)/1e6, o.TTFT) && within(tpot, o.TPOT) && within(float64(e.E2E)/1e6, o.E2E)
 }
 
+// judge notes whether a request keeps to what it told.
+func (e *Ended) judge(own SLO) { e.Judged, e.Good = own.Given(), own.Given() && own.Holds(e) }
+
+// good says whether a request is good: by what is asked for, else by what it told itself,
+// and where neither says anything, if it completed.
+func (o SLO) good(e *Ended) bool {
+	switch {
+	case o.Given():
+		return o.Holds(e)
+	case e.Judged:
+		return e.Good
+	}
+	return e.Completed
+}
+
+// judged says whether any of them told what a good answer keeps to.
+func judged(list []Ended) bool {
+	return slices.ContainsFunc(list, func(e Ended) bool { return e.Judged })
+}
+
 // Measure is something that a run is measured by.
 type Measure struct {
 	// Name is such as "ttft p99" or "requests/s".
@@ -78,6 +98,7 @@ const (
 	Share     Unit = "share"
 	PerSecond Unit = "per second"
 	Count     Unit = "count"
+	USD       Unit = "USD"
 	Ratio     Unit = "ratio"
 )
 
@@ -88,10 +109,12 @@ type part struct {
 	seconds                  float64
 	completed, input, output float64
 	good                     float64 // of those sent
+	gpuSeconds, usd          float64 // of the servers; usd is not a number where some have no price
 	gaps                     gapCounts
 	load                     []LoadSummary // of a whole run
 
-	sorted map[string][]float64 // what requests came to, by the measure's family: once for all its quantiles
+	family string    // of the measure that was last asked for,
+	sorted []float64 // and what requests came to by it: once for all its quantiles
 }
 
 // quantiles of latencies that are measured.
@@ -143,6 +166,9 @@ func Measures() []Measure {
 		}
 		return took / gaps
 	}})
+	list = append(list,
+		Measure{Name: "GPUs", Unit: Count, whole: func(p *part) float64 { return p.gpuSeconds / p.seconds }},
+		Measure{Name: "USD per 1M output tokens", Unit: USD, whole: func(p *part) float64 { return p.usd / p.output * 1e6 }})
 	for _, q := range quantiles[1:] {
 		list = append(list, Measure{Name: "itl " + q.name, Unit: Seconds, quantile: q.p, gaps: true, whole: func(p *part) float64 { return p.gaps.quantile(q.p) }})
 	}
@@ -182,20 +208,17 @@ func (m *Measure) in(p *part) (value float64, from int) {
 	case m.whole != nil:
 		return m.whole(p), len(p.sent)
 	}
-	values, done := p.sorted[m.family]
-	if !done {
-		values = make([]float64, 0, len(p.sent))
+	if p.family != m.family {
+		values := slices.Grow(p.sorted[:0], len(p.sent))
 		for i := range p.sent {
 			if v, ok := m.value(&p.sent[i]); ok {
 				values = append(values, v)
 			}
 		}
 		slices.Sort(values)
-		if p.sorted == nil {
-			p.sorted = map[string][]float64{}
-		}
-		p.sorted[m.family] = values
+		p.family, p.sorted = m.family, values
 	}
+	values := p.sorted
 	switch {
 	case len(values) == 0:
 		return math.NaN(), 0
@@ -216,7 +239,8 @@ type Analysis struct {
 	parts map[int][]part
 }
 
-// Under begins to measure runs, with what makes an answer good.
+// Under begins to measure runs, with what makes an answer good; where nothing is asked for,
+// what each request told of itself.
 func (r Runs) Under(slo SLO) *Analysis {
 	a := &Analysis{runs: r, slo: slo, parts: map[int][]part{}}
 	a.whole = merged(a.sections(1))
@@ -252,6 +276,8 @@ func merged(parts []part) (all part) {
 		all.input += p.input
 		all.output += p.output
 		all.good += p.good
+		all.gpuSeconds += p.gpuSeconds
+		all.usd += p.usd
 		all.gaps.merge(&p.gaps)
 		all.load = append(all.load, p.load...)
 	}
@@ -273,6 +299,12 @@ func (x *Sample) cut(k int, slo SLO) []part {
 	each := float64(x.Each)
 	for i := range parts {
 		parts[i].seconds = (begins[i+1] - begins[i]).Seconds()
+		parts[i].gpuSeconds, parts[i].usd = math.NaN(), math.NaN()
+		if l := x.Ledger; l != nil {
+			if parts[i].gpuSeconds, parts[i].usd = l.between(begins[i], begins[i+1]); !l.Priced {
+				parts[i].usd = math.NaN()
+			}
+		}
 		if x.Gaps != nil {
 			parts[i].gaps = *x.Gaps.between(begins[i], begins[i+1])
 		}
@@ -281,7 +313,7 @@ func (x *Sample) cut(k int, slo SLO) []part {
 		}
 		for j := range parts[i].sent {
 			e := &parts[i].sent[j]
-			if slo.Holds(e) {
+			if slo.good(e) {
 				parts[i].good += each
 			}
 			at, _ := slices.BinarySearchFunc(begins, e.ends()+1, func(b, t machine.Time) int { return cmp.Compare(b, t) })
@@ -313,7 +345,7 @@ type Estimate struct {
 // Estimate measures the runs. Where they have nothing of it, it is false.
 func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	value, _ := m.in(&a.whole)
-	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !a.slo.Given() {
+	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !a.slo.Given() && !judged(a.whole.sent) {
 		return Estimate{}, false
 	}
 	e := estimate(len(a.runs), value, a.runs.unsteady(), func(k int) ([]float64, int) { return valuesIn(a.sections(k), &m) }, m)
@@ -339,13 +371,19 @@ func valuesIn(parts []part, m *Measure) (values []float64, fewest int) {
 	return values, fewest
 }
 
-const unsettled = "the requests in flight never settle"
+const (
+	unsettled = "the requests in flight never settle"
+	scaled    = "the number of servers changes with the load, so that a part of the run says nothing about another; --replications does"
+)
 
 // unsteady is why nothing that is measured in a run has an interval, empty where it
 // may.
 func (r Runs) unsteady() string {
 	for _, x := range r {
-		if !x.Steady {
+		switch {
+		case x.Scaled && len(r) == 1:
+			return scaled
+		case !x.Steady && !x.Scaled:
 			return unsettled
 		}
 	}

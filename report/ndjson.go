@@ -66,7 +66,7 @@ func (w *Writer) Record(e flow.Event) {
 	if w.err != nil {
 		return
 	}
-	line, err := appendEvent(w.buf[:0], e)
+	line, err := AppendEvent(w.buf[:0], e)
 	w.write(line, err)
 	w.buf = line[:0]
 }

@@ -28,6 +28,7 @@ type Group struct {
 	// Prefill says that they only prefill.
 	Prefill   bool
 	Endpoints []string
+	Fleet
 }
 
 // PoolSummary is what became of the requests of one pool. They are told where there are
@@ -72,10 +73,14 @@ func (s *Session) Pools(list []Pool) {
 	var endpoints, prefill []string
 	for i := range list {
 		for _, g := range list[i].Groups {
+			there := g.Endpoints
+			if g.Lives { // the others got nothing because they were not there
+				there = there[:min(len(there), g.Replicas)]
+			}
 			if g.Prefill {
-				prefill = append(prefill, g.Endpoints...)
+				prefill = append(prefill, there...)
 			} else {
-				endpoints = append(endpoints, g.Endpoints...)
+				endpoints = append(endpoints, there...)
 			}
 		}
 	}
@@ -120,6 +125,7 @@ type latencies struct {
 func (t *Tally) pooled(list []Pool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.fleets(list)
 	if len(list) == 1 && len(list[0].Pickers) < 2 && list[0].alike() {
 		return
 	}

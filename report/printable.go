@@ -187,6 +187,14 @@ func (s Summary) printable() Summary {
 			x.Groups[k].Name = Printable(x.Groups[k].Name)
 		}
 	}
+	s.Servers = slices.Clone(s.Servers)
+	for i := range s.Servers {
+		x := &s.Servers[i]
+		x.Pool, x.Deployment, x.Accelerator = Printable(x.Pool), Printable(x.Deployment), Printable(x.Accelerator)
+		if p := x.Price; p != nil {
+			x.Price = &PriceTold{p.PerGPUHour, Printable(p.Source), p.Cost}
+		}
+	}
 	s.Expectations = slices.Clone(s.Expectations)
 	for i := range s.Expectations {
 		x := &s.Expectations[i]

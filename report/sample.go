@@ -21,8 +21,9 @@ type Ended struct {
 	// Prompt is how many tokens its prompt had, and Cached how many of them were
 	// cached where it was prefilled; Tokens is how many it was answered with.
 	Prompt, Cached, Tokens int32
-	// Completed says that it was answered wholly.
-	Completed bool
+	// Completed says that it was answered wholly, Judged that it told what a good answer
+	// keeps to, its class's or the workload's, and Good that it was one.
+	Completed, Judged, Good bool
 }
 
 // TPOT is the time for each output token after the first, in seconds: what vLLM's
@@ -74,6 +75,11 @@ type Sample struct {
 	Cut machine.Time
 	// Steady is false for a run in which the requests in flight never settled.
 	Steady bool
+	// Scaled says that an autoscaler wanted another number of servers after that: the run is
+	// one of its own, and what it came to no sample of how it goes on.
+	Scaled bool
+
+	Ledger *Ledger // nil where servers have no price and neither come nor go
 	// Gaps are those between tokens, and Load how full the servers were, both of all of
 	// the run; nil where nobody told.
 	Gaps *Gaps
@@ -97,6 +103,7 @@ func (t *Tally) lastSample() *Sample {
 func (t *Tally) sample(list []Ended) *Sample {
 	x := newSample(list, int(max(t.ended.stride, 1)))
 	x.Gaps, x.Load = t.gaps, summarized(t.load)
+	x.Ledger, x.Scaled = t.servers.ledger(), t.servers.scaledAfter(x.From)
 	return x
 }
 
@@ -212,7 +219,15 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	if r.firstAt > 0 {
 		e.TTFT = micros(r.firstAt - r.sentAt)
 	}
+	e.judge(r.slo)
 	t.good.ended(r.class, r.slo, &e)
 	t.pools.ended(r, o, &e)
+	if t.rows != nil {
+		t.rowOf(r, id, o, e)
+	}
 	t.ended.add(e)
+	t.series.ended(&e, o, at)
+	if e.Completed {
+		t.output += float64(e.Tokens)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -45,12 +46,22 @@ type Options struct {
 	PrefixCache bool
 	// SLO is what makes an answer good; nothing where the scenario does not say.
 	SLO SLO
+	// Rows has Out get a line of comma-separated values for each request instead, and Form
+	// a report in the form of another tool in the end.
+	Rows bool
+	Form Form
+	// JUnit is a file for the verdict as JUnit's XML, "" for none.
+	JUnit string
 	// Gaps count those between tokens, where engines begin to tell before the session
 	// does; nil makes its own.
 	Gaps *Gaps
 	// Explain is how many endpoints of a decision are explained to those who
 	// read the reasons; 0 is flow.DefaultExplained.
 	Explain int
+	// Also takes every event, too, after the tally and in the same order; may be
+	// nil. Inputs takes the lines of the log of inputs, besides the recording.
+	Also   flow.Recorder
+	Inputs io.Writer
 	// Judge holds the scenario's expectations against the summary of a run
 	// that was not interrupted; nil where nothing is expected.
 	Judge func(Summary) []Expectation
@@ -59,7 +70,9 @@ type Options struct {
 	itl              []Measured    // as a recording tells
 	indexes          []IndexSummary
 	pools            []PoolSummary // as a recording tells
-	hops             *HopTimes     // as a recording tells
+	fleets           []ServersSummary
+	cost             *CostSummary
+	hops             *HopTimes // as a recording tells
 	servers, prefill []string
 }
 
@@ -74,12 +87,16 @@ type Session struct {
 	ordered *Ordered
 	hops    *hopMeter // of a live run
 	told    bool      // the summary was printed before the end
+	settled *Summary  // of Loaded
 }
 
 // Start opens the recording and begins to listen.
 func Start(o Options) (*Session, error) {
 	s := &Session{options: o, tally: NewTallyFor(o.InFlight)}
 	s.tally.Expect(o.Requests)
+	if o.Also != nil {
+		s.tally.series = NewSeries()
+	}
 	if o.Gaps != nil {
 		s.tally.gaps = o.Gaps
 	}
@@ -89,9 +106,13 @@ func Start(o Options) (*Session, error) {
 			return nil, fmt.Errorf("--record: %w", err)
 		}
 	}
-	if o.JSON {
+	switch {
+	case o.JSON:
 		s.lines = NewWriter(o.Out)
-	} else {
+	case o.Rows:
+		s.tally.rows = newRows(o.Out)
+	case o.Form != "":
+	default:
 		if o.Detail == "" {
 			o.Detail = DetailFor(o.Requests)
 		}
@@ -118,6 +139,7 @@ func (s *Session) Retell(told Summary) {
 		}
 	}
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
+	s.options.fleets, s.options.cost = told.Servers, told.Cost
 	s.options.SLO = told.SLO.slo()
 	s.options.PrefixCache = told.PrefixCache != nil
 	s.servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
@@ -144,12 +166,12 @@ func (s *Session) Explained() int { return s.options.Explained() }
 // Detailed implements flow.Selective: a summary, and a line for each request,
 // are made of the steps.
 func (s *Session) Detailed() bool {
-	return s.lines != nil || s.file != nil || s.view != nil && s.view.detail == Steps
+	return s.lines != nil || s.file != nil || s.options.Also != nil || s.view != nil && s.view.detail == Steps
 }
 
 // Explained is how many endpoints of a decision somebody reads.
 func (o *Options) Explained() int {
-	if !o.JSON && o.File == "" {
+	if !o.JSON && o.File == "" && o.Also == nil {
 		return 0
 	}
 	return cmp.Or(o.Explain, flow.DefaultExplained)
@@ -165,12 +187,32 @@ type Inputs struct {
 	Version string
 }
 
-// Inputs is where a log of inputs goes; nil without a recording.
+// Inputs is where a log of inputs goes; nil where nobody keeps one.
 func (s *Session) Inputs() *Inputs {
-	if s.file == nil {
+	x := &Inputs{s.options.Inputs, s.options.Bodies, s.options.Version}
+	switch {
+	case s.file == nil && x.To == nil:
 		return nil
+	case x.To == nil:
+		x.To = s.file
+	case s.file != nil:
+		x.To = io.MultiWriter(s.file, x.To)
 	}
-	return &Inputs{s.file, s.options.Bodies, s.options.Version}
+	return x
+}
+
+// Summary is what the run came to until now, without what takes a whole run to
+// measure. It may be asked from any goroutine.
+func (s *Session) Summary() Summary { return s.tally.Summary() }
+
+// Series is the run over time; nil without Options.Also.
+func (s *Session) Series() *Series { return s.tally.series }
+
+// Request is what was measured of a request that is in flight or ended lately:
+// its spans by name, and the model server that was picked for it. It may be
+// asked from any goroutine.
+func (s *Session) Request(id string) (spans map[string]machine.Time, server string) {
+	return s.tally.request(id)
 }
 
 // Scraped is told how long a live picker took to read a page of metrics.
@@ -189,6 +231,9 @@ func (s *Session) take(e flow.Event) {
 	}
 	if s.file != nil {
 		s.file.Record(e)
+	}
+	if s.options.Also != nil {
+		s.options.Also.Record(e)
 	}
 }
 
@@ -221,7 +266,11 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	if sum.PrefixCache != nil && sum.PrefixCache.CachedTokens == 0 && !s.options.PrefixCache {
 		sum.PrefixCache = nil
 	}
-	sum.Measures = (Runs{x}).Under(s.options.SLO).All()
+	slo := s.options.SLO
+	if judged(x.Requests) { // each by its class's
+		slo = SLO{}
+	}
+	sum.Measures = (Runs{x}).Under(slo).All()
 	if s.options.load != nil {
 		sum.Load = s.options.load
 	}
@@ -232,10 +281,24 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	if s.options.pools != nil {
 		sum.Pools = s.options.pools
 	}
+	if s.options.fleets != nil {
+		sum.Servers, sum.Cost = s.options.fleets, s.options.cost
+	}
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)
 	}
 	return sum
+}
+
+func (s *Session) writeJUnit(sum Summary) error {
+	f, err := os.Create(s.options.JUnit)
+	if err == nil {
+		err = errors.Join(sum.WriteJUnit(f), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("--junit: %w", err)
+	}
+	return nil
 }
 
 // inOrder puts measures into the order in which they are told.
@@ -274,12 +337,18 @@ func (s *Session) Loaded(settled func(Summary) bool) error {
 	if s.ordered != nil {
 		s.ordered.Drain()
 	}
+	sum := s.summary(false, s.tally.Sample())
+	s.settled = &sum
 	if s.view == nil {
 		return nil
 	}
 	s.told = true
-	return s.print(s.summary(false, s.tally.Sample()))
+	return s.print(sum)
 }
+
+// Settled is what the run's own requests came to, whatever came after them; nil before
+// Loaded.
+func (s *Session) Settled() *Summary { return s.settled }
 
 // maxSettling is how long Loaded waits for events.
 const maxSettling = time.Second
@@ -321,6 +390,15 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 	if s.lines != nil {
 		s.lines.Summary(sum)
 		errs = append(errs, s.lines.Close())
+	}
+	if s.tally.rows != nil {
+		errs = append(errs, s.tally.rows.end())
+	}
+	if s.options.Form != "" {
+		errs = append(errs, figuresOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps).write(s.options.Out, s.options.Form))
+	}
+	if s.options.JUnit != "" {
+		errs = append(errs, s.writeJUnit(sum))
 	}
 	if s.file != nil {
 		s.file.Summary(sum)

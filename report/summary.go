@@ -67,6 +67,10 @@ type Summary struct {
 	// Classes are the classes of traffic, and last all of them together; nothing where
 	// there is one class without an SLO.
 	Classes []ClassSummary `json:"classes,omitempty"`
+	// Servers are those of each group, where they come and go or have a price, and Cost what all of
+	// them came to.
+	Servers []ServersSummary `json:"servers,omitempty"`
+	Cost    *CostSummary     `json:"cost,omitempty"`
 	// Pools are the run's, where there is more to tell than of all together.
 	Pools []PoolSummary `json:"pools,omitempty"`
 	// Expectations are the scenario's, if it has any, each with what was found.
@@ -169,6 +173,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	s.writeSpans(&l)
 	s.writeMeasures(&l)
 	s.writePools(&l)
+	s.writeServers(&l)
 	s.writeLoad(&l)
 	if c := s.PrefixCache; c != nil {
 		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate, counted(c.PromptTokens, "prompt token")))
@@ -320,8 +325,10 @@ func (s Summary) writeMeasures(l *lines) {
 		}
 	}
 	reason := "the run is too short; --output json says what each needs"
-	if why[unsettled] {
-		reason = unsettled
+	for _, text := range []string{unsettled, scaled} {
+		if why[text] {
+			reason = text
+		}
 	}
 	if delete(why, ""); len(why) > 0 {
 		l.add("?", "no interval: "+reason)

@@ -45,14 +45,18 @@ type Tally struct {
 	ended     sample
 	good      goodput
 	pools     pools
+	servers   servers
+	output    float64 // tokens of completed requests
 	foretold  predictionTally
 	sentTo    machine.Time // when the last request was sent
 	byHand    ByHand
 	warnings  []Warning
+	rows      *rows // nil where nobody wants them
 	gaps      *Gaps
 	load      []ServerLoad
 	refusals  counts[string]
 	incidents []Incident
+	series    *Series // nil where nobody looks at it
 }
 
 type openRequest struct {
@@ -184,6 +188,7 @@ func (t *Tally) Record(e flow.Event) {
 	t.warned(&e)
 	if e.Request == "" {
 		t.step(e.Hop).add(e.Step, maxSteps)
+		t.servers.record(&e)
 		t.struck(&e)
 		return // an event of a server's own
 	}
@@ -225,6 +230,7 @@ func (t *Tally) Record(e flow.Event) {
 	case at == sent:
 		if r.sent, r.sentAt, t.sentTo = true, e.Time, max(t.sentTo, e.Time); !r.byHand {
 			r.class, r.slo = t.good.sent(classOf(&e), sloOf(&e))
+			t.series.sent(e.Time)
 		}
 	case at == flow.At{Hop: flow.Client, Step: flow.FirstTokenReceived}:
 		r.firstAt = e.Time
@@ -455,6 +461,8 @@ func (t *Tally) Summary() Summary {
 	}
 	s.Classes = t.good.summary(measured(t.sentTo, t.last).Seconds())
 	s.Pools = t.pools.summary(t.pods, t.prefills)
+	s.Servers = t.servers.summary(t.last)
+	s.Cost = costs(s.Servers, t.output)
 	s.Refusals, s.Incidents = maps.Clone(t.refusals), slices.Clone(t.incidents)
 	s.Predictions, s.Load = t.foretold.summary(), summarized(t.load)
 	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)

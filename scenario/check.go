@@ -136,6 +136,7 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	out = append(out, once(servers)...)
 	out = append(out, s.checkFaults(p, path+".modelServer.faults")...)
 	out = append(out, s.checkIncidents(p, path+".incidents")...)
+	out = append(out, s.checkLifecycles(p, path)...)
 	longest := time.Duration(p.longestPrefill())
 	if !s.written(path+".epp.holdLimit") && p.EPP.HoldLimit < 2*longest {
 		p.EPP.HoldLimit = 2 * longest // a limit nobody asked for must not cut a prefill somebody did

@@ -113,12 +113,33 @@ func (p *Pool) NIC() (link.Wire, error) { return link.WireNamed(p.Disaggregation
 // holdBlocks is HoldBlocks on the engine's clock.
 func (d *Disaggregation) holdBlocks() machine.Time { return machine.FromDuration(d.HoldBlocks) }
 
-// Servers is how many model servers are simulated: the pool's replicas, and
-// then those that only prefill.
-func (p *Pool) Servers() int { return p.Replicas + p.Disaggregation.PrefillReplicas }
+// Servers is how many model servers there may be at once: those that decode, and then
+// those that only prefill. Where none come or go it is how many there are.
+func (p *Pool) Servers() (n int) {
+	if !p.Lives() {
+		return p.Replicas + p.Disaggregation.PrefillReplicas
+	}
+	for _, d := range p.Deployments() {
+		n += d.Places
+	}
+	return n
+}
+
+// Decoders is how many of them decode.
+func (p *Pool) Decoders() (n int) {
+	if !p.Lives() {
+		return p.Replicas
+	}
+	for _, d := range p.Deployments() {
+		if !d.Prefills {
+			n += d.Places
+		}
+	}
+	return n
+}
 
 // Prefills tells whether the server with this index only prefills.
-func (p *Pool) Prefills(index int) bool { return index >= p.Replicas }
+func (p *Pool) Prefills(index int) bool { return index >= p.Decoders() }
 
 // RoleLabel tells what a server of a disaggregated pool does.
 const RoleLabel = "llm-d.ai/role"

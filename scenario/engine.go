@@ -125,7 +125,7 @@ func (p *Pool) ServerName(index int) string {
 	case p.Disaggregation.PrefillReplicas == 0:
 		return fmt.Sprintf("%s-%d", p.Name, index)
 	case p.Prefills(index):
-		return fmt.Sprintf("%s-prefill-%d", p.Name, index-p.Replicas)
+		return fmt.Sprintf("%s-prefill-%d", p.Name, index-p.Decoders())
 	}
 	return fmt.Sprintf("%s-decode-%d", p.Name, index)
 }

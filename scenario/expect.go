@@ -16,6 +16,8 @@ type Expectations struct {
 	Outcomes OutcomeExpectations `json:"outcomes"`
 	// The most that spans of a request's life may take.
 	Spans SpanExpectations `json:"spans"`
+	// Limits of any figure that the summary has.
+	Measures []Limit `json:"measures" max:"64"`
 }
 
 // OutcomeExpectations are amounts of requests by outcome.
@@ -155,6 +157,9 @@ type Measured struct {
 	Outcomes map[flow.Outcome]int
 	// Span gives a quantile ("p50" … "max") of a span, if it was measured.
 	Span func(span, quantile string) (time.Duration, bool)
+	// Measure gives a figure by its name, if there is one: in seconds, as a share, or a
+	// number. It may be nil.
+	Measure func(name string) (float64, bool)
 }
 
 // Expectation is one expectation and whether it was met.
@@ -184,6 +189,15 @@ func (e *Expectations) Check(m Measured) []Expectation {
 			}
 			out = append(out, x)
 		}
+	}
+	for _, l := range e.Measures {
+		x := Expectation{What: l.Measure, Expected: l.words(), Found: "never measured"}
+		if m.Measure != nil {
+			if v, ok := m.Measure(l.Measure); ok {
+				x.Found, x.OK = l.text(v), l.holds(v)
+			}
+		}
+		out = append(out, x)
 	}
 	return out
 }

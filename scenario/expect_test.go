@@ -1,7 +1,9 @@
 package scenario
 
 import (
+	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,12 +16,17 @@ import (
 func TestExpectations(t *testing.T) {
 	s, err := Parse("x.yaml", []byte(`{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a}], expectations: {
 		outcomes: {completed: 95%..100%, refused: 0, unavailable: 1..2, left: 100%},
-		spans: {ttft: {p50: 1s, p99: 2s}, hold: {max: 1m}}}}`))
+		spans: {ttft: {p50: 1s, p99: 2s}, hold: {max: 1m}},
+		measures: ["ttft p99 <= 200ms", "goodput>=40", "utilisation decode <= 85%", "itl p50 <= 1ms"]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := s.Expectations.Check(Measured{Requests: 40, Outcomes: map[flow.Outcome]int{flow.Completed: 37, flow.Unavailable: 2, flow.Broken: 1},
-		Span: func(span, quantile string) (time.Duration, bool) { return 1500 * time.Millisecond, span == "ttft" }})
+		Span: func(span, quantile string) (time.Duration, bool) { return 1500 * time.Millisecond, span == "ttft" },
+		Measure: func(name string) (float64, bool) {
+			v, ok := map[string]float64{"ttft p99": 0.25, "goodput": 40, "utilisation decode": 0.9}[name]
+			return v, ok
+		}})
 	want := []Expectation{
 		{"completed", "95%..100%", "92.5%", false},
 		{"refused", "0", "0", true},
@@ -28,6 +35,10 @@ func TestExpectations(t *testing.T) {
 		{"ttft p50", "at most 1s", "1.5s", false},
 		{"ttft p99", "at most 2s", "1.5s", true},
 		{"hold max", "at most 1m0s", "never measured", false},
+		{"ttft p99", "at most 200ms", "250ms", false},
+		{"goodput", "at least 40", "40", true},
+		{"utilisation decode", "at most 85%", "90%", false},
+		{"itl p50", "at most 1ms", "never measured", false},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
@@ -55,6 +66,32 @@ func TestEveryOutcomeCanBeExpected(t *testing.T) {
 	for i, f := range strictyaml.Fields(reflect.TypeFor[SpanExpectations]()) {
 		if got := (&SpanExpectations{}).list()[i].span; got != f.Name {
 			t.Errorf("field %s is held against %s", f.Name, got)
+		}
+	}
+}
+
+// Limits that cannot be meant are told with what can.
+func TestLimitsAreStrict(t *testing.T) {
+	for text, want := range map[string]string{
+		"ttft p99":                "such as ttft p99 <= 200ms",
+		"ttft p98 <= 1s":          "did you mean \"ttft p9",
+		"ttft p99 <= 200":         "a duration such as 200ms",
+		"goodput >= fast":         "a number such as 40",
+		"goodput >= -1":           "a number such as 40",
+		"goodput >= NaN":          "a number such as 40",
+		"utilisation <= 130%":     "a share such as 95%",
+		"x <= 1":                  "they are requests/s, ",
+		"utilisation prefil <= 1": "did you mean \"utilisation prefill\"",
+	} {
+		var l Limit
+		if err := l.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: found %v, expected %q in it", text, err, want)
+		}
+	}
+	for _, text := range []string{"ttft p99 <= 200ms", "goodput >= 40.5", "kv use peak <= 12.5%"} {
+		var l, again Limit
+		if err := errors.Join(l.UnmarshalText([]byte(text)), again.UnmarshalText([]byte(l.String()))); err != nil || l != again || l.String() != text {
+			t.Errorf("%s: found %+v, then %+v: %v", text, l, again, err)
 		}
 	}
 }

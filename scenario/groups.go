@@ -18,6 +18,10 @@ type ServerGroup struct {
 	Role ServerRole `json:"role"`
 	// What is other than the pool's modelServer says: the accelerator and all that times and memory depend on. What requests see is the same in the whole pool.
 	ModelServer ModelServer `json:"modelServer"`
+	// What changes the number of replicas while requests are under way.
+	Autoscaling Autoscaling `json:"autoscaling"`
+	// What the group's accelerators cost; left out, what the pool's do.
+	Price Price `json:"price"`
 }
 
 func (g *ServerGroup) defaults() { g.Replicas, g.Role = 1, DecodeRole }
@@ -40,15 +44,12 @@ var ofPool = []string{"batching", "prefixCaching", "blockSize", "outputTokens", 
 // where the pool has no groups. Groups that only prefill come last, as their servers
 // do.
 func (p *Pool) group(index int) (g *ServerGroup, number int) {
-	for _, role := range []ServerRole{DecodeRole, PrefillRole} {
-		for i := range p.Groups {
-			if g := &p.Groups[i]; g.Role != role {
-				continue
-			} else if index < g.Replicas {
-				return g, index
-			} else {
-				index -= g.Replicas
-			}
+	if len(p.Groups) == 0 {
+		return nil, 0
+	}
+	for _, d := range p.Deployments() {
+		if index < d.First+d.Places {
+			return &p.Groups[slices.IndexFunc(p.Groups, func(g ServerGroup) bool { return g.Name == d.Group })], index - d.First
 		}
 	}
 	return nil, 0

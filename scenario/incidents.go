@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 type Incident struct {
 	// When it happens, from the first request on.
 	At time.Duration `json:"at" min:"0s" max:"240h"`
-	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), slow-down (the steps of a server that batches take longer, as on an accelerator that is throttled), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost).
+	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), slow-down (the steps of a server that batches take longer, as on an accelerator that is throttled), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server leaves: it finishes what it has, and gets nothing new).
 	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, the first being 0; servers that only prefill come last.
 	Server int `json:"server" min:"0" max:"4096"`
@@ -26,6 +27,12 @@ type Incident struct {
 	Replica int `json:"replica" min:"0" max:"63"`
 	// How many times as long steps take with slow-down; 2 is half as fast.
 	Factor float64 `json:"factor" min:"0.01" max:"100"`
+	// How many servers join with add-server.
+	Count int `json:"count" min:"1" max:"1024"`
+	// The group of servers that they join, where the pool has groups.
+	Group string `json:"group"`
+	// How long a server has to finish what it has with drain-server; left out, the pool's lifecycle.gracePeriod.
+	Grace time.Duration `json:"grace" min:"1ms" max:"24h"`
 	// How long until the engine is back, with an empty cache (left out: it stays dead), or the endpoint picker (left out: it is at once), or until it is as fast as before (left out: it stays slow).
 	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
@@ -41,14 +48,16 @@ const (
 	LoseIndex      IncidentKind = "lose-index"
 	RestartEPP     IncidentKind = "restart-epp"
 	SlowDown       IncidentKind = "slow-down"
+	AddServer      IncidentKind = "add-server"
+	DrainServer    IncidentKind = "drain-server"
 )
 
 func (IncidentKind) Values() []string {
-	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP), string(SlowDown)}
+	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP), string(SlowDown), string(AddServer), string(DrainServer)}
 }
 
 // ofServer says that it happens to one server, or to its sidecar.
-func (k IncidentKind) ofServer() bool { return k != LoseIndex && k != RestartEPP }
+func (k IncidentKind) ofServer() bool { return k != LoseIndex && k != RestartEPP && k != AddServer }
 
 // Control is what the engine is told; false where the incident is none of an
 // engine.
@@ -83,6 +92,9 @@ func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.
 	case RestartEPP:
 		e.Hop, e.Endpoint = flow.EPP, ""
 		e.Details = append(e.Details, flow.D("replica", i.Replica))
+	case AddServer:
+		e.Endpoint = ""
+		e.Details = append(e.Details, flow.D("count", max(1, i.Count)))
 	case LoseRank:
 		e.Details = append(e.Details, flow.D("rank", i.Rank))
 	case SlowDown:
@@ -92,6 +104,23 @@ func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.
 		e.Details = append(e.Details, flow.D("for", i.For.String()))
 	}
 	return e
+}
+
+// CheckIncident tells why an incident cannot happen in a pool now, whatever its time;
+// nil where it can.
+func (s *Scenario) CheckIncident(p *Pool, x *Incident) error {
+	if x.Server < 0 || x.Server >= max(1, p.Servers()) || x.Replica < 0 || x.Rank < 0 || !(x.Factor >= 0 && x.Factor <= 100) || x.For < 0 || x.For > 240*time.Hour {
+		return fmt.Errorf("found server %d, factor %g, for %s; expected server 0 to %d, a factor up to 100 and at most 240h", x.Server, x.Factor, x.For, max(1, p.Servers())-1)
+	}
+	if !slices.Contains(x.What.Values(), string(x.What)) {
+		return fmt.Errorf("found %q; expected one of %s", x.What, strings.Join(x.What.Values(), ", "))
+	}
+	one := *p
+	one.Incidents = []Incident{*x}
+	if problems := s.checkIncidents(&one, "incident"); len(problems) > 0 {
+		return fmt.Errorf("%s; expected %s", problems[0].Found, problems[0].Expected)
+	}
+	return nil
 }
 
 // checkIncidents tells what cannot happen in this pool.
@@ -109,12 +138,18 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			add(".what", "lose-index where the model servers publish no KV events", "modelServer.kvEvents with a format beside it")
 		case x.What == RestartSidecar && p.Sidecar != RoutingSidecar:
 			add(".what", "restart-sidecar without sidecars", "sidecar: routing beside it")
-		case x.What == RestartSidecar && x.Server >= p.Replicas:
-			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a decode server of the pool", p.Replicas-1))
+		case x.What == RestartSidecar && x.Server >= p.Decoders():
+			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a decode server of the pool", p.Decoders()-1))
 		case x.What == RestartEPP && x.Replica >= p.EPP.Replicas:
 			add(".replica", fmt.Sprintf("found %d", x.Replica), fmt.Sprintf("0 to %d, a replica of the pool's endpoint picker", p.EPP.Replicas-1))
 		case x.What.ofServer() && x.Server >= p.Servers():
 			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a server of the pool", p.Servers()-1))
+		case x.What == AddServer && len(p.Groups) > 0 && !slices.ContainsFunc(p.Groups, func(g ServerGroup) bool { return g.Name == x.Group }):
+			add(".group", found(x.Group), "one of the pool's groups")
+		case x.What == AddServer && len(p.Groups) == 0 && x.Group != "":
+			add(".group", found(x.Group), "nothing: the pool has no groups")
+		case x.What == AddServer && p.scales(x.Group):
+			add(".what", "add-server with autoscaling", "drain-server, or nothing: the autoscaler says how many servers there are to be")
 		case x.What == SlowDown && x.Factor == 0:
 			add(".factor", "missing", "how many times as long steps take, such as factor: 2")
 		case x.What == SlowDown && p.ModelServer.Batching == Independent:
@@ -127,7 +162,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 		for _, f := range []struct {
 			field string
 			wrong bool
-		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"factor", x.What != SlowDown}, {"for", x.What == RestartSidecar || x.What == LoseIndex}, {"server", !x.What.ofServer()}} {
+		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"factor", x.What != SlowDown}, {"count", x.What != AddServer}, {"group", x.What != AddServer}, {"grace", x.What != DrainServer}, {"for", x.What == RestartSidecar || x.What == LoseIndex || x.What == AddServer || x.What == DrainServer}, {"server", !x.What.ofServer()}} {
 			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
 				add("."+f.field, "given with what: "+string(x.What), "nothing: it means something with another what only")
 			}

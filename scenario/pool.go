@@ -46,6 +46,12 @@ type Pool struct {
 	// llm-d's latency predictor, which the picker's predicted-latency-producer asks how long a request would take at each server.
 	Predictor Predictor `json:"predictor"`
 
+	// How model servers come and go.
+	Lifecycle Lifecycle `json:"lifecycle"`
+	// What changes the number of replicas while requests are under way; of a pool with groups, each has one of its own.
+	Autoscaling Autoscaling `json:"autoscaling"`
+	// What the accelerators cost.
+	Price Price `json:"price"`
 	// What happens to parts of the pool while requests are under way.
 	Incidents []Incident `json:"incidents" max:"1000"`
 

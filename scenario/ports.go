@@ -33,7 +33,7 @@ func (s *Scenario) checkPorts() Problems {
 	for i := range s.Pools {
 		servers, pickers, managers = servers+s.Pools[i].Servers(), pickers+s.Pools[i].EPP.Replicas, managers+countTrue(s.Pools[i].KVManager)
 		if s.Pools[i].Sidecar == RoutingSidecar {
-			sidecars += s.Pools[i].Replicas
+			sidecars += s.Pools[i].Decoders()
 		}
 	}
 	taken := map[int]string{}

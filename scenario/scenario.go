@@ -100,12 +100,15 @@ func Embedded() *Scenario {
 }
 
 // Load reads a scenario file. Mistakes in it come back as Problems.
-func Load(path string) (*Scenario, error) {
+func Load(path string) (*Scenario, error) { return LoadWith(path, nil) }
+
+// LoadWith is Load with fields set to other values.
+func LoadWith(path string, settings []Setting) (*Scenario, error) {
 	data, err := files.Read(path, MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	s, err := Parse(path, data)
+	s, err := ParseWith(path, data, settings)
 	if err == nil {
 		s.read = append(s.read, path)
 	}
@@ -114,12 +117,15 @@ func Load(path string) (*Scenario, error) {
 
 // Read reads a scenario from a stream; file is its name in messages, and files
 // that it refers to are looked for in the working directory.
-func Read(file string, from io.Reader) (*Scenario, error) {
+func Read(file string, from io.Reader) (*Scenario, error) { return ReadWith(file, from, nil) }
+
+// ReadWith is Read with fields set to other values.
+func ReadWith(file string, from io.Reader, settings []Setting) (*Scenario, error) {
 	data, err := files.ReadFrom(file, from, MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(file, data)
+	return ParseWith(file, data, settings)
 }
 
 // Parse reads a scenario from memory; file is its name in messages, and files
@@ -175,6 +181,7 @@ func (s *Scenario) readFiles(dir string) Problems {
 		if c.Given() && c.Text == nil {
 			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)
 		}
+		out = append(out, s.readManifests(&s.Pools[i], fmt.Sprintf("pools[%d]", i), dir)...)
 		if c.Text != nil {
 			out = append(out, s.checkPicker(&s.Pools[i], fmt.Sprintf("pools[%d].epp.config", i))...)
 		}

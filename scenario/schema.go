@@ -19,7 +19,7 @@ import (
 // The types' own source: the comment on a field is its description in an
 // editor, so that it is written once.
 //
-//go:embed modelserver.go scenario.go pool.go groups.go faults.go kvcache.go disaggregation.go incidents.go workload.go arrivals.go classes.go trace.go conversations.go hops.go expect.go ports.go predictor.go
+//go:embed modelserver.go scenario.go pool.go groups.go autoscaling.go faults.go kvcache.go disaggregation.go incidents.go workload.go arrivals.go classes.go trace.go conversations.go hops.go expect.go ports.go predictor.go
 var source embed.FS
 
 // Schema is the JSON Schema of a scenario file, for editors and other tools.
@@ -86,9 +86,11 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
 	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange](), reflect.TypeFor[Amount](), reflect.TypeFor[dist.Dist]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
+	case reflect.TypeFor[Limit]():
+		return &jsonschema.Schema{Type: "string", Pattern: `[<>]=`}
 	case reflect.TypeFor[Share]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
-	case reflect.TypeFor[PickerConfig]():
+	case reflect.TypeFor[PickerConfig](), reflect.TypeFor[Manifest]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "object"}}}
 	}
 	return nil
@@ -111,7 +113,7 @@ func finish(s *jsonschema.Schema, t reflect.Type) {
 			p.MaxItems = count(f.Tag.Get("max"))
 			p.MinItems = count(f.Tag.Get("min"))
 		case reflect.Int64, reflect.Struct:
-			if p.Description != "" && !isSection(f.Type) && f.Type != reflect.TypeFor[PickerConfig]() {
+			if p.Description != "" && !isSection(f.Type) && f.Type != reflect.TypeFor[PickerConfig]() && f.Type != reflect.TypeFor[Manifest]() {
 				p.Description += " Takes " + strictyaml.Expected(f.Type, f.Tag) + "."
 			}
 		}

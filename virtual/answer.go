@@ -54,6 +54,10 @@ type sequence struct {
 
 // reach begins a request at a model server, with its headers.
 func (r *request) reach(s *server, endpoint string, head header.List) {
+	if s.absent() { // nobody listens there
+		r.cut(false)
+		return
+	}
 	if bad := s.core.Refuses(r.w.now); bad != nil && r.GRPC {
 		r.endCall(bad, nil)
 		return
@@ -62,6 +66,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 		return
 	}
 	a := r.newAnswering()
+	s.serves(a)
 	a.s, a.api, a.head = s, modelserver.APIOf(r.Path), modelserver.ReadHead(head.Get)
 	a.fx.List = a.one.effects[:0]
 	a.open(r.w, &a.resp, &a.fx, a.carry)

@@ -61,7 +61,7 @@ func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 		return nil
 	}
 	x.sessions = p.Disaggregation.SessionCache
-	for i := range p.Replicas {
+	for i := range p.Decoders() {
 		c := p.SidecarConfig()
 		c.StandIns = true
 		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, x.w.rec, x.servers[i].endpoint, disagg.NewEngines()
@@ -71,7 +71,7 @@ func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 		}
 		x.servers[i].sidecar = car
 	}
-	for i := p.Replicas; i < p.Servers(); i++ {
+	for i := p.Decoders(); i < p.Servers(); i++ {
 		x.prefillers = append(x.prefillers, x.servers[i].endpoint)
 	}
 	return nil

@@ -2,7 +2,9 @@ package virtual
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -31,6 +33,11 @@ func (x *incident) happen() {
 	switch x.What {
 	case scenario.RestartSidecar:
 		p.restartSidecar(p.servers[x.Server])
+	case scenario.AddServer:
+		f := p.fleets[slices.IndexFunc(p.fleets, func(f *fleet) bool { return f.d.Takes(x.Incident) })]
+		f.input(deployment.Scale{Replicas: f.m.Status().Wanted + max(1, x.Count)})
+	case scenario.DrainServer:
+		p.servers[x.Server].drain(x.Incident)
 	case scenario.LoseIndex:
 		p.kv.lose()
 	case scenario.RestartEPP:

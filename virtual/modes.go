@@ -19,7 +19,7 @@ type modes struct {
 
 func modesOf(index int, p *scenario.Pool) modes {
 	m := modes{limit: machine.FromDuration(p.EPP.ProcessingTimeout), failOpen: p.FailureMode == scenario.FailOpen}
-	m.servers = Endpoints(index, p)[:p.Replicas]
+	m.servers = Endpoints(index, p)[:p.Decoders()]
 	switch p.EPP.Responses() {
 	case scenario.ResponseBuffered:
 		m.response = stream.Buffered

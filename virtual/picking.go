@@ -2,7 +2,6 @@ package virtual
 
 import (
 	"fmt"
-	"net"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp"
@@ -79,14 +78,7 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	}
 	k.class, k.while = machine.ClassTimer, w.busy // pages are scraped for ever
 	k.open(w, k.m, &k.fx, func(i int) { k.effect(k.fx.List[i]) })
-	var endpoints []*picker.Endpoint
-	for _, sv := range of.servers {
-		host, port, err := net.SplitHostPort(sv.endpoint)
-		if err != nil {
-			return err
-		}
-		endpoints = append(endpoints, picker.NewEndpoint("default", sv.name, host, port, p.Labels(sv.index)))
-	}
+	endpoints := of.endpoints()
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
 		x, text := r.Inputs(), string(c.Text)
 		w.logged++
@@ -99,7 +91,7 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	k.samples, k.turns = nil, nil
 	for i := range k.m.Sources() {
 		k.samples = append(k.samples, metrics.NewCollector(k.m.Sources()[i].Wants))
-		k.turns = append(k.turns, make([]int64, len(endpoints)))
+		k.turns = append(k.turns, make([]int64, len(of.servers)))
 	}
 	if !slices.ContainsFunc(stats.UsageFamilies, k.wanted) {
 		for _, sv := range of.servers {
@@ -108,6 +100,9 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	}
 	if w.now == 0 {
 		of.kv.connect(k)
+	}
+	if slices.ContainsFunc(of.fleets, func(f *fleet) bool { return f.scaler != nil }) {
+		k.m.KeepLatencies()
 	}
 	if o, given := p.EPP.Objects(); given {
 		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
@@ -173,9 +168,13 @@ func (k *picking) scrape(t *epp.Target, source int) {
 	}
 	took := machine.Time(0)
 	if k.w.now > 0 {
-		n := &k.turns[source][t.Place()]
+		place := t.Place()
+		if k.pool.fleets != nil { // where servers come and go places do too
+			place = k.pool.byAddr[t.HostPort()].index
+		}
+		n := &k.turns[source][place]
 		*n++
-		took = k.w.hops.scrapes(source, t.Place(), len(k.pool.servers), *n)
+		took = k.w.hops.scrapes(source, place, len(k.pool.servers), *n)
 	}
 	asked := k.m
 	k.look(k.w.now.Add(took/2), func() {

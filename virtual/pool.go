@@ -23,6 +23,8 @@ import (
 type pool struct {
 	w          *world
 	index      int
+	spec       *scenario.Pool
+	fleets     []*fleet // of servers that come and go
 	name       string
 	model      string
 	adapters   map[string]engine.AdapterID
@@ -54,7 +56,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	if len(p.Endpoints) > 0 {
 		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
 	}
-	x := &pool{w: w, index: index, name: p.Name, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
+	x := &pool{w: w, index: index, spec: p, name: p.Name, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	_, packed := p.Tokenizer().(tokens.Packed)
@@ -76,6 +78,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	if x.net, err = newNetwork(x, p); err != nil {
 		return err
 	}
+	x.startFleets(s, p)
 	// An incident is the last of its moment: who arrives then finds the server as
 	// it was, and sees it die.
 	for i := range p.Incidents {

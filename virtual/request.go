@@ -272,7 +272,7 @@ func (r *request) forward(set header.List) {
 	r.w.head = head                                                             // which is read before anything else is sent
 	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks
 	r.server = r.pool.byAddr[first]
-	if r.server.sidecar != nil {
+	if r.server.sidecar != nil && !r.server.absent() {
 		r.enter(r.server, head.Get("x-prefiller-host-port"))
 		return
 	}

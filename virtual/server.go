@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
@@ -37,9 +38,13 @@ type server struct {
 	made     uint64                           // their tokens
 	kv       kvOutbox
 	steps    lifecycle.EngineSteps
-	told     stats.Server // in the metrics
-	pages    []page       // by data source
-	readings []*reading   // of each picker; none where pages are made at their times
+	fleet    *fleet           // nil where servers neither come nor go
+	phase    deployment.Phase // in it
+	lived    bool             // it was ever there
+	has      []*answering     // what it may have in hand, in a fleet
+	told     stats.Server     // in the metrics
+	pages    []page           // by data source
+	readings []*reading       // of each picker; none where pages are made at their times
 }
 
 // changes brings up to date what the picker knows of the server as it was.

@@ -172,6 +172,11 @@ func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSum
 
 // run plays until nothing is left to happen, or progress stops it.
 func (w *world) run(progress func(done int) bool) error {
+	for _, p := range w.pools {
+		for _, f := range p.fleets {
+			f.begin()
+		}
+	}
 	w.start()
 	return w.goOn(progress)
 }

@@ -279,6 +279,7 @@ func (m *Machine) done(r *Request) {
 	r.state = ended
 	m.respond(r, (*picker.Response).Tell)
 	m.checkPrediction(r)
+	m.latencies.ended(m.now, r)
 	if err := m.p.Release(m.now, r.Decision); r.Err == nil {
 		r.Err = err
 	}

@@ -82,6 +82,7 @@ type Machine struct {
 	indexFx   kvindex.Effects
 	told      kvindex.Events
 	decisions decisions
+	latencies *latencies // nil where nobody reads them
 
 	log    Log
 	serial uint64   // of requests, in the log

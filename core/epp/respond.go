@@ -66,7 +66,9 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 				break
 			}
 		}
-		add(picker.HeaderScores, d.ScoreList())
+		if len(r.Left) <= maxScores || wants(d) {
+			add(picker.HeaderScores, d.ScoreList())
+		}
 	}
 	var filters, scorers machine.Time
 	for _, s := range d.Spans {
@@ -96,10 +98,19 @@ func traceID(h header.List) string {
 	return id
 }
 
+// maxScores bounds the scores of a response that did not ask for them: headers have
+// their limits.
+const maxScores = 64
+
+// wants says whether the request itself asks for the reasons.
+func wants(d *picker.Decision) bool {
+	ask := d.Request.Headers.Get(picker.HeaderExplain)
+	return ask != "" && ask != "false" && ask != "0"
+}
+
 // asked says whether the response of a decided request is to explain it.
 func (m *Machine) asked(d *picker.Decision) bool {
-	ask := d.Request.Headers.Get(picker.HeaderExplain)
-	return m.c.ExplainHeaders || ask != "" && ask != "false" && ask != "0"
+	return m.c.ExplainHeaders || wants(d)
 }
 
 func milliseconds(t machine.Time) string { return strconv.FormatFloat(t.Seconds()*1e3, 'f', 3, 64) }

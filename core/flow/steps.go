@@ -23,6 +23,8 @@ const (
 	LastTokenReceived  Step = "last_token_received"  // the response is whole
 	ClientLeft         Step = "client_left"          // the client gave up on purpose
 	Finished           Step = "finished"             // the request's one outcome
+	// Acted is no request's: somebody did something to the run from its page.
+	Acted Step = "acted"
 )
 
 // Steps of the EPP.
@@ -82,6 +84,14 @@ const (
 	// of the pool, and it is over.
 	IncidentBegan Step = "incident_began"
 	IncidentEnded Step = "incident_ended"
+	// ServerStarted to ServerGone and Scaled are no request's, where servers come and go: one is
+	// created, it serves, it gets nothing new, it is no more; and somebody has decided how
+	// many there are to be.
+	ServerStarted Step = "server_started"
+	ServerReady   Step = "server_ready"
+	ServerLeaving Step = "server_leaving"
+	ServerGone    Step = "server_gone"
+	Scaled        Step = "scaled"
 	// EngineStep is no request's: the engine ended a step that all its requests
 	// share. Only where a scenario asks for it.
 	EngineStep Step = "engine_step"

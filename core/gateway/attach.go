@@ -53,6 +53,7 @@ func (b *builder) attach(r *HTTPRoute) {
 					if !e.policed {
 						b.traffic(b.policy("Gateway", &a.Meta, 1), &e)
 					}
+					b.secure(&e, "Gateway", &a.Meta, 1)
 					e.Domain, e.Secure = d, l.Protocol == "HTTPS"
 					l.entries = append(l.entries, &e)
 				}
@@ -183,6 +184,7 @@ func (b *builder) routes(r *HTTPRoute) *madeRoutes {
 				b.traffic(x.policy, &base)
 			}
 		}
+		b.secure(&base, "HTTPRoute", &r.Meta, b.named(r.Name))
 		matches := rule.Matches
 		if len(matches) == 0 {
 			matches = []Match{{}}
@@ -290,6 +292,9 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 			x.Picker = &PickerService{namespace, p.Name}
 		}
 		x.HTTP2 = x.Pool.AppProtocol == "kubernetes.io/h2c"
+		if k := x.Pool.KServe; k != nil && k.Health.Enabled {
+			x.Health = &k.Health
+		}
 		if p := ref.Picker; p != nil {
 			b.note(p.At.Problem("extensionRef of a backend is document 002's alone", "", "it acts as the pool's own endpointPickerRef").Error())
 			x.FailOpen = p.Failure == "FailOpen"

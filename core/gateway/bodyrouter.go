@@ -93,6 +93,11 @@ func (b *builder) routers() {
 	for _, r := range b.p.Routers {
 		b.insert(r)
 	}
+	for _, g := range b.p.Gateways {
+		if g.Router != nil && g.Keys() != nil {
+			b.note(fmt.Sprintf("%s:%d: Gateway %s/%s: which route a request takes is not known before its body is read; every request needs an API key of one of the routes that ask for one", g.File, g.Line, g.Namespace, g.Name))
+		}
+	}
 	for i := range b.Insertions {
 		if x := &b.Insertions[i]; !slices.ContainsFunc(b.p.Routers, func(r *BodyRouter) bool { return b.inserts(x, r) }) {
 			b.note(x.At.Problem(x.Kind+" "+x.Name, "a body-based router's Service in it", "it has no effect here").Error())

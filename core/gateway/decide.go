@@ -32,6 +32,9 @@ type Verdict struct {
 	Headers      header.List
 }
 
+// StatusNoKey answers a request without an API key where a route asks for one.
+const StatusNoKey = 401
+
 // StatusNoRoute answers what no route matches.
 const StatusNoRoute = 404
 
@@ -45,6 +48,10 @@ func (t *Table) Decide(r Request, port int, draw func(weights int) int) Verdict 
 		return Verdict{Status: StatusNoRoute}
 	}
 	v := Verdict{Route: route, Host: r.Host, Target: r.Target}
+	if !route.Keys.Allow(r) {
+		v.Status = StatusNoKey
+		return v
+	}
 	if x := route.Redirect; x != nil {
 		v.Status, v.Location = x.Code(), route.location(r, port)
 		return v

@@ -46,6 +46,62 @@ type Model struct {
 	} `json:"deployment"`
 
 	At strictyaml.Value `json:"."`
+
+	kind string   // LocalModel, or "" for InferenceModel
+	more []string // flags
+	env  []EnvVar
+}
+
+// LocalModel is document 003's: one model over several workers by tensor parallelism.
+type LocalModel struct {
+	objects.Meta
+	ModelName string `json:"modelName"`
+	Parallel  struct {
+		Size int `json:"size" min:"1" max:"4096"`
+	} `json:"tensorParallelism"`
+	Resources struct {
+		Limits   map[string]strictyaml.Value `json:"limits"`
+		Requests map[string]strictyaml.Value `json:"requests"`
+	} `json:"resources"`
+	Replicas int `json:"replicas" min:"1" max:"10000"`
+	Runtime  struct {
+		Protocol string `json:"protocol"`
+		Env      []struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		} `json:"env" max:"256"`
+	} `json:"runtimeSpec"`
+
+	At strictyaml.Value `json:"."`
+}
+
+func (l *LocalModel) check(v strictyaml.Value) {
+	demand(v.Get("modelName"), "the model's name")
+	if size := max(l.Parallel.Size, 1); l.Replicas%size != 0 {
+		v.Get("replicas").Fail(fmt.Sprintf("found %d workers", l.Replicas), fmt.Sprintf("a multiple of tensorParallelism.size, %d", size), "")
+	}
+	if gpus := l.Resources.Limits["nvidia.com/gpu"]; gpus.Given() {
+		gpus.Int(1, 64, 1)
+	}
+}
+
+// model is what makes the pods: a server for each group of workers, which lie on as
+// many machines as their accelerators ask for.
+func (l *LocalModel) model() Model {
+	size, gpus := max(l.Parallel.Size, 1), 1
+	if v := l.Resources.Limits["nvidia.com/gpu"]; v.Given() {
+		gpus = int(v.Int(1, 64, 1))
+	}
+	m := Model{Meta: l.Meta, At: l.At, kind: "LocalModel", more: []string{fmt.Sprintf("--tensor-parallel-size=%d", size)}}
+	if nodes := (size + gpus - 1) / gpus; nodes > 1 {
+		m.more = append(m.more, fmt.Sprintf("--nnodes=%d", nodes))
+	}
+	m.Source.Hugging.ID = l.ModelName
+	m.Deployment.Replicas = max(l.Replicas, size) / size
+	for _, e := range l.Runtime.Env {
+		m.env = append(m.env, EnvVar{Name: e.Name, Value: e.Value})
+	}
+	return m
 }
 
 type workersSpec struct {
@@ -75,7 +131,7 @@ func (m *Model) serves(p *objects.Pool) bool {
 
 // flags are the server's: the runtime's configuration, and the cache's.
 func (m *Model) flags(name string, port int) []string {
-	out := []string{"--model=" + name, fmt.Sprintf("--port=%d", port)}
+	out := append([]string{"--model=" + name, fmt.Sprintf("--port=%d", port)}, m.more...)
 	for _, p := range m.Runtime.Config.Pairs() {
 		flag := "--" + strings.ReplaceAll(p.Name, "_", "-")
 		switch text := p.Scalar(); text {
@@ -103,8 +159,12 @@ func (b *builder) expand() {
 		return
 	}
 	b.expanded = true
-	for i := range b.Models {
-		m := &b.Models[i]
+	models := slices.Clone(b.Models)
+	for i := range b.LocalModels {
+		models = append(models, b.LocalModels[i].model())
+	}
+	for i := range models {
+		m := &models[i]
 		found := false
 		for k := range b.Pools {
 			p := &b.Pools[k]
@@ -137,8 +197,8 @@ func (m *Model) workers(p *objects.Pool) (out []Workload) {
 			}
 		}
 		maps.Copy(pods, labels)
-		server := Container{Name: "vllm", Image: "vllm/vllm-openai", Args: m.flags(p.KServe.ModelName, port), Ports: []ContainerPort{{Number: port}}, Mounts: map[string]string{}, At: m.At}
-		w := Workload{Meta: m.Meta, Kind: "InferenceModel", Replicas: replicas, Selector: picker.SelectLabels(map[string]string{"app": m.Name + suffix}), Pods: pods, Volumes: map[string]Volume{}, At: m.At}
+		server := Container{Name: "vllm", Image: "vllm/vllm-openai", Args: m.flags(p.KServe.ModelName, port), Ports: []ContainerPort{{Number: port}}, Env: m.env, Mounts: map[string]string{}, At: m.At}
+		w := Workload{Meta: m.Meta, Kind: orElse(m.kind, "InferenceModel"), Replicas: replicas, Selector: picker.SelectLabels(map[string]string{"app": m.Name + suffix}), Pods: pods, Volumes: map[string]Volume{}, At: m.At}
 		w.Name = m.Name + suffix
 		if sidecar {
 			server.Args, server.Ports = m.flags(p.KServe.ModelName, port+1), []ContainerPort{{Number: port + 1}}

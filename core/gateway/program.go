@@ -93,6 +93,8 @@ type Route struct {
 	// Retrying is nil where nothing is tried again.
 	Retrying *Retrying
 
+	// Keys are those that requests need one of; nil where none is asked for.
+	Keys *APIKeys
 	// Asking is how the picker is asked, nil where no policy says that.
 	Asking *Asking
 
@@ -135,6 +137,13 @@ type Backend struct {
 	HTTP2 bool
 	// Limits are those of a policy, nil where none says any.
 	Limits *Limits
+	// Health is how its endpoints are probed (document 003's healthCheck); nil is not.
+	Health *objects.Health
+	// MaxTimeout and MaxRetries bound what clients may ask for (x-request-timeout,
+	// x-max-retries): the strictest that the routes which lead here have; 0 is no
+	// limit, and no retry.
+	MaxTimeout Duration
+	MaxRetries int
 
 	policy *TrafficPolicy // about the backend itself
 }
@@ -205,6 +214,7 @@ func Build(s *Set, o Options) *Program {
 	}
 	slices.SortFunc(b.p.Backends, func(x, y *Backend) int { return strings.Compare(x.Key, y.Key) })
 	b.pools()
+	b.bound()
 	b.routers()
 	b.unread()
 	slices.SortStableFunc(b.p.Status, func(x, y Status) int {

@@ -108,3 +108,31 @@ func (c *Container) Flags(name string) (values []string) {
 	}
 	return values
 }
+
+// PickerOf is the container behind the Service of a pool's endpoint picker, nil where
+// there is none.
+func (s *Set) PickerOf(b *Backend) (*Workload, *Container) {
+	if b.Picker == nil {
+		return nil, nil
+	}
+	service := s.Service(b.Picker.Namespace, b.Picker.Name)
+	if service == nil {
+		return nil, nil
+	}
+	for _, w := range s.Selected(b.Picker.Namespace, service.Selector) {
+		if c := w.With(RolePicker); c != nil {
+			return w, c
+		}
+	}
+	return nil, nil
+}
+
+// holds says whether a pool's picker holds requests open (document 000).
+func (s *Set) holds(b *Backend) bool {
+	_, c := s.PickerOf(b)
+	if c == nil {
+		return false
+	}
+	v, given := c.Flag("hold")
+	return given && v != "false"
+}

@@ -37,6 +37,15 @@ func TestScripts(t *testing.T) {
 					return out.String() + p.Mistakes.Error() + "\n"
 				}
 				return out.String() + "ok\n"
+			case "workloads":
+				s := &Set{}
+				if err := s.Add("m.yaml", []byte(d.Input)); err != nil {
+					return err.Error() + "\n"
+				}
+				Build(s, Options{Supply: true})
+				for _, w := range s.Workloads {
+					fmt.Fprintf(&out, "%d × %s %s %v: %v %v\n", w.Replicas, w.Kind, w.Name, w.Pods, w.Containers[0].Line(), w.Containers[0].Env)
+				}
 			case "body":
 				r := p.Routers[0]
 				for _, g := range p.Gateways {

@@ -23,11 +23,13 @@ type Set struct {
 	Secrets    []Secret
 	Namespaces []Namespace
 
-	Extensions      []ExtensionPolicy
-	HeaderPolicies  []HeaderPolicy
-	TrafficPolicies []TrafficPolicy
-	Models          []Model
-	Insertions      []Insertion
+	Extensions       []ExtensionPolicy
+	HeaderPolicies   []HeaderPolicy
+	TrafficPolicies  []TrafficPolicy
+	SecurityPolicies []SecurityPolicy
+	Models           []Model
+	LocalModels      []LocalModel
+	Insertions       []Insertion
 
 	// Unread are the kinds that were found and that nothing here acts on.
 	Unread map[string]int
@@ -56,8 +58,12 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return into(&s.Extensions, func(x *ExtensionPolicy, m objects.Meta) { x.Meta = m }, (*ExtensionPolicy).check), false
 	case "InferenceModel." + objects.GroupKServe:
 		return into(&s.Models, func(x *Model, m objects.Meta) { x.Meta = m }, (*Model).check), false
+	case "LocalModel." + objects.GroupKServe:
+		return into(&s.LocalModels, func(x *LocalModel, m objects.Meta) { x.Meta = m }, (*LocalModel).check), false
 	case "BackendTrafficPolicy." + GroupEnvoy:
 		return into(&s.TrafficPolicies, func(x *TrafficPolicy, m objects.Meta) { x.Meta = m }, (*TrafficPolicy).check), false
+	case "SecurityPolicy." + GroupEnvoy:
+		return into(&s.SecurityPolicies, func(x *SecurityPolicy, m objects.Meta) { x.Meta = m }, (*SecurityPolicy).check), false
 	case "EnvoyFilter." + GroupEnvoy:
 		return into(&s.HeaderPolicies, func(x *HeaderPolicy, m objects.Meta) { x.Meta = m }, (*HeaderPolicy).check), false
 	case "EnvoyFilter.networking.istio.io":

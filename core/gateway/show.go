@@ -79,6 +79,9 @@ func (r *Route) String() string {
 			fmt.Fprintf(&b, " of %s each", time.Duration(x.Try))
 		}
 	}
+	if r.Keys != nil {
+		b.WriteString(", with an API key")
+	}
 	for _, m := range r.Mirrors {
 		fmt.Fprintf(&b, ", %d/%d mirrored to %s", m.Numerator, m.Denominator, m.Backend.Key)
 	}

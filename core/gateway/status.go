@@ -211,6 +211,9 @@ func (b *builder) pools() {
 	}
 	for i := range b.Pools {
 		p := &b.Pools[i]
+		if idle := p.KServe.Idle(); len(idle) > 0 {
+			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: %s: no effect here", p.File, p.Line, p.Namespace, p.Name, strings.Join(idle, ", ")))
+		}
 		resolved := yes("ResolvedRefs", "ResolvedRefs", "every reference is resolved")
 		accepted := yes("Accepted", "Accepted", "it is served")
 		var picker *PickerService

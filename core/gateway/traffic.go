@@ -302,6 +302,57 @@ func (b *builder) traffic(x *TrafficPolicy, to *Route) {
 	}
 }
 
+// bound finds the strictest limits of the routes that lead to each backend.
+func (b *builder) bound() {
+	seen := map[*Backend]bool{}
+	for _, g := range b.p.Gateways {
+		for _, t := range g.Tables() {
+			for _, h := range t.Hosts {
+				for _, r := range h.Routes {
+					for i := range r.Shares {
+						x := r.Shares[i].Backend
+						if x == nil {
+							continue
+						}
+						if r.Timeout != nil && *r.Timeout > 0 && (x.MaxTimeout == 0 || *r.Timeout < x.MaxTimeout) {
+							x.MaxTimeout = *r.Timeout
+						}
+						b.unheld(r, x)
+						retries := 0
+						if r.Retrying != nil {
+							retries = r.Retrying.Retries
+						}
+						if !seen[x] || retries < x.MaxRetries {
+							x.MaxRetries = retries
+						}
+						seen[x] = true
+					}
+				}
+			}
+		}
+	}
+}
+
+// unheld takes out of a route what would cut or repeat requests that its pool's picker
+// holds open: a limit of one attempt, and retries of more than connections, since part
+// 1 has been sent by then.
+func (b *builder) unheld(r *Route, x *Backend) {
+	if x.Pool == nil || r.Retrying == nil || !b.holds(x) {
+		return
+	}
+	own := *r.Retrying
+	own.Try, own.Codes = 0, nil
+	own.On = slices.DeleteFunc(slices.Clone(own.On), func(on string) bool { return on != "connect-failure" && on != "refused-stream" })
+	if own.Try != r.Retrying.Try || len(own.On) != len(r.Retrying.On) {
+		b.note(r.Rule.At.Problem(fmt.Sprintf("the endpoint picker of %s holds requests open", x.Key), "", "no attempt has a limit of its own, and only connections are tried again: later part 1 has been sent").Error())
+	}
+	if r.Try != nil {
+		b.note(r.Rule.At.Problem(fmt.Sprintf("the endpoint picker of %s holds requests open", x.Key), "", "timeouts.backendRequest has no effect").Error())
+		r.Try = nil
+	}
+	r.Retrying = &own
+}
+
 // ofBackends puts the policies about pools and Services into force, which come
 // before those about routes.
 func (b *builder) ofBackends(x *Backend) {

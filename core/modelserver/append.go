@@ -60,6 +60,8 @@ func (r *Response) describable() bool {
 
 func (r *Request) describable() bool {
 	switch e := r.Encoder.(type) {
+	case nil:
+		return !r.counted
 	case *openaiStream:
 		return !e.o.ContinuousUsage
 	case *openaiWhole:

@@ -24,14 +24,14 @@ type Direct struct {
 	Reason engine.Reason
 
 	said   content
-	memory Memory
+	memory room
 }
 
 // Read reads what a request asks for; told says that somebody wants to know how far it
 // is before it ends. It is false for a request that wants a Response: a bad one, or one
 // that asks for more than one completion.
 func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, told bool) bool {
-	head.Memory = &x.memory
+	head.room = &x.memory
 	q, bad := r.ReadDescribed(api, head, d)
 	if bad != nil || q.Choices() != 1 || q.Image || head.Threshold || q.KV.Threshold > 0 || !q.describable() {
 		return false

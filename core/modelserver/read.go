@@ -27,6 +27,8 @@ type Head struct {
 	// Memory is where the request is read into, which is one of before that nobody
 	// needs any more; nil takes new memory.
 	Memory *Memory
+
+	room *room // instead of Memory, where nobody reads the answer
 }
 
 // FaultHeader asks one server for a fault in one request, as

@@ -69,7 +69,7 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 // fillChat is the request that a chat is, whose prompt is p.
 func (r *Reader) fillChat(head *Head, c *openai.Chat, p Prompt) (*Request, *openai.Error) {
 	key := head.id(&c.Sampling)
-	q := head.Memory.newRequest(c.Stream)
+	q := head.newRequest(c.Stream)
 	q.Key, q.ID, q.N = key, "chatcmpl-"+key, c.Choices()
 	q.Prompts = append(q.Prompts, p)
 	r.show(q, c.Messages, p.Text)
@@ -123,7 +123,7 @@ func (r *Reader) readCompletion(head *Head, body []byte) (*Request, *openai.Erro
 // fillCompletion is the request that a completion is, of these prompts.
 func (r *Reader) fillCompletion(head *Head, c *openai.Completion, prompts ...Prompt) (*Request, *openai.Error) {
 	key := head.id(&c.Sampling)
-	q := head.Memory.newRequest(c.Stream)
+	q := head.newRequest(c.Stream)
 	q.Key, q.ID, q.N = key, "cmpl-"+key, c.Choices()
 	q.Prompts = append(q.Prompts, prompts...)
 	if len(c.Prompt.Texts) > 0 {
@@ -226,6 +226,11 @@ func (r *Reader) Model(q *Request, name string) *openai.Error {
 }
 
 func (r *Reader) encode(q *Request, head *Head, p *openai.Sampling, chat bool, lp *Logprobs) {
+	if q.Encoder == nil {
+		_, continuous := p.Usage()
+		q.counted = q.Stream && continuous
+		return
+	}
 	var ids [][]uint32
 	if p.ReturnTokenIDs {
 		for i := range q.Prompts {

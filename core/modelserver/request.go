@@ -27,8 +27,10 @@ type Request struct {
 	Media     []Media
 	Image     bool // the answer has a picture
 	KV        KVParams
-	Encoder   Encoder
+	// Encoder writes the answer; nil where nobody reads it.
+	Encoder Encoder
 
+	counted  bool // an answer that nobody reads would tell its usage with each token
 	stops    []string
 	stopIDs  []uint32
 	keepStop bool   // the stop string stays in the output
@@ -53,22 +55,36 @@ type Request struct {
 // Memory is a request with OpenAI's encoders and room for its prompt, all in one
 // piece.
 type Memory struct {
+	room
+	stream openaiStream
+	whole  openaiWhole
+}
+
+// room is a request with its prompt.
+type room struct {
 	request Request
-	stream  openaiStream
-	whole   openaiWhole
 	prompt  [1]Prompt
 }
 
-// newRequest is an empty request in m, or in new memory where that is nil.
-func (m *Memory) newRequest(stream bool) *Request {
-	if m == nil {
-		m = new(Memory)
+// newRequest is an empty request in the memory that there is, or in new memory. It has
+// no encoder where nobody reads the answer.
+func (h *Head) newRequest(stream bool) *Request {
+	in, m := h.room, h.Memory
+	if in == nil {
+		if m == nil {
+			m = new(Memory)
+		}
+		in = &m.room
 	}
-	*m = Memory{}
-	r := &m.request
-	r.Stream, r.Prompts, r.Encoder = stream, m.prompt[:0], &m.whole
-	if stream {
+	*in = room{}
+	r := &in.request
+	r.Stream, r.Prompts = stream, in.prompt[:0]
+	switch {
+	case h.room != nil:
+	case stream:
 		r.Encoder = &m.stream
+	default:
+		r.Encoder = &m.whole
 	}
 	return r
 }

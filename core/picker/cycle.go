@@ -1,6 +1,8 @@
 package picker
 
 import (
+	"slices"
+
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -74,7 +76,8 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	}
 	d := c.Decision
 	r := d.run(name)
-	if c.brief && c.all && c.runBriefly(pr, r) {
+	scorers, own := c.weighed(pr.scorers)
+	if c.brief && c.all && !own && c.runBriefly(pr, r) {
 		return r
 	}
 	r.Left = append(r.Left, c.Candidates...)
@@ -97,12 +100,12 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		return r
 	}
 	n := len(r.Left)
-	r.Scorers = pr.scorers
+	r.Scorers = scorers
 	r.rawBuf = grow(r.rawBuf, n*len(pr.scorers))
 	r.Totals = grow(r.Totals, n)
 	clear(r.Totals)
-	for i := range pr.scorers {
-		s := &pr.scorers[i]
+	for i := range r.Scorers {
+		s := &r.Scorers[i]
 		c.running = s.Scorer
 		raw := r.rawBuf[i*n : (i+1)*n : (i+1)*n]
 		clear(raw)
@@ -135,6 +138,24 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		r.Tied = appendTied(r.Tied, r.Left, r.Totals)
 	}
 	return r
+}
+
+// weighed are a profile's scorers with the weights that they have for the request,
+// and whether these are others than the profile's.
+func (c *Cycle) weighed(list []WeightedScorer) (out []WeightedScorer, own bool) {
+	out = list
+	for _, x := range c.p.weighers {
+		c.running = x
+		for i := range list {
+			if by := x.Weigh(c.Request, list[i].Scorer); by != 1 {
+				if !own {
+					out, own = slices.Clone(list), true
+				}
+				out[i].Weight *= by
+			}
+		}
+	}
+	return out, own
 }
 
 // runBriefly runs a profile by what has changed since its last run, or without

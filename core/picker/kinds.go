@@ -40,6 +40,7 @@ var kinds = []kind{
 	{"picker", reflect.TypeFor[EndpointPicker](), inProfiles},
 	{"profile handler", reflect.TypeFor[ProfileHandler](), byItself},
 	{"request header processor", reflect.TypeFor[HeaderProcessor](), byItself},
+	{"plug-in that changes what scorers count", reflect.TypeFor[Weigher](), byItself},
 	{"request body reader", reflect.TypeFor[BodyReader](), byItself},
 	{"prompt reader", reflect.TypeFor[PromptReader](), byItself},
 	{"screener", reflect.TypeFor[Screener](), byItself},

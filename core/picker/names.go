@@ -58,6 +58,20 @@ const (
 	HeaderScores  = "x-windtunnel-scores"
 )
 
+// Headers of document 003 in which clients ask for something (client-headers).
+const (
+	HeaderPriority       = "x-priority"        // high, normal, low, or a number
+	HeaderCachePolicy    = "x-cache-policy"    // prefer-hit
+	HeaderModelOverride  = "x-model-override"  // a model's name
+	HeaderRequestTimeout = "x-request-timeout" // such as 30s
+	HeaderMaxRetries     = "x-max-retries"
+)
+
+// InternalHeaders are what pickers tell gateways, sidecars and model servers, and
+// Envoy its own kind: taken out of what clients send.
+var InternalHeaders = []string{HeaderDestination, KeySubset, KeyServed, KeyScores, HeaderPrefiller, HeaderEncoders, HeaderDataParallel, HeaderKVSource,
+	HeaderTargetPod, HeaderSelectedPod, "x-envoy-upstream-rq-timeout-ms", "x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-max-retries", "x-envoy-retry-on"}
+
 // DefaultFairnessID is the flow of a request that names none.
 const DefaultFairnessID = "default-flow"
 

@@ -127,6 +127,7 @@ type Picker struct {
 	promptReaders   []PromptReader
 	unit, unitLimit int // of prompts, in tokens; 0 where nobody compares them
 	headerProcs     []HeaderProcessor
+	weighers        []Weigher
 	screeners       []Screener
 	producers       []Producer
 	askers          []Asker
@@ -168,6 +169,9 @@ func (p *Picker) wire(plugins []Plugin) {
 		}
 		if x, ok := pl.(HeaderProcessor); ok {
 			p.headerProcs = append(p.headerProcs, x)
+		}
+		if x, ok := pl.(Weigher); ok {
+			p.weighers = append(p.weighers, x)
 		}
 		if x, ok := pl.(Screener); ok {
 			p.screeners = append(p.screeners, x)
@@ -308,7 +312,7 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 	if err := p.resolveModel(r); err != nil {
 		return nil, err
 	}
-	r.Objective = p.objects.objective(newer(r.Headers, HeadersObjective))
+	r.Objective = p.objects.objective(newer(r.Headers, HeadersObjective), r.Model)
 	r.FairnessID = newer(r.Headers, HeadersFairness)
 	r.TTFTMs = parseMs(newer(r.Headers, HeadersTTFT))
 	r.TPOTMs = parseMs(newer(r.Headers, HeadersTPOT))
@@ -627,6 +631,9 @@ type Objects struct {
 	Objectives map[string]int
 	// Rewrites are the pool's InferenceModelRewrites, oldest first.
 	Rewrites []Rewrite
+	// Models are the priorities of requests without an objective, by the models that
+	// they ask for (older InferenceModels).
+	Models map[string]int `json:",omitempty"`
 }
 
 // SetObjects replaces the objects.
@@ -635,6 +642,9 @@ func (p *Picker) SetObjects(o Objects) { p.objects = o }
 // Objects are the objects in force.
 func (p *Picker) Objects() Objects { return p.objects }
 
-func (o *Objects) objective(name string) Objective {
+func (o *Objects) objective(name, model string) Objective {
+	if name == "" {
+		return Objective{Priority: o.Models[model]}
+	}
 	return Objective{Name: name, Priority: o.Objectives[name]}
 }

@@ -65,6 +65,19 @@ type Scorer interface {
 	Score(c *Cycle, candidates []int32, scores []float64)
 }
 
+// CacheScorer is a Scorer of what endpoints hold of a prompt already.
+type CacheScorer interface {
+	Scorer
+	ScoresCache()
+}
+
+// Weigher multiplies the weights of scorers for one request, by what is in its
+// headers alone: 1 leaves them.
+type Weigher interface {
+	Plugin
+	Weigh(r *Request, s Scorer) float64
+}
+
 // EndpointPicker chooses among scored candidates. It appends what it chose,
 // best first, to picked. Random choices draw from Cycle.Draw, so that a seed
 // repeats them.

@@ -23,6 +23,12 @@ func TestLayers(t *testing.T) {
 		}
 		for _, path := range f.imports() {
 			to, inside := strings.CutPrefix(path, Module)
+			if reason := TestHelpers[to]; reason != "" {
+				if !f.test && to != f.dir {
+					t.Errorf("%s: %s is for tests alone: %s", f.path, to, reason)
+				}
+				continue
+			}
 			if !inside || to == f.dir || mayImport(layer, f.dir, to) {
 				continue
 			}

@@ -2,6 +2,8 @@ package contract
 
 // Machines are all machines of the core.
 var Machines = []Machine{
+	of("core/autoscaler.Machine", autoscalers),
+	of("core/deployment.Deployment", deployments),
 	of("core/disagg.ClientRequest", sidecars),
 	of("core/engine.Engine", engines),
 	of("core/epp.Machine", pickers),

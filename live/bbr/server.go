@@ -120,6 +120,9 @@ func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
 		if err != nil {
 			m = stream.Message{Kind: stream.PeerGone}
 		} else if !read(in, &m) {
+			if err := pass(wire, in); err != nil {
+				return err
+			}
 			continue
 		}
 		d.Input(&m)
@@ -136,6 +139,23 @@ func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
 			return nil
 		}
 	}
+}
+
+// pass lets a part of an answer pass: where Envoy shows answers, it waits for a word.
+func pass(wire extprocv3.ExternalProcessor_ProcessServer, in *extprocv3.ProcessingRequest) error {
+	var out extprocv3.ProcessingResponse
+	switch x := in.Request.(type) {
+	case *extprocv3.ProcessingRequest_ResponseHeaders:
+		out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}
+	case *extprocv3.ProcessingRequest_ResponseBody:
+		out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{
+			BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: x.ResponseBody.GetBody(), EndOfStream: x.ResponseBody.GetEndOfStream()}}}}}}
+	case *extprocv3.ProcessingRequest_ResponseTrailers:
+		out.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}
+	default:
+		return nil
+	}
+	return wire.Send(&out)
 }
 
 func ended(err error) error {

@@ -200,8 +200,8 @@ func (p *Process) Drain(ctx context.Context) error {
 	}
 }
 
-// Ejected are the endpoints (ip:port) that outlier detection has ejected, by their
-// clusters.
+// Ejected are the endpoints (ip:port) that outlier detection has ejected, and those
+// that have failed their health checks, by their clusters.
 func (p *Process) Ejected(ctx context.Context) (map[string][]string, error) {
 	body, err := p.admin.do(ctx, http.MethodGet, "/clusters?format=json")
 	if err != nil {
@@ -219,6 +219,7 @@ func (p *Process) Ejected(ctx context.Context) (map[string][]string, error) {
 				} `json:"address"`
 				Health struct {
 					Ejected bool `json:"failed_outlier_check"`
+					Failed  bool `json:"failed_active_health_check"`
 				} `json:"health_status"`
 			} `json:"host_statuses"`
 		} `json:"cluster_statuses"`
@@ -229,7 +230,7 @@ func (p *Process) Ejected(ctx context.Context) (map[string][]string, error) {
 	out := map[string][]string{}
 	for _, c := range page.Clusters {
 		for _, h := range c.Hosts {
-			if h.Health.Ejected {
+			if h.Health.Ejected || h.Health.Failed {
 				out[c.Name] = append(out[c.Name], net.JoinHostPort(h.Address.Socket.Address, strconv.Itoa(h.Address.Socket.Port)))
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // Draining takes no new clients, waits for the request in flight, and says how
@@ -41,7 +43,7 @@ func TestDrain(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	drained := make(chan error, 1)
 	go func() { drained <- p.Drain(ctx) }()
-	eventually(t, "new connections to be refused", func() bool {
+	eventually.Is(t, "new connections to be refused", func() bool {
 		conn, err := net.Dial("tcp", p.Addr)
 		if err == nil {
 			conn.Close()

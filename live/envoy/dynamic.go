@@ -11,6 +11,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	keysv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/api_key_auth/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
@@ -118,6 +120,9 @@ func (t *translation) backend(b *gateway.Backend) error {
 		// What left the endpoints serves nobody any more.
 		IgnoreHealthOnHostRemoval: true}
 	limit(cluster, b.Limits)
+	if b.Health != nil {
+		cluster.HealthChecks = []*corev3.HealthCheck{probe(b)}
+	}
 	if err := t.endpoints(b.Key, t.Endpoints[b.Key]); err != nil {
 		return err
 	}
@@ -149,6 +154,18 @@ func (t *translation) processor(name string, p Processor, mode FailureMode) erro
 	c.EdsClusterConfig, c.LoadAssignment = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: fromControl()}, nil
 	t.r.Clusters[name] = c
 	return t.endpoints(name, addresses)
+}
+
+// probe asks a pool's endpoints how they are.
+func probe(b *gateway.Backend) *corev3.HealthCheck {
+	h := healthEvery(b.Health.Interval)
+	h.Timeout, h.UnhealthyThreshold, h.HealthyThreshold = duration(b.Health.Timeout), count(int(b.Health.UnhealthyThreshold)), count(int(b.Health.HealthyThreshold))
+	check := &corev3.HealthCheck_HttpHealthCheck{Path: b.Health.Endpoint, Host: b.Name} // the cluster's name is no host
+	if b.HTTP2 {
+		check.CodecClientType = typev3.CodecClientType_HTTP2
+	}
+	h.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: check}
+	return h
 }
 
 // limit puts a policy's limits in the place of those that let held requests pass.
@@ -288,9 +305,21 @@ func (t *translation) chain(g *gateway.Served, table *gateway.Table, at string) 
 		return err
 	}
 	if g.Router != nil {
+		if keys := g.Keys(); keys != nil {
+			if err := add(keysFilter, keyFilter(keys), false); err != nil {
+				return nil, err
+			}
+		}
 		p := t.Routers[g.Router.Key]
-		p.Responses = HeadersOnly
-		if err := add(bodyRouterFilter, externalProcessor(g.Router.Key, p.withDefaults(), FailClose), false); err != nil {
+		filter := externalProcessor(g.Router.Key, p.withDefaults(), FailClose)
+		filter.ProcessingMode.ResponseHeaderMode, filter.ProcessingMode.ResponseTrailerMode = extprocv3.ProcessingMode_SKIP, extprocv3.ProcessingMode_SKIP
+		filter.ProcessingMode.ResponseBodyMode = extprocv3.ProcessingMode_NONE
+		if err := add(bodyRouterFilter, filter, false); err != nil {
+			return nil, err
+		}
+	}
+	if g.Router == nil {
+		if err := add(keysFilter, &keysv3.ApiKeyAuth{}, true); err != nil {
 			return nil, err
 		}
 	}

@@ -33,6 +33,9 @@ func (t *translation) route(r *gateway.Route, at string) ([]*routev3.Route, erro
 	out := &routev3.Route{Name: r.Name, Match: matchOf(r)}
 	out.RequestHeadersToAdd, out.RequestHeadersToRemove = headersOf(r.RequestHeaders)
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = headersOf(r.ResponseHeaders)
+	if err := asksKey(r, out); err != nil {
+		return nil, err
+	}
 	if r.Redirect != nil {
 		return redirects(r, out, at), nil
 	}
@@ -64,8 +67,10 @@ func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *route
 		if s.Hostname != "" {
 			action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
 		}
-		var err error
-		out.TypedPerFilterConfig, err = t.asks(r, s)
+		own, err := t.asks(r, s)
+		for name, config := range own {
+			perFilter(out, name, config)
+		}
 		return err
 	}
 	weighted := &routev3.WeightedCluster{}

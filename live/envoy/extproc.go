@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	rulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -23,6 +24,8 @@ func externalProcessor(cluster string, p Processor, mode FailureMode) *extprocv3
 		// Without it a client cannot tell a missing picker from a bug: 500.
 		StatusOnError:   &typev3.HttpStatus{Code: typev3.StatusCode_ServiceUnavailable},
 		MetadataOptions: pickerMetadata(),
+		// The limits that a client asks for are the picker's to set (x-envoy-max-retries …).
+		MutationRules: &rulesv3.HeaderMutationRules{AllowEnvoy: wrapperspb.Bool(true)},
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // The held request, over every pair of protocols and both ways of routing.
@@ -76,7 +78,7 @@ func TestFailOpen(t *testing.T) {
 	picker.server.Stop()
 	began := time.Now()
 	codes, servedBy := map[int]int{}, map[string]bool{}
-	eventually(t, "service by all three endpoints", func() bool {
+	eventually.Is(t, "service by all three endpoints", func() bool {
 		code, body := cl.post(strings.NewReader("hello"), DestinationHeader, endpoints[0])
 		codes[code]++
 		if code == 200 {
@@ -91,7 +93,7 @@ func TestFailOpen(t *testing.T) {
 	})
 
 	again := (&fakePicker{addr: picker.addr, destination: func() string { return endpoints[1] }}).start(t)
-	eventually(t, "the new picker to be asked", func() bool {
+	eventually.Is(t, "the new picker to be asked", func() bool {
 		if code, body := cl.post(strings.NewReader("hello")); code != 200 {
 			t.Fatalf("while the picker comes back: %d %q", code, body)
 		}

@@ -14,6 +14,8 @@ import (
 	uuidv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/windtunnel/windtunnel/core/picker"
 )
 
 // connectionBufferBytes is Envoy's own default for what it buffers of one
@@ -67,7 +69,7 @@ func (c Config) connectionManager() (*hcmv3.HttpConnectionManager, error) {
 
 // manager is a connection manager without its routes.
 func (c Config) manager(filters []*hcmv3.HttpFilter) (*hcmv3.HttpConnectionManager, error) {
-	guard, err := extension("envoy.http.early_header_mutation.header_mutation", dropDestination())
+	guard, err := extension("envoy.http.early_header_mutation.header_mutation", dropInternal())
 	if err != nil {
 		return nil, err
 	}
@@ -103,12 +105,15 @@ func (c Config) manager(filters []*hcmv3.HttpFilter) (*hcmv3.HttpConnectionManag
 	}, nil
 }
 
-// dropDestination takes the destination out of what clients send: with the
-// picker gone (FailOpen) or bypassed it would otherwise choose the upstream.
-func dropDestination() proto.Message {
-	return &earlyv3.HeaderMutation{Mutations: []*rulesv3.HeaderMutation{{
-		Action: &rulesv3.HeaderMutation_Remove{Remove: DestinationHeader},
-	}}}
+// dropInternal takes out of what clients send what is the picker's alone to say:
+// with the picker gone (FailOpen) or bypassed a client would otherwise choose its
+// endpoint, or its prefill server.
+func dropInternal() proto.Message {
+	m := &earlyv3.HeaderMutation{}
+	for _, name := range picker.InternalHeaders {
+		m.Mutations = append(m.Mutations, &rulesv3.HeaderMutation{Action: &rulesv3.HeaderMutation_Remove{Remove: name}})
+	}
+	return m
 }
 
 func (c Config) httpFilters() ([]*hcmv3.HttpFilter, error) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 func TestMain(m *testing.M) {
@@ -64,26 +66,10 @@ func onePool() Config {
 	return Config{Workers: 1, Pools: []Pool{{Name: "default", Picker: Processor{Addresses: []string{"127.0.0.1:9002"}}}}}
 }
 
-// eventually waits for a condition and fails the test when it does not come.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			t.Fatal("waited 20 s for: " + what)
-		case <-tick.C:
-		}
-	}
-}
-
 // idle waits until nothing is in flight at the gateway.
 func idle(t *testing.T, p *Process) {
 	t.Helper()
-	eventually(t, "the gateway to be idle", func() bool {
+	eventually.Is(t, "the gateway to be idle", func() bool {
 		a, err := p.Active(context.Background())
 		if err != nil {
 			t.Fatal(err)

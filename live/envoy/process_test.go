@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 func TestStartReadyStop(t *testing.T) {
@@ -209,7 +211,7 @@ func TestNoOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	eventually(t, "Envoy to die with its parent", func() bool { return !alive(pid) })
+	eventually.Is(t, "Envoy to die with its parent", func() bool { return !alive(pid) })
 }
 
 // alive says whether a process runs; a zombie does not.

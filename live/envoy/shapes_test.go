@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // Endpoints can be changed while Envoy runs.
@@ -32,14 +34,14 @@ func TestEndpointsFile(t *testing.T) {
 	if err := WriteEndpoints(pool.EndpointsFile, pool.Name, []string{one.addr, two.addr}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new endpoint to be used", func() bool {
+	eventually.Is(t, "the new endpoint to be used", func() bool {
 		code, body := cl.post(strings.NewReader("x"))
 		return code == 200 && strings.HasPrefix(body, two.addr)
 	})
 	if err := WriteEndpoints(pool.EndpointsFile, pool.Name, nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "503 without endpoints", func() bool {
+	eventually.Is(t, "503 without endpoints", func() bool {
 		code, _ := cl.post(strings.NewReader("x"))
 		return code == http.StatusServiceUnavailable
 	})
@@ -99,7 +101,7 @@ func TestIdleBackstop(t *testing.T) {
 		t.Errorf("got %d %q, %+v; want 504 by stream_idle_timeout", code, body, r)
 	}
 	idle(t, p)
-	eventually(t, "the picker to forget the request", func() bool { return picker.streams.Load() == 0 })
+	eventually.Is(t, "the picker to forget the request", func() bool { return picker.streams.Load() == 0 })
 }
 
 // A body that trickles past everybody else's limits ends at Envoy's own.
@@ -126,5 +128,5 @@ func TestSlowBodyBackstop(t *testing.T) {
 	if code != http.StatusRequestTimeout || r.Details != "request_overall_timeout" {
 		t.Errorf("got %d %q, %+v; want 408 by request_overall_timeout", code, body, r)
 	}
-	eventually(t, "the picker to forget the request", func() bool { return picker.streams.Load() == 0 })
+	eventually.Is(t, "the picker to forget the request", func() bool { return picker.streams.Load() == 0 })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -44,7 +45,7 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
 	}
 	g = &Generation{Registry: prometheus.NewRegistry()}
-	po := PickingOptions{Config: core.Config{Picker: p, Stream: o.Hold, EmitScores: o.EmitScores, DocumentHeaders: o.PodHeaders, ExplainHeaders: o.ExplainHeaders, History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics), Describe: o.Inputs != nil},
+	po := PickingOptions{Config: core.Config{Picker: p, Stream: o.Hold, EmitScores: o.EmitScores, DocumentHeaders: o.PodHeaders, ExplainHeaders: o.ExplainHeaders, Explain: flow.Explained(o.Hold.Recorder), History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics), Describe: o.Inputs != nil},
 		Made: o.Made(), Inputs: o.Inputs, Now: s.now, PoolName: o.PoolName, Metrics: s.metrics, KV: KVOptions{Registry: g.Registry}, Log: o.Log}
 	po.Stream.Errors = o.Errors
 	if g.Picking, err = NewPicking(po); err != nil {

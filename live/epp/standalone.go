@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -71,7 +73,10 @@ type StandaloneOptions struct {
 	AllowExperimental, IgnoreSubset, EmitScores bool
 	// PodHeaders and ExplainHeaders are core/epp's DocumentHeaders and ExplainHeaders.
 	PodHeaders, ExplainHeaders bool
-	RefreshMetrics             time.Duration
+	// ClientHeaders has the plug-in client-headers act also where the configuration
+	// has none: its parameters as JSON, "" for not.
+	ClientHeaders  string
+	RefreshMetrics time.Duration
 	// Profiling serves Go's profiles under /debug/pprof/ beside the metrics.
 	Profiling bool
 	// StreamMetrics adds metrics about ext_proc streams.
@@ -84,6 +89,9 @@ type StandaloneOptions struct {
 	History  int
 	// Inputs, if not nil, takes down what enters the picker.
 	Inputs *InputLog
+	// Origin is when its time began, from which the events of Hold.Recorder are timed;
+	// zero is now.
+	Origin time.Time
 	// Wrap is Options.Wrap.
 	Wrap      func(net.Listener) net.Listener
 	Log       *slog.Logger
@@ -119,6 +127,9 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 	} else if o.ConfigName == "" {
 		o.ConfigName = "the default configuration"
 	}
+	if err := o.obeyClients(cfg); err != nil {
+		return nil, err
+	}
 	reg := o.Registry
 	if reg == nil {
 		reg = plugins.Builtin()
@@ -133,6 +144,18 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 		o.Log.Warn("epp: configuration", "warning", w)
 	}
 	return p, nil
+}
+
+// obeyClients adds ClientHeaders' plug-in.
+func (o *StandaloneOptions) obeyClients(c *config.Config) error {
+	if o.ClientHeaders == "" || slices.ContainsFunc(c.Plugins, func(p config.Plugin) bool { return p.Type == plugins.TypeClientHeaders }) {
+		return nil
+	}
+	doc, err := strictyaml.Parse([]byte(o.ClientHeaders), strictyaml.Options{File: "client headers", Kubernetes: true})
+	if err == nil {
+		c.Plugins = append(c.Plugins, config.Plugin{Name: plugins.TypeClientHeaders, Type: plugins.TypeClientHeaders, Parameters: doc.Root()})
+	}
+	return err
 }
 
 // Made is what a log of inputs says of the picker that BuildPicker builds.
@@ -154,7 +177,10 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	if o.RefreshMetrics <= 0 {
 		o.RefreshMetrics = 50 * time.Millisecond
 	}
-	began := time.Now()
+	began := o.Origin
+	if began.IsZero() {
+		began = time.Now()
+	}
 	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) }, generations: NewGenerations()}
 	reg := prometheus.NewRegistry()
 	s.metrics = NewPickMetrics(reg, o.PoolName)

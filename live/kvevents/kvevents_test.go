@@ -16,7 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 	"go.uber.org/goleak"
 )
 
@@ -99,16 +99,6 @@ func subscriber(t *testing.T, o SubscriberOptions) *Subscriber {
 	return s
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		pause.For(context.Background(), 2*time.Millisecond)
-	}
-}
-
 func stored(n int) kv.Event {
 	return kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{kv.EngineHash(n + 1)}, Tokens: []uint32{uint32(n)}, BlockTokens: 1, Medium: kv.MediumGPU, Group: kv.NoGroup}
 }
@@ -132,7 +122,7 @@ func TestBothWaysAndAllFormats(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+				eventually.Is(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
 				p.Publish(stored(1))
 				p.Publish(kv.Event{Kind: kv.Cleared})
 				p.Flush()
@@ -197,7 +187,7 @@ func TestBrokenConnections(t *testing.T) {
 	if err := s.Dial(topic, "tcp://"+proxy.l.Addr().String(), p.ReplayEndpoint()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
 	const n = 3000
 	for i := range n {
 		p.Publish(stored(i))
@@ -224,13 +214,13 @@ func TestLossIsNamed(t *testing.T) {
 	if err := s.Dial(topic, "tcp://"+proxy.l.Addr().String(), "none"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
 	p.Publish(stored(0))
 	c.wait(t, "the first message", func(d []Delivery) bool { return len(d) == 1 })
 	proxy.cut()
-	eventually(t, "the cut", func() bool { return p.Stats().Subscribers == 0 })
+	eventually.Is(t, "the cut", func() bool { return p.Stats().Subscribers == 0 })
 	p.Publish(stored(1))
-	eventually(t, "a subscriber again", func() bool { return p.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber again", func() bool { return p.Stats().Subscribers == 1 })
 	p.Publish(stored(2))
 	got := c.wait(t, "the third message", func(d []Delivery) bool { return len(d) == 3 })
 	if got[1].Lost == "" || got[1].From.Pod != topic.Pod || got[2].Seq != 2 {
@@ -256,7 +246,7 @@ func TestPublisherRestarts(t *testing.T) {
 	p.Close()
 	again := publisher(t, PublisherOptions{Bind: endpoint, Replay: replay, Interval: -1})
 	again.Publish(stored(100))
-	eventually(t, "a subscriber again", func() bool { return again.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber again", func() bool { return again.Stats().Subscribers == 1 })
 	again.Publish(stored(101))
 	got := c.wait(t, "two messages more", func(d []Delivery) bool { return len(d) >= 8 })[5:]
 	if got[0].Lost == "" || got[1].Seq != 0 || got[2].Seq != 1 {
@@ -278,7 +268,7 @@ func TestSlowSubscriber(t *testing.T) {
 	if err := s.Dial(topic, p.Endpoint(), ""); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "two subscribers", func() bool { return p.Stats().Subscribers == 2 })
+	eventually.Is(t, "two subscribers", func() bool { return p.Stats().Subscribers == 2 })
 	big := stored(0)
 	big.Tokens = make([]uint32, 1<<20)
 	for p.Stats().Dropped == 0 {
@@ -336,7 +326,7 @@ func TestHostilePeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pub.Close()
-	eventually(t, "a subscriber", func() bool { return pub.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber", func() bool { return pub.Stats().Subscribers == 1 })
 	pub.Publish(stored(1))
 	c.wait(t, "the message", func(d []Delivery) bool { return len(d) == 1 })
 }
@@ -354,7 +344,7 @@ func TestOtherSockets(t *testing.T) {
 	if err := sub.Dial(p.Endpoint()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
 	p.Publish(stored(1))
 	msg, err := sub.Recv()
 	if err != nil || len(msg.Frames) != 3 || string(msg.Frames[0]) != topic.String() || len(msg.Frames[1]) != 8 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // Each message is a line of the publisher's log, in which people look whether
@@ -26,7 +27,7 @@ func TestPublisherLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "two subscribers", func() bool { return p.Stats().Subscribers == 2 })
+	eventually.Is(t, "two subscribers", func() bool { return p.Stats().Subscribers == 2 })
 	p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1}, Tokens: []uint32{1, 2}, BlockTokens: 2, Group: kv.NoGroup})
 	p.Publish(kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{1}, Group: kv.NoGroup})
 	for _, c := range got {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // whole says that the deliveries since the last loss are these numbers from 0.
@@ -48,7 +49,7 @@ func TestReplayComesLater(t *testing.T) {
 	if err := s.Dial(topic, p.Endpoint(), "tcp://"+later); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
 	p.Publish(stored(5))
 	c.wait(t, "the live message", func(got []Delivery) bool { return len(got) == 1 && got[0].Seq == 5 })
 	newProxyAt(t, later, strings.TrimPrefix(p.ReplayEndpoint(), "tcp://"))
@@ -125,7 +126,7 @@ func TestReplayOfWhoComes(t *testing.T) {
 	if err := p.pub.dial(t.Context(), s.Endpoint(), loopbackOf(p.addr, s.Endpoint())); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
 	p.Publish(stored(5))
 	got := c.wait(t, "all messages", whole(6))
 	if got[0].From != (kv.Topic{Pod: "decode-0", Model: "m"}) {

@@ -28,6 +28,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -58,19 +59,8 @@ func publish(t *testing.T, m *Manager, from kv.Topic, format kvevents.Format) *k
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
 	return p
-}
-
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 func call(t *testing.T, m *Manager, method, path, body string) (int, string) {
@@ -96,7 +86,7 @@ func call(t *testing.T, m *Manager, method, path, body string) (int, string) {
 // told the scorers of the pods.
 func seen(t *testing.T, m *Manager, pairs int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d pairs", pairs), func() bool {
+	eventually.Is(t, fmt.Sprintf("%d pairs", pairs), func() bool {
 		sum := 0
 		for _, p := range m.latest.Load().pods {
 			sum += p.Blocks
@@ -168,7 +158,7 @@ func TestDocument(t *testing.T) {
 				if d.HasArg("after-scores") {
 					var n float64
 					d.ScanArgs(t, "after-scores", &n)
-					eventually(t, "the statistics", func() bool {
+					eventually.Is(t, "the statistics", func() bool {
 						done := false
 						m.index.Do(func(_ machine.Time, ix *kvindex.Index) { done = ix.Stats().Asked >= uint64(n) })
 						return done
@@ -435,7 +425,7 @@ func TestBadMessages(t *testing.T) {
 	nameless.Publish(kv.Event{Kind: kv.Cleared})
 	m.received(kvevents.Report{Lost: "all"})
 	publish(t, m, kv.Topic{Pod: "q", Model: "m"}, kvevents.MsgpackMap).Publish(kv.Event{Kind: kv.Cleared})
-	eventually(t, "all three", func() bool {
+	eventually.Is(t, "all three", func() bool {
 		_, text := call(t, m, "GET", "/metrics", "")
 		return strings.Contains(text, "pods_tracked 1") && strings.Count(text, "kv_cache_manager_messages_dropped_total{") == 3
 	})
@@ -459,7 +449,7 @@ func TestSizes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	eventually(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
+	eventually.Is(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
 	p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2, 3}, Tokens: make([]uint32, 48), BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
 	seen(t, m, 3)
 	if _, text := call(t, m, "GET", "/api/v1/cache/pod/p", ""); !strings.Contains(text, `"cache_utilization":0.75,"cache_size_gb":1.5`) {
@@ -522,7 +512,7 @@ func TestMadeUpPods(t *testing.T) { // not in parallel: it looks at the heap
 	}
 	heard := func(pod string) {
 		say(pod)
-		eventually(t, pod, func() bool { _, ok := m.latest.Load().pods[pod]; return ok })
+		eventually.Is(t, pod, func() bool { _, ok := m.latest.Load().pods[pod]; return ok })
 	}
 	heard("first")
 	heap := func() uint64 {

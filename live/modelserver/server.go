@@ -128,22 +128,28 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	s.engine.Steps.Recorder, s.engine.Steps.Detail = o.Recorder, so.Steps
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.http = s.server(o.Logger)
+	s.SetFakeMetrics(so.FakeMetrics)
+	s.imagePercent.Store(int32(so.ImagePercent))
+	return s, s.Inject(so.Inject)
+}
+
+// server is what serves HTTP: once it has been shut down there has to be another.
+func (s *Server) server(log *slog.Logger) *http.Server {
+	so := &s.opts
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(so.TLS == nil)
 	protocols.SetHTTP2(so.TLS != nil)
-	s.http = &http.Server{
+	return &http.Server{
 		Handler:           so.Body.Handler(s.guard(s.measured(s.direct(s.routes())))),
 		Protocols:         &protocols,
 		TLSConfig:         so.TLS,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},
 		ReadHeaderTimeout: time.Minute,
 		IdleTimeout:       10 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	s.SetFakeMetrics(so.FakeMetrics)
-	s.imagePercent.Store(int32(so.ImagePercent))
-	return s, s.Inject(so.Inject)
 }
 
 // Name is the server's name in logs.
@@ -212,14 +218,20 @@ func (s *Server) serve() {
 	if s.opts.OutOfMemory != nil {
 		s.crashes.Go(s.crashLoop)
 	}
+	s.accept()
+}
+
+// accept serves what comes to the listeners, until the server is shut down.
+func (s *Server) accept() {
+	server := s.http
 	s.serving.Go("model server "+s.name+" at "+s.listener.Addr().String(), func() error {
 		if s.opts.TLS != nil {
-			return s.http.ServeTLS(s.listener, "", "")
+			return server.ServeTLS(s.listener, "", "")
 		}
-		return s.http.Serve(s.listener)
+		return server.Serve(s.listener)
 	})
 	if l := s.also; l != nil {
-		s.serving.Go("model server "+s.name+" at "+l.Addr().String(), func() error { return s.http.Serve(l) })
+		s.serving.Go("model server "+s.name+" at "+l.Addr().String(), func() error { return server.Serve(l) })
 	}
 	s.log.Debug("model server listens", "server", s.name, "address", s.endpoint, "models", s.opts.Models)
 }

@@ -67,6 +67,9 @@ func (s *Pool) writeEndpoints() error {
 		Endpoints []endpoint `json:"endpoints"`
 	}
 	for i, e := range s.Endpoints {
+		if s.isAbsent(i) {
+			continue
+		}
 		host, port, err := net.SplitHostPort(e)
 		if err != nil {
 			return err

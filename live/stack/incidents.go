@@ -5,8 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -45,17 +47,22 @@ func (s *Pool) incidents(ctx context.Context) (stop func()) {
 			if ctx.Err() != nil {
 				return
 			}
-			e := m.x.Event(s.Now(), m.step, s.Endpoints[m.x.Server])
-			if err := m.what(); err != nil {
-				s.o.Log.Error("an incident did not happen", "at", m.at, "error", err)
-				e.Details = append(e.Details, flow.D("reason", err.Error()))
-			}
-			if s.o.Recorder != nil {
-				s.o.Recorder.Record(e)
-			}
+			s.tell(m.x, m.step, m.what())
 		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+// tell records that an incident began or ended, or why it did not.
+func (s *Pool) tell(x *scenario.Incident, step flow.Step, err error) {
+	e := x.Event(s.Now(), step, s.Endpoints[x.Server])
+	if err != nil {
+		s.o.Log.Error("an incident did not happen", "what", x.What, "error", err)
+		e.Details = append(e.Details, flow.D("reason", err.Error()))
+	}
+	if s.o.Recorder != nil {
+		s.o.Recorder.Record(e)
+	}
 }
 
 func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
@@ -67,6 +74,21 @@ func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
 		now, cancel := context.WithCancel(ctx)
 		cancel() // what it serves breaks off
 		return s.restartSidecar(now, x.Server)
+	case scenario.AddServer:
+		for _, f := range s.fleets {
+			if f.d.Takes(x) {
+				f.pod.With(func(now machine.Time, fx *machine.Effects[deployment.Effect]) {
+					f.m.Input(now, deployment.Scale{Replicas: f.m.Status().Wanted + max(1, x.Count)}, fx)
+				})
+				break
+			}
+		}
+	case scenario.DrainServer:
+		for _, f := range s.fleets {
+			if pod := x.Server - f.d.First; pod >= 0 && pod < f.d.Places {
+				f.pod.Input(deployment.Evict{Pod: pod, Grace: machine.FromDuration(x.Grace), Replace: f.scaler != nil})
+			}
+		}
 	case scenario.LoseIndex:
 		s.loseIndex()
 	case scenario.RestartEPP:

@@ -196,6 +196,9 @@ func (s *Pool) kvOptions(k *Picker, registry prometheus.Registerer) epp.KVOption
 func (s *Pool) pickerEndpoints() ([]*picker.Endpoint, error) {
 	var out []*picker.Endpoint
 	for i, e := range s.Endpoints {
+		if s.isAbsent(i) {
+			continue
+		}
 		host, port, err := net.SplitHostPort(e)
 		if err != nil {
 			return nil, err

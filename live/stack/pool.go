@@ -43,6 +43,9 @@ type Pool struct {
 	// Sidecars are those before the decode servers of a disaggregated pool.
 	Sidecars       []*sidecar.Sidecar
 	sidecarOptions []sidecar.Options
+	fleets         []*fleet // of servers that come and go
+	lives          sync.Mutex
+	absent         []bool // which servers are no endpoints now; lives is around it, nil where none comes or goes
 	// Endpoints are the model servers' addresses, or their sidecars', and Names
 	// what they are called. Servers that only prefill come last.
 	Endpoints, Names []string
@@ -58,7 +61,7 @@ func (s *Stack) newPool(index int) *Pool {
 			p.managers++
 		}
 		if x.pool.Sidecar == scenario.RoutingSidecar {
-			p.cars += x.pool.Replicas
+			p.cars += x.pool.Decoders()
 		}
 	}
 	return p
@@ -88,7 +91,7 @@ func (s *Pool) startServers(ctx context.Context) error {
 		return err
 	}
 	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
-	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() || s.scrapesPort() {
+	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() || s.pool.Lives() || s.scrapesPort() {
 		s.findPlaces()
 		options.Transfer.Profile = s.pool.Link()
 		nic, err := s.pool.NIC()
@@ -135,6 +138,12 @@ func (s *Pool) startServers(ctx context.Context) error {
 		return err
 	}
 	s.Fleet = fleet
+	s.newFleets()
+	for i, server := range fleet.Servers() {
+		if s.isAbsent(i) {
+			server.Leave(ctx)
+		}
+	}
 	s.Endpoints = fleet.Addresses()
 	for _, server := range fleet.Servers() {
 		s.Names = append(s.Names, server.Name())
@@ -162,6 +171,9 @@ func resolve(ctx context.Context, endpoints []string) ([]string, error) {
 
 func (s *Pool) stop(ctx context.Context) error {
 	var errs []error
+	for _, f := range s.fleets {
+		f.end()
+	}
 	for _, k := range s.Pickers {
 		if !k.down {
 			errs = append(errs, k.Stop(ctx))

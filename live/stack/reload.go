@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
-	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -43,28 +41,7 @@ func (s *Pool) reload(file string) (changed bool, err error) {
 	if err != nil || len(text) == 0 {
 		return false, err
 	}
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	if bytes.Equal(text, s.text) {
-		return false, nil
-	}
-	made := make([]*epp.Generation, 0, len(s.Pickers))
-	up := slices.DeleteFunc(slices.Clone(s.Pickers), func(k *Picker) bool { return k.down }) // who restarts reads it then
-	for _, k := range up {
-		g, err := s.generation(k, &scenario.PickerConfig{File: file, Text: text})
-		if err != nil {
-			for _, g := range made {
-				g.Close()
-			}
-			return false, err
-		}
-		made = append(made, g)
-	}
-	s.text = text
-	for i, k := range up {
-		k.generations.Replace(made[i])
-	}
-	return true, nil
+	return s.configure(file, text)
 }
 
 // configIn is the picker's configuration in a file: all of it, or of the

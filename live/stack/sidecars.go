@@ -23,7 +23,7 @@ func (s *Pool) startSidecars(context.Context) error {
 	if err := s.writeEndpoints(); err != nil {
 		return err
 	}
-	for i := range s.pool.Replicas {
+	for i := range s.pool.Decoders() {
 		o := sidecar.Options{Listen: s.places.pods[i].front, Decoder: s.Endpoints[i], Disagg: s.pool.SidecarConfig(), DecoderHealth: true,
 			SessionCache: s.pool.Disaggregation.SessionCache, Protect: true, EndpointsFile: s.EndpointsFile(),
 			Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout},

@@ -132,6 +132,8 @@ type Stack struct {
 	Pools []*Pool
 	// Router reads requests' models, where there are several pools; else it is nil.
 	Router *bbr.Server
+
+	loads atomic.Int64 // that somebody asked for besides the scenario's
 }
 
 // Start brings the whole stack up. On an error nothing is left running, and
@@ -259,13 +261,18 @@ func (s *Stack) startRouter(context.Context) (err error) {
 func (s *Stack) startGateway(ctx context.Context) error {
 	at := make([]Listening, len(s.Pools))
 	for i, p := range s.Pools {
-		at[i] = Listening{p.ExtProc(), p.Endpoints}
+		at[i] = Listening{p.ExtProc(), p.ready()}
 	}
 	router := ""
 	if s.Router != nil {
 		router = s.Router.Addr()
 	}
 	c := GatewayConfig(s.o.Scenario, at, router, s.o.at(s.o.Ports.Gateway, 0, KeptGateway))
+	for i, p := range s.Pools {
+		if file := p.endpointsFileOfEnvoy(); file != "" {
+			c.Pools[i].EndpointsFile = file
+		}
+	}
 	c.Admin = s.o.at(s.o.Ports.Admin, 0, KeptAdmin)
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
@@ -280,15 +287,26 @@ func (s *Stack) startGateway(ctx context.Context) error {
 
 // Load sends the scenario's workload and returns when every request has ended.
 func (s *Stack) Load(ctx context.Context) error {
-	w := &s.o.Scenario.Workload
+	for _, p := range s.Pools {
+		for _, f := range p.fleets {
+			f.begin()
+			if !s.o.Keep {
+				defer f.end()
+			}
+		}
+		defer p.incidents(ctx)()
+	}
+	return s.send(ctx, s.o.Scenario)
+}
+
+// send sends a scenario's workload through the stack.
+func (s *Stack) send(ctx context.Context, sc *scenario.Scenario) error {
+	w := &sc.Workload
 	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP == scenario.HTTP2, Chunked: w.ChunkedUpload, Timeout: w.Timeout,
-		Requests: w.Requests, Concurrency: w.Concurrency, Workload: s.o.Scenario.Generator(), Recorder: s.o.Recorder, Now: s.Now,
+		Requests: w.Requests, Concurrency: w.Concurrency, Workload: sc.Generator(), Recorder: s.o.Recorder, Now: s.Now,
 		Connections: 1 + w.Concurrency/80}
 	if !s.o.EPP.given() {
 		o.Metadata = s.metadata
-	}
-	for _, p := range s.Pools {
-		defer p.incidents(ctx)()
 	}
 	return client.Run(ctx, o)
 }

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
@@ -59,21 +59,6 @@ func pool(name string) dict {
 	return dict{"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			t.Fatal("waited 20 s for: " + what)
-		case <-tick.C:
-		}
-	}
-}
-
 const ask = `{"model":"%s","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`
 
 // Pods come and go, weights and routes change, and no request under way fails.
@@ -114,7 +99,7 @@ func TestNoRequestIsLostWhileManifestsChange(t *testing.T) {
 			t.Error(err)
 			break
 		}
-		eventually(t, "more requests", func() bool { return asked.Load() > before+20 || t.Failed() })
+		eventually.Is(t, "more requests", func() bool { return asked.Load() > before+20 || t.Failed() })
 	}
 	done.Store(true)
 	wg.Wait()
@@ -157,9 +142,9 @@ func TestEditedFiles(t *testing.T) {
 		t.Fatalf("/a: %d", got)
 	}
 	write(oneGateway() + backends("one") + leadTo("/b", ref))
-	eventually(t, "the new route", func() bool { return status("/b") == http.StatusOK && status("/a") == http.StatusNotFound })
+	eventually.Is(t, "the new route", func() bool { return status("/b") == http.StatusOK && status("/a") == http.StatusNotFound })
 	write(oneGateway() + backends("one") + leadTo("c", ref))
-	eventually(t, "the mistake to be told", func() bool {
+	eventually.Is(t, "the mistake to be told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(told) > 0 && strings.Contains(told[len(told)-1], "expected a path that begins with /")
@@ -261,7 +246,7 @@ func TestPickerGone(t *testing.T) {
 	for _, x := range r.pickers {
 		x.server.Kill()
 	}
-	eventually(t, "the open pool to be served", func() bool { return status("open") != http.StatusServiceUnavailable })
+	eventually.Is(t, "the open pool to be served", func() bool { return status("open") != http.StatusServiceUnavailable })
 	if got := status("closed"); got != http.StatusServiceUnavailable {
 		t.Errorf("closed without its picker: %d", got)
 	}

@@ -2,8 +2,12 @@ package up
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/gate"
@@ -50,4 +54,82 @@ func b2i(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// What the chain costs: the same request to the same pods through plain Envoy, with an
+// endpoint picker, and with a body-based router and a picker. The three take turns, so
+// that what else the machine does concerns all of them.
+func BenchmarkChain(b *testing.B) {
+	s := &gateway.Set{}
+	manifests := suiteGateway("plain", 80) + suiteGateway("chained", 81) + echoes("one", 2) +
+		suiteRoute("plain", "plain", "", "/plain", dict{"name": "one", "port": 8080}) + suiteRoute("picked", "plain", "", "/picked", pool("one")) +
+		strings.Replace(leadByBase("one"), `"parentRefs":[{"name":"g"}]`, `"parentRefs":[{"name":"chained"}]`, 1) + router("default", "- m") + insertion("chained")
+	if err := s.Add("bench.yaml", []byte(manifests)); err != nil {
+		b.Fatal(err)
+	}
+	u, err := Start(b.Context(), Options{Objects: s, Dir: b.TempDir(), OwnAddresses: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := u.Stop(b.Context()); err != nil {
+			b.Error(err)
+		}
+	}()
+	at := map[int]string{}
+	for _, l := range u.Addresses().Listeners {
+		at[l.Port] = l.URL
+	}
+	ways := []string{at[80] + "/plain/v1/chat/completions", at[80] + "/picked/v1/chat/completions", at[81] + "/v1/chat/completions"}
+	client := http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	body := strings.Replace(chat, "hi", strings.Repeat("a prompt of some length ", 40), 1)
+	var took [3][]float64
+	ask := func(k int) {
+		began := time.Now()
+		resp, err := client.Post(ways[k], "application/json", strings.NewReader(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK {
+			b.Fatalf("%s: %d (%v)", ways[k], resp.StatusCode, err)
+		}
+		took[k] = append(took[k], float64(time.Since(began).Microseconds()))
+	}
+	for range 50 {
+		for k := range ways {
+			ask(k)
+		}
+	}
+	took = [3][]float64{}
+	for b.Loop() {
+		for k := range ways {
+			ask(k)
+		}
+	}
+	median := func(k int) float64 { slices.Sort(took[k]); return took[k][len(took[k])/2] }
+	plain := median(0)
+	b.ReportMetric(plain, "µs/plain")
+	b.ReportMetric(median(1)-plain, "µs-added/picker")
+	b.ReportMetric(median(2)-plain, "µs-added/chain")
+	gate.AtMost(b, median(1)/plain, "x-plain/picker", 6)
+	gate.AtMost(b, median(2)/plain, "x-plain/chain", 10)
+}
+
+// insertion puts the body-based router before one Gateway alone.
+func insertion(gateway string) string {
+	return fmt.Sprintf(`
+---
+apiVersion: v1
+kind: Service
+metadata: {name: bbr}
+spec: {selector: {app: bbr}, ports: [{port: 9004}]}
+---
+apiVersion: networking.gke.io/v1
+kind: GCPRoutingExtension
+metadata: {name: bbr}
+spec: {gatewayRefs: [{kind: Gateway, name: %s}], extensionChains: [{extensions: [{backendRef: {kind: Service, name: bbr}}]}]}
+`, gateway)
 }

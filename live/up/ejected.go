@@ -26,7 +26,9 @@ func (u *Up) followEjections(ctx context.Context) {
 func (u *Up) lookForEjected(ctx context.Context) {
 	u.applying.Lock()
 	defer u.applying.Unlock()
-	if u.program == nil || !slices.ContainsFunc(u.program.Backends, func(b *gateway.Backend) bool { return b.Pool != nil && b.Limits != nil && b.Limits.Outlier != nil }) {
+	if u.program == nil || !slices.ContainsFunc(u.program.Backends, func(b *gateway.Backend) bool {
+		return b.Pool != nil && (b.Health != nil || b.Limits != nil && b.Limits.Outlier != nil)
+	}) {
 		return
 	}
 	now, err := u.Envoy.Ejected(ctx)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	core "github.com/windtunnel/windtunnel/core/picker"
@@ -24,35 +25,24 @@ type poolPicker struct {
 	line   string // its container's command line
 }
 
-// pickerContainer is the container behind a pool's picker's Service, nil where
-// there is none.
-func pickerContainer(s *gateway.Set, b *gateway.Backend) (*gateway.Workload, *gateway.Container) {
-	if b.Picker == nil {
-		return nil, nil
+func pickerLine(s *gateway.Set, b *gateway.Backend) string {
+	line := clientLimits(b)
+	if _, c := s.PickerOf(b); c != nil {
+		line += " " + strings.Join(c.Line(), " ")
 	}
-	service := s.Service(b.Picker.Namespace, b.Picker.Name)
-	if service == nil {
-		return nil, nil
-	}
-	for _, w := range s.Selected(b.Picker.Namespace, service.Selector) {
-		if c := w.With(gateway.RolePicker); c != nil {
-			return w, c
-		}
-	}
-	return nil, nil
+	return line
 }
 
-func pickerLine(s *gateway.Set, b *gateway.Backend) string {
-	if _, c := pickerContainer(s, b); c != nil {
-		return strings.Join(c.Line(), " ")
-	}
-	return ""
+// clientLimits are the parameters of the pool's client-headers: the strictest limits of
+// the routes that lead there.
+func clientLimits(b *gateway.Backend) string {
+	return fmt.Sprintf(`{"maxTimeout": "%s", "maxRetries": %d}`, time.Duration(b.MaxTimeout), b.MaxRetries)
 }
 
 // pickerReplicas are how many endpoint pickers a pool has, and of how many Envoy may
 // choose: with an election one leads, and the others wait.
 func pickerReplicas(s *gateway.Set, b *gateway.Backend) (all, asked int) {
-	w, c := pickerContainer(s, b)
+	w, c := s.PickerOf(b)
 	if c == nil {
 		return 1, 1
 	}
@@ -78,7 +68,7 @@ func pickersOf(all map[string]*poolPicker, b *gateway.Backend) (out []*poolPicke
 // pickerOptions are those that its container's own flags ask for. Where it listens,
 // and of which pool it is, the manifests say.
 func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.StandaloneOptions, err error) {
-	w, c := pickerContainer(s, b)
+	w, c := s.PickerOf(b)
 	if c != nil && u.o.Picker != nil {
 		env := environment(c, &pod{namespace: w.Namespace, name: w.Name + "-0", ip: netip.AddrFrom4([4]byte{127, 0, 0, 1})})
 		args := line(c, env)
@@ -91,7 +81,9 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 	}
 	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace, []*core.Endpoint{}, "", nil, nil
 	o.Address, o.HealthAddress, o.MetricsAddress, o.Secure, o.CertPath = anyPort, anyPort, anyPort, false, ""
-	o.AllowExperimental, o.PodHeaders, o.EmitScores, o.History, o.Log = true, true, true, remembered, u.log
+	o.Origin, o.Hold.Recorder = u.origin, u.o.Recorder
+	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true, remembered, u.log
+	o.ClientHeaders = clientLimits(b)
 	return o, nil
 }
 
@@ -119,7 +111,7 @@ func (u *Up) pickerConfig(s *gateway.Set, b *gateway.Backend) (text []byte, from
 	if b.Picker != nil {
 		near = append(near, b.Picker.Namespace)
 	}
-	if w, c := pickerContainer(s, b); c != nil {
+	if w, c := s.PickerOf(b); c != nil {
 		return pickerFlags(s, w, c)
 	}
 	type found struct{ text, from string }
@@ -182,7 +174,7 @@ func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker
 		return nil, &InvalidError{err}
 	}
 	name := b.Name + "-epp"
-	if w, _ := pickerContainer(s, b); w != nil {
+	if w, _ := s.PickerOf(b); w != nil {
 		name = w.Name
 	}
 	return &poolPicker{name: fmt.Sprintf("%s-%d", name, i), server: server, config: string(text), line: pickerLine(s, b)}, nil
@@ -221,7 +213,7 @@ func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.S
 			if err != nil {
 				continue
 			}
-			e := core.NewEndpoint(p.Namespace, core.RankName(x.name, i), host, number, x.workload.Pods)
+			e := core.NewEndpoint(p.Namespace, core.RankName(x.name, i), host, number, p.Roles(x.workload.Pods))
 			e.Rank = i
 			here = append(here, e)
 		}

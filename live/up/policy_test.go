@@ -4,10 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // echoes are pods that answer with what they were asked, behind a Service and in a
@@ -117,7 +125,7 @@ func TestBreaker(t *testing.T) {
 			resp.Body.Close()
 		}
 	})
-	eventually(t, "the first request to be at the server", func() bool {
+	eventually.Is(t, "the first request to be at the server", func() bool {
 		a, err := r.Envoy.Active(t.Context())
 		return err == nil && a.Upstream == 1
 	})
@@ -128,7 +136,7 @@ func TestBreaker(t *testing.T) {
 	}
 	leave()
 	held.Wait()
-	eventually(t, "the breaker to close", func() bool { return r.post(at, chat).status == http.StatusOK })
+	eventually.Is(t, "the breaker to close", func() bool { return r.post(at, chat).status == http.StatusOK })
 }
 
 // An endpoint that fails is ejected, and no picker's candidate then; after its time
@@ -150,11 +158,177 @@ func TestEjectedEndpointsReturn(t *testing.T) {
 		defer r.applying.Unlock()
 		return len(r.ejected["pool/default/one"]) > 0
 	}
-	eventually(t, "the failing endpoint to be ejected", func() bool { ask("500@one-0"); return ejected() })
+	eventually.Is(t, "the failing endpoint to be ejected", func() bool { ask("500@one-0"); return ejected() })
 	for range 10 {
 		if name := ask(""); name == "one-0" && ejected() {
 			t.Error("an ejected endpoint was chosen")
 		}
 	}
-	eventually(t, "it to return", func() bool { return ask("") == "one-0" && !ejected() })
+	eventually.Is(t, "it to return", func() bool { return ask("") == "one-0" && !ejected() })
+}
+
+// A budget stops a storm of retries: of many requests that all fail at once only a
+// share is tried again.
+func TestRetryBudget(t *testing.T) {
+	t.Parallel()
+	retry := dict{"numRetries": 3, "retryOn": []string{"5xx"}, "backoff": dict{"baseInterval": "1ms", "maxInterval": "2ms"}}
+	r := bring(t, objectsOf(t, oneGateway()+backends("free", "bound")+leadTo("/free", dict{"name": "free", "port": 8080})+leadTo("/bound", dict{"name": "bound", "port": 8080})+
+		policy("HTTPRoute", "r-free", dict{"retry": retry})+
+		policy("HTTPRoute", "r-bound", dict{"retry": retry, "circuitBreaker": dict{"retryBudget": dict{"percent": dict{"numerator": 20}, "minRetryConcurrency": 3}}})))
+	const at = 50
+	attempts := func(path string) (all int) {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		for range at {
+			wg.Go(func() {
+				a := r.do(http.MethodGet, r.url(80)+path, "", "X-Echo-Status", "503", "X-Echo-Delay", "500ms")
+				_, attempt := a.pod()
+				n, err := strconv.Atoi(attempt)
+				if err != nil || a.status != http.StatusServiceUnavailable {
+					t.Errorf("%s: %d: %.200s", path, a.status, a.body)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				all += n
+			})
+		}
+		wg.Wait()
+		return all
+	}
+	if n := attempts("/free"); n != 4*at {
+		t.Errorf("without a budget: %d attempts of %d requests, expected %d", n, at, 4*at)
+	}
+	if n := attempts("/bound"); n <= at || n > 3*at {
+		t.Errorf("with a budget of 20 %%: %d attempts of %d requests", n, at)
+	}
+}
+
+// slowPicker is a pool whose picker waits for a service that does not answer.
+func slowPicker(name, service, timeout string) string {
+	config := fmt.Sprintf(`{"apiVersion":"llm-d.ai/v1alpha1","kind":"EndpointPickerConfig","plugins":[{"type":"kv-cache-manager-scorer","parameters":{"endpoint":%q,"timeout":%q}},{"type":"max-score-picker"}],"schedulingProfiles":[{"name":"default","plugins":[{"pluginRef":"kv-cache-manager-scorer"},{"pluginRef":"max-score-picker"}]}]}`, service, timeout)
+	return strings.Replace(pickerOf(name, 1, ""), "--pool-name="+name, fmt.Sprintf("--pool-name=%s, --config-text, '%s'", name, config), 1)
+}
+
+func extension(name, route string, spec dict) string {
+	spec["backendRefs"] = []dict{{"name": "epp-one", "port": 9002}}
+	text, err := json.Marshal(dict{"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "EnvoyExtensionPolicy", "metadata": dict{"name": name},
+		"spec": dict{"targetRefs": []dict{{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route}}, "extProc": []dict{spec}}})
+	if err != nil {
+		panic(err)
+	}
+	return "\n---\n" + string(text) + "\n"
+}
+
+// A picker that takes longer than processingTimeout is given up: with failOpen any
+// server answers, else nobody does.
+func TestProcessingTimeout(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	stuck := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}))
+	defer stuck.Close()
+	defer close(release)
+	mode := dict{"request": dict{"body": "BUFFERED"}, "response": dict{"body": "NONE"}}
+	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 1)+slowPicker("one", stuck.URL, "60s")+leadTo("/closed", pool("one"))+leadTo("/open", pool("one"))+
+		extension("closed", "r-closed", dict{"processingMode": mode, "processingTimeout": "200ms", "failOpen": false})+
+		extension("open", "r-open", dict{"processingMode": mode, "processingTimeout": "200ms", "failOpen": true})))
+	if a := r.post(r.url(80)+"/closed/v1/chat/completions", chat); a.status < 500 {
+		t.Errorf("failOpen: false: %d: %s", a.status, a.body)
+	}
+	a := r.post(r.url(80)+"/open/v1/chat/completions", chat)
+	if name, _ := a.pod(); a.status != http.StatusOK || name != "one-0" {
+		t.Errorf("failOpen: true: %d: %s", a.status, a.body)
+	}
+}
+
+// Routes to a pool whose picker holds requests have no limit of one attempt, and
+// retries of connections alone; both is said.
+func TestHeldPoolsAreNotCut(t *testing.T) {
+	t.Parallel()
+	s := objectsOf(t, oneGateway()+echoes("one", 1)+pickerOf("one", 1, ", --hold")+leadTo("/v1", pool("one"))+
+		policy("HTTPRoute", "r-v1", dict{"retry": dict{"numRetries": 3, "perTryTimeout": "20s", "retryOn": []string{"5xx", "connect-failure"}, "retriableStatusCodes": []int{503}}}))
+	p, err := Dry(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range p.Gateways[0].Tables() {
+		for _, route := range table.Hosts[0].Routes {
+			if x := route.Retrying; x.Try != 0 || fmt.Sprint(x.On, x.Codes) != "[connect-failure] []" {
+				t.Errorf("%s: retries %+v", route, x)
+			}
+		}
+	}
+	if text := strings.Join(p.Notes, "\n"); !strings.Contains(text, "holds requests open") {
+		t.Errorf("nothing is said of it:\n%s", text)
+	}
+}
+
+// Endpoints change under load, and no request is lost. WINDTUNNEL_CHANGES says how
+// often (make test-changes: 10,000 times).
+func TestManyEndpointChanges(t *testing.T) {
+	t.Parallel()
+	changes := 60
+	if text := os.Getenv("WINDTUNNEL_CHANGES"); text != "" {
+		var err error
+		if changes, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ports []string
+	var served [3]atomic.Int64
+	for i := range 3 {
+		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served[i].Add(1) }))
+		defer server.Close()
+		_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+		ports = append(ports, port)
+	}
+	state := func(which ...int) *gateway.Set {
+		text := oneGateway() + leadTo("/", dict{"name": "s", "port": 80}) + "\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{name: http, port: 80}]}\n"
+		for _, i := range which {
+			text += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s-%d, labels: {kubernetes.io/service-name: s}}\naddressType: IPv4\nports: [{name: http, port: %s}]\nendpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]\n", i, ports[i])
+		}
+		return objectsOf(t, text)
+	}
+	sets := []*gateway.Set{state(0), state(0, 1), state(1), state(1, 2), state(2), state(0, 1, 2)}
+	r := bring(t, sets[0])
+	var done atomic.Bool
+	var asked atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			client := http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for !done.Load() {
+				resp, err := client.Post(r.url(80)+"/x", "text/plain", strings.NewReader("x"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
+					t.Errorf("status %d", resp.StatusCode)
+					return
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	for i := range changes {
+		if err := r.Apply(t.Context(), sets[(i+1)%len(sets)]); err != nil || t.Failed() {
+			t.Error(err)
+			break
+		}
+	}
+	done.Store(true)
+	wg.Wait()
+	t.Logf("%d changes, %d requests", changes, asked.Load())
+	for i := range served {
+		if served[i].Load() == 0 {
+			t.Errorf("server %d was never asked", i)
+		}
+	}
 }

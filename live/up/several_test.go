@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // The example with two base models and adapters: the body's model leads to its pool,
@@ -141,7 +142,7 @@ func TestBodyBasedRouting(t *testing.T) {
 	if err := r.Apply(t.Context(), objectsOf(t, oneGateway()+echoes("one", 1)+echoes("rest", 1)+leadByBase("one")+leadTo("/", dict{"name": "rest", "port": 8080}))); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "requests to pass without the router", func() bool {
+	eventually.Is(t, "requests to pass without the router", func() bool {
 		a := r.post(at, `{"model":"a","prompt":"x"}`)
 		name, _ := a.pod()
 		return name == "rest-0"
@@ -223,12 +224,12 @@ func TestPickerReplicas(t *testing.T) {
 			return t.Failed() || len(d) == replicas
 		}
 	}
-	eventually(t, "all three replicas to be asked", all(3))
+	eventually.Is(t, "all three replicas to be asked", all(3))
 	for _, n := range []int{1, 2, 4, 1, 3} {
 		if err := r.Apply(t.Context(), state(n, "")); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, fmt.Sprint(n, " replicas to be asked"), all(n))
+		eventually.Is(t, fmt.Sprint(n, " replicas to be asked"), all(n))
 	}
 	done.Store(true)
 	wg.Wait()

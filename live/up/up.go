@@ -18,6 +18,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/envoy"
@@ -32,6 +33,10 @@ const (
 	anyPort  = "127.0.0.1:0"
 	// remembered is how many decisions a picker tells.
 	remembered = 1000
+	// lag is how long Envoy's workers may go on with what was in force before a change
+	// that it has acknowledged: a request that one of them is about to send would meet
+	// a connection that a stopped pod has closed.
+	lag = 300 * time.Millisecond
 	// drained is how long what a pod answers may take once it is no endpoint.
 	drained = 30 * time.Second
 )
@@ -59,7 +64,8 @@ type Options struct {
 	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
 	// Picker reads an endpoint picker's, without its configuration; nil takes no flag.
 	Picker func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error)
-	// Recorder takes the flow events of model servers; nil records nothing.
+	// Recorder takes the flow events of endpoint pickers, sidecars and model servers; nil
+	// records nothing.
 	Recorder flow.Recorder
 	// Note is told, once each, what was taken to be meant and what has no effect.
 	Note func(text string)
@@ -210,9 +216,13 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	goneRouters := next.goneRouters()
 	u.objects, u.program, u.pods, u.pickers, u.routers = s, program, next.pods, next.pickers, next.routers
 	u.route()
+	if len(gonePods)+len(gonePickers)+len(goneRouters) == 0 {
+		return nil
+	}
 	u.draining.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), drained)
 		defer cancel()
+		pause.For(ctx, lag)
 		for _, x := range gonePickers {
 			_ = x.stop(ctx) // nobody waits for it
 		}

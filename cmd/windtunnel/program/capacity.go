@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -22,6 +23,7 @@ type capacityCmd struct {
 	Set          []string      `placeholder:"PATH=VALUE" sep:"none" help:"Change a field of the scenario first. May be repeated."`
 	SLO          []string      `name:"slo" placeholder:"ttft.p99=200ms" help:"What must hold: a latency (ttft, tpot, e2e) at mean, p50, p90, p95 or p99 and the most that it may be, or completed=99.9%, the least. May be repeated."`
 	Find         string        `enum:"rate,replicas,ratio" default:"rate" placeholder:"rate|replicas|ratio" help:"The highest rate; the fewest model servers (decode servers, where there are prefill servers) for the scenario's rate; or of as many servers as the scenario has the best ratio of prefill to decode servers."`
+	Pool         string        `placeholder:"NAME" help:"Of several pools the one whose servers --find replicas and ratio count; the others stay as they are."`
 	Duration     time.Duration `default:"30s" placeholder:"30s" help:"How long each run lasts at least, in virtual time: a short one hides overload."`
 	Precision    float64       `default:"5" placeholder:"PERCENT" help:"How precise a rate is found."`
 	Replications int           `short:"r" default:"12" placeholder:"R" help:"With how many seeds a load is played at most, where fewer cannot tell whether the objective is kept."`
@@ -46,7 +48,7 @@ type objective struct {
 }
 
 // kept is what an estimate says of it.
-func (b *objective) kept(e report.Estimate) verdictOf {
+func (b *objective) kept(e report.Estimate) search.Verdict {
 	low, high := e.Low, e.High
 	if b.measure.HigherIsBetter {
 		low, high = -high, -low
@@ -57,13 +59,13 @@ func (b *objective) kept(e report.Estimate) verdictOf {
 	}
 	switch {
 	case !e.Sure:
-		return undecided
+		return search.Undecided
 	case high <= bound:
-		return keeps
+		return search.Keeps
 	case low > bound:
-		return misses
+		return search.Misses
 	}
-	return undecided
+	return search.Undecided
 }
 
 // parseObjectives reads those of --slo. That all but one in a thousand requests complete is one of
@@ -117,7 +119,7 @@ type load struct {
 	Requests int               `json:"requestsEach"`
 	Measures []report.Measured `json:"measures"`
 
-	verdict verdictOf
+	verdict search.Verdict
 }
 
 // capacity is what the command says.
@@ -138,6 +140,7 @@ type capacity struct {
 
 // seeker plays loads and remembers them.
 type seeker struct {
+	pool       int // whose servers are counted
 	c          *capacityCmd
 	ctx        context.Context
 	v          variant
@@ -174,18 +177,30 @@ func (c *capacityCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	p := &s.Pools[0]
+	index := slices.IndexFunc(s.Pools, func(p scenario.Pool) bool { return p.Name == c.Pool })
 	switch {
-	case len(p.Endpoints) > 0:
+	case index >= 0:
+	case c.Pool != "":
+		return exit.With(exit.Usage, fmt.Errorf("--pool: the scenario has no pool %q; expected %s", c.Pool, strings.Join(poolNames(s), ", ")))
+	case c.Find != "rate" && len(s.Pools) > 1:
+		return exit.With(exit.Usage, fmt.Errorf("--find %s counts the servers of one pool; expected --pool with one of %s", c.Find, strings.Join(poolNames(s), ", ")))
+	default:
+		index = 0
+	}
+	p := &s.Pools[index]
+	switch {
+	case slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return len(p.Endpoints) > 0 }):
 		return exit.With(exit.Usage, fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated model servers", v.file))
+	case c.Find != "rate" && p.Scales():
+		return exit.With(exit.Usage, fmt.Errorf("%s has autoscaling, which says how many servers there are; expected --find rate, or sweep over pools[0].autoscaling.maxReplicas", v.file))
 	case c.Find == "replicas" && s.Workload.Rate == 0:
 		return exit.With(exit.Usage, errors.New("--find replicas needs a rate; expected --rate, or workload.rate in the scenario"))
 	case c.Find == "ratio" && p.Disaggregation.PrefillReplicas == 0:
-		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected pools[0].disaggregation.prefillReplicas in the scenario"))
+		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in the scenario"))
 	}
 	ctx, stop := o.playing()
 	defer stop()
-	k := &seeker{c: c, ctx: ctx, v: v, objectives: objectives}
+	k := &seeker{c: c, ctx: ctx, v: v, objectives: objectives, pool: index}
 	out := capacity{Find: c.Find}
 	for _, b := range objectives {
 		out.Objectives = append(out.Objectives, b.text)
@@ -225,8 +240,8 @@ const (
 )
 
 // highest finds the highest rate for some servers.
-func (k *seeker) highest(v *variant, guess float64) (band, error) {
-	return searchHighest(guess, k.c.Precision/100, leastRate, mostRate, func(rate float64) (verdictOf, error) {
+func (k *seeker) highest(v *variant, guess float64) (search.Band, error) {
+	return search.Highest(guess, k.c.Precision/100, leastRate, mostRate, func(rate float64) (search.Verdict, error) {
 		rate = significant(rate)
 		l, err := k.play(v, rate)
 		return l.verdict, err
@@ -273,7 +288,7 @@ func (k *seeker) lowest() float64 {
 // binds is what is missed first.
 func (k *seeker) binds(rate float64) string {
 	for _, l := range k.loads {
-		if l.Rate == rate && l.verdict == misses {
+		if l.Rate == rate && l.verdict == search.Misses {
 			return l.Why
 		}
 	}
@@ -282,8 +297,8 @@ func (k *seeker) binds(rate float64) string {
 
 func (k *seeker) replicas(out *capacity, p *scenario.Pool, rate float64) error {
 	least := map[int]load{}
-	found, sure, odd, err := fewest(p.Replicas, k.c.MaxReplicas, func(n int) (verdictOf, error) {
-		v := k.with(serversOf(n, p.Disaggregation.PrefillReplicas)...)
+	found, sure, odd, err := search.Fewest(p.Replicas, k.c.MaxReplicas, func(n int) (search.Verdict, error) {
+		v := k.with(k.serversOf(n, p.Disaggregation.PrefillReplicas)...)
 		l, err := k.play(&v, rate)
 		least[n] = l
 		return l.verdict, err
@@ -325,19 +340,29 @@ func (k *seeker) with(settings ...scenario.Setting) variant {
 	return v
 }
 
-func serversOf(replicas, prefill int) []scenario.Setting {
-	list := []scenario.Setting{{Path: "pools[0].replicas", Value: strconv.Itoa(replicas)}}
+// poolNames are those of a scenario's pools.
+func poolNames(s *scenario.Scenario) (names []string) {
+	for i := range s.Pools {
+		names = append(names, s.Pools[i].Name)
+	}
+	return names
+}
+
+// serversOf sets how many servers the pool has that is looked at.
+func (k *seeker) serversOf(replicas, prefill int) []scenario.Setting {
+	path := fmt.Sprintf("pools[%d].", k.pool)
+	list := []scenario.Setting{{Path: path + "replicas", Value: strconv.Itoa(replicas)}}
 	if prefill > 0 {
-		list = append(list, scenario.Setting{Path: "pools[0].disaggregation.prefillReplicas", Value: strconv.Itoa(prefill)})
+		list = append(list, scenario.Setting{Path: path + "disaggregation.prefillReplicas", Value: strconv.Itoa(prefill)})
 	}
 	return list
 }
 
 func (k *seeker) ratio(out *capacity, p *scenario.Pool, guess float64) error {
 	servers := p.Servers()
-	bands := map[int]band{}
-	at, err := best(p.Disaggregation.PrefillReplicas, servers-1, func(prefill int) (float64, error) {
-		v := k.with(serversOf(servers-prefill, prefill)...)
+	bands := map[int]search.Band{}
+	at, err := search.Best(p.Disaggregation.PrefillReplicas, servers-1, func(prefill int) (float64, error) {
+		v := k.with(k.serversOf(servers-prefill, prefill)...)
 		b, err := k.highest(&v, guess)
 		bands[prefill] = b
 		if b.Keeps > 0 {
@@ -370,9 +395,10 @@ func (k *seeker) play(v *variant, rate float64) (load, error) {
 	if err != nil {
 		return load{}, err
 	}
-	l := load{Rate: rate, Servers: strconv.Itoa(s.Pools[0].Replicas)}
-	if n := s.Pools[0].Disaggregation.PrefillReplicas; n > 0 {
-		l.Servers = fmt.Sprintf("%d:%d", n, s.Pools[0].Replicas)
+	p := &s.Pools[k.pool]
+	l := load{Rate: rate, Servers: strconv.Itoa(p.Replicas)}
+	if n := p.Disaggregation.PrefillReplicas; n > 0 {
+		l.Servers = fmt.Sprintf("%d:%d", n, p.Replicas)
 	}
 	// A percentile of each run has to be one: some requests lie beyond it.
 	l.Requests = max(s.Workload.Requests, int(math.Ceil(rate*k.c.Duration.Seconds())))
@@ -402,7 +428,7 @@ func (k *seeker) play(v *variant, rate float64) (load, error) {
 		}); err != nil {
 			return l, err
 		}
-		if l.judge(runs, k.objectives); l.verdict != undecided || most == k.c.Replications {
+		if l.judge(runs, k.objectives); l.verdict != search.Undecided || most == k.c.Replications {
 			break
 		}
 	}
@@ -412,7 +438,7 @@ func (k *seeker) play(v *variant, rate float64) (load, error) {
 
 // judge says what runs come to.
 func (l *load) judge(runs report.Runs, objectives []objective) {
-	l.Runs, l.verdict, l.Why, l.Measures = len(runs), keeps, "", nil
+	l.Runs, l.verdict, l.Why, l.Measures = len(runs), search.Keeps, "", nil
 	steady := 0
 	for _, x := range runs {
 		if x.Steady {
@@ -421,7 +447,7 @@ func (l *load) judge(runs report.Runs, objectives []objective) {
 	}
 	var why []string
 	under := runs.Under(report.SLO{})
-	worst := keeps
+	worst := search.Keeps
 	for _, b := range objectives {
 		e, ok := under.Estimate(b.measure)
 		if !ok {
@@ -429,11 +455,11 @@ func (l *load) judge(runs report.Runs, objectives []objective) {
 		}
 		l.Measures = append(l.Measures, b.measure.Measured(e))
 		said := b.kept(e)
-		if said != keeps {
+		if said != search.Keeps {
 			if said < worst {
 				why = nil
 			}
-			if said <= min(worst, undecided) {
+			if said <= min(worst, search.Undecided) {
 				why = append(why, b.text)
 			}
 		}
@@ -441,11 +467,11 @@ func (l *load) judge(runs report.Runs, objectives []objective) {
 	}
 	switch {
 	case 2*steady <= len(runs):
-		worst, why = misses, []string{fmt.Sprintf("not steady: the requests in flight only grow (in %d of %d runs)", len(runs)-steady, len(runs))}
-	case steady < len(runs) && worst == keeps:
-		worst, why = undecided, []string{fmt.Sprintf("the requests in flight only grow in %d of %d runs", len(runs)-steady, len(runs))}
+		worst, why = search.Misses, []string{fmt.Sprintf("not steady: the requests in flight only grow (in %d of %d runs)", len(runs)-steady, len(runs))}
+	case steady < len(runs) && worst == search.Keeps:
+		worst, why = search.Undecided, []string{fmt.Sprintf("the requests in flight only grow in %d of %d runs", len(runs)-steady, len(runs))}
 	}
-	l.verdict, l.Verdict, l.Why = worst, map[verdictOf]string{keeps: "keeps", misses: "misses", undecided: "undecided"}[worst], strings.Join(why, ", ")
+	l.verdict, l.Verdict, l.Why = worst, map[search.Verdict]string{search.Keeps: "keeps", search.Misses: "misses", search.Undecided: "undecided"}[worst], strings.Join(why, ", ")
 }
 
 func (x *capacity) write(o *outside, objectives []objective) error {

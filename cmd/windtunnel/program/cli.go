@@ -32,7 +32,9 @@ type cli struct {
 	Capacity    capacityCmd    `cmd:"" group:"decide" help:"Find the highest rate, the fewest servers or the best ratio that keep an objective."`
 	Sweep       sweepCmd       `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
 	Validate    validateCmd    `cmd:"" group:"decide" help:"Play a scenario in wall time and in virtual time, and say how far virtual time is off."`
+	Calibrate   calibrateCmd   `cmd:"" group:"decide" help:"Measure a real model server, and write its step times for a scenario."`
 	Replay      replayCmd      `cmd:"" group:"play" help:"Show a recording again."`
+	StepTimes   stepTimesCmd   `cmd:"" name:"steptimes" group:"look" help:"Say how far tables of step times are from their sources, from another source, and from the hardware's peak."`
 	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`
 	Manifests   manifestsCmd   `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
 	Config      configCmd      `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`

@@ -30,12 +30,27 @@ type changeFlags struct {
 // scenario reads the file, or takes the embedded one, and applies the flags.
 // more are changes that the command itself has flags for.
 func (f *loadFlags) scenario(o *outside, more ...func(*scenario.Overrides)) (*scenario.Scenario, error) {
-	s := scenario.Embedded()
-	if f.File != "" {
-		var err error
-		if s, err = loadScenario(o, f.File); err != nil {
-			return nil, err
+	return f.scenarioWith(o, nil, more...)
+}
+
+// scenarioWith is scenario with fields set, each as path=value, before the flags.
+func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario, err error) {
+	var settings []scenario.Setting
+	for _, text := range set {
+		one, err := scenario.ParseSetting(text)
+		if err != nil {
+			return nil, exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
 		}
+		settings = append(settings, one)
+	}
+	if f.File != "" {
+		s, err = loadScenario(o, f.File, settings...)
+	} else {
+		s, err = scenario.ParseWith(scenario.EmbeddedFile, scenario.EmbeddedText(), settings)
+		err = loadError(err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return s, f.change(s, more...)
 }
@@ -58,10 +73,12 @@ func (f *loadFlags) inputs(s *scenario.Scenario) []string {
 }
 
 // loadScenario is scenario.Load with exit codes and hints; - is standard input.
-func loadScenario(o *outside, path string) (*scenario.Scenario, error) {
-	load := func() (*scenario.Scenario, error) { return scenario.Load(path) }
+func loadScenario(o *outside, path string, settings ...scenario.Setting) (*scenario.Scenario, error) {
+	load := func() (*scenario.Scenario, error) { return scenario.LoadWith(path, settings) }
 	if path == "-" {
-		load = func() (*scenario.Scenario, error) { return scenario.Read("standard input", o.Stdin) }
+		load = func() (*scenario.Scenario, error) {
+			return scenario.ReadWith("standard input", o.Stdin, settings)
+		}
 	}
 	s, err := load()
 	if err == nil {

@@ -74,15 +74,16 @@ func (c *replayCmd) onward(o *outside) error {
 	}
 	s.SendAgain(q.List)
 	told := o.Stdout
-	if c.Output == "json" {
+	if c.Output != "text" {
 		told = o.Stderr
 	}
 	fmt.Fprintf(told, "an estimate: %d recorded requests, with the times at which they came, the lengths and common beginnings of their prompts and the lengths of their answers, are sent to the simulated model servers of %s\n", len(q.List), c.Scenario)
 	if q.Without > 0 {
 		fmt.Fprintf(told, "%d requests had no prompt and are left out\n", q.Without)
 	}
-	return sim(o, s, report.Options{Out: o.out(), JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed,
-		Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}, false, "")
+	options := report.Options{Out: o.out(), Color: o.color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed, Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
+	c.set(&options)
+	return sim(o, s, options, false, "", nil)
 }
 
 func (c *replayCmd) detail() report.Detail {

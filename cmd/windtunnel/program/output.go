@@ -14,21 +14,41 @@ import (
 
 // outputFlags say how a run is shown and recorded.
 type outputFlags struct {
-	Output  string `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary (docs/flow.md)."`
+	shownIn
 	View    string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
 	Record  string `placeholder:"FILE" help:"Also write every event to FILE, and what entered the endpoint picker; compressed if it ends in .gz. windtunnel replay shows it again."`
 	Explain int    `name:"explain" default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`
 	Bodies  bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
 }
 
+// shownIn is the form in which a run, or the replay of one, is told.
+type shownIn struct {
+	Output string `enum:"text,json,csv,inference-perf,llm-d-benchmark" default:"text" placeholder:"text|json|csv|inference-perf|llm-d-benchmark" help:"text for people; json: one event per line and last the summary (docs/flow.md); csv: a row for each request; or a report as inference-perf or llm-d-benchmark writes them."`
+	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML: a test case for each of the scenario's expectations."`
+}
+
+func (f *shownIn) set(r *report.Options) {
+	r.JUnit = f.JUnit
+	switch f.Output {
+	case "text":
+	case "json":
+		r.JSON = true
+	case "csv":
+		r.Rows = true
+	default:
+		r.Form = report.Form(f.Output)
+	}
+}
+
 // options are the report's options for a run of s. clock is the run's for a
 // live run and nil in virtual time, where events come in order.
 func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
 	r := report.Options{
-		Out: o.out(), JSON: f.Output == "json", Color: o.color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: versionText(), Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
+		Out: o.out(), Color: o.color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: versionText(), Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests, SLO: report.SLO(s.Workload.SLO),
 		Judge: func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}
+	f.shownIn.set(&r)
 	if s.Workload.Uncounted() {
 		r.Requests, r.InFlight = 0, s.Workload.Concurrency
 	}
@@ -41,6 +61,9 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 // spares refuses a recording that would overwrite what the run is read from.
 func (f *outputFlags) spares(inputs []string) error {
 	for _, in := range inputs {
+		if f.JUnit != "" && files.Same(in, f.JUnit) {
+			return exit.With(exit.Usage, fmt.Errorf("--junit %s: this is %s, which the run reads and the verdict would overwrite; choose another file", f.JUnit, in))
+		}
 		if f.Record != "" && files.Same(in, f.Record) {
 			return exit.With(exit.Usage, fmt.Errorf("--record %s: this is %s, which the run reads and the recording would overwrite; choose another file", f.Record, in))
 		}
@@ -55,6 +78,14 @@ func judge(e *scenario.Expectations, sum report.Summary) []report.Expectation {
 		Span: func(span, quantile string) (time.Duration, bool) {
 			s, ok := sum.Span(span)
 			return time.Duration(math.Round(s.Quantile(quantile) * 1e9)), ok
+		},
+		Measure: func(name string) (float64, bool) {
+			for _, m := range sum.Measures {
+				if m.Measure == name {
+					return m.Value, true
+				}
+			}
+			return 0, false
 		}}) {
 		out = append(out, report.Expectation(x))
 	}

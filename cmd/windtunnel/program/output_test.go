@@ -1,8 +1,11 @@
 package program
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -25,5 +28,24 @@ func TestSpansCanBeExpected(t *testing.T) {
 		if !e.OK || e.Found != "500ms" {
 			t.Errorf("%+v", e)
 		}
+	}
+}
+
+// Every figure that a summary may have can be expected, in its unit, and no other.
+func TestFiguresCanBeExpected(t *testing.T) {
+	units := map[report.Unit]string{report.Seconds: "1s", report.Share: "50%", report.PerSecond: "7", report.Count: "7", report.Ratio: "7"}
+	var names []string
+	for _, m := range report.Measures() {
+		names = append(names, m.Name)
+		var l scenario.Limit
+		if err := l.UnmarshalText([]byte(m.Name + " <= " + units[m.Unit])); err != nil {
+			t.Error(err)
+		}
+	}
+	known := scenario.Figures()
+	slices.Sort(names)
+	slices.Sort(known)
+	if d := cmp.Diff(names, known); d != "" {
+		t.Errorf("figures of a summary (-) and those that can be expected (+):\n%s", d)
 	}
 }

@@ -52,7 +52,7 @@ func playedBy(ctx context.Context) *outside {
 }
 
 // virtually is a fitter in virtual time.
-func virtually(ctx context.Context, fit func(context.Context, core.Fit) core.Fitted) virtual.Fitter {
+func fitVirtually(ctx context.Context, fit func(context.Context, core.Fit) core.Fitted) virtual.Fitter {
 	if fit == nil {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/web"
 )
 
 type replayCmd struct {
@@ -22,9 +23,10 @@ type replayCmd struct {
 	Config   string   `name:"config" placeholder:"FILE" help:"Ask another EndpointPickerConfig what it would have decided, about each recorded decision by itself."`
 	Onward   bool     `name:"onward" help:"Send the recorded requests in virtual time, to the model servers of --scenario and with its configuration or that of --config: an estimate of what would have come of all decisions together."`
 	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
-	Output   string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: one event per line and last the summary."`
-	View     string   `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
-	Speed    float64  `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
+	shownIn
+	View string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	pageFlags
+	Speed float64 `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
 
 func (c *replayCmd) Help() string {
@@ -33,6 +35,8 @@ func (c *replayCmd) Help() string {
   windtunnel replay yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
   windtunnel replay yesterday.ndjson.gz --view requests      # one line per request
+  windtunnel replay yesterday.ndjson.gz --output csv > requests.csv
+  windtunnel replay yesterday.ndjson.gz --ui                 # on a page, at any speed
   windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'
   windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?
   windtunnel replay yesterday.ndjson.gz --config other.yaml  # what would this one have decided?
@@ -46,6 +50,8 @@ func (c *replayCmd) Run(o *outside) error {
 	switch {
 	case c.Onward != (c.Scenario != ""):
 		return exit.With(exit.Usage, errors.New("--onward and --scenario go together: the one sends the recorded requests, the other says what the model servers are like"))
+	case (c.Core || c.Config != "") && !c.Onward && (c.Output != "text" && c.Output != "json" || c.JUnit != ""):
+		return exit.With(exit.Usage, errors.New("decisions are shown as text or json, and have no verdict on requests; csv, the reports of other tools and --junit are for a replay, or for --onward"))
 	case c.Core && c.Onward:
 		return exit.With(exit.Usage, errors.New("--through-core plays what was recorded, and --onward what might come of it; give one of them"))
 	case c.Onward:
@@ -62,16 +68,24 @@ func (c *replayCmd) Run(o *outside) error {
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
 	}
-	options := report.Options{Out: o.out(), JSON: c.Output == "json", Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
+	options := report.Options{Out: o.out(), Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
+	c.set(&options)
 	if c.View == "auto" {
 		if err := c.count(&options); err != nil {
 			return err
 		}
 	}
+	page, err := c.pageFlags.start(&options, web.Meta{Mode: "replay"})
+	if err != nil {
+		return err
+	}
+	defer page.stop()
+	page.tell(o.Stderr)
 	session, err := report.Start(options)
 	if err != nil {
 		return err
 	}
+	page.measure(session)
 	ctx, stop := o.Context()
 	defer stop()
 	pace := pacer{ctx: ctx, speed: c.Speed, start: time.Now()}
@@ -87,6 +101,7 @@ func (c *replayCmd) Run(o *outside) error {
 	interrupted := errors.Is(err, context.Canceled)
 	if told != nil {
 		session.Retell(*told)
+		page.describe(func(m *web.Meta) { m.Scenario, m.Seed, m.Pools = told.Scenario, told.Seed, recordedPools(told) })
 		interrupted = interrupted || told.Interrupted
 	}
 	if err != nil && !interrupted && events == 0 {
@@ -102,6 +117,11 @@ func (c *replayCmd) Run(o *outside) error {
 	case err == nil && told == nil:
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.Files[0])
 	}
+	if page != nil && c.Files[0] != "-" {
+		page.end()
+		page.played(ctx, func(each func(line []byte) error) error { return report.ReadInputsFile(c.Files[0], each) })
+	}
+	page.stay(ctx, o)
 	return inputError(err)
 }
 

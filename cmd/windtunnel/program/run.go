@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -28,11 +27,14 @@ import (
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/web"
 )
 
 type runCmd struct {
 	loadFlags
 	outputFlags
+	pageFlags
+	Set         []string      `placeholder:"PATH=VALUE" sep:"none" help:"Give a field of the scenario another value, such as 'pools[0].modelServer.maxNumSeqs=64'. May be repeated."`
 	Endpoints   []string      `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"Send to a model server that someone else runs, instead of simulated ones; repeatable."`
 	Model       string        `name:"model" placeholder:"NAME" help:"Ask for this model. Left out with --endpoint: the one that the server serves."`
 	EPP         string        `name:"epp" placeholder:"HOST:PORT" help:"Ask someone else's endpoint picker, and wait until it answers."`
@@ -60,6 +62,7 @@ Examples:
   windtunnel run examples/held.yaml                     # 100 ms to 30 s of prefill each
   windtunnel run -n 200 -c 50 --prefill 100ms..500ms    # more of them, faster
   windtunnel run --keep                                 # stays up, and prints a curl line
+  windtunnel run --ui                                   # stays up, and shows everything on a page
   windtunnel run --record yesterday.ndjson.gz           # windtunnel replay shows it again
   windtunnel run --keep --addresses-file at.json        # where everything listens, for programs; jq .targets at.json is for Prometheus
   windtunnel run --output json | jq 'select(.hop == "epp")'
@@ -71,7 +74,7 @@ Examples:
 }
 
 func (c *runCmd) Run(o *outside) error {
-	s, err := c.scenario(o, func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
+	s, err := c.scenarioWith(o, c.Set, func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
 	if err != nil {
 		return err
 	}
@@ -105,9 +108,14 @@ func (c *runCmd) Run(o *outside) error {
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
 	gaps := report.NewGaps()
-	shown := c.options(o, s, func() machine.Time { return machine.FromDuration(time.Since(origin)) })
+	shown := c.options(o, s, runClock(origin))
 	shown.Gaps = gaps
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "", Explain: shown.Explained(),
+	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", Envoy: true, BBR: len(s.Pools) > 1})
+	if err != nil {
+		return err
+	}
+	defer page.stop()
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
@@ -127,6 +135,7 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return errors.Join(exit.With(exit.Input, err), stopStack(st))
 	}
+	page.measure(session)
 	session.Pools(reported(s, func(pool int) []string { return st.Pools[pool].Endpoints }))
 	readers.Store(session)
 	var inputs *epp.InputLog
@@ -138,20 +147,24 @@ func (c *runCmd) Run(o *outside) error {
 		return errors.Join(err, stopStack(st))
 	}
 	c.ready(o, st, s)
+	page.live(ctx, st, s)
+	page.tell(c.notes(o))
 	loadErr := c.load(ctx, st)
-	if c.Keep && ctx.Err() == nil {
+	stay := c.Keep || c.UI
+	if stay && ctx.Err() == nil {
 		session.Indexed(st.CheckKV(ctx))
 		session.Served(st.Loads())
 		if err := session.Loaded(func(sum report.Summary) bool { return sum.Hops[flow.Envoy][flow.Logged] >= sum.Requests }); err != nil {
 			return errors.Join(err, stopStack(st))
 		}
 		fmt.Fprint(c.notes(o), c.kept(st, s))
+		page.tell(c.notes(o))
 		select {
 		case <-ctx.Done():
 		case <-st.Gateway.Done(): // told by Stop
 		}
 	}
-	interrupted := ctx.Err() != nil && !c.Keep || errors.Is(loadErr, context.Canceled)
+	interrupted := ctx.Err() != nil && !stay || errors.Is(loadErr, context.Canceled)
 	checks := st.CheckKV(context.WithoutCancel(ctx)) // also after Ctrl-C
 	session.Served(st.Loads())
 	stopErr := errors.Join(stopStack(st), inputs.Close())
@@ -169,6 +182,9 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	if loadErr != nil && ctx.Err() == nil {
 		return loadErr
+	}
+	if own := session.Settled(); own != nil && !summary.Interrupted { // what somebody did afterwards is not judged
+		summary.Outcomes, summary.Requests, summary.Expectations = own.Outcomes, own.Requests, own.Expectations
 	}
 	return verdict(summary)
 }
@@ -299,10 +315,10 @@ func (c *runCmd) log(o *outside) *slog.Logger {
 
 // notes is where words that are no events go.
 func (c *runCmd) notes(o *outside) io.Writer {
-	if c.Output == "json" {
-		return o.Stderr
+	if c.Output == "text" {
+		return o.Stdout
 	}
-	return o.Stdout
+	return o.Stderr
 }
 
 // writeAddresses tells programs where everything listens.

@@ -9,14 +9,17 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
+	"github.com/windtunnel/windtunnel/web"
 )
 
 type simCmd struct {
 	loadFlags
 	outputFlags
-	SaveModel string `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
-	NoHops    bool   `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
-	Bytes     bool   `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
+	pageFlags
+	Set       []string `placeholder:"PATH=VALUE" sep:"none" help:"Give a field of the scenario another value, such as 'pools[0].modelServer.maxNumSeqs=64'. May be repeated."`
+	SaveModel string   `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
+	NoHops    bool     `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
+	Bytes     bool     `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
 }
 
 func (c *simCmd) Help() string {
@@ -26,12 +29,17 @@ Examples:
   windtunnel sim                                      # the embedded scenario
   windtunnel sim examples/held.yaml                   # 100 ms to 30 s of prefill each
   windtunnel sim -n 100000 -c 500 --replicas 50 --prefill 'lognormal(200ms, 100ms)'
+  windtunnel sim --ui                                 # play it on a page, at any speed
+  windtunnel sim mine.yaml --set pools[0].modelServer.interTokenLatency=5ms --set workload.maxTokens=16
   windtunnel sim mine.yaml --no-hops                  # what servers take alone, without networks and Envoy
-  windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone`
+  windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone
+  windtunnel sim mine.yaml --output csv > mine.csv    # a row for each request
+  windtunnel sim mine.yaml --output llm-d-benchmark   # a report in that tool's form
+  windtunnel sim examples/ci.yaml --junit verdict.xml # what a pipeline's test reporter reads`
 }
 
 func (c *simCmd) Run(o *outside) error {
-	s, err := c.scenario(o)
+	s, err := c.scenarioWith(o, c.Set)
 	if err != nil {
 		return err
 	}
@@ -41,12 +49,24 @@ func (c *simCmd) Run(o *outside) error {
 	if c.NoHops {
 		s.Hops = scenario.Hops{}
 	}
-	return sim(o, s, c.options(o, s, nil), c.Bytes, c.SaveModel)
+	options := c.options(o, s, nil)
+	page, err := c.pageFlags.start(&options, web.Meta{Mode: "sim", BBR: len(s.Pools) > 1, Pools: pagePools(s, virtually(s))})
+	if err != nil {
+		return err
+	}
+	defer page.stop()
+	page.tell(o.Stderr)
+	return sim(o, s, options, c.Bytes, c.SaveModel, page)
+}
+
+// virtually are the addresses of a scenario's servers in virtual time.
+func virtually(s *scenario.Scenario) func(pool int) []string {
+	return func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }
 }
 
 // sim plays a scenario in virtual time, in bytes or not, and writes what its latency
-// predictor learned to a file, if there is one.
-func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, model string) error {
+// predictor learned to a file, if there is one. A page stays until somebody ends it.
+func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, model string, page *shownPage) error {
 	gc.Play()
 	defer gc.Serve()
 	session, err := report.Start(options)
@@ -55,11 +75,12 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, m
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	session.Pools(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
+	page.measure(session)
+	session.Pools(reported(s, virtually(s)))
 	var trained predictor.Status
 	fit, end := o.fitter(ctx, s)
 	defer end()
-	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Gaps: session.Gaps(), Served: session.Served, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
+	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Gaps: session.Gaps(), Served: session.Served, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())
@@ -76,5 +97,10 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, m
 			return err
 		}
 	}
+	if page != nil {
+		page.end()
+		page.played(ctx, page.inputs.Each)
+	}
+	page.stay(ctx, o)
 	return verdict(summary)
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/live/up"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/web"
 )
 
 type upCmd struct {
@@ -30,6 +32,7 @@ type upCmd struct {
 	EnvoyPath string   `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
 	Output    string   `name:"output" short:"o" enum:"text,json" default:"text" help:"Say where everything listens for people, or for programs."`
 	Verbose   bool     `short:"v" help:"Log what the parts do, to stderr."`
+	pageFlags
 }
 
 func (upCmd) Help() string {
@@ -42,6 +45,7 @@ docs/gateway.md has every kind and field.
 Examples:
   windtunnel up -f examples/manifests/document-002      # document 002's Gateway, HTTPRoute and InferencePool
   windtunnel up -f gateway.yaml -f pool.yaml --dry-run  # what would be brought up
+  windtunnel up -f DIR --ui                             # requests on a page, as pickers and servers see them
   kustomize build . | windtunnel up -f -
   windtunnel up -f DIR --output json | jq -r .listeners[0].url
   windtunnel manifests check DIR                        # every mistake, with file, line and what to do`
@@ -78,6 +82,21 @@ func (c *upCmd) Run(o *outside) error {
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
+	shown := report.Options{Out: io.Discard, Detail: report.Progress, Clock: runClock(time.Now()), Version: versionText()}
+	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", Envoy: true})
+	if err != nil {
+		return err
+	}
+	defer page.stop()
+	if page != nil {
+		session, err := report.Start(shown)
+		if err != nil {
+			return err
+		}
+		defer func() { _, _ = session.End(false) }() // it writes nothing
+		page.measure(session)
+		options.Recorder = session
+	}
 	u, err := up.Start(ctx, options)
 	if err != nil {
 		return startError(ctx, err)
@@ -85,6 +104,19 @@ func (c *upCmd) Run(o *outside) error {
 	if err := c.ready(o, u); err != nil {
 		return errors.Join(err, stopUp(u, dir))
 	}
+	page.describe(func(m *web.Meta) {
+		var servers web.Group
+		for _, p := range u.Addresses().Pods {
+			for _, at := range p.Ports {
+				if p.Model != "" {
+					servers.Endpoints = append(servers.Endpoints, at)
+				}
+			}
+		}
+		slices.Sort(servers.Endpoints)
+		m.Scenario, m.Pools = strings.Join(c.Files, " "), []web.Pool{{Groups: []web.Group{servers}}}
+	})
+	page.tell(o.Stderr)
 	unfollow, err := u.Follow(c.Files, func(at string, err error) {
 		if err != nil {
 			tell(fmt.Sprintf("%s was changed and is not used; what was in force stays: %v", at, err))

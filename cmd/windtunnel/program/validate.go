@@ -78,7 +78,7 @@ func (c *validateCmd) Run(o *outside) error {
 		return exit.With(exit.Environment, err)
 	}
 	defer os.RemoveAll(dir)
-	live := runCmd{loadFlags: c.loadFlags, outputFlags: outputFlags{Output: "text", View: "progress", Record: filepath.Join(dir, "live.ndjson")}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
+	live := runCmd{loadFlags: c.loadFlags, outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: filepath.Join(dir, "live.ndjson")}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
 	quiet := *o
 	quiet.Stdout, quiet.screen, quiet.Terminal = io.Discard, nil, false
 	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at

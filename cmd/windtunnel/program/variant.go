@@ -93,6 +93,7 @@ func (v *variant) play(ctx context.Context, replication int) (*result, error) {
 func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 	t := report.NewTallyFor(s.Workload.Requests)
 	t.Expect(s.Workload.Requests)
+	t.Servers(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
 	if err := playTo(ctx, s, t, t); err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally) error {
 	fit, end := playedBy(ctx).fitter(ctx, s)
 	defer end()
-	_, err := virtual.Play(s, to, virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Progress: func(int) bool { return ctx.Err() == nil }, Fit: virtually(ctx, fit)})
+	_, err := virtual.Play(s, to, virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit)})
 	if ctx.Err() != nil {
 		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
 	}

@@ -20,6 +20,9 @@ type Other struct {
 	// Look, if not nil, is told what was decided and what this one would have
 	// decided. own is good until Look returns.
 	Look func(r *epp.Request, own *picker.Decision)
+	// Change, if not nil, changes what this one's picker knows of endpoints before it is
+	// asked about a request; undo is called behind that.
+	Change func(r *epp.Request, pool *picker.Pool) (undo func())
 	// Notes are what the recording cannot tell this configuration.
 	Notes []string
 
@@ -166,12 +169,18 @@ func (o *Other) decided(number int, e *epp.Effect) (err error) {
 			o.note("plugin %s asked nobody: the recording has no answer to %s", n.Plugin, n.Key)
 		}
 	}
+	undo := func() {}
+	if o.Change != nil {
+		own.m.Advance(e.At, &own.fx)
+		undo = o.Change(e.Request, own.m.Picker().Pool())
+	}
 	own.m.Tell(e.At, r, e.Request.Decision, &own.fx, func(d *picker.Decision) {
 		if u := (*parse.Unknown)(nil); d.Err != nil && errors.As(d.Err, &u) {
 			err = &Lacking{r.ID, fmt.Errorf("%s: %s", o.Name, d.Err.Message)}
 		} else if o.Look != nil {
 			o.Look(e.Request, d)
 		}
+		undo()
 	})
 	own.fx.Reset()
 	if r.Over() {

@@ -32,6 +32,9 @@ type Player struct {
 	Others []*Other
 	// Watch, if not nil, is told of each effect but scrapes.
 	Watch func(e *epp.Effect)
+	// Scraped, if not nil, is told of the picker's endpoints after each page that one of
+	// them brought; the View is good until it returns.
+	Scraped func(now machine.Time, endpoint string, v *picker.View)
 	// CheckStates compares each snapshot with the state that has been played to,
 	// where that is complete.
 	CheckStates bool
@@ -308,6 +311,9 @@ func (p *Player) input(x *input) error {
 		p.Requests++
 	}
 	k.take(x, msg)
+	if x.Scraped != nil && p.Scraped != nil {
+		p.Scraped(x.At, x.Scraped.Endpoint, k.m.Picker().Pool().View())
+	}
 	return p.effects(x.Picker, k)
 }
 

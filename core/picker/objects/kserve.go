@@ -1,6 +1,12 @@
 package objects
 
-import "github.com/windtunnel/windtunnel/core/picker"
+import (
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+)
 
 // KServe is what document 003's pool says beyond the others.
 type KServe struct {
@@ -28,8 +34,9 @@ type Disaggregation struct {
 // Health is how the pool's pods are probed.
 type Health struct {
 	Enabled                              bool
-	Endpoint, Interval, Timeout          string
-	UnhealthyThreshold, HealthyThreshold int64
+	Endpoint                             string        // a path
+	Interval, Timeout                    time.Duration // 10 s and 5 s where nothing is said
+	UnhealthyThreshold, HealthyThreshold int64         // 3 and 2
 }
 
 // known adds the fields to those of every pool.
@@ -75,13 +82,28 @@ func (k *KServe) known(spec map[string]func(value)) {
 	}
 	spec["healthCheck"] = func(v value) {
 		h := &k.Health
+		*h = Health{Endpoint: "/health", Interval: 10 * time.Second, Timeout: 5 * time.Second, UnhealthyThreshold: 3, HealthyThreshold: 2}
+		duration := func(to *time.Duration) func(value) {
+			return func(v value) {
+				d, err := time.ParseDuration(v.Scalar())
+				if err != nil || d < 10*time.Millisecond || d > time.Hour {
+					v.Fail(v.Found(), "a time from 10ms to 1h, such as 10s", "")
+					return
+				}
+				*to = d
+			}
+		}
 		v.Fields(map[string]func(value){
-			"enabled":            func(v value) { h.Enabled = v.Bool() },
-			"endpoint":           func(v value) { h.Endpoint = v.Text() },
-			"interval":           func(v value) { h.Interval = v.Text() },
-			"timeout":            func(v value) { h.Timeout = v.Text() },
-			"unhealthyThreshold": func(v value) { h.UnhealthyThreshold = v.Int(1, 1000, 0) },
-			"healthyThreshold":   func(v value) { h.HealthyThreshold = v.Int(1, 1000, 0) },
+			"enabled": func(v value) { h.Enabled = v.Bool() },
+			"endpoint": func(v value) {
+				if h.Endpoint = v.Text(); !strings.HasPrefix(h.Endpoint, "/") {
+					v.Fail(v.Found(), "a path, such as /health", "")
+				}
+			},
+			"interval":           duration(&h.Interval),
+			"timeout":            duration(&h.Timeout),
+			"unhealthyThreshold": func(v value) { h.UnhealthyThreshold = v.Int(1, 1000, 3) },
+			"healthyThreshold":   func(v value) { h.HealthyThreshold = v.Int(1, 1000, 2) },
 		})
 	}
 	spec["autoscaling"] = func(v value) {
@@ -96,4 +118,42 @@ func (k *KServe) known(spec map[string]func(value)) {
 			},
 		})
 	}
+}
+
+// Roles are a pod's labels with the role that document 003's prefillSelector and
+// decodeSelector give it, where no label says one.
+func (p *Pool) Roles(labels map[string]string) map[string]string {
+	if p.KServe == nil || !p.KServe.Disaggregation.Enabled || labels[picker.LabelRole] != "" {
+		return labels
+	}
+	d := &p.KServe.Disaggregation
+	role := ""
+	switch {
+	case len(d.Prefill) > 0 && d.Prefill.Matches(labels):
+		role = "prefill"
+	case len(d.Decode) > 0 && d.Decode.Matches(labels):
+		role = "decode"
+	default:
+		return labels
+	}
+	out := maps.Clone(labels)
+	out[picker.LabelRole] = role
+	return out
+}
+
+// Idle are the fields that are given and that nothing acts on.
+func (k *KServe) Idle() (out []string) {
+	if k == nil {
+		return nil
+	}
+	if k.RoutingType+k.SchedulerProfile+k.Algorithm != "" || len(k.Weights) > 0 {
+		out = append(out, "routingPolicy (the EndpointPickerConfig says it)")
+	}
+	if len(k.Disaggregation.ConnectorConfig) > 0 {
+		out = append(out, "disaggregation.connector.config")
+	}
+	if k.MinReplicas+k.MaxReplicas > 0 || len(k.ScaleTargets) > 0 {
+		out = append(out, "autoscaling")
+	}
+	return out
 }

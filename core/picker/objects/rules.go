@@ -116,6 +116,56 @@ func ofPool(spec value, what string) bool {
 	return true
 }
 
+// Model is an InferenceModel of the inference extension before v1: a priority for all
+// who ask for a model, and the models that serve it.
+type Model struct {
+	Meta
+	Name     string
+	Priority int
+	Targets  []picker.RewriteTarget
+	Pool     Ref
+}
+
+// criticalities are the priorities that took their place.
+var criticalities = map[string]int{"Critical": 10, "Standard": 0, "Sheddable": -10}
+
+func readModel(v value, body map[string]func(value), meta Meta) Model {
+	m := Model{Meta: meta}
+	weighted := 0
+	body["spec"] = func(v value) {
+		v.Fields(map[string]func(value){
+			"modelName":   func(v value) { m.Name = schemaText(v, nil, 256, "the model that clients ask for") },
+			"criticality": func(v value) { m.Priority = criticalities[v.OneOf("Critical", "Standard", "Sheddable")] },
+			"poolRef":     func(v value) { m.Pool = readRef(v) },
+			"targetModels": func(v value) {
+				if n := len(v.List()); n > 10 {
+					v.Fail(fmt.Sprintf("found %d models", n), "at most 10", "")
+				}
+				for _, e := range v.List() {
+					var t picker.RewriteTarget
+					e.Fields(map[string]func(value){
+						"name": func(v value) { t.Model = v.Text() },
+						"weight": func(v value) {
+							w := int32(v.Int(1, 1000000, 1))
+							t.Weight, weighted = &w, weighted+1
+						},
+					})
+					demand(e.Get("name"), "the model's name")
+					m.Targets = append(m.Targets, t)
+				}
+				if weighted > 0 && weighted < len(m.Targets) {
+					v.Fail(fmt.Sprintf("%d of %d models have a weight", weighted, len(m.Targets)), "a weight for all, or for none", "")
+				}
+			},
+		})
+	}
+	v.Fields(body)
+	if ofPool(v.Get("spec"), "model") {
+		demand(v.Get("spec").Get("modelName"), "the model that clients ask for")
+	}
+	return m
+}
+
 // Rewrite is an InferenceModelRewrite.
 type Rewrite struct {
 	Meta

@@ -54,7 +54,32 @@ func (s *Set) Select(namespace, name string) Selection {
 	for _, w := range rewrites {
 		out.Objects.Rewrites = append(out.Objects.Rewrites, picker.Rewrite{Name: w.Name, Rules: w.Rules})
 	}
+	s.models(&out)
 	return out
+}
+
+// models adds the pool's InferenceModels: of several of one model the oldest counts.
+func (s *Set) models(out *Selection) {
+	models := slices.DeleteFunc(slices.Clone(s.Models), func(m Model) bool {
+		return m.Namespace != out.Pool.Namespace || !m.Pool.means(&out.Pool)
+	})
+	slices.SortStableFunc(models, func(a, b Model) int { return older(a.Meta, b.Meta) })
+	for _, m := range models {
+		if _, known := out.Objects.Models[m.Name]; known {
+			continue
+		}
+		if out.Objects.Models == nil {
+			out.Objects.Models = map[string]int{}
+		}
+		out.Objects.Models[m.Name] = m.Priority
+		if !slices.Contains(out.Priorities, m.Priority) {
+			out.Priorities = append(out.Priorities, m.Priority)
+		}
+		if len(m.Targets) > 0 {
+			out.Objects.Rewrites = append(out.Objects.Rewrites, picker.Rewrite{Name: m.Meta.Name, Rules: []picker.RewriteRule{{Models: []string{m.Name}, Targets: m.Targets}}})
+		}
+	}
+	slices.SortFunc(out.Priorities, func(a, b int) int { return b - a })
 }
 
 // Endpoints are the ports of the ready pods that a selector selects, in the

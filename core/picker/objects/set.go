@@ -26,6 +26,7 @@ type Set struct {
 	Pods       []Pod
 	Objectives []Objective
 	Rewrites   []Rewrite
+	Models     []Model
 	Warnings   []string
 
 	// DefaultNamespace is that of objects which name none; "" is "default".
@@ -45,6 +46,7 @@ var groups = map[string]map[string]bool{
 	"InferencePool":         {GroupV1: true, GroupX: true, GroupKServe: true},
 	"InferenceObjective":    {GroupLLMD: true, GroupX: true},
 	"InferenceModelRewrite": {GroupLLMD: true, GroupX: true},
+	"InferenceModel":        {GroupX: true},
 	"Pod":                   {"": true},
 }
 
@@ -138,6 +140,8 @@ func (s *Set) object(v value, listed bool) {
 		s.Objectives = append(s.Objectives, readObjective(v, body, meta))
 	case "InferenceModelRewrite":
 		s.Rewrites = append(s.Rewrites, readRewrite(v, body, meta))
+	case "InferenceModel":
+		s.Models = append(s.Models, readModel(v, body, meta))
 	case "Pod":
 		s.Pods = append(s.Pods, readPod(v, meta))
 	}
@@ -200,6 +204,9 @@ func (a *Ages) Settle(s *Set) {
 	}
 	for i := range s.Pools {
 		age("InferencePool", &s.Pools[i].Meta)
+	}
+	for i := range s.Models {
+		age("InferenceModel", &s.Models[i].Meta)
 	}
 	for i := range s.Objectives {
 		age("InferenceObjective", &s.Objectives[i].Meta)

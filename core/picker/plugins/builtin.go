@@ -132,6 +132,7 @@ func Builtin() picker.Registry {
 		"threshold-prefix-scorer":      beta(newThresholdPrefix),
 		"dynamic-routing":              beta(newDynamicRouting),
 		"kv-cache-manager-scorer":      beta(newKVManager),
+		TypeClientHeaders:              beta(newClientHeaders),
 		"session-sticky-scorer":        beta(session.NewSticky),
 		"new-token-pd-decider":         kind(picker.KindDecider, newNewTokenDecider),
 		"vllm-metric-scraper":          beta(datalayer.NewScraper("vllm-metric-scraper")),

@@ -140,6 +140,9 @@ func newEmbeddingsScorer(b *picker.Builder, name string, p picker.Params) (picke
 	return s, nil
 }
 
+// ScoresCache says so.
+func (s *embeddingsScorer) ScoresCache() {}
+
 // Score is matched/total; 0 without any.
 func (s *embeddingsScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	if c.Request.Body == nil || len(c.Request.Body.Assets) == 0 {

@@ -273,6 +273,9 @@ func Precise(p picker.Plugin) *PrecisePrefix {
 // and scores in one.
 type preciseScorer struct{ *PrecisePrefix }
 
+// ScoresCache says so.
+func (s *preciseScorer) ScoresCache() {}
+
 // Score is the share of the prompt's blocks that an endpoint holds.
 func (s *preciseScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	m := s.match(c)

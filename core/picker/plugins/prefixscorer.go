@@ -31,6 +31,9 @@ func newPrefixScorer(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	return s, nil
 }
 
+// ScoresCache says so.
+func (s *prefixScorer) ScoresCache() {}
+
 // Score prefers endpoints that hold much of the prompt.
 func (s *prefixScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	m := s.source.match(c)
@@ -82,6 +85,9 @@ func newThresholdPrefix(b *picker.Builder, name string, p picker.Params) (picker
 	findPrefix(b, "", name, &s.source)
 	return s, nil
 }
+
+// ScoresCache says so.
+func (s *thresholdPrefix) ScoresCache() {}
 
 // Score prefers endpoints that hold enough of the prompt.
 func (s *thresholdPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {

@@ -31,6 +31,9 @@ func NewPrefixScorer(_ *picker.Builder, name string, _ picker.Params) (picker.Pl
 	return &sessionPrefix{named{}, bounded.New[string, string](bounded.Limits{Entries: maxSessions, Bytes: maxSessionBytes}, nil)}, nil
 }
 
+// ScoresCache says so.
+func (s *sessionPrefix) ScoresCache() {}
+
 // Score looks for the conversation.
 func (s *sessionPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {
 	id := conversation(c.Request)

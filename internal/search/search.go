@@ -1,33 +1,36 @@
-package program
+// Package search looks for the highest rate, the smallest count and the best share
+// where one look costs a simulation, and does not always tell.
+package search
 
 import "math"
 
-// verdictOf is what runs say of a load, or of a number of servers.
-type verdictOf int
+// Verdict is what runs say of a load, or of a number of servers.
+type Verdict int
 
+// The verdicts, the worst first.
 const (
-	misses verdictOf = iota - 1
-	undecided
-	keeps
+	Misses Verdict = iota - 1
+	Undecided
+	Keeps
 )
 
-// band is what a search ends with: up to Keeps the objective is surely kept, and from
+// Band is what a search ends with: up to Keeps the objective is surely kept, and from
 // Misses on surely missed; what lies between nobody can tell. Either is 0 where there
 // is none.
-type band struct{ Keeps, Misses float64 }
+type Band struct{ Keeps, Misses float64 }
 
-// searchHighest finds the band of a rate, from a first guess, to a relative precision.
-// judge says of a rate whether the objective is kept; what it says must go from keeps
-// over undecided to misses as rates rise. most bounds the search.
-func searchHighest(first, precision, least, most float64, judge func(rate float64) (verdictOf, error)) (b band, err error) {
+// Highest finds the band of a rate, from a first guess, to a relative precision.
+// judge says of a rate whether the objective is kept; what it says must go from Keeps
+// over Undecided to Misses as rates rise. most bounds the search.
+func Highest(first, precision, least, most float64, judge func(rate float64) (Verdict, error)) (b Band, err error) {
 	unsure := []float64{}
-	try := func(rate float64) (verdictOf, error) {
+	try := func(rate float64) (Verdict, error) {
 		v, err := judge(rate)
 		switch {
 		case err != nil:
-		case v == keeps:
+		case v == Keeps:
 			b.Keeps = max(b.Keeps, rate)
-		case v == misses:
+		case v == Misses:
 			if b.Misses == 0 || rate < b.Misses {
 				b.Misses = rate
 			}
@@ -42,7 +45,7 @@ func searchHighest(first, precision, least, most float64, judge func(rate float6
 		up = min(2*up, most)
 		_, err = try(up)
 	}
-	for down := rate; err == nil && b.Keeps == 0 && v != keeps && down > least; {
+	for down := rate; err == nil && b.Keeps == 0 && v != Keeps && down > least; {
 		down = max(down/2, least)
 		v, err = try(down)
 	}
@@ -72,13 +75,13 @@ func searchHighest(first, precision, least, most float64, judge func(rate float6
 	return b, err
 }
 
-// fewest finds the smallest count that keeps the objective, from 1 to most, and
+// Fewest finds the smallest count that keeps the objective, from 1 to most, and
 // checks the one above it: 0 where none does. sure is false where the one below is
 // undecided, and odd is true where the one above does not keep it.
-func fewest(first, most int, judge func(n int) (verdictOf, error)) (n int, sure, odd bool, err error) {
+func Fewest(first, most int, judge func(n int) (Verdict, error)) (n int, sure, odd bool, err error) {
 	low, high := 0, 0 // below low none keeps it; high does
-	said := map[int]verdictOf{}
-	try := func(n int) (verdictOf, error) {
+	said := map[int]Verdict{}
+	try := func(n int) (Verdict, error) {
 		if v, ok := said[n]; ok {
 			return v, nil
 		}
@@ -91,10 +94,10 @@ func fewest(first, most int, judge func(n int) (verdictOf, error)) (n int, sure,
 		switch {
 		case err != nil:
 			return 0, false, false, err
-		case v == keeps:
+		case v == Keeps:
 			high = n
 		case n == most:
-			return 0, v == misses, false, nil
+			return 0, v == Misses, false, nil
 		default:
 			low = n
 		}
@@ -105,7 +108,7 @@ func fewest(first, most int, judge func(n int) (verdictOf, error)) (n int, sure,
 		switch {
 		case err != nil:
 			return 0, false, false, err
-		case v == keeps:
+		case v == Keeps:
 			high = mid
 		default:
 			low = mid
@@ -116,14 +119,14 @@ func fewest(first, most int, judge func(n int) (verdictOf, error)) (n int, sure,
 		if err != nil {
 			return 0, false, false, err
 		}
-		odd = v != keeps
+		odd = v != Keeps
 	}
-	return high, high == 1 || said[high-1] == misses, odd, nil
+	return high, high == 1 || said[high-1] == Misses, odd, nil
 }
 
-// best finds where a value is greatest among 1 to most, from a first guess, if it rises
+// Best finds where a value is greatest among 1 to most, from a first guess, if it rises
 // towards there and falls behind it. It looks at both neighbours of what it returns.
-func best(first, most int, value func(n int) (float64, error)) (at int, err error) {
+func Best(first, most int, value func(n int) (float64, error)) (at int, err error) {
 	known := map[int]float64{}
 	of := func(n int) float64 {
 		if n < 1 || n > most || err != nil {

@@ -1,0 +1,235 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/calibrate"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/client"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+type calibrateCmd struct {
+	Endpoint    string `required:"" placeholder:"URL" help:"The server to measure, such as http://127.0.0.1:8000. It should serve nobody else meanwhile."`
+	Model       string `placeholder:"NAME" help:"Ask for this model. Left out: the first that the server serves."`
+	APIKey      string `name:"api-key" placeholder:"KEY" help:"The key for its API. Left out: that in VLLM_API_KEY or OPENAI_API_KEY, if there is one."`
+	File        string `short:"o" name:"file" default:"step-times.csv" placeholder:"FILE" help:"Where to write the step times."`
+	Force       bool   `help:"Write over FILE, and measure a server that says it is busy."`
+	Accelerator string `default:"measured" placeholder:"NAME" help:"What the server runs on, for the file: a name that windtunnel knows has the figures held against that hardware's peak."`
+	TP          int    `name:"tensor-parallel-size" default:"1" placeholder:"N" help:"Over how many accelerators each layer is split, for the file."`
+	MaxPrompt   int    `name:"max-prompt" default:"8192" placeholder:"N" help:"The longest prompt in tokens: at most as many as the server computes in one step (vLLM's --max-num-batched-tokens)."`
+	MaxBatch    int    `name:"max-batch" default:"64" placeholder:"N" help:"The most requests at once."`
+	Contexts    []int  `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Lengths of the prompts of decoding requests."`
+	Repeats     int    `default:"5" placeholder:"N" help:"How often each length of prompt is measured."`
+}
+
+func (c *calibrateCmd) Help() string {
+	return `Measures a real model server by OpenAI's API, and writes a file of step times that a scenario names: modelServer: {stepTimes: step-times.csv}. It sends prompts of random token
+ids of growing length, one at a time, then batches of growing size and context, and in the end some that the table is not made of, which say how far off it is.
+Ctrl-C ends it early: what was measured until then is told and written, if it is enough.
+
+Examples:
+  windtunnel calibrate --endpoint http://127.0.0.1:8000
+  windtunnel calibrate --endpoint http://10.0.0.7:8000 --accelerator H100 --max-batch 256 -o h100.csv
+  windtunnel calibrate --endpoint 127.0.0.1:8000 --max-prompt 2048 --contexts 128,1024 --max-batch 16   # quicker`
+}
+
+func (c *calibrateCmd) Run(o *outside) error {
+	limits := calibrate.Limits{MaxPrompt: c.MaxPrompt, MaxBatch: c.MaxBatch, Contexts: c.Contexts, Repeats: c.Repeats}
+	if err := limits.Check(); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if c.TP < 1 || c.TP > 64 {
+		return exit.With(exit.Usage, fmt.Errorf("--tensor-parallel-size: found %d; expected 1 to 64", c.TP))
+	}
+	if _, err := os.Stat(c.File); err == nil && !c.Force {
+		return exit.Hint(exit.Usage, fmt.Errorf("%s is there already", c.File), "choose another one with --file, or write over it with --force")
+	}
+	key := c.APIKey
+	for _, name := range []string{"VLLM_API_KEY", "OPENAI_API_KEY"} {
+		if v, ok := o.Env(name); ok && key == "" {
+			key = v
+		}
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	began := time.Now()
+	p := client.NewProber(c.Endpoint, key, uint64(began.UnixNano()))
+	server, err := p.Discover(ctx, c.Model)
+	switch {
+	case ctx.Err() != nil:
+		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+	case err != nil:
+		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q: %w", c.Endpoint, err), "is it up, and does it speak OpenAI's API?")
+	case server.Busy > 0 && !c.Force:
+		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q serves %d requests; what is measured beside others says nothing", c.Endpoint, server.Busy), "wait until it is idle, or --force")
+	}
+	limits.KVTokens, limits.ModelLen = server.KVTokens, server.ModelLen
+	if server.ModelLen > 0 {
+		limits.MaxPrompt = min(limits.MaxPrompt, server.ModelLen-1)
+	}
+	plan, err := calibrate.New(limits, machine.FromDuration(server.Overhead))
+	if err != nil {
+		return exit.With(exit.Environment, fmt.Errorf("endpoint %q: %w", c.Endpoint, err))
+	}
+	fmt.Fprintf(o.Stdout, "measuring %s at %s; a request that computes nothing takes %s\n", server.Model, c.Endpoint, server.Overhead.Round(time.Microsecond))
+	probeErr := c.probe(ctx, o, p, plan)
+	interrupted := ctx.Err() != nil
+	if probeErr != nil && !interrupted {
+		return exit.With(exit.Environment, probeErr)
+	}
+	fit, err := plan.Fit()
+	if err != nil && interrupted {
+		fmt.Fprintf(o.Stdout, "interrupted: too little was measured to write a table: %v\n", err)
+		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+	}
+	if err != nil {
+		return exit.With(exit.Environment, err)
+	}
+	about := calibrate.About{Model: server.Model, System: c.Accelerator, Backend: "measured", TP: c.TP, Lines: []string{
+		fmt.Sprintf("Step times of %s, measured at %s by windtunnel %s on %s.", server.Model, c.Endpoint, versionText(), began.UTC().Format(time.RFC3339)),
+		fmt.Sprintf("The server is version %s; a request that computes nothing took %s, which is left out.", server.Version, server.Overhead.Round(time.Microsecond)),
+	}}
+	about.Lines = append(about.Lines, quality(fit)...)
+	if interrupted {
+		about.Lines = append(about.Lines, "The measurement was interrupted.")
+	}
+	if err := writeFit(c.File, fit, &about); err != nil {
+		return exit.With(exit.Input, fmt.Errorf("--file: %w", err))
+	}
+	if err := c.tell(o, fit); err != nil {
+		return err
+	}
+	if interrupted {
+		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+	}
+	return nil
+}
+
+// probe sends all probes, and tells how far it is.
+func (c *calibrateCmd) probe(ctx context.Context, o *outside, p *client.Prober, plan *calibrate.Plan) error {
+	told := ""
+	for {
+		x, more := plan.Next()
+		if !more {
+			return nil
+		}
+		if x.Name != told {
+			told = x.Name
+			left, of := plan.Left()
+			fmt.Fprintf(o.Stderr, "%3d %%  %s\n", 100*(of-left)/of, x.Name)
+		}
+		r, err := p.Probe(ctx, x)
+		if err == nil {
+			err = plan.Took(r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// quality says how good a table is.
+func quality(f *calibrate.Fit) (out []string) {
+	out = append(out, fmt.Sprintf("Repeats of a prompt were off their median by %.1f %% (median).", 100*f.Spread))
+	for _, decode := range []bool{false, true} {
+		if mid, most, err := f.Errors(decode); err == nil {
+			out = append(out, fmt.Sprintf("Held out, of what the table is not made: %s off by %.1f %% (median), %.1f %% at most.", map[bool]string{false: "prompts", true: "decode steps"}[decode], 100*mid, 100*most))
+		}
+	}
+	return out
+}
+
+func writeFit(file string, f *calibrate.Fit, a *calibrate.About) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Write(out, a), out.Close())
+}
+
+// tell prints the table for people, and how good it is.
+func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
+	ms := func(ns int64) string { return fmt.Sprintf("%.2f ms", float64(ns)/1e6) }
+	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "prompt\ttakes\t\n")
+	batch := int64(0)
+	var heads, row []string
+	line := func() {
+		if batch > 0 {
+			fmt.Fprintf(w, "%d\t%s\t\n", batch, strings.Join(row, "\t"))
+		}
+		row = nil
+	}
+	for _, p := range f.Points {
+		if p.Decode {
+			heads = append(heads, fmt.Sprint(p.Context))
+		} else {
+			fmt.Fprintf(w, "%d\t%s\t\n", p.Context, ms(p.Nanoseconds))
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for i, p := range f.Points {
+		if !p.Decode {
+			continue
+		}
+		if p.Batch != batch {
+			if line(); batch == 0 {
+				n := 0
+				for n < len(heads) && (n == 0 || heads[n] != heads[0]) {
+					n++
+				}
+				fmt.Fprintf(w, "\nat once\tof %s tokens\t\n", strings.Join(heads[:n], "\t"))
+			}
+			batch = p.Batch
+		}
+		cell := ms(p.Nanoseconds)
+		if f.Extrapolated[i] {
+			cell = "~" + cell
+		}
+		row = append(row, cell)
+	}
+	line()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, x := range f.Held {
+		fmt.Fprintf(&b, "held out   %s: took %s, the table says %s (%+.1f %%)\n", x.Name, ms(int64(x.Took)), ms(int64(x.Predicted)), 100*x.Off())
+	}
+	for _, line := range quality(f) {
+		fmt.Fprintln(&b, line)
+	}
+	if x := f.Prefix; x != nil {
+		cached := "the server does not say how much of it was cached"
+		if x.Cached >= 0 {
+			cached = fmt.Sprintf("%d of its tokens were cached", x.Cached)
+		}
+		fmt.Fprintf(&b, "A prompt of %d tokens took %s to its first token, and %s when it came again: %s.\n", x.Tokens, ms(int64(x.Cold)), ms(int64(x.Warm)), cached)
+	}
+	if len(f.Extrapolated) > 0 {
+		fmt.Fprintln(&b, "What has a ~ was not measured: so much does not fit into the server; it goes on as what does.")
+	}
+	fmt.Fprintf(&b, "written to %s; a scenario takes it with pools[].modelServer.stepTimes: %s\n", c.File, c.File)
+	_, err := io.WriteString(o.Stdout, wrapped(b.String(), o.Columns))
+	return err
+}
+
+// wrapped is text of lines, each on as many of the terminal's as it takes.
+func wrapped(text string, columns int) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(report.Wrap(strings.TrimSuffix(line, "\n"), 2, columns) + "\n")
+	}
+	return b.String()
+}

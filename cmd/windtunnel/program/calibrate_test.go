@@ -1,0 +1,90 @@
+package program
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// A model server over sockets: the file that comes of it is one that a scenario takes.
+// How close the table is, core/calibrate tests on one clock; here only that every probe
+// goes through. Ctrl-C in the middle tells what there is.
+func TestCalibrate(t *testing.T) {
+	timer, err := latency.New(latency.Config{Kind: latency.KindConstant, Constant: latency.Constant{TimeToFirstToken: 4 * machine.Millisecond, InterTokenLatency: 2 * machine.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fleet, err := modelserver.New(modelserver.Options{Servers: []modelserver.ServerOptions{{Models: []string{"m"}, PromptTokensDetails: true, Engine: engine.Config{Timer: timer}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fleet.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { fleet.Stop(context.Background()) })
+	file := filepath.Join(t.TempDir(), "times.csv")
+	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "-o", file, "--max-prompt", "64", "--max-batch", "2", "--contexts", "32,64", "--repeats", "1"}
+	play := func(ctx context.Context, stderr *watched) (int, string) {
+		var stdout bytes.Buffer
+		o := theOutside()
+		o.Stdout, o.Stderr, o.Terminal, o.Columns = &stdout, stderr, false, 0
+		o.Context = func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }
+		return run(command, o), stdout.String()
+	}
+	stderr := &watched{}
+	code, out := play(t.Context(), stderr)
+	text, err := os.ReadFile(file)
+	if code != 0 || err != nil {
+		t.Fatalf("exit code %d, %v\n%s%s", code, err, out, &stderr.Buffer)
+	}
+	all, err := latency.ParseCSV(file, string(text))
+	if err != nil || len(all) != 1 || len(all[0].Points) != 3+2*2 || all[0].Model != "m" {
+		t.Errorf("%+v, %v\n%s", all, err, text)
+	}
+	for _, want := range []string{"measuring m at http://", "prompt", "at once", "A prompt of 32 tokens took ", "16 of its tokens were cached", "written to "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("expected %q in\n%s", want, out)
+		}
+	}
+	if _, err := scenario.Parse(filepath.Join(filepath.Dir(file), "mine.yaml"), []byte("apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: a\n    modelServer: {batching: continuous, stepTimes: times.csv}\n")); err != nil {
+		t.Error(err)
+	}
+	// It does not write over what is there.
+	stderr = &watched{}
+	if code, _ := play(t.Context(), stderr); code != 2 || !strings.Contains(stderr.String(), "is there already") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	// Interrupted, it tells what there is.
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	command = append(command, "--force")
+	stderr = &watched{until: "1 at once of 32", then: interrupt}
+	if code, out := play(ctx, stderr); code != 130 || !strings.Contains(out, "interrupted: too little was measured") {
+		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	}
+}
+
+// watched is standard error that does something when it is told a thing.
+type watched struct {
+	bytes.Buffer
+	until string
+	then  func()
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.Buffer.Write(b)
+	if w.then != nil && strings.Contains(w.String(), w.until) {
+		w.then()
+		w.then = nil
+	}
+	return n, err
+}

@@ -1,0 +1,159 @@
+package program
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/stack"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/web"
+)
+
+// pageFlags have a command show its run on a page.
+type pageFlags struct {
+	UI     bool `name:"ui" help:"Show the run on a page for a browser on this machine, and stay until Ctrl-C."`
+	UIPort int  `name:"ui-port" placeholder:"N" help:"Port of that page; left out, a free one."`
+}
+
+// shown is the page of a run; nil where nobody asked for one.
+type shownPage struct {
+	book   *web.Book
+	server *web.Server
+	meta   web.Meta
+	inputs *web.Inputs
+}
+
+// start serves the page of a run, and has the report's options tell it of the events.
+func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
+	if !f.UI {
+		if f.UIPort != 0 {
+			return nil, exit.With(exit.Usage, fmt.Errorf("--ui-port %d: there is no page without --ui", f.UIPort))
+		}
+		return nil, nil
+	}
+	p := &shownPage{book: web.NewBook()}
+	m.Version, m.Scenario, m.Seed, m.Requests = versionText(), o.Scenario, o.Seed, o.Requests
+	var err error
+	if p.server, err = web.Start(web.Options{Book: p.book, Port: f.UIPort, Meta: m}); err != nil {
+		return nil, err
+	}
+	p.meta, p.inputs = m, web.NewInputs()
+	o.Also = p.book
+	if m.Mode != "replay" { // which has them in its file
+		o.Inputs = p.inputs
+		p.server.Inputs(p.inputs.Each)
+	}
+	return p, nil
+}
+
+// describe changes what the page says of the run.
+func (p *shownPage) describe(change func(m *web.Meta)) {
+	if p != nil {
+		change(&p.meta)
+		p.server.Describe(p.meta)
+	}
+}
+
+// tell says where the page is.
+func (p *shownPage) tell(w io.Writer) {
+	if p != nil {
+		fmt.Fprintf(w, "page  %s\n", p.server.Link())
+	}
+}
+
+// live has the page show what pickers know of a stack's endpoints, and do what its user
+// wants done, until ctx ends.
+func (p *shownPage) live(ctx context.Context, st *stack.Stack, s *scenario.Scenario) {
+	if p == nil {
+		return
+	}
+	p.describe(func(m *web.Meta) {
+		m.Gateway, m.Pools = st.Gateway.Addr, pagePools(s, func(pool int) []string { return st.Pools[pool].Endpoints })
+		m.Do, m.WhatIf = actions(s), len(st.Pools[0].Pickers) > 0
+	})
+	p.server.Acts(func(asking context.Context, a web.Act) (string, error) { return act(ctx, asking, st, a) })
+	go func() {
+		for pause.For(ctx, 250*time.Millisecond) {
+			st.EndpointStates(func(now machine.Time, e *picker.State) { p.book.Gauge(now, e.HostPort(), web.GaugeOf(e)) })
+		}
+	}()
+}
+
+// played has the page of a run that is over show what pickers knew, by the log of inputs.
+func (p *shownPage) played(ctx context.Context, each func(func(line []byte) error) error) {
+	if p == nil {
+		return
+	}
+	p.server.Inputs(each)
+	if err := web.PlayGauges(ctx, p.book, each); err == nil {
+		p.describe(func(m *web.Meta) { m.WhatIf = true })
+	}
+}
+
+// measure has the page show what a session measures.
+func (p *shownPage) measure(s *report.Session) {
+	if p != nil {
+		p.book.Measure(s)
+	}
+}
+
+// end says that nothing more will happen.
+func (p *shownPage) end() { p.book.End() }
+
+// stay waits until somebody ends a run that is over but for its page.
+func (p *shownPage) stay(ctx context.Context, o *outside) {
+	if p == nil {
+		return
+	}
+	p.book.End()
+	if ctx.Err() == nil {
+		fmt.Fprintf(o.Stderr, "\nThe page stays until Ctrl-C: %s\n", p.server.Link())
+		<-ctx.Done()
+	}
+}
+
+func (p *shownPage) stop() {
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = p.server.Stop(ctx) // browsers may be slow to go
+}
+
+// pagePools are the scenario's pools as the page shows them.
+func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Pool {
+	list := reported(s, endpoints)
+	out := make([]web.Pool, len(list))
+	for i, p := range list {
+		sp := &s.Pools[i]
+		out[i] = web.Pool{Name: p.Name, Held: sp.Flow == scenario.Held, Config: string(sp.EPP.Config.Text)}
+		for _, g := range p.Groups {
+			out[i].Groups = append(out[i].Groups, web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints})
+		}
+	}
+	return out
+}
+
+// recordedPools are the servers that a recording's summary tells of.
+func recordedPools(sum *report.Summary) []web.Pool {
+	p := web.Pool{Groups: []web.Group{{Endpoints: slices.Sorted(maps.Keys(sum.Endpoints))}}}
+	if len(sum.PrefillServers) > 0 {
+		p.Groups = append(p.Groups, web.Group{Prefill: true, Endpoints: slices.Sorted(maps.Keys(sum.PrefillServers))})
+	}
+	return []web.Pool{p}
+}
+
+// runClock is the clock of a run that began at a time.
+func runClock(origin time.Time) func() machine.Time {
+	return func() machine.Time { return machine.FromDuration(time.Since(origin)) }
+}

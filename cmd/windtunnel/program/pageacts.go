@@ -1,0 +1,122 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/live/stack"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/web"
+)
+
+// actions are what can be done from the page to a live run of s: its load, and the
+// incidents that a scenario may have.
+func actions(s *scenario.Scenario) []web.Action {
+	out := []web.Action{{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second", For: true}}
+	for _, a := range []web.Action{
+		{Name: string(scenario.Crash), What: "The engine of a model server dies.", Servers: true, For: true},
+		{Name: string(scenario.SlowDown), What: "The steps of a model server take so many times as long.", Servers: true, For: true, Number: "factor"},
+		{Name: string(scenario.LoseRank), What: "An accelerator of a tensor-parallel group fails, and the group with it.", Servers: true, For: true},
+		{Name: string(scenario.RestartSidecar), What: "What the sidecar serves breaks off, and its sessions are forgotten.", Servers: true},
+		{Name: string(scenario.LoseIndex), What: "The endpoint picker's index of KV blocks is empty."},
+		{Name: string(scenario.RestartEPP), What: "The endpoint picker dies and begins anew.", For: true},
+	} {
+		for i := range s.Pools {
+			if s.CheckIncident(&s.Pools[i], incident(web.Act{Name: a.Name, Number: 2})) == nil {
+				a.Breaks = true
+				out = append(out, a)
+				break
+			}
+		}
+	}
+	return out
+}
+
+func incident(a web.Act) *scenario.Incident {
+	x := &scenario.Incident{What: scenario.IncidentKind(a.Name), Server: a.Server, For: seconds(a.For)}
+	if x.What == scenario.SlowDown {
+		x.Factor = a.Number
+	}
+	if x.What == scenario.LoseIndex || x.What == scenario.RestartEPP {
+		x.Server = 0
+	}
+	return x
+}
+
+// seconds is a number of seconds from outside.
+func seconds(s float64) time.Duration {
+	if !(s > 0) {
+		return 0
+	}
+	return time.Duration(min(s, 240*3600) * float64(time.Second))
+}
+
+// Limits of what is sent and answered by hand.
+const (
+	maxAnswer  = 64 << 10
+	sendTime   = 10 * time.Minute
+	loadTime   = 10 * time.Second
+	maxHeaders = 64
+)
+
+// act does what somebody wants done to a stack, and says what came of it.
+func act(ctx, asking context.Context, st *stack.Stack, a web.Act) (string, error) {
+	switch a.Name {
+	case "send":
+		return sendByHand(asking, st.Gateway.Addr, a)
+	case "load":
+		during := seconds(a.For)
+		if during == 0 {
+			during = loadTime
+		}
+		failed := make(chan error, 1)
+		go func() { failed <- st.More(ctx, a.Number, during) }()
+		select {
+		case err := <-failed:
+			return "All have ended.", err
+		case <-time.After(100 * time.Millisecond): // long enough to be refused
+			return fmt.Sprintf("Sending %g a second for %s.", a.Number, during), nil
+		}
+	case "configure":
+		return "In force.", st.Configure(a.Pool, a.Body)
+	}
+	if err := st.Happen(ctx, a.Pool, *incident(a)); err != nil {
+		return "", err
+	}
+	if a.For > 0 {
+		return fmt.Sprintf("It has begun, for %s.", seconds(a.For)), nil
+	}
+	return "It has happened.", nil
+}
+
+// sendByHand sends a request to the gateway and is told the answer.
+func sendByHand(ctx context.Context, gateway string, a web.Act) (string, error) {
+	if !strings.HasPrefix(a.Path, "/") || len(a.Headers) > maxHeaders {
+		return "", errors.New("expected a path that begins with /, and at most 64 headers")
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTime)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+gateway+a.Path, strings.NewReader(a.Body))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	for name, value := range a.Headers {
+		r.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s\n\n%s", resp.Status, strings.ToValidUTF8(string(body), "\ufffd")), nil
+}

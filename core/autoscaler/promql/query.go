@@ -1,0 +1,153 @@
+package promql
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// maxQuery bounds how long a query is, in bytes.
+const maxQuery = 16 << 10
+
+// Query is one that was read.
+type Query struct {
+	text string
+	expr parser.Expr
+}
+
+// ClusterLabels are labels that a cluster's scrape configuration makes. A scenario has no
+// cluster, so an equality with one of them selects nothing and everything: it is left out.
+var ClusterLabels = []string{"namespace", "exported_namespace", "service", "job", "instance", "container", "endpoint", "cluster", "deployment", "prometheus", "node", "app"}
+
+// Read reads a query. Dropped are the matchers that it does without, as they are written:
+// those of ClusterLabels, and those whose value is a placeholder that nobody filled in.
+func Read(text string) (q *Query, dropped []string, err error) {
+	if len(text) > maxQuery {
+		return nil, nil, fmt.Errorf("the query has %d bytes; expected up to %d", len(text), maxQuery)
+	}
+	expr, err := parser.ParseExpr(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("not PromQL: %w", err)
+	}
+	q = &Query{strings.Join(strings.Fields(text), " "), expr}
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if bad := refused(n); bad != "" && err == nil {
+			err = fmt.Errorf("%s is not worked out here; expected sums and other aggregations, arithmetic, comparisons, and, or, unless, and the functions %s", bad, strings.Join(known(), ", "))
+		}
+		v, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		v.LabelMatchers = slices.DeleteFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
+			of := m.Type == labels.MatchEqual && slices.Contains(ClusterLabels, m.Name) || strings.Contains(m.Value, "${")
+			if of {
+				dropped = append(dropped, m.String())
+			}
+			return of
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return q, dropped, nil
+}
+
+// Sum is the query for the series of a metric with these labels' values, summed.
+func Sum(name string, matchLabels map[string]string) (*Query, []string, error) {
+	return Read("sum(" + selector(name, matchLabels) + ")")
+}
+
+// Each is the query for the series of a metric with these labels' values, of each pod.
+func Each(name string, matchLabels map[string]string) (*Query, []string, error) {
+	return Read("sum by (pod) (" + selector(name, matchLabels) + ")")
+}
+
+func selector(name string, matchLabels map[string]string) string {
+	var pairs []string
+	for k, v := range matchLabels {
+		pairs = append(pairs, fmt.Sprintf("%s=%q", k, v))
+	}
+	slices.Sort(pairs)
+	return name + "{" + strings.Join(pairs, ",") + "}"
+}
+
+// String is the query as it was written, on one line.
+func (q *Query) String() string { return q.text }
+
+// Names are the metrics that the query reads.
+func (q *Query) Names() (out []string) {
+	parser.Inspect(q.expr, func(n parser.Node, _ []parser.Node) error {
+		if v, ok := n.(*parser.VectorSelector); ok {
+			name := v.Name
+			for _, m := range v.LabelMatchers {
+				if m.Name == labels.MetricName && m.Type == labels.MatchEqual {
+					name = m.Value
+				}
+			}
+			out = append(out, name)
+		}
+		return nil
+	})
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Range is the longest range that the query looks back.
+func (q *Query) Range() (longest machine.Time) {
+	parser.Inspect(q.expr, func(n parser.Node, _ []parser.Node) error {
+		if m, ok := n.(*parser.MatrixSelector); ok {
+			longest = max(longest, machine.FromDuration(m.Range))
+		}
+		return nil
+	})
+	return longest
+}
+
+// refused is what of a query is not worked out here, in words.
+func refused(n parser.Node) string {
+	switch x := n.(type) {
+	case *parser.SubqueryExpr:
+		return "a subquery"
+	case *parser.StepInvariantExpr, *parser.StringLiteral:
+		return "this"
+	case *parser.VectorSelector:
+		if x.OriginalOffset != 0 || x.OriginalOffsetExpr != nil || x.Timestamp != nil || x.StartOrEnd != 0 || x.Anchored || x.Smoothed {
+			return "offset, @, anchored or smoothed"
+		}
+		if x.Name == "" && !slices.ContainsFunc(x.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == labels.MetricName && m.Type == labels.MatchEqual }) {
+			return "a selector without a metric's name"
+		}
+	case *parser.MatrixSelector:
+		if x.RangeExpr != nil {
+			return "a range that is worked out"
+		}
+	case *parser.AggregateExpr:
+		if aggregations[x.Op] == nil {
+			return x.Op.String()
+		}
+	case *parser.Call:
+		if functions[x.Func.Name] == nil {
+			return x.Func.Name + "()"
+		}
+	case *parser.BinaryExpr:
+		if m := x.VectorMatching; m != nil && (m.Card == parser.CardManyToOne || m.Card == parser.CardOneToMany) {
+			return "group_left or group_right"
+		}
+	}
+	return ""
+}
+
+// known are the functions, in order.
+func known() (out []string) {
+	for name := range functions {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}

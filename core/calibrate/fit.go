@@ -1,0 +1,181 @@
+package calibrate
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Fit is what the probes came to.
+type Fit struct {
+	// Points are the table's.
+	Points []latency.Point
+	// Extrapolated are points, by their place among Points, that were not measured: a
+	// batch that did not fit, and goes on as those that did.
+	Extrapolated map[int]bool
+	// Spread is how far the repeats of a prompt were off their median, as a share: the
+	// median of all.
+	Spread float64
+	// Held are the probes that the table was not made of.
+	Held []Held
+	// Prefix is what a prompt comes to that comes again; nil where that was not probed.
+	Prefix *Prefix
+}
+
+// Held is a probe that the table was not made of: what it took, and what the table
+// says.
+type Held struct {
+	Name            string
+	Decode          bool
+	Took, Predicted machine.Time
+}
+
+// Off is by how much the table is off, as a share of what it took.
+func (h *Held) Off() float64 { return float64(h.Predicted-h.Took) / float64(h.Took) }
+
+// Fit makes a table of what was measured until now. The error says what is missing.
+func (p *Plan) Fit() (*Fit, error) {
+	f := &Fit{Extrapolated: map[int]bool{}, Prefix: p.Prefix}
+	if f.Prefix != nil && f.Prefix.Warm == 0 {
+		f.Prefix = nil
+	}
+	var spreads []float64
+	longest := int64(0)
+	for _, n := range slices.Sorted(maps.Keys(p.prompts)) {
+		took := slices.Clone(p.prompts[n])
+		mid := median(took)
+		for _, t := range took {
+			spreads = append(spreads, math.Abs(float64(t-mid))/float64(mid))
+		}
+		longest = max(longest, mid) // what falls is noise
+		f.Points = append(f.Points, latency.Point{Batch: 1, Context: int64(n), Nanoseconds: longest})
+	}
+	if len(f.Points) < 2 || len(p.steps) == 0 {
+		return nil, fmt.Errorf("%d lengths of prompts and %d batches were measured; expected at least 2 and 1", len(f.Points), len(p.steps))
+	}
+	f.Spread = median(spreads)
+	perToken := p.perToken()
+	contexts := p.limits.contexts()
+	for _, b := range slices.Sorted(maps.Keys(p.steps)) {
+		list := slices.Clone(p.steps[b])
+		slices.SortFunc(list, func(x, y step) int { return int(math.Copysign(1, x.context-y.context)) })
+		last := int64(1)
+		for _, c := range contexts {
+			// What is measured at a context a little longer than asked for is led back to it.
+			took := int64(math.Round(at(list, float64(c), perToken*float64(b))))
+			last = max(last, took)
+			if most, known := p.full[b]; known && c >= most || float64(c) > list[len(list)-1].context {
+				f.Extrapolated[len(f.Points)] = true
+			}
+			f.Points = append(f.Points, latency.Point{Decode: true, Batch: int64(b), Context: int64(c), Nanoseconds: last})
+		}
+	}
+	table, err := latency.NewTable(f.Points, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the measured times do not make a table: %w; was the server idle?", err)
+	}
+	for _, x := range p.held {
+		s := hardware.PrefillStep(int64(x.probe.Prompt))
+		if x.probe.kind == decode {
+			s = &engine.Step{DecodeSeqs: x.probe.Requests, DecodeContext: int64(math.Round(x.context * float64(x.probe.Requests)))}
+		}
+		f.Held = append(f.Held, Held{Name: x.probe.Name, Decode: x.probe.kind == decode, Took: machine.Time(median(slices.Clone(x.took))), Predicted: table.StepTime(s).Time()})
+	}
+	return f, nil
+}
+
+// perToken is what each token in the KV cache adds to a step, in nanoseconds: of the
+// largest batch that was measured at two contexts.
+func (p *Plan) perToken() float64 {
+	for _, b := range slices.Backward(slices.Sorted(maps.Keys(p.steps))) {
+		if list := p.steps[b]; len(list) > 1 {
+			x, y := list[len(list)-2], list[len(list)-1]
+			if y.context > x.context {
+				return math.Max(0, (y.took-x.took)/(y.context-x.context)/float64(b))
+			}
+		}
+	}
+	return 0
+}
+
+// at is a batch's step at a context: between two that were measured on the line between
+// them, before the first as the line goes on, and beyond the last by what tokens add.
+func at(list []step, context, slope float64) float64 {
+	i := 0
+	for i+1 < len(list) && list[i+1].context <= context {
+		i++
+	}
+	x := list[i]
+	if i+1 < len(list) {
+		y := list[i+1]
+		slope = (y.took - x.took) / (y.context - x.context)
+	}
+	return math.Max(1, x.took+slope*(context-x.context))
+}
+
+// About is what a file of step times says of where they are from.
+type About struct {
+	Model, System, Backend string
+	TP                     int
+	// Lines are told at its beginning, as comments.
+	Lines []string
+}
+
+// Write writes the file that a scenario's stepTimes names.
+func (f *Fit) Write(w io.Writer, a *About) error {
+	var b strings.Builder
+	for _, line := range a.Lines {
+		fmt.Fprintf(&b, "# %s\n", strings.Join(strings.Fields(line), " "))
+	}
+	b.WriteString("model,system,backend,tp,phase,batch,context_tokens,ms\n")
+	for i, p := range f.Points {
+		phase := "prefill"
+		if p.Decode {
+			phase = "decode"
+		}
+		if f.Extrapolated[i] {
+			b.WriteString("# not measured, as so much does not fit; goes on as what does:\n")
+		}
+		fmt.Fprintf(&b, "%s,%s,%s,%d,%s,%d,%d,%d.%06d\n", field(a.Model), field(a.System), field(a.Backend), max(a.TP, 1), phase, p.Batch, p.Context, p.Nanoseconds/1e6, p.Nanoseconds%1e6)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// field is a text that may stand in a field of the file as it is.
+func field(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r == ',' || r == '"' || r < ' ' {
+			return '_'
+		}
+		return r
+	}, text)
+	if strings.HasPrefix(text, "#") {
+		text = "_" + text[1:]
+	}
+	return text
+}
+
+// Errors are the median and the greatest of how far the table is off, as shares, of
+// prompts or of decoding.
+func (f *Fit) Errors(decode bool) (mid, most float64, err error) {
+	var list []float64
+	for i := range f.Held {
+		if f.Held[i].Decode == decode {
+			list = append(list, math.Abs(f.Held[i].Off()))
+		}
+	}
+	if len(list) == 0 {
+		return 0, 0, errors.New("nothing was held out")
+	}
+	return median(list), slices.Max(list), nil
+}

@@ -1,0 +1,297 @@
+package calibrate
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Limits say how far to probe.
+type Limits struct {
+	// MaxPrompt is the longest prompt in tokens, and MaxBatch the most requests at once.
+	MaxPrompt, MaxBatch int
+	// Contexts are the lengths of the prompts of decoding requests, ascending.
+	Contexts []int
+	// Repeats is how often a prompt's time is measured.
+	Repeats int
+	// KVTokens is how many tokens fit into the server's KV cache; 0 where nobody knows.
+	KVTokens int
+	// ModelLen is how many tokens a prompt and its answer may have; 0 where nobody knows.
+	ModelLen int
+}
+
+// DefaultLimits probe as far as most servers compute in one step, in a few minutes.
+func DefaultLimits() Limits {
+	return Limits{MaxPrompt: 8192, MaxBatch: 64, Contexts: []int{128, 512, 2048, 4096, 8192}, Repeats: 5}
+}
+
+// Bounds of limits.
+const (
+	mostPrompt  = 1 << 20
+	mostBatch   = 4096
+	mostRepeats = 1000
+	leastPrompt = 16
+)
+
+// Check says what is wrong with limits.
+func (l *Limits) Check() error {
+	switch {
+	case l.MaxPrompt < 2*leastPrompt || l.MaxPrompt > mostPrompt:
+		return fmt.Errorf("the longest prompt is %d tokens; expected %d to %d", l.MaxPrompt, 2*leastPrompt, mostPrompt)
+	case l.MaxBatch < 1 || l.MaxBatch > mostBatch:
+		return fmt.Errorf("the largest batch is %d; expected 1 to %d", l.MaxBatch, mostBatch)
+	case l.Repeats < 1 || l.Repeats > mostRepeats:
+		return fmt.Errorf("%d repeats; expected 1 to %d", l.Repeats, mostRepeats)
+	case len(l.Contexts) == 0 || len(l.Contexts) > 32 || !slices.IsSorted(l.Contexts) || len(slices.Compact(slices.Clone(l.Contexts))) < len(l.Contexts) || l.Contexts[0] < 1:
+		return fmt.Errorf("contexts %v; expected 1 to 32 lengths, ascending", l.Contexts)
+	case l.KVTokens < 0 || l.ModelLen < 0:
+		return fmt.Errorf("a KV cache of %d tokens and prompts with answers of %d; expected none or more", l.KVTokens, l.ModelLen)
+	}
+	return nil
+}
+
+// Probe is some requests to send at once to an idle server, and to wait for.
+type Probe struct {
+	// Name says what it is for, in words.
+	Name string
+	// Requests is how many; each asks for Tokens tokens, no more and no less, of a prompt of
+	// Prompt tokens. Prompts that no other probe has are unlike in their first token already;
+	// Again asks for the prompts of the last probe once more.
+	Requests, Prompt, Tokens int
+	Again                    bool
+
+	kind    kind
+	heldOut bool
+}
+
+type kind uint8
+
+const (
+	prefill kind = iota
+	decode
+	prefix
+)
+
+// Result is what came of a probe.
+type Result struct {
+	// Arrived are the times at which each request's tokens came, from when they were sent.
+	Arrived [][]machine.Time
+	// Cached is how many prompt tokens of the first request were cached, -1 where the
+	// server does not say.
+	Cached int
+}
+
+// Plan is the probes of one server, one after the other: Next is asked for a probe, and
+// Took is told what came of it.
+type Plan struct {
+	limits   Limits
+	overhead machine.Time
+	list     []Probe
+	next     int
+
+	prompts map[int][]int64 // times in nanoseconds by length
+	steps   map[int][]step  // by batch
+	full    map[int]int     // context from which on a batch does not fit
+	held    []comparison    // probes that the table was not made of
+	Prefix  *Prefix         // what a prompt is that comes again; nil until it was probed
+}
+
+// step is a measured decode step: of requests with so many tokens on average.
+type step struct {
+	context float64
+	took    float64 // nanoseconds
+}
+
+// comparison is a held-out probe.
+type comparison struct {
+	probe   Probe
+	context float64
+	took    []float64 // each time
+}
+
+// Prefix is what a prompt comes to that was sent before.
+type Prefix struct {
+	Tokens, Cached int
+	Cold, Warm     machine.Time
+}
+
+// New plans the probes of a server for which a request that computes nothing takes
+// overhead.
+func New(l Limits, overhead machine.Time) (*Plan, error) {
+	if err := l.Check(); err != nil {
+		return nil, err
+	}
+	p := &Plan{limits: l, overhead: overhead, prompts: map[int][]int64{}, steps: map[int][]step{}, full: map[int]int{}}
+	for n := range l.prompts() {
+		p.prefill(l.prompts()[n], false)
+	}
+	for _, b := range l.batches() {
+		for _, c := range l.contexts() {
+			p.decode(b, c, false)
+		}
+	}
+	// What the table is held against: lengths and batches between those that it is made of.
+	lengths := l.prompts()
+	for i := 2; i+1 < len(lengths); i += 2 {
+		p.prefill((lengths[i]+lengths[i+1])/2, true)
+	}
+	batches, contexts := l.batches(), l.contexts()
+	for i := 1; i+1 < len(batches); i += 2 {
+		p.decode((batches[i]+batches[i+1])/2, contexts[0], true)
+		if len(contexts) > 2 {
+			p.decode((batches[i]+batches[i+1])/2, (contexts[1]+contexts[2])/2, true)
+		}
+	}
+	again := lengths[len(lengths)-1] / 2
+	p.list = append(p.list, Probe{Name: fmt.Sprintf("a prompt of %d tokens", again), Requests: 1, Prompt: again, Tokens: 1, kind: prefix},
+		Probe{Name: fmt.Sprintf("the same prompt of %d tokens again", again), Requests: 1, Prompt: again, Tokens: 1, Again: true, kind: prefix})
+	return p, nil
+}
+
+// prompts are the lengths of which the table is made.
+func (l *Limits) prompts() (out []int) {
+	for n := leastPrompt; n < l.MaxPrompt; n *= 2 {
+		out = append(out, n)
+	}
+	return append(out, l.MaxPrompt)
+}
+
+func (l *Limits) batches() (out []int) {
+	for n := 1; n < l.MaxBatch; n *= 2 {
+		out = append(out, n)
+	}
+	return append(out, l.MaxBatch)
+}
+
+// contexts are those that leave room for an answer.
+func (l *Limits) contexts() (out []int) {
+	for _, c := range l.Contexts {
+		if c <= l.MaxPrompt {
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		out = []int{l.MaxPrompt}
+	}
+	return out
+}
+
+func (p *Plan) prefill(n int, heldOut bool) {
+	for range p.limits.Repeats {
+		p.list = append(p.list, Probe{Name: fmt.Sprintf("a prompt of %d tokens", n), Requests: 1, Prompt: n, Tokens: 1, kind: prefill, heldOut: heldOut})
+	}
+}
+
+// window is how many steps of a batch are looked at, at least and as planned.
+const leastWindow, window = 8, 32
+
+func (p *Plan) decode(batch, context int, heldOut bool) {
+	// The first to decode wait for the prompts of the others, which take steps of 2,048
+	// tokens, if not of more.
+	tokens := window + 2 + (batch*context+2047)/2048
+	p.list = append(p.list, Probe{Name: fmt.Sprintf("%d at once of %d tokens", batch, context), Requests: batch, Prompt: context, Tokens: tokens, kind: decode, heldOut: heldOut})
+}
+
+// Next is the next probe, false where there is none.
+func (p *Plan) Next() (Probe, bool) {
+	for ; p.next < len(p.list); p.next++ {
+		x := p.list[p.next]
+		if x.kind != decode {
+			return x, true
+		}
+		if most, known := p.full[x.Requests]; known && x.Prompt >= most {
+			continue // a batch of as many does not fit
+		}
+		if p.limits.ModelLen > 0 && x.Prompt+x.Tokens > p.limits.ModelLen {
+			continue
+		}
+		if p.limits.KVTokens > 0 && x.Requests*(x.Prompt+x.Tokens) > p.limits.KVTokens {
+			continue
+		}
+		return x, true
+	}
+	return Probe{}, false
+}
+
+// Left is how many probes there are still, and of how many.
+func (p *Plan) Left() (left, of int) { return len(p.list) - p.next, len(p.list) }
+
+// Took is told what came of the last probe.
+func (p *Plan) Took(r Result) error {
+	x := p.list[p.next]
+	p.next++
+	if len(r.Arrived) != x.Requests {
+		return fmt.Errorf("%s: %d of %d requests were answered", x.Name, len(r.Arrived), x.Requests)
+	}
+	for _, list := range r.Arrived {
+		if len(list) != x.Tokens {
+			return fmt.Errorf("%s: %d tokens came, one piece each, of %d that were asked for; a server that sends several at once (speculation, a stream interval) cannot be measured by its gaps", x.Name, len(list), x.Tokens)
+		}
+	}
+	first := r.Arrived[0][0]
+	switch x.kind {
+	case prefill:
+		ns := int64(max(first-p.overhead, 1))
+		last := len(p.held) - 1
+		switch {
+		case !x.heldOut:
+			p.prompts[x.Prompt] = append(p.prompts[x.Prompt], ns)
+		case last >= 0 && p.held[last].probe == x: // once more
+			p.held[last].took = append(p.held[last].took, float64(ns))
+		default:
+			p.held = append(p.held, comparison{x, float64(x.Prompt), []float64{float64(ns)}})
+		}
+	case decode:
+		s, ok := middle(r.Arrived, x.Prompt)
+		switch {
+		case !ok && x.heldOut:
+		case !ok:
+			p.full[x.Requests] = x.Prompt
+		case x.heldOut:
+			p.held = append(p.held, comparison{x, s.context, []float64{s.took}})
+		default:
+			p.steps[x.Requests] = append(p.steps[x.Requests], s)
+		}
+	case prefix:
+		if !x.Again {
+			p.Prefix = &Prefix{Tokens: x.Prompt, Cold: first}
+		} else if p.Prefix != nil {
+			p.Prefix.Warm, p.Prefix.Cached = first, r.Cached
+		}
+	}
+	return nil
+}
+
+// middle is the step in the middle of those in which all requests decode, by the median
+// of their gaps. False where there are too few.
+func middle(arrived [][]machine.Time, prompt int) (step, bool) {
+	from, to := machine.Time(0), machine.Never
+	for _, list := range arrived {
+		from, to = max(from, list[0]), min(to, list[len(list)-1])
+	}
+	var gaps []float64
+	tokens := 0.0
+	for _, list := range arrived {
+		for i := 1; i < len(list); i++ {
+			if list[i-1] >= from && list[i] <= to {
+				gaps = append(gaps, float64(list[i]-list[i-1]))
+				tokens += float64(prompt + i)
+			}
+		}
+	}
+	if len(gaps) < leastWindow*len(arrived) {
+		return step{}, false
+	}
+	return step{context: tokens / float64(len(gaps)), took: median(gaps)}, true
+}
+
+// median is that of one or more values, which it sorts.
+func median[N ~int64 | ~float64](values []N) N {
+	slices.Sort(values)
+	n := len(values)
+	if n%2 == 1 {
+		return values[n/2]
+	}
+	return values[n/2-1]/2 + values[n/2]/2
+}

@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+)
+
+// SecurityPolicy is Envoy Gateway's: of it API keys are asked for.
+type SecurityPolicy struct {
+	objects.Meta
+	Targets
+	Keys   *apiKeyAuth `json:"apiKeyAuth"`
+	CORS   inert       `json:"cors"`
+	Basic  inert       `json:"basicAuth"`
+	JWT    inert       `json:"jwt"`
+	OIDC   inert       `json:"oidc"`
+	Ext    inert       `json:"extAuth"`
+	Author inert       `json:"authorization"`
+
+	At strictyaml.Value `json:"."`
+}
+
+type apiKeyAuth struct {
+	Credentials []ObjectRef `json:"credentialRefs" max:"16"`
+	Extract     []KeySource `json:"extractFrom" max:"16"`
+	ForwardID   string      `json:"forwardClientIDHeader"`
+	Sanitize    bool        `json:"sanitize"`
+}
+
+// KeySource is where a request may have its key: the first that is there counts. Of
+// an Authorization header the word Bearer is no part of it.
+type KeySource struct {
+	Headers []string `json:"headers" max:"16"`
+	Params  []string `json:"params" max:"16"`
+	Cookies []string `json:"cookies" max:"16"`
+}
+
+func (s KeySource) is(x KeySource) bool {
+	return slices.Equal(s.Headers, x.Headers) && slices.Equal(s.Params, x.Params) && slices.Equal(s.Cookies, x.Cookies)
+}
+
+// APIKeys are what a request needs one of; without it is answered with 401.
+type APIKeys struct {
+	// Secrets have the keys by the names of their clients.
+	Secrets []*Secret
+	From    []KeySource
+	// ForwardID is the header in which the client's name goes on; "" is none.
+	ForwardID string
+	// Sanitize takes the key out of the request.
+	Sanitize bool
+}
+
+func (x *SecurityPolicy) check(v strictyaml.Value) {
+	if len(x.all()) == 0 {
+		v.Get("targetRefs").Fail("there are none", "what the policy is about: an HTTPRoute or a Gateway", "")
+	}
+	k, at := x.Keys, v.Get("apiKeyAuth")
+	if k == nil {
+		return
+	}
+	if len(k.Credentials) == 0 {
+		at.Get("credentialRefs").Fail("there are none", "the Secrets with the keys, by the names of their clients", "")
+	}
+	if !slices.ContainsFunc(k.Extract, func(s KeySource) bool { return len(s.Headers)+len(s.Params)+len(s.Cookies) > 0 }) {
+		at.Get("extractFrom").Fail("there are none", "where the key is: headers, params or cookies", "")
+	}
+	for i, s := range k.Extract {
+		for _, h := range s.Headers {
+			form(at.Get("extractFrom").At(fmt.Sprintf("[%d].headers", i)), h, headerForm, 256, "the names of headers")
+		}
+	}
+}
+
+// secure has a route ask for keys, as the policy about it says, or that about its
+// Gateway. What cannot be checked is answered with 500, and serves nobody.
+func (b *builder) secure(to *Route, kind string, m *objects.Meta, many int) {
+	for i := range b.SecurityPolicies {
+		x := &b.SecurityPolicies[i]
+		if to.Keys != nil || x.Keys == nil || !x.about(x.Namespace, kind, m, many) {
+			continue
+		}
+		to.Keys = &APIKeys{From: x.Keys.Extract, ForwardID: x.Keys.ForwardID, Sanitize: x.Keys.Sanitize}
+		for _, ref := range x.Keys.Credentials {
+			namespace := orElse(ref.Namespace, x.Namespace)
+			s := b.Secret(namespace, ref.Name)
+			if s == nil || !b.granted(GroupEnvoy, "SecurityPolicy", x.Namespace, "", "Secret", namespace, ref.Name) {
+				b.note(ref.At.Problem(fmt.Sprintf("there is no Secret %s/%s, or no ReferenceGrant for it", namespace, ref.Name), "the keys by the names of their clients", "requests are answered with 500").Error())
+				to.Shares, to.Redirect = []Share{{Weight: 1}}, nil
+				continue
+			}
+			to.Keys.Secrets = append(to.Keys.Secrets, s)
+		}
+	}
+}
+
+// Allow says whether a request has one of the keys; of a nil APIKeys every request
+// does.
+func (k *APIKeys) Allow(r Request) bool {
+	if k == nil {
+		return true
+	}
+	given, found := k.key(r), false
+	k.Each(func(_ string, key []byte) { found = found || given != "" && bytes.Equal(key, []byte(given)) })
+	return found
+}
+
+// key is the first key that a request has, "" where there is none.
+func (k *APIKeys) key(r Request) string {
+	_, query, _ := strings.Cut(r.Target, "?")
+	for _, s := range k.From {
+		for _, name := range s.Headers {
+			if v := r.Headers.Get(strings.ToLower(name)); v != "" {
+				return strings.TrimPrefix(v, "Bearer ")
+			}
+		}
+		for _, name := range s.Params {
+			if v, _ := first(query, name); v != "" {
+				return v
+			}
+		}
+		for _, name := range s.Cookies {
+			if v, _ := picker.Cookie(r.Headers, name); v != "" {
+				return v
+			}
+		}
+	}
+	return ""
+}
+
+// Keys are the API keys that a Gateway's routes ask for, all of them together; nil
+// where none does.
+func (g *Served) Keys() *APIKeys {
+	var out *APIKeys
+	for _, t := range g.Tables() {
+		for _, h := range t.Hosts {
+			for _, r := range h.Routes {
+				if r.Keys == nil {
+					continue
+				}
+				if out == nil {
+					out = &APIKeys{}
+				}
+				for _, s := range r.Keys.Secrets {
+					if !slices.Contains(out.Secrets, s) {
+						out.Secrets = append(out.Secrets, s)
+					}
+				}
+				for _, s := range r.Keys.From {
+					if !slices.ContainsFunc(out.From, s.is) {
+						out.From = append(out.From, s)
+					}
+				}
+				out.ForwardID, out.Sanitize = orElse(out.ForwardID, r.Keys.ForwardID), out.Sanitize || r.Keys.Sanitize
+			}
+		}
+	}
+	return out
+}
+
+// Each calls back with every client and its key.
+func (k *APIKeys) Each(tell func(client string, key []byte)) {
+	for _, s := range k.Secrets {
+		for _, name := range slices.Sorted(maps.Keys(s.data)) {
+			tell(name, s.data[name])
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/calibrate"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Prober sends the probes of a calibrate.Plan to a server of OpenAI's API.
+type Prober struct {
+	base, model, key string
+	http             http.Client
+	seed             uint64
+	probes           uint64
+	prompts          [][]uint32 // of the last probe
+}
+
+// Server is what a server says of itself.
+type Server struct {
+	Model, Version string
+	// ModelLen is how many tokens a prompt and its answer may have, and KVTokens how many
+	// its KV cache holds; 0 where it does not say.
+	ModelLen, KVTokens int
+	// Busy is how many requests it serves.
+	Busy int
+	// Overhead is what a request takes that computes nothing: the median of 20.
+	Overhead time.Duration
+}
+
+// NewProber is for the server at a URL, such as http://127.0.0.1:8000, with a key for
+// its API if it wants one. Prompts are drawn from a seed: each run wants another one, or
+// finds what it sent before in the server's cache.
+func NewProber(base, key string, seed uint64) *Prober {
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	return &Prober{base: strings.TrimSuffix(strings.TrimSuffix(base, "/"), "/v1"), key: key, seed: seed,
+		http: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1 << 12}}}
+}
+
+// maxProbeLine bounds a line of an answer.
+const maxProbeLine = 1 << 20
+
+func (p *Prober) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, p.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if p.key != "" {
+		req.Header.Set("Authorization", "Bearer "+p.key)
+	}
+	resp, err := p.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 512)) // what could be read is told
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s %s: status %d: %s", method, path, resp.StatusCode, strings.TrimSpace(string(text)))
+	}
+	return resp, nil
+}
+
+// page is what GET answers.
+func (p *Prober) page(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	resp, err := p.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(io.LimitReader(resp.Body, maxModelsBytes))
+}
+
+// Discover asks what the server is; model is the one to ask for, "" for the first that it
+// serves.
+func (p *Prober) Discover(ctx context.Context, model string) (s Server, err error) {
+	text, err := p.page(ctx, "/v1/models")
+	if err != nil {
+		return s, err
+	}
+	var list struct {
+		Data []struct {
+			ID     string `json:"id"`
+			MaxLen int    `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return s, fmt.Errorf("GET /v1/models: %w", err)
+	}
+	for _, m := range list.Data {
+		if m.ID != "" && (model == "" || m.ID == model) {
+			s.Model, s.ModelLen = m.ID, max(0, m.MaxLen)
+			break
+		}
+	}
+	if s.Model == "" {
+		return s, fmt.Errorf("GET /v1/models: the server does not serve %q", cmp.Or(model, "any model"))
+	}
+	p.model = s.Model
+	// What it may lack is left out.
+	if text, err := p.page(ctx, "/version"); err == nil {
+		var v struct {
+			Version string `json:"version"`
+		}
+		if json.Unmarshal(text, &v) == nil {
+			s.Version = v.Version
+		}
+	}
+	if text, err := p.page(ctx, "/metrics"); err == nil {
+		s.metrics(text)
+	}
+	path := "/health"
+	if _, err := p.page(ctx, path); err != nil {
+		path = "/v1/models"
+	}
+	var took []time.Duration
+	for range 20 {
+		began := time.Now()
+		if _, err := p.page(ctx, path); err != nil {
+			return s, err
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	s.Overhead = took[len(took)/2]
+	return s, nil
+}
+
+// metrics reads vLLM's page of metrics.
+func (s *Server) metrics(text []byte) {
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case strings.HasPrefix(name, "vllm:num_requests_running"), strings.HasPrefix(name, "vllm:num_requests_waiting{"):
+			if v, err := strconv.ParseFloat(value, 64); err == nil && v > 0 && v < 1e9 {
+				s.Busy += int(v)
+			}
+		case strings.HasPrefix(name, "vllm:cache_config_info"):
+			label := func(key string) int {
+				_, rest, _ := strings.Cut(name, key+`="`)
+				text, _, _ := strings.Cut(rest, `"`)
+				n, _ := strconv.Atoi(text) // what is no number is not known
+				return min(max(n, 0), 1<<30)
+			}
+			s.KVTokens = min(label("num_gpu_blocks")*label("block_size"), 1<<40)
+		}
+	}
+}
+
+// Probe sends a probe's requests at once and waits for their answers.
+func (p *Prober) Probe(ctx context.Context, x calibrate.Probe) (calibrate.Result, error) {
+	if !x.Again {
+		p.probes++
+		p.prompts = nil
+		for i := range x.Requests {
+			draw := rand.New(rand.NewPCG(p.seed, p.probes<<20+uint64(i)))
+			prompt := make([]uint32, x.Prompt)
+			for k := range prompt {
+				prompt[k] = 1000 + draw.Uint32N(20000) // ordinary tokens of every vocabulary
+			}
+			p.prompts = append(p.prompts, prompt)
+		}
+	}
+	r := calibrate.Result{Arrived: make([][]machine.Time, x.Requests), Cached: -1}
+	bodies := make([][]byte, x.Requests)
+	for i := range bodies {
+		var err error
+		if bodies[i], err = json.Marshal(map[string]any{"model": p.model, "prompt": p.prompts[i], "max_tokens": x.Tokens, "min_tokens": x.Tokens, "ignore_eos": true,
+			"temperature": 0, "stream": true, "stream_options": map[string]bool{"include_usage": true, "continuous_usage_stats": true}}); err != nil {
+			return r, err
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, x.Requests)
+	cached := make([]int, x.Requests)
+	var wg sync.WaitGroup
+	began := time.Now()
+	for i := range bodies {
+		wg.Go(func() {
+			if r.Arrived[i], cached[i], errs[i] = p.answer(ctx, bodies[i], began, x.Prompt); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	r.Cached = cached[0]
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return r, fmt.Errorf("%s: %w", x.Name, err)
+		}
+	}
+	return r, errors.Join(errs...)
+}
+
+// answer reads one streamed answer: when each of its tokens came.
+func (p *Prober) answer(ctx context.Context, body []byte, began time.Time, prompt int) (arrived []machine.Time, cached int, err error) {
+	resp, err := p.send(ctx, http.MethodPost, "/v1/completions", body)
+	if err != nil {
+		return nil, -1, err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 0, 4096), maxProbeLine)
+	seen, cached := 0, -1
+	for lines.Scan() {
+		at := machine.FromDuration(time.Since(began))
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
+		if !ok || string(bytes.TrimSpace(data)) == "[DONE]" {
+			continue
+		}
+		var chunk struct {
+			Choices []struct {
+				Text string `json:"text"`
+			} `json:"choices"`
+			Usage *struct {
+				PromptTokens     int `json:"prompt_tokens"`
+				CompletionTokens int `json:"completion_tokens"`
+				Details          *struct {
+					CachedTokens int `json:"cached_tokens"`
+				} `json:"prompt_tokens_details"`
+			} `json:"usage"`
+			Error json.RawMessage `json:"error"`
+		}
+		if err := json.Unmarshal(data, &chunk); err != nil {
+			return arrived, cached, fmt.Errorf("POST /v1/completions: a piece of the answer: %w", err)
+		}
+		if len(chunk.Error) > 0 {
+			return arrived, cached, fmt.Errorf("POST /v1/completions: %s", chunk.Error)
+		}
+		u := chunk.Usage
+		if u != nil {
+			if u.PromptTokens > 0 && u.PromptTokens != prompt {
+				return arrived, cached, fmt.Errorf("the server counts %d tokens in a prompt of %d token ids; expected as many", u.PromptTokens, prompt)
+			}
+			if u.Details != nil {
+				cached = u.Details.CachedTokens
+			}
+		}
+		switch {
+		case len(chunk.Choices) == 0:
+		case u != nil && u.CompletionTokens > seen:
+			seen = u.CompletionTokens
+			arrived = append(arrived, at)
+		case u == nil && chunk.Choices[0].Text != "":
+			arrived = append(arrived, at)
+		}
+	}
+	return arrived, cached, lines.Err()
+}

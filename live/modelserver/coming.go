@@ -1,0 +1,43 @@
+package modelserver
+
+import (
+	"context"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+// Leave ends the server's process, as far as others see it: it takes no new connection and no
+// new request, finishes what it has until ctx ends, and cuts the rest, of which it says how
+// many. What its engine knew is lost. Join has it begin anew.
+func (s *Server) Leave(ctx context.Context) (cut int) {
+	s.engine.Send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
+	if s.http.Shutdown(ctx) != nil {
+		cut = s.inFlight.value()
+		_ = s.http.Close() // what is left is cut
+	}
+	s.inFlight.wait()
+	s.engine.Send(&enginecore.Control{Control: engine.Control{Op: engine.OpCrash}})
+	return cut
+}
+
+// Join has a server that left listen again where it did, with an empty cache.
+func (s *Server) Join() error {
+	l, err := serve.Listen("a model server", s.endpoint)
+	if err != nil {
+		return err
+	}
+	if s.also != nil {
+		if s.also, err = serve.Listen("a model server", s.also.Addr().String()); err != nil {
+			_ = l.Close() // the first error is the one to tell
+			return err
+		}
+	}
+	s.listener, s.http = l, s.server(s.log)
+	if err := s.Restart(); err != nil {
+		return err
+	}
+	s.accept()
+	return nil
+}

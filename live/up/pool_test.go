@@ -1,0 +1,134 @@
+package up
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
+)
+
+// Document 003's healthCheck takes a pod out while it fails, and gives it back.
+func TestPoolHealthCheck(t *testing.T) {
+	t.Parallel()
+	var sick atomic.Bool
+	sick.Store(true)
+	port := "0"
+	for i, ip := range []string{"127.0.0.1", "127.0.0.2"} {
+		l, err := net.Listen("tcp", net.JoinHostPort(ip, port))
+		if err != nil {
+			t.Skipf("the machine has one loopback address only: %v", err)
+		}
+		_, port, _ = net.SplitHostPort(l.Addr().String())
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/health" && i == 1 && sick.Load() {
+				w.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			fmt.Fprintf(w, "pod %d", i)
+		}))
+		server.Listener.Close()
+		server.Listener = l
+		server.Start()
+		defer server.Close()
+	}
+	text := oneGateway() + leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "one"}) + fmt.Sprintf(`
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferencePool
+metadata: {name: one}
+spec:
+  modelName: m
+  selector: {matchLabels: {app: one}}
+  targetPorts: [{number: %s}]
+  healthCheck: {enabled: true, endpoint: /health, interval: 20ms, timeout: 1s, unhealthyThreshold: 1, healthyThreshold: 1}
+`, port)
+	for i, ip := range []string{"127.0.0.1", "127.0.0.2"} {
+		text += fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {name: p-%d, labels: {app: one}}\nstatus: {podIP: %s, conditions: [{type: Ready, status: \"True\"}]}\n", i, ip)
+	}
+	r := bring(t, objectsOf(t, text))
+	n := 0
+	ask := func() string {
+		n++
+		a := r.post(r.url(80)+"/v1/chat/completions", strings.Replace(chat, "hi", fmt.Sprint("question ", n), 1))
+		if a.status != http.StatusOK {
+			t.Fatalf("%d: %s", a.status, a.body)
+		}
+		return string(a.body)
+	}
+	out := func() bool {
+		r.applying.Lock()
+		defer r.applying.Unlock()
+		return slices.Equal(r.ejected["pool/default/one"], []string{net.JoinHostPort("127.0.0.2", port)})
+	}
+	eventually.Is(t, "the pod that fails its check to be taken out", out)
+	for range 20 {
+		if got := ask(); got != "pod 0" {
+			t.Fatalf("%s answered, although it fails its check", got)
+		}
+	}
+	sick.Store(false)
+	eventually.Is(t, "it to be given back", func() bool { return ask() == "pod 1" })
+}
+
+// The inference extension's InferenceModel, before v1: a name for a model, and what
+// matters more.
+func TestOlderInferenceModel(t *testing.T) {
+	t.Parallel()
+	const models = `
+---
+apiVersion: inference.networking.x-k8s.io/v1alpha2
+kind: InferenceModel
+metadata: {name: chat}
+spec: {modelName: chat, criticality: Critical, poolRef: {name: one}, targetModels: [{name: one, weight: 1}]}
+---
+apiVersion: inference.networking.x-k8s.io/v1alpha2
+kind: InferenceModel
+metadata: {name: batch}
+spec: {modelName: batch, criticality: Sheddable, poolRef: {name: one}, targetModels: [{name: one}]}
+`
+	r := bring(t, objectsOf(t, oneGateway()+servers("one", 1, "")+leadTo("/v1", pool("one"))+models))
+	for model, priority := range map[string]string{"chat": `"priority":10`, "batch": `"priority":-10`} {
+		a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, model), "Content-Type", "application/json")
+		if a.status != http.StatusOK {
+			t.Fatalf("%s: %d: %s", model, a.status, a.body)
+		}
+		one := r.do(http.MethodGet, "http://"+r.Addresses().Pickers[0].Metrics+"/debug/decisions?request="+a.head.Get("x-request-id"), "").body
+		if compact := strings.ReplaceAll(string(one), " ", ""); !strings.Contains(compact, priority) || !strings.Contains(compact, `"target_model":"one"`) {
+			t.Errorf("%s: %s and its target are not in %.500s", model, priority, compact)
+		}
+	}
+}
+
+// Document 003's LocalModel: servers over several machines, for the pool of its model.
+func TestLocalModel(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, oneGateway()+leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "p"})+`
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferencePool
+metadata: {name: p}
+spec: {modelName: meta-llama/Llama-2-70b-hf, selector: {matchLabels: {model: llama}}, targetPorts: [{number: 8000}]}
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: LocalModel
+metadata: {name: llama-70b-distributed}
+spec:
+  modelName: meta-llama/Llama-2-70b-hf
+  tensorParallelism: {size: 4}
+  resources: {limits: {nvidia.com/gpu: 1, memory: 90Gi}, requests: {nvidia.com/gpu: 1, memory: 80Gi}}
+  replicas: 4
+  runtimeSpec: {protocol: open_inference_protocol, env: [{name: NCCL_IB_DISABLE, value: "0"}, {name: NCCL_DEBUG, value: INFO}]}
+`))
+	a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, "meta-llama/Llama-2-70b-hf"), "Content-Type", "application/json")
+	if a.status != http.StatusOK || len(r.Addresses().Pods) != 1 {
+		t.Errorf("%d of %d pods: %s", a.status, len(r.Addresses().Pods), a.body)
+	}
+}

@@ -1,0 +1,286 @@
+package report
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Form is the form of another tool's report.
+type Form string
+
+// The forms: inference-perf's summary_lifecycle_metrics.json, and llm-d-benchmark's
+// report version 0.2.
+const (
+	InferencePerf   Form = "inference-perf"
+	LLMDBenchmark   Form = "llm-d-benchmark"
+	benchmarkReport      = "0.2"
+)
+
+// percentiles of both forms.
+var percentiles = []float64{0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9}
+
+// spread is the distribution of some values.
+type spread struct {
+	mean, least, most float64
+	at                []float64 // of percentiles
+}
+
+// spreadOf is the distribution of some values as both tools work it out: percentiles lie
+// between two values where they fall between them. Nil where there are none.
+func spreadOf(values []float64) *spread {
+	if len(values) == 0 {
+		return nil
+	}
+	slices.Sort(values)
+	x := &spread{least: values[0], most: values[len(values)-1]}
+	for _, v := range values {
+		x.mean += v
+	}
+	x.mean /= float64(len(values))
+	for _, p := range percentiles {
+		place := float64(p/100) * float64(len(values)-1)
+		i := int(place)
+		v := values[i]
+		if i+1 < len(values) {
+			v += float64((values[i+1] - v) * (place - float64(i)))
+		}
+		x.at = append(x.at, v)
+	}
+	return x
+}
+
+// spread is the distribution of all gaps, in seconds.
+func (c *gapCounts) spread() *spread {
+	if c.total <= 0 {
+		return nil
+	}
+	x := &spread{least: c.quantile(0), most: c.quantile(1)}
+	for i, n := range c.counts {
+		from, to := bucket(c.low + i)
+		x.mean += float64(float64(n) * float64(from+to-1) / 2e9)
+	}
+	x.mean /= float64(c.total)
+	for _, p := range percentiles {
+		x.at = append(x.at, c.quantile(p/100))
+	}
+	return x
+}
+
+// perf is the distribution in inference-perf's words.
+func (x *spread) perf() map[string]float64 {
+	if x == nil {
+		return nil
+	}
+	out := map[string]float64{"mean": Digits(x.mean), "min": Digits(x.least), "max": Digits(x.most)}
+	for i, p := range percentiles {
+		key := "p" + strconv.FormatFloat(p, 'g', -1, 64)
+		if p == 50 {
+			key = "median"
+		}
+		out[key] = Digits(x.at[i])
+	}
+	return out
+}
+
+// bench is the distribution in llm-d-benchmark's words.
+func (x *spread) bench(units string) map[string]any {
+	if x == nil {
+		return nil
+	}
+	out := map[string]any{"units": units, "mean": Digits(x.mean), "min": Digits(x.least), "max": Digits(x.most)}
+	for i, p := range percentiles {
+		key := "p" + strconv.FormatFloat(p, 'g', -1, 64)
+		switch p {
+		case 0.1:
+			key = "p0p1"
+		case 99.9:
+			key = "p99p9"
+		}
+		out[key] = Digits(x.at[i])
+	}
+	return out
+}
+
+// figures are what both forms tell, of all requests that were kept.
+type figures struct {
+	sum                                     Summary
+	list                                    []Ended
+	each                                    float64
+	slo                                     SLO
+	first, end, sent                        machine.Time
+	e2e, ntpot, tpot, ttft, itl             *spread
+	prompt, output, failed                  *spread
+	completed, good, input, cached, answers float64
+	goodTokens                              float64
+	judged                                  bool // something says what is good
+}
+
+func figuresOf(sum Summary, list []Ended, each int, gaps *Gaps) *figures {
+	f := &figures{sum: sum, list: list, each: float64(each), slo: sum.SLO.slo()}
+	var e2e, ntpot, tpot, ttft, prompt, output, failed []float64
+	for i := range list {
+		e := &list[i]
+		if i == 0 || e.Sent < f.first {
+			f.first = e.Sent
+		}
+		f.sent, f.end = max(f.sent, e.Sent), max(f.end, e.ends())
+		took := float64(e.E2E) / 1e6
+		if !e.Completed {
+			failed = append(failed, took)
+			continue
+		}
+		f.completed++
+		f.input, f.cached, f.answers = f.input+float64(e.Prompt), f.cached+float64(e.Cached), f.answers+float64(e.Tokens)
+		f.judged = f.judged || f.slo.Given() || e.Judged
+		if e.Judged && e.Good || !e.Judged && f.slo.good(e) {
+			f.good++
+			f.goodTokens += float64(e.Prompt) + float64(e.Tokens)
+		}
+		e2e, prompt, output = append(e2e, took), append(prompt, float64(e.Prompt)), append(output, float64(e.Tokens))
+		if e.Tokens > 0 {
+			ntpot = append(ntpot, took/float64(e.Tokens))
+		}
+		if e.TTFT > 0 {
+			ttft = append(ttft, float64(e.TTFT)/1e6)
+			if v, ok := e.TPOT(); ok {
+				tpot = append(tpot, v)
+			}
+		}
+	}
+	f.e2e, f.ntpot, f.tpot, f.ttft = spreadOf(e2e), spreadOf(ntpot), spreadOf(tpot), spreadOf(ttft)
+	f.prompt, f.output, f.failed = spreadOf(prompt), spreadOf(output), spreadOf(failed)
+	f.itl = gaps.between(0, machine.Never/4).spread()
+	return f
+}
+
+// seconds is how long the run took from its first request to its last answer.
+func (f *figures) seconds() float64 { return (f.end - f.first).Seconds() }
+
+// rate is how many there are a second.
+func (f *figures) rate(n float64) float64 {
+	if s := f.seconds(); s > 0 {
+		return Digits(n * f.each / s)
+	}
+	return 0
+}
+
+// inferencePerf is the run as inference-perf's summary of its requests' lives.
+func (f *figures) inferencePerf() any {
+	count := func(n float64) int { return int(n * f.each) }
+	tokens := func(total, cached float64, x *spread, prompt bool) map[string]float64 {
+		out := x.perf()
+		if out == nil {
+			out = map[string]float64{}
+		}
+		if out["total"] = total * f.each; prompt {
+			out["cached"], out["uncached"] = cached*f.each, (total-cached)*f.each
+		}
+		return out
+	}
+	successes := map[string]any{
+		"count": count(f.completed),
+		"latency": map[string]any{"request_latency": f.e2e.perf(), "normalized_time_per_output_token": f.ntpot.perf(), "time_per_output_token": f.tpot.perf(),
+			"time_to_first_token": f.ttft.perf(), "inter_token_latency": f.itl.perf()},
+		"throughput": map[string]float64{"input_tokens_per_sec": f.rate(f.input), "output_tokens_per_sec": f.rate(f.answers),
+			"total_tokens_per_sec": f.rate(f.input + f.answers), "requests_per_sec": f.rate(f.completed)},
+		"prompt_len": f.prompt.perf(), "output_len": f.output.perf(),
+		"prompt_tokens": tokens(f.input, f.cached, f.prompt, true), "output_tokens": tokens(f.answers, 0, f.output, false),
+	}
+	if f.judged && f.completed > 0 {
+		successes["goodput_metrics"] = map[string]any{"good_requests": count(f.good), "total_requests": count(f.completed),
+			"goodput_percentage": Digits(100 * f.good / f.completed), "request_goodput": f.rate(f.good), "token_goodput": f.rate(f.goodTokens)}
+	}
+	load := map[string]any{"count": count(float64(len(f.list)))}
+	if d := (f.sent - f.first).Seconds(); d > 0 {
+		load["send_duration"], load["achieved_rate"] = Digits(d), Digits(float64(len(f.list))*f.each/d)
+	}
+	labels := map[string]any{}
+	for o, n := range f.sum.Outcomes {
+		if o != flow.Completed {
+			labels[string(o)] = map[string]any{"count": n, "messages": []any{}}
+		}
+	}
+	return map[string]any{"benchmark_time_seconds": Digits(f.seconds()), "load_summary": load, "successes": successes,
+		"failures": map[string]any{"count": count(float64(len(f.list)) - f.completed), "request_latency": f.failed.perf(), "by_label": labels}}
+}
+
+// benchmarkReport is the run as a report of llm-d-benchmark. That has no place for
+// intervals and goodput: they are under profiling, which is free.
+func (f *figures) benchmarkReport() any {
+	id := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d\x00%v", f.sum.Scenario, f.sum.Seed, f.sum.Requests, f.sum.Duration))
+	requests := map[string]any{"total": f.sum.Requests, "failures": f.sum.Failed() - f.sum.Unfinished, "incomplete": f.sum.Unfinished}
+	latency := map[string]any{}
+	put := func(in map[string]any, key string, x *spread, units string) {
+		if x != nil {
+			in[key] = x.bench(units)
+		}
+	}
+	put(requests, "input_length", f.prompt, "count")
+	put(requests, "output_length", f.output, "count")
+	put(latency, "time_to_first_token", f.ttft, "s")
+	put(latency, "normalized_time_per_output_token", f.ntpot, "s/token")
+	put(latency, "time_per_output_token", f.tpot, "s/token")
+	put(latency, "inter_token_latency", f.itl, "s/token")
+	put(latency, "request_latency", f.e2e, "s")
+	mean := func(v float64, units string) map[string]any { return map[string]any{"units": units, "mean": v} }
+	throughput := map[string]any{"input_token_rate": mean(f.rate(f.input), "tokens/s"), "output_token_rate": mean(f.rate(f.answers), "tokens/s"),
+		"total_token_rate": mean(f.rate(f.input+f.answers), "tokens/s"), "request_rate": mean(f.rate(f.completed), "queries/s")}
+	profiling := map[string]any{}
+	for _, m := range f.sum.Measures {
+		v := map[string]any{"unit": string(m.Unit), "value": m.Value}
+		if m.Low != nil {
+			v["low"], v["high"] = *m.Low, *m.High
+		}
+		profiling[m.Measure] = v
+	}
+	results := map[string]any{"request_performance": map[string]any{"aggregate": map[string]any{"requests": requests, "latency": latency, "throughput": throughput}},
+		"profiling": map[string]any{"windtunnel": profiling}}
+	var components []any
+	level := func(x LevelSummary, times float64, units string) map[string]any {
+		return map[string]any{"units": units, "mean": Digits(times * x.Mean), "max": Digits(times * x.Peak)}
+	}
+	for i := range f.sum.Load {
+		x := &f.sum.Load[i]
+		label := string(x.Role)
+		if x.Pool != "" {
+			label = x.Pool + " " + label
+		}
+		components = append(components, map[string]any{"component_label": Printable(label), "aggregate": map[string]any{
+			"gpu_utilization": map[string]any{"units": "percent", "mean": Digits(100 * x.Busy.Mean), "min": Digits(100 * x.Busy.Least), "max": Digits(100 * x.Busy.Most)},
+			"kv_cache_usage":  level(x.KV, 100, "percent"), "running_requests": level(x.Running, 1, "count"), "waiting_requests": level(x.Queue, 1, "count")}})
+	}
+	if len(components) > 0 {
+		results["observability"] = map[string]any{"components": components}
+	}
+	description := "windtunnel"
+	if f.sum.Scenario != "" {
+		description += ": " + Printable(f.sum.Scenario)
+	}
+	return map[string]any{"version": benchmarkReport, "results": results, "run": map[string]any{"uid": fmt.Sprintf("%x", id[:16]), "description": description,
+		"time": map[string]any{"duration": "PT" + strconv.FormatFloat(math.Max(f.sum.Duration, 0), 'f', -1, 64) + "S"}}}
+}
+
+// write writes the figures in a form.
+func (f *figures) write(w io.Writer, form Form) error {
+	if form == InferencePerf {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(f.inferencePerf())
+	}
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(f.benchmarkReport()); err != nil {
+		return err
+	}
+	return enc.Close()
+}

@@ -1,0 +1,355 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Fleet is what a group of servers costs, and whether its servers come and go.
+type Fleet struct {
+	// Deployment is what the record calls the group's servers.
+	Deployment string
+	// Replicas are there from the beginning.
+	Replicas int
+	// Lives says that servers come and go, and Scales that an autoscaler has them do so.
+	Lives, Scales bool
+	// Accelerator is what it is, and GPUs how many each server has.
+	Accelerator string
+	GPUs        int
+	// PerGPUHour is its price in USD, 0 where nobody said one; Source is who did, and when.
+	PerGPUHour float64
+	Source     string
+}
+
+// ServersSummary is what the servers of one group were, and what they cost. They are told where
+// servers come and go, or have a price.
+type ServersSummary struct {
+	Pool       string `json:"pool"`
+	Deployment string `json:"deployment"`
+	// Mean is how many were ready on average, Least and Most how many at once; Started is how
+	// many were created, those from the beginning included, and Decisions how often an autoscaler
+	// wanted another number.
+	Mean      float64 `json:"mean"`
+	Least     int     `json:"least"`
+	Most      int     `json:"most"`
+	Started   int     `json:"started"`
+	Decisions int     `json:"decisions,omitempty"`
+	// Cut is how many requests broke off because a server's grace period was over.
+	Cut int `json:"cut,omitempty"`
+	// Accelerator is what each has GPUs of. GPUHours are from a server's creation until it is
+	// gone: those that start and those that leave are paid for.
+	Accelerator string  `json:"accelerator"`
+	GPUs        int     `json:"gpus"`
+	GPUHours    float64 `json:"gpuHours"`
+	// Price is what they cost, where somebody said so.
+	Price *PriceTold `json:"price,omitempty"`
+	// Replicas is how many there were, whenever that changed.
+	Replicas []Replicas `json:"replicas,omitempty"`
+}
+
+// PriceTold is a price, who said it, and what it comes to, in USD.
+type PriceTold struct {
+	PerGPUHour float64 `json:"perGPUHour"`
+	Source     string  `json:"source"`
+	Cost       float64 `json:"cost"`
+}
+
+// Replicas is how many servers there are from a time on, in seconds.
+type Replicas struct {
+	At       float64 `json:"at"`
+	Starting int     `json:"starting"`
+	Ready    int     `json:"ready"`
+	Leaving  int     `json:"leaving"`
+}
+
+// CostSummary is what all servers came to.
+type CostSummary struct {
+	GPUHours float64 `json:"gpuHours"`
+	// USD is what they cost, and PerMillion that for a million output tokens of completed
+	// requests; nothing where some servers have no price.
+	USD        *float64 `json:"usd,omitempty"`
+	PerMillion *float64 `json:"usdPerMillionOutputTokens,omitempty"`
+}
+
+// servers counts servers by the groups that come and go, or have a price.
+type servers struct {
+	list []*serverCount
+	of   map[string]*serverCount // by deployment
+	told bool                    // there is something to tell
+}
+
+type serverCount struct {
+	Fleet
+	pool                     string
+	phase                    map[string]flow.Step // of each server that there is
+	starting, ready, leaving int
+	changes                  []Replicas
+	started, cut, decisions  int
+	rates                    []Rate
+	scaled                   []machine.Time // when an autoscaler wanted another number
+}
+
+// Rate is how many accelerators there are from a time on.
+type Rate struct {
+	At   machine.Time
+	GPUs int
+}
+
+// maxChanges bounds how many changes are told of a group.
+const maxChanges = 100_000
+
+// fleets has the tally count these pools' servers.
+func (t *Tally) fleets(list []Pool) {
+	t.servers = servers{of: map[string]*serverCount{}}
+	for _, p := range list {
+		for _, g := range p.Groups {
+			if g.Deployment == "" {
+				continue
+			}
+			c := &serverCount{Fleet: g.Fleet, pool: p.Name, phase: map[string]flow.Step{}}
+			if !g.Lives {
+				c.ready, c.started = g.Replicas, g.Replicas
+				c.changed(0)
+			}
+			t.servers.list, t.servers.of[g.Deployment] = append(t.servers.list, c), c
+			t.servers.told = t.servers.told || g.Lives || g.PerGPUHour > 0
+		}
+	}
+}
+
+// Servers says which pools the run has, to a tally without a Session.
+func (t *Tally) Servers(list []Pool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fleets(list)
+}
+
+// record takes an event of a server's own.
+func (x *servers) record(e *flow.Event) {
+	if len(x.list) == 0 {
+		return
+	}
+	name, _ := e.Details.Get("deployment").(string)
+	c := x.of[name]
+	if c == nil || !c.Lives {
+		return
+	}
+	server, _ := e.Details.Get("name").(string)
+	switch e.Step {
+	case flow.ServerStarted:
+		c.started++
+	case flow.ServerReady, flow.ServerLeaving, flow.ServerGone:
+	case flow.Scaled:
+		c.decisions++
+		if len(c.scaled) < maxChanges {
+			c.scaled = append(c.scaled, e.Time)
+		}
+		return
+	default:
+		return
+	}
+	if n, ok := whole(e.Details.Get("cut")); ok {
+		c.cut += n
+	}
+	c.count(c.phase[server], -1)
+	if e.Step == flow.ServerGone {
+		delete(c.phase, server)
+	} else if len(c.phase) < maxEndpoints || c.phase[server] != "" {
+		c.phase[strings.Clone(server)] = e.Step
+		c.count(e.Step, 1)
+	}
+	c.changed(e.Time)
+}
+
+func (c *serverCount) count(step flow.Step, by int) {
+	switch step {
+	case flow.ServerStarted:
+		c.starting += by
+	case flow.ServerReady:
+		c.ready += by
+	case flow.ServerLeaving:
+		c.leaving += by
+	}
+}
+
+// changed notes how many there are from a time on.
+func (c *serverCount) changed(at machine.Time) {
+	now, gpus := Replicas{Digits(at.Seconds()), c.starting, c.ready, c.leaving}, Rate{at, (c.starting + c.ready + c.leaving) * c.GPUs}
+	if n := len(c.changes); n > 0 && c.changes[n-1].At == now.At {
+		c.changes[n-1], c.rates[n-1] = now, gpus
+	} else if n < maxChanges {
+		c.changes, c.rates = append(c.changes, now), append(c.rates, gpus)
+	}
+}
+
+// gpuSeconds are the accelerators' time between two moments.
+func gpuSeconds(rates []Rate, from, to machine.Time) (sum float64) {
+	for i, r := range rates {
+		until := to
+		if i+1 < len(rates) {
+			until = min(until, rates[i+1].At)
+		}
+		if begin := max(from, r.At); until > begin {
+			sum += float64(r.GPUs) * (until - begin).Seconds()
+		}
+	}
+	return sum
+}
+
+// summary is what they came to by the end of a run.
+func (x *servers) summary(end machine.Time) (out []ServersSummary) {
+	if !x.told {
+		return nil
+	}
+	for _, c := range x.list {
+		s := ServersSummary{Pool: c.pool, Deployment: c.Deployment, Started: c.started, Decisions: c.decisions, Cut: c.cut, Accelerator: c.Accelerator, GPUs: c.GPUs,
+			GPUHours: Digits(gpuSeconds(c.rates, 0, end) / 3600)}
+		if c.PerGPUHour > 0 {
+			s.Price = &PriceTold{c.PerGPUHour, c.Source, Digits(s.GPUHours * c.PerGPUHour)}
+		}
+		for i, r := range c.changes {
+			until := end.Seconds()
+			if i+1 < len(c.changes) {
+				until = min(until, c.changes[i+1].At)
+			}
+			if i == 0 || r.Ready < s.Least {
+				s.Least = r.Ready
+			}
+			s.Most = max(s.Most, r.Ready)
+			if span := until - r.At; span > 0 && end > 0 {
+				s.Mean += float64(r.Ready) * span / end.Seconds()
+			}
+		}
+		if s.Mean = Digits(s.Mean); c.Lives {
+			s.Replicas = slices.Clone(c.changes)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// costs is what all servers came to, for so many output tokens.
+func costs(list []ServersSummary, output float64) *CostSummary {
+	if len(list) == 0 {
+		return nil
+	}
+	c, usd, priced := &CostSummary{}, 0.0, true
+	for i := range list {
+		c.GPUHours += list[i].GPUHours
+		if p := list[i].Price; p != nil {
+			usd += p.Cost
+		} else {
+			priced = false
+		}
+	}
+	if c.GPUHours = Digits(c.GPUHours); priced {
+		c.USD = &usd
+		if output > 0 {
+			per := Digits(usd / output * 1e6)
+			c.PerMillion = &per
+		}
+	}
+	return c
+}
+
+// Ledger is what a run's servers cost, for its Sample: of each group the Rates at which
+// accelerators were there, and their Prices in USD for a GPU-second, 0 where one has none;
+// Priced says that all have one.
+type Ledger struct {
+	Rates  [][]Rate
+	Prices []float64
+	Priced bool
+}
+
+// ledger is nil where there is nothing to tell.
+func (x *servers) ledger() *Ledger {
+	if !x.told {
+		return nil
+	}
+	l := &Ledger{Priced: true}
+	for _, c := range x.list {
+		l.Rates, l.Prices = append(l.Rates, slices.Clone(c.rates)), append(l.Prices, c.PerGPUHour/3600)
+		l.Priced = l.Priced && c.PerGPUHour > 0
+	}
+	return l
+}
+
+// between is what the servers took between two moments.
+func (l *Ledger) between(from, to machine.Time) (seconds, usd float64) {
+	if l == nil {
+		return 0, 0
+	}
+	for i, rates := range l.Rates {
+		s := gpuSeconds(rates, from, to)
+		seconds += s
+		usd += float64(s * l.Prices[i])
+	}
+	return seconds, usd
+}
+
+// scaledAfter says whether an autoscaler wanted another number of servers after a time.
+func (x *servers) scaledAfter(at machine.Time) bool {
+	return slices.ContainsFunc(x.list, func(c *serverCount) bool {
+		return slices.ContainsFunc(c.scaled, func(t machine.Time) bool { return t > at })
+	})
+}
+
+// writeServers shows how many servers there were, and what they cost.
+func (s Summary) writeServers(l *lines) {
+	for i := range s.Servers {
+		x := &s.Servers[i]
+		label := ""
+		if i == 0 {
+			label = "servers"
+		}
+		words := []string{}
+		if len(s.Servers) > 1 {
+			words = append(words, x.Deployment)
+		}
+		if x.Least == x.Most {
+			words = append(words, counted(x.Most, "server"))
+		} else {
+			words = append(words, fmt.Sprintf("%.3g on average, %d to %d", x.Mean, x.Least, x.Most))
+		}
+		if x.Decisions > 0 {
+			words = append(words, counted(x.Decisions, "decision"))
+		}
+		if x.Cut > 0 {
+			words = append(words, l.paint.red(counted(x.Cut, "request")+" cut at the end of the grace period"))
+		}
+		words = append(words, fmt.Sprintf("%.3g GPU-hours of %s", x.GPUHours, x.Accelerator))
+		if p := x.Price; p != nil {
+			words = append(words, fmt.Sprintf("%.4g USD at %g an hour (%s)", p.Cost, p.PerGPUHour, p.Source))
+		}
+		l.words(label, words, " · ")
+		if text := x.course(s.Duration); text != "" {
+			l.words("", []string{text}, " ")
+		}
+	}
+	if c := s.Cost; c != nil && c.USD != nil && c.PerMillion != nil {
+		l.list("cost", []string{fmt.Sprintf("%.4g USD", *c.USD), fmt.Sprintf("%.4g USD per 1M output tokens", *c.PerMillion)})
+	}
+}
+
+// course shows the servers that were ready, over the run, as blocks of eight heights.
+func (x *ServersSummary) course(duration float64) string {
+	if len(x.Replicas) < 2 || duration <= 0 || x.Most == x.Least {
+		return ""
+	}
+	const columns = 50
+	var b strings.Builder
+	at := 0
+	for i := range columns {
+		until, most := duration*float64(i+1)/columns, x.Replicas[at].Ready
+		for at+1 < len(x.Replicas) && x.Replicas[at+1].At < until {
+			at++
+			most = max(most, x.Replicas[at].Ready)
+		}
+		b.WriteRune([]rune(" ▁▂▃▄▅▆▇█")[(most*8+x.Most-1)/max(1, x.Most)])
+	}
+	return b.String() + "  ready, 0 to " + span(duration)
+}

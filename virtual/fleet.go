@@ -1,0 +1,268 @@
+package virtual
+
+import (
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/autoscaler"
+	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
+	"github.com/windtunnel/windtunnel/core/deployment"
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// fleet is servers of a pool that come and go, with what decides how many there are.
+type fleet struct {
+	slot[deployment.Message, *machine.Effects[deployment.Effect]]
+	of     *pool
+	d      scenario.Deployment
+	m      *deployment.Deployment
+	scaler *scaler // nil where incidents alone change anything
+}
+
+// scaler drives a fleet's autoscaler.
+type scaler struct {
+	slot[autoscaler.Message, *machine.Effects[autoscaler.Effect]]
+	f     *fleet
+	m     *autoscaler.Machine
+	pages *metrics.Collector
+	pods  bool // it reads metrics of model servers
+}
+
+// startFleets has the pool's servers come and go, where they do.
+func (x *pool) startFleets(s *scenario.Scenario, p *scenario.Pool) {
+	if !p.Lives() {
+		return
+	}
+	for _, d := range p.Deployments() {
+		f := &fleet{of: x, d: d, m: deployment.New(s.Lifecycle(&d))}
+		f.class = machine.ClassTimer
+		f.open(x.w, f.m, new(machine.Effects[deployment.Effect]), func(i int) { f.happens(f.fx.List[i]) })
+		x.fleets = append(x.fleets, f)
+		for i := range d.Places {
+			sv := x.servers[d.First+i]
+			if sv.fleet = f; i < d.Replicas {
+				sv.phase, sv.lived = deployment.Ready, true
+			}
+		}
+		if d.Autoscaling == nil {
+			continue
+		}
+		c := s.Scaler(&d)
+		k := &scaler{f: f, m: autoscaler.New(c, f.m.Status()), pods: slices.ContainsFunc(c.Names(), scenario.OfServers)}
+		k.pages = metrics.NewCollector(k.m.Wants)
+		k.class, k.while = machine.ClassLook, x.w.busy
+		k.open(x.w, k.m, new(machine.Effects[autoscaler.Effect]), func(i int) { k.happens(k.fx.List[i]) })
+		f.scaler = k
+	}
+}
+
+// begin tells of the servers that are there, and wakes what decides.
+func (f *fleet) begin() {
+	for i := range f.d.Replicas {
+		f.tell(flow.ServerStarted, i)
+		f.tell(flow.ServerReady, i)
+	}
+	if f.scaler != nil {
+		f.scaler.advance()
+	}
+}
+
+func (f *fleet) server(pod int) *server { return f.of.servers[f.d.First+pod] }
+
+// tell tells the record what happens to a server.
+func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
+	if w := f.w; w.rec != nil && (w.busy() || step == flow.ServerStarted || step == flow.ServerReady) {
+		sv := f.server(pod)
+		w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint, Details: scenario.ServerDetails(&f.d, sv.name, more...)})
+	}
+}
+
+// happens carries out what happens to a server.
+func (f *fleet) happens(e deployment.Effect) {
+	sv := f.server(e.Pod)
+	was := sv.phase
+	sv.phase = f.m.Phase(e.Pod)
+	switch e.Kind {
+	case deployment.Started:
+		f.tell(flow.ServerStarted, e.Pod)
+	case deployment.Joined:
+		sv.phase = deployment.Ready // whatever comes next of the same moment
+		sv.begin()
+		f.of.follow()
+		f.tell(flow.ServerReady, e.Pod)
+	case deployment.Left:
+		sv.phase = deployment.Leaving
+		if e.Was {
+			f.of.follow()
+			f.tell(flow.ServerLeaving, e.Pod)
+		}
+	case deployment.Stopped:
+		f.finishing(e.Pod)
+	case deployment.Ended:
+		f.tell(flow.ServerGone, e.Pod)
+	case deployment.Killed:
+		n := sv.kill()
+		f.tell(flow.ServerGone, e.Pod, flow.D("reason", "the grace period is over"), flow.D("cut", n))
+	}
+	if f.scaler != nil && was != sv.phase {
+		f.scaler.input(autoscaler.Status(f.m.Status()))
+	}
+}
+
+// finishInterval is how often a server that was told to end is asked whether it has
+// anything left.
+const finishInterval = 100 * machine.Millisecond
+
+// finishing looks, again and again, whether a server that was told to end has finished.
+func (f *fleet) finishing(pod int) {
+	sv := f.server(pod)
+	switch {
+	case f.m.Phase(pod) != deployment.Stopping:
+	case sv.idle():
+		f.input(deployment.Idle{Pod: pod})
+	default:
+		f.w.queue.Push(f.w.now.Add(finishInterval), machine.ClassLook, event{then, func() { f.finishing(pod) }})
+	}
+}
+
+// happens carries out what the autoscaler says.
+func (k *scaler) happens(e autoscaler.Effect) {
+	f := k.f
+	if !f.w.busy() {
+		return
+	}
+	switch e.Kind {
+	case autoscaler.Scrape:
+		k.scrape()
+	case autoscaler.Scale:
+		if f.w.rec != nil {
+			f.w.rec.Record(flow.Event{Time: f.w.now, Hop: flow.Server, Step: flow.Scaled, Details: scenario.ScaledDetails(&f.d, e)})
+		}
+		f.input(deployment.Scale{Replicas: e.To})
+	}
+}
+
+// scrape reads the pages that Prometheus would.
+func (k *scaler) scrape() {
+	x := k.f.of
+	for i, p := range x.pickers {
+		name := x.spec.PickerName(i)
+		s := autoscaler.Scraped{Target: name, Failed: p.down}
+		if !p.down {
+			p.advance()
+			p.m.Figures(x.w.now, x.spec.Name, k.m.Wants, func(f epp.Figure) {
+				s.Samples = append(s.Samples, promql.Sample{Name: f.Name, Labels: append(f.Labels, metrics.Label{Name: "pod", Value: name}), Value: f.Value})
+			})
+		}
+		k.input(s)
+	}
+	if !k.pods {
+		return
+	}
+	for _, sv := range x.servers {
+		s := autoscaler.Scraped{Target: sv.name, Failed: sv.absent()}
+		if !s.Failed {
+			sv.advance()
+			look := sv.look(x.w.now)
+			look.Write(k.pages)
+			s.Samples = promql.Of(k.pages.Take(), metrics.Label{Name: "pod", Value: sv.name})
+		}
+		k.input(s)
+	}
+}
+
+// absent says that nobody listens at the server.
+func (s *server) absent() bool {
+	return s.fleet != nil && (s.phase == deployment.Absent || s.phase == deployment.Starting)
+}
+
+// ready says that the picker may choose the server.
+func (s *server) ready() bool { return s.fleet == nil || s.phase == deployment.Ready }
+
+// begin is a server's new process.
+func (s *server) begin() {
+	s.lived = true
+	s.control(scenario.Begin)
+	if s.sidecar != nil {
+		if err := s.sidecar.forget(s.pool.sessions); err != nil {
+			panic(fmt.Sprintf("virtual: %v", err)) // the same number was taken before
+		}
+	}
+}
+
+// serves notes a request at a server that may be killed.
+func (s *server) serves(a *answering) {
+	if s.fleet == nil {
+		return
+	}
+	if len(s.has) == cap(s.has) {
+		s.has = slices.DeleteFunc(s.has, func(a *answering) bool { return a.resp.Over() })
+	}
+	s.has = append(s.has, a)
+}
+
+// idle says that a server has nothing in hand, its sidecar included.
+func (s *server) idle() bool {
+	s.advance()
+	st := s.engine.Stats()
+	s.has = slices.DeleteFunc(s.has, func(a *answering) bool { return a.resp.Over() })
+	return len(s.has)+s.core.Busy()+s.core.Holds()+st.Running+st.Waiting+len(s.calls) == 0 && (s.sidecar == nil || len(s.sidecar.busy) == 0)
+}
+
+// kill ends a server as SIGKILL does, and says how many requests broke off.
+func (s *server) kill() (n int) {
+	if s.sidecar != nil {
+		n = len(s.sidecar.busy)
+		s.pool.restartSidecar(s)
+	}
+	for _, a := range s.has {
+		if !a.resp.Over() {
+			n++
+			a.gone("the server was killed")
+			a.r.cut(false)
+		}
+	}
+	s.has = nil
+	s.control(scenario.End)
+	return n
+}
+
+// follow tells the pickers which servers there are.
+func (x *pool) follow() {
+	x.modes.servers, x.prefillers = nil, nil
+	for _, sv := range x.servers {
+		switch {
+		case !sv.ready():
+		case sv.index < x.spec.Decoders():
+			x.modes.servers = append(x.modes.servers, sv.endpoint)
+		case x.spec.Sidecar == scenario.RoutingSidecar:
+			x.prefillers = append(x.prefillers, sv.endpoint)
+		}
+	}
+	for _, k := range x.pickers {
+		k.Input(epp.Endpoints{List: x.endpoints()})
+	}
+}
+
+// endpoints are those that a picker may choose from.
+func (x *pool) endpoints() (out []*picker.Endpoint) {
+	for _, sv := range x.servers {
+		if sv.ready() {
+			host, port, _ := net.SplitHostPort(sv.endpoint)
+			out = append(out, picker.NewEndpoint("default", sv.name, host, port, x.spec.Labels(sv.index)))
+		}
+	}
+	return out
+}
+
+// drain has a server leave. What keeps the number of servers gives it another one.
+func (s *server) drain(x *scenario.Incident) {
+	f := s.fleet
+	f.input(deployment.Evict{Pod: s.index - f.d.First, Grace: machine.FromDuration(x.Grace), Replace: f.scaler != nil})
+}

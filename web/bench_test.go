@@ -1,0 +1,165 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/gate"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/web"
+)
+
+// fed is a page whose run's events a benchmark makes up.
+func fed(b *testing.B, requests int) (*web.Server, *report.Session) {
+	book := web.NewBook()
+	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Detail: report.Progress, Requests: requests})
+	if err != nil {
+		b.Fatal(err)
+	}
+	book.Measure(session)
+	server, err := web.Start(web.Options{Book: book, Meta: web.Meta{Mode: "live", Scenario: "benchmark"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = server.Stop(context.Background()) })
+	return server, session
+}
+
+// lived has a request go its whole way, in about ten events.
+func lived(to flow.Recorder, n int, at machine.Time) {
+	l := flow.Life{Request: flow.RequestID(1, n), Number: n, Endpoint: fmt.Sprintf("10.0.0.%d:8000", 1+n%16), Prompt: 400, Cached: 100, Tokens: 50, Sent: at}
+	for i, t := range []*machine.Time{&l.Picked, &l.Reached, &l.Started, &l.First, &l.FirstSeen, &l.FirstGot, &l.Last, &l.LastSeen, &l.LastGot} {
+		*t = at + machine.Time(i+1)*20*machine.Millisecond
+	}
+	for e := range l.Events {
+		to.Record(e)
+	}
+}
+
+func opened(b *testing.B, server *web.Server) context.Context {
+	first, err := browser()
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, end := chromedp.NewContext(first)
+	b.Cleanup(end)
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(1400, 900), chromedp.Navigate(server.Link())); err != nil {
+		b.Fatal(err)
+	}
+	return ctx
+}
+
+func asked[T any](b *testing.B, ctx context.Context, expression string) T {
+	b.Helper()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return v
+}
+
+// BenchmarkUIFirstView is how long it takes from the link to the first view with all of a
+// run of 10,000 requests.
+func BenchmarkUIFirstView(b *testing.B) {
+	server, session := fed(b, 10_000)
+	for n := 1; n <= 10_000; n++ {
+		lived(session, n, machine.Time(n)*machine.Millisecond)
+	}
+	opened(b, server) // the browser itself has started
+	var took time.Duration
+	for b.Loop() {
+		began := time.Now()
+		ctx := opened(b, server)
+		if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`(document.querySelector(".figures")||{innerText:""}).innerText.includes("10,000")`)); err != nil {
+			b.Fatal(err)
+		}
+		took += time.Since(began)
+	}
+	gate.AtMost(b, took.Seconds()/float64(b.N), "s/first-view", 1)
+}
+
+// BenchmarkUIFrames is how many frames a second the topology has while 2,000 events come in
+// each second, and how much memory the page has after them.
+func BenchmarkUIFrames(b *testing.B) {
+	const second, requests = 150, 6 * 150 // requests have some 14 events
+	server, session := fed(b, requests)
+	ctx := opened(b, server)
+	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`!!document.querySelector(".stage canvas")`)); err != nil {
+		b.Fatal(err)
+	}
+	var frames float64
+	for b.Loop() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			tick := time.NewTicker(time.Second / second)
+			defer tick.Stop()
+			for n := 1; n <= requests; n++ {
+				lived(session, n, machine.Time(n)*machine.Second/second)
+				<-tick.C
+			}
+		}()
+		frames = asked[float64](b, ctx, `new Promise((r) => { let n = 0; const t0 = performance.now(); const f = (t) => { n++; if (t - t0 > 4000) r(n / ((t - t0) / 1000)); else requestAnimationFrame(f); }; requestAnimationFrame(f); })`)
+		<-done
+	}
+	gate.AtLeast(b, frames, "frames/s", 30)
+	b.ReportMetric(asked[float64](b, ctx, `performance.memory ? performance.memory.usedJSHeapSize / 1048576 : 0`), "MiB-heap")
+}
+
+// BenchmarkUIScroll is the longest frame while 100,000 rows are scrolled through.
+func BenchmarkUIScroll(b *testing.B) {
+	const rows = 100_000
+	server, session := fed(b, rows)
+	for n := 1; n <= rows; n++ {
+		lived(session, n, machine.Time(n)*machine.Millisecond)
+	}
+	ctx := opened(b, server)
+	if _, err := chromedp.Run(ctx, chromedp.Evaluate[any](`location.hash = "requests"; 0`)); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`(document.querySelector("#shown")||{innerText:""}).innerText.startsWith("100,000")`, chromedp.WithPollingTimeout(time.Minute))); err != nil {
+		b.Fatal(err)
+	}
+	asked[any](b, ctx, `new Promise((r) => setTimeout(r, 1500))`) // nothing of the loading is left
+	var got []float64
+	for b.Loop() {
+		got = asked[[]float64](b, ctx, `new Promise((r) => { const g = document.querySelector(".grid"), took = []; let last = performance.now(), i = 0;
+			const f = (t) => { took.push(t - last); last = t; g.scrollTop = (g.scrollHeight * (i * 37 % 400)) / 400; if (++i < 240) requestAnimationFrame(f); else { took.sort((a, b) => a - b); r([took[took.length >> 1], took[Math.floor(took.length * 0.99)], took[took.length - 1]]); } };
+			requestAnimationFrame(f); })`)
+	}
+	b.ReportMetric(got[0], "ms/p50-frame")
+	b.ReportMetric(got[1], "ms/p99-frame")
+	gate.AtMost(b, got[2], "ms/longest-frame", 50)
+}
+
+// BenchmarkRecord is what the page costs a run for each event, without and with it.
+func BenchmarkRecord(b *testing.B) {
+	for _, with := range []bool{false, true} {
+		b.Run(map[bool]string{false: "without", true: "with"}[with], func(b *testing.B) {
+			o := report.Options{Out: new(strings.Builder), Detail: report.Progress}
+			if with {
+				o.Also = web.NewBook()
+			}
+			session, err := report.Start(o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if with {
+				o.Also.(*web.Book).Measure(session)
+			}
+			n := 0
+			for b.Loop() {
+				n++
+				lived(session, n, machine.Time(n)*machine.Millisecond)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/14, "ns/event")
+		})
+	}
+}

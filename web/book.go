@@ -1,0 +1,471 @@
+package web
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// Figures are what a report has measured of the run so far. *report.Session is one.
+type Figures interface {
+	Summary() report.Summary
+	Series() *report.Series
+	Request(id string) (spans map[string]machine.Time, server string)
+}
+
+// limits are what a Book keeps at most. What is more goes, the oldest first, and the
+// page says so.
+type limits struct{ rows, bytes, changes, names, gauges, notices int }
+
+var usual = limits{rows: 200_000, bytes: 256 << 20, changes: 1 << 18, names: 1 << 16, gauges: 1 << 18, notices: 1 << 12}
+
+// maxRowBytes bounds the steps of one request.
+const maxRowBytes = 1 << 20
+
+// Moments of a request, in the order in which it passes them.
+const (
+	sent      = iota // by the client
+	atPicker         // the whole request
+	picked           // an endpoint
+	passed           // on by the picker, part 1 where the request is held
+	atSidecar        // the whole request
+	legSent          // prefill leg
+	legEnded         // prefill leg
+	atServer         // the decode server's, where there are two
+	started          // the prefill
+	firstSent        // token, by the model server
+	part2Sent        // of a held request
+	firstGot         // token, by the client
+	lastSent         // token, by the model server
+	over             // at the client, or where nobody knows of one, at the last hop
+	momentCount
+)
+
+var moments = map[flow.At]int{
+	{Hop: flow.Client, Step: flow.RequestSent}:        sent,
+	{Hop: flow.EPP, Step: flow.RequestReceived}:       atPicker,
+	{Hop: flow.EPP, Step: flow.EndpointPicked}:        picked,
+	{Hop: flow.EPP, Step: flow.Part1Sent}:             passed,
+	{Hop: flow.EPP, Step: flow.RequestPassed}:         passed,
+	{Hop: flow.Sidecar, Step: flow.RequestReceived}:   atSidecar,
+	{Hop: flow.Sidecar, Step: flow.PrefillLegSent}:    legSent,
+	{Hop: flow.Sidecar, Step: flow.PrefillLegEnded}:   legEnded,
+	{Hop: flow.Server, Step: flow.Part1Received}:      atServer,
+	{Hop: flow.Server, Step: flow.RequestReceived}:    atServer,
+	{Hop: flow.Server, Step: flow.PrefillStarted}:     started,
+	{Hop: flow.Server, Step: flow.FirstTokenSent}:     firstSent,
+	{Hop: flow.EPP, Step: flow.Part2Sent}:             part2Sent,
+	{Hop: flow.Client, Step: flow.FirstTokenReceived}: firstGot,
+	{Hop: flow.Server, Step: flow.LastTokenSent}:      lastSent,
+	{Hop: flow.Client, Step: flow.Finished}:           over,
+}
+
+// ends are the last steps of requests whose client does not report.
+var ends = map[flow.At]bool{
+	{Hop: flow.EPP, Step: flow.ResponseEndSeen}: true,
+	{Hop: flow.EPP, Step: flow.Answered}:        true,
+	{Hop: flow.EPP, Step: flow.StreamFailed}:    true,
+	{Hop: flow.Envoy, Step: flow.Logged}:        true,
+}
+
+// none is a moment that has not come.
+const none machine.Time = -1
+
+// row is one request.
+type row struct {
+	id                     string
+	at                     [momentCount]machine.Time
+	endpoint, prefiller    int32 // names, 0 where there is none
+	model, class, outcome  int32
+	prompt, cached, tokens int32
+	status, attempts       int32
+	ttft, total            machine.Time // as the report measured them, or none
+	byHand, held, known    bool         // known: its client reports
+	stage                  stage
+	version                uint64
+	steps                  []byte // lines of the record with commas between
+	dropped                bool   // some of them
+}
+
+// stage is where a request is, for counting.
+type stage uint8
+
+const (
+	elsewhere stage = iota
+	waiting
+	running
+)
+
+// Book keeps what the page shows of a run: it is a reader of the run's events, with
+// bounds on all that it keeps. It is safe for concurrent use, and never waits for a
+// browser.
+type Book struct {
+	limits  limits
+	mu      sync.Mutex
+	figures Figures
+	rows    []row
+	first   int            // how many rows went
+	index   map[string]int // of a request's id, counted from the first of all
+	names   []string       // the first is ""
+	named   map[string]int32
+	changes []int  // rows by version
+	version uint64 // of the newest change
+	bytes   int
+	kept    int // the first row whose steps are kept
+	level   report.Level
+	now     machine.Time
+	gauges  []gauge
+	gone    int // gauges that went
+	newest  map[int32]gauge
+	notices []notice
+	noticed int // how many there were
+	ended   bool
+}
+
+// gauge is what a pod said of itself at a time.
+type gauge struct {
+	at machine.Time
+	Gauge
+	pod int32
+}
+
+// Gauge is what a picker knows of a pod by its metrics page.
+type Gauge struct {
+	Waiting, Running int
+	KV               float64 // share of the KV cache in use
+	Ready            bool
+	Adapters         []string
+}
+
+func (g Gauge) same(o Gauge) bool {
+	return g.Waiting == o.Waiting && g.Running == o.Running && g.KV == o.KV && g.Ready == o.Ready && slices.Equal(g.Adapters, o.Adapters)
+}
+
+// notice is something that is no request's: an incident, an action of somebody's.
+type notice struct {
+	number int
+	text   []byte // the line of the record
+}
+
+// NewBook is of a run that has not begun.
+func NewBook() *Book { return newBook(usual) }
+
+func newBook(l limits) *Book {
+	return &Book{limits: l, index: map[string]int{}, names: []string{""}, named: map[string]int32{"": 0}, changes: make([]int, l.changes), newest: map[int32]gauge{}}
+}
+
+// Measure has the book tell what a report has measured.
+func (b *Book) Measure(f Figures) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.figures = f
+}
+
+// End says that nothing more will happen.
+func (b *Book) End() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+}
+
+// name is the number of a name. Very many are called other.
+func (b *Book) name(text string) int32 {
+	if n, ok := b.named[text]; ok {
+		return n
+	}
+	if len(text) > 256 {
+		text = strings.ToValidUTF8(text[:256], "") + "…"
+	}
+	if len(b.names) >= b.limits.names {
+		text = "other"
+	}
+	if n, ok := b.named[text]; ok {
+		return n
+	}
+	text = strings.Clone(text)
+	n := int32(len(b.names))
+	b.names, b.named[text] = append(b.names, text), n
+	return n
+}
+
+// Record takes an event.
+func (b *Book) Record(e flow.Event) {
+	line, err := report.AppendEvent(nil, e)
+	if err != nil {
+		return // a value that no recording has either
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = max(b.now, e.Time)
+	if e.Request == "" {
+		if e.Step == flow.EngineStep || e.Step == flow.PredictorTrained {
+			return // of them there are too many to be shown
+		}
+		b.notices = append(b.notices, notice{b.noticed, line})
+		b.noticed++
+		if len(b.notices) > b.limits.notices {
+			b.notices = slices.Delete(b.notices, 0, b.limits.notices/4)
+		}
+		b.version++
+		return
+	}
+	r, n := b.row(&e)
+	b.keep(r, n, line)
+	b.note(r, &e)
+	b.version++
+	r.version = b.version
+	b.changes[b.version%uint64(len(b.changes))] = n
+}
+
+// row is that of an event's request.
+func (b *Book) row(e *flow.Event) (*row, int) {
+	n, ok := b.index[e.Request]
+	if ok && n >= b.first {
+		return &b.rows[n-b.first], n
+	}
+	if len(b.rows) >= b.limits.rows+b.limits.rows/4 {
+		most := len(b.rows) - b.limits.rows
+		for i := range b.rows[:most] {
+			b.bytes -= len(b.rows[i].steps)
+			if b.index[b.rows[i].id] == b.first+i {
+				delete(b.index, b.rows[i].id)
+			}
+		}
+		b.rows = slices.Delete(b.rows, 0, most)
+		b.first += most
+		b.kept = max(b.kept, b.first)
+	}
+	r := row{id: strings.Clone(e.Request), ttft: none, total: none}
+	for i := range r.at {
+		r.at[i] = none
+	}
+	_, ours := flow.RequestNumber(e.Request)
+	r.known = e.Hop == flow.Client
+	r.byHand = !ours && !r.known
+	r.at[sent] = e.Time
+	n = b.first + len(b.rows)
+	b.rows = append(b.rows, r)
+	b.index[r.id] = n
+	b.level.InFlight++
+	return &b.rows[len(b.rows)-1], n
+}
+
+// keep keeps a line of a request, as long as there is room.
+func (b *Book) keep(r *row, n int, line []byte) {
+	if n < b.kept || len(r.steps)+len(line) > maxRowBytes {
+		r.dropped = true
+		return
+	}
+	if len(r.steps) > 0 {
+		r.steps = append(r.steps, ',')
+	}
+	before := len(r.steps)
+	r.steps = append(r.steps, line...)
+	b.bytes += len(r.steps) - before
+	for b.bytes > b.limits.bytes && b.kept < b.first+len(b.rows) {
+		old := &b.rows[b.kept-b.first]
+		b.bytes -= len(old.steps)
+		old.steps, old.dropped = nil, true
+		b.kept++
+	}
+}
+
+// note takes what a row tells of an event.
+func (b *Book) note(r *row, e *flow.Event) {
+	at := flow.At{Hop: e.Hop, Step: e.Step}
+	r.known = r.known || e.Hop == flow.Client
+	if m, ok := moments[at]; ok {
+		leg := e.Hop == flow.Server && r.prefiller != 0 && b.names[r.prefiller] == e.Endpoint
+		switch {
+		case leg: // of it the sidecar's moments are shown
+		case r.at[m] == none || m != sent && m != over && e.Attempt > 1: // of several attempts the last
+			r.at[m] = e.Time
+		}
+	}
+	number := func(key string, into *int32) {
+		switch v := e.Details.Get(key).(type) {
+		case int:
+			*into = int32(min(v, 1<<31-1))
+		case float64:
+			*into = int32(max(min(v, 1<<31-1), 0))
+		}
+	}
+	text := func(key string, into *int32) {
+		if v, ok := e.Details.Get(key).(string); ok && v != "" {
+			*into = b.name(v)
+		}
+	}
+	r.attempts = max(r.attempts, int32(min(e.Attempt, 1<<31-1)))
+	switch at {
+	case flow.At{Hop: flow.Client, Step: flow.RequestSent}:
+		text("class", &r.class)
+	case flow.At{Hop: flow.EPP, Step: flow.EndpointPicked}:
+		text("model", &r.model)
+		r.endpoint = b.name(e.Endpoint)
+	case flow.At{Hop: flow.EPP, Step: flow.Part1Sent}:
+		r.held = true
+	case flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegSent}:
+		r.prefiller = b.name(e.Endpoint)
+	case flow.At{Hop: flow.Server, Step: flow.Part1Received}, flow.At{Hop: flow.Server, Step: flow.RequestReceived}:
+		number("prompt_tokens", &r.prompt)
+		text("model", &r.model)
+		if r.endpoint == 0 {
+			r.endpoint = b.name(e.Endpoint)
+		}
+		b.move(r, waiting)
+	case flow.At{Hop: flow.Server, Step: flow.PrefillStarted}:
+		var cached int32
+		number("cached_tokens", &cached)
+		r.cached = max(r.cached, cached)
+		b.move(r, running)
+	case flow.At{Hop: flow.Server, Step: flow.LastTokenSent}:
+		number("tokens", &r.tokens)
+		b.move(r, elsewhere)
+	case flow.At{Hop: flow.Server, Step: flow.Aborted}, flow.At{Hop: flow.Server, Step: flow.Rejected}:
+		b.move(r, elsewhere)
+	case flow.At{Hop: flow.Envoy, Step: flow.Logged}:
+		number("status", &r.status)
+	case flow.At{Hop: flow.Client, Step: flow.Finished}:
+		text("outcome", &r.outcome)
+		number("status", &r.status)
+		number("tokens", &r.tokens)
+		b.end(r)
+		if b.figures != nil {
+			spans, _ := b.figures.Request(r.id)
+			for name, into := range map[string]*machine.Time{"ttft": &r.ttft, "total": &r.total} {
+				if v, ok := spans[name]; ok {
+					*into = v
+				}
+			}
+		}
+	}
+	if ends[at] && !r.known && r.at[over] == none {
+		r.at[over] = e.Time
+		number("status", &r.status)
+		if s := int(r.status); s > 0 {
+			r.outcome = b.name(string(flow.OutcomeOfStatus(s)))
+		}
+		b.end(r)
+	}
+	b.figuresSeries().Level(e.Time, b.level)
+}
+
+func (b *Book) figuresSeries() *report.Series {
+	if b.figures == nil {
+		return nil
+	}
+	return b.figures.Series()
+}
+
+// end has a request be in flight no longer.
+func (b *Book) end(r *row) {
+	b.move(r, elsewhere)
+	b.level.InFlight--
+	if r.outcome == 0 {
+		r.outcome = b.name("ended")
+	}
+}
+
+// move has a request be at another stage.
+func (b *Book) move(r *row, to stage) {
+	for s, by := range map[stage]int{r.stage: -1, to: 1} {
+		if r.stage == to {
+			return
+		}
+		switch s {
+		case waiting:
+			b.level.Waiting += by
+		case running:
+			b.level.Running += by
+		}
+	}
+	r.stage = to
+}
+
+// Gauge takes what a pod says of itself.
+func (b *Book) Gauge(at machine.Time, pod string, g Gauge) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.name(pod)
+	if was, ok := b.newest[n]; ok && was.same(g) {
+		return
+	}
+	x := gauge{at, g, n}
+	b.newest[n] = x
+	b.gauges = append(b.gauges, x)
+	if len(b.gauges) > b.limits.gauges {
+		b.gauges = slices.Delete(b.gauges, 0, b.limits.gauges/4)
+		b.gone += b.limits.gauges / 4
+	}
+	b.version++
+	mean, most := 0.0, 0.0
+	for _, x := range b.newest {
+		mean += x.KV / float64(len(b.newest))
+		most = max(most, x.KV)
+	}
+	b.figuresSeries().KV(at, mean, most)
+}
+
+// Steps are the lines that the record has of a request, as a list, and whether some
+// are missing. The request is named as people name it.
+func (b *Book) Steps(request string) (steps []byte, missing, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, known := b.index[request]
+	if !known {
+		n = slices.IndexFunc(b.rows, func(r row) bool { return flow.Named(request, r.id) })
+		if n < 0 {
+			return nil, false, false
+		}
+		n += b.first
+	}
+	if n < b.first {
+		return nil, true, false
+	}
+	r := &b.rows[n-b.first]
+	return slices.Concat([]byte("["), r.steps, []byte("]")), r.dropped, true
+}
+
+// appendRow writes a row as a list, the shortest form that a page can take apart:
+// its number, id, the moments (the first in microseconds since the run began, others
+// since that one, -1 that has not come), and the rest.
+func (b *Book) appendRow(out []byte, n int, r *row) []byte {
+	out = append(out, '[')
+	out = strconv.AppendInt(out, int64(n), 10)
+	out = append(out, ',')
+	out = appendText(out, r.id)
+	since := func(t machine.Time) {
+		out = append(out, ',')
+		if t == none {
+			out = append(out, "-1"...)
+			return
+		}
+		out = strconv.AppendInt(out, int64(max(t, 0)/machine.Microsecond), 10)
+	}
+	since(r.at[sent])
+	for _, t := range r.at[sent+1:] {
+		if t != none {
+			t = max(0, t-r.at[sent])
+		}
+		since(t)
+	}
+	since(r.ttft)
+	since(r.total)
+	held := int32(0)
+	if r.held {
+		held = 1
+	}
+	if r.byHand {
+		held |= 2
+	}
+	for _, v := range []int32{r.endpoint, r.prefiller, r.model, r.class, r.outcome, r.prompt, r.cached, r.tokens, r.status, r.attempts, held} {
+		out = append(out, ',')
+		out = strconv.AppendInt(out, int64(v), 10)
+	}
+	return append(out, ']')
+}

@@ -1,0 +1,155 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// play has requests go through a book.
+func play(b *Book, from, to int) {
+	for n := from; n <= to; n++ {
+		id, at := flow.RequestID(1, n), machine.Time(n)*machine.Millisecond
+		for i, x := range []flow.Event{
+			{Hop: flow.Client, Step: flow.RequestSent},
+			{Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: "10.0.0.1:8000", Attempt: 1},
+			{Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", "completed"), flow.D("tokens", 3)}},
+		} {
+			x.Request, x.Time = id, at+machine.Time(i)*machine.Microsecond
+			b.Record(x)
+		}
+	}
+}
+
+type seen struct {
+	Rows     [][]any  `json:"rows"`
+	Names    []string `json:"names"`
+	Gap      int      `json:"gap"`
+	Snapshot *int     `json:"snapshot"`
+	First    int      `json:"first"`
+}
+
+// all are the frames until there is nothing new.
+func all(t *testing.T, b *Book, c *cursor) (out []seen) {
+	t.Helper()
+	for f := b.frame(c, nil); f != nil; f = b.frame(c, nil) {
+		var x seen
+		if err := json.Unmarshal(f, &x); err != nil {
+			t.Fatalf("%v: %s", err, f)
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// However slowly somebody reads, they come to know every request; many changes are
+// one, and what was lost is said.
+func TestFrames(t *testing.T) {
+	l := usual
+	l.changes = 1 << 12
+	b, c := newBook(l), begin()
+	play(b, 1, 5000)
+	known := map[string]bool{}
+	read := func() (gaps, snapshots int) {
+		for _, f := range all(t, b, &c) {
+			if len(f.Rows) > frameRows {
+				t.Errorf("a frame of %d rows, expected %d at most", len(f.Rows), frameRows)
+			}
+			for _, r := range f.Rows {
+				if len(r) != 29 {
+					t.Fatalf("a row of %d columns: %v", len(r), r)
+				}
+				known[r[1].(string)] = true
+			}
+			if f.Gap > 0 {
+				gaps++
+			}
+			if f.Snapshot != nil {
+				snapshots++
+			}
+		}
+		return gaps, snapshots
+	}
+	if gaps, snapshots := read(); gaps != 0 || snapshots != 1 || len(known) != 5000 {
+		t.Errorf("first: %d gaps, %d snapshots, %d requests; expected 0, 1, 5000", gaps, snapshots, len(known))
+	}
+	play(b, 5001, 5003)
+	if fs := all(t, b, &c); len(fs) != 1 || len(fs[0].Rows) != 3 {
+		t.Errorf("three requests of three events each came as %d frames, %v", len(fs), fs)
+	}
+	play(b, 5004, 5003+l.changes/3+1)
+	if gaps, snapshots := read(); gaps != 1 || snapshots != 1 {
+		t.Errorf("behind by more than is kept: %d gaps, %d snapshots; expected 1 and 1", gaps, snapshots)
+	}
+	if n := 5003 + l.changes/3 + 1; len(known) != n {
+		t.Errorf("%d requests are known of %d", len(known), n)
+	}
+	if fs := all(t, b, &c); len(fs) != 0 {
+		t.Errorf("nothing is new, and %v is told", fs)
+	}
+}
+
+// A book has bounds, and says what went.
+func TestBounds(t *testing.T) {
+	l := limits{rows: 100, bytes: 10_000, changes: 1000, names: 50, gauges: 10, notices: 10}
+	b := newBook(l)
+	play(b, 1, l.rows+l.rows/4+10)
+	c := begin()
+	fs := all(t, b, &c)
+	if fs[0].First == 0 || len(b.rows) > l.rows+l.rows/4 || len(b.index) != len(b.rows) {
+		t.Errorf("%d rows are kept with %d names, and %d went", len(b.rows), len(b.index), fs[0].First)
+	}
+	if _, _, ok := b.Steps("1"); ok {
+		t.Error("the steps of a request that went are told")
+	}
+	if b.bytes > l.bytes {
+		t.Errorf("%d bytes of steps, expected %d at most", b.bytes, l.bytes)
+	}
+	for i := range l.names + 10 {
+		b.name(fmt.Sprint("name ", i))
+	}
+	if len(b.names) > l.names+1 {
+		t.Errorf("%d names", len(b.names))
+	}
+}
+
+// Text from outside is text.
+func TestHostileText(t *testing.T) {
+	b, c := NewBook(), begin()
+	id := "</script><img src=x onerror=alert(1)>\u2028\x00"
+	b.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.RequestSent})
+	f := b.frame(&c, nil)
+	var x seen
+	if err := json.Unmarshal(f, &x); err != nil || x.Rows[0][1] != id {
+		t.Errorf("%v: %s", err, f)
+	}
+	for _, c := range f {
+		if c == '<' || c == 0 {
+			t.Errorf("markup in a frame: %s", f)
+		}
+	}
+}
+
+// What the page brings along is small.
+func TestSize(t *testing.T) {
+	const most = 150 << 10
+	total := len(compress(theSite().index))
+	for _, a := range theSite().assets {
+		total += len(a.zip)
+	}
+	t.Logf("%d bytes compressed", total)
+	if total > most {
+		t.Errorf("the page has %d bytes compressed, expected %d at most", total, most)
+	}
+	for specifier, file := range bare {
+		if _, err := files.ReadFile(file); err != nil {
+			t.Errorf("%s: %v", specifier, err)
+		}
+	}
+	if n := len(theSite().modules()); n < 4 {
+		t.Errorf("only %d modules were found", n)
+	}
+}

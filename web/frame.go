@@ -1,0 +1,176 @@
+package web
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report"
+)
+
+// frameRows is how many rows a frame has at most: what is more waits for the next
+// frame, and has become one change by then.
+const frameRows = 2_000
+
+// cursor is how far somebody has read a Book.
+type cursor struct {
+	version uint64 // of changes
+	snap    int    // the next row of a snapshot, -1 where there is none to read
+	names   int
+	gauges  int
+	notices int
+	first   int
+	frames  int
+}
+
+// begin is the cursor of somebody who has read nothing.
+func begin() cursor { return cursor{snap: 0} }
+
+// measured is what the report measured, as JSON; nil where there is none.
+func (b *Book) measured() []byte {
+	b.mu.Lock()
+	f, level := b.figures, b.level
+	b.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	list, width := f.Series().Windows()
+	text, err := json.Marshal(struct {
+		Summary report.Summary  `json:"summary"`
+		Windows []report.Window `json:"windows"`
+		Width   float64         `json:"width"` // of a window, in seconds
+		Level   report.Level    `json:"level"`
+	}{f.Summary(), list, width, level})
+	if err != nil {
+		return nil // an infinite figure, which a recording does not have either
+	}
+	return text
+}
+
+// frame is what is new since a cursor, as JSON, with figures that were measured or
+// none; nil where nothing is.
+func (b *Book) frame(c *cursor, figures []byte) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := []byte(`{"now":`)
+	out = appendMicros(out, b.now)
+	empty := len(out)
+	if c.snap < 0 && b.version-c.version >= uint64(len(b.changes)) {
+		// It fell too far behind: what was between is not told, and all begins anew.
+		out = append(out, `,"gap":`...)
+		out = strconv.AppendUint(out, b.version-c.version, 10)
+		c.snap = b.first
+	}
+	rows := []byte(`,"rows":[`)
+	count := 0
+	row := func(n int) {
+		if count++; count > 1 {
+			rows = append(rows, ',')
+		}
+		rows = b.appendRow(rows, n, &b.rows[n-b.first])
+	}
+	if c.snap >= 0 {
+		if c.snap <= b.first {
+			c.snap, c.version = b.first, b.version
+			out = append(out, `,"snapshot":`...)
+			out = strconv.AppendInt(out, int64(len(b.rows)), 10)
+		}
+		for ; c.snap < b.first+len(b.rows) && count < frameRows; c.snap++ {
+			row(c.snap)
+		}
+		if c.snap == b.first+len(b.rows) {
+			c.snap = -1
+		}
+	} else {
+		for c.version < b.version && count < frameRows {
+			c.version++
+			n := b.changes[c.version%uint64(len(b.changes))]
+			if n >= b.first && n-b.first < len(b.rows) && b.rows[n-b.first].version == c.version {
+				row(n)
+			}
+		}
+	}
+	if c.names < len(b.names) { // before the rows that use them
+		out = list(out, "names", b.names[c.names:], func(out []byte, name *string) []byte { return appendText(out, *name) })
+		out = append(out, `,"namesFrom":`...)
+		out = strconv.AppendInt(out, int64(c.names), 10)
+		c.names = len(b.names)
+	}
+	if count > 0 {
+		out = append(append(out, rows...), ']')
+	}
+	if from := max(0, c.gauges-b.gone); from < len(b.gauges) {
+		to := min(len(b.gauges), from+frameRows)
+		out = list(out, "gauges", b.gauges[from:to], func(out []byte, g *gauge) []byte { return g.append(out) })
+		c.gauges = b.gone + to
+	}
+	if from := slices.IndexFunc(b.notices, func(x notice) bool { return x.number >= c.notices }); from >= 0 {
+		out = list(out, "notices", b.notices[from:], func(out []byte, x *notice) []byte { return append(out, x.text...) })
+		c.notices = b.noticed
+	}
+	if b.first > c.first {
+		c.first = b.first
+		out = append(out, `,"first":`...)
+		out = strconv.AppendInt(out, int64(b.first), 10)
+	}
+	if figures != nil {
+		out = append(append(out, `,"figures":`...), figures...)
+	}
+	if len(out) == empty && c.frames > 0 {
+		return nil
+	}
+	if b.ended && c.snap < 0 && c.version == b.version {
+		out = append(out, `,"ended":true`...)
+	}
+	c.frames++
+	return append(out, '}')
+}
+
+// list is a named list of what each appends.
+func list[T any](out []byte, name string, of []T, each func(out []byte, x *T) []byte) []byte {
+	out = append(append(append(out, `,"`...), name...), `":[`...)
+	for i := range of {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = each(out, &of[i])
+	}
+	return append(out, ']')
+}
+
+func (g *gauge) append(out []byte) []byte {
+	out = append(out, '[')
+	out = appendMicros(out, g.at)
+	ready := 0
+	if g.Ready {
+		ready = 1
+	}
+	for _, v := range []int{int(g.pod), g.Waiting, g.Running, ready} {
+		out = append(out, ',')
+		out = strconv.AppendInt(out, int64(v), 10)
+	}
+	out = append(out, ',')
+	out = strconv.AppendFloat(out, g.KV, 'f', 4, 64)
+	for _, a := range g.Adapters {
+		out = appendText(append(out, ','), a)
+	}
+	return append(out, ']')
+}
+
+func appendMicros(out []byte, t machine.Time) []byte {
+	return strconv.AppendInt(out, int64(max(t, 0)/machine.Microsecond), 10)
+}
+
+// appendText writes text as a JSON string that may stand in a page, too.
+func appendText(out []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c >= 0x7f {
+			quoted, _ := json.Marshal(text) // a string always can be
+			return append(out, quoted...)
+		}
+	}
+	out = append(out, '"')
+	out = append(out, text...)
+	return append(out, '"')
+}

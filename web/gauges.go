@@ -1,0 +1,36 @@
+package web
+
+import (
+	"context"
+
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+)
+
+// GaugeOf is what a picker knows of an endpoint.
+func GaugeOf(s *picker.State) Gauge {
+	g := Gauge{Waiting: int(s.Waiting), Running: int(s.Running), KV: s.KVUsage, Ready: s.Scraped && (s.Serving == nil || s.Serving.Ready)}
+	if s.LoRA != nil {
+		g.Adapters = append(g.Adapters, s.LoRA.Running...)
+	}
+	return g
+}
+
+// PlayGauges has a book know what pickers knew of endpoints in a run that is over, by
+// the log of inputs. What can be read before a mistake counts.
+func PlayGauges(ctx context.Context, b *Book, each func(func(line []byte) error) error) error {
+	p := &inputlog.Player{Registry: plugins.Builtin()}
+	p.Scraped = func(now machine.Time, endpoint string, v *picker.View) {
+		if i := v.Find(endpoint); i >= 0 {
+			b.Gauge(now, v.States[i].HostPort(), GaugeOf(&v.States[i]))
+		}
+	}
+	return each(func(line []byte) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return p.Line(line)
+	})
+}

@@ -1,0 +1,75 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+)
+
+// Inputs keeps what entered a run's endpoint pickers, for what-if: of a live run the
+// newest of it, else the beginning. It is the io.Writer of report.Options.Inputs.
+type Inputs struct {
+	mu     sync.Mutex
+	pieces [][]byte // whole lines; each piece begins with the pickers' state
+	most   int
+	full   bool // and what came since is not kept
+}
+
+// inputBytes is how much of a log is kept in one piece, and keptPieces how many there are.
+const (
+	inputBytes = 32 << 20
+	keptPieces = 3
+	wholeBytes = 512 << 20
+)
+
+// NewInputs keeps nothing yet.
+func NewInputs() *Inputs { return &Inputs{pieces: [][]byte{nil}, most: wholeBytes} }
+
+// Write takes whole lines.
+func (x *Inputs) Write(lines []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	last := len(x.pieces) - 1
+	if x.full = x.full || len(x.pieces[last])+len(lines) > x.most; !x.full {
+		x.pieces[last] = append(x.pieces[last], lines...)
+	}
+	return len(lines), nil
+}
+
+// Full says that another piece should begin.
+func (x *Inputs) Full() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.pieces[len(x.pieces)-1]) > inputBytes
+}
+
+// Next begins another piece; the oldest goes.
+func (x *Inputs) Next() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.pieces = append(x.pieces, nil); len(x.pieces) > keptPieces {
+		x.pieces = x.pieces[1:]
+	}
+	return nil
+}
+
+// errStop ends Each without an error.
+var errStop = errors.New("enough")
+
+// Each hands out the lines that are kept, until each returns an error.
+func (x *Inputs) Each(each func(line []byte) error) error {
+	x.mu.Lock()
+	var pieces [][]byte
+	for _, p := range x.pieces {
+		pieces = append(pieces, p[:len(p):len(p)])
+	}
+	x.mu.Unlock()
+	for _, p := range pieces {
+		for line := range bytes.Lines(p) {
+			if err := each(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

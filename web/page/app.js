@@ -1,0 +1,102 @@
+// The page: what runs, its views, and the one request or part that somebody looks at.
+import { h, render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import htm from "htm";
+import { store, useStore, listen, open, changed, find, playhead, advance, outcome } from "./store.js";
+import { thousands, seconds, clock, label } from "./format.js";
+import { Flow, Playhead } from "./flow.js";
+import { Requests } from "./requests.js";
+import { Detail } from "./detail.js";
+import { WhatIf } from "./why.js";
+import { Time } from "./time.js";
+import { Do } from "./do.js";
+
+const html = htm.bind(h);
+const views = [["flow", "Topology", Flow], ["requests", "Requests", Requests], ["time", "Time", Time], ["whatif", "What if", WhatIf], ["do", "Do", Do]];
+
+function route() {
+  const [view, ...rest] = location.hash.slice(1).split("/").map((x) => { try { return decodeURIComponent(x); } catch { return x; } });
+  return view === "request" ? { view: "", request: rest.join("/") } : { view };
+}
+
+function Figure({ what, value, kind }) {
+  return html`<div class=${"figure " + (kind || "")}><dt>${what}</dt><dd>${value}</dd></div>`;
+}
+
+function Head() {
+  const s = useStore(250), f = s.figures, w = f && f.windows;
+  const sum = f && f.summary, ttft = sum && (sum.spans || []).find((x) => x.name === "ttft");
+  let rate = 0;
+  if (w && w.length > 1) {
+    const last = w.slice(-Math.max(1, Math.ceil(2 / f.width)) - 1, -1);
+    rate = last.reduce((n, x) => n + (x.sent || 0), 0) / (last.length * f.width);
+  }
+  const requests = sum ? sum.requests : s.rows.length, failed = sum ? requests - (sum.outcomes.completed || 0) - (sum.unfinished || 0) : 0;
+  const state = s.shared ? "shared" : s.ended ? "finished" : s.connected ? s.meta.mode === "sim" ? "playing" : "live" : "not connected";
+  return html`<header>
+    <h1><svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1 5h9a2 2 0 1 0-2-2M1 8h12M1 11h8a2 2 0 1 1-2 2"/></svg>windtunnel</h1>
+    <p class="what"><span class="scenario">${s.meta.scenario || "the embedded scenario"}</span> <span class=${"state " + state.replace(" ", "-")}>${state}</span></p>
+    <dl class="figures">
+      <${Figure} what="time" value=${clock(s.now)}/>
+      <${Figure} what="requests" value=${thousands(requests)}/>
+      <${Figure} what="in flight" value=${f ? thousands(f.level.inFlight) : "–"}/>
+      <${Figure} what="sent /s" value=${s.ended && sum ? (sum.requests / Math.max(sum.duration, 1e-9)).toFixed(1) : rate.toFixed(1)}/>
+      <${Figure} what="TTFT p50" value=${ttft ? seconds(ttft.p50) : "–"}/>
+      <${Figure} what="TTFT p99" value=${ttft ? seconds(ttft.p99) : "–"}/>
+      <${Figure} what="not completed" value=${thousands(failed)} kind=${failed > 0 ? "bad" : ""}/>
+    </dl>
+  </header>`;
+}
+
+function App() {
+  const [at, go] = useState(route);
+  const [view, setView] = useState(at.view || (at.request ? "requests" : "flow"));
+  useEffect(() => {
+    const f = () => { const r = route(); go(r); if (r.view) setView(r.view); };
+    addEventListener("hashchange", f);
+    return () => removeEventListener("hashchange", f);
+  }, []);
+  const V = (views.find(([id]) => id === view) || views[0])[2];
+  const close = () => { location.hash = view; };
+  return html`<${Head}/>
+    <nav aria-label="Views">${views.filter(([id]) => id !== "do" || (store.meta.do && !store.ended)).map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}${!store.shared && html`<a class="share" href="/data/share" download="windtunnel.html">Share as one file</a>`}</nav>
+    <main class=${"room" + (at.request ? " beside" : "")}>
+      <div class="view"><${V}/></div>
+      ${at.request && html`<${Detail} key=${at.request} request=${at.request} close=${close}/>`}
+    </main>
+    <${Playhead}/>`;
+}
+
+// begin has a finished run played from its beginning, as fast as it can be watched.
+function begin() {
+  const f = () => {
+    if (store.play.moved) return; // somebody was faster
+    if (!store.ended) return void setTimeout(f, 100);
+    const fit = [0.01, 0.1, 1, 10, 100, 1000].find((x) => store.now / 1e6 / x < 45) || 1000;
+    Object.assign(store.play, matchMedia("(prefers-reduced-motion: reduce)").matches ? { follow: true } : { follow: false, at: 0, rate: fit, playing: true });
+    changed();
+  };
+  f();
+}
+
+// start draws the page, of a run that is listened to or of a shared file's.
+export async function start() {
+  const root = document.getElementById("page"), data = document.getElementById("run");
+  try {
+    if (data) {
+      const packed = Uint8Array.from(atob(data.textContent), (c) => c.charCodeAt(0));
+      open(JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text()));
+    } else {
+      history.replaceState(null, "", location.pathname + location.hash); // the token is in a cookie by now
+      await listen();
+    }
+  } catch (e) {
+    root.textContent = "The run cannot be shown: " + e.message;
+    return;
+  }
+  root.textContent = "";
+  if (data || store.meta.mode !== "live") begin();
+  render(html`<${App}/>`, root);
+}
+
+start();

@@ -1,0 +1,37 @@
+// Figures as people read them, the way the terminal prints them.
+
+export function thousands(n) {
+  return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
+// span prints microseconds with about four digits, in the unit that suits them.
+export function span(us) {
+  if (us == null || us < 0 || Number.isNaN(us)) return "–";
+  const s = us / 1e6;
+  if (s >= 99.95) return thousands(s) + " s";
+  if (s >= 0.99995) return s.toFixed(3) + " s";
+  if (us >= 999.95) return (us / 1e3).toFixed(1) + " ms";
+  if (us === 0) return "0";
+  return us.toFixed(0) + " µs";
+}
+
+export const seconds = (s) => span(s * 1e6);
+
+// clock prints a time since the run began.
+export function clock(us) {
+  const s = Math.max(0, us) / 1e6;
+  if (s < 60) return s.toFixed(s < 10 ? 3 : 2) + " s";
+  return Math.floor(s / 60) + ":" + String(Math.floor(s % 60)).padStart(2, "0") + " min";
+}
+
+// label is what a view calls a request: #7 for the run's seventh, else the beginning of its id.
+export function label(id) {
+  const own = /^req-\d+-(\d{6,})$/.exec(id);
+  return own ? "#" + Number(own[1]) : id.slice(0, 8);
+}
+
+export const percent = (x) => (100 * x).toFixed(x < 0.1 && x > 0 ? 1 : 0) + " %";
+
+export function plural(n, what) {
+  return thousands(n) + " " + what + (n === 1 ? "" : "s");
+}

@@ -1,0 +1,104 @@
+// The run over time, under one cursor; and another run over it.
+import { h } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import htm from "htm";
+import * as S from "./store.js";
+import { seconds, thousands, percent } from "./format.js";
+
+const html = htm.bind(h);
+const sum = (o) => Object.values(o || {}).reduce((a, b) => a + b, 0);
+
+// Plots: what each shows of a window, and in which unit.
+const plots = [
+  { id: "queue", title: "Requests under way", unit: thousands, lines: [["in flight", "accent", (w) => w.inFlight], ["waiting", "queue", (w) => w.waiting], ["running", "decode", (w) => w.running]] },
+  { id: "ttft", title: "TTFT", unit: seconds, lines: [["p50", "decode", (w) => (w.ttft ? w.ttft[0] : null)], ["p90", "queue", (w) => (w.ttft ? w.ttft[1] : null)], ["p99", "bad", (w) => (w.ttft ? w.ttft[2] : null)]] },
+  { id: "tpot", title: "Time per output token", unit: seconds, lines: [["p50", "decode", (w) => (w.tpot ? w.tpot[0] : null)], ["p90", "queue", (w) => (w.tpot ? w.tpot[1] : null)], ["p99", "bad", (w) => (w.tpot ? w.tpot[2] : null)]] },
+  { id: "rate", title: "Requests per second", unit: (x) => (x >= 100 ? thousands(x) : x.toFixed(1)), lines: [["sent", "accent", (w, s) => (w.sent || 0) / s], ["completed", "decode", (w, s) => ((w.outcomes || {}).completed || 0) / s], ["not completed", "bad", (w, s) => (sum(w.outcomes) - ((w.outcomes || {}).completed || 0)) / s]] },
+  { id: "cache", title: "KV caches", unit: percent, share: true, lines: [["in use", "prefill", (w) => (w.kv ? w.kv[0] : null)], ["fullest", "hold", (w) => (w.kv ? w.kv[1] : null)], ["of prompts cached", "decode", (w) => (w.promptTokens ? (w.cachedTokens || 0) / w.promptTokens : null)]] },
+  { id: "tokens", title: "Output tokens per second", unit: thousands, lines: [["tokens", "decode", (w, s) => (w.tokens || 0) / s]] },
+];
+
+// columns are a plot's values, at the ends of the windows; a second run's come behind.
+function columns(plot, figures, other) {
+  const at = (f) => f.windows.map((w) => w.from + f.width);
+  if (!figures || !figures.windows || !figures.windows.length) return null;
+  if (!other) return [at(figures), ...plot.lines.map(([, , of]) => figures.windows.map((w) => of(w, figures.width) ?? null))];
+  const xs = [...new Set([...at(figures), ...at(other)])].sort((a, b) => a - b);
+  const spread = (f, of) => {
+    const by = new Map(f.windows.map((w) => [w.from + f.width, of(w, f.width) ?? null]));
+    return xs.map((x) => (by.has(x) ? by.get(x) : undefined));
+  };
+  return [xs, ...plot.lines.map(([, , of]) => spread(figures, of)), ...plot.lines.map(([, , of]) => spread(other, of))];
+}
+
+let loaded = null;
+
+// load is uPlot, which asks the browser for its language when it is loaded, and may fail then.
+const load = () => (loaded ??= import("uplot").then((m) => m.default));
+
+function Plot({ plot, figures, other, U }) {
+  const box = useRef(null), u = useRef(null);
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  useEffect(() => {
+    if (!U || !box.current) return;
+    const css = getComputedStyle(document.querySelector(".times")), color = (n) => css.getPropertyValue("--dot-" + n).trim() || "#888";
+    const ink = dark ? "#9db0bb" : "#4d606c", line = dark ? "#2c3942" : "#e3e9ec";
+    const options = {
+      width: box.current.clientWidth, height: 190, cursor: { sync: { key: "run" }, points: { size: 6 }, drag: { x: true, y: false } }, legend: { live: true },
+      scales: { x: { time: false }, y: { range: (_, a, b) => [0, plot.share ? 1 : Math.max(b || 0, 1e-9) * 1.08] } },
+      axes: [{ stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, values: (_, list) => list.map((x) => seconds(x)) }, { stroke: ink, size: 74, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, values: (_, list) => list.map((x) => plot.unit(x)) }],
+      series: [{ label: "time", value: (_, x) => (x == null ? "–" : seconds(x)) },
+        ...plot.lines.map(([label, c]) => ({ label, stroke: color(c), width: 1.6, spanGaps: true, points: { show: false }, value: (_, x) => (x == null ? "–" : plot.unit(x)) })),
+        ...(other ? plot.lines.map(([label, c]) => ({ label: label + ", other run", stroke: color(c), dash: [5, 4], width: 1.4, spanGaps: true, points: { show: false }, value: (_, x) => (x == null ? "–" : plot.unit(x)) })) : [])],
+      hooks: { draw: [(p) => {
+        const x = p.valToPos(S.playhead() / 1e6, "x", true), { ctx, bbox } = p;
+        const mark = (px, c, dash) => { if (px < bbox.left || px > bbox.left + bbox.width) return; ctx.save(); ctx.strokeStyle = c; ctx.setLineDash(dash); ctx.beginPath(); ctx.moveTo(px, bbox.top); ctx.lineTo(px, bbox.top + bbox.height); ctx.stroke(); ctx.restore(); };
+        for (const n of S.store.notices) if (/incident|acted/.test(n.step)) mark(p.valToPos(n.time, "x", true), color("bad"), [2, 3]);
+        for (const g of S.store.gaps) mark(p.valToPos(g.to / 1e6, "x", true), color("hold"), [6, 3]);
+        mark(x, color("accent"), []);
+      }] },
+    };
+    u.current = new U(options, columns(plot, figures, other) || [[], ...options.series.slice(1).map(() => [])], box.current);
+    const o = new ResizeObserver(() => u.current && box.current && u.current.setSize({ width: box.current.clientWidth, height: 190 }));
+    o.observe(box.current);
+    const move = setInterval(() => u.current && u.current.redraw(false), 500);
+    return () => { clearInterval(move); o.disconnect(); u.current.destroy(); u.current = null; };
+  }, [U, other, dark]);
+  useEffect(() => {
+    const data = columns(plot, figures, other);
+    if (u.current && data) u.current.setData(data);
+  }, [figures, other]);
+  return html`<figure class="plot"><figcaption>${plot.title}</figcaption><div ref=${box} role="img" aria-label=${plot.title + " over time"}></div></figure>`;
+}
+
+// summaryOf reads what somebody chose as another run: a file shared from a page.
+async function summaryOf(file) {
+  const text = await file.text(), found = /id="run">([A-Za-z0-9+/=]+)</.exec(text);
+  if (!found) throw new Error(file.name + " is no file that was shared from a page");
+  const packed = Uint8Array.from(atob(found[1]), (c) => c.charCodeAt(0));
+  const run = JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
+  const f = run.frames.map((x) => x.figures).filter(Boolean).pop();
+  if (!f) throw new Error(file.name + " has no figures");
+  return { name: (run.meta.scenario || file.name) + " (" + run.meta.mode + ")", figures: f };
+}
+
+function Spans({ figures, other }) {
+  const rows = figures.summary.spans || [], theirs = other ? Object.fromEntries((other.summary.spans || []).map((s) => [s.name, s])) : {};
+  const cell = (s, o, q) => html`<td class="number">${seconds(s[q])}${o ? html` <small class=${o[q] > s[q] * 1.005 ? "worse" : o[q] < s[q] * 0.995 ? "better" : ""}>${seconds(o[q])}</small>` : ""}</td>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Spans"><table class="spans"><thead><tr><th scope="col">span</th><th scope="col" class="number">count</th>${["p50", "p90", "p99", "max"].map((q) => html`<th scope="col" class="number">${q}</th>`)}</tr></thead>
+    <tbody>${rows.map((s) => html`<tr><th scope="row">${s.name}</th><td class="number">${thousands(s.count)}</td>${["p50", "p90", "p99", "max"].map((q) => cell(s, theirs[s.name], q))}</tr>`)}</tbody></table></div>`;
+}
+
+export function Time() {
+  const s = S.useStore(500);
+  const [U, setU] = useState(null), [error, setError] = useState(""), [other, setOther] = useState(null);
+  useEffect(() => { load().then((x) => setU(() => x), (e) => setError("Plots cannot be drawn in this browser's language: " + e.message)); }, []);
+  const choose = (e) => { const f = e.currentTarget.files[0]; if (f) summaryOf(f).then((x) => { setOther(x); setError(""); }, (x) => setError(x.message)); };
+  return html`<section class="page times" aria-label="Time">
+    <div class="tools"><label>Another run over it <input type="file" accept=".html" onChange=${choose}/></label>${other && html`<p><b>${other.name}</b> is dashed <button class="plain" onClick=${() => setOther(null)}>Take it away</button></p>`}
+      <p class="quiet">Drag to look closer, double-click to see all. Dotted: incidents.${s.gaps.length ? " Dashed: this page was too slow and some moments are missing." : ""}</p></div>
+    ${error && html`<p class="note bad" role="alert">${error}</p>`}
+    <div class="plots">${plots.map((p) => html`<${Plot} key=${p.id} plot=${p} figures=${s.figures} other=${other && other.figures} U=${U}/>`)}</div>
+    ${s.figures && html`<h2>Spans</h2><${Spans} figures=${s.figures} other=${other && other.figures}/>`}
+  </section>`;
+}

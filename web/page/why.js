@@ -1,0 +1,131 @@
+// Why a request went where it went, as a table, and what would have been if.
+import { h } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import htm from "htm";
+import * as S from "./store.js";
+import { thousands, percent, label, plural } from "./format.js";
+
+const html = htm.bind(h);
+const digits = (x) => (Number.isInteger(x) ? String(x) : x.toPrecision(3).replace(/\.?0+$/, ""));
+
+// Table is a decision: candidates, what filters took out, scores raw and weighted, ties, the choice.
+export function Table({ e, was }) {
+  if (e.error) return html`<p class="note bad">Refused: ${e.error}${e.status ? " (" + e.status + ")" : ""}</p>`;
+  const before = was && was.profiles ? was.profiles.flatMap((p) => p.picked) : [];
+  return html`<div class="decision">
+    <p class="quiet">${plural(e.candidates ? e.candidates.length : 0, "candidate")}${e.saturation !== undefined && e.saturation !== null ? ", saturation " + digits(e.saturation) : ""}${e.admission ? ", admitted: " + e.admission : ""}${e.disaggregation ? ", disaggregation: " + e.disaggregation : ""}</p>
+    ${(e.screened || []).map((x) => html`<p class="removed"><b>${x.by}</b> took out ${x.endpoints.map((n, i) => n + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`)}
+    ${(e.profiles || []).map((p) => html`<section><h3>Profile ${p.name}${p.primary ? "" : " (not the primary one)"}</h3>
+      ${(p.removed || []).map((x) => html`<p class="removed"><b>${x.by}</b> took out ${x.endpoints.map((n, i) => n + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`)}
+      <div class="scroll" tabindex="0" role="region" aria-label=${"Scores of profile " + p.name}><table><thead><tr><th scope="col">endpoint</th>${(p.scorers || []).map((s) => html`<th scope="col" class="number">${s.name}<small> × ${digits(s.weight)}</small></th>`)}<th scope="col" class="number">total</th></tr></thead>
+      <tbody>${(p.endpoints || []).map((x) => html`<tr class=${x.picked ? "picked" : ""}><th scope="row">${x.name} <small>${x.host_port}</small>${x.picked ? html` <em>picked</em>` : (p.tied || []).includes(x.name) && p.tied.length > 1 ? html` <em class="tied">tied</em>` : ""}${before.includes(x.name) && !x.picked ? html` <em class="tied">was picked</em>` : ""}</th>
+        ${(x.raw || []).map((v, i) => html`<td class="number"><span class="cell"><i style=${{ width: Math.max(0, Math.min(1, v)) * 100 + "%" }}></i></span>${digits(v)} <small>→ ${digits(x.weighted[i])}</small></td>`)}<td class="number total">${digits(x.total)}</td></tr>`)}</tbody></table></div>
+      ${p.more > 0 && html`<p class="quiet">${plural(p.more, "endpoint")} with lower scores left out.</p>`}
+      <p class="quiet">${p.tied && p.tied.length > 1 ? plural(p.tied.length, "endpoint") + " share the best score; " : ""}${p.picker ? p.picker + " picked " : "picked "}${(p.picked || []).join(", ") || "none"}.</p></section>`)}
+    ${(e.notes || []).map((n) => html`<p class="quiet">${n}</p>`)}
+  </div>`;
+}
+
+// useWhatIf asks the run's picker, when somebody has stopped to turn knobs.
+function useWhatIf(question) {
+  const [told, setTold] = useState(null), [error, setError] = useState(""), [busy, setBusy] = useState(false);
+  const text = JSON.stringify(question);
+  useEffect(() => {
+    if (!question) { setTold(null); setError(""); return; }
+    let good = true;
+    const ask = () => {
+      setBusy(true);
+      S.post("/data/whatif", question).then((a) => { if (good) { setTold(a); setError(""); setBusy(false); } }, (e) => {
+        if (!good) return;
+        if (e.message.startsWith("another question")) return void setTimeout(() => good && ask(), 200);
+        setError(e.message); setBusy(false);
+      });
+    };
+    const wait = setTimeout(ask, 180);
+    return () => { good = false; clearTimeout(wait); };
+  }, [text]);
+  return { told, error, busy };
+}
+
+function Knobs({ scorers, weights, off, turn }) {
+  return html`<div class="knobs">${scorers.map((s) => {
+    const key = s.profile + "/" + s.name, w = weights[key] ?? s.weight, out = off.includes(key);
+    return html`<div class="knob" key=${key}><label><input type="checkbox" checked=${!out} onChange=${() => turn({ off: out ? off.filter((x) => x !== key) : [...off, key] })}/> ${s.name} <small>${s.profile}</small></label>
+      <input type="range" min="0" max=${Math.max(10, 2 * s.weight)} step="0.1" value=${w} disabled=${out} aria-label=${"Weight of " + s.name + " in " + s.profile} onInput=${(e) => turn({ weights: { ...weights, [key]: Number(e.currentTarget.value) } })}/>
+      <output>${out ? "off" : digits(w)}${!out && w !== s.weight ? html` <small>was ${digits(s.weight)}</small>` : ""}</output></div>`;
+  })}</div>`;
+}
+
+const scorersOf = (e) => (e && e.profiles ? e.profiles.flatMap((p) => (p.scorers || []).map((s) => ({ ...s, profile: p.name }))) : []);
+
+function Moved({ told }) {
+  const share = told.decisions ? told.moved / told.decisions : 0;
+  return html`<div class="moved"><p class="big" role="status"><b>${thousands(told.moved)}</b> of ${plural(told.decisions, "request")} (${percent(share)}) would, each alone, have gone elsewhere${told.refused ? "; " + thousands(told.refused) + " would have been refused" : ""}${told.prefillMoved ? "; " + thousands(told.prefillMoved) + " prefilled elsewhere" : ""}.</p>
+    ${(told.reasons || []).length > 0 && html`<ul class="plain">${told.reasons.slice(0, 6).map((r) => html`<li><b>${thousands(r.requests)}</b> ${r.reason}</li>`)}</ul>`}
+    <div class="scroll" tabindex="0" role="region" aria-label="Endpoints"><table><thead><tr><th scope="col">endpoint</th><th scope="col" class="number">recorded</th><th scope="col" class="number">what if</th><th scope="col" class="number">moved away</th></tr></thead>
+      <tbody>${(told.endpoints || []).map((x) => html`<tr><th scope="row">${x.endpoint}</th><td class="number">${thousands(x.recorded)}</td><td class="number">${thousands(x.other)}</td><td class="number">${thousands(x.moved)}</td></tr>`)}</tbody></table></div>
+    ${(told.notes || []).map((n) => html`<p class="quiet">${n}</p>`)}
+    ${(told.requests || []).length > 0 && html`<h3>Of the last ${thousands(told.last)} decisions ${thousands(told.requests.length)} would differ</h3><ul class="plain chips">${told.requests.slice(0, 60).map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r.request)}>${label(r.request)}</a> <small>${r.from} → ${r.to}</small></li>`)}</ul>`}
+  </div>`;
+}
+
+// Why is the decision of one request, with its own what-if.
+export function Why({ request, explained }) {
+  const s = S.store;
+  const [knobs, set] = useState({ weights: {}, off: [], states: {} });
+  const turn = (x) => set({ ...knobs, ...x });
+  const turned = Object.keys(knobs.weights).length + knobs.off.length + Object.keys(knobs.states).length > 0;
+  const able = s.meta.whatIf && !s.shared;
+  const { told, error, busy } = useWhatIf(able && turned ? { request, weights: knobs.weights, off: knobs.off, states: knobs.states, pool: explained.pool || "" } : null);
+  const now = told && told.now, endpoints = (explained.profiles || []).flatMap((p) => p.endpoints || []).filter((x, i, all) => all.findIndex((y) => y.host_port === x.host_port) === i).slice(0, 12);
+  const state = (at, key, value) => turn({ states: { ...knobs.states, [at]: { ...knobs.states[at], [key]: value } } });
+  const winner = (e) => (e ? e.error || e.destination : "");
+  return html`<div class="why">
+    <${Table} e=${explained}/>
+    ${able && scorersOf(explained).length > 0 ? html`<h3>What if</h3><p class="quiet">The picker's own machine decides again, with all that it knew then.</p>
+      <${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${turn}/>
+      <details><summary>Another state of the servers</summary><div class="states">${endpoints.map((x) => html`<fieldset><legend>${x.name}</legend>
+        <label>waiting <input type="number" min="0" max="10000" onInput=${(e) => state(x.host_port, "waiting", e.currentTarget.value === "" ? undefined : Math.round(Number(e.currentTarget.value)))}/></label>
+        <label>running <input type="number" min="0" max="10000" onInput=${(e) => state(x.host_port, "running", e.currentTarget.value === "" ? undefined : Math.round(Number(e.currentTarget.value)))}/></label>
+        <label>KV % <input type="number" min="0" max="100" onInput=${(e) => state(x.host_port, "kv", e.currentTarget.value === "" ? undefined : Number(e.currentTarget.value) / 100)}/></label></fieldset>`)}</div></details>
+      ${turned && html`<p><button class="plain" onClick=${() => set({ weights: {}, off: [], states: {} })}>Back to what was</button> ${busy ? html`<span class="quiet">asking…</span>` : ""}</p>`}
+      ${error && html`<p class="note bad" role="alert">${error}</p>`}
+      ${now && html`<p class="big" role="status">${winner(now) === winner(told.was) ? html`It would have gone to <b>${winner(now)}</b> all the same.` : html`It would have gone to <b>${winner(now)}</b> instead of ${winner(told.was)}.`}</p><${Table} e=${now} was=${told.was}/>`}
+      ${told && !now && html`<p class="note">The log of inputs no longer has this request.</p>`}
+      ${told && html`<h3>And the others</h3><${Moved} told=${told}/>`}` : !able && html`<p class="quiet">${s.shared ? "What if is left out of a shared file: the picker's machine answers it. windtunnel replay FILE --ui of the recording has it." : "This run keeps no log of inputs to ask what if."}</p>`}
+  </div>`;
+}
+
+// WhatIf asks about all requests, with weights or a whole configuration.
+export function WhatIf() {
+  const s = S.useStore(1000);
+  const [pool, setPool] = useState(""), [explained, setExplained] = useState(null), [text, setText] = useState(""), [config, setConfig] = useState("");
+  const [knobs, set] = useState({ weights: {}, off: [] });
+  const [done, setDone] = useState("");
+  useEffect(() => { // the newest decision says which scorers there are
+    if (explained) return;
+    let good = true;
+    (async () => {
+      for (let i = s.rows.length - 1, k = 0; i >= 0 && k < 20; i--, k++) {
+        if (!s.rows[i] || s.rows[i][S.PICKED] < 0) continue;
+        const x = await S.steps(s.rows[i][S.ID]).catch(() => null);
+        const e = x && x.events.map((y) => y.details && y.details.explanation).filter(Boolean).pop();
+        if (e && good) return void setExplained(e);
+      }
+    })();
+    return () => { good = false; };
+  }, [s.rows.length > 0, explained]);
+  const pools = (s.meta.pools || []).map((p) => p.name).filter(Boolean);
+  const able = s.meta.whatIf && !s.shared;
+  const { told, error, busy } = useWhatIf(able && s.rows.length ? { weights: knobs.weights, off: knobs.off, config, pool } : null);
+  if (!able) return html`<section class="page"><p class="note">${s.shared ? "What if is left out of a shared file: the picker's machine answers it. windtunnel replay FILE --ui of the recording has it." : "This run keeps no log of inputs: what if needs windtunnel's own endpoint picker."}</p></section>`;
+  return html`<section class="page whatif" aria-label="What if">
+    <div class="half"><h2>What if the picker were another?</h2><p class="quiet">Each recorded decision is asked about by itself, after what was really decided before: exact, without knock-on.</p>
+      ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => setPool(e.currentTarget.value)}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
+      ${scorersOf(explained).length > 0 && html`<h3>Weights</h3><${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${(x) => set({ ...knobs, ...x })}/>`}
+      <h3><label for="config">EndpointPickerConfig</label></h3>
+      <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
+      <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [] }); setConfig(text); }}>Ask this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>The recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Put it in force</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
+    <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : told ? html`<${Moved} told=${told}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
+  </section>`;
+}

@@ -1,0 +1,400 @@
+package web_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/windtunnel/windtunnel/internal/chromium"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
+	"github.com/windtunnel/windtunnel/web"
+)
+
+// browser is one for all tests of the package, ended by TestMain.
+var browser = sync.OnceValues(func() (context.Context, error) {
+	ctx, cancel, err := chromium.Allocate(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	first, end := chromedp.NewContext(ctx)
+	closing = func() { end(); cancel() }
+	return first, chromedp.Do(first)
+})
+
+var closing = func() {}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	closing()
+	os.Exit(code)
+}
+
+// tab is a new tab of the browser; anything on its console fails the test.
+func tab(t *testing.T, width, height int64) context.Context {
+	t.Helper()
+	b, err := browser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := chromedp.NewContext(b)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	messages := chromedp.Console(ctx)
+	var said []string
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			said = append(said, m.String())
+		}
+	}()
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, height)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if shots := os.Getenv("WINDTUNNEL_SHOTS"); shots != "" {
+			shoot(t, ctx, shots)
+		}
+		end()
+		cancel()
+		<-done
+		if len(said) > 0 {
+			t.Errorf("on the console: %s", strings.Join(said, "\n"))
+		}
+	})
+	return ctx
+}
+
+// shoot writes what the tab shows, for people to look at.
+func shoot(t *testing.T, ctx context.Context, dir string) {
+	picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		t.Logf("no picture: %v", err)
+		return
+	}
+	name := strings.NewReplacer("/", "-").Replace(t.Name()) + ".png"
+	if err := os.WriteFile(filepath.Join(dir, name), picture, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// played is the page of a scenario in virtual time.
+func played(t *testing.T, text string) (*web.Server, report.Summary) {
+	t.Helper()
+	s, err := scenario.Read("scenario", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	book := web.NewBook()
+	inputs := web.NewInputs()
+	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Inputs: inputs, Requests: s.Workload.Requests, Detail: report.Progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	book.Measure(session)
+	server, err := web.Start(web.Options{Book: book, Meta: web.Meta{Mode: "sim", Scenario: s.Name, Seed: s.Seed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := virtual.Play(s, session, virtual.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := session.End(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	book.End()
+	server.Inputs(inputs.Each)
+	if err := web.PlayGauges(context.Background(), book, inputs.Each); err != nil {
+		t.Fatal(err)
+	}
+	server.Describe(web.Meta{Mode: "sim", Scenario: s.Name, Seed: s.Seed, WhatIf: true})
+	return server, sum
+}
+
+const few = `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: few
+pools:
+  - {name: chat, flow: held, replicas: 3, modelServer: {prefill: 200ms}}
+workload: {requests: 40, concurrency: 6}
+`
+
+// until waits for an expression to be true in the page.
+func until(expression string) chromedp.Action[bool] {
+	return chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(20*time.Second))
+}
+
+// text waits for words in what a person reads of an element.
+func text(selector, words string) chromedp.Action[bool] {
+	return until(fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words))
+}
+
+func do[T any](t *testing.T, ctx context.Context, what string, a chromedp.Action[T]) T {
+	t.Helper()
+	v, err := chromedp.Run(ctx, a)
+	if err != nil {
+		body, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.innerText`))
+		t.Fatalf("%s: %v\nthe page:\n%s", what, err, body)
+	}
+	return v
+}
+
+// prefer has the browser say what its user prefers.
+func prefer(t *testing.T, ctx context.Context, name, value string) {
+	t.Helper()
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}}
+	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Somebody opens the link, finds a request by its number and reads where its time went.
+func TestRequestsAndWaterfall(t *testing.T) {
+	server, sum := played(t, few)
+	ctx := tab(t, 1400, 900)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
+	do(t, ctx, "all requests", text("#shown", "40 requests"))
+	if at := do(t, ctx, "address", chromedp.Location()); strings.Contains(at, "token") {
+		t.Errorf("the token stays in the address bar: %s", at)
+	}
+	do(t, ctx, "the report's figures", text(".figures", fmt.Sprint(sum.Requests)))
+	do(t, ctx, "filter", chromedp.SendKeys(`input[type=search]`, "#7"))
+	do(t, ctx, "one request", text("#shown", "1 of 40 requests"))
+	do(t, ctx, "choose", chromedp.Click(chromedp.CSS(`.all .line`)))
+	do(t, ctx, "its waterfall", text(".waterfall", "holds the request open"))
+	do(t, ctx, "its lanes", text(".waterfall", "prefill 200.0 ms"))
+	do(t, ctx, "its steps", text(".steps", "part2 sent"))
+	do(t, ctx, "a step", chromedp.Click(`//li[contains(., "part1 sent")]/button`))
+	do(t, ctx, "headers as a diff", text(".diff", "content-length"))
+}
+
+// The page of a phone in the dark has all that is needed to read it.
+func TestPhone(t *testing.T) {
+	server, _ := played(t, few)
+	ctx := tab(t, 360, 740)
+	prefer(t, ctx, "prefers-color-scheme", "dark")
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "the rooms", text(".stage", "Endpoint picker"))
+	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
+	do(t, ctx, "all requests", text("#shown", "40 requests"))
+	if wide := do(t, ctx, "width", chromedp.Evaluate[int](`document.documentElement.scrollWidth`)); wide > 360 {
+		t.Errorf("the page is %d pixels wide on a phone of 360", wide)
+	}
+}
+
+// The topology has a room for every part, and at a moment of the run who is where.
+func TestTopology(t *testing.T) {
+	server, _ := played(t, few)
+	ctx := tab(t, 1400, 820)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "servers", text(".servers", "10.0.0.3:8000"))
+	do(t, ctx, "a moment", slide(0.43))
+	do(t, ctx, "held requests", text(".stage", "6 requests in flight"))
+	do(t, ctx, "part 1 without part 2", text(".stage", "held open"))
+	do(t, ctx, "the end", slide(1))
+	do(t, ctx, "nobody", text(".stage", "0 requests in flight"))
+	do(t, ctx, "back", slide(0.41))
+	do(t, ctx, "a room", chromedp.Click(chromedp.CSS(`[data-room="pod 10.0.0.2:8000"]`)))
+	do(t, ctx, "its figures", text(".about", "picked"))
+	do(t, ctx, "another moment", slide(0.43))
+	do(t, ctx, "drawn", chromedp.Sleep(700*time.Millisecond))
+}
+
+// A prefill leg goes through the sidecar to a prefill server, which has a place of its own.
+func TestTopologyOfPrefillServers(t *testing.T) {
+	pd, err := os.ReadFile("../examples/pd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, _ := played(t, string(pd))
+	ctx := tab(t, 1500, 860)
+	prefer(t, ctx, "prefers-color-scheme", "dark")
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	do(t, ctx, "the sidecar", text(".stage", "Routing sidecar"))
+	do(t, ctx, "prefill servers", until(`document.querySelectorAll(".pod.prefills").length === 2`))
+	do(t, ctx, "a moment", slide(0.3))
+	do(t, ctx, "on", chromedp.Click(chromedp.CSS(".playhead button")))
+	do(t, ctx, "drawn", chromedp.Sleep(900*time.Millisecond))
+}
+
+// slide moves the slider of time to a share of the run, and stops there.
+func slide(share float64) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		_, err := chromedp.Run(ctx, chromedp.Poll[bool](fmt.Sprintf(`(() => {
+			const e = document.querySelector(".slider"), b = document.querySelector(".playhead button");
+			if (!e || Number(e.max) < 2) return false;
+			if (b.innerText === "Pause") { b.click(); return false; }
+			e.value = Math.round(Number(e.max) * %v);
+			e.dispatchEvent(new Event("input", {bubbles: true}));
+			return true;
+		})()`, share)))
+		return err
+	})
+}
+
+const chosen = `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: chosen
+pools:
+  - name: chat
+    replicas: 4
+    modelServer: {batching: continuous, profile: vllm, numGPUBlocks: 2000}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins: [{type: queue-scorer}, {type: kv-cache-utilization-scorer}, {type: prefix-cache-scorer}]
+        schedulingProfiles:
+          - name: default
+            plugins: [{pluginRef: queue-scorer, weight: 2}, {pluginRef: kv-cache-utilization-scorer, weight: 2}, {pluginRef: prefix-cache-scorer, weight: 3}]
+workload: {requests: 200, concurrency: 24, maxTokens: 60, prompt: {characters: 400..6000, shared: {groups: 3, characters: 2000}}}
+`
+
+// Why a request went where it went is a table, and another weight says where it, and
+// others, would have gone.
+func TestWhyAndWhatIf(t *testing.T) {
+	server, _ := played(t, chosen)
+	ctx := tab(t, 1500, 1000)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#request/req-1-000050"))
+	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+	do(t, ctx, "the table", text(".decision", "queue-scorer"))
+	do(t, ctx, "the choice", text(".decision", "picked"))
+	do(t, ctx, "a scorer off", chromedp.Click(chromedp.CSS(".knob input[type=checkbox]")))
+	do(t, ctx, "the answer", text(".why", "It would have gone to"))
+	do(t, ctx, "the others", text(".moved", "of 200 requests"))
+	do(t, ctx, "seen", chromedp.Evaluate[any](`document.querySelector(".why h3").scrollIntoView()`))
+}
+
+// The run over time has its plots, and the moments of the slider.
+func TestTime(t *testing.T) {
+	server, sum := played(t, chosen)
+	ctx := tab(t, 1500, 1000)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#time"))
+	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
+	do(t, ctx, "spans", text(".spans", fmt.Sprint(sum.Spans[0].Count)))
+	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
+}
+
+// One file shows the run to somebody else: no server, the same requests and steps.
+func TestShare(t *testing.T) {
+	server, _ := played(t, chosen)
+	file := filepath.Join(t.TempDir(), "run.html")
+	f, err := os.Create(file)
+	if err == nil {
+		err = errors.Join(server.WriteFile(f), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := tab(t, 1400, 900)
+	do(t, ctx, "open", chromedp.Navigate("file://"+file+"#request/req-1-000007"))
+	do(t, ctx, "a request", text(".waterfall", "prefill"))
+	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+	do(t, ctx, "its table", text(".decision", "kv-cache-utilization-scorer"))
+	do(t, ctx, "what is left out", text(".why", "left out of a shared file"))
+	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
+	do(t, ctx, "all", text("#shown", "200 requests"))
+	do(t, ctx, "time", chromedp.Click(chromedp.CSS(`nav a[href="#time"]`)))
+	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
+}
+
+// Everybody can use the page: nothing that axe knows of is wrong, in the light and in
+// the dark, on a phone and on a wall.
+func TestAccessible(t *testing.T) {
+	axe, err := chromium.Axe(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, _ := played(t, chosen)
+	for _, look := range []struct {
+		name, scheme  string
+		width, height int64
+	}{{"phone in the dark", "dark", 360, 740}, {"wall in the light", "light", 1920, 1080}, {"laptop in the dark", "dark", 1400, 900}} {
+		t.Run(look.name, func(t *testing.T) {
+			ctx := tab(t, look.width, look.height)
+			prefer(t, ctx, "prefers-color-scheme", look.scheme)
+			do(t, ctx, "open", chromedp.Navigate(server.Link()))
+			do(t, ctx, "loaded", until(`document.querySelectorAll("nav a").length > 3`))
+			do(t, ctx, "axe", chromedp.Evaluate[any](axe+"; 0"))
+			for _, view := range []string{"flow", "requests", "time", "whatif", "request/req-1-000050"} {
+				do(t, ctx, view, chromedp.Evaluate[any](fmt.Sprintf(`location.hash = %q; 0`, view)))
+				do(t, ctx, "drawn", until(map[string]string{"flow": `!!document.querySelector(".stage canvas")`, "requests": `!!document.querySelector(".all .line")`, "time": `document.querySelectorAll(".plot canvas").length === 6`,
+					"whatif": `!!document.querySelector(".moved")`, "request/req-1-000050": `!!document.querySelector(".waterfall .bar")`}[view]))
+				checkAxe(t, ctx, view)
+				if strings.HasPrefix(view, "request/") {
+					do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+					do(t, ctx, "its table", text(".decision", "queue-scorer"))
+					checkAxe(t, ctx, view+", why")
+				}
+				if wide := do(t, ctx, "width", chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > look.width {
+					t.Errorf("%s is %d pixels wide, of %d", view, wide, look.width)
+				}
+			}
+		})
+	}
+}
+
+func checkAxe(t *testing.T, ctx context.Context, view string) {
+	t.Helper()
+	found := do(t, ctx, "axe", chromedp.Evaluate[struct {
+		Passes     int
+		Violations []string
+	}](`axe.run(document, {resultTypes: ["violations"]}).then((r) => ({Passes: r.passes.length, Violations: r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + " " + (n.any[0] ? n.any[0].message : "")).join(" | "))}))`, chromedp.EvalAwaitPromise))
+	if found.Passes < 10 {
+		t.Errorf("%s: only %d rules were held against the page", view, found.Passes)
+	}
+	for _, v := range found.Violations {
+		t.Errorf("%s: %s", view, v)
+	}
+}
+
+// Who breaks something from the page says what, where and for how long, and reads what
+// came of it.
+func TestDo(t *testing.T) {
+	book := web.NewBook()
+	server, err := web.Start(web.Options{Book: book, Meta: web.Meta{Mode: "live", Pools: []web.Pool{{Name: "chat", Groups: []web.Group{{Endpoints: []string{"10.0.0.1:8000", "10.0.0.2:8000"}}}}},
+		Do: []web.Action{{Name: "slow-down", What: "Steps take longer.", Servers: true, For: true, Number: "factor", Breaks: true}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop(context.Background()) })
+	acts := make(chan web.Act, 8)
+	server.Acts(func(_ context.Context, a web.Act) (string, error) {
+		acts <- a
+		return "It has begun.", nil
+	})
+	ctx := tab(t, 1400, 900)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#do"))
+	form := `//form[contains(., "slow-down") or contains(., "slow down")]`
+	do(t, ctx, "where", chromedp.SetValue(form+`//select`, "1"))
+	do(t, ctx, "chosen", chromedp.Evaluate[any](`document.querySelectorAll("form.act")[1].querySelector("select").dispatchEvent(new Event("change", {bubbles: true})); 0`))
+	do(t, ctx, "how much", chromedp.SendKeys(form+`//label[contains(., "factor")]/input`, "3"))
+	do(t, ctx, "how long", chromedp.SendKeys(form+`//label[contains(., "seconds")]/input`, "2.5"))
+	do(t, ctx, "do it", chromedp.Click(form+`//button`))
+	do(t, ctx, "told", text(".do", "It has begun."))
+	if a := <-acts; a.Name != "slow-down" || a.Server != 1 || a.Number != 3 || a.For != 2.5 {
+		t.Errorf("it asked for %+v", a)
+	}
+}

@@ -1,0 +1,366 @@
+// Package web is the page that shows a run: the events of the one stream that the
+// terminal shows, too, kept in a Book with bounds on everything, and served to
+// browsers on this machine. What it needs is embedded; nothing is asked of anybody
+// else.
+package web
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
+)
+
+// Meta says what the page shows.
+type Meta struct {
+	// Mode is live, sim or replay.
+	Mode     string `json:"mode"`
+	Scenario string `json:"scenario,omitempty"`
+	Seed     uint64 `json:"seed"`
+	Version  string `json:"version"`
+	// Gateway is where requests go, of a live run.
+	Gateway string `json:"gateway,omitempty"`
+	// Envoy and BBR say whether there is a gateway, and a body-based router ahead of
+	// the pickers; KVManager whether pickers ask one.
+	Envoy     bool   `json:"envoy"`
+	BBR       bool   `json:"bbr,omitempty"`
+	KVManager bool   `json:"kvManager,omitempty"`
+	Pools     []Pool `json:"pools"`
+	// Requests is how many there will be, 0 where nobody knows.
+	Requests int `json:"requests,omitempty"`
+	// Do are the actions that there are, and WhatIf whether the log of inputs is kept.
+	Do     []Action `json:"do,omitempty"`
+	WhatIf bool     `json:"whatIf,omitempty"`
+}
+
+// Pool is one pool of the run.
+type Pool struct {
+	Name    string  `json:"name"`
+	Held    bool    `json:"held,omitempty"`
+	Config  string  `json:"config,omitempty"` // of its endpoint picker
+	Groups  []Group `json:"groups"`
+	Sidecar bool    `json:"sidecar,omitempty"`
+}
+
+// Group is servers of one kind.
+type Group struct {
+	Name      string   `json:"name,omitempty"`
+	Prefill   bool     `json:"prefill,omitempty"`
+	Endpoints []string `json:"endpoints"`
+	// Settings are the servers' configuration in force, as text.
+	Settings string `json:"settings,omitempty"`
+}
+
+// Options of a Server.
+type Options struct {
+	Book *Book
+	// Port to listen on, 0 for a free one. The address is that of this machine alone.
+	Port int
+	// Meta may be set later, too (Server.Describe).
+	Meta Meta
+}
+
+// Server serves the page.
+type Server struct {
+	book   *Book
+	site   *site
+	http   *http.Server
+	token  string
+	port   string
+	meta   atomic.Pointer[Meta]
+	state  atomic.Pointer[parts]
+	open   atomic.Int32 // streams
+	asking sync.Mutex   // held while what-if is answered
+	stop   chan struct{}
+	done   chan struct{}
+}
+
+// parts are what a run brings after the page is there.
+type parts struct {
+	inputs func(each func(line []byte) error) error
+	do     func(ctx context.Context, a Act) (string, error)
+}
+
+// Limits of what browsers may ask for.
+const (
+	maxStreams  = 8
+	maxPost     = 1 << 20
+	frameEvery  = 100 * time.Millisecond
+	figureEvery = time.Second
+	lateAfter   = 5 * time.Second // a browser that does not read for so long is cut off
+	heartbeat   = 15 * time.Second
+)
+
+// Start serves the page on this machine's loopback address. An error is
+// exit.Environment.
+func Start(o Options) (*Server, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(o.Port)))
+	if err != nil {
+		return nil, exit.Hint(exit.Environment, fmt.Errorf("cannot listen for the page: %w", err), "choose another port: --ui-port N")
+	}
+	var secret [16]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	s := &Server{book: o.Book, site: theSite(), token: hex.EncodeToString(secret[:]), stop: make(chan struct{}), done: make(chan struct{})}
+	_, s.port, _ = net.SplitHostPort(l.Addr().String())
+	s.Describe(o.Meta)
+	s.state.Store(&parts{})
+	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 1 << 16}
+	go func() {
+		defer close(s.done)
+		_ = s.http.Serve(l) // told to stop, or nobody listens any more and browsers see it
+	}()
+	return s, nil
+}
+
+// Describe says what the page shows from now on.
+func (s *Server) Describe(m Meta) { s.meta.Store(&m) }
+
+// Inputs says where what entered the run's pickers can be read, for what-if.
+func (s *Server) Inputs(each func(each func(line []byte) error) error) {
+	s.change(func(p *parts) { p.inputs = each })
+}
+
+// Acts says who does what the page's user wants done.
+func (s *Server) Acts(do func(ctx context.Context, a Act) (string, error)) {
+	s.change(func(p *parts) { p.do = do })
+}
+
+func (s *Server) change(f func(p *parts)) {
+	p := *s.state.Load()
+	f(&p)
+	s.state.Store(&p)
+}
+
+// Link opens the page in a browser. Who has it may do what the page can do.
+func (s *Server) Link() string { return "http://127.0.0.1:" + s.port + "/?token=" + s.token }
+
+// Stop ends every stream and returns when nothing is served any more.
+func (s *Server) Stop(ctx context.Context) error {
+	close(s.stop)
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	<-s.done
+	return err
+}
+
+// cookie's name has the port: cookies are shared by all ports of a host.
+func (s *Server) cookie() string { return "windtunnel-" + s.port }
+
+// ServeHTTP answers who may ask: by the address of this machine, with the token, and
+// from no other page.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	for name, value := range map[string]string{"Content-Security-Policy": s.site.policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store", "X-Frame-Options": "DENY"} {
+		h.Set(name, value)
+	}
+	switch {
+	case !s.ownHost(r.Host):
+		refuse(w, http.StatusMisdirectedRequest, "Not this host", "This page is served to 127.0.0.1:"+s.port+" alone; the request named another host.")
+	case !s.sameSite(r):
+		refuse(w, http.StatusForbidden, "Another page asked", "Only the page itself may ask for this.")
+	case r.URL.Path == "/" && r.Method == http.MethodGet && equal(r.URL.Query().Get("token"), s.token):
+		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		s.serve(w, r) // the page takes the token out of the address bar
+	case !s.known(r):
+		refuse(w, http.StatusForbidden, "The link is needed", "Open the link that windtunnel printed: it has a token that lets this browser in.")
+	default:
+		s.serve(w, r)
+	}
+}
+
+// serve answers those who may ask.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	if a := s.site.assets[r.URL.Path]; a != nil && r.Method == http.MethodGet {
+		h.Set("Content-Type", a.kind)
+		h.Set("Content-Encoding", "gzip")
+		h.Set("Cache-Control", "private, max-age=31536000, immutable")
+		_, _ = w.Write(a.zip)
+		return
+	}
+	type route struct {
+		method string
+		answer func(http.ResponseWriter, *http.Request)
+	}
+	x, ok := map[string]route{
+		"/": {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) {
+			h.Set("Content-Type", "text/html; charset=utf-8")
+			_, _ = w.Write(s.site.index)
+		}},
+		"/data/meta":    {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { tell(w, s.meta.Load()) }},
+		"/data/stream":  {http.MethodGet, s.stream},
+		"/data/request": {http.MethodGet, s.request},
+		"/data/share":   {http.MethodGet, s.share},
+		"/data/whatif":  {http.MethodPost, s.ask},
+		"/data/do":      {http.MethodPost, s.act},
+	}[r.URL.Path]
+	switch {
+	case !ok:
+		refuse(w, http.StatusNotFound, "Not found", "There is no such page.")
+	case x.method != r.Method:
+		h.Set("Allow", x.method)
+		refuse(w, http.StatusMethodNotAllowed, "Not so", "Expected "+x.method+".")
+	default:
+		x.answer(w, r)
+	}
+}
+
+// stream sends frames as server-sent events, for as long as the browser reads them.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	if s.open.Add(1) > maxStreams {
+		s.open.Add(-1)
+		refuse(w, http.StatusTooManyRequests, "Too many pages", fmt.Sprintf("%d pages are open on this run; close one.", maxStreams))
+		return
+	}
+	defer s.open.Add(-1)
+	w.Header().Set("Content-Type", "text/event-stream")
+	control := http.NewResponseController(w)
+	write := func(parts ...[]byte) bool {
+		_ = control.SetWriteDeadline(time.Now().Add(lateAfter))
+		for _, p := range parts {
+			if _, err := w.Write(p); err != nil {
+				return false
+			}
+		}
+		return control.Flush() == nil
+	}
+	c := begin()
+	tick := time.NewTicker(frameEvery)
+	defer tick.Stop()
+	var measured time.Time
+	spoke, figures, last := time.Now(), []byte(nil), []byte(nil)
+	for {
+		if figures = nil; time.Since(measured) >= figureEvery {
+			measured = time.Now()
+			if figures = s.book.measured(); bytes.Equal(figures, last) {
+				figures = nil
+			} else {
+				last = figures
+			}
+		}
+		for f := s.book.frame(&c, figures); f != nil; f = s.book.frame(&c, nil) {
+			if !write([]byte("data: "), f, []byte("\n\n")) {
+				return
+			}
+			spoke = time.Now()
+			if c.snap < 0 {
+				break // a snapshot is sent at once, all else in its time
+			}
+		}
+		if time.Since(spoke) >= heartbeat {
+			if !write([]byte(":\n\n")) {
+				return
+			}
+			spoke = time.Now()
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// request tells all steps of one request.
+func (s *Server) request(w http.ResponseWriter, r *http.Request) {
+	steps, missing, ok := s.book.Steps(r.URL.Query().Get("id"))
+	if !ok {
+		problem(w, http.StatusNotFound, "no such request is kept")
+		return
+	}
+	tell(w, map[string]any{"events": json.RawMessage(steps), "missing": missing})
+}
+
+// ownHost says whether a request names this machine's loopback address; a name that
+// somebody else's DNS leads here is none.
+func (s *Server) ownHost(host string) bool {
+	for _, name := range []string{"127.0.0.1", "localhost", "[::1]"} {
+		if host == name+":"+s.port {
+			return true
+		}
+	}
+	return false
+}
+
+// sameSite says whether a request comes from the page itself, or from a person.
+func (s *Server) sameSite(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	if r.Method == http.MethodGet && r.URL.Path == "/" { // a link may be followed from anywhere
+		return site != "cross-site" || r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	}
+	if site != "" && site != "same-origin" && site != "none" {
+		return false
+	}
+	origin := r.Header.Get("Origin")
+	if origin != "" && origin != "http://"+r.Host {
+		return false
+	}
+	return r.Method == http.MethodGet || origin != "" && strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
+}
+
+// known says whether a browser was let in.
+func (s *Server) known(r *http.Request) bool {
+	c, err := r.Cookie(s.cookie())
+	return err == nil && equal(c.Value, s.token)
+}
+
+func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// tell answers with JSON.
+func tell(w http.ResponseWriter, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		problem(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text)
+}
+
+// problem tells a program what is wrong.
+func problem(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	body, _ := json.Marshal(map[string]string{"error": text}) // text always can be
+	_, _ = w.Write(body)
+}
+
+// refuse tells a person what is wrong.
+func refuse(w http.ResponseWriter, status int, title, text string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(refusal(title, text))
+}
+
+// read reads the JSON that a page posts.
+func read(w http.ResponseWriter, r *http.Request, into any) bool {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPost))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err == nil && d.Decode(new(any)) != io.EOF {
+		err = errors.New("more than one value")
+	}
+	if err != nil {
+		problem(w, http.StatusBadRequest, err.Error())
+		return false
+	}
+	return true
+}
