@@ -131,22 +131,26 @@ func (l *Load) Choose(costs []Cost, draw machine.Draw) int { return l.c.Choose(c
 
 // Book has a request run at a worker that has so many of its first blocks.
 func (l *Load) Book(now machine.Time, p *Prompt, id WorkerID, overlap float64) Booking {
-	w := l.workers[id]
+	b := &booking{worker: id, prefill: max(0, p.Tokens-int(overlap)*l.c.BlockSize), blocks: append([]uint64(nil), p.Blocks...), alone: p.Alone}
+	l.booked++
+	l.hold(l.booked, b)
+	l.sent.add(now, b.blocks, id)
+	return l.booked
+}
+
+func (l *Load) hold(n Booking, b *booking) {
+	w := l.workers[b.worker]
 	if w == nil {
 		w = &worker{active: map[uint64]int32{}}
-		l.workers[id] = w
+		l.workers[b.worker] = w
 	}
-	b := &booking{worker: id, prefill: max(0, p.Tokens-int(overlap)*l.c.BlockSize), blocks: append([]uint64(nil), p.Blocks...), alone: p.Alone}
 	w.requests++
 	w.prefill += b.prefill
 	w.alone += b.alone
 	for _, x := range b.blocks {
 		w.active[x]++
 	}
-	l.sent.add(now, b.blocks, id)
-	l.booked++
-	l.bookings[l.booked] = b
-	return l.booked
+	l.bookings[n] = b
 }
 
 // Prefilled says that a request's first token is there. Of one that is not known, or

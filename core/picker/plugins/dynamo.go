@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -173,4 +174,30 @@ func (s *dynamoRouter) EndpointGone(slot int, _ bool) {
 	if slot < len(s.seen) {
 		s.load.Gone(s.seen[slot])
 	}
+}
+
+// SaveState copies what the router remembers.
+func (s *dynamoRouter) SaveState() any {
+	text, err := s.load.MarshalJSON()
+	if err != nil {
+		panic(err) // plain numbers can be written
+	}
+	return json.RawMessage(text)
+}
+
+// LoadState takes it over.
+func (s *dynamoRouter) LoadState(text []byte) error { return s.load.UnmarshalJSON(text) }
+
+// SaveDecision keeps a request's booking.
+func (s *dynamoRouter) SaveDecision(d *picker.Decision) any {
+	if b := picker.Peek[dynamoBooking](d, s); b != nil {
+		return b.number
+	}
+	return nil
+}
+
+// LoadDecision takes it over.
+func (s *dynamoRouter) LoadDecision(d *picker.Decision, text []byte) error {
+	b, _ := picker.Data[dynamoBooking](d, s)
+	return json.Unmarshal(text, &b.number)
 }
