@@ -138,6 +138,8 @@ func Builtin() picker.Registry {
 		"vllm-metric-scraper":          beta(datalayer.NewScraper("vllm-metric-scraper")),
 		"kv-cache-metric-scraper":      beta(datalayer.NewScraper("kv-cache-metric-scraper")),
 		"generic-prometheus-scraper":   beta(datalayer.NewScraper("generic-prometheus-scraper")),
+		// document 001
+		"dynamo-router": beta(newDynamoRouter),
 		// parsers
 		parse.TypeOpenAI:      beta(newParser(parse.OpenAI{})),
 		parse.TypeAnthropic:   beta(newParser(parse.Anthropic{})),

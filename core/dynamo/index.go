@@ -1,0 +1,64 @@
+package dynamo
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// maxSent bounds the blocks that are remembered; the oldest are forgotten first.
+const maxSent = 1 << 20
+
+// index says which blocks were sent to which workers, for some time.
+type index struct {
+	ttl   machine.Time
+	until map[place]machine.Time
+	queue []leaving // in the order of their times
+	first int
+}
+
+type place struct {
+	block  uint64
+	worker WorkerID
+}
+
+type leaving struct {
+	place
+	at machine.Time
+}
+
+func newIndex(ttl machine.Time) index { return index{ttl: ttl, until: map[place]machine.Time{}} }
+
+// leading is how many blocks from the first on a worker has.
+func (x *index) leading(now machine.Time, blocks []uint64, id WorkerID) int {
+	for n, b := range blocks {
+		if x.until[place{b, id}] <= now {
+			return n
+		}
+	}
+	return len(blocks)
+}
+
+// add takes blocks for cached from now on, and forgets what is too old.
+func (x *index) add(now machine.Time, blocks []uint64, id WorkerID) {
+	at := now.Add(x.ttl)
+	for _, b := range blocks {
+		p := place{b, id}
+		x.until[p] = at
+		x.queue = append(x.queue, leaving{p, at})
+	}
+	for x.first < len(x.queue) && (x.queue[x.first].at <= now || len(x.queue)-x.first > maxSent) {
+		if e := x.queue[x.first]; x.until[e.place] == e.at { // else it was sent again
+			delete(x.until, e.place)
+		}
+		x.first++
+	}
+	if x.first > len(x.queue)/2 {
+		x.queue = x.queue[:copy(x.queue, x.queue[x.first:])]
+		x.first = 0
+	}
+}
+
+func (x *index) gone(id WorkerID) {
+	for p := range x.until {
+		if p.worker == id {
+			delete(x.until, p)
+		}
+	}
+}
