@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -121,12 +123,17 @@ func (e *events) steps(s flow.Step) (out []flow.Event) {
 
 func predicting(t *testing.T, rec flow.Recorder) (*Picking, *fakePredictor, *httptest.Server) {
 	t.Helper()
+	return predictingFor(t, rec, 3)
+}
+
+func predictingFor(t *testing.T, rec flow.Recorder, endpoints int) (*Picking, *fakePredictor, *httptest.Server) {
+	t.Helper()
 	f := &fakePredictor{answer: text(secondBest), gone: make(chan struct{})}
 	s := httptest.NewServer(f)
 	t.Cleanup(s.Close)
 	t.Cleanup(func() { close(f.gone) })
 	p := pickerOf(t, predicts, picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{s.URL}, Training: s.URL}})
-	k := picking(t, "", 3, func(o *PickingOptions) { o.Picker, o.Stream.Recorder = p, rec })
+	k := picking(t, "", endpoints, func(o *PickingOptions) { o.Picker, o.Stream.Recorder = p, rec })
 	k.waiting(1, 2, 8)
 	return k, f, s
 }
@@ -167,6 +174,25 @@ func TestPredictionsDecide(t *testing.T) {
 	checked := rec.steps(flow.PredictionChecked)
 	if len(checked) != 1 || checked[0].Details.Get("predicted_ttft_ms") != 50.0 || checked[0].Endpoint != "127.0.0.2:8000" {
 		t.Errorf("recorded %+v", checked)
+	}
+}
+
+// More than a hundred endpoints are asked about in one question, where llm-d's client
+// gives up.
+func TestPredictionsForManyEndpoints(t *testing.T) {
+	t.Parallel()
+	const many = 120
+	k, f, _ := predictingFor(t, nil, many)
+	list, addresses := make([]string, many), map[string]string{}
+	for i := range list {
+		addresses[fmt.Sprint("w", i)] = fmt.Sprintf("127.0.0.%d:8000", i+1)
+		list[i] = `{"ttft_ms":500,"tpot_ms":9}`
+	}
+	list[110] = `{"ttft_ms":50,"tpot_ms":9}`
+	f.say(text(`{"predictions":[` + strings.Join(list, ",") + `]}`))
+	inTime := addresses[slices.Sorted(maps.Keys(addresses))[110]]
+	if x := k.testAsk(context.Background(), withSLO(1), hello); len(f.asked) != many || x.endpoint != inTime {
+		t.Errorf("chose %s and asked about %d endpoints, expected %s of %d", x.endpoint, len(f.asked), inTime, many)
 	}
 }
 
