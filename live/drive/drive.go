@@ -65,6 +65,8 @@ type Driver[M any, F machine.Buffer] struct {
 // New takes a machine over: from here on it is the driver's.
 func New[M any, F machine.Buffer](o Options[M, F]) *Driver[M, F] {
 	d := &Driver[M, F]{o: o, armed: machine.Never, rang: -o.Gap}
+	d.mu.Lock() // the timer may ring before arm is through
+	defer d.mu.Unlock()
 	if at, ok := o.Machine.Next(); ok {
 		d.arm(at, o.Now())
 	}

@@ -91,7 +91,7 @@ pools:
       - {name: d, replicas: 2}
       - {name: p, replicas: 1, role: prefill}
     modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 5ms, outputTokens: 20, numGPUBlocks: 4096, maxModelLen: 16384}
-    lifecycle: {startup: 200ms, preStop: 200ms, gracePeriod: 1m}
+    lifecycle: {startup: 200ms, preStop: 2s, gracePeriod: 1m}
     incidents:
       - {at: 500ms, what: add-server, group: d}
       - {at: 600ms, what: add-server, group: p}

@@ -96,10 +96,11 @@ spec: {modelName: batch, criticality: Sheddable, poolRef: {name: one}, targetMod
 `
 	r := bring(t, objectsOf(t, oneGateway()+servers("one", 1, "")+leadTo("/v1", pool("one"))+models))
 	for model, priority := range map[string]string{"chat": `"priority":10`, "batch": `"priority":-10`} {
-		a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, model), "Content-Type", "application/json")
-		if a.status != http.StatusOK {
-			t.Fatalf("%s: %d: %s", model, a.status, a.body)
-		}
+		var a answer
+		eventually.Is(t, model+" to be answered: what can be shed is, while the servers' metrics are not known", func() bool {
+			a = r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, model), "Content-Type", "application/json")
+			return a.status == http.StatusOK
+		})
 		one := r.do(http.MethodGet, "http://"+r.Addresses().Pickers[0].Metrics+"/debug/decisions?request="+a.head.Get("x-request-id"), "").body
 		if compact := strings.ReplaceAll(string(one), " ", ""); !strings.Contains(compact, priority) || !strings.Contains(compact, `"target_model":"one"`) {
 			t.Errorf("%s: %s and its target are not in %.500s", model, priority, compact)
