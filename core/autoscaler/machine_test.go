@@ -16,7 +16,6 @@ type player struct {
 	t       *testing.T
 	m       *Machine
 	fx      machine.Effects[Effect]
-	now     machine.Time
 	status  deployment.Status
 	startup machine.Time
 	due     []machine.Time // of pods that start

@@ -160,7 +160,7 @@ var ForbiddenWords = map[string]string{
 // WordExceptions are files in which a forbidden word is meant. The key is
 // "file word", with * at the end of the file for everything below.
 var WordExceptions = map[string]string{
-	"web/third_party/* " + "TO" + "DO": "somebody else's, unchanged",
+	"web/third_party/* " + "TO" + "DO":                                              "somebody else's, unchanged",
 	"live/modelserver/vllmservice/vllm_engine_grpc.pb.go " + "not " + "implemented": "generated: what gRPC's own stubs answer",
 }
 

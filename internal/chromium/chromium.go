@@ -170,7 +170,7 @@ func untar(r io.Reader, dir, prefix string) error {
 	archive := tar.NewReader(io.LimitReader(r, maxPackage))
 	for {
 		h, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -105,16 +105,19 @@ func (c *served) run() error {
 // requests have to wait for anything but their next message, so it is made for who
 // asks.
 func (c *served) waits() context.Context {
-	ctx := c.peer
+	var patience context.Context
 	c.told(func(machine.Time, *machine.Effects[stream.Effect]) {
 		if c.patience == nil {
 			if c.patience, c.cancel = context.WithCancel(c.peer); c.left {
 				c.cancel()
 			}
 		}
-		ctx = c.patience
+		patience = c.patience
 	})
-	return ctx
+	if patience == nil {
+		return c.peer
+	}
+	return patience
 }
 
 // leave ends what is waited for: a picker that still thinks may stop. The machine

@@ -259,9 +259,11 @@ func (x *Exporter) byHTTP(ctx context.Context, message *tracepb.TracesData) (int
 }
 
 func (x *Exporter) byGRPC(ctx context.Context, message *tracepb.TracesData) (int, error) {
+	var head []string
 	for _, h := range x.o.Headers {
-		ctx = metadata.AppendToOutgoingContext(ctx, h[0], h[1])
+		head = append(head, h[0], h[1])
 	}
+	ctx = metadata.AppendToOutgoingContext(ctx, head...)
 	// TracesData is on the wire what ExportTraceServiceRequest is.
 	var answer emptypb.Empty
 	if err := x.conn.Invoke(ctx, "/opentelemetry.proto.collector.trace.v1.TraceService/Export", message, &answer); err != nil {

@@ -1,23 +1,12 @@
 package stack
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 )
-
-// beside writes a scenario's manifests, and is the head of a scenario that reads them.
-func beside(t *testing.T, manifests string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "all.yaml")
-	if err := os.WriteFile(path, []byte(manifests), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: m\nmanifests: " + path + "\n"
-}
 
 // Document 002's walk under load says the same in both times: what no route matches has
 // no step but the client's, and what one does takes the rewritten path to a pod.

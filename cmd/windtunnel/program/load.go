@@ -27,13 +27,8 @@ type changeFlags struct {
 	Seed        *uint64  `placeholder:"S" help:"Where all randomness comes from: the same seed gives the same run."`
 }
 
-// scenario reads the file, or takes the embedded one, and applies the flags.
-// more are changes that the command itself has flags for.
-func (f *loadFlags) scenario(o *outside, more ...func(*scenario.Overrides)) (*scenario.Scenario, error) {
-	return f.scenarioWith(o, nil, more...)
-}
-
-// scenarioWith is scenario with fields set, each as path=value, before the flags.
+// scenarioWith reads the file, or takes the embedded one, with fields set, each as
+// path=value, and applies the flags. more are changes that the command itself has flags for.
 func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario, err error) {
 	var settings []scenario.Setting
 	for _, text := range set {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -85,7 +84,7 @@ func (v value) each(f func(float64) float64) value {
 func matches(x *series, v *parser.VectorSelector) bool {
 	for _, m := range v.LabelMatchers {
 		is := x.name
-		if m.Name != labels.MetricName {
+		if m.Name != metricName {
 			is = get(x.labels, m.Name)
 		}
 		if !m.Matches(is) {

@@ -11,6 +11,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
+// metricName is the label under which Prometheus keeps a metric's name.
+const metricName = "__name__"
+
 // maxQuery bounds how long a query is, in bytes.
 const maxQuery = 16 << 10
 
@@ -86,7 +89,7 @@ func (q *Query) Names() (out []string) {
 		if v, ok := n.(*parser.VectorSelector); ok {
 			name := v.Name
 			for _, m := range v.LabelMatchers {
-				if m.Name == labels.MetricName && m.Type == labels.MatchEqual {
+				if m.Name == metricName && m.Type == labels.MatchEqual {
 					name = m.Value
 				}
 			}
@@ -120,7 +123,7 @@ func refused(n parser.Node) string {
 		if x.OriginalOffset != 0 || x.OriginalOffsetExpr != nil || x.Timestamp != nil || x.StartOrEnd != 0 || x.Anchored || x.Smoothed {
 			return "offset, @, anchored or smoothed"
 		}
-		if x.Name == "" && !slices.ContainsFunc(x.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == labels.MetricName && m.Type == labels.MatchEqual }) {
+		if x.Name == "" && !slices.ContainsFunc(x.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == metricName && m.Type == labels.MatchEqual }) {
 			return "a selector without a metric's name"
 		}
 	case *parser.MatrixSelector:
