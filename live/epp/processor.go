@@ -112,7 +112,7 @@ func (c *served) waits() context.Context {
 				c.cancel()
 			}
 		}
-		patience = c.patience
+		patience = c.patience //nolint:fatcontext // taken over once, not nested
 	})
 	if patience == nil {
 		return c.peer

@@ -42,6 +42,7 @@ type fetchKey struct {
 // fetch is one source's connection to one endpoint, and its goroutine. At most
 // one page is on its way.
 type fetch struct {
+	endpoint string // its name: the target itself is the picker's
 	*pageFetch
 	wanted chan struct{} // closed when no page is any more
 
@@ -77,7 +78,7 @@ func (s *scraper) scrape(t *core.Target, source int) {
 	f := s.fetches[key]
 	if f == nil {
 		src := s.sources[source]
-		f = &fetch{pageFetch: newPageFetch(src.client, src.Timeout.Duration(), src.URL(t)), wanted: make(chan struct{}, 1)}
+		f = &fetch{pageFetch: newPageFetch(src.client, src.Timeout.Duration(), src.URL(t)), endpoint: t.ID(), wanted: make(chan struct{}, 1)}
 		s.fetches[key] = f
 		s.wg.Go(func() { // one goroutine for all pages: a new one would have to grow its stack for each
 			defer f.close()
@@ -126,7 +127,7 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 		s.failed(f, key, msg.Err, err == nil)
 	} else {
 		if f.failing || !f.reading {
-			s.k.o.Log.Info("epp: the scraper reads the endpoint's metrics", "endpoint", key.target.ID(), "url", f.url, "scraper", src.Source.Source.Type())
+			s.k.o.Log.Info("epp: the scraper reads the endpoint's metrics", "endpoint", f.endpoint, "url", f.url, "scraper", src.Source.Source.Type())
 		}
 		f.failing, f.reading = false, true
 		if s.k.o.Scraped != nil {
@@ -146,7 +147,7 @@ func (s *scraper) failed(f *fetch, key fetchKey, err error, had bool) {
 	}
 	s.k.o.Metrics.ScrapeFailed(src.Source.Source.Type(), extractor)
 	if !f.failing {
-		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", key.target.ID(), "url", f.url, "scraper", src.Source.Source.Type(), "error", err)
+		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", f.endpoint, "url", f.url, "scraper", src.Source.Source.Type(), "error", err)
 	}
 	f.failing = true
 }
