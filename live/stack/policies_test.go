@@ -1,0 +1,160 @@
+package stack
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/live/envoy"
+)
+
+// policed are a Gateway, a route and a pool of two model servers, whose picker chooses at
+// random.
+const policed = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: g}
+spec: {gatewayClassName: c, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: r}
+spec:
+  parentRefs: [{name: g}]
+  rules: [{backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: one}]}]
+---
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {name: one}
+spec: {selector: {matchLabels: {app: one}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp, port: {number: 9002}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: one}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: one}}
+  template:
+    metadata: {labels: {app: one}}
+    spec: {containers: [{name: sim, image: llm-d-inference-sim, args: [--model=m]}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: epp}
+data:
+  config: |
+    apiVersion: llm-d.ai/v1alpha1
+    kind: EndpointPickerConfig
+    plugins: [{type: random-picker}]
+    schedulingProfiles: [{name: default, plugins: [{pluginRef: random-picker}]}]
+---
+`
+
+// traffic is a BackendTrafficPolicy about the route of policed.
+func traffic(spec string) string {
+	return "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: {name: p}\nspec:\n  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}]\n" + spec
+}
+
+// underPolicy is a scenario of manifests with a policy.
+func underPolicy(t *testing.T, policy, pool, workload string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "m.yaml")
+	if err := os.WriteFile(path, []byte(policed+policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: policies\nmanifests: %s\npools: [{name: one, %s}]\nworkload: {%s}\n", path, pool, workload)
+}
+
+// sends are the attempts of each request with the servers that got the first two, and how it
+// ended: where others go is Envoy's turn.
+func sends(events []flow.Event) map[string]string {
+	names := map[string]any{}
+	for _, e := range events {
+		if e.Step == flow.EndpointPicked {
+			names[e.Endpoint] = e.Details.Get("name")
+		}
+	}
+	tries, out := map[string]map[int]string{}, map[string]string{}
+	for _, e := range events {
+		if e.Hop != flow.Server || e.Request == "" {
+			continue
+		}
+		if tries[e.Request] == nil {
+			tries[e.Request] = map[int]string{}
+		}
+		tries[e.Request][e.Attempt] = fmt.Sprint(e.Attempt)
+		if e.Attempt <= 2 {
+			tries[e.Request][e.Attempt] += fmt.Sprint(" at ", names[e.Endpoint])
+		}
+	}
+	for _, e := range events {
+		if e.Step == flow.Finished {
+			for _, n := range slices.Sorted(maps.Keys(tries[e.Request])) {
+				out[e.Request] += tries[e.Request][n] + ", "
+			}
+			out[e.Request] += fmt.Sprint(e.Details.Get("outcome"), " ", e.Details.Get("status"))
+		}
+	}
+	return out
+}
+
+// sameSends holds what both times did with requests together, and returns it.
+func sameSends(t *testing.T, text string) map[string]string {
+	t.Helper()
+	live, played := bothTimes(t, text, oneWorker)
+	a, b := sends(live), sends(played)
+	for id, was := range a {
+		if was != b[id] {
+			t.Errorf("%s: live %s; virtual %s", id, was, b[id])
+		}
+	}
+	return a
+}
+
+// met is how many requests ended in a way, after so many attempts at the least.
+func met(all map[string]string, attempts int, ends string) (n int) {
+	for _, was := range all {
+		if strings.HasSuffix(was, ends) && (attempts == 1 || strings.Contains(", "+was, fmt.Sprint(", ", attempts))) {
+			n++
+		}
+	}
+	return n
+}
+
+// What fails is tried again, in both times as often, at the same servers, with the same
+// outcome: whatever the fault is, and whatever the policy says of it.
+func TestRetriesLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	const retry = "  retry: {numRetries: 3, retryOn: [%s], %s backoff: {baseInterval: 5ms, maxInterval: 20ms}}\n"
+	for _, c := range []struct {
+		name, on, more, faults string
+		attempts               int // of a request that meets the fault
+		ends                   string
+	}{
+		{"a status", "5xx", "", "{fault: status=500, servers: [0]}", 2, "completed 200"},
+		{"a status that is named", "retriable-status-codes", "retriableStatusCodes: [429],", "{fault: status=429, servers: [0]}", 2, "completed 200"},
+		{"another one", "retriable-status-codes", "retriableStatusCodes: [429],", "{fault: status=503, servers: [0]}", 1, "unavailable 503"},
+		{"a client's mistake", "5xx", "", "{fault: status=404, servers: [0]}", 1, "refused 404"},
+		{"a connection that is closed", "reset", "", "{fault: refuse, servers: [0]}", 2, "completed 200"},
+		{"one that is closed later", "reset", "", "{fault: die-in-prefill, servers: [0]}", 2, "completed 200"},
+		{"only connections that cannot be made", "connect-failure", "", "{fault: reset, servers: [0]}", 1, "unavailable 503"},
+		{"everywhere", "gateway-error", "", "{fault: status=502}", 4, "unavailable 502"},
+		{"once the answer has begun", "'5xx', reset", "", "{fault: reset-after=2, servers: [0]}", 1, "broken 200"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			text := underPolicy(t, traffic(fmt.Sprintf(retry, c.on, c.more)), "modelServer: {prefill: 20ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 8, concurrency: 1, prompt: {characters: 100000}")
+			if all := sameSends(t, text); met(all, c.attempts, c.ends) == 0 {
+				t.Errorf("none of the requests met the fault as expected: %v", all)
+			}
+		})
+	}
+}
+
+// oneWorker has Envoy count connections and turns in one thread.
+func oneWorker(o *Options) { o.Envoy = func(c *envoy.Config) { c.Workers = 1 } }
