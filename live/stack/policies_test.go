@@ -156,5 +156,33 @@ func TestRetriesLiveAsVirtual(t *testing.T) {
 	}
 }
 
+// Limits cut where they should: all of an exchange, or an attempt that has not begun to
+// answer, which is made again; in both times.
+func TestTimeoutsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	const again = "  retry: {numRetries: 2, perTryTimeout: 700ms, retryOn: [reset], backoff: {baseInterval: 5ms}}\n"
+	for _, c := range []struct {
+		name, policy, faults string
+		attempts             int
+		ends                 string
+	}{
+		{"all of it", "  timeout: {request: 700ms}\n", "{fault: stall, servers: [0]}", 1, "timed_out 504"},
+		{"all of it, once it has begun", "  timeout: {request: 700ms}\n", "{fault: stall=2, servers: [0]}", 1, "broken 200"},
+		{"all of it, however often it is tried", "  timeout: {request: 900ms}\n" + again, "{fault: stall}", 2, "timed_out 504"},
+		{"an attempt", again, "{fault: stall, servers: [0]}", 2, "completed 200"},
+		{"every attempt", again, "{fault: delay=30s}", 3, "timed_out 504"},
+		{"no attempt that has begun", again, "{fault: stall=2, servers: [0]}", 1, "timed_out 200"},
+		{"an attempt without retries", "  timeout: {backend: 55s}\n", "{fault: delay=900ms, servers: [0]}", 1, "completed 200"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			all := sameSends(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 20ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 4, concurrency: 1, timeout: 3s"))
+			if met(all, c.attempts, c.ends) == 0 {
+				t.Errorf("none of the requests met the limit as expected: %v", all)
+			}
+		})
+	}
+}
+
 // oneWorker has Envoy count connections and turns in one thread.
 func oneWorker(o *Options) { o.Envoy = func(c *envoy.Config) { c.Workers = 1 } }
