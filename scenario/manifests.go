@@ -173,18 +173,7 @@ func (s *Scenario) OnlyLive() []string {
 	for _, h := range s.gateway.Port.Table.Hosts {
 		for _, r := range h.Routes {
 			route := "HTTPRoute " + r.From.Namespace + "/" + r.From.Name
-			say(route, "retries", r.Retrying != nil && r.Retrying.Retries > 0)
-			say(route, "time-outs", r.Timeout != nil || r.Try != nil || r.Retrying != nil && r.Retrying.Try > 0)
 			say(route, "an EnvoyExtensionPolicy", r.Asking != nil)
-			for i := range r.Shares {
-				b := r.Shares[i].Backend
-				if b == nil {
-					continue
-				}
-				pool := "InferencePool " + b.Namespace + "/" + b.Name
-				say(pool, "circuit breakers, budgets or outlier detection", b.Limits != nil)
-				say(pool, "health checks", b.Health != nil)
-			}
 		}
 	}
 	return slices.Sorted(maps.Keys(told))

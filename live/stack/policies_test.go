@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/envoy"
 )
 
@@ -179,6 +180,92 @@ func TestTimeoutsLiveAsVirtual(t *testing.T) {
 			all := sameSends(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 20ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 4, concurrency: 1, timeout: 3s"))
 			if met(all, c.attempts, c.ends) == 0 {
 				t.Errorf("none of the requests met the limit as expected: %v", all)
+			}
+		})
+	}
+}
+
+// Open breakers, and budgets of retries, answer as many requests at once in both times.
+func TestBreakersLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	const again = "  retry: {numRetries: 3, retryOn: ['5xx'], backoff: {baseInterval: 1ms}}\n"
+	for _, c := range []struct {
+		name, policy, faults string
+		attempts             int // at servers, of all requests
+		ends                 string
+	}{
+		{"requests", "  circuitBreaker: {maxRequests: 2}\n", "", 2, "map[completed:2 unavailable:4]"},
+		{"connections", "  circuitBreaker: {maxConnections: 1}\n", "", 6, "map[completed:6]"},
+		{"connections, and those that wait", "  circuitBreaker: {maxConnections: 1, maxPendingRequests: 1}\n", "", 2, "map[completed:2 unavailable:4]"},
+		{"retries", "  circuitBreaker: {maxRetries: 1}\n" + again, "{fault: delay=1s;status=503}", 9, "map[unavailable:6]"},
+		{"a budget of retries", "  circuitBreaker: {retryBudget: {percent: {numerator: 40}, minRetryConcurrency: 1}}\n" + again, "{fault: delay=1s;status=503}", 10, "map[unavailable:6]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			live, played := bothTimes(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 1s, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 6, concurrency: 6, rate: 10, arrivals: constant"), oneWorker)
+			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+				attempts, ends := map[string]bool{}, map[string]int{}
+				for _, e := range events {
+					if e.Hop == flow.Server && e.Request != "" {
+						attempts[fmt.Sprint(e.Request, e.Attempt)] = true
+					}
+					if e.Step == flow.Finished {
+						ends[fmt.Sprint(e.Details.Get("outcome"))]++
+					}
+				}
+				if len(attempts) != c.attempts || fmt.Sprint(ends) != c.ends {
+					t.Errorf("%s: %d attempts, %v; expected %d, %s", when, len(attempts), ends, c.attempts, c.ends)
+				}
+			}
+		})
+	}
+}
+
+// What fails is ejected, by what it answers or by its health check: no picker's candidate
+// while that lasts, and one again afterwards; in both times.
+func TestEjectionsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	const checked = "  modelName: m\n  healthCheck: {enabled: true, endpoint: /health, interval: 100ms, timeout: 1s, unhealthyThreshold: 1, healthyThreshold: 1}"
+	for _, c := range []struct{ name, manifests, pool string }{
+		{"outlier detection", policed + traffic("  circuitBreaker: {outlierDetection: {consecutive5xxErrors: 2, interval: 100ms, baseEjectionTime: 4s, maxEjectionPercent: 50}}\n"),
+			"modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=500, servers: [0], requests: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]}]}"},
+		{"health checks", strings.Replace(strings.ReplaceAll(policed, "inference.networking.k8s.io", "serving.kserve.io"), "spec: {selector: {matchLabels: {app: one}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp, port: {number: 9002}}}",
+			"spec:\n"+checked+"\n  selector: {matchLabels: {app: one}}\n  targetPorts: [{number: 8000}]\n", 1), "modelServer: {prefill: 20ms, outputTokens: 4}, incidents: [{at: 500ms, what: crash, server: 0, for: 4s}]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "m.yaml")
+			if err := os.WriteFile(path, []byte(c.manifests), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			live, played := bothTimes(t, fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: %s\npools: [{name: one, %s}]\nworkload: {requests: 160, rate: 20, arrivals: constant}\n", path, c.pool), oneWorker)
+			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+				picked, failed := map[string]flow.Event{}, []flow.Event{}
+				for _, e := range events {
+					switch {
+					case e.Step == flow.EndpointPicked:
+						picked[e.Request] = e
+					case e.Step == flow.Finished && e.Details.Get("outcome") != "completed":
+						failed = append(failed, e)
+					}
+				}
+				if len(failed) == 0 {
+					t.Fatalf("%s: nothing failed", when)
+				}
+				last := failed[len(failed)-1].Time
+				out, back := 0, 0
+				for _, e := range picked {
+					switch at := e.Details.Get("name") == "one-0"; {
+					case e.Time < last, !at && e.Time > last+2*machine.Second:
+					case at && e.Time < last+2*machine.Second:
+						out++
+					case at:
+						back++
+					}
+				}
+				if len(failed) > 20 || out > 0 || back == 0 {
+					t.Errorf("%s: %d requests failed; %d chose the endpoint soon afterwards, %d later", when, len(failed), out, back)
+				}
 			}
 		})
 	}
