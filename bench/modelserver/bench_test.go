@@ -203,12 +203,16 @@ func tell(addresses ...string) {
 }
 
 // rss is the process's resident memory in bytes.
-func (p *process) rss(b *testing.B) int {
+func (p *process) rss(b *testing.B) int { return p.statm(b, 1) }
+
+// statm returns a field of /proc/PID/statm in bytes: 1 is what is resident, 2 what
+// of it are pages of files.
+func (p *process) statm(b *testing.B, field int) int {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "statm"))
 	if err != nil {
 		b.Skip("needs /proc:", err)
 	}
-	pages, _ := strconv.Atoi(strings.Fields(string(raw))[1])
+	pages, _ := strconv.Atoi(strings.Fields(string(raw))[field])
 	return pages * os.Getpagesize()
 }
 
