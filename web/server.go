@@ -53,6 +53,8 @@ type Pool struct {
 	Config  string  `json:"config,omitempty"` // of its endpoint picker
 	Groups  []Group `json:"groups"`
 	Sidecar bool    `json:"sidecar,omitempty"`
+	// Lives says that its servers come and go: each is there from server_started on.
+	Lives bool `json:"lives,omitempty"`
 }
 
 // Group is servers of one kind.

@@ -9,18 +9,19 @@ const html = htm.bind(h);
 const most = 1500; // dots that are drawn at once
 
 // pods are the model servers, those of a recording's requests too of which nobody told.
-export function pods() {
+export function pods(t) {
   const out = [], known = new Set();
   for (const p of S.store.meta.pools || []) {
     for (const g of p.groups || []) {
       for (const e of g.endpoints || []) {
         if (known.has(e)) continue;
         known.add(e);
+        if (!S.there(e, t, p.lives)) continue;
         out.push({ id: e, pool: p.name, group: g.name, prefill: !!g.prefill, settings: g.settings });
       }
     }
   }
-  const more = [...S.store.servers].map(([n, prefill]) => ({ id: S.name(n), prefill })).filter((p) => !known.has(p.id));
+  const more = [...S.store.servers].map(([n, prefill]) => ({ id: S.name(n), prefill })).filter((p) => !known.has(p.id) && S.there(p.id, t, false));
   out.push(...more.sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true })));
   return out;
 }
@@ -81,15 +82,15 @@ function Bar({ value, hit, title }) {
 function Pod({ pod, small, c, t, hit, choose, chosen }) {
   const x = c.at.get("pod " + pod.id) || { all: 0, queue: 0, prefill: 0, decode: 0 }, g = S.gauge(pod.id, t);
   const share = hit && hit.prompt ? hit.cached / hit.prompt : 0;
-  const down = g && !g.ready;
+  const life = S.life(pod.id, t), down = !life && g && !g.ready;
   const kv = g ? "KV cache " + percent(g.kv) + " in use" : "", found = hit && hit.prompt ? percent(share) + " of prompt tokens were cached" : "";
-  const words = pod.id + ": " + x.queue + " waiting, " + (x.prefill + x.decode) + " running" + (kv ? ", " + kv : "") + (found ? ", " + found : "") + (down ? ", not ready" : "");
+  const words = pod.id + ": " + x.queue + " waiting, " + (x.prefill + x.decode) + " running" + (kv ? ", " + kv : "") + (found ? ", " + found : "") + (life || down ? ", " + (life || "not ready") : "");
   if (small) {
     return html`<button class=${"pod small" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)} aria-label=${words} title=${words}>
       <i class="q" style=${{ height: Math.min(100, x.queue * 10) + "%" }}></i><i class="r" style=${{ height: Math.min(100, (x.prefill + x.decode) * 8) + "%" }}></i></button>`;
   }
   return html`<button class=${"pod" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)}>
-    <span class="name">${pod.id}${down ? html` <em>not ready</em>` : ""}</span>
+    <span class="name">${pod.id}${life || down ? html` <em>${life || "not ready"}</em>` : ""}</span>
     <span class="counts"><span class="q"><b>${x.queue}</b> waiting</span><span class="p"><b>${x.prefill}</b> prefill</span>${!pod.prefill && html`<span class="d"><b>${x.decode}</b> decode</span>`}</span>
     ${g && html`<${Bar} value=${g.kv} hit=${share} title=${kv + (found ? "; " + found : "")}/>`}
     ${(found || (g && g.adapters.length > 0)) && html`<span class="more">${found && percent(share) + " cached"}${g && g.adapters.length ? " · " + g.adapters.join(", ") : ""}</span>`}
@@ -126,7 +127,7 @@ function About({ id, t, close, list }) {
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
     <h3>What went wrong last</h3>
     ${!errors.length && !notices.length && html`<p class="quiet">Nothing.</p>`}
-    <ul class="plain">${notices.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${span(x.time * 1e6)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
+    <ul class="plain">${notices.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${span(x.at)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
     ${errors.map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r[S.ID])}>${label(r[S.ID])}</a> ${S.outcome(r).replaceAll("_", " ")}</li>`)}</ul>
     ${settings && html`<h3>Configuration in force</h3><pre>${settings}</pre>`}
   </section>`;
@@ -280,12 +281,12 @@ export function Flow() {
     const i = setInterval(() => tick((n) => n + 1), matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 250);
     return () => clearInterval(i);
   }, []);
-  const t = S.playhead(), c = census(t), all = pods(), small = all.length > 24, found = S.hits(t);
+  const t = S.playhead(), c = census(t), all = pods(t), small = all.length > 24, found = S.hits(t);
   const at = (id) => (c.at.get(id) || { all: 0 }).all;
   const sides = hasSidecar(), prefill = all.filter((p) => p.prefill), decode = all.filter((p) => !p.prefill);
   const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h2>${title} <small>${list.length}</small></h2><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;
   const place = (id, title, text) => html`<${Room} id=${id} title=${title} text=${text} choose=${choose} chosen=${chosen === id}/>`;
-  const recent = s.notices.filter((x) => x.time * 1e6 <= t).slice(-3).reverse();
+  const recent = s.notices.filter((x) => x.at <= t).slice(-3).reverse();
   return html`<section class="flow" aria-label="Topology"><div class="whole">
     <div class="stage" ref=${box}>
       <div class="column">${place("client", "Client", plural(c.list.length, "request") + " in flight")}</div>
@@ -297,7 +298,7 @@ export function Flow() {
     </div>
     <div class="legend"><span class="k way">on its way</span><span class="k queue">waiting</span><span class="k prefill">prefill</span><span class="k decode">decode</span><span class="k hold">held open: unfinished until part 2</span>
       <p role="status" aria-live="off">${c.by.queue} waiting, ${c.by.prefill} in prefill, ${c.by.decode} in decode${s.sampled > 1 ? "; one dot in " + s.sampled + " is drawn" : ""}</p></div>
-    ${recent.length > 0 && html`<ul class="notices" aria-label="Incidents">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.time * 1e6)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
+    ${recent.length > 0 && html`<ul class="notices" aria-label="Incidents">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
     </div>${chosen && html`<${About} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
   </section>`;
 }

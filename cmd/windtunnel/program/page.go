@@ -136,7 +136,7 @@ func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Po
 	out := make([]web.Pool, len(list))
 	for i, p := range list {
 		sp := &s.Pools[i]
-		out[i] = web.Pool{Name: p.Name, Held: sp.Flow == scenario.Held, Config: string(sp.EPP.Config.Text)}
+		out[i] = web.Pool{Name: p.Name, Lives: sp.Lives(), Held: sp.Flow == scenario.Held, Config: string(sp.EPP.Config.Text)}
 		for _, g := range p.Groups {
 			out[i].Groups = append(out[i].Groups, web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints})
 		}
