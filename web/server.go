@@ -94,6 +94,7 @@ type Server struct {
 type parts struct {
 	inputs func(each func(line []byte) error) error
 	do     func(ctx context.Context, a Act) (string, error)
+	rooms  func(ctx context.Context, id string) (Room, error)
 }
 
 // Limits of what browsers may ask for.
@@ -208,6 +209,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		"/data/meta":    {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { tell(w, s.meta.Load()) }},
 		"/data/stream":  {http.MethodGet, s.stream},
 		"/data/request": {http.MethodGet, s.request},
+		"/data/room":    {http.MethodGet, s.room},
 		"/data/share":   {http.MethodGet, s.share},
 		"/data/whatif":  {http.MethodPost, s.ask},
 		"/data/do":      {http.MethodPost, s.act},

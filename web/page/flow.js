@@ -103,14 +103,24 @@ function Room({ id, title, text, choose, chosen, children }) {
 
 // About tells of one room: its figures, what went wrong there last, and its configuration.
 function About({ id, t, close, list }) {
-  const s = S.useStore(500), pod = id.startsWith("pod ") ? id.slice(4) : "";
-  const f = s.figures ? s.figures.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || "server";
+  const s = S.useStore(500), [now, setNow] = useState({ facts: [], config: "" });
+  const live = s.meta.mode === "live" && !s.shared && !s.ended;
+  useEffect(() => { // a part of a live run says itself what it is and does
+    setNow({ facts: [], config: "" });
+    if (!live) return;
+    let good = true, timer = 0;
+    const ask = () => S.room(id).then((x) => good && setNow(x), (e) => good && setNow({ facts: [["it does not answer", e.message]], config: "" })).finally(() => { if (good) timer = setTimeout(ask, 2000); });
+    ask();
+    return () => { good = false; clearTimeout(timer); };
+  }, [id, live]);
+  const pod = id.startsWith("pod ") ? id.slice(4) : "";
+  const f = s.figures ? s.figures.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || (pod ? "server" : "none");
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
   const errors = s.failed.map(S.row).filter((r) => r && mine(r)).slice(-8).reverse();
   const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop)).slice(-8).reverse();
   const info = pod && list.find((p) => p.id === pod), g = pod && S.gauge(pod, t), hit = pod && S.hits(t).get(s.names.indexOf(pod));
   const pool = info ? (s.meta.pools || []).find((p) => p.name === info.pool) : null;
-  const settings = pod ? info && info.settings : id === "epp" ? (s.meta.pools || []).map((p) => p.config).filter(Boolean).join("\n---\n") : id === "envoy" ? s.meta.envoyConfig : id === "client" ? s.meta.workload : "";
+  const settings = now.config || (pod ? info && info.settings : id === "epp" ? (s.meta.pools || []).map((p) => p.config).filter(Boolean).join("\n---\n") : "");
   const facts = [];
   if (pod) {
     facts.push(["role", info && info.prefill ? "prefill" : "model server"]);
@@ -122,6 +132,7 @@ function About({ id, t, close, list }) {
   } else if (f && f.hops && f.hops[hop]) {
     for (const [step, n] of Object.entries(f.hops[hop])) facts.push([step.replaceAll("_", " "), thousands(n)]);
   }
+  facts.push(...now.facts);
   return html`<section class="about" aria-label=${"About " + id}>
     <div class="title"><h2>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[id]}</h2><button class="close" onClick=${close} aria-label="Close">✕</button></div>
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>

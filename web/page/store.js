@@ -202,6 +202,13 @@ export async function steps(id) {
   return answer.json();
 }
 
+// room is what a part of the run says of itself.
+export async function room(id) {
+  const answer = await fetch("/data/room?id=" + encodeURIComponent(id)), told = await answer.json();
+  if (!answer.ok) throw new Error(told.error);
+  return told;
+}
+
 // post asks the run to do something.
 export async function post(path, body) {
   const answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });

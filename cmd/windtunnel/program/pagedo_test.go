@@ -139,3 +139,34 @@ workload: {requests: 4, prompt: {characters: 4000}}
 	b.does("restart epp", map[string]string{"for seconds": "0.2"}, "It has begun", "what=restart-epp")
 	b.does("crash", map[string]string{"for seconds": "0.2"}, "It has begun", "what=crash")
 }
+
+// Every part of a live run says what it is: what it counts, and its configuration as it is
+// in force.
+func TestPageRooms(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../examples/kv-manager.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := browse(t, strings.Replace(string(text), "replicas: 5", "replicas: 3", 1))
+	b.shows("flow")
+	for _, x := range []struct{ room, fact, config string }{
+		{"envoy", "answers 2xx", "envoy.filters.http.ext_proc"},
+		{"epp", "pool decode", "EndpointPickerConfig"},
+		{"kv", "decode-0: blocks cached", ""},
+		{"client", "at once at most", ""},
+	} {
+		if _, err := chromedp.Run(b.ctx, chromedp.Click(chromedp.CSS(fmt.Sprintf(`[data-room=%q]`, x.room)))); err != nil {
+			t.Fatal(err)
+		}
+		b.reads(".about .pairs", x.fact)
+		if x.config != "" {
+			b.reads(".about pre", x.config)
+		}
+	}
+	if _, err := chromedp.Run(b.ctx, chromedp.Click(chromedp.CSS(`[data-room^="pod "]`))); err != nil {
+		t.Fatal(err)
+	}
+	b.reads(".about pre", "max-num-seqs: ")
+	b.reads(".about .pairs", "decode-0")
+}
