@@ -2,7 +2,6 @@ package program
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/predictor"
@@ -74,9 +73,6 @@ func virtually(s *scenario.Scenario) func(pool int) []string {
 // sim plays a scenario in virtual time, in bytes or not, and writes what its latency
 // predictor learned to a file, if there is one. A page stays until somebody ends it.
 func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, model string, page *shownPage) error {
-	for _, what := range s.OnlyLive() {
-		fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", what)
-	}
 	gc.Play()
 	defer gc.Serve()
 	session, err := report.Start(options)
