@@ -64,12 +64,13 @@ var ImportExceptions = map[string]string{}
 
 // TestImportExceptions are those for test files only.
 var TestImportExceptions = map[string]string{
-	"core/kv/kvindex internal/gate": "its benchmark has limits to keep",
-	"live/up internal/gate":         "its benchmark has limits to keep",
-	"web virtual":                   "pages are tested on runs, and those in virtual time take no time",
-	"web internal/gate":             "its benchmarks have limits to keep",
-	"web internal/chromium":         "pages are tested in a browser",
-	"live/stack virtual":            "the test that holds a live record against a virtual one needs both; no code does",
+	"core/kv/kvindex internal/gate":            "its benchmark has limits to keep",
+	"live/up internal/gate":                    "its benchmark has limits to keep",
+	"web virtual":                              "pages are tested on runs, and those in virtual time take no time",
+	"web internal/gate":                        "its benchmarks have limits to keep",
+	"cmd/windtunnel/program internal/chromium": "a live run's page is tested in a browser",
+	"web internal/chromium":                    "pages are tested in a browser",
+	"live/stack virtual":                       "the test that holds a live record against a virtual one needs both; no code does",
 }
 
 // TestHelpers are packages for tests: any test may import them, and nothing else.

@@ -102,6 +102,9 @@ func (c *runCmd) Run(o *outside) error {
 	if err := c.model(ctx, o, &s.Pools[0]); err != nil {
 		return err
 	}
+	if c.UI { // where servers may be added
+		s.Spare()
+	}
 	fit, end := o.fitter(ctx, s)
 	defer end()
 	origin := time.Now()
@@ -121,7 +124,7 @@ func (c *runCmd) Run(o *outside) error {
 		return err
 	}
 	defer sender.end(o)
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Stay: c.UI, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
